@@ -143,8 +143,7 @@ std::optional<TextEdit> SetQuantization(absl::string_view json,
                                          old.back() == ',' ? "," : "")};
   }
   const size_t begin = json.find('{') + 1;
-  const bool is_empty =
-      json[json.find_first_not_of(" \t\r\n", begin)] == '}';
+  const bool is_empty = json[json.find_first_not_of(" \t\r\n", begin)] == '}';
   return TextEdit{{.offset = begin, .length = 0},
                   absl::StrCat("\n  ", member, is_empty ? "\n" : ",")};
 }

@@ -263,6 +263,10 @@ bool Transfer::FillNext() {
   if (state.batch.on_filled != nullptr) {
     Fail(state.batch.on_filled(state.batch.blocks));
   }
+  if (state.batch.num_bytes_read > 0) {
+    stats_.bytes_read.fetch_add(state.batch.num_bytes_read,
+                                std::memory_order_relaxed);
+  }
   ++first_unfilled_;
   return true;
 }
@@ -301,6 +305,7 @@ void Transfer::FinishIfDone(BatchState& state) {
     batch.writes.clear();
     batch.on_read = nullptr;
     batch.on_filled = nullptr;
+    batch.num_bytes_read = 0;
     old->batch = std::move(batch);
     spare_batches_.push_back(std::move(old));
   }

@@ -68,6 +68,9 @@ struct Batch {
   absl::AnyInvocable<absl::Status(std::vector<Block>& blocks)> on_filled;
 
   std::vector<PlannedWrite> writes;
+
+  // What `next` and the callbacks have read by themselves, in bytes.
+  uint64_t num_bytes_read = 0;
 };
 
 // Counters that other threads may watch while a transfer runs.

@@ -136,8 +136,7 @@ class Composer {
     StridedPiece of_middle = piece;
     of_middle.src = second_.SourceOf(piece.src);
     return ForEachComposed(
-        of_middle, PieceSide::kSrc,
-        [&](StridedPiece composed) -> absl::Status {
+        of_middle, PieceSide::kSrc, [&](StridedPiece composed) -> absl::Status {
           SortLoops(composed);
           DCP_ASSIGN_OR_RETURN(
               composed.src,

@@ -175,9 +175,8 @@ class Reader {
 
   absl::StatusOr<MappingBlocks> ReadBlocks(const YamlTree& tree) {
     DCP_RETURN_IF_ERROR(fields_.CheckMap(tree, "blocks"));
-    DCP_RETURN_IF_ERROR(
-        fields_.CheckKeys(tree,
-                          {"kind", "weight", "codes", "scales", "except"}));
+    DCP_RETURN_IF_ERROR(fields_.CheckKeys(
+        tree, {"kind", "weight", "codes", "scales", "except"}));
     for (const absl::string_view key : {"kind", "weight", "codes", "scales"}) {
       if (tree.Find(key) == nullptr) {
         return fields_.Refuse(tree, absl::StrCat("blocks has no key ", key));

@@ -21,10 +21,9 @@ namespace {
 
 using Kind = YamlTree::Kind;
 
-constexpr absl::string_view kOptions[] = {
-    "when",   "for",       "of",    "optional",
-    "copies", "tolerates", "dtype", "add",
-    "scale"};
+constexpr absl::string_view kOptions[] = {"when",     "for",    "of",
+                                          "optional", "copies", "tolerates",
+                                          "dtype",    "add",    "scale"};
 
 bool IsWordByte(char c) {
   return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_';
@@ -247,8 +246,7 @@ absl::Status RuleReader::ReadRescale(const YamlTree& tree,
       return fields_.Refuse(
           PlaceOf(entry),
           absl::StrCat(entry.key, " is not a side that can have ", key,
-                       ", which is every side but the first, ",
-                       file_.pivot()));
+                       ", which is every side but the first, ", file_.pivot()));
     }
     float& number = by_side[entry.key];
     if (!absl::SimpleAtof(entry.value.text, &number) ||
@@ -429,9 +427,9 @@ absl::Status RuleReader::CheckRescale(const YamlTree& tree,
                                       const MappingRule& rule) {
   for (const auto& [side, rescale] : rule.rescaled) {
     if (!rule.sides.contains(side)) {
-      return fields_.Refuse(
-          tree, absl::StrCat("the rule has add or scale for ", side,
-                             ", which it does not say"));
+      return fields_.Refuse(tree,
+                            absl::StrCat("the rule has add or scale for ", side,
+                                         ", which it does not say"));
     }
   }
   if (rule.rescaled.empty()) return absl::OkStatus();

@@ -97,9 +97,7 @@ absl::StatusOr<MapSpec> SpecWithoutRules(const CommandLine& line) {
       Mapping mapping,
       ParseMapping(absl::StrCat("tessera-mapping: 1\nname: computed\n"
                                 "sides:\n  stored: ",
-                                blocks,
-                                "\n  result: ",
-                                kEncoded,
+                                blocks, "\n  result: ", kEncoded,
                                 "\nrules:\n"
                                 // A file has at least one rule.
                                 "- {stored: '-', result: '-', optional: true}"

@@ -1,6 +1,6 @@
-// The options --decode, --adapter, --average and --encode: what is computed with
-// the elements of the source before anything else is done with them, and in the
-// end.
+// The options --decode, --adapter, --average and --encode: what is computed
+// with the elements of the source before anything else is done with them, and
+// in the end.
 #ifndef TOOLS_DCP_CONVERT_LENS_OPTIONS_H_
 #define TOOLS_DCP_CONVERT_LENS_OPTIONS_H_
 

@@ -103,16 +103,17 @@ bool HasDecoded(const Checkpoint& source) {
 // encoded; empty if they are not.
 std::string QuantizationOf(const Checkpoint& source) {
   if (source.mapped() == nullptr || !source.mapped()->has_encoded()) return "";
-  const std::string names = absl::StrJoin(
-      source.mapped()->not_encoded, ", ",
-      [](std::string* out, const std::string& name) {
-        absl::StrAppend(out, QuoteJson(name));
-      });
+  const std::string names =
+      absl::StrJoin(source.mapped()->not_encoded, ", ",
+                    [](std::string* out, const std::string& name) {
+                      absl::StrAppend(out, QuoteJson(name));
+                    });
   return absl::StrCat(
       "{\"activation_scheme\": \"dynamic\", \"fmt\": \"e4m3\", "
       "\"modules_to_not_convert\": [",
-      names, "], \"quant_method\": \"fp8\", \"weight_block_size\": "
-             "[128, 128]}");
+      names,
+      "], \"quant_method\": \"fp8\", \"weight_block_size\": "
+      "[128, 128]}");
 }
 
 absl::StatusOr<Output> BuildSafetensors(const ConvertOutputParts& parts,

@@ -156,9 +156,10 @@ absl::StatusOr<std::unique_ptr<const LensedTensor>> LensedTensor::Rescaled(
   const TensorEntry& tensor = *values.tensor;
   if (!HasFloatCodec(tensor.dtype) || ElementSize(tensor.dtype) == 1 ||
       tensor.dtype == DType::kFloat64) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        Describe(values), " cannot be scaled or added to; only float32, "
-                          "float16 and bfloat16 can"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(Describe(values),
+                     " cannot be scaled or added to; only float32, "
+                     "float16 and bfloat16 can"));
   }
   if (tensor.lensed != nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(

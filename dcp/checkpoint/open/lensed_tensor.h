@@ -41,11 +41,11 @@ struct LensTable {
 class LensedTensor {
  public:
   enum class Kind : uint8_t {
-    kScales,   // codes times scales; the table has the scales
-    kAdapter,  // W + factor * B A; the tables are A [r, in] and B [out, r]
-    kMean,     // the running mean; the tables are the second, third, ...
-    kRescale,  // see RescaledSource; there are no tables
-    kEncodedCodes,   // the codes of blocks; the table has the values
+    kScales,        // codes times scales; the table has the scales
+    kAdapter,       // W + factor * B A; the tables are A [r, in] and B [out, r]
+    kMean,          // the running mean; the tables are the second, third, ...
+    kRescale,       // see RescaledSource; there are no tables
+    kEncodedCodes,  // the codes of blocks; the table has the values
     kEncodedScales,  // the scales of blocks; the table has the values
   };
 
@@ -115,7 +115,7 @@ class LensedTensor {
   // kScales and those that are encoded: how many elements have one scale, along
   // each dimension.
   const Dims& block() const { return block_; }
-  float factor() const { return factor_; }                    // kAdapter
+  float factor() const { return factor_; }                      // kAdapter
   const RescaledSource& rescaled() const { return rescaled_; }  // kRescale
   bool is_encoded() const {
     return kind_ == Kind::kEncodedCodes || kind_ == Kind::kEncodedScales;

@@ -289,9 +289,8 @@ absl::StatusOr<MappedEntries> MapEntries(FileSystem& fs,
           fs, stored, others, spec,
           [&](absl::string_view fqn) { return NameOfSource(from, spec, fqn); },
           stop));
-  DCP_ASSIGN_OR_RETURN(
-      MappedEntries mapped,
-      Builder(fs, std::move(lensed), stored, spec).Build());
+  DCP_ASSIGN_OR_RETURN(MappedEntries mapped,
+                       Builder(fs, std::move(lensed), stored, spec).Build());
   DCP_RETURN_IF_ERROR(CheckNames(mapped.entries));
   return mapped;
 }

@@ -169,8 +169,8 @@ void BlockEncoder::WriteCodes(const EncodedWindow& work) const {
   const DType dtype = work.tensor->values().dtype;
   const size_t row = tile_.sizes.size() - 2;
   const size_t column = row + 1;
-  const int64_t begin = std::max(tile_.offsets[column],
-                                 window.box.offsets[column]);
+  const int64_t begin =
+      std::max(tile_.offsets[column], window.box.offsets[column]);
   const int64_t end =
       std::min(tile_.offsets[column] + tile_.sizes[column],
                window.box.offsets[column] + window.box.sizes[column]);
@@ -182,19 +182,18 @@ void BlockEncoder::WriteCodes(const EncodedWindow& work) const {
     if (in_box < 0 || in_box >= window.box.sizes[row]) continue;
     index[column] = begin;
     // Of the row, what is in the window.
-    const int64_t number = NumberIn(window.box, index) -
-                           static_cast<int64_t>(window.first);
-    const int64_t last =
-        std::min(end - begin,
-                 static_cast<int64_t>(window.num_elements) - number);
+    const int64_t number =
+        NumberIn(window.box, index) - static_cast<int64_t>(window.first);
+    const int64_t last = std::min(
+        end - begin, static_cast<int64_t>(window.num_elements) - number);
     for (int64_t i = std::max<int64_t>(0, -number); i < last;) {
       const int64_t c = begin + i - tile_.offsets[column];
       const int64_t num = std::min(kBlock - c % kBlock, last - i);
-      ToFloats(dtype,
-               values_.data() +
-                   static_cast<uint64_t>(r * tile_.sizes[column] + c) *
-                       ElementSize(dtype),
-               floats.data(), num);
+      ToFloats(
+          dtype,
+          values_.data() + static_cast<uint64_t>(r * tile_.sizes[column] + c) *
+                               ElementSize(dtype),
+          floats.data(), num);
       const float factor = factors_[static_cast<size_t>(c / kBlock)];
       for (float& value : floats) {
         value = std::clamp(value * factor, -kMaxFloat8, kMaxFloat8);
@@ -213,8 +212,8 @@ void BlockEncoder::WriteScales(const EncodedWindow& work) const {
   const Dims& block = work.tensor->block();
   for (size_t i = 0; i < index.size(); ++i) index[i] /= block[i];
   for (const float factor : factors_) {
-    const int64_t number = NumberIn(window.box, index) -
-                           static_cast<int64_t>(window.first);
+    const int64_t number =
+        NumberIn(window.box, index) - static_cast<int64_t>(window.first);
     ++index.back();
     if (number < 0 || number >= static_cast<int64_t>(window.num_elements)) {
       continue;

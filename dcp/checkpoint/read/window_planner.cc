@@ -297,7 +297,8 @@ absl::Status WindowPlanner::Finish(Batch& batch, uint64_t block_bytes) {
   std::unique_ptr<Plan> plan = std::exchange(plan_, std::make_unique<Plan>());
   num_nest_extents_ = 0;
   DCP_RETURN_IF_ERROR(std::exchange(status_, absl::OkStatus()));
-  DCP_RETURN_IF_ERROR(Encode(std::exchange(plan->encoded, {})));
+  DCP_RETURN_IF_ERROR(
+      Encode(std::exchange(plan->encoded, {}), batch.num_bytes_read));
   if (plan->runs.empty() && plan->nests.empty()) return absl::OkStatus();
   plan->schedule = ScheduleReads(
       plan->runs, plan->nests,
@@ -319,7 +320,8 @@ absl::Status WindowPlanner::Finish(Batch& batch, uint64_t block_bytes) {
     }
   }
   plan->num_reads_left = plan->schedule.ranges.size();
-  batch.on_read = [check = check_, plan = std::move(plan)](
+  batch.on_read = [check = check_, plan = std::move(plan),
+                   &num_bytes_read = batch.num_bytes_read](
                       size_t read, ByteSpan data) -> absl::Status {
     const ReadRange& range = plan->schedule.ranges[read];
     Scatter(*plan, range, data);
@@ -329,25 +331,27 @@ absl::Status WindowPlanner::Finish(Batch& batch, uint64_t block_bytes) {
       DCP_RETURN_IF_ERROR(check->Saw(range.file, range.offset, data));
     }
     if (--plan->num_reads_left > 0) return absl::OkStatus();
-    return ComputeLensed(*plan, check);
+    return ComputeLensed(*plan, check, num_bytes_read);
   };
   return absl::OkStatus();
 }
 
-absl::Status WindowPlanner::ComputeLensed(const Plan& plan,
-                                          SourceCheck* check) {
+absl::Status WindowPlanner::ComputeLensed(const Plan& plan, SourceCheck* check,
+                                          uint64_t& num_bytes_read) {
   LensPass pass;
   for (const LensedWindow& work : plan.lensed) {
     const auto read = [&](const LensTable& table, const Box& box, DType as,
                           uint8_t* dst) {
-      return ReadOfTable(*work.tensor, table, box, as, check, dst);
+      return ReadTable(work.tensor->fs(), table, box, as, check, dst,
+                       num_bytes_read);
     };
     DCP_RETURN_IF_ERROR(pass.Run(work, read));
   }
   return absl::OkStatus();
 }
 
-absl::Status WindowPlanner::Encode(std::vector<EncodedWindow> encoded) {
+absl::Status WindowPlanner::Encode(std::vector<EncodedWindow> encoded,
+                                   uint64_t& num_bytes_read) {
   // So that windows which need the same blocks come one after the other.
   std::stable_sort(encoded.begin(), encoded.end(),
                    [](const EncodedWindow& a, const EncodedWindow& b) {
@@ -363,10 +367,11 @@ absl::Status WindowPlanner::Encode(std::vector<EncodedWindow> encoded) {
       DCP_RETURN_IF_ERROR(status);
       continue;
     }
-    DCP_RETURN_IF_ERROR(
-        encoder.Run(work, [&](const LensTable& table, const Box& box, DType as,
-                              uint8_t* dst) {
-          return ReadOfTable(*work.tensor, table, box, as, check_, dst);
+    DCP_RETURN_IF_ERROR(encoder.Run(
+        work,
+        [&](const LensTable& table, const Box& box, DType as, uint8_t* dst) {
+          return ReadTable(work.tensor->fs(), table, box, as, check_, dst,
+                           num_bytes_read);
         }));
   }
   return absl::OkStatus();
@@ -382,20 +387,13 @@ absl::Status WindowPlanner::TellOf(const LensTable& table, const Box& box) {
   return planner.Finish(batch, kBlockBytes);
 }
 
-absl::Status WindowPlanner::ReadOfTable(const LensedTensor& tensor,
-                                        const LensTable& table, const Box& box,
-                                        DType as, SourceCheck* check,
-                                        uint8_t* dst) {
-  const bool is_checked = check != nullptr && table.files == &check->files();
-  return ReadElements(tensor.fs(), table, box, as,
-                      is_checked ? check : nullptr, dst);
-}
-
 // Reads a box of a table while the caller waits.
-absl::Status WindowPlanner::ReadElements(FileSystem& fs, const LensTable& table,
-                                         const Box& box, DType as,
-                                         SourceCheck* check, uint8_t* dst) {
-  WindowPlanner planner(check);
+absl::Status WindowPlanner::ReadTable(FileSystem& fs, const LensTable& table,
+                                      const Box& box, DType as,
+                                      SourceCheck* check, uint8_t* dst,
+                                      uint64_t& num_bytes_read) {
+  const bool is_checked = check != nullptr && table.files == &check->files();
+  WindowPlanner planner(is_checked ? check : nullptr);
   planner.Add(*table.tensor, *table.files, box, as, 0,
               static_cast<uint64_t>(Volume(box.sizes)), dst);
   Batch batch;
@@ -411,7 +409,9 @@ absl::Status WindowPlanner::ReadElements(FileSystem& fs, const LensTable& table,
                           "read ", table.name),
                  ErrorSide::kSource));
     DCP_RETURN_IF_ERROR(batch.on_read(i, ByteSpan(bytes.data(), bytes.size())));
+    num_bytes_read += read.length;
   }
+  num_bytes_read += batch.num_bytes_read;
   return absl::OkStatus();
 }
 

@@ -51,10 +51,11 @@ class WindowPlanner {
            DType to, uint64_t first, uint64_t num_elements, uint8_t* dst,
            uint64_t* num_beyond = nullptr);
 
-  // Gives `batch` the reads of all windows added since the last call, and an
-  // on_read that puts the elements in place. The blocks of the transfer have
-  // `block_bytes`, even if those of this batch have none. InvalidArgument when
-  // the pieces of a mapped tensor do not make what is in a window.
+  // Gives `batch`, which stays where it is, the reads of all windows added
+  // since the last call, and an on_read that puts the elements in place. The
+  // blocks of the transfer have `block_bytes`, even if those of this batch have
+  // none. InvalidArgument when the pieces of a mapped tensor do not make what
+  // is in a window.
   absl::Status Finish(Batch& batch, uint64_t block_bytes);
 
   // How many stretches of files the nests of the windows added since the last
@@ -105,14 +106,13 @@ class WindowPlanner {
   const ChunkIndex& IndexOf(const TensorEntry& tensor);
   const TensorEntry* BytesOf(const LensedTensor& lensed);
   uint32_t BaseOf(SourceFiles& files);
-  static absl::Status ReadElements(FileSystem& fs, const LensTable& table,
-                                   const Box& box, DType as, SourceCheck* check,
-                                   uint8_t* dst);
-  static absl::Status ReadOfTable(const LensedTensor& tensor,
-                                  const LensTable& table, const Box& box,
-                                  DType as, SourceCheck* check, uint8_t* dst);
-  static absl::Status ComputeLensed(const Plan& plan, SourceCheck* check);
-  absl::Status Encode(std::vector<EncodedWindow> encoded);
+  static absl::Status ReadTable(FileSystem& fs, const LensTable& table,
+                                const Box& box, DType as, SourceCheck* check,
+                                uint8_t* dst, uint64_t& num_bytes_read);
+  static absl::Status ComputeLensed(const Plan& plan, SourceCheck* check,
+                                    uint64_t& num_bytes_read);
+  absl::Status Encode(std::vector<EncodedWindow> encoded,
+                      uint64_t& num_bytes_read);
   absl::Status TellOf(const LensTable& table, const Box& box);
   static void Scatter(const Plan& plan, const ReadRange& range, ByteSpan data);
   static void ScatterNest(const Plan& plan, const NestRun& run,
@@ -124,7 +124,7 @@ class WindowPlanner {
   uint64_t num_nest_extents_ = 0;
   // Elements of the window that is being added which need no run.
   uint64_t num_ready_ = 0;
-  absl::Status status_;     // of the windows added since the last Finish
+  absl::Status status_;  // of the windows added since the last Finish
   // CopyRun::file counts through the files of all sources, in this order.
   std::vector<SourceFiles*> sources_;
   absl::flat_hash_map<const TensorEntry*, std::unique_ptr<ChunkIndex>> indices_;

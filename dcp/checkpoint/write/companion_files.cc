@@ -139,9 +139,9 @@ absl::Status Open(CompanionFiles& companions, Belongs& belongs) {
 
 // What changes in file `i`, in its order.
 absl::StatusOr<std::vector<TextEdit>> EditsOf(FileSystem& fs,
-                                          const CompanionFiles& companions,
-                                          uint32_t i,
-                                          const ConfigEdits& wanted) {
+                                              const CompanionFiles& companions,
+                                              uint32_t i,
+                                              const ConfigEdits& wanted) {
   std::vector<TextEdit> edits;
   const uint64_t size = companions.sizes[i];
   if ((!wanted.tensor_type.has_value() && !wanted.drops_quantization &&
@@ -168,9 +168,10 @@ absl::StatusOr<std::vector<TextEdit>> EditsOf(FileSystem& fs,
     const std::optional<TextRange> range = FindQuantization(AsText(*json));
     if (range.has_value()) edits.push_back({*range, ""});
   }
-  std::sort(edits.begin(), edits.end(), [](const TextEdit& a, const TextEdit& b) {
-    return a.range.offset < b.range.offset;
-  });
+  std::sort(edits.begin(), edits.end(),
+            [](const TextEdit& a, const TextEdit& b) {
+              return a.range.offset < b.range.offset;
+            });
   return edits;
 }
 
