@@ -1,101 +1,56 @@
 // `dcp-convert --decode`, --adapter and --average against what transformers,
 // Megatron-Bridge, peft and torch made of the same files: bit for bit, in every
 // format and on any mesh.
-#include <algorithm>
-#include <cstddef>
-#include <memory>
-#include <sstream>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "dcp/io/file_system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/mapping/golden_models.h"
 #include "tests/testing/status_matchers.h"
-#include "tests/testing/temp_dir.h"
+#include "tests/tools/dcp_convert/command_fixture.h"
 #include "tools/dcp_convert/commands.h"
 
 namespace dcp {
 namespace {
 
-using ::dcp::testing::ArrayTensor;
+using ::dcp::testing::Arguments;
+using ::dcp::testing::CommandFixture;
 using ::dcp::testing::GoldenLines;
 using ::dcp::testing::GoldenPath;
 using ::dcp::testing::LinesOf;
-using ::dcp::testing::TempDir;
 using ::dcp::testing::TensorsIn;
-using ::testing::AllOf;
+using ::dcp::testing::With;
 using ::testing::ElementsAreArray;
-using ::testing::HasSubstr;
 
-using Arguments = std::vector<std::string>;
-
-class LensTest : public ::testing::Test {
+class LensTest : public CommandFixture {
  protected:
-  struct Done {
-    tools::ExitCode code;
-    std::string err;
-  };
-
-  Done Run(const Arguments& arguments) {
-    std::ostringstream out;
-    std::ostringstream err;
-    const tools::ExitCode code =
-        tools::RunCommand(arguments, {.out = out, .err = err}, *fs_, {});
-    return {.code = code, .err = err.str()};
-  }
-
-  void Expect(tools::ExitCode code, const Arguments& arguments) {
-    const Done done = Run(arguments);
-    EXPECT_EQ(done.code, code) << absl::StrJoin(arguments, " ") << "\n"
-                               << done.err;
-  }
-
-  void ExpectRefused(const Arguments& arguments, const std::string& says) {
-    const Done done = Run(arguments);
-    EXPECT_NE(done.code, tools::kExitDone) << absl::StrJoin(arguments, " ");
-    EXPECT_THAT(done.err, HasSubstr(says));
-    EXPECT_FALSE(fs_->Stat(arguments[2]).ok()) << arguments[2];
-  }
-
   // The result is that of the judge: from one file, from ranks whose shards cut
   // blocks to other ranks, and from a .pt file; and so diff sees it.
   void ExpectJudged(const std::string& source, const std::string& judge,
                     const Arguments& options) {
-    const auto with = [&](Arguments arguments) {
-      arguments.insert(arguments.end(), options.begin(), options.end());
-      return arguments;
-    };
     Expect(tools::kExitDone,
-           with({"convert", source, In("there.safetensors")}));
+           With({"convert", source, In("there.safetensors")}, options));
     EXPECT_THAT(LinesOf(TensorsIn(In("there.safetensors"))),
                 ElementsAreArray(GoldenLines("lenses", judge)));
     Expect(tools::kExitDone,
            {"convert", source, In("ranks"), "--to", "dcp", "--mesh", "dp=3"});
     Expect(tools::kExitDone,
-           with({"reshard", In("ranks"), In("others"), "--mesh", "dp=5"}));
+           With({"reshard", In("ranks"), In("others"), "--mesh", "dp=5"},
+                options));
     Expect(tools::kExitDone,
            {"diff", In("there.safetensors"), In("others"), "--tensors-only"});
     Expect(tools::kExitDone, {"convert", source, In("source.pt")});
-    Expect(tools::kExitDone, with({"diff", In("source.pt"),
-                                   In("there.safetensors"), "--tensors-only"}));
+    Expect(tools::kExitDone, With({"diff", In("source.pt"),
+                                   In("there.safetensors"), "--tensors-only"},
+                                  options));
     Expect(tools::kExitDone, {"verify", In("others")});
-  }
-
-  std::string In(const std::string& name) const {
-    return JoinPath(dir_.path(), name);
   }
 
   static std::string Golden(const std::string& file) {
     return GoldenPath("lenses", file);
   }
-
-  TempDir dir_;
-  std::unique_ptr<FileSystem> fs_ = NewPosixFileSystem();
 };
 
 TEST_F(LensTest, DecodesFloat8AsTransformersDoes) {
@@ -126,9 +81,9 @@ rules:
   const std::string source = Golden("mxfp4.safetensors");
   const auto map = [&](Arguments arguments, const std::string& from,
                        const std::string& to) {
-    arguments.insert(arguments.end(), {"--map-file", In("mxfp4.yaml"),
-                                       "--from-side", from, "--to-side", to});
-    Expect(tools::kExitDone, arguments);
+    Expect(tools::kExitDone,
+           With(std::move(arguments), {"--map-file", In("mxfp4.yaml"),
+                                       "--from-side", from, "--to-side", to}));
   };
   map({"convert", source, In("there.safetensors")}, "stored", "same");
   EXPECT_THAT(LinesOf(TensorsIn(In("there.safetensors"))),

@@ -1,13 +1,11 @@
 // `dcp-convert --map` on tiny models of every family, against what the programs
 // made of them: from one file, from ranks to other ranks and back, and compared
 // by `diff`.
-#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "dcp/io/default_file_system.h"
 #include "dcp/io/file_system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -15,56 +13,26 @@
 #include "tests/dcp/maps/golden_pairs.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/status_matchers.h"
-#include "tests/testing/temp_dir.h"
+#include "tests/tools/dcp_convert/command_fixture.h"
 #include "tools/dcp_convert/commands.h"
 
 namespace dcp {
 namespace {
 
+using ::dcp::testing::Arguments;
+using ::dcp::testing::CommandFixture;
 using ::dcp::testing::GoldenLines;
 using ::dcp::testing::GoldenPair;
 using ::dcp::testing::GoldenPairs;
 using ::dcp::testing::GoldenPath;
 using ::dcp::testing::LinesOf;
-using ::dcp::testing::TempDir;
 using ::dcp::testing::TensorsIn;
+using ::dcp::testing::With;
 using ::testing::AllOf;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 
-using Arguments = std::vector<std::string>;
-
-class MapTest : public ::testing::Test {
- protected:
-  struct Done {
-    tools::ExitCode code;
-    std::string out;
-    std::string err;
-  };
-
-  Done Run(const Arguments& arguments) {
-    std::ostringstream out;
-    std::ostringstream err;
-    const tools::ExitCode code =
-        tools::RunCommand(arguments, {.out = out, .err = err}, *fs_, {});
-    return {.code = code, .out = out.str(), .err = err.str()};
-  }
-
-  void Expect(tools::ExitCode code, const Arguments& arguments) {
-    const Done done = Run(arguments);
-    EXPECT_EQ(done.code, code) << absl::StrJoin(arguments, " ") << "\n"
-                               << done.out << done.err;
-  }
-
-  std::string In(const std::string& name) const {
-    return JoinPath(dir_.path(), name);
-  }
-
-  TempDir dir_;
-  std::unique_ptr<FileSystem> fs_ = NewPosixFileSystem();
-};
-
-class MapPairTest : public MapTest,
+class MapPairTest : public CommandFixture,
                     public ::testing::WithParamInterface<GoldenPair> {
  protected:
   // `more`, and what maps `from` to `to`.
@@ -116,7 +84,7 @@ TEST_P(MapPairTest, EqualsWhatTheProgramMadeFromFilesAndRanks) {
 
 INSTANTIATE_TEST_SUITE_P(All, MapPairTest, ::testing::ValuesIn(GoldenPairs()));
 
-class MapOptionsTest : public MapTest {
+class MapOptionsTest : public CommandFixture {
  protected:
   const std::string source_ = GoldenPath("llama", "hf.safetensors");
   const std::string config_ = GoldenPath("llama", "config.json");
@@ -127,10 +95,9 @@ TEST_F(MapOptionsTest, ReadsWhatMegatronCoreSaved) {
   const std::string saved =
       testing::CopyGolden(dir_, "mappings/llama/megatron_dist");
   const auto mapped = [&](Arguments more, const std::string& to) {
-    more.insert(more.end(),
+    return With(std::move(more),
                 {"--map", absl::StrCat("llama-megatron_stacked-to-", to),
                  "--config", config_});
-    return more;
   };
   Expect(tools::kExitDone,
          mapped({"convert", saved, In("hf.safetensors")}, "hf"));
@@ -147,7 +114,7 @@ TEST_F(MapOptionsTest, ReadsWhatMegatronCoreSaved) {
 }
 
 // Between sides neither of which is that of transformers.
-TEST_F(MapTest, PairsOfOtherProgramsEqualWhatTheyMade) {
+TEST_F(MapOptionsTest, PairsOfOtherProgramsEqualWhatTheyMade) {
   const struct {
     std::string family;
     std::string model;
@@ -165,11 +132,11 @@ TEST_F(MapTest, PairsOfOtherProgramsEqualWhatTheyMade) {
     SCOPED_TRACE(absl::StrCat(pair.model, " ", pair.file));
     const auto mapped = [&](Arguments more, const std::string& from,
                             const std::string& to) {
-      more.insert(
-          more.end(),
-          {"--map", absl::StrCat(pair.family, "-", from, "-to-", to),
-           "--config", GoldenPath(pair.model, "config.json"), "--overwrite"});
-      Expect(tools::kExitDone, more);
+      Expect(tools::kExitDone,
+             With(std::move(more),
+                  {"--map", absl::StrCat(pair.family, "-", from, "-to-", to),
+                   "--config", GoldenPath(pair.model, "config.json"),
+                   "--overwrite"}));
     };
     const std::string hub =
         GoldenPath(pair.model, absl::StrCat(pair.file, ".safetensors"));
@@ -249,10 +216,7 @@ TEST_F(MapOptionsTest, FindsOutHowTheSourceIsSpelled) {
   for (const Arguments& map :
        {Arguments{"--map", "auto"}, Arguments{"--map", "llama"},
         Arguments{"--map", "auto", "--from-side", "torchtitan"}}) {
-    Arguments all = back;
-    all.insert(all.end(), map.begin(), map.end());
-    all.push_back("--overwrite");
-    Expect(tools::kExitDone, all);
+    Expect(tools::kExitDone, With(With(back, map), {"--overwrite"}));
     Expect(tools::kExitDone, {"diff", source_, In("back.safetensors")});
   }
   EXPECT_THAT(Run({"diff", source_, In("titan.safetensors"), "--map", "auto",
@@ -329,9 +293,7 @@ TEST_F(MapOptionsTest, WorkersShare) {
                          "--share"};
   for (const char* share : {"0/3", "1/3", "2/3"}) {
     EXPECT_FALSE(fs_->Stat(In("out/.metadata")).ok());
-    Arguments arguments = map;
-    arguments.push_back(share);
-    Expect(tools::kExitDone, arguments);
+    Expect(tools::kExitDone, With(map, {share}));
   }
   Expect(tools::kExitDone, {"diff", source_, In("out"), "--map",
                             "llama-hf-to-megatron", "--tensors-only"});
@@ -359,9 +321,8 @@ TEST_F(MapOptionsTest, SaysWhatIsWrong) {
       {{"--map", "llama-hf-to-meta", "--part", "extra"}, "--part is model"},
   };
   for (const auto& [more, says] : cases) {
-    Arguments arguments = {"convert", source_, In("out.safetensors")};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    const Done done = Run(arguments);
+    const Done done =
+        Run(With({"convert", source_, In("out.safetensors")}, more));
     EXPECT_EQ(done.code, tools::kExitUsage) << says;
     EXPECT_THAT(done.err, HasSubstr(says));
     EXPECT_FALSE(fs_->Stat(In("out.safetensors")).ok());
@@ -372,10 +333,9 @@ TEST_F(MapOptionsTest, SaysWhatIsWrong) {
 TEST_F(MapOptionsTest, RefusesToLoseATensorThatIsNotTied) {
   const std::string tied = GoldenPath("llama_tied", "hf.safetensors");
   const Arguments map = {"--config", GoldenPath("llama_tied", "config.json")};
-  Arguments there = {"convert", tied, In("there.safetensors"), "--map",
-                     "llama-hf-to-torchtitan"};
-  there.insert(there.end(), map.begin(), map.end());
-  Expect(tools::kExitDone, there);
+  Expect(tools::kExitDone, With({"convert", tied, In("there.safetensors"),
+                                 "--map", "llama-hf-to-torchtitan"},
+                                map));
   // lm_head.weight of another model.
   std::vector<std::string> names = {"tok_embeddings.weight", "lm_head.weight"};
   ASSERT_OK_AND_ASSIGN(std::string bytes,
@@ -389,10 +349,10 @@ TEST_F(MapOptionsTest, RefusesToLoseATensorThatIsNotTied) {
   ASSERT_TRUE(before[changed].tensor.name == names[0] ||
               before[changed].tensor.name == names[1])
       << before[changed].tensor.name;
-  Arguments back = {"convert", In("torn.safetensors"),   In("back.safetensors"),
-                    "--map",   "llama-torchtitan-to-hf", "--no-verify"};
-  back.insert(back.end(), map.begin(), map.end());
-  const Done done = Run(back);
+  const Done done =
+      Run(With({"convert", In("torn.safetensors"), In("back.safetensors"),
+                "--map", "llama-torchtitan-to-hf", "--no-verify"},
+               map));
   EXPECT_EQ(done.code, tools::kExitRefused) << done.err;
   EXPECT_THAT(done.err, AllOf(HasSubstr("lm_head.weight"),
                               HasSubstr("elements differ, the first at")));

@@ -1,45 +1,32 @@
 // `dcp-convert maps`: the built-in families, and rule files that are wrong.
-#include <memory>
-#include <sstream>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "dcp/io/default_file_system.h"
 #include "dcp/io/file_system.h"
 #include "dcp/maps/builtin_mappings.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/mapping/golden_models.h"
 #include "tests/testing/status_matchers.h"
-#include "tests/testing/temp_dir.h"
+#include "tests/tools/dcp_convert/command_fixture.h"
 #include "tools/dcp_convert/commands.h"
 
 namespace dcp {
 namespace {
 
+using ::dcp::testing::Arguments;
+using ::dcp::testing::CommandFixture;
 using ::dcp::testing::GoldenPath;
-using ::dcp::testing::TempDir;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class MapsTest : public ::testing::Test {
+class MapsTest : public CommandFixture {
  protected:
-  struct Done {
-    tools::ExitCode code;
-    std::string out;
-    std::string err;
-  };
-
-  Done Run(std::vector<std::string> arguments) {
+  Done Run(Arguments arguments) {
     arguments.insert(arguments.begin(), "maps");
-    std::ostringstream out;
-    std::ostringstream err;
-    const tools::ExitCode code =
-        tools::RunCommand(arguments, {.out = out, .err = err}, *fs_, {});
-    return {.code = code, .out = out.str(), .err = err.str()};
+    return CommandFixture::Run(arguments);
   }
 
   // The path of a new file.
@@ -50,9 +37,7 @@ class MapsTest : public ::testing::Test {
     return path;
   }
 
-  TempDir dir_;
   int num_files_ = 0;
-  std::unique_ptr<FileSystem> fs_ = NewPosixFileSystem();
 };
 
 constexpr absl::string_view kRules = R"(tessera-mapping: 1
