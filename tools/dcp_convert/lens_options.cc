@@ -17,19 +17,21 @@ namespace {
 constexpr absl::string_view kFloat8 =
     "fp8-128, weight: \"{x:**}.weight\", codes: \"{x:**}.weight\", "
     "scales: \"{x:**}.weight_scale_inv\"";
+constexpr absl::string_view kMxfp4 =
+    "mxfp4, weight: \"{x:**}_proj\", codes: \"{x:**}_proj_blocks\", "
+    "scales: \"{x:**}_proj_scales\"";
+
 // What is not encoded, if no rule file says it: what has rows and columns, and
 // yet is not a linear layer in transformers, or one that is not quantized.
 constexpr absl::string_view kEncoded =
     "{blocks: {kind: fp8-128, weight: \"{x:**}.weight\", "
     "codes: \"{x:**}.weight\", scales: \"{x:**}.weight_scale_inv\", "
-    "except: [\"{x:**}embed_tokens.weight\", \"{x:**}lm_head.weight\", "
+    "except: [\"{x:**}.embed_tokens.weight\", \"embed_tokens.weight\", "
+    "\"{x:**}.lm_head.weight\", \"lm_head.weight\", "
+    "\"tok_embeddings.weight\", \"output.weight\", "
     "\"{x:**}.wte.weight\", \"{x:**}.wpe.weight\", "
-    "\"{x:**}.tok_embeddings.weight\", \"{x:**}norm.weight\", "
-    "\"{x:**}.gate.weight\", \"{x:**}.router.weight\", "
-    "\"output.weight\"]}}";
-constexpr absl::string_view kMxfp4 =
-    "mxfp4, weight: \"{x:**}_proj\", codes: \"{x:**}_proj_blocks\", "
-    "scales: \"{x:**}_proj_scales\"";
+    "\"{x:**}norm.weight\", \"{x:**}.gate.weight\", "
+    "\"{x:**}.router.weight\"]}}";
 
 }  // namespace
 
