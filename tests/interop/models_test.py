@@ -34,9 +34,12 @@ TITANS = {
 # What TorchTitan 0.3 calls "qkv_linear.wq" and "lm_head" in a Llama.
 OLD_NAMES = ["--rename", "s/qkv_linear.//", "--rename", "s/^lm_head/output/"]
 
-# Of a Llama both sides that make other rows of queries and keys; torchtitan of
-# the other families has only other names.
+# The two sides of a Llama whose queries and keys have their rows in another
+# order. For the other families, torchtitan only has other names.
 RUN_IN_TITAN = {"llama": ["torchtitan", "meta"]}
+
+# The others have no linear layers whose weights are in one tensor each.
+IN_FLOAT8 = {"llama", "qwen", "qwen3-moe", "mixtral", "deepseek-v3"}
 
 # Sides of a family that a model of it does not have, and how that ends:
 # TorchTitan has no Qwen 2, and Meta no tied model in several files.
@@ -90,6 +93,25 @@ class Model:
         shutil.copy(self.hub / "config.json", hub)
         logits = tiny_models.logits(tiny_models.load(hub))
         expect(torch.equal(logits, self.logits), "the logits are not equal")
+
+    def come_back_in_float8(self):
+        """transformers decodes the codes to what dcp-convert makes of them."""
+        work = self.suite.fresh()
+        ranks, codes, decoded = work / "ranks", work / "codes", work / "decoded"
+        convert = self.suite.tool
+        convert("convert", self.hub, ranks, "--to", "dcp", "--mesh", "dp=3")
+        shards = ["--to", "safetensors", "--max-shard-size", "50KB"]
+        convert("convert", ranks, codes, *shards, "--encode", "fp8-128")
+        decode = ["--decode", "fp8-128", "--cast", "f32"]
+        convert("convert", codes, decoded, *shards, *decode)
+        # What a hub's folder would have.
+        convert("convert", self.hub, work / "whole", "--to", "safetensors", "--encode", "fp8-128")
+        shutil.copy(work / "whole" / "config.json", codes)
+        shutil.copy(self.hub / "config.json", decoded)
+        theirs = tiny_models.load(codes)
+        ours = tiny_models.load(decoded).state_dict()
+        for name, tensor in theirs.state_dict().items():
+            expect(torch.equal(tensor.float(), ours[name]), name)
 
     def refuse(self, side, code):
         out = self.suite.fresh() / "out"
@@ -170,6 +192,8 @@ def plain_gpt(tensors, config, tokens):
 
 def check(suite, case, sides):
     model = Model(suite, case)
+    if model.family in IN_FLOAT8:
+        suite.case(f"{case}: float8 and back", model.come_back_in_float8)
     for side in sides[model.family]:
         if side == "hf":
             continue
