@@ -1,6 +1,6 @@
 // Runs FindTensorTypes on any bytes; replaces what it finds, and finds it
-// again. Removes what FindQuantization finds, after which there is still an
-// object.
+// again. Sets what SetQuantization sets, and removes what FindQuantization
+// finds, after both of which there is still an object.
 
 #include <cstddef>
 #include <cstdint>
@@ -26,12 +26,19 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const dcp::TextRange& range : again) {
     DCP_CHECK(json.substr(range.offset, range.length) == "bfloat16");
   }
-  const std::optional<dcp::TextRange> quantized = dcp::FindQuantization(json);
-  if (quantized.has_value()) {
-    json.erase(quantized->offset, quantized->length);
+  const auto check_json = [&json] {
     DCP_CHECK(dcp::ParseJson(json, [](const dcp::JsonEvent&) {
                 return absl::OkStatus();
               }).ok());
+  };
+  const std::optional<dcp::TextEdit> edit = dcp::SetQuantization(json, "[1]");
+  if (edit.has_value()) {
+    json.replace(edit->range.offset, edit->range.length, edit->by);
+    check_json();
+    const std::optional<dcp::TextRange> range = dcp::FindQuantization(json);
+    DCP_CHECK(range.has_value());
+    json.erase(range->offset, range->length);
+    check_json();
   }
   return 0;
 }

@@ -77,5 +77,23 @@ TEST(FindQuantization, FindsTheKeyWithItsValueAndOneComma) {
   EXPECT_EQ(without("{" + key), "-");
 }
 
+TEST(SetQuantization, AddsOrReplacesTheKey) {
+  const auto set = [](std::string json) {
+    const std::optional<TextEdit> edit = SetQuantization(json, "{\"q\": 1}");
+    return edit.has_value()
+               ? json.replace(edit->range.offset, edit->range.length, edit->by)
+               : "-";
+  };
+  const std::string key = R"("quantization_config")";
+  const std::string member = key + R"(: {"q": 1})";
+  EXPECT_EQ(set("{\"a\": 1}"), "{\n  " + member + ",\"a\": 1}");
+  EXPECT_EQ(set("{ }"), "{\n  " + member + "\n }");
+  EXPECT_EQ(set("{" + key + ": 2}"), "{" + member + "}");
+  EXPECT_EQ(set("{" + key + ": 2, \"a\": 1}"), "{" + member + ", \"a\": 1}");
+  EXPECT_EQ(set("{\"a\": 1," + key + ": 2}"), "{\"a\": 1, " + member + "}");
+  EXPECT_EQ(set("[1]"), "-");
+  EXPECT_EQ(set("{"), "-");
+}
+
 }  // namespace
 }  // namespace dcp

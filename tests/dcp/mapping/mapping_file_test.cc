@@ -1,5 +1,6 @@
 #include "dcp/mapping/mapping_file.h"
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -92,6 +93,49 @@ rules:
   EXPECT_EQ(file.FindSide("c")->drop[0].text(), "layers.extra");
 }
 
+TEST(MappingFile, ScalesAndAddsForDerivedSidesToo) {
+  ASSERT_OK_AND_ASSIGN(const MappingFile file, Read(R"(
+rules:
+- a: x
+  b: y
+  add: {b: -1}
+  scale: {b: 0.5}
+)"));
+  const std::map<std::string, Rescale>& rescaled = file.rules[0].rescaled;
+  ASSERT_EQ(rescaled.size(), 2U);
+  EXPECT_EQ(rescaled.at("b"), (Rescale{.scale = 0.5F, .add = -1}));
+  EXPECT_EQ(rescaled.at("c"), rescaled.at("b"));
+}
+
+TEST(MappingFile, ReadsHowASideStoresBlocks) {
+  const auto with = [](absl::string_view blocks) {
+    return ReadMappingFile(
+        absl::StrCat("tessera-mapping: 1\nname: t\nsides: {a: {blocks: ",
+                     blocks, "}, b: }\nrules: [{a: x, b: y}]"),
+        "m.yaml");
+  };
+  const std::string names =
+      "kind: fp8-128, weight: \"{x:**}.w\", codes: \"{x:**}.c\", scales: "
+      "\"{x:**}.s\"";
+  ASSERT_OK_AND_ASSIGN(const MappingFile file,
+                       with(absl::StrCat("{", names, ", except: [head.w]}")));
+  ASSERT_EQ(file.sides[0].blocks->except.size(), 1U);
+  const std::pair<std::string, std::string> cases[] = {
+      {"{kind: fp8-128}", "blocks has no key weight"},
+      {absl::StrReplaceAll(absl::StrCat("{", names, "}"), {{"fp8", "int8"}}),
+       "not fp8-128 or mxfp4"},
+      {absl::StrReplaceAll(absl::StrCat("{", names, "}"), {{"{x:**}.c", "c"}}),
+       "do not have the same variables"},
+      {absl::StrCat("{", names, ", except: [\"{i\"]}"), "counterpart"},
+      {absl::StrCat("{", names, ", only: [x]}"), "unknown key only"},
+  };
+  for (const auto& [blocks, says] : cases) {
+    EXPECT_THAT(with(blocks),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(says)))
+        << blocks;
+  }
+}
+
 TEST(MappingFile, WritesOutRulesBelowEach) {
   ASSERT_OK_AND_ASSIGN(const MappingFile file, Read(R"(
 rules:
@@ -145,6 +189,14 @@ TEST(MappingFile, RefusesRulesThatMakeNoSense) {
       {"[{a: x, b: y, for: {i: 0 - 3}}]", "not FIRST .. END"},
       {"[{a: x, b: y, for: {i: 0 .. }}]", "the formula"},
       {"[{a: x, b: y, copies: {d: [z]}}]", "d is not a side"},
+      {"[{a: x, b: y, add: {a: 1}}]", "a is not a side that can have add"},
+      {"[{a: x, b: y, add: {d: 1}}]", "d is not a side that can have add"},
+      {"[{a: x, b: y, add: {b: one}}]", "\"one\" is not a number for add"},
+      {"[{a: x, b: y, add: {b: inf}}]", "which is finite"},
+      {"[{a: x, b: y, scale: {b: 0}}]", "which is finite and not 0"},
+      {"[{a: x, b: y, scale: 2}]", "scale is not a map"},
+      {"[{a: [{x: v}, {=0: e}], b: {y: (v + e)}, add: {b: 1}}]",
+       "can have neither add nor scale"},
       {"[{a: \"x{i}\", b: \"y{i}\", copies: {b: [z]}}]",
        "need a first term without variables"},
       {"[{each: [{A: x}]}]", "each has no rules"},

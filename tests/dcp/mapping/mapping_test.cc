@@ -132,6 +132,40 @@ TEST(Mapping, RefusesSidesThatAreNotThere) {
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a into itself")));
 }
 
+TEST(Mapping, SaysWhatIsScaledAndAddedTo) {
+  ASSERT_OK_AND_ASSIGN(
+      const Mapping mapping,
+      ParseMapping("tessera-mapping: 1\nname: t\n"
+                   "sides: {a: , b: , c: , d: {of: b, spell: [[y, z]]}}\n"
+                   "states: {a: \"{param:**}.{slot:*}\", b: "
+                   "\"{param:**}.{slot:*}\"}\n"
+                   "rules:\n- {a: x, b: y, c: w, add: {b: -1}, scale: {c: 2}}\n"
+                   "- {a: n, b: m, c: k, d: l}\n",
+                   "m.yaml"));
+  std::vector<MappingTensor> sources = {Tensor("n"), Tensor("x")};
+  MapOptions options = {.from = "a", .to = "b"};
+  ASSERT_OK_AND_ASSIGN(const MappedTensors b, mapping.Map(sources, options));
+  const Rescale plain;
+  const Rescale less{.scale = 1, .add = -1};
+  const Rescale twice{.scale = 2, .add = 0};
+  EXPECT_THAT(b.rescaled, ElementsAre(RescaledSource{1, plain, less}));
+  ASSERT_THAT(b.pieces, SizeIs(2));
+  EXPECT_EQ(b.pieces[0].src, 0U);
+  EXPECT_EQ(b.pieces[1].src, b.num_sources);
+  EXPECT_EQ(b.SourceOf(b.pieces[1].src), 1U);
+  options = {.from = "b", .to = "c"};
+  ASSERT_OK_AND_ASSIGN(const MappedTensors c, mapping.Map(b.tensors, options));
+  EXPECT_THAT(c.rescaled, ElementsAre(RescaledSource{1, less, twice}));
+  options.to = "d";
+  ASSERT_OK_AND_ASSIGN(const MappedTensors d, mapping.Map(b.tensors, options));
+  EXPECT_THAT(d.rescaled, IsEmpty());
+  sources.push_back(Tensor("x.exp_avg"));
+  options = {.from = "a", .to = "b"};
+  EXPECT_THAT(mapping.Map(sources, options),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("m.yaml:6: the state of an optimizer")));
+}
+
 TEST(Mapping, WhatNoRuleNamesIsAnErrorUnlessToldOtherwise) {
   std::vector<MappingTensor> sources = Sources();
   sources.push_back(Tensor("extra"));
