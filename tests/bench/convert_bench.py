@@ -10,8 +10,6 @@ import json
 import os
 import pathlib
 import shutil
-import statistics
-import struct
 import sys
 
 import measure
@@ -28,13 +26,7 @@ def parse_arguments():
         "about three times the size of free disk, six with the memory test, "
         "and root to drop the page cache.",
     )
-    parser.add_argument(
-        "--size",
-        type=measure.parse_size,
-        default=measure.parse_size("2GB"),
-        help="of the checkpoint (2GB)",
-    )
-    parser.add_argument("--rounds", type=int, default=3)
+    measure.add_options(parser, "the checkpoint")
     parser.add_argument(
         "--max-memory",
         type=measure.parse_size,
@@ -56,13 +48,6 @@ def parse_arguments():
         help="leave out a part (repeatable)",
     )
     parser.add_argument(
-        "--dir",
-        type=pathlib.Path,
-        metavar="FOLDER",
-        default=pathlib.Path.home() / ".cache/tessera",
-        help="on the disk to be measured (TESSERA_CACHE)",
-    )
-    parser.add_argument(
         "--keep",
         action="store_true",
         help="leave what was generated, for another run",
@@ -73,16 +58,6 @@ def parse_arguments():
     parser.add_argument("--tool", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--python", required=True, help=argparse.SUPPRESS)
     return parser.parse_args()
-
-
-def say(*words):
-    print("bench:", *words, file=sys.stderr, flush=True)
-
-
-def size_of(path):
-    if path.is_dir():
-        return sum(child.stat().st_size for child in path.iterdir())
-    return path.stat().st_size
 
 
 def remove(path):
@@ -103,7 +78,7 @@ class Bench:
         """A generated checkpoint, which is made unless it is still there."""
         path = self.dir / f"{kind}-{number}"
         if not path.exists():
-            say(f"generating {path.name}")
+            measure.say(f"generating {path.name}")
             partial = self.dir / f"{path.name}.partial"
             remove(partial)
             measure.run(
@@ -119,27 +94,9 @@ class Bench:
         return path
 
     def ours(self, *words):
-        """One conversion by dcp-convert, from a cold cache."""
-        measure.drop_caches()
-        done = measure.run(
-            [
-                self.args.tool,
-                *words,
-                "--max-memory",
-                str(self.args.max_memory),
-                "--progress",
-                "none",
-                "--json",
-            ]
+        return measure.convert_once(
+            self.args.tool, *words, "--max-memory", str(self.args.max_memory)
         )
-        outcome = json.loads(done.output)
-        return {
-            "seconds": done.seconds,
-            "cpu_seconds": done.cpu_seconds,
-            "peak_bytes": done.peak_bytes,
-            "read": outcome["bytes_read"],
-            "written": outcome["bytes_written"],
-        }
 
     def torch(self, kind, src, dst):
         measure.drop_caches()
@@ -224,10 +181,10 @@ class Bench:
 
     def convert(self):
         src = self.make("transformer", self.args.size)
-        size = size_of(src)
+        size = measure.size_of(src)
         rounds = []
         for number in range(self.args.rounds):
-            say(f"round {number + 1} of {self.args.rounds}")
+            measure.say(f"round {number + 1} of {self.args.rounds}")
             rounds.append(self.round(src, min(size, 4 * 10**9)))
         return {"bytes": size, "rounds": rounds}
 
@@ -236,7 +193,7 @@ class Bench:
         src = self.make("index", self.args.index_tensors)
         rounds = []
         for number in range(self.args.rounds + 1):
-            say(f"inspect, {number} of {self.args.rounds}")
+            measure.say(f"inspect, {number} of {self.args.rounds}")
             ours = measure.run([self.args.tool, "inspect", src])
             theirs = measure.run(
                 [self.args.python, HERE / "torch_convert.py", "index", src, ""]
@@ -261,26 +218,14 @@ class Bench:
     def memory(self):
         """One tensor, three times as large as the model. The file is a hole."""
         size = 3 * self.args.size // 8192 * 8192
-        header = json.dumps(
-            {
-                "weight": {
-                    "dtype": "BF16",
-                    "shape": [size // 8192, 4096],
-                    "data_offsets": [0, size],
-                }
-            }
-        ).encode()
-        header += b" " * (-len(header) % 8)
         src = self.dir / "large.safetensors"
         sharded, whole = self.dir / "large-sharded", self.dir / "large.pt"
         try:
-            with open(src, "wb") as file:
-                file.write(struct.pack("<Q", len(header)) + header)
-                file.truncate(8 + len(header) + size)
-            say("one large tensor, to four ranks")
+            measure.write_hole(src, size // 8192, 4096)
+            measure.say("one large tensor, to four ranks")
             reshard = self.ours("reshard", src, sharded, "--mesh", "shard=4")
             src.unlink()
-            say("one large tensor, to .pt")
+            measure.say("one large tensor, to .pt")
             consolidate = self.ours("consolidate", sharded, whole)
             return {
                 "bytes": size,
@@ -294,10 +239,6 @@ class Bench:
     def clean(self):
         if not self.args.keep:
             shutil.rmtree(self.dir)
-
-
-def median(rounds, function):
-    return statistics.median(function(one) for one in rounds)
 
 
 def summarize_convert(result, max_memory):
@@ -315,24 +256,24 @@ def summarize_convert(result, max_memory):
         if name == "fio":
             continue
         row = rows[name] = {
-            "seconds": median(rounds, lambda one: one[name]["seconds"]),
-            "cpu_seconds": median(rounds, lambda one: one[name]["cpu_seconds"]),
+            "seconds": measure.median(rounds, lambda one: one[name]["seconds"]),
+            "cpu_seconds": measure.median(rounds, lambda one: one[name]["cpu_seconds"]),
             "peak_bytes": max(one[name]["peak_bytes"] for one in rounds),
-            "to_disk": median(
+            "to_disk": measure.median(
                 rounds, lambda one: one[name]["seconds"] / ideal(one)
             ),
         }
         if name.startswith("torch"):
-            row["whole_seconds"] = median(
+            row["whole_seconds"] = measure.median(
                 rounds, lambda one: with_import_and_sync(one[name])
             )
             continue
         rival = name.replace("ours", "torch")
         if name.startswith("ours") and rival in rounds[0]:
-            row["times_torch"] = median(
+            row["times_torch"] = measure.median(
                 rounds, lambda one: one[rival]["seconds"] / one[name]["seconds"]
             )
-            row["times_torch_whole"] = median(
+            row["times_torch_whole"] = measure.median(
                 rounds,
                 lambda one: with_import_and_sync(one[rival])
                 / one[name]["seconds"],
@@ -344,9 +285,9 @@ def summarize_convert(result, max_memory):
     )
     return {
         "bytes": size,
-        "disk_read": median(rounds, lambda one: one["fio"]["read"]),
-        "disk_write": median(rounds, lambda one: one["fio"]["write"]),
-        "disk_seconds": median(rounds, ideal),
+        "disk_read": measure.median(rounds, lambda one: one["fio"]["read"]),
+        "disk_write": measure.median(rounds, lambda one: one["fio"]["write"]),
+        "disk_seconds": measure.median(rounds, ideal),
         "rows": rows,
         "peak_over_budget_bytes": peak - max_memory,
     }
@@ -356,12 +297,12 @@ def summarize_inspect(result):
     rounds = result["rounds"]
     return {
         "tensors": result["tensors"],
-        "seconds": median(rounds, lambda one: one["ours"]["seconds"]),
+        "seconds": measure.median(rounds, lambda one: one["ours"]["seconds"]),
         "peak_bytes": max(one["ours"]["peak_bytes"] for one in rounds),
-        "torch_seconds": median(rounds, lambda one: one["torch"]["seconds"]),
-        "torch_import": median(rounds, lambda one: one["torch"]["import"]),
+        "torch_seconds": measure.median(rounds, lambda one: one["torch"]["seconds"]),
+        "torch_import": measure.median(rounds, lambda one: one["torch"]["import"]),
         "torch_peak_bytes": max(one["torch"]["peak_bytes"] for one in rounds),
-        "times_torch": median(
+        "times_torch": measure.median(
             rounds, lambda one: one["torch"]["seconds"] / one["ours"]["seconds"]
         ),
     }

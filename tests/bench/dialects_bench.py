@@ -11,7 +11,6 @@ import json
 import os
 import pathlib
 import shutil
-import statistics
 
 import measure
 
@@ -34,13 +33,7 @@ def parse_arguments():
         "dcp-convert and with the framework's own converter. Requires about "
         "five times the size of free disk, and root to drop the page cache.",
     )
-    parser.add_argument(
-        "--size",
-        type=measure.parse_size,
-        default=measure.parse_size("2GB"),
-        help="of each checkpoint (2GB)",
-    )
-    parser.add_argument("--rounds", type=int, default=3)
+    measure.add_options(parser, "each checkpoint")
     parser.add_argument(
         "--only",
         action="append",
@@ -49,22 +42,11 @@ def parse_arguments():
         help="measure only this one (repeatable)",
     )
     parser.add_argument(
-        "--dir",
-        type=pathlib.Path,
-        metavar="FOLDER",
-        default=pathlib.Path.home() / ".cache/tessera",
-        help="on the disk to be measured (TESSERA_CACHE)",
-    )
-    parser.add_argument(
         "--json", action="store_true", help="print JSON instead of a table"
     )
     parser.add_argument("--tool", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--python", required=True, help=argparse.SUPPRESS)
     return parser.parse_args()
-
-
-def size_of(path):
-    return sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
 
 
 class Bench:
@@ -76,36 +58,15 @@ class Bench:
         self.dir.mkdir(parents=True)
 
     def ours(self, src, dst, options):
-        measure.drop_caches()
-        done = measure.run(
-            [
-                self.args.tool,
-                "consolidate",
-                src,
-                dst,
-                "--to",
-                "safetensors",
-                "--part",
-                "model",
-                "--progress",
-                "none",
-                "--json",
-                *options,
-            ]
+        words = ["consolidate", src, dst, "--to", "safetensors"]
+        return measure.convert_once(
+            self.args.tool, *words, "--part", "model", *options
         )
-        return {"seconds": done.seconds, "peak_bytes": done.peak_bytes}
 
     def theirs(self, kind, src, dst):
-        measure.drop_caches()
-        done = measure.run(
+        return measure.rival_once(
             [self.args.python, HERE / "framework_merge.py", kind, src, dst]
         )
-        parts = json.loads(done.output.splitlines()[-1])
-        return {
-            "seconds": parts["convert"] + parts["sync"],
-            "import": parts["import"],
-            "peak_bytes": done.peak_bytes,
-        }
 
     def measure(self, kind):
         rival, options = KINDS[kind]
@@ -134,10 +95,10 @@ class Bench:
             # Refuses wrong results.
             measure.run([self.args.tool, "diff", ours, theirs])
             rounds.append(one)
-            written = size_of(ours)
+            written = measure.size_of(ours)
             for path in (ours, theirs):
                 shutil.rmtree(path)
-        read = size_of(src)
+        read = measure.size_of(src)
         shutil.rmtree(src)
         return {
             "rival": rival,
@@ -153,10 +114,6 @@ class Bench:
             shutil.rmtree(self.dir)
 
 
-def median(rounds, function):
-    return statistics.median(function(one) for one in rounds)
-
-
 def summarize(result):
     rounds = result["rounds"]
 
@@ -170,15 +127,15 @@ def summarize(result):
         "rival": result["rival"],
         "bytes": result["bytes"],
         "written": result["written"],
-        "disk_read": median(rounds, lambda one: one["disk"]["read"]),
-        "disk_write": median(rounds, lambda one: one["disk"]["write"]),
-        "seconds": median(rounds, lambda one: seconds(one, "ours")),
-        "rival_seconds": median(rounds, lambda one: seconds(one, "theirs")),
-        "rival_import": median(rounds, lambda one: one["theirs"]["import"]),
-        "times": median(
+        "disk_read": measure.median(rounds, lambda one: one["disk"]["read"]),
+        "disk_write": measure.median(rounds, lambda one: one["disk"]["write"]),
+        "seconds": measure.median(rounds, lambda one: seconds(one, "ours")),
+        "rival_seconds": measure.median(rounds, lambda one: seconds(one, "theirs")),
+        "rival_import": measure.median(rounds, lambda one: one["theirs"]["import"]),
+        "times": measure.median(
             rounds, lambda one: seconds(one, "theirs") / seconds(one, "ours")
         ),
-        "times_whole": median(
+        "times_whole": measure.median(
             rounds,
             lambda one: (one["theirs"]["import"] + seconds(one, "theirs"))
             / seconds(one, "ours"),

@@ -11,7 +11,6 @@ import json
 import os
 import pathlib
 import shutil
-import struct
 
 import measure
 
@@ -57,13 +56,7 @@ def parse_arguments():
         "Requires about five times the size of free disk, three times the size "
         "of memory for the others, and root to drop the page cache.",
     )
-    parser.add_argument(
-        "--size",
-        type=measure.parse_size,
-        default=measure.parse_size("2GB"),
-        help="of each model (2GB)",
-    )
-    parser.add_argument("--rounds", type=int, default=3)
+    measure.add_options(parser, "each model")
     parser.add_argument(
         "--max-memory",
         type=measure.parse_size,
@@ -88,22 +81,11 @@ def parse_arguments():
         "the other programs",
     )
     parser.add_argument(
-        "--dir",
-        type=pathlib.Path,
-        metavar="FOLDER",
-        default=pathlib.Path.home() / ".cache/tessera",
-        help="on the disk to be measured (TESSERA_CACHE)",
-    )
-    parser.add_argument(
         "--json", action="store_true", help="print JSON instead of tables"
     )
     for name in ("--tool", "--shapes", "--python", "--packages"):
         parser.add_argument(name, required=True, help=argparse.SUPPRESS)
     return parser.parse_args()
-
-
-def size_of(path):
-    return sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
 
 
 class Bench:
@@ -115,35 +97,14 @@ class Bench:
         self.dir.mkdir(parents=True)
 
     def ours(self, verb, src, dst, to, options=()):
-        """One conversion by dcp-convert, from a cold cache."""
-        measure.drop_caches()
-        done = measure.run(
-            [
-                self.args.tool,
-                verb,
-                src,
-                dst,
-                "--to",
-                to,
-                "--max-memory",
-                str(self.args.max_memory),
-                "--progress",
-                "none",
-                "--json",
-                *options,
-            ]
+        memory = ["--max-memory", str(self.args.max_memory)]
+        return measure.convert_once(
+            self.args.tool, verb, src, dst, "--to", to, *memory, *options
         )
-        return {
-            "seconds": done.seconds,
-            "cpu_seconds": done.cpu_seconds,
-            "peak_bytes": done.peak_bytes,
-            "read": json.loads(done.output)["bytes_read"],
-        }
 
     def theirs(self, kind, src, dst, config):
-        measure.drop_caches()
         packages = f"{self.args.packages}/{kind.partition('_')[0]}"
-        done = measure.run(
+        return measure.rival_once(
             [
                 "env",
                 f"PYTHONPATH={packages}",
@@ -156,12 +117,6 @@ class Bench:
                 config,
             ]
         )
-        parts = json.loads(done.output.splitlines()[-1])
-        return {
-            "seconds": parts["convert"] + parts["sync"],
-            "import": parts["import"],
-            "peak_bytes": done.peak_bytes,
-        }
 
     def round(self, model, way, src, config, mapped):
         """Everything once. Wrong results are refused."""
@@ -210,7 +165,7 @@ class Bench:
             "from": way.src,
             "to": way.dst,
             "rival": RIVALS[way.rival.partition("_")[0]],
-            "bytes": size_of(src),
+            "bytes": measure.size_of(src),
             "rounds": rounds,
         }
 
@@ -251,7 +206,7 @@ class Bench:
         src.mkdir()
         rows = 16384
         columns = self.args.size // (2 * rows)
-        write_hole(src / "model.safetensors", rows, columns)
+        measure.write_hole(src / "model.safetensors", rows, columns)
         rules = src / "rules.yaml"
         rules.write_text(
             "tessera-mapping: 1\nname: one\nsides:\n  a:\n  b:\nrules:\n"
@@ -291,22 +246,6 @@ class Bench:
             return report
         finally:
             shutil.rmtree(self.dir)
-
-
-def write_hole(path, rows, columns):
-    header = json.dumps(
-        {
-            "weight": {
-                "dtype": "BF16",
-                "shape": [rows, columns],
-                "data_offsets": [0, 2 * rows * columns],
-            }
-        }
-    ).encode()
-    header += b" " * (-len(header) % 8)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(header)) + header)
-        file.truncate(8 + len(header) + 2 * rows * columns)
 
 
 def summarize(result):

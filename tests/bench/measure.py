@@ -1,4 +1,5 @@
-"""Runs programs, ranks or fio, and sums up: seconds, memory, rates, medians."""
+"""What benchmarks share: their options, and how they run programs, ranks or fio
+and sum up seconds, memory, rates and medians."""
 
 import argparse
 import collections
@@ -8,6 +9,7 @@ import pathlib
 import re
 import socket
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -55,6 +57,51 @@ def parse_size(text):
     return int(float(match[1]) * UNITS[match[2].upper()])
 
 
+def add_options(parser, what, size="2GB"):
+    """Adds --size of `what`, --rounds and --dir."""
+    parser.add_argument(
+        "--size",
+        type=parse_size,
+        default=parse_size(size),
+        help=f"of {what} ({size})",
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="(3)")
+    parser.add_argument(
+        "--dir",
+        type=pathlib.Path,
+        metavar="FOLDER",
+        default=pathlib.Path.home() / ".cache/tessera",
+        help="on the disk to be measured (TESSERA_CACHE)",
+    )
+
+
+def size_of(path):
+    """Bytes of a file, or of the files below a folder."""
+    if path.is_file():
+        return path.stat().st_size
+    return sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
+
+
+def safetensors_header(tensors):
+    """What a file begins with whose tensors these are, by name."""
+    header = json.dumps(tensors).encode()
+    header += b" " * (-len(header) % 8)
+    return struct.pack("<Q", len(header)) + header
+
+
+def write_hole(path, rows, columns):
+    """A matrix of bfloat16 in safetensors, whose elements take no space."""
+    num_bytes = 2 * rows * columns
+    weight = {
+        "dtype": "BF16",
+        "shape": [rows, columns],
+        "data_offsets": [0, num_bytes],
+    }
+    with open(path, "wb") as file:
+        num_written = file.write(safetensors_header({"weight": weight}))
+        file.truncate(num_written + num_bytes)
+
+
 def drop_caches(paths=()):
     """Empties the page cache; without the right, of these files only."""
     os.sync()
@@ -91,6 +138,32 @@ def run(command):
         cpu_seconds = usage.ru_utime + usage.ru_stime
         peak_bytes = usage.ru_maxrss * 1024
         return Run(seconds, cpu_seconds, peak_bytes, out.read().decode())
+
+
+def convert_once(tool, *words):
+    """One run of dcp-convert, from a cold cache."""
+    drop_caches()
+    done = run([tool, *words, "--progress", "none", "--json"])
+    outcome = json.loads(done.output)
+    return {
+        "seconds": done.seconds,
+        "cpu_seconds": done.cpu_seconds,
+        "peak_bytes": done.peak_bytes,
+        "read": outcome["bytes_read"],
+        "written": outcome["bytes_written"],
+    }
+
+
+def rival_once(command):
+    """One run of a rival, from a cold cache, which prints its own seconds."""
+    drop_caches()
+    done = run(command)
+    parts = json.loads(done.output.splitlines()[-1])
+    return {
+        "seconds": parts["convert"] + parts["sync"],
+        "import": parts["import"],
+        "peak_bytes": done.peak_bytes,
+    }
 
 
 def free_port():
@@ -174,6 +247,10 @@ def spread(values):
 def figure(rounds, function):
     values = [function(one) for one in rounds]
     return {"median": statistics.median(values), "spread": spread(values)}
+
+
+def median(rounds, function):
+    return statistics.median(function(one) for one in rounds)
 
 
 def number(entry, scale=1.0, digits=2):

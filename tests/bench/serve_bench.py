@@ -10,7 +10,6 @@ import json
 import os
 import pathlib
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
@@ -47,13 +46,7 @@ loopback. Prints a table in Markdown:
 Requires about four times --size of free disk, --size of free memory for the
 page cache, and root to drop it.""",
     )
-    parser.add_argument(
-        "--size",
-        type=measure.parse_size,
-        default=measure.parse_size("1GB"),
-        help="of the checkpoint (1GB)",
-    )
-    parser.add_argument("--rounds", type=int, default=3, help="(3)")
+    measure.add_options(parser, "the checkpoint", "1GB")
     parser.add_argument(
         "--ranks",
         type=lambda text: [int(part) for part in text.split(",")],
@@ -90,13 +83,6 @@ page cache, and root to drop it.""",
         "jobs (repeatable)",
     )
     parser.add_argument(
-        "--dir",
-        type=pathlib.Path,
-        metavar="FOLDER",
-        default=pathlib.Path.home() / ".cache/tessera",
-        help="on the disk to be measured (TESSERA_CACHE)",
-    )
-    parser.add_argument(
         "--json", action="store_true", help="print JSON instead of the table"
     )
     for name in ("--tool", "--server", "--client"):
@@ -108,22 +94,16 @@ def write_model(path, num_bytes):
     """Float tensors in safetensors' format, whose bytes differ everywhere."""
     num_tensors = max(num_bytes // TENSOR_BYTES, 1)
     rows = TENSOR_BYTES // 4 // COLUMNS
-    header = json.dumps(
-        {
-            f"layers.{index}.weight": {
-                "dtype": "F32",
-                "shape": [rows, COLUMNS],
-                "data_offsets": [
-                    index * TENSOR_BYTES,
-                    (index + 1) * TENSOR_BYTES,
-                ],
-            }
-            for index in range(num_tensors)
+    tensors = {
+        f"layers.{index}.weight": {
+            "dtype": "F32",
+            "shape": [rows, COLUMNS],
+            "data_offsets": [index * TENSOR_BYTES, (index + 1) * TENSOR_BYTES],
         }
-    ).encode()
-    header += b" " * (-len(header) % 8)
+        for index in range(num_tensors)
+    }
     with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(header)) + header)
+        file.write(measure.safetensors_header(tensors))
         for _ in range(num_tensors):
             file.write(os.urandom(TENSOR_BYTES))
         file.flush()

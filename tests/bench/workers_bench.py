@@ -31,13 +31,7 @@ def parse_arguments():
         "size of free disk, 8 GB of memory for the simulation, and root to "
         "drop the page cache.",
     )
-    parser.add_argument(
-        "--size",
-        type=measure.parse_size,
-        default=measure.parse_size("2GB"),
-        help="of the checkpoint (2GB)",
-    )
-    parser.add_argument("--rounds", type=int, default=3)
+    measure.add_options(parser, "the checkpoint")
     parser.add_argument(
         "--piece-size",
         default="128MiB",
@@ -49,13 +43,6 @@ def parse_arguments():
         default=[],
         choices=["one", "several", "kill", "simulation"],
         help="leave out a part (repeatable)",
-    )
-    parser.add_argument(
-        "--dir",
-        type=pathlib.Path,
-        metavar="FOLDER",
-        default=pathlib.Path.home() / ".cache/tessera",
-        help="on the disk to be measured (TESSERA_CACHE)",
     )
     parser.add_argument("--tool", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--scale", required=True, help=argparse.SUPPRESS)
@@ -111,7 +98,7 @@ class Bench:
         shutil.rmtree(self.dst, ignore_errors=True)
 
     def one(self):
-        """One worker beside no workers, in turn, whole files and pieces."""
+        """One worker and no workers, in turn, with whole files and pieces."""
         rounds = []
         for number in range(self.args.rounds):
             measure.say(f"one worker, round {number + 1}")

@@ -51,9 +51,19 @@ _ROOT = pathlib.Path(_SPEC.submodule_search_locations[0]).parent
 _replace_packages()
 
 
-def _build(family, model, args, **values):
+def _build(config, family, model, args, **values):
+    """A model whose arguments are those that all have, and `values`."""
     folder = f"torchtitan.models.{family}.model"
-    args = getattr(importlib.import_module(folder + ".args"), args)(**values)
+    args = getattr(importlib.import_module(folder + ".args"), args)(
+        dim=config.hidden_size,
+        n_layers=config.num_hidden_layers,
+        n_heads=config.num_attention_heads,
+        vocab_size=config.vocab_size,
+        norm_eps=config.rms_norm_eps,
+        rope_theta=config.rope_parameters["rope_theta"],
+        max_seq_len=config.max_position_embeddings,
+        **values,
+    )
     # The trainer sets this one.
     args.moe_impl = "standard"
     model = getattr(importlib.import_module(folder + ".model"), model)(args)
@@ -75,21 +85,15 @@ def llama3(config):
     from torchtitan.models.llama3.model.args import RoPEScalingArgs
 
     return _build(
+        config,
         "llama3",
         "Transformer",
         "TransformerModelArgs",
-        dim=config.hidden_size,
-        n_layers=config.num_hidden_layers,
-        n_heads=config.num_attention_heads,
         n_kv_heads=config.num_key_value_heads,
-        vocab_size=config.vocab_size,
         # Together: intermediate_size.
         multiple_of=config.intermediate_size,
         ffn_dim_multiplier=0.1,
-        norm_eps=config.rms_norm_eps,
-        rope_theta=config.rope_parameters["rope_theta"],
         rope_scaling_args=RoPEScalingArgs(scaling_factor=1.0),
-        max_seq_len=config.max_position_embeddings,
     )
 
 
@@ -109,19 +113,13 @@ def qwen3(config):
             ),
         )
     return _build(
+        config,
         "qwen3",
         "Qwen3Model",
         "Qwen3ModelArgs",
-        dim=config.hidden_size,
-        n_layers=config.num_hidden_layers,
-        n_heads=config.num_attention_heads,
         n_kv_heads=config.num_key_value_heads,
-        vocab_size=config.vocab_size,
         head_dim=config.head_dim,
         hidden_dim=config.intermediate_size,
-        norm_eps=config.rms_norm_eps,
-        rope_theta=config.rope_parameters["rope_theta"],
-        max_seq_len=config.max_position_embeddings,
         enable_weight_tying=config.tie_word_embeddings,
         **values,
     )
@@ -129,17 +127,13 @@ def qwen3(config):
 
 def deepseek_v3(config):
     return _build(
+        config,
         "deepseek_v3",
         "DeepSeekV3Model",
         "DeepSeekV3ModelArgs",
-        dim=config.hidden_size,
         inter_dim=config.intermediate_size,
         moe_inter_dim=config.moe_intermediate_size,
-        n_layers=config.num_hidden_layers,
         n_dense_layers=config.first_k_dense_replace,
-        n_heads=config.num_attention_heads,
-        vocab_size=config.vocab_size,
-        norm_eps=config.rms_norm_eps,
         moe_args=_experts(
             config,
             num_experts=config.n_routed_experts,
@@ -155,25 +149,19 @@ def deepseek_v3(config):
         qk_nope_head_dim=config.qk_nope_head_dim,
         qk_rope_head_dim=config.qk_rope_head_dim,
         v_head_dim=config.v_head_dim,
-        max_seq_len=config.max_position_embeddings,
         original_seq_len=config.max_position_embeddings,
-        rope_theta=config.rope_parameters["rope_theta"],
     )
 
 
 def gpt_oss(config):
     return _build(
+        config,
         "gpt_oss",
         "GptOssModel",
         "GptOssModelArgs",
-        dim=config.hidden_size,
         moe_inter_dim=config.intermediate_size,
-        n_layers=config.num_hidden_layers,
-        n_heads=config.num_attention_heads,
         n_kv_heads=config.num_key_value_heads,
         head_dim=config.head_dim,
-        vocab_size=config.vocab_size,
-        norm_eps=config.rms_norm_eps,
         moe_args=_experts(
             config,
             num_experts=config.num_local_experts,
@@ -185,9 +173,7 @@ def gpt_oss(config):
         ),
         swiglu_limit=config.swiglu_limit,
         sliding_window_size=config.sliding_window,
-        rope_theta=config.rope_parameters["rope_theta"],
         rope_factor=1.0,
-        max_seq_len=config.max_position_embeddings,
     )
 
 
