@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
+#include "dcp/base/error_misfit.h"
 #include "dcp/base/error_side.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -68,9 +69,14 @@ constexpr PlaceField kPlaceFields[] = {
     {"offset", &ErrorPlace::offset},
 };
 
+const std::string& MisfitReason() {
+  return tessera::v1::ErrorReason_Name(ErrorReason::MAPPING_DOES_NOT_FIT);
+}
+
 // The reason of an error to which no code gave one: an error of the checkpoint
 // itself, which comes from code that does not know the API.
 std::string ImpliedReason(const absl::Status& status) {
+  if (IsMisfit(status)) return MisfitReason();
   const ErrorPlace place = PlaceOf(status);
   const bool written = SideOf(status) == ErrorSide::kDestination;
   const bool read = !written && place != ErrorPlace();
@@ -144,6 +150,7 @@ absl::Status WithErrorInfo(absl::Status status,
                            const google::rpc::ErrorInfo& info) {
   if (info.domain() != kErrorDomain) return status;
   SetErrorInfo(status, info);
+  if (info.reason() == MisfitReason()) status = WithMisfit(std::move(status));
   ErrorPlace place;
   for (const auto& [key, text] : info.metadata()) {
     for (const PlaceField& field : kPlaceFields) {
@@ -170,6 +177,12 @@ absl::Status WithRetryInfo(absl::Status status,
 int64_t RetryAfterToSend(const absl::Status& status) {
   const int64_t said = RetryAfterOf(status);
   return said < 0 && absl::IsUnavailable(status) ? kRetryAfterMs : said;
+}
+
+// For a client, a code of DATA_LOSS is damage, which a misfit is not.
+absl::StatusCode CodeToSend(const absl::Status& status) {
+  return IsMisfit(status) ? absl::StatusCode::kFailedPrecondition
+                          : status.code();
 }
 
 // Only called for errors, so that a code of 0 is a mistake of the sender.
@@ -199,7 +212,7 @@ int64_t RetryAfterOf(const absl::Status& status) {
 
 google::rpc::Status ToStatusProto(const absl::Status& status) {
   google::rpc::Status proto;
-  proto.set_code(static_cast<int>(status.code()));
+  proto.set_code(static_cast<int>(CodeToSend(status)));
   if (status.ok()) return proto;
   proto.set_message(ShortMessage(status.message()));
   proto.add_details()->PackFrom(MakeErrorInfo(status));

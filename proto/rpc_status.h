@@ -1,5 +1,6 @@
 // Converts between absl::Status and gRPC's status; no other file knows both.
-// Codes have the same numbers, and gRPC's INTERNAL is kept. The details of
+// Codes have the same numbers, and gRPC's INTERNAL is kept, except that a
+// misfit (dcp/base/error_misfit.h) is FAILED_PRECONDITION. The details of
 // google.rpc are carried along: an ErrorInfo with the reason (error_detail.h),
 // the place of the error (dcp/base/error_place.h) and its side (error_side.h),
 // a BadRequest, and a RetryInfo. Pure; any thread.
@@ -34,7 +35,8 @@ int64_t RetryAfterOf(const absl::Status& status);
 grpc::Status ToRpcStatus(const absl::Status& status);
 
 // For a client: converts a received status. `call` ("ReadTensors") is put in
-// front of the message. The reason, the place and the retry delay are restored.
+// front of the message. The reason, the place, the retry delay and the mark of
+// a misfit are restored.
 absl::Status FromRpcStatus(const grpc::Status& status, absl::string_view call);
 
 // The same for an error inside a message, such as that of an operation.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "dcp/base/error_misfit.h"
 #include "dcp/base/error_side.h"
 #include "google/longrunning/operations_proto.grpc.pb.h"
 #include "google/rpc/error_details.pb.h"
@@ -90,6 +91,22 @@ TEST(RpcStatus, PlaceSideAndRetryArrive) {
   EXPECT_EQ(PlaceOf(got), place);
   EXPECT_EQ(SideOf(got), ErrorSide::kDestination);
   EXPECT_EQ(RetryAfterOf(got), 1750);
+}
+
+// DATA_LOSS would say that the checkpoint is damaged.
+TEST(RpcStatus, AMisfitIsNotDamage) {
+  const absl::Status got = OverTheWire(WithPlace(
+      WithMisfit(absl::DataLossError("x.q is missing")), {.path = "/a"}));
+  EXPECT_THAT(got, StatusIs(absl::StatusCode::kFailedPrecondition,
+                            "Get: x.q is missing"));
+  EXPECT_EQ(ReasonOf(got), "MAPPING_DOES_NOT_FIT");
+  EXPECT_EQ(PlaceOf(got).path, "/a");
+  EXPECT_TRUE(IsMisfit(got));
+  // As it is kept in a record of jobs, and sent again.
+  const absl::Status again = FromStatusProto(ToStatusProto(got));
+  EXPECT_EQ(ReasonOf(again), "MAPPING_DOES_NOT_FIT");
+  EXPECT_TRUE(IsMisfit(again));
+  EXPECT_FALSE(IsMisfit(OverTheWire(absl::FailedPreconditionError("moved"))));
 }
 
 TEST(RpcStatus, WithoutDetailsThereAreNone) {

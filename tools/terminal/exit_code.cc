@@ -1,5 +1,6 @@
 #include "tools/terminal/exit_code.h"
 
+#include "dcp/base/error_misfit.h"
 #include "dcp/base/error_side.h"
 
 namespace dcp::tools {
@@ -21,6 +22,7 @@ ExitCode CodeWithoutSide(absl::StatusCode code) {
 }  // namespace
 
 ExitCode ExitCodeOf(const absl::Status& status) {
+  if (IsMisfit(status)) return kExitSource;
   switch (status.code()) {
     case absl::StatusCode::kOk:
       return kExitDone;

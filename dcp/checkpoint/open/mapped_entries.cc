@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "dcp/base/error_misfit.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/encoded_names.h"
 #include "dcp/checkpoint/open/wrapper_names.h"
@@ -77,8 +78,10 @@ class Builder {
             sources.back().name, "' for the rules of ", spec_.mapping.name()));
       }
     }
-    DCP_ASSIGN_OR_RETURN(mapped_.report,
-                         spec_.mapping.Map(sources, spec_.options));
+    absl::StatusOr<MappedTensors> report =
+        spec_.mapping.Map(sources, spec_.options);
+    if (absl::IsDataLoss(report.status())) return WithMisfit(report.status());
+    DCP_ASSIGN_OR_RETURN(mapped_.report, std::move(report));
     if (spec_.encode) {
       DCP_ASSIGN_OR_RETURN(EncodedNames encoded, EncodedNames::Make(spec_));
       encoded_names_.emplace(std::move(encoded));

@@ -1,7 +1,7 @@
 // MappedEntries: the entries of a checkpoint that is opened through a mapping:
 // tensors under the names and shapes of another program, whose elements are
-// those of the stored tensors. Nothing moves here. Plain data, but for
-// MapEntries.
+// those of the stored tensors. Nothing moves here. Plain data, except
+// for the functions.
 #ifndef DCP_CHECKPOINT_OPEN_MAPPED_ENTRIES_H_
 #define DCP_CHECKPOINT_OPEN_MAPPED_ENTRIES_H_
 
@@ -54,9 +54,9 @@ absl::Status CheckSides(const MapSpec& spec);
 
 // What the mapping makes of `stored`, which must outlive the result and stay
 // where it is, as must `others`; see LensEntries. Objects keep their names.
-// Errors are those of LensEntries and Mapping::Map; also
-// FailedPrecondition if two tensors have one name for the rules, or in the
-// result.
+// Errors are those of LensEntries and Mapping::Map, whose DataLoss is marked as
+// a misfit (dcp/base/error_misfit.h); also FailedPrecondition if two tensors
+// have one name for the rules, or in the result.
 absl::StatusOr<MappedEntries> MapEntries(FileSystem& fs,
                                          const StoredEntries& stored,
                                          absl::Span<const StoredEntries> others,

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/log.h"
 #include "dcp/checkpoint/diff.h"
@@ -252,6 +253,18 @@ TEST_F(MappedJobTest, BadMappingsAreRefusedBeforeTheJobBegins) {
   EXPECT_THAT(
       FromRpcStatus(server_->jobs().Verify(&context, verify, &operation), ""),
       StatusIs(kInvalid, HasSubstr("source.map is set")));
+}
+
+TEST_F(MappedJobTest, RulesThatDoNotFitAreNotDamage) {
+  v1::MapSpec other = Transposed();
+  other.set_yaml(absl::StrReplaceAll(kRules, {{"scalar", "absent"}}));
+  const absl::Status status =
+      Run(To<v1::ConvertRequest>("out", server_->data("source"), other));
+  EXPECT_THAT(status,
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("rules.yaml:7: nothing is found for absent")));
+  EXPECT_EQ(ReasonOf(status), "MAPPING_DOES_NOT_FIT");
+  EXPECT_FALSE(std::filesystem::exists(server_->data("out")));
 }
 
 TEST_F(MappedJobTest, AConfigOutsideTheRootsIsNotRead) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "dcp/base/error_place.h"
 #include "dcp/mapping/mapping_limits.h"
 #include "dcp/tensor/element.h"
 #include "gmock/gmock.h"
@@ -238,6 +239,44 @@ TEST_F(MappedReadingTest, BadMappingsAreNamed) {
   }
   EXPECT_OK(Inspect(source));
   EXPECT_EQ(server_.budget().used_bytes(), used_bytes);
+}
+
+// The checkpoint is not damaged: it is another model, or lacks a layer.
+TEST_F(MappedReadingTest, RulesThatDoNotFitAreNamed) {
+  const struct {
+    std::function<void(v1::MapSpec&)> change;
+    std::string says;
+  } cases[] = {
+      {[](v1::MapSpec& map) {
+         map.clear_builtin();
+         map.set_yaml(
+             "tessera-mapping: 1\nname: other\nsides: {hf: , megatron: }\n"
+             "rules:\n- {hf: wte.weight, megatron: emb.weight}\n");
+         map.set_yaml_name("other.yaml");
+       },
+       "other.yaml:5: nothing is found for wte.weight"},
+      {[](v1::MapSpec& map) {
+         (*map.mutable_settings())["num_hidden_layers"] = 100;
+       },
+       "lacks i = "},
+  };
+  const v1::Source source = SourceOf(kLlama);
+  for (const auto& [change, says] : cases) {
+    v1::Source other = source;
+    change(*other.mutable_map());
+    v1::ReadTensorsRequest request;
+    *request.mutable_source() = other;
+    request.mutable_parts();
+    for (const absl::Status& status :
+         {Inspect(other).status(), server_.Read(request).status,
+          Diff(source, other).status()}) {
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                   HasSubstr(says)));
+      EXPECT_EQ(ReasonOf(status), "MAPPING_DOES_NOT_FIT");
+      EXPECT_EQ(PlaceOf(status).path, source.path());
+    }
+  }
+  EXPECT_OK(Inspect(source));
 }
 
 TEST_F(MappedReadingTest, WhatDescribesFilesRefusesAMapping) {

@@ -141,6 +141,10 @@ test_mappings() {
     --map llama-hf-to-meta
   same 0 convert "$data/bare/hf.safetensors" OUT/d --to dcp \
     --map llama-hf-to-meta --config "$data/llama/config.json"
+  printf '%s\n' 'tessera-mapping: 1' 'name: other' 'sides: {a: , b: }' \
+    'rules:' '- {a: wte.weight, b: emb.weight}' >"$work/other.yaml"
+  same 3 convert "$llama" OUT/f --to dcp --map-file "$work/other.yaml" \
+    --from-side a --to-side b
   echo 'rulez: 1' >>"$work/mine.yaml"
   same 2 convert "$llama" OUT/e --to dcp --map-file "$work/mine.yaml" \
     --from-side hf --to-side meta

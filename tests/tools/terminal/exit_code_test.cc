@@ -1,5 +1,6 @@
 #include "tools/terminal/exit_code.h"
 
+#include "dcp/base/error_misfit.h"
 #include "dcp/base/error_side.h"
 #include "gtest/gtest.h"
 
@@ -42,6 +43,13 @@ TEST(ExitCode, FollowsCodeAndSide) {
         << status << " of side " << SideName(status);
   }
   EXPECT_EQ(ExitCodeOf(absl::OkStatus()), kExitDone);
+}
+
+// A daemon says FailedPrecondition where a mapping here says DataLoss.
+TEST(ExitCode, AMisfitIsAtTheSourceWhoeverSaysIt) {
+  EXPECT_EQ(ExitCodeOf(WithMisfit(absl::DataLossError("x"))), kExitSource);
+  EXPECT_EQ(ExitCodeOf(WithMisfit(absl::FailedPreconditionError("x"))),
+            kExitSource);
 }
 
 TEST(ExitCode, NamesSides) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "dcp/base/error_misfit.h"
 #include "dcp/checkpoint/open/checkpoint_entry.h"
 #include "dcp/io/file_system.h"
 #include "dcp/tensor/box.h"
@@ -80,6 +81,19 @@ TEST(MappedEntries, RefusesTwoTensorsOfOneNameForTheRules) {
   EXPECT_THAT(
       NamesMade({"emb", "module.emb"}, *MappedPair::Map()).status(),
       StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("'emb'")));
+}
+
+// The tensors are sound, so this is not damage.
+TEST(MappedEntries, AMissingSourceIsAMisfit) {
+  const absl::Status status =
+      NamesMade({"emb", "x.q", "x.w"}, *MappedPair::Map()).status();
+  EXPECT_THAT(status,
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr("pair.yaml:9: x.k is missing where x.q is")));
+  EXPECT_TRUE(IsMisfit(status));
+  EXPECT_FALSE(IsMisfit(
+      NamesMade({"emb", "x.q", "x.k", "x.w", "other"}, *MappedPair::Map())
+          .status()));
 }
 
 TEST(MappedEntries, ChecksTheSides) {

@@ -1,0 +1,18 @@
+// A misfit: the source is sound, but is not one that the rules of a mapping are
+// for. A Status says so in addition to its code, so that a program can tell it
+// from damage. Any thread.
+#ifndef DCP_BASE_ERROR_MISFIT_H_
+#define DCP_BASE_ERROR_MISFIT_H_
+
+#include "absl/status/status.h"
+
+namespace dcp {
+
+// `status` marked as a misfit, unless it is OK.
+absl::Status WithMisfit(absl::Status status);
+
+bool IsMisfit(const absl::Status& status);
+
+}  // namespace dcp
+
+#endif  // DCP_BASE_ERROR_MISFIT_H_
