@@ -74,7 +74,10 @@ struct TorchLoadOptions {
   // InvalidArgument, DataLoss or FailedPrecondition name the rule and the
   // tensor. Each rank reads what its boxes are made of. What the rules take for
   // equal in the checkpoint, such as tied embeddings, is compared before
-  // anything is loaded, by each rank in part. Unimplemented for a daemon.
+  // anything is loaded, by each rank in part. A daemon gets the text of the
+  // rules, and of config.json if `config_file` or `config` says which; it maps,
+  // compares, and sends what the boxes are made of. Rules that do not fit are
+  // then FailedPrecondition in place of DataLoss.
   std::optional<dcp::MapRequest> map = std::nullopt;
   // For a path on a daemon: TLS, token and retries; without a token file the
   // token is that of TESSERA_TOKEN. `address`, which may be a unix socket, is

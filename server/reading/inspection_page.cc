@@ -137,6 +137,8 @@ void FillPage(const SharedCheckpoint& shared, const v1::InspectRequest& request,
                         ? absl::MakeConstSpan(checkpoint.files().names())
                         : absl::Span<const std::string>(),
                     *response.add_tensors());
+      response.mutable_tensors()->rbegin()->set_made_of(
+          ToUtf8(checkpoint.MadeOf(index)));
       num_bytes += response.tensors(response.tensors_size() - 1).ByteSizeLong();
     } else {
       ObjectToProto(entry, with_texts, *response.add_objects());

@@ -5,31 +5,17 @@
 #include <optional>
 
 #include "absl/memory/memory.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "dcp/base/error_side.h"
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
 #include "dcp/checkpoint/open/dialects/directory_opener.h"
 #include "dcp/checkpoint/open/dialects/no_checkpoint.h"
+#include "dcp/checkpoint/open/mapped_names.h"
 #include "dcp/checkpoint/open/model_files.h"
 #include "dcp/checkpoint/open/model_opener.h"
 
 namespace dcp {
 namespace {
-
-// How many names a message lists.
-constexpr size_t kMaxNamesShown = 3;
-
-// "a, b, c and 5 others"; `names` has the first few of `num_names`.
-std::string SomeOf(const std::vector<absl::string_view>& names,
-                   size_t num_names) {
-  std::string text = absl::StrJoin(names, ", ");
-  if (num_names > names.size()) {
-    absl::StrAppend(&text, " and ", num_names - names.size(), " others");
-  }
-  return text;
-}
 
 absl::StatusOr<CheckpointParts> OpenSingleFile(FileSystem& fs,
                                                absl::string_view path,
@@ -112,26 +98,20 @@ std::optional<uint32_t> Checkpoint::Find(absl::string_view fqn) const {
 
 std::string Checkpoint::MadeOf(uint32_t entry) const {
   if (!mapped_.has_value()) return "";
-  const std::vector<uint32_t>& stored = mapped_->stored[entry];
   std::vector<absl::string_view> names;
-  for (const uint32_t i : stored) {
-    if (names.size() == kMaxNamesShown) break;
+  for (const uint32_t i : mapped_->stored[entry]) {
     names.push_back(stored_entries()[i].fqn);
   }
-  return SomeOf(names, stored.size());
+  return SomeOf(names);
 }
 
 std::string Checkpoint::NamesMade() const {
   if (!mapped_.has_value()) return "";
   std::vector<absl::string_view> names;
   for (const CheckpointEntry& entry : entries()) {
-    if (names.size() == kMaxNamesShown) break;
     if (entry.tensor() != nullptr) names.push_back(entry.fqn);
   }
-  return absl::StrCat("; ", map_->mapping.name(), ", from ", map_->options.from,
-                      " to ", map_->options.to, ", makes ",
-                      SomeOf(names, mapped_->tensors.size()),
-                      " of what is stored");
+  return dcp::NamesMade(*map_, names);
 }
 
 absl::Status Checkpoint::Locate(absl::Span<const uint32_t> entries,

@@ -39,23 +39,15 @@ absl::StatusOr<Mapping> MappingOf(FileSystem& fs, const MapRequest& request) {
   return ParseMapping(text, request.rule_file);
 }
 
-absl::StatusOr<std::string> ConfigOf(FileSystem& fs, absl::string_view source,
-                                     const MapRequest& request) {
-  if (!request.config.empty()) return request.config;
-  if (request.config_file.empty()) return FindModelConfig(fs, source);
-  return ReadFile(fs, request.config_file, kMaxModelConfigBytes,
-                  /*follow_symlinks=*/true);
-}
-
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const MapSpec>> FindMap(
-    FileSystem& fs, absl::string_view source, const MapRequest& request) {
+absl::StatusOr<MapSpec> ReadMap(FileSystem& fs, const MapRequest& request) {
   DCP_RETURN_IF_ERROR(CheckRequest(request));
   DCP_ASSIGN_OR_RETURN(Mapping mapping, MappingOf(fs, request));
   MapSpec spec{.mapping = std::move(mapping),
                .options = {.from = request.from,
                            .to = request.to,
+                           .config = request.config,
                            .settings = request.settings,
                            .parts = request.parts,
                            .unmatched = request.unmatched},
@@ -64,7 +56,19 @@ absl::StatusOr<std::shared_ptr<const MapSpec>> FindMap(
                .states_from = request.states_from,
                .states_to = request.states_to};
   DCP_RETURN_IF_ERROR(CheckSides(spec));
-  DCP_ASSIGN_OR_RETURN(spec.options.config, ConfigOf(fs, source, request));
+  if (request.config_file.empty()) return spec;
+  DCP_ASSIGN_OR_RETURN(spec.options.config,
+                       ReadFile(fs, request.config_file, kMaxModelConfigBytes,
+                                /*follow_symlinks=*/true));
+  return spec;
+}
+
+absl::StatusOr<std::shared_ptr<const MapSpec>> FindMap(
+    FileSystem& fs, absl::string_view source, const MapRequest& request) {
+  DCP_ASSIGN_OR_RETURN(MapSpec spec, ReadMap(fs, request));
+  if (request.config.empty() && request.config_file.empty()) {
+    DCP_ASSIGN_OR_RETURN(spec.options.config, FindModelConfig(fs, source));
+  }
   return std::make_shared<const MapSpec>(std::move(spec));
 }
 

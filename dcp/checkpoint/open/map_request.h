@@ -1,6 +1,6 @@
 // MapRequest: the mapping that a program asks for, by names, paths and texts,
-// before anything is read; FindMap reads it. Plain data; FindMap blocks, on any
-// thread.
+// before anything is read; ReadMap and FindMap read it. Plain data; both
+// functions block, on any thread.
 #ifndef DCP_CHECKPOINT_OPEN_MAP_REQUEST_H_
 #define DCP_CHECKPOINT_OPEN_MAP_REQUEST_H_
 
@@ -40,10 +40,15 @@ struct MapRequest {
   std::string states_to = {};
 };
 
-// The mapping for the checkpoint at `source`. InvalidArgument if the request
-// contradicts itself, if the rules are malformed or do not have the sides;
-// NotFound for a family or a file that does not exist; otherwise the errors of
-// reading.
+// The mapping, for whatever checkpoint: without a config.json unless the
+// request names one. InvalidArgument if the request contradicts itself, if the
+// rules are malformed or do not have the sides; NotFound for a family or a file
+// that does not exist; otherwise the errors of reading.
+absl::StatusOr<MapSpec> ReadMap(FileSystem& fs, const MapRequest& request);
+
+// The mapping for the checkpoint at `source`, whose config.json is that of the
+// request, or the one that is found in or next to `source`. Errors are those of
+// ReadMap and FindModelConfig.
 absl::StatusOr<std::shared_ptr<const MapSpec>> FindMap(
     FileSystem& fs, absl::string_view source, const MapRequest& request);
 

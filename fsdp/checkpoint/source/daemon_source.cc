@@ -4,12 +4,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "client/checkpoint_url.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/open/mapped_names.h"
 #include "dcp/format/pickle_globals.h"
 #include "dcp/format/pickle_reader.h"
 #include "fsdp/checkpoint/source/daemon_reader.h"
+#include "proto/messages/map_messages.h"
 
 namespace fsdp {
 namespace {
@@ -33,7 +36,7 @@ std::string GlobOf(absl::string_view name) {
 
 absl::StatusOr<std::unique_ptr<DaemonSource>> DaemonSource::Open(
     const std::string& url, dcp::client::ClientOptions options,
-    std::stop_token stop) {
+    const std::optional<dcp::MapSpec>& map, std::stop_token stop) {
   DCP_ASSIGN_OR_RETURN(const dcp::client::CheckpointUrl parsed,
                        dcp::client::ParseCheckpointUrl(url));
   if (!parsed.address.empty()) options.address = parsed.address;
@@ -43,19 +46,22 @@ absl::StatusOr<std::unique_ptr<DaemonSource>> DaemonSource::Open(
   std::unique_ptr<DaemonSource> source(
       new DaemonSource(url, *std::move(channel)));
   DCP_RETURN_IF_ERROR(
-      dcp::Annotate(source->Inspect(parsed.path, std::move(stop)), url));
+      dcp::Annotate(source->Inspect(parsed.path, map, std::move(stop)), url));
   return source;
 }
 
 absl::Status DaemonSource::Inspect(const std::string& path,
+                                   const std::optional<dcp::MapSpec>& map,
                                    std::stop_token stop) {
   source_.set_path(path);
+  if (map.has_value()) dcp::MapToProto(*map, *source_.mutable_map());
   v1::InspectRequest request;
   *request.mutable_source() = source_;
   DCP_ASSIGN_OR_RETURN(
       const v1::InspectResponse inspected,
       client_.Inspect(std::move(request), {.stop = std::move(stop)}));
   etag_ = inspected.etag();
+  std::vector<absl::string_view> names;
   for (const v1::Tensor& tensor : inspected.tensors()) {
     const std::optional<dcp::DType> dtype =
         dcp::DTypeFromTorchName(tensor.dtype());
@@ -63,12 +69,15 @@ absl::Status DaemonSource::Inspect(const std::string& path,
       return absl::DataLossError(absl::StrCat(
           "Inspect: ", tensor.name(), " has dtype '", tensor.dtype(), "'"));
     }
-    entries_.try_emplace(tensor.name(),
-                         Entry{.is_tensor = true,
-                               .dtype = *dtype,
-                               .shape = dcp::Dims(tensor.shape().begin(),
-                                                  tensor.shape().end())});
+    entries_.try_emplace(
+        tensor.name(),
+        Entry{.is_tensor = true,
+              .dtype = *dtype,
+              .shape = dcp::Dims(tensor.shape().begin(), tensor.shape().end()),
+              .made_of = tensor.made_of()});
+    names.push_back(tensor.name());
   }
+  if (map.has_value()) names_made_ = dcp::NamesMade(*map, names);
   for (const v1::Object& object : inspected.objects()) {
     entries_.try_emplace(
         object.name(),
@@ -82,7 +91,8 @@ std::optional<StoredEntry> DaemonSource::Find(absl::string_view name) const {
   if (entry == entries_.end()) return std::nullopt;
   return StoredEntry{.is_tensor = entry->second.is_tensor,
                      .dtype = entry->second.dtype,
-                     .shape = entry->second.shape};
+                     .shape = entry->second.shape,
+                     .made_of = entry->second.made_of};
 }
 
 absl::StatusOr<absl::flat_hash_map<std::string, dcp::Value>>

@@ -1,10 +1,15 @@
 #include "fsdp/checkpoint/source/open_source.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "client/checkpoint_url.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/open/map_spec.h"
 #include "dcp/checkpoint/save/state_file.h"
 #include "dcp/io/file_system.h"
 #include "fsdp/checkpoint/source/daemon_source.h"
+#include "fsdp/checkpoint/source/default_file_system.h"
 #include "fsdp/checkpoint/source/local_source.h"
 
 namespace fsdp {
@@ -12,13 +17,12 @@ namespace fsdp {
 absl::StatusOr<std::unique_ptr<CheckpointSource>> OpenSource(
     const std::string& path, const SourceOptions& options) {
   if (dcp::client::IsCheckpointUrl(path)) {
+    std::optional<dcp::MapSpec> map;
     if (options.map.has_value()) {
-      return absl::UnimplementedError(absl::StrCat(
-          path,
-          ": a load from a daemon does not map names; load from files that "
-          "this machine sees, or convert the checkpoint before"));
+      DCP_ASSIGN_OR_RETURN(
+          map, dcp::ReadMap(FileSystemOr(options.file_system), *options.map));
     }
-    return DaemonSource::Open(path, options.daemon, options.stop);
+    return DaemonSource::Open(path, options.daemon, map, options.stop);
   }
   return LocalSource::Open(options.file_system, path, options.verify,
                            options.map);

@@ -28,8 +28,9 @@ struct SourceOptions {
 };
 
 // A DaemonSource if `path` begins with tessera://, else a LocalSource. Reads
-// what the checkpoint holds, but no payload. Unimplemented for a mapping of a
-// daemon's checkpoint.
+// what the checkpoint holds, but no payload. With a mapping, the rule file and
+// the config.json that options.map names are read here; without a config.json,
+// the reader of the checkpoint looks for one in it and next to it.
 absl::StatusOr<std::unique_ptr<CheckpointSource>> OpenSource(
     const std::string& path, const SourceOptions& options);
 

@@ -1,5 +1,6 @@
 // Loads of models that another program spells: a Hugging Face Llama into a
-// module with TorchTitan's names, on two ranks, in place.
+// module with TorchTitan's names, on two ranks, in place, from files and from a
+// daemon.
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -8,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "ATen/ops/equal.h"
 #include "ATen/ops/full.h"
 #include "ATen/ops/zeros.h"
 #include "absl/status/status.h"
@@ -17,6 +19,8 @@
 #include "absl/strings/string_view.h"
 #include "dcp/base/status.h"
 #include "dcp/io/file_system.h"
+#include "dcp/io/pipeline.h"
+#include "dcp/maps/builtin_mappings.h"
 #include "fsdp/checkpoint/save_and_load.h"
 #include "fsdp/checkpoint/state/state_value.h"
 #include "fsdp/checkpoint/state_dict.h"
@@ -30,6 +34,7 @@
 #include "tests/dcp/checkpoint/mapped_pair.h"
 #include "tests/dcp/mapping/golden_models.h"
 #include "tests/fsdp/checkpoint/named_module.h"
+#include "tests/fsdp/checkpoint/test_daemon.h"
 #include "tests/testing/ranks.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
@@ -49,6 +54,7 @@ using ::dcp::testing::TempDir;
 using ::fsdp::testing::MakeNamedModule;
 using ::fsdp::testing::NamedTensor;
 using ::fsdp::testing::RunRanks;
+using ::fsdp::testing::TestDaemon;
 using ::testing::AllOf;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
@@ -87,14 +93,14 @@ std::vector<NamedTensor> TensorsOf(const std::string& file) {
   return tensors;
 }
 
-// The folder of the model, as the Hub has it.
-std::string HubFolder(const TempDir& dir) {
+// Makes `folder` the folder of the model, as the Hub has it.
+void CopyHubFolder(const std::string& folder) {
   for (const auto& [from, to] :
        {std::pair("hf.safetensors", "model.safetensors"),
         std::pair("config.json", "config.json")}) {
-    std::filesystem::copy_file(GoldenPath("llama", from), dir.Join(to));
+    std::filesystem::copy_file(GoldenPath("llama", from),
+                               std::filesystem::path(folder) / to);
   }
-  return dir.path();
 }
 
 // The tensors of the module, whole, as lines of golden files.
@@ -140,7 +146,8 @@ TorchLoadOptions PairOptions() {
 
 TEST(MapLoad, AHubFolderFillsAShardedModuleInPlace) {
   const TempDir dir;
-  const std::string folder = HubFolder(dir);
+  const std::string folder = dir.path();
+  CopyHubFolder(folder);
   RunRanks(2, [&] {
     init_process_group();
     const auto module = ShardedLlama();
@@ -154,7 +161,8 @@ TEST(MapLoad, AHubFolderFillsAShardedModuleInPlace) {
 
 TEST(MapLoad, ThroughRank0AndBelowAPrefix) {
   const TempDir dir;
-  const std::string folder = HubFolder(dir);
+  const std::string folder = dir.path();
+  CopyHubFolder(folder);
   RunRanks(2, [&] {
     init_process_group();
     const auto module = ShardedLlama();
@@ -237,11 +245,122 @@ TEST(MapLoad, AnErrorIsReturnedOnAllRanksAndLeavesTheTensors) {
   });
 }
 
-TEST(MapLoad, ADaemonDoesNotMap) {
-  StateDict state{{"table", at::zeros({40, 3})}};
-  EXPECT_THAT(load(state, "tessera://localhost:1/srv/model", PairOptions()),
-              StatusIs(absl::StatusCode::kUnimplemented,
-                       HasSubstr("does not map names")));
+// The daemon finds config.json next to the model, and the ranks have no copy.
+TEST(MapLoad, AHubFolderOnADaemonFillsAShardedModule) {
+  const TestDaemon daemon;
+  if (daemon.is_here()) CopyHubFolder(daemon.Path(""));
+  RunRanks(
+      2,
+      [&] {
+        init_process_group();
+        for (const bool from_rank0 : {false, true}) {
+          const auto module = ShardedLlama();
+          ASSERT_OK_AND_ASSIGN(const StateDict model,
+                               get_model_state_dict(*module));
+          StateDict state{{"app", StateDict{{"model", model}}}};
+          TorchLoadOptions options;
+          options.map = dcp::MapRequest{.family = "llama",
+                                        .from = "hf",
+                                        .to = "torchtitan",
+                                        .model_to = "app.model."};
+          dcp::TransferStats stats;
+          options.stats = &stats;
+          const std::string url = daemon.Url("model.safetensors");
+          ASSERT_OK(from_rank0 ? load_from_rank0(state, url, options)
+                               : load(state, url, options));
+          EXPECT_THAT(LinesOfState(model),
+                      ElementsAreArray(GoldenLines("llama", "torchtitan")));
+          if (from_rank0) continue;
+          uint64_t held_bytes = 0;
+          for (const auto& [name, value] : model) {
+            held_bytes += value.get_if<DTensor>()->to_local().nbytes();
+          }
+          EXPECT_EQ(stats.bytes_read, held_bytes);
+        }
+      },
+      daemon.ForRanks());
+}
+
+// The rules and config.json are files of the job, not of the daemon.
+TEST(MapLoad, ADaemonTakesTheRulesAndNumbersOfTheJob) {
+  const TempDir dir;
+  const TestDaemon daemon;
+  const std::string path = daemon.Path("model.safetensors");
+  std::filesystem::copy_file(GoldenPath("llama", "hf.safetensors"), path);
+  ASSERT_OK_AND_ASSIGN(const absl::string_view rules,
+                       dcp::BuiltinMappingText("llama"));
+  const std::string name = "layers.0.attention.qkv_linear.wq.weight";
+  const std::vector<NamedTensor> tensors = TensorsOf("torchtitan");
+  const auto queries = std::find_if(
+      tensors.begin(), tensors.end(),
+      [&](const NamedTensor& tensor) { return tensor.name == name; });
+  ASSERT_NE(queries, tensors.end());
+  const at::Tensor sent = at::zeros(queries->shape);
+  const at::Tensor read = at::zeros(queries->shape);
+  TorchLoadOptions options;
+  options.map = dcp::MapRequest{.rule_file = dir.WriteFile("mine.yaml", rules),
+                                .from = "hf",
+                                .to = "torchtitan"};
+  StateDict state{{name, sent}};
+  EXPECT_THAT(load(state, daemon.Url("model.safetensors"), options),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("mine.yaml:"),
+                             HasSubstr("is in neither config.json"))));
+  options.map->config_file = GoldenPath("llama", "config.json");
+  ASSERT_OK(load(state, daemon.Url("model.safetensors"), options));
+  StateDict here{{name, read}};
+  ASSERT_OK(load(here, path, options));
+  EXPECT_TRUE(at::equal(sent, read));
+  EXPECT_GT(sent.abs().max().item<double>(), 0);
+}
+
+// The same errors as from files, on all ranks, and no tensor changes.
+TEST(MapLoad, ADaemonSaysWhatIsWrongAsFilesDo) {
+  const TestDaemon daemon;
+  if (daemon.is_here()) {
+    MappedPair torn;
+    torn.TearHead(119);
+    torn.Save(Disk(), daemon.Path("torn"));
+    MappedPair().Save(Disk(), daemon.Path("whole"));
+    std::filesystem::copy_file(GoldenPath("llama", "hf.safetensors"),
+                               daemon.Path("llama.safetensors"));
+  }
+  RunRanks(
+      2,
+      [&] {
+        init_process_group();
+        const at::Tensor table = at::full({40, 3}, 2.5);
+        const auto expect = [&](StateDict state, const std::string& name,
+                                absl::StatusCode code, const auto& says) {
+          const std::string url = daemon.Url(name);
+          for (const absl::Status& status :
+               {load(state, url, PairOptions()),
+                load_from_rank0(state, url, PairOptions())}) {
+            EXPECT_THAT(status, StatusIs(code, AllOf(HasSubstr(url), says)));
+          }
+          EXPECT_EQ(table.min().item<double>(), 2.5);
+          EXPECT_EQ(table.max().item<double>(), 2.5);
+        };
+        expect({{"table", table}}, "torn",
+               absl::StatusCode::kFailedPrecondition,
+               AllOf(HasSubstr("head"), HasSubstr("emb")));
+        expect({{"table", table}, {"model.turned", at::zeros({9, 30})}},
+               "whole", absl::StatusCode::kNotFound,
+               HasSubstr("lacks model.turned; pair, from theirs to ours, makes "
+                         "fused, table, turned"));
+        expect({{"table", table}, {"fused", at::zeros({12, 5})}}, "whole",
+               absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("requested as [12, 5]"),
+                     HasSubstr("(made of x.q, x.k)")));
+        // The rule that the model does not fit is named by its line.
+        expect({{"table", table}}, "llama.safetensors",
+               absl::StatusCode::kFailedPrecondition,
+               AllOf(HasSubstr("rules:9: "), HasSubstr("x.q")));
+        StateDict state{{"table", table}};
+        EXPECT_OK(load(state, daemon.Url("whole"), PairOptions()));
+        EXPECT_NE(table.max().item<double>(), 2.5);
+      },
+      daemon.ForRanks());
 }
 
 }  // namespace

@@ -279,6 +279,27 @@ TEST_F(MappedReadingTest, RulesThatDoNotFitAreNamed) {
   EXPECT_OK(Inspect(source));
 }
 
+TEST_F(MappedReadingTest, InspectSaysWhatATensorIsMadeOf) {
+  const v1::Source source = SourceOf(kLlama);
+  ASSERT_OK_AND_ASSIGN(const v1::InspectResponse mapped, Inspect(source));
+  const auto fused =
+      std::find_if(mapped.tensors().begin(), mapped.tensors().end(),
+                   [](const v1::Tensor& tensor) {
+                     return tensor.name() ==
+                            "decoder.layers.0.self_attention.linear_qkv.weight";
+                   });
+  ASSERT_NE(fused, mapped.tensors().end());
+  for (const char* const name : {"q_proj", "k_proj", "v_proj"}) {
+    EXPECT_THAT(
+        fused->made_of(),
+        HasSubstr(absl::StrCat("model.layers.0.self_attn.", name, ".weight")));
+  }
+  v1::Source plain = source;
+  plain.clear_map();
+  ASSERT_OK_AND_ASSIGN(const v1::InspectResponse stored, Inspect(plain));
+  EXPECT_EQ(stored.tensors(0).made_of(), "");
+}
+
 TEST_F(MappedReadingTest, WhatDescribesFilesRefusesAMapping) {
   const v1::Source source = SourceOf(kLlama);
   grpc::ClientContext metadata_context;

@@ -101,7 +101,7 @@ TEST(DaemonReader, PlacesAllInOrderThroughSmallWindows) {
                   {"b", at::arange(7)}},
                  daemon.Path("c")));
   ASSERT_OK_AND_ASSIGN(const auto source,
-                       DaemonSource::Open(daemon.Url("c"), {}, {}));
+                       DaemonSource::Open(daemon.Url("c"), {}, {}, {}));
   const auto read = [&](CountingSink& a, CountingSink& b) {
     dcp::TransferStats stats;
     const dcp::Dims shape{rows, columns};
@@ -157,7 +157,7 @@ TEST(DaemonReader, AStopEndsItOnTheWay) {
   const int64_t num_elements = int64_t{1} << 20;
   ASSERT_OK(save({{"a", at::arange(num_elements)}}, daemon.Path("c")));
   ASSERT_OK_AND_ASSIGN(const auto source,
-                       DaemonSource::Open(daemon.Url("c"), {}, {}));
+                       DaemonSource::Open(daemon.Url("c"), {}, {}, {}));
   std::stop_source stop;
   StoppingSink sink(stop);
   EXPECT_THAT(source->ReadTensors({{.fqn = "a",

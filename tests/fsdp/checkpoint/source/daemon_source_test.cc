@@ -26,7 +26,7 @@ TEST(DaemonSource, TellsWhatIsStored) {
   const TestDaemon daemon;
   ASSERT_OK(save({{"a", at::ones({2, 3})}, {"n", 5}}, daemon.Path("c")));
   ASSERT_OK_AND_ASSIGN(const auto source,
-                       DaemonSource::Open(daemon.Url("c"), {}, {}));
+                       DaemonSource::Open(daemon.Url("c"), {}, {}, {}));
   EXPECT_EQ(source->path(), daemon.Url("c"));
   const std::optional<StoredEntry> a = source->Find("a");
   ASSERT_TRUE(a.has_value());
@@ -53,7 +53,7 @@ TEST(DaemonSource, ReadsManyObjects) {
   }
   ASSERT_OK(save(state, daemon.Path("c")));
   ASSERT_OK_AND_ASSIGN(const auto source,
-                       DaemonSource::Open(daemon.Url("c"), {}, {}));
+                       DaemonSource::Open(daemon.Url("c"), {}, {}, {}));
   ASSERT_OK_AND_ASSIGN(const auto values, source->ReadObjects(names, {}));
   ASSERT_EQ(values.size(), 2500u);
   EXPECT_EQ(values.at("n2499").int_value(), 2499);
@@ -63,7 +63,7 @@ TEST(DaemonSource, NeverMixesTwoCheckpoints) {
   const TestDaemon daemon;
   ASSERT_OK(save({{"a", at::ones({3})}}, daemon.Path("c")));
   ASSERT_OK_AND_ASSIGN(const auto source,
-                       DaemonSource::Open(daemon.Url("c"), {}, {}));
+                       DaemonSource::Open(daemon.Url("c"), {}, {}, {}));
   const at::Tensor target = at::ones({3});
   TorchTensorSink sink(target, nullptr);
   const std::vector<dcp::LoadTensor> tensors{{.fqn = "a",
@@ -81,7 +81,7 @@ TEST(DaemonSource, NeverMixesTwoCheckpoints) {
 }
 
 TEST(DaemonSource, AUrlThatIsNoneIsNamed) {
-  EXPECT_THAT(DaemonSource::Open("tessera://host/c", {}, {}),
+  EXPECT_THAT(DaemonSource::Open("tessera://host/c", {}, {}, {}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("tessera://host/c")));
 }
