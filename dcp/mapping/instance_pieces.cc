@@ -252,7 +252,7 @@ absl::Status InstancePieces::AddConstant(const Pair& pair) {
   return absl::OkStatus();
 }
 
-// Of the sources, what a constant of the destinations stands for.
+// What a constant of the destinations stands for in the sources.
 absl::Status InstancePieces::AddPaddings(const Pair& pair) {
   DCP_RETURN_IF_ERROR(builder_.Reserve(num_stacked_));
   for (uint64_t n = 0; n < num_stacked_; ++n) {

@@ -53,8 +53,9 @@ absl::StatusOr<std::vector<std::string>> FamiliesFor(absl::string_view config) {
   std::sort(known.begin(), known.end());
   known.erase(std::unique(known.begin(), known.end()), known.end());
   return absl::NotFoundError(absl::StrCat(
-      "config.json says that the model is a ", absl::StrJoin(types, ", "),
-      ", for which there is no family of mappings; they are for ",
+      "config.json says that the type of the model is ",
+      absl::StrJoin(types, " or "),
+      ", and no family of mappings is for it; the families are for ",
       absl::StrJoin(known, ", ")));
 }
 

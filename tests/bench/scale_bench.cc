@@ -50,7 +50,7 @@ namespace {
 
 constexpr char kDestination[] = "/out";
 
-// Of this process, whatever else the machine does.
+// Those of this process, whatever else the machine does.
 double ProcessorSeconds() {
   return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
 }

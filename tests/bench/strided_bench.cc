@@ -49,7 +49,7 @@ std::vector<Workload> Workloads() {
   for (const uint64_t element : {1, 2, 4, 8, 16}) {
     const uint64_t columns = kPitch / element;
     for (const uint64_t bytes : {kBytes, uint64_t{4} << 20}) {
-      // Of a large matrix, a read holds some rows.
+      // A read holds some rows of a large matrix.
       const uint64_t rows = bytes / kPitch;
       all.push_back(
           {absl::StrCat("transpose ", bytes >> 20, " MiB of ", element,

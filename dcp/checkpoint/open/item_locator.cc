@@ -49,7 +49,7 @@ constexpr size_t kMinItemsForTwoLanes = 16 * kItemsPerBatch;
 constexpr size_t kMinStoredItemsForTwoLanes = 64;
 // On a disk, one more request in flight is worth its block for so many items.
 constexpr size_t kItemsPerBlock = 64;
-// Of a store's items, those that are smaller are read whole: with many requests
+// Items of a store that are smaller are read whole: with many requests
 // in flight, another one costs less than a transfer's would.
 constexpr uint64_t kStoredItemGapBytes = uint64_t{256} << 10;
 

@@ -43,8 +43,8 @@ class SourceFiles {
   SourceFiles& operator=(const SourceFiles&) = delete;
 
   const std::vector<std::string>& names() const { return names_; }
-  // Of the storage that the files are on. In an object store all machines see
-  // the same inodes.
+  // What the storage is like that the files are on. In an object store all
+  // machines see the same inodes.
   FileSystemTraits traits() const { return fs_.TraitsOf(directory_); }
   std::string PathOf(uint32_t file) const;
 
