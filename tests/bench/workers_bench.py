@@ -44,6 +44,11 @@ def parse_arguments():
         choices=["one", "several", "kill", "simulation"],
         help="leave out a part (repeatable)",
     )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print JSON of the first part instead of the tables",
+    )
     parser.add_argument("--tool", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--scale", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--python", required=True, help=argparse.SUPPRESS)
@@ -111,23 +116,35 @@ class Bench:
                 one[name] = self.run(*options)
                 self.clean()
             rounds.append(one)
+
+        def ratio(name, what):
+            return measure.figure(
+                rounds, lambda one: one[name][what] / one["plain"][what]
+            )
+
+        return {
+            name: {
+                "seconds": measure.median(
+                    rounds, lambda one: one[name]["seconds"]
+                ),
+                "to_plain": ratio(name, "seconds"),
+                "cpu_to_plain": ratio(name, "cpu_seconds"),
+            }
+            for name in rounds[0]
+        }
+
+    def print_one(self, rows):
         print("\nOne worker, and one process without workers:")
         for name, title in {
             "plain": "without workers",
             "worker": "one worker, pieces of 1 GiB",
             "pieces": f"one worker, pieces of {self.args.piece_size}",
         }.items():
-            figures = [
-                measure.figure(
-                    rounds, lambda one: one[name][what] / one["plain"][what]
-                )
-                for what in ("seconds", "cpu_seconds")
-            ]
-            seconds = statistics.median(r[name]["seconds"] for r in rounds)
+            row = rows[name]
             print(
-                f"  {title:<34} {seconds:6.2f} s  time "
-                f"{measure.number(figures[0])}  CPU "
-                f"{measure.number(figures[1])}"
+                f"  {title:<34} {row['seconds']:6.2f} s  time "
+                f"{measure.number(row['to_plain'])}  CPU "
+                f"{measure.number(row['cpu_to_plain'])}"
             )
 
     def several(self):
@@ -219,7 +236,13 @@ def main():
     try:
         if not {"one", "several", "kill"} <= set(args.skip):
             bench.make()
-        for name in ("one", "several", "kill"):
+        if "one" not in args.skip:
+            rows = bench.one()
+            if args.json:
+                print(json.dumps({"one": rows}, indent=1))
+                return
+            bench.print_one(rows)
+        for name in ("several", "kill"):
             if name not in args.skip:
                 getattr(bench, name)()
         if "simulation" not in args.skip:
