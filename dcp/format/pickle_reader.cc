@@ -109,8 +109,8 @@ class Machine {
   PickleStack stack_;
   PickleMemo memo_;
   // How much the arena may grow before values that nothing refers to are freed.
-  // Values take about seven times the bytes of an index, so they are freed
-  // about thirty times, whatever the size.
+  // Values take about seven times the bytes of an index, so they are freed at
+  // most some thirty times, whatever the size.
   size_t slack_;
   size_t collect_at_;
 };
@@ -205,7 +205,8 @@ void Machine::ReplaceTop() {
   stack_.Top() = *other;
   if (arena_.num_bytes() < collect_at_) return;
   arena_.KeepOnly({stack_.values(), memo_.held()});
-  collect_at_ = arena_.num_bytes() + slack_;
+  // What is kept is copied, so the more it is, the rarer that has to be.
+  collect_at_ = arena_.num_bytes() + std::max(slack_, arena_.num_bytes() / 2);
 }
 
 absl::Status Machine::NewObjEx() {

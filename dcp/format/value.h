@@ -182,9 +182,10 @@ class ValueArena {
 
   uint64_t num_values() const;  // containers created so far, or kept
 
-  // Frees all values that `roots` do not reach, and updates the roots; every
-  // other handle becomes invalid. Shared parts stay shared. Must not be called
-  // after Measure(). Linear in what is kept, which temporarily exists twice.
+  // Frees all containers that `roots` do not reach, but no text, and updates
+  // the roots; every other handle to a container becomes invalid. Shared parts
+  // stay shared. Must not be called after Measure(). Linear in what is kept,
+  // which temporarily exists twice.
   void KeepOnly(absl::Span<const absl::Span<Value>> roots);
 
   size_t num_bytes() const;  // taken by values, in whole blocks

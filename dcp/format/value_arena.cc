@@ -24,7 +24,7 @@ void ValueArena::Impl::Grow(Value::SequenceNode& sequence, size_t added,
     capacity = std::max(capacity, size_t{2} * sequence.capacity);
   }
   Value* data = reinterpret_cast<Value*>(
-      Allocate(capacity * sizeof(Value), alignof(Value)));
+      containers.Allocate(capacity * sizeof(Value), alignof(Value)));
   if (sequence.size > 0) {
     std::memcpy(static_cast<void*>(data), sequence.data,
                 sequence.size * sizeof(Value));
@@ -48,7 +48,7 @@ Value::GlobalNode* ValueArena::Impl::GlobalOf(absl::string_view module,
     return it->second;
   }
   ++num_values;
-  auto* node = new (Allocate(sizeof(Value::GlobalNode), alignof(Value)))
+  auto* node = new (lasting.Allocate(sizeof(Value::GlobalNode), alignof(Value)))
       Value::GlobalNode{CopyText(module), CopyText(name)};
   globals.emplace(std::pair(node->module, node->name), node);
   return node;
@@ -170,7 +170,7 @@ void ValueArena::Extend(Value list_or_call, absl::Span<const Value> elements) {
   DCP_CHECK(list_or_call.is(Kind::kCall), KindName(list_or_call.kind()));
   auto*& content = list_or_call.call_->content;
   if (content == nullptr) {
-    content = new (impl_->Allocate(sizeof(*content), alignof(Value)))
+    content = new (impl_->containers.Allocate(sizeof(*content), alignof(Value)))
         Value::CallNode::Content();
   }
   impl_->AppendAll(content->elements, elements);
@@ -187,7 +187,7 @@ void ValueArena::Update(Value dict_or_call,
   DCP_CHECK(dict_or_call.is(Kind::kCall), KindName(dict_or_call.kind()));
   auto*& content = dict_or_call.call_->content;
   if (content == nullptr) {
-    content = new (impl_->Allocate(sizeof(*content), alignof(Value)))
+    content = new (impl_->containers.Allocate(sizeof(*content), alignof(Value)))
         Value::CallNode::Content();
   }
   impl_->AppendAll(content->items, keys_and_values);
@@ -195,6 +195,8 @@ void ValueArena::Update(Value dict_or_call,
 
 uint64_t ValueArena::num_values() const { return impl_->num_values; }
 
-size_t ValueArena::num_bytes() const { return impl_->num_bytes; }
+size_t ValueArena::num_bytes() const {
+  return impl_->containers.num_bytes + impl_->lasting.num_bytes;
+}
 
 }  // namespace dcp

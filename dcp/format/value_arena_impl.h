@@ -23,20 +23,8 @@
 
 namespace dcp {
 
-// [Note: what stands before a container]
-// Every container except kGlobal has 8 bytes before the address in its Value.
-// Measure() stores its results there, and KeepOnly() the container's new
-// address. Otherwise each walk over a graph with shared parts would need a hash
-// table of all containers.
-struct ValueArena::Impl {
-  struct Mark {
-    static constexpr uint32_t kOpen = ~uint32_t{0};  // being walked
-    uint32_t depth = 0;
-    uint32_t size = 0;  // 0 while unknown; index in the walk while kOpen
-  };
-  static_assert(sizeof(Mark) == 8);
-  static_assert(alignof(Value) == sizeof(Mark));
-
+// Memory that is freed all at once.
+struct ArenaMemory {
   // Block sizes double up to the largest, so that a small pickle uses little
   // memory and a large one few allocations.
   static constexpr size_t kFirstBlockBytes = 4 << 10;
@@ -86,10 +74,31 @@ struct ValueArena::Impl {
     return block;
   }
 
+  std::vector<std::unique_ptr<char, FreeBlock>> blocks;
+  char* next = nullptr;
+  char* end = nullptr;
+  size_t block_bytes = kFirstBlockBytes;
+  size_t num_bytes = 0;
+};
+
+// [Note: what stands before a container]
+// Every container except kGlobal has 8 bytes before the address in its Value.
+// Measure() stores its results there, and KeepOnly() the container's new
+// address. Otherwise each walk over a graph with shared parts would need a hash
+// table of all containers.
+struct ValueArena::Impl {
+  struct Mark {
+    static constexpr uint32_t kOpen = ~uint32_t{0};  // being walked
+    uint32_t depth = 0;
+    uint32_t size = 0;  // 0 while unknown; index in the walk while kOpen
+  };
+  static_assert(sizeof(Mark) == 8);
+  static_assert(alignof(Value) == sizeof(Mark));
+
   absl::string_view CopyText(absl::string_view text) {
     DCP_CHECK(text.size() <= kMaxMetadataBytes, "text of ", text.size());
     if (text.empty()) return absl::string_view("", 0);
-    char* copy = Allocate(text.size(), 1);
+    char* copy = lasting.Allocate(text.size(), 1);
     std::memcpy(copy, text.data(), text.size());
     return {copy, text.size()};
   }
@@ -97,7 +106,7 @@ struct ValueArena::Impl {
   // Allocates a node or values, with a Mark before them.
   void* AllocateMarked(size_t bytes) {
     ++num_values;
-    char* raw = Allocate(sizeof(Mark) + bytes, alignof(Value));
+    char* raw = containers.Allocate(sizeof(Mark) + bytes, alignof(Value));
     new (raw) Mark();
     return raw + sizeof(Mark);
   }
@@ -116,12 +125,11 @@ struct ValueArena::Impl {
   void Grow(Value::SequenceNode& sequence, size_t added, bool exactly);
   void AppendAll(Value::SequenceNode& sequence, absl::Span<const Value> added);
 
-  std::vector<std::unique_ptr<char, FreeBlock>> blocks;
-  char* next = nullptr;
-  char* end = nullptr;
-  size_t block_bytes = kFirstBlockBytes;
+  ArenaMemory containers;  // and what is in them, except for texts
+  // Texts and globals, which KeepOnly() keeps: a pickle has most of them as
+  // long as it has, so moving them again and again would free little.
+  ArenaMemory lasting;
   uint64_t num_values = 0;
-  size_t num_bytes = 0;
   // The texts of the keys are in the arena.
   absl::flat_hash_map<std::pair<absl::string_view, absl::string_view>,
                       Value::GlobalNode*>

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "dcp/base/check.h"
 #include "dcp/format/value.h"
 #include "dcp/format/value_arena_impl.h"
@@ -33,13 +32,6 @@ class ValueArena::Mover {
  private:
   void Move(Value& value) {
     switch (value.kind_) {
-      case Kind::kStr:
-      case Kind::kBytes:
-      case Kind::kBigInt:
-        return MoveText(value);
-      case Kind::kGlobal:
-        value.global_ = to_.GlobalOf(value.module(), value.name());
-        return;
       case Kind::kTuple:
         if (value.length_ > 0) value.values_ = Moved(value.values_, value);
         return;
@@ -57,16 +49,8 @@ class ValueArena::Mover {
         DCP_CHECK(false, "values were measured before they were moved");
         return;
       default:
-        return;  // stored in the handle itself
+        return;  // stored in the handle itself, or lasting
     }
-  }
-
-  // Several handles may share a text, and texts have no Mark, so `texts_`
-  // remembers the new addresses.
-  void MoveText(Value& value) {
-    const char*& moved = texts_[value.text_];
-    if (moved == nullptr) moved = to_.CopyText(value.text()).data();
-    value.text_ = moved;
   }
 
   // The new address of `node`. After the first call its Mark holds the address.
@@ -97,12 +81,12 @@ class ValueArena::Mover {
 
   Value::CallNode* CopyOf(const Value::CallNode* node, const Value&) {
     auto* copy = new (to_.AllocateMarked(sizeof(*node))) Value::CallNode(*node);
-    copy->callable = to_.GlobalOf(node->callable->module, node->callable->name);
     open_.push_back({&copy->args, 1});
     open_.push_back({&copy->state, 1});
     if (node->content == nullptr) return copy;
-    copy->content = new (to_.Allocate(sizeof(*node->content), alignof(Value)))
-        Value::CallNode::Content();
+    copy->content =
+        new (to_.containers.Allocate(sizeof(*node->content), alignof(Value)))
+            Value::CallNode::Content();
     CopySequence(node->content->items, copy->content->items);
     CopySequence(node->content->elements, copy->content->elements);
     return copy;
@@ -119,11 +103,13 @@ class ValueArena::Mover {
 
   Impl& to_;
   std::vector<absl::Span<Value>> open_;  // copies whose contents have not moved
-  absl::flat_hash_map<const char*, const char*> texts_;
 };
 
 void ValueArena::KeepOnly(absl::Span<const absl::Span<Value>> roots) {
   auto kept = std::make_unique<Impl>();
+  kept->lasting = std::move(impl_->lasting);
+  kept->globals = std::move(impl_->globals);
+  kept->num_values = kept->globals.size();
   Mover mover(*kept);
   for (const absl::Span<Value> values : roots) mover.MoveAll(values);
   impl_ = std::move(kept);

@@ -32,7 +32,7 @@ def of_convert(report):
             yield label, row["seconds"], disk, "s", 1 / row["to_disk"]
     inspect = report["inspect"]
     yield (
-        f"inspect {inspect['tensors']:,} tensors, PyTorch",
+        f"inspect of {inspect['tensors']} tensors, PyTorch",
         inspect["seconds"],
         inspect["torch_seconds"],
         "s",

@@ -26,6 +26,7 @@
 #include "absl/strings/string_view.h"
 #include "dcp/base/check.h"
 #include "dcp/base/limits.h"
+#include "dcp/base/status.h"
 #include "dcp/checkpoint/convert/conversion.h"
 #include "dcp/checkpoint/save/save.h"
 #include "dcp/checkpoint/save/save_plan_cache.h"
@@ -34,6 +35,7 @@
 #include "dcp/tensor/placement.h"
 #include "tests/bench/phantom_storage.h"
 #include "tests/bench/process_memory.h"
+#include "tests/testing/sim_storage.h"
 #include "tests/testing/thread_coordinator.h"
 
 ABSL_FLAG(std::string, what, "chunks", "chunks, reshard or save");
@@ -129,7 +131,7 @@ class Source {
     Check(WriteFile(storage, JoinPath(kSource, ".metadata"), output_.index()));
   }
 
-  std::string Index() const { return output_.index(); }
+  std::string Index() { return output_.index(); }
 
  private:
   SourceFiles files_;
@@ -169,7 +171,7 @@ class Zeros final : public TensorSource {
 };
 
 std::string MeasureSave(Row row, int64_t num_ranks) {
-  PhantomStorage storage;
+  testing::SimStorage storage;
   struct Cost {
     double seconds = 0;
     int64_t peak_bytes = 0;
