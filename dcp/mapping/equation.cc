@@ -9,6 +9,7 @@
 #include "dcp/base/status.h"
 #include "dcp/mapping/instance_pieces.h"
 #include "dcp/mapping/instance_sizes.h"
+#include "dcp/mapping/rule_report.h"
 
 namespace dcp {
 namespace {
@@ -156,10 +157,11 @@ absl::Status Equation::ApplyHere(RuleReport& report) {
             .Make(to_));
     DCP_RETURN_IF_ERROR(RescalePieces(num_pieces));
     DCP_RETURN_IF_ERROR(TakeTies(instance, report));
-    ++report.num_instances;
-    for (const auto& found : instance.found) report.num_sources += found.size();
-    report.num_destinations += builder_.result().tensors.size() - num_tensors;
-    report.num_pieces += builder_.result().pieces.size() - num_pieces;
+    ReportInstance(instance, sources_,
+                   {.made = builder_.result(),
+                    .first_tensor = num_tensors,
+                    .first_piece = num_pieces},
+                   report);
   }
   return absl::OkStatus();
 }

@@ -147,6 +147,10 @@ MappedTensors MappedBuilder::Build() && {
   }
   result_.tensors = std::move(sorted);
   for (StridedPiece& piece : result_.pieces) piece.dst = place[piece.dst];
+  for (RuleReport& rule : result_.rules) {
+    for (uint32_t& number : rule.destinations) number = place[number];
+    std::sort(rule.destinations.begin(), rule.destinations.end());
+  }
   std::stable_sort(result_.pieces.begin(), result_.pieces.end(),
                    [](const StridedPiece& a, const StridedPiece& b) {
                      return a.dst < b.dst;

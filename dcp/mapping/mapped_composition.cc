@@ -83,6 +83,8 @@ class Composer {
                           second_.dropped.end());
     result.copied = std::move(second_.copied);
     result.kept = std::move(second_.kept);
+    for (RuleReport& rule : first_.rules) rule.destinations.clear();
+    for (RuleReport& rule : second_.rules) rule.sources.clear();
     result.rules = std::move(first_.rules);
     result.rules.insert(result.rules.end(), second_.rules.begin(),
                         second_.rules.end());

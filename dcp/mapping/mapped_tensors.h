@@ -25,16 +25,37 @@ struct MappingTensor {
   friend bool operator==(const MappingTensor&, const MappingTensor&) = default;
 };
 
+// How the elements of a rule's tensors move.
+enum class RuleClass : uint8_t {
+  kBox,         // in runs, in the order in which the source has them
+  kStrided,     // in another order, or one by one
+  kArithmetic,  // they are computed from stored ones
+};
+
 // What one rule did. A rule that was not used has no report.
 struct RuleReport {
   std::string file;
   int line = 0;
   // "a.{i}.q, a.{i}.k -> b.{i}.qk": the names as the rule file has them.
   std::string text;
+  // "[32, 8], [8, 8] -> [40, 8]": those of the first tensors that it was
+  // applied to; one alone if they keep their shape.
+  std::string shapes;
+  // Of all its pieces, the one that is furthest from a copy of boxes. A mapping
+  // does not know what is computed before and after the rules apply; MapEntries
+  // adds it.
+  RuleClass rule_class = RuleClass::kBox;
   uint64_t num_instances = 0;  // how often it was applied
   uint64_t num_sources = 0;    // tensors
   uint64_t num_destinations = 0;
   uint64_t num_pieces = 0;
+  uint64_t num_bytes = 0;  // of the destinations; the largest number if beyond
+  // The numbers of its sources, in the order given to Map, apart from those
+  // that only have to equal another, and of its destinations. Between two sides
+  // that are not the pivot, a rule from the first of them to the pivot has no
+  // destinations, and one from the pivot to the second no sources.
+  std::vector<uint32_t> sources;
+  std::vector<uint32_t> destinations;
 };
 
 struct MappedTensors {

@@ -18,6 +18,7 @@
 #include "dcp/mapping/instance_pieces.h"
 #include "dcp/mapping/mapped_builder.h"
 #include "dcp/mapping/model_sizes.h"
+#include "dcp/mapping/rule_report.h"
 
 namespace dcp {
 namespace {
@@ -65,8 +66,9 @@ class Application {
       DCP_RETURN_IF_ERROR(CheckShapes(slot, states));
       DCP_RETURN_IF_ERROR(Apply(states, MappingRule::Part::kStates));
     }
-    MergeReports();
-    builder_.result().config = sizes_.used();
+    MappedTensors& result = builder_.result();
+    result.rules = MergeReports(std::move(result.rules));
+    result.config = sizes_.used();
     return std::move(builder_).Build();
   }
 
@@ -214,29 +216,6 @@ class Application {
     for (const EquationSources::Source& source : sources.sources) {
       builder_.result().dropped.push_back(source.tensor->name);
     }
-  }
-
-  // A rule is applied to the model and to each slot, and reports once.
-  void MergeReports() {
-    std::vector<RuleReport>& reports = builder_.result().rules;
-    std::stable_sort(reports.begin(), reports.end(),
-                     [](const RuleReport& a, const RuleReport& b) {
-                       return std::pair(a.line, a.text) <
-                              std::pair(b.line, b.text);
-                     });
-    std::vector<RuleReport> merged;
-    for (RuleReport& report : reports) {
-      if (merged.empty() || merged.back().line != report.line ||
-          merged.back().text != report.text) {
-        merged.push_back(std::move(report));
-        continue;
-      }
-      merged.back().num_instances += report.num_instances;
-      merged.back().num_sources += report.num_sources;
-      merged.back().num_destinations += report.num_destinations;
-      merged.back().num_pieces += report.num_pieces;
-    }
-    reports = std::move(merged);
   }
 
   const MappingFile& file_;

@@ -1,6 +1,7 @@
 #include "dcp/mapping/mapping.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -103,7 +104,78 @@ TEST(Mapping, DestinationsAreSortedAndReported) {
   EXPECT_EQ(report.num_sources, 2U);
   EXPECT_EQ(report.num_destinations, 2U);
   EXPECT_EQ(report.num_pieces, 2U);
+  EXPECT_EQ(report.num_bytes, 16U);
+  EXPECT_EQ(report.shapes, "[2]");
+  EXPECT_EQ(report.rule_class, RuleClass::kBox);
+  EXPECT_THAT(report.sources, ElementsAre(0, 1));
+  EXPECT_THAT(report.destinations, ElementsAre(1, 2));
   EXPECT_EQ(mapped.rules[0].num_destinations, 2U);
+}
+
+TEST(Mapping, ReportsShapesAndHowElementsMove) {
+  const struct {
+    const char* a;  // the terms of both sides
+    const char* b;
+    int64_t f;
+    int64_t c;
+    const char* shapes;
+    RuleClass rule_class;
+  } cases[] = {
+      {"{w: f c}", "{v: f c}", 8, 6, "[8, 6]", RuleClass::kBox},
+      {"{w: f c}", "{v: c f}", 8, 6, "[8, 6] -> [6, 8]", RuleClass::kStrided},
+      {"{w: (f + f) c}", "[{x: f c}, {y: f c}]", 4, 6, "[8, 6] -> 2 x [4, 6]",
+       RuleClass::kBox},
+      {"{w: (f 2) c}", "{v: (2 f) c}", 4, 6, "[8, 6]", RuleClass::kStrided},
+      // Every other row, which is whole, and every other element.
+      {"{w: (f + f) c}", "{v: (f (1 + 1)) c}", 4, 6, "[8, 6]", RuleClass::kBox},
+      {"{w: f (c + c)}", "{v: f (c (1 + 1))}", 8, 3, "[8, 6]",
+       RuleClass::kStrided},
+      // Rows and columns of the source.
+      {"{w: f c}", "{\"v.{f}\": c}", 8, 6, "[8, 6] -> 8 x [6]",
+       RuleClass::kBox},
+      {"{w: f c}", "{\"v.{c}\": f}", 8, 6, "[8, 6] -> 6 x [8]",
+       RuleClass::kStrided},
+      {"[{w: f c}, {=0: p c}]", "{v: (f + p) c}", 8, 6, "[8, 6] -> [10, 6]",
+       RuleClass::kBox},
+  };
+  for (const auto& each : cases) {
+    SCOPED_TRACE(absl::StrCat(each.a, " to ", each.b));
+    ASSERT_OK_AND_ASSIGN(
+        const Mapping mapping,
+        ParseMapping(absl::StrCat("tessera-mapping: 1\nname: test\n"
+                                  "params: {c: 6, f: 8, p: 2}\n"
+                                  "sides: {a: , b: }\nrules:\n- a: ",
+                                  each.a, "\n  b: ", each.b, "\n"),
+                     "m.yaml"));
+    ASSERT_OK_AND_ASSIGN(
+        const MappedTensors mapped,
+        mapping.Map({Tensor("w", {8, 6})},
+                    {.from = "a",
+                     .to = "b",
+                     .settings = {{"f", each.f}, {"c", each.c}}}));
+    ASSERT_THAT(mapped.rules, SizeIs(1));
+    EXPECT_EQ(mapped.rules[0].shapes, each.shapes);
+    EXPECT_EQ(mapped.rules[0].rule_class, each.rule_class);
+  }
+}
+
+// The tensors in the middle are those of neither side.
+TEST(Mapping, RulesByWayOfThePivotReportTheirOwnSide) {
+  ASSERT_OK_AND_ASSIGN(const MappedTensors there,
+                       Sample().Map(Sources(), Options()));
+  MapOptions options = Options();
+  options.from = "b";
+  options.to = "c";
+  ASSERT_OK_AND_ASSIGN(const MappedTensors mapped,
+                       Sample().Map(there.tensors, options));
+  ASSERT_THAT(mapped.rules, SizeIs(4));
+  EXPECT_THAT(mapped.rules[0].sources, ElementsAre(3));
+  EXPECT_THAT(mapped.rules[0].destinations, IsEmpty());
+  EXPECT_EQ(mapped.rules[0].num_destinations, 1U);
+  EXPECT_THAT(mapped.rules[2].sources, IsEmpty());
+  EXPECT_THAT(mapped.rules[2].destinations, ElementsAre(2));
+  EXPECT_EQ(mapped.rules[2].shapes, "[3, 2] -> [2, 3]");
+  EXPECT_EQ(mapped.rules[2].rule_class, RuleClass::kStrided);
 }
 
 TEST(Mapping, SameInputInAnyOrderGivesTheSamePlan) {
