@@ -127,6 +127,7 @@ absl::Status SetConversion(const Request& request, const Client& client,
   spec.convert.max_shard_bytes = request.max_shard_bytes();
   spec.convert.verify = !request.options().no_verify();
   spec.convert.strict_cast = request.options().strict_cast();
+  spec.convert.check_padding = request.options().check_padding();
   spec.options = request.options();
   return SetShare(request, spec);
 }

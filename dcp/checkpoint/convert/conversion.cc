@@ -280,9 +280,10 @@ absl::StatusOr<Conversion> Prepare(FileSystem& fs, absl::string_view src,
                ErrorSide::kSource));
   // A worker compares the parts of its pieces, when it has its share.
   if (!how.only_looks && how.piece_bytes == 0) {
-    DCP_RETURN_IF_ERROR(CheckTies(
-        fs, source,
-        {.memory_bytes = options.memory_bytes, .stop = options.stop}));
+    DCP_RETURN_IF_ERROR(CheckTies(fs, source,
+                                  {.memory_bytes = options.memory_bytes,
+                                   .stop = options.stop,
+                                   .checks_padding = options.check_padding}));
   }
   if (options.verify && how.piece_bytes == 0) {
     DCP_ASSIGN_OR_RETURN(conversion.check,

@@ -79,6 +79,12 @@ struct ConvertOptions {
   // Copies config, tokenizer and generation files of a source directory into a
   // safetensors directory.
   bool copy_companions = true;
+  // Copies those of this directory instead; NotFound if it has none. Empty: the
+  // source's. Ignored for other outputs.
+  std::string companions_from = {};
+  // Compares what a mapping leaves out because it is padding with zero, and
+  // refuses to lose anything else. Not done by PlanConvert.
+  bool check_padding = false;
   std::vector<std::pair<std::string, std::string>> metadata;
   // Who writes; shown to others that try to write to the destination at the
   // same time.

@@ -139,6 +139,8 @@ std::string PlanText(const Conversion& conversion,
   AppendSelected(conversion, text);
   if (conversion.source->mapped() != nullptr) {
     AppendMapSpec(*options.open.map, text);
+    // A worker that does not look would make the check of the others void.
+    if (options.check_padding) text += "padding is zero\n";
     AppendMapped(*conversion.source->mapped(), text);
   }
   // Only the files that the conversion needs have been opened.

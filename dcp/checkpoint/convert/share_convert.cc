@@ -205,8 +205,8 @@ class ShareWorker {
           fs_, *conversion_.source,
           {.memory_bytes = options_.memory_bytes,
            .stop = options_.stop,
-           .parts = {
-               .first = first, .end = end, .count = result_.num_pieces}}));
+           .parts = {.first = first, .end = end, .count = result_.num_pieces},
+           .checks_padding = options_.check_padding}));
     }
     return absl::OkStatus();
   }

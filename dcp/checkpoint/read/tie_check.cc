@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -28,7 +29,7 @@ absl::StatusOr<TensorPointer> Visited(const StridedPiece& tie, PieceSide side,
                                       const MappedEntries& mapped) {
   const bool is_src = side == PieceSide::kSrc;
   StridedPiece piece;
-  piece.src = is_src ? tie.src : tie.dst;
+  piece.src = is_src ? tie.src : tie.dst;  // of padding, kZeros
   piece.src_base = is_src ? tie.src_base : tie.dst_base;
   piece.dst_base.assign(tie.loops.size(), 0);
   Dims shape;
@@ -40,7 +41,7 @@ absl::StatusOr<TensorPointer> Visited(const StridedPiece& tie, PieceSide side,
                            .dst_step = 1});
     shape.push_back(static_cast<int64_t>(loop.count));
   }
-  return MappedTensor::Make(mapped.sources[piece.src]->dtype, shape, {piece},
+  return MappedTensor::Make(mapped.sources[tie.dst]->dtype, shape, {piece},
                             mapped.sources);
 }
 
@@ -69,13 +70,20 @@ absl::Status Differs(const Checkpoint& checkpoint, const StridedPiece& tie,
   const auto name_of = [&](uint32_t source) -> const std::string& {
     return checkpoint.stored_entries()[mapped.entry_of_source[source]].fqn;
   };
-  return WithSide(absl::FailedPreconditionError(absl::StrCat(
-                      "the mapping takes ", name_of(tie.dst), " for equal to ",
-                      name_of(tie.src), ", but ", difference.num_different,
-                      " elements differ, the first at ",
-                      ShapeToString(PlaceOf(tie, difference.first_different)),
-                      "; one of them would be lost")),
-                  ErrorSide::kSource);
+  const std::string place =
+      ShapeToString(PlaceOf(tie, difference.first_different));
+  const std::string message =
+      tie.src == StridedPiece::kZeros
+          ? absl::StrCat("the mapping leaves out the padding of ",
+                         name_of(tie.dst), ", but ", difference.num_different,
+                         " elements of it are not zero, the first at ", place,
+                         "; they would be lost")
+          : absl::StrCat("the mapping takes ", name_of(tie.dst),
+                         " for equal to ", name_of(tie.src), ", but ",
+                         difference.num_different,
+                         " elements differ, the first at ", place,
+                         "; one of them would be lost");
+  return WithSide(absl::FailedPreconditionError(message), ErrorSide::kSource);
 }
 
 // A tie is cut along the first loop that has a step for each part. One without
@@ -115,11 +123,18 @@ absl::Status CheckTies(FileSystem& fs, Checkpoint& checkpoint,
                        const TieCheckOptions& options) {
   const MappedEntries* const mapped = checkpoint.mapped();
   if (mapped == nullptr) return absl::OkStatus();
-  const std::vector<StridedPiece> ties = PartsOf(mapped->ties, options.parts);
+  std::vector<StridedPiece> all = mapped->ties;
+  if (options.checks_padding) {
+    const std::vector<StridedPiece>& paddings = mapped->report.paddings;
+    all.insert(all.end(), paddings.begin(), paddings.end());
+  }
+  const std::vector<StridedPiece> ties = PartsOf(all, options.parts);
   if (ties.empty()) return absl::OkStatus();
   std::vector<uint32_t> stored;
   for (const StridedPiece& tie : ties) {
-    mapped->AppendStored(tie.src, stored);
+    if (tie.src != StridedPiece::kZeros) {
+      mapped->AppendStored(tie.src, stored);
+    }
     mapped->AppendStored(tie.dst, stored);
   }
   DCP_RETURN_IF_ERROR(WithSide(checkpoint.LocateStored(stored, options.stop),

@@ -1,7 +1,7 @@
 // CheckTies: whether tensors that a mapping takes for equal really are, such as
-// the two names of tied embeddings, of which only one is converted. Several
-// that share the work, ranks or workers, compare a part each. Blocking; any
-// thread.
+// the two names of tied embeddings, of which only one is converted; and whether
+// what it leaves out as padding is zero. Several that share the work, ranks or
+// workers, compare a part each. Blocking; any thread.
 #ifndef DCP_CHECKPOINT_READ_TIE_CHECK_H_
 #define DCP_CHECKPOINT_READ_TIE_CHECK_H_
 
@@ -28,11 +28,13 @@ struct TieCheckOptions {
   uint64_t memory_bytes = kDefaultMemoryBytes;  // at least kMinMemoryBytes
   std::stop_token stop = {};
   TieParts parts = {};
+  bool checks_padding = false;  // otherwise only ties are compared
 };
 
 // Compares, bit by bit, what the mapping through which `checkpoint` was opened
 // says is equal in it; OK without a mapping. FailedPrecondition names two
-// tensors that differ, and the first element of those that were compared.
+// tensors that differ, or one with padding that is not zero, and the first
+// element of those that were compared.
 absl::Status CheckTies(FileSystem& fs, Checkpoint& checkpoint,
                        const TieCheckOptions& options);
 

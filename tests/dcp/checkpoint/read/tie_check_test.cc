@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "dcp/base/limits.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "gmock/gmock.h"
@@ -44,6 +45,54 @@ TEST(TieCheck, IsFineWithTensorsThatAreEqualAndWithoutAMapping) {
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> stored,
                        Checkpoint::Open(fs, "/whole", {}));
   EXPECT_OK(CheckTies(fs, *stored, {}));
+}
+
+// The last three rows of "x.w" are taken for padding.
+constexpr absl::string_view kPadded = R"(tessera-mapping: 1
+name: pair
+params: {v: 27, pad: 3}
+sides: {theirs: , ours: }
+rules:
+- theirs: x.{n:q|k}
+  ours: y.{n:q|k}
+- theirs: emb
+  ours: table
+  tolerates: {theirs: [head]}
+- theirs:
+  - x.w: (v + pad) c
+  ours:
+  - w: v c
+  - {=0: pad c}
+)";
+
+TEST(TieCheck, PaddingIsComparedWithZeroIfItShallBe) {
+  SimStorage fs;
+  MappedPair().Save(fs, "/src");
+  const auto checkpoint = MappedPair::Open(fs, "/src", kPadded);
+  EXPECT_OK(CheckTies(fs, *checkpoint, {}));
+  EXPECT_THAT(
+      CheckTies(fs, *checkpoint, {.checks_padding = true}),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               HasSubstr("the padding of x.w, but 27 elements of it are not "
+                         "zero, the first at [27, 0]")));
+  for (const uint32_t part : {0u, 1u, 2u}) {
+    EXPECT_THAT(
+        CheckTies(fs, *checkpoint,
+                  {.parts = {.first = part, .end = part + 1, .count = 3},
+                   .checks_padding = true}),
+        StatusIs(absl::StatusCode::kFailedPrecondition,
+                 HasSubstr(absl::StrCat("9 elements of it are not zero, the "
+                                        "first at [",
+                                        27 + part, ", 0]"))));
+  }
+  // A tie is compared, too.
+  MappedPair torn;
+  torn.TearHead(0);
+  torn.Save(fs, "/torn");
+  EXPECT_THAT(CheckTies(fs, *MappedPair::Open(fs, "/torn", kPadded),
+                        {.checks_padding = true}),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("for equal to emb")));
 }
 
 // Wherever the difference is, exactly one of the parts has it.
