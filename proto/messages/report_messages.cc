@@ -290,7 +290,11 @@ absl::StatusOr<ConvertPlan> ConvertPlanFromProto(
     made.num_beyond = loss.num_beyond();
     DCP_ASSIGN_OR_RETURN(made.dtype, ParseDType(loss.dtype()));
   }
+  NamesToProto(plan.dropped_config, kMaxFindings,
+               *proto.mutable_dropped_config());
   return plan;
 }
 
 }  // namespace dcp
+  plan.dropped_config.assign(proto.dropped_config().begin(),
+                             proto.dropped_config().end());

@@ -129,7 +129,10 @@ absl::Status OpenSource(FileSystem& fs, absl::string_view src,
 // Finds the files to be copied; those that are not go into the plan.
 absl::Status FindCompanions(FileSystem& fs, absl::string_view src,
                             Conversion& conversion) {
-  absl::StatusOr<CompanionFiles> companions = FindCompanionFiles(fs, src);
+  absl::StatusOr<CompanionFiles> companions =
+      options.companions_from.empty()
+          ? FindCompanionFiles(fs, src)
+          : CompanionFilesIn(fs, options.companions_from);
   if (!companions.ok()) {
     return WithSide(companions.status(), ErrorSide::kSource);
   }
@@ -139,6 +142,7 @@ absl::Status FindCompanions(FileSystem& fs, absl::string_view src,
 }
 
 absl::Status FindDestination(FileSystem& fs, absl::string_view dst,
+                            const ConvertOptions& options,
                              const OwnFiles& own, const ConvertOptions& options,
                              bool only_looks, Conversion& conversion) {
   const Destination::Kind kind = conversion.target.kind;
@@ -196,7 +200,7 @@ absl::Status FindBothSides(FileSystem& fs, absl::string_view src,
   if (options.journal != nullptr) own = before ? before->own : conversion.own;
   if (conversion.target.kind == Destination::Kind::kDirectory &&
       options.copy_companions) {
-    DCP_RETURN_IF_ERROR(FindCompanions(fs, src, conversion));
+    DCP_RETURN_IF_ERROR(FindCompanions(fs, src, options, conversion));
     if (conversion.companions.files != nullptr) {
       own.companions = conversion.companions.files->names();
     }
@@ -226,7 +230,8 @@ absl::Status BuildOutput(FileSystem& fs, absl::string_view dst,
                             .destination = conversion.destination.get(),
                             .target = conversion.target,
                             .dst = dst,
-                            .save_id = conversion.own.id},
+                            .save_id = conversion.own.id,
+                            .dropped_config = conversion.plan.dropped_config},
                            std::move(values), options));
     return absl::OkStatus();
   };

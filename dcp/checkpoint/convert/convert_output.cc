@@ -91,9 +91,8 @@ std::optional<DType> TypeAfterCast(absl::Span<const OutputEntry> entries,
 }
 
 // Whether tensors were stored as codes with scales.
-bool HasDecoded(const Checkpoint& source) {
-  if (source.mapped() == nullptr) return false;
-  const auto& lensed = source.mapped()->lensed.by_values;
+bool HasDecoded(const MappedEntries& mapped) {
+  const auto& lensed = mapped.lensed.by_values;
   return std::any_of(lensed.begin(), lensed.end(), [](const auto& entry) {
     return entry.second.tensor->kind() == LensedTensor::Kind::kScales;
   });
@@ -116,6 +115,25 @@ std::string QuantizationOf(const Checkpoint& source) {
       "[128, 128]}");
 }
 
+// Whether elements may be codes of a quantized model: packed ones are integers.
+bool MayBeCodes(DType dtype) {
+  if (dtype == DType::kInt64 || dtype == DType::kBool) return false;
+  return !IsFloatingPoint(dtype) || ElementSize(dtype) == 1;
+}
+
+// Whether a config is wrong that says that the model is quantized. A mapping
+// decodes, and writes what was decoded earlier; the config that comes along may
+// still be that of the codes.
+bool IsUnquantized(const Checkpoint& source,
+                   absl::Span<const OutputEntry> entries) {
+  if (source.mapped() == nullptr) return false;
+  return HasDecoded(*source.mapped()) ||
+         std::none_of(
+             entries.begin(), entries.end(), [](const OutputEntry& entry) {
+               return entry.tensor != nullptr && MayBeCodes(entry.dtype);
+             });
+}
+
 absl::StatusOr<Output> BuildSafetensors(const ConvertOutputParts& parts,
                                         absl::Span<const OutputEntry> entries,
                                         absl::string_view file_name,
@@ -130,13 +148,14 @@ absl::StatusOr<Output> BuildSafetensors(const ConvertOutputParts& parts,
   DCP_ASSIGN_OR_RETURN(Output output,
                        BuildSafetensorsDirectory(
                            entries, files, options.max_shard_bytes, metadata));
-  DCP_RETURN_IF_ERROR(WithSide(
-      AddCompanionFiles(parts.fs, parts.companions,
-                        {.tensor_type = TypeAfterCast(entries, options),
-                         .drops_quantization = HasDecoded(parts.source),
-                         .quantization = QuantizationOf(parts.source)},
-                        output),
-      ErrorSide::kSource));
+  absl::StatusOr<std::vector<std::string>> dropped = AddCompanionFiles(
+      parts.fs, parts.companions,
+      {.tensor_type = TypeAfterCast(entries, options),
+       .drops_quantization = IsUnquantized(parts.source, entries),
+       .quantization = QuantizationOf(parts.source)},
+      output);
+  if (!dropped.ok()) return WithSide(dropped.status(), ErrorSide::kSource);
+  parts.dropped_config = *std::move(dropped);
   return output;
 }
 

@@ -31,6 +31,8 @@ struct ConvertOutputParts {
   ConvertTarget target;
   absl::string_view dst;
   std::string save_id;
+  // Gets the keys that are left out of a config.json that is copied.
+  std::vector<std::string>& dropped_config;
 };
 
 // The output that holds `entries`, which are located.

@@ -70,3 +70,6 @@ struct ConvertPlan {
 }  // namespace dcp
 
 #endif  // DCP_CHECKPOINT_CONVERT_CONVERT_PLAN_H_
+  // Keys that are left out of a config.json that is copied, because they do not
+  // hold for the output.
+  std::vector<std::string> dropped_config;

@@ -137,6 +137,28 @@ absl::Status Open(CompanionFiles& companions, Belongs& belongs) {
   return absl::OkStatus();
 }
 
+// Opens those of `entries` of a directory that belong to a model.
+absl::StatusOr<CompanionFiles> OpenAmong(
+    FileSystem& fs, const std::string& directory,
+    const std::vector<DirectoryEntry>& entries) {
+  CompanionFiles companions;
+  std::vector<std::string> names;
+  for (const DirectoryEntry& entry : entries) {
+    if (entry.kind == FileKind::kDirectory) continue;
+    if (IsCompanionName(entry.name)) names.push_back(entry.name);
+    if (absl::EndsWith(entry.name, ".py")) {
+      companions.code.push_back(entry.name);
+    }
+  }
+  if (names.empty()) return companions;
+  companions.files = std::make_unique<SourceFiles>(
+      fs, directory, std::move(names), DirectMode::kOff,
+      /*follow_symlinks=*/true);
+  Belongs belongs(fs, directory);
+  DCP_RETURN_IF_ERROR(Open(companions, belongs));
+  return companions;
+}
+
 // What changes in file `i`, in its order.
 absl::StatusOr<std::vector<TextEdit>> EditsOf(FileSystem& fs,
                                               const CompanionFiles& companions,
@@ -157,7 +179,8 @@ absl::StatusOr<std::vector<TextEdit>> EditsOf(FileSystem& fs,
   }
   if (wanted.tensor_type.has_value()) {
     for (const TextRange& range : FindTensorTypes(AsText(*json))) {
-      edits.push_back({range, std::string(TorchName(*wanted.tensor_type))});
+      edits.push_back(
+          {.range = range, .by = std::string(TorchName(*wanted.tensor_type))});
     }
   }
   if (!wanted.quantization.empty()) {
@@ -217,35 +240,38 @@ bool IsCompanionName(absl::string_view name) {
 absl::StatusOr<CompanionFiles> FindCompanionFiles(FileSystem& fs,
                                                   absl::string_view source) {
   const std::string directory = DirectoryOf(fs, source);
-  CompanionFiles companions;
   const absl::StatusOr<std::vector<DirectoryEntry>> entries =
       fs.List(directory);
-  if (!entries.ok()) return companions;  // the source is a single file
-  std::vector<std::string> names;
-  for (const DirectoryEntry& entry : *entries) {
-    if (entry.kind == FileKind::kDirectory) continue;
-    if (IsCompanionName(entry.name)) names.push_back(entry.name);
-    if (absl::EndsWith(entry.name, ".py")) {
-      companions.code.push_back(entry.name);
-    }
-  }
-  if (names.empty()) return companions;
-  companions.files = std::make_unique<SourceFiles>(
-      fs, directory, std::move(names), DirectMode::kOff,
-      /*follow_symlinks=*/true);
-  Belongs belongs(fs, directory);
-  DCP_RETURN_IF_ERROR(Open(companions, belongs));
-  return companions;
+  if (!entries.ok()) return CompanionFiles();  // the source is a single file
+  return OpenAmong(fs, directory, *entries);
 }
 
-absl::Status AddCompanionFiles(FileSystem& fs, const CompanionFiles& companions,
-                               const ConfigEdits& wanted, Output& output) {
+absl::StatusOr<CompanionFiles> CompanionFilesIn(FileSystem& fs,
+                                                absl::string_view directory) {
+  const std::string folder = DirectoryOf(fs, directory);
+  DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
+                       fs.List(folder));
+  DCP_ASSIGN_OR_RETURN(CompanionFiles companions,
+                       OpenAmong(fs, folder, entries));
+  if (companions.files != nullptr) return companions;
+  return absl::NotFoundError(absl::StrCat(
+      folder, " has no config, tokenizer or generation files to copy"));
+}
+
+absl::StatusOr<std::vector<std::string>> AddCompanionFiles(
+    FileSystem& fs, const CompanionFiles& companions, const ConfigEdits& wanted,
+    Output& output) {
+  std::vector<std::string> left_out;
   for (uint32_t i = 0; i < companions.sizes.size(); ++i) {
     DCP_ASSIGN_OR_RETURN(std::vector<TextEdit> edits,
                          EditsOf(fs, companions, i, wanted));
+    // Nothing else is replaced by nothing.
+    for (const TextEdit& edit : edits) {
+      if (edit.by.empty()) left_out.emplace_back("quantization_config");
+    }
     AddFile(companions, i, std::move(edits), output);
   }
-  return absl::OkStatus();
+  return left_out;
 }
 
 }  // namespace dcp

@@ -1,7 +1,7 @@
 // CompanionFiles: the files that Hugging Face keeps next to the tensors of a
 // model, so that programs can use it: config, tokenizer, generation and
-// processor files. A conversion copies them unchanged, except for the type of
-// tensors in a config. Any thread.
+// processor files. A conversion copies them unchanged, except for what a config
+// says of the type of tensors. Any thread.
 #ifndef DCP_CHECKPOINT_WRITE_COMPANION_FILES_H_
 #define DCP_CHECKPOINT_WRITE_COMPANION_FILES_H_
 
@@ -43,22 +43,28 @@ bool IsCompanionName(absl::string_view name);
 absl::StatusOr<CompanionFiles> FindCompanionFiles(FileSystem& fs,
                                                   absl::string_view source);
 
+// Those of `directory`, as above. NotFound if it has none; otherwise the errors
+// of reading it, too.
+absl::StatusOr<CompanionFiles> CompanionFilesIn(FileSystem& fs,
+                                                absl::string_view directory);
+
 // What changes in a model's config.json while it is copied.
 struct ConfigEdits {
   // Replaces the type of tensors, because loaders use that type unless told
   // another.
   std::optional<DType> tensor_type = {};
-  // Leaves out that the model is quantized, because it was decoded.
+  // Leaves out that the model is quantized, because its tensors are not.
   bool drops_quantization = false;
   // The value of "quantization_config", which is JSON, because the tensors were
   // encoded; empty: nothing. Then nothing is left out.
   std::string quantization = {};
 };
 
-// Adds the files to `output`; `companions` must outlive it. Errors come from
-// reading the config.
-absl::Status AddCompanionFiles(FileSystem& fs, const CompanionFiles& companions,
-                               const ConfigEdits& wanted, Output& output);
+// Adds the files to `output`; `companions` must outlive it. Returns the keys
+// that were left out of a config.json. Errors come from reading it.
+absl::StatusOr<std::vector<std::string>> AddCompanionFiles(
+    FileSystem& fs, const CompanionFiles& companions, const ConfigEdits& wanted,
+    Output& output);
 
 }  // namespace dcp
 

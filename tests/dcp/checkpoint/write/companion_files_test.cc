@@ -179,6 +179,33 @@ TEST(CompanionFiles, ComeFromTheFolderWhereVerlKeepsThem) {
   EXPECT_EQ(ReadFile(dir.Join("out/config.json")), "{}");
 }
 
+TEST(CompanionFiles, ComeFromAnotherDirectoryIfItIsNamed) {
+  const TempDir dir;
+  WriteModel(dir);
+  dir.WriteFile("base/config.json", "{\"base\": 1}");
+  const auto from = [&](const std::string& name) {
+    ConvertOptions options = ToSafetensors();
+    options.companions_from = dir.Join(name);
+    return options;
+  };
+  ASSERT_OK(
+      ConvertCheckpoint(Disk(), dir.Join("m"), dir.Join("out"), from("base")));
+  EXPECT_EQ(ReadFile(dir.Join("out/config.json")), "{\"base\": 1}");
+  EXPECT_THAT(
+      NamesIn(dir.Join("out")),
+      UnorderedElementsAre("model.safetensors", "config.json", ".digests"));
+  dir.WriteFile("none/a.py", "");
+  EXPECT_THAT(
+      ConvertCheckpoint(Disk(), dir.Join("m"), dir.Join("x"), from("none")),
+      StatusIs(absl::StatusCode::kNotFound,
+               HasSubstr("none has no config, tokenizer or")));
+  EXPECT_THAT(
+      ConvertCheckpoint(Disk(), dir.Join("m"), dir.Join("x"), from("nowhere")),
+      StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(Disk().Stat(dir.Join("x")),
+              StatusIs(absl::StatusCode::kNotFound));
+}
+
 TEST(CompanionFiles, LinksIntoTheCacheOfAModelHubAreFollowed) {
   const TempDir dir;
   dir.WriteFile("hub/blobs/12ab", "{\"from\": \"the hub\"}");
