@@ -80,6 +80,30 @@ void NamesToProto(absl::Span<const std::string> names, size_t limit,
   }
 }
 
+v1::ConvertResult::MapResult::Rule::Class ClassToProto(RuleClass rule_class) {
+  switch (rule_class) {
+    case RuleClass::kBox:
+      return v1::ConvertResult::MapResult::Rule::BOX;
+    case RuleClass::kStrided:
+      return v1::ConvertResult::MapResult::Rule::STRIDED;
+    case RuleClass::kArithmetic:
+      return v1::ConvertResult::MapResult::Rule::ARITHMETIC;
+  }
+  return v1::ConvertResult::MapResult::Rule::CLASS_UNSPECIFIED;
+}
+
+// A server of an earlier version does not say it.
+RuleClass ClassFromProto(v1::ConvertResult::MapResult::Rule::Class rule_class) {
+  switch (rule_class) {
+    case v1::ConvertResult::MapResult::Rule::STRIDED:
+      return RuleClass::kStrided;
+    case v1::ConvertResult::MapResult::Rule::ARITHMETIC:
+      return RuleClass::kArithmetic;
+    default:
+      return RuleClass::kBox;
+  }
+}
+
 void PlannedMapToProto(const PlannedMap& map,
                        v1::ConvertResult::MapResult& proto) {
   proto.set_name(Text(map.name));
@@ -87,7 +111,7 @@ void PlannedMapToProto(const PlannedMap& map,
   proto.set_to_side(Text(map.to));
   const size_t num_rules = std::min(map.rules.size(), kMaxMapLines);
   for (size_t i = 0; i < num_rules; ++i) {
-    const RuleReport& rule = map.rules[i];
+    const PlannedRule& rule = map.rules[i];
     v1::ConvertResult::MapResult::Rule& made = *proto.add_rules();
     made.set_file(Text(rule.file));
     made.set_line(rule.line);
@@ -96,6 +120,15 @@ void PlannedMapToProto(const PlannedMap& map,
     made.set_num_sources(rule.num_sources);
     made.set_num_destinations(rule.num_destinations);
     made.set_num_pieces(rule.num_pieces);
+    made.set_shapes(Text(rule.shapes));
+    made.set_num_bytes(rule.num_bytes);
+    made.set_class_(ClassToProto(rule.rule_class));
+    if (rule.read_ratio.has_value()) made.set_read_ratio(*rule.read_ratio);
+  }
+  proto.set_digest(map.digest);
+  for (const auto& [key, number] : map.config) {
+    if (static_cast<size_t>(proto.config().size()) == kMaxMapLines) break;
+    (*proto.mutable_config())[Text(key)] = number;
   }
   NamesToProto(map.dropped, kMaxMapLines, *proto.mutable_dropped());
   NamesToProto(map.copied, kMaxMapLines, *proto.mutable_copied());
@@ -106,14 +139,21 @@ PlannedMap PlannedMapFromProto(const v1::ConvertResult::MapResult& proto) {
   map.name = proto.name();
   map.from = proto.from_side();
   map.to = proto.to_side();
+  map.digest = proto.digest();
+  map.config.insert(proto.config().begin(), proto.config().end());
   for (const v1::ConvertResult::MapResult::Rule& rule : proto.rules()) {
-    map.rules.push_back({.file = rule.file(),
-                         .line = rule.line(),
-                         .text = rule.text(),
-                         .num_instances = rule.num_instances(),
-                         .num_sources = rule.num_sources(),
-                         .num_destinations = rule.num_destinations(),
-                         .num_pieces = rule.num_pieces()});
+    PlannedRule& made = map.rules.emplace_back(
+        PlannedRule{.file = rule.file(),
+                    .line = rule.line(),
+                    .text = rule.text(),
+                    .shapes = rule.shapes(),
+                    .num_instances = rule.num_instances(),
+                    .num_sources = rule.num_sources(),
+                    .num_destinations = rule.num_destinations(),
+                    .num_pieces = rule.num_pieces(),
+                    .num_bytes = rule.num_bytes(),
+                    .rule_class = ClassFromProto(rule.class_())});
+    if (rule.has_read_ratio()) made.read_ratio = rule.read_ratio();
   }
   map.dropped.assign(proto.dropped().begin(), proto.dropped().end());
   map.copied.assign(proto.copied().begin(), proto.copied().end());
@@ -250,6 +290,8 @@ void ConvertPlanToProto(const ConvertPlan& plan, v1::ConvertResult& proto) {
               });
   NamesToProto(plan.dropped_metadata, kMaxFindings,
                *proto.mutable_dropped_metadata());
+  NamesToProto(plan.dropped_config, kMaxFindings,
+               *proto.mutable_dropped_config());
   for (const std::string& name : plan.code_left_out) {
     if (proto.code_left_out().size() == kMaxFindings) break;
     proto.add_code_left_out(Text(name));
@@ -274,6 +316,8 @@ absl::StatusOr<ConvertPlan> ConvertPlanFromProto(
                                proto.dropped_metadata().end());
   plan.code_left_out.assign(proto.code_left_out().begin(),
                             proto.code_left_out().end());
+  plan.dropped_config.assign(proto.dropped_config().begin(),
+                             proto.dropped_config().end());
   if (proto.has_map()) plan.map = PlannedMapFromProto(proto.map());
   if (proto.has_source_check()) {
     const v1::ConvertResult::SourceCheck& check = proto.source_check();
@@ -290,11 +334,7 @@ absl::StatusOr<ConvertPlan> ConvertPlanFromProto(
     made.num_beyond = loss.num_beyond();
     DCP_ASSIGN_OR_RETURN(made.dtype, ParseDType(loss.dtype()));
   }
-  NamesToProto(plan.dropped_config, kMaxFindings,
-               *proto.mutable_dropped_config());
   return plan;
 }
 
 }  // namespace dcp
-  plan.dropped_config.assign(proto.dropped_config().begin(),
-                             proto.dropped_config().end());

@@ -20,6 +20,19 @@ OpenOptions SecondSourceOptionsOf(const CommandLine& line) {
   return options;
 }
 
+SelectionOptions SecondSelectionOf(const CommandLine& line) {
+  SelectionOptions selection;
+  if (line.verb != Verb::kDiff) return selection;
+  selection.parts = line.selection.parts;
+  selection.strip_wrappers = line.selection.strip_wrappers;
+  // With renames the patterns are about A's old names, which B does not have.
+  if (line.selection.renames.empty()) {
+    selection.include = line.selection.include;
+    selection.exclude = line.selection.exclude;
+  }
+  return selection;
+}
+
 bool WritesToStandardOutput(const CommandLine& line) {
   return (line.verb == Verb::kConvert || line.verb == Verb::kConsolidate ||
           line.verb == Verb::kDcpToTorch) &&

@@ -76,6 +76,9 @@ struct CommandLine {
   bool strict_cast = false;
   bool drop_metadata = false;
   bool no_copy_config = false;
+  std::string assets;  // a folder; empty: that of the source, or of `config`
+  bool check = false;  // the result is compared with the source
+  bool check_padding = false;
   std::vector<std::pair<std::string, std::string>> metadata;
   bool drop_unreadable = false;
   bool overwrite = false;
@@ -130,6 +133,14 @@ OpenOptions SourceOptionsOf(const CommandLine& line);
 // The same for B, whose dialect is not chosen: options of dialects that it is
 // not are ignored.
 OpenOptions SecondSourceOptionsOf(const CommandLine& line);
+
+// Which of B is compared, if the line asks for a comparison: of the result of a
+// conversion, everything.
+SelectionOptions SecondSelectionOf(const CommandLine& line);
+// Whether objects are not compared.
+inline bool ComparesTensorsOnly(const CommandLine& line) {
+  return line.tensors_only || line.verb != Verb::kDiff;
+}
 
 // Whether the line asks for one share of a conversion or a verify.
 inline bool IsShared(const CommandLine& line) {

@@ -143,6 +143,39 @@ absl::Status CheckWorkers(const VerbRow& verb, const CommandLine& line) {
   return absl::OkStatus();
 }
 
+// Checks what can be done when, and before, the result is there.
+absl::Status CheckAround(const VerbRow& verb, const CommandLine& line) {
+  if (!line.assets.empty() && line.no_copy_config) {
+    return Refuse(verb,
+                  "--assets names files to copy, and --no-copy-config copies "
+                  "none: give only one of the two");
+  }
+  if (!line.assets.empty() && !line.server.empty()) {
+    return Refuse(verb,
+                  "--assets names a folder of this machine, and a server "
+                  "copies only what is next to its source: leave out --server, "
+                  "or copy the files into the result");
+  }
+  if (!line.check) return absl::OkStatus();
+  if (WritesToStandardOutput(line)) {
+    return Refuse(verb,
+                  "--check reads what was written, but standard output cannot "
+                  "be read again: name a file");
+  }
+  if (IsShared(line) || IsFleet(line)) {
+    return Refuse(verb,
+                  "--check reads the whole result, but each worker knows only "
+                  "its share: run dcp-convert diff when all are done");
+  }
+  if (line.to_dialect.has_value()) {
+    return Refuse(verb,
+                  absl::StrCat("--check compares tensors by name, but ",
+                               DialectName(*line.to_dialect),
+                               " gives them others: convert without --check"));
+  }
+  return absl::OkStatus();
+}
+
 // Checks a path of "-".
 absl::Status CheckDash(const VerbRow& verb, const CommandLine& line) {
   if (!WritesToStandardOutput(line)) {
@@ -207,6 +240,7 @@ absl::Status CheckCombination(const VerbRow& verb, const CommandLine& line) {
   DCP_RETURN_IF_ERROR(CheckMesh(verb, line));
   DCP_RETURN_IF_ERROR(CheckFleet(verb, line));
   DCP_RETURN_IF_ERROR(CheckWorkers(verb, line));
+  DCP_RETURN_IF_ERROR(CheckAround(verb, line));
   if (line.all && line.depth != 0) {
     return Refuse(verb,
                   "--all lists every tensor, and --depth groups them: "

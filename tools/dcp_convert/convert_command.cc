@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <ostream>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -13,10 +15,12 @@
 #include "dcp/checkpoint/open/format.h"
 #include "tools/dcp_convert/available_memory.h"
 #include "tools/dcp_convert/commands.h"
+#include "tools/dcp_convert/comparison.h"
 #include "tools/dcp_convert/daemon.h"
 #include "tools/dcp_convert/fleet.h"
 #include "tools/dcp_convert/json_output.h"
 #include "tools/dcp_convert/launcher.h"
+#include "tools/dcp_convert/map_plan_text.h"
 #include "tools/dcp_convert/option_table.h"
 #include "tools/dcp_convert/output_stream.h"
 #include "tools/dcp_convert/progress.h"
@@ -29,8 +33,8 @@ namespace dcp::tools {
 namespace {
 
 constexpr size_t kMaxFilesShown = 16;
-constexpr size_t kMaxDroppedShown = 8;
 constexpr size_t kMaxLossesShown = 8;
+constexpr absl::string_view kConfigName = "config.json";
 // Bytes of memory for the index from which the plan mentions it.
 constexpr uint64_t kMinIndexShown = uint64_t{1} << 20;
 
@@ -47,6 +51,33 @@ std::optional<Format> OutputFormat(const CommandLine& line) {
     default:
       return line.to;
   }
+}
+
+// Whether the destination is the only file that is written.
+bool IsOneFile(const ConvertPlan& plan, absl::string_view dst) {
+  return plan.to == Format::kTorch || dst == "-" ||
+         (plan.to == Format::kSafetensors &&
+          FormatOfFileName(dst) == Format::kSafetensors);
+}
+
+// Where the config, tokenizer and generation files come from; empty: from the
+// source.
+std::string CompanionsOf(const CommandLine& line) {
+  if (!line.assets.empty()) return line.assets;
+  return BaseName(line.config) == kConfigName ? ParentDirectory(line.config)
+                                              : "";
+}
+
+absl::Status CheckAssets(const ConvertPlan& plan, const CommandLine& line) {
+  if (line.assets.empty() ||
+      (plan.to == Format::kSafetensors && !IsOneFile(plan, line.paths[1]))) {
+    return absl::OkStatus();
+  }
+  return WithSide(absl::InvalidArgumentError(absl::StrCat(
+                      "--assets requires a directory of safetensors, but ",
+                      line.paths[1], " becomes ", FormatName(plan.to),
+                      plan.to == Format::kSafetensors ? " in one file" : "")),
+                  ErrorSide::kDestination);
 }
 
 ConvertOptions MakeOptions(const Context& context) {
@@ -69,24 +100,20 @@ ConvertOptions MakeOptions(const Context& context) {
   options.strict_cast = line.strict_cast;
   options.drop_metadata = line.drop_metadata;
   options.copy_companions = !line.no_copy_config;
+  options.companions_from = CompanionsOf(line);
+  options.check_padding = line.check_padding;
   options.metadata = line.metadata;
   options.writer = absl::StrCat("dcp-convert ", RowOf(*line.verb).name);
   options.direct = line.direct;
   options.num_lanes = line.num_lanes;
   options.memory_bytes = line.memory_bytes;
   options.stop = context.stop;
-  // The memory for the index has already been taken.
-  options.admit = [](const ConvertPlan& plan) {
+  options.admit = [&line](const ConvertPlan& plan) {
+    DCP_RETURN_IF_ERROR(CheckAssets(plan, line));
+    // The memory for the index has already been taken.
     return CheckAvailableMemory(plan.memory_bytes, FindAvailableMemory());
   };
   return options;
-}
-
-// Whether the destination is the only file that is written.
-bool IsOneFile(const ConvertPlan& plan, absl::string_view dst) {
-  return plan.to == Format::kTorch || dst == "-" ||
-         (plan.to == Format::kSafetensors &&
-          FormatOfFileName(dst) == Format::kSafetensors);
 }
 
 std::string RenderFiles(const ConvertPlan& plan, absl::string_view dst) {
@@ -109,15 +136,6 @@ std::string RenderFiles(const ConvertPlan& plan, absl::string_view dst) {
   return table.Render();
 }
 
-// "a, b, c and 7 more".
-std::string FirstOf(absl::Span<const std::string> names) {
-  const size_t shown = std::min(names.size(), kMaxDroppedShown);
-  return absl::StrCat(Printable(absl::StrJoin(names.first(shown), ", ")),
-                      shown < names.size()
-                          ? absl::StrCat(" and ", names.size() - shown, " more")
-                          : "");
-}
-
 // What the destination holds, or will hold.
 std::string RenderContents(const ConvertPlan& plan) {
   std::string text =
@@ -133,39 +151,18 @@ std::string RenderContents(const ConvertPlan& plan) {
     absl::StrAppend(&text, "not copied, because it is code: ",
                     Printable(absl::StrJoin(plan.code_left_out, ", ")), "\n");
   }
+  if (!plan.dropped_config.empty()) {
+    absl::StrAppend(&text, "left out of config.json, because it is not so in ",
+                    "the result: ", absl::StrJoin(plan.dropped_config, ", "),
+                    "\n");
+  }
   if (plan.dropped.empty()) return text;
-  absl::StrAppend(&text, "left out: ", FirstOf(plan.dropped), "\n");
+  absl::StrAppend(&text, "left out: ", FirstNames(plan.dropped), "\n");
   return text;
 }
 
-// What each rule of a mapping does.
-std::string RenderMap(const ConvertPlan& plan) {
-  if (!plan.map.has_value()) return "";
-  const PlannedMap& map = *plan.map;
-  Table table({{"LINE", Align::kRight},
-               {"RULE"},
-               {"TIMES", Align::kRight},
-               {"FROM", Align::kRight},
-               {"TO", Align::kRight}});
-  for (const RuleReport& rule : map.rules) {
-    table.AddRow({absl::StrCat(rule.line), Printable(rule.text),
-                  FormatCount(rule.num_instances),
-                  FormatCount(rule.num_sources),
-                  FormatCount(rule.num_destinations)});
-  }
-  std::string text = absl::StrCat("\n", map.name, ", ", map.from, " to ",
-                                  map.to, "\n", table.Render());
-  if (!map.dropped.empty()) {
-    absl::StrAppend(&text, "tensors left out: ", FirstOf(map.dropped), "\n");
-  }
-  if (!map.copied.empty()) {
-    absl::StrAppend(&text, "written twice, because they are tied: ",
-                    FirstOf(map.copied), "\n");
-  }
-  return text;
-}
-
-std::string RenderPlan(const ConvertPlan& plan, absl::string_view dst) {
+std::string RenderPlan(const ConvertPlan& plan, const CommandLine& line) {
+  const std::string& dst = line.paths[1];
   return absl::StrCat(
       RenderContents(plan), "would read ", FormatCount(plan.bytes_to_read),
       " bytes, write ", FormatCount(plan.bytes_to_write), " bytes, using ",
@@ -178,7 +175,9 @@ std::string RenderPlan(const ConvertPlan& plan, absl::string_view dst) {
       plan.num_lanes == 0
           ? ""
           : absl::StrCat(" in ", FormatPlural(plan.num_lanes, "lane")),
-      "\n\n", RenderFiles(plan, dst), RenderMap(plan));
+      line.check ? ", and then read both again to compare them" : "", "\n\n",
+      RenderFiles(plan, dst),
+      plan.map.has_value() ? RenderMapPlan(*plan.map) : "");
 }
 
 // Says which part of the source was written without a check, and which casts
@@ -260,7 +259,7 @@ absl::StatusOr<ExitCode> PrintPlan(const Context& context) {
                               ? ConvertJson(RowOf(*line.verb).name,
                                             line.paths[0], line.paths[1], plan,
                                             /*outcome=*/nullptr)
-                              : RenderPlan(plan, line.paths[1]));
+                              : RenderPlan(plan, line));
   return kExitDone;
 }
 
@@ -337,10 +336,51 @@ absl::StatusOr<ConvertPlan> Convert(const Context& context,
   return plan;
 }
 
+// Whether both paths are one file or directory, as far as that can be seen.
+bool AreSame(FileSystem& fs, const std::string& a, const std::string& b) {
+  if (a == b) return true;
+  const absl::StatusOr<FileInfo> at_a = fs.Stat(a);
+  const absl::StatusOr<FileInfo> at_b = fs.Stat(b);
+  return at_a.ok() && at_b.ok() && at_a->inode == at_b->inode &&
+         at_a->device == at_b->device && at_a->inode != 0;
+}
+
+absl::Status CheckIsComparable(const Context& context) {
+  const CommandLine& line = context.line;
+  if (!line.check || !AreSame(context.fs, line.paths[0], line.paths[1])) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--check compares ", line.paths[1],
+      " with the source, which it replaces: name another destination"));
+}
+
+// Compares the result with the source, and says so if they differ.
+absl::StatusOr<Comparison> CheckResult(const Context& context) {
+  const std::string& dst = context.line.paths[1];
+  absl::StatusOr<Comparison> comparison = ComparePaths(context);
+  if (!comparison.ok()) {
+    return Annotate(comparison.status(), dst,
+                    " is there, but could not be compared with the source");
+  }
+  const std::vector<DiffFinding>& findings = comparison->report.findings;
+  if (!findings.empty()) {
+    context.console.err << absl::StrCat(
+                               "dcp-convert: ", Printable(dst),
+                               " stays, but differs from the source in ",
+                               FormatPlural(findings.size(), "tensor"), ": ",
+                               Printable(findings[0].name),
+                               findings.size() > 1 ? ", ...\n" : "\n")
+                        << std::flush;
+  }
+  return comparison;
+}
+
 }  // namespace
 
 absl::StatusOr<ExitCode> RunConvert(const Context& context) {
   const CommandLine& line = context.line;
+  DCP_RETURN_IF_ERROR(CheckIsComparable(context));
   if (line.plan) return PrintPlan(context);
   const char* verb = RowOf(*line.verb).name;
   TransferStats stats;
@@ -355,10 +395,20 @@ absl::StatusOr<ExitCode> RunConvert(const Context& context) {
   DCP_RETURN_IF_ERROR(plan.status());
   std::ostream& out =
       WritesToStandardOutput(line) ? context.console.err : context.console.out;
-  out << (line.json
-              ? ConvertJson(verb, line.paths[0], line.paths[1], *plan, &outcome)
-              : RenderOutcome(*plan, line.paths[1], outcome));
-  return kExitDone;
+  if (!line.json) {
+    out << RenderOutcome(*plan, line.paths[1], outcome) << std::flush;
+  }
+  if (line.check) {
+    DCP_ASSIGN_OR_RETURN(outcome.comparison, CheckResult(context));
+    if (!line.json) out << RenderComparison(*outcome.comparison, {});
+  }
+  if (line.json) {
+    out << ConvertJson(verb, line.paths[0], line.paths[1], *plan, &outcome);
+  }
+  return outcome.comparison.has_value() &&
+                 !outcome.comparison->report.findings.empty()
+             ? kExitFound
+             : kExitDone;
 }
 
 }  // namespace dcp::tools

@@ -41,6 +41,7 @@ Request WritingMessage(const CommandLine& line) {
   }
   request.mutable_options()->set_no_verify(line.no_verify);
   request.mutable_options()->set_strict_cast(line.strict_cast);
+  request.mutable_options()->set_check_padding(line.check_padding);
   if (line.share.has_value()) {
     request.mutable_share()->set_index(line.share->index);
     request.mutable_share()->set_count(line.share->count);
@@ -142,16 +143,8 @@ v1::DiffRequest DiffMessage(const CommandLine& line) {
   SourceToProto(line.paths[1], SecondSourceOptionsOf(line),
                 *request.mutable_b());
   SelectionToProto(line.selection, *request.mutable_selection_a());
-  SelectionOptions selection_b;
-  selection_b.parts = line.selection.parts;
-  selection_b.strip_wrappers = line.selection.strip_wrappers;
-  // As without a server: with renames the patterns are about A's old names.
-  if (line.selection.renames.empty()) {
-    selection_b.include = line.selection.include;
-    selection_b.exclude = line.selection.exclude;
-  }
-  SelectionToProto(selection_b, *request.mutable_selection_b());
-  request.set_tensors_only(line.tensors_only);
+  SelectionToProto(SecondSelectionOf(line), *request.mutable_selection_b());
+  request.set_tensors_only(ComparesTensorsOnly(line));
   if (line.tolerance.has_value()) {
     ToleranceToProto(*line.tolerance, *request.mutable_tolerance());
   }

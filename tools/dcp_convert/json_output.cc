@@ -9,8 +9,9 @@
 #include "absl/strings/str_join.h"
 #include "dcp/format/value.h"
 #include "dcp/tensor/box.h"
-#include "nlohmann/json.hpp"
 #include "proto/error_detail.h"
+#include "tools/dcp_convert/json_object.h"
+#include "tools/dcp_convert/map_json.h"
 #include "tools/dcp_convert/object_json.h"
 #include "tools/dcp_convert/option_flags.h"
 #include "tools/terminal/exit_code.h"
@@ -18,23 +19,8 @@
 namespace dcp::tools {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 // Longer texts of values are cut, as for people; "object" has the whole value.
 constexpr size_t kMaxValueBytes = 1000;
-
-std::string Str(absl::string_view text) { return std::string(text); }
-
-std::string DumpBare(const Json& json) {
-  return json.dump(/*indent=*/-1, /*indent_char=*/' ', /*ensure_ascii=*/false,
-                   Json::error_handler_t::replace);
-}
-
-std::string Dump(const Json& json) { return DumpBare(json) + "\n"; }
-
-Json Header(absl::string_view verb) {
-  return Json{{"verb", Str(verb)}, {"version", kJsonVersion}};
-}
 
 Json DimsJson(const Dims& dims) {
   Json json = Json::array();
@@ -59,7 +45,7 @@ Json TensorJson(const Inspection& inspection, const CheckpointEntry& entry,
                 bool chunks) {
   const TensorEntry& tensor = *entry.tensor();
   Json json{{"name", entry.fqn},
-            {"dtype", Str(TorchName(tensor.dtype))},
+            {"dtype", JsonText(TorchName(tensor.dtype))},
             {"shape", DimsJson(tensor.shape)},
             {"num_bytes", tensor.num_bytes()},
             {"num_chunks", tensor.boxes.size()},
@@ -77,18 +63,18 @@ std::string ObjectLine(const Inspection& inspection, size_t index,
       ObjectText(inspection, index, kMaxValueBytes);
   if (text.has_value()) json["value"] = *text;
   // A server sends only the text.
-  if (inspection.object_texts.has_value()) return DumpBare(json);
+  if (inspection.object_texts.has_value()) return DumpBareJson(json);
   const ObjectEntry& object = *inspection.objects[index]->object();
   json["read"] = object.located && object.unreadable.ok();
   json["unreadable"] = nullptr;
   if (!object.unreadable.ok()) {
     json["unreadable"] =
         Json{{"code", absl::StatusCodeToString(object.unreadable.code())},
-             {"message", Str(object.unreadable.message())}};
+             {"message", JsonText(object.unreadable.message())}};
   }
   const std::string typed = ObjectJson(object, left);
   left.max_bytes -= std::min(left.max_bytes, typed.size());
-  std::string line = DumpBare(json);
+  std::string line = DumpBareJson(json);
   line.pop_back();  // the brace
   return absl::StrCat(line, ",\"object\":", typed, "}");
 }
@@ -134,7 +120,7 @@ absl::string_view KindName(DiffFinding::Kind kind) {
 
 Json DiffFindingJson(const DiffFinding& finding) {
   Json json{{"name", finding.name},
-            {"kind", Str(KindName(finding.kind))},
+            {"kind", JsonText(KindName(finding.kind))},
             {"in_a", finding.in_a},
             {"in_b", finding.in_b}};
   if (finding.kind == DiffFinding::Kind::kValues) {
@@ -160,7 +146,7 @@ void AddDoubts(const ConvertPlan& plan, Json& json) {
   Json& losses = json["cast_losses"] = Json::array();
   for (const CastLoss& loss : plan.cast_losses) {
     losses.push_back(Json{{"name", loss.name},
-                          {"dtype", Str(TorchName(loss.dtype))},
+                          {"dtype", JsonText(TorchName(loss.dtype))},
                           {"num_beyond", loss.num_beyond}});
   }
 }
@@ -168,9 +154,9 @@ void AddDoubts(const ConvertPlan& plan, Json& json) {
 }  // namespace
 
 std::string InspectJson(const Inspection& inspection, bool chunks) {
-  Json json = Header("inspect");
+  Json json = JsonHeader("inspect");
   json["path"] = inspection.path;
-  json["format"] = Str(FormatName(inspection.format));
+  json["format"] = JsonText(FormatName(inspection.format));
   Json properties = Json::object();
   for (const auto& [label, value] : inspection.properties) {
     properties[label] = value;
@@ -182,7 +168,7 @@ std::string InspectJson(const Inspection& inspection, bool chunks) {
   json["num_bytes"] = inspection.num_bytes;
   Json& dtypes = json["dtypes"] = Json::array();
   for (const Inspection::DTypeTotal& total : inspection.dtypes) {
-    dtypes.push_back(Json{{"dtype", Str(TorchName(total.dtype))},
+    dtypes.push_back(Json{{"dtype", JsonText(TorchName(total.dtype))},
                           {"num_tensors", total.num_tensors},
                           {"num_bytes", total.num_bytes}});
   }
@@ -200,7 +186,7 @@ std::string InspectJson(const Inspection& inspection, bool chunks) {
   const ObjectJsonLimits limits;
   json["object_limits"] =
       Json{{"max_bytes", limits.max_bytes}, {"max_depth", limits.max_depth}};
-  std::string text = DumpBare(json);
+  std::string text = DumpBareJson(json);
   text.pop_back();  // the brace
   return absl::StrCat(text, ",\"objects\":", ObjectsText(inspection), "}\n");
 }
@@ -208,7 +194,7 @@ std::string InspectJson(const Inspection& inspection, bool chunks) {
 namespace {
 
 void AddReport(const VerifyReport& report, Json& json) {
-  json["format"] = Str(FormatName(report.format));
+  json["format"] = JsonText(FormatName(report.format));
   json["ok"] = report.findings.empty();
   json["num_tensors"] = report.num_tensors;
   json["num_objects"] = report.num_objects;
@@ -241,28 +227,18 @@ Json ShareJson(const ShareOutcome& share) {
 
 std::string VerifyJson(absl::string_view path, const VerifyReport& report,
                        double seconds, const ShareOutcome* share) {
-  Json json = Header("verify");
-  json["path"] = Str(path);
+  Json json = JsonHeader("verify");
+  json["path"] = JsonText(path);
   AddReport(report, json);
   json["seconds"] = seconds;
   if (share != nullptr) json["share"] = ShareJson(*share);
-  return Dump(json);
+  return DumpJson(json);
 }
 
-std::string DiffJson(absl::string_view a, absl::string_view b,
-                     const DiffReport& report,
-                     const std::optional<Tolerance>& tolerance,
-                     double seconds) {
-  Json json = Header("diff");
-  json["a"] = Str(a);
-  json["b"] = Str(b);
+namespace {
+
+void AddDiff(const DiffReport& report, double seconds, Json& json) {
   json["equal"] = report.findings.empty();
-  json["tolerance"] = nullptr;
-  if (tolerance.has_value()) {
-    json["tolerance"] = Json{{"atol", tolerance->atol},
-                             {"rtol", tolerance->rtol},
-                             {"equal_nan", tolerance->equal_nan}};
-  }
   json["num_tensors_equal"] = report.num_tensors_equal;
   json["num_objects_equal"] = report.num_objects_equal;
   json["bytes_compared"] = report.bytes_compared;
@@ -272,42 +248,41 @@ std::string DiffJson(absl::string_view a, absl::string_view b,
   for (const DiffFinding& finding : report.findings) {
     findings.push_back(DiffFindingJson(finding));
   }
-  return Dump(json);
-}
-
-namespace {
-
-Json MapJson(const PlannedMap& map) {
-  Json json{{"name", Str(map.name)}, {"from", map.from}, {"to", map.to}};
-  Json& rules = json["rules"] = Json::array();
-  for (const RuleReport& rule : map.rules) {
-    rules.push_back(Json{{"line", rule.line},
-                         {"rule", Str(rule.text)},
-                         {"num_instances", rule.num_instances},
-                         {"num_sources", rule.num_sources},
-                         {"num_destinations", rule.num_destinations}});
-  }
-  json["dropped"] = map.dropped;
-  json["copied"] = map.copied;
-  return json;
 }
 
 }  // namespace
 
+std::string DiffJson(absl::string_view a, absl::string_view b,
+                     const Comparison& comparison,
+                     const std::optional<Tolerance>& tolerance) {
+  Json json = JsonHeader("diff");
+  json["a"] = JsonText(a);
+  json["b"] = JsonText(b);
+  json["tolerance"] = nullptr;
+  if (tolerance.has_value()) {
+    json["tolerance"] = Json{{"atol", tolerance->atol},
+                             {"rtol", tolerance->rtol},
+                             {"equal_nan", tolerance->equal_nan}};
+  }
+  AddDiff(comparison.report, comparison.seconds, json);
+  return DumpJson(json);
+}
+
 std::string ConvertJson(absl::string_view verb, absl::string_view src,
                         absl::string_view dst, const ConvertPlan& plan,
                         const ConvertOutcome* outcome) {
-  Json json = Header(verb);
-  json["src"] = Str(src);
-  json["dst"] = Str(dst);
-  json["from"] = Str(FormatName(plan.from));
-  json["to"] = Str(FormatName(plan.to));
+  Json json = JsonHeader(verb);
+  json["src"] = JsonText(src);
+  json["dst"] = JsonText(dst);
+  json["from"] = JsonText(FormatName(plan.from));
+  json["to"] = JsonText(FormatName(plan.to));
   json["num_tensors"] = plan.num_tensors;
   json["num_objects"] = plan.num_objects;
   json["dropped"] = plan.dropped;
   json["dropped_metadata"] = plan.dropped_metadata;
   json["code_left_out"] = plan.code_left_out;
-  if (plan.map.has_value()) json["map"] = MapJson(*plan.map);
+  json["dropped_config"] = plan.dropped_config;
+  if (plan.map.has_value()) json["map"] = PlannedMapJson(*plan.map);
   Json& files = json["files"] = Json::array();
   for (const ConvertPlan::OutputFile& file : plan.files) {
     files.push_back(Json{{"name", file.name}, {"num_bytes", file.bytes}});
@@ -325,21 +300,25 @@ std::string ConvertJson(absl::string_view verb, absl::string_view src,
     json["seconds"] = outcome->seconds;
     json["peak_memory_bytes"] = outcome->peak_memory_bytes;
     AddDoubts(plan, json);
+    if (outcome->comparison.has_value()) {
+      AddDiff(outcome->comparison->report, outcome->comparison->seconds,
+              json["comparison"]);
+    }
     if (outcome->share.has_value()) {
       json["share"] = ShareJson(*outcome->share);
       json["share"]["committed"] = outcome->share->has_committed;
     }
   }
-  return Dump(json);
+  return DumpJson(json);
 }
 
 std::string WorkersJson(absl::string_view dst,
                         const std::optional<WorkStatus>& status,
                         bool complete) {
-  Json json = Header("workers");
-  json["dst"] = Str(dst);
+  Json json = JsonHeader("workers");
+  json["dst"] = JsonText(dst);
   json["complete"] = complete;
-  if (!status.has_value()) return Dump(json);
+  if (!status.has_value()) return DumpJson(json);
   json["plan"] = status->id;
   json["pieces_total"] = status->num_pieces;
   json["bytes_total"] = status->num_bytes;
@@ -350,37 +329,37 @@ std::string WorkersJson(absl::string_view dst,
         Json{{"piece", piece.piece},
              {"num_bytes", piece.bytes},
              {"seconds", static_cast<double>(piece.milliseconds) / 1000},
-             {"host", Str(piece.host)}});
+             {"host", JsonText(piece.host)}});
   }
-  return Dump(json);
+  return DumpJson(json);
 }
 
 std::string LitterJson(absl::string_view path, const Litter& litter,
                        bool removed) {
-  Json json = Header("clean");
-  json["path"] = Str(path);
+  Json json = JsonHeader("clean");
+  json["path"] = JsonText(path);
   json["removed"] = removed;
   Json& uploads = json["uploads"] = Json::array();
   for (const HiddenFile& upload : litter.uploads) {
-    uploads.push_back(Json{{"path", Str(upload.path)},
-                           {"id", Str(upload.id)},
+    uploads.push_back(Json{{"path", JsonText(upload.path)},
+                           {"id", JsonText(upload.id)},
                            {"begun_ns", upload.begun_ns}});
   }
   Json& files = json["files"] = Json::array();
   for (const UnnamedFile& file : litter.files) {
-    files.push_back(Json{{"path", Str(file.path)},
+    files.push_back(Json{{"path", JsonText(file.path)},
                          {"num_bytes", file.size},
                          {"modified_ns", file.modified_ns}});
   }
   Json& unclear = json["left_alone"] = Json::array();
   for (const std::string& folder : litter.unclear) {
-    unclear.push_back(Str(folder));
+    unclear.push_back(JsonText(folder));
   }
-  return Dump(json);
+  return DumpJson(json);
 }
 
 std::string JobsJson(absl::Span<const JobRow> jobs) {
-  Json json = Header("jobs");
+  Json json = JsonHeader("jobs");
   Json& list = json["jobs"] = Json::array();
   for (const JobRow& job : jobs) {
     list.push_back(Json{{"name", job.name},
@@ -392,83 +371,22 @@ std::string JobsJson(absl::Span<const JobRow> jobs) {
                         {"bytes_total", job.total_bytes},
                         {"error", job.error}});
   }
-  return Dump(json);
-}
-
-std::string MapsJson(absl::Span<const MapRow> maps) {
-  Json json = Header("maps");
-  Json& list = json["maps"] = Json::array();
-  for (const MapRow& map : maps) {
-    Json& row = list.emplace_back(Json{{"name", Str(map.name)},
-                                       {"sides", map.sides},
-                                       {"model_types", map.model_types},
-                                       {"num_rules", map.num_rules}});
-    if (!map.text.empty()) row["text"] = map.text;
-  }
-  return Dump(json);
-}
-
-std::string MapRulesJson(const ShownMapping& shown) {
-  Json json = Header("maps");
-  json["name"] = Str(shown.name);
-  json["sizes"] = shown.sizes;
-  Json& steps = json["steps"] = Json::array();
-  const auto terms = [](const std::vector<ShownRule::Term>& shown_terms) {
-    Json list = Json::array();
-    for (const ShownRule::Term& term : shown_terms) {
-      list.push_back(Json{{"name", term.name}, {"axes", term.axes}});
-    }
-    return list;
-  };
-  for (const ShownRules& shown_step : shown.steps) {
-    Json& step = steps.emplace_back(
-        Json{{"from", shown_step.from}, {"to", shown_step.to}});
-    Json& rules = step["rules"] = Json::array();
-    for (const ShownRule& rule : shown_step.rules) {
-      rules.push_back(Json{{"line", rule.line},
-                           {"from", terms(rule.from)},
-                           {"to", terms(rule.to)},
-                           {"notes", rule.notes}});
-    }
-    step["idle"] = shown_step.idle;
-  }
-  return Dump(json);
-}
-
-std::string MapTrialJson(absl::string_view name, bool ok,
-                         absl::Span<const TriedPair> pairs) {
-  Json json = Header("maps");
-  json["name"] = Str(name);
-  json["ok"] = ok;
-  Json& list = json["conversions"] = Json::array();
-  for (const TriedPair& pair : pairs) {
-    list.push_back(Json{
-        {"from", pair.from},
-        {"to", pair.to},
-        {"num_models", pair.num_models},
-        {"num_tensors", pair.num_tensors},
-        {"num_made", pair.num_made},
-        {"result", pair.result == TriedPair::Result::kSame     ? "same"
-                   : pair.result == TriedPair::Result::kFailed ? "failed"
-                                                               : "left_out"},
-        {"why", Str(pair.why)}});
-  }
-  return Dump(json);
+  return DumpJson(json);
 }
 
 std::string ErrorJson(absl::string_view verb, const absl::Status& status,
                       int exit_code) {
-  Json json = Header(verb);
+  Json json = JsonHeader(verb);
   Json& error = json["error"] =
       Json{{"code", absl::StatusCodeToString(status.code())},
-           {"side", Str(SideName(status))},
-           {"message", Str(WithFlags(status.message()))}};
+           {"side", JsonText(SideName(status))},
+           {"message", JsonText(WithFlags(status.message()))}};
   const std::string reason = ReasonOf(status);
   if (!reason.empty()) error["reason"] = reason;
   const std::string field = FieldOf(status);
   if (!field.empty()) error["field"] = field;
   json["exit_code"] = exit_code;
-  return Dump(json);
+  return DumpJson(json);
 }
 
 }  // namespace dcp::tools

@@ -1,7 +1,6 @@
-// The JSON objects that --json prints, one per verb. tools/README.md documents
-// them; their fields are kept from version to version. Every object has "verb"
-// and the "version" of its schema. Bytes that are not UTF-8 are printed as
-// U+FFFD. Pure; any thread.
+// The JSON objects that --json prints, one per verb; map_json.h has those of
+// mappings. tools/README.md documents them; their fields are kept from version
+// to version. Pure; any thread.
 #ifndef TOOLS_DCP_CONVERT_JSON_OUTPUT_H_
 #define TOOLS_DCP_CONVERT_JSON_OUTPUT_H_
 
@@ -19,19 +18,20 @@
 #include "dcp/checkpoint/litter.h"
 #include "dcp/checkpoint/verify.h"
 #include "tools/dcp_convert/inspection.h"
-#include "tools/dcp_convert/maps_rules.h"
-#include "tools/dcp_convert/maps_trial.h"
 
 namespace dcp::tools {
 
-// The version of every schema; a change that could break a reader raises it.
-inline constexpr int kJsonVersion = 1;
-
 std::string InspectJson(const Inspection& inspection, bool chunks);
 
+// What a comparison found, and how long it took.
+struct Comparison {
+  DiffReport report;
+  double seconds = 0;
+};
+
 std::string DiffJson(absl::string_view a, absl::string_view b,
-                     const DiffReport& report,
-                     const std::optional<Tolerance>& tolerance, double seconds);
+                     const Comparison& comparison,
+                     const std::optional<Tolerance>& tolerance);
 
 // What one of several workers has done.
 struct ShareOutcome {
@@ -54,6 +54,7 @@ struct ConvertOutcome {
   uint64_t bytes_written = 0;
   uint64_t peak_memory_bytes = 0;
   std::optional<ShareOutcome> share = std::nullopt;
+  std::optional<Comparison> comparison = std::nullopt;  // with the source
 };
 
 // `outcome` is null if only a plan was made.
@@ -73,23 +74,6 @@ struct JobRow {
   std::string error;  // empty unless it failed
 };
 std::string JobsJson(absl::Span<const JobRow> jobs);
-
-// A family of mappings, or a rule file.
-struct MapRow {
-  std::string name;
-  std::vector<std::string> sides;
-  std::vector<std::string> model_types;
-  uint64_t num_rules = 0;
-  std::string text = {};  // empty: not asked for
-};
-std::string MapsJson(absl::Span<const MapRow> maps);
-
-// The rules between two sides of a mapping.
-std::string MapRulesJson(const ShownMapping& shown);
-
-// Conversions that were tried; `ok` is the result of all of them.
-std::string MapTrialJson(absl::string_view name, bool ok,
-                         absl::Span<const TriedPair> pairs);
 
 // `removed` is whether it is gone now.
 std::string LitterJson(absl::string_view path, const Litter& litter,

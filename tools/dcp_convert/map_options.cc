@@ -45,6 +45,7 @@ absl::Status CheckAlone(const CommandLine& line) {
            std::pair("--config", !line.config.empty()),
            std::pair("--set", !line.map_settings.empty()),
            std::pair("--at", !line.map_prefixes.empty()),
+           std::pair("--check-padding", line.check_padding),
            std::pair("--unmatched",
                      line.unmatched != MapOptions::Unmatched::kError),
        }) {

@@ -132,6 +132,10 @@ constexpr OptionRow<CommandLine> kOptions[] = {
       "do not copy config, tokenizer and generation files\nof SRC into a "
       "directory of safetensors"},
      SetFlag<&CommandLine::no_copy_config>},
+    {{"assets", "DIR", kWholeTensors,
+      "copy those files from this folder; default: next to\n"
+      "the config.json of --config, else from SRC"},
+     SetText<&CommandLine::assets>},
     {{"strict-cast", nullptr, kWriting,
       "refuse a cast if a value is beyond the range of the\nnew type"},
      SetFlag<&CommandLine::strict_cast>},
@@ -142,6 +146,12 @@ constexpr OptionRow<CommandLine> kOptions[] = {
     {{"drop-unreadable", nullptr, kWriting,
       "leave out objects of unknown classes, which only DCP\nto DCP can carry"},
      SetFlag<&CommandLine::drop_unreadable>},
+    {{"check", nullptr, kWriting,
+      "when DST is there, read it and SRC again, and compare\n"
+      "every tensor bit by bit, through --map and as --cast\n"
+      "makes it; this doubles the reading; if one differs,\n"
+      "DST stays, and the exit code is 1"},
+     SetFlag<&CommandLine::check>},
     {{"overwrite", nullptr, kWriting,
       "replace DST if it is a checkpoint; it stays until\nthe new one is "
       "complete"},
@@ -263,6 +273,10 @@ constexpr OptionRow<CommandLine> kOptions[] = {
       "tensors that no rule names: error, keep or drop;\ndefault: error", false,
       "error keep drop"},
      SetUnmatched},
+    {{"check-padding", nullptr, kWriting,
+      "refuse to leave out padding that is not zero; default:\n"
+      "padding is left out unseen"},
+     SetFlag<&CommandLine::check_padding>},
     {{"decode", "KIND", kMapping,
       "compute bfloat16 of codes and scales: fp8-128, as\n"
       "DeepSeek's, or mxfp4, as gpt-oss'; with --map, the\n"

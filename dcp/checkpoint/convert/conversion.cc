@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "dcp/base/bytes.h"
@@ -14,6 +15,7 @@
 #include "dcp/checkpoint/convert/accelerate_layout.h"
 #include "dcp/checkpoint/convert/convert_entries.h"
 #include "dcp/checkpoint/convert/convert_output.h"
+#include "dcp/checkpoint/convert/map_plan.h"
 #include "dcp/checkpoint/convert/plan_id.h"
 #include "dcp/checkpoint/read/tie_check.h"
 #include "dcp/checkpoint/write/image_transfer.h"
@@ -98,14 +100,23 @@ void CompletePlan(Conversion& conversion, const ConvertOptions& options) {
 // Sets what will really be read; the check cannot be used afterwards.
 absl::Status PlanReads(const ConvertOptions& options, Conversion& conversion) {
   ConvertPlan& plan = conversion.plan;
-  DCP_ASSIGN_OR_RETURN(
-      plan.bytes_to_read,
-      PlanTransfer(conversion.output, {.direct = options.direct,
-                                       .num_lanes = plan.num_lanes,
-                                       .memory_bytes = plan.memory_bytes,
-                                       .blocks = conversion.blocks,
-                                       .stop = options.stop,
-                                       .check = conversion.check.get()}));
+  std::optional<RuleReads> reads;
+  if (plan.map.has_value()) {
+    DCP_ASSIGN_OR_RETURN(reads, RuleReads::Make(*conversion.source->mapped(),
+                                                conversion.source->files()));
+  }
+  DCP_ASSIGN_OR_RETURN(plan.bytes_to_read,
+                       PlanTransfer(conversion.output,
+                                    {.direct = options.direct,
+                                     .num_lanes = plan.num_lanes,
+                                     .memory_bytes = plan.memory_bytes,
+                                     .blocks = conversion.blocks,
+                                     .stop = options.stop,
+                                     .check = conversion.check.get()},
+                                    [&reads](const PlannedRead& read) {
+                                      if (reads.has_value()) reads->Add(read);
+                                    }));
+  if (reads.has_value()) reads->SetRatios(*plan.map);
   if (conversion.check != nullptr) {
     plan.bytes_to_read +=
         conversion.check->BytesToFinish(SourceCheck::Missing::kLittle);
@@ -128,6 +139,7 @@ absl::Status OpenSource(FileSystem& fs, absl::string_view src,
 
 // Finds the files to be copied; those that are not go into the plan.
 absl::Status FindCompanions(FileSystem& fs, absl::string_view src,
+                            const ConvertOptions& options,
                             Conversion& conversion) {
   absl::StatusOr<CompanionFiles> companions =
       options.companions_from.empty()
@@ -142,7 +154,6 @@ absl::Status FindCompanions(FileSystem& fs, absl::string_view src,
 }
 
 absl::Status FindDestination(FileSystem& fs, absl::string_view dst,
-                            const ConvertOptions& options,
                              const OwnFiles& own, const ConvertOptions& options,
                              bool only_looks, Conversion& conversion) {
   const Destination::Kind kind = conversion.target.kind;
@@ -182,13 +193,7 @@ absl::Status FindBothSides(FileSystem& fs, absl::string_view src,
           "workers cannot share a conversion that decodes or encodes blocks, "
           "merges an adapter or takes a mean; let one process do that");
     }
-    const MappedTensors& report = source.mapped()->report;
-    plan.map = PlannedMap{.name = options.open.map->mapping.name(),
-                          .from = options.open.map->options.from,
-                          .to = options.open.map->options.to,
-                          .rules = report.rules,
-                          .dropped = report.dropped,
-                          .copied = report.copied};
+    plan.map = PlanMap(*options.open.map, source.mapped()->report);
   }
   DCP_ASSIGN_OR_RETURN(
       conversion.selected,

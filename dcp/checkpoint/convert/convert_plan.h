@@ -3,6 +3,7 @@
 #define DCP_CHECKPOINT_CONVERT_CONVERT_PLAN_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,12 +24,33 @@ struct CastLoss {
   uint64_t num_beyond = 0;
 };
 
+// What a rule of a mapping does.
+struct PlannedRule {
+  std::string file = {};
+  int line = 0;
+  std::string text = {};    // as in RuleReport
+  std::string shapes = {};  // as in RuleReport
+  uint64_t num_instances = 0;
+  uint64_t num_sources = 0;  // tensors
+  uint64_t num_destinations = 0;
+  uint64_t num_pieces = 0;
+  uint64_t num_bytes = 0;  // of the destinations
+  RuleClass rule_class = RuleClass::kBox;
+  // How often the stored tensors that it takes are read. Absent when
+  // converting, for a rule that takes what another one makes, and if they are
+  // read only when the result is encoded.
+  std::optional<double> read_ratio = {};
+};
+
 // What a mapping makes of the names and shapes.
 struct PlannedMap {
   std::string name;
   std::string from;  // sides
   std::string to;
-  std::vector<RuleReport> rules;
+  std::string digest = {};  // of the text of the rules, in hexadecimal
+  // The numbers of config.json that the rules used, by key.
+  std::map<std::string, int64_t> config = {};
+  std::vector<PlannedRule> rules;
   std::vector<std::string> dropped;  // tensors of the source, by name
   std::vector<std::string> copied;   // tensors that equal another, by name
 };
@@ -58,6 +80,9 @@ struct ConvertPlan {
   std::vector<std::string> code_left_out;
   // Keys of the source's metadata that the output cannot hold.
   std::vector<std::string> dropped_metadata;
+  // Keys that are left out of a config.json that is copied, because they do not
+  // hold for the output.
+  std::vector<std::string> dropped_config;
   std::optional<PlannedMap> map;
   // What an earlier run has done: the number of complete files, and the bytes
   // read and written for them.
@@ -70,6 +95,3 @@ struct ConvertPlan {
 }  // namespace dcp
 
 #endif  // DCP_CHECKPOINT_CONVERT_CONVERT_PLAN_H_
-  // Keys that are left out of a config.json that is copied, because they do not
-  // hold for the output.
-  std::vector<std::string> dropped_config;

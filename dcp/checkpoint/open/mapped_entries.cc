@@ -93,6 +93,7 @@ class Builder {
           "nothing can be encoded: the result has no floating-point matrix "
           "whose name is that of a weight and is not excluded");
     }
+    ClassifyRules();
     mapped_.ties = std::exchange(mapped_.report.ties, {});
     return std::move(mapped_);
   }
@@ -142,6 +143,22 @@ class Builder {
       AddComputed(std::move(computed), stored);
     }
     return absl::OkStatus();
+  }
+
+  // A rule computes if its sources are computed, or what is left of its
+  // destinations.
+  void ClassifyRules() {
+    for (RuleReport& rule : mapped_.report.rules) {
+      const bool computes =
+          std::any_of(rule.sources.begin(), rule.sources.end(),
+                      [&](uint32_t number) {
+                        return mapped_.sources[number]->lensed != nullptr;
+                      }) ||
+          std::any_of(
+              rule.destinations.begin(), rule.destinations.end(),
+              [&](uint32_t number) { return encoded_.contains(number); });
+      if (computes) rule.rule_class = RuleClass::kArithmetic;
+    }
   }
 
   // Adds a source that is computed of a stored entry, and perhaps others.
@@ -213,8 +230,10 @@ class Builder {
           mapped_.tensors.emplace_back(),
           MappedTensor::Make(made[i].dtype, made[i].shape, std::move(pieces),
                              mapped_.sources));
+      const size_t num_tensors = mapped_.tensors.size();
       DCP_RETURN_IF_ERROR(
           AddResult(made[i].name, mapped_.tensors.back()->entry(), stored));
+      if (mapped_.tensors.size() > num_tensors) encoded_.insert(i);
     }
     return absl::OkStatus();
   }
@@ -226,6 +245,8 @@ class Builder {
   const MappingSide& from_;
   const MappingSide& to_;
   std::optional<EncodedNames> encoded_names_;
+  // The numbers of the destinations that are encoded.
+  absl::flat_hash_set<uint32_t> encoded_;
   MappedEntries mapped_;
 };
 

@@ -44,7 +44,8 @@ struct MappedEntries {
   bool has_encoded() const;
   // Appends the stored entries that a source consists of.
   void AppendStored(uint32_t source, std::vector<uint32_t>& numbers) const;
-  // What the mapping did; its tensors and pieces have moved into `entries`.
+  // What the mapping did, with rules that compute marked; its tensors and
+  // pieces have moved into `entries`.
   MappedTensors report;
 };
 

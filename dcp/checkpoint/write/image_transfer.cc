@@ -218,10 +218,10 @@ std::vector<std::vector<uint32_t>> SpreadFiles(
 
 // The bytes that a lane of `num_blocks` blocks would read for `files`. The
 // blocks are only used for planning; their memory is not touched.
-absl::StatusOr<uint64_t> CountReads(Output& output,
-                                    const ImageTransferOptions& options,
-                                    bool interleave, uint64_t num_blocks,
-                                    absl::Span<const uint32_t> files) {
+absl::StatusOr<uint64_t> CountReads(
+    Output& output, const ImageTransferOptions& options, bool interleave,
+    uint64_t num_blocks, absl::Span<const uint32_t> files,
+    absl::FunctionRef<void(const PlannedRead& read)> on_read) {
   ImageBatches batches(output, BatchesOptions(options, interleave));
   batches.TellOfPlans();
   BlockPool pool(batches.BlocksPerBatch(num_blocks),
@@ -242,7 +242,10 @@ absl::StatusOr<uint64_t> CountReads(Output& output,
       DCP_ASSIGN_OR_RETURN(const std::vector<ImagePiece> pieces,
                            batches.Plan(batch));
       more = !pieces.empty();
-      for (const PlannedRead& read : batch.reads) num_bytes += read.length;
+      for (const PlannedRead& read : batch.reads) {
+        num_bytes += read.length;
+        on_read(read);
+      }
     }
   }
   return num_bytes;
@@ -299,8 +302,9 @@ absl::StatusOr<std::vector<ChunkDigest>> TransferImages(
   return transfer.TakeDigests();
 }
 
-absl::StatusOr<uint64_t> PlanTransfer(Output& output,
-                                      const ImageTransferOptions& options) {
+absl::StatusOr<uint64_t> PlanTransfer(
+    Output& output, const ImageTransferOptions& options,
+    absl::FunctionRef<void(const PlannedRead& read)> on_read) {
   const bool interleave = NeedsInterleaving(output);
   uint64_t num_bytes = 0;
   const uint64_t num_blocks = BlocksOfLane(
@@ -309,7 +313,7 @@ absl::StatusOr<uint64_t> PlanTransfer(Output& output,
   for (const std::vector<uint32_t>& files : SpreadFiles(output, options)) {
     DCP_ASSIGN_OR_RETURN(
         const uint64_t of_lane,
-        CountReads(output, options, interleave, num_blocks, files));
+        CountReads(output, options, interleave, num_blocks, files, on_read));
     num_bytes += of_lane;
   }
   return num_bytes;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "dcp/base/limits.h"
@@ -106,10 +107,11 @@ absl::StatusOr<std::vector<ChunkDigest>> TransferImages(
     const ImageTransferOptions& options, TransferStats& stats);
 
 // How many bytes TransferImages would read: plans everything, but reads and
-// writes nothing. `options.check` is told what it would see and cannot check
-// anything afterwards.
-absl::StatusOr<uint64_t> PlanTransfer(Output& output,
-                                      const ImageTransferOptions& options);
+// writes nothing. Calls `on_read` with each read. `options.check` is told what
+// it would see and cannot check anything afterwards.
+absl::StatusOr<uint64_t> PlanTransfer(
+    Output& output, const ImageTransferOptions& options,
+    absl::FunctionRef<void(const PlannedRead& read)> on_read);
 
 }  // namespace dcp
 

@@ -150,7 +150,15 @@ TEST(ReportMessages, WhatAMappingDidComesBack) {
                       .num_instances = 1,
                       .num_sources = 2,
                       .num_destinations = 3,
-                      .num_pieces = 4}};
+                      .num_pieces = 4},
+                     {.shapes = "[3, 2] -> [2, 3]",
+                      .num_bytes = 24,
+                      .rule_class = RuleClass::kStrided,
+                      .read_ratio = 1.5},
+                     {.rule_class = RuleClass::kArithmetic}};
+  plan.map->digest = "00ff";
+  plan.map->config = {{"head_dim", 64}};
+  plan.dropped_config = {"quantization_config"};
   plan.map->dropped = {"inv_freq"};
   plan.map->copied = {"head"};
   v1::ConvertResult proto;
@@ -160,8 +168,16 @@ TEST(ReportMessages, WhatAMappingDidComesBack) {
   EXPECT_EQ(back.map->name, "llama");
   EXPECT_EQ(back.map->from, "hf");
   EXPECT_EQ(back.map->to, "meta");
-  ASSERT_EQ(back.map->rules.size(), 1u);
-  const RuleReport& rule = back.map->rules[0];
+  EXPECT_EQ(back.map->digest, "00ff");
+  EXPECT_EQ(back.map->config, plan.map->config);
+  EXPECT_EQ(back.dropped_config, plan.dropped_config);
+  ASSERT_EQ(back.map->rules.size(), 3u);
+  EXPECT_EQ(back.map->rules[1].shapes, "[3, 2] -> [2, 3]");
+  EXPECT_EQ(back.map->rules[1].num_bytes, 24u);
+  EXPECT_EQ(back.map->rules[1].rule_class, RuleClass::kStrided);
+  EXPECT_EQ(back.map->rules[1].read_ratio, 1.5);
+  EXPECT_EQ(back.map->rules[2].rule_class, RuleClass::kArithmetic);
+  const PlannedRule& rule = back.map->rules[0];
   EXPECT_EQ(rule.file, "llama.yaml");
   EXPECT_EQ(rule.line, 7);
   EXPECT_EQ(rule.text, "a -> b");
@@ -169,10 +185,12 @@ TEST(ReportMessages, WhatAMappingDidComesBack) {
   EXPECT_EQ(rule.num_sources, 2u);
   EXPECT_EQ(rule.num_destinations, 3u);
   EXPECT_EQ(rule.num_pieces, 4u);
+  EXPECT_EQ(rule.rule_class, RuleClass::kBox);
+  EXPECT_EQ(rule.read_ratio, std::nullopt);
   EXPECT_THAT(back.map->dropped, ElementsAre("inv_freq"));
   EXPECT_THAT(back.map->copied, ElementsAre("head"));
   plan.map->rules.assign(5000, plan.map->rules[0]);
-  for (RuleReport& each : plan.map->rules) each.text.assign(4096, 'x');
+  for (PlannedRule& each : plan.map->rules) each.text.assign(4096, 'x');
   plan.map->dropped.assign(20'000, std::string(1000, 'x'));
   proto.Clear();
   ConvertPlanToProto(plan, proto);

@@ -103,6 +103,20 @@ TEST(DaemonMessages, TheMappingIsThatOfTheFirstSource) {
   EXPECT_TRUE(ConvertMessage(line).source().has_map());
 }
 
+TEST(DaemonMessages, ChecksAreAskedFor) {
+  const CommandLine line =
+      Line("convert /s /d --include a --part model --check --check-padding");
+  EXPECT_TRUE(ConvertMessage(line).options().check_padding());
+  EXPECT_FALSE(ConvertMessage(Line("convert /s /d")).options().check_padding());
+  // All that the result has is compared with what was chosen of the source.
+  const v1::DiffRequest request = DiffMessage(line);
+  EXPECT_TRUE(request.tensors_only());
+  EXPECT_THAT(request.selection_a().include(), ElementsAre("a"));
+  EXPECT_EQ(request.selection_a().parts_size(), 1);
+  EXPECT_EQ(request.selection_b().include_size(), 0);
+  EXPECT_EQ(request.selection_b().parts_size(), 0);
+}
+
 TEST(DaemonMessages, WhatWasNotSaidIsTheServersToDecide) {
   const v1::ConvertRequest request = ConvertMessage(Line("convert /s /d"));
   EXPECT_FALSE(request.source().has_rank());

@@ -43,7 +43,7 @@ start_server() {
 # order: a server does not say in which order a checkpoint has its properties.
 steady() {
   sed -E -e 's/ in [0-9]+ lanes?$//' -e 's/in [0-9.:]+( s)?/in TIME/' \
-    -e 's/"seconds":[0-9.e-]+/"seconds":0/' \
+    -e 's/"seconds":[0-9.e-]+/"seconds":0/g' \
     -e 's/\([0-9.]+ .?B\/s\)/(RATE)/' -e 's/peak memory .*/peak memory/' \
     -e 's/"peak_memory_bytes":[0-9]+/"peak_memory_bytes":0/' \
     -e 's/"num_lanes":[0-9]+/"num_lanes":0/' \
@@ -145,6 +145,20 @@ test_mappings() {
     'rules:' '- {a: wte.weight, b: emb.weight}' >"$work/other.yaml"
   same 3 convert "$llama" OUT/f --to dcp --map-file "$work/other.yaml" \
     --from-side a --to-side b
+  same 0 convert "$llama" OUT/h --to dcp --map llama-hf-to-megatron --check
+  same 0 consolidate "$llama" OUT/h.safetensors --map llama-hf-to-meta \
+    --check --json
+  cat >"$work/cut.yaml" <<'END'
+tessera-mapping: 1
+name: cut
+params: {v: 44, pad: 6}
+sides: {plain: , padded: }
+rules:
+- plain: [{table: v c}, {=0: pad c}]
+  padded: {lm_head.weight: (v + pad) c}
+END
+  same 5 convert "$llama" OUT/g --to dcp --map-file "$work/cut.yaml" \
+    --from-side padded --to-side plain --unmatched drop --check-padding
   echo 'rulez: 1' >>"$work/mine.yaml"
   same 2 convert "$llama" OUT/e --to dcp --map-file "$work/mine.yaml" \
     --from-side hf --to-side meta

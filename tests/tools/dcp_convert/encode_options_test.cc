@@ -163,7 +163,11 @@ TEST_F(EncodeTest, LeavesOutWhatIsNoLinearLayer) {
 
 // The whole way: a family in float8, from ranks of another program, and back.
 TEST_F(EncodeTest, AFamilyGoesToFloat8AndBack) {
-  const Arguments config = {"--config", GoldenPath("qwen3_moe", "config.json")};
+  ASSERT_OK_AND_ASSIGN(
+      const std::string text,
+      ReadFile(*fs_, GoldenPath("qwen3_moe", "config.json"), 1 << 20, true));
+  ASSERT_OK(WriteFile(*fs_, In("config.json"), text));
+  const Arguments config = {"--config", In("config.json")};
   Expect(tools::kExitDone,
          With({"convert", GoldenPath("qwen3_moe", "hf.safetensors"), In("tt"),
                "--to", "dcp", "--mesh", "dp=2", "--map",
@@ -176,6 +180,9 @@ TEST_F(EncodeTest, AFamilyGoesToFloat8AndBack) {
   Expect(tools::kExitDone, With({"convert", In("hf"), In("back"), "--to", "dcp",
                                  "--map", "qwen3-moe-hf-to-torchtitan"},
                                 config));
+  ASSERT_OK_AND_ASSIGN(const std::string there,
+                       ReadFile(*fs_, In("hf/config.json"), 1 << 20, true));
+  EXPECT_THAT(there, HasSubstr("\"quant_method\": \"fp8\""));
   // What was float8 once does not change a second time.
   Expect(tools::kExitDone,
          With({"convert", In("back"), In("hf2"), "--to", "safetensors", "--map",

@@ -144,7 +144,7 @@ TEST(JsonOutput, Diff) {
                        .max_ulp = 9};
   values.first_index = {0, 3};
   report.findings.push_back(values);
-  EXPECT_EQ(Parse(DiffJson("a", "b", report, {}, 1)), Json::parse(R"({
+  EXPECT_EQ(Parse(DiffJson("a", "b", {report, 1}, {})), Json::parse(R"({
     "verb": "diff", "version": 1, "a": "a", "b": "b", "equal": false,
     "tolerance": null,
     "num_tensors_equal": 5, "num_objects_equal": 4, "bytes_compared": 100,
@@ -156,9 +156,9 @@ TEST(JsonOutput, Diff) {
        "num_elements": 10, "num_different": 2, "first_different": 3,
        "first_index": [0, 3], "max_abs": "inf", "max_rel": 0.5,
        "max_ulp": 9}]})"));
-  EXPECT_EQ(
-      Parse(DiffJson("a", "b", report, Tolerance{.atol = 0.5}, 1))["tolerance"],
-      Json::parse(R"({"atol": 0.5, "rtol": 0.0, "equal_nan": true})"));
+  EXPECT_EQ(Parse(DiffJson("a", "b", {report, 1},
+                           Tolerance{.atol = 0.5}))["tolerance"],
+            Json::parse(R"({"atol": 0.5, "rtol": 0.0, "equal_nan": true})"));
 }
 
 TEST(JsonOutput, DiffNamesEveryKind) {
@@ -169,7 +169,7 @@ TEST(JsonOutput, DiffNamesEveryKind) {
     report.findings.push_back(Finding(kind, "x"));
   }
   std::vector<std::string> names;
-  const Json json = Parse(DiffJson("a", "b", report, {}, 0));
+  const Json json = Parse(DiffJson("a", "b", {report, 0}, {}));
   for (const Json& finding : json["findings"]) {
     names.push_back(finding["kind"]);
   }
@@ -197,7 +197,7 @@ TEST(JsonOutput, Convert) {
     "verb": "reshard", "version": 1, "src": "s", "dst": "d", "from": "dcp",
     "to": "safetensors", "num_tensors": 3, "num_objects": 1,
     "dropped": ["lr"], "dropped_metadata": ["license"],
-    "code_left_out": ["model.py"],
+    "code_left_out": ["model.py"], "dropped_config": [],
     "files": [{"name": "m.safetensors", "num_bytes": 90}],
     "bytes_to_read": 80, "bytes_to_write": 90, "memory_bytes": 1000,
     "index_bytes": 70,

@@ -23,6 +23,7 @@ using ::dcp::testing::LinesOf;
 using ::dcp::testing::TensorsIn;
 using ::dcp::testing::With;
 using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
 
 class LensTest : public CommandFixture {
  protected:
@@ -85,6 +86,11 @@ rules:
            With(std::move(arguments), {"--map-file", In("mxfp4.yaml"),
                                        "--from-side", from, "--to-side", to}));
   };
+  EXPECT_THAT(Run({"convert", source, In("there.safetensors"), "--map-file",
+                   In("mxfp4.yaml"), "--from-side", "stored", "--to-side",
+                   "turned", "--plan"})
+                  .out,
+              HasSubstr("arithmetic   1.00"));
   map({"convert", source, In("there.safetensors")}, "stored", "same");
   EXPECT_THAT(LinesOf(TensorsIn(In("there.safetensors"))),
               ElementsAreArray(GoldenLines("lenses", "mxfp4_decoded")));

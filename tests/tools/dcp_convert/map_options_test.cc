@@ -246,13 +246,38 @@ TEST_F(MapOptionsTest, FindsOutHowTheSourceIsSpelled) {
 TEST_F(MapOptionsTest, ThePlanSaysWhatEachRuleDoes) {
   Arguments plan = {"convert", source_,  In("out"), "--to",
                     "dcp",     "--plan", "--map",   "llama-hf-to-megatron"};
-  EXPECT_THAT(Run(plan).out,
-              AllOf(HasSubstr("llama, hf to megatron"),
-                    HasSubstr("self_attention.linear_qkv.weight")));
+  EXPECT_THAT(
+      Run(plan).out,
+      AllOf(HasSubstr("llama, hf to megatron"),
+            HasSubstr("  6 -> 2   16.4 kB  box     1.00  [32, 32], "
+                      "[16, 32], [16, 32] -> [64, 32]  "),
+            HasSubstr("self_attention.linear_qkv.weight"),
+            HasSubstr("from config.json: head_dim = 8, num_attention_heads")));
   plan.push_back("--json");
-  EXPECT_THAT(Run(plan).out, AllOf(HasSubstr(R"("to":"megatron")"),
-                                   HasSubstr(R"("num_instances")")));
+  EXPECT_THAT(Run(plan).out,
+              AllOf(HasSubstr(R"("to":"megatron","digest":")"),
+                    HasSubstr(R"("config":{"head_dim":8,)"),
+                    HasSubstr(R"("num_instances":2,"num_sources":6,)"
+                              R"("num_destinations":2,"num_bytes":16384,)"
+                              R"("class":"box","read_ratio":1.0})")));
   EXPECT_FALSE(fs_->Stat(In("out")).ok());
+}
+
+// What a rule makes in the middle, another one takes: it reads nothing.
+TEST_F(MapOptionsTest, ThePlanOfTwoStepsSaysWhichOneReads) {
+  Expect(tools::kExitDone,
+         {"convert", GoldenPath("gpt_oss", "hf.safetensors"),
+          In("there.safetensors"), "--map", "gpt-oss-hf-to-torchtitan"});
+  const Done plan =
+      Run({"convert", In("there.safetensors"), In("out"), "--to", "dcp",
+           "--map", "gpt-oss-torchtitan-to-megatron_stacked", "--config",
+           GoldenPath("gpt_oss", "config.json"), "--plan"});
+  EXPECT_THAT(
+      plan.out,
+      AllOf(HasSubstr("  2 -> 2    41.0 kB  strided   1.00  [4, 40, 32] "
+                      "-> [4, 32, 40]  "),
+            HasSubstr("  2 -> 1    41.0 kB  strided         2 x [4, 32, "
+                      "40] -> [2, 4, 40, 32]  ")));
 }
 
 TEST_F(MapOptionsTest, ReadsTheConfigNextToTheSource) {

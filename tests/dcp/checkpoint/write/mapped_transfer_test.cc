@@ -77,7 +77,9 @@ absl::StatusOr<Transferred> Transfer(SimStorage& fs, Output& output,
   const ImageTransferOptions options{.num_lanes = 1,
                                      .memory_bytes = memory_bytes};
   Transferred done;
-  DCP_ASSIGN_OR_RETURN(done.bytes_planned, PlanTransfer(output, options));
+  DCP_ASSIGN_OR_RETURN(
+      done.bytes_planned,
+      PlanTransfer(output, options, [](const PlannedRead&) {}));
   TransferStats stats;
   DCP_ASSIGN_OR_RETURN(
       const std::vector<ChunkDigest> digests,

@@ -1,0 +1,67 @@
+// What the plan of a conversion says of its mapping, rule by rule. One thread;
+// nothing is read.
+#ifndef DCP_CHECKPOINT_CONVERT_MAP_PLAN_H_
+#define DCP_CHECKPOINT_CONVERT_MAP_PLAN_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "dcp/checkpoint/convert/convert_plan.h"
+#include "dcp/checkpoint/open/map_spec.h"
+#include "dcp/checkpoint/open/mapped_entries.h"
+#include "dcp/checkpoint/open/source_files.h"
+#include "dcp/io/pipeline.h"
+
+namespace dcp {
+
+// What the mapping of `spec` reported when a checkpoint was opened through it.
+PlannedMap PlanMap(const MapSpec& spec, const MappedTensors& report);
+
+// How often the tensors that the rules take are read, according to the schedule
+// of a transfer.
+class RuleReads {
+ public:
+  // For the sources of `mapped` that are located, in `files`; both must outlive
+  // this. Errors are those of opening a file.
+  static absl::StatusOr<RuleReads> Make(const MappedEntries& mapped,
+                                        SourceFiles& files);
+
+  void Add(const PlannedRead& read);
+
+  // Sets the ratios of the rules of `map`, which was planned from the same
+  // entries.
+  void SetRatios(PlannedMap& map) const;
+
+ private:
+  // A chunk of a source in a file.
+  struct Stretch {
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    uint64_t reach = 0;  // the last end of all stretches up to this one
+    size_t source = 0;
+  };
+  // How many bytes a source has, and how many of them are read.
+  struct Count {
+    uint64_t num_stored = 0;
+    uint64_t num_read = 0;
+  };
+
+  explicit RuleReads(const MappedEntries& mapped)
+      : mapped_(&mapped), counts_(mapped.report.num_sources) {}
+
+  absl::Status AddSource(size_t source, SourceFiles& files);
+  void Sort();
+
+  const MappedEntries* mapped_;
+  std::vector<Count> counts_;  // by source
+  // By their begin.
+  absl::flat_hash_map<FileHandle, std::vector<Stretch>> stretches_;
+};
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_CONVERT_MAP_PLAN_H_
