@@ -36,10 +36,13 @@ struct ArenaMemory {
 
   struct FreeBlock {
     size_t alignment = 0;
+    size_t size = 0;
     void operator()(char* block) const {
       ::operator delete(block, std::align_val_t(alignment));
     }
   };
+
+  using Block = std::unique_ptr<char, FreeBlock>;
 
   // `alignment` must not exceed that of operator new.
   char* Allocate(size_t bytes, size_t alignment) {
@@ -63,18 +66,33 @@ struct ArenaMemory {
     const bool huge = bytes >= kHugePageBytes;
     const size_t alignment = huge ? kHugePageBytes : alignof(std::max_align_t);
     const size_t size = AlignUp(bytes, alignment);
+    num_bytes += size;
+    if (size == kLastBlockBytes && !spare.empty()) {
+      blocks.push_back(std::move(spare.back()));
+      spare.pop_back();
+      return blocks.back().get();
+    }
     // If memory runs out, the program's new-handler is called, as for all
     // memory.
     char* block =
         static_cast<char*>(::operator new(size, std::align_val_t(alignment)));
     // Only advice; without it the pages are small.
     if (huge) madvise(block, size, MADV_HUGEPAGE);
-    blocks.emplace_back(block, FreeBlock{alignment});
-    num_bytes += size;
+    blocks.emplace_back(block, FreeBlock{alignment, size});
     return block;
   }
 
-  std::vector<std::unique_ptr<char, FreeBlock>> blocks;
+  // Takes the largest blocks of `other`, which is not used any more, for later:
+  // the kernel would have to clear new ones.
+  void TakeSpare(ArenaMemory& other) {
+    for (Block& block : other.blocks) {
+      if (block.get_deleter().size != kLastBlockBytes) continue;
+      spare.push_back(std::move(block));
+    }
+  }
+
+  std::vector<Block> blocks;
+  std::vector<Block> spare;  // each of kLastBlockBytes; not in num_bytes
   char* next = nullptr;
   char* end = nullptr;
   size_t block_bytes = kFirstBlockBytes;

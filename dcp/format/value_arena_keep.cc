@@ -110,8 +110,10 @@ void ValueArena::KeepOnly(absl::Span<const absl::Span<Value>> roots) {
   kept->lasting = std::move(impl_->lasting);
   kept->globals = std::move(impl_->globals);
   kept->num_values = kept->globals.size();
+  kept->containers.spare = std::move(impl_->containers.spare);
   Mover mover(*kept);
   for (const absl::Span<Value> values : roots) mover.MoveAll(values);
+  kept->containers.TakeSpare(impl_->containers);
   impl_ = std::move(kept);
 }
 

@@ -19,7 +19,7 @@ Value OrderedDict(ValueArena& arena) {
                     arena.Tuple({}));
 }
 
-// One of each kind, with a shared list, in an arena with much else in it.
+// One of each kind, with a shared list.
 Value OneOfEach(ValueArena& arena) {
   const Value shared = arena.List({arena.Str("in both")});
   const Value call = OrderedDict(arena);
@@ -37,7 +37,7 @@ Value OneOfEach(ValueArena& arena) {
 
 TEST(ValueArena, KeepsWhatItsRootsReachAndFreesTheRest) {
   ValueArena arena;
-  for (int i = 0; i < 10000; ++i) arena.Tuple({arena.Str("garbage")});
+  for (int i = 0; i < 10000; ++i) arena.Tuple({Value::Int(i)});
   Value roots[] = {OneOfEach(arena), arena.Str("another root")};
   const size_t before = arena.num_bytes();
   arena.KeepOnly({absl::MakeSpan(roots)});
