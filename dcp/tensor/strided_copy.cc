@@ -193,18 +193,10 @@ class Transposition {
         columns_.dst_stride % kLineBytes == 0 && before_line % sizeof(T) == 0;
     const uint64_t head =
         is_aligned ? std::min(rows_.count, before_line / sizeof(T)) : 0;
-    goes_around_cache_ =
-        is_aligned &&
-        rows_.count * columns_.count * sizeof(T) >= kMinBytesAroundCache;
-    Copy({0, head}, {0, columns_.count});
-    for (uint64_t row = head; row < rows_.count; row += kBlockRows) {
-      const Range rows{row, std::min(rows_.count, row + kBlockRows)};
-      for (uint64_t column = 0; column < columns_.count;
-           column += kBlockColumns) {
-        CopyBlock(rows,
-                  {column, std::min(columns_.count, column + kBlockColumns)});
-      }
-    }
+    goes_around_cache_ = is_aligned && columns_.count * columns_.dst_stride >=
+                                           kMinBytesAroundCache;
+    CopyBlocks({0, head});
+    CopyBlocks({head, rows_.count});
     if (goes_around_cache_) EndStoresAroundCache();
   }
 
@@ -213,24 +205,47 @@ class Transposition {
   // A block of tiles touches few enough pages that their addresses are at hand.
   static constexpr uint64_t kBlockRows = 256;
   static constexpr uint64_t kBlockColumns = 1024 / sizeof(T);
-  // What is smaller may be needed again while it is in the cache.
+  // What extends over less may be needed again while it is in the cache.
   static constexpr uint64_t kMinBytesAroundCache = 256 << 10;
+  // A part of a tile with fewer elements is copied one by one: to transpose the
+  // whole tile would take longer.
+  static constexpr uint64_t kMinOfTile = kSize * kSize / 8;
 
   struct Range {
     uint64_t begin;
     uint64_t end;
+
+    uint64_t size() const { return end - begin; }
+    // The part of this from `at` on that has at most `most`.
+    Range From(uint64_t at, uint64_t most) const {
+      return {at, std::min(end, at + most)};
+    }
   };
 
-  void CopyBlock(Range rows, Range columns) {
-    uint64_t row = rows.begin;
-    for (; row + kSize <= rows.end; row += kSize) {
-      uint64_t column = columns.begin;
-      for (; column + kSize <= columns.end; column += kSize) {
-        CopyTile(row, column);
+  void CopyBlocks(Range rows) {
+    for (uint64_t i = rows.begin; i < rows.end; i += kBlockRows) {
+      for (uint64_t j = 0; j < columns_.count; j += kBlockColumns) {
+        CopyBlock(rows.From(i, kBlockRows),
+                  Range{0, columns_.count}.From(j, kBlockColumns));
       }
-      Copy({row, row + kSize}, {column, columns.end});
     }
-    Copy({row, rows.end}, columns);
+  }
+
+  void CopyBlock(Range rows, Range columns) {
+    for (uint64_t i = rows.begin; i < rows.end; i += kSize) {
+      for (uint64_t j = columns.begin; j < columns.end; j += kSize) {
+        const Range tile_rows = rows.From(i, kSize);
+        const Range tile_columns = columns.From(j, kSize);
+        const uint64_t size = tile_rows.size() * tile_columns.size();
+        if (size == kSize * kSize) {
+          CopyTile(i, j);
+        } else if (size >= kMinOfTile) {
+          CopyPartOfTile(tile_rows, tile_columns);
+        } else {
+          CopyElements(tile_rows, tile_columns);
+        }
+      }
+    }
   }
 
   void CopyTile(uint64_t row, uint64_t column) {
@@ -251,8 +266,22 @@ class Transposition {
     }
   }
 
-  // The rest, which does not fill a tile, element by element.
-  void Copy(Range rows, Range columns) {
+  // The rows and columns at the ends, which do not fill a tile.
+  void CopyPartOfTile(Range rows, Range columns) {
+    Tile<T> in = {};
+    Tile<T> out;
+    for (uint64_t i = 0; i < rows.size(); ++i) {
+      std::memcpy(in.rows[i], SrcOf(rows.begin + i, columns.begin),
+                  columns.size() * sizeof(T));
+    }
+    TransposeTile(in, out);
+    for (uint64_t j = 0; j < columns.size(); ++j) {
+      std::memcpy(DstOf(rows.begin, columns.begin + j), out.rows[j],
+                  rows.size() * sizeof(T));
+    }
+  }
+
+  void CopyElements(Range rows, Range columns) {
     for (uint64_t row = rows.begin; row < rows.end; ++row) {
       for (uint64_t column = columns.begin; column < columns.end; ++column) {
         CopyElement<T>(SrcOf(row, column), DstOf(row, column));

@@ -5,9 +5,10 @@
 //   strided_bench [--repeat=N]
 //
 // What is copied, of elements of 1 to 16 bytes: a transposed matrix of 32 MiB;
-// what one read of 4 MiB gives to a transposed matrix; every second element
-// (gate and up of gpt-oss); and rows of 2 KiB in another order (a rotary
-// permutation).
+// what one read of 4 MiB gives to a transposed matrix; 96 rows of a stripe,
+// that were collected from as many reads, and one such row, of a transposed
+// matrix that has 16,384 rows; every second element (gate and up of gpt-oss);
+// and rows of 2 KiB in another order (a rotary permutation).
 
 #include <algorithm>
 #include <chrono>
@@ -56,6 +57,16 @@ std::vector<Workload> Workloads() {
                         " bytes"),
            element,
            {{columns, element, kBytes / columns}, {rows, kPitch, element}}});
+    }
+    // In the destination, a row has 16,384 elements, and these as many columns
+    // as fit.
+    constexpr uint64_t kRows = 16384;
+    const uint64_t stripe = kBytes / (kRows * element);
+    for (const uint64_t rows : {96, 1}) {
+      all.push_back(
+          {absl::StrCat(rows, " rows of ", stripe, " x ", element, " bytes"),
+           element,
+           {{stripe, element, kRows * element}, {rows, kPitch, element}}});
     }
     all.push_back({absl::StrCat("interleave ", element, " bytes"),
                    element,

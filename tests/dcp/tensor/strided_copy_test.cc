@@ -131,6 +131,21 @@ TEST_F(StridedCopyTest, TransposesALargeMatrixAroundTheCache) {
   }
 }
 
+// A few rows of a large matrix: their lines are far apart.
+TEST_F(StridedCopyTest, TransposesAFewRowsOfALargeMatrix) {
+  for (const uint64_t element : {1, 2, 4, 8, 16}) {
+    for (int round = 0; round < 20; ++round) {
+      const uint64_t rows = Uniform(1, 3 * 64 / element);
+      const uint64_t columns = Uniform(70, 150);
+      const uint64_t src_pitch = columns * element + Uniform(0, 70);
+      const std::vector<uint8_t> src = RandomBytes(rows * src_pitch);
+      ExpectCopiesAsALoopDoes(
+          src, element, {{columns, element, 4096}, {rows, src_pitch, element}},
+          Uniform(0, 1) * 16 + Uniform(0, 1) * Uniform(0, 63));
+    }
+  }
+}
+
 void ExpectTransformsAsALoopDoes(const std::vector<uint8_t>& src,
                                  const ElementTransform& transform,
                                  uint64_t unit, const Loops& loops) {
