@@ -33,6 +33,22 @@ class Spelling {
         spelled = (*values)[is_param_first ? 0 : 1].text;
       }
     }
+    DCP_ASSIGN_OR_RETURN(const bool is_known, KnowsParameter(spelled));
+    if (is_known || !side_.blocks.has_value()) return is_known;
+    // The rules are about what codes and scales mean.
+    const MappingBlocks& blocks = *side_.blocks;
+    for (const NameTemplate* form : {&blocks.codes, &blocks.scales}) {
+      const auto values = form->Match(spelled);
+      if (!values.has_value()) continue;
+      DCP_ASSIGN_OR_RETURN(const bool is_block,
+                           KnowsParameter(blocks.weight.Format(*values)));
+      if (is_block) return true;
+    }
+    return false;
+  }
+
+ private:
+  absl::StatusOr<bool> KnowsParameter(const std::string& spelled) {
     if (exact_.contains(spelled)) return true;
     num_comparisons_ += forms_.size();
     if (num_comparisons_ > kMaxNameComparisons) {
@@ -46,7 +62,6 @@ class Spelling {
                        });
   }
 
- private:
   void AddRule(const MappingRule& rule) {
     const auto terms = rule.sides.find(side_.name);
     if (terms == rule.sides.end()) return;

@@ -22,7 +22,14 @@ using ::testing::Optional;
 constexpr absl::string_view kText = R"(tessera-mapping: 1
 name: test
 config: {tied: [tie, 0]}
-sides: {a: , b: }
+sides:
+  a:
+  b:
+    blocks:
+      kind: mxfp4
+      weight: "{x:**}.w"
+      codes: "{x:**}.codes"
+      scales: "{x:**}.scales"
 states: {a: "o.{slot:*}.{param:**}"}
 drop: {a: ["{x:**}.cache"]}
 rules:
@@ -55,6 +62,16 @@ TEST(NameSpelling, TakesConditionsAndOffsetsFromTheConfig) {
   EXPECT_THAT(Unknown("b", {"m.3.w"}), IsOkAndHolds(Optional(Eq("m.3.w"))));
   EXPECT_THAT(Unknown("b", {"m.3.w"}, R"({"layers": 3})"),
               IsOkAndHolds(Eq(std::nullopt)));
+}
+
+TEST(NameSpelling, KnowsCodesAndScalesOfWeights) {
+  const std::string config = R"({"layers": 3})";
+  EXPECT_THAT(Unknown("b", {"m.3.codes", "m.3.scales", "y"}, config),
+              IsOkAndHolds(Eq(std::nullopt)));
+  EXPECT_THAT(Unknown("b", {"n.3.codes"}, config),
+              IsOkAndHolds(Optional(Eq("n.3.codes"))));
+  EXPECT_THAT(Unknown("a", {"l.3.codes"}, config),
+              IsOkAndHolds(Optional(Eq("l.3.codes"))));
 }
 
 TEST(NameSpelling, RefusesWhatIsNotThere) {

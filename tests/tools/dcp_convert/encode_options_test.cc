@@ -177,8 +177,9 @@ TEST_F(EncodeTest, AFamilyGoesToFloat8AndBack) {
          With({"convert", In("tt"), In("hf"), "--to", "safetensors", "--map",
                "qwen3-moe-torchtitan-to-hf", "--encode", "fp8-128"},
               config));
+  // The side is found from the names of codes and scales.
   Expect(tools::kExitDone, With({"convert", In("hf"), In("back"), "--to", "dcp",
-                                 "--map", "qwen3-moe-hf-to-torchtitan"},
+                                 "--map", "auto", "--to-side", "torchtitan"},
                                 config));
   ASSERT_OK_AND_ASSIGN(const std::string there,
                        ReadFile(*fs_, In("hf/config.json"), 1 << 20, true));
