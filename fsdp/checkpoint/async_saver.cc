@@ -24,6 +24,11 @@ AsyncSaver::AsyncSaver(const Options& options)
     : saver_(std::make_unique<BackgroundSaver>(options)) {}
 AsyncSaver::~AsyncSaver() = default;
 
+absl::Status AsyncSaver::prepare(const StateDict& state,
+                                 const std::string& path) {
+  return saver_->Prepare(state, path);
+}
+
 absl::StatusOr<SaveHandle> AsyncSaver::save(const StateDict& state,
                                             const std::string& path) {
   DCP_ASSIGN_OR_RETURN(std::shared_ptr<BackgroundSave> save,

@@ -42,10 +42,11 @@ class SaveHandle {
 };
 
 // Saves in the background. It owns the staging memory, which is allocated and
-// touched once and reused (pinned if there is an accelerator), its own process
-// group, and the plan of the last save, which stays valid while names, shapes
-// and placements stay the same. It runs one save at a time: a second one first
-// waits for the one before. Its destructor waits for the save in flight.
+// touched once (by prepare, or else the first save) and reused (pinned if there
+// is an accelerator), its own process group, and the plan of the last save,
+// which stays valid while names, shapes and placements stay the same. It runs
+// one save at a time: a second one first waits for the one before. Its
+// destructor waits for the save in flight.
 class AsyncSaver {
  public:
   using Options = AsyncSaverOptions;
@@ -55,6 +56,13 @@ class AsyncSaver {
   ~AsyncSaver();
   AsyncSaver(const AsyncSaver&) = delete;
   AsyncSaver& operator=(const AsyncSaver&) = delete;
+
+  // Takes the staging memory for states like this, saved to paths like this,
+  // and touches it on a thread of the lowest priority, so that the first save
+  // does not wait for the kernel to clear it. Reads no tensor and returns at
+  // once. A save that comes before it is done takes what is there. Calls after
+  // the first save do nothing. An error that the state has is left to the save.
+  absl::Status prepare(const StateDict& state, const std::string& path);
 
   // Waits for the previous save, records the state and returns; copying and
   // writing continue in the background. wait() reports whatever is wrong with

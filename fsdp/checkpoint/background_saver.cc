@@ -9,8 +9,13 @@
 // Tested by tests/fsdp/checkpoint/async_saver_test.cc.
 #include "fsdp/checkpoint/background_saver.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 
 #include "dcp/base/limits.h"
@@ -23,6 +28,28 @@
 #include "fsdp/checkpoint/state/tensor_io.h"
 
 namespace fsdp {
+namespace {
+
+constexpr int kLowestPriority = 19;
+// No page is smaller. So many are touched between two looks at the stop token.
+constexpr size_t kPageBytes = 4096;
+constexpr size_t kStepBytes = size_t{4} << 20;
+
+// Has the kernel provide every page, without slowing threads that train.
+void Touch(std::span<uint8_t> memory, const std::stop_token& stop) {
+  // Linux has a priority for each thread. It can only be lowered, which needs
+  // no privilege, and the thread ends here.
+  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kLowestPriority);
+  for (size_t begin = 0; begin < memory.size() && !stop.stop_requested();
+       begin += kStepBytes) {
+    const size_t end = std::min(begin + kStepBytes, memory.size());
+    for (size_t at = begin; at < end; at += kPageBytes) {
+      *const_cast<volatile uint8_t*>(&memory[at]) = 0;
+    }
+  }
+}
+
+}  // namespace
 
 void BackgroundSave::SetStaged() {
   absl::MutexLock lock(&mutex_);
@@ -89,17 +116,42 @@ absl::Status BackgroundSaver::ReportEarlierFailure() {
                                   "the previous save, to ", earlier->path()));
 }
 
+absl::Status BackgroundSaver::Meet() {
+  if (coordinator_ != nullptr) return absl::OkStatus();
+  DCP_ASSIGN_OR_RETURN(coordinator_,
+                       ProcessGroupCoordinator::Make(options_.process_group,
+                                                     "checkpoint (async)"));
+  return absl::OkStatus();
+}
+
+absl::Status BackgroundSaver::Prepare(const StateDict& state,
+                                      const std::string& path) {
+  DCP_RETURN_IF_ERROR(RefuseDaemon(path, "a save"));
+  DCP_RETURN_IF_ERROR(RefuseFile(path));
+  if (latest_ != nullptr || is_pool_used_) return absl::OkStatus();
+  DCP_RETURN_IF_ERROR(Meet());
+  if (toucher_.joinable()) {
+    toucher_.request_stop();
+    toucher_.join();
+  }
+  const std::unique_ptr<SaveSources> sources =
+      MakeSaveSources(state, coordinator_->num_ranks());
+  if (!sources->state.status.ok()) return absl::OkStatus();
+  DCP_RETURN_IF_ERROR(ResizePool(path, sources->share_bytes));
+  toucher_ = std::jthread([memory = pool_->memory()](std::stop_token stop) {
+    Touch(memory, stop);
+  });
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::shared_ptr<BackgroundSave>> BackgroundSaver::Save(
     const StateDict& state, const std::string& path, absl::Status ready,
     std::function<void()> on_durable) {
   DCP_RETURN_IF_ERROR(RefuseDaemon(path, "a save"));
   DCP_RETURN_IF_ERROR(RefuseFile(path));
   Join();
-  if (coordinator_ == nullptr) {
-    DCP_ASSIGN_OR_RETURN(coordinator_,
-                         ProcessGroupCoordinator::Make(options_.process_group,
-                                                       "checkpoint (async)"));
-  }
+  toucher_.request_stop();
+  DCP_RETURN_IF_ERROR(Meet());
   DCP_RETURN_IF_ERROR(ReportEarlierFailure());
   std::unique_ptr<SaveSources> sources =
       ready.ok() ? MakeSaveSources(state, coordinator_->num_ranks())
@@ -125,7 +177,8 @@ void BackgroundSaver::Run(BackgroundSave& save,
 
 absl::Status BackgroundSaver::SaveState(BackgroundSave& save,
                                         const SaveSources& sources) {
-  DCP_ASSIGN_OR_RETURN(dcp::BlockPool * pool, Pool(save.path(), sources));
+  DCP_ASSIGN_OR_RETURN(dcp::BlockPool * pool,
+                       Pool(save.path(), sources.share_bytes));
   return dcp::Save(fs_, save.path(), sources.state, *coordinator_,
                    {.overwrite = options_.overwrite,
                     .direct = options_.direct,
@@ -135,22 +188,35 @@ absl::Status BackgroundSaver::SaveState(BackgroundSave& save,
                     .stop = save.stop_token()});
 }
 
-absl::StatusOr<dcp::BlockPool*> BackgroundSaver::Pool(
-    absl::string_view path, const SaveSources& sources) {
-  DCP_ASSIGN_OR_RETURN(
-      const uint64_t block_bytes,
-      dcp::BlockBytesFor(fs_.TraitsOf(path), sources.share_bytes));
-  // A save on a disk may be followed by one in an object store, which needs
-  // larger blocks.
-  if (pool_ != nullptr && pool_->block_bytes() < block_bytes) pool_.reset();
-  if (pool_ == nullptr) {
-    const uint64_t bytes = options_.staging_bytes != 0 ? options_.staging_bytes
-                                                       : sources.share_bytes;
-    const uint64_t num_blocks = (bytes + block_bytes - 1) / block_bytes;
-    pool_ = std::make_unique<dcp::BlockPool>(
-        std::max(num_blocks, dcp::kMinBlocks), block_bytes, StagingMemory());
-  }
+// For the thread that saves.
+absl::StatusOr<dcp::BlockPool*> BackgroundSaver::Pool(absl::string_view path,
+                                                      uint64_t share_bytes) {
+  if (toucher_.joinable()) toucher_.join();
+  DCP_RETURN_IF_ERROR(ResizePool(path, share_bytes));
+  is_pool_used_ = true;
   return pool_.get();
+}
+
+absl::Status BackgroundSaver::ResizePool(absl::string_view path,
+                                         uint64_t share_bytes) {
+  DCP_ASSIGN_OR_RETURN(const uint64_t block_bytes,
+                       dcp::BlockBytesFor(fs_.TraitsOf(path), share_bytes));
+  const uint64_t bytes =
+      options_.staging_bytes != 0 ? options_.staging_bytes : share_bytes;
+  const uint64_t num_blocks =
+      std::max((bytes + block_bytes - 1) / block_bytes, dcp::kMinBlocks);
+  // A save on a disk may be followed by one in an object store, which needs
+  // larger blocks. What was prepared for another state may be too small.
+  if (pool_ != nullptr &&
+      (pool_->block_bytes() < block_bytes ||
+       (!is_pool_used_ && pool_->num_blocks() < num_blocks))) {
+    pool_.reset();
+  }
+  if (pool_ == nullptr) {
+    pool_ = std::make_unique<dcp::BlockPool>(num_blocks, block_bytes,
+                                             StagingMemory());
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace fsdp

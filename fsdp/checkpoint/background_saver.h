@@ -3,6 +3,7 @@
 #ifndef FSDP_CHECKPOINT_BACKGROUND_SAVER_H_
 #define FSDP_CHECKPOINT_BACKGROUND_SAVER_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <stop_token>
@@ -68,6 +69,8 @@ class BackgroundSaver {
   BackgroundSaver(const BackgroundSaver&) = delete;
   BackgroundSaver& operator=(const BackgroundSaver&) = delete;
 
+  // As AsyncSaver::prepare.
+  absl::Status Prepare(const StateDict& state, const std::string& path);
   // As AsyncSaver::save. If `ready` is not OK, the save fails with it on every
   // rank. `on_durable` is called on success, on the thread that saves. The
   // caller shares the save.
@@ -82,8 +85,10 @@ class BackgroundSaver {
   absl::Status ReportEarlierFailure();
   void Run(BackgroundSave& save, std::unique_ptr<SaveSources> sources);
   absl::Status SaveState(BackgroundSave& save, const SaveSources& sources);
+  absl::Status Meet();
   absl::StatusOr<dcp::BlockPool*> Pool(absl::string_view path,
-                                       const SaveSources& sources);
+                                       uint64_t share_bytes);
+  absl::Status ResizePool(absl::string_view path, uint64_t share_bytes);
 
   const AsyncSaverOptions options_;
   dcp::FileSystem& fs_;
@@ -93,6 +98,9 @@ class BackgroundSaver {
   std::function<void()> on_durable_;
   std::shared_ptr<BackgroundSave> latest_;  // shared with the caller
   std::thread thread_;
+  // Touches pool_, which nobody else uses before it has ended.
+  std::jthread toucher_;
+  bool is_pool_used_ = false;  // by a save
 };
 
 }  // namespace fsdp

@@ -70,7 +70,9 @@ class CheckpointManager {
   // The newest complete step; incomplete ones are skipped with a message.
   // Absent when there is none. Collective.
   absl::StatusOr<std::optional<int64_t>> latest();
-  // Loads the latest, if there is one. Collective.
+  // Loads the latest, if there is one. Where saves are due and `async` is set,
+  // it also prepares the memory for the first one, as AsyncSaver::prepare does.
+  // Collective.
   absl::StatusOr<std::optional<int64_t>> resume(
       StateDict& state, const TorchLoadOptions& options = {});
 

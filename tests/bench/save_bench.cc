@@ -20,6 +20,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -301,6 +302,24 @@ Json MeasureSave(const Json& spec) {
   if (check) LoadAndCheck(state, path);
   result["sync"] = {sync_save};
 
+  malloc_trim(0);
+  {
+    // The first save of a job that has prepared it, as CheckpointManager does.
+    AsyncSaver prepared;
+    CheckOk(prepared.prepare(state.state(), path));
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+    Remove(path);
+    Json run = {{"memcpy", CopySeconds(state, memory)}};
+    Barrier();
+    const Clock::time_point begin = Clock::now();
+    absl::StatusOr<SaveHandle> handle = prepared.save(state.state(), path);
+    CheckOk(handle.status());
+    CheckOk(handle->wait_staged());
+    run["stall"] = SecondsSince(begin);
+    CheckOk(handle->wait());
+    run["memcpy_after"] = CopySeconds(state, memory);
+    result["prepared"] = {run};
+  }
   malloc_trim(0);
   const int64_t before = dcp::PrivateBytes();
   AsyncSaver saver;

@@ -118,6 +118,15 @@ def save_rows():
             aim,
         )
     yield Row(
+        "stall, first async_save, prepared",
+        "s",
+        lambda one: median_of(ours(one, "prepared"), "stall"),
+        lambda one: theirs(one, ASYNC_WAYS[:1], first, "stall"),
+        lambda one: theirs(one, ASYNC_WAYS, first, "stall"),
+        lambda one: copy_seconds(ours(one, "prepared")),
+        1.1,
+    )
+    yield Row(
         "save, durable",
         "s",
         lambda one: median_of(ours(one, "sync"), "durable"),

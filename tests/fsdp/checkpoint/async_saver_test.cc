@@ -2,9 +2,12 @@
 
 #include "fsdp/checkpoint/async_saver.h"
 
+#include <chrono>
 #include <cstdint>
+#include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "ATen/ops/equal.h"
 #include "ATen/ops/full.h"
@@ -60,6 +63,62 @@ TEST(AsyncSaver, WhatChangesAfterWaitStagedIsNotSaved) {
       EXPECT_EQ(Loaded(path, a), i);
     }
   }
+}
+
+// Memory of this process that is backed by pages, in bytes.
+int64_t ResidentBytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t size = 0;
+  int64_t resident = 0;
+  file >> size >> resident;
+  return resident * 4096;
+}
+
+TEST(AsyncSaver, PreparedMemoryIsTouchedBeforeTheFirstSave) {
+  const TempDir dir;
+  const at::Tensor a = at::full({48 << 20}, 1, at::kByte);
+  const StateDict state{{"a", a}};
+  AsyncSaver saver;
+  const int64_t before = ResidentBytes();
+  ASSERT_OK(saver.prepare(state, dir.Join("c")));
+  while (ResidentBytes() < before + a.numel()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const int64_t prepared = ResidentBytes();
+  ASSERT_OK_AND_ASSIGN(SaveHandle handle, saver.save(state, dir.Join("c")));
+  ASSERT_OK(handle.wait());
+  // The save needs little more.
+  EXPECT_LT(ResidentBytes(), prepared + a.numel() / 2);
+  EXPECT_EQ(Loaded(dir.Join("c"), a), 1);
+}
+
+TEST(AsyncSaver, PreparesForAnotherStateOrAtTheWrongTimeWithoutHarm) {
+  const TempDir dir;
+  const at::Tensor small = at::full({1 << 20}, 1, at::kByte);
+  const at::Tensor large = at::full({80 << 20}, 2, at::kByte);
+  AsyncSaver saver;
+  // Large ones are still being touched when the save comes.
+  ASSERT_OK(saver.prepare({{"a", small}}, dir.Join("a")));
+  ASSERT_OK(saver.prepare({{"a", large}}, dir.Join("a")));
+  ASSERT_OK(saver.prepare({{"a", small}}, dir.Join("a")));
+  ASSERT_OK_AND_ASSIGN(SaveHandle first,
+                       saver.save({{"a", large}}, dir.Join("a")));
+  ASSERT_OK(saver.prepare({{"a", small}}, dir.Join("a")));
+  ASSERT_OK(first.wait());
+  ASSERT_OK_AND_ASSIGN(SaveHandle second,
+                       saver.save({{"a", small}}, dir.Join("b")));
+  ASSERT_OK(second.wait());
+  EXPECT_EQ(Loaded(dir.Join("a"), large), 2);
+  EXPECT_EQ(Loaded(dir.Join("b"), small), 1);
+  // What was prepared for a smaller state is taken again for a larger one.
+  AsyncSaver other;
+  ASSERT_OK(other.prepare({{"a", small}}, dir.Join("d")));
+  ASSERT_OK_AND_ASSIGN(SaveHandle third,
+                       other.save({{"a", large}}, dir.Join("d")));
+  ASSERT_OK(third.wait());
+  EXPECT_EQ(Loaded(dir.Join("d"), large), 2);
+  EXPECT_THAT(other.prepare({{"a", small}}, "tessera://host:1/x"),
+              StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 TEST(AsyncSaver, PlainValuesMayChangeAtOnce) {
