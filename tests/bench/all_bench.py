@@ -85,13 +85,13 @@ def main():
             failed.append(name)
             continue
         reports[name] = report
-        found += figures.figures_of(name, report)
+        rows = figures.figures_of(name, report)
+        figures.print_figures(rows)
+        found += rows
     if args.json is not None:
         rows = [figure._asdict() for figure in found]
         text = {"machine": machine, "figures": rows, "reports": reports}
         args.json.write_text(json.dumps(text, indent=1))
-    if found:
-        figures.print_figures(found)
     print(
         f"\n{machine['processors']} processors; the load was "
         f"{machine['load']:.1f} before the first benchmark."

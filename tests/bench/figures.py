@@ -3,6 +3,7 @@ its rival Tessera is, row by row."""
 
 import collections
 
+import map_bench
 import measure
 
 # `times` is above 1 where Tessera is better: faster, or in less memory. `ours`
@@ -47,7 +48,12 @@ def of_dialects(report):
 
 
 def of_map(report):
-    for row in report["models"]:
+    directions = [
+        map_bench.summarize(direction)
+        for model in report["models"].values()
+        for direction in model["directions"]
+    ]
+    for row in directions:
         label = f"{row['model']}, {row['from']} to {row['to']}"
         yield (
             f"{label}, without a mapping",
