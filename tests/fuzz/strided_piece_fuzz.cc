@@ -11,6 +11,7 @@
 
 #include "dcp/base/bytes.h"
 #include "dcp/base/check.h"
+#include "dcp/base/limits.h"
 #include "dcp/plan/strided/nest_run.h"
 #include "dcp/plan/strided/strided_piece.h"
 #include "dcp/tensor/box.h"
@@ -173,6 +174,30 @@ void Check(Numbers& numbers) {
                              part.loops);
                });
     }
+  }
+  DCP_CHECK(copied == expected);
+  // Through rows of this many bytes that were collected in memory, into a
+  // window of two stretches.
+  std::fill(copied.begin(), copied.end(), 1);
+  const FileRows rows{.offset = 0,
+                      .length = length,
+                      .stride = length,
+                      .count = src.size() / length + 1,
+                      .pitch = length + kReadMarginBytes};
+  std::vector<uint8_t> memory(rows.count * rows.pitch);
+  for (size_t i = 0; i < src.size(); ++i) {
+    memory[i / length * rows.pitch + i % length] = src[i];
+  }
+  const uint64_t middle = numbers.Below(window.num_elements + 1);
+  for (const NestRun& run : runs) {
+    ApplyRun(run, rows, memory, [&](const NestRun& part, const uint8_t* from) {
+      const auto copy = [&](const NestRun& cut) {
+        CopyStrided({from + (cut.src - part.src), copied.data() + cut.dst},
+                    cut.unit, cut.loops);
+      };
+      CutByDestination(part, 0, middle, copy);
+      CutByDestination(part, middle, window.num_elements, copy);
+    });
   }
   DCP_CHECK(copied == expected);
 }

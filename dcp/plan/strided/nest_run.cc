@@ -195,6 +195,23 @@ void ForEachBegin(absl::Span<const Digit> digits, uint64_t begin,
   }
 }
 
+// Makes the source of `part` that of `rows` in memory, relative to the first
+// row. False if it is not made of rows.
+bool MoveToMemory(const FileRows& rows, NestRun& part) {
+  const uint64_t src = part.src - rows.offset;
+  uint64_t end_in_row = src % rows.stride + part.unit * part.src_element_bytes;
+  for (CopyLoop& loop : part.loops) {
+    if (loop.src_stride % rows.stride == 0) {
+      loop.src_stride = loop.src_stride / rows.stride * rows.pitch;
+    } else {
+      end_in_row += (loop.count - 1) * loop.src_stride;
+    }
+  }
+  part.src = src / rows.stride * rows.pitch + src % rows.stride;
+  // The end of an element may lie in the margin.
+  return end_in_row < rows.length + part.src_element_bytes;
+}
+
 }  // namespace
 
 void AppendNestRuns(const Window& window, const ChunkView& chunk,
@@ -249,6 +266,11 @@ bool HasElementIn(const NestRun& run, uint64_t window_offset,
                      [](absl::Span<const DigitRange>) { return false; });
 }
 
+void CutByDestination(const NestRun& run, uint64_t begin, uint64_t end,
+                      absl::FunctionRef<void(const NestRun& part)> visit) {
+  CutRun(run, PieceSide::kDst, {begin, end}, visit);
+}
+
 void ApplyRun(
     const NestRun& run, uint64_t window_offset, uint64_t window_length,
     ByteSpan data,
@@ -260,6 +282,25 @@ void ApplyRun(
                "the window lacks its margin");
            copy(part, data.data() + (part.src - window_offset));
          });
+}
+
+void ApplyRun(
+    const NestRun& run, const FileRows& rows, ByteSpan data,
+    absl::FunctionRef<void(const NestRun& part, const uint8_t* src)> copy) {
+  DCP_DCHECK(rows.count > 0 && rows.length <= rows.stride, "no rows");
+  const uint64_t end =
+      rows.offset + (rows.count - 1) * rows.stride + rows.length;
+  CutRun(run, PieceSide::kSrc, {rows.offset, end}, [&](const NestRun& part) {
+    NestRun moved = part;
+    if (MoveToMemory(rows, moved)) {
+      copy(moved, data.data() + moved.src);
+      return;
+    }
+    for (uint64_t i = 0; i < rows.count; ++i) {
+      ApplyRun(part, rows.offset + i * rows.stride, rows.length,
+               data.subspan(i * rows.pitch), copy);
+    }
+  });
 }
 
 }  // namespace dcp

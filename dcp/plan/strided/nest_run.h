@@ -62,6 +62,11 @@ uint64_t NumExtents(const NestRun& run, uint64_t gap_bytes);
 bool HasElementIn(const NestRun& run, uint64_t window_offset,
                   uint64_t window_length);
 
+// Calls visit(part) with runs that together are the elements of `run` whose
+// destination is in [begin, end): at most 2K + 1 for K loops.
+void CutByDestination(const NestRun& run, uint64_t begin, uint64_t end,
+                      absl::FunctionRef<void(const NestRun& part)> visit);
+
 // Calls copy(part, src) with runs that together are the elements of `run` that
 // begin inside [window_offset, window_offset + window_length) of the file:
 // CopyStrided or TransformStrided takes `src`, where the source of `part`
@@ -72,6 +77,26 @@ bool HasElementIn(const NestRun& run, uint64_t window_offset,
 void ApplyRun(
     const NestRun& run, uint64_t window_offset, uint64_t window_length,
     ByteSpan data,
+    absl::FunctionRef<void(const NestRun& part, const uint8_t* src)> copy);
+
+// Stretches of a file, like those that a few columns of a matrix have in its
+// rows, and where they are in memory.
+struct FileRows {
+  uint64_t offset = 0;  // of the first in the file
+  uint64_t length = 0;  // of each
+  uint64_t stride = 0;  // from one to the next in the file; at least `length`
+  uint64_t count = 0;
+  // From one to the next in memory: at least `length` + kReadMarginBytes, which
+  // are there as far as the file goes.
+  uint64_t pitch = 0;
+};
+
+// The same for the elements that begin inside one of `rows`; none of the run's
+// may begin between them. Each of the at most 2K + 1 parts extends over many
+// rows, unless an inner loop of the run leaves its row: then there are as many
+// for each row.
+void ApplyRun(
+    const NestRun& run, const FileRows& rows, ByteSpan data,
     absl::FunctionRef<void(const NestRun& part, const uint8_t* src)> copy);
 
 }  // namespace dcp

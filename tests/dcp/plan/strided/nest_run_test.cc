@@ -321,5 +321,115 @@ TEST(NestRun, EachElementIsAppliedInTheWindowWhereItBegins) {
   }
 }
 
+TEST(NestRun, IsCutByItsDestination) {
+  testing::Random random;
+  for (int round = 0; round < 500; ++round) {
+    for (const NestRun& run : RunsOf(RandomCase(random, true))) {
+      const auto begin = run.dst + ToUnsigned(random.Uniform(0, 200));
+      const auto end = begin + ToUnsigned(random.Uniform(0, 400));
+      Copies copies;
+      size_t num_parts = 0;
+      CutByDestination(run, begin, end, [&](const NestRun& part) {
+        ++num_parts;
+        const Copies more = Expand(part);
+        copies.insert(copies.end(), more.begin(), more.end());
+      });
+      std::sort(copies.begin(), copies.end());
+      Copies expected = Expand(run);
+      std::sort(expected.begin(), expected.end());
+      std::erase_if(expected, [&](const auto& copy) {
+        return copy.first < begin || copy.first >= end;
+      });
+      EXPECT_EQ(copies, expected);
+      EXPECT_LE(num_parts, 2 * run.loops.size() + 1);
+    }
+  }
+}
+
+// What is written: (destination byte, bytes of the element), sorted.
+using Written = std::vector<std::pair<uint64_t, std::vector<uint8_t>>>;
+
+// What a run copies from rows that were collected in memory.
+Written FromRows(const NestRun& run, const FileRows& rows,
+                 const std::vector<uint8_t>& file) {
+  std::vector<uint8_t> memory(rows.count * rows.pitch, 0xAB);
+  for (uint64_t i = 0; i < rows.count; ++i) {
+    const uint64_t offset = rows.offset + i * rows.stride;
+    std::copy_n(&file[offset], rows.length + kReadMarginBytes,
+                &memory[i * rows.pitch]);
+  }
+  Written written;
+  ApplyRun(run, rows, memory, [&](const NestRun& part, const uint8_t* src) {
+    for (const auto& [dst, at] : Expand(part)) {
+      const uint8_t* const element = src + (at - part.src);
+      EXPECT_LE(element + run.src_element_bytes, memory.data() + memory.size());
+      written.emplace_back(
+          dst, std::vector(element, element + run.src_element_bytes));
+    }
+  });
+  std::sort(written.begin(), written.end());
+  return written;
+}
+
+// Rows of any length that adjoin, and rows like those of the outermost loop,
+// between which nothing is needed.
+TEST(NestRun, RowsInMemoryHoldTheElementsThatBeginInThem) {
+  testing::Random random;
+  uint64_t num_apart = 0;
+  for (int round = 0; round < 1000; ++round) {
+    for (const NestRun& run : RunsOf(RandomCase(random, true))) {
+      const Copies copies = Expand(run);
+      FileRows rows{.offset = run.src};
+      rows.length = ToUnsigned(random.Uniform(1, 60));
+      rows.stride = rows.length;
+      if (!run.loops.empty() && random.Uniform(0, 1) == 0) {
+        rows.stride = std::max(rows.length, run.loops.back().src_stride);
+      }
+      rows.count = ToUnsigned(random.Uniform(1, 20));
+      rows.pitch =
+          rows.length + kReadMarginBytes + ToUnsigned(random.Uniform(0, 9));
+      const uint64_t end =
+          rows.offset + (rows.count - 1) * rows.stride + rows.length;
+      std::vector<uint8_t> file(end + kReadMarginBytes);
+      for (uint8_t& byte : file) {
+        byte = static_cast<uint8_t>(random.Uniform(0, 255));
+      }
+      Written expected;
+      bool all_in_rows = true;
+      for (const auto& [dst, src] : copies) {
+        if (src >= end) continue;
+        all_in_rows =
+            all_in_rows && (src - rows.offset) % rows.stride < rows.length;
+        expected.emplace_back(
+            dst, std::vector(&file[src], &file[src] + run.src_element_bytes));
+      }
+      if (!all_in_rows) continue;
+      num_apart += rows.stride > rows.length ? 1 : 0;
+      std::sort(expected.begin(), expected.end());
+      ASSERT_EQ(FromRows(run, rows, file), expected);
+    }
+  }
+  EXPECT_GT(num_apart, 0u);
+}
+
+TEST(NestRun, AStripeOfATransposedMatrixIsOnePart) {
+  Case c = WholeCase(Transposed(50, 1000), {50, 1000}, {1000, 50});
+  c.window.first = 300 * 50;
+  c.window.num_elements = 100 * 50;
+  const std::vector<NestRun> runs = RunsOf(c);
+  ASSERT_EQ(runs.size(), 1u);
+  const FileRows rows{
+      .offset = 600, .length = 200, .stride = 2000, .count = 50, .pitch = 256};
+  const std::vector<uint8_t> memory(rows.count * rows.pitch);
+  std::vector<NestRun> parts;
+  ApplyRun(runs[0], rows, memory, [&](const NestRun& part, const uint8_t* src) {
+    EXPECT_EQ(src, memory.data());
+    parts.push_back(part);
+  });
+  ASSERT_EQ(parts.size(), 1u);
+  const absl::InlinedVector<CopyLoop, 3> loops = {{100, 2, 100}, {50, 256, 2}};
+  EXPECT_EQ(parts[0].loops, loops);
+}
+
 }  // namespace
 }  // namespace dcp

@@ -1,0 +1,40 @@
+// Groups of reads whose elements are put in place together. A stripe of a
+// matrix that is transposed is read in one short range for each row, and the
+// elements of a row go to as many places, each in a line of the cache of its
+// own. Those of many rows fill the lines. Pure; any thread.
+#ifndef DCP_PLAN_READ_GROUPS_H_
+#define DCP_PLAN_READ_GROUPS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "dcp/plan/read_schedule.h"
+#include "dcp/plan/strided/nest_run.h"
+
+namespace dcp {
+
+// Consecutive ranges of a schedule: rows of one file that are equally long and
+// equally far apart, and serve the same nests.
+struct ReadGroup {
+  uint32_t first_range = 0;
+  uint32_t num_ranges = 0;
+
+  friend bool operator==(const ReadGroup&, const ReadGroup&) = default;
+};
+
+// The rows of a group and where they are in the memory in which they are
+// collected: rows.count * rows.pitch bytes.
+FileRows RowsOf(const ReadGroup& group, const ReadSchedule& schedule);
+
+// The groups of a schedule of `num_runs` runs and then `nests`, in its order.
+// Collected, each has at most `max_bytes`. Ranges for which a group would not
+// help are in none: those that serve runs, or only nests whose units fill lines
+// of the cache, and those that are too long or too few to make a group.
+std::vector<ReadGroup> GroupReads(const ReadSchedule& schedule, size_t num_runs,
+                                  absl::Span<const NestRun> nests,
+                                  uint64_t max_bytes);
+
+}  // namespace dcp
+
+#endif  // DCP_PLAN_READ_GROUPS_H_
