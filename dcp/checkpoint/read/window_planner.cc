@@ -1,3 +1,10 @@
+// [Note: joined windows] The image of a file goes into blocks, and the part of
+// a transposed matrix that one block has is a narrow stripe of the source: a
+// stretch of each row. Planned by itself, each block of a batch would have an
+// extent and a copy for each row. So a window that continues another one of the
+// batch is joined to it, and is planned again as one window whose memory is in
+// several stretches. That is worth it as long as a window is a few nests of
+// loops, whatever their sizes; others are planned once and not joined.
 #include "dcp/checkpoint/read/window_planner.h"
 
 #include <algorithm>
@@ -11,6 +18,7 @@
 #include "dcp/base/error_side.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/read/lens_pieces.h"
 #include "dcp/checkpoint/read/read_run.h"
 #include "dcp/tensor/strided_copy.h"
 
@@ -24,51 +32,27 @@ constexpr size_t kMaxIndices = 256;
 // So many chunks may be compared with each part of a mapped tensor.
 constexpr size_t kFewChunks = 64;
 
-// The piece of a source whose last two dimensions are in the other order.
-StridedPiece WithLastTwoSwapped(StridedPiece piece) {
-  const auto last = static_cast<int>(piece.src_base.size()) - 1;
-  std::swap(piece.src_base[static_cast<size_t>(last - 1)],
-            piece.src_base[static_cast<size_t>(last)]);
-  for (StridedLoop& loop : piece.loops) {
-    if (loop.src_dim >= last - 1) loop.src_dim = 2 * last - 1 - loop.src_dim;
-  }
-  return piece;
+// See [Note: joined windows]: so many pieces and nests are few, and so many
+// windows are looked at for one that the next continues.
+constexpr size_t kFewPieces = 16;
+constexpr size_t kFewNests = 64;
+constexpr size_t kMaxOpenWindows = 64;
+
+Box BoundsOf(const Window& window) {
+  return WindowBounds(window.box, window.first, window.num_elements);
 }
 
-// Calls `visit` with pieces of the bytes of which each holds two elements that
-// are adjacent in the last dimension of the source. A loop that walks along it
-// in odd steps meets low and high halves in turn.
-void ForEachHalf(
-    const StridedPiece& piece,
-    absl::FunctionRef<void(const StridedPiece& half, bool is_high)> visit) {
-  const auto last = static_cast<int>(piece.src_base.size()) - 1;
-  const auto is_odd = [&](const StridedLoop& loop) {
-    return loop.src_dim == last && loop.count > 1 && loop.src_step % 2 != 0;
-  };
-  const auto odd = std::find_if(piece.loops.begin(), piece.loops.end(), is_odd);
-  StridedPiece half = piece;
-  if (odd == piece.loops.end()) {
-    uint64_t& base = half.src_base.back();
-    const bool is_high = base % 2 != 0;
-    base /= 2;
-    for (StridedLoop& loop : half.loops) {
-      if (loop.src_dim == last) loop.src_step /= 2;
-    }
-    visit(half, is_high);
-    return;
-  }
-  StridedLoop& loop =
-      half.loops[static_cast<size_t>(odd - piece.loops.begin())];
-  loop.src_step *= 2;
-  loop.dst_step *= 2;
-  for (const uint64_t parity : {0, 1}) {
-    loop.count = (odd->count + 1 - parity) / 2;
-    half.src_base.back() = piece.src_base.back() + parity * odd->src_step;
-    half.dst_base[static_cast<size_t>(odd->dst_dim)] =
-        piece.dst_base[static_cast<size_t>(odd->dst_dim)] +
-        parity * odd->dst_step;
-    ForEachHalf(half, visit);
-  }
+// Whether the elements in `bounds` are made of a few stored pieces. Zeros are
+// written, and lensed elements computed, window by window.
+bool IsJoinable(const MappedTensor& mapped, const Box& bounds) {
+  size_t num_pieces = 0;
+  bool all_stored = true;
+  mapped.ForEachPieceNear(bounds, [&](const StridedPiece& piece) {
+    const TensorEntry* source = mapped.SourceOf(piece);
+    ++num_pieces;
+    all_stored = all_stored && source != nullptr && source->lensed == nullptr;
+  });
+  return all_stored && num_pieces <= kFewPieces;
 }
 
 // Where the elements of a located chunk are, in the files of all sources.
@@ -96,12 +80,15 @@ void WindowPlanner::Add(const TensorEntry& tensor, SourceFiles& files,
                       .first = first,
                       .num_elements = num_elements,
                       .element_bytes = static_cast<uint32_t>(ElementSize(to))};
-  const Destination destination{
-      .dst = dst,
+  const WindowDestination destination{
+      .memory = {{.begin = 0, .dst = dst}},
       .transform = {.from = tensor.dtype, .to = to},
       .num_beyond = tensor.dtype == to ? nullptr : num_beyond};
   if (tensor.mapped != nullptr) {
-    AddMapped(*tensor.mapped, file_base, window, destination);
+    AddMapped({.mapped = tensor.mapped,
+               .file_base = file_base,
+               .window = window,
+               .destination = destination});
     return;
   }
   const Box bounds = WindowBounds(box, first, num_elements);
@@ -119,57 +106,116 @@ void WindowPlanner::Add(const TensorEntry& tensor, SourceFiles& files,
 void WindowPlanner::AddChunk(const TensorEntry& tensor, uint32_t file_base,
                              size_t chunk, const Window& window,
                              const Box& overlap,
-                             const Destination& destination) {
+                             const WindowDestination& destination) {
+  WindowScatter& scatter = plan_->scatter;
   Window tagged = window;
-  tagged.tag = TagFor(tensor.locations[chunk], destination);
+  tagged.tag =
+      TagFor(tensor.locations[chunk], destination, scatter.destinations);
   AppendCopyRuns(tagged, ViewOf(tensor, file_base, chunk), overlap,
-                 plan_->runs);
+                 scatter.runs);
 }
 
-void WindowPlanner::AddMapped(const MappedTensor& mapped, uint32_t file_base,
-                              const Window& window,
-                              const Destination& destination) {
-  const size_t first = plan_->nests.size();
-  num_ready_ = 0;
-  const Box bounds =
-      WindowBounds(window.box, window.first, window.num_elements);
-  mapped.ForEachPieceNear(bounds, [&](const StridedPiece& piece) {
-    const TensorEntry* source = mapped.SourceOf(piece);
+void WindowPlanner::AddMapped(MappedWindow added) {
+  if (!IsJoinable(*added.mapped, BoundsOf(added.window))) {
+    PlanMapped(added);
+    Close(std::move(added));
+    return;
+  }
+  for (auto before = open_.rbegin(); before != open_.rend(); ++before) {
+    if (Extend(*before, added)) return;
+  }
+  PlanMapped(added);
+  if (added.nests.size() > kFewNests) {
+    Close(std::move(added));
+    return;
+  }
+  if (open_.size() >= kMaxOpenWindows) {
+    Close(std::move(open_.front()));
+    open_.pop_front();
+  }
+  open_.push_back(std::move(added));
+}
+
+// Joins `added` to `before`, if it continues it and both are few nests. See
+// [Note: joined windows].
+bool WindowPlanner::Extend(MappedWindow& before, const MappedWindow& added) {
+  const Window& window = before.window;
+  if (before.nests.size() > kFewNests || before.mapped != added.mapped ||
+      before.file_base != added.file_base || window.box != added.window.box ||
+      window.first + window.num_elements != added.window.first ||
+      before.destination.transform != added.destination.transform ||
+      before.destination.num_beyond != added.destination.num_beyond) {
+    return false;
+  }
+  MappedWindow joined = {.mapped = before.mapped,
+                         .file_base = before.file_base,
+                         .window = window,
+                         .destination = before.destination};
+  joined.window.num_elements += added.window.num_elements;
+  joined.destination.memory.push_back(
+      {.begin = window.num_elements * window.element_bytes,
+       .dst = added.destination.memory.front().dst});
+  if (!IsJoinable(*joined.mapped, BoundsOf(joined.window))) return false;
+  num_nest_extents_ -= before.num_extents;
+  PlanMapped(joined);
+  before = std::move(joined);
+  return true;
+}
+
+// Plans what makes a window of a mapped tensor.
+void WindowPlanner::PlanMapped(MappedWindow& to) {
+  const Box bounds = BoundsOf(to.window);
+  to.mapped->ForEachPieceNear(bounds, [&](const StridedPiece& piece) {
+    const TensorEntry* source = to.mapped->SourceOf(piece);
     if (source == nullptr) {
-      AddZeros(piece, window, destination);
+      AddZeros(piece, to);
       return;
     }
     Clip(piece, PieceSide::kDst, bounds, [&](const StridedPiece& part) {
       if (source->lensed != nullptr && source->lensed->is_encoded()) {
-        AddEncoded(*source->lensed, window, destination);
+        AddEncoded(*source->lensed, to);
       } else if (source->lensed != nullptr) {
-        AddLensed(*source->lensed, file_base, part, window, destination);
+        AddLensed(*source->lensed, part, to);
       } else {
-        AddPart(*source, file_base, part, window, destination);
+        AddPart(*source, part, to.destination, to);
       }
     });
   });
-  uint64_t num_made = num_ready_;
-  for (size_t i = first; i < plan_->nests.size(); ++i) {
-    num_made += NumElements(plan_->nests[i]);
-    num_nest_extents_ += NumExtents(plan_->nests[i], kReadGapBytes);
+  uint64_t num_made = to.num_ready;
+  for (const NestRun& nest : to.nests) {
+    num_made += NumElements(nest);
+    to.num_extents += NumExtents(nest, kReadGapBytes);
   }
-  if (num_made != window.num_elements) {
+  num_nest_extents_ += to.num_extents;
+  if (num_made != to.window.num_elements) {
     status_.Update(absl::InvalidArgumentError(absl::StrCat(
         "the pieces of a mapped tensor make ", num_made, " of the ",
-        window.num_elements, " elements from ", window.first, " of ",
-        ToString(window.box), " on: each must be made once")));
+        to.window.num_elements, " elements from ", to.window.first, " of ",
+        ToString(to.window.box), " on: each must be made once")));
   }
 }
 
-void WindowPlanner::AddPart(const TensorEntry& source, uint32_t file_base,
-                            const StridedPiece& part, const Window& window,
-                            const Destination& destination) {
+// Adds what is planned for a window to the plan of the batch.
+void WindowPlanner::Close(MappedWindow window) {
+  WindowScatter& scatter = plan_->scatter;
+  const auto first_tag = static_cast<uint32_t>(scatter.destinations.size());
+  for (NestRun& nest : window.nests) {
+    nest.tag += first_tag;
+    scatter.nests.push_back(std::move(nest));
+  }
+  for (WindowDestination& destination : window.destinations) {
+    scatter.destinations.push_back(std::move(destination));
+  }
+}
+
+void WindowPlanner::AddPart(const TensorEntry& source, const StridedPiece& part,
+                            const WindowDestination& destination,
+                            MappedWindow& to) {
   const auto add = [&](const StridedPiece& piece, size_t chunk) {
-    Window tagged = window;
-    tagged.tag = TagFor(source.locations[chunk], destination);
-    AppendNestRuns(tagged, ViewOf(source, file_base, chunk), piece,
-                   plan_->nests);
+    Window tagged = to.window;
+    tagged.tag = TagFor(source.locations[chunk], destination, to.destinations);
+    AppendNestRuns(tagged, ViewOf(source, to.file_base, chunk), piece,
+                   to.nests);
   };
   if (source.boxes.size() == 1) {
     add(part, 0);
@@ -197,20 +243,20 @@ bool WindowPlanner::CheckHolds(const LensedTensor& lensed, DType type) {
 }
 
 // See [Note: lenses].
-void WindowPlanner::AddLensed(const LensedTensor& lensed, uint32_t file_base,
-                              const StridedPiece& part, const Window& window,
-                              const Destination& destination) {
-  const DType type = destination.transform.to;
+void WindowPlanner::AddLensed(const LensedTensor& lensed,
+                              const StridedPiece& part, MappedWindow& to) {
+  const DType type = to.destination.transform.to;
   if (!CheckHolds(lensed, type)) return;
   const StridedPiece inner =
       lensed.is_transposed() ? WithLastTwoSwapped(part) : part;
-  plan_->lensed.push_back(
-      {&lensed, inner, window, type, destination.dst, destination.num_beyond});
-  Destination values = destination;
+  plan_->lensed.push_back({&lensed, inner, to.window, type,
+                           to.destination.memory.front().dst,
+                           to.destination.num_beyond});
+  WindowDestination values = to.destination;
   values.num_beyond = nullptr;
   values.transform.from = lensed.values().dtype;
   if (!lensed.has_two_a_byte()) {
-    AddPart(lensed.values(), file_base, inner, window, values);
+    AddPart(lensed.values(), inner, values, to);
     return;
   }
   const TensorEntry* const bytes = BytesOf(lensed);
@@ -218,16 +264,16 @@ void WindowPlanner::AddLensed(const LensedTensor& lensed, uint32_t file_base,
   values.transform.from = DType::kFloat4E2M1FNX2;
   ForEachHalf(inner, [&](const StridedPiece& half, bool is_high) {
     values.transform.high_half = is_high;
-    AddPart(*bytes, file_base, half, window, values);
+    AddPart(*bytes, half, values, to);
   });
 }
 
-void WindowPlanner::AddEncoded(const LensedTensor& lensed, const Window& window,
-                               const Destination& destination) {
-  if (!CheckHolds(lensed, destination.transform.to)) return;
+void WindowPlanner::AddEncoded(const LensedTensor& lensed, MappedWindow& to) {
+  if (!CheckHolds(lensed, to.destination.transform.to)) return;
   // The mapped tensor is the whole of what is encoded.
-  plan_->encoded.push_back({&lensed, window, destination.dst});
-  num_ready_ += window.num_elements;
+  plan_->encoded.push_back(
+      {&lensed, to.window, to.destination.memory.front().dst});
+  to.num_ready += to.window.num_elements;
 }
 
 // The codes as bytes; null, with an error in status_, if they cannot be seen
@@ -245,32 +291,20 @@ const TensorEntry* WindowPlanner::BytesOf(const LensedTensor& lensed) {
 }
 
 // Zeros need no read, so they are written at once.
-void WindowPlanner::AddZeros(const StridedPiece& piece, const Window& window,
-                             const Destination& destination) {
+void WindowPlanner::AddZeros(const StridedPiece& piece,
+                             MappedWindow& to) const {
   static constexpr uint8_t kZeros[16] = {};
   std::vector<NestRun> runs;
   AppendNestRuns(
-      window, {.box = {}, .strides = {}, .element_bytes = window.element_bytes},
+      to.window,
+      {.box = {}, .strides = {}, .element_bytes = to.window.element_bytes},
       piece, runs);
   for (const NestRun& run : runs) {
-    num_ready_ += NumElements(run);
+    to.num_ready += NumElements(run);
     if (tells_of_plans_) continue;
-    CopyStrided({kZeros, destination.dst + run.dst},
+    CopyStrided({kZeros, to.destination.memory.front().dst + run.dst},
                 run.unit * run.dst_element_bytes, run.loops);
   }
-}
-
-// The number of the destination with what a chunk's elements require. Those of
-// one window are mostly alike and share it.
-uint32_t WindowPlanner::TagFor(const ChunkLocation& location,
-                               const Destination& destination) {
-  Destination wanted = destination;
-  wanted.transform.swap_bytes = location.swap_bytes;
-  wanted.transform.conj = location.conj;
-  wanted.transform.neg = location.neg;
-  std::vector<Destination>& all = plan_->destinations;
-  if (all.empty() || all.back() != wanted) all.push_back(wanted);
-  return static_cast<uint32_t>(all.size() - 1);
 }
 
 const ChunkIndex& WindowPlanner::IndexOf(const TensorEntry& tensor) {
@@ -294,16 +328,18 @@ uint32_t WindowPlanner::BaseOf(SourceFiles& files) {
 }
 
 absl::Status WindowPlanner::Finish(Batch& batch, uint64_t block_bytes) {
-  std::unique_ptr<Plan> plan = std::exchange(plan_, std::make_unique<Plan>());
+  for (MappedWindow& window : open_) Close(std::move(window));
+  open_.clear();
   num_nest_extents_ = 0;
+  std::unique_ptr<Plan> plan = std::exchange(plan_, std::make_unique<Plan>());
+  WindowScatter& scatter = plan->scatter;
   DCP_RETURN_IF_ERROR(std::exchange(status_, absl::OkStatus()));
   DCP_RETURN_IF_ERROR(
       Encode(std::exchange(plan->encoded, {}), batch.num_bytes_read));
-  if (plan->runs.empty() && plan->nests.empty()) return absl::OkStatus();
-  plan->schedule = ScheduleReads(
-      plan->runs, plan->nests,
+  if (scatter.runs.empty() && scatter.nests.empty()) return absl::OkStatus();
+  scatter.Schedule(
       {MaxReadBytes(block_bytes), ReadGapBytes(sources_[0]->traits())});
-  for (const ReadRange& range : plan->schedule.ranges) {
+  for (const ReadRange& range : scatter.ranges()) {
     uint32_t file = range.file;
     size_t source = 0;
     while (file >= sources_[source]->names().size()) {
@@ -319,12 +355,12 @@ absl::Status WindowPlanner::Finish(Batch& batch, uint64_t block_bytes) {
       check_->WouldSee(range.file, range.offset, range.length);
     }
   }
-  plan->num_reads_left = plan->schedule.ranges.size();
+  plan->num_reads_left = scatter.ranges().size();
   batch.on_read = [check = check_, plan = std::move(plan),
                    &num_bytes_read = batch.num_bytes_read](
                       size_t read, ByteSpan data) -> absl::Status {
-    const ReadRange& range = plan->schedule.ranges[read];
-    Scatter(*plan, range, data);
+    plan->scatter.Scatter(read, data);
+    const ReadRange& range = plan->scatter.ranges()[read];
     // The files of the check's checkpoint come first.
     if (check != nullptr && range.file < check->files().names().size()) {
       // Includes the margin behind the range, in which an element may end.
@@ -413,47 +449,6 @@ absl::Status WindowPlanner::ReadTable(FileSystem& fs, const LensTable& table,
   }
   num_bytes_read += batch.num_bytes_read;
   return absl::OkStatus();
-}
-
-void WindowPlanner::Scatter(const Plan& plan, const ReadRange& range,
-                            ByteSpan data) {
-  for (uint32_t i = 0; i < range.num_runs; ++i) {
-    const uint32_t number = plan.schedule.run_indices[range.first_run + i];
-    if (number >= plan.runs.size()) {
-      ScatterNest(plan, plan.nests[number - plan.runs.size()], range, data);
-      continue;
-    }
-    const CopyRun& run = plan.runs[number];
-    const Destination& to = plan.destinations[run.tag];
-    if (to.transform.is_copy()) {
-      ApplyRun(run, range.offset, range.length, data,
-               [&](const uint8_t* src, uint64_t dst, uint64_t n) {
-                 std::memcpy(to.dst + dst, src, n * run.dst_element_bytes);
-               });
-    } else {
-      ApplyRun(run, range.offset, range.length, data,
-               [&](const uint8_t* src, uint64_t dst, uint64_t n) {
-                 TransformElements(to.transform, src, to.dst + dst, n,
-                                   to.num_beyond);
-               });
-    }
-  }
-}
-
-void WindowPlanner::ScatterNest(const Plan& plan, const NestRun& run,
-                                const ReadRange& range, ByteSpan data) {
-  const Destination& to = plan.destinations[run.tag];
-  ApplyRun(run, range.offset, range.length, data,
-           [&](const NestRun& part, const uint8_t* src) {
-             const CopyEnds ends{src, to.dst + part.dst};
-             if (to.transform.is_copy()) {
-               CopyStrided(ends, part.unit * part.dst_element_bytes,
-                           part.loops);
-             } else {
-               TransformStrided(to.transform, ends, part.unit, part.loops,
-                                to.num_beyond);
-             }
-           });
 }
 
 }  // namespace dcp

@@ -6,6 +6,7 @@
 #define DCP_CHECKPOINT_READ_WINDOW_PLANNER_H_
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -18,15 +19,14 @@
 #include "dcp/checkpoint/read/block_encoder.h"
 #include "dcp/checkpoint/read/lens_pass.h"
 #include "dcp/checkpoint/read/source_check.h"
+#include "dcp/checkpoint/read/window_scatter.h"
 #include "dcp/io/pipeline.h"
 #include "dcp/plan/chunk_index.h"
 #include "dcp/plan/copy_run.h"
-#include "dcp/plan/read_schedule.h"
 #include "dcp/plan/strided/nest_run.h"
 #include "dcp/plan/strided/strided_piece.h"
 #include "dcp/tensor/box.h"
 #include "dcp/tensor/dtype.h"
-#include "dcp/tensor/element.h"
 
 namespace dcp {
 
@@ -63,20 +63,21 @@ class WindowPlanner {
   uint64_t num_nest_extents() const { return num_nest_extents_; }
 
  private:
-  // Where a window's elements go, and how they are converted.
-  struct Destination {
-    uint8_t* dst;
-    ElementTransform transform;
-    uint64_t* num_beyond;  // optional
-
-    friend bool operator==(const Destination&, const Destination&) = default;
+  // A window of a mapped tensor and what is planned for it. See [Note: joined
+  // windows] in the source file.
+  struct MappedWindow {
+    const MappedTensor* mapped;
+    uint32_t file_base;
+    Window window;
+    WindowDestination destination;
+    // The tag of a nest is the index of one of these.
+    std::vector<WindowDestination> destinations = {};
+    std::vector<NestRun> nests = {};
+    uint64_t num_extents = 0;
+    uint64_t num_ready = 0;  // elements
   };
   struct Plan {
-    std::vector<Destination> destinations;
-    // The tag of a run is the index of a destination.
-    std::vector<CopyRun> runs;
-    std::vector<NestRun> nests;  // numbered after the runs
-    ReadSchedule schedule;
+    WindowScatter scatter;
     // What is computed when all reads are in place, and how many are not yet.
     std::vector<LensedWindow> lensed;
     size_t num_reads_left = 0;
@@ -86,23 +87,19 @@ class WindowPlanner {
 
   void AddChunk(const TensorEntry& tensor, uint32_t file_base, size_t chunk,
                 const Window& window, const Box& overlap,
-                const Destination& destination);
-  void AddMapped(const MappedTensor& mapped, uint32_t file_base,
-                 const Window& window, const Destination& destination);
-  void AddPart(const TensorEntry& source, uint32_t file_base,
-               const StridedPiece& part, const Window& window,
-               const Destination& destination);
+                const WindowDestination& destination);
+  void AddMapped(MappedWindow added);
+  bool Extend(MappedWindow& before, const MappedWindow& added);
+  void PlanMapped(MappedWindow& to);
+  void Close(MappedWindow window);
+  void AddPart(const TensorEntry& source, const StridedPiece& part,
+               const WindowDestination& destination, MappedWindow& to);
   // False, with an error in status_, if a type cannot hold what is computed.
   bool CheckHolds(const LensedTensor& lensed, DType type);
-  void AddLensed(const LensedTensor& lensed, uint32_t file_base,
-                 const StridedPiece& part, const Window& window,
-                 const Destination& destination);
-  void AddEncoded(const LensedTensor& lensed, const Window& window,
-                  const Destination& destination);
-  void AddZeros(const StridedPiece& piece, const Window& window,
-                const Destination& destination);
-  uint32_t TagFor(const ChunkLocation& location,
-                  const Destination& destination);
+  void AddLensed(const LensedTensor& lensed, const StridedPiece& part,
+                 MappedWindow& to);
+  void AddEncoded(const LensedTensor& lensed, MappedWindow& to);
+  void AddZeros(const StridedPiece& piece, MappedWindow& to) const;
   const ChunkIndex& IndexOf(const TensorEntry& tensor);
   const TensorEntry* BytesOf(const LensedTensor& lensed);
   uint32_t BaseOf(SourceFiles& files);
@@ -114,17 +111,13 @@ class WindowPlanner {
   absl::Status Encode(std::vector<EncodedWindow> encoded,
                       uint64_t& num_bytes_read);
   absl::Status TellOf(const LensTable& table, const Box& box);
-  static void Scatter(const Plan& plan, const ReadRange& range, ByteSpan data);
-  static void ScatterNest(const Plan& plan, const NestRun& run,
-                          const ReadRange& range, ByteSpan data);
 
   SourceCheck* check_;
   bool tells_of_plans_ = false;
   std::unique_ptr<Plan> plan_ = std::make_unique<Plan>();
-  uint64_t num_nest_extents_ = 0;
-  // Elements of the window that is being added which need no run.
-  uint64_t num_ready_ = 0;
-  absl::Status status_;  // of the windows added since the last Finish
+  std::deque<MappedWindow> open_;  // to which adjacent ones may still be joined
+  uint64_t num_nest_extents_ = 0;  // those of open windows included
+  absl::Status status_;            // of the windows added since the last Finish
   // CopyRun::file counts through the files of all sources, in this order.
   std::vector<SourceFiles*> sources_;
   absl::flat_hash_map<const TensorEntry*, std::unique_ptr<ChunkIndex>> indices_;

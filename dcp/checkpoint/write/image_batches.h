@@ -42,7 +42,7 @@ struct ImagePiece {
 // extent. When a batch has reached this many it is closed, with fewer blocks
 // than it could have, so that a mapping of many small pieces cannot fill the
 // memory. A transposed matrix whose rows are long and must be read in stripes
-// has two extents or three for each row and block.
+// has one extent for each row of its source, or a few.
 inline constexpr uint64_t kMaxNestExtentsPerBatch = uint64_t{1} << 20;
 
 struct ImageBatchesOptions {

@@ -1,5 +1,6 @@
 #include "dcp/checkpoint/read/window_planner.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <random>
@@ -9,7 +10,9 @@
 
 #include "dcp/base/bytes.h"
 #include "dcp/base/error_side.h"
+#include "dcp/base/limits.h"
 #include "dcp/checkpoint/open/mapped_tensor.h"
+#include "dcp/tensor/element.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/checkpoint/mapped_model.h"
@@ -139,6 +142,17 @@ TEST_F(WindowPlannerTest, MarksAFileThatIsMissingAsTheSources) {
   EXPECT_EQ(SideOf(status), ErrorSide::kSource);
 }
 
+// Carries out a read as the pipeline does, with the margin behind it.
+void CarryOut(SimStorage& fs, Batch& batch, size_t i) {
+  const PlannedRead& read = batch.reads[i];
+  std::string data(
+      std::min(read.length + kReadMarginBytes, read.file.size - read.offset),
+      '\0');
+  EXPECT_OK(fs.Read(read.file, read.offset,
+                    {reinterpret_cast<uint8_t*>(data.data()), data.size()}));
+  EXPECT_OK(batch.on_read(i, AsBytes(data)));
+}
+
 // Carries out the reads of one window of a mapped tensor.
 std::string MappedWindow(testing::MappedModel& model, SimStorage& fs,
                          const testing::MappedModel::Made& made, const Box& box,
@@ -150,13 +164,7 @@ std::string MappedWindow(testing::MappedModel& model, SimStorage& fs,
               num_elements, reinterpret_cast<uint8_t*>(dst.data()));
   Batch batch;
   EXPECT_OK(planner.Finish(batch, kBlockBytes));
-  for (size_t i = 0; i < batch.reads.size(); ++i) {
-    const PlannedRead& read = batch.reads[i];
-    std::string data(read.length, '\0');
-    EXPECT_OK(fs.Read(read.file, read.offset,
-                      {reinterpret_cast<uint8_t*>(data.data()), data.size()}));
-    EXPECT_OK(batch.on_read(i, AsBytes(data)));
-  }
+  for (size_t i = 0; i < batch.reads.size(); ++i) CarryOut(fs, batch, i);
   return dst;
 }
 
@@ -212,6 +220,107 @@ TEST(MappedWindows, SayWhatTheirPlanTakes) {
   ASSERT_OK(planner.Finish(batch, kBlockBytes));
   EXPECT_EQ(batch.reads.size(), 8u);
   EXPECT_EQ(planner.num_nest_extents(), 0u);
+}
+
+// Windows that continue each other, and those of another box in between.
+TEST(MappedWindows, ThatContinueEachOtherAreOneInSeveralStretches) {
+  SimStorage fs;
+  testing::MappedModel model(fs, DType::kComplex128, {});
+  model.AddTransposed("w", {8, 10'000});
+  model.Write();
+  const testing::MappedModel::Made& made = model.made().front();
+  const Box boxes[] = {{{0, 0}, {5000, 8}}, {{5000, 0}, {5000, 8}}};
+  WindowPlanner planner;
+  std::string copied[2];
+  constexpr uint64_t kElements[] = {40, 13, 1, 100};
+  for (std::string& bytes : copied) bytes.resize(154 * 16);
+  uint64_t first = 0;
+  for (const uint64_t num_elements : kElements) {
+    for (size_t i = 0; i < 2; ++i) {
+      // Backwards in memory.
+      uint8_t* const end =
+          reinterpret_cast<uint8_t*>(copied[i].data()) + copied[i].size();
+      planner.Add(made.mapped->entry(), model.files(), boxes[i],
+                  DType::kComplex128, 3 + first, num_elements,
+                  end - (first + num_elements) * 16);
+    }
+    first += num_elements;
+  }
+  // A first and a last row of the destination that are not whole.
+  EXPECT_LE(planner.num_nest_extents(), 2u * (8 + 5 + 5));
+  Batch batch;
+  ASSERT_OK(planner.Finish(batch, kBlockBytes));
+  EXPECT_EQ(batch.reads.size(), 16u);
+  for (size_t i = 0; i < batch.reads.size(); ++i) CarryOut(fs, batch, i);
+  for (size_t i = 0; i < 2; ++i) {
+    std::string expected;
+    first = 3;
+    for (const uint64_t num_elements : kElements) {
+      expected.insert(
+          0, made.BytesOf(boxes[i]).substr(first * 16, num_elements * 16));
+      first += num_elements;
+    }
+    EXPECT_TRUE(copied[i] == expected) << i;
+  }
+}
+
+// Elements [first, + num_elements) of a transposed matrix, as type `to`, whose
+// reads complete in this order: every `step`-th, then those behind them, ...
+std::string InStripes(SimStorage& fs, testing::MappedModel& model, DType to,
+                      uint64_t first, uint64_t num_elements, size_t step) {
+  const TensorEntry& entry = model.made().front().mapped->entry();
+  WindowPlanner planner;
+  std::string dst(num_elements * ElementSize(to), '?');
+  planner.Add(entry, model.files(), WholeBox(entry.shape), to, first,
+              num_elements, reinterpret_cast<uint8_t*>(dst.data()));
+  Batch batch;
+  EXPECT_OK(planner.Finish(batch, kBlockBytes));
+  EXPECT_GE(batch.reads.size(), static_cast<uint64_t>(entry.shape[1]));
+  for (size_t begin = 0; begin < step; ++begin) {
+    for (size_t i = begin; i < batch.reads.size(); i += step) {
+      CarryOut(fs, batch, i);
+    }
+  }
+  return dst;
+}
+
+TEST(MappedWindows, AreCollectedFromManyRows) {
+  SimStorage fs;
+  testing::MappedModel model(fs, DType::kFloat64, {});
+  constexpr uint64_t kRows = 40;
+  model.AddTransposed("w", {kRows, 8'600});
+  model.Write();
+  const std::string& all = model.made().front().bytes;
+  // Whole rows of the destination, and parts of the first and the last.
+  for (const auto& [first, num_elements] :
+       {std::pair{100 * kRows, 50 * kRows}, {7 * kRows + 9, 20 * kRows}}) {
+    const std::string expected = all.substr(first * 8, num_elements * 8);
+    for (const size_t step : {1, 2, 16, 64}) {
+      EXPECT_TRUE(InStripes(fs, model, DType::kFloat64, first, num_elements,
+                            step) == expected);
+      std::string cast(num_elements * 4, '?');
+      TransformElements({.from = DType::kFloat64, .to = DType::kFloat32},
+                        reinterpret_cast<const uint8_t*>(expected.data()),
+                        reinterpret_cast<uint8_t*>(cast.data()), num_elements);
+      EXPECT_TRUE(InStripes(fs, model, DType::kFloat32, first, num_elements,
+                            step) == cast);
+    }
+  }
+}
+
+// Of rows of 214 KB, four are collected at once, and the first of each four
+// come first.
+TEST(MappedWindows, AreNotCollectedForTooManyGroupsAtOnce) {
+  SimStorage fs;
+  testing::MappedModel model(fs, DType::kComplex128, {});
+  model.AddTransposed("w", {24, 17'500});
+  model.Write();
+  const std::string& all = model.made().front().bytes;
+  constexpr uint64_t kElements = 13'400 * 24;
+  for (const size_t step : {1, 3, 4, 23}) {
+    EXPECT_TRUE(InStripes(fs, model, DType::kComplex128, 600, kElements,
+                          step) == all.substr(600 * 16, kElements * 16));
+  }
 }
 
 // Two pieces make the same elements, and none makes others. The sum is right.
