@@ -51,19 +51,4 @@ void ForEachHalf(
   }
 }
 
-// The index among `destinations` of the one with what a chunk's elements
-// require. Those of one window are mostly alike and share it.
-uint32_t TagFor(const ChunkLocation& location,
-                const WindowDestination& destination,
-                std::vector<WindowDestination>& destinations) {
-  WindowDestination wanted = destination;
-  wanted.transform.swap_bytes = location.swap_bytes;
-  wanted.transform.conj = location.conj;
-  wanted.transform.neg = location.neg;
-  if (destinations.empty() || destinations.back() != wanted) {
-    destinations.push_back(std::move(wanted));
-  }
-  return static_cast<uint32_t>(destinations.size() - 1);
-}
-
 }  // namespace dcp

@@ -55,6 +55,21 @@ bool IsJoinable(const MappedTensor& mapped, const Box& bounds) {
   return all_stored && num_pieces <= kFewPieces;
 }
 
+// The index among `destinations` of the one with what a chunk's elements
+// require. Those of one window are mostly alike and share it.
+uint32_t TagFor(const ChunkLocation& location,
+                const WindowDestination& destination,
+                std::vector<WindowDestination>& destinations) {
+  WindowDestination wanted = destination;
+  wanted.transform.swap_bytes = location.swap_bytes;
+  wanted.transform.conj = location.conj;
+  wanted.transform.neg = location.neg;
+  if (destinations.empty() || destinations.back() != wanted) {
+    destinations.push_back(std::move(wanted));
+  }
+  return static_cast<uint32_t>(destinations.size() - 1);
+}
+
 // Where the elements of a located chunk are, in the files of all sources.
 ChunkView ViewOf(const TensorEntry& tensor, uint32_t file_base, size_t chunk) {
   const ChunkLocation& location = tensor.locations[chunk];

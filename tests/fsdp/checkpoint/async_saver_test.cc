@@ -2,7 +2,6 @@
 
 #include "fsdp/checkpoint/async_saver.h"
 
-#include <chrono>
 #include <cstdint>
 #include <fstream>
 #include <memory>
@@ -82,7 +81,7 @@ TEST(AsyncSaver, PreparedMemoryIsTouchedBeforeTheFirstSave) {
   const int64_t before = ResidentBytes();
   ASSERT_OK(saver.prepare(state, dir.Join("c")));
   while (ResidentBytes() < before + a.numel()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::yield();
   }
   const int64_t prepared = ResidentBytes();
   ASSERT_OK_AND_ASSIGN(SaveHandle handle, saver.save(state, dir.Join("c")));
