@@ -51,7 +51,11 @@ void GroupGather::Start() {
     const StreamScope stream(comm, &CommContext::copy_in);
     CopyIn(gather);
   }
-  if (group.getSize() > 1) Issue(gather, group);
+  if (group.getSize() > 1) {
+    Issue(gather, group);
+  } else if (comm.has_streams()) {
+    gather.done = comm.Record(comm.copy_in());
+  }
   pending_ = std::move(gather);
 }
 
