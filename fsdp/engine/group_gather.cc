@@ -51,7 +51,8 @@ void GroupGather::Start() {
     const StreamScope stream(comm, &CommContext::copy_in);
     CopyIn(gather);
   }
-  if (group.getSize() > 1) {
+  gather.alone = group.getSize() == 1 && !data_.settings.custom_all_gather;
+  if (!gather.alone) {
     Issue(gather, group);
   } else if (comm.has_streams()) {
     gather.done = comm.Record(comm.copy_in());
@@ -187,7 +188,7 @@ void GroupGather::Wait(bool in_backward) {
   c10d::ProcessGroup& group = ProcessGroupOf(gather);
   Await(gather, group);
   if (!in_backward) comm.ReleaseGather();
-  if (group.getSize() == 1) {
+  if (gather.alone) {
     gather.output = gather.input;
     if (gather.from_post_forward || data_.config.offload_policy.has_value() ||
         !gather.input.is_alias_of(data_.shards.bytes())) {

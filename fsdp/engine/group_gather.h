@@ -60,6 +60,7 @@ class GroupGather {
     std::vector<AllGatherExtension::Inputs> extension_inputs;
     std::vector<int64_t> offsets;  // of each input in a row, in bytes
     bool from_post_forward = false;
+    bool alone = false;  // one rank and no custom collective: no communication
     bool in_place = false;  // the output is the only parameter's storage
     int64_t begin_us = 0;
   };

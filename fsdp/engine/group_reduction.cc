@@ -160,7 +160,10 @@ void GroupReduction::Start(Gradients gradients) {
   const c10::ScalarType dtype = ReductionDtype(
       gradients.params, gradients.tensors, data_.config.mp_policy.reduce_dtype);
   reduction.plan = PlanFor(dtype);
-  if (group.getSize() == 1 && !data_.config.replicate_group &&
+  const bool is_custom =
+      static_cast<bool>(data_.settings.custom_reduce_scatter);
+  const bool alone = group.getSize() == 1 && !is_custom;
+  if (alone && !data_.config.replicate_group &&
       !data_.settings.all_reduce_hook) {
     ReduceAlone(std::move(gradients), dtype);
     return;
@@ -172,8 +175,6 @@ void GroupReduction::Start(Gradients gradients) {
   reduction.params = std::move(gradients.params);
   CheckInStep(data_.config.shard_group,
               DescribeWith("reduce-scatter", reduction.params), "backward");
-  const bool is_custom =
-      static_cast<bool>(data_.settings.custom_reduce_scatter);
   reduction.input =
       data_.EmptyBuffer(group.getSize() * width, dtype, group, is_custom);
   Fill(reduction, gradients.tensors);
@@ -184,7 +185,7 @@ void GroupReduction::Start(Gradients gradients) {
     CommContext::Wait(comm.reduce_scatter(), comm.RecordCurrent());
     stream.emplace(comm.reduce_scatter());
   }
-  if (group.getSize() == 1) {
+  if (alone) {
     reduction.output = reduction.input;
   } else {
     reduction.output = data_.EmptyBuffer(width, dtype, group, is_custom);

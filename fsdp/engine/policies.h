@@ -67,12 +67,13 @@ class ReshardAfterForward {
   std::variant<std::monostate, bool, int64_t> value_;
 };
 
-// Called instead of the all-gather of a group: fills `output` (ranks times
-// `input`) from the `input` of every rank, on the current stream.
+// Called instead of the all-gather of a group, also of a group of one rank:
+// fills `output` (ranks times `input`) from the `input` of every rank, on the
+// current stream.
 using CustomAllGather = std::function<void(at::Tensor output, at::Tensor input,
                                            c10d::ProcessGroup& group)>;
-// Called instead of the reduce-scatter: `output` becomes this rank's part of
-// the reduced `input`.
+// Called instead of the reduce-scatter, also with one rank: `output` becomes
+// this rank's part of the reduced `input`.
 using CustomReduceScatter = std::function<void(
     at::Tensor output, at::Tensor input, c10d::ProcessGroup& group)>;
 

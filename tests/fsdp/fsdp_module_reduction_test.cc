@@ -156,6 +156,31 @@ TEST(CustomCollectives, ReplaceTheBackends) {
   });
 }
 
+// So that one rank can try the way of several.
+TEST(CustomCollectives, AreCalledOnOneRank) {
+  RunRanks(1, [] {
+    InitRank();
+    Sharded s = ShardTower();
+    int num_gathers = 0;
+    int num_reductions = 0;
+    s.layers[1].set_custom_all_gather(
+        [&](at::Tensor output, at::Tensor input, c10d::ProcessGroup&) {
+          output.copy_(input);
+          ++num_gathers;
+        });
+    s.layers[1].set_custom_reduce_scatter(
+        [&](at::Tensor output, at::Tensor input, c10d::ProcessGroup&) {
+          output.copy_(input.view_as(output));
+          ++num_reductions;
+        });
+    s.Forward();
+    s.Backward();
+    EXPECT_EQ(num_gathers, 2);  // for forward and for backward
+    EXPECT_EQ(num_reductions, 1);
+    ExpectGradients(s.tower, 1, {0});
+  });
+}
+
 // Does Gloo's work, but allocates memory itself and records the operators.
 class AllocatingBackend : public CountingBackend {
  public:
