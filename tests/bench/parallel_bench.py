@@ -119,7 +119,7 @@ def main():
         ways = {name: way for name, (_, way) in ROWS.items()}
         bench = train_bench.Bench(args, scratch, ways)
         for size in args.sizes:
-            folder = bench.prepare(size)
+            folder = bench.prepare(size, train_bench.SIZES[size])
             rounds = []
             for index in range(args.rounds):
                 measure.say(f"{size}, round {index + 1} of {args.rounds}")

@@ -75,9 +75,12 @@ def make_model(spec):
             path = pathlib.Path(spec["init"]) / f"{name}.bin"
             values = numpy.fromfile(path, numpy.float32)
             parameter.copy_(torch.from_numpy(values).view(parameter.shape))
+    model.to(spec["device"])
     tp = spec["tp"]
     mesh = init_device_mesh(
-        "cpu", (dist.get_world_size() // tp, tp), mesh_dim_names=("dp", "tp")
+        spec["device"],
+        (dist.get_world_size() // tp, tp),
+        mesh_dim_names=("dp", "tp"),
     )
     if tp > 1:
         parallel.parallelize(model, mesh["tp"], spec["plan"])
@@ -89,13 +92,16 @@ def make_model(spec):
 
 
 def train(spec):
-    before = measure.private_bytes()
+    on_gpu = spec["device"] != "cpu"
+    # As in train_bench.cc.
+    before = 0 if on_gpu else measure.private_bytes()
     model = make_model(spec)
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=spec["lr"], fused=spec["fused"]
     )
     data = torch.from_numpy(numpy.fromfile(spec["data"], numpy.int64))
-    data = data.view(-1, spec["batch"], spec["length"])
+    data = data.view(-1, spec["batch"], spec["length"]).to(spec["device"])
+    synchronize = torch.cuda.synchronize if on_gpu else lambda: None
 
     # Ranks that cut one model have the same rows.
     num_shares = dist.get_world_size() // spec["tp"]
@@ -117,13 +123,15 @@ def train(spec):
         begin = time.perf_counter()
         optimizer.zero_grad()
         losses.append(forward_backward(step))
+        synchronize()
         middle = time.perf_counter()
         optimizer.step()
+        synchronize()
         end = time.perf_counter()
         seconds.append(end - begin)
         cpu_seconds.append(time.process_time() - cpu_begin)
         optimizer_seconds.append(end - middle)
-    peak = measure.peak_private_bytes()
+    peak = 0 if on_gpu else measure.peak_private_bytes()
     result = {
         "seconds": seconds,
         "optimizer_seconds": optimizer_seconds,
@@ -131,9 +139,10 @@ def train(spec):
         "cpu_seconds": cpu_seconds,
         "private_before_bytes": before,
         "private_peak_bytes": peak,
+        "device_peak_bytes": torch.cuda.max_memory_allocated() if on_gpu else 0,
         "shard_bytes": sum(local(p).nbytes for p in model.parameters()),
     }
-    if spec["sharded"] or spec["tp"] > 1:
+    if (spec["sharded"] or spec["tp"] > 1) and not on_gpu:
         # Measured separately, because looking costs time.
         unsharded = UnshardedBytes(model)
         optimizer.zero_grad()
@@ -149,7 +158,8 @@ def train(spec):
 def main():
     spec = json.loads(pathlib.Path(sys.argv[1]).read_text())
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    on_gpu = spec["device"] != "cpu"
+    dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo")
     result = train(spec)
     out = pathlib.Path(f"{sys.argv[2]}.{os.environ['RANK']}.json")
     out.write_text(json.dumps(result))

@@ -1,6 +1,6 @@
 // One rank of a training run with fsdp, measured; torch_train.py is its twin.
 // train_bench.py and parallel_bench.py run both, with the environment of a
-// rank.
+// rank. train_bench_nccl is the same program with NCCL, for a GPU.
 //
 //   train_bench SPEC.json OUT     writes OUT.<rank>.json
 
@@ -27,6 +27,7 @@
 #include "fsdp/report.h"
 #include "nlohmann/json.hpp"
 #include "tests/bench/process_memory.h"
+#include "tests/fsdp/gpu/check_device.h"
 #include "tests/fsdp/parity/parallel.h"
 #include "tests/testing/counting_backend.h"
 #include "torch/optim/adamw.h"
@@ -76,6 +77,7 @@ llama::Llama MakeModel(const Json& spec, const DeviceMesh& mesh) {
           at::from_blob(bytes.data(), item.value().sizes(), at::kFloat));
     }
   }
+  model->to(mesh.device());
   if (spec["tp"] > 1) testing::Parallelize(*model, mesh["tp"], spec["plan"]);
   if (!spec["sharded"]) return model;
   for (const std::shared_ptr<torch::nn::Module>& layer : *model->layers) {
@@ -130,16 +132,20 @@ void CountCollectives(const DeviceMesh& mesh, const std::function<void()>& step,
 }
 
 Json TrainAndMeasure(const Json& spec) {
-  const int64_t before = dcp::PrivateBytes();
+  const testing::CheckDevice device(spec["device"].get<std::string>());
+  // Some sandboxes with a GPU do not count the memory of the host.
+  const int64_t before = device.is_cuda() ? 0 : dcp::PrivateBytes();
   const int64_t tp = spec["tp"];
-  const DeviceMesh mesh =
-      init_device_mesh("cpu", {get_world_size() / tp, tp}, {"dp", "tp"});
+  const DeviceMesh mesh = init_device_mesh(
+      device.name(), {get_world_size() / tp, tp}, {"dp", "tp"});
   llama::Llama model = MakeModel(spec, mesh);
   const std::unique_ptr<torch::optim::Optimizer> optimizer =
       MakeOptimizer(spec, model);
   std::string tokens = ReadFile(spec["data"]);
-  const at::Tensor data = at::from_blob(
-      tokens.data(), {spec["steps"], spec["batch"], spec["length"]}, at::kLong);
+  const at::Tensor data =
+      at::from_blob(tokens.data(),
+                    {spec["steps"], spec["batch"], spec["length"]}, at::kLong)
+          .to(device.device());
 
   Json result = {{"private_before_bytes", before}};
   for (int64_t step = 0; step < spec["steps"]; ++step) {
@@ -148,8 +154,10 @@ Json TrainAndMeasure(const Json& spec) {
     const Clock::time_point begin = Clock::now();
     optimizer->zero_grad();
     const at::Tensor loss = ForwardBackward(model, data[step], mesh);
+    device.Synchronize();
     const Clock::time_point middle = Clock::now();
     optimizer->step();
+    device.Synchronize();
     const Clock::time_point end = Clock::now();
     result["seconds"].push_back(SecondsBetween(begin, end));
     result["cpu_seconds"].push_back(CpuSeconds(CLOCK_PROCESS_CPUTIME_ID) -
@@ -157,7 +165,8 @@ Json TrainAndMeasure(const Json& spec) {
     result["optimizer_seconds"].push_back(SecondsBetween(middle, end));
     result["losses"].push_back(loss.item<double>());
   }
-  result["private_peak_bytes"] = dcp::PeakPrivateBytes();
+  result["private_peak_bytes"] = device.is_cuda() ? 0 : dcp::PeakPrivateBytes();
+  result["device_peak_bytes"] = device.PeakBytes();
   int64_t shard_bytes = 0;
   for (const at::Tensor& shard : model->parameters()) {
     shard_bytes += static_cast<int64_t>(shard.nbytes());
@@ -167,7 +176,8 @@ Json TrainAndMeasure(const Json& spec) {
   if (spec["sharded"]) {
     result["unsharded_peak_bytes"] = step_report(*model).unsharded_bytes_peak;
   }
-  if (spec["sharded"] || tp > 1) {
+  // Collectives of a GPU are not counted.
+  if ((spec["sharded"] || tp > 1) && !device.is_cuda()) {
     const auto step = [&] {
       optimizer->zero_grad();
       ForwardBackward(model, data[0], mesh);

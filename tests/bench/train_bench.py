@@ -82,8 +82,9 @@ def add_arguments(parser, steps):
 
 class Bench:
 
-    def __init__(self, args, scratch, ways=WAYS):
+    def __init__(self, args, scratch, ways=WAYS, device="cpu"):
         self.args = args
+        self.device = device
         self.scratch = scratch
         self.ways = ways
         self.commands = {
@@ -91,11 +92,14 @@ class Bench:
             "pytorch": [args.python, "-B", str(HERE / "torch_train.py")],
         }
 
-    def prepare(self, size):
-        """Writes weights, tokens, and a specification for each way to run."""
+    def prepare(self, size, shape):
+        """Writes weights, tokens, and a specification for each way to run.
+
+        `shape` is that of the model called `size`, as in SIZES.
+        """
         folder = self.scratch / size
         folder.mkdir()
-        shape = dict(SIZES[size])
+        shape = dict(shape)
         spec = {
             "length": shape.pop("length"),
             "sizes": {
@@ -107,6 +111,7 @@ class Bench:
             "batch": 8,
             "steps": WARMUP_STEPS + self.args.steps,
             "lr": 1e-3,
+            "device": self.device,
             "fused": self.args.optimizer == "fused_adamw",
             "init": str(folder / "init"),
             "data": str(folder / "tokens"),
@@ -151,9 +156,12 @@ class Bench:
                 rank["private_peak_bytes"] - rank["private_before_bytes"]
                 for rank in ranks
             ),
+            "device_peak_bytes": max(
+                rank["device_peak_bytes"] for rank in ranks
+            ),
             "loss": statistics.mean(rank["losses"][-1] for rank in ranks),
         }
-        if spec["sharded"] or spec["tp"] > 1:
+        if "collectives" in first:
             run["collectives"] = first["collectives"]
             run["collective_bytes"] = first["collective_bytes"]
             run["tensor_bytes"] = max(
@@ -366,7 +374,7 @@ def main():
     try:
         bench = Bench(args, scratch)
         for size in args.sizes:
-            folder = bench.prepare(size)
+            folder = bench.prepare(size, SIZES[size])
             rounds = []
             for index in range(args.rounds):
                 measure.say(f"{size}, round {index + 1} of {args.rounds}")

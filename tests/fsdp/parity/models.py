@@ -165,18 +165,20 @@ class Llama(nn.Module):
         self.norm = nn.RMSNorm(sizes["dim"], eps=1e-5)
         self.lm_head = None if tied else linear(sizes["dim"], self.vocab_size)
 
-    def rotary(self, length, dtype):
-        steps = torch.arange(0, self.head_dim, 2, dtype=torch.float64)
+    def rotary(self, length, like):
+        """Cosines and sines, of the dtype and on the device of `like`."""
+        exact = {"dtype": torch.float64, "device": like.device}
+        steps = torch.arange(0, self.head_dim, 2, **exact)
         frequencies = torch.pow(10000.0, -(steps / self.head_dim))
         half = torch.outer(
-            torch.arange(0, length, dtype=torch.float64), frequencies
+            torch.arange(0, length, **exact), frequencies
         )
         angles = torch.cat([half, half], -1)
-        return angles.cos().to(dtype), angles.sin().to(dtype)
+        return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
 
     def forward(self, tokens):
         h = self.embed_tokens(tokens)
-        cos, sin = self.rotary(tokens.size(1), h.dtype)
+        cos, sin = self.rotary(tokens.size(1), h)
         for block in self.layers:
             if self.checkpoint_activations:
                 h = checkpoint(block, h, cos, sin, use_reentrant=False)

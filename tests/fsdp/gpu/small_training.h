@@ -1,0 +1,63 @@
+// A small Llama that is trained on random tokens, the same in every run, with
+// and without what a step of gpu_steps is about. For the thread that trains.
+#ifndef TESTS_FSDP_GPU_SMALL_TRAINING_H_
+#define TESTS_FSDP_GPU_SMALL_TRAINING_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fsdp/examples/train_llama/model.h"
+#include "fsdp/fully_shard.h"
+#include "tests/fsdp/gpu/check_device.h"
+#include "torch/optim/optimizer.h"
+
+namespace fsdp::testing {
+
+struct SmallTrainingOptions {
+  // Whether fully_shard is called; otherwise the model is a plain one.
+  bool sharded = true;
+  // Whether one rank makes the collectives of several, on their streams and
+  // with their buffers. Otherwise it computes with its shards where they are.
+  bool communicates = true;
+  // `mesh` is set by SmallTraining.
+  FullyShardOptions sharding = {};
+  // A plan of tests/fsdp/parity/parallel.h, on an axis of one rank; empty:
+  // none.
+  std::string plan = {};
+  int64_t batch = 4;
+  int64_t length = 64;
+  llama::ModelOptions sizes = {.dim = 128, .num_layers = 3, .ffn_dim = 352};
+};
+
+class SmallTraining {
+ public:
+  // Initialises the default process group, of one rank, if that has not
+  // happened.
+  SmallTraining(const CheckDevice& device, const SmallTrainingOptions& options);
+
+  llama::Llama& model() { return model_; }
+  // Forward, backward and optimizer on the batch of this step. Returns the
+  // loss on the device, without waiting for it.
+  at::Tensor Step();
+  // That many steps. Returns the losses.
+  std::vector<double> Train(int64_t num_steps);
+
+ private:
+  const CheckDevice& device_;
+  const int64_t batch_;
+  const int64_t length_;
+  llama::Llama model_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  int64_t num_steps_ = 0;
+};
+
+// The largest difference between losses of the same step, divided by the loss
+// of `expected`; infinite if one is not finite.
+double LargestDifference(const std::vector<double>& found,
+                         const std::vector<double>& expected);
+
+}  // namespace fsdp::testing
+
+#endif  // TESTS_FSDP_GPU_SMALL_TRAINING_H_
