@@ -17,8 +17,8 @@ namespace dcp {
 // The first of `names`, which have no names of wrappers, that neither a rule
 // nor `drop` of side `side` names, by itself, as a state of an optimizer, or as
 // codes or scales of its `blocks`; nullopt if all are known. Rules whose `when`
-// is 0 do not count; what nothing tells is left open. InvalidArgument for a side
-// that is not there or a config that is not one, ResourceExhausted after
+// is 0 do not count; what nothing tells is left open. InvalidArgument for a
+// side that is not there or a config that is not one, ResourceExhausted after
 // kMaxNameComparisons.
 absl::StatusOr<std::optional<std::string>> FirstUnknownName(
     const Mapping& mapping, absl::string_view side,
