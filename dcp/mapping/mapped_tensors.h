@@ -41,7 +41,7 @@ struct RuleReport {
   // "[32, 8], [8, 8] -> [40, 8]": those of the first tensors that it was
   // applied to; one alone if they keep their shape.
   std::string shapes;
-  // Of all its pieces, the one that is furthest from a copy of boxes. A mapping
+  // The class of the piece that is furthest from a copy of boxes. A mapping
   // does not know what is computed before and after the rules apply; MapEntries
   // adds it.
   RuleClass rule_class = RuleClass::kBox;

@@ -54,7 +54,8 @@ void Check(const absl::Status& status) {
   DCP_CHECK(status.ok(), status.message());
 }
 
-// Of the process, or of the calling thread: whatever else the machine does.
+// The processor time of the process or of the calling thread, which does not
+// depend on what else the machine does.
 double ProcessorSeconds(clockid_t clock) {
   timespec time{};
   DCP_CHECK(clock_gettime(clock, &time) == 0);

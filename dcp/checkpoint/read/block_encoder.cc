@@ -50,7 +50,7 @@ void ToFloats(DType from, const uint8_t* src, float* dst, int64_t count) {
 float FactorOf(float greatest) {
   if (greatest == 0) return 1;
   const float factor = 1 / greatest * kMaxFloat8;
-  // Of numbers that are so small that their inverse has no float32.
+  // Some numbers are so small that their inverse is beyond float32.
   return std::isfinite(factor) ? factor : std::numeric_limits<float>::max();
 }
 
@@ -181,7 +181,7 @@ void BlockEncoder::WriteCodes(const EncodedWindow& work) const {
     const int64_t in_box = index[row] - window.box.offsets[row];
     if (in_box < 0 || in_box >= window.box.sizes[row]) continue;
     index[column] = begin;
-    // Of the row, what is in the window.
+    // Takes the part of the row that is in the window.
     const int64_t number =
         NumberIn(window.box, index) - static_cast<int64_t>(window.first);
     const int64_t last = std::min(

@@ -7,7 +7,7 @@
 namespace fsdp::testing {
 namespace {
 
-// Of all pools of the allocator together.
+// The statistics of all pools of the allocator together.
 constexpr size_t kAll =
     static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
 

@@ -308,8 +308,8 @@ TEST(MappedWindows, AreCollectedFromManyRows) {
   }
 }
 
-// Of rows of 214 KB, four are collected at once, and the first of each four
-// come first.
+// Rows have 214 KB, so that four are collected at once, and the first of each
+// four come first.
 TEST(MappedWindows, AreNotCollectedForTooManyGroupsAtOnce) {
   SimStorage fs;
   testing::MappedModel model(fs, DType::kComplex128, {});
