@@ -60,8 +60,9 @@ class AsyncSaver {
   // Takes the staging memory for states like this, saved to paths like this,
   // and touches it on a thread of the lowest priority, so that the first save
   // does not wait for the kernel to clear it. Reads no tensor and returns at
-  // once. A save that comes before it is done takes what is there. Calls after
-  // the first save do nothing. An error that the state has is left to the save.
+  // once; with an accelerator, when the memory is pinned. A save that comes
+  // before it is done takes what is there. Calls after the first save do nothing.
+  // An error that the state has is left to the save. Collective.
   absl::Status prepare(const StateDict& state, const std::string& path);
 
   // Waits for the previous save, records the state and returns; copying and

@@ -139,7 +139,8 @@ absl::StatusOr<std::optional<int64_t>> CheckpointManager::resume(
     StateDict& state, const TorchLoadOptions& options) {
   DCP_ASSIGN_OR_RETURN(const std::optional<int64_t> step, latest());
   if (impl_->options.async && impl_->options.save_every > 0) {
-    DCP_RETURN_IF_ERROR(impl_->saver.Prepare(state, path_of(0)));
+    // The first save tells what is wrong, on all ranks.
+    impl_->saver.Prepare(state, path_of(0)).IgnoreError();
   }
   if (!step.has_value()) return step;
   TorchLoadOptions with_group = options;
