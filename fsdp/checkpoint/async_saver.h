@@ -61,8 +61,8 @@ class AsyncSaver {
   // and touches it on a thread of the lowest priority, so that the first save
   // does not wait for the kernel to clear it. Reads no tensor and returns at
   // once; with an accelerator, when the memory is pinned. A save that comes
-  // before it is done takes what is there. Calls after the first save do nothing.
-  // An error that the state has is left to the save. Collective.
+  // before it is done takes what is there. Calls after the first save do
+  // nothing. An error that the state has is left to the save. Collective.
   absl::Status prepare(const StateDict& state, const std::string& path);
 
   // Waits for the previous save, records the state and returns; copying and
