@@ -46,9 +46,7 @@ using ::dcp::testing::TempDir;
 namespace v1 = tessera::v1;
 
 constexpr uint64_t kMaxMemory = uint64_t{256} << 20;
-// What calls take that open and inspect at the same time. On a busy machine
-// more of them are under way.
-constexpr uint64_t kBesideMemory = uint64_t{512} << 20;
+constexpr uint64_t kBesideMemory = uint64_t{256} << 20;
 // The machine's total memory.
 constexpr uint64_t kMachineMemory = uint64_t{1} << 30;
 constexpr uint64_t kTensorBytes = uint64_t{16} << 20;
