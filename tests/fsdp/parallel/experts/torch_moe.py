@@ -200,7 +200,7 @@ def worker(rank, ranks, port, *arguments):
     dist.init_process_group("gloo")
     train(rank, ranks, *arguments)
     dist.barrier()
-    dist.destroy_process_group()
+    trainers.end_rank()
 
 
 def main():

@@ -133,7 +133,7 @@ def run(rank, ranks, pp, first_step, last_step, load_path, save_path, out, port)
         parts = get_state_dict(model, optimizer, options=FLAT)
         dcp.save(dict(zip(("model", "optim"), parts)), checkpoint_id=save_path)
     dist.barrier()
-    dist.destroy_process_group()
+    trainers.end_rank()
 
 
 def main():
