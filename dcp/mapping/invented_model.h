@@ -36,8 +36,9 @@ struct InventedModel {
 
 // A tensor for each name and each value of an index that the rules between the
 // pivot and `invention.side` ask for, with numbers up to 8 for what neither the
-// config nor the settings say. The model has no tensors if there are no rules
-// between the two sides, or, for states, if one of them does not name states.
+// config nor the settings say. The model has no tensors if no rule leads
+// from one side to the other, or, for states, if one of them does not name
+// states.
 //
 // InvalidArgument if no such numbers satisfy the formulas of the rule file;
 // ResourceExhausted if the tensors would have more than kMaxInventedElements.

@@ -17,6 +17,8 @@ bool SaveHandle::done() const { return save_->done(); }
 
 bool SaveHandle::ok() const { return save_->ok(); }
 
+SaveReport SaveHandle::report() const { return save_->report(); }
+
 void SaveHandle::request_stop() { save_->RequestStop(); }
 
 AsyncSaver::AsyncSaver() : AsyncSaver(Options()) {}

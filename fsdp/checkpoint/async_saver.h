@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "fsdp/checkpoint/async_saver_options.h"
+#include "fsdp/checkpoint/save_report.h"
 #include "fsdp/checkpoint/state/state_value.h"
 
 namespace fsdp {
@@ -31,6 +32,8 @@ class SaveHandle {
   bool done() const;
   // Whether it ended well; false while it runs.
   bool ok() const;
+  // What it has cost this rank so far; complete when done().
+  SaveReport report() const;
   // Abandons the save as soon as possible; wait() then returns Cancelled.
   void request_stop();
 
@@ -57,12 +60,13 @@ class AsyncSaver {
   AsyncSaver(const AsyncSaver&) = delete;
   AsyncSaver& operator=(const AsyncSaver&) = delete;
 
-  // Takes the staging memory for states like this, saved to paths like this,
-  // and touches it on a thread of the lowest priority, so that the first save
-  // does not wait for the kernel to clear it. Reads no tensor and returns at
-  // once; with an accelerator, when the memory is pinned. A save that comes
-  // before it is done takes what is there. Calls after the first save do
-  // nothing. An error that the state has is left to the save. Collective.
+  // Takes (and pins) the staging memory for states like this, saved to paths
+  // like this, and touches it, on a thread of the lowest priority, so that the
+  // first save does not wait for the kernel to clear it. Reads no tensor and
+  // returns at once. A save that comes while it is being taken waits for that;
+  // one that comes while it is being touched does not. Calls after the first
+  // save do nothing. An error of the state, or memory that the system does not
+  // provide, is left to the save, which returns it on all ranks. Collective.
   absl::Status prepare(const StateDict& state, const std::string& path);
 
   // Waits for the previous save, records the state and returns; copying and

@@ -15,6 +15,14 @@ struct AsyncSaverOptions {
   // 0: as large as the first state. If it is smaller than the state, the rest
   // streams through it, and wait_staged() waits for that.
   uint64_t staging_bytes = 0;
+  // How many bytes a second each rank writes, at most; 0: no limit. For storage
+  // that others use. With too little staging memory, wait_staged() waits for
+  // it.
+  uint64_t max_rate = 0;
+  // Once the state has been copied, checksums and writing get only processors
+  // that training leaves idle. If training uses all of them, a save takes
+  // longer to become durable, until somebody waits for it: then nobody trains.
+  bool yield_to_training = true;
   bool overwrite = true;
   dcp::DirectMode direct = dcp::DirectMode::kAuto;
   dcp::FileSystem* file_system = nullptr;

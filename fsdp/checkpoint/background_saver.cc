@@ -9,51 +9,20 @@
 // Tested by tests/fsdp/checkpoint/async_saver_test.cc.
 #include "fsdp/checkpoint/background_saver.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <span>
 #include <utility>
 
-#include "dcp/base/limits.h"
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/save/coordinator.h"
 #include "dcp/checkpoint/save/save.h"
 #include "fsdp/checkpoint/source/default_file_system.h"
 #include "fsdp/checkpoint/source/open_source.h"
-#include "fsdp/checkpoint/state/tensor_io.h"
 
 namespace fsdp {
-namespace {
-
-constexpr int kLowestPriority = 19;
-// No page is smaller. So many are touched between two looks at the stop token.
-constexpr size_t kPageBytes = 4096;
-constexpr size_t kStepBytes = size_t{4} << 20;
-
-// Has the kernel provide every page, without slowing threads that train.
-void Touch(std::span<uint8_t> memory, const std::stop_token& stop) {
-  // Linux has a priority for each thread. It can only be lowered, which needs
-  // no privilege, and the thread ends here.
-  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kLowestPriority);
-  for (size_t begin = 0; begin < memory.size() && !stop.stop_requested();
-       begin += kStepBytes) {
-    const size_t end = std::min(begin + kStepBytes, memory.size());
-    for (size_t at = begin; at < end; at += kPageBytes) {
-      *const_cast<volatile uint8_t*>(&memory[at]) = 0;
-    }
-  }
-}
-
-}  // namespace
-
 void BackgroundSave::SetStaged() {
   absl::MutexLock lock(&mutex_);
   staged_ = true;
+  report_.staged_seconds = Elapsed();
 }
 
 void BackgroundSave::SetDone(absl::Status outcome) {
@@ -61,10 +30,18 @@ void BackgroundSave::SetDone(absl::Status outcome) {
   status_ = std::move(outcome);
   staged_ = true;
   done_ = true;
+  report_.total_seconds = Elapsed();
+}
+
+void BackgroundSave::SetStarted() {
+  absl::MutexLock lock(&mutex_);
+  report_.stalled_seconds = Elapsed();
 }
 
 void BackgroundSave::AwaitStaged() {
+  const absl::Time begin = absl::Now();
   absl::MutexLock lock(&mutex_, absl::Condition(&staged_));
+  report_.stalled_seconds += absl::ToDoubleSeconds(absl::Now() - begin);
 }
 
 absl::Status BackgroundSave::TellOutcome() {
@@ -88,9 +65,17 @@ bool BackgroundSave::ok() const {
   return done_ && status_.ok();
 }
 
+SaveReport BackgroundSave::report() const {
+  absl::MutexLock lock(&mutex_);
+  SaveReport report = report_;
+  report.bytes_written = stats_.bytes_written.load(std::memory_order_relaxed);
+  return report;
+}
+
 BackgroundSaver::BackgroundSaver(const AsyncSaverOptions& options)
     : options_(options),
       fs_(FileSystemOr(options.file_system)),
+      pool_(fs_, options.staging_bytes),
       plan_cache_(std::make_unique<dcp::SavePlanCache>()) {}
 
 BackgroundSaver::~BackgroundSaver() {
@@ -128,19 +113,11 @@ absl::Status BackgroundSaver::Prepare(const StateDict& state,
                                       const std::string& path) {
   DCP_RETURN_IF_ERROR(RefuseDaemon(path, "a save"));
   DCP_RETURN_IF_ERROR(RefuseFile(path));
-  if (latest_ != nullptr || is_pool_used_) return absl::OkStatus();
+  if (latest_ != nullptr) return absl::OkStatus();
   DCP_RETURN_IF_ERROR(Meet());
-  if (toucher_.joinable()) {
-    toucher_.request_stop();
-    toucher_.join();
-  }
   const std::unique_ptr<SaveSources> sources =
       MakeSaveSources(state, coordinator_->num_ranks());
-  if (!sources->state.status.ok()) return absl::OkStatus();
-  DCP_RETURN_IF_ERROR(ResizePool(path, sources->share_bytes));
-  toucher_ = std::jthread([memory = pool_->memory()](std::stop_token stop) {
-    Touch(memory, stop);
-  });
+  if (sources->state.status.ok()) pool_.Prepare(path, sources->share_bytes);
   return absl::OkStatus();
 }
 
@@ -149,19 +126,21 @@ absl::StatusOr<std::shared_ptr<BackgroundSave>> BackgroundSaver::Save(
     std::function<void()> on_durable) {
   DCP_RETURN_IF_ERROR(RefuseDaemon(path, "a save"));
   DCP_RETURN_IF_ERROR(RefuseFile(path));
+  const absl::Time began = absl::Now();
   Join();
-  toucher_.request_stop();
+  pool_.StopPreparing();
   DCP_RETURN_IF_ERROR(Meet());
   DCP_RETURN_IF_ERROR(ReportEarlierFailure());
   std::unique_ptr<SaveSources> sources =
       ready.ok() ? MakeSaveSources(state, coordinator_->num_ranks())
                  : SaveSources::Failed(std::move(ready));
   on_durable_ = std::move(on_durable);
-  latest_ = std::make_shared<BackgroundSave>(path);
+  latest_ = std::make_shared<BackgroundSave>(path, began);
   thread_ = std::thread(
       [this, save = latest_, sources = std::move(sources)]() mutable {
         Run(*save, std::move(sources));
       });
+  latest_->SetStarted();
   return latest_;
 }
 
@@ -176,47 +155,25 @@ void BackgroundSaver::Run(BackgroundSave& save,
 }
 
 absl::Status BackgroundSaver::SaveState(BackgroundSave& save,
-                                        const SaveSources& sources) {
-  DCP_ASSIGN_OR_RETURN(dcp::BlockPool * pool,
-                       Pool(save.path(), sources.share_bytes));
+                                        SaveSources& sources) {
+  const absl::StatusOr<dcp::BlockPool*> pool =
+      pool_.Get(save.path(), sources.share_bytes);
+  // The other ranks wait for this one to tell them.
+  sources.state.status.Update(pool.status());
+  const auto on_staged = [this, &save] {
+    save.SetStaged();
+    // Nobody waits for what is left, or else nobody trains.
+    if (options_.yield_to_training) YieldToTraining();
+  };
   return dcp::Save(fs_, save.path(), sources.state, *coordinator_,
                    {.overwrite = options_.overwrite,
                     .direct = options_.direct,
-                    .pool = pool,
+                    .pool = pool.value_or(nullptr),
+                    .max_rate = options_.max_rate,
                     .plan_cache = plan_cache_.get(),
-                    .on_staged = [&save] { save.SetStaged(); },
-                    .stop = save.stop_token()});
-}
-
-// For the thread that saves.
-absl::StatusOr<dcp::BlockPool*> BackgroundSaver::Pool(absl::string_view path,
-                                                      uint64_t share_bytes) {
-  if (toucher_.joinable()) toucher_.join();
-  DCP_RETURN_IF_ERROR(ResizePool(path, share_bytes));
-  is_pool_used_ = true;
-  return pool_.get();
-}
-
-absl::Status BackgroundSaver::ResizePool(absl::string_view path,
-                                         uint64_t share_bytes) {
-  DCP_ASSIGN_OR_RETURN(const uint64_t block_bytes,
-                       dcp::BlockBytesFor(fs_.TraitsOf(path), share_bytes));
-  const uint64_t bytes =
-      options_.staging_bytes != 0 ? options_.staging_bytes : share_bytes;
-  const uint64_t num_blocks =
-      std::max((bytes + block_bytes - 1) / block_bytes, dcp::kMinBlocks);
-  // A save on a disk may be followed by one in an object store, which needs
-  // larger blocks. What was prepared for another state may be too small.
-  if (pool_ != nullptr &&
-      (pool_->block_bytes() < block_bytes ||
-       (!is_pool_used_ && pool_->num_blocks() < num_blocks))) {
-    pool_.reset();
-  }
-  if (pool_ == nullptr) {
-    pool_ = std::make_unique<dcp::BlockPool>(num_blocks, block_bytes,
-                                             StagingMemory());
-  }
-  return absl::OkStatus();
+                    .on_staged = on_staged,
+                    .stop = save.stop_token(),
+                    .stats = &save.stats()});
 }
 
 }  // namespace fsdp

@@ -3,7 +3,6 @@
 #ifndef FSDP_CHECKPOINT_BACKGROUND_SAVER_H_
 #define FSDP_CHECKPOINT_BACKGROUND_SAVER_H_
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <stop_token>
@@ -15,11 +14,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "dcp/checkpoint/save/save_plan_cache.h"
-#include "dcp/io/block_pool.h"
 #include "dcp/io/file_system.h"
+#include "dcp/io/pipeline.h"
 #include "fsdp/checkpoint/async_saver_options.h"
 #include "fsdp/checkpoint/ranks/process_group_coordinator.h"
+#include "fsdp/checkpoint/save_report.h"
+#include "fsdp/checkpoint/staging_pool.h"
 #include "fsdp/checkpoint/state/save_sources.h"
 #include "fsdp/checkpoint/state/state_value.h"
 
@@ -29,12 +32,15 @@ namespace fsdp {
 // Thread-safe.
 class BackgroundSave {
  public:
-  explicit BackgroundSave(std::string path) : path_(std::move(path)) {}
+  // `began` is when save() was called.
+  BackgroundSave(std::string path, absl::Time began)
+      : path_(std::move(path)), began_(began) {}
 
   const std::string& path() const { return path_; }
   bool done() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Whether it ended well; false while it runs.
   bool ok() const ABSL_LOCKS_EXCLUDED(mutex_);
+  SaveReport report() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Blocks until the state has been copied, or the save has failed.
   void AwaitStaged() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -46,18 +52,27 @@ class BackgroundSave {
   void RequestStop() { stop_.request_stop(); }
   std::stop_token stop_token() const { return stop_.get_token(); }
 
+  // save() returns: what passed since `began` was a stall.
+  void SetStarted() ABSL_LOCKS_EXCLUDED(mutex_);
+
   // For the thread that saves.
+  dcp::TransferStats& stats() { return stats_; }
   void SetStaged() ABSL_LOCKS_EXCLUDED(mutex_);
   void SetDone(absl::Status outcome) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  double Elapsed() const { return absl::ToDoubleSeconds(absl::Now() - began_); }
+
   const std::string path_;
+  const absl::Time began_;
   std::stop_source stop_;
+  dcp::TransferStats stats_;
   mutable absl::Mutex mutex_;
   bool staged_ ABSL_GUARDED_BY(mutex_) = false;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
   bool was_told_ ABSL_GUARDED_BY(mutex_) = false;  // the caller has the outcome
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  SaveReport report_ ABSL_GUARDED_BY(mutex_);  // without the bytes
 };
 
 // For the thread that trains, except Run, which is the body of the thread that
@@ -84,23 +99,17 @@ class BackgroundSaver {
  private:
   absl::Status ReportEarlierFailure();
   void Run(BackgroundSave& save, std::unique_ptr<SaveSources> sources);
-  absl::Status SaveState(BackgroundSave& save, const SaveSources& sources);
+  absl::Status SaveState(BackgroundSave& save, SaveSources& sources);
   absl::Status Meet();
-  absl::StatusOr<dcp::BlockPool*> Pool(absl::string_view path,
-                                       uint64_t share_bytes);
-  absl::Status ResizePool(absl::string_view path, uint64_t share_bytes);
 
   const AsyncSaverOptions options_;
   dcp::FileSystem& fs_;
   std::unique_ptr<ProcessGroupCoordinator> coordinator_;
-  std::unique_ptr<dcp::BlockPool> pool_;
+  StagingPool pool_;
   std::unique_ptr<dcp::SavePlanCache> plan_cache_;
   std::function<void()> on_durable_;
   std::shared_ptr<BackgroundSave> latest_;  // shared with the caller
   std::thread thread_;
-  // Touches pool_, which nobody else uses before it has ended.
-  std::jthread toucher_;
-  bool is_pool_used_ = false;  // by a save
 };
 
 }  // namespace fsdp

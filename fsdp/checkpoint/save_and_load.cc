@@ -239,6 +239,7 @@ absl::Status save(const StateDict& state, const std::string& path,
   dcp::SaveOptions save{.overwrite = options.overwrite,
                         .direct = options.direct,
                         .memory_bytes = options.memory_bytes,
+                        .max_rate = options.max_rate,
                         .stop = options.stop,
                         .stats = options.stats};
   if (dcp::NamesStateFile(path)) {

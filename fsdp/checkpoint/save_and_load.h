@@ -32,6 +32,8 @@ struct TorchSaveOptions {
   dcp::DirectMode direct = dcp::DirectMode::kAuto;
   uint64_t memory_bytes =
       dcp::kDefaultMemoryBytes;  // of this rank, for payload
+  // How many bytes a second each rank writes, at most; 0: no limit.
+  uint64_t max_rate = 0;
   std::stop_token stop = {};
   dcp::TransferStats* stats = nullptr;
   dcp::FileSystem* file_system = nullptr;  // null: the operating system's

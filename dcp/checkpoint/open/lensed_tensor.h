@@ -44,7 +44,7 @@ class LensedTensor {
     kScales,        // codes times scales; the table has the scales
     kAdapter,       // W + factor * B A; the tables are A [r, in] and B [out, r]
     kMean,          // the running mean; the tables are the second, third, ...
-    kRescale,       // see RescaledSource; there are no tables
+    kRescale,       // RescaledSource explains it; it has no tables
     kEncodedCodes,  // the codes of blocks; the table has the values
     kEncodedScales,  // the scales of blocks; the table has the values
   };

@@ -29,8 +29,8 @@ struct WindowStretch {
 
 // Where a window's elements go, and how they are converted.
 struct WindowDestination {
-  // By rising `begin`, the first of which is 0. Those of runs that are no nests
-  // have one.
+  // In rising order of `begin`, which is 0 for the first. A window whose runs do
+  // not form a nest has exactly one stretch.
   absl::InlinedVector<WindowStretch, 1> memory;
   ElementTransform transform;
   uint64_t* num_beyond;  // optional: see TransformElements

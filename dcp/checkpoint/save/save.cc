@@ -214,6 +214,7 @@ class Saver {
                                       kMinBlocks * blocks.block_bytes),
              .block_bytes = blocks.block_bytes,
              .pool = options_.pool,
+             .max_rate = options_.max_rate,
              .stop = options_.stop},
             options_.stats != nullptr ? *options_.stats : own_stats));
     return absl::OkStatus();

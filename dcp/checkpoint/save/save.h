@@ -31,6 +31,10 @@ struct SaveOptions {
   // a smaller one, of at least kMinBlocks, the state is streamed.
   uint64_t memory_bytes = kDefaultMemoryBytes;
   BlockPool* pool = nullptr;
+  // How many bytes a second this rank writes, at most; 0: no limit. For storage
+  // that others use. A pool that does not hold the whole state is staged at
+  // this rate.
+  uint64_t max_rate = 0;
   // If not null, the same cache for every save of a run: a save whose names,
   // types, shapes and boxes are those of the save before then copies first and
   // communicates with the other ranks afterwards. Any rank may pass another

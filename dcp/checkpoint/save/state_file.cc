@@ -105,6 +105,7 @@ absl::Status StateFile::Write(const SaveOptions& options) {
                       .memory_bytes = std::max(options.memory_bytes,
                                                kMinBlocks * blocks.block_bytes),
                       .blocks = blocks,
+                      .max_rate = options.max_rate,
                       .stop = options.stop},
                      options.stats != nullptr ? *options.stats : own_stats)
           .status());

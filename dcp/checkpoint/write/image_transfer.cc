@@ -23,6 +23,7 @@
 #include "dcp/checkpoint/write/mapped_payloads.h"
 #include "dcp/io/block_pool.h"
 #include "dcp/io/lane.h"
+#include "dcp/io/paced_queue.h"
 
 namespace dcp {
 namespace {
@@ -127,8 +128,9 @@ class FilesTransfer {
     for (const auto& image : batches.images()) {
       DCP_RETURN_IF_ERROR(WithSide(Create(*image), ErrorSide::kDestination));
     }
+    PacedQueue queue(*lane.queue, options_.max_rate);
     const absl::Status moved = RunPipeline(
-        *lane.queue, lane.pool, batches.BlocksPerBatch(lane.pool.num_blocks()),
+        queue, lane.pool, batches.BlocksPerBatch(lane.pool.num_blocks()),
         [&](Batch& batch) { return NextBatch(batches, batch); },
         [&](FileHandle handle) { return batches.Describe(handle); }, stop,
         stats_);

@@ -20,6 +20,7 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/write/image_batches.h"
 #include "dcp/io/lane.h"
+#include "dcp/io/paced_queue.h"
 
 namespace dcp {
 namespace {
@@ -27,11 +28,13 @@ namespace {
 class StagedTransfer {
  public:
   StagedTransfer(FileSystem& fs, Output& output, const StagingSteps& steps,
-                 DirectMode direct, uint64_t block_bytes, TransferStats& stats)
+                 const StagedTransferOptions& options, TransferStats& stats)
       : fs_(fs),
         steps_(steps),
-        direct_(direct),
-        block_bytes_(block_bytes),
+        direct_(options.direct),
+        block_bytes_(options.pool != nullptr ? options.pool->block_bytes()
+                                             : options.block_bytes),
+        max_rate_(options.max_rate),
         stats_(stats),
         batches_(output, {}) {
     batches_.Start({0});
@@ -40,8 +43,9 @@ class StagedTransfer {
   ~StagedTransfer() { image().Abandon(fs_); }
 
   absl::Status Run(Lane& lane, std::stop_token stop) {
+    PacedQueue queue(*lane.queue, max_rate_);
     const absl::Status moved = RunPipeline(
-        *lane.queue, lane.pool, /*blocks_per_batch=*/1,
+        queue, lane.pool, /*blocks_per_batch=*/1,
         [this](Batch& batch) { return NextBatch(batch); },
         [this](FileHandle handle) { return batches_.Describe(handle); },
         std::move(stop), stats_);
@@ -94,6 +98,7 @@ class StagedTransfer {
   const StagingSteps& steps_;
   const DirectMode direct_;
   const uint64_t block_bytes_;
+  const uint64_t max_rate_;
   TransferStats& stats_;
   ImageBatches batches_;
   bool staged_ = false;
@@ -106,18 +111,15 @@ absl::StatusOr<std::vector<ChunkDigest>> StageAndTransfer(
     FileSystem& fs, Output& output, const StagingSteps& steps,
     const StagedTransferOptions& options, TransferStats& stats) {
   DCP_CHECK(output.files.size() == 1, "files=", output.files.size());
-  const uint64_t block_bytes = options.pool != nullptr
-                                   ? options.pool->block_bytes()
-                                   : options.block_bytes;
-  StagedTransfer transfer(fs, output, steps, options.direct, block_bytes,
-                          stats);
+  StagedTransfer transfer(fs, output, steps, options, stats);
   const auto work = [&](Lane& lane, std::stop_token stop) {
     return transfer.Run(lane, std::move(stop));
   };
-  DCP_RETURN_IF_ERROR(options.pool != nullptr
-                          ? RunLane(fs, *options.pool, options.stop, work)
-                          : RunLanes(fs, 1, {options.memory_bytes, block_bytes},
-                                     options.stop, work));
+  DCP_RETURN_IF_ERROR(
+      options.pool != nullptr
+          ? RunLane(fs, *options.pool, options.stop, work)
+          : RunLanes(fs, 1, {options.memory_bytes, options.block_bytes},
+                     options.stop, work));
   return transfer.digests();
 }
 

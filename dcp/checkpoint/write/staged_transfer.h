@@ -38,6 +38,7 @@ struct StagedTransferOptions {
   uint64_t memory_bytes = 0;
   uint64_t block_bytes = kBlockBytes;
   BlockPool* pool = nullptr;  // replaces these two
+  uint64_t max_rate = 0;      // of writing, in bytes a second; 0: no limit
   std::stop_token stop = {};
 };
 

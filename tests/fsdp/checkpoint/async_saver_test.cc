@@ -2,7 +2,11 @@
 
 #include "fsdp/checkpoint/async_saver.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -14,7 +18,10 @@
 #include "ATen/ops/zeros.h"
 #include "ATen/ops/zeros_like.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "dcp/base/limits.h"
+#include "fsdp/checkpoint/background_saver.h"
 #include "fsdp/checkpoint/save_and_load.h"
 #include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/dtensor.h"
@@ -70,7 +77,7 @@ int64_t ResidentBytes() {
   int64_t size = 0;
   int64_t resident = 0;
   file >> size >> resident;
-  return resident * 4096;
+  return resident * sysconf(_SC_PAGESIZE);
 }
 
 TEST(AsyncSaver, PreparedMemoryIsTouchedBeforeTheFirstSave) {
@@ -80,9 +87,11 @@ TEST(AsyncSaver, PreparedMemoryIsTouchedBeforeTheFirstSave) {
   AsyncSaver saver;
   const int64_t before = ResidentBytes();
   ASSERT_OK(saver.prepare(state, dir.Join("c")));
-  while (ResidentBytes() < before + a.numel()) {
+  const absl::Time hangs = absl::Now() + absl::Minutes(5);
+  while (ResidentBytes() < before + a.numel() && absl::Now() < hangs) {
     std::this_thread::yield();
   }
+  ASSERT_GE(ResidentBytes(), before + a.numel());
   const int64_t prepared = ResidentBytes();
   ASSERT_OK_AND_ASSIGN(SaveHandle handle, saver.save(state, dir.Join("c")));
   ASSERT_OK(handle.wait());
@@ -118,6 +127,69 @@ TEST(AsyncSaver, PreparesForAnotherStateOrAtTheWrongTimeWithoutHarm) {
   EXPECT_EQ(Loaded(dir.Join("d"), large), 2);
   EXPECT_THAT(other.prepare({{"a", small}}, "tessera://host:1/x"),
               StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST(AsyncSaver, MemoryThatIsNotThereIsAnErrorOnAllRanks) {
+  RunRanks(2, [] {
+    init_process_group();
+    const std::string path = SharedDir() + "/c";
+    AsyncSaver saver(
+        {.staging_bytes = get_rank() == 1 ? uint64_t{1} << 60 : 0});
+    const StateDict state{{"a", at::ones({4})}};
+    ASSERT_OK(saver.prepare(state, path));
+    ASSERT_OK_AND_ASSIGN(SaveHandle handle, saver.save(state, path));
+    EXPECT_THAT(handle.wait(),
+                StatusIs(absl::StatusCode::kResourceExhausted,
+                         HasSubstr("1152921504606846976 bytes of memory")));
+    EXPECT_FALSE(std::filesystem::exists(path));
+  });
+}
+
+TEST(AsyncSaver, WritesAtMostAtTheGivenRateAndReportsIt) {
+  const TempDir dir;
+  const at::Tensor a = at::full({12 << 20}, 1, at::kByte);
+  AsyncSaver saver({.max_rate = uint64_t{40} << 20});
+  ASSERT_OK_AND_ASSIGN(SaveHandle handle,
+                       saver.save({{"a", a}}, dir.Join("c")));
+  ASSERT_OK(handle.wait_staged());
+  ASSERT_OK(handle.wait());
+  const SaveReport report = handle.report();
+  EXPECT_GT(report.bytes_written, 12u << 20);
+  EXPECT_GT(report.staged_seconds, 0);
+  EXPECT_GT(report.stalled_seconds, 0);
+  EXPECT_LE(report.staged_seconds, report.total_seconds);
+  // All but the first block waited.
+  EXPECT_GE(report.total_seconds,
+            static_cast<double>((12u << 20) - dcp::kBlockBytes) / (40 << 20));
+  EXPECT_EQ(Loaded(dir.Join("c"), a), 1);
+}
+
+TEST(AsyncSaver, StopEndsASaveThatWaitsForItsRate) {
+  const TempDir dir;
+  AsyncSaver saver({.max_rate = 1});
+  ASSERT_OK_AND_ASSIGN(
+      SaveHandle handle,
+      saver.save({{"a", at::ones({20 << 20}, at::kByte)}}, dir.Join("c")));
+  ASSERT_OK(handle.wait_staged());
+  handle.request_stop();
+  EXPECT_THAT(handle.wait(), StatusIs(absl::StatusCode::kCancelled));
+}
+
+TEST(AsyncSaver, YieldsToTraining) {
+  const TempDir dir;
+  const StateDict state{{"a", at::ones({4})}};
+  for (const bool yields : {false, true}) {
+    BackgroundSaver saver({.yield_to_training = yields});
+    int niceness = -1;
+    ASSERT_OK_AND_ASSIGN(
+        const auto save,
+        saver.Save(state, dir.Join("c"), absl::OkStatus(), [&] {
+          niceness = getpriority(PRIO_PROCESS, static_cast<id_t>(gettid()));
+        }));
+    ASSERT_OK(save->TellOutcome());
+    const int mine = getpriority(PRIO_PROCESS, static_cast<id_t>(gettid()));
+    EXPECT_EQ(niceness, yields ? 19 : mine);
+  }
 }
 
 TEST(AsyncSaver, PlainValuesMayChangeAtOnce) {

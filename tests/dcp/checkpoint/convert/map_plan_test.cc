@@ -52,7 +52,7 @@ TEST(MapPlan, APlanSaysWhatEachRuleDoes) {
   EXPECT_THAT(classes, ElementsAre(RuleClass::kBox, RuleClass::kStrided,
                                    RuleClass::kBox));
   EXPECT_THAT(num_bytes, ElementsAre(220, 1080, 480));
-  // Without a plan of the reads there are no ratios.
+  // A conversion that did not plan its reads reports no ratios.
   ConvertOptions really;
   really.open.map = MappedPair::Map();
   really.to = Format::kSafetensors;

@@ -1,0 +1,36 @@
+#include "dcp/io/paced_queue.h"
+
+#include <algorithm>
+
+#include "absl/time/clock.h"
+
+namespace dcp {
+
+absl::Status PacedQueue::Submit(IoRequest* request) {
+  if (max_rate_ != 0 && request->op == IoRequest::Op::kWrite) {
+    AwaitTurn(request->length);
+  }
+  return queue_.Submit(request);
+}
+
+void PacedQueue::AwaitTurn(uint64_t num_bytes) {
+  {
+    absl::MutexLock lock(&mutex_);
+    mutex_.AwaitWithDeadline(absl::Condition(&cancelled_), next_);
+  }
+  // A writer that was late does not catch up: it would take the bandwidth that
+  // it is to leave.
+  next_ = std::max(next_, absl::Now()) +
+          absl::Seconds(static_cast<double>(num_bytes) /
+                        static_cast<double>(max_rate_));
+}
+
+void PacedQueue::Cancel() {
+  {
+    absl::MutexLock lock(&mutex_);
+    cancelled_ = true;
+  }
+  queue_.Cancel();
+}
+
+}  // namespace dcp

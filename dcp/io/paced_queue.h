@@ -1,0 +1,45 @@
+// PacedQueue: a queue whose writes begin at a limited rate, so that a transfer
+// leaves bandwidth to others. For the thread of the queue below, except Cancel.
+#ifndef DCP_IO_PACED_QUEUE_H_
+#define DCP_IO_PACED_QUEUE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "dcp/io/io_queue.h"
+
+namespace dcp {
+
+class PacedQueue final : public IoQueue {
+ public:
+  // At most `max_rate` bytes a second, on average; 0 is no limit. `queue` must
+  // outlive this.
+  PacedQueue(IoQueue& queue, uint64_t max_rate)
+      : queue_(queue), max_rate_(max_rate) {}
+
+  uint32_t depth() const override { return queue_.depth(); }
+  uint32_t in_flight() const override { return queue_.in_flight(); }
+  // Blocks until a write may begin, or Cancel is called. Reads do not wait.
+  absl::Status Submit(IoRequest* request) override;
+  absl::Status Reap(std::vector<IoRequest*>& done) override {
+    return queue_.Reap(done);
+  }
+  void Cancel() override ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  void AwaitTurn(uint64_t num_bytes) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  IoQueue& queue_;
+  const uint64_t max_rate_;
+  absl::Time next_ = absl::InfinitePast();  // when the next write may begin
+  absl::Mutex mutex_;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace dcp
+
+#endif  // DCP_IO_PACED_QUEUE_H_

@@ -1,0 +1,21 @@
+// SaveReport: what one save in the background cost this rank.
+#ifndef FSDP_CHECKPOINT_SAVE_REPORT_H_
+#define FSDP_CHECKPOINT_SAVE_REPORT_H_
+
+#include <cstdint>
+
+namespace fsdp {
+
+struct SaveReport {
+  uint64_t bytes_written = 0;  // by this rank, so far
+  // How long the thread that trains waited, in save() and wait_staged().
+  double stalled_seconds = 0;
+  // From the call of save() until the state had been copied, and until the save
+  // ended, durable or not; 0 before that.
+  double staged_seconds = 0;
+  double total_seconds = 0;
+};
+
+}  // namespace fsdp
+
+#endif  // FSDP_CHECKPOINT_SAVE_REPORT_H_

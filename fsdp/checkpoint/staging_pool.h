@@ -1,0 +1,55 @@
+// StagingPool: the memory into which an AsyncSaver copies the state, taken once
+// and kept. One thread at a time.
+#ifndef FSDP_CHECKPOINT_STAGING_POOL_H_
+#define FSDP_CHECKPOINT_STAGING_POOL_H_
+
+#include <cstdint>
+#include <memory>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/io/block_pool.h"
+#include "dcp/io/file_system.h"
+
+namespace fsdp {
+
+class StagingPool {
+ public:
+  // `fixed_bytes` is its size, or 0: as large as the first state.
+  StagingPool(dcp::FileSystem& fs, uint64_t fixed_bytes)
+      : fs_(fs), fixed_bytes_(fixed_bytes) {}
+  StagingPool(const StagingPool&) = delete;
+  StagingPool& operator=(const StagingPool&) = delete;
+
+  // Takes the memory for a state of `state_bytes` that will be saved to `path`,
+  // and touches it, on a thread of the lowest priority; returns at once. After
+  // the first Get it does nothing. Its errors are those of Get.
+  void Prepare(absl::string_view path, uint64_t state_bytes);
+  // Ends the touching of memory soon: a save is about to copy into it, which
+  // touches what is left.
+  void StopPreparing() { preparer_.request_stop(); }
+  // The pool, all of whose blocks are free. ResourceExhausted if the system
+  // does not provide the memory.
+  absl::StatusOr<dcp::BlockPool*> Get(absl::string_view path,
+                                      uint64_t state_bytes);
+
+ private:
+  absl::Status Take(absl::string_view path, uint64_t state_bytes);
+
+  dcp::FileSystem& fs_;
+  const uint64_t fixed_bytes_;
+  std::unique_ptr<dcp::BlockPool> pool_;
+  bool used_ = false;  // by a save
+  // While it runs, it alone uses pool_.
+  std::jthread preparer_;
+};
+
+// Lowers the priority of the calling thread for good: it gets a processor that
+// threads of training leave idle.
+void YieldToTraining();
+
+}  // namespace fsdp
+
+#endif  // FSDP_CHECKPOINT_STAGING_POOL_H_
