@@ -29,8 +29,8 @@ struct WindowStretch {
 
 // Where a window's elements go, and how they are converted.
 struct WindowDestination {
-  // In rising order of `begin`, which is 0 for the first. A window whose runs do
-  // not form a nest has exactly one stretch.
+  // In rising order of `begin`, which is 0 for the first. A window whose runs
+  // do not form a nest has exactly one stretch.
   absl::InlinedVector<WindowStretch, 1> memory;
   ElementTransform transform;
   uint64_t* num_beyond;  // optional: see TransformElements
