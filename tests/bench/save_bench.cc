@@ -299,7 +299,7 @@ Json MeasureSave(const Json& spec) {
     sync_save["durable"] = SecondsSince(begin);
   });
   if (check) LoadAndCheck(state, path);
-  result["sync"] = {sync_save};
+  result["sync"] = Json::array({sync_save});
 
   malloc_trim(0);
   {
@@ -318,7 +318,7 @@ Json MeasureSave(const Json& spec) {
     run["stall"] = SecondsSince(begin);
     CheckOk(handle->wait());
     run["memcpy_after"] = CopySeconds(state, memory);
-    result["prepared"] = {run};
+    result["prepared"] = Json::array({run});
   }
   malloc_trim(0);
   const int64_t before = dcp::PrivateBytes();
@@ -433,10 +433,10 @@ Json MeasureLoad(const Json& spec) {
   state.Zero();
   DropFromPageCache(path);
   Json result = {{"bytes", state.num_bytes()},
-                 {"cold", {LoadOnce(state, path)}}};
+                 {"cold", Json::array({LoadOnce(state, path)})}};
   state.Zero();
   ReadIntoPageCache(path);
-  result["warm"] = {LoadOnce(state, path)};
+  result["warm"] = Json::array({LoadOnce(state, path)});
   return result;
 }
 
