@@ -1,14 +1,16 @@
 // A load has three steps. Between steps the ranks agree on whether anything
 // went wrong on any of them, so that all take the next step or none does:
 //   1. look at the state, open the checkpoint, compare names; meet
-//   2. read objects, then the tensors that this rank reads; agree
-//   3. exchange replicas, give objects back to the state; agree
+//   2. read objects, then the tensors that this rank reads, in steps; agree
+//      after each, and exchange its replicas while the next one is read
+//   3. give objects back to the state; agree
 // Nothing changes before step 2, and plain values only in step 3. With
 // load_from_rank0, rank 0 learns what all ranks want and compares it, and sends
 // the others what they would read (rank0_load).
 #include "fsdp/checkpoint/save_and_load.h"
 
 #include <algorithm>
+#include <future>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -16,6 +18,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
+#include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/load.h"
 #include "dcp/checkpoint/save/save.h"
@@ -79,15 +83,16 @@ SourceOptions SourceOptionsOf(const TorchLoadOptions& options) {
           .daemon = options.daemon};
 }
 
-// Adds the parts of the tensors of `targets` that `exchange` leaves to this
-// rank.
+// Adds the parts of each tensor of `targets` that `exchange` leaves to this
+// rank to `sinks_of` the tensor.
 absl::Status AddReadParts(const LoadTargets& targets,
                           const ReplicaExchange& exchange,
                           const absl::flat_hash_set<std::string>& absent,
-                          Sinks& sinks) {
+                          absl::FunctionRef<Sinks&(size_t)> sinks_of) {
   for (size_t i = 0; i < targets.tensors.size(); ++i) {
     const TargetTensor& tensor = targets.tensors[i];
     if (!exchange.Reads(i) || absent.contains(tensor.fqn)) continue;
+    Sinks& sinks = sinks_of(i);
     for (const LocalPart& part : tensor.parts) {
       DCP_RETURN_IF_ERROR(dcp::Annotate(sinks.Add(tensor, part), tensor.fqn));
     }
@@ -122,8 +127,9 @@ class Loading {
     std::unique_ptr<CheckpointSource> source;
     absl::Status status = Look();
     if (status.ok()) status = Open(source);
-    DCP_RETURN_IF_ERROR(Meet(status));
-    DCP_RETURN_IF_ERROR(dcp::Agree(coordinator_, Read(*source)));
+    const bool decides = status.ok() && !options_.broadcast_to_replicas;
+    DCP_RETURN_IF_ERROR(Meet(status, decides ? source->CachedAs() : ""));
+    DCP_RETURN_IF_ERROR(ReadAndExchange(*source));
     return Finish();
   }
 
@@ -152,46 +158,77 @@ class Loading {
          .stats = options_.stats});
   }
 
-  absl::Status Meet(absl::Status status) {
+  // See ReplicaExchange::Meet.
+  absl::Status Meet(absl::Status status, const std::string& cached_as = "") {
     const ProcessGroup group = options_.process_group || !is_initialized()
                                    ? options_.process_group
                                    : world_group();
     absl::StatusOr<ReplicaExchange> exchange = ReplicaExchange::Make(
-        targets_.get(), group, options_.broadcast_to_replicas);
+        targets_.get(), group, options_.broadcast_to_replicas.value_or(true));
     status.Update(exchange.status());
     if (!exchange.ok()) exchange = ReplicaExchange::Make(nullptr, group, false);
     exchange_ = *std::move(exchange);
-    return exchange_->Meet(coordinator_, status);
+    return exchange_->Meet(coordinator_, status, cached_as);
   }
 
-  absl::Status Read(CheckpointSource& source) {
+  absl::Status ReadObjects(CheckpointSource& source) {
     absl::flat_hash_set<std::string> names;
     for (const StateLeaf& leaf : targets_->objects) names.insert(leaf.fqn);
     DCP_ASSIGN_OR_RETURN(const auto values,
                          source.ReadObjects(names, options_.stop));
-    DCP_RETURN_IF_ERROR(TakeObjects(*targets_, values, objects_));
-    Sinks sinks;
-    DCP_RETURN_IF_ERROR(
-        AddReadParts(*targets_, *exchange_, objects_.absent, sinks));
+    return TakeObjects(*targets_, values, objects_);
+  }
+
+  absl::Status ReadTensors(CheckpointSource& source, const Sinks& sinks) {
+    const uint64_t memory_bytes = Overlaps()
+                                      ? options_.memory_bytes - WindowBytes()
+                                      : options_.memory_bytes;
     return source.ReadTensors(
         sinks.tensors(),
-        {.memory_bytes =
-             MemoryFor(PayloadBytes(sinks.tensors()), options_.memory_bytes),
+        {.memory_bytes = MemoryFor(PayloadBytes(sinks.tensors()), memory_bytes),
          .stop = options_.stop,
          .stats = options_.stats});
   }
 
-  absl::Status Finish() {
-    absl::Status status = exchange_->Run(
-        objects_.absent,
-        std::clamp<uint64_t>(options_.memory_bytes, 1, kMaxWindowBytes));
+  absl::Status ReadAndExchange(CheckpointSource& source) {
+    std::vector<Sinks> steps(exchange_->num_steps());
+    absl::Status status = ReadObjects(source);
     if (status.ok()) {
-      for (auto& [leaf, value] : objects_.values) {
-        *leaf->value = std::move(value);
+      status = AddReadParts(
+          *targets_, *exchange_, objects_.absent,
+          [&](size_t i) -> Sinks& { return steps[exchange_->StepOf(i)]; });
+    }
+    if (status.ok()) status = ReadTensors(source, steps[0]);
+    for (size_t step = 0; step < steps.size(); ++step) {
+      DCP_RETURN_IF_ERROR(dcp::Agree(coordinator_, status));
+      std::future<absl::Status> next;
+      if (step + 1 < steps.size()) {
+        // A deferred call runs when it is waited for, after the exchange.
+        next = std::async(
+            Overlaps() ? std::launch::async : std::launch::deferred,
+            [&, step] { return ReadTensors(source, steps[step + 1]); });
       }
-      status = RestoreState(targets_->expanded, state_);
+      status = exchange_->Run(step, objects_.absent, WindowBytes());
+      if (next.valid()) status.Update(next.get());
     }
     return dcp::Agree(coordinator_, status);
+  }
+
+  uint64_t WindowBytes() const {
+    return std::clamp<uint64_t>(options_.memory_bytes / 2, 1, kMaxWindowBytes);
+  }
+
+  // Whether the memory is enough to read while an exchange has its window.
+  bool Overlaps() const {
+    return exchange_->num_steps() > 1 &&
+           options_.memory_bytes >= WindowBytes() + dcp::kMinMemoryBytes;
+  }
+
+  absl::Status Finish() {
+    for (auto& [leaf, value] : objects_.values) {
+      *leaf->value = std::move(value);
+    }
+    return dcp::Agree(coordinator_, RestoreState(targets_->expanded, state_));
   }
 
   StateDict& state_;
@@ -216,12 +253,17 @@ absl::Status Loading::RunFromRank0() {
       [&] { return OpenSource(path_, SourceOptionsOf(options_)); }));
   objects_.absent = transfer.absent();
   Sinks sinks;
-  absl::Status ready = TakeObjects(*targets_, transfer.objects(), objects_);
-  if (ready.ok()) {
-    ready = AddReadParts(*targets_, *exchange_, objects_.absent, sinks);
+  absl::Status status = TakeObjects(*targets_, transfer.objects(), objects_);
+  if (status.ok()) {
+    status = AddReadParts(*targets_, *exchange_, objects_.absent,
+                          [&](size_t) -> Sinks& { return sinks; });
   }
-  DCP_RETURN_IF_ERROR(dcp::Agree(coordinator_, ready));
+  DCP_RETURN_IF_ERROR(dcp::Agree(coordinator_, status));
   DCP_RETURN_IF_ERROR(transfer.Move(sinks.tensors()));
+  for (size_t step = 0; step < exchange_->num_steps() && status.ok(); ++step) {
+    status = exchange_->Run(step, objects_.absent, WindowBytes());
+  }
+  DCP_RETURN_IF_ERROR(dcp::Agree(coordinator_, status));
   return Finish();
 }
 

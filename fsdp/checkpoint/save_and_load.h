@@ -53,8 +53,11 @@ struct TorchLoadOptions {
   ProcessGroup process_group = nullptr;
   // true: entries of the state that the checkpoint lacks are left as they are.
   bool allow_partial_load = false;
-  // On meshes that replicate, one replica reads and the others receive.
-  bool broadcast_to_replicas = true;
+  // On meshes that replicate, one replica reads and the others receive, while
+  // it reads the next part. false: each reads for itself. Absent: they do that
+  // if they are on one host whose page cache has the checkpoint, because then
+  // reading is faster than sending. load_from_rank0 takes it for true.
+  std::optional<bool> broadcast_to_replicas = std::nullopt;
   uint64_t memory_bytes = dcp::kDefaultMemoryBytes;
   std::stop_token stop = {};
   // From a daemon, bytes_read counts received bytes, and num_reads calls.

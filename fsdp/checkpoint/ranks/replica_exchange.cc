@@ -21,6 +21,10 @@ namespace {
 
 // Tensors smaller than this share a broadcast.
 constexpr uint64_t kPackedBytes = uint64_t{1} << 20;
+// More steps overlap more, but each has to begin and to end.
+constexpr size_t kNumSteps = 4;
+// In a greeting, for replicas that do not say where their bytes are cached.
+constexpr char kNotCached[] = "-";
 
 uint64_t NumBytes(const at::Tensor& tensor) {
   return static_cast<uint64_t>(tensor.numel()) * tensor.element_size();
@@ -53,11 +57,13 @@ std::string DescriptionOf(const TargetTensor& tensor) {
   return absl::StrCat(text, "\n");
 }
 
-// A greeting is "<code> <bytes of message>\n<message>" and a line
-// "<digest> <rank>,<rank>,..." for every set.
+// A greeting, and the answer of rank 0, begin with "<code> <bytes of message>"
+// and the message, a line each. In a greeting, a line follows for every set:
+// "<digest> <cached as> <rank>,<rank>,...". In an answer, the number of steps
+// follows, and the ranks of each set that exchanges, a line each.
 struct Parsed {
   absl::Status status;
-  std::vector<std::pair<std::string, std::string>> sets;  // ranks, digest
+  std::vector<std::vector<std::string>> lines;  // of words
 };
 
 absl::StatusOr<Parsed> Parse(absl::string_view text) {
@@ -79,9 +85,19 @@ absl::StatusOr<Parsed> Parse(absl::string_view text) {
                                head.second.substr(0, length));
   for (const absl::string_view line :
        absl::StrSplit(head.second.substr(length), '\n', absl::SkipEmpty())) {
-    const std::pair<std::string, std::string> words =
-        absl::StrSplit(line, absl::MaxSplits(' ', 1));
-    parsed.sets.emplace_back(words.second, words.first);
+    parsed.lines.push_back(absl::StrSplit(line, ' '));
+  }
+  return parsed;
+}
+
+absl::StatusOr<Parsed> ParseGreeting(absl::string_view text) {
+  DCP_ASSIGN_OR_RETURN(Parsed parsed, Parse(text));
+  for (const std::vector<std::string>& line : parsed.lines) {
+    if (line.size() != 3) {
+      return absl::DataLossError(
+          "expected a set of replicas in the greeting of a rank, found "
+          "something else");
+    }
   }
   return parsed;
 }
@@ -114,24 +130,45 @@ std::string EncodeHead(const absl::Status& status) {
                       status.message().size(), "\n", status.message(), "\n");
 }
 
-// Rank 0's answers: the joined status, and the sets whose members all gave the
-// same digest.
-std::vector<std::string> Judge(const std::vector<Parsed>& ranks) {
-  // Ranks of a set -> digest -> number of ranks that sent it.
-  absl::flat_hash_map<std::string, absl::flat_hash_map<std::string, size_t>>
-      votes;
-  for (const Parsed& rank : ranks) {
-    for (const auto& [members, digest] : rank.sets) ++votes[members][digest];
+// What the members of a set have sent.
+struct Votes {
+  size_t num_members = 0;
+  absl::flat_hash_set<std::string> digests;
+  absl::flat_hash_set<std::string> cached_as;
+
+  bool Exchanges(absl::string_view members) const {
+    const auto num_named = static_cast<size_t>(
+        std::count(members.begin(), members.end(), ',') + 1);
+    const bool same_cache =
+        cached_as.size() == 1 && *cached_as.begin() != kNotCached;
+    return num_members == num_named && digests.size() == 1 && !same_cache;
   }
-  const absl::Status joined = Join(ranks);
+};
+
+// Rank 0's answers: the joined status, and the sets whose members all gave the
+// same digest and do not read from the same cache.
+std::vector<std::string> Judge(const std::vector<Parsed>& ranks) {
+  absl::flat_hash_map<std::string, Votes> votes;
+  for (const Parsed& rank : ranks) {
+    for (const std::vector<std::string>& line : rank.lines) {
+      Votes& of_set = votes[line[2]];
+      ++of_set.num_members;
+      of_set.digests.insert(line[0]);
+      of_set.cached_as.insert(line[1]);
+    }
+  }
+  const bool any = std::any_of(votes.begin(), votes.end(), [](const auto& set) {
+    return set.second.Exchanges(set.first);
+  });
+  const std::string head =
+      absl::StrCat(EncodeHead(Join(ranks)), any ? kNumSteps : 1, "\n");
   std::vector<std::string> answers;
   for (const Parsed& rank : ranks) {
-    std::string answer = EncodeHead(joined);
-    for (const auto& [members, digest] : rank.sets) {
-      const auto num_members = static_cast<size_t>(
-          std::count(members.begin(), members.end(), ',') + 1);
-      const bool agreed = votes[members][digest] == num_members;
-      absl::StrAppend(&answer, agreed ? "1 " : "0 ", members, "\n");
+    std::string answer = head;
+    for (const std::vector<std::string>& line : rank.lines) {
+      if (votes[line[2]].Exchanges(line[2])) {
+        absl::StrAppend(&answer, line[2], "\n");
+      }
     }
     answers.push_back(std::move(answer));
   }
@@ -146,6 +183,7 @@ absl::StatusOr<ReplicaExchange> ReplicaExchange::Make(
   exchange.targets_ = targets;
   if (targets == nullptr) return exchange;
   exchange.reads_.assign(targets->tensors.size(), true);
+  exchange.steps_.assign(targets->tensors.size(), 0);
   if (!enabled || !group) return exchange;
   DCP_RETURN_IF_ERROR(CatchTorch([&] {
     for (size_t i = 0; i < targets->tensors.size(); ++i) exchange.Add(i, group);
@@ -194,7 +232,8 @@ void ReplicaExchange::Add(size_t tensor, const ProcessGroup& group) {
   }
 }
 
-std::string ReplicaExchange::Greeting(const absl::Status& mine) const {
+std::string ReplicaExchange::Greeting(const absl::Status& mine,
+                                      absl::string_view cached_as) const {
   std::string greeting = EncodeHead(mine);
   for (const auto& [ranks, set] : sets_) {
     dcp::Digest64 digest;
@@ -202,19 +241,21 @@ std::string ReplicaExchange::Greeting(const absl::Status& mine) const {
       digest.Update(
           dcp::AsBytes(DescriptionOf(targets_->tensors[item.tensor])));
     }
-    absl::StrAppend(&greeting, digest.Value(), " ", absl::StrJoin(ranks, ","),
-                    "\n");
+    absl::StrAppend(&greeting, digest.Value(), " ",
+                    cached_as.empty() ? kNotCached : cached_as, " ",
+                    absl::StrJoin(ranks, ","), "\n");
   }
   return greeting;
 }
 
 absl::Status ReplicaExchange::Meet(dcp::Coordinator& coordinator,
-                                   const absl::Status& mine) {
+                                   const absl::Status& mine,
+                                   absl::string_view cached_as) {
   DCP_ASSIGN_OR_RETURN(const std::vector<std::string> greetings,
-                       coordinator.Gather(Greeting(mine)));
+                       coordinator.Gather(Greeting(mine, cached_as)));
   std::vector<Parsed> ranks;
   for (const std::string& greeting : greetings) {
-    DCP_ASSIGN_OR_RETURN(Parsed parsed, Parse(greeting));
+    DCP_ASSIGN_OR_RETURN(Parsed parsed, ParseGreeting(greeting));
     ranks.push_back(std::move(parsed));
   }
   DCP_ASSIGN_OR_RETURN(const std::string answer,
@@ -223,10 +264,16 @@ absl::Status ReplicaExchange::Meet(dcp::Coordinator& coordinator,
                                                : std::vector<std::string>()));
   DCP_ASSIGN_OR_RETURN(const Parsed verdict, Parse(answer));
   DCP_RETURN_IF_ERROR(verdict.status);
-  absl::flat_hash_set<std::string> agreed;
-  for (const auto& [members, yes] : verdict.sets) {
-    if (yes == "1") agreed.insert(members);
+  if (verdict.lines.empty() ||
+      !absl::SimpleAtoi(verdict.lines[0][0], &num_steps_) || num_steps_ == 0) {
+    return absl::DataLossError("rank 0 sent no number of steps");
   }
+  absl::flat_hash_set<std::string> agreed;
+  for (size_t i = 1; i < verdict.lines.size(); ++i) {
+    agreed.insert(verdict.lines[i][0]);
+  }
+  // What nobody receives is read while the rest is exchanged.
+  steps_.assign(steps_.size(), num_steps_ - 1);
   for (auto& [members, set] : sets_) {
     set.agreed = agreed.contains(absl::StrJoin(members, ","));
     if (set.agreed) ChooseReaders(set);
@@ -234,10 +281,16 @@ absl::Status ReplicaExchange::Meet(dcp::Coordinator& coordinator,
   return absl::OkStatus();
 }
 
-// Each item goes to the replica with the fewest bytes so far. All replicas
-// decide the same, because their items are the same.
+// Each item goes to the replica with the fewest bytes so far, and the steps get
+// about the same number of bytes. All replicas decide the same, because their
+// items are the same.
 void ReplicaExchange::ChooseReaders(Set& set) {
   std::map<std::vector<int64_t>, uint64_t> bytes;
+  uint64_t all_bytes = 0;
+  for (const Item& item : set.items) {
+    all_bytes += NumBytes(targets_->tensors[item.tensor].local);
+  }
+  uint64_t bytes_before = 0;
   for (Item& item : set.items) {
     std::vector<int64_t> index(item.axes.size(), 0);
     std::vector<int64_t> own;
@@ -254,7 +307,14 @@ void ReplicaExchange::ChooseReaders(Set& set) {
         if (!more) index[a] = 0;
       }
     }
-    bytes[item.reader] += NumBytes(targets_->tensors[item.tensor].local);
+    const uint64_t num_bytes = NumBytes(targets_->tensors[item.tensor].local);
+    bytes[item.reader] += num_bytes;
+    steps_[item.tensor] =
+        std::min<size_t>(static_cast<size_t>(static_cast<double>(bytes_before) /
+                                             static_cast<double>(all_bytes) *
+                                             static_cast<double>(num_steps_)),
+                         num_steps_ - 1);
+    bytes_before += num_bytes;
     reads_[item.tensor] = item.reader == own;
   }
 }
@@ -317,19 +377,20 @@ void ReplicaExchange::BroadcastPacked(const std::vector<const Item*>& items,
   }
 }
 
-void ReplicaExchange::RunSet(const Set& set,
+void ReplicaExchange::RunSet(const Set& set, size_t step,
                              const absl::flat_hash_set<std::string>& absent,
                              uint64_t window_bytes) const {
   // Small tensors that travel the same way, in the order of the first of them.
   std::vector<std::vector<const Item*>> packed;
   for (const Item& item : set.items) {
     const TargetTensor& target = targets_->tensors[item.tensor];
-    if (absent.contains(target.fqn)) continue;
+    if (steps_[item.tensor] != step || absent.contains(target.fqn)) continue;
     if (GoesAlone(target.local)) {
       const at::Tensor bytes = target.local.detach().view({-1}).view(at::kByte);
-      const auto step = static_cast<int64_t>(window_bytes);
-      for (int64_t i = 0; i < bytes.numel(); i += step) {
-        Broadcast(item, bytes.narrow(0, i, std::min(step, bytes.numel() - i)));
+      const auto window = static_cast<int64_t>(window_bytes);
+      for (int64_t i = 0; i < bytes.numel(); i += window) {
+        Broadcast(item,
+                  bytes.narrow(0, i, std::min(window, bytes.numel() - i)));
       }
       continue;
     }
@@ -350,11 +411,11 @@ void ReplicaExchange::RunSet(const Set& set,
 }
 
 absl::Status ReplicaExchange::Run(
-    const absl::flat_hash_set<std::string>& absent,
+    size_t step, const absl::flat_hash_set<std::string>& absent,
     uint64_t window_bytes) const {
   return CatchTorch([&] {
     for (const auto& [ranks, set] : sets_) {
-      if (set.agreed) RunSet(set, absent, window_bytes);
+      if (set.agreed) RunSet(set, step, absent, window_bytes);
     }
   });
 }

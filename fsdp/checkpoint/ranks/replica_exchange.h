@@ -15,6 +15,8 @@
 #include "ATen/core/Tensor.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "dcp/checkpoint/save/coordinator.h"
 #include "fsdp/checkpoint/state/load_targets.h"
 #include "fsdp/mesh/process_group.h"
@@ -30,16 +32,24 @@ class ReplicaExchange {
                                               const ProcessGroup& group,
                                               bool enabled);
 
-  // Compares what the ranks load. An error on any rank (`mine`) is returned on
-  // all, with the message of each rank. Collective.
-  absl::Status Meet(dcp::Coordinator& coordinator, const absl::Status& mine);
+  // Compares what the ranks load. Replicas whose `cached_as`, a text without
+  // spaces, is equal and not empty read for themselves, because they read the
+  // same memory. An error on any rank (`mine`) is returned on all, with the
+  // message of each rank. Collective.
+  absl::Status Meet(dcp::Coordinator& coordinator, const absl::Status& mine,
+                    absl::string_view cached_as = "");
 
   // Whether this rank reads tensor `i` of the state from the checkpoint.
   bool Reads(size_t i) const { return reads_[i]; }
+  // In how many steps tensors are read and exchanged, on all ranks: one step is
+  // exchanged while the next one is read. After Meet.
+  size_t num_steps() const { return num_steps_; }
+  // The step in which tensor `i` is read.
+  size_t StepOf(size_t i) const { return steps_[i]; }
 
-  // Sends the others what this rank has read, and receives what they have read.
-  // Skips tensors named in `absent`. Collective.
-  absl::Status Run(const absl::flat_hash_set<std::string>& absent,
+  // Sends the others what this rank has read in `step`, and receives what they
+  // have read. Skips tensors named in `absent`. Collective.
+  absl::Status Run(size_t step, const absl::flat_hash_set<std::string>& absent,
                    uint64_t window_bytes) const;
 
  private:
@@ -66,9 +76,11 @@ class ReplicaExchange {
   ReplicaExchange() = default;
   void Add(size_t tensor, const ProcessGroup& group);
   void ChooseReaders(Set& set);
-  std::string Greeting(const absl::Status& mine) const;
+  std::string Greeting(const absl::Status& mine,
+                       absl::string_view cached_as) const;
   void Broadcast(const Item& item, const at::Tensor& bytes) const;
-  void RunSet(const Set& set, const absl::flat_hash_set<std::string>& absent,
+  void RunSet(const Set& set, size_t step,
+              const absl::flat_hash_set<std::string>& absent,
               uint64_t window_bytes) const;
   void BroadcastPacked(const std::vector<const Item*>& items,
                        uint64_t window_bytes) const;
@@ -78,6 +90,8 @@ class ReplicaExchange {
   // two ranks wait for each other.
   std::map<std::vector<int64_t>, Set> sets_;
   std::vector<bool> reads_;
+  size_t num_steps_ = 1;
+  std::vector<size_t> steps_;
 };
 
 }  // namespace fsdp

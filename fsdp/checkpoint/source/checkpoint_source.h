@@ -41,6 +41,11 @@ class CheckpointSource {
   // The path as errors name it.
   virtual const std::string& path() const = 0;
 
+  // Names the file in this host's page cache that the checkpoint is read from;
+  // processes for which it is equal read the same memory. Empty if the payload
+  // comes from a disk, a store or a daemon.
+  virtual std::string CachedAs() { return ""; }
+
   virtual std::optional<StoredEntry> Find(absl::string_view name) const = 0;
 
   // For errors about names that are not there: which ones a mapping makes

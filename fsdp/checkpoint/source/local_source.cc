@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <fstream>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/open/source_files.h"
 #include "fsdp/checkpoint/source/default_file_system.h"
 
 namespace fsdp {
@@ -23,6 +25,20 @@ absl::StatusOr<std::unique_ptr<LocalSource>> LocalSource::Open(
                        dcp::Checkpoint::Open(fs, path, options));
   return std::unique_ptr<LocalSource>(
       new LocalSource(fs, std::move(checkpoint), verify));
+}
+
+// Judges by the first file. Direct reads were chosen for it if the page cache
+// does not have it.
+std::string LocalSource::CachedAs() {
+  dcp::SourceFiles& files = checkpoint_->files();
+  if (files.names().empty() || !files.traits().has_rename) return "";
+  const absl::StatusOr<dcp::File> file = files.Get(0);
+  if (!file.ok() || file->direct) return "";
+  const std::optional<dcp::FileInfo> info = files.OpenedAs(0);
+  std::ifstream boot("/proc/sys/kernel/random/boot_id");
+  std::string host;
+  if (!info.has_value() || !(boot >> host)) return "";
+  return absl::StrCat(host, ":", info->device, ":", info->inode);
 }
 
 std::optional<StoredEntry> LocalSource::Find(absl::string_view name) const {

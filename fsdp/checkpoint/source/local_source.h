@@ -32,6 +32,7 @@ class LocalSource final : public CheckpointSource {
       const std::optional<dcp::MapRequest>& map = std::nullopt);
 
   const std::string& path() const override { return checkpoint_->path(); }
+  std::string CachedAs() override;
   std::optional<StoredEntry> Find(absl::string_view name) const override;
   std::string NamesMade() const override { return checkpoint_->NamesMade(); }
   absl::StatusOr<absl::flat_hash_map<std::string, dcp::Value>> ReadObjects(

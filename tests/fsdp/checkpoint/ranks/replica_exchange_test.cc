@@ -62,7 +62,9 @@ TEST(ReplicaExchange, EachTensorIsReadOnceAndReachesAll) {
       wanted->tensors[i].local.fill_(expected[i]);
       volume += wanted->tensors[i].local.numel();
     }
-    ASSERT_OK(exchange.Run({}, 1 << 20));
+    for (size_t step = 0; step < exchange.num_steps(); ++step) {
+      ASSERT_OK(exchange.Run(step, {}, 1 << 20));
+    }
     for (size_t i = 0; i < wanted->tensors.size(); ++i) {
       const at::Tensor& local = wanted->tensors[i].local;
       EXPECT_TRUE(at::equal(local, at::full_like(local, expected[i]))) << i;
@@ -88,8 +90,32 @@ TEST(ReplicaExchange, DifferentWishesAreNotExchanged) {
           ReplicaExchange::Make(wanted.get(), world_group(), true));
       ASSERT_OK(exchange.Meet(*ranks, absl::OkStatus()));
       EXPECT_EQ(exchange.Reads(0), differ || is_first);
-      EXPECT_OK(exchange.Run({}, 1 << 20));
+      for (size_t step = 0; step < exchange.num_steps(); ++step) {
+        EXPECT_OK(exchange.Run(step, {}, 1 << 20));
+      }
     }
+  });
+}
+
+TEST(ReplicaExchange, ReplicasWithOneCacheReadForThemselves) {
+  RunRanks(2, [] {
+    init_process_group();
+    ASSERT_OK_AND_ASSIGN(const auto ranks,
+                         ProcessGroupCoordinator::Make(nullptr, "test"));
+    ASSERT_OK_AND_ASSIGN(const std::unique_ptr<LoadTargets> wanted,
+                         MakeLoadTargets({{"a", at::zeros({3})}}));
+    const bool is_first = get_rank() == 0;
+    const auto reads = [&](const std::string& cached_as) {
+      absl::StatusOr<ReplicaExchange> exchange =
+          ReplicaExchange::Make(wanted.get(), world_group(), true);
+      EXPECT_OK(exchange.status());
+      EXPECT_OK(exchange->Meet(*ranks, absl::OkStatus(), cached_as));
+      return exchange->Reads(0);
+    };
+    EXPECT_TRUE(reads("host:1"));
+    EXPECT_EQ(reads(is_first ? "host:1" : "host:2"), is_first);
+    EXPECT_EQ(reads(is_first ? "" : "host:1"), is_first);
+    EXPECT_EQ(reads(""), is_first);
   });
 }
 
