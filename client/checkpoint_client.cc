@@ -193,7 +193,7 @@ absl::StatusOr<ReadTensorsStats> CheckpointClient::ReadTensors(
 absl::StatusOr<ReadTensorsStats> CheckpointClient::ReadTensors(
     const v1::ReadTensorsRequest& request, AllocatePart allocate,
     const ReadTensorsOptions& options) {
-  return TensorReader(*channel_, *stub_, request, allocate, options).Run();
+  return TensorReader(*channel_, request, allocate, options).Run();
 }
 
 }  // namespace dcp::client

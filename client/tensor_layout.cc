@@ -67,36 +67,42 @@ absl::Status TensorLayout::Allocate(AllocatePart allocate) {
   return absl::OkStatus();
 }
 
-absl::Status TensorRange::Place(const Chunk& chunk,
+absl::Status TensorRange::Place(const ReceivedChunk& chunk,
                                 const TensorLayout& layout) {
-  if (chunk.part() >= layout.parts_.size()) {
+  if (chunk.part >= layout.parts_.size()) {
     return absl::DataLossError(
-        absl::StrCat("part ", chunk.part(), " of ", layout.parts_.size()));
+        absl::StrCat("part ", chunk.part, " of ", layout.parts_.size()));
   }
-  const TensorPart& part = layout.parts_[chunk.part()];
+  const TensorPart& part = layout.parts_[chunk.part];
   const auto malformed = [&](const auto&... what) {
     return absl::DataLossError(
-        absl::StrCat(part.name(), ", at byte ", chunk.offset(), ": ", what...));
+        absl::StrCat(part.name(), ", at byte ", chunk.offset, ": ", what...));
   };
-  const absl::string_view data = chunk.data();
   // The offset is checked first: begin + offset must not overflow.
-  if (chunk.offset() > part.num_bytes() ||
-      data.size() > part.num_bytes() - chunk.offset()) {
-    return malformed("a message of ", data.size(), " bytes exceeds the part's ",
-                     part.num_bytes());
+  if (chunk.offset > part.num_bytes() ||
+      chunk.num_bytes > part.num_bytes() - chunk.offset) {
+    return malformed("a message of ", chunk.num_bytes,
+                     " bytes exceeds the part's ", part.num_bytes());
   }
-  if (layout.begins_[chunk.part()] + chunk.offset() != position_) {
+  if (layout.begins_[chunk.part] + chunk.offset != position_) {
     return malformed("a message is out of order");
   }
-  if (ExtendCrc32c(0, AsBytes(data)) != chunk.crc32c()) {
-    return malformed("the checksum of ", data.size(), " bytes is wrong");
+  uint32_t crc32c = 0;
+  for (const ByteSpan piece : chunk.pieces) {
+    crc32c = ExtendCrc32c(crc32c, piece);
   }
-  const uint64_t num_bytes = std::min<uint64_t>(data.size(), end_ - position_);
-  if (num_bytes > 0) {
-    std::memcpy(layout.destinations_[chunk.part()].data() + chunk.offset(),
-                data.data(), num_bytes);
+  if (crc32c != chunk.crc32c) {
+    return malformed("the checksum of ", chunk.num_bytes, " bytes is wrong");
   }
-  position_ += num_bytes;
+  // The pieces are in the cache now.
+  uint8_t* to = layout.destinations_[chunk.part].data() + chunk.offset;
+  for (const ByteSpan piece : chunk.pieces) {
+    const uint64_t num_bytes =
+        std::min<uint64_t>(piece.size(), end_ - position_);
+    if (num_bytes > 0) std::memcpy(to, piece.data(), num_bytes);
+    to += num_bytes;
+    position_ += num_bytes;
+  }
   return absl::OkStatus();
 }
 

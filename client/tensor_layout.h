@@ -15,6 +15,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/received_chunk.h"
 #include "tessera/v1/checkpoint_service.pb.h"
 
 namespace dcp::client {
@@ -56,14 +57,12 @@ class TensorLayout {
 // Bytes [position, end) of a layout that are still to come.
 class TensorRange {
  public:
-  using Chunk = tessera::v1::ReadTensorsResponse::Chunk;
-
   TensorRange(uint64_t begin, uint64_t end) : position_(begin), end_(end) {}
 
   // Checks that the chunk is the next one and copies the bytes that belong to
   // the range. DataLoss names tensor and offset if it is another chunk or its
   // checksum is wrong.
-  absl::Status Place(const Chunk& chunk, const TensorLayout& layout);
+  absl::Status Place(const ReceivedChunk& chunk, const TensorLayout& layout);
 
   uint64_t position() const { return position_; }
   uint64_t end() const { return end_; }

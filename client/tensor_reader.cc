@@ -6,7 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/backoff.h"
+#include "client/message_stream.h"
 #include "dcp/base/status.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
+#include "tessera/v1/checkpoint_service.grpc.pb.h"
 
 namespace dcp::client {
 namespace {
@@ -17,14 +20,17 @@ constexpr absl::string_view kCall = "ReadTensors";
 // whatever the server has read ahead when a range ends is wasted.
 constexpr uint64_t kMinRangeBytes = uint64_t{32} << 20;
 
+std::string Method() {
+  return absl::StrCat("/", tessera::v1::CheckpointService::service_full_name(),
+                      "/", kCall);
+}
+
 }  // namespace
 
-TensorReader::TensorReader(const Channel& channel,
-                           tessera::v1::CheckpointService::Stub& stub,
-                           const Request& request, AllocatePart allocate,
+TensorReader::TensorReader(const Channel& channel, const Request& request,
+                           AllocatePart allocate,
                            const ReadTensorsOptions& options)
     : channel_(channel),
-      stub_(stub),
       request_(request),
       allocate_(allocate),
       options_(options),
@@ -82,10 +88,10 @@ absl::Status TensorReader::ReadRange(TensorRange& range, bool is_first) {
 grpc::Status TensorReader::ReadOnce(grpc::ClientContext& context,
                                     const Request& request, TensorRange& range,
                                     bool is_first, absl::Status& failure) {
-  auto reader = stub_.ReadTensors(&context, request);
+  MessageStream stream(channel_.grpc_channel(), context, Method(), request);
   TensorLayout header;
-  Response message;
-  while (reader->Read(&message)) {
+  grpc::ByteBuffer message;
+  while (stream.Read(message)) {
     failure = Take(message, header, range, is_first);
     // The server does not know where a range ends.
     if (!failure.ok() ||
@@ -94,32 +100,57 @@ grpc::Status TensorReader::ReadOnce(grpc::ClientContext& context,
       break;
     }
   }
-  return reader->Finish();
+  return stream.Finish();
 }
 
-absl::Status TensorReader::Take(const Response& message, TensorLayout& header,
+absl::Status TensorReader::Take(grpc::ByteBuffer& message, TensorLayout& header,
                                 TensorRange& range, bool is_first) {
-  if (message.has_header()) {
-    DCP_RETURN_IF_ERROR(header.Add(message.header()));
-    if (!header.complete()) return absl::OkStatus();
-    const bool begins = is_first && !begun_;
-    const bool is_same =
-        begins ? options_.etag.empty() || header.etag() == options_.etag
-               : header.etag() == layout_.etag() &&
-                     header.num_bytes() == layout_.num_bytes();
-    if (!is_same) {
-      return absl::FailedPreconditionError(
-          "the checkpoint was replaced while it was read");
-    }
-    return begins ? Begin(std::move(header), range) : absl::OkStatus();
+  {
+    ChunkParser parser(message);
+    ReceivedChunk chunk;
+    if (parser.Parse(chunk)) return TakeChunk(chunk, range);
   }
-  if (!message.has_chunk() || !begun_) {
+  Response response;
+  const grpc::Status parsed =
+      grpc::SerializationTraits<Response>::Deserialize(&message, &response);
+  if (!parsed.ok()) {
+    return absl::DataLossError(
+        "the server sent something that is not a message");
+  }
+  if (response.has_header()) {
+    return TakeHeader(response.header(), header, range, is_first);
+  }
+  if (!response.has_chunk()) {
     return absl::DataLossError("a message has neither header nor payload");
   }
-  if (range.done())
+  return TakeChunk(ReceivedChunk::Of(response.chunk()), range);
+}
+
+absl::Status TensorReader::TakeHeader(const Response::Header& message,
+                                      TensorLayout& header, TensorRange& range,
+                                      bool is_first) {
+  DCP_RETURN_IF_ERROR(header.Add(message));
+  if (!header.complete()) return absl::OkStatus();
+  const bool begins = is_first && !begun_;
+  const bool is_same =
+      begins ? options_.etag.empty() || header.etag() == options_.etag
+             : header.etag() == layout_.etag() &&
+                   header.num_bytes() == layout_.num_bytes();
+  if (!is_same) {
+    return absl::FailedPreconditionError(
+        "the checkpoint was replaced while it was read");
+  }
+  return begins ? Begin(std::move(header), range) : absl::OkStatus();
+}
+
+absl::Status TensorReader::TakeChunk(const ReceivedChunk& chunk,
+                                     TensorRange& range) {
+  if (!begun_) return absl::DataLossError("there is payload before the header");
+  if (range.done()) {
     return absl::DataLossError("there is more than the header says");
+  }
   const uint64_t begin = range.position();
-  DCP_RETURN_IF_ERROR(range.Place(message.chunk(), layout_));
+  DCP_RETURN_IF_ERROR(range.Place(chunk, layout_));
   if (options_.bytes_arrived != nullptr) {
     *options_.bytes_arrived += range.position() - begin;
   }

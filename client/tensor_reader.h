@@ -18,8 +18,12 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/channel.h"
+#include "client/received_chunk.h"
 #include "client/tensor_layout.h"
-#include "tessera/v1/checkpoint_service.grpc.pb.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/status.h"
+#include "tessera/v1/checkpoint_service.pb.h"
 
 namespace dcp::client {
 
@@ -46,7 +50,6 @@ class TensorReader {
  public:
   // All references must outlive the reader.
   TensorReader(const Channel& channel,
-               tessera::v1::CheckpointService::Stub& stub,
                const tessera::v1::ReadTensorsRequest& request,
                AllocatePart allocate, const ReadTensorsOptions& options);
 
@@ -62,14 +65,16 @@ class TensorReader {
   grpc::Status ReadOnce(grpc::ClientContext& context, const Request& request,
                         TensorRange& range, bool is_first,
                         absl::Status& failure);
-  absl::Status Take(const Response& message, TensorLayout& header,
+  absl::Status Take(grpc::ByteBuffer& message, TensorLayout& header,
                     TensorRange& range, bool is_first);
+  absl::Status TakeHeader(const Response::Header& message, TensorLayout& header,
+                          TensorRange& range, bool is_first);
+  absl::Status TakeChunk(const ReceivedChunk& chunk, TensorRange& range);
   // The first complete header decides how the streams share the bytes.
   absl::Status Begin(TensorLayout header, TensorRange& range);
   void Fail(const absl::Status& status);
 
   const Channel& channel_;
-  tessera::v1::CheckpointService::Stub& stub_;
   const Request& request_;
   const AllocatePart allocate_;
   const ReadTensorsOptions options_;

@@ -30,14 +30,15 @@ TensorLayout::Header HeaderOf(const std::vector<uint64_t>& sizes,
   return header;
 }
 
-TensorRange::Chunk ChunkOf(uint32_t part, uint64_t offset,
-                           const std::string& data) {
-  TensorRange::Chunk chunk;
-  chunk.set_part(part);
-  chunk.set_offset(offset);
-  chunk.set_data(data);
-  chunk.set_crc32c(ExtendCrc32c(0, AsBytes(data)));
-  return chunk;
+// Of `data`, which must outlive it, in two pieces.
+ReceivedChunk ChunkOf(uint32_t part, uint64_t offset, absl::string_view data) {
+  const ByteSpan bytes = AsBytes(data);
+  return {.part = part,
+          .offset = offset,
+          .crc32c = ExtendCrc32c(0, bytes),
+          .pieces = {bytes.first(bytes.size() / 2),
+                     bytes.subspan(bytes.size() / 2)},
+          .num_bytes = bytes.size()};
 }
 
 // Two parts, of 4 and 3 bytes.
@@ -107,11 +108,11 @@ TEST_F(TensorRangeTest, ARangeTakesItsOwnBytesOnly) {
 }
 
 TEST_F(TensorRangeTest, ChunksThatLieAreRefusedAndNothingIsWritten) {
-  TensorRange::Chunk flipped = ChunkOf(0, 0, "ab");
-  flipped.set_data("aB");
+  ReceivedChunk flipped = ChunkOf(0, 0, "ab");
+  flipped.pieces = {AsBytes("aB")};
   struct Case {
     const char* name;
-    TensorRange::Chunk chunk;
+    ReceivedChunk chunk;
     const char* message;
   };
   const Case cases[] = {
