@@ -13,6 +13,7 @@ namespace dcp::client {
 namespace {
 
 constexpr absl::string_view kScheme = "tessera://";
+constexpr absl::string_view kUnix = "unix:";
 
 // Looks for the last colon that is not part of an IPv6 address, "[::1]".
 bool HasPort(absl::string_view address) {
@@ -47,12 +48,26 @@ absl::StatusOr<CheckpointUrl> ParseCheckpointUrl(absl::string_view text) {
   };
   if (!IsCheckpointUrl(text)) return malformed("is not the URL of a daemon");
   const absl::string_view rest = text.substr(kScheme.size());
-  const size_t slash = rest.find('/');
+  const bool is_unix = absl::StartsWith(rest, kUnix);
+  size_t slash = rest.find('/');
+  if (is_unix) {
+    const size_t colon = rest.find(':', kUnix.size());
+    if (colon == absl::string_view::npos || colon == kUnix.size()) {
+      return malformed(
+          "a colon must separate the socket from the checkpoint's path, as in "
+          "tessera://unix:/run/dcp-server.sock:/srv/step-12");
+    }
+    slash = colon + 1;
+    if (slash == rest.size() || rest[slash] != '/') {
+      return malformed("the checkpoint's path on the server must begin with /");
+    }
+  }
   if (slash == absl::string_view::npos || slash + 1 == rest.size()) {
     return malformed("the checkpoint's path on the server is missing");
   }
-  const absl::string_view address = rest.substr(0, slash);
-  if (!address.empty() && !HasPort(address)) {
+  // Without the colon after a socket.
+  const absl::string_view address = rest.substr(0, is_unix ? slash - 1 : slash);
+  if (!is_unix && !address.empty() && !HasPort(address)) {
     return malformed("the server's port is missing");
   }
   return CheckpointUrl{.address = std::string(address),

@@ -35,6 +35,18 @@ TEST(CheckpointUrl, MayNameAnObjectStoreOfTheServer) {
   EXPECT_EQ(url.path, "/://b");
 }
 
+TEST(CheckpointUrl, MayNameAUnixSocket) {
+  ASSERT_OK_AND_ASSIGN(
+      CheckpointUrl url,
+      ParseCheckpointUrl("tessera://unix:/run/d.sock:/srv/a:b/c"));
+  EXPECT_EQ(url.address, "unix:/run/d.sock");
+  EXPECT_EQ(url.path, "/srv/a:b/c");
+  ASSERT_OK_AND_ASSIGN(
+      url, ParseCheckpointUrl("tessera://unix:/run/d.sock:/s3://bucket/run"));
+  EXPECT_EQ(url.address, "unix:/run/d.sock");
+  EXPECT_EQ(url.path, "s3://bucket/run");
+}
+
 TEST(CheckpointUrl, IsKnownByItsScheme) {
   EXPECT_TRUE(IsCheckpointUrl("tessera://host:1/c"));
   EXPECT_FALSE(IsCheckpointUrl("tessera:/c"));
@@ -56,6 +68,11 @@ TEST(CheckpointUrl, SaysWhatIsWrong) {
   expect("tessera://:7420/c", "port is missing");
   expect("tessera://[::1]/c", "port is missing");
   expect("tessera://host:70000/c", "port is missing");
+  expect("tessera://unix:/run/d.sock", "a colon must separate");
+  expect("tessera://unix::/srv/c", "a colon must separate");
+  expect("tessera://unix:/run/d.sock:", "must begin with /");
+  expect("tessera://unix:/run/d.sock:srv/c", "must begin with /");
+  expect("tessera://unix:/run/d.sock:/", "path on the server is missing");
 }
 
 }  // namespace
