@@ -55,13 +55,17 @@ constexpr size_t kShortBytes = 256;
 template <size_t kBytes>
 struct Shift {
   Shift() {
-    for (uint32_t byte = 0; byte < 256; ++byte) {
-      for (uint32_t i = 0; i < 4; ++i) {
-        uint32_t crc = byte << (8 * i);
+    // The map is linear, so that each entry is the sum of those of its bits.
+    for (uint32_t i = 0; i < 4; ++i) {
+      tables[i][0] = 0;
+      for (uint32_t bit = 0; bit < 8; ++bit) {
+        uint32_t crc = 1u << (8 * i + bit);
         for (size_t n = 0; n < kBytes; ++n) {
           crc = (crc >> 8) ^ kByteTable[crc & 0xff];
         }
-        tables[i][byte] = crc;
+        for (uint32_t rest = 0; rest < 1u << bit; ++rest) {
+          tables[i][(1u << bit) + rest] = tables[i][rest] ^ crc;
+        }
       }
     }
   }
