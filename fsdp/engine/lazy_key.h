@@ -18,6 +18,9 @@
 //   4. casts activations if the group computes in low precision;
 //   5. dispatches again below the key.
 //
+// The operators that layers call most have kernels of their own, which spare
+// the boxes as long as only step 5 is left to do (lazy_kernels.cc).
+//
 // Results do not carry the key, except for views, so activations and gradients
 // cost nothing. Operators that only make a view do not need data, so they do
 // not gather anything.
