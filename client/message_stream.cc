@@ -1,3 +1,4 @@
+// Tested by tests/client/tensor_reader_test.cc.
 #include "client/message_stream.h"
 
 #include "grpcpp/support/slice.h"
