@@ -1,9 +1,6 @@
 #include "client/tensor_layout.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
 #include <optional>
 
@@ -20,26 +17,6 @@ namespace {
 // largest that a server may accept. A server that sends more would fill this
 // machine's memory.
 constexpr size_t kMaxParts = size_t{16} << 20;
-
-// The size of a page. With larger pages the kernel refuses some calls.
-constexpr uintptr_t kPageBytes = 4096;
-
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23  // Linux 5.14
-#endif
-
-// Maps the whole pages of memory that is about to be written. New memory is
-// otherwise mapped page by page while it is written, and these faults take most
-// of the time of a copy into it; one call for all pages takes half of that. It
-// does not change the bytes. A kernel that cannot do it refuses, which does not
-// matter.
-void MapPages(std::span<uint8_t> memory) {
-  const auto begin = reinterpret_cast<uintptr_t>(memory.data());
-  const uintptr_t first = AlignUp(begin, kPageBytes);
-  const uintptr_t end = AlignDown(begin + memory.size(), kPageBytes);
-  if (first >= end) return;
-  madvise(reinterpret_cast<void*>(first), end - first, MADV_POPULATE_WRITE);
-}
 
 }  // namespace
 
@@ -117,12 +94,8 @@ absl::Status TensorRange::Place(const ReceivedChunk& chunk,
   if (crc32c != chunk.crc32c) {
     return malformed("the checksum of ", chunk.num_bytes, " bytes is wrong");
   }
-  const std::span<uint8_t> destination =
-      layout.destinations_[chunk.part].subspan(
-          chunk.offset, std::min(chunk.num_bytes, end_ - position_));
-  MapPages(destination);
   // The pieces are in the cache now.
-  uint8_t* to = destination.data();
+  uint8_t* to = layout.destinations_[chunk.part].data() + chunk.offset;
   for (const ByteSpan piece : chunk.pieces) {
     const uint64_t num_bytes =
         std::min<uint64_t>(piece.size(), end_ - position_);
