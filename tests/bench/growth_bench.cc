@@ -100,7 +100,7 @@ class Source {
  public:
   Source(PhantomStorage& storage, int64_t num_tensors, int64_t num_ranks)
       : files_(storage, "/", {}, DirectMode::kOff, true),
-        mesh_(*ParseMesh(absl::StrCat("shard=", num_ranks))) {
+        num_ranks_(num_ranks) {
     for (int64_t i = 0; i < num_tensors; ++i) {
       TensorEntry& tensor = tensors_.emplace_back();
       tensor.shape = {num_ranks * 16, kColumns};
@@ -112,17 +112,7 @@ class Source {
     }
   }
 
-  void LayOut() {
-    const std::vector<EntryLayout> layouts(
-        entries_.size(), {.placements = *ParsePlacements("S(0)")});
-    const auto ranks = ChunksForMeshes(entries_, {mesh_}, layouts);
-    Check(ranks.status());
-    absl::StatusOr<Output> output = BuildDcpOutput(
-        entries_, files_, *ranks, {.save_id = "source"},
-        [](int64_t rank) { return absl::StrCat("__", rank, "_0.distcp"); });
-    Check(output.status());
-    output_ = *std::move(output);
-  }
+  void LayOut() { output_ = OutputByRows(entries_, files_, num_ranks_); }
 
   void Write(PhantomStorage& storage) {
     Check(storage.MakeDirectory(kSource));
@@ -136,7 +126,7 @@ class Source {
 
  private:
   SourceFiles files_;
-  const Mesh mesh_;
+  const int64_t num_ranks_;
   std::deque<TensorEntry> tensors_;
   std::vector<OutputEntry> entries_;
   Output output_;

@@ -5,9 +5,11 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "dcp/base/check.h"
 #include "dcp/base/status.h"
+#include "dcp/tensor/placement.h"
 
 namespace dcp::bench {
 namespace {
@@ -295,6 +297,20 @@ absl::Status PhantomStorage::Unlock(absl::string_view path, File file) {
 absl::StatusOr<std::unique_ptr<IoQueue>> PhantomStorage::NewQueue(
     uint32_t depth, std::span<uint8_t>) {
   return std::make_unique<Queue>(*this, depth);
+}
+
+Output OutputByRows(const std::vector<OutputEntry>& entries, SourceFiles& files,
+                    int64_t num_ranks) {
+  const std::vector<EntryLayout> layouts(
+      entries.size(), {.placements = *ParsePlacements("S(0)")});
+  const auto ranks = ChunksForMeshes(
+      entries, {*ParseMesh(absl::StrCat("shard=", num_ranks))}, layouts);
+  DCP_CHECK(ranks.ok(), ranks.status().message());
+  absl::StatusOr<Output> output = BuildDcpOutput(
+      entries, files, *ranks, {.save_id = "source"},
+      [](int64_t rank) { return absl::StrCat("__", rank, "_0.distcp"); });
+  DCP_CHECK(output.ok(), output.status().message());
+  return *std::move(output);
 }
 
 }  // namespace dcp::bench

@@ -19,6 +19,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "dcp/checkpoint/open/source_files.h"
+#include "dcp/checkpoint/write/dcp_output.h"
 #include "dcp/checkpoint/write/output.h"
 #include "dcp/io/file_system.h"
 #include "tests/testing/sim_storage.h"
@@ -103,6 +105,11 @@ class PhantomStorage final : public FileSystem {
   absl::Duration disk_latency_ ABSL_GUARDED_BY(mutex_);
   absl::Duration store_latency_ ABSL_GUARDED_BY(mutex_);
 };
+
+// The DCP checkpoint of `entries`, each cut by rows among `num_ranks`. `files`
+// has what the entries refer to and outlives the output.
+Output OutputByRows(const std::vector<OutputEntry>& entries, SourceFiles& files,
+                    int64_t num_ranks);
 
 }  // namespace dcp::bench
 

@@ -65,17 +65,7 @@ class Source {
   Source(PhantomStorage& storage, const std::string& path)
       : files_(storage, "/", {}, DirectMode::kOff, true) {
     AddTensors();
-    const Mesh mesh =
-        *ParseMesh(absl::StrCat("shard=", absl::GetFlag(FLAGS_source_ranks)));
-    const std::vector<EntryLayout> layouts(
-        entries_.size(), {.placements = *ParsePlacements("S(0)")});
-    const auto ranks = ChunksForMeshes(entries_, {mesh}, layouts);
-    Check(ranks.status());
-    absl::StatusOr<Output> output = BuildDcpOutput(
-        entries_, files_, *ranks, {.save_id = "source"},
-        [](int64_t rank) { return absl::StrCat("__", rank, "_0.distcp"); });
-    Check(output.status());
-    output_ = *std::move(output);
+    output_ = OutputByRows(entries_, files_, absl::GetFlag(FLAGS_source_ranks));
     for (OutputFile& file : output_.files) {
       num_bytes_ += file.layout.size();
       Check(storage.AddImage(JoinPath(path, file.layout.name()), file));
