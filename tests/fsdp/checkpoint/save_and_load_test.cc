@@ -122,21 +122,27 @@ TEST(Checkpoint, ReplicasReadOnceTogether) {
                        {"c", at::full({1024, 1024}, c)}};
     };
     ASSERT_OK(save(state_of(1, 2, 3), path));
-    const auto read_by_all = [&](std::optional<bool> share,
-                                 const std::string& path) {
-      StateDict state = state_of(0, 0, 0);
-      dcp::TransferStats stats;
-      EXPECT_OK(
-          load(state, path, {.broadcast_to_replicas = share, .stats = &stats}));
-      ExpectEqual(StateValue(state), StateValue(state_of(1, 2, 3)), "");
-      at::Tensor bytes = at::full(
-          {1}, static_cast<int64_t>(stats.bytes_read.load()), at::kLong);
-      std::vector<at::Tensor> tensors{bytes};
-      world_group()->allreduce(tensors)->wait();
-      return bytes.item<int64_t>();
-    };
+    const auto read_by_all =
+        [&](std::optional<bool> share, const std::string& path,
+            uint64_t memory_bytes = dcp::kDefaultMemoryBytes) {
+          StateDict state = state_of(0, 0, 0);
+          dcp::TransferStats stats;
+          EXPECT_OK(load(state, path,
+                         {.broadcast_to_replicas = share,
+                          .memory_bytes = memory_bytes,
+                          .stats = &stats}));
+          ExpectEqual(StateValue(state), StateValue(state_of(1, 2, 3)), "");
+          at::Tensor bytes = at::full(
+              {1}, static_cast<int64_t>(stats.bytes_read.load()), at::kLong);
+          std::vector<at::Tensor> tensors{bytes};
+          world_group()->allreduce(tensors)->wait();
+          return bytes.item<int64_t>();
+        };
     constexpr int64_t kOne = 4 << 20;
     EXPECT_LT(read_by_all(true, path), 3 * kOne + kOne / 4);
+    // Too little to read while a window is being sent.
+    EXPECT_LT(read_by_all(true, path, dcp::kMinMemoryBytes),
+              3 * kOne + kOne / 4);
     EXPECT_GE(read_by_all(false, path), (2 + 4 + 4) * kOne);
     // All of them see one page cache, which now has the files.
     for (const auto& file : std::filesystem::directory_iterator(path)) {
