@@ -20,7 +20,9 @@ MessageStream::MessageStream(
 
 MessageStream::~MessageStream() {
   queue_.Shutdown();
-  while (Await()) {
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue_.Next(&tag, &ok)) {
   }
 }
 

@@ -1,6 +1,6 @@
-// MessageStream: a call that streams messages from the server, which stay as
-// they were received. gRPC's generated stubs parse and copy them. Blocking; one
-// thread.
+// MessageStream: a call that streams messages from the server, and hands them
+// out as they were received. The classes that gRPC generates would parse and
+// copy them. All calls block, and belong to one thread.
 #ifndef CLIENT_MESSAGE_STREAM_H_
 #define CLIENT_MESSAGE_STREAM_H_
 

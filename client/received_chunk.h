@@ -18,7 +18,8 @@ struct ReceivedChunk {
   uint32_t part = 0;
   uint64_t offset = 0;
   uint32_t crc32c = 0;
-  // The data, in order; in memory of whoever made this.
+  // The data, in order. Its memory belongs to the parser or the message that
+  // this was made from, and must outlive it.
   absl::InlinedVector<ByteSpan, 16> pieces;
   uint64_t num_bytes = 0;  // of all pieces
 
@@ -29,7 +30,8 @@ struct ReceivedChunk {
 // Finds the chunk in a serialized ReadTensorsResponse.
 class ChunkParser {
  public:
-  // `message` must outlive this, and this the chunk's pieces.
+  // `message` must outlive the parser, and the parser must outlive the pieces
+  // of the chunk.
   explicit ChunkParser(grpc::ByteBuffer& message) : reader_(&message) {}
 
   // Returns false if the message is not a chunk, or one whose encoding only

@@ -16,8 +16,8 @@ namespace dcp {
 
 class PacedQueue final : public IoQueue {
  public:
-  // At most `max_rate` bytes a second, on average; 0 is no limit. `queue` must
-  // outlive this.
+  // Writes begin at `max_rate` bytes a second at most, on average; 0 means no
+  // limit. `queue` must outlive this object.
   PacedQueue(IoQueue& queue, uint64_t max_rate)
       : queue_(queue), max_rate_(max_rate) {}
 

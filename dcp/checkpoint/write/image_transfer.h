@@ -72,7 +72,7 @@ struct ImageTransferOptions {
   uint64_t memory_bytes = 0;  // for all lanes together
   OutputBlocks blocks = {};
   KeptLanes* kept_lanes = nullptr;  // for several transfers; optional
-  // Of each lane's writing, in bytes a second; 0: no limit.
+  // How many bytes a second each lane writes, at most; 0 means no limit.
   uint64_t max_rate = 0;
   std::stop_token stop = {};
   TransferSteps* steps = nullptr;  // optional
