@@ -18,6 +18,7 @@ import warnings
 import torch
 import torch.distributed as dist
 
+import harness
 from reference_saving import CASES, rank0
 
 # Each adds its cases to CASES.
@@ -46,7 +47,8 @@ def run_cases(out, names):
         if rank0():
             print("made", n, flush=True)
     if dist.is_initialized():
-        dist.destroy_process_group()
+        dist.barrier()
+        harness.end_rank()
 
 
 def main():

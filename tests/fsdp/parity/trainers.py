@@ -21,16 +21,6 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def end_rank():
-    """Ends this process, a rank of PyTorch whose work is done and waited for.
-
-    Threads of Gloo may still free tensors, and that would abort an interpreter
-    that is being finalized.
-    """
-    sys.stdout.flush()
-    os._exit(0)
-
-
 def wait_for(processes):
     """Ends all if one fails, because the others would wait for it.
 

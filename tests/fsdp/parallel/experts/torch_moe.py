@@ -25,6 +25,7 @@ from torch.distributed.tensor import distribute_tensor
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor import Shard
 
+import harness
 import trainers
 
 VOCAB, DIM, HIDDEN, EXPERTS, TOP, LAYERS, TOKENS = 32, 16, 12, 4, 2, 2, 24
@@ -200,7 +201,7 @@ def worker(rank, ranks, port, *arguments):
     dist.init_process_group("gloo")
     train(rank, ranks, *arguments)
     dist.barrier()
-    trainers.end_rank()
+    harness.end_rank()
 
 
 def main():

@@ -19,6 +19,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining import Schedule1F1B
 
+import harness
 import trainers
 
 VOCABULARY, DIM, LAYERS = 11, 6, 6
@@ -133,7 +134,7 @@ def run(rank, ranks, pp, first_step, last_step, load_path, save_path, out, port)
         parts = get_state_dict(model, optimizer, options=FLAT)
         dcp.save(dict(zip(("model", "optim"), parts)), checkpoint_id=save_path)
     dist.barrier()
-    trainers.end_rank()
+    harness.end_rank()
 
 
 def main():
