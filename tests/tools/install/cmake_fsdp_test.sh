@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Builds the program on Tessera::fsdp of examples/cmake against an installed
+# prefix and the LibTorch of PyTorch's wheel, and trains on two processes.
+set -euo pipefail
+# shellcheck source=prefix.sh
+. tests/tools/install/prefix.sh
+[[ -x ${TESSERA_PYTHON-} ]] || fail "TESSERA_PYTHON names no Python with PyTorch"
+unpack tessera-base.tar tessera-fsdp.tar
+
+torch=$("$TESSERA_PYTHON" -c 'import torch; print(torch.utils.cmake_prefix_path)')
+configure "$prefix;$torch"
+compile list_checkpoint train
+
+export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 OMP_NUM_THREADS=1
+export MASTER_PORT=$((20000 + RANDOM % 12000))
+readonly saved=$TEST_TMPDIR/saved
+RANK=1 timeout 120 "$build/train" "$saved" >"$TEST_TMPDIR/rank1" &
+RANK=0 timeout 120 "$build/train" "$saved" >"$TEST_TMPDIR/rank0" ||
+  fail "rank 0: $?"
+wait $! || fail "rank 1: $?"
+awk '/^step/ { loss[$2] = $4 }
+     END { exit !(30 in loss && loss[30] < loss[10] / 2) }' \
+  "$TEST_TMPDIR/rank0" || fail "it does not learn: $(cat "$TEST_TMPDIR/rank0")"
+[[ -e $saved/__0_0.distcp && -e $saved/__1_0.distcp ]] ||
+  fail "both ranks write: $(ls -A "$saved")"
+
+# PyTorch and list_checkpoint read the same bytes.
+same "list_checkpoint and PyTorch" \
+  "$("$build/list_checkpoint" "$saved" | sort)" \
+  "$("$TESSERA_PYTHON" -B tests/tools/install/tensor_crcs.py "$saved" | sort)"
+
+# A project that has found LibTorch of another version is told so.
+mkdir -p "$TEST_TMPDIR/torch/include/torch/headeronly" "$TEST_TMPDIR/torch/lib"
+sed 's/"2\.11\.0"/"2.10.0"/' \
+  "$torch/../../include/torch/headeronly/version.h" \
+  >"$TEST_TMPDIR/torch/include/torch/headeronly/version.h"
+touch "$TEST_TMPDIR"/torch/lib/{libtorch_cpu,libc10}.so
+mkdir "$TEST_TMPDIR/project"
+cat >"$TEST_TMPDIR/project/CMakeLists.txt" <<'CMAKE'
+cmake_minimum_required(VERSION 3.24)
+project(user LANGUAGES CXX)
+find_package(Tessera REQUIRED COMPONENTS fsdp)
+CMAKE
+says "another LibTorch" "is of LibTorch '2.10.0'" \
+  cmake -S "$TEST_TMPDIR/project" -B "$TEST_TMPDIR/other" \
+  "-DCMAKE_PREFIX_PATH=$prefix;$TEST_TMPDIR/torch"
