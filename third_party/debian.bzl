@@ -5,6 +5,8 @@ the repository, so that they are inputs of every link and a changed package
 rebuilds what uses it.
 """
 
+load(":build_file.bzl", "write_build_file")
+
 def _glob(rctx, pattern):
     found = rctx.execute(["bash", "-c", "ls -1 -- " + pattern])
     if found.return_code != 0:
@@ -40,7 +42,7 @@ def _debian_library_impl(rctx):
     else:
         for archive in archives:
             rctx.symlink(archive, archive.split("/")[-1])
-    rctx.symlink(rctx.attr.build_file, "BUILD.bazel")
+    write_build_file(rctx)
 
 debian_library = repository_rule(
     implementation = _debian_library_impl,

@@ -2,6 +2,8 @@
 does not come along: nothing is imported.
 """
 
+load(":build_file.bzl", "write_build_file")
+
 # The wheels are chosen by these and not by the Python that runs pip.
 _PIP_FLAGS = [
     "--no-deps",
@@ -55,7 +57,7 @@ def install_wheels(rctx, requirements, what):
 
 def _pip_files_impl(rctx):
     install_wheels(rctx, [rctx.path(rctx.attr.requirements)], rctx.attr.what)
-    rctx.symlink(rctx.attr.build_file, "BUILD.bazel")
+    write_build_file(rctx)
 
 pip_files = repository_rule(
     implementation = _pip_files_impl,

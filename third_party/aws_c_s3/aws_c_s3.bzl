@@ -6,6 +6,8 @@ its C part (CMakeLists.txt) against Debian's OpenSSL, once for all modes of
 compilation. Nothing of Python is built or used.
 """
 
+load("//third_party:build_file.bzl", "write_build_file")
+
 _WHAT = "aws-c-s3, for //dcp/io/s3"
 _PACKAGE = "awscrt-0.38.1"
 
@@ -67,6 +69,9 @@ def _aws_c_s3_impl(rctx):
         "-DSOURCES=%s" % rctx.path(_PACKAGE + "/crt"),
         "-DCMAKE_BUILD_TYPE=Release",
         "-DCMAKE_C_COMPILER=gcc",
+        # Its messages name source files, by paths of their own.
+        "-DCMAKE_C_FLAGS=-ffile-prefix-map=%s=" %
+        rctx.path(_PACKAGE + "/crt/"),
         "-DCMAKE_INSTALL_PREFIX=%s" % rctx.path("."),
         "-DCMAKE_INSTALL_LIBDIR=lib",
     ], "configuration with CMake")
@@ -77,7 +82,7 @@ def _aws_c_s3_impl(rctx):
     )
     for leftover in [_PACKAGE, _PACKAGE + ".tar.gz", "build", "project"]:
         rctx.delete(leftover)
-    rctx.symlink(rctx.attr.build_file, "BUILD.bazel")
+    write_build_file(rctx)
 
 aws_c_s3 = repository_rule(
     implementation = _aws_c_s3_impl,

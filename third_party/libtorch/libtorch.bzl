@@ -5,6 +5,7 @@ form of LibTorch has a package manager that pins it by hash. Python itself does
 not come along: pip unpacks, and nothing is imported.
 """
 
+load("//third_party:build_file.bzl", "write_build_file")
 load("//third_party:pip.bzl", "install_wheels")
 
 # Not for linking against, and large, or harmful: the wheel's protobuf would
@@ -43,12 +44,7 @@ def _libtorch_impl(rctx):
 
     for stub in rctx.attr.stand_ins:
         rctx.symlink(stub, "stand_ins/" + stub.name.split("/")[-1])
-    rctx.template(
-        "BUILD.bazel",
-        rctx.attr.build_file,
-        {"%{root}": str(rctx.path("."))},
-        executable = False,
-    )
+    write_build_file(rctx, {"%{root}": str(rctx.path("."))})
 
 libtorch = repository_rule(
     implementation = _libtorch_impl,

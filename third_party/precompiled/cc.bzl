@@ -23,11 +23,15 @@ def _precompiled(attributes, is_test):
         copts = LIBTORCH_WARNINGS + copts
     if is_test:
         name += "_test"
-    folder = "third_party/precompiled"
+    target = Label("//third_party/precompiled:" + name)
+    header = "%s/%s.h" % (target.package, name)
+    if target.workspace_root:
+        # Another workspace uses this one.
+        header = "%s/%s" % (target.workspace_root, header)
     return dict(
         attributes,
-        copts = precompiled_copts("%s/%s.h" % (folder, name)) + copts,
-        deps = deps + ["@//%s:%s" % (folder, name)],
+        copts = precompiled_copts(header) + copts,
+        deps = deps + [target],
     )
 
 def cc_library(**attributes):
