@@ -31,7 +31,7 @@ same "list_checkpoint and PyTorch" \
 
 # A project that has found LibTorch of another version is told so.
 mkdir -p "$TEST_TMPDIR/torch/include/torch/headeronly" "$TEST_TMPDIR/torch/lib"
-sed 's/"2\.11\.0"/"2.10.0"/' \
+sed 's/"[0-9.]*"/"2.10.0"/' \
   "$torch/../../include/torch/headeronly/version.h" \
   >"$TEST_TMPDIR/torch/include/torch/headeronly/version.h"
 touch "$TEST_TMPDIR"/torch/lib/{libtorch_cpu,libc10}.so
@@ -44,3 +44,18 @@ CMAKE
 says "another LibTorch" "is of LibTorch '2.10.0'" \
   cmake -S "$TEST_TMPDIR/project" -B "$TEST_TMPDIR/other" \
   "-DCMAKE_PREFIX_PATH=$prefix;$TEST_TMPDIR/torch"
+
+# A program for GPUs links and starts where there is none.
+cat >"$TEST_TMPDIR/project/CMakeLists.txt" <<'CMAKE'
+cmake_minimum_required(VERSION 3.24)
+project(user LANGUAGES CXX)
+find_package(Tessera REQUIRED COMPONENTS nccl)
+add_executable(user user.cc)
+target_link_libraries(user PRIVATE Tessera::nccl)
+CMAKE
+echo 'int main() {}' >"$TEST_TMPDIR/project/user.cc"
+{
+  cmake -S "$TEST_TMPDIR/project" -B "$TEST_TMPDIR/gpu" \
+    "-DCMAKE_PREFIX_PATH=$prefix;$torch" && cmake --build "$TEST_TMPDIR/gpu"
+} >"$TEST_TMPDIR/gpu.log" 2>&1 || fail "$(cat "$TEST_TMPDIR/gpu.log")"
+"$TEST_TMPDIR/gpu/user" || fail "with nccl: $?"

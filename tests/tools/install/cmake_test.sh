@@ -67,7 +67,7 @@ project() {
 }
 project 0.1 "dcp;client" >/dev/null || fail "find_package"
 says "another version" "version: 0.1" project 0.2 dcp
-says "an unknown component" "there are dcp, client and fsdp" project 0.1 fs
+says "an unknown component" "there are dcp, client, fsdp and nccl" project 0.1 fs
 says "fsdp is not installed" "--without-fsdp" project 0.1 fsdp
 says "a library is missing" "liburing: install the Debian package liburing-dev" \
   project 0.1 dcp -DTessera_uring_LIBRARY=OFF
