@@ -45,7 +45,8 @@ says "another LibTorch" "is of LibTorch '2.10.0'" \
   cmake -S "$TEST_TMPDIR/project" -B "$TEST_TMPDIR/other" \
   "-DCMAKE_PREFIX_PATH=$prefix;$TEST_TMPDIR/torch"
 
-# A program for GPUs links and starts where there is none.
+# A program for GPUs links and starts where there is none. What it includes of
+# the client finds the protobuf of gRPC, although LibTorch has headers of another.
 cat >"$TEST_TMPDIR/project/CMakeLists.txt" <<'CMAKE'
 cmake_minimum_required(VERSION 3.24)
 project(user LANGUAGES CXX)
@@ -53,7 +54,10 @@ find_package(Tessera REQUIRED COMPONENTS nccl)
 add_executable(user user.cc)
 target_link_libraries(user PRIVATE Tessera::nccl)
 CMAKE
-echo 'int main() {}' >"$TEST_TMPDIR/project/user.cc"
+cat >"$TEST_TMPDIR/project/user.cc" <<'CODE'
+#include "client/checkpoint_client.h"
+int main() {}
+CODE
 {
   cmake -S "$TEST_TMPDIR/project" -B "$TEST_TMPDIR/gpu" \
     "-DCMAKE_PREFIX_PATH=$prefix;$torch" && cmake --build "$TEST_TMPDIR/gpu"
