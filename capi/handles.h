@@ -1,0 +1,53 @@
+// The handles that checkpoint.cc and save.cc share: errors, bytes, stops, and
+// the file system. Internal; see tessera.h for threads and ownership.
+#ifndef CAPI_HANDLES_H_
+#define CAPI_HANDLES_H_
+
+#include <stop_token>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "capi/tessera.h"
+#include "dcp/base/error_place.h"
+#include "dcp/io/file_system.h"
+#include "dcp/tensor/box.h"
+#include "dcp/tensor/dtype.h"
+
+struct tessera_error {
+  absl::Status status;
+  std::string message;
+  dcp::ErrorPlace place;
+};
+
+struct tessera_bytes {
+  std::string value;
+};
+
+struct tessera_stop {
+  std::stop_source source;
+};
+
+namespace dcp::capi {
+
+// Null for OK.
+tessera_error* MakeError(const absl::Status& status);
+
+tessera_bytes* MakeBytes(std::string value);
+
+// A token that is never requested for null.
+std::stop_token TokenOf(const tessera_stop* stop);
+
+// InvalidArgument for a null or unknown name.
+absl::StatusOr<DType> DTypeOf(const char* name);
+
+// InvalidArgument for sizes that are negative, too many or too large.
+absl::StatusOr<Dims> SizesOf(size_t num_dims, const int64_t* sizes);
+
+// The process's file system, which any thread may use.
+FileSystem& ProcessFileSystem();
+
+}  // namespace dcp::capi
+
+#endif  // CAPI_HANDLES_H_
