@@ -20,7 +20,7 @@ MOST_EXPONENT = 1.15
 PARTS = {
     "chunks": (
         "a checkpoint of 64 ranks, by chunks",
-        ["10000", "100000", "1000000", "10000000"],
+        ["10000", "100000", "1000000", "4000000"],
     ),
     "reshard": (
         "a reshard to 3/4 as many ranks, 200 tensors, by ranks",
@@ -38,11 +38,11 @@ def parse_arguments():
         prog="tools/bench scale",
         description="Measures how processor time and memory grow with the size "
         "of a checkpoint and the number of ranks, and fits a power to each: "
-        "indexes and plans of up to 10,000,000 chunks, a reshard of 1,024 ranks "
-        "to 768, and a save of 1,024. The code is the real one; files have no "
-        "payload, storage is simulated, and ranks that save are threads of one "
-        "process. Then streams of a real dcp-server over loopback. Requires "
-        "16 GB of memory.",
+        "indexes and plans of up to 4,000,000 chunks, which is about what the "
+        "limits on an index allow, a reshard of 1,024 ranks to 768, and a save of "
+        "1,024. The code is the real one; files have no payload, storage is "
+        "simulated, and ranks that save are threads of one process. Then streams "
+        "of a real dcp-server over loopback. Requires 16 GB of memory.",
     )
     parser.add_argument(
         "--skip",
@@ -54,9 +54,9 @@ def parse_arguments():
     parser.add_argument(
         "--most",
         type=int,
-        default=10**7,
+        default=4 * 10**6,
         metavar="N",
-        help="the largest size of any part (10000000)",
+        help="the largest size of any part (4000000)",
     )
     parser.add_argument(
         "--streams",
