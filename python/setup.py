@@ -1,0 +1,47 @@
+"""Describes the wheel; build_wheel puts the programs and libraries in place."""
+
+import os
+import pathlib
+import re
+
+from setuptools import setup
+from wheel.bdist_wheel import bdist_wheel
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+class PlatformWheel(bdist_wheel):
+    """One wheel for every CPython: nothing in it is compiled against Python."""
+
+    def finalize_options(self):
+        super().finalize_options()
+        self.root_is_pure = False
+
+    def get_tag(self):
+        return "py3", "none", os.environ["TESSERA_PLATFORM"]
+
+
+setup(
+    name="tessera",
+    version=re.search(
+        r'__version__ = "(.*)"', (HERE / "tessera/__init__.py").read_text()
+    )[1],
+    description="Fast, durable checkpoints for PyTorch, without pickles that "
+    "run code",
+    long_description=(HERE / "README.md").read_text(),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.9",
+    extras_require={"torch": ["torch>=2.4", "numpy"], "numpy": ["numpy"]},
+    packages=["tessera", "tessera.torch"],
+    package_data={"tessera": ["bin/*", "lib/*", "py.typed", "tessera.h"]},
+    entry_points={
+        "console_scripts": [
+            "dcp-convert = tessera._programs:dcp_convert",
+            "dcp-server = tessera._programs:dcp_server",
+            "fsdp-config = tessera._programs:fsdp_config",
+        ]
+    },
+    cmdclass={"bdist_wheel": PlatformWheel},
+    zip_safe=False,
+)

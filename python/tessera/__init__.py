@@ -1,0 +1,60 @@
+"""Tessera: fast, durable checkpoints for PyTorch, read and written without
+executing pickles.
+
+    ckpt = tessera.open("run7/step-1000")      # any format
+    ckpt["layers.0.wq"][2:7]                   # reads only these rows
+    tessera.convert("run7/step-1000", "model.safetensors", cast="bf16")
+
+`tessera.torch` has the writer and the reader for
+torch.distributed.checkpoint; it alone imports torch.
+"""
+
+from tessera._commands import consolidate
+from tessera._commands import convert
+from tessera._commands import diff
+from tessera._commands import inspect
+from tessera._commands import Progress
+from tessera._commands import reshard
+from tessera._commands import verify
+from tessera._checkpoint import Checkpoint
+from tessera._checkpoint import open
+from tessera._checkpoint import Tensor
+from tessera._errors import AlreadyExistsError
+from tessera._errors import CancelledError
+from tessera._errors import DataLossError
+from tessera._errors import Error
+from tessera._errors import FailedPreconditionError
+from tessera._errors import InvalidArgumentError
+from tessera._errors import NotFoundError
+from tessera._errors import PermissionDeniedError
+from tessera._errors import ResourceExhaustedError
+from tessera._errors import UnavailableError
+from tessera._errors import UnimplementedError
+from tessera._objects import Opaque
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AlreadyExistsError",
+    "CancelledError",
+    "Checkpoint",
+    "DataLossError",
+    "Error",
+    "FailedPreconditionError",
+    "InvalidArgumentError",
+    "NotFoundError",
+    "Opaque",
+    "PermissionDeniedError",
+    "Progress",
+    "ResourceExhaustedError",
+    "Tensor",
+    "UnavailableError",
+    "UnimplementedError",
+    "consolidate",
+    "convert",
+    "diff",
+    "inspect",
+    "open",
+    "reshard",
+    "verify",
+]

@@ -1,0 +1,87 @@
+"""Memory for tensors in NumPy's and PyTorch's types."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+from typing import Sequence
+from typing import Tuple
+
+from tessera import _errors
+
+# Bytes of an element, by the names of PyTorch.
+ELEMENT_BYTES = {
+    **{"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2},
+    **{"float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1},
+    **{"float8_e5m2fnuz": 1, "float8_e8m0fnu": 1, "float4_e2m1fn_x2": 1},
+    **{"int64": 8, "int32": 4, "int16": 2, "int8": 1},
+    **{"uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1},
+    **{"complex32": 4, "complex64": 8, "complex128": 16},
+    **{"bits1x8": 1, "bits2x4": 1, "bits4x2": 1, "bits8": 1, "bits16": 2},
+}
+_OF_NUMPY = {
+    *("float64", "float32", "float16", "int64", "int32", "int16", "int8"),
+    *("uint64", "uint32", "uint16", "uint8", "bool", "complex64"),
+    "complex128",
+}
+
+
+def numpy_dtype(name: str) -> Any:
+    """The dtype of NumPy, or of ml_dtypes for those that NumPy lacks."""
+    import numpy
+
+    if name in _OF_NUMPY:
+        return numpy.dtype(name)
+    try:
+        import ml_dtypes
+
+        return numpy.dtype(getattr(ml_dtypes, name))
+    except (ImportError, AttributeError):
+        raise _errors.UnimplementedError(
+            f"NumPy has no dtype {name}; install ml_dtypes, ask for another "
+            "dtype, or read with .torch()"
+        ) from None
+
+
+def empty_numpy(dtype: str, sizes: Sequence[int]) -> Tuple[Any, int]:
+    """An array, and the address of its memory."""
+    import numpy
+
+    array = numpy.empty(tuple(sizes), numpy_dtype(dtype))
+    return array, array.ctypes.data
+
+
+def empty_torch(dtype: str, sizes: Sequence[int]) -> Tuple[Any, int]:
+    """A tensor on the CPU, and the address of its memory."""
+    import torch
+
+    if not hasattr(torch, dtype):
+        raise _errors.UnimplementedError(
+            f"torch {torch.__version__} has no dtype {dtype}"
+        )
+    tensor = torch.empty(tuple(sizes), dtype=getattr(torch, dtype))
+    return tensor, tensor.data_ptr()
+
+
+def num_bytes(dtype: str, sizes: Sequence[int]) -> int:
+    return math.prod(sizes) * ELEMENT_BYTES[dtype]
+
+
+def dtype_name(dtype: Any) -> str:
+    """The name of a dtype of torch or NumPy, or of its name."""
+    if isinstance(dtype, str):
+        name = dtype
+    elif "torch" in sys.modules and isinstance(
+        dtype, sys.modules["torch"].dtype
+    ):
+        name = str(dtype)[len("torch."):]
+    else:
+        import numpy
+
+        name = numpy.dtype(dtype).name
+    if name not in ELEMENT_BYTES:
+        raise _errors.InvalidArgumentError(
+            f"{dtype!r} is not a dtype, such as 'float32'"
+        )
+    return name

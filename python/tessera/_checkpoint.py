@@ -1,0 +1,373 @@
+"""tessera.open: a checkpoint of any format as a read-only mapping."""
+
+from __future__ import annotations
+
+import collections.abc
+import ctypes
+import json
+import os
+import threading
+from typing import Any
+from typing import Callable
+from typing import Dict
+from typing import Iterator
+from typing import List
+from typing import NamedTuple
+from typing import Optional
+from typing import Sequence
+from typing import Tuple
+from typing import Union
+
+from tessera import _arrays
+from tessera import _display
+from tessera import _errors
+from tessera import _library
+from tessera import _objects
+
+# What to_torch() reads at once.
+BATCH_BYTES = 256 << 20
+
+_UNITS = {"": 1, "B": 1}
+for _power, _letter in enumerate("KMGT", 1):
+    _UNITS[_letter + "B"] = 1000**_power
+    _UNITS[_letter + "IB"] = 1024**_power
+
+
+class Region(NamedTuple):
+    """A box of a tensor and the memory for it."""
+
+    name: str
+    dtype: str
+    offsets: Sequence[int]
+    sizes: Sequence[int]
+    address: int
+
+
+def parse_bytes(memory: Union[int, str]) -> int:
+    """A number of bytes, or a text such as "1GiB"."""
+    if isinstance(memory, int):
+        return memory
+    digits = memory.rstrip("KMGTiBkmgtb ")
+    try:
+        return int(float(digits) * _UNITS[memory[len(digits):].strip().upper()])
+    except (KeyError, ValueError):
+        raise _errors.InvalidArgumentError(
+            f"{memory!r} is not a size, such as '1GiB' or '500MB'"
+        ) from None
+
+
+class Tensor:
+    """A tensor of a checkpoint, of which nothing is read yet.
+
+    Indexing it reads what the index selects into a NumPy array: t[2:7],
+    t[..., 0], or t[:] for all of it. Also numpy.asarray(t).
+
+    Attributes:
+      name, dtype (as PyTorch names it), shape.
+      chunks: a (offsets, sizes) for each part that is stored.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, told: Dict[str, Any]):
+        self._checkpoint = checkpoint
+        self._place = tuple(told["place"])
+        self.name: str = told["name"]
+        self.dtype: str = told["dtype"]
+        self.shape: Tuple[int, ...] = tuple(told["shape"])
+        self.keys: Tuple[Union[str, int], ...] = tuple(told["keys"])
+        self.chunks: List[Tuple[Tuple[int, ...], Tuple[int, ...]]] = [
+            (tuple(offsets), tuple(sizes)) for offsets, sizes in told["chunks"]
+        ]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return _arrays.num_bytes(self.dtype, self.shape)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a tensor without dimensions")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.name!r}, {self.dtype}, {list(self.shape)})"
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.numpy(index)
+
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
+        if copy is False:
+            raise ValueError("a tensor of a checkpoint cannot be read in place")
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.torch().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        return 1, 0  # the CPU
+
+    def numpy(self, index: Any = Ellipsis, dtype: Any = None) -> Any:
+        """What `index` selects, as a NumPy array, converted to `dtype`."""
+        return self._read(index, dtype, _arrays.empty_numpy)
+
+    def torch(
+        self, index: Any = Ellipsis, dtype: Any = None, device: Any = None
+    ) -> Any:
+        """What `index` selects, as a torch.Tensor on `device`."""
+        tensor = self._read(index, dtype, _arrays.empty_torch)
+        return tensor if device is None else tensor.to(device)
+
+    def _read(self, index: Any, dtype: Any, empty: Callable) -> Any:
+        name = self.dtype if dtype is None else _arrays.dtype_name(dtype)
+        offsets, sizes, rest = select(self.shape, index)
+        array, address = empty(name, sizes)
+        self._checkpoint.read([Region(self.name, name, offsets, sizes, address)])
+        return array[rest]
+
+
+def select(
+    shape: Sequence[int], index: Any
+) -> Tuple[List[int], List[int], Tuple[Any, ...]]:
+    """The box that an index needs: offsets, sizes, and the index within it."""
+    items = index if isinstance(index, tuple) else (index,)
+    if items.count(Ellipsis) > 1:
+        raise IndexError("an index can have only one ellipsis")
+    if Ellipsis not in items:
+        items = (*items, Ellipsis)
+    if len(items) - 1 > len(shape):
+        raise IndexError(
+            f"{len(items) - 1} indices for a tensor of {len(shape)} dimensions"
+        )
+    at = items.index(Ellipsis)
+    fill = (slice(None),) * (len(shape) - len(items) + 1)
+    items = items[:at] + fill + items[at + 1:]
+    offsets, sizes, rest = [], [], []
+    for dim, (size, item) in enumerate(zip(shape, items)):
+        if isinstance(item, slice):
+            steps = range(*item.indices(size))
+            first = min(steps[0], steps[-1]) if steps else 0
+            last = max(steps[0], steps[-1]) + 1 if steps else 0
+            step = steps.step if steps else 1
+            if step < 0:
+                raise IndexError(f"dimension {dim}: a negative step")
+            rest.append(slice(None, None, step))
+        else:
+            try:
+                first = item.__index__()
+            except AttributeError:
+                raise IndexError(
+                    f"dimension {dim}: an index is an int, a slice or an "
+                    f"ellipsis, not {type(item).__name__}"
+                ) from None
+            if not -size <= first < size:
+                raise IndexError(
+                    f"index {first} is out of range for dimension {dim} of "
+                    f"size {size}"
+                )
+            first %= size
+            last = first + 1
+            rest.append(0)
+        offsets.append(first)
+        sizes.append(last - first)
+    return offsets, sizes, tuple(rest)
+
+
+class Objects(collections.abc.Mapping):
+    """The values that are not tensors, by name; each is read when asked for."""
+
+    def __init__(self, checkpoint: Checkpoint, told: List[Dict[str, Any]]):
+        self._checkpoint = checkpoint
+        self.keys_of = {each["name"]: tuple(each["keys"]) for each in told}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.keys_of:
+            raise KeyError(name)
+        return _objects.decode(self._checkpoint.object_archive(name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys_of)
+
+    def __len__(self) -> int:
+        return len(self.keys_of)
+
+
+class Checkpoint(collections.abc.Mapping):
+    """An open checkpoint: a mapping from names to tensors. Any thread.
+
+    Attributes:
+      path, format ("dcp", "safetensors" or "pt").
+      metadata: the texts of a safetensors header.
+      objects: a mapping of what is not a tensor.
+    """
+
+    def __init__(self, path: Union[str, "os.PathLike[str]"]):
+        name = os.fspath(path)
+        self._lock = threading.Lock()
+        self._handle = _library.Handle("tessera_checkpoint_free")
+        _library.interruptible(
+            lambda stop: _library.call(
+                "tessera_checkpoint_open",
+                os.fsencode(name),
+                stop,
+                self._handle.out,
+            )
+        )
+        bytes_ = ctypes.c_void_p()
+        _library.call(
+            "tessera_checkpoint_describe",
+            self._handle.value,
+            ctypes.byref(bytes_),
+        )
+        told = json.loads(_library.take_bytes(bytes_))
+        self.path: str = told["path"]
+        self.format: str = told["format"]
+        self.flattened: bool = told["flattened"]
+        self.metadata: Dict[str, str] = told["metadata"]
+        self.tensors: Dict[str, Tensor] = {
+            each["name"]: Tensor(self, each) for each in told["tensors"]
+        }
+        self.objects = Objects(self, told["objects"])
+
+    def close(self) -> None:
+        """Closes its files; reading from it is an error afterwards."""
+        with self._lock:
+            self._handle.close()
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(self, *unused: Any) -> None:
+        self.close()
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+    def __repr__(self) -> str:
+        return _display.text(self)
+
+    def _repr_html_(self) -> str:
+        return _display.html(self)
+
+    def read(
+        self,
+        regions: Sequence[Region],
+        memory: Union[int, str] = 0,
+        verify: bool = False,
+    ) -> None:
+        """Fills the memory of all regions in one pass over the files."""
+        keep = []  # what the structures point to
+        array = (_library.Region * len(regions))()
+        for each, region in zip(array, regions):
+            offsets = _library.dims(region.offsets)
+            sizes = _library.dims(region.sizes)
+            keep += [offsets, sizes]
+            each.name = region.name.encode()
+            each.dtype = region.dtype.encode()
+            each.num_dims = len(region.sizes)
+            each.offsets = offsets
+            each.sizes = sizes
+            each.data = region.address
+            each.num_bytes = _arrays.num_bytes(region.dtype, region.sizes)
+        self._call(
+            "tessera_checkpoint_read",
+            *(array, len(regions), parse_bytes(memory), int(verify)),
+        )
+
+    def object_archive(self, name: str) -> bytes:
+        """The object as a torch.save archive that holds nothing but data."""
+        out = ctypes.c_void_p()
+        self._call(
+            "tessera_checkpoint_object", name.encode(), out=ctypes.byref(out)
+        )
+        return _library.take_bytes(out)
+
+    def _call(self, function: str, *arguments: Any, out: Any = None) -> None:
+        """Calls with the handle first and the stop near the end."""
+
+        def work(stop):
+            with self._lock:
+                if not self._handle.value:
+                    raise ValueError(f"{self.path} is closed")
+                last = (stop,) if out is None else (stop, out)
+                _library.call(function, self._handle.value, *arguments, *last)
+
+        _library.interruptible(work)
+
+    def items(
+        self,
+        memory: Union[int, str, None] = None,
+        framework: str = "numpy",
+    ) -> Any:
+        """The names and tensors of the mapping; with `memory`, their contents.
+
+        Args:
+          memory: reads all tensors in the order of the files, as much at once
+            as this, "1GiB"; a larger tensor is read alone. Yields
+            (name, array).
+          framework: what the arrays are, "numpy" or "torch".
+        """
+        if memory is None:
+            return super().items()
+        return self._stream(parse_bytes(memory), framework)
+
+    def _stream(self, limit: int, framework: str) -> Iterator[Tuple[str, Any]]:
+        empty = {
+            "numpy": _arrays.empty_numpy,
+            "torch": _arrays.empty_torch,
+        }.get(framework)
+        if empty is None:
+            raise _errors.InvalidArgumentError(
+                f"framework {framework!r} is neither 'numpy' nor 'torch'"
+            )
+        batch: List[Tensor] = []
+        size = 0
+        for tensor in sorted(self.tensors.values(), key=lambda t: t._place):
+            if batch and size + tensor.nbytes > limit:
+                yield from self._batch(batch, empty)
+                batch, size = [], 0
+            batch.append(tensor)
+            size += tensor.nbytes
+        yield from self._batch(batch, empty)
+
+    def _batch(
+        self, tensors: List[Tensor], empty: Callable
+    ) -> Iterator[Tuple[str, Any]]:
+        arrays, regions = [], []
+        for t in tensors:
+            array, address = empty(t.dtype, t.shape)
+            arrays.append(array)
+            offsets = [0] * len(t.shape)
+            regions.append(Region(t.name, t.dtype, offsets, t.shape, address))
+        self.read(regions)
+        while arrays:
+            yield tensors[-len(arrays)].name, arrays.pop(0)
+
+    def to_torch(self, device: Any = None) -> Dict[str, Any]:
+        """All tensors, on `device`, by name."""
+        return {
+            name: tensor if device is None else tensor.to(device)
+            for name, tensor in self.items(BATCH_BYTES, "torch")
+        }
+
+
+def open(path: Union[str, "os.PathLike[str]"]) -> Checkpoint:
+    """Opens a checkpoint of any format, and reads its index only.
+
+    Args:
+      path: a path or an s3:// URL.
+
+    Raises:
+      tessera.NotFoundError: nothing is there.
+      tessera.DataLossError: the index is damaged.
+      tessera.PermissionDeniedError: a pickle needs more than data.
+    """
+    return Checkpoint(path)

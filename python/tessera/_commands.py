@@ -1,0 +1,231 @@
+"""The verbs of dcp-convert as functions.
+
+Each runs the program, which keeps to its own memory limit, so that nothing of a
+conversion is in this process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import threading
+from typing import Any
+from typing import Callable
+from typing import Dict
+from typing import List
+from typing import Optional
+from typing import Union
+
+from tessera import _errors
+from tessera._library import FOLDER
+
+Path = Union[str, "os.PathLike[str]"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """How far a call has come; also the last report when it is done."""
+
+    done_bytes: int
+    total_bytes: int
+    seconds: float
+    bytes_per_second: float
+    # None while that is not known.
+    eta_seconds: Optional[float]
+
+
+OnProgress = Callable[[Progress], None]
+
+
+def program(name: str) -> str:
+    """The path of one of the programs that the package brings along."""
+    return os.environ.get("TESSERA_" + name.upper().replace("-", "_")) or str(
+        FOLDER / "bin" / name
+    )
+
+
+def _words(options: Dict[str, Any]) -> List[str]:
+    """cast="bf16" as --cast bf16, direct=True as --direct, and so on."""
+    words = []
+    for name, value in options.items():
+        flag = "--" + name.replace("_", "-")
+        if value is None:
+            continue
+        if value is True:
+            words.append(flag)
+        elif value is False:
+            words.append("--no-" + flag[2:])
+        elif isinstance(value, (list, tuple)):
+            for one in value:
+                words += [flag, str(one)]
+        elif isinstance(value, dict):
+            words += [flag, ",".join(f"{k}={v}" for k, v in value.items())]
+        else:
+            words += [flag, str(value)]
+    return words
+
+
+def _follow(stream, on_progress: Optional[OnProgress], said: List[str]):
+    """Reads what the program says until it ends."""
+    for line in stream:
+        try:
+            report = json.loads(line)
+        except ValueError:
+            said.append(line.rstrip("\n"))
+            continue
+        if on_progress is not None and report.get("event") == "progress":
+            on_progress(
+                Progress(
+                    *(report[f.name] for f in dataclasses.fields(Progress))
+                )
+            )
+
+
+def run(
+    verb: str,
+    paths: List[Path],
+    options: Dict[str, Any],
+    on_progress: Optional[OnProgress],
+) -> Dict[str, Any]:
+    """Runs a verb; the JSON object that it prints.
+
+    `on_progress` is called in this thread. Whatever interrupts the call, such
+    as Ctrl-C or an error of `on_progress`, also stops the program, which leaves
+    nothing half-written.
+    """
+    words = [verb, *map(os.fspath, paths), *_words(options), "--json"]
+    if on_progress is not None:
+        words += ["--progress", "json"]
+    process = subprocess.Popen(
+        [program("dcp-convert"), *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        # Ctrl-C goes to this process only, which passes it on once.
+        start_new_session=True,
+    )
+    printed: List[str] = []
+    reader = threading.Thread(
+        target=lambda: printed.append(process.stdout.read()), daemon=True
+    )
+    reader.start()
+    said: List[str] = []
+    try:
+        _follow(process.stderr, on_progress, said)
+        process.wait()
+    except BaseException:
+        process.send_signal(signal.SIGINT)
+        process.stderr.read()
+        process.wait()
+        raise
+    finally:
+        reader.join()
+        process.stdout.close()
+        process.stderr.close()
+    return _result(process.returncode, printed[0], said)
+
+
+def _result(code: int, printed: str, said: List[str]) -> Dict[str, Any]:
+    try:
+        result = json.loads(printed)
+    except ValueError:
+        # An error in the options themselves is a line only.
+        raise _errors.InvalidArgumentError(
+            "\n".join(said) or f"dcp-convert ended with {code}"
+        ) from None
+    error = result.get("error")
+    if error is not None:
+        raise _errors.class_of_name(error["code"])(error["message"])
+    return result
+
+
+def convert(
+    src: Path,
+    dst: Path,
+    *,
+    progress: Optional[OnProgress] = None,
+    **options: Any,
+) -> Dict[str, Any]:
+    """Converts a checkpoint to another format or sharding.
+
+    Args:
+      src, dst: paths or s3:// URLs; the suffix of `dst`, or to="dcp",
+        "safetensors" or "pt", says the format.
+      progress: called about each second.
+      **options: those of `dcp-convert convert --help`, with underscores:
+        cast="bf16", include=["model.*"], mesh={"shard": 8}, overwrite=True,
+        max_memory="1GiB". False stands for the option with "no-" in front:
+        verify=False.
+
+    Returns:
+      What `dcp-convert convert --json` prints.
+
+    Raises:
+      tessera.Error: a subclass says what kind of error; nothing is left at the
+        destination.
+    """
+    return run("convert", [src, dst], options, progress)
+
+
+def reshard(
+    src: Path,
+    dst: Path,
+    *,
+    mesh: Any,
+    progress: Optional[OnProgress] = None,
+    **options: Any,
+) -> Dict[str, Any]:
+    """Converts to DCP for another mesh, as `dcp-convert reshard` does.
+
+    Args:
+      mesh: the axes and their sizes, {"replicate": 2, "shard": 3}.
+    """
+    return run("reshard", [src, dst], {"mesh": mesh, **options}, progress)
+
+
+def consolidate(
+    src: Path,
+    dst: Path,
+    *,
+    progress: Optional[OnProgress] = None,
+    **options: Any,
+) -> Dict[str, Any]:
+    """Writes whole tensors, SHARDED to FULL, as `dcp-convert consolidate`."""
+    return run("consolidate", [src, dst], options, progress)
+
+
+def verify(
+    path: Path, *, progress: Optional[OnProgress] = None, **options: Any
+) -> Dict[str, Any]:
+    """Checks structure, coverage and checksums, as `dcp-convert verify`.
+
+    Returns:
+      What was found: result["ok"] says whether the checkpoint is sound.
+    """
+    return run("verify", [path], options, progress)
+
+
+def diff(
+    a: Path,
+    b: Path,
+    *,
+    progress: Optional[OnProgress] = None,
+    **options: Any,
+) -> Dict[str, Any]:
+    """Compares two checkpoints, as `dcp-convert diff`.
+
+    Returns:
+      What differs: result["equal"] says whether nothing does.
+    """
+    return run("diff", [a, b], options, progress)
+
+
+def inspect(path: Path, **options: Any) -> Dict[str, Any]:
+    """Says what is in a checkpoint, as `dcp-convert inspect --json`."""
+    return run("inspect", [path], options, None)

@@ -1,0 +1,371 @@
+"""Writer: PyTorch's StorageWriter and AsyncStager on the core."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import os
+import pickle
+import threading
+import uuid
+import weakref
+from typing import Any
+from typing import Dict
+from typing import List
+from typing import Optional
+from typing import Union
+
+import torch
+from torch.distributed._state_dict_utils import _copy_state_dict
+from torch.distributed._state_dict_utils import _create_cpu_state_dict
+from torch.distributed.checkpoint.filesystem import _StorageInfo
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.metadata import StorageMeta
+from torch.distributed.checkpoint.planner import SavePlan
+from torch.distributed.checkpoint.planner import SavePlanner
+from torch.distributed.checkpoint.planner import WriteItem
+from torch.distributed.checkpoint.planner import WriteItemType
+from torch.distributed.checkpoint.staging import AsyncStager
+from torch.distributed.checkpoint.storage import StorageWriter
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future
+
+from tessera import _arrays
+from tessera import _errors
+from tessera import _library
+from tessera._checkpoint import parse_bytes
+from tessera.torch._source import Source
+
+# PyTorch writes it since 2.6; older versions ignore it.
+_VERSION = "1.0.0"
+_DIRECT = {None: 0, True: 1, False: 2}
+
+
+@dataclasses.dataclass(frozen=True)
+class _FileName:
+    """What the coordinator tells a rank with its plan."""
+
+    name: str
+
+
+@dataclasses.dataclass(frozen=True)
+class _FirstResult(WriteResult):
+    """The result of the first item of a rank, with the digests of its file."""
+
+    digests: str = ""
+
+
+class _Save:
+    """A save that the coordinator has begun."""
+
+    # Those of this process that wait for their ranks, by path.
+    _waiting: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+    _lock = threading.Lock()
+
+    def __init__(self, path: str, overwrite: bool):
+        # A save in which another rank failed is not told so. It may still be
+        # referred to, by the traceback of the error, and would keep the lock of
+        # the directory; a new save to the same path in this process takes over.
+        with self._lock:
+            former = self._waiting.pop(path, None)
+        if former is not None:
+            former.close()
+        self._handle = _library.Handle("tessera_save_free")
+        _library.call(
+            "tessera_save_begin",
+            os.fsencode(path),
+            int(overwrite),
+            self._handle.out,
+        )
+        self.path = path
+        self.names: set = set()
+        with self._lock:
+            self._waiting[path] = self
+
+    def name_for(self, rank: int) -> str:
+        out = ctypes.c_void_p()
+        _library.call(
+            "tessera_save_file_name",
+            self._handle.value,
+            rank,
+            ctypes.byref(out),
+        )
+        name = _library.take_bytes(out).decode()
+        self.names.add(name)
+        return name
+
+    def commit(
+        self, save_id: str, metadata: bytes, names: set, digests: List[str]
+    ) -> None:
+        if not self._handle.value:
+            raise _errors.FailedPreconditionError(
+                f"{self.path}: another save of this process has taken over"
+            )
+        for name in names - self.names:
+            _library.call(
+                "tessera_save_adopt", self._handle.value, name.encode()
+            )
+        texts = (ctypes.c_char_p * len(digests))(*map(str.encode, digests))
+        _library.call(
+            "tessera_save_commit",
+            *(self._handle.value, save_id.encode(), metadata, len(metadata)),
+            *(texts, len(digests)),
+        )
+
+    def close(self) -> None:
+        """Removes what was written, unless it was committed."""
+        self._handle.close()
+
+
+class Writer(StorageWriter, AsyncStager):
+    """Writes DCP checkpoints that appear whole or not at all.
+
+    For the `storage_writer` of dcp.save and dcp.async_save, with any planner.
+    What it writes is PyTorch's own format, with digests next to it, and synced.
+    Keep one Writer for all saves of a run, and name each checkpoint with
+    `checkpoint_id`: it then keeps the memory of asynchronous saves.
+
+    Args:
+      path: a directory or s3:// URL; may be left out if each save has a
+        `checkpoint_id`.
+      overwrite: replaces a checkpoint that is there, once the new one is whole.
+      memory: at most for blocks on their way to the disk, "256MiB".
+      max_rate: bytes a second that each rank writes, at most; 0 for no limit.
+      direct: past the page cache, True or False; None decides by itself.
+    """
+
+    _synchronize_after_execute = False
+
+    def __init__(
+        self,
+        path: Union[str, "os.PathLike[str]", None] = None,
+        *,
+        overwrite: bool = True,
+        memory: Union[int, str] = "256MiB",
+        max_rate: Union[int, str] = 0,
+        direct: Optional[bool] = None,
+    ):
+        super().__init__()
+        self.path = "" if path is None else os.fspath(path)
+        self.overwrite = overwrite
+        self._memory = parse_bytes(memory)
+        self._max_rate = parse_bytes(max_rate)
+        self._direct = _DIRECT[direct]
+        self._save: Optional[_Save] = None
+        self._save_id = ""
+        self._staged: Optional[Dict[str, Any]] = None
+        self.reset()
+
+    def __getstate__(self) -> Dict[str, Any]:
+        # For async_save in another process.
+        return {**self.__dict__, "_save": None, "_staged": None}
+
+    # StorageWriter
+
+    @property
+    def checkpoint_id(self) -> str:
+        return self.path
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
+        return isinstance(checkpoint_id, (str, os.PathLike))
+
+    def reset(self, checkpoint_id: Any = None) -> None:
+        if checkpoint_id:
+            self.path = os.fspath(checkpoint_id)
+        self._drop()
+        self._save_id = str(uuid.uuid4())
+
+    def _drop(self) -> None:
+        save, self._save = self._save, None
+        if save is not None:
+            save.close()
+
+    def storage_meta(self) -> StorageMeta:
+        return StorageMeta(checkpoint_id=self.path, save_id=self._save_id)
+
+    def set_up_storage_writer(
+        self, is_coordinator: bool, *args: Any, **kwargs: Any
+    ) -> None:
+        if not self.path:
+            raise _errors.InvalidArgumentError(
+                "the Writer has no path: give it one, or pass checkpoint_id"
+            )
+        if not kwargs.get("use_collectives", True):
+            raise _errors.UnimplementedError(
+                "use_collectives=False is not supported: the ranks of a save "
+                "commit one index together"
+            )
+        self._drop()
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        return plan
+
+    def prepare_global_plan(self, plans: List[SavePlan]) -> List[SavePlan]:
+        self._save = _Save(self.path, self.overwrite)
+        return [
+            dataclasses.replace(
+                plan, storage_data=_FileName(self._save.name_for(rank))
+            )
+            for rank, plan in enumerate(plans)
+        ]
+
+    def write_data(
+        self, plan: SavePlan, planner: SavePlanner
+    ) -> Future[List[WriteResult]]:
+        future: Future[List[WriteResult]] = Future()
+        try:
+            future.set_result(self._write(plan, planner))
+        except BaseException:
+            self._drop()
+            raise
+        return future
+
+    def _write(self, plan: SavePlan, planner: SavePlanner) -> List[WriteResult]:
+        if not plan.items:
+            return []
+        name = self._file_name(plan.storage_data.name)
+        file = _library.Handle("tessera_file_free")
+        _library.call("tessera_file_new", os.fsencode(self.path), file.out)
+        keep: List[Any] = []  # what the file refers to until it is written
+        ranges = [self._add(file, item, planner, keep) for item in plan.items]
+        digests = ctypes.c_void_p()
+        options = _library.WriteOptions(
+            self._memory, self._max_rate, self._direct
+        )
+        try:
+            _library.interruptible(
+                lambda stop: _library.call(
+                    "tessera_file_write",
+                    *(file.value, name.encode(), ctypes.byref(options), stop),
+                    ctypes.byref(digests),
+                )
+            )
+        except _errors.Error:
+            for source in keep:
+                if isinstance(source, Source) and source.failure is not None:
+                    raise source.failure
+            raise
+        finally:
+            file.close()
+        return self._results(
+            plan.items, ranges, name, _library.take_bytes(digests).decode()
+        )
+
+    def _file_name(self, name: str) -> str:
+        """The name that the coordinator gave, or the next one.
+
+        A planner that caches plans may pass an order of an earlier save, whose
+        file is a part of a checkpoint.
+        """
+        if "://" in self.path:
+            return name
+        rank, number = name[len("__") : -len(".distcp")].split("_")
+        count = int(number)
+        while os.path.lexists(os.path.join(self.path, name)):
+            count += 1
+            name = f"__{rank}_{count}.distcp"
+        return name
+
+    def _add(
+        self,
+        file: _library.Handle,
+        item: WriteItem,
+        planner: SavePlanner,
+        keep: List[Any],
+    ) -> _library.Range:
+        range_ = _library.Range()
+        if item.type == WriteItemType.BYTE_IO:
+            data = planner.resolve_data(item).getvalue()
+            keep.append(data)
+            _library.call(
+                "tessera_file_add_object",
+                *(file.value, data, len(data), ctypes.byref(range_)),
+            )
+            return range_
+        dtype = _arrays.dtype_name(item.tensor_data.properties.dtype)
+        sizes = _library.dims(item.tensor_data.chunk.sizes)
+        source = Source(
+            item.index.fqn, dtype, sizes, lambda: planner.resolve_data(item)
+        )
+        fill = _library.FILL(source.fill)
+        keep += [source, fill]
+        _library.call(
+            "tessera_file_add_tensor",
+            *(file.value, dtype.encode(), len(sizes), sizes),
+            *(None, fill, None, ctypes.byref(range_)),
+        )
+        return range_
+
+    @staticmethod
+    def _results(
+        items: List[WriteItem],
+        ranges: List[_library.Range],
+        name: str,
+        digests: str,
+    ) -> List[WriteResult]:
+        results: List[WriteResult] = []
+        for item, range_ in zip(items, ranges):
+            told = {
+                "index": item.index,
+                "size_in_bytes": range_.length,
+                "storage_data": _StorageInfo(
+                    name, range_.offset, range_.length
+                ),
+            }
+            results.append(
+                WriteResult(**told)
+                if results
+                else _FirstResult(**told, digests=digests)
+            )
+        return results
+
+    def finish(
+        self, metadata: Metadata, results: List[List[WriteResult]]
+    ) -> None:
+        flat = [result for of_rank in results for result in of_rank]
+        metadata.storage_data = {
+            result.index: result.storage_data for result in flat
+        }
+        metadata.storage_meta = self.storage_meta()
+        if hasattr(metadata, "version"):
+            metadata.version = _VERSION
+        save, self._save = self._save, None
+        try:
+            save.commit(
+                self._save_id,
+                pickle.dumps(metadata, protocol=2),
+                {result.storage_data.relative_path for result in flat},
+                [r.digests for r in flat if isinstance(r, _FirstResult)],
+            )
+        finally:
+            save.close()
+
+    # AsyncStager
+
+    @property
+    def should_synchronize_after_execute(self) -> bool:
+        return self._synchronize_after_execute
+
+    def stage(self, state_dict: Dict[str, Any]) -> Dict[str, Any]:
+        """Copies the state to memory of the CPU, which is kept for the next one.
+
+        As with PyTorch's stagers, the save before must have ended.
+        """
+        if self._staged is not None:
+            try:
+                return _copy_state_dict(state_dict, self._staged)
+            except Exception:  # PyTorch's own, whose name changed
+                self._staged = None  # the state has another structure now
+        self._staged = _create_cpu_state_dict(
+            state_dict, pin_memory=torch.cuda.is_available()
+        )
+        return _copy_state_dict(state_dict, self._staged)
+
+    def synchronize_staging(self) -> None:
+        """Does nothing: stage() returns when everything is copied."""
+
+    def close(self) -> None:
+        """Frees the memory of asynchronous saves."""
+        self._staged = None
+        self._drop()

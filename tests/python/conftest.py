@@ -1,0 +1,56 @@
+"""States that the tests save, and how they are compared."""
+
+import pytest
+import torch
+
+
+def make_state():
+    """A state with tensors of every sort and with objects."""
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(7, 5, generator=generator)
+    return {
+        "model": {
+            "layers.0.weight": weight,
+            "bfloat": weight.bfloat16(),
+            "transposed": weight.t(),
+            "strided": weight[::2, 1::2],
+            "scalar": torch.tensor(3),
+            "empty": torch.empty(0, 3),
+            "bool": weight > 0,
+            "complex": torch.complex(weight, -weight).conj(),
+            "float8": weight.to(torch.float8_e4m3fn),
+        },
+        "optim": {"lr": 0.125, "betas": (0.9, 0.95), "names": ["a", None]},
+        "step": 7,
+    }
+
+
+def blank(state):
+    """The same state without its values."""
+    if isinstance(state, torch.Tensor):
+        return torch.zeros_like(state.resolve_conj().contiguous())
+    if isinstance(state, dict):
+        return {key: blank(value) for key, value in state.items()}
+    return None
+
+
+def assert_same(found, expected, name="state"):
+    if isinstance(expected, torch.Tensor):
+        assert found.dtype == expected.dtype, name
+        assert found.shape == expected.shape, name
+        bits = [
+            t.resolve_conj().contiguous().reshape(-1).view(torch.uint8)
+            for t in (found, expected)
+        ]
+        assert torch.equal(*bits), name
+    elif isinstance(expected, dict):
+        assert found.keys() == expected.keys(), name
+        for key in expected:
+            assert_same(found[key], expected[key], f"{name}.{key}")
+    else:
+        assert found == expected, name
+
+
+@pytest.fixture
+def state():
+    return make_state()

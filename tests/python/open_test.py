@@ -1,0 +1,170 @@
+"""tessera.open: names, slices, objects, and what cannot be read."""
+
+import collections
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+
+import tessera
+from conftest import assert_same
+from tessera._checkpoint import parse_bytes
+
+
+@pytest.fixture
+def path(state, tmp_path):
+    dcp.save(state, checkpoint_id=tmp_path / "c")
+    return tmp_path / "c"
+
+
+def test_importing_needs_neither_torch_nor_numpy():
+    code = (
+        "import sys, tessera; "
+        "sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_it_is_a_mapping_of_tensors(state, path):
+    with tessera.open(path) as checkpoint:
+        assert checkpoint.format == "dcp"
+        assert set(checkpoint) == {"model." + name for name in state["model"]}
+        weight = checkpoint["model.layers.0.weight"]
+        assert weight.shape == (7, 5)
+        assert weight.dtype == "float32"
+        assert weight.keys == ("model", "layers.0.weight")
+        assert len(weight) == 7
+        assert "model.nothing" not in checkpoint
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        Ellipsis,
+        (),
+        3,
+        -1,
+        slice(2, 7),
+        slice(1, 6, 2),
+        slice(5, 2),
+        slice(None, -3),
+        (slice(None), 2),
+        (Ellipsis, slice(1, 3)),
+        (2, 3),
+        (slice(2, 4), slice(None, None, 3)),
+        np.int64(4),
+    ],
+)
+def test_an_index_selects_as_in_numpy(state, path, index):
+    weight = state["model"]["layers.0.weight"].numpy()
+    found = tessera.open(path)["model.layers.0.weight"][index]
+    np.testing.assert_array_equal(found, weight[index])
+
+
+@pytest.mark.parametrize(
+    "index", [7, -8, (0, 5), (0, 0, 0), "a", 1.5, slice(None, None, -1)]
+)
+def test_other_indices_are_refused(path, index):
+    with pytest.raises(IndexError):
+        tessera.open(path)["model.layers.0.weight"][index]
+
+
+def test_every_dtype_becomes_a_torch_tensor(state, path):
+    found = tessera.open(path).to_torch()
+    flat = {"model." + name: t for name, t in state["model"].items()}
+    assert_same(found, flat)
+
+
+def test_arrays_in_the_order_of_files_with_little_memory(state, path):
+    checkpoint = tessera.open(path)
+    items = list(checkpoint.items(memory=64, framework="torch"))
+    assert [name for name, _ in items] != sorted(checkpoint)
+    assert_same(
+        dict(items), {"model." + n: t for n, t in state["model"].items()}
+    )
+
+
+def test_numpy_torch_and_dlpack_take_it(state, path):
+    weight = tessera.open(path)["model.layers.0.weight"]
+    expected = state["model"]["layers.0.weight"]
+    np.testing.assert_array_equal(np.asarray(weight), expected.numpy())
+    assert torch.equal(torch.from_dlpack(weight), expected)
+    assert torch.equal(weight.torch(2, torch.float64), expected[2].double())
+    assert weight.numpy(dtype="bfloat16").dtype.name == "bfloat16"
+
+
+def test_objects_are_pythons_own(path):
+    objects = tessera.open(path).objects
+    assert dict(objects) == {
+        "optim.lr": 0.125,
+        "optim.betas": (0.9, 0.95),
+        "optim.names.0": "a",
+        "optim.names.1": None,
+        "step": 7,
+    } or dict(objects)["optim.names"] == ["a", None]
+    with pytest.raises(KeyError):
+        objects["model.scalar"]
+
+
+def test_other_classes_are_opaque(tmp_path):
+    value = {
+        "ordered": collections.OrderedDict(a=1),
+        "device": torch.device("cpu"),
+        "bytes": b"\x00\xff",
+        "set": {1, 2},
+        "size": torch.Size([1, 2]),
+    }
+    torch.save({"w": torch.ones(1), "o": (value,)}, tmp_path / "m.pt")
+    objects = tessera.open(tmp_path / "m.pt").objects
+    found = {name: objects[name] for name in objects}
+    text = repr(found)
+    assert "torch.device" in text
+    assert "b'\\x00\\xff'" in text
+    assert "{1, 2}" in text
+
+
+def test_it_prints_as_a_table(path):
+    checkpoint = tessera.open(path)
+    assert "model.layers.0.weight  float32" in repr(checkpoint)
+    html = checkpoint._repr_html_()
+    assert html.count("<svg") > 3
+    assert "<td>model.layers.0.weight</td>" in html
+
+
+def test_names_are_escaped_in_html(tmp_path):
+    torch.save({"<script>": torch.ones(1)}, tmp_path / "m.pt")
+    assert "<script>" not in tessera.open(tmp_path / "m.pt")._repr_html_()
+
+
+def test_a_missing_checkpoint_names_its_path(tmp_path):
+    with pytest.raises(tessera.NotFoundError) as raised:
+        tessera.open(tmp_path / "nothing")
+    assert raised.value.path == str(tmp_path / "nothing")
+    assert "nothing" in str(raised.value)
+
+
+def test_a_damaged_checkpoint_is_data_loss(path):
+    content = (path / ".metadata").read_bytes()
+    (path / ".metadata").write_bytes(content[: len(content) // 2])
+    with pytest.raises(tessera.DataLossError):
+        tessera.open(path)
+
+
+def test_a_closed_checkpoint_is_an_error(path):
+    checkpoint = tessera.open(path)
+    weight = checkpoint["model.layers.0.weight"]
+    checkpoint.close()
+    with pytest.raises(ValueError, match="closed"):
+        weight[0]
+
+
+def test_sizes_are_parsed():
+    assert parse_bytes("1GiB") == 1 << 30
+    assert parse_bytes("500MB") == 500_000_000
+    assert parse_bytes("1.5 kB") == 1500
+    assert parse_bytes("7") == 7
+    with pytest.raises(tessera.InvalidArgumentError):
+        parse_bytes("much")

@@ -1,0 +1,208 @@
+"""Writer and Reader in one process, with PyTorch's own as the judges."""
+
+import os
+import pickle
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+
+import tessera
+import tessera.torch
+from conftest import assert_same
+from conftest import blank
+from conftest import make_state
+
+
+def load(state, **options):
+    found = blank(state)
+    dcp.load(found, **options)
+    return found
+
+
+def test_pytorch_reads_what_the_writer_writes(state, tmp_path):
+    dcp.save(state, storage_writer=tessera.torch.Writer(tmp_path / "c"))
+    assert_same(load(state, checkpoint_id=tmp_path / "c"), state)
+
+
+def test_the_reader_reads_what_pytorch_writes(state, tmp_path):
+    dcp.save(state, checkpoint_id=tmp_path / "c")
+    reader = tessera.torch.Reader(tmp_path / "c", verify=True)
+    assert_same(load(state, storage_reader=reader), state)
+
+
+def test_resuming_across_writers_keeps_every_bit(state, tmp_path):
+    dcp.save(state, checkpoint_id=tmp_path / "theirs")
+    second = load(
+        state, storage_reader=tessera.torch.Reader(tmp_path / "theirs")
+    )
+    dcp.save(second, storage_writer=tessera.torch.Writer(tmp_path / "ours"))
+    third = load(second, checkpoint_id=tmp_path / "ours")
+    dcp.save(third, checkpoint_id=tmp_path / "theirs-again")
+    fourth = load(third, checkpoint_id=tmp_path / "theirs-again")
+    assert_same(fourth, state)
+    assert tessera.diff(tmp_path / "theirs", tmp_path / "theirs-again")["equal"]
+
+
+def test_verify_checks_every_item_of_the_writer(state, tmp_path):
+    dcp.save(state, storage_writer=tessera.torch.Writer(tmp_path / "c"))
+    found = tessera.verify(tmp_path / "c")
+    assert found["ok"]
+    assert found["num_items_unchecked"] == 0
+    assert found["num_digests_checked"] > 0
+
+
+def test_a_flipped_bit_is_found_by_a_verifying_reader(state, tmp_path):
+    dcp.save(state, storage_writer=tessera.torch.Writer(tmp_path / "c"))
+    weight = state["model"]["layers.0.weight"].numpy().tobytes()
+    (file,) = (tmp_path / "c").glob("*.distcp")
+    content = bytearray(file.read_bytes())
+    content[content.index(weight) + 5] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(dcp.api.CheckpointException) as raised:
+        load(
+            state,
+            storage_reader=tessera.torch.Reader(tmp_path / "c", verify=True),
+        )
+    (failure,) = raised.value.failures.values()
+    assert isinstance(failure[0], tessera.DataLossError)
+
+
+def test_the_default_planner_may_keep_its_plans(state, tmp_path):
+    for step in range(3):
+        state["step"] = step
+        state["model"]["scalar"] += 1
+        dcp.save(
+            state,
+            storage_writer=tessera.torch.Writer(tmp_path / "c"),
+            planner=DefaultSavePlanner(enable_plan_caching=True),
+        )
+        assert_same(load(state, checkpoint_id=tmp_path / "c"), state)
+
+
+def test_a_save_without_flattening_is_read_back(state, tmp_path):
+    flat = {"weight": state["model"]["layers.0.weight"], "step": 7}
+    dcp.save(
+        flat,
+        storage_writer=tessera.torch.Writer(tmp_path / "c"),
+        planner=DefaultSavePlanner(flatten_state_dict=False),
+    )
+    found = {"weight": torch.zeros(7, 5), "step": 0}
+    dcp.load(found, checkpoint_id=tmp_path / "c")
+    assert_same(found, flat)
+
+
+def test_asynchronous_saves_keep_their_memory(state, tmp_path):
+    writer = tessera.torch.Writer()
+    places = set()
+    for step in range(3):
+        state["model"]["layers.0.weight"].fill_(step)
+        saved = dcp.async_save(
+            state, checkpoint_id=tmp_path / str(step), storage_writer=writer
+        )
+        saved.result()
+        places.add(writer._staged["model"]["layers.0.weight"].data_ptr())
+        # What changes afterwards is not in the checkpoint.
+        state["model"]["layers.0.weight"].fill_(-1)
+        weight = tessera.open(tmp_path / str(step))["model.layers.0.weight"]
+        assert (weight[:] == step).all()
+    assert len(places) == 1
+
+
+def test_an_asynchronous_save_of_another_structure_takes_new_memory(tmp_path):
+    writer = tessera.torch.Writer()
+    for state in ({"a": torch.ones(3)}, {"b": torch.ones(4), "n": 1}):
+        path = tmp_path / "-".join(state)
+        dcp.async_save(
+            state, checkpoint_id=path, storage_writer=writer
+        ).result()
+        assert_same(load(state, checkpoint_id=path), {**state})
+
+
+def test_the_writer_without_overwrite_keeps_what_is_there(state, tmp_path):
+    dcp.save({"a": torch.ones(2)}, checkpoint_id=tmp_path / "c")
+    before = sorted(os.listdir(tmp_path / "c"))
+    with pytest.raises(dcp.api.CheckpointException) as raised:
+        dcp.save(
+            state,
+            storage_writer=tessera.torch.Writer(tmp_path / "c", overwrite=False),
+        )
+    (failure,) = raised.value.failures.values()
+    assert isinstance(failure[0], tessera.AlreadyExistsError)
+    assert sorted(os.listdir(tmp_path / "c")) == before
+
+
+def test_registered_plain_paths_use_both(state, tmp_path):
+    code = """
+import sys, torch, tessera.torch
+import torch.distributed.checkpoint as dcp
+tessera.torch.register()
+state = {"w": torch.arange(6.)}
+dcp.save(state, checkpoint_id=sys.argv[1])
+state = {"w": torch.zeros(6)}
+dcp.load(state, checkpoint_id=sys.argv[1])
+assert state["w"].tolist() == [0, 1, 2, 3, 4, 5]
+"""
+    import subprocess
+    import sys
+
+    subprocess.run([sys.executable, "-c", code, tmp_path / "c"], check=True)
+    assert list((tmp_path / "c").glob(".digests-*"))
+
+
+class Attack:
+    def __reduce__(self):
+        return os.system, ("touch attacked",)
+
+
+def test_objects_that_would_run_code_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    dcp.save(
+        {"w": torch.ones(1), "evil": Attack()},
+        checkpoint_id=tmp_path / "c",
+    )
+    with pytest.raises(dcp.api.CheckpointException) as raised:
+        dcp.load(
+            {"w": torch.zeros(1), "evil": None},
+            storage_reader=tessera.torch.Reader(tmp_path / "c"),
+        )
+    (failure,) = raised.value.failures.values()
+    assert isinstance(failure[0], tessera.PermissionDeniedError)
+    assert not (tmp_path / "attacked").exists()
+
+
+def test_an_armed_index_is_refused(state, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    dcp.save(state, checkpoint_id=tmp_path / "c")
+    (tmp_path / "c" / ".metadata").write_bytes(pickle.dumps(Attack()))
+    with pytest.raises(dcp.api.CheckpointException) as raised:
+        load(state, storage_reader=tessera.torch.Reader(tmp_path / "c"))
+    (failure,) = raised.value.failures.values()
+    assert isinstance(failure[0], tessera.PermissionDeniedError)
+    assert not (tmp_path / "attacked").exists()
+
+
+def test_the_reader_reads_other_formats(tmp_path):
+    from safetensors.torch import save_file
+
+    tensors = {"w": torch.randn(4, 3), "b": torch.randn(3).bfloat16()}
+    save_file(tensors, tmp_path / "m.safetensors")
+    found = {name: torch.zeros_like(t) for name, t in tensors.items()}
+    dcp.load(
+        found,
+        storage_reader=tessera.torch.Reader(tmp_path / "m.safetensors"),
+    )
+    assert_same(found, tensors)
+
+
+def test_a_load_converts_to_the_dtype_of_the_target(tmp_path):
+    saved = {"w": torch.randn(4, 3)}
+    dcp.save(saved, storage_writer=tessera.torch.Writer(tmp_path / "c"))
+    found = {"w": torch.zeros(4, 3, dtype=torch.bfloat16)}
+    dcp.load(found, storage_reader=tessera.torch.Reader(tmp_path / "c"))
+    assert torch.equal(found["w"], saved["w"].bfloat16())
+
+
+def test_make_state_is_the_same_each_time():
+    assert_same(make_state(), make_state())
