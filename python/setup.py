@@ -4,18 +4,22 @@ import os
 import pathlib
 import re
 
+from setuptools import Distribution
 from setuptools import setup
 from wheel.bdist_wheel import bdist_wheel
 
 HERE = pathlib.Path(__file__).resolve().parent
 
 
+class Binary(Distribution):
+    """Has libraries for one platform."""
+
+    def has_ext_modules(self):
+        return True
+
+
 class PlatformWheel(bdist_wheel):
     """One wheel for every CPython: nothing in it is compiled against Python."""
-
-    def finalize_options(self):
-        super().finalize_options()
-        self.root_is_pure = False
 
     def get_tag(self):
         return "py3", "none", os.environ["TESSERA_PLATFORM"]
@@ -43,5 +47,6 @@ setup(
         ]
     },
     cmdclass={"bdist_wheel": PlatformWheel},
+    distclass=Binary,
     zip_safe=False,
 )

@@ -29,6 +29,7 @@ QUICK = {
         *("--size", "300MB", "--rounds", "1", "--skip", "memory"),
         *("--skip", "shapes", "--only", "llama"),
     ],
+    "python": ["--size", "200MB", "--rounds", "1", "--repeats", "2"],
     "store": ["--size", "200MB", "--rounds", "1"],
 }
 

@@ -175,6 +175,11 @@ def of_plan(report):
             yield label, ours, theirs, "s", theirs / ours
 
 
+def of_python(report):
+    for row in report["rows"]:
+        yield row["label"], row["ours"], row["rival"], row["unit"], row["times"]
+
+
 def figures_of(bench, report):
     """The figures of a report, the JSON of `tools/bench BENCH`."""
     rows = globals()[f"of_{bench}"](report)

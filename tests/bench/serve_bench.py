@@ -160,6 +160,9 @@ def daemon(args, scratch):
             "--listen=127.0.0.1:0",
             f"--metrics-listen=127.0.0.1:{metrics}",
             f"--max-memory={args.max_memory}",
+            # All ranks are one client here.
+            *("--max-connections-per-address=4000", "--max-streams=4000"),
+            "--max-streams-per-client=4000",
         ],
         "stderr",
         address_in_log,

@@ -96,13 +96,20 @@ def test_a_save_without_flattening_is_read_back(state, tmp_path):
 def test_asynchronous_saves_keep_their_memory(state, tmp_path):
     writer = tessera.torch.Writer()
     places = set()
+    stage = writer.stage
+
+    def remember(state_dict):
+        staged = stage(state_dict)
+        places.add(staged["model"]["layers.0.weight"].data_ptr())
+        return staged
+
+    writer.stage = remember
     for step in range(3):
         state["model"]["layers.0.weight"].fill_(step)
         saved = dcp.async_save(
             state, checkpoint_id=tmp_path / str(step), storage_writer=writer
         )
         saved.result()
-        places.add(writer._staged["model"]["layers.0.weight"].data_ptr())
         # What changes afterwards is not in the checkpoint.
         state["model"]["layers.0.weight"].fill_(-1)
         weight = tessera.open(tmp_path / str(step))["model.layers.0.weight"]

@@ -50,7 +50,7 @@ class Reader(StorageReader):
 
     Args:
       path: a path or s3:// URL; may be left out with `checkpoint_id`.
-      memory: at most for blocks on their way from the disk, "256MiB".
+      memory: at most for blocks on their way from the disk, "32MiB".
       verify: compares what is read as a whole with the recorded checksums.
     """
 
@@ -58,7 +58,7 @@ class Reader(StorageReader):
         self,
         path: Union[str, "os.PathLike[str]", None] = None,
         *,
-        memory: Union[int, str] = "256MiB",
+        memory: Union[int, str] = "32MiB",
         verify: bool = False,
     ):
         super().__init__()

@@ -15,9 +15,6 @@ from typing import List
 from typing import Optional
 from typing import Union
 
-import torch
-from torch.distributed._state_dict_utils import _copy_state_dict
-from torch.distributed._state_dict_utils import _create_cpu_state_dict
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.metadata import StorageMeta
@@ -34,6 +31,7 @@ from tessera import _arrays
 from tessera import _errors
 from tessera import _library
 from tessera._checkpoint import parse_bytes
+from tessera.torch._staging import Stager
 from tessera.torch._source import Source
 
 # PyTorch writes it since 2.6; older versions ignore it.
@@ -129,7 +127,7 @@ class Writer(StorageWriter, AsyncStager):
       path: a directory or s3:// URL; may be left out if each save has a
         `checkpoint_id`.
       overwrite: replaces a checkpoint that is there, once the new one is whole.
-      memory: at most for blocks on their way to the disk, "256MiB".
+      memory: at most for blocks on their way to the disk, "32MiB".
       max_rate: bytes a second that each rank writes, at most; 0 for no limit.
       direct: past the page cache, True or False; None decides by itself.
     """
@@ -141,7 +139,7 @@ class Writer(StorageWriter, AsyncStager):
         path: Union[str, "os.PathLike[str]", None] = None,
         *,
         overwrite: bool = True,
-        memory: Union[int, str] = "256MiB",
+        memory: Union[int, str] = "32MiB",
         max_rate: Union[int, str] = 0,
         direct: Optional[bool] = None,
     ):
@@ -153,12 +151,12 @@ class Writer(StorageWriter, AsyncStager):
         self._direct = _DIRECT[direct]
         self._save: Optional[_Save] = None
         self._save_id = ""
-        self._staged: Optional[Dict[str, Any]] = None
+        self._stager = Stager()
         self.reset()
 
     def __getstate__(self) -> Dict[str, Any]:
         # For async_save in another process.
-        return {**self.__dict__, "_save": None, "_staged": None}
+        return {**self.__dict__, "_save": None, "_stager": Stager()}
 
     # StorageWriter
 
@@ -352,20 +350,12 @@ class Writer(StorageWriter, AsyncStager):
 
         As with PyTorch's stagers, the save before must have ended.
         """
-        if self._staged is not None:
-            try:
-                return _copy_state_dict(state_dict, self._staged)
-            except Exception:  # PyTorch's own, whose name changed
-                self._staged = None  # the state has another structure now
-        self._staged = _create_cpu_state_dict(
-            state_dict, pin_memory=torch.cuda.is_available()
-        )
-        return _copy_state_dict(state_dict, self._staged)
+        return self._stager.stage(state_dict)
 
     def synchronize_staging(self) -> None:
         """Does nothing: stage() returns when everything is copied."""
 
     def close(self) -> None:
         """Frees the memory of asynchronous saves."""
-        self._staged = None
+        self._stager = Stager()
         self._drop()
