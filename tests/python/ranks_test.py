@@ -19,6 +19,7 @@ RANKS = pathlib.Path(__file__).with_name("ranks.py")
         ("ddp", 2),
         ("fsdp1", 2),
         ("failing_rank", 2),
+        ("accelerate", 2),
     ],
 )
 def test_ranks(case, ranks, tmp_path):

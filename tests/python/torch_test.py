@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -151,9 +153,6 @@ state = {"w": torch.zeros(6)}
 dcp.load(state, checkpoint_id=sys.argv[1])
 assert state["w"].tolist() == [0, 1, 2, 3, 4, 5]
 """
-    import subprocess
-    import sys
-
     subprocess.run([sys.executable, "-c", code, tmp_path / "c"], check=True)
     assert list((tmp_path / "c").glob(".digests-*"))
 
