@@ -50,6 +50,11 @@ absl::StatusOr<Dims> SizesOf(size_t num_dims, const int64_t* sizes) {
   return dims;
 }
 
+DirectMode DirectModeOf(const tessera_write_options& options) {
+  if (options.direct == 1) return DirectMode::kOn;
+  return options.direct == 2 ? DirectMode::kOff : DirectMode::kAuto;
+}
+
 FileSystem& ProcessFileSystem() {
   // Never destroyed, because other threads may still use it at exit.
   static FileSystem& fs = *NewDefaultFileSystem().release();

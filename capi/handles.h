@@ -45,6 +45,8 @@ absl::StatusOr<DType> DTypeOf(const char* name);
 // InvalidArgument for sizes that are negative, too many or too large.
 absl::StatusOr<Dims> SizesOf(size_t num_dims, const int64_t* sizes);
 
+DirectMode DirectModeOf(const tessera_write_options& options);
+
 // The process's file system, which any thread may use.
 FileSystem& ProcessFileSystem();
 

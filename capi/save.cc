@@ -14,13 +14,13 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "capi/caller_source.h"
 #include "capi/handles.h"
 #include "capi/tessera.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/error_place.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
-#include "dcp/base/streaming_copy.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
 #include "dcp/checkpoint/open/digests.h"
 #include "dcp/checkpoint/write/dcp_output.h"
@@ -29,38 +29,12 @@
 #include "dcp/checkpoint/write/image_transfer.h"
 #include "dcp/checkpoint/write/output.h"
 #include "dcp/checkpoint/write/staged_transfer.h"
-#include "dcp/checkpoint/write/tensor_source.h"
 #include "dcp/io/pipeline.h"
 #include "dcp/tensor/box.h"
 #include "dcp/tensor/dtype.h"
 
 namespace dcp::capi {
 namespace {
-
-class CallerSource final : public TensorSource {
- public:
-  CallerSource(const void* data, tessera_fill fill, void* context)
-      : data_(static_cast<const uint8_t*>(data)),
-        fill_(fill),
-        context_(context) {}
-
-  absl::Status Fill(uint64_t offset, MutableByteSpan dst) override {
-    if (data_ != nullptr) {
-      StreamingCopy(dst.data(), data_ + offset, dst.size());
-      return absl::OkStatus();
-    }
-    if (fill_(context_, offset, dst.data(), dst.size()) == 0) {
-      return absl::OkStatus();
-    }
-    return absl::AbortedError("the tensor's source failed");
-  }
-  absl::Status Flush() override { return absl::OkStatus(); }
-
- private:
-  const uint8_t* const data_;
-  const tessera_fill fill_;
-  void* const context_;
-};
 
 // What belongs to a failed call on `path`.
 tessera_error* ErrorAt(const absl::Status& status, absl::string_view path) {
@@ -160,9 +134,7 @@ absl::StatusOr<std::string> Write(tessera_file& file, const char* name,
                         .open = [&]() -> absl::StatusOr<Destination*> {
                           return destination.get();
                         }},
-                       {.direct = options.direct == 1   ? DirectMode::kOn
-                                  : options.direct == 2 ? DirectMode::kOff
-                                                        : DirectMode::kAuto,
+                       {.direct = DirectModeOf(options),
                         .memory_bytes = std::max(
                             memory_bytes, kMinBlocks * blocks.block_bytes),
                         .block_bytes = blocks.block_bytes,

@@ -189,6 +189,21 @@ TESSERA_API tessera_error* tessera_file_write(
     tessera_stop* stop, tessera_bytes** digests);
 TESSERA_API void tessera_file_free(tessera_file* file);
 
+/* An entry of the metadata of a safetensors file. */
+typedef struct tessera_pair {
+  const char* key;
+  const char* value;
+} tessera_pair;
+
+/* Writes whole tensors as one file, which appears whole or not at all:
+ * safetensors or torch.save's format, as the suffix of `path` says. The offsets
+ * of the regions are not read and may be null; `data` is read only. Metadata is
+ * for safetensors. ALREADY_EXISTS if there is a file and `overwrite` is 0. */
+TESSERA_API tessera_error* tessera_write_file(
+    const char* path, const tessera_region* tensors, size_t num_tensors,
+    const tessera_pair* metadata, size_t num_pairs, int overwrite,
+    const tessera_write_options* options, tessera_stop* stop);
+
 #ifdef __cplusplus
 }
 #endif

@@ -47,6 +47,12 @@ class Range(ctypes.Structure):
     _fields_ = [("offset", ctypes.c_uint64), ("length", ctypes.c_uint64)]
 
 
+class Pair(ctypes.Structure):
+    """tessera_pair."""
+
+    _fields_ = [("key", ctypes.c_char_p), ("value", ctypes.c_char_p)]
+
+
 class WriteOptions(ctypes.Structure):
     """tessera_write_options."""
 
@@ -85,6 +91,11 @@ _CALLS = {
         *(ctypes.c_void_p, FILL, ctypes.c_void_p, _RANGE),
     ],
     "tessera_file_add_object": [_HANDLE, _TEXT, ctypes.c_uint64, _RANGE],
+    "tessera_write_file": [
+        *(_TEXT, ctypes.POINTER(Region), ctypes.c_size_t),
+        *(ctypes.POINTER(Pair), ctypes.c_size_t, ctypes.c_int),
+        *(ctypes.POINTER(WriteOptions), _HANDLE),
+    ],
     "tessera_file_write": [
         *(_HANDLE, _TEXT, ctypes.POINTER(WriteOptions), _HANDLE, _OUT),
     ],

@@ -285,6 +285,44 @@ TEST_F(Save, RefusesATensorThatCannotBe) {
   tessera_file_free(file);
 }
 
+TEST_F(Save, WholeTensorsBecomeOneFile) {
+  const std::string path = temp_.Join("model.safetensors");
+  const std::vector<float> row = {1, 2, 3};
+  const int64_t sizes[] = {1, 3};
+  float* const data = const_cast<float*>(row.data());
+  tessera_region tensor = {"w", "float32", 2, nullptr, sizes, data, 12};
+  const tessera_pair pair = {"epoch", "7"};
+  const auto write = [&](const std::string& to, size_t num_pairs,
+                         int overwrite) {
+    return Told(tessera_write_file(to.c_str(), &tensor, 1, &pair, num_pairs,
+                                   overwrite, nullptr, nullptr));
+  };
+  ASSERT_EQ(write(path, 1, 0), "");
+  EXPECT_THAT(write(path, 1, 0), StartsWith("6 "));
+  EXPECT_EQ(write(path, 1, 1), "");
+  EXPECT_EQ(write(temp_.Join("model.pt"), 0, 0), "");
+  EXPECT_THAT(write(temp_.Join("model2.pt"), 1, 0),
+              HasSubstr("only safetensors files have metadata"));
+  EXPECT_THAT(write(temp_.Join("model"), 0, 0), HasSubstr("does not end in"));
+  tensor.num_bytes = 11;
+  EXPECT_THAT(write(path, 1, 1), StartsWith("3 w: [1, 3] of float32"));
+
+  tessera_checkpoint* checkpoint = nullptr;
+  ASSERT_EQ(Told(tessera_checkpoint_open(path.c_str(), nullptr, &checkpoint)),
+            "");
+  tessera_bytes* json = nullptr;
+  ASSERT_EQ(Told(tessera_checkpoint_describe(checkpoint, &json)), "");
+  EXPECT_THAT(Taken(json), HasSubstr("\"epoch\":\"7\""));
+  std::vector<float> found(3);
+  const int64_t zeros[] = {0, 0};
+  const tessera_region region = {"w",          "float32",       2, zeros, sizes,
+                                 found.data(), found.size() * 4};
+  EXPECT_EQ(
+      Told(tessera_checkpoint_read(checkpoint, &region, 1, 0, 1, nullptr)), "");
+  EXPECT_EQ(found, row);
+  tessera_checkpoint_free(checkpoint);
+}
+
 int FailToFill(void*, uint64_t, uint8_t*, uint64_t) { return 1; }
 
 TEST_F(Save, ASourceThatFailsFailsTheFile) {

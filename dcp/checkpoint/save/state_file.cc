@@ -65,7 +65,8 @@ bool NamesStateFile(absl::string_view path) {
 }
 
 absl::StatusOr<std::unique_ptr<StateFile>> StateFile::Plan(
-    FileSystem& fs, absl::string_view path, const SaveState& state) {
+    FileSystem& fs, absl::string_view path, const SaveState& state,
+    const SafetensorsMetadata& metadata) {
   std::unique_ptr<StateFile> file(new StateFile(fs, path));
   const Entries made = EntriesOf(state);
   SourceFiles nothing(fs, "", {}, DirectMode::kOff, /*follow_symlinks=*/false);
@@ -73,7 +74,7 @@ absl::StatusOr<std::unique_ptr<StateFile>> StateFile::Plan(
     DCP_RETURN_IF_ERROR(CheckTensorsOnly(state));
     DCP_ASSIGN_OR_RETURN(
         file->output_,
-        BuildSafetensorsFile(made.entries, nothing, BaseName(path)));
+        BuildSafetensorsFile(made.entries, nothing, BaseName(path), metadata));
   } else {
     DCP_ASSIGN_OR_RETURN(
         file->output_, BuildTorchOutput(made.entries, nothing, BaseName(path)));

@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "dcp/checkpoint/save/save.h"
 #include "dcp/checkpoint/write/output.h"
+#include "dcp/checkpoint/write/safetensors_output.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {
@@ -27,9 +28,11 @@ class StateFile {
   // Lays out the file at `path`. The boxes of `state` are whole tensors; their
   // sources are asked for every byte once, in the order of the file. The
   // sources, the objects and `fs` must outlive this. FailedPrecondition, with
-  // the names, for values that safetensors cannot hold.
+  // the names, for values that safetensors cannot hold. `metadata` goes into
+  // the header of safetensors; torch.save's format has no place for it.
   static absl::StatusOr<std::unique_ptr<StateFile>> Plan(
-      FileSystem& fs, absl::string_view path, const SaveState& state);
+      FileSystem& fs, absl::string_view path, const SaveState& state,
+      const SafetensorsMetadata& metadata = {});
 
   // The numbers of the tensors of the state, in the order of the file.
   const std::vector<size_t>& order() const { return order_; }
