@@ -23,14 +23,11 @@ from tessera import _display
 from tessera import _errors
 from tessera import _library
 from tessera import _objects
+from tessera._index import select
+from tessera._quantity import parse_bytes
 
 # What to_torch() reads at once.
 BATCH_BYTES = 256 << 20
-
-_UNITS = {"": 1, "B": 1}
-for _power, _letter in enumerate("KMGT", 1):
-    _UNITS[_letter + "B"] = 1000**_power
-    _UNITS[_letter + "IB"] = 1024**_power
 
 
 class Region(NamedTuple):
@@ -41,19 +38,6 @@ class Region(NamedTuple):
     offsets: Sequence[int]
     sizes: Sequence[int]
     address: int
-
-
-def parse_bytes(memory: Union[int, str]) -> int:
-    """A number of bytes, or a text such as "1GiB"."""
-    if isinstance(memory, int):
-        return memory
-    digits = memory.rstrip("KMGTiBkmgtb ")
-    try:
-        return int(float(digits) * _UNITS[memory[len(digits):].strip().upper()])
-    except (KeyError, ValueError):
-        raise _errors.InvalidArgumentError(
-            f"{memory!r} is not a size, such as '1GiB' or '500MB'"
-        ) from None
 
 
 class Tensor:
@@ -126,53 +110,6 @@ class Tensor:
         array, address = empty(name, sizes)
         self._checkpoint.read([Region(self.name, name, offsets, sizes, address)])
         return array[rest]
-
-
-def select(
-    shape: Sequence[int], index: Any
-) -> Tuple[List[int], List[int], Tuple[Any, ...]]:
-    """The box that an index needs: offsets, sizes, and the index within it."""
-    items = index if isinstance(index, tuple) else (index,)
-    if items.count(Ellipsis) > 1:
-        raise IndexError("an index can have only one ellipsis")
-    if Ellipsis not in items:
-        items = (*items, Ellipsis)
-    if len(items) - 1 > len(shape):
-        raise IndexError(
-            f"{len(items) - 1} indices for a tensor of {len(shape)} dimensions"
-        )
-    at = items.index(Ellipsis)
-    fill = (slice(None),) * (len(shape) - len(items) + 1)
-    items = items[:at] + fill + items[at + 1:]
-    offsets, sizes, rest = [], [], []
-    for dim, (size, item) in enumerate(zip(shape, items)):
-        if isinstance(item, slice):
-            steps = range(*item.indices(size))
-            first = min(steps[0], steps[-1]) if steps else 0
-            last = max(steps[0], steps[-1]) + 1 if steps else 0
-            step = steps.step if steps else 1
-            if step < 0:
-                raise IndexError(f"dimension {dim}: a negative step")
-            rest.append(slice(None, None, step))
-        else:
-            try:
-                first = item.__index__()
-            except AttributeError:
-                raise IndexError(
-                    f"dimension {dim}: an index is an int, a slice or an "
-                    f"ellipsis, not {type(item).__name__}"
-                ) from None
-            if not -size <= first < size:
-                raise IndexError(
-                    f"index {first} is out of range for dimension {dim} of "
-                    f"size {size}"
-                )
-            first %= size
-            last = first + 1
-            rest.append(0)
-        offsets.append(first)
-        sizes.append(last - first)
-    return offsets, sizes, tuple(rest)
 
 
 class Objects(collections.abc.Mapping):

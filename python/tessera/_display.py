@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import html as html_
-from typing import TYPE_CHECKING
+from typing import Any
 from typing import Iterator
 from typing import List
 from typing import Tuple
 
-if TYPE_CHECKING:
-    from tessera._checkpoint import Checkpoint
-    from tessera._checkpoint import Tensor
+from tessera._quantity import quantity
 
 # A larger checkpoint is cut.
 MAX_ROWS = 60
@@ -18,17 +16,7 @@ MAX_ROWS = 60
 MAX_CHUNKS = 64
 
 
-def quantity(num_bytes: int) -> str:
-    """A size in three digits: 1.23 GB."""
-    value, unit = float(num_bytes), "B"
-    for larger in ("kB", "MB", "GB", "TB", "PB"):
-        if value < 999.5:
-            break
-        value, unit = value / 1000, larger
-    return f"{num_bytes} B" if unit == "B" else f"{value:.3g} {unit}"
-
-
-def _heading(checkpoint: Checkpoint) -> str:
+def _heading(checkpoint: Any) -> str:
     size = sum(tensor.nbytes for tensor in checkpoint.values())
     objects = len(checkpoint.objects)
     return (
@@ -37,7 +25,7 @@ def _heading(checkpoint: Checkpoint) -> str:
     )
 
 
-def _rows(checkpoint: Checkpoint) -> Iterator[Tuple[str, str, str, str, str]]:
+def _rows(checkpoint: Any) -> Iterator[Tuple[str, str, str, str, str]]:
     for tensor in list(checkpoint.values())[:MAX_ROWS]:
         yield (
             tensor.name,
@@ -48,7 +36,7 @@ def _rows(checkpoint: Checkpoint) -> Iterator[Tuple[str, str, str, str, str]]:
         )
 
 
-def text(checkpoint: Checkpoint) -> str:
+def text(checkpoint: Any) -> str:
     rows = [("TENSOR", "DTYPE", "SHAPE", "SIZE", "CHUNKS"), *_rows(checkpoint)]
     widths = [max(len(row[i]) for row in rows) for i in range(5)]
     lines: List[str] = [_heading(checkpoint)]
@@ -62,7 +50,7 @@ def text(checkpoint: Checkpoint) -> str:
     return "\n".join(lines)
 
 
-def _shard_map(tensor: Tensor) -> str:
+def _shard_map(tensor: Any) -> str:
     """The chunks of a tensor, drawn by their first two dimensions."""
     if not tensor.shape or 0 in tensor.shape:
         return ""
@@ -81,7 +69,7 @@ def _shard_map(tensor: Tensor) -> str:
     return f'<svg width="100" height="24">{"".join(boxes)}</svg>'
 
 
-def html(checkpoint: Checkpoint) -> str:
+def html(checkpoint: Any) -> str:
     body = []
     for row, tensor in zip(_rows(checkpoint), checkpoint.values()):
         cells = "".join(f"<td>{html_.escape(cell)}</td>" for cell in row)

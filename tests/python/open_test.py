@@ -11,7 +11,7 @@ import torch.distributed.checkpoint as dcp
 
 import tessera
 from conftest import assert_same
-from tessera._checkpoint import parse_bytes
+from tessera._quantity import parse_bytes
 
 
 @pytest.fixture

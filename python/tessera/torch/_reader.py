@@ -30,8 +30,8 @@ from torch.futures import Future
 from tessera import _arrays
 from tessera import _errors
 from tessera._checkpoint import Checkpoint
-from tessera._checkpoint import parse_bytes
 from tessera._checkpoint import Region
+from tessera._quantity import parse_bytes
 
 # Memory for parts that cannot be read where they belong, such as those for a
 # GPU, unless one part alone is larger.

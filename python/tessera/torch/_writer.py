@@ -30,7 +30,7 @@ from torch.futures import Future
 from tessera import _arrays
 from tessera import _errors
 from tessera import _library
-from tessera._checkpoint import parse_bytes
+from tessera._quantity import parse_bytes
 from tessera.torch._staging import Stager
 from tessera.torch._source import Source
 
