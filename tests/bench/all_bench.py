@@ -15,10 +15,13 @@ import measure
 # two processors.
 QUICK = {
     "convert": ["--size", "400MB", "--rounds", "1", "--skip", "memory"],
-    "save": ["--gb", "0.2", "--rounds", "1", "--repeats", "2", "--steps", "4"],
+    "save": [
+        *("--gb", "0.2", "--rounds", "1", "--repeats", "1", "--steps", "4"),
+        *("--onto", "1,2x1"),
+    ],
     "serve": ["--size", "300MB", "--rounds", "1", "--least-seconds", "1"],
     "train": ["--sizes", "small", "--ranks", "1,2", "--rounds", "1"],
-    "parallel": ["--sizes", "small", "--rounds", "1", "--steps", "8"],
+    "parallel": ["--sizes", "small", "--rounds", "1", "--steps", "4"],
     "plan": ["300"],
     "workers": [
         *("--size", "400MB", "--rounds", "1", "--skip", "several"),
@@ -30,7 +33,7 @@ QUICK = {
         *("--skip", "shapes", "--only", "llama"),
     ],
     "python": ["--size", "200MB", "--rounds", "1", "--repeats", "2"],
-    "store": ["--size", "200MB", "--rounds", "1"],
+    "store": ["--size", "100MB", "--rounds", "1"],
 }
 
 
