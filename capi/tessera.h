@@ -108,8 +108,8 @@ TESSERA_API tessera_error* tessera_checkpoint_read(
     size_t num_regions, uint64_t memory_bytes, int verify, tessera_stop* stop);
 
 /* An object that is not a tensor, as a torch.save archive that the library has
- * written anew from data: it names only classes of the library's list, none of
- * which runs code. PERMISSION_DENIED if the object has others. */
+ * written again from data: it names only classes of the library's list, and
+ * none of these runs code. PERMISSION_DENIED if the object has others. */
 TESSERA_API tessera_error* tessera_checkpoint_object(
     tessera_checkpoint* checkpoint, const char* name, tessera_stop* stop,
     tessera_bytes** out);

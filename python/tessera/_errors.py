@@ -41,7 +41,7 @@ class InvalidArgumentError(Error, ValueError):
 
 
 class NotFoundError(Error, LookupError):
-    """There is no such checkpoint, tensor or object."""
+    """The checkpoint, tensor or object does not exist."""
 
 
 class AlreadyExistsError(Error):

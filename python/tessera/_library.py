@@ -69,7 +69,7 @@ _OUT = ctypes.POINTER(ctypes.c_void_p)
 _DIMS = ctypes.POINTER(ctypes.c_int64)
 _RANGE = ctypes.POINTER(Range)
 
-# Of the functions that can fail: the types of their arguments.
+# The functions that can fail, with the types of their arguments.
 _CALLS = {
     "tessera_checkpoint_open": [_TEXT, _HANDLE, _OUT],
     "tessera_checkpoint_describe": [_HANDLE, _OUT],

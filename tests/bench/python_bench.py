@@ -135,7 +135,7 @@ class Bench:
             result[side] = self.ranks("whole", side, path, num_ranks=1)
 
     def import_seconds(self):
-        """Of `import tessera`, beyond an interpreter that does nothing."""
+        """How much longer `import tessera` takes than to start an interpreter."""
 
         def once(code):
             begin = time.monotonic()
@@ -147,8 +147,8 @@ class Bench:
         return with_it - statistics.median(once("pass") for _ in range(5))
 
 
-# Of the rows: their part of a round, what of it counts, the rivals, and the
-# unit.
+# Each row has a label, the part of a round and the figure in it that it shows,
+# the rivals, and the unit.
 ROWS = [
     ("save, durable", "save", "durable", ("torch-1", "torch-2"), "s"),
     ("save, memory", "save", "memory", ("torch-1", "torch-2"), "MiB"),

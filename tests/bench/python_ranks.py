@@ -23,7 +23,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor import Shard
 
-# Of a matrix of the state.
+# The size of each matrix of the state.
 COLUMNS = 4096
 ROWS = 4096
 # A step of training: this many products of square matrices of this width.

@@ -210,5 +210,17 @@ def test_a_load_converts_to_the_dtype_of_the_target(tmp_path):
     assert torch.equal(found["w"], saved["w"].bfloat16())
 
 
+def test_without_a_path_both_say_so():
+    for work in (
+        lambda: dcp.save({}, storage_writer=tessera.torch.Writer()),
+        lambda: dcp.load({}, storage_reader=tessera.torch.Reader()),
+    ):
+        with pytest.raises(dcp.api.CheckpointException) as raised:
+            work()
+        (failure,) = raised.value.failures.values()
+        assert isinstance(failure[0], tessera.InvalidArgumentError)
+        assert "has no path" in str(failure[0])
+
+
 def test_make_state_is_the_same_each_time():
     assert_same(make_state(), make_state())

@@ -32,13 +32,14 @@ from tessera import _errors
 from tessera._checkpoint import Checkpoint
 from tessera._checkpoint import Region
 from tessera._quantity import parse_bytes
+from tessera.torch._storage import PathStorage
 
 # Memory for parts that cannot be read where they belong, such as those for a
 # GPU, unless one part alone is larger.
 _BOUNCE_BYTES = 256 << 20
 
 
-class Reader(StorageReader):
+class Reader(PathStorage, StorageReader):
     """Reads checkpoints of any format that Tessera knows, on any mesh.
 
     For the `storage_reader` of dcp.load. Nothing of the checkpoint is
@@ -61,25 +62,15 @@ class Reader(StorageReader):
         memory: Union[int, str] = "32MiB",
         verify: bool = False,
     ):
-        super().__init__()
-        self.path = "" if path is None else os.fspath(path)
+        super().__init__(path)
         self._memory = parse_bytes(memory)
         self._verify = verify
         self._checkpoint: Optional[Checkpoint] = None
         self._load_id = ""
         self.reset()
 
-    @property
-    def checkpoint_id(self) -> str:
-        return self.path
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
-        return isinstance(checkpoint_id, (str, os.PathLike))
-
     def reset(self, checkpoint_id: Any = None) -> None:
-        if checkpoint_id:
-            self.path = os.fspath(checkpoint_id)
+        super().reset(checkpoint_id)
         self._load_id = str(uuid.uuid4())
         if self._checkpoint is not None:
             self._checkpoint.close()
@@ -87,10 +78,7 @@ class Reader(StorageReader):
 
     def _open(self) -> Checkpoint:
         if self._checkpoint is None:
-            if not self.path:
-                raise _errors.InvalidArgumentError(
-                    "the Reader has no path: give it one, or pass checkpoint_id"
-                )
+            self.check_path()
             self._checkpoint = Checkpoint(self.path)
         return self._checkpoint
 

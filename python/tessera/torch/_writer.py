@@ -32,6 +32,7 @@ from tessera import _errors
 from tessera import _library
 from tessera._quantity import parse_bytes
 from tessera.torch._staging import Stager
+from tessera.torch._storage import PathStorage
 from tessera.torch._source import Source
 
 # PyTorch writes it since 2.6; older versions ignore it.
@@ -115,7 +116,7 @@ class _Save:
         self._handle.close()
 
 
-class Writer(StorageWriter, AsyncStager):
+class Writer(PathStorage, StorageWriter, AsyncStager):
     """Writes DCP checkpoints that appear whole or not at all.
 
     For the `storage_writer` of dcp.save and dcp.async_save, with any planner.
@@ -143,8 +144,7 @@ class Writer(StorageWriter, AsyncStager):
         max_rate: Union[int, str] = 0,
         direct: Optional[bool] = None,
     ):
-        super().__init__()
-        self.path = "" if path is None else os.fspath(path)
+        super().__init__(path)
         self.overwrite = overwrite
         self._memory = parse_bytes(memory)
         self._max_rate = parse_bytes(max_rate)
@@ -160,17 +160,8 @@ class Writer(StorageWriter, AsyncStager):
 
     # StorageWriter
 
-    @property
-    def checkpoint_id(self) -> str:
-        return self.path
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
-        return isinstance(checkpoint_id, (str, os.PathLike))
-
     def reset(self, checkpoint_id: Any = None) -> None:
-        if checkpoint_id:
-            self.path = os.fspath(checkpoint_id)
+        super().reset(checkpoint_id)
         self._drop()
         self._save_id = str(uuid.uuid4())
 
@@ -185,10 +176,7 @@ class Writer(StorageWriter, AsyncStager):
     def set_up_storage_writer(
         self, is_coordinator: bool, *args: Any, **kwargs: Any
     ) -> None:
-        if not self.path:
-            raise _errors.InvalidArgumentError(
-                "the Writer has no path: give it one, or pass checkpoint_id"
-            )
+        self.check_path()
         if not kwargs.get("use_collectives", True):
             raise _errors.UnimplementedError(
                 "use_collectives=False is not supported: the ranks of a save "
