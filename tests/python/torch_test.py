@@ -119,6 +119,49 @@ def test_asynchronous_saves_keep_their_memory(state, tmp_path):
     assert len(places) == 1
 
 
+def test_saves_that_overlap_do_not_mix(tmp_path):
+    writer = tessera.torch.Writer(max_rate="2MB")
+    weight = torch.empty(1 << 20, dtype=torch.uint8)
+    saves = []
+    for step in range(3):
+        weight.fill_(step)
+        saves.append(
+            dcp.async_save(
+                {"w": weight, "step": step},
+                checkpoint_id=tmp_path / str(step),
+                storage_writer=writer,
+            )
+        )
+    assert not saves[0].done()
+    for step, saved in enumerate(saves):
+        saved.result()
+        with tessera.open(tmp_path / str(step)) as checkpoint:
+            assert (checkpoint["w"][:] == step).all()
+            assert checkpoint.objects["step"] == step
+        assert tessera.verify(tmp_path / str(step))["ok"]
+
+
+@pytest.mark.skipif(
+    not hasattr(dcp.state_dict_saver, "AsyncSaveResponse"),
+    reason="PyTorch before 2.9 has no asynchronous staging",
+)
+def test_the_state_may_be_copied_in_the_background(tmp_path):
+    writer = tessera.torch.Writer(async_staging=True)
+    weight = torch.zeros(1 << 16)
+    for step in range(3):
+        weight.fill_(step)
+        response = dcp.async_save(
+            {"w": weight},
+            checkpoint_id=tmp_path / str(step),
+            storage_writer=writer,
+        )
+        response.staging_completion.result()
+        weight.fill_(-1)
+        response.upload_completion.result()
+        assert (tessera.open(tmp_path / str(step))["w"][:] == step).all()
+    writer.close()
+
+
 def test_an_asynchronous_save_of_another_structure_takes_new_memory(tmp_path):
     writer = tessera.torch.Writer()
     for state in ({"a": torch.ones(3)}, {"b": torch.ones(4), "n": 1}):

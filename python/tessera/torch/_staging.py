@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import weakref
+from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from typing import Dict
+from typing import Optional
+from typing import Union
 
 import torch
+import torch.distributed.checkpoint.state_dict_saver as state_dict_saver
 from torch.distributed._state_dict_utils import _copy_state_dict
 from torch.distributed._state_dict_utils import _create_cpu_state_dict
+
+from tessera import _errors
 
 try:
     from torch.distributed.checkpoint._state_dict_stager import StateDictStager
@@ -15,23 +24,80 @@ except ImportError:  # before PyTorch 2.8
     StateDictStager = None
 
 
+class _Staged(Dict[str, Any]):
+    """A staged state; unlike a dict, it can be referred to weakly."""
+
+
 class Stager:
-    """Copies states with PyTorch's own functions, and keeps the memory."""
+    """Copies states with PyTorch's own functions, and keeps the memory.
 
-    def __init__(self):
-        pin = torch.cuda.is_available()
-        self._pin = pin
-        self._torch = StateDictStager(pin_memory=pin) if StateDictStager else None
-        self._kept: Dict[str, Any] = {}
+    Args:
+      background: stage() returns a future, and another thread copies.
+    """
 
-    def stage(self, state_dict: Dict[str, Any]) -> Dict[str, Any]:
-        """A copy of the state, valid until the next one is made."""
-        if self._torch is not None:
-            return self._torch.stage(state_dict)
-        if self._kept:
+    def __init__(self, background: bool = False):
+        if background and not hasattr(state_dict_saver, "AsyncSaveResponse"):
+            raise _errors.UnimplementedError(
+                "async_staging requires PyTorch 2.9 or newer, and this is "
+                + torch.__version__
+            )
+        self._pin = torch.cuda.is_available()
+        self._executor: Optional[ThreadPoolExecutor] = None
+        self._stream: Optional[torch.Stream] = None
+        if background:
+            self._executor = ThreadPoolExecutor(1, "tessera-staging")
+            if torch.accelerator.is_available():
+                self._stream = torch.Stream()
+        # Keeps the memory: an object of PyTorch, or before 2.8 the last copy.
+        self._kept: Any = None
+        self._last: Optional[weakref.ref] = None
+
+    def stage(
+        self, state_dict: Dict[str, Any]
+    ) -> Union[Dict[str, Any], "Future[Dict[str, Any]]"]:
+        """A copy of the state.
+
+        Its memory is used again by the first copy that is made when nobody
+        refers to this one any more; a save does so until it ends.
+        """
+        if self._executor is None:
+            return self._stage(state_dict)
+        if self._stream is not None:
+            self._stream.wait_stream(torch.accelerator.current_stream())
+        return self._executor.submit(self._stage, state_dict)
+
+    def _stage(self, state_dict: Dict[str, Any]) -> Dict[str, Any]:
+        if self._last is not None and self._last() is not None:
+            self._kept = None  # a save still reads it
+        staged = _Staged(self._copy(state_dict))
+        self._last = weakref.ref(staged)
+        return staged
+
+    def _copy(self, state_dict: Dict[str, Any]) -> Dict[str, Any]:
+        if StateDictStager is None:
+            return self._copy_as_before(state_dict)
+        if self._kept is None:
+            self._kept = StateDictStager(pin_memory=self._pin)
+        with self._stream or contextlib.nullcontext():
+            staged = self._kept.stage(
+                state_dict, non_blocking=self._stream is not None
+            )
+        if self._stream is not None:
+            self._stream.synchronize()
+        return staged
+
+    def _copy_as_before(self, state_dict: Dict[str, Any]) -> Dict[str, Any]:
+        """For PyTorch before 2.8."""
+        if self._kept is not None:
             try:
                 return _copy_state_dict(state_dict, self._kept)
             except Exception:  # PyTorch's own, whose name changed
                 pass  # the state has another structure now
         self._kept = _create_cpu_state_dict(state_dict, pin_memory=self._pin)
         return _copy_state_dict(state_dict, self._kept)
+
+    def close(self) -> None:
+        """Frees the memory, after a copy that is being made."""
+        if self._executor is not None:
+            self._executor.shutdown()
+        self._kept = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import ctypes
 import dataclasses
 import os
@@ -116,6 +117,24 @@ class _Save:
         self._handle.close()
 
 
+class _Current(threading.local):
+    """What belongs to the save that a thread makes.
+
+    PyTorch makes each save in one thread, from reset() to finish(), so that
+    saves of one writer that overlap do not mix.
+    """
+
+    def __init__(self, path: str):
+        self.path = path
+        self.save_id = str(uuid.uuid4())
+        self.save: Optional[_Save] = None
+
+    def drop(self) -> None:
+        save, self.save = self.save, None
+        if save is not None:
+            save.close()
+
+
 class Writer(PathStorage, StorageWriter, AsyncStager):
     """Writes DCP checkpoints that appear whole or not at all.
 
@@ -131,6 +150,10 @@ class Writer(PathStorage, StorageWriter, AsyncStager):
       memory: at most for blocks on their way to the disk, "32MiB".
       max_rate: bytes a second that each rank writes, at most; 0 for no limit.
       direct: past the page cache, True or False; None decides by itself.
+      async_staging: dcp.async_save returns PyTorch's AsyncSaveResponse before
+        the state is copied; call `.staging_completion.result()` before the
+        state is changed, such as by the next step of the optimizer. Requires
+        PyTorch 2.9.
     """
 
     _synchronize_after_execute = False
@@ -143,35 +166,43 @@ class Writer(PathStorage, StorageWriter, AsyncStager):
         memory: Union[int, str] = "32MiB",
         max_rate: Union[int, str] = 0,
         direct: Optional[bool] = None,
+        async_staging: bool = False,
     ):
+        self._current = _Current("" if path is None else os.fspath(path))
         super().__init__(path)
         self.overwrite = overwrite
         self._memory = parse_bytes(memory)
         self._max_rate = parse_bytes(max_rate)
         self._direct = _DIRECT[direct]
-        self._save: Optional[_Save] = None
-        self._save_id = ""
-        self._stager = Stager()
-        self.reset()
+        self._async_staging = async_staging
+        self._stager = Stager(async_staging)
 
     def __getstate__(self) -> Dict[str, Any]:
-        # For async_save in another process.
-        return {**self.__dict__, "_save": None, "_stager": Stager()}
+        # For async_save in another process, where nothing is staged.
+        return {**self.__dict__, "_current": self.path, "_stager": None}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._current = _Current(state["_current"])
+
+    @property
+    def path(self) -> str:
+        """That of the save which this thread makes."""
+        return self._current.path
+
+    @path.setter
+    def path(self, path: str) -> None:
+        self._current.path = path
 
     # StorageWriter
 
     def reset(self, checkpoint_id: Any = None) -> None:
         super().reset(checkpoint_id)
-        self._drop()
-        self._save_id = str(uuid.uuid4())
-
-    def _drop(self) -> None:
-        save, self._save = self._save, None
-        if save is not None:
-            save.close()
+        self._current.drop()
+        self._current.save_id = str(uuid.uuid4())
 
     def storage_meta(self) -> StorageMeta:
-        return StorageMeta(checkpoint_id=self.path, save_id=self._save_id)
+        return StorageMeta(checkpoint_id=self.path, save_id=self._current.save_id)
 
     def set_up_storage_writer(
         self, is_coordinator: bool, *args: Any, **kwargs: Any
@@ -182,16 +213,16 @@ class Writer(PathStorage, StorageWriter, AsyncStager):
                 "use_collectives=False is not supported: the ranks of a save "
                 "commit one index together"
             )
-        self._drop()
+        self._current.drop()
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         return plan
 
     def prepare_global_plan(self, plans: List[SavePlan]) -> List[SavePlan]:
-        self._save = _Save(self.path, self.overwrite)
+        save = self._current.save = _Save(self.path, self.overwrite)
         return [
             dataclasses.replace(
-                plan, storage_data=_FileName(self._save.name_for(rank))
+                plan, storage_data=_FileName(save.name_for(rank))
             )
             for rank, plan in enumerate(plans)
         ]
@@ -203,7 +234,7 @@ class Writer(PathStorage, StorageWriter, AsyncStager):
         try:
             future.set_result(self._write(plan, planner))
         except BaseException:
-            self._drop()
+            self._current.drop()
             raise
         return future
 
@@ -316,16 +347,16 @@ class Writer(PathStorage, StorageWriter, AsyncStager):
         metadata.storage_meta = self.storage_meta()
         if hasattr(metadata, "version"):
             metadata.version = _VERSION
-        save, self._save = self._save, None
+        save = self._current.save
         try:
             save.commit(
-                self._save_id,
+                self._current.save_id,
                 pickle.dumps(metadata, protocol=2),
                 {result.storage_data.relative_path for result in flat},
                 [r.digests for r in flat if isinstance(r, _FirstResult)],
             )
         finally:
-            save.close()
+            self._current.drop()
 
     # AsyncStager
 
@@ -333,10 +364,12 @@ class Writer(PathStorage, StorageWriter, AsyncStager):
     def should_synchronize_after_execute(self) -> bool:
         return self._synchronize_after_execute
 
-    def stage(self, state_dict: Dict[str, Any]) -> Dict[str, Any]:
+    def stage(
+        self, state_dict: Dict[str, Any]
+    ) -> Union[Dict[str, Any], "concurrent.futures.Future[Dict[str, Any]]"]:
         """Copies the state to memory of the CPU, which is kept for the next one.
 
-        As with PyTorch's stagers, the save before must have ended.
+        While a save is not done, another one takes memory of its own.
         """
         return self._stager.stage(state_dict)
 
@@ -345,5 +378,5 @@ class Writer(PathStorage, StorageWriter, AsyncStager):
 
     def close(self) -> None:
         """Frees the memory of asynchronous saves."""
-        self._stager = Stager()
-        self._drop()
+        self._stager.close()
+        self._current.drop()
