@@ -216,16 +216,14 @@ absl::StatusOr<std::string> ArchiveOf(Checkpoint& checkpoint,
 
 tessera_error* tessera_checkpoint_open(const char* path, tessera_stop* stop,
                                        tessera_checkpoint** out) {
-  return dcp::capi::Guarded([&]() -> tessera_error* {
-    auto opened = dcp::Checkpoint::Open(dcp::capi::ProcessFileSystem(), path,
-                                        {}, dcp::capi::TokenOf(stop));
-    if (!opened.ok()) {
-      return dcp::capi::MakeError(
-          dcp::WithPlace(opened.status(), {.path = path}));
-    }
-    *out = new tessera_checkpoint{.opened = *std::move(opened)};
-    return nullptr;
-  });
+  auto opened = dcp::Checkpoint::Open(dcp::capi::ProcessFileSystem(), path, {},
+                                      dcp::capi::TokenOf(stop));
+  if (!opened.ok()) {
+    return dcp::capi::MakeError(
+        dcp::WithPlace(opened.status(), {.path = path}));
+  }
+  *out = new tessera_checkpoint{.opened = *std::move(opened)};
+  return nullptr;
 }
 
 void tessera_checkpoint_free(tessera_checkpoint* checkpoint) {
@@ -234,10 +232,8 @@ void tessera_checkpoint_free(tessera_checkpoint* checkpoint) {
 
 tessera_error* tessera_checkpoint_describe(const tessera_checkpoint* checkpoint,
                                            tessera_bytes** out) {
-  return dcp::capi::Guarded([&]() -> tessera_error* {
-    *out = dcp::capi::MakeBytes(dcp::capi::DescribeJson(*checkpoint->opened));
-    return nullptr;
-  });
+  *out = dcp::capi::MakeBytes(dcp::capi::DescribeJson(*checkpoint->opened));
+  return nullptr;
 }
 
 tessera_error* tessera_checkpoint_read(tessera_checkpoint* checkpoint,
@@ -245,27 +241,23 @@ tessera_error* tessera_checkpoint_read(tessera_checkpoint* checkpoint,
                                        size_t num_regions,
                                        uint64_t memory_bytes, int verify,
                                        tessera_stop* stop) {
-  return dcp::capi::Guarded([&]() -> tessera_error* {
-    const absl::Status read =
-        dcp::capi::Read(*checkpoint->opened, regions, num_regions, memory_bytes,
-                        verify != 0, dcp::capi::TokenOf(stop));
-    return dcp::capi::MakeError(
-        dcp::WithPlace(read, {.path = checkpoint->opened->path()}));
-  });
+  const absl::Status read =
+      dcp::capi::Read(*checkpoint->opened, regions, num_regions, memory_bytes,
+                      verify != 0, dcp::capi::TokenOf(stop));
+  return dcp::capi::MakeError(
+      dcp::WithPlace(read, {.path = checkpoint->opened->path()}));
 }
 
 tessera_error* tessera_checkpoint_object(tessera_checkpoint* checkpoint,
                                          const char* name, tessera_stop* stop,
                                          tessera_bytes** out) {
-  return dcp::capi::Guarded([&]() -> tessera_error* {
-    auto archive = dcp::capi::ArchiveOf(*checkpoint->opened, name,
-                                        dcp::capi::TokenOf(stop));
-    if (!archive.ok()) {
-      return dcp::capi::MakeError(
-          dcp::WithPlace(archive.status(),
-                         {.path = checkpoint->opened->path(), .tensor = name}));
-    }
-    *out = dcp::capi::MakeBytes(*std::move(archive));
-    return nullptr;
-  });
+  auto archive =
+      dcp::capi::ArchiveOf(*checkpoint->opened, name, dcp::capi::TokenOf(stop));
+  if (!archive.ok()) {
+    return dcp::capi::MakeError(
+        dcp::WithPlace(archive.status(),
+                       {.path = checkpoint->opened->path(), .tensor = name}));
+  }
+  *out = dcp::capi::MakeBytes(*std::move(archive));
+  return nullptr;
 }

@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,37 +12,11 @@
 
 namespace dcp::capi {
 
-namespace {
-
-// Takes no memory: its texts are short enough to be a part of it.
-tessera_error* OutOfMemory() {
-  static tessera_error error = {
-      .status = absl::Status(absl::StatusCode::kResourceExhausted, ""),
-      .message = "out of memory",
-      .place = {}};
-  return &error;
-}
-
-}  // namespace
-
 tessera_error* MakeError(const absl::Status& status) {
   if (status.ok()) return nullptr;
   return new tessera_error{.status = status,
                            .message = std::string(status.message()),
                            .place = PlaceOf(status)};
-}
-
-tessera_error* ErrorOfException() {
-  try {
-    try {
-      throw;
-    } catch (const std::system_error& error) {
-      return MakeError(absl::ResourceExhaustedError(
-          absl::StrCat("the system has no thread left: ", error.what())));
-    }
-  } catch (...) {
-    return OutOfMemory();
-  }
 }
 
 tessera_bytes* MakeBytes(std::string value) {
@@ -108,9 +81,7 @@ const char* tessera_error_tensor(const tessera_error* error) {
 const char* tessera_error_offset(const tessera_error* error) {
   return error->place.offset.c_str();
 }
-void tessera_error_free(tessera_error* error) {
-  if (error != dcp::capi::OutOfMemory()) delete error;
-}
+void tessera_error_free(tessera_error* error) { delete error; }
 
 const uint8_t* tessera_bytes_data(const tessera_bytes* bytes) {
   return reinterpret_cast<const uint8_t*>(bytes->value.c_str());

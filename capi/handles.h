@@ -34,22 +34,6 @@ namespace dcp::capi {
 // Null for OK.
 tessera_error* MakeError(const absl::Status& status);
 
-// RESOURCE_EXHAUSTED for the exception that a catch block handles. The core
-// itself throws nothing; the standard library does so for want of memory or
-// threads.
-tessera_error* ErrorOfException();
-
-// Returns what `function` returns. No exception leaves the library, because its
-// callers cannot catch one.
-template <typename Function>
-tessera_error* Guarded(Function function) {
-  try {
-    return function();
-  } catch (...) {
-    return ErrorOfException();
-  }
-}
-
 tessera_bytes* MakeBytes(std::string value);
 
 // A token that is never requested for null.

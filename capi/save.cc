@@ -162,37 +162,29 @@ absl::Status CheckUnwritten(const tessera_file& file) {
 
 tessera_error* tessera_save_begin(const char* path, int overwrite,
                                   tessera_save** out) {
-  return dcp::capi::Guarded([&]() -> tessera_error* {
-    auto destination = dcp::capi::Begin(path, overwrite != 0);
-    if (!destination.ok())
-      return dcp::capi::ErrorAt(destination.status(), path);
-    *out =
-        new tessera_save{.path = path, .destination = *std::move(destination)};
-    return nullptr;
-  });
+  auto destination = dcp::capi::Begin(path, overwrite != 0);
+  if (!destination.ok()) return dcp::capi::ErrorAt(destination.status(), path);
+  *out = new tessera_save{.path = path, .destination = *std::move(destination)};
+  return nullptr;
 }
 
 tessera_error* tessera_save_file_name(tessera_save* save, int64_t rank,
                                       tessera_bytes** out) {
-  return dcp::capi::Guarded([&]() -> tessera_error* {
-    if (rank < 0) {
-      return dcp::capi::ErrorAt(absl::InvalidArgumentError(absl::StrCat(
-                                    "rank ", rank, " is negative")),
-                                save->path);
-    }
-    std::string name = save->destination->NextDataFileName(rank);
-    save->destination->Created(name);
-    *out = dcp::capi::MakeBytes(std::move(name));
-    return nullptr;
-  });
+  if (rank < 0) {
+    return dcp::capi::ErrorAt(
+        absl::InvalidArgumentError(absl::StrCat("rank ", rank, " is negative")),
+        save->path);
+  }
+  std::string name = save->destination->NextDataFileName(rank);
+  save->destination->Created(name);
+  *out = dcp::capi::MakeBytes(std::move(name));
+  return nullptr;
 }
 
 tessera_error* tessera_save_adopt(tessera_save* save, const char* name) {
-  return dcp::capi::Guarded([&]() -> tessera_error* {
-    const absl::Status checked = dcp::capi::CheckName(name);
-    if (checked.ok()) save->destination->Created(name);
-    return dcp::capi::ErrorAt(checked, save->path);
-  });
+  const absl::Status checked = dcp::capi::CheckName(name);
+  if (checked.ok()) save->destination->Created(name);
+  return dcp::capi::ErrorAt(checked, save->path);
 }
 
 tessera_error* tessera_save_commit(tessera_save* save, const char* save_id,
@@ -200,70 +192,60 @@ tessera_error* tessera_save_commit(tessera_save* save, const char* save_id,
                                    size_t num_metadata_bytes,
                                    const char* const* digests,
                                    size_t num_digests) {
-  return dcp::capi::Guarded([&]() -> tessera_error* {
-    const auto all = dcp::capi::AllDigests(digests, num_digests);
-    if (!all.ok()) return dcp::capi::ErrorAt(all.status(), save->path);
-    return dcp::capi::ErrorAt(
-        save->destination->Commit(
-            dcp::kDcpMetadataName,
-            dcp::AsText(dcp::ByteSpan(metadata, num_metadata_bytes)),
-            dcp::DigestsName(save_id), *all),
-        save->path);
-  });
+  const auto all = dcp::capi::AllDigests(digests, num_digests);
+  if (!all.ok()) return dcp::capi::ErrorAt(all.status(), save->path);
+  return dcp::capi::ErrorAt(
+      save->destination->Commit(
+          dcp::kDcpMetadataName,
+          dcp::AsText(dcp::ByteSpan(metadata, num_metadata_bytes)),
+          dcp::DigestsName(save_id), *all),
+      save->path);
 }
 
 void tessera_save_free(tessera_save* save) { delete save; }
 
 tessera_error* tessera_file_new(const char* path, tessera_file** out) {
-  return dcp::capi::Guarded([&]() -> tessera_error* {
-    *out = new tessera_file(path);
-    return nullptr;
-  });
+  *out = new tessera_file(path);
+  return nullptr;
 }
 
 tessera_error* tessera_file_add_tensor(tessera_file* file, const char* dtype,
                                        size_t num_dims, const int64_t* sizes,
                                        const void* data, tessera_fill fill,
                                        void* context, tessera_range* out) {
-  return dcp::capi::Guarded([&]() -> tessera_error* {
-    const absl::Status checked = dcp::capi::CheckUnwritten(*file);
-    if (!checked.ok()) return dcp::capi::ErrorAt(checked, file->path);
-    return dcp::capi::Return(*file,
-                             dcp::capi::AddTensor(*file, dtype, num_dims, sizes,
-                                                  data, fill, context),
-                             out);
-  });
+  const absl::Status checked = dcp::capi::CheckUnwritten(*file);
+  if (!checked.ok()) return dcp::capi::ErrorAt(checked, file->path);
+  return dcp::capi::Return(
+      *file,
+      dcp::capi::AddTensor(*file, dtype, num_dims, sizes, data, fill, context),
+      out);
 }
 
 tessera_error* tessera_file_add_object(tessera_file* file, const uint8_t* data,
                                        uint64_t size, tessera_range* out) {
-  return dcp::capi::Guarded([&]() -> tessera_error* {
-    const absl::Status checked = dcp::capi::CheckUnwritten(*file);
-    if (!checked.ok()) return dcp::capi::ErrorAt(checked, file->path);
-    dcp::Payload payload;
-    payload.dtype = dcp::DType::kUInt8;
-    const dcp::Dims sizes = {static_cast<int64_t>(size)};
-    payload.box = dcp::WholeBox(sizes);
-    payload.source = &file->sources.emplace_back(data, nullptr, nullptr);
-    payload.entry = static_cast<uint32_t>(file->output.payloads.size());
-    return dcp::capi::Return(
-        *file, file->builder->AddItemAsStored(std::move(payload)), out);
-  });
+  const absl::Status checked = dcp::capi::CheckUnwritten(*file);
+  if (!checked.ok()) return dcp::capi::ErrorAt(checked, file->path);
+  dcp::Payload payload;
+  payload.dtype = dcp::DType::kUInt8;
+  const dcp::Dims sizes = {static_cast<int64_t>(size)};
+  payload.box = dcp::WholeBox(sizes);
+  payload.source = &file->sources.emplace_back(data, nullptr, nullptr);
+  payload.entry = static_cast<uint32_t>(file->output.payloads.size());
+  return dcp::capi::Return(
+      *file, file->builder->AddItemAsStored(std::move(payload)), out);
 }
 
 tessera_error* tessera_file_write(tessera_file* file, const char* name,
                                   const tessera_write_options* options,
                                   tessera_stop* stop, tessera_bytes** digests) {
-  return dcp::capi::Guarded([&]() -> tessera_error* {
-    const absl::Status checked = dcp::capi::CheckUnwritten(*file);
-    if (!checked.ok()) return dcp::capi::ErrorAt(checked, file->path);
-    auto written = dcp::capi::Write(
-        *file, name, options == nullptr ? tessera_write_options{} : *options,
-        dcp::capi::TokenOf(stop));
-    if (!written.ok()) return dcp::capi::ErrorAt(written.status(), file->path);
-    *digests = dcp::capi::MakeBytes(*std::move(written));
-    return nullptr;
-  });
+  const absl::Status checked = dcp::capi::CheckUnwritten(*file);
+  if (!checked.ok()) return dcp::capi::ErrorAt(checked, file->path);
+  auto written = dcp::capi::Write(
+      *file, name, options == nullptr ? tessera_write_options{} : *options,
+      dcp::capi::TokenOf(stop));
+  if (!written.ok()) return dcp::capi::ErrorAt(written.status(), file->path);
+  *digests = dcp::capi::MakeBytes(*std::move(written));
+  return nullptr;
 }
 
 void tessera_file_free(tessera_file* file) { delete file; }

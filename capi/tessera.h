@@ -7,9 +7,11 @@
  * Texts are UTF-8 and end with a zero byte; the callee copies them. A handle is
  * used by one thread at a time, except where a function says otherwise;
  * different handles are independent. After fork(), a child uses only handles
- * that it has made itself. No function reads or changes signal handlers, or
- * throws an exception: without memory or threads it returns RESOURCE_EXHAUSTED.
- */
+ * that it has made itself. No function reads or changes signal handlers.
+ *
+ * Blocks of memory for reading and writing that the system does not provide are
+ * an error, RESOURCE_EXHAUSTED. As in most C++ programs, the process ends if it
+ * lacks memory for anything smaller. */
 #ifndef CAPI_TESSERA_H_
 #define CAPI_TESSERA_H_
 

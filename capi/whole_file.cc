@@ -98,18 +98,16 @@ tessera_error* tessera_write_file(
     const char* path, const tessera_region* tensors, size_t num_tensors,
     const tessera_pair* metadata, size_t num_pairs, int overwrite,
     const tessera_write_options* options, tessera_stop* stop) {
-  return dcp::capi::Guarded([&]() -> tessera_error* {
-    dcp::capi::WholeFile file = {.path = path,
-                                 .tensors = tensors,
-                                 .num_tensors = num_tensors,
-                                 .metadata = {},
-                                 .overwrite = overwrite != 0};
-    for (size_t i = 0; i < num_pairs; ++i) {
-      file.metadata.emplace_back(metadata[i].key, metadata[i].value);
-    }
-    const absl::Status written = dcp::capi::Write(
-        file, options == nullptr ? tessera_write_options{} : *options,
-        dcp::capi::TokenOf(stop));
-    return dcp::capi::MakeError(dcp::WithPlace(written, {.path = path}));
-  });
+  dcp::capi::WholeFile file = {.path = path,
+                               .tensors = tensors,
+                               .num_tensors = num_tensors,
+                               .metadata = {},
+                               .overwrite = overwrite != 0};
+  for (size_t i = 0; i < num_pairs; ++i) {
+    file.metadata.emplace_back(metadata[i].key, metadata[i].value);
+  }
+  const absl::Status written = dcp::capi::Write(
+      file, options == nullptr ? tessera_write_options{} : *options,
+      dcp::capi::TokenOf(stop));
+  return dcp::capi::MakeError(dcp::WithPlace(written, {.path = path}));
 }

@@ -19,7 +19,7 @@ import measure
 
 HERE = pathlib.Path(__file__).resolve().parent
 SAVERS = ("tessera", "torch-1", "torch-2")
-STAGERS = ("tessera", "torch-1", "torch-cached")
+STAGERS = ("tessera", "tessera-background", "torch-1", "torch-cached")
 
 
 def parse_arguments():
@@ -147,29 +147,44 @@ class Bench:
         return with_it - statistics.median(once("pass") for _ in range(5))
 
 
+# The figures of an asynchronous save, with their labels and units.
+ASYNC = [
+    ("first stall", "first_stall", "s"),
+    ("later stalls", "later_stall", "s"),
+    ("durable", "durable", "s"),
+    ("steps, alone = 1", "slowdown", ""),
+    ("memory", "memory", "MiB"),
+]
+
 # Each row has a label, the part of a round and the figure in it that it shows,
-# the rivals, and the unit.
+# our side, the rivals, and the unit.
 ROWS = [
-    ("save, durable", "save", "durable", ("torch-1", "torch-2"), "s"),
-    ("save, memory", "save", "memory", ("torch-1", "torch-2"), "MiB"),
-    ("async_save, first stall", "async", "first_stall", STAGERS[1:], "s"),
-    ("async_save, later stalls", "async", "later_stall", STAGERS[1:], "s"),
-    ("async_save, durable", "async", "durable", STAGERS[1:], "s"),
-    ("async_save, steps, alone = 1", "async", "slowdown", STAGERS[1:], ""),
-    ("async_save, memory", "async", "memory", STAGERS[1:], "MiB"),
-    ("load, cold", "load", "seconds", ("torch-1",), "s"),
-    ("load, memory", "load", "memory", ("torch-1",), "MiB"),
-    ("safetensors file, cold", "file", "seconds", ("safetensors",), "s"),
+    ("save, durable", "save", "durable", "tessera", SAVERS[1:], "s"),
+    ("save, memory", "save", "memory", "tessera", SAVERS[1:], "MiB"),
+    *(
+        (f"{name}, {label}", "async", key, side, STAGERS[2:], unit)
+        for side, name in (
+            ("tessera", "async_save"),
+            ("tessera-background", "background"),
+        )
+        for label, key, unit in ASYNC
+    ),
+    ("load, cold", "load", "seconds", "tessera", ("torch-1",), "s"),
+    ("load, memory", "load", "memory", "tessera", ("torch-1",), "MiB"),
+    (
+        *("safetensors file, cold", "file", "seconds", "tessera"),
+        *(("safetensors",), "s"),
+    ),
 ]
 
 
 def summarize(rounds):
     """The rows: medians, and the ratio to each rival, above 1 for better."""
     rows = []
-    for label, part, key, rivals, unit in ROWS:
+    for label, part, key, side, rivals, unit in ROWS:
         scale = 2**20 if unit == "MiB" else 1
         for rival in rivals:
-            ours = [r[part]["tessera"][key] / scale for r in rounds]
+            ours = [r[part][side][key] / scale for r in rounds]
             theirs = [r[part][rival][key] / scale for r in rounds]
             times = [b / a if a > 0 else 0 for a, b in zip(ours, theirs)]
             rows.append(

@@ -3,8 +3,8 @@
     python_ranks.py WHAT SIDE SPEC OUT
 
 WHAT is save, async, load or whole (one process, a safetensors file). SIDE is
-tessera, or torch with options: torch-1 and torch-2 (threads), torch-cached
-(keeps its staged state). Each rank writes OUT.RANK.json.
+tessera, tessera-background (stages in the background), or torch with options:
+torch-1 and torch-2 (threads), torch-cached (keeps its staged state). Each rank writes OUT.RANK.json.
 """
 
 import json
@@ -29,6 +29,8 @@ ROWS = 4096
 # A step of training: this many products of square matrices of this width.
 PRODUCTS = 8
 WIDTH = 768
+# How many of them compute before the state changes.
+STEPS_BEFORE_CHANGE = 10
 
 
 def make_state(num_bytes, fill):
@@ -46,10 +48,12 @@ def make_state(num_bytes, fill):
 
 
 def writer(side, path):
-    if side == "tessera":
+    if side.startswith("tessera"):
         import tessera.torch
 
-        return tessera.torch.Writer(path)
+        return tessera.torch.Writer(
+            path, async_staging=side == "tessera-background"
+        )
     options = {"overwrite": True, "sync_files": True}
     threads = 1 if side == "torch-cached" else int(side.split("-")[1])
     return dcp.FileSystemWriter(path, thread_count=threads, **options)
@@ -144,6 +148,12 @@ def async_(side, spec):
             **options,
         )
         stalls.append(time.monotonic() - begin)
+        if side == "tessera-background":
+            steps += [step() for _ in range(STEPS_BEFORE_CHANGE)]
+            waits = time.monotonic()
+            saved.staging_completion.result()
+            stalls[-1] += time.monotonic() - waits
+            saved = saved.upload_completion
         while not saved.done():
             steps.append(step())
         saved.result()

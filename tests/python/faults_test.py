@@ -72,6 +72,25 @@ else:
     assert len(list(path.glob("*.distcp"))) == 1
 
 
+def test_memory_that_the_system_does_not_give_is_an_error(state, tmp_path):
+    dcp.save(state, storage_writer=tessera.torch.Writer(tmp_path / "c"))
+    code = """
+import pathlib, re, resource, sys, numpy, tessera
+weight = tessera.open(sys.argv[1])["model.layers.0.weight"]
+status = pathlib.Path("/proc/self/status").read_text()
+used = int(re.search("VmSize:\\s*([0-9]+)", status)[1]) * 1024
+# Enough for a thread, not for the blocks that a read takes.
+resource.setrlimit(resource.RLIMIT_AS, (used + (32 << 20),) * 2)
+try:
+    weight[:]
+except tessera.ResourceExhaustedError as failure:
+    assert "does not provide" in str(failure), failure
+else:
+    raise AssertionError("the read succeeded")
+"""
+    subprocess.run([sys.executable, "-c", code, tmp_path / "c"], check=True)
+
+
 def test_threads_read_one_checkpoint(state, tmp_path):
     dcp.save(state, storage_writer=tessera.torch.Writer(tmp_path / "c"))
     checkpoint = tessera.open(tmp_path / "c")

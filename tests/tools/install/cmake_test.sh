@@ -17,7 +17,7 @@ fi
   fail "private headers are installed"
 
 configure "$prefix"
-compile list_checkpoint list_remote
+compile describe_checkpoint list_checkpoint list_remote
 
 # The programs agree about a checkpoint of PyTorch and what dcp-convert makes of
 # it.
@@ -31,6 +31,14 @@ listed=$("$list" "$golden") || fail "list_checkpoint: exit code $?"
 same "the same in one file" \
   "$("$list" "$TEST_TMPDIR/one.pt" | sort)" "$(sort <<<"$listed")"
 says "no checkpoint" "NOT_FOUND" "$list" "$TEST_TMPDIR/nothing"
+
+# The program in C agrees, too.
+same "in C" \
+  "$("$build/describe_checkpoint" "$golden" | grep -o '"name":"[^"]*","dtype"' |
+    cut -d'"' -f4 | sort)" \
+  "$(cut -d' ' -f1 <<<"$listed" | sort)"
+says "no checkpoint for C" "/nothing: " \
+  "$build/describe_checkpoint" "$TEST_TMPDIR/nothing"
 
 # The client, with the installed daemon.
 start_server "$prefix/bin/dcp-server" --listen=127.0.0.1:0 \
@@ -46,6 +54,12 @@ read -ra libraries <<<"$(pkg-config --libs tessera-dcp)"
 g++ "${flags[@]}" examples/cmake/list_checkpoint.cc "${libraries[@]}" \
   -o "$TEST_TMPDIR/list"
 same "with pkg-config" "$("$TEST_TMPDIR/list" "$golden")" "$listed"
+read -ra flags <<<"$(pkg-config --cflags --libs tessera)"
+gcc -Wall -Wextra -Werror -pedantic -std=c99 \
+  examples/cmake/describe_checkpoint.c "${flags[@]}" -o "$TEST_TMPDIR/describe"
+same "C with pkg-config" \
+  "$(LD_LIBRARY_PATH=$prefix/lib "$TEST_TMPDIR/describe" "$golden")" \
+  "$("$build/describe_checkpoint" "$golden")"
 same "the version" "$(pkg-config --modversion tessera-client)" \
   "$("$prefix/bin/dcp-convert" --version | grep -o '[0-9.]*[0-9]')"
 
@@ -67,7 +81,7 @@ project() {
 }
 project 0.1 "dcp;client" >/dev/null || fail "find_package"
 says "another version" "version: 0.1" project 0.2 dcp
-says "an unknown component" "there are dcp, client, fsdp and nccl" project 0.1 fs
+says "an unknown component" "there are c, dcp, client, fsdp and nccl" project 0.1 fs
 says "fsdp is not installed" "--without-fsdp" project 0.1 fsdp
 says "a library is missing" "liburing: install the Debian package liburing-dev" \
   project 0.1 dcp -DTessera_uring_LIBRARY=OFF
