@@ -15,6 +15,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP1
 from torch.distributed.tensor import distribute_tensor
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import Replicate
 from torch.distributed.tensor import Shard
 
 import tessera
@@ -145,6 +146,66 @@ def failing_rank(folder):
         assert len(list(path.glob("*.distcp"))) == dist.get_world_size()
 
 
+def resharding(folder):
+    """A tensor saved in each layout is loaded in each other one."""
+    ranks = dist.get_world_size()
+    line = init_device_mesh("cpu", (ranks,))
+    square = init_device_mesh("cpu", (2, ranks // 2))
+    layouts = [
+        (line, [Shard(0)]),
+        (line, [Shard(1)]),
+        (line, [Replicate()]),
+        (square, [Shard(0), Shard(1)]),
+        (square, [Shard(1), Shard(0)]),
+        (square, [Shard(0), Shard(0)]),
+        (square, [Replicate(), Shard(0)]),
+        (square, [Shard(1), Replicate()]),
+    ]
+    # Does not divide by the number of ranks.
+    whole = torch.arange(70.0).reshape(7, 10)
+    for i, layout in enumerate(layouts):
+        path = folder / f"layout-{i}"
+        dcp.save(
+            {"w": distribute_tensor(whole, *layout)},
+            storage_writer=tessera.torch.Writer(path),
+        )
+        for other in layouts:
+            state = {"w": distribute_tensor(torch.zeros(7, 10), *other)}
+            dcp.load(state, storage_reader=tessera.torch.Reader(path))
+            assert torch.equal(state["w"].full_tensor(), whole), (layout, other)
+    # Without a process group of its own, a rank reads the whole.
+    state = {"w": torch.zeros(7, 10)}
+    dcp.load(
+        state,
+        storage_reader=tessera.torch.Reader(folder / "layout-3"),
+        no_dist=True,
+    )
+    assert torch.equal(state["w"], whole)
+
+
+def process(folder):
+    """Another process makes the asynchronous save."""
+    # PyTorch 2.4 does not have it yet.
+    from torch.distributed.checkpoint.state_dict_saver import (
+        AsyncCheckpointerType,
+    )
+
+    model, optimizer = make_training("fsdp2", seed=1)
+    state = state_of(model, optimizer)
+    expected = full(state)
+    for step in range(2):
+        dcp.async_save(
+            state,
+            checkpoint_id=folder / str(step),
+            storage_writer=tessera.torch.Writer(),
+            async_checkpointer_type=AsyncCheckpointerType.PROCESS,
+        ).result()
+    model, optimizer = make_training("fsdp2", seed=2)
+    state = state_of(model, optimizer)
+    dcp.load(state, storage_reader=tessera.torch.Reader(folder / "1"))
+    assert same(full(state), expected)
+
+
 def accelerate(folder):
     """The functions behind Accelerator.save_state and load_state for FSDP."""
     tessera.torch.register(file_system=True)
@@ -177,10 +238,14 @@ def main():
     case, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    if case == "failing_rank":
-        failing_rank(folder)
-    elif case == "accelerate":
-        accelerate(folder)
+    of_their_own = {
+        "failing_rank": failing_rank,
+        "resharding": resharding,
+        "process": process,
+        "accelerate": accelerate,
+    }
+    if case in of_their_own:
+        of_their_own[case](folder)
     else:
         there_and_back(case, folder)
     dist.barrier()

@@ -19,6 +19,8 @@ RANKS = pathlib.Path(__file__).with_name("ranks.py")
         ("ddp", 2),
         ("fsdp1", 2),
         ("failing_rank", 2),
+        ("resharding", 4),
+        ("process", 2),
         ("accelerate", 2),
     ],
 )
