@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from typing import Any
+from typing import NamedTuple
 from typing import Sequence
 from typing import Tuple
 
@@ -25,6 +26,16 @@ _OF_NUMPY = {
     *("uint64", "uint32", "uint16", "uint8", "bool", "complex64"),
     "complex128",
 }
+
+
+class Region(NamedTuple):
+    """A box of a tensor and the memory for it."""
+
+    name: str
+    dtype: str
+    offsets: Sequence[int]
+    sizes: Sequence[int]
+    address: int
 
 
 def numpy_dtype(name: str) -> Any:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import collections.abc
-import ctypes
-import json
 import os
-import threading
 from typing import Any
 from typing import Callable
 from typing import Dict
 from typing import Iterator
 from typing import List
-from typing import NamedTuple
 from typing import Optional
 from typing import Sequence
 from typing import Tuple
@@ -21,23 +17,17 @@ from typing import Union
 from tessera import _arrays
 from tessera import _display
 from tessera import _errors
-from tessera import _library
+from tessera import _files
 from tessera import _objects
+from tessera._arrays import Region
 from tessera._index import select
 from tessera._quantity import parse_bytes
 
 # What to_torch() reads at once.
 BATCH_BYTES = 256 << 20
 
-
-class Region(NamedTuple):
-    """A box of a tensor and the memory for it."""
-
-    name: str
-    dtype: str
-    offsets: Sequence[int]
-    sizes: Sequence[int]
-    address: int
+# How the URL of a checkpoint on a daemon begins.
+DAEMON = "tessera://"
 
 
 class Tensor:
@@ -122,7 +112,9 @@ class Objects(collections.abc.Mapping):
     def __getitem__(self, name: str) -> Any:
         if name not in self.keys_of:
             raise KeyError(name)
-        return _objects.decode(self._checkpoint.object_archive(name))
+        return _objects.decode(
+            self._checkpoint.object_archives([name])[name]
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.keys_of)
@@ -135,30 +127,16 @@ class Checkpoint(collections.abc.Mapping):
     """An open checkpoint: a mapping from names to tensors. Any thread.
 
     Attributes:
-      path, format ("dcp", "safetensors" or "pt").
+      path: a path or URL.
+      format: "dcp", "safetensors" or "pt".
       metadata: the texts of a safetensors header.
       objects: a mapping of what is not a tensor.
     """
 
-    def __init__(self, path: Union[str, "os.PathLike[str]"]):
-        name = os.fspath(path)
-        self._lock = threading.Lock()
-        self._handle = _library.Handle("tessera_checkpoint_free")
-        _library.interruptible(
-            lambda stop: _library.call(
-                "tessera_checkpoint_open",
-                os.fsencode(name),
-                stop,
-                self._handle.out,
-            )
-        )
-        bytes_ = ctypes.c_void_p()
-        _library.call(
-            "tessera_checkpoint_describe",
-            self._handle.value,
-            ctypes.byref(bytes_),
-        )
-        told = json.loads(_library.take_bytes(bytes_))
+    def __init__(self, source: Any):
+        """Takes over a FileSource, or what takes its place."""
+        self._source = source
+        told = source.describe()
         self.path: str = told["path"]
         self.format: str = told["format"]
         self.flattened: bool = told["flattened"]
@@ -170,8 +148,7 @@ class Checkpoint(collections.abc.Mapping):
 
     def close(self) -> None:
         """Closes its files; reading from it is an error afterwards."""
-        with self._lock:
-            self._handle.close()
+        self._source.close()
 
     def __enter__(self) -> Checkpoint:
         return self
@@ -201,43 +178,11 @@ class Checkpoint(collections.abc.Mapping):
         verify: bool = False,
     ) -> None:
         """Fills the memory of all regions in one pass over the files."""
-        keep = []  # what the structures point to
-        array = (_library.Region * len(regions))()
-        for each, region in zip(array, regions):
-            offsets = _library.dims(region.offsets)
-            sizes = _library.dims(region.sizes)
-            keep += [offsets, sizes]
-            each.name = region.name.encode()
-            each.dtype = region.dtype.encode()
-            each.num_dims = len(region.sizes)
-            each.offsets = offsets
-            each.sizes = sizes
-            each.data = region.address
-            each.num_bytes = _arrays.num_bytes(region.dtype, region.sizes)
-        self._call(
-            "tessera_checkpoint_read",
-            *(array, len(regions), parse_bytes(memory), int(verify)),
-        )
+        self._source.read(regions, parse_bytes(memory), verify)
 
-    def object_archive(self, name: str) -> bytes:
-        """The object as a torch.save archive that holds nothing but data."""
-        out = ctypes.c_void_p()
-        self._call(
-            "tessera_checkpoint_object", name.encode(), out=ctypes.byref(out)
-        )
-        return _library.take_bytes(out)
-
-    def _call(self, function: str, *arguments: Any, out: Any = None) -> None:
-        """Calls with the handle first and the stop near the end."""
-
-        def work(stop):
-            with self._lock:
-                if not self._handle.value:
-                    raise ValueError(f"{self.path} is closed")
-                last = (stop,) if out is None else (stop, out)
-                _library.call(function, self._handle.value, *arguments, *last)
-
-        _library.interruptible(work)
+    def object_archives(self, names: Sequence[str]) -> Dict[str, bytes]:
+        """Objects by name, as torch.save archives of nothing but data."""
+        return self._source.object_archives(names)
 
     def items(
         self,
@@ -296,15 +241,31 @@ class Checkpoint(collections.abc.Mapping):
         }
 
 
-def open(path: Union[str, "os.PathLike[str]"]) -> Checkpoint:
+def open(
+    path: Union[str, "os.PathLike[str]"], daemon: Any = None
+) -> Checkpoint:
     """Opens a checkpoint of any format, and reads its index only.
 
     Args:
-      path: a path or an s3:// URL.
+      path: a path, an s3:// URL, or a checkpoint on a daemon,
+        tessera://host:7420/srv/run7/step-1000.
+      daemon: how to reach the daemon, a tessera.client.ClientOptions; by
+        default without TLS, and with the token of the variable TESSERA_TOKEN.
 
     Raises:
       tessera.NotFoundError: nothing is there.
       tessera.DataLossError: the index is damaged.
       tessera.PermissionDeniedError: a pickle needs more than data.
+      tessera.UnavailableError: the daemon cannot be reached.
     """
-    return Checkpoint(path)
+    if isinstance(path, str) and path.startswith(DAEMON):
+        # This alone needs grpcio.
+        from tessera import client
+
+        return client.open_url(path, daemon)
+    if daemon is not None:
+        raise _errors.InvalidArgumentError(
+            f"{os.fspath(path)!r} is not on a daemon: its path does not begin "
+            f"with {DAEMON}"
+        )
+    return Checkpoint(_files.FileSource(path))

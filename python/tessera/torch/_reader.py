@@ -28,9 +28,9 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
 from tessera import _arrays
+from tessera import _checkpoint
 from tessera import _errors
-from tessera._checkpoint import Checkpoint
-from tessera._checkpoint import Region
+from tessera._arrays import Region
 from tessera._quantity import parse_bytes
 from tessera.torch._storage import PathStorage
 
@@ -50,9 +50,12 @@ class Reader(PathStorage, StorageReader):
     one pass.
 
     Args:
-      path: a path or s3:// URL; may be left out with `checkpoint_id`.
+      path: a path, an s3:// URL, or the tessera:// URL of a checkpoint on a
+        daemon; may be left out with `checkpoint_id`.
       memory: at most for blocks on their way from the disk, "32MiB".
-      verify: compares what is read as a whole with the recorded checksums.
+      verify: compares what is read as a whole with the recorded checksums; not
+        on a daemon, which has a job for that.
+      daemon: how to reach the daemon, a tessera.client.ClientOptions.
     """
 
     def __init__(
@@ -61,11 +64,13 @@ class Reader(PathStorage, StorageReader):
         *,
         memory: Union[int, str] = "32MiB",
         verify: bool = False,
+        daemon: Any = None,
     ):
         super().__init__(path)
+        self._daemon = daemon
         self._memory = parse_bytes(memory)
         self._verify = verify
-        self._checkpoint: Optional[Checkpoint] = None
+        self._checkpoint: Optional[_checkpoint.Checkpoint] = None
         self._load_id = ""
         self.reset()
 
@@ -76,16 +81,16 @@ class Reader(PathStorage, StorageReader):
             self._checkpoint.close()
             self._checkpoint = None
 
-    def _open(self) -> Checkpoint:
+    def _open(self) -> _checkpoint.Checkpoint:
         if self._checkpoint is None:
             self.check_path()
-            self._checkpoint = Checkpoint(self.path)
+            self._checkpoint = _checkpoint.open(self.path, self._daemon)
         return self._checkpoint
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         try:
             checkpoint = self._open()
-        except _errors.Error as failure:
+        except (_errors.Error, ImportError) as failure:
             return _Unreadable(failure)
         entries: Dict[str, Any] = {}
         paths: Dict[str, Tuple[Any, ...]] = {}
@@ -132,9 +137,16 @@ class Reader(PathStorage, StorageReader):
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         pending: List[Tuple[ReadItem, torch.Tensor, torch.Tensor]] = []
         bounced = 0
+        archives = self._open().object_archives(
+            [
+                item.storage_index.fqn
+                for item in plan.items
+                if item.type == LoadItemType.BYTE_IO
+            ]
+        )
         for item in plan.items:
             if item.type == LoadItemType.BYTE_IO:
-                archive = self._open().object_archive(item.storage_index.fqn)
+                archive = archives[item.storage_index.fqn]
                 planner.load_bytes(item, io.BytesIO(archive))
                 continue
             target = planner.resolve_tensor(item).detach()
@@ -188,7 +200,7 @@ class _Unreadable(Metadata):
     all ranks, and does not report it; that of a later step it does.
     """
 
-    def __init__(self, failure: _errors.Error):
+    def __init__(self, failure: Exception):
         super().__init__({})
         self.failure = failure
 
