@@ -36,9 +36,16 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.9",
-    extras_require={"torch": ["torch>=2.4", "numpy"], "numpy": ["numpy"]},
-    packages=["tessera", "tessera.torch"],
-    package_data={"tessera": ["bin/*", "lib/*", "py.typed", "tessera.h"]},
+    extras_require={
+        "client": ["grpcio>=1.60", "numpy", "protobuf>=4.25"],
+        "numpy": ["numpy"],
+        "torch": ["torch>=2.4", "numpy"],
+    },
+    packages=["tessera", "tessera.client", "tessera.torch"],
+    package_data={
+        "tessera": ["bin/*", "lib/*", "py.typed", "tessera.h"],
+        "tessera.client": ["api.binpb"],
+    },
     entry_points={
         "console_scripts": [
             "dcp-convert = tessera._programs:dcp_convert",

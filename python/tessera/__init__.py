@@ -6,7 +6,8 @@ executing pickles.
     tessera.convert("run7/step-1000", "model.safetensors", cast="bf16")
 
 `tessera.torch` has the writer and the reader for
-torch.distributed.checkpoint; it alone imports torch.
+torch.distributed.checkpoint; it alone imports torch. `tessera.client` has the
+jobs and checkpoints of a daemon; it alone imports grpcio.
 """
 
 from tessera._commands import consolidate
@@ -22,12 +23,14 @@ from tessera._checkpoint import Tensor
 from tessera._errors import AlreadyExistsError
 from tessera._errors import CancelledError
 from tessera._errors import DataLossError
+from tessera._errors import DeadlineExceededError
 from tessera._errors import Error
 from tessera._errors import FailedPreconditionError
 from tessera._errors import InvalidArgumentError
 from tessera._errors import NotFoundError
 from tessera._errors import PermissionDeniedError
 from tessera._errors import ResourceExhaustedError
+from tessera._errors import UnauthenticatedError
 from tessera._errors import UnavailableError
 from tessera._errors import UnimplementedError
 from tessera._objects import Opaque
@@ -39,6 +42,7 @@ __all__ = [
     "CancelledError",
     "Checkpoint",
     "DataLossError",
+    "DeadlineExceededError",
     "Error",
     "FailedPreconditionError",
     "InvalidArgumentError",
@@ -48,6 +52,7 @@ __all__ = [
     "Progress",
     "ResourceExhaustedError",
     "Tensor",
+    "UnauthenticatedError",
     "UnavailableError",
     "UnimplementedError",
     "consolidate",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Dict
+from typing import Optional
 from typing import Type
 
 
@@ -14,6 +15,11 @@ class Error(Exception):
       file: the file of the checkpoint.
       tensor: the name of the tensor or object.
       offset: where in the file, as text.
+      reason: why, in a word of the daemon's API (proto/README.md); "" for errors
+        from elsewhere.
+      field: the field of the request that is to blame, or the option.
+      retry_after: the seconds after which the same call may succeed, if the
+        daemon says so.
     """
 
     def __init__(
@@ -24,12 +30,18 @@ class Error(Exception):
         file: str = "",
         tensor: str = "",
         offset: str = "",
+        reason: str = "",
+        field: str = "",
+        retry_after: Optional[float] = None,
     ):
         super().__init__(message)
         self.path = path
         self.file = file
         self.tensor = tensor
         self.offset = offset
+        self.reason = reason
+        self.field = field
+        self.retry_after = retry_after
 
 
 class CancelledError(Error):
@@ -38,6 +50,10 @@ class CancelledError(Error):
 
 class InvalidArgumentError(Error, ValueError):
     """An argument does not fit, such as a shape or an option."""
+
+
+class DeadlineExceededError(Error, TimeoutError):
+    """The call did not end within its timeout."""
 
 
 class NotFoundError(Error, LookupError):
@@ -50,6 +66,10 @@ class AlreadyExistsError(Error):
 
 class PermissionDeniedError(Error):
     """A pickle needs more than data, or the system denies access."""
+
+
+class UnauthenticatedError(Error):
+    """The daemon requires a token, or does not know the one that it got."""
 
 
 class ResourceExhaustedError(Error):
@@ -76,6 +96,7 @@ class DataLossError(Error):
 _CODES: Dict[int, Type[Error]] = {
     1: CancelledError,
     3: InvalidArgumentError,
+    4: DeadlineExceededError,
     5: NotFoundError,
     6: AlreadyExistsError,
     7: PermissionDeniedError,
@@ -84,10 +105,12 @@ _CODES: Dict[int, Type[Error]] = {
     12: UnimplementedError,
     14: UnavailableError,
     15: DataLossError,
+    16: UnauthenticatedError,
 }
 _NAMES: Dict[str, Type[Error]] = {
     "CANCELLED": CancelledError,
     "INVALID_ARGUMENT": InvalidArgumentError,
+    "DEADLINE_EXCEEDED": DeadlineExceededError,
     "NOT_FOUND": NotFoundError,
     "ALREADY_EXISTS": AlreadyExistsError,
     "PERMISSION_DENIED": PermissionDeniedError,
@@ -96,6 +119,7 @@ _NAMES: Dict[str, Type[Error]] = {
     "UNIMPLEMENTED": UnimplementedError,
     "UNAVAILABLE": UnavailableError,
     "DATA_LOSS": DataLossError,
+    "UNAUTHENTICATED": UnauthenticatedError,
 }
 
 

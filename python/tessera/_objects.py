@@ -53,7 +53,7 @@ def _encode(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-_DATA: Dict[Tuple[str, str], Any] = {
+DATA: Dict[Tuple[str, str], Any] = {
     ("_codecs", "encode"): _encode,
     ("collections", "Counter"): collections.Counter,
     ("collections", "OrderedDict"): collections.OrderedDict,
@@ -79,15 +79,15 @@ for _name in (
     *("bytearray", "bytes", "complex", "dict", "float", "frozenset", "int"),
     *("list", "range", "set", "slice", "str", "tuple"),
 ):
-    _DATA["builtins", _name] = getattr(builtins, _name)
-    _DATA["__builtin__", _name] = getattr(builtins, _name)
+    DATA["builtins", _name] = getattr(builtins, _name)
+    DATA["__builtin__", _name] = getattr(builtins, _name)
 
 
 class _Unpickler(pickle.Unpickler):
     """Finds only the classes above; never imports."""
 
     def find_class(self, module: str, name: str) -> Any:
-        known = _DATA.get((module, name))
+        known = DATA.get((module, name))
         if known is not None:
             return known
         return type(name, (Opaque,), {"module": module, "name": name})

@@ -1,6 +1,18 @@
-"""C++ libraries out of .proto files, by Debian's protoc."""
+"""C++ libraries and descriptors out of .proto files, by Debian's protoc."""
 
 load("//third_party/precompiled:cc.bzl", "cc_library")
+
+# Sets $imports: where files lie that are imported, which is each folder that has
+# a google/.
+_FIND_IMPORTS = (
+    "imports=$$(for f in $(SRCS); do echo $${f%%/google/*}; done |" +
+    " sort -u | sed 's/^/-I/')"
+)
+
+def _root_of(protos, prefix = ""):
+    """Sets $root: the folder that the names of `protos` begin at."""
+    here = "$$(dirname $(execpath %s%s))" % (prefix, protos[0])
+    return "root=%s%s" % (here, "/.." * protos[0].count("/"))
 
 # Generated code is not held to our warnings.
 _COPTS = ["-w"]
@@ -32,14 +44,10 @@ def cc_proto(name, protos, root, deps = [], proto_files = [], services = [], **k
         srcs = srcs,
         visibility = kwargs.get("visibility"),
     )
-    here = "$$(dirname $(execpath %s))" % srcs[0]
-    up = "/.." * protos[0].count("/")
     out = "$(RULEDIR)" + ("/" + root if root else "")
     commands = [
-        "root=%s%s" % (here, up),
-        # Where files lie that are imported: each folder that has a google/.
-        "imports=$$(for f in $(SRCS); do echo $${f%%/google/*}; done |" +
-        " sort -u | sed 's/^/-I/')",
+        _root_of(protos, prefix),
+        _FIND_IMPORTS,
         "protoc -I$$root $$imports --cpp_out=%s %s" % (out, " ".join(protos)),
     ]
     if services:
@@ -62,5 +70,30 @@ def cc_proto(name, protos, root, deps = [], proto_files = [], services = [], **k
         precompiled = "grpc",
         includes = [root if root else "."],
         deps = deps,
+        **kwargs
+    )
+
+def descriptor_set(name, out, protos, imports = [], proto_files = [], **kwargs):
+    """A FileDescriptorSet of .proto files and of all that they import.
+
+    Args:
+      name: of the rule.
+      out: the file.
+      protos: the files, relative to the package, which is how others import
+        them.
+      imports: further files that the set has, as they are imported.
+      proto_files: the labels of all files that are imported.
+      **kwargs: of the genrule.
+    """
+    native.genrule(
+        name = name,
+        srcs = protos + proto_files,
+        outs = [out],
+        cmd = " && ".join([
+            _root_of(protos),
+            _FIND_IMPORTS,
+            "protoc -I$$root $$imports --include_imports --descriptor_set_out=$@ " +
+            " ".join(protos + imports),
+        ]),
         **kwargs
     )

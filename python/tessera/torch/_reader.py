@@ -58,6 +58,8 @@ class Reader(PathStorage, StorageReader):
       daemon: how to reach the daemon, a tessera.client.ClientOptions.
     """
 
+    takes_daemons = True
+
     def __init__(
         self,
         path: Union[str, "os.PathLike[str]", None] = None,

@@ -1,0 +1,148 @@
+"""One request for parts of tensors, spread over several streams."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Any
+from typing import List
+from typing import Optional
+from typing import Sequence
+from typing import Tuple
+
+from tessera import _arrays
+from tessera import _errors
+from tessera.client import _layout
+from tessera.client import _messages
+from tessera.client._backoff import Stop
+from tessera.client._channel import Channel
+
+# A stream for fewer bytes is not worth the round trips of its connection, and
+# whatever the server has read ahead when a range ends is wasted.
+_MIN_RANGE_BYTES = 32 << 20
+
+
+class TensorReader:
+    """Reads regions into the caller's memory; each stream reads a range of their
+    bytes and resumes where it broke off. Used once, by one thread; it starts one
+    more for each stream beyond the first.
+
+    Args:
+      request: a ReadTensorsRequest with the parts, which are the regions, and
+        the etag of the checkpoint.
+    """
+
+    def __init__(
+        self, channel: Channel, request: Any, regions: Sequence[_arrays.Region]
+    ):
+        self._channel = channel
+        self._request = request
+        self._layout = _layout.Layout(regions)
+        self._method = _messages.method(
+            "tessera.v1.CheckpointService", "ReadTensors"
+        )
+        self._deadline = channel.deadline(None)
+        self._stop = Stop()
+        self._lock = threading.Lock()
+        self._failure: Optional[BaseException] = None
+
+    def run(self) -> None:
+        size = self._layout.num_bytes
+        num_streams = self._channel.options.num_streams
+        num_ranges = min(max(size // _MIN_RANGE_BYTES, 1), num_streams)
+        ends = [size * (i + 1) // num_ranges for i in range(num_ranges)]
+        streams: List[Tuple[threading.Thread, threading.Event]] = []
+        try:
+            for begin, end in zip(ends, ends[1:]):
+                ended = threading.Event()
+                thread = threading.Thread(
+                    target=self._run_range,
+                    args=(begin, end, ended),
+                    name="tessera",
+                    daemon=True,
+                )
+                streams.append((thread, ended))
+                thread.start()
+            self._run_range(0, ends[0])
+        except BaseException as failure:  # such as Ctrl-C
+            self._fail(failure)
+        # The streams use memory of the caller until they have ended. Not
+        # Thread.join, which takes a thread for ended when it is interrupted.
+        for thread, ended in streams:
+            while not ended.is_set():
+                try:
+                    # An interrupted start may have left no thread.
+                    if not ended.wait(1) and not thread.is_alive():
+                        break
+                except BaseException as failure:
+                    self._fail(failure)
+        if self._failure is not None:
+            raise self._failure
+
+    def _fail(self, failure: BaseException) -> None:
+        """Keeps the first failure and ends the other streams."""
+        with self._lock:
+            if self._failure is None:
+                self._failure = failure
+        self._stop.request()
+
+    def _run_range(
+        self, begin: int, end: int, ended: Optional[threading.Event] = None
+    ) -> None:
+        try:
+            self._read_range(begin, end)
+        except BaseException as failure:  # raised by run()
+            self._fail(failure)
+        finally:
+            if ended is not None:
+                ended.set()
+
+    def _read_range(self, begin: int, end: int) -> None:
+        """Reads until the whole range has arrived; retries as Backoff says."""
+        position = begin
+        backoff = self._channel.backoff(self._deadline, self._stop)
+        request = type(self._request)()
+        request.CopyFrom(self._request)
+        while True:
+            request.resume_offset = position
+            try:
+                with contextlib.closing(
+                    self._channel.replies(
+                        self._method, request, self._deadline, self._stop
+                    )
+                ) as replies:
+                    for position in self._positions(replies, position, end):
+                        backoff.reset()
+                        if position == end:
+                            # The server does not know where a range ends.
+                            return
+                raise _errors.DataLossError(
+                    f"ReadTensors: the stream ended at byte {position} of "
+                    f"{self._layout.num_bytes}"
+                )
+            except _errors.Error as failure:
+                backoff.wait(failure)
+
+    def _positions(self, replies: Any, position: int, end: int) -> Any:
+        """Takes the messages of a stream; yields how far it has come."""
+        header = _layout.Header()
+        for reply in replies:
+            message = _layout.parse_reply(reply)
+            if not isinstance(message, _layout.Chunk):
+                header.add(message, len(self._request.parts.parts))
+                if header.is_complete:
+                    self._check(header)
+                continue
+            if not header.is_complete:
+                raise _errors.DataLossError(
+                    "ReadTensors: there is payload before the header"
+                )
+            position = self._layout.place(message, position, end)
+            yield position
+
+    def _check(self, header: _layout.Header) -> None:
+        if header.etag != self._request.etag:
+            raise _errors.FailedPreconditionError(
+                "ReadTensors: the checkpoint was replaced while it was read"
+            )
+        self._layout.check(header.parts)
