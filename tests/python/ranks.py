@@ -234,6 +234,16 @@ def accelerate(folder):
         assert list((folder / name).glob(".digests-*"))
 
 
+def from_daemon(url):
+    """Loads the rows of this rank from a daemon."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    rows = distribute_tensor(torch.zeros(1024, 1024), mesh, [Shard(0)])
+    state = {"w": rows, "step": 0}
+    dcp.load(state, storage_reader=tessera.torch.Reader(url))
+    expected = torch.arange(1 << 20).reshape(1024, 1024).float()
+    assert same(full(state), {"w": expected, "step": 7})
+
+
 def main():
     case, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     torch.set_num_threads(1)
@@ -243,6 +253,7 @@ def main():
         "resharding": resharding,
         "process": process,
         "accelerate": accelerate,
+        "from_daemon": lambda _: from_daemon(sys.argv[2]),
     }
     if case in of_their_own:
         of_their_own[case](folder)

@@ -5,6 +5,9 @@ import re
 import subprocess
 import sys
 
+from daemon import Daemon
+from daemon import make_certificate
+
 README = pathlib.Path(__file__).parents[2] / "python" / "README.md"
 STATE = """
 import torch
@@ -16,17 +19,26 @@ assert step == 7
 
 
 def test_the_snippets_run(tmp_path):
-    (tmp_path / "run7").mkdir()
-    (tmp_path / "run8").mkdir()
     snippets = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
-    assert len(snippets) >= 6
+    assert len(snippets) >= 9
+    daemon = Daemon(tmp_path)
+    code = "\n".join([STATE, *snippets, CHECK])
+    # The daemon has an address and a root of its own here.
+    code = code.replace("trainer-7:7420", daemon.address)
+    code = code.replace("/srv/", f"{daemon.root}/")
+    (daemon.root / "run7").mkdir()
+    (daemon.root / "run8").mkdir()
+    make_certificate(daemon.root)[0].rename(daemon.root / "ca.pem")
+    (daemon.root / "token").write_text("secret")
     # In a process of their own, because some change what PyTorch does.
     done = subprocess.run(
-        [sys.executable, "-c", "\n".join([STATE, *snippets, CHECK])],
-        cwd=tmp_path,
+        [sys.executable, "-c", code],
+        cwd=daemon.root,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
+    daemon.stop()
     assert done.returncode == 0, done.stdout[-4000:]
     assert "model.layers.0.weight" in done.stdout
+    assert "succeeded" in done.stdout
