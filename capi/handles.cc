@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "dcp/base/bytes.h"
+#include "dcp/base/checksum.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/version.h"
 #include "dcp/io/default_file_system.h"
@@ -90,6 +92,11 @@ size_t tessera_bytes_size(const tessera_bytes* bytes) {
   return bytes->value.size();
 }
 void tessera_bytes_free(tessera_bytes* bytes) { delete bytes; }
+
+uint32_t tessera_crc32c(const void* data, size_t size) {
+  return dcp::ExtendCrc32c(
+      0, dcp::ByteSpan(static_cast<const uint8_t*>(data), size));
+}
 
 tessera_stop* tessera_stop_new(void) { return new tessera_stop; }
 void tessera_stop_request(tessera_stop* stop) { stop->source.request_stop(); }

@@ -52,6 +52,9 @@ TESSERA_API const uint8_t* tessera_bytes_data(const tessera_bytes* bytes);
 TESSERA_API size_t tessera_bytes_size(const tessera_bytes* bytes);
 TESSERA_API void tessera_bytes_free(tessera_bytes* bytes);
 
+/* The CRC-32C of bytes, with which a daemon sends them (proto/README.md). */
+TESSERA_API uint32_t tessera_crc32c(const void* data, size_t size);
+
 /* ---- Stopping a call ---- */
 
 typedef struct tessera_stop tessera_stop;

@@ -125,6 +125,8 @@ def library() -> ctypes.CDLL:
         getattr(loaded, name).argtypes = [ctypes.c_void_p]
         getattr(loaded, name).restype = None
     loaded.tessera_stop_new.restype = ctypes.c_void_p
+    loaded.tessera_crc32c.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    loaded.tessera_crc32c.restype = ctypes.c_uint32
     loaded.tessera_error_code.argtypes = [ctypes.c_void_p]
     for name in _ERROR_TEXTS:
         function = getattr(loaded, "tessera_error_" + name)

@@ -56,6 +56,12 @@ TEST(Tessera, HasTheVersionOfTheLibrary) {
   EXPECT_STREQ(tessera_version(), dcp::kVersion);
 }
 
+TEST(Tessera, ComputesCrc32c) {
+  // The check value of the CRC catalogue.
+  EXPECT_EQ(tessera_crc32c("123456789", 9), 0xe3069283);
+  EXPECT_EQ(tessera_crc32c(nullptr, 0), 0);
+}
+
 TEST(Tessera, OpeningNothingSaysWhere) {
   tessera_checkpoint* checkpoint = nullptr;
   tessera_error* error =

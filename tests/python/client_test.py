@@ -4,7 +4,6 @@ what tessera.open reads from the disk are the judges."""
 import concurrent.futures
 import os
 import pathlib
-import random
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,6 @@ from daemon import Daemon
 from daemon import make_certificate
 from daemon import Proxy
 from tessera.client import _tensor_reader
-from tessera.client._crc32c import crc32c
 from tessera.client._url import parse_url
 from tessera.client._url import url_of
 
@@ -103,22 +101,6 @@ def test_urls_are_parsed(url, address, path):
 def test_other_urls_are_refused(url):
     with pytest.raises(tessera.InvalidArgumentError, match="expected a URL"):
         tessera.open(url)
-
-
-def test_the_checksum_is_castagnolis():
-    def bit_by_bit(data):
-        crc = 0xFFFFFFFF
-        for byte in data:
-            crc ^= byte
-            for _ in range(8):
-                crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-        return crc ^ 0xFFFFFFFF
-
-    assert crc32c(np.frombuffer(b"123456789", np.uint8)) == 0xE3069283
-    sizes = [0, 1, 3, 4, 127, 128, 129, 131, 2048, 2051, 32768, 32769, 70001]
-    for size in sizes:
-        data = random.Random(size).randbytes(size)
-        assert crc32c(np.frombuffer(data, np.uint8)) == bit_by_bit(data), size
 
 
 def test_it_is_the_mapping_that_a_path_is(daemon, name):

@@ -18,8 +18,8 @@ import numpy
 
 from tessera import _arrays
 from tessera import _errors
+from tessera import _library
 from tessera.client import _messages
-from tessera.client._crc32c import crc32c
 
 # Tags of the wire format, (number of the field << 3) | wire type, of
 # ReadTensorsResponse.chunk and of its fields.
@@ -164,7 +164,8 @@ class Layout:
             )
         if self._begins[chunk.part] + chunk.offset != position:
             raise malformed("a message is out of order")
-        if crc32c(chunk.data) != chunk.crc32c:
+        crc32c = _library.library().tessera_crc32c(chunk.data.ctypes.data, size)
+        if crc32c != chunk.crc32c:
             raise malformed(f"the checksum of {size} bytes is wrong")
         taken = min(size, end - position)
         memory[chunk.offset : chunk.offset + taken] = chunk.data[:taken]
