@@ -199,12 +199,16 @@ class _Unreadable(Metadata):
     """Stands for a checkpoint that could not be opened.
 
     PyTorch takes an error of read_metadata for a checkpoint without an index of
-    all ranks, and does not report it; that of a later step it does.
+    all ranks, and does not report it; that of a later step it does. Whoever
+    looks for tensors gets the error at once.
     """
 
     def __init__(self, failure: Exception):
-        super().__init__({})
         self.failure = failure
+
+    @property
+    def state_dict_metadata(self) -> Dict[str, Any]:
+        raise self.failure
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:

@@ -2,63 +2,142 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from typing import Any
-from typing import Union
+from typing import Callable
+from typing import Dict
+from typing import List
 
-import torch.distributed.checkpoint
 from torch.distributed.checkpoint import _storage_utils
+from torch.distributed.checkpoint import FileSystemReader
+from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.checkpoint import state_dict_loader
 from torch.distributed.checkpoint import state_dict_saver
+from torch.distributed.checkpoint.planner import SavePlan
 
 from tessera.torch._reader import Reader
 from tessera.torch._writer import Writer
 
+try:
+    from torch.distributed.checkpoint._async_process_executor import (
+        _ProcessBasedAsyncCheckpointExecutor as _ProcessExecutor,
+    )
+except ImportError:  # before PyTorch 2.7
+    _ProcessExecutor = None
+
+# URLs of other schemes are left to PyTorch, which opens them with fsspec.
+_SCHEMES = ("s3", "gs", "abfs", "abfss", "hdfs", "tessera")
+
+# With these, PyTorch's writer and reader use another format.
+_FORMAT_OPTIONS = ("_extensions", "serialization_format", "_extension_registry")
+
 _torch_setup = _storage_utils._storage_setup
+_torch_execute_save = _ProcessExecutor and _ProcessExecutor.execute_save
+
+
+class _DefaultWriter(Writer):
+    """In place of PyTorch's writer, which also makes the parent directories."""
+
+    def prepare_global_plan(self, plans: List[SavePlan]) -> List[SavePlan]:
+        if "://" not in self.path:
+            parent = os.path.dirname(os.path.abspath(self.path))
+            os.makedirs(parent, exist_ok=True)
+        return super().prepare_global_plan(plans)
+
+
+def _is_ours(path: Any) -> bool:
+    if not isinstance(path, (str, os.PathLike)):
+        return False
+    scheme, mark, _ = str(path).partition("://")
+    return not mark or scheme in _SCHEMES
 
 
 def _storage_setup(
     storage: Any, checkpoint_id: Any, reader: bool = False
 ) -> Any:
-    if storage is None and Writer.validate_checkpoint_id(checkpoint_id):
-        return (Reader if reader else Writer)(checkpoint_id)
+    if storage is None and checkpoint_id and _is_ours(checkpoint_id):
+        return (Reader if reader else _DefaultWriter)(checkpoint_id)
     return _torch_setup(storage, checkpoint_id, reader)
 
 
-class _FileSystemWriter(Writer):
-    """In place of PyTorch's, whose other options say how it writes."""
+def _execute_save(
+    executor: Any,
+    staged: Any,
+    *,
+    checkpoint_id: Any = None,
+    storage_writer: Any = None,
+    **options: Any,
+) -> Any:
+    """Sends the writer to the process that saves; nothing is registered there."""
+    if storage_writer is None and checkpoint_id and _is_ours(checkpoint_id):
+        storage_writer = _DefaultWriter(checkpoint_id)
+    return _torch_execute_save(
+        executor,
+        staged,
+        checkpoint_id=checkpoint_id,
+        storage_writer=storage_writer,
+        **options,
+    )
 
-    def __init__(
-        self,
-        path: Union[str, "os.PathLike[str]"],
-        *args: Any,
-        overwrite: bool = True,
-        **kwargs: Any,
-    ):
-        super().__init__(path, overwrite=overwrite)
 
+def _replace(theirs: type, make: Callable[[Dict[str, Any]], Any]) -> None:
+    """Makes calls of the class `theirs` return what `make` returns.
 
-class _FileSystemReader(Reader):
-    """In place of PyTorch's."""
+    The class itself stays: a name that was imported earlier works too, and
+    classes derived from it, which rely on how PyTorch writes and reads, keep
+    what they had.
 
-    def __init__(
-        self, path: Union[str, "os.PathLike[str]"], *args: Any, **kwargs: Any
-    ):
-        super().__init__(path)
+    Args:
+      make: called with the arguments that the caller gave, by name.
+    """
+    signature = inspect.signature(theirs.__init__)
+    defaults = {
+        name: signature.parameters[name].default
+        for name in _FORMAT_OPTIONS
+        if name in signature.parameters
+    }
+
+    def new(cls: type, *args: Any, **kwargs: Any) -> Any:
+        # Without arguments: pickle and copy, which need an empty one.
+        if cls is theirs and (args or kwargs):
+            given = signature.bind(None, *args, **kwargs).arguments
+            plain = all(
+                given.get(name, default) == default
+                for name, default in defaults.items()
+            )
+            if plain and _is_ours(given["path"]):
+                return make(given)
+        return super(theirs, cls).__new__(cls)
+
+    theirs.__new__ = staticmethod(new)
 
 
 def register(*, file_system: bool = False) -> None:
     """From now on, dcp.save, dcp.async_save and dcp.load of this process use
     Writer and Reader where they are given a path only.
 
+    Parent directories that are missing are made, as PyTorch's writer does. A
+    URL of a scheme that Tessera does not know is left to PyTorch and fsspec.
+
     Args:
-      file_system: replaces torch.distributed.checkpoint.FileSystemWriter and
-        FileSystemReader too, for libraries that name them, such as accelerate.
-        Their options other than `overwrite` are then ignored. Call this before
-        such a library is imported.
+      file_system: whoever calls torch.distributed.checkpoint.FileSystemWriter
+        and FileSystemReader gets a Writer and a Reader too; accelerate,
+        transformers and others do so. Their options other than `overwrite` are
+        then ignored, except for those that choose another format: with them,
+        and as the base of another class, both are what they were.
     """
     for module in (_storage_utils, state_dict_loader, state_dict_saver):
         module._storage_setup = _storage_setup
+    if _ProcessExecutor is not None:
+        _ProcessExecutor.execute_save = _execute_save
     if file_system:
-        torch.distributed.checkpoint.FileSystemWriter = _FileSystemWriter
-        torch.distributed.checkpoint.FileSystemReader = _FileSystemReader
+        _replace(
+            FileSystemWriter,
+            lambda given: _DefaultWriter(
+                given["path"], overwrite=given.get("overwrite", True)
+            ),
+        )
+        _replace(FileSystemReader, lambda given: Reader(given["path"]))
+        FileSystemWriter.register(_DefaultWriter)
+        FileSystemReader.register(Reader)
