@@ -206,34 +206,6 @@ def process(folder):
     assert same(full(state), expected)
 
 
-def accelerate(folder):
-    """The functions behind Accelerator.save_state and load_state for FSDP."""
-    tessera.torch.register(file_system=True)
-    from accelerate import Accelerator
-    from accelerate import FullyShardedDataParallelPlugin
-    from accelerate.utils import load_fsdp_model
-    from accelerate.utils import load_fsdp_optimizer
-    from accelerate.utils import save_fsdp_model
-    from accelerate.utils import save_fsdp_optimizer
-
-    plugin = FullyShardedDataParallelPlugin(
-        fsdp_version=2,
-        state_dict_type="SHARDED_STATE_DICT",
-        auto_wrap_policy="no_wrap",
-    )
-    accelerator = Accelerator(cpu=True)
-    model, optimizer = make_training("fsdp2", seed=1)
-    expected = full(state_of(model, optimizer))
-    save_fsdp_model(plugin, accelerator, model, folder)
-    save_fsdp_optimizer(plugin, accelerator, optimizer, model, folder)
-    model, optimizer = make_training("fsdp2", seed=2)
-    load_fsdp_model(plugin, accelerator, model, folder)
-    load_fsdp_optimizer(plugin, accelerator, optimizer, model, folder)
-    assert same(full(state_of(model, optimizer)), expected)
-    for name in ("pytorch_model_fsdp_0", "optimizer_0"):
-        assert list((folder / name).glob(".digests-*"))
-
-
 def from_daemon(url):
     """Loads the rows of this rank from a daemon."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
@@ -252,7 +224,6 @@ def main():
         "failing_rank": failing_rank,
         "resharding": resharding,
         "process": process,
-        "accelerate": accelerate,
         "from_daemon": lambda _: from_daemon(sys.argv[2]),
     }
     if case in of_their_own:

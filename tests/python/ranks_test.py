@@ -21,7 +21,6 @@ RANKS = pathlib.Path(__file__).with_name("ranks.py")
         ("failing_rank", 2),
         ("resharding", 4),
         ("process", 2),
-        ("accelerate", 2),
     ],
 )
 def test_ranks(case, ranks, tmp_path):
