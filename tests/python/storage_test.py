@@ -113,6 +113,12 @@ def test_a_second_save_replaces_the_first(tmp_path):
     assert len(list((tmp_path / "c").glob("*.distcp"))) == 1
 
 
+def test_missing_parent_directories_are_made(tmp_path):
+    path = tmp_path / "run7" / "new" / "step-1"
+    save({"a": torch.ones(3)}, path)
+    assert tessera.open(path)["a"].shape == (3,)
+
+
 def test_an_empty_state_is_saved_and_loaded(tmp_path):
     save({}, tmp_path / "c")
     dcp.load({}, storage_reader=tessera.torch.Reader(tmp_path / "c"))

@@ -7,14 +7,12 @@ import os
 from typing import Any
 from typing import Callable
 from typing import Dict
-from typing import List
 
 from torch.distributed.checkpoint import _storage_utils
 from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.checkpoint import state_dict_loader
 from torch.distributed.checkpoint import state_dict_saver
-from torch.distributed.checkpoint.planner import SavePlan
 
 from tessera.torch._reader import Reader
 from tessera.torch._writer import Writer
@@ -36,16 +34,6 @@ _torch_setup = _storage_utils._storage_setup
 _torch_execute_save = _ProcessExecutor and _ProcessExecutor.execute_save
 
 
-class _DefaultWriter(Writer):
-    """In place of PyTorch's writer, which also makes the parent directories."""
-
-    def prepare_global_plan(self, plans: List[SavePlan]) -> List[SavePlan]:
-        if "://" not in self.path:
-            parent = os.path.dirname(os.path.abspath(self.path))
-            os.makedirs(parent, exist_ok=True)
-        return super().prepare_global_plan(plans)
-
-
 def _is_ours(path: Any) -> bool:
     if not isinstance(path, (str, os.PathLike)):
         return False
@@ -57,7 +45,7 @@ def _storage_setup(
     storage: Any, checkpoint_id: Any, reader: bool = False
 ) -> Any:
     if storage is None and checkpoint_id and _is_ours(checkpoint_id):
-        return (Reader if reader else _DefaultWriter)(checkpoint_id)
+        return (Reader if reader else Writer)(checkpoint_id)
     return _torch_setup(storage, checkpoint_id, reader)
 
 
@@ -71,7 +59,7 @@ def _execute_save(
 ) -> Any:
     """Sends the writer to the process that saves; nothing is registered there."""
     if storage_writer is None and checkpoint_id and _is_ours(checkpoint_id):
-        storage_writer = _DefaultWriter(checkpoint_id)
+        storage_writer = Writer(checkpoint_id)
     return _torch_execute_save(
         executor,
         staged,
@@ -117,8 +105,7 @@ def register(*, file_system: bool = False) -> None:
     """From now on, dcp.save, dcp.async_save and dcp.load of this process use
     Writer and Reader where they are given a path only.
 
-    Parent directories that are missing are made, as PyTorch's writer does. A
-    URL of a scheme that Tessera does not know is left to PyTorch and fsspec.
+    A URL of a scheme that Tessera does not know is left to PyTorch and fsspec.
 
     Args:
       file_system: whoever calls torch.distributed.checkpoint.FileSystemWriter
@@ -134,10 +121,10 @@ def register(*, file_system: bool = False) -> None:
     if file_system:
         _replace(
             FileSystemWriter,
-            lambda given: _DefaultWriter(
+            lambda given: Writer(
                 given["path"], overwrite=given.get("overwrite", True)
             ),
         )
         _replace(FileSystemReader, lambda given: Reader(given["path"]))
-        FileSystemWriter.register(_DefaultWriter)
+        FileSystemWriter.register(Writer)
         FileSystemReader.register(Reader)

@@ -144,8 +144,8 @@ class Writer(PathStorage, StorageWriter, AsyncStager):
     `checkpoint_id`: it then keeps the memory of asynchronous saves.
 
     Args:
-      path: a directory or s3:// URL; may be left out if each save has a
-        `checkpoint_id`.
+      path: a directory, which is made with its parents, or an s3:// URL; may be
+        left out if each save has a `checkpoint_id`.
       overwrite: replaces a checkpoint that is there, once the new one is whole.
       memory: at most for blocks on their way to the disk, "32MiB".
       max_rate: bytes a second that each rank writes, at most; 0 for no limit.
@@ -219,6 +219,10 @@ class Writer(PathStorage, StorageWriter, AsyncStager):
         return plan
 
     def prepare_global_plan(self, plans: List[SavePlan]) -> List[SavePlan]:
+        if "://" not in self.path:
+            # Missing parent directories are made, as PyTorch's writer does.
+            parent = os.path.dirname(os.path.abspath(self.path))
+            os.makedirs(parent, exist_ok=True)
         save = self._current.save = _Save(self.path, self.overwrite)
         return [
             dataclasses.replace(
