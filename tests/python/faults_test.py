@@ -126,9 +126,11 @@ here["model.layers.0.weight"].torch()
 
 
 def test_ctrl_c_ends_a_save_and_leaves_nothing(tmp_path):
+    # A test that was started in the background ignores SIGINT otherwise.
     code = """
-import sys, torch, tessera.torch
+import signal, sys, torch, tessera.torch
 import torch.distributed.checkpoint as dcp
+signal.signal(signal.SIGINT, signal.default_int_handler)
 writer = tessera.torch.Writer(sys.argv[1], max_rate="1MB")
 print("begins", flush=True)
 dcp.save({"w": torch.ones(16 << 20)}, storage_writer=writer)
