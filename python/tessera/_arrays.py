@@ -63,15 +63,25 @@ def empty_numpy(dtype: str, sizes: Sequence[int]) -> Tuple[Any, int]:
     return array, array.ctypes.data
 
 
+def torch_dtype(name: str, tensor: str = "") -> Any:
+    """The dtype of PyTorch, whose older versions lack some; for this tensor."""
+    import torch
+
+    if not hasattr(torch, name):
+        raise _errors.UnimplementedError(
+            (f"{tensor}: " if tensor else "")
+            + f"PyTorch {torch.__version__} has no dtype {name}; use a newer "
+            "PyTorch, or leave it out with dcp-convert convert --exclude",
+            tensor=tensor,
+        )
+    return getattr(torch, name)
+
+
 def empty_torch(dtype: str, sizes: Sequence[int]) -> Tuple[Any, int]:
     """A tensor on the CPU, and the address of its memory."""
     import torch
 
-    if not hasattr(torch, dtype):
-        raise _errors.UnimplementedError(
-            f"torch {torch.__version__} has no dtype {dtype}"
-        )
-    tensor = torch.empty(tuple(sizes), dtype=getattr(torch, dtype))
+    tensor = torch.empty(tuple(sizes), dtype=torch_dtype(dtype))
     return tensor, tensor.data_ptr()
 
 
@@ -91,8 +101,10 @@ def dtype_name(dtype: Any) -> str:
         import numpy
 
         name = numpy.dtype(dtype).name
-    if name not in ELEMENT_BYTES:
-        raise _errors.InvalidArgumentError(
-            f"{dtype!r} is not a dtype, such as 'float32'"
-        )
-    return name
+    if name in ELEMENT_BYTES:
+        return name
+    if not isinstance(dtype, str):
+        raise _errors.UnimplementedError(f"{dtype} is not supported")
+    raise _errors.InvalidArgumentError(
+        f"{dtype!r} is not a dtype, such as 'float32'"
+    )

@@ -1,7 +1,20 @@
-"""States that the tests save, and how they are compared."""
+"""States that the tests save, how they are compared, and what may be skipped."""
+
+import os
 
 import pytest
 import torch
+
+TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
+
+
+def requires_torch(version, what):
+    """A mark that skips a test before this (major, minor) of PyTorch."""
+    return pytest.mark.skipif(
+        TORCH < version,
+        reason=f"PyTorch {torch.__version__} is older than "
+        f"{version[0]}.{version[1]}, which {what} requires",
+    )
 
 
 def make_state():
@@ -54,3 +67,16 @@ def assert_same(found, expected, name="state"):
 @pytest.fixture
 def state():
     return make_state()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Fails what is skipped, except for a run with another PyTorch.
+
+    tools/dev/torch_versions sets TESSERA_OTHER_TORCH for those.
+    """
+    outcome = yield
+    report = outcome.get_result()
+    if report.skipped and "TESSERA_OTHER_TORCH" not in os.environ:
+        report.outcome = "failed"
+        report.longrepr = f"no test may be skipped here: {call.excinfo.value}"

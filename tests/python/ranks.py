@@ -1,5 +1,6 @@
 """One rank of the tests of several: torchrun ranks.py CASE FOLDER."""
 
+import multiprocessing
 import os
 import pathlib
 import sys
@@ -11,15 +12,23 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.checkpoint.state_dict import set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP1
-from torch.distributed.tensor import distribute_tensor
-from torch.distributed.tensor import DTensor
-from torch.distributed.tensor import Replicate
-from torch.distributed.tensor import Shard
 
 import tessera
 import tessera.torch
+
+try:
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import distribute_tensor
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor import Replicate
+    from torch.distributed.tensor import Shard
+except ImportError:  # before PyTorch 2.6
+    from torch.distributed._composable.fsdp import fully_shard
+    from torch.distributed._tensor import distribute_tensor
+    from torch.distributed._tensor import DTensor
+    from torch.distributed._tensor import Replicate
+    from torch.distributed._tensor import Shard
 
 
 def make_training(case, seed):
@@ -173,19 +182,26 @@ def resharding(folder):
             state = {"w": distribute_tensor(torch.zeros(7, 10), *other)}
             dcp.load(state, storage_reader=tessera.torch.Reader(path))
             assert torch.equal(state["w"].full_tensor(), whole), (layout, other)
-    # Without a process group of its own, a rank reads the whole.
+
+
+def alone(folder):
+    """Without the process group, each rank reads the whole of a tensor."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    whole = torch.arange(70.0).reshape(7, 10)
+    dcp.save(
+        {"w": distribute_tensor(whole, mesh, [Shard(0)])},
+        storage_writer=tessera.torch.Writer(folder / "c"),
+    )
     state = {"w": torch.zeros(7, 10)}
     dcp.load(
-        state,
-        storage_reader=tessera.torch.Reader(folder / "layout-3"),
-        no_dist=True,
+        state, storage_reader=tessera.torch.Reader(folder / "c"), no_dist=True
     )
     assert torch.equal(state["w"], whole)
 
 
 def process(folder):
     """Another process makes the asynchronous save."""
-    # PyTorch 2.4 does not have it yet.
+    # Not before PyTorch 2.7.
     from torch.distributed.checkpoint.state_dict_saver import (
         AsyncCheckpointerType,
     )
@@ -223,6 +239,7 @@ def main():
     of_their_own = {
         "failing_rank": failing_rank,
         "resharding": resharding,
+        "alone": alone,
         "process": process,
         "from_daemon": lambda _: from_daemon(sys.argv[2]),
     }
@@ -232,7 +249,9 @@ def main():
         there_and_back(case, folder)
     dist.barrier()
     # Threads of Gloo may still free tensors, which would abort an interpreter
-    # that is being finalized.
+    # that is being finalized. Nothing else ends the processes of PyTorch then.
+    for child in multiprocessing.active_children():
+        child.kill()
     sys.stdout.flush()
     os._exit(0)
 

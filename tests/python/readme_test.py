@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 
+from conftest import requires_torch
 from daemon import Daemon
 from daemon import make_certificate
 
@@ -18,6 +19,7 @@ assert step == 7
 """
 
 
+@requires_torch((2, 9), "async_staging")
 def test_the_snippets_run(tmp_path):
     snippets = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
     assert len(snippets) >= 9

@@ -127,3 +127,33 @@ for wrong in (lambda: FileSystemWriter(), lambda: FileSystemReader(1, 2, 3, 4)):
     except TypeError:
         pass
 """)
+
+
+def test_a_pytorch_that_lacks_a_part_is_a_clear_error():
+    code = """
+import torch.distributed.checkpoint.storage as storage
+del storage.StorageWriter
+try:
+    import tessera.torch
+except ImportError as error:
+    assert "requires PyTorch 2.4 or newer" in str(error), error
+    assert "StorageWriter" in str(error), error
+else:
+    raise AssertionError("it was imported")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_registering_with_a_pytorch_of_another_kind_is_a_clear_error():
+    code = """
+import torch.distributed.checkpoint.state_dict_saver as saver
+import tessera, tessera.torch
+del saver._storage_setup
+try:
+    tessera.torch.register()
+except tessera.UnimplementedError as error:
+    assert "state_dict_saver._storage_setup" in str(error), error
+else:
+    raise AssertionError("it was registered")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

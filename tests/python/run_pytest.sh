@@ -20,7 +20,8 @@ readonly env=$TEST_TMPDIR/env
   -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
 "$env/bin/python" -m pip install --quiet --no-index --no-deps \
   --disable-pip-version-check "$wheel"
+export TESSERA_WHEEL=$wheel
 export PATH=$env/bin OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
-exec "$env/bin/python" -X dev -W ignore -m pytest -q -p no:cacheprovider \
-  --basetemp="$TEST_TMPDIR/pytest" \
+exec "$env/bin/python" -X dev -W ignore -m pytest -q -rs \
+  -p no:cacheprovider --basetemp="$TEST_TMPDIR/pytest" \
   --junitxml="${XML_OUTPUT_FILE:-$TEST_TMPDIR/junit.xml}" "$@"

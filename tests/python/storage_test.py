@@ -13,6 +13,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 import tessera.torch
 from conftest import assert_same
 from conftest import blank
+from conftest import requires_torch
 
 
 def save(state, path):
@@ -41,6 +42,7 @@ def test_a_missing_key_is_an_error_unless_partial_loads_are_allowed(tmp_path):
     assert_same(state, {"a": torch.ones(3), "b": torch.zeros(2)})
 
 
+@requires_torch((2, 6), "a load planner that compares sizes")
 def test_another_size_is_an_error_that_names_the_tensor(tmp_path):
     save({"weight": torch.ones(3)}, tmp_path / "c")
     state = {"weight": torch.zeros(4)}

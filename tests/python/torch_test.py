@@ -1,7 +1,9 @@
 """Writer and Reader in one process, with PyTorch's own as the judges."""
 
+import json
 import os
 import pickle
+import struct
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ import tessera.torch
 from conftest import assert_same
 from conftest import blank
 from conftest import make_state
+from conftest import requires_torch
 
 
 def load(state, **options):
@@ -69,6 +72,7 @@ def test_a_flipped_bit_is_found_by_a_verifying_reader(state, tmp_path):
     assert isinstance(failure[0], tessera.DataLossError)
 
 
+@requires_torch((2, 7), "a planner that keeps its plans")
 def test_the_default_planner_may_keep_its_plans(state, tmp_path):
     for step in range(3):
         state["step"] = step
@@ -170,6 +174,16 @@ def test_an_asynchronous_save_of_another_structure_takes_new_memory(tmp_path):
         assert_same(load(state, checkpoint_id=path), {**state})
 
 
+def test_an_asynchronous_save_keeps_objects(tmp_path):
+    saved = {"w": torch.ones(2), "device": torch.device("cpu"), "set": {1, 2}}
+    dcp.async_save(
+        saved, storage_writer=tessera.torch.Writer(tmp_path / "c")
+    ).result()
+    found = {"w": torch.zeros(2), "device": None, "set": None}
+    dcp.load(found, checkpoint_id=tmp_path / "c")
+    assert_same(found, saved)
+
+
 def test_the_writer_without_overwrite_keeps_what_is_there(state, tmp_path):
     dcp.save({"a": torch.ones(2)}, checkpoint_id=tmp_path / "c")
     before = sorted(os.listdir(tmp_path / "c"))
@@ -234,6 +248,39 @@ def test_a_load_converts_to_the_dtype_of_the_target(tmp_path):
     found = {"w": torch.zeros(4, 3, dtype=torch.bfloat16)}
     dcp.load(found, storage_reader=tessera.torch.Reader(tmp_path / "c"))
     assert torch.equal(found["w"], saved["w"].bfloat16())
+
+
+def test_a_dtype_that_pytorch_lacks_is_named(tmp_path, monkeypatch):
+    header = {"w": {"dtype": "F8_E8M0", "shape": [4], "data_offsets": [0, 4]}}
+    text = json.dumps(header).encode()
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(4))
+    # Older versions lack it.
+    monkeypatch.delattr(torch, "float8_e8m0fnu", raising=False)
+    with pytest.raises(dcp.api.CheckpointException) as raised:
+        dcp.load(
+            {"w": torch.zeros(4)}, storage_reader=tessera.torch.Reader(path)
+        )
+    (failure,) = raised.value.failures.values()
+    assert isinstance(failure[0], tessera.UnimplementedError)
+    assert failure[0].tensor == "w"
+    message = f"PyTorch {torch.__version__} has no dtype float8_e8m0fnu"
+    assert message in str(failure[0])
+    with pytest.raises(tessera.UnimplementedError, match="float8_e8m0fnu"):
+        tessera.open(path)["w"].torch()
+
+
+def test_a_dtype_that_checkpoints_lack_is_named(tmp_path):
+    quantized = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)
+    with pytest.raises(dcp.api.CheckpointException) as raised:
+        dcp.save(
+            {"w": quantized},
+            storage_writer=tessera.torch.Writer(tmp_path / "c"),
+        )
+    (failure,) = raised.value.failures.values()
+    assert isinstance(failure[0], tessera.UnimplementedError)
+    assert "torch.qint8" in str(failure[0])
+    assert not list(tmp_path.glob("c/*.distcp"))
 
 
 def test_without_a_path_both_say_so():

@@ -7,8 +7,16 @@ After tessera.torch.register(), dcp.save(state, checkpoint_id="run7/step-1000")
 and dcp.load use them as well.
 """
 
-from tessera.torch._reader import Reader
-from tessera.torch._register import register
-from tessera.torch._writer import Writer
+import torch
+
+try:
+    from tessera.torch._reader import Reader
+    from tessera.torch._register import register
+    from tessera.torch._writer import Writer
+except ImportError as missing:
+    raise ImportError(
+        "tessera.torch requires PyTorch 2.4 or newer, and was tested up to 2.15; "
+        f"PyTorch {torch.__version__} lacks a part that it uses: {missing}"
+    ) from missing
 
 __all__ = ["Reader", "Writer", "register"]

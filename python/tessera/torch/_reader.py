@@ -91,14 +91,16 @@ class Reader(PathStorage, StorageReader):
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         try:
-            checkpoint = self._open()
+            return self._metadata(self._open())
         except (_errors.Error, ImportError) as failure:
             return _Unreadable(failure)
+
+    def _metadata(self, checkpoint: _checkpoint.Checkpoint) -> Metadata:
         entries: Dict[str, Any] = {}
         paths: Dict[str, Tuple[Any, ...]] = {}
         for name, tensor in checkpoint.items():
             entries[name] = TensorStorageMetadata(
-                TensorProperties(dtype=getattr(torch, tensor.dtype)),
+                TensorProperties(_arrays.torch_dtype(tensor.dtype, name)),
                 torch.Size(tensor.shape),
                 [
                     ChunkStorageMetadata(
@@ -196,7 +198,7 @@ class Reader(PathStorage, StorageReader):
 
 
 class _Unreadable(Metadata):
-    """Stands for a checkpoint that could not be opened.
+    """Stands for a checkpoint that could not be opened or described.
 
     PyTorch takes an error of read_metadata for a checkpoint without an index of
     all ranks, and does not report it; that of a later step it does. Whoever

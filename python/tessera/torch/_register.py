@@ -8,12 +8,14 @@ from typing import Any
 from typing import Callable
 from typing import Dict
 
+import torch
 from torch.distributed.checkpoint import _storage_utils
 from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.checkpoint import state_dict_loader
 from torch.distributed.checkpoint import state_dict_saver
 
+from tessera import _errors
 from tessera.torch._reader import Reader
 from tessera.torch._writer import Writer
 
@@ -30,7 +32,9 @@ _SCHEMES = ("s3", "gs", "abfs", "abfss", "hdfs", "tessera")
 # With these, PyTorch's writer and reader use another format.
 _FORMAT_OPTIONS = ("_extensions", "serialization_format", "_extension_registry")
 
-_torch_setup = _storage_utils._storage_setup
+# The modules that have the function which makes storage of a path.
+_MODULES = (_storage_utils, state_dict_loader, state_dict_saver)
+_torch_setup = getattr(_storage_utils, "_storage_setup", None)
 _torch_execute_save = _ProcessExecutor and _ProcessExecutor.execute_save
 
 
@@ -101,11 +105,32 @@ def _replace(theirs: type, make: Callable[[Dict[str, Any]], Any]) -> None:
     theirs.__new__ = staticmethod(new)
 
 
+def _check_pytorch() -> None:
+    """Raises UnimplementedError if PyTorch lacks what register() replaces."""
+    missing = [
+        f"{module.__name__}._storage_setup"
+        for module in _MODULES
+        if not hasattr(module, "_storage_setup")
+    ]
+    # Whether there are saves by other processes.
+    if _ProcessExecutor is None and hasattr(
+        state_dict_saver, "AsyncCheckpointerType"
+    ):
+        missing.append("the executor of saves in another process")
+    if missing:
+        raise _errors.UnimplementedError(
+            f"PyTorch {torch.__version__} lacks what register() replaces: "
+            f"{', '.join(missing)}; pass a storage_writer or storage_reader"
+        )
+
+
 def register(*, file_system: bool = False) -> None:
     """From now on, dcp.save, dcp.async_save and dcp.load of this process use
     Writer and Reader where they are given a path only.
 
     A URL of a scheme that Tessera does not know is left to PyTorch and fsspec.
+
+    Raises UnimplementedError if this PyTorch makes its storage in another way.
 
     Args:
       file_system: whoever calls torch.distributed.checkpoint.FileSystemWriter
@@ -114,7 +139,8 @@ def register(*, file_system: bool = False) -> None:
         then ignored, except for those that choose another format: with them,
         and as the base of another class, both are what they were.
     """
-    for module in (_storage_utils, state_dict_loader, state_dict_saver):
+    _check_pytorch()
+    for module in _MODULES:
         module._storage_setup = _storage_setup
     if _ProcessExecutor is not None:
         _ProcessExecutor.execute_save = _execute_save

@@ -90,11 +90,13 @@ class Stager:
         """For PyTorch before 2.8."""
         if self._kept is not None:
             try:
-                return _copy_state_dict(state_dict, self._kept)
+                return _copy_state_dict(
+                    state_dict, self._kept, type_check=False
+                )
             except Exception:  # PyTorch's own, whose name changed
                 pass  # the state has another structure now
         self._kept = _create_cpu_state_dict(state_dict, pin_memory=self._pin)
-        return _copy_state_dict(state_dict, self._kept)
+        return _copy_state_dict(state_dict, self._kept, type_check=False)
 
     def close(self) -> None:
         """Frees the memory, after a copy that is being made."""
