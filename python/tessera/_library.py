@@ -219,7 +219,11 @@ def interruptible(work: Callable[[Optional[ctypes.c_void_p]], Any]) -> Any:
         finally:
             done.set()
 
-    threading.Thread(target=run, name="tessera", daemon=True).start()
+    try:
+        threading.Thread(target=run, name="tessera", daemon=True).start()
+    except RuntimeError:
+        # An isolated subinterpreter has neither threads nor signals.
+        run()
     interrupted = None
     # The call uses memory of this process until it returns.
     while not done.is_set():
