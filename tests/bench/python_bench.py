@@ -20,6 +20,7 @@ import measure
 HERE = pathlib.Path(__file__).resolve().parent
 SAVERS = ("tessera", "torch-1", "torch-2")
 STAGERS = ("tessera", "tessera-background", "torch-1", "torch-cached")
+LOADERS = ("tessera", "safetensors", "fastsafetensors")
 
 
 def parse_arguments():
@@ -30,7 +31,8 @@ def parse_arguments():
         "and with PyTorch's FileSystemWriter and FileSystemReader, whose files "
         "are synced too: time to durable, stalls and slowdown of asynchronous "
         "saves, cold loads, memory beyond the state. Then a safetensors file "
-        "next to safetensors.torch.load_file, and the time to import tessera.",
+        "next to safetensors.torch.load_file and fastsafetensors, and the time to "
+        "import tessera.",
     )
     measure.add_options(parser, "state, of all ranks")
     parser.add_argument("--ranks", type=int, default=2, help="(2)")
@@ -42,18 +44,19 @@ def parse_arguments():
     )
     parser.add_argument("--wheel", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--python", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--rivals", required=True, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-def make_environment(python, wheel, folder):
-    """A Python with the wheel, and with the packages of another."""
+def make_environment(python, wheel, rivals, folder):
+    """A Python with the wheel, the packages of another, and a folder of more."""
     subprocess.run([python, "-m", "venv", folder], check=True)
     site = next(folder.glob("lib/python*/site-packages"))
     other = subprocess.check_output(
         [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
         text=True,
     )
-    (site / "judge.pth").write_text(other)
+    (site / "judge.pth").write_text(f"{other}{rivals}\n")
     own = folder / "bin/python"
     pip = ["-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
     subprocess.run(
@@ -66,7 +69,9 @@ class Bench:
     def __init__(self, args, root):
         self.args = args
         self.root = root
-        self.python = make_environment(args.python, args.wheel, root / "env")
+        self.python = make_environment(
+            args.python, args.wheel, args.rivals, root / "env"
+        )
 
     def ranks(self, what, side, path, num_ranks=None):
         """The slowest rank's figures."""
@@ -130,7 +135,7 @@ class Bench:
             subprocess.run(
                 [self.python, "-c", write, path, str(self.args.size)], check=True
             )
-        for side in self.in_turn(("tessera", "safetensors"), number):
+        for side in self.in_turn(LOADERS, number):
             measure.drop_caches()
             result[side] = self.ranks("whole", side, path, num_ranks=1)
 
@@ -173,7 +178,7 @@ ROWS = [
     ("load, memory", "load", "memory", "tessera", ("torch-1",), "MiB"),
     (
         *("safetensors file, cold", "file", "seconds", "tessera"),
-        *(("safetensors",), "s"),
+        *(LOADERS[1:], "s"),
     ),
 ]
 

@@ -4,7 +4,8 @@
 
 WHAT is save, async, load or whole (one process, a safetensors file). SIDE is
 tessera, tessera-background (stages in the background), or torch with options:
-torch-1 and torch-2 (threads), torch-cached (keeps its staged state). Each rank writes OUT.RANK.json.
+torch-1 and torch-2 (threads), torch-cached (keeps its staged state); for whole
+it is tessera, safetensors or fastsafetensors. Each rank writes OUT.RANK.json.
 """
 
 import json
@@ -185,6 +186,12 @@ def whole(side, spec):
 
         with tessera.open(spec["path"]) as checkpoint:
             tensors = checkpoint.to_torch()
+    elif side == "fastsafetensors":
+        from fastsafetensors import fastsafe_open
+
+        # The tensors share the memory of the file, which lasts as long as it.
+        file = fastsafe_open([spec["path"]], nogds=True, device="cpu")
+        tensors = {name: file.get_tensor(name) for name in file.keys()}
     else:
         from safetensors.torch import load_file
 
