@@ -23,7 +23,7 @@ from tessera._arrays import Region
 from tessera._index import select
 from tessera._quantity import parse_bytes
 
-# What to_torch() reads at once.
+# What to_torch() reads at once for another device.
 BATCH_BYTES = 256 << 20
 
 # How the URL of a checkpoint on a daemon begins.
@@ -234,9 +234,12 @@ class Checkpoint(collections.abc.Mapping):
             yield tensors[-len(arrays)].name, arrays.pop(0)
 
     def to_torch(self, device: Any = None) -> Dict[str, Any]:
-        """All tensors, on `device`, by name."""
+        """All tensors, on `device`, by name; by default on the CPU."""
+        if device is None:
+            every_byte = sum(tensor.nbytes for tensor in self.tensors.values())
+            return dict(self.items(every_byte, "torch"))
         return {
-            name: tensor if device is None else tensor.to(device)
+            name: tensor.to(device)
             for name, tensor in self.items(BATCH_BYTES, "torch")
         }
 

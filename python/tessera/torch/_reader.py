@@ -52,7 +52,7 @@ class Reader(PathStorage, StorageReader):
     Args:
       path: a path, an s3:// URL, or the tessera:// URL of a checkpoint on a
         daemon; may be left out with `checkpoint_id`.
-      memory: at most for blocks on their way from the disk, "32MiB".
+      memory: at most for blocks on their way from the disk, "16MiB".
       verify: compares what is read as a whole with the recorded checksums; not
         on a daemon, which has a job for that.
       daemon: how to reach the daemon, a tessera.client.ClientOptions.
@@ -64,7 +64,7 @@ class Reader(PathStorage, StorageReader):
         self,
         path: Union[str, "os.PathLike[str]", None] = None,
         *,
-        memory: Union[int, str] = "32MiB",
+        memory: Union[int, str] = "16MiB",
         verify: bool = False,
         daemon: Any = None,
     ):

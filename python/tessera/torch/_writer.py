@@ -147,7 +147,7 @@ class Writer(PathStorage, StorageWriter, AsyncStager):
       path: a directory, which is made with its parents, or an s3:// URL; may be
         left out if each save has a `checkpoint_id`.
       overwrite: replaces a checkpoint that is there, once the new one is whole.
-      memory: at most for blocks on their way to the disk, "32MiB".
+      memory: at most for blocks on their way to the disk, "16MiB".
       max_rate: bytes a second that each rank writes, at most; 0 for no limit.
       direct: past the page cache, True or False; None decides by itself.
       async_staging: dcp.async_save returns PyTorch's AsyncSaveResponse before
@@ -163,7 +163,7 @@ class Writer(PathStorage, StorageWriter, AsyncStager):
         path: Union[str, "os.PathLike[str]", None] = None,
         *,
         overwrite: bool = True,
-        memory: Union[int, str] = "32MiB",
+        memory: Union[int, str] = "16MiB",
         max_rate: Union[int, str] = 0,
         direct: Optional[bool] = None,
         async_staging: bool = False,
