@@ -18,7 +18,6 @@ from tessera._commands import Progress
 from tessera._commands import reshard
 from tessera._commands import verify
 from tessera._checkpoint import Checkpoint
-from tessera._checkpoint import open
 from tessera._checkpoint import Tensor
 from tessera._errors import AlreadyExistsError
 from tessera._errors import CancelledError
@@ -34,6 +33,7 @@ from tessera._errors import UnauthenticatedError
 from tessera._errors import UnavailableError
 from tessera._errors import UnimplementedError
 from tessera._objects import Opaque
+from tessera._open import open
 
 __version__ = "0.1.0"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections.abc
-import os
 from typing import Any
 from typing import Callable
 from typing import Dict
@@ -17,7 +16,6 @@ from typing import Union
 from tessera import _arrays
 from tessera import _display
 from tessera import _errors
-from tessera import _files
 from tessera import _objects
 from tessera._arrays import Region
 from tessera._index import select
@@ -242,33 +240,3 @@ class Checkpoint(collections.abc.Mapping):
             name: tensor.to(device)
             for name, tensor in self.items(BATCH_BYTES, "torch")
         }
-
-
-def open(
-    path: Union[str, "os.PathLike[str]"], daemon: Any = None
-) -> Checkpoint:
-    """Opens a checkpoint of any format, and reads its index only.
-
-    Args:
-      path: a path, an s3:// URL, or a checkpoint on a daemon,
-        tessera://host:7420/srv/run7/step-1000.
-      daemon: how to reach the daemon, a tessera.client.ClientOptions; by
-        default without TLS, and with the token of the variable TESSERA_TOKEN.
-
-    Raises:
-      tessera.NotFoundError: nothing is there.
-      tessera.DataLossError: the index is damaged.
-      tessera.PermissionDeniedError: a pickle needs more than data.
-      tessera.UnavailableError: the daemon cannot be reached.
-    """
-    if isinstance(path, str) and path.startswith(DAEMON):
-        # This alone needs grpcio.
-        from tessera import client
-
-        return client.open_url(path, daemon)
-    if daemon is not None:
-        raise _errors.InvalidArgumentError(
-            f"{os.fspath(path)!r} is not on a daemon: its path does not begin "
-            f"with {DAEMON}"
-        )
-    return Checkpoint(_files.FileSource(path))

@@ -16,15 +16,15 @@ from typing import Optional
 from typing import Union
 
 from tessera import _arrays
-from tessera import _checkpoint
 from tessera import _library
+from tessera import _open
 
 Path = Union[str, "os.PathLike[str]"]
 
 
 def load_file(filename: Path, device: Any = "cpu") -> Dict[str, Any]:
     """All tensors of a file, by name, as torch.Tensors on `device`."""
-    with _checkpoint.open(filename) as checkpoint:
+    with _open.open(filename) as checkpoint:
         return checkpoint.to_torch(None if device == "cpu" else device)
 
 
@@ -76,7 +76,7 @@ class safe_open:
     def __init__(
         self, filename: Path, framework: str = "pt", device: Any = "cpu"
     ):
-        self._checkpoint = _checkpoint.open(filename)
+        self._checkpoint = _open.open(filename)
         self._torch = framework in ("pt", "torch", "pytorch")
         self._device = None if device == "cpu" else device
 

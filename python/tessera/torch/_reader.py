@@ -28,9 +28,10 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
 from tessera import _arrays
-from tessera import _checkpoint
 from tessera import _errors
+from tessera import _open
 from tessera._arrays import Region
+from tessera._checkpoint import Checkpoint
 from tessera._quantity import parse_bytes
 from tessera.torch._storage import PathStorage
 
@@ -72,7 +73,7 @@ class Reader(PathStorage, StorageReader):
         self._daemon = daemon
         self._memory = parse_bytes(memory)
         self._verify = verify
-        self._checkpoint: Optional[_checkpoint.Checkpoint] = None
+        self._checkpoint: Optional[Checkpoint] = None
         self._load_id = ""
         self.reset()
 
@@ -83,10 +84,10 @@ class Reader(PathStorage, StorageReader):
             self._checkpoint.close()
             self._checkpoint = None
 
-    def _open(self) -> _checkpoint.Checkpoint:
+    def _open(self) -> Checkpoint:
         if self._checkpoint is None:
             self.check_path()
-            self._checkpoint = _checkpoint.open(self.path, self._daemon)
+            self._checkpoint = _open.open(self.path, self._daemon)
         return self._checkpoint
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
@@ -95,7 +96,7 @@ class Reader(PathStorage, StorageReader):
         except (_errors.Error, ImportError) as failure:
             return _Unreadable(failure)
 
-    def _metadata(self, checkpoint: _checkpoint.Checkpoint) -> Metadata:
+    def _metadata(self, checkpoint: Checkpoint) -> Metadata:
         entries: Dict[str, Any] = {}
         paths: Dict[str, Tuple[Any, ...]] = {}
         for name, tensor in checkpoint.items():
