@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -35,6 +36,7 @@
 #include "dcp/format/json.h"
 #include "dcp/format/pickle_writer.h"
 #include "dcp/format/value.h"
+#include "dcp/io/block_pool.h"
 #include "dcp/io/pipeline.h"
 #include "dcp/tensor/box.h"
 
@@ -152,11 +154,24 @@ absl::StatusOr<LoadTensor> WantedOf(const Checkpoint& checkpoint,
   return wanted;
 }
 
+// Blocks for a read of so few bytes, or none. A load registers its own with the
+// kernel, which would take longer than such a read.
+std::unique_ptr<BlockPool> BlocksOfSmallRead(uint64_t num_bytes) {
+  if (num_bytes > kMinMemoryBytes) return nullptr;
+  // Without this memory, the load reports what it lacks.
+  if (!std::unique_ptr<uint8_t[]>(new (std::nothrow)
+                                      uint8_t[kMinMemoryBytes])) {
+    return nullptr;
+  }
+  return std::make_unique<BlockPool>(kMinBlocks);
+}
+
 absl::Status Read(Checkpoint& checkpoint, const tessera_region* regions,
                   size_t num_regions, uint64_t memory_bytes, bool verify,
                   const std::stop_token& stop) {
   std::deque<MemorySink> sinks;  // their addresses stay
   std::vector<LoadTensor> tensors;
+  uint64_t num_bytes = 0;
   for (size_t i = 0; i < num_regions; ++i) {
     absl::StatusOr<LoadTensor> wanted = WantedOf(checkpoint, regions[i], sinks);
     if (!wanted.ok()) {
@@ -165,11 +180,14 @@ absl::Status Read(Checkpoint& checkpoint, const tessera_region* regions,
     }
     // There is nothing to fill, and perhaps no memory.
     if (regions[i].num_bytes > 0) tensors.push_back(*std::move(wanted));
+    num_bytes += regions[i].num_bytes;
   }
+  const std::unique_ptr<BlockPool> pool = BlocksOfSmallRead(num_bytes);
   return Load(ProcessFileSystem(), checkpoint, tensors,
               {.memory_bytes = memory_bytes == 0
                                    ? kDefaultMemoryBytes
                                    : std::max(memory_bytes, kMinMemoryBytes),
+               .pool = pool.get(),
                .stop = stop,
                .verify = verify});
 }
