@@ -1,8 +1,6 @@
 """Training frameworks save and resume with Tessera, on two ranks over Gloo."""
 
 import pathlib
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -10,6 +8,7 @@ from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 import tessera
+from conftest import run_ranks
 
 RANKS = pathlib.Path(__file__).with_name("adapters_ranks.py")
 
@@ -45,17 +44,7 @@ def check_checkpoint(path, tmp_path):
 def test_a_training_resumes_bit_for_bit(case, checkpoints, tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-            *("--nproc_per_node=2", RANKS, case, folder),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout[-6000:]
+    run_ranks(2, RANKS, case, folder)
     found = [index.parent for index in folder.rglob(".metadata")]
     assert len(found) == checkpoints
     for path in found:

@@ -1,7 +1,6 @@
 """tessera.client and tessera:// paths, with a real daemon; NumPy, PyTorch and
 what tessera.open reads from the disk are the judges."""
 
-import concurrent.futures
 import os
 import pathlib
 import subprocess
@@ -17,7 +16,9 @@ import tessera
 import tessera.client
 import tessera.torch
 from conftest import assert_same
+from conftest import assert_threads_read
 from conftest import blank
+from conftest import run_ranks
 from daemon import Daemon
 from daemon import make_certificate
 from daemon import Proxy
@@ -252,19 +253,11 @@ def test_ranks_read_what_they_need(daemon):
     weight = torch.arange(1 << 20).reshape(1024, 1024).float()
     dcp.save({"w": weight, "step": 7}, checkpoint_id=daemon.root / "ranks")
     proxy = Proxy(daemon.address)
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-            *("--nproc_per_node=2", RANKS, "from_daemon"),
-            f"tessera://{proxy.address}{daemon.root / 'ranks'}",
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-    )
-    proxy.close()
-    assert done.returncode == 0, done.stdout[-6000:]
+    url = f"tessera://{proxy.address}{daemon.root / 'ranks'}"
+    try:
+        run_ranks(2, RANKS, "from_daemon", url)
+    finally:
+        proxy.close()
     assert proxy.num_connections == 2
     assert 4 << 20 < proxy.num_bytes < 5 << 20
 
@@ -272,13 +265,7 @@ def test_ranks_read_what_they_need(daemon):
 def test_threads_read_one_checkpoint(state, daemon, name):
     checkpoint = tessera.open(daemon.url(name))
     weight = state["model"]["layers.0.weight"]
-
-    def read(i):
-        found = checkpoint["model.layers.0.weight"].torch(i % 7)
-        return torch.equal(found, weight[i % 7])
-
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(read, range(64)))
+    assert_threads_read(checkpoint, "model.layers.0.weight", weight)
 
 
 def test_a_daemon_does_not_take_saves(state, daemon, name):

@@ -1,6 +1,9 @@
 """States that the tests save, how they are compared, and what may be skipped."""
 
+import concurrent.futures
 import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -67,6 +70,32 @@ def assert_same(found, expected, name="state"):
 @pytest.fixture
 def state():
     return make_state()
+
+
+def run_ranks(num_ranks, script, *arguments):
+    """Runs a script as ranks of torchrun; each must end without an error."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+            *(f"--nproc_per_node={num_ranks}", script, *arguments),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout[-6000:]
+
+
+def assert_threads_read(checkpoint, name, expected):
+    """Eight threads read rows of a tensor of an open checkpoint."""
+
+    def read(i):
+        row = i % len(expected)
+        return torch.equal(checkpoint[name].torch(row), expected[row])
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(read, range(64)))
 
 
 @pytest.hookimpl(hookwrapper=True)

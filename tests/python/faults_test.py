@@ -1,6 +1,5 @@
 """Kills, full disks, forks, threads and Ctrl-C."""
 
-import concurrent.futures
 import os
 import signal
 import subprocess
@@ -14,6 +13,7 @@ import torch.distributed.checkpoint as dcp
 import tessera
 import tessera.torch
 from conftest import assert_same
+from conftest import assert_threads_read
 from conftest import blank
 
 SAVE_FOREVER = """
@@ -103,13 +103,7 @@ def test_threads_read_one_checkpoint(state, tmp_path):
     dcp.save(state, storage_writer=tessera.torch.Writer(tmp_path / "c"))
     checkpoint = tessera.open(tmp_path / "c")
     weight = state["model"]["layers.0.weight"]
-
-    def read(i):
-        found = checkpoint["model.layers.0.weight"].torch(i % 7)
-        return torch.equal(found, weight[i % 7])
-
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(read, range(64)))
+    assert_threads_read(checkpoint, "model.layers.0.weight", weight)
 
 
 def test_a_fork_opens_its_own(state, tmp_path):

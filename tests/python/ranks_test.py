@@ -1,12 +1,11 @@
 """Writer and Reader on several ranks, each a process, over Gloo."""
 
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
 from conftest import requires_torch
+from conftest import run_ranks
 
 RANKS = pathlib.Path(__file__).with_name("ranks.py")
 HSDP = requires_torch((2, 5), "get_state_dict for a mesh of two dimensions")
@@ -31,14 +30,4 @@ PROCESS = requires_torch((2, 7), "async_save in another process")
     ],
 )
 def test_ranks(case, ranks, tmp_path):
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-            *(f"--nproc_per_node={ranks}", RANKS, case, tmp_path),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout[-6000:]
+    run_ranks(ranks, RANKS, case, tmp_path)

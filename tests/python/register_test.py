@@ -89,7 +89,7 @@ except dcp.api.CheckpointException as raised:
     assert isinstance(failure[0], tessera.AlreadyExistsError)
 try:
     FileSystemReader("none").read_metadata().state_dict_metadata
-    raise SystemExit("there is no such checkpoint")
+    raise SystemExit("a checkpoint that does not exist was described")
 except tessera.NotFoundError:
     pass
 dcp_to_torch_save("a/b", "whole.pt")

@@ -133,11 +133,11 @@ def register(*, file_system: bool = False) -> None:
     Raises UnimplementedError if this PyTorch makes its storage in another way.
 
     Args:
-      file_system: whoever calls torch.distributed.checkpoint.FileSystemWriter
-        and FileSystemReader gets a Writer and a Reader too; accelerate,
-        transformers and others do so. Their options other than `overwrite` are
-        then ignored, except for those that choose another format: with them,
-        and as the base of another class, both are what they were.
+      file_system: FileSystemWriter and FileSystemReader of
+        torch.distributed.checkpoint make a Writer and a Reader too, when they
+        are called; accelerate, transformers and others call them. Only their
+        option `overwrite` has an effect then. They still make PyTorch's own
+        objects if an option chooses another format, and for derived classes.
     """
     _check_pytorch()
     for module in _MODULES:
