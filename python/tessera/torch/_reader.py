@@ -201,9 +201,9 @@ class Reader(PathStorage, StorageReader):
 class _Unreadable(Metadata):
     """Stands for a checkpoint that could not be opened or described.
 
-    PyTorch takes an error of read_metadata for a checkpoint without an index of
-    all ranks, and does not report it; that of a later step it does. Whoever
-    looks for tensors gets the error at once.
+    If read_metadata raised the error, PyTorch would try to read an index of one
+    rank instead and would not report it. It reports errors of the next step,
+    set_up_storage_reader. Access to state_dict_metadata raises the error too.
     """
 
     def __init__(self, failure: Exception):
