@@ -3,52 +3,17 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
-from typing import Any
 from typing import Optional
-from typing import Set
 
 from tessera import _errors
+from tessera.client._stop import Stop
 
 _FIRST_WAIT = 0.1
 _MAX_WAIT = 10.0
 # Retries while the daemon has never answered: a few seconds, after which the
 # address is more likely wrong.
 _MAX_FIRST_RETRIES = 5
-
-
-class Stop:
-    """Ends calls and waits from another thread."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-        self._lock = threading.Lock()
-        self._calls: Set[Any] = set()
-
-    def request(self) -> None:
-        self._event.set()
-        with self._lock:
-            calls = list(self._calls)
-        for call in calls:
-            call.cancel()
-
-    def is_requested(self) -> bool:
-        return self._event.is_set()
-
-    def wait(self, seconds: float) -> None:
-        """Waits for so long, or until the request."""
-        self._event.wait(seconds)
-
-    def add(self, call: Any) -> None:
-        with self._lock:
-            self._calls.add(call)
-        if self._event.is_set():
-            call.cancel()
-
-    def remove(self, call: Any) -> None:
-        with self._lock:
-            self._calls.discard(call)
 
 
 def is_retryable(failure: _errors.Error) -> bool:

@@ -20,7 +20,7 @@ from tessera import _errors
 from tessera.client import _messages
 from tessera.client import _status
 from tessera.client._backoff import Backoff
-from tessera.client._backoff import Stop
+from tessera.client._stop import Stop
 from tessera.client._url import has_port
 from tessera.client._url import UNIX
 

@@ -17,9 +17,9 @@ from tessera import _errors
 from tessera.client import _messages
 from tessera.client import _results
 from tessera.client import _status
-from tessera.client._backoff import Stop
 from tessera.client._channel import Channel
 from tessera.client._requests import make_request
+from tessera.client._stop import Stop
 
 _JOBS = "tessera.v1.JobService"
 _OPERATIONS = "google.longrunning.Operations"

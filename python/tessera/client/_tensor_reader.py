@@ -14,8 +14,8 @@ from tessera import _arrays
 from tessera import _errors
 from tessera.client import _layout
 from tessera.client import _messages
-from tessera.client._backoff import Stop
 from tessera.client._channel import Channel
+from tessera.client._stop import Stop
 
 # A stream for fewer bytes is not worth the round trips of its connection, and
 # whatever the server has read ahead when a range ends is wasted.
