@@ -6,6 +6,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 
@@ -27,6 +28,20 @@ inline std::optional<uint64_t> CheckedMul(uint64_t a, uint64_t b) {
   uint64_t product;
   if (__builtin_mul_overflow(a, b, &product)) return std::nullopt;
   return product;
+}
+
+// The sum or product; the largest number if it does not fit into 64 bits.
+inline uint64_t SaturatingAdd(uint64_t a, uint64_t b) {
+  return CheckedAdd(a, b).value_or(std::numeric_limits<uint64_t>::max());
+}
+
+inline uint64_t SaturatingMul(uint64_t a, uint64_t b) {
+  return CheckedMul(a, b).value_or(std::numeric_limits<uint64_t>::max());
+}
+
+// The quotient, rounded up.
+constexpr uint64_t DivideUp(uint64_t value, uint64_t divisor) {
+  return value / divisor + (value % divisor != 0);
 }
 
 // AlignDown: the largest multiple of `alignment` that is not above `value`.

@@ -14,7 +14,7 @@
 namespace dcp {
 namespace {
 
-constexpr uint32_t kPolynomial = 0xedb88320;
+constexpr uint32_t kCrc32Polynomial = 0xedb88320;
 constexpr uint32_t kOne = uint32_t{1} << 31;  // x^0
 
 // a * b modulo the polynomial.
@@ -22,7 +22,7 @@ constexpr uint32_t Multiply(uint32_t a, uint32_t b) {
   uint32_t product = 0;
   for (uint32_t bit = kOne; bit != 0; bit >>= 1) {
     if ((a & bit) != 0) product ^= b;
-    b = (b & 1) != 0 ? (b >> 1) ^ kPolynomial : b >> 1;
+    b = (b & 1) != 0 ? (b >> 1) ^ kCrc32Polynomial : b >> 1;
   }
   return product;
 }

@@ -18,7 +18,7 @@ namespace dcp {
 namespace {
 
 // Castagnoli's polynomial, bits reversed.
-constexpr uint32_t kPolynomial = 0x82f63b78;
+constexpr uint32_t kCrc32cPolynomial = 0x82f63b78;
 
 using Table = std::array<uint32_t, 256>;
 
@@ -27,7 +27,7 @@ constexpr Table MakeByteTable() {
   for (uint32_t byte = 0; byte < 256; ++byte) {
     uint32_t crc = byte;
     for (int bit = 0; bit < 8; ++bit) {
-      crc = (crc >> 1) ^ ((crc & 1) != 0 ? kPolynomial : 0);
+      crc = (crc >> 1) ^ ((crc & 1) != 0 ? kCrc32cPolynomial : 0);
     }
     table[byte] = crc;
   }
@@ -53,8 +53,8 @@ constexpr size_t kShortBytes = 256;
 
 // What a CRC becomes when `kBytes` zero bytes follow.
 template <size_t kBytes>
-struct Shift {
-  Shift() {
+struct ZerosAppended {
+  ZerosAppended() {
     // The map is linear, so that each entry is the sum of those of its bits.
     for (uint32_t i = 0; i < 4; ++i) {
       tables[i][0] = 0;
@@ -80,7 +80,7 @@ template <size_t kBytes>
 __attribute__((target("sse4.2"))) uint64_t UpdateStretches(uint64_t crc,
                                                            const uint8_t*& data,
                                                            size_t& size) {
-  static const Shift<kBytes> shift;
+  static const ZerosAppended<kBytes> shift;
   while (size >= 3 * kBytes) {
     uint64_t second = 0;
     uint64_t third = 0;

@@ -6,17 +6,17 @@
 namespace dcp {
 namespace {
 
-constexpr absl::string_view kPayloadType = "tessera/error-misfit";
+constexpr absl::string_view kMisfitType = "tessera/error-misfit";
 
 }  // namespace
 
 absl::Status WithMisfit(absl::Status status) {
-  if (!status.ok()) status.SetPayload(kPayloadType, absl::Cord("1"));
+  if (!status.ok()) status.SetPayload(kMisfitType, absl::Cord("1"));
   return status;
 }
 
 bool IsMisfit(const absl::Status& status) {
-  return status.GetPayload(kPayloadType).has_value();
+  return status.GetPayload(kMisfitType).has_value();
 }
 
 }  // namespace dcp

@@ -7,7 +7,7 @@
 namespace dcp {
 namespace {
 
-constexpr absl::string_view kPayloadType = "tessera/error-side";
+constexpr absl::string_view kSideType = "tessera/error-side";
 
 }  // namespace
 
@@ -15,13 +15,13 @@ absl::Status WithSide(absl::Status status, ErrorSide side) {
   if (status.ok() || side == ErrorSide::kNone) return status;
   if (SideOf(status) != ErrorSide::kNone) return status;
   status.SetPayload(
-      kPayloadType,
+      kSideType,
       absl::Cord(side == ErrorSide::kSource ? "source" : "destination"));
   return status;
 }
 
 ErrorSide SideOf(const absl::Status& status) {
-  const absl::optional<absl::Cord> side = status.GetPayload(kPayloadType);
+  const absl::optional<absl::Cord> side = status.GetPayload(kSideType);
   if (!side.has_value()) return ErrorSide::kNone;
   return *side == "source" ? ErrorSide::kSource : ErrorSide::kDestination;
 }

@@ -165,6 +165,9 @@ inline constexpr uint64_t kMaxCutNumbers = uint64_t{1} << 24;
 // The length of the name of a tensor or file.
 inline constexpr uint64_t kMaxNameBytes = 64 << 10;
 
+// The names that an error lists before it says that there are more.
+inline constexpr size_t kMaxNamesShown = 5;
+
 // A list index in a planner path may not exceed the larger of this and 16
 // times the number of entries, so that one index cannot extend a list
 // without limit.

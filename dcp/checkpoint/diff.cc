@@ -16,6 +16,7 @@
 #include "dcp/checkpoint/read/tie_check.h"
 #include "dcp/format/state_path.h"
 #include "dcp/format/value_copy.h"
+#include "dcp/tensor/box.h"
 
 namespace dcp {
 namespace {
@@ -146,18 +147,6 @@ struct Pair {
   ElementDifference difference;
 };
 
-// The index in each dimension of the element with that number in row-major
-// order.
-Dims IndexOf(uint64_t number, const Dims& shape) {
-  Dims index(shape.size());
-  for (size_t d = shape.size(); d-- > 0;) {
-    const auto size = static_cast<uint64_t>(shape[d]);
-    index[d] = static_cast<int64_t>(number % size);
-    number /= size;
-  }
-  return index;
-}
-
 absl::Status CheckTolerance(const std::optional<Tolerance>& tolerance) {
   if (!tolerance.has_value()) return absl::OkStatus();
   for (const auto& [name, number] : {std::pair("atol", tolerance->atol),
@@ -213,7 +202,7 @@ class Differ {
            .difference = pair.difference,
            .num_elements = pair.num_elements,
            .first_index =
-               IndexOf(pair.difference.first_different, pair.a->shape)});
+               IndexOfElement(pair.difference.first_different, pair.a->shape)});
     }
     std::stable_sort(report_.findings.begin(), report_.findings.end(),
                      [](const DiffFinding& x, const DiffFinding& y) {

@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/format/metadata_modules.h"
 #include "dcp/format/pickle_globals.h"
 #include "dcp/format/pickle_reader.h"
 #include "dcp/format/state_path.h"
@@ -26,17 +27,11 @@ namespace {
 using Kind = Value::Kind;
 using SizeId = MetadataObjects::SizeId;
 
-constexpr absl::string_view kModule = "torch.distributed.checkpoint.metadata";
-// The module of TensorProperties and its enum in PyTorch 2.2 and earlier.
-constexpr absl::string_view kOldModule =
-    "torch.distributed._shard.sharded_tensor.metadata";
-constexpr absl::string_view kMegatronModule =
-    "megatron.core.dist_checkpointing.strategies.torch";
-
 // Whether `value` calls a class that may have been pickled from either module.
 bool IsCallOfEither(const Value& value, absl::string_view name,
                     absl::string_view old_name) {
-  return value.IsCallOf(kModule, name) || value.IsCallOf(kOldModule, old_name);
+  return value.IsCallOf(kMetadataModule, name) ||
+         value.IsCallOf(kOldMetadataModule, old_name);
 }
 
 absl::Status CheckMemoryFormat(const Value& value) {
@@ -50,8 +45,8 @@ absl::Status CheckMemoryFormat(const Value& value) {
   if (value.IsCallOf("builtins", "getattr")) {
     const absl::Span<const Value> args = value.args().items();
     if (args.size() == 2 &&
-        (args[0].IsGlobal(kModule, "_MEM_FORMAT_ENCODING") ||
-         args[0].IsGlobal(kOldModule, "MEM_FORMAT_ENCODING")) &&
+        (args[0].IsGlobal(kMetadataModule, "_MEM_FORMAT_ENCODING") ||
+         args[0].IsGlobal(kOldMetadataModule, "MEM_FORMAT_ENCODING")) &&
         args[1].is(Kind::kStr) &&
         (args[1].text() == "TORCH_CONTIGUOUS_FORMAT" ||
          args[1].text() == "TORCH_CHANNELS_LAST" ||
@@ -232,7 +227,7 @@ class Parser {
   }
 
   absl::Status ParseEntry(const Value& value, MetadataEntry& entry) {
-    if (value.IsCallOf(kModule, "BytesStorageMetadata")) {
+    if (value.IsCallOf(kMetadataModule, "BytesStorageMetadata")) {
       return Take(MetadataObjects::kNoSize, /*holds_elements=*/true,
                   entry.value.emplace<BytesStorageMetadata>().storage);
     }
@@ -242,7 +237,7 @@ class Parser {
   absl::Status ParseTensor(const Value& value, TensorStorageMetadata& tensor) {
     DCP_ASSIGN_OR_RETURN(
         const Attributes attributes,
-        Attributes::Of(value, kModule, "TensorStorageMetadata"));
+        Attributes::Of(value, kMetadataModule, "TensorStorageMetadata"));
     DCP_ASSIGN_OR_RETURN(tensor.dtype,
                          ParseProperties(attributes.Get("properties")));
     DCP_ASSIGN_OR_RETURN(const SizeId size,
@@ -431,7 +426,7 @@ class Parser {
   absl::Status ParseStorageMeta(const Value& value) {
     if (value.is_none()) return absl::OkStatus();  // before PyTorch 2.3
     DCP_ASSIGN_OR_RETURN(const Attributes attributes,
-                         Attributes::Of(value, kModule, "StorageMeta"));
+                         Attributes::Of(value, kMetadataModule, "StorageMeta"));
     const Value save_id = attributes.Get("save_id");
     if (save_id.is(Kind::kStr)) {
       metadata_.save_id = std::string(save_id.text());
@@ -473,7 +468,7 @@ absl::StatusOr<Metadata> ParseDcpMetadata(ByteSpan bytes) {
       const Attributes attributes,
       of_megatron
           ? Attributes::Of(pickle.root, kMegatronModule, "MCoreMetadata")
-          : Attributes::Of(pickle.root, kModule, "Metadata"));
+          : Attributes::Of(pickle.root, kMetadataModule, "Metadata"));
   return ParseDcpMetadata(attributes, objects);
 }
 

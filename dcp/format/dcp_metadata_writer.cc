@@ -6,15 +6,13 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/types/span.h"
+#include "dcp/format/metadata_modules.h"
 #include "dcp/format/pickle_writer.h"
 
 namespace dcp {
 namespace {
 
-constexpr absl::string_view kModule = "torch.distributed.checkpoint.metadata";
-constexpr absl::string_view kStorageModule =
-    "torch.distributed.checkpoint.filesystem";
-constexpr absl::string_view kVersion = "1.0.0";
+constexpr absl::string_view kMetadataVersion = "1.0.0";
 // Python's pickler writes dicts and lists in batches of this many.
 constexpr size_t kBatch = 1000;
 
@@ -24,7 +22,7 @@ class Writer {
   explicit Writer(const Metadata& metadata) : metadata_(metadata) {}
 
   std::string Write() {
-    Begin(kModule, "Metadata");
+    Begin(kMetadataModule, "Metadata");
     out_.Str("state_dict_metadata");
     WriteState();
     out_.Str("planner_data");
@@ -33,7 +31,7 @@ class Writer {
     WriteStorage();
     out_.Str("storage_meta");
     WriteStorageMeta();
-    Attribute("version", kVersion);
+    Attribute("version", kMetadataVersion);
     End();
     return out_.Finish();
   }
@@ -115,7 +113,7 @@ class Writer {
   }
 
   void WriteProperties(DType dtype) {
-    out_.Global(kModule, "TensorProperties");
+    out_.Global(kMetadataModule, "TensorProperties");
     out_.EmptyTuple();
     out_.NewObj();
     out_.Mark();
@@ -123,14 +121,15 @@ class Writer {
     WriteShared(layout_slot_, "torch.serialization", "_get_layout",
                 std::string("torch.strided"));
     out_.Bool(false);  // requires_grad
-    WriteShared(format_slot_, kModule, "_MEM_FORMAT_ENCODING", int64_t{0});
+    WriteShared(format_slot_, kMetadataModule, "_MEM_FORMAT_ENCODING",
+                int64_t{0});
     out_.Bool(false);  // pin_memory
     out_.Tuple();
     out_.Build();
   }
 
   void WriteTensor(const TensorStorageMetadata& tensor) {
-    Begin(kModule, "TensorStorageMetadata");
+    Begin(kMetadataModule, "TensorStorageMetadata");
     out_.Str("properties");
     WriteProperties(tensor.dtype);
     Attribute("size", tensor.size);
@@ -141,7 +140,7 @@ class Writer {
         if (i != 0) out_.Appends();
         out_.Mark();
       }
-      Begin(kModule, "ChunkStorageMetadata");
+      Begin(kMetadataModule, "ChunkStorageMetadata");
       Attribute("offsets", tensor.chunks[i].box.offsets);
       Attribute("sizes", tensor.chunks[i].box.sizes);
       End();
@@ -160,7 +159,7 @@ class Writer {
               std::get_if<TensorStorageMetadata>(&entry.value)) {
         WriteTensor(*tensor);
       } else {
-        out_.Global(kModule, "BytesStorageMetadata");
+        out_.Global(kMetadataModule, "BytesStorageMetadata");
         out_.EmptyTuple();
         out_.NewObj();
       }
@@ -218,7 +217,7 @@ class Writer {
       const ChunkStorageMetadata& chunk = tensor.chunks[i];
       if (IsEmpty(chunk) && !taken.insert(chunk.box.offsets).second) continue;
       NextItem(num_items++);
-      Begin(kModule, "MetadataIndex");
+      Begin(kMetadataModule, "MetadataIndex");
       Attribute("fqn", entry.fqn);
       Attribute("index", uint64_t{i});
       Attribute("offset", chunk.box.offsets);
@@ -241,7 +240,7 @@ class Writer {
         continue;
       }
       NextItem(num_items++);
-      Begin(kModule, "MetadataIndex");
+      Begin(kMetadataModule, "MetadataIndex");
       Attribute("fqn", entry.fqn);
       out_.Str("index");
       out_.None();
@@ -252,7 +251,7 @@ class Writer {
   }
 
   void WriteStorageMeta() {
-    Begin(kModule, "StorageMeta");
+    Begin(kMetadataModule, "StorageMeta");
     out_.Str("checkpoint_id");
     out_.None();
     out_.Str("save_id");

@@ -13,7 +13,7 @@
 namespace dcp {
 namespace {
 
-using Kind = JsonEvent::Kind;
+using EventKind = JsonEvent::Kind;
 
 // The callbacks for nlohmann's parser; false ends the parse. The parser reports
 // errors by calling parse_error and throws nothing.
@@ -25,24 +25,28 @@ class SaxHandler {
   absl::Status status() && { return std::move(status_); }
 
   // The library defines the names.
-  bool null() { return Report(Kind::kNull); }
-  bool boolean(bool value) { return Report(Kind::kBool, {}, value ? 1 : 0); }
+  bool null() { return Report(EventKind::kNull); }
+  bool boolean(bool value) {
+    return Report(EventKind::kBool, {}, value ? 1 : 0);
+  }
   bool number_integer(int64_t value) {
-    return Report(Kind::kOtherNumber, absl::StrCat(value));
+    return Report(EventKind::kOtherNumber, absl::StrCat(value));
   }
   bool number_unsigned(uint64_t value) {
-    return Report(Kind::kUnsigned, {}, value);
+    return Report(EventKind::kUnsigned, {}, value);
   }
   bool number_float(double, const std::string& text) {
-    return Report(Kind::kOtherNumber, text);
+    return Report(EventKind::kOtherNumber, text);
   }
-  bool string(const std::string& text) { return Report(Kind::kString, text); }
-  bool key(const std::string& text) { return Report(Kind::kKey, text); }
+  bool string(const std::string& text) {
+    return Report(EventKind::kString, text);
+  }
+  bool key(const std::string& text) { return Report(EventKind::kKey, text); }
   bool binary(const std::vector<uint8_t>&) { return false; }
-  bool start_object(size_t) { return Open(Kind::kBeginObject); }
-  bool end_object() { return Close(Kind::kEndObject); }
-  bool start_array(size_t) { return Open(Kind::kBeginArray); }
-  bool end_array() { return Close(Kind::kEndArray); }
+  bool start_object(size_t) { return Open(EventKind::kBeginObject); }
+  bool end_object() { return Close(EventKind::kEndObject); }
+  bool start_array(size_t) { return Open(EventKind::kBeginArray); }
+  bool end_array() { return Close(EventKind::kEndArray); }
 
   template <typename Exception>
   bool parse_error(size_t position, const std::string&, const Exception&) {
@@ -52,13 +56,14 @@ class SaxHandler {
   }
 
  private:
-  bool Report(Kind kind, absl::string_view text = {}, uint64_t number = 0) {
+  bool Report(EventKind kind, absl::string_view text = {},
+              uint64_t number = 0) {
     status_ = handle_(JsonEvent{
         .kind = kind, .depth = depth_, .text = text, .number = number});
     return status_.ok();
   }
 
-  bool Open(Kind kind) {
+  bool Open(EventKind kind) {
     if (!Report(kind)) return false;
     if (++depth_ <= kMaxJsonDepth) return true;
     status_ = absl::DataLossError(
@@ -66,7 +71,7 @@ class SaxHandler {
     return false;
   }
 
-  bool Close(Kind kind) {
+  bool Close(EventKind kind) {
     --depth_;
     return Report(kind);
   }

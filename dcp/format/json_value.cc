@@ -12,6 +12,8 @@
 namespace dcp {
 namespace {
 
+using EventKind = JsonEvent::Kind;
+
 // A number that is an integer of Python if it has neither a point nor an
 // exponent; one of more than 64 bits becomes a float.
 Value NumberOf(absl::string_view text) {
@@ -42,32 +44,31 @@ absl::StatusOr<Value> ParseJsonValue(absl::string_view text,
                                     : arena.List(children));
   };
   DCP_RETURN_IF_ERROR(ParseJson(text, [&](const JsonEvent& event) {
-    using Kind = JsonEvent::Kind;
     switch (event.kind) {
-      case Kind::kBeginObject:
-      case Kind::kBeginArray:
+      case EventKind::kBeginObject:
+      case EventKind::kBeginArray:
         open.emplace_back();
         break;
-      case Kind::kEndObject:
+      case EventKind::kEndObject:
         close(/*is_object=*/true);
         break;
-      case Kind::kEndArray:
+      case EventKind::kEndArray:
         close(/*is_object=*/false);
         break;
-      case Kind::kKey:
-      case Kind::kString:
+      case EventKind::kKey:
+      case EventKind::kString:
         open.back().push_back(arena.Str(event.text));
         break;
-      case Kind::kUnsigned:
+      case EventKind::kUnsigned:
         open.back().push_back(UnsignedOf(event.number));
         break;
-      case Kind::kOtherNumber:
+      case EventKind::kOtherNumber:
         open.back().push_back(NumberOf(event.text));
         break;
-      case Kind::kBool:
+      case EventKind::kBool:
         open.back().push_back(Value::Bool(event.number != 0));
         break;
-      case Kind::kNull:
+      case EventKind::kNull:
         open.back().emplace_back();
         break;
     }

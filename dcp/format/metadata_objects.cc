@@ -5,6 +5,7 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/format/metadata_modules.h"
 #include "dcp/format/relative_path.h"
 
 namespace dcp {
@@ -12,13 +13,6 @@ namespace {
 
 using Kind = Value::Kind;
 
-constexpr absl::string_view kModule = "torch.distributed.checkpoint.metadata";
-constexpr absl::string_view kStorageModule =
-    "torch.distributed.checkpoint.filesystem";
-constexpr absl::string_view kPlannerModule =
-    "torch.distributed.checkpoint.planner";
-constexpr absl::string_view kMegatronModule =
-    "megatron.core.dist_checkpointing.strategies.torch";
 constexpr absl::string_view kChunk = "ChunkStorageMetadata";
 constexpr absl::string_view kKey = "MetadataIndex";
 constexpr absl::string_view kInfo = "_StorageInfo";
@@ -156,12 +150,12 @@ std::optional<Value> MetadataObjects::Replace(const Value& object) {
   if (object.IsCallOf("torch", "Size")) {
     const absl::StatusOr<SizeId> id = ParseSize(object);
     if (id.ok()) return Value::Token(kSizeToken, *id);
-  } else if (HasStateAndIs(object, kModule, kChunk)) {
+  } else if (HasStateAndIs(object, kMetadataModule, kChunk)) {
     const absl::StatusOr<Chunk> chunk = ParseChunk(object);
     if (chunk.ok()) {
       return Value::Token(kChunkToken, Pack(chunk->offsets, chunk->sizes));
     }
-  } else if (HasStateAndIs(object, kModule, kKey)) {
+  } else if (HasStateAndIs(object, kMetadataModule, kKey)) {
     const absl::StatusOr<Key> key = ParseKey(object);
     if (key.ok()) return Value::Token(kKeyToken, Pack(key->name, key->offset));
   } else if (HasStateAndIs(object, kStorageModule, kInfo) ||
@@ -219,7 +213,7 @@ absl::StatusOr<MetadataObjects::SizeId> MetadataObjects::ParseSize(
 absl::StatusOr<MetadataObjects::Chunk> MetadataObjects::ParseChunk(
     const Value& value) {
   DCP_ASSIGN_OR_RETURN(const Attributes chunk,
-                       Attributes::Of(value, kModule, kChunk));
+                       Attributes::Of(value, kMetadataModule, kChunk));
   DCP_ASSIGN_OR_RETURN(const SizeId offsets, SizeOf(chunk.Get("offsets")));
   DCP_ASSIGN_OR_RETURN(const SizeId sizes, SizeOf(chunk.Get("sizes")));
   return Chunk{.offsets = offsets, .sizes = sizes};
@@ -228,7 +222,7 @@ absl::StatusOr<MetadataObjects::Chunk> MetadataObjects::ParseChunk(
 absl::StatusOr<MetadataObjects::Key> MetadataObjects::ParseKey(
     const Value& value) {
   DCP_ASSIGN_OR_RETURN(const Attributes index,
-                       Attributes::Of(value, kModule, kKey));
+                       Attributes::Of(value, kMetadataModule, kKey));
   const Value fqn = index.Get("fqn");
   const Value hint = index.Get("index");
   const Value offset = index.Get("offset");

@@ -11,6 +11,7 @@
 #include "absl/strings/strip.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/format/metadata_modules.h"
 #include "dcp/format/pickle_globals.h"
 #include "dcp/format/pickle_text.h"
 
@@ -18,9 +19,6 @@ namespace dcp {
 namespace {
 
 using Kind = Value::Kind;
-
-constexpr absl::string_view kMetadataModule =
-    "torch.distributed.checkpoint.metadata";
 
 // A name from a file, escaped and shortened for a message.
 std::string Quoted(absl::string_view name) {
@@ -182,8 +180,6 @@ absl::StatusOr<Value> PickleCalls::MakeBytes(absl::Span<const Value> args) {
 
 // Makes an enum member, which Python 3.11.0 to 3.11.3 pickled by name.
 absl::StatusOr<Value> PickleCalls::MakeEnum(absl::Span<const Value> args) {
-  constexpr absl::string_view kPlannerModule =
-      "torch.distributed.checkpoint.planner";
   constexpr struct {
     PickleGlobalName type;
     absl::string_view member;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "dcp/format/metadata_modules.h"
 #include "dcp/format/value.h"
 #include "dcp/tensor/dtype.h"
 
@@ -17,12 +18,12 @@ namespace {
 // would run code in Python when called with chosen arguments must not be
 // listed.
 
-struct Entry {
+struct AllowedGlobal {
   absl::string_view module;
   absl::string_view name;
 };
 
-constexpr Entry kCommon[] = {
+constexpr AllowedGlobal kCommon[] = {
     {"_codecs", "encode"},  // to latin1 only, see pickle_calls.cc
     {"collections", "OrderedDict"}, {"pathlib", "PosixPath"},
     {"pathlib", "PurePosixPath"},   {"pathlib", "PureWindowsPath"},
@@ -33,7 +34,7 @@ constexpr Entry kCommon[] = {
 };
 
 // Classes whose objects hold data and whose construction has no effects.
-constexpr Entry kInert[] = {
+constexpr AllowedGlobal kInert[] = {
     {"_io", "BytesIO"},
     {"argparse", "Namespace"},
     {"builtins", "range"},
@@ -67,7 +68,7 @@ constexpr Entry kInert[] = {
 };
 
 // The parts of a DTensor. Until PyTorch 2.5 the modules had other names.
-constexpr Entry kDTensor[] = {
+constexpr AllowedGlobal kDTensor[] = {
     {"torch._utils", "_rebuild_wrapper_subclass"},
     {"torch.distributed._mesh_layout", "_MeshLayout"},
     {"torch.distributed._tensor.api", "DTensor"},
@@ -88,7 +89,7 @@ constexpr Entry kDTensor[] = {
 };
 
 // Globals that run code when called with arguments that an attacker chooses.
-constexpr Entry kCode[] = {
+constexpr AllowedGlobal kCode[] = {
     {"builtins", "__import__"}, {"builtins", "breakpoint"},
     {"builtins", "compile"},    {"builtins", "eval"},
     {"builtins", "exec"},       {"builtins", "execfile"},
@@ -123,7 +124,7 @@ constexpr absl::string_view kCodeModules[] = {
     "webbrowser",
 };
 
-constexpr Entry kStateDict[] = {
+constexpr AllowedGlobal kStateDict[] = {
     {"builtins", "bytearray"},
     {"builtins", "bytes"},
     {"builtins", "complex"},
@@ -169,12 +170,7 @@ constexpr Entry kStateDict[] = {
     {"torch.storage", "UntypedStorage"},
 };
 
-constexpr absl::string_view kMetadataModule =
-    "torch.distributed.checkpoint.metadata";
-constexpr absl::string_view kOldMetadataModule =
-    "torch.distributed._shard.sharded_tensor.metadata";
-
-constexpr Entry kMetadata[] = {
+constexpr AllowedGlobal kMetadata[] = {
     {"builtins", "getattr"},  // one form only, see pickle_calls.cc
     {kMetadataModule, "BytesStorageMetadata"},
     {kMetadataModule, "ChunkStorageMetadata"},
@@ -198,10 +194,10 @@ constexpr Entry kMetadata[] = {
 };
 
 template <size_t kSize>
-bool Has(const Entry (&entries)[kSize], absl::string_view module,
+bool Has(const AllowedGlobal (&entries)[kSize], absl::string_view module,
          absl::string_view name) {
   return std::any_of(std::begin(entries), std::end(entries),
-                     [&](const Entry& entry) {
+                     [&](const AllowedGlobal& entry) {
                        return entry.name == name && entry.module == module;
                      });
 }

@@ -10,8 +10,11 @@
 #include "dcp/format/pickle_text.h"
 
 namespace dcp {
+namespace {
 
 using Kind = Value::Kind;
+
+}  // namespace
 
 template <typename T>
 void PickleWriter::Number(T value) {

@@ -27,7 +27,7 @@ struct Wrapper {
   Value state;
 };
 
-absl::Status Bad(absl::string_view what) {
+absl::Status BadShards(absl::string_view what) {
   return absl::DataLossError(absl::StrCat("sharded tensor: ", what));
 }
 
@@ -63,12 +63,12 @@ std::optional<Wrapper> WrapperOf(Value value) {
 absl::StatusOr<Dims> ParseInts(const Value& value, absl::string_view what) {
   const bool is_sequence = value.is(Kind::kTuple) || value.is(Kind::kList);
   if (!is_sequence || value.items().size() > kMaxDims) {
-    return Bad(absl::StrCat(what, " is ", ToString(value, 40)));
+    return BadShards(absl::StrCat(what, " is ", ToString(value, 40)));
   }
   Dims ints;
   for (const Value& item : value.items()) {
     if (!item.is(Kind::kInt)) {
-      return Bad(absl::StrCat(what, " is ", ToString(value, 40)));
+      return BadShards(absl::StrCat(what, " is ", ToString(value, 40)));
     }
     ints.push_back(item.int_value());
   }
@@ -81,7 +81,8 @@ absl::StatusOr<int64_t> AxisSize(const Value& value) {
   DCP_ASSIGN_OR_RETURN(const Dims sizes, ParseInts(value, "an axis of a mesh"));
   const std::optional<int64_t> size = CheckedVolume(sizes);
   if (!size.has_value()) {
-    return Bad(absl::StrCat("an axis of a mesh is ", ToString(value, 40)));
+    return BadShards(
+        absl::StrCat("an axis of a mesh is ", ToString(value, 40)));
   }
   return *size;
 }
@@ -103,7 +104,7 @@ absl::StatusOr<Dims> MeshSizes(const Value& mesh) {
   }
   const Value& all = axes.is_none() ? shape : axes;
   if (!all.is(Kind::kTuple) || all.items().size() > kMaxDims) {
-    return Bad("its mesh has no shape");
+    return BadShards("its mesh has no shape");
   }
   for (const Value& axis : all.items()) {
     DCP_ASSIGN_OR_RETURN(
@@ -122,7 +123,7 @@ absl::StatusOr<Mesh> ParseDeviceMesh(const Value& value) {
   int64_t num_ranks = 1;
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] < 1 || sizes[i] > kMaxRanks / num_ranks) {
-      return Bad(absl::StrCat("a mesh of ", ShapeToString(sizes)));
+      return BadShards(absl::StrCat("a mesh of ", ShapeToString(sizes)));
     }
     num_ranks *= sizes[i];
     const bool named = names.is(Kind::kTuple) &&
@@ -146,7 +147,7 @@ absl::StatusOr<Placement> ParsePlacement(const Value& value) {
   const Value dim = AttributeOf(value, "dim");
   if ((name != "Shard" && name != "_StridedShard") || !dim.is(Kind::kInt) ||
       dim.int_value() < 0) {
-    return Bad(absl::StrCat("its placement is ", ToString(value, 60)));
+    return BadShards(absl::StrCat("its placement is ", ToString(value, 60)));
   }
   if (name == "Shard") {
     return Placement{.kind = Placement::Kind::kShard, .dim = dim.int_value()};
@@ -154,7 +155,8 @@ absl::StatusOr<Placement> ParsePlacement(const Value& value) {
   const Value factor = AttributeOf(value, "split_factor");
   if (!factor.is(Kind::kInt) || factor.int_value() < 1 ||
       factor.int_value() > kMaxRanks) {
-    return Bad(absl::StrCat("its split factor is ", ToString(factor, 40)));
+    return BadShards(
+        absl::StrCat("its split factor is ", ToString(factor, 40)));
   }
   return Placement{.kind = Placement::Kind::kStridedShard,
                    .dim = dim.int_value(),
@@ -163,7 +165,7 @@ absl::StatusOr<Placement> ParsePlacement(const Value& value) {
 
 absl::StatusOr<Placements> PlacementsOf(const Value& value) {
   if (!value.is(Kind::kTuple) || value.items().size() > kMaxDims) {
-    return Bad(absl::StrCat("its placements are ", ToString(value, 60)));
+    return BadShards(absl::StrCat("its placements are ", ToString(value, 60)));
   }
   Placements placements;
   for (const Value& item : value.items()) {
@@ -212,13 +214,14 @@ absl::Status CheckLocalSizes(absl::Span<const Box> boxes,
   }
   if (fits && volume == Volume(sizes)) return absl::OkStatus();
   constexpr size_t kMaxShown = 4;
-  return Bad(absl::StrCat("this rank's tensor has shape ", ShapeToString(sizes),
-                          ", but its placements give it ",
-                          absl::StrJoin(boxes.subspan(0, kMaxShown), ", ",
-                                        [](std::string* out, const Box& box) {
-                                          absl::StrAppend(out, ToString(box));
-                                        }),
-                          boxes.size() > kMaxShown ? ", ..." : ""));
+  return BadShards(
+      absl::StrCat("this rank's tensor has shape ", ShapeToString(sizes),
+                   ", but its placements give it ",
+                   absl::StrJoin(boxes.subspan(0, kMaxShown), ", ",
+                                 [](std::string* out, const Box& box) {
+                                   absl::StrAppend(out, ToString(box));
+                                 }),
+                   boxes.size() > kMaxShown ? ", ..." : ""));
 }
 
 // What both kinds say of the whole tensor.
@@ -230,14 +233,15 @@ absl::StatusOr<RankTensor> ParseWhole(const Wrapper& wrapper) {
           ? DTypeFromTorchName(type.name())
           : std::nullopt;
   if (!dtype.has_value()) {
-    return Bad(absl::StrCat("its dtype is unknown: ", ToString(type, 40)));
+    return BadShards(
+        absl::StrCat("its dtype is unknown: ", ToString(type, 40)));
   }
   result.dtype = *dtype;
   DCP_ASSIGN_OR_RETURN(result.shape,
                        ParseTensorSizes(wrapper.args[2], "its size"));
   if (!CheckedVolume(result.shape).has_value()) {
-    return Bad(absl::StrCat("its shape ", ShapeToString(result.shape),
-                            " is too large"));
+    return BadShards(absl::StrCat("its shape ", ShapeToString(result.shape),
+                                  " is too large"));
   }
   return result;
 }
@@ -245,8 +249,9 @@ absl::StatusOr<RankTensor> ParseWhole(const Wrapper& wrapper) {
 // OK if a piece has the type of the whole.
 absl::Status CheckDType(const RankTensor& whole, const TorchTensor& piece) {
   if (piece.dtype == whole.dtype) return absl::OkStatus();
-  return Bad(absl::StrCat("this rank's tensor is ", TorchName(piece.dtype),
-                          ", but the whole is ", TorchName(whole.dtype)));
+  return BadShards(absl::StrCat("this rank's tensor is ",
+                                TorchName(piece.dtype), ", but the whole is ",
+                                TorchName(whole.dtype)));
 }
 
 absl::StatusOr<RankTensor> ParseDTensor(const Wrapper& wrapper) {
@@ -273,12 +278,12 @@ absl::StatusOr<RankTensor> ParseDTensor(const Wrapper& wrapper) {
         where[i] < mesh.axes[i].size) {
       continue;
     }
-    return Bad(absl::StrCat("its place ", ShapeToString(where),
-                            " is not in the mesh ", result.mesh));
+    return BadShards(absl::StrCat("its place ", ShapeToString(where),
+                                  " is not in the mesh ", result.mesh));
   }
   absl::StatusOr<std::vector<Box>> boxes =
       LocalBoxes(result.shape, mesh, placements, where);
-  if (!boxes.ok()) return Bad(boxes.status().message());
+  if (!boxes.ok()) return BadShards(boxes.status().message());
   DCP_ASSIGN_OR_RETURN(const TorchTensor tensor, ParseTensor(local));
   DCP_RETURN_IF_ERROR(CheckDType(result, tensor));
   std::vector<Dims> offsets = OffsetsInLocal(*boxes);
@@ -306,17 +311,17 @@ absl::StatusOr<RankTensor::Piece> ParseShard(const Value& shard,
   DCP_ASSIGN_OR_RETURN(const TorchTensor tensor, ParseTensor(piece.tensor));
   DCP_RETURN_IF_ERROR(CheckDType(whole, tensor));
   if (tensor.sizes != piece.box.sizes) {
-    return Bad(absl::StrCat("a shard of shape ", ShapeToString(tensor.sizes),
-                            " is recorded with shape ",
-                            ShapeToString(piece.box.sizes)));
+    return BadShards(absl::StrCat(
+        "a shard of shape ", ShapeToString(tensor.sizes),
+        " is recorded with shape ", ShapeToString(piece.box.sizes)));
   }
   if (piece.box.offsets.size() != whole.shape.size() ||
       piece.box.sizes.size() != whole.shape.size() ||
       !Contains(WholeBox(whole.shape), piece.box)) {
-    return Bad(absl::StrCat("a shard of shape ", ShapeToString(piece.box.sizes),
-                            " at ", ShapeToString(piece.box.offsets),
-                            " is not inside shape ",
-                            ShapeToString(whole.shape)));
+    return BadShards(
+        absl::StrCat("a shard of shape ", ShapeToString(piece.box.sizes),
+                     " at ", ShapeToString(piece.box.offsets),
+                     " is not inside shape ", ShapeToString(whole.shape)));
   }
   piece.offsets.assign(whole.shape.size(), 0);
   return piece;
@@ -328,7 +333,7 @@ absl::StatusOr<RankTensor> ParseShardedTensor(const Wrapper& wrapper) {
   DCP_ASSIGN_OR_RETURN(RankTensor result, ParseWhole(wrapper));
   if (!wrapper.state.is(Kind::kTuple) || wrapper.state.items().size() < 3 ||
       !wrapper.state.items()[0].is(Kind::kList)) {
-    return Bad("the ShardedTensor has no list of shards");
+    return BadShards("the ShardedTensor has no list of shards");
   }
   for (const Value& shard : wrapper.state.items()[0].items()) {
     DCP_ASSIGN_OR_RETURN(RankTensor::Piece piece, ParseShard(shard, result));
@@ -349,7 +354,7 @@ bool IsRankTensor(const Value& value) { return WrapperOf(value).has_value(); }
 absl::StatusOr<RankTensor> ParseRankTensor(const Value& value) {
   const std::optional<Wrapper> wrapper = WrapperOf(value);
   if (!wrapper.has_value()) {
-    return Bad(absl::StrCat("expected one, found ", ToString(value, 60)));
+    return BadShards(absl::StrCat("expected one, found ", ToString(value, 60)));
   }
   return IsDTensorClass(wrapper->type) ? ParseDTensor(*wrapper)
                                        : ParseShardedTensor(*wrapper);

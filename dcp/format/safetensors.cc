@@ -17,7 +17,7 @@
 namespace dcp {
 namespace {
 
-using Kind = JsonEvent::Kind;
+using EventKind = JsonEvent::Kind;
 
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kHeaderAlignment = 8;
@@ -33,8 +33,8 @@ class HeaderParser {
   absl::Status Handle(const JsonEvent& event) {
     switch (event.depth) {
       case 0:
-        return event.kind == Kind::kBeginObject ||
-                       event.kind == Kind::kEndObject
+        return event.kind == EventKind::kBeginObject ||
+                       event.kind == EventKind::kEndObject
                    ? absl::OkStatus()
                    : MisplacedJson("header");
       case 1:
@@ -47,10 +47,10 @@ class HeaderParser {
  private:
   absl::Status HandleEntry(const JsonEvent& event) {
     switch (event.kind) {
-      case Kind::kKey:
+      case EventKind::kKey:
         name_ = std::string(event.text);
         return absl::OkStatus();
-      case Kind::kBeginObject:
+      case EventKind::kBeginObject:
         in_metadata_ = name_ == kMetadataKey;
         if (in_metadata_ && has_metadata_) {
           return absl::DataLossError("__metadata__ occurs twice");
@@ -60,7 +60,7 @@ class HeaderParser {
         shape_ = {};
         data_offsets_ = {};
         return absl::OkStatus();
-      case Kind::kEndObject:
+      case EventKind::kEndObject:
         return in_metadata_ ? absl::OkStatus() : FinishTensor();
       default:
         return MisplacedJson(ShortJson(name_));
@@ -68,11 +68,11 @@ class HeaderParser {
   }
 
   absl::Status HandleMetadata(const JsonEvent& event) {
-    if (event.kind == Kind::kKey) {
+    if (event.kind == EventKind::kKey) {
       field_ = std::string(event.text);
       return absl::OkStatus();
     }
-    if (event.kind != Kind::kString) {
+    if (event.kind != EventKind::kString) {
       return absl::DataLossError(
           absl::StrCat("__metadata__ ", ShortJson(field_), " is not a string"));
     }
@@ -81,7 +81,7 @@ class HeaderParser {
   }
 
   absl::Status HandleField(const JsonEvent& event) {
-    if (event.depth == 2 && event.kind == Kind::kKey) {
+    if (event.depth == 2 && event.kind == EventKind::kKey) {
       field_ = std::string(event.text);
       const bool again = (field_ == "dtype" && dtype_.has_value()) ||
                          (field_ == "shape" && shape_.begun()) ||
@@ -99,7 +99,8 @@ class HeaderParser {
   }
 
   absl::Status HandleDType(const JsonEvent& event) {
-    if (event.kind != Kind::kString) return MisplacedJson(ShortJson(name_));
+    if (event.kind != EventKind::kString)
+      return MisplacedJson(ShortJson(name_));
     dtype_ = DTypeFromSafetensorsName(event.text);
     if (dtype_.has_value()) return absl::OkStatus();
     return absl::UnimplementedError(

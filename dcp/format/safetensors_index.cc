@@ -11,7 +11,7 @@
 namespace dcp {
 namespace {
 
-using Kind = JsonEvent::Kind;
+using EventKind = JsonEvent::Kind;
 
 // {"metadata": {...}, "weight_map": {"name": "file", ...}}
 class IndexParser {
@@ -23,11 +23,12 @@ class IndexParser {
 
   absl::Status Handle(const JsonEvent& event) {
     if (event.depth == 0) {
-      return event.kind == Kind::kBeginObject || event.kind == Kind::kEndObject
+      return event.kind == EventKind::kBeginObject ||
+                     event.kind == EventKind::kEndObject
                  ? absl::OkStatus()
                  : MisplacedJson("index");
     }
-    if (event.depth == 1 && event.kind == Kind::kKey) {
+    if (event.depth == 1 && event.kind == EventKind::kKey) {
       in_weight_map_ = event.text == "weight_map";
       if (in_weight_map_ && has_weight_map_) {
         return absl::DataLossError("weight_map occurs twice");
@@ -37,16 +38,17 @@ class IndexParser {
     }
     if (!in_weight_map_) return absl::OkStatus();
     if (event.depth == 1) {
-      return event.kind == Kind::kBeginObject || event.kind == Kind::kEndObject
+      return event.kind == EventKind::kBeginObject ||
+                     event.kind == EventKind::kEndObject
                  ? absl::OkStatus()
                  : MisplacedJson("weight_map");
     }
-    if (event.kind == Kind::kKey) {
+    if (event.kind == EventKind::kKey) {
       name_ = std::string(event.text);
       return absl::OkStatus();
     }
-    return event.kind == Kind::kString ? AddFile(event.text)
-                                       : MisplacedJson(ShortJson(name_));
+    return event.kind == EventKind::kString ? AddFile(event.text)
+                                            : MisplacedJson(ShortJson(name_));
   }
 
  private:

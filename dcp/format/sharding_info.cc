@@ -10,7 +10,7 @@
 namespace dcp {
 namespace {
 
-using Kind = JsonEvent::Kind;
+using EventKind = JsonEvent::Kind;
 
 constexpr absl::string_view kSavedOffsetsKey = "saved_offsets";
 
@@ -21,12 +21,13 @@ class ShardingInfoParser {
 
   absl::Status Handle(const JsonEvent& event) {
     if (event.depth == 0) {
-      return event.kind == Kind::kBeginObject || event.kind == Kind::kEndObject
+      return event.kind == EventKind::kBeginObject ||
+                     event.kind == EventKind::kEndObject
                  ? absl::OkStatus()
                  : MisplacedJson(kShardingInfoKey);
     }
     if (event.depth == 1) return HandleEntry(event);
-    if (event.depth == 2 && event.kind == Kind::kKey) {
+    if (event.depth == 2 && event.kind == EventKind::kKey) {
       field_ = std::string(event.text);
       if (field_ != kSavedOffsetsKey || !saved_.begun()) {
         return absl::OkStatus();
@@ -41,13 +42,13 @@ class ShardingInfoParser {
  private:
   absl::Status HandleEntry(const JsonEvent& event) {
     switch (event.kind) {
-      case Kind::kKey:
+      case EventKind::kKey:
         name_ = std::string(event.text);
         return absl::OkStatus();
-      case Kind::kBeginObject:
+      case EventKind::kBeginObject:
         saved_ = {};
         return absl::OkStatus();
-      case Kind::kEndObject:
+      case EventKind::kEndObject:
         if (!saved_.begun()) {
           return absl::DataLossError(
               absl::StrCat(ShortJson(name_), " lacks saved_offsets"));

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kNumHeadRecords = 4;
 constexpr size_t kNumTailRecords = 2;
 constexpr absl::string_view kFormatVersion = "1";
-constexpr absl::string_view kVersion = "3\n";
+constexpr absl::string_view kArchiveVersion = "3\n";
 constexpr absl::string_view kByteOrder = "little";
 
 // PyTorch hashes names and checksums here and only logs the result. Ours
@@ -43,7 +43,7 @@ std::vector<ZipLayout::Record> LayoutRecords(
   for (size_t i = 0; i < storage_bytes.size(); ++i) {
     add(absl::StrCat("data/", i), storage_bytes[i]);
   }
-  add("version", kVersion.size());
+  add("version", kArchiveVersion.size());
   add(".data/serialization_id", SerializationId(pickle).size());
   return records;
 }
@@ -104,7 +104,8 @@ std::string TorchArchiveLayout::Gap(size_t i,
     all_crcs.push_back(ExtendCrc32(0, AsBytes(content)));
   }
   for (size_t k = 0; k < num_storages_; ++k) all_crcs.push_back(crcs[k]);
-  for (const absl::string_view content : {kVersion, absl::string_view(id)}) {
+  for (const absl::string_view content :
+       {kArchiveVersion, absl::string_view(id)}) {
     absl::StrAppend(&gap, zip_.InnerGap(all_crcs.size(), crc), content);
     crc = ExtendCrc32(0, AsBytes(content));
     all_crcs.push_back(crc);

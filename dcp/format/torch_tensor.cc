@@ -22,7 +22,7 @@ using Kind = Value::Kind;
 // A view that repeats its storage may not have more elements than this.
 constexpr uint64_t kMaxExpandedElements = uint64_t{1} << 31;
 
-absl::Status Bad(absl::string_view what) {
+absl::Status BadTensor(absl::string_view what) {
   return absl::DataLossError(absl::StrCat("tensor: ", what));
 }
 
@@ -60,10 +60,11 @@ absl::StatusOr<Value> WholeLocalTensor(absl::Span<const Value> args) {
   const Value spec = AttributeInState(args[3], "_spec");
   if (!IsTensor(local) || !spec.is(Kind::kCall) ||
       args[2].items().size() <= kSizeArgument) {
-    return Bad("the DTensor has unexpected attributes");
+    return BadTensor("the DTensor has unexpected attributes");
   }
   const Value placements = AttributeOf(spec, "placements");
-  if (!placements.is(Kind::kTuple)) return Bad("the DTensor has no placements");
+  if (!placements.is(Kind::kTuple))
+    return BadTensor("the DTensor has no placements");
   for (const Value& placement : placements.items()) {
     const absl::string_view name =
         placement.is(Kind::kCall) ? placement.callable().name() : "";
@@ -95,7 +96,7 @@ absl::StatusOr<Rebuild> Unwrap(const Value& value, TorchTensor& tensor) {
         call.function.IsGlobal("torch._utils", "_rebuild_parameter")) {
       if (call.args.size() != (with_state ? 4u : 3u) ||
           !call.args[1].is(Kind::kBool) || !IsTensor(call.args[0])) {
-        return Bad("the Parameter has unexpected arguments");
+        return BadTensor("the Parameter has unexpected arguments");
       }
       tensor.is_parameter = true;
       if (!call.requires_grad.has_value()) {
@@ -107,7 +108,7 @@ absl::StatusOr<Rebuild> Unwrap(const Value& value, TorchTensor& tensor) {
                                       "_rebuild_from_type_v2")) {
       if (call.args.size() != 4 || !IsRebuildFunction(call.args[0]) ||
           !call.args[2].is(Kind::kTuple)) {
-        return Bad("_rebuild_from_type_v2 has unexpected arguments");
+        return BadTensor("_rebuild_from_type_v2 has unexpected arguments");
       }
       if (IsDTensor(call.args[1])) {
         DCP_ASSIGN_OR_RETURN(const Value local, WholeLocalTensor(call.args));
@@ -125,13 +126,14 @@ absl::StatusOr<Rebuild> Unwrap(const Value& value, TorchTensor& tensor) {
       return call;
     }
   }
-  return Bad(absl::StrCat("more than ", kMaxWrappers, " wrappers"));
+  return BadTensor(absl::StrCat("more than ", kMaxWrappers, " wrappers"));
 }
 
 // A number of elements or bytes.
 absl::StatusOr<uint64_t> Count(const Value& value, absl::string_view what) {
   if (!value.is(Kind::kInt) || value.int_value() < 0) {
-    return Bad(absl::StrCat(what, " is not a count: ", ToString(value, 40)));
+    return BadTensor(
+        absl::StrCat(what, " is not a count: ", ToString(value, 40)));
   }
   return static_cast<uint64_t>(value.int_value());
 }
@@ -149,7 +151,8 @@ struct Storage {
 
 absl::Status ParseStorageClass(const Value& value, Storage& storage) {
   if (!value.is(Kind::kGlobal)) {
-    return Bad(absl::StrCat("the storage class is ", ToString(value, 60)));
+    return BadTensor(
+        absl::StrCat("the storage class is ", ToString(value, 60)));
   }
   if (value.name() == "UntypedStorage" && value.module() == "torch.storage") {
     return absl::OkStatus();
@@ -169,7 +172,8 @@ absl::Status ParseStorageClass(const Value& value, Storage& storage) {
 absl::Status ParseStorageView(const Value& view, Storage& storage) {
   if (view.is_none()) return absl::OkStatus();
   if (!view.is(Kind::kTuple) || view.items().size() != 3) {
-    return Bad("the view of a storage is not a key, an offset and a length");
+    return BadTensor(
+        "the view of a storage is not a key, an offset and a length");
   }
   DCP_ASSIGN_OR_RETURN(storage.offset,
                        Count(view.items()[1], "the offset of a view"));
@@ -177,7 +181,7 @@ absl::Status ParseStorageView(const Value& view, Storage& storage) {
                        Count(view.items()[2], "the length of a view"));
   const std::optional<uint64_t> end = CheckedAdd(storage.offset, storage.numel);
   if (!end.has_value() || *end > storage.total_numel) {
-    return Bad("the view of a storage reaches past its end");
+    return BadTensor("the view of a storage reaches past its end");
   }
   return absl::OkStatus();
 }
@@ -185,13 +189,14 @@ absl::Status ParseStorageView(const Value& view, Storage& storage) {
 // ("storage", class, key, location, length[, view]).
 absl::StatusOr<absl::Span<const Value>> ParseStorageId(const Value& value) {
   if (!value.is(Kind::kPersistent) || !value.persistent_id().is(Kind::kTuple)) {
-    return Bad("its storage is not a persistent id");
+    return BadTensor("its storage is not a persistent id");
   }
   const absl::Span<const Value> id = value.persistent_id().items();
   if ((id.size() != 5 && id.size() != 6) || !id[0].is(Kind::kStr) ||
       id[0].text() != "storage" || !id[2].is(Kind::kStr) ||
       !id[3].is(Kind::kStr)) {
-    return Bad(absl::StrCat("the id of its storage is ", ToString(value, 80)));
+    return BadTensor(
+        absl::StrCat("the id of its storage is ", ToString(value, 80)));
   }
   return id;
 }
@@ -218,17 +223,17 @@ absl::Status CheckNoHooks(const Value& hooks) {
                      (IsMapping(hooks) && hooks.items().empty() &&
                       (hooks.is(Kind::kDict) || (hooks.args().items().empty() &&
                                                  hooks.elements().empty())));
-  return empty ? absl::OkStatus() : Bad("it has backward hooks");
+  return empty ? absl::OkStatus() : BadTensor("it has backward hooks");
 }
 
 absl::Status ParseFlags(const Value& flags, TorchTensor& tensor) {
   if (flags.is_none()) return absl::OkStatus();
-  if (!flags.is(Kind::kDict)) return Bad("its flags are not a dict");
+  if (!flags.is(Kind::kDict)) return BadTensor("its flags are not a dict");
   for (size_t i = 0; i < flags.items().size(); i += 2) {
     const Value& key = flags.items()[i];
     const Value& value = flags.items()[i + 1];
     if (!key.is(Kind::kStr) || !value.is(Kind::kBool)) {
-      return Bad("its flags are not a dict from str to bool");
+      return BadTensor("its flags are not a dict from str to bool");
     }
     if (key.text() == "conj") {
       tensor.conj = value.bool_value();
@@ -253,8 +258,8 @@ absl::Status CheckBounds(const Storage& storage, uint64_t offset,
       CheckedMul(storage.total_numel, storage_element);
   if (!bytes.has_value() || !total_bytes.has_value() ||
       *total_bytes > uint64_t{std::numeric_limits<int64_t>::max()}) {
-    return Bad(absl::StrCat("a storage of ", storage.total_numel,
-                            " elements is too large"));
+    return BadTensor(absl::StrCat("a storage of ", storage.total_numel,
+                                  " elements is too large"));
   }
   tensor.storage_bytes = *total_bytes;
   std::optional<uint64_t> volume = 1;
@@ -274,25 +279,27 @@ absl::Status CheckBounds(const Storage& storage, uint64_t offset,
   }
   if (!volume.has_value() ||
       *volume > uint64_t{std::numeric_limits<int64_t>::max()} / element) {
-    return Bad(
+    return BadTensor(
         absl::StrCat("shape ", ShapeToString(tensor.sizes), " is too large"));
   }
   if (empty) return absl::OkStatus();
   const uint64_t num_stored = *bytes / element;
   if (!last.has_value() || *last >= num_stored) {
-    return Bad(
+    return BadTensor(
         absl::StrCat("shape ", ShapeToString(tensor.sizes), " with strides ",
                      ShapeToString(tensor.strides), " at offset ", offset,
                      " reaches past its storage of ", num_stored, " elements"));
   }
   if (*volume > num_stored && *volume > kMaxExpandedElements) {
-    return Bad(absl::StrCat("shape ", ShapeToString(tensor.sizes),
-                            " expands a storage of ", num_stored, " elements"));
+    return BadTensor(absl::StrCat("shape ", ShapeToString(tensor.sizes),
+                                  " expands a storage of ", num_stored,
+                                  " elements"));
   }
   const std::optional<uint64_t> before =
       CheckedMul(storage.offset, storage_element);
   DCP_CHECK(before.has_value(), "the view was checked");
-  if (*before % element != 0) return Bad("a view of a storage is misaligned");
+  if (*before % element != 0)
+    return BadTensor("a view of a storage is misaligned");
   tensor.storage_offset = *before / element + offset;
   return absl::OkStatus();
 }
@@ -306,20 +313,21 @@ absl::Status ParseArgs(const Rebuild& call, TorchTensor& tensor) {
   // The newer two may have flags at the end.
   const bool with_flags = num_wanted > 4 && args.size() == num_wanted + 1;
   if (args.size() != num_wanted && !with_flags) {
-    return Bad(absl::StrCat(name, " has ", args.size(), " arguments"));
+    return BadTensor(absl::StrCat(name, " has ", args.size(), " arguments"));
   }
   DCP_ASSIGN_OR_RETURN(const Storage storage, ParseTensorStorage(args[0]));
   DCP_ASSIGN_OR_RETURN(const uint64_t offset, Count(args[1], "its offset"));
   DCP_ASSIGN_OR_RETURN(tensor.sizes, ParseTensorSizes(args[2], "its size"));
   DCP_ASSIGN_OR_RETURN(tensor.strides, ParseTensorSizes(args[3], "its stride"));
   if (tensor.sizes.size() != tensor.strides.size()) {
-    return Bad("its shape and strides differ in length");
+    return BadTensor("its shape and strides differ in length");
   }
   tensor.storage_key = storage.key;
   tensor.location = storage.location;
   tensor.dtype = storage.dtype;
   if (num_wanted > 4) {
-    if (!args[4].is(Kind::kBool)) return Bad("requires_grad is not a bool");
+    if (!args[4].is(Kind::kBool))
+      return BadTensor("requires_grad is not a bool");
     tensor.requires_grad = args[4].bool_value();
     DCP_RETURN_IF_ERROR(CheckNoHooks(args[5]));
   }
@@ -329,7 +337,8 @@ absl::Status ParseArgs(const Rebuild& call, TorchTensor& tensor) {
             ? DTypeFromTorchName(args[6].name())
             : std::nullopt;
     if (!dtype.has_value()) {
-      return Bad(absl::StrCat("its dtype is unknown: ", ToString(args[6], 40)));
+      return BadTensor(
+          absl::StrCat("its dtype is unknown: ", ToString(args[6], 40)));
     }
     tensor.dtype = *dtype;
   }
@@ -345,10 +354,11 @@ absl::StatusOr<Dims> ParseTensorSizes(Value value, absl::string_view what) {
     value = value.args().items()[0];
   }
   if (!value.is(Kind::kTuple)) {
-    return Bad(absl::StrCat(what, " is not a tuple: ", KindName(value.kind())));
+    return BadTensor(
+        absl::StrCat(what, " is not a tuple: ", KindName(value.kind())));
   }
   if (value.items().size() > kMaxDims) {
-    return Bad(
+    return BadTensor(
         absl::StrCat(value.items().size(), " dimensions exceed ", kMaxDims));
   }
   Dims dims;
@@ -365,7 +375,8 @@ bool IsTensor(const Value& value) {
 
 absl::StatusOr<TorchTensor> ParseTensor(const Value& value) {
   if (!IsTensor(value)) {
-    return Bad(absl::StrCat("expected a tensor, found ", ToString(value, 60)));
+    return BadTensor(
+        absl::StrCat("expected a tensor, found ", ToString(value, 60)));
   }
   TorchTensor tensor;
   DCP_ASSIGN_OR_RETURN(const Rebuild call, Unwrap(value, tensor));
@@ -457,7 +468,8 @@ Value ReplaceElements(ValueArena& arena, const Value& tensor, DType dtype,
 absl::StatusOr<TorchStorage> ParseStorage(const Value& value) {
   DCP_ASSIGN_OR_RETURN(const absl::Span<const Value> id, ParseStorageId(value));
   if (!id[1].is(Kind::kGlobal)) {
-    return Bad(absl::StrCat("the storage class is ", ToString(id[1], 60)));
+    return BadTensor(
+        absl::StrCat("the storage class is ", ToString(id[1], 60)));
   }
   Storage storage;
   const bool known = ParseStorageClass(id[1], storage).ok();

@@ -6,8 +6,11 @@
 #include "dcp/base/check.h"
 
 namespace dcp {
+namespace {
 
 using Kind = Value::Kind;
+
+}  // namespace
 
 Value Value::Bool(bool value) {
   Value v;

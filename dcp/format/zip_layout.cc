@@ -7,6 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/check.h"
+#include "dcp/format/zip_fields.h"
 
 // The archive, in order:
 //
@@ -22,17 +23,13 @@
 namespace dcp {
 namespace {
 
-constexpr uint64_t kLocalBytes = 30;
-constexpr uint64_t kCentralBytes = 46;
 constexpr uint64_t kExtraHeaderBytes = 4;
-constexpr uint64_t kEndBytes = 56 + 20 + 22;
+constexpr uint64_t kEndsBytes =
+    kZip64EndBytes + kZip64LocatorBytes + kZipEndBytes;
 constexpr uint64_t kMaxAlignment = 4096;
 
 // PyTorch switches to 64 bits at this value, not above it.
-constexpr uint64_t kSaturated32 = 0xffffffff;
-constexpr uint64_t kSaturated16 = 0xffff;
 
-constexpr uint16_t kFlagDescriptor = 1u << 3;
 constexpr uint16_t kFlagUtf8 = 1u << 11;
 constexpr uint16_t kMadeBy = 798;  // 3.30 on Unix, PyTorch's own
 constexpr uint16_t kNeeded = 45;   // the first version with zip64
@@ -52,7 +49,7 @@ void Put32(std::string& out, uint64_t value) {
   Put(out, static_cast<uint32_t>(value));
 }
 
-bool IsWide(uint64_t value) { return value >= kSaturated32; }
+bool IsWide(uint64_t value) { return value >= kZipSaturated32; }
 
 // The size of the zip64 numbers for a record at `header_offset`.
 uint64_t WideBytes(uint64_t size, uint64_t header_offset) {
@@ -84,7 +81,7 @@ uint64_t DescriptorBytes(uint64_t size, uint64_t header_offset) {
 }
 
 uint64_t Flags(uint64_t size) {
-  return size == 0 ? kFlagUtf8 : kFlagUtf8 | kFlagDescriptor;
+  return size == 0 ? kFlagUtf8 : kFlagUtf8 | kZipFlagDescriptor;
 }
 
 }  // namespace
@@ -99,19 +96,20 @@ ZipLayout::ZipLayout(std::vector<Record> records, uint64_t alignment)
   uint64_t at = 0;
   uint64_t directory_bytes = 0;
   for (const Record& record : records_) {
-    DCP_CHECK(!record.name.empty() && record.name.size() <= kSaturated16,
+    DCP_CHECK(!record.name.empty() && record.name.size() <= kZipSaturated16,
               "name of ", record.name.size(), " bytes");
     const uint64_t wide_bytes = WideFieldBytes(record.size, at);
-    const uint64_t payload_offset = AlignUp(
-        at + kLocalBytes + record.name.size() + wide_bytes + kExtraHeaderBytes,
-        alignment);
+    const uint64_t payload_offset =
+        AlignUp(at + kZipLocalBytes + record.name.size() + wide_bytes +
+                    kExtraHeaderBytes,
+                alignment);
     header_offsets_.push_back(at);
     payload_offsets_.push_back(payload_offset);
-    directory_bytes += kCentralBytes + record.name.size() + wide_bytes;
+    directory_bytes += kZipCentralBytes + record.name.size() + wide_bytes;
     at = payload_offset + record.size + DescriptorBytes(record.size, at);
   }
   directory_offset_ = at;
-  size_ = at + directory_bytes + kEndBytes;
+  size_ = at + directory_bytes + kEndsBytes;
 }
 
 uint64_t ZipLayout::payload_offset(size_t record) const {
@@ -145,10 +143,10 @@ std::string ZipLayout::LocalHeader(size_t record) const {
   const uint64_t offset = header_offsets_[record];
   const uint64_t wide_bytes = WideFieldBytes(size, offset);
   const uint64_t extra_bytes =
-      payload_offsets_[record] - offset - kLocalBytes - name.size();
+      payload_offsets_[record] - offset - kZipLocalBytes - name.size();
   const uint64_t padding = extra_bytes - wide_bytes - kExtraHeaderBytes;
   std::string out;
-  out.reserve(kLocalBytes + name.size() + extra_bytes);
+  out.reserve(kZipLocalBytes + name.size() + extra_bytes);
   out.append("PK\x03\x04", 4);
   Put16(out, 0);  // version needed
   Put16(out, Flags(size));
@@ -185,9 +183,9 @@ std::string ZipLayout::Descriptor(size_t record, uint32_t crc) const {
 
 std::string ZipLayout::Directory(absl::Span<const uint32_t> crcs) const {
   const uint64_t num_records = records_.size();
-  const uint64_t directory_bytes = size_ - kEndBytes - directory_offset_;
+  const uint64_t directory_bytes = size_ - kEndsBytes - directory_offset_;
   std::string out;
-  out.reserve(directory_bytes + kEndBytes);
+  out.reserve(directory_bytes + kEndsBytes);
   for (size_t i = 0; i < num_records; ++i) {
     const std::string& name = records_[i].name;
     const uint64_t size = records_[i].size;
@@ -198,15 +196,15 @@ std::string ZipLayout::Directory(absl::Span<const uint32_t> crcs) const {
     Put16(out, 0);  // stored
     Put32(out, 0);  // time and date
     Put32(out, size == 0 ? 0 : crcs[i]);
-    Put32(out, std::min(size, kSaturated32));
-    Put32(out, std::min(size, kSaturated32));
+    Put32(out, std::min(size, kZipSaturated32));
+    Put32(out, std::min(size, kZipSaturated32));
     Put16(out, name.size());
     Put16(out, WideFieldBytes(size, offset));
     Put16(out, 0);  // no comment
     Put16(out, 0);  // disk
     Put16(out, 0);  // attributes
     Put32(out, 0);
-    Put32(out, std::min(offset, kSaturated32));
+    Put32(out, std::min(offset, kZipSaturated32));
     out += name;
     PutWideField(out, size, offset);
   }
@@ -226,10 +224,10 @@ std::string ZipLayout::Directory(absl::Span<const uint32_t> crcs) const {
   Put32(out, 1);
   out.append("PK\x05\x06", 4);
   Put32(out, 0);  // disks
-  Put16(out, std::min(num_records, kSaturated16));
-  Put16(out, std::min(num_records, kSaturated16));
-  Put32(out, std::min(directory_bytes, kSaturated32));
-  Put32(out, std::min(directory_offset_, kSaturated32));
+  Put16(out, std::min(num_records, kZipSaturated16));
+  Put16(out, std::min(num_records, kZipSaturated16));
+  Put32(out, std::min(directory_bytes, kZipSaturated32));
+  Put32(out, std::min(directory_offset_, kZipSaturated32));
   Put16(out, 0);  // no comment
   return out;
 }

@@ -13,6 +13,7 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/format/zip_fields.h"
 
 // The order of reading:
 // 1. the last 4 KiB, for the end record; more only when a comment hides it;
@@ -30,21 +31,13 @@ constexpr uint32_t kEndSignature = 0x06054b50;
 constexpr uint32_t kZip64EndSignature = 0x06064b50;
 constexpr uint32_t kZip64LocatorSignature = 0x07064b50;
 
-constexpr uint64_t kLocalBytes = 30;
-constexpr uint64_t kCentralBytes = 46;
-constexpr uint64_t kEndBytes = 22;
-constexpr uint64_t kZip64EndBytes = 56;
-constexpr uint64_t kZip64LocatorBytes = 20;
 constexpr uint64_t kFirstTailBytes = 4096;
 // Read together with every local header: longer extra fields are rare.
 constexpr uint64_t kLikelyExtraBytes = 256;
 
 constexpr uint16_t kZip64Tag = 0x0001;
-constexpr uint32_t kSaturated32 = 0xffffffff;
-constexpr uint16_t kSaturated16 = 0xffff;
 
 constexpr uint16_t kFlagEncrypted = 1u << 0;
-constexpr uint16_t kFlagDescriptor = 1u << 3;
 constexpr uint16_t kFlagPatch = 1u << 5;
 constexpr uint16_t kFlagStrongEncryption = 1u << 6;
 constexpr uint16_t kFlagMasked = 1u << 13;
@@ -90,10 +83,10 @@ absl::StatusOr<Tail> ReadTail(uint64_t length, uint64_t wanted, ReadAt read) {
 
 // The position in `tail` of the end record whose comment ends the archive.
 std::optional<size_t> FindEnd(ByteSpan tail) {
-  if (tail.size() < kEndBytes) return std::nullopt;
-  for (size_t at = tail.size() - kEndBytes + 1; at-- > 0;) {
+  if (tail.size() < kZipEndBytes) return std::nullopt;
+  for (size_t at = tail.size() - kZipEndBytes + 1; at-- > 0;) {
     if (U32(tail, at) == kEndSignature &&
-        at + kEndBytes + U16(tail, at + 20) == tail.size()) {
+        at + kZipEndBytes + U16(tail, at + 20) == tail.size()) {
       return at;
     }
   }
@@ -134,11 +127,11 @@ absl::StatusOr<Directory> ReadZip64End(uint64_t at, const Directory& narrow,
                  .length = U64(bytes, 40),
                  .num_entries = U64(bytes, 32)};
   DCP_RETURN_IF_ERROR(CheckTwin("the number of records", narrow.num_entries,
-                                kSaturated16, wide.num_entries));
+                                kZipSaturated16, wide.num_entries));
   DCP_RETURN_IF_ERROR(CheckTwin("the directory's length", narrow.length,
-                                kSaturated32, wide.length));
+                                kZipSaturated32, wide.length));
   DCP_RETURN_IF_ERROR(CheckTwin("the directory's offset", narrow.offset,
-                                kSaturated32, wide.offset));
+                                kZipSaturated32, wide.offset));
   return wide;
 }
 
@@ -156,7 +149,7 @@ absl::Status CheckDirectory(const Directory& directory, uint64_t limit) {
         absl::StrCat("zip directory of ", directory.length, " bytes exceeds ",
                      kMaxMetadataBytes));
   }
-  if (directory.num_entries > directory.length / kCentralBytes) {
+  if (directory.num_entries > directory.length / kZipCentralBytes) {
     return absl::DataLossError(
         absl::StrCat("zip directory of ", directory.length,
                      " bytes cannot hold ", directory.num_entries, " records"));
@@ -224,7 +217,7 @@ absl::StatusOr<ByteSpan> FindZip64Field(ByteSpan extra,
 // field. A field that ends early leaves it unchanged: without zip64 the number
 // is meant literally, and bounds are checked afterwards.
 void TakeWide(ByteSpan& field, uint64_t& value) {
-  if (value != kSaturated32 || field.size() < 8) return;
+  if (value != kZipSaturated32 || field.size() < 8) return;
   value = U64(field, 0);
   field = field.subspan(8);
 }
@@ -269,19 +262,19 @@ absl::Status CheckFlags(absl::string_view name, uint16_t flags,
 
 // Takes one entry from the start of `rest`. `end` is where payloads must end.
 absl::StatusOr<Entry> TakeEntry(ByteSpan& rest, uint64_t end) {
-  if (rest.size() < kCentralBytes || U32(rest, 0) != kCentralSignature) {
+  if (rest.size() < kZipCentralBytes || U32(rest, 0) != kCentralSignature) {
     return absl::DataLossError("zip directory ends before its last record");
   }
   const size_t name_size = U16(rest, 28);
   const size_t extra_size = U16(rest, 30);
   const size_t comment_size = U16(rest, 32);
-  if (name_size + extra_size + comment_size > rest.size() - kCentralBytes) {
+  if (name_size + extra_size + comment_size > rest.size() - kZipCentralBytes) {
     return absl::DataLossError(
         "a zip directory entry reaches past the end of the directory");
   }
   Entry entry;
   entry.record.name =
-      std::string(AsText(rest.subspan(kCentralBytes, name_size)));
+      std::string(AsText(rest.subspan(kZipCentralBytes, name_size)));
   const std::string& name = entry.record.name;
   DCP_RETURN_IF_ERROR(CheckName(name));
   entry.flags = U16(rest, 8);
@@ -292,7 +285,7 @@ absl::StatusOr<Entry> TakeEntry(ByteSpan& rest, uint64_t end) {
   entry.header_offset = U32(rest, 42);
   DCP_ASSIGN_OR_RETURN(
       ByteSpan field,
-      FindZip64Field(rest.subspan(kCentralBytes + name_size, extra_size),
+      FindZip64Field(rest.subspan(kZipCentralBytes + name_size, extra_size),
                      name));
   TakeWide(field, entry.record.size);
   TakeWide(field, stored_size);
@@ -303,14 +296,14 @@ absl::StatusOr<Entry> TakeEntry(ByteSpan& rest, uint64_t end) {
                      stored_size, " and ", entry.record.size));
   }
   const std::optional<uint64_t> least =
-      CheckedAdd(entry.header_offset, kLocalBytes + name_size);
+      CheckedAdd(entry.header_offset, kZipLocalBytes + name_size);
   if (U16(rest, 34) != 0 || !least.has_value() || *least > end ||
       entry.record.size > end - *least) {
     return absl::DataLossError(absl::StrCat(
         "zip record ", name, " of ", entry.record.size, " bytes at ",
         entry.header_offset, " reaches past offset ", end));
   }
-  rest = rest.subspan(kCentralBytes + name_size + extra_size + comment_size);
+  rest = rest.subspan(kZipCentralBytes + name_size + extra_size + comment_size);
   return entry;
 }
 
@@ -340,7 +333,7 @@ absl::Status CheckLocalSizes(const ZipRecord& record, ByteSpan header,
 // end at or before `end`.
 absl::Status ReadLocal(uint64_t end, ReadAt read, Entry& entry) {
   ZipRecord& record = entry.record;
-  const uint64_t fixed_size = kLocalBytes + record.name.size();
+  const uint64_t fixed_size = kZipLocalBytes + record.name.size();
   const uint64_t read_size =
       std::min(fixed_size + kLikelyExtraBytes, end - entry.header_offset);
   DCP_ASSIGN_OR_RETURN(ByteSpan header, read(entry.header_offset, read_size));
@@ -349,7 +342,8 @@ absl::Status ReadLocal(uint64_t end, ReadAt read, Entry& entry) {
                                             " at ", entry.header_offset));
   }
   if (U16(header, 26) != record.name.size() ||
-      AsText(header.subspan(kLocalBytes, record.name.size())) != record.name) {
+      AsText(header.subspan(kZipLocalBytes, record.name.size())) !=
+          record.name) {
     return absl::DataLossError(absl::StrCat(
         "zip record ", record.name, " has another name in its own header"));
   }
@@ -370,7 +364,7 @@ absl::Status ReadLocal(uint64_t end, ReadAt read, Entry& entry) {
   DCP_ASSIGN_OR_RETURN(
       const ByteSpan field,
       FindZip64Field(header.subspan(fixed_size, extra_size), record.name));
-  if ((flags & kFlagDescriptor) != 0) return absl::OkStatus();
+  if ((flags & kZipFlagDescriptor) != 0) return absl::OkStatus();
   return CheckLocalSizes(record, header, field);
 }
 

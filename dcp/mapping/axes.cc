@@ -13,17 +13,13 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/status.h"
 #include "dcp/mapping/mapping_limits.h"
+#include "dcp/mapping/word_bytes.h"
 
 namespace dcp {
 namespace {
 
-constexpr absl::string_view kRest = "...";
 // Numbers in rules are small: 2 halves, 3 parts.
 constexpr uint32_t kMaxNumber = 1 << 20;
-
-bool IsWordByte(char c) {
-  return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_';
-}
 
 bool IsNumber(absl::string_view axis) {
   return absl::ascii_isdigit(static_cast<unsigned char>(axis[0]));

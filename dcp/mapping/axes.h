@@ -20,6 +20,9 @@
 
 namespace dcp {
 
+// Stands for the dimensions that no other axis names.
+inline constexpr absl::string_view kRest = "...";
+
 // The sizes of axes that are known, at most kMaxAxisSize each. A number needs
 // no entry.
 using AxisSizes = absl::flat_hash_map<std::string, uint64_t>;

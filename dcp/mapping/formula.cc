@@ -12,17 +12,10 @@
 #include "absl/types/span.h"
 #include "dcp/base/status.h"
 #include "dcp/mapping/mapping_limits.h"
+#include "dcp/mapping/word_bytes.h"
 
 namespace dcp {
 namespace {
-
-bool IsWordByte(char c) {
-  return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_';
-}
-
-bool IsDigit(char c) {
-  return absl::ascii_isdigit(static_cast<unsigned char>(c));
-}
 
 // Rounds towards minus infinity, as Python does; nullopt if the result does not
 // fit.

@@ -16,6 +16,8 @@
 namespace dcp {
 namespace {
 
+using EventKind = JsonEvent::Kind;
+
 // Collects the integers of a JSON object by their paths.
 class ConfigReader {
  public:
@@ -23,46 +25,45 @@ class ConfigReader {
   explicit ConfigReader(Values& values) : values_(values) {}
 
   absl::Status Take(const JsonEvent& event) {
-    using Kind = JsonEvent::Kind;
-    if (event.depth == 0 && event.kind != Kind::kBeginObject &&
-        event.kind != Kind::kEndObject) {
+    if (event.depth == 0 && event.kind != EventKind::kBeginObject &&
+        event.kind != EventKind::kEndObject) {
       return absl::InvalidArgumentError("is not an object");
     }
     switch (event.kind) {
-      case Kind::kBeginObject:
-      case Kind::kBeginArray:
+      case EventKind::kBeginObject:
+      case EventKind::kBeginArray:
         if (event.depth > 0) Value(std::nullopt);
-        num_arrays_ += event.kind == Kind::kBeginArray ? 1 : 0;
+        num_arrays_ += event.kind == EventKind::kBeginArray ? 1 : 0;
         keys_.emplace_back();
         break;
-      case Kind::kEndObject:
-      case Kind::kEndArray:
-        num_arrays_ -= event.kind == Kind::kEndArray ? 1 : 0;
+      case EventKind::kEndObject:
+      case EventKind::kEndArray:
+        num_arrays_ -= event.kind == EventKind::kEndArray ? 1 : 0;
         keys_.pop_back();
         break;
-      case Kind::kKey:
+      case EventKind::kKey:
         keys_.back() =
             std::string(event.text.substr(0, kMaxConfigPathBytes + 1));
         break;
-      case Kind::kUnsigned:
+      case EventKind::kUnsigned:
         Value(event.number <=
                       static_cast<uint64_t>(std::numeric_limits<int64_t>::max())
                   ? std::optional(static_cast<int64_t>(event.number))
                   : std::nullopt);
         break;
-      case Kind::kOtherNumber: {
+      case EventKind::kOtherNumber: {
         int64_t number = 0;
         Value(absl::SimpleAtoi(event.text, &number) ? std::optional(number)
                                                     : std::nullopt);
         break;
       }
-      case Kind::kBool:
+      case EventKind::kBool:
         Value(static_cast<int64_t>(event.number));
         break;
-      case Kind::kString:
+      case EventKind::kString:
         Value(std::nullopt);
         break;
-      case Kind::kNull:
+      case EventKind::kNull:
         break;
     }
     return absl::OkStatus();

@@ -10,13 +10,10 @@
 #include "absl/strings/str_split.h"
 #include "dcp/base/status.h"
 #include "dcp/mapping/mapping_limits.h"
+#include "dcp/mapping/word_bytes.h"
 
 namespace dcp {
 namespace {
-
-bool IsDigit(char c) {
-  return absl::ascii_isdigit(static_cast<unsigned char>(c));
-}
 
 bool IsWord(absl::string_view text) {
   return !text.empty() && !IsDigit(text[0]) &&

@@ -6,11 +6,10 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "dcp/mapping/axes.h"
 
 namespace dcp {
 namespace {
-
-constexpr absl::string_view kRest = "...";
 
 std::set<std::string> Indices(const std::vector<MappingTerm>& terms,
                               bool is_index) {

@@ -15,6 +15,7 @@
 #include "dcp/base/status.h"
 #include "dcp/mapping/mapping_limits.h"
 #include "dcp/mapping/rule_checks.h"
+#include "dcp/mapping/word_bytes.h"
 
 namespace dcp {
 namespace {
@@ -24,10 +25,6 @@ using Kind = YamlTree::Kind;
 constexpr absl::string_view kOptions[] = {"when",     "for",    "of",
                                           "optional", "copies", "tolerates",
                                           "dtype",    "add",    "scale"};
-
-bool IsWordByte(char c) {
-  return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_';
-}
 
 YamlTree PlaceOf(const YamlTree::Entry& entry) {
   YamlTree place;

@@ -5,16 +5,12 @@
 #include <optional>
 #include <utility>
 
+#include "dcp/base/bytes.h"
 #include "dcp/base/check.h"
+#include "dcp/tensor/box.h"
 
 namespace dcp {
 namespace {
-
-uint64_t ToUnsigned(int64_t value) { return static_cast<uint64_t>(value); }
-
-uint64_t DivideUp(uint64_t value, uint64_t divisor) {
-  return value / divisor + (value % divisor != 0);
-}
 
 // The coordinates in the tensor of element `index` in the row-major image of
 // `box`.

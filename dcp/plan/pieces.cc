@@ -12,9 +12,9 @@ namespace dcp {
 namespace {
 
 // Cuts one file.
-class Cutter {
+class PieceCutter {
  public:
-  Cutter(uint32_t file, const FileToCut& spec)
+  PieceCutter(uint32_t file, const FileToCut& spec)
       : file_(file), parts_(spec.layout->parts()), spec_(spec) {
     FindCuts();
   }
@@ -83,7 +83,7 @@ std::vector<FilePiece> CutIntoPieces(absl::Span<const FileToCut> files,
                                      uint64_t piece_bytes) {
   std::vector<FilePiece> pieces;
   for (uint32_t i = 0; i < files.size(); ++i) {
-    Cutter(i, files[i]).Cut(piece_bytes, pieces);
+    PieceCutter(i, files[i]).Cut(piece_bytes, pieces);
   }
   return pieces;
 }

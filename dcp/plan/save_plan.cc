@@ -46,10 +46,6 @@ RankGroups GroupRanks(const Mesh& mesh, const Placements& placements) {
   return groups;
 }
 
-uint64_t SaturatingAdd(uint64_t a, uint64_t b) {
-  return CheckedAdd(a, b).value_or(std::numeric_limits<uint64_t>::max());
-}
-
 class SavePlanner {
  public:
   explicit SavePlanner(const Mesh& mesh)

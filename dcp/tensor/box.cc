@@ -71,6 +71,16 @@ bool Contains(const Box& outer, const Box& inner) {
   return true;
 }
 
+Dims IndexOfElement(uint64_t number, absl::Span<const int64_t> shape) {
+  Dims index(shape.size());
+  for (size_t d = shape.size(); d-- > 0;) {
+    const uint64_t size = ToUnsigned(shape[d]);
+    index[d] = static_cast<int64_t>(number % size);
+    number /= size;
+  }
+  return index;
+}
+
 Dims RowMajorStrides(absl::Span<const int64_t> sizes) {
   Dims strides(sizes.size(), 1);
   for (size_t d = sizes.size(); d-- > 1;) {

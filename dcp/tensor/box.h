@@ -44,6 +44,14 @@ std::optional<Box> Intersect(const Box& a, const Box& b);
 // nothing overflows.
 bool Contains(const Box& outer, const Box& inner);
 
+// A size or an offset that is known not to be negative.
+inline uint64_t ToUnsigned(int64_t value) {
+  return static_cast<uint64_t>(value);
+}
+
+// The index of element `number`, in row-major order, of a tensor of `shape`.
+Dims IndexOfElement(uint64_t number, absl::Span<const int64_t> shape);
+
 // Row-major strides, in elements, computed with max(size, 1) as PyTorch does.
 Dims RowMajorStrides(absl::Span<const int64_t> sizes);
 

@@ -65,7 +65,7 @@ absl::StatusOr<StateDict> OptimizerStateUnder(const Module& module,
 }
 
 // What one call sets.
-struct Targets {
+struct NamedTargets {
   Module& module;
   const StateDict* model_state;  // null: not the module
   Optimizer* optimizer;
@@ -77,7 +77,7 @@ struct Plan {
   OptimizerPlan optimizer;
 };
 
-absl::StatusOr<Plan> MakePlan(const Targets& targets,
+absl::StatusOr<Plan> MakePlan(const NamedTargets& targets,
                               const StateDictOptions& options,
                               const CopyRules& rules) {
   Plan plan;
@@ -108,7 +108,7 @@ absl::StatusOr<Plan> MakePlan(const Targets& targets,
   return plan;
 }
 
-absl::Status Execute(const Targets& targets, Plan& plan,
+absl::Status Execute(const NamedTargets& targets, Plan& plan,
                      const StateDictOptions& options,
                      ProcessGroupCoordinator* coordinator) {
   for (const auto* copies : {&plan.model.copies, &plan.optimizer.copies}) {
@@ -130,7 +130,7 @@ absl::Status AgreeIf(ProcessGroupCoordinator* coordinator,
   return coordinator == nullptr ? status : dcp::Agree(*coordinator, status);
 }
 
-absl::StatusOr<IncompatibleKeys> Set(Targets targets,
+absl::StatusOr<IncompatibleKeys> Set(NamedTargets targets,
                                      const StateDictOptions& options) {
   if (options.broadcast_from_rank0 && !options.full_state_dict) {
     return absl::InvalidArgumentError(

@@ -13,13 +13,13 @@
 namespace fsdp {
 namespace {
 
-using Tensors = torch::OrderedDict<std::string, at::Tensor>;
+using NamedTensors = torch::OrderedDict<std::string, at::Tensor>;
 using Modules =
     torch::OrderedDict<std::string, std::shared_ptr<torch::nn::Module>>;
 
 // parameters_ is protected, and a deriving class may form a pointer to it.
 struct ProtectedMembers : torch::nn::Module {
-  static constexpr Tensors torch::nn::Module::*kParameters =
+  static constexpr NamedTensors torch::nn::Module::*kParameters =
       &ProtectedMembers::parameters_;
 };
 
@@ -31,7 +31,7 @@ struct PrivateMember {
   friend typename Tag::Type Get(Tag /*tag*/) { return kMember; }
 };
 struct BuffersTag {
-  using Type = Tensors torch::nn::Module::*;
+  using Type = NamedTensors torch::nn::Module::*;
   friend Type Get(BuffersTag tag);
 };
 struct ChildrenTag {
@@ -62,20 +62,20 @@ template struct PrivateMember<SequenceTag,
 
 }  // namespace
 
-Tensors& ParametersOf(torch::nn::Module& module) {
+NamedTensors& ParametersOf(torch::nn::Module& module) {
   return module.*ProtectedMembers::kParameters;
 }
-Tensors& BuffersOf(torch::nn::Module& module) {
+NamedTensors& BuffersOf(torch::nn::Module& module) {
   return module.*Get(BuffersTag());
 }
 Modules& ChildrenOf(torch::nn::Module& module) {
   return module.*Get(ChildrenTag());
 }
 
-const Tensors& ParametersOf(const torch::nn::Module& module) {
+const NamedTensors& ParametersOf(const torch::nn::Module& module) {
   return module.*ProtectedMembers::kParameters;
 }
-const Tensors& BuffersOf(const torch::nn::Module& module) {
+const NamedTensors& BuffersOf(const torch::nn::Module& module) {
   return module.*Get(BuffersTag());
 }
 const Modules& ChildrenOf(const torch::nn::Module& module) {

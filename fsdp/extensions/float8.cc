@@ -24,7 +24,7 @@ at::Tensor LargestMagnitude(const at::Tensor& shard) {
   return shard.abs().max().to(at::kFloat).view({1});
 }
 
-AllGatherExtension::Inputs PreAllGather(
+AllGatherExtension::Inputs Float8PreAllGather(
     const at::Tensor& shard, const AllGatherExtension::Context& context) {
   TORCH_CHECK_VALUE(c10::isFloatingType(shard.scalar_type()),
                     "a float8 gather requires a floating-point parameter, not ",
@@ -39,8 +39,9 @@ AllGatherExtension::Inputs PreAllGather(
           .metadata = {scale, SizesAsMetadata(shard)}};
 }
 
-void PostAllGather(const std::vector<at::Tensor>& outputs,
-                   const std::vector<at::Tensor>& metadata, at::Tensor dst) {
+void Float8PostAllGather(const std::vector<at::Tensor>& outputs,
+                         const std::vector<at::Tensor>& metadata,
+                         at::Tensor dst) {
   const at::Tensor quantized = outputs[0].view(at::kFloat8_e4m3fn);
   JoinShards(dequantize_float8(quantized, metadata[0], at::kFloat), metadata[1],
              dst);
@@ -70,7 +71,8 @@ at::Tensor dequantize_float8(const at::Tensor& quantized,
 }
 
 AllGatherExtension float8_all_gather() {
-  return {.pre_all_gather = PreAllGather, .post_all_gather = PostAllGather};
+  return {.pre_all_gather = Float8PreAllGather,
+          .post_all_gather = Float8PostAllGather};
 }
 
 }  // namespace fsdp

@@ -50,7 +50,7 @@ int64_t NumBlocks(int64_t numel) {
   return (numel + kNf4BlockElements - 1) / kNf4BlockElements;
 }
 
-AllGatherExtension::Inputs PreAllGather(
+AllGatherExtension::Inputs Nf4PreAllGather(
     const at::Tensor& shard, const AllGatherExtension::Context& /*context*/) {
   Nf4Tensor quantized = quantize_nf4(shard);
   return {.tensors = {quantized.codes, quantized.absmax},
@@ -78,8 +78,8 @@ void CheckFrozen(const at::Tensor& parameter) {
                     "requires_grad_(false) on it");
 }
 
-void PostAllGather(const std::vector<at::Tensor>& outputs,
-                   const std::vector<at::Tensor>& metadata, at::Tensor dst) {
+void Nf4PostAllGather(const std::vector<at::Tensor>& outputs,
+                      const std::vector<at::Tensor>& metadata, at::Tensor dst) {
   const int64_t shard_numel = metadata[0].prod().item<int64_t>();
   if (shard_numel == 0) return;
   // Each rank's last block may be short, so its padding lies between shards.
@@ -170,7 +170,8 @@ AllGatherExtension nf4_storage(const at::Tensor& parameter) {
 
 AllGatherExtension nf4_all_gather(const at::Tensor& parameter) {
   CheckFrozen(parameter);
-  return {.pre_all_gather = PreAllGather, .post_all_gather = PostAllGather};
+  return {.pre_all_gather = Nf4PreAllGather,
+          .post_all_gather = Nf4PostAllGather};
 }
 
 }  // namespace fsdp

@@ -11,7 +11,7 @@ namespace dcp::server {
 namespace {
 
 // A mount that hangs may respond again after a while.
-constexpr int64_t kRetryAfterMs = 30'000;
+constexpr int64_t kRetryAfterDiskMs = 30'000;
 
 }  // namespace
 
@@ -26,7 +26,7 @@ absl::Status DiskTimeoutError(const Client& client, absl::string_view path,
                     absl::FormatDuration(timeout),
                     ": check that it is mounted and its server runs")),
                 {.path = std::string(path)}),
-      kRetryAfterMs);
+      kRetryAfterDiskMs);
 }
 
 }  // namespace dcp::server

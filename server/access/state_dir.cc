@@ -20,7 +20,7 @@ namespace {
 
 constexpr absl::string_view kLockName = "lock";
 
-absl::Status Refuse(absl::string_view path, absl::string_view why) {
+absl::Status RefuseStateDir(absl::string_view path, absl::string_view why) {
   return absl::InvalidArgumentError(
       absl::StrCat("state-dir ", path, ": ", why));
 }
@@ -30,7 +30,7 @@ absl::StatusOr<std::string> RealPath(const std::string& path,
                                      const std::vector<Root>& roots) {
   char real[PATH_MAX];
   if (realpath(path.c_str(), real) == nullptr) {
-    return Refuse(path, strerror(errno));
+    return RefuseStateDir(path, strerror(errno));
   }
   for (const Root& root : roots) {
     char real_root[PATH_MAX];
@@ -38,7 +38,8 @@ absl::StatusOr<std::string> RealPath(const std::string& path,
     const std::string below =
         absl::StrCat(real_root, absl::EndsWith(real_root, "/") ? "" : "/");
     if (absl::StartsWith(absl::StrCat(real, "/"), below)) {
-      return Refuse(path, absl::StrCat("lies below the root ", root.path));
+      return RefuseStateDir(path,
+                            absl::StrCat("lies below the root ", root.path));
     }
   }
   return std::string(real);
@@ -49,13 +50,13 @@ absl::StatusOr<std::string> RealPath(const std::string& path,
 absl::StatusOr<StateDir> StateDir::Open(const std::string& path,
                                         const std::vector<Root>& roots) {
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    return Refuse(path, strerror(errno));
+    return RefuseStateDir(path, strerror(errno));
   }
   DCP_ASSIGN_OR_RETURN(const std::string real, RealPath(path, roots));
   const std::string lock = absl::StrCat(real, "/", kLockName);
   const int fd =
       open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (fd < 0) return Refuse(lock, strerror(errno));
+  if (fd < 0) return RefuseStateDir(lock, strerror(errno));
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
     close(fd);
     return absl::FailedPreconditionError(
@@ -68,14 +69,15 @@ absl::Status StateDir::Check(const std::string& path,
                              const std::vector<Root>& roots) {
   struct stat info;
   const bool exists = stat(path.c_str(), &info) == 0;
-  if (!exists && errno != ENOENT) return Refuse(path, strerror(errno));
-  if (exists && !S_ISDIR(info.st_mode)) return Refuse(path, strerror(ENOTDIR));
+  if (!exists && errno != ENOENT) return RefuseStateDir(path, strerror(errno));
+  if (exists && !S_ISDIR(info.st_mode))
+    return RefuseStateDir(path, strerror(ENOTDIR));
   // If it does not exist, Open would create it in its parent.
   const std::string directory =
       exists ? path : absl::StrCat(path.substr(0, path.rfind('/')), "/");
   DCP_RETURN_IF_ERROR(RealPath(directory, roots).status());
   if (access(directory.c_str(), W_OK | X_OK) != 0) {
-    return Refuse(directory, strerror(errno));
+    return RefuseStateDir(directory, strerror(errno));
   }
   return absl::OkStatus();
 }

@@ -26,7 +26,6 @@ constexpr absl::Duration kMinWatchPeriod = absl::Milliseconds(900);
 // disk.
 constexpr size_t kNumCheckers = 2;
 constexpr size_t kMaxChecksWaiting = 1000;
-constexpr int64_t kRetryAfterMs = 2000;
 
 // The destination of a request; for a verification, its source.
 template <typename Request>

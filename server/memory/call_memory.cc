@@ -9,9 +9,6 @@
 namespace dcp::server {
 namespace {
 
-// About the time in which a stream sends a few windows.
-constexpr int64_t kRetryAfterMs = 2000;
-
 // The error for a client whose own budget is exhausted.
 absl::Status OwnLimitError(const ClientAccount& account, MemoryBudget& memory,
                            uint64_t bytes) {

@@ -10,12 +10,7 @@
 #include "server/process/refusal.h"
 
 namespace dcp::server {
-namespace {
-
-// When a call may try again: about the time that some windows take.
-constexpr int64_t kRetryAfterMs = 2000;
-
-}  // namespace
+namespace {}  // namespace
 
 std::shared_ptr<MemoryRequest> MemoryRequest::Ask(MemoryBudget& budget,
                                                   uint64_t bytes,

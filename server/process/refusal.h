@@ -11,6 +11,10 @@
 
 namespace dcp::server {
 
+// When a refused call may try again: about the time in which a stream sends a
+// few windows.
+inline constexpr int64_t kRetryAfterMs = 2000;
+
 // The limit that a refusal reports: its name (an option of the server, or what
 // there is too much of), and its value.
 struct ReachedLimit {

@@ -26,7 +26,7 @@ constexpr int kMaxOpens = 3;
 
 // For a client that found the index memory in use or a checkpoint being
 // replaced; neither takes long.
-constexpr int64_t kRetryAfterMs = 1000;
+constexpr int64_t kRetryAfterOpeningMs = 1000;
 
 // For comparing what a mapping takes for equal.
 constexpr uint64_t kTieCheckBytes = 2 * kMinMemoryBytes;
@@ -95,7 +95,7 @@ void CheckpointCache::Open(const Admission::Caller& caller,
         OpenOnThread(waiter);
       });
   if (!posted.ok()) {
-    waiter->answer->Give(WithRetryAfter(posted, kRetryAfterMs));
+    waiter->answer->Give(WithRetryAfter(posted, kRetryAfterOpeningMs));
   }
 }
 
@@ -210,7 +210,7 @@ absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::Find(
       WithPlace(absl::UnavailableError(
                     absl::StrCat(key.path, " is being replaced: try again")),
                 place),
-      kRetryAfterMs);
+      kRetryAfterOpeningMs);
 }
 
 // Null if the checkpoint was replaced or written to while it was opened.
@@ -310,7 +310,7 @@ absl::Status CheckpointCache::Keep(const Key& key,
     return LimitReached(
         {.name = "indices",
          .value = limits_.index_bytes,
-         .retry_after_ms = kRetryAfterMs},
+         .retry_after_ms = kRetryAfterOpeningMs},
         absl::StrCat("the indices of checkpoints in use have ",
                      left_bytes - own_bytes, " bytes, this one has ", own_bytes,
                      ": more than ", limits_.index_bytes, " in all"));

@@ -7,11 +7,7 @@
 #include "server/reading/timed_answer.h"
 
 namespace dcp::server {
-namespace {
-
-constexpr int64_t kRetryAfterMs = 2000;
-
-}  // namespace
+namespace {}  // namespace
 
 absl::StatusOr<Admission::Caller> CheckpointCalls::Admit(
     const grpc::CallbackServerContext& context) {

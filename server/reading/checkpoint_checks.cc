@@ -35,7 +35,7 @@ namespace v1 = ::tessera::v1;
 
 // Calls that run at the same time, per root; further calls wait.
 constexpr size_t kNumThreads = 2;
-constexpr size_t kMaxChecksWaiting = 64;
+constexpr size_t kMaxFileChecksWaiting = 64;
 
 // Memory of a call: enough to keep a disk busy.
 constexpr uint64_t kCheckMemoryBytes = uint64_t{64} << 20;
@@ -102,7 +102,7 @@ CheckpointChecks::CheckpointChecks(FileSystem& fs, const Access& access,
       calls_(calls),
       budget_(budget),
       max_memory_bytes_(max_memory_bytes),
-      threads_(access, kNumThreads, kMaxChecksWaiting) {}
+      threads_(access, kNumThreads, kMaxFileChecksWaiting) {}
 
 template <typename Response>
 void CheckpointChecks::Run(

@@ -12,8 +12,8 @@ namespace {
 // For an entry without its names, and for a chunk: the struct, and the opcodes
 // that describe it (two tuples of numbers, a location, and their classes from
 // the memo).
-constexpr uint64_t kBytesPerEntry = sizeof(MetadataEntry) + 512;
-constexpr uint64_t kBytesPerChunk = sizeof(ChunkStorageMetadata) + 512;
+constexpr uint64_t kIndexBytesPerEntry = sizeof(MetadataEntry) + 512;
+constexpr uint64_t kIndexBytesPerChunk = sizeof(ChunkStorageMetadata) + 512;
 // A name occurs in the struct, in the path, and twice in the pickle.
 constexpr uint64_t kNameCopies = 4;
 
@@ -71,9 +71,9 @@ uint64_t DcpIndexBytes(const Checkpoint& checkpoint) {
     num_bytes += sizeof(std::string) + 2 * name.size();
   }
   for (const CheckpointEntry& entry : checkpoint.entries()) {
-    num_bytes += kBytesPerEntry + kNameCopies * entry.fqn.size();
+    num_bytes += kIndexBytesPerEntry + kNameCopies * entry.fqn.size();
     if (entry.tensor() != nullptr) {
-      num_bytes += entry.tensor()->boxes.size() * kBytesPerChunk;
+      num_bytes += entry.tensor()->boxes.size() * kIndexBytesPerChunk;
     }
   }
   return num_bytes;

@@ -24,9 +24,9 @@ namespace {
 using grpc::experimental::InterceptionHookPoints;
 using grpc::experimental::ServerRpcInfo;
 
-constexpr absl::string_view kServices[] = {"tessera.v1.CheckpointService",
-                                           "tessera.v1.JobService",
-                                           "google.longrunning.Operations"};
+constexpr absl::string_view kLoggedServices[] = {
+    "tessera.v1.CheckpointService", "tessera.v1.JobService",
+    "google.longrunning.Operations"};
 
 // The name of all methods that do not exist.
 constexpr char kUnknown[] = "unknown";
@@ -196,7 +196,7 @@ class CallLog::Factory
 // because the pool also remembers the names that it did not find.
 CallLog::CallLog(Metrics& metrics, const Access* access)
     : metrics_(metrics), access_(access) {
-  for (absl::string_view name : kServices) {
+  for (absl::string_view name : kLoggedServices) {
     const google::protobuf::ServiceDescriptor* const service =
         google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
             std::string(name));

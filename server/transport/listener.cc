@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kBacklog = 1024;
 
-absl::Status Refuse(absl::string_view address, absl::string_view why) {
+absl::Status RefuseAddress(absl::string_view address, absl::string_view why) {
   return absl::UnavailableError(absl::StrCat("listen on ", address, ": ", why));
 }
 
@@ -97,19 +97,19 @@ absl::Status Listener::OpenUnix(const std::string& path) {
   struct stat info;
   if (lstat(path.c_str(), &info) == 0) {
     if (!S_ISSOCK(info.st_mode)) {
-      return Refuse(address_,
-                    "a file with this name exists, but is not a socket");
+      return RefuseAddress(address_,
+                           "a file with this name exists, but is not a socket");
     }
-    if (IsServed(address)) return Refuse(address_, Reason(EADDRINUSE));
+    if (IsServed(address)) return RefuseAddress(address_, Reason(EADDRINUSE));
     unlink(path.c_str());
   }
   const int fd = NewSocket(AF_UNIX);
-  if (fd < 0) return Refuse(address_, Reason(errno));
+  if (fd < 0) return RefuseAddress(address_, Reason(errno));
   sockets_.push_back(fd);
   if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) !=
           0 ||
       listen(fd, kBacklog) != 0 || lstat(path.c_str(), &info) != 0) {
-    return Refuse(address_, Reason(errno));
+    return RefuseAddress(address_, Reason(errno));
   }
   unix_path_ = path;
   unix_device_ = info.st_dev;
@@ -129,7 +129,7 @@ absl::Status Listener::OpenTcp() {
   addrinfo* found = nullptr;
   const int resolved =
       getaddrinfo(name.c_str(), service.c_str(), &hints, &found);
-  if (resolved != 0) return Refuse(address_, gai_strerror(resolved));
+  if (resolved != 0) return RefuseAddress(address_, gai_strerror(resolved));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> all(found,
                                                                &freeaddrinfo);
   absl::Status missing;
@@ -137,7 +137,7 @@ absl::Status Listener::OpenTcp() {
   for (addrinfo* one = found; one != nullptr; one = one->ai_next) {
     const int fd = NewSocket(one->ai_family);
     if (fd < 0) {  // this machine does not support IPv6
-      missing = Refuse(address_, Reason(errno));
+      missing = RefuseAddress(address_, Reason(errno));
       continue;
     }
     SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
@@ -152,7 +152,7 @@ absl::Status Listener::OpenTcp() {
         listen(fd, kBacklog) != 0) {
       const int error = errno;
       close(fd);
-      missing = Refuse(address_, Reason(error));
+      missing = RefuseAddress(address_, Reason(error));
       if (error == EADDRNOTAVAIL) continue;  // no such address here, e.g. ::1
       return missing;
     }

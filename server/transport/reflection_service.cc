@@ -20,14 +20,15 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::FileDescriptor;
 
 // The most of a name that an error shows.
-constexpr size_t kMaxShownBytes = 200;
+constexpr size_t kMaxNameBytesShown = 200;
 
 void SetNotFound(absl::string_view what, absl::string_view name,
                  v1::ServerReflectionResponse& response) {
   v1::ErrorResponse& error = *response.mutable_error_response();
   error.set_error_code(static_cast<int>(absl::StatusCode::kNotFound));
-  error.set_error_message(absl::StrCat(
-      "there is no ", what, " '", ToUtf8(name.substr(0, kMaxShownBytes)), "'"));
+  error.set_error_message(
+      absl::StrCat("there is no ", what, " '",
+                   ToUtf8(name.substr(0, kMaxNameBytesShown)), "'"));
 }
 
 // Adds `file` and all files that it imports, each once.

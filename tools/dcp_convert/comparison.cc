@@ -74,7 +74,7 @@ std::string DescribeTolerance(const std::optional<Tolerance>& tolerance) {
                          tolerance->equal_nan ? "" : ", NaN unequal to NaN");
 }
 
-DiffOptions MakeOptions(const CommandLine& line) {
+DiffOptions MakeDiffOptions(const CommandLine& line) {
   DiffOptions options;
   options.open = SourceOptionsOf(line);
   options.open_b = SecondSourceOptionsOf(line);
@@ -94,7 +94,7 @@ absl::StatusOr<DiffReport> Diff(const Context& context,
     return context.daemon->Diff(
         line, {stats, [&](uint64_t bytes) { progress.Start(bytes); }});
   }
-  DiffOptions options = MakeOptions(line);
+  DiffOptions options = MakeDiffOptions(line);
   options.stop = context.stop;
   options.stats = &stats;
   options.open.progress = &opening;

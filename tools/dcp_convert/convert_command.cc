@@ -32,7 +32,7 @@
 namespace dcp::tools {
 namespace {
 
-constexpr size_t kMaxFilesShown = 16;
+constexpr size_t kMaxFilesPlanned = 16;
 constexpr size_t kMaxLossesShown = 8;
 constexpr absl::string_view kConfigName = "config.json";
 // Bytes of memory for the index from which the plan mentions it.
@@ -80,7 +80,7 @@ absl::Status CheckAssets(const ConvertPlan& plan, const CommandLine& line) {
                   ErrorSide::kDestination);
 }
 
-ConvertOptions MakeOptions(const Context& context) {
+ConvertOptions MakeConvertOptions(const Context& context) {
   const CommandLine& line = context.line;
   ConvertOptions options;
   options.open = SourceOptionsOf(line);
@@ -120,7 +120,7 @@ std::string RenderFiles(const ConvertPlan& plan, absl::string_view dst) {
   Table table({{"FILE"}, {"SIZE", Align::kRight}});
   uint64_t rest_bytes = 0;
   for (const ConvertPlan::OutputFile& file : plan.files) {
-    if (table.num_rows() < kMaxFilesShown) {
+    if (table.num_rows() < kMaxFilesPlanned) {
       table.AddRow(
           {IsOneFile(plan, dst) ? std::string(dst) : JoinPath(dst, file.name),
            FormatBytes(file.bytes)});
@@ -128,9 +128,9 @@ std::string RenderFiles(const ConvertPlan& plan, absl::string_view dst) {
       rest_bytes += file.bytes;
     }
   }
-  if (plan.files.size() > kMaxFilesShown) {
+  if (plan.files.size() > kMaxFilesPlanned) {
     table.AddRow(
-        {absl::StrCat("(", plan.files.size() - kMaxFilesShown, " more)"),
+        {absl::StrCat("(", plan.files.size() - kMaxFilesPlanned, " more)"),
          FormatBytes(rest_bytes)});
   }
   return table.Render();
@@ -247,7 +247,7 @@ absl::StatusOr<ExitCode> PrintPlan(const Context& context) {
   const CommandLine& line = context.line;
   TransferStats stats;
   ConvertOutcome outcome;
-  ConvertOptions options = MakeOptions(context);
+  ConvertOptions options = MakeConvertOptions(context);
   if (WritesToStandardOutput(line)) options.stream = IgnoreBytes;
   DCP_ASSIGN_OR_RETURN(
       const ConvertPlan plan,
@@ -272,7 +272,7 @@ absl::StatusOr<ConvertPlan> ConvertTheShare(const Context& context,
   DCP_ASSIGN_OR_RETURN(outcome.share, ShareOf(line));
   const Stopwatch stopwatch;
   while (true) {
-    ConvertOptions options = MakeOptions(context);
+    ConvertOptions options = MakeConvertOptions(context);
     options.stats = parts.stats;
     options.open.progress = parts.open.progress;
     DCP_ASSIGN_OR_RETURN(
@@ -311,7 +311,7 @@ absl::StatusOr<ConvertPlan> Convert(const Context& context,
         line, {stats, [&](uint64_t bytes) { progress.Start(bytes); }}, outcome);
   }
   const Stopwatch stopwatch;
-  ConvertOptions options = MakeOptions(context);
+  ConvertOptions options = MakeConvertOptions(context);
   options.stats = &stats;
   options.open.progress = &opening;
   if (WritesToStandardOutput(line)) {

@@ -26,10 +26,6 @@ constexpr size_t kMaxValueBytes = 72;
 // A large job has many files, all alike.
 constexpr size_t kMaxFilesShown = 32;
 
-uint64_t SaturatingAdd(uint64_t a, uint64_t b) {
-  return CheckedAdd(a, b).value_or(std::numeric_limits<uint64_t>::max());
-}
-
 std::string DTypeSummary(const Inspection& inspection) {
   return absl::StrJoin(
       inspection.dtypes, ", ",

@@ -20,7 +20,7 @@ namespace dcp::tools {
 namespace {
 
 // Longer texts of values are cut, as for people; "object" has the whole value.
-constexpr size_t kMaxValueBytes = 1000;
+constexpr size_t kMaxJsonValueBytes = 1000;
 
 Json DimsJson(const Dims& dims) {
   Json json = Json::array();
@@ -60,7 +60,7 @@ std::string ObjectLine(const Inspection& inspection, size_t index,
                        ObjectJsonLimits& left) {
   Json json{{"name", inspection.objects[index]->fqn}, {"value", nullptr}};
   const std::optional<std::string> text =
-      ObjectText(inspection, index, kMaxValueBytes);
+      ObjectText(inspection, index, kMaxJsonValueBytes);
   if (text.has_value()) json["value"] = *text;
   // A server sends only the text.
   if (inspection.object_texts.has_value()) return DumpBareJson(json);

@@ -15,7 +15,7 @@
 namespace dcp::tools {
 namespace {
 
-constexpr size_t kMaxNamesShown = 8;
+constexpr size_t kMaxNamesInPlan = 8;
 
 std::string RenderRules(const std::vector<PlannedRule>& rules) {
   // Rules are last, because they may be too long for a column.
@@ -65,7 +65,7 @@ std::string RenderMapPlan(const PlannedMap& map) {
 }
 
 std::string FirstNames(absl::Span<const std::string> names) {
-  const size_t shown = std::min(names.size(), kMaxNamesShown);
+  const size_t shown = std::min(names.size(), kMaxNamesInPlan);
   return absl::StrCat(Printable(absl::StrJoin(names.first(shown), ", ")),
                       shown < names.size()
                           ? absl::StrCat(" and ", names.size() - shown, " more")

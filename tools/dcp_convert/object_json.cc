@@ -43,9 +43,9 @@ bool IsPlain(absl::Span<const Value> items) {
   return true;
 }
 
-class Writer {
+class ObjectWriter {
  public:
-  Writer(const ObjectEntry& object, const ObjectJsonLimits& limits)
+  ObjectWriter(const ObjectEntry& object, const ObjectJsonLimits& limits)
       : object_(object), limits_(limits) {}
 
   std::string Write() && {
@@ -83,7 +83,7 @@ class Writer {
   std::string text_;
 };
 
-void Writer::AppendFloat(double value) {
+void ObjectWriter::AppendFloat(double value) {
   // Python's text, which reads back as the same number.
   const std::string number = ToString(Value::Float(value));
   if (std::isfinite(value)) {
@@ -94,7 +94,7 @@ void Writer::AppendFloat(double value) {
   absl::StrAppend(&text_, ",\"value\":\"", number, "\"}");
 }
 
-void Writer::AppendInt(const Value& value) {
+void ObjectWriter::AppendInt(const Value& value) {
   if (value.is(Kind::kInt)) {
     absl::StrAppend(&text_, value.int_value());
     return;
@@ -108,7 +108,7 @@ void Writer::AppendInt(const Value& value) {
   text_ += ToString(value, 3 * num_bytes + 2);
 }
 
-void Writer::AppendText(const Value& value) {
+void ObjectWriter::AppendText(const Value& value) {
   const absl::string_view text = value.text();
   if (!HasRoomFor(text.size())) {
     text_ += Cut("max_bytes", text.size());
@@ -120,7 +120,8 @@ void Writer::AppendText(const Value& value) {
   }
 }
 
-void Writer::AppendValues(absl::Span<const Value> values, uint32_t depth) {
+void ObjectWriter::AppendValues(absl::Span<const Value> values,
+                                uint32_t depth) {
   text_ += '[';
   for (size_t i = 0; i < values.size(); ++i) {
     if (i > 0) text_ += ',';
@@ -133,7 +134,7 @@ void Writer::AppendValues(absl::Span<const Value> values, uint32_t depth) {
   text_ += ']';
 }
 
-void Writer::AppendPairs(absl::Span<const Value> items, uint32_t depth) {
+void ObjectWriter::AppendPairs(absl::Span<const Value> items, uint32_t depth) {
   text_ += '[';
   for (size_t i = 0; i + 1 < items.size(); i += 2) {
     if (i > 0) text_ += ',';
@@ -146,7 +147,7 @@ void Writer::AppendPairs(absl::Span<const Value> items, uint32_t depth) {
   text_ += ']';
 }
 
-void Writer::AppendDict(absl::Span<const Value> items, uint32_t depth) {
+void ObjectWriter::AppendDict(absl::Span<const Value> items, uint32_t depth) {
   if (!IsPlain(items)) {
     Begin("dict");
     text_ += ",\"items\":";
@@ -169,7 +170,7 @@ void Writer::AppendDict(absl::Span<const Value> items, uint32_t depth) {
 }
 
 // Returns whether the value was a tensor or a storage.
-bool Writer::AppendTensor(const Value& value) {
+bool ObjectWriter::AppendTensor(const Value& value) {
   const auto found = object_.tensors.find(value.identity());
   if (found == object_.tensors.end()) return false;
   const TensorEntry& tensor = found->second;
@@ -185,7 +186,7 @@ bool Writer::AppendTensor(const Value& value) {
   return true;
 }
 
-void Writer::AppendCall(const Value& call, uint32_t depth) {
+void ObjectWriter::AppendCall(const Value& call, uint32_t depth) {
   const absl::Span<const Value> args = call.args().items();
   for (const absl::string_view set : {"set", "frozenset"}) {
     const bool is_set =
@@ -219,7 +220,7 @@ void Writer::AppendCall(const Value& call, uint32_t depth) {
   text_ += '}';
 }
 
-void Writer::Append(const Value& value, uint32_t depth) {
+void ObjectWriter::Append(const Value& value, uint32_t depth) {
   if (full()) {
     text_ += Cut("max_bytes", 1);
     return;
@@ -287,7 +288,7 @@ void Writer::Append(const Value& value, uint32_t depth) {
 
 std::string ObjectJson(const ObjectEntry& object,
                        const ObjectJsonLimits& limits) {
-  return Writer(object, limits).Write();
+  return ObjectWriter(object, limits).Write();
 }
 
 }  // namespace dcp::tools

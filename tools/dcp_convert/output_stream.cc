@@ -24,9 +24,9 @@ namespace {
 
 constexpr int kPollMs = 100;
 
-class Writer {
+class LineWriter {
  public:
-  Writer(int descriptor, bool is_file, std::stop_token stop)
+  LineWriter(int descriptor, bool is_file, std::stop_token stop)
       : descriptor_(descriptor), is_file_(is_file), stop_(std::move(stop)) {}
 
   absl::Status operator()(ByteSpan bytes) {
@@ -85,7 +85,7 @@ absl::StatusOr<ByteStream> OpenOutputStream(int descriptor,
         "standard output is a terminal, but a checkpoint is binary: "
         "redirect it to a pipe or a file, or name a file");
   }
-  return Writer(descriptor, S_ISREG(info.st_mode), std::move(stop));
+  return LineWriter(descriptor, S_ISREG(info.st_mode), std::move(stop));
 }
 
 }  // namespace dcp::tools

@@ -17,10 +17,6 @@ namespace {
 // Names that differ only beyond this many components are counted together.
 constexpr size_t kMaxDepth = 16;
 
-uint64_t SaturatingAdd(uint64_t a, uint64_t b) {
-  return CheckedAdd(a, b).value_or(std::numeric_limits<uint64_t>::max());
-}
-
 // The first `depth` components of `name`, without the dot after them.
 absl::string_view Beginning(absl::string_view name, size_t depth) {
   size_t end = name.find('.');

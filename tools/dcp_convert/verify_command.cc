@@ -21,8 +21,9 @@
 namespace dcp::tools {
 namespace {
 
-VerifyOptions MakeOptions(const Context& context, ProgressDisplay& progress,
-                          TransferStats& stats, OpenProgress& opening) {
+VerifyOptions MakeVerifyOptions(const Context& context,
+                                ProgressDisplay& progress, TransferStats& stats,
+                                OpenProgress& opening) {
   const CommandLine& line = context.line;
   VerifyOptions options;
   options.open = SourceOptionsOf(line);
@@ -58,7 +59,7 @@ absl::StatusOr<VerifyReport> VerifyTheShare(const Context& context,
     DCP_ASSIGN_OR_RETURN(
         ShareVerifyResult result,
         ShareVerify(context.fs, line.paths[0],
-                    MakeOptions(context, progress, stats, opening),
+                    MakeVerifyOptions(context, progress, stats, opening),
                     {.share = outcome.share,
                      .piece_bytes = line.piece_bytes,
                      .records = line.records}));
@@ -86,7 +87,7 @@ absl::StatusOr<VerifyReport> Verify(const Context& context,
     return VerifyTheShare(context, progress, stats, opening, share.emplace());
   }
   return VerifyCheckpoint(context.fs, line.paths[0],
-                          MakeOptions(context, progress, stats, opening));
+                          MakeVerifyOptions(context, progress, stats, opening));
 }
 
 std::string RenderOutcome(absl::string_view path, const VerifyReport& report,

@@ -23,8 +23,8 @@ struct Folder {
   absl::string_view root;  // of the names
   absl::string_view name;
 };
-constexpr Folder kFolders[] = {{"model", "pytorch_model_fsdp_0"},
-                               {"optimizer", "optimizer_0"}};
+constexpr Folder kAccelerateFolders[] = {{"model", "pytorch_model_fsdp_0"},
+                                         {"optimizer", "optimizer_0"}};
 
 // The entries as StateParts looks at them.
 std::vector<CheckpointEntry> NamesOf(absl::Span<const OutputEntry> entries) {
@@ -132,7 +132,7 @@ absl::StatusOr<Output> BuildAccelerateOutput(std::vector<OutputEntry> entries,
   Output output;
   output.needs_crcs = true;
   uint32_t first_entry = 0;
-  for (const Folder& folder : kFolders) {
+  for (const Folder& folder : kAccelerateFolders) {
     std::vector<OutputEntry> some;
     std::vector<uint32_t> numbers(entries.size(), UINT32_MAX);
     for (size_t i = 0; i < entries.size(); ++i) {

@@ -7,17 +7,13 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "dcp/base/limits.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/write/output.h"
 #include "dcp/tensor/dtype.h"
 
 namespace dcp {
-namespace {
-
-// The maximum number of names in a message.
-constexpr size_t kMaxNamesShown = 5;
-
-}  // namespace
+namespace {}  // namespace
 
 std::vector<CastLoss> CastLosses(const Conversion& conversion) {
   std::vector<CastLoss> losses;

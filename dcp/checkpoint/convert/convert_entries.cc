@@ -10,15 +10,13 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "dcp/base/error_side.h"
+#include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/write/safetensors_output.h"
 #include "dcp/format/inert_value.h"
 
 namespace dcp {
 namespace {
-
-// The maximum number of names in a message.
-constexpr size_t kMaxNamesShown = 5;
 
 // Nobody needs an output without tensors, except perhaps one of objects alone,
 // if the format holds them.

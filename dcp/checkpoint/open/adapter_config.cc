@@ -15,7 +15,7 @@
 namespace dcp {
 namespace {
 
-constexpr absl::string_view kConfigName = "adapter_config.json";
+constexpr absl::string_view kAdapterConfigName = "adapter_config.json";
 constexpr int64_t kMaxRank = 65'536;
 
 // Keys whose values must be absent, null, false, empty or "none", because they
@@ -103,7 +103,7 @@ float AdapterConfig::Factor() const {
 absl::StatusOr<AdapterConfig> ReadAdapterConfig(FileSystem& fs,
                                                 absl::string_view path,
                                                 const std::stop_token& stop) {
-  const std::string file = JoinPath(path, kConfigName);
+  const std::string file = JoinPath(path, kAdapterConfigName);
   const absl::StatusOr<std::string> text =
       ReadFile(fs, file, kMaxModelConfigBytes, /*follow_symlinks=*/true, stop);
   if (!text.ok()) return WithSide(text.status(), ErrorSide::kSource);

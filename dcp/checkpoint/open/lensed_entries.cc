@@ -33,9 +33,10 @@ constexpr absl::string_view kAdapterPrefix = "base_model.model.";
 constexpr absl::string_view kAdapterA = ".lora_A.weight";
 constexpr absl::string_view kAdapterB = ".lora_B.weight";
 
-class Builder {
+class LensedEntriesBuilder {
  public:
-  Builder(FileSystem& fs, const StoredEntries& stored, Numbers numbers)
+  LensedEntriesBuilder(FileSystem& fs, const StoredEntries& stored,
+                       Numbers numbers)
       : fs_(fs), stored_(stored), numbers_(std::move(numbers)) {}
 
   absl::Status AddBlocks(const MappingBlocks& blocks) {
@@ -215,7 +216,7 @@ absl::StatusOr<LensedEntries> LensEntries(
     if (entry.tensor() != nullptr) numbers[name_of(entry.fqn)] = i;
   }
   const MappingSide& side = *spec.mapping.file().FindSide(spec.options.from);
-  Builder builder(fs, stored, std::move(numbers));
+  LensedEntriesBuilder builder(fs, stored, std::move(numbers));
   if (side.blocks.has_value()) {
     DCP_RETURN_IF_ERROR(builder.AddBlocks(*side.blocks));
   }

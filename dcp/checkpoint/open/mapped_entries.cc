@@ -46,10 +46,10 @@ std::string NameOfSource(const MappingSide& from, const MapSpec& spec,
 }
 
 // Makes the result from what the mapping says of numbers.
-class Builder {
+class MappedEntriesBuilder {
  public:
-  Builder(FileSystem& fs, LensedEntries lensed, const StoredEntries& stored,
-          const MapSpec& spec)
+  MappedEntriesBuilder(FileSystem& fs, LensedEntries lensed,
+                       const StoredEntries& stored, const MapSpec& spec)
       : fs_(fs),
         stored_(stored.entries),
         files_(stored.files),
@@ -313,8 +313,9 @@ absl::StatusOr<MappedEntries> MapEntries(FileSystem& fs,
           fs, stored, others, spec,
           [&](absl::string_view fqn) { return NameOfSource(from, spec, fqn); },
           stop));
-  DCP_ASSIGN_OR_RETURN(MappedEntries mapped,
-                       Builder(fs, std::move(lensed), stored, spec).Build());
+  DCP_ASSIGN_OR_RETURN(
+      MappedEntries mapped,
+      MappedEntriesBuilder(fs, std::move(lensed), stored, spec).Build());
   DCP_RETURN_IF_ERROR(CheckNames(mapped.entries));
   return mapped;
 }

@@ -9,12 +9,12 @@
 namespace dcp {
 namespace {
 
-constexpr size_t kMaxNamesShown = 3;
+constexpr size_t kMaxSourcesShown = 3;
 
 }  // namespace
 
 std::string SomeOf(absl::Span<const absl::string_view> names) {
-  const size_t num_shown = std::min(names.size(), kMaxNamesShown);
+  const size_t num_shown = std::min(names.size(), kMaxSourcesShown);
   std::string text = absl::StrJoin(names.first(num_shown), ", ");
   if (names.size() > num_shown) {
     absl::StrAppend(&text, " and ", names.size() - num_shown, " others");

@@ -32,9 +32,6 @@ constexpr absl::string_view kOtherBinFiles[] = {
 // Hugging Face's name for a model in a single .bin file.
 constexpr absl::string_view kWholeBinFile = "pytorch_model.bin";
 
-// The maximum number of names in a message.
-constexpr size_t kMaxNamesShown = 5;
-
 std::string Some(std::vector<std::string> names) {
   const size_t count = names.size();
   names.resize(std::min(count, kMaxNamesShown));

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
 #include "dcp/plan/strided/nest_run.h"
+#include "dcp/tensor/box.h"
 #include "dcp/tensor/element.h"
 #include "dcp/tensor/float_codec.h"
 
@@ -25,17 +26,6 @@ constexpr uint64_t kChunkElements = 256;
 constexpr uint64_t kSmallTableElements = uint64_t{1} << 18;
 
 constexpr int kExponentBias = 127;
-
-// The number of an element as an index.
-Dims IndexOf(uint64_t number, const Dims& shape) {
-  Dims index(shape.size());
-  for (size_t i = shape.size(); i-- > 0;) {
-    const auto size = static_cast<uint64_t>(shape[i]);
-    index[i] = static_cast<int64_t>(number % size);
-    number /= size;
-  }
-  return index;
-}
 
 // The smallest box that holds both.
 Box HullOf(const Box& a, const Box& b) {
@@ -239,7 +229,7 @@ absl::Status LensPass::Scale(const LensedWindow& work, ReadTable read) {
   DCP_ASSIGN_OR_RETURN(const Region* const scales,
                        Get(*work.tensor, 0, box, read));
   ForEachInRow(work, [&](uint64_t number, std::span<float> values) {
-    const Dims index = IndexOf(number, shape);
+    const Dims index = IndexOfElement(number, shape);
     int64_t at = 0;
     for (size_t i = 0; i < shape.size(); ++i) {
       at += (index[i] / block[i] - scales->box.offsets[i]) * scales->strides[i];
@@ -346,7 +336,7 @@ absl::Status LensPass::AverageSome(const LensedWindow& work, ReadTable read) {
                          Get(*work.tensor, i, *bounds, read));
   }
   ForEachInRow(work, [&](uint64_t number, std::span<float> values) {
-    const Dims index = IndexOf(number, shape);
+    const Dims index = IndexOfElement(number, shape);
     for (size_t n = 0; n < others.size(); ++n) {
       const Region& other = *others[n];
       int64_t at = 0;

@@ -21,7 +21,7 @@ namespace {
 
 // The files that from_pretrained reads for a model, a tokenizer, a processor or
 // an adapter.
-constexpr absl::string_view kNames[] = {
+constexpr absl::string_view kCompanionNames[] = {
     "added_tokens.json",
     "chat_template.jinja",
     "chat_template.json",
@@ -48,7 +48,7 @@ constexpr absl::string_view kFolder = "huggingface";
 
 // The model's configuration. It is searched for types only up to this size; one
 // with labels of 22,000 classes has 2 MB.
-constexpr absl::string_view kConfigName = "config.json";
+constexpr absl::string_view kModelConfigName = "config.json";
 constexpr uint64_t kMaxConfigBytes = kBlockBytes;
 
 // Where the files of a snapshot lie in the cache of a model hub.
@@ -107,7 +107,7 @@ std::string DirectoryOf(FileSystem& fs, absl::string_view source) {
   const std::string folder = JoinPath(source, kFolder);
   const absl::StatusOr<FileInfo> info = fs.Stat(folder);
   return info.ok() && info->kind == FileKind::kDirectory &&
-                 !fs.Stat(JoinPath(source, kConfigName)).ok()
+                 !fs.Stat(JoinPath(source, kModelConfigName)).ok()
              ? folder
              : std::string(source);
 }
@@ -168,7 +168,8 @@ absl::StatusOr<std::vector<TextEdit>> EditsOf(FileSystem& fs,
   const uint64_t size = companions.sizes[i];
   if ((!wanted.tensor_type.has_value() && !wanted.drops_quantization &&
        wanted.quantization.empty()) ||
-      companions.files->names()[i] != kConfigName || size > kMaxConfigBytes) {
+      companions.files->names()[i] != kModelConfigName ||
+      size > kMaxConfigBytes) {
     return edits;
   }
   DCP_ASSIGN_OR_RETURN(const File file, companions.files->Get(i));
@@ -234,7 +235,8 @@ void AddFile(const CompanionFiles& companions, uint32_t i,
 }  // namespace
 
 bool IsCompanionName(absl::string_view name) {
-  return std::binary_search(std::begin(kNames), std::end(kNames), name);
+  return std::binary_search(std::begin(kCompanionNames),
+                            std::end(kCompanionNames), name);
 }
 
 absl::StatusOr<CompanionFiles> FindCompanionFiles(FileSystem& fs,

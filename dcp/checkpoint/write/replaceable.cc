@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
 #include "dcp/checkpoint/open/digests.h"
@@ -13,12 +14,7 @@
 #include "dcp/checkpoint/write/destination_names.h"
 
 namespace dcp {
-namespace {
-
-// The maximum number of names in a message.
-constexpr size_t kMaxNamesShown = 5;
-
-}  // namespace
+namespace {}  // namespace
 
 absl::StatusOr<std::optional<FileInfo>> FindReplaceable(FileSystem& fs,
                                                         absl::string_view path,

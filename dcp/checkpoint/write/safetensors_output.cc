@@ -20,9 +20,6 @@
 namespace dcp {
 namespace {
 
-// The maximum number of names in a message.
-constexpr size_t kMaxNamesShown = 5;
-
 // Checks that every entry is a tensor of a type that the format knows; the
 // caller has left out everything else.
 absl::Status CheckEntries(absl::Span<const OutputEntry> entries) {

@@ -3,17 +3,15 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "dcp/base/bytes.h"
+
 namespace dcp {
 namespace {
 
-uint64_t DivideUp(uint64_t value, uint64_t divisor) {
-  return value / divisor + (value % divisor != 0);
-}
-
-class Cutter {
+class RangeCutter {
  public:
-  Cutter(absl::Span<const Digit> digits, NumberRange range,
-         absl::FunctionRef<bool(absl::Span<const DigitRange>)> visit)
+  RangeCutter(absl::Span<const Digit> digits, NumberRange range,
+              absl::FunctionRef<bool(absl::Span<const DigitRange>)> visit)
       : digits_(digits),
         range_(range),
         visit_(visit),
@@ -85,7 +83,7 @@ bool ForEachCut(uint64_t base, absl::Span<const Digit> digits,
                 NumberRange range,
                 absl::FunctionRef<bool(absl::Span<const DigitRange>)> visit) {
   if (range.low >= range.high) return true;
-  return Cutter(digits, range, visit).Cut(0, base);
+  return RangeCutter(digits, range, visit).Cut(0, base);
 }
 
 }  // namespace dcp

@@ -6,11 +6,10 @@
 
 #include "dcp/base/check.h"
 #include "dcp/plan/strided/cuts.h"
+#include "dcp/tensor/box.h"
 
 namespace dcp {
 namespace {
-
-uint64_t ToUnsigned(int64_t value) { return static_cast<uint64_t>(value); }
 
 // A side of a run as a number: the loops, and the unit as one more, by falling
 // stride on that side.

@@ -12,6 +12,7 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/status.h"
 #include "dcp/plan/strided/cuts.h"
+#include "dcp/tensor/box.h"
 
 namespace dcp {
 namespace {
@@ -22,18 +23,6 @@ template <typename... Parts>
 absl::Status Invalid(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat(parts...));
 }
-
-constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
-
-uint64_t SaturatingAdd(uint64_t a, uint64_t b) {
-  return CheckedAdd(a, b).value_or(kMost);
-}
-
-uint64_t SaturatingMul(uint64_t a, uint64_t b) {
-  return CheckedMul(a, b).value_or(kMost);
-}
-
-uint64_t ToUnsigned(int64_t value) { return static_cast<uint64_t>(value); }
 
 const Indices& BaseOf(const StridedPiece& piece, PieceSide side) {
   return side == PieceSide::kSrc ? piece.src_base : piece.dst_base;

@@ -42,7 +42,7 @@ namespace fsdp {
 namespace {
 
 // Smaller messages cost more in round trips than they save.
-constexpr uint64_t kMinWindowBytes = uint64_t{64} << 10;
+constexpr uint64_t kMinPieceBytes = uint64_t{64} << 10;
 
 // Tensors become persistent ids: (type, sizes...).
 absl::StatusOr<dcp::Value> Describe(const StateValue& value,
@@ -328,7 +328,7 @@ absl::Status Transfer::BroadcastWhole() {
   for (uint64_t offset = 0; offset < stream.num_bytes();) {
     const uint64_t length =
         std::min(stream.num_bytes() - offset,
-                 dcp::AlignUp(std::max(kMinWindowBytes, window_bytes_),
+                 dcp::AlignUp(std::max(kMinPieceBytes, window_bytes_),
                               PartStream::kAlignment));
     std::string window;
     absl::Status error;

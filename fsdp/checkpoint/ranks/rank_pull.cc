@@ -15,8 +15,8 @@ constexpr uint8_t kSend = 0;
 constexpr uint8_t kStop = 1;
 
 // The first byte of the other rank's messages.
-constexpr uint8_t kWell = 0;
-constexpr uint8_t kAbandoned = 1;
+constexpr uint8_t kPullWell = 0;
+constexpr uint8_t kPullAbandoned = 1;
 
 }  // namespace
 
@@ -53,7 +53,7 @@ absl::Status RankPull::Read(dcp::MutableByteSpan dst) {
       DCP_CHECK(message.num_bytes > 0, "nothing is left to read from rank ",
                 src_);
       DCP_RETURN_IF_ERROR(message.transfer.Wait());
-      if (message.buffer[0] == kAbandoned) {
+      if (message.buffer[0] == kPullAbandoned) {
         over_ = true;
         return absl::AbortedError(absl::StrCat(
             "rank ", src_, " gave up sending; its own error says why"));
@@ -87,7 +87,7 @@ void RankPull::Stop() {
       continue;
     }
     status.Update(message.transfer.Wait());
-    abandoned = abandoned || message.buffer[0] == kAbandoned;
+    abandoned = abandoned || message.buffer[0] == kPullAbandoned;
   }
   if (num_unasked_ > 0 && !abandoned) status.Update(Command(kStop));
   // A rank that is gone need not be told.
@@ -108,7 +108,7 @@ absl::Status ServeRankPull(
     const uint64_t length = std::min(window_bytes, num_bytes);
     const absl::Status filled =
         fill(dcp::MutableByteSpan(buffer.data() + 1, length));
-    buffer[0] = filled.ok() ? kWell : kAbandoned;
+    buffer[0] = filled.ok() ? kPullWell : kPullAbandoned;
     DCP_ASSIGN_OR_RETURN(
         auto sent,
         coordinator.Send(0, dcp::ByteSpan(buffer.data(), 1 + length)));

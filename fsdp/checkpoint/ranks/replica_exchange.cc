@@ -26,10 +26,6 @@ constexpr size_t kNumSteps = 4;
 // In a greeting, for replicas that do not say where their bytes are cached.
 constexpr char kNotCached[] = "-";
 
-uint64_t NumBytes(const at::Tensor& tensor) {
-  return static_cast<uint64_t>(tensor.numel()) * tensor.element_size();
-}
-
 // Whether `group` can move tensors of this device.
 bool Serves(const ProcessGroup& group, const at::Tensor& tensor) {
   const std::vector<c10::Device> devices = group->getDeviceTypes();
@@ -39,7 +35,7 @@ bool Serves(const ProcessGroup& group, const at::Tensor& tensor) {
 }
 
 bool GoesAlone(const at::Tensor& tensor) {
-  return tensor.is_contiguous() && NumBytes(tensor) >= kPackedBytes;
+  return tensor.is_contiguous() && tensor.nbytes() >= kPackedBytes;
 }
 
 // What must be equal on all ranks that exchange a tensor.
@@ -288,7 +284,7 @@ void ReplicaExchange::ChooseReaders(Set& set) {
   std::map<std::vector<int64_t>, uint64_t> bytes;
   uint64_t all_bytes = 0;
   for (const Item& item : set.items) {
-    all_bytes += NumBytes(targets_->tensors[item.tensor].local);
+    all_bytes += targets_->tensors[item.tensor].local.nbytes();
   }
   uint64_t bytes_before = 0;
   for (Item& item : set.items) {
@@ -307,7 +303,7 @@ void ReplicaExchange::ChooseReaders(Set& set) {
         if (!more) index[a] = 0;
       }
     }
-    const uint64_t num_bytes = NumBytes(targets_->tensors[item.tensor].local);
+    const uint64_t num_bytes = targets_->tensors[item.tensor].local.nbytes();
     bytes[item.reader] += num_bytes;
     steps_[item.tensor] =
         std::min<size_t>(static_cast<size_t>(static_cast<double>(bytes_before) /
@@ -342,8 +338,8 @@ void ReplicaExchange::BroadcastPacked(const std::vector<const Item*>& items,
     size_t end = first;
     for (; end < items.size(); ++end) {
       const at::Tensor& local = targets_->tensors[items[end]->tensor].local;
-      if (end > first && size + NumBytes(local) > window_bytes) break;
-      size += NumBytes(local);
+      if (end > first && size + local.nbytes() > window_bytes) break;
+      size += local.nbytes();
     }
     const Item& leader = *items[first];
     const at::Tensor window = at::empty(
@@ -351,7 +347,7 @@ void ReplicaExchange::BroadcastPacked(const std::vector<const Item*>& items,
         targets_->tensors[leader.tensor].local.options().dtype(at::kByte));
     int64_t position = 0;
     const auto piece_of = [&](const at::Tensor& local) {
-      const auto length = static_cast<int64_t>(NumBytes(local));
+      const auto length = static_cast<int64_t>(local.nbytes());
       const at::Tensor piece = window.narrow(0, position, length);
       position += length;
       return piece;

@@ -16,7 +16,7 @@ namespace {
 constexpr uint64_t kMaxRequestBytes = uint64_t{1} << 20;
 
 // A window that is smaller than this spends its time on round trips.
-constexpr uint64_t kMinWindowBytes = uint64_t{1} << 20;
+constexpr uint64_t kMinRequestWindowBytes = uint64_t{1} << 20;
 
 tessera::v1::ReadTensorsRequest::Part PartOf(const dcp::LoadTensor& tensor,
                                              const dcp::Box& box) {
@@ -65,7 +65,8 @@ DaemonReader::DaemonReader(dcp::client::CheckpointClient& client,
       etag_(etag),
       tensors_(tensors),
       options_(options),
-      window_bytes_(std::max(options.memory_bytes / 4, kMinWindowBytes)) {}
+      window_bytes_(
+          std::max(options.memory_bytes / 4, kMinRequestWindowBytes)) {}
 
 absl::Status DaemonReader::Run() {
   const std::stop_callback stop(options_.stop,

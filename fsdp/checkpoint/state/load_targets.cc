@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "dcp/base/status.h"
+#include "fsdp/checkpoint/state/state_leaves.h"
 #include "fsdp/checkpoint/state/tensor_io.h"
 
 namespace fsdp {
@@ -30,11 +31,6 @@ absl::StatusOr<TargetTensor> MakeTarget(const StateLeaf& leaf) {
   }
   DCP_ASSIGN_OR_RETURN(target.dtype, DTypeOf(target.local.scalar_type()));
   return target;
-}
-
-bool IsTensor(const StateValue& value) {
-  return value.get_if<at::Tensor>() != nullptr ||
-         value.get_if<DTensor>() != nullptr;
 }
 
 }  // namespace

@@ -15,11 +15,6 @@ namespace {
 
 using StatefulPtr = std::shared_ptr<Stateful>;
 
-bool IsTensor(const StateValue& value) {
-  return value.get_if<at::Tensor>() != nullptr ||
-         value.get_if<DTensor>() != nullptr;
-}
-
 bool IsLeaf(const StateValue& value) {
   if (value.get_if<StateDict>() != nullptr) return false;
   const auto* list = value.get_if<StateList>();
@@ -129,6 +124,11 @@ auto SortedEntries(Dict& dict) {
 }
 
 }  // namespace
+
+bool IsTensor(const StateValue& value) {
+  return value.get_if<at::Tensor>() != nullptr ||
+         value.get_if<DTensor>() != nullptr;
+}
 
 absl::StatusOr<StateDict> ExpandState(const StateDict& state) {
   StateDict expanded;

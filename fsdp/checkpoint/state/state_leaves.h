@@ -14,6 +14,9 @@
 
 namespace fsdp {
 
+// Whether `value` is a tensor or a DTensor.
+bool IsTensor(const StateValue& value);
+
 // `state` with every Stateful replaced by the dict that it returns. Tensors
 // alias. Errors name the object. Objects may call collectives, so all are
 // asked, even after one has failed, and in an order that does not depend on the

@@ -24,10 +24,6 @@
 namespace fsdp {
 namespace {
 
-uint64_t NumBytes(const at::Tensor& tensor) {
-  return static_cast<uint64_t>(tensor.numel()) * tensor.element_size();
-}
-
 // The memory of a contiguous tensor as a flat run of bytes.
 at::Tensor FlatBytes(const at::Tensor& tensor) {
   return tensor.view({-1}).view(at::kByte);
@@ -261,11 +257,11 @@ TorchTensorSink::TorchTensorSink(const at::Tensor& tensor,
                                  std::shared_ptr<TransferStream> stream)
     : tensor_(tensor.detach()),
       stream_(std::move(stream)),
-      num_missing_bytes_(NumBytes(tensor)) {}
+      num_missing_bytes_(tensor.nbytes()) {}
 
 dcp::MutableByteSpan TorchTensorSink::DirectSpan() {
   if (stream_ || !tensor_.is_contiguous()) return {};
-  return {static_cast<uint8_t*>(tensor_.data_ptr()), NumBytes(tensor_)};
+  return {static_cast<uint8_t*>(tensor_.data_ptr()), tensor_.nbytes()};
 }
 
 absl::Status TorchTensorSink::Place(uint64_t offset, dcp::ByteSpan src) {

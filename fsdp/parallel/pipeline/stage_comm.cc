@@ -15,7 +15,7 @@ namespace fsdp {
 namespace {
 
 using Work = c10::intrusive_ptr<c10d::Work>;
-using Kind = StageMessage::Kind;
+using MessageKind = StageMessage::Kind;
 
 // The first word of a header: "PPIPE" and the version of its layout.
 constexpr int64_t kHeaderMagic = 0x5050495045'01;
@@ -25,7 +25,7 @@ constexpr int kFirstTag = 0x50503100;
 
 constexpr int kUnusedTag = kFirstTag + 100;
 
-int TagOf(Kind kind) { return kFirstTag + static_cast<int>(kind); }
+int TagOf(MessageKind kind) { return kFirstTag + static_cast<int>(kind); }
 
 bool HasBackendFor(c10d::ProcessGroup& group, c10::DeviceType type) {
   const auto types = group.getDeviceTypes();
@@ -58,10 +58,11 @@ void Close(c10d::Backend& backend) {
 }
 
 std::string NameOf(const StageMessage& message) {
-  if (message.kind == Kind::kHeader) return "the header of a step";
-  return absl::StrCat(
-      message.kind == Kind::kActivations ? "the activations" : "the gradients",
-      " of microbatch ", message.microbatch);
+  if (message.kind == MessageKind::kHeader) return "the header of a step";
+  return absl::StrCat(message.kind == MessageKind::kActivations
+                          ? "the activations"
+                          : "the gradients",
+                      " of microbatch ", message.microbatch);
 }
 
 }  // namespace
@@ -234,7 +235,7 @@ std::optional<StageTransfer> StageComm::Exchange(
 
 StageTransfer StageComm::SendHeader(const StepHeader& header, int64_t peer) {
   StageTransfer transfer{
-      .message = {.kind = Kind::kHeader,
+      .message = {.kind = MessageKind::kHeader,
                   .microbatch = 0,
                   .peer = peer,
                   .tensors = {EncodeStepHeader(header).to(header_device_)}},
@@ -246,7 +247,7 @@ StageTransfer StageComm::SendHeader(const StepHeader& header, int64_t peer) {
 
 StepHeader StageComm::ReceiveHeader(int64_t peer) {
   const StageMessage message{
-      .kind = Kind::kHeader,
+      .kind = MessageKind::kHeader,
       .microbatch = 0,
       .peer = peer,
       .tensors = {

@@ -9,7 +9,7 @@
 namespace fsdp {
 namespace {
 
-using Kind = dcp::ParallelStyle::Kind;
+using PlannedKind = dcp::ParallelStyle::Kind;
 
 std::optional<Placement> PlacementOf(
     const std::optional<dcp::ActivationLayout>& layout) {
@@ -26,15 +26,15 @@ ParallelStyle StyleOfKind(const dcp::ParallelStyle& style) {
       .output_layouts = PlacementOf(style.output_layouts),
       .use_local_output = style.use_local_output.value_or(false)};
   switch (style.kind) {
-    case Kind::kColwise:
+    case PlannedKind::kColwise:
       return ColwiseParallel(options);
-    case Kind::kRowwise:
+    case PlannedKind::kRowwise:
       return RowwiseParallel(options);
-    case Kind::kSequence:
+    case PlannedKind::kSequence:
       return SequenceParallel(
           {.sequence_dim = style.sequence_dim.value_or(1),
            .use_local_output = style.use_local_output.value_or(false)});
-    case Kind::kReplicate:
+    case PlannedKind::kReplicate:
       break;
   }
   return ReplicateParallel();

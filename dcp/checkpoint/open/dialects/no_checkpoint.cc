@@ -28,7 +28,7 @@ namespace {
 constexpr absl::string_view kSymlink = ".symlink";
 constexpr absl::string_view kNemo = ".nemo";
 constexpr uint64_t kMaxSymlinkBytes = 4096;
-constexpr size_t kMaxNamesShown = 10;
+constexpr size_t kMaxFoldersShown = 10;
 // The index of torch_checkpointing, with a key that stands near its beginning.
 constexpr absl::string_view kItemsIndex = "metadata.pkl";
 constexpr absl::string_view kItemsIndexKey = "nested_path_to_metadata";
@@ -41,13 +41,13 @@ constexpr char kStepFolder[] =
 constexpr absl::string_view kParts[] = {"actor", "critic", "ref", "weights"};
 
 // "a, b, c and 5 more".
-std::string Some(std::vector<std::string> names) {
+std::string FirstOf(std::vector<std::string> names) {
   const size_t count = names.size();
-  names.resize(std::min(count, kMaxNamesShown));
+  names.resize(std::min(count, kMaxFoldersShown));
   return absl::StrCat(
       absl::StrJoin(names, ", "),
-      count > kMaxNamesShown
-          ? absl::StrCat(" and ", count - kMaxNamesShown, " more")
+      count > kMaxFoldersShown
+          ? absl::StrCat(" and ", count - kMaxFoldersShown, " more")
           : "");
 }
 
@@ -160,10 +160,11 @@ absl::Status CheckSteps(const SourceDirectory& directory) {
       });
   for (const std::vector<std::string>* names : {&steps, &parts, &files}) {
     if (names->empty()) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        directory.path, ": not a checkpoint itself, but it has ", Some(*names),
-        names->size() == 1 ? "; give the path of that"
-                           : "; give the path of one of them"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(directory.path, ": not a checkpoint itself, but it has ",
+                     FirstOf(*names),
+                     names->size() == 1 ? "; give the path of that"
+                                        : "; give the path of one of them"));
   }
   return absl::OkStatus();
 }

@@ -20,7 +20,7 @@ namespace {
 
 // The defaults of `accelerate launch` for keys that a file lacks: those of its
 // plugin and of its command line.
-void SetDefaults(TrainConfig& config) {
+void SetAccelerateDefaults(TrainConfig& config) {
   config = TrainConfig();
   config.sharding.fsdp_version = 1;
   config.sharding.reshard_after_forward = ReshardSetting(true);
@@ -217,7 +217,7 @@ void ReadProcesses(Section& root, TrainConfig& config) {
 }
 
 // Also reads `fp16: true`, which files of 2021 have.
-void ReadPrecision(Section& root, bool is_sharded, TrainConfig& config) {
+void ReadMixedPrecision(Section& root, bool is_sharded, TrainConfig& config) {
   ReadMixedPrecision("mixed_precision", root, config);
   Setting<bool> fp16;
   if (root.Read("fp16", fp16) && *fp16 &&
@@ -236,12 +236,12 @@ void ReadPrecision(Section& root, bool is_sharded, TrainConfig& config) {
 
 void ReadAccelerate(const Node& root_node, TrainConfig& config,
                     Findings& findings) {
-  SetDefaults(config);
+  SetAccelerateDefaults(config);
   Section root(root_node, findings);
   const bool is_sharded = ReadDistributedType(root, config.mesh);
   RefuseOthers(root);
   ReadProcesses(root, config);
-  ReadPrecision(root, is_sharded, config);
+  ReadMixedPrecision(root, is_sharded, config);
   ReadCompilation(root);
   // The degrees come first because they decide what a strategy means.
   if (const Node* node = root.Find("parallelism_config"); node != nullptr) {

@@ -16,7 +16,7 @@
 namespace fsdp::config {
 namespace {
 
-constexpr absl::string_view kDialect = "accelerate";
+constexpr absl::string_view kAccelerateName = "accelerate";
 
 bool IsPlainName(absl::string_view name) {
   for (const char c : name) {
@@ -88,10 +88,11 @@ std::string ParallelismText(const MeshConfig& mesh, Findings& findings) {
 }
 
 void LeaveOutOthers(const TrainConfig& config, Findings& findings) {
-  LeaveOutCommon(config, kDialect, findings);
+  LeaveOutCommon(config, kAccelerateName, findings);
   const auto leave_out = [&](const auto& setting, const auto& fallback,
                              absl::string_view name) {
-    SayNotWritten(kDialect, setting, *fallback, name, kHasNoOption, findings);
+    SayNotWritten(kAccelerateName, setting, *fallback, name, kHasNoOption,
+                  findings);
   };
   const CheckpointConfig& checkpoint = config.checkpoint;
   const CheckpointConfig no_checkpoint;
@@ -135,7 +136,7 @@ std::string WriteAccelerate(const TrainConfig& config, Findings& findings) {
     read.sharding.reshard_after_forward = ReshardSetting(true);
     read.sharding.auto_wrap_policy = AutoWrapPolicy::kNoWrap;
     read.checkpoint.state_dict_type = StateDictType::kFullStateDict;
-    LeaveOutSharding(config, read, kDialect, findings);
+    LeaveOutSharding(config, read, kAccelerateName, findings);
   }
   absl::StrAppend(&text, "mixed_precision: '",
                   WrittenMixedPrecision(config, findings), "'\n");

@@ -21,7 +21,7 @@
 namespace fsdp::config {
 namespace {
 
-void SetDefaults(TrainConfig& config) {
+void SetAxolotlDefaults(TrainConfig& config) {
   config = TrainConfig();
   config.sharding.fsdp_version = 1;
   config.sharding.reshard_after_forward = ReshardSetting(true);
@@ -42,7 +42,7 @@ void ReadDegrees(Section& root, MeshConfig& mesh) {
   root.Read("expert_parallel_size", kDegree, mesh.expert_parallel_degree);
 }
 
-void ReadOptions(const Node& node, TrainConfig& config, Findings& findings) {
+void ReadFsdpConfig(const Node& node, TrainConfig& config, Findings& findings) {
   Section options(node, findings);
   ReadFsdpOptions(options, config);
   options.Read(KeyOf("offload_params", options), config.sharding.cpu_offload);
@@ -69,13 +69,13 @@ void ReadSharding(Section& root, TrainConfig& config) {
                  root.findings());
     return;
   }
-  if (has_options) ReadOptions(*options, config, root.findings());
+  if (has_options) ReadFsdpConfig(*options, config, root.findings());
   if (AsksForFsdp(words)) ReadFsdpWords(*words, config, root.findings());
 }
 
 // The values are true, false, auto (what the GPU supports), and full (weights
 // in bfloat16 too).
-void ReadPrecision(Section& root, TrainConfig& config) {
+void ReadAxolotlPrecision(Section& root, TrainConfig& config) {
   if (config.precision.param_dtype.place().has_value()) return;
   const auto find = [&root](absl::string_view name, absl::string_view other) {
     const Node* first = root.Find(name);
@@ -135,7 +135,7 @@ void Offload(const Node& asked, absl::string_view disk, Section& root,
 // The words of gradient_checkpointing are the older spelling of
 // activation_offloading, whose own words select the code of axolotl that does
 // it.
-void ReadActivations(Section& root, ShardingConfig& sharding) {
+void ReadAxolotlActivations(Section& root, ShardingConfig& sharding) {
   const Node* recomputes = FindSwitch("gradient_checkpointing",
                                       {{"true", true},
                                        {"false", true},
@@ -189,7 +189,7 @@ void ReadCheckpoint(Section& root, CheckpointConfig& checkpoint) {
 }
 
 // The defaults of TrainingArguments, to which axolotl passes its keys.
-void SetLoopDefaults(LoopConfig& loop) {
+void SetAxolotlLoopDefaults(LoopConfig& loop) {
   loop.weight_decay = std::optional(0.0);
   loop.max_norm = std::optional(1.0);
   loop.beta1 = std::optional(0.9);
@@ -199,7 +199,7 @@ void SetLoopDefaults(LoopConfig& loop) {
 }
 
 void ReadLoop(Section& root, LoopConfig& loop) {
-  SetLoopDefaults(loop);
+  SetAxolotlLoopDefaults(loop);
   Setting<int64_t> steps;
   if (root.Read("max_steps", IntegerRange{.least = -1}, steps) && *steps > 0) {
     loop.steps = Some(*steps, PlaceOf(steps, "max_steps"));
@@ -239,12 +239,12 @@ void IgnoreModel(Section& root) {
 
 void ReadAxolotl(const Node& root_node, TrainConfig& config,
                  Findings& findings) {
-  SetDefaults(config);
+  SetAxolotlDefaults(config);
   Section root(root_node, findings);
   ReadDegrees(root, config.mesh);
   ReadSharding(root, config);
-  ReadPrecision(root, config);
-  ReadActivations(root, config.sharding);
+  ReadAxolotlPrecision(root, config);
+  ReadAxolotlActivations(root, config.sharding);
   if (!config.checkpoint.state_dict_type.place().has_value()) {
     config.checkpoint.state_dict_type = *config.sharding.fsdp_version == 1
                                             ? StateDictType::kFullStateDict

@@ -147,7 +147,7 @@ void ReadOptimizer(const Node& node, LoopConfig& loop, Findings& findings) {
 }
 
 // "100ba", or "0.1dur", a share of the run.
-void ReadWarmup(Section& section, LrSchedule& schedule) {
+void ReadComposerWarmup(Section& section, LrSchedule& schedule) {
   const Node* warmup = section.Find("t_warmup");
   absl::string_view share;
   if (warmup != nullptr) share = warmup->text;
@@ -175,7 +175,7 @@ void ReadScheduler(const Node& node, LoopConfig& loop, Findings& findings) {
   Setting<LrDecay> name;
   if (!section.Read("name", kNames, name)) return;
   LrSchedule schedule = {.decay = *name};
-  ReadWarmup(section, schedule);
+  ReadComposerWarmup(section, schedule);
   Setting<std::optional<double>> number;
   if (section.Read("alpha_f", RealRange{}, number)) {
     schedule.min_factor = **number;

@@ -42,7 +42,7 @@ const Node& Part(Section& root, absl::string_view name) {
   return node == nullptr ? EmptyMap() : *node;
 }
 
-void SetDefaults(TrainConfig& config) {
+void SetTorchTitanDefaults(TrainConfig& config) {
   config.precision.param_dtype = std::optional(DType::kBFloat16);
   config.precision.reduce_dtype = std::optional(DType::kFloat32);
   config.sharding.activation_checkpointing = 2;
@@ -347,7 +347,7 @@ void IgnoreOtherSections(Section& root) {
 
 void ReadTorchTitan(const Node& root_node, TrainConfig& config,
                     Findings& findings) {
-  SetDefaults(config);
+  SetTorchTitanDefaults(config);
   Section root(root_node, findings);
   const auto part = [&](absl::string_view name) {
     return Section(Part(root, name), findings);

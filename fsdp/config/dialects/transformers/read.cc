@@ -24,7 +24,7 @@ namespace {
 // TrainingArguments saves every 500 steps unless it is told otherwise.
 constexpr int64_t kSaveSteps = 500;
 
-void SetDefaults(TrainConfig& config) {
+void SetTransformersDefaults(TrainConfig& config) {
   config = TrainConfig();
   config.sharding.reshard_after_forward = ReshardSetting(true);
   config.checkpoint.state_dict_type = StateDictType::kFullStateDict;
@@ -271,7 +271,7 @@ void ReadArguments(Section& root, TrainConfig& config) {
 
 void ReadTransformers(const Node& root_node, TrainConfig& config,
                       Findings& findings) {
-  SetDefaults(config);
+  SetTransformersDefaults(config);
   if (IsOptionsAlone(root_node)) {
     ReadOptions(root_node, config, findings);
     return;

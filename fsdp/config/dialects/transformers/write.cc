@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr absl::string_view kDialect = "transformers";
+constexpr absl::string_view kTransformersName = "transformers";
 
 Json Options(const TrainConfig& config, Findings& findings) {
   const ShardingConfig& sharding = config.sharding;
@@ -51,8 +51,8 @@ Json Options(const TrainConfig& config, Findings& findings) {
 }
 
 void AddDegrees(const MeshConfig& mesh, Findings& findings, Json& json) {
-  SayNotWritten(kDialect, mesh.num_processes, int64_t{0}, "mesh.num_processes",
-                kHasNoOption, findings);
+  SayNotWritten(kTransformersName, mesh.num_processes, int64_t{0},
+                "mesh.num_processes", kHasNoOption, findings);
   const WrittenDegrees degrees = DegreesOf(mesh, findings);
   if (degrees.is_plain()) return;
   Json sizes = Json::object();
@@ -72,14 +72,14 @@ void AddCopies(const TrainConfig& config, Findings& findings, Json& json) {
   if (WrittenActivationCheckpointing(config, findings)) {
     json["gradient_checkpointing"] = true;
   }
-  SayNotWritten(kDialect, config.mesh.num_processes, int64_t{0},
+  SayNotWritten(kTransformersName, config.mesh.num_processes, int64_t{0},
                 "mesh.num_processes", kHasNoOption, findings);
   TrainConfig read;
   read.sharding.reshard_after_forward = ReshardSetting(true);
   read.sharding.activation_checkpointing =
       config.sharding.activation_checkpointing;
   read.checkpoint.state_dict_type = StateDictType::kFullStateDict;
-  LeaveOutSharding(config, read, kDialect, findings);
+  LeaveOutSharding(config, read, kTransformersName, findings);
 }
 
 void AddCheckpoint(const CheckpointConfig& checkpoint, Findings& findings,
@@ -98,7 +98,7 @@ void AddCheckpoint(const CheckpointConfig& checkpoint, Findings& findings,
   if (!checkpoint.initial_load_path->empty()) {
     json["resume_from_checkpoint"] = *checkpoint.initial_load_path;
   }
-  SayNotWritten(kDialect, checkpoint.last_save_model_only, false,
+  SayNotWritten(kTransformersName, checkpoint.last_save_model_only, false,
                 "checkpoint.last_save_model_only", kHasNoOption, findings);
 }
 
@@ -176,7 +176,7 @@ std::string WriteTransformers(const TrainConfig& config, Findings& findings) {
     json["fsdp_config"] = Options(config, findings);
     AddDegrees(config.mesh, findings, json);
   }
-  LeaveOutCommon(config, kDialect, findings);
+  LeaveOutCommon(config, kTransformersName, findings);
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

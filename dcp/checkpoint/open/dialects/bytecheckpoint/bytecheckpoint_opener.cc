@@ -30,7 +30,7 @@ namespace {
 
 constexpr absl::string_view kModel = "model";
 constexpr absl::string_view kExtraFolder = "extra_state";
-constexpr absl::string_view kExtraFiles = "extra_state_rank_{rank}.pt";
+constexpr absl::string_view kExtraStateFiles = "extra_state_rank_{rank}.pt";
 constexpr absl::string_view kFlat = "_flat_param";
 
 // The index in a folder.
@@ -108,7 +108,7 @@ absl::Status ByteCheckpointReader::FindExtra() {
                        ChildOf(directory_, kExtraFolder));
   if (!folder.has_value() || folder->entries.empty()) return absl::OkStatus();
   absl::StatusOr<std::vector<RankFiles>> files =
-      FindRankFiles(folder->entries, kExtraFiles);
+      FindRankFiles(folder->entries, kExtraStateFiles);
   if (!files.ok()) return Annotate(files.status(), folder->path);
   for (const std::string& name : files->front().names) {
     names_.push_back(JoinPath(kExtraFolder, name));

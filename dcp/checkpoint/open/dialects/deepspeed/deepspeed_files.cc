@@ -28,7 +28,7 @@ std::vector<std::string> NamesOf(ByRank files) {
   return names;
 }
 
-absl::Status Refuse(absl::string_view path, absl::string_view what) {
+absl::Status Unsupported(absl::string_view path, absl::string_view what) {
   return absl::UnimplementedError(absl::StrCat(path, ": ", what));
 }
 
@@ -74,8 +74,8 @@ class TagFiles {
     static const RE2& expert =
         *new RE2(R"(layer_.*_expert_.*|.*expp_rank_\d+.*)");
     if (RE2::FullMatch(name, expert)) {
-      return Refuse(path,
-                    "expert-parallel DeepSpeed checkpoints are not supported");
+      return Unsupported(
+          path, "expert-parallel DeepSpeed checkpoints are not supported");
     }
     is_pipeline_ = is_pipeline_ || RE2::FullMatch(name, pipeline);
     std::string rank;
@@ -88,7 +88,8 @@ class TagFiles {
     int64_t parallel = 0;
     if ((!rank.empty() && !ParseRank(rank, number)) ||
         !ParseRank(model_parallel, parallel)) {
-      return Refuse(path, absl::StrCat("the rank of ", name, " is too large"));
+      return Unsupported(path,
+                         absl::StrCat("the rank of ", name, " is too large"));
     }
     num_parallel_ = std::max(num_parallel_, parallel + 1);
     if (parallel > 0) return absl::OkStatus();
@@ -100,17 +101,18 @@ class TagFiles {
   // OK if the checkpoint is that of data parallelism alone.
   absl::Status CheckParallelism(absl::string_view path) const {
     if (num_parallel_ > 1) {
-      return Refuse(path,
-                    absl::StrCat("this is a DeepSpeed checkpoint of tensor or "
-                                 "pipeline parallelism (",
-                                 num_parallel_,
-                                 " model-parallel ranks); convert it with "
-                                 "ds_to_universal.py first"));
+      return Unsupported(
+          path, absl::StrCat("this is a DeepSpeed checkpoint of tensor or "
+                             "pipeline parallelism (",
+                             num_parallel_,
+                             " model-parallel ranks); convert it with "
+                             "ds_to_universal.py first"));
     }
     if (is_pipeline_) {
-      return Refuse(path,
-                    "this is a pipeline-parallel DeepSpeed checkpoint; convert "
-                    "it with ds_to_universal.py first");
+      return Unsupported(
+          path,
+          "this is a pipeline-parallel DeepSpeed checkpoint; convert "
+          "it with ds_to_universal.py first");
     }
     return absl::OkStatus();
   }
@@ -148,7 +150,7 @@ absl::StatusOr<std::optional<DeepSpeedFiles>> FilesOfTag(
   const bool is_universal = tag.HasDirectory("zero");
   if (!is_universal) DCP_RETURN_IF_ERROR(found.CheckParallelism(tag.path));
   if (tag.HasDirectory("offloaded_tensors")) {
-    return Refuse(
+    return Unsupported(
         tag.path,
         "the optimizer was offloaded to NVMe, and its tensors are not "
         "in these files");

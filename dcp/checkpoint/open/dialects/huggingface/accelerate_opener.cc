@@ -23,20 +23,21 @@ namespace {
 
 // The names of accelerate's files and folders, each with the number of the
 // model or optimizer; a full state dict of the first has none.
-struct Kind {
+struct NamePattern {
   absl::string_view pattern;
   absl::string_view part;
 };
-constexpr Kind kFolders[] = {{R"(pytorch_model_fsdp_(\d+))", "model"},
-                             {R"(optimizer_(\d+))", "optimizer"}};
-constexpr Kind kFullFiles[] = {
+constexpr NamePattern kFolderNames[] = {
+    {R"(pytorch_model_fsdp_(\d+))", "model"},
+    {R"(optimizer_(\d+))", "optimizer"}};
+constexpr NamePattern kFullFileNames[] = {
     {R"(pytorch_model_fsdp(?:_(\d+))?\.bin)", "model"},
     {R"(optimizer(?:_(\d+))?\.bin)", "optimizer"}};
-constexpr Kind kRankFiles[] = {
+constexpr NamePattern kRankFileNames[] = {
     {R"(pytorch_model_fsdp(?:_(\d+))?_rank\d+\.bin)", "model"},
     {R"(optimizer(?:_(\d+))?_rank\d+\.bin)", "optimizer"}};
 
-constexpr absl::string_view kExtraFiles[] = {
+constexpr absl::string_view kAccelerateFiles[] = {
     "scheduler.bin", "scaler.pt", "sampler.bin", "random_states_{rank}.pkl",
     "custom_checkpoint_{number}.pkl"};
 
@@ -48,9 +49,9 @@ std::string RootOf(absl::string_view part, absl::string_view number) {
 }
 
 // The part, with its root, that `name` is a file or folder of.
-std::optional<std::string> RootOfName(absl::Span<const Kind> kinds,
+std::optional<std::string> RootOfName(absl::Span<const NamePattern> kinds,
                                       const std::string& name) {
-  for (const Kind& kind : kinds) {
+  for (const NamePattern& kind : kinds) {
     std::string number;
     if (RE2::FullMatch(name, RE2(std::string(kind.pattern)), &number)) {
       return RootOf(kind.part, number);
@@ -115,16 +116,16 @@ absl::StatusOr<std::vector<RankFiles>> FilesOf(
   std::vector<DirectoryEntry> of_ranks;
   for (const DirectoryEntry& entry : directory.entries) {
     if (entry.kind == FileKind::kDirectory) continue;
-    if (RootOfName(kRankFiles, entry.name).has_value()) {
+    if (RootOfName(kRankFileNames, entry.name).has_value()) {
       of_ranks.push_back(entry);
-    } else if (const auto root = RootOfName(kFullFiles, entry.name)) {
+    } else if (const auto root = RootOfName(kFullFileNames, entry.name)) {
       families.push_back({.part = *root, .names = {entry.name}});
     }
   }
   absl::StatusOr<std::vector<RankFiles>> found = FindRankFiles(of_ranks);
   if (!found.ok()) return Annotate(found.status(), directory.path);
   for (RankFiles& files : *found) {
-    files.part = *RootOfName(kRankFiles, files.names[0]);
+    files.part = *RootOfName(kRankFileNames, files.names[0]);
     families.push_back(std::move(files));
   }
   return families;
@@ -141,7 +142,7 @@ absl::StatusOr<std::vector<PartToJoin>> OpenFsdpParts(
   bool has_model = false;
   for (const bool is_model : {true, false}) {  // models come first
     for (const DirectoryEntry& entry : directory.entries) {
-      const auto root = RootOfName(kFolders, entry.name);
+      const auto root = RootOfName(kFolderNames, entry.name);
       if (!root.has_value() || IsModel(*root) != is_model) continue;
       DCP_ASSIGN_OR_RETURN(const std::optional<SourceDirectory> folder,
                            ChildOf(directory, entry.name));
@@ -177,8 +178,9 @@ absl::StatusOr<std::optional<CheckpointParts>> TryOpenAccelerate(
   DCP_ASSIGN_OR_RETURN(std::vector<PartToJoin> parts,
                        OpenFsdpParts(directory, options, stop));
   if (parts.empty()) return std::nullopt;
-  DCP_ASSIGN_OR_RETURN(std::optional<PartToJoin> extra,
-                       OpenExtraFiles(directory, kExtraFiles, options, stop));
+  DCP_ASSIGN_OR_RETURN(
+      std::optional<PartToJoin> extra,
+      OpenExtraFiles(directory, kAccelerateFiles, options, stop));
   if (extra.has_value()) parts.push_back(*std::move(extra));
   DCP_ASSIGN_OR_RETURN(CheckpointParts whole,
                        JoinParts(directory.path, std::move(parts)));

@@ -23,7 +23,7 @@ namespace {
 
 constexpr absl::string_view kState = "trainer_state.json";
 constexpr absl::string_view kOptimizers[] = {"optimizer.pt", "optimizer.bin"};
-constexpr absl::string_view kExtraFiles[] = {
+constexpr absl::string_view kTrainerFiles[] = {
     "scheduler.pt",  "scheduler.bin",        "scaler.pt",
     "rng_state.pth", "rng_state_{rank}.pth", "random_states_{rank}.pkl"};
 
@@ -94,7 +94,7 @@ absl::StatusOr<std::optional<CheckpointParts>> TryOpenTrainer(
                        OpenState(directory, options, stop));
   if (parts.empty()) return std::nullopt;
   DCP_ASSIGN_OR_RETURN(std::optional<PartToJoin> extra,
-                       OpenExtraFiles(directory, kExtraFiles, options, stop));
+                       OpenExtraFiles(directory, kTrainerFiles, options, stop));
   if (extra.has_value()) parts.push_back(*std::move(extra));
   DCP_ASSIGN_OR_RETURN(PartToJoin state,
                        OpenTrainerState(directory, options, stop));

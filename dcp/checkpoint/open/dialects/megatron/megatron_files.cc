@@ -17,7 +17,7 @@ namespace {
 constexpr absl::string_view kConfigFile = "metadata.json";
 constexpr absl::string_view kLegacyFile = "model_optim_rng.pt";
 // Other programs may have a file of that name, of any size.
-constexpr uint64_t kMaxConfigBytes = 64 << 10;
+constexpr uint64_t kMaxMegatronConfigBytes = 64 << 10;
 constexpr uint64_t kBackendVersion = 1;
 
 constexpr absl::string_view kConversion =
@@ -54,7 +54,7 @@ absl::StatusOr<std::optional<Config>> ReadConfig(
     const SourceDirectory& directory, const std::stop_token& stop) {
   if (!directory.HasFile(kConfigFile)) return std::nullopt;
   const absl::StatusOr<std::string> text =
-      ReadText(directory, kConfigFile, kMaxConfigBytes, stop);
+      ReadText(directory, kConfigFile, kMaxMegatronConfigBytes, stop);
   if (absl::IsCancelled(text.status())) return text.status();
   if (!text.ok()) return std::nullopt;
   return ParseConfig(*text);

@@ -16,7 +16,7 @@
 namespace dcp {
 namespace {
 
-using Kind = JsonEvent::Kind;
+using EventKind = JsonEvent::Kind;
 
 // Depths of the JSON: the list of units, one unit, its "params", one of them.
 constexpr uint32_t kUnits = 0;
@@ -31,17 +31,17 @@ class LayoutParser {
   absl::Status Handle(const JsonEvent& event) {
     switch (event.depth) {
       case kUnits:
-        return Expect(event, Kind::kBeginArray, Kind::kEndArray);
+        return Expect(event, EventKind::kBeginArray, EventKind::kEndArray);
       case kUnit:
-        if (event.kind == Kind::kBeginObject) unit_ = {};
-        if (event.kind == Kind::kEndObject) return EndUnit();
-        return Expect(event, Kind::kBeginObject, Kind::kEndObject);
+        if (event.kind == EventKind::kBeginObject) unit_ = {};
+        if (event.kind == EventKind::kEndObject) return EndUnit();
+        return Expect(event, EventKind::kBeginObject, EventKind::kEndObject);
       case kParams:
         return HandleUnit(event);
       case kParam:
-        if (event.kind == Kind::kBeginObject) param_ = {};
-        if (event.kind == Kind::kEndObject) return EndParameter();
-        return Expect(event, Kind::kBeginObject, Kind::kEndObject);
+        if (event.kind == EventKind::kBeginObject) param_ = {};
+        if (event.kind == EventKind::kEndObject) return EndParameter();
+        return Expect(event, EventKind::kBeginObject, EventKind::kEndObject);
       default:
         return HandleParameter(event);
     }
@@ -60,35 +60,36 @@ class LayoutParser {
     JsonNumbers<Dims, kMaxDims> shape;
   };
 
-  static absl::Status Expect(const JsonEvent& event, Kind begin, Kind end) {
+  static absl::Status Expect(const JsonEvent& event, EventKind begin,
+                             EventKind end) {
     return event.kind == begin || event.kind == end ? absl::OkStatus()
                                                     : MisplacedJson("layout");
   }
 
   absl::Status HandleUnit(const JsonEvent& event) {
-    if (event.kind == Kind::kKey) {
+    if (event.kind == EventKind::kKey) {
       unit_.key = std::string(event.text);
       return absl::OkStatus();
     }
-    if (unit_.key == "flat" && event.kind == Kind::kString) {
+    if (unit_.key == "flat" && event.kind == EventKind::kString) {
       unit_.name = std::string(event.text);
       return absl::OkStatus();
     }
     if (unit_.key != "params") return MisplacedJson(ShortJson(unit_.key));
-    return Expect(event, Kind::kBeginArray, Kind::kEndArray);
+    return Expect(event, EventKind::kBeginArray, EventKind::kEndArray);
   }
 
   absl::Status HandleParameter(const JsonEvent& event) {
-    if (event.kind == Kind::kKey) {
+    if (event.kind == EventKind::kKey) {
       param_.key = std::string(event.text);
       return absl::OkStatus();
     }
     if (param_.key == "shape") return param_.shape.Take(event, "shape");
-    if (param_.key == "name" && event.kind == Kind::kString) {
+    if (param_.key == "name" && event.kind == EventKind::kString) {
       param_.name = std::string(event.text);
       return absl::OkStatus();
     }
-    if (param_.key == "padding" && event.kind == Kind::kUnsigned &&
+    if (param_.key == "padding" && event.kind == EventKind::kUnsigned &&
         event.number <= kMaxJsonNumber) {
       param_.padding = event.number;
       return absl::OkStatus();

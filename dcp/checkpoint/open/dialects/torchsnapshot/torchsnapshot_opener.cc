@@ -33,7 +33,7 @@
 namespace dcp {
 namespace {
 
-using Kind = SnapshotEntry::Kind;
+using EntryKind = SnapshotEntry::Kind;
 
 absl::Status BadText(absl::string_view kind, absl::string_view text) {
   return absl::DataLossError(absl::StrCat("the serialized_value '",
@@ -45,7 +45,7 @@ absl::Status BadText(absl::string_view kind, absl::string_view text) {
 absl::StatusOr<Value> ValueOf(const SnapshotEntry& entry, ValueArena& arena) {
   std::string bytes;
   switch (entry.kind) {
-    case Kind::kInt: {
+    case EntryKind::kInt: {
       const std::optional<std::string> number = ParseDecimalInt(entry.text);
       if (!number.has_value()) return BadText("an int", entry.text);
       if (number->size() > sizeof(int64_t)) return arena.BigInt(*number);
@@ -56,14 +56,14 @@ absl::StatusOr<Value> ValueOf(const SnapshotEntry& entry, ValueArena& arena) {
       std::copy(number->begin(), number->end(), whole.begin());
       return Value::Int(LoadLittleEndian<int64_t>(AsBytes(whole).data()));
     }
-    case Kind::kStr:
+    case EntryKind::kStr:
       return arena.Str(entry.text);
-    case Kind::kBool:
+    case EntryKind::kBool:
       if (entry.text != "True" && entry.text != "False") {
         return BadText("a bool", entry.text);
       }
       return Value::Bool(entry.text == "True");
-    case Kind::kBytes:
+    case EntryKind::kBytes:
       if (!absl::Base64Unescape(entry.text, &bytes)) {
         return BadText("a bytes", entry.text);
       }
@@ -283,7 +283,7 @@ absl::StatusOr<CheckpointEntry> SnapshotReader::QuantizedEntry(
 absl::StatusOr<CheckpointEntry> SnapshotReader::EntryOf(
     const SnapshotEntry& entry) {
   CheckpointEntry result;
-  if (entry.kind == Kind::kObject) {
+  if (entry.kind == EntryKind::kObject) {
     DCP_ASSIGN_OR_RETURN(const SnapshotRange bounded, Bounded(entry.range));
     const absl::StatusOr<const TorchArchive*> archive =
         ArchiveIn(bounded, /*may_be_known=*/false);
@@ -296,14 +296,14 @@ absl::StatusOr<CheckpointEntry> SnapshotReader::EntryOf(
         is_kept ? (*archive)->root : CopyValue(parts_.arena, (*archive)->root),
         bounded.file, bounded.begin);
   }
-  if (entry.kind == Kind::kTensor || entry.kind == Kind::kChunked) {
+  if (entry.kind == EntryKind::kTensor || entry.kind == EntryKind::kChunked) {
     if (entry.tensor.form == SnapshotTensor::Form::kQuantized) {
       return QuantizedEntry(entry.tensor);
     }
     TensorEntry tensor;
     tensor.dtype = entry.tensor.dtype;
     tensor.shape = entry.tensor.shape;
-    if (entry.kind == Kind::kTensor) {
+    if (entry.kind == EntryKind::kTensor) {
       DCP_ASSIGN_OR_RETURN(ChunkLocation location, LocationOf(entry.tensor));
       tensor.boxes.push_back(WholeBox(tensor.shape));
       tensor.locations.push_back(std::move(location));
@@ -327,7 +327,7 @@ absl::StatusOr<CheckpointEntry> SnapshotReader::EntryOf(
 
 absl::Status SnapshotReader::FindShapes() {
   for (const SnapshotEntry& entry : manifest_.entries) {
-    if (entry.kind != Kind::kSharded) continue;
+    if (entry.kind != EntryKind::kSharded) continue;
     const std::string name = PathToName(entry.path);
     for (const SnapshotPiece& piece : entry.pieces) {
       Dims& shape =
@@ -358,7 +358,7 @@ absl::Status SnapshotReader::FindShapes() {
 }
 
 absl::Status SnapshotReader::Add(const SnapshotEntry& entry) {
-  if (entry.kind == Kind::kSharded) {
+  if (entry.kind == EntryKind::kSharded) {
     const auto shape = shapes_.find(PathToName(entry.path));
     if (shape == shapes_.end()) return absl::OkStatus();  // no rank has pieces
     if (entry.pieces.empty()) return absl::OkStatus();
