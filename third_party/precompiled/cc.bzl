@@ -8,11 +8,46 @@ gRPC and LibTorch. These rules are Bazel's own with one more attribute:
     precompiled = "libtorch"  with LibTorch; for dependents of @libtorch
 
 Tests and what only tests use (`testonly`) read GoogleTest's headers with them.
+
+With --define=units=large (.bazelrc), the sources of a target are compiled as a
+few files, see translation_units.bzl. `own_units` names sources that must be
+compiled by themselves all the same.
 """
 
 load(":copts.bzl", "LIBTORCH_COPTS", "LIBTORCH_WARNINGS", "precompiled_copts")
+load(":translation_units.bzl", "translation_units")
+
+# As packages of every repository name it; this workspace itself may be one.
+_LARGE_UNITS = "@%s//third_party/precompiled:large_units" % (
+    Label("//third_party/precompiled:large_units").workspace_name
+)
+
+def _in_units(attributes, is_test):
+    own_units = attributes.pop("own_units", [])
+    srcs = attributes.get("srcs", [])
+    joined = [
+        source
+        for source in srcs
+        if source.endswith(".cc") and source not in own_units
+    ]
+    if len(joined) < 2:
+        return attributes
+    units = attributes["name"] + "_units"
+    translation_units(
+        name = units,
+        testonly = is_test,
+        srcs = joined,
+        tags = ["manual"],
+        visibility = ["//visibility:private"],
+    )
+    others = [source for source in srcs if source not in joined]
+    return dict(attributes, srcs = select({
+        _LARGE_UNITS: [":" + units] + others,
+        "//conditions:default": srcs,
+    }))
 
 def _precompiled(attributes, is_test):
+    attributes = _in_units(attributes, is_test)
     name = attributes.pop("precompiled", "abseil")
     copts = attributes.pop("copts", [])
     deps = attributes.pop("deps", [])

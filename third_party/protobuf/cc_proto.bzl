@@ -65,6 +65,8 @@ def cc_proto(name, protos, root, deps = [], proto_files = [], services = [], **k
     cc_library(
         name = name,
         srcs = [out for out in outs if out.endswith(".cc")],
+        # The static names in generated files are always the same.
+        own_units = outs,
         hdrs = [out for out in outs if out.endswith(".h")],
         copts = _COPTS,
         precompiled = "grpc",
