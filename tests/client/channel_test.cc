@@ -17,7 +17,7 @@ using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
 using ::testing::HasSubstr;
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+using ::dcp::testing::kInvalid;
 
 // Returns the token as the server receives it.
 std::string Shown(const ClientOptions& options, FakeServer& server) {

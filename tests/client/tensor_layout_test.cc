@@ -15,7 +15,7 @@ namespace {
 using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
 
-constexpr auto kDataLoss = absl::StatusCode::kDataLoss;
+using ::dcp::testing::kDataLoss;
 
 TensorLayout::Header HeaderOf(const std::vector<uint64_t>& sizes,
                               uint64_t num_bytes) {

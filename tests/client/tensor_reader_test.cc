@@ -20,7 +20,7 @@ using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
 namespace v1 = tessera::v1;
 
-constexpr auto kDataLoss = absl::StatusCode::kDataLoss;
+using ::dcp::testing::kDataLoss;
 // Equals the reader's own constant: the fewest bytes of a stream.
 constexpr uint64_t kRangeBytes = uint64_t{32} << 20;
 

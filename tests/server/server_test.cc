@@ -34,7 +34,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 namespace v1 = tessera::v1;
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+using ::dcp::testing::kInvalid;
 
 using ServerTest = ServerFixture;
 

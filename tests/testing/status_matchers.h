@@ -18,6 +18,12 @@
 
 namespace dcp::testing {
 
+// The codes that tests name most.
+inline constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+inline constexpr absl::StatusCode kDataLoss = absl::StatusCode::kDataLoss;
+inline constexpr absl::StatusCode kDenied = absl::StatusCode::kPermissionDenied;
+inline constexpr absl::StatusCode kUnavailable = absl::StatusCode::kUnavailable;
+
 namespace internal {
 
 inline const absl::Status& ToStatus(const absl::Status& status) {

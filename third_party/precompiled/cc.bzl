@@ -14,13 +14,15 @@ few files, see translation_units.bzl. `own_units` names sources that must be
 compiled by themselves all the same.
 """
 
-load(":copts.bzl", "LIBTORCH_COPTS", "LIBTORCH_WARNINGS", "precompiled_copts")
-load(":translation_units.bzl", "translation_units")
-
-# As packages of every repository name it; this workspace itself may be one.
-_LARGE_UNITS = "@%s//third_party/precompiled:large_units" % (
-    Label("//third_party/precompiled:large_units").workspace_name
+load(
+    ":copts.bzl",
+    "LIBTORCH_COPTS",
+    "LIBTORCH_WARNINGS",
+    "TEST_COPTS",
+    "here",
+    "precompiled_copts",
 )
+load(":translation_units.bzl", "translation_units")
 
 def _in_units(attributes, is_test):
     own_units = attributes.pop("own_units", [])
@@ -42,7 +44,7 @@ def _in_units(attributes, is_test):
     )
     others = [source for source in srcs if source not in joined]
     return dict(attributes, srcs = select({
-        _LARGE_UNITS: [":" + units] + others,
+        here("//third_party/precompiled:large_units"): [":" + units] + others,
         "//conditions:default": srcs,
     }))
 
@@ -58,6 +60,7 @@ def _precompiled(attributes, is_test):
         copts = LIBTORCH_WARNINGS + copts
     if is_test:
         name += "_test"
+        copts = TEST_COPTS + copts
     target = Label("//third_party/precompiled:" + name)
     header = "%s/%s.h" % (target.package, name)
     if target.workspace_root:

@@ -19,3 +19,14 @@ LIBTORCH_WARNINGS = ["-Wno-conversion", "-Wno-sign-conversion"]
 LIBTORCH_COPTS = LIBTORCH_WARNINGS + precompiled_copts(
     "external/libtorch/libtorch_precompiled.h",
 )
+
+def here(label):
+    """The label of a target here, for `select` in packages of any repository."""
+    found = Label(label)
+    return "@%s//%s:%s" % (found.workspace_name, found.package, found.name)
+
+# For tests and what only tests use, in modes that optimise (.bazelrc).
+TEST_COPTS = select({
+    here("//third_party/precompiled:unoptimized_tests"): ["-O0"],
+    "//conditions:default": [],
+})

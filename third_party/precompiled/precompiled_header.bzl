@@ -41,7 +41,8 @@ def _precompiled_header_impl(ctx):
         "".join(["#include <%s>\n" % name for name in ctx.attr.headers]),
     )
     compiled = ctx.actions.declare_file(ctx.label.name + ".h.gch")
-    flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts
+    flags = (ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts +
+             ctx.attr.copts)
     variables = cc_common.create_compile_variables(
         feature_configuration = features,
         cc_toolchain = toolchain,
@@ -86,6 +87,7 @@ def _precompiled_header_impl(ctx):
 precompiled_header = rule(
     implementation = _precompiled_header_impl,
     attrs = {
+        "copts": attr.string_list(doc = "Those of all users."),
         "deps": attr.label_list(
             doc = "Libraries whose headers these are. Users compile with " +
                   "their flags, and do not link with them.",

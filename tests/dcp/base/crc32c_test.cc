@@ -20,7 +20,7 @@ uint32_t Bitwise(ByteSpan bytes) {
   return ~crc;
 }
 
-std::string Pattern(size_t size) {
+std::string Crc32cPattern(size_t size) {
   std::string text(size, '\0');
   for (size_t i = 0; i < size; ++i) text[i] = static_cast<char>(i * i + 7 * i);
   return text;
@@ -35,7 +35,7 @@ TEST(Crc32c, HasPublishedValues) {
 }
 
 TEST(Crc32c, AgreesWithTheDefinitionAtEveryLength) {
-  const std::string text = Pattern(60'000);
+  const std::string text = Crc32cPattern(60'000);
   for (size_t size : {0, 1, 7, 8, 9, 255, 767, 768, 769, 1536, 5000, 24'575,
                       24'576, 24'577, 50'001, 59'000}) {
     for (const size_t begin : {0, 1, 5}) {
@@ -48,7 +48,7 @@ TEST(Crc32c, AgreesWithTheDefinitionAtEveryLength) {
 }
 
 TEST(Crc32c, PiecesGiveTheCrcOfTheWhole) {
-  const std::string text = Pattern(100'000);
+  const std::string text = Crc32cPattern(100'000);
   const ByteSpan bytes = AsBytes(text);
   const uint32_t whole = ExtendCrc32c(0, bytes);
   for (const size_t cut : {0, 1, 777, 50'000, 99'999, 100'000}) {

@@ -125,7 +125,7 @@ TEST(ByteCheckpointMetadata, SeveralModelsHaveALayoutEach) {
             "net.layers.0.up.weight");
 }
 
-struct Corruption {
+struct ByteCheckpointCorruption {
   std::string key;
   Edit edit;
   std::string message;
@@ -148,7 +148,7 @@ Edit EachBytes(const std::function<std::string(std::string)>& change) {
 }
 
 TEST(ByteCheckpointMetadata, RefusesPicklesThatDoNotFit) {
-  const std::vector<Corruption> corruptions = {
+  const std::vector<ByteCheckpointCorruption> corruptions = {
       {"all_tensor_metadata", To(Value()), "all_tensor_metadata"},
       {"all_tensor_metadata",
        [](ValueArena& arena, const Value&) { return arena.Dict(); },
@@ -178,7 +178,7 @@ TEST(ByteCheckpointMetadata, RefusesPicklesThatDoNotFit) {
       {"storage_data", To(Value()), "storage_data"},
       {"state_dict_metadata", To(Value()), "state_dict_metadata"},
   };
-  for (const Corruption& corruption : corruptions) {
+  for (const ByteCheckpointCorruption& corruption : corruptions) {
     EXPECT_THAT(Parse(EditPickle(Model(), corruption.key, corruption.edit)),
                 StatusIs(StatusCode::kDataLoss, HasSubstr(corruption.message)))
         << corruption.key;
@@ -219,7 +219,7 @@ TEST(ByteCheckpointMetadata, RefusesLayoutsThatDoNotAddUp) {
     return arena.List(
         std::vector<Value>(row.items().size(), Value::Bool(true)));
   };
-  const std::vector<Corruption> corruptions = {
+  const std::vector<ByteCheckpointCorruption> corruptions = {
       {"fsdp_is_padding_mask", Row(shorter), "3 padding masks for 4 sizes"},
       {"fsdp_is_padding_mask", Row(no_padding), "its shape is"},
       {"fsdp_is_padding_mask", Row(all_padding), "0 sizes that are not"},
@@ -232,7 +232,7 @@ TEST(ByteCheckpointMetadata, RefusesLayoutsThatDoNotAddUp) {
       {"fsdp_flat_param_to_fqns", Row(ones), "parameter 0 has no name"},
       {"fsdp_flat_param_to_fqns", To(Value::Int(1)), "to_fqns"},
   };
-  for (const Corruption& corruption : corruptions) {
+  for (const ByteCheckpointCorruption& corruption : corruptions) {
     EXPECT_THAT(Parse(EditPickle(FlatModel(), corruption.key, corruption.edit)),
                 StatusIs(StatusCode::kDataLoss, HasSubstr(corruption.message)))
         << corruption.key << ": " << corruption.message;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/status.h"
+#include "dcp/format/metadata_modules.h"
 #include "dcp/format/pickle_writer.h"
 #include "dcp/format/value.h"
 #include "gmock/gmock.h"
@@ -24,10 +25,6 @@ using ::dcp::testing::IsOkAndHolds;
 using ::dcp::testing::StatusIs;
 using ::testing::Eq;
 using ::testing::HasSubstr;
-
-constexpr absl::string_view kModule = "torch.distributed.checkpoint.metadata";
-constexpr absl::string_view kOldModule =
-    "torch.distributed._shard.sharded_tensor.metadata";
 
 // Attributes of an object under construction, to be changed by a test.
 using Fields = std::vector<std::pair<std::string, Value>>;
@@ -59,14 +56,14 @@ struct Index {
 
   Value Chunk(const std::vector<int64_t>& offsets,
               const std::vector<int64_t>& sizes) {
-    return Object(kModule, "ChunkStorageMetadata",
+    return Object(kMetadataModule, "ChunkStorageMetadata",
                   {{"offsets", Size(offsets)}, {"sizes", Size(sizes)}});
   }
 
   Value Key(absl::string_view fqn, Value index, Value offset) {
     Fields fields = {{"fqn", arena.Str(fqn)}, {"index", index}};
     if (!offset.is_none()) fields.emplace_back("offset", offset);
-    return Object(kModule, "MetadataIndex", fields);
+    return Object(kMetadataModule, "MetadataIndex", fields);
   }
 
   Value Info() {
@@ -81,11 +78,12 @@ struct Index {
     return value;
   }
 
-  std::string properties_module{kModule};
+  std::string properties_module{kMetadataModule};
   std::vector<Value> properties = {
       arena.Global("torch", "float32"),
       Call1("torch.serialization", "_get_layout", arena.Str("torch.strided")),
-      Value::Bool(false), Call1(kModule, "_MEM_FORMAT_ENCODING", Value::Int(0)),
+      Value::Bool(false),
+      Call1(kMetadataModule, "_MEM_FORMAT_ENCODING", Value::Int(0)),
       Value::Bool(false)};
   Value size = Size({4, 3});
   std::vector<Value> chunks = {Chunk({0, 0}, {2, 3}), Chunk({2, 0}, {2, 3})};
@@ -94,8 +92,8 @@ struct Index {
                  {"length", Value::Int(1577)}};
   Value path_of_w = arena.Tuple({arena.Str("w")});
   Value path_of_step = arena.Tuple({arena.Str("step")});
-  std::pair<std::string, std::string> root_class = {std::string(kModule),
-                                                    "Metadata"};
+  std::pair<std::string, std::string> root_class = {
+      std::string(kMetadataModule), "Metadata"};
   Fields root_changes;  // replace or add attributes of Metadata
   std::vector<std::pair<Value, Value>> more_state;
   std::vector<std::pair<Value, Value>> storage = {
@@ -120,11 +118,12 @@ struct Index {
 
   std::string Pickle() {
     const Value state = arena.Dict();
-    arena.SetItem(state, arena.Str("step"),
-                  arena.Call(arena.Global(kModule, "BytesStorageMetadata"),
-                             arena.Tuple({})));
+    arena.SetItem(
+        state, arena.Str("step"),
+        arena.Call(arena.Global(kMetadataModule, "BytesStorageMetadata"),
+                   arena.Tuple({})));
     arena.SetItem(state, arena.Str("w"),
-                  Object(kModule, "TensorStorageMetadata",
+                  Object(kMetadataModule, "TensorStorageMetadata",
                          {{"properties", Properties()},
                           {"size", size},
                           {"chunks", arena.List(chunks)}}));
@@ -139,7 +138,7 @@ struct Index {
       arena.SetItem(storage_data, key, value.is_none() ? Info() : value);
     }
     const Value meta =
-        Object(kModule, "StorageMeta",
+        Object(kMetadataModule, "StorageMeta",
                {{"checkpoint_id", Value()}, {"save_id", arena.Str("id")}});
     Fields fields = {{"state_dict_metadata", state},
                      {"planner_data", planner},
@@ -160,13 +159,13 @@ struct Index {
   }
 };
 
-absl::StatusOr<Metadata> Parse(Index& index) {
+absl::StatusOr<Metadata> ParseMetadata(Index& index) {
   return ParseDcpMetadata(AsBytes(index.Pickle()));
 }
 
 TEST(DcpMetadata, JoinsChunksWithTheirStorage) {
   Index index;
-  ASSERT_OK_AND_ASSIGN(const Metadata metadata, Parse(index));
+  ASSERT_OK_AND_ASSIGN(const Metadata metadata, ParseMetadata(index));
   EXPECT_EQ(metadata.files, std::vector<std::string>{"__0_0.distcp"});
   EXPECT_TRUE(metadata.has_planner_data);
   EXPECT_EQ(metadata.save_id, "id");
@@ -192,7 +191,7 @@ struct Variant {
 Value Getattr(Index& i, absl::string_view member) {
   return i.arena.Call(
       i.arena.Global("builtins", "getattr"),
-      i.arena.Tuple({i.arena.Global(kModule, "_MEM_FORMAT_ENCODING"),
+      i.arena.Tuple({i.arena.Global(kMetadataModule, "_MEM_FORMAT_ENCODING"),
                      i.arena.Str(member)}));
 }
 
@@ -217,9 +216,9 @@ const Variant kAccepted[] = {
      [](Index& i) { i.properties[3] = Getattr(i, "TORCH_CHANNELS_LAST"); }},
     {"class paths of PyTorch 2.2",
      [](Index& i) {
-       i.properties_module = std::string(kOldModule);
+       i.properties_module = std::string(kOldMetadataModule);
        i.properties[3] =
-           i.Call1(kOldModule, "MEM_FORMAT_ENCODING", Value::Int(0));
+           i.Call1(kOldMetadataModule, "MEM_FORMAT_ENCODING", Value::Int(0));
      }},
     {"strides of PyTorch 2.15",
      [](Index& i) {
@@ -266,12 +265,12 @@ TEST(DcpMetadata, AcceptsVariants) {
   for (const Variant& variant : kAccepted) {
     Index index;
     variant.change(index);
-    EXPECT_OK(Parse(index)) << variant.name;
+    EXPECT_OK(ParseMetadata(index)) << variant.name;
   }
 }
 
 absl::StatusOr<std::optional<Dims>> ReformulatedFrom(Index& index) {
-  DCP_ASSIGN_OR_RETURN(const Metadata metadata, Parse(index));
+  DCP_ASSIGN_OR_RETURN(const Metadata metadata, ParseMetadata(index));
   return std::get<TensorStorageMetadata>(metadata.entries[1].value)
       .reformulated_from;
 }
@@ -288,7 +287,7 @@ TEST(DcpMetadata, McoreDataHasTheShapesOfReformulatedTensors) {
   EXPECT_THAT(ReformulatedFrom(index), IsOkAndHolds(Dims{12}));
 }
 
-struct Corruption {
+struct MetadataCorruption {
   const char* name;
   std::function<void(Index&)> corrupt;
   const char* message;
@@ -302,7 +301,7 @@ std::function<void(Index&)> SetFile(absl::string_view name) {
   return [=](Index& i) { i.info[0].second = i.arena.Str(name); };
 }
 
-const Corruption kCorruptions[] = {
+const MetadataCorruption kMetadataCorruptions[] = {
     {"strides that are text",
      [](Index& i) { i.properties.push_back(i.arena.Str("x")); },
      "a TensorProperties"},
@@ -398,7 +397,7 @@ const Corruption kCorruptions[] = {
     {"memory format 3",
      [](Index& i) {
        i.properties[3] =
-           i.Call1(kModule, "_MEM_FORMAT_ENCODING", Value::Int(3));
+           i.Call1(kMetadataModule, "_MEM_FORMAT_ENCODING", Value::Int(3));
      },
      "memory format"},
     {"enum by another name",
@@ -470,10 +469,10 @@ const Corruption kCorruptions[] = {
 };
 
 TEST(DcpMetadata, RefusesCorruption) {
-  for (const Corruption& corruption : kCorruptions) {
+  for (const MetadataCorruption& corruption : kMetadataCorruptions) {
     Index index;
     corruption.corrupt(index);
-    const absl::Status status = Parse(index).status();
+    const absl::Status status = ParseMetadata(index).status();
     EXPECT_FALSE(status.ok()) << corruption.name;
     EXPECT_THAT(std::string(status.message()), HasSubstr(corruption.message))
         << corruption.name;

@@ -18,29 +18,29 @@ namespace {
 using ::dcp::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using Kind = JsonEvent::Kind;
+using EventKind = JsonEvent::Kind;
 
 std::string ToText(const JsonEvent& event) {
   switch (event.kind) {
-    case Kind::kBeginObject:
+    case EventKind::kBeginObject:
       return absl::StrCat(event.depth, " {");
-    case Kind::kEndObject:
+    case EventKind::kEndObject:
       return absl::StrCat(event.depth, " }");
-    case Kind::kBeginArray:
+    case EventKind::kBeginArray:
       return absl::StrCat(event.depth, " [");
-    case Kind::kEndArray:
+    case EventKind::kEndArray:
       return absl::StrCat(event.depth, " ]");
-    case Kind::kKey:
+    case EventKind::kKey:
       return absl::StrCat(event.depth, " key ", event.text);
-    case Kind::kString:
+    case EventKind::kString:
       return absl::StrCat(event.depth, " text ", event.text);
-    case Kind::kUnsigned:
+    case EventKind::kUnsigned:
       return absl::StrCat(event.depth, " ", event.number);
-    case Kind::kOtherNumber:
+    case EventKind::kOtherNumber:
       return absl::StrCat(event.depth, " other");
-    case Kind::kBool:
+    case EventKind::kBool:
       return absl::StrCat(event.depth, event.number == 1 ? " true" : " false");
-    case Kind::kNull:
+    case EventKind::kNull:
       return absl::StrCat(event.depth, " null");
   }
   return "";
@@ -93,12 +93,12 @@ TEST(Json, UnescapesText) {
   EXPECT_EQ(events[0], std::string("0 text \xc3\xa9\n\xf0\x9f\x98\x80\0", 15));
 }
 
-struct Corruption {
+struct JsonCorruption {
   const char* name;
   absl::string_view json;
 };
 
-const Corruption kCorruptions[] = {
+const JsonCorruption kJsonCorruptions[] = {
     {"empty", ""},
     {"spaces only", "  "},
     {"two values", "{} {}"},
@@ -122,7 +122,7 @@ const Corruption kCorruptions[] = {
 };
 
 TEST(Json, RefusesCorruption) {
-  for (const Corruption& corruption : kCorruptions) {
+  for (const JsonCorruption& corruption : kJsonCorruptions) {
     EXPECT_THAT(Events(corruption.json),
                 StatusIs(absl::StatusCode::kDataLoss, HasSubstr("not valid")))
         << corruption.name;

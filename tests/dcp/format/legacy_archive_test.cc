@@ -59,15 +59,15 @@ struct Legacy {
   }
 };
 
-absl::StatusOr<TorchArchive> Read(absl::string_view bytes,
-                                  bool allow_legacy = true) {
+absl::StatusOr<TorchArchive> ReadLegacy(absl::string_view bytes,
+                                        bool allow_legacy = true) {
   const MemoryItem item(bytes);
   return ReadTorchArchive(item.length(), allow_legacy, item);
 }
 
 TEST(LegacyArchive, FindsThePayloadOfATensor) {
   const std::string bytes = Legacy().Bytes();
-  ASSERT_OK_AND_ASSIGN(const TorchArchive archive, Read(bytes));
+  ASSERT_OK_AND_ASSIGN(const TorchArchive archive, ReadLegacy(bytes));
   EXPECT_TRUE(archive.legacy);
   EXPECT_FALSE(archive.big_endian);
   EXPECT_TRUE(archive.records.empty());
@@ -78,7 +78,7 @@ TEST(LegacyArchive, FindsThePayloadOfATensor) {
 }
 
 TEST(LegacyArchive, IsRefusedAsAnItem) {
-  EXPECT_THAT(Read(Legacy().Bytes(), false).status(),
+  EXPECT_THAT(ReadLegacy(Legacy().Bytes(), false).status(),
               StatusIs(absl::StatusCode::kUnimplemented,
                        HasSubstr("before PyTorch 1.6")));
 }
@@ -86,20 +86,20 @@ TEST(LegacyArchive, IsRefusedAsAnItem) {
 TEST(LegacyArchive, ReadsPicklesLongerThanTheFirstPiece) {
   Legacy legacy;
   legacy.info = Pickle("}" + Text("x") + Text(std::string(3 << 20, 'x')) + "s");
-  EXPECT_OK(Read(legacy.Bytes()));
+  EXPECT_OK(ReadLegacy(legacy.Bytes()));
 }
 
 TEST(LegacyArchive, TellsBigEndian) {
   Legacy legacy;
   legacy.info = Pickle("}" + Text("little_endian") + "\x89s");
-  ASSERT_OK_AND_ASSIGN(const TorchArchive archive, Read(legacy.Bytes()));
+  ASSERT_OK_AND_ASSIGN(const TorchArchive archive, ReadLegacy(legacy.Bytes()));
   EXPECT_TRUE(archive.big_endian);
 }
 
 TEST(LegacyArchive, CountsBytesOfUntypedStorages) {
   Legacy legacy;
   legacy.storage_class = "ctorch.storage\nUntypedStorage\n";
-  ASSERT_OK_AND_ASSIGN(const TorchArchive archive, Read(legacy.Bytes()));
+  ASSERT_OK_AND_ASSIGN(const TorchArchive archive, ReadLegacy(legacy.Bytes()));
   EXPECT_EQ(archive.storages.at("94").size, 6u);
 }
 
@@ -147,7 +147,7 @@ TEST(LegacyArchive, RefusesCorruption) {
        "the file ends before storage"},
   };
   for (const auto& [bytes, message] : corruptions) {
-    const absl::Status status = Read(bytes).status();
+    const absl::Status status = ReadLegacy(bytes).status();
     EXPECT_FALSE(status.ok()) << message;
     EXPECT_THAT(std::string(status.message()), HasSubstr(message));
   }
@@ -156,7 +156,8 @@ TEST(LegacyArchive, RefusesCorruption) {
 TEST(LegacyArchive, RefusesEveryTruncation) {
   const std::string bytes = Legacy().Bytes();
   for (size_t size = 0; size < bytes.size(); ++size) {
-    EXPECT_FALSE(Read(absl::string_view(bytes).substr(0, size)).ok()) << size;
+    EXPECT_FALSE(ReadLegacy(absl::string_view(bytes).substr(0, size)).ok())
+        << size;
   }
 }
 
@@ -164,7 +165,7 @@ TEST(LegacyArchive, RefusesAStorageShorterThanItsPersistentIdSays) {
   Legacy legacy;
   legacy.count = Le64(5);
   legacy.payload.resize(20);
-  ASSERT_OK_AND_ASSIGN(const TorchArchive archive, Read(legacy.Bytes()));
+  ASSERT_OK_AND_ASSIGN(const TorchArchive archive, ReadLegacy(legacy.Bytes()));
   ASSERT_OK_AND_ASSIGN(const TorchTensor tensor,
                        ParseTensor(archive.root.items()[1]));
   EXPECT_THAT(archive.PayloadOffset(tensor),

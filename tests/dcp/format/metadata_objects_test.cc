@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "dcp/format/metadata_modules.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
@@ -16,8 +17,6 @@ using ::dcp::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Kind = Value::Kind;
-
-constexpr absl::string_view kModule = "torch.distributed.checkpoint.metadata";
 
 class MetadataObjectsTest : public ::testing::Test {
  protected:
@@ -78,7 +77,7 @@ TEST_F(MetadataObjectsTest, EqualSizesAreOne) {
 
 TEST_F(MetadataObjectsTest, ChunksKeysAndItemsBecomeTokens) {
   const Value chunk = Replaced(
-      Object(kModule, "ChunkStorageMetadata",
+      Object(kMetadataModule, "ChunkStorageMetadata",
              {{"offsets", Replaced(Size({4, 0}))}, {"sizes", Size({2, 3})}}));
   ASSERT_TRUE(chunk.is(Kind::kToken));
   ASSERT_OK_AND_ASSIGN(const MetadataObjects::Chunk ids,
@@ -87,10 +86,10 @@ TEST_F(MetadataObjectsTest, ChunksKeysAndItemsBecomeTokens) {
   EXPECT_THAT(objects_.dims(ids.sizes), ElementsAre(2, 3));
 
   const Value key =
-      Replaced(Object(kModule, "MetadataIndex",
+      Replaced(Object(kMetadataModule, "MetadataIndex",
                       {{"fqn", arena_.Str("w")}, {"offset", Size({4, 0})}}));
   const Value of_bytes =
-      Replaced(Object(kModule, "MetadataIndex",
+      Replaced(Object(kMetadataModule, "MetadataIndex",
                       {{"fqn", arena_.Str("w")}, {"index", Value::Int(0)}}));
   ASSERT_TRUE(key.is(Kind::kToken));
   ASSERT_OK_AND_ASSIGN(const MetadataObjects::Key with_offset,
@@ -141,19 +140,20 @@ TEST_F(MetadataObjectsTest, ATokenIsOfOneType) {
 
 // Each stays for an error that names its tensor.
 TEST_F(MetadataObjectsTest, WhatIsMalformedStaysAsItIs) {
-  const Value no_state =
-      arena_.New(arena_.Global(kModule, "MetadataIndex"), arena_.Tuple({}));
+  const Value no_state = arena_.New(
+      arena_.Global(kMetadataModule, "MetadataIndex"), arena_.Tuple({}));
   for (const Value& object :
        {Size({-1}), no_state, Info("../up", 0), Info("a", -1),
-        Object(kModule, "MetadataIndex", {{"fqn", Value::Int(1)}}),
-        Object(kModule, "ChunkStorageMetadata", {{"offsets", Size({1})}}),
-        Object(kModule, "StorageMeta", {})}) {
+        Object(kMetadataModule, "MetadataIndex", {{"fqn", Value::Int(1)}}),
+        Object(kMetadataModule, "ChunkStorageMetadata",
+               {{"offsets", Size({1})}}),
+        Object(kMetadataModule, "StorageMeta", {})}) {
     EXPECT_FALSE(objects_.Replace(object).has_value()) << ToString(object);
   }
   EXPECT_THAT(objects_.InfoOf(Info("../up", 0)),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("../up")));
   EXPECT_THAT(objects_.KeyOf(
-                  Object(kModule, "MetadataIndex",
+                  Object(kMetadataModule, "MetadataIndex",
                          {{"fqn", arena_.Str("w")}, {"offset", Size({-1})}})),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("storage of w")));
 }

@@ -22,8 +22,6 @@
 
 namespace dcp::testing {
 
-inline constexpr absl::StatusCode kDenied = absl::StatusCode::kPermissionDenied;
-
 inline absl::StatusOr<PickleResult> ReadStateDict(absl::string_view pickle,
                                                   ValueArena& arena) {
   return ReadPickle(

@@ -14,7 +14,7 @@ namespace {
 
 using ::dcp::testing::StatusIs;
 
-constexpr absl::StatusCode kDataLoss = absl::StatusCode::kDataLoss;
+using ::dcp::testing::kDataLoss;
 
 TEST(PickleInput, TakesInOrder) {
   PickleInput input(AsBytes("K\xfe\xff\xff\xffline\nrest"));

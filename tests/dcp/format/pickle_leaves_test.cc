@@ -50,9 +50,9 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return std::string(test.param.name); });
 
 // Checks what the operand of `opcode` means, and that all of it is taken.
-std::string Read(absl::Status (*read)(uint8_t, PickleInput&, ValueArena&,
-                                      Value&),
-                 uint8_t opcode, absl::string_view operand) {
+std::string ReadLeaves(absl::Status (*read)(uint8_t, PickleInput&, ValueArena&,
+                                            Value&),
+                       uint8_t opcode, absl::string_view operand) {
   PickleInput input(AsBytes(operand));
   ValueArena arena;
   Value value;
@@ -62,26 +62,27 @@ std::string Read(absl::Status (*read)(uint8_t, PickleInput&, ValueArena&,
 }
 
 TEST(PickleLeaves, ScalarsHaveTheirSign) {
-  EXPECT_EQ(Read(ReadScalar, 'K', "\xff"), "255");
-  EXPECT_EQ(Read(ReadScalar, 'M', "\xff\xff"), "65535");
-  EXPECT_EQ(Read(ReadScalar, 'J', "\xfe\xff\xff\xff"), "-2");
-  EXPECT_EQ(Read(ReadScalar, 0x8a, PICKLE("\x00")), "0");
-  EXPECT_EQ(Read(ReadScalar, 0x8a, "\x01\x80"), "-128");
-  EXPECT_EQ(Read(ReadScalar, 'G', PICKLE("\xbf\xe0\0\0\0\0\0\0")), "-0.5");
+  EXPECT_EQ(ReadLeaves(ReadScalar, 'K', "\xff"), "255");
+  EXPECT_EQ(ReadLeaves(ReadScalar, 'M', "\xff\xff"), "65535");
+  EXPECT_EQ(ReadLeaves(ReadScalar, 'J', "\xfe\xff\xff\xff"), "-2");
+  EXPECT_EQ(ReadLeaves(ReadScalar, 0x8a, PICKLE("\x00")), "0");
+  EXPECT_EQ(ReadLeaves(ReadScalar, 0x8a, "\x01\x80"), "-128");
+  EXPECT_EQ(ReadLeaves(ReadScalar, 'G', PICKLE("\xbf\xe0\0\0\0\0\0\0")),
+            "-0.5");
 }
 
 TEST(PickleLeaves, TextsAndBytesDiffer) {
-  EXPECT_EQ(Read(ReadText, 0x8c, "\x02\xc3\xa9"), "'é'");
-  EXPECT_EQ(Read(ReadText, 'U', "\x01y"), "'y'");
-  EXPECT_EQ(Read(ReadText, 'C', "\x02\xc3\xa9"), "b'\\xc3\\xa9'");
+  EXPECT_EQ(ReadLeaves(ReadText, 0x8c, "\x02\xc3\xa9"), "'é'");
+  EXPECT_EQ(ReadLeaves(ReadText, 'U', "\x01y"), "'y'");
+  EXPECT_EQ(ReadLeaves(ReadText, 'C', "\x02\xc3\xa9"), "b'\\xc3\\xa9'");
 }
 
 TEST(PickleLeaves, LinesAreTextOfPython) {
-  EXPECT_EQ(Read(ReadLine, 'I', "01\n"), "True");
-  EXPECT_EQ(Read(ReadLine, 'I', "1\n"), "1");
-  EXPECT_EQ(Read(ReadLine, 'L', "-7L\n"), "-7");
-  EXPECT_EQ(Read(ReadLine, 'F', "1e-3\n"), "0.001");
-  EXPECT_EQ(Read(ReadLine, 'S', "'a'\n"), "'a'");
+  EXPECT_EQ(ReadLeaves(ReadLine, 'I', "01\n"), "True");
+  EXPECT_EQ(ReadLeaves(ReadLine, 'I', "1\n"), "1");
+  EXPECT_EQ(ReadLeaves(ReadLine, 'L', "-7L\n"), "-7");
+  EXPECT_EQ(ReadLeaves(ReadLine, 'F', "1e-3\n"), "0.001");
+  EXPECT_EQ(ReadLeaves(ReadLine, 'S', "'a'\n"), "'a'");
 }
 
 }  // namespace

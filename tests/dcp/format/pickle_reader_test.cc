@@ -27,7 +27,7 @@ class BadPickles : public ::testing::TestWithParam<BadPickle> {};
 
 TEST_P(BadPickles, AreRefusedWithTheReason) { ExpectRefused(GetParam()); }
 
-std::string Bytes(absl::string_view text) { return std::string(text); }
+std::string PickledBytes(absl::string_view text) { return std::string(text); }
 
 INSTANTIATE_TEST_SUITE_P(
     All, BadPickles,
@@ -48,12 +48,14 @@ INSTANTIATE_TEST_SUITE_P(
         {"AppendToDict", "}Na.", "expected a list to append to, found a dict"},
         {"SetItemOfList", "]NNs.",
          "expected a dict to set items in, found a list"},
-        {"HugeFrame", Bytes(PICKLE("\x95\xff\xff\xff\xff\xff\xff\xff\xffN.")),
+        {"HugeFrame",
+         PickledBytes(PICKLE("\x95\xff\xff\xff\xff\xff\xff\xff\xffN.")),
          "a frame of"},
         {"MemoIndex", "Nr\xfe\xff\xff\xff.",
          "memo index 4294967294 is too far beyond the 0 in use"},
         {"MemoUnset", "h\x07.", "memo index 7 is not set"},
-        {"MemoGap", Bytes(PICKLE("Nq\005h\004.")), "memo index 4 is not set"},
+        {"MemoGap", PickledBytes(PICKLE("Nq\005h\004.")),
+         "memo index 4 is not set"},
         {"Inst", "(ios\nsystem\n.", "opcode 0x69"},
         {"Obj", "(ctorch\nSize\no.", "opcode 0x6f"},
         {"Extension", "\x82\x01.", "opcode 0x82"},

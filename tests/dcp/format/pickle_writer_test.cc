@@ -12,7 +12,8 @@
 namespace dcp {
 namespace {
 
-absl::StatusOr<PickleResult> Read(absl::string_view pickle, ValueArena& arena) {
+absl::StatusOr<PickleResult> ReadPickle(absl::string_view pickle,
+                                        ValueArena& arena) {
   return ReadPickle(
       AsBytes(pickle),
       {.allow_global = IsStateDictGlobal, .allow_persistent_ids = true}, arena);
@@ -22,7 +23,7 @@ absl::StatusOr<PickleResult> Read(absl::string_view pickle, ValueArena& arena) {
 void ExpectRoundTrip(const Value& value) {
   ValueArena arena;
   const std::string pickle = WritePickle(value);
-  ASSERT_OK_AND_ASSIGN(const PickleResult result, Read(pickle, arena));
+  ASSERT_OK_AND_ASSIGN(const PickleResult result, ReadPickle(pickle, arena));
   EXPECT_TRUE(DeepEqual(value, result.root)) << ToString(result.root);
   EXPECT_EQ(result.length, pickle.size());
   EXPECT_EQ(WritePickle(result.root), pickle);
@@ -88,7 +89,7 @@ TEST(PickleWriter, AttributesComeBack) {
   arena.Append(call, Value::Int(5));
   arena.SetState(call, arena.Tuple({Value::Int(7)}));
   const std::string pickle = WritePickle(call);
-  ASSERT_OK_AND_ASSIGN(const PickleResult result, Read(pickle, arena));
+  ASSERT_OK_AND_ASSIGN(const PickleResult result, ReadPickle(pickle, arena));
   EXPECT_EQ(ToString(result.root.elements()[0]), "5");
   EXPECT_EQ(ToString(result.root.state()), "(7,)");
 }
@@ -98,7 +99,7 @@ TEST(PickleWriter, SharedContainersStayShared) {
   const Value list = arena.List({Value::Int(1)});
   const Value tuple = arena.Tuple({list, list});
   const std::string pickle = WritePickle(arena.List({tuple, tuple, list}));
-  ASSERT_OK_AND_ASSIGN(const PickleResult result, Read(pickle, arena));
+  ASSERT_OK_AND_ASSIGN(const PickleResult result, ReadPickle(pickle, arena));
   const absl::Span<const Value> items = result.root.items();
   EXPECT_EQ(items[0].identity(), items[1].identity());
   EXPECT_EQ(items[0].items()[0].identity(), items[2].identity());
@@ -113,8 +114,9 @@ TEST(PickleWriter, ObjectsMadeByNewAndThoseTheyEncloseComeBack) {
   arena.SetState(child,
                  arena.Dict({arena.Str("parent"), arena.Enclosing(made)}));
   arena.SetItem(made, arena.Str("child"), child);
-  ASSERT_OK_AND_ASSIGN(const PickleResult result,
-                       Read(WritePickle(arena.List({made, child})), arena));
+  ASSERT_OK_AND_ASSIGN(
+      const PickleResult result,
+      ReadPickle(WritePickle(arena.List({made, child})), arena));
   const Value again = result.root.items()[0];
   EXPECT_TRUE(again.is_new());
   const Value again_child = again.items()[1];
@@ -160,7 +162,8 @@ TEST(PickleWriter, OpcodesMakeAnObjectWithoutATree) {
   writer.SetItems();
   writer.Tuple2();
   ValueArena arena;
-  ASSERT_OK_AND_ASSIGN(const PickleResult result, Read(writer.Finish(), arena));
+  ASSERT_OK_AND_ASSIGN(const PickleResult result,
+                       ReadPickle(writer.Finish(), arena));
   EXPECT_EQ(ToString(result.root),
             "(torch.Size((2, 3)), {'a': torch.Size((2, 3))})");
 }

@@ -30,7 +30,7 @@ std::string File(absl::string_view json, uint64_t data_length) {
   return absl::StrCat(Le64(json.size()), json, std::string(data_length, 'd'));
 }
 
-absl::StatusOr<SafetensorsHeader> Read(absl::string_view bytes) {
+absl::StatusOr<SafetensorsHeader> ReadHeader(absl::string_view bytes) {
   const MemoryItem item(bytes);
   return ReadSafetensorsHeader(item.length(), item);
 }
@@ -41,7 +41,8 @@ TEST(Safetensors, ReadsTensorsInTheirOrderInTheFile) {
       R"("b":{"shape":[2,3],"dtype":"BF16","data_offsets":[8,20]},)"
       R"("c":{"dtype":"U8","shape":[0,7],"data_offsets":[8,8]},)"
       R"("a":{"dtype":"F64","shape":[],"data_offsets":[0,8],"new":[{"x":1}]}})";
-  ASSERT_OK_AND_ASSIGN(const SafetensorsHeader header, Read(File(json, 20)));
+  ASSERT_OK_AND_ASSIGN(const SafetensorsHeader header,
+                       ReadHeader(File(json, 20)));
   ASSERT_EQ(header.tensors.size(), 3u);
   EXPECT_EQ(header.tensors[0].name, "a");
   EXPECT_EQ(header.tensors[0].dtype, DType::kFloat64);
@@ -60,16 +61,16 @@ TEST(Safetensors, ReadsTensorsInTheirOrderInTheFile) {
 }
 
 TEST(Safetensors, ReadsAnEmptyFile) {
-  EXPECT_OK(Read(File("{}", 0)));
-  EXPECT_OK(Read(File("{}    ", 0)));
-  EXPECT_OK(Read(File(R"({"__metadata__":{}})", 0)));
+  EXPECT_OK(ReadHeader(File("{}", 0)));
+  EXPECT_OK(ReadHeader(File("{}    ", 0)));
+  EXPECT_OK(ReadHeader(File(R"({"__metadata__":{}})", 0)));
 }
 
 TEST(Safetensors, CountsFloat4AsTorchDoes) {
   ASSERT_OK_AND_ASSIGN(
       const SafetensorsHeader header,
-      Read(File(R"({"a":{"dtype":"F4","shape":[2,6],"data_offsets":[0,6]}})",
-                6)));
+      ReadHeader(File(
+          R"({"a":{"dtype":"F4","shape":[2,6],"data_offsets":[0,6]}})", 6)));
   EXPECT_EQ(header.tensors[0].dtype, DType::kFloat4E2M1FNX2);
   EXPECT_EQ(header.tensors[0].shape, Dims({2, 3}));
   const std::string written = WriteSafetensorsHeader(header.tensors, {});
@@ -83,7 +84,8 @@ TEST(Safetensors, ReadsShardingInfo) {
       R"( \"elsewhere\": {\"saved_offsets\": [1, 2]}}",)"
       R"("DCP_VERSION":"1.0"},)" +
       std::string(kA) + "}";
-  ASSERT_OK_AND_ASSIGN(const SafetensorsHeader header, Read(File(json, 8)));
+  ASSERT_OK_AND_ASSIGN(const SafetensorsHeader header,
+                       ReadHeader(File(json, 8)));
   ASSERT_EQ(header.saved_offsets.size(), 1u);
   EXPECT_EQ(header.saved_offsets.at("a"), Dims({7}));
 }
@@ -98,7 +100,7 @@ std::string WithShardingInfo(absl::string_view info) {
                       R"("},)", kA, "}");
 }
 
-struct Corruption {
+struct SafetensorsCorruption {
   const char* name;
   std::string json;
   uint64_t data_length;
@@ -112,7 +114,7 @@ std::string A(absl::string_view dtype, absl::string_view shape,
 }
 
 // Headers that are not the JSON of a header.
-std::vector<Corruption> BadSyntax() {
+std::vector<SafetensorsCorruption> BadSyntax() {
   const std::string a(kA);
   return {
       {"not JSON", "{nope", 8, "not valid JSON"},
@@ -127,7 +129,7 @@ std::vector<Corruption> BadSyntax() {
 }
 
 // Tensors that do not fill the data.
-std::vector<Corruption> BadTiling() {
+std::vector<SafetensorsCorruption> BadTiling() {
   const std::string a(kA);
   const std::string b_hole =
       R"("b":{"dtype":"F32","shape":[2],"data_offsets":[16,24]})";
@@ -148,7 +150,7 @@ std::vector<Corruption> BadTiling() {
 }
 
 // Shapes and offsets that are not lists of numbers.
-std::vector<Corruption> BadNumbers() {
+std::vector<SafetensorsCorruption> BadNumbers() {
   return {
       {"negative shape", A("\"F32\"", "[-2]", "[0,8]"), 8, "unexpected type"},
       {"negative offset", A("\"F32\"", "[2]", "[-8,0]"), 8, "unexpected type"},
@@ -184,7 +186,7 @@ std::vector<Corruption> BadNumbers() {
 }
 
 // Other fields of tensors.
-std::vector<Corruption> BadFields() {
+std::vector<SafetensorsCorruption> BadFields() {
   const std::string a(kA);
   return {
       {"unknown dtype", A("\"F31\"", "[2]", "[0,8]"), 8, "dtype F31"},
@@ -213,7 +215,7 @@ std::vector<Corruption> BadFields() {
 }
 
 // Metadata that is not text by key.
-std::vector<Corruption> BadMetadata() {
+std::vector<SafetensorsCorruption> BadMetadata() {
   const std::string a(kA);
   return {
       {"metadata number", "{\"__metadata__\":{\"k\":1}," + a + "}", 8,
@@ -228,7 +230,7 @@ std::vector<Corruption> BadMetadata() {
 }
 
 // Sharding information that does not fit the tensors.
-std::vector<Corruption> BadShardingInfo() {
+std::vector<SafetensorsCorruption> BadShardingInfo() {
   return {
       {"sharding info negative",
        WithShardingInfo(R"({"a":{"saved_offsets":[-1]}})"), 8,
@@ -257,9 +259,9 @@ TEST(Safetensors, RefusesCorruption) {
   for (const auto& corruptions :
        {BadSyntax(), BadTiling(), BadNumbers(), BadFields(), BadMetadata(),
         BadShardingInfo()}) {
-    for (const Corruption& corruption : corruptions) {
+    for (const SafetensorsCorruption& corruption : corruptions) {
       const absl::StatusOr<SafetensorsHeader> result =
-          Read(File(corruption.json, corruption.data_length));
+          ReadHeader(File(corruption.json, corruption.data_length));
       EXPECT_FALSE(result.ok()) << corruption.name;
       EXPECT_THAT(result.status().message(), HasSubstr(corruption.message))
           << corruption.name;
@@ -268,14 +270,14 @@ TEST(Safetensors, RefusesCorruption) {
 }
 
 TEST(Safetensors, RefusesBadLengths) {
-  EXPECT_THAT(Read(""), StatusIs(absl::StatusCode::kDataLoss));
-  EXPECT_THAT(Read("1234567"), StatusIs(absl::StatusCode::kDataLoss));
-  EXPECT_THAT(Read(Le64(0)), StatusIs(absl::StatusCode::kDataLoss));
-  EXPECT_THAT(Read(Le64(3) + "{}"),
+  EXPECT_THAT(ReadHeader(""), StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(ReadHeader("1234567"), StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(ReadHeader(Le64(0)), StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(ReadHeader(Le64(3) + "{}"),
               StatusIs(absl::StatusCode::kDataLoss,
                        HasSubstr("header length 3 exceeds what a file of 10")));
   EXPECT_THAT(
-      Read(Le64(uint64_t{1} << 63) + "{}"),
+      ReadHeader(Le64(uint64_t{1} << 63) + "{}"),
       StatusIs(absl::StatusCode::kDataLoss, HasSubstr("exceeds 100000000")));
 }
 
@@ -289,7 +291,7 @@ TEST(Safetensors, WritesWhatItReads) {
   const std::string written = WriteSafetensorsHeader(tensors, metadata);
   EXPECT_EQ(written.size() % 8, 0u);
   ASSERT_OK_AND_ASSIGN(const SafetensorsHeader header,
-                       Read(written + std::string(32, 'd')));
+                       ReadHeader(written + std::string(32, 'd')));
   EXPECT_EQ(header.data_offset, written.size());
   EXPECT_EQ(header.metadata, metadata);
   ASSERT_EQ(header.tensors.size(), 3u);
@@ -320,7 +322,8 @@ std::string WithDigests() {
 }
 
 TEST(SafetensorsDigests, ComeBackAndAreNoMetadata) {
-  ASSERT_OK_AND_ASSIGN(const SafetensorsHeader header, Read(WithDigests()));
+  ASSERT_OK_AND_ASSIGN(const SafetensorsHeader header,
+                       ReadHeader(WithDigests()));
   EXPECT_EQ(header.digests, (std::vector<uint64_t>{1, 2}));
   EXPECT_THAT(header.metadata, ElementsAre(std::pair("format", "pt")));
   EXPECT_EQ(header.data_offset % 8, 0u);
@@ -333,7 +336,7 @@ TEST(SafetensorsDigests, CountOnlyInTheHeaderThatWeWrote) {
   for (size_t i = 8; i < header_bytes; ++i) {
     std::string changed = ours;
     changed[i] = changed[i] == ' ' ? '\n' : static_cast<char>(changed[i] ^ 1);
-    const absl::StatusOr<SafetensorsHeader> header = Read(changed);
+    const absl::StatusOr<SafetensorsHeader> header = ReadHeader(changed);
     if (!header.ok()) continue;
     EXPECT_NE(header->digests, (std::vector<uint64_t>{1, 2})) << i;
     EXPECT_TRUE(header->digests.empty() || ours[i] != ' ') << i;
@@ -341,7 +344,7 @@ TEST(SafetensorsDigests, CountOnlyInTheHeaderThatWeWrote) {
   // Another program writes the same with as little padding as possible.
   std::string theirs = ours.substr(0, header_bytes - 8) + "xy";
   theirs[0] = static_cast<char>(theirs[0] - 8);
-  ASSERT_OK_AND_ASSIGN(const SafetensorsHeader header, Read(theirs));
+  ASSERT_OK_AND_ASSIGN(const SafetensorsHeader header, ReadHeader(theirs));
   EXPECT_TRUE(header.digests.empty());
   EXPECT_THAT(header.metadata, ElementsAre(std::pair("format", "pt")));
 }
@@ -351,7 +354,7 @@ TEST(SafetensorsDigests, AFlippedDigestIsThere) {
   const size_t at = bytes.find("0000000000000002");
   ASSERT_NE(at, std::string::npos);
   bytes[at + 15] = '3';
-  ASSERT_OK_AND_ASSIGN(const SafetensorsHeader header, Read(bytes));
+  ASSERT_OK_AND_ASSIGN(const SafetensorsHeader header, ReadHeader(bytes));
   EXPECT_EQ(header.digests, (std::vector<uint64_t>{1, 3}));
 }
 
@@ -365,9 +368,10 @@ TEST(SafetensorsDigests, OfAnotherNumberOrFormDoNotCount) {
                                                      .end = 1}};
     ASSERT_OK_AND_ASSIGN(
         const SafetensorsHeader header,
-        Read(WriteSafetensorsHeader(
-                 tensors, {{std::string(kSafetensorsDigestsKey), value}}) +
-             "x"));
+        ReadHeader(
+            WriteSafetensorsHeader(
+                tensors, {{std::string(kSafetensorsDigestsKey), value}}) +
+            "x"));
     EXPECT_TRUE(header.digests.empty()) << value;
     EXPECT_TRUE(header.metadata.empty()) << value;
   }
@@ -375,7 +379,7 @@ TEST(SafetensorsDigests, OfAnotherNumberOrFormDoNotCount) {
 
 TEST(Safetensors, WritesEmptyHeaders) {
   EXPECT_EQ(WriteSafetensorsHeader({}, {}), Le64(8) + "{}      ");
-  EXPECT_OK(Read(WriteSafetensorsHeader({}, {{"a", "b"}})));
+  EXPECT_OK(ReadHeader(WriteSafetensorsHeader({}, {{"a", "b"}})));
 }
 
 }  // namespace

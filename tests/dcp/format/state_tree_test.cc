@@ -13,14 +13,14 @@ namespace {
 using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
 
-StatePath Path(std::vector<PathElement> elements) {
+StatePath TreePath(std::vector<PathElement> elements) {
   return StatePath(elements.begin(), elements.end());
 }
 
 TEST(CheckPaths, AcceptsWhatOneNestedDictCanHold) {
-  EXPECT_OK(CheckPaths({Path({"a"}), Path({"b", int64_t{0}, "lr"}),
-                        Path({"b", int64_t{1}, "lr"}), Path({"c", "0"}),
-                        Path({"d", int64_t{7}})}));
+  EXPECT_OK(CheckPaths({TreePath({"a"}), TreePath({"b", int64_t{0}, "lr"}),
+                        TreePath({"b", int64_t{1}, "lr"}), TreePath({"c", "0"}),
+                        TreePath({"d", int64_t{7}})}));
   EXPECT_OK(CheckPaths({}));
 }
 
@@ -30,15 +30,15 @@ TEST(CheckPaths, RefusesWhatNoNestedDictCanHold) {
     EXPECT_THAT(CheckPaths(paths), StatusIs(absl::StatusCode::kInvalidArgument,
                                             HasSubstr(message)));
   };
-  refused({Path({})}, "empty");
-  refused({Path({"w"}), Path({"w"})}, "twice");
-  refused({Path({"w"}), Path({"w", "x"})}, "runs through");
-  refused({Path({"w", "x"}), Path({"w"})}, "beginning of another");
-  refused({Path({"w", "x"}), Path({"w", int64_t{0}})}, "an index");
-  refused({Path({int64_t{0}})}, "an index");
-  refused({Path({"w", int64_t{-1}})}, "negative");
-  refused({Path({"w", int64_t{1} << 40})}, "1099511627776 exceeds");
-  refused({Path({"v", int64_t{40000}}), Path({"w", int64_t{40000}})},
+  refused({TreePath({})}, "empty");
+  refused({TreePath({"w"}), TreePath({"w"})}, "twice");
+  refused({TreePath({"w"}), TreePath({"w", "x"})}, "runs through");
+  refused({TreePath({"w", "x"}), TreePath({"w"})}, "beginning of another");
+  refused({TreePath({"w", "x"}), TreePath({"w", int64_t{0}})}, "an index");
+  refused({TreePath({int64_t{0}})}, "an index");
+  refused({TreePath({"w", int64_t{-1}})}, "negative");
+  refused({TreePath({"w", int64_t{1} << 40})}, "1099511627776 exceeds");
+  refused({TreePath({"v", int64_t{40000}}), TreePath({"w", int64_t{40000}})},
           "together exceed");
   refused({StatePath(501, PathElement("x"))}, "501 elements exceeds 500");
 }
@@ -62,9 +62,13 @@ TEST(Unflatten, IsTheInverseOfFlatten) {
 TEST(Unflatten, FillsGapsWithNoneAndPutsPathlessValuesUnderTheirName) {
   ValueArena arena;
   const std::vector<FlatValue> leaves = {
-      {.fqn = "a.2", .path = Path({"a", int64_t{2}}), .value = Value::Int(1)},
+      {.fqn = "a.2",
+       .path = TreePath({"a", int64_t{2}}),
+       .value = Value::Int(1)},
       {.fqn = "b.c", .path = {}, .value = Value::Int(2)},
-      {.fqn = "a.0", .path = Path({"a", int64_t{0}}), .value = Value::Int(3)},
+      {.fqn = "a.0",
+       .path = TreePath({"a", int64_t{0}}),
+       .value = Value::Int(3)},
   };
   ASSERT_OK_AND_ASSIGN(const Value root, Unflatten(arena, leaves));
   EXPECT_EQ(ToString(root), "{'a': [3, None, 1], 'b.c': 2}");

@@ -38,15 +38,15 @@ ZipFile Sound() {
   return zip;
 }
 
-absl::StatusOr<TorchArchive> Read(absl::string_view bytes,
-                                  bool allow_legacy = false) {
+absl::StatusOr<TorchArchive> ReadArchive(absl::string_view bytes,
+                                         bool allow_legacy = false) {
   const MemoryItem item(bytes);
   return ReadTorchArchive(item.length(), allow_legacy, item);
 }
 
 TEST(TorchArchive, FindsThePayloadOfATensor) {
   const std::string bytes = BuildZip(Sound());
-  ASSERT_OK_AND_ASSIGN(const TorchArchive archive, Read(bytes));
+  ASSERT_OK_AND_ASSIGN(const TorchArchive archive, ReadArchive(bytes));
   EXPECT_FALSE(archive.legacy);
   EXPECT_FALSE(archive.big_endian);
   EXPECT_EQ(archive.records.size(), 4u);
@@ -56,7 +56,8 @@ TEST(TorchArchive, FindsThePayloadOfATensor) {
 }
 
 TEST(TorchArchive, PayloadOffsetAddsTheViewsOwn) {
-  ASSERT_OK_AND_ASSIGN(const TorchArchive archive, Read(BuildZip(Sound())));
+  ASSERT_OK_AND_ASSIGN(const TorchArchive archive,
+                       ReadArchive(BuildZip(Sound())));
   ASSERT_OK_AND_ASSIGN(TorchTensor tensor, ParseTensor(archive.root));
   ASSERT_OK_AND_ASSIGN(const uint64_t whole, archive.PayloadOffset(tensor));
   tensor.storage_offset = 2;
@@ -71,13 +72,13 @@ TEST(TorchArchive, NeedsOnlyPickleStoragesAndVersion) {
   ZipFile zip = Sound();
   zip.records.erase(zip.records.begin() + 1);
   std::swap(zip.records[0], zip.records[2]);
-  EXPECT_OK(Read(BuildZip(zip)));
+  EXPECT_OK(ReadArchive(BuildZip(zip)));
 }
 
 TEST(TorchArchive, AcceptsBigEndian) {
   ZipFile zip = Sound();
   zip.records[1].data = "big";
-  ASSERT_OK_AND_ASSIGN(const TorchArchive archive, Read(BuildZip(zip)));
+  ASSERT_OK_AND_ASSIGN(const TorchArchive archive, ReadArchive(BuildZip(zip)));
   EXPECT_TRUE(archive.big_endian);
 }
 
@@ -85,7 +86,7 @@ TEST(TorchArchive, AcceptsALongerStorageAndBytesBehindThePickle) {
   ZipFile zip = Sound();
   zip.records[0].data += "garbage";
   zip.records[2].data += "more";
-  ASSERT_OK_AND_ASSIGN(const TorchArchive archive, Read(BuildZip(zip)));
+  ASSERT_OK_AND_ASSIGN(const TorchArchive archive, ReadArchive(BuildZip(zip)));
   ASSERT_OK_AND_ASSIGN(const TorchTensor tensor, ParseTensor(archive.root));
   EXPECT_OK(archive.PayloadOffset(tensor));
 }
@@ -93,7 +94,7 @@ TEST(TorchArchive, AcceptsALongerStorageAndBytesBehindThePickle) {
 TEST(TorchArchive, RefusesAStorageThatIsShortOrAbsent) {
   ZipFile zip = Sound();
   zip.records[2].data.pop_back();
-  ASSERT_OK_AND_ASSIGN(const TorchArchive cut, Read(BuildZip(zip)));
+  ASSERT_OK_AND_ASSIGN(const TorchArchive cut, ReadArchive(BuildZip(zip)));
   ASSERT_OK_AND_ASSIGN(TorchTensor tensor, ParseTensor(cut.root));
   EXPECT_THAT(cut.PayloadOffset(tensor),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("23 bytes")));
@@ -102,14 +103,14 @@ TEST(TorchArchive, RefusesAStorageThatIsShortOrAbsent) {
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("is missing")));
 }
 
-struct Corruption {
+struct ArchiveCorruption {
   const char* name;
   std::function<void(ZipFile&)> corrupt;
   absl::StatusCode code;
   const char* message;
 };
 
-const Corruption kCorruptions[] = {
+const ArchiveCorruption kArchiveCorruptions[] = {
     {"no pickle", [](ZipFile& z) { z.records.erase(z.records.begin()); },
      absl::StatusCode::kDataLoss, "record data.pkl is missing"},
     {"no version", [](ZipFile& z) { z.records.pop_back(); },
@@ -154,10 +155,10 @@ const Corruption kCorruptions[] = {
 };
 
 TEST(TorchArchive, RefusesCorruption) {
-  for (const Corruption& corruption : kCorruptions) {
+  for (const ArchiveCorruption& corruption : kArchiveCorruptions) {
     ZipFile zip = Sound();
     corruption.corrupt(zip);
-    EXPECT_THAT(Read(BuildZip(zip)).status(),
+    EXPECT_THAT(ReadArchive(BuildZip(zip)).status(),
                 StatusIs(corruption.code, HasSubstr(corruption.message)))
         << corruption.name;
   }
@@ -185,7 +186,7 @@ TEST(TorchArchive, SaysWhatAFileLooksLike) {
       {std::string("PK\5\6") + std::string(18, '\0'), "an empty zip"},
   };
   for (const auto& [bytes, message] : files) {
-    EXPECT_THAT(Read(bytes, true).status(),
+    EXPECT_THAT(ReadArchive(bytes, true).status(),
                 StatusIs(absl::StatusCode::kDataLoss, HasSubstr(message)));
   }
 }

@@ -7,10 +7,13 @@
 #include "dcp/format/pickle_reader.h"
 #include "dcp/format/pickle_writer.h"
 #include "gtest/gtest.h"
+#include "tests/dcp/format/ordered_dict.h"
 #include "tests/testing/status_matchers.h"
 
 namespace dcp {
 namespace {
+
+using testing::OrderedDict;
 
 using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
@@ -37,11 +40,6 @@ struct Parts {
   bool requires_grad = false;
   std::vector<Value> more = {};  // arguments behind the hooks
 };
-
-Value OrderedDict(ValueArena& arena) {
-  return arena.Call(arena.Global("collections", "OrderedDict"),
-                    arena.Tuple({}));
-}
 
 std::vector<Value> Args(ValueArena& arena, const Parts& parts) {
   std::vector<Value> id = {
@@ -212,7 +210,7 @@ TEST(TorchTensor, LegacyViewsOfAStorageMoveTheOffset) {
   EXPECT_OK(ParseTensor(Make(arena, {.view = {Value()}})));
 }
 
-struct Corruption {
+struct TensorCorruption {
   absl::string_view name;
   Parts parts;
   absl::string_view message;
@@ -223,7 +221,7 @@ constexpr int64_t kHuge = int64_t{1} << 62;
 
 TEST(TorchTensor, RefusesWhatDoesNotFit) {
   constexpr absl::StatusCode kUnimplemented = absl::StatusCode::kUnimplemented;
-  const Corruption kCorruptions[] = {
+  const TensorCorruption kCorruptions[] = {
       {"numel huge", {.numel = kHuge}, "too large"},
       {"numel negative",
        {.numel = -6},
@@ -268,7 +266,7 @@ TEST(TorchTensor, RefusesWhatDoesNotFit) {
       {"v3 without dtype", {.function = "_rebuild_tensor_v3"}, "6 arguments"},
       {"v1 with six arguments", {.function = "_rebuild_tensor"}, "6 arguments"},
   };
-  for (const Corruption& corruption : kCorruptions) {
+  for (const TensorCorruption& corruption : kCorruptions) {
     ValueArena arena;
     EXPECT_THAT(ParseTensor(Make(arena, corruption.parts)),
                 StatusIs(corruption.code, HasSubstr(corruption.message)))

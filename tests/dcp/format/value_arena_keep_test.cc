@@ -5,20 +5,18 @@
 #include "dcp/base/limits.h"
 #include "dcp/format/value.h"
 #include "gtest/gtest.h"
+#include "tests/dcp/format/ordered_dict.h"
 #include "tests/testing/status_matchers.h"
 
 namespace dcp {
 namespace {
 
+using testing::OrderedDict;
+
 using ::dcp::testing::IsOkAndHolds;
 using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
 using Kind = Value::Kind;
-Value OrderedDict(ValueArena& arena) {
-  return arena.Call(arena.Global("collections", "OrderedDict"),
-                    arena.Tuple({}));
-}
-
 // One of each kind, with a shared list.
 Value OneOfEach(ValueArena& arena) {
   const Value shared = arena.List({arena.Str("in both")});

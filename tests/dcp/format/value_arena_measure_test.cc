@@ -5,21 +5,19 @@
 #include "dcp/base/limits.h"
 #include "dcp/format/value.h"
 #include "gtest/gtest.h"
+#include "tests/dcp/format/ordered_dict.h"
 #include "tests/testing/status_matchers.h"
 
 namespace dcp {
 namespace {
+
+using testing::OrderedDict;
 
 using ::dcp::testing::IsOkAndHolds;
 using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
 using Kind = Value::Kind;
 constexpr uint64_t kMany = uint64_t{1} << 28;
-
-Value OrderedDict(ValueArena& arena) {
-  return arena.Call(arena.Global("collections", "OrderedDict"),
-                    arena.Tuple({}));
-}
 
 TEST(Measure, CountsSharedPartsEachTime) {
   ValueArena arena;

@@ -3,14 +3,12 @@
 #include <limits>
 
 #include "gtest/gtest.h"
+#include "tests/dcp/format/ordered_dict.h"
 
 namespace dcp {
 namespace {
 
-Value OrderedDict(ValueArena& arena) {
-  return arena.Call(arena.Global("collections", "OrderedDict"),
-                    arena.Tuple({}));
-}
+using testing::OrderedDict;
 
 TEST(Value, ScalarsKeepWhatTheyWereGiven) {
   EXPECT_TRUE(Value().is_none());

@@ -18,8 +18,8 @@ namespace {
 using ::dcp::testing::MemoryItem;
 
 // The whole archive, as a writer would stream it.
-std::string Assemble(const ZipLayout& layout,
-                     const std::vector<std::string>& payloads) {
+std::string AssembleZip(const ZipLayout& layout,
+                        const std::vector<std::string>& payloads) {
   std::string out;
   std::vector<uint32_t> crcs;
   for (size_t i = 0; i < payloads.size(); ++i) {
@@ -44,7 +44,7 @@ TEST(ZipLayout, IsReadBack) {
   }
   for (const uint64_t alignment : {1, 64, 4096}) {
     const ZipLayout layout(records, alignment);
-    const std::string bytes = Assemble(layout, payloads);
+    const std::string bytes = AssembleZip(layout, payloads);
     MemoryItem item(bytes);
     ASSERT_OK_AND_ASSIGN(const std::vector<ZipRecord> read,
                          ReadZip(item.length(), item));

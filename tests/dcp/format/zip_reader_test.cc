@@ -24,7 +24,7 @@ using ::dcp::testing::Zip64End;
 using ::dcp::testing::ZipFile;
 using ::testing::HasSubstr;
 
-ZipFile Sound() {
+ZipFile SoundZip() {
   ZipFile zip;
   zip.records = {{.name = "a/data.pkl", .data = "pickle"},
                  {.name = "a/data/0", .data = std::string(100, 'x')},
@@ -32,14 +32,14 @@ ZipFile Sound() {
   return zip;
 }
 
-absl::StatusOr<std::vector<ZipRecord>> Read(absl::string_view bytes) {
+absl::StatusOr<std::vector<ZipRecord>> RecordsIn(absl::string_view bytes) {
   MemoryItem item(bytes);
   return ReadZip(item.length(), item);
 }
 
 TEST(ZipReader, FindsPayloads) {
-  const std::string bytes = BuildZip(Sound());
-  ASSERT_OK_AND_ASSIGN(const std::vector<ZipRecord> records, Read(bytes));
+  const std::string bytes = BuildZip(SoundZip());
+  ASSERT_OK_AND_ASSIGN(const std::vector<ZipRecord> records, RecordsIn(bytes));
   ASSERT_EQ(records.size(), 3u);
   EXPECT_EQ(records[0].name, "a/data.pkl");
   EXPECT_EQ(bytes.substr(records[0].payload_offset, records[0].size), "pickle");
@@ -51,20 +51,20 @@ TEST(ZipReader, FindsPayloads) {
 
 TEST(ZipReader, AcceptsAnArchiveWithoutRecords) {
   ASSERT_OK_AND_ASSIGN(const std::vector<ZipRecord> records,
-                       Read(BuildZip(ZipFile{})));
+                       RecordsIn(BuildZip(ZipFile{})));
   EXPECT_TRUE(records.empty());
 }
 
 TEST(ZipReader, AcceptsComments) {
   for (const size_t size : {1, 5000, 65535}) {
-    ZipFile zip = Sound();
+    ZipFile zip = SoundZip();
     zip.comment = std::string(size, 'c');
-    EXPECT_OK(Read(BuildZip(zip))) << size;
+    EXPECT_OK(RecordsIn(BuildZip(zip))) << size;
   }
 }
 
 TEST(ZipReader, ReadsLittleOfAHugePayload) {
-  ZipFile zip = Sound();
+  ZipFile zip = SoundZip();
   zip.records[1].data = std::string(1 << 20, 'x');
   const std::string bytes = BuildZip(zip);
   MemoryItem item(bytes);
@@ -73,15 +73,15 @@ TEST(ZipReader, ReadsLittleOfAHugePayload) {
 }
 
 TEST(ZipReader, SkipsExtraFieldsOfAnyLength) {
-  ZipFile zip = Sound();
+  ZipFile zip = SoundZip();
   zip.records[1].extra = "FB" + Le16(60000) + std::string(60000, 'Z');
   const std::string bytes = BuildZip(zip);
-  ASSERT_OK_AND_ASSIGN(const std::vector<ZipRecord> records, Read(bytes));
+  ASSERT_OK_AND_ASSIGN(const std::vector<ZipRecord> records, RecordsIn(bytes));
   EXPECT_EQ(bytes[records[1].payload_offset], 'x');
 }
 
 TEST(ZipReader, TakesZip64Fields) {
-  ZipFile zip = Sound();
+  ZipFile zip = SoundZip();
   ZipFile::Record& record = zip.records[1];
   record.size = 0xffffffff;
   record.local_size = 0xffffffff;
@@ -93,13 +93,13 @@ TEST(ZipReader, TakesZip64Fields) {
   record.central_extra =
       "XY" + Le16(3) + "abc" + Le16(1) + Le16(24) + sizes + Le64(offset);
   ASSERT_OK_AND_ASSIGN(const std::vector<ZipRecord> records,
-                       Read(BuildZip(zip)));
+                       RecordsIn(BuildZip(zip)));
   EXPECT_EQ(records[1].size, 100u);
   EXPECT_EQ(records[1].payload_offset, offset + 30 + 8 + 20);
 }
 
 TEST(ZipReader, TakesTheZip64EndRecord) {
-  ZipFile zip = Sound();
+  ZipFile zip = SoundZip();
   const std::string plain = BuildZip(zip);
   const uint64_t end = plain.size() - 22;
   const uint64_t length = 3 * 46 + 10 + 8 + 7;
@@ -108,36 +108,36 @@ TEST(ZipReader, TakesTheZip64EndRecord) {
   zip.directory_length = 0xffffffff;
   zip.before_end = Zip64End(3, length, end - length, end);
   ASSERT_OK_AND_ASSIGN(const std::vector<ZipRecord> records,
-                       Read(BuildZip(zip)));
+                       RecordsIn(BuildZip(zip)));
   EXPECT_EQ(records.size(), 3u);
 }
 
 TEST(ZipReader, DoesNotCompareHeadersWithADescriptor) {
-  ZipFile zip = Sound();
+  ZipFile zip = SoundZip();
   zip.records[1].flags = 0x0808;
   zip.records[1].local_size = 0;
   zip.records[1].local_crc = 0;
   // A reader needs no descriptor, so the payload may be followed by anything.
-  EXPECT_OK(Read(BuildZip(zip)));
+  EXPECT_OK(RecordsIn(BuildZip(zip)));
 }
 
 TEST(ZipReader, AcceptsCrcsThatWereNotRecorded) {
-  ZipFile zip = Sound();
+  ZipFile zip = SoundZip();
   zip.records[1].crc = 0;
   zip.records[1].local_crc = 0;
   ASSERT_OK_AND_ASSIGN(const std::vector<ZipRecord> records,
-                       Read(BuildZip(zip)));
+                       RecordsIn(BuildZip(zip)));
   EXPECT_EQ(records[1].crc, 0u);
 }
 
-struct Corruption {
+struct ZipCorruption {
   const char* name;
   std::function<void(ZipFile&)> corrupt;
   absl::StatusCode code;
   const char* message;
 };
 
-const Corruption kCorruptions[] = {
+const ZipCorruption kZipCorruptions[] = {
     {"no end record", [](ZipFile& z) { z.has_end = false; },
      absl::StatusCode::kDataLoss, "zip end record is missing"},
     {"comment longer than the file", [](ZipFile& z) { z.comment_length = 9; },
@@ -153,7 +153,7 @@ const Corruption kCorruptions[] = {
     {"directory offset off by one",
      [](ZipFile& z) {
        z.directory_offset =
-           static_cast<uint32_t>(BuildZip(Sound()).size() - 22 - 163 - 1);
+           static_cast<uint32_t>(BuildZip(SoundZip()).size() - 22 - 163 - 1);
      },
      absl::StatusCode::kDataLoss, "ends before its last record"},
     {"directory length", [](ZipFile& z) { z.directory_length = 0x7fffffff; },
@@ -254,19 +254,19 @@ const Corruption kCorruptions[] = {
 };
 
 TEST(ZipReader, RefusesCorruption) {
-  for (const Corruption& corruption : kCorruptions) {
-    ZipFile zip = Sound();
+  for (const ZipCorruption& corruption : kZipCorruptions) {
+    ZipFile zip = SoundZip();
     corruption.corrupt(zip);
-    EXPECT_THAT(Read(BuildZip(zip)),
+    EXPECT_THAT(RecordsIn(BuildZip(zip)),
                 StatusIs(corruption.code, HasSubstr(corruption.message)))
         << corruption.name;
   }
 }
 
 TEST(ZipReader, RefusesEveryTruncation) {
-  const std::string bytes = BuildZip(Sound());
+  const std::string bytes = BuildZip(SoundZip());
   for (size_t size = 0; size < bytes.size(); ++size) {
-    EXPECT_THAT(Read(absl::string_view(bytes).substr(0, size)),
+    EXPECT_THAT(RecordsIn(absl::string_view(bytes).substr(0, size)),
                 StatusIs(absl::StatusCode::kDataLoss))
         << size;
   }

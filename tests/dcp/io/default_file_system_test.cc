@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/kept_environment.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 
@@ -29,6 +30,7 @@ TEST(DefaultFileSystem, NamesWhatItCannotReach) {
   const std::unique_ptr<FileSystem> fs = NewDefaultFileSystem();
   EXPECT_THAT(fs->Stat("gs://bucket/f").status(),
               StatusIs(kUnimplemented, HasSubstr("gs://bucket: needs the")));
+  const testing::KeptEnvironment environment;
   setenv("AWS_ENDPOINT_URL", "nonsense", 1);
   EXPECT_THAT(fs->Stat("s3://bucket/f").status(),
               StatusIs(kInvalidArgument, HasSubstr("AWS_ENDPOINT_URL")));

@@ -22,20 +22,20 @@ using ::dcp::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-Axes Parse(absl::string_view text) {
+Axes ParseAxes(absl::string_view text) {
   absl::StatusOr<Axes> axes = Axes::Parse(text);
   EXPECT_OK(axes) << text;
   return *std::move(axes);
 }
 
-std::string TextOf(const Axes& axes) {
+std::string AxesTextOf(const Axes& axes) {
   return absl::StrJoin(
       axes.dims(), " ",
       [](std::string* out, const AxisDim& dim) { out->append(ToString(dim)); });
 }
 
 // "[0,8] group:0*16x2 ...": base, and axis:dim*step x count.
-std::string TextOf(const SummandWalk& walk) {
+std::string AxesTextOf(const SummandWalk& walk) {
   std::string text = absl::StrCat("[", absl::StrJoin(walk.base, ","), "]");
   for (const AxisWalk& w : walk.walks) {
     absl::StrAppend(&text, " ", w.axis, ":", w.dim, "*", w.step, "x", w.count);
@@ -44,20 +44,20 @@ std::string TextOf(const SummandWalk& walk) {
 }
 
 TEST(Axes, ReadsProductsAndSums) {
-  EXPECT_EQ(TextOf(Parse("f c")), "f c");
-  EXPECT_EQ(TextOf(Parse("(group q 2 r) c")), "(group q 2 r) c");
-  EXPECT_EQ(TextOf(Parse("(group (q + 1 + 1) 2 r) c")),
+  EXPECT_EQ(AxesTextOf(ParseAxes("f c")), "f c");
+  EXPECT_EQ(AxesTextOf(ParseAxes("(group q 2 r) c")), "(group q 2 r) c");
+  EXPECT_EQ(AxesTextOf(ParseAxes("(group (q + 1 + 1) 2 r) c")),
             "(group (q + 1 + 1) 2 r) c");
-  EXPECT_EQ(TextOf(Parse("e (f + f) c")), "e (f + f) c");
-  EXPECT_EQ(TextOf(Parse("(head d + head d)")), "(head d + head d)");
-  EXPECT_EQ(TextOf(Parse("((a b) c)")), "(a b c)");
-  EXPECT_EQ(TextOf(Parse("((a) + (b c))")), "(a + b c)");
-  EXPECT_EQ(TextOf(Parse("(group d) ...")), "(group d) ...");
-  EXPECT_EQ(TextOf(Parse("1 (1 a)")), "1 a");
-  EXPECT_EQ(TextOf(Parse("")), "");
-  EXPECT_EQ(Parse("(a + b + c) d").num_summands(), 3U);
-  EXPECT_EQ(Parse("a b").num_summands(), 1U);
-  EXPECT_THAT(Parse("x (a 2 (b + c) d)").AxesOf(1),
+  EXPECT_EQ(AxesTextOf(ParseAxes("e (f + f) c")), "e (f + f) c");
+  EXPECT_EQ(AxesTextOf(ParseAxes("(head d + head d)")), "(head d + head d)");
+  EXPECT_EQ(AxesTextOf(ParseAxes("((a b) c)")), "(a b c)");
+  EXPECT_EQ(AxesTextOf(ParseAxes("((a) + (b c))")), "(a + b c)");
+  EXPECT_EQ(AxesTextOf(ParseAxes("(group d) ...")), "(group d) ...");
+  EXPECT_EQ(AxesTextOf(ParseAxes("1 (1 a)")), "1 a");
+  EXPECT_EQ(AxesTextOf(ParseAxes("")), "");
+  EXPECT_EQ(ParseAxes("(a + b + c) d").num_summands(), 3U);
+  EXPECT_EQ(ParseAxes("a b").num_summands(), 1U);
+  EXPECT_THAT(ParseAxes("x (a 2 (b + c) d)").AxesOf(1),
               ElementsAre("x", "a", "c", "d"));
 }
 
@@ -100,32 +100,36 @@ TEST(Axes, RefusesWhatHasNoMeaning) {
 
 TEST(Axes, WalksInEachSummand) {
   const AxisSizes sizes = {{"group", 2}, {"q", 3}, {"r", 4}, {"c", 5}};
-  const Axes axes = Parse("(group (q + 1 + 1) 2 r) c");
+  const Axes axes = ParseAxes("(group (q + 1 + 1) 2 r) c");
   EXPECT_EQ(axes.ExtentOf(0, sizes), 80U);
   ASSERT_OK_AND_ASSIGN(const std::vector<SummandWalk> walks, axes.Walks(sizes));
   ASSERT_EQ(walks.size(), 3U);
-  EXPECT_EQ(TextOf(walks[0]),
+  EXPECT_EQ(AxesTextOf(walks[0]),
             "[0,0] group:0*40x2 q:0*8x3 2:0*4x2 r:0*1x4 c:1*1x5");
-  EXPECT_EQ(TextOf(walks[1]), "[24,0] group:0*40x2 2:0*4x2 r:0*1x4 c:1*1x5");
-  EXPECT_EQ(TextOf(walks[2]), "[32,0] group:0*40x2 2:0*4x2 r:0*1x4 c:1*1x5");
+  EXPECT_EQ(AxesTextOf(walks[1]),
+            "[24,0] group:0*40x2 2:0*4x2 r:0*1x4 c:1*1x5");
+  EXPECT_EQ(AxesTextOf(walks[2]),
+            "[32,0] group:0*40x2 2:0*4x2 r:0*1x4 c:1*1x5");
 }
 
 TEST(Axes, RestAndLeadingDimensions) {
-  const Axes axes = Parse("(group d) ...");
+  const Axes axes = ParseAxes("(group d) ...");
   EXPECT_TRUE(axes.has_rest());
-  EXPECT_EQ(TextOf(axes.WithRest(2)), "(group d) ...0 ...1");
-  EXPECT_EQ(TextOf(axes.WithRest(0)), "(group d)");
-  EXPECT_EQ(TextOf(axes.WithLeading({"i", "e"})), "i e (group d) ...");
+  EXPECT_EQ(AxesTextOf(axes.WithRest(2)), "(group d) ...0 ...1");
+  EXPECT_EQ(AxesTextOf(axes.WithRest(0)), "(group d)");
+  EXPECT_EQ(AxesTextOf(axes.WithLeading({"i", "e"})), "i e (group d) ...");
 }
 
 TEST(Axes, UnknownAxesAndSizesThatAreTooLarge) {
-  const Axes axes = Parse("(b + a b) c");
+  const Axes axes = ParseAxes("(b + a b) c");
   EXPECT_THAT(axes.UnknownAxes(0, {{"a", 2}}), ElementsAre("b"));
   const uint64_t large = kMaxAxisSize / 2;
-  EXPECT_EQ(Parse("(a b)").ExtentOf(0, {{"a", large}, {"b", 2}}), kMaxAxisSize);
-  EXPECT_EQ(Parse("(a b)").ExtentOf(0, {{"a", large}, {"b", 3}}), std::nullopt);
+  EXPECT_EQ(ParseAxes("(a b)").ExtentOf(0, {{"a", large}, {"b", 2}}),
+            kMaxAxisSize);
+  EXPECT_EQ(ParseAxes("(a b)").ExtentOf(0, {{"a", large}, {"b", 3}}),
+            std::nullopt);
   EXPECT_THAT(
-      Parse("(a + b)").Walks({{"a", kMaxAxisSize}, {"b", 1}}),
+      ParseAxes("(a + b)").Walks({{"a", kMaxAxisSize}, {"b", 1}}),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("exceeds")));
 }
 
@@ -139,7 +143,7 @@ TEST(Axes, SummandsCoverATensorOnce) {
                                  "(b + a c) d",         "a (2 (b + c) 3)",
                                  "(a + a + b c d) e",   "d (a (1 + b c))"};
   for (int round = 0; round < 200; ++round) {
-    const Axes axes = Parse(kShapes[below(6)]);
+    const Axes axes = ParseAxes(kShapes[below(6)]);
     AxisSizes sizes;
     for (const char* axis : {"a", "b", "c", "d", "e"}) {
       sizes[axis] = below(4);

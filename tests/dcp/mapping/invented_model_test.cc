@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr absl::string_view kText = R"(tessera-mapping: 1
+constexpr absl::string_view kInventedText = R"(tessera-mapping: 1
 name: test
 config: {i: layers, q: heads / groups, v: vocab}
 params: {tp: 1}
@@ -38,7 +38,7 @@ rules:
   when: layers > 100
 )";
 
-std::vector<std::string> NamesOf(const InventedModel& model) {
+std::vector<std::string> InventedNamesOf(const InventedModel& model) {
   std::vector<std::string> names;
   for (const MappingTensor& tensor : model.tensors) {
     names.push_back(tensor.name);
@@ -46,20 +46,21 @@ std::vector<std::string> NamesOf(const InventedModel& model) {
   return names;
 }
 
-Mapping Sample() {
-  absl::StatusOr<Mapping> mapping = ParseMapping(kText, "m.yaml");
+Mapping InventedSample() {
+  absl::StatusOr<Mapping> mapping = ParseMapping(kInventedText, "m.yaml");
   EXPECT_OK(mapping);
   return *std::move(mapping);
 }
 
 TEST(InventedModel, SatisfiesTheConfigAndTheFormulas) {
   for (uint32_t seed = 0; seed < 50; ++seed) {
-    ASSERT_OK_AND_ASSIGN(const InventedModel model,
-                         InventModel(Sample(), {.side = "b",
-                                                .config = R"({"layers": 2})",
-                                                .settings = {{"tp", 3}},
-                                                .seed = seed}));
-    EXPECT_THAT(NamesOf(model),
+    ASSERT_OK_AND_ASSIGN(
+        const InventedModel model,
+        InventModel(InventedSample(), {.side = "b",
+                                       .config = R"({"layers": 2})",
+                                       .settings = {{"tp", 3}},
+                                       .seed = seed}));
+    EXPECT_THAT(InventedNamesOf(model),
                 ElementsAre("l.0.k", "l.0.q", "l.1.k", "l.1.q"));
     const int64_t q = model.settings.at("heads") / model.settings.at("groups");
     EXPECT_EQ(q * model.settings.at("groups"), model.settings.at("heads"));
@@ -67,12 +68,12 @@ TEST(InventedModel, SatisfiesTheConfigAndTheFormulas) {
     EXPECT_FALSE(model.settings.contains("layers"));
     ASSERT_EQ(model.tensors[0].shape.size(), 2U);
     EXPECT_EQ(model.tensors[0].shape[0] % (3 * q), 0);
-    EXPECT_OK(
-        Sample().Map(model.tensors, {.from = "a",
-                                     .to = "b",
-                                     .config = R"({"layers": 2})",
-                                     .settings = model.settings,
-                                     .parts = MapOptions::Parts::kModel}));
+    EXPECT_OK(InventedSample().Map(model.tensors,
+                                   {.from = "a",
+                                    .to = "b",
+                                    .config = R"({"layers": 2})",
+                                    .settings = model.settings,
+                                    .parts = MapOptions::Parts::kModel}));
   }
 }
 
@@ -80,26 +81,26 @@ TEST(InventedModel, OfStatesAndOfTheOtherSide) {
   const MappingSettings settings = {{"layers", 1}, {"vocab", 5}};
   ASSERT_OK_AND_ASSIGN(
       const InventedModel states,
-      InventModel(Sample(),
+      InventModel(InventedSample(),
                   {.side = "b", .settings = settings, .states = true}));
-  EXPECT_THAT(NamesOf(states),
+  EXPECT_THAT(InventedNamesOf(states),
               ElementsAre("o.l.0.k.exp_avg", "o.l.0.k.step", "o.l.0.q.exp_avg",
                           "o.l.0.q.step", "o.tail.exp_avg", "o.tail.step"));
   EXPECT_THAT(states.tensors[1].shape, IsEmpty());
   ASSERT_OK_AND_ASSIGN(
       const InventedModel other,
-      InventModel(Sample(), {.side = "c", .settings = settings}));
-  ASSERT_THAT(NamesOf(other), ElementsAre("embed"));
+      InventModel(InventedSample(), {.side = "c", .settings = settings}));
+  ASSERT_THAT(InventedNamesOf(other), ElementsAre("embed"));
   EXPECT_EQ(other.tensors[0].shape[0], 5);
   ASSERT_OK_AND_ASSIGN(
       const InventedModel none,
-      InventModel(Sample(),
+      InventModel(InventedSample(),
                   {.side = "c", .settings = settings, .states = true}));
   EXPECT_THAT(none.tensors, IsEmpty());
 }
 
 TEST(InventedModel, SaysWhatCannotBeMadeUp) {
-  EXPECT_THAT(InventModel(Sample(), {.side = "z"}),
+  EXPECT_THAT(InventModel(InventedSample(), {.side = "z"}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("has no side 'z'")));
   ASSERT_OK_AND_ASSIGN(
@@ -111,14 +112,16 @@ TEST(InventedModel, SaysWhatCannotBeMadeUp) {
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("no small numbers satisfy the formulas of "
                                  "m.yaml")));
-  EXPECT_THAT(InventModel(Sample(), {.side = "b",
-                                     .config = R"({"layers": 1000000000000})"}),
-              StatusIs(absl::StatusCode::kResourceExhausted,
-                       HasSubstr("m.yaml:8: the tensors have more than")));
-  EXPECT_THAT(InventModel(Sample(), {.side = "c",
-                                     .config = R"({"vocab": 1000000000000})"}),
-              StatusIs(absl::StatusCode::kResourceExhausted,
-                       HasSubstr("m.yaml:10: the tensors have more than")));
+  EXPECT_THAT(
+      InventModel(InventedSample(),
+                  {.side = "b", .config = R"({"layers": 1000000000000})"}),
+      StatusIs(absl::StatusCode::kResourceExhausted,
+               HasSubstr("m.yaml:8: the tensors have more than")));
+  EXPECT_THAT(
+      InventModel(InventedSample(),
+                  {.side = "c", .config = R"({"vocab": 1000000000000})"}),
+      StatusIs(absl::StatusCode::kResourceExhausted,
+               HasSubstr("m.yaml:10: the tensors have more than")));
 }
 
 }  // namespace

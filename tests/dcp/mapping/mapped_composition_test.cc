@@ -28,14 +28,14 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr absl::string_view kHead = R"(tessera-mapping: 1
+constexpr absl::string_view kComposedHead = R"(tessera-mapping: 1
 name: test
 params: {k: 2, pad: 1}
 sides: {p: , a: , b: }
 rules:
 )";
 
-ArrayTensor Bytes(std::string name, Dims shape, std::string bytes) {
+ArrayTensor ComposedBytes(std::string name, Dims shape, std::string bytes) {
   return {.tensor = {.name = std::move(name),
                      .dtype = DType::kUInt8,
                      .shape = std::move(shape)},
@@ -44,13 +44,14 @@ ArrayTensor Bytes(std::string name, Dims shape, std::string bytes) {
 
 absl::StatusOr<MappedTensors> Map(absl::string_view rules,
                                   const std::vector<ArrayTensor>& sources) {
-  DCP_ASSIGN_OR_RETURN(const Mapping mapping,
-                       ParseMapping(absl::StrCat(kHead, rules), "m.yaml"));
+  DCP_ASSIGN_OR_RETURN(
+      const Mapping mapping,
+      ParseMapping(absl::StrCat(kComposedHead, rules), "m.yaml"));
   return mapping.Map(WithoutBytes(sources), {.from = "a", .to = "b"});
 }
 
 // What side a becomes as side b: "NAME BYTES" for each tensor.
-absl::StatusOr<std::vector<std::string>> Convert(
+absl::StatusOr<std::vector<std::string>> ConvertComposed(
     absl::string_view rules, const std::vector<ArrayTensor>& sources) {
   DCP_ASSIGN_OR_RETURN(const MappedTensors mapped, Map(rules, sources));
   DCP_ASSIGN_OR_RETURN(const std::vector<ArrayTensor> made,
@@ -64,58 +65,61 @@ absl::StatusOr<std::vector<std::string>> Convert(
 
 TEST(MappedComposition, GoesByWayOfThePivot) {
   // Rules of their own for each side, which cut the pivot at other places.
-  EXPECT_THAT(Convert("- {p: {x: (k r) c}, a: {y: (r k) c}}\n"
-                      "- {p: {x: c d}, b: {z: d c}}\n",
-                      {Bytes("y", {4, 2}, "abcdefgh")}),
+  EXPECT_THAT(ConvertComposed("- {p: {x: (k r) c}, a: {y: (r k) c}}\n"
+                              "- {p: {x: c d}, b: {z: d c}}\n",
+                              {ComposedBytes("y", {4, 2}, "abcdefgh")}),
               IsOkAndHolds(ElementsAre("z aecgbfdh")));
   // A fused tensor becomes another one with other neighbours.
-  EXPECT_THAT(Convert("- {p: [{x: f}, {y: f}], a: {xy: (f + f)}}\n"
-                      "- {p: [{y: g}, {x: g}], b: {yx: (g + g)}}\n",
-                      {Bytes("xy", {4}, "abcd")}),
+  EXPECT_THAT(ConvertComposed("- {p: [{x: f}, {y: f}], a: {xy: (f + f)}}\n"
+                              "- {p: [{y: g}, {x: g}], b: {yx: (g + g)}}\n",
+                              {ComposedBytes("xy", {4}, "abcd")}),
               IsOkAndHolds(ElementsAre("yx cdab")));
   // An index becomes an axis, and in the end another index.
-  EXPECT_THAT(Convert("- {p: {x: i j}, a: {\"a.{i}\": j}, for: {i: 0 .. 2}}\n"
-                      "- {p: {x: i j}, b: {\"b.{j}\": i}, for: {j: 0 .. 3}}\n",
-                      {Bytes("a.0", {3}, "abc"), Bytes("a.1", {3}, "def")}),
-              IsOkAndHolds(ElementsAre("b.0 ad", "b.1 be", "b.2 cf")));
+  EXPECT_THAT(
+      ConvertComposed(
+          "- {p: {x: i j}, a: {\"a.{i}\": j}, for: {i: 0 .. 2}}\n"
+          "- {p: {x: i j}, b: {\"b.{j}\": i}, for: {j: 0 .. 3}}\n",
+          {ComposedBytes("a.0", {3}, "abc"), ComposedBytes("a.1", {3}, "def")}),
+      IsOkAndHolds(ElementsAre("b.0 ad", "b.1 be", "b.2 cf")));
 }
 
 TEST(MappedComposition, PaddingsAndTiesAreThoseOfTheSource) {
   // Padding of a is left out, and b has its own.
-  const std::vector<ArrayTensor> padded = {Bytes("y", {3}, {'a', 'b', '\0'})};
+  const std::vector<ArrayTensor> padded = {
+      ComposedBytes("y", {3}, {'a', 'b', '\0'})};
   const absl::string_view pad =
       "- {p: [{x: v}, {=0: pad}], a: {y: (v + pad)}}\n"
       "- {p: {x: v}, b: {z: v}}\n";
   ASSERT_OK_AND_ASSIGN(const MappedTensors mapped, Map(pad, padded));
   EXPECT_THAT(mapped.paddings, SizeIs(1));
   EXPECT_TRUE(PaddingsAreZero(mapped, padded));
-  EXPECT_THAT(Convert(pad, padded), IsOkAndHolds(ElementsAre("z ab")));
+  EXPECT_THAT(ConvertComposed(pad, padded), IsOkAndHolds(ElementsAre("z ab")));
   // What b lacks must be equal in the pivot, and so in a.
   const absl::string_view equal =
       "- {p: {x: h k}, a: {y: k h}}\n- {p: {x: h k}, b: {z: h}}\n";
-  EXPECT_THAT(Convert(equal, {Bytes("y", {2, 2}, "abab")}),
+  EXPECT_THAT(ConvertComposed(equal, {ComposedBytes("y", {2, 2}, "abab")}),
               IsOkAndHolds(ElementsAre("z ab")));
   EXPECT_THAT(
-      Convert(equal, {Bytes("y", {2, 2}, "abac")}),
+      ConvertComposed(equal, {ComposedBytes("y", {2, 2}, "abac")}),
       StatusIs(absl::StatusCode::kDataLoss, HasSubstr("y differs from y")));
   // What a has once is equal without a check.
   const absl::string_view once =
       "- {p: {x: h k}, a: {y: h}}\n- {p: {x: h k}, b: {z: h}}\n";
-  const std::vector<ArrayTensor> y = {Bytes("y", {2}, "ab")};
-  EXPECT_THAT(Convert(once, y), IsOkAndHolds(ElementsAre("z ab")));
+  const std::vector<ArrayTensor> y = {ComposedBytes("y", {2}, "ab")};
+  EXPECT_THAT(ConvertComposed(once, y), IsOkAndHolds(ElementsAre("z ab")));
   // What the pivot alone pads is a padding of nothing.
   const absl::string_view zero =
       "- {p: {x: (v + pad)}, a: [{y: v}, {=0: pad}]}\n"
       "- {p: {x: (v + pad)}, b: [{z: v}, {=0: pad}]}\n";
   ASSERT_OK_AND_ASSIGN(const MappedTensors none, Map(zero, y));
   EXPECT_THAT(none.paddings, IsEmpty());
-  EXPECT_THAT(Convert(zero, y), IsOkAndHolds(ElementsAre("z ab")));
+  EXPECT_THAT(ConvertComposed(zero, y), IsOkAndHolds(ElementsAre("z ab")));
 }
 
 TEST(MappedComposition, ZeroDoesNotEqualASource) {
   EXPECT_THAT(Map("- {p: {x: (v + v)}, a: [{y: v}, {=0: v}]}\n"
                   "- {p: {x: (k h)}, b: {z: h}}\n",
-                  {Bytes("y", {2}, "ab")}),
+                  {ComposedBytes("y", {2}, "ab")}),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("convert in two steps")));
 }
@@ -123,13 +127,13 @@ TEST(MappedComposition, ZeroDoesNotEqualASource) {
 TEST(MappedComposition, ReportsRulesOfBothHalves) {
   ASSERT_OK_AND_ASSIGN(const MappedTensors mapped,
                        Map("- {p: x, a: y}\n- {p: x, b: z, copies: {b: [w]}}",
-                           {Bytes("y", {1}, "a")}));
+                           {ComposedBytes("y", {1}, "a")}));
   ASSERT_THAT(mapped.rules, SizeIs(2));
   EXPECT_EQ(mapped.rules[0].text, "y -> x");
   EXPECT_EQ(mapped.rules[1].text, "x -> z");
   EXPECT_THAT(mapped.copied, ElementsAre("w"));
   EXPECT_THAT(
-      Map("- {p: x, a: y}\n- {p: w, b: z}", {Bytes("y", {1}, "a")}),
+      Map("- {p: x, a: y}\n- {p: w, b: z}", {ComposedBytes("y", {1}, "a")}),
       StatusIs(absl::StatusCode::kDataLoss,
                HasSubstr("from a by way of p: m.yaml:7: nothing is found")));
 }

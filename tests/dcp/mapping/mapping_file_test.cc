@@ -20,7 +20,7 @@ using ::dcp::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr absl::string_view kHead = R"(tessera-mapping: 1
+constexpr absl::string_view kFileHead = R"(tessera-mapping: 1
 name: test
 config:
   i: num_layers
@@ -34,7 +34,7 @@ sides:
 )";
 
 absl::StatusOr<MappingFile> Read(absl::string_view rest) {
-  return ReadMappingFile(absl::StrCat(kHead, rest), "m.yaml");
+  return ReadMappingFile(absl::StrCat(kFileHead, rest), "m.yaml");
 }
 
 TEST(MappingFile, ReadsARule) {
@@ -257,8 +257,8 @@ TEST(MappingFile, RefusesHeadsThatMakeNoSense) {
   };
   for (const Case& c : cases) {
     const std::string head =
-        absl::StrReplaceAll(std::string(kHead), {{c.from, c.to}});
-    ASSERT_NE(head, kHead) << c.from;
+        absl::StrReplaceAll(std::string(kFileHead), {{c.from, c.to}});
+    ASSERT_NE(head, kFileHead) << c.from;
     EXPECT_THAT(
         ReadMappingFile(absl::StrCat(head, "rules: [{a: x, b: y}]"), "m.yaml"),
         StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(c.message)))
@@ -289,8 +289,8 @@ TEST(MappingFile, LimitsWhatRulesCanGrowTo) {
   EXPECT_THAT(Read(large), StatusIs(absl::StatusCode::kInvalidArgument,
                                     HasSubstr("exceed 16777216 bytes")));
   const std::string spell = absl::StrReplaceAll(
-      kHead, {{"[blocks, layers]",
-               absl::StrCat("[b, ", std::string(2000, 'b'), "]")}});
+      kFileHead, {{"[blocks, layers]",
+                   absl::StrCat("[b, ", std::string(2000, 'b'), "]")}});
   EXPECT_THAT(
       ReadMappingFile(absl::StrCat(spell, "rules: [{a: x, b: bbb}]"), "m.yaml"),
       StatusIs(absl::StatusCode::kInvalidArgument,

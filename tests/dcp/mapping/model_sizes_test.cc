@@ -32,7 +32,7 @@ MappingFile File(absl::string_view config) {
   return *std::move(file);
 }
 
-constexpr absl::string_view kConfig = R"({
+constexpr absl::string_view kSizesConfig = R"({
   "heads": 32, "dim": 4096, "groups": null, "tied": true, "theta": 1e6,
   "minus": -3, "name": "llama", "list": [1, 2], "big": 18446744073709551615,
   "rope": {"factor": 8, "deep": {"er": 9}},
@@ -43,7 +43,8 @@ TEST(ModelSizes, LooksInSettingsFileParamsAndConfig) {
   const MappingFile file = File(
       "  head: heads\n  group: [groups, heads]\n  d: dim / head\n"
       "  pad: round_up(d, tp)\n");
-  ASSERT_OK_AND_ASSIGN(ModelSizes sizes, ModelSizes::Create(file, kConfig, {}));
+  ASSERT_OK_AND_ASSIGN(ModelSizes sizes,
+                       ModelSizes::Create(file, kSizesConfig, {}));
   EXPECT_THAT(sizes.ValueOf("d"), IsOkAndHolds(128));
   EXPECT_THAT(sizes.ValueOf("group"), IsOkAndHolds(32));
   EXPECT_THAT(sizes.ValueOf("tp"), IsOkAndHolds(2));
@@ -65,19 +66,20 @@ TEST(ModelSizes, SettingsReplaceEverything) {
   const MappingFile file = File("  head: heads\n  d: dim / head\n");
   ASSERT_OK_AND_ASSIGN(
       ModelSizes sizes,
-      ModelSizes::Create(file, kConfig,
+      ModelSizes::Create(file, kSizesConfig,
                          {{"dim", 64}, {"tp", 8}, {"head", 4}, {"flag", 1}}));
   EXPECT_THAT(sizes.ValueOf("d"), IsOkAndHolds(16));
   EXPECT_THAT(sizes.ValueOf("tp"), IsOkAndHolds(8));
   EXPECT_THAT(
-      ModelSizes::Create(file, kConfig, {{"heats", 4}}),
+      ModelSizes::Create(file, kSizesConfig, {{"heats", 4}}),
       StatusIs(absl::StatusCode::kInvalidArgument,
                HasSubstr("the setting heats is not a name in m.yaml; is")));
 }
 
 TEST(ModelSizes, OnlyNamesOfTheFileAreSizes) {
   const MappingFile file = File("  head: heads\n  n: minus\n  g: groups\n");
-  ASSERT_OK_AND_ASSIGN(ModelSizes sizes, ModelSizes::Create(file, kConfig, {}));
+  ASSERT_OK_AND_ASSIGN(ModelSizes sizes,
+                       ModelSizes::Create(file, kSizesConfig, {}));
   EXPECT_THAT(sizes.SizeOf("head"), IsOkAndHolds(std::optional<uint64_t>(32)));
   EXPECT_THAT(sizes.SizeOf("tp"), IsOkAndHolds(std::optional<uint64_t>(2)));
   EXPECT_THAT(sizes.SizeOf("dim"), IsOkAndHolds(std::nullopt));
@@ -91,7 +93,8 @@ TEST(ModelSizes, OnlyNamesOfTheFileAreSizes) {
 
 TEST(ModelSizes, ValuesThatAreNotIntegers) {
   const MappingFile file = File("  head: heads\n");
-  ASSERT_OK_AND_ASSIGN(ModelSizes sizes, ModelSizes::Create(file, kConfig, {}));
+  ASSERT_OK_AND_ASSIGN(ModelSizes sizes,
+                       ModelSizes::Create(file, kSizesConfig, {}));
   for (const absl::string_view name :
        {"theta", "name", "list", "big", "rope"}) {
     EXPECT_THAT(sizes.ValueOf(name),

@@ -19,7 +19,7 @@ using ::testing::Eq;
 using ::testing::HasSubstr;
 using ::testing::Optional;
 
-constexpr absl::string_view kText = R"(tessera-mapping: 1
+constexpr absl::string_view kSpellingText = R"(tessera-mapping: 1
 name: test
 config: {tied: [tie, 0]}
 sides:
@@ -41,7 +41,7 @@ rules:
 absl::StatusOr<std::optional<std::string>> Unknown(
     absl::string_view side, const std::vector<std::string>& names,
     absl::string_view config = "") {
-  const absl::StatusOr<Mapping> mapping = ParseMapping(kText, "m.yaml");
+  const absl::StatusOr<Mapping> mapping = ParseMapping(kSpellingText, "m.yaml");
   EXPECT_OK(mapping);
   return FirstUnknownName(*mapping, side, names, config, {});
 }

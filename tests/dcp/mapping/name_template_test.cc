@@ -21,7 +21,7 @@ namespace {
 using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
 
-NameTemplate Parse(absl::string_view text) {
+NameTemplate ParseTemplate(absl::string_view text) {
   absl::StatusOr<NameTemplate> name = NameTemplate::Parse(text);
   EXPECT_OK(name);
   EXPECT_OK(name->Resolve([](absl::string_view) { return 3; }));
@@ -30,7 +30,7 @@ NameTemplate Parse(absl::string_view text) {
 
 // "i=4 w=bias", or "no".
 std::string Match(absl::string_view text, absl::string_view name) {
-  const NameTemplate pattern = Parse(text);
+  const NameTemplate pattern = ParseTemplate(text);
   const std::optional<std::vector<NameValue>> values = pattern.Match(name);
   if (!values.has_value()) return "no";
   EXPECT_EQ(pattern.Format(*values), name);
@@ -67,7 +67,7 @@ TEST(NameTemplate, AddsToAnIndex) {
   EXPECT_EQ(Match("l.{m + layers}.w", "l.3.w"), "m=0");
   EXPECT_EQ(Match("l.{m + layers}.w", "l.5.w"), "m=2");
   EXPECT_EQ(Match("l.{m + layers}.w", "l.2.w"), "no");
-  const NameTemplate name = Parse("l.{m + layers - x}");
+  const NameTemplate name = ParseTemplate("l.{m + layers - x}");
   EXPECT_THAT(name.NamesInFormulas(), ::testing::ElementsAre("layers", "x"));
   ASSERT_OK_AND_ASSIGN(NameTemplate negative, NameTemplate::Parse("l.{m + x}"));
   EXPECT_THAT(negative.Resolve([](absl::string_view) { return -1; }),
@@ -153,7 +153,7 @@ TEST(NameTemplate, EveryNameThatIsFormattedMatches) {
       slot.replace(slot.find('%'), 1, absl::StrCat(s));
       absl::StrAppend(&text, below(2) == 0 ? "." : "_", slot);
     }
-    const NameTemplate name = Parse(text);
+    const NameTemplate name = ParseTemplate(text);
     std::vector<NameValue> values;
     for (const NameTemplate::Variable& variable : name.variables()) {
       NameValue value;

@@ -23,33 +23,34 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr absl::string_view kHead = R"(tessera-mapping: 1
+constexpr absl::string_view kRoundTripHead = R"(tessera-mapping: 1
 name: test
 config: {i: layers, q: heads / groups, tied: [tie, 0]}
 params: {pad: 1}
 )";
 
-Mapping Parse(absl::string_view rest) {
+Mapping ParseRoundTrip(absl::string_view rest) {
   absl::StatusOr<Mapping> mapping =
-      ParseMapping(absl::StrCat(kHead, rest), "m.yaml");
+      ParseMapping(absl::StrCat(kRoundTripHead, rest), "m.yaml");
   EXPECT_OK(mapping);
   return *std::move(mapping);
 }
 
-MappingTensor Tensor(std::string name, Dims shape) {
+MappingTensor RoundTripTensor(std::string name, Dims shape) {
   return {.name = std::move(name), .shape = std::move(shape)};
 }
 
 TEST(RoundTrip, FollowsEqualElementsAndPaddings) {
-  const Mapping mapping = Parse(
+  const Mapping mapping = ParseRoundTrip(
       "sides: {a: , b: }\ndrop: {a: [cache]}\nrules:\n"
       "- {a: [{x: v c}, {=0: pad c}], b: {y: (v + pad) c}}\n"
       "- {a: {\"l.{i}\": h}, b: {m: i (h 2)}, copies: {}}\n"
       "- {a: n, b: o, copies: {a: [n2], b: [o2]}, tolerates: {a: [n3]}}\n");
   const std::vector<MappingTensor> sources = {
-      Tensor("cache", {7}), Tensor("l.0", {2}), Tensor("l.1", {2}),
-      Tensor("n", {2}),     Tensor("n2", {2}),  Tensor("n3", {2}),
-      Tensor("x", {3, 2})};
+      RoundTripTensor("cache", {7}), RoundTripTensor("l.0", {2}),
+      RoundTripTensor("l.1", {2}),   RoundTripTensor("n", {2}),
+      RoundTripTensor("n2", {2}),    RoundTripTensor("n3", {2}),
+      RoundTripTensor("x", {3, 2})};
   MapOptions options = {
       .from = "a",
       .to = "b",
@@ -70,23 +71,24 @@ TEST(RoundTrip, FollowsEqualElementsAndPaddings) {
 
 TEST(RoundTrip, SaysWhatIsLost) {
   // "nabc" is divided at another place than where it was put together.
-  const Mapping mapping = Parse(
+  const Mapping mapping = ParseRoundTrip(
       "sides: {a: , b: }\nrules:\n- {a: \"{u:*}.{v:*}\", b: "
       "\"n{u:*}{v:*}\"}\n");
-  const std::vector<MappingTensor> sources = {Tensor("a.bc", {2})};
+  const std::vector<MappingTensor> sources = {RoundTripTensor("a.bc", {2})};
   const MapOptions options = {.from = "a", .to = "b"};
   const auto says = StatusIs(absl::StatusCode::kDataLoss, HasSubstr("ab.c"));
   EXPECT_THAT(CheckRoundTrip(mapping, sources, options).status(), says);
   EXPECT_THAT(TryMapping(mapping, sources, options, 1).status(), says);
   EXPECT_OK(CheckRoundTrip(
-      mapping, std::vector<MappingTensor>{Tensor("ab.c", {2})}, options));
+      mapping, std::vector<MappingTensor>{RoundTripTensor("ab.c", {2})},
+      options));
 }
 
 TEST(RoundTrip, ErrorsOfTheWayBackSaySo) {
   // Nothing tells the sizes of f and g once they are one dimension.
-  const Mapping mapping =
-      Parse("sides: {a: , b: }\nrules:\n- {a: {x: f g}, b: {y: (f g)}}\n");
-  const std::vector<MappingTensor> sources = {Tensor("x", {2, 3})};
+  const Mapping mapping = ParseRoundTrip(
+      "sides: {a: , b: }\nrules:\n- {a: {x: f g}, b: {y: (f g)}}\n");
+  const std::vector<MappingTensor> sources = {RoundTripTensor("x", {2, 3})};
   const auto says =
       StatusIs(absl::StatusCode::kInvalidArgument,
                AllOf(HasSubstr("on the way back from b: m.yaml:7: "),
@@ -97,8 +99,10 @@ TEST(RoundTrip, ErrorsOfTheWayBackSaySo) {
 }
 
 TEST(RoundTrip, LargeTensorsAreNotTried) {
-  const Mapping mapping = Parse("sides: {a: , b: }\nrules:\n- {a: x, b: y}\n");
-  const std::vector<MappingTensor> sources = {Tensor("x", {1 << 30, 1 << 20})};
+  const Mapping mapping =
+      ParseRoundTrip("sides: {a: , b: }\nrules:\n- {a: x, b: y}\n");
+  const std::vector<MappingTensor> sources = {
+      RoundTripTensor("x", {1 << 30, 1 << 20})};
   const MapOptions options = {.from = "a", .to = "b"};
   EXPECT_OK(CheckRoundTrip(mapping, sources, options));
   EXPECT_THAT(TryMapping(mapping, sources, options, 1),

@@ -19,7 +19,7 @@ using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
 
 // As JSON without quotes, with ~ for nothing.
-std::string TextOf(const YamlTree& tree) {
+std::string YamlTextOf(const YamlTree& tree) {
   switch (tree.kind) {
     case YamlTree::Kind::kNull:
       return "~";
@@ -30,7 +30,7 @@ std::string TextOf(const YamlTree& tree) {
           "[",
           absl::StrJoin(tree.items, ", ",
                         [](std::string* out, const YamlTree& t) {
-                          out->append(TextOf(t));
+                          out->append(YamlTextOf(t));
                         }),
           "]");
     case YamlTree::Kind::kMap:
@@ -41,7 +41,7 @@ std::string TextOf(const YamlTree& tree) {
       absl::StrJoin(tree.entries, ", ",
                     [](std::string* out, const YamlTree::Entry& entry) {
                       absl::StrAppend(out, entry.key, ": ",
-                                      TextOf(entry.value));
+                                      YamlTextOf(entry.value));
                     }),
       "}");
 }
@@ -56,7 +56,7 @@ c: {d: not tied, e: ["f g", ~, null, "~"]}
 h:
 )",
                                                           "m.yaml"));
-  EXPECT_EQ(TextOf(tree),
+  EXPECT_EQ(YamlTextOf(tree),
             "{a: 1, b: [{x.{i}.w: (a + b) c}, {{tp}/w: s c}], c: {d: not tied, "
             "e: [f g, ~, ~, ~]}, h: ~}");
   const YamlTree& list = *tree.Find("b");

@@ -12,7 +12,8 @@ namespace {
 
 using ::testing::ElementsAre;
 
-std::vector<std::string> Split(absl::string_view text, CommentStyle comments) {
+std::vector<std::string> SplitLines(absl::string_view text,
+                                    CommentStyle comments) {
   std::vector<std::string> lines;
   for (const SettingLine& line : SplitSettingLines(text, comments)) {
     lines.push_back(absl::StrCat(line.number, " ", line.key,
@@ -22,16 +23,16 @@ std::vector<std::string> Split(absl::string_view text, CommentStyle comments) {
 }
 
 TEST(SplitSettingLines, EachLineIsAKeyAndAValue) {
-  EXPECT_THAT(
-      Split("a = 1\r\n\n  b=2 = 3 \nflag\nempty =", CommentStyle::kWholeLines),
-      ElementsAre("1 a|1", "3 b|2 = 3", "4 flag", "5 empty|"));
+  EXPECT_THAT(SplitLines("a = 1\r\n\n  b=2 = 3 \nflag\nempty =",
+                         CommentStyle::kWholeLines),
+              ElementsAre("1 a|1", "3 b|2 = 3", "4 flag", "5 empty|"));
 }
 
 TEST(SplitSettingLines, CommentsAreWholeLinesOrEndOnes) {
   const char* text = "# c = 1\na = b#2 # d\n  # e";
-  EXPECT_THAT(Split(text, CommentStyle::kWholeLines),
+  EXPECT_THAT(SplitLines(text, CommentStyle::kWholeLines),
               ElementsAre("2 a|b#2 # d"));
-  EXPECT_THAT(Split(text, CommentStyle::kAnywhere), ElementsAre("2 a|b"));
+  EXPECT_THAT(SplitLines(text, CommentStyle::kAnywhere), ElementsAre("2 a|b"));
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ namespace {
 using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
 
-constexpr absl::StatusCode kDataLoss = absl::StatusCode::kDataLoss;
+using ::dcp::testing::kDataLoss;
 
 // Marks the elements of `box` and returns how many were marked already.
 int64_t Mark(const Dims& shape, const Box& box, std::vector<bool>& marks) {

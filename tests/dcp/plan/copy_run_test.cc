@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "dcp/tensor/box.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/plan/random.h"
 
@@ -17,8 +18,6 @@ namespace {
 // From where each element of the destination comes: (destination byte, source
 // byte), sorted.
 using Copies = std::vector<std::pair<uint64_t, uint64_t>>;
-
-uint64_t ToUnsigned(int64_t value) { return static_cast<uint64_t>(value); }
 
 // The coordinates of element `index` of the row-major image of `box`.
 Dims Coordinates(const Box& box, uint64_t index) {

@@ -8,13 +8,12 @@
 #include <vector>
 
 #include "dcp/base/limits.h"
+#include "dcp/tensor/box.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/plan/random.h"
 
 namespace dcp {
 namespace {
-
-uint64_t ToUnsigned(int64_t value) { return static_cast<uint64_t>(value); }
 
 // The run that copies `length` bytes from `src`.
 CopyRun Bytes(uint32_t file, uint64_t src, uint64_t length) {

@@ -17,7 +17,7 @@ using ::dcp::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+using ::dcp::testing::kInvalid;
 
 // The placements of cuts on a mesh in words, or the error's text.
 std::string Placed(absl::string_view mesh_spec, absl::string_view cuts_spec) {

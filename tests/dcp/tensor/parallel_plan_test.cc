@@ -22,7 +22,7 @@ using ::testing::Not;
 using ::testing::SizeIs;
 using Kind = ParallelStyle::Kind;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+using ::dcp::testing::kInvalid;
 
 TEST(ParallelStyle, EachWordIsAStyleWithItsLayouts) {
   const std::optional<ActivationLayout> replicate = ActivationLayout{};

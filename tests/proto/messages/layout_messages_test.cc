@@ -21,7 +21,7 @@ using ::dcp::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::StartsWith;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+using ::dcp::testing::kInvalid;
 
 template <typename T>
 T Proto(const std::string& text) {

@@ -16,7 +16,7 @@ using ::dcp::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr absl::StatusCode kDataLoss = absl::StatusCode::kDataLoss;
+using ::dcp::testing::kDataLoss;
 
 TEST(ReportMessages, ReportsAreWholeAndBounded) {
   VerifyReport report;

@@ -24,8 +24,8 @@ using ::dcp::testing::TempDir;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr auto kDenied = absl::StatusCode::kPermissionDenied;
+using ::dcp::testing::kDenied;
+using ::dcp::testing::kInvalid;
 constexpr auto kUnauthenticated = absl::StatusCode::kUnauthenticated;
 
 // The output of sha256sum for "alice" and "bob".

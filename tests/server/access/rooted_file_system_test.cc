@@ -30,7 +30,7 @@ using ::dcp::testing::TempDir;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr auto kDenied = absl::StatusCode::kPermissionDenied;
+using ::dcp::testing::kDenied;
 
 class RootedFileSystemTest : public ::testing::Test {
  protected:

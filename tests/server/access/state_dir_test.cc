@@ -21,7 +21,7 @@ using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
 using ::testing::HasSubstr;
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+using ::dcp::testing::kInvalid;
 
 TEST(StateDir, IsMadeForThisUserOnly) {
   const TempDir dir;

@@ -34,7 +34,7 @@ using ::dcp::testing::TensorsIn;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+using ::dcp::testing::kInvalid;
 
 // For the tensors of MakeCheckpoint.
 constexpr absl::string_view kRules = R"(tessera-mapping: 1

@@ -14,7 +14,7 @@ using ::dcp::testing::IsOkAndHolds;
 using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+using ::dcp::testing::kInvalid;
 
 TEST(OptionValue, SizesHaveUnits) {
   EXPECT_THAT(ParseBytes("2GiB"), IsOkAndHolds(uint64_t{2} << 30));

@@ -17,7 +17,7 @@ using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
 using ::testing::HasSubstr;
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+using ::dcp::testing::kInvalid;
 
 TEST(TextFile, IsReadWhole) {
   const TempDir dir;

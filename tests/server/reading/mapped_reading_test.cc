@@ -34,7 +34,7 @@ using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+using ::dcp::testing::kInvalid;
 
 const GoldenPair kLlama = {
     .mapping = "llama", .model = "llama", .side = "megatron", .judge = ""};

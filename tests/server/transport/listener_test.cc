@@ -22,7 +22,7 @@ using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-constexpr auto kUnavailable = absl::StatusCode::kUnavailable;
+using ::dcp::testing::kUnavailable;
 
 // Bazel's folders have longer names than a unix socket may have.
 class SocketDir {

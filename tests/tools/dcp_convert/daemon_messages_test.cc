@@ -22,7 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 namespace v1 = tessera::v1;
 
-constexpr auto kDataLoss = absl::StatusCode::kDataLoss;
+using ::dcp::testing::kDataLoss;
 
 CommandLine Line(absl::string_view words) {
   absl::StatusOr<CommandLine> line = ParseCommandLine(

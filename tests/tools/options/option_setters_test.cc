@@ -19,7 +19,7 @@ struct Line {
   int64_t number = 5;
 };
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+using ::dcp::testing::kInvalid;
 
 TEST(OptionSetters, StoreInTheirField) {
   Line line;

@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 enum class Verb : uint8_t { kRead, kWrite };
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+using ::dcp::testing::kInvalid;
 constexpr uint32_t kRead = VerbBit(Verb::kRead);
 constexpr uint32_t kWrite = VerbBit(Verb::kWrite);
 

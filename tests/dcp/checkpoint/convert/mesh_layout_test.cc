@@ -27,7 +27,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Kind = ParallelStyle::Kind;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+using ::dcp::testing::kInvalid;
 
 // A rule from "GLOB=PLACEMENTS", on the first mesh unless `mesh` is given.
 PlacementRule Rule(std::string glob, absl::string_view placements,

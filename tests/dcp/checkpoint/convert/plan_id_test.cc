@@ -29,7 +29,7 @@ using ::dcp::testing::SampleState;
 using ::dcp::testing::SampleTensor;
 using ::dcp::testing::SimStorage;
 
-void SaveModel(FileSystem& fs, absl::string_view path, int64_t rows) {
+void SaveIdentifiedModel(FileSystem& fs, absl::string_view path, int64_t rows) {
   SampleState state;
   state.Add(SampleTensor("a.weight", DType::kFloat32, {rows, 5}, 1));
   state.Add(SampleTensor("b.weight", DType::kFloat32, {40, 30}, 1));
@@ -47,7 +47,7 @@ ConvertOptions Options() {
 
 class PlanIdTest : public ::testing::Test {
  protected:
-  PlanIdTest() { SaveModel(fs_, "/model", 7); }
+  PlanIdTest() { SaveIdentifiedModel(fs_, "/model", 7); }
 
   std::string Id(const ConvertOptions& options,
                  absl::string_view src = "/model",
@@ -97,7 +97,7 @@ TEST_F(PlanIdTest, DiffersWithWhateverChangesAFile) {
   EXPECT_NE(safetensors, id);
   options.metadata = {{"key", "value"}};
   EXPECT_NE(Id(options), safetensors);
-  SaveModel(fs_, "/other", 8);
+  SaveIdentifiedModel(fs_, "/other", 8);
   EXPECT_NE(Id(Options(), "/other"), id);
 }
 

@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using Kind = ParallelStyle::Kind;
 
-ParallelPlan LlamaPlan() {
+ParallelPlan PlannedLlamaPlan() {
   ParallelPlan plan;
   EXPECT_OK(plan.Add(
       {.pattern = "tok_embeddings", .style = {.kind = Kind::kRowwise}}));
@@ -29,7 +29,7 @@ ParallelPlan LlamaPlan() {
 
 // "layers.*.wo S(1)"; "-" for a name outside the plan; or the error's text.
 std::string Planned(absl::string_view name, size_t num_dims) {
-  const ParallelPlan plan = LlamaPlan();
+  const ParallelPlan plan = PlannedLlamaPlan();
   const absl::StatusOr<PlannedTensor> planned =
       FindPlanned(plan, name, num_dims);
   if (!planned.ok()) return std::string(planned.status().message());
@@ -76,7 +76,7 @@ TEST(FindPlanned, LeavesOtherNamesOut) {
 }
 
 TEST(FindPlanned, TheLongestPathThatMatchesCounts) {
-  ParallelPlan plan = LlamaPlan();
+  ParallelPlan plan = PlannedLlamaPlan();
   ASSERT_OK(
       plan.Add({.pattern = "model.output", .style = {.kind = Kind::kRowwise}}));
   ASSERT_OK_AND_ASSIGN(const PlannedTensor planned,

@@ -38,8 +38,8 @@ using ::dcp::testing::Tree;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-ConvertOptions Options(const std::string& dst,
-                       std::shared_ptr<const MapSpec> map) {
+ConvertOptions SharedOptions(const std::string& dst,
+                             std::shared_ptr<const MapSpec> map) {
   ConvertOptions options;
   options.open.map = std::move(map);
   options.memory_bytes = kMinMemoryBytes;
@@ -55,11 +55,12 @@ std::string PathOf(const std::string& dst) {
 absl::StatusOr<ShareResult> Work(FileSystem& fs, const std::string& dst,
                                  std::shared_ptr<const MapSpec> map,
                                  const Share& share) {
-  return ConvertShare(fs, kModel, PathOf(dst), Options(dst, std::move(map)),
+  return ConvertShare(fs, kModel, PathOf(dst),
+                      SharedOptions(dst, std::move(map)),
                       {.share = share, .piece_bytes = 200});
 }
 
-void Prepare(FileSystem& fs, const MappedPair& pair) {
+void PrepareShared(FileSystem& fs, const MappedPair& pair) {
   pair.Save(fs, kModel);
   ASSERT_OK(fs.MakeDirectory(kPlace));
 }
@@ -69,11 +70,11 @@ class ShareMap : public ::testing::TestWithParam<std::string> {};
 TEST_P(ShareMap, SharesWriteWhatOneProcessWrites) {
   const std::string& dst = GetParam();
   SimStorage plain;
-  Prepare(plain, MappedPair());
+  PrepareShared(plain, MappedPair());
   ASSERT_OK(ConvertCheckpoint(plain, kModel, PathOf(dst),
-                              Options(dst, MappedPair::Map())));
+                              SharedOptions(dst, MappedPair::Map())));
   SimStorage one;
-  Prepare(one, MappedPair());
+  PrepareShared(one, MappedPair());
   ASSERT_OK(Work(one, dst, MappedPair::Map(), {}));
   const Tree expected = Place(one);
   EXPECT_EQ(DataOf(expected), DataOf(Place(plain)));
@@ -81,7 +82,7 @@ TEST_P(ShareMap, SharesWriteWhatOneProcessWrites) {
   for (const uint32_t count : {3u, 40u}) {
     SCOPED_TRACE(count);
     SimStorage fs;
-    Prepare(fs, MappedPair());
+    PrepareShared(fs, MappedPair());
     uint32_t num_written = 0;
     for (uint32_t i = 0; i < count; ++i) {
       ASSERT_OK_AND_ASSIGN(
@@ -111,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, ShareMap,
 // settings is other work.
 TEST(ShareMapPlan, AWorkerWithOtherRulesConfigOrSettingsIsRefused) {
   SimStorage fs;
-  Prepare(fs, MappedPair());
+  PrepareShared(fs, MappedPair());
   ASSERT_OK(
       Work(fs, "dcp", MappedPair::Map(), {.index = 0, .count = 2}).status());
   const std::shared_ptr<const MapSpec> commented =
@@ -139,7 +140,7 @@ TEST(ShareMapTies, OneWorkerFindsWhatIsNotEqualAndNothingAppears) {
     SimStorage fs;
     MappedPair pair;
     pair.TearHead(torn);
-    Prepare(fs, pair);
+    PrepareShared(fs, pair);
     int num_found = 0;
     for (uint32_t i = 0; i < 3; ++i) {
       const absl::Status status =

@@ -44,18 +44,18 @@ std::unique_ptr<FileSystem> NewMachine(SimObjectServer& server) {
   return fs;
 }
 
-struct Scenario {
+struct StoreScenario {
   const char* path;
   bool overwrite = false;
   const char* mesh = "";
   uint64_t max_shard_bytes = 0;  // of safetensors
 };
 
-void PrintTo(const Scenario& scenario, std::ostream* os) {
+void PrintTo(const StoreScenario& scenario, std::ostream* os) {
   *os << scenario.path << (scenario.overwrite ? " over another" : "");
 }
 
-constexpr Scenario kScenarios[] = {
+constexpr StoreScenario kScenarios[] = {
     {.path = "s3://bucket/run/dcp"},
     {.path = "s3://bucket/run/dcp", .overwrite = true, .mesh = "shard=3"},
     {.path = "s3://bucket/run/one.safetensors"},
@@ -63,15 +63,15 @@ constexpr Scenario kScenarios[] = {
     {.path = "s3://bucket/run/shards", .max_shard_bytes = 40}};
 
 // Keeps the records of a job.
-struct Keeper {
+struct StoreKeeper {
   std::vector<std::string> records = {};
   size_t stop_after = SIZE_MAX;  // records
   bool keeps = true;
   uint64_t num_files_kept = 0;
 };
 
-absl::Status Convert(FileSystem& fs, absl::string_view src,
-                     const Scenario& scenario, Keeper& keeper) {
+absl::Status ConvertStore(FileSystem& fs, absl::string_view src,
+                          const StoreScenario& scenario, StoreKeeper& keeper) {
   std::stop_source stop;
   ConvertJournal journal;
   journal.before = keeper.records;
@@ -102,21 +102,21 @@ absl::Status Convert(FileSystem& fs, absl::string_view src,
   return ConvertCheckpoint(fs, src, scenario.path, std::move(options)).status();
 }
 
-void Prepare(FileSystem& fs, const Scenario& scenario) {
-  Keeper keeper;
-  if (scenario.overwrite) ASSERT_OK(Convert(fs, "/old", scenario, keeper));
+void PrepareStore(FileSystem& fs, const StoreScenario& scenario) {
+  StoreKeeper keeper;
+  if (scenario.overwrite) ASSERT_OK(ConvertStore(fs, "/old", scenario, keeper));
 }
 
-uint64_t NumObjectsUndisturbed(const Scenario& scenario) {
+uint64_t NumObjectsUndisturbed(const StoreScenario& scenario) {
   SimObjectServer server;
   const auto fs = NewMachine(server);
-  Prepare(*fs, scenario);
-  Keeper keeper;
-  EXPECT_OK(Convert(*fs, "/new", scenario, keeper));
+  PrepareStore(*fs, scenario);
+  StoreKeeper keeper;
+  EXPECT_OK(ConvertStore(*fs, "/new", scenario, keeper));
   return server.num_objects();
 }
 
-class StoreResumption : public ::testing::TestWithParam<Scenario> {
+class StoreResumption : public ::testing::TestWithParam<StoreScenario> {
  protected:
   static void SetUpTestSuite() {
     SetLogSink([](LogSeverity, absl::string_view) {});
@@ -124,7 +124,7 @@ class StoreResumption : public ::testing::TestWithParam<Scenario> {
 };
 
 TEST_P(StoreResumption, AfterADeathAtAnyCallTheNextRunEndsTheWork) {
-  const Scenario& scenario = GetParam();
+  const StoreScenario& scenario = GetParam();
   const uint64_t num_objects = NumObjectsUndisturbed(scenario);
   uint64_t num_kept = 0;
   bool died = true;
@@ -134,12 +134,12 @@ TEST_P(StoreResumption, AfterADeathAtAnyCallTheNextRunEndsTheWork) {
     SCOPED_TRACE(absl::StrCat("run ", num_runs, ", dies after ", after));
     ASSERT_LT(after, 100u);
     SimObjectServer server({.seed = num_runs + 1});
-    Keeper keeper;
+    StoreKeeper keeper;
     {
       const auto fs = NewMachine(server);
-      Prepare(*fs, scenario);
+      PrepareStore(*fs, scenario);
       server.KillClientsAfter(after);
-      const absl::Status status = Convert(*fs, "/new", scenario, keeper);
+      const absl::Status status = ConvertStore(*fs, "/new", scenario, keeper);
       died = server.clients_died();
       if (!died) EXPECT_OK(status);
       server.Heal();
@@ -148,11 +148,11 @@ TEST_P(StoreResumption, AfterADeathAtAnyCallTheNextRunEndsTheWork) {
     if (num_runs % 2 == 0) {
       const auto fs = NewMachine(server);
       server.KillClientsAfter(after / 2);
-      Convert(*fs, "/new", scenario, keeper).IgnoreError();
+      ConvertStore(*fs, "/new", scenario, keeper).IgnoreError();
       server.Heal();
     }
     const auto fs = NewMachine(server);
-    ASSERT_OK(Convert(*fs, "/new", scenario, keeper));
+    ASSERT_OK(ConvertStore(*fs, "/new", scenario, keeper));
     num_kept += keeper.num_files_kept;
     ExpectSame(*fs, "/new", scenario.path);
     EXPECT_EQ(server.num_uploads(), 0u);
@@ -167,22 +167,22 @@ TEST_P(StoreResumption, AfterADeathAtAnyCallTheNextRunEndsTheWork) {
 }
 
 TEST_P(StoreResumption, LeavesNothingWhenItIsStoppedForGood) {
-  const Scenario& scenario = GetParam();
+  const StoreScenario& scenario = GetParam();
   SimObjectServer server;
-  Keeper keeper;
+  StoreKeeper keeper;
   std::vector<std::string> before;
   {
     const auto fs = NewMachine(server);
-    Prepare(*fs, scenario);
+    PrepareStore(*fs, scenario);
     before = server.Keys();
     server.KillClientsAfter(1);
-    EXPECT_FALSE(Convert(*fs, "/new", scenario, keeper).ok());
+    EXPECT_FALSE(ConvertStore(*fs, "/new", scenario, keeper).ok());
     server.Heal();
   }
   const auto fs = NewMachine(server);
   keeper.keeps = false;
   keeper.stop_after = 1;
-  EXPECT_THAT(Convert(*fs, "/new", scenario, keeper),
+  EXPECT_THAT(ConvertStore(*fs, "/new", scenario, keeper),
               StatusIs(absl::StatusCode::kCancelled));
   EXPECT_EQ(server.Keys(), before);
   EXPECT_EQ(server.num_uploads(), 0u);
@@ -191,18 +191,18 @@ TEST_P(StoreResumption, LeavesNothingWhenItIsStoppedForGood) {
 INSTANTIATE_TEST_SUITE_P(All, StoreResumption, ::testing::ValuesIn(kScenarios));
 
 TEST(StoreResumptionOfDcp, SparesACheckpointThatCameMeanwhile) {
-  const Scenario& scenario = kScenarios[0];
+  const StoreScenario& scenario = kScenarios[0];
   SimObjectServer server;
-  Keeper keeper;
+  StoreKeeper keeper;
   keeper.stop_after = 2;  // the plan and a file
   const auto fs = NewMachine(server);
-  EXPECT_FALSE(Convert(*fs, "/new", scenario, keeper).ok());
+  EXPECT_FALSE(ConvertStore(*fs, "/new", scenario, keeper).ok());
   EXPECT_EQ(server.num_objects(), 1u);
-  Keeper someone;
-  ASSERT_OK(Convert(*fs, "/old", scenario, someone));
+  StoreKeeper someone;
+  ASSERT_OK(ConvertStore(*fs, "/old", scenario, someone));
   const uint64_t num_theirs = server.num_objects() - 1;
   keeper.stop_after = SIZE_MAX;
-  EXPECT_THAT(Convert(*fs, "/new", scenario, keeper),
+  EXPECT_THAT(ConvertStore(*fs, "/new", scenario, keeper),
               StatusIs(absl::StatusCode::kAlreadyExists));
   ExpectSame(*fs, "/old", scenario.path);
   EXPECT_EQ(server.num_objects(), num_theirs);

@@ -23,7 +23,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr absl::StatusCode kDataLoss = absl::StatusCode::kDataLoss;
+using ::dcp::testing::kDataLoss;
 
 WorkPlan SamplePlan() {
   return {.id = "0123456789abcdef0123456789abcdef",

@@ -76,7 +76,7 @@ TEST_F(MapRequestTest, TheConfigIsAFileATextOrThatOfTheSource) {
 }
 
 TEST_F(MapRequestTest, SaysWhatIsWrong) {
-  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  using testing::kInvalid;
   constexpr auto kNotFound = absl::StatusCode::kNotFound;
   ExpectRefused({.from = "hf", .to = "meta"}, kInvalid, "needs a family");
   ExpectRefused({.family = "llama",

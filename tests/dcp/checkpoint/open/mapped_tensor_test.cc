@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::StatusIs;
 
-TensorEntry Stored(DType dtype, const Dims& shape) {
+TensorEntry MappedStored(DType dtype, const Dims& shape) {
   TensorEntry entry;
   entry.dtype = dtype;
   entry.shape = shape;
@@ -55,9 +55,9 @@ class MappedTensorTest : public ::testing::Test {
         StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(message)));
   }
 
-  const TensorEntry a_ = Stored(DType::kFloat32, {6});
-  const TensorEntry b_ = Stored(DType::kFloat32, {4});
-  const TensorEntry half_ = Stored(DType::kFloat16, {4});
+  const TensorEntry a_ = MappedStored(DType::kFloat32, {6});
+  const TensorEntry b_ = MappedStored(DType::kFloat32, {4});
+  const TensorEntry half_ = MappedStored(DType::kFloat16, {4});
   const std::vector<const TensorEntry*> sources_ = {&a_, &b_, &half_};
 };
 

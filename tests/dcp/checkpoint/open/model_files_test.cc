@@ -62,7 +62,7 @@ constexpr char kSecond[] = "pytorch_model-00002-of-00002.bin";
 constexpr char kBinIndex[] = "pytorch_model.bin.index.json";
 
 // A model of two .bin shards, a and b, in the directory "m".
-void WriteShards(const TempDir& dir) {
+void WriteModelShards(const TempDir& dir) {
   dir.WriteFile(std::string("m/") + kFirst, Bin("a", {1, 2}));
   dir.WriteFile(std::string("m/") + kSecond, Bin("b", {3}));
 }
@@ -74,7 +74,7 @@ absl::StatusOr<std::map<std::string, std::string>> LoadFrom(
   return LoadAll(*checkpoint);
 }
 
-// Every way to name the model of WriteShards must give this result.
+// Every way to name the model of WriteModelShards must give this result.
 void ExpectShards(const std::string& path) {
   SCOPED_TRACE(path);
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
@@ -89,7 +89,7 @@ void ExpectShards(const std::string& path) {
 
 TEST(ModelFiles, BinShardsOpenWithAndWithoutTheirIndex) {
   const TempDir dir;
-  WriteShards(dir);
+  WriteModelShards(dir);
   dir.WriteFile("m/training_args.bin", "not a model");
   ExpectShards(dir.Join("m"));
   const std::string index = dir.WriteFile(
@@ -129,7 +129,7 @@ TEST(ModelFiles, AnIndexOfAnyNameOpensByItsPath) {
 
 TEST(ModelFiles, SafetensorsComeBeforeBinFiles) {
   const TempDir dir;
-  WriteShards(dir);
+  WriteModelShards(dir);
   dir.WriteFile("m/model.safetensors", Safetensors("s", {1}));
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                        OpenCheckpoint(dir.Join("m")));
@@ -138,7 +138,7 @@ TEST(ModelFiles, SafetensorsComeBeforeBinFiles) {
 
 TEST(ModelFiles, AnIndexMustBeTrueOfBinShardsToo) {
   const TempDir dir;
-  WriteShards(dir);
+  WriteModelShards(dir);
   const auto open_with = [&](const std::string& index) {
     dir.WriteFile(std::string("m/") + kBinIndex, index);
     return OpenCheckpoint(dir.Join("m")).status();
@@ -164,7 +164,7 @@ TEST(ModelFiles, AnIndexMustBeTrueOfBinShardsToo) {
 
 TEST(ModelFiles, WhatTheIndexDoesNotNameIsLeftOut) {
   const TempDir dir;
-  WriteShards(dir);
+  WriteModelShards(dir);
   // An index names b only in its second file, and nothing called c.
   ValueArena arena;
   const auto tensor = [&](absl::string_view key) {
@@ -226,7 +226,7 @@ TEST(ModelFiles, SeveralBinModelsAreNamed) {
 
 TEST(ModelFiles, EveryVerbTakesBinShards) {
   const TempDir dir;
-  WriteShards(dir);
+  WriteModelShards(dir);
   for (const char* dst : {"out.pt", "out.safetensors", "out"}) {
     SCOPED_TRACE(dst);
     ASSERT_OK(ConvertCheckpoint(Disk(), dir.Join("m"), dir.Join(dst), {}));
@@ -244,7 +244,7 @@ TEST(ModelFiles, EveryVerbTakesBinShards) {
 
 TEST(ModelFiles, AFlippedBitOfAnyShardIsFound) {
   const TempDir dir;
-  WriteShards(dir);
+  WriteModelShards(dir);
   ASSERT_OK_AND_ASSIGN(const VerifyReport sound,
                        VerifyCheckpoint(Disk(), dir.Join("m"), {}));
   EXPECT_TRUE(sound.findings.empty());
@@ -267,7 +267,7 @@ TEST(ModelFiles, AFlippedBitOfAnyShardIsFound) {
 // An object that is not read cannot be carried over into one new pickle.
 TEST(ModelFiles, UnreadableObjectsInShardsAreNamed) {
   const TempDir dir;
-  WriteShards(dir);
+  WriteModelShards(dir);
   ValueArena arena;
   const Value sparse =
       arena.Call(arena.Global("torch._utils", "_rebuild_sparse_tensor"),

@@ -49,7 +49,7 @@ std::string Shard(const std::vector<float>& values, int64_t offset) {
 
 // An index that puts each name into a file.
 using WeightMap = std::vector<std::pair<std::string, std::string>>;
-std::string IndexOf(const WeightMap& weight_map) {
+std::string ShardIndexOf(const WeightMap& weight_map) {
   return WriteSafetensorsIndex(4, weight_map);
 }
 
@@ -73,7 +73,7 @@ TEST(SafetensorsOpener, AnIndexChoosesTheFiles) {
   dir.WriteFile("m/b.safetensors", SafetensorsBytes({Floats("b", {2})}));
   dir.WriteFile("m/unlisted.safetensors", SafetensorsBytes({Floats("a", {3})}));
   dir.WriteFile("m/model.safetensors.index.json",
-                IndexOf({{"a", "a.safetensors"}, {"b", "b.safetensors"}}));
+                ShardIndexOf({{"a", "a.safetensors"}, {"b", "b.safetensors"}}));
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                        OpenCheckpoint(dir.Join("m")));
   EXPECT_EQ(checkpoint->entries().size(), 2u);
@@ -131,13 +131,13 @@ TEST(SafetensorsOpener, TheIndexMustBeTrue) {
     return OpenCheckpoint(dir.Join("m")).status();
   };
   EXPECT_THAT(
-      open_with(IndexOf({{"a", "a.safetensors"}, {"b", "a.safetensors"}})),
+      open_with(ShardIndexOf({{"a", "a.safetensors"}, {"b", "a.safetensors"}})),
       StatusIs(absl::StatusCode::kDataLoss,
                HasSubstr("b is in a.safetensors, which lacks it")));
   EXPECT_THAT(
-      open_with(IndexOf({{"a", "absent.safetensors"}})),
+      open_with(ShardIndexOf({{"a", "absent.safetensors"}})),
       StatusIs(absl::StatusCode::kNotFound, HasSubstr("absent.safetensors")));
-  EXPECT_THAT(open_with(IndexOf({{"a", "../m/a.safetensors"}})),
+  EXPECT_THAT(open_with(ShardIndexOf({{"a", "../m/a.safetensors"}})),
               StatusIs(::testing::_, HasSubstr("..")));
   EXPECT_THAT(open_with("{"),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("index.json")));
@@ -146,7 +146,7 @@ TEST(SafetensorsOpener, TheIndexMustBeTrue) {
 TEST(SafetensorsOpener, RefusesTwoModelsInADirectory) {
   const TempDir dir;
   dir.WriteFile("m/a.safetensors", SafetensorsBytes({Floats("a", {1})}));
-  const std::string index = IndexOf({{"a", "a.safetensors"}});
+  const std::string index = ShardIndexOf({{"a", "a.safetensors"}});
   dir.WriteFile("m/model.safetensors.index.json", index);
   dir.WriteFile("m/model.fp16.safetensors.index.json", index);
   EXPECT_THAT(OpenCheckpoint(dir.Join("m")),

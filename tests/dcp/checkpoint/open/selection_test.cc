@@ -24,7 +24,7 @@ using ::dcp::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-CheckpointEntry Tensor(const std::string& fqn, DType dtype) {
+CheckpointEntry SelectedTensor(const std::string& fqn, DType dtype) {
   TensorEntry tensor;
   tensor.dtype = dtype;
   return {.fqn = fqn,
@@ -34,9 +34,9 @@ CheckpointEntry Tensor(const std::string& fqn, DType dtype) {
 
 std::vector<CheckpointEntry> Entries() {
   return {
-      Tensor("model.a.weight", DType::kFloat32),
-      Tensor("model.a.bias", DType::kFloat32),
-      Tensor("model.ids", DType::kInt64),
+      SelectedTensor("model.a.weight", DType::kFloat32),
+      SelectedTensor("model.a.bias", DType::kFloat32),
+      SelectedTensor("model.ids", DType::kInt64),
       {.fqn = "step", .path = {PathElement("step")}, .value = ObjectEntry()}};
 }
 
@@ -252,7 +252,7 @@ TEST(Selection, RefusesNamesThatGrowWithoutEnd) {
 
 TEST(Selection, WrappersAreStrippedFromEveryPart) {
   const std::vector<CheckpointEntry> entries = {
-      Tensor("model.module._orig_mod.w", DType::kFloat32),
+      SelectedTensor("model.module._orig_mod.w", DType::kFloat32),
       {.fqn = "optimizer.state.module.w.exp_avg",
        .path = {"optimizer", "state", "module.w", "exp_avg"},
        .value = TensorEntry()},
@@ -276,8 +276,8 @@ TEST(Selection, WrappersAreStrippedFromEveryPart) {
 
 TEST(Selection, StrippingMustKeepNamesApart) {
   const std::vector<CheckpointEntry> entries = {
-      Tensor("model.module.w", DType::kFloat32),
-      Tensor("model.w", DType::kFloat32)};
+      SelectedTensor("model.module.w", DType::kFloat32),
+      SelectedTensor("model.w", DType::kFloat32)};
   SelectionOptions options;
   options.strip_wrappers = true;
   EXPECT_THAT(Select(entries, options).status(),

@@ -34,7 +34,8 @@ using testing::MemorySink;
 using testing::SimStorage;
 using testing::StoredCut;
 
-std::vector<OutputEntry> EntriesOf(const MappedModel& model, DType dtype) {
+std::vector<OutputEntry> MappedEntriesOf(const MappedModel& model,
+                                         DType dtype) {
   std::vector<OutputEntry> entries;
   for (const MappedModel::Made& made : model.made()) {
     entries.push_back({.fqn = made.fqn,
@@ -52,7 +53,7 @@ absl::StatusOr<Output> OnMesh(MappedModel& model, DType dtype,
   DCP_ASSIGN_OR_RETURN(const Mesh mesh, ParseMesh(mesh_text));
   DCP_ASSIGN_OR_RETURN(const Placements placements,
                        ParsePlacements(placements_text));
-  std::vector<OutputEntry> entries = EntriesOf(model, dtype);
+  std::vector<OutputEntry> entries = MappedEntriesOf(model, dtype);
   const std::vector<EntryLayout> layouts(entries.size(),
                                          {.placements = placements});
   DCP_ASSIGN_OR_RETURN(const std::vector<DcpRank> ranks,
@@ -124,14 +125,15 @@ void ExpectReadsBack(SimStorage& fs, const std::string& path,
   }
 }
 
-struct Case {
+struct MappedCase {
   std::string mesh;
   std::string placements;
 };
 
 TEST(MappedTransfer, ToDcpOnAnyMeshIsWhatALoopOverElementsMakes) {
-  for (const Case& c : {Case{"shard=1", "S(0)"}, Case{"shard=3", "S(0)"},
-                        Case{"a=2,b=2", "S(0),S(0)"}}) {
+  for (const MappedCase& c :
+       {MappedCase{"shard=1", "S(0)"}, MappedCase{"shard=3", "S(0)"},
+        MappedCase{"a=2,b=2", "S(0),S(0)"}}) {
     for (const StoredCut& cut :
          {StoredCut{}, StoredCut{.rows_per_chunk = 7, .in_columns = true},
           StoredCut{.rows_per_chunk = 1}}) {
@@ -158,9 +160,10 @@ TEST(MappedTransfer, ToSafetensorsIsCastOnTheWay) {
     MappedModel model(fs, DType::kFloat32, {.rows_per_chunk = 11});
     model.AddEveryKind();
     model.Write();
-    ASSERT_OK_AND_ASSIGN(Output output, BuildSafetensorsDirectory(
-                                            EntriesOf(model, DType::kBFloat16),
-                                            model.files(), max_shard_bytes));
+    ASSERT_OK_AND_ASSIGN(
+        Output output,
+        BuildSafetensorsDirectory(MappedEntriesOf(model, DType::kBFloat16),
+                                  model.files(), max_shard_bytes));
     ASSERT_OK(Transfer(fs, output, "/c", Destination::Kind::kDirectory,
                        kMinMemoryBytes));
     ExpectReadsBack(fs, "/c", model, DType::kBFloat16);
@@ -255,16 +258,16 @@ TEST(MappedTransfer, InterleavesFilesThatNeedStripesOfOneTensor) {
   model.Write();
   // One file, or a file for each tensor.
   ASSERT_OK_AND_ASSIGN(
-      Output one, BuildSafetensorsFile(EntriesOf(model, DType::kFloat32),
+      Output one, BuildSafetensorsFile(MappedEntriesOf(model, DType::kFloat32),
                                        model.files(), "model.safetensors"));
   EXPECT_FALSE(NeedsInterleaving(one));
-  ASSERT_OK_AND_ASSIGN(
-      Output each, BuildSafetensorsDirectory(EntriesOf(model, DType::kFloat32),
-                                             model.files(), 1));
+  ASSERT_OK_AND_ASSIGN(Output each, BuildSafetensorsDirectory(
+                                        MappedEntriesOf(model, DType::kFloat32),
+                                        model.files(), 1));
   EXPECT_TRUE(NeedsInterleaving(each));
   // Without those that are split off the same tensor, none shares a source.
   std::vector<OutputEntry> others;
-  for (const OutputEntry& entry : EntriesOf(model, DType::kFloat32)) {
+  for (const OutputEntry& entry : MappedEntriesOf(model, DType::kFloat32)) {
     if (entry.fqn.find("split") == std::string::npos) others.push_back(entry);
   }
   ASSERT_OK_AND_ASSIGN(Output apart,
@@ -281,7 +284,7 @@ TEST(MappedTransfer, OfWholeRowsIsNotScattered) {
   MappedModel model(fs, DType::kFloat32, {});
   model.AddEveryKind();
   std::vector<OutputEntry> in_rows;
-  for (const OutputEntry& entry : EntriesOf(model, DType::kFloat32)) {
+  for (const OutputEntry& entry : MappedEntriesOf(model, DType::kFloat32)) {
     if (entry.fqn == "fused" || entry.fqn == "padded") {
       in_rows.push_back(entry);
     }
@@ -296,7 +299,8 @@ TEST(MappedTransfer, AsStoredHasAChunkForEachTensor) {
   SimStorage fs;
   MappedModel model(fs, DType::kFloat32, {.rows_per_chunk = 5});
   model.AddEveryKind();
-  const std::vector<OutputEntry> entries = EntriesOf(model, DType::kFloat32);
+  const std::vector<OutputEntry> entries =
+      MappedEntriesOf(model, DType::kFloat32);
   size_t num_chunks = 0;
   for (const DcpRank& rank : ChunksAsStored(entries, model.files())) {
     for (const DcpChunk& chunk : rank) {

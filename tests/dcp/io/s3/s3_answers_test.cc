@@ -18,7 +18,7 @@ using testing::IsOkAndHolds;
 using ::testing::SizeIs;
 using testing::StatusIs;
 
-constexpr absl::StatusCode kDataLoss = absl::StatusCode::kDataLoss;
+using ::dcp::testing::kDataLoss;
 constexpr char kHead[] = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
 
 // What Amazon's documentation shows, shortened.

@@ -25,7 +25,7 @@ using ::testing::Not;
 using testing::ObjectServer;
 using testing::StatusIs;
 
-constexpr absl::StatusCode kDenied = absl::StatusCode::kPermissionDenied;
+using ::dcp::testing::kDenied;
 
 class S3OpenTest : public ::testing::Test {
  protected:

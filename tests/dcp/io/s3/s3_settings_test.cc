@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "tests/testing/kept_environment.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 
@@ -16,7 +17,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::StatusIs;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+using ::dcp::testing::kInvalid;
 
 class S3SettingsTest : public ::testing::Test {
  protected:
@@ -44,6 +45,7 @@ class S3SettingsTest : public ::testing::Test {
     unsetenv(name);
   }
 
+  const testing::KeptEnvironment environment_;
   const testing::TempDir dir_;
 };
 

@@ -11,7 +11,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::StatusIs;
 
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+using ::dcp::testing::kInvalid;
 
 S3Settings InRegion(const char* region) {
   S3Settings settings;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dcp/base/limits.h"
+#include "dcp/tensor/box.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/plan/random.h"
 #include "tests/dcp/plan/strided/random_piece.h"
@@ -22,8 +23,6 @@ using testing::PlacedPiece;
 // byte), sorted.
 using Copies = std::vector<std::pair<uint64_t, uint64_t>>;
 
-uint64_t ToUnsigned(int64_t value) { return static_cast<uint64_t>(value); }
-
 uint64_t OffsetIn(const std::vector<uint64_t>& index, const Box& box,
                   const Dims& strides) {
   uint64_t offset = 0;
@@ -33,14 +32,14 @@ uint64_t OffsetIn(const std::vector<uint64_t>& index, const Box& box,
   return offset;
 }
 
-struct Case {
+struct NestCase {
   PlacedPiece placed;
   Window window;
   ChunkView chunk;
 };
 
-Case RandomCase(testing::Random& random, bool repeats) {
-  Case c;
+NestCase RandomNestCase(testing::Random& random, bool repeats) {
+  NestCase c;
   c.placed = testing::RandomPiece(random, 4, repeats);
   c.window.box = random.BoxInside(WholeBox(c.placed.dst_shape));
   const int64_t volume = Volume(c.window.box.sizes);
@@ -61,13 +60,13 @@ Case RandomCase(testing::Random& random, bool repeats) {
   return c;
 }
 
-std::vector<NestRun> RunsOf(const Case& c) {
+std::vector<NestRun> NestRunsOf(const NestCase& c) {
   std::vector<NestRun> runs;
   AppendNestRuns(c.window, c.chunk, c.placed.piece, runs);
   return runs;
 }
 
-Copies ElementByElement(const Case& c) {
+Copies NestElementByElement(const NestCase& c) {
   const Dims dst_strides = RowMajorStrides(c.window.box.sizes);
   Copies copies;
   for (const PlacedElement& element : ElementsOf(c.placed.piece)) {
@@ -88,7 +87,7 @@ Copies ElementByElement(const Case& c) {
   return copies;
 }
 
-Copies Expand(const NestRun& run) {
+Copies ExpandNest(const NestRun& run) {
   Copies copies = {{run.dst, run.src}};
   std::vector<CopyLoop> loops(run.loops.begin(), run.loops.end());
   loops.push_back({run.unit, run.src_element_bytes, run.dst_element_bytes});
@@ -105,10 +104,10 @@ Copies Expand(const NestRun& run) {
   return copies;
 }
 
-Copies Expand(const std::vector<NestRun>& runs) {
+Copies ExpandNest(const std::vector<NestRun>& runs) {
   Copies copies;
   for (const NestRun& run : runs) {
-    const Copies more = Expand(run);
+    const Copies more = ExpandNest(run);
     copies.insert(copies.end(), more.begin(), more.end());
   }
   std::sort(copies.begin(), copies.end());
@@ -118,20 +117,20 @@ Copies Expand(const std::vector<NestRun>& runs) {
 TEST(NestRun, CopiesWhatALoopOverElementsCopies) {
   testing::Random random;
   for (int round = 0; round < 4000; ++round) {
-    const Case c = RandomCase(random, true);
-    const std::vector<NestRun> runs = RunsOf(c);
-    ASSERT_EQ(Expand(runs), ElementByElement(c));
+    const NestCase c = RandomNestCase(random, true);
+    const std::vector<NestRun> runs = NestRunsOf(c);
+    ASSERT_EQ(ExpandNest(runs), NestElementByElement(c));
     for (const NestRun& run : runs) {
       EXPECT_EQ(run.file, 3u);
       EXPECT_EQ(run.tag, 5u);
-      EXPECT_EQ(NumElements(run), Expand(run).size());
+      EXPECT_EQ(NumElements(run), ExpandNest(run).size());
       for (const CopyLoop& loop : run.loops) EXPECT_GT(loop.count, 1u);
     }
   }
 }
 
-Case WholeCase(const StridedPiece& piece, const Dims& src_shape,
-               const Dims& dst_shape) {
+NestCase WholeCase(const StridedPiece& piece, const Dims& src_shape,
+                   const Dims& dst_shape) {
   return {.placed = {piece, src_shape, dst_shape},
           .window = {.box = WholeBox(dst_shape),
                      .num_elements = ToUnsigned(Volume(dst_shape)),
@@ -158,7 +157,7 @@ StridedPiece Transposed(uint64_t rows, uint64_t columns) {
 
 TEST(NestRun, ATransposedMatrixIsOneRun) {
   const std::vector<NestRun> runs =
-      RunsOf(WholeCase(Transposed(3, 100), {3, 100}, {100, 3}));
+      NestRunsOf(WholeCase(Transposed(3, 100), {3, 100}, {100, 3}));
   ASSERT_EQ(runs.size(), 1u);
   EXPECT_EQ(runs[0].unit, 1u);
   const absl::InlinedVector<CopyLoop, 3> loops = {{100, 2, 6}, {3, 200, 2}};
@@ -185,7 +184,7 @@ TEST(NestRun, LoopsThatContinueEachOtherAreMerged) {
                                         .dst_dim = 2,
                                         .dst_step = 1}}};
   const std::vector<NestRun> runs =
-      RunsOf(WholeCase(stacked, {20, 6}, {9, 20, 6}));
+      NestRunsOf(WholeCase(stacked, {20, 6}, {9, 20, 6}));
   ASSERT_EQ(runs.size(), 1u);
   EXPECT_EQ(runs[0].unit, 120u);
   EXPECT_TRUE(runs[0].loops.empty());
@@ -198,7 +197,7 @@ TEST(NestRun, RepeatedElementIsOneRun) {
       .src_base = {},
       .dst_base = {1, 0},
       .loops = {{.count = 3, .dst_dim = 0}, {.count = 5, .dst_dim = 1}}};
-  const std::vector<NestRun> runs = RunsOf(WholeCase(zeros, {}, {4, 5}));
+  const std::vector<NestRun> runs = NestRunsOf(WholeCase(zeros, {}, {4, 5}));
   ASSERT_EQ(runs.size(), 1u);
   const absl::InlinedVector<CopyLoop, 3> loops = {{15, 0, 2}};
   EXPECT_EQ(runs[0].loops, loops);
@@ -218,34 +217,34 @@ TEST(NestRun, ReversedAxesStayFew) {
                               .dst_step = uint64_t{128} >> i});
   }
   for (uint64_t first = 0; first < 256; first += 3) {
-    Case c = WholeCase(reversed, {256}, {256});
+    NestCase c = WholeCase(reversed, {256}, {256});
     c.window.first = first;
     c.window.num_elements = std::min<uint64_t>(97, 256 - first);
-    const std::vector<NestRun> runs = RunsOf(c);
+    const std::vector<NestRun> runs = NestRunsOf(c);
     EXPECT_LE(runs.size(), 2 * kMaxStridedLoops + 1);
-    EXPECT_EQ(Expand(runs), ElementByElement(c));
+    EXPECT_EQ(ExpandNest(runs), NestElementByElement(c));
   }
 }
 
 TEST(NestRun, AnEmptyWindowHasNoRuns) {
-  Case c = WholeCase({}, {}, {});
-  EXPECT_EQ(RunsOf(c).size(), 1u);
+  NestCase c = WholeCase({}, {}, {});
+  EXPECT_EQ(NestRunsOf(c).size(), 1u);
   c.window.num_elements = 0;
-  EXPECT_TRUE(RunsOf(c).empty());
+  EXPECT_TRUE(NestRunsOf(c).empty());
 }
 
 TEST(NestRun, ExtentsHoldWhatIsReadAndSkipGaps) {
   testing::Random random;
   for (int round = 0; round < 1000; ++round) {
     const auto gap_bytes = ToUnsigned(random.Uniform(0, 100));
-    for (const NestRun& run : RunsOf(RandomCase(random, true))) {
+    for (const NestRun& run : NestRunsOf(RandomNestCase(random, true))) {
       std::vector<std::pair<uint64_t, uint64_t>> extents;
       ForEachExtent(run, gap_bytes, [&](uint64_t begin, uint64_t end) {
         extents.emplace_back(begin, end);
       });
       EXPECT_EQ(NumExtents(run, gap_bytes), extents.size());
       std::vector<uint64_t> begins;
-      for (const auto& [dst, src] : Expand(run)) begins.push_back(src);
+      for (const auto& [dst, src] : ExpandNest(run)) begins.push_back(src);
       std::sort(begins.begin(), begins.end());
       // Every extent begins and ends with elements and has no longer gap.
       for (const auto& [begin, end] : extents) {
@@ -282,10 +281,11 @@ TEST(NestRun, EachElementIsAppliedInTheWindowWhereItBegins) {
   testing::Random random;
   for (int round = 0; round < 500; ++round) {
     const bool repeats = random.Uniform(0, 1) == 0;
-    const std::vector<NestRun> runs = RunsOf(RandomCase(random, repeats));
+    const std::vector<NestRun> runs =
+        NestRunsOf(RandomNestCase(random, repeats));
     const auto length = ToUnsigned(random.Uniform(1, 60));
     for (const NestRun& run : runs) {
-      Copies expected = Expand(run);
+      Copies expected = ExpandNest(run);
       const uint64_t last = std::max_element(expected.begin(), expected.end(),
                                              [](const auto& a, const auto& b) {
                                                return a.second < b.second;
@@ -303,7 +303,7 @@ TEST(NestRun, EachElementIsAppliedInTheWindowWhereItBegins) {
                    ++num_parts;
                    EXPECT_EQ(part.src,
                              begin + static_cast<uint64_t>(src - data.data()));
-                   for (const auto& copy : Expand(part)) {
+                   for (const auto& copy : ExpandNest(part)) {
                      EXPECT_GE(copy.second, begin);
                      EXPECT_LT(copy.second, begin + length);
                      copies.push_back(copy);
@@ -324,18 +324,18 @@ TEST(NestRun, EachElementIsAppliedInTheWindowWhereItBegins) {
 TEST(NestRun, IsCutByItsDestination) {
   testing::Random random;
   for (int round = 0; round < 500; ++round) {
-    for (const NestRun& run : RunsOf(RandomCase(random, true))) {
+    for (const NestRun& run : NestRunsOf(RandomNestCase(random, true))) {
       const auto begin = run.dst + ToUnsigned(random.Uniform(0, 200));
       const auto end = begin + ToUnsigned(random.Uniform(0, 400));
       Copies copies;
       size_t num_parts = 0;
       CutByDestination(run, begin, end, [&](const NestRun& part) {
         ++num_parts;
-        const Copies more = Expand(part);
+        const Copies more = ExpandNest(part);
         copies.insert(copies.end(), more.begin(), more.end());
       });
       std::sort(copies.begin(), copies.end());
-      Copies expected = Expand(run);
+      Copies expected = ExpandNest(run);
       std::sort(expected.begin(), expected.end());
       std::erase_if(expected, [&](const auto& copy) {
         return copy.first < begin || copy.first >= end;
@@ -360,7 +360,7 @@ Written FromRows(const NestRun& run, const FileRows& rows,
   }
   Written written;
   ApplyRun(run, rows, memory, [&](const NestRun& part, const uint8_t* src) {
-    for (const auto& [dst, at] : Expand(part)) {
+    for (const auto& [dst, at] : ExpandNest(part)) {
       const uint8_t* const element = src + (at - part.src);
       EXPECT_LE(element + run.src_element_bytes, memory.data() + memory.size());
       written.emplace_back(
@@ -377,8 +377,8 @@ TEST(NestRun, RowsInMemoryHoldTheElementsThatBeginInThem) {
   testing::Random random;
   uint64_t num_apart = 0;
   for (int round = 0; round < 1000; ++round) {
-    for (const NestRun& run : RunsOf(RandomCase(random, true))) {
-      const Copies copies = Expand(run);
+    for (const NestRun& run : NestRunsOf(RandomNestCase(random, true))) {
+      const Copies copies = ExpandNest(run);
       FileRows rows{.offset = run.src};
       rows.length = ToUnsigned(random.Uniform(1, 60));
       rows.stride = rows.length;
@@ -413,10 +413,10 @@ TEST(NestRun, RowsInMemoryHoldTheElementsThatBeginInThem) {
 }
 
 TEST(NestRun, AStripeOfATransposedMatrixIsOnePart) {
-  Case c = WholeCase(Transposed(50, 1000), {50, 1000}, {1000, 50});
+  NestCase c = WholeCase(Transposed(50, 1000), {50, 1000}, {1000, 50});
   c.window.first = 300 * 50;
   c.window.num_elements = 100 * 50;
-  const std::vector<NestRun> runs = RunsOf(c);
+  const std::vector<NestRun> runs = NestRunsOf(c);
   ASSERT_EQ(runs.size(), 1u);
   const FileRows rows{
       .offset = 600, .length = 200, .stride = 2000, .count = 50, .pitch = 256};

@@ -39,7 +39,7 @@ CheckpointEntry Entry(TensorEntry tensor) {
   return entry;
 }
 
-CheckpointEntry Object(int64_t value) {
+CheckpointEntry CollectedObject(int64_t value) {
   ObjectEntry object;
   object.value = Value::Int(value);
   CheckpointEntry entry;
@@ -53,7 +53,8 @@ StateCollector::Part Range(int64_t begin, int64_t end, uint32_t file) {
                   begin);
 }
 
-std::vector<std::string> Names(const std::vector<CheckpointEntry>& entries) {
+std::vector<std::string> CollectedNames(
+    const std::vector<CheckpointEntry>& entries) {
   std::vector<std::string> names;
   for (const CheckpointEntry& entry : entries) names.push_back(entry.fqn);
   return names;
@@ -65,7 +66,7 @@ TEST(StateCollector, PartsBecomeATensor) {
   ASSERT_OK(collector.AddPart({"model", "w"}, 1, Range(4, 6, 1)));
   ASSERT_OK_AND_ASSIGN(const std::vector<CheckpointEntry> entries,
                        std::move(collector).Finish());
-  ASSERT_THAT(Names(entries), ElementsAre("model.w"));
+  ASSERT_THAT(CollectedNames(entries), ElementsAre("model.w"));
   EXPECT_EQ(entries[0].path, StatePath({"model", "w"}));
   EXPECT_EQ(entries[0].tensor()->boxes.size(), 2u);
 }
@@ -106,7 +107,7 @@ TEST(StateCollector, RanksAgreeOnTypeShapeAndKind) {
   EXPECT_THAT(collector.AddPart({"w"}, 1, other),
               StatusIs(StatusCode::kDataLoss,
                        AllOf(HasSubstr("[7]"), HasSubstr("[6]"))));
-  EXPECT_THAT(collector.AddValue({"w"}, 1, Object(1)),
+  EXPECT_THAT(collector.AddValue({"w"}, 1, CollectedObject(1)),
               StatusIs(StatusCode::kDataLoss, HasSubstr("whole value")));
 }
 
@@ -114,15 +115,17 @@ TEST(StateCollector, EqualValuesAreKeptOnce) {
   StateCollector collector;
   for (uint32_t rank = 0; rank < 3; ++rank) {
     const int64_t number = rank;
-    ASSERT_OK(collector.AddValue({"same"}, number, Object(5)));
+    ASSERT_OK(collector.AddValue({"same"}, number, CollectedObject(5)));
     ASSERT_OK(collector.AddValue({"rng", "cpu"}, number,
                                  Entry(TensorAt({2}, rank, 0, 7 + rank / 2))));
-    ASSERT_OK(collector.AddValue({"list", 0}, number, Object(rank == 2)));
+    ASSERT_OK(
+        collector.AddValue({"list", 0}, number, CollectedObject(rank == 2)));
   }
   ASSERT_OK_AND_ASSIGN(const std::vector<CheckpointEntry> entries,
                        std::move(collector).Finish());
-  EXPECT_THAT(Names(entries), ElementsAre("same", "rng.cpu", "rng.cpu@2",
-                                          "list.0", "list.0@2"));
+  EXPECT_THAT(
+      CollectedNames(entries),
+      ElementsAre("same", "rng.cpu", "rng.cpu@2", "list.0", "list.0@2"));
 }
 
 // A matrix has 3 columns, and its elements have 4 bytes.

@@ -27,7 +27,7 @@ using ::testing::Pair;
 
 namespace fs = std::filesystem;
 
-std::string Copy(const TempDir& dir) {
+std::string CopyTrainer(const TempDir& dir) {
   return JoinPath(CopyGolden(dir, "dialects/transformers/trainer_single"),
                   "checkpoint-1");
 }
@@ -35,7 +35,7 @@ std::string Copy(const TempDir& dir) {
 TEST(TrainerOpener, ReadsTheStateOfTheTrainer) {
   const TempDir dir;
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
-                       OpenCheckpoint(Copy(dir)));
+                       OpenCheckpoint(CopyTrainer(dir)));
   EXPECT_EQ(checkpoint->dialect(), Dialect::kTransformers);
   EXPECT_THAT(checkpoint->properties(), Contains(Pair("step", "1")));
   const auto index = checkpoint->Find("extra.trainer_state");
@@ -51,7 +51,7 @@ TEST(TrainerOpener, ReadsTheStateOfTheTrainer) {
 
 TEST(TrainerOpener, AModelWithoutAnOptimizerIsAModel) {
   const TempDir dir;
-  const std::string path = Copy(dir);
+  const std::string path = CopyTrainer(dir);
   fs::remove(JoinPath(path, "optimizer.pt"));
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                        OpenCheckpoint(path));
@@ -61,7 +61,7 @@ TEST(TrainerOpener, AModelWithoutAnOptimizerIsAModel) {
 
 TEST(TrainerOpener, IsReadAsAModelOnRequest) {
   const TempDir dir;
-  const std::string path = Copy(dir);
+  const std::string path = CopyTrainer(dir);
   OpenOptions options;
   options.dialect.from = Dialect::kSafetensors;
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
@@ -72,7 +72,7 @@ TEST(TrainerOpener, IsReadAsAModelOnRequest) {
 
 TEST(TrainerOpener, RefusesAStateThatIsNotJson) {
   const TempDir dir;
-  const std::string path = Copy(dir);
+  const std::string path = CopyTrainer(dir);
   std::ofstream(JoinPath(path, "trainer_state.json")) << "{\"global_step\": ";
   EXPECT_THAT(OpenCheckpoint(path),
               StatusIs(absl::StatusCode::kDataLoss,

@@ -58,7 +58,7 @@ constexpr const char* kCases[] = {
     "dialects/megatron_0.15/flat_tp2_dp2"};
 constexpr const char* kReformulated = kCases[4];
 
-absl::StatusOr<std::unique_ptr<Checkpoint>> Open(
+absl::StatusOr<std::unique_ptr<Checkpoint>> OpenMegatron(
     const std::string& path, const DialectOptions& dialect = {}) {
   OpenOptions options;
   options.dialect = dialect;
@@ -70,7 +70,7 @@ using Tensors = std::map<std::string, std::string>;
 absl::StatusOr<Tensors> Read(const std::string& path,
                              const DialectOptions& dialect = {}) {
   DCP_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
-                       Open(path, dialect));
+                       OpenMegatron(path, dialect));
   DCP_RETURN_IF_ERROR(checkpoint->LocateAll());
   return LoadAll(*checkpoint);
 }
@@ -98,23 +98,27 @@ TEST(MegatronOpener, LayersCanBeTensorsOfTheirOwn) {
 
 TEST(MegatronOpener, PropertiesSayWhatItIs) {
   const TempDir dir;
-  ASSERT_OK_AND_ASSIGN(const auto sharded, Open(CopyGolden(dir, kCases[0])));
+  ASSERT_OK_AND_ASSIGN(const auto sharded,
+                       OpenMegatron(CopyGolden(dir, kCases[0])));
   EXPECT_EQ(sharded->dialect(), Dialect::kMegatron);
   EXPECT_THAT(
       sharded->properties(),
       AllOf(Contains(Pair("dialect", "megatron")), Contains(Pair("step", "7")),
             Contains(Pair("mesh", "pipeline=2,tensor=2"))));
-  ASSERT_OK_AND_ASSIGN(const auto flat, Open(CopyGolden(dir, kReformulated)));
+  ASSERT_OK_AND_ASSIGN(const auto flat,
+                       OpenMegatron(CopyGolden(dir, kReformulated)));
   EXPECT_THAT(flat->properties(),
               Contains(Pair("optimizer", "fully_sharded_model_space")));
-  ASSERT_OK_AND_ASSIGN(const auto buckets, Open(CopyGolden(dir, kCases[2])));
+  ASSERT_OK_AND_ASSIGN(const auto buckets,
+                       OpenMegatron(CopyGolden(dir, kCases[2])));
   EXPECT_THAT(buckets->properties(),
               Contains(Pair("warning", HasSubstr("flat buffers"))));
 }
 
 TEST(MegatronOpener, ObjectsKeepTheirNames) {
   const TempDir dir;
-  ASSERT_OK_AND_ASSIGN(const auto checkpoint, Open(CopyGolden(dir, kCases[0])));
+  ASSERT_OK_AND_ASSIGN(const auto checkpoint,
+                       OpenMegatron(CopyGolden(dir, kCases[0])));
   ASSERT_OK(checkpoint->LocateAll());
   EXPECT_EQ(checkpoint->Find("common_state/shard_0_1"), std::nullopt);
   const ObjectEntry& rng =
@@ -131,9 +135,9 @@ TEST(MegatronOpener, NamesOfTorchOptimizers) {
   for (const char* name : {kCases[0], kReformulated}) {
     const std::string path = CopyGolden(dir, name);
     ASSERT_OK_AND_ASSIGN(Tensors stored, Read(path, {.unstack_layers = true}));
-    ASSERT_OK_AND_ASSIGN(
-        const auto checkpoint,
-        Open(path, {.unstack_layers = true, .torch_optimizer_names = true}));
+    ASSERT_OK_AND_ASSIGN(const auto checkpoint,
+                         OpenMegatron(path, {.unstack_layers = true,
+                                             .torch_optimizer_names = true}));
     ASSERT_OK(checkpoint->LocateAll());
     ASSERT_OK_AND_ASSIGN(Tensors named, LoadAll(*checkpoint));
     EXPECT_EQ(named.size(), stored.size() * 3 / 4);
@@ -179,8 +183,9 @@ TEST(MegatronOpener, EachItemIsReadOnce) {
   for (const char* name : {kCases[0], kReformulated}) {
     SCOPED_TRACE(name);
     const TempDir dir;
-    ASSERT_OK_AND_ASSIGN(const auto checkpoint,
-                         Open(CopyGolden(dir, name), {.unstack_layers = true}));
+    ASSERT_OK_AND_ASSIGN(
+        const auto checkpoint,
+        OpenMegatron(CopyGolden(dir, name), {.unstack_layers = true}));
     size_t num_chunks = 0;
     for (const CheckpointEntry& entry : checkpoint->entries()) {
       if (entry.tensor() != nullptr) num_chunks += entry.tensor()->boxes.size();
@@ -204,7 +209,7 @@ TEST(MegatronOpener, EachItemIsReadOnce) {
 TEST(MegatronOpener, DamageIsFoundOnce) {
   const TempDir dir;
   const std::string path = CopyGolden(dir, kReformulated);
-  ASSERT_OK_AND_ASSIGN(const auto checkpoint, Open(path));
+  ASSERT_OK_AND_ASSIGN(const auto checkpoint, OpenMegatron(path));
   ASSERT_OK(checkpoint->LocateAll());
   const CheckpointEntry& entry =
       EntryOf(*checkpoint,
@@ -229,11 +234,11 @@ TEST(MegatronOpener, ThePointerOfTheParentIsFollowed) {
   const std::string path = CopyGolden(dir, kCases[0]);
   std::filesystem::rename(path, dir.Join("iter_0000007"));
   dir.WriteFile("latest_checkpointed_iteration.txt", "7");
-  ASSERT_OK_AND_ASSIGN(const auto checkpoint, Open(dir.path()));
+  ASSERT_OK_AND_ASSIGN(const auto checkpoint, OpenMegatron(dir.path()));
   EXPECT_THAT(checkpoint->properties(),
               AllOf(Contains(Pair("dialect", "megatron")),
                     Contains(Pair("followed", HasSubstr("iter_0000007")))));
-  EXPECT_OK(Open(dir.path(), {.from = Dialect::kMegatron}));
+  EXPECT_OK(OpenMegatron(dir.path(), {.from = Dialect::kMegatron}));
 }
 
 TEST(MegatronOpener, ASaveThatDidNotFinishIsRefused) {
@@ -242,12 +247,13 @@ TEST(MegatronOpener, ASaveThatDidNotFinishIsRefused) {
     const TempDir dir;
     const std::string path = CopyGolden(dir, name);
     std::filesystem::remove(absl::StrCat(path, "/metadata.json"));
-    EXPECT_THAT(Open(path), StatusIs(StatusCode::kNotFound,
-                                     HasSubstr("the save did not finish")));
+    EXPECT_THAT(
+        OpenMegatron(path),
+        StatusIs(StatusCode::kNotFound, HasSubstr("the save did not finish")));
     ASSERT_OK_AND_ASSIGN(const auto megatron,
-                         Open(path, {.from = Dialect::kMegatron}));
+                         OpenMegatron(path, {.from = Dialect::kMegatron}));
     EXPECT_TRUE(megatron->Find("common.iteration").has_value());
-    EXPECT_OK(Open(path, {.from = Dialect::kDcp}));
+    EXPECT_OK(OpenMegatron(path, {.from = Dialect::kDcp}));
   }
 }
 
@@ -278,7 +284,7 @@ TEST(MegatronOpener, ConvertsWithoutLoss) {
         ConvertCheckpoint(Disk(), path, dir.Join("dcp"), std::move(options)));
     EXPECT_THAT(plan.dropped, IsEmpty());
     EXPECT_EQ(plan.num_tensors, stored.size());
-    ASSERT_OK_AND_ASSIGN(const auto written, Open(dir.Join("dcp")));
+    ASSERT_OK_AND_ASSIGN(const auto written, OpenMegatron(dir.Join("dcp")));
     ASSERT_OK(written->LocateAll());
     ASSERT_OK_AND_ASSIGN(const Tensors read, LoadAll(*written));
     EXPECT_EQ(read, stored);
@@ -321,7 +327,7 @@ TEST(MegatronOpener, OpaqueValuesAreNotWritten) {
                     arena.Dict({arena.Str("args"), config,
                                 arena.Str("iteration"), Value::Int(3)}),
                     {}));
-  ASSERT_OK_AND_ASSIGN(const auto source, Open(path));
+  ASSERT_OK_AND_ASSIGN(const auto source, OpenMegatron(path));
   EXPECT_EQ(ToString(*EntryOf(*source, "common.args").object(), 100),
             "<megatron.training.Config>");
   for (const char* to : {"dcp", "one.pt"}) {
@@ -329,7 +335,7 @@ TEST(MegatronOpener, OpaqueValuesAreNotWritten) {
     ASSERT_OK_AND_ASSIGN(const ConvertPlan plan,
                          ConvertCheckpoint(Disk(), path, dir.Join(to), {}));
     EXPECT_THAT(plan.dropped, ElementsAre("common.args"));
-    ASSERT_OK_AND_ASSIGN(const auto written, Open(dir.Join(to)));
+    ASSERT_OK_AND_ASSIGN(const auto written, OpenMegatron(dir.Join(to)));
     EXPECT_EQ(written->Find("common.args"), std::nullopt);
     EXPECT_TRUE(written->Find("common.iteration").has_value());
   }
@@ -352,7 +358,7 @@ TEST(MegatronOpener, StreamsOfBytesAreCarried) {
   dir.WriteFile("src/metadata.json", R"({"sharded_backend": "torch_dist"})");
   ASSERT_OK(ConvertCheckpoint(Disk(), path, dir.Join("dcp"), {}));
   for (const std::string& at : {path, dir.Join("dcp")}) {
-    ASSERT_OK_AND_ASSIGN(const auto checkpoint, Open(at));
+    ASSERT_OK_AND_ASSIGN(const auto checkpoint, OpenMegatron(at));
     ASSERT_OK(checkpoint->LocateAll());
     const ObjectEntry& object = *EntryOf(*checkpoint, kName).object();
     EXPECT_OK(object.unreadable);
@@ -361,13 +367,13 @@ TEST(MegatronOpener, StreamsOfBytesAreCarried) {
 }
 
 // A change to the index of a checkpoint, and the error that it must cause.
-struct Corruption {
+struct MegatronCorruption {
   const char* name;
   std::function<void(ValueArena&, const Value& root)> change;
   const char* message;
 };
 
-constexpr absl::string_view kTensor =
+constexpr absl::string_view kMegatronTensor =
     "optimizer.state.exp_avg.embedding.word_embeddings.weight";
 
 // Records `shape` for a tensor of shape [16, 8], stored as [2, 1, 64].
@@ -376,13 +382,13 @@ std::function<void(ValueArena&, const Value&)> SetShape(
   return [shape](ValueArena& arena, const Value& root) {
     std::vector<Value> dims;
     for (const int64_t dim : shape) dims.push_back(Value::Int(dim));
-    arena.SetItem(AttributeOf(root, "mcore_data"), arena.Str(kTensor),
+    arena.SetItem(AttributeOf(root, "mcore_data"), arena.Str(kMegatronTensor),
                   arena.Dict({arena.Str("nd_reformulated_orig_global_shape"),
                               arena.Tuple(dims)}));
   };
 }
 
-const Corruption kCorruptions[] = {
+const MegatronCorruption kCorruptions[] = {
     {"does not divide", SetShape({15, 8}),
      "2 equal blocks do not make up 15 in dimension 0"},
     {"negative", SetShape({-16, 8}), "a shape has an unexpected value"},
@@ -395,15 +401,16 @@ const Corruption kCorruptions[] = {
      "a shape has an unexpected value"},
     {"no dict",
      [](ValueArena& arena, const Value& root) {
-       arena.SetItem(AttributeOf(root, "mcore_data"), arena.Str(kTensor),
-                     arena.List());
+       arena.SetItem(AttributeOf(root, "mcore_data"),
+                     arena.Str(kMegatronTensor), arena.List());
      },
      "mcore_data of"},
 };
 
 // Changes the index of the checkpoint at `path`, which is `name` in `dir`.
-void EditIndex(const TempDir& dir, const std::string& name,
-               const std::function<void(ValueArena&, const Value&)>& change) {
+void EditMegatronIndex(
+    const TempDir& dir, const std::string& name,
+    const std::function<void(ValueArena&, const Value&)>& change) {
   const std::string index = absl::StrCat(name, "/.metadata");
   const std::string bytes = testing::ReadFile(dir.Join(index));
   ValueArena arena;
@@ -416,15 +423,15 @@ void EditIndex(const TempDir& dir, const std::string& name,
 }
 
 TEST(MegatronOpener, RefusesShapesThatLie) {
-  for (const Corruption& corruption : kCorruptions) {
+  for (const MegatronCorruption& corruption : kCorruptions) {
     SCOPED_TRACE(corruption.name);
     const TempDir dir;
     const std::string path = CopyGolden(dir, kReformulated);
-    EditIndex(dir, kReformulated, corruption.change);
-    EXPECT_THAT(Open(path),
+    EditMegatronIndex(dir, kReformulated, corruption.change);
+    EXPECT_THAT(OpenMegatron(path),
                 StatusIs(StatusCode::kDataLoss, HasSubstr(corruption.message)));
-    EXPECT_THAT(Open(path).status().message(),
-                AllOf(HasSubstr(path), HasSubstr(kTensor)));
+    EXPECT_THAT(OpenMegatron(path).status().message(),
+                AllOf(HasSubstr(path), HasSubstr(kMegatronTensor)));
   }
 }
 

@@ -21,14 +21,14 @@ using ::dcp::testing::TempDir;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr char kLayout[] = R"([
+constexpr char kHintLayout[] = R"([
   {"flat": "_flat_param", "params": [
     {"name": "w", "shape": [2, 3]}, {"padding": 2}, {"name": "s", "shape": []}]},
   {"params": [], "flat": "layers.0._flat_param"}])";
 
 TEST(FlatHints, ALayoutSaysWhereEachParameterIs) {
   FlatHints hints;
-  ASSERT_OK(ParseFlatLayout(kLayout, hints));
+  ASSERT_OK(ParseFlatLayout(kHintLayout, hints));
   ASSERT_OK_AND_ASSIGN(const FlatUnit* const unit,
                        hints.Find("_flat_param", 9));
   ASSERT_EQ(unit->parameters.size(), 2u);
@@ -42,7 +42,7 @@ TEST(FlatHints, ALayoutSaysWhereEachParameterIs) {
 
 TEST(FlatHints, ADifferenceBetweenLayoutAndCheckpointIsNamed) {
   FlatHints hints;
-  ASSERT_OK(ParseFlatLayout(kLayout, hints));
+  ASSERT_OK(ParseFlatLayout(kHintLayout, hints));
   EXPECT_THAT(hints.Find("_flat_param", 10),
               StatusIs(StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("9"), HasSubstr("10"))));

@@ -46,8 +46,8 @@ using ::testing::IsEmpty;
 
 using Bytes = std::map<std::string, std::string>;
 
-absl::StatusOr<std::unique_ptr<Checkpoint>> Open(const std::string& path,
-                                                 DialectOptions options) {
+absl::StatusOr<std::unique_ptr<Checkpoint>> OpenFlatModel(
+    const std::string& path, DialectOptions options) {
   return Checkpoint::Open(Disk(), path, {.dialect = std::move(options)});
 }
 
@@ -93,8 +93,9 @@ TEST(FlatModel, ALayoutNamesWhatIsInside) {
         CopyGolden(dir, absl::StrCat(base, ".layout.json"));
     FlatHints hints;
     ASSERT_OK(ParseFlatLayout(ReadFile(layout), hints));
-    ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
-                         Open(CopyGolden(dir, base), {.layout = layout}));
+    ASSERT_OK_AND_ASSIGN(
+        const std::unique_ptr<Checkpoint> checkpoint,
+        OpenFlatModel(CopyGolden(dir, base), {.layout = layout}));
     EXPECT_THAT(WarningOf(*checkpoint), IsEmpty());
     ASSERT_OK(checkpoint->LocateAll());
     ASSERT_OK_AND_ASSIGN(const Bytes whole, LoadAll(*checkpoint));
@@ -135,7 +136,7 @@ TEST(FlatModel, ViewsTakeShapesFromALayoutOrACheckpoint) {
   for (const DialectOptions& options :
        {DialectOptions{.layout = layout}, DialectOptions{.like = like}}) {
     ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
-                         Open(path, options));
+                         OpenFlatModel(path, options));
     EXPECT_THAT(WarningOf(*checkpoint), IsEmpty());
     ASSERT_OK_AND_ASSIGN(const Bytes found, LoadAll(*checkpoint));
     EXPECT_EQ(found, wanted);
@@ -201,8 +202,8 @@ TEST_F(FlatModelFilesTest, ParametersCrossRanks) {
   AddRank(1, Flat(1));
   ASSERT_OK_AND_ASSIGN(
       const std::unique_ptr<Checkpoint> checkpoint,
-      Open(files_.Write(dir_), {.layout = Layout(
-                                    R"({"name": "a", "shape": [2, 2]},
+      OpenFlatModel(files_.Write(dir_), {.layout = Layout(
+                                             R"({"name": "a", "shape": [2, 2]},
                                        {"name": "s", "shape": []})")}));
   ASSERT_OK_AND_ASSIGN(const Bytes found, LoadAll(*checkpoint));
   EXPECT_EQ(found, (Bytes{{"model.a", "abcd"}, {"model.s", "e"}}));
@@ -225,13 +226,13 @@ TEST_F(FlatModelFilesTest, RanksThatContradictEachOtherAreRefused) {
     files_.Clear();
     AddRank(0, Flat(0));
     AddRank(1, Flat(1, test.change));
-    EXPECT_THAT(Open(files_.Write(dir_), {}),
+    EXPECT_THAT(OpenFlatModel(files_.Write(dir_), {}),
                 StatusIs(StatusCode::kDataLoss, HasSubstr(test.message)));
   }
   files_.Clear();
   AddRank(0, Flat(0));
   AddRank(1, Value::Int(1));
-  EXPECT_THAT(Open(files_.Write(dir_), {}),
+  EXPECT_THAT(OpenFlatModel(files_.Write(dir_), {}),
               StatusIs(StatusCode::kDataLoss, HasSubstr("m.rank_1.pt")));
 }
 
@@ -239,12 +240,13 @@ TEST_F(FlatModelFilesTest, HintsThatDoNotFitAreRefused) {
   AddRank(0, Flat(0));
   AddRank(1, Flat(1));
   const std::string path = files_.Write(dir_);
-  EXPECT_THAT(Open(path, {.layout = Layout(R"({"name": "a", "shape": [4]})")}),
-              StatusIs(StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("4 elements"), HasSubstr("has 5"))));
+  EXPECT_THAT(
+      OpenFlatModel(path, {.layout = Layout(R"({"name": "a", "shape": [4]})")}),
+      StatusIs(StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("4 elements"), HasSubstr("has 5"))));
   const std::string like = dir_.WriteFile(
       "full.safetensors", SafetensorsBytes({{"a", DType::kUInt8, {1}, "x"}}));
-  EXPECT_THAT(Open(path, {.like = like}),
+  EXPECT_THAT(OpenFlatModel(path, {.like = like}),
               StatusIs(StatusCode::kInvalidArgument,
                        HasSubstr("use the option layout")));
 }

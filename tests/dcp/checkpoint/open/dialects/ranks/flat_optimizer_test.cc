@@ -41,8 +41,8 @@ using ::testing::IsEmpty;
 
 using Bytes = std::map<std::string, std::string>;
 
-absl::StatusOr<std::unique_ptr<Checkpoint>> Open(const std::string& path,
-                                                 std::string flat_units) {
+absl::StatusOr<std::unique_ptr<Checkpoint>> OpenFlatOptimizer(
+    const std::string& path, std::string flat_units) {
   return Checkpoint::Open(Disk(), path,
                           {.dialect = {.flat_units = std::move(flat_units)}});
 }
@@ -50,11 +50,12 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Open(const std::string& path,
 TEST(FlatOptimizer, UnitsNameWhatIsInside) {
   const TempDir dir;
   const std::string path = CopyGolden(dir, "dialects/verl/verl_fsdp1_ws2");
-  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> plain, Open(path, ""));
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> plain,
+                       OpenFlatOptimizer(path, ""));
   EXPECT_THAT(WarningOf(*plain), HasSubstr("the option flat_units"));
   ASSERT_OK_AND_ASSIGN(const Bytes flat, LoadAll(*plain));
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
-                       Open(path, "model.layers.*"));
+                       OpenFlatOptimizer(path, "model.layers.*"));
   EXPECT_THAT(WarningOf(*checkpoint), IsEmpty());
   ASSERT_OK_AND_ASSIGN(const Bytes named, LoadAll(*checkpoint));
   // The parameters of a unit follow one another in the order of the model.
@@ -85,10 +86,10 @@ TEST(FlatOptimizer, UnitsNameWhatIsInside) {
 TEST(FlatOptimizer, UnitsThatDoNotFitAreRefused) {
   const TempDir dir;
   const std::string path = CopyGolden(dir, "dialects/verl/verl_fsdp1_ws2");
-  EXPECT_THAT(Open(path, "model.blocks.*"),
+  EXPECT_THAT(OpenFlatOptimizer(path, "model.blocks.*"),
               StatusIs(StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("1 units"), HasSubstr("3 parameters"))));
-  EXPECT_THAT(Open(path, "model.layers.*.mlp"),
+  EXPECT_THAT(OpenFlatOptimizer(path, "model.layers.*.mlp"),
               StatusIs(StatusCode::kInvalidArgument,
                        HasSubstr("but the optimizer has")));
 }
@@ -135,7 +136,7 @@ TEST_F(FlatOptimizerFilesTest, OriginalParametersAreCutAnywhere) {
   AddRank(0, {{0, 1}});
   AddRank(1, {{0, 5}});
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
-                       Open(files_.Write(dir_), ""));
+                       OpenFlatOptimizer(files_.Write(dir_), ""));
   EXPECT_THAT(WarningOf(*checkpoint), IsEmpty());
   EXPECT_EQ(EntryOf(*checkpoint, "optimizer.state.w.exp_avg").tensor()->shape,
             Dims({3, 2}));
@@ -151,7 +152,7 @@ TEST_F(FlatOptimizerFilesTest, StateWithoutNamesIsJoined) {
   AddRank(0, {{0, 4}});
   AddRank(1, {{0, 4}});
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
-                       Open(files_.Write(dir_), ""));
+                       OpenFlatOptimizer(files_.Write(dir_), ""));
   ASSERT_OK_AND_ASSIGN(const Bytes found, LoadAll(*checkpoint));
   EXPECT_EQ(found.at("optimizer.state.0.exp_avg"), "00001111");
   EXPECT_THAT(WarningOf(*checkpoint), HasSubstr("flat_units"));
@@ -173,7 +174,7 @@ TEST_F(FlatOptimizerFilesTest, TensorsOfOneStateHaveOneLength) {
                   arena.List({arena.Dict(
                       {arena.Str("params"), arena.List({Value::Int(0)})})})}),
       {"0123"});
-  EXPECT_THAT(Open(files_.Write(dir_), ""),
+  EXPECT_THAT(OpenFlatOptimizer(files_.Write(dir_), ""),
               StatusIs(StatusCode::kDataLoss,
                        AllOf(HasSubstr("rank_1.pt"), HasSubstr("4 elements"),
                              HasSubstr("3 elements"))));

@@ -40,7 +40,7 @@ constexpr absl::string_view kTensor = R"("0/model/w": {
   "dtype": "torch.float32", "shape": [2, 3], "replicated": true,
   "byte_range": [16, 40]})";
 
-constexpr absl::string_view kSharded = R"("1/model/t": {
+constexpr absl::string_view kManifestSharded = R"("1/model/t": {
   "type": "ShardedTensor", "mesh": [[0, 1], [2, 3]], "shards": [
     {"offsets": [4, 0], "sizes": [2, 3], "tensor": {
       "type": "Tensor", "location": "batched/a", "dtype": "torch.float32",
@@ -66,8 +66,9 @@ TEST(SnapshotManifest, DescribesATensorInASlab) {
 }
 
 TEST(SnapshotManifest, DescribesShardsInTheOrderOfRanks) {
-  ASSERT_OK_AND_ASSIGN(const SnapshotManifest manifest,
-                       Parse(With(absl::StrCat(kSharded, ",", kTensor))));
+  ASSERT_OK_AND_ASSIGN(
+      const SnapshotManifest manifest,
+      Parse(With(absl::StrCat(kManifestSharded, ",", kTensor))));
   ASSERT_THAT(manifest.entries, SizeIs(2));
   EXPECT_EQ(manifest.entries[0].rank, 0);
   const SnapshotEntry& entry = manifest.entries[1];
@@ -138,17 +139,19 @@ TEST(SnapshotManifest, RefusesNumbersThatDoNotFit) {
       {"2^62 elements", Edited(kTensor, "[2, 3]", "[4611686018427387904, 3]"),
        "exceeds 64 bits"},
       {"no shape", Edited(kTensor, "\"shape\": [2, 3],", ""), "no shape"},
-      {"negative offset", Edited(kSharded, "[4, 0]", "[-4, 0]"), "offsets"},
+      {"negative offset", Edited(kManifestSharded, "[4, 0]", "[-4, 0]"),
+       "offsets"},
       {"offset beyond 64 bits",
-       Edited(kSharded, "[4, 0]", "[9223372036854775807, 0]"),
+       Edited(kManifestSharded, "[4, 0]", "[9223372036854775807, 0]"),
        "a piece of sizes [2, 3] at [9223372036854775807, 0]"},
       {"other sizes",
-       Edited(kSharded, "\"sizes\": [2, 3]", "\"sizes\": [3, 2]"),
+       Edited(kManifestSharded, "\"sizes\": [2, 3]", "\"sizes\": [3, 2]"),
        "a piece of sizes [3, 2] at [4, 0] consists of a tensor of shape [2, "
        "3]"},
-      {"other number of dimensions", Edited(kSharded, "[4, 0]", "[4]"),
+      {"other number of dimensions", Edited(kManifestSharded, "[4, 0]", "[4]"),
        "at [4] consists"},
-      {"piece without tensor", Edited(kSharded, "\"tensor\"", "\"tensors\""),
+      {"piece without tensor",
+       Edited(kManifestSharded, "\"tensor\"", "\"tensors\""),
        "a piece has no tensor"},
   };
   for (const Corruption& corruption : corruptions) {
@@ -212,7 +215,7 @@ TEST(SnapshotManifest, RefusesWhatIsNotAManifest) {
        "shards"},
       {"shards are numbers", With(R"("0/a": {"shards": [1]})"), "shards"},
       {"pieces of other types",
-       Edited(absl::StrReplaceAll(kSharded,
+       Edited(absl::StrReplaceAll(kManifestSharded,
                                   {{"\"ShardedTensor\"",
                                     "\"ChunkedTensor\", \"shape\": [6, 3], "
                                     "\"dtype\": \"torch.int32\""}}),
@@ -238,7 +241,8 @@ TEST(SnapshotManifest, RefusesWhatIsNotSupported) {
                        "serializer": "pickle"})"),
        "'pickle'"},
       {"quantized piece",
-       Edited(kSharded, "buffer_protocol", "per_channel_qtensor"), "quantized"},
+       Edited(kManifestSharded, "buffer_protocol", "per_channel_qtensor"),
+       "quantized"},
   };
   for (const Corruption& corruption : corruptions) {
     EXPECT_THAT(Parse(corruption.text), StatusIs(StatusCode::kUnimplemented,
