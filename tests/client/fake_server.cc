@@ -19,7 +19,7 @@ namespace {
 namespace v1 = tessera::v1;
 namespace lro = google::longrunning;
 
-const grpc::Status kUnavailable(grpc::StatusCode::UNAVAILABLE, "try again");
+const grpc::Status kGone(grpc::StatusCode::UNAVAILABLE, "try again");
 
 grpc::Status RefusedToken() {
   return ToRpcStatus(BlameField(absl::InvalidArgumentError("another run's"),
@@ -198,7 +198,7 @@ grpc::Status FakeJobs::Reshard(grpc::ServerContext*,
   }
   if (num_failures > 0) {
     --num_failures;
-    return kUnavailable;
+    return kGone;
   }
   *response = FakeOperation("operations/1", v1::JobMetadata::PENDING);
   return grpc::Status::OK;
@@ -212,7 +212,7 @@ grpc::Status FakeJobs::WatchJob(grpc::ServerContext*,
   }
   if (num_failures > 0) {
     --num_failures;
-    return kUnavailable;
+    return kGone;
   }
   constexpr v1::JobMetadata::State kStates[] = {v1::JobMetadata::PENDING,
                                                 v1::JobMetadata::RUNNING,
@@ -220,7 +220,7 @@ grpc::Status FakeJobs::WatchJob(grpc::ServerContext*,
   for (size_t i = static_cast<size_t>(cut_watches ? num_watches_++ : 0); i < 3;
        ++i) {
     writer->Write(FakeOperation(request->name(), kStates[i]));
-    if (cut_watches) return kUnavailable;
+    if (cut_watches) return kGone;
   }
   return grpc::Status::OK;
 }

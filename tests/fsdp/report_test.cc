@@ -28,8 +28,8 @@ using ::testing::HasSubstr;
 
 // A layer of 32 x 32 with bias, and one more parameter: each of two ranks has
 // 16 x 32, 16 and 8 x 16 numbers, all multiples of 64 bytes.
-struct NetImpl : torch::nn::Module {
-  NetImpl() {
+struct ReportedNetImpl : torch::nn::Module {
+  ReportedNetImpl() {
     layer = register_module("layer", torch::nn::Linear(32, 32));
     own = register_parameter("own", torch::ones({16, 16}));
     frozen = register_parameter("frozen", torch::ones({16}), false);
@@ -40,25 +40,27 @@ struct NetImpl : torch::nn::Module {
   torch::nn::Linear layer{nullptr};
   torch::Tensor own, frozen;
 };
-TORCH_MODULE(Net);
+TORCH_MODULE(ReportedNet);
 
 constexpr uint64_t kLayerBytes = (32 * 32 + 32) * 4;
 
-Net ShardNet(const DeviceMesh& mesh) {
+ReportedNet ShardNet(const DeviceMesh& mesh) {
   torch::manual_seed(1);
-  Net net;
+  ReportedNet net;
   fully_shard(net->layer, {.mesh = mesh});
   fully_shard(net, {.mesh = mesh, .ignored_params = {net->frozen}});
   return net;
 }
 
-void Step(Net& net) { net->forward(torch::ones({2, 8})).sum().backward(); }
+void Step(ReportedNet& net) {
+  net->forward(torch::ones({2, 8})).sum().backward();
+}
 
 TEST(Print, ShowsGroupsPlacementsAndBytes) {
   RunRanks(2, [] {
     at::set_num_threads(1);
     init_process_group();
-    const Net net = ShardNet(init_device_mesh("cpu", {2}, {"shard"}));
+    const ReportedNet net = ShardNet(init_device_mesh("cpu", {2}, {"shard"}));
     std::ostringstream os;
     print(*net, os);
     const std::string text = to_string(*net);
@@ -68,7 +70,7 @@ TEST(Print, ShowsGroupsPlacementsAndBytes) {
     for (std::string line; std::getline(is, line);) lines.push_back(line);
     ASSERT_EQ(lines.size(), 6U) << text;
     // 16 x 16 numbers, half of them here.
-    EXPECT_THAT(lines[0], HasSubstr("NetImpl  [FSDP over "));
+    EXPECT_THAT(lines[0], HasSubstr("ReportedNetImpl  [FSDP over "));
     EXPECT_THAT(lines[0], HasSubstr("keeps after forward, 512 B of 1.0 KiB]"));
     EXPECT_EQ(lines[1],
               "  own: [16, 16] Float, (Shard(dim=0),), local [8, 16]");
@@ -104,7 +106,7 @@ TEST(StepReport, CountsTheBytesOfAStep) {
   RunRanks(2, [] {
     at::set_num_threads(1);
     init_process_group();
-    Net net = ShardNet(init_device_mesh("cpu", {2}, {"shard"}));
+    ReportedNet net = ShardNet(init_device_mesh("cpu", {2}, {"shard"}));
     const uint64_t root = 16 * 16 * 4;
     Step(net);
     StepReport report = step_report(*net);
@@ -142,7 +144,8 @@ TEST(StepReport, OfHybridAndPrefetchedGroups) {
   RunRanks(4, [] {
     at::set_num_threads(1);
     init_process_group();
-    Net net = ShardNet(init_device_mesh("cpu", {2, 2}, {"replicate", "shard"}));
+    ReportedNet net =
+        ShardNet(init_device_mesh("cpu", {2, 2}, {"replicate", "shard"}));
     FSDPModule root = get_fsdp_module(*net);
     root.set_modules_to_forward_prefetch({get_fsdp_module(*net->layer)});
     Step(net);
@@ -157,7 +160,7 @@ TEST(StepReport, OfHybridAndPrefetchedGroups) {
 
 TEST(StepReport, OfOneRankMovesNothing) {
   if (!is_initialized()) init_process_group();
-  Net net = ShardNet(init_device_mesh("cpu", {1}));
+  ReportedNet net = ShardNet(init_device_mesh("cpu", {1}));
   Step(net);
   const StepReport report = step_report(*net);
   EXPECT_EQ(report.num_all_gathers, 0);
@@ -167,8 +170,9 @@ TEST(StepReport, OfOneRankMovesNothing) {
 }
 
 TEST(StepReport, OfAModuleThatIsNotShardedIsRefused) {
-  const Net net;
-  const std::vector<std::string> says = {"fully_shard was not applied", "Net"};
+  const ReportedNet net;
+  const std::vector<std::string> says = {"fully_shard was not applied",
+                                         "ReportedNet"};
   ExpectError<c10::ValueError>([&] { step_report(*net); }, says);
   ExpectError<c10::ValueError>([&] { reset_step_report(*net); }, says);
   ExpectError<c10::ValueError>([&] { set_tracing(*net, true); }, says);
@@ -179,7 +183,7 @@ TEST(Trace, IsJsonWithARowForEachKind) {
   RunRanks(2, [] {
     at::set_num_threads(1);
     init_process_group();
-    Net net = ShardNet(init_device_mesh("cpu", {2}, {"shard"}));
+    ReportedNet net = ShardNet(init_device_mesh("cpu", {2}, {"shard"}));
     Step(net);  // before tracing: not in the file
     set_tracing(*net, true);
     Step(net);

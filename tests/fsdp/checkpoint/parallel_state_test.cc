@@ -36,8 +36,8 @@ struct Training {
   std::unique_ptr<torch::optim::AdamW> optimizer;
 };
 
-Training Shard(const std::string& name, const Mlp& module,
-               const FullyShardOptions& options) {
+Training ShardedTraining(const std::string& name, const Mlp& module,
+                         const FullyShardOptions& options) {
   fully_shard(module, options);
   return {.name = name,
           .module = module,
@@ -61,14 +61,14 @@ std::vector<Training> EveryWay(int64_t seed) {
   };
   const DeviceMesh mesh = init_device_mesh("cpu", {2, 2}, {"dp", "tp"});
   std::vector<Training> all;
-  all.push_back(
-      Shard("fsdp over tp", fsdp::testing::Parallelize(whole, mesh["tp"]),
-            fsdp::testing::ParallelOptions(whole, mesh["dp"], mesh["tp"])));
-  all.push_back(
-      Shard("1-D", copy(), {.mesh = init_device_mesh("cpu", {4}, {"shard"})}));
-  all.push_back(
-      Shard("HSDP", copy(),
-            {.mesh = init_device_mesh("cpu", {2, 2}, {"replicate", "shard"})}));
+  all.push_back(ShardedTraining(
+      "fsdp over tp", fsdp::testing::Parallelize(whole, mesh["tp"]),
+      fsdp::testing::ParallelOptions(whole, mesh["dp"], mesh["tp"])));
+  all.push_back(ShardedTraining(
+      "1-D", copy(), {.mesh = init_device_mesh("cpu", {4}, {"shard"})}));
+  all.push_back(ShardedTraining(
+      "HSDP", copy(),
+      {.mesh = init_device_mesh("cpu", {2, 2}, {"replicate", "shard"})}));
   return all;
 }
 

@@ -14,14 +14,14 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-struct Read {
+struct EnvironmentReading {
   TrainConfig config;
   Findings findings;
 };
 
-Read ReadVariables(const std::vector<std::string>& variables,
-                   const TrainConfig& base = {}) {
-  Read read = {.config = base, .findings = {}};
+EnvironmentReading ReadVariables(const std::vector<std::string>& variables,
+                                 const TrainConfig& base = {}) {
+  EnvironmentReading read = {.config = base, .findings = {}};
   read_environment(variables, read.config, read.findings);
   return read;
 }
@@ -57,7 +57,7 @@ std::vector<std::string> Launched() {
 }
 
 TEST(Environment, WhatTheLauncherSetsReadsWithoutFindings) {
-  const Read read = ReadVariables(Launched());
+  const EnvironmentReading read = ReadVariables(Launched());
   EXPECT_THAT(Texts(read.findings), IsEmpty());
   const TrainConfig& config = read.config;
   EXPECT_EQ(*config.sharding.reshard_after_forward, ReshardSetting(false));
@@ -74,7 +74,8 @@ TEST(Environment, WinsOverTheFile) {
   TrainConfig base;
   base.sharding.cpu_offload = false;
   base.loop.seed = std::optional<int64_t>(3);
-  const Read read = ReadVariables({"FSDP_OFFLOAD_PARAMS=1"}, base);
+  const EnvironmentReading read =
+      ReadVariables({"FSDP_OFFLOAD_PARAMS=1"}, base);
   EXPECT_TRUE(*read.config.sharding.cpu_offload);
   EXPECT_EQ(read.config.sharding.cpu_offload.place()->key,
             "FSDP_OFFLOAD_PARAMS");
@@ -87,21 +88,21 @@ TEST(Environment, ActivationsAreOffloaded) {
 }
 
 TEST(Environment, OtherVariablesArePassedOver) {
-  const Read read =
+  const EnvironmentReading read =
       ReadVariables({"HOME=/", "FSDP", "=", "", "ACCELERATE_X=1"});
   EXPECT_THAT(Texts(read.findings), IsEmpty());
   EXPECT_TRUE(same_training(read.config, TrainConfig()));
 }
 
 TEST(Environment, TheStrategyOfVersion1IsInEitherVariable) {
-  const Read reshard =
+  const EnvironmentReading reshard =
       ReadVariables({"FSDP_VERSION=1", "FSDP_SHARDING_STRATEGY=FULL_SHARD",
                      "FSDP_RESHARD_AFTER_FORWARD="
                      "shard_grad_op"});
   EXPECT_FALSE(reshard.findings.has_problems());
   EXPECT_EQ(*reshard.config.sharding.reshard_after_forward,
             ReshardSetting(false));
-  const Read strategy =
+  const EnvironmentReading strategy =
       ReadVariables({"FSDP_VERSION=1", "FSDP_SHARDING_STRATEGY=2",
                      "FSDP_RESHARD_AFTER_FORWARD=true"});
   EXPECT_FALSE(strategy.findings.has_problems());
@@ -110,16 +111,16 @@ TEST(Environment, TheStrategyOfVersion1IsInEitherVariable) {
 }
 
 TEST(Environment, FsdpThatIsOffReadsNoOptions) {
-  const Read read =
+  const EnvironmentReading read =
       ReadVariables({"ACCELERATE_USE_FSDP=false", "FSDP_VERSION=7"});
   EXPECT_THAT(Texts(read.findings), IsEmpty());
 }
 
 TEST(Environment, DegreesAreThoseOfParallelismConfig) {
-  const Read read = ReadVariables({"PARALLELISM_CONFIG_DP_REPLICATE_SIZE=2",
-                                   "PARALLELISM_CONFIG_DP_SHARD_SIZE=4",
-                                   "PARALLELISM_CONFIG_CP_SIZE=2",
-                                   "PARALLELISM_CONFIG_CP_BACKEND=torch"});
+  const EnvironmentReading read = ReadVariables(
+      {"PARALLELISM_CONFIG_DP_REPLICATE_SIZE=2",
+       "PARALLELISM_CONFIG_DP_SHARD_SIZE=4", "PARALLELISM_CONFIG_CP_SIZE=2",
+       "PARALLELISM_CONFIG_CP_BACKEND=torch"});
   EXPECT_THAT(Texts(read.findings), IsEmpty());
   EXPECT_EQ(*read.config.mesh.data_parallel_replicate_degree, 2);
   EXPECT_EQ(*read.config.mesh.data_parallel_shard_degree, 4);
@@ -153,7 +154,7 @@ TEST(Environment, ALauncherThatShardsTurnsCopiesIntoShards) {
   const ReadConfig file =
       read_config_text("f.json", R"({"output_dir": "x", "bf16": true})");
   ASSERT_EQ(*file.config.mesh.data_parallel_shard_degree, 1);
-  const Read on = ReadVariables(
+  const EnvironmentReading on = ReadVariables(
       {"ACCELERATE_USE_FSDP=true", "FSDP_VERSION=2", "FSDP_OFFLOAD_PARAMS=1"},
       file.config);
   EXPECT_EQ(*on.config.mesh.data_parallel_shard_degree, kShardOverRest);
@@ -163,13 +164,14 @@ TEST(Environment, ALauncherThatShardsTurnsCopiesIntoShards) {
   EXPECT_EQ(*on.config.checkpoint.state_dict_type,
             StateDictType::kShardedStateDict);
   // Without the switch, the variables are those of another run.
-  const Read off = ReadVariables({"FSDP_OFFLOAD_PARAMS=1"}, file.config);
+  const EnvironmentReading off =
+      ReadVariables({"FSDP_OFFLOAD_PARAMS=1"}, file.config);
   EXPECT_EQ(*off.config.mesh.data_parallel_shard_degree, 1);
   EXPECT_FALSE(*off.config.sharding.cpu_offload);
 }
 
 TEST(Environment, ProblemsNameTheVariable) {
-  const Read read = ReadVariables(
+  const EnvironmentReading read = ReadVariables(
       {"FSDP_VERSION=3", "ACCELERATE_USE_DEEPSPEED=true",
        "ACCELERATE_MIXED_PRECISION=fp8", "FSDP_OFLOAD_PARAMS=true"});
   EXPECT_THAT(Texts(read.findings),

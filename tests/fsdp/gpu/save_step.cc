@@ -30,7 +30,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kRounds = 5;
-constexpr int64_t kSteps = 20;
+constexpr int64_t kSaveSteps = 20;
 // Staging must reach this part of the speed of one large copy.
 constexpr double kLeastPartOfCopy = 0.5;
 constexpr int64_t kTensorElements = int64_t{4} << 20;
@@ -147,7 +147,7 @@ class Trainer {
 
   double MedianStep() {
     std::vector<double> seconds;
-    for (int64_t i = 0; i < kSteps; ++i) {
+    for (int64_t i = 0; i < kSaveSteps; ++i) {
       seconds.push_back(Step(nullptr));
     }
     return Median(seconds);

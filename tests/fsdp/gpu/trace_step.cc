@@ -73,8 +73,8 @@ int64_t Overlap(const std::vector<Span>& a, const std::vector<Span>& b) {
 }
 
 // The stream that is busy longest computes; the others communicate.
-void MeasureOverlap(const profiler::ProfilerResult& profile,
-                    StepResult& result) {
+void MeasureTracedOverlap(const profiler::ProfilerResult& profile,
+                          StepResult& result) {
   const std::map<int64_t, std::vector<Span>> streams = SpansByStream(profile);
   const auto compute = std::max_element(
       streams.begin(), streams.end(), [](const auto& a, const auto& b) {
@@ -135,7 +135,7 @@ StepResult CheckTrace(const CheckDevice& device, const std::string& folder) {
   const std::unique_ptr<profiler::ProfilerResult> profile =
       Profile(device, training);
   result.Expect(!profile->events().empty(), "the profile has no events");
-  if (device.is_cuda()) MeasureOverlap(*profile, result);
+  if (device.is_cuda()) MeasureTracedOverlap(*profile, result);
   profile->save(absl::StrCat(folder, "/profile.json"));
   return result;
 }

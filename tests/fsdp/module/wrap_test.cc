@@ -24,8 +24,8 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 using torch::nn::Linear;
 
-struct BlockImpl : torch::nn::Module {
-  BlockImpl() {
+struct WrappedBlockImpl : torch::nn::Module {
+  WrappedBlockImpl() {
     register_module("up", up);
     register_module("act", act);
     register_module("down", down);
@@ -34,18 +34,19 @@ struct BlockImpl : torch::nn::Module {
   Linear up{4, 8}, down{8, 4};
   torch::nn::ReLU act;
 };
-TORCH_MODULE(Block);
+TORCH_MODULE(WrappedBlock);
 
-struct ModelImpl : torch::nn::Module {
-  ModelImpl() {
+struct WrappedModelImpl : torch::nn::Module {
+  WrappedModelImpl() {
     register_module("embed", embed);
     register_module("blocks", blocks);
-    for (int i = 0; i < 2; ++i) blocks->push_back(Block());
+    for (int i = 0; i < 2; ++i) blocks->push_back(WrappedBlock());
     register_module("head", head);
   }
   at::Tensor forward(at::Tensor x) {
     x = embed(x);
-    for (const auto& block : *blocks) x = block->as<BlockImpl>()->forward(x);
+    for (const auto& block : *blocks)
+      x = block->as<WrappedBlockImpl>()->forward(x);
     return head(x);
   }
   // The member and the registered parameter, so that both are the same.
@@ -57,33 +58,33 @@ struct ModelImpl : torch::nn::Module {
   torch::nn::ModuleList blocks;
   Linear head{torch::nn::LinearOptions(4, 6).bias(false)};
 };
-TORCH_MODULE(Model);
+TORCH_MODULE(WrappedModel);
 
 const auto kAll = AlwaysWrapPolicy();
 
 TEST(Wrap, ByClass) {
-  Model model;
-  EXPECT_THAT(modules_to_wrap(*model, ModuleWrapPolicy::of<BlockImpl>()),
+  WrappedModel model;
+  EXPECT_THAT(modules_to_wrap(*model, ModuleWrapPolicy::of<WrappedBlockImpl>()),
               ElementsAre("blocks.0", "blocks.1", ""));
   EXPECT_THAT(
       modules_to_wrap(
           *model,
-          (ModuleWrapPolicy::of<BlockImpl, torch::nn::EmbeddingImpl>())),
+          (ModuleWrapPolicy::of<WrappedBlockImpl, torch::nn::EmbeddingImpl>())),
       ElementsAre("embed", "blocks.0", "blocks.1", ""));
 }
 
 TEST(Wrap, ByNameOfType) {
-  Model model;
+  WrappedModel model;
   EXPECT_THAT(
-      modules_to_wrap(
-          *model, ModuleWrapPolicy({"BlockImpl", "torch::nn::EmbeddingImpl"})),
+      modules_to_wrap(*model, ModuleWrapPolicy({"WrappedBlockImpl",
+                                                "torch::nn::EmbeddingImpl"})),
       ElementsAre("embed", "blocks.0", "blocks.1", ""));
   EXPECT_THAT([&] { modules_to_wrap(*model, ModuleWrapPolicy({"lockImpl"})); },
               ThrowsMessage<c10::ValueError>(HasSubstr("'lockImpl'")));
 }
 
 TEST(Wrap, ByPredicate) {
-  Model model;
+  WrappedModel model;
   EXPECT_THAT(
       modules_to_wrap(*model, LambdaWrapPolicy{[](const std::string& name,
                                                   const torch::nn::Module&) {
@@ -94,7 +95,7 @@ TEST(Wrap, ByPredicate) {
 }
 
 TEST(Wrap, AlwaysNeverAndEither) {
-  Model model;
+  WrappedModel model;
   // Neither the list nor the activations count, because they have nothing to
   // shard.
   EXPECT_THAT(
@@ -102,15 +103,16 @@ TEST(Wrap, AlwaysNeverAndEither) {
       ElementsAre("embed", "blocks.0.up", "blocks.0.down", "blocks.0",
                   "blocks.1.up", "blocks.1.down", "blocks.1", "head", ""));
   EXPECT_THAT(modules_to_wrap(*model, NoWrapPolicy()), ElementsAre(""));
-  EXPECT_THAT(modules_to_wrap(
-                  *model, OrWrapPolicy{{ModuleWrapPolicy::of<BlockImpl>(),
-                                        ModuleWrapPolicy({"EmbeddingImpl"})}}),
-              ElementsAre("embed", "blocks.0", "blocks.1", ""));
+  EXPECT_THAT(
+      modules_to_wrap(*model,
+                      OrWrapPolicy{{ModuleWrapPolicy::of<WrappedBlockImpl>(),
+                                    ModuleWrapPolicy({"EmbeddingImpl"})}}),
+      ElementsAre("embed", "blocks.0", "blocks.1", ""));
 }
 
-// A Block has 40 elements in `up`, 36 in `down`; embed and head have 24.
+// A WrappedBlock has 40 elements in `up`, 36 in `down`; embed and head have 24.
 TEST(Wrap, BySizeFromTheInnermostOut) {
-  Model model;
+  WrappedModel model;
   EXPECT_THAT(modules_to_wrap(*model, SizeBasedWrapPolicy{40}),
               ElementsAre("blocks.0.up", "blocks.1.up", ""));
   EXPECT_THAT(modules_to_wrap(*model, SizeBasedWrapPolicy{36}),
@@ -128,8 +130,8 @@ TEST(Wrap, BySizeFromTheInnermostOut) {
 }
 
 TEST(Wrap, BySizeIgnoredParametersDoNotCount) {
-  Model model;
-  const auto& up = model->blocks->ptr<BlockImpl>(0)->up;
+  WrappedModel model;
+  const auto& up = model->blocks->ptr<WrappedBlockImpl>(0)->up;
   EXPECT_THAT(modules_to_wrap(*model, SizeBasedWrapPolicy{40}, {up->weight}),
               ElementsAre("blocks.0", "blocks.1.up", ""));
 }
@@ -145,40 +147,40 @@ TEST(Wrap, BySizeAttentionIsALeafAndDictsAreOpened) {
 }
 
 TEST(Wrap, ATieIsShardedInOneCall) {
-  Model model;
+  WrappedModel model;
   model->TieHead();
   EXPECT_THAT(
       modules_to_wrap(
           *model,
-          OrWrapPolicy{{ModuleWrapPolicy::of<BlockImpl>(),
+          OrWrapPolicy{{ModuleWrapPolicy::of<WrappedBlockImpl>(),
                         ModuleWrapPolicy({"EmbeddingImpl", "LinearImpl"})}}),
       ElementsAre("blocks.0.up", "blocks.0.down", "blocks.0", "blocks.1.up",
                   "blocks.1.down", "blocks.1", ""));
 }
 
 TEST(Wrap, ATieIsShardedWithTheInnermostModuleThatHoldsIt) {
-  Model inner;
+  WrappedModel inner;
   inner->TieHead();
   torch::nn::Sequential outer(inner, Linear(6, 6));
   EXPECT_THAT(modules_to_wrap(*outer, ModuleWrapPolicy({"EmbeddingImpl"})),
               ElementsAre("0", ""));
   // A tie between blocks of a list does not make the list a group.
-  Model tied;
-  auto first = tied->blocks->ptr<BlockImpl>(0);
-  auto second = tied->blocks->ptr<BlockImpl>(1);
+  WrappedModel tied;
+  auto first = tied->blocks->ptr<WrappedBlockImpl>(0);
+  auto second = tied->blocks->ptr<WrappedBlockImpl>(1);
   ParametersOf(*second->up)["weight"] = first->up->weight;
   torch::nn::Sequential around(tied);
-  EXPECT_THAT(modules_to_wrap(*around, ModuleWrapPolicy({"BlockImpl"})),
+  EXPECT_THAT(modules_to_wrap(*around, ModuleWrapPolicy({"WrappedBlockImpl"})),
               ElementsAre("0", ""));
 }
 
 TEST(Wrap, TiesInsideOnePickOrOfIgnoredParametersNeedNoCare) {
-  Model model;
-  auto block = model->blocks->ptr<BlockImpl>(0);
+  WrappedModel model;
+  auto block = model->blocks->ptr<WrappedBlockImpl>(0);
   block->down->register_parameter("tied", block->up->weight);
-  EXPECT_THAT(modules_to_wrap(*model, ModuleWrapPolicy::of<BlockImpl>()),
+  EXPECT_THAT(modules_to_wrap(*model, ModuleWrapPolicy::of<WrappedBlockImpl>()),
               ElementsAre("blocks.0", "blocks.1", ""));
-  Model other;
+  WrappedModel other;
   other->TieHead();
   EXPECT_THAT(modules_to_wrap(*other, ModuleWrapPolicy({"EmbeddingImpl"}),
                               {other->embed->weight}),
@@ -205,12 +207,13 @@ FullyShardOptions OnCpu() {
 TEST(Wrap, AutoWrapShardsBottomUp) {
   testing::RunRanks(2, [] {
     const FullyShardOptions options = OnCpu();
-    Model model;
+    WrappedModel model;
     const auto handles =
-        auto_wrap(model, ModuleWrapPolicy::of<BlockImpl>(), options);
+        auto_wrap(model, ModuleWrapPolicy::of<WrappedBlockImpl>(), options);
     EXPECT_THAT(NamesOf(handles), ElementsAre("blocks.0", "blocks.1", ""));
     EXPECT_TRUE(handles.back().is_root());
-    EXPECT_EQ(model->blocks->ptr<BlockImpl>(0)->parameters()[0].size(0), 4);
+    EXPECT_EQ(model->blocks->ptr<WrappedBlockImpl>(0)->parameters()[0].size(0),
+              4);
     model(at::ones({3}, at::kLong)).sum().backward();
     for (const at::Tensor& parameter : model->parameters()) {
       EXPECT_TRUE(parameter.grad().defined());
@@ -224,7 +227,7 @@ TEST(Wrap, AutoWrapShardsBottomUp) {
 TEST(Wrap, AutoWrapLeavesShardedModulesAlone) {
   testing::RunRanks(2, [] {
     const FullyShardOptions options = OnCpu();
-    Model model;
+    WrappedModel model;
     fully_shard(model->blocks->ptr(0), options);
     EXPECT_THAT(NamesOf(auto_wrap(model, kAll, options)),
                 ElementsAre("embed", "blocks.1.up", "blocks.1.down", "blocks.1",
@@ -236,9 +239,9 @@ TEST(Wrap, AutoWrapLeavesShardedModulesAlone) {
 TEST(Wrap, OptionsByModule) {
   testing::RunRanks(2, [] {
     const FullyShardOptions options = OnCpu();
-    Model model;
+    WrappedModel model;
     std::vector<std::string> asked;
-    auto_wrap(model, WrapPolicy(ModuleWrapPolicy::of<BlockImpl>()),
+    auto_wrap(model, WrapPolicy(ModuleWrapPolicy::of<WrappedBlockImpl>()),
               OptionsFn([&](const std::string& name,
                             const torch::nn::Module& module) {
                 EXPECT_EQ(name.empty(), &module == model.get());
@@ -252,10 +255,10 @@ TEST(Wrap, OptionsByModule) {
 TEST(Wrap, ChildrenAndTheElementsOfLists) {
   testing::RunRanks(2, [] {
     const FullyShardOptions options = OnCpu();
-    Model model;
+    WrappedModel model;
     EXPECT_THAT(NamesOf(fully_shard_children(model, options)),
                 ElementsAre("embed", "blocks.0", "blocks.1", "head", ""));
-    Model tied;
+    WrappedModel tied;
     tied->TieHead();
     EXPECT_THAT(NamesOf(fully_shard_children(tied, options)),
                 ElementsAre("blocks.0", "blocks.1", ""));

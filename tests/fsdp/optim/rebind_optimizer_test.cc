@@ -32,7 +32,7 @@ torch::nn::Sequential Model() {
                                torch::nn::Linear(5, 6));
 }
 
-void Shard(torch::nn::Sequential& model) {
+void ShardModel(torch::nn::Sequential& model) {
   fully_shard(model->ptr(0));
   fully_shard(model->ptr(2));
   fully_shard(model);
@@ -64,8 +64,8 @@ TEST(RebindOptimizer, StepsShardsAsOneBuiltAfterwards) {
     const RememberedParameters names = remember_parameters(rebound, *before);
     EXPECT_THAT(names, ElementsAre(ElementsAre("2.weight", "0.weight"),
                                    ElementsAre("2.bias", "0.bias")));
-    Shard(before);
-    Shard(after);
+    ShardModel(before);
+    ShardModel(after);
     rebind_optimizer(rebound, *before, names);
     torch::optim::SGD built(GroupsOf(after), torch::optim::SGDOptions(0.1));
     for (int i = 0; i < 3; ++i) {
@@ -92,7 +92,7 @@ TEST(RebindOptimizer, FollowsAModelFromTheMetaDevice) {
     }
     FusedAdamW optimizer(model->parameters());
     const RememberedParameters names = remember_parameters(optimizer, *model);
-    Shard(model);
+    ShardModel(model);
     to_empty(model, c10::kCPU);
     for (const auto& parameter : model->parameters()) {
       const torch::NoGradGuard no_grad;

@@ -19,7 +19,7 @@
 namespace fsdp {
 namespace {
 
-torch::nn::Sequential MakeModel() {
+torch::nn::Sequential MakeParallelModel() {
   torch::manual_seed(42);
   torch::nn::Sequential model(torch::nn::Linear(8, 32), torch::nn::GELU(),
                               torch::nn::Linear(32, 4));
@@ -48,8 +48,8 @@ TEST(CudaParallel, TrainsAsWithout) {
   init_process_group();
   const DeviceMesh mesh =
       init_device_mesh("cuda", {1, 1, 1}, {"dp", "cp", "tp"});
-  torch::nn::Sequential reference = MakeModel();
-  torch::nn::Sequential model = MakeModel();
+  torch::nn::Sequential reference = MakeParallelModel();
+  torch::nn::Sequential model = MakeParallelModel();
   parallelize_module(model, mesh["tp"],
                      {{"0", ColwiseParallel()},
                       {"2", RowwiseParallel({.output_layouts = Shard(1)})}});

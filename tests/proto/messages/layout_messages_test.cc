@@ -24,7 +24,7 @@ using ::testing::StartsWith;
 using ::dcp::testing::kInvalid;
 
 template <typename T>
-T Proto(const std::string& text) {
+T LayoutProto(const std::string& text) {
   T proto;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &proto))
       << text;
@@ -32,7 +32,7 @@ T Proto(const std::string& text) {
 }
 
 // A message that is refused, and how the error begins.
-struct Refused {
+struct RefusedLayout {
   const char* text;
   const char* error;
 };
@@ -46,13 +46,13 @@ TEST(LayoutMessages, BoxesComeAndGo) {
 }
 
 TEST(LayoutMessages, BoxesAreChecked) {
-  for (const Refused& refused : std::vector<Refused>{
+  for (const RefusedLayout& refused : std::vector<RefusedLayout>{
            {"offsets: 1", "box has 1 offsets and 0 sizes"},
            {"offsets: -1 sizes: 1", "box.offsets[0] is -1"},
            {"offsets: [0, 0] sizes: [1, -9223372036854775808]",
             "box.sizes[1] is -9223372036854775808"},
        }) {
-    EXPECT_THAT(BoxFromProto(Proto<v1::Box>(refused.text), "box"),
+    EXPECT_THAT(BoxFromProto(LayoutProto<v1::Box>(refused.text), "box"),
                 StatusIs(kInvalid, StartsWith(refused.error)));
   }
   v1::Box deep;
@@ -70,7 +70,7 @@ TEST(LayoutMessages, MeshesComeAndGo) {
 }
 
 TEST(LayoutMessages, MeshesAreChecked) {
-  for (const Refused& refused : std::vector<Refused>{
+  for (const RefusedLayout& refused : std::vector<RefusedLayout>{
            {"", "mesh.axes has 0 entries"},
            {"axes { size: 2 }", "mesh.axes[0].name is ''"},
            {"axes { name: 'a b' size: 2 }", "mesh.axes[0].name is 'a b'"},
@@ -82,7 +82,7 @@ TEST(LayoutMessages, MeshesAreChecked) {
            {"axes { name: 'a' size: 1048576 } axes { name: 'b' size: 2 }",
             "mesh has more than 1048576"},
        }) {
-    EXPECT_THAT(MeshFromProto(Proto<v1::Mesh>(refused.text), "mesh"),
+    EXPECT_THAT(MeshFromProto(LayoutProto<v1::Mesh>(refused.text), "mesh"),
                 StatusIs(kInvalid, StartsWith(refused.error)));
   }
   v1::Mesh many;
@@ -121,7 +121,7 @@ TEST(LayoutMessages, PlacementsComeAndGo) {
 }
 
 TEST(LayoutMessages, PlacementsAreChecked) {
-  for (const Refused& refused : std::vector<Refused>{
+  for (const RefusedLayout& refused : std::vector<RefusedLayout>{
            {"", "p must set replicate"},
            {"shard { dim: -1 }", "p.shard.dim is -1"},
            {"shard { dim: 64 }", "p.shard.dim is 64"},
@@ -131,14 +131,15 @@ TEST(LayoutMessages, PlacementsAreChecked) {
            {"strided_shard { split_factor: 1048577 }",
             "p.strided_shard.split_factor is 1048577"},
        }) {
-    EXPECT_THAT(PlacementFromProto(Proto<v1::Placement>(refused.text), "p"),
-                StatusIs(kInvalid, StartsWith(refused.error)));
+    EXPECT_THAT(
+        PlacementFromProto(LayoutProto<v1::Placement>(refused.text), "p"),
+        StatusIs(kInvalid, StartsWith(refused.error)));
   }
 }
 
 TEST(LayoutMessages, RulesHaveAPlacementForEachAxis) {
   const Mesh mesh{{{"a", 2}, {"b", 3}}};
-  auto request = Proto<v1::ReshardRequest>(
+  auto request = LayoutProto<v1::ReshardRequest>(
       "placements { placements { replicate {} } "
       "placements { shard { dim: 1 } } }");
   ASSERT_OK_AND_ASSIGN(
@@ -177,7 +178,7 @@ TEST(LayoutMessages, RulesMayBeForAnotherMesh) {
   const Mesh mesh{{{"fsdp", 4}}};
   const std::vector<NamedMesh> others = {
       {"experts", Mesh{{{"efsdp", 2}, {"ep", 2}}}}};
-  auto request = Proto<v1::ReshardRequest>(
+  auto request = LayoutProto<v1::ReshardRequest>(
       "placements { mesh: 'experts' placements { replicate {} } "
       "placements { shard {} } } placements { placements { shard {} } }");
   ASSERT_OK_AND_ASSIGN(
@@ -240,7 +241,7 @@ TEST(LayoutMessages, PlansComeAndGo) {
 }
 
 TEST(LayoutMessages, PlansAreChecked) {
-  for (const Refused& refused : std::vector<Refused>{
+  for (const RefusedLayout& refused : std::vector<RefusedLayout>{
            {"axis: 'a b'", "t.axis is 'a b'"},
            {"entries { pattern: 'a' style: 'colwse' }",
             "t.entries[0].style is 'colwse', not colwise"},
@@ -248,9 +249,9 @@ TEST(LayoutMessages, PlansAreChecked) {
             "'b{' style: 'rowwise' }",
             "t.entries[1].pattern: the pattern 'b{' has braces"},
            {"entries { pattern: 'a' }", "t.entries[0].style is ''"}}) {
-    EXPECT_THAT(
-        TensorParallelFromProto(Proto<v1::TensorParallel>(refused.text), "t"),
-        StatusIs(kInvalid, StartsWith(refused.error)));
+    EXPECT_THAT(TensorParallelFromProto(
+                    LayoutProto<v1::TensorParallel>(refused.text), "t"),
+                StatusIs(kInvalid, StartsWith(refused.error)));
   }
 }
 

@@ -13,11 +13,11 @@ using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
 
 constexpr auto kExhausted = absl::StatusCode::kResourceExhausted;
-constexpr ClientLimits kLimits{
+constexpr ClientLimits kAccountLimits{
     .num_streams = 2, .memory_bytes = 100, .requests_per_second = 5};
 
 TEST(ClientAccount, StreamsAreCounted) {
-  ClientAccount account("trainer", kLimits);
+  ClientAccount account("trainer", kAccountLimits);
   ASSERT_OK(account.BeginStream());
   ASSERT_OK(account.BeginStream());
   const absl::Status refused = account.BeginStream();
@@ -30,7 +30,7 @@ TEST(ClientAccount, StreamsAreCounted) {
 }
 
 TEST(ClientAccount, RequestsHaveARate) {
-  ClientAccount account("trainer", kLimits);
+  ClientAccount account("trainer", kAccountLimits);
   const absl::Duration now = absl::Hours(1);
   for (int i = 0; i < 5 * kBurstSeconds; ++i) {
     ASSERT_OK(account.CountRequest(now));

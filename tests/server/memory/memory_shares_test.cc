@@ -23,8 +23,8 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-absl::StatusOr<ServerOptions> Parse(uint64_t max_mib, uint64_t job_mib,
-                                    int64_t num_readers) {
+absl::StatusOr<ServerOptions> ParseMemory(uint64_t max_mib, uint64_t job_mib,
+                                          int64_t num_readers) {
   std::vector<std::string> flags = {
       "--root=/r", "--state-dir=/s",
       absl::StrCat("--num-readers=", num_readers),
@@ -75,7 +75,7 @@ TEST(MemoryShares, WhatTheOptionsAllowIsGranted) {
       for (const uint64_t job_mib : std::vector<uint64_t>{
                0, 16, 17, 100, 256, 300, 512, 900, max_mib * 2 / 3,
                max_mib * 3 / 4, max_mib - 1, max_mib, max_mib + 1}) {
-        const auto options = Parse(max_mib, job_mib, num_readers);
+        const auto options = ParseMemory(max_mib, job_mib, num_readers);
         ++(options.ok() ? num_accepted : num_refused);
         if (!options.ok()) continue;
         SCOPED_TRACE(absl::StrCat(max_mib, " ", job_mib, " ", num_readers));
@@ -92,12 +92,13 @@ TEST(MemoryShares, OptionsThatCouldNeverRunAJobAreRefused) {
   for (const auto& [max_mib, job_mib] :
        std::vector<std::pair<uint64_t, uint64_t>>{
            {512, 512}, {1024, 900}, {256, 256}}) {
-    EXPECT_THAT(Parse(max_mib, job_mib, 4),
+    EXPECT_THAT(ParseMemory(max_mib, job_mib, 4),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          HasSubstr("leaves to jobs")));
   }
   // Without an option for jobs, they get what is left.
-  for (const uint64_t max_mib : {16, 256, 300}) EXPECT_OK(Parse(max_mib, 0, 4));
+  for (const uint64_t max_mib : {16, 256, 300})
+    EXPECT_OK(ParseMemory(max_mib, 0, 4));
 }
 
 TEST(MemoryShares, LittleMemoryHasNoReaders) {

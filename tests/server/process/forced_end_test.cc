@@ -21,8 +21,8 @@ void WaitForEver() {
 }
 
 TEST(ForcedEndDeathTest, EndsAProcessThatCannotEnd) {
-  testing::FLAGS_gtest_death_test_style = "threadsafe";
-  EXPECT_EXIT(WaitForEver(), testing::ExitedWithCode(3),
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(WaitForEver(), ::testing::ExitedWithCode(3),
               "event=stop_forced .* flushed");
 }
 

@@ -30,7 +30,7 @@ using ::dcp::testing::TempDir;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr uint64_t kReaderMiB = uint64_t{1} << 20;
 
 // Counts the wake-ups of a stream, and waits for windows.
 class Waker {
@@ -109,7 +109,7 @@ class WindowReadersTest : public ::testing::Test {
   const TempDir dir_;
   const std::unique_ptr<FileSystem> fs_;
   const std::shared_ptr<TaskQueue> tasks_;
-  MemoryBudget budget_{256 * kMiB};
+  MemoryBudget budget_{256 * kReaderMiB};
   Metrics metrics_;
   const SampleTensor tensor_;
   std::string path_;
@@ -170,7 +170,7 @@ TEST_F(WindowReadersTest, UsersShareWhatIsThereAndWhatIsOnItsWay) {
 }
 
 TEST_F(WindowReadersTest, WindowsStayAWhileWithinTheirShare) {
-  const auto readers = NewReaders(2 * kMiB);
+  const auto readers = NewReaders(2 * kReaderMiB);
   const uint64_t readers_bytes = 2 * 4 * kBlockBytes;
   std::weak_ptr<const SharedWindow> oldest;
   std::weak_ptr<const SharedWindow> newest;
@@ -184,8 +184,8 @@ TEST_F(WindowReadersTest, WindowsStayAWhileWithinTheirShare) {
       user.LetGo();
     }
   }
-  EXPECT_EQ(readers->num_idle_bytes(), 2 * kMiB);
-  EXPECT_EQ(budget_.used_bytes(), readers_bytes + 2 * kMiB);
+  EXPECT_EQ(readers->num_idle_bytes(), 2 * kReaderMiB);
+  EXPECT_EQ(budget_.used_bytes(), readers_bytes + 2 * kReaderMiB);
   EXPECT_TRUE(oldest.expired());
   EXPECT_FALSE(newest.expired());
   {
@@ -194,7 +194,7 @@ TEST_F(WindowReadersTest, WindowsStayAWhileWithinTheirShare) {
     EXPECT_EQ(again, newest.lock());
     EXPECT_TRUE(again->ready());
     // The user's own memory holds this window now.
-    EXPECT_EQ(readers->num_idle_bytes(), 3 * kMiB / 2);
+    EXPECT_EQ(readers->num_idle_bytes(), 3 * kReaderMiB / 2);
   }
   readers->DropIdle();
   EXPECT_EQ(readers->num_idle_bytes(), 0u);
@@ -203,7 +203,7 @@ TEST_F(WindowReadersTest, WindowsStayAWhileWithinTheirShare) {
 }
 
 TEST_F(WindowReadersTest, IdleWindowsTakeNoMemoryThatOthersNeed) {
-  const auto readers = NewReaders(100 * kMiB);
+  const auto readers = NewReaders(100 * kReaderMiB);
   WindowUser user(*readers, waker_.wake());
   waker_.WaitFor(*user.Want(Rows(0, 512), 512 * 1024));
   Reservation all;
@@ -247,7 +247,7 @@ TEST_F(WindowReadersTest, RootsDoNotWaitForEachOther) {
 }
 
 TEST_F(WindowReadersTest, IdleWindowsGoAfterTheirTime) {
-  const auto readers = NewReaders(100 * kMiB, absl::Milliseconds(1));
+  const auto readers = NewReaders(100 * kReaderMiB, absl::Milliseconds(1));
   WindowUser user(*readers, waker_.wake());
   std::weak_ptr<const SharedWindow> window;
   {

@@ -20,7 +20,7 @@
 namespace dcp::server {
 namespace {
 
-namespace v1 = grpc::reflection::v1;
+namespace reflection_v1 = grpc::reflection::v1;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -36,17 +36,17 @@ class ReflectionServiceTest : public ::testing::Test {
                              &port);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
-    stub_ = v1::ServerReflection::NewStub(grpc::CreateChannel(
+    stub_ = reflection_v1::ServerReflection::NewStub(grpc::CreateChannel(
         absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
   }
 
   // Sends all requests on one stream.
-  std::vector<v1::ServerReflectionResponse> Ask(
-      const std::vector<v1::ServerReflectionRequest>& requests) {
+  std::vector<reflection_v1::ServerReflectionResponse> Ask(
+      const std::vector<reflection_v1::ServerReflectionRequest>& requests) {
     grpc::ClientContext context;
     const auto stream = stub_->ServerReflectionInfo(&context);
-    std::vector<v1::ServerReflectionResponse> responses;
-    for (const v1::ServerReflectionRequest& request : requests) {
+    std::vector<reflection_v1::ServerReflectionResponse> responses;
+    for (const reflection_v1::ServerReflectionRequest& request : requests) {
       EXPECT_TRUE(stream->Write(request));
       EXPECT_TRUE(stream->Read(&responses.emplace_back()));
     }
@@ -55,22 +55,24 @@ class ReflectionServiceTest : public ::testing::Test {
     return responses;
   }
 
-  v1::ServerReflectionResponse AskForSymbol(const std::string& symbol) {
-    v1::ServerReflectionRequest request;
+  reflection_v1::ServerReflectionResponse AskForSymbol(
+      const std::string& symbol) {
+    reflection_v1::ServerReflectionRequest request;
     request.set_file_containing_symbol(symbol);
     return Ask({request}).front();
   }
 
   ReflectionService service_;
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<v1::ServerReflection::Stub> stub_;
+  std::unique_ptr<reflection_v1::ServerReflection::Stub> stub_;
 };
 
 TEST_F(ReflectionServiceTest, ListsServices) {
-  v1::ServerReflectionRequest request;
+  reflection_v1::ServerReflectionRequest request;
   request.set_host("here");
   request.set_list_services("");
-  const v1::ServerReflectionResponse response = Ask({request}).front();
+  const reflection_v1::ServerReflectionResponse response =
+      Ask({request}).front();
   EXPECT_EQ(response.valid_host(), "here");
   EXPECT_EQ(response.original_request().host(), "here");
   std::vector<std::string> names;
@@ -83,7 +85,7 @@ TEST_F(ReflectionServiceTest, ListsServices) {
 
 // A client without any files builds the service from those that it gets.
 TEST_F(ReflectionServiceTest, FilesMakeAWholePool) {
-  const v1::ServerReflectionResponse response =
+  const reflection_v1::ServerReflectionResponse response =
       AskForSymbol("tessera.v1.JobService.Reshard");
   const auto& files =
       response.file_descriptor_response().file_descriptor_proto();
@@ -131,13 +133,13 @@ TEST_F(ReflectionServiceTest, MethodsThatStartJobsSayWhatTheyEndWith) {
 }
 
 TEST_F(ReflectionServiceTest, ExtensionsAreFound) {
-  v1::ServerReflectionRequest numbers;
+  reflection_v1::ServerReflectionRequest numbers;
   numbers.set_all_extension_numbers_of_type("google.protobuf.MethodOptions");
-  v1::ServerReflectionRequest file;
+  reflection_v1::ServerReflectionRequest file;
   file.mutable_file_containing_extension()->set_containing_type(
       "google.protobuf.MethodOptions");
   file.mutable_file_containing_extension()->set_extension_number(1049);
-  v1::ServerReflectionRequest name;
+  reflection_v1::ServerReflectionRequest name;
   name.set_file_by_filename("google/longrunning/operations_proto.proto");
   const auto responses = Ask({numbers, file, name});
   const auto& found = responses[0].all_extension_numbers_response();
@@ -150,20 +152,20 @@ TEST_F(ReflectionServiceTest, ExtensionsAreFound) {
 }
 
 TEST_F(ReflectionServiceTest, WhatIsNotThereIsAnErrorAndTheStreamGoesOn) {
-  v1::ServerReflectionRequest symbol;
+  reflection_v1::ServerReflectionRequest symbol;
   symbol.set_file_containing_symbol("no.Such");
-  v1::ServerReflectionRequest file;
+  reflection_v1::ServerReflectionRequest file;
   file.set_file_by_filename("../../etc/passwd");
-  v1::ServerReflectionRequest extension;
+  reflection_v1::ServerReflectionRequest extension;
   extension.mutable_file_containing_extension()->set_containing_type("no.Such");
-  v1::ServerReflectionRequest numbers;
+  reflection_v1::ServerReflectionRequest numbers;
   numbers.set_all_extension_numbers_of_type("no.Such");
   for (const auto& response : Ask({symbol, file, extension, numbers})) {
     EXPECT_EQ(response.error_response().error_code(), 5);  // NOT_FOUND
     EXPECT_THAT(response.error_response().error_message(),
                 HasSubstr("there is no "));
   }
-  const auto nothing = Ask({v1::ServerReflectionRequest()}).front();
+  const auto nothing = Ask({reflection_v1::ServerReflectionRequest()}).front();
   EXPECT_EQ(nothing.error_response().error_code(), 3);  // INVALID_ARGUMENT
 }
 

@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::json;
 
 // Also checks that the text is one line.
-Json Parse(const std::string& text) {
+Json ParseJsonText(const std::string& text) {
   EXPECT_EQ(text.find('\n'), text.size() - 1);
   return Json::parse(text);
 }
@@ -54,9 +54,10 @@ TEST(JsonOutput, Inspect) {
                  "unreadable": null, "object": 0.5},
                 {"name": "hidden", "value": null, "read": false,
                  "unreadable": null, "object": null}]})json");
-  EXPECT_EQ(Parse(InspectJson(inspection, /*chunks=*/false)), want);
+  EXPECT_EQ(ParseJsonText(InspectJson(inspection, /*chunks=*/false)), want);
 
-  const Json with_chunks = Parse(InspectJson(inspection, /*chunks=*/true));
+  const Json with_chunks =
+      ParseJsonText(InspectJson(inspection, /*chunks=*/true));
   EXPECT_EQ(with_chunks["tensors"][0]["chunks"], Json::parse(R"([
     {"offsets": [0, 0], "sizes": [2, 3], "file": "a", "offset": 0,
      "length": 100},
@@ -72,7 +73,8 @@ TEST(JsonOutput, SaysOfAnObjectWhyItIsNotThere) {
     object->value = Value();
     object->unreadable = absl::UnimplementedError("of class my.Config");
   }
-  const Json json = Parse(InspectJson(InspectEntries(entries, "lr"), false));
+  const Json json =
+      ParseJsonText(InspectJson(InspectEntries(entries, "lr"), false));
   EXPECT_EQ(json["objects"][0]["read"], false);
   EXPECT_EQ(json["objects"][0]["unreadable"],
             Json::parse(R"({"code": "UNIMPLEMENTED",
@@ -82,7 +84,8 @@ TEST(JsonOutput, SaysOfAnObjectWhyItIsNotThere) {
 TEST(JsonOutput, NamesThatAreNotUtf8ArePrintedAllTheSame) {
   std::vector<CheckpointEntry> entries = SampleEntries();
   entries[0].fqn = "w\xff";
-  const Json json = Parse(InspectJson(InspectEntries(entries, "w*"), false));
+  const Json json =
+      ParseJsonText(InspectJson(InspectEntries(entries, "w*"), false));
   EXPECT_EQ(json["tensors"][0]["name"], "w\xef\xbf\xbd");
 }
 
@@ -100,7 +103,8 @@ TEST(JsonOutput, Verify) {
   report.bytes_checked = 77;
   report.findings.push_back(
       {.name = "w", .file = "f", .offset = 64, .problem = "CRC"});
-  EXPECT_EQ(Parse(VerifyJson("p", report, 0.5, nullptr)), Json::parse(R"({
+  EXPECT_EQ(ParseJsonText(VerifyJson("p", report, 0.5, nullptr)),
+            Json::parse(R"({
     "verb": "verify", "version": 1, "path": "p", "format": "pt", "ok": false,
     "num_tensors": 2, "num_objects": 1, "num_chunks": 2,
     "num_items": 4, "num_items_checked": 3, "num_crcs_checked": 3,
@@ -113,13 +117,13 @@ TEST(JsonOutput, Verify) {
                            .num_pieces = 7,
                            .num_pieces_done = 2,
                            .is_complete = true};
-  const Json shared = Parse(VerifyJson("p", report, 0.5, &share));
+  const Json shared = ParseJsonText(VerifyJson("p", report, 0.5, &share));
   EXPECT_EQ(shared["ok"], true);
   EXPECT_EQ(shared["share"], Json::parse(R"({
     "index": 1, "count": 3, "plan": "id", "pieces_total": 7, "pieces_done": 2,
     "complete": true})"));
   const WorkStatus status{.id = "id", .num_pieces = 1, .report = report};
-  const Json workers = Parse(WorkersJson("d", status, false));
+  const Json workers = ParseJsonText(WorkersJson("d", status, false));
   EXPECT_EQ(workers["complete"], false);
   EXPECT_EQ(workers["report"]["num_crcs_checked"], 3);
   EXPECT_EQ(workers["report"]["ok"], true);
@@ -144,7 +148,7 @@ TEST(JsonOutput, Diff) {
                        .max_ulp = 9};
   values.first_index = {0, 3};
   report.findings.push_back(values);
-  EXPECT_EQ(Parse(DiffJson("a", "b", {report, 1}, {})), Json::parse(R"({
+  EXPECT_EQ(ParseJsonText(DiffJson("a", "b", {report, 1}, {})), Json::parse(R"({
     "verb": "diff", "version": 1, "a": "a", "b": "b", "equal": false,
     "tolerance": null,
     "num_tensors_equal": 5, "num_objects_equal": 4, "bytes_compared": 100,
@@ -156,8 +160,8 @@ TEST(JsonOutput, Diff) {
        "num_elements": 10, "num_different": 2, "first_different": 3,
        "first_index": [0, 3], "max_abs": "inf", "max_rel": 0.5,
        "max_ulp": 9}]})"));
-  EXPECT_EQ(Parse(DiffJson("a", "b", {report, 1},
-                           Tolerance{.atol = 0.5}))["tolerance"],
+  EXPECT_EQ(ParseJsonText(DiffJson("a", "b", {report, 1},
+                                   Tolerance{.atol = 0.5}))["tolerance"],
             Json::parse(R"({"atol": 0.5, "rtol": 0.0, "equal_nan": true})"));
 }
 
@@ -169,7 +173,7 @@ TEST(JsonOutput, DiffNamesEveryKind) {
     report.findings.push_back(Finding(kind, "x"));
   }
   std::vector<std::string> names;
-  const Json json = Parse(DiffJson("a", "b", {report, 0}, {}));
+  const Json json = ParseJsonText(DiffJson("a", "b", {report, 0}, {}));
   for (const Json& finding : json["findings"]) {
     names.push_back(finding["kind"]);
   }
@@ -202,7 +206,8 @@ TEST(JsonOutput, Convert) {
     "bytes_to_read": 80, "bytes_to_write": 90, "memory_bytes": 1000,
     "index_bytes": 70,
     "num_lanes": 2, "done": false})");
-  EXPECT_EQ(Parse(ConvertJson("reshard", "s", "d", plan, nullptr)), want);
+  EXPECT_EQ(ParseJsonText(ConvertJson("reshard", "s", "d", plan, nullptr)),
+            want);
   const ConvertOutcome outcome{.seconds = 2,
                                .bytes_read = 81,
                                .bytes_written = 91,
@@ -227,7 +232,8 @@ TEST(JsonOutput, Convert) {
   plan.cast_losses = {{.name = "w", .dtype = DType::kFloat16, .num_beyond = 2}};
   want["cast_losses"] =
       Json::parse(R"([{"name": "w", "dtype": "float16", "num_beyond": 2}])");
-  EXPECT_EQ(Parse(ConvertJson("reshard", "s", "d", plan, &outcome)), want);
+  EXPECT_EQ(ParseJsonText(ConvertJson("reshard", "s", "d", plan, &outcome)),
+            want);
 }
 
 TEST(JsonOutput, Jobs) {
@@ -239,7 +245,7 @@ TEST(JsonOutput, Jobs) {
                    .done_bytes = 1,
                    .total_bytes = 2,
                    .error = "torn"};
-  EXPECT_EQ(Parse(JobsJson({row})), Json::parse(R"({
+  EXPECT_EQ(ParseJsonText(JobsJson({row})), Json::parse(R"({
     "verb": "jobs", "version": 1,
     "jobs": [{"name": "operations/7", "kind": "RESHARD", "state": "FAILED",
               "source": "/s", "destination": "/d", "bytes_done": 1,
@@ -249,14 +255,15 @@ TEST(JsonOutput, Jobs) {
 TEST(JsonOutput, Error) {
   const absl::Status status =
       WithSide(absl::NotFoundError("gone"), ErrorSide::kSource);
-  EXPECT_EQ(Parse(ErrorJson("convert", status, 3)), Json::parse(R"({
+  EXPECT_EQ(ParseJsonText(ErrorJson("convert", status, 3)), Json::parse(R"({
     "verb": "convert", "version": 1,
     "error": {"code": "NOT_FOUND", "side": "source", "message": "gone"},
     "exit_code": 3})"));
 }
 
 TEST(JsonOutput, AnErrorOfADaemonHasAReason) {
-  EXPECT_EQ(Parse(ErrorJson("convert", InvalidField("mesh", " is missing"), 2)),
+  EXPECT_EQ(ParseJsonText(
+                ErrorJson("convert", InvalidField("mesh", " is missing"), 2)),
             Json::parse(R"({
     "verb": "convert", "version": 1,
     "error": {"code": "INVALID_ARGUMENT", "side": "",

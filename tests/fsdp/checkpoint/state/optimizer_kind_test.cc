@@ -9,6 +9,7 @@
 #include "fsdp/optim/fused_adamw.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/fsdp/checkpoint/state/state_keys.h"
 #include "tests/testing/status_matchers.h"
 #include "torch/optim/adagrad.h"
 #include "torch/optim/adam.h"
@@ -30,12 +31,6 @@ using ::testing::IsEmpty;
 
 std::vector<at::Tensor> Parameters() {
   return {at::ones({2, 3}).requires_grad_()};
-}
-
-std::vector<std::string> KeysOf(const StateDict& dict) {
-  std::vector<std::string> keys;
-  for (const auto& [key, value] : dict) keys.push_back(key);
-  return keys;
 }
 
 OptimizerOptions& OptionsOf(optim::Optimizer& optimizer) {
@@ -108,7 +103,7 @@ TEST(OptimizerKind, KeysArePythons) {
     const auto kind = KindOf(*c.optimizer);
     ASSERT_OK(kind.status());
     OptimizerOptions& options = OptionsOf(*c.optimizer);
-    EXPECT_THAT(KeysOf((*kind)->HyperparametersOf(options)),
+    EXPECT_THAT(testing::StateKeys((*kind)->HyperparametersOf(options)),
                 ElementsAreArray(c.hyperparameters));
     std::vector<std::string> tensors;
     for (const StateTensor* tensor : (*kind)->TensorsUnder(options)) {

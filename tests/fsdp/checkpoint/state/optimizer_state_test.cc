@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/fsdp/checkpoint/state/state_keys.h"
 #include "tests/testing/status_matchers.h"
 #include "torch/nn.h"
 #include "torch/optim/adamw.h"
@@ -24,12 +25,6 @@ using torch::optim::AdamWOptions;
 
 const StateDict& Dict(const StateValue& value) {
   return *value.get_if<StateDict>();
-}
-
-std::vector<std::string> KeysOf(const StateDict& dict) {
-  std::vector<std::string> keys;
-  for (const auto& [key, value] : dict) keys.push_back(key);
-  return keys;
 }
 
 const StateDict& StateOf(const StateDict& state, const std::string& name) {
@@ -58,7 +53,7 @@ TEST(OptimizerState, OptionsFromTheDictDecideWhichStateThereIs) {
   AdamW plain(model->parameters());
   const auto state = OptimizerState(*model, saved);
   ASSERT_OK(state.status());
-  EXPECT_THAT(KeysOf(StateOf(*state, "bias")),
+  EXPECT_THAT(testing::StateKeys(StateOf(*state, "bias")),
               ElementsAre("step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"));
   StateOf(*state, "bias")
       .find("max_exp_avg_sq")
@@ -117,7 +112,8 @@ TEST(OptimizerState, FrozenParametersNeedNone) {
   model->bias.requires_grad_(false);
   AdamW optimizer(model->parameters());
   const auto state = OptimizerState(*model, optimizer);
-  EXPECT_THAT(KeysOf(Dict(*state->find("state"))), ElementsAre("weight"));
+  EXPECT_THAT(testing::StateKeys(Dict(*state->find("state"))),
+              ElementsAre("weight"));
   EXPECT_OK(SetAll(*model, optimizer, *state));
   // Neither does a group have to list them.
   AdamW of_trained({model->weight}, AdamWOptions(0.5));
@@ -130,7 +126,8 @@ TEST(OptimizerState, TiedParametersAreFoundByAnyName) {
   const torch::nn::Sequential model(shared, torch::nn::ReLU(), shared);
   AdamW optimizer(model->parameters());
   const auto state = OptimizerState(*model, optimizer);
-  EXPECT_THAT(KeysOf(Dict(*state->find("state"))), ElementsAre("0.weight"));
+  EXPECT_THAT(testing::StateKeys(Dict(*state->find("state"))),
+              ElementsAre("0.weight"));
   const StateDict renamed = {
       {"state", StateDict({{"2.weight", StateOf(*state, "0.weight")}})},
       {"param_groups",

@@ -8,20 +8,15 @@
 #include "ATen/ops/zeros.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/fsdp/checkpoint/state/state_keys.h"
 
 namespace fsdp {
 namespace {
 
-std::vector<std::string> KeysOf(const StateDict& dict) {
-  std::vector<std::string> keys;
-  for (const auto& [key, value] : dict) keys.push_back(key);
-  return keys;
-}
-
 TEST(StateDict, KeepsTheOrderOfItsKeysAndEachOnce) {
   StateDict dict = {{"b", 1}, {"a", 2}, {"b", 3}};
   dict["c"] = "text";
-  EXPECT_THAT(KeysOf(dict), ::testing::ElementsAre("b", "a", "c"));
+  EXPECT_THAT(testing::StateKeys(dict), ::testing::ElementsAre("b", "a", "c"));
   EXPECT_EQ(*dict.find("b")->get_if<int64_t>(), 3);
   EXPECT_EQ(*std::as_const(dict).find("c")->get_if<std::string>(), "text");
   EXPECT_EQ(dict.find("d"), nullptr);
@@ -37,7 +32,7 @@ TEST(StateDict, FindsWhatIsThereAfterErasing) {
   EXPECT_EQ(*dict.find("b")->get_if<int64_t>(), 2);
   EXPECT_EQ(*dict.find("c")->get_if<int64_t>(), 3);
   dict["a"] = 4;
-  EXPECT_THAT(KeysOf(dict), ::testing::ElementsAre("b", "c", "a"));
+  EXPECT_THAT(testing::StateKeys(dict), ::testing::ElementsAre("b", "c", "a"));
   EXPECT_EQ(*dict.find("a")->get_if<int64_t>(), 4);
 }
 

@@ -23,7 +23,7 @@ namespace {
 using ::dcp::testing::IsOkAndHolds;
 using ::dcp::testing::StatusIs;
 
-std::vector<std::pair<std::string, at::Tensor>> Tensors() {
+std::vector<std::pair<std::string, at::Tensor>> TensorsFrom() {
   const at::Tensor base = at::arange(2 * 6 * 10, at::kInt).view({2, 6, 10});
   return {{"contiguous", base},
           {"transposed", base.permute({2, 0, 1})},
@@ -48,7 +48,7 @@ std::vector<uint8_t> RowMajor(const at::Tensor& tensor) {
 }
 
 TEST(TensorIo, SourceGivesAnyStretchOfAnyStrides) {
-  for (const auto& [name, tensor] : Tensors()) {
+  for (const auto& [name, tensor] : TensorsFrom()) {
     const std::vector<uint8_t> expected = RowMajor(tensor);
     TorchTensorSource source(tensor, nullptr);
     // Pieces that cut elements.
@@ -65,7 +65,7 @@ TEST(TensorIo, SourceGivesAnyStretchOfAnyStrides) {
 }
 
 TEST(TensorIo, SinkPutsAnyStretchIntoAnyStrides) {
-  for (const auto& [name, tensor] : Tensors()) {
+  for (const auto& [name, tensor] : TensorsFrom()) {
     if (name == "expanded" || name == "complex") continue;  // cannot be written
     const std::vector<uint8_t> bytes = RowMajor(tensor);
     const at::Tensor whole = at::zeros({2, 6, 10}, at::kInt);

@@ -32,7 +32,7 @@ struct Training {
   explicit Training(const std::optional<ParallelDegrees>& degrees) {
     if (degrees.has_value()) {
       dims = init_parallel_dims(*degrees, "cpu");
-      Shard(model, *dims);
+      ShardMoE(model, *dims);
     }
     optimizer = std::make_unique<torch::optim::AdamW>(
         model->parameters(), torch::optim::AdamWOptions(1e-2));

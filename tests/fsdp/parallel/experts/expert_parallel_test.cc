@@ -82,7 +82,7 @@ void TrainLikePyTorchWith(int64_t ep) {
     StartRank();
     const ParallelDims dims = init_parallel_dims({.ep = ep}, "cpu");
     TinyMoE model;
-    Shard(model, dims);
+    ShardMoE(model, dims);
     TrainLikePyTorch(model);
   });
 }
@@ -98,7 +98,7 @@ TEST(ExpertParallel, PlacementsAreThoseOfPyTorch) {
     StartRank();
     const ParallelDims dims = init_parallel_dims({.ep = 2}, "cpu");
     TinyMoE model;
-    Shard(model, dims);
+    ShardMoE(model, dims);
     for (const auto& [name, parameter] : named_parameters(*model)) {
       const bool is_expert = name.find("experts") != std::string::npos;
       EXPECT_EQ(parameter.device_mesh(), is_expert
@@ -171,7 +171,7 @@ void TrainsAsOneProcess(const ParallelDegrees& degrees,
   args.load_balance_coeff = 0.05;
   TinyMoE model(args), whole(args);
   if (!plan.empty()) parallelize_module(model, dims.get_mesh("tp"), plan);
-  Shard(model, dims);
+  ShardMoE(model, dims);
   torch::optim::SGD step(model->parameters(), 0.2);
   torch::optim::SGD whole_step(whole->parameters(), 0.2);
   // The ranks of tp have the same tokens; those of cp divide theirs.
@@ -244,7 +244,7 @@ TEST(ExpertParallel, LeavesPartsOfASequenceWhereTheyAre) {
     StartRank();
     const ParallelDims dims = init_parallel_dims({.cp = 2, .ep = 2}, "cpu");
     TinyMoE model;
-    Shard(model, dims);
+    ShardMoE(model, dims);
     Batch batch = BatchOf(0, 0, kTokens);
     context_parallel(dims.get_mesh("cp"), {&batch.tokens}, {.seq_dim = 0});
     const at::Tensor h = model->layer(0).moe(model->embed(batch.tokens));
@@ -261,8 +261,8 @@ TEST(ExpertParallel, WithRecomputedLayers) {
     StartRank();
     const ParallelDims dims = init_parallel_dims({.ep = 2}, "cpu");
     TinyMoE model, recomputed;
-    Shard(model, dims);
-    Shard(recomputed, dims);
+    ShardMoE(model, dims);
+    ShardMoE(recomputed, dims);
     const Batch batch = BatchOf(0, 6 * get_rank(), 6);
     LossOf(model, batch).backward();
     at::Tensor h = recomputed->embed(batch.tokens);
@@ -321,7 +321,7 @@ TEST(ExpertParallel, AccumulatesGradients) {
     StartRank();
     const ParallelDims dims = init_parallel_dims({.ep = 2}, "cpu");
     TinyMoE model, whole;
-    Shard(model, dims);
+    ShardMoE(model, dims);
     const auto loss_of = [](TinyMoE& m, int64_t half, int64_t first,
                             int64_t count) {
       return LossOf(m, BatchOf(half, first, count)) / 2;
@@ -388,7 +388,7 @@ TEST(ExpertParallel, CollectivesOfAStep) {
     StartRank();
     const ParallelDims dims = init_parallel_dims({.ep = 2}, "cpu");
     TinyMoE model;
-    Shard(model, dims);
+    ShardMoE(model, dims);
     CountingBackend& tokens = Count(dims.get_mesh("ep").get_group());
     CountingBackend& experts = Count(dims.get_mesh("efsdp").get_group());
     CountingBackend& dense = Count(dims.get_mesh("fsdp").get_group());
@@ -420,7 +420,7 @@ TEST(ExpertParallel, RanksAndExpertsWithoutTokens) {
       at::Tensor gate = (*each)->layer(0).moe->router->gate->weight;
       gate.zero_();  // all scores are equal: one expert wins everywhere
     }
-    Shard(model, dims);
+    ShardMoE(model, dims);
     const int64_t rank = get_rank();
     const Batch batch = BatchOf(0, 0, 9);
     // 3, 0, 3 and 3 tokens; the loss of the whole is a third of three means.

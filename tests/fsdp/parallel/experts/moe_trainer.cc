@@ -48,7 +48,7 @@ void Run(int64_t ep, int64_t first_step, int64_t last_step,
   init_process_group();
   const ParallelDims dims = init_parallel_dims({.ep = ep}, "cpu");
   TinyMoE model;
-  if (get_world_size() > 1) Shard(model, dims);
+  if (get_world_size() > 1) ShardMoE(model, dims);
   torch::optim::AdamW optimizer(
       model->parameters(), torch::optim::AdamWOptions(1e-2).weight_decay(0.1));
   if (load_path != "-") Load(load_path, model, optimizer);

@@ -121,7 +121,7 @@ inline at::Tensor LossOf(TinyMoE& model, const Batch& batch) {
 
 // Cuts and shards the model as `dims` say: with expert parallelism, experts
 // apart from the rest.
-inline void Shard(TinyMoE& model, const ParallelDims& dims) {
+inline void ShardMoE(TinyMoE& model, const ParallelDims& dims) {
   parallelize_experts(*model, dims);
   std::vector<std::string> axes = {"fsdp"};
   if (dims.degrees().dp_replicate > 1)

@@ -26,17 +26,17 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using torch::Tensor;
 
-constexpr int64_t kLayers = 5;
+constexpr int64_t kTestedLayers = 5;
 
 DeviceMesh PipelineMesh() {
   return init_device_mesh("cpu", {get_world_size()}, {"pp"});
 }
 
 StagedModel MyModel() {
-  return ModelOfStage(get_rank(), get_world_size(), kLayers);
+  return ModelOfStage(get_rank(), get_world_size(), kTestedLayers);
 }
 
-std::unique_ptr<PipelineSchedule> MakeSchedule(
+std::unique_ptr<PipelineSchedule> MakeTestedSchedule(
     ScheduleKind kind, const PipelineStage& stage, int64_t num_microbatches,
     LossFunction loss_fn = TokenLoss, const ScheduleOptions& options = {}) {
   if (kind == ScheduleKind::kGPipe) {
@@ -74,12 +74,13 @@ TEST(Schedules, GradientsAreTheWholeModels) {
       for (const int64_t num_microbatches : {3, 4, 8}) {
         const std::string text =
             std::string(NameOf(kind)) + std::to_string(num_microbatches);
-        StagedModel whole = WholeModel(kLayers), model = MyModel();
+        StagedModel whole = WholeModel(kTestedLayers), model = MyModel();
         const Tensor expected = whole(x);
         TokenLoss(expected, y).backward();
         StageTensors losses;
         const Tensor output =
-            MakeSchedule(kind, PipelineStage(model, mesh), num_microbatches)
+            MakeTestedSchedule(kind, PipelineStage(model, mesh),
+                               num_microbatches)
                 ->step({.args = {x}, .target = y, .losses = &losses});
         ExpectSameGradients(model, whole, text);
         EXPECT_EQ(output.defined(), IsLast());
@@ -103,8 +104,9 @@ TEST(Schedules, TrainsAsTheWholeModelOverSeveralSteps) {
     StartRankInDouble();
     const DeviceMesh mesh = PipelineMesh();
     for (const ScheduleKind kind : kKinds) {
-      StagedModel whole = WholeModel(kLayers), model = MyModel();
-      const auto schedule = MakeSchedule(kind, PipelineStage(model, mesh), 2);
+      StagedModel whole = WholeModel(kTestedLayers), model = MyModel();
+      const auto schedule =
+          MakeTestedSchedule(kind, PipelineStage(model, mesh), 2);
       torch::optim::Adam optimizer(model->parameters(), 0.05);
       torch::optim::Adam expected(whole->parameters(), 0.05);
       for (int64_t step = 0; step < 4; ++step) {
@@ -131,10 +133,10 @@ TEST(Schedules, ASumOfLossesIsNotScaled) {
     const auto sum = [](const Tensor& output, const Tensor& target) {
       return TokenLoss(output, target) * static_cast<double>(output.size(0));
     };
-    StagedModel whole = WholeModel(kLayers), model = MyModel();
+    StagedModel whole = WholeModel(kTestedLayers), model = MyModel();
     sum(whole(x), y).backward();
-    MakeSchedule(ScheduleKind::k1F1B, PipelineStage(model, mesh), 3, sum,
-                 {.scale_grads = false})
+    MakeTestedSchedule(ScheduleKind::k1F1B, PipelineStage(model, mesh), 3, sum,
+                       {.scale_grads = false})
         ->step({.args = {x}, .target = y});
     ExpectSameGradients(model, whole, "");
   });
@@ -143,9 +145,9 @@ TEST(Schedules, ASumOfLossesIsNotScaled) {
 TEST(Schedules, GradientsOfSeveralStepsAddUp) {
   RunRanks(2, [] {
     StartRankInDouble();
-    StagedModel whole = WholeModel(kLayers), model = MyModel();
-    const auto schedule = MakeSchedule(ScheduleKind::kGPipe,
-                                       PipelineStage(model, PipelineMesh()), 3);
+    StagedModel whole = WholeModel(kTestedLayers), model = MyModel();
+    const auto schedule = MakeTestedSchedule(
+        ScheduleKind::kGPipe, PipelineStage(model, PipelineMesh()), 3);
     for (int64_t step = 0; step < 3; ++step) {
       const Tensor x = Tokens(step, 6), y = Tokens(9 + step, 6);
       TokenLoss(whole(x), y).backward();
@@ -158,9 +160,9 @@ TEST(Schedules, GradientsOfSeveralStepsAddUp) {
 TEST(Schedules, EvaluationIsForwardOnly) {
   RunRanks(3, [] {
     StartRankInDouble();
-    StagedModel whole = WholeModel(kLayers), model = MyModel();
-    const auto schedule = MakeSchedule(ScheduleKind::k1F1B,
-                                       PipelineStage(model, PipelineMesh()), 3);
+    StagedModel whole = WholeModel(kTestedLayers), model = MyModel();
+    const auto schedule = MakeTestedSchedule(
+        ScheduleKind::k1F1B, PipelineStage(model, PipelineMesh()), 3);
     const Tensor x = Tokens(0, 9), y = Tokens(1, 9);
     for (const int64_t rows : {9, 3}) {
       StageTensors losses;
@@ -189,10 +191,11 @@ TEST(Schedules, OneStageIsAnOrdinaryModel) {
   RunRanks(1, [] {
     StartRankInDouble();
     const Tensor x = Tokens(0, 8), y = Tokens(1, 8);
-    StagedModel whole = WholeModel(kLayers), model = MyModel();
+    StagedModel whole = WholeModel(kTestedLayers), model = MyModel();
     TokenLoss(whole(x), y).backward();
     StageTensors losses;
-    MakeSchedule(ScheduleKind::k1F1B, PipelineStage(model, PipelineMesh()), 4)
+    MakeTestedSchedule(ScheduleKind::k1F1B,
+                       PipelineStage(model, PipelineMesh()), 4)
         ->step({.args = {x}, .target = y, .losses = &losses});
     ExpectSameGradients(model, whole, "");
     EXPECT_EQ(losses.size(), 4u);
@@ -238,7 +241,7 @@ TEST(Schedules, StagesPassSeveralTensors) {
     const DeviceMesh mesh = PipelineMesh();
     const PipelineStage stage = get_rank() == 0 ? PipelineStage(splitter, mesh)
                                                 : PipelineStage(joiner, mesh);
-    MakeSchedule(ScheduleKind::k1F1B, stage, 2, SquareLoss)
+    MakeTestedSchedule(ScheduleKind::k1F1B, stage, 2, SquareLoss)
         ->step({.args = {x, mask}, .target = y});
     const Tensor grad = get_rank() == 0 ? splitter->linear->weight.grad()
                                         : joiner->linear->weight.grad();
@@ -258,9 +261,9 @@ TEST(Schedules, FrozenStagesGetNoGradients) {
        std::vector<std::vector<int64_t>>{{0}, {0, 1}, {1}, {2}}) {
     RunRanks(3, [frozen] {
       StartRankInDouble();
-      StagedModel whole = WholeModel(kLayers), model = MyModel();
+      StagedModel whole = WholeModel(kTestedLayers), model = MyModel();
       for (const int64_t stage : frozen) {
-        const StagedModel part = ModelOfStage(stage, 3, kLayers);
+        const StagedModel part = ModelOfStage(stage, 3, kTestedLayers);
         for (const auto& item : part->named_parameters()) {
           whole->named_parameters()[item.key()].set_requires_grad(false);
           if (get_rank() != stage) continue;
@@ -269,7 +272,8 @@ TEST(Schedules, FrozenStagesGetNoGradients) {
       }
       const Tensor x = Tokens(0, 6), y = Tokens(1, 6);
       TokenLoss(whole(x), y).backward();
-      MakeSchedule(ScheduleKind::k1F1B, PipelineStage(model, PipelineMesh()), 3)
+      MakeTestedSchedule(ScheduleKind::k1F1B,
+                         PipelineStage(model, PipelineMesh()), 3)
           ->step({.args = {x}, .target = y});
       for (const auto& item : model->named_parameters()) {
         const Tensor expected = whole->named_parameters()[item.key()].grad();
@@ -286,16 +290,16 @@ TEST(Schedules, FrozenStagesGetNoGradients) {
 TEST(Schedules, AFunctionMayCallTheModule) {
   RunRanks(2, [] {
     StartRankInDouble();
-    StagedModel whole = WholeModel(kLayers), model = MyModel();
+    StagedModel whole = WholeModel(kTestedLayers), model = MyModel();
     const auto forward = [model](const StageTensors& in) mutable {
       return StageTensors{model(in.at(0)) * (model->head ? 1.0 : 2.0)};
     };
     const Tensor x = Tokens(0, 4), y = Tokens(1, 4);
-    MakeSchedule(ScheduleKind::kGPipe,
-                 PipelineStage(model.ptr(), forward, PipelineMesh()), 2)
+    MakeTestedSchedule(ScheduleKind::kGPipe,
+                       PipelineStage(model.ptr(), forward, PipelineMesh()), 2)
         ->step({.args = {x}, .target = y});
-    StagedModel first = ModelOfStage(0, 2, kLayers);
-    StagedModel second = ModelOfStage(1, 2, kLayers);
+    StagedModel first = ModelOfStage(0, 2, kTestedLayers);
+    StagedModel second = ModelOfStage(1, 2, kTestedLayers);
     TokenLoss(second(first(x) * 2.0), y).backward();
     ExpectSameGradients(model, get_rank() == 0 ? first : second, "");
   });

@@ -24,7 +24,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using Kind = StageMessage::Kind;
+using MessageKind = StageMessage::Kind;
 
 StepHeader SampleHeader() {
   return {
@@ -86,7 +86,7 @@ TEST(StageComm, BothDirectionsAtOnceAndInOrder) {
     StageComm comm(init_device_mesh("cpu", {2}, {"pp"}));
     const int64_t peer = 1 - comm.stage_index();
     const auto message = [&](int64_t microbatch, double value) {
-      return StageMessage{.kind = Kind::kActivations,
+      return StageMessage{.kind = MessageKind::kActivations,
                           .microbatch = microbatch,
                           .peer = peer,
                           .tensors = {at::full({3}, value), at::full({}, 2)}};
@@ -160,7 +160,7 @@ TEST(StageComm, MessagesOfTheSameTwoStagesAreGrouped) {
                       c10::intrusive_ptr<c10d::Backend>(grouping));
     StageComm comm(mesh);
     const auto message = [&](double value) {
-      return StageMessage{.kind = Kind::kGradients,
+      return StageMessage{.kind = MessageKind::kGradients,
                           .microbatch = 0,
                           .peer = 1 - comm.stage_index(),
                           .tensors = {at::full({3}, value)}};
@@ -190,7 +190,7 @@ TEST(StageComm, AnAbandonedStepIsAnErrorOfAllStages) {
       comm.set_activity("the forward of microbatch 6");
       const StepGuard guard(comm);  // left without Finish
     } else {
-      const StageMessage received{.kind = Kind::kGradients,
+      const StageMessage received{.kind = MessageKind::kGradients,
                                   .microbatch = 4,
                                   .peer = 1,
                                   .tensors = {at::zeros({2})}};

@@ -21,21 +21,21 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-struct Read {
+struct AccelerateReading {
   TrainConfig config;
   Findings findings;
 };
 
-Read ReadText(absl::string_view text) {
-  Read read;
+AccelerateReading ReadAccelerateText(absl::string_view text) {
+  AccelerateReading read;
   const Node root = ParseDocument("f.yaml", text, Syntax::kYaml, read.findings);
   ReadAccelerate(root, read.config, read.findings);
   return read;
 }
 
 // Reads options of fsdp_config, indented by two spaces.
-Read ReadOptions(absl::string_view options) {
-  return ReadText(
+AccelerateReading ReadAccelerateOptions(absl::string_view options) {
+  return ReadAccelerateText(
       absl::StrCat("distributed_type: FSDP\nfsdp_config:\n", options));
 }
 
@@ -46,7 +46,7 @@ std::vector<std::string> Texts(const Findings& findings, Finding::Kind kind) {
   }
   return texts;
 }
-std::vector<std::string> Problems(const Read& read) {
+std::vector<std::string> Problems(const AccelerateReading& read) {
   return Texts(read.findings, Finding::Kind::kProblem);
 }
 
@@ -83,7 +83,7 @@ use_cpu: false
 )";
 
 TEST(Accelerate, AShippedFileOfVersion1ReadsWithFewFindings) {
-  const Read read = ReadText(kShippedFsdp1);
+  const AccelerateReading read = ReadAccelerateText(kShippedFsdp1);
   EXPECT_THAT(Problems(read), IsEmpty());
   EXPECT_LE(read.findings.list().size(), 6u);
   const TrainConfig& config = read.config;
@@ -100,7 +100,7 @@ TEST(Accelerate, AShippedFileOfVersion1ReadsWithFewFindings) {
 }
 
 TEST(Accelerate, ValuesKeepTheirPlaces) {
-  const Read read = ReadText(kShippedFsdp1);
+  const AccelerateReading read = ReadAccelerateText(kShippedFsdp1);
   const std::optional<SourceLocation>& place =
       read.config.sharding.reshard_after_forward.place();
   ASSERT_TRUE(place.has_value());
@@ -109,19 +109,19 @@ TEST(Accelerate, ValuesKeepTheirPlaces) {
 }
 
 TEST(Accelerate, DefaultsAreThoseOfAccelerateLaunch) {
-  const Read read = ReadText("distributed_type: FSDP\n");
+  const AccelerateReading read = ReadAccelerateText("distributed_type: FSDP\n");
   EXPECT_THAT(Problems(read), IsEmpty());
   EXPECT_EQ(*read.config.sharding.fsdp_version, 1);
   EXPECT_EQ(*read.config.sharding.auto_wrap_policy, AutoWrapPolicy::kNoWrap);
   EXPECT_EQ(*read.config.checkpoint.state_dict_type,
             StateDictType::kFullStateDict);
-  EXPECT_EQ(
-      *ReadOptions("  fsdp_version: 2\n").config.checkpoint.state_dict_type,
-      StateDictType::kShardedStateDict);
+  EXPECT_EQ(*ReadAccelerateOptions("  fsdp_version: 2\n")
+                 .config.checkpoint.state_dict_type,
+            StateDictType::kShardedStateDict);
 }
 
 TEST(Accelerate, OptionsMayLackThePrefix) {
-  const Read read = ReadOptions(
+  const AccelerateReading read = ReadAccelerateOptions(
       "  version: 2\n  offload_params: true\n  auto_wrap_policy: NO_WRAP\n"
       "  activation_checkpointing: true\n  reshard_after_forward: false\n");
   EXPECT_THAT(Problems(read), IsEmpty());
@@ -132,13 +132,13 @@ TEST(Accelerate, OptionsMayLackThePrefix) {
 
 TEST(Accelerate, AnOptionWithBothNamesIsAProblem) {
   EXPECT_THAT(
-      Problems(ReadOptions("  fsdp_offload_params: true\n"
-                           "  offload_params: true\n")),
+      Problems(ReadAccelerateOptions("  fsdp_offload_params: true\n"
+                                     "  offload_params: true\n")),
       ElementsAre(AllOf(HasSubstr("f.yaml:4"), HasSubstr("another name"))));
 }
 
 TEST(Accelerate, BooleansMayBeStrings) {
-  const Read read = ReadOptions(
+  const AccelerateReading read = ReadAccelerateOptions(
       "  fsdp_version: '2'\n  fsdp_offload_params: 'True'\n"
       "  fsdp_reshard_after_forward: \"no\"\n");
   EXPECT_THAT(Problems(read), IsEmpty());
@@ -147,17 +147,19 @@ TEST(Accelerate, BooleansMayBeStrings) {
 }
 
 TEST(Accelerate, FsdpVersionIs1Or2) {
-  EXPECT_THAT(Problems(ReadOptions("  fsdp_version: 3\n")),
+  EXPECT_THAT(Problems(ReadAccelerateOptions("  fsdp_version: 3\n")),
               ElementsAre(HasSubstr("fsdp_config.fsdp_version is 3")));
 }
 
 TEST(Accelerate, ShardingStrategyIsReshardAfterForward) {
   for (const absl::string_view key :
        {"fsdp_sharding_strategy", "fsdp_reshard_after_forward"}) {
-    const Read full = ReadOptions(absl::StrCat("  ", key, ": FULL_SHARD\n"));
+    const AccelerateReading full =
+        ReadAccelerateOptions(absl::StrCat("  ", key, ": FULL_SHARD\n"));
     EXPECT_EQ(*full.config.sharding.reshard_after_forward,
               ReshardSetting(true));
-    const Read grad = ReadOptions(absl::StrCat("  ", key, ": 2\n"));
+    const AccelerateReading grad =
+        ReadAccelerateOptions(absl::StrCat("  ", key, ": 2\n"));
     EXPECT_THAT(Problems(grad), IsEmpty());
     EXPECT_EQ(*grad.config.sharding.reshard_after_forward,
               ReshardSetting(false));
@@ -166,91 +168,96 @@ TEST(Accelerate, ShardingStrategyIsReshardAfterForward) {
 
 TEST(Accelerate, AMisspeltStrategyNamesThoseThereAre) {
   EXPECT_THAT(
-      Problems(ReadOptions("  fsdp_sharding_strategy: FULL_SHRAD\n")),
+      Problems(ReadAccelerateOptions("  fsdp_sharding_strategy: FULL_SHRAD\n")),
       ElementsAre(AllOf(HasSubstr("'FULL_SHRAD'"), HasSubstr("FULL_SHARD"))));
 }
 
 TEST(Accelerate, TwoStrategiesThatDisagreeAreAProblem) {
-  EXPECT_THAT(
-      Problems(ReadOptions("  fsdp_sharding_strategy: FULL_SHARD\n"
-                           "  fsdp_reshard_after_forward: SHARD_GRAD_OP\n")),
-      ElementsAre(HasSubstr("keep one of the two")));
-  EXPECT_THAT(
-      Problems(ReadOptions("  fsdp_sharding_strategy: FULL_SHARD\n"
-                           "  fsdp_reshard_after_forward: full_shard\n")),
-      IsEmpty());
+  EXPECT_THAT(Problems(ReadAccelerateOptions(
+                  "  fsdp_sharding_strategy: FULL_SHARD\n"
+                  "  fsdp_reshard_after_forward: SHARD_GRAD_OP\n")),
+              ElementsAre(HasSubstr("keep one of the two")));
+  EXPECT_THAT(Problems(ReadAccelerateOptions(
+                  "  fsdp_sharding_strategy: FULL_SHARD\n"
+                  "  fsdp_reshard_after_forward: full_shard\n")),
+              IsEmpty());
 }
 
 TEST(Accelerate, AStrategyInVersion2PointsToTheConversion) {
-  EXPECT_THAT(Problems(ReadOptions("  fsdp_version: 2\n"
-                                   "  fsdp_reshard_after_forward: FULL_SHARD"
-                                   "\n")),
-              ElementsAre(HasSubstr("to-fsdp2")));
+  EXPECT_THAT(
+      Problems(ReadAccelerateOptions("  fsdp_version: 2\n"
+                                     "  fsdp_reshard_after_forward: FULL_SHARD"
+                                     "\n")),
+      ElementsAre(HasSubstr("to-fsdp2")));
 }
 
 TEST(Accelerate, HybridShardTakesItsDegreesFromNumMachines) {
   constexpr absl::string_view kHybrid =
       "distributed_type: FSDP\n"
       "fsdp_config: {fsdp_sharding_strategy: HYBRID_SHARD}\n";
-  const Read two =
-      ReadText(absl::StrCat(kHybrid, "num_machines: 2\nnum_processes: 16\n"));
+  const AccelerateReading two = ReadAccelerateText(
+      absl::StrCat(kHybrid, "num_machines: 2\nnum_processes: 16\n"));
   EXPECT_EQ(*two.config.mesh.data_parallel_replicate_degree, 2);
   EXPECT_EQ(*two.config.mesh.data_parallel_shard_degree, 8);
-  const Read one =
-      ReadText(absl::StrCat(kHybrid, "num_machines: 1\nnum_processes: 8\n"));
+  const AccelerateReading one = ReadAccelerateText(
+      absl::StrCat(kHybrid, "num_machines: 1\nnum_processes: 8\n"));
   EXPECT_EQ(*one.config.mesh.data_parallel_shard_degree, kShardOverRest);
   // accelerate's own default is one machine.
-  EXPECT_EQ(*ReadText(kHybrid).config.mesh.data_parallel_shard_degree,
+  EXPECT_EQ(*ReadAccelerateText(kHybrid).config.mesh.data_parallel_shard_degree,
             kShardOverRest);
 }
 
 TEST(Accelerate, NoShardIsACopyOnEveryRank) {
-  const Read read = ReadOptions("  fsdp_sharding_strategy: NO_SHARD\n");
+  const AccelerateReading read =
+      ReadAccelerateOptions("  fsdp_sharding_strategy: NO_SHARD\n");
   EXPECT_THAT(Problems(read), IsEmpty());
   EXPECT_EQ(*read.config.mesh.data_parallel_replicate_degree,
             kReplicateOverRest);
 }
 
 TEST(Accelerate, StateDictTypeIsFullOrSharded) {
-  EXPECT_EQ(*ReadOptions("  fsdp_state_dict_type: SHARDED_STATE_DICT\n")
-                 .config.checkpoint.state_dict_type,
-            StateDictType::kShardedStateDict);
-  EXPECT_EQ(*ReadOptions("  fsdp_version: 2\n  fsdp_state_dict_type: 1\n")
-                 .config.checkpoint.state_dict_type,
-            StateDictType::kFullStateDict);
+  EXPECT_EQ(
+      *ReadAccelerateOptions("  fsdp_state_dict_type: SHARDED_STATE_DICT\n")
+           .config.checkpoint.state_dict_type,
+      StateDictType::kShardedStateDict);
+  EXPECT_EQ(
+      *ReadAccelerateOptions("  fsdp_version: 2\n  fsdp_state_dict_type: 1\n")
+           .config.checkpoint.state_dict_type,
+      StateDictType::kFullStateDict);
 }
 
 TEST(Accelerate, LocalStateDictIsRefused) {
-  EXPECT_THAT(
-      Problems(ReadOptions("  fsdp_state_dict_type: LOCAL_STATE_DICT\n")),
-      ElementsAre(HasSubstr("SHARDED_STATE_DICT")));
+  EXPECT_THAT(Problems(ReadAccelerateOptions(
+                  "  fsdp_state_dict_type: LOCAL_STATE_DICT\n")),
+              ElementsAre(HasSubstr("SHARDED_STATE_DICT")));
 }
 
 TEST(Accelerate, WrappingIsByTypesBySizeOrNotAtAll) {
-  const Read types = ReadOptions(
+  const AccelerateReading types = ReadAccelerateOptions(
       "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
       "  fsdp_transformer_layer_cls_to_wrap: Block, Embedding\n");
   EXPECT_THAT(*types.config.sharding.transformer_layer_cls_to_wrap,
               ElementsAre("Block", "Embedding"));
-  const Read size = ReadOptions(
+  const AccelerateReading size = ReadAccelerateOptions(
       "  fsdp_auto_wrap_policy: size_based_wrap\n"
       "  fsdp_min_num_params: 1e6\n");
   EXPECT_EQ(*size.config.sharding.auto_wrap_policy,
             AutoWrapPolicy::kSizeBasedWrap);
   EXPECT_EQ(*size.config.sharding.min_num_params, 1000000);
-  const Read none = ReadOptions(
+  const AccelerateReading none = ReadAccelerateOptions(
       "  fsdp_auto_wrap_policy: SIZE_BASED_WRAP\n"
       "  fsdp_min_num_params: 0\n");
   EXPECT_EQ(*none.config.sharding.auto_wrap_policy, AutoWrapPolicy::kNoWrap);
 }
 
 TEST(Accelerate, CpuRamEfficientLoadingIsKept) {
-  EXPECT_FALSE(*ReadOptions("  fsdp_cpu_ram_efficient_loading: false\n")
-                    .config.checkpoint.cpu_ram_efficient_loading);
+  EXPECT_FALSE(
+      *ReadAccelerateOptions("  fsdp_cpu_ram_efficient_loading: false\n")
+           .config.checkpoint.cpu_ram_efficient_loading);
 }
 
 TEST(Accelerate, OffloadOfActivationsIsRead) {
-  const Read read = ReadOptions(
+  const AccelerateReading read = ReadAccelerateOptions(
       "  fsdp_activation_checkpointing: true\n"
       "  fsdp_activation_checkpointing_offload: true\n");
   EXPECT_THAT(Problems(read), IsEmpty());
@@ -259,7 +266,7 @@ TEST(Accelerate, OffloadOfActivationsIsRead) {
 }
 
 TEST(Accelerate, OptionsOfFsdp1AreIgnoredWithReasons) {
-  const Read read = ReadOptions(
+  const AccelerateReading read = ReadAccelerateOptions(
       "  fsdp_use_orig_params: true\n  fsdp_sync_module_states: true\n"
       "  fsdp_forward_prefetch: true\n  fsdp_backward_prefetch: BACKWARD_POST"
       "\n");
@@ -270,15 +277,18 @@ TEST(Accelerate, OptionsOfFsdp1AreIgnoredWithReasons) {
 }
 
 TEST(Accelerate, MixedPrecisionIsThatOfParametersAndGradients) {
-  const Read half = ReadText("distributed_type: FSDP\nmixed_precision: FP16\n");
+  const AccelerateReading half =
+      ReadAccelerateText("distributed_type: FSDP\nmixed_precision: FP16\n");
   EXPECT_EQ(*half.config.precision.param_dtype, dcp::DType::kFloat16);
-  const Read none = ReadText("distributed_type: FSDP\nmixed_precision: no\n");
+  const AccelerateReading none =
+      ReadAccelerateText("distributed_type: FSDP\nmixed_precision: no\n");
   EXPECT_THAT(Problems(none), IsEmpty());
   EXPECT_FALSE(none.config.precision.param_dtype->has_value());
-  const Read old = ReadText("distributed_type: FSDP\nfp16: true\n");
+  const AccelerateReading old =
+      ReadAccelerateText("distributed_type: FSDP\nfp16: true\n");
   EXPECT_EQ(*old.config.precision.param_dtype, dcp::DType::kFloat16);
-  EXPECT_THAT(Problems(ReadText("distributed_type: FSDP\n"
-                                "mixed_precision: fp8\n")),
+  EXPECT_THAT(Problems(ReadAccelerateText("distributed_type: FSDP\n"
+                                          "mixed_precision: fp8\n")),
               ElementsAre(AllOf(HasSubstr("mixed_precision is fp8"),
                                 HasSubstr("write bf16"),
                                 HasSubstr("fsdp::float8_all_gather"))));
@@ -291,23 +301,23 @@ TEST(Accelerate, OtherDistributedTypesAreRefusedForAReason) {
         {"XLA", "TPUs"},
         {"TP", "FSDP or MULTI_GPU"}}) {
     EXPECT_THAT(
-        Problems(ReadText(absl::StrCat("distributed_type: ", type,
-                                       "\ntpu_use_sudo: false\n"))),
+        Problems(ReadAccelerateText(absl::StrCat("distributed_type: ", type,
+                                                 "\ntpu_use_sudo: false\n"))),
         ElementsAre(AllOf(HasSubstr("distributed_type"), HasSubstr(why))))
         << type;
   }
   EXPECT_THAT(
-      Problems(ReadText("distributed_type: DEEPSPEED\n"
-                        "deepspeed_config: {zero_stage: 3}\n")),
+      Problems(ReadAccelerateText("distributed_type: DEEPSPEED\n"
+                                  "deepspeed_config: {zero_stage: 3}\n")),
       ElementsAre(HasSubstr("distributed_type"), HasSubstr("DeepSpeed")));
-  EXPECT_THAT(Problems(ReadText("num_processes: 2\n")),
+  EXPECT_THAT(Problems(ReadAccelerateText("num_processes: 2\n")),
               ElementsAre(HasSubstr("distributed_type")));
 }
 
 TEST(Accelerate, TypesWithoutShardsAreCopies) {
   for (const absl::string_view type :
        {"MULTI_GPU", "MULTI_CPU", "MULTI_XPU", "MULTI_NPU", "'NO'", "NO"}) {
-    const Read read = ReadText(
+    const AccelerateReading read = ReadAccelerateText(
         absl::StrCat("distributed_type: ", type, "\nmixed_precision: bf16\n"));
     EXPECT_THAT(Problems(read), IsEmpty()) << type;
     EXPECT_EQ(*read.config.mesh.data_parallel_shard_degree, 1) << type;
@@ -323,7 +333,7 @@ TEST(Accelerate, TypesWithoutShardsAreCopies) {
 }
 
 TEST(Accelerate, OptionsOfFsdpBesideAnotherTypeHaveNoEffect) {
-  const Read read = ReadText(
+  const AccelerateReading read = ReadAccelerateText(
       "distributed_type: MULTI_GPU\n"
       "fsdp_config: {fsdp_version: 2, fsdp_offload_params: true}\n");
   EXPECT_THAT(Problems(read), IsEmpty());
@@ -331,13 +341,14 @@ TEST(Accelerate, OptionsOfFsdpBesideAnotherTypeHaveNoEffect) {
   EXPECT_THAT(to_string(read.findings.list().back()),
               AllOf(HasSubstr("fsdp_config has no effect"),
                     HasSubstr("distributed_type is not FSDP")));
-  EXPECT_THAT(Problems(ReadText("distributed_type: MULTI_GPU\n"
-                                "parallelism_config: {dp_shard_size: 4}\n")),
-              ElementsAre(HasSubstr("only distributed_type: FSDP")));
+  EXPECT_THAT(
+      Problems(ReadAccelerateText("distributed_type: MULTI_GPU\n"
+                                  "parallelism_config: {dp_shard_size: 4}\n")),
+      ElementsAre(HasSubstr("only distributed_type: FSDP")));
 }
 
 TEST(Accelerate, ParallelismConfigGivesTheDegrees) {
-  const Read read = ReadText(
+  const AccelerateReading read = ReadAccelerateText(
       "distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\n"
       "parallelism_config:\n  parallelism_config_dp_replicate_size: 2\n"
       "  parallelism_config_dp_shard_size: 4\n  tp_size: 2\n"
@@ -352,43 +363,46 @@ TEST(Accelerate, ParallelismConfigGivesTheDegrees) {
 
 TEST(Accelerate, SequenceParallelismOfDeepSpeedIsRefused) {
   EXPECT_THAT(
-      Problems(ReadText("distributed_type: FSDP\nparallelism_config:\n"
-                        "  parallelism_config_cp_size: 0\n"
-                        "  parallelism_config_sp_size: 2\n")),
+      Problems(
+          ReadAccelerateText("distributed_type: FSDP\nparallelism_config:\n"
+                             "  parallelism_config_cp_size: 0\n"
+                             "  parallelism_config_sp_size: 2\n")),
       ElementsAre(HasSubstr("cp_size is 0"),
                   AllOf(HasSubstr("sp_size"), HasSubstr("write cp_size"))));
 }
 
 TEST(Accelerate, CompilationIsIgnored) {
-  const Read read = ReadText(
+  const AccelerateReading read = ReadAccelerateText(
       "distributed_type: FSDP\ndynamo_config: {dynamo_backend: INDUCTOR}\n");
   EXPECT_THAT(Problems(read), IsEmpty());
   EXPECT_EQ(read.findings.list().size(), 1u);
-  EXPECT_THAT(ReadText("distributed_type: FSDP\ndynamo_backend: 'NO'\n")
-                  .findings.list(),
-              IsEmpty());
+  EXPECT_THAT(
+      ReadAccelerateText("distributed_type: FSDP\ndynamo_backend: 'NO'\n")
+          .findings.list(),
+      IsEmpty());
 }
 
 TEST(Accelerate, UnknownKeysAreProblemsWithTheNearestKey) {
-  EXPECT_THAT(Problems(ReadText("distributed_type: FSDP\n"
-                                "mixed_precison: bf16\n"
-                                "fsdp_config:\n  fsdp_verson: 2\n")),
+  EXPECT_THAT(Problems(ReadAccelerateText("distributed_type: FSDP\n"
+                                          "mixed_precison: bf16\n"
+                                          "fsdp_config:\n  fsdp_verson: 2\n")),
               ::testing::UnorderedElementsAre(
                   HasSubstr("did you mean mixed_precision?"),
                   HasSubstr("did you mean fsdp_version?")));
 }
 
 TEST(Accelerate, AllProblemsAreSaidAtOnce) {
-  EXPECT_EQ(Problems(ReadText("distributed_type: FSDP\nnum_processes: x\n"
-                              "mixed_precision: bf17\nfsdp_config:\n"
-                              "  fsdp_version: 0\n  fsdp_offload_params: si\n"
-                              "  fsdp_auto_wrap_policy: LAYERS\n"))
+  EXPECT_EQ(Problems(ReadAccelerateText(
+                         "distributed_type: FSDP\nnum_processes: x\n"
+                         "mixed_precision: bf17\nfsdp_config:\n"
+                         "  fsdp_version: 0\n  fsdp_offload_params: si\n"
+                         "  fsdp_auto_wrap_policy: LAYERS\n"))
                 .size(),
             5u);
 }
 
 TEST(Accelerate, WhatIsWrittenReadsAsTheSame) {
-  Read read = ReadText(
+  AccelerateReading read = ReadAccelerateText(
       "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 16\n"
       "fsdp_config:\n  fsdp_version: 2\n  fsdp_offload_params: true\n"
       "  fsdp_reshard_after_forward: false\n"
@@ -399,7 +413,8 @@ TEST(Accelerate, WhatIsWrittenReadsAsTheSame) {
       "  fsdp_activation_checkpointing_offload: true\n"
       "parallelism_config:\n  dp_replicate_size: 2\n  dp_shard_size: 8\n");
   Findings findings;
-  const Read again = ReadText(WriteAccelerate(read.config, findings));
+  const AccelerateReading again =
+      ReadAccelerateText(WriteAccelerate(read.config, findings));
   EXPECT_THAT(findings.list(), IsEmpty());
   EXPECT_THAT(Problems(again), IsEmpty());
   EXPECT_TRUE(same_training(read.config, again.config));
@@ -410,7 +425,8 @@ TEST(Accelerate, AnOffloadIsWrittenWithAWordAboutCheckpointing) {
   config.sharding.reshard_after_forward = ReshardSetting(true);
   config.sharding.activation_cpu_offload = true;
   Findings findings;
-  const Read again = ReadText(WriteAccelerate(config, findings));
+  const AccelerateReading again =
+      ReadAccelerateText(WriteAccelerate(config, findings));
   ASSERT_EQ(findings.list().size(), 1u);
   EXPECT_THAT(to_string(findings.list()[0]),
               AllOf(HasSubstr("sharding.activation_cpu_offload is written"),
@@ -425,7 +441,8 @@ TEST(Accelerate, WhatItCannotSayIsAFinding) {
   config.precision.reduce_dtype = std::optional(dcp::DType::kFloat32);
   config.sharding.auto_wrap_policy = AutoWrapPolicy::kDirectChildren;
   Findings findings;
-  const Read again = ReadText(WriteAccelerate(config, findings));
+  const AccelerateReading again =
+      ReadAccelerateText(WriteAccelerate(config, findings));
   EXPECT_THAT(Problems(again), IsEmpty());
   EXPECT_THAT(
       Texts(findings, Finding::Kind::kChanged),

@@ -20,23 +20,25 @@ using ::testing::IsEmpty;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 
-Reading Read(absl::string_view text) {
+Reading ReadTrainer(absl::string_view text) {
   return ReadWith(&ReadComposer, "run.yaml", Syntax::kYaml, text);
 }
 
 TEST(Composer, AnotherOptimizerIsAProblem) {
   EXPECT_THAT(
-      Read("fsdp_config: {}\noptimizer: {name: decoupled_lionw, lr: 1e-4}\n")
+      ReadTrainer(
+          "fsdp_config: {}\noptimizer: {name: decoupled_lionw, lr: 1e-4}\n")
           .findings,
       ElementsAre(HasSubstr("optimizer.name is decoupled_lionw")));
   EXPECT_THAT(
-      Read("fsdp_config: {}\noptimizer: {name: decoupled_adamw, lr: 1e-4}\n")
+      ReadTrainer(
+          "fsdp_config: {}\noptimizer: {name: decoupled_adamw, lr: 1e-4}\n")
           .findings,
       IsEmpty());
 }
 
 TEST(Composer, SchedulesBetasAndEpsAreRead) {
-  const Reading reading = Read(R"(
+  const Reading reading = ReadTrainer(R"(
 optimizer: {name: decoupled_adamw, lr: 6e-4, betas: [0.9, 0.95], eps: 1e-8}
 scheduler: {name: cosine_with_warmup, t_warmup: 100ba, alpha_f: 0.1}
 fsdp_config: {}
@@ -50,17 +52,19 @@ fsdp_config: {}
       **reading.config.loop.lr_schedule,
       (LrSchedule{
           .decay = LrDecay::kCosine, .warmup_steps = 100, .min_factor = 0.1}));
-  EXPECT_THAT(Read("fsdp_config: {}\nscheduler: {name: inv_sqrt_with_warmup}\n"
-                   "optimizer: {betas: [0.9]}\n")
-                  .findings,
-              UnorderedElementsAre(
-                  HasSubstr("scheduler.name is 'inv_sqrt_with_warmup'"),
-                  HasSubstr("optimizer.betas is not a list of two")));
+  EXPECT_THAT(
+      ReadTrainer("fsdp_config: {}\nscheduler: {name: inv_sqrt_with_warmup}\n"
+                  "optimizer: {betas: [0.9]}\n")
+          .findings,
+      UnorderedElementsAre(
+          HasSubstr("scheduler.name is 'inv_sqrt_with_warmup'"),
+          HasSubstr("optimizer.betas is not a list of two")));
 }
 
 TEST(Composer, WithoutAWordTheOptimizersOwnNumbersCount) {
   const auto loop_of = [](const std::string& name) {
-    return Read("fsdp_config: {}\noptimizer: {name: " + name + ", lr: 0.5}\n")
+    return ReadTrainer("fsdp_config: {}\noptimizer: {name: " + name +
+                       ", lr: 0.5}\n")
         .config.loop;
   };
   const LoopConfig decoupled = loop_of("DecoupledAdamW");
@@ -74,7 +78,7 @@ TEST(Composer, WithoutAWordTheOptimizersOwnNumbersCount) {
 }
 
 TEST(Composer, DurationsThatAreNotStepsAreSaid) {
-  const Reading reading = Read(
+  const Reading reading = ReadTrainer(
       "precision: fp32\nmax_duration: 2ep\nsave_folder: a\n"
       "save_interval: 1\nfsdp2: {verbose: true}");
   EXPECT_EQ(*reading.config.loop.steps, std::nullopt);
@@ -86,32 +90,35 @@ TEST(Composer, DurationsThatAreNotStepsAreSaid) {
                   AllOf(StartsWith("changed run.yaml:4: save_interval "),
                         HasSubstr("after the last step"))));
   for (const char* duration : {"ba", "-5ba", "1.5ba", "soon", "10 apples"}) {
-    EXPECT_THAT(Read(absl::StrCat("precision: fp32\nfsdp2: {verbose: true}\n"
-                                  "max_duration: ",
-                                  duration))
-                    .findings,
-                ElementsAre(StartsWith("problem run.yaml:3: ")))
+    EXPECT_THAT(
+        ReadTrainer(absl::StrCat("precision: fp32\nfsdp2: {verbose: true}\n"
+                                 "max_duration: ",
+                                 duration))
+            .findings,
+        ElementsAre(StartsWith("problem run.yaml:3: ")))
         << duration;
   }
 }
 
 TEST(Composer, ASaveFolderWithoutAnIntervalIsSaid) {
   EXPECT_THAT(
-      Read("precision: fp32\nfsdp2: {verbose: true}\nsave_folder: a").findings,
+      ReadTrainer("precision: fp32\nfsdp2: {verbose: true}\nsave_folder: a")
+          .findings,
       ElementsAre(HasSubstr("write save_interval: 500ba")));
 }
 
 TEST(Composer, DecoupledWeightDecayIsDividedByTheLearningRate) {
-  const Reading reading = Read(
+  const Reading reading = ReadTrainer(
       "precision: fp32\nfsdp2: {verbose: true}\n"
       "optimizer: {name: decoupled_adamw, lr: 0.5, weight_decay: 0.25}");
   EXPECT_EQ(*reading.config.loop.weight_decay, 0.5);
   EXPECT_THAT(reading.findings,
               ElementsAre(HasSubstr("is read as AdamW's 0.5")));
-  EXPECT_THAT(Read("precision: fp32\nfsdp2: {verbose: true}\n"
-                   "optimizer: {name: decoupled_adamw, weight_decay: 0.25}")
-                  .findings,
-              ElementsAre(StartsWith("problem run.yaml:3: ")));
+  EXPECT_THAT(
+      ReadTrainer("precision: fp32\nfsdp2: {verbose: true}\n"
+                  "optimizer: {name: decoupled_adamw, weight_decay: 0.25}")
+          .findings,
+      ElementsAre(StartsWith("problem run.yaml:3: ")));
 }
 
 }  // namespace

@@ -19,13 +19,13 @@ using ::testing::IsEmpty;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 
-Reading Read(absl::string_view text) {
+Reading ReadParallelism(absl::string_view text) {
   return ReadWith(&ReadTorchTitan, "run.toml", Syntax::kToml, text);
 }
 
 // As the repository's llama3_405b.toml, with more parallelisms.
 TEST(TorchTitan, AllParallelismsAreRead) {
-  const Reading reading = Read(R"(
+  const Reading reading = ReadParallelism(R"(
 [job]
 dump_folder = "./outputs"
 [optimizer]
@@ -70,7 +70,7 @@ mode = "full"
 
 // Newer versions have keys for what schedules and FSDP do inside.
 TEST(TorchTitan, DetailsOfParallelismHaveNoFinding) {
-  EXPECT_THAT(Read(R"(
+  EXPECT_THAT(ReadParallelism(R"(
 [parallelism]
 fsdp_defer_gradient_reduction = true
 fsdp_symm_mem_scope = "dense"
@@ -91,14 +91,14 @@ TEST(TorchTitan, DegreesArePositive) {
                           "context_parallel_degree", "expert_parallel_degree",
                           "expert_tensor_parallel_degree"}) {
     EXPECT_THAT(
-        Read(absl::StrCat("[parallelism]\n", key, " = 0")).findings,
+        ReadParallelism(absl::StrCat("[parallelism]\n", key, " = 0")).findings,
         ElementsAre(AllOf(StartsWith("problem run.toml:2: "), HasSubstr(key))));
   }
 }
 
 // Versions before 0.1 have these sections.
 TEST(TorchTitan, DegreesOfOlderSectionsAreRead) {
-  const Reading reading = Read(R"(
+  const Reading reading = ReadParallelism(R"(
 [training]
 batch_size = 4
 seq_len = 8192
@@ -121,13 +121,14 @@ model_weights_only = true
   EXPECT_EQ(*reading.config.mesh.tensor_parallel_degree, 8);
   EXPECT_EQ(*reading.config.loop.local_batch_size, 4);
   EXPECT_TRUE(*reading.config.checkpoint.last_save_model_only);
-  const Reading first = Read("[training]\ndata_parallel_degree = 4\n");
+  const Reading first =
+      ReadParallelism("[training]\ndata_parallel_degree = 4\n");
   EXPECT_THAT(first.findings, IsEmpty());
   EXPECT_EQ(*first.config.mesh.data_parallel_shard_degree, 4);
 }
 
 TEST(TorchTitan, OtherDegreesOfOlderSectionsAreRead) {
-  const Reading reading = Read(R"(
+  const Reading reading = ReadParallelism(R"(
 [training]
 tensor_parallel_degree = 2
 enable_float8_linear = true
@@ -139,8 +140,8 @@ pipeline_parallel_degree = 2
               ElementsAre(HasSubstr("training.enable_float8_linear")));
   EXPECT_EQ(*reading.config.mesh.context_parallel_degree, 4);
   EXPECT_EQ(*reading.config.mesh.pipeline_parallel_degree, 2);
-  EXPECT_THAT(Read("[training]\ntensor_parallel_degree = 8\n"
-                   "[parallelism]\ntensor_parallel_degree = 2\n")
+  EXPECT_THAT(ReadParallelism("[training]\ntensor_parallel_degree = 8\n"
+                              "[parallelism]\ntensor_parallel_degree = 2\n")
                   .findings,
               ElementsAre(HasSubstr("training.tensor_parallel_degree is "
                                     "also given in [parallelism]")));

@@ -21,12 +21,12 @@ using ::testing::Not;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 
-Reading Read(absl::string_view text) {
+Reading ReadTorchTitanText(absl::string_view text) {
   return ReadWith(&ReadTorchTitan, "run.toml", Syntax::kToml, text);
 }
 
 TEST(TorchTitan, AnEmptyFileMeansTorchTitansDefaults) {
-  const Reading reading = Read("");
+  const Reading reading = ReadTorchTitanText("");
   EXPECT_THAT(reading.findings, IsEmpty());
   const TrainConfig& config = reading.config;
   EXPECT_EQ(*config.mesh.data_parallel_shard_degree, kShardOverRest);
@@ -45,7 +45,7 @@ TEST(TorchTitan, AnEmptyFileMeansTorchTitansDefaults) {
 }
 
 TEST(TorchTitan, ShardDegreeIsANumberOrMinusOneForTheRest) {
-  const Reading reading = Read(R"(
+  const Reading reading = ReadTorchTitanText(R"(
 [parallelism]
 data_parallel_replicate_degree = 2
 data_parallel_shard_degree = -1
@@ -59,25 +59,27 @@ tensor_parallel_degree = 4
 }
 
 TEST(TorchTitan, CopiesOfTheOldTypeAreCopies) {
-  const Reading reading = Read("[training]\ndata_parallel_type = 'ddp'\n");
+  const Reading reading =
+      ReadTorchTitanText("[training]\ndata_parallel_type = 'ddp'\n");
   EXPECT_EQ(*reading.config.mesh.data_parallel_shard_degree, 1);
   EXPECT_THAT(reading.findings, ElementsAre(HasSubstr("the whole model")));
 }
 
 TEST(TorchTitan, AnotherOptimizerIsAProblem) {
-  EXPECT_THAT(Read("[optimizer]\nname = 'AdamW'\n").findings, IsEmpty());
-  EXPECT_THAT(Read("[optimizer]\nname = 'Muon'\n").findings,
+  EXPECT_THAT(ReadTorchTitanText("[optimizer]\nname = 'AdamW'\n").findings,
+              IsEmpty());
+  EXPECT_THAT(ReadTorchTitanText("[optimizer]\nname = 'Muon'\n").findings,
               ElementsAre(HasSubstr("optimizer.name is Muon")));
 }
 
 TEST(TorchTitan, SchedulesBetasAndEpsAreRead) {
-  const Reading bare = Read("");
+  const Reading bare = ReadTorchTitanText("");
   EXPECT_EQ(**bare.config.loop.lr_schedule,
             (LrSchedule{.decay = LrDecay::kLinear,
                         .warmup_steps = 200,
                         .counts_from_one = true}));
   EXPECT_EQ(*bare.config.loop.beta2, 0.95);
-  const Reading reading = Read(R"(
+  const Reading reading = ReadTorchTitanText(R"(
 [optimizer]
 beta1 = 0.8
 eps = 1e-6
@@ -97,14 +99,15 @@ min_lr_factor = 0.1
                         .decay_ratio = 0.8,
                         .counts_from_one = true}));
   // Before 0.1.
-  EXPECT_EQ((*Read("[training]\nwarmup_steps = 9\n").config.loop.lr_schedule)
+  EXPECT_EQ((*ReadTorchTitanText("[training]\nwarmup_steps = 9\n")
+                  .config.loop.lr_schedule)
                 ->warmup_steps,
             9);
 }
 
 TEST(TorchTitan, DegreesThatAreNoneAreProblems) {
   EXPECT_THAT(
-      Read(R"(
+      ReadTorchTitanText(R"(
 [parallelism]
 data_parallel_replicate_degree = -1
 data_parallel_shard_degree = 0
@@ -119,21 +122,24 @@ tensor_parallel_degree = "two"
 
 TEST(TorchTitan, ReshardAfterForwardHasThreeWords) {
   const auto reshard = [](absl::string_view word) {
-    return *Read(absl::StrCat("[parallelism]\nfsdp_reshard_after_forward = '",
-                              word, "'"))
+    return *ReadTorchTitanText(
+                absl::StrCat("[parallelism]\nfsdp_reshard_after_forward = '",
+                             word, "'"))
                 .config.sharding.reshard_after_forward;
   };
   EXPECT_EQ(reshard("default"), ReshardSetting());
   EXPECT_EQ(reshard("always"), ReshardSetting(true));
   EXPECT_EQ(reshard("never"), ReshardSetting(false));
   EXPECT_THAT(
-      Read("[parallelism]\nfsdp_reshard_after_forward = 'often'").findings,
+      ReadTorchTitanText("[parallelism]\nfsdp_reshard_after_forward = 'often'")
+          .findings,
       ElementsAre(HasSubstr("is 'often', not default, always or never")));
 }
 
 TEST(TorchTitan, MixedPrecisionBecomesAPolicy) {
   const auto precision = [](absl::string_view keys) {
-    return Read(absl::StrCat("[training]\n", keys)).config.precision;
+    return ReadTorchTitanText(absl::StrCat("[training]\n", keys))
+        .config.precision;
   };
   const PrecisionConfig whole = precision("mixed_precision_param = 'float32'");
   EXPECT_EQ(*whole.param_dtype, std::nullopt);
@@ -142,13 +148,14 @@ TEST(TorchTitan, MixedPrecisionBecomesAPolicy) {
   EXPECT_EQ(*half.dtype, DType::kBFloat16);
   EXPECT_EQ(*half.param_dtype, std::nullopt);
   EXPECT_EQ(*half.reduce_dtype, DType::kFloat32);
-  EXPECT_THAT(Read("[training]\nmixed_precision_param = 'float8'").findings,
+  EXPECT_THAT(ReadTorchTitanText("[training]\nmixed_precision_param = 'float8'")
+                  .findings,
               ElementsAre(HasSubstr("is 'float8', not bfloat16 or float32")));
 }
 
 TEST(TorchTitan, ActivationCheckpointingIsOfSomeLayers) {
   const auto every = [](absl::string_view keys) {
-    return *Read(absl::StrCat("[activation_checkpoint]\n", keys))
+    return *ReadTorchTitanText(absl::StrCat("[activation_checkpoint]\n", keys))
                 .config.sharding.activation_checkpointing;
   };
   EXPECT_EQ(every("mode = 'none'"), 0);
@@ -159,17 +166,20 @@ TEST(TorchTitan, ActivationCheckpointingIsOfSomeLayers) {
   for (const char* keys :
        {"mode = 'memory_budget'", "selective_ac_option = 'op'"}) {
     EXPECT_EQ(every(keys), 1);
-    EXPECT_THAT(Read(absl::StrCat("[activation_checkpoint]\n", keys)).findings,
-                ElementsAre(AllOf(StartsWith("changed run.toml:2: "),
-                                  HasSubstr("the same numbers"))));
+    EXPECT_THAT(
+        ReadTorchTitanText(absl::StrCat("[activation_checkpoint]\n", keys))
+            .findings,
+        ElementsAre(AllOf(StartsWith("changed run.toml:2: "),
+                          HasSubstr("the same numbers"))));
   }
   EXPECT_THAT(
-      Read("[activation_checkpoint]\nselective_ac_option = '0'").findings,
+      ReadTorchTitanText("[activation_checkpoint]\nselective_ac_option = '0'")
+          .findings,
       ElementsAre(StartsWith("problem ")));
 }
 
 TEST(TorchTitan, CheckpointsAreInAFolderOfTheDumpFolder) {
-  const Reading reading = Read(R"(
+  const Reading reading = ReadTorchTitanText(R"(
 [job]
 dump_folder = "runs/a"
 [checkpoint]
@@ -195,7 +205,7 @@ initial_load_path = "base"
 
 TEST(TorchTitan, CheckpointsThatAreEnabledHaveTorchTitansDefaults) {
   const CheckpointConfig checkpoint =
-      Read("[checkpoint]\nenable = true").config.checkpoint;
+      ReadTorchTitanText("[checkpoint]\nenable = true").config.checkpoint;
   EXPECT_EQ(*checkpoint.folder, "./outputs/checkpoint");
   EXPECT_EQ(*checkpoint.interval, 500);
   EXPECT_EQ(*checkpoint.keep_latest_k, 10);
@@ -204,7 +214,7 @@ TEST(TorchTitan, CheckpointsThatAreEnabledHaveTorchTitansDefaults) {
 
 TEST(TorchTitan, CheckpointsThatOnlyLoadHaveNoFolder) {
   const CheckpointConfig checkpoint =
-      Read(
+      ReadTorchTitanText(
           "[checkpoint]\nenable = true\nload_only = true\n"
           "initial_load_path = 'base'")
           .config.checkpoint;
@@ -213,7 +223,8 @@ TEST(TorchTitan, CheckpointsThatOnlyLoadHaveNoFolder) {
 }
 
 TEST(TorchTitan, ALoadPathHasNoEffectWithoutCheckpoints) {
-  const Reading reading = Read("[checkpoint]\ninitial_load_path = 'base'");
+  const Reading reading =
+      ReadTorchTitanText("[checkpoint]\ninitial_load_path = 'base'");
   EXPECT_EQ(*reading.config.checkpoint.initial_load_path, "");
   EXPECT_THAT(reading.findings,
               ElementsAre(AllOf(StartsWith("ignored "),
@@ -221,7 +232,7 @@ TEST(TorchTitan, ALoadPathHasNoEffectWithoutCheckpoints) {
 }
 
 TEST(TorchTitan, OlderSpellingsAreRead) {
-  const Reading reading = Read(R"(
+  const Reading reading = ReadTorchTitanText(R"(
 [training]
 seed = 7
 [checkpoint]
@@ -235,31 +246,35 @@ enabled = false
   EXPECT_FALSE(*reading.config.checkpoint.last_save_model_only);
   EXPECT_EQ(*reading.config.loop.seed, 7);
   // In that version the last save was a whole one by default.
-  EXPECT_FALSE(*Read("[checkpoint]\nenable_checkpoint = true")
+  EXPECT_FALSE(*ReadTorchTitanText("[checkpoint]\nenable_checkpoint = true")
                     .config.checkpoint.last_save_model_only);
 }
 
 TEST(TorchTitan, BothSpellingsAreAProblem) {
-  EXPECT_THAT(
-      Read("[checkpoint]\nenable = true\nenable_checkpoint = true").findings,
-      ElementsAre(AllOf(StartsWith("problem run.toml:3: "),
-                        HasSubstr("is another name of enable"))));
+  EXPECT_THAT(ReadTorchTitanText(
+                  "[checkpoint]\nenable = true\nenable_checkpoint = true")
+                  .findings,
+              ElementsAre(AllOf(StartsWith("problem run.toml:3: "),
+                                HasSubstr("is another name of enable"))));
 }
 
 TEST(TorchTitan, Float8IsRefusedWithWhatToDo) {
   EXPECT_THAT(
-      Read("[model]\nconverters = ['quantize.linear.float8']").findings,
+      ReadTorchTitanText("[model]\nconverters = ['quantize.linear.float8']")
+          .findings,
       ElementsAre(AllOf(StartsWith("problem run.toml:2: model.converters is "),
                         HasSubstr("leave it out"),
                         HasSubstr("fsdp::float8_all_gather"))));
   EXPECT_THAT(
-      Read("[float8]\nenable_float8_linear = true").findings,
+      ReadTorchTitanText("[float8]\nenable_float8_linear = true").findings,
       Contains(AllOf(
           StartsWith("problem run.toml:2: float8.enable_float8_linear "),
           HasSubstr("leave it out"), HasSubstr("fsdp::float8_all_gather"))));
-  EXPECT_THAT(Read("[model]\nconverters = []").findings, IsEmpty());
+  EXPECT_THAT(ReadTorchTitanText("[model]\nconverters = []").findings,
+              IsEmpty());
   EXPECT_THAT(
-      Read("[model]\nconverters = ['quantize.linear.mx']").findings,
+      ReadTorchTitanText("[model]\nconverters = ['quantize.linear.mx']")
+          .findings,
       ElementsAre(AllOf(HasSubstr("the program makes its model"),
                         HasSubstr("leave it out"), Not(HasSubstr("float8")))));
 }
@@ -272,14 +287,14 @@ TEST(TorchTitan, RefusesWhatWouldTrainOtherwise) {
         "[checkpoint]\ninitial_load_in_hf_quantized = true",
         "[fault_tolerance]\nenable = true", "[training]\nlocal_batch_size = 0",
         "[training]\nglobal_batch_size = 0", "[training]\nmax_norm = -1"}) {
-    EXPECT_THAT(Read(text).findings,
+    EXPECT_THAT(ReadTorchTitanText(text).findings,
                 ElementsAre(StartsWith("problem run.toml:2: ")))
         << text;
   }
 }
 
 TEST(TorchTitan, UnknownKeysAreNamedWithTheNearest) {
-  EXPECT_THAT(Read(R"(
+  EXPECT_THAT(ReadTorchTitanText(R"(
 [parallelism]
 data_parallel_sharding_degree = 2
 [training]
@@ -298,7 +313,7 @@ frequency = 3
 
 TEST(TorchTitan, SectionsAboutOtherThingsAreOneFindingEach) {
   EXPECT_THAT(
-      Read(R"(
+      ReadTorchTitanText(R"(
 [metrics]
 log_freq = 1
 enable_tensorboard = true
@@ -326,14 +341,14 @@ void ExpectReadsBack(const TrainConfig& config) {
   std::vector<std::string> said;
   const std::string text = Write(config, said);
   EXPECT_THAT(said, IsEmpty());
-  const Reading again = Read(text);
+  const Reading again = ReadTorchTitanText(text);
   EXPECT_THAT(again.findings, IsEmpty()) << text;
   EXPECT_TRUE(same_training(config, again.config)) << text;
 }
 
 TEST(TorchTitan, WhatItWritesReadsBack) {
-  ExpectReadsBack(Read("").config);
-  ExpectReadsBack(Read(R"(
+  ExpectReadsBack(ReadTorchTitanText("").config);
+  ExpectReadsBack(ReadTorchTitanText(R"(
 [job]
 dump_folder = "s3://bucket//\"runs\""
 [optimizer]
@@ -372,14 +387,15 @@ seed = 5
 TEST(TorchTitan, FoldersReadBackAsTheyWere) {
   for (const char* folder : {"a", "/a", "a/b", "./a", "a//b", "a/", "/", "//a",
                              "s3://bucket/a", "\t\"\\"}) {
-    TrainConfig config = Read("[checkpoint]\nenable = true").config;
+    TrainConfig config =
+        ReadTorchTitanText("[checkpoint]\nenable = true").config;
     config.checkpoint.folder = std::string(folder);
     ExpectReadsBack(config);
   }
 }
 
 TEST(TorchTitan, WritingSaysWhatTorchTitanCannot) {
-  TrainConfig config = Read("").config;
+  TrainConfig config = ReadTorchTitanText("").config;
   config.mesh.data_parallel_shard_degree =
       Setting<int64_t>(kShardWithinNode, {.file = "a.yaml", .key = "b"});
   config.mesh.num_processes = 8;
@@ -423,7 +439,7 @@ TEST(TorchTitan, WritingSaysWhatTorchTitanCannot) {
           HasSubstr("checkpoint.cpu_ram_efficient_loading"),
           HasSubstr("TorchTitan apply: lr 8e-4"),
           HasSubstr("loop.gradient_accumulation_steps")));
-  EXPECT_THAT(Read(text).findings, IsEmpty()) << text;
+  EXPECT_THAT(ReadTorchTitanText(text).findings, IsEmpty()) << text;
 }
 
 }  // namespace

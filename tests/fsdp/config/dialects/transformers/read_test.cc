@@ -18,24 +18,24 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-struct Read {
+struct TransformersReading {
   TrainConfig config;
   Findings findings;
 };
 
-Read ReadText(absl::string_view text) {
-  Read read;
+TransformersReading ReadTransformersText(absl::string_view text) {
+  TransformersReading read;
   const Node root = ParseDocument("f.json", text, Syntax::kJson, read.findings);
   ReadTransformers(root, read.config, read.findings);
   return read;
 }
 
-Read ReadOptions(absl::string_view options) {
-  return ReadText(
+TransformersReading ReadTransformersOptions(absl::string_view options) {
+  return ReadTransformersText(
       absl::StrCat("{\"fsdp\": true, \"fsdp_config\": {", options, "}}"));
 }
 
-std::vector<std::string> Problems(const Read& read) {
+std::vector<std::string> Problems(const TransformersReading& read) {
   std::vector<std::string> texts;
   for (const Finding& finding : read.findings.list()) {
     if (finding.kind == Finding::Kind::kProblem) {
@@ -46,7 +46,7 @@ std::vector<std::string> Problems(const Read& read) {
 }
 
 TEST(Transformers, DefaultsAreVersion2TransformerWrapAndFullStateDict) {
-  const Read read = ReadOptions("");
+  const TransformersReading read = ReadTransformersOptions("");
   EXPECT_THAT(read.findings.list(), IsEmpty());
   EXPECT_EQ(*read.config.sharding.fsdp_version, 2);
   EXPECT_EQ(*read.config.sharding.reshard_after_forward, ReshardSetting(true));
@@ -57,7 +57,7 @@ TEST(Transformers, DefaultsAreVersion2TransformerWrapAndFullStateDict) {
 }
 
 TEST(Transformers, OptionsAreReadWithAndWithoutPrefix) {
-  const Read read = ReadOptions(
+  const TransformersReading read = ReadTransformersOptions(
       R"("version": 2, "reshard_after_forward": false, "cpu_offload": true,
          "fsdp_cpu_ram_efficient_loading": "true",
          "state_dict_type": "SHARDED_STATE_DICT",
@@ -76,22 +76,24 @@ TEST(Transformers, OptionsAreReadWithAndWithoutPrefix) {
 }
 
 TEST(Transformers, AutoWrapPolicyIsOneOfThree) {
-  EXPECT_EQ(*ReadOptions(R"("auto_wrap_policy": "SIZE_BASED_WRAP",
+  EXPECT_EQ(*ReadTransformersOptions(R"("auto_wrap_policy": "SIZE_BASED_WRAP",
                             "min_num_params": 2000)")
                  .config.sharding.auto_wrap_policy,
             AutoWrapPolicy::kSizeBasedWrap);
-  EXPECT_EQ(*ReadOptions(R"("auto_wrap_policy": "SIZE_BASED_WRAP")")
+  EXPECT_EQ(*ReadTransformersOptions(R"("auto_wrap_policy": "SIZE_BASED_WRAP")")
                  .config.sharding.auto_wrap_policy,
             AutoWrapPolicy::kNoWrap);
-  EXPECT_EQ(*ReadOptions(R"("auto_wrap_policy": "NO_WRAP")")
+  EXPECT_EQ(*ReadTransformersOptions(R"("auto_wrap_policy": "NO_WRAP")")
                  .config.sharding.auto_wrap_policy,
             AutoWrapPolicy::kNoWrap);
-  EXPECT_THAT(Problems(ReadOptions(R"("auto_wrap_policy": "LAYERS")")),
-              ElementsAre(HasSubstr("SIZE_BASED_WRAP")));
+  EXPECT_THAT(
+      Problems(ReadTransformersOptions(R"("auto_wrap_policy": "LAYERS")")),
+      ElementsAre(HasSubstr("SIZE_BASED_WRAP")));
 }
 
 TEST(Transformers, FsdpConfigMayBeTheWholeFile) {
-  const Read read = ReadText(R"({"version": 1, "cpu_offload": true,
+  const TransformersReading read =
+      ReadTransformersText(R"({"version": 1, "cpu_offload": true,
                                  "reshard_after_forward": "shard_grad_op"})");
   EXPECT_THAT(Problems(read), IsEmpty());
   EXPECT_EQ(*read.config.sharding.fsdp_version, 1);
@@ -100,42 +102,45 @@ TEST(Transformers, FsdpConfigMayBeTheWholeFile) {
 
 TEST(Transformers, XlaIsRefusedByName) {
   EXPECT_THAT(
-      Problems(ReadOptions(R"("xla": true, "xla_fsdp_v2": true,
+      Problems(ReadTransformersOptions(R"("xla": true, "xla_fsdp_v2": true,
       "xla_fsdp_grad_ckpt": true, "xla_fsdp_settings": {"a": 1})")),
       ElementsAre(HasSubstr("fsdp_config.xla is"), HasSubstr("xla_fsdp_v2"),
                   HasSubstr("xla_fsdp_grad_ckpt"),
                   HasSubstr("xla_fsdp_settings")));
-  EXPECT_THAT(Problems(ReadOptions(R"("xla": false,
+  EXPECT_THAT(Problems(ReadTransformersOptions(R"("xla": false,
       "xla_fsdp_grad_ckpt": false, "xla_fsdp_settings": {})")),
               IsEmpty());
 }
 
 TEST(Transformers, ActivationAndGradientCheckpointingTogetherAreAProblem) {
-  const Read both = ReadText(R"({"gradient_checkpointing": true,
+  const TransformersReading both =
+      ReadTransformersText(R"({"gradient_checkpointing": true,
       "fsdp": true, "fsdp_config": {"activation_checkpointing": true}})");
   EXPECT_THAT(
       Problems(both),
       ElementsAre(
           AllOf(HasSubstr("f.json:1: gradient_checkpointing"),
                 HasSubstr("f.json:2: fsdp_config.activation_checkpointing"))));
-  const Read one = ReadText(R"({"gradient_checkpointing": true,
+  const TransformersReading one =
+      ReadTransformersText(R"({"gradient_checkpointing": true,
       "fsdp": true, "fsdp_config": {"activation_checkpointing": false}})");
   EXPECT_THAT(Problems(one), IsEmpty());
   EXPECT_EQ(*one.config.sharding.activation_checkpointing, 1);
 }
 
 TEST(Transformers, ActivationsAreOffloadedByAnOptionOrByTrlsWord) {
-  EXPECT_TRUE(*ReadOptions(R"("activation_checkpointing": true,
+  EXPECT_TRUE(*ReadTransformersOptions(R"("activation_checkpointing": true,
                               "activation_checkpointing_offload": true)")
                    .config.sharding.activation_cpu_offload);
   for (const bool value : {true, false}) {
-    const Read read = ReadText(absl::StrCat(
+    const TransformersReading read = ReadTransformersText(absl::StrCat(
         R"({"output_dir": "x", "fsdp": true, "activation_offloading": )",
         value ? "true}" : "false}"));
     EXPECT_THAT(read.findings.list(), IsEmpty());
     EXPECT_EQ(*read.config.sharding.activation_cpu_offload, value);
   }
-  const Read both = ReadText(R"({"activation_offloading": false, "fsdp": true,
+  const TransformersReading both =
+      ReadTransformersText(R"({"activation_offloading": false, "fsdp": true,
       "fsdp_config": {"activation_checkpointing_offload": true}})");
   EXPECT_TRUE(*both.config.sharding.activation_cpu_offload);
 }
@@ -144,7 +149,7 @@ TEST(Transformers, WithoutFsdpThereAreOnlyCopies) {
   for (const absl::string_view off :
        {R"("fsdp": false)", R"("fsdp": "")", R"("fsdp": [])", R"("fsdp": null)",
         R"("learning_rate": 1e-4)"}) {
-    const Read read = ReadText(
+    const TransformersReading read = ReadTransformersText(
         absl::StrCat(R"({"output_dir": "x", "bf16": true, )", off, "}"));
     EXPECT_THAT(Problems(read), IsEmpty()) << off;
     EXPECT_EQ(*read.config.mesh.data_parallel_shard_degree, 1) << off;
@@ -155,7 +160,7 @@ TEST(Transformers, WithoutFsdpThereAreOnlyCopies) {
     ASSERT_FALSE(read.findings.list().empty()) << off;
     EXPECT_THAT(read.findings.list()[0].text, HasSubstr("the whole model"));
   }
-  EXPECT_EQ(*ReadText(R"({"output_dir": "x", "fsdp": true})")
+  EXPECT_EQ(*ReadTransformersText(R"({"output_dir": "x", "fsdp": true})")
                  .config.mesh.data_parallel_shard_degree,
             kShardOverRest);
 }
@@ -163,7 +168,7 @@ TEST(Transformers, WithoutFsdpThereAreOnlyCopies) {
 TEST(Transformers, FsdpConfigWithoutFsdpHasNoEffect) {
   for (const absl::string_view options :
        {R"({"cpu_offload": true, "no_such_option": 1})", R"("f.json")"}) {
-    const Read read = ReadText(
+    const TransformersReading read = ReadTransformersText(
         absl::StrCat(R"({"output_dir": "x", "fsdp_config": )", options, "}"));
     EXPECT_THAT(Problems(read), IsEmpty());
     EXPECT_EQ(*read.config.mesh.data_parallel_shard_degree, 1);
@@ -174,7 +179,7 @@ TEST(Transformers, FsdpConfigWithoutFsdpHasNoEffect) {
 }
 
 TEST(Transformers, ShardsWithoutFsdpAreAProblem) {
-  EXPECT_THAT(Problems(ReadText(R"({"output_dir": "x",
+  EXPECT_THAT(Problems(ReadTransformersText(R"({"output_dir": "x",
       "parallelism_config": {"dp_shard_size": 4}})")),
               ElementsAre(HasSubstr("fsdp: true")));
 }
@@ -182,41 +187,44 @@ TEST(Transformers, ShardsWithoutFsdpAreAProblem) {
 TEST(Transformers, AnotherOptimizerIsAProblem) {
   for (const absl::string_view name :
        {"adamw_torch", "adamw_torch_fused", "paged_adamw_8bit"}) {
-    EXPECT_THAT(Problems(ReadText(absl::StrCat(R"({"fsdp": true, "optim": ")",
-                                               name, R"("})"))),
+    EXPECT_THAT(Problems(ReadTransformersText(absl::StrCat(
+                    R"({"fsdp": true, "optim": ")", name, R"("})"))),
                 IsEmpty());
   }
-  EXPECT_THAT(Problems(ReadText(R"({"fsdp": true, "optim": "adafactor"})")),
-              ElementsAre(HasSubstr("optim is adafactor")));
+  EXPECT_THAT(
+      Problems(ReadTransformersText(R"({"fsdp": true, "optim": "adafactor"})")),
+      ElementsAre(HasSubstr("optim is adafactor")));
 }
 
 TEST(Transformers, FsdpMayBeWordsAsBefore) {
   for (const absl::string_view words :
        {R"("shard_grad_op auto_wrap offload")",
         R"(["shard_grad_op", "auto_wrap", "offload"])"}) {
-    const Read read = ReadText(absl::StrCat("{\"fsdp\": ", words, "}"));
+    const TransformersReading read =
+        ReadTransformersText(absl::StrCat("{\"fsdp\": ", words, "}"));
     EXPECT_THAT(Problems(read), IsEmpty());
     EXPECT_EQ(*read.config.sharding.reshard_after_forward,
               ReshardSetting(false));
     EXPECT_TRUE(*read.config.sharding.cpu_offload);
   }
-  EXPECT_THAT(Problems(ReadText(R"({"fsdp": "hybrid_shard"})")),
+  EXPECT_THAT(Problems(ReadTransformersText(R"({"fsdp": "hybrid_shard"})")),
               ElementsAre(HasSubstr("FSDP1")));
-  EXPECT_THAT(Problems(ReadText(R"({"fsdp": "fully"})")),
+  EXPECT_THAT(Problems(ReadTransformersText(R"({"fsdp": "fully"})")),
               ElementsAre(HasSubstr("full_shard")));
 }
 
 TEST(Transformers, Bf16AndFp16AreMixedPrecision) {
-  EXPECT_EQ(*ReadText(R"({"fsdp": true, "bf16": true})")
+  EXPECT_EQ(*ReadTransformersText(R"({"fsdp": true, "bf16": true})")
                  .config.precision.reduce_dtype,
             dcp::DType::kBFloat16);
-  EXPECT_THAT(Problems(ReadText(R"({"fsdp": true, "bf16": true,
+  EXPECT_THAT(Problems(ReadTransformersText(R"({"fsdp": true, "bf16": true,
                                     "fp16": true})")),
               ElementsAre(HasSubstr("keep one")));
 }
 
 TEST(Transformers, ArgumentsOfTheLoopAndOfCheckpointsAreRead) {
-  const Read read = ReadText(R"({"output_dir": "runs", "max_steps": 100,
+  const TransformersReading read =
+      ReadTransformersText(R"({"output_dir": "runs", "max_steps": 100,
       "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2,
       "learning_rate": 8e-4, "weight_decay": 0.1, "max_grad_norm": 1,
       "seed": 42, "save_steps": 10, "save_total_limit": 3, "fsdp": true,
@@ -236,7 +244,7 @@ TEST(Transformers, ArgumentsOfTheLoopAndOfCheckpointsAreRead) {
 
 // The defaults of TrainingArguments, which a custom loop would not have.
 TEST(Transformers, TheLoopHasTransformersDefaults) {
-  const LoopConfig loop = ReadText(R"({"fsdp": true})").config.loop;
+  const LoopConfig loop = ReadTransformersText(R"({"fsdp": true})").config.loop;
   EXPECT_EQ(*loop.lr, 5e-5);
   EXPECT_EQ(*loop.max_norm, 1.0);
   EXPECT_EQ(*loop.seed, 42);
@@ -246,13 +254,15 @@ TEST(Transformers, TheLoopHasTransformersDefaults) {
   EXPECT_EQ(*loop.weight_decay, 0.0);
   EXPECT_EQ(**loop.lr_schedule, LrSchedule{.decay = LrDecay::kLinear});
   // A file that has only such options says nothing about the loop.
-  EXPECT_EQ(*ReadText(R"({"version": 2})").config.loop.lr, std::nullopt);
+  EXPECT_EQ(*ReadTransformersText(R"({"version": 2})").config.loop.lr,
+            std::nullopt);
 }
 
 TEST(Transformers, SchedulesAreRead) {
   const auto schedule = [](absl::string_view keys) {
-    return **ReadText(absl::StrCat(R"({"fsdp": true, "learning_rate": 1e-4, )",
-                                   keys, "}"))
+    return **ReadTransformersText(
+                 absl::StrCat(R"({"fsdp": true, "learning_rate": 1e-4, )", keys,
+                              "}"))
                  .config.loop.lr_schedule;
   };
   EXPECT_EQ(schedule(R"("lr_scheduler_type": "cosine", "warmup_steps": 10)"),
@@ -267,27 +277,30 @@ TEST(Transformers, SchedulesAreRead) {
   EXPECT_EQ(schedule(R"("lr_scheduler_type": "constant", "warmup_steps": 5)"),
             LrSchedule());
   EXPECT_THAT(
-      Problems(
-          ReadText(R"({"fsdp": true, "lr_scheduler_type": "polynomial"})")),
+      Problems(ReadTransformersText(
+          R"({"fsdp": true, "lr_scheduler_type": "polynomial"})")),
       ElementsAre(HasSubstr("lr_scheduler_type is 'polynomial', not linear")));
 }
 
 TEST(Transformers, UnknownOptionsAreProblems) {
-  EXPECT_THAT(Problems(ReadOptions(R"("reshard_after_foward": true)")),
-              ElementsAre(HasSubstr("did you mean")));
-  EXPECT_THAT(Problems(ReadText(R"({"fsdp": true,
+  EXPECT_THAT(
+      Problems(ReadTransformersOptions(R"("reshard_after_foward": true)")),
+      ElementsAre(HasSubstr("did you mean")));
+  EXPECT_THAT(Problems(ReadTransformersText(R"({"fsdp": true,
       "gradient_acumulation_steps": 2})")),
               ElementsAre(HasSubstr("gradient_accumulation_steps")));
 }
 
 TEST(Transformers, AnotherFileAndDeepSpeedAreRefused) {
-  EXPECT_THAT(Problems(ReadText(R"({"fsdp": true, "fsdp_config": "f.json",
+  EXPECT_THAT(
+      Problems(ReadTransformersText(R"({"fsdp": true, "fsdp_config": "f.json",
                                     "deepspeed": "d.json"})")),
-              ElementsAre(HasSubstr("another file"), HasSubstr("DeepSpeed")));
+      ElementsAre(HasSubstr("another file"), HasSubstr("DeepSpeed")));
 }
 
 TEST(Transformers, WhatIsWrittenReadsAsTheSame) {
-  Read read = ReadText(R"({"output_dir": "a\"b", "save_strategy": "no",
+  TransformersReading read =
+      ReadTransformersText(R"({"output_dir": "a\"b", "save_strategy": "no",
       "max_steps": 9, "learning_rate": 1e-5, "fsdp": true, "fp16": true,
       "fsdp_config": {"reshard_after_forward": false, "min_num_params": 7,
         "auto_wrap_policy": "SIZE_BASED_WRAP", "ignored_modules": "x.*"},
@@ -296,7 +309,8 @@ TEST(Transformers, WhatIsWrittenReadsAsTheSame) {
   EXPECT_THAT(Problems(read), IsEmpty());
   EXPECT_EQ(*read.config.mesh.context_parallel_degree, 4);
   Findings findings;
-  const Read again = ReadText(WriteTransformers(read.config, findings));
+  const TransformersReading again =
+      ReadTransformersText(WriteTransformers(read.config, findings));
   EXPECT_THAT(findings.list(), IsEmpty());
   EXPECT_THAT(Problems(again), IsEmpty());
   EXPECT_TRUE(same_training(read.config, again.config));
