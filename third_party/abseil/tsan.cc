@@ -128,7 +128,9 @@ bool WrapAwaitWithTimeout(const absl::Notification* notification,
 }
 
 // Absl: the last owner of a Status frees it inside of the library, and the
-// decrements of the other owners happened there too.
+// decrements of the other owners happened there too. Notify() unlocks a mutex,
+// which asks whether the waiter's condition holds; a Notification lives until
+// that is done, because its destructor locks the mutex, inside of the library.
 // Rings: liburing maps and unmaps them with system calls of its own, which
 // ThreadSanitizer does not see. The ring of one thread at the address where
 // another thread's was before looks like a race; a ring has one thread.
@@ -145,6 +147,7 @@ bool WrapAwaitWithTimeout(const absl::Notification* notification,
 // aws-c-s3: threads that end by themselves are joined by the next one.
 extern "C" const char* __tsan_default_suppressions() {
   return "race:absl::*Status::Unref\n"
+         "race:absl::*Mutex::UnlockSlow\n"
          "race:liburing.h\n"
          "race:uring_queue.cc\n"
          "race:RegisteredCallAllocation\n"

@@ -1,21 +1,14 @@
 // Makes ThreadSanitizer see what gRPC promises: what was written before a batch
 // of operations was started is seen by whom its tag comes out to.
 //
-// Debian's gRPC is compiled without ThreadSanitizer, which sees the calls of
-// malloc, free and memcpy in it, but not the atomics that order them. So
-// accesses by such functions are not looked at; accesses of our own code are.
-// The linker's --wrap (BUILD.bazel) sends the two calls through here. Linked
-// only with --config=tsan.
+// Debian's gRPC is compiled without ThreadSanitizer (third_party/tsan). The
+// linker's --wrap (BUILD.bazel) sends the two calls through here. Linked only
+// with --config=tsan.
 
 #include <grpc/grpc.h>
 #include <sanitizer/tsan_interface.h>
 
 extern "C" {
-
-// As for aws-c-s3, whose definition may be in the same program.
-__attribute__((weak)) const char* __tsan_default_options() {
-  return "ignore_interceptors_accesses=1";
-}
 
 grpc_call_error __real_grpc_call_start_batch(grpc_call* call,
                                              const grpc_op* ops, size_t num_ops,

@@ -21,22 +21,22 @@ using ::testing::IsEmpty;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 
-Reading ReadComposerText(absl::string_view text) {
+Reading Read(absl::string_view text) {
   return ReadWith(&ReadComposer, "run.yaml", Syntax::kYaml, text);
 }
 
 // Reads a config with options of an fsdp2 block, one per line.
 Reading ReadFsdp2(absl::string_view options) {
-  return ReadComposerText(
+  return Read(
       absl::StrCat("precision: fp32\nfsdp2:\n  verbose: false\n", options));
 }
 Reading ReadFsdp1(absl::string_view options) {
-  return ReadComposerText(
+  return Read(
       absl::StrCat("precision: fp32\nfsdp:\n  verbose: false\n", options));
 }
 
 TEST(Composer, ParallelismIsDeclaredInYaml) {
-  const Reading reading = ReadComposerText(R"(
+  const Reading reading = Read(R"(
 precision: amp_bf16
 parallelism_config:
   fsdp2:
@@ -63,7 +63,7 @@ parallelism_config:
 }
 
 TEST(Composer, AMapOfStylesIsAPlan) {
-  const Reading reading = ReadComposerText(R"(
+  const Reading reading = Read(R"(
 precision: amp_bf16
 parallelism_config:
   fsdp2: {activation_checkpointing: false}
@@ -85,22 +85,20 @@ parallelism_config:
   EXPECT_EQ(plan->entries()[1].pattern, "model.layers.*.mlp.{gate,up}_proj");
   EXPECT_EQ(plan->entries()[0].style.embedding, true);
   // Where Composer itself has an object of Python, or Foundry a function.
-  EXPECT_THAT(
-      ReadComposerText("precision: fp32\nfsdp2: {verbose: true}\n"
-                       "tp: {tensor_parallel_degree: 2, layer_plan: my_plan}\n")
-          .findings,
-      ElementsAre(AllOf(HasSubstr("layer_plan has no effect"),
-                        HasSubstr("parallelize_plan"))));
-  EXPECT_THAT(ReadComposerText(
-                  "precision: fp32\nfsdp2: {verbose: true}\n"
-                  "tp_config: {tensor_parallel_degree: 2, strategy: ffn}\n")
+  EXPECT_THAT(Read("precision: fp32\nfsdp2: {verbose: true}\n"
+                   "tp: {tensor_parallel_degree: 2, layer_plan: my_plan}\n")
+                  .findings,
+              ElementsAre(AllOf(HasSubstr("layer_plan has no effect"),
+                                HasSubstr("parallelize_plan"))));
+  EXPECT_THAT(Read("precision: fp32\nfsdp2: {verbose: true}\n"
+                   "tp_config: {tensor_parallel_degree: 2, strategy: ffn}\n")
                   .findings,
               ElementsAre(AllOf(HasSubstr("tp_config.strategy has no effect"),
                                 HasSubstr("write layer_plan"))));
 }
 
 TEST(Composer, APythonDictIsReadAsWell) {
-  const Reading reading = ReadComposerText(
+  const Reading reading = Read(
       "{'precision': 'amp_bf16', 'parallelism_config': {'fsdp2': {\n"
       "    'reshard_after_forward': True, 'device_mesh': None}}}");
   EXPECT_THAT(reading.findings, IsEmpty());
@@ -229,9 +227,8 @@ TEST(Composer, MixedPrecisionBecomesAPolicy) {
              DType::kBFloat16, none},
         Case{"fp32", "{reduce_dtype: bfloat16}", none, DType::kBFloat16}}) {
     const PrecisionConfig precision =
-        ReadComposerText(
-            absl::StrCat("precision: ", c.precision,
-                         "\nfsdp2:\n  mixed_precision: ", c.mixed_precision))
+        Read(absl::StrCat("precision: ", c.precision,
+                          "\nfsdp2:\n  mixed_precision: ", c.mixed_precision))
             .config.precision;
     EXPECT_EQ(*precision.param_dtype, c.param) << c.mixed_precision;
     EXPECT_EQ(*precision.reduce_dtype, c.reduce) << c.mixed_precision;
@@ -240,13 +237,12 @@ TEST(Composer, MixedPrecisionBecomesAPolicy) {
 
 TEST(Composer, AutocastAloneIsReadAsNoCast) {
   EXPECT_THAT(
-      ReadComposerText("precision: amp_bf16\nfsdp2: {mixed_precision: FULL}")
-          .findings,
+      Read("precision: amp_bf16\nfsdp2: {mixed_precision: FULL}").findings,
       ElementsAre(AllOf(StartsWith("changed "), HasSubstr("torch.autocast"))));
 }
 
 TEST(Composer, AMissingPrecisionIsSaid) {
-  const Reading reading = ReadComposerText("fsdp2: {verbose: true}");
+  const Reading reading = Read("fsdp2: {verbose: true}");
   EXPECT_EQ(*reading.config.precision.param_dtype, std::nullopt);
   EXPECT_THAT(reading.findings,
               ElementsAre(AllOf(StartsWith("changed run.yaml:1: fsdp2 "),
@@ -255,7 +251,7 @@ TEST(Composer, AMissingPrecisionIsSaid) {
 
 TEST(Composer, Float8IsRefusedWithWhatToDo) {
   EXPECT_THAT(
-      ReadComposerText("precision: amp_fp8\nfsdp2: {verbose: true}").findings,
+      Read("precision: amp_fp8\nfsdp2: {verbose: true}").findings,
       ElementsAre(AllOf(StartsWith("problem run.yaml:1: precision is amp_fp8"),
                         HasSubstr("write amp_bf16"),
                         HasSubstr("fsdp::float8_all_gather"))));
@@ -278,59 +274,52 @@ TEST(Composer, UnknownOptionsAreNamedWithTheNearest) {
   EXPECT_THAT(ReadFsdp2("  reshard_after_foward: true\n").findings,
               ElementsAre(AllOf(HasSubstr("run.yaml:4: "),
                                 HasSubstr("mean reshard_after_forward?"))));
-  EXPECT_THAT(
-      ReadComposerText("precision: fp32\nparallelism_config:\n  fsdp3: {}\n"
-                       "  fsdp2: {verbose: true}")
-          .findings,
-      ElementsAre(StartsWith("problem run.yaml:3: ")));
+  EXPECT_THAT(Read("precision: fp32\nparallelism_config:\n  fsdp3: {}\n"
+                   "  fsdp2: {verbose: true}")
+                  .findings,
+              ElementsAre(StartsWith("problem run.yaml:3: ")));
 }
 
 TEST(Composer, TwoBlocksAreAProblem) {
-  EXPECT_THAT(
-      ReadComposerText("precision: fp32\nparallelism_config:\n"
-                       "  fsdp2: {verbose: true}\n  fsdp: {verbose: true}")
-          .findings,
-      ElementsAre(
-          HasSubstr("is given together with parallelism_config.fsdp2")));
+  EXPECT_THAT(Read("precision: fp32\nparallelism_config:\n"
+                   "  fsdp2: {verbose: true}\n  fsdp: {verbose: true}")
+                  .findings,
+              ElementsAre(HasSubstr(
+                  "is given together with parallelism_config.fsdp2")));
 }
 
 TEST(Composer, WithoutABlockThereAreOnlyCopies) {
-  const Reading reading =
-      ReadComposerText("precision: fp32\nparallelism_config: {}");
+  const Reading reading = Read("precision: fp32\nparallelism_config: {}");
   EXPECT_EQ(*reading.config.mesh.data_parallel_shard_degree, 1);
   EXPECT_THAT(reading.findings,
               ElementsAre(HasSubstr("has neither fsdp2 nor fsdp")));
 }
 
 TEST(Composer, CopiesComputeInThePrecision) {
-  const Reading reading =
-      ReadComposerText("precision: amp_bf16\nparallelism_config: {}");
+  const Reading reading = Read("precision: amp_bf16\nparallelism_config: {}");
   EXPECT_EQ(*reading.config.precision.param_dtype, DType::kBFloat16);
   EXPECT_EQ(*reading.config.precision.reduce_dtype, DType::kFloat32);
 }
 
 TEST(Composer, AMixedInitDeviceIsRank0Loading) {
-  const Reading mixed =
-      ReadComposerText("fsdp_config: {}\nmodel: {init_device: mixed}\n");
+  const Reading mixed = Read("fsdp_config: {}\nmodel: {init_device: mixed}\n");
   EXPECT_TRUE(*mixed.config.checkpoint.cpu_ram_efficient_loading);
   EXPECT_THAT(mixed.findings,
               ElementsAre(HasSubstr("load_monolith_rank0_only: true")));
-  const Reading said = ReadComposerText(
+  const Reading said = Read(
       "fsdp_config: {load_monolith_rank0_only: false}\n"
       "model: {init_device: mixed}\n");
   EXPECT_FALSE(*said.config.checkpoint.cpu_ram_efficient_loading);
   EXPECT_THAT(said.findings, IsEmpty());
-  const Reading meta =
-      ReadComposerText("fsdp_config: {}\nmodel: {init_device: meta}\n");
+  const Reading meta = Read("fsdp_config: {}\nmodel: {init_device: meta}\n");
   EXPECT_FALSE(*meta.config.checkpoint.cpu_ram_efficient_loading);
   EXPECT_THAT(
-      ReadComposerText("max_duration: 10ba\nmodel: {init_device: mixed}\n")
-          .findings,
+      Read("max_duration: 10ba\nmodel: {init_device: mixed}\n").findings,
       ::testing::Contains(HasSubstr("problem run.yaml:2")));
 }
 
 TEST(Composer, KeysAroundTheBlockAreRead) {
-  const Reading reading = ReadComposerText(R"(
+  const Reading reading = Read(R"(
 precision: amp_bf16
 max_duration: 1000ba
 save_folder: steps
@@ -366,7 +355,7 @@ parallelism_config: {fsdp2: {verbose: true}}
 }
 
 TEST(Composer, ReadsAFileOfLlmFoundry) {
-  const Reading reading = ReadComposerText(R"(
+  const Reading reading = Read(R"(
 variables:
   global_seed: 18
   max_seq_len: 1024
@@ -406,16 +395,15 @@ fsdp_config:
 
 TEST(Composer, ReferencesInACircleStayStrings) {
   EXPECT_THAT(
-      ReadComposerText("precision: fp32\nfsdp2: {verbose: true}\n"
-                       "seed: ${max_seq_len}\nmax_seq_len: ${seed}")
+      Read("precision: fp32\nfsdp2: {verbose: true}\n"
+           "seed: ${max_seq_len}\nmax_seq_len: ${seed}")
           .findings,
       UnorderedElementsAre(HasSubstr("${max_seq_len}"), HasSubstr("${seed}")));
 }
 
 TEST(Composer, WeightsOfSixteenBitsAreNotCast) {
   const PrecisionConfig precision =
-      ReadComposerText(
-          "model: {master_weights_dtype: bf16}\nfsdp_config: {verbose: true}")
+      Read("model: {master_weights_dtype: bf16}\nfsdp_config: {verbose: true}")
           .config.precision;
   EXPECT_EQ(*precision.dtype, DType::kBFloat16);
   EXPECT_EQ(*precision.param_dtype, std::nullopt);
@@ -448,11 +436,11 @@ TEST(Composer, WhatItWritesReadsBack) {
         "clipping_threshold: 1}}\nfsdp2: {verbose: true}",
         "precision: fp32\nsave_folder: a\nsave_interval: 1dur\n"
         "fsdp2: {verbose: true}"}) {
-    const Reading first = ReadComposerText(text);
+    const Reading first = Read(text);
     std::vector<std::string> said;
     const std::string written = Write(first.config, said);
     EXPECT_THAT(said, IsEmpty()) << text;
-    const Reading again = ReadComposerText(written);
+    const Reading again = Read(written);
     // There is no finding, not even about the section of master_weights_dtype.
     EXPECT_THAT(again.findings, IsEmpty()) << written;
     EXPECT_TRUE(same_training(first.config, again.config)) << written;
@@ -460,8 +448,7 @@ TEST(Composer, WhatItWritesReadsBack) {
 }
 
 TEST(Composer, WritingSaysWhatComposerCannot) {
-  TrainConfig config =
-      ReadComposerText("precision: fp32\nfsdp2: {verbose: true}").config;
+  TrainConfig config = Read("precision: fp32\nfsdp2: {verbose: true}").config;
   config.mesh.data_parallel_replicate_degree = 2;
   config.mesh.data_parallel_shard_degree = 4;
   config.mesh.num_processes = 8;
@@ -499,7 +486,7 @@ TEST(Composer, WritingSaysWhatComposerCannot) {
           HasSubstr("checkpoint.last_save_model_only"),
           HasSubstr("checkpoint.export_dtype"),
           HasSubstr("loop.gradient_accumulation_steps")));
-  const Reading again = ReadComposerText(text);
+  const Reading again = Read(text);
   EXPECT_THAT(again.findings, IsEmpty()) << text;
   EXPECT_EQ(*again.config.mesh.data_parallel_replicate_degree, 2);
   EXPECT_EQ(*again.config.mesh.data_parallel_shard_degree, 4);
