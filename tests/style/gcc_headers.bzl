@@ -1,7 +1,8 @@
 """gcc_headers: all headers below some libraries, read by g++.
 
 clang compiles this project. Users may have g++, which then reads the headers
-that are installed, and finds other mistakes than clang.
+that are installed, and finds other mistakes than clang. Those of programs and of
+CUDA (fsdp/mesh/nccl_backend.h) are not among them.
 """
 
 _COMPILE = """
@@ -37,6 +38,7 @@ def _gcc_headers_impl(ctx):
         inputs = depset([source], transitive = [context.headers]),
         outputs = [done],
         mnemonic = "GccHeaders",
+        use_default_shell_env = True,
         progress_message = "Reading %d headers with g++" % len(ours),
     )
     return [DefaultInfo(files = depset([done]))]

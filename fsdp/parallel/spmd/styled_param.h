@@ -30,11 +30,11 @@ struct OperatorStyle {
 };
 
 struct StyledParam final : ParallelParam {
-  StyledParam(DTensorSpec spec, AxisPtr mesh_axis, std::string full_name)
-      : ParallelParam(std::move(spec)),
+  StyledParam(DTensorSpec whole, AxisPtr mesh_axis, std::string full_name)
+      : ParallelParam(std::move(whole)),
         axis(std::move(mesh_axis)),
-        layout(LayoutOf(this->spec.placements.front(),
-                        static_cast<int64_t>(this->spec.shape.size()))),
+        layout(LayoutOf(spec.placements.front(),
+                        static_cast<int64_t>(spec.shape.size()))),
         name(std::move(full_name)) {
     has_rules = true;
   }
