@@ -22,14 +22,14 @@ using ::testing::StartsWith;
 
 constexpr absl::string_view kModel = "base_model: m\n";
 
-Reading Read(absl::string_view text) {
+Reading ReadAxolotlText(absl::string_view text) {
   return ReadWith(&ReadAxolotl, "run.yaml", Syntax::kYaml,
                   absl::StrCat(kModel, text));
 }
 
 TEST(Axolotl, OptionsAreThoseOfAccelerateWithAndWithoutPrefix) {
   for (const absl::string_view prefix : {"", "fsdp_"}) {
-    const Reading reading = Read(
+    const Reading reading = ReadAxolotlText(
         absl::StrCat("fsdp_version: 2\nbf16: auto\nfsdp_config:\n  ", prefix,
                      "offload_params: true\n  ", prefix,
                      "cpu_ram_efficient_loading: true\n  ", prefix,
@@ -53,7 +53,7 @@ TEST(Axolotl, OptionsAreThoseOfAccelerateWithAndWithoutPrefix) {
 }
 
 TEST(Axolotl, WithoutAVersionItIs1) {
-  const Reading reading = Read(
+  const Reading reading = ReadAxolotlText(
       "fsdp: [full_shard, auto_wrap]\n"
       "fsdp_config: {fsdp_sharding_strategy: SHARD_GRAD_OP}\n");
   EXPECT_EQ(*reading.config.sharding.fsdp_version, 1);
@@ -64,14 +64,14 @@ TEST(Axolotl, WithoutAVersionItIs1) {
 }
 
 TEST(Axolotl, WithoutOptionsThereAreOnlyCopies) {
-  const Reading reading = Read("bf16: true\nmicro_batch_size: 2\n");
+  const Reading reading = ReadAxolotlText("bf16: true\nmicro_batch_size: 2\n");
   EXPECT_EQ(*reading.config.mesh.data_parallel_shard_degree, 1);
   EXPECT_EQ(*reading.config.precision.reduce_dtype, dcp::DType::kFloat32);
   EXPECT_THAT(reading.findings, Contains(HasSubstr("has no fsdp_config")));
 }
 
 TEST(Axolotl, DegreesAndTheLoopHaveNamesOfTheirOwn) {
-  const Reading reading = Read(
+  const Reading reading = ReadAxolotlText(
       "dp_shard_size: 4\ndp_replicate_size: 2\ntensor_parallel_size: 2\n"
       "context_parallel_size: 4\nexpert_parallel_size: 8\n"
       "fsdp_version: 2\nfsdp_config: {offload_params: false}\n"
@@ -86,7 +86,7 @@ TEST(Axolotl, DegreesAndTheLoopHaveNamesOfTheirOwn) {
   EXPECT_EQ(*config.mesh.tensor_parallel_degree, 2);
   EXPECT_EQ(*config.mesh.context_parallel_degree, 4);
   EXPECT_EQ(*config.mesh.expert_parallel_degree, 8);
-  EXPECT_EQ(*Read("sequence_parallel_degree: 2\n")
+  EXPECT_EQ(*ReadAxolotlText("sequence_parallel_degree: 2\n")
                  .config.mesh.context_parallel_degree,
             2);
   EXPECT_EQ(*config.loop.local_batch_size, 3);
@@ -106,7 +106,7 @@ TEST(Axolotl, DegreesAndTheLoopHaveNamesOfTheirOwn) {
 
 // Reads what a config sharded by FSDP2 says about activations.
 Reading ReadActivations(absl::string_view text) {
-  return Read(absl::StrCat(
+  return ReadAxolotlText(absl::StrCat(
       "fsdp_version: 2\nfsdp_config: {offload_params: false}\n", text, "\n"));
 }
 
@@ -165,27 +165,29 @@ TEST(Axolotl, OtherWordsForActivationsAreProblems) {
 }
 
 TEST(Axolotl, Float8IsRefusedWithWhatToDo) {
-  EXPECT_THAT(Read("fp8: true\n").findings,
+  EXPECT_THAT(ReadAxolotlText("fp8: true\n").findings,
               Contains(AllOf(StartsWith("problem run.yaml:2: fp8 is true"),
                              HasSubstr("write bf16: true"),
                              HasSubstr("fsdp::float8_all_gather"))));
 }
 
 TEST(Axolotl, AdaptersAreTheProgramsAndSaidSo) {
-  const Reading reading = Read("adapter: qlora\nload_in_4bit: true\n");
+  const Reading reading =
+      ReadAxolotlText("adapter: qlora\nload_in_4bit: true\n");
   EXPECT_THAT(reading.findings,
               AllOf(Contains(HasSubstr("adapter has no effect")),
                     Contains(HasSubstr("load_in_4bit has no effect"))));
 }
 
 TEST(Axolotl, WhatIsNotHereIsRefusedByName) {
-  EXPECT_THAT(Read("deepspeed: zero3.json\ncontext_parallel_size: 2\n"
-                   "sequence_parallel_degree: 2\noptimizer: lion_8bit\n")
-                  .findings,
-              AllOf(Contains(HasSubstr("deepspeed is 'zero3.json'")),
-                    Contains(AllOf(HasSubstr("sequence_parallel_degree"),
-                                   HasSubstr("context_parallel_size"))),
-                    Contains(HasSubstr("optimizer is lion_8bit"))));
+  EXPECT_THAT(
+      ReadAxolotlText("deepspeed: zero3.json\ncontext_parallel_size: 2\n"
+                      "sequence_parallel_degree: 2\noptimizer: lion_8bit\n")
+          .findings,
+      AllOf(Contains(HasSubstr("deepspeed is 'zero3.json'")),
+            Contains(AllOf(HasSubstr("sequence_parallel_degree"),
+                           HasSubstr("context_parallel_size"))),
+            Contains(HasSubstr("optimizer is lion_8bit"))));
 }
 
 }  // namespace
