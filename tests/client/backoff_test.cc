@@ -74,6 +74,17 @@ TEST(Backoff, DoesNotWaitBeyondTheDeadline) {
   EXPECT_EQ(backoff.Wait(kUnavailable), kUnavailable);
 }
 
+TEST(Backoff, EachWaitIsTwiceTheOneBefore) {
+  const RetryOptions options{.first_wait = absl::Milliseconds(1),
+                             .max_wait = absl::Hours(1),
+                             .max_retries = 60};
+  Backoff backoff(options, true, absl::Now() + absl::Milliseconds(200), {});
+  int num_waits = 0;
+  while (backoff.Wait(kUnavailable).ok()) ++num_waits;
+  // 1 + 2 + 4 + ... + 128 ms exceed the deadline.
+  EXPECT_LT(num_waits, 8);
+}
+
 TEST(Backoff, ObeysAServerThatSaysWhen) {
   const absl::Status later = WithRetryAfter(kUnavailable, 3'600'000);
   Backoff backoff(Quick(9), true, absl::Now() + absl::Minutes(1), {});

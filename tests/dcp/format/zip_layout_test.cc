@@ -143,6 +143,15 @@ TEST(ZipLayout, GoesOverToZip64WhereSizesOrOffsetsAskForIt) {
   }
 }
 
+TEST(ZipLayout, GoesOverToZip64AtTheLimitAsPyTorchDoes) {
+  const auto tail_length = [](uint64_t size) {
+    return ZipLayout({{"a/b", size}}, 64).gap_length(1);
+  };
+  const uint64_t limit = 0xffffffff;
+  EXPECT_GT(tail_length(limit), tail_length(limit - 1));
+  EXPECT_EQ(tail_length(limit), tail_length(limit + 1));
+}
+
 TEST(ZipLayout, CountsMoreRecordsThan16BitsHold) {
   std::vector<ZipLayout::Record> records;
   for (int i = 0; i < 70000; ++i) records.push_back({absl::StrCat("a/", i), 0});
