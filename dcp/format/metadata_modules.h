@@ -1,5 +1,5 @@
-// The Python modules whose classes an index of PyTorch's DCP is made of
-// (.metadata). Pure.
+// The Python modules of the classes in an index of PyTorch's DCP (.metadata).
+// Pure.
 #ifndef DCP_FORMAT_METADATA_MODULES_H_
 #define DCP_FORMAT_METADATA_MODULES_H_
 

@@ -14,7 +14,7 @@ inline constexpr uint64_t kZipEndBytes = 22;
 inline constexpr uint64_t kZip64EndBytes = 56;
 inline constexpr uint64_t kZip64LocatorBytes = 20;
 
-// The values of fields whose number stands in a zip64 field.
+// A field with this value refers to a zip64 field, which holds the number.
 inline constexpr uint64_t kZipSaturated32 = 0xffffffff;
 inline constexpr uint64_t kZipSaturated16 = 0xffff;
 

@@ -41,7 +41,7 @@ constexpr char kStepFolder[] =
 constexpr absl::string_view kParts[] = {"actor", "critic", "ref", "weights"};
 
 // "a, b, c and 5 more".
-std::string FirstOf(std::vector<std::string> names) {
+std::string ShownNames(std::vector<std::string> names) {
   const size_t count = names.size();
   names.resize(std::min(count, kMaxFoldersShown));
   return absl::StrCat(
@@ -162,7 +162,7 @@ absl::Status CheckSteps(const SourceDirectory& directory) {
     if (names->empty()) continue;
     return absl::FailedPreconditionError(
         absl::StrCat(directory.path, ": not a checkpoint itself, but it has ",
-                     FirstOf(*names),
+                     ShownNames(*names),
                      names->size() == 1 ? "; give the path of that"
                                         : "; give the path of one of them"));
   }
