@@ -11,15 +11,16 @@ import json
 import os
 import signal
 import subprocess
-import threading
 from typing import Any
 from typing import Callable
 from typing import Dict
+from typing import Iterable
 from typing import List
 from typing import Optional
 from typing import Union
 
 from tessera import _errors
+from tessera import _threads
 from tessera._library import FOLDER
 
 Path = Union[str, "os.PathLike[str]"]
@@ -68,9 +69,11 @@ def _words(options: Dict[str, Any]) -> List[str]:
     return words
 
 
-def _follow(stream, on_progress: Optional[OnProgress], said: List[str]):
+def _follow(
+    lines: Iterable[str], on_progress: Optional[OnProgress], said: List[str]
+) -> None:
     """Reads what the program says until it ends."""
-    for line in stream:
+    for line in lines:
         try:
             report = json.loads(line)
         except ValueError:
@@ -110,25 +113,18 @@ def run(
         # Ctrl-C goes to this process only, which passes it on once.
         start_new_session=True,
     )
-    printed: List[str] = []
-    reader = threading.Thread(
-        target=lambda: printed.append(process.stdout.read()), daemon=True
-    )
-    reader.start()
+    stdout = _threads.Lines(process.stdout)
+    stderr = _threads.Lines(process.stderr)
     said: List[str] = []
     try:
-        _follow(process.stderr, on_progress, said)
+        _follow(stderr, on_progress, said)
+        printed = "".join(stdout)
         process.wait()
     except BaseException:
         process.send_signal(signal.SIGINT)
-        process.stderr.read()
         process.wait()
         raise
-    finally:
-        reader.join()
-        process.stdout.close()
-        process.stderr.close()
-    return _result(process.returncode, printed[0], said)
+    return _result(process.returncode, printed, said)
 
 
 def _result(code: int, printed: str, said: List[str]) -> Dict[str, Any]:

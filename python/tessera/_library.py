@@ -9,12 +9,11 @@ import ctypes
 import functools
 import os
 import pathlib
-import threading
 from typing import Any
 from typing import Callable
-from typing import Optional
 
 from tessera import _errors
+from tessera import _threads
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 
@@ -198,42 +197,14 @@ class Handle:
             self.close()
 
 
-def interruptible(work: Callable[[Optional[ctypes.c_void_p]], Any]) -> Any:
-    """Calls work(stop), so that Ctrl-C ends it early.
-
-    Python handles signals in the main thread between its own instructions, so
-    there the call is made by another thread.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return work(None)
+def interruptible(work: Callable[[ctypes.c_void_p], Any]) -> Any:
+    """Calls work(stop), so that Ctrl-C ends it early."""
     stop = ctypes.c_void_p(library().tessera_stop_new())
-    result, failures = [], []
-    # Not Thread.join, which takes a thread for ended when it is interrupted.
-    done = threading.Event()
-
-    def run():
-        try:
-            result.append(work(stop))
-        except BaseException as error:  # raised again below
-            failures.append(error)
-        finally:
-            done.set()
-
     try:
-        threading.Thread(target=run, name="tessera", daemon=True).start()
-    except RuntimeError:
-        # An isolated subinterpreter has neither threads nor signals.
-        run()
-    interrupted = None
-    # The call uses memory of this process until it returns.
-    while not done.is_set():
-        try:
-            done.wait()
-        except BaseException as error:
-            interrupted = interrupted or error
-            library().tessera_stop_request(stop)
-    library().tessera_stop_free(stop)
-    for error in (interrupted, *failures):
-        if error is not None:
-            raise error
-    return result[0]
+        (result,) = _threads.run_all(
+            [lambda: work(stop)],
+            lambda: library().tessera_stop_request(stop),
+        )
+        return result
+    finally:
+        library().tessera_stop_free(stop)

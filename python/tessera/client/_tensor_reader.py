@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import threading
+import functools
 from typing import Any
-from typing import List
-from typing import Optional
 from typing import Sequence
-from typing import Tuple
 
 from tessera import _arrays
 from tessera import _errors
+from tessera import _threads
 from tessera.client import _layout
 from tessera.client import _messages
 from tessera.client._channel import Channel
@@ -24,8 +22,7 @@ _MIN_RANGE_BYTES = 32 << 20
 
 class TensorReader:
     """Reads regions into the caller's memory; each stream reads a range of their
-    bytes and resumes where it broke off. Used once, by one thread; it starts one
-    more for each stream beyond the first.
+    bytes and resumes where it broke off, in a thread of its own. Used once.
 
     Args:
       request: a ReadTensorsRequest with the parts, which are the regions, and
@@ -43,59 +40,19 @@ class TensorReader:
         )
         self._deadline = channel.deadline(None)
         self._stop = Stop()
-        self._lock = threading.Lock()
-        self._failure: Optional[BaseException] = None
 
     def run(self) -> None:
         size = self._layout.num_bytes
         num_streams = self._channel.options.num_streams
         num_ranges = min(max(size // _MIN_RANGE_BYTES, 1), num_streams)
         ends = [size * (i + 1) // num_ranges for i in range(num_ranges)]
-        streams: List[Tuple[threading.Thread, threading.Event]] = []
-        try:
-            for begin, end in zip(ends, ends[1:]):
-                ended = threading.Event()
-                thread = threading.Thread(
-                    target=self._run_range,
-                    args=(begin, end, ended),
-                    name="tessera",
-                    daemon=True,
-                )
-                streams.append((thread, ended))
-                thread.start()
-            self._run_range(0, ends[0])
-        except BaseException as failure:  # such as Ctrl-C
-            self._fail(failure)
-        # The streams use memory of the caller until they have ended. Not
-        # Thread.join, which takes a thread for ended when it is interrupted.
-        for thread, ended in streams:
-            while not ended.is_set():
-                try:
-                    # An interrupted start may have left no thread.
-                    if not ended.wait(1) and not thread.is_alive():
-                        break
-                except BaseException as failure:
-                    self._fail(failure)
-        if self._failure is not None:
-            raise self._failure
-
-    def _fail(self, failure: BaseException) -> None:
-        """Keeps the first failure and ends the other streams."""
-        with self._lock:
-            if self._failure is None:
-                self._failure = failure
-        self._stop.request()
-
-    def _run_range(
-        self, begin: int, end: int, ended: Optional[threading.Event] = None
-    ) -> None:
-        try:
-            self._read_range(begin, end)
-        except BaseException as failure:  # raised by run()
-            self._fail(failure)
-        finally:
-            if ended is not None:
-                ended.set()
+        _threads.run_all(
+            [
+                functools.partial(self._read_range, begin, end)
+                for begin, end in zip([0, *ends], ends)
+            ],
+            self._stop.request,
+        )
 
     def _read_range(self, begin: int, end: int) -> None:
         """Reads until the whole range has arrived; retries as Backoff says."""
