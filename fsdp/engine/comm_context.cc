@@ -17,6 +17,8 @@ CommContext::CommContext(c10::Device device) : device_(device) {
   all_reduce_ = guard.getStreamFromGlobalPool(device, /*isHighPriority=*/false);
 }
 
+CommContext::~CommContext() { ReleaseGather(); }
+
 c10::Stream CommContext::current() const {
   return c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
 }
@@ -47,18 +49,18 @@ void CommContext::BeginGathers(const EventPtr& event) {
   Wait(*all_gather_, marker);
 }
 
-void CommContext::HoldGather(at::Tensor buffer, EventPtr copied_out) {
+void CommContext::HoldGather(std::vector<at::Tensor> tensors, EventPtr read) {
   if (!has_streams()) return;
   ReleaseGather();
-  held_gather_ = std::move(buffer);
-  held_gather_event_ = std::move(copied_out);
+  held_gather_ = std::move(tensors);
+  held_gather_event_ = std::move(read);
 }
 
 void CommContext::ReleaseGather() {
-  if (!held_gather_.defined()) return;
+  if (held_gather_.empty()) return;
   Wait(*copy_in_, held_gather_event_);
   Wait(*all_gather_, held_gather_event_);
-  held_gather_ = at::Tensor();
+  held_gather_.clear();
   held_gather_event_ = nullptr;
 }
 

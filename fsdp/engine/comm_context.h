@@ -9,10 +9,16 @@
 // `all_reduce`. Nothing is recorded with the allocator (record_stream): a
 // buffer that another stream still reads is held here until an event shows that
 // the stream has finished, so that peak memory is the same in every step:
-//   - Forward holds one gather's buffer until the next gather's copy-out is
-//     issued; the gather streams then wait for the copy-out that read it.
-//   - Backward releases the buffer at once, at the same cost of one wait.
+//   - What a gather made on the gather streams (its input and output, and the
+//     tensors of extensions) lives until the copy-out is issued. Forward holds
+//     it until the next gather's copy-out is issued; the gather streams then
+//     wait for the copy-out that read it. Backward releases it at once, at the
+//     same cost of one wait.
 //   - The input of a reduce-scatter lives until the next one begins.
+//   - What is reduced on one stream and read on another, by an all-reduce or a
+//     hook, lives until the end of the backward.
+//   - Shards are written on the compute stream. A gather of shards that were
+//     written since the gather streams last waited for it makes them wait.
 //
 // The CPU has no streams, so everything here is a no-op there.
 #ifndef FSDP_ENGINE_COMM_CONTEXT_H_
@@ -20,6 +26,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "ATen/core/Tensor.h"
 #include "c10/core/Event.h"
@@ -36,6 +43,9 @@ using EventPtr = std::shared_ptr<c10::Event>;
 class CommContext {
  public:
   explicit CommContext(c10::Device device);
+  ~CommContext();
+  CommContext(const CommContext&) = delete;
+  CommContext& operator=(const CommContext&) = delete;
 
   bool has_streams() const { return copy_in_.has_value(); }
   // Only on a device with streams.
@@ -55,8 +65,9 @@ class CommContext {
   // for `event`.
   void BeginGathers(const EventPtr& event);
 
-  // The buffer of a gather whose copy-out is issued; see [Note: streams].
-  void HoldGather(at::Tensor buffer, EventPtr copied_out);
+  // Holds what a gather made on the gather streams until they have waited for
+  // `read`, which follows the last work that reads it; see [Note: streams].
+  void HoldGather(std::vector<at::Tensor> tensors, EventPtr read);
   void ReleaseGather();
 
   // The reduction in flight, of one group; null when there is none. It takes
@@ -72,7 +83,7 @@ class CommContext {
   c10::Device device_;
   std::optional<c10::Stream> copy_in_, all_gather_, reduce_scatter_,
       all_reduce_;
-  at::Tensor held_gather_;
+  std::vector<at::Tensor> held_gather_;
   EventPtr held_gather_event_;
   GroupReduction* pending_reduction_ = nullptr;
   StepRecorder recorder_;

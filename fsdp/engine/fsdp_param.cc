@@ -205,10 +205,7 @@ void FsdpParam::BindShard(const at::Tensor& padded_flat) {
   held.set_data(local);
 }
 
-void FsdpParam::RememberShard() {
-  remembered_storage_ = shard_impl_->unsafe_storage().unsafeGetStorageImpl();
-  remembered_version_ = shard_impl_->version_counter().current_version();
-}
+void FsdpParam::RememberShard() { remembered_ = CurrentShard(); }
 
 void FsdpParam::AgreeOnRequiresGrad() {
   const at::Tensor held = shard();

@@ -137,14 +137,12 @@ class FsdpParam {
   bool ShardWasReplaced() const;
   // Whether a ParameterList or ParameterDict holds it.
   bool in_container() const { return in_container_; }
-  bool HasRememberedShard() const {
-    return shard_impl_->unsafe_storage().unsafeGetStorageImpl() ==
-               remembered_storage_ &&
-           shard_impl_->version_counter().current_version() ==
-               remembered_version_;
-  }
+  bool HasRememberedShard() const { return remembered_ == CurrentShard(); }
   // From now on MatchesShard compares with the shard as it is now.
   void RememberShard();
+  // From now on WasWrittenSinceGathersBegan compares with it as it is now.
+  void NoteGathersBegan() { began_ = CurrentShard(); }
+  bool WasWrittenSinceGathersBegan() const { return began_ != CurrentShard(); }
   // The member and the registry's shard are one parameter: if either was frozen
   // or unfrozen since they last agreed, both become so.
   void AgreeOnRequiresGrad();
@@ -201,6 +199,17 @@ class FsdpParam {
   Marks& marks() { return marks_; }
 
  private:
+  // What the shard's values are, as far as autograd counts changes.
+  struct ShardVersion {
+    const c10::StorageImpl* storage = nullptr;
+    uint32_t version = 0;
+    bool operator==(const ShardVersion&) const = default;
+  };
+  ShardVersion CurrentShard() const {
+    return {shard_impl_->unsafe_storage().unsafeGetStorageImpl(),
+            shard_impl_->version_counter().current_version()};
+  }
+
   static uint64_t Stamp(UsePhase phase) {
     return (epoch_.load(std::memory_order_acquire) << 2) | phase.bits();
   }
@@ -221,8 +230,8 @@ class FsdpParam {
       c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>>
       shard_;
   const c10::TensorImpl* shard_impl_ = nullptr;  // of shard_
-  const c10::StorageImpl* remembered_storage_ = nullptr;
-  uint32_t remembered_version_ = 0;
+  ShardVersion remembered_;                      // when it was gathered
+  ShardVersion began_;  // when the gather streams last waited for it
   bool in_container_ = false;
   bool requires_grad_ = true;  // as last agreed
   // If the parameter is stored in another form: the dtype that it had, and,

@@ -111,6 +111,7 @@ void FsdpParamGroup::RefreshShards() {
   if (!data_.config.offload_policy.has_value() && !device.is_meta()) {
     data_.config.device = device;
   }
+  gathers_must_wait_ = true;
   AllocateShards(device, std::move(dtypes));
   const c10::Device computes = device.is_meta() ? device : data_.config.device;
   for (size_t i = 0; i < data_.params.size(); ++i) {
@@ -133,6 +134,7 @@ void FsdpParamGroup::ToEmpty(c10::Device device) {
   const EngineScope scope;
   DropGather();
   Reshard(/*after_forward=*/false);
+  gathers_must_wait_ = true;
   // With CPU offload, to_empty("cpu") says where shards lie, not where to
   // compute.
   if (!device.is_meta() && !data_.config.offload_policy.has_value()) {
@@ -182,6 +184,10 @@ void FsdpParamGroup::Unshard() {
     CheckReady();
     for (const auto& param : data_.params) param->RememberShard();
     shards_written_ = false;
+    if (WasWrittenSinceGathersBegan()) {
+      data_.comm->BeginGathers(nullptr);
+      NoteGathersBegan();
+    }
   }
   gather_.Start();
 }
@@ -204,7 +210,21 @@ bool FsdpParamGroup::AllTouched() const {
                      [](const auto& param) { return param->marks().touched; });
 }
 
+void FsdpParamGroup::NoteGathersBegan() {
+  gathers_must_wait_ = false;
+  for (const auto& param : data_.params) param->NoteGathersBegan();
+}
+
+bool FsdpParamGroup::WasWrittenSinceGathersBegan() const {
+  return gathers_must_wait_ ||
+         std::any_of(data_.params.begin(), data_.params.end(),
+                     [](const auto& param) {
+                       return param->WasWrittenSinceGathersBegan();
+                     });
+}
+
 void FsdpParamGroup::OnShardWritten() {
+  gathers_must_wait_ = true;
   if (sharding() == Sharding::kSharded && !gather_pending()) return;
   shards_written_ = true;
   FsdpParam::BumpEpoch();

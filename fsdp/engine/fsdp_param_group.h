@@ -120,8 +120,10 @@ class FsdpParamGroup : public std::enable_shared_from_this<FsdpParamGroup> {
   bool AllTouched() const;
 
   // Called when an operator writes into a shard: the gathered parameters are
-  // then out of date.
+  // then out of date, and the gather streams do not know of the write.
   void OnShardWritten();
+  // The gather streams now come after all that was written into the shards.
+  void NoteGathersBegan();
   // Whether the shards have changed since the gather that is done or in flight.
   bool ShardsChanged() const;
 
@@ -149,6 +151,7 @@ class FsdpParamGroup : public std::enable_shared_from_this<FsdpParamGroup> {
   std::vector<c10::ScalarType> OrigDtypes() const;
   void CheckReady() const;
   void CheckLoadedShardsDiffer();
+  bool WasWrittenSinceGathersBegan() const;
 
   GroupData data_;
   GroupGather gather_{data_};
@@ -159,7 +162,8 @@ class FsdpParamGroup : public std::enable_shared_from_this<FsdpParamGroup> {
   PrefetchList forward_prefetch_, backward_prefetch_;
   Turn turn_;
   bool seen_at_boundary_ = false;
-  bool shards_written_ = false;  // since they were gathered
+  bool shards_written_ = false;    // since they were gathered
+  bool gathers_must_wait_ = true;  // for a write into the shards
   bool kept_by_user_ = false;
 };
 

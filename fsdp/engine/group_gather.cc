@@ -29,7 +29,20 @@ class StreamScope {
 
 }  // namespace
 
+std::vector<at::Tensor> GroupGather::Pending::Buffers() const {
+  std::vector<at::Tensor> buffers{input, output};
+  for (const AllGatherExtension::Inputs& inputs : extension_inputs) {
+    buffers.insert(buffers.end(), inputs.tensors.begin(), inputs.tensors.end());
+    buffers.insert(buffers.end(), inputs.metadata.begin(),
+                   inputs.metadata.end());
+  }
+  return buffers;
+}
+
 GroupGather::~GroupGather() {
+  if (pending_.has_value()) {
+    data_.comm->HoldGather(pending_->Buffers(), pending_->done);
+  }
   if (sharding_ == Sharding::kUnsharded) FreeUnsharded();
 }
 
@@ -117,13 +130,24 @@ void GroupGather::FillInput(Pending& gather, const std::vector<Input>& inputs) {
     gather.offsets.push_back(num_bytes);
     num_bytes += AlignUp(input.num_bytes());
   }
-  gather.input = data_.EmptyBuffer(
-      num_bytes, at::kByte, *data_.config.shard_group,
-      /*is_custom=*/static_cast<bool>(data_.settings.custom_all_gather));
+  c10d::ProcessGroup& group = ProcessGroupOf(gather);
+  if (data_.comm->has_streams() && group.getSize() > 1 &&
+      !data_.settings.custom_all_gather) {
+    // Its place in the output, where the collective leaves it.
+    gather.output = EmptyOutput(group.getSize() * num_bytes, group);
+    gather.input =
+        gather.output.narrow(0, group.getRank() * num_bytes, num_bytes);
+  } else {
+    gather.input = EmptyOutput(num_bytes, group);
+  }
   for (size_t i = 0; i < inputs.size(); ++i) {
+    // An offloaded shard is cast on the device: a cast on the CPU makes the
+    // host wait.
     gather.input.narrow(0, gather.offsets[i], inputs[i].num_bytes())
         .view(inputs[i].dtype)
-        .copy_(inputs[i].tensor.reshape({-1}), /*non_blocking=*/true);
+        .copy_(inputs[i]
+                   .tensor.to(data_.config.device, /*non_blocking=*/true)
+                   .reshape({-1}));
   }
 }
 
@@ -143,10 +167,8 @@ void GroupGather::Issue(Pending& gather, c10d::ProcessGroup& group) {
   if (gather.in_place) {
     AllocateUnsharded();
     gather.output = first.FlatUnsharded().view(at::kByte);
-  } else {
-    gather.output = data_.EmptyBuffer(
-        num_bytes, at::kByte, group,
-        /*is_custom=*/static_cast<bool>(data_.settings.custom_all_gather));
+  } else if (!gather.output.defined()) {
+    gather.output = EmptyOutput(num_bytes, group);
   }
   StepReport& report = comm.recorder().report();
   ++report.num_all_gathers;
@@ -161,6 +183,13 @@ void GroupGather::Issue(Pending& gather, c10d::ProcessGroup& group) {
         return Work();
       });
   if (comm.has_streams()) gather.done = comm.Record(comm.all_gather());
+}
+
+at::Tensor GroupGather::EmptyOutput(int64_t num_bytes,
+                                    c10d::ProcessGroup& group) const {
+  return data_.EmptyBuffer(
+      num_bytes, at::kByte, group,
+      /*is_custom=*/static_cast<bool>(data_.settings.custom_all_gather));
 }
 
 c10d::ProcessGroup& GroupGather::ProcessGroupOf(const Pending& gather) const {
@@ -206,7 +235,7 @@ void GroupGather::Wait(bool in_backward) {
     param->AgreeOnRequiresGrad();
     param->marks().touched = false;
   }
-  comm.HoldGather(std::move(gather.output), comm.RecordCurrent());
+  comm.HoldGather(gather.Buffers(), comm.RecordCurrent());
   if (in_backward) comm.ReleaseGather();
   sharding_ = Sharding::kUnsharded;
   FsdpParam::BumpEpoch();
@@ -285,6 +314,7 @@ void GroupGather::FreeUnsharded() {
 
 bool GroupGather::Reshard(bool after_forward) {
   if (sharding_ == Sharding::kShardedPostForward && !after_forward) {
+    Drop();  // it reads the smaller group's shards
     post_forward_shards_.clear();
     resharded_ = nullptr;
     sharding_ = Sharding::kSharded;
@@ -315,6 +345,7 @@ void GroupGather::Drop() {
                 [this] { return data_.Describe("all-gather"); });
   }
   data_.comm->WaitOnCurrent(gather.done);
+  data_.comm->HoldGather(gather.Buffers(), gather.done);
   if (gather.in_place) FreeUnsharded();
 }
 

@@ -24,8 +24,8 @@ class GroupGather {
 
   // `data` outlives it.
   explicit GroupGather(GroupData& data) : data_(data) {}
-  // Frees the parameters. A gather in flight still writes; it keeps its buffers
-  // alive.
+  // Frees the parameters. A gather in flight still writes; its buffers live
+  // until it is done.
   ~GroupGather();
   GroupGather(const GroupGather&) = delete;
   GroupGather& operator=(const GroupGather&) = delete;
@@ -63,6 +63,9 @@ class GroupGather {
     bool alone = false;  // one rank and no custom collective: no communication
     bool in_place = false;  // the output is the only parameter's storage
     int64_t begin_us = 0;
+
+    // What was allocated on the gather streams.
+    std::vector<at::Tensor> Buffers() const;
   };
 
   // The process group of a gather in flight.
@@ -70,6 +73,7 @@ class GroupGather {
   void CopyIn(Pending& gather);
   AllGatherExtension::Inputs PreAllGather(FsdpParam& param) const;
   void FillInput(Pending& gather, const std::vector<Input>& inputs);
+  at::Tensor EmptyOutput(int64_t num_bytes, c10d::ProcessGroup& group) const;
   void Issue(Pending& gather, c10d::ProcessGroup& group);
   void Await(Pending& gather, c10d::ProcessGroup& group);
   void CopyOutAll(Pending& gather);

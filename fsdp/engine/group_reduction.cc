@@ -191,10 +191,7 @@ void GroupReduction::Start(Gradients gradients) {
     reduction.output = data_.EmptyBuffer(width, dtype, group, is_custom);
     Issue(reduction);
   }
-  if (comm.has_streams()) {
-    reduction.done = comm.Record(comm.reduce_scatter());
-    Complete(reduction);
-  }
+  if (comm.has_streams()) Complete(reduction);
   pending_ = std::move(reduction);
   comm.set_pending_reduction(this);
 }
@@ -261,28 +258,35 @@ void GroupReduction::Finish() {
   Complete(reduction);
 }
 
-// From the reduce-scattered rows to the gradients of shards; on the stream of
-// reduction.
+// From the reduce-scattered rows to the gradients of shards. Called on the
+// stream of the reduce-scatter.
 void GroupReduction::Complete(Pending& reduction) {
-  CommContext& comm = *data_.comm;
-  std::optional<c10::StreamGuard> stream;
-  if (data_.config.replicate_group) {
-    if (comm.has_streams()) {
-      CommContext::Wait(comm.all_reduce(), reduction.done);
-      stream.emplace(comm.all_reduce());
-    }
-    if (!AllReduceAcrossReplicas(reduction)) return;
-    if (comm.has_streams()) held_all_reduce_ = reduction.output;
+  AddPartial(reduction);
+  reduction.done = data_.comm->RecordCurrent();
+  const bool is_replicated = data_.config.replicate_group != nullptr;
+  if (is_replicated && !data_.settings.requires_all_reduce) {
+    partial_ = reduction;
+    partial_->input = at::Tensor();
+    partial_->work = nullptr;
+    return;
   }
-  Divide(reduction.output, reduction.plan.post_divide);
+  std::optional<c10::StreamGuard> stream;
+  if (is_replicated) {
+    if (data_.comm->has_streams()) {
+      FollowCurrent(data_.comm->all_reduce(), reduction);
+      stream.emplace(data_.comm->all_reduce());
+    }
+    AllReduceAcrossReplicas(reduction);
+  }
   if (data_.settings.all_reduce_hook) {
-    std::optional<c10::StreamGuard> hook_stream;
-    if (data_.settings.all_reduce_hook_stream.has_value()) {
-      CommContext::Wait(*data_.settings.all_reduce_hook_stream, reduction.done);
-      hook_stream.emplace(*data_.settings.all_reduce_hook_stream);
+    if (const auto& own = data_.settings.all_reduce_hook_stream;
+        own.has_value()) {
+      FollowCurrent(*own, reduction);
+      stream.emplace(*own);
     }
     data_.settings.all_reduce_hook(reduction.output);
   }
+  Divide(reduction.output, reduction.plan.post_divide);
   const at::Tensor output =
       reduction.output.to(reduction.params.front()->orig_dtype());
   std::vector<at::Tensor> gradients;
@@ -294,7 +298,14 @@ void GroupReduction::Complete(Pending& reduction) {
     offset += geometry.padded_numel();
   }
   HandOut(reduction.params, gradients);
-  reduced_ = comm.RecordCurrent();
+  reduced_ = data_.comm->RecordCurrent();
+}
+
+// Makes `stream`, which works on the output next, wait for the current one.
+void GroupReduction::FollowCurrent(c10::Stream stream,
+                                   const Pending& reduction) {
+  CommContext::Wait(stream, data_.comm->RecordCurrent());
+  held_.push_back(reduction.output);
 }
 
 // Microbatches may use different parameters, so the sum has all that any of
@@ -303,6 +314,10 @@ void GroupReduction::AddPartial(Pending& reduction) {
   if (!partial_.has_value()) return;
   const Pending partial = *std::move(partial_);
   partial_.reset();
+  if (data_.comm->has_streams() && data_.config.shard_group->getSize() == 1) {
+    // The sums of one rank are in memory of the compute stream.
+    held_.push_back(partial.output);
+  }
   if (partial.params == reduction.params) {
     reduction.output.add_(partial.output);
     return;
@@ -338,20 +353,18 @@ void GroupReduction::AddPartial(Pending& reduction) {
 // For a backward without gradients, after earlier microbatches had some.
 void GroupReduction::FinishPartial() {
   if (!partial_.has_value() || !data_.settings.requires_all_reduce) return;
+  CommContext& comm = *data_.comm;
   Pending reduction = *std::move(partial_);
   partial_.reset();
+  std::optional<c10::StreamGuard> stream;
+  if (comm.has_streams()) {
+    CommContext::Wait(comm.reduce_scatter(), comm.RecordCurrent());
+    stream.emplace(comm.reduce_scatter());
+  }
   Complete(reduction);
 }
 
-// Returns false when the sum is kept for a later backward.
-bool GroupReduction::AllReduceAcrossReplicas(Pending& reduction) {
-  AddPartial(reduction);
-  if (!data_.settings.requires_all_reduce) {
-    reduction.input = at::Tensor();
-    reduction.work = nullptr;
-    partial_ = std::move(reduction);
-    return false;
-  }
+void GroupReduction::AllReduceAcrossReplicas(Pending& reduction) {
   c10d::ProcessGroup& group = *data_.config.replicate_group;
   CheckInStep(data_.config.replicate_group,
               DescribeWith("all-reduce", reduction.params), "backward");
@@ -365,7 +378,6 @@ bool GroupReduction::AllReduceAcrossReplicas(Pending& reduction) {
                                            reduction.plan.all_reduce_op, group);
                         }),
               group, operation);
-  return true;
 }
 
 // Adds up the gradients of which each rank of a parallelism has a share: one
@@ -446,7 +458,7 @@ void GroupReduction::FinishBackward() {
   if (reduced_ && data_.config.offload_policy.has_value())
     reduced_->synchronize();
   reduced_ = nullptr;
-  held_all_reduce_ = at::Tensor();
+  held_.clear();
 }
 
 void GroupReduction::Abandon() {

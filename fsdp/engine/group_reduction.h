@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ATen/core/Tensor.h"
+#include "c10/core/Stream.h"
 #include "fsdp/engine/collectives.h"
 #include "fsdp/engine/group_data.h"
 
@@ -56,7 +57,7 @@ class GroupReduction {
     std::vector<FsdpParam*> params;  // in the order of the group
     at::Tensor input, output;        // of `params`, one after the other
     Work work;
-    EventPtr done;
+    EventPtr done;  // what reads `input` and sums into `output`
     ReductionPlan plan;
     int64_t begin_us = 0;
   };
@@ -73,7 +74,8 @@ class GroupReduction {
   void Complete(Pending& reduction);
   void AddPartial(Pending& reduction);
   void FinishPartial();
-  bool AllReduceAcrossReplicas(Pending& reduction);
+  void AllReduceAcrossReplicas(Pending& reduction);
+  void FollowCurrent(c10::Stream stream, const Pending& reduction);
   void SumShares(const std::vector<FsdpParam*>& params,
                  std::vector<at::Tensor>& gradients) const;
   void HandOut(const std::vector<FsdpParam*>& params,
@@ -83,8 +85,9 @@ class GroupReduction {
   std::optional<Pending> pending_;
   // HSDP with a postponed all-reduce: the sum so far.
   std::optional<Pending> partial_;
-  at::Tensor held_all_reduce_;  // read on its stream until the end
-  EventPtr reduced_;            // on the stream of reduction
+  // Read on other streams than their own until the end of the backward.
+  std::vector<at::Tensor> held_;
+  EventPtr reduced_;  // the gradients are complete
 };
 
 }  // namespace fsdp

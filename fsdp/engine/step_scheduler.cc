@@ -31,10 +31,10 @@ thread_local std::weak_ptr<StepScheduler> last_used;
 // the list is destroyed without being run, and so is the guard.
 class StepScheduler::BackwardGuard {
  public:
-  explicit BackwardGuard(std::shared_ptr<StepScheduler> scheduler)
-      : scheduler_(std::move(scheduler)) {}
+  BackwardGuard(std::shared_ptr<StepScheduler> scheduler, uint64_t backward)
+      : scheduler_(std::move(scheduler)), backward_(backward) {}
   ~BackwardGuard() {
-    if (!finished_) scheduler_->aborted_ = true;
+    if (!finished_) scheduler_->NoteAborted(backward_);
   }
   void Finish() {
     scheduler_->FinishBackward();
@@ -43,6 +43,7 @@ class StepScheduler::BackwardGuard {
 
  private:
   std::shared_ptr<StepScheduler> scheduler_;  // kept until the pass is over
+  const uint64_t backward_;
   bool finished_ = false;
 };
 
@@ -120,7 +121,11 @@ void StepScheduler::OnShardWritten(FsdpParamGroup& group) {
 void StepScheduler::OnGroupUse(FsdpParamGroup& group, UsePhase phase,
                                const Use& use) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  if (aborted_) RecoverFromAbortedBackward();
+  // A thread of autograd may drop the pass that threw after the thread of
+  // training has gone on.
+  if (aborted_ || (in_backward_ && !phase.backward)) {
+    RecoverFromAbortedBackward();
+  }
   last_used = weak_from_this();
   TORCH_CHECK(
       !group.config().mp_policy.output_dtype.has_value() ||
@@ -194,6 +199,7 @@ void StepScheduler::BeginForwardIfNew(FsdpParamGroup& group) {
   order_.clear();
   comm_->BeginGathers(post_optim_event_);
   post_optim_event_ = nullptr;
+  for (FsdpParamGroup* other : groups_) other->NoteGathersBegan();
 }
 
 void StepScheduler::FreeAfterForward(const FsdpParamGroup& used,
@@ -314,7 +320,8 @@ void StepScheduler::QueueFinalCallback() {
   in_backward_ = true;
   backward_cursor_ = order_.size();
   CountUsesToCome();
-  const auto guard = std::make_shared<BackwardGuard>(shared_from_this());
+  const auto guard =
+      std::make_shared<BackwardGuard>(shared_from_this(), ++num_backwards_);
   torch::autograd::Engine::get_default_engine().queue_callback(
       [guard] { guard->Finish(); });
 }
@@ -342,6 +349,11 @@ void StepScheduler::FinishBackward() {
   in_backward_ = false;
   // The next backward must also hear of groups that stay gathered.
   FsdpParam::BumpEpoch();
+}
+
+void StepScheduler::NoteAborted(uint64_t backward) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (in_backward_ && backward == num_backwards_) aborted_ = true;
 }
 
 void StepScheduler::RecoverFromAbortedBackward() {

@@ -28,6 +28,7 @@
 #define FSDP_ENGINE_STEP_SCHEDULER_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -90,6 +91,7 @@ class StepScheduler : public std::enable_shared_from_this<StepScheduler> {
  private:
   class BackwardGuard;
 
+  void NoteAborted(uint64_t backward);
   void RecoverFromAbortedBackward();
   void BeginForwardIfNew(FsdpParamGroup& group);
   void FreeAfterForward(const FsdpParamGroup& used, const Use& use);
@@ -118,6 +120,7 @@ class StepScheduler : public std::enable_shared_from_this<StepScheduler> {
 
   bool in_backward_ = false;  // a callback is registered for its end
   bool aborted_ = false;      // that backward threw, so no callback comes
+  uint64_t num_backwards_ = 0;
   bool is_last_backward_ = true;
   std::shared_ptr<c10::Event> post_optim_event_;
 };

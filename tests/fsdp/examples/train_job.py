@@ -5,7 +5,9 @@ import pathlib
 import socket
 import subprocess
 
-TRAINER = pathlib.Path("fsdp/examples/train_llama").resolve()
+TRAINER = pathlib.Path(
+    os.environ.get("TESSERA_TRAIN_LLAMA", "fsdp/examples/train_llama")
+).resolve()
 # The model, and the loop.
 SMALL = ("--dim=32", "--layers=2", "--ffn-dim=48", "--seq-len=16")
 LOOP = ("--batch=4", "--lr=1e-3")

@@ -1,0 +1,13 @@
+// Delay: how the simulated device takes its time, and its watchdog looks again.
+#ifndef TESTS_TESTING_SIM_DEVICE_DELAY_H_
+#define TESTS_TESTING_SIM_DEVICE_DELAY_H_
+
+#include <chrono>
+
+namespace sim {
+
+void Delay(std::chrono::microseconds time);
+
+}  // namespace sim
+
+#endif  // TESTS_TESTING_SIM_DEVICE_DELAY_H_

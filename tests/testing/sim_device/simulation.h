@@ -1,0 +1,155 @@
+// Simulation: the streams, events and memory of all simulated devices of the
+// process, and what is known to come before what. One mutex guards all of it
+// but the queues, because the host's side is not what is tested. Any thread.
+//
+// Every stream has a vector clock of what comes before its next piece of work:
+// what was issued on it before, what it waits for by events, and what the host
+// has waited for when the work is issued. All threads of the host are one
+// actor.
+#ifndef TESTS_TESTING_SIM_DEVICE_SIMULATION_H_
+#define TESTS_TESTING_SIM_DEVICE_SIMULATION_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "c10/core/Allocator.h"
+#include "c10/core/Device.h"
+#include "c10/core/Stream.h"
+#include "tests/testing/sim_device/block_pool.h"
+#include "tests/testing/sim_device/race_detector.h"
+#include "tests/testing/sim_device/stream_queue.h"
+
+namespace sim {
+
+inline constexpr c10::DeviceType kType = c10::DeviceType::CUDA;
+
+class Simulation {
+ public:
+  struct Stream;
+  struct Event {
+    Stream* stream = nullptr;  // null: never recorded
+    uint64_t position = 0;     // of the marker in the stream's queue
+    VectorClock clock;
+    // When the marker was reached, in microseconds; written by the stream.
+    std::shared_ptr<std::atomic<int64_t>> time_us;
+  };
+
+  static Simulation& Get();
+
+  // Issues `work` on the stream. It runs without the mutex, on the stream's
+  // thread, and `accesses` is what it reads and writes.
+  void Issue(c10::Stream stream, const std::string& name,
+             const std::vector<Access>& accesses, std::function<void()> work);
+  // The host waits for all that was issued on the stream. `reason` is counted.
+  void Synchronize(c10::Stream stream, const std::string& reason);
+  // The same for the simulation's own needs: not counted, and nothing is known
+  // to be ordered by it.
+  void Finish(c10::Stream stream);
+
+  void Record(Event& event, c10::Stream stream);
+  void MakeWait(c10::Stream waiter, const Event& event);
+  bool Query(const Event& event);
+  void Synchronize(const Event& event);
+  bool Query(c10::Stream stream);
+
+  std::vector<c10::Stream> StreamsOf(c10::DeviceIndex device);
+  c10::Stream StreamFromPool(c10::DeviceIndex device, bool high_priority);
+  void Name(c10::Stream stream, const std::string& name);
+
+  // Memory for work of the stream. Throws c10::OutOfMemoryError. The memory
+  // belongs to the device of `stream`.
+  c10::DataPtr Allocate(c10::Stream stream, size_t bytes);
+  // recordStream: the memory is not used again before what is issued on the
+  // stream when it is freed is done.
+  void RecordUse(const void* data, c10::Stream stream);
+  c10::DataPtr AllocatePinned(size_t bytes);
+  bool IsPinned(const void* data);
+  // Waits for every stream, not counted, and gives segments without a block in
+  // use back, as cudaFree does.
+  void EmptyCache();
+
+  MemoryStats memory_stats(c10::DeviceIndex device);
+  void ResetPeak(c10::DeviceIndex device);
+
+  std::vector<std::string> TakeRaces();
+  std::map<std::string, int64_t> TakeHostWaits();
+  std::map<std::string, int64_t> TakeEagerOperators();
+  void CountHostWait(const std::string& reason);
+  void CountEager(const std::string& op);
+  // What every stream of the process is doing, a line each.
+  std::string Describe();
+
+ private:
+  using Use = std::pair<Stream*, uint64_t>;  // and a position in its queue
+  // Memory that other streams than its own still use, or pinned memory.
+  struct Held {
+    uintptr_t begin = 0;
+    std::vector<Use> uses;
+    VectorClock clock;  // of the uses
+  };
+  struct DeviceMemory {
+    BlockPool pool;
+    // Freed memory that another stream was still using, by pool.
+    std::map<BlockPool::Key, std::vector<Block>> freed_in_use;
+    std::map<uintptr_t, std::set<Stream*>> recorded;
+    std::vector<Held> waiting;  // freed, and recorded on other streams
+  };
+  struct PinnedMemory {
+    std::map<uintptr_t, size_t> sizes;
+    std::map<size_t, std::vector<uintptr_t>> free;
+    std::map<uintptr_t, std::set<Stream*>> used_by;  // since it was allocated
+    std::vector<Held> waiting;
+  };
+
+  Simulation() = default;
+
+  static void FreeDevice(void* block);
+  static void FreePinned(void* data);
+  void Watch();
+
+  // The rest requires the mutex.
+  Stream& At(c10::Stream stream);
+  uint64_t IssueHere(Stream& stream, const std::string& name,
+                     const std::vector<Access>& accesses,
+                     std::function<void()> work);
+  Held HoldFor(uintptr_t begin, const std::set<Stream*>& streams);
+  // The members of `waiting` whose uses are over; they leave it.
+  std::vector<Held> TakeFinished(std::vector<Held>& waiting);
+  bool NeedsMore(DeviceMemory& memory, const Stream& stream, size_t bytes);
+  Block TakeBlock(DeviceMemory& memory, const Stream& stream, size_t bytes);
+  void GiveBack(DeviceMemory& memory, uintptr_t begin);
+  void NoteReuse(DeviceMemory& memory, const Stream& stream, BlockPool::Key key,
+                 const Block& block, size_t bytes);
+
+  std::mutex mutex_;
+  RaceDetector races_;
+  VectorClock host_;
+  std::map<std::pair<c10::DeviceIndex, c10::StreamId>, std::unique_ptr<Stream>>
+      streams_;
+  std::vector<Stream*> actors_{nullptr};  // by their number; the host is 0
+  uint64_t next_in_pool_[2] = {0, 0};
+  std::map<c10::DeviceIndex, DeviceMemory> memory_;
+  PinnedMemory pinned_;
+  std::map<std::string, int64_t> host_waits_, eager_operators_;
+  bool is_watched_ = false;
+};
+
+// This thread's device and streams, as cudaSetDevice and CUDAStreamGuard set
+// them.
+c10::DeviceIndex CurrentDevice();
+void SetCurrentDevice(c10::DeviceIndex device);
+c10::Stream CurrentStream(c10::DeviceIndex device);
+void SetCurrentStream(c10::Stream stream);
+c10::Stream DefaultStream(c10::DeviceIndex device);
+
+}  // namespace sim
+
+#endif  // TESTS_TESTING_SIM_DEVICE_SIMULATION_H_
