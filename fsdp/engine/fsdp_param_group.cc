@@ -226,6 +226,7 @@ bool FsdpParamGroup::WasWrittenSinceGathersBegan() const {
 void FsdpParamGroup::OnShardWritten() {
   gathers_must_wait_ = true;
   if (sharding() == Sharding::kSharded && !gather_pending()) return;
+  DropGather();  // it reads what is about to change
   shards_written_ = true;
   FsdpParam::BumpEpoch();
 }

@@ -119,7 +119,7 @@ class FsdpParamGroup : public std::enable_shared_from_this<FsdpParamGroup> {
   // Whether each parameter was taken by an operator since they were gathered.
   bool AllTouched() const;
 
-  // Called when an operator writes into a shard: the gathered parameters are
+  // Called before an operator writes into a shard: the gathered parameters are
   // then out of date, and the gather streams do not know of the write.
   void OnShardWritten();
   // The gather streams now come after all that was written into the shards.

@@ -158,6 +158,11 @@ void GatherByHand(Training& training) {
   for (FSDPModule& block : training.blocks) block.unshard(/*async=*/true);
 }
 
+void WriteWhileGathering(Training& training) {
+  for (FSDPModule& block : training.blocks) block.unshard(/*async=*/true);
+  ScaleShards(training);
+}
+
 // --- Forwards --------------------------------------------------------------
 
 // Evaluates, changes the shards, and begins the next forward elsewhere.
@@ -401,6 +406,9 @@ void AddBetweenSteps(std::vector<Recipe>& all) {
   all.push_back({.name = "ShardsAreReplaced",
                  .options = {.mp_policy = kBfloat16},
                  .before_step = ReplaceShards});
+  all.push_back({.name = "DropsGathers",
+                 .options = {.mp_policy = kBfloat16},
+                 .before_step = WriteWhileGathering});
   all.push_back({.name = "DataIsScaled", .before_step = ScaleData});
   all.push_back({.name = "EntersElsewhere",
                  .options = {.mp_policy = kBfloat16},

@@ -47,7 +47,7 @@ LOW_FORMS = {
     ),
     "1F1B and data parallel": (
         4,
-        ("--pp=2", "--microbatches=4", "--offload-activations"),
+        ("--pp=2", "--microbatches=2", "--offload-activations"),
     ),
 }
 

@@ -1,0 +1,235 @@
+"""The waits and held buffers that mutate.py takes out, one at a time."""
+
+import dataclasses
+
+ENGINE = "tests/fsdp/sim:engine_test"
+CHECKPOINT = "tests/fsdp/sim:checkpoint_test"
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutation:
+    name: str
+    file: str
+    old: str  # occurs once in the file
+    new: str
+    tests: str  # of the program, as --gtest_filter names them
+    program: str = ENGINE
+    # Why no test notices: what else implies the wait.
+    implied_by: str = ""
+
+
+COMM = "fsdp/engine/comm_context.cc"
+GATHER = "fsdp/engine/group_gather.cc"
+GROUP = "fsdp/engine/fsdp_param_group.cc"
+REDUCTION = "fsdp/engine/group_reduction.cc"
+SCHEDULER = "fsdp/engine/step_scheduler.cc"
+TENSOR_IO = "fsdp/checkpoint/state/tensor_io.cc"
+
+MUTATIONS = (
+    Mutation(
+        "copies in before the forward",
+        COMM,
+        "  Wait(*copy_in_, marker);\n",
+        "",
+        "*/Bfloat16On2:*/ShardsAreReplaced",
+    ),
+    Mutation(
+        "gathers before the forward",
+        COMM,
+        "  Wait(*all_gather_, marker);\n",
+        "",
+        "*/Float32On2",
+    ),
+    Mutation(
+        "holds no gather",
+        COMM,
+        "  held_gather_ = std::move(tensors);\n",
+        "",
+        "*/Float32On2:*/Bfloat16On2",
+    ),
+    Mutation(
+        "copies in over a held gather",
+        COMM,
+        "  Wait(*copy_in_, held_gather_event_);\n",
+        "",
+        "*/Bfloat16On2:*/Nf4Gathered",
+    ),
+    Mutation(
+        "gathers over a held gather",
+        COMM,
+        "  Wait(*all_gather_, held_gather_event_);\n",
+        "",
+        "*/Float32On2:*/Bfloat16On2",
+    ),
+    Mutation(
+        "gathers from a smaller group too early",
+        GATHER,
+        "  if (comm.has_streams()) "
+        "CommContext::Wait(comm.copy_in(), resharded_);\n",
+        "",
+        "*/ReshardedToTwo*",
+    ),
+    Mutation(
+        "gathers before it is copied in",
+        GATHER,
+        "    CommContext::Wait(comm.all_gather(), "
+        "comm.Record(comm.copy_in()));\n",
+        "",
+        "*/Bfloat16On2",
+    ),
+    Mutation(
+        "computes before it is gathered",
+        GATHER,
+        "  data_.comm->WaitOnCurrent(gather.done);\n  StepRecorder&",
+        "  StepRecorder&",
+        "*/Float32On2",
+    ),
+    Mutation(
+        "computes before one rank has cast",
+        GATHER,
+        "    gather.done = comm.Record(comm.copy_in());\n",
+        "",
+        "*/Bfloat16On1",
+    ),
+    Mutation(
+        "frees the inputs of an extension",
+        GATHER,
+        "  for (const AllGatherExtension::Inputs& inputs : extension_inputs) {",
+        "  for (const AllGatherExtension::Inputs& inputs :"
+        " std::vector<AllGatherExtension::Inputs>()) {",
+        "*/Float8:*/Nf4Gathered",
+    ),
+    Mutation(
+        "frees the input of a custom gather",
+        GATHER,
+        "  std::vector<at::Tensor> buffers{input, output};",
+        "  std::vector<at::Tensor> buffers{output};",
+        "*/CustomCollectives",
+    ),
+    Mutation(
+        "drops a gather in flight",
+        GATHER,
+        "  data_.comm->HoldGather(gather.Buffers(), gather.done);\n"
+        "  if (gather.in_place)",
+        "  if (gather.in_place)",
+        "*/GatheredByHand:*/EntersElsewhere:*/ABackwardFails:*/Prefetched*:"
+        "*/DropsGathers",
+    ),
+    Mutation(
+        "drops a gather without a wait",
+        GATHER,
+        "  data_.comm->WaitOnCurrent(gather.done);\n"
+        "  data_.comm->HoldGather",
+        "  data_.comm->HoldGather",
+        "*/GatheredByHand:*/EntersElsewhere:*/ABackwardFails:*/Prefetched*:"
+        "*/DropsGathers",
+    ),
+    Mutation(
+        "gathers before the shards are written",
+        GROUP,
+        "      data_.comm->BeginGathers(nullptr);\n      NoteGathersBegan();\n",
+        "      NoteGathersBegan();\n",
+        "*/ShardsAreReplaced:*/ToDouble:*/EntersElsewhere:*/AForwardFails",
+    ),
+    Mutation(
+        "forgets writes that autograd does not count",
+        GROUP,
+        "void FsdpParamGroup::OnShardWritten() {\n"
+        "  gathers_must_wait_ = true;\n",
+        "void FsdpParamGroup::OnShardWritten() {\n",
+        "*/DataIsScaled:*/ShardsAreScaled:*/EntersElsewhere",
+    ),
+    Mutation(
+        "reduces before gradients are copied in",
+        REDUCTION,
+        "    CommContext::Wait(comm.reduce_scatter(), comm.RecordCurrent());\n"
+        "    stream.emplace(comm.reduce_scatter());\n"
+        "  }\n  if (alone) {",
+        "    stream.emplace(comm.reduce_scatter());\n  }\n  if (alone) {",
+        "*/Float32On2",
+    ),
+    Mutation(
+        "frees the input of a reduction",
+        REDUCTION,
+        "    comm.WaitOnCurrent(reduction.done);\n    return;",
+        "    return;",
+        "*/Float32On2",
+    ),
+    Mutation(
+        "reduces over replicas too early",
+        REDUCTION,
+        "  CommContext::Wait(stream, data_.comm->RecordCurrent());\n",
+        "",
+        "*/HsdpOn4:*/HookOnAStream",
+    ),
+    Mutation(
+        "frees what replicas reduce",
+        REDUCTION,
+        "  held_.push_back(reduction.output);\n",
+        "",
+        "*/HsdpInFloat16:*/HookOnAStream:*/HsdpInBfloat16*",
+    ),
+    Mutation(
+        "frees the sums of one rank",
+        REDUCTION,
+        "    held_.push_back(partial.output);\n",
+        "",
+        "*/HsdpAccumulates*On2",
+    ),
+    Mutation(
+        "finishes a backward too early",
+        REDUCTION,
+        "  comm.WaitOnCurrent(reduced_);\n",
+        "",
+        "*/HsdpOn4:*/HookOnAStream",
+    ),
+    Mutation(
+        "reads offloaded gradients too early",
+        REDUCTION,
+        "    reduced_->synchronize();\n",
+        "    ;\n",
+        "*/OffloadOn2",
+    ),
+    Mutation(
+        "adds sums of microbatches elsewhere",
+        REDUCTION,
+        "    CommContext::Wait(comm.reduce_scatter(), comm.RecordCurrent());\n"
+        "    stream.emplace(comm.reduce_scatter());\n"
+        "  }\n  Complete(reduction);",
+        "  }\n  Complete(reduction);",
+        "*/HsdpAccumulatesDifferentParameters*",
+    ),
+    Mutation(
+        "forgets the last reduction",
+        SCHEDULER,
+        "  if (GroupReduction* reduction = comm_->pending_reduction()) {\n"
+        "    reduction->Finish();\n  }\n  for",
+        "  for",
+        "*/Float32On2",
+    ),
+    Mutation(
+        "frees the last gather of a backward",
+        SCHEDULER,
+        "  comm_->ReleaseGather();\n",
+        "",
+        "*/Float32On2:*/Bfloat16On2",
+        implied_by="each backward's gather releases at once; without one, the "
+        "next gather releases",
+    ),
+    Mutation(
+        "copies a state out before it is computed",
+        TENSOR_IO,
+        "  if (!waits_) event_.block(stream_);\n",
+        "",
+        "*",
+        CHECKPOINT,
+    ),
+    Mutation(
+        "reads a state before it is copied out",
+        TENSOR_IO,
+        "void TransferStream::Synchronize() { stream_.synchronize(); }",
+        "void TransferStream::Synchronize() {}",
+        "*",
+        CHECKPOINT,
+    ),
+)
