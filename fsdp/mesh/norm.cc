@@ -11,9 +11,7 @@
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/_foreach_norm.h"
-#include "ATen/ops/cat.h"
 #include "ATen/ops/stack.h"
-#include "ATen/ops/tensor.h"
 #include "ATen/ops/zeros.h"
 #include "c10/util/Exception.h"
 #include "fsdp/mesh/mesh_collectives.h"
@@ -82,50 +80,52 @@ at::Tensor LocalPart(const Bucket& bucket, double p, c10::Device device) {
   return std::isinf(p) ? norms.max() : norms.pow(p).sum();
 }
 
-// Reduces `parts` (1-d) over the ranks of a group.
-void ReduceParts(at::Tensor& parts, bool is_max, const ProcessGroup& group) {
-  if (!is_max) {
-    AllReduce(parts, ReduceOp::kSum, group);
-    return;
+// Reduces each of `parts`, which have no dimensions, over the ranks of a group.
+void ReduceParts(const std::vector<at::Tensor*>& parts, bool is_max,
+                 const ProcessGroup& group) {
+  std::vector<at::Tensor> locals;
+  for (const at::Tensor* part : parts) locals.push_back(*part);
+  at::Tensor reduced = at::stack(locals);
+  if (is_max) {
+    // A maximum may ignore NaN, depending on backend and order, so a flag for
+    // NaN is reduced together with it.
+    at::Tensor both = at::stack({reduced, reduced.isnan().to(at::kDouble)});
+    AllReduce(both, ReduceOp::kMax, group);
+    reduced = both[0].masked_fill(both[1] > 0,
+                                  std::numeric_limits<double>::quiet_NaN());
+  } else {
+    AllReduce(reduced, ReduceOp::kSum, group);
   }
-  // A maximum may ignore NaN, depending on backend and order, so a flag for NaN
-  // is reduced together with it.
-  at::Tensor both = at::cat({parts, parts.isnan().to(at::kDouble)});
-  AllReduce(both, ReduceOp::kMax, group);
-  const std::vector<at::Tensor> halves = both.chunk(2);
-  parts = halves[0].masked_fill(halves[1] > 0,
-                                std::numeric_limits<double>::quiet_NaN());
+  const std::vector<at::Tensor> each = reduced.unbind();
+  for (size_t i = 0; i < parts.size(); ++i) *parts[i] = each[i];
 }
 
-// The sum of p-th powers of all terms, or the maximum, in float64.
+// The sum of p-th powers of all terms, or the maximum, in float64. Which parts
+// a group reduces is decided on the host: an index on the device would be
+// copied there, and the host would wait for the device at each copy.
 at::Tensor TotalPart(const std::vector<NormTerm>& terms, double p) {
   const c10::Device device = terms[0].device;
   const bool is_max = std::isinf(p);
   const std::vector<Bucket> buckets = BucketsOf(terms);
 
-  std::vector<at::Tensor> locals;
+  std::vector<at::Tensor> parts;
   for (const Bucket& bucket : buckets) {
-    locals.push_back(LocalPart(bucket, p, device));
+    parts.push_back(LocalPart(bucket, p, device));
   }
-  at::Tensor parts = at::stack(locals);
   std::vector<ProcessGroup> reduced;
   for (const Bucket& first : buckets) {
     for (const ProcessGroup& group : first.groups) {
       if (Contains(reduced, group)) continue;
       reduced.push_back(group);
-      std::vector<int64_t> indices;
+      std::vector<at::Tensor*> shared;
       for (size_t b = 0; b < buckets.size(); ++b) {
-        if (Contains(buckets[b].groups, group)) {
-          indices.push_back(static_cast<int64_t>(b));
-        }
+        if (Contains(buckets[b].groups, group)) shared.push_back(&parts[b]);
       }
-      const at::Tensor index = at::tensor(indices).to(device);
-      at::Tensor shared = parts.index_select(0, index);
       ReduceParts(shared, is_max, group);
-      parts.index_copy_(0, index, shared);
     }
   }
-  return is_max ? parts.max() : parts.sum();
+  const at::Tensor all = at::stack(parts);
+  return is_max ? all.max() : all.sum();
 }
 
 }  // namespace
@@ -160,9 +160,7 @@ at::Tensor TotalNorm(const std::vector<NormTerm>& terms, double p,
                       at::TensorOptions(at::kDouble).device(pp_mesh->device()))
           : TotalPart(terms, p);
   if (pp_mesh.has_value()) {
-    at::Tensor parts = total.reshape({1});
-    ReduceParts(parts, is_max, pp_mesh->get_group());
-    total = parts[0];
+    ReduceParts({&total}, is_max, pp_mesh->get_group());
   }
   if (!is_max) total = total.pow(1.0 / p);
   const bool is_double =

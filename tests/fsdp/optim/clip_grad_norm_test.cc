@@ -20,6 +20,7 @@
 #include "fsdp/mesh/process_group.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/fsdp/operator_counts.h"
 #include "tests/testing/counting_backend.h"
 #include "tests/testing/ranks.h"
 #include "torch/nn/modules/linear.h"
@@ -32,6 +33,7 @@ using testing::Count;
 using testing::CountingBackend;
 using testing::ErrorOf;
 using ::testing::HasSubstr;
+using testing::OperatorCounts;
 using testing::RunRanks;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -119,7 +121,17 @@ TEST(ClipGradNorm, CountsReplicasOnceOnTwoAxes) {
           ParameterWithGrad(grads[2], dp, {Shard(0)})};
       on_dp.Reset();
       on_tp.Reset();
-      const at::Tensor norm = clip_grad_norm_(parameters, 0.5, p);
+      at::Tensor norm;
+      {
+        const OperatorCounts operators;
+        norm = clip_grad_norm_(parameters, 0.5, p);
+        // On a GPU, an index would be copied there, and a value read, at the
+        // cost of a wait for it.
+        EXPECT_EQ(operators.calls("aten::index_select"), 0);
+        EXPECT_EQ(operators.calls("aten::index_copy_"), 0);
+        EXPECT_EQ(operators.calls("aten::_local_scalar_dense"), 0);
+        EXPECT_GT(operators.calls("aten::stack"), 0);
+      }
       EXPECT_EQ(on_dp.ToString(), "all_reduce 1");
       EXPECT_EQ(on_tp.ToString(), "all_reduce 1");
       EXPECT_NEAR(
