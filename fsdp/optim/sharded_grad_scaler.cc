@@ -106,15 +106,15 @@ at::Tensor ShardedGradScaler::UnscaleGradients(
   // 1.
   const at::Tensor inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
   at::Tensor found = at::zeros_like(scale_);
-  at::Tensor any = at::zeros_like(scale_);
-  for (auto& [kind, alike] : GradientsOf(optimizer)) {
+  const GradientsByKind kinds = GradientsOf(optimizer);
+  for (const auto& [kind, alike] : kinds) {
     at::Tensor found_here =
         at::zeros({}, scale_.options().device(alike[0].device()));
     at::_amp_foreach_non_finite_check_and_unscale_(
         alike, found_here, inverse.to(alike[0].device()));
     found += found_here.to(scale_.device());
-    any.fill_(1);
   }
+  const at::Tensor any = at::full({}, kinds.empty() ? 0 : 1, scale_.options());
   at::Tensor agreed = at::stack({found, any});
   AllReduce(agreed, ReduceOp::kMax, group_ ? group_ : world_group());
   return agreed;
@@ -142,13 +142,15 @@ bool ShardedGradScaler::step(torch::optim::Optimizer& optimizer) {
               "step was called on this optimizer since the last update");
   if (optimizers_[&optimizer].stage == Stage::kReady) unscale_(optimizer);
   OptimizerState& state = optimizers_[&optimizer];
-  TORCH_CHECK(state.found[1].item<float>() > 0,
+  const at::Tensor found = state.found.cpu();
+  TORCH_CHECK(found[1].item<float>() > 0,
               "step: no parameter of this optimizer has a gradient, on any "
               "rank; build the optimizer after fully_shard, and call backward");
-  const bool finite = !found_inf(optimizer);
+  state.found_inf = found[0].item<float>() > 0;
   state.stage = Stage::kStepped;
-  if (finite) optimizer.step();
-  return finite;
+  if (*state.found_inf) return false;
+  optimizer.step();
+  return true;
 }
 
 void ShardedGradScaler::update(std::optional<double> new_scale) {
@@ -177,9 +179,13 @@ void ShardedGradScaler::update(std::optional<double> new_scale) {
 
 bool ShardedGradScaler::found_inf(
     const torch::optim::Optimizer& optimizer) const {
-  const auto state = optimizers_.find(&optimizer);
-  return state != optimizers_.end() && state->second.found.defined() &&
-         state->second.found[0].item<float>() > 0;
+  const auto found = optimizers_.find(&optimizer);
+  if (found == optimizers_.end() || !found->second.found.defined()) {
+    return false;
+  }
+  const OptimizerState& state = found->second;
+  return state.found_inf.has_value() ? *state.found_inf
+                                     : state.found[0].item<float>() > 0;
 }
 
 double ShardedGradScaler::get_scale() const {
@@ -204,13 +210,19 @@ void ShardedGradScaler::set_growth_interval(int64_t growth_interval) {
 
 std::optional<GradScalerState> ShardedGradScaler::state_dict() const {
   if (!options_.enabled) return std::nullopt;
-  return GradScalerState{.scale = get_scale(),
-                         .growth_factor = options_.growth_factor,
-                         .backoff_factor = options_.backoff_factor,
-                         .growth_interval = options_.growth_interval,
-                         .growth_tracker = growth_tracker_.defined()
-                                               ? growth_tracker_.item<int64_t>()
-                                               : init_growth_tracker_};
+  GradScalerState state{.scale = options_.init_scale,
+                        .growth_factor = options_.growth_factor,
+                        .backoff_factor = options_.backoff_factor,
+                        .growth_interval = options_.growth_interval,
+                        .growth_tracker = init_growth_tracker_};
+  if (scale_.defined()) {
+    const at::Tensor numbers =
+        at::stack({scale_.to(at::kDouble), growth_tracker_.to(at::kDouble)})
+            .cpu();
+    state.scale = numbers[0].item<double>();
+    state.growth_tracker = numbers[1].item<int64_t>();
+  }
+  return state;
 }
 
 void ShardedGradScaler::load_state_dict(const GradScalerState& state) {

@@ -61,8 +61,9 @@ class ShardedGradScaler {
   void unscale_(torch::optim::Optimizer& optimizer);
 
   // Unscales, unless that was done, and steps unless a gradient on any rank is
-  // infinite or NaN. Returns whether it stepped. Throws c10::Error when called
-  // twice without update, or when no parameter on any rank has a gradient.
+  // infinite or NaN. Returns whether it stepped: to know that, the host waits
+  // for the device, once. Throws c10::Error when called twice without update,
+  // or when no parameter on any rank has a gradient.
   bool step(torch::optim::Optimizer& optimizer);
 
   // Adapts the scale to what the steps since the last update found, or sets it.
@@ -70,10 +71,10 @@ class ShardedGradScaler {
   void update(std::optional<double> new_scale = {});
 
   // True when a gradient of this optimizer, on any rank, was not finite.
-  // False before unscale_.
+  // False before unscale_. Waits for the device, except after step.
   bool found_inf(const torch::optim::Optimizer& optimizer) const;
 
-  // 1 when disabled.
+  // 1 when disabled. Waits for the device.
   double get_scale() const;
   double get_growth_factor() const { return options_.growth_factor; }
   void set_growth_factor(double growth_factor);
@@ -83,7 +84,7 @@ class ShardedGradScaler {
   void set_growth_interval(int64_t growth_interval);
   bool is_enabled() const { return options_.enabled; }
 
-  // Absent when disabled.
+  // Absent when disabled. Waits for the device.
   std::optional<GradScalerState> state_dict() const;
   // Throws c10::ValueError for a state out of range; does nothing when
   // disabled.
@@ -97,6 +98,8 @@ class ShardedGradScaler {
     // Over all ranks, float32, two numbers: above 0 if a gradient was not
     // finite, and if there was a gradient. Undefined before unscale_.
     at::Tensor found;
+    // The first of them, once step has read both.
+    std::optional<bool> found_inf;
   };
 
   void CheckScaled(const char* call) const;

@@ -11,6 +11,7 @@
 #include "fsdp/mesh/process_group.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/fsdp/operator_counts.h"
 #include "tests/testing/counting_backend.h"
 #include "tests/testing/ranks.h"
 #include "torch/optim/sgd.h"
@@ -22,6 +23,7 @@ using testing::Count;
 using testing::CountingBackend;
 using testing::ErrorOf;
 using ::testing::HasSubstr;
+using testing::OperatorCounts;
 using testing::RunRanks;
 
 struct Job {
@@ -53,6 +55,22 @@ TEST(ShardedGradScaler, UnscalesStepsAndKeepsTheScale) {
     scaler.update();
     EXPECT_EQ(scaler.get_scale(), 4);
     EXPECT_EQ(counts.ToString(), "all_reduce 1");
+  });
+}
+
+TEST(ShardedGradScaler, OnlyStepReadsWhatWasFound) {
+  RunRanks(1, [] {
+    init_process_group();
+    Job job;
+    ShardedGradScaler scaler;
+    job.Backward(scaler);
+    scaler.unscale_(job.optimizer);
+    const OperatorCounts operators;
+    scaler.step(job.optimizer);
+    EXPECT_FALSE(scaler.found_inf(job.optimizer));
+    scaler.update();
+    // The two numbers of step, which come to the CPU in one tensor.
+    EXPECT_EQ(operators.calls("aten::_local_scalar_dense"), 2);
   });
 }
 
