@@ -2,6 +2,9 @@
 
 #include <array>
 #include <cmath>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "ATen/ops/bucketize.h"
@@ -11,6 +14,7 @@
 #include "ATen/ops/tensor.h"
 #include "c10/util/Exception.h"
 #include "c10/util/accumulate.h"
+#include "fsdp/engine/lazy_key.h"
 #include "fsdp/extensions/join_shards.h"
 
 namespace fsdp {
@@ -35,15 +39,34 @@ constexpr std::array<float, 16> kCodes = {-1.0F,
                                           0.7229568362236023F,
                                           1.0F};
 
-at::Tensor CodeTable(c10::Device device) {
-  return at::tensor(at::ArrayRef<float>(kCodes), at::kFloat).to(device);
+struct Tables {
+  at::Tensor codes;
+  // Between neighbouring codes: a value beyond boundary i has code i + 1.
+  at::Tensor boundaries;
+};
+
+Tables MakeTables(c10::Device device) {
+  const EngineScope real;  // even while MetaDeviceGuard builds a model
+  const at::Tensor codes = at::tensor(at::ArrayRef<float>(kCodes), at::kFloat);
+  const at::Tensor boundaries =
+      (codes.narrow(0, 0, 15) + codes.narrow(0, 1, 15)) / 2;
+  return {.codes = codes.to(device), .boundaries = boundaries.to(device)};
 }
 
-// The boundaries between neighbouring codes: a value beyond boundary i has code
-// i + 1.
-at::Tensor Boundaries(c10::Device device) {
-  const at::Tensor table = CodeTable(device);
-  return (table.narrow(0, 0, 15) + table.narrow(0, 1, 15)) / 2;
+// The tables of a device, from any thread. They are copied to it once, because
+// the host waits for the device at each copy. After that wait, work on every
+// stream may read them, and they are never freed.
+const Tables& TablesOf(c10::Device device) {
+  static auto* const mutex = new std::mutex;
+  static auto* const tables = new std::unordered_map<c10::Device, Tables>;
+  {
+    const std::lock_guard<std::mutex> lock(*mutex);
+    const auto found = tables->find(device);
+    if (found != tables->end()) return found->second;
+  }
+  Tables made = MakeTables(device);
+  const std::lock_guard<std::mutex> lock(*mutex);
+  return tables->emplace(device, std::move(made)).first->second;
 }
 
 int64_t NumBlocks(int64_t numel) {
@@ -106,7 +129,7 @@ Nf4Tensor quantize_nf4(const at::Tensor& tensor) {
   absmax.masked_fill_(absmax.isinf(), NAN);
   const at::Tensor factors = absmax.masked_fill(absmax == 0, 1).unsqueeze(1);
   const at::Tensor codes =
-      at::bucketize(blocks / factors, Boundaries(tensor.device()),
+      at::bucketize(blocks / factors, TablesOf(tensor.device()).boundaries,
                     /*out_int32=*/true)
           .to(at::kByte)
           .view({-1, 2});
@@ -125,9 +148,10 @@ at::Tensor dequantize_nf4(const Nf4Tensor& quantized, int64_t numel,
       " bytes of codes and ", quantized.absmax.numel(), " blocks");
   const at::Tensor codes =
       at::stack({packed.bitwise_right_shift(4), packed.bitwise_and(15)}, 1);
-  const at::Tensor values = CodeTable(packed.device())
-                                .index_select(0, codes.view({-1}).to(at::kInt))
-                                .view({-1, kNf4BlockElements});
+  const at::Tensor values =
+      TablesOf(packed.device())
+          .codes.index_select(0, codes.view({-1}).to(at::kInt))
+          .view({-1, kNf4BlockElements});
   return (values * quantized.absmax.unsqueeze(1))
       .view({-1})
       .narrow(0, 0, numel)

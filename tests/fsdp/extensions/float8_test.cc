@@ -23,6 +23,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/fsdp/mlp.h"
+#include "tests/fsdp/operator_counts.h"
 #include "tests/testing/counting_backend.h"
 #include "tests/testing/ranks.h"
 #include "torch/optim/sgd.h"
@@ -108,6 +109,15 @@ TEST(Nf4, PicksTheNearestCode) {
   }
   const at::Tensor nearest = (x.unsqueeze(1) - codes).abs().amin({1});
   EXPECT_TRUE((y - x).abs().allclose(nearest, 0, 1e-6));
+}
+
+TEST(Nf4, MakesItsTablesOnce) {
+  const at::Tensor x = at::randn({130});
+  quantize_nf4(x);
+  const testing::OperatorCounts operators;
+  quantize_nf4(x);
+  // The quotients of x; the boundaries between codes would be another.
+  EXPECT_EQ(operators.calls("aten::div"), 1);
 }
 
 TEST(Nf4, ZeroAndTheLargestAreExact) {
