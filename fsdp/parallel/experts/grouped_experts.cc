@@ -31,6 +31,7 @@ namespace {
 // The backward of a grouped product reads columns of 16 bytes.
 constexpr int64_t kRowAlignment = 8;
 
+// Waits for the device, unless `counts` is on the CPU.
 std::vector<int64_t> OnHost(const at::Tensor& counts) {
   const at::Tensor host = counts.to(at::kCPU).contiguous();
   const int64_t* begin = host.const_data_ptr<int64_t>();
@@ -58,7 +59,7 @@ at::Tensor GroupedExpertsImpl::forward(const at::Tensor& x,
                     "num_tokens_per_expert has shape ", counts.sizes(),
                     ", but there are ", num_experts_, " experts");
   const auto run = [&](const at::Tensor& rows) {
-    return groups_.ep == nullptr ? Compute(rows, counts)
+    return groups_.ep == nullptr ? Compute(rows, counts, counts)
                                  : DispatchComputeCombine(rows, counts);
   };
   if (groups_.tp == nullptr) return run(x);
@@ -73,26 +74,29 @@ at::Tensor GroupedExpertsImpl::DispatchComputeCombine(
   const int64_t ranks = groups_.ep->getSize();
   const at::Tensor mine = counts.view({ranks, -1}).contiguous();
   const at::Tensor theirs = AllToAll(mine, groups_.ep);
-  // One wait for the device.
-  const std::vector<int64_t> numbers =
-      OnHost(at::cat({mine.sum(1), theirs.sum(1)}));
-  const std::vector<int64_t> sent(numbers.begin(), numbers.begin() + ranks);
-  const std::vector<int64_t> received(numbers.begin() + ranks, numbers.end());
+  // One wait for the device, for all that the host needs.
+  const at::Tensor host = at::cat({mine.sum(1), theirs.flatten()}).to(at::kCPU);
+  const at::Tensor theirs_on_host =
+      host.narrow(0, ranks, theirs.numel()).view(theirs.sizes());
+  const std::vector<int64_t> sent = OnHost(host.narrow(0, 0, ranks));
+  const std::vector<int64_t> received = OnHost(theirs_on_host.sum(1));
 
   const at::Tensor rows = ExchangeRows(x, sent, received, groups_.ep);
   const at::Tensor order = ByExpert(theirs, rows.size(0));
-  const at::Tensor y = Compute(rows.index_select(0, order), theirs.sum(0));
+  const at::Tensor y = Compute(rows.index_select(0, order), theirs.sum(0),
+                               theirs_on_host.sum(0));
   return ExchangeRows(y.index_select(0, Inverse(order)), received, sent,
                       groups_.ep);
 }
 
 at::Tensor GroupedExpertsImpl::Compute(const at::Tensor& rows,
-                                       const at::Tensor& counts) {
+                                       const at::Tensor& counts,
+                                       const at::Tensor& counts_on_host) {
   // Views of weights come before the first product.
   const ForwardScope scope;
   return rows.is_cuda() && w1.scalar_type() == at::kBFloat16
              ? RunExpertsGrouped(w1, w2, w3, rows, counts)
-             : RunExpertsInALoop(w1, w2, w3, rows, counts);
+             : RunExpertsInALoop(w1, w2, w3, rows, counts_on_host);
 }
 
 at::Tensor RunExpertsInALoop(const at::Tensor& w1, const at::Tensor& w2,

@@ -49,8 +49,10 @@ class GroupedExpertsImpl : public torch::nn::Module {
   at::Tensor w3;  // [num_experts, hidden_dim, dim]
 
  private:
-  // The experts of this rank, of rows by expert.
-  at::Tensor Compute(const at::Tensor& rows, const at::Tensor& counts);
+  // The experts of this rank, of rows by expert. `counts_on_host`, the same
+  // numbers, are read without a wait if they are on the CPU.
+  at::Tensor Compute(const at::Tensor& rows, const at::Tensor& counts,
+                     const at::Tensor& counts_on_host);
   at::Tensor DispatchComputeCombine(const at::Tensor& x,
                                     const at::Tensor& counts);
 
@@ -61,8 +63,8 @@ class GroupedExpertsImpl : public torch::nn::Module {
 TORCH_MODULE(GroupedExperts);
 
 // w2(silu(w1 x) * w3 x) of each expert, one after the other, in any dtype.
-// counts: [experts of w1], int64, whose sum is the number of rows; waits for
-// its device.
+// counts: [experts of w1], int64, whose sum is the number of rows, on any
+// device; waits for it.
 at::Tensor RunExpertsInALoop(const at::Tensor& w1, const at::Tensor& w2,
                              const at::Tensor& w3, const at::Tensor& rows,
                              const at::Tensor& counts);
