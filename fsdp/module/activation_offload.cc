@@ -8,11 +8,9 @@
 #include <optional>
 
 #include "ATen/core/Tensor.h"
-#include "ATen/ops/empty_strided.h"
 #include "c10/core/Device.h"
-#include "c10/util/Exception.h"
-#include "fsdp/engine/lazy_key.h"
 #include "fsdp/engine/managed_storage.h"
+#include "fsdp/module/offload_stream.h"
 #include "torch/csrc/autograd/engine.h"
 #include "torch/csrc/autograd/graph_task.h"
 #include "torch/csrc/autograd/saved_variable_hooks.h"
@@ -32,35 +30,33 @@ class OffloadedTensor final : public torch::autograd::SavedVariableHooks {
   void call_pack_hook(const at::Tensor& tensor) override {
     device_ = tensor.device();
     // A parameter is gathered into the same storage again.
-    if (ManagedStorageOf(tensor) != nullptr || device_.is_cpu()) {
-      kept_ = tensor;
+    const bool is_managed = ManagedStorageOf(tensor) != nullptr;
+    if (is_managed || device_.is_cpu()) {
+      // Without the graph, which owns this object.
+      kept_ = tensor.tensor_data();
       version_ = tensor._version();
     } else if (pin_memory_ && tensor.layout() == at::kStrided) {
-      kept_ = at::empty_strided(
-          tensor.sizes(), tensor.strides(),
-          tensor.options().device(c10::kCPU).pinned_memory(true));
-      kept_.copy_(tensor);
+      parcel_.emplace(OffloadStream::Of(device_), tensor);
     } else {
       kept_ = tensor.cpu();
     }
-    if (ManagedStorageOf(tensor) == nullptr) *num_bytes_ += tensor.nbytes();
+    if (!is_managed) *num_bytes_ += tensor.nbytes();
   }
 
   at::Tensor call_unpack_hook() override {
-    // LibTorch makes the same check for what it saves without hooks.
-    TORCH_CHECK(!version_.has_value() || kept_._version() == *version_,
-                "fsdp: a tensor of sizes ", kept_.sizes(),
-                " that forward saved for backward was modified in place: it is "
-                "at version ",
-                kept_._version(), ", and was at version ", *version_);
-    return kept_.to(device_, /*non_blocking=*/pin_memory_);
+    if (parcel_.has_value()) return parcel_->Unpack();
+    if (version_.has_value()) {
+      CheckNotModified(kept_.sizes(), *version_, kept_._version());
+    }
+    return kept_.to(device_);
   }
 
  private:
   const bool pin_memory_;
   uint64_t* const num_bytes_;
   c10::Device device_ = c10::kCPU;
-  at::Tensor kept_;
+  std::optional<OffloadStream::Parcel> parcel_;
+  at::Tensor kept_;                 // without a parcel
   std::optional<int64_t> version_;  // set if the tensor was not copied
 };
 

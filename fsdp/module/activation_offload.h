@@ -15,6 +15,21 @@
 // again in any case. What activation checkpointing computes again in backward
 // is not offloaded; the inputs that it keeps are. Numbers do not change.
 // Tensors on the CPU are kept as they are.
+//
+// On an accelerator each device has one more stream, which copies while the
+// device computes; the host waits for none of the copies. At most kWindowBytes
+// of saved tensors whose copy has not ended stay in the device's memory: above
+// that, the device waits for the copy of the oldest. While backward uses one
+// tensor, those saved just before it are fetched, at most kWindowBytes and 64
+// tensors ahead. So this takes up to two windows of each device's memory, the
+// same in every step. The host has to wait
+//   - without `pin_memory`;
+//   - for saved tensors that are sparse, which are not copied to pinned memory;
+//   - in the first step, for the system to provide pinned memory, which
+//     PyTorch keeps for the next steps. It rounds the size of each tensor up to
+//     a power of two.
+// As without offload, a saved tensor must not be modified in place. Where that
+// could have changed the copy, backward throws.
 #ifndef FSDP_MODULE_ACTIVATION_OFFLOAD_H_
 #define FSDP_MODULE_ACTIVATION_OFFLOAD_H_
 
@@ -24,8 +39,10 @@ namespace fsdp {
 
 class ActivationOffload {
  public:
+  static constexpr uint64_t kWindowBytes = uint64_t{256} << 20;
+
   // With `pin_memory`, tensors from an accelerator are kept in pinned memory,
-  // and copied back asynchronously.
+  // and the host waits for no copy.
   explicit ActivationOffload(bool pin_memory = true);
   ~ActivationOffload();
   ActivationOffload(const ActivationOffload&) = delete;

@@ -1,6 +1,7 @@
 #include "fsdp/module/activation_offload.h"
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "tests/fsdp/mlp.h"
 #include "tests/fsdp/module_snapshot.h"
 #include "tests/testing/ranks.h"
+#include "torch/csrc/autograd/function.h"
 
 namespace fsdp::testing {
 namespace {
@@ -84,6 +86,31 @@ TEST(ActivationOffload, SeesWhatWasChangedInPlace) {
     y.add_(1);
   }
   ExpectError<c10::Error>([&] { loss.backward(); }, {"modified in place"});
+}
+
+TEST(ActivationOffload, AGraphThatNobodyHoldsIsFreed) {
+  const at::Tensor x = at::randn({3}).requires_grad_();
+  std::weak_ptr<torch::autograd::Node> exp, dot;
+  {
+    const ActivationOffload offload;
+    const at::Tensor y = x.exp();  // saves its result
+    const at::Tensor z = y.dot(y);
+    exp = y.grad_fn();
+    dot = z.grad_fn();
+    EXPECT_EQ(offload.num_saved_bytes(), 3 * 3 * kFloat);
+  }
+  EXPECT_TRUE(exp.expired());
+  EXPECT_TRUE(dot.expired());
+}
+
+TEST(ActivationOffload, SavesNothingWhereNothingNeedsBackward) {
+  const ActivationOffload offload;
+  at::randn({3}).exp();
+  {
+    const at::NoGradGuard no_grad;
+    at::randn({3}).requires_grad_().exp();
+  }
+  EXPECT_EQ(offload.num_saved_bytes(), 0u);
 }
 
 // Losses and gradients of a step, with and without offload.
