@@ -13,6 +13,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -43,7 +44,8 @@ struct Job {
   Store store;
   int64_t num_groups = 0;  // made so far, by any rank
   ProcessGroup world;
-  ProcessGroup self;  // null until it is needed
+  ProcessGroup self;                           // null until it is needed
+  std::map<std::string, ProcessGroup> second;  // by the key of the first
 };
 
 // Null before init_process_group. Not destroyed with the process, because a
@@ -268,6 +270,16 @@ ProcessGroup self_group() {
   return job.self;
 }
 
+ProcessGroup second_group(const ProcessGroup& group) {
+  Job& job = RequireJob("second_group");
+  ProcessGroup& second = job.second[key_of(group)];
+  if (!second) {
+    second = MakeGroup(job, absl::StrCat("second/", key_of(group)),
+                       get_process_group_ranks(group), group->getGroupDesc());
+  }
+  return second;
+}
+
 ProcessGroup new_subgroups(const std::vector<std::vector<int64_t>>& ranks,
                            const std::string& name) {
   Job& job = RequireJob("new_subgroups");
@@ -299,6 +311,11 @@ std::vector<int64_t> get_process_group_ranks(const ProcessGroup& group) {
                     "with new_group");
   for (int64_t r = 0; r < group->getSize(); ++r) ranks.push_back(r);
   return ranks;
+}
+
+std::string key_of(const ProcessGroup& group) {
+  return absl::StrCat(group->getGroupName(), ".",
+                      get_process_group_ranks(group).front());
 }
 
 }  // namespace fsdp

@@ -59,6 +59,12 @@ ProcessGroup new_group(const std::vector<int64_t>& ranks,
 // collective.
 ProcessGroup self_group();
 
+// A second group of the ranks of `group`, with the same name and with backends
+// of its own: what goes over one does not wait for what goes over the other.
+// The first call for a group makes it, and is collective over these ranks
+// alone; later calls return the same one.
+ProcessGroup second_group(const ProcessGroup& group);
+
 // Makes one group for each list; the lists must not overlap. Returns the group
 // that holds this rank. Collective over all ranks.
 ProcessGroup new_subgroups(const std::vector<std::vector<int64_t>>& ranks,
@@ -66,6 +72,11 @@ ProcessGroup new_subgroups(const std::vector<std::vector<int64_t>>& ranks,
 
 // The members of `group`, as ranks of the default group, in its order.
 std::vector<int64_t> get_process_group_ranks(const ProcessGroup& group);
+
+// A name of `group` for keys in job_store(), the same on all its ranks and on
+// no others. Slices of one mesh have groups with the same name; the first
+// member tells them apart.
+std::string key_of(const ProcessGroup& group);
 
 // The store through which the ranks found one another, for small values between
 // ranks without collectives. Waits end after the timeout of the default group.

@@ -57,6 +57,12 @@ void Close(c10d::Backend& backend) {
   }
 }
 
+void CloseAll(c10d::ProcessGroup& group) {
+  for (const c10::Device device : group.getDeviceTypes()) {
+    ErrorTextOf([&] { Close(*group.getBackend(device.type())); });
+  }
+}
+
 std::string NameOf(const StageMessage& message) {
   if (message.kind == MessageKind::kHeader) return "the header of a step";
   return absl::StrCat(message.kind == MessageKind::kActivations
@@ -129,17 +135,48 @@ StageComm::StageComm(const DeviceMesh& pp_mesh)
     : group_(pp_mesh.get_group()),
       ranks_(get_process_group_ranks(group_)),
       device_(pp_mesh.device()),
+      gradient_group_(IsGloo(*group_->getBackend(device_.type()))
+                          ? group_
+                          : second_group(group_)),
       header_device_(HasBackendFor(*group_, c10::kCPU) ? c10::Device(c10::kCPU)
                                                        : device_) {
   // What an earlier pipeline of these ranks left there.
   ErrorTextOf([&] { job_store()->deleteKey(ActivityKey(stage_index())); });
+  if (gradient_group_ != group_) Connect();
+}
+
+// Sends the first message of each direction to each neighbour, one number. The
+// first stage waits for the second, which then goes on to the third.
+void StageComm::Connect() {
+  const auto message = [this](MessageKind kind, int64_t peer) {
+    return StageMessage{
+        .kind = kind,
+        .microbatch = 0,
+        .peer = peer,
+        .tensors = {at::zeros({1}, at::TensorOptions(device_))}};
+  };
+  const int64_t previous = stage_index() - 1;
+  const int64_t next = stage_index() + 1;
+  if (previous >= 0) {
+    Receive(message(MessageKind::kActivations, previous));
+    std::optional<StageTransfer> sent =
+        Send(message(MessageKind::kGradients, previous));
+    Wait(sent);
+  }
+  if (next < num_stages()) {
+    std::optional<StageTransfer> sent =
+        Send(message(MessageKind::kActivations, next));
+    Receive(message(MessageKind::kGradients, next));
+    Wait(sent);
+  }
+}
+
+const ProcessGroup& StageComm::GroupOf(const StageMessage& message) const {
+  return message.kind == MessageKind::kGradients ? gradient_group_ : group_;
 }
 
 std::string StageComm::ActivityKey(int64_t stage) const {
-  // Slices of one mesh have groups with the same name; the first member tells
-  // them apart.
-  return absl::StrCat("pipeline/", group_->getGroupName(), ".", ranks_.front(),
-                      "/", stage);
+  return absl::StrCat("pipeline/", key_of(group_), "/", stage);
 }
 
 std::string StageComm::Describe(const StageMessage& message, bool sends) const {
@@ -163,12 +200,13 @@ std::string StageComm::Describe(const StageMessage& message, bool sends) const {
 
 Work StageComm::Issue(const StageMessage& message, bool sends,
                       const at::Tensor& tensor) {
-  const auto backend = group_->getBackend(tensor.device().type());
+  const ProcessGroup& group = GroupOf(message);
+  const auto backend = group->getBackend(tensor.device().type());
   const int peer = static_cast<int>(message.peer);
   const int tag = TagOf(message.kind);
   std::vector<at::Tensor> tensors{tensor};
   return IssueWork(
-      *group_, [&] { return Describe(message, sends); },
+      *group, [&] { return Describe(message, sends); },
       [&] {
         return sends ? backend->send(tensors, peer, tag)
                      : backend->recv(tensors, peer, tag);
@@ -178,13 +216,14 @@ Work StageComm::Issue(const StageMessage& message, bool sends,
 void StageComm::WaitFor(const Work& work, const StageMessage& message,
                         bool sends) {
   const auto operation = [&] { return Describe(message, sends); };
+  const ProcessGroup& group = GroupOf(message);
   const auto backend =
-      group_->getBackend(message.tensors.front().device().type());
+      group->getBackend(message.tensors.front().device().type());
   if (!IsGloo(*backend)) {
-    WaitForWork(work, *group_, operation);
+    WaitForWork(work, *group, operation);
     return;
   }
-  IssueWork(*group_, operation, [&] {
+  IssueWork(*group, operation, [&] {
     // Without an argument, wait would use the timeout with which the group was
     // made.
     work->wait(backend->getBackendOptions()->timeout);
@@ -200,49 +239,36 @@ void StageComm::Wait(std::optional<StageTransfer>& transfer) {
   transfer.reset();
 }
 
-std::optional<StageTransfer> StageComm::Exchange(
-    std::optional<StageMessage> sent,
-    const std::optional<StageMessage>& received) {
-  const auto backend = group_->getBackend(device_.type());
-  const bool together = sent.has_value() && received.has_value() &&
-                        sent->peer == received->peer &&
-                        backend->supportsCoalescing();
-  std::vector<Work> receiving;
-  std::optional<StageTransfer> transfer;
-  if (together) backend->startCoalescing();
-  if (sent.has_value()) {
-    transfer = StageTransfer{.message = *std::move(sent), .works = {}};
-    for (const at::Tensor& tensor : transfer->message.tensors) {
-      transfer->works.push_back(
-          Issue(transfer->message, /*sends=*/true, tensor));
-    }
-  }
-  if (received.has_value()) {
-    for (const at::Tensor& tensor : received->tensors) {
-      receiving.push_back(Issue(*received, /*sends=*/false, tensor));
-    }
-  }
-  if (together) {
-    // One work stands for both messages, and is awaited here.
-    receiving = {backend->endCoalescing()};
-    transfer->works.clear();
-  }
-  for (const Work& work : receiving) {
-    WaitFor(work, *received, /*sends=*/false);
+StageTransfer StageComm::Send(StageMessage message) {
+  StageTransfer transfer{.message = std::move(message), .works = {}};
+  for (const at::Tensor& tensor : transfer.message.tensors) {
+    transfer.works.push_back(Issue(transfer.message, /*sends=*/true, tensor));
   }
   return transfer;
 }
 
-StageTransfer StageComm::SendHeader(const StepHeader& header, int64_t peer) {
-  StageTransfer transfer{
-      .message = {.kind = MessageKind::kHeader,
-                  .microbatch = 0,
-                  .peer = peer,
-                  .tensors = {EncodeStepHeader(header).to(header_device_)}},
-      .works = {}};
-  transfer.works = {
-      Issue(transfer.message, /*sends=*/true, transfer.message.tensors[0])};
+void StageComm::Receive(const StageMessage& message) {
+  std::vector<Work> works;
+  for (const at::Tensor& tensor : message.tensors) {
+    works.push_back(Issue(message, /*sends=*/false, tensor));
+  }
+  for (const Work& work : works) WaitFor(work, message, /*sends=*/false);
+}
+
+std::optional<StageTransfer> StageComm::Exchange(
+    std::optional<StageMessage> sent,
+    const std::optional<StageMessage>& received) {
+  std::optional<StageTransfer> transfer;
+  if (sent.has_value()) transfer = Send(*std::move(sent));
+  if (received.has_value()) Receive(*received);
   return transfer;
+}
+
+StageTransfer StageComm::SendHeader(const StepHeader& header, int64_t peer) {
+  return Send({.kind = MessageKind::kHeader,
+               .microbatch = 0,
+               .peer = peer,
+               .tensors = {EncodeStepHeader(header).to(header_device_)}});
 }
 
 StepHeader StageComm::ReceiveHeader(int64_t peer) {
@@ -253,8 +279,7 @@ StepHeader StageComm::ReceiveHeader(int64_t peer) {
       .tensors = {
           at::empty({kStepHeaderWords},
                     at::TensorOptions(at::kLong).device(header_device_))}};
-  WaitFor(Issue(message, /*sends=*/false, message.tensors[0]), message,
-          /*sends=*/false);
+  Receive(message);
   return DecodeStepHeader(message.tensors[0].to(c10::kCPU));
 }
 
@@ -263,9 +288,8 @@ void StageComm::Abandon() {
     job_store()->set(ActivityKey(stage_index()),
                      std::vector<uint8_t>(activity_.begin(), activity_.end()));
   });
-  for (const c10::Device device : group_->getDeviceTypes()) {
-    ErrorTextOf([&] { Close(*group_->getBackend(device.type())); });
-  }
+  CloseAll(*group_);
+  if (gradient_group_ != group_) CloseAll(*gradient_group_);
 }
 
 }  // namespace fsdp

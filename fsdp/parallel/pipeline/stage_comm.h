@@ -5,9 +5,22 @@
 // that trains.
 //
 // Headers travel over the group's backend for the CPU, if it has one, so that a
-// GPU need not wait for them. On NCCL a message that is sent and one that is
-// received between the same two stages are issued together, because each rank
-// would otherwise wait for the other to receive first.
+// GPU need not wait for them.
+//
+// [Note: two groups]
+// Gloo keeps messages apart by their tags. NCCL ignores tags: between two ranks
+// of a group it has one queue for both directions, and a message leaves the
+// queue of the sender together with that of the receiver. There gradients
+// travel on a second group, so that each queue has messages of one direction,
+// which both ends issue by ascending microbatch. No schedule of
+// schedule_order.h can then wait in a circle: a stage issues what it computed
+// before it waits for anything; forwards depend on earlier stages alone; and
+// the backward of microbatch i needs of the stages after this one only their
+// forwards and backwards up to i, for which this stage has sent all they need.
+// Whoever waits for a message to leave waits for the other stage to reach such
+// a point. NCCL also connects two ranks at their first message, and the host
+// waits for both; so the stages connect when they make a StageComm, because a
+// stage that throws in its first step could not end that wait of the others.
 #ifndef FSDP_PARALLEL_PIPELINE_STAGE_COMM_H_
 #define FSDP_PARALLEL_PIPELINE_STAGE_COMM_H_
 
@@ -72,6 +85,7 @@ struct StageTransfer {
 
 class StageComm {
  public:
+  // Collective over the stages of this pipeline; see [Note: two groups].
   explicit StageComm(const DeviceMesh& pp_mesh);
 
   int64_t stage_index() const { return group_->getRank(); }
@@ -81,9 +95,10 @@ class StageComm {
 
   StageTransfer SendHeader(const StepHeader& header, int64_t peer);
   StepHeader ReceiveHeader(int64_t peer);
-  // Issues both messages, either of which may be absent, and waits for the one
-  // that is received. Returns the one that is sent, which Wait ends. Throws
-  // c10::DistBackendError, which names rank, stage, peer and microbatch.
+  // Issues both messages, either of which may be absent, first the one that is
+  // sent, and waits for the one that is received. Returns the one that is sent,
+  // which Wait ends. Throws c10::DistBackendError, which names rank, stage,
+  // peer and microbatch.
   std::optional<StageTransfer> Exchange(
       std::optional<StageMessage> sent,
       const std::optional<StageMessage>& received);
@@ -93,12 +108,16 @@ class StageComm {
   // so if it is abandoned.
   void set_activity(std::string activity) { activity_ = std::move(activity); }
   // Called when this stage leaves a step with an error: publishes the activity
-  // and closes the group's connections, so that the other stages get errors
-  // soon instead of waiting for the timeout. The group cannot be used
+  // and closes the connections of both groups, so that the other stages get
+  // errors soon instead of waiting for the timeout. The groups cannot be used
   // afterwards. Does not throw.
   void Abandon();
 
  private:
+  void Connect();
+  const ProcessGroup& GroupOf(const StageMessage& message) const;
+  StageTransfer Send(StageMessage message);
+  void Receive(const StageMessage& message);
   c10::intrusive_ptr<c10d::Work> Issue(const StageMessage& message, bool sends,
                                        const at::Tensor& tensor);
   void WaitFor(const c10::intrusive_ptr<c10d::Work>& work,
@@ -109,6 +128,7 @@ class StageComm {
   ProcessGroup group_;
   std::vector<int64_t> ranks_;  // of the stages, in the job
   c10::Device device_;
+  ProcessGroup gradient_group_;  // `group_` if its messages have tags
   c10::Device header_device_;
   std::string activity_;
 };

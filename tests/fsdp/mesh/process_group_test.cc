@@ -157,6 +157,23 @@ TEST(ProcessGroup, GroupsOfSomeRanks) {
   });
 }
 
+TEST(ProcessGroup, ASecondGroupHasItsOwnBackends) {
+  RunRanks(3, [] {
+    init_process_group();
+    const ProcessGroup group = new_group({2, 0}, "pair");
+    if (!group) return;  // Only the ranks of the group make its second one.
+    const ProcessGroup second = second_group(group);
+    EXPECT_NE(second, group);
+    EXPECT_EQ(second, second_group(group));
+    EXPECT_NE(second->getBackend(c10::kCPU), group->getBackend(c10::kCPU));
+    EXPECT_THAT(get_process_group_ranks(second), ElementsAre(2, 0));
+    EXPECT_EQ(describe(*second), describe(*group));
+    EXPECT_NE(key_of(second), key_of(group));
+    EXPECT_EQ(SumOver(second, 1), 2);
+    EXPECT_EQ(SumOver(group, 2), 4);
+  });
+}
+
 TEST(ProcessGroup, CountsThroughADecoratedBackend) {
   RunRanks(2, [] {
     init_process_group();

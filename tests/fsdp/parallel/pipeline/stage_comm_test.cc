@@ -1,7 +1,5 @@
 #include "fsdp/parallel/pipeline/stage_comm.h"
 
-#include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -102,83 +100,63 @@ TEST(StageComm, BothDirectionsAtOnceAndInOrder) {
   });
 }
 
-// The works of one group of calls.
-class GroupedWork : public c10d::Work {
- public:
-  explicit GroupedWork(std::vector<c10::intrusive_ptr<c10d::Work>> works)
-      : works_(std::move(works)) {}
-  bool wait(std::chrono::milliseconds timeout) override {
-    for (const auto& work : works_) work->wait(timeout);
-    return true;
-  }
-
- private:
-  std::vector<c10::intrusive_ptr<c10d::Work>> works_;
-};
-
-// Groups calls, as NCCL's backend does.
-class GroupingBackend : public CountingBackend {
+// Gloo under another name, so that it is taken for a backend without tags.
+class UntaggedBackend : public CountingBackend {
  public:
   using CountingBackend::CountingBackend;
-  bool supportsCoalescing() const override { return true; }
-  void startCoalescing() override { works_.emplace(); }
-  c10::intrusive_ptr<c10d::Work> endCoalescing() override {
-    sizes.push_back(works_->size());
-    auto work = c10::make_intrusive<GroupedWork>(*std::move(works_));
-    works_.reset();
-    return work;
-  }
-  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors,
-                                      int peer, int tag) override {
-    return Add(CountingBackend::send(tensors, peer, tag));
-  }
-  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors,
-                                      int peer, int tag) override {
-    return Add(CountingBackend::recv(tensors, peer, tag));
-  }
+  const std::string getBackendName() const override { return "untagged"; }
+  void abort() override { ++num_aborts; }
 
-  std::vector<size_t> sizes;  // of the groups that ended
-
- private:
-  c10::intrusive_ptr<c10d::Work> Add(c10::intrusive_ptr<c10d::Work> work) {
-    if (works_.has_value()) works_->push_back(work);
-    return work;
-  }
-
-  std::optional<std::vector<c10::intrusive_ptr<c10d::Work>>> works_;
+  int num_aborts = 0;
 };
 
-TEST(StageComm, MessagesOfTheSameTwoStagesAreGrouped) {
+c10::intrusive_ptr<UntaggedBackend> PutUntagged(const ProcessGroup& group) {
+  const auto untagged = c10::make_intrusive<UntaggedBackend>(
+      group->getBackend(c10::DeviceType::CPU));
+  group->setBackend(c10::DeviceType::CPU,
+                    c10d::ProcessGroup::BackendType::CUSTOM,
+                    c10::intrusive_ptr<c10d::Backend>(untagged));
+  return untagged;
+}
+
+TEST(StageComm, WithoutTagsGradientsHaveAGroupOfTheirOwn) {
   RunRanks(2, [] {
     StartRank();
     const DeviceMesh mesh = init_device_mesh("cpu", {2}, {"pp"});
-    const ProcessGroup group = mesh.get_group();
-    const auto grouping = c10::make_intrusive<GroupingBackend>(
-        group->getBackend(c10::DeviceType::CPU));
-    group->setBackend(c10::DeviceType::CPU,
-                      c10d::ProcessGroup::BackendType::CUSTOM,
-                      c10::intrusive_ptr<c10d::Backend>(grouping));
+    const auto first = PutUntagged(mesh.get_group());
+    const auto second = PutUntagged(second_group(mesh.get_group()));
     StageComm comm(mesh);
-    const auto message = [&](double value) {
-      return StageMessage{.kind = MessageKind::kGradients,
-                          .microbatch = 0,
-                          .peer = 1 - comm.stage_index(),
-                          .tensors = {at::full({3}, value)}};
-    };
-    const StageMessage received = message(-1);
-    auto sent = comm.Exchange(message(get_rank()), received);
-    EXPECT_EQ(received.tensors[0][0].item<double>(), 1 - get_rank());
-    EXPECT_EQ(grouping->sizes, (std::vector<size_t>{2}));
-    comm.Wait(sent);
-    // One message alone is not.
+    // Each direction is connected.
+    EXPECT_EQ(first->ToString(), get_rank() == 0 ? "send 1" : "recv 1");
+    EXPECT_EQ(second->ToString(), get_rank() == 0 ? "recv 1" : "send 1");
+
+    const StageMessage activations{.kind = MessageKind::kActivations,
+                                   .microbatch = 0,
+                                   .peer = 1 - comm.stage_index(),
+                                   .tensors = {at::full({2}, get_rank())}};
+    const StageMessage gradients{.kind = MessageKind::kGradients,
+                                 .microbatch = 0,
+                                 .peer = 1 - comm.stage_index(),
+                                 .tensors = {at::full({3}, get_rank())}};
+    std::optional<StageTransfer> header, sent;
     if (get_rank() == 0) {
-      sent = comm.Exchange(message(5), std::nullopt);
-      comm.Wait(sent);
+      header = comm.SendHeader(SampleHeader(), 1);
+      sent = comm.Exchange(activations, gradients);
+      EXPECT_EQ(gradients.tensors[0][2].item<double>(), 1);
     } else {
-      comm.Exchange(std::nullopt, received);
-      EXPECT_EQ(received.tensors[0][0].item<double>(), 5);
+      EXPECT_EQ(comm.ReceiveHeader(0).num_microbatches, 5);
+      comm.Exchange(std::nullopt, activations);
+      EXPECT_EQ(activations.tensors[0][1].item<double>(), 0);
+      sent = comm.Exchange(gradients, std::nullopt);
     }
-    EXPECT_EQ(grouping->sizes.size(), 1u);
+    comm.Wait(header);
+    comm.Wait(sent);
+    EXPECT_EQ(first->ToString(), get_rank() == 0 ? "send 3" : "recv 3");
+    EXPECT_EQ(second->ToString(), get_rank() == 0 ? "recv 2" : "send 2");
+
+    comm.Abandon();
+    EXPECT_EQ(first->num_aborts, 1);
+    EXPECT_EQ(second->num_aborts, 1);
   });
 }
 
