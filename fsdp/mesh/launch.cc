@@ -1,6 +1,8 @@
 #include "fsdp/mesh/launch.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <optional>
 #include <string>
 
@@ -90,6 +92,10 @@ Launch ReadPlace(Environment environment, const Names& names) {
   return launch;
 }
 
+// One of them is set where each process may see other devices.
+constexpr const char* kOwnDevices[] = {
+    "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_GPUS_PER_TASK"};
+
 bool IsLocal(const std::string& address) {
   return address == "localhost" || address == "::1" ||
          address.compare(0, 4, "127.") == 0;
@@ -164,6 +170,21 @@ Launch ReadLaunch(Environment environment) {
   launch.restart_count =
       Number(environment, "TORCHELASTIC_RESTART_COUNT", 0).value_or(0);
   return launch;
+}
+
+int64_t DeviceIndexOf(int64_t local_rank, int64_t num_visible_devices,
+                      Environment environment) {
+  if (local_rank < num_visible_devices) return local_rank;
+  const bool has_its_own = std::any_of(
+      std::begin(kOwnDevices), std::end(kOwnDevices), [&](const char* name) {
+        return !environment(name).value_or("").empty();
+      });
+  if (num_visible_devices == 1 && has_its_own) return 0;
+  TORCH_CHECK_VALUE(
+      false, "this is process ", local_rank, " of this machine, but it sees ",
+      num_visible_devices, num_visible_devices == 1 ? " device" : " devices",
+      ": start at most one process for each device, or show each process one "
+      "of its own with CUDA_VISIBLE_DEVICES or srun --gpus-per-task=1");
 }
 
 std::optional<std::string> GetEnvironment(const std::string& name) {

@@ -1,6 +1,6 @@
 // Launch: what the environment says about this process's job, whether it was
 // started by torchrun, mpirun (Open MPI, MVAPICH, MPICH and Intel), Slurm's
-// srun, or without a launcher. A pure function of the environment; any thread.
+// srun, or without a launcher. Pure functions of the environment; any thread.
 #ifndef FSDP_MESH_LAUNCH_H_
 #define FSDP_MESH_LAUNCH_H_
 
@@ -43,6 +43,13 @@ using Environment =
 // ranks on one machine. Throws c10::ValueError that names the variable and its
 // value when something is missing, is not a number, or contradicts the rest.
 Launch ReadLaunch(Environment environment);
+
+// The index of a process's device among those that it sees: its local rank, or
+// 0 if the launcher or the user shows each process one device of its own
+// (CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, srun --gpus-per-task). Throws
+// c10::ValueError, which says what to do, when it sees none for its rank.
+int64_t DeviceIndexOf(int64_t local_rank, int64_t num_visible_devices,
+                      Environment environment);
 
 // The first host of a list as Slurm writes it: "gpu[007-012,20],login" is
 // "gpu007".

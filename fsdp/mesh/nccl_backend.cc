@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "c10/cuda/CUDAFunctions.h"
+#include "fsdp/mesh/launch.h"
 #include "torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp"
 
 namespace fsdp {
@@ -13,11 +14,9 @@ namespace {
 c10::intrusive_ptr<c10d::Backend> MakeNccl(const BackendRequest& request) {
   // NCCL takes the current device of each tensor; a process that did not
   // choose one must not end up sharing GPU 0 with its neighbours.
-  const int64_t num_devices = c10::cuda::device_count();
-  TORCH_CHECK(request.local_rank < num_devices, "this is process ",
-              request.local_rank, " of this machine, which has ", num_devices,
-              " GPUs: start at most one process for each");
-  c10::cuda::set_device(static_cast<c10::DeviceIndex>(request.local_rank));
+  const int64_t index = DeviceIndexOf(
+      request.local_rank, c10::cuda::device_count(), GetEnvironment);
+  c10::cuda::set_device(static_cast<c10::DeviceIndex>(index));
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = request.timeout;
   options->group_name = request.name;

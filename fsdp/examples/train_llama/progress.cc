@@ -24,14 +24,14 @@ at::Tensor RoomFor(const Config& config, int64_t num_steps) {
                    at::TensorOptions(config.device).dtype(at::kDouble));
 }
 
-// Peak memory of this process, or of its GPU.
-double PeakMemoryMib(const Config& config) {
+// Peak memory of this process, or on its GPU.
+double PeakMemoryMib(c10::Device device) {
   constexpr double kMib = 1 << 20;
-  if (config.device == "cpu") {
+  if (device.is_cpu()) {
     return static_cast<double>(dcp::PeakMemoryBytes()) / kMib;
   }
-  const auto stats = c10::getDeviceAllocator(at::kCUDA)->getDeviceStats(
-      static_cast<c10::DeviceIndex>(fsdp::get_local_rank()));
+  const auto stats =
+      c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
   return static_cast<double>(stats.allocated_bytes[0].peak) / kMib;
 }
 
@@ -109,7 +109,7 @@ void Progress::Print(double learning_rate) {
         num_steps_, config_.steps, loss, learning_rate,
         steps_per_second * static_cast<double>(config_.accumulate *
                                                config_.batch * config_.seq_len),
-        PeakMemoryMib(config_),
+        PeakMemoryMib(losses_.device()),
         TimeLeft(static_cast<double>(config_.steps - num_steps_) /
                  steps_per_second));
     std::fflush(stdout);

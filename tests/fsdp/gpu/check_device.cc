@@ -13,29 +13,31 @@ constexpr size_t kAll =
 
 }  // namespace
 
-CheckDevice::CheckDevice(const std::string& name)
-    : name_(name), device_(c10::DeviceType::CPU) {
+CheckDevice::CheckDevice(const std::string& name) : name_(name) {
   TORCH_CHECK_VALUE(name == "cpu" || name == "cuda", "the device is \"", name,
                     "\"; it must be cpu or cuda");
-  if (name == "cpu") return;
-  TORCH_CHECK(at::accelerator::deviceCount() > 0,
+  TORCH_CHECK(!is_cuda() || at::accelerator::deviceCount() > 0,
               "the device is cuda, but LibTorch finds no GPU");
-  device_ = c10::Device(c10::DeviceType::CUDA, 0);
+}
+
+c10::Device CheckDevice::device() const {
+  if (!is_cuda()) return c10::DeviceType::CPU;
+  return {c10::DeviceType::CUDA, at::accelerator::getDeviceIndex()};
 }
 
 void CheckDevice::Synchronize() const {
-  if (is_cuda()) at::accelerator::synchronizeDevice(device_.index());
+  if (is_cuda()) at::accelerator::synchronizeDevice(device().index());
 }
 
 int64_t CheckDevice::PeakBytes() const {
   if (!is_cuda()) return 0;
-  return at::accelerator::getDeviceStats(device_.index())
+  return at::accelerator::getDeviceStats(device().index())
       .allocated_bytes[kAll]
       .peak;
 }
 
 void CheckDevice::ResetPeak() const {
-  if (is_cuda()) at::accelerator::resetPeakStats(device_.index());
+  if (is_cuda()) at::accelerator::resetPeakStats(device().index());
 }
 
 }  // namespace fsdp::testing

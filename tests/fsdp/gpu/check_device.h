@@ -17,10 +17,11 @@ class CheckDevice {
   // is no GPU.
   explicit CheckDevice(const std::string& name);
 
-  c10::Device device() const { return device_; }
+  // On a GPU the one that this process uses now: a process group chooses it.
+  c10::Device device() const;
   // As init_device_mesh expects it.
   const std::string& name() const { return name_; }
-  bool is_cuda() const { return device_.is_cuda(); }
+  bool is_cuda() const { return name_ == "cuda"; }
 
   // Waits until the device has done what was asked of it.
   void Synchronize() const;
@@ -30,7 +31,6 @@ class CheckDevice {
 
  private:
   std::string name_;
-  c10::Device device_;
 };
 
 }  // namespace fsdp::testing

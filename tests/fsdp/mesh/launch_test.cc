@@ -1,8 +1,10 @@
 #include "fsdp/mesh/launch.h"
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 
 #include "c10/util/Exception.h"
 #include "gmock/gmock.h"
@@ -17,12 +19,16 @@ using ::testing::HasSubstr;
 
 using Variables = std::map<std::string, std::string>;
 
-Launch Read(const Variables& variables) {
-  return ReadLaunch([&](const std::string& name) -> std::optional<std::string> {
+auto EnvironmentOf(const Variables& variables) {
+  return [&](const std::string& name) -> std::optional<std::string> {
     const auto found = variables.find(name);
     if (found == variables.end()) return std::nullopt;
     return found->second;
-  });
+  };
+}
+
+Launch Read(const Variables& variables) {
+  return ReadLaunch(EnvironmentOf(variables));
 }
 
 Variables With(Variables variables, const Variables& changes) {
@@ -192,6 +198,43 @@ TEST(Launch, RefusesContradictions) {
     EXPECT_THROW(Read(c.variables), c10::ValueError);
     EXPECT_THAT(testing::ErrorOf([&] { Read(c.variables); }),
                 HasSubstr(c.message));
+  }
+}
+
+TEST(DeviceIndex, IsTheLocalRankAmongSeveral) {
+  for (const Variables& variables :
+       {Variables{}, Variables{{"CUDA_VISIBLE_DEVICES", "4,5,6,7"}}}) {
+    for (int64_t rank = 0; rank < 4; ++rank) {
+      EXPECT_EQ(DeviceIndexOf(rank, 4, EnvironmentOf(variables)), rank);
+    }
+  }
+  EXPECT_EQ(DeviceIndexOf(0, 1, EnvironmentOf({})), 0);
+}
+
+TEST(DeviceIndex, IsZeroForAProcessWithADeviceOfItsOwn) {
+  for (const char* name : {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
+                           "SLURM_GPUS_PER_TASK"}) {
+    const Variables variables = {{name, "1"}};
+    EXPECT_EQ(DeviceIndexOf(0, 1, EnvironmentOf(variables)), 0) << name;
+    EXPECT_EQ(DeviceIndexOf(3, 1, EnvironmentOf(variables)), 0) << name;
+  }
+}
+
+TEST(DeviceIndex, ProcessesDoNotShareADeviceByAccident) {
+  const Variables shown = {{"CUDA_VISIBLE_DEVICES", "0,1"}};
+  const Variables empty = {{"CUDA_VISIBLE_DEVICES", ""}};
+  for (const auto& [num_devices, variables, sees] :
+       {std::tuple{1, Variables(), "sees 1 device:"},
+        std::tuple{1, empty, "sees 1 device:"},
+        std::tuple{2, shown, "sees 2 devices:"},
+        std::tuple{0, shown, "sees 0 devices:"}}) {
+    const auto call = [num = num_devices, &all = variables] {
+      DeviceIndexOf(2, num, EnvironmentOf(all));
+    };
+    EXPECT_THROW(call(), c10::ValueError);
+    EXPECT_THAT(testing::ErrorOf(call),
+                AllOf(HasSubstr("this is process 2 of this machine"),
+                      HasSubstr(sees), HasSubstr("CUDA_VISIBLE_DEVICES")));
   }
 }
 
