@@ -37,7 +37,8 @@ bool FsdpParamGroup::ReshardsAfterForward() const {
 }
 
 void FsdpParamGroup::CheckGatherInStep(const std::string& reason) const {
-  CheckInStep(gather_.process_group(), data_.Describe("all-gather"), reason);
+  CheckInStep(gather_.process_group(), data_.config.device.type(),
+              data_.Describe("all-gather"), reason);
 }
 
 void FsdpParamGroup::AllocateShards(c10::Device device,

@@ -173,7 +173,7 @@ void GroupReduction::Start(Gradients gradients) {
     width += param->geometry().padded_numel();
   }
   reduction.params = std::move(gradients.params);
-  CheckInStep(data_.config.shard_group,
+  CheckInStep(data_.config.shard_group, data_.config.device.type(),
               DescribeWith("reduce-scatter", reduction.params), "backward");
   reduction.input =
       data_.EmptyBuffer(group.getSize() * width, dtype, group, is_custom);
@@ -366,7 +366,7 @@ void GroupReduction::FinishPartial() {
 
 void GroupReduction::AllReduceAcrossReplicas(Pending& reduction) {
   c10d::ProcessGroup& group = *data_.config.replicate_group;
-  CheckInStep(data_.config.replicate_group,
+  CheckInStep(data_.config.replicate_group, data_.config.device.type(),
               DescribeWith("all-reduce", reduction.params), "backward");
   StepReport& report = data_.comm->recorder().report();
   ++report.num_all_reduces;
@@ -405,7 +405,8 @@ void GroupReduction::SumShares(const std::vector<FsdpParam*>& params,
     std::vector<at::Tensor> flat;
     for (const size_t i : members) flat.push_back(gradients[i].reshape({-1}));
     at::Tensor sum = at::cat(flat);
-    CheckInStep(group, DescribeWith("all-reduce of shared gradients", params),
+    CheckInStep(group, sum.device().type(),
+                DescribeWith("all-reduce of shared gradients", params),
                 "backward");
     StepReport& report = data_.comm->recorder().report();
     ++report.num_all_reduces;

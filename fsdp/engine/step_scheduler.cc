@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "fsdp/engine/lazy_key.h"
+#include "fsdp/mesh/collective_order.h"
 #include "torch/csrc/autograd/engine.h"
 
 namespace fsdp {
@@ -341,6 +342,7 @@ void StepScheduler::FinishBackward() {
   if (GroupReduction* reduction = comm_->pending_reduction()) {
     reduction->Finish();
   }
+  FinishOrderCheck();
   for (FsdpParamGroup* group : groups_) group->FinishBackward();
   comm_->ReleaseGather();
   // What this backward has passed is over: the next one must not prefetch it.

@@ -5,14 +5,17 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "ATen/ops/empty.h"
+#include "ATen/ops/zeros.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -43,9 +46,19 @@ std::atomic<bool>& OrderCheck() {
 struct Message {
   uint64_t number;       // among the collectives of this group
   uint64_t fingerprint;  // of the collective's whole text
-  char text[240];        // collective and reason, truncated; zero-terminated
+  char text[232];        // collective and reason, truncated; zero-terminated
+  uint64_t has_come;     // not zero; TCP delivers it last
 };
 static_assert(std::is_trivially_copyable_v<Message> && sizeof(Message) == 256);
+
+// A collective of this rank, and the neighbour's message of the same number.
+struct Unread {
+  uint64_t number;
+  std::string collective;
+  std::string reason;
+  at::Tensor message;
+  c10::intrusive_ptr<c10d::Work> receiving;
+};
 
 // What the check keeps for a process group.
 struct Channel {
@@ -54,9 +67,21 @@ struct Channel {
   c10::weak_intrusive_ptr<c10d::ProcessGroup> group;
   uint64_t number = 0;  // of its next collective
   bool has_gloo = false;
-  at::Tensor out, in;  // of the message in flight
-  c10::intrusive_ptr<c10d::Work> sending;
+  std::deque<Unread> unread;
+  std::deque<c10::intrusive_ptr<c10d::Work>> sending;
 };
+
+// The collectives of one group come from one thread at a time, which alone uses
+// its channel, except for `unread`: a backward on another thread may take that.
+struct Channels {
+  std::mutex mutex;  // not held while waiting for a neighbour
+  std::unordered_map<const c10d::ProcessGroup*, Channel> by_group;
+};
+
+Channels& AllChannels() {
+  static auto* const channels = new Channels;
+  return *channels;
+}
 
 bool HasGloo(c10d::ProcessGroup& group) {
   const auto types = group.getDeviceTypes();
@@ -65,26 +90,20 @@ bool HasGloo(c10d::ProcessGroup& group) {
          group.getBackend(c10::kCPU)->getBackendName() == "gloo";
 }
 
-// The collectives of one group come from one thread at a time.
 Channel& ChannelOf(const ProcessGroup& group) {
-  using Channels = std::unordered_map<const c10d::ProcessGroup*, Channel>;
-  static auto* const mutex = new std::mutex;
-  static auto* const channels = new Channels;
-  const std::lock_guard<std::mutex> lock(*mutex);
-  const auto found = channels->find(group.get());
-  if (found != channels->end()) return found->second;
-  std::erase_if(*channels,
+  Channels& channels = AllChannels();
+  const std::lock_guard<std::mutex> lock(channels.mutex);
+  const auto found = channels.by_group.find(group.get());
+  if (found != channels.by_group.end()) return found->second;
+  std::erase_if(channels.by_group,
                 [](const auto& item) { return item.second.group.expired(); });
-  const auto options = at::TensorOptions(at::kByte).device(at::kCPU);
-  const int64_t size = sizeof(Message);
-  return channels
-      ->emplace(
+  return channels.by_group
+      .emplace(
           group.get(),
           Channel{.group = c10::weak_intrusive_ptr<c10d::ProcessGroup>(group),
                   .has_gloo = HasGloo(*group),
-                  .out = at::empty({size}, options),
-                  .in = at::empty({size}, options),
-                  .sending = nullptr})
+                  .unread = {},
+                  .sending = {}})
       .first->second;
 }
 
@@ -108,47 +127,125 @@ std::string Advice(const std::string& mine, const std::string& other) {
              : ". Every rank must make the same calls in the same order";
 }
 
-void CheckNeighbor(const ProcessGroup& ranks, uint64_t number, Channel& channel,
-                   const std::string& collective, const std::string& reason) {
-  const int rank = ranks->getRank();
-  const int size = ranks->getSize();
-  const int previous = (rank + size - 1) % size;
-  const auto operation = [&] {
-    return absl::StrCat(collective, " for ", reason, " (waiting for rank ",
-                        previous, ")");
-  };
-  WaitForWork(std::exchange(channel.sending, nullptr), *ranks, operation);
+int PreviousRank(const c10d::ProcessGroup& ranks) {
+  return (ranks.getRank() + ranks.getSize() - 1) % ranks.getSize();
+}
+
+// For errors of messages.
+std::string WaitingFor(const c10d::ProcessGroup& ranks,
+                       const std::string& collective,
+                       const std::string& reason) {
+  return absl::StrCat(collective, " for ", reason, " (waiting for rank ",
+                      PreviousRank(ranks), ")");
+}
+
+// Tells the next rank about this collective, and begins to receive what the
+// previous one says about its own.
+Unread Post(const ProcessGroup& ranks, Channel& channel, uint64_t number,
+            const std::string& collective, const std::string& reason) {
   Message mine = {.number = number,
                   .fingerprint = std::hash<std::string>()(collective),
-                  .text = {}};
+                  .text = {},
+                  .has_come = 1};
   absl::StrCat(collective, "\n", reason).copy(mine.text, sizeof(mine.text) - 1);
-  std::memcpy(channel.out.mutable_data_ptr(), &mine, sizeof(mine));
-  std::vector<at::Tensor> out{channel.out};
-  std::vector<at::Tensor> in{channel.in};
+  const auto options = at::TensorOptions(at::kByte).device(at::kCPU);
+  const int64_t size = sizeof(Message);
+  std::vector<at::Tensor> out{at::empty({size}, options)};
+  std::vector<at::Tensor> in{at::zeros({size}, options)};
+  std::memcpy(out[0].mutable_data_ptr(), &mine, sizeof(mine));
+  const auto operation = [&] { return WaitingFor(*ranks, collective, reason); };
   const auto gloo = ranks->getBackend(c10::kCPU);
-  channel.sending = IssueWork(*ranks, operation, [&] {
-    return gloo->send(out, (rank + 1) % size, kOrderCheckTag);
-  });
-  IssueWork(*ranks, operation, [&] {
-    const auto work = gloo->recv(in, previous, kOrderCheckTag);
-    // Without an argument, wait would use the timeout with which the group was
-    // made.
-    work->wait(gloo->getBackendOptions()->timeout);
-    return work;
-  });
+  channel.sending.push_back(IssueWork(*ranks, operation, [&] {
+    return gloo->send(out, (ranks->getRank() + 1) % ranks->getSize(),
+                      kOrderCheckTag);
+  }));
+  return {.number = number,
+          .collective = collective,
+          .reason = reason,
+          .message = in[0],
+          .receiving = IssueWork(*ranks, operation, [&] {
+            return gloo->recv(in, PreviousRank(*ranks), kOrderCheckTag);
+          })};
+}
+
+// Waits until the next rank has received all but the latest `num_left`.
+void FinishSending(const ProcessGroup& ranks, Channel& channel, size_t num_left,
+                   const std::string& collective, const std::string& reason) {
+  while (channel.sending.size() > num_left) {
+    const auto work = std::move(channel.sending.front());
+    channel.sending.pop_front();
+    WaitForWork(work, *ranks,
+                [&] { return WaitingFor(*ranks, collective, reason); });
+  }
+}
+
+// Whether reading the message does not wait. Gloo cannot tell, so this looks at
+// the memory that the message arrives in.
+bool HasCome(const Unread& unread) {
+  auto* const message = static_cast<Message*>(unread.message.data_ptr());
+  return std::atomic_ref<uint64_t>(message->has_come).load() != 0;
+}
+
+// Waits for the message and compares.
+void Compare(const ProcessGroup& ranks, const Unread& unread) {
+  const auto gloo = ranks->getBackend(c10::kCPU);
+  IssueWork(
+      *ranks,
+      [&] { return WaitingFor(*ranks, unread.collective, unread.reason); },
+      [&] {
+        // Without an argument, wait would use the timeout with which the group
+        // was made.
+        unread.receiving->wait(gloo->getBackendOptions()->timeout);
+        return unread.receiving;
+      });
   Message theirs;
-  std::memcpy(&theirs, channel.in.const_data_ptr(), sizeof(theirs));
-  if (theirs.number == mine.number && theirs.fingerprint == mine.fingerprint) {
+  std::memcpy(&theirs, unread.message.const_data_ptr(), sizeof(theirs));
+  if (theirs.number == unread.number &&
+      theirs.fingerprint == std::hash<std::string>()(unread.collective)) {
     return;
   }
   theirs.text[sizeof(theirs.text) - 1] = '\0';
   const std::pair<std::string, std::string> said =
       absl::StrSplit(theirs.text, absl::MaxSplits('\n', 1));
-  TORCH_CHECK(false, "fsdp: ", describe(*ranks),
-              " and its neighbour have diverged: ",
-              RankIsAt(rank, collective, reason), ", collective ", mine.number,
-              "; ", RankIsAt(previous, said.first, said.second),
-              ", collective ", theirs.number, Advice(collective, said.first));
+  TORCH_CHECK(
+      false, "fsdp: ", describe(*ranks), " and its neighbour have diverged: ",
+      RankIsAt(ranks->getRank(), unread.collective, unread.reason),
+      ", collective ", unread.number, "; ",
+      RankIsAt(PreviousRank(*ranks), said.first, said.second), ", collective ",
+      theirs.number, Advice(unread.collective, said.first));
+}
+
+// The oldest message, if more than `num_left` are unread or it has come.
+std::optional<Unread> TakeUnread(Channel& channel, size_t num_left) {
+  const std::lock_guard<std::mutex> lock(AllChannels().mutex);
+  std::deque<Unread>& unread = channel.unread;
+  if (unread.empty()) return std::nullopt;
+  if (unread.size() <= num_left && !HasCome(unread.front())) {
+    return std::nullopt;
+  }
+  Unread oldest = std::move(unread.front());
+  unread.pop_front();
+  return oldest;
+}
+
+// Compares what has come, and what has not until `num_left` are unread.
+void ReadAll(const ProcessGroup& ranks, Channel& channel, size_t num_left) {
+  while (const std::optional<Unread> unread = TakeUnread(channel, num_left)) {
+    Compare(ranks, *unread);
+  }
+}
+
+void CheckNeighbor(const ProcessGroup& ranks, uint64_t number, Channel& channel,
+                   bool may_be_ahead, const std::string& collective,
+                   const std::string& reason) {
+  const size_t num_left = may_be_ahead ? kMaxUnread : 0;
+  FinishSending(ranks, channel, num_left, collective, reason);
+  Unread own = Post(ranks, channel, number, collective, reason);
+  {
+    const std::lock_guard<std::mutex> lock(AllChannels().mutex);
+    channel.unread.push_back(std::move(own));
+  }
+  ReadAll(ranks, channel, num_left);
 }
 
 std::string Key(const std::string& group, uint64_t number, int64_t rank) {
@@ -162,10 +259,7 @@ std::vector<uint8_t> AsBytes(const std::string& text) {
 void CheckAllRanks(const ProcessGroup& ranks, uint64_t number,
                    const std::string& collective, const std::string& reason) {
   const auto store = job_store();
-  // Slices of one mesh have groups with the same name; the first member tells
-  // them apart.
-  const std::string name = absl::StrCat(ranks->getGroupName(), ".",
-                                        get_process_group_ranks(ranks).front());
+  const std::string name = key_of(ranks);
   std::vector<std::string> missing;
   std::vector<std::string> said;
   std::string other;
@@ -215,16 +309,32 @@ void set_order_check(bool enabled) { OrderCheck() = enabled; }
 
 bool order_check() { return OrderCheck(); }
 
-void CheckInStep(const ProcessGroup& ranks, const std::string& collective,
-                 const std::string& reason) {
+void CheckInStep(const ProcessGroup& ranks, c10::DeviceType device,
+                 const std::string& collective, const std::string& reason) {
   if (ranks->getSize() == 1 || (!debug_mode() && !order_check())) return;
   Channel& channel = ChannelOf(ranks);
   const uint64_t number = channel.number++;
   if (debug_mode()) {
     CheckAllRanks(ranks, number, collective, reason);
   } else if (channel.has_gloo) {
-    CheckNeighbor(ranks, number, channel, collective, reason);
+    CheckNeighbor(ranks, number, channel,
+                  /*may_be_ahead=*/device != c10::DeviceType::CPU, collective,
+                  reason);
   }
+}
+
+void FinishOrderCheck() {
+  std::vector<std::pair<ProcessGroup, Channel*>> behind;
+  {
+    Channels& channels = AllChannels();
+    const std::lock_guard<std::mutex> lock(channels.mutex);
+    for (auto& [key, channel] : channels.by_group) {
+      ProcessGroup group = channel.group.lock();
+      if (!group || channel.unread.empty()) continue;
+      behind.emplace_back(std::move(group), &channel);
+    }
+  }
+  for (const auto& [group, channel] : behind) ReadAll(group, *channel, 0);
 }
 
 }  // namespace fsdp

@@ -9,13 +9,21 @@
 // ranks on both sides of a divergence get the error; others notice when those
 // end. A group without Gloo, such as one with only NCCL, is not checked.
 //
+// On the CPU a rank reads before it makes its collective. On a device with
+// streams, where the host runs ahead of the device, it does not wait for its
+// neighbour: it reads what has come when it makes the next collective of the
+// group, is at most kMaxUnread messages ahead, and reads all of them at the end
+// of a backward, before the optimizer may use the gradients.
+//
 // Debug mode compares all ranks with one another, and reports where each one
 // is. It uses the job's store, with a few round trips for each collective.
 #ifndef FSDP_MESH_COLLECTIVE_ORDER_H_
 #define FSDP_MESH_COLLECTIVE_ORDER_H_
 
+#include <cstddef>
 #include <string>
 
+#include "c10/core/DeviceType.h"
 #include "fsdp/mesh/process_group.h"
 
 namespace fsdp {
@@ -23,6 +31,10 @@ namespace fsdp {
 // The tag of the order check's messages between two ranks, in the group's
 // backend for the CPU. A user's own messages must have another tag.
 inline constexpr int kOrderCheckTag = 0x46534450;
+
+// Bounds the memory of a group whose neighbour is behind, half a KiB for each.
+// A step of a large model makes some hundred collectives.
+inline constexpr size_t kMaxUnread = 256;
 
 // In the text of a reduction, this precedes the names of trained parameters
 // without a gradient: ranks that sum gradients of different parameters would
@@ -39,14 +51,20 @@ bool debug_mode();
 void set_order_check(bool enabled);
 bool order_check();
 
-// Compares this rank's next collective over `ranks` with that of other ranks:
-// `collective`, such as "all-gather of 'layers.3'", and the number of
-// collectives that the group has made. `reason` is for the error:
-// "aten::linear". Throws c10::Error when they differ, and c10::DistBackendError
-// when a rank does not come within the timeout of its group, or has died. Does
-// nothing for a group of one.
-void CheckInStep(const ProcessGroup& ranks, const std::string& collective,
-                 const std::string& reason);
+// Compares this rank's next collective over `ranks`, of tensors on `device`,
+// with that of other ranks: `collective`, such as "all-gather of 'layers.3'",
+// and the number of collectives that the group has made. `reason` is for the
+// error: "aten::linear". Throws c10::Error when they differ, or when earlier
+// ones are now seen to have differed, and c10::DistBackendError when a rank
+// does not come within the timeout of its group, or has died. Does nothing for
+// a group of one.
+void CheckInStep(const ProcessGroup& ranks, c10::DeviceType device,
+                 const std::string& collective, const std::string& reason);
+
+// Reads what the neighbours in all groups have yet to say about collectives
+// that this rank made already; throws as CheckInStep does. For the end of a
+// backward, on the thread that runs it.
+void FinishOrderCheck();
 
 }  // namespace fsdp
 

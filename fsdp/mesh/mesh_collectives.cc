@@ -53,7 +53,8 @@ bool IsAlone(const ProcessGroup& group) { return group->getSize() == 1; }
 void Run(const ProcessGroup& group, const char* operation,
          const at::Tensor& tensor,
          absl::FunctionRef<c10::intrusive_ptr<c10d::Work>()> issue) {
-  CheckInStep(group, absl::StrCat(operation, " of ", tensor.nbytes(), " bytes"),
+  CheckInStep(group, tensor.device().type(),
+              absl::StrCat(operation, " of ", tensor.nbytes(), " bytes"),
               "a DTensor or a norm");
   IssueAndWait(*group, operation, issue);
 }
@@ -126,7 +127,7 @@ at::Tensor AllToAllRows(const at::Tensor& rows,
   std::vector<int64_t> src_rows = sent;
   std::vector<int64_t> dst_rows = received;
   // The number of rows is this rank's own, so the ranks compare those of one.
-  CheckInStep(group,
+  CheckInStep(group, rows.device().type(),
               absl::StrCat("all-to-all of rows of ", src.size(1), " bytes"),
               "rows that are exchanged");
   IssueAndWait(*group, "all-to-all", [&] {

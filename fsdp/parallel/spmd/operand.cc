@@ -64,7 +64,7 @@ void CheckEqualOnRanks(const at::Tensor& plain, const Axis& axis) {
   const at::Tensor bytes = plain.detach().to(at::kCPU).contiguous();
   const std::string copy(static_cast<const char*>(bytes.const_data_ptr()),
                          bytes.nbytes());
-  CheckInStep(axis.group,
+  CheckInStep(axis.group, plain.device().type(),
               absl::StrCat("use of a plain tensor of sizes [",
                            absl::StrJoin(plain.sizes(), ", "),
                            "], which must be equal on these ranks, with "

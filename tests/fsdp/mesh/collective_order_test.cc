@@ -118,7 +118,7 @@ TEST(OrderCheck, NamesACollectiveThatOthersDoNotMake) {
     Net net;
     const auto group = parameters(*net.model)[0].device_mesh().get_group();
     const std::string error = ErrorOf([&] {
-      if (get_rank() == 0) CheckInStep(group, "barrier", "a test");
+      if (get_rank() == 0) CheckInStep(group, c10::kCPU, "barrier", "a test");
       net.Layer(0);
     });
     EXPECT_THAT(error, AllOf(HasSubstr("rank 0 is at the barrier for a test, "
@@ -148,7 +148,7 @@ TEST(OrderCheck, GoesOnAfterADivergence) {
     const ProcessGroup group = world_group();
     const std::string mine = get_rank() == 1 ? "b" : "a";
     // Rank 0 agrees with the one before it, which is rank 2.
-    const auto compare = [&] { CheckInStep(group, mine, "a test"); };
+    const auto compare = [&] { CheckInStep(group, c10::kCPU, mine, "a test"); };
     if (get_rank() == 0) {
       compare();
     } else {
@@ -156,7 +156,90 @@ TEST(OrderCheck, GoesOnAfterADivergence) {
                   HasSubstr(get_rank() == 1 ? "rank 0 is at the a"
                                             : "rank 1 is at the b"));
     }
-    CheckInStep(group, "c", "a test");
+    CheckInStep(group, c10::kCPU, "c", "a test");
+  });
+}
+
+// ---- Collectives on a device with streams ----------------------------------
+
+// As before a collective on a GPU, which this process does not make.
+void CheckOnDevice(const ProcessGroup& group, const std::string& collective) {
+  CheckInStep(group, c10::kCUDA, collective, "a test");
+}
+
+TEST(OrderCheck, OnADeviceNobodyWaitsForANeighbour) {
+  RunRanks(2, [] {
+    init_process_group();
+    const ProcessGroup group = world_group();
+    for (const int64_t first : {0, 1}) {
+      // The other rank comes when this one is done.
+      if (get_rank() != first) WaitForAllRanks();
+      for (size_t i = 0; i < kMaxUnread; ++i) CheckOnDevice(group, "a");
+      if (get_rank() == first) WaitForAllRanks();
+      FinishOrderCheck();
+    }
+  });
+}
+
+TEST(OrderCheck, OnADeviceTheEndOfABackwardSeesADivergence) {
+  RunRanks(2, [] {
+    init_process_group();
+    // No other call looks at this group's messages.
+    const ProcessGroup group = new_group({0, 1}, "other");
+    Net net;
+    const auto step = [&] {
+      net.model->forward(net.x).pow(2).sum().backward();
+    };
+    CheckOnDevice(group, get_rank() == 0 ? "a" : "b");
+    EXPECT_THAT(
+        ErrorOf(step),
+        AllOf(HasSubstr("in group \"other\" and its neighbour have diverged"),
+              HasSubstr("rank 0 is at the a for a test, collective 0"),
+              HasSubstr("rank 1 is at the b for a test, collective 0"),
+              HasSubstr("Every rank must make the same calls")));
+    CheckOnDevice(group, "a");
+    step();
+  });
+}
+
+TEST(OrderCheck, OnADeviceTheNextCollectiveSeesADivergenceThatHasCome) {
+  RunRanks(2, [] {
+    init_process_group();
+    const ProcessGroup group = world_group();
+    CheckOnDevice(group, get_rank() == 0 ? "a" : "b");
+    EXPECT_THAT(ErrorOf([&] {
+                  for (;;) CheckOnDevice(group, "c");
+                }),
+                AllOf(HasSubstr("rank 0 is at the a for a test"),
+                      HasSubstr("rank 1 is at the b for a test")));
+    WaitForAllRanks();
+  });
+}
+
+TEST(OrderCheck, OnADeviceARankIsNotAheadWithoutBound) {
+  RunRanks(2, [] {
+    init_process_group();
+    const ProcessGroup group = world_group();
+    if (get_rank() == 0) {
+      for (size_t i = 0; i < kMaxUnread; ++i) CheckOnDevice(group, "a");
+      group->getBackend(c10::kCPU)->setTimeout(std::chrono::seconds(1));
+      EXPECT_THAT(ErrorOf([&] { CheckOnDevice(group, "a"); }),
+                  AllOf(HasSubstr("rank 0 of 2 in group \"world\""),
+                        HasSubstr("a for a test (waiting for rank 1)"),
+                        HasSubstr("Timed out")));
+    }
+    WaitForAllRanks();
+  });
+}
+
+TEST(OrderCheck, OnTheCpuWhatADeviceLeftIsReadFirst) {
+  RunRanks(2, [] {
+    init_process_group();
+    const ProcessGroup group = world_group();
+    CheckOnDevice(group, get_rank() == 0 ? "a" : "b");
+    EXPECT_THAT(ErrorOf([&] { CheckInStep(group, c10::kCPU, "c", "a test"); }),
+                HasSubstr("rank 0 is at the a for a test, collective 0"));
+    CheckInStep(group, c10::kCPU, "d", "a test");
   });
 }
 
