@@ -68,8 +68,10 @@ class FSDPModule {
   void set_custom_all_gather(CustomAllGather custom);
   void set_custom_reduce_scatter(CustomReduceScatter custom);
   // Called with the reduced gradients of the group, flat: after the
-  // reduce-scatter, or with HSDP after the all-reduce. A `stream` to run in is
-  // refused with HSDP (c10::ValueError).
+  // reduce-scatter, or with HSDP after the all-reduce, and before a division
+  // that follows the reduction (float16, and forced sums). A `stream` to run in
+  // is refused with HSDP (c10::ValueError); the rest of the reduction follows
+  // on it.
   void set_all_reduce_hook(std::function<void(at::Tensor)> hook,
                            std::optional<c10::Stream> stream = {});
   // For the root: the next forward's gathers wait for this event instead of all

@@ -346,6 +346,28 @@ TEST(AllReduceHook, OfHybridRunsAfterTheAllReduce) {
   });
 }
 
+// As in PyTorch, what is divided after the reduction is divided after the hook.
+TEST(AllReduceHook, RunsBeforeTheDivision) {
+  RunRanks(2, [] {
+    InitRank();
+    Sharded s = ShardTower();
+    s.layers[0].set_force_sum_reduction_for_comms(true);
+    torch::Tensor seen;
+    s.layers[0].set_all_reduce_hook(
+        [&](at::Tensor flat) { seen = flat.clone(); });
+    s.Forward();
+    s.Backward();
+    const auto want = SummedGradients({0, 1});
+    const int64_t begin = 3 * get_rank();
+    EXPECT_TRUE(torch::allclose(seen.narrow(0, 18, 3),
+                                want.at("0.bias").narrow(0, begin, 3), 1e-4,
+                                1e-6));
+    EXPECT_TRUE(torch::allclose(
+        parameters(*s.tower->layers[0])[1].grad()->full_tensor(),
+        want.at("0.bias") / 2, 1e-4, 1e-6));
+  });
+}
+
 TEST(AllReduceHook, RunsForOneRank) {
   if (!is_initialized()) init_process_group();
   Tower tower = MakeTower();

@@ -159,7 +159,7 @@ class DeviceGuard final : public c10::impl::DeviceGuardImplInterface {
                      c10::DeviceIndex /*device*/) const override {
     synchronizeEvent(from);
     synchronizeEvent(to);
-    return static_cast<double>(*EventAt(to).time_us - *EventAt(from).time_us) *
+    return (EventAt(to).reached->time_us - EventAt(from).reached->time_us) *
            1e-3;
   }
   bool queryStream(const c10::Stream& stream) const override {
@@ -245,6 +245,10 @@ void PrintReport() {
   std::fprintf(stderr, "[sim] memory of device 0: at most %lld bytes\n",
                static_cast<long long>(memory.peak));
   std::fprintf(stderr, "[sim] races: %zu\n", TakeRaces().size());
+  if (options().clock) {
+    std::fprintf(stderr, "[sim] clock: %s\n",
+                 Simulation::Get().DescribeTime(CurrentDevice()).c_str());
+  }
 }
 
 [[maybe_unused]] const bool kRegistered = [] {

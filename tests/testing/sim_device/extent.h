@@ -24,6 +24,8 @@ class Extent {
          size_t element_bytes);
 
   bool empty() const { return begin_ == end_; }
+  // Without the gaps.
+  uint64_t num_bytes() const { return NumRuns() * run_; }
   // The first byte, and the one after the last.
   uintptr_t begin() const { return begin_; }
   uintptr_t end() const { return end_; }

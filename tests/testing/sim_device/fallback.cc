@@ -13,6 +13,7 @@
 #include "c10/core/DeviceGuard.h"
 #include "fsdp/mesh/collective_errors.h"
 #include "tests/testing/sim_device/alias.h"
+#include "tests/testing/sim_device/cost_model.h"
 #include "tests/testing/sim_device/deferred_call.h"
 #include "tests/testing/sim_device/options.h"
 #include "tests/testing/sim_device/simulation.h"
@@ -149,8 +150,9 @@ void CopyAll(const std::vector<at::Tensor>& from,
 }
 
 // Issues the kernel, which also copies what it returns into `results`.
-void IssueKernel(const c10::OperatorHandle& op, c10::Stream stream,
-                 DeferredCall call, const Results& results) {
+void IssueKernel(const c10::OperatorHandle& op, const Stack& values,
+                 c10::Stream stream, DeferredCall call,
+                 const Results& results) {
   std::vector<std::optional<Alias>> outputs;
   for (const at::Tensor& tensor : results.made) {
     outputs.emplace_back();
@@ -160,10 +162,14 @@ void IssueKernel(const c10::OperatorHandle& op, c10::Stream stream,
   }
   const std::string name = op.schema().name();
   const std::vector<Access> accesses = std::move(call.accesses);
+  const double micros =
+      options().clock ? KernelMicros(name, values, accesses) : 0;
   Simulation::Get().Issue(
-      stream, name, accesses, [op, call = std::move(call), outputs] {
+      stream, name, accesses,
+      [op, call = std::move(call), outputs] {
         CopyAll(NewTensors(op.schema(), call.Run(op)), outputs);
-      });
+      },
+      micros);
 }
 
 // Runs the kernel now, after all that was issued on the stream.
@@ -219,7 +225,7 @@ Results RunOperator(const c10::OperatorHandle& op, const Stack& arguments) {
   Results results =
       Allocate(schema, arguments,
                shapes.value_or(Stack(schema.returns().size())), device);
-  IssueKernel(op, stream, std::move(call), results);
+  IssueKernel(op, arguments, stream, std::move(call), results);
   return results;
 }
 

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "ATen/ops/empty.h"
+#include "ATen/ops/full.h"
 #include "ATen/ops/zeros.h"
 #include "absl/strings/str_cat.h"
 #include "c10/core/DeviceGuard.h"
@@ -28,6 +29,7 @@
 #include "fsdp/mesh/backend_registry.h"
 #include "tests/testing/sim_device/alias.h"
 #include "tests/testing/sim_device/communicator.h"
+#include "tests/testing/sim_device/cost_model.h"
 #include "tests/testing/sim_device/options.h"
 #include "tests/testing/sim_device/simulation.h"
 #include "torch/csrc/distributed/c10d/ProcessGroupGloo.hpp"
@@ -76,6 +78,12 @@ c10d::ReduceOp Scale(const c10d::ReduceOp& op, Tensors& tensors) {
   return c10d::ReduceOp::SUM;
 }
 
+uint64_t NumBytes(const Tensors& tensors) {
+  uint64_t bytes = 0;
+  for (const at::Tensor& tensor : tensors) bytes += tensor.nbytes();
+  return bytes;
+}
+
 void CheckTensor(const std::string& operation, const at::Tensor& tensor) {
   TORCH_CHECK(IsOurs(tensor), operation, " of nccl takes a tensor on ",
               tensor.device());
@@ -91,6 +99,7 @@ class NcclBackend final : public c10d::Backend {
   explicit NcclBackend(const fsdp::BackendRequest& request)
       : c10d::Backend(request.rank, request.size),
         name_(request.name),
+        ranks_(request.ranks),
         store_(request.store),
         options_(c10::make_intrusive<Options>("nccl", request.timeout)) {
     auto gloo = c10d::ProcessGroupGloo::Options::create(request.timeout);
@@ -219,6 +228,9 @@ class NcclBackend final : public c10d::Backend {
   }
   void startCoalescing() override { together_.emplace(); }
   WorkPtr endCoalescing() override {
+    TORCH_CHECK(!options().clock,
+                "the simulated clock does not time messages that are issued "
+                "together");
     const std::vector<Message> messages =
         *std::exchange(together_, std::nullopt);
     if (messages.empty()) return nullptr;
@@ -283,6 +295,34 @@ class NcclBackend final : public c10d::Backend {
         /*blocks_host=*/false);
   }
 
+  // On the simulated clock, when the last of the ranks has come.
+  double LatestTime(double now_us, std::optional<int> peer) {
+    Tensors own{at::full({1}, now_us, at::kDouble)};
+    if (!peer.has_value()) {
+      c10d::AllreduceOptions options;
+      options.reduceOp = c10d::ReduceOp::MAX;
+      gloo_->allreduce(own, options)->wait();
+      return own[0].item<double>();
+    }
+    Tensors other{at::empty({1}, at::kDouble)};
+    const WorkPtr sent = gloo_->send(own, *peer, kPairTag);
+    gloo_->recv(other, *peer, kPairTag)->wait();
+    sent->wait();
+    return std::max(now_us, other[0].item<double>());
+  }
+
+  bool IsOnOneMachine(std::optional<int> peer) const {
+    const auto machine = [this](int rank) {
+      return ranks_[static_cast<size_t>(rank)] /
+             static_cast<uint64_t>(options().ranks_per_machine);
+    };
+    if (peer.has_value()) return machine(*peer) == machine(getRank());
+    for (int rank = 0; rank < getSize(); ++rank) {
+      if (machine(rank) != machine(0)) return false;
+    }
+    return true;
+  }
+
   // Of this rank and `peer`, or of the group.
   std::shared_ptr<Communicator> CommunicatorOf(std::optional<int> peer,
                                                c10::DeviceIndex device) {
@@ -326,18 +366,36 @@ class NcclBackend final : public c10d::Backend {
       stream = communicator->stream();
       Simulation::Get().MakeWait(stream, ready);
     }
-    Simulation::Get().Issue(
-        stream, absl::StrCat("nccl ", operation), accesses,
-        [communicator, ticket = communicator->TakeTicket(), from, to,
-         transfer = std::move(transfer),
-         self = c10::intrusive_ptr<NcclBackend>::reclaim_copy(this)] {
-          communicator->Run(ticket, [&] {
-            Tensors in, out;
-            for (const Alias& alias : from) in.push_back(alias.OnCpu());
-            for (const Alias& alias : to) out.push_back(alias.OnCpu());
-            transfer(in, out);
+    const std::string name = absl::StrCat("nccl ", operation);
+    const uint64_t ticket = communicator->TakeTicket();
+    const auto self = c10::intrusive_ptr<NcclBackend>::reclaim_copy(this);
+    if (options().clock) {
+      const double micros = CollectiveMicros(
+          operation, std::max(NumBytes(inputs), NumBytes(outputs)),
+          peer.has_value() ? 2 : getSize(), IsOnOneMachine(peer));
+      Simulation::Get().IssueTimed(
+          stream, name, accesses,
+          [communicator, ticket, peer, micros, self](double now_us) {
+            double begin_us = now_us;
+            communicator->Run(
+                ticket, [&] { begin_us = self->LatestTime(now_us, peer); });
+            return Simulation::Period{.begin_us = begin_us,
+                                      .end_us = begin_us + micros};
           });
-        });
+    } else {
+      Simulation::Get().Issue(stream, name, accesses,
+                              [communicator, ticket, from, to,
+                               transfer = std::move(transfer), self] {
+                                communicator->Run(ticket, [&] {
+                                  Tensors in, out;
+                                  for (const Alias& alias : from)
+                                    in.push_back(alias.OnCpu());
+                                  for (const Alias& alias : to)
+                                    out.push_back(alias.OnCpu());
+                                  transfer(in, out);
+                                });
+                              });
+    }
     if (!is_async) return nullptr;
     inputs.insert(inputs.end(), outputs.begin(), outputs.end());
     return c10::make_intrusive<StreamWork>(stream, std::move(inputs),
@@ -345,6 +403,7 @@ class NcclBackend final : public c10d::Backend {
   }
 
   const std::string name_;
+  const std::vector<uint64_t> ranks_;  // of the default group
   const c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<Options> options_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo_;

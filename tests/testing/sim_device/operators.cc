@@ -21,6 +21,7 @@
 #include "ATen/ops/view_native.h"
 #include "c10/core/DeviceGuard.h"
 #include "tests/testing/sim_device/alias.h"
+#include "tests/testing/sim_device/cost_model.h"
 #include "tests/testing/sim_device/options.h"
 #include "tests/testing/sim_device/simulation.h"
 #include "torch/library.h"
@@ -103,11 +104,14 @@ at::Scalar LocalScalar(const at::Tensor& self) {
 
 void IssueCopy(c10::Stream stream, const char* name, const at::Tensor& dst,
                const at::Tensor& src) {
-  Simulation::Get().Issue(stream, name, {Reads(src), Writes(dst)},
-                          [to = Alias(dst), from = Alias(src)] {
-                            const KernelScope scope;
-                            to.OnCpu().copy_(from.OnCpu());
-                          });
+  const std::vector<Access> accesses{Reads(src), Writes(dst)};
+  Simulation::Get().Issue(
+      stream, name, accesses,
+      [to = Alias(dst), from = Alias(src)] {
+        const KernelScope scope;
+        to.OnCpu().copy_(from.OnCpu());
+      },
+      CopyMicros(accesses, /*is_local=*/dst.device() == src.device()));
 }
 
 // As CUDA does: on the source's stream, which waits for the destination's.

@@ -32,6 +32,11 @@ struct Options {
   // SIM_REPORT=1: prints races, host waits and memory at the end of the
   // process.
   bool report = false;
+  // SIM_CLOCK=1: nothing is computed. Work takes the time of cost_model.h on a
+  // simulated clock, and all values are what memory happens to hold.
+  bool clock = false;
+  // SIM_MACHINE: how many ranks are on one machine, for the clock.
+  int64_t ranks_per_machine = 8;
   // SIM_WATCHDOG_S: when a piece of work takes so long, the process prints what
   // its streams wait for, and ends. 0: never.
   int64_t watchdog_s = 60;

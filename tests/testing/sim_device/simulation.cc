@@ -9,7 +9,10 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "c10/util/Backtrace.h"
+#include "tests/testing/sim_device/cost_model.h"
 #include "tests/testing/sim_device/delay.h"
 #include "tests/testing/sim_device/options.h"
 #include "tests/testing/sim_device/sim_device.h"
@@ -97,11 +100,46 @@ uint64_t Simulation::IssueHere(Stream& stream, const std::string& name,
   return stream.queue.Push(name, std::move(work));
 }
 
-void Simulation::Issue(c10::Stream stream, const std::string& name,
+// Work that only takes its time.
+std::function<void()> Simulation::Timed(Stream& stream, const std::string& name,
+                                        double micros) {
+  host_us_ += kIssueMicros;
+  return [&stream, name, micros, issued_us = host_us_] {
+    stream.time.WaitUntil(issued_us, "the host");
+    stream.time.Work(name, stream.time.now_us() + micros);
+  };
+}
+
+void Simulation::Issue(c10::Stream id, const std::string& name,
                        const std::vector<Access>& accesses,
-                       std::function<void()> work) {
+                       std::function<void()> work, double micros) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  IssueHere(At(stream), name, accesses, std::move(work));
+  Stream& stream = At(id);
+  IssueHere(stream, name, accesses,
+            options().clock ? Timed(stream, name, micros) : std::move(work));
+}
+
+void Simulation::IssueTimed(c10::Stream id, const std::string& name,
+                            const std::vector<Access>& accesses,
+                            std::function<Period(double now_us)> run) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Stream& stream = At(id);
+  host_us_ += kIssueMicros;
+  IssueHere(stream, name, accesses,
+            [&stream, name, run = std::move(run), issued_us = host_us_] {
+              stream.time.WaitUntil(issued_us, "the host");
+              const Period period = run(stream.time.now_us());
+              stream.time.WaitUntil(period.begin_us, "other ranks");
+              stream.time.Work(name, period.end_us);
+            });
+}
+
+void Simulation::HostWaitedFor(const Stream& stream, const VectorClock& clock,
+                               const std::string& reason) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  host_.Join(clock);
+  host_us_ = std::max(host_us_, stream.time.now_us());
+  ++host_waits_[reason];
 }
 
 void Simulation::Synchronize(c10::Stream id, const std::string& reason) {
@@ -111,9 +149,7 @@ void Simulation::Synchronize(c10::Stream id, const std::string& reason) {
   const uint64_t position = stream.queue.num_issued();
   lock.unlock();
   stream.queue.WaitUntilDone(position);
-  lock.lock();
-  host_.Join(clock);
-  ++host_waits_[reason];
+  HostWaitedFor(stream, clock, reason);
 }
 
 void Simulation::Finish(c10::Stream id) {
@@ -127,12 +163,17 @@ void Simulation::Record(Event& event, c10::Stream id) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Stream& stream = At(id);
   event.stream = &stream;
-  event.time_us = std::make_shared<std::atomic<int64_t>>(0);
-  event.position = IssueHere(stream, "an event", {}, [time = event.time_us] {
-    *time = std::chrono::duration_cast<std::chrono::microseconds>(
-                std::chrono::steady_clock::now().time_since_epoch())
-                .count();
-  });
+  event.reached = std::make_shared<Event::Reached>();
+  event.position =
+      IssueHere(stream, "an event", {}, [&stream, reached = event.reached] {
+        reached->time_us =
+            options().clock
+                ? stream.time.now_us()
+                : std::chrono::duration<double, std::micro>(
+                      std::chrono::steady_clock::now().time_since_epoch())
+                      .count();
+        reached->after = stream.time.last();
+      });
   event.clock = stream.clock;
 }
 
@@ -143,8 +184,11 @@ void Simulation::MakeWait(c10::Stream waiter, const Event& event) {
   stream.clock.Join(event.clock);
   if (&stream == event.stream) return;
   stream.queue.Push(absl::StrCat("a wait for '", event.stream->name, "'"),
-                    [on = event.stream, position = event.position] {
+                    [&stream, on = event.stream, position = event.position,
+                     reached = event.reached] {
                       on->queue.WaitUntilDone(position);
+                      if (!options().clock) return;
+                      stream.time.WaitUntil(reached->time_us, reached->after);
                     });
 }
 
@@ -159,9 +203,7 @@ bool Simulation::Query(const Event& event) {
 void Simulation::Synchronize(const Event& event) {
   if (event.stream == nullptr) return;
   event.stream->queue.WaitUntilDone(event.position);
-  const std::lock_guard<std::mutex> lock(mutex_);
-  host_.Join(event.clock);
-  ++host_waits_["an event"];
+  HostWaitedFor(*event.stream, event.clock, "an event");
 }
 
 bool Simulation::Query(c10::Stream id) {
@@ -220,6 +262,21 @@ void Simulation::CountHostWait(const std::string& reason) {
 void Simulation::CountEager(const std::string& op) {
   const std::lock_guard<std::mutex> lock(mutex_);
   ++eager_operators_[op];
+}
+
+std::string Simulation::DescribeTime(c10::DeviceIndex device) {
+  Finish(DefaultStream(device));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const Stream& stream = At(DefaultStream(device));
+  std::vector<std::string> idle;
+  for (const auto& [cause, micros] : stream.time.idle_us()) {
+    idle.push_back(absl::StrFormat("\"%s\": %.1f", cause, micros));
+  }
+  return absl::StrFormat(
+      "{\"now_us\": %.1f, \"busy_us\": %.1f, \"peak_bytes\": %d, "
+      "\"idle_us\": {%s}}",
+      stream.time.now_us(), stream.time.busy_us(),
+      memory_[device].pool.stats().peak, absl::StrJoin(idle, ", "));
 }
 
 std::string Simulation::Describe() {

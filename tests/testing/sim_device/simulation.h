@@ -9,7 +9,6 @@
 #ifndef TESTS_TESTING_SIM_DEVICE_SIMULATION_H_
 #define TESTS_TESTING_SIM_DEVICE_SIMULATION_H_
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -38,16 +37,30 @@ class Simulation {
     Stream* stream = nullptr;  // null: never recorded
     uint64_t position = 0;     // of the marker in the stream's queue
     VectorClock clock;
-    // When the marker was reached, in microseconds; written by the stream.
-    std::shared_ptr<std::atomic<int64_t>> time_us;
+    // Written by the stream when it reaches the marker.
+    struct Reached {
+      double time_us = 0;  // on the real clock, or the simulated one
+      std::string after;   // the last piece of work before it
+    };
+    std::shared_ptr<Reached> reached;
   };
 
   static Simulation& Get();
 
   // Issues `work` on the stream. It runs without the mutex, on the stream's
-  // thread, and `accesses` is what it reads and writes.
+  // thread, and `accesses` is what it reads and writes. With a simulated clock
+  // it does not run, and takes `micros`.
   void Issue(c10::Stream stream, const std::string& name,
-             const std::vector<Access>& accesses, std::function<void()> work);
+             const std::vector<Access>& accesses, std::function<void()> work,
+             double micros = 0);
+  // With a simulated clock: issues work that runs, from the stream's time in
+  // microseconds on. Returns when all ranks of it have begun, and is done.
+  struct Period {
+    double begin_us, end_us;
+  };
+  void IssueTimed(c10::Stream stream, const std::string& name,
+                  const std::vector<Access>& accesses,
+                  std::function<Period(double now_us)> run);
   // The host waits for all that was issued on the stream. `reason` is counted.
   void Synchronize(c10::Stream stream, const std::string& reason);
   // The same for the simulation's own needs: not counted, and nothing is known
@@ -84,6 +97,9 @@ class Simulation {
   std::map<std::string, int64_t> TakeEagerOperators();
   void CountHostWait(const std::string& reason);
   void CountEager(const std::string& op);
+  // JSON for the simulated clock: the time of the device's default stream, what
+  // it waited for, and the most memory.
+  std::string DescribeTime(c10::DeviceIndex device);
   // What every stream of the process is doing, a line each.
   std::string Describe();
 
@@ -120,6 +136,10 @@ class Simulation {
   uint64_t IssueHere(Stream& stream, const std::string& name,
                      const std::vector<Access>& accesses,
                      std::function<void()> work);
+  std::function<void()> Timed(Stream& stream, const std::string& name,
+                              double micros);
+  void HostWaitedFor(const Stream& stream, const VectorClock& clock,
+                     const std::string& reason);
   Held HoldFor(uintptr_t begin, const std::set<Stream*>& streams);
   // The members of `waiting` whose uses are over; they leave it.
   std::vector<Held> TakeFinished(std::vector<Held>& waiting);
@@ -132,6 +152,7 @@ class Simulation {
   std::mutex mutex_;
   RaceDetector races_;
   VectorClock host_;
+  double host_us_ = 0;  // on the simulated clock
   std::map<std::pair<c10::DeviceIndex, c10::StreamId>, std::unique_ptr<Stream>>
       streams_;
   std::vector<Stream*> actors_{nullptr};  // by their number; the host is 0

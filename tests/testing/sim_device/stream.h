@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tests/testing/sim_device/simulation.h"
+#include "tests/testing/sim_device/stream_time.h"
 
 namespace sim {
 
@@ -19,6 +20,7 @@ struct Simulation::Stream {
   const size_t actor;
   std::string name;
   VectorClock clock;  // what comes before its next piece of work
+  StreamTime time;
   StreamQueue queue;
 };
 
