@@ -1,7 +1,8 @@
 // AllGatherExtension: lets a parameter travel between ranks in another form
 // than its shard, such as scaled to float8 or quantized to NF4, and be stored
 // in that form. A pair of functions stands for PyTorch's fsdp_pre_all_gather
-// and fsdp_post_all_gather, and a third for the tensor subclass that has them.
+// and fsdp_post_all_gather, a third for what torchao precomputes for all
+// parameters together, and a fourth for the tensor subclass that has them.
 #ifndef FSDP_ENGINE_ALL_GATHER_EXTENSION_H_
 #define FSDP_ENGINE_ALL_GATHER_EXTENSION_H_
 
@@ -22,6 +23,9 @@ struct AllGatherExtension {
     DeviceMesh mesh;            // of the shard axis alone
     std::vector<int64_t> size;  // of the whole parameter
     std::optional<c10::ScalarType> param_dtype;
+    // The largest of each number of local_maximum over all ranks of the mesh;
+    // undefined if that is unset.
+    at::Tensor maximum = {};
   };
   struct Inputs {
     // What this rank contributes: contiguous tensors of any dtypes, with the
@@ -42,6 +46,11 @@ struct AllGatherExtension {
   std::function<void(const std::vector<at::Tensor>& outputs,
                      const std::vector<at::Tensor>& metadata, at::Tensor dst)>
       post_all_gather;
+
+  // If set: numbers of the shard whose maximum over all ranks pre_all_gather
+  // needs, float32, 1-d, and as many on every rank. All parameters of a group
+  // share one all-reduce, where each pre_all_gather would have to make its own.
+  std::function<at::Tensor(const at::Tensor& shard)> local_maximum = {};
 
   // If set, a frozen parameter is stored in another form: fully_shard calls
   // this with the whole parameter, and each rank keeps its rows of the result,

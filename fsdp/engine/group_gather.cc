@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "c10/core/StreamGuard.h"
+#include "fsdp/engine/extension_inputs.h"
 #include "fsdp/mesh/collective_errors.h"
 
 namespace fsdp {
@@ -94,33 +95,18 @@ void GroupGather::CopyIn(Pending& gather) {
     gather.input = data_.shards.bytes();
     return;
   }
+  gather.extension_inputs = ExtensionInputs(data_);
+  auto extended = gather.extension_inputs.begin();
   for (const auto& param : data_.params) {
     if (!param->extension().has_value()) {
       inputs.push_back({param->padded_shard(), param->gathered_dtype()});
       continue;
     }
-    gather.extension_inputs.push_back(PreAllGather(*param));
-    for (const at::Tensor& tensor : gather.extension_inputs.back().tensors) {
+    for (const at::Tensor& tensor : (extended++)->tensors) {
       inputs.push_back({tensor, tensor.scalar_type()});
     }
   }
   FillInput(gather, inputs);
-}
-
-AllGatherExtension::Inputs GroupGather::PreAllGather(FsdpParam& param) const {
-  const DeviceMesh& mesh = data_.config.mesh;
-  AllGatherExtension::Inputs inputs = param.extension()->pre_all_gather(
-      param.padded_shard()
-          .view(param.geometry().padded_sizes())
-          .to(data_.config.device),
-      {.mesh = mesh.ndim() == 1 ? mesh : mesh[mesh.mesh_dim_names().back()],
-       .size = param.geometry().sizes,
-       .param_dtype = data_.config.mp_policy.param_dtype});
-  for (const at::Tensor& tensor : inputs.tensors) {
-    TORCH_CHECK(tensor.is_contiguous(), "fsdp: the all-gather extension of '",
-                param.name(), "' gave a tensor that is not contiguous");
-  }
-  return inputs;
 }
 
 // Fills one buffer with every input, cast to the dtype of the transfer.

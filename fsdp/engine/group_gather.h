@@ -71,7 +71,6 @@ class GroupGather {
   // The process group of a gather in flight.
   c10d::ProcessGroup& ProcessGroupOf(const Pending& gather) const;
   void CopyIn(Pending& gather);
-  AllGatherExtension::Inputs PreAllGather(FsdpParam& param) const;
   void FillInput(Pending& gather, const std::vector<Input>& inputs);
   at::Tensor EmptyOutput(int64_t num_bytes, c10d::ProcessGroup& group) const;
   void Issue(Pending& gather, c10d::ProcessGroup& group);

@@ -6,7 +6,6 @@
 #include "ATen/ops/zeros.h"
 #include "c10/util/Exception.h"
 #include "fsdp/extensions/join_shards.h"
-#include "fsdp/mesh/mesh_collectives.h"
 
 namespace fsdp {
 namespace {
@@ -18,22 +17,20 @@ constexpr double kSmallestScale = 1e-30;
 
 // A rank whose shard is empty contributes 0.
 at::Tensor LargestMagnitude(const at::Tensor& shard) {
+  TORCH_CHECK_VALUE(c10::isFloatingType(shard.scalar_type()),
+                    "a float8 gather requires a floating-point parameter, not ",
+                    shard.scalar_type());
   if (shard.numel() == 0) {
     return at::zeros({1}, shard.options().dtype(at::kFloat));
   }
-  return shard.abs().max().to(at::kFloat).view({1});
+  at::Tensor largest = shard.abs().max().to(at::kFloat).view({1});
+  // A maximum may ignore NaN; an infinity has the same effect on the scale.
+  return largest.masked_fill_(largest.isnan(), HUGE_VAL);
 }
 
 AllGatherExtension::Inputs Float8PreAllGather(
     const at::Tensor& shard, const AllGatherExtension::Context& context) {
-  TORCH_CHECK_VALUE(c10::isFloatingType(shard.scalar_type()),
-                    "a float8 gather requires a floating-point parameter, not ",
-                    shard.scalar_type());
-  at::Tensor largest = LargestMagnitude(shard);
-  // A maximum may ignore NaN; an infinity has the same effect on the scale.
-  largest.masked_fill_(largest.isnan(), HUGE_VAL);
-  AllReduce(largest, ReduceOp::kMax, context.mesh.get_group());
-  const at::Tensor scale = float8_scale(largest.squeeze(0));
+  const at::Tensor scale = float8_scale(context.maximum.squeeze(0));
   // As bytes: not every backend sends float8.
   return {.tensors = {quantize_float8(shard, scale).view(at::kByte)},
           .metadata = {scale, SizesAsMetadata(shard)}};
@@ -72,7 +69,8 @@ at::Tensor dequantize_float8(const at::Tensor& quantized,
 
 AllGatherExtension float8_all_gather() {
   return {.pre_all_gather = Float8PreAllGather,
-          .post_all_gather = Float8PostAllGather};
+          .post_all_gather = Float8PostAllGather,
+          .local_maximum = LargestMagnitude};
 }
 
 }  // namespace fsdp

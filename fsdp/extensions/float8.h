@@ -1,11 +1,11 @@
 // A parameter that travels as float8: one byte per element, half of bfloat16's
 // traffic. Each gather scales the shards so that the largest magnitude of the
-// whole parameter becomes e4m3's largest value, which takes one all-reduce of
-// one number over the mesh; the scale is then the same on every rank and need
-// not be sent. The shard, and what the optimizer sees, stay as they are:
-// gradients pass as if nothing had been rounded. A single rank sends nothing,
-// but also computes with the rounded parameter, so that a run trains in the
-// same way on any number of ranks.
+// whole parameter becomes e4m3's largest value, which takes one all-reduce over
+// the mesh, of one number for each such parameter of the group; the scale is
+// then the same on every rank and need not be sent. The shard, and what the
+// optimizer sees, stay as they are: gradients pass as if nothing had been
+// rounded. A single rank sends nothing, but also computes with the rounded
+// parameter, so that a run trains in the same way on any number of ranks.
 //
 // Error. With s = (largest magnitude of the parameter) / 448, an element x
 // comes back with an error of at most |x| / 16 where |x| >= s / 64, and of at

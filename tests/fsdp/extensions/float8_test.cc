@@ -160,9 +160,18 @@ at::Tensor GatherThrough(const AllGatherExtension& extension,
   padded[dim] = rows * world;
   at::Tensor all = at::zeros(padded, whole.options());
   all.narrow(dim, 0, whole.size(dim)).copy_(whole);
-  const AllGatherExtension::Inputs inputs = extension.pre_all_gather(
-      all.narrow(dim, rows * mesh.get_local_rank(), rows).contiguous(),
-      {.mesh = mesh, .size = whole.sizes().vec(), .param_dtype = dtype});
+  const at::Tensor shard =
+      all.narrow(dim, rows * mesh.get_local_rank(), rows).contiguous();
+  at::Tensor maximum;
+  if (extension.local_maximum) {
+    maximum = extension.local_maximum(shard);
+    AllReduce(maximum, ReduceOp::kMax, mesh.get_group());
+  }
+  const AllGatherExtension::Inputs inputs =
+      extension.pre_all_gather(shard, {.mesh = mesh,
+                                       .size = whole.sizes().vec(),
+                                       .param_dtype = dtype,
+                                       .maximum = maximum});
   std::vector<at::Tensor> outputs;
   for (const at::Tensor& input : inputs.tensors) {
     EXPECT_TRUE(input.is_contiguous());
@@ -348,7 +357,8 @@ TEST(Float8, GathersAByteAnElementAndComputesInTheParamDtype) {
     const int64_t weight_bytes = 34 * 30 + 3 * 67;
     EXPECT_GE(counts.bytes("all_gather"), weight_bytes + 2 * (34 + 3));
     EXPECT_LE(counts.bytes("all_gather"), weight_bytes + 2 * (34 + 3) + 64);
-    EXPECT_EQ(counts.calls("all_reduce"), 2);  // a scale for each weight
+    EXPECT_EQ(counts.calls("all_reduce"), 1);  // the scales of both weights
+    EXPECT_EQ(counts.bytes("all_reduce"), 2 * 4);
     out.to(at::kFloat).square().mean().backward();
     for (const auto& [name, parameter] : fsdp::named_parameters(*model)) {
       ASSERT_TRUE(parameter.grad().has_value()) << name;
