@@ -20,6 +20,8 @@ import steps
 HERE = pathlib.Path(__file__).resolve().parent
 # LibTorch's C++ interface changes from version to version.
 TORCH_VERSION = "2.11"
+# The programs load libcudart.so.13.
+CUDA_VERSION = "13"
 # What is kept of the output of a step that failed.
 NUM_LOG_LINES = 30
 
@@ -28,6 +30,7 @@ import json, torch
 cuda = torch.cuda.is_available()
 print(json.dumps({
     "torch": torch.__version__,
+    "cuda": torch.version.cuda,
     "folder": torch.__path__[0],
     "gpu": torch.cuda.get_device_name(0) if cuda else None,
     "gpu_bytes":
@@ -64,6 +67,14 @@ def ask_torch(python):
             f"{python} has torch {found['torch']}; the programs are built for "
             f"{TORCH_VERSION}"
         )
+    if (found["cuda"] or "").split(".")[0] != CUDA_VERSION:
+        built = f"CUDA {found['cuda']}" if found["cuda"] else "the CPU alone"
+        raise Refusal(
+            f"{python} has torch {found['torch']}, a wheel for {built}; the "
+            f"programs need that for CUDA {CUDA_VERSION}: pip install "
+            f"'torch=={TORCH_VERSION}.*' --index-url "
+            f"https://download.pytorch.org/whl/cu{CUDA_VERSION}0"
+        )
     return found
 
 
@@ -86,8 +97,11 @@ def environment(torch, on_cpu):
 
 
 def command_of(step, programs, device, out):
+    gpu_step = [programs / steps.GPU_STEPS, step.name, device, out]
     if step.program == "steps":
-        return [programs / steps.GPU_STEPS, step.name, device, out]
+        return gpu_step
+    if step.program == "ranks":
+        return [sys.executable, "-B", HERE / "ranks.py", *gpu_step]
     if step.program == "compare":
         bench = programs / steps.TRAIN_BENCH
         return [sys.executable, "-B", HERE / "compare.py", bench, device]
@@ -148,7 +162,7 @@ def judge(step, code, out, err, limit_seconds):
         return {**failed, "problems": [why]}
     if code != 0:
         return {**failed, "problems": [f"ended with exit code {code}"]}
-    if step.program not in ("steps", "compare"):
+    if step.is_googletest:
         return {"verdict": "ok"}
     if report is None:
         return {**failed, "problems": ["printed no result"]}
@@ -170,9 +184,8 @@ def check(args, env, all_steps=steps.STEPS, total=steps.TOTAL_SECONDS):
     begin = time.monotonic()
     results = {}
     for step in all_steps:
-        needs_gpu = step.program not in ("steps", "compare")
         left = total - (time.monotonic() - begin)
-        if args.cpu and needs_gpu:
+        if args.cpu and step.is_googletest:
             result = {"verdict": "skipped", "problems": ["requires a GPU"]}
         elif left <= 0:
             why = f"all steps together took {total} s"

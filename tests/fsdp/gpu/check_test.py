@@ -23,6 +23,7 @@ TOOL = pathlib.Path("tools/gpu_check").absolute()
 STEP = steps.Step(
     "one", "a title", "steps", 20, (("rate", 1e-9, "{:.1f} GB/s"),)
 )
+RANKS_STEP = steps.Step("both", "a third title", "ranks", 20)
 GPU_STEP = steps.Step("two", "another title", steps.NCCL_TEST, 20)
 FIGURES = {"rate": 2.5e9}
 
@@ -49,7 +50,7 @@ class Folders(unittest.TestCase):
 class Verdicts(Folders):
 
     def check(self, text, step=STEP, cpu=False, **options):
-        path = steps.GPU_STEPS if step is STEP else steps.NCCL_TEST
+        path = steps.NCCL_TEST if step is GPU_STEP else steps.GPU_STEPS
         write_script(self.folder / path, text)
         args = argparse.Namespace(cpu=cpu, programs=self.folder, out="out")
         return check.check(args, None, (step,), **options)[step.name]
@@ -62,6 +63,21 @@ class Verdicts(Folders):
     def test_a_step_is_told_name_device_and_folder(self):
         result = self.check("echo \"$@\" >&2; exit 1", cpu=True)
         self.assertEqual(result["log"], ["one cpu out"])
+
+    def test_two_ranks_run_and_the_first_one_reports(self):
+        report = json.dumps({"ok": True, "problems": [], "figures": {}})
+        text = (
+            'echo "$RANK of $WORLD_SIZE: $@" >&2\n'
+            f"[[ $RANK == 0 ]] && echo '{report}' || echo no report"
+        )
+        self.assertEqual(self.check(text, RANKS_STEP)["verdict"], "ok")
+        result = self.check(text + "; exit 2", RANKS_STEP)
+        self.assertEqual(result["problems"], ["ended with exit code 2"])
+
+    def test_a_rank_that_fails_ends_the_other(self):
+        text = "[[ $RANK == 1 ]] && kill -ABRT $$; exec tail -f /dev/null"
+        result = self.check(text, RANKS_STEP)
+        self.assertEqual(result["problems"], ["ended with exit code 134"])
 
     def test_a_step_that_finds_problems_fails_with_them(self):
         result = self.check(good(ok=False, problems=["a is b"]))
@@ -144,7 +160,11 @@ class Torch(Folders):
     def test_its_folder_says_where_libraries_are(self):
         cuda = self.folder / "nvidia/cu13/lib"
         cuda.mkdir(parents=True)
-        torch = {"torch": "2.11.1+cu130", "folder": str(self.folder / "torch")}
+        torch = {
+            "torch": "2.11.1+cu130",
+            "cuda": "13.0",
+            "folder": str(self.folder / "torch"),
+        }
         found = self.ask(f"echo '{json.dumps(torch)}'")
         self.assertEqual(
             check.library_folders(found["folder"]),
@@ -158,6 +178,14 @@ class Torch(Folders):
     def test_another_version_is_refused(self):
         with self.assertRaisesRegex(check.Refusal, "has torch 2.110.0; "):
             self.ask("echo '{\"torch\": \"2.110.0\"}'")
+
+    def test_a_wheel_for_another_cuda_is_refused(self):
+        for cuda, found in (("12.8", "CUDA 12.8"), (None, "the CPU alone")):
+            torch = {"torch": "2.11.0", "cuda": cuda}
+            with self.assertRaisesRegex(
+                check.Refusal, f"a wheel for {found}; .* CUDA 13: .*/cu130"
+            ):
+                self.ask(f"echo '{json.dumps(torch)}'")
 
 
 class Packing(Folders):

@@ -77,7 +77,7 @@ def check_libraries(machine):
     wanted = os.path.realpath(torch.__path__[0])
     steps = machine.report()["steps"].values()
     found = [step["libtorch"] for step in steps if "libtorch" in step]
-    expect(len(found) == 6, f"{len(found)} steps say where LibTorch is")
+    expect(len(found) == 7, f"{len(found)} steps say where LibTorch is")
     for path in found:
         real = os.path.realpath(path)
         expect(real.startswith(wanted + "/"), f"LibTorch is {real}")

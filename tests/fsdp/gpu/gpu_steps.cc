@@ -39,6 +39,7 @@ std::map<std::string, Step> Steps() {
   return {{"equal", without_folder(CheckEqualToCpu)},
           {"memory", without_folder(CheckMemory)},
           {"precision", without_folder(CheckPrecision)},
+          {"ranks", without_folder(CheckRanks)},
           {"parallel", without_folder(CheckParallel)},
           {"save", CheckSave},
           {"trace", CheckTrace}};

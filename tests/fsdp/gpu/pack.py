@@ -27,6 +27,7 @@ SCRIPTS = (
     "tools/gpu_check",
     "tests/fsdp/gpu/check.py",
     "tests/fsdp/gpu/compare.py",
+    "tests/fsdp/gpu/ranks.py",
     "tests/fsdp/gpu/steps.py",
     "tests/bench/measure.py",
     "tests/bench/torch_train.py",

@@ -42,20 +42,24 @@ llama::Llama MakeModel(const CheckDevice& device,
     model->to(device.device());
     return model;
   }
-  const DeviceMesh mesh = init_device_mesh(device.name(), {1, 1}, {"dp", "tp"});
-  if (!options.plan.empty()) {
-    model->to(device.device());
-    Parallelize(*model, mesh["tp"], options.plan);
-  }
-  if (!options.sharded) return model;
   FullyShardOptions sharding = options.sharding;
-  sharding.mesh = mesh["dp"];
+  const bool one_rank = !sharding.mesh.has_value();
+  if (one_rank) {
+    const DeviceMesh mesh =
+        init_device_mesh(device.name(), {1, 1}, {"dp", "tp"});
+    if (!options.plan.empty()) {
+      model->to(device.device());
+      Parallelize(*model, mesh["tp"], options.plan);
+    }
+    if (!options.sharded) return model;
+    sharding.mesh = mesh["dp"];
+  }
   std::vector<FSDPModule> modules;
   for (const std::shared_ptr<torch::nn::Module>& layer : *model->layers) {
     modules.push_back(fully_shard(layer, sharding));
   }
   modules.push_back(fully_shard(model, sharding));
-  if (options.communicates) {
+  if (one_rank && options.communicates) {
     for (const FSDPModule& module : modules) MakeItCommunicate(module);
   }
   return model;
@@ -65,26 +69,45 @@ llama::Llama MakeModel(const CheckDevice& device,
 
 SmallTraining::SmallTraining(const CheckDevice& device,
                              const SmallTrainingOptions& options)
-    : device_(device),
-      batch_(options.batch),
-      length_(options.length),
-      model_(MakeModel(device, options)) {
+    : device_(device), options_(options), model_(MakeModel(device, options)) {
   optimizer_ = std::make_unique<FusedAdamW>(model_->parameters(),
                                             FusedAdamWOptions(1e-3));
 }
 
 at::Tensor SmallTraining::Step() {
   torch::manual_seed(100 + num_steps_++);
-  const at::Tensor rows = at::randint(model_->options().vocab_size,
-                                      {batch_, length_ + 1}, at::kLong)
-                              .to(device_.device());
+  at::Tensor rows =
+      at::randint(model_->options().vocab_size,
+                  {options_.batch, options_.length + 1}, at::kLong)
+          .to(device_.device());
+  if (options_.sharding.mesh.has_value()) {
+    const int64_t num_parts = options_.sharding.mesh->size();
+    rows = rows.chunk(num_parts)[static_cast<size_t>(get_rank())];
+  }
   optimizer_->zero_grad();
-  const at::Tensor logits = model_(rows.narrow(1, 0, length_));
+  const std::vector<at::Tensor> microbatches =
+      rows.chunk(options_.num_microbatches);
+  at::Tensor loss;
+  for (size_t i = 0; i < microbatches.size(); ++i) {
+    const at::Tensor part =
+        Microbatch(microbatches[i], i + 1 == microbatches.size());
+    loss = loss.defined() ? loss + part : part;
+  }
+  optimizer_->step();
+  return loss;
+}
+
+// Forward and backward. Returns what it adds to the loss.
+at::Tensor SmallTraining::Microbatch(const at::Tensor& rows, bool is_last) {
+  for (FSDPModule& module : fsdp_modules(*model_)) {
+    module.set_requires_all_reduce(is_last, /*recurse=*/false);
+  }
+  const at::Tensor logits = model_(rows.narrow(1, 0, options_.length));
   const at::Tensor loss =
       at::cross_entropy_loss(logits.flatten(0, 1).to(at::kFloat),
-                             rows.narrow(1, 1, length_).flatten());
+                             rows.narrow(1, 1, options_.length).flatten()) /
+      options_.num_microbatches;
   loss.backward();
-  optimizer_->step();
   return full_tensor(loss.detach());
 }
 

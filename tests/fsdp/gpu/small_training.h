@@ -21,33 +21,37 @@ struct SmallTrainingOptions {
   // Whether one rank makes the collectives of several, on their streams and
   // with their buffers. Otherwise it computes with its shards where they are.
   bool communicates = true;
-  // `mesh` is set by SmallTraining.
+  // Without a mesh: one rank. Otherwise each rank of the mesh has its part of
+  // the batch, and `communicates` and `plan` do not apply.
   FullyShardOptions sharding = {};
   // A plan of tests/fsdp/parity/parallel.h, on an axis of one rank; empty:
   // none.
   std::string plan = {};
   int64_t batch = 4;
+  // With HSDP they are reduced once across replicas.
+  int64_t num_microbatches = 1;
   int64_t length = 64;
   llama::ModelOptions sizes = {.dim = 128, .num_layers = 3, .ffn_dim = 352};
 };
 
 class SmallTraining {
  public:
-  // Initialises the default process group, of one rank, if that has not
-  // happened.
+  // Initialises the default process group, of one rank, if there is no mesh and
+  // that has not happened.
   SmallTraining(const CheckDevice& device, const SmallTrainingOptions& options);
 
   llama::Llama& model() { return model_; }
   // Forward, backward and optimizer on the batch of this step. Returns the
-  // loss on the device, without waiting for it.
+  // loss, of this rank's part, on the device, without waiting for it.
   at::Tensor Step();
   // That many steps. Returns the losses.
   std::vector<double> Train(int64_t num_steps);
 
  private:
+  at::Tensor Microbatch(const at::Tensor& rows, bool is_last);
+
   const CheckDevice& device_;
-  const int64_t batch_;
-  const int64_t length_;
+  const SmallTrainingOptions options_;
   llama::Llama model_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   int64_t num_steps_ = 0;

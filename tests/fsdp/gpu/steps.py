@@ -19,12 +19,16 @@ class Step:
     name: str
     # What holds if the verdict is "ok".
     title: str
-    # "steps" runs GPU_STEPS, "compare" runs compare.py; anything else is a
-    # program of GoogleTest, which requires a GPU.
+    # "steps" runs GPU_STEPS, "ranks" runs it in two processes, "compare" runs
+    # compare.py; anything else is a program of GoogleTest, which requires a GPU.
     program: str
     limit_seconds: float
     # For the table: the figure, its scale, and how it is printed.
     shown: tuple = ()
+
+    @property
+    def is_googletest(self):
+        return self.program not in ("steps", "ranks", "compare")
 
 
 GB = 1e-9
@@ -65,6 +69,17 @@ STEPS = (
             ("bfloat16_loss_difference", 1, "bfloat16 {:.1e}"),
             ("float8_loss_difference", 1, "float8 {:.1e}"),
             ("offload_loss_difference", 1, "offload {:.1e}"),
+        ),
+    ),
+    Step(
+        "ranks",
+        "two ranks that share the device equal one",
+        "ranks",
+        60,
+        (
+            ("sharded_loss_difference", 1, "losses within {:.1e}"),
+            ("bfloat16_loss_difference", 1, "bfloat16 {:.1e}"),
+            ("hsdp_loss_difference", 1, "HSDP {:.1e}"),
         ),
     ),
     Step(

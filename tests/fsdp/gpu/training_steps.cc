@@ -6,11 +6,14 @@
 #include <vector>
 
 #include "ATen/ops/full.h"
+#include "ATen/ops/tensor.h"
 #include "absl/strings/str_cat.h"
 #include "fsdp/extensions/float8.h"
 #include "fsdp/mesh/collective_errors.h"
+#include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/process_group.h"
 #include "fsdp/report.h"
+#include "tests/fsdp/gpu/host_backend.h"
 #include "tests/fsdp/gpu/small_training.h"
 
 namespace fsdp::testing {
@@ -86,6 +89,41 @@ std::vector<int64_t> StepPeaks(const CheckDevice& device,
                   step_report(*training.model()).unsharded_bytes_peak));
   }
   return peaks;
+}
+
+DeviceMesh MeshOverHost(const CheckDevice& device,
+                        const std::vector<int64_t>& shape,
+                        const std::vector<std::string>& names) {
+  DeviceMesh mesh = init_device_mesh(device.name(), shape, names);
+  for (const ProcessGroup& group : mesh.get_all_groups()) {
+    UseHost(group, mesh.device_type());
+  }
+  return mesh;
+}
+
+// Trains on this rank's part of each batch and compares the mean loss of both
+// ranks with that of the whole.
+void CheckTwoRanks(const CheckDevice& device, const FullyShardOptions& sharding,
+                   int64_t num_microbatches,
+                   const std::vector<double>& expected, const std::string& what,
+                   double limit, StepResult& result) {
+  SmallTraining training(device, {.sharding = sharding,
+                                  .num_microbatches = num_microbatches,
+                                  .sizes = SizesFor(device)});
+  std::vector<at::Tensor> sums = {
+      at::tensor(training.Train(kSteps), at::kDouble)};
+  const ProcessGroup group = world_group();
+  WaitForWork(IssueWork(*group, "sum", [&] { return group->allreduce(sums); }),
+              *group, "sum");
+  const at::Tensor means = sums[0] / 2;
+  const double* mean = means.const_data_ptr<double>();
+  Compare({mean, mean + kSteps}, expected, what, limit, result);
+  const StepReport report = step_report(*training.model());
+  const int64_t num_collectives = sharding.mesh->ndim() == 1
+                                      ? report.num_all_gathers
+                                      : report.num_all_reduces;
+  result.Expect(num_collectives > 0,
+                absl::StrCat(what, ": training made no collectives"));
 }
 
 // Whether shards and gradients are in pinned memory of the CPU, as far as the
@@ -178,6 +216,24 @@ StepResult CheckPrecision(const CheckDevice& device) {
                          {.sharding = sharding, .sizes = SizesFor(device)});
   Compare(training.Train(kSteps), expected, "offload", kRounding, result);
   CheckOffloaded(device, training, result);
+  return result;
+}
+
+StepResult CheckRanks(const CheckDevice& device) {
+  StepResult result;
+  init_process_group({.backend = "gloo"});
+  TORCH_CHECK(get_world_size() == 2, "the step is for two ranks, not ",
+              get_world_size());
+  FullyShardOptions sharding;
+  sharding.mesh = MeshOverHost(device, {2}, {"shard"});
+  const std::vector<double> expected = TrainPlain(device);
+  CheckTwoRanks(device, sharding, 1, expected, "sharded", kRounding, result);
+  sharding.mp_policy = {.param_dtype = at::kBFloat16,
+                        .reduce_dtype = at::kFloat};
+  CheckTwoRanks(device, sharding, 1, expected, "bfloat16", 2e-2, result);
+  sharding.mp_policy = {};
+  sharding.mesh = MeshOverHost(device, {2, 1}, {"replicate", "shard"});
+  CheckTwoRanks(device, sharding, 2, expected, "hsdp", kRounding, result);
   return result;
 }
 

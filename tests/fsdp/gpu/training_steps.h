@@ -21,6 +21,10 @@ StepResult CheckMemory(const CheckDevice& device);
 // bfloat16, float8 and shards in the CPU's memory, which is pinned on a GPU.
 StepResult CheckPrecision(const CheckDevice& device);
 
+// Two ranks that share the device, whose collectives go over the host: float32,
+// bfloat16, and HSDP with accumulation. Both ranks of the job call it.
+StepResult CheckRanks(const CheckDevice& device);
+
 // The rules of tensor, sequence and loss parallelism, on an axis of one rank.
 StepResult CheckParallel(const CheckDevice& device);
 
