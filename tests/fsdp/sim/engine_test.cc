@@ -251,7 +251,7 @@ void AddForms(std::vector<Recipe>& all) {
                  .options = {.mp_policy = kFloat16},
                  .clips = true,
                  .scales = true,
-                 .host_waits = HostWaits{{"aten::item", 1}}});
+                 .host_waits = HostWaits{{"copy to host", 1}}});
   all.push_back(
       {.name = "Float8",
        .options = {.mp_policy = kBfloat16, .all_gather_extension_fn = Float8}});

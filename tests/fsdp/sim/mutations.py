@@ -4,6 +4,8 @@ import dataclasses
 
 ENGINE = "tests/fsdp/sim:engine_test"
 CHECKPOINT = "tests/fsdp/sim:checkpoint_test"
+OFFLOAD = "tests/fsdp/sim:offload_test"
+PIPELINE = "tests/fsdp/parallel/pipeline:message_order_test"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +25,8 @@ GATHER = "fsdp/engine/group_gather.cc"
 GROUP = "fsdp/engine/fsdp_param_group.cc"
 REDUCTION = "fsdp/engine/group_reduction.cc"
 SCHEDULER = "fsdp/engine/step_scheduler.cc"
+OFFLOAD_STREAM = "fsdp/module/offload_stream.cc"
+STAGE_COMM = "fsdp/parallel/pipeline/stage_comm.cc"
 TENSOR_IO = "fsdp/checkpoint/state/tensor_io.cc"
 
 MUTATIONS = (
@@ -231,5 +235,55 @@ MUTATIONS = (
         "void TransferStream::Synchronize() {}",
         "*",
         CHECKPOINT,
+    ),
+    Mutation(
+        "offloads a tensor before it is computed",
+        OFFLOAD_STREAM,
+        "  issued.block(*stream_);\n",
+        "",
+        "*",
+        OFFLOAD,
+    ),
+    Mutation(
+        "frees a tensor before it is offloaded",
+        OFFLOAD_STREAM,
+        "  const at::Tensor source = std::exchange(source_, at::Tensor());\n"
+        "  Wait(compute_, copied_);\n",
+        "  const at::Tensor source = std::exchange(source_, at::Tensor());\n",
+        "*",
+        OFFLOAD,
+    ),
+    Mutation(
+        "uses a tensor before it is fetched",
+        OFFLOAD_STREAM,
+        "    Wait(current, copied_);\n",
+        "",
+        "*",
+        OFFLOAD,
+    ),
+    Mutation(
+        "drops a fetched tensor without a wait",
+        OFFLOAD_STREAM,
+        "    Wait(parcel.compute_, parcel.copied_);\n",
+        "",
+        "*",
+        OFFLOAD,
+    ),
+    Mutation(
+        "ends a fetched tensor without a wait",
+        OFFLOAD_STREAM,
+        "    const at::Tensor unused = TakeFetched();\n"
+        "    Wait(compute_, copied_);\n",
+        "    const at::Tensor unused = TakeFetched();\n",
+        "*",
+        OFFLOAD,
+    ),
+    Mutation(
+        "sends gradients in the way of activations",
+        STAGE_COMM,
+        "                          : second_group(group_)),\n",
+        "                          : group_),\n",
+        "*",
+        PIPELINE,
     ),
 )
