@@ -44,9 +44,7 @@ void CommContext::WaitOnCurrent(const EventPtr& event) const {
 
 void CommContext::BeginGathers(const EventPtr& event) {
   if (!has_streams()) return;
-  const EventPtr marker = event ? event : RecordCurrent();
-  Wait(*copy_in_, marker);
-  Wait(*all_gather_, marker);
+  Wait(*copy_in_, event ? event : RecordCurrent());
 }
 
 void CommContext::HoldGather(std::vector<at::Tensor> tensors, EventPtr read) {
@@ -59,7 +57,6 @@ void CommContext::HoldGather(std::vector<at::Tensor> tensors, EventPtr read) {
 void CommContext::ReleaseGather() {
   if (held_gather_.empty()) return;
   Wait(*copy_in_, held_gather_event_);
-  Wait(*all_gather_, held_gather_event_);
   held_gather_.clear();
   held_gather_event_ = nullptr;
 }

@@ -4,16 +4,17 @@
 //
 // [Note: streams]
 // On a device with streams a gather copies in on `copy_in`, communicates on
-// `all_gather`, and copies out on the compute stream; gradients are copied in
-// on the compute stream, reduced on `reduce_scatter`, and with HSDP on
-// `all_reduce`. Nothing is recorded with the allocator (record_stream): a
-// buffer that another stream still reads is held here until an event shows that
-// the stream has finished, so that peak memory is the same in every step:
+// `all_gather`, which waits for the copy-in, and copies out on the compute
+// stream; gradients are copied in on the compute stream, reduced on
+// `reduce_scatter`, and with HSDP on `all_reduce`. Nothing is recorded with the
+// allocator (record_stream): a buffer that another stream still reads is held
+// here until an event shows that the stream has finished, so that peak memory
+// is the same in every step:
 //   - What a gather made on the gather streams (its input and output, and the
 //     tensors of extensions) lives until the copy-out is issued. Forward holds
-//     it until the next gather's copy-out is issued; the gather streams then
-//     wait for the copy-out that read it. Backward releases it at once, at the
-//     same cost of one wait.
+//     it until the next gather's copy-out is issued; `copy_in` then waits for
+//     the copy-out that read it. Backward releases it at once, at the same cost
+//     of one wait.
 //   - The input of a reduce-scatter lives until the next one begins.
 //   - What is reduced on one stream and read on another, by an all-reduce or a
 //     hook, lives until the end of the backward.

@@ -27,6 +27,7 @@
 #include "c10/core/DeviceGuard.h"
 #include "c10/core/Event.h"
 #include "fsdp/mesh/backend_registry.h"
+#include "fsdp/mesh/launch.h"
 #include "tests/testing/sim_device/alias.h"
 #include "tests/testing/sim_device/communicator.h"
 #include "tests/testing/sim_device/cost_model.h"
@@ -420,8 +421,10 @@ class NcclBackend final : public c10d::Backend {
          .is_available = [] { return options().num_devices > 0; },
          .make = [](const fsdp::BackendRequest& request)
              -> c10::intrusive_ptr<c10d::Backend> {
+           const int64_t index = fsdp::DeviceIndexOf(
+               request.local_rank, options().num_devices, fsdp::GetEnvironment);
            c10::impl::getDeviceGuardImpl(kType)->setDevice(
-               {kType, static_cast<c10::DeviceIndex>(request.local_rank)});
+               {kType, static_cast<c10::DeviceIndex>(index)});
            return c10::make_intrusive<NcclBackend>(request);
          }});
 
