@@ -1,0 +1,76 @@
+// What recipes are made of: policies, changes of the model before and after it
+// is sharded, and what happens in and between steps. For the ranks of RunRanks.
+#ifndef TESTS_FSDP_SIM_RECIPE_PARTS_H_
+#define TESTS_FSDP_SIM_RECIPE_PARTS_H_
+
+#include <optional>
+#include <string>
+
+#include "ATen/core/Tensor.h"
+#include "fsdp/engine/all_gather_extension.h"
+#include "fsdp/engine/policies.h"
+#include "fsdp/mesh/placement.h"
+#include "tests/fsdp/sim/training.h"
+#include "torch/types.h"
+
+namespace fsdp::testing {
+
+inline const MixedPrecisionPolicy kBfloat16{.param_dtype = at::kBFloat16,
+                                            .reduce_dtype = at::kFloat};
+inline const MixedPrecisionPolicy kFloat16{.param_dtype = at::kHalf,
+                                           .reduce_dtype = at::kHalf};
+
+// --- Changes of the model --------------------------------------------------
+
+void Checkpoint(Net& net);
+void AddAdapters(Net& net);
+void FreezeTheStem(Net& net);
+void FreezeTheBlocks(Net& net);
+void AddATwinOfTheStem(Net& net);
+
+// --- Changes of the sharded model ------------------------------------------
+
+void PrefetchTheNext(Training& training);
+void SetCustomCollectives(Training& training);
+void HookTheReduction(Training& training);
+void HookTheReductionOnAStream(Training& training);
+void ToDouble(Training& training);
+
+// --- Between steps ---------------------------------------------------------
+
+void ScaleShards(Training& training);
+// As torch::load and set_data do.
+void ReplaceShards(Training& training);
+// Through tensors of which the engine hears nothing.
+void ScaleData(Training& training);
+void RecordAnEvent(Training& training);
+// Every third step ends in the middle.
+void FailInAForward(Training& training);
+void FailInABackward(Training& training);
+void GatherByHand(Training& training);
+void WriteWhileGathering(Training& training);
+
+// --- Forwards --------------------------------------------------------------
+
+// Evaluates, changes the shards, and begins the next forward elsewhere.
+torch::Tensor EnterElsewhere(Training& training, const torch::Tensor& x);
+torch::Tensor RunTwice(Training& training, const torch::Tensor& x);
+// Each microbatch leaves another block out.
+torch::Tensor LeaveABlockOut(Training& training, const torch::Tensor& x);
+// Only the weight of a block's last layer, in the first microbatch.
+torch::Tensor UseAPartOfABlock(Training& training, const torch::Tensor& x);
+torch::Tensor OffloadActivations(Training& training, const torch::Tensor& x);
+
+// --- Forms of parameters ---------------------------------------------------
+
+std::optional<AllGatherExtension> Float8(const std::string& name,
+                                         const at::Tensor& parameter);
+std::optional<AllGatherExtension> Nf4(const std::string& name,
+                                      const at::Tensor& parameter);
+std::optional<AllGatherExtension> Nf4Gather(const std::string& name,
+                                            const at::Tensor& parameter);
+std::optional<Shard> OnTheLastDim(const at::Tensor& parameter);
+
+}  // namespace fsdp::testing
+
+#endif  // TESTS_FSDP_SIM_RECIPE_PARTS_H_
