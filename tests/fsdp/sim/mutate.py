@@ -48,6 +48,15 @@ def copy_tree(folder):
         shutil.copy2(ROOT / name, target, follow_symlinks=False)
 
 
+def check_texts(chosen):
+    for mutation in chosen:
+        count = (ROOT / mutation.file).read_text().count(mutation.old)
+        if count != 1:
+            sys.exit(
+                f"{mutation.name}: {mutation.file} has its text {count} times"
+            )
+
+
 class Tree:
     """A copy of the tree, in which programs are built."""
 
@@ -94,11 +103,6 @@ class Tree:
         """How the tests notice the mutation; empty if they do not."""
         file = self.folder / mutation.file
         text = file.read_text()
-        count = text.count(mutation.old)
-        if count != 1:
-            sys.exit(
-                f"{mutation.name}: {mutation.file} has its text {count} times"
-            )
         file.write_text(text.replace(mutation.old, mutation.new))
         try:
             self.build(mutation.program)
@@ -126,6 +130,7 @@ def main():
         if not arguments.words
         or any(word in mutation.name for word in arguments.words)
     ]
+    check_texts(chosen)
     flags = ["--noshow_progress"]
     if arguments.disk_cache:
         flags.append(f"--disk_cache={arguments.disk_cache}")

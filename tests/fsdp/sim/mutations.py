@@ -33,7 +33,7 @@ MUTATIONS = (
     Mutation(
         "copies in before the forward",
         COMM,
-        "  Wait(*copy_in_, marker);\n",
+        "  Wait(*copy_in_, event ? event : RecordCurrent());\n",
         "",
         "*/Bfloat16On2:*/ShardsAreReplaced",
     ),
