@@ -432,6 +432,21 @@ def limits_have_comments(tree):
     return findings
 
 
+def mutations_apply(tree):
+    """What tests/fsdp/sim/mutate.py takes out is there, once."""
+    path = "tests/fsdp/sim/mutations.py"
+    if tree.get(path) is None:
+        return []
+    module = {"__name__": "mutations"}
+    exec(compile(tree[path], path, "exec"), module)
+    return [
+        "%s: %s has the text of '%s' %d times" %
+        (path, mutation.file, mutation.name, count)
+        for mutation in module["MUTATIONS"]
+        if (count := (tree.get(mutation.file) or "").count(mutation.old)) != 1
+    ]
+
+
 RULES = (
     banned_words,
     files_are_short,
@@ -441,6 +456,7 @@ RULES = (
     includes_allowed,
     limits_have_comments,
     *markdown_rules.RULES,
+    mutations_apply,
     no_leftovers,
     no_machine_paths,
     sources_are_built,

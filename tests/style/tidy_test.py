@@ -73,6 +73,11 @@ BROKEN = [
     (tidy.functions_are_short, "test",
      {"tests/dcp/base/box_test.cc":
           "TEST(Box, Is) {\n" + "  Use([] { return \"}\"; });\n" * 69 + "}\n"}),
+    (tidy.mutations_apply, "text_that_has_changed",
+     {"tests/fsdp/sim/mutations.py":
+          "import types\nMUTATIONS = (types.SimpleNamespace("
+          "name='a', file='fsdp/mesh.cc', old='Wait();'),)",
+      "fsdp/mesh.cc": "Wait(event);"}),
     (tidy.header_guards, "other_guard",
      {"dcp/base/box.h": HEADER.replace("BOX_H_", "BAX_H_")}),
     (tidy.headers_open_with_comment, "no_comment",

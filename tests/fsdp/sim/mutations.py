@@ -193,8 +193,8 @@ MUTATIONS = (
         "forgets the last reduction",
         SCHEDULER,
         "  if (GroupReduction* reduction = comm_->pending_reduction()) {\n"
-        "    reduction->Finish();\n  }\n  for",
-        "  for",
+        "    reduction->Finish();\n  }\n",
+        "",
         "*/Float32On2",
     ),
     Mutation(
