@@ -259,7 +259,7 @@ void GroupReduction::Finish() {
 }
 
 // From the reduce-scattered rows to the gradients of shards. Called on the
-// stream of the reduce-scatter.
+// stream of the reduce-scatter, or on one that comes after it.
 void GroupReduction::Complete(Pending& reduction) {
   AddPartial(reduction);
   reduction.done = data_.comm->RecordCurrent();
@@ -353,14 +353,8 @@ void GroupReduction::AddPartial(Pending& reduction) {
 // For a backward without gradients, after earlier microbatches had some.
 void GroupReduction::FinishPartial() {
   if (!partial_.has_value() || !data_.settings.requires_all_reduce) return;
-  CommContext& comm = *data_.comm;
   Pending reduction = *std::move(partial_);
   partial_.reset();
-  std::optional<c10::StreamGuard> stream;
-  if (comm.has_streams()) {
-    CommContext::Wait(comm.reduce_scatter(), comm.RecordCurrent());
-    stream.emplace(comm.reduce_scatter());
-  }
   Complete(reduction);
 }
 

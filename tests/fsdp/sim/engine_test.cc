@@ -209,6 +209,9 @@ void AddBetweenSteps(std::vector<Recipe>& all) {
   all.push_back({.name = "EntersElsewhere",
                  .options = {.mp_policy = kBfloat16},
                  .forward = EnterElsewhere});
+  all.push_back({.name = "DataIsScaledInAForward",
+                 .options = {.mp_policy = kBfloat16},
+                 .forward = ScaleDataInAForward});
   all.push_back({.name = "GathersAfterAnEvent", .before_step = RecordAnEvent});
   all.push_back({.name = "AForwardFails",
                  .options = {.mp_policy = kBfloat16},

@@ -104,6 +104,8 @@ MUTATIONS = (
         "  if (gather.in_place)",
         "*/GatheredByHand:*/EntersElsewhere:*/ABackwardFails:*/Prefetched*:"
         "*/DropsGathers",
+        implied_by="the gather after one that is dropped begins with a wait for "
+        "the current stream, which has waited for the dropped one",
     ),
     Mutation(
         "drops a gather without a wait",
@@ -127,15 +129,13 @@ MUTATIONS = (
         "void FsdpParamGroup::OnShardWritten() {\n"
         "  gathers_must_wait_ = true;\n",
         "void FsdpParamGroup::OnShardWritten() {\n",
-        "*/DataIsScaled:*/ShardsAreScaled:*/EntersElsewhere",
+        "*/DataIsScaledInAForward",
     ),
     Mutation(
         "reduces before gradients are copied in",
         REDUCTION,
-        "    CommContext::Wait(comm.reduce_scatter(), comm.RecordCurrent());\n"
-        "    stream.emplace(comm.reduce_scatter());\n"
-        "  }\n  if (alone) {",
-        "    stream.emplace(comm.reduce_scatter());\n  }\n  if (alone) {",
+        "    CommContext::Wait(comm.reduce_scatter(), comm.RecordCurrent());\n",
+        "",
         "*/Float32On2",
     ),
     Mutation(
@@ -181,15 +181,6 @@ MUTATIONS = (
         "*/OffloadOn2",
     ),
     Mutation(
-        "adds sums of microbatches elsewhere",
-        REDUCTION,
-        "    CommContext::Wait(comm.reduce_scatter(), comm.RecordCurrent());\n"
-        "    stream.emplace(comm.reduce_scatter());\n"
-        "  }\n  Complete(reduction);",
-        "  }\n  Complete(reduction);",
-        "*/HsdpAccumulatesDifferentParameters*",
-    ),
-    Mutation(
         "forgets the last reduction",
         SCHEDULER,
         "  if (GroupReduction* reduction = comm_->pending_reduction()) {\n"
@@ -203,8 +194,7 @@ MUTATIONS = (
         "  comm_->ReleaseGather();\n",
         "",
         "*/Float32On2:*/Bfloat16On2",
-        implied_by="each backward's gather releases at once; without one, the "
-        "next gather releases",
+        implied_by="it only frees memory that the next gather would free",
     ),
     Mutation(
         "copies a state out before it is computed",

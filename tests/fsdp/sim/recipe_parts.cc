@@ -150,6 +150,16 @@ torch::Tensor EnterElsewhere(Training& training, const torch::Tensor& x) {
   return training.net->forward(x);
 }
 
+torch::Tensor ScaleDataInAForward(Training& training, const torch::Tensor& x) {
+  {
+    const torch::NoGradGuard no_grad;
+    training.net->forward(x);
+    ScaleData(training);
+    training.net->Body(torch::ones({16, NetImpl::kDim}, training.device));
+  }
+  return training.net->forward(x);
+}
+
 torch::Tensor RunTwice(Training& training, const torch::Tensor& x) {
   return training.net->forward(x) + training.net->forward(x.flip(0));
 }

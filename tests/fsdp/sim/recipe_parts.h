@@ -54,6 +54,8 @@ void WriteWhileGathering(Training& training);
 
 // Evaluates, changes the shards, and begins the next forward elsewhere.
 torch::Tensor EnterElsewhere(Training& training, const torch::Tensor& x);
+// The same through tensors whose changes autograd does not count.
+torch::Tensor ScaleDataInAForward(Training& training, const torch::Tensor& x);
 torch::Tensor RunTwice(Training& training, const torch::Tensor& x);
 // Each microbatch leaves another block out.
 torch::Tensor LeaveABlockOut(Training& training, const torch::Tensor& x);
