@@ -86,15 +86,6 @@ Arguments Collect(const c10::FunctionSchema& schema,
   return found;
 }
 
-void NoteWritten(const ShardArgument& shard) {
-  if (FsdpParamGroup* group =
-          shard.storage ? shard.storage->group() : nullptr) {
-    group->scheduler().OnShardWritten(*group);
-  } else if (FsdpParam* param = shard.param()) {
-    param->group().scheduler().OnShardWritten(param->group());
-  }
-}
-
 // torch::load replaces a shard with set_ if the file's tensor is on the shard's
 // device, else with set_data, which calls this operator first.
 bool ReplacesShard(const std::string& name) {
@@ -233,6 +224,17 @@ void Substitute(const ShardArgument& shard, const c10::FunctionSchema& schema,
 
 }  // namespace
 
+void NoteShardWrite(const at::Tensor& tensor) {
+  const ShardStorage* storage = ShardStorageOf(tensor);
+  FsdpParamGroup* group = storage == nullptr ? nullptr : storage->group();
+  if (group == nullptr) {
+    FsdpParam* param = FsdpParam::OfShard(tensor);
+    if (param == nullptr) return;
+    group = &param->group();
+  }
+  group->scheduler().OnShardWritten(*group);
+}
+
 bool OnlyMakesView(const c10::FunctionSchema& schema) {
   static const std::unordered_set<std::string> kViews = {
       "aten::t",          "aten::transpose", "aten::permute",
@@ -264,7 +266,7 @@ bool ResolveShards(const c10::FunctionSchema& schema, torch::jit::Stack& stack,
       NoteLoaded(shard, stack[begin + 1].toTensor(), name);
     }
     if (!shard.is_written) continue;
-    NoteWritten(shard);
+    NoteShardWrite(shard.tensor);
     writes = true;
   }
   if (writes || ShardScope::active() || IsByShard(name)) return false;

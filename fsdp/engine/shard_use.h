@@ -25,6 +25,7 @@
 
 #include <cstddef>
 
+#include "ATen/core/Tensor.h"
 #include "ATen/core/function_schema.h"
 #include "ATen/core/stack.h"
 
@@ -35,6 +36,12 @@ namespace fsdp {
 // for what would be silently wrong.
 bool ResolveShards(const c10::FunctionSchema& schema, torch::jit::Stack& stack,
                    size_t begin);
+
+// Tells the engine that something other than an operator which passes the lazy
+// key is about to write into `tensor`: memory from a file, or a fused kernel.
+// If it is a shard or a view of one, the gathered parameters are out of date
+// from now on. For the thread that trains; the write may happen on another one.
+void NoteShardWrite(const at::Tensor& tensor);
 
 // Whether the operator makes a view of its argument and reads no element.
 bool OnlyMakesView(const c10::FunctionSchema& schema);

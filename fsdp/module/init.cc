@@ -12,9 +12,8 @@
 #include "ATen/ops/empty.h"
 #include "c10/core/impl/LocalDispatchKeySet.h"
 #include "c10/util/Exception.h"
-#include "fsdp/engine/fsdp_param.h"
-#include "fsdp/engine/fsdp_param_group.h"
 #include "fsdp/engine/lazy_key.h"
+#include "fsdp/engine/shard_use.h"
 #include "fsdp/fully_shard.h"
 
 namespace fsdp::init {
@@ -224,11 +223,7 @@ void fill_(const Target& target, const FillFn& fill) {
                     "device) first");
   const at::NoGradGuard no_grad;
   const c10::impl::ExcludeDispatchKeyGuard no_gather(kLazyKey);
-  if (const FsdpParam* param = FsdpParam::OfShard(target.local())) {
-    // The gathered parameter would keep the old values.
-    param->group().DropGather();
-    param->group().Reshard(/*after_forward=*/false);
-  }
+  NoteShardWrite(target.local());
   const std::vector<dcp::Box>& boxes = target.boxes();
   if (boxes.size() == 1) {
     FillBox(target.local(), target.shape(), boxes[0], fill);

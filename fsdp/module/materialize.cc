@@ -16,6 +16,7 @@
 #include "fsdp/engine/fsdp_param.h"
 #include "fsdp/engine/fsdp_param_group.h"
 #include "fsdp/engine/lazy_key.h"
+#include "fsdp/engine/shard_use.h"
 #include "fsdp/mesh/collective_errors.h"
 #include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/mesh_collectives.h"
@@ -97,11 +98,7 @@ void broadcast_module(torch::nn::Module& module, const ProcessGroup& group,
   const at::NoGradGuard no_grad;
   const c10::impl::ExcludeDispatchKeyGuard no_gather(kLazyKey);
   for (const auto& [name, tensor] : tensors) {
-    if (const FsdpParam* param = FsdpParam::OfShard(tensor)) {
-      // The gathered parameter would keep the old values.
-      param->group().DropGather();
-      param->group().Reshard(/*after_forward=*/false);
-    }
+    NoteShardWrite(tensor);
     if (tensor.numel() == 0) continue;
     at::Tensor sent = tensor.detach().contiguous();
     Broadcast(sent, src, group);

@@ -16,6 +16,7 @@
 #include "c10/util/Exception.h"
 #include "fsdp/engine/lazy_key.h"
 #include "fsdp/engine/managed_storage.h"
+#include "fsdp/engine/shard_use.h"
 #include "torch/serialize/archive.h"
 
 namespace fsdp {
@@ -189,8 +190,12 @@ at::Tensor FusedAdamW::step(LossClosure closure) {
       if (parameter.grad().defined()) CheckGradient(parameter);
     }
   }
-  // From here on every operator means the shards; their versions show that the
-  // gathered parameters are out of date.
+  for (const auto& group : param_groups_) {
+    for (const at::Tensor& parameter : group.params()) {
+      if (parameter.grad().defined()) NoteShardWrite(parameter);
+    }
+  }
+  // From here on every operator means the shards.
   const c10::impl::ExcludeDispatchKeyGuard by_shard(kLazyKey);
   // A parameter that has two names may be listed twice.
   std::unordered_set<const c10::TensorImpl*> stepped;

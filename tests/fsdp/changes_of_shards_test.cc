@@ -12,6 +12,7 @@
 #include "fsdp/fully_shard.h"
 #include "fsdp/mesh/mesh_collectives.h"
 #include "fsdp/module/materialize.h"
+#include "fsdp/optim/fused_adamw.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/fsdp/reader_pair.h"
@@ -63,6 +64,12 @@ std::vector<std::pair<std::string, Change>> Changes() {
        [=](Module& m) {
          const torch::NoGradGuard no_grad;
          torch::optim::Adam optimizer(m.parameters(), 0.1);
+         step(optimizer, m);
+       }},
+      {"FusedAdamW",
+       [=](Module& m) {
+         const torch::NoGradGuard no_grad;
+         FusedAdamW optimizer(m.parameters(), FusedAdamWOptions(0.1));
          step(optimizer, m);
        }},
       {"set_data",

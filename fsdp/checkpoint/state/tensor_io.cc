@@ -20,6 +20,7 @@
 #include "dcp/base/status.h"
 #include "dcp/base/streaming_copy.h"
 #include "fsdp/checkpoint/state/torch_status.h"
+#include "fsdp/engine/shard_use.h"
 
 namespace fsdp {
 namespace {
@@ -257,7 +258,9 @@ TorchTensorSink::TorchTensorSink(const at::Tensor& tensor,
                                  std::shared_ptr<TransferStream> stream)
     : tensor_(tensor.detach()),
       stream_(std::move(stream)),
-      num_missing_bytes_(tensor.nbytes()) {}
+      num_missing_bytes_(tensor.nbytes()) {
+  NoteShardWrite(tensor);
+}
 
 dcp::MutableByteSpan TorchTensorSink::DirectSpan() {
   if (stream_ || !tensor_.is_contiguous()) return {};

@@ -27,6 +27,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
 #include "fsdp/checkpoint/export.h"
+#include "fsdp/fully_shard.h"
 #include "fsdp/mesh/collective_errors.h"
 #include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/dtensor.h"
@@ -37,6 +38,7 @@
 #include "tests/testing/ranks.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
+#include "torch/nn/modules/linear.h"
 
 namespace fsdp {
 namespace {
@@ -420,6 +422,39 @@ TEST(Checkpoint, FromRank0ATensorIsCheckedAcrossItsWindows) {
         EXPECT_OK(load_as(path, {placement}, /*verify=*/false));
       }
     }
+  });
+}
+
+// The root stays gathered after a forward that records no gradient.
+TEST(Checkpoint, ALoadAfterAnEvaluationIsSeenByTheNextForward) {
+  RunRanks(2, [] {
+    init_process_group();
+    torch::nn::Linear linear(6, 4);
+    fully_shard(linear);
+    const torch::NoGradGuard no_grad;
+    const auto fill = [&](double value) {
+      for (at::Tensor& shard : linear->parameters()) shard.fill_(value);
+    };
+    const auto output = [&] {
+      return linear->forward(at::ones({1, 6}))[0][0].item<double>();
+    };
+    const auto state = [&] {
+      StateDict parameters;
+      for (const auto& [name, parameter] : named_parameters(*linear)) {
+        parameters[name] = parameter;
+      }
+      return parameters;
+    };
+    for (const double value : {1, 2, 3}) {
+      fill(value);
+      ASSERT_OK(save(state(), absl::StrCat(SharedDir(), "/", value)));
+    }
+    EXPECT_EQ(output(), 3 * 7);
+    StateDict target = state();
+    ASSERT_OK(load(target, SharedDir() + "/1"));
+    EXPECT_EQ(output(), 1 * 7);
+    ASSERT_OK(load_from_rank0(target, SharedDir() + "/2"));
+    EXPECT_EQ(output(), 2 * 7);
   });
 }
 
