@@ -119,6 +119,22 @@ class Tree:
         return ways[0] if ways else "an error"
 
 
+def try_all(tree, chosen):
+    """Prints the table; the number of failures."""
+    if not tree.builds(*{mutation.program for mutation in chosen}):
+        sys.exit("the tree does not build")
+    num_failed = 0
+    print("| without the wait or the buffer, it | file | noticed by |")
+    print("| --- | --- | --- |", flush=True)
+    for mutation in chosen:
+        noticed = tree.is_noticed(mutation)
+        implied = mutation.implied_by
+        num_failed += bool(noticed) == bool(implied)
+        said = noticed or f"nothing: {implied or '**a test is missing**'}"
+        print(f"| {mutation.name} | `{mutation.file}` | {said} |", flush=True)
+    return num_failed
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -138,22 +154,13 @@ def main():
     flags = ["--noshow_progress", f"--per_file_copt=^({files})$@-Wno-error"]
     if arguments.disk_cache:
         flags.append(f"--disk_cache={arguments.disk_cache}")
-    num_failed = 0
     with tempfile.TemporaryDirectory() as name:
         tree = Tree(pathlib.Path(name), flags)
-        if not tree.builds(*{mutation.program for mutation in chosen}):
-            sys.exit("the tree does not build")
-        print("| without the wait or the buffer, it | file | noticed by |")
-        print("| --- | --- | --- |", flush=True)
-        for mutation in chosen:
-            noticed = tree.is_noticed(mutation)
-            implied = mutation.implied_by
-            num_failed += bool(noticed) == bool(implied)
-            said = noticed or f"nothing: {implied or '**a test is missing**'}"
-            print(
-                f"| {mutation.name} | `{mutation.file}` | {said} |", flush=True
-            )
-        tree.bazel("clean", "--expunge")
+        try:
+            num_failed = try_all(tree, chosen)
+        finally:
+            # Ends the server, too.
+            tree.bazel("clean", "--expunge")
     print(f"{len(chosen) - num_failed} passed, {num_failed} failed")
     return 1 if num_failed else 0
 
