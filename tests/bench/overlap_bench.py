@@ -59,7 +59,12 @@ def parse_arguments():
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
-        "--rows", nargs="+", choices=ROWS, default=list(ROWS), help="default all"
+        "--rows",
+        nargs="+",
+        choices=ROWS,
+        default=list(ROWS),
+        metavar="ROW",
+        help="some of " + "; ".join(f"'{row}'" for row in ROWS),
     )
     return parser.parse_args()
 
@@ -107,10 +112,18 @@ def run(tool, folder, ranks, flags, machine, steps):
         )
         for rank in range(ranks)
     ]
-    told = [job.communicate()[1] for job in jobs]
-    for job, text in zip(jobs, told):
-        if job.returncode != 0:
-            sys.exit(f"bench: a rank ended with {job.returncode}:\n{text[-3000:]}")
+    told = []
+    try:
+        for job in jobs:
+            told.append(job.communicate()[1])
+            if job.returncode != 0:
+                sys.exit(
+                    f"bench: a rank ended with {job.returncode}:\n"
+                    f"{told[-1][-3000:]}"
+                )
+    finally:
+        for job in jobs:
+            job.kill()
     return [json.loads(re.search(r"clock: (.*)", text)[1]) for text in told]
 
 
