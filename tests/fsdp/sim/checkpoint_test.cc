@@ -18,12 +18,12 @@
 namespace fsdp::testing {
 namespace {
 
-std::string PathOf(const Training& training) {
+std::string CheckpointPath(const Training& training) {
   return absl::StrCat(SharedDir(), training.is_on_device() ? "/cuda-" : "/cpu-",
                       training.step);
 }
 
-StateDict StateOf(const Training& training) {
+StateDict ModelState(const Training& training) {
   absl::StatusOr<StateDict> state = get_model_state_dict(*training.net);
   EXPECT_OK(state);
   return *std::move(state);
@@ -60,9 +60,9 @@ void SaveEachStep(const FullyShardOptions& options, double tolerance) {
        .options = options,
        .before_step =
            [&](Training& training) {
-             const std::string path = PathOf(training);
+             const std::string path = CheckpointPath(training);
              absl::StatusOr<SaveHandle> save =
-                 saver.save(StateOf(training), path);
+                 saver.save(ModelState(training), path);
              ASSERT_OK(save);
              saves.push_back(*std::move(save));
              paths[training.is_on_device() ? "cuda" : "cpu"].push_back(path);
@@ -113,7 +113,7 @@ TEST(SimCheckpoint, LoadsBetweenSteps) {
              [](Training& training) {
                const std::string path = absl::StrCat(
                    SharedDir(), "/", training.is_on_device() ? "cuda" : "cpu");
-               StateDict state = StateOf(training);
+               StateDict state = ModelState(training);
                if (training.step == 0) {
                  ASSERT_OK(save(state, path));
                } else if (training.step == 2) {

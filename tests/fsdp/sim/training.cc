@@ -185,14 +185,14 @@ class Trainer {
       }
       const torch::Tensor& x =
           inputs_[training_.step * recipe_.num_microbatches + i];
-      const torch::Tensor loss = LossOf(x);
+      const torch::Tensor loss = Loss(x);
       (scaler_.has_value() ? scaler_->scale(loss) : loss).backward();
       sum += loss.detach();
     }
     return sum;
   }
 
-  torch::Tensor LossOf(const torch::Tensor& x) {
+  torch::Tensor Loss(const torch::Tensor& x) {
     const torch::Tensor y = recipe_.forward ? recipe_.forward(training_, x)
                                             : training_.net->forward(x);
     return (y.to(x.scalar_type()) - x.narrow(1, 0, 4)).pow(2).mean();
@@ -206,7 +206,7 @@ class Trainer {
   std::optional<ShardedGradScaler> scaler_;
 };
 
-double ToleranceOf(const Recipe& recipe) {
+double Tolerance(const Recipe& recipe) {
   const bool is_low = recipe.options.mp_policy.param_dtype.has_value();
   return recipe.tolerance.value_or(is_low ? 2e-2 : 1e-5);
 }
@@ -281,7 +281,7 @@ void ExpectTrainsAsOnTheCpu(const Recipe& recipe) {
   const Outcome want = Trainer(recipe, "cpu").Run();
   sim::TakeRaces();
   const Outcome got = Trainer(recipe, "cuda").Run();
-  const double tolerance = ToleranceOf(recipe);
+  const double tolerance = Tolerance(recipe);
   for (size_t i = 0; i < want.losses.size(); ++i) {
     EXPECT_NEAR(got.losses[i], want.losses[i], tolerance) << "step " << i;
   }

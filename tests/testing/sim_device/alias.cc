@@ -7,7 +7,7 @@
 namespace sim {
 namespace {
 
-Access AccessOf(const at::Tensor& tensor, bool writes) {
+Access MakeAccess(const at::Tensor& tensor, bool writes) {
   if (tensor.numel() == 0) return {};
   return {.extent = Extent(tensor.const_data_ptr(), tensor.sizes(),
                            tensor.strides(), tensor.element_size()),
@@ -38,11 +38,11 @@ bool IsOurs(const at::Tensor& tensor) {
 }
 
 Access Reads(const at::Tensor& tensor) {
-  return AccessOf(tensor, /*writes=*/false);
+  return MakeAccess(tensor, /*writes=*/false);
 }
 
 Access Writes(const at::Tensor& tensor) {
-  return AccessOf(tensor, /*writes=*/true);
+  return MakeAccess(tensor, /*writes=*/true);
 }
 
 }  // namespace sim

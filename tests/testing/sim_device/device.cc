@@ -26,7 +26,7 @@
 namespace sim {
 namespace {
 
-c10::DeviceIndex IndexOf(c10::Device device) {
+c10::DeviceIndex DeviceIndex(c10::Device device) {
   return device.has_index() ? device.index() : CurrentDevice();
 }
 
@@ -115,14 +115,14 @@ class DeviceGuard final : public c10::impl::DeviceGuardImplInterface {
     if (device.has_index()) SetCurrentDevice(device.index());
   }
   c10::Stream getStream(c10::Device device) const override {
-    return CurrentStream(IndexOf(device));
+    return CurrentStream(DeviceIndex(device));
   }
   c10::Stream getDefaultStream(c10::Device device) const override {
-    return DefaultStream(IndexOf(device));
+    return DefaultStream(DeviceIndex(device));
   }
   c10::Stream getStreamFromGlobalPool(c10::Device device,
                                       bool high_priority) const override {
-    return Simulation::Get().StreamFromPool(IndexOf(device), high_priority);
+    return Simulation::Get().StreamFromPool(DeviceIndex(device), high_priority);
   }
   c10::Stream getNewStream(c10::Device device, int priority) const override {
     return getStreamFromGlobalPool(device, priority < 0);
@@ -169,7 +169,7 @@ class DeviceGuard final : public c10::impl::DeviceGuardImplInterface {
     Simulation::Get().Synchronize(stream, "a stream");
   }
   void synchronizeDevice(c10::DeviceIndex device) const override {
-    for (const c10::Stream stream : Simulation::Get().StreamsOf(device)) {
+    for (const c10::Stream stream : Simulation::Get().StreamsOn(device)) {
       Simulation::Get().Synchronize(stream, "a device");
     }
   }

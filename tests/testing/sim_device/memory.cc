@@ -41,7 +41,7 @@ void Poison(uintptr_t begin, size_t size) {
   std::memset(reinterpret_cast<void*>(begin), kPoison, size);
 }
 
-Access WriteOf(const Block& block) {
+Access WriteTo(const Block& block) {
   return {.extent = Extent(block.begin, block.end()), .writes = true};
 }
 
@@ -137,7 +137,7 @@ c10::DataPtr Simulation::Allocate(c10::Stream id, size_t bytes) {
   NoteReuse(memory, stream, BlockPool::KeyFor(stream.actor, bytes), block,
             bytes);
   races_.OnAllocate(block.begin, block.begin + bytes);
-  IssueHere(stream, "the first use of an allocation", {WriteOf(block)},
+  IssueHere(stream, "the first use of an allocation", {WriteTo(block)},
             [block] { Poison(block.begin, block.size); });
   return {reinterpret_cast<void*>(block.begin),
           new Owner{.device = id.device_index(), .begin = block.begin},
@@ -241,7 +241,7 @@ c10::DataPtr Simulation::AllocatePinned(size_t bytes) {
                  .stack = "",
                  .actor = RaceDetector::kHost,
                  .tick = host_.Tick(RaceDetector::kHost)};
-  races_.Check(WriteOf({.begin = begin, .size = size}), use, host_, host_);
+  races_.Check(WriteTo({.begin = begin, .size = size}), use, host_, host_);
   Poison(begin, size);
   void* const memory = reinterpret_cast<void*>(begin);
   return {memory, memory, &FreePinned, c10::Device(c10::kCPU)};

@@ -325,8 +325,8 @@ class NcclBackend final : public c10d::Backend {
   }
 
   // Of this rank and `peer`, or of the group.
-  std::shared_ptr<Communicator> CommunicatorOf(std::optional<int> peer,
-                                               c10::DeviceIndex device) {
+  std::shared_ptr<Communicator> CommunicatorWith(std::optional<int> peer,
+                                                 c10::DeviceIndex device) {
     std::shared_ptr<Communicator>& found = communicators_[peer];
     if (found) return found;
     std::string name = name_;
@@ -359,7 +359,7 @@ class NcclBackend final : public c10d::Backend {
     const c10::DeviceIndex device =
         (inputs.empty() ? outputs : inputs).front().device().index();
     const std::shared_ptr<Communicator> communicator =
-        CommunicatorOf(peer, device);
+        CommunicatorWith(peer, device);
     c10::Stream stream = CurrentStream(device);
     if (is_async) {
       Simulation::Event ready;

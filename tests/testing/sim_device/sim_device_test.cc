@@ -93,7 +93,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-std::vector<double> LossesOf(torch::Device device) {
+std::vector<double> TrainingLosses(torch::Device device) {
   torch::manual_seed(3);
   Net net;
   net->to(device);
@@ -121,8 +121,8 @@ std::vector<double> LossesOf(torch::Device device) {
 }
 
 TEST_F(SimDevice, AModelTrainsAsOnTheCpuAndTheHostDoesNotWait) {
-  const std::vector<double> want = LossesOf(torch::kCPU);
-  const std::vector<double> got = LossesOf(kCuda);
+  const std::vector<double> want = TrainingLosses(torch::kCPU);
+  const std::vector<double> got = TrainingLosses(kCuda);
   for (size_t i = 0; i < want.size(); ++i) {
     EXPECT_NEAR(got[i], want[i], 1e-6) << i;
   }

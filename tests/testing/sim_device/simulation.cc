@@ -214,7 +214,7 @@ bool Simulation::Query(c10::Stream id) {
   return true;
 }
 
-std::vector<c10::Stream> Simulation::StreamsOf(c10::DeviceIndex device) {
+std::vector<c10::Stream> Simulation::StreamsOn(c10::DeviceIndex device) {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::vector<c10::Stream> found;
   for (const auto& [key, stream] : streams_) {
@@ -352,7 +352,7 @@ void WaitFor(c10::Stream waiter, c10::Stream on) {
 
 void Finish(c10::DeviceIndex device) {
   Simulation& simulation = Simulation::Get();
-  for (const c10::Stream stream : simulation.StreamsOf(device)) {
+  for (const c10::Stream stream : simulation.StreamsOn(device)) {
     simulation.Finish(stream);
   }
 }

@@ -73,7 +73,7 @@ class Simulation {
   void Synchronize(const Event& event);
   bool Query(c10::Stream stream);
 
-  std::vector<c10::Stream> StreamsOf(c10::DeviceIndex device);
+  std::vector<c10::Stream> StreamsOn(c10::DeviceIndex device);
   c10::Stream StreamFromPool(c10::DeviceIndex device, bool high_priority);
   void Name(c10::Stream stream, const std::string& name);
 
