@@ -47,9 +47,10 @@ struct AllGatherExtension {
                      const std::vector<at::Tensor>& metadata, at::Tensor dst)>
       post_all_gather;
 
-  // If set: numbers of the shard whose maximum over all ranks pre_all_gather
-  // needs, float32, 1-d, and as many on every rank. All parameters of a group
-  // share one all-reduce, where each pre_all_gather would have to make its own.
+  // If set, returns numbers of the shard: a float32 tensor of one dimension,
+  // with the same size on every rank. The engine takes their maximum over all
+  // ranks, with one all-reduce for all parameters of a group, and passes it to
+  // pre_all_gather.
   std::function<at::Tensor(const at::Tensor& shard)> local_maximum = {};
 
   // If set, a frozen parameter is stored in another form: fully_shard calls

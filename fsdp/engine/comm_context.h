@@ -10,11 +10,11 @@
 // allocator (record_stream): a buffer that another stream still reads is held
 // here until an event shows that the stream has finished, so that peak memory
 // is the same in every step:
-//   - What a gather made on the gather streams (its input and output, and the
-//     tensors of extensions) lives until the copy-out is issued. Forward holds
-//     it until the next gather's copy-out is issued; `copy_in` then waits for
-//     the copy-out that read it. Backward releases it at once, at the same cost
-//     of one wait.
+//   - The tensors that a gather allocated on the gather streams (its input and
+//     output, and those of extensions) live until the copy-out is issued.
+//     Forward holds them until the next gather's copy-out is issued; `copy_in`
+//     then waits for the copy-out that read them. Backward releases them at
+//     once, at the same cost of one wait.
 //   - The input of a reduce-scatter lives until the next one begins.
 //   - What is reduced on one stream and read on another, by an all-reduce or a
 //     hook, lives until the end of the backward.
@@ -66,8 +66,9 @@ class CommContext {
   // for `event`.
   void BeginGathers(const EventPtr& event);
 
-  // Holds what a gather made on the gather streams until they have waited for
-  // `read`, which follows the last work that reads it; see [Note: streams].
+  // Keeps the tensors that a gather allocated on the gather streams. They are
+  // freed after `copy_in` has been told to wait for `read`, an event after the
+  // last work that reads them; see [Note: streams].
   void HoldGather(std::vector<at::Tensor> tensors, EventPtr read);
   void ReleaseGather();
 

@@ -1,9 +1,9 @@
 // A parameter that travels as float8: one byte per element, half of bfloat16's
 // traffic. Each gather scales the shards so that the largest magnitude of the
 // whole parameter becomes e4m3's largest value, which takes one all-reduce over
-// the mesh, of one number for each such parameter of the group; the scale is
-// then the same on every rank and need not be sent. The shard, and what the
-// optimizer sees, stay as they are: gradients pass as if nothing had been
+// the mesh, of one number for each such parameter of the group. The scale
+// is then equal on every rank, and is not sent. The shard that the optimizer
+// steps stays as it is: gradients pass as if nothing had been
 // rounded. A single rank sends nothing, but also computes with the rounded
 // parameter, so that a run trains in the same way on any number of ranks.
 //

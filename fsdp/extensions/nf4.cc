@@ -56,7 +56,7 @@ Tables MakeTables(c10::Device device) {
 // The tables of a device, from any thread. They are copied to it once, because
 // the host waits for the device at each copy. After that wait, work on every
 // stream may read them, and they are never freed.
-const Tables& TablesOf(c10::Device device) {
+const Tables& TablesOn(c10::Device device) {
   static auto* const mutex = new std::mutex;
   static auto* const tables = new std::unordered_map<c10::Device, Tables>;
   {
@@ -129,7 +129,7 @@ Nf4Tensor quantize_nf4(const at::Tensor& tensor) {
   absmax.masked_fill_(absmax.isinf(), NAN);
   const at::Tensor factors = absmax.masked_fill(absmax == 0, 1).unsqueeze(1);
   const at::Tensor codes =
-      at::bucketize(blocks / factors, TablesOf(tensor.device()).boundaries,
+      at::bucketize(blocks / factors, TablesOn(tensor.device()).boundaries,
                     /*out_int32=*/true)
           .to(at::kByte)
           .view({-1, 2});
@@ -149,7 +149,7 @@ at::Tensor dequantize_nf4(const Nf4Tensor& quantized, int64_t numel,
   const at::Tensor codes =
       at::stack({packed.bitwise_right_shift(4), packed.bitwise_and(15)}, 1);
   const at::Tensor values =
-      TablesOf(packed.device())
+      TablesOn(packed.device())
           .codes.index_select(0, codes.view({-1}).to(at::kInt))
           .view({-1, kNf4BlockElements});
   return (values * quantized.absmax.unsqueeze(1))

@@ -228,7 +228,8 @@ std::optional<Unread> TakeUnread(Channel& channel, size_t num_left) {
   return oldest;
 }
 
-// Compares what has come, and what has not until `num_left` are unread.
+// Compares the messages that have arrived. Waits for others until at most
+// `num_left` are unread.
 void ReadAll(const ProcessGroup& ranks, Channel& channel, size_t num_left) {
   while (const std::optional<Unread> unread = TakeUnread(channel, num_left)) {
     Compare(ranks, *unread);

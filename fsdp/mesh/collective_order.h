@@ -32,7 +32,8 @@ namespace fsdp {
 // backend for the CPU. A user's own messages must have another tag.
 inline constexpr int kOrderCheckTag = 0x46534450;
 
-// Bounds the memory of a group whose neighbour is behind, half a KiB for each.
+// The most messages of a neighbour that a rank has not read yet. Each takes
+// 512 bytes.
 // A step of a large model makes some hundred collectives.
 inline constexpr size_t kMaxUnread = 256;
 

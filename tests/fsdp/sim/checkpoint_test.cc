@@ -1,6 +1,6 @@
-// Saving and loading on the simulated device while training goes on: what is
-// saved is what the CPU had at that step, and what is loaded is what the next
-// forward gathers.
+// Saving and loading on the simulated device while training goes on. A
+// checkpoint must equal that of the CPU at the same step, and the next forward
+// must gather the values that a load has written.
 #include <map>
 #include <string>
 #include <utility>
