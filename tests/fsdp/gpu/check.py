@@ -179,10 +179,9 @@ def judge(step, code, out, err, limit_seconds):
 
 
 def check(args, env, all_steps=steps.STEPS, total=steps.TOTAL_SECONDS):
-    """Runs every step, and returns its results by name."""
+    """Runs every step, and yields each step's name and result."""
     device = "cpu" if args.cpu else "cuda"
     begin = time.monotonic()
-    results = {}
     for step in all_steps:
         left = total - (time.monotonic() - begin)
         if args.cpu and step.is_googletest:
@@ -197,8 +196,7 @@ def check(args, env, all_steps=steps.STEPS, total=steps.TOTAL_SECONDS):
             result = judge(step, *run(command, env, limit), limit)
             result["seconds"] = round(time.monotonic() - started, 1)
         print(f"{step.name}: {result['verdict']}", file=sys.stderr, flush=True)
-        results[step.name] = {"title": step.title, **result}
-    return results
+        yield step.name, {"title": step.title, **result}
 
 
 def shown_figures(step, result):
@@ -226,7 +224,9 @@ def table(report, all_steps=steps.STEPS):
         "| --- | --- | --- | --- | --- |",
     ]
     for step in all_steps:
-        result = report["steps"][step.name]
+        result = report["steps"].get(step.name)
+        if result is None:
+            continue
         cells = (
             step.name,
             step.title,
@@ -236,6 +236,12 @@ def table(report, all_steps=steps.STEPS):
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def write(report, folder):
+    all_figures = json.dumps(report, indent=1) + "\n"
+    (folder / "gpu_check.json").write_text(all_figures)
+    (folder / "gpu_check.md").write_text(table(report))
 
 
 def main():
@@ -260,13 +266,13 @@ def main():
             "kernel": platform.release(),
             "torch": torch["torch"],
         },
-        "steps": check(args, environment(torch, args.cpu)),
+        "steps": {},
     }
-    text = table(report)
-    all_figures = json.dumps(report, indent=1) + "\n"
-    (args.out / "gpu_check.json").write_text(all_figures)
-    (args.out / "gpu_check.md").write_text(text)
-    print(text, end="")
+    # After each step, so that a check which is ended early leaves its figures.
+    for name, result in check(args, environment(torch, args.cpu)):
+        report["steps"][name] = result
+        write(report, args.out)
+    print(table(report), end="")
     verdicts = [result["verdict"] for result in report["steps"].values()]
     sys.exit(1 if "failed" in verdicts else 0)
 

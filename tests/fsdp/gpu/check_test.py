@@ -53,7 +53,7 @@ class Verdicts(Folders):
         path = steps.NCCL_TEST if step is GPU_STEP else steps.GPU_STEPS
         write_script(self.folder / path, text)
         args = argparse.Namespace(cpu=cpu, programs=self.folder, out="out")
-        return check.check(args, None, (step,), **options)[step.name]
+        return dict(check.check(args, None, (step,), **options))[step.name]
 
     def test_a_step_that_passes_has_its_figures(self):
         result = self.check(good())
@@ -105,7 +105,7 @@ class Verdicts(Folders):
             self.folder / steps.GPU_STEPS, "tail -f /dev/null & wait"
         )
         args = argparse.Namespace(cpu=False, programs=self.folder, out="out")
-        result = check.check(args, None, (step,))["one"]
+        result = dict(check.check(args, None, (step,)))["one"]
         self.assertEqual(result["verdict"], "failed")
         self.assertEqual(result["problems"], ["did not end within 0.3 s"])
 
@@ -148,6 +148,17 @@ class Table(unittest.TestCase):
         self.assertEqual(
             lines[5], "| two | another title | failed | a\\|b; c |  |"
         )
+
+    def test_is_written_while_steps_have_not_run(self):
+        machine = {"device": "H100", "processors": 16, "torch": "2.11.0"}
+        results = {steps.STEPS[1].name: {"verdict": "ok"}}
+        report = {"machine": machine, "steps": results}
+        with tempfile.TemporaryDirectory() as folder:
+            check.write(report, pathlib.Path(folder))
+            text = (pathlib.Path(folder) / "gpu_check.md").read_text()
+            figures = (pathlib.Path(folder) / "gpu_check.json").read_text()
+        self.assertEqual(len(text.splitlines()), 5)
+        self.assertEqual(json.loads(figures), report)
 
 
 class Torch(Folders):
