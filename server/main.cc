@@ -108,6 +108,8 @@ sigset_t BlockSignals() {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   // A client that disconnects must not end the process.
   signal(SIGPIPE, SIG_IGN);
+  // Writing beyond the limit of ulimit -f is an error, not the end.
+  signal(SIGXFSZ, SIG_IGN);
   return signals;
 }
 

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "dcp/base/thread.h"
 
 namespace dcp {
 namespace {
@@ -49,9 +51,14 @@ absl::Status ParallelFor(size_t count, uint32_t num_threads,
                          absl::FunctionRef<absl::Status(size_t)> body) {
   Loop loop(count, body);
   {
-    std::vector<std::jthread> threads;
+    std::vector<Thread> threads;
     const size_t most = std::min<size_t>(num_threads, count / kMinPerThread);
-    for (size_t i = 1; i < most; ++i) threads.emplace_back([&] { loop.Run(); });
+    for (size_t i = 1; i < most; ++i) {
+      absl::StatusOr<Thread> thread = Thread::Start([&] { loop.Run(); });
+      // The others do its work.
+      if (!thread.ok()) break;
+      threads.push_back(*std::move(thread));
+    }
     loop.Run();
   }  // joins
   return loop.first_error();

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <functional>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/base/thread.h"
 #include "dcp/io/posix_error.h"
 
 namespace dcp {
@@ -130,9 +130,16 @@ absl::Status RunLanes(
         RunOwnLane(fs, index, num_blocks, memory, outcome.token(), work));
   };
   {
-    std::vector<std::jthread> threads;
-    for (uint32_t i = 1; i < num_lanes; ++i) threads.emplace_back(run, i);
-    run(0);
+    std::vector<Thread> threads;
+    absl::Status started;
+    for (uint32_t i = 1; i < num_lanes && started.ok(); ++i) {
+      absl::StatusOr<Thread> thread = Thread::Start([&run, i] { run(i); });
+      started = thread.status();
+      if (started.ok()) threads.push_back(*std::move(thread));
+    }
+    // Each lane has a part of the work that no other does.
+    outcome.Report(started);
+    if (started.ok()) run(0);
   }  // joins
   return outcome.first_error();
 }

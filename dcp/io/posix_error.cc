@@ -57,13 +57,25 @@ absl::StatusCode CodeOf(int error) {
   }
 }
 
+// Which limit of the process a user may raise.
+absl::string_view AdviceFor(int error) {
+  switch (error) {
+    case EMFILE:
+      return " in this process: raise the limit with ulimit -n";
+    case EFBIG:
+      return ": the limit is that of ulimit -f, or of the file system";
+    default:
+      return "";
+  }
+}
+
 }  // namespace
 
 absl::Status PosixError(int error, absl::string_view what) {
   const char* text = strerrordesc_np(error);
   return absl::Status(CodeOf(error),
                       text != nullptr
-                          ? absl::StrCat(what, ": ", text)
+                          ? absl::StrCat(what, ": ", text, AdviceFor(error))
                           : absl::StrCat(what, ": unknown errno ", error));
 }
 

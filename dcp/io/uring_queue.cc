@@ -136,6 +136,25 @@ class UringQueue final : public IoQueue {
   bool registered_ = false;
 };
 
+// Whether a request comes back: a sandbox may allow io_uring_setup and deny
+// io_uring_enter, which would show only when requests are lost.
+absl::Status Probe(io_uring& ring) {
+  io_uring_sqe* const sqe = io_uring_get_sqe(&ring);
+  DCP_CHECK(sqe != nullptr);
+  io_uring_prep_nop(sqe);
+  for (uint32_t tries = 0; tries < kMaxIoTries; ++tries) {
+    const int submitted = io_uring_submit_and_wait(&ring, 1);
+    if (submitted < 0 && !IsTransient(-submitted)) {
+      return PosixError(-submitted, "io_uring");
+    }
+    io_uring_cqe* cqe = nullptr;
+    if (io_uring_peek_cqe(&ring, &cqe) != 0 || cqe == nullptr) continue;
+    io_uring_cqe_seen(&ring, cqe);
+    return absl::OkStatus();
+  }
+  return PosixError(EAGAIN, "io_uring");
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<IoQueue>> NewUringQueue(
@@ -144,6 +163,10 @@ absl::StatusOr<std::unique_ptr<IoQueue>> NewUringQueue(
   io_uring ring;
   const int result = io_uring_queue_init(depth, &ring, 0);
   if (result < 0) return PosixError(-result, "io_uring");
+  if (absl::Status works = Probe(ring); !works.ok()) {
+    io_uring_queue_exit(&ring);
+    return works;
+  }
   return std::make_unique<UringQueue>(ring, depth, memory);
 }
 

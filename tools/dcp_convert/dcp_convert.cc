@@ -23,6 +23,7 @@
 #include "dcp/io/default_file_system.h"
 #include "dcp/io/file_system.h"
 #include "tools/dcp_convert/commands.h"
+#include "tools/dcp_convert/render.h"
 #include "tools/dcp_convert/signals.h"
 
 namespace {
@@ -40,7 +41,7 @@ void RaiseFileLimit() {
 void LogToStandardError() {
   dcp::SetLogSink([](dcp::LogSeverity severity, absl::string_view line) {
     if (severity == dcp::LogSeverity::kInfo) return;
-    std::cerr << "dcp-convert: " << line << std::endl;
+    std::cerr << "dcp-convert: " << dcp::tools::Printable(line) << std::endl;
   });
 }
 
@@ -86,6 +87,8 @@ int main(int argc, char** argv) {
   LogToStandardError();
   // A reader of our output that leaves must not end a conversion halfway.
   signal(SIGPIPE, SIG_IGN);
+  // Writing beyond the limit of ulimit -f is an error, not the end.
+  signal(SIGXFSZ, SIG_IGN);
   const dcp::tools::SignalStopper stopper;
   const std::vector<std::string> args(argv + (argc > 0 ? 1 : 0), argv + argc);
   const std::unique_ptr<dcp::FileSystem> fs = dcp::NewDefaultFileSystem();

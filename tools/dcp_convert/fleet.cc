@@ -9,7 +9,6 @@
 #include <ostream>
 #include <stop_token>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,6 +18,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "dcp/base/status.h"
+#include "dcp/base/thread.h"
 #include "dcp/plan/pieces.h"
 #include "tools/dcp_convert/stopwatch.h"
 
@@ -45,9 +45,15 @@ class Fleet {
     }
     const Stopwatch stopwatch;
     {
-      std::vector<std::jthread> threads;
+      std::vector<Thread> threads;
       for (size_t i = 0; i < daemons.size(); ++i) {
-        threads.emplace_back([this, &daemons, i] { Work(*daemons[i], i); });
+        absl::StatusOr<Thread> thread =
+            Thread::Start([this, &daemons, i] { Work(*daemons[i], i); });
+        if (!thread.ok()) {
+          stop_.request_stop();
+          return thread.status();
+        }
+        threads.push_back(*std::move(thread));
       }
     }
     absl::MutexLock lock(&mutex_);

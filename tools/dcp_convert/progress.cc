@@ -237,7 +237,10 @@ ProgressDisplay::ProgressDisplay(Console console, std::string label,
                 .terminal = console_.err_is_terminal,
                 .width = console_.err_width}) {
   if (mode_ == ProgressMode::kNone) return;
-  thread_ = std::jthread([this](std::stop_token stop) { Run(stop); });
+  absl::StatusOr<Thread> thread =
+      Thread::Start([this] { Run(stop_.get_token()); });
+  // The work needs no display.
+  if (thread.ok()) thread_ = *std::move(thread);
 }
 
 ProgressDisplay::~ProgressDisplay() { Finish(); }
@@ -270,9 +273,9 @@ std::string ProgressDisplay::Tick() {
 }
 
 void ProgressDisplay::Finish() {
-  if (!thread_.joinable()) return;
-  thread_.request_stop();
-  thread_.join();
+  if (!thread_.has_value()) return;
+  stop_.request_stop();
+  thread_.reset();  // joins
   // A transfer that failed before it began has no last line.
   Print(started_ ? printer_.Finish(Seconds(), DoneBytes()) : printer_.Clear());
 }

@@ -9,9 +9,10 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
-#include <thread>
 
+#include "dcp/base/thread.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/io/pipeline.h"
 #include "tools/dcp_convert/command_line.h"
@@ -147,7 +148,8 @@ class ProgressDisplay {
   ProgressPrinter printer_;  // under mutex_
   bool started_ = false;     // under mutex_
   std::condition_variable_any wake_;
-  std::jthread thread_;
+  std::stop_source stop_;
+  std::optional<Thread> thread_;
 };
 
 }  // namespace dcp::tools

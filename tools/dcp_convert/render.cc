@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -36,6 +37,36 @@ size_t SequenceLength(absl::string_view text) {
   return length;
 }
 
+// Code points that are invisible or change the order of what stands next to
+// them, so that a name could look like another one.
+struct CodePoints {
+  uint32_t first;
+  uint32_t last;
+};
+constexpr CodePoints kInvisible[] = {
+    {0x00AD, 0x00AD}, {0x034F, 0x034F},   {0x061C, 0x061C},  {0x115F, 0x1160},
+    {0x17B4, 0x17B5}, {0x180E, 0x180E},   {0x200B, 0x200F},  {0x2028, 0x202E},
+    {0x2060, 0x206F}, {0x3164, 0x3164},   {0xFEFF, 0xFEFF},  {0xFFA0, 0xFFA0},
+    {0xFFF9, 0xFFFB}, {0x1D173, 0x1D17A}, {0xE0000, 0xE0FFF}};
+
+// The code point of a well-formed sequence.
+uint32_t CodePointOf(absl::string_view sequence) {
+  constexpr uint8_t kLeadBits[] = {0x7F, 0x1F, 0x0F, 0x07};
+  uint32_t code =
+      static_cast<uint8_t>(sequence[0]) & kLeadBits[sequence.size() - 1];
+  for (const char byte : sequence.substr(1)) {
+    code = code << 6 | (static_cast<uint8_t>(byte) & 0x3F);
+  }
+  return code;
+}
+
+bool IsInvisible(uint32_t code) {
+  return std::any_of(std::begin(kInvisible), std::end(kInvisible),
+                     [code](const CodePoints& points) {
+                       return code >= points.first && code <= points.last;
+                     });
+}
+
 // A wider cell shifts only the rest of its own line.
 constexpr size_t kMaxAlignedWidth = 60;
 
@@ -54,10 +85,18 @@ std::string Printable(absl::string_view text) {
     if (length == 0) {
       absl::StrAppendFormat(&safe, "\\x%02x", static_cast<uint8_t>(text[0]));
       text.remove_prefix(1);
-    } else {
-      safe.append(text.data(), length);
-      text.remove_prefix(length);
+      continue;
     }
+    const absl::string_view sequence = text.substr(0, length);
+    const uint32_t code = CodePointOf(sequence);
+    if (!IsInvisible(code)) {
+      safe.append(sequence.data(), sequence.size());
+    } else if (code <= 0xFFFF) {
+      absl::StrAppendFormat(&safe, "\\u%04x", code);
+    } else {
+      absl::StrAppendFormat(&safe, "\\U%08x", code);
+    }
+    text.remove_prefix(length);
   }
   return safe;
 }

@@ -12,7 +12,8 @@
 
 namespace dcp::tools {
 
-// `text` with control characters, DEL and invalid UTF-8 shown as \xNN.
+// `text` with control characters, DEL and invalid UTF-8 shown as \xNN, and
+// characters that are invisible or turn the direction of text as \uNNNN.
 std::string Printable(absl::string_view text);
 
 // The number of terminal columns that `text` takes: its code points.

@@ -4,6 +4,10 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "dcp/base/check.h"
 #include "tools/terminal/exit_code.h"
@@ -36,13 +40,18 @@ SignalStopper::SignalStopper() {
   }
   const int error = pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
   DCP_CHECK(error == 0, "pthread_sigmask: ", error);
-  thread_ = std::thread([this] { Wait(); });
+  absl::StatusOr<Thread> thread = Thread::Start([this] { Wait(); });
+  if (!thread.ok()) {
+    Say(absl::StrCat("dcp-convert: ", thread.status().message(), "\n"));
+    _exit(kExitRefused);
+  }
+  thread_ = *std::move(thread);
 }
 
 SignalStopper::~SignalStopper() {
   done_ = true;
-  pthread_kill(thread_.native_handle(), kWakeSignal);
-  thread_.join();
+  pthread_kill(thread_->native_handle(), kWakeSignal);
+  thread_->Join();
 }
 
 void SignalStopper::Wait() {

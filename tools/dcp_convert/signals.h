@@ -7,15 +7,18 @@
 
 #include <atomic>
 #include <csignal>
+#include <optional>
 #include <stop_token>
-#include <thread>
+
+#include "dcp/base/thread.h"
 
 namespace dcp::tools {
 
 class SignalStopper {
  public:
   // Blocks the signals in this thread and those it starts, and waits for them
-  // in a thread of its own. A signal that the parent ignores stays ignored;
+  // in a thread of its own; without one, the process ends with kExitRefused. A
+  // signal that the parent ignores stays ignored;
   // shells ignore SIGINT for background commands.
   SignalStopper();
   ~SignalStopper();
@@ -30,7 +33,7 @@ class SignalStopper {
   std::stop_source source_;
   std::atomic<bool> done_ = false;
   sigset_t signals_;
-  std::thread thread_;
+  std::optional<Thread> thread_;
 };
 
 }  // namespace dcp::tools

@@ -1,6 +1,7 @@
 // Tested by tests/dcp/checkpoint/write/renamed_destination_test.cc.
 #include "dcp/checkpoint/write/dead_writer.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -15,16 +16,30 @@
 namespace dcp {
 namespace {
 
+// Whether a writer makes files of that name in a directory.
+bool IsWritersName(absl::string_view name) {
+  return BelongsToSafetensors(name) || IsCompanionName(name) ||
+         IsDataFileName(name) || IsTemporaryIndexName(name) ||
+         name == kDcpMetadataName || name == kLockName;
+}
+
 // A directory that became no checkpoint, or the one that was replaced, into
-// which a user may have put files since: those stay.
+// which a user may have put files since: those stay. Only the former has
+// folders, as accelerate's checkpoints do, and no weights next to them.
 void RemoveSibling(FileSystem& fs, absl::string_view directory,
                    absl::Status& status) {
   const absl::StatusOr<std::vector<DirectoryEntry>> inside = fs.List(directory);
   if (!inside.ok()) return;
+  const bool was_model = std::any_of(inside->begin(), inside->end(),
+                                     [](const DirectoryEntry& file) {
+                                       return BelongsToSafetensors(file.name);
+                                     });
   for (const DirectoryEntry& file : *inside) {
-    if (BelongsToSafetensors(file.name) || IsCompanionName(file.name) ||
-        file.name == kLockName) {
-      status.Update(fs.Remove(JoinPath(directory, file.name)));
+    const std::string path = JoinPath(directory, file.name);
+    if (file.kind == FileKind::kDirectory) {
+      if (!was_model) RemoveSibling(fs, path, status);
+    } else if (IsWritersName(file.name)) {
+      status.Update(fs.Remove(path));
     }
   }
   status.Update(fs.RemoveDirectory(directory));

@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/write/destination_names.h"
 
 namespace dcp {
 namespace {
@@ -78,7 +79,7 @@ std::string DestinationLock::InsideOf(absl::string_view path) {
 
 std::string DestinationLock::BesideOf(absl::string_view path) {
   return JoinPath(ParentDirectory(path),
-                  absl::StrCat(".", BaseName(path), ".lock"));
+                  absl::StrCat(".", ShortName(BaseName(path)), ".lock"));
 }
 
 std::unique_ptr<DestinationLock> DestinationLock::Holding(

@@ -8,6 +8,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "dcp/base/bytes.h"
+#include "dcp/base/checksum.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
 #include "dcp/checkpoint/open/digests.h"
 #include "dcp/io/file_system.h"
@@ -21,7 +23,24 @@ constexpr absl::string_view kWorkRecordsPrefix = ".work-";
 // apart, but not so much that names of usual length become too long.
 constexpr size_t kIdBytes = 13;
 
+// The longest name that Linux's file systems allow, and what is added to the
+// name of a destination at most: ".", ".<id>" and ".partial", or ".work-<id>".
+constexpr size_t kMaxFileNameBytes = 255;
+constexpr size_t kMaxAddedBytes = 32;
+
 }  // namespace
+
+std::string ShortName(absl::string_view name) {
+  if (name.size() <= kMaxFileNameBytes - kMaxAddedBytes) {
+    return std::string(name);
+  }
+  const std::string digest =
+      absl::StrCat("~", absl::Hex(Digest64Of(AsBytes(name)), absl::kZeroPad16));
+  size_t kept = kMaxFileNameBytes - kMaxAddedBytes - digest.size();
+  // Not in the middle of a character of UTF-8.
+  while (kept > 0 && (static_cast<uint8_t>(name[kept]) & 0xc0) == 0x80) --kept;
+  return absl::StrCat(name.substr(0, kept), digest);
+}
 
 bool IsDataFileName(absl::string_view name) {
   uint64_t number;
@@ -60,13 +79,14 @@ bool BelongsToSafetensors(absl::string_view name) {
 std::string SiblingPath(absl::string_view path, absl::string_view id,
                         absl::string_view suffix) {
   return JoinPath(ParentDirectory(path),
-                  absl::StrCat(".", BaseName(path), ".", id.substr(0, kIdBytes),
-                               ".", suffix));
+                  absl::StrCat(".", ShortName(BaseName(path)), ".",
+                               id.substr(0, kIdBytes), ".", suffix));
 }
 
 bool IsSiblingName(absl::string_view name, absl::string_view base,
                    absl::string_view suffix) {
-  return absl::ConsumePrefix(&name, ".") && absl::ConsumePrefix(&name, base) &&
+  return absl::ConsumePrefix(&name, ".") &&
+         absl::ConsumePrefix(&name, ShortName(base)) &&
          absl::ConsumePrefix(&name, ".") &&
          absl::ConsumeSuffix(&name, suffix) &&
          absl::ConsumeSuffix(&name, ".") && name.size() == kIdBytes &&
@@ -75,7 +95,7 @@ bool IsSiblingName(absl::string_view name, absl::string_view base,
 
 bool IsLeftSiblingName(absl::string_view name, absl::string_view base) {
   return IsSiblingName(name, base, "tmp") ||
-         name == absl::StrCat(".", base, ".partial");
+         name == absl::StrCat(".", ShortName(base), ".partial");
 }
 
 std::string WorkRecordsName(absl::string_view id) {

@@ -26,8 +26,13 @@ bool IsTemporaryIndexName(absl::string_view name);
 // The weights of a model, their index, or their digests.
 bool BelongsToSafetensors(absl::string_view name);
 
+// `name` as it stands in the names of files next to it, such as its lock:
+// itself unless they would be longer than file systems allow; then its
+// beginning and a digest.
+std::string ShortName(absl::string_view name);
+
 // "<parent>/.<name>.<id>.<suffix>": where the run `id` prepares what becomes
-// `path`.
+// `path`; the name is the short one.
 std::string SiblingPath(absl::string_view path, absl::string_view id,
                         absl::string_view suffix);
 // Whether `name` is that of SiblingPath for something named `base`, of any run.

@@ -3,11 +3,15 @@
 
 #include <utility>
 
+#include "absl/status/statusor.h"
+
 namespace dcp {
 
 CallThreads::CallThreads(uint32_t num_threads) {
   for (uint32_t i = 0; i < num_threads; ++i) {
-    threads_.emplace_back([this] { Run(); });
+    absl::StatusOr<Thread> thread = Thread::Start([this] { Run(); });
+    if (!thread.ok()) break;
+    threads_.push_back(*std::move(thread));
   }
 }
 
@@ -17,10 +21,11 @@ CallThreads::~CallThreads() {
     ending_ = true;
     changed_.SignalAll();
   }
-  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();  // joins
 }
 
 void CallThreads::Add(Call call) {
+  if (threads_.empty()) return std::move(call)();
   absl::MutexLock lock(&mutex_);
   calls_.push_back(std::move(call));
   changed_.Signal();

@@ -5,12 +5,12 @@
 
 #include <cstdint>
 #include <deque>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/synchronization/mutex.h"
+#include "dcp/base/thread.h"
 
 namespace dcp {
 
@@ -18,6 +18,7 @@ class CallThreads {
  public:
   using Call = absl::AnyInvocable<void() &&>;
 
+  // Fewer, or none, if the system starts no more: Add then makes the calls.
   explicit CallThreads(uint32_t num_threads);
   // Makes all calls that have come.
   ~CallThreads();
@@ -35,7 +36,7 @@ class CallThreads {
   // Bounded by its callers: each call holds a block of their pools.
   std::deque<Call> calls_ ABSL_GUARDED_BY(mutex_);
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;  // last: they use the others
+  std::vector<Thread> threads_;  // last: they use the others
 };
 
 }  // namespace dcp

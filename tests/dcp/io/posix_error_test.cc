@@ -2,6 +2,7 @@
 
 #include <cerrno>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
 
@@ -14,6 +15,16 @@ TEST(PosixError, SaysWhatFailedAndWhy) {
   EXPECT_THAT(PosixError(ENOENT, "open /a"),
               StatusIs(absl::StatusCode::kNotFound,
                        "open /a: No such file or directory"));
+}
+
+TEST(PosixError, NamesTheLimitThatAUserMayRaise) {
+  EXPECT_THAT(PosixError(EMFILE, "open /a"),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       "open /a: Too many open files in this process: raise "
+                       "the limit with ulimit -n"));
+  EXPECT_THAT(PosixError(EFBIG, "write /a"),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       ::testing::HasSubstr("ulimit -f")));
 }
 
 TEST(PosixError, GivesTheCodeByWhatTheCallerCanDo) {

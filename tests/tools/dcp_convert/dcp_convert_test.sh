@@ -383,6 +383,64 @@ test_workers_share_a_verify() {
   expect 0 workers --records found --discard
 }
 
+# denying ERRNO CALL... -- COMMAND...: runs it where the kernel answers these
+# system calls with that errno.
+denying() {
+  python3 - "$@" <<'PYTHON'
+import ctypes
+import os
+import struct
+import sys
+
+CALLS = {"clone": 56, "getrandom": 318, "io_uring_enter": 426, "clone3": 435}
+end = sys.argv.index("--")
+errno = int(sys.argv[1])
+rules = [(0x20, 0, 0, 0)]  # the number of the call
+for name in sys.argv[2:end]:
+    rules += [(0x15, 0, 1, CALLS[name]), (0x06, 0, 0, 0x50000 | errno)]
+rules.append((0x06, 0, 0, 0x7FFF0000))
+code = b"".join(struct.pack("HBBI", *rule) for rule in rules)
+kept = ctypes.create_string_buffer(code)
+program = struct.pack("HxxxxxxQ", len(rules), ctypes.addressof(kept))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0  # no new privileges
+assert libc.prctl(22, 2, program, 0, 0) == 0  # a filter
+os.execv(sys.argv[end + 1], sys.argv[end + 1:])
+PYTHON
+}
+
+test_what_the_system_denies_is_an_error() {
+  local got
+  mkdir denied
+  # Other ways to the same end.
+  denying 1 getrandom io_uring_enter -- \
+    "$kTool" convert golden/train denied/a.pt >out 2>err
+  got=$?
+  [[ $got == 0 ]] || { fail "without getrandom: $got"; cat err; }
+  denying 11 clone clone3 -- "$kTool" inspect golden/train >out 2>err
+  got=$?
+  [[ $got == 5 ]] || fail "without threads: $got"
+  said err "the system starts no more threads"
+  (
+    ulimit -f 1
+    exec "$kTool" convert golden/train denied/b.pt >out 2>err
+  )
+  got=$?
+  [[ $got == 5 ]] || fail "without room for a file: $got"
+  said err "ulimit -f"
+  [[ $(ls -A denied) == a.pt ]] || fail "left: $(ls -A denied)"
+}
+
+test_long_names() {
+  local name
+  mkdir long
+  name=$(printf 'n%.0s' {1..245}).safetensors
+  name=${name: -250}
+  expect 0 convert golden/train "long/${name}" --drop-non-tensors
+  expect 0 convert golden/train "long/${name}" --drop-non-tensors --overwrite
+  [[ $(ls -A long) == "$name" ]] || fail "left: $(ls -A long)"
+}
+
 for name in $(compgen -A function test_); do
   echo "== $name"
   $name

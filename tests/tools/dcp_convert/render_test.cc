@@ -20,6 +20,25 @@ TEST(Printable, EscapesWhatATerminalObeys) {
   EXPECT_EQ(Printable(absl::string_view("\0", 1)), "\\x00");
 }
 
+// "safe" could be read as something else.
+TEST(Printable, EscapesWhatIsInvisibleOrTurnsText) {
+  EXPECT_EQ(Printable("a\xe2\x80\xae"
+                      "b"),
+            "a\\u202eb");  // right to left
+  EXPECT_EQ(Printable("a\xe2\x81\xa6"
+                      "b"),
+            "a\\u2066b");  // isolated
+  EXPECT_EQ(Printable("a\xe2\x80\x8b"
+                      "b"),
+            "a\\u200bb");  // zero width
+  EXPECT_EQ(Printable("\xef\xbb\xbf"
+                      "a"),
+            "\\ufeffa");
+  EXPECT_EQ(Printable("\xf3\xa0\x81\x81"), "\\U000e0041");  // a tag
+  EXPECT_EQ(Printable("\xe2\x82\xac \xf0\x9f\x98\x80"),
+            "\xe2\x82\xac \xf0\x9f\x98\x80");
+}
+
 TEST(Printable, EscapesWhatIsNotUtf8) {
   EXPECT_EQ(Printable("\xff"), "\\xff");
   EXPECT_EQ(Printable("\xc3"), "\\xc3");                    // cut off

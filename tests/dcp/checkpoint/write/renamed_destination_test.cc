@@ -10,6 +10,7 @@
 
 #include "dcp/checkpoint/open/dcp_opener.h"
 #include "dcp/checkpoint/write/destination_lock.h"
+#include "dcp/checkpoint/write/destination_names.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/sim_storage.h"
@@ -166,6 +167,50 @@ TEST(RenamedDestination, ClearsWhatAnInterruptedRunLeft) {
   EXPECT_THAT(ReadFile(fs, "/c/model.safetensors", 10, true),
               testing::IsOkAndHolds("whole"));
   EXPECT_THAT(ReadFile(fs, "/c.pt", 10, true), testing::IsOkAndHolds("whole"));
+}
+
+TEST(RenamedDestination, ClearsTheFoldersThatAnInterruptedRunLeft) {
+  SimStorage fs;
+  const std::string left = "/.c.01234567-89ab.tmp";
+  for (const char* folder : {"", "/optimizer_0", "/pytorch_model_fsdp_0"}) {
+    ASSERT_OK(fs.MakeDirectory(left + folder));
+  }
+  for (const char* file :
+       {"/optimizer_0/__0_0.distcp", "/optimizer_0/.metadata",
+        "/pytorch_model_fsdp_0/__0_0.distcp"}) {
+    ASSERT_OK(WriteFile(fs, left + file, "half"));
+  }
+  // A model that was replaced, and what a user has put there.
+  ASSERT_OK(fs.MakeDirectory("/.c.12345678-9abc.tmp"));
+  ASSERT_OK(WriteFile(fs, "/.c.12345678-9abc.tmp/m.safetensors", "old"));
+  ASSERT_OK(fs.MakeDirectory("/.c.12345678-9abc.tmp/mine"));
+  ASSERT_OK(WriteFile(fs, "/.c.12345678-9abc.tmp/mine/.metadata", "mine"));
+  ASSERT_OK_AND_ASSIGN(const auto destination,
+                       Destination::Plan(fs, "/c", Kind::kFolders, false));
+  ASSERT_OK(destination->Begin());
+  ASSERT_OK(destination->Commit("", "", "", {}));
+  EXPECT_THAT(Names(fs, "/"),
+              ElementsAre(".c.12345678-9abc.tmp", ".c.lock", "c"));
+  EXPECT_THAT(Names(fs, "/.c.12345678-9abc.tmp"), ElementsAre("mine"));
+}
+
+TEST(RenamedDestination, ShortensLongNamesInThoseOfItsOwnFiles) {
+  const std::string name(240, 'n');
+  EXPECT_EQ(ShortName("model"), "model");
+  EXPECT_EQ(ShortName(name), ShortName(name));
+  EXPECT_NE(ShortName(name), ShortName(name + "n"));
+  for (const size_t size : {200u, 223u, 224u, 240u, 255u}) {
+    const std::string path = "/d/" + std::string(size, 'n');
+    EXPECT_LE(BaseName(DestinationLock::BesideOf(path)).size(), 255u);
+    const std::string sibling = SiblingPath(path, "01234567-89ab-cdef", "tmp");
+    EXPECT_LE(BaseName(sibling).size(), 255u);
+    EXPECT_TRUE(IsLeftSiblingName(BaseName(sibling), BaseName(path)));
+  }
+  // A character of two bytes is not cut.
+  std::string umlauts = "x";
+  while (umlauts.size() < 239) umlauts += "\xc3\xa4";
+  const std::string cut = ShortName(umlauts);
+  EXPECT_EQ(cut[cut.find('~') - 1], '\xa4');
 }
 
 TEST(RenamedDestination, ExchangesADirectoryThatIsThere) {
