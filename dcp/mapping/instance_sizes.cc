@@ -206,7 +206,11 @@ class Solver {
     }
     names.insert(dim.after.begin(), dim.after.end());
     std::vector<std::string> sizes;
+    std::string settings;
     for (const std::string& name : names) {
+      for (const std::string& setting : model_.SettingsOf(name)) {
+        absl::StrAppend(&settings, "; --set ", setting, "=N changes ", name);
+      }
       const auto it = result_.sizes.find(name);
       if (it == result_.sizes.end()) continue;
       sizes.push_back(absl::StrCat(model_.Explain(name, it->second)));
@@ -224,7 +228,7 @@ class Solver {
             ? " rows"
             : absl::StrCat(" elements in dimension ", equation.dim),
         "; ", ToString(dim), sizes.empty() ? "" : " with ",
-        absl::StrJoin(sizes, ", "), " ", wanted));
+        absl::StrJoin(sizes, ", "), " ", wanted, settings));
   }
 
   std::string Why(const std::vector<std::string>& axes) const {

@@ -140,6 +140,18 @@ absl::Status ModelSizes::CheckSettings(const MappingSettings& settings) const {
   return absl::OkStatus();
 }
 
+std::vector<std::string> ModelSizes::SettingsOf(absl::string_view axis) const {
+  std::vector<std::string> settings;
+  const MappingFile::Size* const size = file_->FindSize(axis);
+  if (size == nullptr) return settings;
+  for (const Formula& formula : size->formulas) {
+    for (std::string& name : formula.Names()) {
+      if (file_->params.contains(name)) settings.push_back(std::move(name));
+    }
+  }
+  return settings;
+}
+
 absl::StatusOr<int64_t> ModelSizes::ValueOf(const Formula& formula) {
   return formula.Evaluate(
       [this](absl::string_view name) { return ValueOf(name); });

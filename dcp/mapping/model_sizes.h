@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -47,6 +48,9 @@ class ModelSizes {
   std::string WhyUnknown(const std::string& axis);
   // "group = num_key_value_heads = 8": where a size comes from.
   std::string Explain(const std::string& axis, uint64_t size) const;
+  // The settings that a size depends on and that no config.json tells, such as
+  // vocab_multiple.
+  std::vector<std::string> SettingsOf(absl::string_view axis) const;
 
   // The keys of config.json that were used so far, and their values.
   const std::map<std::string, int64_t>& used() const { return used_; }

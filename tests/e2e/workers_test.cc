@@ -186,7 +186,7 @@ TEST_F(WorkersTest, AnotherPlanIsRefusedUntilTheFirstIsDiscarded) {
   const Kind kind = Kinds()[0];
   const std::string place = Place("plans");
   const std::string dst = JoinPath(place, kind.name);
-  ExpectEnd(Tool({"workers", dst}), 0, "no worker has begun");
+  ExpectEnd(Tool({"workers", dst}), 3, "no worker has begun");
   ExpectEnd(Words(kind, place, 0, 2), 0, "left to other workers");
   ExpectEnd(Tool({"workers", dst}), 0, " pieces done, ");
   ExpectEnd(Tool({"workers", dst, "--json"}), 0, "\"complete\":false");

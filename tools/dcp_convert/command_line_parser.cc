@@ -24,17 +24,6 @@ absl::Status Refuse(const VerbRow& verb, absl::string_view message) {
   return UsageError(Tool(), &verb, message);
 }
 
-// The first word of a verb that has several: what it does, and what with.
-struct Action {
-  const char* name;
-  const char* operand;  // null: none
-};
-
-constexpr Action kJobActions[] = {
-    {"list", nullptr}, {"wait", "JOB"}, {"cancel", "JOB"}};
-constexpr Action kMapActions[] = {
-    {"list", nullptr}, {"show", "FAMILY"}, {"check", "FILE"}, {"test", "FILE"}};
-
 std::string ToText(const Action& action) {
   return action.operand == nullptr
              ? std::string(action.name)
@@ -211,8 +200,8 @@ absl::Status CheckOperands(const VerbRow& verb, const CommandLine& line) {
     if (path.empty()) return Refuse(verb, "a path is empty");
     if (path == "-") DCP_RETURN_IF_ERROR(CheckDash(verb, line));
   }
-  if (line.verb == Verb::kJobs) return CheckAction(verb, line, kJobActions);
-  if (line.verb == Verb::kMaps) return CheckAction(verb, line, kMapActions);
+  const absl::Span<const Action> actions = ActionsOf(verb);
+  if (!actions.empty()) return CheckAction(verb, line, actions);
   const std::vector<absl::string_view> operands =
       absl::StrSplit(verb.operands, ' ');
   if (line.paths.size() == operands.size()) return absl::OkStatus();

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "dcp/maps/builtin_mappings.h"
 #include "tools/dcp_convert/option_table.h"
 
 namespace dcp::tools {
@@ -48,6 +49,43 @@ std::string ValueCases() {
   return text;
 }
 
+// "list show check test" of one verb.
+std::string ActionWords(const VerbRow& verb) {
+  std::vector<absl::string_view> names;
+  for (const Action& action : ActionsOf(verb)) names.emplace_back(action.name);
+  return absl::StrJoin(names, " ");
+}
+
+// The actions of the verb that take a family of mappings, perhaps instead of a
+// file.
+std::vector<absl::string_view> ActionsWithFamily(const VerbRow& verb) {
+  std::vector<absl::string_view> names;
+  for (const Action& action : ActionsOf(verb)) {
+    const absl::string_view operand =
+        action.operand == nullptr ? "" : action.operand;
+    if (operand == "FAMILY" || operand == "FILE") {
+      names.emplace_back(action.name);
+    }
+  }
+  return names;
+}
+
+// A line of a case statement for each verb with actions, which completes them,
+// and behind them the families of mappings next to files.
+std::string ActionCases() {
+  std::string text;
+  for (const VerbRow& row : AllVerbs()) {
+    if (ActionsOf(row).empty()) continue;
+    absl::StrAppend(&text, "    ", row.name, ",2,*) words='", ActionWords(row),
+                    "' ;;\n");
+    for (const absl::string_view action : ActionsWithFamily(row)) {
+      absl::StrAppend(&text, "    ", row.name, ",3,", action, ") words='",
+                      absl::StrJoin(BuiltinMappings(), " "), "' ;;\n");
+    }
+  }
+  return text;
+}
+
 std::string BashScript() {
   std::string verbs;
   for (const VerbRow& row : AllVerbs()) {
@@ -58,7 +96,7 @@ std::string BashScript() {
       "# Completion of dcp-convert for bash:\n"
       "#   source <(dcp-convert completion bash)\n"
       "_dcp_convert() {\n"
-      "  local word=${COMP_WORDS[COMP_CWORD]} options=\n"
+      "  local word=${COMP_WORDS[COMP_CWORD]} options= words=\n"
       "  local before=${COMP_WORDS[COMP_CWORD-1]}\n"
       "  if ((COMP_CWORD == 1)); then\n"
       "    COMPREPLY=($(compgen -W '",
@@ -77,8 +115,13 @@ std::string BashScript() {
       absl::StrJoin(kShells, " "),
       "' -- \"$word\")); return ;;\n"
       "  esac\n"
+      "  case ${COMP_WORDS[1]},$COMP_CWORD,$before in\n",
+      ActionCases(),
+      "  esac\n"
       "  if [[ $word == -* ]]; then\n"
       "    COMPREPLY=($(compgen -W \"$options\" -- \"$word\"))\n"
+      "  elif [[ -n $words ]]; then\n"
+      "    COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
       "  else\n"
       "    COMPREPLY=($(compgen -f -- \"$word\"))\n"
       "  fi\n"
@@ -111,6 +154,17 @@ std::string FishScript() {
   for (const VerbRow& row : AllVerbs()) {
     absl::StrAppend(&text, first, "-f -a ", row.name, " -d ",
                     FishQuoted(row.summary), "\n");
+    if (ActionsOf(row).empty()) continue;
+    const std::string actions = ActionWords(row);
+    const std::string behind = absl::StrCat(
+        "complete -c dcp-convert -n '__fish_seen_subcommand_from ", row.name);
+    absl::StrAppend(&text, behind, "; and not __fish_seen_subcommand_from ",
+                    actions, "' -f -a ", FishQuoted(actions), "\n");
+    const std::vector<absl::string_view> with_family = ActionsWithFamily(row);
+    if (with_family.empty()) continue;
+    absl::StrAppend(&text, behind, "; and __fish_seen_subcommand_from ",
+                    absl::StrJoin(with_family, " "), "' -a ",
+                    FishQuoted(absl::StrJoin(BuiltinMappings(), " ")), "\n");
   }
   for (const VerbOption& row : Tool().options) {
     absl::StrAppend(&text,

@@ -55,7 +55,14 @@ void AppendSummary(const Inspection& inspection, std::string& text) {
   }
   AppendField("objects", FormatCount(inspection.objects.size()), text);
   for (const auto& [label, value] : inspection.properties) {
-    AppendField(label, Shorten(value, kMaxValueBytes), text);
+    // The metadata of safetensors mostly has a format of its own.
+    const bool is_taken = label == "format" || label == "tensors" ||
+                          label == "dtypes" || label == "objects";
+    const std::string text_of_value = Shorten(value, kMaxValueBytes);
+    AppendField(
+        is_taken ? "metadata" : label,
+        is_taken ? absl::StrCat(label, " = ", text_of_value) : text_of_value,
+        text);
   }
 }
 

@@ -332,6 +332,34 @@ constexpr OptionRow<CommandLine> kOptions[] = {
      }},
 };
 
+// What users of cp, git, restic, huggingface_hub and others try first.
+constexpr Habit kHabits[] = {
+    {"force", "--overwrite"},
+    {"f", "--overwrite"},
+    {"dry-run", "--plan"},
+    {"n", "--plan"},
+    {"dtype", "--cast"},
+    {"torch-dtype", "--cast"},
+    {"quiet", "--progress none"},
+    {"silent", "--progress none"},
+    {"q", "--progress none"},
+    {"format", "--to"},
+    {"output", "DST"},
+    {"output-dir", "DST"},
+    {"o", "DST"},
+    {"ls", "inspect"},
+    {"list", "inspect"},
+    {"info", "inspect"},
+    {"show", "inspect"},
+    {"check", "verify"},
+    {"validate", "verify"},
+    {"fsck", "verify"},
+    {"compare", "diff"},
+    {"cp", "convert"},
+    {"copy", "convert"},
+    {"merge", "consolidate"},
+};
+
 }  // namespace
 
 const VerbTool& Tool() {
@@ -339,6 +367,7 @@ const VerbTool& Tool() {
       .name = "dcp-convert",
       .verbs = AllVerbs(),
       .other_words = {"help", "man", "completion"},
+      .habits = kHabits,
       .options = OptionsOf(AllOptions()),
       .syntax = {.abbreviations = true},
   };

@@ -13,6 +13,15 @@ absl::Span<const VerbRow> AllVerbs();
 const VerbRow& RowOf(Verb verb);
 Verb VerbOf(const VerbRow& row);
 
+// The first word of a verb that has several: what it does, and what with.
+struct Action {
+  const char* name;
+  const char* operand;  // null: none
+};
+
+// Those of `verb`; empty if it has paths instead.
+absl::Span<const Action> ActionsOf(const VerbRow& verb);
+
 absl::Span<const OptionRow<CommandLine>> AllOptions();
 
 // Both tables, for parsing and help.

@@ -145,9 +145,25 @@ constexpr std::array<VerbRow, 12> kVerbs = {{
      "dcp-convert maps test mine.yaml --shapes hf/\n"},
 }};
 
+constexpr Action kJobActions[] = {
+    {"list", nullptr}, {"wait", "JOB"}, {"cancel", "JOB"}};
+constexpr Action kMapActions[] = {
+    {"list", nullptr}, {"show", "FAMILY"}, {"check", "FILE"}, {"test", "FILE"}};
+
 }  // namespace
 
 absl::Span<const VerbRow> AllVerbs() { return kVerbs; }
+
+absl::Span<const Action> ActionsOf(const VerbRow& verb) {
+  switch (VerbOf(verb)) {
+    case Verb::kJobs:
+      return kJobActions;
+    case Verb::kMaps:
+      return kMapActions;
+    default:
+      return {};
+  }
+}
 
 const VerbRow& RowOf(Verb verb) {
   const VerbRow& row = kVerbs[static_cast<size_t>(verb)];

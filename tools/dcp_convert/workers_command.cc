@@ -124,9 +124,9 @@ absl::StatusOr<ExitCode> RunWorkers(const Context& context) {
   // Where there was no verify, nobody has begun one.
   const bool is_verify = !line.records.empty() ||
                          (status.has_value() && status->report.has_value());
-  const bool complete = is_verify
-                            ? status.has_value() && status->is_complete()
-                            : !status.has_value() && context.fs.Stat(dst).ok();
+  const bool is_there = context.fs.Stat(dst).ok();
+  const bool complete = is_verify ? status.has_value() && status->is_complete()
+                                  : !status.has_value() && is_there;
   if (line.json) {
     context.console.out << WorkersJson(dst, status, complete);
   } else if (status.has_value()) {
@@ -138,8 +138,12 @@ absl::StatusOr<ExitCode> RunWorkers(const Context& context) {
   } else {
     context.console.out << Printable(dst)
                         << (complete ? ": complete, no worker has work left\n"
-                                     : ": no worker has begun\n");
+                            : is_there
+                                ? ": no worker has begun\n"
+                                : ": no worker has begun, and nothing is "
+                                  "there\n");
   }
+  if (!status.has_value() && !is_there) return kExitSource;
   return is_verify && complete && !status->report->findings.empty() ? kExitFound
                                                                     : kExitDone;
 }

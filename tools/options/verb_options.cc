@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "dcp/base/nearest_word.h"
 #include "dcp/base/status.h"
 #include "dcp/options/option_help.h"
@@ -37,6 +38,26 @@ const VerbOption* FindOption(const VerbTool& tool, absl::string_view name) {
   return nullptr;
 }
 
+// What an option of that name is called in a verb that takes `taken`: "did you
+// mean '--overwrite'?"; empty if no habit is known.
+std::string MeaningOf(const VerbTool& tool, const VerbRow& verb,
+                      absl::string_view name, const TakenOptions& taken) {
+  for (const auto& [word, meaning] : tool.habits) {
+    if (word != name) continue;
+    if (absl::StrContains(verb.operands, meaning)) {
+      return absl::StrCat(meaning, " is a word of its own: ", tool.name, " ",
+                          verb.name, " ", verb.operands);
+    }
+    const absl::string_view option =
+        absl::StripPrefix(meaning.substr(0, meaning.find(' ')), "--");
+    for (const OptionSpec& spec : taken.specs) {
+      if (spec.name != option) continue;
+      return absl::StrCat("did you mean '", meaning, "'?");
+    }
+  }
+  return "";
+}
+
 absl::Status UnknownOption(const VerbTool& tool, const VerbRow& verb,
                            const OptionWord& word, const TakenOptions& taken) {
   if (const VerbOption* other = FindOption(tool, word.name)) {
@@ -58,20 +79,24 @@ absl::Status UnknownOption(const VerbTool& tool, const VerbRow& verb,
         absl::StrCat("option '--", word.name, "' is ambiguous: --",
                      absl::StrJoin(begin_so, ", --")));
   }
+  std::string meant = MeaningOf(tool, verb, word.name, taken);
   const absl::string_view nearest = NearestWord(word.name, names);
-  return UsageError(
-      tool, &verb,
-      absl::StrCat("unknown option '--", word.name, "'",
-                   nearest.empty()
-                       ? ""
-                       : absl::StrCat(": did you mean '--", nearest, "'?")));
+  if (meant.empty() && !nearest.empty()) {
+    meant = absl::StrCat("did you mean '--", nearest, "'?");
+  }
+  return UsageError(tool, &verb,
+                    absl::StrCat("unknown option '--", word.name, "'",
+                                 meant.empty() ? "" : ": ", meant));
 }
 
 absl::Status RefuseWord(const VerbTool& tool, const VerbRow& verb,
                         const OptionWord& word, const TakenOptions& taken) {
   if (word.kind == Kind::kShort) {
+    const std::string meant =
+        MeaningOf(tool, verb, absl::StripPrefix(word.text, "-"), taken);
     return UsageError(tool, &verb,
-                      absl::StrCat("unknown option '", word.text, "'"));
+                      absl::StrCat("unknown option '", word.text, "'",
+                                   meant.empty() ? "" : ": ", meant));
   }
   if (word.kind == Kind::kUnknown || word.kind == Kind::kAmbiguous) {
     return UnknownOption(tool, verb, word, taken);
@@ -105,7 +130,12 @@ absl::Status UnknownVerb(const VerbTool& tool, absl::string_view word) {
   std::vector<absl::string_view> names;
   for (const VerbRow& row : tool.verbs) names.emplace_back(row.name);
   names.insert(names.end(), tool.other_words.begin(), tool.other_words.end());
-  const absl::string_view nearest = NearestWord(word, names);
+  absl::string_view nearest = NearestWord(word, names);
+  for (const Habit& habit : tool.habits) {
+    if (habit.word == word && FindVerb(tool, habit.meaning) != nullptr) {
+      nearest = habit.meaning;
+    }
+  }
   return UsageError(
       tool, nullptr,
       absl::StrCat("unknown verb '", word, "': ",

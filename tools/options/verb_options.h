@@ -51,11 +51,19 @@ struct OptionRow : VerbOption {
   absl::Status (*apply)(absl::string_view value, Line& line);
 };
 
+// A word that users of other programs type, and what it is called here.
+struct Habit {
+  absl::string_view word;  // a verb, or an option without its dashes
+  // A verb, "--overwrite", "--progress none", or an operand such as "DST".
+  absl::string_view meaning;
+};
+
 struct VerbTool {
   absl::string_view name;  // "dcp-convert"
   absl::Span<const VerbRow> verbs;
   // Words that may stand where a verb does and are not verbs.
   std::vector<absl::string_view> other_words = {};
+  absl::Span<const Habit> habits = {};
   std::vector<VerbOption> options;
   OptionSyntax syntax = {};
   // "-x" is an operand, not an unknown option.
@@ -76,7 +84,8 @@ absl::Status UsageError(const VerbTool& tool, const VerbRow* verb,
 // Null if there is no such verb.
 const VerbRow* FindVerb(const VerbTool& tool, absl::string_view name);
 
-// The error for a word that stands where a verb does: the nearest verb, or all.
+// The error for a word that stands where a verb does: what a habit means, the
+// nearest verb, or all.
 absl::Status UnknownVerb(const VerbTool& tool, absl::string_view word);
 
 // The names of the verbs that take the option.

@@ -13,6 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "dcp/base/glob_set.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
@@ -220,9 +221,10 @@ absl::StatusOr<DType> ParseDType(absl::string_view name) {
       {"float", "float32"},  {"fp64", "float64"},      {"f64", "float64"},
       {"double", "float64"}, {"fp8", "float8_e4m3fn"},
   };
-  absl::string_view full = name;
+  const std::string lower = absl::AsciiStrToLower(name);
+  absl::string_view full = absl::StripPrefix(lower, "torch.");
   for (const auto& [alias, torch_name] : kShort) {
-    if (name == alias) full = torch_name;
+    if (full == alias) full = torch_name;
   }
   const std::optional<DType> dtype = DTypeFromTorchName(full);
   if (!dtype.has_value()) {

@@ -46,7 +46,8 @@ struct SelectedEntry {
   DType dtype = DType::kFloat32;  // for a tensor, after the cast
 };
 
-// "bf16", "bfloat16", "fp16", "float32", "float8_e4m3fn", ...
+// "bf16", "bfloat16", "fp16", "float32", "float8_e4m3fn", ..., in any case and
+// also behind "torch.".
 absl::StatusOr<DType> ParseDType(absl::string_view name);
 
 // InvalidArgument for malformed options, a pattern, rename or cast that matches

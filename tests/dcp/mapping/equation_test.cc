@@ -33,7 +33,8 @@ using ::testing::HasSubstr;
 
 constexpr absl::string_view kHead = R"(tessera-mapping: 1
 name: test
-config: {n: layers, e: experts, group: groups, q: heads / group}
+config: {n: layers, e: experts, group: groups, q: heads / group,
+         padded: 'round_up(experts, tp)'}
 params: {pad: 2, tp: 2}
 sides: {a: , b: }
 states: {a: "o.{param:**}.{slot:*}", b: "s.{slot:*}.{param:**}"}
@@ -242,16 +243,19 @@ TEST(Equation, SourcesThatDoNotFit) {
   const std::vector<Case> cases = {
       {"- {a: {x: (group q r)}, b: {y: (q group r)}}",
        {Bytes("x", {6}, {1, 2, 3, 4, 5, 6})},
-       "m.yaml:8: x has 6 rows; (group q r) with group = groups = 2, q = heads "
+       "m.yaml:9: x has 6 rows; (group q r) with group = groups = 2, q = heads "
        "/ group = 2 needs a multiple of 4"},
       {"- {a: {x: c (e f)}, b: {y: e c f}}",
        {Bytes("x", {1, 2}, {1, 2})},
-       "m.yaml:8: x has 2 elements in dimension 1; (e f) with e = experts = 3 "
+       "m.yaml:9: x has 2 elements in dimension 1; (e f) with e = experts = 3 "
        "needs a multiple of 3"},
       {"- {a: {x: e}, b: {y: e}}",
        {x},
        "x has 2 rows; e with e = experts = 3 "
        "is 3"},
+      {"- {a: {x: padded}, b: {y: padded}}",
+       {x},
+       " is 4; --set tp=N changes padded"},
       {"- {a: {x: (f + e)}, b: [{y: f}, {z: e}]}",
        {x},
        "x has 2 rows; (f + e) with e = experts = 3 needs at least 3"},
@@ -285,7 +289,7 @@ TEST(Equation, SourcesThatDoNotFit) {
        "y has 2 dimensions for ..., and another tensor of the rule has 1"},
       {"- {a: x, b: y}\n- {a: z, b: w}",
        {x},
-       "m.yaml:9: nothing is found for "
+       "m.yaml:10: nothing is found for "
        "z"},
   };
   for (const Case& c : cases) {
@@ -301,7 +305,7 @@ TEST(Equation, SizesThatNothingTells) {
   EXPECT_THAT(
       Convert("- {a: {x: (f g)}, b: {y: f g}}", {x}, "a", "b"),
       StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("m.yaml:8: nothing tells the sizes of f and g")));
+               HasSubstr("m.yaml:9: nothing tells the sizes of f and g")));
   EXPECT_THAT(Convert("- {a: {x: f, y: g}, b: {z: f g}}", {x}, "a", "b"),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("neither NAME nor NAME: AXES")));

@@ -331,7 +331,13 @@ test_completion_in_bash() {
     fail "--direct: $(completed convert --direct "")"
   [[ $(completed inspect golden/tr) == golden/train* ]] ||
     fail "a path: $(completed inspect golden/tr)"
+  [[ $(completed maps "") == "list show check test" ]] ||
+    fail "maps: $(completed maps "")"
+  [[ $(completed maps show ll) == llama ]] ||
+    fail "maps show ll: $(completed maps show ll)"
+  [[ $(completed jobs c) == cancel ]] || fail "jobs c: $(completed jobs c)"
   expect 0 completion fish
+  said out "gpt2"
   expect 2 completion csh
   expect 0 man
   said out ".TH DCP"
@@ -340,7 +346,7 @@ test_completion_in_bash() {
 test_workers_share_a_verify() {
   expect 0 convert golden/sharded checked --to dcp --mesh shard=4
   local -a shared=(verify checked --piece-size 500B --records found)
-  expect 0 workers --records found
+  expect 3 workers --records found
   said out "no worker has begun"
   expect 0 "${shared[@]}" --share 0/3
   said out "the rest is left to other workers"
@@ -439,6 +445,15 @@ test_long_names() {
   expect 0 convert golden/train "long/${name}" --drop-non-tensors
   expect 0 convert golden/train "long/${name}" --drop-non-tensors --overwrite
   [[ $(ls -A long) == "$name" ]] || fail "left: $(ls -A long)"
+}
+
+test_habits() {
+  expect 0 convert golden/train habit.pt --cast BF16
+  expect 0 convert golden/train habit.pt --cast torch.bfloat16 --overwrite
+  expect 3 workers no_such_directory
+  said out "nothing is there"
+  expect 0 inspect golden/hugging_face
+  [[ $(grep -c '^  format ' out) == 1 ]] || fail "format twice: $(cat out)"
 }
 
 for name in $(compgen -A function test_); do

@@ -28,11 +28,18 @@ constexpr VerbRow kVerbs[] = {
      "tool write a \\\n  b\n"},
 };
 
+constexpr Habit kHabits[] = {
+    {"force", "--overwrite"}, {"f", "--overwrite"},
+    {"quiet", "--to none"},   {"o", "DST"},
+    {"cat", "read"},
+};
+
 VerbTool Tool() {
   return {
       .name = "tool",
       .verbs = kVerbs,
       .other_words = {"help"},
+      .habits = kHabits,
       .options = {{"to", "FORMAT", kWrite, "the format"},
                   {"output-file", "FILE", kWrite, "where to\nwrite", true},
                   {"overwrite", nullptr, kWrite, "replace it"},
@@ -88,6 +95,12 @@ TEST(VerbOptions, EachMistakeIsToldWithTheHelpToRead) {
       {Verb::kWrite, "--outp", "--output-file requires a value: FILE"},
       {Verb::kWrite, "--to=bad", "--to: it is bad"},
       {Verb::kWrite, "-q", "unknown option '-q'"},
+      {Verb::kWrite, "--force", "'--force': did you mean '--overwrite'?"},
+      {Verb::kWrite, "-f", "'-f': did you mean '--overwrite'?"},
+      {Verb::kRead, "--force", "unknown option '--force' (try"},
+      {Verb::kWrite, "--quiet", "did you mean '--to none'?"},
+      {Verb::kWrite, "-o", "DST is a word of its own: tool write SRC DST"},
+      {Verb::kRead, "-o", "unknown option '-o' (try"},
   };
   for (const auto& c : cases) {
     const absl::Status status = Parse(Tool(), c.verb, {c.word}).status();
@@ -115,6 +128,8 @@ TEST(VerbOptions, VerbsAreFoundOrSuggested) {
   EXPECT_THAT(UnknownVerb(Tool(), "raed"),
               StatusIs(kInvalid, HasSubstr("'raed': did you mean 'read'? (try "
                                            "tool --help)")));
+  EXPECT_THAT(UnknownVerb(Tool(), "cat"),
+              StatusIs(kInvalid, HasSubstr("did you mean 'read'?")));
   EXPECT_THAT(UnknownVerb(Tool(), "frobnicate"),
               StatusIs(kInvalid, HasSubstr("expected read, write, help")));
   EXPECT_THAT(VerbsThatTake(Tool(), Tool().options[4]),
