@@ -1,5 +1,7 @@
 #include "dcp/format/inert_value.h"
 
+#include <algorithm>
+
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
@@ -43,6 +45,8 @@ class Inspector {
                        "state_dict() instead"));
     }
     DCP_RETURN_IF_ERROR(CheckGlobal(value.callable()));
+    DCP_RETURN_IF_ERROR(
+        CheckNumpyDType(value.callable(), value.args().items()));
     DCP_RETURN_IF_ERROR(Check(value.args()));
     DCP_RETURN_IF_ERROR(CheckAll(value.items()));
     DCP_RETURN_IF_ERROR(CheckAll(value.elements()));
@@ -76,7 +80,36 @@ bool IsMember(const Value& call) {
   return args.size() == 1 && (args[0].is(Kind::kInt) || args[0].is(Kind::kStr));
 }
 
+// "f4", "|b1", "U12", "M8[ns]": what numpy itself pickles of a dtype without
+// Python objects.
+bool IsPlainDType(absl::string_view text) {
+  const auto begins_with_one_of = [&](absl::string_view characters) {
+    return !text.empty() && characters.find(text[0]) != absl::string_view::npos;
+  };
+  if (begins_with_one_of("<>=|")) text.remove_prefix(1);
+  if (!begins_with_one_of("?biufcmMVSU")) return false;
+  text.remove_prefix(1);
+  const absl::string_view unit =
+      text.substr(std::min(text.size(), text.find_first_not_of("0123456789")));
+  return unit.empty() || (unit[0] == '[' && unit.back() == ']' &&
+                          unit.find(',') == absl::string_view::npos);
+}
+
 }  // namespace
+
+absl::Status CheckNumpyDType(const Value& callable,
+                             absl::Span<const Value> args) {
+  if (!callable.IsGlobal("numpy", "dtype") || args.empty()) {
+    return absl::OkStatus();
+  }
+  // A class, which must be known.
+  if (args[0].is(Kind::kGlobal)) return absl::OkStatus();
+  const bool text = args[0].is(Kind::kStr) || args[0].is(Kind::kBytes);
+  if (text && IsPlainDType(args[0].text())) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrCat("numpy objects are not allowed: the dtype ",
+                   ToString(args[0], 40), " may hold objects of Python"));
+}
 
 absl::Status CheckInert(const Value& value) { return Inspector().Check(value); }
 

@@ -7,14 +7,21 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "dcp/format/value.h"
 
 namespace dcp {
 
 // PermissionDenied with the first global in `value` that IsStateDictGlobal does
-// not know. Unimplemented for a torch.nn.Module, with its name and what to do
-// instead, or when an object refers to one outside of `value`.
+// not know, and for a numpy array of Python objects. Unimplemented for a
+// torch.nn.Module, with its name and what to do instead, or when an object
+// refers to one outside of `value`.
 absl::Status CheckInert(const Value& value);
+
+// PermissionDenied when callable(*args) makes a dtype of numpy that may hold
+// Python objects: numpy unpickles them.
+absl::Status CheckNumpyDType(const Value& callable,
+                             absl::Span<const Value> args);
 
 // The class of an object that is data for its program but means nothing here:
 // it is of a class that IsStateDictGlobal does not know, and is made from plain

@@ -6,11 +6,10 @@
 #include <string>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/format/inert_value.h"
 #include "dcp/format/metadata_modules.h"
 #include "dcp/format/pickle_globals.h"
 #include "dcp/format/pickle_text.h"
@@ -45,8 +44,7 @@ PickleGlobalName ModernName(PickleGlobalName global) {
 }
 
 // Arguments that are harmless here must also be harmless for the Python that
-// reads our output: an integer would make a buffer of that size, and an object
-// array is itself a pickle.
+// reads our output: an integer would make a buffer of that size.
 absl::Status CheckArguments(Value callable, absl::Span<const Value> args) {
   if (args.empty()) return absl::OkStatus();
   const Value& first = args[0];
@@ -69,10 +67,6 @@ absl::Status CheckArguments(Value callable, absl::Span<const Value> args) {
     return absl::DataLossError(absl::StrCat("an int of ", first.text().size(),
                                             " digits is longer than ",
                                             kMaxPickleIntBytes));
-  }
-  if (callable.IsGlobal("numpy", "dtype") &&
-      absl::StartsWith(absl::StripPrefix(first.text(), "|"), "O")) {
-    return absl::PermissionDeniedError("numpy objects are not allowed");
   }
   return absl::OkStatus();
 }
@@ -133,6 +127,10 @@ absl::StatusOr<Value> PickleCalls::MakeCall(Value callable, Value args,
     return arena_.Bytes("");
   }
   DCP_RETURN_IF_ERROR(CheckArguments(callable, items));
+  if (absl::Status plain = CheckNumpyDType(callable, items); !plain.ok()) {
+    if (!options_.keep_unknown_globals) return plain;
+    has_unknown_globals_ = true;
+  }
   // In Python 2 an OrderedDict gets its items as a list of pairs; Counter still
   // gets a dict.
   const bool counter = callable.IsGlobal("collections", "Counter");

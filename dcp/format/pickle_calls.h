@@ -25,7 +25,8 @@ class PickleCalls {
   PickleCalls(const PickleOptions& options, ValueArena& arena)
       : options_(options), arena_(arena) {}
 
-  // Whether MakeGlobal has made a value of a global that is not allowed.
+  // Whether a value was made that is not allowed: of another global, or an
+  // array of Python objects.
   bool has_unknown_globals() const { return has_unknown_globals_; }
 
   // PermissionDenied if the options do not let the global appear.

@@ -164,6 +164,8 @@ constexpr AllowedGlobal kStateDict[] = {
     {"torch._utils", "_rebuild_tensor"},
     {"torch._utils", "_rebuild_tensor_v2"},
     {"torch._utils", "_rebuild_tensor_v3"},
+    {"torch.nested._internal.nested_tensor", "NestedTensor"},
+    {"torch.nested._internal.nested_tensor", "_rebuild_njt"},
     {"torch.nn.parameter", "Buffer"},
     {"torch.nn.parameter", "Parameter"},
     {"torch.storage", "TypedStorage"},

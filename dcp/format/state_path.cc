@@ -188,9 +188,13 @@ namespace {
 absl::StatusOr<std::vector<FlatValue>> FlattenMapping(const Value& root,
                                                       bool whole) {
   if (!IsMapping(root)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a state dict must be a mapping, but this is ",
-                     KindName(root.kind()), ": ", ToString(root, 60)));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a state dict must be a mapping, but this is ",
+        IsTensor(root)
+            ? "a single tensor"
+            : absl::StrCat(KindName(root.kind()), ": ", ToString(root, 60)),
+        "; give it a name in Python: torch.save({'NAME': torch.load(PATH)}, "
+        "PATH)"));
   }
   return Flattener(whole).Run(root);
 }

@@ -106,8 +106,7 @@ absl::StatusOr<Rebuild> Unwrap(const Value& value, TorchTensor& tensor) {
       call = {data.callable(), data.args().items(), call.requires_grad};
     } else if (call.function.IsGlobal("torch._tensor",
                                       "_rebuild_from_type_v2")) {
-      if (call.args.size() != 4 || !IsRebuildFunction(call.args[0]) ||
-          !call.args[2].is(Kind::kTuple)) {
+      if (call.args.size() != 4 || !call.args[2].is(Kind::kTuple)) {
         return BadTensor("_rebuild_from_type_v2 has unexpected arguments");
       }
       if (IsDTensor(call.args[1])) {
@@ -120,6 +119,9 @@ absl::StatusOr<Rebuild> Unwrap(const Value& value, TorchTensor& tensor) {
       } else if (!call.args[1].IsGlobal("torch", "Tensor") &&
                  !call.args[1].IsGlobal("torch.nn.parameter", "Buffer")) {
         return Unsupported(absl::StrCat("a subclass ", ToString(call.args[1])));
+      }
+      if (!IsRebuildFunction(call.args[0])) {
+        return BadTensor("_rebuild_from_type_v2 has unexpected arguments");
       }
       call = {call.args[0], call.args[2].items(), call.requires_grad};
     } else {
@@ -291,9 +293,10 @@ absl::Status CheckBounds(const Storage& storage, uint64_t offset,
                      " reaches past its storage of ", num_stored, " elements"));
   }
   if (*volume > num_stored && *volume > kMaxExpandedElements) {
-    return BadTensor(absl::StrCat("shape ", ShapeToString(tensor.sizes),
-                                  " expands a storage of ", num_stored,
-                                  " elements"));
+    return absl::UnimplementedError(absl::StrCat(
+        "tensor: shape ", ShapeToString(tensor.sizes), " expands a storage of ",
+        num_stored, " elements to more than ", kMaxExpandedElements,
+        ", which would all be written"));
   }
   const std::optional<uint64_t> before =
       CheckedMul(storage.offset, storage_element);

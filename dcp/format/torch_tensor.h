@@ -36,10 +36,10 @@ struct TorchTensor {
 bool IsTensor(const Value& value);
 
 // The tensor that `value` describes, with every bound checked: the view lies
-// inside its storage and its number of elements fits. (A stride of 0 over more
-// elements than the storage has is refused as an expansion bomb, but only
-// beyond 2^31 elements.) DataLoss, or Unimplemented for sparse, quantized,
-// nested and meta tensors.
+// inside its storage and its number of elements fits. DataLoss, or
+// Unimplemented for sparse, quantized, nested and meta tensors, and for an
+// expansion bomb: a stride of 0 over more elements than the storage has, beyond
+// 2^31 elements.
 absl::StatusOr<TorchTensor> ParseTensor(const Value& value);
 
 // A torch.Size or a tuple of ints that are not negative: sizes or strides.

@@ -121,9 +121,21 @@ TEST(PickleCalls, WhatPythonWouldInflateOrRunIsRefused) {
                   absl::StrCat("cbuiltins\nint\nV", digits, "\n\x85R."), arena),
               StatusIs(kDamaged, HasSubstr("an int of 5000 digits")));
   EXPECT_OK(ReadStateDict("cbuiltins\nint\nV17\n\x85R.", arena));
-  EXPECT_THAT(ReadStateDict("cnumpy\ndtype\n\x8c\002O8\x85R.", arena),
+  for (const char* dtype : {"O8", "|O", "<O8", "object", "i4,O", "2O", ""}) {
+    EXPECT_THAT(ReadStateDict(
+                    absl::StrCat("cnumpy\ndtype\nV", dtype, "\n\x85R."), arena),
+                StatusIs(kDenied, HasSubstr("numpy objects")))
+        << dtype;
+  }
+  EXPECT_THAT(ReadStateDict("cnumpy\ndtype\n](U\001aU\001O\x86"
+                            "e\x85R.",
+                            arena),
               StatusIs(kDenied, HasSubstr("numpy objects")));
-  EXPECT_OK(ReadStateDict("cnumpy\ndtype\n\x8c\002f8\x85R.", arena));
+  for (const char* dtype : {"f8", "|b1", "<i4", "U12", "M8[ns]", "V0"}) {
+    EXPECT_OK(ReadStateDict(absl::StrCat("cnumpy\ndtype\nV", dtype, "\n\x85R."),
+                            arena))
+        << dtype;
+  }
 }
 
 TEST(PickleCalls, OrderedDictOfPairsAsPython2WroteIt) {

@@ -386,4 +386,7 @@ def add(c):
             u("x"),
         )
         + b"R.",
+        says="numpy objects",
+        verify="accept",
+        to_dcp="accept",
     )

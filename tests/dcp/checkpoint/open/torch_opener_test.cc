@@ -3,8 +3,12 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "dcp/checkpoint/convert/convert.h"
+#include "dcp/checkpoint/diff.h"
 #include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/verify.h"
 #include "dcp/format/torch_tensor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -139,6 +143,73 @@ TEST(TorchOpener, RefusesTruncations) {
           << name << " " << length;
     }
   }
+}
+
+// What cannot be read has a name, and the rest can be read.
+TEST(TorchOpener, AnArrayOfObjectsStopsNothingElse) {
+  const TempDir dir;
+  const std::string path = CopyGolden(dir, "edges/object_array.pt");
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
+                       OpenCheckpoint(path));
+  EXPECT_THAT(EntryOf(*checkpoint, "v").object()->unreadable,
+              StatusIs(absl::StatusCode::kPermissionDenied,
+                       HasSubstr("the dtype 'O8' may hold objects")));
+  std::map<std::string, std::string> loaded;
+  ASSERT_OK_AND_ASSIGN(loaded, LoadAll(*checkpoint));
+  EXPECT_EQ(loaded["w"], testing::BytesOf<float>({1, 1}));
+  ASSERT_OK_AND_ASSIGN(const VerifyReport report,
+                       VerifyCheckpoint(Disk(), path, {}));
+  EXPECT_TRUE(report.findings.empty());
+  EXPECT_THAT(ConvertCheckpoint(Disk(), path, dir.Join("o.pt"), {}),
+              StatusIs(absl::StatusCode::kPermissionDenied,
+                       HasSubstr("v: numpy objects are not allowed")));
+  ConvertOptions dropped;
+  dropped.drop_unreadable = true;
+  EXPECT_OK(
+      ConvertCheckpoint(Disk(), path, dir.Join("o.pt"), std::move(dropped)));
+}
+
+TEST(TorchOpener, JaggedTensorsAreCarried) {
+  const TempDir dir;
+  const std::string path = CopyGolden(dir, "edges/jagged.pt");
+  ASSERT_OK(ConvertCheckpoint(Disk(), path, dir.Join("o.pt"), {}));
+  ASSERT_OK_AND_ASSIGN(const DiffReport report,
+                       DiffCheckpoints(Disk(), path, dir.Join("o.pt"), {}));
+  EXPECT_TRUE(report.findings.empty());
+  EXPECT_THAT(ConvertCheckpoint(Disk(), path, dir.Join("o.safetensors"), {}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("nt")));
+}
+
+TEST(TorchOpener, AnExpandedTensorStopsNothingElse) {
+  const TempDir dir;
+  ValueArena arena;
+  const Value tensor = MakeTensor(arena, DType::kUInt8, {1}, false, "0");
+  const absl::Span<const Value> args = tensor.args().items();
+  const Value expanded =
+      arena.Call(tensor.callable(),
+                 arena.Tuple({args[0], args[1],
+                              arena.Tuple({Value::Int(int64_t{1000000000000})}),
+                              arena.Tuple({Value::Int(0)}), args[4], args[5]}));
+  const Value root =
+      arena.Dict({arena.Str("wide"), expanded, arena.Str("w"), tensor});
+  ASSERT_OK_AND_ASSIGN(
+      const std::unique_ptr<Checkpoint> checkpoint,
+      OpenCheckpoint(dir.WriteFile("x.pt", TorchArchiveBytes(root, {"1"}))));
+  EXPECT_THAT(EntryOf(*checkpoint, "wide").object()->unreadable,
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       HasSubstr("expands a storage of 1 elements")));
+  EXPECT_NE(EntryOf(*checkpoint, "w").tensor(), nullptr);
+}
+
+TEST(TorchOpener, ASingleTensorNeedsAName) {
+  const TempDir dir;
+  ValueArena arena;
+  const Value root = MakeTensor(arena, DType::kUInt8, {1}, false, "0");
+  EXPECT_THAT(
+      OpenCheckpoint(dir.WriteFile("x.pt", TorchArchiveBytes(root, {"1"}))),
+      StatusIs(absl::StatusCode::kDataLoss,
+               HasSubstr("a single tensor; give it a name in Python: "
+                         "torch.save({'NAME'")));
 }
 
 }  // namespace
