@@ -21,6 +21,7 @@
 #include "dcp/base/error_side.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/open/recorded_digests.h"
 #include "dcp/checkpoint/read/checked_range.h"
 #include "dcp/checkpoint/read/digest_index.h"
 #include "dcp/checkpoint/read/range_reader.h"
@@ -57,11 +58,7 @@ class Verifier {
     digest_used_.resize(digests_.size());
     DCP_RETURN_IF_ERROR(CheckStructure());
     CollectTorchFiles();
-    if (!digests.ok()) {
-      found_[0].findings.push_back({.name = "",
-                                    .file = "digests",
-                                    .problem = std::string(digests.message())});
-    }
+    AddDamagedIndices(digests);
     AddDigestsOfChunks();
     CountUnchecked();
     DCP_RETURN_IF_ERROR(CheckRanges());
@@ -100,6 +97,20 @@ class Verifier {
         items_.push_back({tensor.locations[c].item.file,
                           Volume(tensor.boxes[c].sizes) == 0});
       }
+    }
+  }
+
+  // Of what says where things are. `digests`: how reading those went.
+  void AddDamagedIndices(const absl::Status& digests) {
+    std::vector<absl::Status> damages = checkpoint_.damages();
+    damages.push_back(digests.ok() ? CheckRecordedIndex(fs_, checkpoint_)
+                                   : digests);
+    for (const absl::Status& damage : damages) {
+      if (damage.ok()) continue;
+      const std::string file = PlaceOf(damage).file;
+      found_[0].findings.push_back({.name = "",
+                                    .file = file.empty() ? "digests" : file,
+                                    .problem = std::string(damage.message())});
     }
   }
 
@@ -150,9 +161,7 @@ class Verifier {
       const absl::Status status = checkpoint_.Locate(absl::MakeConstSpan(&i, 1),
                                                      options_.stop, visitor);
       if (absl::IsCancelled(status)) return status;
-      if (!status.ok()) {
-        AddStructureFinding(i, status);
-      }
+      if (!status.ok()) AddStructureFinding(i, status);
     }
     return absl::OkStatus();
   }
@@ -189,9 +198,7 @@ class Verifier {
       sampled_[i] = std::floor(static_cast<double>(i + 1) * share) !=
                     std::floor(static_cast<double>(i) * share);
       covered_[i] = items_[i].empty;
-      if (sampled_[i] && !items_[i].empty) {
-        file_sampled[items_[i].file] = true;
-      }
+      if (sampled_[i] && !items_[i].empty) file_sampled[items_[i].file] = true;
     }
     for (size_t i = 0; i < items_.size(); ++i) {
       if (!items_[i].empty && !file_sampled[items_[i].file]) {
@@ -481,6 +488,7 @@ absl::StatusOr<VerifyReport> VerifyCheckpoint(FileSystem& fs,
   }
   OpenOptions open = options.open;
   open.locate_memory_bytes = options.memory_bytes;
+  open.check_index = false;  // damage is a finding
   absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
       Checkpoint::Open(fs, path, open, options.stop);
   if (!checkpoint.ok()) {

@@ -5,12 +5,15 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/check.h"
 #include "dcp/base/checksum.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/format/foreign_file.h"
 #include "dcp/format/json.h"
 #include "dcp/format/json_fields.h"
 
@@ -49,13 +52,17 @@ class HeaderParser {
     switch (event.kind) {
       case EventKind::kKey:
         name_ = std::string(event.text);
-        return absl::OkStatus();
-      case EventKind::kBeginObject:
         in_metadata_ = name_ == kMetadataKey;
         if (in_metadata_ && has_metadata_) {
           return absl::DataLossError("__metadata__ occurs twice");
         }
         has_metadata_ = has_metadata_ || in_metadata_;
+        return absl::OkStatus();
+      case EventKind::kNull:
+        // The reference reader takes it for an empty object.
+        return in_metadata_ ? absl::OkStatus()
+                            : MisplacedJson(ShortJson(name_));
+      case EventKind::kBeginObject:
         dtype_.reset();
         shape_ = {};
         data_offsets_ = {};
@@ -238,23 +245,43 @@ absl::Status ReadShardingInfo(SafetensorsHeader& header) {
 //   "xxh3-64:" <16 hex digits: of the header> <16 hex digits: of a tensor>...
 //
 // The first digest covers the whole header, including length word and padding,
-// with all of these digits zero. It tells whether the header is still ours:
-// other programs copy __metadata__ to files with other tensors, and digests
-// copied that way mean nothing. Such a header with the same names and shapes
-// might equal ours byte for byte; therefore ours has 8 more spaces than the
-// alignment requires, which no other writer adds.
+// with all of these digits zero. Other programs copy __metadata__ to files with
+// other tensors, and digests copied that way mean nothing, so the form of a
+// header says whether it is ours: it begins with the digests, and it has 8 more
+// spaces than the alignment requires, which no other writer adds. A header of
+// that form with another digest than the recorded one is damaged.
 constexpr absl::string_view kDigestsPrefix = "xxh3-64:";
 constexpr size_t kDigestDigits = 16;
+constexpr size_t kExtraPadding = kHeaderAlignment;
+// Bytes of the beginning that may be damaged before it is that of another
+// program.
+constexpr size_t kMaxDamagedBytes = 4;
 
-// The digits of the digests in `header`, a whole header; empty if there are
-// none. A quotation mark inside JSON text is escaped, so whatever looks like
-// the key is the key.
+// What a header with digests begins with, behind its length word.
+std::string DigestsStart() {
+  return absl::StrCat("{\"", kMetadataKey, "\":{\"", kSafetensorsDigestsKey,
+                      "\":\"", kDigestsPrefix);
+}
+
+// Whether our writer made `header`, a whole header, with digests; some bits of
+// it may have flipped since then.
+bool IsOurs(absl::string_view header) {
+  const std::string start = DigestsStart();
+  if (header.size() < kLengthBytes + start.size() + kExtraPadding) return false;
+  const absl::string_view found = header.substr(kLengthBytes, start.size());
+  size_t num_differences = 0;
+  for (size_t i = 0; i < start.size(); ++i) {
+    if (found[i] != start[i]) ++num_differences;
+  }
+  return num_differences <= kMaxDamagedBytes &&
+         header.substr(header.size() - kExtraPadding) ==
+             std::string(kExtraPadding, ' ');
+}
+
+// The digits of the digests in `header`, which is ours.
 absl::string_view FindDigests(absl::string_view header) {
-  const std::string key =
-      absl::StrCat("\"", kSafetensorsDigestsKey, "\":\"", kDigestsPrefix);
-  const size_t at = header.find(key);
-  if (at == absl::string_view::npos) return "";
-  const absl::string_view rest = header.substr(at + key.size());
+  const absl::string_view rest =
+      header.substr(kLengthBytes + DigestsStart().size());
   return rest.substr(0, rest.find('"'));
 }
 
@@ -268,25 +295,48 @@ uint64_t DigestWithout(absl::string_view digits, absl::string_view header) {
   return digest.Value();
 }
 
-// Moves the digests out of the metadata of `header`, which was read from
-// `text`, and keeps them if they belong to this header.
-void TakeDigests(absl::string_view text, SafetensorsHeader& header) {
-  const auto known = std::find_if(
-      header.metadata.begin(), header.metadata.end(),
-      [](const auto& pair) { return pair.first == kSafetensorsDigestsKey; });
-  if (known == header.metadata.end()) return;
-  header.metadata.erase(known);
-  const absl::string_view digits = FindDigests(text);
-  if (digits.size() != kDigestDigits * (1 + header.tensors.size())) return;
+// The digests of the header itself and of each tensor; nullopt unless `digits`
+// are those of so many tensors.
+std::optional<std::vector<uint64_t>> ParseDigits(absl::string_view digits,
+                                                 size_t num_tensors) {
+  if (digits.size() != kDigestDigits * (1 + num_tensors) ||
+      digits.find_first_not_of("0123456789abcdef") != absl::string_view::npos) {
+    return std::nullopt;
+  }
   std::vector<uint64_t> digests;
   for (size_t i = 0; i < digits.size(); i += kDigestDigits) {
-    if (!absl::SimpleHexAtoi(digits.substr(i, kDigestDigits),
-                             &digests.emplace_back())) {
-      return;
-    }
+    const bool read = absl::SimpleHexAtoi(digits.substr(i, kDigestDigits),
+                                          &digests.emplace_back());
+    DCP_CHECK(read, "16 hex digits");
   }
-  if (digests[0] != DigestWithout(digits, text)) return;
-  header.digests.assign(digests.begin() + 1, digests.end());
+  return digests;
+}
+
+// Moves the digests out of the metadata of `header`, which was read from
+// `text`, keeps them if our writer made the header, and says whether it is
+// damaged.
+void TakeDigests(absl::string_view text, SafetensorsHeader& header) {
+  if (!IsOurs(text)) {
+    std::erase_if(header.metadata, [](const auto& pair) {
+      return pair.first == kSafetensorsDigestsKey;
+    });
+    return;
+  }
+  // The key may be damaged, but it is the first.
+  if (!header.metadata.empty()) header.metadata.erase(header.metadata.begin());
+  const absl::string_view digits = FindDigests(text);
+  const std::optional<std::vector<uint64_t>> digests =
+      ParseDigits(digits, header.tensors.size());
+  if (!digests.has_value()) {
+    header.damage = "the header is damaged: its digests cannot be read";
+    return;
+  }
+  header.digests.assign(digests->begin() + 1, digests->end());
+  const uint64_t digest = DigestWithout(digits, text);
+  if (digest == digests->front()) return;
+  header.damage = absl::StrFormat(
+      "the header is damaged: its digest is %016x, recorded %016x", digest,
+      digests->front());
 }
 
 void AppendTensor(const SafetensorsTensor& tensor, std::string& json) {
@@ -306,6 +356,25 @@ void AppendTensor(const SafetensorsTensor& tensor, std::string& json) {
                   "]}");
 }
 
+// For a file of `length` bytes whose first word is not the length of a header.
+absl::Status BadLength(uint64_t json_length, uint64_t length, ReadAt read) {
+  DCP_ASSIGN_OR_RETURN(const ByteSpan head,
+                       read(0, std::min<uint64_t>(length, kForeignHeadBytes)));
+  const std::string foreign = ForeignContent(AsText(head));
+  if (!foreign.empty()) {
+    return absl::DataLossError(
+        absl::StrCat("not a safetensors file: it looks like ", foreign));
+  }
+  if (json_length > kMaxSafetensorsHeaderBytes) {
+    return absl::DataLossError(absl::StrCat("header length ", json_length,
+                                            " exceeds ",
+                                            kMaxSafetensorsHeaderBytes));
+  }
+  return absl::DataLossError(absl::StrCat("header length ", json_length,
+                                          " exceeds what a file of ", length,
+                                          " bytes can hold"));
+}
+
 }  // namespace
 
 absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(uint64_t length,
@@ -316,21 +385,17 @@ absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(uint64_t length,
   }
   DCP_ASSIGN_OR_RETURN(const ByteSpan word, read(0, kLengthBytes));
   const uint64_t json_length = LoadLittleEndian<uint64_t>(word.data());
-  if (json_length > kMaxSafetensorsHeaderBytes) {
-    return absl::DataLossError(absl::StrCat("header length ", json_length,
-                                            " exceeds ",
-                                            kMaxSafetensorsHeaderBytes));
-  }
-  if (json_length > length - kLengthBytes) {
-    return absl::DataLossError(absl::StrCat("header length ", json_length,
-                                            " exceeds what a file of ", length,
-                                            " bytes can hold"));
+  if (json_length > kMaxSafetensorsHeaderBytes ||
+      json_length > length - kLengthBytes) {
+    return BadLength(json_length, length, read);
   }
   DCP_ASSIGN_OR_RETURN(const ByteSpan head,
                        read(0, kLengthBytes + json_length));
   const ByteSpan json = head.subspan(kLengthBytes);
-  if (json.empty() || json[0] != '{') {
-    return absl::DataLossError("header does not begin with {");
+  // The JSON parser passes over a byte order mark, the reference reader does
+  // not.
+  if (absl::StartsWith(AsText(json), "\xEF\xBB\xBF")) {
+    return absl::DataLossError("header begins with a byte order mark");
   }
   SafetensorsHeader header;
   header.data_offset = kLengthBytes + json_length;
@@ -350,14 +415,15 @@ std::string WriteSafetensorsHeader(
     absl::Span<const std::pair<std::string, std::string>> metadata,
     bool room_for_digests) {
   std::string out(kLengthBytes, '\0');
-  out += '{';
+  if (room_for_digests) {
+    absl::StrAppend(&out, DigestsStart(),
+                    std::string(kDigestDigits * (1 + tensors.size()), '0'),
+                    "\"");
+  } else {
+    out += '{';
+    if (!metadata.empty()) absl::StrAppend(&out, QuoteJson(kMetadataKey), ":{");
+  }
   if (room_for_digests || !metadata.empty()) {
-    absl::StrAppend(&out, QuoteJson(kMetadataKey), ":{");
-    if (room_for_digests) {
-      absl::StrAppend(
-          &out, QuoteJson(kSafetensorsDigestsKey), ":\"", kDigestsPrefix,
-          std::string(kDigestDigits * (1 + tensors.size()), '0'), "\"");
-    }
     for (size_t i = 0; i < metadata.size(); ++i) {
       absl::StrAppend(&out, i == 0 && !room_for_digests ? "" : ",",
                       QuoteJson(metadata[i].first), ":",
@@ -372,7 +438,7 @@ std::string WriteSafetensorsHeader(
   out += '}';
   out.resize(AlignUp(out.size(), kHeaderAlignment), ' ');
   // See [Note: digests in a header].
-  if (room_for_digests) out.append(kHeaderAlignment, ' ');
+  if (room_for_digests) out.append(kExtraPadding, ' ');
   const uint64_t json_length = out.size() - kLengthBytes;
   __builtin_memcpy(out.data(), &json_length, kLengthBytes);
   return out;

@@ -38,6 +38,11 @@ struct SafetensorsHeader {
   // another program has rewritten the header. `metadata` does not include them.
   std::vector<uint64_t> digests;
 
+  // Why a header of our writer is not as it was written: names, shapes, dtypes
+  // and metadata may be wrong then. Empty for a sound header, and for that of
+  // another program.
+  std::string damage;
+
   // Offsets of saved shards by tensor name, from DCP_SHARDING_INFO; empty when
   // the file has none.
   SavedOffsets saved_offsets;

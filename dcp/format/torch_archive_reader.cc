@@ -14,6 +14,7 @@
 #include "dcp/base/checksum.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/format/foreign_file.h"
 #include "dcp/format/legacy_archive.h"
 #include "dcp/format/pickle_globals.h"
 #include "dcp/format/pickle_reader.h"
@@ -22,7 +23,6 @@ namespace dcp {
 namespace {
 
 constexpr absl::string_view kZipMagic("PK\x03\x04", 4);
-constexpr uint64_t kSniffBytes = 512;
 
 // Versions of the archive that PyTorch reads.
 constexpr uint32_t kMinVersion = 1;
@@ -34,34 +34,9 @@ constexpr absl::string_view kPickleRecord = "data.pkl";
 constexpr absl::string_view kStoragePrefix = "data/";
 
 // What a file that is not an archive looks like, for the message.
-absl::string_view Describe(absl::string_view head) {
-  if (absl::StartsWith(head, "PK\x05\x06")) return "an empty zip archive";
-  if (absl::StartsWith(head, "\x1f\x8b")) {
-    return "a gzip file; decompress it first";
-  }
-  if (absl::StartsWith(head, "\x28\xb5\x2f\xfd")) {
-    return "a zstd file; decompress it first";
-  }
-  if (absl::StartsWith(head, "\x04\x22\x4d\x18")) {
-    return "an lz4 file; decompress it first";
-  }
-  if (absl::StartsWith(head, "BZh")) return "a bzip2 file; decompress it first";
-  if (absl::StartsWith(head,
-                       "\xfd"
-                       "7zXZ")) {
-    return "an xz file; decompress it first";
-  }
-  if (absl::StartsWith(head, "\x89HDF")) return "an HDF5 file";
-  if (absl::StartsWith(head, "GGUF")) return "a GGUF file";
-  if (absl::StartsWith(head, "version https://git-lfs")) {
-    return "a pointer of Git LFS, whose contents were not fetched";
-  }
-  if (absl::StartsWith(head, "sys_info")) {
-    return "a tar archive (PyTorch before 0.1.10)";
-  }
-  if (head.size() >= 262 && head.substr(257, 5) == "ustar") {
-    return "a tar archive; unpack it first and give the file in it";
-  }
+std::string Describe(absl::string_view head) {
+  const std::string foreign = ForeignContent(head);
+  if (!foreign.empty()) return foreign;
   if (head.size() > 8 && head[8] == '{') return "a safetensors file";
   if (absl::StartsWith(head, "\x80")) return "a bare pickle";
   return "an unknown format";
@@ -220,8 +195,9 @@ absl::StatusOr<TorchArchive> ReadTorchArchive(uint64_t length,
                                               bool allow_legacy, ReadAt read,
                                               bool check_crcs) {
   DCP_ASSIGN_OR_RETURN(const ByteSpan head,
-                       read(0, std::min(length, kSniffBytes)));
-  if (absl::StartsWith(AsText(head), kZipMagic)) {
+                       read(0, std::min<uint64_t>(length, kForeignHeadBytes)));
+  if (absl::StartsWith(AsText(head), kZipMagic) &&
+      ForeignContent(AsText(head)).empty()) {
     return ReadZipArchive(length, read, check_crcs);
   }
   const std::string text(AsText(head));

@@ -221,6 +221,7 @@ absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::OpenFresh(
   open.rank = key.rank;
   open.dialect = key.dialect;
   open.locate_memory_bytes = kMinMemoryBytes;
+  open.check_index = false;  // Verify and Inspect show what is damaged
   CallMemory memory;
   const std::string field = absl::StrCat(waiter.source.field, ".map");
   const tessera::v1::MapSpec* const map = waiter.source.map.get();

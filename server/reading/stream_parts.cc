@@ -249,6 +249,7 @@ size_t StreamParts::PartAt(uint64_t offset) const {
 absl::StatusOr<StreamParts> ResolveParts(const Checkpoint& checkpoint,
                                          const v1::ReadTensorsRequest& request,
                                          std::stop_token stop) {
+  DCP_RETURN_IF_ERROR(checkpoint.CheckIndex());
   Resolver resolver(checkpoint, std::move(stop));
   switch (request.wanted_case()) {
     case v1::ReadTensorsRequest::kParts:

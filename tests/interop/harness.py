@@ -22,6 +22,7 @@ USAGE = 2
 BAD_SOURCE = 3
 BAD_DESTINATION = 4
 REFUSED = 5
+UNCHECKED = 6
 
 # Only against a program that hangs; nothing here takes a second.
 HANG_SECONDS = 120

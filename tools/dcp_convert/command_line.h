@@ -56,6 +56,7 @@ struct CommandLine {
   size_t limit = 0;  // 0: none
   // verify
   double sample_percent = 100;
+  bool strict = false;
   // diff
   bool tensors_only = false;
   std::optional<Tolerance> tolerance;

@@ -20,6 +20,7 @@ absl::string_view ExitCodeHelp() {
          "  3    the source is unreadable or malformed\n"
          "  4    the destination could not be written\n"
          "  5    refused: exists, does not fit, or would lose something\n"
+         "  6    verify had no checksum to compare the content with\n"
          "  130  interrupted; nothing half-written is left\n";
 }
 

@@ -196,6 +196,7 @@ namespace {
 void AddReport(const VerifyReport& report, Json& json) {
   json["format"] = JsonText(FormatName(report.format));
   json["ok"] = report.findings.empty();
+  json["content_checked"] = !report.checked_no_content();
   json["num_tensors"] = report.num_tensors;
   json["num_objects"] = report.num_objects;
   json["num_chunks"] = report.num_chunks;

@@ -55,6 +55,9 @@ constexpr OptionRow<CommandLine> kOptions[] = {
       "check this share of the payloads; the structure is\nalways checked "
       "completely"},
      SetSample},
+    {{"strict", nullptr, kVerify,
+      "the exit code is 1 also if a part has no checksum to\ncompare it with"},
+     SetFlag<&CommandLine::strict>},
     {{"tensors-only", nullptr, kDiff, "do not compare objects"},
      SetFlag<&CommandLine::tensors_only>},
     {{"atol", "NUMBER", kDiff,

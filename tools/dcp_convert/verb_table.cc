@@ -17,7 +17,9 @@ constexpr std::array<VerbRow, 12> kVerbs = {{
     {VerbBit(Verb::kVerify), "verify", "PATH", "check a checkpoint's bytes",
      "Checks the structure, that chunks cover each tensor without gap or\n"
      "overlap, the CRC-32 of every record, and the digests that dcp-convert\n"
-     "writes. Prints every problem; the exit code is 1 if there is one.\n"
+     "writes. Prints every problem; the exit code is 1 if there is one, and 6 "
+     "if\n"
+     "no content was checked, because nothing recorded a checksum of it.\n"
      "Workers share it with --workers or --share, and leave what they find in\n"
      "--records; whoever finds the work of all done prints the whole report.\n",
      "dcp-convert verify run/step-1000\n"

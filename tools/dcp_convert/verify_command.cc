@@ -123,7 +123,7 @@ absl::StatusOr<ExitCode> RunVerify(const Context& context) {
                                                     share, seconds));
   // Of several workers, only one that knows what all have found says so.
   if (share.has_value() && !share->is_complete) return kExitDone;
-  return report->findings.empty() ? kExitDone : kExitFound;
+  return CodeOfReport(*report, line.strict);
 }
 
 }  // namespace dcp::tools

@@ -18,9 +18,19 @@ std::string RenderFindings(const VerifyReport& report) {
 }
 
 std::string RenderVerdict(const VerifyReport& report) {
-  return report.findings.empty()
-             ? "no problem found"
-             : FormatPlural(report.findings.size(), "problem") + " found";
+  if (!report.findings.empty()) {
+    return FormatPlural(report.findings.size(), "problem") + " found";
+  }
+  return report.checked_no_content()
+             ? "the structure is sound; no content was checked, because no "
+               "checksum of it is recorded"
+             : "no problem found";
+}
+
+ExitCode CodeOfReport(const VerifyReport& report, bool strict) {
+  if (!report.findings.empty()) return kExitFound;
+  if (strict && report.num_items_unchecked > 0) return kExitFound;
+  return report.checked_no_content() ? kExitUnchecked : kExitDone;
 }
 
 std::string RenderReport(absl::string_view path, const VerifyReport& report,

@@ -7,19 +7,24 @@
 
 #include "absl/strings/string_view.h"
 #include "dcp/checkpoint/read/verify_report.h"
+#include "tools/terminal/exit_code.h"
 
 namespace dcp::tools {
 
 // A table of the findings, with an empty line behind it; empty without any.
 std::string RenderFindings(const VerifyReport& report);
 
-// "no problem found" or "2 problems found".
+// "no problem found", "2 problems found", or that nothing could be checked.
 std::string RenderVerdict(const VerifyReport& report);
 
 // The findings, what was checked and, if known, how long it took, and the
 // verdict. `path` is what the report is about.
 std::string RenderReport(absl::string_view path, const VerifyReport& report,
                          std::optional<double> seconds);
+
+// The exit code that says so. `strict`: what could not be checked counts as
+// found.
+ExitCode CodeOfReport(const VerifyReport& report, bool strict);
 
 }  // namespace dcp::tools
 

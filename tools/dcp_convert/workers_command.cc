@@ -144,8 +144,8 @@ absl::StatusOr<ExitCode> RunWorkers(const Context& context) {
                                   "there\n");
   }
   if (!status.has_value() && !is_there) return kExitSource;
-  return is_verify && complete && !status->report->findings.empty() ? kExitFound
-                                                                    : kExitDone;
+  return is_verify && complete ? CodeOfReport(*status->report, /*strict=*/false)
+                               : kExitDone;
 }
 
 }  // namespace dcp::tools

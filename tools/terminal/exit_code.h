@@ -15,6 +15,7 @@ enum ExitCode : int {
   kExitSource = 3,       // unreadable or malformed
   kExitDestination = 4,  // could not be written
   kExitRefused = 5,      // exists, would not fit, would lose something
+  kExitUnchecked = 6,    // verify had nothing to compare the bytes with
   kExitInterrupted = 130,
 };
 

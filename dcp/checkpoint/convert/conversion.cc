@@ -17,6 +17,7 @@
 #include "dcp/checkpoint/convert/convert_output.h"
 #include "dcp/checkpoint/convert/map_plan.h"
 #include "dcp/checkpoint/convert/plan_id.h"
+#include "dcp/checkpoint/open/recorded_digests.h"
 #include "dcp/checkpoint/read/tie_check.h"
 #include "dcp/checkpoint/write/image_transfer.h"
 #include "dcp/checkpoint/write/save_id.h"
@@ -127,12 +128,16 @@ absl::Status PlanReads(const ConvertOptions& options, Conversion& conversion) {
 absl::Status OpenSource(FileSystem& fs, absl::string_view src,
                         const ConvertOptions& options, Conversion& conversion) {
   OpenOptions open = options.open;
-  open.check_crcs = options.verify;
+  open.check_index = options.verify;
   open.locate_memory_bytes = options.memory_bytes;
   absl::StatusOr<std::unique_ptr<Checkpoint>> source =
       Checkpoint::Open(fs, src, open, options.stop);
   if (!source.ok()) return WithSide(source.status(), ErrorSide::kSource);
   conversion.source = *std::move(source);
+  if (options.verify) {
+    DCP_RETURN_IF_ERROR(WithSide(CheckRecordedIndex(fs, *conversion.source),
+                                 ErrorSide::kSource));
+  }
   conversion.plan.from = conversion.source->format();
   return absl::OkStatus();
 }

@@ -10,6 +10,7 @@
 #include "dcp/base/stop.h"
 #include "dcp/checkpoint/open/dialects/directory_opener.h"
 #include "dcp/checkpoint/open/dialects/no_checkpoint.h"
+#include "dcp/checkpoint/open/hub_folder.h"
 #include "dcp/checkpoint/open/mapped_names.h"
 #include "dcp/checkpoint/open/model_files.h"
 #include "dcp/checkpoint/open/model_opener.h"
@@ -32,22 +33,28 @@ absl::StatusOr<CheckpointParts> OpenSingleFile(FileSystem& fs,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(
-    FileSystem& fs, absl::string_view path, const OpenOptions& options,
+    FileSystem& fs, absl::string_view given, const OpenOptions& options,
     const std::stop_token& stop) {
   DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
-  DCP_ASSIGN_OR_RETURN(const FileInfo info, fs.Stat(path));
+  DCP_ASSIGN_OR_RETURN(const std::string path, ResolveHubFolder(fs, given));
+  const absl::StatusOr<FileInfo> info = fs.Stat(path);
+  if (absl::IsNotFound(info.status())) {
+    return WithHubAdvice(info.status(), path);
+  }
+  DCP_RETURN_IF_ERROR(info.status());
   // The path that the user gives may be a link; links inside a directory are
   // not followed.
   const bool is_directory =
-      info.kind == FileKind::kDirectory ||
-      (info.kind == FileKind::kSymlink && fs.List(path).ok());
+      info->kind == FileKind::kDirectory ||
+      (info->kind == FileKind::kSymlink && fs.List(path).ok());
   absl::StatusOr<CheckpointParts> parts =
       is_directory ? OpenDirectory(fs, path, options, stop)
                    : OpenSingleFile(fs, path, options, stop);
   if (!parts.ok()) return parts.status();
-  parts->check_crcs = options.check_crcs;
+  parts->check_index = options.check_index;
   auto checkpoint =
       absl::WrapUnique(new Checkpoint(fs, path, *std::move(parts), options));
+  if (options.check_index) DCP_RETURN_IF_ERROR(checkpoint->CheckIndex());
   if (options.map != nullptr) {
     const absl::Status mapped = checkpoint->Map(*options.map, stop);
     if (!mapped.ok()) return Annotate(mapped, path);
@@ -81,6 +88,10 @@ absl::Status Checkpoint::CheckUnchanged() const {
     DCP_RETURN_IF_ERROR(other->CheckUnchanged());
   }
   return absl::OkStatus();
+}
+
+absl::Status Checkpoint::CheckIndex() const {
+  return damages().empty() ? absl::OkStatus() : damages()[0];
 }
 
 void Checkpoint::IndexNames() {

@@ -33,7 +33,8 @@ namespace dcp {
 
 class Checkpoint {
  public:
-  // Detects the format from what is at `path`. NotFound when there is no
+  // Detects the format from what is at `path`; a model's folder in the cache of
+  // Hugging Face's hub stands for its snapshot. NotFound when there is no
   // checkpoint, DataLoss when it is malformed, PermissionDenied when a pickle
   // needs more than data, Unimplemented for valid input that is not supported.
   // Cancelled once `stop` is requested; it is checked between blocks, files and
@@ -57,6 +58,11 @@ class Checkpoint {
   const std::vector<DigestFile>& digest_files() const {
     return parts_.digest_files;
   }
+  // Errors of the files that say what is stored where, if it was opened without
+  // OpenOptions::check_index; the place of each has the file.
+  const std::vector<absl::Status>& damages() const { return parts_.damages; }
+  // The first of them.
+  absl::Status CheckIndex() const;
   // Opened through a mapping, those that it makes.
   const std::vector<CheckpointEntry>& entries() const {
     return mapped_.has_value() ? mapped_->entries : parts_.entries;
@@ -81,11 +87,11 @@ class Checkpoint {
   std::optional<uint32_t> Find(absl::string_view fqn) const;
 
   // The contents of a single .pt file, with its containers; null for other
-  // formats and dialects, for several files, and with a mapping. Its leaves are
-  // the entries, in the same order.
+  // formats and dialects, for several files, with a mapping, and if an index
+  // leaves something out. Its leaves are the entries, in the same order.
   const TorchArchive* torch_archive() const {
     return parts_.archives.size() == 1 && parts_.dialect == Dialect::kTorch &&
-                   !mapped_.has_value()
+                   !parts_.leaves_out && !mapped_.has_value()
                ? parts_.archives[0].get()
                : nullptr;
   }

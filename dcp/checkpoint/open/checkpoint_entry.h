@@ -58,6 +58,10 @@ struct TensorEntry {
   std::vector<ChunkLocation> locations;  // parallel to boxes
   // Parallel to boxes; empty if every item holds one chunk as it is.
   std::vector<ItemPart> parts = {};
+  // Why the elements cannot be read although the index has them, such as two
+  // files with different ones; Locate returns it. The boxes may overlap then,
+  // or leave gaps.
+  absl::Status problem = {};
   // If the tensor is made of others: how. It has no chunks then.
   const MappedTensor* mapped = nullptr;
   // If its elements are computed: how. It has no chunks then, and is only a

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "dcp/checkpoint/open/checkpoint_entry.h"
 #include "dcp/checkpoint/open/dialect.h"
 #include "dcp/checkpoint/open/digests.h"
@@ -46,10 +47,13 @@ struct CheckpointParts {
   std::vector<std::string> metadata_conflicts;
   // The digests of tensors in the headers of safetensors files.
   std::vector<ChunkDigest> digests;
+  // Errors of files whose header contradicts the checksum that its writer
+  // recorded of it; the place of each has the file.
+  std::vector<absl::Status> damages;
   // Files that may exist and then have the digests of others (digests.h).
   std::vector<DigestFile> digest_files;
   std::vector<CheckpointEntry> entries;  // in the order of the index
-  bool check_crcs = false;               // as OpenOptions say
+  bool check_index = true;               // as OpenOptions say
   bool flattened = true;  // false: a DCP checkpoint saved without flattening
   std::unique_ptr<SourceFiles> files;
   ValueArena arena;                     // holds the objects
@@ -57,6 +61,9 @@ struct CheckpointParts {
   // The torch.save files, parallel to `files`; null for other files, and empty
   // if there are only others. Their arenas hold the objects.
   std::vector<std::unique_ptr<TorchArchive>> archives;
+  // Whether the files have more than the entries, because an index leaves it
+  // out.
+  bool leaves_out = false;
 };
 
 }  // namespace dcp

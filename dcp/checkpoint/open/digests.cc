@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/bytes.h"
+#include "dcp/base/checksum.h"
 #include "dcp/base/status.h"
 #include "dcp/format/relative_path.h"
 
@@ -65,6 +66,13 @@ std::string WriteDigests(std::vector<ChunkDigest> digests) {
   }
   absl::StrAppend(&text, "end ", digests.size(), "\n");
   return text;
+}
+
+ChunkDigest DigestOfIndex(absl::string_view name, absl::string_view index) {
+  return {.file = std::string(name),
+          .offset = 0,
+          .length = index.size(),
+          .digest = Digest64Of(AsBytes(index))};
 }
 
 absl::StatusOr<std::vector<ChunkDigest>> ParseDigests(absl::string_view text) {

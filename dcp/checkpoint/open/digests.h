@@ -1,7 +1,7 @@
-// Digests: an XXH3-64 for every stretch of payload that was written, kept in a
-// separate file next to the index, which PyTorch ignores. PyTorch's formats
-// lack such digests; they let `verify` find a flipped bit. Pure, except for the
-// name of the file; any thread.
+// Digests: an XXH3-64 for every stretch of payload that was written, and for
+// the .metadata of DCP, kept in a separate file next to the index, which
+// PyTorch ignores. PyTorch's formats lack such digests; they let `verify` find
+// a flipped bit. Pure, except for the name of the file; any thread.
 //
 // The file is text: a first line "tessera-digests 1 xxh3-64", then a line for
 // every stretch, "<16 hex digits> <offset> <length> <file name>", sorted by
@@ -34,6 +34,11 @@ std::string DigestsName(absl::string_view save_id);
 bool IsDigestsName(absl::string_view name);
 
 std::string WriteDigests(std::vector<ChunkDigest> digests);
+
+// The digest of a whole file that says what is stored where, such as .metadata.
+// Kept among the digests of what it describes, it shows damage of names and
+// shapes.
+ChunkDigest DigestOfIndex(absl::string_view name, absl::string_view index);
 
 // DataLoss for anything that WriteDigests does not write; file names are
 // checked to stay inside the directory.

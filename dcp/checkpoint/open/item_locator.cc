@@ -61,6 +61,15 @@ struct Probe {
   uint64_t tail_length = 0;  // the tail follows the head
 };
 
+absl::Status CheckReadable(const CheckpointParts& parts,
+                           absl::Span<const EntryChunk> wanted) {
+  for (const EntryChunk& chunk : wanted) {
+    const TensorEntry* const tensor = parts.entries[chunk.entry].tensor();
+    if (tensor != nullptr) DCP_RETURN_IF_ERROR(tensor->problem);
+  }
+  return absl::OkStatus();
+}
+
 // What is not located yet, in the order of the files.
 std::vector<ItemChunk> NotLocated(const CheckpointParts& parts,
                                   absl::Span<const EntryChunk> wanted) {
@@ -332,7 +341,7 @@ class Locator {
           if (probed.data() != nullptr) return probed;
           return reader.Read(offset, bytes);
         },
-        parts_.check_crcs);
+        parts_.check_index);
   }
 
   absl::Status PlaceFromArchive(Item item, const TorchArchive& archive) {
@@ -452,6 +461,7 @@ absl::Status LocateItems(FileSystem& fs, CheckpointParts& parts,
                          absl::Span<const EntryChunk> wanted,
                          uint64_t memory_bytes, std::stop_token stop,
                          OpenProgress* progress, const ItemVisitor& visitor) {
+  DCP_RETURN_IF_ERROR(CheckReadable(parts, wanted));
   const std::vector<ItemChunk> chunks = NotLocated(parts, wanted);
   if (chunks.empty()) return absl::OkStatus();
   const std::vector<size_t> firsts = ItemsOf(parts, chunks);

@@ -17,7 +17,9 @@ std::string SomeOf(absl::Span<const absl::string_view> names) {
   const size_t num_shown = std::min(names.size(), kMaxSourcesShown);
   std::string text = absl::StrJoin(names.first(num_shown), ", ");
   if (names.size() > num_shown) {
-    absl::StrAppend(&text, " and ", names.size() - num_shown, " others");
+    const size_t num_left = names.size() - num_shown;
+    absl::StrAppend(&text, " and ", num_left,
+                    num_left == 1 ? " other" : " others");
   }
   return text;
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/open/hub_folder.h"
 #include "dcp/checkpoint/open/map_spec.h"
 #include "dcp/mapping/mapping_limits.h"
 
@@ -29,7 +30,8 @@ std::vector<std::string> ModelConfigPlaces(absl::string_view source) {
 
 absl::StatusOr<std::string> FindModelConfig(FileSystem& fs,
                                             absl::string_view source) {
-  for (const std::string& place : ModelConfigPlaces(source)) {
+  DCP_ASSIGN_OR_RETURN(const std::string path, ResolveHubFolder(fs, source));
+  for (const std::string& place : ModelConfigPlaces(path)) {
     absl::StatusOr<std::string> text =
         ReadFile(fs, place, kMaxModelConfigBytes, /*follow_symlinks=*/true);
     if (text.ok() || !IsAbsent(text.status())) return text;

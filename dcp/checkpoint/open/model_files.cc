@@ -15,6 +15,7 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
+#include "dcp/checkpoint/open/mapped_names.h"
 #include "dcp/checkpoint/open/open_options.h"
 #include "dcp/format/safetensors.h"
 #include "dcp/format/safetensors_index.h"
@@ -22,7 +23,8 @@
 namespace dcp {
 namespace {
 
-constexpr absl::string_view kIndexSuffix = ".index.json";
+constexpr absl::string_view kIndex = ".index";
+constexpr absl::string_view kJson = ".json";
 constexpr absl::string_view kSafetensors = ".safetensors";
 constexpr absl::string_view kBin = ".bin";
 
@@ -107,6 +109,17 @@ absl::Status CheckComplete(absl::string_view directory, const ShardSets& sets,
   return absl::OkStatus();
 }
 
+// "model.safetensors" of "model.safetensors.index.json", and of the index of a
+// variant, "model.safetensors.index.fp16.json"; empty for other names.
+absl::string_view NameBeforeIndex(absl::string_view name) {
+  if (!absl::ConsumeSuffix(&name, kJson)) return "";
+  if (absl::ConsumeSuffix(&name, kIndex)) return name;
+  const absl::string_view stem = name.substr(0, name.rfind('.'));
+  return absl::EndsWith(stem, kIndex)
+             ? stem.substr(0, stem.size() - kIndex.size())
+             : "";
+}
+
 // The names that end in `suffix`, in their order.
 std::vector<std::string> EndingIn(absl::Span<const DirectoryEntry> entries,
                                   absl::string_view suffix) {
@@ -123,8 +136,10 @@ absl::StatusOr<std::optional<ModelFiles>> FindIndexed(
     FileSystem& fs, absl::string_view directory,
     absl::Span<const DirectoryEntry> entries, absl::string_view suffix,
     const std::stop_token& stop) {
-  const std::vector<std::string> indices =
-      EndingIn(entries, absl::StrCat(suffix, kIndexSuffix));
+  std::vector<std::string> indices = EndingIn(entries, kJson);
+  std::erase_if(indices, [&](const std::string& name) {
+    return !absl::EndsWith(NameBeforeIndex(name), suffix);
+  });
   if (indices.empty()) return std::nullopt;
   if (indices.size() > 1) return SeveralModels(directory, indices);
   DCP_ASSIGN_OR_RETURN(
@@ -175,23 +190,10 @@ absl::StatusOr<std::optional<ModelFiles>> FindBin(
   return model;
 }
 
-// Whether `file` holds the entry, or a part of it.
-bool IsIn(const CheckpointEntry& entry, absl::Span<const std::string> names,
-          absl::string_view file) {
-  if (entry.object() != nullptr) {
-    return names[entry.object()->item.file] == file;
-  }
-  const std::vector<ChunkLocation>& locations = entry.tensor()->locations;
-  return std::any_of(locations.begin(), locations.end(),
-                     [&](const ChunkLocation& location) {
-                       return names[location.item.file] == file;
-                     });
-}
-
 }  // namespace
 
 bool IsWeightIndexName(absl::string_view name) {
-  return absl::EndsWith(name, kIndexSuffix);
+  return !NameBeforeIndex(name).empty();
 }
 
 ModelFiles OneModelFile(absl::string_view path) {
@@ -247,24 +249,48 @@ absl::StatusOr<std::optional<ModelFiles>> FindModelFiles(
   return FindBin(directory, entries);
 }
 
-absl::Status CheckAgainstIndex(const ModelFiles& model,
-                               const CheckpointParts& parts) {
-  if (!model.index.has_value()) return absl::OkStatus();
-  absl::flat_hash_map<absl::string_view, const CheckpointEntry*> entries;
-  for (const CheckpointEntry& entry : parts.entries) {
-    entries[entry.fqn] = &entry;
+bool IndexedTensors::Take(absl::string_view name, uint32_t file, bool is_part) {
+  if (!model_.index.has_value()) return true;
+  const auto it = model_.index->weight_map.find(name);
+  if (it == model_.index->weight_map.end()) {
+    surplus_.emplace_back(name);
+    return false;
   }
-  for (const auto& [name, file] : model.index->weight_map) {
-    const auto it = entries.find(name);
-    if (it != entries.end() && IsIn(*it->second, parts.files->names(), file)) {
-      continue;
-    }
-    return absl::DataLossError(
-        absl::StrCat(model.index->path, ": the index says that ", name,
-                     " is in ", file, ", which lacks it",
-                     it == entries.end() ? "" : "; it is in another file"));
+  if (it->second == model_.names[file]) {
+    taken_.insert(it->first);
+    return true;
+  }
+  elsewhere_.emplace(it->first, file);
+  return is_part;
+}
+
+absl::Status IndexedTensors::CheckAll() const {
+  if (!model_.index.has_value()) return absl::OkStatus();
+  for (const auto& [name, file] : model_.index->weight_map) {
+    if (taken_.contains(name)) continue;
+    const auto found = elsewhere_.find(name);
+    return absl::DataLossError(absl::StrCat(
+        model_.index->path, ": the index says that ", name, " is in ", file,
+        ", which lacks it",
+        found == elsewhere_.end()
+            ? ""
+            : absl::StrCat("; it is in ", model_.names[found->second])));
   }
   return absl::OkStatus();
+}
+
+absl::Status InTwoFiles(absl::string_view name, absl::string_view file,
+                        absl::string_view other_file) {
+  return absl::DataLossError(absl::StrCat(
+      name, " is in ", file, " and in ", other_file,
+      ", and no index says which of them counts: the option exclude leaves the "
+      "name out"));
+}
+
+std::string SurplusText(absl::Span<const std::string> surplus) {
+  return absl::StrCat(
+      SomeOf(std::vector<absl::string_view>(surplus.begin(), surplus.end())),
+      ", which the index does not name");
 }
 
 }  // namespace dcp

@@ -4,17 +4,18 @@
 #ifndef DCP_CHECKPOINT_OPEN_MODEL_FILES_H_
 #define DCP_CHECKPOINT_OPEN_MODEL_FILES_H_
 
+#include <cstdint>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "dcp/checkpoint/open/checkpoint_parts.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {
@@ -32,7 +33,8 @@ struct ModelFiles {
   std::optional<WeightIndex> index;
 };
 
-// "model.safetensors.index.json" and similar names.
+// "model.safetensors.index.json" and similar names, also those of a variant,
+// "model.safetensors.index.fp16.json".
 bool IsWeightIndexName(absl::string_view name);
 
 // The single file at `path`.
@@ -55,10 +57,43 @@ absl::StatusOr<std::optional<ModelFiles>> FindModelFiles(
     FileSystem& fs, absl::string_view directory,
     absl::Span<const DirectoryEntry> entries, const std::stop_token& stop);
 
-// DataLoss unless each tensor in the index of `model`, if it has one, is in the
-// file that the index names. `parts` are what was found in its files.
-absl::Status CheckAgainstIndex(const ModelFiles& model,
-                               const CheckpointParts& parts);
+// Which of the tensors that are in a model's files belong to the model: without
+// an index all, otherwise each where the index puts it. Files may have more,
+// such as an older copy of a tensor that a later file replaces. Used by one
+// thread.
+class IndexedTensors {
+ public:
+  // `model` must outlive it.
+  explicit IndexedTensors(const ModelFiles& model) : model_(model) {}
+
+  // Whether the tensor `name` in file `file`, an index of the model's names,
+  // belongs to the model. A part of a tensor belongs if the index has its name,
+  // because an index names only one file of those that hold the parts. Is asked
+  // once about everything that is found.
+  bool Take(absl::string_view name, uint32_t file, bool is_part = false);
+
+  // The names that the index does not have, in the order of the files.
+  const std::vector<std::string>& surplus() const { return surplus_; }
+
+  // DataLoss unless each tensor in the index was in its file.
+  absl::Status CheckAll() const;
+
+ private:
+  const ModelFiles& model_;
+  // What was found of the index, as views of its names; and the files in which
+  // the others were.
+  absl::flat_hash_set<absl::string_view> taken_;
+  absl::flat_hash_map<absl::string_view, uint32_t> elsewhere_;
+  std::vector<std::string> surplus_;
+};
+
+// For a tensor that two files hold as a whole, and that no index puts into one
+// of them.
+absl::Status InTwoFiles(absl::string_view name, absl::string_view file,
+                        absl::string_view other_file);
+
+// For properties: "a, b and 3 others, which the index does not name".
+std::string SurplusText(absl::Span<const std::string> surplus);
 
 }  // namespace dcp
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/status.h"
@@ -20,7 +21,11 @@ struct FileHead {
   uint64_t file_size = 0;
 
   bool IsSafetensors() const {
-    return bytes[8] == '{' && LoadLittleEndian<uint64_t>(bytes) < file_size;
+    const absl::string_view json = absl::StripLeadingAsciiWhitespace(
+        absl::string_view(reinterpret_cast<const char*>(bytes), sizeof(bytes))
+            .substr(8));
+    return absl::StartsWith(json, "{") &&
+           LoadLittleEndian<uint64_t>(bytes) < file_size;
   }
   bool IsTorch() const;
 };

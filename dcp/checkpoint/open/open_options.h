@@ -80,9 +80,11 @@ struct OpenOptions {
   // The maximum memory for blocks in Locate; at least kMinMemoryBytes. With
   // twice that, two threads share many items.
   uint64_t locate_memory_bytes = 2 * kMinMemoryBytes;
-  // Checks the CRC-32 of every pickle that is read, here or by Locate. If off,
-  // damaged objects are read as far as possible.
-  bool check_crcs = false;
+  // Checks the checksums of everything that says what is stored where: the
+  // CRC-32 of every pickle that is read, here or by Locate, and the digest of a
+  // safetensors header. DataLoss names the file. If off, what is damaged is
+  // read as far as possible.
+  bool check_index = true;
 };
 
 // For CheckStop: what was going on while a checkpoint is opened.

@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/open/digests.h"
@@ -17,6 +18,11 @@ namespace dcp {
 // the file count. DataLoss when the file is malformed.
 absl::StatusOr<std::vector<ChunkDigest>> ReadRecordedDigests(
     FileSystem& fs, const Checkpoint& checkpoint);
+
+// DataLoss, with the file as its place, when the .metadata of `checkpoint` is
+// not the one whose digest the save recorded: then names, shapes and places may
+// be wrong. Also when the digests are malformed.
+absl::Status CheckRecordedIndex(FileSystem& fs, const Checkpoint& checkpoint);
 
 }  // namespace dcp
 

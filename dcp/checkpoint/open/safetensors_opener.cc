@@ -1,12 +1,15 @@
 #include "dcp/checkpoint/open/safetensors_opener.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "dcp/base/error_place.h"
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
 #include "dcp/checkpoint/open/file_reader.h"
@@ -20,9 +23,15 @@ namespace {
 constexpr absl::string_view kShardingInfoKey = "DCP_SHARDING_INFO";
 constexpr absl::string_view kShardingVersionKey = "DCP_VERSION";
 
-// Gathers the tensors of several files into entries.
+// Gathers the tensors of several files into entries. If parts do not make a
+// whole, that becomes the problem of their entry, so that the others can be
+// read.
 class Collector {
  public:
+  // `model` must outlive it.
+  explicit Collector(const ModelFiles& model)
+      : model_(model), indexed_(model) {}
+
   absl::Status Add(uint32_t file, const SafetensorsHeader& header) {
     for (const SafetensorsTensor& tensor : header.tensors) {
       DCP_RETURN_IF_ERROR(
@@ -32,61 +41,50 @@ class Collector {
   }
 
   // Shapes are known once all shards are; only then can coverage be checked.
-  absl::StatusOr<std::vector<CheckpointEntry>> Finish(
-      const std::stop_token& stop) && {
-    for (const CheckpointEntry& entry : entries_) {
+  absl::Status Finish(const std::stop_token& stop, CheckpointParts& parts) && {
+    DCP_RETURN_IF_ERROR(indexed_.CheckAll());
+    for (CheckpointEntry& entry : entries_) {
       DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
-      DCP_RETURN_IF_ERROR(
-          Annotate(CheckCoverage(entry.tensor()->shape, entry.tensor()->boxes),
-                   entry.fqn));
+      auto& tensor = std::get<TensorEntry>(entry.value);
+      if (tensor.problem.ok()) tensor.problem = CheckWhole(entry.fqn, tensor);
+      if (tensor.problem.ok()) continue;
+      parts.properties.emplace_back("unreadable", tensor.problem.message());
     }
-    return std::move(entries_);
+    if (!indexed_.surplus().empty()) {
+      parts.properties.emplace_back("left out",
+                                    SurplusText(indexed_.surplus()));
+    }
+    parts.entries = std::move(entries_);
+    return absl::OkStatus();
   }
 
  private:
   absl::Status AddTensor(uint32_t file, const SafetensorsHeader& header,
                          const SafetensorsTensor& tensor) {
-    Box box = WholeBox(tensor.shape);
     const auto saved = header.saved_offsets.find(tensor.name);
-    if (saved != header.saved_offsets.end()) {
-      if (saved->second.size() != tensor.shape.size()) {
-        return absl::DataLossError(absl::StrCat(
-            "DCP_SHARDING_INFO has ", saved->second.size(),
-            " offsets for a tensor of ", tensor.shape.size(), " dimensions"));
-      }
-      box.offsets = saved->second;
-    }
-    Dims ends(box.sizes.size());
-    for (size_t d = 0; d < ends.size(); ++d) {
-      if (box.offsets[d] < 0 ||
-          __builtin_add_overflow(box.offsets[d], box.sizes[d], &ends[d])) {
-        return absl::DataLossError(
-            absl::StrCat("DCP_SHARDING_INFO has the impossible offset ",
-                         box.offsets[d], " for a size of ", box.sizes[d]));
-      }
-    }
+    const bool is_part = saved != header.saved_offsets.end();
+    if (!indexed_.Take(tensor.name, file, is_part)) return absl::OkStatus();
+    Box box = WholeBox(tensor.shape);
+    if (is_part) box.offsets = saved->second;
     const auto [it, is_new] = by_name_.emplace(tensor.name, entries_.size());
     if (is_new) {
       TensorEntry entry;
       entry.dtype = tensor.dtype;
-      entry.shape.assign(ends.size(), 0);
+      entry.shape.assign(box.sizes.size(), 0);
       entries_.push_back({.fqn = tensor.name,
                           .path = {PathElement(tensor.name)},
                           .value = std::move(entry)});
     }
     auto& entry = std::get<TensorEntry>(entries_[it->second].value);
-    if (entry.dtype != tensor.dtype || entry.shape.size() != ends.size()) {
-      return absl::DataLossError(
-          "two files hold parts with different dtypes or numbers of "
-          "dimensions");
+    if (entry.dtype != tensor.dtype || entry.shape.size() != box.sizes.size()) {
+      entry.problem = absl::DataLossError(
+          absl::StrCat(tensor.name, " is ", TorchName(entry.dtype), " of ",
+                       entry.shape.size(), " dimensions in ",
+                       FirstFileOf(entry), ", and ", TorchName(tensor.dtype),
+                       " of ", box.sizes.size(), " in ", model_.names[file]));
+      return absl::OkStatus();
     }
-    for (size_t d = 0; d < ends.size(); ++d) {
-      entry.shape[d] = std::max(entry.shape[d], ends[d]);
-    }
-    if (!CheckedVolume(entry.shape).has_value()) {
-      return absl::DataLossError(
-          absl::StrCat("shape ", ShapeToString(entry.shape), " is too large"));
-    }
+    DCP_RETURN_IF_ERROR(Stretch(box, entry));
     entry.boxes.push_back(std::move(box));
     ChunkLocation& location = entry.locations.emplace_back();
     location.item = {file, header.data_offset + tensor.begin,
@@ -96,6 +94,48 @@ class Collector {
     return absl::OkStatus();
   }
 
+  // Makes the shape of `entry` large enough for a part at `box`.
+  static absl::Status Stretch(const Box& box, TensorEntry& entry) {
+    for (size_t d = 0; d < box.sizes.size(); ++d) {
+      int64_t end;
+      if (box.offsets[d] < 0 ||
+          __builtin_add_overflow(box.offsets[d], box.sizes[d], &end)) {
+        return absl::DataLossError(
+            absl::StrCat("DCP_SHARDING_INFO has the impossible offset ",
+                         box.offsets[d], " for a size of ", box.sizes[d]));
+      }
+      entry.shape[d] = std::max(entry.shape[d], end);
+    }
+    const std::optional<int64_t> volume = CheckedVolume(entry.shape);
+    if (volume.has_value() &&
+        CheckedMul(static_cast<uint64_t>(*volume), ElementSize(entry.dtype))) {
+      return absl::OkStatus();
+    }
+    return absl::DataLossError(
+        absl::StrCat("shape ", ShapeToString(entry.shape), " is too large"));
+  }
+
+  absl::Status CheckWhole(absl::string_view name,
+                          const TensorEntry& entry) const {
+    absl::Status covered = CheckCoverage(entry.shape, entry.boxes);
+    if (covered.ok()) return covered;
+    const auto is_whole = [&](const Box& box) {
+      return box == WholeBox(entry.shape);
+    };
+    if (std::all_of(entry.boxes.begin(), entry.boxes.end(), is_whole)) {
+      return InTwoFiles(name, FirstFileOf(entry),
+                        model_.names[entry.locations[1].item.file]);
+    }
+    return Annotate(covered, absl::StrCat(name, ", whose first part is in ",
+                                          FirstFileOf(entry)));
+  }
+
+  const std::string& FirstFileOf(const TensorEntry& entry) const {
+    return model_.names[entry.locations[0].item.file];
+  }
+
+  const ModelFiles& model_;
+  IndexedTensors indexed_;
   std::vector<CheckpointEntry> entries_;
   absl::flat_hash_map<std::string, size_t> by_name_;
 };
@@ -147,7 +187,7 @@ absl::StatusOr<CheckpointParts> OpenSafetensors(FileSystem& fs,
                                               options.direct,
                                               /*follow_symlinks=*/true);
   parts.digest_files.push_back({.folder = "", .name = DigestsName("")});
-  Collector collector;
+  Collector collector(model);
   for (uint32_t i = 0; i < model.names.size(); ++i) {
     DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
     DCP_ASSIGN_OR_RETURN(const File file, parts.files->Get(i));
@@ -159,20 +199,31 @@ absl::StatusOr<CheckpointParts> OpenSafetensors(FileSystem& fs,
     }
     DCP_RETURN_IF_ERROR(
         Annotate(collector.Add(i, *header), parts.files->PathOf(i)));
+    if (!header->damage.empty()) {
+      parts.damages.push_back(
+          WithPlace(absl::DataLossError(absl::StrCat(
+                        parts.files->PathOf(i), ": ", header->damage,
+                        "; names, shapes and dtypes may be wrong")),
+                    {.file = model.names[i]}));
+    }
     AddDigests(*header, model.names[i], parts);
     AddMetadata(*header, parts);
   }
   parts.properties = parts.metadata;
+  for (const absl::Status& damage : parts.damages) {
+    parts.properties.emplace_back("damaged", damage.message());
+  }
   if (!parts.metadata_conflicts.empty()) {
     parts.properties.emplace_back(
         "metadata that differs between files",
         absl::StrJoin(parts.metadata_conflicts, ", "));
   }
-  absl::StatusOr<std::vector<CheckpointEntry>> entries =
-      std::move(collector).Finish(stop);
-  if (!entries.ok()) return Annotate(entries.status(), model.directory);
-  parts.entries = *std::move(entries);
-  DCP_RETURN_IF_ERROR(CheckAgainstIndex(model, parts));
+  const absl::Status finished = std::move(collector).Finish(stop, parts);
+  // A damaged name is not in the index.
+  if (absl::IsDataLoss(finished) && !parts.damages.empty()) {
+    return parts.damages[0];
+  }
+  DCP_RETURN_IF_ERROR(finished);
   return parts;
 }
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
@@ -48,7 +47,7 @@ absl::Status CheckRoot(const Value& root) {
 // Adds the contents of file `file` of `parts`, which is open as `opened`.
 absl::Status AddFile(FileSystem& fs, uint32_t file, const File& opened,
                      const OpenOptions& options, const std::stop_token& stop,
-                     CheckpointParts& parts) {
+                     IndexedTensors& indexed, CheckpointParts& parts) {
   DCP_ASSIGN_OR_RETURN(const TorchArchive* const read,
                        AddArchive(fs, opened, options, stop, parts));
   const TorchArchive& archive = *read;
@@ -58,6 +57,10 @@ absl::Status AddFile(FileSystem& fs, uint32_t file, const File& opened,
   parts.entries.reserve(parts.entries.size() + leaves->size());
   for (FlatValue& leaf : *leaves) {
     DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
+    if (!indexed.Take(leaf.fqn, file)) {
+      parts.leaves_out = true;
+      continue;
+    }
     absl::StatusOr<CheckpointEntry> entry =
         EntryInArchive(archive, leaf.value, file);
     if (!entry.ok()) return Annotate(entry.status(), leaf.fqn);
@@ -68,25 +71,33 @@ absl::Status AddFile(FileSystem& fs, uint32_t file, const File& opened,
   return absl::OkStatus();
 }
 
-// Drops what the shards have in addition to what the index says is in them.
-void KeepIndexed(const ModelFiles& model, CheckpointParts& parts) {
-  const auto& weight_map = model.index->weight_map;
-  const auto is_in_place = [&](const CheckpointEntry& entry) {
-    const uint32_t file = entry.object() != nullptr
-                              ? entry.object()->item.file
-                              : entry.tensor()->locations[0].item.file;
-    const auto it = weight_map.find(entry.fqn);
-    return it != weight_map.end() && it->second == model.names[file];
-  };
-  absl::flat_hash_set<std::string> in_place;
-  for (const CheckpointEntry& entry : parts.entries) {
-    if (is_in_place(entry)) in_place.insert(entry.fqn);
+uint32_t FileOf(const CheckpointEntry& entry) {
+  return entry.object() != nullptr ? entry.object()->item.file
+                                   : entry.tensor()->locations[0].item.file;
+}
+
+// Makes one entry, which cannot be read, of those that have the same name in
+// different files.
+void JoinTwins(const ModelFiles& model, std::vector<CheckpointEntry>& entries) {
+  absl::flat_hash_map<std::string, size_t> firsts;
+  size_t num_kept = 0;
+  for (CheckpointEntry& entry : entries) {
+    const auto [it, is_new] = firsts.emplace(entry.fqn, num_kept);
+    CheckpointEntry& first = entries[it->second];
+    if (!is_new && FileOf(first) != FileOf(entry)) {
+      absl::Status twice = InTwoFiles(entry.fqn, model.names[FileOf(first)],
+                                      model.names[FileOf(entry)]);
+      if (auto* const tensor = std::get_if<TensorEntry>(&first.value)) {
+        tensor->problem = std::move(twice);
+      } else {
+        std::get<ObjectEntry>(first.value).unreadable = std::move(twice);
+      }
+      continue;
+    }
+    if (&entries[num_kept] != &entry) entries[num_kept] = std::move(entry);
+    ++num_kept;
   }
-  // A name that is only elsewhere stays, for CheckAgainstIndex.
-  std::erase_if(parts.entries, [&](const CheckpointEntry& entry) {
-    return !is_in_place(entry) &&
-           (!weight_map.contains(entry.fqn) || in_place.contains(entry.fqn));
-  });
+  entries.resize(num_kept);
 }
 
 }  // namespace
@@ -108,7 +119,7 @@ absl::StatusOr<TorchArchive> ReadArchiveInFile(FileSystem& fs, const File& file,
                                                const std::stop_token& stop) {
   FileReader reader(fs, file, start, length, stop);
   return ReadTorchArchive(length, /*allow_legacy=*/true, reader.read_at(),
-                          options.check_crcs);
+                          options.check_index);
 }
 
 absl::StatusOr<CheckpointEntry> EntryInArchive(const TorchArchive& archive,
@@ -234,29 +245,23 @@ absl::StatusOr<CheckpointParts> OpenTorch(FileSystem& fs,
   parts.files = std::make_unique<SourceFiles>(fs, model.directory, model.names,
                                               options.direct,
                                               /*follow_symlinks=*/true);
-  // A single file is read whole, so that it can be written again as it is.
-  const bool by_index = model.index.has_value() && model.names.size() > 1;
-  absl::flat_hash_map<std::string, uint32_t> file_of;
+  IndexedTensors indexed(model);
   for (uint32_t i = 0; i < model.names.size(); ++i) {
-    const std::string path = parts.files->PathOf(i);
-    const size_t first = parts.entries.size();
     DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
     DCP_ASSIGN_OR_RETURN(const File file, parts.files->Get(i));
     DCP_RETURN_IF_ERROR(
-        Annotate(AddFile(fs, i, file, options, stop, parts), path));
-    for (size_t j = first; !by_index && j < parts.entries.size(); ++j) {
-      const auto [it, is_new] = file_of.emplace(parts.entries[j].fqn, i);
-      if (is_new || it->second == i) continue;
-      return absl::DataLossError(absl::StrCat(
-          path, ": ", it->first, " is also in ", model.names[it->second]));
-    }
+        Annotate(AddFile(fs, i, file, options, stop, indexed, parts),
+                 parts.files->PathOf(i)));
   }
-  if (by_index) KeepIndexed(model, parts);
+  if (model.names.size() > 1) JoinTwins(model, parts.entries);
   const bool any_legacy =
       std::any_of(parts.archives.begin(), parts.archives.end(),
                   [](const auto& archive) { return archive->legacy; });
   parts.properties.emplace_back("container", any_legacy ? "legacy" : "zip");
-  DCP_RETURN_IF_ERROR(CheckAgainstIndex(model, parts));
+  if (!indexed.surplus().empty()) {
+    parts.properties.emplace_back("left out", SurplusText(indexed.surplus()));
+  }
+  DCP_RETURN_IF_ERROR(indexed.CheckAll());
   return parts;
 }
 

@@ -35,6 +35,12 @@ struct VerifyReport {
   // By file and offset; empty: all is well.
   std::vector<VerifyFinding> findings = {};
 
+  // Whether no byte was compared with a checksum although there are bytes: then
+  // only the structure is known to be sound.
+  bool checked_no_content() const {
+    return bytes_checked == 0 && num_items_unchecked > 0;
+  }
+
   // Adds what was found in another piece of the same checkpoint.
   void Add(const VerifyReport& piece);
 

@@ -12,6 +12,7 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/file_reader.h"
+#include "dcp/checkpoint/open/hub_folder.h"
 #include "dcp/checkpoint/open/model_files.h"
 #include "dcp/checkpoint/write/object_pickle.h"
 #include "dcp/format/model_config.h"
@@ -241,7 +242,8 @@ bool IsCompanionName(absl::string_view name) {
 
 absl::StatusOr<CompanionFiles> FindCompanionFiles(FileSystem& fs,
                                                   absl::string_view source) {
-  const std::string directory = DirectoryOf(fs, source);
+  DCP_ASSIGN_OR_RETURN(const std::string path, ResolveHubFolder(fs, source));
+  const std::string directory = DirectoryOf(fs, path);
   const absl::StatusOr<std::vector<DirectoryEntry>> entries =
       fs.List(directory);
   if (!entries.ok()) return CompanionFiles();  // the source is a single file
@@ -250,7 +252,8 @@ absl::StatusOr<CompanionFiles> FindCompanionFiles(FileSystem& fs,
 
 absl::StatusOr<CompanionFiles> CompanionFilesIn(FileSystem& fs,
                                                 absl::string_view directory) {
-  const std::string folder = DirectoryOf(fs, directory);
+  DCP_ASSIGN_OR_RETURN(const std::string path, ResolveHubFolder(fs, directory));
+  const std::string folder = DirectoryOf(fs, path);
   DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
                        fs.List(folder));
   DCP_ASSIGN_OR_RETURN(CompanionFiles companions,

@@ -1,6 +1,8 @@
 // Tested by tests/dcp/checkpoint/write/renamed_destination_test.cc.
 #include "dcp/checkpoint/write/destination.h"
 
+#include <utility>
+
 #include "dcp/checkpoint/write/destination_names.h"
 #include "dcp/checkpoint/write/renamed_destination.h"
 #include "dcp/checkpoint/write/store_destination.h"
@@ -35,6 +37,15 @@ std::string Destination::StagingOf(absl::string_view path, Kind kind,
   const std::string plain = WithoutTrailingSlashes(path);
   if (kind == Kind::kDcpDirectory) return plain;
   return SiblingPath(plain, id, "partial");
+}
+
+std::string Destination::DigestsText(Kind kind, absl::string_view index_name,
+                                     absl::string_view index,
+                                     std::vector<ChunkDigest> digests) {
+  if (kind == Kind::kDcpDirectory) {
+    digests.push_back(DigestOfIndex(index_name, index));
+  }
+  return WriteDigests(std::move(digests));
 }
 
 std::unique_ptr<Destination> Destination::Attach(FileSystem& fs,

@@ -117,7 +117,7 @@ class Destination {
   // Makes the checkpoint appear. All data files are written, synced and closed.
   // `index_name` and `index` are the file that makes them a checkpoint
   // (.metadata, or the JSON index; none if the name is empty). `digests` are
-  // written to `digests_name` unless there are none.
+  // written to `digests_name` unless there are none, with that of .metadata.
   virtual absl::Status Commit(absl::string_view index_name,
                               absl::string_view index,
                               absl::string_view digests_name,
@@ -136,6 +136,11 @@ class Destination {
 
  protected:
   Destination() = default;
+
+  // The text of `digests` for a commit; of DCP also with that of the index.
+  static std::string DigestsText(Kind kind, absl::string_view index_name,
+                                 absl::string_view index,
+                                 std::vector<ChunkDigest> digests);
 };
 
 }  // namespace dcp

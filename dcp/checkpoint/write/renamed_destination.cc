@@ -31,7 +31,7 @@
 // A DCP directory:
 //   1. make the directory, take the lock, sync the directory's parent
 //   2. write the data files under names that no file there has; sync each
-//   3. write .digests-<save id>, sync it
+//   3. write .digests-<save id>, which has that of .metadata too, sync it
 //   4. write .metadata.<id>.tmp, sync it; sync the directory, so that every
 //      name is there before the index refers to it
 //   5. rename .metadata.<id>.tmp to .metadata; sync the directory: the commit
@@ -127,9 +127,8 @@ absl::StatusOr<std::unique_ptr<Destination>> RenamedDestination::Look(
   copied.companions = own.companions;
   DCP_ASSIGN_OR_RETURN(std::unique_ptr<RenamedDestination> destination,
                        New(fs, path, kind, copied));
-  if (absl::IsNotFound(fs.Stat(ParentDirectory(path)).status())) {
+  if (absl::IsNotFound(fs.Stat(ParentDirectory(path)).status()))
     return NoParent(path);
-  }
   DCP_RETURN_IF_ERROR(destination->InspectExisting(overwrite));
   destination->committed_ = true;  // nothing is there for it to remove
   return destination;
@@ -380,7 +379,8 @@ absl::Status RenamedDestination::Commit(
     absl::string_view digests_name, const std::vector<ChunkDigest>& digests) {
   if (kind_ == Kind::kFile) return CommitFile();
   if (!digests.empty()) {
-    DCP_RETURN_IF_ERROR(WriteSideFile(digests_name, WriteDigests(digests)));
+    DCP_RETURN_IF_ERROR(WriteSideFile(
+        digests_name, DigestsText(kind_, index_name, index, digests)));
   }
   if (kind_ == Kind::kDcpDirectory) return CommitDcp(index_name, index);
   if (!index_name.empty()) {

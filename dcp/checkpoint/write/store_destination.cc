@@ -288,7 +288,7 @@ absl::Status StoreDestination::Commit(absl::string_view index_name,
   if (kind_ == Kind::kFile) return PublishAll();
   if (!digests.empty()) {
     const std::string path = JoinPath(path_, digests_name);
-    const std::string bytes = WriteDigests(digests);
+    const std::string bytes = DigestsText(kind_, index_name, index, digests);
     // Of two writers that found no directory of safetensors, one goes on.
     DCP_RETURN_IF_ERROR(is_dcp() ? WriteFile(fs_, path, bytes)
                                  : fs_.Replace(path, bytes, std::nullopt));

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/open/recorded_digests.h"
 #include "dcp/checkpoint/open/source_files.h"
 #include "fsdp/checkpoint/source/default_file_system.h"
 
@@ -17,12 +18,13 @@ absl::StatusOr<std::unique_ptr<LocalSource>> LocalSource::Open(
     dcp::FileSystem* file_system, const std::string& path, bool verify,
     const std::optional<dcp::MapRequest>& map) {
   dcp::FileSystem& fs = FileSystemOr(file_system);
-  dcp::OpenOptions options{.check_crcs = true};
+  dcp::OpenOptions options;
   if (map.has_value()) {
     DCP_ASSIGN_OR_RETURN(options.map, dcp::FindMap(fs, path, *map));
   }
   DCP_ASSIGN_OR_RETURN(std::unique_ptr<dcp::Checkpoint> checkpoint,
                        dcp::Checkpoint::Open(fs, path, options));
+  if (verify) DCP_RETURN_IF_ERROR(dcp::CheckRecordedIndex(fs, *checkpoint));
   return std::unique_ptr<LocalSource>(
       new LocalSource(fs, std::move(checkpoint), verify));
 }

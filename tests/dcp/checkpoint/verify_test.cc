@@ -38,6 +38,7 @@ using ::dcp::testing::SimStorage;
 using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
 using ::dcp::testing::TorchArchiveBytes;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -56,6 +57,52 @@ void Flip(std::string& bytes, absl::string_view text) {
   const size_t place = bytes.find(std::string(text));
   ASSERT_NE(place, std::string::npos);
   bytes[place] = static_cast<char>(bytes[place] ^ 1);
+}
+
+// What is wrong with names is as bad as wrong bytes.
+TEST(Verify, FindsAFlippedBitInAHeaderOrAnIndex) {
+  const TempDir dir;
+  const std::string from = dir.WriteFile(
+      "from.safetensors",
+      testing::SafetensorsBytes({{"layer", DType::kInt16, {2}, "abcd"},
+                                 {"other", DType::kUInt8, {3}, "xyz"}}));
+  ConvertOptions to_dcp;
+  to_dcp.to = Format::kDcp;
+  ASSERT_OK(ConvertCheckpoint(Disk(), from, dir.Join("m.safetensors"), {}));
+  ASSERT_OK(ConvertCheckpoint(Disk(), from, dir.Join("d"), std::move(to_dcp)));
+  for (const char* const name : {"m.safetensors", "d/.metadata"}) {
+    SCOPED_TRACE(name);
+    const std::string path = dir.Join(name[0] == 'd' ? "d" : "m.safetensors");
+    EXPECT_THAT(Verified(path).findings, IsEmpty());
+    std::string bytes = testing::ReadFile(dir.Join(name));
+    Flip(bytes, "layer");
+    dir.WriteFile(name, bytes);
+    const VerifyReport damaged = Verified(path);
+    ASSERT_THAT(damaged.findings, SizeIs(1));
+    EXPECT_THAT(damaged.findings[0].file,
+                AnyOf(std::string("m.safetensors"), std::string(".metadata")));
+    EXPECT_THAT(damaged.findings[0].problem, HasSubstr("is damaged"));
+    EXPECT_EQ(damaged.num_items_unchecked, 0u);
+    EXPECT_THAT(ConvertCheckpoint(Disk(), path, dir.Join("to.pt"), {}),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("damaged")));
+    ConvertOptions unchecked;
+    unchecked.verify = false;
+    unchecked.overwrite = true;
+    EXPECT_OK(ConvertCheckpoint(Disk(), path, dir.Join("to.pt"),
+                                std::move(unchecked)));
+  }
+  EXPECT_THAT(testing::OpenCheckpoint(dir.Join("m.safetensors")),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr("m.safetensors: the header is damaged")));
+}
+
+TEST(Verify, FindsAFlippedName) {
+  const TempDir dir;
+  const VerifyReport report =
+      Verified(CopyGolden(dir, "edges/flipped_name.safetensors"));
+  ASSERT_THAT(report.findings, SizeIs(1));
+  EXPECT_THAT(report.findings[0].problem, HasSubstr("the header is damaged"));
+  EXPECT_EQ(report.num_digests_checked, 2u);
 }
 
 // Two tensors of distinctive bytes and an object.

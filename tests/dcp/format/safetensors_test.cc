@@ -66,6 +66,23 @@ TEST(Safetensors, ReadsAnEmptyFile) {
   EXPECT_OK(ReadHeader(File(R"({"__metadata__":{}})", 0)));
 }
 
+// The reference reader does so, too.
+TEST(Safetensors, ReadsLeadingSpacesAndNullMetadata) {
+  EXPECT_OK(ReadHeader(File(" \n\t{} ", 0)));
+  ASSERT_OK_AND_ASSIGN(
+      const SafetensorsHeader header,
+      ReadHeader(File(absl::StrCat(R"(  {"__metadata__":null,)", kA, "}"), 8)));
+  EXPECT_EQ(header.tensors.size(), 1u);
+  EXPECT_TRUE(header.metadata.empty());
+  EXPECT_THAT(
+      ReadHeader(File(
+          absl::StrCat(R"({"__metadata__":null,"__metadata__":{},)", kA, "}"),
+          8)),
+      StatusIs(absl::StatusCode::kDataLoss, HasSubstr("occurs twice")));
+  EXPECT_THAT(ReadHeader(File(R"({"a":null})", 0)),
+              StatusIs(absl::StatusCode::kDataLoss));
+}
+
 TEST(Safetensors, CountsFloat4AsTorchDoes) {
   ASSERT_OK_AND_ASSIGN(
       const SafetensorsHeader header,
@@ -118,8 +135,8 @@ std::vector<SafetensorsCorruption> BadSyntax() {
   const std::string a(kA);
   return {
       {"not JSON", "{nope", 8, "not valid JSON"},
-      {"an array", "[1,2]", 8, "does not begin with {"},
-      {"leading space", " {" + a + "}", 8, "does not begin with {"},
+      {"an array", "[1,2]", 8, "header"},
+      {"byte order mark", "\xEF\xBB\xBF{" + a + "}", 8, "byte order mark"},
       {"not UTF-8", "{\"\xff\":1}", 8, "not valid JSON"},
       {"deep", "{\"a\":" + std::string(100000, '['), 8, "unexpected type"},
       {"deep in an unknown field", "{\"a\":{\"x\":" + std::string(100000, '['),
@@ -329,23 +346,43 @@ TEST(SafetensorsDigests, ComeBackAndAreNoMetadata) {
   EXPECT_EQ(header.data_offset % 8, 0u);
 }
 
-TEST(SafetensorsDigests, CountOnlyInTheHeaderThatWeWrote) {
+// Also of the bits of a name, of the padding, of the key of the digests.
+TEST(SafetensorsDigests, EveryFlippedBitOfAHeaderIsFound) {
   const std::string ours = WithDigests();
   const size_t header_bytes = ours.size() - 2;
-  // Every change of the header: of a name, of the padding, of the digests' own.
-  for (size_t i = 8; i < header_bytes; ++i) {
+  const size_t of_tensors = ours.find("xxh3-64:") + 8 + 16;
+  for (size_t bit = 0; bit < 8 * header_bytes; ++bit) {
+    const size_t i = bit / 8;
     std::string changed = ours;
-    changed[i] = changed[i] == ' ' ? '\n' : static_cast<char>(changed[i] ^ 1);
+    changed[i] = static_cast<char>(changed[i] ^ (1 << bit % 8));
     const absl::StatusOr<SafetensorsHeader> header = ReadHeader(changed);
     if (!header.ok()) continue;
-    EXPECT_NE(header->digests, (std::vector<uint64_t>{1, 2})) << i;
-    EXPECT_TRUE(header->digests.empty() || ours[i] != ' ') << i;
+    // The digest of a tensor then differs from that of its bytes.
+    const bool of_a_tensor = i >= of_tensors && i < of_tensors + 2 * 16;
+    if (of_a_tensor && header->damage.empty()) {
+      EXPECT_NE(header->digests, (std::vector<uint64_t>{1, 2})) << bit;
+    } else {
+      EXPECT_THAT(header->damage, HasSubstr("the header is damaged")) << bit;
+    }
   }
-  // Another program writes the same with as little padding as possible.
-  std::string theirs = ours.substr(0, header_bytes - 8) + "xy";
+}
+
+TEST(SafetensorsDigests, StillCountInADamagedHeader) {
+  std::string bytes = WithDigests();
+  bytes[bytes.find("\"b\"") + 1] = 'c';
+  ASSERT_OK_AND_ASSIGN(const SafetensorsHeader header, ReadHeader(bytes));
+  EXPECT_THAT(header.damage, HasSubstr("recorded"));
+  EXPECT_EQ(header.digests, (std::vector<uint64_t>{1, 2}));
+}
+
+// It writes the same with as little padding as possible.
+TEST(SafetensorsDigests, CopiedByAnotherProgramDoNotCount) {
+  const std::string ours = WithDigests();
+  std::string theirs = ours.substr(0, ours.size() - 2 - 8) + "xy";
   theirs[0] = static_cast<char>(theirs[0] - 8);
   ASSERT_OK_AND_ASSIGN(const SafetensorsHeader header, ReadHeader(theirs));
   EXPECT_TRUE(header.digests.empty());
+  EXPECT_EQ(header.damage, "");
   EXPECT_THAT(header.metadata, ElementsAre(std::pair("format", "pt")));
 }
 

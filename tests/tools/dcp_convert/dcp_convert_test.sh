@@ -452,6 +452,10 @@ test_habits() {
   expect 0 convert golden/train habit.pt --cast torch.bfloat16 --overwrite
   expect 3 workers no_such_directory
   said out "nothing is there"
+  expect 6 verify golden/hugging_face
+  said out "no content was checked"
+  expect 1 verify golden/hugging_face --strict
+  expect 0 verify golden/train --strict
   expect 0 inspect golden/hugging_face
   [[ $(grep -c '^  format ' out) == 1 ]] || fail "format twice: $(cat out)"
 }

@@ -105,7 +105,7 @@ TEST(JsonOutput, Verify) {
       {.name = "w", .file = "f", .offset = 64, .problem = "CRC"});
   EXPECT_EQ(ParseJsonText(VerifyJson("p", report, 0.5, nullptr)),
             Json::parse(R"({
-    "verb": "verify", "version": 1, "path": "p", "format": "pt", "ok": false,
+    "verb": "verify", "version": 1, "path": "p", "format": "pt", "ok": false, "content_checked": true,
     "num_tensors": 2, "num_objects": 1, "num_chunks": 2,
     "num_items": 4, "num_items_checked": 3, "num_crcs_checked": 3,
     "num_digests_checked": 2, "num_items_unchecked": 1, "bytes_checked": 77, "seconds": 0.5,

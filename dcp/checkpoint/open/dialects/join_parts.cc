@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/check.h"
+#include "dcp/base/error_place.h"
 #include "dcp/base/status.h"
 #include "dcp/format/state_path.h"
 #include "dcp/io/file_system.h"
@@ -72,6 +73,11 @@ class Joiner {
       if (!part.folder.empty())
         digest.file = JoinPath(part.folder, digest.file);
       whole_.digests.push_back(std::move(digest));
+    }
+    for (const absl::Status& damage : from.damages) {
+      whole_.damages.push_back(
+          WithPlace(absl::Status(damage.code(), damage.message()),
+                    {.file = JoinPath(part.folder, PlaceOf(damage).file)}));
     }
     for (const DigestFile& file : from.digest_files) {
       DCP_CHECK(file.folder.empty(), "parts are not joined twice");

@@ -18,15 +18,16 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
+#include "dcp/checkpoint/open/dialects/foreign_directory.h"
 #include "dcp/checkpoint/open/dialects/torchsnapshot/torchsnapshot_opener.h"
 #include "dcp/checkpoint/open/file_reader.h"
 #include "dcp/checkpoint/open/format.h"
+#include "dcp/format/foreign_file.h"
 
 namespace dcp {
 namespace {
 
 constexpr absl::string_view kSymlink = ".symlink";
-constexpr absl::string_view kNemo = ".nemo";
 constexpr uint64_t kMaxSymlinkBytes = 4096;
 constexpr size_t kMaxFoldersShown = 10;
 // The index of torch_checkpointing, with a key that stands near its beginning.
@@ -37,8 +38,10 @@ constexpr uint64_t kItemsIndexHeadBytes = 4096;
 // The folders of steps that training programs make.
 constexpr char kStepFolder[] =
     R"((?:checkpoint|epoch|global_step|iter|step)[-_=]?\d.*|ep\d+-ba\d+.*)";
-// Folders in a step's folder that are a checkpoint each: verl's roles, NeMo's.
-constexpr absl::string_view kParts[] = {"actor", "critic", "ref", "weights"};
+// Folders in a step's folder that are a checkpoint each: verl's roles, NeMo's,
+// OLMo-core's, ColossalAI's.
+constexpr absl::string_view kParts[] = {
+    "actor", "critic", "ref", "model_and_optim", "modeling", "weights"};
 
 // "a, b, c and 5 more".
 std::string ShownNames(std::vector<std::string> names) {
@@ -77,17 +80,6 @@ std::vector<std::string> Names(const SourceDirectory& directory,
               return NaturalKey(a) < NaturalKey(b);
             });
   return names;
-}
-
-bool IsOrbax(const SourceDirectory& directory) {
-  for (const absl::string_view name :
-       {"_CHECKPOINT_METADATA", "_METADATA", "manifest.ocdbt", ".zarray"}) {
-    if (directory.HasFile(name)) return true;
-  }
-  return std::any_of(directory.entries.begin(), directory.entries.end(),
-                     [](const DirectoryEntry& entry) {
-                       return absl::StartsWith(entry.name, "ocdbt.process_");
-                     });
 }
 
 // The name of the first file that a save leaves only if it did not finish;
@@ -173,12 +165,7 @@ absl::Status CheckSteps(const SourceDirectory& directory) {
 
 absl::Status WhyNoCheckpoint(const SourceDirectory& directory,
                              const std::stop_token& stop) {
-  if (IsOrbax(directory)) {
-    return absl::UnimplementedError(
-        absl::StrCat(directory.path,
-                     ": this is an Orbax checkpoint (JAX), which is not "
-                     "supported: export it to safetensors with Orbax"));
-  }
+  DCP_RETURN_IF_ERROR(CheckForeignDirectory(directory));
   DCP_RETURN_IF_ERROR(CheckIndices(directory, stop));
   DCP_RETURN_IF_ERROR(CheckSteps(directory));
   for (const DirectoryEntry& entry : directory.entries) {
@@ -209,11 +196,9 @@ absl::StatusOr<bool> HasItemsIndex(const SourceDirectory& directory,
 
 absl::Status CheckFileName(FileSystem& fs, absl::string_view path,
                            const std::stop_token& stop) {
-  if (absl::EndsWith(path, kNemo)) {
-    return absl::UnimplementedError(absl::StrCat(
-        path,
-        ": this is an archive of NeMo, which is not supported: unpack it with "
-        "tar and give its model_weights.ckpt or model_weights"));
+  const std::string foreign = ForeignName(BaseName(path));
+  if (!foreign.empty()) {
+    return absl::UnimplementedError(absl::StrCat(path, ": this is ", foreign));
   }
   if (!absl::EndsWith(path, kSymlink)) return absl::OkStatus();
   DCP_ASSIGN_OR_RETURN(const std::string text,

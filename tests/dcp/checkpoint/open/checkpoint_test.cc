@@ -62,8 +62,11 @@ TEST(Checkpoint, FindsTheFormatOfWhatIsThere) {
   EXPECT_EQ(format_of(CopyGolden(dir, "torch-2.11/hugging_face")),
             Format::kSafetensors);
   // The name does not matter if the bytes identify the format.
-  EXPECT_EQ(format_of(dir.WriteFile("weights", OneTensor())),
-            Format::kSafetensors);
+  std::string bytes = OneTensor();
+  EXPECT_EQ(format_of(dir.WriteFile("weights", bytes)), Format::kSafetensors);
+  bytes.insert(8, "  ");
+  bytes[0] = static_cast<char>(bytes[0] + 2);
+  EXPECT_EQ(format_of(dir.WriteFile("spaced", bytes)), Format::kSafetensors);
 }
 
 TEST(Checkpoint, APathGivenByTheUserMayBeALink) {

@@ -149,7 +149,7 @@ TEST(ModelFiles, AnIndexMustBeTrueOfBinShardsToo) {
                                  "which lacks it")));
   EXPECT_THAT(open_with(IndexOf({{"a", kSecond}, {"b", kFirst}})),
               StatusIs(absl::StatusCode::kDataLoss,
-                       HasSubstr("it is in another file")));
+                       HasSubstr("it is in pytorch_model-0000")));
   EXPECT_THAT(open_with(IndexOf({{"a", kFirst}, {"b", "absent.bin"}})),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("absent.bin")));
   EXPECT_THAT(open_with(IndexOf({{"a", std::string("../m/") + kFirst}})),
@@ -182,16 +182,27 @@ TEST(ModelFiles, WhatTheIndexDoesNotNameIsLeftOut) {
   ASSERT_OK_AND_ASSIGN(loaded, LoadFrom(dir.Join("m")));
   EXPECT_THAT(loaded, ElementsAre(std::pair("a", BytesOf<float>({1})),
                                   std::pair("b", BytesOf<float>({3}))));
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
+                       OpenCheckpoint(dir.Join("m")));
+  EXPECT_THAT(checkpoint->properties(),
+              ::testing::Contains(
+                  std::pair("left out", "c, which the index does not name")));
+  // Of a single file, too, which otherwise would be written again as it is.
+  dir.WriteFile(std::string("m/") + kBinIndex, IndexOf({{"a", kFirst}}));
+  ASSERT_OK(ConvertCheckpoint(Disk(), dir.Join("m"), dir.Join("a.pt"), {}));
+  ASSERT_OK_AND_ASSIGN(loaded, LoadFrom(dir.Join("a.pt")));
+  EXPECT_THAT(loaded, ElementsAre(std::pair("a", BytesOf<float>({1}))));
 }
 
-TEST(ModelFiles, OneNameInTwoShardsIsRefused) {
+TEST(ModelFiles, OneNameInTwoShardsCannotBeRead) {
   const TempDir dir;
   dir.WriteFile(std::string("m/") + kFirst, Bin("a", {1}));
   dir.WriteFile(std::string("m/") + kSecond, Bin("a", {2}));
   EXPECT_THAT(
-      OpenCheckpoint(dir.Join("m")),
+      LoadFrom(dir.Join("m")),
       StatusIs(absl::StatusCode::kDataLoss,
-               HasSubstr("a is also in pytorch_model-00001-of-00002.bin")));
+               HasSubstr("a is in pytorch_model-00001-of-00002.bin and in "
+                         "pytorch_model-00002-of-00002.bin")));
 }
 
 TEST(ModelFiles, AMissingShardIsNamedWithoutAnIndexToo) {

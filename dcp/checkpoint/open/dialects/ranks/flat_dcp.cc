@@ -124,7 +124,7 @@ absl::Status ResolveFlatParameters(FileSystem& fs, const OpenOptions& options,
   if (flats.empty() || options.dialect.layout.empty()) return absl::OkStatus();
   DCP_ASSIGN_OR_RETURN(const FlatHints hints,
                        ReadFlatHints(fs, options.dialect, stop));
-  parts.check_crcs = options.check_crcs;
+  parts.check_index = options.check_index;
   DCP_RETURN_IF_ERROR(LocateItems(fs, parts, ChunksOfEntries(parts, flats),
                                   options.locate_memory_bytes, stop,
                                   /*progress=*/nullptr));

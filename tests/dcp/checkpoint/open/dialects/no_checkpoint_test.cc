@@ -1,6 +1,7 @@
 #include "dcp/checkpoint/open/dialects/no_checkpoint.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -90,6 +91,23 @@ TEST(NoCheckpoint, RefusesOtherKindsByName) {
                          HasSubstr("export it to safetensors with Orbax")))
         << name;
   }
+  const std::pair<std::vector<std::string>, const char*> others[] = {
+      {{"items/manifest.ocdbt"}, "MaxText"},
+      {{"checkpoint", "target.encoder.layers_0/.zarray"}, "a T5X checkpoint"},
+      {{"checkpoint", "model.ckpt-7.index"}, "a checkpoint of TensorFlow"},
+      {{"checkpoint_metadata.json", "model/x"}, "a checkpoint of nanotron"},
+      {{"checkpoint_last-shard0.pt", "checkpoint_last-shard1.pt"},
+       "a checkpoint of fairscale"},
+      {{"config.json", "flax_model.msgpack"}, "weights of Flax"},
+      {{"config.json", "llama.Q4_0.gguf"}, "a GGUF file"},
+  };
+  for (const auto& [files, text] : others) {
+    EXPECT_THAT(Why(files),
+                StatusIs(StatusCode::kUnimplemented, HasSubstr(text)));
+  }
+  EXPECT_THAT(Why({"model_and_optim/.metadata", "train/rank0.pt"}),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       HasSubstr("it has model_and_optim; give the path")));
   EXPECT_THAT(Why({"llama.nemo"}),
               StatusIs(StatusCode::kUnimplemented,
                        HasSubstr("llama.nemo: this is an archive of NeMo")));
