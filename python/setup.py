@@ -25,6 +25,12 @@ class PlatformWheel(bdist_wheel):
         return "py3", "none", os.environ["TESSERA_PLATFORM"]
 
 
+def description():
+    """README.md without the links to files that are not in the wheel."""
+    text = (HERE / "README.md").read_text()
+    return re.sub(r"\[([^]]+)\]\((?!https?:|#)[^)]*\)", r"\1", text)
+
+
 setup(
     name="tessera",
     version=re.search(
@@ -32,9 +38,21 @@ setup(
     )[1],
     description="Fast, durable checkpoints for PyTorch, without pickles that "
     "run code",
-    long_description=(HERE / "README.md").read_text(),
+    long_description=description(),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
+    license_files=["LICENSE", "licenses.txt"],
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "License :: OSI Approved :: Apache Software License",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: C++",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
     python_requires=">=3.9",
     extras_require={
         "client": ["grpcio>=1.60", "numpy", "protobuf>=4.25"],

@@ -34,6 +34,7 @@ struct CommandLineOption {
 constexpr absl::string_view kConfig = "config";
 constexpr absl::string_view kCheckConfig = "check-config";
 constexpr absl::string_view kVersion = "version";
+constexpr absl::string_view kLicenses = "licenses";
 constexpr absl::string_view kHelp = "help";
 constexpr CommandLineOption kCommandLineOptions[] = {
     {kConfig, "FILE",
@@ -43,6 +44,9 @@ constexpr CommandLineOption kCommandLineOptions[] = {
      "Report what is wrong with options, files and\n"
      "folders, and exit without serving: 0 if nothing is."},
     {kVersion, "", "Print the version."},
+    {kLicenses, "",
+     "Print the licences of this program and of the\n"
+     "libraries in it."},
     {kHelp, "", "Print this text."},
 };
 
@@ -204,6 +208,8 @@ absl::StatusOr<ServerOptions> ParseServerOptions(
       parser.options.help = true;
     } else if (flag.key == kVersion) {
       parser.options.version = true;
+    } else if (flag.key == kLicenses) {
+      parser.options.licenses = true;
     } else if (flag.key == kCheckConfig) {
       parser.options.check_config = true;
     } else if (flag.key != kConfig) {
@@ -218,7 +224,10 @@ absl::StatusOr<ServerOptions> ParseServerOptions(
       parser.Complain(flag, settings.status().message());
     }
   }
-  if (parser.options.help || parser.options.version) return parser.options;
+  if (parser.options.help || parser.options.version ||
+      parser.options.licenses) {
+    return parser.options;
+  }
   // Roots on the command line replace those in the file.
   if (std::any_of(rest.begin(), rest.end(), [](const Setting& setting) {
         return setting.key == "root" || setting.key == "read-only-root";

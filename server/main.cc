@@ -36,6 +36,7 @@
 #include "server/process/task_queue.h"
 #include "server/server.h"
 #include "server/server_options.h"
+#include "third_party/licenses/licenses.h"
 
 namespace {
 
@@ -236,6 +237,10 @@ int main(int argc, char** argv) {
   }
   if (options->version) {
     std::cout << "dcp-server " << dcp::kVersion << std::endl;
+    return kStopped;
+  }
+  if (options->licenses) {
+    std::cout << dcp::LicensesText() << std::flush;
     return kStopped;
   }
   LogToWriter log(options->log);

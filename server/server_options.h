@@ -72,6 +72,7 @@ struct ServerOptions {
 
   bool check_config = false;
   bool version = false;
+  bool licenses = false;
   bool help = false;
 };
 

@@ -12,6 +12,7 @@ Apart from WORKSPACE, this file is the only one that names system paths.
 """
 
 load(":debian.bzl", "debian_library")
+load(":licenses.bzl", "debian_licenses")
 load(":pip.bzl", "pip_files")
 load("//third_party/aws_c_s3:aws_c_s3.bzl", "aws_c_s3")
 load("//third_party/libtorch:libtorch.bzl", "libtorch")
@@ -211,6 +212,30 @@ def tessera_repositories():
         build_file = Label("//third_party/prometheus_cpp:prometheus_cpp.BUILD"),
         headers = [INCLUDE + "/prometheus/exposer.h"],
         package = "prometheus-cpp-dev",
+    )
+
+    # What programs and the wheel have linked in or bring along.
+    debian_licenses(
+        name = "licenses",
+        packages = [
+            "libabsl-dev",
+            "libc-ares-dev",
+            "libcivetweb1",
+            "libdeflate-dev",
+            "libgrpc++-dev",
+            "libprotobuf-dev",
+            "libre2-dev",
+            "libsqlite3-dev",
+            "libssl-dev",
+            "libstdc++-12-dev",
+            "libtomlplusplus-dev",
+            "liburing-dev",
+            "libxxhash-dev",
+            "libyaml-cpp-dev",
+            "nlohmann-json3-dev",
+            "prometheus-cpp-dev",
+            "zlib1g-dev",
+        ],
     )
 
     # With headers of CUDA; libtorch.BUILD says who may use it.

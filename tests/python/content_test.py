@@ -1,5 +1,6 @@
 """What the wheel carries, and on which systems it runs."""
 
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -45,3 +46,53 @@ def test_every_library_is_found_in_the_wheel():
                 used.add(name)
     # Nothing else is carried.
     assert used == {file.name for file in (FOLDER / "lib").iterdir()}
+
+
+def test_no_library_has_a_name_that_others_ask_for():
+    libraries = [file for file in (FOLDER / "lib").iterdir()]
+    names = {file.name for file in libraries} - {"libtessera.so"}
+    assert names
+    for name in names:
+        # The system has none of that name.
+        assert name.startswith("tsr")
+        assert name in libraries_of(FOLDER / "lib" / "libtessera.so") or (
+            name in libraries_of(FOLDER / "bin" / "dcp-server")
+        )
+
+
+def test_https_uses_the_systems_openssl():
+    code = f"""
+import pathlib, tessera
+try:
+    tessera.open("nothing")
+except tessera.NotFoundError:
+    pass
+import ssl
+ssl.create_default_context()
+maps = pathlib.Path("/proc/self/maps").read_text()
+assert {str(FOLDER)!r} in maps
+for line in maps.splitlines():
+    assert "libcrypto" not in line or {str(FOLDER)!r} not in line, line
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_licences_are_in_it():
+    told = importlib.metadata.files("tessera")
+    texts = {file.name: file.read_text() for file in told if file.name in (
+        "LICENSE", "licenses.txt", "METADATA"
+    )}
+    assert "Apache License" in texts["LICENSE"]
+    licenses = texts["licenses.txt"]
+    for library in ("Tessera", "aws-c-s3", "libabsl-dev", "libssl-dev"):
+        assert f"==== {library}" in licenses
+    for program in ("dcp-convert", "dcp-server", "fsdp-config"):
+        printed = subprocess.check_output(
+            [FOLDER / "bin" / program, "--licenses"], text=True
+        )
+        assert printed.strip() == licenses.strip()
+    assert "License-File: LICENSE" in texts["METADATA"]
+    assert "Classifier: " in texts["METADATA"]
+    # Links to files of the sources lead nowhere from a page of the package.
+    links = re.findall(r"\]\(([^)]*)\)", texts["METADATA"])
+    assert all(link.startswith(("#", "https://")) for link in links), links

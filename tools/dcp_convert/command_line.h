@@ -39,7 +39,14 @@ enum class Verb : uint8_t {
 enum class ProgressMode : uint8_t { kAuto, kPlain, kJson, kNone };
 
 struct CommandLine {
-  enum class Action : uint8_t { kRun, kHelp, kVersion, kManPage, kCompletion };
+  enum class Action : uint8_t {
+    kRun,
+    kHelp,
+    kVersion,
+    kLicenses,
+    kManPage,
+    kCompletion
+  };
 
   Action action = Action::kRun;
   // Absent for general help and for the version.

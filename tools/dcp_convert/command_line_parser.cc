@@ -282,6 +282,10 @@ absl::StatusOr<std::optional<CommandLine>> ParseWithoutVerb(
     line.action = CommandLine::Action::kVersion;
     return line;
   }
+  if (first == "--licenses") {
+    line.action = CommandLine::Action::kLicenses;
+    return line;
+  }
   if (first == "--help" || first == "-h" || first == "help") {
     line.action = CommandLine::Action::kHelp;
     if (args.size() == 1) return line;

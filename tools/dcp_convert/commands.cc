@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "proto/error_detail.h"
+#include "third_party/licenses/licenses.h"
 #include "tools/dcp_convert/command_line_parser.h"
 #include "tools/dcp_convert/completion.h"
 #include "tools/dcp_convert/daemon.h"
@@ -84,6 +85,9 @@ ExitCode RunCommand(absl::Span<const std::string> args, Console console,
   switch (line->action) {
     case CommandLine::Action::kVersion:
       console.out << VersionText();
+      return kExitDone;
+    case CommandLine::Action::kLicenses:
+      console.out << LicensesText();
       return kExitDone;
     case CommandLine::Action::kHelp:
       console.out << (line->verb.has_value() ? VerbHelp(*line->verb)

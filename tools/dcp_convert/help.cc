@@ -37,7 +37,9 @@ std::string GeneralHelp() {
   absl::StrAppend(
       &text,
       "\n'dcp-convert VERB --help' explains a verb, with examples;\n"
-      "'dcp-convert --version' prints the version. '--' ends the options.\n"
+      "'dcp-convert --version' prints the version, and --licenses the "
+      "licences.\n"
+      "'--' ends the options.\n"
       "'dcp-convert man | man -l -' shows the manual page, and\n"
       "'source <(dcp-convert completion bash)' lets a shell complete words; "
       "fish\nand zsh work as well.\n\nExit codes:\n",

@@ -15,7 +15,7 @@ namespace fsdp::tools {
 enum class Verb : uint8_t { kCheck, kExplain, kToFsdp2, kConvert, kInit };
 
 struct CommandLine {
-  enum class Action : uint8_t { kRun, kHelp, kVersion };
+  enum class Action : uint8_t { kRun, kHelp, kVersion, kLicenses };
 
   Action action = Action::kRun;
   std::optional<Verb> verb;  // absent for general help and for the version

@@ -78,6 +78,10 @@ absl::StatusOr<CommandLine> ParseCommandLine(
     line.action = CommandLine::Action::kVersion;
     return line;
   }
+  if (args[0] == "--licenses") {
+    line.action = CommandLine::Action::kLicenses;
+    return line;
+  }
   const VerbRow* verb = FindVerb(Tool(), args[0]);
   if (verb == nullptr) return UnknownVerb(Tool(), args[0]);
   line.verb = VerbOf(*verb);
@@ -111,7 +115,8 @@ std::string GeneralHelp() {
   absl::StrAppend(&text,
                   "\nWhich program a file is for follows from its keys.\n"
                   "'fsdp-config VERB --help' explains a verb, with examples;\n"
-                  "'fsdp-config --version' prints the version.\n\n",
+                  "'fsdp-config --version' prints the version, and\n"
+                  "'fsdp-config --licenses' the licences.\n\n",
                   kExitCodes);
   return text;
 }

@@ -23,6 +23,7 @@
 #include "fsdp/config/read_config.h"
 #include "fsdp/config/to_fsdp2/to_fsdp2.h"
 #include "fsdp/config/write_config.h"
+#include "third_party/licenses/licenses.h"
 #include "tools/fsdp_config/command_line.h"
 #include "tools/fsdp_config/command_line_parser.h"
 #include "tools/fsdp_config/questions.h"
@@ -382,6 +383,10 @@ ExitCode RunCommand(absl::Span<const std::string> args,
   }
   if (line->action == CommandLine::Action::kVersion) {
     console.out << "fsdp-config " << dcp::kVersion << "\n";
+    return dcp::tools::kExitDone;
+  }
+  if (line->action == CommandLine::Action::kLicenses) {
+    console.out << dcp::LicensesText();
     return dcp::tools::kExitDone;
   }
   if (line->action == CommandLine::Action::kHelp) {

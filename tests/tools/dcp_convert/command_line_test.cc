@@ -161,6 +161,8 @@ TEST(CommandLine, KnowsHelpAndVersion) {
     EXPECT_EQ(line.action, CommandLine::Action::kHelp);
     EXPECT_EQ(line.verb, Verb::kConvert);
   }
+  ASSERT_OK_AND_ASSIGN(const CommandLine licenses, Parse("--licenses"));
+  EXPECT_EQ(licenses.action, CommandLine::Action::kLicenses);
   for (const char* words : {"--version", "-V", "version"}) {
     ASSERT_OK_AND_ASSIGN(const CommandLine line, Parse(words));
     EXPECT_EQ(line.action, CommandLine::Action::kVersion);

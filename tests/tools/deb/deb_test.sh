@@ -56,6 +56,10 @@ same "their owners" "$(awk '{ print $2 }' <<<"$listed" | sort -u)" root/root
 # What its scripts and its unit say.
 readonly root=$TEST_TMPDIR/root
 dpkg-deb --raw-extract "$package" "$root"
+for library in libabsl-dev libgrpc++-dev libssl-dev aws-c-s3; do
+  grep -q "^==== $library" "$root/usr/share/doc/tessera/copyright" ||
+    fail "the licence of $library"
+done
 (cd "$root" && md5sum --check --quiet DEBIAN/md5sums) || fail "md5sums"
 for script in postinst prerm postrm; do
   sh -n "$root/DEBIAN/$script" || fail "$script"

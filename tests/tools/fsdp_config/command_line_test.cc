@@ -109,6 +109,8 @@ TEST(FsdpConfigCommandLine, HelpIsAskedForAnywhere) {
     ASSERT_OK_AND_ASSIGN(const CommandLine line, Parse(words));
     EXPECT_EQ(line.action, CommandLine::Action::kHelp) << words;
   }
+  ASSERT_OK_AND_ASSIGN(const CommandLine licenses, Parse("--licenses"));
+  EXPECT_EQ(licenses.action, CommandLine::Action::kLicenses);
   ASSERT_OK_AND_ASSIGN(const CommandLine version, Parse("--version"));
   EXPECT_EQ(version.action, CommandLine::Action::kVersion);
 }

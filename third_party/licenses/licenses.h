@@ -1,0 +1,15 @@
+// LicensesText: the licences of this project and of all libraries that its
+// programs have linked in, as one text. Collected when they are built, from
+// Debian's packages. Pure; any thread.
+#ifndef THIRD_PARTY_LICENSES_LICENSES_H_
+#define THIRD_PARTY_LICENSES_LICENSES_H_
+
+#include "absl/strings/string_view.h"
+
+namespace dcp {
+
+absl::string_view LicensesText();
+
+}  // namespace dcp
+
+#endif  // THIRD_PARTY_LICENSES_LICENSES_H_
