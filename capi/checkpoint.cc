@@ -40,10 +40,6 @@
 #include "dcp/io/pipeline.h"
 #include "dcp/tensor/box.h"
 
-struct tessera_checkpoint {
-  std::unique_ptr<dcp::Checkpoint> opened;
-};
-
 namespace dcp::capi {
 namespace {
 

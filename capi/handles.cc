@@ -103,3 +103,8 @@ void tessera_stop_request(tessera_stop* stop) { stop->source.request_stop(); }
 void tessera_stop_free(tessera_stop* stop) { delete stop; }
 
 const char* tessera_version(void) { return dcp::kVersion; }
+
+tessera_error* tessera_check_served(const char* path) {
+  return dcp::capi::MakeError(
+      dcp::WithPlace(dcp::CheckServed(path), {.path = path}));
+}

@@ -1,8 +1,9 @@
-// The handles that checkpoint.cc and save.cc share: errors, bytes, stops, and
-// the file system. Internal; see tessera.h for threads and ownership.
+// The handles that the sources share: errors, bytes, stops, checkpoints,
+// and the file system. Internal; see tessera.h for threads and ownership.
 #ifndef CAPI_HANDLES_H_
 #define CAPI_HANDLES_H_
 
+#include <memory>
 #include <stop_token>
 #include <string>
 
@@ -11,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "capi/tessera.h"
 #include "dcp/base/error_place.h"
+#include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/io/file_system.h"
 #include "dcp/tensor/box.h"
 #include "dcp/tensor/dtype.h"
@@ -27,6 +29,10 @@ struct tessera_bytes {
 
 struct tessera_stop {
   std::stop_source source;
+};
+
+struct tessera_checkpoint {
+  std::unique_ptr<dcp::Checkpoint> opened;
 };
 
 namespace dcp::capi {

@@ -221,15 +221,19 @@ tessera_error* tessera_file_add_tensor(tessera_file* file, const char* dtype,
       out);
 }
 
-tessera_error* tessera_file_add_object(tessera_file* file, const uint8_t* data,
-                                       uint64_t size, tessera_range* out) {
-  const absl::Status checked = dcp::capi::CheckUnwritten(*file);
+tessera_error* tessera_file_add_object(tessera_file* file, uint64_t size,
+                                       const void* data, tessera_fill fill,
+                                       void* context, tessera_range* out) {
+  absl::Status checked = dcp::capi::CheckUnwritten(*file);
+  if (data == nullptr && fill == nullptr && size > 0) {
+    checked.Update(absl::InvalidArgumentError("the object has no memory"));
+  }
   if (!checked.ok()) return dcp::capi::ErrorAt(checked, file->path);
   dcp::Payload payload;
   payload.dtype = dcp::DType::kUInt8;
   const dcp::Dims sizes = {static_cast<int64_t>(size)};
   payload.box = dcp::WholeBox(sizes);
-  payload.source = &file->sources.emplace_back(data, nullptr, nullptr);
+  payload.source = &file->sources.emplace_back(data, fill, context);
   payload.entry = static_cast<uint32_t>(file->output.payloads.size());
   return dcp::capi::Return(
       *file, file->builder->AddItemAsStored(std::move(payload)), out);

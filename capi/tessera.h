@@ -72,6 +72,11 @@ typedef struct tessera_checkpoint tessera_checkpoint;
 /* The library's version, such as "0.1.0". */
 TESSERA_API const char* tessera_version(void);
 
+/* Whether `path` can be read and written here: a path of this machine, s3://,
+ * or the URL of a store whose plugin is there. Nothing of the network is
+ * touched. UNIMPLEMENTED for other URLs, and where a plugin is missing. */
+TESSERA_API tessera_error* tessera_check_served(const char* path);
+
 /* Opens the checkpoint of any format at `path`, a path or s3:// URL, and reads
  * its index. NOT_FOUND if there is none, DATA_LOSS if it is damaged,
  * PERMISSION_DENIED if a pickle needs more than data. `stop` may be null, here
@@ -120,6 +125,27 @@ TESSERA_API tessera_error* tessera_checkpoint_read(
 TESSERA_API tessera_error* tessera_checkpoint_object(
     tessera_checkpoint* checkpoint, const char* name, tessera_stop* stop,
     tessera_bytes** out);
+
+/* Which of the tensors named are stored as something other than dense elements,
+ * such as a subclass of torch.Tensor that pickles itself: a JSON list of names.
+ * tessera_checkpoint_read refuses them, with the reason. */
+TESSERA_API tessera_error* tessera_checkpoint_not_dense(
+    tessera_checkpoint* checkpoint, const char* const* names, size_t num_names,
+    tessera_stop* stop, tessera_bytes** out);
+
+/* The bytes of a tensor's chunk (its number in "chunks"), or of an object
+ * (chunk 0), as they are stored: an archive of torch.save that anybody may have
+ * written. Unpickle it only by rules of your own. UNIMPLEMENTED if the
+ * checkpoint has no items. */
+TESSERA_API tessera_error* tessera_checkpoint_item(
+    tessera_checkpoint* checkpoint, const char* name, size_t chunk,
+    tessera_stop* stop, tessera_bytes** out);
+
+/* Whether an object, as torch.save has written it, can be read again with
+ * tessera_checkpoint_object: PERMISSION_DENIED or UNIMPLEMENTED that names the
+ * class if not. */
+TESSERA_API tessera_error* tessera_object_check(const uint8_t* data,
+                                                uint64_t size);
 
 /* ---- Writing ----
  *
@@ -176,11 +202,11 @@ TESSERA_API tessera_error* tessera_file_add_tensor(
     tessera_file* file, const char* dtype, size_t num_dims,
     const int64_t* sizes, const void* data, tessera_fill fill, void* context,
     tessera_range* out);
-/* Adds an object, as torch.save has written it; `data` must stay valid. */
-TESSERA_API tessera_error* tessera_file_add_object(tessera_file* file,
-                                                   const uint8_t* data,
-                                                   uint64_t size,
-                                                   tessera_range* out);
+/* Adds an object of `size` bytes, as torch.save has written it; where the bytes
+ * come from is said as for a tensor. */
+TESSERA_API tessera_error* tessera_file_add_object(
+    tessera_file* file, uint64_t size, const void* data, tessera_fill fill,
+    void* context, tessera_range* out);
 
 /* Zero means the default. */
 typedef struct tessera_write_options {
@@ -202,14 +228,16 @@ typedef struct tessera_pair {
   const char* value;
 } tessera_pair;
 
-/* Writes whole tensors as one file, which appears whole or not at all:
- * safetensors or torch.save's format, as the suffix of `path` says. The offsets
- * of the regions are not read and may be null; `data` is read only. Metadata is
- * for safetensors. ALREADY_EXISTS if there is a file and `overwrite` is 0. */
+/* Writes whole tensors as one file, which appears whole or not at all. `format`
+ * is "safetensors" or "pt" (torch.save's); if it is null, the suffix of `path`
+ * says so. The offsets of the regions are not read and may be null; `data` is
+ * read only. Metadata is for safetensors; without a `format`, "format": "pt" is
+ * added if it is missing. ALREADY_EXISTS if there is a file and `overwrite` is
+ * 0. */
 TESSERA_API tessera_error* tessera_write_file(
-    const char* path, const tessera_region* tensors, size_t num_tensors,
-    const tessera_pair* metadata, size_t num_pairs, int overwrite,
-    const tessera_write_options* options, tessera_stop* stop);
+    const char* path, const char* format, const tessera_region* tensors,
+    size_t num_tensors, const tessera_pair* metadata, size_t num_pairs,
+    int overwrite, const tessera_write_options* options, tessera_stop* stop);
 
 #ifdef __cplusplus
 }

@@ -50,22 +50,31 @@ absl::StatusOr<SaveTensor> TensorOf(const tessera_region& region,
 
 struct WholeFile {
   absl::string_view path;
+  const char* format;  // or null
   const tessera_region* tensors;
   size_t num_tensors;
   SafetensorsMetadata metadata;
   bool overwrite;
 };
 
-absl::Status Write(const WholeFile& file, const tessera_write_options& options,
-                   const std::stop_token& stop) {
-  if (!NamesStateFile(file.path)) {
+absl::StatusOr<Format> FormatOf(const WholeFile& file) {
+  if (file.format == nullptr) {
+    if (NamesStateFile(file.path)) return *FormatOfFileName(file.path);
     return absl::InvalidArgumentError(
         absl::StrCat(file.path,
                      " does not end in .safetensors, .pt, .pth or "
                      ".bin, which says the format"));
   }
-  if (!file.metadata.empty() &&
-      FormatOfFileName(file.path) != Format::kSafetensors) {
+  DCP_ASSIGN_OR_RETURN(const Format format, ParseFormat(file.format));
+  if (format != Format::kDcp) return format;
+  return absl::InvalidArgumentError(
+      absl::StrCat(file.path, ": one file cannot be ", file.format));
+}
+
+absl::Status Write(const WholeFile& file, const tessera_write_options& options,
+                   const std::stop_token& stop) {
+  DCP_ASSIGN_OR_RETURN(const Format format, FormatOf(file));
+  if (!file.metadata.empty() && format != Format::kSafetensors) {
     return absl::InvalidArgumentError(
         absl::StrCat(file.path, ": only safetensors files have metadata"));
   }
@@ -81,7 +90,10 @@ absl::Status Write(const WholeFile& file, const tessera_write_options& options,
   }
   DCP_ASSIGN_OR_RETURN(
       const std::unique_ptr<StateFile> planned,
-      StateFile::Plan(ProcessFileSystem(), file.path, state, file.metadata));
+      StateFile::Plan(
+          ProcessFileSystem(), file.path, state,
+          file.format == nullptr ? WithFormat(file.metadata) : file.metadata,
+          format));
   return planned->Write({.overwrite = file.overwrite,
                          .direct = DirectModeOf(options),
                          .memory_bytes = options.memory_bytes == 0
@@ -95,10 +107,11 @@ absl::Status Write(const WholeFile& file, const tessera_write_options& options,
 }  // namespace dcp::capi
 
 tessera_error* tessera_write_file(
-    const char* path, const tessera_region* tensors, size_t num_tensors,
-    const tessera_pair* metadata, size_t num_pairs, int overwrite,
-    const tessera_write_options* options, tessera_stop* stop) {
+    const char* path, const char* format, const tessera_region* tensors,
+    size_t num_tensors, const tessera_pair* metadata, size_t num_pairs,
+    int overwrite, const tessera_write_options* options, tessera_stop* stop) {
   dcp::capi::WholeFile file = {.path = path,
+                               .format = format,
                                .tensors = tensors,
                                .num_tensors = num_tensors,
                                .metadata = {},

@@ -1,6 +1,9 @@
 #include "dcp/io/default_file_system.h"
 
+#include <cstddef>
+
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
 #include "dcp/io/object/object_store.h"
 #include "dcp/io/object/object_url.h"
@@ -28,6 +31,17 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> Open(const ObjectUrl& url) {
 
 std::unique_ptr<FileSystem> NewDefaultFileSystem() {
   return NewRoutedFileSystem(NewPosixFileSystem(), Open);
+}
+
+absl::Status CheckServed(absl::string_view path) {
+  const size_t scheme_end = path.find("://");
+  if (scheme_end == absl::string_view::npos) return absl::OkStatus();
+  if (!IsObjectUrl(path)) {
+    return absl::UnimplementedError(absl::StrCat(
+        path, ": no store has the scheme ", path.substr(0, scheme_end)));
+  }
+  if (path.substr(0, scheme_end) == "s3") return absl::OkStatus();
+  return Annotate(LoadPlugin(kArrowPlugin).status(), path);
 }
 
 }  // namespace dcp

@@ -7,6 +7,8 @@
 
 #include <memory>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {
@@ -14,6 +16,11 @@ namespace dcp {
 // A bucket is opened when its name is used first; until then nothing of the
 // network is touched, and no plugin is loaded.
 std::unique_ptr<FileSystem> NewDefaultFileSystem();
+
+// Whether that file system serves `path`: OK for paths of this machine, s3://,
+// and other stores whose plugin is there, which is loaded. Unimplemented for
+// other URLs, and the error of LoadPlugin. Any thread.
+absl::Status CheckServed(absl::string_view path);
 
 }  // namespace dcp
 

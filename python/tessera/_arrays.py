@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import sys
 from typing import Any
@@ -38,10 +39,28 @@ class Region(NamedTuple):
     address: int
 
 
+def module(name: str, instead: str) -> Any:
+    """NumPy or PyTorch; an ImportError says what to install, or what to do
+    instead."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as missing:
+        if missing.name != name:
+            raise
+        raise ImportError(
+            f"this needs {name}, which is not installed: pip install "
+            f"'tessera[{name}]', {instead}",
+            name=name,
+        ) from None
+
+
+def _numpy() -> Any:
+    return module("numpy", "or read tensors with .torch()")
+
+
 def numpy_dtype(name: str) -> Any:
     """The dtype of NumPy, or of ml_dtypes for those that NumPy lacks."""
-    import numpy
-
+    numpy = _numpy()
     if name in _OF_NUMPY:
         return numpy.dtype(name)
     try:
@@ -57,16 +76,13 @@ def numpy_dtype(name: str) -> Any:
 
 def empty_numpy(dtype: str, sizes: Sequence[int]) -> Tuple[Any, int]:
     """An array, and the address of its memory."""
-    import numpy
-
-    array = numpy.empty(tuple(sizes), numpy_dtype(dtype))
+    array = _numpy().empty(tuple(sizes), numpy_dtype(dtype))
     return array, array.ctypes.data
 
 
 def torch_dtype(name: str, tensor: str = "") -> Any:
     """The dtype of PyTorch, whose older versions lack some; for this tensor."""
-    import torch
-
+    torch = module("torch", "or read tensors with .numpy()")
     if not hasattr(torch, name):
         raise _errors.UnimplementedError(
             (f"{tensor}: " if tensor else "")
@@ -79,10 +95,11 @@ def torch_dtype(name: str, tensor: str = "") -> Any:
 
 def empty_torch(dtype: str, sizes: Sequence[int]) -> Tuple[Any, int]:
     """A tensor on the CPU, and the address of its memory."""
-    import torch
+    wanted = torch_dtype(dtype)
+    from tessera import _dense  # which imports torch
 
-    tensor = torch.empty(tuple(sizes), dtype=torch_dtype(dtype))
-    return tensor, tensor.data_ptr()
+    tensor = _dense.empty(wanted, sizes)
+    return tensor, _dense.address(tensor)
 
 
 def num_bytes(dtype: str, sizes: Sequence[int]) -> int:
@@ -98,9 +115,13 @@ def dtype_name(dtype: Any) -> str:
     ):
         name = str(dtype)[len("torch."):]
     else:
-        import numpy
-
-        name = numpy.dtype(dtype).name
+        try:
+            name = _numpy().dtype(dtype).name
+        except TypeError:
+            raise _errors.InvalidArgumentError(
+                f"dtype={dtype!r} is not a dtype, such as 'float32'",
+                field="dtype",
+            ) from None
     if name in ELEMENT_BYTES:
         return name
     if not isinstance(dtype, str):

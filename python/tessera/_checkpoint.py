@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import collections.abc
+import operator
+import os
 from typing import Any
 from typing import Callable
 from typing import Dict
+from typing import ItemsView
 from typing import Iterator
 from typing import List
+from typing import Mapping
 from typing import Optional
+from typing import overload
 from typing import Sequence
 from typing import Tuple
+from typing import TYPE_CHECKING
 from typing import Union
 
 from tessera import _arrays
@@ -20,6 +25,22 @@ from tessera import _objects
 from tessera._arrays import Region
 from tessera._index import select
 from tessera._quantity import parse_bytes
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from numpy.typing import NDArray
+    import torch
+
+    _OneIndex = Union[int, slice, "ellipsis"]  # the type of `...`
+    Index = Union[_OneIndex, Tuple[_OneIndex, ...]]
+
+# Makes an array of a dtype and sizes, and tells the address of its memory.
+Empty = Callable[[str, Sequence[int]], Tuple[Any, int]]
+_EMPTY: Dict[str, Empty] = {
+    "numpy": _arrays.empty_numpy,
+    "torch": _arrays.empty_torch,
+}
 
 # What to_torch() reads at once for another device.
 BATCH_BYTES = 256 << 20
@@ -66,10 +87,15 @@ class Tensor:
     def __repr__(self) -> str:
         return f"Tensor({self.name!r}, {self.dtype}, {list(self.shape)})"
 
-    def __getitem__(self, index: Any) -> Any:
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return operator.getitem, (self._checkpoint, self.name)
+
+    def __getitem__(self, index: Index) -> NDArray[Any]:
         return self.numpy(index)
 
-    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
+    def __array__(
+        self, dtype: Any = None, copy: Optional[bool] = None
+    ) -> NDArray[Any]:
         if copy is False:
             raise ValueError("a tensor of a checkpoint cannot be read in place")
         array = self.numpy()
@@ -81,18 +107,20 @@ class Tensor:
     def __dlpack_device__(self) -> Tuple[int, int]:
         return 1, 0  # the CPU
 
-    def numpy(self, index: Any = Ellipsis, dtype: Any = None) -> Any:
+    def numpy(
+        self, index: Index = Ellipsis, dtype: Any = None
+    ) -> NDArray[Any]:
         """What `index` selects, as a NumPy array, converted to `dtype`."""
         return self._read(index, dtype, _arrays.empty_numpy)
 
     def torch(
-        self, index: Any = Ellipsis, dtype: Any = None, device: Any = None
-    ) -> Any:
+        self, index: Index = Ellipsis, dtype: Any = None, device: Any = None
+    ) -> torch.Tensor:
         """What `index` selects, as a torch.Tensor on `device`."""
         tensor = self._read(index, dtype, _arrays.empty_torch)
         return tensor if device is None else tensor.to(device)
 
-    def _read(self, index: Any, dtype: Any, empty: Callable) -> Any:
+    def _read(self, index: Index, dtype: Any, empty: Empty) -> Any:
         name = self.dtype if dtype is None else _arrays.dtype_name(dtype)
         offsets, sizes, rest = select(self.shape, index)
         array, address = empty(name, sizes)
@@ -100,7 +128,7 @@ class Tensor:
         return array[rest]
 
 
-class Objects(collections.abc.Mapping):
+class Objects(Mapping[str, Any]):
     """The values that are not tensors, by name; each is read when asked for."""
 
     def __init__(self, checkpoint: Checkpoint, told: List[Dict[str, Any]]):
@@ -120,9 +148,15 @@ class Objects(collections.abc.Mapping):
     def __len__(self) -> int:
         return len(self.keys_of)
 
+    def __repr__(self) -> str:
+        return _display.objects_text(self)
 
-class Checkpoint(collections.abc.Mapping):
+
+class Checkpoint(Mapping[str, Tensor]):
     """An open checkpoint: a mapping from names to tensors. Any thread.
+
+    In another process it opens itself again, at the same path: after a fork, and
+    when it is unpickled, as the workers of a DataLoader do.
 
     Attributes:
       path: a path or URL.
@@ -154,6 +188,15 @@ class Checkpoint(collections.abc.Mapping):
     def __exit__(self, *unused: Any) -> None:
         self.close()
 
+    def __reduce__(self) -> Tuple[Any, ...]:
+        from tessera._open import open  # which imports this
+
+        path = self.path
+        return open, (
+            path if "://" in path else os.path.abspath(path),
+            self._source.daemon,
+        )
+
     def __getitem__(self, name: str) -> Tensor:
         return self.tensors[name]
 
@@ -182,6 +225,35 @@ class Checkpoint(collections.abc.Mapping):
         """Objects by name, as torch.save archives of nothing but data."""
         return self._source.object_archives(names)
 
+    def in_file_order(self) -> List[Tensor]:
+        """The tensors as their first parts lie in the files."""
+        return sorted(self.tensors.values(), key=lambda tensor: tensor._place)
+
+    def not_dense(self, names: Sequence[str]) -> List[str]:
+        """Those of the tensors that are stored as objects of other classes,
+        which read() refuses."""
+        return self._source.not_dense(names)
+
+    def stored_item(self, name: str, chunk: int = 0) -> bytes:
+        """The torch.save archive of a chunk or object, which anybody may have
+        made: unpickling it may run code."""
+        return self._source.item(name, chunk)
+
+    @overload  # type: ignore[override]
+    def items(self) -> ItemsView[str, Tensor]: ...
+
+    @overload
+    def items(
+        self,
+        memory: Union[int, str],
+        framework: Literal["numpy"] = "numpy",
+    ) -> Iterator[Tuple[str, NDArray[Any]]]: ...
+
+    @overload
+    def items(
+        self, memory: Union[int, str], framework: Literal["torch"]
+    ) -> Iterator[Tuple[str, torch.Tensor]]: ...
+
     def items(
         self,
         memory: Union[int, str, None] = None,
@@ -197,20 +269,18 @@ class Checkpoint(collections.abc.Mapping):
         """
         if memory is None:
             return super().items()
-        return self._stream(parse_bytes(memory), framework)
-
-    def _stream(self, limit: int, framework: str) -> Iterator[Tuple[str, Any]]:
-        empty = {
-            "numpy": _arrays.empty_numpy,
-            "torch": _arrays.empty_torch,
-        }.get(framework)
+        empty = _EMPTY.get(framework)
         if empty is None:
             raise _errors.InvalidArgumentError(
-                f"framework {framework!r} is neither 'numpy' nor 'torch'"
+                f"framework={framework!r} is neither 'numpy' nor 'torch'",
+                field="framework",
             )
+        return self._stream(parse_bytes(memory), empty)
+
+    def _stream(self, limit: int, empty: Empty) -> Iterator[Tuple[str, Any]]:
         batch: List[Tensor] = []
         size = 0
-        for tensor in sorted(self.tensors.values(), key=lambda t: t._place):
+        for tensor in self.in_file_order():
             if batch and size + tensor.nbytes > limit:
                 yield from self._batch(batch, empty)
                 batch, size = [], 0
@@ -219,7 +289,7 @@ class Checkpoint(collections.abc.Mapping):
         yield from self._batch(batch, empty)
 
     def _batch(
-        self, tensors: List[Tensor], empty: Callable
+        self, tensors: List[Tensor], empty: Empty
     ) -> Iterator[Tuple[str, Any]]:
         arrays, regions = [], []
         for t in tensors:
@@ -231,7 +301,7 @@ class Checkpoint(collections.abc.Mapping):
         while arrays:
             yield tensors[-len(arrays)].name, arrays.pop(0)
 
-    def to_torch(self, device: Any = None) -> Dict[str, Any]:
+    def to_torch(self, device: Any = None) -> Dict[str, torch.Tensor]:
         """All tensors, on `device`, by name; by default on the CPU."""
         if device is None:
             every_byte = sum(tensor.nbytes for tensor in self.tensors.values())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 from typing import Any
@@ -16,12 +17,21 @@ from typing import Callable
 from typing import Dict
 from typing import Iterable
 from typing import List
+from typing import Mapping
 from typing import Optional
+from typing import TYPE_CHECKING
 from typing import Union
 
 from tessera import _errors
+from tessera import _progress
 from tessera import _threads
 from tessera._library import FOLDER
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    # Made with the wheel: make_options.
+    from tessera import _options
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -39,6 +49,11 @@ class Progress:
 
 
 OnProgress = Callable[[Progress], None]
+# A function, or True for a bar on the terminal.
+Shown = Union[bool, OnProgress, None]
+
+# The exit code for a command line that is wrong.
+_USAGE = 2
 
 
 def program(name: str) -> str:
@@ -48,11 +63,12 @@ def program(name: str) -> str:
     )
 
 
-def _words(options: Dict[str, Any]) -> List[str]:
+def _words(options: Mapping[str, Any]) -> List[str]:
     """cast="bf16" as --cast bf16, direct=True as --direct, and so on."""
     words = []
     for name, value in options.items():
-        flag = "--" + name.replace("_", "-")
+        # "from" is a word of Python's own: from_="deepspeed".
+        flag = "--" + name.rstrip("_").replace("_", "-")
         if value is None:
             continue
         if value is True:
@@ -61,12 +77,41 @@ def _words(options: Dict[str, Any]) -> List[str]:
             words.append("--no-" + flag[2:])
         elif isinstance(value, (list, tuple)):
             for one in value:
-                words += [flag, str(one)]
-        elif isinstance(value, dict):
-            words += [flag, ",".join(f"{k}={v}" for k, v in value.items())]
+                words += [flag, _word(name, one)]
+        elif isinstance(value, Mapping):
+            pairs = [f"{key}={_word(name, one)}" for key, one in value.items()]
+            for word in [",".join(pairs)] if name == "mesh" else pairs:
+                words += [flag, word]
         else:
-            words += [flag, str(value)]
+            words += [flag, _word(name, value)]
     return words
+
+
+def _word(name: str, value: Any) -> str:
+    if isinstance(value, (str, os.PathLike)):
+        return os.fspath(value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return str(value)
+    raise _errors.InvalidArgumentError(
+        f"{name}={value!r} is neither a text nor a number", field=name
+    )
+
+
+# An option in a message: "--max-memory", "'--bogus'", but no part of a path.
+_FLAG = re.compile(r"(?<![\w/.-])--(no-)?([a-z][a-z-]*[a-z])\b")
+_HELP = re.compile(r" \(try dcp-convert (\w+) --help\)$")
+
+
+def _in_python(text: str) -> str:
+    """A message with options as they are called here."""
+    text = _HELP.sub(r" (try help(tessera.\1))", text)
+
+    def keyword(found: re.Match[str]) -> str:
+        name = found[2].replace("-", "_")
+        name += "_" if name == "from" else ""
+        return f"{name}=False" if found[1] else name
+
+    return _FLAG.sub(keyword, text)
 
 
 def _follow(
@@ -90,15 +135,19 @@ def _follow(
 def run(
     verb: str,
     paths: List[Path],
-    options: Dict[str, Any],
-    on_progress: Optional[OnProgress],
+    options: Mapping[str, Any],
+    progress: Shown,
 ) -> Dict[str, Any]:
     """Runs a verb; the JSON object that it prints.
 
-    `on_progress` is called in this thread. Whatever interrupts the call, such
-    as Ctrl-C or an error of `on_progress`, also stops the program, which leaves
+    `progress` is called in this thread. Whatever interrupts the call, such as
+    Ctrl-C or an error of `progress`, also stops the program, which leaves
     nothing half-written.
     """
+    if progress is True:
+        with _progress.Bar(verb) as bar:
+            return run(verb, paths, options, bar.show)
+    on_progress = progress or None
     words = [verb, *map(os.fspath, paths), *_words(options), "--json"]
     if on_progress is not None:
         words += ["--progress", "json"]
@@ -129,15 +178,25 @@ def run(
 
 def _result(code: int, printed: str, said: List[str]) -> Dict[str, Any]:
     try:
-        result = json.loads(printed)
+        result: Dict[str, Any] = json.loads(printed)
     except ValueError:
         # An error in the options themselves is a line only.
-        raise _errors.InvalidArgumentError(
-            "\n".join(said) or f"dcp-convert ended with {code}"
+        message = "\n".join(said) or f"dcp-convert ended with {code}"
+        kind = (
+            _errors.InvalidArgumentError
+            if code == _USAGE
+            else _errors.Error
+        )
+        field = re.match(r"dcp-convert: --([a-z-]+): ", message)
+        raise kind(
+            _in_python(message.replace("dcp-convert: ", "", 1)),
+            field=field[1].replace("-", "_") if field else "",
         ) from None
     error = result.get("error")
     if error is not None:
-        raise _errors.class_of_name(error["code"])(error["message"])
+        raise _errors.class_of_name(error["code"])(
+            _in_python(error["message"])
+        )
     return result
 
 
@@ -145,18 +204,19 @@ def convert(
     src: Path,
     dst: Path,
     *,
-    progress: Optional[OnProgress] = None,
-    **options: Any,
+    progress: Shown = None,
+    **options: Unpack[_options.ConvertOptions],
 ) -> Dict[str, Any]:
     """Converts a checkpoint to another format or sharding.
 
     Args:
       src, dst: paths or s3:// URLs; the suffix of `dst`, or to="dcp",
         "safetensors" or "pt", says the format.
-      progress: called about each second.
+      progress: called about each second; True shows a bar, with tqdm if it is
+        there.
       **options: those of `dcp-convert convert --help`, with underscores:
         cast="bf16", include=["model.*"], mesh={"shard": 8}, overwrite=True,
-        max_memory="1GiB". False stands for the option with "no-" in front:
+        max_memory="1GiB", from_="deepspeed". False stands for the option with "no-" in front:
         verify=False.
 
     Returns:
@@ -174,8 +234,8 @@ def reshard(
     dst: Path,
     *,
     mesh: Any,
-    progress: Optional[OnProgress] = None,
-    **options: Any,
+    progress: Shown = None,
+    **options: Unpack[_options.ReshardOptions],
 ) -> Dict[str, Any]:
     """Converts to DCP for another mesh, as `dcp-convert reshard` does.
 
@@ -189,15 +249,18 @@ def consolidate(
     src: Path,
     dst: Path,
     *,
-    progress: Optional[OnProgress] = None,
-    **options: Any,
+    progress: Shown = None,
+    **options: Unpack[_options.ConsolidateOptions],
 ) -> Dict[str, Any]:
     """Writes whole tensors, SHARDED to FULL, as `dcp-convert consolidate`."""
     return run("consolidate", [src, dst], options, progress)
 
 
 def verify(
-    path: Path, *, progress: Optional[OnProgress] = None, **options: Any
+    path: Path,
+    *,
+    progress: Shown = None,
+    **options: Unpack[_options.VerifyOptions],
 ) -> Dict[str, Any]:
     """Checks structure, coverage and checksums, as `dcp-convert verify`.
 
@@ -212,8 +275,8 @@ def diff(
     a: Path,
     b: Path,
     *,
-    progress: Optional[OnProgress] = None,
-    **options: Any,
+    progress: Shown = None,
+    **options: Unpack[_options.DiffOptions],
 ) -> Dict[str, Any]:
     """Compares two checkpoints, as `dcp-convert diff`.
 
@@ -223,6 +286,8 @@ def diff(
     return run("diff", [a, b], options, progress)
 
 
-def inspect(path: Path, **options: Any) -> Dict[str, Any]:
+def inspect(
+    path: Path, **options: Unpack[_options.InspectOptions]
+) -> Dict[str, Any]:
     """Says what is in a checkpoint, as `dcp-convert inspect --json`."""
     return run("inspect", [path], options, None)

@@ -50,6 +50,15 @@ def text(checkpoint: Any) -> str:
     return "\n".join(lines)
 
 
+def objects_text(objects: Any) -> str:
+    """The names of the objects; their values are not read."""
+    names = list(objects)
+    lines = [f"{len(names)} objects", *names[:MAX_ROWS]]
+    if len(names) > MAX_ROWS:
+        lines.append(f"and {len(names) - MAX_ROWS} more")
+    return "\n".join(lines)
+
+
 def _shard_map(tensor: Any) -> str:
     """The chunks of a tensor, drawn by their first two dimensions."""
     if not tensor.shape or 0 in tensor.shape:

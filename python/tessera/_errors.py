@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from typing import Any
 from typing import Dict
 from typing import Optional
 from typing import Type
@@ -43,6 +45,21 @@ class Error(Exception):
         self.field = field
         self.retry_after = retry_after
 
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class _SystemError(Error):
+    """One that also has a class of Python's own, with its attributes."""
+
+    _errno = 0
+
+    def __init__(self, message: str, **place: Any):
+        super().__init__(message, **place)
+        # What programs that handle an OSError read.
+        self.errno = self._errno
+        self.filename = self.path or None
+
 
 class CancelledError(Error):
     """The call was stopped."""
@@ -56,16 +73,22 @@ class DeadlineExceededError(Error, TimeoutError):
     """The call did not end within its timeout."""
 
 
-class NotFoundError(Error, LookupError):
+class NotFoundError(_SystemError, FileNotFoundError, LookupError):
     """The checkpoint, tensor or object does not exist."""
 
+    _errno = errno.ENOENT
 
-class AlreadyExistsError(Error):
+
+class AlreadyExistsError(_SystemError, FileExistsError):
     """Something is at the destination and `overwrite` is off."""
 
+    _errno = errno.EEXIST
 
-class PermissionDeniedError(Error):
+
+class PermissionDeniedError(_SystemError, PermissionError):
     """A pickle needs more than data, or the system denies access."""
+
+    _errno = errno.EACCES
 
 
 class UnauthenticatedError(Error):
@@ -92,22 +115,8 @@ class DataLossError(Error):
     """The checkpoint is damaged."""
 
 
-# The classes by the number and the name of their code.
-_CODES: Dict[int, Type[Error]] = {
-    1: CancelledError,
-    3: InvalidArgumentError,
-    4: DeadlineExceededError,
-    5: NotFoundError,
-    6: AlreadyExistsError,
-    7: PermissionDeniedError,
-    8: ResourceExhaustedError,
-    9: FailedPreconditionError,
-    12: UnimplementedError,
-    14: UnavailableError,
-    15: DataLossError,
-    16: UnauthenticatedError,
-}
-_NAMES: Dict[str, Type[Error]] = {
+# The classes by the name of their code, and its number.
+CLASSES: Dict[str, Type[Error]] = {
     "CANCELLED": CancelledError,
     "INVALID_ARGUMENT": InvalidArgumentError,
     "DEADLINE_EXCEEDED": DeadlineExceededError,
@@ -121,11 +130,17 @@ _NAMES: Dict[str, Type[Error]] = {
     "DATA_LOSS": DataLossError,
     "UNAUTHENTICATED": UnauthenticatedError,
 }
+_NUMBERS = {
+    **{1: "CANCELLED", 3: "INVALID_ARGUMENT", 4: "DEADLINE_EXCEEDED"},
+    **{5: "NOT_FOUND", 6: "ALREADY_EXISTS", 7: "PERMISSION_DENIED"},
+    **{8: "RESOURCE_EXHAUSTED", 9: "FAILED_PRECONDITION", 12: "UNIMPLEMENTED"},
+    **{14: "UNAVAILABLE", 15: "DATA_LOSS", 16: "UNAUTHENTICATED"},
+}
 
 
 def class_of_number(code: int) -> Type[Error]:
-    return _CODES.get(code, Error)
+    return class_of_name(_NUMBERS.get(code, ""))
 
 
 def class_of_name(name: str) -> Type[Error]:
-    return _NAMES.get(name, Error)
+    return CLASSES.get(name, Error)

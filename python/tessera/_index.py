@@ -13,15 +13,18 @@ def select(
 ) -> Tuple[List[int], List[int], Tuple[Any, ...]]:
     """The box that an index needs: offsets, sizes, and the index within it."""
     items = index if isinstance(index, tuple) else (index,)
-    if items.count(Ellipsis) > 1:
+    # Not `in`, which compares: an array has no single truth.
+    ellipses = [at for at, item in enumerate(items) if item is Ellipsis]
+    if len(ellipses) > 1:
         raise IndexError("an index can have only one ellipsis")
-    if Ellipsis not in items:
+    if not ellipses:
+        ellipses = [len(items)]
         items = (*items, Ellipsis)
     if len(items) - 1 > len(shape):
         raise IndexError(
             f"{len(items) - 1} indices for a tensor of {len(shape)} dimensions"
         )
-    at = items.index(Ellipsis)
+    (at,) = ellipses
     fill = (slice(None),) * (len(shape) - len(items) + 1)
     items = items[:at] + fill + items[at + 1:]
     offsets, sizes, rest = [], [], []
@@ -35,13 +38,7 @@ def select(
                 raise IndexError(f"dimension {dim}: a negative step")
             rest.append(slice(None, None, step))
         else:
-            try:
-                first = item.__index__()
-            except AttributeError:
-                raise IndexError(
-                    f"dimension {dim}: an index is an int, a slice or an "
-                    f"ellipsis, not {type(item).__name__}"
-                ) from None
+            first = _position(dim, item)
             if not -size <= first < size:
                 raise IndexError(
                     f"index {first} is out of range for dimension {dim} of "
@@ -53,3 +50,16 @@ def select(
         offsets.append(first)
         sizes.append(last - first)
     return offsets, sizes, tuple(rest)
+
+
+def _position(dim: int, item: Any) -> int:
+    # A bool is an int for Python, and a mask for NumPy and PyTorch.
+    if type(item).__name__ not in ("bool", "bool_"):
+        try:
+            return int(item.__index__())
+        except (AttributeError, TypeError):
+            pass
+    raise IndexError(
+        f"dimension {dim}: an index is an int, a slice or an ellipsis, not "
+        f"{type(item).__name__}; read the tensor first, and index the result"
+    )

@@ -77,6 +77,14 @@ _CALLS = {
         *(ctypes.c_uint64, ctypes.c_int, _HANDLE),
     ],
     "tessera_checkpoint_object": [_HANDLE, _TEXT, _HANDLE, _OUT],
+    "tessera_checkpoint_not_dense": [
+        *(_HANDLE, ctypes.POINTER(_TEXT), ctypes.c_size_t, _HANDLE, _OUT),
+    ],
+    "tessera_checkpoint_item": [
+        *(_HANDLE, _TEXT, ctypes.c_size_t, _HANDLE, _OUT),
+    ],
+    "tessera_object_check": [_TEXT, ctypes.c_uint64],
+    "tessera_check_served": [_TEXT],
     "tessera_save_begin": [_TEXT, ctypes.c_int, _OUT],
     "tessera_save_file_name": [_HANDLE, ctypes.c_int64, _OUT],
     "tessera_save_adopt": [_HANDLE, _TEXT],
@@ -89,9 +97,12 @@ _CALLS = {
         *(_HANDLE, _TEXT, ctypes.c_size_t, _DIMS),
         *(ctypes.c_void_p, FILL, ctypes.c_void_p, _RANGE),
     ],
-    "tessera_file_add_object": [_HANDLE, _TEXT, ctypes.c_uint64, _RANGE],
+    "tessera_file_add_object": [
+        *(_HANDLE, ctypes.c_uint64),
+        *(ctypes.c_void_p, FILL, ctypes.c_void_p, _RANGE),
+    ],
     "tessera_write_file": [
-        *(_TEXT, ctypes.POINTER(Region), ctypes.c_size_t),
+        *(_TEXT, _TEXT, ctypes.POINTER(Region), ctypes.c_size_t),
         *(ctypes.POINTER(Pair), ctypes.c_size_t, ctypes.c_int),
         *(ctypes.POINTER(WriteOptions), _HANDLE),
     ],
@@ -169,6 +180,11 @@ def take_bytes(handle: ctypes.c_void_p) -> bytes:
 def dims(numbers) -> Any:
     """An array of int64 for the library."""
     return (ctypes.c_int64 * len(numbers))(*numbers)
+
+
+def texts(strings) -> Any:
+    """An array of texts for the library."""
+    return (ctypes.c_char_p * len(strings))(*map(str.encode, strings))
 
 
 class Handle:

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from typing import Union
 
 from tessera import _errors
 
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?", re.ASCII)
 _UNITS = {"": 1, "B": 1}
 for _power, _letter in enumerate("KMGT", 1):
     _UNITS[_letter + "B"] = 1000**_power
     _UNITS[_letter + "IB"] = 1024**_power
 
 
-def parse_bytes(memory: Union[int, str]) -> int:
-    """A number of bytes, or a text such as "1GiB"."""
-    if isinstance(memory, int):
-        return memory
-    digits = memory.rstrip("KMGTiBkmgtb ")
-    try:
-        return int(float(digits) * _UNITS[memory[len(digits):].strip().upper()])
-    except (KeyError, ValueError):
-        raise _errors.InvalidArgumentError(
-            f"{memory!r} is not a size, such as '1GiB' or '500MB'"
-        ) from None
+def parse_bytes(value: Union[int, str], name: str = "memory") -> int:
+    """A number of bytes, or a text such as "1GiB", given for argument `name`."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    if isinstance(value, str):
+        digits = value.rstrip("KMGTiBkmgtb ")
+        unit = _UNITS.get(value[len(digits):].strip().upper())
+        if unit is not None and _NUMBER.fullmatch(digits):
+            return int(float(digits) * unit)
+    raise _errors.InvalidArgumentError(
+        f"{name}={value!r} is not a size, such as '1GiB' or '500MB'", field=name
+    )
 
 
 def quantity(num_bytes: int) -> str:

@@ -1,6 +1,7 @@
 // The C interface, called as another language calls it.
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,6 +28,8 @@ constexpr int kInvalidArgument = 3;
 constexpr int kNotFound = 5;
 constexpr int kAlreadyExists = 6;
 constexpr int kFailedPrecondition = 9;
+constexpr int kUnimplemented = 12;
+constexpr int kDataLoss = 15;
 
 // "<code> <message>"; empty for success. Frees the error.
 std::string Told(tessera_error* error) {
@@ -146,6 +149,54 @@ TEST_F(OpenCheckpoint, GivesObjectsAsArchives) {
                   checkpoint_, golden_.tensors.begin()->first.c_str(), nullptr,
                   &archive)),
               HasSubstr("is not an object of"));
+}
+
+TEST_F(OpenCheckpoint, GivesItemsAsTheyAreStored) {
+  for (const auto& [name, value] : golden_.objects) {
+    tessera_bytes* item = nullptr;
+    ASSERT_EQ(Told(tessera_checkpoint_item(checkpoint_, name.c_str(), 0,
+                                           nullptr, &item)),
+              "");
+    const std::string bytes = Taken(item);
+    EXPECT_THAT(bytes, StartsWith("PK"));
+    EXPECT_EQ(
+        Told(tessera_object_check(
+            reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size())),
+        "");
+  }
+  std::vector<const char*> names;
+  for (const auto& [name, tensor] : golden_.tensors) {
+    names.push_back(name.c_str());
+  }
+  tessera_bytes* found = nullptr;
+  ASSERT_EQ(Told(tessera_checkpoint_not_dense(checkpoint_, names.data(),
+                                              names.size(), nullptr, &found)),
+            "");
+  EXPECT_EQ(Taken(found), "[]");
+  EXPECT_THAT(Told(tessera_checkpoint_item(checkpoint_, names[0], 1000, nullptr,
+                                           &found)),
+              HasSubstr("none has the number 1000"));
+  const char* const other = "nothing";
+  EXPECT_EQ(CodeOf(tessera_checkpoint_not_dense(checkpoint_, &other, 1, nullptr,
+                                                &found)),
+            kNotFound);
+}
+
+TEST(Tessera, ChecksObjectsThatAreDamaged) {
+  const std::string text = "no archive";
+  EXPECT_EQ(CodeOf(tessera_object_check(
+                reinterpret_cast<const uint8_t*>(text.data()), text.size())),
+            kDataLoss);
+}
+
+TEST(Tessera, SaysWhichPathsItServes) {
+  for (const char* path : {"run7/step-1", "/srv/run7", "s3://bucket/run7"}) {
+    EXPECT_EQ(Told(tessera_check_served(path)), "") << path;
+  }
+  EXPECT_THAT(Told(tessera_check_served("memory://x")),
+              HasSubstr("no store has the scheme memory"));
+  // Tests run without plugins.
+  EXPECT_EQ(CodeOf(tessera_check_served("gs://bucket/run7")), kUnimplemented);
 }
 
 TEST_F(OpenCheckpoint, RefusesWhatDoesNotFit) {
@@ -298,10 +349,11 @@ TEST_F(Save, WholeTensorsBecomeOneFile) {
   float* const data = const_cast<float*>(row.data());
   tessera_region tensor = {"w", "float32", 2, nullptr, sizes, data, 12};
   const tessera_pair pair = {"epoch", "7"};
+  const char* format = nullptr;
   const auto write = [&](const std::string& to, size_t num_pairs,
                          int overwrite) {
-    return Told(tessera_write_file(to.c_str(), &tensor, 1, &pair, num_pairs,
-                                   overwrite, nullptr, nullptr));
+    return Told(tessera_write_file(to.c_str(), format, &tensor, 1, &pair,
+                                   num_pairs, overwrite, nullptr, nullptr));
   };
   ASSERT_EQ(write(path, 1, 0), "");
   EXPECT_THAT(write(path, 1, 0), StartsWith("6 "));
@@ -310,6 +362,11 @@ TEST_F(Save, WholeTensorsBecomeOneFile) {
   EXPECT_THAT(write(temp_.Join("model2.pt"), 1, 0),
               HasSubstr("only safetensors files have metadata"));
   EXPECT_THAT(write(temp_.Join("model"), 0, 0), HasSubstr("does not end in"));
+  format = "dcp";
+  EXPECT_THAT(write(temp_.Join("model"), 0, 0), HasSubstr("cannot be dcp"));
+  format = "safetensors";
+  EXPECT_EQ(write(temp_.Join("model.bin"), 1, 0), "");
+  format = nullptr;
   tensor.num_bytes = 11;
   EXPECT_THAT(write(path, 1, 1), StartsWith("3 w: [1, 3] of float32"));
 
@@ -330,6 +387,39 @@ TEST_F(Save, WholeTensorsBecomeOneFile) {
 }
 
 int FailToFill(void*, uint64_t, uint8_t*, uint64_t) { return 1; }
+
+TEST_F(Save, AnObjectMayComeFromAFunction) {
+  tessera_file* file = nullptr;
+  ASSERT_EQ(Told(tessera_file_new(path_.c_str(), &file)), "");
+  tessera_range range;
+  EXPECT_THAT(
+      Told(tessera_file_add_object(file, 3, nullptr, nullptr, nullptr, &range)),
+      HasSubstr("has no memory"));
+  const tessera_fill fill = [](void*, uint64_t offset, uint8_t* dst,
+                               uint64_t size) {
+    for (uint64_t i = 0; i < size; ++i) {
+      dst[i] = static_cast<uint8_t>("xyz"[offset + i]);
+    }
+    return 0;
+  };
+  ASSERT_EQ(
+      Told(tessera_file_add_object(file, 3, nullptr, fill, nullptr, &range)),
+      "");
+  EXPECT_EQ(range.length, 3u);
+  tessera_save* save = nullptr;
+  ASSERT_EQ(Told(tessera_save_begin(path_.c_str(), 0, &save)), "");
+  tessera_bytes* digests = nullptr;
+  ASSERT_EQ(Told(tessera_file_write(file, "__0_0.distcp", nullptr, nullptr,
+                                    &digests)),
+            "");
+  tessera_bytes_free(digests);
+  tessera_file_free(file);
+  std::ifstream written(path_ + "/__0_0.distcp");
+  std::string content;
+  written >> content;
+  EXPECT_EQ(content, "xyz");
+  tessera_save_free(save);
+}
 
 TEST_F(Save, ASourceThatFailsFailsTheFile) {
   tessera_save* save = nullptr;

@@ -71,6 +71,50 @@ def test_a_difference_is_a_result(state, path, tmp_path):
     assert not tessera.diff(path, tmp_path / "d")["equal"]
 
 
+def test_options_have_the_forms_of_python(path, tmp_path):
+    tessera.convert(
+        path,
+        tmp_path / "m.safetensors",
+        include=["model.layers.*"],
+        metadata={"author": "me", "run": 7},
+        from_="dcp",
+        max_memory=64 << 20,
+    )
+    found = tessera.open(tmp_path / "m.safetensors").metadata
+    assert found["author"] == "me" and found["run"] == "7"
+
+
+def test_a_message_names_the_keyword(path, tmp_path):
+    with pytest.raises(tessera.InvalidArgumentError) as raised:
+        tessera.convert(path, tmp_path / "m.pt", max_memory="much")
+    assert str(raised.value).startswith("max_memory: ")
+    assert raised.value.field == "max_memory"
+    assert "help(tessera.convert)" in str(raised.value)
+    (tmp_path / "m.pt").touch()
+    with pytest.raises(tessera.AlreadyExistsError) as raised:
+        tessera.convert(path, tmp_path / "m.pt")
+    assert "overwrite" in str(raised.value)
+    assert "--" not in str(raised.value)
+    with pytest.raises(tessera.InvalidArgumentError) as raised:
+        tessera.convert(path, tmp_path / "m", include={"model.*"})
+    assert raised.value.field == "include"
+
+
+def test_a_bar_is_shown(path, tmp_path, capsys):
+    tessera.convert(path, tmp_path / "m.pt", progress=True)
+    assert "convert" in capsys.readouterr().err
+
+
+def test_the_types_are_those_of_the_options():
+    # The wheel has them; they are made from the help of the program.
+    from tessera import _options
+
+    told = _options.ConvertOptions.__annotations__
+    assert told["overwrite"] is bool
+    assert {"mesh", "cast", "verify", "from_", "max_memory"} <= set(told)
+    assert "mesh" not in _options.ReshardOptions.__annotations__
+
+
 def test_errors_have_their_class(path, tmp_path):
     with pytest.raises(tessera.NotFoundError, match="nothing"):
         tessera.inspect(tmp_path / "nothing")

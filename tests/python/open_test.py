@@ -1,6 +1,9 @@
 """tessera.open: names, slices, objects, and what cannot be read."""
 
 import collections
+import errno
+import os
+import pickle
 import subprocess
 import sys
 
@@ -10,6 +13,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 
 import tessera
+import tessera.torch
 from conftest import assert_same
 from tessera._quantity import parse_bytes
 
@@ -65,7 +69,11 @@ def test_an_index_selects_as_in_numpy(state, path, index):
 
 
 @pytest.mark.parametrize(
-    "index", [7, -8, (0, 5), (0, 0, 0), "a", 1.5, slice(None, None, -1)]
+    "index",
+    [
+        *(7, -8, (0, 5), (0, 0, 0), "a", 1.5, slice(None, None, -1)),
+        *(True, np.True_, [0, 1], None),
+    ],
 )
 def test_other_indices_are_refused(path, index):
     with pytest.raises(IndexError):
@@ -159,6 +167,104 @@ def test_a_closed_checkpoint_is_an_error(path):
     checkpoint.close()
     with pytest.raises(ValueError, match="closed"):
         weight[0]
+
+
+def test_python_has_these_errors_too(path, tmp_path):
+    with pytest.raises(FileNotFoundError) as raised:
+        tessera.open(tmp_path / "nothing")
+    assert raised.value.errno == errno.ENOENT
+    assert raised.value.filename == str(tmp_path / "nothing")
+    for kind, own in (
+        (FileExistsError, tessera.AlreadyExistsError),
+        (PermissionError, tessera.PermissionDeniedError),
+        (FileNotFoundError, tessera.NotFoundError),
+    ):
+        failure = pickle.loads(pickle.dumps(own("why", path="p", tensor="t")))
+        assert isinstance(failure, kind)
+        assert (str(failure), failure.path, failure.tensor) == ("why", "p", "t")
+
+
+def test_it_opens_itself_again_when_it_is_unpickled(state, path, monkeypatch):
+    monkeypatch.chdir(path.parent)
+    checkpoint = tessera.open(path.name)
+    name = "model.layers.0.weight"
+    told = pickle.dumps((checkpoint, checkpoint[name]))
+    monkeypatch.chdir("/")
+    again, weight = pickle.loads(told)
+    expected = state["model"]["layers.0.weight"].numpy()
+    np.testing.assert_array_equal(again[name][:], expected)
+    np.testing.assert_array_equal(weight[2], expected[2])
+
+
+class Rows(torch.utils.data.Dataset):
+    def __init__(self, path):
+        self.weight = tessera.open(path)["model.layers.0.weight"]
+
+    def __len__(self):
+        return len(self.weight)
+
+    def __getitem__(self, row):
+        return self.weight.torch(row)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_dataset_holds_one_in_all_processes(state, path, method):
+    loader = torch.utils.data.DataLoader(
+        Rows(path), batch_size=2, num_workers=2, multiprocessing_context=method
+    )
+    found = torch.cat(list(loader))
+    assert torch.equal(found, state["model"]["layers.0.weight"])
+
+
+def test_a_fork_does_not_read_a_checkpoint_that_was_replaced(path):
+    checkpoint = tessera.open(path)
+    dcp.save(
+        {"model": {"layers.0.weight": torch.zeros(7, 5)}},
+        storage_writer=tessera.torch.Writer(path),
+    )
+    child = os.fork()
+    if child == 0:
+        try:
+            checkpoint["model.layers.0.weight"].numpy()
+            os._exit(1)
+        except tessera.FailedPreconditionError:
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_objects_print_their_names(path):
+    text = repr(tessera.open(path).objects)
+    assert "objects" in text and "step" in text.splitlines()
+
+
+@pytest.mark.parametrize("missing", ["numpy", "torch"])
+def test_a_missing_package_is_named(path, missing, monkeypatch):
+    weight = tessera.open(path)["model.layers.0.weight"]
+    read = {"numpy": weight.numpy, "torch": weight.torch}[missing]
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ImportError, match=f"pip install 'tessera.{missing}.'"):
+        read()
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {"memory": "-1"},
+        {"memory": -1},
+        {"memory": True},
+        {"max_rate": "fast"},
+        {"direct": "yes"},
+        {"direct": 1},
+        {"overwrite": "no"},
+        {"async_staging": None},
+    ],
+)
+def test_a_wrong_option_is_an_error_with_its_name(keywords):
+    ((name, value),) = keywords.items()
+    with pytest.raises(tessera.InvalidArgumentError) as raised:
+        tessera.torch.Writer("c", **keywords)
+    assert raised.value.field == name
+    assert f"{name}={value!r}" in str(raised.value)
 
 
 def test_sizes_are_parsed():

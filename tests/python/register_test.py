@@ -129,6 +129,57 @@ for wrong in (lambda: FileSystemWriter(), lambda: FileSystemReader(1, 2, 3, 4)):
 """)
 
 
+def test_urls_that_no_store_serves_are_left_to_fsspec(run):
+    run("""
+import fsspec
+from fsspec.implementations.memory import MemoryFileSystem
+
+class Elsewhere(MemoryFileSystem):
+    protocol = ("gs", "hdfs", "abfs")
+
+for scheme in Elsewhere.protocol:
+    fsspec.register_implementation(scheme, Elsewhere, clobber=True)
+urls = ["gs://bucket/x", "hdfs://host/x", "abfs://c@a.dfs.core.windows.net/x"]
+for url in urls:
+    dcp.save(state, checkpoint_id=url)
+tessera.torch.register()
+for url in urls:
+    check(checkpoint_id=url)
+    dcp.save(state, checkpoint_id=url + "-2")
+    check(checkpoint_id=url + "-2")
+    try:
+        dcp.save(state, storage_writer=tessera.torch.Writer(url))
+        raise SystemExit("it was saved without a plugin")
+    except dcp.api.CheckpointException as raised:
+        (failure,) = raised.failures.values()
+        assert isinstance(failure[0], tessera.UnimplementedError), failure
+        assert "plugin" in str(failure[0]), failure
+""")
+
+
+def test_attributes_are_those_of_pytorchs_classes(run):
+    run("""
+tessera.torch.register(file_system=True)
+writer, reader = FileSystemWriter("a"), FileSystemReader("a")
+for storage in (writer, reader):
+    assert storage.path == storage.checkpoint_id == pathlib.Path("a")
+    assert not storage.fs.exists(storage.path / ".metadata")
+first = writer.save_id
+dcp.save(state, storage_writer=writer)
+assert writer.save_id != first and writer.single_file_per_rank
+check(storage_reader=reader)
+meta = dcp.FileSystemReader("a").read_metadata().storage_meta
+assert meta.load_id and meta.checkpoint_id
+try:
+    dcp.save(state, storage_writer=FileSystemWriter("a", overwrite=False))
+    raise SystemExit("the checkpoint was replaced")
+except dcp.api.CheckpointException as raised:
+    (failure,) = raised.failures.values()
+    assert "Checkpoint already exists" in str(failure[0])
+    assert isinstance(failure[0], FileExistsError)
+""")
+
+
 def test_a_pytorch_that_lacks_a_part_is_a_clear_error():
     code = """
 import torch.distributed.checkpoint.storage as storage

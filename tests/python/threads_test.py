@@ -65,4 +65,5 @@ def test_ctrl_c_interrupts_the_wait_for_a_line(ctrl_c):
     ctrl_c_later.start()
     with pytest.raises(KeyboardInterrupt):
         next(lines)
-    process.communicate("")
+    process.stdin.close()
+    process.wait()

@@ -142,7 +142,7 @@ absl::StatusOr<Output> BuildSafetensors(const ConvertOutputParts& parts,
   const SafetensorsMetadata metadata = MetadataFor(parts.source, options);
   if (parts.target.kind == Destination::Kind::kFile) {
     // A stream begins with the header, so digests would come too late for it.
-    return BuildSafetensorsFile(entries, files, file_name, metadata,
+    return BuildSafetensorsFile(entries, files, file_name, WithFormat(metadata),
                                 /*with_digests=*/options.stream == nullptr);
   }
   DCP_ASSIGN_OR_RETURN(Output output,

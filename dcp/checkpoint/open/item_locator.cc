@@ -345,6 +345,11 @@ class Locator {
   }
 
   absl::Status PlaceFromArchive(Item item, const TorchArchive& archive) {
+    if (!IsTensor(archive.root) && archive.has_unknown_globals) {
+      return absl::UnimplementedError(
+          absl::StrCat("the item holds ", ToString(archive.root, 60),
+                       ", which only its own program can make a tensor of"));
+    }
     if (!IsTensor(archive.root)) {
       return absl::DataLossError(
           absl::StrCat("the item holds ", ToString(archive.root, 60),

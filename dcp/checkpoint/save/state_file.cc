@@ -66,11 +66,12 @@ bool NamesStateFile(absl::string_view path) {
 
 absl::StatusOr<std::unique_ptr<StateFile>> StateFile::Plan(
     FileSystem& fs, absl::string_view path, const SaveState& state,
-    const SafetensorsMetadata& metadata) {
+    const SafetensorsMetadata& metadata, std::optional<Format> format) {
   std::unique_ptr<StateFile> file(new StateFile(fs, path));
   const Entries made = EntriesOf(state);
   SourceFiles nothing(fs, "", {}, DirectMode::kOff, /*follow_symlinks=*/false);
-  if (FormatOfFileName(path) == Format::kSafetensors) {
+  if (!format.has_value()) format = FormatOfFileName(path);
+  if (format == Format::kSafetensors) {
     DCP_RETURN_IF_ERROR(CheckTensorsOnly(state));
     DCP_ASSIGN_OR_RETURN(
         file->output_,

@@ -7,12 +7,14 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "dcp/checkpoint/open/format.h"
 #include "dcp/checkpoint/save/save.h"
 #include "dcp/checkpoint/write/output.h"
 #include "dcp/checkpoint/write/safetensors_output.h"
@@ -29,10 +31,12 @@ class StateFile {
   // sources are asked for every byte once, in the order of the file. The
   // sources, the objects and `fs` must outlive this. FailedPrecondition, with
   // the names, for values that safetensors cannot hold. `metadata` goes into
-  // the header of safetensors; torch.save's format has no place for it.
+  // the header of safetensors as it is; torch.save's format has no place for
+  // it. Without a `format`, the suffix of `path` says it.
   static absl::StatusOr<std::unique_ptr<StateFile>> Plan(
       FileSystem& fs, absl::string_view path, const SaveState& state,
-      const SafetensorsMetadata& metadata = {});
+      const SafetensorsMetadata& metadata = WithFormat({}),
+      std::optional<Format> format = std::nullopt);
 
   // The numbers of the tensors of the state, in the order of the file.
   const std::vector<size_t>& order() const { return order_; }

@@ -114,14 +114,6 @@ absl::Status AddFile(std::vector<const OutputEntry*> entries,
   return absl::OkStatus();
 }
 
-SafetensorsMetadata WithFormat(SafetensorsMetadata metadata) {
-  for (const auto& [key, value] : metadata) {
-    if (key == "format") return metadata;
-  }
-  metadata.insert(metadata.begin(), {"format", "pt"});
-  return metadata;
-}
-
 std::vector<const OutputEntry*> Pointers(
     absl::Span<const OutputEntry> entries) {
   std::vector<const OutputEntry*> pointers;
@@ -130,6 +122,14 @@ std::vector<const OutputEntry*> Pointers(
 }
 
 }  // namespace
+
+SafetensorsMetadata WithFormat(SafetensorsMetadata metadata) {
+  for (const auto& [key, value] : metadata) {
+    if (key == "format") return metadata;
+  }
+  metadata.insert(metadata.begin(), {"format", "pt"});
+  return metadata;
+}
 
 absl::Status NonTensorsError(absl::Span<const std::string> names,
                              absl::string_view remedy) {
@@ -150,7 +150,7 @@ absl::StatusOr<Output> BuildSafetensorsFile(
   Output output;
   output.needs_digests = with_digests;
   DCP_RETURN_IF_ERROR(AddFile(Pointers(entries), files, std::string(file_name),
-                              WithFormat(metadata), with_digests, output));
+                              metadata, with_digests, output));
   return output;
 }
 

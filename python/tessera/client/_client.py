@@ -13,6 +13,8 @@ from tessera._checkpoint import Checkpoint
 from tessera.client import _jobs
 from tessera.client._channel import Channel
 from tessera.client._channel import ClientOptions
+from tessera.client._results import ConvertResult
+from tessera.client._results import VerifyReport
 from tessera.client._source import DaemonSource
 from tessera.client._url import parse_url
 
@@ -73,7 +75,7 @@ class Client:
         mesh: Optional[Dict[str, int]] = None,
         timeout: Optional[float] = None,
         **fields: Any,
-    ) -> _jobs.Job:
+    ) -> _jobs.Job[ConvertResult]:
         """Starts a job that converts to another format or sharding.
 
         Args:
@@ -92,7 +94,7 @@ class Client:
         mesh: Dict[str, int],
         timeout: Optional[float] = None,
         **fields: Any,
-    ) -> _jobs.Job:
+    ) -> _jobs.Job[ConvertResult]:
         """Starts a job that converts to DCP for another mesh.
 
         Args:
@@ -110,7 +112,7 @@ class Client:
         *,
         timeout: Optional[float] = None,
         **fields: Any,
-    ) -> _jobs.Job:
+    ) -> _jobs.Job[ConvertResult]:
         """Starts a job that writes whole tensors.
 
         Args:
@@ -122,7 +124,7 @@ class Client:
 
     def verify(
         self, path: Path, *, timeout: Optional[float] = None, **fields: Any
-    ) -> _jobs.Job:
+    ) -> _jobs.Job[VerifyReport]:
         """Starts a job that checks structure, coverage and checksums.
 
         Args:
@@ -132,7 +134,7 @@ class Client:
         fields.update(source=path)
         return _jobs.submit(self._channel, "Verify", fields, timeout)
 
-    def job(self, name: str, timeout: Optional[float] = None) -> _jobs.Job:
+    def job(self, name: str, timeout: Optional[float] = None) -> _jobs.Job[Any]:
         """The job of that name, "operations/..."."""
         operation = _jobs.operation_call(
             self._channel, "GetOperation", {"name": name}, timeout
@@ -141,7 +143,7 @@ class Client:
 
     def jobs(
         self, filter: str = "", timeout: Optional[float] = None
-    ) -> List[_jobs.Job]:
+    ) -> List[_jobs.Job[Any]]:
         """The jobs that this client may see, such as those with
         "state = RUNNING AND kind = RESHARD"; proto/tessera/v1/job_service.proto
         has the language."""

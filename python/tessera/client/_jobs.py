@@ -8,10 +8,13 @@ import datetime
 import time
 import uuid
 from typing import Any
+from typing import cast
 from typing import Dict
+from typing import Generic
 from typing import Iterator
 from typing import List
 from typing import Optional
+from typing import TypeVar
 
 from tessera import _errors
 from tessera.client import _messages
@@ -141,7 +144,10 @@ def status_of(operation: Any) -> JobStatus:
     )
 
 
-class Job:
+R = TypeVar("R", bound=_results.Result)
+
+
+class Job(Generic[R]):
     """A job, and what was last heard of it. Any thread.
 
     Calls take a `timeout` in seconds, by default that of the ClientOptions.
@@ -164,7 +170,7 @@ class Job:
         """Asks the daemon how the job is."""
         return self._update("GetOperation", {"name": self.name}, timeout)
 
-    def wait(self, timeout: Optional[float] = None) -> _results.Result:
+    def wait(self, timeout: Optional[float] = None) -> R:
         """Waits until the job has ended, and returns its result.
 
         Raises:
@@ -225,11 +231,11 @@ class Job:
         """Lets the daemon forget a job that is done."""
         self._call("DeleteOperation", {"name": self.name}, timeout)
 
-    def _result(self) -> _results.Result:
+    def _result(self) -> R:
         if self.status.error is not None:
             raise self.status.error
         assert self.status.result is not None
-        return self.status.result
+        return cast(R, self.status.result)
 
     def _call(
         self, method: str, request: Dict[str, Any], timeout: Optional[float]
@@ -271,7 +277,7 @@ def submit(
     method: str,
     keywords: Dict[str, Any],
     timeout: Optional[float],
-) -> Job:
+) -> Job[Any]:
     """Starts a job under a request id, so that a retry never starts it
     twice."""
     request = make_request(f"{method}Request", keywords)
@@ -285,11 +291,11 @@ def submit(
 
 def list_jobs(
     channel: Channel, filter_: str, timeout: Optional[float]
-) -> List[Job]:
+) -> List[Job[Any]]:
     """The jobs of all pages, which are read again from the first one if the
     server was restarted."""
     deadline = channel.deadline(timeout)
-    jobs: List[Job] = []
+    jobs: List[Job[Any]] = []
     token, num_restarts = "", 0
     while True:
         try:

@@ -36,16 +36,17 @@ def _format_of(word: Any) -> Any:
 # How values that people write become those of the API, by the field.
 _READERS = {
     "format": _format_of,
-    "max_shard_bytes": parse_bytes,
-    "memory_bytes": parse_bytes,
     "mesh": mesh_of,
 }
+_SIZES = ("max_shard_bytes", "memory_bytes")
 _LISTS = ("include", "exclude", "renames", "casts", "parts")
 
 
 def _value(field: str, value: Any) -> Any:
     if field in _READERS:
         return _READERS[field](value)
+    if field in _SIZES:
+        return parse_bytes(value, field)
     if field in _LISTS and isinstance(value, str):
         return [value]
     if isinstance(value, os.PathLike):

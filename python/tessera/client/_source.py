@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import tempfile
 from typing import Any
@@ -53,6 +54,8 @@ class DaemonSource:
 
     def __init__(self, channel: Channel, path: str, url: Optional[str] = None):
         self._channel = channel
+        # How tessera.open reaches the daemon again, in another process.
+        self.daemon = channel.options
         self._path = path
         self._url = url or url_of(channel.address, path)
         self._owns_channel = url is not None
@@ -70,14 +73,7 @@ class DaemonSource:
             self._request("GetMetadataRequest"),
             max_bytes=_MAX_METADATA_BYTES,
         )
-        try:
-            told = self._read_index(replies)
-        except OSError as failure:
-            raise _errors.ResourceExhaustedError(
-                f"{self._url}: the index cannot be kept in "
-                f"{tempfile.gettempdir()} while it is read: {failure.strerror}",
-                path=self._url,
-            ) from None
+        told = self._read_index(replies)
         told["path"] = self._url
         told["format"] = _results.format_word(type(head), "format", head.format)
         if told["format"] == "safetensors":
@@ -89,10 +85,21 @@ class DaemonSource:
 
     def _read_index(self, replies: List[Any]) -> Dict[str, Any]:
         """What the core says of a .metadata without its files."""
-        with tempfile.TemporaryDirectory(prefix="tessera-") as folder:
-            with open(pathlib.Path(folder, ".metadata"), "wb") as file:
-                for reply in replies:
-                    file.write(reply.data)
+        with contextlib.ExitStack() as stack:
+            try:
+                folder = stack.enter_context(
+                    tempfile.TemporaryDirectory(prefix="tessera-")
+                )
+                with open(pathlib.Path(folder, ".metadata"), "wb") as file:
+                    for reply in replies:
+                        file.write(reply.data)
+            except OSError as failure:
+                raise _errors.ResourceExhaustedError(
+                    f"{self._url}: the index cannot be kept in "
+                    f"{tempfile.gettempdir()} while it is read: "
+                    f"{failure.strerror}",
+                    path=self._url,
+                ) from None
             try:
                 index = _files.FileSource(folder)
                 told = index.describe()
@@ -152,6 +159,17 @@ class DaemonSource:
                     tensor=name,
                 )
         return archives
+
+    def not_dense(self, names: Sequence[str]) -> List[str]:
+        """None: a daemon does not send such tensors, and says so."""
+        return []
+
+    def item(self, name: str, chunk: int = 0) -> bytes:
+        raise _errors.UnimplementedError(
+            f"{self._url}: a daemon does not send {name} as it is stored",
+            path=self._url,
+            tensor=name,
+        )
 
     def _check_open(self) -> None:
         if self._is_closed:

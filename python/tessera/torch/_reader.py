@@ -28,11 +28,13 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
 from tessera import _arrays
+from tessera import _dense
 from tessera import _errors
 from tessera import _open
 from tessera._arrays import Region
 from tessera._checkpoint import Checkpoint
 from tessera._quantity import parse_bytes
+from tessera.torch import _pickled
 from tessera.torch._storage import PathStorage
 
 # Memory for parts that cannot be read where they belong, such as those for a
@@ -72,14 +74,18 @@ class Reader(PathStorage, StorageReader):
         super().__init__(path)
         self._daemon = daemon
         self._memory = parse_bytes(memory)
+        if not isinstance(verify, bool):
+            raise _errors.InvalidArgumentError(
+                f"verify={verify!r} is neither True nor False", field="verify"
+            )
         self._verify = verify
         self._checkpoint: Optional[Checkpoint] = None
-        self._load_id = ""
+        self.load_id = ""
         self.reset()
 
     def reset(self, checkpoint_id: Any = None) -> None:
         super().reset(checkpoint_id)
-        self._load_id = str(uuid.uuid4())
+        self.load_id = str(uuid.uuid4())
         if self._checkpoint is not None:
             self._checkpoint.close()
             self._checkpoint = None
@@ -87,7 +93,7 @@ class Reader(PathStorage, StorageReader):
     def _open(self) -> Checkpoint:
         if self._checkpoint is None:
             self.check_path()
-            self._checkpoint = _open.open(self.path, self._daemon)
+            self._checkpoint = _open.open(self._place, self._daemon)
         return self._checkpoint
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
@@ -119,7 +125,7 @@ class Reader(PathStorage, StorageReader):
             planner_data=paths,
             storage_data={MetadataIndex(name): None for name in entries},
             storage_meta=StorageMeta(
-                checkpoint_id=self.path, load_id=self._load_id
+                checkpoint_id=self._place, load_id=self.load_id
             ),
         )
 
@@ -142,22 +148,27 @@ class Reader(PathStorage, StorageReader):
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         pending: List[Tuple[ReadItem, torch.Tensor, torch.Tensor]] = []
         bounced = 0
-        archives = self._open().object_archives(
-            [
-                item.storage_index.fqn
-                for item in plan.items
-                if item.type == LoadItemType.BYTE_IO
-            ]
-        )
+        objects: List[ReadItem] = []
+        tensors: List[ReadItem] = []
         for item in plan.items:
-            if item.type == LoadItemType.BYTE_IO:
-                archive = archives[item.storage_index.fqn]
-                planner.load_bytes(item, io.BytesIO(archive))
-                continue
+            is_object = item.type == LoadItemType.BYTE_IO
+            (objects if is_object else tensors).append(item)
+        self._read_objects(objects, planner)
+        not_dense = set(
+            self._open().not_dense(
+                sorted({item.storage_index.fqn for item in tensors})
+            )
+        )
+        for item in tensors:
             target = planner.resolve_tensor(item).detach()
+            _check_shape(item, target)
+            if item.storage_index.fqn in not_dense:
+                self._read_pickled(item, target)
+                planner.commit_tensor(item, target)
+                continue
             memory = target
-            if not _is_plain(target):
-                memory = torch.empty(target.shape, dtype=target.dtype)
+            if not _dense.is_in_place(target):
+                memory = _dense.empty(target.dtype, target.shape)
                 size = memory.numel() * memory.element_size()
                 if pending and bounced + size > _BOUNCE_BYTES:
                     self._read(pending, planner)
@@ -169,6 +180,71 @@ class Reader(PathStorage, StorageReader):
         future.set_result(None)
         return future
 
+    def _read_objects(self, items: List[ReadItem], planner: LoadPlanner) -> None:
+        names = [item.storage_index.fqn for item in items]
+        try:
+            archives = self._open().object_archives(names)
+        except _pickled.REFUSED:
+            archives = {name: self._object_archive(name) for name in names}
+        for item in items:
+            archive = archives[item.storage_index.fqn]
+            planner.load_bytes(item, io.BytesIO(archive))
+
+    def _object_archive(self, name: str) -> bytes:
+        """The archive of an object that the core knows as data, or whose classes
+        the program has declared safe."""
+        try:
+            return self._open().object_archives([name])[name]
+        except _pickled.REFUSED as failure:
+            refused = failure
+        try:
+            archive = self._open().stored_item(name)
+        except _errors.UnimplementedError:
+            raise refused from None
+        try:
+            _pickled.load(name, archive)
+        except _errors.PermissionDeniedError as failure:
+            raise type(refused)(
+                f"{refused}; {failure}", path=self._place, tensor=name
+            ) from None
+        # The planner unpickles it again, with the same classes.
+        return archive
+
+    def _read_pickled(self, item: ReadItem, target: torch.Tensor) -> None:
+        """Copies from tensors that PyTorch alone can make of what is stored."""
+        name = item.storage_index.fqn
+        wanted = list(zip(_offsets(item), item.lengths))
+        chunks = self._open()[name].chunks
+        for number, (offsets, sizes) in enumerate(chunks):
+            common = [
+                (max(a, b), min(a + n, b + m))
+                for (a, n), b, m in zip(wanted, offsets, sizes)
+            ]
+            if any(first >= last for first, last in common):
+                continue
+            stored = _pickled.load(
+                name, self._open().stored_item(name, number), self._verify
+            )
+            if not isinstance(stored, torch.Tensor) or (
+                tuple(stored.shape) != sizes
+            ):
+                raise _errors.DataLossError(
+                    f"{name}: an item holds {type(stored).__name__} "
+                    f"{list(getattr(stored, 'shape', []))}, but the index says "
+                    f"a tensor {list(sizes)}",
+                    path=self._place,
+                    tensor=name,
+                )
+            part = target
+            for dim, (first, last) in enumerate(common):
+                size = last - first
+                # As PyTorch does: some classes cannot be narrowed, and need not.
+                if size != stored.shape[dim]:
+                    stored = stored.narrow(dim, first - offsets[dim], size)
+                if size != part.shape[dim]:
+                    part = part.narrow(dim, first - wanted[dim][0], size)
+            part.copy_(stored)
+
     def _read(
         self,
         pending: List[Tuple[ReadItem, torch.Tensor, torch.Tensor]],
@@ -176,19 +252,14 @@ class Reader(PathStorage, StorageReader):
     ) -> None:
         regions = []
         for item, target, memory in pending:
-            if target.shape != item.lengths:
-                raise _errors.InvalidArgumentError(
-                    f"{item.storage_index.fqn}: the plan reads "
-                    f"{list(item.lengths)} into {list(target.shape)}"
-                )
-            chunk = item.storage_index.offset or [0] * len(item.lengths)
+            name = item.storage_index.fqn
             regions.append(
                 Region(
-                    item.storage_index.fqn,
+                    name,
                     _arrays.dtype_name(memory.dtype),
-                    [a + b for a, b in zip(chunk, item.storage_offsets)],
+                    _offsets(item),
                     item.lengths,
-                    memory.data_ptr(),
+                    _dense.address(memory, name),
                 )
             )
         self._open().read(regions, self._memory, self._verify)
@@ -214,11 +285,16 @@ class _Unreadable(Metadata):
         raise self.failure
 
 
-def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether its memory can be filled where it is."""
-    return (
-        tensor.device.type == "cpu"
-        and tensor.is_contiguous()
-        and not tensor.is_conj()
-        and not tensor.is_neg()
-    )
+def _offsets(item: ReadItem) -> List[int]:
+    """Where, in the whole tensor, an item begins."""
+    chunk = item.storage_index.offset or [0] * len(item.lengths)
+    return [a + b for a, b in zip(chunk, item.storage_offsets)]
+
+
+def _check_shape(item: ReadItem, target: torch.Tensor) -> None:
+    if target.shape != item.lengths:
+        raise _errors.InvalidArgumentError(
+            f"{item.storage_index.fqn}: the plan reads {list(item.lengths)} "
+            f"into {list(target.shape)}",
+            tensor=item.storage_index.fqn,
+        )

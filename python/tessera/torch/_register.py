@@ -16,6 +16,8 @@ from torch.distributed.checkpoint import state_dict_loader
 from torch.distributed.checkpoint import state_dict_saver
 
 from tessera import _errors
+from tessera import _library
+from tessera._checkpoint import DAEMON
 from tessera.torch._reader import Reader
 from tessera.torch._writer import Writer
 
@@ -25,9 +27,6 @@ try:
     )
 except ImportError:  # before PyTorch 2.7
     _ProcessExecutor = None
-
-# URLs of other schemes are left to PyTorch, which opens them with fsspec.
-_SCHEMES = ("s3", "gs", "abfs", "abfss", "hdfs", "tessera")
 
 # With these, PyTorch's writer and reader use another format.
 _FORMAT_OPTIONS = ("_extensions", "serialization_format", "_extension_registry")
@@ -39,10 +38,18 @@ _torch_execute_save = _ProcessExecutor and _ProcessExecutor.execute_save
 
 
 def _is_ours(path: Any) -> bool:
+    """Whether the core serves it; other URLs are left to PyTorch, which opens
+    them with fsspec."""
     if not isinstance(path, (str, os.PathLike)):
         return False
-    scheme, mark, _ = str(path).partition("://")
-    return not mark or scheme in _SCHEMES
+    place = os.fspath(path)
+    if "://" not in place or place.startswith(DAEMON):
+        return True
+    try:
+        _library.call("tessera_check_served", os.fsencode(place))
+    except _errors.UnimplementedError:
+        return False
+    return True
 
 
 def _storage_setup(
@@ -128,7 +135,8 @@ def register(*, file_system: bool = False) -> None:
     """From now on, dcp.save, dcp.async_save and dcp.load of this process use
     Writer and Reader where they are given a path only.
 
-    A URL of a scheme that Tessera does not know is left to PyTorch and fsspec.
+    A URL that Tessera cannot serve, such as gs:// without the plugin for it, is
+    left to PyTorch and fsspec.
 
     Raises UnimplementedError if this PyTorch makes its storage in another way.
 

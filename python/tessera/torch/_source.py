@@ -10,51 +10,61 @@ from typing import Optional
 
 import torch
 
-from tessera import _arrays
+from tessera import _dense
 from tessera import _errors
+
+
+def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements of a dense tensor, row after row, as its bytes."""
+    tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    return tensor.reshape(-1).view(torch.uint8)
 
 
 class Source:
     """Fills the library's memory; see tessera_fill.
+
+    Args:
+      name: for messages.
+      num_bytes: how many there are, by the plan.
+      resolve: returns them: one dimension, uint8, on any device.
 
     Attributes:
       failure: what went wrong in `fill`, or None.
     """
 
     def __init__(
-        self, name: str, dtype: str, sizes: Any, resolve: Callable[[], Any]
+        self, name: str, num_bytes: int, resolve: Callable[[], torch.Tensor]
     ):
         self._name = name
-        self._num_bytes = _arrays.num_bytes(dtype, sizes)
+        self._num_bytes = num_bytes
         self._resolve = resolve
-        self._bytes: Optional[torch.Tensor] = None  # one dimension, uint8
+        self._bytes: Optional[torch.Tensor] = None
+        self._address = 0  # of the bytes, if they are on the CPU
         self.failure: Optional[BaseException] = None
 
     def _open(self) -> torch.Tensor:
-        tensor = self._resolve().detach()
-        if tensor.is_quantized or tensor.layout != torch.strided:
-            raise _errors.UnimplementedError(
-                f"{self._name}: quantized and sparse tensors cannot be saved"
-            )
-        tensor = tensor.resolve_conj().resolve_neg().contiguous()
-        content = tensor.reshape(-1).view(torch.uint8)
+        content = self._resolve()
         if content.numel() != self._num_bytes:
             raise _errors.InvalidArgumentError(
                 f"{self._name}: the planner gave {content.numel()} bytes, but "
-                f"its plan says {self._num_bytes}"
+                f"its plan says {self._num_bytes}",
+                tensor=self._name,
             )
+        if content.device.type == "cpu":
+            self._address = _dense.address(content, self._name)
         return content
 
     def fill(self, context: Any, offset: int, dst: int, size: int) -> int:
         try:
             if self._bytes is None:
                 self._bytes = self._open()
-            part = self._bytes[offset : offset + size]
-            if part.device.type == "cpu":
-                ctypes.memmove(dst, part.data_ptr(), size)
+            if self._bytes.device.type == "cpu":
+                ctypes.memmove(dst, self._address + offset, size)
             else:
                 memory = (ctypes.c_uint8 * size).from_address(dst)
-                torch.frombuffer(memory, dtype=torch.uint8).copy_(part)
+                torch.frombuffer(memory, dtype=torch.uint8).copy_(
+                    self._bytes[offset : offset + size]
+                )
             if offset + size == self._num_bytes:
                 self._bytes = None
             return 0

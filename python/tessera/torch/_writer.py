@@ -16,29 +16,45 @@ from typing import List
 from typing import Optional
 from typing import Union
 
-from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.metadata import StorageMeta
 from torch.distributed.checkpoint.planner import SavePlan
 from torch.distributed.checkpoint.planner import SavePlanner
-from torch.distributed.checkpoint.planner import WriteItem
-from torch.distributed.checkpoint.planner import WriteItemType
 from torch.distributed.checkpoint.staging import AsyncStager
 from torch.distributed.checkpoint.storage import StorageWriter
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from tessera import _arrays
 from tessera import _errors
 from tessera import _library
 from tessera._quantity import parse_bytes
+from tessera.torch._data_file import DataFile
+from tessera.torch._data_file import FirstResult
 from tessera.torch._staging import Stager
 from tessera.torch._storage import PathStorage
-from tessera.torch._source import Source
 
 # PyTorch writes it since 2.6; older versions ignore it.
 _VERSION = "1.0.0"
-_DIRECT = {None: 0, True: 1, False: 2}
+
+# Where the data of a checkpoint goes: past the page cache, or through it.
+_DIRECT = ((None, 0), (True, 1), (False, 2))
+
+
+def _flag(name: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise _errors.InvalidArgumentError(
+        f"{name}={value!r} is neither True nor False", field=name
+    )
+
+
+def _direct_mode(direct: Any) -> int:
+    for value, mode in _DIRECT:
+        if direct is value:
+            return mode
+    raise _errors.InvalidArgumentError(
+        f"direct={direct!r} is neither True, False nor None", field="direct"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,13 +62,6 @@ class _FileName:
     """What the coordinator tells a rank with its plan."""
 
     name: str
-
-
-@dataclasses.dataclass(frozen=True)
-class _FirstResult(WriteResult):
-    """The result of the first item of a rank, with the digests of its file."""
-
-    digests: str = ""
 
 
 class _Save:
@@ -105,7 +114,7 @@ class _Save:
             _library.call(
                 "tessera_save_adopt", self._handle.value, name.encode()
             )
-        texts = (ctypes.c_char_p * len(digests))(*map(str.encode, digests))
+        texts = _library.texts(digests)
         _library.call(
             "tessera_save_commit",
             *(self._handle.value, save_id.encode(), metadata, len(metadata)),
@@ -157,6 +166,9 @@ class Writer(PathStorage, StorageWriter, AsyncStager):
     """
 
     _synchronize_after_execute = False
+    # What PyTorch's class calls so, as it is here.
+    single_file_per_rank = True
+    sync_files = True
 
     def __init__(
         self,
@@ -170,29 +182,34 @@ class Writer(PathStorage, StorageWriter, AsyncStager):
     ):
         self._current = _Current("" if path is None else os.fspath(path))
         super().__init__(path)
-        self.overwrite = overwrite
+        self.overwrite = _flag("overwrite", overwrite)
         self._memory = parse_bytes(memory)
-        self._max_rate = parse_bytes(max_rate)
-        self._direct = _DIRECT[direct]
-        self._async_staging = async_staging
+        self._max_rate = parse_bytes(max_rate, "max_rate")
+        self._direct = _direct_mode(direct)
+        self._async_staging = _flag("async_staging", async_staging)
         self._stager = Stager(async_staging)
 
     def __getstate__(self) -> Dict[str, Any]:
         # For async_save in another process, where nothing is staged.
-        return {**self.__dict__, "_current": self.path, "_stager": None}
+        return {**self.__dict__, "_current": self._place, "_stager": None}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._current = _Current(state["_current"])
 
     @property
-    def path(self) -> str:
+    def _place(self) -> str:
         """That of the save which this thread makes."""
         return self._current.path
 
-    @path.setter
-    def path(self, path: str) -> None:
+    @_place.setter
+    def _place(self, path: str) -> None:
         self._current.path = path
+
+    @property
+    def save_id(self) -> str:
+        """The id of the save that this thread makes; also in its .metadata."""
+        return self._current.save_id
 
     # StorageWriter
 
@@ -202,7 +219,7 @@ class Writer(PathStorage, StorageWriter, AsyncStager):
         self._current.save_id = str(uuid.uuid4())
 
     def storage_meta(self) -> StorageMeta:
-        return StorageMeta(checkpoint_id=self.path, save_id=self._current.save_id)
+        return StorageMeta(checkpoint_id=self._place, save_id=self._current.save_id)
 
     def set_up_storage_writer(
         self, is_coordinator: bool, *args: Any, **kwargs: Any
@@ -214,16 +231,25 @@ class Writer(PathStorage, StorageWriter, AsyncStager):
                 "commit one index together"
             )
         self._current.drop()
+        # PyTorch calls reset() only for a save with a checkpoint_id.
+        self._current.save_id = str(uuid.uuid4())
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         return plan
 
     def prepare_global_plan(self, plans: List[SavePlan]) -> List[SavePlan]:
-        if "://" not in self.path:
+        if "://" not in self._place:
             # Missing parent directories are made, as PyTorch's writer does.
-            parent = os.path.dirname(os.path.abspath(self.path))
+            parent = os.path.dirname(os.path.abspath(self._place))
             os.makedirs(parent, exist_ok=True)
-        save = self._current.save = _Save(self.path, self.overwrite)
+        try:
+            save = self._current.save = _Save(self._place, self.overwrite)
+        except _errors.AlreadyExistsError as failure:
+            # The words of PyTorch's writer, for which programs look.
+            raise _errors.AlreadyExistsError(
+                f"Checkpoint already exists and {self.overwrite=}: {failure}",
+                path=self._place,
+            ) from None
         return [
             dataclasses.replace(
                 plan, storage_data=_FileName(save.name_for(rank))
@@ -245,32 +271,12 @@ class Writer(PathStorage, StorageWriter, AsyncStager):
     def _write(self, plan: SavePlan, planner: SavePlanner) -> List[WriteResult]:
         if not plan.items:
             return []
-        name = self._file_name(plan.storage_data.name)
-        file = _library.Handle("tessera_file_free")
-        _library.call("tessera_file_new", os.fsencode(self.path), file.out)
-        keep: List[Any] = []  # what the file refers to until it is written
-        ranges = [self._add(file, item, planner, keep) for item in plan.items]
-        digests = ctypes.c_void_p()
-        options = _library.WriteOptions(
-            self._memory, self._max_rate, self._direct
-        )
-        try:
-            _library.interruptible(
-                lambda stop: _library.call(
-                    "tessera_file_write",
-                    *(file.value, name.encode(), ctypes.byref(options), stop),
-                    ctypes.byref(digests),
-                )
-            )
-        except _errors.Error:
-            for source in keep:
-                if isinstance(source, Source) and source.failure is not None:
-                    raise source.failure
-            raise
-        finally:
-            file.close()
-        return self._results(
-            plan.items, ranges, name, _library.take_bytes(digests).decode()
+        file = DataFile(self._place, planner)
+        for item in plan.items:
+            file.add(item)
+        return file.write(
+            self._file_name(plan.storage_data.name),
+            _library.WriteOptions(self._memory, self._max_rate, self._direct),
         )
 
     def _file_name(self, name: str) -> str:
@@ -279,67 +285,14 @@ class Writer(PathStorage, StorageWriter, AsyncStager):
         A planner that caches plans may pass an order of an earlier save, whose
         file is a part of a checkpoint.
         """
-        if "://" in self.path:
+        if "://" in self._place:
             return name
         rank, number = name[len("__") : -len(".distcp")].split("_")
         count = int(number)
-        while os.path.lexists(os.path.join(self.path, name)):
+        while os.path.lexists(os.path.join(self._place, name)):
             count += 1
             name = f"__{rank}_{count}.distcp"
         return name
-
-    def _add(
-        self,
-        file: _library.Handle,
-        item: WriteItem,
-        planner: SavePlanner,
-        keep: List[Any],
-    ) -> _library.Range:
-        range_ = _library.Range()
-        if item.type == WriteItemType.BYTE_IO:
-            data = planner.resolve_data(item).getvalue()
-            keep.append(data)
-            _library.call(
-                "tessera_file_add_object",
-                *(file.value, data, len(data), ctypes.byref(range_)),
-            )
-            return range_
-        dtype = _arrays.dtype_name(item.tensor_data.properties.dtype)
-        sizes = _library.dims(item.tensor_data.chunk.sizes)
-        source = Source(
-            item.index.fqn, dtype, sizes, lambda: planner.resolve_data(item)
-        )
-        fill = _library.FILL(source.fill)
-        keep += [source, fill]
-        _library.call(
-            "tessera_file_add_tensor",
-            *(file.value, dtype.encode(), len(sizes), sizes),
-            *(None, fill, None, ctypes.byref(range_)),
-        )
-        return range_
-
-    @staticmethod
-    def _results(
-        items: List[WriteItem],
-        ranges: List[_library.Range],
-        name: str,
-        digests: str,
-    ) -> List[WriteResult]:
-        results: List[WriteResult] = []
-        for item, range_ in zip(items, ranges):
-            told = {
-                "index": item.index,
-                "size_in_bytes": range_.length,
-                "storage_data": _StorageInfo(
-                    name, range_.offset, range_.length
-                ),
-            }
-            results.append(
-                WriteResult(**told)
-                if results
-                else _FirstResult(**told, digests=digests)
-            )
-        return results
 
     def finish(
         self, metadata: Metadata, results: List[List[WriteResult]]
@@ -357,7 +310,7 @@ class Writer(PathStorage, StorageWriter, AsyncStager):
                 self._current.save_id,
                 pickle.dumps(metadata, protocol=2),
                 {result.storage_data.relative_path for result in flat},
-                [r.digests for r in flat if isinstance(r, _FirstResult)],
+                [r.digests for r in flat if isinstance(r, FirstResult)],
             )
         finally:
             self._current.drop()

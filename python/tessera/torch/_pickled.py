@@ -1,0 +1,155 @@
+"""Tensors and objects that PyTorch alone can write and read: their pickles.
+
+The core reads pickles as data. What is more, such as a tensor of torchao's, goes
+the way that PyTorch's own storage takes: torch.save writes it, and
+torch.load(weights_only=True) reads it, which makes objects of those classes only
+that PyTorch knows or that torch.serialization.add_safe_globals has named.
+"""
+
+from __future__ import annotations
+
+import enum
+import io
+import pickle
+import re
+import threading
+import zipfile
+from typing import Any
+from typing import Optional
+
+import torch
+
+from tessera import _arrays
+from tessera import _dense
+from tessera import _errors
+from tessera import _library
+
+# What the core says of bytes that it does not make an object of.
+REFUSED = (_errors.PermissionDeniedError, _errors.UnimplementedError)
+
+# Held while this process allows more than the program does.
+_LOCK = threading.Lock()
+
+
+def check_tensor(name: str, tensor: torch.Tensor) -> None:
+    """Raises UnimplementedError for a tensor that no checkpoint can hold."""
+    problem = ""
+    if tensor.device.type == "meta":
+        problem = "it is on the meta device, where tensors have no elements"
+    elif tensor.is_quantized or tensor.layout != torch.strided:
+        problem = (
+            f"{tensor.dtype} and {tensor.layout}: quantized, sparse and nested "
+            "tensors cannot be saved"
+        )
+    else:
+        try:
+            _arrays.dtype_name(tensor.dtype)
+        except _errors.UnimplementedError as failure:
+            problem = str(failure)
+    if problem:
+        raise _errors.UnimplementedError(f"{name}: {problem}", tensor=name)
+
+
+class _Length(io.RawIOBase):
+    """Counts what is written to it."""
+
+    def __init__(self) -> None:
+        self.num_bytes = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        size = memoryview(data).nbytes
+        self.num_bytes += size
+        return size
+
+
+def _save(name: str, tensor: torch.Tensor, file: Any) -> None:
+    try:
+        tensor = tensor.detach().cpu()
+        try:
+            tensor = tensor.clone()  # without the rest of its storages
+        except NotImplementedError:
+            pass
+        torch.save(tensor, file)
+    except Exception as failure:
+        raise _errors.UnimplementedError(
+            f"{name}: torch.save cannot write {type(tensor).__name__}: "
+            f"{failure}",
+            tensor=name,
+        ) from failure
+
+
+def archive_size(name: str, tensor: torch.Tensor) -> int:
+    """The length of archive(tensor), which needs no memory for it."""
+    length = _Length()
+    _save(name, tensor, length)
+    return length.num_bytes
+
+
+def archive(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """What torch.save writes of a tensor, as its bytes."""
+    file = io.BytesIO()
+    _save(name, tensor, file)
+    return torch.frombuffer(file.getbuffer(), dtype=torch.uint8)
+
+
+def load(name: str, data: bytes, verify: bool = False) -> Any:
+    """What torch.save wrote, if PyTorch's rules for safe pickles allow it.
+
+    Raises PermissionDeniedError, with the class, if they do not.
+    """
+    if verify:
+        with zipfile.ZipFile(io.BytesIO(data)) as records:
+            damaged = records.testzip()
+        if damaged is not None:
+            raise _errors.DataLossError(
+                f"{name}: the record {damaged} contradicts its checksum",
+                tensor=name,
+            )
+    try:
+        try:
+            return _load_weights(data)
+        except pickle.UnpicklingError as failure:
+            if not re.search(r"GLOBAL (builtins\.)?getattr\b", str(failure)):
+                raise
+            with _LOCK, torch.serialization.safe_globals(
+                [(_member, "builtins.getattr")]
+            ):
+                return _load_weights(data)
+    except Exception as failure:
+        found = re.search(r"Unsupported[^.]*\.?[^ ]*", str(failure))
+        raise _errors.PermissionDeniedError(
+            f"{name}: if you trust its classes, name them with "
+            "torch.serialization.add_safe_globals before the load; "
+            f"torch.load(weights_only=True) says: "
+            f"{found[0] if found else failure}",
+            tensor=name,
+        ) from failure
+
+
+def _load_weights(data: bytes) -> Any:
+    return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+
+
+def _member(kind: Any, name: str) -> Any:
+    """What getattr does in the pickle of a member of an enumeration, which
+    Python 3.11 writes so. PyTorch allows no other use of it either."""
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return kind[name]
+    raise pickle.UnpicklingError(f"getattr of {kind!r}, not of an enum.Enum")
+
+
+def problem_of_object(name: str, data: bytes) -> Optional[str]:
+    """Why a Reader would refuse an object that torch.save wrote, or None."""
+    try:
+        _library.call("tessera_object_check", data, len(data))
+        return None
+    except REFUSED as failure:
+        reason = str(failure)
+    try:
+        load(name, data)
+        return None
+    except _errors.Error:
+        return reason
