@@ -67,6 +67,13 @@ def address(tensor: torch.Tensor, name: str = "") -> int:
     return tensor.data_ptr()
 
 
+def row_major_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements of a dense tensor, row after row, as its bytes."""
+    tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    # At most one element is contiguous with any strides, but view() takes only 1.
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
+
+
 def empty(dtype: torch.dtype, sizes: Sequence[int]) -> torch.Tensor:
     """A dense tensor on the CPU, whichever device is the default."""
     return torch.empty(tuple(sizes), dtype=dtype, device="cpu")

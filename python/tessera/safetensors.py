@@ -347,9 +347,9 @@ def _texts(metadata: Optional[Dict[str, str]]) -> Dict[str, str]:
 
 
 def _content(tensor: torch.Tensor) -> bytes:
-    import torch
+    from tessera import _dense
 
-    return bytes(tensor.reshape(-1).view(torch.uint8).numpy())
+    return bytes(_dense.row_major_bytes(tensor).numpy())
 
 
 class safe_open:

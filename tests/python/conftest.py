@@ -50,15 +50,17 @@ def blank(state):
     return None
 
 
+def row_major(tensor):
+    """The elements of a tensor as bytes."""
+    tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
+
+
 def assert_same(found, expected, name="state"):
     if isinstance(expected, torch.Tensor):
         assert found.dtype == expected.dtype, name
         assert found.shape == expected.shape, name
-        bits = [
-            t.resolve_conj().contiguous().reshape(-1).view(torch.uint8)
-            for t in (found, expected)
-        ]
-        assert torch.equal(*bits), name
+        assert torch.equal(row_major(found), row_major(expected)), name
     elif isinstance(expected, dict):
         assert found.keys() == expected.keys(), name
         for key in expected:

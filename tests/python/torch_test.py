@@ -72,6 +72,14 @@ def test_a_flipped_bit_is_found_by_a_verifying_reader(state, tmp_path):
     assert isinstance(failure[0], tessera.DataLossError)
 
 
+@pytest.mark.parametrize("rows", [0, 1])
+def test_at_most_one_element_of_any_strides_is_saved(tmp_path, rows):
+    column = {"c": torch.ones(rows, 64, dtype=torch.bfloat16)[:, 1]}
+    assert column["c"].stride() == (64,)
+    dcp.save(column, storage_writer=tessera.torch.Writer(tmp_path / "c"))
+    assert_same(load(column, checkpoint_id=tmp_path / "c"), column)
+
+
 @requires_torch((2, 7), "a planner that keeps its plans")
 def test_the_default_planner_may_keep_its_plans(state, tmp_path):
     for step in range(3):
@@ -182,6 +190,51 @@ def test_an_asynchronous_save_keeps_objects(tmp_path):
     found = {"w": torch.zeros(2), "device": None, "set": None}
     dcp.load(found, checkpoint_id=tmp_path / "c")
     assert_same(found, saved)
+
+
+class Halved(torch.Tensor):
+    """A wrapper, whose elements are half of those of another tensor."""
+
+    @staticmethod
+    def __new__(cls, whole):
+        return torch.Tensor._make_wrapper_subclass(
+            cls, whole.shape, dtype=whole.dtype
+        )
+
+    def __init__(self, whole):
+        self.whole = whole
+
+    def __reduce_ex__(self, protocol):
+        return Halved, (self.whole,)
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        if function in (
+            torch.ops.aten.detach.default,
+            torch.ops.aten.clone.default,
+        ):
+            return cls(function(args[0].whole))
+        halves = [a.whole / 2 if isinstance(a, cls) else a for a in args]
+        return function(*halves, **(kwargs or {}))
+
+
+def test_an_asynchronous_save_keeps_the_meaning_of_tensors(tmp_path):
+    complex_ = torch.randn(5, dtype=torch.complex128)
+    saved = {
+        "conjugated": complex_.conj(),
+        "negated": complex_.conj().imag,
+        "parameter": torch.nn.Parameter(complex_.conj().imag),
+    }
+    halved = Halved(torch.full((3,), 4.0))
+    writer = tessera.torch.Writer()
+    staged = writer.stage({**saved, "halved": halved})
+    assert type(staged["halved"]) is Halved
+    halved.whole.fill_(-1)
+    assert torch.equal(staged["halved"].whole, torch.full((3,), 4.0))
+    dcp.async_save(
+        saved, checkpoint_id=tmp_path / "c", storage_writer=writer
+    ).result()
+    assert_same(load(saved, checkpoint_id=tmp_path / "c"), saved)
 
 
 def test_the_writer_without_overwrite_keeps_what_is_there(state, tmp_path):

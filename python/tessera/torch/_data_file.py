@@ -21,7 +21,6 @@ from tessera import _dense
 from tessera import _errors
 from tessera import _library
 from tessera.torch import _pickled
-from tessera.torch._source import bytes_of
 from tessera.torch._source import Source
 
 # A warning names no more objects.
@@ -98,7 +97,7 @@ class DataFile:
             Source(
                 item.index.fqn,
                 _arrays.num_bytes(dtype, sizes),
-                lambda: bytes_of(self._planner.resolve_data(item)),
+                lambda: _dense.row_major_bytes(self._planner.resolve_data(item)),
             )
         )
         self._call_add(

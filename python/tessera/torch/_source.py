@@ -14,12 +14,6 @@ from tessera import _dense
 from tessera import _errors
 
 
-def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements of a dense tensor, row after row, as its bytes."""
-    tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
-    return tensor.reshape(-1).view(torch.uint8)
-
-
 class Source:
     """Fills the library's memory; see tessera_fill.
 

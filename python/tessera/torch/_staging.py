@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections.abc
 import contextlib
+import copy
 import weakref
 from concurrent.futures import Future
 from concurrent.futures import ThreadPoolExecutor
@@ -16,12 +18,42 @@ import torch.distributed.checkpoint.state_dict_saver as state_dict_saver
 from torch.distributed._state_dict_utils import _copy_state_dict
 from torch.distributed._state_dict_utils import _create_cpu_state_dict
 
+from tessera import _dense
 from tessera import _errors
 
 try:
     from torch.distributed.checkpoint._state_dict_stager import StateDictStager
+    from torch.distributed.tensor import DTensor
 except ImportError:  # before PyTorch 2.8
     StateDictStager = None
+
+
+def _copy_others(value: Any, copies: Dict[int, Any]) -> None:
+    """Copies the tensors in `value` that StateDictStager would change.
+
+    It copies storages, and makes tensors with the same sizes and strides of the
+    copies. What a tensor is in addition gets lost: whether its elements are to be
+    negated or conjugated, and how a subclass computes them.
+
+    Args:
+      copies: gets them by the id() of the tensor, as StateDictStager's memo.
+    """
+    if isinstance(value, DTensor):
+        _copy_others(value._local_tensor, copies)
+    elif isinstance(value, torch.Tensor):
+        if id(value) in copies:
+            return
+        tensor = value.detach()
+        if not _dense.is_dense(tensor):
+            copies[id(value)] = copy.deepcopy(tensor)
+        elif tensor.is_conj() or tensor.is_neg():
+            copies[id(value)] = tensor.resolve_conj().resolve_neg().cpu()
+    elif isinstance(value, collections.abc.Mapping):
+        for item in value.values():
+            _copy_others(item, copies)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _copy_others(item, copies)
 
 
 class _Staged(Dict[str, Any]):
@@ -79,8 +111,10 @@ class Stager:
         if self._kept is None:
             self._kept = StateDictStager(pin_memory=self._pin)
         with self._stream or contextlib.nullcontext():
-            staged = self._kept.stage(
-                state_dict, non_blocking=self._stream is not None
+            copies: Dict[int, Any] = {}
+            _copy_others(state_dict, copies)
+            staged = self._kept.deepcopy_with_tensor_offload(
+                state_dict, copies, non_blocking=self._stream is not None
             )
         if self._stream is not None:
             self._stream.synchronize()
