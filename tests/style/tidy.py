@@ -191,7 +191,7 @@ INCLUDES = (
       "tests/e2e/", "tests/tools/")),
     (r"[<\"]client/", ("client/", "fsdp/checkpoint/", "tools/", "tests/")),
     (r"[<\"](torch|ATen|c10)/",
-     ("fsdp/", "tests/bench/", "tests/e2e/", "tests/fsdp/",
+     ("fsdp/", "tests/bench/", "tests/chains/", "tests/e2e/", "tests/fsdp/",
       "tests/testing/")),
     (r"[<\"](c10/cuda|ATen/cuda|cuda|nccl|torch/csrc/.*ProcessGroupNCCL)",
      ("fsdp/mesh/nccl_backend.cc",)),
