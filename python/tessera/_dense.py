@@ -70,8 +70,10 @@ def address(tensor: torch.Tensor, name: str = "") -> int:
 def row_major_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """The elements of a dense tensor, row after row, as its bytes."""
     tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
-    # At most one element is contiguous with any strides, but view() takes only 1.
-    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
+    if tensor.numel() <= 1:
+        # It is contiguous with any strides, but view() takes only 1.
+        tensor = tensor.as_strided((tensor.numel(),), (1,))
+    return tensor.reshape(-1).view(torch.uint8)
 
 
 def empty(dtype: torch.dtype, sizes: Sequence[int]) -> torch.Tensor:
