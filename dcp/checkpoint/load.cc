@@ -49,6 +49,7 @@ class Loader {
     }
     DCP_RETURN_IF_ERROR(checkpoint_.Locate(entries_, options_.stop));
     if (!options_.verify) return Move();
+    DCP_RETURN_IF_ERROR(checkpoint_.CheckRecordedIndex());
     DCP_ASSIGN_OR_RETURN(check_, SourceCheck::Make(fs_, checkpoint_, entries_));
     planner_ = WindowPlanner(check_.get());
     DCP_RETURN_IF_ERROR(Move());

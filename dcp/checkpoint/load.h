@@ -44,7 +44,8 @@ struct LoadOptions {
   // Compares what is read with the CRC-32 that the checkpoint records, or with
   // its digest; DataLoss names the tensor. A chunk is checked if the tensors
   // together need all of it, whatever parts each needs; a chunk that is read
-  // only in part (such as a rank's part of it) is not. Off by default, because
+  // only in part (such as a rank's part of it) is not. The first such load
+  // of a checkpoint compares its .metadata, too. Off by default, because
   // it makes a load from the page cache a fifth longer. See "What a load
   // checks" in the README.
   bool verify = false;

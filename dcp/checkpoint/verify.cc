@@ -21,7 +21,6 @@
 #include "dcp/base/error_side.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/checkpoint.h"
-#include "dcp/checkpoint/open/recorded_digests.h"
 #include "dcp/checkpoint/read/checked_range.h"
 #include "dcp/checkpoint/read/digest_index.h"
 #include "dcp/checkpoint/read/range_reader.h"
@@ -103,7 +102,7 @@ class Verifier {
   // Of what says where things are. `digests`: how reading those went.
   void AddDamagedIndices(const absl::Status& digests) {
     std::vector<absl::Status> damages = checkpoint_.damages();
-    damages.push_back(digests.ok() ? CheckRecordedIndex(fs_, checkpoint_)
+    damages.push_back(digests.ok() ? checkpoint_.CheckRecordedIndex()
                                    : digests);
     for (const absl::Status& damage : damages) {
       if (damage.ok()) continue;

@@ -20,7 +20,7 @@ constexpr absl::string_view kGguf =
     "AutoModelForCausalLM.from_pretrained(DIR, gguf_file=NAME)"
     ".save_pretrained(NEW_DIR)";
 constexpr absl::string_view kHdf5 =
-    "an HDF5 file, as Keras and TensorFlow write them: in Python, with a "
+    "an HDF5 file, as Keras and TensorFlow write them: in Python, with "
     "transformers 4, AutoModel.from_pretrained(DIR, from_tf=True)"
     ".save_pretrained(NEW_DIR)";
 constexpr absl::string_view kNpy =
@@ -65,7 +65,7 @@ constexpr Foreign kForeignNames[] = {
      "an archive of NeMo, which is not supported: unpack it with tar and give "
      "its model_weights.ckpt or model_weights"},
     {".msgpack",
-     "weights of Flax: in Python, with a transformers 4, "
+     "a file with weights of Flax: in Python, with transformers 4, "
      "AutoModel.from_pretrained(DIR, from_flax=True).save_pretrained(NEW_DIR)"},
     {".onnx",
      "a model of ONNX: export the weights with the program that made it, or "

@@ -17,7 +17,6 @@
 #include "dcp/checkpoint/convert/convert_output.h"
 #include "dcp/checkpoint/convert/map_plan.h"
 #include "dcp/checkpoint/convert/plan_id.h"
-#include "dcp/checkpoint/open/recorded_digests.h"
 #include "dcp/checkpoint/read/tie_check.h"
 #include "dcp/checkpoint/write/image_transfer.h"
 #include "dcp/checkpoint/write/save_id.h"
@@ -135,8 +134,8 @@ absl::Status OpenSource(FileSystem& fs, absl::string_view src,
   if (!source.ok()) return WithSide(source.status(), ErrorSide::kSource);
   conversion.source = *std::move(source);
   if (options.verify) {
-    DCP_RETURN_IF_ERROR(WithSide(CheckRecordedIndex(fs, *conversion.source),
-                                 ErrorSide::kSource));
+    DCP_RETURN_IF_ERROR(
+        WithSide(conversion.source->CheckRecordedIndex(), ErrorSide::kSource));
   }
   conversion.plan.from = conversion.source->format();
   return absl::OkStatus();

@@ -14,6 +14,7 @@
 #include "dcp/checkpoint/open/mapped_names.h"
 #include "dcp/checkpoint/open/model_files.h"
 #include "dcp/checkpoint/open/model_opener.h"
+#include "dcp/checkpoint/open/recorded_digests.h"
 
 namespace dcp {
 namespace {
@@ -92,6 +93,13 @@ absl::Status Checkpoint::CheckUnchanged() const {
 
 absl::Status Checkpoint::CheckIndex() const {
   return damages().empty() ? absl::OkStatus() : damages()[0];
+}
+
+absl::Status Checkpoint::CheckRecordedIndex() {
+  if (!recorded_index_.has_value()) {
+    recorded_index_ = dcp::CheckRecordedIndex(fs_, *this);
+  }
+  return *recorded_index_;
 }
 
 void Checkpoint::IndexNames() {

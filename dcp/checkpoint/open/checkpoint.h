@@ -63,6 +63,9 @@ class Checkpoint {
   const std::vector<absl::Status>& damages() const { return parts_.damages; }
   // The first of them.
   absl::Status CheckIndex() const;
+  // The error of dcp::CheckRecordedIndex, which reads .metadata again; the
+  // first call does so.
+  absl::Status CheckRecordedIndex();
   // Opened through a mapping, those that it makes.
   const std::vector<CheckpointEntry>& entries() const {
     return mapped_.has_value() ? mapped_->entries : parts_.entries;
@@ -151,6 +154,7 @@ class Checkpoint {
   // What adapters and means are taken from.
   std::vector<std::unique_ptr<Checkpoint>> others_;
   std::optional<MappedEntries> mapped_;  // points into parts_ and others_
+  std::optional<absl::Status> recorded_index_;
   // Views of the entries' names.
   absl::flat_hash_map<absl::string_view, uint32_t> by_name_;
 };

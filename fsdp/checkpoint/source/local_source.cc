@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/open/recorded_digests.h"
 #include "dcp/checkpoint/open/source_files.h"
 #include "fsdp/checkpoint/source/default_file_system.h"
 
@@ -24,7 +23,6 @@ absl::StatusOr<std::unique_ptr<LocalSource>> LocalSource::Open(
   }
   DCP_ASSIGN_OR_RETURN(std::unique_ptr<dcp::Checkpoint> checkpoint,
                        dcp::Checkpoint::Open(fs, path, options));
-  if (verify) DCP_RETURN_IF_ERROR(dcp::CheckRecordedIndex(fs, *checkpoint));
   return std::unique_ptr<LocalSource>(
       new LocalSource(fs, std::move(checkpoint), verify));
 }

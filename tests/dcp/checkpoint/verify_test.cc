@@ -13,6 +13,7 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/checksum.h"
 #include "dcp/checkpoint/convert/convert.h"
+#include "dcp/checkpoint/load.h"
 #include "dcp/checkpoint/open/digests.h"
 #include "dcp/format/dcp_metadata_writer.h"
 #include "dcp/format/torch_tensor.h"
@@ -94,6 +95,11 @@ TEST(Verify, FindsAFlippedBitInAHeaderOrAnIndex) {
   EXPECT_THAT(testing::OpenCheckpoint(dir.Join("m.safetensors")),
               StatusIs(absl::StatusCode::kDataLoss,
                        HasSubstr("m.safetensors: the header is damaged")));
+  ASSERT_OK_AND_ASSIGN(const auto index,
+                       testing::OpenCheckpoint(dir.Join("d")));
+  EXPECT_THAT(Load(Disk(), *index, {}, {.verify = true}),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr(".metadata: the index is damaged")));
 }
 
 TEST(Verify, FindsAFlippedName) {
