@@ -1,5 +1,11 @@
 // Saving while training goes on. For the thread that trains; all ranks make the
 // same calls in the same order; an error on one rank is returned on all.
+//
+// A save has the values of the call, whatever follows it: an operator that
+// writes into a tensor of the state waits until all of them have been copied,
+// on its own thread. Tensors that are not cut and have at most 64 KiB are
+// copied by the call. Only what writes by a raw pointer must call wait_staged
+// first.
 #ifndef FSDP_CHECKPOINT_ASYNC_SAVER_H_
 #define FSDP_CHECKPOINT_ASYNC_SAVER_H_
 
@@ -21,10 +27,9 @@ class BackgroundSaver;
 // A save under way. Thread-safe.
 class SaveHandle {
  public:
-  // Blocks until the state has been copied: from then on tensors may change.
-  // Call it before optimizer.step(); fsdp's parameters do not change before
-  // that. OK even if the save has already failed: wait() and the next save
-  // report the failure, where all ranks learn of it.
+  // Blocks until the state has been copied, as the first operator that writes
+  // into it would. OK even if the save has already failed: wait() and the next
+  // save report the failure, where all ranks learn of it.
   absl::Status wait_staged();
   // Blocks until the checkpoint is durable on all ranks, or has failed on all.
   absl::Status wait();

@@ -1,8 +1,11 @@
 // A save goes through two threads:
 //   1. the thread that trains waits for the previous save, flattens the state,
-//      pickles its plain values and records where its streams are
+//      pickles its plain values, copies small tensors, records where its
+//      streams are and watches the other tensors: from now on an operator that
+//      writes into one of them first waits
 //   2. the thread of the save runs the core's Save, whose copies are what
-//      wait_staged waits for, and then writes
+//      wait_staged and such an operator wait for, ends the watch and then
+//      writes
 // The thread of a save alone talks through coordinator_ while it lives. All
 // ranks see the same outcome of a save, the core's, so that reporting it later
 // needs the other ranks only if some may have asked for it and others not.
@@ -132,36 +135,43 @@ absl::StatusOr<std::shared_ptr<BackgroundSave>> BackgroundSaver::Save(
   DCP_RETURN_IF_ERROR(Meet());
   DCP_RETURN_IF_ERROR(ReportEarlierFailure());
   std::unique_ptr<SaveSources> sources =
-      ready.ok() ? MakeSaveSources(state, coordinator_->num_ranks())
+      ready.ok() ? MakeSaveSources(state, coordinator_->num_ranks(),
+                                   /*copies_small=*/true)
                  : SaveSources::Failed(std::move(ready));
   on_durable_ = std::move(on_durable);
   latest_ = std::make_shared<BackgroundSave>(path, began);
-  thread_ = std::thread(
-      [this, save = latest_, sources = std::move(sources)]() mutable {
-        Run(*save, std::move(sources));
-      });
+  auto watch = std::make_unique<WriteWatch>(
+      sources->tensors(), [save = latest_] { save->AwaitStaged(); });
+  thread_ = std::thread([this, save = latest_, sources = std::move(sources),
+                         watch = std::move(watch)]() mutable {
+    Run(*save, std::move(sources), std::move(watch));
+  });
   latest_->SetStarted();
   return latest_;
 }
 
 void BackgroundSaver::Run(BackgroundSave& save,
-                          std::unique_ptr<SaveSources> sources) {
-  absl::Status saved = SaveState(save, *sources);
+                          std::unique_ptr<SaveSources> sources,
+                          std::unique_ptr<WriteWatch> watch) {
+  absl::Status saved = SaveState(save, *sources, watch);
   // Releases tensors that only this save kept before anyone hears that it is
   // over.
+  watch.reset();
   sources.reset();
   if (saved.ok() && on_durable_) on_durable_();
   save.SetDone(std::move(saved));
 }
 
 absl::Status BackgroundSaver::SaveState(BackgroundSave& save,
-                                        SaveSources& sources) {
+                                        SaveSources& sources,
+                                        std::unique_ptr<WriteWatch>& watch) {
   const absl::StatusOr<dcp::BlockPool*> pool =
       pool_.Get(save.path(), sources.share_bytes);
   // The other ranks wait for this one to tell them.
   sources.state.status.Update(pool.status());
-  const auto on_staged = [this, &save] {
+  const auto on_staged = [this, &save, &watch] {
     save.SetStaged();
+    watch.reset();
     // Nobody waits for what is left, or else nobody trains.
     if (options_.yield_to_training) YieldToTraining();
   };

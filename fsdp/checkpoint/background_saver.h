@@ -25,6 +25,7 @@
 #include "fsdp/checkpoint/staging_pool.h"
 #include "fsdp/checkpoint/state/save_sources.h"
 #include "fsdp/checkpoint/state/state_value.h"
+#include "fsdp/engine/write_watch.h"
 
 namespace fsdp {
 
@@ -98,8 +99,10 @@ class BackgroundSaver {
 
  private:
   absl::Status ReportEarlierFailure();
-  void Run(BackgroundSave& save, std::unique_ptr<SaveSources> sources);
-  absl::Status SaveState(BackgroundSave& save, SaveSources& sources);
+  void Run(BackgroundSave& save, std::unique_ptr<SaveSources> sources,
+           std::unique_ptr<WriteWatch> watch);
+  absl::Status SaveState(BackgroundSave& save, SaveSources& sources,
+                         std::unique_ptr<WriteWatch>& watch);
   absl::Status Meet();
 
   const AsyncSaverOptions options_;

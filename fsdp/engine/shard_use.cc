@@ -17,6 +17,7 @@
 #include "fsdp/engine/lazy_key.h"
 #include "fsdp/engine/managed_storage.h"
 #include "fsdp/engine/step_scheduler.h"
+#include "fsdp/engine/write_watch.h"
 
 namespace fsdp {
 namespace {
@@ -57,22 +58,11 @@ struct Arguments {
   }
 };
 
-// The schemas of collectives do not declare their writes.
-bool IsCollectiveInPlace(const std::string& name) {
-  static const Names kNames = {"c10d::allreduce_", "c10d::allreduce_coalesced_",
-                               "c10d::broadcast_", "c10d::reduce_",
-                               "c10d::recv_"};
-  return kNames.count(name) != 0;
-}
-
 Arguments Collect(const c10::FunctionSchema& schema,
                   const torch::jit::Stack& stack, size_t begin) {
   Arguments found;
-  const bool writes_all = IsCollectiveInPlace(schema.name());
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
-    const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
-    const bool is_written =
-        writes_all || (alias != nullptr && alias->isWrite());
+    const bool is_written = WritesArgument(schema, i);
     const c10::IValue& value = stack[begin + i];
     if (value.isTensor()) {
       found.Add(value.toTensor(), i, std::nullopt, is_written);
@@ -225,6 +215,7 @@ void Substitute(const ShardArgument& shard, const c10::FunctionSchema& schema,
 }  // namespace
 
 void NoteShardWrite(const at::Tensor& tensor) {
+  WriteWatch::AwaitReaders(tensor);
   const ShardStorage* storage = ShardStorageOf(tensor);
   FsdpParamGroup* group = storage == nullptr ? nullptr : storage->group();
   if (group == nullptr) {
@@ -233,6 +224,15 @@ void NoteShardWrite(const at::Tensor& tensor) {
     group = &param->group();
   }
   group->scheduler().OnShardWritten(*group);
+}
+
+bool WritesArgument(const c10::FunctionSchema& schema, size_t i) {
+  static const Names kCollectives = {
+      "c10d::allreduce_", "c10d::allreduce_coalesced_", "c10d::broadcast_",
+      "c10d::reduce_", "c10d::recv_"};
+  const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
+  return (alias != nullptr && alias->isWrite()) ||
+         kCollectives.count(schema.name()) != 0;
 }
 
 bool OnlyMakesView(const c10::FunctionSchema& schema) {

@@ -38,10 +38,15 @@ bool ResolveShards(const c10::FunctionSchema& schema, torch::jit::Stack& stack,
                    size_t begin);
 
 // Tells the engine that something other than an operator which passes the lazy
-// key is about to write into `tensor`: memory from a file, or a fused kernel.
-// If it is a shard or a view of one, the gathered parameters are out of date
-// from now on. For the thread that trains; the write may happen on another one.
+// key is about to write into `tensor`: memory from a file or another rank, or a
+// fused kernel. If it is a shard or a view of one, the gathered parameters are
+// out of date from now on. Waits for a save in the background that still copies
+// the tensor. For the thread that trains; the write may happen on another one.
 void NoteShardWrite(const at::Tensor& tensor);
+
+// Whether the operator writes into its argument `i`. Knows the collectives
+// whose schemas do not say so.
+bool WritesArgument(const c10::FunctionSchema& schema, size_t i);
 
 // Whether the operator makes a view of its argument and reads no element.
 bool OnlyMakesView(const c10::FunctionSchema& schema);

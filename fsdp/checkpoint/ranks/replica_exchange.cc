@@ -14,6 +14,7 @@
 #include "dcp/base/checksum.h"
 #include "dcp/base/status.h"
 #include "fsdp/checkpoint/state/torch_status.h"
+#include "fsdp/engine/shard_use.h"
 #include "fsdp/mesh/mesh_collectives.h"
 
 namespace fsdp {
@@ -382,6 +383,7 @@ void ReplicaExchange::RunSet(const Set& set, size_t step,
     const TargetTensor& target = targets_->tensors[item.tensor];
     if (steps_[item.tensor] != step || absent.contains(target.fqn)) continue;
     if (GoesAlone(target.local)) {
+      if (!reads_[item.tensor]) NoteShardWrite(target.local);
       const at::Tensor bytes = target.local.detach().view({-1}).view(at::kByte);
       const auto window = static_cast<int64_t>(window_bytes);
       for (int64_t i = 0; i < bytes.numel(); i += window) {

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
+#include "ATen/ops/cat.h"
 #include "dcp/base/status.h"
 #include "fsdp/checkpoint/state/local_parts.h"
 #include "fsdp/checkpoint/state/plain_value.h"
 #include "fsdp/checkpoint/state/state_leaves.h"
+#include "fsdp/checkpoint/state/torch_status.h"
+#include "fsdp/engine/lazy_key.h"
 
 namespace fsdp {
 namespace {
@@ -23,15 +27,54 @@ int64_t NumReplicas(const DTensorSpec& spec) {
   return replicas;
 }
 
+// See Note: small tensors. BatchNorms have at most some thousand channels.
+constexpr uint64_t kMostBytesOfSmall = 64 << 10;
+
+bool IsSmall(const at::Tensor& tensor) {
+  // A shard changes in a step alone.
+  return CheckHasMemory(tensor).ok() && DTypeOf(tensor.scalar_type()).ok() &&
+         !HasLazyKey(tensor) && tensor.nbytes() <= kMostBytesOfSmall;
+}
+
+// By leaf: the bytes of a copy, or an undefined tensor if the leaf is not
+// small.
+std::vector<at::Tensor> CopySmall(const std::vector<StateLeaf>& leaves) {
+  struct Pack {
+    std::vector<size_t> leaves;
+    std::vector<at::Tensor> bytes;
+    std::vector<int64_t> lengths;
+  };
+  std::unordered_map<c10::Device, Pack> packs;
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    const auto* tensor = leaves[i].value->get_if<at::Tensor>();
+    if (tensor == nullptr || !IsSmall(*tensor)) continue;
+    Pack& pack = packs[tensor->device()];
+    pack.leaves.push_back(i);
+    pack.bytes.push_back(RowMajorBytes(*tensor));
+    pack.lengths.push_back(pack.bytes.back().numel());
+  }
+  std::vector<at::Tensor> copies(leaves.size());
+  for (const auto& [device, pack] : packs) {
+    const std::vector<at::Tensor> pieces =
+        at::cat(pack.bytes).split_with_sizes(pack.lengths);
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      copies[pack.leaves[i]] = pieces[i];
+    }
+  }
+  return copies;
+}
+
 class Collector {
  public:
   explicit Collector(int64_t num_ranks) : num_ranks_(num_ranks) {}
 
-  absl::Status Add(const StateLeaf& leaf) {
+  // `copy`: the bytes of a plain tensor, if they were copied.
+  absl::Status Add(const StateLeaf& leaf, const at::Tensor& copy) {
     if (const auto* tensor = leaf.value->get_if<at::Tensor>()) {
       DCP_RETURN_IF_ERROR(CheckHasMemory(*tensor));
       const dcp::Dims shape(tensor->sizes().begin(), tensor->sizes().end());
-      return AddPart(leaf, shape, {dcp::WholeBox(shape), *tensor}, num_ranks_);
+      return AddPart(leaf, shape, {dcp::WholeBox(shape), *tensor}, num_ranks_,
+                     copy.defined() ? copy : *tensor);
     }
     if (const auto* tensor = leaf.value->get_if<DTensor>()) {
       DCP_RETURN_IF_ERROR(CheckHasMemory(tensor->to_local()));
@@ -39,8 +82,8 @@ class Collector {
                            LocalPartsOf(*tensor));
       const dcp::Dims shape(tensor->shape().begin(), tensor->shape().end());
       for (const LocalPart& part : parts) {
-        DCP_RETURN_IF_ERROR(
-            AddPart(leaf, shape, part, NumReplicas(tensor->spec())));
+        DCP_RETURN_IF_ERROR(AddPart(leaf, shape, part,
+                                    NumReplicas(tensor->spec()), part.local));
       }
       return absl::OkStatus();
     }
@@ -61,14 +104,16 @@ class Collector {
   // More than a torch.save archive adds to a tensor.
   static constexpr uint64_t kFrameBytes = 4096;
 
+  // The bytes of the part are read from `memory`.
   absl::Status AddPart(const StateLeaf& leaf, const dcp::Dims& shape,
-                       const LocalPart& part, int64_t num_replicas) {
+                       const LocalPart& part, int64_t num_replicas,
+                       const at::Tensor& memory) {
     DCP_ASSIGN_OR_RETURN(const dcp::DType dtype,
                          DTypeOf(part.local.scalar_type()));
     DCP_ASSIGN_OR_RETURN(std::shared_ptr<TransferStream> stream,
                          streams_.For(part.local.device()));
     result_->sources.push_back(
-        std::make_unique<TorchTensorSource>(part.local, std::move(stream)));
+        std::make_unique<TorchTensorSource>(memory, std::move(stream)));
     result_->state.tensors.push_back({.fqn = leaf.fqn,
                                       .path = leaf.path,
                                       .dtype = dtype,
@@ -92,13 +137,20 @@ class Collector {
 };
 
 absl::StatusOr<std::unique_ptr<SaveSources>> Collect(const StateDict& state,
-                                                     int64_t num_ranks) {
+                                                     int64_t num_ranks,
+                                                     bool copies_small) {
   DCP_ASSIGN_OR_RETURN(StateDict expanded, ExpandState(state));
   DCP_ASSIGN_OR_RETURN(const std::vector<StateLeaf> leaves,
                        FlattenState(expanded));
+  // Streams for copies begin after what was issued before them.
+  std::vector<at::Tensor> copies(leaves.size());
+  if (copies_small) {
+    DCP_ASSIGN_OR_RETURN(copies, CatchTorch([&] { return CopySmall(leaves); }));
+  }
   Collector collector(num_ranks);
-  for (const StateLeaf& leaf : leaves) {
-    DCP_RETURN_IF_ERROR(dcp::Annotate(collector.Add(leaf), leaf.fqn));
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    DCP_RETURN_IF_ERROR(
+        dcp::Annotate(collector.Add(leaves[i], copies[i]), leaves[i].fqn));
   }
   return std::move(collector).Finish();
 }
@@ -111,10 +163,17 @@ std::unique_ptr<SaveSources> SaveSources::Failed(absl::Status status) {
   return sources;
 }
 
+std::vector<at::Tensor> SaveSources::tensors() const {
+  std::vector<at::Tensor> all;
+  for (const auto& source : sources) all.push_back(source->tensor());
+  return all;
+}
+
 std::unique_ptr<SaveSources> MakeSaveSources(const StateDict& state,
-                                             int64_t num_ranks) {
+                                             int64_t num_ranks,
+                                             bool copies_small) {
   absl::StatusOr<std::unique_ptr<SaveSources>> sources =
-      Collect(state, num_ranks);
+      Collect(state, num_ranks, copies_small);
   return sources.ok() ? *std::move(sources)
                       : SaveSources::Failed(sources.status());
 }

@@ -3,6 +3,13 @@
 // change at once and tensors once they have been copied. Made by the thread
 // that trains, because copies from an accelerator wait for that thread's
 // streams.
+//
+// [Note: small tensors]
+// A forward changes running statistics and counters of its own, such as those
+// of BatchNorm, whose kernel does not even declare that it writes them. So a
+// save in the background copies tensors of at most 64 KiB that are not cut when
+// it begins, all of one device at once, because an optimizer may have thousands
+// of numbers of steps.
 #ifndef FSDP_CHECKPOINT_STATE_SAVE_SOURCES_H_
 #define FSDP_CHECKPOINT_STATE_SAVE_SOURCES_H_
 
@@ -30,12 +37,17 @@ struct SaveSources {
   // What `state` refers to.
   dcp::ValueArena arena;
   std::vector<std::unique_ptr<TorchTensorSource>> sources;
+
+  // The memory that the sources read.
+  std::vector<at::Tensor> tensors() const;
 };
 
 // state.status names what cannot be stored (InvalidArgument, Unimplemented), so
-// that this rank can still take part in the save.
+// that this rank can still take part in the save. `copies_small`: see
+// Note: small tensors.
 std::unique_ptr<SaveSources> MakeSaveSources(const StateDict& state,
-                                             int64_t num_ranks);
+                                             int64_t num_ranks,
+                                             bool copies_small = false);
 
 }  // namespace fsdp
 

@@ -193,6 +193,10 @@ absl::Status CheckHasMemory(const at::Tensor& tensor) {
   return absl::OkStatus();
 }
 
+at::Tensor RowMajorBytes(const at::Tensor& tensor) {
+  return FlatBytes(tensor.detach().resolve_conj().resolve_neg().contiguous());
+}
+
 absl::StatusOr<std::shared_ptr<TransferStream>> TransferStream::Make(
     c10::Device device) {
   return CatchTorch([&] {

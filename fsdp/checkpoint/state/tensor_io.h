@@ -31,6 +31,9 @@ absl::StatusOr<dcp::DType> DTypeOf(at::ScalarType type);
 // for undefined, sparse and meta tensors.
 absl::Status CheckHasMemory(const at::Tensor& tensor);
 
+// The bytes of the elements in row-major order, flat: an alias if they lie so.
+at::Tensor RowMajorBytes(const at::Tensor& tensor);
+
 // The stream of one save's or load's copies from or to one device.
 class TransferStream {
  public:
@@ -74,6 +77,9 @@ class TorchTensorSource final : public dcp::TensorSource {
   absl::Status Fill(uint64_t offset, dcp::MutableByteSpan dst) override;
   absl::Status Flush() override;
 
+  // The memory that is read.
+  const at::Tensor& tensor() const { return tensor_; }
+
  private:
   at::Tensor tensor_;
   const std::shared_ptr<TransferStream> stream_;
@@ -81,7 +87,8 @@ class TorchTensorSource final : public dcp::TensorSource {
 
 class TorchTensorSink final : public dcp::TensorSink {
  public:
-  // As TorchTensorSource. The elements of `tensor` do not overlap.
+  // As TorchTensorSource. The elements of `tensor` do not overlap. Waits for a
+  // save in the background that still copies it.
   TorchTensorSink(const at::Tensor& tensor,
                   std::shared_ptr<TransferStream> stream);
 

@@ -163,9 +163,7 @@ absl::Status SaveBehindTraining(Training& training, int64_t num_steps) {
   for (int64_t step = 0; step < num_steps; ++step) {
     optimizer->zero_grad();
     loss_of(step).backward();
-    // Now parameters change: by now they have been copied.
-    if (save.has_value()) DCP_RETURN_IF_ERROR(save->wait_staged());
-    optimizer->step();
+    optimizer->step();  // waits until what it changes has been copied
     if ((step + 1) % 2 != 0) continue;
     // Returns at once; reports a failure of the previous save.
     DCP_ASSIGN_OR_RETURN(

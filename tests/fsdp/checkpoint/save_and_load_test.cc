@@ -427,16 +427,19 @@ TEST(Checkpoint, FromRank0ATensorIsCheckedAcrossItsWindows) {
 
 // The root stays gathered after a forward that records no gradient.
 TEST(Checkpoint, ALoadAfterAnEvaluationIsSeenByTheNextForward) {
-  RunRanks(2, [] {
+  RunRanks(4, [] {
     init_process_group();
-    torch::nn::Linear linear(6, 4);
-    fully_shard(linear);
+    // Large shards, which a replica receives where they are.
+    constexpr int64_t kSize = 1024;
+    torch::nn::Linear linear(kSize, kSize);
+    fully_shard(linear, {.mesh = init_device_mesh("cpu", {2, 2},
+                                                  {"replicate", "shard"})});
     const torch::NoGradGuard no_grad;
     const auto fill = [&](double value) {
       for (at::Tensor& shard : linear->parameters()) shard.fill_(value);
     };
     const auto output = [&] {
-      return linear->forward(at::ones({1, 6}))[0][0].item<double>();
+      return linear->forward(at::ones({1, kSize}))[0][0].item<double>();
     };
     const auto state = [&] {
       StateDict parameters;
@@ -449,12 +452,15 @@ TEST(Checkpoint, ALoadAfterAnEvaluationIsSeenByTheNextForward) {
       fill(value);
       ASSERT_OK(save(state(), absl::StrCat(SharedDir(), "/", value)));
     }
-    EXPECT_EQ(output(), 3 * 7);
+    EXPECT_EQ(output(), 3 * (kSize + 1));
     StateDict target = state();
-    ASSERT_OK(load(target, SharedDir() + "/1"));
-    EXPECT_EQ(output(), 1 * 7);
-    ASSERT_OK(load_from_rank0(target, SharedDir() + "/2"));
-    EXPECT_EQ(output(), 2 * 7);
+    for (const bool broadcast : {false, true}) {
+      const TorchLoadOptions options{.broadcast_to_replicas = broadcast};
+      ASSERT_OK(load(target, SharedDir() + "/1", options));
+      EXPECT_EQ(output(), kSize + 1) << broadcast;
+      ASSERT_OK(load_from_rank0(target, SharedDir() + "/2", options));
+      EXPECT_EQ(output(), 2 * (kSize + 1)) << broadcast;
+    }
   });
 }
 
