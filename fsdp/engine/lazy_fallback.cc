@@ -9,6 +9,7 @@
 #include "fsdp/engine/fsdp_param.h"
 #include "fsdp/engine/fsdp_param_group.h"
 #include "fsdp/engine/lazy_key.h"
+#include "fsdp/engine/managed_storage.h"
 #include "fsdp/engine/shard_use.h"
 #include "fsdp/engine/step_scheduler.h"
 #include "torch/library.h"
@@ -103,10 +104,19 @@ Touched Collect(const c10::FunctionSchema& schema, const Stack& stack,
   return touched;
 }
 
+// Whether an ordinary operator takes it: not a parameter, a shard or an
+// activation in parts.
+bool IsOrdinary(const at::Tensor& tensor) {
+  return !HasLazyKey(tensor) ||
+         (tensor.has_storage() && ManagedStorageOf(tensor) == nullptr &&
+          ShardStorageOf(tensor) == nullptr &&
+          FsdpParam::OfShard(tensor) == nullptr);
+}
+
 // Whether `tensor` is an activation with another dtype than `param` requires.
 bool IsCast(const at::Tensor& tensor, const FsdpParam& param) {
   return tensor.defined() && tensor.is_floating_point() &&
-         tensor.scalar_type() != *param.input_dtype() && !HasLazyKey(tensor) &&
+         tensor.scalar_type() != *param.input_dtype() && IsOrdinary(tensor) &&
          !param.group().IsBuffer(tensor);
 }
 

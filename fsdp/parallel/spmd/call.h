@@ -32,6 +32,7 @@ class Call {
   // "aten::add_", without the name of the overload.
   const std::string& name() const { return op_.schema().name(); }
   const std::string& overload() const { return op_.schema().overload_name(); }
+  const c10::FunctionSchema& schema() const { return op_.schema(); }
   const AxisPtr& axis() const { return axis_; }
   int64_t ranks() const { return axis_->size; }
 

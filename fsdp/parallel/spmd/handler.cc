@@ -16,6 +16,7 @@
 #include "fsdp/parallel/spmd/call.h"
 #include "fsdp/parallel/spmd/sharded.h"
 #include "fsdp/parallel/spmd/styled_param.h"
+#include "fsdp/parallel/spmd/view_copy.h"
 
 namespace fsdp::spmd {
 namespace {
@@ -46,6 +47,8 @@ class Arguments {
       has_activation_ = has_activation_ || sharded->param == nullptr;
     } else if (const StyledParam* param = StyledParamOf(tensor)) {
       Consider(param->axis);
+    } else if (IsViewCopy(tensor)) {
+      has_activation_ = true;
     }
   }
   void Add(const c10::IValue& value) {
@@ -177,7 +180,9 @@ bool Handle(const c10::OperatorHandle& op, Stack* stack) {
   const size_t num_args = schema.arguments().size();
   const size_t begin = stack->size() - num_args;
   Arguments arguments;
-  for (size_t i = begin; i < stack->size(); ++i) arguments.Add((*stack)[i]);
+  const c10::ArrayRef<c10::IValue> args(stack->data() + begin, num_args);
+  for (const c10::IValue& value : args) arguments.Add(value);
+  CheckViewCopies(schema, args);
   if (!arguments.axis() || WritesIntoParam(schema, *stack, begin)) return false;
   // A move of a parameter reads it beside nothing else; an activation among the
   // arguments tells that this is a forward.
@@ -185,10 +190,10 @@ bool Handle(const c10::OperatorHandle& op, Stack* stack) {
   if (arguments.has_activation()) forward.emplace();
   std::optional<Values> results;
   {
-    Call call(op, c10::ArrayRef<c10::IValue>(stack->data() + begin, num_args),
-              arguments.axis());
+    Call call(op, args, arguments.axis());
     if (const Rule rule = FindRule(op)) results = rule(call);
     if (!results.has_value()) results = GatherAll(call);
+    MarkViewCopies(call, *results);
   }
   stack->resize(begin);
   for (c10::IValue& value : *results) stack->push_back(std::move(value));

@@ -3,6 +3,7 @@
 
 #include "fsdp/parallel/spmd/sharded.h"
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -207,6 +208,122 @@ TEST(Sharded, WritesIntoSlices) {
   });
 }
 
+struct Write {
+  std::string name;
+  std::vector<int64_t> refused;  // when this dimension is cut
+  std::function<void(at::Tensor&)> run;
+};
+
+// Writes into a part of an activation [2, 4, 8].
+std::vector<Write> Writes() {
+  using torch::indexing::Slice;
+  const at::Tensor two = torch::full({2, 2, 8}, 5.0);
+  return {{"index_put_ of a slice",
+           {1},
+           [](at::Tensor& y) {
+             y.index_put_({Slice(), 0}, torch::full({8}, 5.0));
+           }},
+          {"index_put_",
+           {0, 1, 2},
+           [=](at::Tensor& y) {
+             y.index_put_({Slice(), torch::tensor({1, 2})}, two);
+           }},
+          {"index_fill_",
+           {0, 1, 2},
+           [](at::Tensor& y) { y.index_fill_(1, torch::tensor({0}), 5.0); }},
+          {"scatter_",
+           {0, 1, 2},
+           [](at::Tensor& y) {
+             y.scatter_(1, torch::zeros({2, 1, 8}, torch::kLong), 5.0);
+           }},
+          {"select",
+           {1},
+           [](at::Tensor& y) { y.select(1, 0).copy_(torch::ones({8})); }},
+          {"slice", {1}, [](at::Tensor& y) { y.slice(1, 2).zero_(); }},
+          {"narrow", {1}, [](at::Tensor& y) { y.narrow(1, 0, 3).mul_(2); }},
+          {"chunk", {1}, [](at::Tensor& y) { y.chunk(2, 1)[0].add_(1); }},
+          {"unbind", {1}, [](at::Tensor& y) { y.unbind(1)[3].mul_(3); }},
+          {"split", {1}, [=](at::Tensor& y) { y.split(2, 1)[1].copy_(two); }},
+          {"below view",
+           {1},
+           [](at::Tensor& y) {
+             y.view({2, 2, 2, 8}).select(1, 0).zero_();
+           }},
+          {"below a merged dimension",
+           {0, 1},
+           [](at::Tensor& y) {
+             y.view({8, 8}).narrow(0, 0, 2).zero_();
+           }},
+          {"below reshape",
+           {0, 1, 2},
+           [](at::Tensor& y) { y.reshape({64})[3].zero_(); }},
+          {"below transpose",
+           {1},
+           [](at::Tensor& y) { y.transpose(0, 1)[0].zero_(); }},
+          {"below detach",
+           {1},
+           [](at::Tensor& y) { y.detach().select(1, 1).zero_(); }},
+          {"below a slice",
+           {1},
+           [](at::Tensor& y) { y.slice(1, 1).select(1, 0).fill_(2); }},
+          {"as an output",
+           {0, 1, 2},
+           [](at::Tensor& y) {
+             at::Tensor part = y.select(1, 0);
+             at::neg_out(part, torch::ones({2, 8}));
+           }},
+          {"masked_fill_", {}, [](at::Tensor& y) {
+             y.masked_fill_((torch::arange(4) < 2).view({1, 4, 1}), 5.0);
+           }}};
+}
+
+// A view along what is cut is a copy of what was gathered.
+TEST(Sharded, WritesThatWouldBeLostAreRefused) {
+  RunOnAxes(2, [](const AxisPtr& axis) {
+    const at::NoGradGuard no_grad;
+    const at::Tensor x = torch::randn({2, 4, 8});
+    for (const int64_t dim : {0, 1, 2}) {
+      for (const Write& write : Writes()) {
+        SCOPED_TRACE(absl::StrCat(write.name, " where ", dim, " is cut"));
+        at::Tensor want = x.clone();
+        at::Tensor got = InParts(x, Layout::Shard(dim), axis).clone();
+        if (std::count(write.refused.begin(), write.refused.end(), dim) == 0) {
+          write.run(want);
+          write.run(got);
+        } else {
+          const std::string error = ErrorOf([&] { write.run(got); });
+          EXPECT_THAT(error, HasSubstr("an activation that lies in parts as "));
+          EXPECT_THAT(error, HasSubstr("rite into fsdp::full_tensor(x)"));
+        }
+        EXPECT_TRUE(at::equal(WholeOf(got, axis), want));
+      }
+    }
+  });
+}
+
+TEST(Sharded, CopiesOfViewsAreReadAsEver) {
+  RunOnAxes(2, [](const AxisPtr& axis) {
+    const at::Tensor x = torch::randn({2, 4, 8}).requires_grad_();
+    const at::Tensor y = InParts(x, Layout::Shard(1), axis) * 2;
+    const at::Tensor first = y.select(1, 0);
+    at::Tensor changed = first.clone();
+    changed.mul_(3);
+    const at::Tensor sum = (first.t().sigmoid() + changed.t()).sum();
+    const at::Tensor grad = torch::autograd::grad({sum}, {x})[0];
+    const at::Tensor want = torch::autograd::grad(
+        {((x * 2).select(1, 0).sigmoid() + x.select(1, 0) * 6).sum()}, {x})[0];
+    EXPECT_TRUE(at::allclose(grad, want));
+    // On one device, both would change.
+    const at::NoGradGuard no_grad;
+    at::Tensor written = y.detach();
+    const at::Tensor before = written.select(1, 0);
+    written.mul_(2);
+    EXPECT_THAT(ErrorOf([&] { before.sum(); }),
+                HasSubstr("has been written into since"));
+    EXPECT_TRUE(at::allclose(written.select(1, 0), x.select(1, 0) * 4));
+  });
+}
+
 // Under two axes a part is itself in parts.
 TEST(Sharded, TwoAxesOfOneMesh) {
   RunRanks(4, [] {
@@ -239,6 +356,11 @@ TEST(Sharded, TwoAxesOfOneMesh) {
         const auto got = torch::autograd::grad({full.pow(2).sum()}, {x, w});
         EXPECT_TRUE(at::allclose(got[0], want[0])) << what;
         EXPECT_TRUE(at::allclose(got[1], want[1])) << what;
+        if (!outer.is_shard()) continue;
+        // A copy of what the outer axis gathered is still in parts.
+        at::Tensor y = parts.detach();
+        EXPECT_THAT(ErrorOf([&] { y.select(0, 0).zero_(); }),
+                    HasSubstr("writes into the result of aten::select"));
       }
     }
   });
