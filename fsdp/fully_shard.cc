@@ -1,6 +1,7 @@
 #include "fsdp/fully_shard.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -136,6 +137,30 @@ void MoveBuffers(const std::vector<at::Tensor>& buffers, c10::Device device) {
   }
 }
 
+// Optimizers of LibTorch step what they are given, as often as it is listed.
+void WarnOfTies(const std::vector<ModulePtr>& modules, const ShardPlan& plan) {
+  std::unordered_map<const c10::TensorImpl*, std::string> first_names;
+  for (const ShardPlan::Param& param : plan.params) {
+    first_names.emplace(param.tensor.unsafeGetTensorImpl(), "");
+  }
+  for (const ModulePtr& module : modules) {
+    for (const auto& item : module->named_parameters()) {
+      const auto first = first_names.find(item.value().unsafeGetTensorImpl());
+      if (first == first_names.end()) continue;
+      const std::string name =
+          absl::StrCat(item.key(), " of ", Described(*module));
+      if (first->second.empty()) {
+        first->second = name;
+        continue;
+      }
+      LOG(WARNING) << "fully_shard: " << first->second << " and " << name
+                   << " are one parameter, which module->parameters() lists "
+                      "twice. Optimizers of LibTorch would step it twice: "
+                      "build them from fsdp::unique_parameters(*module)";
+    }
+  }
+}
+
 std::shared_ptr<FsdpParamGroup> MakeGroup(FsdpState& state, ShardPlan plan,
                                           const DeviceMesh& mesh,
                                           const FullyShardOptions& options,
@@ -191,6 +216,7 @@ FSDPModule fully_shard(const std::vector<ModulePtr>& modules,
   const int64_t post_forward_ranks = PostForwardRanks(
       options.reshard_after_forward, mesh.size(mesh.ndim() - 1));
   ShardPlan plan = PlanShards(outer, mesh, options);
+  WarnOfTies(outer, plan);
 
   ProcessGroup post_forward_group =
       MakePostForwardGroup(mesh, post_forward_ranks);

@@ -38,6 +38,7 @@
 #include "fsdp/checkpoint/state/plain_value.h"
 #include "fsdp/checkpoint/state/save_sources.h"
 #include "fsdp/checkpoint/state/state_leaves.h"
+#include "fsdp/checkpoint/state/step_number.h"
 #include "fsdp/checkpoint/state/tensor_io.h"
 
 namespace fsdp {
@@ -227,6 +228,9 @@ class Loading {
   absl::Status Finish() {
     for (auto& [leaf, value] : objects_.values) {
       *leaf->value = std::move(value);
+    }
+    for (const TargetTensor& tensor : targets_->tensors) {
+      if (!objects_.absent.contains(tensor.fqn)) StepWasLoaded(tensor.local);
     }
     return dcp::Agree(coordinator_, RestoreState(targets_->expanded, state_));
   }

@@ -63,6 +63,7 @@ const std::string& NameMap::name_of(const at::Tensor& tensor) const {
 std::vector<std::vector<std::string>> optimizer_parameter_names(
     const torch::optim::Optimizer& optimizer, const torch::nn::Module& module) {
   const NameMap map(module);
+  std::unordered_set<const c10::TensorImpl*> seen;
   std::vector<std::vector<std::string>> groups;
   for (const auto& group : optimizer.param_groups()) {
     std::vector<std::string>& names = groups.emplace_back();
@@ -78,6 +79,12 @@ std::vector<std::vector<std::string>> optimizer_parameter_names(
               : "a layer's member, not the shard that the optimizer steps, in",
           " the ", type_name(module),
           "; build the optimizer from module->parameters(), after fully_shard");
+      TORCH_CHECK_VALUE(
+          seen.insert(parameter.unsafeGetTensorImpl()).second,
+          "optimizer: the parameter '", *name,
+          "' is listed twice, and would be stepped twice. module->parameters() "
+          "lists a tied parameter once for each of its names; build the "
+          "optimizer from fsdp::unique_parameters(*module)");
       names.push_back(*name);
     }
   }

@@ -38,8 +38,9 @@ class NameMap {
 };
 
 // The names of the parameters that each of the optimizer's groups steps. Throws
-// c10::ValueError, which says which, for a parameter that is not the module's;
-// usually the optimizer was built before fully_shard.
+// c10::ValueError, which says which, for a parameter that is not the module's
+// (usually the optimizer was built before fully_shard), and for one that is
+// listed twice, because it is tied.
 std::vector<std::vector<std::string>> optimizer_parameter_names(
     const torch::optim::Optimizer& optimizer, const torch::nn::Module& module);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "absl/strings/str_join.h"
@@ -42,6 +43,17 @@ std::vector<std::vector<std::string>> find_tied_parameters(
   }
   std::erase_if(by_tensor, [](const auto& names) { return names.size() < 2; });
   return by_tensor;
+}
+
+std::vector<at::Tensor> unique_parameters(const torch::nn::Module& module) {
+  std::vector<at::Tensor> unique;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (const at::Tensor& parameter : module.parameters()) {
+    if (seen.insert(parameter.unsafeGetTensorImpl()).second) {
+      unique.push_back(parameter);
+    }
+  }
+  return unique;
 }
 
 std::string lowest_common_parent(const torch::nn::Module& module,

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "ATen/core/Tensor.h"
 #include "torch/nn/module.h"
 
 namespace fsdp {
@@ -17,6 +18,11 @@ namespace fsdp {
 // modules too.
 std::vector<std::vector<std::string>> find_tied_parameters(
     const torch::nn::Module& module);
+
+// module.parameters() with each tensor once, as Python's parameters() lists
+// them: for optimizers of LibTorch, which step a tensor once for each time that
+// it is listed. In a sharded module they are shards.
+std::vector<at::Tensor> unique_parameters(const torch::nn::Module& module);
 
 // The path of the innermost module that holds all these parameters and has a
 // forward, so that it can be sharded; empty if that is `module` itself or there

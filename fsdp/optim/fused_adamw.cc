@@ -51,6 +51,18 @@ const FusedAdamWOptions& OptionsOf(
   return static_cast<const FusedAdamWOptions&>(group.options());
 }
 
+// module->parameters() lists a tied parameter once for each of its names.
+std::vector<torch::optim::OptimizerParamGroup> EachOnce(
+    std::vector<torch::optim::OptimizerParamGroup> groups) {
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (torch::optim::OptimizerParamGroup& group : groups) {
+    std::erase_if(group.params(), [&](const at::Tensor& parameter) {
+      return !seen.insert(parameter.unsafeGetTensorImpl()).second;
+    });
+  }
+  return groups;
+}
+
 void CheckParameter(const at::Tensor& parameter) {
   TORCH_CHECK_VALUE(c10::isFloatingType(parameter.scalar_type()),
                     "a parameter is ", parameter.scalar_type(),
@@ -139,7 +151,8 @@ void FusedAdamWParamState::serialize(torch::serialize::InputArchive& archive) {
 FusedAdamW::FusedAdamW(
     const std::vector<torch::optim::OptimizerParamGroup>& param_groups,
     const FusedAdamWOptions& defaults)
-    : Optimizer(param_groups, std::make_unique<FusedAdamWOptions>(defaults)) {
+    : Optimizer(EachOnce(param_groups),
+                std::make_unique<FusedAdamWOptions>(defaults)) {
   CheckOptions(defaults);
   for (const auto& group : param_groups_) {
     CheckOptions(OptionsOf(group));
@@ -197,14 +210,11 @@ at::Tensor FusedAdamW::step(LossClosure closure) {
   }
   // From here on every operator means the shards.
   const c10::impl::ExcludeDispatchKeyGuard by_shard(kLazyKey);
-  // A parameter that has two names may be listed twice.
-  std::unordered_set<const c10::TensorImpl*> stepped;
   for (const auto& group : param_groups_) {
     const FusedAdamWOptions& options = OptionsOf(group);
     std::map<Kind, Batch> batches;
     for (const at::Tensor& parameter : group.params()) {
       if (!parameter.grad().defined()) continue;
-      if (!stepped.insert(parameter.unsafeGetTensorImpl()).second) continue;
       FusedAdamWParamState& state = StateOf(parameter, options.amsgrad());
       Batch& batch =
           batches[{parameter.device().str(), parameter.scalar_type()}];

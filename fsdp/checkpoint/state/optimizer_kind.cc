@@ -1,5 +1,6 @@
 #include "fsdp/checkpoint/state/optimizer_kind.h"
 
+#include <algorithm>
 #include <optional>
 #include <typeinfo>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "ATen/ops/zeros.h"
 #include "absl/strings/str_cat.h"
 #include "c10/util/Type.h"
+#include "fsdp/checkpoint/state/step_number.h"
 #include "fsdp/checkpoint/state/tensor_copies.h"
 #include "fsdp/optim/fused_adamw.h"
 #include "torch/optim/adagrad.h"
@@ -76,7 +78,16 @@ struct In {
   static at::Tensor& square_avg(ParamState& s) { return Cast(s).square_avg(); }
   static at::Tensor& grad_avg(ParamState& s) { return Cast(s).grad_avg(); }
   static at::Tensor& sum(ParamState& s) { return Cast(s).sum(); }
-  static std::unique_ptr<ParamState> Make() { return std::make_unique<T>(); }
+  static std::unique_ptr<ParamState> Make(const ParamState* from) {
+    return from == nullptr ? std::make_unique<T>()
+                           : std::make_unique<T>(static_cast<const T&>(*from));
+  }
+  // The same, for a state that counts steps in a number.
+  static std::unique_ptr<ParamState> MakeCounted(const ParamState* from) {
+    return from == nullptr
+               ? std::make_unique<Counted<T>>()
+               : std::make_unique<Counted<T>>(static_cast<const T&>(*from));
+  }
 };
 
 Ignored NotSet() { return {StateValue()}; }
@@ -110,11 +121,17 @@ OptimizerKind AdamKind(decltype(Hyperparameter::access) maximize,
   return kind;
 }
 
+template <typename State>
+void CountInNumber(OptimizerKind& kind) {
+  kind.step_number = &In<State>::step_number;
+  kind.make_state = &In<State>::MakeCounted;
+}
+
 OptimizerKind MakeAdam() {
   OptimizerKind kind =
       AdamKind<torch::optim::AdamOptions, torch::optim::AdamParamState>(
           Always(false), Always(false), NotSet());
-  kind.step_number = &In<torch::optim::AdamParamState>::step_number;
+  CountInNumber<torch::optim::AdamParamState>(kind);
   return kind;
 }
 
@@ -122,7 +139,7 @@ OptimizerKind MakeAdamW() {
   OptimizerKind kind =
       AdamKind<torch::optim::AdamWOptions, torch::optim::AdamWParamState>(
           Always(false), Always(true), NotSet());
-  kind.step_number = &In<torch::optim::AdamWParamState>::step_number;
+  CountInNumber<torch::optim::AdamWParamState>(kind);
   return kind;
 }
 
@@ -169,8 +186,7 @@ OptimizerKind MakeRmsprop() {
   kind.tensors = {{"square_avg", &S::square_avg},
                   {"momentum_buffer", &S::momentum, &O::has_momentum},
                   {"grad_avg", &S::grad_avg, &O::is_centered}};
-  kind.step_number = &S::step_number;
-  kind.make_state = &S::Make;
+  CountInNumber<torch::optim::RMSpropParamState>(kind);
   return kind;
 }
 
@@ -188,8 +204,7 @@ OptimizerKind MakeAdagrad() {
                           {"differentiable", No()},
                           {"fused", NotSet()}};
   kind.tensors = {{"sum", &S::sum, nullptr, &O::start}};
-  kind.step_number = &S::step_number;
-  kind.make_state = &S::Make;
+  CountInNumber<torch::optim::AdagradParamState>(kind);
   return kind;
 }
 
@@ -324,8 +339,7 @@ std::unique_ptr<ParamState> OptimizerKind::CompleteState(
     const ParamState* state, const at::Tensor& parameter,
     OptimizerOptions& options) const {
   const at::NoGradGuard no_grad;
-  std::unique_ptr<ParamState> complete =
-      state == nullptr ? make_state() : state->clone();
+  std::unique_ptr<ParamState> complete = make_state(state);
   for (const StateTensor* tensor : TensorsUnder(options)) {
     at::Tensor& value = tensor->access(*complete);
     if (value.defined()) continue;
@@ -339,6 +353,17 @@ std::unique_ptr<ParamState> OptimizerKind::CompleteState(
         at::zeros({}, at::TensorOptions(at::kFloat).device(parameter.device()));
   }
   return complete;
+}
+
+bool OptimizerKind::IsComplete(ParamState* state,
+                               OptimizerOptions& options) const {
+  if (state == nullptr) return false;
+  if (step_number != nullptr && CounterOf(*state) == nullptr) return false;
+  if (step_tensor != nullptr && !step_tensor(*state).defined()) return false;
+  const std::vector<const StateTensor*> needed = TensorsUnder(options);
+  return std::all_of(needed.begin(), needed.end(), [&](const auto* tensor) {
+    return tensor->access(*state).defined();
+  });
 }
 
 absl::StatusOr<const OptimizerKind*> KindOf(

@@ -56,7 +56,8 @@ struct OptimizerKind {
   // "step" is a number, or a tensor of no dimensions, or does not exist.
   int64_t& (*step_number)(ParamState&) = nullptr;
   at::Tensor& (*step_tensor)(ParamState&) = nullptr;
-  std::unique_ptr<ParamState> (*make_state)() = nullptr;
+  // A copy of the state, or a new one for null.
+  std::unique_ptr<ParamState> (*make_state)(const ParamState*) = nullptr;
 
   bool has_step() const { return step_number || step_tensor; }
   // The tensors that exist under these options.
@@ -75,6 +76,9 @@ struct OptimizerKind {
   std::unique_ptr<ParamState> CompleteState(const ParamState* state,
                                             const at::Tensor& parameter,
                                             OptimizerOptions& options) const;
+  // Whether `state`, which may be null, came from CompleteState and has all
+  // tensors that `options` require.
+  bool IsComplete(ParamState* state, OptimizerOptions& options) const;
 };
 
 // Unimplemented for an optimizer of another class.

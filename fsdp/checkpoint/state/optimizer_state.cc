@@ -17,6 +17,7 @@
 #include "fsdp/checkpoint/state/loaded_optimizer.h"
 #include "fsdp/checkpoint/state/module_entries.h"
 #include "fsdp/checkpoint/state/plain_value.h"
+#include "fsdp/checkpoint/state/step_number.h"
 #include "fsdp/checkpoint/state/torch_status.h"
 #include "fsdp/module/names.h"
 
@@ -37,6 +38,8 @@ OptimizerOptions& OptionsOf(const OptimizerParamGroup& group) {
 
 at::Tensor StepOf(const OptimizerKind& kind, ParamState& state) {
   if (kind.step_tensor != nullptr) return kind.step_tensor(state);
+  if (StepCounter* counter = CounterOf(state)) return StepTensor(*counter);
+  // The state of a frozen parameter.
   return at::full({}, static_cast<double>(kind.step_number(state)),
                   at::TensorOptions(at::kFloat));
 }
@@ -62,6 +65,8 @@ void AddMissingState(const OptimizerKind& kind, Optimizer& optimizer) {
     for (const at::Tensor& parameter : group.params()) {
       if (!parameter.requires_grad()) continue;
       std::unique_ptr<ParamState>& state = optimizer.state()[KeyOf(parameter)];
+      // Tensors of earlier state dicts stay tied to a state that stays.
+      if (kind.IsComplete(state.get(), OptionsOf(group))) continue;
       state = kind.CompleteState(state.get(), parameter, OptionsOf(group));
     }
   }

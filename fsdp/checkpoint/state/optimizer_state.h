@@ -18,8 +18,8 @@
 
 namespace fsdp {
 
-// Nested; tensors alias, except `step` if the optimizer counts in an integer.
-// Parameters without state get the state before a first step.
+// Nested; tensors alias. `step` is one of step_number.h if the optimizer counts
+// in an integer. Parameters without state get the state before a first step.
 absl::StatusOr<StateDict> OptimizerState(const torch::nn::Module& module,
                                          torch::optim::Optimizer& optimizer);
 

@@ -7,9 +7,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "fsdp/checkpoint/save_and_load.h"
 #include "fsdp/checkpoint/state_dict.h"
 #include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/process_group.h"
+#include "fsdp/module/tied_parameters.h"
 #include "fsdp/optim/fused_adamw.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -141,7 +144,7 @@ TEST(StateDictOfOptimizer, TrainingGoesOnFromItOnAnotherMesh) {
       SCOPED_TRACE(kind.name);
       TinyModel model = MakeModel(10, /*tied=*/true);
       ShardModel(model, {4});
-      OptimizerPtr optimizer = kind.make(model->parameters());
+      OptimizerPtr optimizer = kind.make(unique_parameters(*model));
       for (int64_t step = 0; step < 2; ++step) {
         TrainStep(model, *optimizer, step, rank, 4);
       }
@@ -154,7 +157,7 @@ TEST(StateDictOfOptimizer, TrainingGoesOnFromItOnAnotherMesh) {
 
       TinyModel other = MakeModel(11, /*tied=*/true);
       ShardModel(other, {2, 2});
-      OptimizerPtr other_optimizer = kind.make(other->parameters());
+      OptimizerPtr other_optimizer = kind.make(unique_parameters(*other));
       for (auto& group : other_optimizer->param_groups()) {
         group.options().set_lr(77);
       }
@@ -171,6 +174,60 @@ TEST(StateDictOfOptimizer, TrainingGoesOnFromItOnAnotherMesh) {
       }
     }
   });
+}
+
+// As in PyTorch, where the tensors of a state dict are those of the optimizer.
+TEST(StateDictOfOptimizer, ALoadIntoItIsALoadIntoTheOptimizer) {
+  RunRanks(2, [] {
+    init_process_group();
+    const int64_t rank = get_rank();
+    const auto state = [](TinyModel& model,
+                          torch::optim::Optimizer& optimizer) {
+      return StateDict{{"model", *get_model_state_dict(*model)},
+                       {"optim", *get_optimizer_state_dict(*model, optimizer)}};
+    };
+    for (const NamedOptimizer& kind : AllOptimizers()) {
+      SCOPED_TRACE(kind.name);
+      TinyModel model = MakeModel(12), other = MakeModel(13);
+      ShardModel(model, {2});
+      ShardModel(other, {2});
+      OptimizerPtr optimizer = kind.make(model->parameters());
+      for (int64_t step = 0; step < 3; ++step) {
+        TrainStep(model, *optimizer, step, rank, 2);
+      }
+      const std::string path =
+          absl::StrCat(fsdp::testing::SharedDir(), "/", kind.name);
+      ASSERT_OK(save(state(model, *optimizer), path));
+      OptimizerPtr resumed = kind.make(other->parameters());
+      StateDict target = state(other, *resumed);
+      state(other, *resumed);  // the first one stays tied to the optimizer
+      ASSERT_OK(load(target, path));
+      for (int64_t step = 3; step < 6; ++step) {
+        EXPECT_EQ(TrainStep(model, *optimizer, step, rank, 2),
+                  TrainStep(other, *resumed, step, rank, 2));
+      }
+      resumed.reset();
+      EXPECT_OK(load(target, path));
+    }
+  });
+}
+
+TEST(StateDictOfOptimizer, AParameterThatIsListedTwiceIsRefused) {
+  TinyModel model = MakeModel(14, /*tied=*/true);
+  OptimizerPtr twice = MakeAdamW(model->parameters());
+  const auto refused =
+      StatusIs(StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("' is listed twice, and would be stepped twice"),
+                     HasSubstr("fsdp::unique_parameters")));
+  EXPECT_THAT(get_optimizer_state_dict(*model, *twice), refused);
+  OptimizerPtr once = MakeAdamW(unique_parameters(*model));
+  const auto state = get_optimizer_state_dict(*model, *once);
+  ASSERT_OK(state.status());
+  EXPECT_THAT(set_optimizer_state_dict(*model, *twice, *state), refused);
+  FusedAdamW fused(model->parameters());
+  EXPECT_OK(set_optimizer_state_dict(*model, fused, *state));
+  EXPECT_EQ(fused.param_groups()[0].params().size(),
+            unique_parameters(*model).size());
 }
 
 TEST(StateDictOfOptimizer, NumbersForNamesAreUnderstood) {

@@ -52,6 +52,17 @@ TEST(TiedParameters, OneTensorInTwoSlots) {
               ElementsAre(ElementsAre("embed.weight", "head.tied")));
 }
 
+TEST(TiedParameters, UniqueParametersListEachTensorOnce) {
+  torch::nn::Linear linear(2, 2);
+  torch::nn::Sequential model(linear, torch::nn::Linear(2, 2), linear);
+  const auto all = model->parameters(), unique = unique_parameters(*model);
+  ASSERT_EQ(all.size(), 6u);
+  ASSERT_EQ(unique.size(), 4u);
+  for (size_t i = 0; i < unique.size(); ++i) {
+    EXPECT_TRUE(unique[i].is_same(all[i]));
+  }
+}
+
 TEST(TiedParameters, LowestCommonParent) {
   Decoder decoder;
   EXPECT_EQ(lowest_common_parent(*decoder, {"embed.weight", "head.weight"}),

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "fsdp/module/tied_parameters.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/fsdp/checkpoint/state/state_keys.h"
@@ -124,7 +125,7 @@ TEST(OptimizerState, FrozenParametersNeedNone) {
 TEST(OptimizerState, TiedParametersAreFoundByAnyName) {
   const torch::nn::Linear shared(torch::nn::LinearOptions(2, 2).bias(false));
   const torch::nn::Sequential model(shared, torch::nn::ReLU(), shared);
-  AdamW optimizer(model->parameters());
+  AdamW optimizer(unique_parameters(*model));
   const auto state = OptimizerState(*model, optimizer);
   EXPECT_THAT(testing::StateKeys(Dict(*state->find("state"))),
               ElementsAre("0.weight"));
