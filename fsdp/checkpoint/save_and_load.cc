@@ -19,7 +19,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "dcp/base/limits.h"
+#include "dcp/base/log.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/load.h"
 #include "dcp/checkpoint/save/save.h"
@@ -45,6 +48,8 @@ namespace fsdp {
 namespace {
 
 constexpr uint64_t kMaxWindowBytes = uint64_t{64} << 20;
+// Names in the line of a log.
+constexpr size_t kMostListed = 20;
 
 // The absent names, and the plain values, which are complete before payload
 // moves.
@@ -229,10 +234,27 @@ class Loading {
     for (auto& [leaf, value] : objects_.values) {
       *leaf->value = std::move(value);
     }
+    LogAbsent();
     for (const TargetTensor& tensor : targets_->tensors) {
       if (!objects_.absent.contains(tensor.fqn)) StepWasLoaded(tensor.local);
     }
     return dcp::Agree(coordinator_, RestoreState(targets_->expanded, state_));
+  }
+
+  // What was left alone may have no values yet, as after to_empty.
+  void LogAbsent() const {
+    if (objects_.absent.empty()) return;
+    std::vector<std::string> names(objects_.absent.begin(),
+                                   objects_.absent.end());
+    std::sort(names.begin(), names.end());
+    const size_t num_more = names.size() - std::min(names.size(), kMostListed);
+    names.resize(names.size() - num_more);
+    DCP_LOG(kWarning) << "event=partial_load rank=" << coordinator_.rank()
+                      << " path=" << path_
+                      << " lacks=" << absl::StrJoin(names, ",")
+                      << (num_more > 0
+                              ? absl::StrCat(" and ", num_more, " more")
+                              : "");
   }
 
   StateDict& state_;

@@ -51,7 +51,8 @@ absl::Status save(const StateDict& state, const std::string& path,
 
 struct TorchLoadOptions {
   ProcessGroup process_group = nullptr;
-  // true: entries of the state that the checkpoint lacks are left as they are.
+  // true: entries of the state that the checkpoint lacks are left as they are,
+  // and their names are logged.
   bool allow_partial_load = false;
   // On meshes that replicate, one replica reads and the others receive, while
   // it reads the next part. false: each reads for itself. Absent: they do that

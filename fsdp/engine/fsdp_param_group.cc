@@ -2,6 +2,8 @@
 #include "fsdp/engine/fsdp_param_group.h"
 
 #include <algorithm>
+#include <functional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -176,6 +178,31 @@ void FsdpParamGroup::CheckReady() const {
               "(fsdp::init) or load a checkpoint");
 }
 
+// Replicas stay equal if they begin so, because their gradients are averaged.
+void FsdpParamGroup::CheckReplicasAgree() {
+  const ProcessGroup& replicas = data_.config.replicate_group;
+  if (std::exchange(replicas_checked_, true) || replicas == nullptr ||
+      !debug_mode()) {
+    return;
+  }
+  std::vector<std::string> contents;
+  for (const auto& param : data_.params) {
+    const at::Tensor bytes =
+        param->padded_shard().to(at::kCPU).contiguous().view(at::kByte);
+    const std::string copy(static_cast<const char*>(bytes.const_data_ptr()),
+                           bytes.nbytes());
+    contents.push_back(absl::StrCat("'", param->name(), "' ",
+                                    absl::Hex(std::hash<std::string>()(copy))));
+  }
+  CheckInStep(replicas, data_.config.device.type(),
+              absl::StrCat(data_.Describe("first use"),
+                           ", whose shards must be equal on these replicas "
+                           "(seed all ranks alike, load a checkpoint or call "
+                           "fsdp::broadcast_module), with contents ",
+                           absl::StrJoin(contents, ", ")),
+              "the first forward");
+}
+
 void FsdpParamGroup::Unshard() {
   if (gather_.pending() || sharding() == Sharding::kUnsharded) return;
   const EngineScope scope;
@@ -185,6 +212,7 @@ void FsdpParamGroup::Unshard() {
     CheckReady();
     for (const auto& param : data_.params) param->RememberShard();
     shards_written_ = false;
+    CheckReplicasAgree();
     if (WasWrittenSinceGathersBegan()) {
       data_.comm->BeginGathers(nullptr);
       NoteGathersBegan();

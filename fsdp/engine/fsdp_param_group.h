@@ -150,6 +150,7 @@ class FsdpParamGroup : public std::enable_shared_from_this<FsdpParamGroup> {
   void AllocateShards(c10::Device device, std::vector<c10::ScalarType> dtypes);
   std::vector<c10::ScalarType> OrigDtypes() const;
   void CheckReady() const;
+  void CheckReplicasAgree();
   void CheckLoadedShardsDiffer();
   bool WasWrittenSinceGathersBegan() const;
 
@@ -163,6 +164,7 @@ class FsdpParamGroup : public std::enable_shared_from_this<FsdpParamGroup> {
   Turn turn_;
   bool seen_at_boundary_ = false;
   bool shards_written_ = false;    // since they were gathered
+  bool replicas_checked_ = false;  // in debug mode, before the first gather
   bool gathers_must_wait_ = true;  // for a write into the shards
   bool kept_by_user_ = false;
 };

@@ -7,6 +7,8 @@
 #ifndef FSDP_ENGINE_PARALLEL_PARAM_H_
 #define FSDP_ENGINE_PARALLEL_PARAM_H_
 
+#include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "fsdp/mesh/dtensor_spec.h"
@@ -28,6 +30,10 @@ struct ParallelParam {
   // Whether operators that take the member follow rules (fsdp/parallel/spmd):
   // the member then means the whole parameter. Otherwise it is a plain part.
   bool has_rules = false;
+  // The row of a whole table, cut by rows, that lookups give no gradient. The
+  // module does not have it any more, because torch::nn compares its
+  // padding_idx with the rows of the member, which are this rank's.
+  std::optional<int64_t> padding_idx = {};
 };
 
 }  // namespace fsdp

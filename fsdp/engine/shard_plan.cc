@@ -59,11 +59,7 @@ class Collector {
     }
     const bool is_parallel =
         other != nullptr && other->group().config().may_be_taken;
-    TORCH_CHECK_VALUE(
-        other == nullptr || is_parallel, "fully_shard: '", full_name,
-        "' is tied to '", other == nullptr ? "" : other->name(),
-        "', which another fully_shard call took. Shard the module that holds "
-        "both in one call");
+    if (other != nullptr && !is_parallel) RefuseTie(module, full_name, *other);
     const auto [found, is_new] =
         index_.try_emplace(tensor.unsafeGetTensorImpl(), plan_.params.size());
     if (is_new) {
@@ -72,6 +68,16 @@ class Collector {
                               .parallel = is_parallel ? other : nullptr});
     }
     plan_.params[found->second].slots.push_back({&module, name});
+  }
+
+  // Below the roots of two calls the names may be the same.
+  static void RefuseTie(const Module& module, const std::string& name,
+                        const FsdpParam& other) {
+    TORCH_CHECK_VALUE(false, "fully_shard: '", name, "' (", type_name(module),
+                      ") is tied to '", other.name(), "' (",
+                      type_name(*other.slots().front().module),
+                      "), which another fully_shard call took. Shard the "
+                      "module that holds both in one call");
   }
 
   std::unordered_set<const c10::TensorImpl*> ignored_;

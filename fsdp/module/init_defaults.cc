@@ -12,7 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "c10/util/Exception.h"
+#include "fsdp/engine/fsdp_param.h"
 #include "fsdp/engine/module_access.h"
+#include "fsdp/engine/parallel_param.h"
 #include "fsdp/module/init.h"
 #include "torch/nn/modules.h"
 
@@ -108,6 +110,16 @@ void InitEmbedding(Own& own, std::optional<int64_t> padding_idx) {
   });
 }
 
+std::optional<int64_t> PaddingOf(const torch::nn::EmbeddingImpl& embedding) {
+  if (embedding.options.padding_idx().has_value()) {
+    return embedding.options.padding_idx();
+  }
+  const FsdpParam* param =
+      FsdpParam::OfShard(ParametersOf(embedding)["weight"]);
+  if (param == nullptr || param->parallel() == nullptr) return std::nullopt;
+  return param->parallel()->padding_idx;
+}
+
 void InitRecurrent(Own& own, int64_t hidden_size) {
   for (const auto& item : ParametersOf(own.module())) {
     own.Uniform(item.key(), BoundOfFan(hidden_size));
@@ -149,7 +161,7 @@ std::function<void(Own&)> InitOf(const Module& module) {
     return InitNorm;
   }
   if (const auto* embedding = module.as<nn::EmbeddingImpl>()) {
-    return [padding = embedding->options.padding_idx()](Own& own) {
+    return [padding = PaddingOf(*embedding)](Own& own) {
       InitEmbedding(own, padding);
     };
   }

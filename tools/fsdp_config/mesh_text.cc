@@ -45,9 +45,11 @@ std::string MeshText(const MeshPlan& mesh) {
                     ", which gather it and reduce-scatter its gradient\n");
   }
   if (mesh.replicate > 1) {
-    absl::StrAppend(&text, "  gradients are all-reduced over the ",
-                    mesh.replicate, " copies",
-                    num_shards > 1 ? " (HSDP)" : " (data parallel)", "\n");
+    absl::StrAppend(
+        &text, "  gradients are all-reduced over the ", mesh.replicate,
+        " copies",
+        num_shards > 1 ? " (HSDP, DeepSpeed's MiCS)" : " (data parallel)",
+        "\n");
   }
   if (mesh.context_parallel > 1) {
     absl::StrAppend(&text, "  attention gathers keys and values over ",

@@ -102,7 +102,7 @@ std::string StageText(const TrainConfig& config,
       "and backward\n";
   if (const int64_t* degree = std::get_if<int64_t>(&reshard)) {
     absl::StrAppend(&text, "  (after forward resharded to groups of ", *degree,
-                    ", from which backward gathers)\n");
+                    ", from which backward gathers: DeepSpeed's hpZ)\n");
   } else if (std::holds_alternative<std::monostate>(reshard)) {
     text += "  (the root's own stay, because backward needs them at once)\n";
   }

@@ -1,5 +1,6 @@
 #include "fsdp/parallel/tensor/parallelize_module.h"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "absl/strings/str_cat.h"
@@ -51,7 +52,7 @@ class Planner {
       return;
     }
     const bool is_linear = match.module->as<torch::nn::LinearImpl>() != nullptr;
-    const auto* embedding = match.module->as<torch::nn::EmbeddingImpl>();
+    auto* embedding = match.module->as<torch::nn::EmbeddingImpl>();
     const bool cuts =
         style.kind == Kind::kColwise || style.kind == Kind::kRowwise;
     TORCH_CHECK_NOT_IMPLEMENTED(
@@ -79,6 +80,9 @@ class Planner {
       AddParameter(match, item.key(), item.value(), style,
                    embedding != nullptr);
     }
+    if (embedding != nullptr && style.kind == Kind::kRowwise) {
+      AddLookup(match.name, *embedding);
+    }
     SetBias(*match.module);
   }
 
@@ -90,6 +94,13 @@ class Planner {
       hooks.output = Mover(style.given_outputs, style.desired_outputs,
                            style.use_local_output);
       SetBoundaryHooks(module, std::move(hooks));
+    }
+  }
+
+  // The parameters have it from now on: see ParallelParam::padding_idx.
+  void TakePaddingFromModules() const {
+    for (torch::nn::EmbeddingImpl* embedding : lookups_) {
+      embedding->options.padding_idx(std::nullopt);
     }
   }
 
@@ -174,6 +185,22 @@ class Planner {
     if (style.kind == Kind::kSequence) use.sequence_dim = style.sequence_dim;
   }
 
+  void AddLookup(const std::string& name, torch::nn::EmbeddingImpl& embedding) {
+    std::optional<int64_t>& padding =
+        params_.at(embedding.weight.unsafeGetTensorImpl())->padding_idx;
+    const bool is_first =
+        std::none_of(lookups_.begin(), lookups_.end(), [&](const auto* other) {
+          return other->weight.is_same(embedding.weight);
+        });
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        is_first || padding == embedding.options.padding_idx(),
+        "parallelize_module: the Embedding '", name,
+        "' is tied to one with another padding_idx. Give both the same, or a "
+        "ColwiseParallel style");
+    padding = embedding.options.padding_idx();
+    lookups_.push_back(&embedding);
+  }
+
   // The bias is added by an operator of its own, after the product.
   void SetBias(Module& module) {
     const at::Tensor* weight = ParametersOf(module).find("weight");
@@ -193,6 +220,7 @@ class Planner {
   std::unordered_map<const c10::TensorImpl*, spmd::StyledParam*> params_;
   std::vector<ParallelRequest> requests_;
   std::vector<std::pair<std::shared_ptr<Module>, ParallelStyle>> boundaries_;
+  std::vector<torch::nn::EmbeddingImpl*> lookups_;  // in rows that are cut
 };
 
 }  // namespace
@@ -218,6 +246,7 @@ void parallelize_module(Module& module, const DeviceMesh& mesh,
   }
   planner.PrepareBoundaries();
   TakeOverAll(planner.Take());
+  planner.TakePaddingFromModules();
   spmd::InstallHandler();
 }
 

@@ -26,6 +26,7 @@
 #include "ATen/ops/zeros_like.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
+#include "dcp/base/log.h"
 #include "fsdp/checkpoint/export.h"
 #include "fsdp/fully_shard.h"
 #include "fsdp/mesh/collective_errors.h"
@@ -194,8 +195,18 @@ TEST(Checkpoint, ListsAllThatIsWrongOnEveryRankAndChangesNothing) {
       EXPECT_TRUE(
           at::equal(*state.find("a")->get_if<at::Tensor>(), at::zeros({3})));
       const TorchLoadOptions partial{.allow_partial_load = true};
+      std::string log;
+      dcp::SetLogSink([&](dcp::LogSeverity, absl::string_view line) {
+        absl::StrAppend(&log, line, "\n");
+      });
       EXPECT_OK(from_rank0 ? load_from_rank0(state, path, partial)
                            : load(state, path, partial));
+      dcp::SetLogSink([](dcp::LogSeverity, absl::string_view) {});
+      if (get_rank() == 1) {
+        EXPECT_THAT(
+            log, HasSubstr(absl::StrCat("event=partial_load rank=1 path=", path,
+                                        " lacks=missing.one,missing.two\n")));
+      }
       EXPECT_EQ(*state.find("n")->get_if<int64_t>(), 5);
 
       StateDict unfit{{"a", at::zeros({4})}, {"n", at::zeros({1})}};

@@ -282,6 +282,33 @@ TEST(DebugMode, NamesTheParameterWithoutAGradient) {
   RunRanks(2, ExpectMissingGradientsAreNamed, kDebug);
 }
 
+TEST(DebugMode, NamesReplicasThatBeginDifferently) {
+  RunRanks(
+      4,
+      [] {
+        init_process_group();
+        const DeviceMesh mesh =
+            init_device_mesh("cpu", {2, 2}, {"replicate", "shard"});
+        for (const bool differ : {false, true}) {
+          torch::manual_seed(differ ? get_rank() / 2 : 0);
+          torch::nn::Sequential model(torch::nn::Linear(4, 4));
+          fully_shard(model, {.mesh = mesh});
+          const auto forward = [&] { model->forward(torch::ones({1, 4})); };
+          if (!differ) {
+            forward();
+            continue;
+          }
+          EXPECT_THAT(
+              ErrorOf(forward),
+              AllOf(HasSubstr("the first use of the root, whose shards must be "
+                              "equal on these replicas"),
+                    HasSubstr("fsdp::broadcast_module"),
+                    HasSubstr("with contents '0.weight' ")));
+        }
+      },
+      kDebug);
+}
+
 TEST(DebugMode, NamesTheGroupsOfRanksThatDiverge) {
   RunRanks(
       2,

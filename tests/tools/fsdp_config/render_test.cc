@@ -100,8 +100,8 @@ TEST(FsdpConfigRender, ExplainsAHybridMeshInWords) {
       RenderExplanation(config, Explain(config, 8, /*with_model=*/true));
   EXPECT_THAT(
       text,
-      AllOf(HasSubstr("8 ranks: 2 copies x 4 shards"), HasSubstr("(HSDP)"),
-            HasSubstr("ZeRO stage 3"),
+      AllOf(HasSubstr("8 ranks: 2 copies x 4 shards"),
+            HasSubstr("(HSDP, DeepSpeed's MiCS)"), HasSubstr("ZeRO stage 3"),
             HasSubstr("layers.0 to layers.1: 32 elements each"),
             HasSubstr("the rest: 32 elements"), HasSubstr("one layer of 2"),
             HasSubstr("all on the host"), HasSubstr("in run, every 10 steps")));

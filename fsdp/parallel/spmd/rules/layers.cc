@@ -18,9 +18,9 @@ at::Tensor WholeFor(const Operand& weight, const Layout& layout) {
 }
 
 // The rows of a table that is cut by rows: those of other ranks are zeros, so
-// that the result is a sum.
+// that the result is a sum. `padding` is a row of the whole table, or -1.
 at::Tensor LookUpOwnRows(const Call& call, const Operand& table,
-                         const at::Tensor& index) {
+                         const at::Tensor& index, int64_t padding) {
   const Piece own = PiecesOf(table.size(0), table.layout(), call.ranks(),
                              call.axis()->rank)[0];
   at::Tensor rows = table.part();
@@ -33,10 +33,9 @@ at::Tensor LookUpOwnRows(const Call& call, const Operand& table,
   Values args = call.args();
   args[0] = std::move(rows);
   args[1] = shifted.masked_fill(absent, 0);
-  const int64_t padding =
-      NonNegative(call.arg(2).toInt(), table.size(0)) - own.begin;
-  const bool has_padding = call.arg(2).toInt() != -1;
-  args[2] = has_padding && padding >= 0 && padding < own.length ? padding : -1;
+  const bool has_padding =
+      padding >= own.begin && padding < own.begin + own.length;
+  args[2] = has_padding ? padding - own.begin : -1;
   return call.Run(std::move(args))[0].toTensor().masked_fill(
       absent.unsqueeze(-1), 0);
 }
@@ -91,20 +90,27 @@ std::optional<Values> EmbeddingRule(Call& call) {
   const OperatorStyle* style =
       table.param() != nullptr ? &table.param()->embedding : nullptr;
   const bool counts_frequency = call.arg(3).toBool();
+  Values args = call.args();
+  if (table.param() != nullptr && table.param()->padding_idx.has_value()) {
+    args[2] = *table.param()->padding_idx;
+  }
   if (call.arg(4).toBool() ||
       (table.is_shard(0) && (counts_frequency || table.layout().blocks > 1 ||
                              table.layout().balanced)) ||
       (index.is_shard() && counts_frequency)) {
-    return std::nullopt;
+    if (args[2].toInt() == call.arg(2).toInt()) return std::nullopt;
+    args[0] = table.To(Layout::Same());
+    args[1] = index.To(Layout::Same());
+    return call.Run(std::move(args));
   }
   Sizes whole = index.sizes();
   whole.push_back(table.size(1));
-  Values args = call.args();
   Layout layout = Layout::Same();
   at::Tensor part;
   if (table.is_shard(0)) {
     layout = Layout::Partial();
-    part = LookUpOwnRows(call, table, index.To(Layout::Same()));
+    part =
+        LookUpOwnRows(call, table, index.To(Layout::Same()), args[2].toInt());
   } else {
     if (table.is_shard(1)) layout = table.layout().At(index.ndim());
     const bool cuts_index = !table.is_shard() && index.is_shard();

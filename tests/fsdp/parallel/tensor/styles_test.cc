@@ -3,9 +3,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "fsdp/engine/module_access.h"
 #include "fsdp/forward.h"
 #include "fsdp/fully_shard.h"
 #include "fsdp/mesh/device_mesh.h"
+#include "fsdp/module/init_defaults.h"
 #include "fsdp/parallel/activation.h"
 #include "fsdp/parallel/tensor/parallelize_module.h"
 #include "gmock/gmock.h"
@@ -71,6 +74,75 @@ TEST(Styles, OfALinearKeepItsNumbers) {
             << name;
       }
     }
+  });
+}
+
+// torch::nn compares a padding_idx with the rows that the member has.
+TEST(Styles, AnEmbeddingMayHavePaddingInAnyRow) {
+  RunRanks(2, [] {
+    StartRankInDouble();
+    const DeviceMesh tp = init_device_mesh("cpu", {2}, {"tp"});
+    const auto tokens = torch::arange(22).mul(3).remainder(11).view({2, 11});
+    for (const ParallelStyle& style : {RowwiseParallel(), ColwiseParallel()}) {
+      for (const int64_t padding : {0, 4, 7, 10, -2}) {
+        SCOPED_TRACE(absl::StrCat(to_string(style), " ", padding));
+        const auto make = [&] {
+          torch::manual_seed(1);
+          return torch::nn::Sequential(torch::nn::Embedding(
+              torch::nn::EmbeddingOptions(11, 5).padding_idx(padding)));
+        };
+        torch::nn::Sequential model = make(), whole = make();
+        parallelize_module(model, tp, {{"0", style}});
+        const torch::Tensor out = full_tensor(model->forward(tokens));
+        const torch::Tensor expected = whole->forward(tokens);
+        EXPECT_TRUE(torch::equal(out, expected));
+        out.square().sum().backward();
+        expected.square().sum().backward();
+        EXPECT_TRUE(torch::allclose(parameters(*model)[0].grad()->full_tensor(),
+                                    whole->parameters()[0].grad()));
+        // The row is still the one that initialisation sets to zero.
+        init::default_(*model, /*seed=*/3);
+        const torch::Tensor weight = parameters(*model)[0].full_tensor();
+        EXPECT_EQ(weight[padding].abs().sum().item<double>(), 0);
+        EXPECT_NE(weight[3].abs().sum().item<double>(), 0);
+      }
+    }
+  });
+}
+
+TEST(Styles, TiedEmbeddingsHaveOnePadding) {
+  RunRanks(2, [] {
+    StartRankInDouble();
+    const DeviceMesh tp = init_device_mesh("cpu", {2}, {"tp"});
+    const torch::nn::EmbeddingOptions options(6, 4);
+    torch::nn::Embedding first(options), second(options);
+    torch::nn::Sequential model(first, second);
+    second->weight = first->weight;
+    ParametersOf(*second)["weight"] = first->weight;
+    second->options.padding_idx(5);
+    EXPECT_THAT(
+        ErrorOf([&] {
+          parallelize_module(model, tp, {{"*", RowwiseParallel()}});
+        }),
+        HasSubstr("the Embedding '1' is tied to one with another padding_idx"));
+    EXPECT_EQ(second->options.padding_idx(), 5);
+  });
+}
+
+// What a slice along the cut sequence gathers is an activation like any other.
+TEST(Styles, OfASequenceThatIsCutReachMixedPrecision) {
+  RunRanks(2, [] {
+    StartRankInDouble();
+    const DeviceMesh mesh = init_device_mesh("cpu", {1, 2}, {"dp", "tp"});
+    const DeviceMesh tp = mesh["tp"];
+    torch::nn::Linear body(4, 6), head(6, 5);
+    parallelize_module(body, tp,
+                       {{"", RowwiseParallel({.output_layouts = Shard(1)})}});
+    const torch::Tensor first =
+        body(torch::linspace(-1, 1, 2 * 4 * 4).view({2, 4, 4})).select(1, 0);
+    fully_shard(head, {.mesh = mesh["dp"],
+                       .mp_policy = {.param_dtype = torch::kFloat}});
+    EXPECT_EQ(head(first).scalar_type(), torch::kFloat);
   });
 }
 
