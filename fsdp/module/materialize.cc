@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -56,6 +57,18 @@ bool HoldSamePart(const FsdpParam& param, const ProcessGroup& group) {
   return true;
 }
 
+// As PyTorch's deterministic mode does, so that nothing computes in silence with
+// what was not initialised.
+void FillWithNan(const at::Tensor& tensor) {
+  if (tensor.is_meta() || !tensor.is_floating_point() ||
+      tensor.element_size() < 2) {
+    return;
+  }
+  NoteShardWrite(tensor);
+  const c10::impl::ExcludeDispatchKeyGuard no_gather(kLazyKey);
+  tensor.detach().fill_(std::numeric_limits<double>::quiet_NaN());
+}
+
 }  // namespace
 
 void to_empty(torch::nn::Module& module, c10::Device device) {
@@ -67,6 +80,7 @@ void to_empty(torch::nn::Module& module, c10::Device device) {
     tensor.mutable_grad().reset();
     if (const FsdpParam* param = FsdpParam::OfShard(tensor)) {
       if (done.insert(&param->group()).second) param->group().ToEmpty(device);
+      FillWithNan(tensor);
       continue;
     }
     const at::Tensor empty =
@@ -75,6 +89,7 @@ void to_empty(torch::nn::Module& module, c10::Device device) {
     tensor.unsafeGetTensorImpl()->_change_backend_component_keys(
         empty.device());
     tensor.set_data(empty);
+    FillWithNan(tensor);
   }
 }
 

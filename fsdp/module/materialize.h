@@ -14,9 +14,10 @@
 
 namespace fsdp {
 
-// Gives parameters and buffers uninitialised memory on `device`; sharded
-// parameters only for this rank's part (with CPU offload: on the CPU, whatever
-// `device` is). Tensors stay the same objects, so members, ties and optimizers
+// Gives parameters and buffers memory on `device`; sharded parameters only for
+// this rank's part (with CPU offload: on the CPU, whatever `device` is). Floating
+// tensors are NaN until something is written into them, such as a buffer that a
+// checkpoint lacks; others are not initialised. Tensors stay the same objects, so members, ties and optimizers
 // stay valid; gradients are dropped. Then use fsdp::init or load a checkpoint.
 void to_empty(torch::nn::Module& module, c10::Device device);
 

@@ -126,6 +126,13 @@ void CheckFromMeta(int64_t dim, const FullyShardOptions& options) {
     EXPECT_TRUE(before[i].is_cpu());
   }
   for (const Tensor& t : model->buffers()) EXPECT_TRUE(t.is_cpu());
+  // What nobody initialises is seen.
+  for (const auto& tensors : {model->parameters(), model->buffers()}) {
+    for (const Tensor& t : tensors) {
+      if (!t.is_floating_point()) continue;
+      EXPECT_TRUE(t.detach().isnan().all().item<bool>());
+    }
+  }
   EXPECT_THROW(model->in->weight.storage().data(), c10::Error);
   EXPECT_TRUE(model->in->weight.is_cpu());
   if (dim == 8 && get_world_size() == 4) {
