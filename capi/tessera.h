@@ -222,6 +222,25 @@ TESSERA_API tessera_error* tessera_file_write(
     tessera_stop* stop, tessera_bytes** digests);
 TESSERA_API void tessera_file_free(tessera_file* file);
 
+/* ---- The steps of a run ----
+ *
+ * The checkpoints "step-<N>" in a directory, or below a name in an object
+ * store, by the rules of fsdp::CheckpointManager. */
+
+/* The newest step that is complete, as JSON: {"step": int or null, "skipped":
+ * [text]}, with a line for each newer one that is not. */
+TESSERA_API tessera_error* tessera_newest_step(const char* directory,
+                                               tessera_bytes** out);
+/* Removes steps before `durable`, which is complete: all but the newest
+ * `keep_last` (0: all stay) and the multiples of `keep_every` (0: none), and
+ * older ones that a crash left unfinished. A JSON list of lines for people says
+ * what was removed, and what could not be. */
+TESSERA_API tessera_error* tessera_remove_old_steps(const char* directory,
+                                                    int64_t durable,
+                                                    int64_t keep_last,
+                                                    int64_t keep_every,
+                                                    tessera_bytes** out);
+
 /* An entry of the metadata of a safetensors file. */
 typedef struct tessera_pair {
   const char* key;

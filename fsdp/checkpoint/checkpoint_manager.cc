@@ -2,17 +2,16 @@
 
 #include <iostream>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/step_directories.h"
 #include "fsdp/checkpoint/background_saver.h"
 #include "fsdp/checkpoint/preemption.h"
 #include "fsdp/checkpoint/ranks/process_group_coordinator.h"
 #include "fsdp/checkpoint/source/default_file_system.h"
 #include "fsdp/checkpoint/source/open_source.h"
-#include "fsdp/checkpoint/step_directories.h"
 
 namespace fsdp {
 
@@ -44,20 +43,14 @@ struct CheckpointManager::Impl {
 
   // Rank 0's part of latest(); -1 without one.
   absl::StatusOr<int64_t> FindLatest() {
-    DCP_ASSIGN_OR_RETURN(const std::vector<int64_t> steps,
-                         ListSteps(fs, directory));
-    for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-      const std::string path = StepPath(directory, *step);
-      const absl::Status whole = CheckWhole(fs, path);
-      if (whole.ok()) return *step;
-      options.log(absl::StrCat("skipped ", path, ": ", whole.message()));
-    }
-    return -1;
+    DCP_ASSIGN_OR_RETURN(const std::optional<int64_t> step,
+                         dcp::NewestWholeStep(fs, directory, options.log));
+    return step.value_or(-1);
   }
 
   // Called on the thread that saves.
   void OnDurable(int64_t step) {
-    RemoveOldSteps(
+    dcp::RemoveOldSteps(
         fs, directory, step,
         {.keep_last = options.keep_last, .keep_every = options.keep_every},
         options.log);
@@ -99,8 +92,8 @@ absl::Status CheckpointManager::save(int64_t step, const StateDict& state) {
   DCP_ASSIGN_OR_RETURN(ProcessGroupCoordinator * coordinator,
                        impl.Coordinate());
   const bool is_first = coordinator->rank() == 0;
-  absl::Status ready =
-      is_first ? MakeDirectories(impl.fs, impl.directory) : absl::OkStatus();
+  absl::Status ready = is_first ? dcp::MakeDirectories(impl.fs, impl.directory)
+                                : absl::OkStatus();
   std::function<void()> on_durable;
   if (is_first) on_durable = [&impl, step] { impl.OnDurable(step); };
   DCP_ASSIGN_OR_RETURN(impl.last,
@@ -155,7 +148,7 @@ absl::StatusOr<std::optional<int64_t>> CheckpointManager::resume(
 }
 
 std::string CheckpointManager::path_of(int64_t step) const {
-  return StepPath(impl_->directory, step);
+  return dcp::StepPath(impl_->directory, step);
 }
 
 }  // namespace fsdp

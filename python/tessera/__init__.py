@@ -4,6 +4,8 @@ executing pickles.
     ckpt = tessera.open("run7/step-1000")      # any format
     ckpt["layers.0.wq"][2:7]                   # reads only these rows
     tessera.convert("run7/step-1000", "model.safetensors", cast="bf16")
+    tessera.save(state, "run7/step-1000")      # in one process or in many
+    tessera.load(state, "run7/step-1000")
 
 `tessera.torch` has the writer and the reader for
 torch.distributed.checkpoint; it alone imports torch. `tessera.client` has the
@@ -33,7 +35,11 @@ from tessera._errors import UnauthenticatedError
 from tessera._errors import UnavailableError
 from tessera._errors import UnimplementedError
 from tessera._objects import Opaque
+from tessera._folder import Folder
+from tessera._folder import folder
 from tessera._open import open
+from tessera._state import load
+from tessera._state import save
 
 __version__ = "0.1.0"
 
@@ -45,6 +51,7 @@ __all__ = [
     "DeadlineExceededError",
     "Error",
     "FailedPreconditionError",
+    "Folder",
     "InvalidArgumentError",
     "NotFoundError",
     "Opaque",
@@ -58,8 +65,11 @@ __all__ = [
     "consolidate",
     "convert",
     "diff",
+    "folder",
     "inspect",
+    "load",
     "open",
     "reshard",
+    "save",
     "verify",
 ]

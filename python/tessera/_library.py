@@ -83,6 +83,10 @@ _CALLS = {
     "tessera_checkpoint_item": [
         *(_HANDLE, _TEXT, ctypes.c_size_t, _HANDLE, _OUT),
     ],
+    "tessera_newest_step": [_TEXT, _OUT],
+    "tessera_remove_old_steps": [
+        *(_TEXT, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, _OUT),
+    ],
     "tessera_object_check": [_TEXT, ctypes.c_uint64],
     "tessera_check_served": [_TEXT],
     "tessera_save_begin": [_TEXT, ctypes.c_int, _OUT],

@@ -74,8 +74,7 @@ def _problem(items: List[Any], shape: Sequence[int]) -> str:
             stop = size if item.stop is None else item.stop
         else:
             first, stop = item, item + 1
-        is_empty_slice = isinstance(item, slice) and first == stop <= size
-        if (first >= size and not is_empty_slice) or stop > size:
+        if first >= size or stop > size:
             wrong = first if first >= size else stop - 1
             return (
                 f"index {wrong} out of bounds for tensor dimension #{dim} of "

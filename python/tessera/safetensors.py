@@ -18,7 +18,6 @@ import os
 import pathlib
 import tempfile
 from typing import Any
-from typing import Callable
 from typing import Dict
 from typing import Iterator
 from typing import List
@@ -416,7 +415,7 @@ class safe_open:
         return dict(opened.items(memory=size))
 
     def get_tensor(self, name: str) -> Any:
-        return self.get_slice(name)[...]
+        return self.get_slice(name).read()
 
     def get_slice(self, name: str) -> TensorSlice:
         opened = self._opened()
@@ -469,17 +468,21 @@ class TensorSlice:
     def get_dtype(self) -> str:
         return _CODES.get(self._tensor.dtype, self._tensor.dtype)
 
+    def read(self, index: Any = Ellipsis) -> Any:
+        if self._torch:
+            return self._tensor.torch(index, device=self._device)
+        # An array, also of one number.
+        return self._tensor.numpy(index).__array__()
+
     def __getitem__(self, index: Any) -> Any:
         if not self._torch:
             try:
                 index = _slices.checked(index, self._tensor.shape)
             except _slices.SliceError as failure:
                 raise SafetensorError(str(failure)) from None
-            # An array, also of one number.
-            return self._tensor.numpy(index).__array__()
-        read: Callable[..., Any] = self._tensor.torch
+            return self.read(index)
         try:
-            return read(index, device=self._device)
+            return self.read(index)
         except IndexError:
             # A list or a mask, or an error of PyTorch's.
-            return read(device=self._device)[index]
+            return self.read()[index]

@@ -388,6 +388,28 @@ TEST_F(Save, WholeTensorsBecomeOneFile) {
 
 int FailToFill(void*, uint64_t, uint8_t*, uint64_t) { return 1; }
 
+TEST(Tessera, KeepsTheNewestSteps) {
+  TempDir temp;
+  const std::string run = temp.Join("run");
+  tessera_bytes* told = nullptr;
+  ASSERT_EQ(Told(tessera_newest_step(run.c_str(), &told)), "");
+  EXPECT_EQ(Taken(told), "{\"step\":null,\"skipped\":[]}");
+  const GoldenCase golden = ReadGoldenCase("torch-2.11/train");
+  for (const char* step : {"step-2", "step-4", "step-6"}) {
+    std::filesystem::create_directories(run);
+    std::filesystem::rename(CopyGolden(temp, golden.path), run + "/" + step);
+  }
+  std::filesystem::create_directories(run + "/step-8");
+  ASSERT_EQ(Told(tessera_newest_step(run.c_str(), &told)), "");
+  const std::string newest = Taken(told);
+  EXPECT_THAT(newest, StartsWith("{\"step\":6,\"skipped\":[\"skipped "));
+  EXPECT_THAT(newest, HasSubstr("step-8: it has no .metadata"));
+  ASSERT_EQ(Told(tessera_remove_old_steps(run.c_str(), 6, 1, 4, &told)), "");
+  EXPECT_THAT(Taken(told), HasSubstr("step-2"));
+  EXPECT_FALSE(std::filesystem::exists(run + "/step-2"));
+  EXPECT_TRUE(std::filesystem::exists(run + "/step-4"));
+}
+
 TEST_F(Save, AnObjectMayComeFromAFunction) {
   tessera_file* file = nullptr;
   ASSERT_EQ(Told(tessera_file_new(path_.c_str(), &file)), "");

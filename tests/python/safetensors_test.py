@@ -155,6 +155,7 @@ def test_errors_are_safetensors_errors_too(tmp_path):
 INDICES = [
     *(Ellipsis, (), 2, -1, slice(1, 3), slice(None, None, 2), (2, 1)),
     *((slice(None), 2), (Ellipsis, slice(1, 3)), [], [0, 2], slice(3, 3)),
+    *(slice(5, 5), slice(5), slice(4, 5)),
     *(slice(20), (slice(2, None), 20), (0, 0, 0), slice(9, 9), -6),
     *(slice(-2, None), slice(None, None, -1), np.array([0, 1]), "a", None),
     *(np.array([True, False, True, False, True]), (slice(2, None), -4)),

@@ -10,6 +10,8 @@ and dcp.load use them as well.
 import torch
 
 try:
+    from tessera.torch import _state
+    from tessera.torch._manager import CheckpointManager
     from tessera.torch._reader import Reader
     from tessera.torch._register import register
     from tessera.torch._writer import Writer
@@ -19,4 +21,4 @@ except ImportError as missing:
         f"PyTorch {torch.__version__} lacks a part that it uses: {missing}"
     ) from missing
 
-__all__ = ["Reader", "Writer", "register"]
+__all__ = ["CheckpointManager", "Reader", "Writer", "register"]

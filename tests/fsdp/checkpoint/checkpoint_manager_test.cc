@@ -14,8 +14,8 @@
 
 #include "ATen/ops/full.h"
 #include "absl/strings/str_cat.h"
+#include "dcp/checkpoint/step_directories.h"
 #include "dcp/io/file_system.h"
-#include "fsdp/checkpoint/step_directories.h"
 #include "fsdp/mesh/process_group.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -41,7 +41,7 @@ StateDict StateAt(int64_t step) {
 
 std::vector<int64_t> StepsIn(const std::string& directory) {
   const auto fs = dcp::NewPosixFileSystem();
-  return ListSteps(*fs, directory).value_or(std::vector<int64_t>());
+  return dcp::ListSteps(*fs, directory).value_or(std::vector<int64_t>());
 }
 
 TEST(CheckpointManager, SavesKeepsRemovesAndResumes) {

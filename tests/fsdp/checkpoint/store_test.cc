@@ -14,13 +14,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "dcp/checkpoint/litter.h"
+#include "dcp/checkpoint/step_directories.h"
 #include "dcp/io/default_file_system.h"
 #include "dcp/io/file_system.h"
 #include "fsdp/checkpoint/async_saver.h"
 #include "fsdp/checkpoint/checkpoint_manager.h"
 #include "fsdp/checkpoint/export.h"
 #include "fsdp/checkpoint/save_and_load.h"
-#include "fsdp/checkpoint/step_directories.h"
 #include "fsdp/mesh/process_group.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -139,9 +139,9 @@ TEST_F(Store, StepsAreKeptRemovedAndResumed) {
     EXPECT_OK(manager.finish());
   });
   const auto fs = dcp::NewDefaultFileSystem();
-  EXPECT_THAT(ListSteps(*fs, run), IsOkAndHolds(ElementsAre(6, 10, 12)));
+  EXPECT_THAT(dcp::ListSteps(*fs, run), IsOkAndHolds(ElementsAre(6, 10, 12)));
   // As if the ranks had been killed before the last put.
-  const std::string torn = StepPath(run, 12);
+  const std::string torn = dcp::StepPath(run, 12);
   EXPECT_OK(fs->Remove(dcp::JoinPath(torn, ".metadata")));
   RunRanks(2, [&] {
     init_process_group();
@@ -160,10 +160,10 @@ TEST_F(Store, StepsAreKeptRemovedAndResumed) {
     if (get_rank() != 0) return;
     EXPECT_THAT(told,
                 ElementsAre(AllOf(HasSubstr(torn), HasSubstr("no .metadata")),
-                            absl::StrCat("removed ", StepPath(run, 6)),
-                            absl::StrCat("removed ", StepPath(run, 10))));
+                            absl::StrCat("removed ", dcp::StepPath(run, 6)),
+                            absl::StrCat("removed ", dcp::StepPath(run, 10))));
   });
-  EXPECT_THAT(ListSteps(*fs, run), IsOkAndHolds(ElementsAre(12)));
+  EXPECT_THAT(dcp::ListSteps(*fs, run), IsOkAndHolds(ElementsAre(12)));
 }
 
 TEST_F(Store, AnErrorOfTheStoreIsToldOnAllRanks) {

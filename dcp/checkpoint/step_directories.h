@@ -1,10 +1,11 @@
 // The directories "step-<N>" of a training run: which exist, which are
 // complete, and which may be removed. Blocking; any thread; knows nothing of
 // ranks.
-#ifndef FSDP_CHECKPOINT_STEP_DIRECTORIES_H_
-#define FSDP_CHECKPOINT_STEP_DIRECTORIES_H_
+#ifndef DCP_CHECKPOINT_STEP_DIRECTORIES_H_
+#define DCP_CHECKPOINT_STEP_DIRECTORIES_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,18 +15,24 @@
 #include "absl/strings/string_view.h"
 #include "dcp/io/file_system.h"
 
-namespace fsdp {
+namespace dcp {
 
 // "<directory>/step-<step>".
 std::string StepPath(absl::string_view directory, int64_t step);
 
 // The steps, ascending. Empty when `directory` does not exist.
-absl::StatusOr<std::vector<int64_t>> ListSteps(dcp::FileSystem& fs,
+absl::StatusOr<std::vector<int64_t>> ListSteps(FileSystem& fs,
                                                absl::string_view directory);
 
 // OK when the checkpoint at `path` is complete: its index can be read, and
 // every byte that the index names is in its files. Reads no payload.
-absl::Status CheckWhole(dcp::FileSystem& fs, const std::string& path);
+absl::Status CheckWhole(FileSystem& fs, const std::string& path);
+
+// The newest step that is complete; absent without one. `log` receives a line
+// for each newer one, which is skipped.
+absl::StatusOr<std::optional<int64_t>> NewestWholeStep(
+    FileSystem& fs, absl::string_view directory,
+    absl::FunctionRef<void(const std::string&)> log);
 
 struct KeepRules {
   int64_t keep_last = 0;   // 0: all
@@ -38,16 +45,16 @@ std::vector<int64_t> StepsToRemove(const std::vector<int64_t>& steps,
                                    int64_t durable, const KeepRules& rules);
 
 // Makes `directory` and its parents if they are missing.
-absl::Status MakeDirectories(dcp::FileSystem& fs, const std::string& directory);
+absl::Status MakeDirectories(FileSystem& fs, const std::string& directory);
 
 // Removes steps by the rules. Incomplete steps before `durable`, left by a
 // crash, are removed too and do not count; in an object store they stay, for
 // FindLitter. `log` receives a line for each step
 // that was removed or could not be.
-void RemoveOldSteps(dcp::FileSystem& fs, absl::string_view directory,
+void RemoveOldSteps(FileSystem& fs, absl::string_view directory,
                     int64_t durable, const KeepRules& rules,
                     absl::FunctionRef<void(const std::string&)> log);
 
-}  // namespace fsdp
+}  // namespace dcp
 
-#endif  // FSDP_CHECKPOINT_STEP_DIRECTORIES_H_
+#endif  // DCP_CHECKPOINT_STEP_DIRECTORIES_H_

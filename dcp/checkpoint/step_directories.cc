@@ -1,4 +1,4 @@
-#include "fsdp/checkpoint/step_directories.h"
+#include "dcp/checkpoint/step_directories.h"
 
 #include <algorithm>
 #include <memory>
@@ -11,35 +11,34 @@
 #include "dcp/checkpoint/open/dcp_opener.h"
 #include "dcp/checkpoint/write/destination_lock.h"
 
-namespace fsdp {
+namespace dcp {
 namespace {
 
-constexpr absl::string_view kPrefix = "step-";
+constexpr absl::string_view kStepPrefix = "step-";
 
-absl::Status CheckInside(dcp::Checkpoint& checkpoint,
-                         const dcp::StorageInfo& item) {
+absl::Status CheckInside(Checkpoint& checkpoint, const StorageInfo& item) {
   return checkpoint.files().CheckRange(item.file, item.offset, item.length);
 }
 
 // Removes the index first, so that a crash leaves nothing that looks like a
 // checkpoint.
-absl::Status RemoveStep(dcp::FileSystem& fs, const std::string& path) {
-  std::unique_ptr<dcp::DestinationLock> lock;
+absl::Status RemoveStep(FileSystem& fs, const std::string& path) {
+  std::unique_ptr<DestinationLock> lock;
   if (fs.TraitsOf(path).has_rename) {
     // Without an index it may be a save of another run in progress.
-    DCP_ASSIGN_OR_RETURN(lock, dcp::DestinationLock::Take(
-                                   fs, dcp::DestinationLock::InsideOf(path),
-                                   "the removal of old steps"));
+    DCP_ASSIGN_OR_RETURN(
+        lock, DestinationLock::Take(fs, DestinationLock::InsideOf(path),
+                                    "the removal of old steps"));
   }
-  const std::string index = dcp::JoinPath(path, dcp::kDcpMetadataName);
+  const std::string index = JoinPath(path, kDcpMetadataName);
   const absl::Status removed = fs.Remove(index);
   if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
   if (removed.ok()) DCP_RETURN_IF_ERROR(fs.SyncDirectory(path));
-  DCP_ASSIGN_OR_RETURN(const std::vector<dcp::DirectoryEntry> entries,
+  DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
                        fs.List(path));
-  for (const dcp::DirectoryEntry& entry : entries) {
-    if (entry.name == dcp::kLockName) continue;
-    DCP_RETURN_IF_ERROR(fs.Remove(dcp::JoinPath(path, entry.name)));
+  for (const DirectoryEntry& entry : entries) {
+    if (entry.name == kLockName) continue;
+    DCP_RETURN_IF_ERROR(fs.Remove(JoinPath(path, entry.name)));
   }
   lock.reset();
   return fs.RemoveDirectory(path);
@@ -48,22 +47,23 @@ absl::Status RemoveStep(dcp::FileSystem& fs, const std::string& path) {
 }  // namespace
 
 std::string StepPath(absl::string_view directory, int64_t step) {
-  return dcp::JoinPath(directory, absl::StrCat(kPrefix, step));
+  return JoinPath(directory, absl::StrCat(kStepPrefix, step));
 }
 
-absl::StatusOr<std::vector<int64_t>> ListSteps(dcp::FileSystem& fs,
+absl::StatusOr<std::vector<int64_t>> ListSteps(FileSystem& fs,
                                                absl::string_view directory) {
-  const absl::StatusOr<dcp::FileInfo> info = fs.Stat(directory);
+  const absl::StatusOr<FileInfo> info = fs.Stat(directory);
   if (absl::IsNotFound(info.status())) return std::vector<int64_t>();
-  DCP_ASSIGN_OR_RETURN(const std::vector<dcp::DirectoryEntry> entries,
+  DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
                        fs.List(directory));
   std::vector<int64_t> steps;
-  for (const dcp::DirectoryEntry& entry : entries) {
+  for (const DirectoryEntry& entry : entries) {
     absl::string_view name = entry.name;
     int64_t step = 0;
-    if (entry.kind == dcp::FileKind::kDirectory &&
-        absl::ConsumePrefix(&name, kPrefix) && absl::SimpleAtoi(name, &step) &&
-        step >= 0 && absl::StrCat(step) == name) {
+    if (entry.kind == FileKind::kDirectory &&
+        absl::ConsumePrefix(&name, kStepPrefix) &&
+        absl::SimpleAtoi(name, &step) && step >= 0 &&
+        absl::StrCat(step) == name) {
       steps.push_back(step);
     }
   }
@@ -71,25 +71,39 @@ absl::StatusOr<std::vector<int64_t>> ListSteps(dcp::FileSystem& fs,
   return steps;
 }
 
-absl::Status CheckWhole(dcp::FileSystem& fs, const std::string& path) {
-  const absl::StatusOr<dcp::FileInfo> index =
-      fs.Stat(dcp::JoinPath(path, dcp::kDcpMetadataName));
+absl::Status CheckWhole(FileSystem& fs, const std::string& path) {
+  const absl::StatusOr<FileInfo> index =
+      fs.Stat(JoinPath(path, kDcpMetadataName));
   if (absl::IsNotFound(index.status())) {
-    return absl::DataLossError(absl::StrCat("it has no ", dcp::kDcpMetadataName,
+    return absl::DataLossError(absl::StrCat("it has no ", kDcpMetadataName,
                                             ": its save did not finish"));
   }
-  DCP_ASSIGN_OR_RETURN(const std::unique_ptr<dcp::Checkpoint> checkpoint,
-                       dcp::Checkpoint::Open(fs, path, {}));
-  for (const dcp::CheckpointEntry& entry : checkpoint->entries()) {
+  DCP_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
+                       Checkpoint::Open(fs, path, {}));
+  for (const CheckpointEntry& entry : checkpoint->entries()) {
     if (entry.object() != nullptr) {
       DCP_RETURN_IF_ERROR(CheckInside(*checkpoint, entry.object()->item));
       continue;
     }
-    for (const dcp::ChunkLocation& chunk : entry.tensor()->locations) {
+    for (const ChunkLocation& chunk : entry.tensor()->locations) {
       DCP_RETURN_IF_ERROR(CheckInside(*checkpoint, chunk.item));
     }
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<int64_t>> NewestWholeStep(
+    FileSystem& fs, absl::string_view directory,
+    absl::FunctionRef<void(const std::string&)> log) {
+  DCP_ASSIGN_OR_RETURN(const std::vector<int64_t> steps,
+                       ListSteps(fs, directory));
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    const std::string path = StepPath(directory, *step);
+    const absl::Status whole = CheckWhole(fs, path);
+    if (whole.ok()) return *step;
+    log(absl::StrCat("skipped ", path, ": ", whole.message()));
+  }
+  return std::nullopt;
 }
 
 std::vector<int64_t> StepsToRemove(const std::vector<int64_t>& steps,
@@ -106,10 +120,9 @@ std::vector<int64_t> StepsToRemove(const std::vector<int64_t>& steps,
   return removed;
 }
 
-absl::Status MakeDirectories(dcp::FileSystem& fs,
-                             const std::string& directory) {
+absl::Status MakeDirectories(FileSystem& fs, const std::string& directory) {
   if (fs.Stat(directory).ok()) return absl::OkStatus();
-  const std::string parent = dcp::ParentDirectory(directory);
+  const std::string parent = ParentDirectory(directory);
   if (parent != directory) DCP_RETURN_IF_ERROR(MakeDirectories(fs, parent));
   const absl::Status made = fs.MakeDirectory(directory);
   if (absl::IsAlreadyExists(made)) return absl::OkStatus();
@@ -117,7 +130,7 @@ absl::Status MakeDirectories(dcp::FileSystem& fs,
   return fs.SyncDirectory(parent);
 }
 
-void RemoveOldSteps(dcp::FileSystem& fs, absl::string_view directory,
+void RemoveOldSteps(FileSystem& fs, absl::string_view directory,
                     int64_t durable, const KeepRules& rules,
                     absl::FunctionRef<void(const std::string&)> log) {
   if (rules.keep_last <= 0) return;
@@ -131,7 +144,7 @@ void RemoveOldSteps(dcp::FileSystem& fs, absl::string_view directory,
   for (const int64_t step : *steps) {
     if (step > durable) continue;
     const std::string index =
-        dcp::JoinPath(StepPath(directory, step), dcp::kDcpMetadataName);
+        JoinPath(StepPath(directory, step), kDcpMetadataName);
     const bool is_left_over = absl::IsNotFound(fs.Stat(index).status());
     // In a store no lock shows that nobody writes it any more.
     if (is_left_over && !fs.TraitsOf(directory).has_rename) continue;
@@ -148,4 +161,4 @@ void RemoveOldSteps(dcp::FileSystem& fs, absl::string_view directory,
   }
 }
 
-}  // namespace fsdp
+}  // namespace dcp

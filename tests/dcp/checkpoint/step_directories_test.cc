@@ -1,4 +1,4 @@
-#include "fsdp/checkpoint/step_directories.h"
+#include "dcp/checkpoint/step_directories.h"
 
 #include <cstdint>
 #include <string>
@@ -16,7 +16,7 @@
 #include "tests/testing/sim_storage.h"
 #include "tests/testing/status_matchers.h"
 
-namespace fsdp {
+namespace dcp {
 namespace {
 
 using ::dcp::testing::IsOkAndHolds;
@@ -29,13 +29,12 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-void SaveStep(dcp::FileSystem& fs, int64_t step,
-              absl::string_view run = "/run") {
+void SaveStep(FileSystem& fs, int64_t step, absl::string_view run = "/run") {
   SampleState state;
-  state.Add(SampleTensor("w", dcp::DType::kFloat32, {4, 3}));
-  state.AddObject("step", dcp::Value::Int(step));
-  dcp::SingleProcessCoordinator coordinator;
-  ASSERT_OK(dcp::Save(fs, StepPath(run, step), state.state(), coordinator, {}));
+  state.Add(SampleTensor("w", DType::kFloat32, {4, 3}));
+  state.AddObject("step", Value::Int(step));
+  SingleProcessCoordinator coordinator;
+  ASSERT_OK(Save(fs, StepPath(run, step), state.state(), coordinator, {}));
 }
 
 TEST(StepDirectories, ListsStepsByNumberAndNothingElse) {
@@ -46,7 +45,7 @@ TEST(StepDirectories, ListsStepsByNumberAndNothingElse) {
        {"step-10", "step-9", "step-007", "step-x", "other", "step--1"}) {
     ASSERT_OK(fs.MakeDirectory("/run/" + name));
   }
-  ASSERT_OK(dcp::WriteFile(fs, "/run/step-11", "a file"));
+  ASSERT_OK(WriteFile(fs, "/run/step-11", "a file"));
   EXPECT_THAT(ListSteps(fs, "/run"), IsOkAndHolds(ElementsAre(9, 10)));
 }
 
@@ -76,9 +75,9 @@ TEST(StepDirectories, FindsWhatIsTorn) {
   SaveStep(fs, 4);
   const std::string data = "/run/step-4/__0_0.distcp";
   ASSERT_OK_AND_ASSIGN(const std::string bytes,
-                       dcp::ReadFile(fs, data, 1 << 20, true));
+                       ReadFile(fs, data, 1 << 20, true));
   ASSERT_OK(fs.Remove(data));
-  ASSERT_OK(dcp::WriteFile(fs, data, absl::string_view(bytes).substr(0, 700)));
+  ASSERT_OK(WriteFile(fs, data, absl::string_view(bytes).substr(0, 700)));
   EXPECT_THAT(CheckWhole(fs, "/run/step-4"),
               StatusIs(absl::StatusCode::kDataLoss));
 }
@@ -114,9 +113,8 @@ TEST(StepDirectories, LeavesAStepThatSomeoneIsWriting) {
   ASSERT_OK(fs.MakeDirectory("/run/step-1"));
   SaveStep(fs, 2);
   ASSERT_OK_AND_ASSIGN(
-      auto lock,
-      dcp::DestinationLock::Take(
-          fs, dcp::DestinationLock::InsideOf("/run/step-1"), "a save"));
+      auto lock, DestinationLock::Take(
+                     fs, DestinationLock::InsideOf("/run/step-1"), "a save"));
   std::vector<std::string> told;
   const auto log = [&](const std::string& text) { told.push_back(text); };
   RemoveOldSteps(fs, "/run", 2, {.keep_last = 1}, log);
@@ -130,7 +128,7 @@ TEST(StepDirectories, LeavesAStepThatSomeoneIsWriting) {
 TEST(StepDirectories, InAStoreStepsWithoutAnIndexStay) {
   constexpr absl::string_view kRun = "s3://bucket/run";
   SimObjectServer server;
-  dcp::ObjectFileSystem fs(server.Opener());
+  ObjectFileSystem fs(server.Opener());
   EXPECT_THAT(ListSteps(fs, kRun), IsOkAndHolds(IsEmpty()));
   ASSERT_OK(MakeDirectories(fs, std::string(kRun)));
   for (int64_t step = 1; step <= 4; ++step) SaveStep(fs, step, kRun);
@@ -169,4 +167,4 @@ TEST(StepDirectories, CrashWhileRemovingLeavesNothingThatLooksWhole) {
 }
 
 }  // namespace
-}  // namespace fsdp
+}  // namespace dcp
