@@ -55,7 +55,7 @@ absl::StatusOr<File> FileSystem::CreateInParts(absl::string_view path,
   return HasRename(path);
 }
 
-absl::Status FileSystem::Publish(absl::string_view path) {
+absl::Status FileSystem::Publish(absl::string_view path, bool) {
   return HasRename(path);
 }
 
@@ -73,6 +73,11 @@ absl::Status FileSystem::Adopt(const HiddenFile& hidden, uint64_t) {
 
 absl::Status FileSystem::Replace(absl::string_view path, absl::string_view,
                                  const std::optional<FileInfo>&) {
+  return HasRename(path);
+}
+
+absl::StatusOr<std::vector<StoredFile>> FileSystem::ListBelow(
+    absl::string_view path) {
   return HasRename(path);
 }
 

@@ -108,6 +108,13 @@ struct HiddenFile {
   int64_t begun_ns = 0;  // since 1970
 };
 
+// A file of a store, as a list tells of it.
+struct StoredFile {
+  std::string path;
+  uint64_t size = 0;
+  int64_t modified_ns = 0;  // since 1970
+};
+
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -164,13 +171,17 @@ class FileSystem {
 
   // These are for file systems without rename; others return Unimplemented.
 
-  // Creates a file that replaces what is at `path` once it appears. A file that
-  // is closed before it was synced never appears.
+  // Creates a file that replaces what is at `path` once it appears, unless it
+  // is hidden: then Publish decides. A file that is closed before it was synced
+  // never appears.
   virtual absl::StatusOr<File> CreateInParts(absl::string_view path,
                                              const InParts& parts);
   // Makes the hidden file that this object created at `path`, and that is
-  // synced and closed, appear; or forgets it. NotFound if there is none.
-  virtual absl::Status Publish(absl::string_view path);
+  // synced and closed, appear; or forgets it. NotFound if there is none. One
+  // that does not `replace` is AlreadyExists where something is by then, and
+  // forgotten; that may be the file itself, after a lost answer, so that its
+  // label tells. Atomic where the store keeps to conditions.
+  virtual absl::Status Publish(absl::string_view path, bool replaces);
   virtual absl::Status Discard(absl::string_view path);
   // Instead of these, lets another process, or this one later, make the file
   // appear: forgets it here, and says what Adopt needs.
@@ -185,6 +196,10 @@ class FileSystem {
   // conditions.
   virtual absl::Status Replace(absl::string_view path, absl::string_view bytes,
                                const std::optional<FileInfo>& seen);
+  // All files below the directory `path`, in all its folders, sorted by path;
+  // at most kMaxFiles.
+  virtual absl::StatusOr<std::vector<StoredFile>> ListBelow(
+      absl::string_view path);
   // The files below the directory `path` that have not appeared, sorted by
   // path; at most kMaxFiles. Those that a running process writes are among
   // them.

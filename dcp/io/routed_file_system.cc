@@ -108,8 +108,8 @@ class RoutedFileSystem final : public FileSystem {
   absl::Status RemoveDirectory(absl::string_view path) override {
     return Of(path).RemoveDirectory(path);
   }
-  absl::Status Publish(absl::string_view path) override {
-    return Of(path).Publish(path);
+  absl::Status Publish(absl::string_view path, bool replaces) override {
+    return Of(path).Publish(path, replaces);
   }
   absl::Status Discard(absl::string_view path) override {
     return Of(path).Discard(path);
@@ -123,6 +123,10 @@ class RoutedFileSystem final : public FileSystem {
   absl::Status Replace(absl::string_view path, absl::string_view bytes,
                        const std::optional<FileInfo>& seen) override {
     return Of(path).Replace(path, bytes, seen);
+  }
+  absl::StatusOr<std::vector<StoredFile>> ListBelow(
+      absl::string_view path) override {
+    return Of(path).ListBelow(path);
   }
   absl::StatusOr<std::vector<HiddenFile>> ListHidden(
       absl::string_view path) override {

@@ -207,10 +207,10 @@ arrow::Status ArrowStore::Get(const std::string& key, const std::string& etag,
   ARROW_ASSIGN_OR_RAISE(const auto file, OpenReader(key, etag));
   ARROW_ASSIGN_OR_RAISE(const int64_t size, file->GetSize());
   if (offset > size || length > size - offset) {
-    return Fail(Code::kDataLoss, "bytes " + std::to_string(offset) + " to " +
-                                     std::to_string(offset + length) +
-                                     " of an object that ends at " +
-                                     std::to_string(size));
+    return Fail(Code::kUnavailable, "bytes " + std::to_string(offset) + " to " +
+                                        std::to_string(offset + length) +
+                                        " of an object that ends at " +
+                                        std::to_string(size));
   }
   const arrow::Result<int64_t> read = file->ReadAt(offset, length, into);
   if (!read.ok() || *read != length) ForgetReader(key);
@@ -222,9 +222,9 @@ arrow::Status ArrowStore::Get(const std::string& key, const std::string& etag,
                : read.status();
   }
   if (*read != length) {
-    return Fail(Code::kDataLoss, "the server sent " + std::to_string(*read) +
-                                     " of " + std::to_string(length) +
-                                     " bytes");
+    return Fail(Code::kUnavailable, "the server sent " + std::to_string(*read) +
+                                        " of " + std::to_string(length) +
+                                        " bytes");
   }
   return bucket_.appears_when_closed ? arrow::Status::OK()
                                      : CheckEtag(key, etag);

@@ -152,10 +152,10 @@ absl::StatusOr<File> RootedFileSystem::CreateInParts(absl::string_view path,
   return InClientsWords(fs_.CreateInParts(held.pinned.name(), parts), held);
 }
 
-absl::Status RootedFileSystem::Publish(absl::string_view path) {
+absl::Status RootedFileSystem::Publish(absl::string_view path, bool replaces) {
   DCP_ASSIGN_OR_RETURN(const HeldPath held,
                        HoldEntry(client_, path, PathUse::kWriteEntry));
-  return InClientsWords(fs_.Publish(held.pinned.name()), held);
+  return InClientsWords(fs_.Publish(held.pinned.name(), replaces), held);
 }
 
 absl::Status RootedFileSystem::Discard(absl::string_view path) {

@@ -67,7 +67,7 @@ class RootedFileSystem final : public FileSystem {
 
   absl::StatusOr<File> CreateInParts(absl::string_view path,
                                      const InParts& parts) override;
-  absl::Status Publish(absl::string_view path) override;
+  absl::Status Publish(absl::string_view path, bool replaces) override;
   absl::Status Discard(absl::string_view path) override;
   absl::StatusOr<HiddenFile> Release(absl::string_view path) override;
   absl::Status Adopt(const HiddenFile& hidden, uint64_t size) override;

@@ -53,9 +53,9 @@ class HookedStorage final : public FileSystem {
     DCP_RETURN_IF_ERROR(hook_());
     return fs_.CreateInParts(path, parts);
   }
-  absl::Status Publish(absl::string_view path) override {
+  absl::Status Publish(absl::string_view path, bool replaces) override {
     DCP_RETURN_IF_ERROR(hook_());
-    return fs_.Publish(path);
+    return fs_.Publish(path, replaces);
   }
   absl::Status Discard(absl::string_view path) override {
     DCP_RETURN_IF_ERROR(hook_());

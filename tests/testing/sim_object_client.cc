@@ -70,7 +70,7 @@ void SimObjectClient::Get(absl::string_view key, absl::string_view etag,
       const absl::Status found = server_.Find(key, etag, &object);
       if (!found.ok()) return found;
       if (offset + into.size() > object->bytes.size()) {
-        return absl::DataLossError("the object is shorter");
+        return absl::UnavailableError("the object is shorter");
       }
       std::memcpy(into.data(), object->bytes.data() + offset, into.size());
       return absl::OkStatus();
@@ -103,11 +103,11 @@ void SimObjectClient::Put(absl::string_view key, ByteSpan bytes,
 
 void SimObjectClient::PutPart(absl::string_view key, absl::string_view upload,
                               uint32_t number, ByteSpan bytes,
-                              std::stop_token stop, PutDone done) {
+                              std::stop_token stop, PutPartDone done) {
   Enqueue(bytes.size(), [this, key = std::string(key), id = std::string(upload),
                          number, bytes, stop = std::move(stop),
                          done = std::move(done)]() mutable {
-    const auto put = [&]() -> absl::StatusOr<std::string> {
+    const auto put = [&]() -> absl::StatusOr<ObjectPart> {
       if (stop.stop_requested()) return absl::CancelledError("stopped");
       absl::MutexLock lock(&server_.mutex_);
       const Fate fate = server_.Begin(number_, /*mutates=*/true);
@@ -118,7 +118,8 @@ void SimObjectClient::PutPart(absl::string_view key, absl::string_view upload,
       const Object part = server_.NewObject(AsText(bytes));
       upload_of->parts[number] = part;
       if (!fate.error.ok()) return fate.error;
-      return part.etag;
+      return ObjectPart{
+          .number = number, .size = bytes.size(), .etag = part.etag};
     };
     std::move(done)(put());
   });
@@ -204,12 +205,16 @@ absl::StatusOr<std::string> SimObjectClient::Begin(absl::string_view key,
 
 absl::Status SimObjectClient::Finish(absl::string_view key,
                                      absl::string_view upload,
-                                     absl::Span<const ObjectPart> parts) {
+                                     absl::Span<const ObjectPart> parts,
+                                     bool replaces) {
   absl::MutexLock lock(&server_.mutex_);
   const Fate fate = server_.Begin(number_, /*mutates=*/true);
   if (!fate.happens) return fate.error;
   Upload* found = nullptr;
   absl::Status status = server_.FindUpload(key, upload, &found);
+  if (status.ok() && !replaces) {
+    status = server_.CheckCondition(key, {PutCondition::Kind::kIfAbsent, ""});
+  }
   if (!status.ok()) return status;
   std::string bytes;
   for (size_t i = 0; i < parts.size(); ++i) {

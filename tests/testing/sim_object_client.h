@@ -35,7 +35,7 @@ class SimObjectClient final : public ObjectStore {
   void Put(absl::string_view key, ByteSpan bytes, const PutCondition& condition,
            std::stop_token stop, PutDone done) override;
   void PutPart(absl::string_view key, absl::string_view upload, uint32_t number,
-               ByteSpan bytes, std::stop_token stop, PutDone done) override;
+               ByteSpan bytes, std::stop_token stop, PutPartDone done) override;
   absl::StatusOr<ObjectInfo> Head(absl::string_view key) override;
   absl::StatusOr<ObjectPage> List(absl::string_view prefix, bool by_folder,
                                   absl::string_view after) override;
@@ -43,7 +43,8 @@ class SimObjectClient final : public ObjectStore {
   absl::StatusOr<std::string> Begin(absl::string_view key,
                                     absl::string_view label) override;
   absl::Status Finish(absl::string_view key, absl::string_view upload,
-                      absl::Span<const ObjectPart> parts) override;
+                      absl::Span<const ObjectPart> parts,
+                      bool replaces) override;
   absl::Status Abort(absl::string_view key, absl::string_view upload) override;
   absl::StatusOr<std::vector<ObjectPart>> Parts(
       absl::string_view key, absl::string_view upload) override;

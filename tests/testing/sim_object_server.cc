@@ -129,6 +129,9 @@ absl::Status SimObjectServer::CheckCondition(absl::string_view key,
   if (!options_.has_conditions || condition.kind == Kind::kAlways) {
     return absl::OkStatus();
   }
+  if (options_.refuses_conditions) {
+    return absl::UnimplementedError("no conditions here");
+  }
   const auto found = objects_.find(key);
   const bool exists = found != objects_.end();
   if (condition.kind == Kind::kIfAbsent && exists) {

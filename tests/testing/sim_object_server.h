@@ -33,7 +33,8 @@ class SimObjectServer {
     // How often a data call's answer is kept back while others pass it.
     uint32_t percent_late = 30;
     bool has_conditions = true;
-    size_t page_size = 3;  // of lists
+    bool refuses_conditions = false;  // where there are such, as some servers
+    size_t page_size = 3;             // of lists
     int64_t first_ns =
         0;  // the time of the first change; the next is 1 s later
   };

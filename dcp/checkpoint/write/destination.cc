@@ -1,8 +1,12 @@
 // Tested by tests/dcp/checkpoint/write/renamed_destination_test.cc.
 #include "dcp/checkpoint/write/destination.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "dcp/checkpoint/write/destination_names.h"
 #include "dcp/checkpoint/write/renamed_destination.h"
 #include "dcp/checkpoint/write/store_destination.h"
@@ -46,6 +50,29 @@ std::string Destination::DigestsText(Kind kind, absl::string_view index_name,
     digests.push_back(DigestOfIndex(index_name, index));
   }
   return WriteDigests(std::move(digests));
+}
+
+absl::Status Destination::RefuseOtherWorkers(FileSystem& fs,
+                                             absl::string_view path, Kind kind,
+                                             const OwnFiles& own) {
+  const bool is_dcp = kind == Kind::kDcpDirectory;
+  const absl::StatusOr<std::vector<DirectoryEntry>> entries =
+      fs.List(is_dcp ? std::string(path) : ParentDirectory(path));
+  if (!entries.ok()) return absl::OkStatus();  // others look, and say why
+  for (const DirectoryEntry& entry : *entries) {
+    const std::string& name = entry.name;
+    const bool has_records =
+        is_dcp ? IsWorkRecordsName(name)
+               : IsSiblingName(name, BaseName(path), kWorkRecordsSuffix);
+    const bool is_own =
+        std::find(own.names.begin(), own.names.end(), name) != own.names.end();
+    if (!has_records || is_own) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, " is the destination of workers, whose records are in ", name,
+        ": wait until they are done, or remove their work with `dcp-convert "
+        "workers --discard`"));
+  }
+  return absl::OkStatus();
 }
 
 std::unique_ptr<Destination> Destination::Attach(FileSystem& fs,

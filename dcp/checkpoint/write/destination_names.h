@@ -46,6 +46,9 @@ bool IsLeftSiblingName(absl::string_view name, absl::string_view base);
 std::string WorkRecordsName(absl::string_view id);
 bool IsWorkRecordsName(absl::string_view name);
 
+// The suffix of their directory next to anything else; see SiblingPath.
+inline constexpr absl::string_view kWorkRecordsSuffix = "work";
+
 std::string WithoutTrailingSlashes(absl::string_view path);
 
 }  // namespace dcp

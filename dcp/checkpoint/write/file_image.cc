@@ -149,7 +149,7 @@ void FileImage::Hold(uint64_t offset, ByteSpan bytes) {
 absl::Status FileImage::Close(FileSystem& fs) {
   return Annotate(CloseDurably(fs), path_,
                   " could not be made durable, so the checkpoint did not "
-                  "appear; check its disk and run again");
+                  "appear; check where it is written to, and run again");
 }
 
 absl::Status FileImage::WriteHeld(FileSystem& fs) {

@@ -233,6 +233,7 @@ absl::StatusOr<std::optional<FileInfo>> RenamedDestination::WhatIsThere()
 }
 
 absl::Status RenamedDestination::InspectExisting(bool overwrite) {
+  DCP_RETURN_IF_ERROR(RefuseOtherWorkers(fs_, path_, kind_, own_));
   DCP_ASSIGN_OR_RETURN(const std::optional<FileInfo> info, WhatIsThere());
   if (!info.has_value()) return absl::OkStatus();
   exists_ = !made_directory_;
@@ -289,7 +290,7 @@ absl::Status RenamedDestination::InspectDirectory(bool overwrite) {
 
 std::string RenamedDestination::NextDataFileName(int64_t rank) {
   for (uint64_t i = 0;; ++i) {
-    std::string name = absl::StrCat("__", rank, "_", i, ".distcp");
+    const std::string name = absl::StrCat("__", rank, "_", i, ".distcp");
     if (taken_.insert(name).second) return name;
   }
 }
@@ -433,8 +434,7 @@ absl::Status RenamedDestination::CommitFile() {
 
 absl::Status RenamedDestination::SyncNamesIn(absl::string_view directory) {
   return Annotate(fs_.SyncDirectory(directory), path_,
-                  " was written, but may not survive a crash; check its disk "
-                  "and write it again");
+                  " was written, but a crash may undo it; check its disk");
 }
 
 absl::Status RenamedDestination::SyncStaging() {

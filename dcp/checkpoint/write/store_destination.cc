@@ -2,6 +2,9 @@
 // upload is invisible until it is finished. Nothing is locked: two writers may
 // work at the same time, and one of them commits.
 //
+// Before anything else, an empty object is put on a condition and removed: a
+// server that refuses conditions, or this writer, says so before payload moves.
+//
 // A DCP directory:
 //   1. see what .metadata is there, if any
 //   2. put data files as __{rank}_{i}.{id}.distcp, a name that no other writer
@@ -14,13 +17,14 @@
 // objects that no index names; one after it leaves the new index. A writer that
 // loses step 4 to another removes what it made.
 //
-// A file: it stays a hidden upload until the commit, which finishes the upload.
-// The last writer to finish has its bytes there.
+// A file: it stays a hidden upload until the commit, which finishes the upload,
+// on condition that nothing is there. If files may be replaced, there is no
+// condition, and the last writer to finish has its bytes there.
 //
 // A directory of safetensors, or with folders: all files stay hidden until the
 // commit, which publishes the companions, then the weights, and puts the index
-// last. It replaces nothing, because a reader that has the old index would
-// meet the new files.
+// last, each on condition that nothing is there: a reader that has an old index
+// would meet the new files.
 //
 // A conversion that can resume finds the objects of its DCP directory again and
 // goes on. Uploads that its dead run left under its names are removed, and
@@ -73,6 +77,7 @@ absl::StatusOr<std::unique_ptr<Destination>> StoreDestination::Plan(
   }
   std::unique_ptr<StoreDestination> destination(
       new StoreDestination(fs, WithoutTrailingSlashes(path), kind));
+  destination->replaces_ = overwrite && kind == Kind::kFile;
   destination->own_ = own;
   destination->id_ = own.id.empty() ? NewSaveId() : own.id;
   destination->committed_ = own.is_shared;
@@ -175,9 +180,7 @@ absl::Status StoreDestination::InspectDirectory(
 // are neither an obstacle nor ours to remove.
 absl::Status StoreDestination::InspectDcp(
     bool overwrite, absl::Span<const DirectoryEntry> entries) {
-  for (const DirectoryEntry& entry : entries) {
-    DCP_RETURN_IF_ERROR(RefuseOtherWorkers(entry.name));
-  }
+  DCP_RETURN_IF_ERROR(RefuseOtherWorkers(fs_, path_, kind_, own_));
   const bool only_unnamed = std::all_of(
       entries.begin(), entries.end(), [](const DirectoryEntry& entry) {
         return IsDataFileName(entry.name) || IsDigestsName(entry.name) ||
@@ -202,18 +205,6 @@ absl::Status StoreDestination::InspectDcp(
   return absl::OkStatus();
 }
 
-// A commit must not remove what workers of another conversion have written.
-absl::Status StoreDestination::RefuseOtherWorkers(
-    const std::string& name) const {
-  const bool is_own =
-      std::find(own_.names.begin(), own_.names.end(), name) != own_.names.end();
-  if (is_own || !IsWorkRecordsName(name)) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      path_, " is the destination of workers, whose records are in ", name,
-      ": wait until they are done, or remove their work with `dcp-convert "
-      "workers --discard`"));
-}
-
 std::string StoreDestination::NextDataFileName(int64_t rank) {
   return absl::StrCat("__", rank, "_", num_files_[rank]++, ".", id_, ".distcp");
 }
@@ -223,7 +214,19 @@ absl::Status StoreDestination::Begin(
     const std::vector<std::string>&) {
   for (const std::string& name : kept) Created(name);
   WarnOfLeft(RemoveEarlier(kept));
-  return absl::OkStatus();
+  return CheckAccepts();
+}
+
+// What a writer that is killed leaves of it, the run that resumes removes, or
+// `dcp-convert clean`.
+absl::Status StoreDestination::CheckAccepts() {
+  if (replaces_) return absl::OkStatus();
+  const std::string path =
+      JoinPath(kind_ == Kind::kFile ? ParentDirectory(path_) : path_,
+               DigestsName(absl::StrCat("probe-", id_)));
+  const absl::Status put = fs_.Replace(path, "", std::nullopt);
+  if (put.ok()) WarnOfLeft(fs_.Remove(path));
+  return Annotate(put, path_, " would not be accepted");
 }
 
 // Removes what an earlier run of this conversion left, except for `kept`.
@@ -306,12 +309,32 @@ absl::Status StoreDestination::Commit(absl::string_view index_name,
 absl::Status StoreDestination::PutIndex(absl::string_view path,
                                         absl::string_view index) {
   absl::Status put = fs_.Replace(path, index, seen_);
-  if (put.ok() || absl::IsAlreadyExists(put)) return put;
+  if (put.ok() || WasRefused(path, put)) return put;
   // The answer may be lost and the index be there: what it names stays.
   committed_ = true;
   return Annotate(put, path_,
                   " may or may not have been written completely: look with "
                   "`dcp-convert verify`, and write it again if it was not");
+}
+
+// Whether the index is not there and will not be: then what it names goes, too.
+bool StoreDestination::WasRefused(absl::string_view path,
+                                  const absl::Status& put) const {
+  switch (put.code()) {
+    case absl::StatusCode::kAlreadyExists:
+      return true;
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kUnimplemented:
+      break;
+    default:
+      return false;  // an answer that was lost
+  }
+  const absl::StatusOr<FileInfo> now = fs_.Stat(path);
+  return seen_.has_value() ? now.ok() && *now == *seen_
+                           : absl::IsNotFound(now.status());
 }
 
 // The weights appear after everything else: without them it is not a model.
@@ -322,11 +345,17 @@ absl::Status StoreDestination::PublishAll() {
                         });
   for (const std::string& path : created_) {
     if (kind_ == Kind::kFile) committed_ = true;
-    const absl::Status published = fs_.Publish(path);
+    const absl::Status published = fs_.Publish(path, replaces_);
     if (published.ok()) continue;
-    // Another worker of the same conversion may have published it.
+    // Another worker of the same conversion may have published it, or this one
+    // did and did not hear of it.
     const absl::StatusOr<bool> is_own = HasLabel(fs_, path, id_);
-    if (!is_own.ok() || !*is_own) return published;
+    if (is_own.ok() && *is_own) continue;
+    if (kind_ != Kind::kFile || !absl::IsAlreadyExists(published)) {
+      return published;
+    }
+    return absl::AlreadyExistsError(absl::StrCat(
+        published.message(), "; the option overwrite replaces it"));
   }
   return absl::OkStatus();
 }

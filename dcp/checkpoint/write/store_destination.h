@@ -68,12 +68,13 @@ class StoreDestination final : public Destination {
   absl::Status InspectDcp(bool overwrite,
                           absl::Span<const DirectoryEntry> entries);
   absl::Status InspectDirectory(absl::Span<const DirectoryEntry> entries);
-  absl::Status RefuseOtherWorkers(const std::string& name) const;
   absl::StatusOr<bool> IsOwn(absl::string_view name) const;
   absl::Status RemoveEarlier(const absl::flat_hash_set<std::string>& kept);
   bool is_dcp() const { return kind_ == Kind::kDcpDirectory; }
+  absl::Status CheckAccepts();
   absl::Status PublishAll();
   absl::Status PutIndex(absl::string_view path, absl::string_view index);
+  bool WasRefused(absl::string_view path, const absl::Status& put) const;
   void RemoveStale();
   void RemoveCreated();
   void WarnOfLeft(const absl::Status& status) const;
@@ -81,6 +82,8 @@ class StoreDestination final : public Destination {
   FileSystem& fs_;
   const std::string path_;
   const Kind kind_;
+  // Whether a file that has appeared in the meantime may be replaced.
+  bool replaces_ = false;
   OwnFiles own_;
   std::string id_;  // this run's, or that of the resumed conversion
   // The index, or the file, that is replaced.

@@ -4,16 +4,15 @@
 #include "dcp/io/object/object_file_system.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "dcp/base/check.h"
 #include "dcp/base/checksum.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
+#include "dcp/io/object/object_lists.h"
 #include "dcp/io/object/object_queue.h"
 #include "dcp/io/object/pending_calls.h"
 
@@ -39,11 +38,6 @@ absl::Status PutAndWait(ObjectStore& store, absl::string_view key,
               call.Leave(put.status());
             });
   return call.Wait();
-}
-
-// The prefix of what is below the folder `key`.
-std::string FolderPrefix(absl::string_view key) {
-  return key.empty() ? "" : absl::StrCat(key, "/");
 }
 
 }  // namespace
@@ -265,10 +259,10 @@ absl::StatusOr<std::unique_ptr<ObjectWriter>> ObjectFileSystem::TakeHidden(
       absl::StrCat(path, ": no file waits to be published there"));
 }
 
-absl::Status ObjectFileSystem::Publish(absl::string_view path) {
+absl::Status ObjectFileSystem::Publish(absl::string_view path, bool replaces) {
   DCP_ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> writer,
                        TakeHidden(path));
-  const absl::Status published = writer->Publish();
+  const absl::Status published = writer->Publish(replaces);
   if (!published.ok()) writer->Abort().IgnoreError();
   return published;
 }
@@ -349,32 +343,16 @@ absl::StatusOr<bool> ObjectFileSystem::HasBytes(absl::string_view path,
   return there == bytes;
 }
 
+absl::StatusOr<std::vector<StoredFile>> ObjectFileSystem::ListBelow(
+    absl::string_view path) {
+  DCP_ASSIGN_OR_RETURN(const Place place, Find(path));
+  return ListFilesBelow(*place.store, place.url.key);
+}
+
 absl::StatusOr<std::vector<HiddenFile>> ObjectFileSystem::ListHidden(
     absl::string_view path) {
   DCP_ASSIGN_OR_RETURN(const Place place, Find(path));
-  std::vector<HiddenFile> hidden;
-  std::string after;
-  do {
-    DCP_ASSIGN_OR_RETURN(
-        UploadPage page,
-        place.store->Uploads(FolderPrefix(place.url.key), after));
-    for (ObjectUpload& upload : page.uploads) {
-      hidden.push_back(
-          {.path = absl::StrCat(place.store->url(), "/", upload.key),
-           .id = std::move(upload.id),
-           .begun_ns = upload.begun_ns});
-    }
-    if (hidden.size() > kMaxFiles) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          path, ": more than ", kMaxFiles, " uploads that are not finished"));
-    }
-    after = std::move(page.next);
-  } while (!after.empty());
-  std::sort(hidden.begin(), hidden.end(),
-            [](const HiddenFile& a, const HiddenFile& b) {
-              return std::tie(a.path, a.id) < std::tie(b.path, b.id);
-            });
-  return hidden;
+  return ListUploadsBelow(*place.store, place.url.key);
 }
 
 absl::Status ObjectFileSystem::RemoveHidden(const HiddenFile& hidden) {
@@ -423,38 +401,11 @@ absl::StatusOr<FileInfo> ObjectFileSystem::Stat(const File& file) {
 absl::StatusOr<std::vector<DirectoryEntry>> ObjectFileSystem::List(
     absl::string_view path) {
   DCP_ASSIGN_OR_RETURN(const Place place, Find(path));
-  const std::string prefix = FolderPrefix(place.url.key);
-  std::vector<DirectoryEntry> entries;
-  std::string after;
-  do {
-    DCP_ASSIGN_OR_RETURN(ObjectPage page,
-                         place.store->List(prefix, /*by_folder=*/true, after));
-    for (const ObjectInfo& object : page.objects) {
-      // Other programs mark a folder by an object that has its name.
-      if (object.key == prefix) continue;
-      entries.push_back(
-          {.name = object.key.substr(prefix.size()), .kind = FileKind::kFile});
-    }
-    for (const std::string& folder : page.folders) {
-      absl::string_view name = absl::string_view(folder).substr(prefix.size());
-      absl::ConsumeSuffix(&name, "/");
-      if (name.empty()) continue;
-      entries.push_back(
-          {.name = std::string(name), .kind = FileKind::kDirectory});
-    }
-    if (entries.size() > kMaxFiles) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat(path, ": more than ", kMaxFiles, " objects"));
-    }
-    after = std::move(page.next);
-  } while (!after.empty());
+  DCP_ASSIGN_OR_RETURN(std::vector<DirectoryEntry> entries,
+                       ListFolder(*place.store, place.url.key));
   if (entries.empty() && !place.url.key.empty()) {
     return absl::NotFoundError(absl::StrCat(path, ": nothing is there"));
   }
-  std::sort(entries.begin(), entries.end(),
-            [](const DirectoryEntry& a, const DirectoryEntry& b) {
-              return a.name < b.name;
-            });
   return entries;
 }
 

@@ -65,12 +65,14 @@ class ObjectFileSystem final : public FileSystem {
   absl::Status Remove(absl::string_view path) override;
   absl::Status MakeDirectory(absl::string_view path) override;
   absl::Status RemoveDirectory(absl::string_view path) override;
-  absl::Status Publish(absl::string_view path) override;
+  absl::Status Publish(absl::string_view path, bool replaces) override;
   absl::Status Discard(absl::string_view path) override;
   absl::StatusOr<HiddenFile> Release(absl::string_view path) override;
   absl::Status Adopt(const HiddenFile& hidden, uint64_t size) override;
   absl::Status Replace(absl::string_view path, absl::string_view bytes,
                        const std::optional<FileInfo>& seen) override;
+  absl::StatusOr<std::vector<StoredFile>> ListBelow(
+      absl::string_view path) override;
   absl::StatusOr<std::vector<HiddenFile>> ListHidden(
       absl::string_view path) override;
   absl::Status RemoveHidden(const HiddenFile& hidden) override;

@@ -16,8 +16,11 @@
 //   PermissionDenied    refused, also for expired credentials or a wrong clock
 //   InvalidArgument     another region, a name that the server refuses
 //   ResourceExhausted   a quota or a full server
-//   Unavailable         no answer, or a server that is overloaded
-//   DataLoss            an answer that contradicts itself, or its checksum
+//   Unavailable         no answer, a server that is overloaded, or an answer
+//   that
+//                       is not what was asked for: nothing is known of the
+//                       object's bytes
+//   DataLoss            bytes that changed on their way to the server
 //   Cancelled           the stop token of the call
 #ifndef DCP_IO_OBJECT_OBJECT_STORE_H_
 #define DCP_IO_OBJECT_OBJECT_STORE_H_
@@ -60,6 +63,7 @@ struct ObjectPart {
   uint32_t number = 0;  // from 1
   uint64_t size = 0;
   std::string etag;
+  std::string crc32c = {};  // in base64; empty where the server names none
 };
 
 // An upload that was begun and neither finished nor aborted.
@@ -87,6 +91,8 @@ class ObjectStore {
   using Done = absl::AnyInvocable<void(absl::Status) &&>;
   // With the ETag of what was put.
   using PutDone = absl::AnyInvocable<void(absl::StatusOr<std::string>) &&>;
+  // With the part that the server has then.
+  using PutPartDone = absl::AnyInvocable<void(absl::StatusOr<ObjectPart>) &&>;
 
   // Waits for the calls in flight.
   virtual ~ObjectStore() = default;
@@ -108,8 +114,8 @@ class ObjectStore {
   // early.
 
   // Fills `into`, which is not empty, with the bytes of the object from
-  // `offset` on. FailedPrecondition unless the object has the ETag `etag`,
-  // DataLoss if it ends before.
+  // `offset` on: all of it, or there is an error. FailedPrecondition unless the
+  // object has the ETag `etag`.
   virtual void Get(absl::string_view key, absl::string_view etag,
                    uint64_t offset, MutableByteSpan into, std::stop_token stop,
                    Done done) = 0;
@@ -122,7 +128,7 @@ class ObjectStore {
   // TakesPartsInOrder: then each part is given once, after the one before it.
   virtual void PutPart(absl::string_view key, absl::string_view upload,
                        uint32_t number, ByteSpan bytes, std::stop_token stop,
-                       PutDone done) = 0;
+                       PutPartDone done) = 0;
 
   // The other calls wait for their answer.
 
@@ -141,8 +147,12 @@ class ObjectStore {
   // digits, or none if it is empty.
   virtual absl::StatusOr<std::string> Begin(absl::string_view key,
                                             absl::string_view label) = 0;
+  // The object appears. Unless `replaces`, AlreadyExists where an object is,
+  // if the store has conditions; the upload is still there then. After a lost
+  // answer that object may be the upload's own: its label tells.
   virtual absl::Status Finish(absl::string_view key, absl::string_view upload,
-                              absl::Span<const ObjectPart> parts) = 0;
+                              absl::Span<const ObjectPart> parts,
+                              bool replaces) = 0;
   // An upload that is gone is not an error.
   virtual absl::Status Abort(absl::string_view key,
                              absl::string_view upload) = 0;

@@ -53,28 +53,33 @@ void ObjectWriter::Put(uint64_t offset, ByteSpan bytes, std::stop_token stop,
 void ObjectWriter::PutPart(uint64_t offset, ByteSpan bytes,
                            std::stop_token stop, ObjectStore::Done done) {
   const uint32_t number = static_cast<uint32_t>(offset / parts_.part_bytes) + 1;
-  auto ended = [this, number, size = bytes.size(), done = std::move(done)](
-                   absl::StatusOr<std::string> etag) mutable {
-    Ended(number, size, std::move(etag), std::move(done));
-  };
   if (is_one_put()) {
-    return store_.Put(key_, bytes, {}, std::move(stop), std::move(ended));
+    return store_.Put(
+        key_, bytes, {}, std::move(stop),
+        [this, size = bytes.size(),
+         done = std::move(done)](absl::StatusOr<std::string> etag) mutable {
+          if (!etag.ok()) {
+            return Ended(etag.status(), std::move(done));
+          }
+          Ended(ObjectPart{.number = 1, .size = size, .etag = *std::move(etag)},
+                std::move(done));
+        });
   }
-  store_.PutPart(key_, upload_, number, bytes, std::move(stop),
-                 std::move(ended));
+  store_.PutPart(
+      key_, upload_, number, bytes, std::move(stop),
+      [this, done = std::move(done)](absl::StatusOr<ObjectPart> part) mutable {
+        Ended(std::move(part), std::move(done));
+      });
 }
 
-void ObjectWriter::Ended(uint32_t number, uint64_t size,
-                         absl::StatusOr<std::string> etag,
+void ObjectWriter::Ended(absl::StatusOr<ObjectPart> part,
                          ObjectStore::Done done) {
-  const absl::Status status = etag.status();
-  {
+  const absl::Status status = part.status();
+  if (part.ok()) {
+    const uint32_t number = part->number;
     absl::MutexLock lock(&mutex_);
-    if (etag.ok()) {
-      if (put_.size() < number) put_.resize(number);
-      put_[number - 1] = {
-          .number = number, .size = size, .etag = *std::move(etag)};
-    }
+    if (put_.size() < number) put_.resize(number);
+    put_[number - 1] = *std::move(part);
   }
   std::move(done)(status);
   // The last step: the destructor waits for it.
@@ -110,21 +115,35 @@ absl::Status ObjectWriter::Sync() {
   WaitForPuts();
   DCP_RETURN_IF_ERROR(CheckComplete());
   synced_ = true;
-  return parts_.hidden ? absl::OkStatus() : Appear();
+  return parts_.hidden ? absl::OkStatus() : Appear(/*replaces=*/true);
 }
 
-absl::Status ObjectWriter::Publish() {
+absl::Status ObjectWriter::CheckAbsent() {
+  const absl::Status there = store_.Head(key_).status();
+  if (absl::IsNotFound(there)) return absl::OkStatus();
+  DCP_RETURN_IF_ERROR(there);
+  return absl::AlreadyExistsError(
+      absl::StrCat(store_.url(), "/", key_,
+                   ": another writer has put an object there in the meantime"));
+}
+
+absl::Status ObjectWriter::Publish(bool replaces) {
   DCP_CHECK(synced_ && parts_.hidden, key_);
-  return Appear();
+  if (!replaces && !store_.has_conditions()) {
+    DCP_RETURN_IF_ERROR(CheckAbsent());
+  }
+  return Appear(replaces);
 }
 
 // The server's own account of the object is the last word: the answer to a
 // request may have been lost, and what was retried may have been done twice.
-absl::Status ObjectWriter::Appear() {
+absl::Status ObjectWriter::Appear(bool replaces) {
   if (parts_.size == 0) {
+    PutCondition condition;
+    if (!replaces) condition.kind = PutCondition::Kind::kIfAbsent;
     PendingCalls call(1);
     DCP_RETURN_IF_ERROR(call.Enter());
-    store_.Put(key_, {}, {}, {},
+    store_.Put(key_, {}, condition, {},
                [&call](const absl::StatusOr<std::string>& put) {
                  call.Leave(put.status());
                });
@@ -135,7 +154,7 @@ absl::Status ObjectWriter::Appear() {
       absl::MutexLock lock(&mutex_);
       parts = put_;
     }
-    DCP_RETURN_IF_ERROR(store_.Finish(key_, upload_, parts));
+    DCP_RETURN_IF_ERROR(store_.Finish(key_, upload_, parts, replaces));
     upload_.clear();
   }
   DCP_ASSIGN_OR_RETURN(const ObjectInfo info, store_.Head(key_));

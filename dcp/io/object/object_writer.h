@@ -43,8 +43,9 @@ class ObjectWriter {
   // Everything was put: a visible object appears. FailedPrecondition if
   // something is missing.
   absl::Status Sync();
-  // A hidden object appears, after Sync.
-  absl::Status Publish();
+  // A hidden object appears, after Sync. Unless it `replaces`, AlreadyExists
+  // where an object is.
+  absl::Status Publish(bool replaces);
   // Ends the upload, if there is one.
   absl::Status Abort();
 
@@ -63,11 +64,11 @@ class ObjectWriter {
   void PutPart(uint64_t offset, ByteSpan bytes, std::stop_token stop,
                ObjectStore::Done done);
   // Counts what was put, and then calls `done`.
-  void Ended(uint32_t number, uint64_t size, absl::StatusOr<std::string> etag,
-             ObjectStore::Done done);
+  void Ended(absl::StatusOr<ObjectPart> part, ObjectStore::Done done);
   absl::Status BeginOnce();
   absl::Status CheckComplete();
-  absl::Status Appear();
+  absl::Status Appear(bool replaces);
+  absl::Status CheckAbsent();
   void WaitForPuts();
 
   ObjectStore& store_;

@@ -108,7 +108,7 @@ class PluginStore final : public ObjectStore {
   void Put(absl::string_view key, ByteSpan bytes, const PutCondition& condition,
            std::stop_token stop, PutDone done) override;
   void PutPart(absl::string_view key, absl::string_view upload, uint32_t number,
-               ByteSpan bytes, std::stop_token stop, PutDone done) override;
+               ByteSpan bytes, std::stop_token stop, PutPartDone done) override;
 
   absl::StatusOr<ObjectInfo> Head(absl::string_view key) override;
   absl::StatusOr<ObjectPage> List(absl::string_view prefix, bool by_folder,
@@ -118,7 +118,8 @@ class PluginStore final : public ObjectStore {
   absl::StatusOr<std::string> Begin(absl::string_view key,
                                     absl::string_view label) override;
   absl::Status Finish(absl::string_view key, absl::string_view upload,
-                      absl::Span<const ObjectPart> parts) override;
+                      absl::Span<const ObjectPart> parts,
+                      bool replaces) override;
   absl::Status Abort(absl::string_view key, absl::string_view upload) override;
   absl::StatusOr<std::vector<ObjectPart>> Parts(
       absl::string_view key, absl::string_view upload) override;
@@ -130,7 +131,7 @@ class PluginStore final : public ObjectStore {
     uint32_t number;
     ByteSpan bytes;
     std::stop_token stop;
-    PutDone done;
+    PutPartDone done;
   };
   // One that this process has begun. Calls in flight own it too.
   struct Upload {
@@ -213,7 +214,7 @@ absl::Status PluginStore::NoUpload(absl::string_view key,
 
 void PluginStore::PutPart(absl::string_view key, absl::string_view id,
                           uint32_t number, ByteSpan bytes, std::stop_token stop,
-                          PutDone done) {
+                          PutPartDone done) {
   const std::shared_ptr<Upload> upload = Find(key, id);
   if (upload == nullptr) return std::move(done)(NoUpload(key, id));
   bool start = false;
@@ -255,22 +256,21 @@ void PluginStore::PutNext(const std::shared_ptr<Upload>& upload) {
                                            part.bytes.size(), answer.get()));
   }
   // The upload as a whole has no ETag until it is finished.
-  const std::string etag = absl::StrCat(part.number);
+  ObjectPart made{.number = part.number,
+                  .size = part.bytes.size(),
+                  .etag = absl::StrCat(part.number)};
   bool more = false;
   {
     absl::MutexLock lock(&upload->mutex);
     upload->status.Update(status);
-    if (status.ok()) {
-      upload->put.push_back(
-          {.number = part.number, .size = part.bytes.size(), .etag = etag});
-    }
+    if (status.ok()) upload->put.push_back(made);
     more = !upload->waiting.empty();
     upload->busy = more;
     if (!more) upload->idle.SignalAll();
   }
   if (more) threads_->Add([this, upload] { PutNext(upload); });
   if (!status.ok()) return std::move(part.done)(status);
-  std::move(part.done)(etag);
+  std::move(part.done)(std::move(made));
 }
 
 absl::StatusOr<ObjectInfo> PluginStore::Head(absl::string_view key) {
@@ -340,7 +340,7 @@ absl::StatusOr<std::string> PluginStore::Begin(absl::string_view key,
 }
 
 absl::Status PluginStore::Finish(absl::string_view key, absl::string_view id,
-                                 absl::Span<const ObjectPart> parts) {
+                                 absl::Span<const ObjectPart> parts, bool) {
   const std::shared_ptr<Upload> upload = Take(key, id);
   if (upload == nullptr) return NoUpload(key, id);
   bool complete = true;

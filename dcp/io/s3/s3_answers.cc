@@ -3,11 +3,11 @@
 #include <aws/common/byte_buf.h>
 #include <aws/common/xml_parser.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -97,9 +97,11 @@ absl::Status Element::Each(Visit visit) {
   return walk.status;
 }
 
-// Calls `visit` for each child of the root, which must have the name `root`.
+// Calls `visit` for each child of the root, which must have the name `root`, or
+// the one that another server gives it.
 absl::Status ParseRoot(absl::string_view xml, absl::string_view root,
-                       Element::Visit visit) {
+                       Element::Visit visit,
+                       absl::string_view other_root = "") {
   if (xml.size() > kMaxObjectAnswerBytes) {
     return absl::DataLossError(absl::StrCat(
         "an answer of ", xml.size(), " bytes exceeds ", kMaxObjectAnswerBytes));
@@ -107,7 +109,7 @@ absl::Status ParseRoot(absl::string_view xml, absl::string_view root,
   bool has_root = false;
   const auto on_root = [&](absl::string_view name,
                            Element& element) -> absl::Status {
-    if (name != root) {
+    if (name != root && (other_root.empty() || name != other_root)) {
       return absl::DataLossError(absl::StrCat("it begins with <", name, ">"));
     }
     has_root = true;
@@ -145,11 +147,11 @@ absl::Status ParseUpload(Element& element, ObjectUpload& upload) {
   });
 }
 
-absl::Status ParsePart(Element& element, S3PartsPage::Part& part) {
+absl::Status ParsePart(Element& element, ObjectPart& part) {
   return element.Each([&](absl::string_view name, Element& child) {
-    if (name == "PartNumber") return child.ReadNumber(name, part.part.number);
-    if (name == "Size") return child.ReadNumber(name, part.part.size);
-    if (name == "ETag") return child.Read(part.part.etag);
+    if (name == "PartNumber") return child.ReadNumber(name, part.number);
+    if (name == "Size") return child.ReadNumber(name, part.size);
+    if (name == "ETag") return child.Read(part.etag);
     if (name == "ChecksumCRC32C") return child.Read(part.crc32c);
     return absl::OkStatus();
   });
@@ -173,18 +175,8 @@ absl::Status ParseErrorText(absl::string_view name, Element& child,
 
 }  // namespace
 
-const S3PartsPage::Part* FindPart(absl::Span<const S3PartsPage::Part> listed,
-                                  uint32_t number) {
-  const auto found =
-      std::lower_bound(listed.begin(), listed.end(), number,
-                       [](const S3PartsPage::Part& entry, uint32_t wanted) {
-                         return entry.part.number < wanted;
-                       });
-  const bool is_there = found != listed.end() && found->part.number == number;
-  return is_there ? &*found : nullptr;
-}
-
-absl::StatusOr<ObjectPage> ParseS3Objects(absl::string_view xml) {
+absl::StatusOr<ObjectPage> ParseS3Objects(absl::string_view xml,
+                                          absl::string_view prefix) {
   ObjectPage page;
   std::string encoding;
   std::string truncated;
@@ -205,6 +197,16 @@ absl::StatusOr<ObjectPage> ParseS3Objects(absl::string_view xml) {
   if (encoding == "url") {
     for (ObjectInfo& info : page.objects) info.key = DecodeFromUri(info.key);
     for (std::string& folder : page.folders) folder = DecodeFromUri(folder);
+  }
+  for (const ObjectInfo& info : page.objects) {
+    if (absl::StartsWith(info.key, prefix)) continue;
+    return absl::DataLossError(
+        absl::StrCat("the server lists \"", info.key, "\""));
+  }
+  for (const std::string& folder : page.folders) {
+    if (absl::StartsWith(folder, prefix)) continue;
+    return absl::DataLossError(
+        absl::StrCat("the server lists the folder \"", folder, "\""));
   }
   if (truncated == "true") {
     if (next.empty()) {
@@ -261,17 +263,18 @@ absl::StatusOr<S3PartsPage> ParseS3Parts(absl::string_view xml) {
   std::string truncated;
   std::string next;
   DCP_RETURN_IF_ERROR(ParseRoot(
-      xml, "ListPartsResult", [&](absl::string_view name, Element& child) {
+      xml, "ListPartsResult",
+      [&](absl::string_view name, Element& child) {
         if (name == "Part") return ParsePart(child, page.parts.emplace_back());
         if (name == "IsTruncated") return child.Read(truncated);
         if (name == "NextPartNumberMarker") return child.Read(next);
         return absl::OkStatus();
-      }));
-  for (const S3PartsPage::Part& part : page.parts) {
-    if (part.part.number < 1 || part.part.number > kMaxObjectParts) {
-      return absl::DataLossError(absl::StrCat("the server names part ",
-                                              part.part.number, " of 1 to ",
-                                              kMaxObjectParts));
+      },
+      /*other_root=*/"ListPartsResponse"));
+  for (const ObjectPart& part : page.parts) {
+    if (part.number < 1 || part.number > kMaxObjectParts) {
+      return absl::DataLossError(absl::StrCat(
+          "the server names part ", part.number, " of 1 to ", kMaxObjectParts));
     }
   }
   if (truncated == "true") page.next = std::move(next);

@@ -24,19 +24,13 @@ struct S3ErrorText {
 };
 
 struct S3PartsPage {
-  struct Part {
-    ObjectPart part;
-    std::string crc32c;  // in base64; empty where the server has none
-  };
-  std::vector<Part> parts;
+  std::vector<ObjectPart> parts;
   std::string next;  // the marker of the next page; empty after the last
 };
 
-// In a list that is sorted by number; null where it has no such part.
-const S3PartsPage::Part* FindPart(absl::Span<const S3PartsPage::Part> listed,
-                                  uint32_t number);
-
-absl::StatusOr<ObjectPage> ParseS3Objects(absl::string_view xml);
+// All must begin with `prefix`.
+absl::StatusOr<ObjectPage> ParseS3Objects(absl::string_view xml,
+                                          absl::string_view prefix);
 // `next` is encoded, ready to be a part of a query.
 absl::StatusOr<UploadPage> ParseS3Uploads(absl::string_view xml);
 absl::StatusOr<S3PartsPage> ParseS3Parts(absl::string_view xml);

@@ -39,22 +39,15 @@ std::string RemovalBody(absl::Span<const std::string> keys) {
   return absl::StrCat(body, "</Delete>");
 }
 
-std::string CompletionBody(absl::Span<const ObjectPart> parts,
-                           absl::Span<const S3PartsPage::Part> listed) {
+std::string CompletionBody(absl::Span<const ObjectPart> parts) {
   std::string body =
       "<CompleteMultipartUpload "
       "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">";
   for (const ObjectPart& part : parts) {
     absl::StrAppend(&body, "<Part><PartNumber>", part.number,
                     "</PartNumber><ETag>", Escape(part.etag), "</ETag>");
-    const auto found =
-        std::lower_bound(listed.begin(), listed.end(), part.number,
-                         [](const S3PartsPage::Part& entry, uint32_t number) {
-                           return entry.part.number < number;
-                         });
-    if (found != listed.end() && found->part.number == part.number &&
-        !found->crc32c.empty()) {
-      absl::StrAppend(&body, "<ChecksumCRC32C>", Escape(found->crc32c),
+    if (!part.crc32c.empty()) {
+      absl::StrAppend(&body, "<ChecksumCRC32C>", Escape(part.crc32c),
                       "</ChecksumCRC32C>");
     }
     absl::StrAppend(&body, "</Part>");

@@ -3,21 +3,17 @@
 #define DCP_IO_S3_S3_BODIES_H_
 
 #include <string>
-#include <vector>
 
 #include "absl/types/span.h"
 #include "dcp/io/object/object_store.h"
-#include "dcp/io/s3/s3_answers.h"
 
 namespace dcp {
 
 // For DeleteObjects; the server answers with errors alone.
 std::string RemovalBody(absl::Span<const std::string> keys);
 
-// For CompleteMultipartUpload: `parts` by number, each with its checksum where
-// `listed`, the server's own list, has one.
-std::string CompletionBody(absl::Span<const ObjectPart> parts,
-                           absl::Span<const S3PartsPage::Part> listed);
+// For CompleteMultipartUpload: `parts` by number.
+std::string CompletionBody(absl::Span<const ObjectPart> parts);
 
 }  // namespace dcp
 

@@ -6,6 +6,7 @@
 #include <aws/io/io.h>
 #include <aws/s3/s3.h>
 
+#include <cstdlib>
 #include <optional>
 
 #include "absl/strings/ascii.h"
@@ -43,12 +44,17 @@ constexpr absl::string_view kBusyAdvice =
 constexpr absl::string_view kTryLaterAdvice =
     "the server has trouble of its own: try again later";
 
+constexpr absl::string_view kShorterAdvice =
+    "the object is shorter than the server said before";
+
 constexpr KnownCode kKnownCodes[] = {
     {"NoSuchKey", absl::StatusCode::kNotFound, ""},
     {"NoSuchUpload", absl::StatusCode::kNotFound,
      "the upload was finished or aborted, or a lifecycle rule removed it"},
     {"NoSuchBucket", absl::StatusCode::kNotFound,
      "check the name of the bucket, and the endpoint"},
+    {"InvalidPart", absl::StatusCode::kFailedPrecondition,
+     "the server does not have the parts of this upload as they were put"},
     {"PreconditionFailed", absl::StatusCode::kFailedPrecondition, ""},
     {"ConditionalRequestConflict", absl::StatusCode::kUnavailable,
      "another writer is at work on this object"},
@@ -85,8 +91,7 @@ constexpr KnownCode kKnownCodes[] = {
      "the bytes changed on their way to the server"},
     {"XAmzContentChecksumMismatch", absl::StatusCode::kDataLoss,
      "the bytes changed on their way to the server"},
-    {"InvalidRange", absl::StatusCode::kDataLoss,
-     "the object is shorter than expected"},
+    {"InvalidRange", absl::StatusCode::kUnavailable, kShorterAdvice},
     {"NotImplemented", absl::StatusCode::kUnimplemented,
      "the server does not know this request; TESSERA_S3_CONDITIONAL=none and "
      "TESSERA_S3_CHECKSUM=none ask less of it"},
@@ -148,8 +153,7 @@ Meaning MeaningOfStatus(int status, absl::string_view operation) {
     case 507:
       return {absl::StatusCode::kResourceExhausted, "the server is full"};
     case 416:
-      return {absl::StatusCode::kDataLoss,
-              "the object is shorter than expected"};
+      return {absl::StatusCode::kUnavailable, std::string(kShorterAdvice)};
     case 429:
     case 503:
       return {absl::StatusCode::kUnavailable, std::string(kBusyAdvice)};
@@ -159,7 +163,7 @@ Meaning MeaningOfStatus(int status, absl::string_view operation) {
       if (status >= 500) {
         return {absl::StatusCode::kUnavailable, std::string(kTryLaterAdvice)};
       }
-      return {absl::StatusCode::kInvalidArgument, ""};
+      return {absl::StatusCode::kUnknown, ""};
   }
 }
 
@@ -183,7 +187,7 @@ Meaning MeaningOfError(int error) {
     case AWS_ERROR_S3_RESPONSE_CHECKSUM_MISMATCH:
     case AWS_ERROR_SHORT_BUFFER:
     case AWS_ERROR_DEST_COPY_TOO_SMALL:
-      return {absl::StatusCode::kDataLoss,
+      return {absl::StatusCode::kUnavailable,
               "the server, or a proxy before it, sends other bytes than were "
               "asked for"};
     case AWS_IO_DNS_INVALID_NAME:
@@ -214,6 +218,19 @@ std::string ServerText(absl::string_view text) {
     clean.push_back(absl::ascii_isprint(static_cast<uint8_t>(c)) ? c : ' ');
   }
   return clean;
+}
+
+// Which proxy requests to `server` go through; Amazon's client reads the same
+// variables.
+std::string ProxyOf(absl::string_view server) {
+  const bool has_tls = absl::StartsWith(server, "https:");
+  for (const char* const name : {has_tls ? "https_proxy" : "http_proxy",
+                                 has_tls ? "HTTPS_PROXY" : "HTTP_PROXY"}) {
+    const char* const proxy = std::getenv(name);
+    if (proxy == nullptr || *proxy == '\0') continue;
+    return absl::StrCat(" (", name, " is set, NO_PROXY leaves out hosts)");
+  }
+  return "";
 }
 
 absl::Status Compose(absl::string_view bucket_url, absl::string_view key,
@@ -253,8 +270,13 @@ absl::Status S3Error(absl::string_view bucket_url, absl::string_view key,
   if (!has_answer) {
     const std::string status =
         answer.status >= 300 ? absl::StrCat(" (HTTP ", answer.status, ")") : "";
-    return Compose(bucket_url, key, operation, MeaningOfError(answer.error),
-                   absl::StrCat(aws_error_str(answer.error), status), answer);
+    // Without an answer, who was asked matters.
+    return Compose(
+        bucket_url, key, operation, MeaningOfError(answer.error),
+        absl::StrCat(answer.server, answer.server.empty() ? "" : ": ",
+                     aws_error_str(answer.error), status,
+                     ProxyOf(answer.server)),
+        answer);
   }
   const std::optional<S3ErrorText> text = ParseS3Error(answer.body);
   std::string what = absl::StrCat("HTTP ", answer.status);

@@ -25,6 +25,7 @@ struct S3Request {
   std::string key;    // empty: the bucket itself
   std::string query;  // encoded, without the question mark
   std::vector<std::pair<std::string, std::string>> headers;
+  uint32_t max_tries = UINT32_MAX;  // the settings may say fewer
 
   // What is sent: memory of the caller, with a checksum as the settings say, or
   // a text.
@@ -41,16 +42,23 @@ struct S3Answer {
   // The last status of HTTP; 0 where the server never answered.
   int status = 0;
   uint32_t num_tries = 0;
+  std::string server;  // "https://host[:port]" that was asked
   std::string request_id;
   // The region that the bucket is in, if the server says so.
   std::string region;
   std::string etag;
+  // Whether the server computes `etag` from the bytes as they are, not as it
+  // encrypts them.
+  bool etag_is_of_bytes = true;
+  std::string crc32c;  // in base64; empty where the server names none
   std::string last_modified;
   std::string label;  // that of kS3LabelHeader
   uint64_t content_length = 0;
   // Of an answer that did not go elsewhere, or of an error.
   std::string body;
-  uint64_t num_received = 0;  // bytes in `into`
+  uint64_t num_received = 0;  // bytes that arrived in `into`
+  // The MD5 of what was sent, where it is not the one that `etag` shows.
+  std::string md5_expected;
 };
 
 // Percent-encodes everything but letters, digits and "-_.~", and slashes where

@@ -68,14 +68,13 @@ class Profile {
   std::string EndpointOfS3() const {
     const std::string services = Property("services");
     if (services.empty()) return "";
-    const aws_profile_property* const s3 =
-        Find(AWS_PROFILE_SECTION_TYPE_SERVICES, services, "s3");
-    if (s3 == nullptr) return "";
-    aws_string* const name = NewString("endpoint_url");
-    const aws_string* const value =
-        aws_profile_property_get_sub_property(s3, name);
-    aws_string_destroy(name);
-    return value == nullptr ? "" : aws_string_c_str(value);
+    return SubProperty(Find(AWS_PROFILE_SECTION_TYPE_SERVICES, services, "s3"),
+                       "endpoint_url");
+  }
+
+  std::string AddressingOfS3() const {
+    return SubProperty(Find(AWS_PROFILE_SECTION_TYPE_PROFILE, Name(), "s3"),
+                       "addressing_style");
   }
 
  private:
@@ -89,6 +88,16 @@ class Profile {
     if (path == nullptr) return nullptr;
     return aws_profile_collection_new_from_file(AwsRuntime::Get().allocator,
                                                 path, type);
+  }
+
+  static std::string SubProperty(const aws_profile_property* property,
+                                 absl::string_view name) {
+    if (property == nullptr) return "";
+    aws_string* const text = NewString(name);
+    const aws_string* const value =
+        aws_profile_property_get_sub_property(property, text);
+    aws_string_destroy(text);
+    return value == nullptr ? "" : aws_string_c_str(value);
   }
 
   std::string Name() const { return name_.empty() ? "default" : name_; }
@@ -165,6 +174,24 @@ absl::Status ReadRegion(const Profile& profile, S3Settings& settings) {
   return absl::OkStatus();
 }
 
+absl::Status ReadAddressing(const Profile& profile, S3Settings& settings) {
+  constexpr char kName[] = "TESSERA_S3_ADDRESSING";
+  std::string text = Environment(kName);
+  const char* source = kName;
+  if (text.empty()) {
+    text = profile.AddressingOfS3();
+    source = "addressing_style of the profile";
+  }
+  if (text == "path") {
+    settings.addressing = S3Addressing::kPath;
+  } else if (text == "virtual") {
+    settings.addressing = S3Addressing::kVirtual;
+  } else if (!text.empty() && text != "auto") {
+    return Refuse(source, text, "auto, path or virtual");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ReadConnections(S3Settings& settings) {
   constexpr char kName[] = "TESSERA_S3_CONNECTIONS";
   const std::string text = Environment(kName);
@@ -226,6 +253,7 @@ absl::StatusOr<S3Settings> ReadS3Settings() {
   if (settings.ca_bundle.empty()) {
     settings.ca_bundle = profile.Property("ca_bundle");
   }
+  DCP_RETURN_IF_ERROR(ReadAddressing(profile, settings));
   DCP_RETURN_IF_ERROR(ReadConnections(settings));
   DCP_RETURN_IF_ERROR(ReadChecksum(settings));
   DCP_RETURN_IF_ERROR(ReadConditional(settings));

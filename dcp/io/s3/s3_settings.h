@@ -15,11 +15,18 @@ namespace dcp {
 // What protects the bytes of a put on the way, in a header of the request.
 enum class S3Checksum : uint8_t { kNone, kCrc32c, kMd5 };
 
+// Where a request names its bucket.
+enum class S3Addressing : uint8_t {
+  kAuto,     // in the host with Amazon, in the path elsewhere
+  kPath,     // after the host
+  kVirtual,  // in front of the host
+};
+
 struct S3Settings {
-  // "scheme://host[:port]" of a server that is not Amazon's, whose buckets are
-  // part of the path; empty for Amazon's own, whose buckets are part of the
-  // host's name.
+  // "scheme://host[:port][/path]" of a server that is not Amazon's; empty for
+  // Amazon's own.
   std::string endpoint;
+  S3Addressing addressing = S3Addressing::kAuto;
   // Empty: "us-east-1", and with Amazon whatever the bucket says.
   std::string region;
   // A profile of ~/.aws/config; empty for "default".
@@ -41,14 +48,17 @@ struct S3Settings {
   uint32_t longest_wait_s = 20;
   // A connection on which nothing moves for so long is given up.
   uint32_t stalled_s = 30;
+  // After this time a try that fails is the last one.
+  uint32_t give_up_s = 120;
 };
 
 inline constexpr uint32_t kMaxS3Connections = 256;
 
 // Reads AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION, AWS_DEFAULT_REGION,
 // AWS_PROFILE, AWS_CA_BUNDLE, AWS_REQUEST_CHECKSUM_CALCULATION,
-// TESSERA_S3_CONNECTIONS, TESSERA_S3_CHECKSUM, TESSERA_S3_CONDITIONAL, and from
-// the profile endpoint_url (also of its services), region and ca_bundle.
+// TESSERA_S3_CONNECTIONS, TESSERA_S3_CHECKSUM, TESSERA_S3_CONDITIONAL,
+// TESSERA_S3_ADDRESSING, and from the profile endpoint_url (also of its
+// services), region, ca_bundle and addressing_style of s3.
 // Variables come before the profile. InvalidArgument names what is wrong.
 absl::StatusOr<S3Settings> ReadS3Settings();
 

@@ -1,13 +1,20 @@
 // What is done about the differences between servers:
 //
+//   If-None-Match of the end    not radosgw 16: elsewhere than at Amazon, Head
+//   of an upload                looks before
 //   ETag of a finished upload   not needed: Head tells it (radosgw has none)
 //   If-Match of a put           Amazon only; elsewhere Head compares before,
 //                               because radosgw 16 refuses the right ETag
 //   checksums of parts          Amazon requires those of all parts to finish an
 //                               upload that began with checksums; they are in
-//                               its list of parts, whoever sent them
+//                               the answer to each part, and in its list of
+//                               parts, whoever sent them
+//   bytes that change on the    where the answer has no checksum, the ETag of a
+//   way to the server           part is compared with its MD5
 //   an upload that is gone      radosgw answers to its end that the server has
 //                               trouble; the list of its parts says it clearly
+//   the list of parts           not every server has one: only an upload that
+//                               another process began needs it
 //   an upload finished twice    after a lost answer, Amazon may say that there
 //                               is no such upload: the object's size decides
 //   keys in a list of uploads   radosgw encodes them on request without saying
@@ -15,7 +22,6 @@
 
 #include "dcp/io/s3/s3_store.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -33,6 +39,10 @@
 namespace dcp {
 namespace {
 
+constexpr int kHttpPreconditionFailed = 412;
+// After so many tries to finish an upload, a look shows whether it is gone.
+constexpr uint32_t kTriesBeforeList = 3;
+
 std::string Value(absl::string_view text) {
   return EncodeForUri(text, /*keep_slashes=*/false);
 }
@@ -49,25 +59,6 @@ S3Request Request(absl::string_view operation, absl::string_view method,
 absl::Status WithCode(absl::StatusCode code, const absl::Status& status,
                       absl::string_view why) {
   return absl::Status(code, absl::StrCat(status.message(), "; ", why));
-}
-
-// Whether the server has each of `parts` as it was put.
-absl::Status CheckParts(absl::Span<const ObjectPart> parts,
-                        absl::Span<const S3PartsPage::Part> listed) {
-  for (const ObjectPart& part : parts) {
-    const S3PartsPage::Part* const found = FindPart(listed, part.number);
-    if (found == nullptr) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("the server does not have part ", part.number));
-    }
-    if (found->part.size != part.size || found->part.etag != part.etag) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "the server has part ", part.number, " with ", found->part.size,
-          " bytes and the ETag ", found->part.etag, ", expected ", part.size,
-          " and ", part.etag));
-    }
-  }
-  return absl::OkStatus();
 }
 
 class S3Store final : public ObjectStore {
@@ -88,7 +79,7 @@ class S3Store final : public ObjectStore {
   void Put(absl::string_view key, ByteSpan bytes, const PutCondition& condition,
            std::stop_token stop, PutDone done) override;
   void PutPart(absl::string_view key, absl::string_view upload, uint32_t number,
-               ByteSpan bytes, std::stop_token stop, PutDone done) override;
+               ByteSpan bytes, std::stop_token stop, PutPartDone done) override;
 
   absl::StatusOr<ObjectInfo> Head(absl::string_view key) override;
   absl::StatusOr<ObjectPage> List(absl::string_view prefix, bool by_folder,
@@ -98,7 +89,8 @@ class S3Store final : public ObjectStore {
   absl::StatusOr<std::string> Begin(absl::string_view key,
                                     absl::string_view label) override;
   absl::Status Finish(absl::string_view key, absl::string_view upload,
-                      absl::Span<const ObjectPart> parts) override;
+                      absl::Span<const ObjectPart> parts,
+                      bool replaces) override;
   absl::Status Abort(absl::string_view key, absl::string_view upload) override;
   absl::StatusOr<std::vector<ObjectPart>> Parts(
       absl::string_view key, absl::string_view upload) override;
@@ -111,17 +103,25 @@ class S3Store final : public ObjectStore {
                         const S3Answer& answer) const {
     return S3Error(url_, key, operation, answer);
   }
-  // The same for an answer whose text did not parse.
+  // The same for an answer whose text did not parse: whoever cut or changed it,
+  // it says nothing about objects.
   absl::Status Unexpected(absl::string_view key, absl::string_view operation,
                           const absl::Status& status) const {
-    return Annotate(status, url_, key.empty() ? "" : "/", key, ": ", operation);
+    return absl::UnavailableError(absl::StrCat(url_, key.empty() ? "" : "/",
+                                               key, ": ", operation, ": ",
+                                               status.message()));
   }
 
   void StartPut(S3Request request, PutCondition::Kind condition,
                 std::stop_token stop, PutDone done);
+  absl::Status CheckPut(absl::string_view key, absl::string_view operation,
+                        const S3Answer& answer) const;
+  absl::Status IsThere(absl::string_view key) const {
+    return absl::AlreadyExistsError(absl::StrCat(
+        url_, "/", key,
+        ": another writer has put an object there in the meantime"));
+  }
   absl::Status RemoveOne(const std::string& key);
-  absl::StatusOr<std::vector<S3PartsPage::Part>> ListParts(
-      absl::string_view key, absl::string_view upload);
   absl::StatusOr<ObjectInfo> InfoOf(absl::string_view key,
                                     const S3Answer& answer) const;
   absl::Status CheckFinished(absl::string_view key,
@@ -156,9 +156,12 @@ void S3Store::Get(absl::string_view key, absl::string_view etag,
               absl::StrCat(url_, "/", key, " has the ETag ", answer.etag,
                            ", not ", etag, ": ", replaced));
         } else if (status.ok() && answer.num_received != size) {
-          status = absl::DataLossError(
-              absl::StrCat(url_, "/", key, ": the server sent ",
-                           answer.num_received, " bytes of ", size));
+          status = absl::UnavailableError(absl::StrCat(
+              url_, "/", key,
+              ": GetObject: the server, or a proxy before it, "
+              "sent ",
+              answer.num_received, " bytes of ", size, " in each of ",
+              answer.num_tries, " tries; nothing is known of the others"));
         }
         std::move(done)(std::move(status));
       });
@@ -205,46 +208,70 @@ void S3Store::Put(absl::string_view key, ByteSpan bytes,
       });
 }
 
+// Whether the server has what was sent.
+absl::Status S3Store::CheckPut(absl::string_view key,
+                               absl::string_view operation,
+                               const S3Answer& answer) const {
+  DCP_RETURN_IF_ERROR(StatusOf(key, operation, answer));
+  if (answer.etag.empty()) {
+    return absl::DataLossError(absl::StrCat(url_, "/", key, ": ", operation,
+                                            ": the answer has no ETag"));
+  }
+  if (answer.md5_expected.empty()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(
+      url_, "/", key, ": ", operation,
+      ": the server has other bytes than were "
+      "sent: their ETag is ",
+      answer.etag, ", and the MD5 of what was sent is ", answer.md5_expected,
+      "; they changed on their way, or the ETags of this server are not MD5s: "
+      "then set TESSERA_S3_CHECKSUM=md5"));
+}
+
 void S3Store::StartPut(S3Request request, PutCondition::Kind condition,
                        std::stop_token stop, PutDone done) {
   std::string key = request.key;
   std::string operation = request.operation;
-  client_->Start(
-      std::move(request), std::move(stop),
-      [this, key = std::move(key), operation = std::move(operation), condition,
-       done = std::move(done)](S3Answer answer) mutable {
-        absl::Status status = StatusOf(key, operation, answer);
-        if (status.ok() && answer.etag.empty()) {
-          status = absl::DataLossError(absl::StrCat(
-              url_, "/", key, ": ", operation, ": the answer has no ETag"));
-        }
-        if (status.ok()) {
-          std::move(done)(std::move(answer.etag));
-          return;
-        }
-        if (condition == PutCondition::Kind::kIfAbsent &&
-            absl::IsFailedPrecondition(status)) {
-          status = WithCode(absl::StatusCode::kAlreadyExists, status,
-                            "there is such an object already");
-        } else if (condition == PutCondition::Kind::kIfEtag &&
-                   (absl::IsFailedPrecondition(status) ||
-                    absl::IsNotFound(status))) {
-          status = WithCode(absl::StatusCode::kFailedPrecondition, status,
-                            "somebody else wrote or removed it");
-        }
-        std::move(done)(std::move(status));
-      });
+  client_->Start(std::move(request), std::move(stop),
+                 [this, key = std::move(key), operation = std::move(operation),
+                  condition, done = std::move(done)](S3Answer answer) mutable {
+                   absl::Status status = CheckPut(key, operation, answer);
+                   if (status.ok()) {
+                     std::move(done)(std::move(answer.etag));
+                     return;
+                   }
+                   if (condition == PutCondition::Kind::kIfAbsent &&
+                       absl::IsFailedPrecondition(status)) {
+                     status = WithCode(absl::StatusCode::kAlreadyExists, status,
+                                       "there is such an object already");
+                   } else if (condition == PutCondition::Kind::kIfEtag &&
+                              (absl::IsFailedPrecondition(status) ||
+                               absl::IsNotFound(status))) {
+                     status =
+                         WithCode(absl::StatusCode::kFailedPrecondition, status,
+                                  "somebody else wrote or removed it");
+                   }
+                   std::move(done)(std::move(status));
+                 });
 }
 
 void S3Store::PutPart(absl::string_view key, absl::string_view upload,
                       uint32_t number, ByteSpan bytes, std::stop_token stop,
-                      PutDone done) {
+                      PutPartDone done) {
   S3Request request = Request("UploadPart", "PUT", key);
   request.query =
       absl::StrCat("partNumber=", number, "&uploadId=", Value(upload));
   request.payload = bytes;
-  StartPut(std::move(request), PutCondition::Kind::kAlways, std::move(stop),
-           std::move(done));
+  client_->Start(
+      std::move(request), std::move(stop),
+      [this, key = std::string(key), number, size = bytes.size(),
+       done = std::move(done)](S3Answer answer) mutable {
+        const absl::Status status = CheckPut(key, "UploadPart", answer);
+        if (!status.ok()) return std::move(done)(status);
+        std::move(done)(ObjectPart{.number = number,
+                                   .size = size,
+                                   .etag = std::move(answer.etag),
+                                   .crc32c = std::move(answer.crc32c)});
+      });
 }
 
 absl::StatusOr<ObjectInfo> S3Store::InfoOf(absl::string_view key,
@@ -279,21 +306,8 @@ absl::StatusOr<ObjectPage> S3Store::List(absl::string_view prefix,
   }
   const S3Answer answer = client_->Call(std::move(request));
   DCP_RETURN_IF_ERROR(StatusOf(prefix, "ListObjectsV2", answer));
-  absl::StatusOr<ObjectPage> page = ParseS3Objects(answer.body);
+  absl::StatusOr<ObjectPage> page = ParseS3Objects(answer.body, prefix);
   if (!page.ok()) return Unexpected(prefix, "ListObjectsV2", page.status());
-  const auto is_outside = [&](absl::string_view key) {
-    return !absl::StartsWith(key, prefix);
-  };
-  for (const ObjectInfo& info : page->objects) {
-    if (!is_outside(info.key)) continue;
-    return Unexpected(prefix, "ListObjectsV2",
-                      absl::DataLossError(
-                          absl::StrCat("the server lists \"", info.key, "\"")));
-  }
-  if (std::any_of(page->folders.begin(), page->folders.end(), is_outside)) {
-    return Unexpected(prefix, "ListObjectsV2",
-                      absl::DataLossError("the server lists other folders"));
-  }
   return page;
 }
 
@@ -341,17 +355,39 @@ absl::StatusOr<std::string> S3Store::Begin(absl::string_view key,
 }
 
 absl::Status S3Store::Finish(absl::string_view key, absl::string_view upload,
-                             absl::Span<const ObjectPart> parts) {
-  DCP_ASSIGN_OR_RETURN(const std::vector<S3PartsPage::Part> listed,
-                       ListParts(key, upload));
-  DCP_RETURN_IF_ERROR(Annotate(CheckParts(parts, listed), url_, "/", key));
+                             absl::Span<const ObjectPart> parts,
+                             bool replaces) {
   S3Request request = Request("CompleteMultipartUpload", "POST", key);
   request.query = absl::StrCat("uploadId=", Value(upload));
-  request.text = CompletionBody(parts, listed);
-  const S3Answer answer = client_->Call(std::move(request));
-  const absl::Status status = StatusOf(key, "CompleteMultipartUpload", answer);
-  if (absl::IsNotFound(status) && answer.num_tries > 1) {
+  request.text = CompletionBody(parts);
+  if (!replaces && settings_.conditional) {
+    request.headers = {{"If-None-Match", "*"}};
+    const absl::Status there = settings_.endpoint.empty()
+                                   ? absl::NotFoundError("")
+                                   : Head(key).status();
+    if (there.ok()) return IsThere(key);
+    if (!absl::IsNotFound(there)) return there;
+  }
+  S3Request first = request;
+  first.max_tries = kTriesBeforeList;
+  S3Answer answer = client_->Call(std::move(first));
+  absl::Status status = StatusOf(key, "CompleteMultipartUpload", answer);
+  bool may_be_done = answer.num_tries > 1;
+  if (absl::IsUnavailable(status)) {
+    may_be_done = true;
+    const absl::Status listed = Parts(key, upload).status();
+    if (absl::IsNotFound(listed)) {
+      status = listed;
+    } else {
+      answer = client_->Call(std::move(request));
+      status = StatusOf(key, "CompleteMultipartUpload", answer);
+    }
+  }
+  if (absl::IsNotFound(status) && may_be_done && replaces) {
     return CheckFinished(key, parts, status);
+  }
+  if (!replaces && answer.status == kHttpPreconditionFailed) {
+    return IsThere(key);
   }
   return status;
 }
@@ -379,9 +415,9 @@ absl::Status S3Store::Abort(absl::string_view key, absl::string_view upload) {
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
-absl::StatusOr<std::vector<S3PartsPage::Part>> S3Store::ListParts(
+absl::StatusOr<std::vector<ObjectPart>> S3Store::Parts(
     absl::string_view key, absl::string_view upload) {
-  std::vector<S3PartsPage::Part> parts;
+  std::vector<ObjectPart> parts;
   std::string next;
   do {
     S3Request request = Request("ListParts", "GET", key);
@@ -393,28 +429,18 @@ absl::StatusOr<std::vector<S3PartsPage::Part>> S3Store::ListParts(
     DCP_RETURN_IF_ERROR(StatusOf(key, "ListParts", answer));
     absl::StatusOr<S3PartsPage> page = ParseS3Parts(answer.body);
     if (!page.ok()) return Unexpected(key, "ListParts", page.status());
-    for (S3PartsPage::Part& part : page->parts) {
-      if (!parts.empty() && part.part.number <= parts.back().part.number) {
-        return Unexpected(key, "ListParts",
-                          absl::DataLossError(absl::StrCat(
-                              "part ", part.part.number, " follows part ",
-                              parts.back().part.number)));
+    for (ObjectPart& part : page->parts) {
+      if (!parts.empty() && part.number <= parts.back().number) {
+        return Unexpected(
+            key, "ListParts",
+            absl::DataLossError(absl::StrCat(
+                "part ", part.number, " follows part ", parts.back().number)));
       }
       parts.push_back(std::move(part));
     }
     // Numbers rise and are bounded, so that the list ends.
     next = page->parts.empty() ? "" : std::move(page->next);
   } while (!next.empty());
-  return parts;
-}
-
-absl::StatusOr<std::vector<ObjectPart>> S3Store::Parts(
-    absl::string_view key, absl::string_view upload) {
-  DCP_ASSIGN_OR_RETURN(std::vector<S3PartsPage::Part> listed,
-                       ListParts(key, upload));
-  std::vector<ObjectPart> parts;
-  parts.reserve(listed.size());
-  for (S3PartsPage::Part& part : listed) parts.push_back(std::move(part.part));
   return parts;
 }
 

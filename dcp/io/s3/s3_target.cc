@@ -1,5 +1,7 @@
 #include "dcp/io/s3/s3_target.h"
 
+#include <algorithm>
+
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -32,17 +34,19 @@ absl::Status CheckS3Endpoint(absl::string_view name,
   absl::string_view rest = endpoint;
   const bool has_scheme = absl::ConsumePrefix(&rest, "http://") ||
                           absl::ConsumePrefix(&rest, "https://");
-  absl::ConsumeSuffix(&rest, "/");
-  bool is_valid = has_scheme && !rest.empty();
+  bool is_valid = has_scheme && !rest.empty() && rest[0] != '/';
+  absl::string_view allowed = "-._:[]/";
   for (const char c : rest) {
+    if (c == '/') allowed = "-._~%/";
     is_valid =
         is_valid && (absl::ascii_isalnum(static_cast<uint8_t>(c)) ||
-                     absl::StrContains("-._:[]", absl::string_view(&c, 1)));
+                     absl::StrContains(allowed, absl::string_view(&c, 1)));
   }
   if (is_valid) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(name, " is \"", endpoint,
-                   "\"; it must be http://host[:port] or https://host[:port]"));
+                   "\"; it must be http://host[:port][/path] or "
+                   "https://host[:port][/path]"));
 }
 
 absl::StatusOr<S3Target> FindS3Target(absl::string_view bucket,
@@ -55,15 +59,24 @@ absl::StatusOr<S3Target> FindS3Target(absl::string_view bucket,
     absl::string_view authority = settings.endpoint;
     target.has_tls = !absl::ConsumePrefix(&authority, "http://");
     absl::ConsumePrefix(&authority, "https://");
-    absl::ConsumeSuffix(&authority, "/");
-    target.authority = std::string(authority);
-    target.path = absl::StrCat("/", bucket);
+    const size_t slash = std::min(authority.find('/'), authority.size());
+    absl::string_view path = authority.substr(slash);
+    while (absl::ConsumeSuffix(&path, "/")) {
+    }
+    target.authority = std::string(authority.substr(0, slash));
+    target.path = std::string(path);
+    if (settings.addressing == S3Addressing::kVirtual) {
+      target.authority = absl::StrCat(bucket, ".", target.authority);
+    } else {
+      absl::StrAppend(&target.path, "/", bucket);
+    }
   } else {
     const std::string host =
         absl::StrCat("s3.", target.region, ".amazonaws.com",
                      absl::StartsWith(target.region, "cn-") ? ".cn" : "");
     // The certificate of Amazon covers one name before its own.
-    const bool is_in_host = !absl::StrContains(bucket, '.');
+    const bool is_in_host = settings.addressing != S3Addressing::kPath &&
+                            !absl::StrContains(bucket, '.');
     target.authority = is_in_host ? absl::StrCat(bucket, ".", host) : host;
     if (!is_in_host) target.path = absl::StrCat("/", bucket);
   }

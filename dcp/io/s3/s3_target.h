@@ -14,7 +14,7 @@ namespace dcp {
 struct S3Target {
   std::string url;        // "https://host[:port]"
   std::string authority;  // "host[:port]"
-  std::string path;       // "/bucket", or empty where the host names it
+  std::string path;       // "[/path]/bucket", without a bucket in the host
   std::string region;
   bool has_tls = true;
 };

@@ -14,7 +14,6 @@
 
 #include <aws/auth/signing_config.h>
 #include <aws/cal/hash.h>
-#include <aws/common/encoding.h>
 #include <aws/common/error.h>
 #include <aws/common/string.h>
 #include <aws/http/request_response.h>
@@ -29,12 +28,16 @@
 #include <utility>
 
 #include "absl/random/random.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "dcp/base/check.h"
 #include "dcp/base/limits.h"
+#include "dcp/base/log.h"
 #include "dcp/io/s3/aws_runtime.h"
 
 namespace dcp {
@@ -57,20 +60,27 @@ uint32_t MaxTries(int error) {
   }
 }
 
+// How often a put is tried whose bytes do not arrive as they were sent.
+constexpr uint32_t kMaxRetriesOfChangedPut = 2;
+
 // Empty where OpenSSL is not allowed to compute it.
-std::string Md5InBase64(aws_byte_cursor body) {
-  aws_allocator* const allocator = AwsRuntime::Get().allocator;
-  uint8_t digest[AWS_MD5_LEN];
-  aws_byte_buf digest_buf = aws_byte_buf_from_empty_array(digest, AWS_MD5_LEN);
-  char text[2 * AWS_MD5_LEN];
-  aws_byte_buf text_buf = aws_byte_buf_from_empty_array(text, sizeof(text));
-  const aws_byte_cursor digest_cursor =
-      aws_byte_cursor_from_array(digest, AWS_MD5_LEN);
-  if (aws_md5_compute(allocator, &body, &digest_buf, 0) != AWS_OP_SUCCESS ||
-      aws_base64_encode(&digest_cursor, &text_buf) != AWS_OP_SUCCESS) {
-    return "";
-  }
-  return std::string(ToView(aws_byte_cursor_from_buf(&text_buf)));
+std::string Md5Of(aws_byte_cursor body) {
+  std::string digest(AWS_MD5_LEN, '\0');
+  aws_byte_buf into = aws_byte_buf_from_empty_array(digest.data(), AWS_MD5_LEN);
+  const int result =
+      aws_md5_compute(AwsRuntime::Get().allocator, &body, &into, 0);
+  return result == AWS_OP_SUCCESS ? digest : "";
+}
+
+// The MD5 in an ETag, in hexadecimal digits; empty if it shows none.
+std::string Md5InEtag(absl::string_view etag) {
+  absl::ConsumePrefix(&etag, "\"");
+  absl::ConsumeSuffix(&etag, "\"");
+  const bool is_md5 = etag.size() == 2 * AWS_MD5_LEN &&
+                      std::all_of(etag.begin(), etag.end(), [](char c) {
+                        return absl::ascii_isxdigit(static_cast<uint8_t>(c));
+                      });
+  return is_md5 ? absl::AsciiStrToLower(etag) : "";
 }
 
 void AddHeader(aws_http_message* message, absl::string_view name,
@@ -187,8 +197,10 @@ aws_http_message* S3Transfer::MakeMessage() const {
   if (!request_.text.empty() ||
       (!request_.payload.empty() &&
        shared_.settings.checksum == S3Checksum::kMd5)) {
-    const std::string md5 = Md5InBase64(body);
-    if (!md5.empty()) AddHeader(message, "Content-MD5", md5);
+    const std::string md5 = Md5Of(body);
+    if (!md5.empty()) {
+      AddHeader(message, "Content-MD5", absl::Base64Escape(md5));
+    }
   }
   return message;
 }
@@ -206,6 +218,12 @@ void S3Transfer::SetCallbacks(aws_s3_meta_request_options& options) {
                                const aws_byte_cursor* piece, uint64_t,
                                void* self) {
       return static_cast<S3Transfer*>(self)->OnBody(*piece);
+    };
+  } else {
+    options.progress_callback = [](aws_s3_meta_request*,
+                                   const aws_s3_meta_request_progress* progress,
+                                   void* self) {
+      static_cast<S3Transfer*>(self)->OnReceived(progress->bytes_transferred);
     };
   }
   options.telemetry_callback = [](aws_s3_meta_request* request,
@@ -233,6 +251,12 @@ void S3Transfer::OnHeaders(const aws_http_headers* headers, int status) {
   absl::MutexLock lock(&mu_);
   answer_.status = status;
   answer_.etag = Header(headers, "ETag");
+  answer_.etag_is_of_bytes =
+      !absl::StartsWith(Header(headers, "x-amz-server-side-encryption"),
+                        "aws:") &&
+      Header(headers, "x-amz-server-side-encryption-customer-algorithm")
+          .empty();
+  answer_.crc32c = Header(headers, "x-amz-checksum-crc32c");
   answer_.last_modified = Header(headers, "Last-Modified");
   answer_.label = Header(headers, kS3LabelHeader);
   answer_.region = Header(headers, "x-amz-bucket-region");
@@ -253,10 +277,35 @@ int S3Transfer::OnBody(const aws_byte_cursor& piece) {
   return AWS_OP_SUCCESS;
 }
 
+// The length of `into_` at the end is only what the server has announced.
+void S3Transfer::OnReceived(uint64_t num_bytes) {
+  absl::MutexLock lock(&mu_);
+  answer_.num_received += num_bytes;
+}
+
+// Says that this request waits, unless it is one of many and another one has
+// just said so.
+void S3Transfer::LogRetry(const S3Answer& answer, absl::Duration elapsed) {
+  static std::atomic<int64_t> last_s = 0;
+  constexpr int64_t kQuietSeconds = 10;
+  const int64_t now_s = absl::ToUnixSeconds(absl::Now());
+  int64_t last = last_s;
+  if (elapsed < absl::Seconds(kQuietSeconds) || now_s < last + kQuietSeconds ||
+      !last_s.compare_exchange_strong(last, now_s)) {
+    return;
+  }
+  DCP_LOG(kWarning) << "event=store_retries server=" << shared_.target.url
+                    << " operation=" << request_.operation
+                    << " status=" << answer.status
+                    << " tries=" << answer.num_tries
+                    << " seconds=" << absl::ToInt64Seconds(elapsed);
+}
+
 void S3Transfer::OnTry(aws_s3_meta_request* request,
                        aws_s3_request_metrics* metrics) {
   const int error = aws_s3_request_metrics_get_error_code(metrics);
   absl::MutexLock lock(&mu_);
+  if (hopeless_error_ != 0) return;  // this one was cancelled
   ++answer_.num_tries;
   int status = 0;
   if (aws_s3_request_metrics_get_response_status_code(metrics, &status) ==
@@ -267,7 +316,11 @@ void S3Transfer::OnTry(aws_s3_meta_request* request,
   if (aws_s3_request_metrics_get_request_id(metrics, &id) == AWS_OP_SUCCESS) {
     answer_.request_id = std::string(ToView(aws_byte_cursor_from_string(id)));
   }
-  if (answer_.num_tries >= MaxTries(error)) {
+  if (error == AWS_ERROR_SUCCESS) return;
+  const absl::Duration elapsed = absl::Now() - begun_;
+  LogRetry(answer_, elapsed);
+  if (answer_.num_tries >= std::min(MaxTries(error), request_.max_tries) ||
+      elapsed >= absl::Seconds(shared_.settings.give_up_s)) {
     hopeless_error_ = error;
     aws_s3_meta_request_cancel(request);
   }
@@ -285,7 +338,6 @@ void S3Transfer::OnFinished(const aws_s3_meta_request_result& result) {
           ToView(aws_byte_cursor_from_buf(result.error_response_body));
       answer_.body = std::string(body.substr(0, kMaxObjectAnswerBytes));
     }
-    answer_.num_received = into_.len;
   }
   DropHold();
 }
@@ -303,6 +355,14 @@ void S3Transfer::OnReleased() {
 // and the codes that say the same. What else passes:
 bool S3Transfer::IsWorthAnotherTry() {
   absl::MutexLock lock(&mu_);
+  if (answer_.error == AWS_ERROR_SUCCESS) {
+    if (answer_.num_received < into_.len) {
+      return num_retries_ < shared_.settings.num_retries;
+    }
+    return HasChangedOnTheWay() &&
+           num_retries_ <
+               std::min(shared_.settings.num_retries, kMaxRetriesOfChangedPut);
+  }
   if (answer_.error != AWS_ERROR_S3_INVALID_RESPONSE_STATUS) return false;
   // An answer to HEAD has no body, and says 400 for an expired token.
   const bool is_expired =
@@ -319,6 +379,22 @@ bool S3Transfer::IsWorthAnotherTry() {
           (answer_.status == kHttpConflict &&
            (absl::StrContains(answer_.body, "ConditionalRequestConflict") ||
             absl::StrContains(answer_.body, "OperationAborted"))));
+}
+
+// Whether a server that was sent a checksum, and does not say that it has
+// compared it, has other bytes than were sent.
+bool S3Transfer::HasChangedOnTheWay() {
+  if (request_.payload.empty() || !answer_.crc32c.empty() ||
+      shared_.settings.checksum != S3Checksum::kCrc32c ||
+      !answer_.etag_is_of_bytes) {
+    return false;
+  }
+  const std::string shown = Md5InEtag(answer_.etag);
+  if (shown.empty()) return false;
+  const std::string sent = absl::BytesToHexString(Md5Of(BodyOf(request_)));
+  if (sent.empty() || sent == shown) return false;
+  answer_.md5_expected = sent;
+  return true;
 }
 
 void S3Transfer::SubmitLater() {
@@ -356,6 +432,7 @@ void S3Transfer::Finish() {
   {
     absl::MutexLock lock(&mu_);
     answer = std::move(answer_);
+    answer.server = shared_.target.url;
     if (answer.error == AWS_ERROR_S3_CANCELED && hopeless_error_ != 0) {
       answer.error = hopeless_error_;
     }

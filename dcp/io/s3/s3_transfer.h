@@ -15,6 +15,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "dcp/io/s3/s3_credentials.h"
 #include "dcp/io/s3/s3_request.h"
 #include "dcp/io/s3/s3_settings.h"
@@ -59,11 +61,14 @@ class S3Transfer {
   // Called back by Amazon's client.
   void OnHeaders(const aws_http_headers* headers, int status);
   int OnBody(const aws_byte_cursor& piece);
+  void OnReceived(uint64_t num_bytes);
+  void LogRetry(const S3Answer& answer, absl::Duration elapsed);
   void OnTry(aws_s3_meta_request* request, aws_s3_request_metrics* metrics);
   void OnFinished(const aws_s3_meta_request_result& result);
   void OnReleased();
 
   bool IsWorthAnotherTry();
+  bool HasChangedOnTheWay() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SubmitLater();
   void Finish();
 
@@ -83,6 +88,7 @@ class S3Transfer {
   // what orders them is inside of Amazon's client.
   std::atomic<bool> has_let_go_ = false;
 
+  const absl::Time begun_ = absl::Now();
   uint32_t num_retries_ = 0;  // ours, not those of Amazon's client
   bool has_renewed_ = false;
   aws_task later_ = {};

@@ -154,7 +154,7 @@ TEST(RootedObjects, AreReadAndWrittenBelowTheirNameOnly) {
   ASSERT_OK_AND_ASSIGN(const HiddenFile released, fs.Release(own));
   EXPECT_EQ(fs.ListHidden("s3://bucket/runs")->size(), 1u);
   EXPECT_OK(fs.Adopt(released, 4));
-  EXPECT_OK(fs.Publish(own));
+  EXPECT_OK(fs.Publish(own, true));
   EXPECT_THAT(read(own), IsOkAndHolds("text"));
   EXPECT_OK(fs.Replace(own, "else", *fs.Stat(own)));
   EXPECT_OK(fs.RemoveHidden({.path = own, .id = released.id}));
@@ -165,7 +165,7 @@ TEST(RootedObjects, AreReadAndWrittenBelowTheirNameOnly) {
        {"s3://bucket/secret", "s3://bucket/read/x", "s3://bucket/runs",
         "s3://bucket/x", "s3://other/runs/x"}) {
     for (const absl::Status& status :
-         {fs.CreateInParts(path, parts).status(), fs.Publish(path),
+         {fs.CreateInParts(path, parts).status(), fs.Publish(path, true),
           fs.Discard(path), fs.Release(path).status(),
           fs.Adopt({.path = path, .id = "1"}, 4),
           fs.Replace(path, "x", std::nullopt),

@@ -300,6 +300,69 @@ TEST(StoreDestination, OfTwoWritersOneCommits) {
   EXPECT_EQ(server.num_objects(), 2u * 3);  // the loser removed its own
 }
 
+// Another writer is faster: what it wrote stays, unless it may be replaced.
+TEST(StoreDestination, WhatAppearsInTheMeantimeIsNotReplaced) {
+  for (const bool has_conditions : {true, false}) {
+    SimObjectServer server({.has_conditions = has_conditions});
+    Machine machine(server);
+    for (const Target& target : kTargets) {
+      SCOPED_TRACE(absl::StrCat(target.path, " ", has_conditions));
+      ConvertOptions options;
+      if (target.max_file_bytes > 0) {
+        options.to = Format::kSafetensors;
+        options.max_shard_bytes = target.max_file_bytes;
+      }
+      options.on_plan = [&](const ConvertPlan&) {
+        Machine other(server);
+        EXPECT_OK(Write(*other.fs, "/new", target, false));
+      };
+      const uint64_t before = server.num_objects();
+      EXPECT_THAT(ConvertCheckpoint(*machine.fs, "/old", target.path,
+                                    std::move(options)),
+                  StatusIs(kAlreadyExists));
+      ExpectSame(*machine.fs, "/new", target.path);
+      EXPECT_GT(server.num_objects(), before);
+      EXPECT_EQ(server.num_uploads(), 0u);
+    }
+  }
+}
+
+TEST(StoreDestination, AServerThatRefusesConditionsSaysSoBeforePayload) {
+  SimObjectServer server({.refuses_conditions = true});
+  Machine machine(server);
+  for (const Target& target : kTargets) {
+    SCOPED_TRACE(target.path);
+    EXPECT_THAT(Write(*machine.fs, "/new", target, false),
+                StatusIs(absl::StatusCode::kUnimplemented,
+                         HasSubstr("would not be accepted")));
+    EXPECT_EQ(server.most_bytes_in_flight(), 0u);
+    EXPECT_EQ(server.num_objects(), 0u);
+    EXPECT_EQ(server.num_uploads(), 0u);
+  }
+  // A file that may be replaced needs no condition.
+  EXPECT_OK(
+      Write(*machine.fs, "/new", {"s3://bucket/run/one.safetensors", 0}, true));
+}
+
+TEST(StoreDestination, AWriterThatIsRefusedRemovesWhatItMade) {
+  for (const Target& target : kTargets) {
+    SCOPED_TRACE(target.path);
+    bool failed = true;
+    for (uint64_t call = 0; failed; ++call) {
+      SimObjectServer server;
+      Machine machine(server);
+      server.FailCall(call, absl::PermissionDeniedError("denied"));
+      const absl::Status status =
+          Write(*machine.fs, "/new", target, /*overwrite=*/false);
+      failed = server.num_calls() > call;
+      if (status.ok()) continue;  // what may fail is only litter
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kPermissionDenied));
+      EXPECT_EQ(server.num_objects(), 0u) << call;
+      EXPECT_EQ(server.num_uploads(), 0u) << call;
+    }
+  }
+}
+
 TEST(StoreDestination, MemoryInFlightStaysInTheBudget) {
   SimObjectServer server;
   Machine machine(server);

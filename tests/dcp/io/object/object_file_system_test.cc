@@ -91,9 +91,9 @@ TEST_F(ObjectFiles, AHiddenFileAppearsWhenItIsPublished) {
     ASSERT_OK(fs_.Sync(*file));
     ASSERT_OK(fs_.Close(*file));
     EXPECT_EQ(server_.BytesOf("f"), "old");
-    ASSERT_OK(fs_.Publish("s3://bucket/f"));
+    ASSERT_OK(fs_.Publish("s3://bucket/f", true));
     EXPECT_TRUE(server_.BytesOf("f") == Pattern(size));
-    EXPECT_THAT(fs_.Publish("s3://bucket/f"), StatusIs(kNotFound));
+    EXPECT_THAT(fs_.Publish("s3://bucket/f", true), StatusIs(kNotFound));
     EXPECT_EQ(server_.num_uploads(), 0);
   }
 }
@@ -136,14 +136,14 @@ TEST_F(ObjectFiles, AHiddenFileIsPublishedByAnotherProcess) {
     const absl::StatusOr<HiddenFile> hidden = first->Release(path);
     ASSERT_OK(hidden.status());
     EXPECT_EQ(hidden->path, path);
-    EXPECT_THAT(first->Publish(path), StatusIs(kNotFound));
+    EXPECT_THAT(first->Publish(path, true), StatusIs(kNotFound));
     first.reset();
     EXPECT_EQ(server_.num_uploads(), size > 0 ? 1 : 0);
 
     EXPECT_THAT(fs_.Adopt(*hidden, size + 1),
                 StatusIs(size == 0 ? kNotFound : kFailedPrecondition));
     ASSERT_OK(fs_.Adopt(*hidden, size));
-    ASSERT_OK(fs_.Publish(path));
+    ASSERT_OK(fs_.Publish(path, true));
     EXPECT_EQ(server_.num_uploads(), 0);
     EXPECT_TRUE(server_.BytesOf("f") == bytes);
     if (size == 0) continue;  // has no upload

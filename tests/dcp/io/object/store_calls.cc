@@ -25,14 +25,14 @@ absl::StatusOr<std::string> Put(ObjectStore& store, absl::string_view key,
   return result;
 }
 
-absl::StatusOr<std::string> PutPart(ObjectStore& store, absl::string_view key,
-                                    absl::string_view upload, uint32_t number,
-                                    absl::string_view text) {
-  absl::StatusOr<std::string> result;
+absl::StatusOr<ObjectPart> PutPart(ObjectStore& store, absl::string_view key,
+                                   absl::string_view upload, uint32_t number,
+                                   absl::string_view text) {
+  absl::StatusOr<ObjectPart> result;
   absl::Notification done;
   store.PutPart(key, upload, number, AsBytes(text), std::stop_token(),
-                [&](absl::StatusOr<std::string> etag) {
-                  result = std::move(etag);
+                [&](absl::StatusOr<ObjectPart> part) {
+                  result = std::move(part);
                   done.Notify();
                 });
   done.WaitForNotification();

@@ -18,9 +18,9 @@ namespace dcp {
 absl::StatusOr<std::string> Put(ObjectStore& store, absl::string_view key,
                                 absl::string_view text,
                                 const PutCondition& condition = {});
-absl::StatusOr<std::string> PutPart(ObjectStore& store, absl::string_view key,
-                                    absl::string_view upload, uint32_t number,
-                                    absl::string_view text);
+absl::StatusOr<ObjectPart> PutPart(ObjectStore& store, absl::string_view key,
+                                   absl::string_view upload, uint32_t number,
+                                   absl::string_view text);
 // `size` bytes from `offset` on.
 absl::StatusOr<std::string> Get(ObjectStore& store, absl::string_view key,
                                 absl::string_view etag, uint64_t offset,

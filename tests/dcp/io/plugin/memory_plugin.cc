@@ -131,7 +131,7 @@ int Get(tessera_store* store, tessera_text key, tessera_text etag,
                 absl::StrCat(name, " was replaced"));
   }
   if (offset + length > object.bytes.size()) {
-    return Fail(answer, absl::StatusCode::kDataLoss, "past the end");
+    return Fail(answer, absl::StatusCode::kUnavailable, "past the end");
   }
   std::memcpy(into, object.bytes.data() + offset, length);
   return 0;

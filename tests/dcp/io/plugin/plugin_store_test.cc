@@ -67,15 +67,15 @@ TEST(PluginStore, PartsThatComeAtOnceAreWrittenInTheirOrder) {
       ASSERT_OK(calls.Enter());
       store->PutPart(absl::StrCat("at/once/", i), ids[i], part,
                      AsBytes(text).subspan((part - 1) * 100, 100), {},
-                     [&calls](const absl::StatusOr<std::string>& etag) {
-                       calls.Leave(etag.status());
+                     [&calls](const absl::StatusOr<ObjectPart>& made) {
+                       calls.Leave(made.status());
                      });
     }
   }
   EXPECT_OK(calls.Wait());
   for (uint32_t i = 0; i < kUploads; ++i) {
     const std::string key = absl::StrCat("at/once/", i);
-    EXPECT_OK(store->Finish(key, ids[i], parts));
+    EXPECT_OK(store->Finish(key, ids[i], parts, /*replaces=*/true));
     const absl::StatusOr<ObjectInfo> info = store->Head(key);
     ASSERT_OK(info);
     EXPECT_THAT(Get(*store, key, info->etag, 0, text.size()),
@@ -91,7 +91,8 @@ TEST(PluginStore, AfterAPartThatFailedTheUploadFails) {
               StatusIs(kResourceExhausted));
   EXPECT_THAT(PutPart(*store, "broken", id, 2, "two"),
               StatusIs(kResourceExhausted));
-  EXPECT_THAT(store->Finish("broken", id, {{1, 3, ""}, {2, 3, ""}}),
+  EXPECT_THAT(store->Finish("broken", id, {{1, 3, ""}, {2, 3, ""}},
+                            /*replaces=*/true),
               StatusIs(kFailedPrecondition, HasSubstr("not all 2 parts")));
   EXPECT_THAT(store->Head("broken"), StatusIs(kNotFound));
   EXPECT_EQ(NumOpenUploads(), 0);
@@ -105,8 +106,8 @@ TEST(PluginStore, APartThatIsStoppedIsNotWritten) {
   PendingCalls call(1);
   ASSERT_OK(call.Enter());
   store->PutPart("stopped", id, 1, AsBytes("one"), stop.get_token(),
-                 [&call](const absl::StatusOr<std::string>& etag) {
-                   call.Leave(etag.status());
+                 [&call](const absl::StatusOr<ObjectPart>& made) {
+                   call.Leave(made.status());
                  });
   EXPECT_THAT(call.Wait(), StatusIs(kCancelled));
   EXPECT_OK(store->Abort("stopped", id));

@@ -23,18 +23,20 @@ constexpr char kHead[] = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
 
 // What Amazon's documentation shows, shortened.
 TEST(S3Answers, ReadsAListOfObjects) {
-  const absl::StatusOr<ObjectPage> page = ParseS3Objects(absl::StrCat(
-      kHead,
-      "<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">"
-      "<Name>bucket</Name><Prefix>run%2F</Prefix><KeyCount>2</KeyCount>"
-      "<EncodingType>url</EncodingType><IsTruncated>true</IsTruncated>"
-      "<NextContinuationToken>1ueG&amp;cXr==</NextContinuationToken>"
-      "<Contents><Key>run%2Fa+b</Key>"
-      "<LastModified>2026-10-12T17:50:30.123Z</LastModified>"
-      "<ETag>&quot;fba9-7&quot;</ETag><Size>434234</Size>"
-      "<StorageClass>STANDARD</StorageClass></Contents>"
-      "<CommonPrefixes><Prefix>run%2Fstep%2F</Prefix></CommonPrefixes>"
-      "</ListBucketResult>"));
+  const absl::StatusOr<ObjectPage> page = ParseS3Objects(
+      absl::StrCat(
+          kHead,
+          "<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">"
+          "<Name>bucket</Name><Prefix>run%2F</Prefix><KeyCount>2</KeyCount>"
+          "<EncodingType>url</EncodingType><IsTruncated>true</IsTruncated>"
+          "<NextContinuationToken>1ueG&amp;cXr==</NextContinuationToken>"
+          "<Contents><Key>run%2Fa+b</Key>"
+          "<LastModified>2026-10-12T17:50:30.123Z</LastModified>"
+          "<ETag>&quot;fba9-7&quot;</ETag><Size>434234</Size>"
+          "<StorageClass>STANDARD</StorageClass></Contents>"
+          "<CommonPrefixes><Prefix>run%2Fstep%2F</Prefix></CommonPrefixes>"
+          "</ListBucketResult>"),
+      "run/");
   ASSERT_OK(page);
   ASSERT_THAT(page->objects, SizeIs(1));
   EXPECT_EQ(page->objects[0].key, "run/a b");
@@ -48,7 +50,8 @@ TEST(S3Answers, ReadsAListOfObjects) {
 TEST(S3Answers, KeysAreDecodedOnlyWhereTheServerEncodedThem) {
   const absl::StatusOr<ObjectPage> page = ParseS3Objects(
       "<ListBucketResult><Contents><Key>100%25+1</Key></Contents>"
-      "</ListBucketResult>");
+      "</ListBucketResult>",
+      "");
   ASSERT_OK(page);
   EXPECT_EQ(page->objects[0].key, "100%25+1");
   EXPECT_EQ(page->next, "");
@@ -81,10 +84,18 @@ TEST(S3Answers, ReadsPartsWithTheirChecksums) {
   ASSERT_OK(page);
   ASSERT_THAT(page->parts, SizeIs(2));
   EXPECT_EQ(page->next, "7");
-  EXPECT_EQ(FindPart(page->parts, 3)->crc32c, "AAAAAA==");
-  EXPECT_EQ(FindPart(page->parts, 7)->part.size, 6);
-  EXPECT_EQ(FindPart(page->parts, 5), nullptr);
-  EXPECT_EQ(FindPart(page->parts, 8), nullptr);
+  EXPECT_EQ(page->parts[0].number, 3);
+  EXPECT_EQ(page->parts[0].crc32c, "AAAAAA==");
+  EXPECT_EQ(page->parts[1].size, 6);
+  EXPECT_EQ(page->parts[1].crc32c, "");
+}
+
+TEST(S3Answers, ReadsPartsOfAServerThatNamesTheListOtherwise) {
+  const absl::StatusOr<S3PartsPage> page = ParseS3Parts(
+      "<ListPartsResponse><Part><PartNumber>1</PartNumber><Size>5</Size>"
+      "<ETag>e1</ETag></Part></ListPartsResponse>");
+  ASSERT_OK(page);
+  EXPECT_THAT(page->parts, SizeIs(1));
 }
 
 TEST(S3Answers, ReadsUploadIdsRemovalsAndErrors) {
@@ -126,7 +137,7 @@ TEST(S3Answers, RefusesWhatHasAnotherForm) {
            std::string("<ListBucketResult><IsTruncated>true</IsTruncated>"
                        "</ListBucketResult>"),
        }) {
-    EXPECT_THAT(ParseS3Objects(xml), StatusIs(kDataLoss)) << xml;
+    EXPECT_THAT(ParseS3Objects(xml, ""), StatusIs(kDataLoss)) << xml;
   }
   EXPECT_THAT(ParseS3Uploads("<ListMultipartUploadsResult><IsTruncated>true</"
                              "IsTruncated></ListMultipartUploadsResult>"),

@@ -16,16 +16,14 @@ TEST(S3Bodies, KeysOfARemovalAreEscaped) {
   EXPECT_THAT(body, HasSubstr("<Key>&lt;b&gt;&amp;&quot;c&quot;&#10;</Key>"));
 }
 
-TEST(S3Bodies, PartsHaveTheChecksumsThatTheServerListed) {
-  const std::vector<S3PartsPage::Part> listed = {
-      {{1, 5, "\"e1\""}, ""}, {{2, 5, "\"e2\""}, "AAAAAA=="}};
+TEST(S3Bodies, PartsHaveTheChecksumsThatTheServerNamed) {
   const std::string body =
-      CompletionBody({{1, 5, "\"e1\""}, {2, 5, "\"e2\""}}, listed);
+      CompletionBody({{1, 5, "\"e1\""}, {2, 5, "\"e2\"", "AAAAAA=="}});
   EXPECT_THAT(body, HasSubstr("<Part><PartNumber>1</PartNumber>"
                               "<ETag>&quot;e1&quot;</ETag></Part>"));
   EXPECT_THAT(body, HasSubstr("<ETag>&quot;e2&quot;</ETag>"
                               "<ChecksumCRC32C>AAAAAA==</ChecksumCRC32C>"));
-  EXPECT_THAT(CompletionBody({{1, 5, "e"}}, {}), Not(HasSubstr("Checksum")));
+  EXPECT_THAT(CompletionBody({{1, 5, "e"}}), Not(HasSubstr("Checksum")));
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ TEST(S3Error, SaysWhatToCheck) {
       // Without a known code, the status decides.
       {403, "", absl::StatusCode::kPermissionDenied, "clock"},
       {404, "", absl::StatusCode::kNotFound, ""},
-      {418, "Teapot", absl::StatusCode::kInvalidArgument, "Teapot"},
+      {418, "Teapot", absl::StatusCode::kUnknown, "Teapot"},
       {599, "Odd", absl::StatusCode::kUnavailable, "again later"},
   };
   for (const auto& known : kCases) {

@@ -138,12 +138,12 @@ TEST_F(S3OpenTest, AGatewayThatIsKilledAndComesBackGoesUnnoticed) {
   std::vector<ObjectPart> parts;
   for (uint32_t number = 1; number <= 4; ++number) {
     if (number == 2) ObjectServer::Get().RestartGateway();
-    const absl::StatusOr<std::string> etag =
+    const absl::StatusOr<ObjectPart> part =
         PutPart(**store, "killed", *upload, number, text);
-    ASSERT_OK(etag);
-    parts.push_back({number, text.size(), *etag});
+    ASSERT_OK(part);
+    parts.push_back(*part);
   }
-  ASSERT_OK((*store)->Finish("killed", *upload, parts));
+  ASSERT_OK((*store)->Finish("killed", *upload, parts, /*replaces=*/true));
   const absl::StatusOr<ObjectInfo> info = (*store)->Head("killed");
   ASSERT_OK(info);
   EXPECT_EQ(info->size, 4 * text.size());

@@ -88,6 +88,7 @@ TEST_F(S3SettingsTest, ReadsTheProfileWhereVariablesSayNothing) {
                  "[default]\nregion = eu-west-1\n"
                  "[profile lab]\nregion = eu-west-2\n"
                  "endpoint_url = https://all.lab\nca_bundle = /lab.pem\n"
+                 "s3 =\n  addressing_style = virtual\n"
                  "[profile near]\nservices = near-services\n"
                  "endpoint_url = https://all.near\n"
                  "[services near-services]\ns3 =\n"
@@ -104,6 +105,12 @@ TEST_F(S3SettingsTest, ReadsTheProfileWhereVariablesSayNothing) {
   EXPECT_EQ(settings->region, "eu-west-2");
   EXPECT_EQ(settings->endpoint, "https://all.lab");
   EXPECT_EQ(settings->ca_bundle, "/lab.pem");
+  EXPECT_EQ(settings->addressing, S3Addressing::kVirtual);
+
+  Set("TESSERA_S3_ADDRESSING", "path");
+  settings = ReadS3Settings();
+  ASSERT_OK(settings);
+  EXPECT_EQ(settings->addressing, S3Addressing::kPath);
 
   Set("AWS_REGION", "eu-west-3");
   settings = ReadS3Settings();
@@ -139,7 +146,8 @@ TEST_F(S3SettingsTest, RefusesBadValuesByNameValueAndLimit) {
   Refuses("AWS_REQUEST_CHECKSUM_CALCULATION", "never", "when_supported");
   Refuses("AWS_REGION", "eu central", "the name of a region");
   Refuses("AWS_ENDPOINT_URL", "localhost:9000", "http://host[:port]");
-  Refuses("AWS_ENDPOINT_URL_S3", "http://host/path", "http://host[:port]");
+  Refuses("AWS_ENDPOINT_URL_S3", "http://host/a?b", "http://host[:port]");
+  Refuses("TESSERA_S3_ADDRESSING", "host", "auto, path or virtual");
   Refuses("AWS_PROFILE", "absent", "a profile of ~/.aws/config");
 }
 

@@ -61,6 +61,29 @@ TEST(S3Target, WithAnEndpointTheBucketIsInThePath) {
   EXPECT_TRUE(secure->has_tls);
 }
 
+TEST(S3Target, AnEndpointMayHaveAPath) {
+  const auto target =
+      FindS3Target("bucket", AtEndpoint("https://example.com:8443/store/s3//"));
+  ASSERT_OK(target);
+  EXPECT_EQ(target->url, "https://example.com:8443");
+  EXPECT_EQ(target->path, "/store/s3/bucket");
+}
+
+TEST(S3Target, AddressingSaysWhereTheBucketIsNamed) {
+  S3Settings settings = AtEndpoint("https://example.com/s3");
+  settings.addressing = S3Addressing::kVirtual;
+  const auto elsewhere = FindS3Target("bucket", settings);
+  ASSERT_OK(elsewhere);
+  EXPECT_EQ(elsewhere->authority, "bucket.example.com");
+  EXPECT_EQ(elsewhere->path, "/s3");
+  settings = InRegion("eu-central-1");
+  settings.addressing = S3Addressing::kPath;
+  const auto amazon = FindS3Target("bucket", settings);
+  ASSERT_OK(amazon);
+  EXPECT_EQ(amazon->authority, "s3.eu-central-1.amazonaws.com");
+  EXPECT_EQ(amazon->path, "/bucket");
+}
+
 TEST(S3Target, RefusesNamesThatNoBucketHas) {
   for (const char* const name : {"", "ab", "a/b/c", "bucket?x", "bücket"}) {
     EXPECT_THAT(FindS3Target(name, {}),
@@ -72,8 +95,8 @@ TEST(S3Target, RefusesNamesThatNoBucketHas) {
 
 TEST(S3Target, RefusesEndpointsThatAreNotUrls) {
   for (const char* const endpoint :
-       {"", "localhost:9000", "ftp://host", "http://", "http://host/path",
-        "http://user@host", "http://host?x=1"}) {
+       {"", "localhost:9000", "ftp://host", "http://", "http:///path",
+        "http://host/a?b", "http://user@host", "http://host?x=1"}) {
     EXPECT_THAT(CheckS3Endpoint("AWS_ENDPOINT_URL", endpoint),
                 StatusIs(kInvalid, HasSubstr("AWS_ENDPOINT_URL is \"")))
         << endpoint;
