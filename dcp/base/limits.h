@@ -144,6 +144,16 @@ static_assert(kObjectBlockBytes >= kMinObjectPartBytes);
 // 1000 keys of the greatest length, each percent-encoded, needs 4 MiB.
 inline constexpr size_t kMaxObjectAnswerBytes = size_t{16} << 20;
 
+// Workers who each read a part of a stretch with a checksum check it together
+// in cells of this size. Each reads the last cell that it begins to its end,
+// half of one on average, and records some 20 bytes for each: 20 MB for a TB.
+inline constexpr uint64_t kCheckedCellBytes = uint64_t{1} << 20;
+
+// Files of a store that are opened, or whose heads are read, at the same time:
+// each waits for a round trip or a few, and a server answers thousands a
+// second.
+inline constexpr uint32_t kFilesAtOnce = 32;
+
 // Files in one checkpoint directory: ranks times files per rank.
 inline constexpr uint64_t kMaxFiles = uint64_t{1} << 20;
 

@@ -1,7 +1,10 @@
 #include "dcp/checkpoint/litter.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
@@ -27,15 +30,18 @@ class Search {
     std::erase_if(litter_.uploads, [this](const HiddenFile& upload) {
       return upload.begun_ns >= before_ns_;
     });
-    folders_.push_back(WithoutTrailingSlashes(path));
-    while (!folders_.empty()) {
-      DCP_RETURN_IF_ERROR(CheckStop(stop_, "folders were listed"));
-      const std::string folder = std::move(folders_.back());
-      folders_.pop_back();
-      DCP_RETURN_IF_ERROR(LookInto(folder));
+    DCP_ASSIGN_OR_RETURN(const std::vector<StoredFile> files,
+                         fs_.ListBelow(WithoutTrailingSlashes(path)));
+    std::map<std::string, std::vector<StoredFile>> folders;
+    for (const StoredFile& file : files) {
+      folders[ParentDirectory(file.path)].push_back(file);
+    }
+    for (const auto& [folder, inside] : folders) {
+      DCP_RETURN_IF_ERROR(CheckStop(stop_, "folders were looked into"));
+      LookInto(folder, inside);
     }
     std::sort(litter_.files.begin(), litter_.files.end(),
-              [](const UnnamedFile& a, const UnnamedFile& b) {
+              [](const StoredFile& a, const StoredFile& b) {
                 return a.path < b.path;
               });
     return absl::OkStatus();
@@ -44,55 +50,37 @@ class Search {
   Litter TakeLitter() { return std::move(litter_); }
 
  private:
-  absl::Status LookInto(const std::string& folder) {
-    absl::StatusOr<std::vector<DirectoryEntry>> entries = fs_.List(folder);
-    if (absl::IsNotFound(entries.status())) return absl::OkStatus();
-    DCP_RETURN_IF_ERROR(entries.status());
-    num_seen_ += entries->size();
-    if (num_seen_ > kMaxFiles) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat(folder, ": more than ", kMaxFiles,
-                       " files were seen; name a folder further down"));
-    }
+  void LookInto(const std::string& folder,
+                const std::vector<StoredFile>& files) {
     // The digests of safetensors belong to weights, not to an index.
-    const bool has_weights = std::any_of(
-        entries->begin(), entries->end(), [](const DirectoryEntry& entry) {
-          return BelongsToSafetensors(entry.name) && !IsDigestsName(entry.name);
-        });
-    std::vector<std::string> candidates;
-    bool has_rank_index = false;
-    for (const DirectoryEntry& entry : *entries) {
-      if (has_weights && entry.name == DigestsName("")) continue;
-      if (entry.kind == FileKind::kDirectory) {
-        folders_.push_back(JoinPath(folder, entry.name));
-      } else if (IsDataFileName(entry.name) || IsDigestsName(entry.name)) {
-        candidates.push_back(entry.name);
+    const auto is_weights = [](const StoredFile& file) {
+      const absl::string_view name = BaseName(file.path);
+      return BelongsToSafetensors(name) && !IsDigestsName(name);
+    };
+    const bool has_weights =
+        std::any_of(files.begin(), files.end(), is_weights);
+    std::vector<StoredFile> candidates;
+    for (const StoredFile& file : files) {
+      const absl::string_view name = BaseName(file.path);
+      if (IsRankIndexName(name)) return;
+      if (has_weights && name == DigestsName("")) continue;
+      const bool is_young = file.modified_ns >= before_ns_;
+      if (!is_young && (IsDataFileName(name) || IsDigestsName(name))) {
+        candidates.push_back(file);
       }
-      has_rank_index = has_rank_index || IsRankIndexName(entry.name);
     }
-    if (candidates.empty() || has_rank_index) return absl::OkStatus();
-    return AddUnnamed(folder, candidates);
-  }
-
-  absl::Status AddUnnamed(const std::string& folder,
-                          const std::vector<std::string>& candidates) {
+    if (candidates.empty()) return;
     const absl::StatusOr<absl::flat_hash_set<std::string>> named =
         NamedIn(JoinPath(folder, kDcpMetadataName));
     if (!named.ok()) {
       litter_.unclear.push_back(
           absl::StrCat(folder, ": ", named.status().message()));
-      return absl::OkStatus();
+      return;
     }
-    for (const std::string& name : candidates) {
-      if (named->contains(name)) continue;
-      const std::string path = JoinPath(folder, name);
-      const absl::StatusOr<FileInfo> info = fs_.Stat(path);
-      if (absl::IsNotFound(info.status())) continue;
-      DCP_RETURN_IF_ERROR(info.status());
-      if (info->modified_ns >= before_ns_) continue;
-      litter_.files.push_back({path, info->size, info->modified_ns});
+    for (const StoredFile& file : candidates) {
+      if (named->contains(BaseName(file.path))) continue;
+      litter_.files.push_back(file);
     }
-    return absl::OkStatus();
   }
 
   // The files that an index needs; none if there is no index.
@@ -113,8 +101,6 @@ class Search {
   FileSystem& fs_;
   const int64_t before_ns_;
   const std::stop_token& stop_;
-  std::vector<std::string> folders_;  // still to be listed
-  uint64_t num_seen_ = 0;
   Litter litter_;
 };
 
@@ -141,7 +127,7 @@ absl::Status RemoveLitter(FileSystem& fs, const Litter& litter,
     DCP_RETURN_IF_ERROR(CheckStop(stop, "litter was removed"));
     status.Update(fs.RemoveHidden(upload));
   }
-  for (const UnnamedFile& file : litter.files) {
+  for (const StoredFile& file : litter.files) {
     DCP_RETURN_IF_ERROR(CheckStop(stop, "litter was removed"));
     status.Update(fs.Remove(file.path));
   }

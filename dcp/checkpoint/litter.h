@@ -18,17 +18,11 @@
 
 namespace dcp {
 
-// A data file of DCP, or digests, that the index in its directory does not
-// name.
-struct UnnamedFile {
-  std::string path;
-  uint64_t size = 0;
-  int64_t modified_ns = 0;  // since 1970
-};
-
 struct Litter {
   std::vector<HiddenFile> uploads;  // sorted by path, as the others
-  std::vector<UnnamedFile> files;
+  // Data files of DCP, and digests, that the index in their directory does not
+  // name.
+  std::vector<StoredFile> files;
   // Directories with an index that cannot be read, and why: nothing in them
   // counts as litter.
   std::vector<std::string> unclear;

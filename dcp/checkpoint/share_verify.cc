@@ -23,7 +23,7 @@ namespace {
 
 // Changes with every version of this program that cuts other pieces, or finds
 // something else in the same bytes.
-constexpr absl::string_view kVerifiers = "verifiers 1";
+constexpr absl::string_view kVerifiers = "verifiers 2";
 
 void AppendItem(const StorageInfo& item, std::string& text) {
   absl::StrAppend(&text, " ", item.file, ":", item.offset, "+", item.length);
@@ -39,13 +39,18 @@ absl::StatusOr<std::string> VerifyId(FileSystem& fs,
       absl::StrCat(kVerifiers, " ", piece_bytes, " ", sample_percent, " ",
                    FormatName(checkpoint.format()), "\n");
   const SourceFiles& files = checkpoint.files();
-  for (uint32_t i = 0; i < files.names().size(); ++i) {
+  std::vector<FileInfo> infos(files.names().size());
+  DCP_RETURN_IF_ERROR(files.ForEach({}, [&](uint32_t i) -> absl::Status {
     const absl::StatusOr<FileInfo> info = fs.Stat(files.PathOf(i));
     if (!info.ok() && !absl::IsNotFound(info.status())) {
       return WithSide(info.status(), ErrorSide::kSource);
     }
-    AppendFile(files.names()[i], info.ok() ? *info : FileInfo(),
-               SourceView::kAnyMachine, !files.traits().has_rename, text);
+    if (info.ok()) infos[i] = *info;
+    return absl::OkStatus();
+  }));
+  for (uint32_t i = 0; i < infos.size(); ++i) {
+    AppendFile(files.names()[i], infos[i], SourceView::kAnyMachine,
+               !files.traits().has_rename, text);
   }
   for (const CheckpointEntry& entry : checkpoint.entries()) {
     absl::StrAppend(&text, entry.fqn);
@@ -142,6 +147,7 @@ class VerifyWorker {
         .milliseconds =
             static_cast<uint64_t>(absl::ToInt64Milliseconds(now - last_)),
         .host = HostName(),
+        .num_items_missed = found.num_items_missed,
         .findings = found.findings};
     last_ = now;
     ++result_.num_checked;

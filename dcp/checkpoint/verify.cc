@@ -11,13 +11,11 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/checksum.h"
-#include "dcp/base/error_place.h"
 #include "dcp/base/error_side.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/checkpoint.h"
@@ -55,9 +53,10 @@ class Verifier {
     CollectLocated();
     const absl::Status digests = digests_.Read(fs_, checkpoint_);
     digest_used_.resize(digests_.size());
-    DCP_RETURN_IF_ERROR(CheckStructure());
-    CollectTorchFiles();
-    AddDamagedIndices(digests);
+    DCP_RETURN_IF_ERROR(WithSide(CheckStructure(), ErrorSide::kSource));
+    DCP_RETURN_IF_ERROR(WithSide(CollectTorchFiles(), ErrorSide::kSource));
+    DCP_RETURN_IF_ERROR(
+        WithSide(AddDamagedIndices(digests), ErrorSide::kSource));
     AddDigestsOfChunks();
     CountUnchecked();
     DCP_RETURN_IF_ERROR(CheckRanges());
@@ -97,20 +96,20 @@ class Verifier {
                           Volume(tensor.boxes[c].sizes) == 0});
       }
     }
+    first_items_.push_back(items_.size());
   }
 
   // Of what says where things are. `digests`: how reading those went.
-  void AddDamagedIndices(const absl::Status& digests) {
+  absl::Status AddDamagedIndices(const absl::Status& digests) {
     std::vector<absl::Status> damages = checkpoint_.damages();
     damages.push_back(digests.ok() ? checkpoint_.CheckRecordedIndex()
                                    : digests);
     for (const absl::Status& damage : damages) {
       if (damage.ok()) continue;
-      const std::string file = PlaceOf(damage).file;
-      found_[0].findings.push_back({.name = "",
-                                    .file = file.empty() ? "digests" : file,
-                                    .problem = std::string(damage.message())});
+      if (!IsOfBytes(damage)) return damage;
+      found_[0].findings.push_back(FindingOfIndex(damage));
     }
+    return absl::OkStatus();
   }
 
   void AddRange(const CheckedRange& range, uint32_t piece) {
@@ -155,35 +154,25 @@ class Verifier {
     const std::vector<uint32_t> entries = pieces_.Entries();
     const absl::Status all =
         checkpoint_.Locate(entries, options_.stop, visitor);
-    if (all.ok() || absl::IsCancelled(all)) return all;
+    if (all.ok() || !IsOfBytes(all)) return all;
     for (const uint32_t i : entries) {
       const absl::Status status = checkpoint_.Locate(absl::MakeConstSpan(&i, 1),
                                                      options_.stop, visitor);
-      if (absl::IsCancelled(status)) return status;
-      if (!status.ok()) AddStructureFinding(i, status);
+      if (status.ok()) continue;
+      if (!IsOfBytes(status)) return status;
+      AddStructureFinding(i, status);
     }
     return absl::OkStatus();
   }
 
-  // An error knows its place, unless a file cannot even be opened.
   void AddStructureFinding(uint32_t entry, const absl::Status& status) {
-    const ErrorPlace place = PlaceOf(status);
-    const CheckpointEntry& found = checkpoint_.entries()[entry];
-    VerifyFinding finding{.name = found.fqn,
-                          .file = place.file,
-                          .problem = std::string(status.message())};
-    if (finding.file.empty()) {
-      const StorageInfo& item = found.object() != nullptr
-                                    ? found.object()->item
-                                    : found.tensor()->locations[0].item;
-      finding.file = checkpoint_.files().names()[item.file];
-      finding.offset = item.offset;
+    VerifyReport& piece = found_[pieces_.OfEntry(entry)];
+    piece.findings.push_back(FindingOfEntry(checkpoint_, entry, status));
+    for (size_t i = first_items_[entry]; i < first_items_[entry + 1]; ++i) {
+      if (visited_[i]) continue;
+      covered_[i] = true;  // not by a checksum, but by the finding
+      if (sampled_[i]) ++piece.num_items_missed;
     }
-    if (!place.offset.empty() &&
-        !absl::SimpleAtoi(place.offset, &finding.offset)) {
-      finding.offset = 0;
-    }
-    found_[pieces_.OfEntry(entry)].findings.push_back(std::move(finding));
   }
 
   void ChooseSample() {
@@ -261,7 +250,7 @@ class Verifier {
 
   // The items of whole torch.save files, which are checked file by file: items
   // share their records.
-  void CollectTorchFiles() {
+  absl::Status CollectTorchFiles() {
     const auto num_files =
         static_cast<uint32_t>(checkpoint_.files().names().size());
     std::vector<std::vector<TorchFileItem>> items(num_files);
@@ -281,8 +270,11 @@ class Verifier {
     }
     for (uint32_t file = 0; file < num_files; ++file) {
       if (!checkpoint_.IsTorchFile(file)) continue;
-      const std::vector<ZipRecord>& records = file_records_.emplace_back(
-          RecordsOfTorchFile(fs_, checkpoint_, file));
+      absl::StatusOr<std::vector<ZipRecord>> read =
+          RecordsOfTorchFile(fs_, checkpoint_, file);
+      if (!read.ok() && !IsOfBytes(read.status())) return read.status();
+      const std::vector<ZipRecord>& records = file_records_.emplace_back();
+      if (read.ok()) file_records_.back() = *std::move(read);
       const TorchFileRanges found =
           RangesOfTorchFile(checkpoint_, file, records, items[file]);
       for (const CheckedRange& range : found.ranges) {
@@ -292,6 +284,7 @@ class Verifier {
         covered_[places[file][i]] = found.covered[i];
       }
     }
+    return absl::OkStatus();
   }
 
   // For payloads without a recorded CRC. Those with one are read once for both.
@@ -334,7 +327,7 @@ class Verifier {
                 return std::tie(a.piece, a.range.file, a.range.offset) <
                        std::tie(b.piece, b.range.file, b.range.offset);
               });
-    DropUnreadable();
+    DCP_RETURN_IF_ERROR(WithSide(DropUnreadable(), ErrorSide::kSource));
     std::vector<FileRange> stretches;
     stretches.reserve(ranges_.size());
     uint64_t bytes_to_read = 0;
@@ -381,16 +374,19 @@ class Verifier {
 
   // Ranges that reach past the end of their file become findings and are not
   // read.
-  void DropUnreadable() {
-    std::erase_if(ranges_, [this](const RangeOfPiece& checked) {
+  absl::Status DropUnreadable() {
+    absl::Status trouble;
+    std::erase_if(ranges_, [&](const RangeOfPiece& checked) {
       const auto& [range, piece] = checked;
       const absl::Status status = checkpoint_.files().CheckRange(
           range.file, range.offset, range.length);
       if (status.ok()) return false;
+      if (!IsOfBytes(status)) trouble.Update(status);
       found_[piece].findings.push_back(
           DamageOf(range, std::string(status.message())));
       return true;
     });
+    return trouble;
   }
 
   void CheckStretch(const RangeOfPiece& checked, uint64_t begin,
@@ -454,7 +450,7 @@ class Verifier {
   FileSystem& fs_;
   Checkpoint& checkpoint_;
   VerifyOptions& options_;
-  std::vector<size_t> first_items_;  // of each entry
+  std::vector<size_t> first_items_;  // of each entry, and the number of all
   std::vector<Item> items_;
   std::vector<bool> sampled_;
   ChosenPieces pieces_;

@@ -34,8 +34,11 @@ struct VerifyOptions {
   VerifyPieces* pieces = nullptr;  // null: everything is checked
 };
 
-// Returns an error if the index cannot be read at all; all other problems are
-// findings, of those pieces that were chosen.
+// Problems of the bytes that are there, or are not, are findings, of those
+// pieces that were chosen. Returns an error if the index cannot be read at all,
+// or as soon as something cannot be looked into, whatever it is: the store does
+// not answer, a permission is missing, memory or descriptors are used up. That
+// says nothing about the checkpoint.
 absl::StatusOr<VerifyReport> VerifyCheckpoint(FileSystem& fs,
                                               absl::string_view path,
                                               VerifyOptions options);

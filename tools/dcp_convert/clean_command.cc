@@ -27,7 +27,7 @@ std::string Render(const Litter& litter) {
         {DateOf(upload.begun_ns), "",
          absl::StrCat(Printable(upload.path), " (unfinished upload)")});
   }
-  for (const UnnamedFile& file : litter.files) {
+  for (const StoredFile& file : litter.files) {
     table.AddRow({DateOf(file.modified_ns), FormatBytes(file.size),
                   Printable(file.path)});
   }
@@ -43,7 +43,7 @@ std::string Render(const Litter& litter) {
 absl::StatusOr<ExitCode> RunClean(const Context& context) {
   const CommandLine& line = context.line;
   const std::string& path = line.paths[0];
-  const absl::Time before = absl::Now() - absl::Hours(line.older_than_hours);
+  const absl::Time before = absl::Now() - line.older_than;
   DCP_ASSIGN_OR_RETURN(
       const Litter litter,
       FindLitter(context.fs, path, absl::ToUnixNanos(before), context.stop));

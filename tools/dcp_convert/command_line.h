@@ -102,7 +102,7 @@ struct CommandLine {
   // workers
   bool discard = false;
   // clean
-  uint64_t older_than_hours = 7 * 24;
+  absl::Duration older_than = absl::Hours(7 * 24);
   bool yes = false;
   // several verbs
   SelectionOptions selection;

@@ -347,7 +347,7 @@ std::string LitterJson(absl::string_view path, const Litter& litter,
                            {"begun_ns", upload.begun_ns}});
   }
   Json& files = json["files"] = Json::array();
-  for (const UnnamedFile& file : litter.files) {
+  for (const StoredFile& file : litter.files) {
     files.push_back(Json{{"path", JsonText(file.path)},
                          {"num_bytes", file.size},
                          {"modified_ns", file.modified_ns}});

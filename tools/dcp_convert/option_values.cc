@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "absl/time/time.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "tools/terminal/quantity.h"
@@ -152,6 +154,23 @@ absl::Status SetShare(absl::string_view value, CommandLine& line) {
 absl::Status SetPieceSize(absl::string_view value, CommandLine& line) {
   DCP_ASSIGN_OR_RETURN(line.piece_bytes, ParseSize(value));
   if (line.piece_bytes == 0) return IsNot(value, "1 byte or more");
+  return absl::OkStatus();
+}
+
+// A number of hours, or one with a unit.
+absl::Status SetOlderThan(absl::string_view value, CommandLine& line) {
+  constexpr std::pair<absl::string_view, absl::Duration> kUnits[] = {
+      {"m", absl::Minutes(1)}, {"h", absl::Hours(1)}, {"d", absl::Hours(24)}};
+  absl::string_view number = value;
+  absl::Duration unit = absl::Hours(1);
+  for (const auto& [name, length] : kUnits) {
+    if (absl::ConsumeSuffix(&number, name)) unit = length;
+  }
+  uint32_t count = 0;
+  if (!absl::SimpleAtoi(number, &count)) {
+    return IsNot(value, "a time, such as 30m, 12h or 7d");
+  }
+  line.older_than = count * unit;
   return absl::OkStatus();
 }
 

@@ -33,6 +33,7 @@ absl::Status SetDirect(absl::string_view value, CommandLine& line);
 absl::Status SetLanes(absl::string_view value, CommandLine& line);
 absl::Status SetShare(absl::string_view value, CommandLine& line);
 absl::Status SetPieceSize(absl::string_view value, CommandLine& line);
+absl::Status SetOlderThan(absl::string_view value, CommandLine& line);
 absl::Status SetRank(absl::string_view value, CommandLine& line);
 absl::Status SetFrom(absl::string_view value, CommandLine& line);
 absl::Status SetWeights(absl::string_view value, CommandLine& line);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/container/btree_set.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/error_side.h"
 #include "dcp/base/limits.h"
@@ -269,10 +270,15 @@ absl::Status LocateForPlan(Checkpoint& source, Format to,
     const bool is_tensor = source.entries()[i].tensor() != nullptr;
     (is_tensor ? tensors : objects).push_back(i);
   }
+  absl::btree_set<uint32_t> needed;
   for (const EntryChunk& chunk : source.ChunksOf(tensors)) {
     const TensorEntry& stored = *source.stored_entries()[chunk.entry].tensor();
-    const StorageInfo& item = stored.locations[chunk.chunk].item;
-    DCP_RETURN_IF_ERROR(source.files().Get(item.file).status());
+    needed.insert(stored.locations[chunk.chunk].item.file);
+  }
+  const std::vector<uint32_t> files(needed.begin(), needed.end());
+  source.files().OpenAhead(files);
+  for (const uint32_t file : files) {
+    DCP_RETURN_IF_ERROR(source.files().Get(file).status());
   }
   return source.Locate(objects, stop);
 }

@@ -265,7 +265,10 @@ absl::StatusOr<std::string> IndexDigest(FileSystem& fs, absl::string_view dst) {
 
 absl::StatusOr<bool> WasCommitted(FileSystem& fs, absl::string_view dst,
                                   const JournaledRun& run) {
-  if (!run.commit.has_value() || !fs.Stat(dst).ok()) return false;
+  if (!run.commit.has_value()) return false;
+  const absl::Status there = fs.Stat(dst).status();
+  if (absl::IsNotFound(there)) return false;
+  DCP_RETURN_IF_ERROR(there);
   if (run.kind == Destination::Kind::kDcpDirectory) {
     DCP_ASSIGN_OR_RETURN(const std::string now, IndexDigest(fs, dst));
     return now == Hex(run.commit->digest);

@@ -24,9 +24,24 @@ PieceChunks::PieceChunks(const Checkpoint& source,
   }
   for (const uint32_t entry : entries) AddEntry(entry);
   FindThoseWithoutPayload(entries);
-  for (uint32_t i = 0; i < pieces.size(); ++i) {
-    ForEachChunkOfPiece(
-        i, [&](EntryChunk chunk) { first_piece_.try_emplace(chunk, i); });
+  ChooseOwners();
+}
+
+// Which of several is as good as random: what one has to do for a chunk should
+// not fall to the same piece for all of them.
+void PieceChunks::ChooseOwners() {
+  absl::btree_map<EntryChunk, uint32_t> left;  // until the owner comes
+  for (uint32_t i = 0; i < pieces_.size(); ++i) {
+    ForEachChunkOfPiece(i, [&](EntryChunk chunk) { ++left[chunk]; });
+  }
+  for (auto& [chunk, num] : left) {
+    const uint32_t mixed = (chunk.entry + chunk.chunk) * 2654435761u;
+    num = (mixed >> 8) % num;
+  }
+  for (uint32_t i = 0; i < pieces_.size(); ++i) {
+    ForEachChunkOfPiece(i, [&](EntryChunk chunk) {
+      if (left[chunk]-- == 0) owner_.emplace(chunk, i);
+    });
   }
 }
 
@@ -136,7 +151,7 @@ std::vector<EntryChunk> PieceChunks::Owned(
   const absl::flat_hash_set<uint32_t> own(numbers.begin(), numbers.end());
   std::vector<EntryChunk> chunks = Needed(numbers);
   std::erase_if(chunks, [&](const EntryChunk& chunk) {
-    return !own.contains(first_piece_.at(chunk));
+    return !own.contains(owner_.at(chunk));
   });
   return chunks;
 }

@@ -33,8 +33,8 @@ class PieceChunks {
   // payload, too.
   std::vector<EntryChunk> Needed(absl::Span<const uint32_t> numbers) const;
 
-  // Those of Needed that no piece before, of all pieces, needs: each chunk
-  // belongs to one piece.
+  // Those of Needed that belong to these pieces: each chunk belongs to one of
+  // the pieces that need it, and the chunks are spread over these.
   std::vector<EntryChunk> Owned(absl::Span<const uint32_t> numbers) const;
 
  private:
@@ -49,6 +49,7 @@ class PieceChunks {
   void AddEntry(uint32_t entry);
   void AddStored(const TensorEntry& tensor, uint32_t entry);
   void FindThoseWithoutPayload(absl::Span<const uint32_t> entries);
+  void ChooseOwners();
   void ForEachChunkOfPiece(uint32_t number, Visitor visit) const;
   void ForEachChunkOf(const Payload& payload, Visitor visit) const;
 
@@ -59,8 +60,8 @@ class PieceChunks {
   absl::flat_hash_map<const TensorEntry*, Stored> stored_;
   // The tensors of the stored entries, if the source is mapped.
   absl::flat_hash_map<const TensorEntry*, uint32_t> entry_of_source_;
-  // The first of the pieces that needs a chunk.
-  absl::btree_map<EntryChunk, uint32_t> first_piece_;
+  // The piece that a chunk belongs to.
+  absl::btree_map<EntryChunk, uint32_t> owner_;
   std::vector<EntryChunk> without_payload_;  // chunks of such entries
 };
 

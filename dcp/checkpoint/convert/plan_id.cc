@@ -20,7 +20,7 @@ namespace {
 
 // Changes with every version of this program that plans other files, or other
 // pieces, or writes other bytes for the same plan.
-constexpr absl::string_view kPlanners = "planners 1";
+constexpr absl::string_view kPlanners = "planners 2";
 
 void AppendOpened(const SourceFiles& files, SourceView view,
                   std::string& text) {

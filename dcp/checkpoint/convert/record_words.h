@@ -35,6 +35,13 @@ class RecordWords {
     left_ = split.second;
     return split.first;
   }
+  // Reads the next word if it is `word`.
+  bool NextIf(absl::string_view word) {
+    const absl::string_view left = left_;
+    if (Next() == word) return true;
+    left_ = left;
+    return false;
+  }
   template <typename T>
   void Number(T& number) {
     ok_ = absl::SimpleAtoi(Next(), &number) && ok_;

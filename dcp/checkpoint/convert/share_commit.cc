@@ -142,6 +142,29 @@ absl::StatusOr<std::vector<PieceRecord>> ShareCommit::ReadRecords() {
   return records;
 }
 
+absl::Status ShareCommit::CheckSource(const std::vector<PieceRecord>& records) {
+  std::vector<OwnedPart> parts;
+  for (uint32_t piece = 0; piece < records.size(); ++piece) {
+    for (const StretchPart& part : records[piece].parts) {
+      parts.push_back({.owner = piece, .part = &part});
+    }
+  }
+  std::vector<uint32_t> wrong;
+  const absl::Status checked = CheckStretchParts(
+      fs_, conversion_.source->files(), std::move(parts),
+      {.memory_bytes = conversion_.plan.memory_bytes, .stop = options_.stop},
+      conversion_.plan.check, wrong);
+  // The next run reads again what they read.
+  for (const uint32_t piece : wrong) {
+    absl::Status forgotten = records_.Forget(piece);
+    for (const uint32_t other : records[piece].moved_with) {
+      if (other < records.size()) forgotten.Update(records_.Forget(other));
+    }
+    DCP_RETURN_IF_ERROR(WithSide(forgotten, ErrorSide::kDestination));
+  }
+  return WithSide(checked, ErrorSide::kSource);
+}
+
 absl::Status ShareCommit::MakeAppear(Destination& destination) {
   DCP_RETURN_IF_ERROR(conversion_.source->CheckUnchanged());
   const auto at_destination = [](const absl::Status& status) {
@@ -149,6 +172,7 @@ absl::Status ShareCommit::MakeAppear(Destination& destination) {
   };
   absl::StatusOr<std::vector<PieceRecord>> records = ReadRecords();
   DCP_RETURN_IF_ERROR(at_destination(records.status()));
+  DCP_RETURN_IF_ERROR(CheckSource(*records));
   if (options_.strict_cast && !conversion_.plan.cast_losses.empty()) {
     return StrictCastError(conversion_.plan.cast_losses);
   }

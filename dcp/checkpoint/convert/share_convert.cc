@@ -19,7 +19,10 @@
 //   4. If a piece has no record, end: its worker, or a later one, goes on.
 //   5. Otherwise take the lock of D, which only steps 5 and 6 need. If another
 //      worker of this plan has it, end. If D holds the result now, go to 6.
-//      Check that all files are there. Write the literals that need the
+//      Put together what the records say of items of the source that several
+//      workers read parts of, and compare it with their checksums; if one is
+//      wrong, remove the records of those who read it, and end. Check that all
+//      files are there. Write the literals that need the
 //      checksums of several pieces, and sync them. Make the checkpoint appear
 //      as renamed_destination.cc describes.
 //   6. Remove W.
@@ -246,7 +249,11 @@ class ShareWorker {
       record.bytes = plan_.pieces[group[i]].length;
       record.milliseconds = milliseconds / group.size();
       record.host = HostName();
-      if (i == 0 && check != nullptr) record.check = check->report();
+      if (i == 0 && check != nullptr) {
+        record.check = check->report();
+        if (!at_once_) record.parts = check->parts();
+        record.moved_with.assign(group.begin() + 1, group.end());
+      }
       DCP_RETURN_IF_ERROR(
           WithSide(records_.Write(group[i], record), ErrorSide::kDestination));
       ++result_.num_written;
@@ -296,11 +303,11 @@ class ShareWorker {
                                                 : staging;
   }
 
-  // No other worker checks the part of an item that this one moves. If all
-  // workers need a stripe of every item, that would be too much to read.
+  // The parts of an item that workers move are put together before the commit.
+  // If all workers need a stripe of every item, nobody has whole cells of it.
   SourceCheck::Missing WhatToCheck() const {
     return at_once_ ? SourceCheck::Missing::kLittle
-                    : SourceCheck::Missing::kBegun;
+                    : SourceCheck::Missing::kCells;
   }
 
   // As in convert.cc: the bytes have moved, or failed to with `moved`.

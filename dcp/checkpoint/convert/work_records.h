@@ -7,7 +7,6 @@
 #define DCP_CHECKPOINT_CONVERT_WORK_RECORDS_H_
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,58 +15,17 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "dcp/checkpoint/read/source_check.h"
-#include "dcp/checkpoint/read/verify_report.h"
-#include "dcp/checkpoint/write/image_transfer.h"
+#include "dcp/checkpoint/convert/work_record.h"
 #include "dcp/checkpoint/write/replaceable.h"
 #include "dcp/io/file_system.h"
-#include "dcp/plan/pieces.h"
 
 namespace dcp {
-
-// What all workers agree on.
-struct WorkPlan {
-  std::string id;  // see PlanId
-  DestinationKind kind = DestinationKind::kFile;
-  // Names, relative to the destination, and the pieces of these files.
-  std::vector<std::string> files = {};
-  std::vector<FilePiece> pieces = {};
-  // If the work is a verify: what the index says. There are no `files` then,
-  // because nothing is written but records.
-  std::optional<VerifyReport> verify = std::nullopt;
-
-  friend bool operator==(const WorkPlan&, const WorkPlan&) = default;
-};
-
-// A piece whose bytes are durable, or have been verified.
-struct PieceRecord {
-  WrittenFile written;
-  // What was found in the source for this piece, and those moved with it.
-  SourceCheckReport check = {};
-  uint64_t bytes = 0;  // of the piece
-  uint64_t milliseconds = 0;
-  std::string host;
-  // In an object store: the id of the hidden file, for FileSystem::Adopt; empty
-  // if the file is visible.
-  std::string upload = {};
-  std::vector<VerifyFinding> findings = {};  // of a verify
-};
 
 // The name of this machine, for records.
 std::string HostName();
 
-std::string WritePlanRecord(const WorkPlan& plan);
 // How many records are read, looked for or removed at the same time.
 inline constexpr uint32_t kRecordsAtOnce = 32;
-
-// DataLoss for text that WritePlanRecord does not write; FailedPrecondition for
-// that of another version.
-absl::StatusOr<WorkPlan> ParsePlanRecord(absl::string_view text);
-
-std::string WritePieceRecord(const PieceRecord& record);
-// The same for the record of a piece of `file`.
-absl::StatusOr<PieceRecord> ParsePieceRecord(absl::string_view text,
-                                             absl::string_view file);
 
 class WorkRecords {
  public:

@@ -96,6 +96,7 @@ absl::StatusOr<std::optional<WorkStatus>> FindWork(FileSystem& fs,
         {.num_crcs_checked = record->check.num_crcs_checked,
          .num_digests_checked = record->check.num_digests_checked,
          .num_items_unchecked = record->check.num_items_unchecked,
+         .num_items_missed = record->num_items_missed,
          .bytes_checked = record->check.bytes_checked,
          .findings = record->findings});
   }

@@ -14,6 +14,19 @@ constexpr uint64_t kReadAheadBytes = 4096;
 
 }  // namespace
 
+bool IsOfBytes(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kOutOfRange:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kUnimplemented:
+      return true;
+    default:
+      return false;
+  }
+}
+
 absl::StatusOr<ByteSpan> FileReader::Read(uint64_t offset, uint64_t length) {
   if (offset > length_ || length > length_ - offset) {
     return absl::DataLossError(absl::StrCat(

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "dcp/base/bytes.h"
 #include "dcp/io/file_system.h"
@@ -46,6 +47,11 @@ class FileReader {
   uint64_t buffer_offset_ = 0;
   std::vector<uint8_t> buffer_;
 };
+
+// Whether an error of reading and parsing says something about the bytes. All
+// others are of what lies between: a store that does not answer, a permission,
+// memory, descriptors, a request to stop.
+bool IsOfBytes(const absl::Status& status);
 
 }  // namespace dcp
 

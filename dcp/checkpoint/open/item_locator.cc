@@ -421,6 +421,10 @@ class Locator {
     FileReader reader(fs_, opened, start, opened.size - start);
     absl::StatusOr<SafetensorsHeader> header =
         ReadSafetensorsHeader(opened.size - start, reader.read_at());
+    // Where other bytes give the length of a header, it exceeds the limit.
+    const bool is_other = IsOfBytes(header.status()) ||
+                          absl::IsResourceExhausted(header.status());
+    if (!header.ok() && !is_other) return header.status();
     if (!header.ok()) {
       return absl::DataLossError(absl::StrCat(
           "this is not a torch.save archive, and read as safetensors: ",
@@ -469,6 +473,13 @@ absl::Status LocateItems(FileSystem& fs, CheckpointParts& parts,
   DCP_RETURN_IF_ERROR(CheckReadable(parts, wanted));
   const std::vector<ItemChunk> chunks = NotLocated(parts, wanted);
   if (chunks.empty()) return absl::OkStatus();
+  std::vector<uint32_t> files;
+  for (const ItemChunk& chunk : chunks) {  // sorted by file
+    if (files.empty() || files.back() != chunk.storage.file) {
+      files.push_back(chunk.storage.file);
+    }
+  }
+  parts.files->OpenAhead(files);
   const std::vector<size_t> firsts = ItemsOf(parts, chunks);
   const size_t num_items = firsts.size() - 1;
   if (progress != nullptr) progress->num_items += num_items;

@@ -14,9 +14,9 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
-#include "dcp/base/stop.h"
 #include "dcp/checkpoint/open/mapped_names.h"
 #include "dcp/checkpoint/open/open_options.h"
+#include "dcp/checkpoint/open/source_files.h"
 #include "dcp/format/safetensors.h"
 #include "dcp/format/safetensors_index.h"
 
@@ -221,16 +221,17 @@ absl::StatusOr<ModelFiles> ReadWeightIndex(FileSystem& fs,
                    .names = {files.begin(), files.end()},
                    .index = {{.path = std::string(path),
                               .weight_map = *std::move(weight_map)}}};
+  const SourceFiles there(fs, model.directory, model.names, DirectMode::kOff,
+                          /*follow_symlinks=*/true);
+  std::vector<char> is_missing(model.names.size());
+  DCP_RETURN_IF_ERROR(there.ForEach(stop, [&](uint32_t i) {
+    const absl::Status found = fs.Stat(there.PathOf(i)).status();
+    is_missing[i] = absl::IsNotFound(found);
+    return is_missing[i] ? absl::OkStatus() : Annotate(found, path);
+  }));
   std::vector<std::string> missing;
-  for (const std::string& name : model.names) {
-    DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
-    const absl::Status there =
-        fs.Stat(JoinPath(model.directory, name)).status();
-    if (absl::IsNotFound(there)) {
-      missing.push_back(name);
-    } else if (!there.ok()) {
-      return Annotate(there, path);
-    }
+  for (size_t i = 0; i < is_missing.size(); ++i) {
+    if (is_missing[i]) missing.push_back(model.names[i]);
   }
   if (!missing.empty()) return Missing(path, std::move(missing));
   return model;

@@ -36,7 +36,11 @@ absl::StatusOr<std::vector<ChunkDigest>> DigestsIn(FileSystem& fs,
   const std::string path =
       JoinPath(JoinPath(checkpoint.path(), file.folder), file.name);
   // A single file has no directory to itself in which digests could be kept.
-  if (!fs.Stat(path).ok()) return std::vector<ChunkDigest>();
+  const absl::Status there = fs.Stat(path).status();
+  if (absl::IsNotFound(there) || absl::IsInvalidArgument(there)) {
+    return std::vector<ChunkDigest>();
+  }
+  DCP_RETURN_IF_ERROR(there);
   DCP_ASSIGN_OR_RETURN(
       const std::string text,
       ReadFile(fs, path, kMaxMetadataBytes, /*follow_symlinks=*/false));

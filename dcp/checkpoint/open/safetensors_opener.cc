@@ -187,27 +187,32 @@ absl::StatusOr<CheckpointParts> OpenSafetensors(FileSystem& fs,
                                               options.direct,
                                               /*follow_symlinks=*/true);
   parts.digest_files.push_back({.folder = "", .name = DigestsName("")});
+  std::vector<SafetensorsHeader> headers(model.names.size());
+  DCP_RETURN_IF_ERROR(
+      parts.files->ForEach(stop, [&](uint32_t i) -> absl::Status {
+        DCP_ASSIGN_OR_RETURN(const File file, parts.files->Get(i));
+        FileReader reader(fs, file, 0, file.size, stop);
+        absl::StatusOr<SafetensorsHeader> header =
+            ReadSafetensorsHeader(file.size, reader.read_at());
+        if (!header.ok()) {
+          return Annotate(header.status(), parts.files->PathOf(i));
+        }
+        headers[i] = *std::move(header);
+        return absl::OkStatus();
+      }));
   Collector collector(model);
   for (uint32_t i = 0; i < model.names.size(); ++i) {
-    DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
-    DCP_ASSIGN_OR_RETURN(const File file, parts.files->Get(i));
-    FileReader reader(fs, file, 0, file.size, stop);
-    absl::StatusOr<SafetensorsHeader> header =
-        ReadSafetensorsHeader(file.size, reader.read_at());
-    if (!header.ok()) {
-      return Annotate(header.status(), parts.files->PathOf(i));
-    }
     DCP_RETURN_IF_ERROR(
-        Annotate(collector.Add(i, *header), parts.files->PathOf(i)));
-    if (!header->damage.empty()) {
+        Annotate(collector.Add(i, headers[i]), parts.files->PathOf(i)));
+    if (!headers[i].damage.empty()) {
       parts.damages.push_back(
           WithPlace(absl::DataLossError(absl::StrCat(
-                        parts.files->PathOf(i), ": ", header->damage,
+                        parts.files->PathOf(i), ": ", headers[i].damage,
                         "; names, shapes and dtypes may be wrong")),
                     {.file = model.names[i]}));
     }
-    AddDigests(*header, model.names[i], parts);
-    AddMetadata(*header, parts);
+    AddDigests(headers[i], model.names[i], parts);
+    AddMetadata(headers[i], parts);
   }
   parts.properties = parts.metadata;
   for (const absl::Status& damage : parts.damages) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -10,9 +11,19 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/check.h"
 #include "dcp/base/error_place.h"
+#include "dcp/base/limits.h"
+#include "dcp/base/parallel_for.h"
 #include "dcp/base/status.h"
+#include "dcp/base/stop.h"
+#include "dcp/checkpoint/open/open_options.h"
 
 namespace dcp {
+
+std::vector<uint32_t> AllFiles(size_t count) {
+  std::vector<uint32_t> files(count);
+  std::iota(files.begin(), files.end(), 0u);
+  return files;
+}
 
 SourceFiles::SourceFiles(FileSystem& fs, std::string directory,
                          std::vector<std::string> names, DirectMode direct,
@@ -64,20 +75,53 @@ std::string SourceFiles::PathOf(uint32_t file) const {
   return JoinPath(directory_, names_[file]);
 }
 
-absl::StatusOr<File> SourceFiles::Get(uint32_t file) {
-  absl::MutexLock lock(&mutex_);
-  OpenFile& opened = files_[file];
-  if (opened.file.handle >= 0) return opened.file;
-  DCP_ASSIGN_OR_RETURN(const File made, fs_.OpenForRead(PathOf(file), direct_,
-                                                        follow_symlinks_));
+absl::StatusOr<SourceFiles::OpenFile> SourceFiles::OpenAt(
+    const std::string& path) {
+  DCP_ASSIGN_OR_RETURN(const File made,
+                       fs_.OpenForRead(path, direct_, follow_symlinks_));
   const absl::StatusOr<FileInfo> info = fs_.Stat(made);
   if (!info.ok()) {
     fs_.Close(made).IgnoreError();  // nothing was written
-    return Annotate(info.status(), PathOf(file));
+    return Annotate(info.status(), path);
   }
-  opened = {.file = made, .info = *info};
-  by_handle_[made.handle] = file;
-  return made;
+  return OpenFile{.file = made, .info = *info};
+}
+
+absl::StatusOr<File> SourceFiles::Get(uint32_t file) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (files_[file].file.handle >= 0) return files_[file].file;
+  }
+  DCP_ASSIGN_OR_RETURN(const OpenFile made, OpenAt(PathOf(file)));
+  absl::MutexLock lock(&mutex_);
+  OpenFile& opened = files_[file];
+  if (opened.file.handle >= 0) {
+    fs_.Close(made.file).IgnoreError();  // another thread was faster
+    return opened.file;
+  }
+  opened = made;
+  by_handle_[made.file.handle] = file;
+  return made.file;
+}
+
+uint32_t SourceFiles::NumAtOnce() const {
+  return traits().has_rename ? 1 : kFilesAtOnce;
+}
+
+void SourceFiles::OpenAhead(absl::Span<const uint32_t> files) {
+  if (NumAtOnce() == 1) return;
+  ParallelFor(files.size(), NumAtOnce(), [&](size_t i) {
+    return Get(files[i]).status();
+  }).IgnoreError();
+}
+
+absl::Status SourceFiles::ForEach(
+    const std::stop_token& stop,
+    absl::FunctionRef<absl::Status(uint32_t)> body) const {
+  return ParallelFor(names_.size(), NumAtOnce(), [&](size_t i) -> absl::Status {
+    DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
+    return body(static_cast<uint32_t>(i));
+  });
 }
 
 absl::Status SourceFiles::CheckRange(uint32_t file, uint64_t offset,

@@ -5,15 +5,18 @@
 #ifndef DCP_CHECKPOINT_OPEN_SOURCE_FILES_H_
 #define DCP_CHECKPOINT_OPEN_SOURCE_FILES_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -50,6 +53,13 @@ class SourceFiles {
 
   // The open file; the first call opens it.
   absl::StatusOr<File> Get(uint32_t file) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Opens these files of a store, many at the same time, because they will be
+  // needed. Get says what is wrong with those that cannot be opened.
+  void OpenAhead(absl::Span<const uint32_t> files);
+  // Calls `body` for all files, by number; in a store for many at the same
+  // time, and in any order.
+  absl::Status ForEach(const std::stop_token& stop,
+                       absl::FunctionRef<absl::Status(uint32_t)> body) const;
   // DataLoss unless bytes [offset, offset + length) are in the file.
   absl::Status CheckRange(uint32_t file, uint64_t offset, uint64_t length);
   // The FileInfo of the file when it was opened; nullopt if it is not open.
@@ -77,12 +87,18 @@ class SourceFiles {
     File file;
     FileInfo info;
   };
+  absl::StatusOr<OpenFile> OpenAt(const std::string& path);
   absl::Status CheckUnchanged(absl::Span<const OpenFile> opened) const;
+  // How many files are opened, or looked into, at the same time.
+  uint32_t NumAtOnce() const;
 
   mutable absl::Mutex mutex_;
   std::vector<OpenFile> files_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<FileHandle, uint32_t> by_handle_ ABSL_GUARDED_BY(mutex_);
 };
+
+// The numbers of `count` files.
+std::vector<uint32_t> AllFiles(size_t count);
 
 }  // namespace dcp
 

@@ -246,6 +246,7 @@ absl::StatusOr<CheckpointParts> OpenTorch(FileSystem& fs,
                                               options.direct,
                                               /*follow_symlinks=*/true);
   IndexedTensors indexed(model);
+  parts.files->OpenAhead(AllFiles(model.names.size()));
   for (uint32_t i = 0; i < model.names.size(); ++i) {
     DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
     DCP_ASSIGN_OR_RETURN(const File file, parts.files->Get(i));

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
+#include "dcp/base/status.h"
 #include "dcp/checkpoint/open/file_reader.h"
 #include "dcp/format/torch_archive_reader.h"
 
@@ -80,16 +80,14 @@ CheckedRange RangeOf(uint32_t file, uint64_t start, const ZipRecord& record,
           .digest = std::nullopt};
 }
 
-std::vector<ZipRecord> RecordsOfTorchFile(FileSystem& fs,
-                                          Checkpoint& checkpoint,
-                                          uint32_t file) {
-  const absl::StatusOr<File> opened = checkpoint.files().Get(file);
-  if (!opened.ok()) return {};
-  FileReader reader(fs, *opened, 0, opened->size);
-  absl::StatusOr<TorchArchive> archive =
-      ReadTorchArchive(opened->size, /*allow_legacy=*/true, reader.read_at());
-  if (!archive.ok()) return {};
-  std::vector<ZipRecord> records = std::move(archive->records);
+absl::StatusOr<std::vector<ZipRecord>> RecordsOfTorchFile(
+    FileSystem& fs, Checkpoint& checkpoint, uint32_t file) {
+  DCP_ASSIGN_OR_RETURN(const File opened, checkpoint.files().Get(file));
+  FileReader reader(fs, opened, 0, opened.size);
+  DCP_ASSIGN_OR_RETURN(
+      TorchArchive archive,
+      ReadTorchArchive(opened.size, /*allow_legacy=*/true, reader.read_at()));
+  std::vector<ZipRecord> records = std::move(archive.records);
   std::sort(records.begin(), records.end(),
             [](const ZipRecord& a, const ZipRecord& b) {
               return a.payload_offset < b.payload_offset;

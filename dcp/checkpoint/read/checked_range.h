@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "dcp/checkpoint/open/checkpoint.h"
@@ -30,11 +31,10 @@ inline bool HasCrc(const ZipRecord& record) { return record.crc != 0; }
 CheckedRange RangeOf(uint32_t file, uint64_t start, const ZipRecord& record,
                      absl::string_view name);
 
-// The zip records of a .pt file of `checkpoint`, by place; none if it cannot be
-// opened or is not a zip.
-std::vector<ZipRecord> RecordsOfTorchFile(FileSystem& fs,
-                                          Checkpoint& checkpoint,
-                                          uint32_t file);
+// The zip records of a .pt file of `checkpoint`, by place. Any error of reading
+// it, or DataLoss if it is not a zip.
+absl::StatusOr<std::vector<ZipRecord>> RecordsOfTorchFile(
+    FileSystem& fs, Checkpoint& checkpoint, uint32_t file);
 
 // An object in a .pt file, or a chunk of a tensor.
 struct TorchFileItem {

@@ -46,9 +46,9 @@ absl::StatusOr<std::unique_ptr<SourceCheck>> SourceCheck::Make(
 
 absl::StatusOr<std::unique_ptr<SourceCheck>> SourceCheck::MakeOneOfSeveral(
     FileSystem& fs, Checkpoint& checkpoint, absl::Span<const EntryChunk> chunks,
-    std::vector<EntryChunk> counted) {
+    std::vector<EntryChunk> owned) {
   std::unique_ptr<SourceCheck> check(new SourceCheck(fs, checkpoint));
-  check->counted_ = std::move(counted);
+  check->owned_ = std::move(owned);
   return Begin(std::move(check), chunks);
 }
 
@@ -130,11 +130,14 @@ absl::Status SourceCheck::AddDigests() {
   return absl::OkStatus();
 }
 
+// Whether it is this check that tells of a chunk, and of no other.
+bool SourceCheck::IsOwn(const EntryChunk& chunk) const {
+  return !owned_.has_value() ||
+         std::binary_search(owned_->begin(), owned_->end(), chunk);
+}
+
 void SourceCheck::CountUnchecked(const EntryChunk& chunk, uint64_t num_bytes) {
-  if (counted_.has_value() &&
-      !std::binary_search(counted_->begin(), counted_->end(), chunk)) {
-    return;
-  }
+  if (!IsOwn(chunk)) return;
   absl::MutexLock lock(&mutex_);
   ++report_.num_items_unchecked;
   report_.bytes_unchecked += num_bytes;
@@ -240,13 +243,23 @@ absl::Status SourceCheck::SawOf(Range& range, uint64_t offset, ByteSpan bytes) {
   }
   uint64_t num_bytes = 0;
   uint32_t contribution = 0;
+  std::vector<StretchCells::Piece> cells;
   for (const auto& [from, to] : fresh) {
     num_bytes += to - from;
-    contribution ^= Crc32Pieces::ContributionOf(
-        bytes.subspan(from - offset, to - from), range_end - to);
+    const ByteSpan piece = bytes.subspan(from - offset, to - from);
+    if (!owned_.has_value()) {
+      contribution ^= Crc32Pieces::ContributionOf(piece, range_end - to);
+      continue;
+    }
+    for (const StretchCells::Piece& cell :
+         StretchCells::Cut(from - range.offset, piece, range.length)) {
+      contribution ^= cell.contribution;
+      cells.push_back(cell);
+    }
   }
   if (num_bytes == 0) return absl::OkStatus();
   absl::MutexLock lock(&mutex_);
+  for (const StretchCells::Piece& cell : cells) range.cells.Add(cell);
   range.sum.Add(contribution);
   range.num_bytes_added += num_bytes;
   if (!range.complete()) return absl::OkStatus();
@@ -325,12 +338,13 @@ absl::Status SourceCheck::CompareCrc(Range& range) {
 absl::Status SourceCheck::Finish(const ReadRangesOptions& options,
                                  Missing missing) {
   DCP_RETURN_IF_ERROR(ReadMissing(options, missing));
-  DCP_RETURN_IF_ERROR(CheckDigests(options));
+  DCP_RETURN_IF_ERROR(CheckDigests(options, missing));
   absl::MutexLock lock(&mutex_);
   for (const Range& range : ranges_) {
     // Either the range was not needed, or an earlier run compared it before it
     // recorded the files that it went to.
     if (range.checked || range.num_bytes_seen == 0) continue;
+    if (missing == Missing::kCells) continue;  // parts() tells of it
     report_.num_items_unchecked += range.num_items;
     report_.bytes_unchecked += range.num_bytes_seen;
   }
@@ -338,13 +352,13 @@ absl::Status SourceCheck::Finish(const ReadRangesOptions& options,
 }
 
 // Whether the rest of an incomplete range is read.
-bool SourceCheck::IsWanted(const Range& range, Missing missing) {
+bool SourceCheck::IsWanted(const Range& range, Missing missing) const {
   switch (missing) {
     case Missing::kNothing:
       return false;
     case Missing::kLittle:
       return range.length - range.num_bytes_seen <= range.num_bytes_seen;
-    case Missing::kBegun:
+    case Missing::kCells:
       return range.num_bytes_seen > 0;
     case Missing::kWhatMoved:
       // An earlier run has compared what it moved completely, except for checks
@@ -352,6 +366,28 @@ bool SourceCheck::IsWanted(const Range& range, Missing missing) {
       return range.num_bytes_seen > 0 || !range.crc.has_value();
   }
   return false;
+}
+
+// The gaps in what was seen of a range; with kCells, up to the end of the cell
+// that each begins in, unless it begins with the cell.
+void SourceCheck::AddMissing(const Range& range, Missing missing,
+                             std::vector<FileRange>& stretches) const {
+  const bool by_cells = missing == Missing::kCells &&
+                        !(range.digest.has_value() && IsOwn(range.chunk));
+  const auto add = [&](uint64_t begin, uint64_t end) {
+    if (by_cells) {
+      const uint64_t in_cell = (begin - range.offset) % kCheckedCellBytes;
+      if (in_cell == 0) return;
+      end = std::min(end, begin + kCheckedCellBytes - in_cell);
+    }
+    stretches.push_back({range.file, begin, end - begin});
+  };
+  uint64_t position = range.offset;
+  for (const auto& [from, to] : range.seen) {
+    add(position, from);
+    position = to;
+  }
+  add(position, range.offset + range.length);
 }
 
 absl::Status SourceCheck::ReadMissing(const ReadRangesOptions& options,
@@ -362,14 +398,7 @@ absl::Status SourceCheck::ReadMissing(const ReadRangesOptions& options,
     absl::MutexLock lock(&mutex_);
     for (const Range& range : ranges_) {
       if (range.complete()) continue;
-      if (!IsWanted(range, missing)) continue;
-      uint64_t position = range.offset;
-      for (const auto& [from, to] : range.seen) {
-        stretches.push_back({range.file, position, from - position});
-        position = to;
-      }
-      stretches.push_back(
-          {range.file, position, range.offset + range.length - position});
+      if (IsWanted(range, missing)) AddMissing(range, missing, stretches);
     }
   }
   return ReadRanges(fs_, checkpoint_.files(), stretches, options,
@@ -379,11 +408,13 @@ absl::Status SourceCheck::ReadMissing(const ReadRangesOptions& options,
                     });
 }
 
-absl::Status SourceCheck::CheckDigests(const ReadRangesOptions& options) {
+absl::Status SourceCheck::CheckDigests(const ReadRangesOptions& options,
+                                       Missing missing) {
   std::vector<Range*> wanted;
   std::vector<FileRange> stretches;
   for (Range& range : ranges_) {
     if (!range.digest.has_value() || !range.complete()) continue;
+    if (missing == Missing::kCells && !IsOwn(range.chunk)) continue;
     wanted.push_back(&range);
     stretches.push_back({range.file, range.offset, range.length});
   }
@@ -421,6 +452,23 @@ absl::Status SourceCheck::CompareDigest(Range& range, uint32_t crc,
   ++report_.num_digests_checked;
   report_.bytes_checked += range.length;
   return absl::OkStatus();
+}
+
+std::vector<StretchPart> SourceCheck::parts() const {
+  std::vector<StretchPart> parts;
+  absl::MutexLock lock(&mutex_);
+  for (const Range& range : ranges_) {
+    const bool is_compared = range.checked && range.crc.has_value();
+    if (range.num_bytes_seen == 0 || is_compared) continue;
+    StretchPart& part = parts.emplace_back();
+    part.file = range.file;
+    part.offset = range.offset;
+    part.length = range.length;
+    part.name = checkpoint_.stored_entries()[range.chunk.entry].fqn;
+    part.crc = range.checked ? range.sum.Value(range.length) : range.crc;
+    if (!range.checked) part.cells = range.cells.Whole(range.length);
+  }
+  return parts;
 }
 
 SourceCheckReport SourceCheck::report() const {

@@ -27,31 +27,21 @@
 #include "dcp/base/crc32_pieces.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/read/range_reader.h"
+#include "dcp/checkpoint/read/source_check_report.h"
+#include "dcp/checkpoint/read/stretch_part.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {
-
-struct SourceCheckReport {
-  bool checked = false;  // false: no check was requested
-  uint64_t num_crcs_checked = 0;
-  uint64_t num_digests_checked = 0;
-  uint64_t bytes_checked = 0;
-  // Chunks and objects that have neither CRC nor digest, or whose stretch with
-  // a checksum was read only in part; and the bytes that were read of them.
-  uint64_t num_items_unchecked = 0;
-  uint64_t bytes_unchecked = 0;
-
-  // Adds what another worker, or this one before, has found.
-  void Add(const SourceCheckReport& other);
-};
 
 class SourceCheck {
  public:
   // What Finish reads of a stretch that was only partly seen.
   enum class Missing : uint8_t {
-    kNothing,    // the stretch stays unchecked
-    kLittle,     // the rest, if it is not more than what was seen
-    kBegun,      // the rest, if anything was seen
+    kNothing,  // the stretch stays unchecked
+    kLittle,   // the rest, if it is not more than what was seen
+    // Of each cell whose first byte was seen, the rest: other workers see the
+    // other cells. Of a stretch with only a digest, one worker reads all.
+    kCells,
     kWhatMoved,  // the rest, if an earlier run has moved it
   };
 
@@ -61,12 +51,13 @@ class SourceCheck {
   static absl::StatusOr<std::unique_ptr<SourceCheck>> Make(
       FileSystem& fs, Checkpoint& checkpoint,
       absl::Span<const uint32_t> entries);
-  // The same for one of several checks of a conversion, of some chunks: of
-  // those without a checksum, only `counted`, which are sorted, count as
-  // unchecked here.
+  // The same for one of several checks of a conversion, of some chunks: `owned`
+  // of them, which are sorted, are no other check's, and count as unchecked
+  // here if they have no checksum. Finish(kCells) must end it, and parts() tell
+  // the rest.
   static absl::StatusOr<std::unique_ptr<SourceCheck>> MakeOneOfSeveral(
       FileSystem& fs, Checkpoint& checkpoint,
-      absl::Span<const EntryChunk> chunks, std::vector<EntryChunk> counted);
+      absl::Span<const EntryChunk> chunks, std::vector<EntryChunk> owned);
 
   // `bytes` were read from `offset` of a file of the checkpoint. Calls may come
   // in any order; bytes that come again are ignored. DataLoss, which names the
@@ -79,6 +70,9 @@ class SourceCheck {
   absl::Status Finish(const ReadRangesOptions& options, Missing missing);
 
   SourceCheckReport report() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // After Finish(kCells): what CheckStretchParts needs of this check.
+  std::vector<StretchPart> parts() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // For a plan, after which the check must not be used: WouldSee notes that
   // bytes would be read; BytesToFinish tells how many more Finish would read.
@@ -105,6 +99,7 @@ class SourceCheck {
     uint64_t num_bytes_seen = 0;
     uint64_t num_bytes_added = 0;  // to `sum`
     Crc32Pieces sum = {};
+    StretchCells cells = {};  // of a check that is one of several
     bool checked = false;
 
     bool complete() const { return num_bytes_added == length; }
@@ -125,19 +120,23 @@ class SourceCheck {
   std::vector<Stretch> Claim(Range& range, uint64_t begin, uint64_t end)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<Range>::iterator FirstBeyond(uint32_t file, uint64_t offset);
-  static bool IsWanted(const Range& range, Missing missing);
+  bool IsWanted(const Range& range, Missing missing) const;
+  bool IsOwn(const EntryChunk& chunk) const;
+  void AddMissing(const Range& range, Missing missing,
+                  std::vector<FileRange>& stretches) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status SawOf(Range& range, uint64_t offset, ByteSpan bytes)
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status CompareCrc(Range& range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status ReadMissing(const ReadRangesOptions& options, Missing missing);
-  absl::Status CheckDigests(const ReadRangesOptions& options);
+  absl::Status CheckDigests(const ReadRangesOptions& options, Missing missing);
   absl::Status CompareDigest(Range& range, uint32_t crc, uint64_t digest);
   absl::Status Damaged(const Range& range, const std::string& what) const;
 
   FileSystem& fs_;
   Checkpoint& checkpoint_;
-  // See MakeOneOfSeveral; by default everything is counted.
-  std::optional<std::vector<EntryChunk>> counted_;
+  // See MakeOneOfSeveral; by default there is only this check.
+  std::optional<std::vector<EntryChunk>> owned_;
   // Sorted by file and offset; Make decides which there are.
   std::vector<Range> ranges_;
   // Chunks without CRC, as ranges without a checksum, until AddDigests.

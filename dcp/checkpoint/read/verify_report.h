@@ -1,4 +1,4 @@
-// VerifyReport: what a verify of a checkpoint found. Plain data.
+// VerifyReport: what a verify of a checkpoint found. Plain data; any thread.
 #ifndef DCP_CHECKPOINT_READ_VERIFY_REPORT_H_
 #define DCP_CHECKPOINT_READ_VERIFY_REPORT_H_
 
@@ -6,9 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "dcp/checkpoint/open/format.h"
 
 namespace dcp {
+
+class Checkpoint;
 
 struct VerifyFinding {
   std::string name;  // of the tensor or object, empty for the checkpoint
@@ -31,6 +34,9 @@ struct VerifyReport {
   uint64_t num_crcs_checked = 0;
   uint64_t num_digests_checked = 0;
   uint64_t num_items_unchecked = 0;  // neither CRC nor digest is recorded
+  // Of a piece: items of the sample that a finding kept from being read. Add
+  // takes them from num_items_checked.
+  uint64_t num_items_missed = 0;
   uint64_t bytes_checked = 0;
   // By file and offset; empty: all is well.
   std::vector<VerifyFinding> findings = {};
@@ -46,6 +52,14 @@ struct VerifyReport {
 
   friend bool operator==(const VerifyReport&, const VerifyReport&) = default;
 };
+
+// The finding that a file that says where things are is damaged.
+VerifyFinding FindingOfIndex(const absl::Status& status);
+
+// The finding that an item of `entry` is not what the index says. The error
+// knows its place, unless a file cannot even be opened.
+VerifyFinding FindingOfEntry(const Checkpoint& checkpoint, uint32_t entry,
+                             const absl::Status& status);
 
 }  // namespace dcp
 

@@ -31,7 +31,7 @@ using ::testing::IsEmpty;
 std::vector<std::string> PathsOf(const Litter& litter) {
   std::vector<std::string> paths;
   for (const HiddenFile& upload : litter.uploads) paths.push_back(upload.path);
-  for (const UnnamedFile& file : litter.files) paths.push_back(file.path);
+  for (const StoredFile& file : litter.files) paths.push_back(file.path);
   return paths;
 }
 

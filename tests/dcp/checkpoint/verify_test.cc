@@ -12,16 +12,19 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/checksum.h"
+#include "dcp/base/limits.h"
 #include "dcp/checkpoint/convert/convert.h"
 #include "dcp/checkpoint/load.h"
 #include "dcp/checkpoint/open/digests.h"
 #include "dcp/format/dcp_metadata_writer.h"
 #include "dcp/format/torch_tensor.h"
 #include "dcp/io/file_system.h"
+#include "dcp/io/routed_file_system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/checkpoint/fixtures.h"
 #include "tests/testing/golden.h"
+#include "tests/testing/sim_object_server.h"
 #include "tests/testing/sim_storage.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
@@ -377,6 +380,56 @@ TEST(Verify, NamesAllThatAMissingFileTakesAway) {
   const VerifyReport report = Verified(path);
   EXPECT_THAT(report.findings, SizeIs(3));
   EXPECT_THAT(report.findings[2].problem, HasSubstr("__0_0.distcp"));
+  EXPECT_EQ(report.num_items, 3u);
+  EXPECT_EQ(report.num_items_checked, 0u);
+  EXPECT_EQ(report.num_items_unchecked, 0u);
+}
+
+// What cannot be read says nothing about the bytes: who removes what has
+// findings must not lose a sound checkpoint.
+TEST(Verify, TroubleOfTheStoreIsAnErrorAndNeverAFinding) {
+  const TempDir dir;
+  const std::string src = SmallCheckpoint().Write(dir, "c");
+  testing::SimObjectServer server;
+  const auto client = [&server] {
+    return NewRoutedFileSystem(NewPosixFileSystem(), server.Opener());
+  };
+  const std::string stored[] = {"s3://bucket/dcp", "s3://bucket/dir",
+                                "s3://bucket/one.safetensors",
+                                "s3://bucket/one.pt"};
+  for (const std::string& path : stored) {
+    ConvertOptions options;
+    if (path == "s3://bucket/dir") options.to = Format::kSafetensors;
+    if (!absl::EndsWith(path, ".pt")) options.selection.exclude = {"step"};
+    ASSERT_OK(ConvertCheckpoint(*client(), src, path, std::move(options)));
+  }
+  const auto verify = [&](const std::string& path) {
+    VerifyOptions options;
+    options.memory_bytes = kMinMemoryBytes;
+    return VerifyCheckpoint(*client(), path, std::move(options));
+  };
+  for (const std::string& path : stored) {
+    ASSERT_OK_AND_ASSIGN(const VerifyReport sound, verify(path));
+    EXPECT_THAT(sound.findings, IsEmpty());
+    for (const absl::StatusCode code : {absl::StatusCode::kPermissionDenied,
+                                        absl::StatusCode::kUnavailable}) {
+      uint64_t call = 0;
+      for (;; ++call) {
+        SCOPED_TRACE(absl::StrCat(path, ", call ", call));
+        const uint64_t before = server.num_calls();
+        server.FailCall(call, absl::Status(code, "trouble"));
+        const absl::StatusOr<VerifyReport> report = verify(path);
+        if (server.num_calls() - before <= call) break;
+        if (!report.ok()) {
+          EXPECT_THAT(report, StatusIs(code));
+        } else {
+          EXPECT_EQ(*report, sound);  // it was asked again
+        }
+      }
+      server.Heal();
+      EXPECT_GE(call, 3u);
+    }
+  }
 }
 
 TEST(Verify, ATruncatedFileTakesAwayItsEnd) {

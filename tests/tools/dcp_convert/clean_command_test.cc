@@ -59,6 +59,14 @@ TEST_F(Clean, ListsAndRemovesOnlyWhenAsked) {
 TEST_F(Clean, LeavesWhatIsYoungAndWhatIsNotInAStore) {
   EXPECT_THAT(Run({"s3://bucket/run", "--older-than", "1000000"}, kExitDone),
               HasSubstr("nothing to remove"));
+  EXPECT_THAT(Run({"s3://bucket/run", "--older-than", "40000d"}, kExitDone),
+              HasSubstr("nothing to remove"));
+  EXPECT_THAT(Run({"s3://bucket/run", "--older-than", "0"}, kExitDone),
+              HasSubstr("1 to remove"));
+  EXPECT_THAT(Run({"s3://bucket/run", "--older-than", "30m"}, kExitDone),
+              HasSubstr("1 to remove"));
+  EXPECT_THAT(Run({"s3://bucket/run", "--older-than", "soon"}, kExitUsage),
+              HasSubstr("30m, 12h or 7d"));
   EXPECT_THAT(Run({"/run"}, kExitUsage), HasSubstr("not in an object store"));
 }
 

@@ -62,6 +62,31 @@ TEST(WorkRecords, ARecordIsReadAsItWasWritten) {
   EXPECT_FALSE(ParsePieceRecord(WritePieceRecord({}), "b")->check.checked);
 }
 
+TEST(WorkRecords, PartsOfStretchesAreReadAsTheyWereWritten) {
+  PieceRecord record = SampleRecord();
+  record.parts = {{.file = 1,
+                   .offset = 5,
+                   .length = 2 * kCheckedCellBytes + 1,
+                   .name = "a b\n",
+                   .crc = std::nullopt,
+                   .cells = {{0, 0xffu}, {2, 0u}}},
+                  {.file = 2,
+                   .offset = 7,
+                   .length = 9,
+                   .name = "-",
+                   .crc = 0xdeadbeef,
+                   .cells = {}}};
+  record.moved_with = {4, 7};
+  const std::string text = WritePieceRecord(record);
+  ASSERT_OK_AND_ASSIGN(const PieceRecord read, ParsePieceRecord(text, "b"));
+  EXPECT_EQ(read.parts, record.parts);
+  EXPECT_EQ(read.moved_with, record.moved_with);
+  // A cell beyond the stretch.
+  EXPECT_THAT(ParsePieceRecord(
+                  absl::StrReplaceAll(text, {{"\ncell 2", "\ncell 3"}}), "b"),
+              StatusIs(kDataLoss));
+}
+
 TEST(WorkRecords, ThoseOfAVerifyAreReadAsTheyWereWritten) {
   const WorkPlan plan{.id = "0123456789abcdef",
                       .kind = DestinationKind::kDcpDirectory,
@@ -78,9 +103,11 @@ TEST(WorkRecords, ThoseOfAVerifyAreReadAsTheyWereWritten) {
       {.name = "", .file = "", .offset = 0, .problem = "of \\ all"}};
   PieceRecord record = SampleRecord();
   record.findings = findings;
+  record.num_items_missed = 2;
   ASSERT_OK_AND_ASSIGN(const PieceRecord read,
                        ParsePieceRecord(WritePieceRecord(record), "b"));
   EXPECT_EQ(read.findings, findings);
+  EXPECT_EQ(read.num_items_missed, 2u);
   // A plan is of one kind, and a name belongs to a finding.
   const std::string both = absl::StrReplaceAll(
       WritePlanRecord(plan), {{"\npiece", "\nplan 01 0\npiece"}});

@@ -84,7 +84,9 @@ absl::Status ByteCheckpointReader::ReadIndices() {
        {kModel, absl::string_view("optimizer")}) {
     const std::string path =
         JoinPath(directory_.PathOf(folder), kDcpMetadataName);
-    if (!directory_.fs->Stat(path).ok()) continue;
+    const absl::Status there = directory_.fs->Stat(path).status();
+    if (absl::IsNotFound(there)) continue;
+    DCP_RETURN_IF_ERROR(there);
     DCP_ASSIGN_OR_RETURN(const std::string bytes,
                          ReadFile(*directory_.fs, path, kMaxMetadataBytes,
                                   /*follow_symlinks=*/false, stop_));
@@ -260,6 +262,10 @@ absl::Status ByteCheckpointReader::AddIndex(const Index& index) {
 }
 
 absl::Status ByteCheckpointReader::AddExtra() {
+  std::vector<uint32_t> files = AllFiles(first_extra_ + num_extra_);
+  files.erase(files.begin(),
+              files.begin() + static_cast<std::ptrdiff_t>(first_extra_));
+  parts_.files->OpenAhead(files);
   for (size_t rank = 0; rank < num_extra_; ++rank) {
     const auto index = static_cast<uint32_t>(first_extra_ + rank);
     DCP_ASSIGN_OR_RETURN(const File file, parts_.files->Get(index));

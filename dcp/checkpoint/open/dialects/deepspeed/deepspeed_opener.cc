@@ -122,6 +122,7 @@ absl::Status DeepSpeedReader::ReadFiles() {
   parts_.files = std::make_unique<SourceFiles>(
       fs_, files_.directory, std::move(names), options_.direct,
       /*follow_symlinks=*/false);
+  parts_.files->OpenAhead(AllFiles(parts_.files->names().size()));
   for (size_t i = 0; i < files_.models.size(); ++i) {
     DCP_ASSIGN_OR_RETURN(state_.models.emplace_back(), ReadPickle());
   }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
+#include "dcp/checkpoint/open/file_reader.h"
 #include "dcp/format/json.h"
 
 namespace dcp {
@@ -55,7 +56,8 @@ absl::StatusOr<std::optional<Config>> ReadConfig(
   if (!directory.HasFile(kConfigFile)) return std::nullopt;
   const absl::StatusOr<std::string> text =
       ReadText(directory, kConfigFile, kMaxMegatronConfigBytes, stop);
-  if (absl::IsCancelled(text.status())) return text.status();
+  if (absl::IsResourceExhausted(text.status())) return std::nullopt;
+  if (!text.ok() && !IsOfBytes(text.status())) return text.status();
   if (!text.ok()) return std::nullopt;
   return ParseConfig(*text);
 }

@@ -132,6 +132,7 @@ class RanksReader {
 };
 
 absl::Status RanksReader::ReadFiles() {
+  parts_.files->OpenAhead(AllFiles(parts_.files->names().size()));
   uint32_t index = 0;
   for (const RankFiles& family : families_) {
     RankPart& part = ranks_.emplace_back();
