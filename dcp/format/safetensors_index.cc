@@ -34,8 +34,10 @@ class IndexParser {
         return absl::DataLossError("weight_map occurs twice");
       }
       has_weight_map_ = has_weight_map_ || in_weight_map_;
+      in_metadata_ = event.text == "metadata";
       return absl::OkStatus();
     }
+    if (in_metadata_) return HandleMetadata(event);
     if (!in_weight_map_) return absl::OkStatus();
     if (event.depth == 1) {
       return event.kind == EventKind::kBeginObject ||
@@ -52,6 +54,19 @@ class IndexParser {
   }
 
  private:
+  // Inference engines pull such folders and apply them to the weights that they
+  // have.
+  static absl::Status HandleMetadata(const JsonEvent& event) {
+    if (event.depth != 2 || event.kind != EventKind::kKey ||
+        event.text != "delta_encoding") {
+      return absl::OkStatus();
+    }
+    return absl::UnimplementedError(
+        "the index has delta_encoding: its files hold compressed differences "
+        "from another version of the weights, and no weights; give the path of "
+        "a version without delta_encoding");
+  }
+
   absl::Status AddFile(absl::string_view file) {
     if (absl::Status status = CheckRelativePath(file); !status.ok()) {
       return absl::DataLossError(absl::StrCat("weight_map ", ShortJson(name_),
@@ -70,6 +85,7 @@ class IndexParser {
 
   absl::flat_hash_map<std::string, std::string>& files_;
   std::string name_;
+  bool in_metadata_ = false;
   bool in_weight_map_ = false;
   bool has_weight_map_ = false;
 };

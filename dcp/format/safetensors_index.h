@@ -16,7 +16,8 @@
 namespace dcp {
 
 // Tensor name -> file name. File names are checked to stay inside the
-// directory. DataLoss for a malformed index.
+// directory. DataLoss for a malformed index; Unimplemented for that of
+// published differences between weights.
 absl::StatusOr<absl::flat_hash_map<std::string, std::string>>
 ParseSafetensorsIndex(ByteSpan json);
 

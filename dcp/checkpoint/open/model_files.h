@@ -41,8 +41,9 @@ bool IsWeightIndexName(absl::string_view name);
 ModelFiles OneModelFile(absl::string_view path);
 
 // The files that the index at `path` names, which must lie next to it. DataLoss
-// when it is malformed or a name leads elsewhere; NotFound, with the names,
-// when files are missing; Cancelled once `stop` is requested.
+// when it is malformed or a name leads elsewhere; Unimplemented for published
+// differences between weights; NotFound, with the names, when files are
+// missing; Cancelled once `stop` is requested.
 absl::StatusOr<ModelFiles> ReadWeightIndex(FileSystem& fs,
                                            absl::string_view path,
                                            const std::stop_token& stop);

@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "dcp/base/error_place.h"
@@ -174,6 +176,34 @@ void AddMetadata(SafetensorsHeader& header, CheckpointParts& parts) {
   }
 }
 
+bool IsChecksum(absl::string_view text) {
+  return text.size() >= 8 &&
+         std::all_of(text.begin(), text.end(), absl::ascii_isxdigit);
+}
+
+// Unimplemented for a file of published differences between weights: nothing
+// but bytes, and a checksum of each tensor under its name. Their index says so
+// too, but a file may be given without it.
+absl::Status CheckIsNoDelta(const SafetensorsHeader& header) {
+  absl::flat_hash_set<absl::string_view> summed;
+  for (const auto& [key, value] : header.metadata) {
+    if (IsChecksum(value)) summed.insert(key);
+  }
+  const bool is_delta =
+      !header.tensors.empty() &&
+      std::all_of(header.tensors.begin(), header.tensors.end(),
+                  [&](const SafetensorsTensor& tensor) {
+                    return tensor.dtype == DType::kUInt8 &&
+                           tensor.shape.size() == 1 &&
+                           summed.contains(tensor.name);
+                  });
+  if (!is_delta) return absl::OkStatus();
+  return absl::UnimplementedError(
+      "the file holds compressed differences from another version of the "
+      "weights, each with its checksum, and no weights; give the path of a "
+      "version that is not made of differences");
+}
+
 }  // namespace
 
 absl::StatusOr<CheckpointParts> OpenSafetensors(FileSystem& fs,
@@ -202,6 +232,8 @@ absl::StatusOr<CheckpointParts> OpenSafetensors(FileSystem& fs,
       }));
   Collector collector(model);
   for (uint32_t i = 0; i < model.names.size(); ++i) {
+    DCP_RETURN_IF_ERROR(
+        Annotate(CheckIsNoDelta(headers[i]), parts.files->PathOf(i)));
     DCP_RETURN_IF_ERROR(
         Annotate(collector.Add(i, headers[i]), parts.files->PathOf(i)));
     if (!headers[i].damage.empty()) {

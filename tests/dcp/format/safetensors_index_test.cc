@@ -42,6 +42,17 @@ TEST(SafetensorsIndex, PassesOverWhatItDoesNotKnow) {
       R"({"metadata":[{"weight_map":1}],"weight_map":{"a":"f"},"x":null})"));
 }
 
+// Readers of such folders apply them to the weights that they have.
+TEST(SafetensorsIndex, RefusesDifferencesBetweenWeights) {
+  EXPECT_THAT(
+      ReadIndex(R"({"metadata": {"version": "000002", "delta_encoding": "xor",
+                    "base_version": "000001"}, "weight_map": {}})"),
+      StatusIs(absl::StatusCode::kUnimplemented,
+               HasSubstr("the index has delta_encoding")));
+  EXPECT_OK(ReadIndex(
+      R"({"weight_map":{"delta_encoding":"f"}, "delta_encoding": "xor"})"));
+}
+
 TEST(SafetensorsIndex, RefusesCorruption) {
   const std::pair<const char*, const char*> corruptions[] = {
       {"{", "not valid JSON"},

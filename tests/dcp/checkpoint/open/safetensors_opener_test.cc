@@ -56,6 +56,22 @@ std::string ShardIndexOf(const WeightMap& weight_map) {
   return WriteSafetensorsIndex(4, weight_map);
 }
 
+// A file of them may be given without its index, which says so too.
+TEST(SafetensorsOpener, RefusesDifferencesBetweenWeights) {
+  const TempDir dir;
+  const SmallTensor frame = {"w", DType::kUInt8, {3}, "abc"};
+  const std::string delta = dir.WriteFile(
+      "delta.safetensors", SafetensorsBytes({frame}, {{"w", "0a1b2c3d"}}));
+  EXPECT_THAT(OpenCheckpoint(delta),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       HasSubstr("compressed differences from another")));
+  EXPECT_OK(OpenCheckpoint(dir.WriteFile(
+      "bytes.safetensors", SafetensorsBytes({frame}, {{"w", "its use"}}))));
+  EXPECT_OK(OpenCheckpoint(dir.WriteFile(
+      "full.safetensors",
+      SafetensorsBytes({frame, Floats("x", {1})}, {{"w", "0a1b2c3d"}}))));
+}
+
 TEST(SafetensorsOpener, OneFileIsLocatedAtOnce) {
   const TempDir dir;
   const std::string path = dir.WriteFile(
