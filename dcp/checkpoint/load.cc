@@ -12,6 +12,7 @@
 #include "dcp/base/check.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/open/quantization.h"
 #include "dcp/checkpoint/read/read_run.h"
 #include "dcp/checkpoint/read/source_check.h"
 #include "dcp/checkpoint/read/tie_check.h"
@@ -136,12 +137,8 @@ class Loader {
       return absl::StrCat(wanted.fqn, ": ", ToString(wanted.box),
                           " is not inside shape ", ShapeToString(wanted.shape));
     }
-    if (!CanConvert(stored->dtype, wanted.dtype)) {
-      return absl::StrCat(
-          wanted.fqn, " is stored as ", TorchName(stored->dtype),
-          ", which cannot be converted to ", TorchName(wanted.dtype));
-    }
-    return "";
+    const std::string problem = WhyNotCast(*stored, wanted.dtype);
+    return problem.empty() ? "" : absl::StrCat(wanted.fqn, " ", problem);
   }
 
   void NoteScattered(const TensorEntry& stored, const Box& box) {

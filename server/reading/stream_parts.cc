@@ -19,8 +19,8 @@
 #include "dcp/base/check.h"
 #include "dcp/base/glob_set.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/open/quantization.h"
 #include "dcp/checkpoint/open/selection.h"
-#include "dcp/tensor/element.h"
 #include "dcp/tensor/placement.h"
 #include "proto/error_detail.h"
 #include "proto/messages/layout_messages.h"
@@ -189,11 +189,8 @@ class Resolver {
     if (!wanted.dtype().empty()) {
       const absl::StatusOr<DType> dtype = ParseDType(wanted.dtype());
       if (!dtype.ok()) return std::string(dtype.status().message());
-      if (!CanConvert(tensor.dtype, *dtype)) {
-        return absl::StrCat("is stored as ", TorchName(tensor.dtype),
-                            ", which cannot be converted to ",
-                            TorchName(*dtype));
-      }
+      std::string problem = WhyNotCast(tensor, *dtype);
+      if (!problem.empty()) return problem;
       part.dtype = *dtype;
     }
     if (!wanted.has_box()) return "";

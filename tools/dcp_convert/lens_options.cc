@@ -54,6 +54,16 @@ absl::Status AddEncodeExclude(absl::string_view value, CommandLine& line) {
   return absl::OkStatus();
 }
 
+absl::Status SetAdapter(absl::string_view value, CommandLine& line) {
+  if (!line.adapter.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--adapter is given twice, as ", line.adapter, " and as ",
+                     value, ": merge one, and then the other into the result"));
+  }
+  line.adapter = std::string(value);
+  return absl::OkStatus();
+}
+
 absl::Status AddAverage(absl::string_view value, CommandLine& line) {
   line.average.emplace_back(value);
   return absl::OkStatus();

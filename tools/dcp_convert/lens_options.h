@@ -15,6 +15,7 @@ namespace dcp::tools {
 absl::Status SetDecode(absl::string_view value, CommandLine& line);
 absl::Status SetEncode(absl::string_view value, CommandLine& line);
 absl::Status AddEncodeExclude(absl::string_view value, CommandLine& line);
+absl::Status SetAdapter(absl::string_view value, CommandLine& line);
 absl::Status AddAverage(absl::string_view value, CommandLine& line);
 
 // Whether the line asks for any of this.

@@ -16,6 +16,7 @@ struct OptionFlag {
 };
 
 constexpr OptionFlag kFlags[] = {
+    {"decode", "--decode"},
     {"drop_non_tensors", "--drop-non-tensors"},
     {"drop_unreadable", "--drop-unreadable"},
     {"exclude", "--exclude"},

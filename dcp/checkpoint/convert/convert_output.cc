@@ -16,6 +16,7 @@
 #include "dcp/checkpoint/convert/accelerate_layout.h"
 #include "dcp/checkpoint/convert/mesh_layout.h"
 #include "dcp/checkpoint/convert/torch_rewrite.h"
+#include "dcp/checkpoint/open/quantization.h"
 #include "dcp/checkpoint/open/source_files.h"
 #include "dcp/checkpoint/write/dcp_output.h"
 #include "dcp/checkpoint/write/torch_output.h"
@@ -115,12 +116,6 @@ std::string QuantizationOf(const Checkpoint& source) {
       "[128, 128]}");
 }
 
-// Whether elements may be codes of a quantized model: packed ones are integers.
-bool MayBeCodes(DType dtype) {
-  if (dtype == DType::kInt64 || dtype == DType::kBool) return false;
-  return !IsFloatingPoint(dtype) || ElementSize(dtype) == 1;
-}
-
 // Whether a config is wrong that says that the model is quantized. A mapping
 // decodes, and writes what was decoded earlier; the config that comes along may
 // still be that of the codes.
@@ -128,10 +123,12 @@ bool IsUnquantized(const Checkpoint& source,
                    absl::Span<const OutputEntry> entries) {
   if (source.mapped() == nullptr) return false;
   return HasDecoded(*source.mapped()) ||
-         std::none_of(
-             entries.begin(), entries.end(), [](const OutputEntry& entry) {
-               return entry.tensor != nullptr && MayBeCodes(entry.dtype);
-             });
+         std::none_of(entries.begin(), entries.end(),
+                      [](const OutputEntry& entry) {
+                        return entry.tensor != nullptr &&
+                               (entry.tensor->quantization != nullptr ||
+                                MayBeCodes(entry.dtype));
+                      });
 }
 
 absl::StatusOr<Output> BuildSafetensors(const ConvertOutputParts& parts,

@@ -8,12 +8,14 @@
 #include "dcp/base/error_side.h"
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
+#include "dcp/checkpoint/open/adapter_config.h"
 #include "dcp/checkpoint/open/dialects/directory_opener.h"
 #include "dcp/checkpoint/open/dialects/no_checkpoint.h"
 #include "dcp/checkpoint/open/hub_folder.h"
 #include "dcp/checkpoint/open/mapped_names.h"
 #include "dcp/checkpoint/open/model_files.h"
 #include "dcp/checkpoint/open/model_opener.h"
+#include "dcp/checkpoint/open/quantization.h"
 #include "dcp/checkpoint/open/recorded_digests.h"
 
 namespace dcp {
@@ -52,6 +54,7 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(
       is_directory ? OpenDirectory(fs, path, options, stop)
                    : OpenSingleFile(fs, path, options, stop);
   if (!parts.ok()) return parts.status();
+  DCP_RETURN_IF_ERROR(MarkQuantized(fs, path, *parts));
   parts->check_index = options.check_index;
   auto checkpoint =
       absl::WrapUnique(new Checkpoint(fs, path, *std::move(parts), options));
@@ -66,7 +69,9 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(
 
 absl::Status Checkpoint::Map(const MapSpec& spec, const std::stop_token& stop) {
   std::vector<std::string> paths = spec.average;
-  if (!spec.adapter.empty()) paths.push_back(spec.adapter);
+  if (!spec.adapter.empty()) {
+    paths.push_back(AdapterTensors(fs_, spec.adapter));
+  }
   std::vector<StoredEntries> others;
   for (const std::string& path : paths) {
     DCP_ASSIGN_OR_RETURN(others_.emplace_back(), Open(fs_, path, {}, stop));

@@ -47,6 +47,15 @@ struct ItemPart {
   Box box;
 };
 
+// How a quantized tensor is stored; see quantization.h.
+struct Quantization {
+  std::string scheme;       // for people, such as "4 bits of bitsandbytes"
+  std::string decode = {};  // what the option decode calls it; empty: nothing
+  // The rows and columns that config.json says share a scale; empty: those that
+  // can be decoded, or nothing is said.
+  std::vector<int64_t> block = {};
+};
+
 class LensedTensor;
 class MappedTensor;
 
@@ -67,6 +76,8 @@ struct TensorEntry {
   // If its elements are computed: how. It has no chunks then, and is only a
   // source of mapped tensors.
   const LensedTensor* lensed = nullptr;
+  // If it is a part of a quantized tensor: how. Its numbers alone mean nothing.
+  const Quantization* quantization = nullptr;
 
   uint64_t num_bytes() const;
 };

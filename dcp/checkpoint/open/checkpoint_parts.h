@@ -53,8 +53,10 @@ struct CheckpointParts {
   // Files that may exist and then have the digests of others (digests.h).
   std::vector<DigestFile> digest_files;
   std::vector<CheckpointEntry> entries;  // in the order of the index
-  bool check_index = true;               // as OpenOptions say
-  bool flattened = true;  // false: a DCP checkpoint saved without flattening
+  // What the tensors in `entries` point to; see quantization.h.
+  std::vector<std::unique_ptr<const Quantization>> quantizations;
+  bool check_index = true;  // as OpenOptions say
+  bool flattened = true;    // false: a DCP checkpoint saved without flattening
   std::unique_ptr<SourceFiles> files;
   ValueArena arena;                     // holds the objects
   std::vector<ValueArena> more_arenas;  // hold further objects

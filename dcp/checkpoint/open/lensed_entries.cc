@@ -10,8 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/adapter_config.h"
+#include "dcp/checkpoint/open/adapter_layers.h"
+#include "dcp/checkpoint/open/quantization.h"
 #include "dcp/mapping/mapping_file.h"
-#include "dcp/tensor/float_codec.h"
+#include "dcp/tensor/dtype.h"
 
 namespace dcp {
 namespace {
@@ -27,11 +29,6 @@ Tensors TensorsOf(const StoredEntries& stored) {
   }
   return tensors;
 }
-
-// What peft puts before the names of the model that it wraps.
-constexpr absl::string_view kAdapterPrefix = "base_model.model.";
-constexpr absl::string_view kAdapterA = ".lora_A.weight";
-constexpr absl::string_view kAdapterB = ".lora_B.weight";
 
 class LensedEntriesBuilder {
  public:
@@ -65,25 +62,15 @@ class LensedEntriesBuilder {
 
   absl::Status AddAdapter(const StoredEntries& adapter,
                           const AdapterConfig& config) {
-    const Tensors tensors = TensorsOf(adapter);
-    for (const CheckpointEntry& entry : adapter.entries) {
-      const absl::string_view name = entry.fqn;
-      if (absl::EndsWith(name, kAdapterB)) continue;
-      if (!absl::EndsWith(name, kAdapterA) ||
-          !absl::StartsWith(name, kAdapterPrefix)) {
-        return absl::UnimplementedError(absl::StrCat(
-            adapter.path, ": ", name, " is not ", kAdapterPrefix, "NAME",
-            kAdapterA,
-            " or B; only plain LoRA of linear layers can be merged"));
-      }
-      DCP_RETURN_IF_ERROR(AddLayer(
-          adapter, tensors, config,
-          name.substr(kAdapterPrefix.size(),
-                      name.size() - kAdapterPrefix.size() - kAdapterA.size())));
-    }
-    if (lensed_.by_values.empty()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          adapter.path, " has no tensor that ends with ", kAdapterA));
+    DCP_ASSIGN_OR_RETURN(
+        const AdapterLayers layers,
+        FindAdapterLayers(adapter, [&](absl::string_view name) {
+          const auto it = numbers_.find(std::string(name));
+          return it == numbers_.end() ? nullptr
+                                      : stored_.entries[it->second].tensor();
+        }));
+    for (const auto& [layer, matrices] : layers) {
+      DCP_RETURN_IF_ERROR(AddLayer(adapter, config, layer, matrices));
     }
     return absl::OkStatus();
   }
@@ -96,10 +83,16 @@ class LensedEntriesBuilder {
     }
     for (uint32_t i = 0; i < stored_.entries.size(); ++i) {
       const TensorEntry* const tensor = stored_.entries[i].tensor();
-      if (tensor == nullptr || !HasFloatCodec(tensor->dtype)) continue;
+      if (tensor == nullptr) continue;
       const std::string& name = stored_.entries[i].fqn;
+      DCP_RETURN_IF_ERROR(CheckNotQuantized(name, *tensor, "averaged"));
+      if (!IsFloatingPoint(tensor->dtype) && !IsComplex(tensor->dtype)) {
+        continue;
+      }
       std::vector<LensTable> tables;
       for (size_t n = 0; n < others.size(); ++n) {
+        DCP_RETURN_IF_ERROR(
+            CheckNotQuantized(name, *tensors[n].at(name), "averaged"));
         tables.push_back({.name = absl::StrCat(name, " of ", others[n].path),
                           .tensor = tensors[n].at(name),
                           .files = others[n].files});
@@ -137,38 +130,36 @@ class LensedEntriesBuilder {
     return absl::OkStatus();
   }
 
-  absl::Status AddLayer(const StoredEntries& adapter, const Tensors& tensors,
-                        const AdapterConfig& config, absl::string_view layer) {
-    const std::string weight = absl::StrCat(layer, ".weight");
-    const auto it = numbers_.find(weight);
-    if (it == numbers_.end()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(adapter.path, " changes ", weight,
-                       ", which the model does not have"));
+  // Why the model does not have the weight of a layer that an adapter changes.
+  absl::Status NoWeight(const StoredEntries& adapter,
+                        absl::string_view layer) const {
+    const std::string module = absl::StrCat(layer, ".");
+    for (auto it = numbers_.lower_bound(module);
+         it != numbers_.end() && absl::StartsWith(it->first, module); ++it) {
+      DCP_RETURN_IF_ERROR(
+          CheckNotQuantized(it->first, *stored_.entries[it->second].tensor(),
+                            "changed by an adapter"));
     }
-    LensTable tables[2];
-    for (const auto i : {size_t{0}, size_t{1}}) {
-      LensTable& table = tables[i];
-      table.name =
-          absl::StrCat(kAdapterPrefix, layer, i == 0 ? kAdapterA : kAdapterB);
-      table.files = adapter.files;
-      const auto found = tensors.find(table.name);
-      if (found == tensors.end()) {
-        return absl::FailedPreconditionError(
-            absl::StrCat(adapter.path, " lacks ", table.name));
-      }
-      table.tensor = found->second;
-    }
-    const Dims& shape = tables[0].tensor->shape;
+    return absl::FailedPreconditionError(
+        absl::StrCat(adapter.path, " changes ", layer,
+                     ".weight, which the model does not have"));
+  }
+
+  absl::Status AddLayer(const StoredEntries& adapter,
+                        const AdapterConfig& config, absl::string_view layer,
+                        const AdapterMatrices& matrices) {
+    const auto it = numbers_.find(absl::StrCat(layer, ".weight"));
+    if (it == numbers_.end()) return NoWeight(adapter, layer);
+    const Dims& shape = matrices.a.tensor->shape;
     if (shape.empty() || shape[0] != config.rank) {
       return absl::FailedPreconditionError(
-          absl::StrCat(adapter.path, ": ", tables[0].name, " has shape ",
+          absl::StrCat(adapter.path, ": ", matrices.a.name, " has shape ",
                        ShapeToString(shape),
                        ", but adapter_config.json says r = ", config.rank));
     }
     DCP_ASSIGN_OR_RETURN(
         std::unique_ptr<const LensedTensor> tensor,
-        LensedTensor::Adapter(fs_, TableOf(it->second), tables[0], tables[1],
+        LensedTensor::Adapter(fs_, TableOf(it->second), matrices.a, matrices.b,
                               config.Factor()));
     lensed_.by_values[it->second] = {.tensor = std::move(tensor)};
     return absl::OkStatus();

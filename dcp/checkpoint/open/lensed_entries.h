@@ -18,20 +18,12 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "dcp/checkpoint/open/checkpoint_entry.h"
 #include "dcp/checkpoint/open/lensed_tensor.h"
 #include "dcp/checkpoint/open/map_spec.h"
-#include "dcp/checkpoint/open/source_files.h"
+#include "dcp/checkpoint/open/stored_entries.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {
-
-// What is stored in one checkpoint. Plain data; points to the checkpoint.
-struct StoredEntries {
-  std::string path;
-  absl::Span<const CheckpointEntry> entries;
-  SourceFiles* files = nullptr;
-};
 
 struct LensedEntries {
   struct Lensed {

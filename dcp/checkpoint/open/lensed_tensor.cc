@@ -7,12 +7,14 @@
 #include "absl/memory/memory.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/open/quantization.h"
 #include "dcp/tensor/float_codec.h"
 
 namespace dcp {
 namespace {
 
-constexpr int64_t kFloat8Block = 128;
 constexpr int64_t kMxfp4Group = 32;  // elements
 constexpr int64_t kBytesOfGroup = 16;
 
@@ -29,9 +31,9 @@ absl::Status DoNotBelong(const LensTable& a, const LensTable& b,
 
 // Blocks of 128 rows and columns, whatever is in front of them.
 Dims Float8BlockOf(const Dims& shape) {
-  Dims block(shape.size(), 1);
-  block[shape.size() - 2] = kFloat8Block;
-  block[shape.size() - 1] = kFloat8Block;
+  Dims block(shape.size() - 2, 1);
+  const std::vector<int64_t> last = Float8Block();
+  block.insert(block.end(), last.begin(), last.end());
   return block;
 }
 
@@ -69,6 +71,14 @@ absl::StatusOr<std::unique_ptr<const LensedTensor>> LensedTensor::Float8Blocks(
     return DoNotBelong(codes, scales,
                        "the first must be torch.float8_e4m3fn and have rows "
                        "and columns");
+  }
+  const Quantization* const known = codes.tensor->quantization;
+  if (known != nullptr && !known->block.empty()) {
+    return DoNotBelong(
+        codes, scales,
+        absl::StrCat("config.json says that the blocks are ",
+                     absl::StrJoin(known->block, " x "),
+                     ", and only those of 128 x 128 can be decoded"));
   }
   Dims block = Float8BlockOf(shape);
   const Dims wanted = ScalesOf(shape, block);
@@ -110,12 +120,16 @@ absl::StatusOr<std::unique_ptr<const LensedTensor>> LensedTensor::Mxfp4(
 
 absl::StatusOr<std::unique_ptr<const LensedTensor>> LensedTensor::Adapter(
     FileSystem& fs, const LensTable& weight, const LensTable& a,
-    const LensTable& b, float factor) {
+    const LensTable& b, double factor) {
   const TensorEntry& w = *weight.tensor;
+  DCP_RETURN_IF_ERROR(
+      CheckNotQuantized(weight.name, w, "changed by an adapter"));
   if (w.shape.size() != 2 || !HasFloatCodec(w.dtype)) {
     return DoNotBelong(weight, a, "an adapter needs a floating-point matrix");
   }
   for (const LensTable* table : {&a, &b}) {
+    DCP_RETURN_IF_ERROR(
+        CheckNotQuantized(table->name, *table->tensor, "multiplied"));
     const Dims& shape = table->tensor->shape;
     const size_t whole = table == &a ? 1 : 0;
     if (shape.size() != 2 || shape[whole] != w.shape[whole] ||
@@ -135,9 +149,13 @@ absl::StatusOr<std::unique_ptr<const LensedTensor>> LensedTensor::Adapter(
 
 absl::StatusOr<std::unique_ptr<const LensedTensor>> LensedTensor::Mean(
     FileSystem& fs, const LensTable& first, std::vector<LensTable> others) {
-  if (!HasFloatCodec(first.tensor->dtype)) {
+  if (!HasFloatCodec(first.tensor->dtype) ||
+      ElementSize(first.tensor->dtype) == 1) {
     return absl::InvalidArgumentError(absl::StrCat(
-        Describe(first), " is not floating point and has no mean"));
+        Describe(first),
+        " has no mean; only float64, float32, float16 and bfloat16 have one: "
+        "cast it first, or leave it out of these checkpoints in runs of their "
+        "own"));
   }
   for (const LensTable& other : others) {
     if (other.tensor->dtype != first.tensor->dtype ||
@@ -154,6 +172,7 @@ absl::StatusOr<std::unique_ptr<const LensedTensor>> LensedTensor::Mean(
 absl::StatusOr<std::unique_ptr<const LensedTensor>> LensedTensor::Rescaled(
     FileSystem& fs, const LensTable& values, const RescaledSource& rescaled) {
   const TensorEntry& tensor = *values.tensor;
+  DCP_RETURN_IF_ERROR(CheckNotQuantized(values.name, tensor, "rescaled"));
   if (!HasFloatCodec(tensor.dtype) || ElementSize(tensor.dtype) == 1 ||
       tensor.dtype == DType::kFloat64) {
     return absl::InvalidArgumentError(
@@ -176,6 +195,7 @@ absl::StatusOr<std::unique_ptr<const LensedTensor>> LensedTensor::Rescaled(
 absl::StatusOr<LensedTensor::Encoded> LensedTensor::EncodedFloat8(
     FileSystem& fs, const LensTable& values) {
   const TensorEntry& tensor = *values.tensor;
+  DCP_RETURN_IF_ERROR(CheckNotQuantized(values.name, tensor, "encoded"));
   if (!HasFloatCodec(tensor.dtype) || ElementSize(tensor.dtype) == 1 ||
       tensor.shape.size() < 2) {
     return absl::InvalidArgumentError(

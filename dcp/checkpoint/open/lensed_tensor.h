@@ -8,9 +8,10 @@
 // [Note: lenses] The values (codes, weights, the first of several) are read and
 // put in place like those of any tensor, already as the type that is wanted,
 // which must hold them exactly. When all that a batch reads is in place, each
-// element is computed there, in float32, and rounded once. What else that takes
-// is in tables, of which only the part is read that a window needs. Codes and
-// scales are the exception: nothing of them is put in place first, because each
+// element is computed there, in float32 (an adapter's and a mean's of float64
+// in float64), and rounded once, or as torch does. What else that takes is in
+// tables, of which only the part is read that a window needs. Codes and scales
+// are the exception: nothing of them is put in place first, because each
 // depends on its whole block, which is read like a table.
 #ifndef DCP_CHECKPOINT_OPEN_LENSED_TENSOR_H_
 #define DCP_CHECKPOINT_OPEN_LENSED_TENSOR_H_
@@ -71,10 +72,12 @@ class LensedTensor {
   // Sums go over the rank in its order, and each step of them rounds once.
   static absl::StatusOr<std::unique_ptr<const LensedTensor>> Adapter(
       FileSystem& fs, const LensTable& weight, const LensTable& a,
-      const LensTable& b, float factor);
+      const LensTable& b, double factor);
 
   // m_1 is the first, and m_n is m_(n-1) + (x_n - m_(n-1)) / n, which is the
-  // arithmetic of torch.optim.swa_utils.AveragedModel.
+  // arithmetic of torch.optim.swa_utils.AveragedModel on a CPU: each of the
+  // three steps rounds to the type of the tensor. Only for float64, float32,
+  // float16 and bfloat16.
   static absl::StatusOr<std::unique_ptr<const LensedTensor>> Mean(
       FileSystem& fs, const LensTable& first, std::vector<LensTable> others);
 
@@ -115,7 +118,7 @@ class LensedTensor {
   // kScales and those that are encoded: how many elements have one scale, along
   // each dimension.
   const Dims& block() const { return block_; }
-  float factor() const { return factor_; }                      // kAdapter
+  double factor() const { return factor_; }                     // kAdapter
   const RescaledSource& rescaled() const { return rescaled_; }  // kRescale
   bool is_encoded() const {
     return kind_ == Kind::kEncodedCodes || kind_ == Kind::kEncodedScales;
@@ -139,7 +142,7 @@ class LensedTensor {
   bool has_two_a_byte_ = false;
   bool is_transposed_ = false;
   Dims block_;
-  float factor_ = 1;
+  double factor_ = 1;
   RescaledSource rescaled_;
 };
 

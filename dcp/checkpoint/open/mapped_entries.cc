@@ -15,6 +15,7 @@
 #include "dcp/base/error_misfit.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/encoded_names.h"
+#include "dcp/checkpoint/open/quantization.h"
 #include "dcp/checkpoint/open/wrapper_names.h"
 
 namespace dcp {
@@ -69,6 +70,10 @@ class MappedEntriesBuilder {
         continue;
       }
       if (mapped_.lensed.tables.contains(i)) continue;
+      if (spec_.encode) {
+        // The config.json that is written would be about the encoded ones.
+        DCP_RETURN_IF_ERROR(CheckNumbers(i, "next to encoded ones"));
+      }
       AddSource(i, *tensor, sources);
       const auto [other, is_new] =
           names.try_emplace(sources.back().name, stored_[i].fqn);
@@ -99,6 +104,31 @@ class MappedEntriesBuilder {
   }
 
  private:
+  // FailedPrecondition if a stored tensor is a part of a quantized one, and is
+  // not decoded.
+  absl::Status CheckNumbers(uint32_t stored, absl::string_view action) const {
+    if (mapped_.lensed.by_values.contains(stored)) return absl::OkStatus();
+    return CheckNotQuantized(stored_[stored].fqn, *stored_[stored].tensor(),
+                             action);
+  }
+
+  // The same for what the rules move: what is kept as it is, under its name,
+  // still means the same.
+  absl::Status CheckMoved(const MappingTensor& made,
+                          absl::Span<const StridedPiece> pieces) const {
+    const std::vector<std::string>& kept = mapped_.report.kept;
+    if (std::binary_search(kept.begin(), kept.end(), made.name)) {
+      return absl::OkStatus();
+    }
+    for (const StridedPiece& piece : pieces) {
+      if (piece.src == StridedPiece::kZeros) continue;
+      DCP_RETURN_IF_ERROR(CheckNumbers(
+          mapped_.entry_of_source[mapped_.report.SourceOf(piece.src)],
+          "moved by a rule"));
+    }
+    return absl::OkStatus();
+  }
+
   void AddSource(uint32_t stored, const TensorEntry& tensor,
                  std::vector<MappingTensor>& sources) {
     const auto it = mapped_.lensed.by_values.find(stored);
@@ -224,6 +254,7 @@ class MappedEntriesBuilder {
         }
         pieces.push_back(std::move(all[next]));
       }
+      DCP_RETURN_IF_ERROR(CheckMoved(made[i], pieces));
       std::sort(stored.begin(), stored.end());
       stored.erase(std::unique(stored.begin(), stored.end()), stored.end());
       DCP_ASSIGN_OR_RETURN(

@@ -87,6 +87,11 @@ MappedTensor::MappedTensor(DType dtype, const Dims& shape,
   entry_.dtype = dtype;
   entry_.shape = shape;
   entry_.mapped = this;
+  for (const TensorEntry* const source : sources_) {
+    if (source->quantization != nullptr) {
+      entry_.quantization = source->quantization;
+    }
+  }
 }
 
 }  // namespace dcp

@@ -18,6 +18,7 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
+#include "dcp/checkpoint/open/quantization.h"
 #include "dcp/checkpoint/open/wrapper_names.h"
 #include "dcp/format/state_path.h"
 #include "dcp/tensor/element.h"
@@ -158,12 +159,15 @@ class Casts {
     set_.Match(entry.fqn, used_);
     const std::optional<size_t> last = set_.LastMatch(entry.fqn);
     const DType to = last.has_value() ? casts_[*last].dtype : from;
-    if (!CanConvert(from, to)) {
-      return absl::InvalidArgumentError(absl::StrCat("cannot cast ", entry.fqn,
-                                                     " from ", TorchName(from),
-                                                     " to ", TorchName(to)));
-    }
-    return to;
+    const std::string problem = WhyNotCast(*entry.tensor(), to);
+    if (problem.empty()) return to;
+    const bool is_possible = CanConvert(from, to);
+    return absl::Status(
+        is_possible ? absl::StatusCode::kFailedPrecondition
+                    : absl::StatusCode::kInvalidArgument,
+        absl::StrCat(
+            "cannot cast ", entry.fqn, ", which ", problem,
+            is_possible ? "; GLOB=TYPE casts other tensors alone" : ""));
   }
 
   absl::Status CheckUsed() const {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -26,6 +27,51 @@ constexpr uint64_t kChunkElements = 256;
 constexpr uint64_t kSmallTableElements = uint64_t{1} << 18;
 
 constexpr int kExponentBias = 127;
+
+template <typename T>
+constexpr DType kComputed =
+    std::is_same_v<T, double> ? DType::kFloat64 : DType::kFloat32;
+
+float FusedMultiplyAdd(float x, float y, float sum) {
+  // Rounds once, because the product is exact.
+  return static_cast<float>(sum + static_cast<double>(x) * y);
+}
+double FusedMultiplyAdd(double x, double y, double sum) {
+  return std::fma(x, y, sum);
+}
+
+// Rounds to the type that torch has the result of each operation in.
+void RoundTo(DType dtype, std::span<float> values) {
+  if (ElementSize(dtype) >= sizeof(float)) return;
+  std::array<uint8_t, kChunkElements * sizeof(uint16_t)> rounded;
+  EncodeFloats(dtype, values, rounded.data());
+  DecodeFloats(dtype, rounded.data(), values);
+}
+void RoundTo(DType /*dtype*/, std::span<double> /*values*/) {}
+
+uint64_t NumBeyond(DType dtype, std::span<const float> values) {
+  return CountBeyond(dtype, values);
+}
+uint64_t NumBeyond(DType /*dtype*/, std::span<const double> /*values*/) {
+  return 0;
+}
+
+// The running mean with one checkpoint more, the `count`-th, as torch's
+// swa_utils computes it: mean + (x - mean) / count, each step in the type of
+// the tensor. Returns how many differences are beyond its range.
+template <typename T>
+uint64_t AddToMean(DType dtype, uint64_t count, const T* x, std::span<T> mean) {
+  std::array<T, kChunkElements> steps;
+  const std::span<T> step(steps.data(), mean.size());
+  for (size_t i = 0; i < mean.size(); ++i) step[i] = x[i] - mean[i];
+  const uint64_t num_beyond = NumBeyond(dtype, step);
+  RoundTo(dtype, step);
+  for (T& value : step) value /= static_cast<T>(count);
+  RoundTo(dtype, step);
+  for (size_t i = 0; i < mean.size(); ++i) mean[i] += step[i];
+  RoundTo(dtype, mean);
+  return num_beyond;
+}
 
 // The smallest box that holds both.
 Box HullOf(const Box& a, const Box& b) {
@@ -75,13 +121,15 @@ bool LensPass::Holds(const LensedTensor& tensor, DType type) {
 }
 
 absl::Status LensPass::Run(const LensedWindow& work, ReadTable read) {
+  const bool in_double = work.tensor->entry().dtype == DType::kFloat64;
   switch (work.tensor->kind()) {
     case LensedTensor::Kind::kScales:
       return Scale(work, read);
     case LensedTensor::Kind::kAdapter:
-      return Adapt(work, read);
+      return in_double ? Adapt<double>(work, read) : Adapt<float>(work, read);
     case LensedTensor::Kind::kMean:
-      return Average(work, read);
+      return in_double ? Average<double>(work, read)
+                       : Average<float>(work, read);
     case LensedTensor::Kind::kRescale:
       return Rescale(work);
     case LensedTensor::Kind::kEncodedCodes:
@@ -131,14 +179,15 @@ void LensPass::ForEachStretch(const LensedWindow& work,
   }
 }
 
-// Calls `run` with chunks of the stretch as float32, the first of which has the
+// Calls `run` with chunks of the stretch as T, the first of which has the
 // number `src`, and puts the result where they were.
+template <typename T>
 void LensPass::Compute(
     const LensedWindow& work, const Stretch& stretch,
-    absl::FunctionRef<void(uint64_t src, std::span<float> values)> run) {
+    absl::FunctionRef<void(uint64_t src, std::span<T> values)> run) {
   const uint64_t size = ElementSize(work.type);
   const bool is_dense = stretch.dst_stride == size;
-  std::array<float, kChunkElements> floats;
+  std::array<T, kChunkElements> numbers;
   std::array<uint8_t, kChunkElements * sizeof(double)> gathered;
   for (uint64_t done = 0; done < stretch.count; done += kChunkElements) {
     const uint64_t num = std::min(kChunkElements, stretch.count - done);
@@ -147,24 +196,24 @@ void LensPass::Compute(
     for (uint64_t i = 0; !is_dense && i < num; ++i) {
       std::memcpy(at + i * size, dst + i * stretch.dst_stride, size);
     }
-    auto* const bytes = reinterpret_cast<uint8_t*>(floats.data());
-    TransformElements({.from = work.type, .to = DType::kFloat32}, at, bytes,
-                      num);
-    run(stretch.src + done * stretch.src_stride, {floats.data(), num});
-    TransformElements({.from = DType::kFloat32, .to = work.type}, bytes, at,
-                      num, work.num_beyond);
+    auto* const bytes = reinterpret_cast<uint8_t*>(numbers.data());
+    TransformElements({.from = work.type, .to = kComputed<T>}, at, bytes, num);
+    run(stretch.src + done * stretch.src_stride, {numbers.data(), num});
+    TransformElements({.from = kComputed<T>, .to = work.type}, bytes, at, num,
+                      work.num_beyond);
     for (uint64_t i = 0; !is_dense && i < num; ++i) {
       std::memcpy(dst + i * stretch.dst_stride, at + i * size, size);
     }
   }
 }
 
+template <typename T>
 void LensPass::ForEachInRow(
     const LensedWindow& work,
-    absl::FunctionRef<void(uint64_t number, std::span<float> values)> run) {
+    absl::FunctionRef<void(uint64_t number, std::span<T> values)> run) {
   const Dims& shape = work.tensor->shape();
   ForEachStretch(work, [&](const Stretch& stretch) {
-    Compute(work, stretch, [&](uint64_t src, std::span<float> values) {
+    Compute<T>(work, stretch, [&](uint64_t src, std::span<T> values) {
       for (size_t i = 0; i < values.size();) {
         const uint64_t number = src + i * stretch.src_stride;
         const uint64_t num =
@@ -176,6 +225,7 @@ void LensPass::ForEachInRow(
   });
 }
 
+template <typename T>
 absl::StatusOr<const LensPass::Region*> LensPass::Get(
     const LensedTensor& tensor, size_t table, const Box& box, ReadTable read) {
   const LensTable& wanted = tensor.tables()[table];
@@ -190,26 +240,26 @@ absl::StatusOr<const LensPass::Region*> LensPass::Get(
   }
   kept.reset();
   const auto num = static_cast<uint64_t>(Volume(needed.sizes));
-  if (num > kMaxLensTableBytes / sizeof(float)) {
+  if (num > kMaxLensTableBytes / sizeof(T)) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "a part of the result needs ", num, " elements of ", wanted.name,
-        " at once; the maximum is ", kMaxLensTableBytes / sizeof(float)));
+        " at once; the maximum is ", kMaxLensTableBytes / sizeof(T)));
   }
   auto region = std::make_unique<Region>();
   region->table = &wanted;
   region->box = needed;
   region->strides = RowMajorStrides(needed.sizes);
-  region->values.resize(num);
+  region->bytes.resize(num * sizeof(T));
   if (wanted.tensor->dtype == DType::kUInt8) {
     std::vector<uint8_t> exponents(num);
     DCP_RETURN_IF_ERROR(read(wanted, needed, DType::kUInt8, exponents.data()));
+    auto* const scales = reinterpret_cast<T*>(region->bytes.data());
     for (uint64_t i = 0; i < num; ++i) {
-      region->values[i] = std::ldexp(1.0F, exponents[i] - kExponentBias);
+      scales[i] = std::ldexp(T{1}, exponents[i] - kExponentBias);
     }
   } else {
     DCP_RETURN_IF_ERROR(
-        read(wanted, needed, DType::kFloat32,
-             reinterpret_cast<uint8_t*>(region->values.data())));
+        read(wanted, needed, kComputed<T>, region->bytes.data()));
   }
   kept = std::move(region);
   return kept.get();
@@ -227,14 +277,14 @@ absl::Status LensPass::Scale(const LensedWindow& work, ReadTable read) {
     box.sizes[i] = (end + block[i] - 1) / block[i] - box.offsets[i];
   }
   DCP_ASSIGN_OR_RETURN(const Region* const scales,
-                       Get(*work.tensor, 0, box, read));
-  ForEachInRow(work, [&](uint64_t number, std::span<float> values) {
+                       Get<float>(*work.tensor, 0, box, read));
+  ForEachInRow<float>(work, [&](uint64_t number, std::span<float> values) {
     const Dims index = IndexOfElement(number, shape);
     int64_t at = 0;
     for (size_t i = 0; i < shape.size(); ++i) {
       at += (index[i] / block[i] - scales->box.offsets[i]) * scales->strides[i];
     }
-    const float* scale = scales->values.data() + at;
+    const float* scale = scales->values<float>() + at;
     int64_t left = block.back() - index.back() % block.back();
     for (float& value : values) {
       value *= *scale;
@@ -249,7 +299,7 @@ absl::Status LensPass::Scale(const LensedWindow& work, ReadTable read) {
 absl::Status LensPass::Rescale(const LensedWindow& work) {
   const dcp::Rescale& from = work.tensor->rescaled().from;
   const dcp::Rescale& to = work.tensor->rescaled().to;
-  ForEachInRow(work, [&](uint64_t /*number*/, std::span<float> values) {
+  ForEachInRow<float>(work, [&](uint64_t /*number*/, std::span<float> values) {
     // Adding zero would turn -0 into 0.
     if (from.add != 0) {
       for (float& value : values) value -= from.add;
@@ -267,6 +317,7 @@ absl::Status LensPass::Rescale(const LensedWindow& work) {
   return absl::OkStatus();
 }
 
+template <typename T>
 absl::Status LensPass::Adapt(const LensedWindow& work, ReadTable read) {
   const std::optional<Box> bounds = BoundsOfWork(work);
   if (!bounds.has_value()) return absl::OkStatus();
@@ -274,45 +325,43 @@ absl::Status LensPass::Adapt(const LensedWindow& work, ReadTable read) {
   const int64_t rank = tensor.tables()[0].tensor->shape[0];
   const auto num_columns = static_cast<uint64_t>(tensor.shape()[1]);
   DCP_ASSIGN_OR_RETURN(const Region* const a,
-                       Get(tensor, 0,
-                           {.offsets = {0, bounds->offsets[1]},
-                            .sizes = {rank, bounds->sizes[1]}},
-                           read));
+                       Get<T>(tensor, 0,
+                              {.offsets = {0, bounds->offsets[1]},
+                               .sizes = {rank, bounds->sizes[1]}},
+                              read));
   DCP_ASSIGN_OR_RETURN(const Region* const b,
-                       Get(tensor, 1,
-                           {.offsets = {bounds->offsets[0], 0},
-                            .sizes = {bounds->sizes[0], rank}},
-                           read));
-  std::array<float, kChunkElements> sums;
+                       Get<T>(tensor, 1,
+                              {.offsets = {bounds->offsets[0], 0},
+                               .sizes = {bounds->sizes[0], rank}},
+                              read));
+  std::array<T, kChunkElements> sums;
   // Adds to `values`, adjacent elements of one row.
-  const auto add = [&](uint64_t src, std::span<float> values) {
+  const auto add = [&](uint64_t src, std::span<T> values) {
     const auto row = static_cast<int64_t>(src / num_columns);
     const auto column = static_cast<int64_t>(src % num_columns);
-    const float* const left =
-        b->values.data() + (row - b->box.offsets[0]) * rank;
-    const float* right = a->values.data() + (column - a->box.offsets[1]);
-    std::fill_n(sums.begin(), values.size(), 0.0F);
+    const T* const left = b->values<T>() + (row - b->box.offsets[0]) * rank;
+    const T* right = a->values<T>() + (column - a->box.offsets[1]);
+    std::fill_n(sums.begin(), values.size(), T{0});
     for (int64_t k = 0; k < rank; ++k, right += a->box.sizes[1]) {
-      // Rounds once, as a fused multiply-add does: the product is exact.
-      const double factor = left[k];
       for (size_t i = 0; i < values.size(); ++i) {
-        sums[i] = static_cast<float>(sums[i] + factor * right[i]);
+        sums[i] = FusedMultiplyAdd(left[k], right[i], sums[i]);
       }
     }
     for (size_t i = 0; i < values.size(); ++i) {
-      values[i] += sums[i] * tensor.factor();
+      values[i] += sums[i] * static_cast<T>(tensor.factor());
     }
   };
-  ForEachInRow(work, add);
+  ForEachInRow<T>(work, add);
   return absl::OkStatus();
 }
 
 // In parts of the window that are small enough for what is held of the others.
+template <typename T>
 absl::Status LensPass::Average(const LensedWindow& work, ReadTable read) {
   const uint64_t num_others =
       std::max<uint64_t>(work.tensor->tables().size(), 1);
   const uint64_t most = std::max<uint64_t>(
-      kMaxLensTableBytes / sizeof(float) / num_others, kChunkElements);
+      kMaxLensTableBytes / sizeof(T) / num_others, kChunkElements);
   LensedWindow some = work;
   const uint64_t end = work.window.first + work.window.num_elements;
   while (some.window.first < end) {
@@ -320,12 +369,13 @@ absl::Status LensPass::Average(const LensedWindow& work, ReadTable read) {
     some.window.dst =
         work.window.dst +
         (some.window.first - work.window.first) * work.window.element_bytes;
-    DCP_RETURN_IF_ERROR(AverageSome(some, read));
+    DCP_RETURN_IF_ERROR(AverageSome<T>(some, read));
     some.window.first += some.window.num_elements;
   }
   return absl::OkStatus();
 }
 
+template <typename T>
 absl::Status LensPass::AverageSome(const LensedWindow& work, ReadTable read) {
   const std::optional<Box> bounds = BoundsOfWork(work);
   if (!bounds.has_value()) return absl::OkStatus();
@@ -333,9 +383,9 @@ absl::Status LensPass::AverageSome(const LensedWindow& work, ReadTable read) {
   std::vector<const Region*> others;
   for (size_t i = 0; i < work.tensor->tables().size(); ++i) {
     DCP_ASSIGN_OR_RETURN(others.emplace_back(),
-                         Get(*work.tensor, i, *bounds, read));
+                         Get<T>(*work.tensor, i, *bounds, read));
   }
-  ForEachInRow(work, [&](uint64_t number, std::span<float> values) {
+  ForEachInRow<T>(work, [&](uint64_t number, std::span<T> values) {
     const Dims index = IndexOfElement(number, shape);
     for (size_t n = 0; n < others.size(); ++n) {
       const Region& other = *others[n];
@@ -343,11 +393,10 @@ absl::Status LensPass::AverageSome(const LensedWindow& work, ReadTable read) {
       for (size_t i = 0; i < shape.size(); ++i) {
         at += (index[i] - other.box.offsets[i]) * other.strides[i];
       }
-      const float* const x = other.values.data() + at;
-      const auto count = static_cast<float>(n + 2);
-      for (size_t i = 0; i < values.size(); ++i) {
-        values[i] += (x[i] - values[i]) / count;
-      }
+      const uint64_t num_beyond =
+          AddToMean(work.tensor->entry().dtype, n + 2,
+                    other.template values<T>() + at, values);
+      if (work.num_beyond != nullptr) *work.num_beyond += num_beyond;
     }
   });
   return absl::OkStatus();

@@ -50,12 +50,17 @@ class LensPass {
   absl::Status Run(const LensedWindow& work, ReadTable read);
 
  private:
-  // A box of a table, as float32 in row-major order.
+  // A box of a table, as float32 or float64 in row-major order.
   struct Region {
     const LensTable* table = nullptr;
     Box box;
-    Dims strides;  // of `values`
-    std::vector<float> values;
+    Dims strides;  // elements
+    std::vector<uint8_t> bytes;
+
+    template <typename T>
+    const T* values() const {
+      return reinterpret_cast<const T*>(bytes.data());
+    }
   };
   // Adjacent or evenly spread elements: row-major numbers in the lensed tensor,
   // and where they are.
@@ -69,20 +74,27 @@ class LensPass {
 
   static void ForEachStretch(const LensedWindow& work,
                              absl::FunctionRef<void(const Stretch&)> visit);
+  // In the functions below, T is what is computed in: double for float64, float
+  // for all other types.
+  template <typename T>
   static void Compute(
       const LensedWindow& work, const Stretch& stretch,
-      absl::FunctionRef<void(uint64_t src, std::span<float> values)> run);
-  // Calls `run` with all elements of the window as float32, which it may
-  // change: stretches of a row, the first of which has the row-major number
-  // `number`.
+      absl::FunctionRef<void(uint64_t src, std::span<T> values)> run);
+  // Calls `run` with all elements of the window as T, which it may change:
+  // stretches of a row, the first of which has the row-major number `number`.
+  template <typename T>
   static void ForEachInRow(
       const LensedWindow& work,
-      absl::FunctionRef<void(uint64_t number, std::span<float> values)> run);
+      absl::FunctionRef<void(uint64_t number, std::span<T> values)> run);
   absl::Status Scale(const LensedWindow& work, ReadTable read);
+  template <typename T>
   absl::Status Adapt(const LensedWindow& work, ReadTable read);
+  template <typename T>
   absl::Status Average(const LensedWindow& work, ReadTable read);
   static absl::Status Rescale(const LensedWindow& work);
+  template <typename T>
   absl::Status AverageSome(const LensedWindow& work, ReadTable read);
+  template <typename T>
   absl::StatusOr<const Region*> Get(const LensedTensor& tensor, size_t table,
                                     const Box& box, ReadTable read);
 

@@ -180,6 +180,21 @@ TEST(Load, ConvertsTypes) {
   }
 }
 
+// Their numbers mean something only with the scales.
+TEST(Load, DoesNotConvertCodes) {
+  SimStorage fs;
+  const SampleTensor tensor("m.weight_packed", DType::kBFloat16, {3});
+  const auto checkpoint = Stored(fs, tensor);
+  MemorySink sink(3 * 4);
+  LoadTensor wanted = Want(tensor, WholeBox(tensor.shape), sink);
+  EXPECT_OK(Load(fs, *checkpoint, {wanted}, {}));
+  wanted.dtype = DType::kFloat32;
+  EXPECT_THAT(Load(fs, *checkpoint, {wanted}, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("m.weight_packed is stored as bfloat16 and is "
+                                 "a part of a quantized tensor")));
+}
+
 TEST(Load, ListsEverythingThatDoesNotFitBeforeItReads) {
   SimStorage fs;
   const SampleTensor tensor("w", DType::kFloat32, {4, 3});

@@ -118,6 +118,34 @@ TEST_F(LensTest, TakesTheMeanAsTorchDoes) {
                 Golden("mean_c.safetensors")});
 }
 
+// Each step of AveragedModel rounds to the type of the parameter, and float64
+// holds what float32 does not.
+TEST_F(LensTest, TakesTheMeanOfEachTypeAsTorchDoes) {
+  const std::string a = Golden("mean_types_a.safetensors");
+  const Arguments others = {"--average", Golden("mean_types_b.safetensors"),
+                            "--average", Golden("mean_types_c.safetensors")};
+  Expect(tools::kExitDone,
+         With({"convert", a, In("mean.safetensors")}, others));
+  Expect(tools::kExitDone, {"diff", In("mean.safetensors"),
+                            Golden("mean_types_merged.safetensors")});
+  Expect(tools::kExitDone,
+         {"convert", a, In("ranks"), "--to", "dcp", "--mesh", "dp=3"});
+  Expect(tools::kExitDone, With({"reshard", In("ranks"), In("ranks2"), "--mesh",
+                                 "dp=2", "--place", "*=S(1)"},
+                                others));
+  Expect(tools::kExitDone,
+         {"diff", In("ranks2"), Golden("mean_types_merged.safetensors")});
+}
+
+TEST_F(LensTest, NamesWhatHasNoMean) {
+  const std::string a = Golden("mean_a.safetensors");
+  Expect(tools::kExitDone,
+         {"convert", a, In("codes.safetensors"), "--cast", "float8_e5m2"});
+  ExpectRefused({"convert", In("codes.safetensors"), In("x.safetensors"),
+                 "--average", In("codes.safetensors")},
+                "w (float8_e5m2 [16, 8]) has no mean");
+}
+
 TEST_F(LensTest, RoundsOnceToTheTypeThatIsWritten) {
   const std::string source = Golden("fp8_edge.safetensors");
   Expect(tools::kExitDone, {"convert", source, In("wide.safetensors"),
@@ -173,33 +201,6 @@ TEST_F(LensTest, TheConfigOfADecodedModelIsNotQuantized) {
   ASSERT_OK_AND_ASSIGN(const std::string config,
                        ReadFile(*fs_, In("out/config.json"), 1 << 20, true));
   EXPECT_EQ(config, R"({"dtype": "float32",  "z": 1})");
-}
-
-TEST_F(LensTest, RefusesAdaptersThatItWouldMergeWrongly) {
-  ASSERT_OK(fs_->MakeDirectory(In("lora")));
-  ASSERT_OK_AND_ASSIGN(
-      const std::string weights,
-      ReadFile(*fs_, Golden("lora/adapter_model.safetensors"), 1 << 20, true));
-  ASSERT_OK(WriteFile(*fs_, In("lora/adapter_model.safetensors"), weights));
-  const std::pair<std::string, std::string> cases[] = {
-      {R"({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "use_dora": true})",
-       "use_dora is set"},
-      {R"({"peft_type": "IA3", "r": 4, "lora_alpha": 8})", "not LORA"},
-      {R"({"peft_type": "LORA", "r": 8, "lora_alpha": 8})", "says r = 8"},
-      {R"({"peft_type": "LORA", "r": 4})", "lora_alpha is not a number"},
-      {R"({"peft_type": "LORA", "r": -4, "lora_alpha": 8})",
-       "r is not a whole"},
-      {R"([1])", "keys and values"},
-      {R"({"peft_type")", "adapter_config.json"},
-  };
-  for (const auto& [config, says] : cases) {
-    ASSERT_OK(WriteFile(*fs_, In("lora/config.new"), config));
-    ASSERT_OK(
-        fs_->Rename(In("lora/config.new"), In("lora/adapter_config.json")));
-    ExpectRefused({"convert", Golden("lora_base.safetensors"),
-                   In("a.safetensors"), "--adapter", In("lora")},
-                  says);
-  }
 }
 
 TEST_F(LensTest, OptionsThatContradictEachOtherAreRefused) {
