@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "dcp/base/glob_set.h"
 #include "dcp/base/status.h"
 #include "dcp/mapping/instance_pieces.h"
 #include "dcp/mapping/instance_sizes.h"
@@ -42,39 +43,6 @@ bool Contains(const std::vector<NameTemplate::Variable>& variables,
          variables.end();
 }
 
-// The first of `range` x ... that is not among `values`, which is sorted and
-// within the ranges; nullopt if all are there.
-std::optional<std::vector<uint64_t>> FirstLacking(
-    const std::vector<IndexRange>& ranges,
-    const std::set<std::vector<uint64_t>>& values) {
-  std::vector<uint64_t> next;
-  for (const IndexRange& range : ranges) {
-    if (range.count == 0) return std::nullopt;
-    next.push_back(range.first);
-  }
-  for (const std::vector<uint64_t>& value : values) {
-    if (value != next) return next;
-    size_t digit = ranges.size();
-    while (digit > 0) {
-      --digit;
-      if (++next[digit] < ranges[digit].first + ranges[digit].count) break;
-      next[digit] = ranges[digit].first;
-      if (digit == 0) return std::nullopt;
-    }
-    if (ranges.empty()) return std::nullopt;
-  }
-  return next;
-}
-
-std::string IndicesText(const std::vector<std::string>& names,
-                        const std::vector<uint64_t>& values) {
-  std::vector<std::string> parts;
-  for (size_t i = 0; i < names.size(); ++i) {
-    parts.push_back(absl::StrCat(names[i], " = ", values[i]));
-  }
-  return absl::StrJoin(parts, ", ");
-}
-
 }  // namespace
 
 std::optional<size_t> EquationSources::Find(absl::string_view name) const {
@@ -87,12 +55,14 @@ std::optional<size_t> EquationSources::Find(absl::string_view name) const {
 
 Equation::Equation(const MappingFile& file, const MappingRule& rule,
                    const std::string& from, const std::string& to,
+                   const std::vector<std::string>& allow_missing,
                    ModelSizes& sizes, EquationSources& sources,
                    MappedBuilder& builder)
     : file_(file),
       rule_(rule),
       from_(from),
       to_(to),
+      allow_missing_(allow_missing),
       model_(sizes),
       sources_(sources),
       builder_(builder) {}
@@ -138,12 +108,7 @@ absl::Status Equation::ApplyHere(RuleReport& report) {
     // Constants alone; there is nothing to match.
     instances_[{}].found.resize(sides_.src.size());
   }
-  if (instances_.empty()) {
-    if (rule_.is_optional || sources_.are_states) return absl::OkStatus();
-    return absl::DataLossError(
-        absl::StrCat("nothing is found for ", TextOf(sides_.src)));
-  }
-  DCP_RETURN_IF_ERROR(CheckShared());
+  DCP_RETURN_IF_ERROR(CheckThere());
   for (auto& [key, instance] : instances_) {
     CompleteStacked(instance);
     DCP_RETURN_IF_ERROR(CheckFound(instance));
@@ -301,47 +266,51 @@ absl::Status Equation::AddMatch(size_t term, size_t source,
   return absl::OkStatus();
 }
 
-// Every combination of shared indices whose ranges are known must be there, for
-// every combination of the other variables.
-absl::Status Equation::CheckShared() const {
+// Every value of a shared index whose size is known must be there, and every
+// text of a choice, for every combination of the other variables. A rule that
+// may match nothing has to be complete if it matches anything.
+absl::Status Equation::CheckThere() {
   // An optimizer has states for the layers that it trains, and no more.
-  if (rule_.is_optional || sources_.are_states) return absl::OkStatus();
-  std::vector<std::string> names;
-  std::vector<IndexRange> ranges;
-  std::vector<bool> is_known;
-  for (const NameTemplate::Variable& variable : sides_.shared) {
-    const auto it = sides_.ranges.find(variable.name);
-    is_known.push_back(variable.is_index && it != sides_.ranges.end());
-    if (!is_known.back()) continue;
-    names.push_back(variable.name);
-    ranges.push_back(it->second);
+  if (sources_.are_states) return absl::OkStatus();
+  if (instances_.empty() && rule_.optional.has_value()) {
+    DCP_ASSIGN_OR_RETURN(const int64_t is_optional,
+                         model_.ValueOf(*rule_.optional));
+    if (is_optional != 0) return absl::OkStatus();
   }
-  std::map<std::vector<NameValue>, std::set<std::vector<uint64_t>>> groups;
-  for (const auto& [key, instance] : instances_) {
-    std::vector<NameValue> other;
-    std::vector<uint64_t> known;
-    for (size_t v = 0; v < key.size(); ++v) {
-      if (is_known[v]) {
-        known.push_back(key[v].number);
-      } else {
-        other.push_back(key[v]);
-      }
-    }
-    groups[std::move(other)].insert(std::move(known));
+  const size_t num_missing = builder_.result().missing.size();
+  DCP_RETURN_IF_ERROR(ForEachLacking(sides_, instances_, builder_,
+                                     [this](const LackingInstance& lacking) {
+                                       return AllowMissing(lacking);
+                                     }));
+  if (!instances_.empty() || builder_.result().missing.size() > num_missing) {
+    return absl::OkStatus();
   }
-  for (const auto& [other, values] : groups) {
-    const std::optional<std::vector<uint64_t>> lacking =
-        FirstLacking(ranges, values);
-    if (lacking.has_value()) {
-      std::string text;
-      for (const NameValue& value : other) {
-        if (!value.text.empty()) absl::StrAppend(&text, " (", value.text, ")");
-      }
-      return absl::DataLossError(absl::StrCat(
-          TextOf(sides_.src), text, " lacks ", IndicesText(names, *lacking)));
-    }
+  return absl::DataLossError(
+      absl::StrCat("nothing is found for ", TextOf(sides_.src)));
+}
+
+bool Equation::MayBeMissing(absl::string_view name) const {
+  return std::any_of(
+      allow_missing_.begin(), allow_missing_.end(),
+      [&](const std::string& glob) { return MatchesGlob(glob, name); });
+}
+
+absl::Status Equation::AllowMissing(const LackingInstance& lacking) {
+  const bool is_allowed =
+      !lacking.names.empty() &&
+      std::all_of(lacking.names.begin(), lacking.names.end(),
+                  [&](const std::string& name) { return MayBeMissing(name); });
+  if (is_allowed) {
+    std::vector<std::string>& missing = builder_.result().missing;
+    missing.insert(missing.end(), lacking.names.begin(), lacking.names.end());
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(
+      instances_.empty()
+          ? absl::StrCat("nothing is found for ", TextOf(sides_.src))
+          : absl::StrCat(TextOf(sides_.src), " lacks ", lacking.values),
+      "; there is no ", absl::StrJoin(lacking.names, ", "),
+      "; to map the rest without it, name it in the option allow_missing"));
 }
 
 // The ranges of the indices that are stacked: what the model tells, else up to
@@ -436,6 +405,10 @@ absl::Status Equation::TakeTies(EquationInstance& instance,
       const std::optional<size_t> place = sources_.Find(name);
       if (!place.has_value()) {
         if (!is_required || sources_.are_states) continue;
+        if (MayBeMissing(name)) {
+          builder_.result().missing.push_back(name);
+          continue;
+        }
         return absl::DataLossError(
             absl::StrCat(name, " is missing; it has to equal ", first.name));
       }

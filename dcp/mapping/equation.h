@@ -6,13 +6,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "dcp/mapping/equation_sides.h"
+#include "dcp/mapping/lacking_instances.h"
 #include "dcp/mapping/mapped_builder.h"
 #include "dcp/mapping/mapped_tensors.h"
 #include "dcp/mapping/mapping_file.h"
@@ -26,18 +26,18 @@ class Equation {
   // Both sides are in the rule, and one of them is the pivot. All arguments
   // must outlive this.
   Equation(const MappingFile& file, const MappingRule& rule,
-           const std::string& from, const std::string& to, ModelSizes& sizes,
+           const std::string& from, const std::string& to,
+           const std::vector<std::string>& allow_missing, ModelSizes& sizes,
            EquationSources& sources, MappedBuilder& builder);
 
-  // Applies the rule wherever it fits and takes its sources. InvalidArgument if
+  // Applies the rule wherever it fits and takes its sources. What it requires
+  // and `allow_missing` names may be missing. InvalidArgument if
   // the rule makes no sense for this model, DataLoss if the sources do not fit
   // it, FailedPrecondition if two rules take or make one tensor; all begin with
   // "FILE:LINE: ".
   absl::Status Apply();
 
  private:
-  using Instances = std::map<std::vector<NameValue>, EquationInstance>;
-
   absl::Status ApplyHere(RuleReport& report);
   // The names with their formulas, and what config.json tells of sizes.
   absl::Status Prepare();
@@ -49,7 +49,10 @@ class Equation {
   bool IsInRange(const std::string& index, uint64_t value) const;
   // Whether an index has no values, so that there is nothing to find.
   bool IsVoid() const;
-  absl::Status CheckShared() const;
+  absl::Status CheckThere();
+  // OK if the tensors of the instance with these values may be missing.
+  absl::Status AllowMissing(const LackingInstance& lacking);
+  bool MayBeMissing(absl::string_view name) const;
   void CompleteStacked(EquationInstance& instance) const;
   absl::Status CheckFound(const EquationInstance& instance) const;
   absl::Status Take(EquationInstance& instance);
@@ -62,12 +65,13 @@ class Equation {
   const MappingRule& rule_;
   const std::string& from_;
   const std::string& to_;
+  const std::vector<std::string>& allow_missing_;
   ModelSizes& model_;
   EquationSources& sources_;
   MappedBuilder& builder_;
 
   EquationSides sides_;
-  Instances instances_;
+  EquationInstances instances_;
 };
 
 }  // namespace dcp

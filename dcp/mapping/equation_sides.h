@@ -56,6 +56,9 @@ struct EquationInstance {
   std::vector<IndexRange> stacked;
 };
 
+// By the values of the variables that both sides have in their names.
+using EquationInstances = std::map<std::vector<NameValue>, EquationInstance>;
+
 // The two sides of a rule, with what the model tells about them.
 struct EquationSides {
   std::vector<MappingTerm> src;

@@ -156,7 +156,7 @@ MappedTensors MappedBuilder::Build() && {
                      return a.dst < b.dst;
                    });
   for (std::vector<std::string>* names :
-       {&result_.dropped, &result_.copied, &result_.kept}) {
+       {&result_.missing, &result_.dropped, &result_.copied, &result_.kept}) {
     std::sort(names->begin(), names->end());
   }
   return std::move(result_);

@@ -81,6 +81,9 @@ class Composer {
     result.dropped = std::move(first_.dropped);
     result.dropped.insert(result.dropped.end(), second_.dropped.begin(),
                           second_.dropped.end());
+    result.missing = std::move(first_.missing);
+    result.missing.insert(result.missing.end(), second_.missing.begin(),
+                          second_.missing.end());
     result.copied = std::move(second_.copied);
     result.kept = std::move(second_.kept);
     for (RuleReport& rule : first_.rules) rule.destinations.clear();

@@ -76,6 +76,8 @@ struct MappedTensors {
   // number of a source. Padding; it need not really be zero.
   std::vector<StridedPiece> paddings;
 
+  // What rules require, was missing, and was allowed to be, by name.
+  std::vector<std::string> missing;
   std::vector<std::string> dropped;  // sources without a destination, by name
   std::vector<std::string> copied;   // destinations that equal another, by name
   std::vector<std::string> kept;     // destinations that no rule made, by name

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "dcp/base/status.h"
 #include "dcp/mapping/mapped_composition.h"
+#include "dcp/mapping/model_types.h"
 #include "dcp/mapping/rule_application.h"
 
 namespace dcp {
@@ -44,6 +45,10 @@ absl::StatusOr<MappedTensors> Mapping::Map(
         absl::StrCat("the mapping ", file_->name, " is asked to turn ",
                      options.from, " into itself"));
   }
+  if (!options.force_family) {
+    DCP_RETURN_IF_ERROR(
+        CheckModelType(file_->name, file_->model_types, options.config));
+  }
   const std::string& pivot = file_->pivot();
   if (options.from == pivot || options.to == pivot) {
     return ApplyRules(*file_, sources, options);
@@ -53,6 +58,8 @@ absl::StatusOr<MappedTensors> Mapping::Map(
   DCP_ASSIGN_OR_RETURN(MappedTensors first, ApplyRules(*file_, sources, half));
   half.from = pivot;
   half.to = options.to;
+  // What the first could not make is missing again.
+  if (!first.missing.empty()) half.allow_missing = {"*"};
   absl::StatusOr<MappedTensors> second =
       ApplyRules(*file_, first.tensors, half);
   if (!second.ok()) {

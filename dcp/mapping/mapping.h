@@ -39,6 +39,11 @@ struct MapOptions {
   MappingSettings settings = {};
   Parts parts = Parts::kAll;
   Unmatched unmatched = Unmatched::kError;
+  // Globs of names of the source that rules require and that may be missing,
+  // with what would be made of them.
+  std::vector<std::string> allow_missing = {};
+  // Maps a model that config.json says is of another type than the mapping.
+  bool force_family = false;
 };
 
 class Mapping {
@@ -59,11 +64,12 @@ class Mapping {
   // wrappers. Between two sides that are not the pivot, the rules are applied
   // to the pivot first, whose names messages and reports then also mention.
   //
-  // InvalidArgument for a side or setting that does not exist, and for rules
-  // that make no sense for this model; DataLoss for sources that do not fit the
-  // rules; FailedPrecondition if a source would be lost or a destination made
-  // twice; ResourceExhausted beyond a limit of mapping_limits.h. Messages name
-  // the rule's line, the tensor, and the sizes that do not agree.
+  // InvalidArgument for a side or setting that does not exist, for a model of
+  // another type, and for rules that make no sense for this model; DataLoss for
+  // sources that do not fit the rules; FailedPrecondition if a source would be
+  // lost or a destination made twice; ResourceExhausted beyond a limit of
+  // mapping_limits.h. Messages name the rule's line, the tensor, and the sizes
+  // that do not agree.
   absl::StatusOr<MappedTensors> Map(absl::Span<const MappingTensor> sources,
                                     const MapOptions& options) const;
 

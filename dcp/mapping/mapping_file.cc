@@ -133,8 +133,11 @@ class Reader {
 
   absl::Status ReadSide(const YamlTree& tree, MappingSide& side) {
     DCP_RETURN_IF_ERROR(fields_.CheckMap(tree, side.name));
-    DCP_RETURN_IF_ERROR(
-        fields_.CheckKeys(tree, {"of", "spell", "stack", "blocks"}));
+    DCP_RETURN_IF_ERROR(fields_.CheckKeys(
+        tree, {"of", "spell", "stack", "blocks", "may_lack"}));
+    if (const YamlTree* prefix = tree.Find("may_lack")) {
+      DCP_ASSIGN_OR_RETURN(side.may_lack, fields_.Text(*prefix, "may_lack"));
+    }
     if (const YamlTree* blocks = tree.Find("blocks")) {
       DCP_ASSIGN_OR_RETURN(side.blocks, ReadBlocks(*blocks));
     }

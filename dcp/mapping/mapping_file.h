@@ -43,7 +43,8 @@ struct MappingRule {
   std::optional<Formula> when;
   std::vector<Range> ranges;
   Part part = Part::kAll;
-  bool is_optional = false;
+  // If it is not 0, the rule may match nothing; absent: it must match.
+  std::optional<Formula> optional;
   // By side: names of tensors that equal the first term, and are written too
   // (copies) or may be there (tolerated).
   std::map<std::string, std::vector<std::string>> copies;
@@ -73,6 +74,9 @@ struct MappingSide {
   std::vector<std::pair<std::string, std::string>> spell;
   std::vector<std::string> stack;
   std::vector<NameTemplate> drop;
+  // What the names of a whole checkpoint may lack in front, as those of a model
+  // without its head do; empty: nothing. Not inherited by derived sides.
+  std::string may_lack;
   // How the state of an optimizer is named: has the variables `param`, the name
   // of a parameter, and `slot`.
   std::optional<NameTemplate> states;

@@ -18,7 +18,8 @@ namespace {
 
 using EventKind = JsonEvent::Kind;
 
-// Collects the integers of a JSON object by their paths.
+// Collects the integers of a JSON object by their paths, and of model_type its
+// text, as a key with the value 1.
 class ConfigReader {
  public:
   using Values = std::map<std::string, std::optional<int64_t>>;
@@ -62,6 +63,11 @@ class ConfigReader {
         break;
       case EventKind::kString:
         Value(std::nullopt);
+        if (keys_.back() == "model_type") {
+          keys_.emplace_back(event.text.substr(0, kMaxConfigPathBytes + 1));
+          Value(1);
+          keys_.pop_back();
+        }
         break;
       case EventKind::kNull:
         break;
@@ -122,6 +128,7 @@ absl::Status ModelSizes::CheckSettings(const MappingSettings& settings) const {
   }
   for (const MappingRule& rule : file_->rules) {
     if (rule.when.has_value()) add(rule.when->Names());
+    if (rule.optional.has_value()) add(rule.optional->Names());
     for (const MappingRule::Range& range : rule.ranges) {
       add(range.first.Names());
       add(range.end.Names());

@@ -34,8 +34,9 @@ class ModelSizes {
                                            const MappingSettings& settings);
 
   // The value of a name in a formula. Keys of config.json are "a.b"; those that
-  // are not there are looked for below text_config. Booleans are 0 and 1, and
-  // null is the same as no key. NotFound, saying who needs it, if it has no
+  // are not there are looked for below text_config. Booleans are 0 and 1, null
+  // is the same as no key, and "model_type.qwen3" is 1 if that is the type of
+  // the model. NotFound, saying who needs it, if it has no
   // value; InvalidArgument if it is not an integer or refers to itself.
   absl::StatusOr<int64_t> ValueOf(absl::string_view name);
   absl::StatusOr<int64_t> ValueOf(const Formula& formula);

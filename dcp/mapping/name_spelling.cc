@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
 #include "dcp/mapping/mapping_file.h"
@@ -95,6 +96,14 @@ class Spelling {
 
 }  // namespace
 
+std::string LackingPrefix(const MappingSide& side,
+                          absl::Span<const std::string> names) {
+  const auto has_it = [&](const std::string& name) {
+    return absl::StartsWith(name, side.may_lack);
+  };
+  return std::any_of(names.begin(), names.end(), has_it) ? "" : side.may_lack;
+}
+
 absl::StatusOr<std::optional<std::string>> FirstUnknownName(
     const Mapping& mapping, absl::string_view side,
     absl::Span<const std::string> names, absl::string_view config,
@@ -107,8 +116,13 @@ absl::StatusOr<std::optional<std::string>> FirstUnknownName(
   DCP_ASSIGN_OR_RETURN(ModelSizes sizes,
                        ModelSizes::Create(mapping.file(), config, settings));
   Spelling spelling(mapping.file(), *found, sizes);
+  const std::string prefix = LackingPrefix(*found, names);
   for (const std::string& name : names) {
-    DCP_ASSIGN_OR_RETURN(const bool is_known, spelling.Knows(name));
+    const bool is_state =
+        found->states.has_value() && found->states->Match(name).has_value();
+    DCP_ASSIGN_OR_RETURN(
+        const bool is_known,
+        spelling.Knows(is_state ? name : absl::StrCat(prefix, name)));
     if (!is_known) return name;
   }
   return std::nullopt;

@@ -14,6 +14,11 @@
 
 namespace dcp {
 
+// What has to be put before each of `names`, those of a model's parameters, for
+// the rules about `side`: what it may lack, if none of them begins with that.
+std::string LackingPrefix(const MappingSide& side,
+                          absl::Span<const std::string> names);
+
 // The first of `names`, which have no names of wrappers, that neither a rule
 // nor `drop` of side `side` names, by itself, as a state of an optimizer, or as
 // codes or scales of its `blocks`; nullopt if all are known. Rules whose `when`

@@ -142,6 +142,13 @@ std::vector<std::string> NameTemplate::TextsFor(size_t variable) const {
   return {"text"};
 }
 
+std::vector<std::string> NameTemplate::ChoicesOf(size_t variable) const {
+  for (const Slot& slot : slots_) {
+    if (slot.variable == variable) return slot.choices;
+  }
+  return {};
+}
+
 // Tries the lengths of one slot after the other, longest first. Which slots
 // cannot match from which byte on is remembered, unless a variable occurs
 // twice: then that depends on its value.

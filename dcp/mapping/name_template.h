@@ -66,6 +66,9 @@ class NameTemplate {
   // Texts that the variable of this number may be: all of a choice, or one that
   // is made up. For a variable that is not an index.
   std::vector<std::string> TextsFor(size_t variable) const;
+  // The texts that the variable of this number may be if it is a choice; else
+  // empty.
+  std::vector<std::string> ChoicesOf(size_t variable) const;
   // What every name of this form begins with.
   absl::string_view prefix() const { return literals_[0]; }
   // The names in formulas of {i + formula}.

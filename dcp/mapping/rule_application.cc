@@ -18,6 +18,7 @@
 #include "dcp/mapping/instance_pieces.h"
 #include "dcp/mapping/mapped_builder.h"
 #include "dcp/mapping/model_sizes.h"
+#include "dcp/mapping/name_spelling.h"
 #include "dcp/mapping/rule_report.h"
 
 namespace dcp {
@@ -94,6 +95,7 @@ class Application {
       const std::string slot = (*values)[is_param_first ? 1 : 0].text;
       slots_[slot].sources.push_back(std::move(source));
     }
+    AddLackingPrefix();
     Sort(model_);
     for (auto& [slot, states] : slots_) {
       states.are_states = true;
@@ -102,6 +104,23 @@ class Application {
         return StateName(param, name);
       };
       Sort(states);
+    }
+  }
+
+  // The names of the parameters, alone and in states, are spelled alike.
+  void AddLackingPrefix() {
+    if (from_.may_lack.empty()) return;
+    std::vector<EquationSources*> all = {&model_};
+    for (auto& [slot, states] : slots_) all.push_back(&states);
+    std::vector<std::string> names;
+    for (const EquationSources* sources : all) {
+      for (const auto& source : sources->sources) names.push_back(source.name);
+    }
+    const std::string prefix = LackingPrefix(from_, names);
+    for (EquationSources* sources : all) {
+      for (EquationSources::Source& source : sources->sources) {
+        source.name = absl::StrCat(prefix, source.name);
+      }
     }
   }
 
@@ -164,9 +183,10 @@ class Application {
         }
         if (*when == 0) continue;
       }
-      DCP_RETURN_IF_ERROR(
-          Equation(file_, rule, from_.name, to_.name, sizes_, sources, builder_)
-              .Apply());
+      DCP_RETURN_IF_ERROR(Equation(file_, rule, from_.name, to_.name,
+                                   options_.allow_missing, sizes_, sources,
+                                   builder_)
+                              .Apply());
     }
     return TakeRest(sources);
   }

@@ -154,7 +154,9 @@ absl::Status RuleReader::ReadRule(const YamlTree& tree, bool is_optional) {
   }
   MappingRule rule;
   rule.line = tree.line;
-  rule.is_optional = is_optional;
+  if (is_optional) {
+    DCP_ASSIGN_OR_RETURN(rule.optional, Formula::Parse("1"));
+  }
   DCP_RETURN_IF_ERROR(ReadOptions(tree, rule));
   for (const MappingSide& side : file_.sides) {
     DCP_ASSIGN_OR_RETURN(const std::optional<std::vector<Written>> terms,
@@ -184,8 +186,12 @@ absl::Status RuleReader::ReadOptions(const YamlTree& tree, MappingRule& rule) {
     DCP_ASSIGN_OR_RETURN(rule.when, fields_.ReadFormula(*when, "when"));
   }
   if (const YamlTree* optional = tree.Find("optional")) {
-    DCP_ASSIGN_OR_RETURN(const bool value, fields_.Bool(*optional, "optional"));
-    rule.is_optional = rule.is_optional || value;
+    if (optional->text == "true") {
+      DCP_ASSIGN_OR_RETURN(rule.optional, Formula::Parse("1"));
+    } else if (optional->text != "false" && !rule.optional.has_value()) {
+      DCP_ASSIGN_OR_RETURN(rule.optional,
+                           fields_.ReadFormula(*optional, "optional"));
+    }
   }
   if (const YamlTree* of = tree.Find("of")) {
     if (of->text == "model") {

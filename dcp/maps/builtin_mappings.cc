@@ -43,10 +43,14 @@ absl::StatusOr<std::vector<std::string>> FamiliesFor(absl::string_view config) {
     std::vector<std::string> families;
     for (const std::string& family : BuiltinMappings()) {
       DCP_ASSIGN_OR_RETURN(const Mapping mapping, BuiltinMapping(family));
-      for (const std::string& of_family : mapping.model_types()) {
-        if (of_family == type) families.push_back(family);
-        known.push_back(of_family);
+      const auto& of_family = mapping.model_types();
+      if (std::any_of(of_family.begin(), of_family.end(),
+                      [&](const std::string& name) {
+                        return IsModelType({type}, name);
+                      })) {
+        families.push_back(family);
       }
+      known.insert(known.end(), of_family.begin(), of_family.end());
     }
     if (!families.empty()) return families;
   }

@@ -23,6 +23,8 @@ using messages::Invalid;
 // More than any family and config.json have.
 constexpr size_t kMaxMapSettings = 1000;
 
+constexpr int kMaxAllowMissing = 1000;
+
 // Memory for each byte of a rule file or a config.json, and for the pieces of a
 // large model.
 constexpr uint64_t kBytesPerByte = 48;
@@ -57,6 +59,18 @@ absl::Status CheckSettings(const v1::MapSpec& map, absl::string_view field) {
   }
   for (const auto& [name, value] : map.settings()) {
     DCP_RETURN_IF_ERROR(CheckText(name, kMaxConfigPathBytes, field));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAllowMissing(const v1::MapSpec& map,
+                               absl::string_view field) {
+  if (map.allow_missing().size() > kMaxAllowMissing) {
+    return Invalid(field, " has ", map.allow_missing().size(),
+                   " entries: at most ", kMaxAllowMissing, " are allowed");
+  }
+  for (const std::string& glob : map.allow_missing()) {
+    DCP_RETURN_IF_ERROR(CheckPattern(glob, field));
   }
   return absl::OkStatus();
 }
@@ -117,6 +131,8 @@ absl::Status CheckMap(const v1::MapSpec& map, absl::string_view field) {
                                 absl::StrCat(field, ".config_json")));
   DCP_RETURN_IF_ERROR(CheckSettings(map, absl::StrCat(field, ".settings")));
   DCP_RETURN_IF_ERROR(
+      CheckAllowMissing(map, absl::StrCat(field, ".allow_missing")));
+  DCP_RETURN_IF_ERROR(
       PartsOf(map.part(), absl::StrCat(field, ".part")).status());
   return UnmatchedOf(map.unmatched(), absl::StrCat(field, ".unmatched"))
       .status();
@@ -140,6 +156,9 @@ absl::StatusOr<MapSpec> MapFromProto(const v1::MapSpec& map,
   DCP_ASSIGN_OR_RETURN(
       spec.options.unmatched,
       UnmatchedOf(map.unmatched(), absl::StrCat(field, ".unmatched")));
+  spec.options.allow_missing.assign(map.allow_missing().begin(),
+                                    map.allow_missing().end());
+  spec.options.force_family = map.force_family();
   spec.model_from = map.from_prefix();
   spec.model_to = map.to_prefix();
   spec.states_from = map.from_states_prefix();
@@ -165,6 +184,10 @@ void MapToProto(const MapSpec& map, v1::MapSpec& proto) {
   } else if (options.unmatched == MapOptions::Unmatched::kDrop) {
     proto.set_unmatched("drop");
   }
+  for (const std::string& glob : options.allow_missing) {
+    proto.add_allow_missing(ToUtf8(glob));
+  }
+  proto.set_force_family(options.force_family);
   proto.set_from_prefix(ToUtf8(map.model_from));
   proto.set_to_prefix(ToUtf8(map.model_to));
   proto.set_from_states_prefix(ToUtf8(map.states_from));

@@ -130,6 +130,7 @@ void PlannedMapToProto(const PlannedMap& map,
     if (static_cast<size_t>(proto.config().size()) == kMaxMapLines) break;
     (*proto.mutable_config())[Text(key)] = number;
   }
+  NamesToProto(map.missing, kMaxMapLines, *proto.mutable_missing());
   NamesToProto(map.dropped, kMaxMapLines, *proto.mutable_dropped());
   NamesToProto(map.copied, kMaxMapLines, *proto.mutable_copied());
 }
@@ -155,6 +156,7 @@ PlannedMap PlannedMapFromProto(const v1::ConvertResult::MapResult& proto) {
                     .rule_class = ClassFromProto(rule.class_())});
     if (rule.has_read_ratio()) made.read_ratio = rule.read_ratio();
   }
+  map.missing.assign(proto.missing().begin(), proto.missing().end());
   map.dropped.assign(proto.dropped().begin(), proto.dropped().end());
   map.copied.assign(proto.copied().begin(), proto.copied().end());
   return map;

@@ -119,6 +119,8 @@ struct CommandLine {
   MappingSettings map_settings;
   std::vector<std::pair<std::string, std::string>> map_prefixes;  // by side
   MapOptions::Unmatched unmatched = MapOptions::Unmatched::kError;
+  std::vector<std::string> allow_missing;  // globs
+  bool force_family = false;
   std::string decode;                       // fp8-128 or mxfp4; empty: nothing
   bool encode = false;                      // fp8-128
   std::vector<std::string> encode_exclude;  // globs

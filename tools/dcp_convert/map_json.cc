@@ -34,6 +34,7 @@ Json PlannedMapJson(const PlannedMap& map) {
                                 {"read_ratio", nullptr}});
     if (rule.read_ratio.has_value()) row["read_ratio"] = *rule.read_ratio;
   }
+  json["missing"] = map.missing;
   json["dropped"] = map.dropped;
   json["copied"] = map.copied;
   return json;

@@ -46,6 +46,8 @@ absl::Status CheckAlone(const CommandLine& line) {
            std::pair("--set", !line.map_settings.empty()),
            std::pair("--at", !line.map_prefixes.empty()),
            std::pair("--check-padding", line.check_padding),
+           std::pair("--allow-missing", !line.allow_missing.empty()),
+           std::pair("--force-family", line.force_family),
            std::pair("--unmatched",
                      line.unmatched != MapOptions::Unmatched::kError),
        }) {
@@ -185,6 +187,11 @@ absl::Status AddMapPrefix(absl::string_view value, CommandLine& line) {
   return absl::OkStatus();
 }
 
+absl::Status AddAllowMissing(absl::string_view value, CommandLine& line) {
+  line.allow_missing.emplace_back(value);
+  return absl::OkStatus();
+}
+
 absl::Status SetUnmatched(absl::string_view value, CommandLine& line) {
   if (value == "error") {
     line.unmatched = MapOptions::Unmatched::kError;
@@ -260,6 +267,8 @@ absl::Status LoadMap(FileSystem& fs, CommandLine& line,
   line.selection.parts.clear();
   spec.options.settings = line.map_settings;
   spec.options.unmatched = line.unmatched;
+  spec.options.allow_missing = line.allow_missing;
+  spec.options.force_family = line.force_family;
   spec.options.config = std::move(config);
   line.map_spec = std::make_shared<const MapSpec>(std::move(spec));
   return absl::OkStatus();

@@ -18,6 +18,7 @@ namespace dcp::tools {
 // Each stores the value of its option, or returns what is wrong with it.
 absl::Status AddMapSetting(absl::string_view value, CommandLine& line);
 absl::Status AddMapPrefix(absl::string_view value, CommandLine& line);
+absl::Status AddAllowMissing(absl::string_view value, CommandLine& line);
 absl::Status SetUnmatched(absl::string_view value, CommandLine& line);
 
 // Whether the line asks for a mapping.

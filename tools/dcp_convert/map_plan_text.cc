@@ -54,6 +54,10 @@ std::string RenderMapPlan(const PlannedMap& map) {
         Printable(absl::StrJoin(map.config, ", ", absl::PairFormatter(" = "))),
         "\n");
   }
+  if (!map.missing.empty()) {
+    absl::StrAppend(&text, "missing, as allowed: ", FirstNames(map.missing),
+                    "\n");
+  }
   if (!map.dropped.empty()) {
     absl::StrAppend(&text, "tensors left out: ", FirstNames(map.dropped), "\n");
   }

@@ -134,7 +134,12 @@ class Shower {
     if (rule.part == MappingRule::Part::kStates) {
       row.notes.push_back("for states only");
     }
-    if (rule.is_optional) row.notes.push_back("optional");
+    if (rule.optional.has_value()) {
+      row.notes.push_back(
+          rule.optional->text() == "1"
+              ? "optional"
+              : absl::StrCat("optional if ", rule.optional->text()));
+    }
     for (const auto& [what, names] :
          {std::pair("with its copy", &rule.copies),
           std::pair("which may have the copy", &rule.tolerated)}) {

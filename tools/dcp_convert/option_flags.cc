@@ -16,6 +16,7 @@ struct OptionFlag {
 };
 
 constexpr OptionFlag kFlags[] = {
+    {"allow_missing", "--allow-missing"},
     {"decode", "--decode"},
     {"drop_non_tensors", "--drop-non-tensors"},
     {"drop_unreadable", "--drop-unreadable"},
@@ -26,6 +27,7 @@ constexpr OptionFlag kFlags[] = {
     {"overwrite", "--overwrite"},
     {"placements", "--place"},
     {"flat_units", "--flat-units"},
+    {"force_family", "--force-family"},
     {"from", "--from"},
     {"layout", "--layout"},
     {"like", "--like"},

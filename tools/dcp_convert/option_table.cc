@@ -277,6 +277,15 @@ constexpr OptionRow<CommandLine> kOptions[] = {
       "tensors that no rule names: error, keep or drop;\ndefault: error", false,
       "error keep drop"},
      SetUnmatched},
+    {{"allow-missing", "GLOB", kMapping,
+      "tensors that the mapping requires and that may be\n"
+      "missing; repeatable",
+      true},
+     AddAllowMissing},
+    {{"force-family", nullptr, kMapping,
+      "map a model whose config.json names another type than\n"
+      "the mapping is for"},
+     SetFlag<&CommandLine::force_family>},
     {{"check-padding", nullptr, kWriting,
       "refuse to leave out padding that is not zero; default:\n"
       "padding is left out unseen"},

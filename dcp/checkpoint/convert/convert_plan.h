@@ -51,6 +51,8 @@ struct PlannedMap {
   // The numbers of config.json that the rules used, by key.
   std::map<std::string, int64_t> config = {};
   std::vector<PlannedRule> rules;
+  // Tensors that the rules require, and that were allowed to be missing.
+  std::vector<std::string> missing = {};
   std::vector<std::string> dropped;  // tensors of the source, by name
   std::vector<std::string> copied;   // tensors that equal another, by name
 };

@@ -42,6 +42,7 @@ PlannedMap PlanMap(const MapSpec& spec, const MappedTensors& report) {
                                        absl::kZeroPad16)),
       .config = report.config,
       .rules = {},
+      .missing = report.missing,
       .dropped = report.dropped,
       .copied = report.copied};
   for (const RuleReport& rule : report.rules) {

@@ -87,14 +87,16 @@ void AppendMapSpec(const MapSpec& spec, std::string& text) {
                   Digest64Of(AsBytes(options.config)), " ", options.from, " ",
                   options.to);
   absl::StrAppend(&text, " ", static_cast<int>(options.parts), " ",
-                  static_cast<int>(options.unmatched));
+                  static_cast<int>(options.unmatched), " ",
+                  options.force_family);
   for (const std::string& place :
        {spec.model_from, spec.model_to, spec.states_from, spec.states_to}) {
     absl::StrAppend(&text, " ", place.size(), place);
   }
   absl::StrAppend(&text, " ", spec.adapter.size(), spec.adapter, " ",
                   spec.encode);
-  for (const auto* names : {&spec.average, &spec.encode_exclude}) {
+  for (const auto* names :
+       {&spec.average, &spec.encode_exclude, &options.allow_missing}) {
     absl::StrAppend(&text, " ", names->size());
     for (const std::string& name : *names) {
       absl::StrAppend(&text, " ", name.size(), name);

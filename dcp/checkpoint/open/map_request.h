@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -33,6 +34,10 @@ struct MapRequest {
   MappingSettings settings = {};
   MapOptions::Parts parts = MapOptions::Parts::kAll;
   MapOptions::Unmatched unmatched = MapOptions::Unmatched::kError;
+  // As in MapOptions: globs of names that may be missing, and whether the model
+  // may be of another type than the rules are for.
+  std::vector<std::string> allow_missing = {};
+  bool force_family = false;
   // As in MapSpec.
   std::string model_from = {};
   std::string model_to = {};

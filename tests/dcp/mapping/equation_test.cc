@@ -231,16 +231,27 @@ TEST(Equation, RulesForTheModelOrTheStates) {
             "s.m.z [2, 1] 1 2; y [1, 2] 3 4");
 }
 
+// Sources that rules do not fit, and what the error says.
+struct Misfit {
+  std::string rules;
+  std::vector<ArrayTensor> sources;
+  std::string message;
+};
+
+void ExpectMisfits(const std::vector<Misfit>& cases) {
+  for (const Misfit& c : cases) {
+    EXPECT_THAT(Convert(c.rules, c.sources, "a", "b"),
+                StatusIs(absl::StatusCode::kDataLoss,
+                         AllOf(HasSubstr(c.message), HasSubstr("m.yaml:"))))
+        << c.rules;
+  }
+}
+
 TEST(Equation, SourcesThatDoNotFit) {
-  struct Case {
-    std::string rules;
-    std::vector<ArrayTensor> sources;
-    std::string message;
-  };
   const ArrayTensor x = Bytes("x", {2}, {1, 2});
   ArrayTensor other_type = Bytes("y", {2}, {1, 2});
   other_type.tensor.dtype = DType::kInt8;
-  const std::vector<Case> cases = {
+  ExpectMisfits({
       {"- {a: {x: (group q r)}, b: {y: (q group r)}}",
        {Bytes("x", {6}, {1, 2, 3, 4, 5, 6})},
        "m.yaml:9: x has 6 rows; (group q r) with group = groups = 2, q = heads "
@@ -266,6 +277,22 @@ TEST(Equation, SourcesThatDoNotFit) {
       {"- {a: {x: f ...}, b: {y: f ...}}",
        {Bytes("x", {}, {1})},
        "x has the shape [] where the rule has f ..."},
+      {"- {a: [x, y], b: [z, w]}", {x}, "y is missing where x is"},
+      {"- {a: [x, y], b: [z, w]}",
+       {x, other_type},
+       "x is uint8, and y, which becomes one with it, is int8"},
+      {"- {a: {\"x.{n}\": f ...}, b: {y: n f ...}}",
+       {Bytes("x.0", {1}, {1}), Bytes("x.1", {2}, {1, 2})},
+       "x.0 has the shape [1], and x.1, which is stacked with it, has [2]"},
+      {"- {a: [x, y], b: [z, w]}",
+       {x, Bytes("y", {1, 1}, {1})},
+       "y has 2 dimensions for ..., and another tensor of the rule has 1"},
+  });
+}
+
+TEST(Equation, SourcesThatAreMissing) {
+  const ArrayTensor x = Bytes("x", {2}, {1, 2});
+  ExpectMisfits({
       {"- {a: {\"x.{n}\": f}, b: {y: n f}}",
        {Bytes("x.0", {1}, {1})},
        "x.{n} lacks n = 1; there is x.0"},
@@ -277,27 +304,46 @@ TEST(Equation, SourcesThatDoNotFit) {
         Bytes("x.0.2", {1}, {1}), Bytes("x.1.0", {1}, {1}),
         Bytes("x.1.2", {1}, {1})},
        "x.{n}.{e} lacks n = 1, e = 1"},
-      {"- {a: [x, y], b: [z, w]}", {x}, "y is missing where x is"},
-      {"- {a: [x, y], b: [z, w]}",
-       {x, other_type},
-       "x is uint8, and y, which becomes one with it, is int8"},
-      {"- {a: {\"x.{n}\": f ...}, b: {y: n f ...}}",
-       {Bytes("x.0", {1}, {1}), Bytes("x.1", {2}, {1, 2})},
-       "x.0 has the shape [1], and x.1, which is stacked with it, has [2]"},
-      {"- {a: [x, y], b: [z, w]}",
-       {x, Bytes("y", {1, 1}, {1})},
-       "y has 2 dimensions for ..., and another tensor of the rule has 1"},
+      {"- {a: \"x.{w:p|q}\", b: \"y.{w:p|q}\"}",
+       {Bytes("x.q", {1}, {1})},
+       "x.{w:p|q} lacks w = p; there is no x.p; to map the rest "
+       "without it, name it in the option allow_missing"},
+      {"- {a: \"x.{n}.{w:p|q}\", b: \"y.{n}.{w:p|q}\"}",
+       {Bytes("x.0.p", {1}, {1}), Bytes("x.0.q", {1}, {1}),
+        Bytes("x.1.p", {1}, {1})},
+       "lacks n = 1, w = q"},
+      // What may be missing is there or not, as a whole.
+      {"- {a: \"x.{n}\", b: \"y.{n}\", optional: true}",
+       {Bytes("x.1", {1}, {1})},
+       "x.{n} lacks n = 0"},
       {"- {a: x, b: y}\n- {a: z, b: w}",
        {x},
-       "m.yaml:10: nothing is found for "
-       "z"},
+       "m.yaml:10: nothing is found for z"},
+  });
+}
+
+TEST(Equation, FormulasTellWhatMayBeMissing) {
+  const ArrayTensor x = Bytes("x", {1}, {1});
+  EXPECT_EQ(ThereAndBack(
+                "- {a: x, b: y}\n- {a: z, b: w, optional: experts == 3}", {x}),
+            "y [1] 1");
+  ASSERT_OK_AND_ASSIGN(
+      const Mapping mapping,
+      ParseMapping(absl::StrCat(kHead,
+                                "- {a: x, b: y}\n- {a: z, b: w, optional:"
+                                " not model_type.strict}"),
+                   "m.yaml"));
+  const auto map = [&](absl::string_view config) {
+    return mapping
+        .Map(testing::WithoutBytes({x}),
+             {.from = "a", .to = "b", .config = std::string(config)})
+        .status();
   };
-  for (const Case& c : cases) {
-    EXPECT_THAT(Convert(c.rules, c.sources, "a", "b"),
-                StatusIs(absl::StatusCode::kDataLoss,
-                         AllOf(HasSubstr(c.message), HasSubstr("m.yaml:"))))
-        << c.rules;
-  }
+  EXPECT_THAT(map(R"({"text_config": {"model_type": "strict"}})"),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("found for z")));
+  EXPECT_THAT(map(R"({"model_type": "other"})"),
+              StatusIs(absl::StatusCode::kNotFound,
+                       HasSubstr("model_type.strict is in neither")));
 }
 
 TEST(Equation, SizesThatNothingTells) {

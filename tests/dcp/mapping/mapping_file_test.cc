@@ -62,7 +62,7 @@ rules:
   const MappingRule& rule = file.rules[0];
   EXPECT_EQ(rule.line, 17);
   EXPECT_EQ(rule.part, MappingRule::Part::kModel);
-  EXPECT_TRUE(rule.is_optional);
+  EXPECT_TRUE(rule.optional.has_value());
   EXPECT_EQ(rule.dtype, DType::kBFloat16);
   EXPECT_EQ(rule.when->text(), "tp > 0");
   ASSERT_EQ(rule.ranges.size(), 1U);
@@ -155,8 +155,8 @@ rules:
   EXPECT_EQ(file.rules[2].sides.at("b")[0].name->text(), "y.norm");
   EXPECT_EQ(file.rules[0].line, 18);
   EXPECT_EQ(file.rules[2].line, 18);
-  EXPECT_FALSE(file.rules[1].is_optional);
-  EXPECT_TRUE(file.rules[3].is_optional);
+  EXPECT_FALSE(file.rules[1].optional.has_value());
+  EXPECT_TRUE(file.rules[3].optional.has_value());
 }
 
 TEST(MappingFile, RefusesRulesThatMakeNoSense) {
@@ -184,7 +184,9 @@ TEST(MappingFile, RefusesRulesThatMakeNoSense) {
       {"[{a: {\"x{i}\": i c}, b: {y: i c}}]", "and among its axes"},
       {"[{a: x, b: y, when: 1 +}]", "the formula"},
       {"[{a: x, b: y, of: both}]", "neither model nor states"},
-      {"[{a: x, b: y, optional: 1}]", "neither true nor false"},
+      {"[{a: x, b: y, optional: n =}]", " is expected"},
+      {"[{each: [{w: x, optional: 1}], rules: [{a: $w, b: y}]}]",
+       "neither true nor false"},
       {"[{a: x, b: y, dtype: float31}]", "not a type"},
       {"[{a: x, b: y, for: {i: 0 - 3}}]", "not FIRST .. END"},
       {"[{a: x, b: y, for: {i: 0 .. }}]", "the formula"},

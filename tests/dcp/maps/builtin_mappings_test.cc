@@ -192,6 +192,18 @@ TEST(BuiltinMappings, FamiliesComeFromTheTypeOfTheModel) {
       FamiliesFor(R"({"model_type": "any", "vision_config": {"model_type":
                       "gpt2"}, "text_config": {"model_type": "qwen2"}})"),
       IsOkAndHolds(ElementsAre("qwen")));
+  // Programs with code of their own give known classes other types.
+  for (const std::string& config :
+       {R"({"model_type": "kimi_k2"})",
+        R"({"architectures": ["DeepseekV3ForCausalLM"], "model_type": "own"})",
+        R"({"model_type": "kimi_k25", "text_config": {"model_type":
+            "kimi_k2"}})"}) {
+    EXPECT_THAT(FamiliesFor(config), IsOkAndHolds(ElementsAre("deepseek-v3")));
+  }
+  EXPECT_THAT(FamiliesFor(R"({"architectures": ["GPT2LMHeadModel"]})"),
+              IsOkAndHolds(ElementsAre("gpt2")));
+  EXPECT_THAT(FamiliesFor(R"({"architectures": ["Qwen3MoeForCausalLM"]})"),
+              IsOkAndHolds(ElementsAre("qwen3-moe")));
   EXPECT_THAT(FamiliesFor(""), IsOkAndHolds(SizeIs(7)));
   EXPECT_THAT(FamiliesFor(R"({"model_type": null})"), IsOkAndHolds(SizeIs(7)));
   EXPECT_THAT(FamiliesFor(R"({"model_type": "bert"})"),

@@ -62,6 +62,8 @@ TEST(MapMessages, AMappingArrivesAsItWasSent) {
     spec.options.settings = {{"tp", 2}, {"layers", -1}};
     spec.options.parts = parts;
     spec.options.unmatched = unmatched;
+    spec.options.allow_missing = {"*.q_norm.weight", "a"};
+    spec.options.force_family = true;
     spec.model_from = "module.";
     spec.model_to = "app.model.";
     spec.states_from = "optim.";
@@ -74,6 +76,9 @@ TEST(MapMessages, AMappingArrivesAsItWasSent) {
     EXPECT_EQ(arrived.mapping.file_name(), "llama.yaml");
     EXPECT_THAT(arrived.options.settings,
                 ElementsAre(Pair("layers", -1), Pair("tp", 2)));
+    EXPECT_THAT(arrived.options.allow_missing,
+                ElementsAre("*.q_norm.weight", "a"));
+    EXPECT_TRUE(arrived.options.force_family);
     v1::MapSpec again;
     MapToProto(arrived, again);
     EXPECT_TRUE(MessageDifferencer::Equals(again, sent));
@@ -107,6 +112,10 @@ TEST(MapMessages, BadFieldsAreNamed) {
        "is 'extra': model and optimizer"},
       {[](v1::MapSpec& map) { map.set_unmatched("ignore"); }, "m.unmatched",
        "is 'ignore': error, keep and drop"},
+      {[](v1::MapSpec& map) {
+         for (int i = 0; i <= 1000; ++i) map.add_allow_missing("a");
+       },
+       "m.allow_missing", "has 1001 entries"},
       {[](v1::MapSpec& map) { map.set_to_prefix(std::string(2000, 'a')); },
        "m.to_prefix", "has 2000 bytes"},
       {[](v1::MapSpec& map) { map.set_from_prefix(std::string(1, '\0')); },

@@ -53,7 +53,8 @@ rules:
 
 TEST_F(MapsTest, ListsAndShowsFamilies) {
   EXPECT_THAT(Run({"list"}).out,
-              AllOf(HasSubstr("gpt2         gpt2          hf, plain, megatron"),
+              AllOf(HasSubstr("gpt2         gpt2                  hf, plain, "
+                              "megatron"),
                     HasSubstr("qwen2, qwen3")));
   EXPECT_THAT(Run({"list", "--json"}).out, HasSubstr(R"("name":"gpt2")"));
   const Done shown = Run({"show", "gpt2"});
