@@ -1,6 +1,7 @@
 #include "server/reading/checkpoint_state.h"
 
-#include <algorithm>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
@@ -12,6 +13,7 @@
 #include "dcp/base/stop.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
 #include "dcp/checkpoint/open/model_config.h"
+#include "dcp/checkpoint/open/rank_indices.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp::server {
@@ -83,13 +85,14 @@ absl::Status AddTree(RootedFileSystem& fs, const std::string& path,
 }
 
 // The name of a DCP checkpoint's index, found as Checkpoint::Open finds it;
-// empty if there is none.
+// empty if there is none, or if it is that of all ranks together, which are
+// files in the directory.
 absl::StatusOr<std::string> DcpIndexName(FileSystem& fs,
                                          const std::string& path,
                                          int64_t rank) {
-  for (const std::string& name :
-       {std::string(kDcpMetadataName),
-        RankMetadataName(std::max<int64_t>(rank, 0))}) {
+  std::vector<std::string> names = {std::string(kDcpMetadataName)};
+  if (rank >= 0) names.push_back(RankMetadataName(rank));
+  for (const std::string& name : names) {
     const absl::Status status = fs.Stat(JoinPath(path, name)).status();
     if (status.ok()) return name;
     if (!absl::IsNotFound(status)) return status;

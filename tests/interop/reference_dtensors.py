@@ -3,6 +3,7 @@
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
 from reference_saving import CASES, case, save_dcp, write_expected, writer
@@ -121,6 +122,24 @@ def _(name):
 
     mesh = init_device_mesh("cpu", (2,))
     save_dcp(name, **dt_state(mesh, [("s0", [Shard(0)])]), thread_count=2)
+
+
+@case("nocoll_dt_ws3", 3)
+def _(name):
+    """use_collectives=False: each rank's metadata has its own shards."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard
+
+    mesh = init_device_mesh("cpu", (3,))
+    state = dt_state(
+        mesh,
+        [("s0", [Shard(0)]), ("s1", [Shard(1)]), ("r", [Replicate()])],
+    )
+    dcp.save(state["sd"], storage_writer=writer(name), use_collectives=False)
+    write_expected(
+        name, name, "dcp-ranks", flatten_state_dict(state["full"])[0]
+    )
+    dist.barrier()
 
 
 @case("nocoll_ws2", 2)

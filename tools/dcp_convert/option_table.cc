@@ -204,8 +204,8 @@ constexpr OptionRow<CommandLine> kOptions[] = {
       false, "auto on off"},
      SetDirect},
     {{"rank", "N", kLocal,
-      "the rank whose index to read, if the checkpoint has\n"
-      "one per rank (use_collectives=False)"},
+      "the rank whose index alone to read, if the checkpoint\n"
+      "has one per rank (use_collectives=False)"},
      SetRank},
     {{"from", "NAME", kLocal,
       "read SRC as this, whatever it looks like: dcp,\nsafetensors, pt, "

@@ -26,7 +26,9 @@ absl::StatusOr<TensorEntry> MakeTensorEntry(TensorStorageMetadata tensor) {
   return entry;
 }
 
-absl::StatusOr<CheckpointEntry> MakeEntry(MetadataEntry& from) {
+}  // namespace
+
+absl::StatusOr<CheckpointEntry> EntryOfIndex(MetadataEntry& from) {
   CheckpointEntry entry;
   if (auto* tensor = std::get_if<TensorStorageMetadata>(&from.value)) {
     absl::StatusOr<TensorEntry> made = MakeTensorEntry(std::move(*tensor));
@@ -40,12 +42,6 @@ absl::StatusOr<CheckpointEntry> MakeEntry(MetadataEntry& from) {
   entry.fqn = std::move(from.fqn);
   entry.path = std::move(from.path);
   return entry;
-}
-
-}  // namespace
-
-std::string RankMetadataName(int64_t rank) {
-  return absl::StrCat("__", rank, ".metadata");
 }
 
 absl::StatusOr<Metadata> ReadDcpIndex(FileSystem& fs, absl::string_view path,
@@ -81,7 +77,7 @@ absl::StatusOr<CheckpointParts> OpenIndexedDcp(FileSystem& fs,
   parts.entries.reserve(metadata.entries.size());
   for (MetadataEntry& entry : metadata.entries) {
     DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
-    DCP_ASSIGN_OR_RETURN(CheckpointEntry made, MakeEntry(entry));
+    DCP_ASSIGN_OR_RETURN(CheckpointEntry made, EntryOfIndex(entry));
     parts.entries.push_back(std::move(made));
   }
   return parts;
@@ -98,26 +94,6 @@ absl::StatusOr<CheckpointParts> OpenDcp(FileSystem& fs,
       OpenIndexedDcp(fs, directory, std::move(metadata), options, stop);
   if (!parts.ok()) return Annotate(parts.status(), path);
   return parts;
-}
-
-absl::StatusOr<CheckpointParts> OpenRankLocalDcp(FileSystem& fs,
-                                                 absl::string_view directory,
-                                                 const OpenOptions& options,
-                                                 const std::stop_token& stop) {
-  const int64_t rank = options.rank < 0 ? 0 : options.rank;
-  if (options.rank < 0 &&
-      fs.Stat(JoinPath(directory, RankMetadataName(1))).ok()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        directory,
-        ": was saved with use_collectives=False, so each rank has its own "
-        "values: choose one with the option rank"));
-  }
-  if (!fs.Stat(JoinPath(directory, RankMetadataName(rank))).ok()) {
-    return absl::NotFoundError(absl::StrCat(directory, ": rank ", rank,
-                                            " has no index file ",
-                                            RankMetadataName(rank)));
-  }
-  return OpenDcp(fs, directory, RankMetadataName(rank), options, stop);
 }
 
 }  // namespace dcp

@@ -4,9 +4,7 @@
 #ifndef DCP_CHECKPOINT_OPEN_DCP_OPENER_H_
 #define DCP_CHECKPOINT_OPEN_DCP_OPENER_H_
 
-#include <cstdint>
 #include <stop_token>
-#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -19,12 +17,13 @@ namespace dcp {
 
 inline constexpr absl::string_view kDcpMetadataName = ".metadata";
 
-// "__3.metadata": the index of one rank's own items.
-std::string RankMetadataName(int64_t rank);
-
 // Reads the index at `path`.
 absl::StatusOr<Metadata> ReadDcpIndex(FileSystem& fs, absl::string_view path,
                                       const std::stop_token& stop = {});
+
+// The entry, which is moved out of the index. DataLoss if the chunks of a
+// tensor do not cover it.
+absl::StatusOr<CheckpointEntry> EntryOfIndex(MetadataEntry& from);
 
 // Opens the checkpoint in `directory` that has that index. Its entries are in
 // the order of the index.
@@ -39,12 +38,6 @@ absl::StatusOr<CheckpointParts> OpenDcp(FileSystem& fs,
                                         absl::string_view metadata_name,
                                         const OpenOptions& options,
                                         const std::stop_token& stop = {});
-
-// Opens a checkpoint saved with use_collectives=False. Each rank has its own
-// values there, so `options` must choose a rank unless there is only one.
-absl::StatusOr<CheckpointParts> OpenRankLocalDcp(
-    FileSystem& fs, absl::string_view directory, const OpenOptions& options,
-    const std::stop_token& stop = {});
 
 }  // namespace dcp
 

@@ -70,7 +70,7 @@ struct OpenOptions {
   DirectMode direct = DirectMode::kAuto;
   // For a checkpoint saved with use_collectives=False, which has an index for
   // each rank (__{rank}.metadata): the rank whose index is read. Without it,
-  // only a checkpoint of one rank can be opened.
+  // those of all ranks are read together.
   int64_t rank = -1;
   DialectOptions dialect = {};
   // Gives the tensors the names and shapes of another program. Optional.

@@ -1,6 +1,6 @@
 #include "dcp/checkpoint/open/dialects/directory_opener.h"
 
-#include <cstdint>
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -23,6 +23,7 @@
 #include "dcp/checkpoint/open/dialects/torchsnapshot/torchsnapshot_opener.h"
 #include "dcp/checkpoint/open/model_files.h"
 #include "dcp/checkpoint/open/model_opener.h"
+#include "dcp/checkpoint/open/rank_indices.h"
 
 namespace dcp {
 namespace {
@@ -47,11 +48,13 @@ MaybeParts TryOpenDcp(const SourceDirectory& directory,
                  directory.path));
     return parts;
   }
-  for (const int64_t rank : {int64_t{0}, options.rank}) {
-    if (rank < 0 || !directory.Has(RankMetadataName(rank))) continue;
-    return OpenRankLocalDcp(*directory.fs, directory.path, options, stop);
-  }
-  return std::nullopt;
+  const bool has_indices =
+      std::any_of(directory.entries.begin(), directory.entries.end(),
+                  [](const DirectoryEntry& entry) {
+                    return RankOfMetadataName(entry.name).has_value();
+                  });
+  if (!has_indices) return std::nullopt;
+  return OpenRankIndices(*directory.fs, directory.path, options, stop);
 }
 
 // A model of safetensors or .bin files.

@@ -117,29 +117,5 @@ TEST(DcpOpener, RefusesAnIndexCutShort) {
   }
 }
 
-TEST(DcpOpener, ACheckpointOfSeveralRanksOwnValuesWantsARank) {
-  const TempDir dir;
-  SmallCheckpoint().Write(dir, "c", RankMetadataName(0));
-  const std::string path = dir.Join("c");
-  // With one rank only, there is no choice to make.
-  EXPECT_OK(OpenCheckpoint(path));
-
-  DcpBuilder other;
-  other.StartFile("__1_0.distcp");
-  other.AddTensor("v", DType::kFloat32, {1}, BytesOf<float>({1}));
-  other.Write(dir, "c", RankMetadataName(1));
-  EXPECT_THAT(OpenCheckpoint(path),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("use_collectives")));
-  OpenOptions options;
-  options.rank = 1;
-  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
-                       Checkpoint::Open(Disk(), path, options));
-  EXPECT_EQ(checkpoint->entries()[0].fqn, "v");
-  options.rank = 2;
-  EXPECT_THAT(OpenRankLocalDcp(Disk(), path, options),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("__2.metadata")));
-}
-
 }  // namespace
 }  // namespace dcp
