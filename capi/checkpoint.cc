@@ -75,7 +75,11 @@ std::string TensorJson(const CheckpointEntry& entry,
 }
 
 std::string DescribeJson(const Checkpoint& checkpoint) {
-  std::string metadata, tensors, objects;
+  std::string metadata, warnings, tensors, objects;
+  for (const SourceLoss& loss : checkpoint.losses()) {
+    absl::StrAppend(&warnings, warnings.empty() ? "" : ",",
+                    QuoteJson(loss.text));
+  }
   for (const auto& [key, text] : checkpoint.metadata()) {
     absl::StrAppend(&metadata, metadata.empty() ? "" : ",", QuoteJson(key), ":",
                     QuoteJson(text));
@@ -94,8 +98,8 @@ std::string DescribeJson(const Checkpoint& checkpoint) {
       "{\"path\":", QuoteJson(checkpoint.path()), ",\"format\":\"",
       FormatName(checkpoint.format()),
       "\",\"flattened\":", checkpoint.flattened() ? "true" : "false",
-      ",\"metadata\":{", metadata, "},\"tensors\":[", tensors,
-      "],\"objects\":[", objects, "]}");
+      ",\"metadata\":{", metadata, "},\"warnings\":[", warnings,
+      "],\"tensors\":[", tensors, "],\"objects\":[", objects, "]}");
 }
 
 // The caller's memory.

@@ -88,11 +88,13 @@ TESSERA_API void tessera_checkpoint_free(tessera_checkpoint* checkpoint);
 
 /* What is in it, as JSON:
  *   {"path", "format": "dcp" | "safetensors" | "pt", "flattened": bool,
- *    "metadata": {key: text},
+ *    "metadata": {key: text}, "warnings": [text],
  *    "tensors": [{"name", "dtype": "float32", "shape": [int],
  *                 "keys": [text or int], "place": [file, offset],
  *                 "chunks": [[[offset], [size]]]}],
  *    "objects": [{"name", "keys"}]}
+ * `warnings` say what the checkpoint lacks or cannot give back, such as the
+ * shapes of its weights: show them to the user.
  * `keys` is the position in the nested state dict, empty if it is not recorded;
  * dtypes have PyTorch's names. Reading tensors in the order of `place`, where
  * their first chunk is, reads each file from its beginning to its end. */

@@ -177,6 +177,8 @@ class Differ {
       return absl::InvalidArgumentError(
           "the include patterns match no name on either side");
     }
+    AddWarnings("A: ", a_.checkpoint(), options_.selection_a);
+    AddWarnings("B: ", b_.checkpoint(), options_.selection_b);
     exact_ = a_.checkpoint().torch_archive() != nullptr &&
              b_.checkpoint().torch_archive() != nullptr;
     CompareNames();
@@ -219,6 +221,14 @@ class Differ {
                                 .in_a = std::move(in_a),
                                 .in_b = std::move(in_b),
                                 .difference = {}});
+  }
+
+  void AddWarnings(absl::string_view side, const Checkpoint& checkpoint,
+                   const SelectionOptions& selection) {
+    for (const SourceLoss& loss :
+         LossesOf(checkpoint.losses(), selection.parts)) {
+      report_.warnings.push_back(absl::StrCat(side, loss.text));
+    }
   }
 
   bool Skip(const Leaf& leaf) const {

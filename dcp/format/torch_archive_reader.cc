@@ -212,4 +212,16 @@ absl::StatusOr<TorchArchive> ReadTorchArchive(uint64_t length,
   return NotAnArchive(text);
 }
 
+absl::StatusOr<TorchArchive> ReadBarePickle(uint64_t length, ReadAt read) {
+  if (length > kMaxMetadataBytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "a pickle of ", length, " bytes exceeds ", kMaxMetadataBytes));
+  }
+  DCP_ASSIGN_OR_RETURN(const ByteSpan bytes, read(0, length));
+  TorchArchive archive;
+  archive.legacy = true;
+  DCP_RETURN_IF_ERROR(ReadPickleInto(bytes, archive));
+  return archive;
+}
+
 }  // namespace dcp

@@ -18,6 +18,10 @@ absl::StatusOr<TorchArchive> ReadTorchArchive(uint64_t length,
                                               bool allow_legacy, ReadAt read,
                                               bool check_crcs = false);
 
+// Reads a pickle of values that no archive is around, as programs write it with
+// Python's own module. DataLoss if it is not one.
+absl::StatusOr<TorchArchive> ReadBarePickle(uint64_t length, ReadAt read);
+
 }  // namespace dcp
 
 #endif  // DCP_FORMAT_TORCH_ARCHIVE_READER_H_

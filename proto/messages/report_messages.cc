@@ -31,6 +31,9 @@ constexpr size_t kMaxFindings = 10'000;
 // Bytes of a list in one message: receivers accept 4 MiB by default.
 constexpr size_t kMaxListBytes = size_t{3} << 20;
 
+// What is said to be lost, as documented in the API.
+constexpr size_t kMaxWarnings = 100;
+
 // Rules, or names, in what is said of a mapping: more than people read.
 constexpr size_t kMaxMapLines = 1000;
 
@@ -164,6 +167,11 @@ PlannedMap PlannedMapFromProto(const v1::ConvertResult::MapResult& proto) {
 
 }  // namespace
 
+void WarningsToProto(absl::Span<const std::string> warnings,
+                     google::protobuf::RepeatedPtrField<std::string>& list) {
+  NamesToProto(warnings, kMaxWarnings, list);
+}
+
 absl::StatusOr<Format> AnsweredFormatFromProto(v1::Format format) {
   const std::optional<Format> known = FormatFromProto(format);
   if (known.has_value()) return *known;
@@ -183,6 +191,7 @@ void VerifyReportToProto(const VerifyReport& report, v1::VerifyReport& proto) {
   proto.set_num_digests_checked(report.num_digests_checked);
   proto.set_num_items_unchecked(report.num_items_unchecked);
   proto.set_bytes_checked(report.bytes_checked);
+  WarningsToProto(report.warnings, *proto.mutable_warnings());
   proto.set_num_findings(report.findings.size());
   ListToProto(report.findings, *proto.mutable_findings(),
               [](const VerifyFinding& finding, v1::VerifyFinding& made) {
@@ -206,6 +215,7 @@ absl::StatusOr<VerifyReport> VerifyReportFromProto(
   report.num_digests_checked = proto.num_digests_checked();
   report.num_items_unchecked = proto.num_items_unchecked();
   report.bytes_checked = proto.bytes_checked();
+  report.warnings.assign(proto.warnings().begin(), proto.warnings().end());
   for (const v1::VerifyFinding& finding : proto.findings()) {
     report.findings.push_back({.name = finding.name(),
                                .file = finding.file(),
@@ -230,6 +240,7 @@ void DiffReportToProto(const DiffReport& report, v1::DiffReport& proto) {
   proto.set_bytes_compared(report.bytes_compared);
   proto.set_num_findings(report.findings.size());
   proto.set_containers_skipped(report.containers_skipped);
+  WarningsToProto(report.warnings, *proto.mutable_warnings());
   ListToProto(report.findings, *proto.mutable_findings(), DiffFindingToProto);
 }
 
@@ -239,6 +250,7 @@ absl::StatusOr<DiffReport> DiffReportFromProto(const v1::DiffReport& proto) {
   report.num_objects_equal = proto.num_objects_equal();
   report.bytes_compared = proto.bytes_compared();
   report.containers_skipped = proto.containers_skipped();
+  report.warnings.assign(proto.warnings().begin(), proto.warnings().end());
   for (const v1::DiffFinding& finding : proto.findings()) {
     DiffFinding& made = report.findings.emplace_back();
     DCP_ASSIGN_OR_RETURN(made.kind, KnownKind(finding.kind()));
@@ -272,6 +284,7 @@ void ConvertPlanToProto(const ConvertPlan& plan, v1::ConvertResult& proto) {
   proto.set_bytes_to_read(plan.bytes_to_read);
   proto.set_bytes_to_write(plan.bytes_to_write);
   proto.set_memory_bytes(plan.memory_bytes);
+  WarningsToProto(plan.warnings, *proto.mutable_warnings());
   proto.set_num_dropped(plan.dropped.size());
   NamesToProto(plan.dropped, kMaxFindings, *proto.mutable_dropped());
   if (plan.map.has_value()) PlannedMapToProto(*plan.map, *proto.mutable_map());
@@ -294,6 +307,7 @@ void ConvertPlanToProto(const ConvertPlan& plan, v1::ConvertResult& proto) {
                *proto.mutable_dropped_metadata());
   NamesToProto(plan.dropped_config, kMaxFindings,
                *proto.mutable_dropped_config());
+  NamesToProto(plan.not_copied, kMaxFindings, *proto.mutable_not_copied());
   for (const std::string& name : plan.code_left_out) {
     if (proto.code_left_out().size() == kMaxFindings) break;
     proto.add_code_left_out(Text(name));
@@ -313,11 +327,13 @@ absl::StatusOr<ConvertPlan> ConvertPlanFromProto(
   plan.bytes_to_read = proto.bytes_to_read();
   plan.bytes_to_write = proto.bytes_to_write();
   plan.memory_bytes = proto.memory_bytes();
+  plan.warnings.assign(proto.warnings().begin(), proto.warnings().end());
   plan.dropped.assign(proto.dropped().begin(), proto.dropped().end());
   plan.dropped_metadata.assign(proto.dropped_metadata().begin(),
                                proto.dropped_metadata().end());
   plan.code_left_out.assign(proto.code_left_out().begin(),
                             proto.code_left_out().end());
+  plan.not_copied.assign(proto.not_copied().begin(), proto.not_copied().end());
   plan.dropped_config.assign(proto.dropped_config().begin(),
                              proto.dropped_config().end());
   if (proto.has_map()) plan.map = PlannedMapFromProto(proto.map());

@@ -5,11 +5,15 @@
 #ifndef PROTO_MESSAGES_REPORT_MESSAGES_H_
 #define PROTO_MESSAGES_REPORT_MESSAGES_H_
 
+#include <string>
+
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "dcp/checkpoint/convert/convert.h"
 #include "dcp/checkpoint/diff.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/verify.h"
+#include "google/protobuf/repeated_field.h"
 #include "tessera/v1/checkpoint.pb.h"
 #include "tessera/v1/checkpoint_service.pb.h"
 #include "tessera/v1/job_service.pb.h"
@@ -18,6 +22,10 @@ namespace dcp {
 
 // A server's answer says which format this is; DataLoss for an unknown one.
 absl::StatusOr<Format> AnsweredFormatFromProto(tessera::v1::Format format);
+
+// What a checkpoint lacks, up to the limit of the API.
+void WarningsToProto(absl::Span<const std::string> warnings,
+                     google::protobuf::RepeatedPtrField<std::string>& list);
 
 void VerifyReportToProto(const VerifyReport& report,
                          tessera::v1::VerifyReport& proto);

@@ -77,6 +77,7 @@ absl::StatusOr<DialectOptions> DialectFromProto(
   options.like = message.like();
   options.flat_units = message.flat_units();
   options.low_precision_weights = message.low_precision_weights();
+  options.optimizer_in_model_order = message.optimizer_in_model_order();
   options.unstack_layers = message.unstack_layers();
   options.torch_optimizer_names = message.torch_optimizer_names();
   return options;
@@ -130,6 +131,7 @@ void SourceToProto(const std::string& path, const OpenOptions& open,
   message.set_like(dialect.like);
   message.set_flat_units(dialect.flat_units);
   message.set_low_precision_weights(dialect.low_precision_weights);
+  message.set_optimizer_in_model_order(dialect.optimizer_in_model_order);
   message.set_unstack_layers(dialect.unstack_layers);
   message.set_torch_optimizer_names(dialect.torch_optimizer_names);
 }

@@ -28,6 +28,7 @@ from tessera._errors import DeadlineExceededError
 from tessera._errors import Error
 from tessera._errors import FailedPreconditionError
 from tessera._errors import InvalidArgumentError
+from tessera._errors import LossWarning
 from tessera._errors import NotFoundError
 from tessera._errors import PermissionDeniedError
 from tessera._errors import ResourceExhaustedError
@@ -53,6 +54,7 @@ __all__ = [
     "FailedPreconditionError",
     "Folder",
     "InvalidArgumentError",
+    "LossWarning",
     "NotFoundError",
     "Opaque",
     "PermissionDeniedError",

@@ -162,6 +162,8 @@ class Checkpoint(Mapping[str, Tensor]):
       path: a path or URL.
       format: "dcp", "safetensors" or "pt".
       metadata: the texts of a safetensors header.
+      warnings: what it lacks or cannot give back, such as the shapes of its
+        weights; each was a LossWarning when it was opened.
       objects: a mapping of what is not a tensor.
     """
 
@@ -173,6 +175,8 @@ class Checkpoint(Mapping[str, Tensor]):
         self.format: str = told["format"]
         self.flattened: bool = told["flattened"]
         self.metadata: Dict[str, str] = told["metadata"]
+        self.warnings: List[str] = told["warnings"]
+        _errors.warn_of_losses(self.path, self.warnings)
         self.tensors: Dict[str, Tensor] = {
             each["name"]: Tensor(self, each) for each in told["tensors"]
         }

@@ -197,6 +197,10 @@ def _result(code: int, printed: str, said: List[str]) -> Dict[str, Any]:
         raise _errors.class_of_name(error["code"])(
             _in_python(error["message"])
         )
+    _errors.warn_of_losses(
+        result.get("src") or result.get("path") or "diff",
+        map(_in_python, result.get("warnings", [])),
+    )
     return result
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import errno
+import sys
+import types
 from typing import Any
 from typing import Dict
+from typing import Iterable
 from typing import Optional
 from typing import Type
+import warnings
 
 
 class Error(Exception):
@@ -113,6 +117,26 @@ class UnavailableError(Error):
 
 class DataLossError(Error):
     """The checkpoint is damaged."""
+
+
+class LossWarning(UserWarning):
+    """A checkpoint lacks something of the state that was saved, such as the
+    optimizer, or cannot give it back, such as the shapes of flat weights."""
+
+
+def warn_of_losses(path: str, texts: Iterable[str]) -> None:
+    """A LossWarning for each text, in the line that calls this package."""
+    level = 1
+    frame = sys._getframe(level)
+    while frame.f_back is not None and _is_ours(frame):
+        level += 1
+        frame = frame.f_back
+    for text in texts:
+        warnings.warn(f"{path}: {text}", LossWarning, stacklevel=level + 1)
+
+
+def _is_ours(frame: types.FrameType) -> bool:
+    return frame.f_globals.get("__name__", "").split(".")[0] == "tessera"
 
 
 # The classes by the name of their code, and its number.

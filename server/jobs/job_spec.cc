@@ -128,6 +128,7 @@ absl::Status SetConversion(const Request& request, const Client& client,
   spec.convert.verify = !request.options().no_verify();
   spec.convert.strict_cast = request.options().strict_cast();
   spec.convert.check_padding = request.options().check_padding();
+  spec.convert.allow_losses = request.options().allow_losses();
   spec.options = request.options();
   return SetShare(request, spec);
 }

@@ -42,7 +42,8 @@ std::string TextOf(const OpenOptions& open) {
       dialect.from.has_value() ? DialectName(*dialect.from) : "", "\n",
       dialect.rank_files, "\n", dialect.layout, "\n", dialect.like, "\n",
       dialect.flat_units, "\n", dialect.low_precision_weights,
-      dialect.unstack_layers, dialect.torch_optimizer_names, "\n");
+      dialect.optimizer_in_model_order, dialect.unstack_layers,
+      dialect.torch_optimizer_names, "\n");
 }
 
 // Appends text that changes when the file at `path` is replaced or written to.

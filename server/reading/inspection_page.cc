@@ -12,6 +12,7 @@
 #include "proto/error_detail.h"
 #include "proto/messages/entry_messages.h"
 #include "proto/messages/enum_messages.h"
+#include "proto/messages/report_messages.h"
 #include "proto/messages/request_messages.h"
 #include "proto/utf8.h"
 #include "server/reading/name_filter.h"
@@ -65,6 +66,12 @@ void ListFiles(const SharedCheckpoint& shared, v1::InspectResponse& response) {
     const std::optional<uint64_t> size = shared.file_sizes()[i];
     if (size.has_value()) file.set_num_bytes(*size);
   }
+}
+
+void ListWarnings(const SharedCheckpoint& shared,
+                  v1::InspectResponse& response) {
+  WarningsToProto(TextsOf(shared.checkpoint().losses()),
+                  *response.mutable_warnings());
 }
 
 void ListProperties(const SharedCheckpoint& shared,
@@ -123,6 +130,7 @@ void FillPage(const SharedCheckpoint& shared, const v1::InspectRequest& request,
   response.set_format(FormatToProto(checkpoint.format()));
   response.set_etag(shared.etag());
   ListProperties(shared, response);
+  ListWarnings(shared, response);
   response.set_num_tensors(page.num_tensors);
   response.set_num_objects(page.num_objects);
   response.set_num_bytes(page.num_bytes);

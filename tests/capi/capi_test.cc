@@ -79,6 +79,23 @@ TEST(Tessera, OpeningNothingSaysWhere) {
   tessera_error_free(error);
 }
 
+// FSDP1's weights without shapes: the caller can show it.
+TEST(Tessera, SaysWhatACheckpointLacks) {
+  const TempDir temp;
+  const std::string path = CopyGolden(temp, "dialects/fsdp1/dcp_local_ws2");
+  tessera_checkpoint* checkpoint = nullptr;
+  ASSERT_EQ(Told(tessera_checkpoint_open(path.c_str(), nullptr, &checkpoint)),
+            "");
+  tessera_bytes* described = nullptr;
+  ASSERT_EQ(Told(tessera_checkpoint_describe(checkpoint, &described)), "");
+  const std::string json(
+      reinterpret_cast<const char*>(tessera_bytes_data(described)),
+      tessera_bytes_size(described));
+  EXPECT_THAT(json, HasSubstr("\"warnings\":[\"flat parameters of FSDP1"));
+  tessera_bytes_free(described);
+  tessera_checkpoint_free(checkpoint);
+}
+
 class OpenCheckpoint : public ::testing::Test {
  protected:
   void SetUp() override {

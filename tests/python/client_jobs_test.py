@@ -181,3 +181,24 @@ def test_a_watch_and_a_submission_survive_a_broken_connection(daemon):
         assert len(matching) == 1
     finally:
         proxy.close()
+
+
+def test_what_a_source_lacks_is_told(daemon, client):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    folder = daemon.root / "numbered"
+    folder.mkdir()
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    torch.save(optimizer.state_dict(), folder / "optimizer.bin")
+    with pytest.warns(tessera.LossWarning, match="cannot be told apart"):
+        assert len(client.open(folder).warnings) == 1
+    assert len(client.convert(folder, daemon.root / "n").wait().warnings) == 1
+    assert len(client.verify(folder).wait().warnings) == 1
+    named = client.convert(
+        folder,
+        daemon.root / "named",
+        dialect={"optimizer_in_model_order": True},
+    ).wait()
+    assert named.warnings == []

@@ -13,6 +13,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 
 import tessera
+import tessera.safetensors
 import tessera.torch
 from conftest import assert_same
 from tessera._quantity import parse_bytes
@@ -274,3 +275,29 @@ def test_sizes_are_parsed():
     assert parse_bytes("7") == 7
     with pytest.raises(tessera.InvalidArgumentError):
         parse_bytes("much")
+
+
+@pytest.fixture
+def numbered(tmp_path):
+    """What accelerate saves, with an optimizer that counts parameters of equal
+    shapes."""
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    tessera.safetensors.save_file(
+        model.state_dict(), tmp_path / "model.safetensors"
+    )
+    torch.save(optimizer.state_dict(), tmp_path / "optimizer.bin")
+    return tmp_path
+
+
+def test_what_a_checkpoint_lacks_is_a_warning(numbered, tmp_path):
+    with pytest.warns(tessera.LossWarning, match="cannot be told apart") as told:
+        checkpoint = tessera.open(numbered)
+    assert told[0].filename == __file__
+    assert len(checkpoint.warnings) == 1
+    assert "optimizer.state.0.exp_avg" in checkpoint
+    with pytest.warns(tessera.LossWarning, match="cannot be told apart"):
+        result = tessera.convert(numbered, tmp_path / "dcp")
+    assert len(result["warnings"]) == 1

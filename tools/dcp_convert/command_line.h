@@ -89,6 +89,7 @@ struct CommandLine {
   bool check_padding = false;
   std::vector<std::pair<std::string, std::string>> metadata;
   bool drop_unreadable = false;
+  bool allow_losses = false;
   bool overwrite = false;
   bool plan = false;
   uint32_t num_lanes = 0;

@@ -16,6 +16,7 @@
 #include "tools/dcp_convert/available_memory.h"
 #include "tools/dcp_convert/commands.h"
 #include "tools/dcp_convert/comparison.h"
+#include "tools/dcp_convert/convert_text.h"
 #include "tools/dcp_convert/daemon.h"
 #include "tools/dcp_convert/fleet.h"
 #include "tools/dcp_convert/json_output.h"
@@ -33,7 +34,6 @@ namespace dcp::tools {
 namespace {
 
 constexpr size_t kMaxFilesPlanned = 16;
-constexpr size_t kMaxLossesShown = 8;
 constexpr absl::string_view kConfigName = "config.json";
 // Bytes of memory for the index from which the plan mentions it.
 constexpr uint64_t kMinIndexShown = uint64_t{1} << 20;
@@ -95,6 +95,7 @@ ConvertOptions MakeConvertOptions(const Context& context) {
   options.max_shard_bytes = line.max_shard_bytes;
   options.drop_non_tensors = line.drop_non_tensors;
   options.drop_unreadable = line.drop_unreadable;
+  options.allow_losses = line.allow_losses;
   options.overwrite = line.overwrite;
   options.verify = !line.no_verify;
   options.strict_cast = line.strict_cast;
@@ -136,31 +137,6 @@ std::string RenderFiles(const ConvertPlan& plan, absl::string_view dst) {
   return table.Render();
 }
 
-// What the destination holds, or will hold.
-std::string RenderContents(const ConvertPlan& plan) {
-  std::string text =
-      absl::StrCat(FormatName(plan.from), " to ", FormatName(plan.to), ": ",
-                   FormatPlural(plan.num_tensors, "tensor"), ", ",
-                   FormatPlural(plan.num_objects, "object"), "\n");
-  if (!plan.dropped_metadata.empty()) {
-    absl::StrAppend(&text, "metadata left out: ",
-                    Printable(absl::StrJoin(plan.dropped_metadata, ", ")),
-                    "\n");
-  }
-  if (!plan.code_left_out.empty()) {
-    absl::StrAppend(&text, "not copied, because it is code: ",
-                    Printable(absl::StrJoin(plan.code_left_out, ", ")), "\n");
-  }
-  if (!plan.dropped_config.empty()) {
-    absl::StrAppend(&text, "left out of config.json, because it is not so in ",
-                    "the result: ", absl::StrJoin(plan.dropped_config, ", "),
-                    "\n");
-  }
-  if (plan.dropped.empty()) return text;
-  absl::StrAppend(&text, "left out: ", FirstNames(plan.dropped), "\n");
-  return text;
-}
-
 std::string RenderPlan(const ConvertPlan& plan, const CommandLine& line) {
   const std::string& dst = line.paths[1];
   return absl::StrCat(
@@ -178,35 +154,6 @@ std::string RenderPlan(const ConvertPlan& plan, const CommandLine& line) {
       line.check ? ", and then read both again to compare them" : "", "\n\n",
       RenderFiles(plan, dst),
       plan.map.has_value() ? RenderMapPlan(*plan.map) : "");
-}
-
-// Says which part of the source was written without a check, and which casts
-// lost more than precision.
-std::string RenderDoubts(const ConvertPlan& plan) {
-  std::string text;
-  if (!plan.check.checked) {
-    text = "the source was not checked\n";
-  } else if (plan.check.num_items_unchecked > 0) {
-    text =
-        absl::StrCat(FormatPlural(plan.check.num_items_unchecked, "item"), " (",
-                     FormatBytes(plan.check.bytes_unchecked),
-                     plan.check.num_items_unchecked == 1 ? ") was" : ") were",
-                     " not checked: the source has neither CRC nor digest\n");
-  }
-  const size_t shown = std::min(plan.cast_losses.size(), kMaxLossesShown);
-  for (size_t i = 0; i < shown; ++i) {
-    const CastLoss& loss = plan.cast_losses[i];
-    absl::StrAppend(&text, Printable(loss.name), ": ",
-                    FormatPlural(loss.num_beyond, "element"),
-                    loss.num_beyond == 1 ? " was" : " were",
-                    " beyond the range of ", TorchName(loss.dtype), "\n");
-  }
-  if (shown < plan.cast_losses.size()) {
-    absl::StrAppend(&text, "and elements of ",
-                    FormatPlural(plan.cast_losses.size() - shown, "tensor"),
-                    " more\n");
-  }
-  return text;
 }
 
 std::string RenderShare(const ShareOutcome& share) {
@@ -255,6 +202,7 @@ absl::StatusOr<ExitCode> PrintPlan(const Context& context) {
           ? context.daemon->Convert(line, {stats, [](uint64_t) {}}, outcome)
           : PlanConvert(context.fs, line.paths[0], line.paths[1],
                         std::move(options)));
+  context.console.err << RenderWarnings(line.paths[0], plan.warnings);
   context.console.out << (line.json
                               ? ConvertJson(RowOf(*line.verb).name,
                                             line.paths[0], line.paths[1], plan,
@@ -393,6 +341,7 @@ absl::StatusOr<ExitCode> RunConvert(const Context& context) {
       Convert(context, progress, stats, opening, outcome);
   progress.Finish();
   DCP_RETURN_IF_ERROR(plan.status());
+  context.console.err << RenderWarnings(line.paths[0], plan->warnings);
   std::ostream& out =
       WritesToStandardOutput(line) ? context.console.err : context.console.out;
   if (!line.json) {

@@ -42,6 +42,7 @@ Request WritingMessage(const CommandLine& line) {
   request.mutable_options()->set_no_verify(line.no_verify);
   request.mutable_options()->set_strict_cast(line.strict_cast);
   request.mutable_options()->set_check_padding(line.check_padding);
+  request.mutable_options()->set_allow_losses(line.allow_losses);
   if (line.share.has_value()) {
     request.mutable_share()->set_index(line.share->index);
     request.mutable_share()->set_count(line.share->count);
@@ -187,6 +188,8 @@ absl::StatusOr<OwnedInspection> InspectionFrom(
   }
   std::sort(owned.inspection.properties.begin(),
             owned.inspection.properties.end());
+  owned.inspection.warnings.assign(message.warnings().begin(),
+                                   message.warnings().end());
   owned.num_entries = message.num_tensors() + message.num_objects();
   return owned;
 }

@@ -3,12 +3,14 @@
 #include "tools/dcp_convert/commands.h"
 #include "tools/dcp_convert/comparison.h"
 #include "tools/dcp_convert/json_output.h"
+#include "tools/dcp_convert/render.h"
 
 namespace dcp::tools {
 
 absl::StatusOr<ExitCode> RunDiff(const Context& context) {
   const CommandLine& line = context.line;
   DCP_ASSIGN_OR_RETURN(const Comparison comparison, ComparePaths(context));
+  context.console.err << RenderWarnings("", comparison.report.warnings);
   context.console.out << (line.json
                               ? DiffJson(line.paths[0], line.paths[1],
                                          comparison, line.tolerance)

@@ -14,6 +14,7 @@
 #include "dcp/format/value.h"
 #include "dcp/tensor/box.h"
 #include "tools/dcp_convert/layout_name.h"
+#include "tools/dcp_convert/option_flags.h"
 #include "tools/dcp_convert/prefix_totals.h"
 #include "tools/dcp_convert/render.h"
 #include "tools/terminal/quantity.h"
@@ -63,6 +64,9 @@ void AppendSummary(const Inspection& inspection, std::string& text) {
         is_taken ? "metadata" : label,
         is_taken ? absl::StrCat(label, " = ", text_of_value) : text_of_value,
         text);
+  }
+  for (const std::string& warning : inspection.warnings) {
+    AppendField("warning", WithFlags(warning), text);
   }
 }
 

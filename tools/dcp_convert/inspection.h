@@ -45,6 +45,7 @@ struct Inspection {
   std::optional<std::vector<std::string>> object_texts;
   // Why values of objects are not shown; empty if they are.
   std::string objects_note;
+  std::vector<std::string> warnings;  // what the checkpoint lacks
 };
 
 // Counts the entries whose names match `glob` (all if it is empty). The caller

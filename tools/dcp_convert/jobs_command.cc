@@ -1,14 +1,18 @@
 // Tested by tests/tools/dcp_convert/dcp_convert_server_test.sh.
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
+#include "proto/messages/report_messages.h"
 #include "tools/dcp_convert/commands.h"
+#include "tools/dcp_convert/convert_text.h"
 #include "tools/dcp_convert/daemon.h"
 #include "tools/dcp_convert/json_output.h"
 #include "tools/dcp_convert/progress.h"
 #include "tools/dcp_convert/render.h"
+#include "tools/dcp_convert/verify_text.h"
 #include "tools/terminal/quantity.h"
 
 namespace dcp::tools {
@@ -45,6 +49,23 @@ void Print(const Context& context, const std::vector<JobRow>& jobs) {
   context.console.out << table.Render();
 }
 
+void PrintResult(const Context& context, const JobRow& row) {
+  Print(context, {row});
+  const Console& console = context.console;
+  if (row.converted.has_value()) {
+    console.err << RenderWarnings(row.src, row.converted->warnings);
+    if (context.line.json) return;
+    console.out << "\n"
+                << RenderContents(*row.converted)
+                << RenderDoubts(*row.converted);
+  }
+  if (row.verified.has_value()) {
+    console.err << RenderWarnings(row.src, row.verified->warnings);
+    if (context.line.json) return;
+    console.out << "\n" << RenderReport(row.src, *row.verified, std::nullopt);
+  }
+}
+
 absl::StatusOr<ExitCode> WaitForJob(const Context& context) {
   TransferStats stats;
   ProgressDisplay progress(context.console, "jobs", context.line.progress,
@@ -55,11 +76,18 @@ absl::StatusOr<ExitCode> WaitForJob(const Context& context) {
       {stats, [&](uint64_t bytes) { progress.Start(bytes); }});
   progress.Finish();
   DCP_RETURN_IF_ERROR(job.status());
-  // The command ends as the verb itself would have ended.
+  // The command ends as the verb itself would have ended, and says the same.
   DCP_RETURN_IF_ERROR(job->status);
-  Print(context, {RowFrom(*job)});
+  JobRow row = RowFrom(*job);
+  if (job->converted.has_value()) {
+    DCP_ASSIGN_OR_RETURN(row.converted, ConvertPlanFromProto(*job->converted));
+  }
+  if (job->verified.has_value()) {
+    DCP_ASSIGN_OR_RETURN(row.verified, VerifyReportFromProto(*job->verified));
+  }
+  PrintResult(context, row);
   const bool found =
-      job->verified.has_value() && job->verified->num_findings() > 0;
+      row.verified.has_value() && !row.verified->findings.empty();
   return found ? kExitFound : kExitDone;
 }
 

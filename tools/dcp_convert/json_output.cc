@@ -135,6 +135,28 @@ Json DiffFindingJson(const DiffFinding& finding) {
   return json;
 }
 
+Json WarningsJson(absl::Span<const std::string> warnings) {
+  Json json = Json::array();
+  for (const std::string& warning : warnings) {
+    json.push_back(JsonText(WithFlags(warning)));
+  }
+  return json;
+}
+
+// What the destination holds, or will hold, and what is left out.
+void AddContents(const ConvertPlan& plan, Json& json) {
+  json["from"] = JsonText(FormatName(plan.from));
+  json["to"] = JsonText(FormatName(plan.to));
+  json["num_tensors"] = plan.num_tensors;
+  json["num_objects"] = plan.num_objects;
+  json["warnings"] = WarningsJson(plan.warnings);
+  json["dropped"] = plan.dropped;
+  json["dropped_metadata"] = plan.dropped_metadata;
+  json["code_left_out"] = plan.code_left_out;
+  json["not_copied"] = plan.not_copied;
+  json["dropped_config"] = plan.dropped_config;
+}
+
 // How much of the source was checked, and which casts lost more than precision.
 void AddDoubts(const ConvertPlan& plan, Json& json) {
   json["checked"] = plan.check.checked;
@@ -162,6 +184,7 @@ std::string InspectJson(const Inspection& inspection, bool chunks) {
     properties[label] = value;
   }
   json["properties"] = std::move(properties);
+  json["warnings"] = WarningsJson(inspection.warnings);
   json["num_tensors"] = inspection.tensors.size();
   json["num_objects"] = inspection.objects.size();
   json["num_elements"] = inspection.num_elements;
@@ -206,6 +229,7 @@ void AddReport(const VerifyReport& report, Json& json) {
   json["num_digests_checked"] = report.num_digests_checked;
   json["num_items_unchecked"] = report.num_items_unchecked;
   json["bytes_checked"] = report.bytes_checked;
+  json["warnings"] = WarningsJson(report.warnings);
   Json& findings = json["findings"] = Json::array();
   for (const VerifyFinding& finding : report.findings) {
     findings.push_back(Json{{"name", finding.name},
@@ -244,6 +268,7 @@ void AddDiff(const DiffReport& report, double seconds, Json& json) {
   json["num_objects_equal"] = report.num_objects_equal;
   json["bytes_compared"] = report.bytes_compared;
   json["containers_skipped"] = report.containers_skipped;
+  json["warnings"] = WarningsJson(report.warnings);
   json["seconds"] = seconds;
   Json& findings = json["findings"] = Json::array();
   for (const DiffFinding& finding : report.findings) {
@@ -275,14 +300,7 @@ std::string ConvertJson(absl::string_view verb, absl::string_view src,
   Json json = JsonHeader(verb);
   json["src"] = JsonText(src);
   json["dst"] = JsonText(dst);
-  json["from"] = JsonText(FormatName(plan.from));
-  json["to"] = JsonText(FormatName(plan.to));
-  json["num_tensors"] = plan.num_tensors;
-  json["num_objects"] = plan.num_objects;
-  json["dropped"] = plan.dropped;
-  json["dropped_metadata"] = plan.dropped_metadata;
-  json["code_left_out"] = plan.code_left_out;
-  json["dropped_config"] = plan.dropped_config;
+  AddContents(plan, json);
   if (plan.map.has_value()) json["map"] = PlannedMapJson(*plan.map);
   Json& files = json["files"] = Json::array();
   for (const ConvertPlan::OutputFile& file : plan.files) {
@@ -371,6 +389,16 @@ std::string JobsJson(absl::Span<const JobRow> jobs) {
                         {"bytes_done", job.done_bytes},
                         {"bytes_total", job.total_bytes},
                         {"error", job.error}});
+    Json& result = list.back()["result"] = nullptr;
+    if (job.converted.has_value()) {
+      result = Json::object();
+      AddContents(*job.converted, result);
+      AddDoubts(*job.converted, result);
+    }
+    if (job.verified.has_value()) {
+      result = Json::object();
+      AddReport(*job.verified, result);
+    }
   }
   return DumpJson(json);
 }

@@ -72,6 +72,9 @@ struct JobRow {
   uint64_t done_bytes = 0;
   uint64_t total_bytes = 0;
   std::string error;  // empty unless it failed
+  // What it did, if that is asked for.
+  std::optional<ConvertPlan> converted = {};
+  std::optional<VerifyReport> verified = {};
 };
 std::string JobsJson(absl::Span<const JobRow> jobs);
 

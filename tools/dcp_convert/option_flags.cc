@@ -16,11 +16,13 @@ struct OptionFlag {
 };
 
 constexpr OptionFlag kFlags[] = {
+    {"allow_losses", "--allow-losses"},
     {"allow_missing", "--allow-missing"},
     {"decode", "--decode"},
     {"drop_non_tensors", "--drop-non-tensors"},
     {"drop_unreadable", "--drop-unreadable"},
     {"exclude", "--exclude"},
+    {"include", "--include"},
     {"max_shard_bytes", "--max-shard-size"},
     {"memory_bytes", "--max-memory"},
     {"other_meshes", "--mesh"},
@@ -32,6 +34,7 @@ constexpr OptionFlag kFlags[] = {
     {"layout", "--layout"},
     {"like", "--like"},
     {"low_precision_weights", "--weights low"},
+    {"optimizer_in_model_order", "--optimizer-names order"},
     {"parts", "--part"},
     {"rank", "--rank"},
     {"rank_files", "--rank-files"},

@@ -149,6 +149,10 @@ constexpr OptionRow<CommandLine> kOptions[] = {
     {{"drop-unreadable", nullptr, kWriting,
       "leave out objects of unknown classes, which only DCP\nto DCP can carry"},
      SetFlag<&CommandLine::drop_unreadable>},
+    {{"allow-losses", nullptr, kWriting,
+      "convert SRC without what it has and cannot give back,\nsuch as the "
+      "shapes of weights, instead of refusing it"},
+     SetFlag<&CommandLine::allow_losses>},
     {{"check", nullptr, kWriting,
       "when DST is there, read it and SRC again, and compare\n"
       "every tensor bit by bit, through --map and as --cast\n"
@@ -238,8 +242,9 @@ constexpr OptionRow<CommandLine> kOptions[] = {
      SetFlagOf<&CommandLine::dialect, &DialectOptions::unstack_layers>},
     {{"optimizer-names", "WHICH", kLocal,
       "Megatron: stored, or torch, as PyTorch names an\noptimizer's state; "
-      "default: stored",
-      false, "stored torch"},
+      "others: stored, or order, if the\noptimizer got its parameters in the "
+      "order of the\nmodel; default: stored",
+      false, "stored torch order"},
      SetOptimizerNames},
     {{"map", "NAME", kMapping,
       "give the tensors the names and shapes of another\n"

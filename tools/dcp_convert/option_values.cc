@@ -199,10 +199,11 @@ absl::Status SetWeights(absl::string_view value, CommandLine& line) {
 }
 
 absl::Status SetOptimizerNames(absl::string_view value, CommandLine& line) {
-  if (value != "stored" && value != "torch") {
-    return IsNot(value, "stored or torch");
+  if (value != "stored" && value != "torch" && value != "order") {
+    return IsNot(value, "stored, torch or order");
   }
   line.dialect.torch_optimizer_names = value == "torch";
+  line.dialect.optimizer_in_model_order = value == "order";
   return absl::OkStatus();
 }
 

@@ -5,8 +5,10 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "dcp/base/check.h"
+#include "tools/dcp_convert/option_flags.h"
 
 namespace dcp::tools {
 namespace {
@@ -99,6 +101,17 @@ std::string Printable(absl::string_view text) {
     text.remove_prefix(length);
   }
   return safe;
+}
+
+std::string RenderWarnings(absl::string_view path,
+                           absl::Span<const std::string> warnings) {
+  std::string text;
+  for (const std::string& warning : warnings) {
+    absl::StrAppend(&text, "warning: ", Printable(path),
+                    path.empty() ? "" : ": ", Printable(WithFlags(warning)),
+                    "\n");
+  }
+  return text;
 }
 
 size_t DisplayWidth(absl::string_view text) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 
 namespace dcp::tools {
 
@@ -21,6 +22,10 @@ size_t DisplayWidth(absl::string_view text);
 
 // `text` cut to `width` columns, with "..." at the end when cut.
 std::string Shorten(absl::string_view text, size_t width);
+
+// A line for each of what a checkpoint lacks, with its path; empty for none.
+std::string RenderWarnings(absl::string_view path,
+                           absl::Span<const std::string> warnings);
 
 enum class Align { kLeft, kRight };
 

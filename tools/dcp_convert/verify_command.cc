@@ -13,6 +13,7 @@
 #include "tools/dcp_convert/json_output.h"
 #include "tools/dcp_convert/launcher.h"
 #include "tools/dcp_convert/progress.h"
+#include "tools/dcp_convert/render.h"
 #include "tools/dcp_convert/stopwatch.h"
 #include "tools/dcp_convert/verify_text.h"
 #include "tools/dcp_convert/work_wait.h"
@@ -116,6 +117,7 @@ absl::StatusOr<ExitCode> RunVerify(const Context& context) {
   progress.Finish();
   DCP_RETURN_IF_ERROR(report.status());
   const double seconds = stopwatch.seconds();
+  context.console.err << RenderWarnings(line.paths[0], report->warnings);
   context.console.out << (line.json ? VerifyJson(
                                           line.paths[0], *report, seconds,
                                           share.has_value() ? &*share : nullptr)

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/container/btree_set.h"
+#include "absl/strings/str_cat.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/error_side.h"
 #include "dcp/base/limits.h"
@@ -18,6 +19,7 @@
 #include "dcp/checkpoint/convert/convert_output.h"
 #include "dcp/checkpoint/convert/map_plan.h"
 #include "dcp/checkpoint/convert/plan_id.h"
+#include "dcp/checkpoint/open/source_loss.h"
 #include "dcp/checkpoint/read/tie_check.h"
 #include "dcp/checkpoint/write/image_transfer.h"
 #include "dcp/checkpoint/write/save_id.h"
@@ -142,6 +144,27 @@ absl::Status OpenSource(FileSystem& fs, absl::string_view src,
   return absl::OkStatus();
 }
 
+// FailedPrecondition if the destination would lack something that the source
+// has, and the options do not allow that.
+absl::Status CheckLosses(const Checkpoint& source,
+                         const ConvertOptions& options, ConvertPlan& plan) {
+  const std::vector<SourceLoss> losses =
+      LossesOf(source.losses(), options.selection.parts);
+  plan.warnings = TextsOf(losses);
+  // From DCP to DCP everything stays what it is.
+  const bool is_copy =
+      source.dialect() == Dialect::kDcp && plan.to == Format::kDcp;
+  if (options.allow_losses || is_copy) return absl::OkStatus();
+  for (const SourceLoss& loss : losses) {
+    if (!loss.needs_consent) continue;
+    return WithSide(absl::FailedPreconditionError(absl::StrCat(
+                        source.path(), ": ", loss.text,
+                        "; the option allow_losses converts it all the same")),
+                    ErrorSide::kSource);
+  }
+  return absl::OkStatus();
+}
+
 // Finds the files to be copied; those that are not go into the plan.
 absl::Status FindCompanions(FileSystem& fs, absl::string_view src,
                             const ConvertOptions& options,
@@ -191,6 +214,7 @@ absl::Status FindBothSides(FileSystem& fs, absl::string_view src,
   DCP_ASSIGN_OR_RETURN(conversion.target,
                        ChooseTarget(fs, dst, plan.from, options));
   plan.to = conversion.target.format;
+  DCP_RETURN_IF_ERROR(CheckLosses(source, options, plan));
   plan.dropped_metadata = DroppedMetadata(source, plan.to, options);
   if (source.mapped() != nullptr) {
     if (how.piece_bytes != 0 && !source.mapped()->are_made_in_parts()) {

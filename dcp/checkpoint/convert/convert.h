@@ -23,11 +23,13 @@ absl::StatusOr<ConvertPlan> PlanConvert(FileSystem& fs, absl::string_view src,
 // AlreadyExists when `dst` exists and overwrite is off. FailedPrecondition when
 // overwriting would destroy files that are not part of a checkpoint, when a
 // safetensors file cannot hold some values of the source (the error names
-// them), or when a strict cast meets a value beyond the range. DataLoss when
-// the source contradicts its own CRCs or digests. ResourceExhausted when the
-// disk cannot hold all files together, or when the memory is too small.
-// Cancelled after a stop. Otherwise the errors of Checkpoint::Open. SideOf
-// (dcp/base/error_side.h) tells whether the source or the destination failed.
+// them), when the source cannot give back something that it has
+// (ConvertOptions::allow_losses), or when a strict cast meets a value beyond
+// the range. DataLoss when the source contradicts its own CRCs or digests.
+// ResourceExhausted when the disk cannot hold all files together, or when the
+// memory is too small. Cancelled after a stop. Otherwise the errors of
+// Checkpoint::Open. SideOf (dcp/base/error_side.h) tells whether the source or
+// the destination failed.
 absl::StatusOr<ConvertPlan> ConvertCheckpoint(FileSystem& fs,
                                               absl::string_view src,
                                               absl::string_view dst,

@@ -19,12 +19,18 @@
 //   ...
 //   dropped_metadata <key>
 //   ...
+//   dropped_config <key>
+//   ...
+//   not_copied <file>
+//   ...
+//   warning <text>
+//   ...
 //   checked <CRCs> <digests> <bytes> <items unchecked> <bytes of them>
 //   loss <dtype> <number of elements> <name>
 //   ...
 //
 // "checked" is present if the source was checked. Older records lack the lines
-// "beyond", "dropped_metadata", "checked" and "loss". Numbers are decimal,
+// "beyond" and those from "dropped_metadata" on. Numbers are decimal,
 // fingerprints and digests hexadecimal, names escaped.
 #include "dcp/checkpoint/convert/convert_journal.h"
 
@@ -125,6 +131,12 @@ absl::Status ParseResult(absl::string_view line, ConvertPlan& plan) {
     words.Name(plan.dropped_metadata.emplace_back());
   } else if (what == "code_left_out") {
     words.Name(plan.code_left_out.emplace_back());
+  } else if (what == "dropped_config") {
+    words.Name(plan.dropped_config.emplace_back());
+  } else if (what == "not_copied") {
+    words.Name(plan.not_copied.emplace_back());
+  } else if (what == "warning") {
+    words.Name(plan.warnings.emplace_back());
   } else if (what == "checked") {
     SourceCheckReport& check = plan.check;
     check.checked = true;
@@ -195,6 +207,14 @@ std::string FileRecord(uint32_t number, const WrittenFile& file) {
   return record;
 }
 
+// A line "what name" for each.
+void AppendNames(absl::string_view what, const std::vector<std::string>& names,
+                 std::string& record) {
+  for (const std::string& name : names) {
+    absl::StrAppend(&record, what, " ", absl::CEscape(name), "\n");
+  }
+}
+
 std::string CommitRecord(const JournaledRun::Committed& commit) {
   const ConvertPlan& plan = commit.plan;
   std::string record = absl::StrCat("commit ", Hex(commit.digest));
@@ -211,15 +231,12 @@ std::string CommitRecord(const JournaledRun::Committed& commit) {
     absl::StrAppend(&record, "file ", file.bytes, " ", absl::CEscape(file.name),
                     "\n");
   }
-  for (const std::string& name : plan.dropped) {
-    absl::StrAppend(&record, "dropped ", absl::CEscape(name), "\n");
-  }
-  for (const std::string& key : plan.dropped_metadata) {
-    absl::StrAppend(&record, "dropped_metadata ", absl::CEscape(key), "\n");
-  }
-  for (const std::string& name : plan.code_left_out) {
-    absl::StrAppend(&record, "code_left_out ", absl::CEscape(name), "\n");
-  }
+  AppendNames("dropped", plan.dropped, record);
+  AppendNames("dropped_metadata", plan.dropped_metadata, record);
+  AppendNames("code_left_out", plan.code_left_out, record);
+  AppendNames("dropped_config", plan.dropped_config, record);
+  AppendNames("not_copied", plan.not_copied, record);
+  AppendNames("warning", plan.warnings, record);
   const SourceCheckReport& check = plan.check;
   if (check.checked) {
     absl::StrAppend(&record, "checked ", check.num_crcs_checked, " ",

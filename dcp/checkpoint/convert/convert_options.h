@@ -68,6 +68,9 @@ struct ConvertOptions {
   // be read (ObjectEntry::unreadable), instead of failing. drop_non_tensors
   // implies it.
   bool drop_unreadable = false;
+  // Converts a source without what Checkpoint::losses() say it has and cannot
+  // give back, such as the shapes of weights, instead of failing.
+  bool allow_losses = false;
   bool overwrite = false;
   // Compares what is read with the CRCs and digests that the source records.
   bool verify = true;

@@ -76,10 +76,15 @@ struct ConvertPlan {
   uint64_t memory_bytes = 0;    // payload blocks in use
   uint64_t index_bytes = 0;  // estimated maximum, in addition to memory_bytes
   uint32_t num_lanes = 0;
+  // What the source lacks of the parts that are converted; see SourceLoss.
+  std::vector<std::string> warnings;
   std::vector<std::string> dropped;  // names of objects left out
   // Code next to the source that is not copied together with config and
   // tokenizer.
   std::vector<std::string> code_left_out;
+  // Files and folders (with a slash at the end) next to the source that are not
+  // copied together with config and tokenizer.
+  std::vector<std::string> not_copied;
   // Keys of the source's metadata that the output cannot hold.
   std::vector<std::string> dropped_metadata;
   // Keys that are left out of a config.json that is copied, because they do not

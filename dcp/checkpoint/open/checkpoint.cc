@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
 #include "dcp/base/error_side.h"
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
@@ -76,6 +77,10 @@ absl::Status Checkpoint::Map(const MapSpec& spec, const std::stop_token& stop) {
   for (const std::string& path : paths) {
     DCP_ASSIGN_OR_RETURN(others_.emplace_back(), Open(fs_, path, {}, stop));
     DCP_RETURN_IF_ERROR(others_.back()->LocateAll(stop));
+    for (SourceLoss loss : others_.back()->losses()) {
+      loss.text = absl::StrCat(path, ": ", loss.text);
+      parts_.losses.push_back(std::move(loss));
+    }
     others.push_back({.path = path,
                       .entries = others_.back()->entries(),
                       .files = &others_.back()->files()});

@@ -26,6 +26,7 @@
 #include "dcp/checkpoint/open/mapped_entries.h"
 #include "dcp/checkpoint/open/open_options.h"
 #include "dcp/checkpoint/open/source_files.h"
+#include "dcp/checkpoint/open/source_loss.h"
 #include "dcp/format/torch_archive.h"
 #include "dcp/io/file_system.h"
 
@@ -52,6 +53,10 @@ class Checkpoint {
   const std::vector<std::pair<std::string, std::string>>& metadata() const {
     return parts_.metadata;
   }
+  // What it lacks or cannot give back, with that of the checkpoints that a
+  // mapping takes an adapter or a mean from. A program that opens a checkpoint
+  // tells its user of them.
+  const std::vector<SourceLoss>& losses() const { return parts_.losses; }
   const std::vector<ChunkDigest>& header_digests() const {
     return parts_.digests;
   }

@@ -14,6 +14,7 @@
 #include "dcp/checkpoint/open/digests.h"
 #include "dcp/checkpoint/open/format.h"
 #include "dcp/checkpoint/open/source_files.h"
+#include "dcp/checkpoint/open/source_loss.h"
 #include "dcp/format/torch_archive.h"
 #include "dcp/format/value.h"
 
@@ -40,6 +41,7 @@ struct CheckpointParts {
   // What the format's own header says of its writer, as label and text:
   // "version", "save id", "container", safetensors' metadata.
   std::vector<std::pair<std::string, std::string>> properties;
+  std::vector<SourceLoss> losses;
   // The __metadata__ of safetensors, except for how DCP cut the tensors. For
   // several files it is the union; where they differ, the first file by name
   // counts, and the key is listed in metadata_conflicts.

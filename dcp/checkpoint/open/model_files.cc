@@ -288,10 +288,12 @@ absl::Status InTwoFiles(absl::string_view name, absl::string_view file,
       "name out"));
 }
 
-std::string SurplusText(absl::Span<const std::string> surplus) {
-  return absl::StrCat(
-      SomeOf(std::vector<absl::string_view>(surplus.begin(), surplus.end())),
-      ", which the index does not name");
+SourceLoss SurplusLoss(absl::Span<const std::string> surplus) {
+  return {.part = StatePart::kModel,
+          .text = absl::StrCat(SomeOf(std::vector<absl::string_view>(
+                                   surplus.begin(), surplus.end())),
+                               ", which the index does not name, are left "
+                               "out")};
 }
 
 }  // namespace dcp

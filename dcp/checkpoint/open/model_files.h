@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "dcp/checkpoint/open/source_loss.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {
@@ -93,8 +94,9 @@ class IndexedTensors {
 absl::Status InTwoFiles(absl::string_view name, absl::string_view file,
                         absl::string_view other_file);
 
-// For properties: "a, b and 3 others, which the index does not name".
-std::string SurplusText(absl::Span<const std::string> surplus);
+// That these tensors, at least one, are left out: "a, b and 3 others, which the
+// index does not name".
+SourceLoss SurplusLoss(absl::Span<const std::string> surplus);
 
 }  // namespace dcp
 

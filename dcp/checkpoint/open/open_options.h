@@ -48,6 +48,10 @@ struct DialectOptions {
   // deepspeed, stages 0 to 2: the weights in 16 bits that the model computed
   // with, instead of the optimizer's in float32.
   bool low_precision_weights = false;
+  // ranks, deepspeed, accelerate: the optimizer got its parameters in the order
+  // of the model, so numbers in its state become names where the shapes alone
+  // do not tell them.
+  bool optimizer_in_model_order = false;
   // megatron: "decoder.layers.S" of shape (L, ...) as L tensors
   // "decoder.layers.0.S" and so on.
   bool unstack_layers = false;
@@ -61,7 +65,8 @@ struct DialectOptions {
   friend H AbslHashValue(H h, const DialectOptions& options) {
     return H::combine(std::move(h), options.from, options.rank_files,
                       options.layout, options.like, options.flat_units,
-                      options.low_precision_weights, options.unstack_layers,
+                      options.low_precision_weights,
+                      options.optimizer_in_model_order, options.unstack_layers,
                       options.torch_optimizer_names);
   }
 };

@@ -53,8 +53,7 @@ class Collector {
       parts.properties.emplace_back("unreadable", tensor.problem.message());
     }
     if (!indexed_.surplus().empty()) {
-      parts.properties.emplace_back("left out",
-                                    SurplusText(indexed_.surplus()));
+      parts.losses.push_back(SurplusLoss(indexed_.surplus()));
     }
     parts.entries = std::move(entries_);
     return absl::OkStatus();
@@ -251,9 +250,11 @@ absl::StatusOr<CheckpointParts> OpenSafetensors(FileSystem& fs,
     parts.properties.emplace_back("damaged", damage.message());
   }
   if (!parts.metadata_conflicts.empty()) {
-    parts.properties.emplace_back(
-        "metadata that differs between files",
-        absl::StrJoin(parts.metadata_conflicts, ", "));
+    parts.losses.push_back(
+        {.part = StatePart::kModel,
+         .text = absl::StrCat("the __metadata__ of the files differs in ",
+                              absl::StrJoin(parts.metadata_conflicts, ", "),
+                              ": that of the first file by name counts")});
   }
   const absl::Status finished = std::move(collector).Finish(stop, parts);
   // A damaged name is not in the index.

@@ -113,6 +113,20 @@ absl::StatusOr<const TorchArchive*> AddArchive(FileSystem& fs, const File& file,
   return parts.archives.back().get();
 }
 
+absl::StatusOr<const TorchArchive*> AddPickleOrArchive(
+    FileSystem& fs, const File& file, const OpenOptions& options,
+    const std::stop_token& stop, CheckpointParts& parts) {
+  absl::StatusOr<const TorchArchive*> archive =
+      AddArchive(fs, file, options, stop, parts);
+  if (archive.ok() || !absl::IsDataLoss(archive.status())) return archive;
+  FileReader reader(fs, file, 0, file.size, stop);
+  absl::StatusOr<TorchArchive> pickle =
+      ReadBarePickle(file.size, reader.read_at());
+  if (!pickle.ok()) return archive;
+  parts.archives.push_back(std::make_unique<TorchArchive>(*std::move(pickle)));
+  return parts.archives.back().get();
+}
+
 absl::StatusOr<TorchArchive> ReadArchiveInFile(FileSystem& fs, const File& file,
                                                uint64_t start, uint64_t length,
                                                const OpenOptions& options,
@@ -260,7 +274,7 @@ absl::StatusOr<CheckpointParts> OpenTorch(FileSystem& fs,
                   [](const auto& archive) { return archive->legacy; });
   parts.properties.emplace_back("container", any_legacy ? "legacy" : "zip");
   if (!indexed.surplus().empty()) {
-    parts.properties.emplace_back("left out", SurplusText(indexed.surplus()));
+    parts.losses.push_back(SurplusLoss(indexed.surplus()));
   }
   DCP_RETURN_IF_ERROR(indexed.CheckAll());
   return parts;

@@ -33,6 +33,11 @@ absl::StatusOr<const TorchArchive*> AddArchive(FileSystem& fs, const File& file,
                                                const std::stop_token& stop,
                                                CheckpointParts& parts);
 
+// The same for a file that may also be a pickle without an archive around it.
+absl::StatusOr<const TorchArchive*> AddPickleOrArchive(
+    FileSystem& fs, const File& file, const OpenOptions& options,
+    const std::stop_token& stop, CheckpointParts& parts);
+
 // The same for an archive that is only a part of its file and is not appended.
 absl::StatusOr<TorchArchive> ReadArchiveInFile(FileSystem& fs, const File& file,
                                                uint64_t start, uint64_t length,

@@ -30,6 +30,8 @@ struct VerifyReport {
   uint64_t num_chunks = 0;
   uint64_t num_items = 0;  // chunks and objects
   uint64_t num_items_checked = 0;
+  // What the checkpoint lacks; see SourceLoss.
+  std::vector<std::string> warnings = {};
   // What was found.
   uint64_t num_crcs_checked = 0;
   uint64_t num_digests_checked = 0;

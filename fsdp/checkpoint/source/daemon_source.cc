@@ -7,6 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "client/checkpoint_url.h"
 #include "dcp/base/bytes.h"
+#include "dcp/base/log.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/mapped_names.h"
 #include "dcp/format/pickle_globals.h"
@@ -61,6 +62,10 @@ absl::Status DaemonSource::Inspect(const std::string& path,
       const v1::InspectResponse inspected,
       client_.Inspect(std::move(request), {.stop = std::move(stop)}));
   etag_ = inspected.etag();
+  for (const std::string& warning : inspected.warnings()) {
+    DCP_LOG(kWarning) << "event=checkpoint_lacks path=" << path
+                      << " what=" << warning;
+  }
   std::vector<absl::string_view> names;
   for (const v1::Tensor& tensor : inspected.tensors()) {
     const std::optional<dcp::DType> dtype =

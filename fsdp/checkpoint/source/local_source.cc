@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
+#include "dcp/base/log.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/source_files.h"
 #include "fsdp/checkpoint/source/default_file_system.h"
@@ -23,6 +24,10 @@ absl::StatusOr<std::unique_ptr<LocalSource>> LocalSource::Open(
   }
   DCP_ASSIGN_OR_RETURN(std::unique_ptr<dcp::Checkpoint> checkpoint,
                        dcp::Checkpoint::Open(fs, path, options));
+  for (const dcp::SourceLoss& loss : checkpoint->losses()) {
+    DCP_LOG(kWarning) << "event=checkpoint_lacks path=" << path
+                      << " what=" << loss.text;
+  }
   return std::unique_ptr<LocalSource>(
       new LocalSource(fs, std::move(checkpoint), verify));
 }

@@ -36,6 +36,7 @@ class ConvertResult:
       files: the size of each by its name relative to the destination, which is
         empty if the destination is one file; at most 10000.
       dropped: names of entries that were left out; at most 10000.
+      warnings: what the source lacks, as those of a Checkpoint.
       elapsed_seconds: how long the job ran; None in a plan.
       message: the tessera.v1.ConvertResult.
     """
@@ -48,6 +49,7 @@ class ConvertResult:
     bytes_to_write: int
     memory_bytes: int
     dropped: List[str]
+    warnings: List[str]
     elapsed_seconds: Optional[float]
     message: Any = dataclasses.field(repr=False)
 
@@ -73,6 +75,7 @@ class VerifyReport:
     Attributes:
       findings: at most 10000; num_findings counts all.
       num_items_unchecked: those for which nothing is recorded.
+      warnings: what the checkpoint lacks, as those of a Checkpoint.
       message: the tessera.v1.VerifyReport.
     """
 
@@ -84,6 +87,7 @@ class VerifyReport:
     num_digests_checked: int
     num_items_unchecked: int
     bytes_checked: int
+    warnings: List[str]
     message: Any = dataclasses.field(repr=False)
 
     @property
@@ -112,6 +116,7 @@ def result_of(any_: Any) -> Optional[Result]:
             **_numbers(message, ("bytes_to_read", "bytes_to_write")),
             memory_bytes=message.memory_bytes,
             dropped=list(message.dropped),
+            warnings=list(message.warnings),
             elapsed_seconds=time.seconds + time.nanos / 1e9
             if has_time
             else None,
@@ -128,5 +133,6 @@ def result_of(any_: Any) -> Optional[Result]:
         **_numbers(message, ("num_findings", "num_tensors", "num_objects")),
         **_numbers(message, ("num_crcs_checked", "num_digests_checked")),
         **_numbers(message, ("num_items_unchecked", "bytes_checked")),
+        warnings=list(message.warnings),
         message=message,
     )

@@ -78,6 +78,7 @@ class DaemonSource:
         told["format"] = _results.format_word(type(head), "format", head.format)
         if told["format"] == "safetensors":
             told["metadata"] = dict(head.properties)
+        told["warnings"] = list(head.warnings)
         self._places = {
             each["name"]: tuple(each["place"]) for each in told["tensors"]
         }

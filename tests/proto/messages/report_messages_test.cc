@@ -159,6 +159,8 @@ TEST(ReportMessages, WhatAMappingDidComesBack) {
   plan.map->digest = "00ff";
   plan.map->config = {{"head_dim", 64}};
   plan.dropped_config = {"quantization_config"};
+  plan.not_copied = {"README.md", "2_Dense/"};
+  plan.warnings = {"no optimizer"};
   plan.map->dropped = {"inv_freq"};
   plan.map->copied = {"head"};
   v1::ConvertResult proto;
@@ -171,6 +173,8 @@ TEST(ReportMessages, WhatAMappingDidComesBack) {
   EXPECT_EQ(back.map->digest, "00ff");
   EXPECT_EQ(back.map->config, plan.map->config);
   EXPECT_EQ(back.dropped_config, plan.dropped_config);
+  EXPECT_EQ(back.not_copied, plan.not_copied);
+  EXPECT_EQ(back.warnings, plan.warnings);
   ASSERT_EQ(back.map->rules.size(), 3u);
   EXPECT_EQ(back.map->rules[1].shapes, "[3, 2] -> [2, 3]");
   EXPECT_EQ(back.map->rules[1].num_bytes, 24u);

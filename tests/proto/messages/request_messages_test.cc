@@ -192,6 +192,7 @@ TEST(RequestMessages, ComeBackAsTheyWereSent) {
                   .like = "/m",
                   .flat_units = "layers.*",
                   .low_precision_weights = true,
+                  .optimizer_in_model_order = true,
                   .unstack_layers = true,
                   .torch_optimizer_names = true};
   SourceToProto("/a", open, source);

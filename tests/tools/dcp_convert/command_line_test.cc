@@ -269,7 +269,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"convert a b --direct maybe", "auto, on or off"},
         Refusal{"inspect a --from fsdp3", "'fsdp3' is not dcp, safetensors,"},
         Refusal{"inspect a --weights half", "master or low"},
-        Refusal{"inspect a --optimizer-names mine", "stored or torch"},
+        Refusal{"inspect a --optimizer-names mine", "stored, torch or order"},
         Refusal{"convert a b --part all", "model, optimizer or extra"},
         Refusal{"convert a b --cast float7", "float7"},
         Refusal{"convert a b --cast *.w=", "--cast"},

@@ -103,6 +103,16 @@ TEST(DaemonMessages, TheMappingIsThatOfTheFirstSource) {
   EXPECT_TRUE(ConvertMessage(line).source().has_map());
 }
 
+TEST(DaemonMessages, LossesAreAskedFor) {
+  for (const std::string& verb :
+       {std::string("convert"), std::string("consolidate")}) {
+    EXPECT_TRUE(ConvertMessage(Line(verb + " /s /d.pt --allow-losses"))
+                    .options()
+                    .allow_losses());
+  }
+  EXPECT_FALSE(ConvertMessage(Line("convert /s /d")).options().allow_losses());
+}
+
 TEST(DaemonMessages, ChecksAreAskedFor) {
   const CommandLine line =
       Line("convert /s /d --include a --part model --check --check-padding");

@@ -34,10 +34,11 @@ TEST(JsonOutput, Inspect) {
   Inspection inspection = InspectEntries(entries, "");
   inspection.path = "run";
   inspection.properties = {{"version", "1.0.0"}};
+  inspection.warnings = {"the option layout helps"};
   inspection.files = {{"a", 150}, {"b", std::nullopt}};
   const Json want = Json::parse(R"json({
     "verb": "inspect", "version": 1, "path": "run", "format": "dcp",
-    "properties": {"version": "1.0.0"},
+    "properties": {"version": "1.0.0"}, "warnings": ["--layout helps"],
     "num_tensors": 2, "num_objects": 2, "num_elements": 13, "num_bytes": 56,
     "dtypes": [{"dtype": "float32", "num_tensors": 1, "num_bytes": 48},
                {"dtype": "int64", "num_tensors": 1, "num_bytes": 8}],
@@ -109,6 +110,7 @@ TEST(JsonOutput, Verify) {
     "num_tensors": 2, "num_objects": 1, "num_chunks": 2,
     "num_items": 4, "num_items_checked": 3, "num_crcs_checked": 3,
     "num_digests_checked": 2, "num_items_unchecked": 1, "bytes_checked": 77, "seconds": 0.5,
+    "warnings": [],
     "findings": [
       {"name": "w", "file": "f", "offset": 64, "problem": "CRC"}]})"));
   report.findings.clear();
@@ -135,6 +137,7 @@ TEST(JsonOutput, Diff) {
   report.num_objects_equal = 4;
   report.bytes_compared = 100;
   report.containers_skipped = "dcp";
+  report.warnings = {"A: no optimizer"};
   DiffFinding shape = Finding(DiffFinding::Kind::kShape, "s");
   shape.in_a = "[2]";
   shape.in_b = "[3]";
@@ -152,7 +155,7 @@ TEST(JsonOutput, Diff) {
     "verb": "diff", "version": 1, "a": "a", "b": "b", "equal": false,
     "tolerance": null,
     "num_tensors_equal": 5, "num_objects_equal": 4, "bytes_compared": 100,
-    "containers_skipped": "dcp",
+    "containers_skipped": "dcp", "warnings": ["A: no optimizer"],
     "seconds": 1.0,
     "findings": [
       {"name": "s", "kind": "shape", "in_a": "[2]", "in_b": "[3]"},
@@ -197,11 +200,15 @@ TEST(JsonOutput, Convert) {
   plan.dropped = {"lr"};
   plan.dropped_metadata = {"license"};
   plan.code_left_out = {"model.py"};
+  plan.not_copied = {"README.md"};
+  plan.warnings = {"the option layout says what is inside"};
   Json want = Json::parse(R"({
     "verb": "reshard", "version": 1, "src": "s", "dst": "d", "from": "dcp",
     "to": "safetensors", "num_tensors": 3, "num_objects": 1,
     "dropped": ["lr"], "dropped_metadata": ["license"],
     "code_left_out": ["model.py"], "dropped_config": [],
+    "not_copied": ["README.md"],
+    "warnings": ["--layout says what is inside"],
     "files": [{"name": "m.safetensors", "num_bytes": 90}],
     "bytes_to_read": 80, "bytes_to_write": 90, "memory_bytes": 1000,
     "index_bytes": 70,
@@ -249,7 +256,21 @@ TEST(JsonOutput, Jobs) {
     "verb": "jobs", "version": 1,
     "jobs": [{"name": "operations/7", "kind": "RESHARD", "state": "FAILED",
               "source": "/s", "destination": "/d", "bytes_done": 1,
-              "bytes_total": 2, "error": "torn"}]})"));
+              "bytes_total": 2, "error": "torn", "result": null}]})"));
+  JobRow done;
+  done.converted.emplace();
+  done.converted->to = Format::kTorch;
+  done.converted->dropped = {"lr"};
+  done.converted->warnings = {"no optimizer"};
+  const Json result = ParseJsonText(JobsJson({done}))["jobs"][0]["result"];
+  EXPECT_EQ(result["to"], "pt");
+  EXPECT_EQ(result["dropped"], Json({"lr"}));
+  EXPECT_EQ(result["warnings"], Json({"no optimizer"}));
+  EXPECT_EQ(result["checked"], false);
+  JobRow verified;
+  verified.verified.emplace();
+  EXPECT_EQ(ParseJsonText(JobsJson({verified}))["jobs"][0]["result"]["ok"],
+            true);
 }
 
 TEST(JsonOutput, Error) {

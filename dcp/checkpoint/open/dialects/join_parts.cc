@@ -92,6 +92,9 @@ class Joiner {
       whole_.more_arenas.push_back(std::move(arena));
     }
     for (auto& pair : from.metadata) whole_.metadata.push_back(std::move(pair));
+    for (SourceLoss& loss : from.losses) {
+      whole_.losses.push_back(std::move(loss));
+    }
     whole_.flattened = whole_.flattened && from.flattened;
     files_.push_back({.folder = part.folder, .files = std::move(from.files)});
     first_file_ += num_files;
@@ -112,6 +115,11 @@ class Joiner {
 };
 
 }  // namespace
+
+std::string NumberedRoot(absl::string_view part, absl::string_view number) {
+  return number.empty() || number == "0" ? std::string(part)
+                                         : absl::StrCat(part, "_", number);
+}
 
 absl::StatusOr<CheckpointParts> JoinParts(std::string directory,
                                           std::vector<PartToJoin> all) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "dcp/checkpoint/open/checkpoint_parts.h"
 #include "dcp/tensor/metadata.h"
 
@@ -20,6 +21,10 @@ struct PartToJoin {
   StatePath prefix;
   CheckpointParts parts;
 };
+
+// The root of the names of a model or optimizer: `part` for the first, whose
+// number is "" or "0", and "model_1" for the second.
+std::string NumberedRoot(absl::string_view part, absl::string_view number);
 
 // The parts, at least one, in their order, as a checkpoint in `directory`. Its
 // format is DCP if that of a part is, otherwise torch.save's if that of a part

@@ -1,5 +1,6 @@
 #include "dcp/checkpoint/open/dialects/state_collector.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -39,6 +40,29 @@ bool SameValue(const CheckpointEntry& a, const CheckpointEntry& b) {
   }
   return a.object() != nullptr && b.object() != nullptr &&
          SameObject(*a.object(), *b.object());
+}
+
+// False also if there is no CRC to compare.
+bool AreKnownToDiffer(const CheckpointEntry& a, const CheckpointEntry& b) {
+  const TensorEntry* const x = a.tensor();
+  const TensorEntry* const y = b.tensor();
+  if (x != nullptr && y != nullptr && x->dtype == y->dtype &&
+      x->shape == y->shape && x->num_bytes() > 0 &&
+      (x->locations[0].record.length == 0 ||
+       y->locations[0].record.length == 0)) {
+    return false;
+  }
+  return !SameValue(a, b);
+}
+
+// Whether the value at the path says how many steps an optimizer has taken:
+// optimizer.state.w.step, or that of a group.
+bool CountsSteps(const StatePath& path) {
+  if (path.back() != PathElement("step")) return false;
+  return std::any_of(path.begin(), path.end(), [](const PathElement& element) {
+    return element == PathElement("state") ||
+           element == PathElement("param_groups");
+  });
 }
 
 // The path of rank `rank`'s own value: its last element ends in "@rank". An
@@ -131,6 +155,13 @@ absl::Status StateCollector::AddValue(const StatePath& path, int64_t rank,
           absl::StrCat("rank ", rank, " has two values of this name"));
     }
     if (SameValue(value, entry)) return absl::OkStatus();
+    if (CountsSteps(path) && AreKnownToDiffer(value, entry)) {
+      return absl::DataLossError(absl::StrCat(
+          PathToName(path), " of rank ", rank, " differs from that of rank ",
+          other,
+          ": their files come from different steps; put those of one "
+          "step together"));
+    }
   }
   found->values.emplace_back(rank, std::move(entry));
   return absl::OkStatus();

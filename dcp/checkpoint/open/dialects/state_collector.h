@@ -38,7 +38,9 @@ class StateCollector {
 
   // Adds a tensor or an object that the rank has for itself. If it equals that
   // of a rank before, it is the same; otherwise it is called NAME@RANK. Tensors
-  // are compared by the CRC-32 of their records.
+  // are compared by the CRC-32 of their records. DataLoss if the
+  // optimizer has taken another number of steps than on a rank before: the
+  // ranks' files come from different saves then.
   absl::Status AddValue(const StatePath& path, int64_t rank,
                         CheckpointEntry entry);
 

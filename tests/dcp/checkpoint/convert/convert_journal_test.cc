@@ -44,9 +44,6 @@ TEST(ConvertJournal, RecordsAreReadAsTheyWereWritten) {
   plan.bytes_to_write = 4;
   plan.memory_bytes = 5;
   plan.num_lanes = 6;
-  plan.dropped = {"step", ""};
-  plan.dropped_metadata = {"license", "two\nlines"};
-  plan.code_left_out = {"modeling_llama.py", "a b.py"};
   plan.check = {.checked = true,
                 .num_crcs_checked = 7,
                 .num_digests_checked = 8,
@@ -80,9 +77,6 @@ TEST(ConvertJournal, RecordsAreReadAsTheyWereWritten) {
   EXPECT_EQ(got.files[0].bytes, 12u);
   EXPECT_EQ(got.bytes_to_write, 4u);
   EXPECT_EQ(got.num_lanes, 6u);
-  EXPECT_EQ(got.dropped, plan.dropped);
-  EXPECT_EQ(got.dropped_metadata, plan.dropped_metadata);
-  EXPECT_EQ(got.code_left_out, plan.code_left_out);
   EXPECT_TRUE(got.check.checked);
   EXPECT_EQ(got.check.num_crcs_checked, 7u);
   EXPECT_EQ(got.check.num_digests_checked, 8u);
@@ -93,6 +87,28 @@ TEST(ConvertJournal, RecordsAreReadAsTheyWereWritten) {
   EXPECT_EQ(got.cast_losses[0].name, "a b");
   EXPECT_EQ(got.cast_losses[0].dtype, DType::kFloat16);
   EXPECT_EQ(got.cast_losses[0].num_beyond, 12u);
+}
+
+// A job says them when it is asked for its result, also after a restart.
+TEST(ConvertJournal, KeepsWhatWasLeftOut) {
+  ConvertPlan plan;
+  plan.from = plan.to = Format::kSafetensors;
+  plan.dropped = {"step", ""};
+  plan.dropped_metadata = {"license", "two\nlines"};
+  plan.code_left_out = {"modeling_llama.py", "a b.py"};
+  plan.dropped_config = {"quantization_config"};
+  plan.not_copied = {"2_Dense/", "read me"};
+  plan.warnings = {"no optimizer, and\nmore"};
+  const auto read = ParseConvertRecords(
+      {PlanRecord(SampleRun()), CommitRecord({.digest = 1, .plan = plan})});
+  ASSERT_OK(read);
+  const ConvertPlan& got = (*read)->commit->plan;
+  EXPECT_EQ(got.dropped, plan.dropped);
+  EXPECT_EQ(got.dropped_metadata, plan.dropped_metadata);
+  EXPECT_EQ(got.code_left_out, plan.code_left_out);
+  EXPECT_EQ(got.dropped_config, plan.dropped_config);
+  EXPECT_EQ(got.not_copied, plan.not_copied);
+  EXPECT_EQ(got.warnings, plan.warnings);
 }
 
 TEST(ConvertJournal, ReadsRecordsOfEarlierVersions) {

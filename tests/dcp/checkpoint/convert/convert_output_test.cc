@@ -125,9 +125,10 @@ TEST(ConvertOutput, GathersTheMetadataOfShards) {
       (SafetensorsMetadata{{"format", "pt"}, {"run", "7"}, {"more", "x"}}));
   const auto checkpoint = Checkpoint::Open(fs, "/d", {});
   ASSERT_OK(checkpoint);
-  EXPECT_EQ((*checkpoint)->properties().back(),
-            (std::pair<std::string, std::string>(
-                "metadata that differs between files", "run")));
+  ASSERT_EQ((*checkpoint)->losses().size(), 1u);
+  EXPECT_EQ((*checkpoint)->losses()[0].text,
+            "the __metadata__ of the files differs in run: that of the first "
+            "file by name counts");
 }
 
 // The help's own example, on the state of an optimizer.

@@ -184,9 +184,8 @@ TEST(ModelFiles, WhatTheIndexDoesNotNameIsLeftOut) {
                                   std::pair("b", BytesOf<float>({3}))));
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                        OpenCheckpoint(dir.Join("m")));
-  EXPECT_THAT(checkpoint->properties(),
-              ::testing::Contains(
-                  std::pair("left out", "c, which the index does not name")));
+  EXPECT_THAT(TextsOf(checkpoint->losses()),
+              ElementsAre("c, which the index does not name, are left out"));
   // Of a single file, too, which otherwise would be written again as it is.
   dir.WriteFile(std::string("m/") + kBinIndex, IndexOf({{"a", kFirst}}));
   ASSERT_OK(ConvertCheckpoint(Disk(), dir.Join("m"), dir.Join("a.pt"), {}));

@@ -185,9 +185,9 @@ TEST(SafetensorsOpener, TheIndexDecidesWhichTensorsCount) {
   EXPECT_THAT(loaded,
               ::testing::ElementsAre(std::pair("a", BytesOf<float>({1})),
                                      std::pair("w", BytesOf<float>({2}))));
-  EXPECT_THAT(checkpoint->properties(),
+  EXPECT_THAT(TextsOf(checkpoint->losses()),
               ::testing::ElementsAre(
-                  std::pair("left out", "old, which the index does not name")));
+                  "old, which the index does not name, are left out"));
 }
 
 TEST(SafetensorsOpener, SurplusIsLeftOutOfConversions) {

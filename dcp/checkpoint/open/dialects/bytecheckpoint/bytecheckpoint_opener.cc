@@ -290,11 +290,13 @@ void ByteCheckpointReader::AddProperties() {
   }
   for (const CheckpointEntry& entry : parts_.entries) {
     if (!absl::StrContains(entry.fqn, kFlat)) continue;
-    parts_.properties.emplace_back(
-        "warning", absl::StrCat(entry.fqn,
-                                " and perhaps others are flat parameters of "
-                                "FSDP1, and the checkpoint does not record "
-                                "what is inside"));
+    parts_.losses.push_back(
+        {.part = StatePart::kModel,
+         .needs_consent = true,
+         .text = absl::StrCat(entry.fqn,
+                              " and perhaps others are flat parameters of "
+                              "FSDP1, and the checkpoint does not record "
+                              "what is inside")});
     break;
   }
 }

@@ -70,7 +70,7 @@ class TagFiles {
     static const RE2& optim = *new RE2(
         R"((?:bf16_|fp16_)?zero_pp_rank_(\d+)_mp_rank_(\d+)_optim_states\.pt)");
     static const RE2& pipeline =
-        *new RE2(R"(layer_\d+-model_\d+-model_states\.pt)");
+        *new RE2(R"(layer_\d+(?:-model_\d+)?-model_states\.pt)");
     static const RE2& expert =
         *new RE2(R"(layer_.*_expert_.*|.*expp_rank_\d+.*)");
     if (RE2::FullMatch(name, expert)) {
@@ -92,7 +92,10 @@ class TagFiles {
                          absl::StrCat("the rank of ", name, " is too large"));
     }
     num_parallel_ = std::max(num_parallel_, parallel + 1);
-    if (parallel > 0) return absl::OkStatus();
+    if (parallel > 0) {
+      if (is_model && number == 0) parallel_models_.emplace(parallel, name);
+      return absl::OkStatus();
+    }
     is_stage3_ = is_stage3_ || (is_model && !rank.empty());
     (is_model ? models_ : optims_).emplace(number, name);
     return absl::OkStatus();
@@ -122,6 +125,7 @@ class TagFiles {
   DeepSpeedFiles Take() {
     DeepSpeedFiles files;
     files.models = NamesOf(std::move(models_));
+    files.parallel_models = NamesOf(std::move(parallel_models_));
     files.optims = NamesOf(std::move(optims_));
     files.is_stage3 = is_stage3_;
     return files;
@@ -133,6 +137,7 @@ class TagFiles {
   }
 
   ByRank models_;
+  ByRank parallel_models_;  // by model-parallel rank, from 1 on
   ByRank optims_;
   bool is_stage3_ = false;
   bool is_pipeline_ = false;

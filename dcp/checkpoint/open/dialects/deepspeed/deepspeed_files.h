@@ -19,6 +19,9 @@ struct DeepSpeedFiles {
   std::string pointer;              // that named it; empty: it was given
   std::vector<std::string> models;  // *_model_states.pt, by rank; at least one
   std::vector<std::string> optims;  // *_optim_states.pt, by rank
+  // Those of the other model-parallel ranks, which a universal checkpoint may
+  // have.
+  std::vector<std::string> parallel_models;
   // The files below the folder zero/ of a universal checkpoint, such as
   // "zero/layers.0.w/fp32.pt"; by name.
   std::vector<std::string> universal;

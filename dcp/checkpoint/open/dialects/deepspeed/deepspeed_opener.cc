@@ -74,6 +74,8 @@ class DeepSpeedReader {
   // OK if the weights are there in the precision that is asked for.
   absl::Status CheckPrecision();
   absl::Status AddModel();
+  // The state dict of the model; empty if a pipeline keeps it elsewhere.
+  absl::StatusOr<Value> Module();
   absl::Status AddModuleEntry(const std::string& name, const Value& value);
   // The names in the module that are added from elsewhere.
   absl::flat_hash_set<std::string> NamesElsewhere(bool with_masters) const;
@@ -83,11 +85,21 @@ class DeepSpeedReader {
   // Adds the groups in `inner`, the optimizer's state_dict() in `pickle`.
   absl::Status AddGroups(const DeepSpeedPickle& pickle, const Value& inner);
   absl::Status AddExtra();
-  // Adds the leaves of `root`, a dict of values of `pickle`, below `prefix`.
+  // What the model states of the rank have in addition to the model.
+  absl::Status AddExtraOf(size_t rank);
+  // Adds the leaves of `root`, a dict of values of `pickle`, below `prefix`, as
+  // those of the rank.
   absl::Status AddLeaves(const DeepSpeedPickle& pickle, const Value& root,
-                         const std::string& prefix);
+                         const std::string& prefix, int64_t rank = 0);
   void AddAliases();
   void AddProperties();
+
+  void LoseOptimizer(absl::string_view why) {
+    parts_.losses.push_back(
+        {.part = StatePart::kOptimizer,
+         .needs_consent = true,
+         .text = absl::StrCat("the optimizer is left out: ", why)});
+  }
 
   const Value& model() const { return state_.models[0].root; }
 
@@ -98,7 +110,6 @@ class DeepSpeedReader {
   CheckpointParts parts_;
   DeepSpeedState state_;
   StateCollector collector_;
-  std::string warning_;  // or empty
 };
 
 absl::StatusOr<DeepSpeedPickle> DeepSpeedReader::ReadPickle() {
@@ -117,6 +128,8 @@ absl::StatusOr<DeepSpeedPickle> DeepSpeedReader::ReadPickle() {
 
 absl::Status DeepSpeedReader::ReadFiles() {
   std::vector<std::string> names = files_.models;
+  names.insert(names.end(), files_.parallel_models.begin(),
+               files_.parallel_models.end());
   names.insert(names.end(), files_.optims.begin(), files_.optims.end());
   names.insert(names.end(), files_.universal.begin(), files_.universal.end());
   parts_.files = std::make_unique<SourceFiles>(
@@ -125,6 +138,9 @@ absl::Status DeepSpeedReader::ReadFiles() {
   parts_.files->OpenAhead(AllFiles(parts_.files->names().size()));
   for (size_t i = 0; i < files_.models.size(); ++i) {
     DCP_ASSIGN_OR_RETURN(state_.models.emplace_back(), ReadPickle());
+  }
+  for (size_t i = 0; i < files_.parallel_models.size(); ++i) {
+    DCP_ASSIGN_OR_RETURN(state_.parallel_models.emplace_back(), ReadPickle());
   }
   for (size_t i = 0; i < files_.optims.size(); ++i) {
     DCP_ASSIGN_OR_RETURN(state_.optims.emplace_back(), ReadPickle());
@@ -172,12 +188,42 @@ absl::Status DeepSpeedReader::AddModuleEntry(const std::string& name,
   return collector_.AddValue({"model", name}, /*rank=*/0, *std::move(entry));
 }
 
-absl::Status DeepSpeedReader::AddModel() {
+absl::StatusOr<Value> DeepSpeedReader::Module() {
   DCP_ASSIGN_OR_RETURN(const Value module, GetKey(model(), "module"));
-  if (!IsMapping(module)) {
+  if (IsMapping(module)) return module;
+  // Each layer of a pipeline has a file of its own, of which a universal
+  // checkpoint has the parameters alone.
+  if (!module.is_none() || state_.universal.empty()) {
     return absl::DataLossError(
         absl::StrCat("module is not a state dict: ", ToString(module, 60)));
   }
+  if (options_.dialect.low_precision_weights) {
+    return absl::InvalidArgumentError(
+        "a universal checkpoint of a pipeline has the weights in the "
+        "optimizer's precision only; leave out the option "
+        "low_precision_weights");
+  }
+  std::vector<const DeepSpeedPickle*> models = {&state_.models[0]};
+  for (const DeepSpeedPickle& other : state_.parallel_models) {
+    models.push_back(&other);
+  }
+  for (const DeepSpeedPickle* each : models) {
+    const Value buffers = FindKey(each->root, "buffer_names").value_or(Value());
+    if (!buffers.is(Kind::kList) || buffers.items().empty()) continue;
+    parts_.losses.push_back(
+        {.part = StatePart::kModel,
+         .needs_consent = true,
+         .text = absl::StrCat(
+             "buffers of the model, such as ",
+             ToString(buffers.items()[0], 100),
+             ", are not in a universal checkpoint of a pipeline")});
+    break;
+  }
+  return parts_.arena.Dict();
+}
+
+absl::Status DeepSpeedReader::AddModel() {
+  DCP_ASSIGN_OR_RETURN(const Value module, Module());
   const bool with_masters = !options_.dialect.low_precision_weights;
   if (!state_.universal.empty()) {
     DCP_RETURN_IF_ERROR(AddUniversalState(state_, with_masters, collector_));
@@ -238,7 +284,8 @@ absl::Status DeepSpeedReader::CheckModule(const Value& module) const {
 
 absl::Status DeepSpeedReader::AddLeaves(const DeepSpeedPickle& pickle,
                                         const Value& root,
-                                        const std::string& prefix) {
+                                        const std::string& prefix,
+                                        int64_t rank) {
   absl::StatusOr<std::vector<FlatValue>> leaves = Flatten(root);
   if (!leaves.ok()) {
     return absl::DataLossError(
@@ -251,7 +298,7 @@ absl::Status DeepSpeedReader::AddLeaves(const DeepSpeedPickle& pickle,
         EntryInArchive(*pickle.archive, leaf.value, pickle.file);
     if (!entry.ok()) return Annotate(entry.status(), PathToName(leaf.path));
     DCP_RETURN_IF_ERROR(
-        collector_.AddValue(leaf.path, /*rank=*/0, *std::move(entry)));
+        collector_.AddValue(leaf.path, rank, *std::move(entry)));
   }
   return absl::OkStatus();
 }
@@ -264,8 +311,7 @@ absl::Status DeepSpeedReader::AddOptimizer() {
                      UniversalOptimizer(state_));
   }
   if (!state_.optims.empty() && state_.groups.empty()) {
-    warning_ =
-        "names of parameters are not recorded, the optimizer is left out";
+    LoseOptimizer("names of parameters are not recorded");
     return absl::OkStatus();
   }
   if (!state_.optims.empty()) {
@@ -278,19 +324,25 @@ absl::Status DeepSpeedReader::AddOptimizer() {
   const Value shapes = FindKey(model(), "param_shapes").value_or(Value());
   const Value optimizer = FindKey(model(), "optimizer").value_or(Value());
   if (!shapes.is_none() && optimizer.is_none()) {
-    warning_ =
-        "*_optim_states.pt are missing: weights in 16 bits, no optimizer";
+    parts_.losses.push_back(
+        {.part = StatePart::kModel,
+         .text = "*_optim_states.pt are missing: the weights are those in 16 "
+                 "bits, and there is no optimizer"});
   }
   if (!IsMapping(optimizer) || optimizer.items().empty()) {
     return absl::OkStatus();
   }
   if (!IsTorchOptimizer(optimizer)) {
-    warning_ =
-        "the optimizer of fp16 without ZeRO is not supported and left out";
+    LoseOptimizer("it is that of fp16 without ZeRO, which is not supported");
     return absl::OkStatus();
   }
   DCP_ASSIGN_OR_RETURN(const Value module, GetKey(model(), "module"));
-  const OptimizerNames names = FindOptimizerNames(module, optimizer);
+  const auto [names, needs_order] =
+      FindOptimizerNames(ParametersOf(module), optimizer,
+                         options_.dialect.optimizer_in_model_order);
+  if (needs_order) {
+    parts_.losses.push_back(NumberedOptimizer(/*has_order=*/true));
+  }
   return AddLeaves(
       state_.models[0],
       names.empty() ? optimizer : WithNames(parts_.arena, optimizer, names),
@@ -307,18 +359,27 @@ absl::Status DeepSpeedReader::AddGroups(const DeepSpeedPickle& pickle,
 }
 
 absl::Status DeepSpeedReader::AddExtra() {
+  for (size_t rank = 0; rank < state_.models.size(); ++rank) {
+    DCP_RETURN_IF_ERROR(AddExtraOf(rank));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeepSpeedReader::AddExtraOf(size_t rank) {
+  const DeepSpeedPickle& pickle = state_.models[rank];
   std::vector<Value> extra;
-  for (size_t i = 0; i < model().items().size(); i += 2) {
-    const Value& key = model().items()[i];
+  for (size_t i = 0; i < pickle.root.items().size(); i += 2) {
+    const Value& key = pickle.root.items()[i];
     if (key.is(Kind::kStr) &&
         std::find(std::begin(kModelKeys), std::end(kModelKeys), key.text()) !=
             std::end(kModelKeys)) {
       continue;
     }
     extra.push_back(key);
-    extra.push_back(model().items()[i + 1]);
+    extra.push_back(pickle.root.items()[i + 1]);
   }
-  return AddLeaves(state_.models[0], parts_.arena.Dict(extra), "extra");
+  return AddLeaves(pickle, parts_.arena.Dict(extra), "extra",
+                   static_cast<int64_t>(rank));
 }
 
 // Tied parameters: another name for the same place.
@@ -363,7 +424,6 @@ void DeepSpeedReader::AddProperties() {
   if (step.has_value() && step->is(Kind::kInt)) {
     add("step", absl::StrCat(step->int_value()));
   }
-  if (!warning_.empty()) add("warning", warning_);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
 #include "dcp/format/torch_tensor.h"
@@ -185,6 +186,64 @@ absl::Status ParseNames(const Value& model, bool may_lack_names,
   return absl::OkStatus();
 }
 
+// Adds the parameters that only other model-parallel ranks have.
+absl::Status AddParallelNames(DeepSpeedState& state) {
+  absl::flat_hash_set<std::string> known;
+  for (const auto& group : state.groups) {
+    for (const DeepSpeedParameter& each : group) known.insert(each.name);
+  }
+  for (const DeepSpeedPickle& model : state.parallel_models) {
+    // zero/ has the parameters that are trained; of others, each of these ranks
+    // has a part.
+    const Value frozen =
+        FindKey(model.root, "frozen_param_shapes").value_or(Value());
+    if (IsMapping(frozen) && !frozen.items().empty()) {
+      return absl::UnimplementedError(absl::StrCat(
+          model.name, ": frozen parameters, such as ",
+          ToString(frozen.items()[0], 100),
+          ", are not supported with several model-parallel ranks"));
+    }
+    DCP_ASSIGN_OR_RETURN(const Value shapes,
+                         GetKey(model.root, "param_shapes"));
+    absl::StatusOr<std::vector<std::vector<DeepSpeedParameter>>> groups =
+        ParseGroups(shapes);
+    if (!groups.ok()) return Annotate(groups.status(), model.name);
+    if (groups->size() != state.groups.size()) {
+      return absl::UnimplementedError(absl::StrCat(
+          model.name, ": expected ", state.groups.size(),
+          " groups of parameters, as ", state.models[0].name, " has, found ",
+          groups->size(), "; that is not supported"));
+    }
+    for (size_t g = 0; g < groups->size(); ++g) {
+      for (DeepSpeedParameter& parameter : (*groups)[g]) {
+        if (!known.insert(parameter.name).second) continue;
+        state.groups[g].push_back(std::move(parameter));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// DataLoss if the files of the model come from different steps.
+absl::Status CheckSameStep(const DeepSpeedState& state) {
+  const DeepSpeedPickle& first = state.models[0];
+  for (const auto* models : {&state.models, &state.parallel_models}) {
+    for (const DeepSpeedPickle& model : *models) {
+      for (const absl::string_view key : {"global_steps", "skipped_steps"}) {
+        const Value expected = FindKey(first.root, key).value_or(Value());
+        const Value found = FindKey(model.root, key).value_or(Value());
+        if (DeepEqual(expected, found)) continue;
+        return absl::DataLossError(absl::StrCat(
+            model.name, ": ", key, " is ", ToString(found, 40), ", but ",
+            ToString(expected, 40), " in ", first.name,
+            ": the files come from different steps; put those of one step "
+            "together"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<Value> GetKey(const Value& dict, absl::string_view key) {
@@ -200,6 +259,7 @@ absl::Status ParseDeepSpeed(bool names_optional, DeepSpeedState& state) {
     return absl::UnimplementedError(
         "ds_autoep_layers: expert-parallel ZeRO partitions are not supported");
   }
+  DCP_RETURN_IF_ERROR(CheckSameStep(state));
   for (DeepSpeedPickle& optim : state.optims) {
     absl::StatusOr<Value> root = GetKey(optim.root, "optimizer_state_dict");
     if (!root.ok()) return Annotate(root.status(), optim.name);
@@ -214,7 +274,8 @@ absl::Status ParseDeepSpeed(bool names_optional, DeepSpeedState& state) {
     return absl::OkStatus();
   }
   const bool may_lack_names = names_optional && state.stage != 3;
-  return ParseNames(model, may_lack_names, state);
+  DCP_RETURN_IF_ERROR(ParseNames(model, may_lack_names, state));
+  return AddParallelNames(state);
 }
 
 }  // namespace dcp

@@ -40,6 +40,8 @@ struct UniversalFile {
 
 struct DeepSpeedState {
   std::vector<DeepSpeedPickle> models;  // by rank; the root is the whole dict
+  // Those of the other model-parallel ranks of a universal checkpoint.
+  std::vector<DeepSpeedPickle> parallel_models;
   std::vector<DeepSpeedPickle> optims;  // by rank; the root is
                                         // optimizer_state_dict
   // A universal checkpoint has these instead of `optims`; the optimizer's root
@@ -47,7 +49,8 @@ struct DeepSpeedState {
   std::vector<UniversalFile> universal;
   DeepSpeedPickle universal_optimizer;
   int stage = 0;  // of ZeRO
-  // The groups of the optimizer; for stage 3, its sub-groups.
+  // The groups of the optimizer; for stage 3, its sub-groups. With the
+  // parameters that other model-parallel ranks have.
   std::vector<std::vector<DeepSpeedParameter>> groups;
   std::vector<DeepSpeedParameter> frozen;
 };

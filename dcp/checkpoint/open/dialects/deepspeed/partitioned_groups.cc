@@ -147,8 +147,12 @@ class PartitionedGroup {
                          parameter.shape, count == 0 ? 0 : begin - start));
       }
     }
-    return AddCommonStates(state_.optims[0], states_[0][group_], parameter,
-                           collector);
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      DCP_RETURN_IF_ERROR(
+          AddCommonStates(state_.optims[r], static_cast<int64_t>(r),
+                          states_[r][group_], parameter, collector));
+    }
+    return absl::OkStatus();
   }
 
   static constexpr int64_t kMaxPadding = int64_t{1} << 32;

@@ -32,8 +32,11 @@ class PiecewiseGroups {
         const int64_t piece = (parameter.numel + num_ranks - 1) / num_ranks;
         DCP_RETURN_IF_ERROR(Annotate(
             AddParameter(parameter, at, piece, collector), parameter.name));
-        DCP_RETURN_IF_ERROR(AddCommonStates(state_.optims[0], first_states_[g],
-                                            parameter, collector));
+        for (size_t r = 0; r < ranks_.size(); ++r) {
+          DCP_RETURN_IF_ERROR(
+              AddCommonStates(state_.optims[r], static_cast<int64_t>(r),
+                              states_[r][g], parameter, collector));
+        }
         at += piece;
       }
     }
@@ -65,7 +68,7 @@ class PiecewiseGroups {
     for (const Value& state : states) {
       DCP_RETURN_IF_ERROR(AppendStates(pickle, state, vectors));
     }
-    if (ranks_.size() == 1) first_states_ = states;
+    states_.push_back(states);
     return absl::OkStatus();
   }
 
@@ -86,7 +89,7 @@ class PiecewiseGroups {
 
   const DeepSpeedState& state_;
   std::vector<ZeroVectors> ranks_;
-  std::vector<Value> first_states_;  // of rank 0, by sub-group
+  std::vector<std::vector<Value>> states_;  // by rank and sub-group
 };
 
 }  // namespace

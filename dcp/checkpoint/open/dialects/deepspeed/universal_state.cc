@@ -49,8 +49,9 @@ class UniversalReader {
             Annotate(AddParameter(parameter, found->second, /*has_shape=*/true),
                      parameter.name));
         if (!found->second.contains("step")) {
-          DCP_RETURN_IF_ERROR(AddCommonStates(
-              state_.universal_optimizer, common[g], parameter, collector_));
+          DCP_RETURN_IF_ERROR(AddCommonStates(state_.universal_optimizer,
+                                              /*rank=*/0, common[g], parameter,
+                                              collector_));
         }
         files_.erase(found);
       }
@@ -67,8 +68,8 @@ class UniversalReader {
     return StatesOf(*inner, state_.groups.size());
   }
 
-  // With model parallelism, rank 0 does not know all parameters. The files of
-  // those that it does know are copies of what the model states have.
+  // Parameters that no group has. The files of those that the model states
+  // have are copies.
   absl::Status AddOthers() {
     absl::flat_hash_set<std::string> known;
     for (const char* dict :

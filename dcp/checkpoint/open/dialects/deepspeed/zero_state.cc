@@ -105,7 +105,8 @@ absl::Status AppendStates(const DeepSpeedPickle& pickle, const Value& state,
   return absl::OkStatus();
 }
 
-absl::Status AddCommonStates(const DeepSpeedPickle& pickle, const Value& state,
+absl::Status AddCommonStates(const DeepSpeedPickle& pickle, int64_t rank,
+                             const Value& state,
                              const DeepSpeedParameter& parameter,
                              StateCollector& collector) {
   for (const auto& [key, value] : ItemsByKey(state)) {
@@ -113,8 +114,9 @@ absl::Status AddCommonStates(const DeepSpeedPickle& pickle, const Value& state,
     DCP_ASSIGN_OR_RETURN(CheckpointEntry entry,
                          EntryInArchive(*pickle.archive, value, pickle.file));
     DCP_RETURN_IF_ERROR(
-        collector.AddValue(ZeroPath(parameter, std::string(key)),
-                           /*rank=*/0, std::move(entry)));
+        Annotate(collector.AddValue(ZeroPath(parameter, std::string(key)), rank,
+                                    std::move(entry)),
+                 pickle.name));
   }
   return absl::OkStatus();
 }

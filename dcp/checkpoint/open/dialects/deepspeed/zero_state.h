@@ -5,6 +5,7 @@
 #define DCP_CHECKPOINT_OPEN_DIALECTS_DEEPSPEED_ZERO_STATE_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -47,9 +48,10 @@ absl::StatusOr<std::vector<Value>> StatesOf(const Value& inner,
 absl::Status AppendStates(const DeepSpeedPickle& pickle, const Value& state,
                           ZeroVectors& vectors);
 
-// Adds what a group has for all of its parameters, such as the step, as that of
-// one parameter.
-absl::Status AddCommonStates(const DeepSpeedPickle& pickle, const Value& state,
+// Adds what a group has on `rank` for all of its parameters, such as the step,
+// as that of one parameter.
+absl::Status AddCommonStates(const DeepSpeedPickle& pickle, int64_t rank,
+                             const Value& state,
                              const DeepSpeedParameter& parameter,
                              StateCollector& collector);
 

@@ -14,6 +14,8 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
 #include "dcp/checkpoint/open/dialects/huggingface/extra_files.h"
+#include "dcp/checkpoint/open/dialects/huggingface/whole_parts.h"
+#include "dcp/checkpoint/open/dialects/ranks/flat_dcp.h"
 #include "dcp/checkpoint/open/dialects/ranks/rank_files.h"
 #include "dcp/checkpoint/open/dialects/ranks/ranks_opener.h"
 #include "dcp/format/state_path.h"
@@ -38,15 +40,15 @@ constexpr NamePattern kRankFileNames[] = {
     {R"(optimizer(?:_(\d+))?_rank\d+\.bin)", "optimizer"}};
 
 constexpr absl::string_view kAccelerateFiles[] = {
-    "scheduler.bin", "scaler.pt", "sampler.bin", "random_states_{rank}.pkl",
+    "scheduler.bin",
+    "scheduler_{number}.bin",
+    "scaler.pt",
+    "sampler.bin",
+    "sampler_{number}.bin",
+    "dl_state_dict.bin",
+    "dl_state_dict_{number}.bin",
+    "random_states_{rank}.pkl",
     "custom_checkpoint_{number}.pkl"};
-
-// The root of the names of model or optimizer `number`, "" or "0" being the
-// first.
-std::string RootOf(absl::string_view part, absl::string_view number) {
-  return number.empty() || number == "0" ? std::string(part)
-                                         : absl::StrCat(part, "_", number);
-}
 
 // The part, with its root, that `name` is a file or folder of.
 std::optional<std::string> RootOfName(absl::Span<const NamePattern> kinds,
@@ -54,7 +56,7 @@ std::optional<std::string> RootOfName(absl::Span<const NamePattern> kinds,
   for (const NamePattern& kind : kinds) {
     std::string number;
     if (RE2::FullMatch(name, RE2(std::string(kind.pattern)), &number)) {
-      return RootOf(kind.part, number);
+      return NumberedRoot(kind.part, number);
     }
   }
   return std::nullopt;
@@ -101,6 +103,9 @@ absl::StatusOr<std::optional<PartToJoin>> OpenFolder(
   DCP_ASSIGN_OR_RETURN(part.parts, OpenDcp(*folder.fs, folder.path,
                                            kDcpMetadataName, options, stop));
   DCP_RETURN_IF_ERROR(CheckFiles(folder, part.parts));
+  DCP_RETURN_IF_ERROR(
+      Annotate(ResolveFlatParameters(*folder.fs, options, stop, part.parts),
+               folder.path));
   for (CheckpointEntry& entry : part.parts.entries) {
     if (entry.path.empty()) continue;
     entry.path[0] = root;
@@ -177,6 +182,9 @@ absl::StatusOr<std::optional<CheckpointParts>> TryOpenAccelerate(
     const std::stop_token& stop) {
   DCP_ASSIGN_OR_RETURN(std::vector<PartToJoin> parts,
                        OpenFsdpParts(directory, options, stop));
+  if (parts.empty()) {
+    DCP_ASSIGN_OR_RETURN(parts, OpenWholeParts(directory, options, stop));
+  }
   if (parts.empty()) return std::nullopt;
   DCP_ASSIGN_OR_RETURN(
       std::optional<PartToJoin> extra,

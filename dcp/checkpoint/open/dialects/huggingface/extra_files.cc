@@ -73,6 +73,7 @@ absl::StatusOr<std::optional<PartToJoin>> OpenExtraFiles(
     }
   }
   if (families.empty()) return std::nullopt;
+  for (RankFiles& files : families) files.may_be_bare = true;
   DCP_ASSIGN_OR_RETURN(CheckpointParts parts,
                        OpenRankFiles(directory, families, options, stop));
   return PartToJoin{.folder = "",

@@ -11,8 +11,8 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/dialects/huggingface/accelerate_opener.h"
 #include "dcp/checkpoint/open/dialects/huggingface/extra_files.h"
+#include "dcp/checkpoint/open/dialects/huggingface/whole_parts.h"
 #include "dcp/checkpoint/open/dialects/join_parts.h"
-#include "dcp/checkpoint/open/dialects/ranks/ranks_opener.h"
 #include "dcp/checkpoint/open/model_files.h"
 #include "dcp/checkpoint/open/model_opener.h"
 #include "dcp/format/json_value.h"
@@ -45,11 +45,10 @@ absl::StatusOr<std::vector<PartToJoin>> OpenState(
     DCP_ASSIGN_OR_RETURN(weights.parts,
                          OpenModel(*directory.fs, *model, options, stop));
     parts.push_back(std::move(weights));
-    PartToJoin state{.folder = "", .prefix = {}, .parts = {}};
-    RankFiles file{.part = "optimizer", .names = {std::string(optimizer)}};
     DCP_ASSIGN_OR_RETURN(
-        state.parts,
-        OpenRankFiles(directory, {std::move(file)}, options, stop));
+        PartToJoin state,
+        OpenOptimizerOf(directory, std::string(optimizer), "optimizer",
+                        &parts[0], options, stop));
     parts.push_back(std::move(state));
     return parts;
   }

@@ -178,8 +178,10 @@ void MegatronReader::AddProperties(const std::vector<CheckpointEntry>& stored) {
                   [](const CheckpointEntry& entry) {
                     return entry.tensor() != nullptr && IsFlatBuffer(entry.fqn);
                   })) {
-    add("warning",
-        "flat buffers: they do not record where the state of a parameter is");
+    parts_.losses.push_back(
+        {.part = StatePart::kOptimizer,
+         .text = "flat buffers of the optimizer: they do not record where the "
+                 "state of a parameter is"});
   }
 }
 

@@ -110,18 +110,22 @@ absl::Status ResolveFlatParameters(FileSystem& fs, const OpenOptions& options,
   for (uint32_t i = 0; i < parts.entries.size(); ++i) {
     if (FlatElement(parts.entries[i]).has_value()) flats.push_back(i);
   }
-  std::string warning;
   if (HasLostState(parts)) {
-    warning =
-        "optimizer saved by number: the state of all ranks but one is lost";
+    parts.losses.push_back(
+        {.part = StatePart::kOptimizer,
+         .text = "optimizer saved by number: the state of all ranks but one "
+                 "is lost"});
   }
-  if (!flats.empty() && options.dialect.layout.empty()) {
-    absl::StrAppend(&warning, warning.empty() ? "" : "; ",
-                    "flat parameters of FSDP1: the option layout says what is "
-                    "inside");
+  if (flats.empty()) return absl::OkStatus();
+  if (options.dialect.layout.empty()) {
+    const StateParts places(parts.entries);
+    parts.losses.push_back(
+        {.part = places.PlaceOf(parts.entries[flats[0]]).part,
+         .needs_consent = true,
+         .text = "flat parameters of FSDP1 instead of weights: the option "
+                 "layout says what is inside"});
+    return absl::OkStatus();
   }
-  if (!warning.empty()) parts.properties.emplace_back("warning", warning);
-  if (flats.empty() || options.dialect.layout.empty()) return absl::OkStatus();
   DCP_ASSIGN_OR_RETURN(const FlatHints hints,
                        ReadFlatHints(fs, options.dialect, stop));
   parts.check_index = options.check_index;

@@ -15,8 +15,8 @@ namespace dcp {
 // Replaces each flat parameter among the entries of `parts`, and the state that
 // the optimizer has of it, by the parameters that DialectOptions::layout names;
 // their items are located for that. Without a layout, the entries stay as they
-// are, and a property "warning" says so. There is also a warning if the
-// optimizer's state is that of one rank only.
+// are, and a loss says so. There is also one if the optimizer's state is that
+// of one rank only.
 absl::Status ResolveFlatParameters(FileSystem& fs, const OpenOptions& options,
                                    const std::stop_token& stop,
                                    CheckpointParts& parts);

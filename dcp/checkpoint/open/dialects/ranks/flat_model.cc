@@ -50,15 +50,17 @@ class FlatModel {
   // Adds the model to the collector and takes it out of the files.
   absl::Status Take(ValueArena& arena, StateCollector& collector) const;
 
-  // The vectors by the optimizer's numbers; those of `unnamed` if that is not
-  // certain.
-  FlatVectors VectorsOf(const Value& optimizer, FlatVectors unnamed) const;
+  // The vectors by the optimizer's numbers, which follow their order; nullopt
+  // if there are not as many.
+  std::optional<FlatVectors> VectorsOf(const Value& optimizer) const;
 
   std::string Advice() const {
     if (hints_.has_layout || (hints_.has_like && !views_.empty())) return "";
-    return absl::StrCat("flat parameters of FSDP1: the option ",
-                        views_.empty() ? "layout says what is inside"
-                                       : "like or layout gives shapes");
+    return views_.empty()
+               ? "flat parameters of FSDP1 instead of weights: the option "
+                 "layout says what is inside"
+               : "flat parameters of FSDP1: the weights lack their shapes, "
+                 "which the option like or the option layout gives";
   }
 
  private:
@@ -281,11 +283,10 @@ absl::Status FlatModel::Take(ValueArena& arena,
   return absl::OkStatus();
 }
 
-FlatVectors FlatModel::VectorsOf(const Value& optimizer,
-                                 FlatVectors unnamed) const {
+std::optional<FlatVectors> FlatModel::VectorsOf(const Value& optimizer) const {
   const std::optional<std::vector<int64_t>> numbers = NumbersOf(optimizer);
   if (!numbers.has_value() || numbers->size() != vectors_.size()) {
-    return unnamed;
+    return std::nullopt;
   }
   FlatVectors vectors;
   for (size_t i = 0; i < numbers->size(); ++i) {
@@ -312,23 +313,33 @@ bool HasFlatParameters(const Value& model) {
   return false;
 }
 
-absl::StatusOr<std::string> TakeFlatModel(const RankState& model,
-                                          const RankState* optimizer,
-                                          const FlatHints& hints,
-                                          ValueArena& arena,
-                                          StateCollector& collector) {
+absl::StatusOr<std::vector<SourceLoss>> TakeFlatModel(
+    const RankState& model, const RankState* optimizer, const FlatHints& hints,
+    bool in_order, ValueArena& arena, StateCollector& collector) {
+  std::vector<SourceLoss> losses;
   FlatModel flat(model, hints);
   DCP_RETURN_IF_ERROR(flat.Read());
   DCP_RETURN_IF_ERROR(flat.Take(arena, collector));
   if (optimizer != nullptr) {
-    DCP_ASSIGN_OR_RETURN(FlatVectors unnamed, FindFlatOptimizer(*optimizer));
+    DCP_ASSIGN_OR_RETURN(const FlatVectors unnamed,
+                         FindFlatOptimizer(*optimizer));
     DCP_ASSIGN_OR_RETURN(const Value first,
                          optimizer->Get(optimizer->part->files[0]));
+    std::optional<FlatVectors> vectors = flat.VectorsOf(first);
+    if (vectors.has_value() && !in_order && !HaveOwnSizes(*vectors)) {
+      vectors.reset();
+      losses.push_back(NumberedOptimizer(/*has_order=*/true));
+    }
     DCP_RETURN_IF_ERROR(
-        TakeFlatOptimizer(*optimizer, flat.VectorsOf(first, std::move(unnamed)),
+        TakeFlatOptimizer(*optimizer, vectors.has_value() ? *vectors : unnamed,
                           arena, collector));
   }
-  return flat.Advice();
+  if (!flat.Advice().empty()) {
+    losses.push_back({.part = StatePart::kModel,
+                      .needs_consent = true,
+                      .text = flat.Advice()});
+  }
+  return losses;
 }
 
 }  // namespace dcp

@@ -6,13 +6,14 @@
 #ifndef DCP_CHECKPOINT_OPEN_DIALECTS_RANKS_FLAT_MODEL_H_
 #define DCP_CHECKPOINT_OPEN_DIALECTS_RANKS_FLAT_MODEL_H_
 
-#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "dcp/checkpoint/open/dialects/ranks/flat_hints.h"
 #include "dcp/checkpoint/open/dialects/ranks/rank_part.h"
 #include "dcp/checkpoint/open/dialects/state_collector.h"
+#include "dcp/checkpoint/open/source_loss.h"
 #include "dcp/format/value.h"
 
 namespace dcp {
@@ -25,15 +26,14 @@ bool HasFlatParameters(const Value& model);
 
 // Moves the flat parameters of `model`, and the state that `optimizer` (may be
 // null) has of them, from the files to `collector`: as the parameters in them
-// as far as these are known, from views or from `hints`. Returns what the user
-// can do to learn more; empty if there is nothing. DataLoss if the ranks
-// contradict each other, InvalidArgument if the hints contradict the files. New
-// values are made in `arena`.
-absl::StatusOr<std::string> TakeFlatModel(const RankState& model,
-                                          const RankState* optimizer,
-                                          const FlatHints& hints,
-                                          ValueArena& arena,
-                                          StateCollector& collector);
+// as far as these are known, from views or from `hints`. The optimizer's
+// numbers follow the order of the model if `in_order`, or if no other order
+// fits. Returns what is lost. DataLoss if the ranks contradict each other,
+// InvalidArgument if the hints contradict the files. New values are made in
+// `arena`.
+absl::StatusOr<std::vector<SourceLoss>> TakeFlatModel(
+    const RankState& model, const RankState* optimizer, const FlatHints& hints,
+    bool in_order, ValueArena& arena, StateCollector& collector);
 
 }  // namespace dcp
 

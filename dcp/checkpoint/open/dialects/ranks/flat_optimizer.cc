@@ -21,7 +21,6 @@ namespace dcp {
 namespace {
 
 using Kind = Value::Kind;
-using Parameters = std::vector<std::pair<std::string, Dims>>;
 
 // The number of elements of a tensor of one dimension; nullopt for others.
 std::optional<int64_t> LengthOf(const Value& value) {
@@ -144,10 +143,12 @@ absl::Status UseUnits(const Parameters& parameters,
 }
 
 // With use_orig_params=True, each number is one parameter; its pieces together
-// are as long as the parameter.
+// are as long as the parameter. Without `in_order`, that must be true of one
+// order only.
 bool UseOrder(const Parameters& parameters, const std::vector<int64_t>& numbers,
-              FlatVectors& vectors) {
+              bool in_order, FlatVectors& vectors) {
   if (parameters.size() != numbers.size()) return false;
+  if (!in_order && !HaveOwnSizes(vectors)) return false;
   for (size_t i = 0; i < numbers.size(); ++i) {
     const auto found = vectors.find(numbers[i]);
     if (found != vectors.end() &&
@@ -243,6 +244,14 @@ absl::flat_hash_map<int64_t, std::vector<std::string>> NamesOf(
 
 }  // namespace
 
+bool HaveOwnSizes(const FlatVectors& vectors) {
+  absl::flat_hash_set<int64_t> sizes;
+  for (const auto& [number, vector] : vectors) {
+    if (!sizes.insert(vector.numel).second) return false;
+  }
+  return true;
+}
+
 absl::StatusOr<FlatVectors> FindFlatOptimizer(const RankState& optimizer) {
   const std::vector<RankFile>& files = optimizer.part->files;
   FlatVectors vectors;
@@ -273,19 +282,19 @@ absl::StatusOr<FlatVectors> FindFlatOptimizer(const RankState& optimizer) {
 
 absl::StatusOr<bool> NameFlatOptimizer(const RankFile& file, const Value& model,
                                        const Value& optimizer,
-                                       absl::string_view unit_glob,
+                                       const FlatOrder& order,
                                        FlatVectors& vectors) {
   const std::optional<std::vector<int64_t>> numbers = NumbersOf(optimizer);
   if (!numbers.has_value()) return false;
   const Parameters all = ParametersOf(model);
   const Parameters untied = WithoutCopies(file, model, all);
-  if (unit_glob.empty()) {
-    return UseOrder(all, *numbers, vectors) ||
-           UseOrder(untied, *numbers, vectors);
+  if (order.unit_glob.empty()) {
+    return UseOrder(all, *numbers, order.in_order, vectors) ||
+           UseOrder(untied, *numbers, order.in_order, vectors);
   }
-  const absl::Status status = UseUnits(all, *numbers, unit_glob, vectors);
+  const absl::Status status = UseUnits(all, *numbers, order.unit_glob, vectors);
   if (status.ok()) return true;
-  if (!UseUnits(untied, *numbers, unit_glob, vectors).ok()) return status;
+  if (!UseUnits(untied, *numbers, order.unit_glob, vectors).ok()) return status;
   return true;
 }
 

@@ -29,17 +29,28 @@ using FlatVectors = std::map<int64_t, FlatVector>;
 // DataLoss if tensors of one number have different lengths on one rank.
 absl::StatusOr<FlatVectors> FindFlatOptimizer(const RankState& optimizer);
 
+// Whether no two of the vectors have the same number of elements, so that a
+// wrong order would not fit.
+bool HaveOwnSizes(const FlatVectors& vectors);
+
+// What is known of the order in which the optimizer got its parameters.
+struct FlatOrder {
+  // Such as "model.layers.*": number k belongs to the parameters below the k-th
+  // module that it matches, and number 0 to all others. Empty if not known.
+  std::string unit_glob;
+  bool in_order = false;  // that of the model
+};
+
 // Gives `vectors`, which FindFlatOptimizer found, the names and shapes of the
 // parameters of `model`, the state dict in rank 0's `file`, if that is certain.
-// With `unit_glob`, such as "model.layers.*", number k belongs to the
-// parameters below the k-th module that it matches, and number 0 to all others.
-// InvalidArgument if these do not have as many elements as the states. Tied
+// InvalidArgument if the units of `order` do not have as many elements as the
+// states. Tied
 // parameters count once: FSDP1 saves them as copies, so matrices of equal bytes
 // (by CRC-32) are taken for tied if it does not fit otherwise. Returns whether
 // names were found.
 absl::StatusOr<bool> NameFlatOptimizer(const RankFile& file, const Value& model,
                                        const Value& optimizer,
-                                       absl::string_view unit_glob,
+                                       const FlatOrder& order,
                                        FlatVectors& vectors);
 
 // Moves the state of `vectors` from the files to `collector`, and writes names

@@ -1,7 +1,7 @@
 // OptimizerNames: which parameter each number in a torch.optim state_dict()
 // means. Such a dict counts parameters in the order in which the optimizer got
-// them; the names are found by comparing with a state dict of the model. Pure;
-// any thread.
+// them, which is up to the program; the names are found by comparing with the
+// model, and never guessed. Pure; any thread.
 #ifndef DCP_CHECKPOINT_OPEN_DIALECTS_RANKS_OPTIMIZER_NAMES_H_
 #define DCP_CHECKPOINT_OPEN_DIALECTS_RANKS_OPTIMIZER_NAMES_H_
 
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "dcp/checkpoint/open/source_loss.h"
 #include "dcp/format/value.h"
 #include "dcp/tensor/box.h"
 
@@ -19,16 +20,31 @@ namespace dcp {
 
 using OptimizerNames = absl::flat_hash_map<int64_t, std::string>;
 
-// The names of the parameters of `optimizer`, {"state": ..., "param_groups":
-// ...}, which `model` holds. They are those of the model's sharded tensors (of
-// all tensors if none is sharded) in order, without repetitions of tied ones.
-// Empty if that is not certain: there are several groups, whose parameters may
-// come in any order, or the numbers of parameters or the shapes differ.
-OptimizerNames FindOptimizerNames(const Value& model, const Value& optimizer);
+// Names and whole shapes.
+using Parameters = std::vector<std::pair<std::string, Dims>>;
 
-// The names and whole shapes of the tensors that FindOptimizerNames compares
-// with, in order.
-std::vector<std::pair<std::string, Dims>> ParametersOf(const Value& model);
+// The parameters of a state dict, in its order: its sharded tensors, or all if
+// none is sharded, without repetitions of tied ones.
+Parameters ParametersOf(const Value& model);
+
+struct FoundNames {
+  OptimizerNames names;  // empty if they are not certain
+  // Whether only the order of the parameters would tell them apart, because
+  // several have the same shape.
+  bool needs_order = false;
+};
+
+// The names of the parameters of `optimizer`, {"state": ..., "param_groups":
+// ...}, which are among `parameters`. They are certain if the groups record
+// them (torch.optim of named_parameters()), or if each state has the shape of
+// one parameter only. With `in_order`, the numbers of a single group follow the
+// order of `parameters`, if the shapes agree.
+FoundNames FindOptimizerNames(const Parameters& parameters,
+                              const Value& optimizer, bool in_order);
+
+// What to tell of an optimizer whose names need the order; `has_order` is
+// whether the model's files record one.
+SourceLoss NumberedOptimizer(bool has_order);
 
 // The numbers in the only group of `optimizer`; nullopt if there are several
 // groups or if the group has names.

@@ -19,6 +19,8 @@ struct RankFiles {
   // of an item; empty if the files' own keys name them.
   std::string part;
   std::vector<std::string> names;  // by rank, from 0 on; at least one
+  // Whether they may be pickles of Python's own module instead.
+  bool may_be_bare = false;
 };
 
 // All families among the files of a directory: those of verl and SkyRL

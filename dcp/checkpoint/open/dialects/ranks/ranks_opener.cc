@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
@@ -94,11 +95,13 @@ class RanksReader {
  public:
   RanksReader(const SourceDirectory& directory,
               const std::vector<RankFiles>& families,
-              const OpenOptions& options, const std::stop_token& stop)
+              const OpenOptions& options, const std::stop_token& stop,
+              const ModelParameters* model)
       : directory_(directory),
         families_(families),
         options_(options),
-        stop_(stop) {}
+        stop_(stop),
+        model_(model) {}
 
   absl::StatusOr<CheckpointParts> Run();
 
@@ -109,6 +112,12 @@ class RanksReader {
   absl::Status NameParameters();
   absl::Status NameOptimizer(const RankState& model,
                              const RankState& optimizer);
+  // The same by the parameters of a model that is elsewhere.
+  absl::Status NameByModel(const RankState& optimizer);
+  absl::Status GiveNames(const RankState& optimizer,
+                         const OptimizerNames& names);
+  // Whether the optimizer got its parameters in the order of the model.
+  bool IsInOrder(const std::optional<RankState>& optimizer) const;
   absl::Status AddFile(const RankFile& file, const std::string& part);
   absl::Status AddLeaf(const RankFile& file, const StatePath& path,
                        const Value& value);
@@ -120,11 +129,11 @@ class RanksReader {
   const std::vector<RankFiles>& families_;
   const OpenOptions& options_;
   const std::stop_token& stop_;
+  const ModelParameters* const model_;  // elsewhere; or null
   CheckpointParts parts_;
   std::vector<RankPart> ranks_;
   StateCollector collector_;
   std::string mesh_;          // of the last DTensor
-  std::string warning_;       // or empty
   uint64_t num_tensors_ = 0;  // sharded ones
   uint64_t num_boxes_ = 0;    // of these
   // Mesh and placements of each DTensor.
@@ -141,7 +150,8 @@ absl::Status RanksReader::ReadFiles() {
       DCP_RETURN_IF_ERROR(CheckStop(stop_, kOpening));
       DCP_ASSIGN_OR_RETURN(const File file, parts_.files->Get(index));
       const absl::StatusOr<const TorchArchive*> archive =
-          AddArchive(*directory_.fs, file, options_, stop_, parts_);
+          (family.may_be_bare ? AddPickleOrArchive : AddArchive)(
+              *directory_.fs, file, options_, stop_, parts_);
       if (!archive.ok()) {
         return Annotate(archive.status(), parts_.files->PathOf(index));
       }
@@ -159,21 +169,60 @@ absl::Status RanksReader::ReadFiles() {
 
 absl::Status RanksReader::NameParameters() {
   const std::optional<RankState> model = FindModel(ranks_);
-  if (!model.has_value()) return absl::OkStatus();
   const std::optional<RankState> optimizer = FindOptimizer(ranks_);
+  if (!model.has_value()) {
+    return model_ != nullptr && optimizer.has_value() ? NameByModel(*optimizer)
+                                                      : absl::OkStatus();
+  }
   DCP_ASSIGN_OR_RETURN(const Value first, model->Get(model->part->files[0]));
   if (HasFlatParameters(first)) {
     DCP_ASSIGN_OR_RETURN(
         const FlatHints hints,
         ReadFlatHints(*directory_.fs, options_.dialect, stop_));
     DCP_ASSIGN_OR_RETURN(
-        warning_,
+        parts_.losses,
         TakeFlatModel(*model, optimizer.has_value() ? &*optimizer : nullptr,
-                      hints, parts_.arena, collector_));
+                      hints, IsInOrder(optimizer), parts_.arena, collector_));
     return absl::OkStatus();
   }
   return optimizer.has_value() ? NameOptimizer(*model, *optimizer)
                                : absl::OkStatus();
+}
+
+bool RanksReader::IsInOrder(const std::optional<RankState>& optimizer) const {
+  // verl and SkyRL call model.parameters().
+  return options_.dialect.optimizer_in_model_order ||
+         (optimizer.has_value() &&
+          absl::StartsWith(optimizer->part->files[0].name,
+                           "optim_world_size_"));
+}
+
+absl::Status RanksReader::GiveNames(const RankState& optimizer,
+                                    const OptimizerNames& names) {
+  for (RankFile& file : optimizer.part->files) {
+    DCP_ASSIGN_OR_RETURN(const Value value, optimizer.Get(file));
+    if (!IsMapping(value)) continue;
+    optimizer.Set(parts_.arena, file, WithNames(parts_.arena, value, names));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RanksReader::NameByModel(const RankState& optimizer) {
+  DCP_ASSIGN_OR_RETURN(const Value numbered,
+                       optimizer.Get(optimizer.part->files[0]));
+  const bool is_asked = options_.dialect.optimizer_in_model_order;
+  const auto [names, needs_order] = FindOptimizerNames(
+      model_->parameters, numbered, is_asked && model_->has_order);
+  if (!names.empty()) return GiveNames(optimizer, names);
+  if (!needs_order) return absl::OkStatus();
+  if (is_asked && !model_->has_order) {
+    return absl::InvalidArgumentError(
+        "safetensors do not record the order of the model's parameters, which "
+        "the option optimizer_in_model_order asks for: give a file of "
+        "torch.save(model.state_dict()) by the option like");
+  }
+  parts_.losses.push_back(NumberedOptimizer(model_->has_order));
+  return absl::OkStatus();
 }
 
 absl::Status RanksReader::NameOptimizer(const RankState& model,
@@ -181,24 +230,30 @@ absl::Status RanksReader::NameOptimizer(const RankState& model,
   DCP_ASSIGN_OR_RETURN(const Value first, model.Get(model.part->files[0]));
   DCP_ASSIGN_OR_RETURN(const Value numbered,
                        optimizer.Get(optimizer.part->files[0]));
-  const OptimizerNames names = FindOptimizerNames(first, numbered);
-  if (!names.empty()) {
-    for (RankFile& file : optimizer.part->files) {
-      DCP_ASSIGN_OR_RETURN(const Value value, optimizer.Get(file));
-      if (!IsMapping(value)) continue;
-      optimizer.Set(parts_.arena, file, WithNames(parts_.arena, value, names));
-    }
+  const bool in_order = IsInOrder(optimizer);
+  const auto [names, needs_order] =
+      FindOptimizerNames(ParametersOf(first), numbered, in_order);
+  if (!names.empty()) return GiveNames(optimizer, names);
+  FlatVectors vectors;
+  // A whole model has a whole optimizer.
+  if (HasShards(first)) {
+    DCP_ASSIGN_OR_RETURN(vectors, FindFlatOptimizer(optimizer));
+  }
+  if (vectors.empty()) {
+    if (needs_order) parts_.losses.push_back(NumberedOptimizer(true));
     return absl::OkStatus();
   }
-  // A whole model has a whole optimizer.
-  if (!HasShards(first)) return absl::OkStatus();
-  DCP_ASSIGN_OR_RETURN(FlatVectors vectors, FindFlatOptimizer(optimizer));
-  if (vectors.empty()) return absl::OkStatus();
-  DCP_ASSIGN_OR_RETURN(const bool named,
-                       NameFlatOptimizer(model.part->files[0], first, numbered,
-                                         options_.dialect.flat_units, vectors));
+  DCP_ASSIGN_OR_RETURN(
+      const bool named,
+      NameFlatOptimizer(model.part->files[0], first, numbered,
+                        {options_.dialect.flat_units, in_order}, vectors));
   if (!named) {
-    warning_ = "flat optimizer of FSDP1: the option flat_units gives names";
+    parts_.losses.push_back(
+        {.part = StatePart::kOptimizer,
+         .text = "flat optimizer of FSDP1: its state has neither names nor "
+                 "shapes; the option flat_units gives them, or "
+                 "the option optimizer_in_model_order if each number is one "
+                 "parameter"});
   }
   return TakeFlatOptimizer(optimizer, vectors, parts_.arena, collector_);
 }
@@ -277,7 +332,6 @@ absl::StatusOr<CheckpointParts> RanksReader::Run() {
   parts_.entries = *std::move(entries);
   parts_.properties.emplace_back("ranks", absl::StrCat(num_ranks));
   if (!mesh_.empty()) parts_.properties.emplace_back("mesh", mesh_);
-  if (!warning_.empty()) parts_.properties.emplace_back("warning", warning_);
   return std::move(parts_);
 }
 
@@ -285,8 +339,9 @@ absl::StatusOr<CheckpointParts> RanksReader::Run() {
 
 absl::StatusOr<CheckpointParts> OpenRankFiles(
     const SourceDirectory& directory, const std::vector<RankFiles>& families,
-    const OpenOptions& options, const std::stop_token& stop) {
-  return RanksReader(directory, families, options, stop).Run();
+    const OpenOptions& options, const std::stop_token& stop,
+    const ModelParameters* model) {
+  return RanksReader(directory, families, options, stop, model).Run();
 }
 
 absl::StatusOr<std::optional<CheckpointParts>> TryOpenRanks(

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "dcp/checkpoint/open/checkpoint_parts.h"
+#include "dcp/checkpoint/open/dialects/ranks/optimizer_names.h"
 #include "dcp/checkpoint/open/dialects/ranks/rank_files.h"
 #include "dcp/checkpoint/open/dialects/source_directory.h"
 #include "dcp/checkpoint/open/open_options.h"
@@ -25,10 +26,18 @@ absl::StatusOr<std::optional<CheckpointParts>> TryOpenRanks(
     const SourceDirectory& directory, const OpenOptions& options,
     const std::stop_token& stop = {});
 
-// The same for files that the caller found.
+// The parameters of a model.
+struct ModelParameters {
+  Parameters parameters;
+  bool has_order = false;  // whether they are in the order of the model
+};
+
+// The same for files that the caller found. If they are those of an optimizer
+// alone, `model` gives names to its numbers; it may be null.
 absl::StatusOr<CheckpointParts> OpenRankFiles(
     const SourceDirectory& directory, const std::vector<RankFiles>& families,
-    const OpenOptions& options, const std::stop_token& stop = {});
+    const OpenOptions& options, const std::stop_token& stop = {},
+    const ModelParameters* model = nullptr);
 
 }  // namespace dcp
 

@@ -128,6 +128,25 @@ TEST(StateCollector, EqualValuesAreKeptOnce) {
       ElementsAre("same", "rng.cpu", "rng.cpu@2", "list.0", "list.0@2"));
 }
 
+// Files of ranks that come from two saves look whole otherwise.
+TEST(StateCollector, RanksAreAtTheSameStep) {
+  StateCollector collector;
+  const StatePath of_state = {"optimizer", "state", "w", "step"};
+  const StatePath of_group = {"optimizer", "param_groups", 0, "step"};
+  ASSERT_OK(collector.AddValue(of_state, 0, Entry(TensorAt({}, 0, 0, 7))));
+  ASSERT_OK(collector.AddValue(of_state, 1, Entry(TensorAt({}, 1, 0, 7))));
+  EXPECT_THAT(collector.AddValue(of_state, 2, Entry(TensorAt({}, 2, 0, 8))),
+              StatusIs(StatusCode::kDataLoss,
+                       HasSubstr("optimizer.state.w.step of rank 2 differs "
+                                 "from that of rank 0")));
+  ASSERT_OK(collector.AddValue(of_group, 0, CollectedObject(3)));
+  EXPECT_THAT(collector.AddValue(of_group, 1, CollectedObject(4)),
+              StatusIs(StatusCode::kDataLoss, HasSubstr("different steps")));
+  // Other values may be those of ranks.
+  ASSERT_OK(collector.AddValue({"step"}, 0, CollectedObject(3)));
+  ASSERT_OK(collector.AddValue({"step"}, 1, CollectedObject(4)));
+}
+
 // A matrix has 3 columns, and its elements have 4 bytes.
 TEST(StateCollector, APartOfAChunkKeepsItsStrides) {
   const ChunkLocation rows =

@@ -31,6 +31,7 @@ using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 
@@ -75,8 +76,9 @@ TEST(ByteCheckpointOpener, WarnsOfFlatVectorsWithoutALayout) {
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                        OpenCheckpoint(path));
   EXPECT_TRUE(checkpoint->Find("model.layers.0._flat_param").has_value());
-  EXPECT_THAT(checkpoint->properties(),
-              Contains(Pair("warning", HasSubstr("flat parameters of FSDP1"))));
+  EXPECT_THAT(checkpoint->losses(),
+              Contains(Field(&SourceLoss::text,
+                             HasSubstr("flat parameters of FSDP1"))));
 }
 
 TEST(ByteCheckpointOpener, RefusesALayoutOfAnotherSize) {

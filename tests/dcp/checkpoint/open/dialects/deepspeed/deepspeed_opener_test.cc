@@ -41,6 +41,7 @@ using ::dcp::testing::RankCheckpoint;
 using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
 using ::dcp::testing::WarningOf;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -331,6 +332,24 @@ TEST(DeepSpeedOpener, TheModelAloneIsReadWithAWarning) {
   EXPECT_TRUE(checkpoint->Find("model.embed.weight").has_value());
   EXPECT_FALSE(checkpoint->Find("optimizer.param_groups.0.lr").has_value());
   EXPECT_THAT(WarningOf(*checkpoint), HasSubstr("*_optim_states.pt"));
+}
+
+// No file is damaged.
+TEST(DeepSpeedOpener, FilesOfTwoStepsAreRefused) {
+  for (const auto& [name, what] :
+       std::vector<std::pair<std::string, std::string>>{
+           {"step_mix_z2",
+            "rank_1_mp_rank_00_optim_states.pt: "
+            "optimizer.state.layers.0.norm.weight.step of rank "
+            "1 differs from that of rank 0"},
+           {"step_mix_z3", "of rank 1 differs from that of rank 0"},
+           {"step_mix_model_states",
+            "rank_1_mp_rank_00_model_states.pt: global_steps is 9, but 3"}}) {
+    EXPECT_THAT(OpenCheckpoint(Copied(name).path()),
+                StatusIs(StatusCode::kDataLoss,
+                         AllOf(HasSubstr(what), HasSubstr("different steps"))))
+        << name;
+  }
 }
 
 // ---- Small checkpoints ------------------------------------------------------

@@ -102,5 +102,52 @@ TEST(UniversalState, TheModulesWeightsCanBeReadInstead) {
       checkpoint->Find("optimizer.state.embed.weight.exp_avg").has_value());
 }
 
+// Each stage of a pipeline knows its own parameters only.
+TEST(UniversalState, APipelineIsReadOnceItIsUniversal) {
+  EXPECT_THAT(
+      OpenCheckpoint(Universal("pipe_s2").path()),
+      StatusIs(StatusCode::kUnimplemented, HasSubstr("ds_to_universal.py")));
+  const Universal copied("universal_pipe2");
+  ASSERT_OK(OpenCheckpoint(copied.path()));
+  EXPECT_THAT(Checkpoint::Open(Disk(), copied.path(),
+                               {.dialect = {.low_precision_weights = true}}),
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("low_precision_weights")));
+  std::filesystem::remove(copied.path() +
+                          "/global_step2_universal/zero/4.bias/fp32.pt");
+  EXPECT_THAT(OpenCheckpoint(copied.path()),
+              StatusIs(StatusCode::kNotFound, HasSubstr("4.bias/fp32.pt")));
+}
+
+// Buffers are in the files of layers, which ds_to_universal.py leaves out.
+TEST(UniversalState, ThatAPipelineHasBuffersIsALoss) {
+  const Universal copied("universal_pipe2");
+  {
+    ArchiveEditor e(copied.path() +
+                    "/global_step2_universal/mp_rank_01_model_states.pt");
+    e.Set({"buffer_names"}, e.arena().List({e.arena().Str("3.scale")}));
+    e.Save();
+  }
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
+                       OpenCheckpoint(copied.path()));
+  ASSERT_EQ(checkpoint->losses().size(), 1u);
+  EXPECT_THAT(checkpoint->losses()[0].text, HasSubstr("3.scale"));
+  EXPECT_TRUE(checkpoint->losses()[0].needs_consent);
+}
+
+TEST(UniversalState, FrozenParametersOfOtherStagesAreRefused) {
+  const Universal copied("universal_pipe2");
+  {
+    ArchiveEditor e(copied.path() +
+                    "/global_step2_universal/mp_rank_01_model_states.pt");
+    e.Set({"frozen_param_shapes"},
+          e.arena().Dict(
+              {e.arena().Str("3.frozen"), e.arena().List({Value::Int(2)})}));
+    e.Save();
+  }
+  EXPECT_THAT(OpenCheckpoint(copied.path()),
+              StatusIs(StatusCode::kUnimplemented, HasSubstr("3.frozen")));
+}
+
 }  // namespace
 }  // namespace dcp

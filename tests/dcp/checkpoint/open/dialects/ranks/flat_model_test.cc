@@ -95,7 +95,8 @@ TEST(FlatModel, ALayoutNamesWhatIsInside) {
     ASSERT_OK(ParseFlatLayout(ReadFile(layout), hints));
     ASSERT_OK_AND_ASSIGN(
         const std::unique_ptr<Checkpoint> checkpoint,
-        OpenFlatModel(CopyGolden(dir, base), {.layout = layout}));
+        OpenFlatModel(CopyGolden(dir, base),
+                      {.layout = layout, .optimizer_in_model_order = true}));
     EXPECT_THAT(WarningOf(*checkpoint), IsEmpty());
     ASSERT_OK(checkpoint->LocateAll());
     ASSERT_OK_AND_ASSIGN(const Bytes whole, LoadAll(*checkpoint));
@@ -119,8 +120,8 @@ TEST(FlatModel, ViewsTakeShapesFromALayoutOrACheckpoint) {
   const std::string base = "dialects/fsdp1/pickle_local_origparams_ws3";
   const std::string path = CopyGolden(dir, base);
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> plain,
-                       OpenCheckpoint(path));
-  EXPECT_THAT(WarningOf(*plain), HasSubstr("the option like or layout"));
+                       OpenFlatModel(path, {.optimizer_in_model_order = true}));
+  EXPECT_THAT(WarningOf(*plain), HasSubstr("the option like or"));
   ASSERT_OK_AND_ASSIGN(const Bytes wanted, LoadAll(*plain));
   const std::string layout =
       CopyGolden(dir, absl::StrCat(base, ".layout.json"));
@@ -134,7 +135,8 @@ TEST(FlatModel, ViewsTakeShapesFromALayoutOrACheckpoint) {
   const std::string like =
       dir.WriteFile("full.safetensors", SafetensorsBytes(full));
   for (const DialectOptions& options :
-       {DialectOptions{.layout = layout}, DialectOptions{.like = like}}) {
+       {DialectOptions{.layout = layout, .optimizer_in_model_order = true},
+        DialectOptions{.like = like, .optimizer_in_model_order = true}}) {
     ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                          OpenFlatModel(path, options));
     EXPECT_THAT(WarningOf(*checkpoint), IsEmpty());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/format/value.h"
 #include "tests/dcp/checkpoint/fixtures.h"
@@ -43,12 +44,9 @@ class RankCheckpoint {
   std::vector<std::pair<std::string, std::string>> files_;
 };
 
-// The property "warning"; empty if there is none.
+// What the checkpoint lacks, as one text; empty if there is nothing.
 inline std::string WarningOf(const Checkpoint& checkpoint) {
-  for (const auto& [label, text] : checkpoint.properties()) {
-    if (label == "warning") return text;
-  }
-  return "";
+  return absl::StrJoin(TextsOf(checkpoint.losses()), "; ");
 }
 
 }  // namespace dcp::testing

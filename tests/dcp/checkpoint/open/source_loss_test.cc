@@ -1,0 +1,25 @@
+#include "dcp/checkpoint/open/source_loss.h"
+
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace dcp {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST(SourceLoss, IsChosenByItsPart) {
+  const std::vector<SourceLoss> losses = {
+      {.part = StatePart::kModel, .text = "shapes"},
+      {.part = StatePart::kOptimizer, .text = "names"}};
+  EXPECT_THAT(TextsOf(LossesOf(losses, {})), ElementsAre("shapes", "names"));
+  EXPECT_THAT(TextsOf(LossesOf(losses, {StatePart::kModel})),
+              ElementsAre("shapes"));
+  EXPECT_THAT(LossesOf(losses, {StatePart::kExtra}), IsEmpty());
+}
+
+}  // namespace
+}  // namespace dcp
