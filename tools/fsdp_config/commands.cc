@@ -9,13 +9,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/status.h"
 #include "dcp/base/version.h"
 #include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/open/selection.h"
+#include "dcp/checkpoint/open/source_loss.h"
 #include "dcp/checkpoint/write/save_id.h"
 #include "dcp/tensor/dtype.h"
 #include "fsdp/config/explain.h"
@@ -234,26 +234,26 @@ ExitCode RunCheck(const Context& context) {
   return worst;
 }
 
-// The parameters in the index of a checkpoint: floating tensors that do not
-// belong to an optimizer. In the checkpoint of a training step they are below
-// "model.".
+// The parameters in the index of a checkpoint: floating tensors of the model.
+// What the checkpoint lacks is said.
 absl::StatusOr<std::vector<ParameterShape>> ReadShapes(
-    dcp::FileSystem& fs, const std::string& path) {
+    const Context& context, const std::string& path) {
   DCP_ASSIGN_OR_RETURN(const std::unique_ptr<dcp::Checkpoint> checkpoint,
-                       dcp::Checkpoint::Open(fs, path, {}));
-  const auto is_optimizer = [](const dcp::CheckpointEntry& entry) {
-    return absl::StartsWith(entry.fqn, "optim");
-  };
-  const bool is_step = std::any_of(checkpoint->entries().begin(),
-                                   checkpoint->entries().end(), is_optimizer);
+                       dcp::Checkpoint::Open(context.fs, path, {}));
+  for (const dcp::SourceLoss& loss : checkpoint->losses()) {
+    context.console.err << "warning: " << path << ": " << loss.text << "\n";
+  }
+  dcp::SelectionOptions model;
+  model.parts = {dcp::StatePart::kModel};
+  DCP_ASSIGN_OR_RETURN(const std::vector<dcp::SelectedEntry> selected,
+                       dcp::Select(checkpoint->entries(), model));
   std::vector<ParameterShape> shapes;
-  for (const dcp::CheckpointEntry& entry : checkpoint->entries()) {
-    const dcp::TensorEntry* tensor = entry.tensor();
+  for (const dcp::SelectedEntry& choice : selected) {
+    const dcp::TensorEntry* const tensor =
+        checkpoint->entries()[choice.entry].tensor();
     if (tensor == nullptr || !dcp::IsFloatingPoint(tensor->dtype)) continue;
-    absl::string_view name = entry.fqn;
-    if (is_step && !absl::ConsumePrefix(&name, "model.")) continue;
     ParameterShape& shape = shapes.emplace_back();
-    shape.name = std::string(name);
+    shape.name = choice.fqn;
     for (const auto size : tensor->shape) {
       shape.sizes.push_back(static_cast<int64_t>(size));
     }
@@ -292,7 +292,7 @@ ExitCode RunExplain(const Context& context) {
   ExplainOptions options = ExplainOptionsOf(line, read.config.mesh);
   if (!line.model.empty()) {
     absl::StatusOr<std::vector<ParameterShape>> shapes =
-        ReadShapes(context.fs, line.model);
+        ReadShapes(context, line.model);
     if (!shapes.ok()) {
       return Fail(context, shapes.status(), dcp::tools::kExitSource);
     }

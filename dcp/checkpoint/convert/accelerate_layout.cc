@@ -5,13 +5,18 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
+#include "dcp/checkpoint/open/dialects/join_parts.h"
 #include "dcp/checkpoint/open/state_part.h"
 #include "dcp/format/state_path.h"
 #include "dcp/io/file_system.h"
@@ -19,12 +24,19 @@
 namespace dcp {
 namespace {
 
-struct Folder {
-  absl::string_view root;  // of the names
-  absl::string_view name;
-};
-constexpr Folder kAccelerateFolders[] = {{"model", "pytorch_model_fsdp_0"},
-                                         {"optimizer", "optimizer_0"}};
+// "pytorch_model_fsdp_0" for the root "model", "optimizer_1" for "optimizer_1".
+std::string FolderOf(absl::string_view root) {
+  const absl::string_view part =
+      absl::StartsWith(root, "model") ? "model" : "optimizer";
+  absl::string_view number = absl::StripPrefix(root, part);
+  if (!absl::ConsumePrefix(&number, "_")) number = "0";
+  return absl::StrCat(part == "model" ? "pytorch_model_fsdp" : part, "_",
+                      number);
+}
+
+const std::string& RootOf(const OutputEntry& entry) {
+  return std::get<std::string>(entry.path[0]);
+}
 
 // The entries as StateParts looks at them.
 std::vector<CheckpointEntry> NamesOf(absl::Span<const OutputEntry> entries) {
@@ -37,9 +49,15 @@ std::vector<CheckpointEntry> NamesOf(absl::Span<const OutputEntry> entries) {
   return names;
 }
 
-bool IsIn(const OutputEntry& entry, const Folder& folder) {
-  const auto* const root = std::get_if<std::string>(&entry.path[0]);
-  return root != nullptr && *root == folder.root;
+// Whether the path is that of state by number: optimizer.state.0.exp_avg.
+bool IsNumberedState(const StatePath& path) {
+  for (size_t i = 0; i + 1 < path.size(); ++i) {
+    if (path[i] != PathElement("state")) continue;
+    const auto* const key = std::get_if<std::string>(&path[i + 1]);
+    return key == nullptr ||
+           std::all_of(key->begin(), key->end(), absl::ascii_isdigit);
+  }
+  return false;
 }
 
 // The chunks of the entries of one folder, with their numbers there.
@@ -92,6 +110,19 @@ absl::Status NameForAccelerate(const ConvertOptions& options,
   const std::vector<StatePart>& chosen = options.selection.parts;
   const std::vector<CheckpointEntry> names = NamesOf(entries);
   const StateParts parts(names);
+  // The optimizer's numbers mean nothing to FSDP.
+  for (const CheckpointEntry& entry : names) {
+    if (parts.PlaceOf(entry).part == StatePart::kOptimizer &&
+        IsNumberedState(entry.path)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "accelerate requires names in the optimizer's state, but there is ",
+          entry.fqn,
+          "; the option optimizer_in_model_order gives names, the option parts "
+          "leaves the optimizer out"));
+    }
+  }
+  // All names of a single part are its own.
+  if (chosen.size() != 1) DCP_RETURN_IF_ERROR(parts.Check());
   std::vector<OutputEntry> kept;
   bool has_model = false;
   for (size_t i = 0; i < entries.size(); ++i) {
@@ -103,7 +134,8 @@ absl::Status NameForAccelerate(const ConvertOptions& options,
       continue;
     }
     has_model = has_model || place.part == StatePart::kModel;
-    StatePath path = {PathElement(std::string(StatePartName(place.part)))};
+    StatePath path = {
+        PathElement(NumberedRoot(StatePartName(place.part), place.number))};
     if (entry.path.empty()) {
       path.emplace_back(entry.fqn);
     } else {
@@ -132,15 +164,20 @@ absl::StatusOr<Output> BuildAccelerateOutput(std::vector<OutputEntry> entries,
   Output output;
   output.needs_crcs = true;
   uint32_t first_entry = 0;
-  for (const Folder& folder : kAccelerateFolders) {
+  std::set<std::string> roots;
+  for (const OutputEntry& entry : entries) roots.insert(RootOf(entry));
+  for (const std::string& root : roots) {
     std::vector<OutputEntry> some;
     std::vector<uint32_t> numbers(entries.size(), UINT32_MAX);
     for (size_t i = 0; i < entries.size(); ++i) {
-      if (!IsIn(entries[i], folder)) continue;
+      if (RootOf(entries[i]) != root) continue;
       numbers[i] = static_cast<uint32_t>(some.size());
+      // In its folder, the second model is called "model", too.
       some.push_back(entries[i]);
+      some.back().path[0] =
+          std::string(absl::StartsWith(root, "model") ? "model" : "optimizer");
+      some.back().fqn = PathToName(some.back().path);
     }
-    if (some.empty()) continue;
     const auto num_entries = static_cast<uint32_t>(some.size());
     std::map<int64_t, uint64_t> used;  // names, by rank
     DCP_ASSIGN_OR_RETURN(
@@ -150,7 +187,7 @@ absl::StatusOr<Output> BuildAccelerateOutput(std::vector<OutputEntry> entries,
                          return absl::StrCat("__", rank, "_", used[rank]++,
                                              ".distcp");
                        }));
-    Join(std::move(one), folder.name, first_entry, output);
+    Join(std::move(one), FolderOf(root), first_entry, output);
     first_entry += num_entries;
   }
   return output;

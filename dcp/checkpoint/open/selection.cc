@@ -197,7 +197,9 @@ bool Contains(const std::vector<StatePart>& parts, StatePart part) {
 StatePath PathOf(const CheckpointEntry& entry, const StateParts::Place& place,
                  const SelectionOptions& options) {
   StatePath path = entry.path;
-  if (options.parts.size() == 1 && place.num_roots < path.size()) {
+  // Models would lose what tells them apart.
+  if (options.parts.size() == 1 && place.number.empty() &&
+      place.num_roots < path.size()) {
     path.erase(path.begin(),
                path.begin() + static_cast<std::ptrdiff_t>(place.num_roots));
   }
@@ -255,6 +257,7 @@ absl::StatusOr<std::vector<SelectedEntry>> Select(
   }
 
   const StateParts parts(entries);
+  if (!options.parts.empty()) DCP_RETURN_IF_ERROR(parts.Check());
   std::vector<SelectedEntry> selected;
   absl::flat_hash_map<std::string, absl::string_view> origins;
   for (uint32_t i = 0; i < entries.size(); ++i) {

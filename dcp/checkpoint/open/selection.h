@@ -22,6 +22,7 @@ namespace dcp {
 struct SelectionOptions {
   // Only these parts of the state; empty: all. If there is exactly one, names
   // lose what only names the part, before they are renamed: model.w becomes w.
+  // InvalidArgument if it is not known which keys are the parts.
   std::vector<StatePart> parts;
   // Leaves the names of wrappers such as _fsdp_wrapped_module out of names, as
   // wrapper_names.h says, before they are renamed.

@@ -89,6 +89,60 @@ TEST(StatePart, MegatronHasNamesWithoutPaths) {
                                      "extra 0"));
 }
 
+TEST(StatePart, KnowsTheNamesOfTutorialsAndLibraries) {
+  const auto expect_known = [](const std::string& model,
+                               const std::string& optimizer) {
+    SCOPED_TRACE(model);
+    EXPECT_THAT(PlacesOf({Object({"epoch"}), Tensor({model, "weight"}),
+                          Tensor({optimizer, "state", 0, "exp_avg"}),
+                          Object({optimizer, "param_groups", 0, "lr"})}),
+                ::testing::ElementsAre("extra 0", "model 1", "optimizer 1",
+                                       "optimizer 1"));
+  };
+  expect_known("model_state_dict", "optimizer_state_dict");
+  expect_known("net", "optim");
+  expect_known("module", "opt_g");
+  expect_known("params", "my_adam");
+  // Lightning has a list of optimizers.
+  EXPECT_THAT(PlacesOf({Tensor({"state_dict", "w"}),
+                        Tensor({"optimizer_states", 0, "state", 0, "exp_avg"}),
+                        Object({"hyper_parameters", "lr"})}),
+              ::testing::ElementsAre("model 1", "optimizer 1", "extra 0"));
+  // PyTorch's tutorial of DCP.
+  EXPECT_THAT(PlacesOf({Tensor({"app", "model", "w"}),
+                        Tensor({"app", "optim", "state", "w", "exp_avg"})}),
+              ::testing::ElementsAre("model 2", "optimizer 2"));
+}
+
+TEST(StatePart, ASecondModelKeepsItsRoot) {
+  const std::vector<CheckpointEntry> entries = {
+      Tensor({"model", "w"}), Tensor({"model_1", "w"}),
+      Tensor({"optimizer_1", "state", "w", "exp_avg"})};
+  const StateParts parts(entries);
+  EXPECT_EQ(parts.PlaceOf(entries[1]).part, StatePart::kModel);
+  EXPECT_EQ(parts.PlaceOf(entries[1]).number, "1");
+  EXPECT_EQ(parts.PlaceOf(entries[2]).part, StatePart::kOptimizer);
+}
+
+TEST(StatePart, KeysThatAreNotKnownAreNamed) {
+  const std::vector<CheckpointEntry> entries = {
+      Object({"epoch"}), Tensor({"generator", "w"}),
+      Tensor({"discriminator", "w"}), Tensor({"opt_g", "state", 0, "exp_avg"}),
+      Object({"opt_g", "param_groups", 0, "lr"})};
+  EXPECT_THAT(StateParts(entries).Check(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("discriminator, generator, opt_g")));
+  // Two of the known names, and none of them is "model".
+  EXPECT_THAT(
+      StateParts(std::vector<CheckpointEntry>{Tensor({"net", "w"}),
+                                              Tensor({"module", "w"})})
+          .Check(),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("module, net")));
+  EXPECT_OK(StateParts(std::vector<CheckpointEntry>{Named("a.b"),
+                                                    Tensor({"layers.0.w"})})
+                .Check());
+}
+
 // The models of transformers have a module that is called so.
 TEST(StatePart, AModelsOwnNamesMayBeginWithModel) {
   EXPECT_THAT(PlacesOf({Named("model.layers.0.weight"), Named("lm_head.weight"),
