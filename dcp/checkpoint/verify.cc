@@ -19,6 +19,7 @@
 #include "dcp/base/error_side.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/open/file_reader.h"
 #include "dcp/checkpoint/read/checked_range.h"
 #include "dcp/checkpoint/read/digest_index.h"
 #include "dcp/checkpoint/read/range_reader.h"

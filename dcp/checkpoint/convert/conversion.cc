@@ -19,6 +19,7 @@
 #include "dcp/checkpoint/convert/convert_output.h"
 #include "dcp/checkpoint/convert/map_plan.h"
 #include "dcp/checkpoint/convert/plan_id.h"
+#include "dcp/checkpoint/open/model_files.h"
 #include "dcp/checkpoint/open/source_loss.h"
 #include "dcp/checkpoint/read/tie_check.h"
 #include "dcp/checkpoint/write/image_transfer.h"
@@ -165,6 +166,23 @@ absl::Status CheckLosses(const Checkpoint& source,
   return absl::OkStatus();
 }
 
+// The files next to a model that are neither its own nor copied. Next to the
+// files of a training state, others are to be expected.
+std::vector<std::string> NotCopied(const Conversion& conversion) {
+  const Checkpoint& source = *conversion.source;
+  std::vector<std::string> names = conversion.companions.others;
+  if (source.dialect() != Dialect::kSafetensors &&
+      source.dialect() != Dialect::kTorch) {
+    return {};
+  }
+  std::erase_if(names, [&source](const std::string& name) {
+    const std::vector<std::string>& own = source.files().names();
+    return IsWeightIndexName(name) ||
+           std::find(own.begin(), own.end(), name) != own.end();
+  });
+  return names;
+}
+
 // Finds the files to be copied; those that are not go into the plan.
 absl::Status FindCompanions(FileSystem& fs, absl::string_view src,
                             const ConvertOptions& options,
@@ -178,6 +196,11 @@ absl::Status FindCompanions(FileSystem& fs, absl::string_view src,
   }
   conversion.companions = *std::move(companions);
   conversion.plan.code_left_out = conversion.companions.code;
+  conversion.plan.not_copied = NotCopied(conversion);
+  // What is next to the model may be in folders.
+  if (conversion.companions.has_folders()) {
+    conversion.target.kind = Destination::Kind::kFolders;
+  }
   return absl::OkStatus();
 }
 

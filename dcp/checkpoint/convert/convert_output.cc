@@ -8,6 +8,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
@@ -131,6 +132,23 @@ bool IsUnquantized(const Checkpoint& source,
                       });
 }
 
+// How the files of a model are called: as those of the source, if a library
+// looks for them under that name.
+absl::string_view StemOf(const Checkpoint& source) {
+  constexpr absl::string_view kModel = "model";
+  if (source.dialect() != Dialect::kSafetensors &&
+      source.dialect() != Dialect::kTorch) {
+    return kModel;
+  }
+  for (const absl::string_view stem :
+       {"diffusion_pytorch_model", "adapter_model"}) {
+    if (absl::StartsWith(BaseName(source.files().names()[0]), stem)) {
+      return stem;
+    }
+  }
+  return kModel;
+}
+
 absl::StatusOr<Output> BuildSafetensors(const ConvertOutputParts& parts,
                                         absl::Span<const OutputEntry> entries,
                                         absl::string_view file_name,
@@ -142,9 +160,10 @@ absl::StatusOr<Output> BuildSafetensors(const ConvertOutputParts& parts,
     return BuildSafetensorsFile(entries, files, file_name, WithFormat(metadata),
                                 /*with_digests=*/options.stream == nullptr);
   }
-  DCP_ASSIGN_OR_RETURN(Output output,
-                       BuildSafetensorsDirectory(
-                           entries, files, options.max_shard_bytes, metadata));
+  DCP_ASSIGN_OR_RETURN(
+      Output output,
+      BuildSafetensorsDirectory(entries, files, options.max_shard_bytes,
+                                metadata, StemOf(parts.source)));
   absl::StatusOr<std::vector<std::string>> dropped = AddCompanionFiles(
       parts.fs, parts.companions,
       {.tensor_type = TypeAfterCast(entries, options),

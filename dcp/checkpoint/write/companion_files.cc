@@ -15,7 +15,10 @@
 #include "dcp/checkpoint/open/hub_folder.h"
 #include "dcp/checkpoint/open/model_files.h"
 #include "dcp/checkpoint/write/object_pickle.h"
+#include "dcp/format/json_value.h"
 #include "dcp/format/model_config.h"
+#include "dcp/format/relative_path.h"
+#include "dcp/format/value_lookup.h"
 
 namespace dcp {
 namespace {
@@ -23,15 +26,19 @@ namespace {
 // The files that from_pretrained reads for a model, a tokenizer, a processor or
 // an adapter.
 constexpr absl::string_view kCompanionNames[] = {
+    "adapter_config.json",
     "added_tokens.json",
     "chat_template.jinja",
     "chat_template.json",
     "config.json",
+    "config_sentence_transformers.json",
     "generation_config.json",
     "merges.txt",
+    "modules.json",
     "normalizer.json",
     "preprocessor_config.json",
     "processor_config.json",
+    "sentence_bert_config.json",
     "sentencepiece.bpe.model",
     "special_tokens_map.json",
     "spiece.model",
@@ -46,6 +53,12 @@ constexpr absl::string_view kCompanionNames[] = {
 
 // Where verl and SkyRL keep them, next to the files of the ranks.
 constexpr absl::string_view kFolder = "huggingface";
+
+// The modules of sentence-transformers, as a list of objects, each with the
+// "path" of its folder.
+constexpr absl::string_view kModulesName = "modules.json";
+constexpr uint64_t kMaxModulesBytes = uint64_t{1} << 20;
+constexpr absl::string_view kWeightSuffixes[] = {".safetensors", ".bin"};
 
 // The model's configuration. It is searched for types only up to this size; one
 // with labels of 22,000 classes has 2 MB.
@@ -80,11 +93,19 @@ FileIds RegularFilesIn(FileSystem& fs, const std::string& directory) {
 // path, so that a link made in between cannot lead elsewhere.
 class Belongs {
  public:
-  Belongs(FileSystem& fs, std::string directory)
-      : fs_(fs), directory_(std::move(directory)) {}
+  Belongs(FileSystem& fs, std::string directory,
+          absl::Span<const std::string> folders)
+      : fs_(fs),
+        directory_(std::move(directory)),
+        folders_(folders.begin(), folders.end()) {}
 
   bool operator()(const FileInfo& opened) {
-    if (!here_.has_value()) here_ = RegularFilesIn(fs_, directory_);
+    if (!here_.has_value()) {
+      here_ = RegularFilesIn(fs_, directory_);
+      for (const std::string& folder : folders_) {
+        here_->merge(RegularFilesIn(fs_, JoinPath(directory_, folder)));
+      }
+    }
     if (here_->contains(IdOf(opened))) return true;
     if (!blobs_.has_value()) {
       const std::string blobs = JoinPath(directory_, kHubBlobs);
@@ -98,6 +119,7 @@ class Belongs {
  private:
   FileSystem& fs_;
   const std::string directory_;
+  const std::vector<std::string> folders_;  // below it
   std::optional<FileIds> here_;
   std::optional<FileIds> blobs_;
 };
@@ -138,24 +160,88 @@ absl::Status Open(CompanionFiles& companions, Belongs& belongs) {
   return absl::OkStatus();
 }
 
+// The folders that modules.json in `directory` names and that are there.
+// DataLoss if it names something outside.
+absl::StatusOr<std::vector<std::string>> ModuleFolders(
+    FileSystem& fs, const std::string& directory) {
+  const std::string path = JoinPath(directory, kModulesName);
+  DCP_ASSIGN_OR_RETURN(const std::string text,
+                       ReadFile(fs, path, kMaxModulesBytes,
+                                /*follow_symlinks=*/true));
+  ValueArena arena;
+  const absl::StatusOr<Value> modules = ParseJsonValue(text, arena);
+  if (!modules.ok()) return Annotate(modules.status(), path);
+  std::vector<std::string> folders;
+  if (!modules->is(Value::Kind::kList)) return folders;
+  for (const Value& module : modules->items()) {
+    const Value folder = FindKey(module, "path").value_or(Value());
+    if (!folder.is(Value::Kind::kStr) || folder.text().empty()) continue;
+    if (!CheckRelativePath(folder.text()).ok()) {
+      return absl::DataLossError(absl::StrCat(path, " names the folder '",
+                                              folder.text(),
+                                              "', which is not below it"));
+    }
+    std::string name(folder.text());
+    const absl::StatusOr<FileInfo> info = fs.Stat(JoinPath(directory, name));
+    const bool is_there =
+        info.ok() && info->kind == FileKind::kDirectory &&
+        std::find(folders.begin(), folders.end(), name) == folders.end();
+    if (is_there) folders.push_back(std::move(name));
+  }
+  return folders;
+}
+
+bool IsWeightName(absl::string_view name) {
+  return std::any_of(std::begin(kWeightSuffixes), std::end(kWeightSuffixes),
+                     [name](absl::string_view suffix) {
+                       return absl::EndsWith(name, suffix);
+                     });
+}
+
+// Sorts the entries of `folder`, which is below the directory, or empty: names
+// to copy, code, and others.
+void SortEntries(absl::string_view folder,
+                 const std::vector<DirectoryEntry>& entries,
+                 std::vector<std::string>& names, CompanionFiles& companions) {
+  for (const DirectoryEntry& entry : entries) {
+    std::string name =
+        folder.empty() ? entry.name : JoinPath(folder, entry.name);
+    const bool is_file = entry.kind != FileKind::kDirectory;
+    if (absl::StartsWith(entry.name, ".")) continue;
+    if (is_file && (IsCompanionName(entry.name) ||
+                    (!folder.empty() && IsWeightName(entry.name)))) {
+      names.push_back(std::move(name));
+    } else if (absl::EndsWith(entry.name, ".py")) {
+      companions.code.push_back(std::move(name));
+    } else {
+      companions.others.push_back(is_file ? std::move(name)
+                                          : absl::StrCat(name, "/"));
+    }
+  }
+}
+
 // Opens those of `entries` of a directory that belong to a model.
 absl::StatusOr<CompanionFiles> OpenAmong(
     FileSystem& fs, const std::string& directory,
     const std::vector<DirectoryEntry>& entries) {
   CompanionFiles companions;
   std::vector<std::string> names;
-  for (const DirectoryEntry& entry : entries) {
-    if (entry.kind == FileKind::kDirectory) continue;
-    if (IsCompanionName(entry.name)) names.push_back(entry.name);
-    if (absl::EndsWith(entry.name, ".py")) {
-      companions.code.push_back(entry.name);
-    }
+  SortEntries("", entries, names, companions);
+  std::vector<std::string> folders;
+  if (std::find(names.begin(), names.end(), kModulesName) != names.end()) {
+    DCP_ASSIGN_OR_RETURN(folders, ModuleFolders(fs, directory));
+  }
+  for (const std::string& folder : folders) {
+    DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> below,
+                         fs.List(JoinPath(directory, folder)));
+    SortEntries(folder, below, names, companions);
+    std::erase(companions.others, absl::StrCat(folder, "/"));
   }
   if (names.empty()) return companions;
   companions.files = std::make_unique<SourceFiles>(
       fs, directory, std::move(names), DirectMode::kOff,
       /*follow_symlinks=*/true);
-  Belongs belongs(fs, directory);
+  Belongs belongs(fs, directory, folders);
   DCP_RETURN_IF_ERROR(Open(companions, belongs));
   return companions;
 }
@@ -238,6 +324,14 @@ void AddFile(const CompanionFiles& companions, uint32_t i,
 bool IsCompanionName(absl::string_view name) {
   return std::binary_search(std::begin(kCompanionNames),
                             std::end(kCompanionNames), name);
+}
+
+bool CompanionFiles::has_folders() const {
+  return files != nullptr &&
+         std::any_of(files->names().begin(), files->names().end(),
+                     [](const std::string& name) {
+                       return absl::StrContains(name, '/');
+                     });
 }
 
 absl::StatusOr<CompanionFiles> FindCompanionFiles(FileSystem& fs,

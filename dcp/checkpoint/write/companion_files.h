@@ -30,13 +30,21 @@ struct CompanionFiles {
   // Python files next to the model, which are not copied: elsewhere, a copy
   // would run as code that nobody there has seen.
   std::vector<std::string> code;
+  // Everything else in the directory, without hidden files; a folder ends in a
+  // slash. Files of the model may be among them.
+  std::vector<std::string> others;
+
+  // Whether some are in folders.
+  bool has_folders() const;
 };
 
 // "config.json", "tokenizer.model" and similar names.
 bool IsCompanionName(absl::string_view name);
 
 // The companion files of the model at `source`, a directory or an index in it;
-// those of verl are in its folder huggingface. None for a single file.
+// those of verl are in its folder huggingface. Those of sentence-transformers
+// are also in the folders that modules.json names: the config and the weights
+// of each module behind the model. None for a single file.
 // FailedPrecondition for a file that is not a regular file in the directory
 // (only links into the blobs of a model hub's cache are followed) or is larger
 // than kMaxCompanionBytes. `fs` must outlive the result.

@@ -156,7 +156,8 @@ absl::StatusOr<Output> BuildSafetensorsFile(
 
 absl::StatusOr<Output> BuildSafetensorsDirectory(
     absl::Span<const OutputEntry> entries, SourceFiles& files,
-    uint64_t max_shard_bytes, const SafetensorsMetadata& metadata) {
+    uint64_t max_shard_bytes, const SafetensorsMetadata& metadata,
+    absl::string_view stem) {
   DCP_RETURN_IF_ERROR(CheckEntries(entries));
   std::vector<std::vector<const OutputEntry*>> shards(1);
   uint64_t total = 0;
@@ -179,9 +180,9 @@ absl::StatusOr<Output> BuildSafetensorsDirectory(
   std::vector<std::pair<std::string, std::string>> weight_map;
   for (size_t i = 0; i < shards.size(); ++i) {
     std::string name = shards.size() == 1
-                           ? "model.safetensors"
-                           : absl::StrFormat("model-%05d-of-%05d.safetensors",
-                                             i + 1, shards.size());
+                           ? absl::StrCat(stem, ".safetensors")
+                           : absl::StrFormat("%s-%05d-of-%05d.safetensors",
+                                             stem, i + 1, shards.size());
     for (const OutputEntry* entry : shards[i]) {
       weight_map.emplace_back(entry->fqn, name);
     }
@@ -191,7 +192,7 @@ absl::StatusOr<Output> BuildSafetensorsDirectory(
   }
   if (output.files.size() > 1) {
     std::sort(weight_map.begin(), weight_map.end());
-    output.index_name = "model.safetensors.index.json";
+    output.index_name = absl::StrCat(stem, ".safetensors.index.json");
     output.index = [total, weight_map = std::move(weight_map)] {
       return WriteSafetensorsIndex(total, weight_map);
     };

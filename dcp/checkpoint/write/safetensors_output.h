@@ -36,12 +36,13 @@ absl::StatusOr<Output> BuildSafetensorsFile(
     const SafetensorsMetadata& metadata = WithFormat({}),
     bool with_digests = true);
 
-// model.safetensors, or model-00001-of-0000N.safetensors and an index when the
+// STEM.safetensors, or STEM-00001-of-0000N.safetensors and an index when the
 // tensors exceed `max_shard_bytes` (0: no limit); a tensor larger than that has
 // a file to itself. Each header has WithFormat(metadata).
 absl::StatusOr<Output> BuildSafetensorsDirectory(
     absl::Span<const OutputEntry> entries, SourceFiles& files,
-    uint64_t max_shard_bytes, const SafetensorsMetadata& metadata = {});
+    uint64_t max_shard_bytes, const SafetensorsMetadata& metadata = {},
+    absl::string_view stem = "model");
 
 }  // namespace dcp
 

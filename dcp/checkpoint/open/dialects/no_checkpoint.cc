@@ -22,6 +22,7 @@
 #include "dcp/checkpoint/open/dialects/torchsnapshot/torchsnapshot_opener.h"
 #include "dcp/checkpoint/open/file_reader.h"
 #include "dcp/checkpoint/open/format.h"
+#include "dcp/checkpoint/open/model_files.h"
 #include "dcp/format/foreign_file.h"
 
 namespace dcp {
@@ -34,6 +35,9 @@ constexpr size_t kMaxFoldersShown = 10;
 constexpr absl::string_view kItemsIndex = "metadata.pkl";
 constexpr absl::string_view kItemsIndexKey = "nested_path_to_metadata";
 constexpr uint64_t kItemsIndexHeadBytes = 4096;
+
+// Says of what a pipeline of diffusers consists.
+constexpr absl::string_view kPipelineIndex = "model_index.json";
 
 // The folders of steps that training programs make.
 constexpr char kStepFolder[] =
@@ -161,12 +165,34 @@ absl::Status CheckSteps(const SourceDirectory& directory) {
   return absl::OkStatus();
 }
 
+// For a pipeline of diffusers, which has a folder for each of its models; OK if
+// it is not one.
+absl::Status CheckPipeline(const SourceDirectory& directory,
+                           const std::stop_token& stop) {
+  if (!directory.HasFile(kPipelineIndex)) return absl::OkStatus();
+  std::vector<std::string> models;
+  for (const DirectoryEntry& entry : directory.entries) {
+    DCP_ASSIGN_OR_RETURN(const std::optional<SourceDirectory> folder,
+                         ChildOf(directory, entry.name));
+    if (!folder.has_value()) continue;
+    const absl::StatusOr<std::optional<ModelFiles>> files =
+        FindModelFiles(*folder->fs, folder->path, folder->entries, stop);
+    // One that is not complete is one of them, too.
+    if (!files.ok() || files->has_value()) models.push_back(entry.name);
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      directory.path, ": this is a pipeline of diffusers with the models ",
+      models.empty() ? "of other places" : ShownNames(std::move(models)),
+      "; give the path of one of them"));
+}
+
 }  // namespace
 
 absl::Status WhyNoCheckpoint(const SourceDirectory& directory,
                              const std::stop_token& stop) {
   DCP_RETURN_IF_ERROR(CheckForeignDirectory(directory));
   DCP_RETURN_IF_ERROR(CheckIndices(directory, stop));
+  DCP_RETURN_IF_ERROR(CheckPipeline(directory, stop));
   DCP_RETURN_IF_ERROR(CheckSteps(directory));
   for (const DirectoryEntry& entry : directory.entries) {
     if (entry.kind != FileKind::kFile) continue;

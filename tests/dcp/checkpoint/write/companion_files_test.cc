@@ -295,5 +295,95 @@ TEST(CompanionFiles, NamesAreSortedForTheSearch) {
   }
 }
 
+// A folder of peft: the library looks for these names.
+TEST(CompanionFiles, AdaptersKeepTheirNames) {
+  const TempDir dir;
+  dir.WriteFile("m/adapter_model.safetensors", Model());
+  dir.WriteFile("m/adapter_config.json", "{\"r\": 8}");
+  dir.WriteFile("m/README.md", "an adapter");
+  dir.WriteFile("m/runs/log", "");
+  ASSERT_OK_AND_ASSIGN(const ConvertPlan plan,
+                       ConvertCheckpoint(Disk(), dir.Join("m"), dir.Join("out"),
+                                         ToSafetensors()));
+  EXPECT_THAT(NamesIn(dir.Join("out")),
+              UnorderedElementsAre("adapter_model.safetensors",
+                                   "adapter_config.json", ".digests"));
+  EXPECT_THAT(plan.not_copied, ElementsAre("README.md", "runs/"));
+}
+
+TEST(CompanionFiles, ModelsOfDiffusersKeepTheirNames) {
+  const TempDir dir;
+  dir.WriteFile("unet/diffusion_pytorch_model.safetensors",
+                SafetensorsBytes({{"a", DType::kUInt8, {1}, "a"},
+                                  {"b", DType::kUInt8, {1}, "b"}}));
+  dir.WriteFile("unet/config.json", "{}");
+  ConvertOptions options = ToSafetensors();
+  options.max_shard_bytes = 1;
+  ASSERT_OK(ConvertCheckpoint(Disk(), dir.Join("unet"), dir.Join("out"),
+                              std::move(options)));
+  EXPECT_THAT(
+      NamesIn(dir.Join("out")),
+      UnorderedElementsAre("diffusion_pytorch_model-00001-of-00002.safetensors",
+                           "diffusion_pytorch_model-00002-of-00002.safetensors",
+                           "diffusion_pytorch_model.safetensors.index.json",
+                           "config.json", ".digests"));
+  ASSERT_OK(VerifyCheckpoint(Disk(), dir.Join("out"), {}));
+}
+
+// sentence-transformers: without the folders, embeddings are in another space.
+TEST(CompanionFiles, ModulesBehindTheModelComeAlong) {
+  const TempDir dir;
+  dir.WriteFile("m/model.safetensors", Model());
+  dir.WriteFile("m/config.json", "{}");
+  dir.WriteFile("m/modules.json", R"([
+      {"idx": 0, "name": "0", "path": "", "type": "T"},
+      {"idx": 1, "name": "1", "path": "1_Pooling", "type": "P"},
+      {"idx": 2, "name": "2", "path": "2_Dense", "type": "D"},
+      {"idx": 3, "name": "3", "path": "3_Normalize", "type": "N"}])");
+  dir.WriteFile("m/1_Pooling/config.json", "{\"mean\": true}");
+  dir.WriteFile("m/2_Dense/config.json", "{\"out\": 2}");
+  dir.WriteFile("m/2_Dense/model.safetensors", Model());
+  dir.WriteFile("m/2_Dense/notes.txt", "");
+  dir.WriteFile("m/onnx/model.onnx", "");
+  ConvertOptions options = ToSafetensors();
+  options.selection.casts = {"bf16"};
+  ASSERT_OK_AND_ASSIGN(const ConvertPlan plan,
+                       ConvertCheckpoint(Disk(), dir.Join("m"), dir.Join("out"),
+                                         std::move(options)));
+  for (const char* name :
+       {"modules.json", "1_Pooling/config.json", "2_Dense/config.json",
+        "2_Dense/model.safetensors"}) {
+    EXPECT_EQ(ReadFile(dir.Join(std::string("m/") + name)),
+              ReadFile(dir.Join(std::string("out/") + name)))
+        << name;
+  }
+  EXPECT_THAT(plan.not_copied,
+              UnorderedElementsAre("onnx/", "2_Dense/notes.txt"));
+  ASSERT_OK_AND_ASSIGN(const VerifyReport report,
+                       VerifyCheckpoint(Disk(), dir.Join("out"), {}));
+  EXPECT_TRUE(report.findings.empty());
+  EXPECT_EQ(report.num_items_unchecked, 0u);
+  EXPECT_THAT(ConvertCheckpoint(Disk(), dir.Join("m"), dir.Join("out"),
+                                ToSafetensors()),
+              StatusIs(absl::StatusCode::kAlreadyExists));
+}
+
+TEST(CompanionFiles, ModulesElsewhereAreRefused) {
+  const TempDir dir;
+  dir.WriteFile("m/model.safetensors", Model());
+  dir.WriteFile("m/modules.json", R"([{"path": "../secrets"}])");
+  dir.WriteFile("secrets/config.json", "{}");
+  EXPECT_THAT(ConvertCheckpoint(Disk(), dir.Join("m"), dir.Join("out"),
+                                ToSafetensors()),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("../secrets")));
+  // A folder that is a link is not one of the model's.
+  dir.WriteFile("m/modules.json", R"([{"path": "1_Pooling"}])");
+  ASSERT_EQ(
+      symlink(dir.Join("secrets").c_str(), dir.Join("m/1_Pooling").c_str()), 0);
+  ASSERT_OK(ConvertCheckpoint(Disk(), dir.Join("m"), dir.Join("out"),
+                              ToSafetensors()));
+  EXPECT_FALSE(Disk().Stat(dir.Join("out/1_Pooling")).ok());
+}
+
 }  // namespace
 }  // namespace dcp

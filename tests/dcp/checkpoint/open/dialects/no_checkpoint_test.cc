@@ -146,5 +146,16 @@ TEST(NoCheckpoint, RefusesNemosArchives) {
                                  "model_weights.ckpt or model_weights")));
 }
 
+TEST(NoCheckpoint, ThePartsOfAPipelineAreNamed) {
+  const TempDir dir;
+  dir.WriteFile("p/model_index.json", "{}");
+  dir.WriteFile("p/unet/diffusion_pytorch_model.safetensors", "");
+  dir.WriteFile("p/text_encoder/model.safetensors", "");
+  dir.WriteFile("p/scheduler/scheduler_config.json", "{}");
+  EXPECT_THAT(OpenCheckpoint(dir.Join("p")),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("models text_encoder, unet; give the path")));
+}
+
 }  // namespace
 }  // namespace dcp
