@@ -57,8 +57,8 @@ bool HoldSamePart(const FsdpParam& param, const ProcessGroup& group) {
   return true;
 }
 
-// As PyTorch's deterministic mode does, so that nothing computes in silence with
-// what was not initialised.
+// As PyTorch's deterministic mode does, so that nothing computes in silence
+// with what was not initialised.
 void FillWithNan(const at::Tensor& tensor) {
   if (tensor.is_meta() || !tensor.is_floating_point() ||
       tensor.element_size() < 2) {

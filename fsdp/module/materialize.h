@@ -15,10 +15,11 @@
 namespace fsdp {
 
 // Gives parameters and buffers memory on `device`; sharded parameters only for
-// this rank's part (with CPU offload: on the CPU, whatever `device` is). Floating
-// tensors are NaN until something is written into them, such as a buffer that a
-// checkpoint lacks; others are not initialised. Tensors stay the same objects, so members, ties and optimizers
-// stay valid; gradients are dropped. Then use fsdp::init or load a checkpoint.
+// this rank's part (with CPU offload: on the CPU, whatever `device` is).
+// Floating tensors are NaN until something is written into them, such as a
+// buffer that a checkpoint lacks; others are not initialised. Tensors stay the
+// same objects, so members, ties and optimizers stay valid; gradients are
+// dropped. Then use fsdp::init or load a checkpoint.
 void to_empty(torch::nn::Module& module, c10::Device device);
 
 // Replaces parameters and buffers with those of rank `src` of `group`, so that
