@@ -25,6 +25,7 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/file_reader.h"
+#include "dcp/checkpoint/open/item_order.h"
 #include "dcp/checkpoint/open/item_part.h"
 #include "dcp/checkpoint/open/torch_opener.h"
 #include "dcp/format/inert_value.h"
@@ -68,58 +69,6 @@ absl::Status CheckReadable(const CheckpointParts& parts,
     if (tensor != nullptr) DCP_RETURN_IF_ERROR(tensor->problem);
   }
   return absl::OkStatus();
-}
-
-// What is not located yet, in the order of the files.
-std::vector<ItemChunk> NotLocated(const CheckpointParts& parts,
-                                  absl::Span<const EntryChunk> wanted) {
-  std::vector<ItemChunk> chunks;
-  for (const auto& [i, c] : wanted) {
-    const CheckpointEntry& entry = parts.entries[i];
-    if (const ObjectEntry* object = entry.object()) {
-      if (!object->located) chunks.push_back({i, 0, object->item});
-      continue;
-    }
-    const ChunkLocation& location = entry.tensor()->locations[c];
-    if (!location.located) chunks.push_back({i, c, location.item});
-  }
-  const auto is_before = [](const ItemChunk& a, const ItemChunk& b) {
-    return std::pair(a.storage.file, a.storage.offset) <
-           std::pair(b.storage.file, b.storage.offset);
-  };
-  std::sort(chunks.begin(), chunks.end(), is_before);
-  return chunks;
-}
-
-// Items that are read once each: runs of `chunks`, as the index of the first
-// chunk of each and the number of all.
-std::vector<size_t> ItemsOf(const CheckpointParts& parts,
-                            absl::Span<const ItemChunk> chunks) {
-  const auto has_parts = [&](const ItemChunk& chunk) {
-    const TensorEntry* const tensor = parts.entries[chunk.entry].tensor();
-    return tensor != nullptr && !tensor->parts.empty();
-  };
-  std::vector<size_t> firsts;
-  for (size_t i = 0; i < chunks.size(); ++i) {
-    if (i == 0 || chunks[i].storage != chunks[i - 1].storage ||
-        !has_parts(chunks[i]) || !has_parts(chunks[i - 1])) {
-      firsts.push_back(i);
-    }
-  }
-  firsts.push_back(chunks.size());
-  return firsts;
-}
-
-// For each file, where its bytes entries end according to the index.
-std::vector<uint64_t> EndsOfObjects(const CheckpointParts& parts) {
-  std::vector<uint64_t> ends(parts.files->names().size());
-  for (const CheckpointEntry& entry : parts.entries) {
-    const ObjectEntry* object = entry.object();
-    if (object == nullptr) continue;
-    uint64_t& end = ends[object->item.file];
-    end = std::max(end, object->item.offset + object->item.length);
-  }
-  return ends;
 }
 
 // What the lanes share in addition to the checkpoint. The lane that reads an
@@ -480,7 +429,7 @@ absl::Status LocateItems(FileSystem& fs, CheckpointParts& parts,
     }
   }
   parts.files->OpenAhead(files);
-  const std::vector<size_t> firsts = ItemsOf(parts, chunks);
+  const std::vector<size_t> firsts = ItemStarts(parts, chunks);
   const size_t num_items = firsts.size() - 1;
   if (progress != nullptr) progress->num_items += num_items;
   const bool is_stored = !parts.files->traits().has_rename;
@@ -492,7 +441,7 @@ absl::Status LocateItems(FileSystem& fs, CheckpointParts& parts,
       std::clamp<uint64_t>(is_stored ? num_items : num_items / kItemsPerBlock,
                            kMinBlocks, kQueueDepth);
   TransferStats stats;
-  Shared shared{.ends_of_objects = EndsOfObjects(parts), .mutex = {}};
+  Shared shared{.ends_of_objects = ObjectEnds(parts), .mutex = {}};
   return RunLanes(
       fs, num_lanes,
       std::min(memory_bytes, num_lanes * num_blocks * kBlockBytes), stop,

@@ -63,57 +63,6 @@ void Flip(std::string& bytes, absl::string_view text) {
   bytes[place] = static_cast<char>(bytes[place] ^ 1);
 }
 
-// What is wrong with names is as bad as wrong bytes.
-TEST(Verify, FindsAFlippedBitInAHeaderOrAnIndex) {
-  const TempDir dir;
-  const std::string from = dir.WriteFile(
-      "from.safetensors",
-      testing::SafetensorsBytes({{"layer", DType::kInt16, {2}, "abcd"},
-                                 {"other", DType::kUInt8, {3}, "xyz"}}));
-  ConvertOptions to_dcp;
-  to_dcp.to = Format::kDcp;
-  ASSERT_OK(ConvertCheckpoint(Disk(), from, dir.Join("m.safetensors"), {}));
-  ASSERT_OK(ConvertCheckpoint(Disk(), from, dir.Join("d"), std::move(to_dcp)));
-  for (const char* const name : {"m.safetensors", "d/.metadata"}) {
-    SCOPED_TRACE(name);
-    const std::string path = dir.Join(name[0] == 'd' ? "d" : "m.safetensors");
-    EXPECT_THAT(Verified(path).findings, IsEmpty());
-    std::string bytes = testing::ReadFile(dir.Join(name));
-    Flip(bytes, "layer");
-    dir.WriteFile(name, bytes);
-    const VerifyReport damaged = Verified(path);
-    ASSERT_THAT(damaged.findings, SizeIs(1));
-    EXPECT_THAT(damaged.findings[0].file,
-                AnyOf(std::string("m.safetensors"), std::string(".metadata")));
-    EXPECT_THAT(damaged.findings[0].problem, HasSubstr("is damaged"));
-    EXPECT_EQ(damaged.num_items_unchecked, 0u);
-    EXPECT_THAT(ConvertCheckpoint(Disk(), path, dir.Join("to.pt"), {}),
-                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("damaged")));
-    ConvertOptions unchecked;
-    unchecked.verify = false;
-    unchecked.overwrite = true;
-    EXPECT_OK(ConvertCheckpoint(Disk(), path, dir.Join("to.pt"),
-                                std::move(unchecked)));
-  }
-  EXPECT_THAT(testing::OpenCheckpoint(dir.Join("m.safetensors")),
-              StatusIs(absl::StatusCode::kDataLoss,
-                       HasSubstr("m.safetensors: the header is damaged")));
-  ASSERT_OK_AND_ASSIGN(const auto index,
-                       testing::OpenCheckpoint(dir.Join("d")));
-  EXPECT_THAT(Load(Disk(), *index, {}, {.verify = true}),
-              StatusIs(absl::StatusCode::kDataLoss,
-                       HasSubstr(".metadata: the index is damaged")));
-}
-
-TEST(Verify, FindsAFlippedName) {
-  const TempDir dir;
-  const VerifyReport report =
-      Verified(CopyGolden(dir, "edges/flipped_name.safetensors"));
-  ASSERT_THAT(report.findings, SizeIs(1));
-  EXPECT_THAT(report.findings[0].problem, HasSubstr("the header is damaged"));
-  EXPECT_EQ(report.num_digests_checked, 2u);
-}
-
 // Two tensors of distinctive bytes and an object.
 DcpBuilder SmallCheckpoint(bool with_crcs = true) {
   ValueArena arena;
@@ -144,40 +93,6 @@ std::string DigestsOf(DcpBuilder& builder) {
                        .digest = digest.Value()});
   }
   return WriteDigests(digests);
-}
-
-// A file of safetensors with digests in its header, and one bit wrong.
-TEST(Verify, OneSafetensorsFileHasDigestsInItsHeader) {
-  const TempDir dir;
-  const std::string from = dir.WriteFile(
-      "from.safetensors",
-      testing::SafetensorsBytes({{"empty", DType::kFloat32, {0}, ""},
-                                 {"v", DType::kInt16, {2}, "abcd"},
-                                 {"w", DType::kUInt8, {3}, "xyz"}},
-                                {{"license", "mit"}}));
-  const std::string path = dir.Join("m.safetensors");
-  ASSERT_OK(ConvertCheckpoint(Disk(), from, path, {}));
-  ASSERT_OK_AND_ASSIGN(const VerifyReport sound,
-                       VerifyCheckpoint(Disk(), path, {}));
-  EXPECT_TRUE(sound.findings.empty());
-  EXPECT_EQ(sound.num_digests_checked, 2u);
-  EXPECT_EQ(sound.num_items_unchecked, 0u);
-  // Checkpoints written by other programs have none.
-  ASSERT_OK_AND_ASSIGN(const VerifyReport plain,
-                       VerifyCheckpoint(Disk(), from, {}));
-  EXPECT_EQ(plain.num_items_unchecked, 2u);
-
-  std::string bytes = testing::ReadFile(path);
-  bytes.back() ^= 1;
-  dir.WriteFile("m.safetensors", bytes);
-  ASSERT_OK_AND_ASSIGN(const VerifyReport damaged,
-                       VerifyCheckpoint(Disk(), path, {}));
-  ASSERT_EQ(damaged.findings.size(), 1u);
-  EXPECT_EQ(damaged.findings[0].name, "w");
-  EXPECT_THAT(damaged.findings[0].problem, HasSubstr("digest of 3 bytes"));
-  const std::string to = dir.Join("to.safetensors");
-  EXPECT_THAT(ConvertCheckpoint(Disk(), path, to, {}),
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("w")));
 }
 
 TEST(Verify, EveryGoldenZipIsSoundAndWhollyChecked) {
