@@ -253,8 +253,7 @@ class Locator {
     return archive.status();
   }
 
-  // The requested bytes of the item if the probe holds them; otherwise null
-  // data.
+  // The requested bytes of the item, or null data if the probe lacks them.
   static ByteSpan Probed(const StorageInfo& storage, const Probe& probe,
                          ByteSpan buffer, uint64_t offset, uint64_t bytes) {
     const uint64_t length = storage.length;
@@ -294,16 +293,7 @@ class Locator {
   }
 
   absl::Status PlaceFromArchive(Item item, const TorchArchive& archive) {
-    if (!IsTensor(archive.root) && archive.has_unknown_globals) {
-      return absl::UnimplementedError(
-          absl::StrCat("the item holds ", ToString(archive.root, 60),
-                       ", which only its own program can make a tensor of"));
-    }
-    if (!IsTensor(archive.root)) {
-      return absl::DataLossError(
-          absl::StrCat("the item holds ", ToString(archive.root, 60),
-                       ", but the index says it is a tensor"));
-    }
+    DCP_RETURN_IF_ERROR(CheckHoldsTensor(archive));
     DCP_ASSIGN_OR_RETURN(
         const TensorEntry stored,
         TensorInArchive(archive, archive.root, item[0].storage.file,

@@ -162,6 +162,18 @@ absl::StatusOr<CheckpointEntry> EntryInArchive(const TorchArchive& archive,
   return entry;
 }
 
+absl::Status CheckHoldsTensor(const TorchArchive& archive) {
+  if (IsTensor(archive.root)) return absl::OkStatus();
+  const std::string holds =
+      absl::StrCat("the item holds ", ToString(archive.root, 60));
+  if (archive.has_unknown_globals) {
+    return absl::UnimplementedError(absl::StrCat(
+        holds, ", which only its own program can make a tensor of"));
+  }
+  return absl::DataLossError(
+      absl::StrCat(holds, ", but the index says it is a tensor"));
+}
+
 absl::StatusOr<TensorEntry> TensorInArchive(const TorchArchive& archive,
                                             const Value& value, uint32_t file,
                                             uint64_t start) {

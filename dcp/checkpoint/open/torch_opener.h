@@ -52,6 +52,11 @@ absl::StatusOr<CheckpointEntry> EntryInArchive(const TorchArchive& archive,
                                                uint32_t file,
                                                uint64_t start = 0);
 
+// OK if an item, of which an index says that it is a tensor, holds one.
+// Unimplemented for an object that only its own program makes a tensor of,
+// otherwise DataLoss; both say what it holds.
+absl::Status CheckHoldsTensor(const TorchArchive& archive);
+
 // The tensor that `value` describes, as an entry of one chunk in `archive`,
 // which begins at byte `start` of file `file`.
 absl::StatusOr<TensorEntry> TensorInArchive(const TorchArchive& archive,
