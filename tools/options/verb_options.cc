@@ -162,10 +162,12 @@ absl::StatusOr<std::vector<std::string>> ParseVerbOptions(
   std::vector<std::string> operands;
   for (OptionWord& word : SplitOptionWords(args, taken.specs, tool.syntax)) {
     // The beginning of a name stands for the name, but this word may be the
-    // whole name of another verb's option.
+    // whole name of another verb's option, or have a meaning to users of other
+    // programs.
     if (word.kind == Kind::kOption &&
         word.name != taken.specs[word.index].name &&
-        FindOption(tool, word.name) != nullptr) {
+        (FindOption(tool, word.name) != nullptr ||
+         !MeaningOf(tool, verb, word.name, taken).empty())) {
       word.kind = Kind::kUnknown;
     }
     if (word.kind == Kind::kShort && word.text == "-h") {
