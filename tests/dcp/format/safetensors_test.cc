@@ -386,6 +386,16 @@ TEST(SafetensorsDigests, CopiedByAnotherProgramDoNotCount) {
   EXPECT_THAT(header.metadata, ElementsAre(std::pair("format", "pt")));
 }
 
+// As a store keeps them that cannot change what it has received.
+TEST(SafetensorsDigests, ThatWereNeverFilledInAreNone) {
+  std::string bytes = WithDigests();
+  const size_t begin = bytes.find("xxh3-64:") + 8;
+  bytes.replace(begin, 3 * 16, std::string(3 * 16, '0'));
+  ASSERT_OK_AND_ASSIGN(const SafetensorsHeader header, ReadHeader(bytes));
+  EXPECT_TRUE(header.digests.empty());
+  EXPECT_EQ(header.damage, "");
+}
+
 TEST(SafetensorsDigests, AFlippedDigestIsThere) {
   std::string bytes = WithDigests();
   const size_t at = bytes.find("0000000000000002");
