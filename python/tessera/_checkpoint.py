@@ -98,8 +98,12 @@ class Tensor:
     ) -> NDArray[Any]:
         if copy is False:
             raise ValueError("a tensor of a checkpoint cannot be read in place")
-        array = self.numpy()
-        return array if dtype is None else array.astype(dtype, copy=False)
+        if dtype is None:
+            return self.numpy()
+        if "float" in self.dtype and "float" in str(dtype):
+            # The core converts, and refuses the codes of quantised weights.
+            return self.numpy(dtype=str(dtype))
+        return self.numpy().astype(dtype, copy=False)
 
     def __dlpack__(self, **options: Any) -> Any:
         return self.torch().__dlpack__(**options)

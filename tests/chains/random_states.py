@@ -176,6 +176,8 @@ class RandomState:
 
     def _view(self, tensor):
         """The same memory, seen in another way."""
+        # PyTorch computes with complex32 in float32, which changes NaNs.
+        is_complex = tensor.dtype in (torch.complex64, torch.complex128)
         ways = [
             lambda: tensor.transpose(0, -1) if tensor.ndim else tensor,
             lambda: tensor[::2] if tensor.ndim else tensor,
@@ -183,12 +185,8 @@ class RandomState:
             lambda: tensor[..., 0] if tensor.ndim and tensor.shape[-1] else tensor,
             lambda: tensor.unsqueeze(0).expand(3, *tensor.shape),
             lambda: tensor.as_strided((2,), (0,)) if tensor.numel() else tensor,
-            lambda: tensor.conj() if tensor.is_complex() else tensor,
-            lambda: (
-                tensor.conj().imag
-                if tensor.dtype in (torch.complex64, torch.complex128)
-                else tensor
-            ),
+            lambda: tensor.conj() if is_complex else tensor,
+            lambda: tensor.conj().imag if is_complex else tensor,
         ]
         view = self._choice(ways)()
         # Sometimes the whole is saved too, and shares its memory.

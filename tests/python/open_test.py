@@ -105,6 +105,26 @@ def test_numpy_torch_and_dlpack_take_it(state, path):
     assert weight.numpy(dtype="bfloat16").dtype.name == "bfloat16"
 
 
+def test_codes_of_quantized_weights_are_not_converted(tmp_path):
+    from safetensors.torch import save_file
+
+    codes = torch.ones(2, 2).to(torch.float8_e4m3fn)
+    half = torch.ones(2, dtype=torch.float16)
+    scale = torch.full((1, 1), 3.0)
+    file = tmp_path / "m.safetensors"
+    save_file({"a.weight": codes, "a.weight_scale_inv": scale, "h": half}, file)
+    checkpoint = tessera.open(file)
+    for convert in (
+        lambda: np.asarray(checkpoint["a.weight"], dtype=np.float32),
+        lambda: checkpoint["a.weight"].numpy(dtype="float32"),
+        lambda: checkpoint["a.weight"].torch(dtype=torch.float32),
+    ):
+        with pytest.raises(tessera.InvalidArgumentError, match="a.weight"):
+            convert()
+    assert np.asarray(checkpoint["h"], dtype=np.float32).tolist() == [1, 1]
+    assert np.asarray(checkpoint["h"], dtype=np.int32).tolist() == [1, 1]
+
+
 def test_objects_are_pythons_own(path):
     objects = tessera.open(path).objects
     assert dict(objects) == {
