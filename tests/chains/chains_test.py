@@ -7,7 +7,7 @@ import pytest
 # The first seeds, which run in continuous integration.
 NUM_SEEDS = 60
 # Those that found a fault.
-FOUND = ()
+FOUND = (1483712629,)
 
 
 def pytest_generate_tests(metafunc):
