@@ -68,8 +68,8 @@ absl::StatusOr<std::vector<std::string>> NotDense(Checkpoint& checkpoint,
   return found;
 }
 
-absl::StatusOr<StorageInfo> ItemOf(const Checkpoint& checkpoint,
-                                   absl::string_view name, size_t chunk) {
+absl::StatusOr<StorageInfo> FindItem(const Checkpoint& checkpoint,
+                                     absl::string_view name, size_t chunk) {
   DCP_ASSIGN_OR_RETURN(const uint32_t index, EntryNamed(checkpoint, name));
   const CheckpointEntry& entry = checkpoint.entries()[index];
   StorageInfo item;
@@ -91,10 +91,11 @@ absl::StatusOr<StorageInfo> ItemOf(const Checkpoint& checkpoint,
   return item;
 }
 
-absl::StatusOr<std::string> BytesOf(Checkpoint& checkpoint,
-                                    absl::string_view name, size_t chunk,
-                                    const std::stop_token& stop) {
-  DCP_ASSIGN_OR_RETURN(const StorageInfo item, ItemOf(checkpoint, name, chunk));
+absl::StatusOr<std::string> ReadItem(Checkpoint& checkpoint,
+                                     absl::string_view name, size_t chunk,
+                                     const std::stop_token& stop) {
+  DCP_ASSIGN_OR_RETURN(const StorageInfo item,
+                       FindItem(checkpoint, name, chunk));
   SourceFiles& files = checkpoint.files();
   DCP_RETURN_IF_ERROR(
       Annotate(files.CheckRange(item.file, item.offset, item.length), name));
@@ -150,8 +151,8 @@ tessera_error* tessera_checkpoint_item(tessera_checkpoint* checkpoint,
                                        const char* name, size_t chunk,
                                        tessera_stop* stop,
                                        tessera_bytes** out) {
-  auto bytes = dcp::capi::BytesOf(*checkpoint->opened, name, chunk,
-                                  dcp::capi::TokenOf(stop));
+  auto bytes = dcp::capi::ReadItem(*checkpoint->opened, name, chunk,
+                                   dcp::capi::TokenOf(stop));
   if (!bytes.ok()) {
     return dcp::capi::MakeError(dcp::WithPlace(
         bytes.status(), {.path = checkpoint->opened->path(), .tensor = name}));
