@@ -13,9 +13,6 @@
 namespace dcp {
 namespace {
 
-// Fewer are done sooner than a thread has started.
-constexpr size_t kMinPerThread = 4;
-
 class Loop {
  public:
   Loop(size_t count, absl::FunctionRef<absl::Status(size_t)> body)
@@ -52,7 +49,7 @@ absl::Status ParallelFor(size_t count, uint32_t num_threads,
   Loop loop(count, body);
   {
     std::vector<Thread> threads;
-    const size_t most = std::min<size_t>(num_threads, count / kMinPerThread);
+    const size_t most = std::min<size_t>(num_threads, count);
     for (size_t i = 1; i < most; ++i) {
       absl::StatusOr<Thread> thread = Thread::Start([&] { loop.Run(); });
       // The others do its work.

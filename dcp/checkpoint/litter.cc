@@ -1,6 +1,7 @@
 #include "dcp/checkpoint/litter.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/limits.h"
+#include "dcp/base/parallel_for.h"
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
@@ -122,16 +124,18 @@ absl::StatusOr<Litter> FindLitter(FileSystem& fs, absl::string_view path,
 
 absl::Status RemoveLitter(FileSystem& fs, const Litter& litter,
                           const std::stop_token& stop) {
-  absl::Status status;
-  for (const HiddenFile& upload : litter.uploads) {
-    DCP_RETURN_IF_ERROR(CheckStop(stop, "litter was removed"));
-    status.Update(fs.RemoveHidden(upload));
-  }
-  for (const StoredFile& file : litter.files) {
-    DCP_RETURN_IF_ERROR(CheckStop(stop, "litter was removed"));
-    status.Update(fs.Remove(file.path));
-  }
-  return status;
+  const size_t num_uploads = litter.uploads.size();
+  std::vector<absl::Status> removed(num_uploads + litter.files.size());
+  DCP_RETURN_IF_ERROR(
+      ParallelFor(removed.size(), kFilesAtOnce, [&](size_t i) -> absl::Status {
+        DCP_RETURN_IF_ERROR(CheckStop(stop, "litter was removed"));
+        removed[i] = i < num_uploads
+                         ? fs.RemoveHidden(litter.uploads[i])
+                         : fs.Remove(litter.files[i - num_uploads].path);
+        return absl::OkStatus();
+      }));
+  for (const absl::Status& status : removed) DCP_RETURN_IF_ERROR(status);
+  return absl::OkStatus();
 }
 
 }  // namespace dcp

@@ -23,7 +23,7 @@
 
 namespace dcp::testing {
 
-class HookedStorage final : public FileSystem {
+class HookedStorage : public FileSystem {
  public:
   using Hook = std::function<absl::Status()>;
 

@@ -1,12 +1,17 @@
 #include "dcp/checkpoint/convert/work_status.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "dcp/base/error_side.h"
+#include "dcp/base/parallel_for.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert/work_records.h"
 #include "dcp/checkpoint/convert/work_uploads.h"
@@ -36,9 +41,10 @@ absl::Status RemoveFiles(FileSystem& fs, absl::string_view dst,
     const absl::Status removed = RemoveFolders(fs, staging, {});
     return absl::IsNotFound(removed) ? absl::OkStatus() : removed;
   }
-  for (const std::string& name : plan.files) {
-    DCP_RETURN_IF_ERROR(RemoveIfThere(fs, JoinPath(staging, name)));
-  }
+  DCP_RETURN_IF_ERROR(
+      ParallelFor(plan.files.size(), kRecordsAtOnce, [&](size_t i) {
+        return RemoveIfThere(fs, JoinPath(staging, plan.files[i]));
+      }));
   DCP_RETURN_IF_ERROR(
       RemoveIfThere(fs, JoinPath(staging, DigestsName(plan.id))));
   return RemoveIfThere(fs, JoinPath(staging, TemporaryIndexName(plan.id)));
@@ -54,6 +60,34 @@ absl::Status Discard(FileSystem& fs, absl::string_view dst,
   DCP_RETURN_IF_ERROR(fs.SyncDirectory(ParentDirectory(directory)));
   return plan.ok() && !plan->verify.has_value() ? RemoveFiles(fs, dst, *plan)
                                                 : absl::OkStatus();
+}
+
+// A piece that is durable.
+struct Done {
+  PieceRecord record;
+  int64_t written_ns = 0;
+};
+
+// What is recorded of each piece; nullopt for those that are not done.
+absl::StatusOr<std::vector<std::optional<Done>>> DoneIn(FileSystem& fs,
+                                                        WorkRecords& records,
+                                                        const WorkPlan& plan) {
+  std::vector<std::optional<Done>> done(plan.pieces.size());
+  DCP_RETURN_IF_ERROR(
+      ParallelFor(done.size(), kRecordsAtOnce, [&](size_t i) -> absl::Status {
+        const auto piece = static_cast<uint32_t>(i);
+        absl::StatusOr<PieceRecord> record = records.Read(
+            piece, plan.verify.has_value() ? absl::string_view()
+                                           : plan.files[plan.pieces[i].file]);
+        if (absl::IsNotFound(record.status())) return absl::OkStatus();
+        DCP_RETURN_IF_ERROR(record.status());
+        const absl::StatusOr<FileInfo> info =
+            fs.Stat(JoinPath(records.directory(), absl::StrCat(piece)));
+        done[i] = {.record = *std::move(record),
+                   .written_ns = info.ok() ? info->modified_ns : 0};
+        return absl::OkStatus();
+      }));
+  return done;
 }
 
 }  // namespace
@@ -76,20 +110,16 @@ absl::StatusOr<std::optional<WorkStatus>> FindWork(FileSystem& fs,
   WorkStatus status{.id = plan->id,
                     .num_pieces = static_cast<uint32_t>(plan->pieces.size()),
                     .report = plan->verify};
-  for (uint32_t i = 0; i < plan->pieces.size(); ++i) {
-    const FilePiece& piece = plan->pieces[i];
-    status.num_bytes += piece.length;
-    const absl::StatusOr<PieceRecord> record =
-        records.Read(i, plan->verify.has_value() ? absl::string_view()
-                                                 : plan->files[piece.file]);
-    if (absl::IsNotFound(record.status())) continue;
-    DCP_RETURN_IF_ERROR(record.status());
-    const absl::StatusOr<FileInfo> info =
-        fs.Stat(JoinPath(directories[0], absl::StrCat(i)));
+  DCP_ASSIGN_OR_RETURN(const std::vector<std::optional<Done>> done,
+                       DoneIn(fs, records, *plan));
+  for (uint32_t i = 0; i < done.size(); ++i) {
+    status.num_bytes += plan->pieces[i].length;
+    if (!done[i].has_value()) continue;
+    const PieceRecord* const record = &done[i]->record;
     status.done.push_back({.piece = i,
                            .bytes = record->bytes,
                            .milliseconds = record->milliseconds,
-                           .written_ns = info.ok() ? info->modified_ns : 0,
+                           .written_ns = done[i]->written_ns,
                            .host = record->host});
     if (!status.report.has_value()) continue;
     status.report->Add(

@@ -16,7 +16,6 @@
 #include "absl/strings/strip.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
-#include "dcp/base/stop.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
 #include "dcp/checkpoint/open/dialects/state_collector.h"
 #include "dcp/checkpoint/open/item_locator.h"
@@ -67,9 +66,7 @@ class RankIndices {
       : fs_(fs), directory_(directory), options_(options), stop_(stop) {}
 
   absl::StatusOr<CheckpointParts> Run(int64_t num_ranks) {
-    for (int64_t rank = 0; rank < num_ranks; ++rank) {
-      DCP_RETURN_IF_ERROR(Read(rank));
-    }
+    DCP_RETURN_IF_ERROR(ReadAll(num_ranks));
     parts_.format = Format::kDcp;
     parts_.dialect = Dialect::kDcp;
     parts_.files = std::make_unique<SourceFiles>(
@@ -92,11 +89,25 @@ class RankIndices {
     MetadataEntry entry;
   };
 
-  absl::Status Read(int64_t rank) {
-    DCP_RETURN_IF_ERROR(CheckStop(stop_, kOpening));
-    DCP_ASSIGN_OR_RETURN(
-        Metadata metadata,
-        ReadDcpIndex(fs_, JoinPath(directory_, RankMetadataName(rank)), stop_));
+  absl::Status ReadAll(int64_t num_ranks) {
+    std::vector<std::string> names;
+    for (int64_t rank = 0; rank < num_ranks; ++rank) {
+      names.push_back(RankMetadataName(rank));
+    }
+    std::vector<Metadata> all(names.size());
+    const SourceFiles indices(fs_, std::string(directory_), std::move(names),
+                              DirectMode::kOff, /*follow_symlinks=*/false);
+    DCP_RETURN_IF_ERROR(indices.ForEach(stop_, [&](uint32_t i) -> absl::Status {
+      DCP_ASSIGN_OR_RETURN(all[i], ReadDcpIndex(fs_, indices.PathOf(i), stop_));
+      return absl::OkStatus();
+    }));
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      Add(static_cast<int64_t>(rank), std::move(all[rank]));
+    }
+    return absl::OkStatus();
+  }
+
+  void Add(int64_t rank, Metadata metadata) {
     std::vector<uint32_t> numbers;
     for (std::string& name : metadata.files) {
       const auto [it, is_new] =
@@ -124,7 +135,6 @@ class RankIndices {
       }
       stored_.push_back({rank, std::move(entry)});
     }
-    return absl::OkStatus();
   }
 
   // Whether a rank has only a part of the tensor of that name.

@@ -11,6 +11,7 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
+#include "dcp/checkpoint/open/source_files.h"
 
 namespace dcp {
 namespace {
@@ -29,12 +30,9 @@ void AddMissing(const std::vector<ChunkDigest>& more,
   }
 }
 
-// Those of one file; none without it.
+// Those in the file at `path`; none without it.
 absl::StatusOr<std::vector<ChunkDigest>> DigestsIn(FileSystem& fs,
-                                                   const Checkpoint& checkpoint,
-                                                   const DigestFile& file) {
-  const std::string path =
-      JoinPath(JoinPath(checkpoint.path(), file.folder), file.name);
+                                                   const std::string& path) {
   // A single file has no directory to itself in which digests could be kept.
   const absl::Status there = fs.Stat(path).status();
   if (absl::IsNotFound(there) || absl::IsInvalidArgument(there)) {
@@ -47,17 +45,34 @@ absl::StatusOr<std::vector<ChunkDigest>> DigestsIn(FileSystem& fs,
   return ParseDigests(text);
 }
 
+// Those in each of the checkpoint's digest_files().
+absl::StatusOr<std::vector<std::vector<ChunkDigest>>> DigestsInAll(
+    FileSystem& fs, const Checkpoint& checkpoint) {
+  std::vector<std::string> names;
+  for (const DigestFile& file : checkpoint.digest_files()) {
+    names.push_back(JoinPath(file.folder, file.name));
+  }
+  std::vector<std::vector<ChunkDigest>> all(names.size());
+  const SourceFiles files(fs, checkpoint.path(), std::move(names),
+                          DirectMode::kOff, /*follow_symlinks=*/false);
+  DCP_RETURN_IF_ERROR(files.ForEach({}, [&](uint32_t i) -> absl::Status {
+    DCP_ASSIGN_OR_RETURN(all[i], DigestsIn(fs, files.PathOf(i)));
+    return absl::OkStatus();
+  }));
+  return all;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<ChunkDigest>> ReadRecordedDigests(
     FileSystem& fs, const Checkpoint& checkpoint) {
+  DCP_ASSIGN_OR_RETURN(std::vector<std::vector<ChunkDigest>> all,
+                       DigestsInAll(fs, checkpoint));
   std::vector<ChunkDigest> digests;
-  for (const DigestFile& file : checkpoint.digest_files()) {
-    DCP_ASSIGN_OR_RETURN(std::vector<ChunkDigest> found,
-                         DigestsIn(fs, checkpoint, file));
-    for (ChunkDigest& digest : found) {
-      if (!file.folder.empty())
-        digest.file = JoinPath(file.folder, digest.file);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const std::string& folder = checkpoint.digest_files()[i].folder;
+    for (ChunkDigest& digest : all[i]) {
+      digest.file = JoinPath(folder, digest.file);
       digests.push_back(std::move(digest));
     }
   }
@@ -66,14 +81,16 @@ absl::StatusOr<std::vector<ChunkDigest>> ReadRecordedDigests(
 }
 
 absl::Status CheckRecordedIndex(FileSystem& fs, const Checkpoint& checkpoint) {
-  for (const DigestFile& file : checkpoint.digest_files()) {
-    DCP_ASSIGN_OR_RETURN(const std::vector<ChunkDigest> digests,
-                         DigestsIn(fs, checkpoint, file));
+  DCP_ASSIGN_OR_RETURN(const std::vector<std::vector<ChunkDigest>> all,
+                       DigestsInAll(fs, checkpoint));
+  for (size_t i = 0; i < all.size(); ++i) {
+    const std::vector<ChunkDigest>& digests = all[i];
     const auto recorded = std::find_if(
         digests.begin(), digests.end(),
         [](const auto& digest) { return digest.file == kDcpMetadataName; });
     if (recorded == digests.end()) continue;
-    const std::string name = JoinPath(file.folder, recorded->file);
+    const std::string name =
+        JoinPath(checkpoint.digest_files()[i].folder, recorded->file);
     const std::string path = JoinPath(checkpoint.path(), name);
     DCP_ASSIGN_OR_RETURN(
         const std::string index,

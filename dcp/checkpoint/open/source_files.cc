@@ -118,9 +118,16 @@ void SourceFiles::OpenAhead(absl::Span<const uint32_t> files) {
 absl::Status SourceFiles::ForEach(
     const std::stop_token& stop,
     absl::FunctionRef<absl::Status(uint32_t)> body) const {
-  return ParallelFor(names_.size(), NumAtOnce(), [&](size_t i) -> absl::Status {
+  return ForMany(names_.size(), stop,
+                 [&](size_t i) { return body(static_cast<uint32_t>(i)); });
+}
+
+absl::Status SourceFiles::ForMany(
+    size_t count, const std::stop_token& stop,
+    absl::FunctionRef<absl::Status(size_t)> body) const {
+  return ParallelFor(count, NumAtOnce(), [&](size_t i) -> absl::Status {
     DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
-    return body(static_cast<uint32_t>(i));
+    return body(i);
   });
 }
 

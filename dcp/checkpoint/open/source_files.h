@@ -60,6 +60,9 @@ class SourceFiles {
   // time, and in any order.
   absl::Status ForEach(const std::stop_token& stop,
                        absl::FunctionRef<absl::Status(uint32_t)> body) const;
+  // The same for `count` things that are to be read from the files.
+  absl::Status ForMany(size_t count, const std::stop_token& stop,
+                       absl::FunctionRef<absl::Status(size_t)> body) const;
   // DataLoss unless bytes [offset, offset + length) are in the file.
   absl::Status CheckRange(uint32_t file, uint64_t offset, uint64_t length);
   // The FileInfo of the file when it was opened; nullopt if it is not open.

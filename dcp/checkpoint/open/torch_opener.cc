@@ -44,13 +44,10 @@ absl::Status CheckRoot(const Value& root) {
                                            : CheckInert(root);
 }
 
-// Adds the contents of file `file` of `parts`, which is open as `opened`.
-absl::Status AddFile(FileSystem& fs, uint32_t file, const File& opened,
-                     const OpenOptions& options, const std::stop_token& stop,
+// Adds the contents of file `file` of `parts`.
+absl::Status AddFile(uint32_t file, const std::stop_token& stop,
                      IndexedTensors& indexed, CheckpointParts& parts) {
-  DCP_ASSIGN_OR_RETURN(const TorchArchive* const read,
-                       AddArchive(fs, opened, options, stop, parts));
-  const TorchArchive& archive = *read;
+  const TorchArchive& archive = *parts.archives[file];
   DCP_RETURN_IF_ERROR(CheckRoot(archive.root));
   absl::StatusOr<std::vector<FlatValue>> leaves = Flatten(archive.root);
   if (!leaves.ok()) return absl::DataLossError(leaves.status().message());
@@ -102,29 +99,27 @@ void JoinTwins(const ModelFiles& model, std::vector<CheckpointEntry>& entries) {
 
 }  // namespace
 
-absl::StatusOr<const TorchArchive*> AddArchive(FileSystem& fs, const File& file,
-                                               const OpenOptions& options,
-                                               const std::stop_token& stop,
-                                               CheckpointParts& parts) {
-  DCP_ASSIGN_OR_RETURN(
-      TorchArchive read,
-      ReadArchiveInFile(fs, file, 0, file.size, options, stop));
-  parts.archives.push_back(std::make_unique<TorchArchive>(std::move(read)));
-  return parts.archives.back().get();
-}
-
-absl::StatusOr<const TorchArchive*> AddPickleOrArchive(
-    FileSystem& fs, const File& file, const OpenOptions& options,
-    const std::stop_token& stop, CheckpointParts& parts) {
-  absl::StatusOr<const TorchArchive*> archive =
-      AddArchive(fs, file, options, stop, parts);
-  if (archive.ok() || !absl::IsDataLoss(archive.status())) return archive;
-  FileReader reader(fs, file, 0, file.size, stop);
-  absl::StatusOr<TorchArchive> pickle =
-      ReadBarePickle(file.size, reader.read_at());
-  if (!pickle.ok()) return archive;
-  parts.archives.push_back(std::make_unique<TorchArchive>(*std::move(pickle)));
-  return parts.archives.back().get();
+absl::Status ReadArchives(FileSystem& fs, const OpenOptions& options,
+                          const std::stop_token& stop,
+                          absl::FunctionRef<bool(uint32_t)> may_be_bare,
+                          CheckpointParts& parts) {
+  parts.archives.resize(parts.files->names().size());
+  return parts.files->ForEach(stop, [&](uint32_t i) -> absl::Status {
+    DCP_ASSIGN_OR_RETURN(const File file, parts.files->Get(i));
+    absl::StatusOr<TorchArchive> archive =
+        ReadArchiveInFile(fs, file, 0, file.size, options, stop);
+    if (absl::IsDataLoss(archive.status()) && may_be_bare(i)) {
+      FileReader reader(fs, file, 0, file.size, stop);
+      absl::StatusOr<TorchArchive> pickle =
+          ReadBarePickle(file.size, reader.read_at());
+      if (pickle.ok()) archive = std::move(pickle);
+    }
+    if (!archive.ok()) {
+      return Annotate(archive.status(), parts.files->PathOf(i));
+    }
+    parts.archives[i] = std::make_unique<TorchArchive>(*std::move(archive));
+    return absl::OkStatus();
+  });
 }
 
 absl::StatusOr<TorchArchive> ReadArchiveInFile(FileSystem& fs, const File& file,
@@ -271,14 +266,12 @@ absl::StatusOr<CheckpointParts> OpenTorch(FileSystem& fs,
   parts.files = std::make_unique<SourceFiles>(fs, model.directory, model.names,
                                               options.direct,
                                               /*follow_symlinks=*/true);
+  DCP_RETURN_IF_ERROR(ReadArchives(
+      fs, options, stop, [](uint32_t) { return false; }, parts));
   IndexedTensors indexed(model);
-  parts.files->OpenAhead(AllFiles(model.names.size()));
   for (uint32_t i = 0; i < model.names.size(); ++i) {
-    DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
-    DCP_ASSIGN_OR_RETURN(const File file, parts.files->Get(i));
     DCP_RETURN_IF_ERROR(
-        Annotate(AddFile(fs, i, file, options, stop, indexed, parts),
-                 parts.files->PathOf(i)));
+        Annotate(AddFile(i, stop, indexed, parts), parts.files->PathOf(i)));
   }
   if (model.names.size() > 1) JoinTwins(model, parts.entries);
   const bool any_legacy =

@@ -5,8 +5,11 @@
 #ifndef DCP_CHECKPOINT_OPEN_TORCH_OPENER_H_
 #define DCP_CHECKPOINT_OPEN_TORCH_OPENER_H_
 
+#include <cstdint>
 #include <stop_token>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "dcp/checkpoint/open/checkpoint_entry.h"
 #include "dcp/checkpoint/open/checkpoint_parts.h"
@@ -26,19 +29,15 @@ absl::StatusOr<CheckpointParts> OpenTorch(FileSystem& fs,
                                           const OpenOptions& options,
                                           const std::stop_token& stop = {});
 
-// Reads the structure of `file`, the next one of `parts`, and appends it to
-// their archives.
-absl::StatusOr<const TorchArchive*> AddArchive(FileSystem& fs, const File& file,
-                                               const OpenOptions& options,
-                                               const std::stop_token& stop,
-                                               CheckpointParts& parts);
+// Reads the structures of all files of `parts`, which become its archives; in a
+// store many at the same time. Those that `may_be_bare` is true for may also be
+// pickles without an archive around them. An error begins with the path.
+absl::Status ReadArchives(FileSystem& fs, const OpenOptions& options,
+                          const std::stop_token& stop,
+                          absl::FunctionRef<bool(uint32_t)> may_be_bare,
+                          CheckpointParts& parts);
 
-// The same for a file that may also be a pickle without an archive around it.
-absl::StatusOr<const TorchArchive*> AddPickleOrArchive(
-    FileSystem& fs, const File& file, const OpenOptions& options,
-    const std::stop_token& stop, CheckpointParts& parts);
-
-// The same for an archive that is only a part of its file and is not appended.
+// The structure of an archive that is only a part of its file.
 absl::StatusOr<TorchArchive> ReadArchiveInFile(FileSystem& fs, const File& file,
                                                uint64_t start, uint64_t length,
                                                const OpenOptions& options,

@@ -144,6 +144,7 @@ absl::Status Refuse(absl::string_view path, absl::string_view why) {
 
 absl::Status Open(CompanionFiles& companions, Belongs& belongs) {
   SourceFiles& files = *companions.files;
+  files.OpenAhead(AllFiles(files.names().size()));
   for (uint32_t i = 0; i < files.names().size(); ++i) {
     DCP_ASSIGN_OR_RETURN(const File file, files.Get(i));
     if (!belongs(*files.OpenedAs(i))) {

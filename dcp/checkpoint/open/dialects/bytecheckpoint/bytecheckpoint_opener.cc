@@ -33,6 +33,10 @@ constexpr absl::string_view kExtraFolder = "extra_state";
 constexpr absl::string_view kExtraStateFiles = "extra_state_rank_{rank}.pt";
 constexpr absl::string_view kFlat = "_flat_param";
 
+bool IsTensor(const MetadataEntry& entry) {
+  return std::holds_alternative<TensorStorageMetadata>(entry.value);
+}
+
 // The index in a folder.
 struct Index {
   std::string folder;  // also the first element of its paths
@@ -56,8 +60,14 @@ class ByteCheckpointReader {
   absl::Status AddFlat(
       const Index& index, const StateCollector::Part& flat,
       absl::Span<const ByteCheckpointMetadata::FlatSlot> slots);
-  absl::Status AddObject(const Index& index, size_t entry);
+  // Reads what is no tensor in an index: those archives, in its order.
+  absl::StatusOr<std::vector<TorchArchive>> ReadObjects(const Index& index);
+  absl::Status AddObject(const Index& index, size_t entry,
+                         const TorchArchive& archive);
+  StorageInfo ItemOf(const Index& index, size_t entry) const;
   absl::Status AddExtra();
+  // Reads a file of a rank's extra state.
+  absl::Status ReadExtra(uint32_t index);
   // Adds the leaves of `value`, which is in `archive` at byte `begin` of file
   // `file`, below `path`.
   absl::Status AddLeaves(const TorchArchive& archive, const Value& value,
@@ -228,57 +238,95 @@ absl::Status ByteCheckpointReader::AddLeaves(const TorchArchive& archive,
   return absl::OkStatus();
 }
 
-absl::Status ByteCheckpointReader::AddObject(const Index& index, size_t entry) {
+StorageInfo ByteCheckpointReader::ItemOf(const Index& index,
+                                         size_t entry) const {
   StorageInfo item = std::get<BytesStorageMetadata>(
                          index.contents.metadata.entries[entry].value)
                          .storage;
   item.file += index.first_file;
-  DCP_RETURN_IF_ERROR(
-      parts_.files->CheckRange(item.file, item.offset, item.length));
-  DCP_ASSIGN_OR_RETURN(const File file, parts_.files->Get(item.file));
-  // Opening is therefore not more work than reading all files.
-  object_bytes_[item.file] += item.length;
-  if (object_bytes_[item.file] > file.size) {
-    return absl::DataLossError("several objects have the same bytes");
+  return item;
+}
+
+absl::StatusOr<std::vector<TorchArchive>> ByteCheckpointReader::ReadObjects(
+    const Index& index) {
+  const Metadata& metadata = index.contents.metadata;
+  std::vector<size_t> objects;
+  for (size_t i = 0; i < metadata.entries.size(); ++i) {
+    if (IsTensor(metadata.entries[i])) continue;
+    const StorageInfo item = ItemOf(index, i);
+    DCP_RETURN_IF_ERROR(
+        Annotate(parts_.files->CheckRange(item.file, item.offset, item.length),
+                 PathToName(PathOf(index, i))));
+    DCP_ASSIGN_OR_RETURN(const File file, parts_.files->Get(item.file));
+    // Opening is therefore not more work than reading all files.
+    object_bytes_[item.file] += item.length;
+    if (object_bytes_[item.file] > file.size) {
+      return absl::DataLossError(
+          absl::StrCat(PathToName(PathOf(index, i)),
+                       ": several objects have the same bytes"));
+    }
+    objects.push_back(i);
   }
-  DCP_ASSIGN_OR_RETURN(const TorchArchive archive,
-                       ReadArchiveInFile(*directory_.fs, file, item.offset,
-                                         item.length, options_, stop_));
+  std::vector<TorchArchive> archives(objects.size());
+  DCP_RETURN_IF_ERROR(parts_.files->ForMany(
+      objects.size(), stop_, [&](size_t i) -> absl::Status {
+        const StorageInfo item = ItemOf(index, objects[i]);
+        DCP_ASSIGN_OR_RETURN(const File file, parts_.files->Get(item.file));
+        absl::StatusOr<TorchArchive> archive = ReadArchiveInFile(
+            *directory_.fs, file, item.offset, item.length, options_, stop_);
+        if (!archive.ok()) {
+          return Annotate(archive.status(),
+                          PathToName(PathOf(index, objects[i])));
+        }
+        archives[i] = *std::move(archive);
+        return absl::OkStatus();
+      }));
+  return archives;
+}
+
+absl::Status ByteCheckpointReader::AddObject(const Index& index, size_t entry,
+                                             const TorchArchive& archive) {
+  const StorageInfo item = ItemOf(index, entry);
   return AddLeaves(archive, CopyValue(parts_.arena, archive.root), item.file,
                    item.offset, PathOf(index, entry), /*rank=*/0);
 }
 
 absl::Status ByteCheckpointReader::AddIndex(const Index& index) {
+  DCP_ASSIGN_OR_RETURN(const std::vector<TorchArchive> objects,
+                       ReadObjects(index));
   const Metadata& metadata = index.contents.metadata;
+  size_t next = 0;
   for (size_t i = 0; i < metadata.entries.size(); ++i) {
     DCP_RETURN_IF_ERROR(CheckStop(stop_, kOpening));
-    const bool is_tensor = std::holds_alternative<TensorStorageMetadata>(
-        metadata.entries[i].value);
-    DCP_RETURN_IF_ERROR(
-        Annotate(is_tensor ? AddTensor(index, i) : AddObject(index, i),
-                 PathToName(PathOf(index, i))));
+    DCP_RETURN_IF_ERROR(Annotate(IsTensor(metadata.entries[i])
+                                     ? AddTensor(index, i)
+                                     : AddObject(index, i, objects[next++]),
+                                 PathToName(PathOf(index, i))));
   }
   return absl::OkStatus();
 }
 
 absl::Status ByteCheckpointReader::AddExtra() {
-  std::vector<uint32_t> files = AllFiles(first_extra_ + num_extra_);
-  files.erase(files.begin(),
-              files.begin() + static_cast<std::ptrdiff_t>(first_extra_));
-  parts_.files->OpenAhead(files);
+  DCP_RETURN_IF_ERROR(
+      parts_.files->ForMany(num_extra_, stop_, [&](size_t rank) {
+        return ReadExtra(static_cast<uint32_t>(first_extra_ + rank));
+      }));
   for (size_t rank = 0; rank < num_extra_; ++rank) {
     const auto index = static_cast<uint32_t>(first_extra_ + rank);
-    DCP_ASSIGN_OR_RETURN(const File file, parts_.files->Get(index));
-    absl::StatusOr<TorchArchive> archive =
-        ReadArchiveInFile(*directory_.fs, file, 0, file.size, options_, stop_);
-    if (!archive.ok()) return Annotate(archive.status(), names_[index]);
-    parts_.archives[index] =
-        std::make_unique<TorchArchive>(*std::move(archive));
     const TorchArchive& kept = *parts_.archives[index];
     DCP_RETURN_IF_ERROR(Annotate(AddLeaves(kept, kept.root, index, 0, {"extra"},
                                            static_cast<int64_t>(rank)),
                                  names_[index]));
   }
+  return absl::OkStatus();
+}
+
+absl::Status ByteCheckpointReader::ReadExtra(uint32_t index) {
+  DCP_ASSIGN_OR_RETURN(const File file, parts_.files->Get(index));
+  absl::StatusOr<TorchArchive> archive =
+      ReadArchiveInFile(*directory_.fs, file, 0, file.size, options_, stop_);
+  if (!archive.ok()) return Annotate(archive.status(), names_[index]);
+  parts_.archives[index] = std::make_unique<TorchArchive>(*std::move(archive));
   return absl::OkStatus();
 }
 
@@ -311,6 +359,7 @@ absl::StatusOr<CheckpointParts> ByteCheckpointReader::Run() {
   parts_.files = std::make_unique<SourceFiles>(*directory_.fs, directory_.path,
                                                names_, options_.direct,
                                                /*follow_symlinks=*/false);
+  parts_.files->OpenAhead(AllFiles(names_.size()));
   for (const Index& index : indices_) {
     DCP_RETURN_IF_ERROR(Annotate(AddIndex(index), directory_.path));
   }

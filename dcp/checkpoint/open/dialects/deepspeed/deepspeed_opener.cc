@@ -55,9 +55,21 @@ class DeepSpeedReader {
       : fs_(fs), files_(files), options_(options), stop_(stop) {}
 
   absl::StatusOr<CheckpointParts> Run() {
+    DCP_RETURN_IF_ERROR(ReadFiles());
+    absl::StatusOr<CheckpointParts> parts = Interpret();
+    if (!parts.ok()) return Annotate(parts.status(), files_.directory);
+    return parts;
+  }
+
+ private:
+  absl::Status ReadFiles();
+  absl::StatusOr<CheckpointParts> Interpret() {
     parts_.format = Format::kTorch;
     parts_.dialect = Dialect::kDeepSpeed;
-    DCP_RETURN_IF_ERROR(ReadFiles());
+    TakePickles();
+    DCP_RETURN_IF_ERROR(CheckPrecision());
+    DCP_RETURN_IF_ERROR(
+        ParseDeepSpeed(options_.dialect.low_precision_weights, state_));
     DCP_RETURN_IF_ERROR(AddModel());
     DCP_RETURN_IF_ERROR(AddOptimizer());
     DCP_RETURN_IF_ERROR(AddExtra());
@@ -66,11 +78,9 @@ class DeepSpeedReader {
     AddProperties();
     return std::move(parts_);
   }
-
- private:
-  absl::Status ReadFiles();
-  // Reads the next file of parts_.
-  absl::StatusOr<DeepSpeedPickle> ReadPickle();
+  void TakePickles();
+  // The next file of parts_.
+  DeepSpeedPickle NextPickle();
   // OK if the weights are there in the precision that is asked for.
   absl::Status CheckPrecision();
   absl::Status AddModel();
@@ -108,23 +118,10 @@ class DeepSpeedReader {
   const OpenOptions& options_;
   const std::stop_token& stop_;
   CheckpointParts parts_;
+  uint32_t num_taken_ = 0;  // of its files
   DeepSpeedState state_;
   StateCollector collector_;
 };
-
-absl::StatusOr<DeepSpeedPickle> DeepSpeedReader::ReadPickle() {
-  const uint32_t index = static_cast<uint32_t>(parts_.archives.size());
-  DCP_RETURN_IF_ERROR(CheckStop(stop_, kOpening));
-  DCP_ASSIGN_OR_RETURN(const File file, parts_.files->Get(index));
-  const absl::StatusOr<const TorchArchive*> archive =
-      AddArchive(fs_, file, options_, stop_, parts_);
-  const std::string& name = parts_.files->names()[index];
-  if (!archive.ok()) return Annotate(archive.status(), name);
-  return DeepSpeedPickle{.file = index,
-                         .name = name,
-                         .archive = *archive,
-                         .root = (*archive)->root};
-}
 
 absl::Status DeepSpeedReader::ReadFiles() {
   std::vector<std::string> names = files_.models;
@@ -135,18 +132,31 @@ absl::Status DeepSpeedReader::ReadFiles() {
   parts_.files = std::make_unique<SourceFiles>(
       fs_, files_.directory, std::move(names), options_.direct,
       /*follow_symlinks=*/false);
-  parts_.files->OpenAhead(AllFiles(parts_.files->names().size()));
+  return ReadArchives(
+      fs_, options_, stop_, [](uint32_t) { return false; }, parts_);
+}
+
+DeepSpeedPickle DeepSpeedReader::NextPickle() {
+  const uint32_t index = num_taken_++;
+  const TorchArchive& archive = *parts_.archives[index];
+  return DeepSpeedPickle{.file = index,
+                         .name = parts_.files->names()[index],
+                         .archive = &archive,
+                         .root = archive.root};
+}
+
+void DeepSpeedReader::TakePickles() {
   for (size_t i = 0; i < files_.models.size(); ++i) {
-    DCP_ASSIGN_OR_RETURN(state_.models.emplace_back(), ReadPickle());
+    state_.models.push_back(NextPickle());
   }
   for (size_t i = 0; i < files_.parallel_models.size(); ++i) {
-    DCP_ASSIGN_OR_RETURN(state_.parallel_models.emplace_back(), ReadPickle());
+    state_.parallel_models.push_back(NextPickle());
   }
   for (size_t i = 0; i < files_.optims.size(); ++i) {
-    DCP_ASSIGN_OR_RETURN(state_.optims.emplace_back(), ReadPickle());
+    state_.optims.push_back(NextPickle());
   }
   for (const std::string& name : files_.universal) {
-    DCP_ASSIGN_OR_RETURN(DeepSpeedPickle pickle, ReadPickle());
+    DeepSpeedPickle pickle = NextPickle();
     // "zero/PARAMETER/KEY.pt"
     absl::string_view parameter = name;
     absl::ConsumePrefix(&parameter, "zero/");
@@ -161,8 +171,6 @@ absl::Status DeepSpeedReader::ReadFiles() {
       state_.universal_optimizer = std::move(pickle);
     }
   }
-  DCP_RETURN_IF_ERROR(CheckPrecision());
-  return ParseDeepSpeed(options_.dialect.low_precision_weights, state_);
 }
 
 absl::Status DeepSpeedReader::CheckPrecision() {
@@ -434,15 +442,15 @@ absl::StatusOr<std::optional<CheckpointParts>> TryOpenDeepSpeed(
   DCP_ASSIGN_OR_RETURN(const std::optional<DeepSpeedFiles> files,
                        FindDeepSpeed(directory, stop));
   if (!files.has_value()) return std::nullopt;
-  absl::StatusOr<CheckpointParts> parts =
-      DeepSpeedReader(*directory.fs, *files, options, stop).Run();
-  if (!parts.ok()) return Annotate(parts.status(), files->directory);
+  DCP_ASSIGN_OR_RETURN(
+      CheckpointParts parts,
+      DeepSpeedReader(*directory.fs, *files, options, stop).Run());
   if (!files->pointer.empty()) {
-    parts->properties.emplace_back(
+    parts.properties.emplace_back(
         "followed",
         absl::StrCat(files->pointer, " to ", BaseName(files->directory)));
   }
-  return *std::move(parts);
+  return parts;
 }
 
 }  // namespace dcp

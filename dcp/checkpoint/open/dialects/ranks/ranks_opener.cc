@@ -141,27 +141,26 @@ class RanksReader {
 };
 
 absl::Status RanksReader::ReadFiles() {
-  parts_.files->OpenAhead(AllFiles(parts_.files->names().size()));
+  std::vector<const RankFiles*> family_of;
+  for (const RankFiles& family : families_) {
+    family_of.resize(family_of.size() + family.names.size(), &family);
+  }
+  DCP_RETURN_IF_ERROR(ReadArchives(
+      *directory_.fs, options_, stop_,
+      [&](uint32_t file) { return family_of[file]->may_be_bare; }, parts_));
   uint32_t index = 0;
   for (const RankFiles& family : families_) {
     RankPart& part = ranks_.emplace_back();
     part.name = family.part;
     for (size_t rank = 0; rank < family.names.size(); ++rank, ++index) {
-      DCP_RETURN_IF_ERROR(CheckStop(stop_, kOpening));
-      DCP_ASSIGN_OR_RETURN(const File file, parts_.files->Get(index));
-      const absl::StatusOr<const TorchArchive*> archive =
-          (family.may_be_bare ? AddPickleOrArchive : AddArchive)(
-              *directory_.fs, file, options_, stop_, parts_);
-      if (!archive.ok()) {
-        return Annotate(archive.status(), parts_.files->PathOf(index));
-      }
+      const TorchArchive& archive = *parts_.archives[index];
       part.files.push_back(
           {.file = index,
            .name = family.names[rank],
            .rank = static_cast<int64_t>(rank),
            .world_size = static_cast<int64_t>(family.names.size()),
-           .archive = *archive,
-           .root = (*archive)->root});
+           .archive = &archive,
+           .root = archive.root});
     }
   }
   return absl::OkStatus();

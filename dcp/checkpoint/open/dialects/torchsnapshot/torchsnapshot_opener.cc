@@ -105,6 +105,9 @@ class SnapshotReader {
 
  private:
   absl::Status ReadManifest();
+  // Finds the sizes of the files, and reads those that are an archive. Add says
+  // what is wrong with those that cannot be read.
+  void ReadAhead();
   // The shapes of sharded tensors, which only all pieces together tell.
   absl::Status FindShapes();
   absl::Status Add(const SnapshotEntry& entry);
@@ -117,6 +120,9 @@ class SnapshotReader {
   // The archive in a range that is Bounded. Replicas of a tensor may share one.
   absl::StatusOr<const TorchArchive*> ArchiveIn(const SnapshotRange& range,
                                                 bool may_be_known);
+  // Reads the archive in a range that is Bounded.
+  absl::StatusOr<std::unique_ptr<TorchArchive>> ReadArchive(
+      const SnapshotRange& range);
   absl::StatusOr<uint64_t> SizeOf(uint32_t file);
   // The range, which is checked to be in its file.
   absl::StatusOr<SnapshotRange> Bounded(const SnapshotRange& range);
@@ -129,6 +135,8 @@ class SnapshotReader {
   StateCollector collector_;
   std::vector<std::optional<uint64_t>> file_sizes_;
   std::vector<uint64_t> archive_bytes_;  // of each file, in archives
+  std::vector<std::unique_ptr<TorchArchive>>
+      ahead_;  // by file, until it is added
   // Those that are only a part of their file, by file, begin and end.
   std::map<std::tuple<uint32_t, uint64_t, uint64_t>,
            std::unique_ptr<TorchArchive>>
@@ -159,6 +167,41 @@ absl::Status SnapshotReader::ReadManifest() {
       *directory_.fs, directory_.path, std::move(names), options_.direct,
       /*follow_symlinks=*/false);
   return absl::OkStatus();
+}
+
+void SnapshotReader::ReadAhead() {
+  std::vector<char> is_archive(parts_.files->names().size());
+  const auto mark = [&](bool is_one, const SnapshotRange& range) {
+    if (is_one && range.is_whole) is_archive[range.file] = true;
+  };
+  constexpr auto kArchive = SnapshotTensor::Form::kTorchSave;
+  for (const SnapshotEntry& entry : manifest_.entries) {
+    mark(entry.kind == EntryKind::kObject, entry.range);
+    mark(entry.kind == EntryKind::kTensor && entry.tensor.form == kArchive,
+         entry.tensor.range);
+    for (const SnapshotPiece& piece : entry.pieces) {
+      mark(piece.tensor.form == kArchive, piece.tensor.range);
+    }
+  }
+  ahead_.resize(is_archive.size());
+  const auto read = [&](uint32_t file) {
+    const absl::StatusOr<uint64_t> size = SizeOf(file);
+    if (!size.ok() || !is_archive[file]) return absl::OkStatus();
+    auto archive = ReadArchive({.file = file, .begin = 0, .end = *size});
+    if (archive.ok()) ahead_[file] = *std::move(archive);
+    return absl::OkStatus();
+  };
+  parts_.files->ForEach(stop_, read).IgnoreError();
+}
+
+absl::StatusOr<std::unique_ptr<TorchArchive>> SnapshotReader::ReadArchive(
+    const SnapshotRange& range) {
+  DCP_ASSIGN_OR_RETURN(const File opened, parts_.files->Get(range.file));
+  DCP_ASSIGN_OR_RETURN(
+      TorchArchive archive,
+      ReadArchiveInFile(*directory_.fs, opened, range.begin,
+                        range.end - range.begin, options_, stop_));
+  return std::make_unique<TorchArchive>(std::move(archive));
 }
 
 absl::StatusOr<uint64_t> SnapshotReader::SizeOf(uint32_t file) {
@@ -204,12 +247,11 @@ absl::StatusOr<const TorchArchive*> SnapshotReader::ArchiveIn(
   if (archive_bytes_[file] > *file_sizes_[file]) {
     return absl::DataLossError("the byte ranges of several objects overlap");
   }
-  DCP_ASSIGN_OR_RETURN(const File opened, parts_.files->Get(file));
-  DCP_ASSIGN_OR_RETURN(
-      TorchArchive read,
-      ReadArchiveInFile(*directory_.fs, opened, range.begin,
-                        range.end - range.begin, options_, stop_));
-  archive = std::make_unique<TorchArchive>(std::move(read));
+  if (is_whole && ahead_[file] != nullptr) {
+    archive = std::move(ahead_[file]);
+    return archive.get();
+  }
+  DCP_ASSIGN_OR_RETURN(archive, ReadArchive(range));
   return archive.get();
 }
 
@@ -399,6 +441,7 @@ absl::StatusOr<CheckpointParts> SnapshotReader::Run() {
   DCP_RETURN_IF_ERROR(ReadManifest());
   const std::string path = directory_.PathOf(kSnapshotMetadataName);
   DCP_RETURN_IF_ERROR(Annotate(FindShapes(), path));
+  ReadAhead();
   for (const SnapshotEntry& entry : manifest_.entries) {
     DCP_RETURN_IF_ERROR(CheckStop(stop_, kOpening));
     DCP_RETURN_IF_ERROR(Annotate(Add(entry), path, ": ", PathToName(entry.path),

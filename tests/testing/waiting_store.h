@@ -1,0 +1,111 @@
+// WaitingStore: a directory of a disk that says that it is an object store, and
+// holds what is asked of certain files until so many ask at the same time. So a
+// test shows without clocks that a store is asked for many files at once. After
+// the first time it holds nothing any more.
+#ifndef TESTS_TESTING_WAITING_STORE_H_
+#define TESTS_TESTING_WAITING_STORE_H_
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "dcp/base/bytes.h"
+#include "dcp/base/status.h"
+#include "dcp/io/file_system.h"
+#include "tests/testing/hooked_storage.h"
+
+namespace dcp::testing {
+
+class WaitingStore final : public HookedStorage {
+ public:
+  // Holds reads of the files that `is_held` is true for, until `num_at_once`
+  // are held; and the questions whether they exist, apart from that.
+  WaitingStore(FileSystem& fs, std::function<bool(absl::string_view)> is_held,
+               int num_at_once)
+      : HookedStorage(fs, [] { return absl::OkStatus(); }),
+        is_held_(std::move(is_held)),
+        reads_(num_at_once),
+        stats_(num_at_once) {}
+
+  // The most calls of a kind that were there at the same time.
+  int most_reads() const { return reads_.most(); }
+  int most_stats() const { return stats_.most(); }
+
+  FileSystemTraits TraitsOf(absl::string_view) override {
+    return {.has_rename = false};
+  }
+  absl::StatusOr<File> OpenForRead(absl::string_view path, DirectMode direct,
+                                   bool follow_symlinks) override {
+    DCP_ASSIGN_OR_RETURN(const File file, HookedStorage::OpenForRead(
+                                              path, direct, follow_symlinks));
+    absl::MutexLock lock(&mutex_);
+    if (is_held_(path)) {
+      held_.insert(file.handle);
+    } else {
+      held_.erase(file.handle);
+    }
+    return file;
+  }
+  absl::Status Read(const File& file, uint64_t offset,
+                    MutableByteSpan data) override {
+    const bool is_held = [&] {
+      absl::MutexLock lock(&mutex_);
+      return held_.contains(file.handle);
+    }();
+    if (is_held) reads_.Pass();
+    return HookedStorage::Read(file, offset, data);
+  }
+  using HookedStorage::Stat;
+  absl::StatusOr<FileInfo> Stat(absl::string_view path) override {
+    if (is_held_(path)) stats_.Pass();
+    return HookedStorage::Stat(path);
+  }
+
+ private:
+  // Calls wait in it until there are enough.
+  class Gate {
+   public:
+    explicit Gate(int num_at_once) : num_at_once_(num_at_once) {}
+
+    void Pass() {
+      absl::MutexLock lock(&mutex_);
+      most_ = std::max(most_, ++num_inside_);
+      if (num_inside_ == num_at_once_) is_open_ = true;
+      // Too few fail the test; they need not wait for ever.
+      constexpr absl::Duration kLongest = absl::Seconds(10);
+      if (!mutex_.AwaitWithTimeout(absl::Condition(&is_open_), kLongest)) {
+        is_open_ = true;
+      }
+      --num_inside_;
+    }
+    int most() const {
+      absl::MutexLock lock(&mutex_);
+      return most_;
+    }
+
+   private:
+    const int num_at_once_;
+    mutable absl::Mutex mutex_;
+    int num_inside_ ABSL_GUARDED_BY(mutex_) = 0;
+    int most_ ABSL_GUARDED_BY(mutex_) = 0;
+    bool is_open_ ABSL_GUARDED_BY(mutex_) = false;
+  };
+
+  const std::function<bool(absl::string_view)> is_held_;
+  absl::Mutex mutex_;
+  absl::flat_hash_set<FileHandle> held_ ABSL_GUARDED_BY(mutex_);
+  Gate reads_;
+  Gate stats_;
+};
+
+}  // namespace dcp::testing
+
+#endif  // TESTS_TESTING_WAITING_STORE_H_
