@@ -19,6 +19,7 @@
 #include "fsdp/config/dialects/dialect_of.h"
 #include "fsdp/config/dialects/dialects.h"
 #include "fsdp/config/dialects/fsdp_words.h"
+#include "fsdp/config/dialects/other_programs.h"
 #include "fsdp/config/document/document.h"
 #include "fsdp/config/document/printed_config.h"
 #include "fsdp/config/document/python_dict.h"
@@ -70,8 +71,10 @@ void SayUnknown(const Node& root, Findings& findings) {
   findings.Problem(
       root.place,
       absl::StrCat("is not a config of ", kDialects,
-                   ": it has none of distributed_type, fsdp_config, fsdp, "
-                   "parallelism_config, parallelism and base_model"));
+                   ": it has no key that only one of them has, such as "
+                   "distributed_type or parallelism.tensor_parallel_degree, "
+                   "nor two that are typical of one, such as fsdp and "
+                   "per_device_train_batch_size"));
 }
 
 // Returns another file's text. A path in a config is relative to the folder in

@@ -18,13 +18,10 @@ Syntax SyntaxOf(absl::string_view name, absl::string_view text);
 // run of MosaicML's mcli, its `parameters`.
 const Node& ConfigRoot(const Node& root);
 
-// `root` is from ConfigRoot. A config that could have several dialects, such as
-// {"fsdp_config": {}}, counts as transformers'.
+// `root` is from ConfigRoot. A key that no other program has decides, or two
+// keys that are typical of a program; a file of a program that OtherProgramOf
+// knows has no dialect.
 std::optional<Dialect> DialectOf(const Node& root);
-
-// A program whose files are not read, recognized by keys that only it has:
-// "DeepSpeed", "nanotron", "Cargo". Empty: no known one.
-absl::string_view OtherProgramOf(const Node& root);
 
 // Whether a text is a program that makes TorchTitan's config, such as
 // config_registry.py of version 0.3.

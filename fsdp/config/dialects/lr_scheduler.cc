@@ -54,6 +54,12 @@ void ReadMinimum(Section& section, const LoopConfig& loop,
 void ReadLrScheduler(absl::string_view name_key, Section& section,
                      LoopConfig& loop) {
   LrSchedule schedule = loop.lr_schedule->value_or(LrSchedule());
+  // Known even if the curve is not.
+  for (const absl::string_view key :
+       {"warmup_steps", "warmup_ratio", "cosine_min_lr_ratio",
+        "lr_scheduler_kwargs"}) {
+    section.Find(key);
+  }
   const Choices<LrDecay> kNames = {
       {"linear", LrDecay::kLinear},
       {"cosine", LrDecay::kCosine},

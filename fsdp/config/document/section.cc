@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "dcp/base/nearest_word.h"
+#include "fsdp/config/document/training_subject.h"
 
 namespace fsdp::config {
 namespace {
@@ -79,6 +80,7 @@ std::string NotExpected(const Node& node, absl::string_view expected) {
 std::string DidYouMean(absl::string_view word,
                        const std::vector<absl::string_view>& words) {
   std::vector<std::string> lower;
+  lower.reserve(words.size());
   for (const absl::string_view known : words) {
     lower.push_back(absl::AsciiStrToLower(known));
   }
@@ -102,6 +104,16 @@ bool IsEmptyValue(const Node& node) {
     default:
       return node.text.empty();
   }
+}
+
+// Whether a value switches nothing on: it is empty, off, or 0; one rank shards
+// nothing either.
+bool AsksForNothing(const Node& node, absl::string_view subject) {
+  if (IsEmptyValue(node)) return true;
+  if (!node.is_scalar()) return false;
+  const std::optional<double> number = AsReal(node);
+  if (!number.has_value()) return AsBool(node) == false;
+  return *number == 0 || (*number == 1 && subject == "sharding");
 }
 
 // Whether a value means the same as `harmless`.
@@ -340,7 +352,16 @@ void Section::FinishLenient(absl::string_view reason) {
                      [word = absl::string_view(key)](const std::string& known) {
                        return IsSlip(word, known);
                      });
-    if (meant == known_.end()) {
+    const absl::string_view subject = TrainingSubject(key);
+    const bool asks = !subject.empty() && !AsksForNothing(node, subject);
+    if (meant == known_.end() && asks) {
+      if (++num_slips > kMaxUnknownKeys) continue;
+      findings_->Problem(
+          node.place,
+          absl::StrCat("is not known, and asks for ", subject,
+                       ": without it something else would be trained; take it "
+                       "out, or give a file of a program that is read here"));
+    } else if (meant == known_.end()) {
       others.push_back(key);
     } else if (++num_slips <= kMaxUnknownKeys) {
       findings_->Problem(

@@ -79,7 +79,8 @@ class Section {
 
   // Both report the keys that were not asked for. Finish: each is a problem.
   // FinishLenient: a key is a problem only if it looks like a misspelling of a
-  // known one, and `reason` says why the others have no effect.
+  // known one, or asks for sharding, an optimizer or a learning rate;
+  // `reason` says why the others have no effect.
   void Finish();
   void FinishLenient(absl::string_view reason);
 

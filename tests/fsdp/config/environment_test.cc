@@ -152,7 +152,7 @@ TEST(Environment, AVersionBringsItsTypeOfStateDict) {
 
 TEST(Environment, ALauncherThatShardsTurnsCopiesIntoShards) {
   const ReadConfig file =
-      read_config_text("f.json", R"({"output_dir": "x", "bf16": true})");
+      read_config_text("f.json", R"({"num_train_epochs": 1, "bf16": true})");
   ASSERT_EQ(*file.config.mesh.data_parallel_shard_degree, 1);
   const EnvironmentReading on = ReadVariables(
       {"ACCELERATE_USE_FSDP=true", "FSDP_VERSION=2", "FSDP_OFFLOAD_PARAMS=1"},

@@ -51,6 +51,25 @@ TEST(ReadConfig, ReadsEachDialect) {
   }
 }
 
+// Files in which two keys fit a dialect and one does not.
+TEST(ReadConfig, AFileThatAsksForOtherTrainingIsNotRead) {
+  for (const char* base :
+       {"output_dir: x\nbf16: true\nper_device_train_batch_size: 1\n",
+        "base_model: m\nmicro_batch_size: 1\nsequence_len: 8\n",
+        "max_duration: 1ba\ntrain_loader: {}\nprecision: fp32\n",
+        "training: {steps: 10, seq_len: 8}\n",
+        "distributed_type: MULTI_GPU\n"}) {
+    EXPECT_OK(read_config_text("a.yaml", base).findings.ToStatus());
+    for (const char* key :
+         {"optim_config: {name: muon}\n", "lr_of_heads: 1.0\n", "tp_size: 2\n",
+          "fsdp_plan: {layers: shard}\n"}) {
+      const ReadConfig read =
+          read_config_text("a.yaml", absl::StrCat(base, key));
+      EXPECT_TRUE(read.findings.has_problems()) << base << key;
+    }
+  }
+}
+
 TEST(ReadConfig, ReadsAPythonDict) {
   const ReadConfig read =
       read_config_text("run.py",
@@ -91,9 +110,12 @@ TEST(ReadConfig, ATextOfNoDialectIsAProblem) {
 
 TEST(ReadConfig, ATextThatNobodyKnowsSaysWhatWasLookedFor) {
   const ReadConfig read = read_config_text("Cargo.toml", "");
-  EXPECT_THAT(read.findings.ToStatus(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("has none of distributed_type")));
+  EXPECT_THAT(
+      read.findings.ToStatus(),
+      StatusIs(
+          absl::StatusCode::kInvalidArgument,
+          HasSubstr(
+              "no key that only one of them has, such as distributed_type")));
 }
 
 TEST(ReadConfig, ParametersOfARunAreRead) {
@@ -249,7 +271,8 @@ TEST(ReadConfig, LoadAddsTheEnvironment) {
 
 TEST(ReadConfig, LoadKeepsTheEnvironmentOfAccelerateFromOthers) {
   const std::string path =
-      WriteFile("load_environment.toml", "[parallelism]\n");
+      WriteFile("load_environment.toml",
+                "[parallelism]\ndata_parallel_shard_degree = 2\n");
   ASSERT_EQ(setenv("FSDP_RESHARD_AFTER_FORWARD", "false", 1), 0);
   const absl::StatusOr<TrainConfig> config = load_config(path);
   ASSERT_EQ(unsetenv("FSDP_RESHARD_AFTER_FORWARD"), 0);

@@ -223,7 +223,8 @@ context_parallel_degree = 2
 expert_parallel_degree = 8
 expert_tensor_parallel_degree = 2
 )"},
-    {"TorchTitanBare", Dialect::kTorchTitan, "[parallelism]\n"},
+    {"TorchTitanBare", Dialect::kTorchTitan,
+     "[parallelism]\ndata_parallel_shard_degree = -1\n"},
 };
 
 // The differences in `b` that no finding reports.

@@ -235,6 +235,18 @@ void IgnoreModel(Section& root) {
   }
 }
 
+// How axolotl does things; other keys say whether it does them.
+void PassOverDetails(Section& root) {
+  for (const absl::string_view key :
+       {"expert_parallel_backend", "expert_parallel_fallback_on_unsupported",
+        "expert_parallel_num_nvl_bytes", "expert_parallel_num_rdma_bytes",
+        "expert_parallel_token_capacity", "fp8_enable_fsdp_float8_all_gather",
+        "lr_div_factor", "optim_target_modules",
+        "qlora_sharded_model_loading"}) {
+    root.Find(key);
+  }
+}
+
 }  // namespace
 
 void ReadAxolotl(const Node& root_node, TrainConfig& config,
@@ -255,6 +267,7 @@ void ReadAxolotl(const Node& root_node, TrainConfig& config,
   IgnoreModel(root);
   root.Refuse("deepspeed", "", "there is no DeepSpeed here");
   root.Refuse("fp8", "false", WithoutFloat8("write bf16: true"));
+  PassOverDetails(root);
   root.FinishLenient("they are for axolotl's model, data and logs");
 }
 

@@ -264,6 +264,7 @@ void ReadArguments(Section& root, TrainConfig& config) {
        {"fsdp_min_num_params", "fsdp_transformer_layer_cls_to_wrap"}) {
     root.Refuse(moved, "0", "it belongs in fsdp_config, without fsdp_");
   }
+  root.Find("optim_target_modules");  // of other optimizers than AdamW
   root.FinishLenient("they are for the Trainer");
 }
 

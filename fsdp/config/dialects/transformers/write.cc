@@ -168,7 +168,13 @@ std::string WriteTransformers(const TrainConfig& config, Findings& findings) {
   AddSchedule(config.loop, findings, json);
   SayImplicitDefaults(config.loop, findings);
   const absl::string_view precision = WrittenMixedPrecision(config, findings);
-  if (precision != "no") json[std::string(precision)] = true;
+  // A key of TrainingArguments is written in any case, so that the file is
+  // recognized.
+  if (precision == "no") {
+    json["bf16"] = false;
+  } else {
+    json[std::string(precision)] = true;
+  }
   if (IsWrittenAsCopies(config.mesh)) {
     AddCopies(config, findings, json);
   } else {

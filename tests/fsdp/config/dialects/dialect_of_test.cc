@@ -36,7 +36,8 @@ TEST(DialectOf, KeysTell) {
   const std::vector<std::pair<std::string, Dialect>> cases = {
       {"distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\n",
        Dialect::kAccelerate},
-      {"compute_environment: LOCAL_MACHINE\n", Dialect::kAccelerate},
+      {"compute_environment: LOCAL_MACHINE\nuse_cpu: false\n",
+       Dialect::kAccelerate},
       {"{\"distributed_type\": \"FSDP\"}", Dialect::kAccelerate},
       {"distributed_type: FSDP\nparallelism_config: {}\n",
        Dialect::kAccelerate},
@@ -45,7 +46,8 @@ TEST(DialectOf, KeysTell) {
        Dialect::kTransformers},
       {"{\"fsdp\": true, \"fsdp_config\": {\"version\": 2}}",
        Dialect::kTransformers},
-      {"{\"fsdp_config\": \"other.json\"}", Dialect::kTransformers},
+      {"{\"fsdp\": true, \"fsdp_config\": \"other.json\"}",
+       Dialect::kTransformers},
       {"{\"fsdp_config\": {\"activation_checkpointing\": true}}",
        Dialect::kTransformers},
       {"{\"fsdp\": true, \"parallelism_config\": {\"dp_shard_size\": 2}}",
@@ -53,7 +55,12 @@ TEST(DialectOf, KeysTell) {
       {"{\"bf16\": true, \"fsdp_config\": {}, "
        "\"parallelism_config\": {\"tp_size\": 2}}",
        Dialect::kTransformers},
-      {"{\"version\": 2}", Dialect::kTransformers},
+      {"{\"version\": 2, \"reshard_after_forward\": true}",
+       Dialect::kTransformers},
+      {"{\"output_dir\": \"x\", \"per_device_train_batch_size\": 2, "
+       "\"fsdp_config\": {\"version\": 1, "
+       "\"sharding_strategy\": \"SHARD_GRAD_OP\"}}",
+       Dialect::kTransformers},
       {"{\"fsdp_transformer_layer_cls_to_wrap\": [\"A\"]}",
        Dialect::kTransformers},
       {"parallelism_config:\n  fsdp2: {}\n", Dialect::kComposer},
@@ -65,7 +72,7 @@ TEST(DialectOf, KeysTell) {
        Dialect::kComposer},
       {"[parallelism]\ndata_parallel_shard_degree = -1\n",
        Dialect::kTorchTitan},
-      {"{\"parallelism\": {}, \"training\": {}}", Dialect::kTorchTitan},
+      {"{\"training\": {\"steps\": 3, \"seq_len\": 8}}", Dialect::kTorchTitan},
   };
   for (const auto& [text, dialect] : cases) {
     EXPECT_EQ(Detected("config", text), dialect) << text;
@@ -81,8 +88,6 @@ TEST(DialectOf, ASuffixDecidesNothing) {
                      "[project]\nname = 'x'\n[tool.ruff]\nline-length = 80\n"),
             std::nullopt);
   EXPECT_EQ(Detected("a.toml", "[training]\nepochs = 3\n"), std::nullopt);
-  EXPECT_EQ(Detected("a.toml", "[training]\nsteps = 3\n"),
-            Dialect::kTorchTitan);
   EXPECT_EQ(Detected("a.json",
                      "{\"parallelism\": {"
                      "\"tensor_parallel_degree\": 2}}"),
@@ -99,15 +104,15 @@ TEST(DialectOf, AxolotlsKeysAreAmongItsOwn) {
                      "fsdp: [full_shard, auto_wrap]\n"
                      "fsdp_config: {fsdp_offload_params: true}\n"),
             Dialect::kAxolotl);
-  EXPECT_EQ(Detected("a.yaml", "output_dir: x\ngradient_checkpointing: true\n"),
-            Dialect::kTransformers);
+  EXPECT_EQ(Detected("a.yaml", "base_model: {type: m}\nadapter: lora\n"),
+            std::nullopt);
 }
 
 TEST(DialectOf, AcceleratesFilesMayLackTheirType) {
   for (const char* text :
        {"mixed_precision: bf16\nfsdp_config: {fsdp_version: 2}\n",
         "fsdp_config: {fsdp_offload_params: true, fsdp_version: 1}\n",
-        "rdzv_backend: static\n", "use_cpu: false\n"}) {
+        "rdzv_backend: static\nuse_cpu: false\n"}) {
     EXPECT_EQ(Detected("a.yaml", text), Dialect::kAccelerate) << text;
   }
 }
@@ -121,35 +126,41 @@ TEST(DialectOf, ParametersOfARunAreTheConfig) {
             Dialect::kComposer);
 }
 
-TEST(DialectOf, OtherProgramsAreKnownByName) {
-  const std::vector<std::pair<std::string, std::string>> cases = {
-      {"general: {run: r}\nparallelism: {dp: 2, pp: 1, tp: 1}\n", "nanotron"},
-      {"general: {run: r}\ntokens: {train_steps: 3}\n", "nanotron"},
-      {"model_name_or_path: m\nstage: sft\nfinetuning_type: lora\n"
-       "output_dir: o\nbf16: true\n",
-       "LLaMA-Factory"},
-      {"model_name_or_path: m\ntemplate: llama3\ncutoff_len: 2048\n",
-       "LLaMA-Factory"},
-      {"{\"zero_optimization\": {\"stage\": 3}}", "DeepSpeed"},
-      {"{\"architectures\": [\"LlamaForCausalLM\"]}",
-       "a model of transformers (config.json)"},
-      {"services: {web: {}}\n", "Docker Compose"},
-  };
-  for (const auto& [text, name] : cases) {
-    Findings findings;
-    const Node root =
-        ParseDocument("config", text, SyntaxOf("config", text), findings);
-    EXPECT_EQ(OtherProgramOf(root), name) << text;
-    EXPECT_EQ(DialectOf(root), std::nullopt) << text;
-  }
-}
-
 TEST(DialectOf, AProgramOfTorchTitanIsToldFromItsConfigs) {
   EXPECT_TRUE(
       IsTorchTitanProgram("from torchtitan.trainer import Trainer\n\n"
                           "def debug() -> Trainer.Config:\n"
                           "    return Trainer.Config()\n"));
   EXPECT_FALSE(IsTorchTitanProgram("# torchtitan Config.toml\n[training]\n"));
+}
+
+TEST(DialectOf, OneKeyOfManyProgramsDecidesNothing) {
+  for (const char* text :
+       {"output_dir: x\n",
+        "gradient_checkpointing: true\n",
+        "version: 2\n",
+        "output_dir: x\ngradient_checkpointing: true\nseed: 1\n",
+        "bf16: true\nlearning_rate: 1e-4\n",
+        "fsdp: true\n",
+        "fsdp_config: other.json\n",
+        "fsdp_config: {}\n",
+        "state_dict_type: FULL_STATE_DICT\n",
+        "num_processes: 8\n",
+        "use_cpu: false\n",
+        "gpu_ids: all\n",
+        "base_model: m\n",
+        "micro_batch_size: 2\nsequence_len: 8\n",
+        "max_duration: 10ba\n",
+        "global_train_batch_size: 8\n",
+        "train_loader: {name: text}\n",
+        "fsdp: {axis: embed}\nseed: 1\n",
+        "parallelism_config: {}\n",
+        "training: {steps: 3}\n",
+        "parallelism: {}\n",
+        "model: {flavor: 8B}\n",
+        "checkpoint: {keep_latest_k: 2}\n"}) {
+    EXPECT_EQ(Detected("a.yaml", text), std::nullopt) << text;
+  }
 }
 
 TEST(DialectOf, OtherFilesAreNone) {

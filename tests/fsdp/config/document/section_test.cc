@@ -246,6 +246,36 @@ TEST(Section, LenientlySlipsOfKnownKeysAreProblems) {
   }
 }
 
+TEST(Section, LenientlyKeysThatAskForOtherTrainingAreProblems) {
+  const auto read = [](Section& s) { s.FinishLenient("of no use"); };
+  const auto expect = [&read](const char* key, const char* subject) {
+    EXPECT_THAT(FindingsOf(absl::StrCat(key, ": 2"), read),
+                ElementsAre(HasSubstr(absl::StrCat(
+                    key, " is not known, and asks for ", subject, ":"))))
+        << key;
+  };
+  for (const char* key :
+       {"fsdp_plan", "fsdp2", "tp_size", "ep_degree", "sequence-parallel",
+        "sharding", "deepspeed", "expert_model_parallel_size", "sharded_ddp"}) {
+    expect(key, "sharding");
+  }
+  for (const char* key : {"optimizer", "optim_args", "Optimizers"}) {
+    expect(key, "an optimizer");
+  }
+  for (const char* key : {"lr", "embedding_lr", "learning_rate_of_heads"}) {
+    expect(key, "a learning rate");
+  }
+  // Values that switch nothing on, and other things of like names.
+  for (const char* text :
+       {"tp_size: 1", "fsdp: false", "optimizer:", "lr: 0", "optim: {}",
+        "dataset_shard_num: 4", "vllm_tensor_parallel_size: 2", "tp_plan: 2",
+        "num_shards: 2", "max_learning: 2"}) {
+    EXPECT_THAT(FindingsOf(text, read),
+                ElementsAre(HasSubstr("has keys without effect here")))
+        << text;
+  }
+}
+
 TEST(Section, IgnoredKeysSayWhy) {
   EXPECT_THAT(FindingsOf("a: 1\nb:\n",
                          [](Section& s) {

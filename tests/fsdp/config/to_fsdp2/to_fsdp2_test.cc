@@ -320,7 +320,8 @@ TEST(ToFsdp2, CopiesInAFileOfVersion2AreNotGuessed) {
 
 TEST(ToFsdp2, AFileOfCopiesIsNotSharded) {
   ExpectProblem("distributed_type: MULTI_GPU\n", "shards nothing");
-  ExpectProblem("{\"output_dir\": \"x\"}", "shards nothing", "f.json");
+  ExpectProblem("{\"bf16\": true, \"num_train_epochs\": 1}", "shards nothing",
+                "f.json");
 }
 
 TEST(ToFsdp2, AxolotlsOptionsAreThoseOfAccelerate) {
