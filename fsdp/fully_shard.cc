@@ -137,7 +137,7 @@ void MoveBuffers(const std::vector<at::Tensor>& buffers, c10::Device device) {
   }
 }
 
-// Optimizers of LibTorch step what they are given, as often as it is listed.
+// Optimizers of LibTorch step a parameter as often as it is listed.
 void WarnOfTies(const std::vector<ModulePtr>& modules, const ShardPlan& plan) {
   std::unordered_map<const c10::TensorImpl*, std::string> first_names;
   for (const ShardPlan::Param& param : plan.params) {

@@ -266,9 +266,9 @@ absl::Status Equation::AddMatch(size_t term, size_t source,
   return absl::OkStatus();
 }
 
-// Every value of a shared index whose size is known must be there, and every
-// text of a choice, for every combination of the other variables. A rule that
-// may match nothing has to be complete if it matches anything.
+// A shared index of known size must have all its values, and a choice all its
+// texts, for every combination of the other variables. A rule that may match
+// nothing has to be complete if it matches anything.
 absl::Status Equation::CheckThere() {
   // An optimizer has states for the layers that it trains, and no more.
   if (sources_.are_states) return absl::OkStatus();

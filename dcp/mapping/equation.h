@@ -30,8 +30,8 @@ class Equation {
            const std::vector<std::string>& allow_missing, ModelSizes& sizes,
            EquationSources& sources, MappedBuilder& builder);
 
-  // Applies the rule wherever it fits and takes its sources. What it requires
-  // and `allow_missing` names may be missing. InvalidArgument if
+  // Applies the rule wherever it fits and takes its sources. A source that it
+  // requires may be missing if `allow_missing` names it. InvalidArgument if
   // the rule makes no sense for this model, DataLoss if the sources do not fit
   // it, FailedPrecondition if two rules take or make one tensor; all begin with
   // "FILE:LINE: ".

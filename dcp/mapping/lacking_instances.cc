@@ -13,7 +13,7 @@
 namespace dcp {
 namespace {
 
-// A shared variable all of whose values are known.
+// A shared variable with known values.
 struct Known {
   size_t variable = 0;  // its number among the shared ones
   IndexRange range;

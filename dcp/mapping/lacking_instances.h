@@ -33,8 +33,8 @@ struct LackingInstance {
   std::vector<std::string> names;
 };
 
-// Calls `visit` with each instance that is not there: a value of an index whose
-// size is known, or a text of a choice, for each combination of the other
+// Calls `visit` with each instance that is not there: a value of an index of
+// known size, or a text of a choice, for each combination of the other
 // variables that occurs. An error that it returns ends this and is the result;
 // ResourceExhausted if there are too many.
 absl::Status ForEachLacking(

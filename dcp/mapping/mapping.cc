@@ -58,7 +58,7 @@ absl::StatusOr<MappedTensors> Mapping::Map(
   DCP_ASSIGN_OR_RETURN(MappedTensors first, ApplyRules(*file_, sources, half));
   half.from = pivot;
   half.to = options.to;
-  // What the first could not make is missing again.
+  // Tensors that the first could not make are missing again.
   if (!first.missing.empty()) half.allow_missing = {"*"};
   absl::StatusOr<MappedTensors> second =
       ApplyRules(*file_, first.tensors, half);

@@ -39,8 +39,8 @@ struct MapOptions {
   MappingSettings settings = {};
   Parts parts = Parts::kAll;
   Unmatched unmatched = Unmatched::kError;
-  // Globs of names of the source that rules require and that may be missing,
-  // with what would be made of them.
+  // Globs of names of the source that rules require and that may be missing.
+  // The tensors that would be made of them are then missing, too.
   std::vector<std::string> allow_missing = {};
   // Maps a model that config.json says is of another type than the mapping.
   bool force_family = false;

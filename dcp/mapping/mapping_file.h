@@ -74,8 +74,8 @@ struct MappingSide {
   std::vector<std::pair<std::string, std::string>> spell;
   std::vector<std::string> stack;
   std::vector<NameTemplate> drop;
-  // What the names of a whole checkpoint may lack in front, as those of a model
-  // without its head do; empty: nothing. Not inherited by derived sides.
+  // A prefix that the names of a whole checkpoint may lack, as those of a model
+  // without its head do; empty: none. Not inherited by derived sides.
   std::string may_lack;
   // How the state of an optimizer is named: has the variables `param`, the name
   // of a parameter, and `slot`.

@@ -14,8 +14,8 @@
 
 namespace dcp {
 
-// What has to be put before each of `names`, those of a model's parameters, for
-// the rules about `side`: what it may lack, if none of them begins with that.
+// The prefix that rules about `side` expect and that none of `names`, those of
+// a model's parameters, begins with: the one that the side may lack, or none.
 std::string LackingPrefix(const MappingSide& side,
                           absl::Span<const std::string> names);
 

@@ -241,7 +241,7 @@ class Loading {
     return dcp::Agree(coordinator_, RestoreState(targets_->expanded, state_));
   }
 
-  // What was left alone may have no values yet, as after to_empty.
+  // Tensors that were left alone may have no values yet, as after to_empty.
   void LogAbsent() const {
     if (objects_.absent.empty()) return;
     std::vector<std::string> names(objects_.absent.begin(),

@@ -196,7 +196,7 @@ void FsdpParamGroup::CheckReplicasAgree() {
   }
   CheckInStep(replicas, data_.config.device.type(),
               absl::StrCat(data_.Describe("first use"),
-                           ", whose shards must be equal on these replicas "
+                           ": its shards must be equal on these replicas "
                            "(seed all ranks alike, load a checkpoint or call "
                            "fsdp::broadcast_module), with contents ",
                            absl::StrJoin(contents, ", ")),

@@ -58,7 +58,7 @@ bool HoldSamePart(const FsdpParam& param, const ProcessGroup& group) {
 }
 
 // As PyTorch's deterministic mode does, so that nothing computes in silence
-// with what was not initialised.
+// with values that nobody has set.
 void FillWithNan(const at::Tensor& tensor) {
   if (tensor.is_meta() || !tensor.is_floating_point() ||
       tensor.element_size() < 2) {

@@ -40,8 +40,8 @@ class Region(NamedTuple):
 
 
 def module(name: str, instead: str) -> Any:
-    """NumPy or PyTorch; an ImportError says what to install, or what to do
-    instead."""
+    """NumPy or PyTorch; an ImportError names the package to install, or a way
+    without it."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as missing:

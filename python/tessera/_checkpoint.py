@@ -166,9 +166,9 @@ class Checkpoint(Mapping[str, Tensor]):
       path: a path or URL.
       format: "dcp", "safetensors" or "pt".
       metadata: the texts of a safetensors header.
-      warnings: what it lacks or cannot give back, such as the shapes of its
-        weights; each was a LossWarning when it was opened.
-      objects: a mapping of what is not a tensor.
+      warnings: its losses, such as the shapes of its weights; each was a
+        LossWarning when it was opened.
+      objects: a mapping of the values that are not tensors.
     """
 
     def __init__(self, source: Any):

@@ -269,7 +269,7 @@ def verify(
     """Checks structure, coverage and checksums, as `dcp-convert verify`.
 
     Returns:
-      What was found: result["ok"] says whether the checkpoint is sound, and
+      The report: result["ok"] says whether the checkpoint is sound, and
       result["content_checked"] whether any checksum of its content is recorded.
     """
     return run("verify", [path], options, progress)

@@ -1,4 +1,4 @@
-"""torch.Tensors whose elements are in memory, and the addresses of that memory.
+"""torch.Tensors with elements in memory, and the addresses of that memory.
 
 Nothing else in this package asks a tensor for its address: a subclass may have
 none (0), one of another device, or one of memory that was freed.

@@ -23,7 +23,7 @@ _SOURCES: weakref.WeakSet[FileSource] = weakref.WeakSet()
 
 
 class FileSource:
-    """What a Checkpoint reads from; any thread, and any process after a fork.
+    """The source of a Checkpoint; any thread, and any process after a fork.
 
     Args:
       path: a path or an s3:// URL.
@@ -121,7 +121,7 @@ class FileSource:
         return found
 
     def item(self, name: str, chunk: int = 0) -> bytes:
-        """What is stored of a chunk or an object; anybody may have made it."""
+        """The stored bytes of a chunk or an object; anybody may have made them."""
         out = ctypes.c_void_p()
         self._call(
             "tessera_checkpoint_item",

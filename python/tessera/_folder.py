@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # How transformers spell a model, as mappings call it.
 _SIDE = "hf"
-# What the program says of a source that is spelled so.
+# A part of the error of the program for a source that is spelled so.
 _IS_ITSELF = f"to turn {_SIDE} into itself"
 _OF_MAPPINGS = {
     *("at", "check_padding", "config", "from_side", "map", "map_file", "set"),

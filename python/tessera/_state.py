@@ -32,8 +32,8 @@ def save(
     any number of ranks.
 
     Args:
-      state: tensors, objects, and dicts and lists of them; what has state_dict()
-        is asked for it, as in torch.distributed.checkpoint.save.
+      state: tensors, objects, and dicts and lists of them; an object with a
+        state_dict() is asked for it, as in torch.distributed.checkpoint.save.
       path: a directory, which is made with its parents, or an s3:// URL.
       overwrite, memory, max_rate: as for tessera.torch.Writer.
 
@@ -64,11 +64,11 @@ def load(
     """Loads a checkpoint of any format into a state dict, in place.
 
     If torch.distributed is initialised, all ranks make this call, and each reads
-    what it needs; otherwise one process loads alone.
+    its own parts; otherwise one process loads alone.
 
     Args:
-      state: what to load: tensors are filled, other values are replaced. What
-        has load_state_dict() is given its part, as in
+      state: tensors, which are filled, and other values, which are replaced. An
+        object with a load_state_dict() is given its part, as in
         torch.distributed.checkpoint.load.
       path: a path, an s3:// URL, or the tessera:// URL of a checkpoint on a
         daemon.

@@ -143,7 +143,7 @@ def save_file(
     """
     kept = _on_cpu(tensors)
     regions = (_library.Region * len(kept))()
-    sizes = []  # what the regions point to
+    sizes = []  # the regions point to them
     for region, (name, (tensor, address)) in zip(regions, kept.items()):
         sizes.append(_library.dims(tensor.shape))
         region.name = name.encode()
@@ -202,8 +202,8 @@ def save_model(
     metadata: Optional[Dict[str, str]] = None,
     force_contiguous: bool = True,
 ) -> None:
-    """Writes the state dict of a module; of tensors that share memory one, whose
-    name the metadata tells for each of the others."""
+    """Writes the state dict of a module. It writes one of the tensors that share
+    memory; the metadata has its name for each of the others."""
     from tessera import _shared_tensors  # which imports torch
 
     state = model.state_dict()

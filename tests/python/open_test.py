@@ -228,7 +228,7 @@ class Rows(torch.utils.data.Dataset):
         return self.weight.torch(row)
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_a_dataset_holds_one_in_all_processes(state, path, method):
     loader = torch.utils.data.DataLoader(
         Rows(path), batch_size=2, num_workers=2, multiprocessing_context=method

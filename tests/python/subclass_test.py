@@ -100,7 +100,7 @@ def test_a_wrapper_is_saved_asynchronously(tmp_path):
     assert torch.equal(target.inner, WEIGHT)
 
 
-def test_a_wrapper_whose_class_is_not_allowed_is_named(tmp_path):
+def test_a_wrapper_of_a_class_that_is_not_allowed_is_named(tmp_path):
     save({"fine": WEIGHT, "w": Wrapper(WEIGHT)}, tmp_path / "c")
     torch.serialization.clear_safe_globals()
     failure = failure_of(

@@ -193,7 +193,7 @@ def test_an_asynchronous_save_keeps_objects(tmp_path):
 
 
 class Halved(torch.Tensor):
-    """A wrapper, whose elements are half of those of another tensor."""
+    """A wrapper; its elements are half of those of another tensor."""
 
     @staticmethod
     def __new__(cls, whole):

@@ -1,5 +1,5 @@
 """FSDP2 with parameters that are wrappers, as torchao's for training in float8:
-what each rank has is one, without memory of its own."""
+the part of each rank is a wrapper, without memory of its own."""
 
 import pathlib
 import sys
@@ -19,7 +19,7 @@ WEIGHT = torch.arange(40.0).reshape(8, 5)
 
 
 def sharded(tensor, mesh, placement):
-    """A DTensor whose part on this rank is a Wrapper."""
+    """A DTensor; its part on this rank is a Wrapper."""
     part = tensor
     if placement.is_shard():
         part = tensor.chunk(mesh.size(), placement.dim)[mesh.get_local_rank()]

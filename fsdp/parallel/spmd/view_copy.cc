@@ -132,16 +132,15 @@ void CheckViewCopies(const c10::FunctionSchema& schema,
       TORCH_CHECK_NOT_IMPLEMENTED(
           !writes, schema.name(), " writes into the result of ", copy->op(),
           " of an activation that lies in parts as ", to_string(copy->layout()),
-          ". The result is a copy of what was gathered, so the activation "
-          "would "
-          "not get what is written. Write into fsdp::full_tensor(x), and go on "
+          ". The result is a copy of gathered parts, so the activation would "
+          "not get the new values. Write into fsdp::full_tensor(x), and go on "
           "with that, or make the new activation with torch::cat or "
           "torch::where");
       TORCH_CHECK_NOT_IMPLEMENTED(
           !copy->is_stale(), schema.name(), " reads the result of ", copy->op(),
           " of an activation that lies in parts as ", to_string(copy->layout()),
-          " and has been written into since. The result is a copy of what was "
-          "gathered, which still has the old values. Call ",
+          " and has been written into since. The result is a copy of gathered "
+          "parts, which still has the old values. Call ",
           copy->op(), " again, after the write");
     });
   }

@@ -1,6 +1,6 @@
 // Copies that stand for views. An operator such as `select` makes a view; of an
 // activation in parts, cut along the dimension that it picks from, it can only
-// make a copy of what it gathers. A write into the copy would not reach the
+// gather the parts and copy them. A write into the copy would not reach the
 // activation, and a write into the activation not the copy, as both would on
 // one device. So the copy is marked: a write into it, and a use of it after the
 // activation was written into, are errors. Called by the handler.

@@ -36,7 +36,7 @@ class ConvertResult:
       files: the size of each by its name relative to the destination, which is
         empty if the destination is one file; at most 10000.
       dropped: names of entries that were left out; at most 10000.
-      warnings: what the source lacks, as those of a Checkpoint.
+      warnings: losses of the source, as those of a Checkpoint.
       elapsed_seconds: how long the job ran; None in a plan.
       message: the tessera.v1.ConvertResult.
     """
@@ -75,7 +75,7 @@ class VerifyReport:
     Attributes:
       findings: at most 10000; num_findings counts all.
       num_items_unchecked: those for which nothing is recorded.
-      warnings: what the checkpoint lacks, as those of a Checkpoint.
+      warnings: losses of the checkpoint, as those of a Checkpoint.
       message: the tessera.v1.VerifyReport.
     """
 

@@ -49,11 +49,11 @@ class DataFile:
         self._items: List[WriteItem] = []
         self._ranges: List[_library.Range] = []
         self._sources: List[Source] = []
-        self._keep: List[Any] = []  # what the file refers to
+        self._keep: List[Any] = []  # the file refers to them
         self._problems: Dict[str, str] = {}  # of objects
 
     def add(self, item: WriteItem) -> None:
-        """Raises UnimplementedError, with its name, for what cannot be saved."""
+        """Raises UnimplementedError, with its name, if it cannot be saved."""
         if item.type == WriteItemType.BYTE_IO:
             self._add_object(item)
         else:

@@ -55,7 +55,7 @@ class _Notice:
 
 
 class CheckpointManager:
-    """When to save, what to keep, and where to resume: the checkpoints
+    """When to save, which steps to keep, and where to resume: the checkpoints
     "step-<N>" in a directory, or below a name in an object store. The rules are
     those of fsdp::CheckpointManager. For the thread that trains; all ranks of
     the default process group make the same calls.
@@ -81,8 +81,8 @@ class CheckpointManager:
       asynchronous: saves are written while training goes on.
       save_on_sigterm: SIGTERM (pre-emption) makes should_save and should_exit
         true on all ranks at the next step. Only in the main thread.
-      writer: makes the saves; its options apply. By default one whose state is
-        copied in the background.
+      writer: makes the saves; its options apply. By default one that copies the
+        state in the background.
       log: receives a line for each checkpoint that is skipped or removed, on
         rank 0, perhaps on the thread that saves. By default standard error.
     """
@@ -143,7 +143,7 @@ class CheckpointManager:
             self.close()
 
     def close(self) -> None:
-        """Waits for a save in flight, and lets SIGTERM do what it did before."""
+        """Waits for a save in flight, and gives SIGTERM its former action."""
         self._wait()
         if self._notice is not None:
             self._notice.close()

@@ -1,7 +1,7 @@
 """Tensors and objects that PyTorch alone can write and read: their pickles.
 
-The core reads pickles as data. What is more, such as a tensor of torchao's, goes
-the way that PyTorch's own storage takes: torch.save writes it, and
+The core reads pickles as data. Everything else, such as a tensor of torchao's,
+goes the way that PyTorch's own storage takes: torch.save writes it, and
 torch.load(weights_only=True) reads it, which makes objects of those classes only
 that PyTorch knows or that torch.serialization.add_safe_globals has named.
 """
@@ -24,7 +24,7 @@ from tessera import _dense
 from tessera import _errors
 from tessera import _library
 
-# What the core says of bytes that it does not make an object of.
+# The core's errors for bytes that it does not make an object of.
 REFUSED = (_errors.PermissionDeniedError, _errors.UnimplementedError)
 
 # Held while this process allows more than the program does.
@@ -51,7 +51,7 @@ def check_tensor(name: str, tensor: torch.Tensor) -> None:
 
 
 class _Length(io.RawIOBase):
-    """Counts what is written to it."""
+    """Counts the bytes that are written to it."""
 
     def __init__(self) -> None:
         self.num_bytes = 0

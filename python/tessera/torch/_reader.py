@@ -191,7 +191,7 @@ class Reader(PathStorage, StorageReader):
             planner.load_bytes(item, io.BytesIO(archive))
 
     def _object_archive(self, name: str) -> bytes:
-        """The archive of an object that the core knows as data, or whose classes
+        """The archive of an object that the core knows as data, or of classes that
         the program has declared safe."""
         try:
             return self._open().object_archives([name])[name]
@@ -211,7 +211,7 @@ class Reader(PathStorage, StorageReader):
         return archive
 
     def _read_pickled(self, item: ReadItem, target: torch.Tensor) -> None:
-        """Copies from tensors that PyTorch alone can make of what is stored."""
+        """Copies from tensors that PyTorch alone can make of the stored bytes."""
         name = item.storage_index.fqn
         wanted = list(zip(_offsets(item), item.lengths))
         chunks = self._open()[name].chunks

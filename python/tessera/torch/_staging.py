@@ -32,8 +32,8 @@ def _copy_others(value: Any, copies: Dict[int, Any]) -> None:
     """Copies the tensors in `value` that StateDictStager would change.
 
     It copies storages, and makes tensors with the same sizes and strides of the
-    copies. What a tensor is in addition gets lost: whether its elements are to be
-    negated or conjugated, and how a subclass computes them.
+    copies. Everything else is lost: whether elements are to be negated or
+    conjugated, and how a subclass computes them.
 
     Args:
       copies: gets them by the id() of the tensor, as StateDictStager's memo.

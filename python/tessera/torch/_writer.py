@@ -59,7 +59,7 @@ def _direct_mode(direct: Any) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class _FileName:
-    """What the coordinator tells a rank with its plan."""
+    """The coordinator's message to a rank with its plan."""
 
     name: str
 

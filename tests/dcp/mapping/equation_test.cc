@@ -231,7 +231,7 @@ TEST(Equation, RulesForTheModelOrTheStates) {
             "s.m.z [2, 1] 1 2; y [1, 2] 3 4");
 }
 
-// Sources that rules do not fit, and what the error says.
+// Sources that rules do not fit, and the error.
 struct Misfit {
   std::string rules;
   std::vector<ArrayTensor> sources;
@@ -312,7 +312,7 @@ TEST(Equation, SourcesThatAreMissing) {
        {Bytes("x.0.p", {1}, {1}), Bytes("x.0.q", {1}, {1}),
         Bytes("x.1.p", {1}, {1})},
        "lacks n = 1, w = q"},
-      // What may be missing is there or not, as a whole.
+      // An optional rule is there or not, as a whole.
       {"- {a: \"x.{n}\", b: \"y.{n}\", optional: true}",
        {Bytes("x.1", {1}, {1})},
        "x.{n} lacks n = 0"},

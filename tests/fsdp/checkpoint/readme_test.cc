@@ -163,7 +163,7 @@ absl::Status SaveBehindTraining(Training& training, int64_t num_steps) {
   for (int64_t step = 0; step < num_steps; ++step) {
     optimizer->zero_grad();
     loss_of(step).backward();
-    optimizer->step();  // waits until what it changes has been copied
+    optimizer->step();  // waits until the state has been copied
     if ((step + 1) % 2 != 0) continue;
     // Returns at once; reports a failure of the previous save.
     DCP_ASSIGN_OR_RETURN(

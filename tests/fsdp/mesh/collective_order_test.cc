@@ -300,7 +300,7 @@ TEST(DebugMode, NamesReplicasThatBeginDifferently) {
           }
           EXPECT_THAT(
               ErrorOf(forward),
-              AllOf(HasSubstr("the first use of the root, whose shards must be "
+              AllOf(HasSubstr("the first use of the root: its shards must be "
                               "equal on these replicas"),
                     HasSubstr("fsdp::broadcast_module"),
                     HasSubstr("with contents '0.weight' ")));

@@ -126,7 +126,7 @@ void CheckFromMeta(int64_t dim, const FullyShardOptions& options) {
     EXPECT_TRUE(before[i].is_cpu());
   }
   for (const Tensor& t : model->buffers()) EXPECT_TRUE(t.is_cpu());
-  // What nobody initialises is seen.
+  // A tensor that nobody initialises is seen.
   for (const auto& tensors : {model->parameters(), model->buffers()}) {
     for (const Tensor& t : tensors) {
       if (!t.is_floating_point()) continue;

@@ -277,7 +277,7 @@ std::vector<Write> Writes() {
            }}};
 }
 
-// A view along what is cut is a copy of what was gathered.
+// A view along a cut dimension is a copy of gathered parts.
 TEST(Sharded, WritesThatWouldBeLostAreRefused) {
   RunOnAxes(2, [](const AxisPtr& axis) {
     const at::NoGradGuard no_grad;
@@ -357,7 +357,7 @@ TEST(Sharded, TwoAxesOfOneMesh) {
         EXPECT_TRUE(at::allclose(got[0], want[0])) << what;
         EXPECT_TRUE(at::allclose(got[1], want[1])) << what;
         if (!outer.is_shard()) continue;
-        // A copy of what the outer axis gathered is still in parts.
+        // The copy that the outer axis has gathered is still in parts.
         at::Tensor y = parts.detach();
         EXPECT_THAT(ErrorOf([&] { y.select(0, 0).zero_(); }),
                     HasSubstr("writes into the result of aten::select"));

@@ -129,7 +129,7 @@ TEST(Styles, TiedEmbeddingsHaveOnePadding) {
   });
 }
 
-// What a slice along the cut sequence gathers is an activation like any other.
+// A slice along the cut sequence gathers an activation like any other.
 TEST(Styles, OfASequenceThatIsCutReachMixedPrecision) {
   RunRanks(2, [] {
     StartRankInDouble();
