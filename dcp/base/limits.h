@@ -149,9 +149,9 @@ inline constexpr size_t kMaxObjectAnswerBytes = size_t{16} << 20;
 // half of one on average, and records some 20 bytes for each: 20 MB for a TB.
 inline constexpr uint64_t kCheckedCellBytes = uint64_t{1} << 20;
 
-// Files of a store that are opened, or whose heads are read, at the same time:
-// each waits for a round trip or a few, and a server answers thousands a
-// second.
+// Files of a store that are opened, or of which the first bytes are read, at
+// the same time: each waits for a round trip or a few, and a server answers
+// thousands a second.
 inline constexpr uint32_t kFilesAtOnce = 32;
 
 // Files in one checkpoint directory: ranks times files per rank.

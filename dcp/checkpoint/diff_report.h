@@ -38,8 +38,8 @@ struct DiffReport {
   uint64_t num_objects_equal = 0;
   uint64_t bytes_compared = 0;
   std::vector<DiffFinding> findings;  // empty: equal
-  // What A and B lack of the parts that are compared, each with "A: " or "B: "
-  // in front; see SourceLoss.
+  // The losses of A and B in the parts that are compared, each with "A: " or
+  // "B: " in front; see SourceLoss.
   std::vector<std::string> warnings;
   // Why containers and types of keys were not compared; empty if they were.
   std::string containers_skipped;

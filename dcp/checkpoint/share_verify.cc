@@ -166,7 +166,7 @@ class VerifyWorker {
           absl::StrCat(records_->directory(),
                        " was removed while workers were using it; run again"));
     }
-    // The records do not have what this worker has seen in the source itself.
+    // The records do not have the warnings of this worker's source.
     std::vector<std::string> warnings = std::move(result_.report.warnings);
     result_.report = *std::move(status->report);
     result_.report.warnings = std::move(warnings);

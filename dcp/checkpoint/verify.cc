@@ -101,7 +101,7 @@ class Verifier {
     first_items_.push_back(items_.size());
   }
 
-  // Of what says where things are. `digests`: how reading those went.
+  // Those of indices and headers. `digests` is the outcome of reading digests.
   absl::Status AddDamagedIndices(const absl::Status& digests) {
     std::vector<absl::Status> damages = checkpoint_.damages();
     damages.push_back(digests.ok() ? checkpoint_.CheckRecordedIndex()

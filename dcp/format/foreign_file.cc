@@ -10,7 +10,7 @@ namespace dcp {
 namespace {
 
 struct Foreign {
-  absl::string_view sign;  // what the file begins with, or its name ends with
+  absl::string_view sign;  // the beginning of the file, or the end of its name
   absl::string_view text;
 };
 

@@ -1,6 +1,5 @@
-// What a file is that no opener here reads, and what to do with it instead:
-// recognised by its first bytes or by its name, for error messages. Pure; any
-// thread.
+// Names files that no opener here reads, and a way out, for error messages.
+// They are recognised by their first bytes or by their names. Pure; any thread.
 #ifndef DCP_FORMAT_FOREIGN_FILE_H_
 #define DCP_FORMAT_FOREIGN_FILE_H_
 
@@ -10,7 +9,7 @@
 
 namespace dcp {
 
-// As many first bytes of a file as tell what it is.
+// So many bytes of a file suffice to recognise it.
 inline constexpr size_t kForeignHeadBytes = 512;
 
 // "a GGUF file of llama.cpp, ...", with the way out, by the first bytes of a

@@ -257,7 +257,7 @@ constexpr size_t kExtraPadding = kHeaderAlignment;
 // program.
 constexpr size_t kMaxDamagedBytes = 4;
 
-// What a header with digests begins with, behind its length word.
+// The beginning of a header with digests, behind its length word.
 std::string DigestsStart() {
   return absl::StrCat("{\"", kMetadataKey, "\":{\"", kSafetensorsDigestsKey,
                       "\":\"", kDigestsPrefix);
@@ -325,8 +325,8 @@ void TakeDigests(absl::string_view text, SafetensorsHeader& header) {
   // The key may be damaged, but it is the first.
   if (!header.metadata.empty()) header.metadata.erase(header.metadata.begin());
   const absl::string_view digits = FindDigests(text);
-  // A store that cannot change what it has received keeps the header as it was
-  // written first.
+  // A store that cannot change an object keeps the header as it was written
+  // first.
   if (digits.find_first_not_of('0') == absl::string_view::npos) return;
   const std::optional<std::vector<uint64_t>> digests =
       ParseDigits(digits, header.tensors.size());
@@ -359,7 +359,7 @@ void AppendTensor(const SafetensorsTensor& tensor, std::string& json) {
                   "]}");
 }
 
-// For a file of `length` bytes whose first word is not the length of a header.
+// For a file of `length` bytes that does not begin with the length of a header.
 absl::Status BadLength(uint64_t json_length, uint64_t length, ReadAt read) {
   DCP_ASSIGN_OR_RETURN(const ByteSpan head,
                        read(0, std::min<uint64_t>(length, kForeignHeadBytes)));

@@ -31,7 +31,7 @@ constexpr size_t kMaxFindings = 10'000;
 // Bytes of a list in one message: receivers accept 4 MiB by default.
 constexpr size_t kMaxListBytes = size_t{3} << 20;
 
-// What is said to be lost, as documented in the API.
+// The number of losses that the API documents.
 constexpr size_t kMaxWarnings = 100;
 
 // Rules, or names, in what is said of a mapping: more than people read.

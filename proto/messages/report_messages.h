@@ -23,7 +23,7 @@ namespace dcp {
 // A server's answer says which format this is; DataLoss for an unknown one.
 absl::StatusOr<Format> AnsweredFormatFromProto(tessera::v1::Format format);
 
-// What a checkpoint lacks, up to the limit of the API.
+// The losses of a checkpoint, up to the limit of the API.
 void WarningsToProto(absl::Span<const std::string> warnings,
                      google::protobuf::RepeatedPtrField<std::string>& list);
 

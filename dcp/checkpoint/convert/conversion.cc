@@ -152,7 +152,7 @@ absl::Status CheckLosses(const Checkpoint& source,
   const std::vector<SourceLoss> losses =
       LossesOf(source.losses(), options.selection.parts);
   plan.warnings = TextsOf(losses);
-  // From DCP to DCP everything stays what it is.
+  // From DCP to DCP everything stays as it is.
   const bool is_copy =
       source.dialect() == Dialect::kDcp && plan.to == Format::kDcp;
   if (options.allow_losses || is_copy) return absl::OkStatus();
@@ -197,7 +197,7 @@ absl::Status FindCompanions(FileSystem& fs, absl::string_view src,
   conversion.companions = *std::move(companions);
   conversion.plan.code_left_out = conversion.companions.code;
   conversion.plan.not_copied = NotCopied(conversion);
-  // What is next to the model may be in folders.
+  // The files next to the model may be in folders.
   if (conversion.companions.has_folders()) {
     conversion.target.kind = Destination::Kind::kFolders;
   }

@@ -76,7 +76,7 @@ struct ConvertPlan {
   uint64_t memory_bytes = 0;    // payload blocks in use
   uint64_t index_bytes = 0;  // estimated maximum, in addition to memory_bytes
   uint32_t num_lanes = 0;
-  // What the source lacks of the parts that are converted; see SourceLoss.
+  // The losses of the source in the parts that are converted; see SourceLoss.
   std::vector<std::string> warnings;
   std::vector<std::string> dropped;  // names of objects left out
   // Code next to the source that is not copied together with config and

@@ -27,8 +27,8 @@ PieceChunks::PieceChunks(const Checkpoint& source,
   ChooseOwners();
 }
 
-// Which of several is as good as random: what one has to do for a chunk should
-// not fall to the same piece for all of them.
+// Any of several pieces may own a chunk. The choice is as good as random, so
+// that the work for chunks does not fall to one piece.
 void PieceChunks::ChooseOwners() {
   absl::btree_map<EntryChunk, uint32_t> left;  // until the owner comes
   for (uint32_t i = 0; i < pieces_.size(); ++i) {

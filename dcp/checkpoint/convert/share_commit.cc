@@ -154,7 +154,7 @@ absl::Status ShareCommit::CheckSource(const std::vector<PieceRecord>& records) {
       fs_, conversion_.source->files(), std::move(parts),
       {.memory_bytes = conversion_.plan.memory_bytes, .stop = options_.stop},
       conversion_.plan.check, wrong);
-  // The next run reads again what they read.
+  // The next run reads their parts again.
   for (const uint32_t piece : wrong) {
     absl::Status forgotten = records_.Forget(piece);
     for (const uint32_t other : records[piece].moved_with) {

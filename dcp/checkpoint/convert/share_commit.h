@@ -96,9 +96,10 @@ class ShareCommit {
 
  private:
   absl::StatusOr<std::vector<PieceRecord>> ReadRecords();
-  // Puts together what workers saw of the same stretches of the source.
-  // DataLoss if that is not what the source records; the pieces that were made
-  // of it are then without records, so that the next run makes them again.
+  // Puts together the parts that workers saw of the same stretches of the
+  // source. DataLoss if their checksum is not the one that the source records.
+  // The pieces that were made of them are then without records, so that the
+  // next run makes them again.
   absl::Status CheckSource(const std::vector<PieceRecord>& records);
 
   std::optional<std::string> index_;

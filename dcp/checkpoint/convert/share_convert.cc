@@ -19,10 +19,10 @@
 //   4. If a piece has no record, end: its worker, or a later one, goes on.
 //   5. Otherwise take the lock of D, which only steps 5 and 6 need. If another
 //      worker of this plan has it, end. If D holds the result now, go to 6.
-//      Put together what the records say of items of the source that several
-//      workers read parts of, and compare it with their checksums; if one is
-//      wrong, remove the records of those who read it, and end. Check that all
-//      files are there. Write the literals that need the
+//      Several workers may have read parts of one item of the source: put
+//      the parts in the records together, and compare them with the checksum of
+//      the item; if it is wrong, remove the records of those who read it, and
+//      end. Check that all files are there. Write the literals that need the
 //      checksums of several pieces, and sync them. Make the checkpoint appear
 //      as renamed_destination.cc describes.
 //   6. Remove W.

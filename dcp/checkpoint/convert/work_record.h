@@ -27,19 +27,19 @@ struct WorkPlan {
   // Names, relative to the destination, and the pieces of these files.
   std::vector<std::string> files = {};
   std::vector<FilePiece> pieces = {};
-  // If the work is a verify: what the index says. There are no `files` then,
-  // because nothing is written but records.
+  // If the work is a verify: the numbers of the index. There are no `files`
+  // then, because nothing is written except for records.
   std::optional<VerifyReport> verify = std::nullopt;
 
   friend bool operator==(const WorkPlan&, const WorkPlan&) = default;
 };
 
-// A piece whose bytes are durable, or have been verified.
+// A piece. Its bytes are durable, or have been verified.
 struct PieceRecord {
   WrittenFile written;
-  // What was found in the source for this piece and those that were moved with
-  // it, whose records say nothing about it; and what has to be put together
-  // with the parts of other workers.
+  // The check of the source for this piece and those that were moved with it;
+  // their records do not repeat it. `parts` have to be put together with those
+  // of other workers.
   SourceCheckReport check = {};
   std::vector<StretchPart> parts = {};
   std::vector<uint32_t> moved_with = {};

@@ -1,5 +1,5 @@
 // The directory has a file named plan and, for each piece that is durable, one
-// named by its number; work_record.cc says what is in them. A file is written
+// named by its number, in the form of work_record.cc. A file is written
 // under a name that no other worker uses, synced, and renamed, so that a record
 // that is there is whole; in an object store it is put.
 #include "dcp/checkpoint/convert/work_records.h"

@@ -27,8 +27,8 @@ constexpr size_t kMaxShown = 60;  // bytes of a value in a message
 constexpr absl::string_view kAdapterFiles[] = {"adapter_model.safetensors",
                                                "adapter_model.bin"};
 
-// What does not change what merging has to compute: names, what training did,
-// and how the adapter began, as far as init_lora_weights allows it.
+// Keys that merging need not know: names, settings of training, and the
+// beginning of the adapter as far as init_lora_weights allows it.
 constexpr absl::string_view kIgnored[] = {
     "auto_mapping",   "base_model_name_or_path", "corda_config",
     "eva_config",     "exclude_modules",         "inference_mode",
@@ -37,7 +37,7 @@ constexpr absl::string_view kIgnored[] = {
     "peft_version",   "qalora_group_size",       "revision",
     "runtime_config", "target_modules",          "task_type"};
 
-// What is read below.
+// Keys that are read below.
 constexpr absl::string_view kRead[] = {"peft_type", "r", "lora_alpha",
                                        "use_rslora", "init_lora_weights"};
 

@@ -34,8 +34,8 @@ namespace dcp {
 
 class Checkpoint {
  public:
-  // Detects the format from what is at `path`; a model's folder in the cache of
-  // Hugging Face's hub stands for its snapshot. NotFound when there is no
+  // Detects the format from the files at `path`; a model's folder in the cache
+  // of Hugging Face's hub stands for its snapshot. NotFound when there is no
   // checkpoint, DataLoss when it is malformed, PermissionDenied when a pickle
   // needs more than data, Unimplemented for valid input that is not supported.
   // Cancelled once `stop` is requested; it is checked between blocks, files and
@@ -53,9 +53,9 @@ class Checkpoint {
   const std::vector<std::pair<std::string, std::string>>& metadata() const {
     return parts_.metadata;
   }
-  // What it lacks or cannot give back, with that of the checkpoints that a
-  // mapping takes an adapter or a mean from. A program that opens a checkpoint
-  // tells its user of them.
+  // Parts that it lacks or cannot give back, and those of the checkpoints that
+  // a mapping takes an adapter or a mean from. A program that opens a
+  // checkpoint tells its user of them.
   const std::vector<SourceLoss>& losses() const { return parts_.losses; }
   const std::vector<ChunkDigest>& header_digests() const {
     return parts_.digests;
@@ -63,7 +63,7 @@ class Checkpoint {
   const std::vector<DigestFile>& digest_files() const {
     return parts_.digest_files;
   }
-  // Errors of the files that say what is stored where, if it was opened without
+  // Errors of indices and headers, if it was opened without
   // OpenOptions::check_index; the place of each has the file.
   const std::vector<absl::Status>& damages() const { return parts_.damages; }
   // The first of them.

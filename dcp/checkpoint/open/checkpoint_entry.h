@@ -50,7 +50,7 @@ struct ItemPart {
 // How a quantized tensor is stored; see quantization.h.
 struct Quantization {
   std::string scheme;       // for people, such as "4 bits of bitsandbytes"
-  std::string decode = {};  // what the option decode calls it; empty: nothing
+  std::string decode = {};  // its name in the option decode; empty: none
   // The rows and columns that config.json says share a scale; empty: those that
   // can be decoded, or nothing is said.
   std::vector<int64_t> block = {};

@@ -49,13 +49,13 @@ struct CheckpointParts {
   std::vector<std::string> metadata_conflicts;
   // The digests of tensors in the headers of safetensors files.
   std::vector<ChunkDigest> digests;
-  // Errors of files whose header contradicts the checksum that its writer
+  // Errors of files with a header that contradicts the checksum that its writer
   // recorded of it; the place of each has the file.
   std::vector<absl::Status> damages;
   // Files that may exist and then have the digests of others (digests.h).
   std::vector<DigestFile> digest_files;
   std::vector<CheckpointEntry> entries;  // in the order of the index
-  // What the tensors in `entries` point to; see quantization.h.
+  // The tensors in `entries` point to them; see quantization.h.
   std::vector<std::unique_ptr<const Quantization>> quantizations;
   bool check_index = true;  // as OpenOptions say
   bool flattened = true;    // false: a DCP checkpoint saved without flattening

@@ -35,9 +35,8 @@ bool IsDigestsName(absl::string_view name);
 
 std::string WriteDigests(std::vector<ChunkDigest> digests);
 
-// The digest of a whole file that says what is stored where, such as .metadata.
-// Kept among the digests of what it describes, it shows damage of names and
-// shapes.
+// The digest of a whole index, such as .metadata. It stands among the digests
+// of the files that the index describes, and shows damage of names and shapes.
 ChunkDigest DigestOfIndex(absl::string_view name, absl::string_view index);
 
 // DataLoss for anything that WriteDigests does not write; file names are

@@ -48,9 +48,9 @@ class FileReader {
   std::vector<uint8_t> buffer_;
 };
 
-// Whether an error of reading and parsing says something about the bytes. All
-// others are of what lies between: a store that does not answer, a permission,
-// memory, descriptors, a request to stop.
+// Whether an error of reading and parsing is about the bytes. All others are
+// about the way to them: a store that does not answer, a permission, memory,
+// descriptors, a request to stop.
 bool IsOfBytes(const absl::Status& status);
 
 }  // namespace dcp

@@ -112,8 +112,8 @@ class MappedEntriesBuilder {
                              action);
   }
 
-  // The same for what the rules move: what is kept as it is, under its name,
-  // still means the same.
+  // The same for tensors that the rules move. A tensor that is kept as it is,
+  // under its name, still means the same.
   absl::Status CheckMoved(const MappingTensor& made,
                           absl::Span<const StridedPiece> pieces) const {
     const std::vector<std::string>& kept = mapped_.report.kept;

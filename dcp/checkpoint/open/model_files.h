@@ -82,7 +82,7 @@ class IndexedTensors {
 
  private:
   const ModelFiles& model_;
-  // What was found of the index, as views of its names; and the files in which
+  // The names of the index that were found, as views; and the files in which
   // the others were.
   absl::flat_hash_set<absl::string_view> taken_;
   absl::flat_hash_map<absl::string_view, uint32_t> elsewhere_;

@@ -85,10 +85,9 @@ struct OpenOptions {
   // The maximum memory for blocks in Locate; at least kMinMemoryBytes. With
   // twice that, two threads share many items.
   uint64_t locate_memory_bytes = 2 * kMinMemoryBytes;
-  // Checks the checksums of everything that says what is stored where: the
-  // CRC-32 of every pickle that is read, here or by Locate, and the digest of a
-  // safetensors header. DataLoss names the file. If off, what is damaged is
-  // read as far as possible.
+  // Checks the checksums of indices and headers: the CRC-32 of every pickle
+  // that is read, here or by Locate, and the digest of a safetensors header.
+  // DataLoss names the file. If off, damaged ones are read as far as possible.
   bool check_index = true;
 };
 

@@ -26,8 +26,8 @@ namespace {
 constexpr absl::string_view kFloat8Blocks = "float8 with scales of blocks";
 constexpr absl::string_view kDecodesFloat8 = "fp8-128";
 
-// A tensor whose name ends with `scales`, next to one whose name ends with
-// `codes` instead.
+// Two names that differ in their ends alone: the one of a tensor of scales, and
+// the one of its codes.
 struct NamedPair {
   absl::string_view codes;
   absl::string_view scales;
@@ -76,8 +76,8 @@ std::vector<int64_t> IntsOf(const std::optional<Value>& list) {
   return ints;
 }
 
-// nullopt if `text` does not say that the model is quantized. What is not JSON
-// is no model's configuration.
+// nullopt if `text` does not say that the model is quantized. A text that is
+// not JSON is not a model's configuration.
 std::optional<ConfigOfModel> ParseConfig(absl::string_view text) {
   ValueArena arena;
   const absl::StatusOr<Value> config = ParseJsonValue(text, arena);
@@ -239,7 +239,7 @@ class Marker {
     }
   }
 
-  // Codes whose scales are missing, or of a scheme with other names.
+  // Codes without scales, or of a scheme with other names.
   void MarkConfigured(const ConfigOfModel& config) {
     const Quantization* scheme = nullptr;
     for (const auto& [name, tensor] : tensors_) {

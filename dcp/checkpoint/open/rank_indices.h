@@ -1,7 +1,7 @@
 // RankIndices: a DCP directory that was saved with use_collectives=False. It
-// has an index for each rank, __{rank}.metadata, of what that rank has written:
-// its own shards with their place in the whole tensor, and everything that it
-// has whole. Any thread.
+// has an index for each rank, __{rank}.metadata, of the tensors that this rank
+// has written: its own shards with their place in the whole tensor, and
+// everything that it has whole. Any thread.
 // Source: torch/distributed/checkpoint/state_dict_saver.py, filesystem.py
 // (2.15).
 #ifndef DCP_CHECKPOINT_OPEN_RANK_INDICES_H_
@@ -23,7 +23,7 @@ namespace dcp {
 // "__3.metadata": the index of one rank's own items.
 std::string RankMetadataName(int64_t rank);
 
-// The rank whose index has that name; nullopt for other names.
+// The rank with an index of that name; nullopt for other names.
 std::optional<int64_t> RankOfMetadataName(absl::string_view name);
 
 // Opens the checkpoint of one rank, if `options` choose one, or of all

@@ -19,8 +19,8 @@ namespace dcp {
 absl::StatusOr<std::vector<ChunkDigest>> ReadRecordedDigests(
     FileSystem& fs, const Checkpoint& checkpoint);
 
-// DataLoss, with the file as its place, when the .metadata of `checkpoint` is
-// not the one whose digest the save recorded: then names, shapes and places may
+// DataLoss, with the file as its place, when the .metadata of `checkpoint` does
+// not have the digest that the save recorded: then names, shapes and places may
 // be wrong. Also when the digests are malformed.
 absl::Status CheckRecordedIndex(FileSystem& fs, const Checkpoint& checkpoint);
 

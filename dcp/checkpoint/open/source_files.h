@@ -54,7 +54,7 @@ class SourceFiles {
   // The open file; the first call opens it.
   absl::StatusOr<File> Get(uint32_t file) ABSL_LOCKS_EXCLUDED(mutex_);
   // Opens these files of a store, many at the same time, because they will be
-  // needed. Get says what is wrong with those that cannot be opened.
+  // needed. Get returns the error of one that cannot be opened.
   void OpenAhead(absl::Span<const uint32_t> files);
   // Calls `body` for all files, by number; in a store for many at the same
   // time, and in any order.

@@ -17,11 +17,10 @@ struct SourceLoss {
   // The part of the state that is poorer for it.
   StatePart part = StatePart::kModel;
   // Whether the files have something that the opened checkpoint does not: the
-  // optimizer, or the shapes of weights. What is written from it then is not
-  // what was saved, so a conversion refuses it unless
-  // ConvertOptions::allow_losses says that this is wanted.
+  // optimizer, or the shapes of weights. A conversion would write less than was
+  // saved, and is refused unless ConvertOptions::allow_losses is on.
   bool needs_consent = false;
-  // What is lost, and the option that helps, if there is one.
+  // The loss, and the option that helps, if there is one.
   std::string text;
 };
 

@@ -28,7 +28,7 @@ absl::StatusOr<StatePart> ParseStatePart(absl::string_view name);
 // with the model at the top level. Whatever has param_groups is an optimizer.
 class StateParts {
  public:
-  // Looks at all entries of the checkpoint, whose paths it does not keep.
+  // Looks at all entries of the checkpoint, and does not keep their paths.
   explicit StateParts(absl::Span<const CheckpointEntry> entries);
 
   // InvalidArgument, with the keys that are there, if tensors are below keys
@@ -58,7 +58,7 @@ class StateParts {
   std::string wrapper_;
   // The root of the model; empty if it is at the top level.
   std::string model_;
-  // The roots of what has param_groups.
+  // The roots with param_groups below them.
   absl::flat_hash_set<std::string> optimizers_;
   // Keys that are not known, with tensors below them.
   std::set<std::string> unknown_;

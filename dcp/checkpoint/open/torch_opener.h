@@ -53,7 +53,7 @@ absl::StatusOr<CheckpointEntry> EntryInArchive(const TorchArchive& archive,
 
 // OK if an item, of which an index says that it is a tensor, holds one.
 // Unimplemented for an object that only its own program makes a tensor of,
-// otherwise DataLoss; both say what it holds.
+// otherwise DataLoss; both name its contents.
 absl::Status CheckHoldsTensor(const TorchArchive& archive);
 
 // The tensor that `value` describes, as an entry of one chunk in `archive`,

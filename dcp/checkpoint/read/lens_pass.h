@@ -74,8 +74,8 @@ class LensPass {
 
   static void ForEachStretch(const LensedWindow& work,
                              absl::FunctionRef<void(const Stretch&)> visit);
-  // In the functions below, T is what is computed in: double for float64, float
-  // for all other types.
+  // The functions below compute in T: double for float64, float for all other
+  // types.
   template <typename T>
   static void Compute(
       const LensedWindow& work, const Stretch& stretch,

@@ -368,8 +368,8 @@ bool SourceCheck::IsWanted(const Range& range, Missing missing) const {
   return false;
 }
 
-// The gaps in what was seen of a range; with kCells, up to the end of the cell
-// that each begins in, unless it begins with the cell.
+// The gaps between the seen parts of a range; with kCells, up to the end of the
+// cell that each begins in, unless it begins with the cell.
 void SourceCheck::AddMissing(const Range& range, Missing missing,
                              std::vector<FileRange>& stretches) const {
   const bool by_cells = missing == Missing::kCells &&

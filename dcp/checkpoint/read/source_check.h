@@ -38,9 +38,9 @@ class SourceCheck {
   // What Finish reads of a stretch that was only partly seen.
   enum class Missing : uint8_t {
     kNothing,  // the stretch stays unchecked
-    kLittle,   // the rest, if it is not more than what was seen
-    // Of each cell whose first byte was seen, the rest: other workers see the
-    // other cells. Of a stretch with only a digest, one worker reads all.
+    kLittle,   // the rest, if it is not more than the seen part
+    // The rest of each cell with its first byte seen: other workers see the
+    // other cells. If the stretch has only a digest, one worker reads all.
     kCells,
     kWhatMoved,  // the rest, if an earlier run has moved it
   };

@@ -1,5 +1,5 @@
-// SourceCheckReport: what a conversion compared with the checksums that its
-// source records. Plain data; any thread.
+// SourceCheckReport: counts of the comparisons of a conversion with the
+// checksums that its source records. Plain data; any thread.
 #ifndef DCP_CHECKPOINT_READ_SOURCE_CHECK_REPORT_H_
 #define DCP_CHECKPOINT_READ_SOURCE_CHECK_REPORT_H_
 
@@ -12,8 +12,8 @@ struct SourceCheckReport {
   uint64_t num_crcs_checked = 0;
   uint64_t num_digests_checked = 0;
   uint64_t bytes_checked = 0;
-  // Chunks and objects that have neither CRC nor digest, or whose stretch with
-  // a checksum was read only in part; and the bytes that were read of them.
+  // Chunks and objects that have neither CRC nor digest, or that were read only
+  // in part; and the bytes that were read of them.
   uint64_t num_items_unchecked = 0;
   uint64_t bytes_unchecked = 0;
 

@@ -1,7 +1,7 @@
-// StretchPart: what one worker saw of a stretch of a file that has a checksum,
-// so that workers who each read a part of it check it together. A stretch is
-// cut into cells; a worker reads the cells that it begins to their ends, and
-// tells what each adds to the CRC-32 of the stretch. Pure but for
+// StretchPart: the part that one worker has read of a stretch of a file that
+// has a checksum. Workers who each read a part check the stretch together. It
+// is cut into cells; a worker reads the cells that it begins to their ends, and
+// tells the term of each in the CRC-32 of the stretch. Pure, except for
 // CheckStretchParts, which is blocking; any thread.
 #ifndef DCP_CHECKPOINT_READ_STRETCH_PART_H_
 #define DCP_CHECKPOINT_READ_STRETCH_PART_H_
@@ -28,8 +28,8 @@ struct StretchPart {
   uint64_t offset = 0;
   uint64_t length = 0;
   std::string name;  // of the tensor or object
-  // What the stretch must have: the recorded one, or that of the bytes whose
-  // digest one worker has compared. Others of its workers do not know it.
+  // The right one: it is recorded, or is that of bytes that one worker has
+  // compared with their digest. Other workers of the stretch do not know it.
   std::optional<uint32_t> crc;
   // What whole cells add to it, by number.
   std::map<uint64_t, uint32_t> cells;
@@ -69,7 +69,7 @@ struct OwnedPart {
 };
 
 // Puts the parts together and compares. Reads the cells that no worker needed.
-// What was compared counts in `report`. DataLoss, which names the tensor, where
+// The comparisons count in `report`. DataLoss, which names the tensor, where
 // the bytes differ from their checksum, or the workers did not see the same
 // ones; `wrong` are then the owners of all parts of that stretch.
 absl::Status CheckStretchParts(FileSystem& fs, SourceFiles& files,

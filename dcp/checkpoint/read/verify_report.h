@@ -1,4 +1,4 @@
-// VerifyReport: what a verify of a checkpoint found. Plain data; any thread.
+// VerifyReport: the result of a verify of a checkpoint. Plain data; any thread.
 #ifndef DCP_CHECKPOINT_READ_VERIFY_REPORT_H_
 #define DCP_CHECKPOINT_READ_VERIFY_REPORT_H_
 
@@ -30,9 +30,9 @@ struct VerifyReport {
   uint64_t num_chunks = 0;
   uint64_t num_items = 0;  // chunks and objects
   uint64_t num_items_checked = 0;
-  // What the checkpoint lacks; see SourceLoss.
+  // The losses of the checkpoint; see SourceLoss.
   std::vector<std::string> warnings = {};
-  // What was found.
+  // The comparisons.
   uint64_t num_crcs_checked = 0;
   uint64_t num_digests_checked = 0;
   uint64_t num_items_unchecked = 0;  // neither CRC nor digest is recorded
@@ -58,8 +58,8 @@ struct VerifyReport {
 // The finding that a file that says where things are is damaged.
 VerifyFinding FindingOfIndex(const absl::Status& status);
 
-// The finding that an item of `entry` is not what the index says. The error
-// knows its place, unless a file cannot even be opened.
+// The finding that an item of `entry` contradicts the index. The error knows
+// its place, unless a file cannot even be opened.
 VerifyFinding FindingOfEntry(const Checkpoint& checkpoint, uint32_t entry,
                              const absl::Status& status);
 

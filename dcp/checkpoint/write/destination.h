@@ -142,8 +142,8 @@ class Destination {
                                  absl::string_view index,
                                  std::vector<ChunkDigest> digests);
   // FailedPrecondition if workers of another conversion are at work at `path`:
-  // what one writes there, the other would remove or replace. Their records are
-  // in a DCP directory, or next to anything else.
+  // one would remove or replace the files of the other. Their records are in a
+  // DCP directory, or next to anything else.
   static absl::Status RefuseOtherWorkers(FileSystem& fs, absl::string_view path,
                                          Kind kind, const OwnFiles& own);
 };

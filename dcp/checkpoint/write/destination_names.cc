@@ -23,8 +23,8 @@ constexpr absl::string_view kWorkRecordsPrefix = ".work-";
 // apart, but not so much that names of usual length become too long.
 constexpr size_t kIdBytes = 13;
 
-// The longest name that Linux's file systems allow, and what is added to the
-// name of a destination at most: ".", ".<id>" and ".partial", or ".work-<id>".
+// The longest name that Linux's file systems allow, and the most that is added
+// to the name of a destination: ".", ".<id>" and ".partial", or ".work-<id>".
 constexpr size_t kMaxFileNameBytes = 255;
 constexpr size_t kMaxAddedBytes = 32;
 

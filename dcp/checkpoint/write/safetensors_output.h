@@ -27,8 +27,8 @@ SafetensorsMetadata WithFormat(SafetensorsMetadata metadata);
 absl::Status NonTensorsError(absl::Span<const std::string> names,
                              absl::string_view remedy);
 
-// One file named `file_name`, whose header has `metadata` as it is.
-// `with_digests` puts digests of the tensors into its header, which is then
+// One file named `file_name`; its header has `metadata` as it is.
+// `with_digests` puts digests of the tensors into the header, which is then
 // complete only after everything else is written.
 absl::StatusOr<Output> BuildSafetensorsFile(
     absl::Span<const OutputEntry> entries, SourceFiles& files,

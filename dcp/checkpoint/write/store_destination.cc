@@ -217,7 +217,7 @@ absl::Status StoreDestination::Begin(
   return CheckAccepts();
 }
 
-// What a writer that is killed leaves of it, the run that resumes removes, or
+// If the writer is killed, the run that resumes removes the probe, or
 // `dcp-convert clean`.
 absl::Status StoreDestination::CheckAccepts() {
   if (replaces_) return absl::OkStatus();
@@ -317,7 +317,7 @@ absl::Status StoreDestination::PutIndex(absl::string_view path,
                   "`dcp-convert verify`, and write it again if it was not");
 }
 
-// Whether the index is not there and will not be: then what it names goes, too.
+// Whether the index is not there and will not be: then its data files go, too.
 bool StoreDestination::WasRefused(absl::string_view path,
                                   const absl::Status& put) const {
   switch (put.code()) {
