@@ -73,7 +73,7 @@ typedef struct tessera_checkpoint tessera_checkpoint;
 TESSERA_API const char* tessera_version(void);
 
 /* Whether `path` can be read and written here: a path of this machine, s3://,
- * or the URL of a store whose plugin is there. Nothing of the network is
+ * or the URL of a store with a plugin that is there. Nothing of the network is
  * touched. UNIMPLEMENTED for other URLs, and where a plugin is missing. */
 TESSERA_API tessera_error* tessera_check_served(const char* path);
 
@@ -93,8 +93,8 @@ TESSERA_API void tessera_checkpoint_free(tessera_checkpoint* checkpoint);
  *                 "keys": [text or int], "place": [file, offset],
  *                 "chunks": [[[offset], [size]]]}],
  *    "objects": [{"name", "keys"}]}
- * `warnings` say what the checkpoint lacks or cannot give back, such as the
- * shapes of its weights: show them to the user.
+ * `warnings` name the losses of the checkpoint, such as the shapes of its
+ * weights: show them to the user.
  * `keys` is the position in the nested state dict, empty if it is not recorded;
  * dtypes have PyTorch's names. Reading tensors in the order of `place`, where
  * their first chunk is, reads each file from its beginning to its end. */

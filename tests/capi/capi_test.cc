@@ -80,7 +80,7 @@ TEST(Tessera, OpeningNothingSaysWhere) {
 }
 
 // FSDP1's weights without shapes: the caller can show it.
-TEST(Tessera, SaysWhatACheckpointLacks) {
+TEST(Tessera, NamesTheLossesOfACheckpoint) {
   const TempDir temp;
   const std::string path = CopyGolden(temp, "dialects/fsdp1/dcp_local_ws2");
   tessera_checkpoint* checkpoint = nullptr;

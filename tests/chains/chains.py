@@ -16,7 +16,7 @@ from random_states import RandomState
 
 SUFFIXES = {"dcp": "", "pt": ".pt", "safetensors": ".safetensors"}
 MAX_STEPS = 4
-# Ways that lose what is not a tensor.
+# Ways that lose all values except for tensors.
 TENSORS_ONLY = ("ranks",)
 # Ways that lose containers, but not the names that DCP gives.
 FLAT = ("ranks", "reader")
@@ -274,7 +274,7 @@ class Chain:
 
 
 def _run_ranks(num_ranks, command):
-    """What they say if one of them fails, which ends the others."""
+    """Their output if one of them fails, which ends the others."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
     common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}

@@ -17,7 +17,7 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("seed", all_seeds)
 
 
-def test_a_chain_gives_what_pytorch_gives(chain, seed):
+def test_a_chain_gives_the_values_of_pytorch(chain, seed):
     chain(seed)
 
 

@@ -17,7 +17,7 @@ STORAGES = (torch.UntypedStorage, torch.TypedStorage)
 
 
 def load_dcp(reader):
-    """What a reader finds, with its containers."""
+    """The values that a reader finds, with their containers."""
     state = {}
     _load_state_dict(
         state,
@@ -29,7 +29,7 @@ def load_dcp(reader):
 
 
 def load_flat(reader):
-    """What a reader finds, by the names that DCP gives."""
+    """The values that a reader finds, by the names that DCP gives."""
     metadata = reader.read_metadata()
     state = {
         name: torch.empty(entry.size, dtype=entry.properties.dtype)
@@ -87,7 +87,7 @@ def bits(tensor):
 
 
 def dense(tensor):
-    """Tensors whose bits say what a tensor of another kind holds."""
+    """Plain tensors that hold the contents of a tensor of another kind."""
     if hasattr(tensor, "__tensor_flatten__"):
         names, _ = tensor.__tensor_flatten__()
         return [getattr(tensor, name) for name in names]

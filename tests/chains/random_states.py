@@ -96,7 +96,7 @@ class Scaled(torch.Tensor):
 
 
 class RandomState:
-    """Makes one state; `value` is a dict whose keys are text.
+    """Makes one state; `value` is a dict with texts for keys.
 
     Attributes:
       unusual: the keys, joined by dots, of values that may be refused.

@@ -183,7 +183,7 @@ def test_a_watch_and_a_submission_survive_a_broken_connection(daemon):
         proxy.close()
 
 
-def test_what_a_source_lacks_is_told(daemon, client):
+def test_losses_of_a_source_are_told(daemon, client):
     model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
     optimizer = torch.optim.AdamW(model.parameters())
     model(torch.ones(1, 3)).sum().backward()

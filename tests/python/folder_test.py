@@ -74,7 +74,7 @@ def test_the_names_of_another_program_are_mapped(model, base, tmp_path):
     assert not os.path.exists(path)
 
 
-def test_what_no_mapping_knows_is_refused_and_leaves_nothing(tmp_path):
+def test_a_model_that_no_mapping_knows_is_refused_and_leaves_nothing(tmp_path):
     tessera.save({"a": torch.ones(2)}, tmp_path / "c")
     (tmp_path / "made").mkdir()
     with pytest.raises(tessera.Error):

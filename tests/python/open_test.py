@@ -312,7 +312,7 @@ def numbered(tmp_path):
     return tmp_path
 
 
-def test_what_a_checkpoint_lacks_is_a_warning(numbered, tmp_path):
+def test_a_loss_of_a_checkpoint_is_a_warning(numbered, tmp_path):
     with pytest.warns(tessera.LossWarning, match="cannot be told apart") as told:
         checkpoint = tessera.open(numbered)
     assert told[0].filename == __file__

@@ -108,7 +108,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("tensors", WRONG.values(), ids=WRONG)
-def test_what_cannot_be_saved_has_the_same_class(tmp_path, tensors):
+def test_errors_of_tensors_that_cannot_be_saved_have_the_same_class(tmp_path, tensors):
     for call in ("save", "save_file"):
         raised = {}
         for name, library in LIBRARIES.items():

@@ -71,7 +71,7 @@ def test_the_snippets_have_types(tmp_path):
     assert not [line for line in errors if not OF_OTHERS.search(line)]
 
 
-def test_what_calls_return_is_known(tmp_path):
+def test_types_of_results_are_known(tmp_path):
     said = mypy(CALLS, tmp_path)
     revealed = [line for line in said if "Revealed type" in line]
     assert len(revealed) == len(REVEALED), said

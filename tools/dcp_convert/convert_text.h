@@ -1,4 +1,4 @@
-// What a conversion did, or will do, as text for people. Pure; any thread.
+// A conversion, done or planned, as text for people. Pure; any thread.
 #ifndef TOOLS_DCP_CONVERT_CONVERT_TEXT_H_
 #define TOOLS_DCP_CONVERT_CONVERT_TEXT_H_
 
@@ -8,7 +8,7 @@
 
 namespace dcp::tools {
 
-// What the destination holds, or will hold, and what is left out.
+// The present or future contents of the destination, and the values left out.
 std::string RenderContents(const ConvertPlan& plan);
 
 // Which part of the source was written without a check, and which casts lost

@@ -97,7 +97,7 @@ absl::StatusOr<ExitCode> RunInspect(const Context& context) {
                            ProgressDisplay::Counting::kReads, stats, &opening);
   OpenOptions options = SourceOptionsOf(line);
   options.direct = DirectMode::kOff;
-  options.check_index = false;  // shows what is damaged
+  options.check_index = false;  // shows damaged ones, too
   options.progress = &opening;
   absl::StatusOr<std::unique_ptr<Checkpoint>> opened =
       Checkpoint::Open(context.fs, line.paths[0], options, context.stop);

@@ -143,7 +143,7 @@ Json WarningsJson(absl::Span<const std::string> warnings) {
   return json;
 }
 
-// What the destination holds, or will hold, and what is left out.
+// The present or future contents of the destination, and the values left out.
 void AddContents(const ConvertPlan& plan, Json& json) {
   json["from"] = JsonText(FormatName(plan.from));
   json["to"] = JsonText(FormatName(plan.to));

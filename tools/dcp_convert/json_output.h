@@ -72,7 +72,7 @@ struct JobRow {
   uint64_t done_bytes = 0;
   uint64_t total_bytes = 0;
   std::string error;  // empty unless it failed
-  // What it did, if that is asked for.
+  // Its result, if that is asked for.
   std::optional<ConvertPlan> converted = {};
   std::optional<VerifyReport> verified = {};
 };

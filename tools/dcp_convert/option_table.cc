@@ -350,7 +350,7 @@ constexpr OptionRow<CommandLine> kOptions[] = {
      }},
 };
 
-// What users of cp, git, restic, huggingface_hub and others try first.
+// Words that users of cp, git, restic, huggingface_hub and others try first.
 constexpr Habit kHabits[] = {
     {"force", "--overwrite"},
     {"f", "--overwrite"},

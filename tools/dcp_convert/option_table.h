@@ -13,7 +13,7 @@ absl::Span<const VerbRow> AllVerbs();
 const VerbRow& RowOf(Verb verb);
 Verb VerbOf(const VerbRow& row);
 
-// The first word of a verb that has several: what it does, and what with.
+// The first word of a verb that has several: an action, and its operand.
 struct Action {
   const char* name;
   const char* operand;  // null: none

@@ -39,8 +39,8 @@ size_t SequenceLength(absl::string_view text) {
   return length;
 }
 
-// Code points that are invisible or change the order of what stands next to
-// them, so that a name could look like another one.
+// Code points that are invisible or change the order of their neighbours, so
+// that a name could look like another one.
 struct CodePoints {
   uint32_t first;
   uint32_t last;

@@ -23,7 +23,7 @@ size_t DisplayWidth(absl::string_view text);
 // `text` cut to `width` columns, with "..." at the end when cut.
 std::string Shorten(absl::string_view text, size_t width);
 
-// A line for each of what a checkpoint lacks, with its path; empty for none.
+// A line for each loss of a checkpoint, with its path; empty for none.
 std::string RenderWarnings(absl::string_view path,
                            absl::Span<const std::string> warnings);
 

@@ -22,8 +22,7 @@ std::string RenderVerdict(const VerifyReport& report);
 std::string RenderReport(absl::string_view path, const VerifyReport& report,
                          std::optional<double> seconds);
 
-// The exit code that says so. `strict`: what could not be checked counts as
-// found.
+// The exit code of a report. `strict`: unchecked items count as findings.
 ExitCode CodeOfReport(const VerifyReport& report, bool strict);
 
 }  // namespace dcp::tools

@@ -235,7 +235,7 @@ ExitCode RunCheck(const Context& context) {
 }
 
 // The parameters in the index of a checkpoint: floating tensors of the model.
-// What the checkpoint lacks is said.
+// Losses of the checkpoint are printed.
 absl::StatusOr<std::vector<ParameterShape>> ReadShapes(
     const Context& context, const std::string& path) {
   DCP_ASSIGN_OR_RETURN(const std::unique_ptr<dcp::Checkpoint> checkpoint,

@@ -38,8 +38,8 @@ const VerbOption* FindOption(const VerbTool& tool, absl::string_view name) {
   return nullptr;
 }
 
-// What an option of that name is called in a verb that takes `taken`: "did you
-// mean '--overwrite'?"; empty if no habit is known.
+// The option that a user of that name means in a verb that takes `taken`: "did
+// you mean '--overwrite'?"; empty if no habit is known.
 std::string MeaningOf(const VerbTool& tool, const VerbRow& verb,
                       absl::string_view name, const TakenOptions& taken) {
   for (const auto& [word, meaning] : tool.habits) {

@@ -51,7 +51,7 @@ struct OptionRow : VerbOption {
   absl::Status (*apply)(absl::string_view value, Line& line);
 };
 
-// A word that users of other programs type, and what it is called here.
+// A word that users of other programs type, and ours for it.
 struct Habit {
   absl::string_view word;  // a verb, or an option without its dashes
   // A verb, "--overwrite", "--progress none", or an operand such as "DST".
@@ -84,8 +84,8 @@ absl::Status UsageError(const VerbTool& tool, const VerbRow* verb,
 // Null if there is no such verb.
 const VerbRow* FindVerb(const VerbTool& tool, absl::string_view name);
 
-// The error for a word that stands where a verb does: what a habit means, the
-// nearest verb, or all.
+// The error for a word in the place of a verb. It names the verb of a habit,
+// the nearest one, or all.
 absl::Status UnknownVerb(const VerbTool& tool, absl::string_view word);
 
 // The names of the verbs that take the option.

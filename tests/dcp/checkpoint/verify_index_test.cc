@@ -1,4 +1,5 @@
-// Verifies what says where bytes are: headers of safetensors, and .metadata.
+// Verifies headers of safetensors and .metadata, which tell the places of
+// bytes.
 
 #include <string>
 #include <utility>
@@ -31,7 +32,7 @@ VerifyReport VerifiedIndex(const std::string& path) {
   return *std::move(report);
 }
 
-// What is wrong with names is as bad as wrong bytes.
+// Wrong names are as bad as wrong bytes.
 TEST(Verify, FindsAFlippedBitInAHeaderOrAnIndex) {
   const TempDir dir;
   const std::string from = dir.WriteFile(

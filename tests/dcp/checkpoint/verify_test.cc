@@ -300,8 +300,8 @@ TEST(Verify, NamesAllThatAMissingFileTakesAway) {
   EXPECT_EQ(report.num_items_unchecked, 0u);
 }
 
-// What cannot be read says nothing about the bytes: who removes what has
-// findings must not lose a sound checkpoint.
+// A failed read says nothing about the bytes. A script that removes checkpoints
+// with findings must not remove a sound one.
 TEST(Verify, TroubleOfTheStoreIsAnErrorAndNeverAFinding) {
   const TempDir dir;
   const std::string src = SmallCheckpoint().Write(dir, "c");

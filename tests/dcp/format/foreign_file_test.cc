@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The beginning of a zip archive whose first file has that name.
+// The beginning of a zip archive; its first file has that name.
 std::string ZipHead(const std::string& name) {
   std::string head("PK\x03\x04", 4);
   head.resize(30);

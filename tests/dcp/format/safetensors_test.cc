@@ -321,7 +321,7 @@ TEST(Safetensors, WritesWhatItReads) {
   }
 }
 
-// A file of two tensors whose header has digests 1 and 2.
+// A file of two tensors; its header has digests 1 and 2.
 std::string WithDigests() {
   const std::vector<SafetensorsTensor> tensors = {
       {.name = "a", .dtype = DType::kUInt8, .shape = {1}, .begin = 0, .end = 1},
@@ -386,7 +386,7 @@ TEST(SafetensorsDigests, CopiedByAnotherProgramDoNotCount) {
   EXPECT_THAT(header.metadata, ElementsAre(std::pair("format", "pt")));
 }
 
-// As a store keeps them that cannot change what it has received.
+// As in a store that cannot change its objects.
 TEST(SafetensorsDigests, ThatWereNeverFilledInAreNone) {
   std::string bytes = WithDigests();
   const size_t begin = bytes.find("xxh3-64:") + 8;

@@ -322,7 +322,7 @@ TEST(Equation, SourcesThatAreMissing) {
   });
 }
 
-TEST(Equation, FormulasTellWhatMayBeMissing) {
+TEST(Equation, FormulasTellWhichRulesAreOptional) {
   const ArrayTensor x = Bytes("x", {1}, {1});
   EXPECT_EQ(ThereAndBack(
                 "- {a: x, b: y}\n- {a: z, b: w, optional: experts == 3}", {x}),

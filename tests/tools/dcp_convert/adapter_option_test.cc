@@ -72,7 +72,7 @@ class AdapterTest : public CommandFixture {
 };
 
 // peft changed the weights of the model first, and says so in one key.
-TEST_F(AdapterTest, WhatBeganWithOtherWeightsIsRefused) {
+TEST_F(AdapterTest, OnesThatBeganWithOtherWeightsAreRefused) {
   for (const std::string& init : {"pissa", "olora"}) {
     ExpectNotMerged(Golden(init),
                     absl::StrCat("init_lora_weights is '", init, "'"));
@@ -85,7 +85,7 @@ TEST_F(AdapterTest, WhatBeganWithOtherWeightsIsRefused) {
   }
 }
 
-TEST_F(AdapterTest, WhatBeganWithTheWeightsOfTheModelIsMerged) {
+TEST_F(AdapterTest, OnesThatBeganWithTheWeightsOfTheModelAreMerged) {
   for (const std::string& init : {"true", "false", "null", "\"gaussian\"",
                                   "\"orthogonal\"", "\"eva\"", "\"mica\""}) {
     SCOPED_TRACE(init);

@@ -137,7 +137,7 @@ TEST_F(LensTest, TakesTheMeanOfEachTypeAsTorchDoes) {
          {"diff", In("ranks2"), Golden("mean_types_merged.safetensors")});
 }
 
-TEST_F(LensTest, NamesWhatHasNoMean) {
+TEST_F(LensTest, NamesTensorsWithoutAMean) {
   const std::string a = Golden("mean_a.safetensors");
   Expect(tools::kExitDone,
          {"convert", a, In("codes.safetensors"), "--cast", "float8_e5m2"});

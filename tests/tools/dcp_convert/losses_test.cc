@@ -1,5 +1,5 @@
-// What a checkpoint lacks: each verb that opens one says it to people, and has
-// it in its JSON.
+// The losses of a checkpoint: each verb that opens one prints them, and has
+// them in its JSON.
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -34,7 +34,8 @@ class LossesTest : public CommandFixture {
     Expect(tools::kExitDone, {"convert", source_, In("same")});
   }
 
-  // Every verb that opens a checkpoint. What they write begins with `out`.
+  // Every verb that opens a checkpoint. The names of their files begin with
+  // `out`.
   std::vector<Arguments> Verbs(const std::string& out) {
     const auto at = [&](const char* name) { return In(out + name); };
     return {

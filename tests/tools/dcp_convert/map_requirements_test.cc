@@ -1,5 +1,5 @@
-// What `dcp-convert --map` requires of a model: the type that its config.json
-// names, and every tensor that the family's rules say is there.
+// `dcp-convert --map` requires the model to be of the family, as its
+// config.json says, and to have every tensor that the family's rules require.
 #include <string>
 #include <utility>
 
@@ -70,7 +70,7 @@ TEST_F(MapRequirementsTest, ATensorOfTheFamilyIsMissed) {
   }
 }
 
-TEST_F(MapRequirementsTest, WhatIsNamedMayBeMissing) {
+TEST_F(MapRequirementsTest, NamedTensorsMayBeMissing) {
   LeaveOut("qwen3", "model.layers.1.self_attn.q_norm.weight");
   ExpectRefused(Map("qwen3", "qwen-hf-to-torchtitan",
                     {"--allow-missing", "model.layers.0.*"}),
@@ -94,7 +94,7 @@ TEST_F(MapRequirementsTest, WhatIsNamedMayBeMissing) {
                 "--allow-missing requires --map");
 }
 
-// They are what a tensor is made of with others.
+// One tensor is made of it and of others.
 TEST_F(MapRequirementsTest, PartsOfATensorCannotBeMissing) {
   LeaveOut("qwen3", "model.layers.1.self_attn.k_proj.weight");
   ExpectRefused(

@@ -21,7 +21,7 @@ TEST(Printable, EscapesWhatATerminalObeys) {
 }
 
 // "safe" could be read as something else.
-TEST(Printable, EscapesWhatIsInvisibleOrTurnsText) {
+TEST(Printable, EscapesCharactersThatAreInvisibleOrTurnText) {
   EXPECT_EQ(Printable("a\xe2\x80\xae"
                       "b"),
             "a\\u202eb");  // right to left

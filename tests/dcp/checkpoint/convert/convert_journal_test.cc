@@ -90,7 +90,7 @@ TEST(ConvertJournal, RecordsAreReadAsTheyWereWritten) {
 }
 
 // A job says them when it is asked for its result, also after a restart.
-TEST(ConvertJournal, KeepsWhatWasLeftOut) {
+TEST(ConvertJournal, KeepsTheNamesThatWereLeftOut) {
   ConvertPlan plan;
   plan.from = plan.to = Format::kSafetensors;
   plan.dropped = {"step", ""};

@@ -1,5 +1,5 @@
-// What a source lacks is told by every verb, and something that it has and
-// cannot give back is lost by nobody who has not asked for it.
+// Every verb tells the losses of a source. A part that the files have is left
+// out only if the caller asks for it.
 
 #include <filesystem>
 #include <memory>
@@ -57,7 +57,7 @@ TEST(ConvertLosses, WeightsKeepTheirShapesUnlessAsked) {
   EXPECT_THAT(plan.warnings, Contains(HasSubstr("flat parameters of FSDP1")));
 }
 
-// What was in the index stays in it.
+// The entries of the index stay in it.
 TEST(ConvertLosses, FromDcpToDcpNothingIsLost) {
   const TempDir dir;
   const std::string src = CopyGolden(dir, "dialects/fsdp1/dcp_local_ws2");
@@ -69,7 +69,7 @@ TEST(ConvertLosses, FromDcpToDcpNothingIsLost) {
 }
 
 // The optimizer is not there, so nobody can lose it; but it is said.
-TEST(ConvertLosses, EveryVerbTellsWhatIsNotThere) {
+TEST(ConvertLosses, AreToldByEveryVerb) {
   const TempDir dir;
   const std::string src = CopyGolden(dir, "dialects/deepspeed/zero2_ws3");
   for (int rank = 0; rank < 3; ++rank) {

@@ -136,7 +136,7 @@ TEST_F(QuantizationTest, NumbersWithSuchNamesAreNumbers) {
   EXPECT_THAT(parts_.properties, IsEmpty());
 }
 
-TEST_F(QuantizationTest, ConfigsTellWhatNamesDoNot) {
+TEST_F(QuantizationTest, ConfigsTellMoreThanNames) {
   const std::vector<Tensor> tensors = {
       {"m.codes", kI8},      {"m.codebooks", kBF16, 3},
       {"m.bias", kBF16, 1},  {"n.weight", kBF16},

@@ -34,7 +34,7 @@ using ::testing::HasSubstr;
 
 using Bytes = std::map<std::string, std::string>;
 
-// Two rows of "w" on each rank, a replica, and what each rank has for itself.
+// Two rows of "w" on each rank, a replica, and values of each rank alone.
 class RankIndicesTest : public ::testing::Test {
  protected:
   DcpBuilder Rank(int64_t rank, absl::string_view rows) {
@@ -70,7 +70,7 @@ TEST_F(RankIndicesTest, AreReadTogether) {
                        VerifyCheckpoint(Disk(), path, {}));
   EXPECT_TRUE(report.findings.empty());
   EXPECT_EQ(report.num_items_unchecked, 0u);
-  // And written as what PyTorch reads on any number of ranks.
+  // Written, PyTorch reads it on any number of ranks.
   ASSERT_OK(ConvertCheckpoint(Disk(), path, dir_.Join("d"), {}));
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> copy,
                        OpenCheckpoint(dir_.Join("d")));

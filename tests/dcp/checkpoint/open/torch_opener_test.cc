@@ -145,7 +145,7 @@ TEST(TorchOpener, RefusesTruncations) {
   }
 }
 
-// What cannot be read has a name, and the rest can be read.
+// An unreadable value has a name, and the rest can be read.
 TEST(TorchOpener, AnArrayOfObjectsStopsNothingElse) {
   const TempDir dir;
   const std::string path = CopyGolden(dir, "edges/object_array.pt");

@@ -141,8 +141,8 @@ TEST_P(SharedStretches, AreReadOnceAndCheckedWholly) {
   EXPECT_EQ(check.num_items_unchecked, 0u);
   EXPECT_EQ(has_digests() ? check.num_digests_checked : check.num_crcs_checked,
             2u);
-  // Workers read the cells that they begin to the end, and one of them what has
-  // only a digest, once for the CRC-32 and once for the digest.
+  // Workers read the cells that they begin to the end. One of them reads items
+  // with only a digest, once for the CRC-32 and once for the digest.
   const uint64_t model = 2 * kTensorBytes;
   const uint64_t most = model + model / 2 + (has_digests() ? 2 * model : 0);
   EXPECT_LE(stats_.bytes_read, most);

@@ -180,7 +180,7 @@ TEST(RenamedDestination, ClearsTheFoldersThatAnInterruptedRunLeft) {
         "/pytorch_model_fsdp_0/__0_0.distcp"}) {
     ASSERT_OK(WriteFile(fs, left + file, "half"));
   }
-  // A model that was replaced, and what a user has put there.
+  // A model that was replaced, and the files of a user.
   ASSERT_OK(fs.MakeDirectory("/.c.12345678-9abc.tmp"));
   ASSERT_OK(WriteFile(fs, "/.c.12345678-9abc.tmp/m.safetensors", "old"));
   ASSERT_OK(fs.MakeDirectory("/.c.12345678-9abc.tmp/mine"));

@@ -300,8 +300,8 @@ TEST(StoreDestination, OfTwoWritersOneCommits) {
   EXPECT_EQ(server.num_objects(), 2u * 3);  // the loser removed its own
 }
 
-// Another writer is faster: what it wrote stays, unless it may be replaced.
-TEST(StoreDestination, WhatAppearsInTheMeantimeIsNotReplaced) {
+// Another writer is faster: its files stay, unless they may be replaced.
+TEST(StoreDestination, ObjectsThatAppearInTheMeantimeAreNotReplaced) {
   for (const bool has_conditions : {true, false}) {
     SimObjectServer server({.has_conditions = has_conditions});
     Machine machine(server);
@@ -344,7 +344,7 @@ TEST(StoreDestination, AServerThatRefusesConditionsSaysSoBeforePayload) {
       Write(*machine.fs, "/new", {"s3://bucket/run/one.safetensors", 0}, true));
 }
 
-TEST(StoreDestination, AWriterThatIsRefusedRemovesWhatItMade) {
+TEST(StoreDestination, AWriterThatIsRefusedRemovesItsFiles) {
   for (const Target& target : kTargets) {
     SCOPED_TRACE(target.path);
     bool failed = true;
@@ -355,7 +355,7 @@ TEST(StoreDestination, AWriterThatIsRefusedRemovesWhatItMade) {
       const absl::Status status =
           Write(*machine.fs, "/new", target, /*overwrite=*/false);
       failed = server.num_calls() > call;
-      if (status.ok()) continue;  // what may fail is only litter
+      if (status.ok()) continue;  // only the removal of litter may fail
       EXPECT_THAT(status, StatusIs(absl::StatusCode::kPermissionDenied));
       EXPECT_EQ(server.num_objects(), 0u) << call;
       EXPECT_EQ(server.num_uploads(), 0u) << call;

@@ -44,7 +44,7 @@ class RankCheckpoint {
   std::vector<std::pair<std::string, std::string>> files_;
 };
 
-// What the checkpoint lacks, as one text; empty if there is nothing.
+// The losses of the checkpoint, as one text; empty if there are none.
 inline std::string WarningOf(const Checkpoint& checkpoint) {
   return absl::StrJoin(TextsOf(checkpoint.losses()), "; ");
 }
