@@ -1,12 +1,16 @@
 // Tested by tests/fsdp/config/round_trip_test.cc.
 #include "fsdp/config/write_config.h"
 
+#include <utility>
+
 #include "fsdp/config/dialects/dialects.h"
 
 namespace fsdp {
 
-std::string write_config(const TrainConfig& config, Dialect dialect,
-                         Findings& findings) {
+namespace {
+
+std::string TextInDialect(const TrainConfig& config, Dialect dialect,
+                          Findings& findings) {
   switch (dialect) {
     case Dialect::kAccelerate:
       return config::WriteAccelerate(config, findings);
@@ -24,6 +28,17 @@ std::string write_config(const TrainConfig& config, Dialect dialect,
       return "";
   }
   return "";
+}
+
+}  // namespace
+
+std::string write_config(const TrainConfig& config, Dialect dialect,
+                         Findings& findings) {
+  Findings written;
+  std::string text = TextInDialect(config, dialect, written);
+  if (written.has_problems()) text.clear();
+  findings.Append(std::move(written));
+  return text;
 }
 
 }  // namespace fsdp

@@ -11,7 +11,8 @@ namespace fsdp {
 
 // A whole file of the dialect, always for FSDP2. What the dialect cannot
 // express is in `findings`, as changed; the rest reads back as the same
-// training.
+// training. A degree of the mesh that it cannot express, or only as other
+// ranks, is a problem, and the text is then empty.
 std::string write_config(const TrainConfig& config, Dialect dialect,
                          Findings& findings);
 

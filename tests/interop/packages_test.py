@@ -192,10 +192,9 @@ def check_what_is_written(tool, out):
     unknown += sorted(set(ours["fsdp_config"]) - transformers_options())
     ours = yaml.safe_load(written_by(tool, source, out, "accelerate", "a.yaml"))
     unknown += sorted(set(ours["fsdp_config"]) - accelerate_launch_options())
+    source.write_text("[parallelism]\ndata_parallel_shard_degree = -1\n")
     ours = yaml.safe_load(written_by(tool, source, out, "composer", "b.yaml"))
-    options = set(ours["parallelism_config"]["fsdp2"])
-    # Composer's FSDP2Config requires a mesh as an object; a finding says so.
-    options -= {"data_parallel_replicate_degree", "data_parallel_shard_degree"}
+    options = set(ours["parallelism_config"]["fsdp"])
     unknown += sorted(options - set(composer_options("FSDP2Config")))
     # LLM Foundry's, which makes the Trainer's arguments of them.
     foundry = {

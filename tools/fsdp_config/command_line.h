@@ -26,7 +26,7 @@ struct CommandLine {
   bool json = false;
   bool strict = false;       // changes and what has no effect are problems too
   bool environment = false;  // FSDP_* and ACCELERATE_* win over the file
-  // For explain; check takes the first two as well; 0: not given.
+  // For explain; check and convert take the first two as well; 0: not given.
   int64_t world_size = 0;
   int64_t local_world_size = 0;
   std::string model;  // a checkpoint; empty: none

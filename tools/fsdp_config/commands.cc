@@ -180,6 +180,11 @@ ExitCode Deliver(const Context& context, const Made& made) {
   return dcp::tools::kExitDone;
 }
 
+int64_t LocalWorldSize(const CommandLine& line, int64_t ranks) {
+  return line.local_world_size > 0 ? line.local_world_size
+                                   : std::min(ranks, kDefaultRanks);
+}
+
 // Adds a problem if the degrees do not fit the number of ranks on the command
 // line, or in the file.
 void CheckRanks(const CommandLine& line, ReadConfig& read) {
@@ -187,10 +192,7 @@ void CheckRanks(const CommandLine& line, ReadConfig& read) {
   const int64_t ranks = line.world_size > 0 ? line.world_size : *written_for;
   if (ranks <= 0 || read.findings.has_problems()) return;
   const absl::Status planned =
-      plan_mesh(read.config.mesh, ranks,
-                line.local_world_size > 0 ? line.local_world_size
-                                          : std::min(ranks, kDefaultRanks))
-          .status();
+      plan_mesh(read.config.mesh, ranks, LocalWorldSize(line, ranks)).status();
   if (planned.ok()) return;
   if (line.world_size > 0) {
     read.findings.Problem({}, std::string(planned.message()));
@@ -273,9 +275,7 @@ ExplainOptions ExplainOptionsOf(const CommandLine& line,
   options.world_size = line.world_size > 0 ? line.world_size
                        : written_for > 0   ? written_for
                                            : kDefaultRanks;
-  options.local_world_size = line.local_world_size > 0
-                                 ? line.local_world_size
-                                 : std::min(options.world_size, kDefaultRanks);
+  options.local_world_size = LocalWorldSize(line, options.world_size);
   return options;
 }
 
@@ -333,12 +333,31 @@ ExitCode RunToFsdp2(const Context& context) {
                            .sources = sources});
 }
 
+// Turns degrees that follow from the number of ranks on the command line into
+// numbers. Degrees that do not fit it are a problem.
+void CountRanks(const CommandLine& line, ReadConfig& read) {
+  if (line.world_size == 0 || read.findings.has_problems()) return;
+  MeshConfig& mesh = read.config.mesh;
+  const absl::StatusOr<MeshPlan> plan =
+      plan_mesh(mesh, line.world_size, LocalWorldSize(line, line.world_size));
+  if (!plan.ok()) {
+    read.findings.Problem({}, std::string(plan.status().message()));
+    return;
+  }
+  mesh.num_processes = line.world_size;
+  if (*mesh.data_parallel_shard_degree == kShardWithinNode) {
+    mesh.data_parallel_shard_degree = plan->shard;
+    mesh.data_parallel_replicate_degree = plan->replicate;
+  }
+}
+
 ExitCode RunConvert(const Context& context) {
   absl::StatusOr<Input> input = Read(context, context.line.file);
   if (!input.ok()) {
     return Fail(context, input.status(), dcp::tools::kExitSource);
   }
   ReadConfig& read = input->read;
+  CountRanks(context.line, read);
   std::string text;
   if (!read.findings.has_problems()) {
     text = write_config(read.config, *context.line.to, read.findings);
@@ -364,6 +383,9 @@ ExitCode RunInit(const Context& context) {
   Findings findings;
   const std::string text =
       write_config(answers->config, answers->dialect, findings);
+  if (findings.has_problems()) {
+    return Refuse(context, answers->dialect, findings, {});
+  }
   return Deliver(context, {.dialect = answers->dialect,
                            .text = text,
                            .findings = findings,

@@ -58,8 +58,10 @@ constexpr std::array<VerbRow, 5> kVerbs = {{
      "write a config for another program",
      "Reads a config of any of these programs and writes a complete one for\n"
      "another, for FSDP2. Settings that the other program does not have are\n"
-     "named; the rest means the same.\n",
-     "fsdp-config convert accelerate.yaml --to torchtitan\n"
+     "named; the rest means the same. A mesh that it cannot have is an error;\n"
+     "--world-size turns degrees that follow from the number of ranks into\n"
+     "numbers.\n",
+     "fsdp-config convert accelerate.yaml --to torchtitan --world-size 16\n"
      "fsdp-config convert llama3.toml --to accelerate \\\n"
      "  --output-file accelerate.yaml\n"},
     {VerbBit(Verb::kInit), "init", "",
@@ -77,6 +79,8 @@ constexpr uint32_t kAll = VerbBit(Verb::kCheck) | VerbBit(Verb::kExplain) |
 constexpr uint32_t kWrites =
     VerbBit(Verb::kToFsdp2) | VerbBit(Verb::kConvert) | VerbBit(Verb::kInit);
 constexpr uint32_t kExplains = VerbBit(Verb::kExplain);
+constexpr uint32_t kCountsRanks =
+    kExplains | VerbBit(Verb::kCheck) | VerbBit(Verb::kConvert);
 
 absl::Status AddFile(absl::string_view value, CommandLine& line) {
   if (value.empty()) return IsNot(value, "a name");
@@ -109,11 +113,11 @@ constexpr OptionRow<CommandLine> kOptions[] = {
     {{"strict", nullptr, kAll,
       "exit with 1 for changes and keys without effect too"},
      SetFlag<&CommandLine::strict>},
-    {{"world-size", "N", kExplains | VerbBit(Verb::kCheck),
+    {{"world-size", "N", kCountsRanks,
       "ranks in total; default: those the config was\nwritten for (explain: or "
       "8)"},
      SetPositive<&CommandLine::world_size>},
-    {{"local-world-size", "N", kExplains | VerbBit(Verb::kCheck),
+    {{"local-world-size", "N", kCountsRanks,
       "ranks of one machine; default: at most 8"},
      SetPositive<&CommandLine::local_world_size>},
     {{"model", "PATH", kExplains,

@@ -122,10 +122,14 @@ absl::Status AskForMesh(Questions& questions, Dialect dialect, bool is_sharded,
   // The other programs get it from their launchers.
   if (dialect == Dialect::kAccelerate) mesh.num_processes = ranks;
   if (!is_sharded) {
-    mesh.data_parallel_replicate_degree = kReplicateOverRest;
+    // TorchTitan has no word for as many as there are.
+    mesh.data_parallel_replicate_degree =
+        dialect == Dialect::kTorchTitan ? ranks : kReplicateOverRest;
     mesh.data_parallel_shard_degree = int64_t{1};
     return absl::OkStatus();
   }
+  // Composer's files have no copies of shards.
+  if (dialect == Dialect::kComposer) return absl::OkStatus();
   int64_t copies = 1;
   DCP_RETURN_IF_ERROR(questions.AskCount(
       "How many copies of the model (more than 1 is HSDP)?", 1, ranks, copies));

@@ -3,9 +3,9 @@
 // reader first sets what its dialect means by default, then what the file says;
 // a writer writes every value that differs from its dialect's default, so that
 // the written file reads as the same config. What a dialect cannot express
-// becomes a kChanged finding with the place that the value came from. For
-// read_config and write_config. Each is in the file read.cc or write.cc of the
-// dialect's folder. Any thread.
+// becomes a kChanged finding with the place that the value came from, or a
+// problem if it is a degree of the mesh. For read_config and write_config. Each
+// is in the file read.cc or write.cc of the dialect's folder. Any thread.
 #ifndef FSDP_CONFIG_DIALECTS_DIALECTS_H_
 #define FSDP_CONFIG_DIALECTS_DIALECTS_H_
 

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "fsdp/config/dialects/config_writer.h"
-#include "fsdp/config/dialects/copies.h"
+#include "fsdp/config/dialects/written_degrees.h"
 
 namespace fsdp::config {
 namespace {
@@ -17,19 +17,6 @@ absl::string_view ShortName(const OptionalDtype& dtype) {
   if (dtype == dcp::DType::kBFloat16) return "bf16";
   if (dtype == dcp::DType::kFloat16) return "fp16";
   return "no";
-}
-
-// Both dialects count ranks, and neither can write "the rest": if the config
-// was written for a number of ranks, the rest follows from it.
-std::optional<int64_t> RestOf(const MeshConfig& mesh, int64_t others) {
-  const int64_t ranks = *mesh.num_processes;
-  int64_t rest = ranks;
-  for (const int64_t degree :
-       {*mesh.tensor_parallel_degree, *mesh.context_parallel_degree, others}) {
-    if (rest <= 0 || degree <= 0 || rest % degree != 0) return std::nullopt;
-    rest /= degree;
-  }
-  return rest;
 }
 
 }  // namespace
@@ -103,14 +90,13 @@ absl::string_view WrittenMixedPrecision(const TrainConfig& config,
   }
   OptionalDtype reduce;
   if (name != "no") {
-    reduce = IsWrittenAsCopies(config.mesh)
-                 ? OptionalDtype(dcp::DType::kFloat32)
-                 : *precision.param_dtype;
+    reduce = IsWithoutShards(config.mesh) ? OptionalDtype(dcp::DType::kFloat32)
+                                          : *precision.param_dtype;
   }
   if (*precision.reduce_dtype != reduce) {
     findings.Changed(
         PlaceOf(precision.reduce_dtype, "precision.reduce_dtype"),
-        IsWrittenAsCopies(config.mesh)
+        IsWithoutShards(config.mesh)
             ? std::string("is not written: copies average their gradients in "
                           "the type of the parameters")
             : absl::StrCat("is written as ", name,
@@ -118,11 +104,6 @@ absl::string_view WrittenMixedPrecision(const TrainConfig& config,
                            "gathered"));
   }
   return name;
-}
-
-bool IsWrittenAsCopies(const MeshConfig& mesh) {
-  return AreCopies(mesh) && *mesh.tensor_parallel_degree == 1 &&
-         *mesh.context_parallel_degree == 1;
 }
 
 void LeaveOutSharding(const TrainConfig& config, const TrainConfig& read,
@@ -158,44 +139,6 @@ void LeaveOutSharding(const TrainConfig& config, const TrainConfig& read,
             "checkpoint.cpu_ram_efficient_loading");
 }
 
-WrittenDegrees DegreesOf(const MeshConfig& mesh, Findings& findings) {
-  WrittenDegrees degrees;
-  degrees.tp_size = *mesh.tensor_parallel_degree;
-  degrees.cp_size = *mesh.context_parallel_degree;
-  const Setting<int64_t>& shard = mesh.data_parallel_shard_degree;
-  const Setting<int64_t>& replicate = mesh.data_parallel_replicate_degree;
-  const SourceLocation shard_place =
-      PlaceOf(shard, "mesh.data_parallel_shard_degree");
-  if (*replicate == kReplicateOverRest) {
-    const std::optional<int64_t> rest = RestOf(mesh, *shard);
-    degrees.dp_replicate_size = rest.value_or(1);
-    findings.Changed(
-        PlaceOf(replicate, "mesh.data_parallel_replicate_degree"),
-        rest.has_value()
-            ? absl::StrCat("is written as ", *rest,
-                           ", because a number is required")
-            : "is left out, because a number is required; write num_processes");
-  } else {
-    degrees.dp_replicate_size = *replicate;
-  }
-  if (*shard == kShardWithinNode) {
-    findings.Changed(shard_place,
-                     "is left out: the ranks of a machine cannot be expressed; "
-                     "write numbers");
-  } else if (*shard != kShardOverRest) {
-    degrees.dp_shard_size = *shard;
-  } else if (!degrees.is_plain()) {
-    degrees.dp_shard_size = RestOf(mesh, degrees.dp_replicate_size);
-    findings.Changed(
-        shard_place,
-        degrees.dp_shard_size.has_value()
-            ? absl::StrCat("is written as ", *degrees.dp_shard_size,
-                           ", because a number is required")
-            : "is left out; a number is required, so write num_processes");
-  }
-  return degrees;
-}
-
 void LeaveOutCommon(const TrainConfig& config, absl::string_view dialect,
                     Findings& findings) {
   const auto leave_out = [&](const auto& setting, const auto& fallback,
@@ -205,14 +148,12 @@ void LeaveOutCommon(const TrainConfig& config, absl::string_view dialect,
   const TrainConfig none;
   leave_out(config.mesh.parallelize_plan, none.mesh.parallelize_plan,
             "mesh.parallelize_plan");
-  leave_out(config.mesh.pipeline_parallel_degree,
-            none.mesh.pipeline_parallel_degree,
-            "mesh.pipeline_parallel_degree");
-  leave_out(config.mesh.expert_parallel_degree,
-            none.mesh.expert_parallel_degree, "mesh.expert_parallel_degree");
-  leave_out(config.mesh.expert_tensor_parallel_degree,
-            none.mesh.expert_tensor_parallel_degree,
-            "mesh.expert_tensor_parallel_degree");
+  RefuseDegree(dialect, config.mesh.pipeline_parallel_degree,
+               "mesh.pipeline_parallel_degree", findings);
+  RefuseDegree(dialect, config.mesh.expert_parallel_degree,
+               "mesh.expert_parallel_degree", findings);
+  RefuseDegree(dialect, config.mesh.expert_tensor_parallel_degree,
+               "mesh.expert_tensor_parallel_degree", findings);
   leave_out(config.precision.dtype, none.precision.dtype, "precision.dtype");
   leave_out(config.precision.output_dtype, none.precision.output_dtype,
             "precision.output_dtype");

@@ -4,9 +4,6 @@
 #ifndef FSDP_CONFIG_DIALECTS_WRITTEN_FSDP_OPTIONS_H_
 #define FSDP_CONFIG_DIALECTS_WRITTEN_FSDP_OPTIONS_H_
 
-#include <cstdint>
-#include <optional>
-
 #include "absl/strings/string_view.h"
 #include "fsdp/config/document/findings.h"
 #include "fsdp/config/train_config.h"
@@ -33,24 +30,6 @@ bool WrittenActivationOffload(const TrainConfig& config, Findings& findings);
 // "bf16", "fp16" or "no".
 absl::string_view WrittenMixedPrecision(const TrainConfig& config,
                                         Findings& findings);
-
-// The sizes of parallelism_config; one without a value is not written. If all
-// are 1, the whole map is left out.
-struct WrittenDegrees {
-  int64_t dp_replicate_size = 1;
-  std::optional<int64_t> dp_shard_size;
-  int64_t tp_size = 1;
-  int64_t cp_size = 1;
-
-  bool is_plain() const {
-    return dp_replicate_size == 1 && tp_size == 1 && cp_size == 1 &&
-           !dp_shard_size.has_value();
-  }
-};
-WrittenDegrees DegreesOf(const MeshConfig& mesh, Findings& findings);
-
-// Whether accelerate and transformers, without FSDP, train as many copies.
-bool IsWrittenAsCopies(const MeshConfig& mesh);
 
 // Adds findings for the settings about sharding that differ from `read`, which
 // is how a file for copies reads: such a file leaves them out.

@@ -15,6 +15,10 @@ std::string to_string(const Finding& finding) {
                       finding.text);
 }
 
+void Findings::Append(Findings others) {
+  for (Finding& finding : others.list_) list_.push_back(std::move(finding));
+}
+
 bool Findings::has_problems() const {
   return std::any_of(list_.begin(), list_.end(), [](const Finding& finding) {
     return finding.kind == Finding::Kind::kProblem;

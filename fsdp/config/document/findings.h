@@ -45,6 +45,9 @@ class Findings {
         {Finding::Kind::kIgnored, std::move(place), std::move(text)});
   }
 
+  // Adds all findings of another list.
+  void Append(Findings others);
+
   const std::vector<Finding>& list() const { return list_; }
   bool has_problems() const;
   // InvalidArgument with every problem, one per line; OK if there are none.

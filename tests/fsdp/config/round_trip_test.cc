@@ -2,6 +2,7 @@
 // result is the same except for what the writers reported that they cannot
 // express: a finding without a cause, or a difference without a finding, fails.
 #include <algorithm>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -19,6 +20,9 @@
 namespace fsdp::config {
 namespace {
 
+using ::testing::AnyOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr Dialect kDialects[] = {Dialect::kAccelerate, Dialect::kTransformers,
@@ -317,11 +321,16 @@ std::vector<std::string> Problems(const Findings& findings) {
   return problems;
 }
 
-// `config` written in the dialect `dialect` and read again.
-TrainConfig Through(const TrainConfig& config, Dialect dialect) {
+// `config` written in the dialect `dialect` and read again; nothing if the
+// dialect cannot express the mesh.
+std::optional<TrainConfig> Through(const TrainConfig& config, Dialect dialect) {
   Findings said;
   const std::string text = write_config(config, dialect, said);
-  EXPECT_THAT(Problems(said), IsEmpty());
+  if (said.has_problems()) {
+    EXPECT_THAT(Problems(said), Each(AnyOf(HasSubstr("has no option for it"),
+                                           HasSubstr("requires a number"))));
+    return std::nullopt;
+  }
   const ReadConfig read = read_config_text(FileName(dialect), text);
   EXPECT_EQ(read.dialect, dialect) << text;
   EXPECT_THAT(Problems(read.findings), IsEmpty()) << text;
@@ -344,8 +353,9 @@ TEST_P(RoundTrip, EachDialectSaysTheSameOrSaysWhatItCannot) {
   ASSERT_THAT(Problems(first.findings), IsEmpty());
   for (const Dialect dialect : kDialects) {
     SCOPED_TRACE(name_of(dialect));
-    const TrainConfig there = Through(first.config, dialect);
-    Through(there, GetParam().dialect);
+    const std::optional<TrainConfig> there = Through(first.config, dialect);
+    if (there.has_value()) Through(*there, GetParam().dialect);
+    if (dialect == GetParam().dialect) EXPECT_TRUE(there.has_value());
   }
 }
 
@@ -357,7 +367,9 @@ TEST(RoundTripOfAPlan, LongPatternsAreKeysToo) {
   EXPECT_TRUE(plan.Add({.pattern = std::string(200, '\n')}).ok());
   EXPECT_TRUE(plan.Add({.pattern = "b\nc\""}).ok());
   config.mesh.parallelize_plan = plan;
-  EXPECT_TRUE(same_training(config, Through(config, Dialect::kComposer)));
+  const std::optional<TrainConfig> read = Through(config, Dialect::kComposer);
+  ASSERT_TRUE(read.has_value());
+  EXPECT_TRUE(same_training(config, *read));
 }
 
 // A written config stays the same when it is written again.
@@ -366,9 +378,11 @@ TEST_P(RoundTrip, ASecondTimeChangesNothing) {
       read_config_text(FileName(GetParam().dialect), GetParam().text);
   for (const Dialect dialect : kDialects) {
     SCOPED_TRACE(name_of(dialect));
-    const TrainConfig once = Through(first.config, dialect);
-    const TrainConfig twice = Through(once, dialect);
-    EXPECT_TRUE(same_training(once, twice));
+    const std::optional<TrainConfig> once = Through(first.config, dialect);
+    if (!once.has_value()) continue;
+    const std::optional<TrainConfig> twice = Through(*once, dialect);
+    ASSERT_TRUE(twice.has_value());
+    EXPECT_TRUE(same_training(*once, *twice));
   }
 }
 

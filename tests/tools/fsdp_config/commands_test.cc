@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "dcp/io/file_system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -144,9 +145,11 @@ TEST_F(FsdpConfigCommands, InitAsksAndWritesWhatReadsBack) {
   for (const char* dialect :
        {"accelerate", "transformers", "composer", "torchtitan"}) {
     // Sharded, 8 ranks, 2 copies, and the default for the other questions.
-    const Outcome outcome = Run({"init", "--to", dialect}, {},
-                                "\n8\nmany\n2\n\n\nLlamaDecoderLayer\n"
-                                "\n\n\nyes\n");
+    const bool has_copies = std::string(dialect) != "composer";
+    const Outcome outcome =
+        Run({"init", "--to", dialect}, {},
+            absl::StrCat("\nmany\n8\n", has_copies ? "2\n" : "",
+                         "\n\nLlamaDecoderLayer\n\n\n\nyes\n"));
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     EXPECT_THAT(outcome.err, HasSubstr("'many' is not a whole number"));
     const std::string path = dir_.WriteFile("made", outcome.out);
@@ -154,10 +157,13 @@ TEST_F(FsdpConfigCommands, InitAsksAndWritesWhatReadsBack) {
     EXPECT_EQ(check.code, 0) << check.out << outcome.out;
     EXPECT_THAT(check.out, HasSubstr(dialect));
     EXPECT_THAT(Run({"explain", path, "--world-size", "8"}).out,
-                AllOf(HasSubstr("2 copies x 4 shards"),
+                AllOf(HasSubstr(has_copies ? "2 copies x 4 shards"
+                                           : "8 ranks: 8 shards"),
                       HasSubstr("computes in bfloat16"),
                       HasSubstr("computed again in backward")));
   }
+  EXPECT_THAT(Run({"init", "--to", "torchtitan"}, {}, "copied\n4\n\n\n").out,
+              HasSubstr("data_parallel_replicate_degree = 4\n"));
   const Outcome copied = Run({"init"}, {}, "accelerate\ncopied\n4\n\n\n");
   EXPECT_EQ(copied.code, 0) << copied.err;
   EXPECT_THAT(copied.out, HasSubstr("distributed_type: MULTI_GPU"));
@@ -251,6 +257,34 @@ TEST_F(FsdpConfigCommands, ConvertWritesWhatReadsBack) {
     EXPECT_EQ(checked.code, 0) << checked.out;
     EXPECT_THAT(checked.out, HasSubstr(dialect));
   }
+}
+
+TEST_F(FsdpConfigCommands, ConvertCountsRanksWhereItIsToldHowMany) {
+  const std::string copies =
+      dir_.WriteFile("a.json", "{\"bf16\": true, \"num_train_epochs\": 1}");
+  const Outcome unknown = Run({"convert", copies, "--to", "torchtitan"});
+  EXPECT_EQ(unknown.code, 1);
+  EXPECT_EQ(unknown.out, "");
+  EXPECT_THAT(unknown.err, HasSubstr("requires a number here; give the number "
+                                     "of ranks with --world-size"));
+  EXPECT_THAT(
+      Run({"convert", copies, "--to", "torchtitan", "--world-size", "6"}).out,
+      HasSubstr("data_parallel_replicate_degree = 6\n"
+                "data_parallel_shard_degree = 1\n"));
+  const std::string machines =
+      dir_.WriteFile("b.yaml",
+                     "precision: fp32\nfsdp_config: {sharding_strategy: "
+                     "HYBRID_SHARD}\n");
+  EXPECT_THAT(Run({"convert", machines, "--to", "torchtitan", "--world-size",
+                   "16", "--local-world-size", "4"})
+                  .out,
+              HasSubstr("data_parallel_replicate_degree = 4\n"
+                        "data_parallel_shard_degree = 4\n"));
+  const std::string fixed =
+      dir_.WriteFile("c.toml", "[parallelism]\ntensor_parallel_degree = 4\n");
+  EXPECT_THAT(
+      Run({"convert", fixed, "--to", "accelerate", "--world-size", "6"}).err,
+      HasSubstr("which does not divide 6 ranks"));
 }
 
 TEST_F(FsdpConfigCommands, NothingIsWrittenOfABrokenFile) {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "fsdp/config/dialects/config_writer.h"
 #include "fsdp/config/dialects/dialects.h"
+#include "fsdp/config/dialects/written_degrees.h"
 #include "fsdp/config/dialects/written_fsdp_options.h"
 
 namespace fsdp::config {
@@ -72,7 +73,7 @@ std::string OptionsText(const TrainConfig& config, Findings& findings) {
 }
 
 std::string ParallelismText(const MeshConfig& mesh, Findings& findings) {
-  const WrittenDegrees degrees = DegreesOf(mesh, findings);
+  const WrittenDegrees degrees = WrittenSizes(kAccelerateName, mesh, findings);
   if (degrees.is_plain()) return "";
   std::string text = "parallelism_config:\n";
   const auto add = [&text](absl::string_view key, int64_t value) {
@@ -85,6 +86,35 @@ std::string ParallelismText(const MeshConfig& mesh, Findings& findings) {
   add("tp_size", degrees.tp_size);
   if (degrees.cp_size != 1) add("cp_size", degrees.cp_size);
   return text;
+}
+
+// accelerate's tensor parallelism without FSDP.
+std::string TensorText(const MeshConfig& mesh) {
+  const int64_t size = *mesh.tensor_parallel_degree;
+  return size == 1
+             ? ""
+             : absl::StrCat(
+                   "parallelism_config:\n  parallelism_config_tp_size: ", size,
+                   "\n");
+}
+
+// The number of ranks; 0: not known. A number of copies without shards is one.
+int64_t WrittenProcesses(const MeshConfig& mesh, Findings& findings) {
+  const Setting<int64_t>& copies = mesh.data_parallel_replicate_degree;
+  if (!IsWithoutShards(mesh) || *copies == kReplicateOverRest) {
+    return *mesh.num_processes;
+  }
+  const int64_t ranks = *copies * *mesh.tensor_parallel_degree;
+  if (ranks != *mesh.num_processes) {
+    findings.Changed(
+        PlaceOf(mesh.num_processes, "mesh.num_processes"),
+        absl::StrCat("is written as ", ranks, ", as many as the degrees make"));
+  }
+  if (*copies > 1) {
+    findings.Changed(PlaceOf(copies, "mesh.data_parallel_replicate_degree"),
+                     "is written as num_processes, each of which has a copy");
+  }
+  return ranks;
 }
 
 void LeaveOutOthers(const TrainConfig& config, Findings& findings) {
@@ -126,7 +156,8 @@ void LeaveOutOthers(const TrainConfig& config, Findings& findings) {
 
 std::string WriteAccelerate(const TrainConfig& config, Findings& findings) {
   std::string text = "compute_environment: LOCAL_MACHINE\n";
-  const bool is_sharded = !IsWrittenAsCopies(config.mesh);
+  const MeshConfig& mesh = config.mesh;
+  const bool is_sharded = !IsWithoutShards(mesh);
   if (is_sharded) {
     text += "distributed_type: FSDP\n";
     text += OptionsText(config, findings);
@@ -137,13 +168,14 @@ std::string WriteAccelerate(const TrainConfig& config, Findings& findings) {
     read.sharding.auto_wrap_policy = AutoWrapPolicy::kNoWrap;
     read.checkpoint.state_dict_type = StateDictType::kFullStateDict;
     LeaveOutSharding(config, read, kAccelerateName, findings);
+    RefuseCutCopies(kAccelerateName, mesh, findings);
   }
   absl::StrAppend(&text, "mixed_precision: '",
                   WrittenMixedPrecision(config, findings), "'\n");
-  if (*config.mesh.num_processes > 0) {
-    absl::StrAppend(&text, "num_processes: ", *config.mesh.num_processes, "\n");
+  if (const int64_t ranks = WrittenProcesses(mesh, findings); ranks > 0) {
+    absl::StrAppend(&text, "num_processes: ", ranks, "\n");
   }
-  if (is_sharded) text += ParallelismText(config.mesh, findings);
+  text += is_sharded ? ParallelismText(mesh, findings) : TensorText(mesh);
   LeaveOutOthers(config, findings);
   return text;
 }

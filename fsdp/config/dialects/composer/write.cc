@@ -12,6 +12,8 @@
 #include "dcp/base/bytes.h"
 #include "fsdp/config/dialects/config_writer.h"
 #include "fsdp/config/dialects/dialects.h"
+#include "fsdp/config/dialects/written_degrees.h"
+#include "fsdp/config/dialects/written_fsdp_options.h"
 #include "fsdp/config/plan_node.h"
 
 namespace fsdp::config {
@@ -19,6 +21,7 @@ namespace {
 
 using dcp::DType;
 
+constexpr absl::string_view kComposerName = "Composer";
 constexpr uint64_t kMostSamples = std::numeric_limits<int64_t>::max();
 
 uint64_t Unsigned(int64_t value) {
@@ -36,7 +39,7 @@ bool IsWord(DType type) {
 class ComposerWriter : private ConfigWriter {
  public:
   ComposerWriter(const TrainConfig& config, Findings& findings)
-      : ConfigWriter("Composer", config, findings) {}
+      : ConfigWriter(kComposerName, config, findings) {}
 
   std::string Write() {
     WriteLoop();
@@ -46,11 +49,19 @@ class ComposerWriter : private ConfigWriter {
     WriteModel();
     ChoosePrecision();
     Line(0, "precision", precision_);
-    Open(0, "parallelism_config");
-    Open(1, "fsdp2");
-    WriteMesh();
-    WriteSharding();
-    WriteTensorParallel();
+    if (IsWithoutShards(config_.mesh)) {
+      WriteCopies();
+    } else {
+      Open(0, "parallelism_config");
+      // The name of the block in FSDP1 as well, because the Trainer looks for
+      // no other in a map.
+      text_ += "  # With FSDP_VERSION=2 in the environment this is FSDP2.\n";
+      Open(1, "fsdp");
+      WriteMesh();
+      WriteSharding();
+      WriteTensorParallel();
+      SayGroups();
+    }
     SayWhatIsNotWritten();
     return std::move(text_);
   }
@@ -224,30 +235,55 @@ class ComposerWriter : private ConfigWriter {
     return std::nullopt;
   }
 
+  // Composer shards over all ranks: it takes a mesh for FSDP2 as an object of
+  // Python alone.
   void WriteMesh() {
     const MeshConfig& mesh = config_.mesh;
-    constexpr absl::string_view kPassedOver =
-        "is written, but Composer itself takes a mesh for FSDP2 as an object "
-        "of Python alone";
-    int64_t shard = *mesh.data_parallel_shard_degree;
-    if (shard == kShardWithinNode) {
+    RefuseShardsWithinNode(kComposerName, mesh, findings_);
+    const bool are_all_shards =
+        *mesh.data_parallel_replicate_degree == kReplicateOverRest &&
+        *mesh.data_parallel_shard_degree == kShardOverRest;
+    if (!are_all_shards) {
+      RefuseDegree(kComposerName, mesh.data_parallel_replicate_degree,
+                   "mesh.data_parallel_replicate_degree", findings_);
+    }
+    if (*mesh.data_parallel_shard_degree > 0) {
       Changed(mesh.data_parallel_shard_degree,
               "mesh.data_parallel_shard_degree",
-              "is written as -1, one copy over all ranks: Composer needs the "
-              "number of ranks of a machine here, and of machines as "
-              "data_parallel_replicate_degree");
-      return;
+              "is not written: Composer shards over all ranks");
     }
-    if (*mesh.data_parallel_replicate_degree != 1) {
+  }
+
+  // Without a block Composer trains copies.
+  void WriteCopies() {
+    const MeshConfig& mesh = config_.mesh;
+    Open(0, "parallelism_config");
+    Line(1, "fsdp", "null");
+    if (*mesh.tensor_parallel_degree != 1) {
+      findings_.Problem(
+          PlaceOf(mesh.tensor_parallel_degree, "mesh.tensor_parallel_degree"),
+          absl::StrCat("is ", *mesh.tensor_parallel_degree,
+                       ", but Composer cuts layers only together with FSDP"));
+    }
+    if (*mesh.data_parallel_replicate_degree > 0) {
       Changed(mesh.data_parallel_replicate_degree,
-              "mesh.data_parallel_replicate_degree", std::string(kPassedOver));
-      Line(2, "data_parallel_replicate_degree",
-           absl::StrCat(*mesh.data_parallel_replicate_degree));
+              "mesh.data_parallel_replicate_degree",
+              "is not written: each rank has a copy");
     }
-    if (shard == kShardOverRest) return;
-    Changed(mesh.data_parallel_shard_degree, "mesh.data_parallel_shard_degree",
-            std::string(kPassedOver));
-    Line(2, "data_parallel_shard_degree", absl::StrCat(shard));
+    TrainConfig read;
+    read.sharding.reshard_after_forward = ReshardSetting(true);
+    read.sharding.auto_wrap_policy = AutoWrapPolicy::kDirectChildren;
+    read.checkpoint.state_dict_type = StateDictType::kFullStateDict;
+    LeaveOutSharding(config_, read, kComposerName, findings_);
+    const bool computes_in_16_bits = precision_ != "fp32";
+    NotWritten(config_.precision.reduce_dtype,
+               computes_in_16_bits ? std::optional(DType::kFloat32)
+                                   : std::optional<DType>(),
+               "precision.reduce_dtype",
+               "averages gradients in the type of the parameters");
+    if (computes_in_16_bits) return;
+    NotWritten(config_.precision.param_dtype, std::optional<DType>(),
+               "precision.param_dtype", "computes in the type of the weights");
   }
 
   void WriteTensorParallel() {
@@ -312,8 +348,21 @@ class ComposerWriter : private ConfigWriter {
     Line(2, "reshard_after_forward", BoolText(value == nullptr || *value));
   }
 
-  void SayWhatIsNotWritten() {
+  void SayGroups() {
     const ShardingConfig& sharding = config_.sharding;
+    constexpr absl::string_view kChildren =
+        "makes groups of the children of the model";
+    NotWritten(sharding.auto_wrap_policy, AutoWrapPolicy::kDirectChildren,
+               "sharding.auto_wrap_policy", kChildren);
+    NotWritten(sharding.transformer_layer_cls_to_wrap, {},
+               "sharding.transformer_layer_cls_to_wrap", kChildren);
+    NotWritten(sharding.min_num_params, ShardingConfig().min_num_params.value(),
+               "sharding.min_num_params", kChildren);
+    NotWritten(sharding.ignored_modules, {}, "sharding.ignored_modules",
+               "takes modules as objects of Python alone");
+  }
+
+  void SayWhatIsNotWritten() {
     const CheckpointConfig& checkpoint = config_.checkpoint;
     NotWritten(config_.mesh.num_processes, int64_t{0}, "mesh.num_processes",
                "takes the number from its launcher");
@@ -326,22 +375,12 @@ class ComposerWriter : private ConfigWriter {
                     "mesh.expert_parallel_degree"),
           std::pair(config_.mesh.expert_tensor_parallel_degree,
                     "mesh.expert_tensor_parallel_degree")}) {
-      NotWritten(degree, int64_t{1}, name, kHasNoOption);
+      RefuseDegree(kComposerName, degree, name, findings_);
     }
     NotWritten(config_.precision.output_dtype, std::optional<DType>(),
                "precision.output_dtype", "leaves outputs as they are");
     NotWritten(config_.precision.cast_forward_inputs, true,
                "precision.cast_forward_inputs", "always casts them");
-    constexpr absl::string_view kChildren =
-        "makes groups of the children of the model";
-    NotWritten(sharding.auto_wrap_policy, AutoWrapPolicy::kDirectChildren,
-               "sharding.auto_wrap_policy", kChildren);
-    NotWritten(sharding.transformer_layer_cls_to_wrap, {},
-               "sharding.transformer_layer_cls_to_wrap", kChildren);
-    NotWritten(sharding.min_num_params, ShardingConfig().min_num_params.value(),
-               "sharding.min_num_params", kChildren);
-    NotWritten(sharding.ignored_modules, {}, "sharding.ignored_modules",
-               "takes modules as objects of Python alone");
     NotWritten(checkpoint.async, false, "checkpoint.async",
                "waits for its saves");
     NotWritten(checkpoint.last_save_model_only, false,

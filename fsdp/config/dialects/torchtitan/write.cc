@@ -11,18 +11,20 @@
 #include "absl/strings/str_cat.h"
 #include "fsdp/config/dialects/config_writer.h"
 #include "fsdp/config/dialects/dialects.h"
+#include "fsdp/config/dialects/written_degrees.h"
 
 namespace fsdp::config {
 namespace {
 
 using dcp::DType;
 
+constexpr absl::string_view kTorchTitanName = "TorchTitan";
 constexpr int64_t kDefaultSteps = 10'000;
 
 class TorchTitanWriter : private ConfigWriter {
  public:
   TorchTitanWriter(const TrainConfig& config, Findings& findings)
-      : ConfigWriter("TorchTitan", config, findings) {}
+      : ConfigWriter(kTorchTitanName, config, findings) {}
 
   std::string Write() {
     Section("job");
@@ -185,28 +187,11 @@ class TorchTitanWriter : private ConfigWriter {
 
   void WriteMesh() {
     const MeshConfig& mesh = config_.mesh;
-    int64_t replicate = *mesh.data_parallel_replicate_degree;
-    int64_t shard = *mesh.data_parallel_shard_degree;
-    if (shard == kShardWithinNode) {
-      Changed(mesh.data_parallel_shard_degree,
-              "mesh.data_parallel_shard_degree",
-              "is written as -1, one copy over all ranks: TorchTitan needs the "
-              "number of ranks of a machine here, and of machines as "
-              "data_parallel_replicate_degree");
-      shard = kShardOverRest;
-      replicate = 1;
-    } else if (replicate == kReplicateOverRest) {
-      if (shard != kShardOverRest) {
-        Changed(mesh.data_parallel_replicate_degree,
-                "mesh.data_parallel_replicate_degree",
-                "is written as 1, with one copy over all ranks: TorchTitan "
-                "needs the number of copies here");
-      }
-      shard = kShardOverRest;
-      replicate = 1;
-    }
+    RefuseShardsWithinNode(kTorchTitanName, mesh, findings_);
+    const int64_t replicate = WrittenCopies(kTorchTitanName, mesh, findings_);
     Line("data_parallel_replicate_degree", absl::StrCat(replicate));
-    Line("data_parallel_shard_degree", absl::StrCat(shard));
+    Line("data_parallel_shard_degree",
+         absl::StrCat(*mesh.data_parallel_shard_degree));
     Line("tensor_parallel_degree", absl::StrCat(*mesh.tensor_parallel_degree));
     for (const auto& [key, degree] :
          {std::pair("context_parallel_degree", mesh.context_parallel_degree),

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "fsdp/config/dialects/config_writer.h"
 #include "fsdp/config/dialects/dialects.h"
+#include "fsdp/config/dialects/written_degrees.h"
 #include "fsdp/config/dialects/written_fsdp_options.h"
 #include "nlohmann/json.hpp"
 
@@ -53,7 +54,8 @@ Json Options(const TrainConfig& config, Findings& findings) {
 void AddDegrees(const MeshConfig& mesh, Findings& findings, Json& json) {
   SayNotWritten(kTransformersName, mesh.num_processes, int64_t{0},
                 "mesh.num_processes", kHasNoOption, findings);
-  const WrittenDegrees degrees = DegreesOf(mesh, findings);
+  const WrittenDegrees degrees =
+      WrittenSizes(kTransformersName, mesh, findings);
   if (degrees.is_plain()) return;
   Json sizes = Json::object();
   sizes["dp_replicate_size"] = degrees.dp_replicate_size;
@@ -74,6 +76,14 @@ void AddCopies(const TrainConfig& config, Findings& findings, Json& json) {
   }
   SayNotWritten(kTransformersName, config.mesh.num_processes, int64_t{0},
                 "mesh.num_processes", kHasNoOption, findings);
+  const int64_t tensor = *config.mesh.tensor_parallel_degree;
+  if (tensor != 1) json["parallelism_config"] = {{"tp_size", tensor}};
+  RefuseCutCopies(kTransformersName, config.mesh, findings);
+  const Setting<int64_t>& copies = config.mesh.data_parallel_replicate_degree;
+  if (*copies > 1) {
+    findings.Changed(PlaceOf(copies, "mesh.data_parallel_replicate_degree"),
+                     "is not written: each rank has a copy");
+  }
   TrainConfig read;
   read.sharding.reshard_after_forward = ReshardSetting(true);
   read.sharding.activation_checkpointing =
@@ -175,7 +185,7 @@ std::string WriteTransformers(const TrainConfig& config, Findings& findings) {
   } else {
     json[std::string(precision)] = true;
   }
-  if (IsWrittenAsCopies(config.mesh)) {
+  if (IsWithoutShards(config.mesh)) {
     AddCopies(config, findings, json);
   } else {
     json["fsdp"] = true;

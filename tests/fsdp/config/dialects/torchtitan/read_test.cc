@@ -396,8 +396,9 @@ TEST(TorchTitan, FoldersReadBackAsTheyWere) {
 
 TEST(TorchTitan, WritingSaysWhatTorchTitanCannot) {
   TrainConfig config = ReadTorchTitanText("").config;
-  config.mesh.data_parallel_shard_degree =
-      Setting<int64_t>(kShardWithinNode, {.file = "a.yaml", .key = "b"});
+  config.mesh.data_parallel_replicate_degree =
+      Setting<int64_t>(kReplicateOverRest, {.file = "a.yaml", .key = "b"});
+  config.mesh.data_parallel_shard_degree = int64_t{2};
   config.mesh.num_processes = 8;
   config.precision.param_dtype = std::optional(DType::kFloat16);
   config.precision.reduce_dtype = std::optional(DType::kFloat16);
@@ -421,7 +422,7 @@ TEST(TorchTitan, WritingSaysWhatTorchTitanCannot) {
   EXPECT_THAT(
       said,
       UnorderedElementsAre(
-          HasSubstr("a.yaml: b is written as -1"),
+          HasSubstr("a.yaml: b is written as 4, because a number"),
           HasSubstr("mesh.num_processes"), HasSubstr("precision.param_dtype"),
           HasSubstr("precision.reduce_dtype"),
           HasSubstr("precision.output_dtype"),
