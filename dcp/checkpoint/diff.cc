@@ -74,9 +74,12 @@ class Side {
   const Checkpoint& checkpoint() const { return *checkpoint_; }
 
  private:
+  // An object of a .pt file is compared by what its pickle says and by the
+  // bytes of its storages, others by the bytes of their items.
   void AddUnread(const std::string& fqn, const ObjectEntry& object) {
+    const Value value = ValueOutsideTensors(fqn, object.value, object);
     Leaf& leaf = leaves_[fqn];
-    leaf = {.value = object.value, .unread = &object};
+    leaf = {.value = value, .unread = &object};
     if (object.item.length == 0) return;
     TensorEntry& bytes = items_.emplace_back();
     bytes.dtype = leaf.dtype = DType::kUInt8;
@@ -105,8 +108,6 @@ class Side {
     return absl::OkStatus();
   }
 
-  // Tensors inside become separate leaves, "name#0"; the rest is compared as a
-  // value.
   void AddPart(const FlatValue& part, const ObjectEntry& object) {
     const auto tensor = object.tensors.find(part.value.identity());
     if (tensor != object.tensors.end()) {
@@ -116,19 +117,27 @@ class Side {
                            .inside_object = true};
       return;
     }
+    leaves_[part.fqn] = {
+        .tensor = nullptr,
+        .value = ValueOutsideTensors(part.fqn, part.value, object)};
+  }
+
+  // Makes each tensor of the object in `value` a leaf, "name#0", and returns
+  // the value with numbers in their places.
+  Value ValueOutsideTensors(const std::string& name, const Value& value,
+                            const ObjectEntry& object) {
     size_t num_tensors = 0;
-    const Value value = CopyValue(
-        arena_, part.value, [&](const Value& inner) -> std::optional<Value> {
-          const auto it = object.tensors.find(inner.identity());
-          if (it == object.tensors.end()) return std::nullopt;
-          const std::string name = absl::StrCat(part.fqn, "#", num_tensors++);
-          leaves_[name] = {.tensor = &it->second,
+    return CopyValue(arena_, value,
+                     [&](const Value& inner) -> std::optional<Value> {
+                       const auto it = object.tensors.find(inner.identity());
+                       if (it == object.tensors.end()) return std::nullopt;
+                       leaves_[absl::StrCat(name, "#", num_tensors++)] = {
+                           .tensor = &it->second,
                            .dtype = it->second.dtype,
                            .value = Value(),
                            .inside_object = true};
-          return arena_.Str(absl::StrCat("tensor ", num_tensors));
-        });
-    leaves_[part.fqn] = {.tensor = nullptr, .value = value};
+                       return arena_.Str(absl::StrCat("tensor ", num_tensors));
+                     });
   }
 
   std::unique_ptr<Checkpoint> checkpoint_;

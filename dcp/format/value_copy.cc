@@ -22,23 +22,28 @@ bool IsContainer(const Value& value) {
   }
 }
 
-void VisitStored(const Value& value, absl::flat_hash_set<const void*>& seen,
-                 absl::FunctionRef<void(const Value&)> visit) {
+using Visitor = absl::FunctionRef<void(const Value&)>;
+
+void VisitStored(const Value& value, bool is_in_tensors,
+                 absl::flat_hash_set<const void*>& seen, Visitor visit) {
   if (!IsContainer(value)) return;
   if (value.identity() != nullptr && !seen.insert(value.identity()).second) {
     return;
   }
-  if (IsTensor(value) || value.is(Value::Kind::kPersistent)) {
+  if (value.is(Value::Kind::kPersistent) ||
+      (!is_in_tensors && IsTensor(value))) {
     visit(value);
     return;
   }
-  for (const Value& item : value.items()) VisitStored(item, seen, visit);
+  const auto visit_all = [&](absl::Span<const Value> values) {
+    for (const Value& each : values) {
+      VisitStored(each, is_in_tensors, seen, visit);
+    }
+  };
+  visit_all(value.items());
   if (!value.is(Value::Kind::kCall)) return;
-  VisitStored(value.args(), seen, visit);
-  for (const Value& element : value.elements()) {
-    VisitStored(element, seen, visit);
-  }
-  VisitStored(value.state(), seen, visit);
+  visit_all({value.args(), value.state()});
+  visit_all(value.elements());
 }
 
 }  // namespace
@@ -123,10 +128,14 @@ Value CopyValue(ValueArena& arena, const Value& value) {
   return CopyValue(arena, value, [](const Value&) { return std::nullopt; });
 }
 
-void ForEachStored(const Value& value,
-                   absl::FunctionRef<void(const Value&)> visit) {
+void ForEachStored(const Value& value, Visitor visit) {
   absl::flat_hash_set<const void*> seen;
-  VisitStored(value, seen, visit);
+  VisitStored(value, /*is_in_tensors=*/false, seen, visit);
+}
+
+void ForEachStorage(const Value& value, Visitor visit) {
+  absl::flat_hash_set<const void*> seen;
+  VisitStored(value, /*is_in_tensors=*/true, seen, visit);
 }
 
 }  // namespace dcp

@@ -52,6 +52,9 @@ Value CopyValue(ValueArena& arena, const Value& value);
 // every storage that is not part of one, in order of first appearance.
 void ForEachStored(const Value& value,
                    absl::FunctionRef<void(const Value& stored)> visit);
+// The same for every distinct storage, those of tensors too.
+void ForEachStorage(const Value& value,
+                    absl::FunctionRef<void(const Value& storage)> visit);
 
 }  // namespace dcp
 

@@ -90,6 +90,7 @@ class TorchRewriter {
     absl::flat_hash_map<const void*, const OutputEntry*> taken;
     for (const OutputEntry& entry : entries) taken[SourceOf(entry)] = &entry;
     fates_.resize(leaves.size());
+    std::vector<Value> split;
     size_t next = 0;
     for (size_t i = 0; i < leaves.size(); ++i) {
       if (IsEmptyContainer(leaves[i])) continue;
@@ -103,7 +104,7 @@ class TorchRewriter {
       }
       const auto it = taken.find(SourceOf(from));
       if (it == taken.end()) {
-        SplitStorages(leaves[i].value);
+        split.push_back(leaves[i].value);
         continue;
       }
       const OutputEntry& entry = *it->second;
@@ -112,8 +113,9 @@ class TorchRewriter {
                    .path = entry.path,
                    .tensor = from.tensor(),
                    .dtype = entry.dtype};
-      if (IsCast(fates_[i])) SplitStorages(leaves[i].value);
+      if (IsCast(fates_[i])) split.push_back(leaves[i].value);
     }
+    SplitStorages(arena_.Tuple(split));
     DCP_CHECK(next == source_.entries().size(), next);
   }
 
@@ -160,22 +162,12 @@ class TorchRewriter {
     return absl::OkStatus();
   }
 
-  // Notes that the storages in `value` are not copied whole.
-  void SplitStorages(const Value& value) {
-    if (value.identity() == nullptr ||
-        !split_values_.insert(value.identity()).second) {
-      return;
-    }
-    if (value.is(Value::Kind::kPersistent)) {
-      const absl::StatusOr<TorchStorage> storage = ParseStorage(value);
+  // Notes that the storages in `values` are not copied whole.
+  void SplitStorages(const Value& values) {
+    ForEachStorage(values, [this](const Value& inner) {
+      const absl::StatusOr<TorchStorage> storage = ParseStorage(inner);
       if (storage.ok()) split_.insert(storage->key);
-      return;
-    }
-    for (const Value& item : value.items()) SplitStorages(item);
-    if (!value.is(Value::Kind::kCall)) return;
-    SplitStorages(value.args());
-    for (const Value& element : value.elements()) SplitStorages(element);
-    SplitStorages(value.state());
+    });
   }
 
   Value Rewrite(const Value& value, const Fate& fate) {
@@ -234,7 +226,6 @@ class TorchRewriter {
   // The tensors of the source by the identity of their Value.
   absl::flat_hash_map<const void*, const TensorEntry*> tensors_;
   absl::flat_hash_set<absl::string_view> split_;  // keys of storages
-  absl::flat_hash_set<const void*> split_values_;
   absl::flat_hash_map<std::pair<const void*, DType>, Value> casts_;
   std::list<TensorEntry> whole_;  // storages as tensors; they do not move
   absl::flat_hash_map<absl::string_view, size_t> numbers_;  // of those, by key

@@ -91,7 +91,7 @@ struct ObjectEntry {
   bool has_crc = false;  // the pickle's
   Value value;
   // The tensors in `value`, and its storages outside tensors, by the identity
-  // of their Value.
+  // of their Value. If the object is unreadable, all its storages.
   absl::flat_hash_map<const void*, TensorEntry> tensors;
   // Why the object can only be used as its stored bytes: its class is unknown
   // or not supported. `value` is then None, or in a .pt file only for display.

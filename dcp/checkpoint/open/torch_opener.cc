@@ -19,22 +19,29 @@
 namespace dcp {
 namespace {
 
-ObjectEntry UnreadableObject(const Value& value, uint32_t file,
-                             absl::Status why) {
-  ObjectEntry object;
-  object.item.file = file;
-  object.located = true;
-  object.value = value;
-  object.unreadable = std::move(why);
-  return object;
-}
-
 ChunkLocation::Record RecordOf(const TorchArchive::Storage& storage,
                                uint64_t start) {
   if (storage.crc == 0) return {};
   return {.offset = start + storage.payload_offset,
           .length = storage.size,
           .crc = storage.crc};
+}
+
+ObjectEntry UnreadableObject(const TorchArchive& archive, const Value& value,
+                             uint32_t file, uint64_t start, absl::Status why) {
+  ObjectEntry object;
+  object.item.file = file;
+  object.located = true;
+  object.has_crc = archive.pickle_has_crc;
+  object.value = value;
+  object.unreadable = std::move(why);
+  ForEachStorage(value, [&](const Value& inner) {
+    absl::StatusOr<TensorEntry> storage =
+        StorageInArchive(archive, inner, file, start);
+    if (!storage.ok()) return;  // only its own program can read it
+    object.tensors.emplace(inner.identity(), *std::move(storage));
+  });
+  return object;
 }
 
 // Refuses what is not a state dict; says why if it is something that people
@@ -138,7 +145,8 @@ absl::StatusOr<CheckpointEntry> EntryInArchive(const TorchArchive& archive,
   const bool look = archive.has_unknown_globals || !IsTensor(value);
   if (absl::Status status = look ? CheckInert(value) : absl::OkStatus();
       !status.ok()) {
-    entry.value = UnreadableObject(value, file, std::move(status));
+    entry.value =
+        UnreadableObject(archive, value, file, start, std::move(status));
     return entry;
   }
   if (!IsTensor(value)) {
@@ -149,7 +157,8 @@ absl::StatusOr<CheckpointEntry> EntryInArchive(const TorchArchive& archive,
   absl::StatusOr<TensorEntry> tensor =
       TensorInArchive(archive, value, file, start);
   if (absl::IsUnimplemented(tensor.status())) {
-    entry.value = UnreadableObject(value, file, tensor.status());
+    entry.value =
+        UnreadableObject(archive, value, file, start, tensor.status());
     return entry;
   }
   if (!tensor.ok()) return tensor.status();
@@ -248,9 +257,7 @@ absl::StatusOr<ObjectEntry> ObjectInArchive(const TorchArchive& archive,
     entry.tensors.emplace(inner.identity(), *std::move(tensor));
   });
   if (absl::IsUnimplemented(status)) {
-    entry.tensors.clear();
-    entry.unreadable = std::move(status);
-    return entry;
+    return UnreadableObject(archive, value, file, start, std::move(status));
   }
   if (!status.ok()) return status;
   return entry;

@@ -106,5 +106,16 @@ TEST(ValueCopy, ATensorItselfIsVisited) {
   EXPECT_EQ(num_tensors, 1);
 }
 
+TEST(ValueCopy, VisitsTheStoragesOfTensorsOnce) {
+  ValueArena arena;
+  const Value tensor = TensorNamed(arena, "0");
+  std::vector<std::string> keys;
+  ForEachStorage(arena.List({tensor, TensorNamed(arena, "1"), tensor}),
+                 [&](const Value& storage) {
+                   keys.emplace_back(ParseStorage(storage)->key);
+                 });
+  EXPECT_THAT(keys, ::testing::ElementsAre("0", "1"));
+}
+
 }  // namespace
 }  // namespace dcp

@@ -172,12 +172,28 @@ TEST(TorchOpener, AnArrayOfObjectsStopsNothingElse) {
 TEST(TorchOpener, JaggedTensorsAreCarried) {
   const TempDir dir;
   const std::string path = CopyGolden(dir, "edges/jagged.pt");
-  ASSERT_OK(ConvertCheckpoint(Disk(), path, dir.Join("o.pt"), {}));
+  ASSERT_OK_AND_ASSIGN(const ConvertPlan plan,
+                       ConvertCheckpoint(Disk(), path, dir.Join("o.pt"), {}));
+  EXPECT_EQ(plan.check.num_items_unchecked, 0u);
   ASSERT_OK_AND_ASSIGN(const DiffReport report,
                        DiffCheckpoints(Disk(), path, dir.Join("o.pt"), {}));
   EXPECT_TRUE(report.findings.empty());
   EXPECT_THAT(ConvertCheckpoint(Disk(), path, dir.Join("o.safetensors"), {}),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("nt")));
+  // The elements of both rows, and where the rows begin.
+  const std::string whole = testing::ReadFile(path);
+  for (const std::string& bytes : {testing::BytesOf<float>({1, 1, 1, 1, 1}),
+                                   testing::BytesOf<int64_t>({0, 2, 5})}) {
+    std::string damaged = whole;
+    damaged[damaged.find(bytes) + 8] ^= 1;
+    const std::string bad = dir.WriteFile("bad.pt", damaged);
+    EXPECT_THAT(ConvertCheckpoint(Disk(), bad, dir.Join("none.pt"), {}),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("nt: ")));
+    ASSERT_OK_AND_ASSIGN(const DiffReport differs,
+                         DiffCheckpoints(Disk(), path, bad, {}));
+    ASSERT_EQ(differs.findings.size(), 1u);
+    EXPECT_THAT(differs.findings[0].name, HasSubstr("nt#"));
+  }
 }
 
 TEST(TorchOpener, AnExpandedTensorStopsNothingElse) {
