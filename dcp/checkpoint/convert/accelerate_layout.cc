@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -17,6 +16,7 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
 #include "dcp/checkpoint/open/dialects/join_parts.h"
+#include "dcp/checkpoint/open/digests.h"
 #include "dcp/checkpoint/open/state_part.h"
 #include "dcp/format/state_path.h"
 #include "dcp/io/file_system.h"
@@ -73,28 +73,32 @@ std::vector<DcpRank> RanksIn(absl::Span<const DcpRank> ranks,
   return some;
 }
 
-// The index as an ordinary file, because a directory has only one that is
-// written last.
-OutputFile IndexFile(Output& output, absl::string_view folder) {
-  auto text = std::make_unique<std::string>(output.index());
-  FileLayout layout(JoinPath(folder, output.index_name));
-  layout.Append(text->size(), 0, 0);
+// A file of text.
+OutputFile TextFile(std::string name, std::string text) {
+  FileLayout layout(std::move(name));
+  layout.Append(text.size(), 0, 0);
   return {.layout = std::move(layout),
           .literal = [text = std::move(text)](
-                         size_t, absl::Span<const uint32_t>) { return *text; }};
+                         size_t, absl::Span<const uint32_t>) { return text; }};
 }
 
-// Appends a DCP output, whose files go to `folder`.
+// Appends a DCP output, whose files go to `folder`. Its index and the digest of
+// that are ordinary files there, because a directory has only one index that is
+// written last.
 void Join(Output from, absl::string_view folder, uint32_t first_entry,
           Output& to) {
   const auto first_payload = static_cast<uint32_t>(to.payloads.size());
-  OutputFile index = IndexFile(from, folder);
+  std::string index = from.index();
+  std::string digests = WriteDigests({DigestOfIndex(from.index_name, index)});
   for (OutputFile& file : from.files) {
     file.layout.ShiftPayloads(first_payload);
     file.layout.set_name(JoinPath(folder, file.layout.name()));
     to.files.push_back(std::move(file));
   }
-  to.files.push_back(std::move(index));
+  to.files.push_back(
+      TextFile(JoinPath(folder, from.index_name), std::move(index)));
+  to.files.push_back(
+      TextFile(JoinPath(folder, from.digests_name), std::move(digests)));
   for (Payload& payload : from.payloads) {
     payload.entry += first_entry;
     to.payloads.push_back(std::move(payload));

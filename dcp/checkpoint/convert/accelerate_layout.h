@@ -27,7 +27,7 @@ absl::Status NameForAccelerate(const ConvertOptions& options,
                                ConvertPlan& plan);
 
 // The files of both folders. `ranks` are the chunks of all entries, which have
-// such names. Neither folder gets digests; the items have their CRC-32.
+// such names. Each folder has the digest of its index; items have their CRC-32.
 absl::StatusOr<Output> BuildAccelerateOutput(std::vector<OutputEntry> entries,
                                              SourceFiles& files,
                                              absl::Span<const DcpRank> ranks,

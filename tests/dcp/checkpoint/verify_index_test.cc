@@ -21,7 +21,6 @@ using ::dcp::testing::CopyGolden;
 using ::dcp::testing::Disk;
 using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
-using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -41,19 +40,30 @@ TEST(Verify, FindsAFlippedBitInAHeaderOrAnIndex) {
                                  {"other", DType::kUInt8, {3}, "xyz"}}));
   ConvertOptions to_dcp;
   to_dcp.to = Format::kDcp;
+  ConvertOptions to_accelerate;
+  to_accelerate.to_dialect = Dialect::kAccelerate;
   ASSERT_OK(ConvertCheckpoint(Disk(), from, dir.Join("m.safetensors"), {}));
   ASSERT_OK(ConvertCheckpoint(Disk(), from, dir.Join("d"), std::move(to_dcp)));
-  for (const char* const name : {"m.safetensors", "d/.metadata"}) {
-    SCOPED_TRACE(name);
-    const std::string path = dir.Join(name[0] == 'd' ? "d" : "m.safetensors");
+  ASSERT_OK(
+      ConvertCheckpoint(Disk(), from, dir.Join("a"), std::move(to_accelerate)));
+  const struct {
+    std::string checkpoint;
+    std::string folder;
+    std::string file;
+  } cases[] = {{"m.safetensors", "", "m.safetensors"},
+               {"d", "d/", ".metadata"},
+               {"a", "a/", "pytorch_model_fsdp_0/.metadata"}};
+  for (const auto& [checkpoint, folder, file] : cases) {
+    SCOPED_TRACE(file);
+    const std::string path = dir.Join(checkpoint);
+    const std::string name = folder + file;
     EXPECT_THAT(VerifiedIndex(path).findings, IsEmpty());
     std::string bytes = testing::ReadFile(dir.Join(name));
     bytes[bytes.find("layer")] ^= 1;
     dir.WriteFile(name, bytes);
     const VerifyReport damaged = VerifiedIndex(path);
     ASSERT_THAT(damaged.findings, SizeIs(1));
-    EXPECT_THAT(damaged.findings[0].file,
-                AnyOf(std::string("m.safetensors"), std::string(".metadata")));
+    EXPECT_EQ(damaged.findings[0].file, file);
     EXPECT_THAT(damaged.findings[0].problem, HasSubstr("is damaged"));
     EXPECT_EQ(damaged.num_items_unchecked, 0u);
     EXPECT_THAT(ConvertCheckpoint(Disk(), path, dir.Join("to.pt"), {}),
