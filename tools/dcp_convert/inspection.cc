@@ -24,6 +24,8 @@ namespace {
 
 // A value is shown on one line.
 constexpr size_t kMaxValueBytes = 72;
+// A problem names files and a way out.
+constexpr size_t kMaxProblemBytes = 1000;
 // A large job has many files, all alike.
 constexpr size_t kMaxFilesShown = 32;
 
@@ -59,7 +61,9 @@ void AppendSummary(const Inspection& inspection, std::string& text) {
     // The metadata of safetensors mostly has a format of its own.
     const bool is_taken = label == "format" || label == "tensors" ||
                           label == "dtypes" || label == "objects";
-    const std::string text_of_value = Shorten(value, kMaxValueBytes);
+    const std::string text_of_value =
+        IsProblem(label) ? Shorten(WithFlags(value), kMaxProblemBytes)
+                         : Shorten(value, kMaxValueBytes);
     AppendField(
         is_taken ? "metadata" : label,
         is_taken ? absl::StrCat(label, " = ", text_of_value) : text_of_value,
@@ -242,6 +246,10 @@ std::optional<std::string> ObjectText(const Inspection& inspection,
   const ObjectEntry& object = *inspection.objects[index]->object();
   if (!object.located) return std::nullopt;
   return ToString(object, max_bytes);
+}
+
+bool IsProblem(absl::string_view label) {
+  return label == "damaged" || label == "unreadable";
 }
 
 std::string LayoutOf(const Inspection& inspection, const TensorEntry& tensor) {

@@ -48,6 +48,9 @@ struct Inspection {
   std::vector<std::string> warnings;  // what the checkpoint lacks
 };
 
+// Whether a property of that label says what is wrong with the checkpoint.
+bool IsProblem(absl::string_view label);
+
 // Counts the entries whose names match `glob` (all if it is empty). The caller
 // fills in the fields that concern the whole checkpoint.
 Inspection InspectEntries(absl::Span<const CheckpointEntry> entries,

@@ -181,7 +181,7 @@ std::string InspectJson(const Inspection& inspection, bool chunks) {
   json["format"] = JsonText(FormatName(inspection.format));
   Json properties = Json::object();
   for (const auto& [label, value] : inspection.properties) {
-    properties[label] = value;
+    properties[label] = IsProblem(label) ? WithFlags(value) : value;
   }
   json["properties"] = std::move(properties);
   json["warnings"] = WarningsJson(inspection.warnings);
@@ -235,7 +235,7 @@ void AddReport(const VerifyReport& report, Json& json) {
     findings.push_back(Json{{"name", finding.name},
                             {"file", finding.file},
                             {"offset", finding.offset},
-                            {"problem", finding.problem}});
+                            {"problem", WithFlags(finding.problem)}});
   }
 }
 

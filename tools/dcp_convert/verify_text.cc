@@ -2,6 +2,7 @@
 #include "tools/dcp_convert/verify_text.h"
 
 #include "absl/strings/str_cat.h"
+#include "tools/dcp_convert/option_flags.h"
 #include "tools/dcp_convert/render.h"
 #include "tools/terminal/quantity.h"
 
@@ -12,7 +13,8 @@ std::string RenderFindings(const VerifyReport& report) {
   Table table({{"NAME"}, {"FILE"}, {"OFFSET", Align::kRight}, {"PROBLEM"}});
   for (const VerifyFinding& finding : report.findings) {
     table.AddRow({finding.name.empty() ? "(checkpoint)" : finding.name,
-                  finding.file, absl::StrCat(finding.offset), finding.problem});
+                  finding.file, absl::StrCat(finding.offset),
+                  WithFlags(finding.problem)});
   }
   return absl::StrCat(table.Render(), "\n");
 }
