@@ -17,6 +17,7 @@
 #include "dcp/checkpoint/convert/accelerate_layout.h"
 #include "dcp/checkpoint/convert/convert_entries.h"
 #include "dcp/checkpoint/convert/convert_output.h"
+#include "dcp/checkpoint/convert/destination_place.h"
 #include "dcp/checkpoint/convert/map_plan.h"
 #include "dcp/checkpoint/convert/plan_id.h"
 #include "dcp/checkpoint/open/model_files.h"
@@ -237,6 +238,11 @@ absl::Status FindBothSides(FileSystem& fs, absl::string_view src,
   DCP_ASSIGN_OR_RETURN(conversion.target,
                        ChooseTarget(fs, dst, plan.from, options));
   plan.to = conversion.target.format;
+  if (options.stream == nullptr) {
+    DCP_RETURN_IF_ERROR(WithSide(
+        CheckPlace(fs, dst, conversion.target.kind, source, options.stop),
+        ErrorSide::kDestination));
+  }
   DCP_RETURN_IF_ERROR(CheckLosses(source, options, plan));
   plan.dropped_metadata = DroppedMetadata(source, plan.to, options);
   if (source.mapped() != nullptr) {

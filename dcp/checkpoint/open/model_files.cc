@@ -196,6 +196,11 @@ bool IsWeightIndexName(absl::string_view name) {
   return !NameBeforeIndex(name).empty();
 }
 
+bool IsShardName(absl::string_view name) {
+  return ParseShardName(name, kSafetensors).has_value() ||
+         ParseShardName(name, kBin).has_value();
+}
+
 ModelFiles OneModelFile(absl::string_view path) {
   return {.directory = ParentDirectory(path),
           .names = {std::string(BaseName(path))},

@@ -38,6 +38,9 @@ struct ModelFiles {
 // "model.safetensors.index.fp16.json".
 bool IsWeightIndexName(absl::string_view name);
 
+// "model-00001-of-00003.safetensors" or .bin: one of several files of a model.
+bool IsShardName(absl::string_view name);
+
 // The single file at `path`.
 ModelFiles OneModelFile(absl::string_view path);
 

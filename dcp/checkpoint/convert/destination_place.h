@@ -1,0 +1,28 @@
+// Where a conversion may not write: over a part of its source, or over one file
+// of another checkpoint, which would be damaged while the conversion succeeds.
+// Looks, but changes nothing. Any thread.
+#ifndef DCP_CHECKPOINT_CONVERT_DESTINATION_PLACE_H_
+#define DCP_CHECKPOINT_CONVERT_DESTINATION_PLACE_H_
+
+#include <stop_token>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/write/destination.h"
+#include "dcp/io/file_system.h"
+
+namespace dcp {
+
+// FailedPrecondition, with the name of the checkpoint, if `dst`
+//   - is a file or a directory inside `source`, and files of `source` are there
+//   - has the name of a data file or an index of DCP
+//   - is one file of a checkpoint that has several, or of a DCP checkpoint.
+// A destination that takes the place of the whole source is allowed.
+absl::Status CheckPlace(FileSystem& fs, absl::string_view dst,
+                        Destination::Kind kind, const Checkpoint& source,
+                        const std::stop_token& stop);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_CONVERT_DESTINATION_PLACE_H_
