@@ -7,6 +7,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "dcp/base/status.h"
+#include "dcp/base/steady_time.h"
 #include "proto/error_detail.h"
 #include "proto/rpc_status.h"
 
@@ -23,10 +24,10 @@ bool IsPageTokenRefused(const absl::Status& status) {
          tessera::v1::ErrorReason_Name(ErrorReason::INVALID_PAGE_TOKEN);
 }
 
-Backoff::Backoff(const RetryOptions& options, bool answered,
-                 absl::Time deadline, std::stop_token stop)
+Backoff::Backoff(const RetryOptions& options, bool answered, absl::Duration end,
+                 std::stop_token stop)
     : options_(options),
-      deadline_(deadline),
+      end_(end),
       stop_(std::move(stop)),
       answered_(answered) {}
 
@@ -53,11 +54,11 @@ absl::Status Backoff::Wait(const absl::Status& failure) {
     if (num_retries_ == 0) return failure;
     return Annotate(failure, "after ", num_retries_, " retries");
   }
-  const absl::Time until = absl::Now() + NextWait(failure);
-  if (until > deadline_) return failure;
+  const absl::Duration until = SteadyNow() + NextWait(failure);
+  if (until > end_) return failure;
   ++num_retries_;
   absl::Mutex mutex;
-  absl::CondVar stopped;
+  SteadyCondVar stopped;
   {
     // Registered before locking, because it runs here if a stop was already
     // requested.
@@ -66,8 +67,8 @@ absl::Status Backoff::Wait(const absl::Status& failure) {
       stopped.SignalAll();
     });
     absl::MutexLock lock(&mutex);
-    while (!stop_.stop_requested() && absl::Now() < until) {
-      stopped.WaitWithDeadline(&mutex, until);
+    while (!stop_.stop_requested() && SteadyNow() < until) {
+      stopped.WaitUntil(&mutex, until);
     }
   }
   return stop_.stop_requested() ? absl::CancelledError("stopped")

@@ -45,12 +45,12 @@ inline constexpr int kMaxListRestarts = 5;
 class Backoff {
  public:
   // `answered`: whether the daemon has ever answered.
-  Backoff(const RetryOptions& options, bool answered, absl::Time deadline,
+  Backoff(const RetryOptions& options, bool answered, absl::Duration end,
           std::stop_token stop);
 
   // After a failure: waits, and returns OK when it is time to try again.
   // Returns `failure` if it is not retryable, if the retries are used up, or if
-  // the deadline would pass first; Cancelled after a stop.
+  // the end would pass first; Cancelled after a stop.
   absl::Status Wait(const absl::Status& failure);
 
   // Something arrived: the count of retries starts again at zero.
@@ -63,7 +63,7 @@ class Backoff {
   absl::Duration NextWait(const absl::Status& failure);
 
   const RetryOptions options_;
-  const absl::Time deadline_;
+  const absl::Duration end_;
   const std::stop_token stop_;
   bool answered_;
   int64_t num_retries_ = 0;

@@ -12,9 +12,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "dcp/base/status.h"
+#include "dcp/base/steady_time.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 #include "proto/rpc_status.h"
+#include "proto/rpc_time.h"
 
 namespace dcp::client {
 namespace {
@@ -116,19 +118,19 @@ absl::StatusOr<std::shared_ptr<Channel>> Channel::Open(
       std::move(token), options.retry));
 }
 
-Backoff Channel::NewBackoff(absl::Time deadline, std::stop_token stop) const {
-  return Backoff(retry_, answered_, deadline, std::move(stop));
+Backoff Channel::NewBackoff(absl::Duration end, std::stop_token stop) const {
+  return Backoff(retry_, answered_, end, std::move(stop));
 }
 
 absl::Status Channel::Attempt(
-    absl::string_view call, absl::Time deadline, const std::stop_token& stop,
+    absl::string_view call, absl::Duration end, const std::stop_token& stop,
     absl::FunctionRef<grpc::Status(grpc::ClientContext&)> attempt) const {
   grpc::ClientContext context;
   if (!token_.empty()) {
     context.AddMetadata("authorization", absl::StrCat("Bearer ", token_));
   }
-  if (deadline != absl::InfiniteFuture()) {
-    context.set_deadline(absl::ToChronoTime(deadline));
+  if (end != absl::InfiniteDuration()) {
+    context.set_deadline(RpcTimeIn(end - SteadyNow()));
   }
   const std::stop_callback cancel(stop, [&] { context.TryCancel(); });
   const grpc::Status status = attempt(context);
@@ -142,10 +144,10 @@ absl::Status Channel::Attempt(
 absl::Status Channel::Call(
     absl::string_view call, const CallOptions& options,
     absl::FunctionRef<grpc::Status(grpc::ClientContext&)> attempt) const {
-  const absl::Time deadline = absl::Now() + options.timeout;
-  Backoff backoff = NewBackoff(deadline, options.stop);
+  const absl::Duration end = SteadyNow() + options.timeout;
+  Backoff backoff = NewBackoff(end, options.stop);
   while (true) {
-    const absl::Status status = Attempt(call, deadline, options.stop, attempt);
+    const absl::Status status = Attempt(call, end, options.stop, attempt);
     if (status.ok()) return status;
     DCP_RETURN_IF_ERROR(backoff.Wait(status));
   }

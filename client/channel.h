@@ -32,13 +32,13 @@ class Channel {
     return channel_;
   }
   // For a call that begins now.
-  Backoff NewBackoff(absl::Time deadline, std::stop_token stop) const;
+  Backoff NewBackoff(absl::Duration end, std::stop_token stop) const;
 
   // One attempt at a call: sets the token and deadline, runs `attempt`, which
   // returns gRPC's status, and cancels it after a stop. The returned status
   // begins with `call`, such as "Inspect".
   absl::Status Attempt(
-      absl::string_view call, absl::Time deadline, const std::stop_token& stop,
+      absl::string_view call, absl::Duration end, const std::stop_token& stop,
       absl::FunctionRef<grpc::Status(grpc::ClientContext&)> attempt) const;
 
   // Repeats Attempt until it succeeds or Backoff gives up. Only for calls that

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "client/backoff.h"
 #include "dcp/base/status.h"
+#include "dcp/base/steady_time.h"
 
 namespace dcp::client {
 namespace {
@@ -64,14 +65,14 @@ absl::StatusOr<v1::InspectResponse> CheckpointClient::InspectPage(
 
 absl::StatusOr<v1::InspectResponse> CheckpointClient::Inspect(
     v1::InspectRequest request, const CallOptions& options) {
-  const absl::Time deadline = absl::Now() + options.timeout;
+  const absl::Duration end = SteadyNow() + options.timeout;
   request.clear_page_token();
   v1::InspectResponse all;
   int num_restarts = 0;
   while (true) {
     const bool is_first = request.page_token().empty();
     absl::StatusOr<v1::InspectResponse> page = InspectPage(
-        request, {.timeout = deadline - absl::Now(), .stop = options.stop});
+        request, {.timeout = end - SteadyNow(), .stop = options.stop});
     if (!is_first && IsPageTokenRefused(page.status()) &&
         num_restarts++ < kMaxListRestarts) {
       request.clear_page_token();

@@ -9,6 +9,7 @@
 #include "client/backoff.h"
 #include "client/request_id.h"
 #include "dcp/base/status.h"
+#include "dcp/base/steady_time.h"
 #include "proto/rpc_status.h"
 
 namespace dcp::client {
@@ -159,15 +160,14 @@ absl::StatusOr<std::vector<Job>> JobClient::ListAll(
 
 absl::StatusOr<Job> JobClient::Wait(const std::string& name,
                                     const CallOptions& options) {
-  const absl::Time deadline = absl::Now() + options.timeout;
+  const absl::Duration end = SteadyNow() + options.timeout;
   lro::WaitOperationRequest request;
   request.set_name(name);
   request.mutable_timeout()->set_seconds(kWaitSeconds);
   lro::Operation operation;
   while (!operation.done()) {
     DCP_RETURN_IF_ERROR(channel_->Call(
-        "WaitOperation",
-        {.timeout = deadline - absl::Now(), .stop = options.stop},
+        "WaitOperation", {.timeout = end - SteadyNow(), .stop = options.stop},
         [&](grpc::ClientContext& context) {
           return operations_->WaitOperation(&context, request, &operation);
         }));
@@ -178,15 +178,15 @@ absl::StatusOr<Job> JobClient::Wait(const std::string& name,
 absl::StatusOr<Job> JobClient::Watch(
     const std::string& name, absl::FunctionRef<void(const Job&)> on_change,
     const CallOptions& options) {
-  const absl::Time deadline = absl::Now() + options.timeout;
-  Backoff backoff = channel_->NewBackoff(deadline, options.stop);
+  const absl::Duration end = SteadyNow() + options.timeout;
+  Backoff backoff = channel_->NewBackoff(end, options.stop);
   v1::WatchJobRequest request;
   request.set_name(name);
   while (true) {
     absl::StatusOr<Job> last =
         absl::UnavailableError("WatchJob: the stream ended before the job did");
     const absl::Status status = channel_->Attempt(
-        "WatchJob", deadline, options.stop, [&](grpc::ClientContext& context) {
+        "WatchJob", end, options.stop, [&](grpc::ClientContext& context) {
           auto reader = jobs_->WatchJob(&context, request);
           lro::Operation operation;
           while (reader->Read(&operation)) {

@@ -8,6 +8,7 @@
 #include "client/backoff.h"
 #include "client/message_stream.h"
 #include "dcp/base/status.h"
+#include "dcp/base/steady_time.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "tessera/v1/checkpoint_service.grpc.pb.h"
 
@@ -34,7 +35,7 @@ TensorReader::TensorReader(const Channel& channel, const Request& request,
       request_(request),
       allocate_(allocate),
       options_(options),
-      deadline_(absl::Now() + options.call.timeout) {}
+      end_(SteadyNow() + options.call.timeout) {}
 
 absl::StatusOr<ReadTensorsStats> TensorReader::Run() {
   const std::stop_callback stop(options_.call.stop,
@@ -59,7 +60,7 @@ void TensorReader::Fail(const absl::Status& status) {
 }
 
 absl::Status TensorReader::ReadRange(TensorRange& range, bool is_first) {
-  Backoff backoff = channel_.NewBackoff(deadline_, stop_.get_token());
+  Backoff backoff = channel_.NewBackoff(end_, stop_.get_token());
   while (true) {
     Request request = request_;
     request.set_max_chunk_bytes(options_.max_chunk_bytes);
@@ -68,7 +69,7 @@ absl::Status TensorReader::ReadRange(TensorRange& range, bool is_first) {
     const uint64_t begin = range.position();
     absl::Status failure;
     const absl::Status status = channel_.Attempt(
-        kCall, deadline_, stop_.get_token(), [&](grpc::ClientContext& context) {
+        kCall, end_, stop_.get_token(), [&](grpc::ClientContext& context) {
           return ReadOnce(context, request, range, is_first, failure);
         });
     if (!failure.ok()) return Annotate(failure, kCall);

@@ -78,7 +78,7 @@ class TensorReader {
   const Request& request_;
   const AllocatePart allocate_;
   const ReadTensorsOptions options_;
-  const absl::Time deadline_;
+  const absl::Duration end_;
   std::stop_source stop_;
 
   // Written by Begin, before the other threads start.

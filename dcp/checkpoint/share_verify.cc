@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "dcp/base/error_side.h"
 #include "dcp/base/status.h"
+#include "dcp/base/steady_time.h"
 #include "dcp/checkpoint/convert/plan_id.h"
 #include "dcp/checkpoint/convert/work_records.h"
 #include "dcp/checkpoint/convert/work_status.h"
@@ -130,12 +131,12 @@ class VerifyWorker {
     result_.id = plan.id;
     result_.num_pieces = static_cast<uint32_t>(pieces.size());
     plan_ = std::move(plan);
-    last_ = absl::Now();
+    last_ = SteadyNow();
     return wanted;
   }
 
   absl::Status Record(uint32_t piece, const VerifyReport& found) {
-    const absl::Time now = absl::Now();
+    const absl::Duration now = SteadyNow();
     PieceRecord record{
         .written = {},
         .check = {.checked = true,
@@ -181,7 +182,7 @@ class VerifyWorker {
   VerifyPieces pieces_;
   WorkPlan plan_;
   std::optional<WorkRecords> records_;
-  absl::Time last_;  // when the piece before was recorded
+  absl::Duration last_;  // when the piece before was recorded
   ShareVerifyResult result_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/time/clock.h"
+#include "dcp/base/steady_time.h"
 
 namespace dcp {
 
@@ -16,11 +17,12 @@ absl::Status PacedQueue::Submit(IoRequest* request) {
 void PacedQueue::AwaitTurn(uint64_t num_bytes) {
   {
     absl::MutexLock lock(&mutex_);
-    mutex_.AwaitWithDeadline(absl::Condition(&cancelled_), next_);
+    while (!cancelled_ && !changed_.WaitUntil(&mutex_, next_)) {
+    }
   }
   // A writer that was late does not catch up: it would take the bandwidth that
   // it is to leave.
-  next_ = std::max(next_, absl::Now()) +
+  next_ = std::max(next_, SteadyNow()) +
           absl::Seconds(static_cast<double>(num_bytes) /
                         static_cast<double>(max_rate_));
 }
@@ -29,6 +31,7 @@ void PacedQueue::Cancel() {
   {
     absl::MutexLock lock(&mutex_);
     cancelled_ = true;
+    changed_.SignalAll();
   }
   queue_.Cancel();
 }

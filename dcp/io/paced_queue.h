@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "dcp/base/steady_time.h"
 #include "dcp/io/io_queue.h"
 
 namespace dcp {
@@ -35,8 +36,10 @@ class PacedQueue final : public IoQueue {
 
   IoQueue& queue_;
   const uint64_t max_rate_;
-  absl::Time next_ = absl::InfinitePast();  // when the next write may begin
+  // When the next write may begin, a time of SteadyNow.
+  absl::Duration next_ = absl::ZeroDuration();
   absl::Mutex mutex_;
+  SteadyCondVar changed_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -16,6 +16,7 @@
 
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
+#include "dcp/base/steady_time.h"
 #include "dcp/checkpoint/save/coordinator.h"
 #include "dcp/checkpoint/save/save.h"
 #include "fsdp/checkpoint/source/default_file_system.h"
@@ -42,9 +43,9 @@ void BackgroundSave::SetStarted() {
 }
 
 void BackgroundSave::AwaitStaged() {
-  const absl::Time begin = absl::Now();
+  const absl::Duration begin = SteadyNow();
   absl::MutexLock lock(&mutex_, absl::Condition(&staged_));
-  report_.stalled_seconds += absl::ToDoubleSeconds(absl::Now() - begin);
+  report_.stalled_seconds += absl::ToDoubleSeconds(SteadyNow() - begin);
 }
 
 absl::Status BackgroundSave::TellOutcome() {
@@ -129,7 +130,7 @@ absl::StatusOr<std::shared_ptr<BackgroundSave>> BackgroundSaver::Save(
     std::function<void()> on_durable) {
   DCP_RETURN_IF_ERROR(RefuseDaemon(path, "a save"));
   DCP_RETURN_IF_ERROR(RefuseFile(path));
-  const absl::Time began = absl::Now();
+  const absl::Duration began = SteadyNow();
   Join();
   pool_.StopPreparing();
   DCP_RETURN_IF_ERROR(Meet());

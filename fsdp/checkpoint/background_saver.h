@@ -16,6 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "dcp/base/steady_time.h"
 #include "dcp/checkpoint/save/save_plan_cache.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/pipeline.h"
@@ -34,7 +35,7 @@ namespace fsdp {
 class BackgroundSave {
  public:
   // `began` is when save() was called.
-  BackgroundSave(std::string path, absl::Time began)
+  BackgroundSave(std::string path, absl::Duration began)
       : path_(std::move(path)), began_(began) {}
 
   const std::string& path() const { return path_; }
@@ -62,10 +63,10 @@ class BackgroundSave {
   void SetDone(absl::Status outcome) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  double Elapsed() const { return absl::ToDoubleSeconds(absl::Now() - began_); }
+  double Elapsed() const { return absl::ToDoubleSeconds(SteadyNow() - began_); }
 
   const std::string path_;
-  const absl::Time began_;
+  const absl::Duration began_;
   std::stop_source stop_;
   dcp::TransferStats stats_;
   mutable absl::Mutex mutex_;

@@ -3,7 +3,7 @@
 #include <stop_token>
 #include <thread>
 
-#include "absl/time/clock.h"
+#include "dcp/base/steady_time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/rpc_status.h"
@@ -33,13 +33,14 @@ TEST(Backoff, OnlyWhatMaySucceedIsTriedAgain) {
         absl::DataLossError(""), absl::DeadlineExceededError(""),
         absl::CancelledError("")}) {
     EXPECT_FALSE(IsRetryable(status)) << status;
-    EXPECT_EQ(Backoff(Quick(9), true, absl::InfiniteFuture(), {}).Wait(status),
-              status);
+    EXPECT_EQ(
+        Backoff(Quick(9), true, absl::InfiniteDuration(), {}).Wait(status),
+        status);
   }
 }
 
 TEST(Backoff, GivesUpAfterTooManyInARow) {
-  Backoff backoff(Quick(2), true, absl::InfiniteFuture(), {});
+  Backoff backoff(Quick(2), true, absl::InfiniteDuration(), {});
   EXPECT_OK(backoff.Wait(kUnavailable));
   EXPECT_OK(backoff.Wait(kUnavailable));
   EXPECT_THAT(backoff.Wait(kUnavailable),
@@ -52,7 +53,7 @@ TEST(Backoff, GivesUpAfterTooManyInARow) {
 TEST(Backoff, GivesUpSoonerOnADaemonThatNeverAnswered) {
   RetryOptions options = Quick(2);
   options.max_first_retries = 1;
-  Backoff backoff(options, false, absl::InfiniteFuture(), {});
+  Backoff backoff(options, false, absl::InfiniteDuration(), {});
   EXPECT_OK(backoff.Wait(kUnavailable));
   EXPECT_EQ(backoff.Wait(kUnavailable).code(), absl::StatusCode::kUnavailable);
   backoff.Reset();
@@ -62,7 +63,7 @@ TEST(Backoff, GivesUpSoonerOnADaemonThatNeverAnswered) {
 
 TEST(Backoff, WithoutRetriesTheFailureStaysAsItIs) {
   EXPECT_EQ(
-      Backoff(Quick(0), true, absl::InfiniteFuture(), {}).Wait(kUnavailable),
+      Backoff(Quick(0), true, absl::InfiniteDuration(), {}).Wait(kUnavailable),
       kUnavailable);
 }
 
@@ -70,7 +71,7 @@ TEST(Backoff, DoesNotWaitBeyondTheDeadline) {
   RetryOptions options;
   options.first_wait = absl::Hours(1);
   options.max_wait = absl::Hours(1);
-  Backoff backoff(options, true, absl::Now() + absl::Minutes(1), {});
+  Backoff backoff(options, true, SteadyNow() + absl::Minutes(1), {});
   EXPECT_EQ(backoff.Wait(kUnavailable), kUnavailable);
 }
 
@@ -78,7 +79,7 @@ TEST(Backoff, EachWaitIsTwiceTheOneBefore) {
   const RetryOptions options{.first_wait = absl::Milliseconds(1),
                              .max_wait = absl::Hours(1),
                              .max_retries = 60};
-  Backoff backoff(options, true, absl::Now() + absl::Milliseconds(200), {});
+  Backoff backoff(options, true, SteadyNow() + absl::Milliseconds(200), {});
   int num_waits = 0;
   while (backoff.Wait(kUnavailable).ok()) ++num_waits;
   // 1 + 2 + 4 + ... + 128 ms exceed the deadline.
@@ -87,7 +88,7 @@ TEST(Backoff, EachWaitIsTwiceTheOneBefore) {
 
 TEST(Backoff, ObeysAServerThatSaysWhen) {
   const absl::Status later = WithRetryAfter(kUnavailable, 3'600'000);
-  Backoff backoff(Quick(9), true, absl::Now() + absl::Minutes(1), {});
+  Backoff backoff(Quick(9), true, SteadyNow() + absl::Minutes(1), {});
   EXPECT_TRUE(absl::IsUnavailable(backoff.Wait(later)));
   EXPECT_OK(backoff.Wait(kUnavailable));
 }
@@ -97,7 +98,7 @@ TEST(Backoff, AStopEndsTheWait) {
   options.first_wait = absl::Hours(1);
   options.max_wait = absl::Hours(1);
   std::stop_source source;
-  Backoff backoff(options, true, absl::InfiniteFuture(), source.get_token());
+  Backoff backoff(options, true, absl::InfiniteDuration(), source.get_token());
   std::jthread stopper([&] { source.request_stop(); });
   EXPECT_THAT(backoff.Wait(kUnavailable),
               StatusIs(absl::StatusCode::kCancelled));

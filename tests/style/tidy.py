@@ -96,6 +96,10 @@ BANNED = (
     ((), r"\busing\s+namespace\b", "no using-directives"),
     ((), r"\bstd::(format|views)\b|<format>|<ranges>",
      "not in every compiler that must read this"),
+    (("capi", "client", "dcp", "fsdp", "proto", "server", "tools"),
+     r"\babsl::Now\(|\bsystem_clock\b"
+     r"|\b(Await|Wait|WaitForNotification)With(Timeout|Deadline)\b",
+     "SteadyNow and SteadyCondVar do not follow changes of the clock"),
     (("tests",), r"\bGTEST_" + r"SKIP\b|\bDISABLED_",
      "a test that does not run is not one"),
 )
@@ -116,6 +120,17 @@ ALLOWED = {
     ("plugins/arrow/arrow_error.cc", "exceptions"),
     # prometheus-cpp reports a port that is in use with one.
     ("server/process/metrics.cc", "exceptions"),
+    # Times that people, journals and other machines read.
+    ("dcp/io/posix_lock.cc", "SteadyNow"),
+    ("server/jobs/job_finisher.cc", "SteadyNow"),
+    ("server/jobs/job_manager.cc", "SteadyNow"),
+    ("server/jobs/job_scheduler.cc", "SteadyNow"),
+    ("server/main.cc", "SteadyNow"),
+    ("server/process/log_writer.cc", "SteadyNow"),
+    ("server/process/process_metrics.cc", "SteadyNow"),
+    ("server/server.cc", "SteadyNow"),
+    ("tools/dcp_convert/clean_command.cc", "SteadyNow"),
+    ("tools/dcp_convert/workers_command.cc", "SteadyNow"),
     # Work of a simulated device takes as long as a test wants.
     ("tests/testing/sim_device/delay.cc", "nothing"),
 }

@@ -57,6 +57,7 @@
 #include "absl/time/time.h"
 #include "dcp/base/error_side.h"
 #include "dcp/base/status.h"
+#include "dcp/base/steady_time.h"
 #include "dcp/checkpoint/convert/cast_losses.h"
 #include "dcp/checkpoint/convert/conversion.h"
 #include "dcp/checkpoint/convert/convert_entries.h"
@@ -215,7 +216,7 @@ class ShareWorker {
   }
 
   absl::Status MoveGroup(absl::Span<const uint32_t> group) {
-    const absl::Time begin = absl::Now();
+    const absl::Duration begin = SteadyNow();
     std::unique_ptr<SourceCheck> check;
     if (options_.verify) {
       DCP_ASSIGN_OR_RETURN(
@@ -243,7 +244,7 @@ class ShareWorker {
     DCP_RETURN_IF_ERROR(
         WithSide(fs_.SyncDirectory(DataDirectory()), ErrorSide::kDestination));
     const auto milliseconds =
-        static_cast<uint64_t>(absl::ToInt64Milliseconds(absl::Now() - begin));
+        static_cast<uint64_t>(absl::ToInt64Milliseconds(SteadyNow() - begin));
     for (size_t i = 0; i < group.size(); ++i) {
       PieceRecord& record = records[i];
       record.bytes = plan_.pieces[group[i]].length;

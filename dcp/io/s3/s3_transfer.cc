@@ -38,6 +38,7 @@
 #include "dcp/base/check.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/log.h"
+#include "dcp/base/steady_time.h"
 #include "dcp/io/s3/aws_runtime.h"
 
 namespace dcp {
@@ -288,7 +289,7 @@ void S3Transfer::OnReceived(uint64_t num_bytes) {
 void S3Transfer::LogRetry(const S3Answer& answer, absl::Duration elapsed) {
   static std::atomic<int64_t> last_s = 0;
   constexpr int64_t kQuietSeconds = 10;
-  const int64_t now_s = absl::ToUnixSeconds(absl::Now());
+  const int64_t now_s = absl::ToInt64Seconds(SteadyNow());
   int64_t last = last_s;
   if (elapsed < absl::Seconds(kQuietSeconds) || now_s < last + kQuietSeconds ||
       !last_s.compare_exchange_strong(last, now_s)) {
@@ -317,7 +318,7 @@ void S3Transfer::OnTry(aws_s3_meta_request* request,
     answer_.request_id = std::string(ToView(aws_byte_cursor_from_string(id)));
   }
   if (error == AWS_ERROR_SUCCESS) return;
-  const absl::Duration elapsed = absl::Now() - begun_;
+  const absl::Duration elapsed = SteadyNow() - begun_;
   LogRetry(answer_, elapsed);
   if (answer_.num_tries >= std::min(MaxTries(error), request_.max_tries) ||
       elapsed >= absl::Seconds(shared_.settings.give_up_s)) {

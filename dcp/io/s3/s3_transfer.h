@@ -17,6 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "dcp/base/steady_time.h"
 #include "dcp/io/s3/s3_credentials.h"
 #include "dcp/io/s3/s3_request.h"
 #include "dcp/io/s3/s3_settings.h"
@@ -88,7 +89,7 @@ class S3Transfer {
   // what orders them is inside of Amazon's client.
   std::atomic<bool> has_let_go_ = false;
 
-  const absl::Time begun_ = absl::Now();
+  const absl::Duration begun_ = SteadyNow();
   uint32_t num_retries_ = 0;  // ours, not those of Amazon's client
   bool has_renewed_ = false;
   aws_task later_ = {};
