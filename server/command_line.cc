@@ -1,6 +1,7 @@
 #include "server/command_line.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <set>
 #include <utility>
 
@@ -101,10 +102,14 @@ class Parser {
 
   void Complain(const Setting& setting, absl::string_view what) {
     problems.push_back(absl::StrCat(setting.place, ": ", what));
+    wrong_keys.insert(setting.key);
+    if (FindOption(setting.key) == nullptr) has_unknown_key = true;
   }
 
   ServerOptions options;
   std::vector<std::string> problems;
+  std::set<std::string> wrong_keys;
+  bool has_unknown_key = false;
 };
 
 absl::StatusOr<std::vector<Setting>> ReadConfig(const std::string& path) {
@@ -148,47 +153,54 @@ std::vector<Setting> ReadArguments(const std::vector<std::string>& arguments,
 }
 
 // Reports combinations of options that are not allowed although each option is.
-void CheckTogether(const ServerOptions& options,
-                   std::vector<std::string>& problems) {
-  const auto complain = [&](const auto&... parts) {
-    problems.push_back(absl::StrCat(parts...));
+// Options with problems of their own are not compared, and nothing is missing
+// that an unknown key may have misspelt.
+void CheckTogether(Parser& parser) {
+  const ServerOptions& options = parser.options;
+  const auto compare = [&](std::initializer_list<const char*> keys, bool wrong,
+                           const auto&... parts) {
+    const bool are_right = std::none_of(
+        keys.begin(), keys.end(),
+        [&](const char* key) { return parser.wrong_keys.contains(key); });
+    if (wrong && are_right) parser.problems.push_back(absl::StrCat(parts...));
   };
-  if (options.roots.empty()) {
-    complain("root: is missing; --root=DIR names a folder of checkpoints");
-  }
-  if (options.state_dir.empty()) {
-    complain(
-        "state-dir: is missing; it names the folder in which jobs are "
-        "remembered");
-  }
-  if (options.tls_cert.empty() != options.tls_key.empty()) {
-    complain(options.tls_cert.empty() ? "tls-cert" : "tls-key",
-             ": is missing; TLS requires both");
-  }
-  if (!options.tls_client_ca.empty() && options.tls_cert.empty()) {
-    complain("tls-client-ca: requires tls-cert and tls-key");
-  }
-  if (options.tls_cert.empty() && !options.allow_insecure &&
-      !IsLoopback(options.listen)) {
-    complain("listen: ", options.listen,
-             " can be reached by other machines, which requires tls-cert "
-             "and tls-key, or allow-insecure");
-  }
-  if (options.max_streams_per_client > options.max_streams) {
-    complain("max-streams-per-client: ", options.max_streams_per_client,
-             " exceeds max-streams, ", options.max_streams);
-  }
-  if (options.client_memory_bytes > options.max_memory_bytes) {
-    complain("client-memory: ", FormatBytes(options.client_memory_bytes),
-             " exceeds max-memory, ", FormatBytes(options.max_memory_bytes));
-  }
+  const auto require = [&](const char* key, bool missing,
+                           absl::string_view why) {
+    compare({key}, missing && !parser.has_unknown_key, key, ": is missing; ",
+            why);
+  };
+  require("root", options.roots.empty(),
+          "--root=DIR names a folder of checkpoints");
+  require("state-dir", options.state_dir.empty(),
+          "it names the folder in which jobs are remembered");
+  require("tls-cert", options.tls_cert.empty() && !options.tls_key.empty(),
+          "TLS requires both");
+  require("tls-key", options.tls_key.empty() && !options.tls_cert.empty(),
+          "TLS requires both");
+  compare({"tls-client-ca", "tls-cert"},
+          !options.tls_client_ca.empty() && options.tls_cert.empty(),
+          "tls-client-ca: requires tls-cert and tls-key");
+  compare({"listen", "tls-cert", "allow-insecure"},
+          options.tls_cert.empty() && !options.allow_insecure &&
+              !IsLoopback(options.listen) && !parser.has_unknown_key,
+          "listen: ", options.listen,
+          " can be reached by other machines, which requires tls-cert and "
+          "tls-key, or allow-insecure");
+  compare({"max-streams-per-client", "max-streams"},
+          options.max_streams_per_client > options.max_streams,
+          "max-streams-per-client: ", options.max_streams_per_client,
+          " exceeds max-streams, ", options.max_streams);
+  compare({"client-memory", "max-memory"},
+          options.client_memory_bytes > options.max_memory_bytes,
+          "client-memory: ", FormatBytes(options.client_memory_bytes),
+          " exceeds max-memory, ", FormatBytes(options.max_memory_bytes));
   const uint64_t jobs_bytes =
       DivideMemory(options.max_memory_bytes, options.num_readers).jobs_bytes;
-  if (options.job_memory_bytes > jobs_bytes) {
-    complain("job-memory: ", FormatBytes(options.job_memory_bytes),
-             " exceeds the ", FormatBytes(jobs_bytes), " that max-memory, ",
-             FormatBytes(options.max_memory_bytes), ", leaves to jobs");
-  }
+  compare({"job-memory", "max-memory", "num-readers"},
+          options.job_memory_bytes > jobs_bytes,
+          "job-memory: ", FormatBytes(options.job_memory_bytes),
+          " exceeds the ", FormatBytes(jobs_bytes), " that max-memory, ",
+          FormatBytes(options.max_memory_bytes), ", leaves to jobs");
 }
 
 // The head of an option's lines in help: "--listen=ADDRESS".
@@ -235,8 +247,7 @@ absl::StatusOr<ServerOptions> ParseServerOptions(
     parser.options.roots.clear();
   }
   parser.Apply(rest, true);
-  // With other problems, an option that seems missing may be misspelt.
-  if (parser.problems.empty()) CheckTogether(parser.options, parser.problems);
+  CheckTogether(parser);
   if (parser.problems.empty()) return parser.options;
   return absl::InvalidArgumentError(absl::StrJoin(parser.problems, "\n"));
 }

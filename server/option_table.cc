@@ -177,7 +177,8 @@ constexpr OptionRow kOptions[] = {
      "NAME SHA256 [admin] [read=DIR]... [write=DIR]...\n"
      "Make SHA256 with: printf %s \"$TOKEN\" | sha256sum",
      SetPath<&ServerOptions::tokens_file>},
-    Bytes<&ServerOptions::max_memory_bytes, kMinMemoryBytes, kMostMemoryBytes>(
+    // With less, no tensor could be read.
+    Bytes<&ServerOptions::max_memory_bytes, kMinReadingBytes, kMostMemoryBytes>(
         "max-memory", "Memory for the payload of all jobs and streams."),
     {"job-memory", "SIZE",
      "Memory of a job that does not request any; less if\n"

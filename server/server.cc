@@ -26,11 +26,11 @@
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
 #include "dcp/io/file_system.h"
-#include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
+#include "proto/rpc_time.h"
 #include "server/access/access.h"
 #include "server/access/admission.h"
 #include "server/access/state_dir.h"
@@ -38,12 +38,14 @@
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_runner.h"
 #include "server/jobs/job_service.h"
+#include "server/jobs/journal_watch.h"
 #include "server/jobs/operations_service.h"
 #include "server/memory/memory_budget.h"
 #include "server/memory/memory_shares.h"
 #include "server/process/log_text.h"
 #include "server/process/metrics.h"
 #include "server/process/option_value.h"
+#include "server/process/problems.h"
 #include "server/process/process_metrics.h"
 #include "server/process/steady_alarm.h"
 #include "server/reading/checkpoint_service.h"
@@ -76,16 +78,19 @@ constexpr int64_t kOtherCallsOfAll = 2000;
 // gRPC's own buffers for requests and connections; beyond this, connections are
 // closed. Payload is counted in the memory budget.
 constexpr size_t kTransportBytes = size_t{512} << 20;
+constexpr absl::Duration kJournalWatchInterval = absl::Seconds(5);
 // Long enough for people to renew a certificate manually.
 constexpr absl::Duration kWarnOfExpiry = absl::Hours(24 * 30);
-// For services for which gRPC uses a thread per call: only reflection.
+// gRPC must not make threads for calls; no service asks for it.
 constexpr int kMaxSyncThreads = 16;
+
+constexpr char kJobService[] = "tessera.v1.JobService";
 
 // All services that a client may call; the first kNumOwnServices have their own
 // health status.
 constexpr const char* kServices[] = {
     "tessera.v1.CheckpointService",
-    "tessera.v1.JobService",
+    kJobService,
     "google.longrunning.Operations",
     "grpc.health.v1.Health",
     "grpc.reflection.v1.ServerReflection",
@@ -185,11 +190,13 @@ struct Server::Impl {
   const JobRunner runner;
   // Set when the server is started, as are the services.
   std::unique_ptr<JobManager> jobs;
+  std::unique_ptr<JournalWatch> journal_watch;
   std::unique_ptr<CheckpointService> checkpoint_service;
   std::unique_ptr<JobService> job_service;
   std::unique_ptr<OperationsService> operations_service;
   ReflectionService reflection_service{
       {std::begin(kServices), std::end(kServices)}};
+  ReflectionAlphaService reflection_alpha_service{reflection_service};
   std::unique_ptr<grpc::Server> grpc_server;
 
   void AddGauges();
@@ -215,6 +222,11 @@ void Server::Impl::AddGauges() {
   gauges.push_back(metrics.AddGauge(
       "tessera_calls", "Calls in progress.",
       [this] { return static_cast<double>(calls.num_calls()); }));
+  gauges.push_back(metrics.AddGauge(
+      "tessera_state_free_bytes",
+      "Free bytes of the disk of state-dir; 0 if that was removed.", [this] {
+        return static_cast<double>(journal->FreeBytes().value_or(0));
+      }));
   gauges.push_back(metrics.AddGauge(
       "tessera_memory_used_bytes",
       "Memory for payload that jobs and streams hold.",
@@ -251,7 +263,6 @@ absl::StatusOr<std::string> Server::Impl::Start() {
   DCP_ASSIGN_OR_RETURN(Listener listener, Listener::Open(options.listen));
   DCP_RETURN_IF_ERROR(StartServices());
   grpc::EnableDefaultHealthCheckService(true);
-  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   SetLimits(options, builder);
   // Owners: this function, and the acceptor's callback.
@@ -264,6 +275,7 @@ absl::StatusOr<std::string> Server::Impl::Start() {
   builder.RegisterService(job_service.get());
   builder.RegisterService(operations_service.get());
   builder.RegisterService(&reflection_service);
+  builder.RegisterService(&reflection_alpha_service);
   std::vector<
       std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
       interceptors;
@@ -274,6 +286,14 @@ absl::StatusOr<std::string> Server::Impl::Start() {
   for (size_t i = 0; i < kNumOwnServices; ++i) {
     grpc_server->GetHealthCheckService()->SetServingStatus(kServices[i], true);
   }
+  DCP_ASSIGN_OR_RETURN(
+      journal_watch,
+      JournalWatch::Start(
+          *journal, kJournalWatchInterval, [this](const absl::Status& status) {
+            jobs->Hold(!status.ok());
+            grpc_server->GetHealthCheckService()->SetServingStatus(kJobService,
+                                                                   status.ok());
+          }));
   const std::string address = listener.address();
   Accept(std::move(listener), connections);
   return address;
@@ -334,7 +354,7 @@ void Server::Impl::WarnOfExpiry() const {
 void Server::Impl::StopAll() {
   calls.Interrupt();
   // Ends the concurrent Drain early.
-  if (jobs != nullptr) jobs->Drain(absl::InfinitePast());
+  if (jobs != nullptr) jobs->Drain(absl::ZeroDuration());
 }
 
 void Server::Impl::Drain() {
@@ -347,11 +367,12 @@ void Server::Impl::Drain() {
   bool idle = false;
   {
     const SteadyAlarm deadline(options.drain, [this] { StopAll(); });
-    std::jthread drain_jobs([this] { jobs->Drain(absl::InfiniteFuture()); });
+    std::jthread drain_jobs([this] { jobs->Drain(absl::InfiniteDuration()); });
     idle = calls.WaitUntilIdle();
   }
+  journal_watch.reset();
   acceptor->Stop();
-  grpc_server->Shutdown(absl::ToChronoTime(absl::Now()));
+  grpc_server->Shutdown(RpcTimeIn(absl::ZeroDuration()));
   grpc_server->Wait();
   grpc_server = nullptr;
   DCP_LOG(kInfo) << "event=stop clean=" << (idle ? "yes" : "no");
@@ -365,11 +386,12 @@ Server::~Server() {
 }
 
 absl::Status Server::Check(const ServerOptions& options) {
-  DCP_RETURN_IF_ERROR(CheckListen(options));
-  DCP_RETURN_IF_ERROR(
-      Access::Load(options.roots, options.tokens_file).status());
-  DCP_RETURN_IF_ERROR(ServerTls::Load(TlsPathsOf(options)).status());
-  return StateDir::Check(options.state_dir, options.roots);
+  Problems problems;
+  problems.Add(CheckListen(options));
+  problems.Add(Access::Load(options.roots, options.tokens_file).status());
+  problems.Add(ServerTls::Load(TlsPathsOf(options)).status());
+  problems.Add(StateDir::Check(options.state_dir, options.roots));
+  return problems.status();
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(

@@ -160,7 +160,6 @@ def tessera_repositories():
         name = "grpc",
         archives = [LIB + "/" + archive for archive in [
             "libgrpc++.a",
-            "libgrpc++_reflection.a",
             "libgrpc.a",
             "libgpr.a",
             "libaddress_sorting.a",

@@ -62,7 +62,7 @@ class Loader {
 
  private:
   absl::Status Move() {
-    DCP_RETURN_IF_ERROR(RunReads(
+    const absl::Status read = RunReads(
         fs_,
         {.memory_bytes = MemoryBytes(),
          .block_bytes = BlockBytes(),
@@ -75,8 +75,12 @@ class Loader {
         [this](Batch& batch) { return NextBatch(batch); },
         [this](FileHandle handle) {
           return checkpoint_.files().Describe(handle);
-        }));
-    return checkpoint_.files().CheckUnchanged(handles_);
+        });
+    // A file that was cut while it was read has changed; it is not damaged.
+    if (read.ok() || absl::IsDataLoss(read)) {
+      DCP_RETURN_IF_ERROR(checkpoint_.files().CheckUnchanged(handles_));
+    }
+    return read;
   }
 
   // If nothing is copied through blocks, no more of them are needed than reads

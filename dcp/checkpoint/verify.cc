@@ -346,7 +346,7 @@ class Verifier {
     if (options_.on_plan != nullptr) {
       options_.on_plan(bytes_compared + bytes_to_read);
     }
-    DCP_RETURN_IF_ERROR(ReadRanges(
+    const absl::Status read = ReadRanges(
         fs_, checkpoint_.files(), stretches,
         {.memory_bytes = options_.memory_bytes,
          .stop = options_.stop,
@@ -357,16 +357,21 @@ class Verifier {
           }
           CheckStretch(ranges_[i], begin, bytes);
           return absl::OkStatus();
-        }));
+        });
+    if (absl::IsDataLoss(read)) DCP_RETURN_IF_ERROR(CheckUnchanged());
+    DCP_RETURN_IF_ERROR(read);
     return FinishBefore(pieces_.size());
+  }
+
+  absl::Status CheckUnchanged() const {
+    return WithSide(checkpoint_.files().CheckUnchanged(), ErrorSide::kSource);
   }
 
   // The bytes of all pieces before this one have been compared.
   absl::Status FinishBefore(uint32_t piece) {
     for (; next_ < piece; ++next_) {
       if (!pieces_.Wants(next_)) continue;
-      DCP_RETURN_IF_ERROR(
-          WithSide(checkpoint_.files().CheckUnchanged(), ErrorSide::kSource));
+      DCP_RETURN_IF_ERROR(CheckUnchanged());
       report_.Add(found_[next_]);
       if (options_.pieces == nullptr) continue;
       DCP_RETURN_IF_ERROR(options_.pieces->on_piece(next_, found_[next_]));

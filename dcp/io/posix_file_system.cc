@@ -364,6 +364,10 @@ absl::StatusOr<File> PosixFileSystem::OpenRegular(const std::string& path,
         S_ISLNK(link.st_mode)) {
       return absl::InvalidArgumentError("is a symbolic link");
     }
+    // A socket, or a device that is not there.
+    if (errno == ENXIO) {
+      return absl::InvalidArgumentError("is not a regular file");
+    }
     return PosixError(errno, "open");
   }
   struct stat info;

@@ -23,6 +23,7 @@
 #include "dcp/base/status.h"
 #include "dcp/io/object/object_url.h"
 #include "proto/error_detail.h"
+#include "server/process/problems.h"
 #include "server/process/text_file.h"
 
 namespace dcp::server {
@@ -218,10 +219,11 @@ absl::StatusOr<std::string> ReadTokensFile(const std::string& path) {
   uint32_t mode = 0;
   absl::StatusOr<std::string> text = ReadTextFile(path, &mode);
   if (!text.ok()) return Annotate(text.status(), "tokens file");
-  if ((mode & S_IWOTH) != 0) {
+  if ((mode & (S_IWGRP | S_IWOTH)) != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "tokens file: ", path,
-        ": everyone may change it; remove the write permission of others"));
+        "tokens file: ", path, ": ",
+        (mode & S_IWOTH) != 0 ? "everyone" : "the group of the file",
+        " may change it, and so grant access; run chmod go-w on it"));
   }
   return text;
 }
@@ -259,13 +261,13 @@ std::string Client::Reach() const {
 }
 
 absl::StatusOr<std::string> Client::CheckRead(absl::string_view path) const {
-  DCP_ASSIGN_OR_RETURN(Location location, Locate(path, PathUse::kRead));
-  return std::move(location.path);
+  DCP_ASSIGN_OR_RETURN(const Location location, Locate(path, PathUse::kRead));
+  return location.InClientsWords(location.path);
 }
 
 absl::StatusOr<std::string> Client::CheckWrite(absl::string_view path) const {
-  DCP_ASSIGN_OR_RETURN(Location location, Locate(path, PathUse::kWrite));
-  return std::move(location.path);
+  DCP_ASSIGN_OR_RETURN(const Location location, Locate(path, PathUse::kWrite));
+  return location.InClientsWords(location.path);
 }
 
 absl::StatusOr<Location> Client::Locate(absl::string_view path,
@@ -293,7 +295,8 @@ absl::StatusOr<Location> Client::Locate(absl::string_view path,
     readable = true;
     // The root itself may not be replaced.
     if (write && (!root.writable || real == root.real_path)) continue;
-    return Location{.root = root.real_path, .path = real};
+    return Location{
+        .root = root.real_path, .path = real, .root_name = root.path};
   }
   if (!readable) return OutsideError(path);
   return NotAllowed(path, " may not be written by this client");
@@ -302,18 +305,22 @@ absl::StatusOr<Location> Client::Locate(absl::string_view path,
 absl::StatusOr<Access> Access::Load(const std::vector<Root>& roots,
                                     const std::string& tokens_file) {
   Access access;
+  Problems problems;
   std::vector<Root> checked;
   for (const Root& root : roots) {
-    DCP_ASSIGN_OR_RETURN(checked.emplace_back(), CheckRoot(root));
+    absl::StatusOr<Root> one = CheckRoot(root);
+    problems.Add(one.status());
+    if (one.ok()) checked.push_back(*std::move(one));
   }
   access.server_ = std::make_unique<Client>("server", checked);
   access.roots_ = checked;
   access.tokens_file_ = tokens_file;
   if (tokens_file.empty()) {
     access.anonymous_ = std::make_unique<Client>("anonymous", checked);
-    return access;
+  } else {
+    problems.Add(access.Reload());
   }
-  DCP_RETURN_IF_ERROR(access.Reload());
+  DCP_RETURN_IF_ERROR(problems.status());
   return access;
 }
 
@@ -335,6 +342,7 @@ absl::StatusOr<std::vector<Access::Entry>> Access::LoadEntries(
     const std::vector<Root>& roots, const std::string& tokens_file) {
   std::vector<Entry> entries;
   DCP_ASSIGN_OR_RETURN(const std::string text, ReadTokensFile(tokens_file));
+  Problems problems;
   size_t number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     ++number;
@@ -342,19 +350,21 @@ absl::StatusOr<std::vector<Access::Entry>> Access::LoadEntries(
     if (line.empty()) continue;
     absl::StatusOr<TokenLine> parsed = ParseTokenLine(line, roots);
     if (!parsed.ok()) {
-      return Annotate(parsed.status(), tokens_file, ":", number);
+      problems.Add(Annotate(parsed.status(), tokens_file, ":", number));
+      continue;
     }
     for (const Entry& entry : entries) {
       if (entry.token_sha256 != parsed->token_sha256) continue;
-      return absl::InvalidArgumentError(
+      problems.Add(absl::InvalidArgumentError(
           absl::StrCat(tokens_file, ":", number, ": ", parsed->name,
-                       " has the same token as ", entry.client->name()));
+                       " has the same token as ", entry.client->name())));
     }
     entries.push_back(
         {std::move(parsed->token_sha256),
          std::make_unique<Client>(parsed->name, std::move(parsed->roots),
                                   parsed->is_admin)});
   }
+  DCP_RETURN_IF_ERROR(problems.status());
   if (entries.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("tokens file ", tokens_file, " names no client"));

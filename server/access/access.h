@@ -81,7 +81,8 @@ class Client {
   // outside of the roots exists. Open the result with PinnedPath, because links
   // may change at any time. Looks at the disk, and so may block.
   absl::StatusOr<Location> Locate(absl::string_view path, PathUse use) const;
-  // Locate(path, kRead).path and Locate(path, kWrite).path.
+  // Where Locate finds the path for kRead and kWrite, with the root as the
+  // operator named it.
   absl::StatusOr<std::string> CheckRead(absl::string_view path) const;
   absl::StatusOr<std::string> CheckWrite(absl::string_view path) const;
 

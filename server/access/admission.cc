@@ -12,7 +12,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "dcp/base/status.h"
-#include "server/process/token_bucket.h"
+#include "dcp/base/steady_time.h"
 
 namespace dcp::server {
 namespace {

@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "dcp/base/steady_time.h"
 #include "grpcpp/server_context.h"
 #include "server/access/access.h"
 #include "server/memory/client_account.h"

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "dcp/base/status.h"
 #include "dcp/io/file_system.h"
@@ -75,6 +76,11 @@ absl::StatusOr<int> Walk(const std::string& root, const std::string& path) {
 }
 
 }  // namespace
+
+std::string Location::InClientsWords(absl::string_view text) const {
+  if (root_name == root || root == "/") return std::string(text);
+  return absl::StrReplaceAll(text, {{root, root_name}});
+}
 
 PinnedPath::PinnedPath(int fd, std::string name)
     : fd_(fd), name_(std::move(name)) {}

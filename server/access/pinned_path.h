@@ -17,6 +17,11 @@ namespace dcp::server {
 struct Location {
   std::string root;  // the real path of the root that it lies below
   std::string path;  // without symbolic links as far as it exists
+  // The path of the root as the operator wrote it. Clients learn only this one.
+  std::string root_name = {};
+
+  // `text` with the name of the root in place of its real path.
+  std::string InClientsWords(absl::string_view text) const;
 };
 
 class PinnedPath {

@@ -18,19 +18,24 @@ struct HeldPath {
   PinnedPath pinned;
 };
 
+absl::StatusOr<HeldPath> Hold(absl::string_view path, const Location& location,
+                              absl::StatusOr<PinnedPath> pinned) {
+  if (pinned.ok()) return HeldPath{path, *std::move(pinned)};
+  return absl::Status(pinned.status().code(),
+                      location.InClientsWords(pinned.status().message()));
+}
+
 absl::StatusOr<HeldPath> HoldEntry(const Client& client, absl::string_view path,
                                    PathUse use) {
   DCP_ASSIGN_OR_RETURN(const Location location, client.Locate(path, use));
-  DCP_ASSIGN_OR_RETURN(PinnedPath pinned, PinnedPath::OpenEntry(location));
-  return HeldPath{path, std::move(pinned)};
+  return Hold(path, location, PinnedPath::OpenEntry(location));
 }
 
 absl::StatusOr<HeldPath> HoldDirectory(const Client& client,
                                        absl::string_view path) {
   DCP_ASSIGN_OR_RETURN(const Location location,
                        client.Locate(path, PathUse::kRead));
-  DCP_ASSIGN_OR_RETURN(PinnedPath pinned, PinnedPath::OpenDirectory(location));
-  return HeldPath{path, std::move(pinned)};
+  return Hold(path, location, PinnedPath::OpenDirectory(location));
 }
 
 // Replaces the pinned path in errors with the path that the client asked for.

@@ -8,6 +8,7 @@
 #include <memory>
 #include <stop_token>
 
+#include "dcp/base/steady_time.h"
 #include "server/jobs/job.h"
 #include "server/jobs/job_progress.h"
 #include "server/jobs/job_runner.h"
@@ -29,12 +30,15 @@ struct JobEntry {
   // The number, the id, the client and the request never change.
   Job job;
   JobStage stage = JobStage::kQueued;
-  uint64_t ticket = 0;   // of the memory budget; 0: not known yet
-  bool refused = false;  // by the memory budget
+  uint64_t ticket = 0;       // of the memory budget; 0: not known yet
+  bool refused = false;      // by the memory budget
+  bool keeps_files = false;  // the run stopped, and left its files to the next
   Reservation memory;
   std::stop_source stop;
   // Those of the current or the last run. Owners: this and that run.
   std::shared_ptr<JobControls> controls;
+  // When the run began, a time of SteadyNow.
+  std::optional<absl::Duration> runs_since;
   JobSize size;
   JobProgress progress;
 };

@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "dcp/base/log.h"
+#include "dcp/base/steady_time.h"
 #include "server/jobs/job.h"
 #include "server/jobs/job_operation.h"
 #include "server/process/log_text.h"
@@ -42,10 +43,12 @@ void LogEnd(const Job& job, JobState state, const JobBytes& bytes,
 
 bool JobFinisher::Finish(const JobEntryPtr& entry,
                          const absl::StatusOr<std::string>& response) {
-  const absl::Time now = absl::Now();
+  absl::Time now = absl::Now();
   bool cancel_requested = false;
   {
     absl::MutexLock lock(&jobs_.mutex());
+    // The clock may have been set back.
+    now = std::max({now, entry->job.start_time, entry->job.create_time});
     cancel_requested = entry->job.cancel_requested;
   }
   const JobState state = StateAfter(response.status(), cancel_requested);
@@ -61,12 +64,12 @@ bool JobFinisher::Finish(const JobEntryPtr& entry,
     return false;
   }
   JobBytes bytes;
-  absl::Time started;
+  std::optional<absl::Duration> runs_since;
   {
     absl::MutexLock lock(&jobs_.mutex());
     SetState(entry->job, state);
     entry->job.end_time = now;
-    started = entry->job.start_time;
+    runs_since = entry->runs_since;
     if (entry->controls != nullptr) {
       bytes = {.read = entry->controls->stats.bytes_read,
                .written = entry->controls->stats.bytes_written};
@@ -75,8 +78,8 @@ bool JobFinisher::Finish(const JobEntryPtr& entry,
   }
   const absl::string_view kind = KindName(entry->job.request.kind);
   metrics_.CountJob(kind, StateName(state));
-  if (started != absl::InfinitePast()) {
-    metrics_.ObserveJob(kind, now - started);
+  if (runs_since.has_value()) {
+    metrics_.ObserveJob(kind, SteadyNow() - *runs_since);
   }
   metrics_.CountBytes("read", bytes.read);
   metrics_.CountBytes("written", bytes.written);

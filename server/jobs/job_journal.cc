@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -66,7 +67,12 @@ absl::StatusOr<std::unique_ptr<JobJournal>> JobJournal::Open(
     return absl::PermissionDeniedError(
         absl::StrCat("journal ", journal->path_, ": ", std::strerror(errno)));
   }
+  struct stat info = {};
+  const int known = fstat(file, &info);
   close(file);
+  if (known != 0) return PosixError(errno, journal->path_);
+  journal->device_ = info.st_dev;
+  journal->inode_ = info.st_ino;
   const int code = sqlite3_open_v2(
       journal->path_.c_str(), &journal->database_,
       SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
@@ -83,6 +89,36 @@ JobJournal::~JobJournal() {
   absl::MutexLock lock(&mutex_);
   sqlite3_close(database_);
   if (last_file_ >= 0) close(last_file_);
+}
+
+absl::StatusOr<uint64_t> JobJournal::FreeBytes() const {
+  struct stat info = {};
+  if (stat(path_.c_str(), &info) != 0) {
+    return WithReason(absl::UnavailableError(absl::StrCat(
+                          "the journal ", path_, ": ", std::strerror(errno),
+                          "; restore the state directory and start again")),
+                      ErrorReason::JOURNAL_FAILED);
+  }
+  if (info.st_dev != device_ || info.st_ino != inode_) {
+    return WithReason(
+        absl::UnavailableError(absl::StrCat(
+            "the journal ", path_,
+            " was replaced while the server used it; start the server again")),
+        ErrorReason::JOURNAL_FAILED);
+  }
+  struct statvfs disk = {};
+  if (statvfs(path_.c_str(), &disk) != 0) return PosixError(errno, path_);
+  return static_cast<uint64_t>(disk.f_bavail) * disk.f_frsize;
+}
+
+absl::Status JobJournal::CheckUsable() const {
+  DCP_ASSIGN_OR_RETURN(const uint64_t free_bytes, FreeBytes());
+  if (free_bytes >= kMinJournalBytes) return absl::OkStatus();
+  return WithReason(
+      absl::ResourceExhaustedError(absl::StrCat(
+          "the disk of the journal ", path_, " has ", free_bytes,
+          " free bytes; jobs begin when it has ", kMinJournalBytes)),
+      ErrorReason::JOURNAL_FAILED);
 }
 
 absl::Status JobJournal::CheckLast() {
@@ -154,7 +190,8 @@ absl::Status JobJournal::Prepare() {
   DCP_RETURN_IF_ERROR(
       Execute("PRAGMA journal_mode=WAL; BEGIN EXCLUSIVE; COMMIT"));
   if (version > 0) DCP_RETURN_IF_ERROR(CheckPages());
-  return version < kJournalVersion ? Upgrade(version) : CheckDigests();
+  if (version >= kDigestsVersion) DCP_RETURN_IF_ERROR(CheckDigests());
+  return version < kJournalVersion ? Upgrade(version) : CheckTotals();
 }
 
 absl::Status JobJournal::Upgrade(int64_t version) {
@@ -180,6 +217,24 @@ absl::Status JobJournal::CheckDigests() {
                                      " was changed since it was written"));
   }
   return find.status();
+}
+
+absl::Status JobJournal::CheckTotals() {
+  Statement count(*this, kFindLossSql);
+  if (!count.Step()) return count.status();
+  const int64_t num_jobs = count.Number();
+  const int64_t num_records = count.Number();
+  const std::string jobs = count.Bytes();
+  const std::string records = count.Bytes();
+  if (jobs == absl::StrCat(num_jobs) && records == absl::StrCat(num_records)) {
+    return absl::OkStatus();
+  }
+  return JournalError(
+      path_, SQLITE_CORRUPT,
+      absl::StrCat(
+          "it has ", num_jobs, " jobs and ", num_records,
+          " records of jobs, and there were ",
+          jobs.empty() ? "others" : absl::StrCat(jobs, " and ", records)));
 }
 
 absl::StatusOr<std::vector<Job>> JobJournal::Jobs() {
@@ -220,6 +275,7 @@ absl::StatusOr<std::vector<Job>> JobJournal::Jobs() {
 }
 
 absl::Status JobJournal::Add(Job& job) {
+  DCP_RETURN_IF_ERROR(CheckUsable());
   absl::MutexLock lock(&mutex_);
   const JobRequest& request = job.request;
   DCP_RETURN_IF_ERROR(

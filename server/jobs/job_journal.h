@@ -27,6 +27,10 @@ struct sqlite3;
 
 namespace dcp::server {
 
+// With less space on its disk, no job is accepted or begun: SQLite needs some
+// pages for each.
+inline constexpr uint64_t kMinJournalBytes = uint64_t{1} << 20;
+
 class JobJournal {
  public:
   // Creates the directory and the database if they are missing, accessible only
@@ -38,6 +42,16 @@ class JobJournal {
   ~JobJournal();
   JobJournal(const JobJournal&) = delete;
   JobJournal& operator=(const JobJournal&) = delete;
+
+  // The free bytes of the disk that holds the database. Unavailable if the
+  // database is not at its path any more, because somebody removed it or its
+  // directory: what is written then is lost with the process. Does not wait for
+  // a method that writes.
+  absl::StatusOr<uint64_t> FreeBytes() const;
+
+  // OK if jobs can be recorded: the error of FreeBytes, or ResourceExhausted
+  // with less than kMinJournalBytes.
+  absl::Status CheckUsable() const;
 
   // All jobs in the order of creation, without the bytes of their requests.
   absl::StatusOr<std::vector<Job>> Jobs();
@@ -75,15 +89,19 @@ class JobJournal {
   absl::Status Prepare() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Upgrades from an older version; 0 is an empty database.
   absl::Status Upgrade(int64_t version) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Both read the whole database.
+  // All read the whole database.
   absl::Status CheckPages() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckDigests() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckTotals() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Execute(const char* sql) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Error(int code) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<int64_t> Version() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string path_;
   const std::string last_path_;
+  // The database as it was opened.
+  uint64_t device_ = 0;
+  uint64_t inode_ = 0;
   absl::Mutex mutex_;
   sqlite3* database_ ABSL_GUARDED_BY(mutex_) = nullptr;
   int last_file_ ABSL_GUARDED_BY(mutex_) = -1;

@@ -57,7 +57,7 @@ JobManager::JobManager(JobJournal& journal, const JobRunner& runner,
                  options, log_step_bytes) {}
 
 JobManager::~JobManager() {
-  Drain(absl::InfinitePast());
+  Drain(absl::ZeroDuration());
   stop_plans_.request_stop();
   scheduler_.Stop();
   errands_.Stop();

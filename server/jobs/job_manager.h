@@ -20,6 +20,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "dcp/base/steady_time.h"
 #include "google/longrunning/operations_proto.pb.h"
 #include "server/access/access.h"
 #include "server/access/page_token.h"
@@ -63,7 +64,7 @@ class JobManager {
       JobJournal& journal, const JobRunner& runner, MemoryBudget& budget,
       Metrics& metrics, const ServerOptions& options,
       uint64_t log_step_bytes = kConvertJournalStepBytes);
-  // Calls Drain with a deadline that has passed.
+  // Calls Drain with an end that has passed.
   ~JobManager();
   JobManager(const JobManager&) = delete;
   JobManager& operator=(const JobManager&) = delete;
@@ -96,10 +97,13 @@ class JobManager {
                                  JobWatchers::Changed changed);
   void Unwatch(uint64_t watcher) { watchers_.Remove(watcher); }
 
+  // While `held`, no job begins; those that run go on.
+  void Hold(bool held) { scheduler_.Hold(held); }
+
   // Accepts no more jobs, starts none, waits for the running ones, and stops
-  // them at `deadline`: they continue after the next start. May be called by
-  // several threads: the earliest deadline counts.
-  void Drain(absl::Time deadline) { scheduler_.Drain(deadline); }
+  // them at `end`, a time of SteadyNow: they continue after the next start. May
+  // be called by several threads: the earliest end counts.
+  void Drain(absl::Duration end) { scheduler_.Drain(end); }
   bool draining() const { return scheduler_.draining(); }
 
   uint64_t num_running() const { return scheduler_.num_running(); }

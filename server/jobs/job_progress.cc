@@ -14,15 +14,14 @@ constexpr absl::Duration kMaxRemaining = absl::Hours(24 * 365);
 }  // namespace
 
 void JobProgress::Begin(uint64_t total_bytes, uint64_t kept_bytes,
-                        absl::Time now) {
+                        absl::Duration now) {
   total_bytes_ = total_bytes;
   kept_bytes_ = kept_bytes;
   points_ = {{now, 0}};
 }
 
-void JobProgress::Sample(uint64_t num_bytes, absl::Time now) {
+void JobProgress::Sample(uint64_t num_bytes, absl::Duration now) {
   if (points_.empty()) return;
-  // The clock was set back.
   if (now <= points_.back().time) {
     points_.back().num_bytes = num_bytes;
     return;

@@ -1,5 +1,5 @@
 // JobProgress: the rate of a job and its remaining time, computed from byte
-// counts at several times. Thread-compatible.
+// counts at several times of SteadyNow. Thread-compatible.
 #ifndef SERVER_JOBS_JOB_PROGRESS_H_
 #define SERVER_JOBS_JOB_PROGRESS_H_
 
@@ -7,6 +7,7 @@
 #include <deque>
 
 #include "absl/time/time.h"
+#include "dcp/base/steady_time.h"
 #include "server/jobs/job.h"
 #include "tessera/v1/job_service.pb.h"
 
@@ -20,9 +21,9 @@ class JobProgress {
  public:
   // Called when the transfer begins: `total_bytes` in all, of which earlier
   // runs have done `kept_bytes`.
-  void Begin(uint64_t total_bytes, uint64_t kept_bytes, absl::Time now);
+  void Begin(uint64_t total_bytes, uint64_t kept_bytes, absl::Duration now);
   // This run has moved `num_bytes` so far.
-  void Sample(uint64_t num_bytes, absl::Time now);
+  void Sample(uint64_t num_bytes, absl::Duration now);
 
   // Sets bytes_done, bytes_total, bytes_per_second and remaining. This run has
   // moved `num_bytes` so far.
@@ -30,7 +31,7 @@ class JobProgress {
 
  private:
   struct Point {
-    absl::Time time;
+    absl::Duration time;
     uint64_t num_bytes;
   };
   uint64_t total_bytes_ = 0;

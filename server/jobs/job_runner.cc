@@ -10,6 +10,7 @@
 #include "dcp/base/error_place.h"
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
+#include "dcp/base/steady_time.h"
 #include "dcp/checkpoint/convert/convert.h"
 #include "dcp/checkpoint/convert/share_convert.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
@@ -72,16 +73,16 @@ absl::Status WithPath(const absl::Status& status, const JobSpec& spec) {
   return WithPlace(status, {.path = written ? spec.destination : spec.source});
 }
 
-google::protobuf::Duration Since(absl::Time begin) {
+google::protobuf::Duration Since(absl::Duration begin) {
   return google::protobuf::util::TimeUtil::NanosecondsToDuration(
-      absl::ToInt64Nanoseconds(absl::Now() - begin));
+      absl::ToInt64Nanoseconds(SteadyNow() - begin));
 }
 
 // Has no journal: the records at the destination say what is done, whichever
 // server did it.
 absl::StatusOr<std::string> RunShare(RootedFileSystem& fs, JobSpec spec,
                                      JobControls& controls) {
-  const absl::Time begin = absl::Now();
+  const absl::Duration begin = SteadyNow();
   ConvertOptions& options = spec.convert;
   options.stop = controls.stop;
   options.stats = &controls.stats;
@@ -110,7 +111,7 @@ absl::StatusOr<std::string> RunShare(RootedFileSystem& fs, JobSpec spec,
 absl::StatusOr<std::string> RunConvert(RootedFileSystem& fs, JobSpec spec,
                                        JobControls& controls) {
   if (spec.share.has_value()) return RunShare(fs, std::move(spec), controls);
-  const absl::Time begin = absl::Now();
+  const absl::Duration begin = SteadyNow();
   ConvertOptions& options = spec.convert;
   options.stop = controls.stop;
   options.stats = &controls.stats;

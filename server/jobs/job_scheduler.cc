@@ -14,10 +14,10 @@
 #include "absl/time/clock.h"
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
+#include "dcp/base/steady_time.h"
 #include "dcp/io/pipeline.h"
 #include "proto/error_detail.h"
 #include "server/jobs/job.h"
-#include "server/process/token_bucket.h"
 
 namespace dcp::server {
 namespace {
@@ -53,6 +53,7 @@ JobScheduler::~JobScheduler() {
 
 absl::Status JobScheduler::Start() {
   DCP_ASSIGN_OR_RETURN(const std::vector<Job> jobs, journal_.Jobs());
+  Hold(!journal_.CheckUsable().ok());
   for (const Job& job : jobs) DCP_RETURN_IF_ERROR(Recover(job));
   StartThreads();
   finisher_.Prune();
@@ -67,7 +68,10 @@ absl::Status JobScheduler::Recover(const Job& job) {
   const bool may_run =
       job.state == JobMetadata::PENDING || job.num_restarts < kMaxRestarts;
   if (!ended) {
-    DCP_RETURN_IF_ERROR(journal_.CountRestart(job.number));
+    // A full disk does not keep the server from its other work: the job waits
+    // until there is space, and this restart does not count.
+    const absl::Status counted = journal_.CountRestart(job.number);
+    if (!counted.ok() && !absl::IsResourceExhausted(counted)) return counted;
     ++entry->job.num_restarts;
     entry->job.state = JobMetadata::PENDING;
     DCP_LOG(kInfo) << "event=job_recovered id=" << job.id
@@ -222,12 +226,18 @@ void JobScheduler::Cancel(const JobEntryPtr& entry) {
   }
 }
 
+void JobScheduler::Hold(bool held) {
+  absl::MutexLock lock(&jobs_.mutex());
+  held_ = held;
+  work_.SignalAll();
+}
+
 void JobScheduler::RunReady() {
   while (true) {
     JobEntryPtr entry;
     {
       absl::MutexLock lock(&jobs_.mutex());
-      while (!exiting_ && (ready_.empty() || draining_)) {
+      while (!exiting_ && (ready_.empty() || draining_ || held_)) {
         work_.Wait(&jobs_.mutex());
       }
       if (exiting_) return;
@@ -249,7 +259,8 @@ void JobScheduler::RunReady() {
 }
 
 void JobScheduler::Execute(const JobEntryPtr& entry) {
-  const absl::StatusOr<std::string> response = RunOnce(entry);
+  absl::StatusOr<std::string> response = RunOnce(entry);
+  if (KeepsFilesInVain(*entry)) response = RunOnce(entry);
   bool goes_on = false;
   {
     Reservation memory;  // returned without the lock, before the job ends
@@ -263,6 +274,17 @@ void JobScheduler::Execute(const JobEntryPtr& entry) {
     }
   }
   if (!goes_on) Finish(entry, response);
+}
+
+// Whether the run kept its files for the next start of the server, and the job
+// was cancelled after that. Another run, which has to stop, removes them.
+bool JobScheduler::KeepsFilesInVain(JobEntry& entry) {
+  absl::MutexLock lock(&jobs_.mutex());
+  if (!std::exchange(entry.keeps_files, false) || !entry.job.cancel_requested) {
+    return false;
+  }
+  SetState(entry.job, JobMetadata::PENDING);
+  return true;
 }
 
 std::shared_ptr<JobControls> JobScheduler::MakeControls(
@@ -279,13 +301,14 @@ std::shared_ptr<JobControls> JobScheduler::MakeControls(
   JobEntry* const own = entry.get();
   controls->log.keeps = [this, own] {
     absl::MutexLock lock(&jobs_.mutex());
-    return stopping_ && !own->job.cancel_requested && !own->refused;
+    own->keeps_files = stopping_ && !own->job.cancel_requested && !own->refused;
+    return own->keeps_files;
   };
   controls->on_plan = [this, own](const JobSize& size) {
     {
       absl::MutexLock lock(&jobs_.mutex());
       own->size = size;
-      own->progress.Begin(size.num_bytes, size.bytes_kept, absl::Now());
+      own->progress.Begin(size.num_bytes, size.bytes_kept, SteadyNow());
       SetState(own->job, JobMetadata::RUNNING);
     }
     watchers_.Notify(own->job.number);
@@ -310,6 +333,7 @@ absl::StatusOr<std::string> JobScheduler::RunOnce(const JobEntryPtr& entry) {
     absl::MutexLock lock(&jobs_.mutex());
     SetState(entry->job, JobMetadata::PLANNING);
     entry->job.start_time = now;
+    entry->runs_since = SteadyNow();
     entry->controls = controls;
     request = entry->job.request;
   }
@@ -366,17 +390,18 @@ void JobScheduler::Tick() {
       absl::MutexLock lock(&jobs_.mutex());
       if (exiting_) return;
       // A signal only ends the long wait early, because a job has begun.
-      const bool passed = tick_.WaitWithTimeout(
-          &jobs_.mutex(), running_.empty() && !finisher_.has_unkept()
-                              ? kPrunePeriod
-                              : kTickPeriod);
+      const bool passed = tick_.WaitUntil(
+          &jobs_.mutex(),
+          SteadyNow() + (running_.empty() && !finisher_.has_unkept()
+                             ? kPrunePeriod
+                             : kTickPeriod));
       if (exiting_) return;
       if (!passed) continue;
       for (const auto& [number, entry] : running_) {
         if (entry->controls == nullptr) continue;
         const TransferStats& stats = entry->controls->stats;
         entry->progress.Sample(stats.bytes_read + stats.bytes_written,
-                               absl::Now());
+                               SteadyNow());
         running.push_back(entry);
       }
     }
@@ -391,7 +416,7 @@ void JobScheduler::Tick() {
   }
 }
 
-void JobScheduler::Drain(absl::Time deadline) {
+void JobScheduler::Drain(absl::Duration end) {
   std::vector<JobEntryPtr> waiting;
   {
     absl::MutexLock lock(&jobs_.mutex());
@@ -405,8 +430,7 @@ void JobScheduler::Drain(absl::Time deadline) {
   std::vector<std::stop_source> stops;
   {
     absl::MutexLock lock(&jobs_.mutex());
-    while (!running_.empty() &&
-           !drained_.WaitWithDeadline(&jobs_.mutex(), deadline)) {
+    while (!running_.empty() && !drained_.WaitUntil(&jobs_.mutex(), end)) {
     }
     stopping_ = true;
     for (const auto& [number, entry] : running_) stops.push_back(entry->stop);
@@ -419,7 +443,7 @@ void JobScheduler::Drain(absl::Time deadline) {
 }
 
 void JobScheduler::Stop() {
-  Drain(absl::InfinitePast());
+  Drain(absl::ZeroDuration());
   gauges_.clear();
   absl::MutexLock lock(&jobs_.mutex());
   exiting_ = true;

@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "dcp/base/steady_time.h"
 #include "server/access/root_threads.h"
 #include "server/jobs/job_entry.h"
 #include "server/jobs/job_finisher.h"
@@ -60,13 +61,16 @@ class JobScheduler {
   // Ends the job soon. The journal knows that its client has requested this.
   void Cancel(const JobEntryPtr& entry) ABSL_LOCKS_EXCLUDED(jobs_.mutex());
 
+  // While `held`, no job begins; those that run go on.
+  void Hold(bool held) ABSL_LOCKS_EXCLUDED(jobs_.mutex());
+
   // Starts no more jobs, waits for the running ones, and stops them at
-  // `deadline`: they continue after the next start. May be called by several
-  // threads: the earliest deadline counts.
-  void Drain(absl::Time deadline) ABSL_LOCKS_EXCLUDED(jobs_.mutex());
+  // `end`, a time of SteadyNow: they continue after the next start. May be
+  // called by several threads: the earliest end counts.
+  void Drain(absl::Duration end) ABSL_LOCKS_EXCLUDED(jobs_.mutex());
   bool draining() const ABSL_LOCKS_EXCLUDED(jobs_.mutex());
 
-  // Calls Drain with a deadline that has passed, and ends the threads.
+  // Calls Drain with an end that has passed, and ends the threads.
   void Stop() ABSL_LOCKS_EXCLUDED(jobs_.mutex());
   bool exiting() const ABSL_LOCKS_EXCLUDED(jobs_.mutex());
 
@@ -90,6 +94,7 @@ class JobScheduler {
 
   void Execute(const JobEntryPtr& entry);
   absl::StatusOr<std::string> RunOnce(const JobEntryPtr& entry);
+  bool KeepsFilesInVain(JobEntry& entry) ABSL_LOCKS_EXCLUDED(jobs_.mutex());
   std::shared_ptr<JobControls> MakeControls(const JobEntryPtr& entry);
   // Ends a job that was withdrawn.
   void Settle(const JobEntryPtr& entry);
@@ -112,13 +117,14 @@ class JobScheduler {
   JobFinisher finisher_;
 
   absl::CondVar work_;     // for RunReady
-  absl::CondVar tick_;     // for Tick
-  absl::CondVar drained_;  // for Drain
+  SteadyCondVar tick_;     // for Tick
+  SteadyCondVar drained_;  // for Drain
   JobQueue queue_ ABSL_GUARDED_BY(jobs_.mutex());
   std::deque<JobEntryPtr> ready_ ABSL_GUARDED_BY(jobs_.mutex());
   std::map<int64_t, JobEntryPtr> running_ ABSL_GUARDED_BY(jobs_.mutex());
   // From admitting to running.
   int64_t num_busy_ ABSL_GUARDED_BY(jobs_.mutex()) = 0;
+  bool held_ ABSL_GUARDED_BY(jobs_.mutex()) = false;
   bool draining_ ABSL_GUARDED_BY(jobs_.mutex()) = false;
   bool stopping_ ABSL_GUARDED_BY(jobs_.mutex()) = false;  // running jobs too
   bool exiting_ ABSL_GUARDED_BY(jobs_.mutex()) = false;   // for the threads

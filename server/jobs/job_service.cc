@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "dcp/base/status.h"
+#include "dcp/base/steady_time.h"
 #include "proto/rpc_status.h"
 #include "server/access/disk_timeout.h"
 #include "server/jobs/job_watch.h"
@@ -54,7 +55,7 @@ class WatchReactor final : public grpc::ServerWriteReactor<Operation> {
     if (cancelled) return Finish(grpc::Status::CANCELLED);
     absl::StatusOr<Operation> now = manager_.Get(client_, name_);
     if (!now.ok()) return Finish(ToRpcStatus(now.status()));
-    const absl::Time time = absl::Now();
+    const absl::Duration time = SteadyNow();
     // For a running job, the next look comes within a second.
     if (!now->done() && time - written_ < kMinWatchPeriod &&
         !manager_.draining()) {
@@ -87,8 +88,8 @@ class WatchReactor final : public grpc::ServerWriteReactor<Operation> {
   const Client& client_;
   const std::string name_;
   std::shared_ptr<JobWatch> watch_;
-  Operation operation_;  // being written
-  absl::Time written_ = absl::InfinitePast();
+  Operation operation_;                            // being written
+  absl::Duration written_ = absl::ZeroDuration();  // a time of SteadyNow
 };
 
 class RefusingReactor final : public grpc::ServerWriteReactor<Operation> {

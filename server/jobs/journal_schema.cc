@@ -57,7 +57,36 @@ constexpr char kDigests[] =
     " UPDATE records SET digest = " DIGEST_OF_RECORD
     " WHERE rowid = NEW.rowid; END;";
 
+// Version 3 added the number of rows of each table, with a digest, because a
+// digest in a row does not show that a row is gone. Other programs cannot add
+// or remove rows: they do not have row_digest.
+#define DIGEST_OF_TOTALS "row_digest(num_jobs, num_records)"
+#define COUNT_ROWS(name, event, column, change)                             \
+  "CREATE TRIGGER " name " AFTER " event " BEGIN UPDATE totals SET " column \
+  " = " column " " change "; UPDATE totals SET digest = " DIGEST_OF_TOTALS  \
+  "; END;"
+
+constexpr char kTotals[] =
+    "CREATE TABLE totals (num_jobs INTEGER NOT NULL,"
+    " num_records INTEGER NOT NULL, digest INTEGER);"
+    "INSERT INTO totals (num_jobs, num_records)"
+    " SELECT (SELECT COUNT(*) FROM jobs), (SELECT COUNT(*) FROM records);"
+    "UPDATE totals SET digest = " DIGEST_OF_TOTALS
+    ";" COUNT_ROWS("job_counted", "INSERT ON jobs", "num_jobs", "+ 1")
+        COUNT_ROWS("job_removed", "DELETE ON jobs", "num_jobs", "- 1")
+            COUNT_ROWS("record_counted", "INSERT ON records", "num_records",
+                       "+ 1") COUNT_ROWS("record_removed", "DELETE ON records",
+                                         "num_records", "- 1");
+
 }  // namespace
+
+const char* const kFindLossSql =
+    "SELECT (SELECT COUNT(*) FROM jobs), (SELECT COUNT(*) FROM records),"
+    " (SELECT num_jobs FROM totals WHERE digest IS " DIGEST_OF_TOTALS
+    "), (SELECT num_records FROM totals)";
+
+#undef COUNT_ROWS
+#undef DIGEST_OF_TOTALS
 
 const char* const kFindDamageSql =
     "SELECT number FROM jobs WHERE digest IS NOT " DIGEST_OF_JOB
@@ -69,7 +98,8 @@ const char* const kFindDamageSql =
 #undef DIGEST_OF_JOB
 
 std::string JournalUpgradeSql(int64_t version) {
-  return absl::StrCat("BEGIN;", version == 0 ? kTables : "", kDigests,
+  return absl::StrCat("BEGIN;", version < 1 ? kTables : "",
+                      version < kDigestsVersion ? kDigests : "", kTotals,
                       "PRAGMA application_id=", kJournalApplicationId,
                       "; PRAGMA user_version=", kJournalVersion, "; COMMIT");
 }

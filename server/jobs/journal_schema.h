@@ -8,7 +8,9 @@
 namespace dcp::server {
 
 // The newest version; version 0 is an empty database.
-inline constexpr int64_t kJournalVersion = 2;
+inline constexpr int64_t kJournalVersion = 3;
+// From this version on, rows have digests.
+inline constexpr int64_t kDigestsVersion = 2;
 
 // "TSRA": marks a database as a journal of this server.
 inline constexpr int64_t kJournalApplicationId = 0x54535241;
@@ -19,6 +21,10 @@ std::string JournalUpgradeSql(int64_t version);
 
 // Finds the number of a job with a row that does not match its digest.
 extern const char* const kFindDamageSql;
+
+// Counts the jobs and the records that are there, and then how many the journal
+// says there are: NULL if its own numbers do not match their digest.
+extern const char* const kFindLossSql;
 
 }  // namespace dcp::server
 

@@ -13,9 +13,11 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "dcp/base/status.h"
+#include "dcp/base/steady_time.h"
 #include "grpcpp/alarm.h"
 #include "proto/error_detail.h"
 #include "proto/rpc_status.h"
+#include "proto/rpc_time.h"
 #include "server/jobs/job_filter.h"
 #include "server/jobs/job_watch.h"
 #include "server/transport/compression.h"
@@ -53,13 +55,13 @@ class WaitReactor final : public grpc::ServerUnaryReactor {
         response_(response) {}
 
   void Begin(std::optional<absl::Duration> timeout) {
-    if (timeout.has_value()) deadline_ = absl::Now() + *timeout;
+    if (timeout.has_value()) end_ = SteadyNow() + *timeout;
     const absl::Status status = JobWatch::Begin(
         manager_, client_, name_, [this](bool cancelled) { Look(cancelled); },
         watch_);
     if (!status.ok()) return Finish(ToRpcStatus(status));
     if (!timeout.has_value()) return;
-    alarm_.Set(absl::ToChronoTime(deadline_),
+    alarm_.Set(RpcTimeIn(*timeout),
                [weak = std::weak_ptr<JobWatch>(watch_), over = over_](bool) {
                  *over = true;
                  const std::shared_ptr<JobWatch> alive = weak.lock();
@@ -72,7 +74,7 @@ class WaitReactor final : public grpc::ServerUnaryReactor {
     if (cancelled) return Finish(grpc::Status::CANCELLED);
     // Evaluated before the job is read, so that the answer includes a job that
     // ends in between.
-    const bool over = *over_ || absl::Now() >= deadline_ || manager_.draining();
+    const bool over = *over_ || SteadyNow() >= end_ || manager_.draining();
     absl::StatusOr<Operation> now = manager_.Get(client_, name_);
     if (now.ok() && !now->done() && !over) return watch_->Continue();
     if (now.ok()) *response_ = *std::move(now);
@@ -93,7 +95,7 @@ class WaitReactor final : public grpc::ServerUnaryReactor {
   const std::string name_;
   Operation* const response_;
   std::shared_ptr<JobWatch> watch_;
-  absl::Time deadline_ = absl::InfiniteFuture();
+  absl::Duration end_ = absl::InfiniteDuration();
   // The alarm has fired; its clock may differ from absl::Now. Owners: this and
   // the alarm.
   const std::shared_ptr<std::atomic<bool>> over_ =

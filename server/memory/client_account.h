@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "dcp/base/steady_time.h"
 #include "server/memory/memory_budget.h"
 #include "server/process/token_bucket.h"
 

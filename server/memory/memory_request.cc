@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "proto/error_detail.h"
 #include "proto/rpc_status.h"
+#include "proto/rpc_time.h"
 #include "server/process/refusal.h"
 
 namespace dcp::server {
@@ -38,17 +39,15 @@ void MemoryRequest::Start(absl::Duration max_wait) {
   if (done_ == nullptr) return;  // it has ended already
   ticket_ = *ticket;
   alarm_ = std::make_unique<grpc::Alarm>();
-  alarm_->Set(absl::ToChronoTime(absl::Now() + max_wait),
-              [self = shared_from_this()](bool expired) {
-                if (!expired) return;
-                self->End(WithReason(
-                    WithRetryAfter(absl::UnavailableError(absl::StrCat(
-                                       "the memory of the server is in use: ",
-                                       self->bytes_, " bytes were requested")),
-                                   kRetryAfterMs),
-                    ErrorReason::MEMORY_IN_USE,
-                    {{"value", absl::StrCat(self->bytes_)}}));
-              });
+  alarm_->Set(RpcTimeIn(max_wait), [self = shared_from_this()](bool expired) {
+    if (!expired) return;
+    self->End(WithReason(
+        WithRetryAfter(absl::UnavailableError(absl::StrCat(
+                           "the memory of the server is in use: ", self->bytes_,
+                           " bytes were requested")),
+                       kRetryAfterMs),
+        ErrorReason::MEMORY_IN_USE, {{"value", absl::StrCat(self->bytes_)}}));
+  });
 }
 
 void MemoryRequest::Cancel() { TakeDone() = nullptr; }

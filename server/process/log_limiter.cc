@@ -1,6 +1,7 @@
 #include "server/process/log_limiter.h"
 
 #include "dcp/base/log.h"
+#include "dcp/base/steady_time.h"
 
 namespace dcp::server {
 

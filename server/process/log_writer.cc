@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "dcp/base/check.h"
+#include "dcp/base/steady_time.h"
 
 namespace dcp::server {
 namespace {
@@ -51,10 +52,9 @@ void LogWriter::Write(std::string line) {
 }
 
 void LogWriter::Flush(absl::Duration time) {
-  const absl::Time end = absl::Now() + time;
+  const absl::Duration end = SteadyNow() + time;
   absl::MutexLock lock(&mutex_);
-  while ((!lines_.empty() || writing_) &&
-         !changed_.WaitWithDeadline(&mutex_, end)) {
+  while ((!lines_.empty() || writing_) && !changed_.WaitUntil(&mutex_, end)) {
   }
 }
 

@@ -15,6 +15,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "dcp/base/steady_time.h"
 
 namespace dcp::server {
 
@@ -45,7 +46,7 @@ class LogWriter {
   int stop_event_;
   bool torn_ = false;  // an error cut the last line; used by the thread only
   absl::Mutex mutex_;
-  absl::CondVar changed_;
+  SteadyCondVar changed_;
   std::deque<std::string> lines_ ABSL_GUARDED_BY(mutex_);
   size_t num_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t num_lost_ ABSL_GUARDED_BY(mutex_) = 0;

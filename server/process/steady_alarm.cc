@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "dcp/base/check.h"
-#include "server/process/token_bucket.h"
+#include "dcp/base/steady_time.h"
 
 namespace dcp::server {
 namespace {

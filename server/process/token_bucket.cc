@@ -1,13 +1,8 @@
 #include "server/process/token_bucket.h"
 
 #include <algorithm>
-#include <chrono>
 
 namespace dcp::server {
-
-absl::Duration SteadyNow() {
-  return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
-}
 
 bool TokenBucket::Take(absl::Duration now) {
   absl::MutexLock lock(&mutex_);

@@ -1,6 +1,5 @@
 // TokenBucket: limits how often something may happen: a number of times at
-// once, and so many more each second. Uses the steady clock, which setting the
-// system's clock does not affect. Thread-safe; never blocks.
+// once, and so many more each second. Thread-safe; never blocks.
 #ifndef SERVER_PROCESS_TOKEN_BUCKET_H_
 #define SERVER_PROCESS_TOKEN_BUCKET_H_
 
@@ -9,11 +8,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "dcp/base/steady_time.h"
 
 namespace dcp::server {
-
-// Time since an arbitrary moment in the past; never decreases.
-absl::Duration SteadyNow();
 
 class TokenBucket {
  public:
@@ -27,7 +24,8 @@ class TokenBucket {
   TokenBucket(const TokenBucket&) = delete;
   TokenBucket& operator=(const TokenBucket&) = delete;
 
-  // Returns whether it may happen once more at `now`, and if so counts it.
+  // Returns whether it may happen once more at `now`, a time of SteadyNow, and
+  // if so counts it.
   bool Take(absl::Duration now);
 
  private:

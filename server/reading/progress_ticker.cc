@@ -1,5 +1,8 @@
 #include "server/reading/progress_ticker.h"
 
+#include "dcp/base/steady_time.h"
+#include "proto/rpc_time.h"
+
 namespace dcp::server {
 
 std::shared_ptr<ProgressTicker> ProgressTicker::Start(
@@ -19,12 +22,11 @@ void ProgressTicker::Arm() {
   if (stopped_) return;
   last = std::move(alarm_);
   alarm_ = std::make_unique<grpc::Alarm>();
-  alarm_->Set(absl::ToChronoTime(absl::Now() + interval_),
-              [self = shared_from_this()](bool expired) {
-                if (!expired) return;
-                self->Tick();
-                self->Arm();
-              });
+  alarm_->Set(RpcTimeIn(interval_), [self = shared_from_this()](bool expired) {
+    if (!expired) return;
+    self->Tick();
+    self->Arm();
+  });
 }
 
 void ProgressTicker::Tick() {
@@ -32,7 +34,7 @@ void ProgressTicker::Tick() {
   progress.set_bytes_done(stats_.bytes_read.load());
   progress.set_bytes_total(total_bytes_.load());
   tell_(progress);
-  const absl::Time now = absl::Now();
+  const absl::Duration now = SteadyNow();
   const uint64_t read =
       stats_.bytes_read.load() + opening_.num_items_located.load();
   if (std::exchange(last_read_, read) != read) last_change_ = now;

@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "dcp/base/steady_time.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/io/pipeline.h"
 #include "grpcpp/alarm.h"
@@ -64,7 +65,7 @@ class ProgressTicker : public std::enable_shared_from_this<ProgressTicker> {
   OpenProgress opening_;
   // Used by the ticks only, which never overlap.
   uint64_t last_read_ = 0;
-  absl::Time last_change_ = absl::Now();
+  absl::Duration last_change_ = SteadyNow();
   std::atomic<uint64_t> total_bytes_{0};
   absl::Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;

@@ -6,25 +6,26 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "dcp/base/steady_time.h"
+#include "proto/rpc_time.h"
 
 namespace dcp::server {
 
 void StallTimer::Start(std::function<void()> stalled) {
-  const absl::Time now = absl::Now();
   absl::MutexLock lock(&mutex_);
   stalled_ = std::move(stalled);
-  Arm(now + timeout_);
+  Arm(timeout_);
 }
 
 void StallTimer::BeginWait() {
-  const absl::Time now = absl::Now();
+  const absl::Duration now = SteadyNow();
   absl::MutexLock lock(&mutex_);
   waits_since_ = now;
 }
 
 void StallTimer::EndWait() {
   absl::MutexLock lock(&mutex_);
-  waits_since_ = absl::InfiniteFuture();
+  waits_since_ = absl::InfiniteDuration();
 }
 
 void StallTimer::Stop() {
@@ -35,23 +36,22 @@ void StallTimer::Stop() {
   alarm = std::move(alarm_);
 }
 
-void StallTimer::Arm(absl::Time deadline) {
+void StallTimer::Arm(absl::Duration after) {
   alarm_ = std::make_unique<grpc::Alarm>();
-  alarm_->Set(absl::ToChronoTime(deadline),
-              [self = shared_from_this()](bool expired) {
-                if (expired) self->Look();
-              });
+  alarm_->Set(RpcTimeIn(after), [self = shared_from_this()](bool expired) {
+    if (expired) self->Look();
+  });
 }
 
 void StallTimer::Look() {
   std::function<void()> stalled;
   {
-    const absl::Time now = absl::Now();
+    const absl::Duration now = SteadyNow();
     absl::MutexLock lock(&mutex_);
     if (stalled_ == nullptr) return;
-    if (now - waits_since_ < timeout_) {
-      return Arm(std::min(waits_since_, now) + timeout_);
-    }
+    const absl::Duration waited =
+        std::max(now - waits_since_, absl::ZeroDuration());
+    if (waited < timeout_) return Arm(timeout_ - waited);
     stalled = std::exchange(stalled_, nullptr);
   }
   stalled();

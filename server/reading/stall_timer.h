@@ -10,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "dcp/base/steady_time.h"
 #include "grpcpp/alarm.h"
 
 namespace dcp::server {
@@ -31,13 +32,15 @@ class StallTimer : public std::enable_shared_from_this<StallTimer> {
 
  private:
   explicit StallTimer(absl::Duration timeout) : timeout_(timeout) {}
-  void Arm(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Arm(absl::Duration after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Look();
 
   const absl::Duration timeout_;
   absl::Mutex mutex_;
   std::function<void()> stalled_ ABSL_GUARDED_BY(mutex_);  // null: finished
-  absl::Time waits_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  // A time of SteadyNow.
+  absl::Duration waits_since_ ABSL_GUARDED_BY(mutex_) =
+      absl::InfiniteDuration();
   std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);
 };
 

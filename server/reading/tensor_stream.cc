@@ -172,7 +172,10 @@ void TensorStream::Locate(std::shared_ptr<SharedCheckpoint> checkpoint) {
                 [self = shared_from_this(),
                  opened = Opened{std::move(checkpoint), *std::move(parts)}](
                     absl::Status status) mutable {
-                  if (status.ok()) status = CheckUnchanged(*opened.checkpoint);
+                  if (status.ok() || absl::IsDataLoss(status)) {
+                    const absl::Status now = CheckUnchanged(*opened.checkpoint);
+                    if (!now.ok()) status = now;
+                  }
                   self->Happen([&](Events& events) {
                     if (status.ok()) {
                       events.opened = std::move(opened);

@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "grpcpp/alarm.h"
+#include "proto/rpc_time.h"
 
 namespace dcp::server {
 
@@ -33,7 +34,7 @@ class TimedAnswer {
     std::shared_ptr<TimedAnswer> made(new TimedAnswer(std::move(answered)));
     absl::MutexLock lock(&made->mutex_);
     made->alarm_ = std::make_unique<grpc::Alarm>();
-    made->alarm_->Set(absl::ToChronoTime(absl::Now() + timeout),
+    made->alarm_->Set(RpcTimeIn(timeout),
                       [made, late = std::move(late)](bool expired) {
                         if (expired) made->Give(late);
                       });

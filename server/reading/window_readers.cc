@@ -26,6 +26,7 @@
 #include "dcp/base/error_place.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/base/steady_time.h"
 #include "dcp/checkpoint/load.h"
 #include "dcp/io/block_pool.h"
 #include "dcp/io/pipeline.h"
@@ -211,10 +212,10 @@ void WindowReaders::KeepOrDrop(const Windows& unused) {
       continue;
     }
     window->reservation = *std::move(reservation);
-    window->idle_since = absl::Now();
+    window->idle_since = SteadyNow();
     window->idle_place = idle_.insert(idle_.end(), window);
     num_idle_bytes_ += window->num_bytes;
-    TakeIdle(absl::InfinitePast(), options_.idle_bytes, garbage);
+    TakeIdle(absl::ZeroDuration(), options_.idle_bytes, garbage);
     if (idle_.size() == 1) changed_.Signal();  // it begins to expire
   }
 }
@@ -249,7 +250,7 @@ std::optional<Reservation> WindowReaders::ReserveIdle(uint64_t num_bytes) {
 
 // Takes windows that have been idle since before `before`, and then the oldest
 // until at most `keep_bytes` are left.
-void WindowReaders::TakeIdle(absl::Time before, uint64_t keep_bytes,
+void WindowReaders::TakeIdle(absl::Duration before, uint64_t keep_bytes,
                              Windows& taken) {
   while (!idle_.empty() &&
          (idle_.front()->idle_since < before || num_idle_bytes_ > keep_bytes)) {
@@ -264,7 +265,7 @@ void WindowReaders::TakeIdle(absl::Time before, uint64_t keep_bytes,
 void WindowReaders::DropIdle() {
   Windows taken;  // freed without the lock
   absl::MutexLock lock(&mutex_);
-  TakeIdle(absl::InfiniteFuture(), 0, taken);
+  TakeIdle(absl::InfiniteDuration(), 0, taken);
 }
 
 uint64_t WindowReaders::num_idle_bytes() const {
@@ -292,13 +293,13 @@ bool WindowReaders::NextBatch(Windows& batch) {
         changed_.Wait(&mutex_);
         continue;
       }
-      const absl::Time now = absl::Now();
-      const absl::Time end = idle_.front()->idle_since + options_.idle_time;
+      const absl::Duration now = SteadyNow();
+      const absl::Duration end = idle_.front()->idle_since + options_.idle_time;
       if (end <= now) {
         TakeIdle(now - options_.idle_time + absl::Nanoseconds(1),
                  options_.idle_bytes, taken);
       } else {
-        changed_.WaitWithTimeout(&mutex_, end - now);
+        changed_.WaitUntil(&mutex_, end);
       }
     }
     const auto turn = NextTurn();

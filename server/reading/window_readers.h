@@ -24,6 +24,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "dcp/base/bytes.h"
+#include "dcp/base/steady_time.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/lane.h"
 #include "dcp/tensor/box.h"
@@ -90,7 +91,7 @@ class SharedWindow {
   std::shared_ptr<Batch> batch;  // that reads it; owners: its windows, a thread
   // Set while no stream uses the window.
   Reservation reservation;
-  absl::Time idle_since;
+  absl::Duration idle_since;  // a time of SteadyNow
   std::list<std::shared_ptr<SharedWindow>>::iterator idle_place;
 };
 
@@ -165,7 +166,7 @@ class WindowReaders {
   void Forget(const SharedWindow& window) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void KeepOrDrop(const Windows& unused);
   std::optional<Reservation> ReserveIdle(uint64_t num_bytes);
-  void TakeIdle(absl::Time before, uint64_t keep_bytes, Windows& taken)
+  void TakeIdle(absl::Duration before, uint64_t keep_bytes, Windows& taken)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Enqueue(WindowUser& user, const WindowPtr& window)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -189,7 +190,7 @@ class WindowReaders {
   const Reservation blocks_;
 
   mutable absl::Mutex mutex_;
-  absl::CondVar changed_;
+  SteadyCondVar changed_;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   // Requested, being read, ready, or idle windows.
   absl::flat_hash_map<WindowKey, WindowPtr> windows_ ABSL_GUARDED_BY(mutex_);

@@ -17,8 +17,8 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/check.h"
 #include "dcp/base/log.h"
+#include "dcp/base/steady_time.h"
 #include "server/process/log_text.h"
-#include "server/process/token_bucket.h"
 #include "server/transport/guarded_reads.h"
 
 namespace dcp::server {

@@ -11,10 +11,10 @@
 #include "absl/time/time.h"
 #include "dcp/base/check.h"
 #include "dcp/base/log.h"
+#include "dcp/base/steady_time.h"
 #include "google/protobuf/descriptor.h"
 #include "grpcpp/server_context.h"
 #include "server/process/log_text.h"
-#include "server/process/token_bucket.h"
 #include "server/transport/guarded_reads.h"
 #include "tessera/v1/checkpoint_service.pb.h"
 

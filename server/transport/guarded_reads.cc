@@ -17,9 +17,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "dcp/base/log.h"
+#include "dcp/base/steady_time.h"
 #include "server/process/log_limiter.h"
 #include "server/process/log_text.h"
-#include "server/process/token_bucket.h"
 
 extern "C" {
 ssize_t __real_recvmsg(int fd, msghdr* message, int flags);
@@ -156,7 +156,7 @@ ABSL_ATTRIBUTE_NOINLINE int __wrap_SSL_read(SSL* ssl, void* bytes, int size) {
   const bool is_cut = !guard->complaint().empty();
   if (guard->Pass(
           {static_cast<const char*>(bytes), static_cast<size_t>(length)},
-          dcp::server::SteadyNow())) {
+          dcp::SteadyNow())) {
     return length;
   }
   if (!is_cut) dcp::server::Guards::Get().Cut(guard->complaint());

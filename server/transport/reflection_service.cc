@@ -8,6 +8,8 @@
 #include "absl/strings/string_view.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/descriptor.pb.h"
+#include "grpcpp/impl/rpc_service_method.h"
+#include "grpcpp/support/server_callback.h"
 #include "proto/utf8.h"
 
 namespace dcp::server {
@@ -145,6 +147,19 @@ grpc::ServerBidiReactor<v1::ServerReflectionRequest,
                         v1::ServerReflectionResponse>*
 ReflectionService::ServerReflectionInfo(grpc::CallbackServerContext*) {
   return new Stream(services_);
+}
+
+// What a generated service does in its constructor.
+ReflectionAlphaService::ReflectionAlphaService(ReflectionService& service) {
+  AddMethod(new grpc::internal::RpcServiceMethod(
+      "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+      grpc::internal::RpcMethod::BIDI_STREAMING, nullptr));
+  MarkMethodCallback(
+      0, new grpc::internal::CallbackBidiHandler<v1::ServerReflectionRequest,
+                                                 v1::ServerReflectionResponse>(
+             [&service](grpc::CallbackServerContext* context) {
+               return service.ServerReflectionInfo(context);
+             }));
 }
 
 }  // namespace dcp::server

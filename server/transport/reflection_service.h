@@ -1,6 +1,7 @@
-// ReflectionService: grpc.reflection.v1 for the descriptors that are linked
-// into the program. Tools ask for it before v1alpha, which is the only version
-// that gRPC 1.51 itself provides; the server offers both. Any thread.
+// ReflectionService and ReflectionAlphaService: grpc.reflection.v1 for the
+// descriptors that are linked into the program, and v1alpha, for which older
+// tools ask. The messages of both have the same bytes. gRPC's own v1alpha has a
+// thread for each call, so that a few held calls would block it. Any thread.
 #ifndef SERVER_TRANSPORT_REFLECTION_SERVICE_H_
 #define SERVER_TRANSPORT_REFLECTION_SERVICE_H_
 
@@ -10,6 +11,7 @@
 
 #include "grpc/reflection/v1/reflection.grpc.pb.h"
 #include "grpc/reflection/v1/reflection.pb.h"
+#include "grpcpp/impl/service_type.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
 
@@ -28,6 +30,12 @@ class ReflectionService final
 
  private:
   const std::vector<std::string> services_;
+};
+
+class ReflectionAlphaService final : public grpc::Service {
+ public:
+  // Answers as `service` does, which must outlive it.
+  explicit ReflectionAlphaService(ReflectionService& service);
 };
 
 }  // namespace dcp::server

@@ -20,6 +20,7 @@
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_credentials_options.h"
+#include "server/process/problems.h"
 #include "server/process/text_file.h"
 
 namespace dcp::server {
@@ -68,11 +69,16 @@ absl::Status CheckPair(const TlsPaths& paths) {
 
 absl::StatusOr<TlsFiles> ReadTlsFiles(const TlsPaths& paths) {
   TlsFiles files;
-  DCP_ASSIGN_OR_RETURN(files.cert, ReadPem(paths.cert));
-  DCP_ASSIGN_OR_RETURN(files.key, ReadPem(paths.key));
-  if (!paths.client_ca.empty()) {
-    DCP_ASSIGN_OR_RETURN(files.client_ca, ReadPem(paths.client_ca));
-  }
+  Problems problems;
+  const auto read = [&problems](const std::string& path, std::string& into) {
+    absl::StatusOr<std::string> pem = ReadPem(path);
+    problems.Add(pem.status());
+    if (pem.ok()) into = *std::move(pem);
+  };
+  read(paths.cert, files.cert);
+  read(paths.key, files.key);
+  if (!paths.client_ca.empty()) read(paths.client_ca, files.client_ca);
+  DCP_RETURN_IF_ERROR(problems.status());
   DCP_RETURN_IF_ERROR(CheckPair(paths));
   return files;
 }

@@ -144,6 +144,37 @@ TEST(ServerOptions, EverythingWrongIsToldAtOnce) {
                      HasSubstr("--job-memory: requires a value: SIZE"))));
 }
 
+TEST(ServerOptions, OptionsThatDoNotFitTogetherAreToldWithTheOthers) {
+  const absl::Status status =
+      ParseServerOptions({"--drain=30", "--listen=0.0.0.0:1", "--max-streams=5",
+                          "--max-streams-per-client=6", "--client-memory=3GiB",
+                          "--job-memory=900GiB", "--tls-client-ca=/a"})
+          .status();
+  EXPECT_THAT(
+      status,
+      StatusIs(kInvalid, AllOf(HasSubstr("--drain: '30' is not a time"),
+                               HasSubstr("root: is missing"),
+                               HasSubstr("state-dir: is missing"),
+                               HasSubstr("listen: 0.0.0.0:1 can be reached"),
+                               HasSubstr("tls-client-ca: requires"),
+                               HasSubstr("max-streams-per-client: 6 exceeds"),
+                               HasSubstr("client-memory: 3 GiB exceeds"),
+                               HasSubstr("job-memory: 900 GiB exceeds"))));
+}
+
+// It may be misspelt, or the comparison would be with the default.
+TEST(ServerOptions, AMistakeIsToldOnce) {
+  const absl::Status status =
+      ParseServerOptions({"--max-memory=1PB", "--client-memory=3GiB",
+                          "--rot=/data", "--state-dir=/state"})
+          .status();
+  EXPECT_THAT(status, StatusIs(kInvalid, AllOf(HasSubstr("--max-memory: "),
+                                               HasSubstr("--rot: "))));
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(Not(HasSubstr("client-memory")),
+                    Not(HasSubstr("root: is missing"))));
+}
+
 TEST(ServerOptions, EachMistakeHasItsWords) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"--listen=0.0.0.0:1"}, "listen: 0.0.0.0:1 can be reached by other"},
@@ -153,7 +184,7 @@ TEST(ServerOptions, EachMistakeHasItsWords) {
       {{"--max-memory=64MiB", "--job-memory=64MiB"},
        "job-memory: 64 MiB exceeds the 40 MiB that max-memory, 64 MiB, leaves "
        "to jobs"},
-      {{"--max-memory=1MiB"}, "is not a size from 16 MiB"},
+      {{"--max-memory=48MiB"}, "is not a size from 64 MiB"},
       {{"--max-request=1GiB"}, "is not a size from 64 KiB to 64 MiB"},
       {{"--root=data"}, "'data' is not an absolute path"},
       {{"--state-dir=/again"}, "--state-dir: is given twice"},
@@ -188,8 +219,8 @@ TEST(ServerOptions, OneClientHasAPartByDefault) {
   EXPECT_EQ(StreamsPerClient(options), 750);
   EXPECT_EQ(ClientMemoryBytes(options), uint64_t{512} << 20);
   // The memory of one call.
-  ASSERT_OK_AND_ASSIGN(options, Parse({"--max-memory=32MiB"}));
-  EXPECT_EQ(ClientMemoryBytes(options), uint64_t{32} << 20);
+  ASSERT_OK_AND_ASSIGN(options, Parse({"--max-memory=64MiB"}));
+  EXPECT_EQ(ClientMemoryBytes(options), uint64_t{64} << 20);
   ASSERT_OK_AND_ASSIGN(options,
                        Parse({"--max-memory=80MiB", "--max-streams=1"}));
   EXPECT_EQ(StreamsPerClient(options), 1);

@@ -116,6 +116,7 @@ class HookedFileSystem final : public FileSystem {
     return disk_->Lock(path, note);
   }
   absl::Status Unlock(absl::string_view path, File file) override {
+    Call("Unlock", path);
     return disk_->Unlock(path, file);
   }
   absl::StatusOr<std::unique_ptr<IoQueue>> NewQueue(

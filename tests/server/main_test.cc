@@ -129,6 +129,22 @@ TEST_F(MainTest, CheckConfigServesNothing) {
   EXPECT_THAT(wrong.output(), HasSubstr("tokens file: /none: No such file"));
 }
 
+TEST_F(MainTest, CheckConfigTellsAllProblemsOfFiles) {
+  const std::string tokens = dir_.WriteFile("tokens", "alice x\nbob y\n");
+  Process process({"--check-config", "--root=/none/a", "--root=/none/b",
+                   "--state-dir=/none/state", "--tls-cert=/none/c",
+                   "--tls-key=/none/k", "--tokens-file=" + tokens});
+  EXPECT_EQ(process.Wait(), 2);
+  EXPECT_THAT(process.output(),
+              AllOf(HasSubstr("dcp-server: root /none/a: No such file"),
+                    HasSubstr("dcp-server: root /none/b: No such file"),
+                    HasSubstr(":1: the hash of alice"),
+                    HasSubstr(":2: the hash of bob"),
+                    HasSubstr("/none/c: No such file"),
+                    HasSubstr("/none/k: No such file"),
+                    HasSubstr("dcp-server: state-dir /none/")));
+}
+
 TEST_F(MainTest, CheckConfigBesideAServerTakesAndMakesNothing) {
   Process first(Arguments());
   ASSERT_TRUE(first.ReadUntil("event=start"));

@@ -81,6 +81,21 @@ TEST_F(ServerTest, ReflectionIsThereInBothVersions) {
   }
 }
 
+TEST_F(ServerTest, HeldCallsOfReflectionHoldUpNobody) {
+  Start();
+  const auto channel = Plaintext();
+  std::vector<std::unique_ptr<GenericStream>> held;
+  for (int i = 0; i < 40; ++i) {
+    held.push_back(
+        std::make_unique<GenericStream>(channel, kReflection, kListServices));
+  }
+  for (const auto& stream : held) {
+    EXPECT_THAT(stream->Read(), HasSubstr("tessera.v1.JobService"));
+  }
+  EXPECT_THAT(GenericStream(channel, kReflection, kListServices).Read(),
+              HasSubstr("tessera.v1.JobService"));
+}
+
 TEST_F(ServerTest, ServesAUnixSocket) {
   // Bazel's folders have longer names than a socket may have.
   char dir[] = "/tmp/dcp_server_test_XXXXXX";

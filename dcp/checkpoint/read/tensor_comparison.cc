@@ -29,14 +29,16 @@ absl::Status TensorComparison::Run(FileSystem& fs,
       std::min(options.memory_bytes,
                AlignUp(4 * num_bytes_, kBlockBytes) + 2 * kMinMemoryBytes);
   run.side = ErrorSide::kSource;
-  DCP_RETURN_IF_ERROR(RunReads(
+  const absl::Status read = RunReads(
       fs, run, [this](Batch& batch) { return NextBatch(batch); },
       [this](FileHandle handle) {
         const std::string name = a_.Describe(handle);
         return name.empty() ? b_.Describe(handle) : name;
-      }));
+      });
+  if (!read.ok() && !absl::IsDataLoss(read)) return read;
   DCP_RETURN_IF_ERROR(WithSide(a_.CheckUnchanged(), ErrorSide::kSource));
-  return WithSide(b_.CheckUnchanged(), ErrorSide::kSource);
+  DCP_RETURN_IF_ERROR(WithSide(b_.CheckUnchanged(), ErrorSide::kSource));
+  return read;
 }
 
 absl::StatusOr<bool> TensorComparison::NextBatch(Batch& batch) {

@@ -1,9 +1,13 @@
 #include <fcntl.h>
+#include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -51,6 +55,20 @@ TEST_F(PosixFileSystemTest, OpensRegularFilesOnly) {
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
   EXPECT_THAT(OpenForRead(fifo), StatusIs(absl::StatusCode::kInvalidArgument,
                                           HasSubstr("not a regular file")));
+  // Bazel's folders have longer names than a socket may have.
+  char folder[] = "/tmp/posix_file_system_test_XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const std::string name = absl::StrCat(folder, "/socket");
+  sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = {}};
+  ASSERT_LT(name.size(), sizeof(address.sun_path));
+  name.copy(address.sun_path, name.size());
+  const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)),
+            0);
+  EXPECT_THAT(OpenForRead(name), StatusIs(absl::StatusCode::kInvalidArgument,
+                                          HasSubstr("not a regular file")));
+  close(fd);
+  std::filesystem::remove_all(folder);
   EXPECT_THAT(OpenForRead(dir_.path()),
               StatusIs(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(OpenForRead("/dev/null"),

@@ -223,7 +223,7 @@ TEST_F(AccessTest, ARootMayBeALink) {
   ASSERT_OK(access);
   for (const char* name : {"shortcut/step-1", "data/step-1"}) {
     EXPECT_THAT(Anyone(*access).CheckRead(Path(name)),
-                IsOkAndHolds(Path("data/step-1")));
+                IsOkAndHolds(Path("shortcut/step-1")));
   }
 }
 
@@ -322,7 +322,10 @@ TEST_F(AccessTest, TheFileMustBeSafe) {
   ASSERT_EQ(chmod(path.c_str(), 0666), 0);
   EXPECT_THAT(Access::Load(roots, path),
               StatusIs(kInvalid, HasSubstr("everyone may change it")));
-  ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+  ASSERT_EQ(chmod(path.c_str(), 0660), 0);
+  EXPECT_THAT(Access::Load(roots, path),
+              StatusIs(kInvalid, HasSubstr("the group of the file may")));
+  ASSERT_EQ(chmod(path.c_str(), 0640), 0);
   EXPECT_OK(Access::Load(roots, path));
   EXPECT_THAT(Access::Load(roots, Path("none")),
               StatusIs(kInvalid, HasSubstr("No such file")));

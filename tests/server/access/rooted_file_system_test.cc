@@ -27,6 +27,7 @@ namespace {
 using ::dcp::testing::IsOkAndHolds;
 using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -245,6 +246,26 @@ TEST_F(RootedFileSystemTest, LinksThatStayInTheRootsAreFollowed) {
   EXPECT_THAT(Read("data/other/a", false), IsOkAndHolds("inside"));
   // The other root's rights count.
   EXPECT_THAT(fs_->Remove(Path("data/other/a")), StatusIs(kDenied));
+}
+
+TEST_F(RootedFileSystemTest, ErrorsDoNotShowWhereARootThatIsALinkLeads) {
+  ASSERT_EQ(symlink("data", Path("shortcut").c_str()), 0);
+  const absl::StatusOr<Access> access =
+      Access::Load({{.path = Path("shortcut"), .writable = true}}, "");
+  ASSERT_OK(access);
+  const Client& client = *access->FindClient("anonymous");
+  RootedFileSystem fs(*disk_, client);
+  for (const char* name :
+       {"shortcut/none", "shortcut/none/deeper", "shortcut/a/below",
+        "data/none", "data/none/deeper"}) {
+    const absl::StatusOr<std::string> path = client.CheckRead(Path(name));
+    ASSERT_OK(path);
+    const absl::Status read = ReadFile(fs, *path, 100, true).status();
+    EXPECT_THAT(
+        std::string(read.message()),
+        AllOf(HasSubstr(Path("shortcut")), Not(HasSubstr(Path("data")))))
+        << name;
+  }
 }
 
 // A user who can write next to a client's root can replace it with a link.

@@ -62,14 +62,23 @@ class JobJournalTest : public ::testing::Test {
     sqlite3_close(database);
   }
 
-  // Makes the journal that a server of version 1 would have left.
-  void MakeFirstVersion() {
-    Execute(
-        "DROP TRIGGER job_added; DROP TRIGGER job_changed;"
-        "DROP TRIGGER record_added; ALTER TABLE jobs DROP COLUMN digest;"
-        "ALTER TABLE records DROP COLUMN digest; PRAGMA user_version = 1");
+  // Makes the journal that a server of version 2 would have left.
+  void MakeSecondVersion() {
+    Execute(kWithoutTotals + "PRAGMA user_version = 2");
   }
 
+  // The same of version 1.
+  void MakeFirstVersion() {
+    Execute(kWithoutTotals +
+            "DROP TRIGGER job_added; DROP TRIGGER job_changed;"
+            "DROP TRIGGER record_added; ALTER TABLE jobs DROP COLUMN digest;"
+            "ALTER TABLE records DROP COLUMN digest; PRAGMA user_version = 1");
+  }
+
+  const std::string kWithoutTotals =
+      "DROP TRIGGER job_counted; DROP TRIGGER job_removed;"
+      "DROP TRIGGER record_counted; DROP TRIGGER record_removed;"
+      "DROP TABLE totals;";
   const TempDir dir_;
   std::unique_ptr<JobJournal> journal_;
 };
@@ -207,10 +216,10 @@ TEST_F(JobJournalTest, IsOfOneServer) {
 
 TEST_F(JobJournalTest, OfANewerServerIsRefused) {
   Open();
-  Execute("PRAGMA user_version = 3");
+  Execute("PRAGMA user_version = 4");
   EXPECT_THAT(JobJournal::Open(state()).status(),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("has version 3, written by a newer server")));
+                       HasSubstr("has version 4, written by a newer server")));
 }
 
 TEST_F(JobJournalTest, OfSomethingElseIsRefused) {
@@ -282,6 +291,50 @@ TEST_F(JobJournalTest, AByteThatChangedIsFound) {
                           {.response = "", .error = "stopped"}));
   Open();
   EXPECT_EQ(journal_->Jobs()->size(), 1u);
+}
+
+TEST_F(JobJournalTest, RowsThatAreGoneAreNoticed) {
+  Open();
+  Job job = SampleJob("one");
+  ASSERT_OK(journal_->Add(job));
+  ASSERT_OK(journal_->AppendRecord(job.number, "a"));
+  ASSERT_OK(journal_->AppendRecord(job.number, "b"));
+  Job other = SampleJob("two");
+  ASSERT_OK(journal_->Add(other));
+  journal_.reset();
+  const std::string sound = testing::ReadFile(path());
+  // The triggers go too, because they would count.
+  for (const char* sql :
+       {"DROP TRIGGER job_removed; DELETE FROM jobs WHERE id = 'one'",
+        "DROP TRIGGER record_removed; DELETE FROM records WHERE record = x'61'",
+        "UPDATE totals SET num_jobs = 1", "DELETE FROM totals"}) {
+    std::ofstream(path(), std::ios::binary) << sound;
+    Execute(sql);
+    EXPECT_THAT(JobJournal::Open(state()).status(),
+                StatusIs(absl::StatusCode::kDataLoss,
+                         HasSubstr("records of jobs, and there were")))
+        << sql;
+  }
+  std::ofstream(path(), std::ios::binary) << sound;
+  Open();
+  ASSERT_OK(journal_->End(job.number, JobMetadata::SUCCEEDED,
+                          absl::FromUnixSeconds(3), {}));
+  ASSERT_OK(journal_->Remove(job.number));
+  Open();
+  EXPECT_EQ(journal_->Jobs()->size(), 1u);
+}
+
+TEST_F(JobJournalTest, AJournalOfTheSecondVersionIsUpgraded) {
+  Open();
+  Job job = SampleJob("one");
+  ASSERT_OK(journal_->Add(job));
+  ASSERT_OK(journal_->AppendRecord(job.number, "the record"));
+  MakeSecondVersion();
+  Open();
+  ASSERT_OK(journal_->AppendRecord(job.number, "another"));
+  Open();
+  EXPECT_THAT(*journal_->Records(job.number),
+              ElementsAre("the record", "another"));
 }
 
 TEST_F(JobJournalTest, AJournalOfTheFirstVersionIsUpgraded) {

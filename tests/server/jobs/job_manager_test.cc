@@ -162,7 +162,7 @@ TEST_F(JobManagerTest, KeepsToItsLimits) {
 }
 
 TEST_F(JobManagerTest, TakesNothingMoreWhileItDrains) {
-  server_->manager().Drain(absl::InfinitePast());
+  server_->manager().Drain(absl::ZeroDuration());
   const auto refused = server_->Convert(server_->Request("out"));
   EXPECT_THAT(refused.status(), StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_GT(RetryAfterOf(refused.status()), 0);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
@@ -288,9 +289,45 @@ TEST_F(JobSchedulerTest, ADrainWaitsForWhatRuns) {
   const std::string name = Submit("out");
   gate.WaitUntilReached();
   gate.OpenWhenDraining(name);
-  server_->manager().Drain(absl::InfiniteFuture());
+  server_->manager().Drain(absl::InfiniteDuration());
   EXPECT_EQ(StateOf(name), JobMetadata::SUCCEEDED);
   ExpectWhole("out");
+}
+
+// The cancellation comes when the run has stopped for the drain, and has left
+// its files to the next start.
+TEST_F(JobSchedulerTest, AJobThatIsCancelledWhileItStopsLeavesNothing) {
+  JobState state = JobMetadata::SUCCEEDED;
+  // The job may also end before it is stopped.
+  for (int attempt = 0; state == JobMetadata::SUCCEEDED && attempt < 50;
+       ++attempt) {
+    std::filesystem::remove_all(server_->data("out"));
+    Start();
+    // Owners: this attempt, the hook, and the watcher.
+    const auto at_file = std::make_shared<Signal>();
+    const auto draining = std::make_shared<Signal>();
+    std::string name;
+    server_->fs().SetHook(
+        [&](absl::string_view operation, absl::string_view path) {
+          if (operation == "Create" && absl::StrContains(path, "out/__3_0")) {
+            at_file->Give();
+            draining->Wait();
+          }
+          if (operation == "Unlock") EXPECT_OK(server_->Cancel(name));
+        });
+    name = Submit("out");
+    at_file->Wait();
+    ASSERT_OK(
+        server_->manager().Watch(Client("anonymous", {}), name,
+                                 [draining, &manager = server_->manager()] {
+                                   if (manager.draining()) draining->Give();
+                                 }));
+    server_->manager().Drain(absl::ZeroDuration());
+    state = StateOf(name);
+    server_->fs().SetHook(nullptr);
+  }
+  EXPECT_EQ(state, JobMetadata::CANCELLED);
+  EXPECT_FALSE(std::filesystem::exists(server_->data("out")));
 }
 
 TEST_F(JobSchedulerTest, ADrainMayBeCutShortByAnother) {
@@ -301,13 +338,13 @@ TEST_F(JobSchedulerTest, ADrainMayBeCutShortByAnother) {
   ASSERT_OK(server_->manager().Watch(Client("anonymous", {}), name,
                                      [draining] { draining->Give(); }));
   std::thread patient(
-      [&] { server_->manager().Drain(absl::InfiniteFuture()); });
+      [&] { server_->manager().Drain(absl::InfiniteDuration()); });
   draining->Wait();
   // Opens the gate when it has begun.
   std::vector<std::thread> hasty;
   gate.OpenWhenDraining(name);
   for (int i = 0; i < 4; ++i) {
-    hasty.emplace_back([&] { server_->manager().Drain(absl::InfinitePast()); });
+    hasty.emplace_back([&] { server_->manager().Drain(absl::ZeroDuration()); });
   }
   for (std::thread& thread : hasty) thread.join();
   patient.join();
@@ -322,7 +359,7 @@ TEST_F(JobSchedulerTest, ADrainGivesMemoryBackThatIsGrantedMeanwhile) {
   settings_.hold_memory = true;
   Start();
   const std::string name = Submit("out");
-  server_->manager().Drain(absl::InfinitePast());
+  server_->manager().Drain(absl::ZeroDuration());
   server_->ReleaseMemory();
   EXPECT_EQ(server_->budget().num_waiting(), 0u);
   EXPECT_EQ(server_->budget().used_bytes(), 0u);

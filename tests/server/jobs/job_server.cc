@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "dcp/base/check.h"
 #include "dcp/base/limits.h"
+#include "dcp/base/steady_time.h"
 #include "dcp/checkpoint/convert/convert.h"
 #include "dcp/checkpoint/diff.h"
 #include "dcp/checkpoint/save/coordinator.h"
@@ -139,7 +140,7 @@ JobServer::JobServer(const std::string& directory, Settings settings)
 
 void JobServer::Stop(absl::Duration drain) {
   if (server_ == nullptr) return;
-  manager_->Drain(absl::Now() + drain);
+  manager_->Drain(SteadyNow() + drain);
   server_->Shutdown(std::chrono::system_clock::now());
   server_->Wait();
   server_.reset();

@@ -300,7 +300,7 @@ TEST_F(OperationsServiceTest, AWaitEndsWithItsCallsDeadline) {
 TEST_F(OperationsServiceTest, AWaitEndsWhenTheServerDrains) {
   Start(/*hold_memory=*/true);
   const std::string name = Submit("out");
-  server_->manager().Drain(absl::InfinitePast());
+  server_->manager().Drain(absl::ZeroDuration());
   const auto now = server_->Wait(name);
   ASSERT_OK(now);
   EXPECT_FALSE(now->done());

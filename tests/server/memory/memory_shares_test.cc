@@ -97,7 +97,7 @@ TEST(MemoryShares, OptionsThatCouldNeverRunAJobAreRefused) {
                          HasSubstr("leaves to jobs")));
   }
   // Without an option for jobs, they get what is left.
-  for (const uint64_t max_mib : {16, 256, 300})
+  for (const uint64_t max_mib : {64, 256, 300})
     EXPECT_OK(ParseMemory(max_mib, 0, 4));
 }
 

@@ -40,6 +40,10 @@ TEST(LogWriter, APipeThatNobodyReadsStopsNobody) {
   {
     LogWriter writer(pipe_fds[1]);
     const std::string line = std::string(999, 'x') + "\n";
+    // Its thread runs when this has been read.
+    writer.Write("first\n");
+    char first[6];
+    ASSERT_EQ(read(pipe_fds[0], first, sizeof(first)), 6);
     // More than the pipe and the writer can hold.
     for (int i = 0; i < 5000; ++i) writer.Write(line);
     // The log is read now, and contains how many lines are missing.

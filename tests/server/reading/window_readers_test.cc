@@ -300,7 +300,7 @@ TEST_F(WindowReadersTest, AnErrorIsThatOfItsWindowAndIsTriedAnew) {
   EXPECT_THAT(there->status(),
               StatusIs(absl::StatusCode::kUnavailable, Not("")));
   EXPECT_THAT(damaged->status(),
-              StatusIs(absl::StatusCode::kDataLoss, Not("")));
+              StatusIs(absl::StatusCode::kUnavailable, Not("")));
   EXPECT_EQ(PlaceOf(damaged->status()).tensor, "w");
   EXPECT_EQ(PlaceOf(damaged->status()).path, path_);
   EXPECT_NE(user.Want(Rows(1000, 10), 10 * 1024), damaged);
