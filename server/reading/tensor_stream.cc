@@ -173,8 +173,7 @@ void TensorStream::Locate(std::shared_ptr<SharedCheckpoint> checkpoint) {
                  opened = Opened{std::move(checkpoint), *std::move(parts)}](
                     absl::Status status) mutable {
                   if (status.ok() || absl::IsDataLoss(status)) {
-                    const absl::Status now = CheckUnchanged(*opened.checkpoint);
-                    if (!now.ok()) status = now;
+                    status = UnlessReplaced(*opened.checkpoint, status);
                   }
                   self->Happen([&](Events& events) {
                     if (status.ok()) {
@@ -188,9 +187,10 @@ void TensorStream::Locate(std::shared_ptr<SharedCheckpoint> checkpoint) {
 
 // The files of a DCP checkpoint are opened when their payload is located. They
 // match the index only if the index is still the same.
-absl::Status TensorStream::CheckUnchanged(const SharedCheckpoint& checkpoint) {
+absl::Status TensorStream::UnlessReplaced(const SharedCheckpoint& checkpoint,
+                                          const absl::Status& status) {
   const absl::StatusOr<bool> current = checkpoint.IsCurrent();
-  if (current.ok() && *current) return absl::OkStatus();
+  if (current.ok() && *current) return status;
   const std::string& path = checkpoint.checkpoint().path();
   return WithRetryAfter(WithPlace(absl::UnavailableError(absl::StrCat(
                                       path, " is being replaced: try again")),

@@ -92,7 +92,9 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   absl::Status ReadRequest();
   void Open();
   void Locate(std::shared_ptr<SharedCheckpoint> checkpoint);
-  static absl::Status CheckUnchanged(const SharedCheckpoint& checkpoint);
+  // Unavailable if the index of the checkpoint has changed, otherwise `status`.
+  static absl::Status UnlessReplaced(const SharedCheckpoint& checkpoint,
+                                     const absl::Status& status);
 
   // Applies `change` to the events and runs the next steps.
   void Happen(absl::FunctionRef<void(Events&)> change);
