@@ -172,15 +172,10 @@ void TensorStream::Locate(std::shared_ptr<SharedCheckpoint> checkpoint) {
                 [self = shared_from_this(),
                  opened = Opened{std::move(checkpoint), *std::move(parts)}](
                     absl::Status status) mutable {
-                  if (status.ok() || absl::IsDataLoss(status)) {
-                    status = UnlessReplaced(*opened.checkpoint, status);
-                  }
+                  status = UnlessReplaced(*opened.checkpoint, status);
                   self->Happen([&](Events& events) {
-                    if (status.ok()) {
-                      events.opened = std::move(opened);
-                    } else {
-                      events.opened = std::move(status);
-                    }
+                    if (status.ok()) events.opened = std::move(opened);
+                    if (!status.ok()) events.opened = std::move(status);
                   });
                 });
 }
@@ -189,6 +184,7 @@ void TensorStream::Locate(std::shared_ptr<SharedCheckpoint> checkpoint) {
 // match the index only if the index is still the same.
 absl::Status TensorStream::UnlessReplaced(const SharedCheckpoint& checkpoint,
                                           const absl::Status& status) {
+  if (!status.ok() && !absl::IsDataLoss(status)) return status;
   const absl::StatusOr<bool> current = checkpoint.IsCurrent();
   if (current.ok() && *current) return status;
   const std::string& path = checkpoint.checkpoint().path();
