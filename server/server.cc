@@ -38,6 +38,7 @@
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_runner.h"
 #include "server/jobs/job_service.h"
+#include "server/jobs/journal_statement.h"
 #include "server/jobs/journal_watch.h"
 #include "server/jobs/operations_service.h"
 #include "server/memory/memory_budget.h"
@@ -179,6 +180,7 @@ struct Server::Impl {
   const std::unique_ptr<JobJournal> journal;
   ServerTls tls;
   std::atomic<int64_t> expiry_seconds;  // of tls's certificate, for scrapers
+  std::atomic<int64_t> reload_seconds = absl::ToUnixSeconds(absl::Now());
   const std::unique_ptr<FileSystem> fs;
   Metrics metrics;
   MemoryBudget budget;
@@ -222,6 +224,14 @@ void Server::Impl::AddGauges() {
   gauges.push_back(metrics.AddGauge(
       "tessera_calls", "Calls in progress.",
       [this] { return static_cast<double>(calls.num_calls()); }));
+  gauges.push_back(metrics.AddGauge(
+      "tessera_last_reload_seconds",
+      "When tokens and certificates were last read, since 1970. It stays when "
+      "they cannot be read.",
+      [this] { return static_cast<double>(reload_seconds); }));
+  gauges.push_back(metrics.AddCounter(
+      "tessera_journal_errors_total", "Errors of the journal of jobs.",
+      [] { return static_cast<double>(NumJournalErrors()); }));
   gauges.push_back(metrics.AddGauge(
       "tessera_state_free_bytes",
       "Free bytes of the disk of state-dir; 0 if that was removed.", [this] {
@@ -422,8 +432,13 @@ void Server::Reload() {
                       << " error=" << LogText(status.message());
     }
   };
-  tell("tokens", impl_->access.Reload());
-  tell("certificates", impl_->tls.Reload());
+  const absl::Status tokens = impl_->access.Reload();
+  const absl::Status certificates = impl_->tls.Reload();
+  tell("tokens", tokens);
+  tell("certificates", certificates);
+  if (tokens.ok() && certificates.ok()) {
+    impl_->reload_seconds = absl::ToUnixSeconds(absl::Now());
+  }
   impl_->expiry_seconds = absl::ToUnixSeconds(impl_->tls.expiry());
   impl_->WarnOfExpiry();
 }

@@ -113,6 +113,10 @@ void JobScheduler::StartThreads() {
   gauges_.push_back(
       metrics_.AddGauge("tessera_jobs_queued", "Queued jobs.",
                         [this] { return static_cast<double>(num_queued()); }));
+  gauges_.push_back(metrics_.AddGauge(
+      "tessera_oldest_queued_job_seconds",
+      "How long the oldest queued job has waited; 0 without one.",
+      [this] { return absl::ToDoubleSeconds(LongestWait()); }));
 }
 
 void JobScheduler::Add(const JobEntryPtr& entry) {
@@ -464,6 +468,12 @@ bool JobScheduler::draining() const {
 uint64_t JobScheduler::num_running() const {
   absl::MutexLock lock(&jobs_.mutex());
   return running_.size();
+}
+
+absl::Duration JobScheduler::LongestWait() const {
+  absl::MutexLock lock(&jobs_.mutex());
+  const absl::Time oldest = jobs_.OldestWaiting();
+  return std::max(absl::Now() - oldest, absl::ZeroDuration());
 }
 
 uint64_t JobScheduler::num_queued() const {

@@ -75,6 +75,7 @@ class JobScheduler {
   bool exiting() const ABSL_LOCKS_EXCLUDED(jobs_.mutex());
 
   uint64_t num_running() const ABSL_LOCKS_EXCLUDED(jobs_.mutex());
+  absl::Duration LongestWait() const ABSL_LOCKS_EXCLUDED(jobs_.mutex());
   uint64_t num_queued() const ABSL_LOCKS_EXCLUDED(jobs_.mutex());
 
  private:

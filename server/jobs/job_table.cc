@@ -108,6 +108,16 @@ std::vector<JobEntryPtr> JobTable::Waiting() const {
   return waiting;
 }
 
+absl::Time JobTable::OldestWaiting() const {
+  absl::Time oldest = absl::InfiniteFuture();
+  for (const auto& [number, entry] : entries_) {
+    if (entry->job.state == JobMetadata::PENDING) {
+      oldest = std::min(oldest, entry->job.create_time);
+    }
+  }
+  return oldest;
+}
+
 bool JobTable::IsAnyAdmitting() const {
   return std::any_of(entries_.begin(), entries_.end(), [](const auto& entry) {
     return entry.second->stage == JobStage::kAdmitting;

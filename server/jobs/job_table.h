@@ -65,6 +65,9 @@ class JobTable {
   JobEntryPtr NextToForget(absl::Time oldest, int64_t max_ended) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Those that wait for memory, or have it and wait for a thread.
+  // When the oldest of the jobs that have not begun was submitted;
+  // InfiniteFuture if there are none.
+  absl::Time OldestWaiting() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<JobEntryPtr> Waiting() const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsAnyAdmitting() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

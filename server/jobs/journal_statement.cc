@@ -1,11 +1,15 @@
 // Tested by tests/server/jobs/job_journal_test.cc.
 #include "server/jobs/journal_statement.h"
 
+#include <atomic>
+
 #include "absl/strings/str_cat.h"
 #include "proto/error_detail.h"
 
 namespace dcp::server {
 namespace {
+
+std::atomic<uint64_t> num_errors = 0;
 
 absl::Status ErrorOf(int code, const std::string& text) {
   switch (code & 0xff) {
@@ -42,8 +46,11 @@ absl::Status ErrorOf(int code, const std::string& text) {
 
 }  // namespace
 
+uint64_t NumJournalErrors() { return num_errors.load(); }
+
 absl::Status JournalError(const std::string& path, int code,
                           absl::string_view message) {
+  ++num_errors;
   const std::string text = absl::StrCat("journal ", path, ": ", message);
   return WithReason(ErrorOf(code, text), ErrorReason::JOURNAL_FAILED);
 }

@@ -19,6 +19,9 @@ namespace dcp::server {
 absl::Status JournalError(const std::string& path, int code,
                           absl::string_view message);
 
+// How often JournalError was called in this process, by any thread.
+uint64_t NumJournalErrors();
+
 class JournalStatement {
  public:
   // `path` is that of the database, for errors. Both outlive this.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/utf8.h"
+#include "server/process/log_text.h"
 
 namespace dcp::server {
 namespace {
@@ -54,7 +55,7 @@ std::string Unquoted(absl::string_view value) {
   return std::string(value);
 }
 
-// Appends ,"key":"value" for each field.
+// Appends ,"key":"value" for each field; numbers have no quotes.
 void AppendFields(absl::string_view event, std::string& json) {
   while (true) {
     event = absl::StripLeadingAsciiWhitespace(event);
@@ -72,7 +73,12 @@ void AppendFields(absl::string_view event, std::string& json) {
     json.push_back(':');
     event.remove_prefix(equals + 1);
     const size_t end = EndOfValue(event);
-    AppendString(Unquoted(event.substr(0, end)), json);
+    const absl::string_view value = event.substr(0, end);
+    if (IsJsonNumber(value)) {
+      absl::StrAppend(&json, value);
+    } else {
+      AppendString(Unquoted(value), json);
+    }
     event.remove_prefix(end);
   }
 }

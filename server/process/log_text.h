@@ -9,8 +9,11 @@
 
 namespace dcp::server {
 
-// The text itself if it is one word of plain characters; otherwise in quotes
-// with C's escapes. Cut after kMaxLogTextBytes.
+// Whether `text` is a number as JSON writes it.
+bool IsJsonNumber(absl::string_view text);
+
+// The text itself if it is one word of plain characters and no number;
+// otherwise in quotes with C's escapes. Cut after kMaxLogTextBytes.
 inline constexpr size_t kMaxLogTextBytes = 1000;
 std::string LogText(absl::string_view text);
 

@@ -141,6 +141,12 @@ struct Metrics::Impl {
   std::shared_ptr<Gauges> gauges = std::make_shared<Gauges>();
   prometheus::Family<prometheus::Counter>& requests = NewCounters(
       *registry, "tessera_requests_total", "Calls that have ended, by code.");
+  prometheus::Family<prometheus::Counter>& client_requests =
+      NewCounters(*registry, "tessera_client_requests_total",
+                  "Calls of a client with a token that have ended, by code.");
+  prometheus::Family<prometheus::Counter>& client_bytes =
+      NewCounters(*registry, "tessera_client_streamed_bytes_total",
+                  "Payload that a client with a token received.");
   prometheus::Family<prometheus::Counter>& jobs =
       NewCounters(*registry, "tessera_jobs_total", "Jobs that have ended.");
   prometheus::Family<prometheus::Counter>& bytes = NewCounters(
@@ -177,6 +183,18 @@ void Metrics::CountRequest(absl::string_view method, absl::string_view code) {
   impl_->requests
       .Add({{"method", std::string(method)}, {"code", std::string(code)}})
       .Increment();
+}
+
+void Metrics::CountClientRequest(absl::string_view client,
+                                 absl::string_view code) {
+  impl_->client_requests
+      .Add({{"client", std::string(client)}, {"code", std::string(code)}})
+      .Increment();
+}
+
+void Metrics::CountClientBytes(absl::string_view client, uint64_t bytes) {
+  impl_->client_bytes.Add({{"client", std::string(client)}})
+      .Increment(static_cast<double>(bytes));
 }
 
 void Metrics::CountJob(absl::string_view kind, absl::string_view state) {

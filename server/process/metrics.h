@@ -24,6 +24,11 @@ class Metrics {
 
   // tessera_requests_total{method, code}
   void CountRequest(absl::string_view method, absl::string_view code);
+  // tessera_client_requests_total{client, code}. Only for clients with a token,
+  // as there are no more of these than the operator named.
+  void CountClientRequest(absl::string_view client, absl::string_view code);
+  // tessera_client_streamed_bytes_total{client}; the same.
+  void CountClientBytes(absl::string_view client, uint64_t bytes);
   // tessera_jobs_total{kind, state}: jobs that ended.
   void CountJob(absl::string_view kind, absl::string_view state);
   // tessera_bytes_total{what}: "read", "written", "streamed", or "shared"

@@ -32,6 +32,7 @@
 #include "server/access/disk_timeout.h"
 #include "server/process/log_text.h"
 #include "server/reading/chunk_frame.h"
+#include "server/transport/call_log.h"
 
 namespace dcp::server {
 namespace {
@@ -253,8 +254,10 @@ void TensorStream::Step(Events events) {
 
 // Logs which client received how many bytes of which checkpoint.
 void TensorStream::LogEnd() const {
+  context_.metrics.CountClientBytes(client_.name(), sent_bytes_);
   if (!opened_.has_value()) return;
-  DCP_LOG(kInfo) << "event=stream client=" << LogText(client_.name())
+  DCP_LOG(kInfo) << "event=stream call=" << CallId(call_)
+                 << " client=" << LogText(client_.name())
                  << " path=" << LogText(request_.source().path())
                  << " bytes=" << sent_bytes_
                  << " code=" << absl::StatusCodeToString(status_.code());
@@ -274,8 +277,8 @@ absl::Status TensorStream::Take(Events& events) {
   if (events.stalled && writing_ && !ending_) {
     // Only this ends the write, and then the call.
     call_.TryCancel();
-    DCP_LOG(kWarning) << "event=stream_stalled client="
-                      << LogText(client_.name())
+    DCP_LOG(kWarning) << "event=stream_stalled call=" << CallId(call_)
+                      << " client=" << LogText(client_.name())
                       << " path=" << LogText(request_.source().path());
     return absl::CancelledError(
         absl::StrCat("the client took no message for ",

@@ -28,6 +28,8 @@ constexpr absl::string_view kLoggedServices[] = {
     "tessera.v1.CheckpointService", "tessera.v1.JobService",
     "google.longrunning.Operations"};
 
+constexpr char kCallIdKey[] = "tessera-call-id";
+
 // The name of all methods that do not exist.
 constexpr char kUnknown[] = "unknown";
 
@@ -88,6 +90,12 @@ bool IsRefused(absl::StatusCode code) {
 
 }  // namespace
 
+std::string CallId(const grpc::ServerContextBase& context) {
+  const auto [begin, end] = context.client_metadata().equal_range(kCallIdKey);
+  if (begin == end) return "";
+  return std::string(begin->second.data(), begin->second.size());
+}
+
 // Lives as long as the call in gRPC.
 class CallLog::Call : public grpc::experimental::Interceptor {
  public:
@@ -96,6 +104,7 @@ class CallLog::Call : public grpc::experimental::Interceptor {
         method_(log.ShortName(info.method())),
         peer_(info.server_context()->peer()),
         client_(log.ClientOf(*info.server_context())),
+        id_(absl::StrCat(++log.num_begun_)),
         begin_(SteadyNow()) {
     ++ProcessCallLoad().num_calls;
     absl::MutexLock lock(&log_.mutex_);
@@ -105,6 +114,7 @@ class CallLog::Call : public grpc::experimental::Interceptor {
   ~Call() override {
     const std::string code = absl::StatusCodeToString(code_);
     log_.metrics_.CountRequest(method_, code);
+    if (!client_.empty()) log_.metrics_.CountClientRequest(client_, code);
     log_.metrics_.ObserveRequest(method_, SteadyNow() - begin_);
     if (!IsRefused(code_) || log_.refused_log_.Allow()) WriteLine(code);
     --ProcessCallLoad().num_calls;
@@ -115,6 +125,14 @@ class CallLog::Call : public grpc::experimental::Interceptor {
 
   void Intercept(
       grpc::experimental::InterceptorBatchMethods* methods) override {
+    if (methods->QueryInterceptionHookPoint(
+            InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
+      // The only place where the handler of the call finds it. A client cannot
+      // choose it.
+      auto& metadata = *methods->GetRecvInitialMetadata();
+      metadata.erase(kCallIdKey);
+      metadata.emplace(kCallIdKey, id_);
+    }
     if (methods->QueryInterceptionHookPoint(
             InterceptionHookPoints::POST_RECV_MESSAGE)) {
       paths_ = PathsOf(method_, methods->GetRecvMessage());
@@ -143,8 +161,8 @@ class CallLog::Call : public grpc::experimental::Interceptor {
   }
 
   void WriteLine(absl::string_view code) const {
-    DCP_LOG(kInfo) << "event=call method=" << method_ << " code=" << code
-                   << " seconds="
+    DCP_LOG(kInfo) << "event=call call=" << id_ << " method=" << method_
+                   << " code=" << code << " seconds="
                    << absl::StrFormat(
                           "%.3f", absl::ToDoubleSeconds(SteadyNow() - begin_))
                    << " peer=" << LogText(peer_)
@@ -158,6 +176,7 @@ class CallLog::Call : public grpc::experimental::Interceptor {
   const std::string& method_;
   const std::string peer_;
   const std::string client_;
+  const std::string id_;
   const absl::Duration begin_;
   // Stays when a call ends without a status because its client has left.
   absl::StatusCode code_ = absl::StatusCode::kCancelled;

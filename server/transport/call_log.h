@@ -8,6 +8,7 @@
 #ifndef SERVER_TRANSPORT_CALL_LOG_H_
 #define SERVER_TRANSPORT_CALL_LOG_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -22,6 +23,10 @@
 #include "server/process/metrics.h"
 
 namespace dcp::server {
+
+// The number of a call, which is in each log line about it; "" for a call that
+// no CallLog sees. It is new for each call of the process.
+std::string CallId(const grpc::ServerContextBase& context);
 
 class CallLog {
  public:
@@ -58,6 +63,7 @@ class CallLog {
   // All methods of our services, by their full names.
   absl::flat_hash_map<std::string, std::string> short_names_;
   LogLimiter refused_log_{"call"};
+  std::atomic<uint64_t> num_begun_ = 0;
   mutable absl::Mutex mutex_;
   absl::CondVar changed_;
   int64_t num_calls_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -29,6 +29,7 @@ namespace {
 
 using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 using JobSchedulerTest = JobFixture;
 
@@ -282,6 +283,19 @@ TEST_F(JobSchedulerTest, TwoHundredJobsAtOnceStayWithinTheCaps) {
   absl::MutexLock lock(&mutex);
   EXPECT_GT(most, 0u);
   EXPECT_LE(most, settings_.options.max_memory_bytes);
+}
+
+TEST_F(JobSchedulerTest, AJobThatIsHeldBeginsLater) {
+  server_->manager().Hold(true);
+  const std::string name = Submit("out");
+  EXPECT_OK(server_->Wait(name, absl::Milliseconds(1)));
+  EXPECT_EQ(StateOf(name), JobMetadata::PENDING);
+  EXPECT_THAT(server_->metrics().Text(),
+              Not(HasSubstr("tessera_oldest_queued_job_seconds 0\n")));
+  server_->manager().Hold(false);
+  EXPECT_OK(ErrorOf(*server_->Wait(name)));
+  EXPECT_THAT(server_->metrics().Text(),
+              HasSubstr("tessera_oldest_queued_job_seconds 0\n"));
 }
 
 TEST_F(JobSchedulerTest, ADrainWaitsForWhatRuns) {

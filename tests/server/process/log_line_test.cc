@@ -30,7 +30,15 @@ TEST(LogLine, ValuesAreUnquoted) {
       Json(absl::StrCat("event=x message=", LogText(odd), " last=1")),
       "{\"time\":\"2026-01-31T12:00:00.123Z\",\"level\":\"warning\","
       "\"event\":\"x\",\"message\":\"a \\\"b\\\"\\\\c\\u000a\\u0001 = d\","
-      "\"last\":\"1\"}\n");
+      "\"last\":1}\n");
+}
+
+TEST(LogLine, NumbersAreNumbersAndNamesStayStrings) {
+  EXPECT_EQ(Json(absl::StrCat("event=x bytes=73400320 seconds=0.021 offset=-3",
+                              " client=", LogText("42"), " version=1.2.3")),
+            "{\"time\":\"2026-01-31T12:00:00.123Z\",\"level\":\"warning\","
+            "\"event\":\"x\",\"bytes\":73400320,\"seconds\":0.021,"
+            "\"offset\":-3,\"client\":\"42\",\"version\":\"1.2.3\"}\n");
 }
 
 TEST(LogLine, TextIsAMessage) {

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 namespace dcp::server {
@@ -19,6 +20,16 @@ TEST(LogText, OtherTextIsQuotedAndCannotEndTheLine) {
   EXPECT_EQ(LogText("\x1b[2J"), "\"\\033[2J\"");
   EXPECT_EQ(LogText("a\"b"), "\"a\\\"b\"");
   EXPECT_EQ(LogText("\xff"), "\"\\377\"");
+}
+
+TEST(LogText, ANumberIsOneAsJsonWritesIt) {
+  for (const char* number : {"0", "-1", "10", "0.021", "73400320"}) {
+    EXPECT_TRUE(IsJsonNumber(number)) << number;
+    EXPECT_EQ(LogText(number), absl::StrCat("\"", number, "\""));
+  }
+  for (const char* text : {"", "-", "01", "1.", ".5", "1e5", "1.2.3", "0x1"}) {
+    EXPECT_FALSE(IsJsonNumber(text)) << text;
+  }
 }
 
 TEST(LogText, LongTextIsCut) {

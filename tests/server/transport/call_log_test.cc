@@ -30,6 +30,7 @@ namespace v1 = tessera::v1;
 class FakeService : public v1::CheckpointService::CallbackService {
  public:
   absl::Notification entered;
+  std::string seen_id;  // of the last Inspect
 
  private:
   class Held : public grpc::ServerWriteReactor<v1::GetMetadataResponse> {
@@ -42,6 +43,7 @@ class FakeService : public v1::CheckpointService::CallbackService {
                                     const v1::InspectRequest*,
                                     v1::InspectResponse*) override {
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    seen_id = CallId(*context);
     reactor->Finish({grpc::StatusCode::NOT_FOUND, "two\nlines"});
     return reactor;
   }
@@ -103,13 +105,26 @@ TEST_F(CallLogTest, EachCallIsALineAndACount) {
   EXPECT_EQ(stub_->Inspect(&context, {}, &response).error_code(),
             grpc::StatusCode::NOT_FOUND);
   EXPECT_TRUE(log_.WaitUntilIdle());
-  EXPECT_THAT(lines(), HasSubstr("event=call method=CheckpointService.Inspect "
-                                 "code=NOT_FOUND seconds=0."));
+  EXPECT_THAT(lines(),
+              HasSubstr("event=call call=1 method=CheckpointService.Inspect "
+                        "code=NOT_FOUND seconds=0."));
   EXPECT_THAT(lines(), HasSubstr("peer=ipv4:127.0.0.1:"));
   EXPECT_THAT(lines(), HasSubstr("message=\"two\\nlines\"\n"));
   EXPECT_THAT(metrics_.Text(),
               HasSubstr("{code=\"NOT_FOUND\",method=\"CheckpointService."
                         "Inspect\"} 1\n"));
+}
+
+TEST_F(CallLogTest, HandlersKnowTheNumberOfTheirCall) {
+  for (const char* expected : {"1", "2"}) {
+    grpc::ClientContext context;
+    context.AddMetadata("tessera-call-id", "of the client");
+    v1::InspectResponse response;
+    stub_->Inspect(&context, {}, &response);
+    EXPECT_TRUE(log_.WaitUntilIdle());
+    EXPECT_EQ(service_.seen_id, expected);
+    EXPECT_THAT(lines(), HasSubstr(absl::StrCat("call=", expected, " ")));
+  }
 }
 
 TEST_F(CallLogTest, ALookSaysAtWhat) {
@@ -183,7 +198,7 @@ TEST_F(CallLogTest, MethodsThatDoNotExistAreOne) {
               HasSubstr(absl::StrCat("method=\"unknown\"} ", kCalls, "\n")));
   EXPECT_THAT(metrics_.Text(), Not(HasSubstr("Method1")));
   // The first hundred are logged, and then as many as the time allows.
-  EXPECT_THAT(lines(), HasSubstr("event=call method=unknown"));
+  EXPECT_THAT(lines(), HasSubstr(" method=unknown"));
   const std::string all = lines();
   EXPECT_LT(std::count(all.begin(), all.end(), '\n'), kCalls);
 }
