@@ -35,10 +35,13 @@ JournalWatch::~JournalWatch() {
 
 void JournalWatch::Look() {
   const absl::Status status = journal_.CheckUsable();
+  const bool is_first = !last_.has_value();
   if (std::exchange(last_, status.code()) == status.code()) return;
   if (!status.ok()) {
     DCP_LOG(kError) << "event=journal_unusable error="
                     << LogText(status.message());
+  } else if (!is_first) {
+    DCP_LOG(kInfo) << "event=journal_usable";
   }
   changed_(status);
 }
