@@ -43,9 +43,9 @@ void BackgroundSave::SetStarted() {
 }
 
 void BackgroundSave::AwaitStaged() {
-  const absl::Duration begin = SteadyNow();
+  const absl::Duration begin = dcp::SteadyNow();
   absl::MutexLock lock(&mutex_, absl::Condition(&staged_));
-  report_.stalled_seconds += absl::ToDoubleSeconds(SteadyNow() - begin);
+  report_.stalled_seconds += absl::ToDoubleSeconds(dcp::SteadyNow() - begin);
 }
 
 absl::Status BackgroundSave::TellOutcome() {
@@ -130,7 +130,7 @@ absl::StatusOr<std::shared_ptr<BackgroundSave>> BackgroundSaver::Save(
     std::function<void()> on_durable) {
   DCP_RETURN_IF_ERROR(RefuseDaemon(path, "a save"));
   DCP_RETURN_IF_ERROR(RefuseFile(path));
-  const absl::Duration began = SteadyNow();
+  const absl::Duration began = dcp::SteadyNow();
   Join();
   pool_.StopPreparing();
   DCP_RETURN_IF_ERROR(Meet());

@@ -63,7 +63,9 @@ class BackgroundSave {
   void SetDone(absl::Status outcome) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  double Elapsed() const { return absl::ToDoubleSeconds(SteadyNow() - began_); }
+  double Elapsed() const {
+    return absl::ToDoubleSeconds(dcp::SteadyNow() - began_);
+  }
 
   const std::string path_;
   const absl::Duration began_;
