@@ -15,6 +15,7 @@
 #include "fsdp/config/dialects/copies.h"
 #include "fsdp/config/dialects/fsdp1.h"
 #include "fsdp/config/dialects/fsdp_options.h"
+#include "fsdp/config/dialects/mesh_sizes.h"
 #include "fsdp/config/document/section.h"
 #include "fsdp/config/read_config.h"
 
@@ -139,7 +140,7 @@ void ReadParallelism(const std::vector<std::string>& variables,
                      TrainConfig& base, Findings& findings) {
   const Node options = MapOf(variables, "PARALLELISM_CONFIG_");
   config::Section section(options, findings);
-  config::ReadParallelismOptions(section, base);
+  config::ReadParallelismOptions(section, base.mesh);
   section.FinishLenient("accelerate has no such variables");
 }
 
@@ -166,7 +167,7 @@ void read_environment(const std::vector<std::string>& variables,
   section.Read("gradient_accumulation_steps", config::IntegerRange{.least = 1},
                base.loop.gradient_accumulation_steps);
   // The degrees come first because they decide what a strategy means.
-  if (IsTrue(accelerate, "use_parallelism_config", true)) {
+  if (IsTrue(accelerate, "use_parallelism_config", false)) {
     ReadParallelism(variables, base, findings);
   }
   if (is_on) {

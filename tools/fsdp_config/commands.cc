@@ -37,6 +37,8 @@ using dcp::tools::ExitCode;
 
 // One machine with eight GPUs, the usual size.
 constexpr int64_t kDefaultRanks = 8;
+// No machine has more; a search for ranks that fit ends there.
+constexpr int64_t kMostRanks = int64_t{1} << 16;
 
 struct Context {
   const CommandLine& line;
@@ -267,6 +269,28 @@ absl::StatusOr<std::vector<ParameterShape>> ReadShapes(
   return shapes;
 }
 
+// The ranks to explain a config for that does not name them: the fewest of at
+// least one machine that its degrees divide, or exactly those that they make.
+int64_t RanksForDegrees(const MeshConfig& mesh) {
+  int64_t unit = 1;
+  for (const int64_t degree :
+       {*mesh.pipeline_parallel_degree, *mesh.data_parallel_replicate_degree,
+        *mesh.data_parallel_shard_degree, *mesh.context_parallel_degree,
+        *mesh.tensor_parallel_degree}) {
+    if (degree > kMostRanks / unit) return kDefaultRanks;
+    if (degree > 1) unit *= degree;
+  }
+  const bool has_rest = *mesh.data_parallel_shard_degree < 1 ||
+                        *mesh.data_parallel_replicate_degree < 1;
+  if (!has_rest) return unit;
+  for (int64_t ranks = unit; ranks <= kMostRanks; ranks += unit) {
+    if (ranks >= kDefaultRanks && plan_mesh(mesh, ranks, kDefaultRanks).ok()) {
+      return ranks;
+    }
+  }
+  return kDefaultRanks;
+}
+
 ExplainOptions ExplainOptionsOf(const CommandLine& line,
                                 const MeshConfig& mesh) {
   const int64_t written_for = *mesh.num_processes;
@@ -274,18 +298,18 @@ ExplainOptions ExplainOptionsOf(const CommandLine& line,
                             .seq_len = line.seq_len};
   options.world_size = line.world_size > 0 ? line.world_size
                        : written_for > 0   ? written_for
-                                           : kDefaultRanks;
+                                           : RanksForDegrees(mesh);
   options.local_world_size = LocalWorldSize(line, options.world_size);
   return options;
 }
 
 ExitCode RunExplain(const Context& context) {
   const CommandLine& line = context.line;
-  const absl::StatusOr<Input> input = Read(context, line.file);
+  absl::StatusOr<Input> input = Read(context, line.file);
   if (!input.ok()) {
     return Fail(context, input.status(), dcp::tools::kExitSource);
   }
-  const ReadConfig& read = input->read;
+  ReadConfig& read = input->read;
   if (read.findings.has_problems()) {
     return Refuse(context, read.dialect, read.findings, input->sources);
   }
@@ -300,7 +324,8 @@ ExitCode RunExplain(const Context& context) {
   }
   const absl::StatusOr<Explanation> explanation = explain(read.config, options);
   if (!explanation.ok()) {
-    return Fail(context, explanation.status(), dcp::tools::kExitFound);
+    read.findings.Problem({}, std::string(explanation.status().message()));
+    return Refuse(context, read.dialect, read.findings, input->sources);
   }
   if (line.json) {
     context.console.out << ExplanationJson(*read.dialect, read.config,

@@ -115,7 +115,7 @@ constexpr OptionRow<CommandLine> kOptions[] = {
      SetFlag<&CommandLine::strict>},
     {{"world-size", "N", kCountsRanks,
       "ranks in total; default: those the config was\nwritten for (explain: or "
-      "8)"},
+      "as many as its\ndegrees make, at least 8 if they make no number)"},
      SetPositive<&CommandLine::world_size>},
     {{"local-world-size", "N", kCountsRanks,
       "ranks of one machine; default: at most 8"},

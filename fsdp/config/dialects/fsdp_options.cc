@@ -17,17 +17,6 @@ namespace fsdp::config {
 namespace {
 
 constexpr absl::string_view kPrefix = "fsdp_";
-constexpr absl::string_view kParallelismPrefix = "parallelism_config_";
-
-std::string KeyWithPrefix(absl::string_view prefix, absl::string_view option,
-                          Section& section) {
-  const std::string prefixed = absl::StrCat(prefix, option);
-  section.Find({prefixed, option});
-  const bool has_plain = section.node().kind == Node::Kind::kMap &&
-                         section.node().Find(prefixed) == nullptr &&
-                         section.node().Find(option) != nullptr;
-  return has_plain ? std::string(option) : prefixed;
-}
 
 void ReadVersion(Section& section, TrainConfig& config) {
   section.Read(KeyOf("version", section), IntegerRange{.least = 1, .most = 2},
@@ -78,6 +67,19 @@ const ShardingStrategy* StrategyOf(const std::string& key, Section& section) {
   return nullptr;
 }
 
+// accelerate's launcher gives version 1 the strategy FULL_SHARD unless
+// sharding_strategy says otherwise.
+void SayOnlyNamed(const Node& reshard, absl::string_view strategy,
+                  Findings& findings) {
+  findings.Problem(
+      reshard.place,
+      absl::StrCat(
+          "is ", reshard.text,
+          ", but fsdp_version 1 shards fully unless "
+          "sharding_strategy says otherwise; write sharding_strategy: ",
+          strategy, ", or fsdp_version: 2"));
+}
+
 // Version 1 has two keys for one thing: sharding_strategy, and
 // reshard_after_forward with a strategy's name or with a bool, which a strategy
 // overrides.
@@ -104,7 +106,9 @@ void ReadStrategy(const std::string& reshard_key, Section& section,
     ApplyShardingStrategy(*first, named->place, config, findings);
   } else if (second != nullptr) {
     ApplyShardingStrategy(*second, reshard->place, config, findings);
+    if (second->is_replicated) SayOnlyNamed(*reshard, "NO_SHARD", findings);
   } else if (reshard_is_bool && named == nullptr) {
+    if (!*AsBool(*reshard)) SayOnlyNamed(*reshard, "SHARD_GRAD_OP", findings);
     config.sharding.reshard_after_forward = Setting<ReshardSetting>(
         ReshardSetting(*AsBool(*reshard)), reshard->place);
   }
@@ -194,6 +198,16 @@ void ReadActivations(Section& section, TrainConfig& config) {
 
 }  // namespace
 
+std::string KeyWithPrefix(absl::string_view prefix, absl::string_view option,
+                          Section& section) {
+  const std::string prefixed = absl::StrCat(prefix, option);
+  section.Find({prefixed, option});
+  const bool has_plain = section.node().kind == Node::Kind::kMap &&
+                         section.node().Find(prefixed) == nullptr &&
+                         section.node().Find(option) != nullptr;
+  return has_plain ? std::string(option) : prefixed;
+}
+
 std::string KeyOf(absl::string_view option, Section& section) {
   return KeyWithPrefix(kPrefix, option, section);
 }
@@ -249,27 +263,6 @@ void ReadMixedPrecision(absl::string_view key, Section& section,
     section.Read(key,
                  Choices<bool>{{"no", true}, {"bf16", true}, {"fp16", true}},
                  unused);
-  }
-}
-
-void ReadParallelismOptions(Section& section, TrainConfig& config) {
-  const auto key = [&section](absl::string_view option) {
-    return KeyWithPrefix(kParallelismPrefix, option, section);
-  };
-  constexpr IntegerRange kDegree{.least = 1};
-  section.Read(key("dp_replicate_size"), kDegree,
-               config.mesh.data_parallel_replicate_degree);
-  section.Read(key("dp_shard_size"), kDegree,
-               config.mesh.data_parallel_shard_degree);
-  section.Read(key("tp_size"), kDegree, config.mesh.tensor_parallel_degree);
-  section.Read(key("cp_size"), kDegree, config.mesh.context_parallel_degree);
-  section.Refuse(key("sp_size"), "1",
-                 "there is no sequence parallelism of DeepSpeed's kind; write "
-                 "cp_size, with which ranks share sequences too");
-  for (const absl::string_view unused :
-       {"cp_backend", "cp_comm_strategy", "sp_backend", "sp_seq_length",
-        "sp_seq_length_is_variable", "sp_attn_implementation"}) {
-    section.Find(key(unused));
   }
 }
 

@@ -15,8 +15,11 @@
 
 namespace fsdp::config {
 
-// The key under which the section has an option, with or without "fsdp_"; to
+// The key under which the section has an option, with or without the prefix; to
 // have both is a problem. The section knows both names from then on.
+std::string KeyWithPrefix(absl::string_view prefix, absl::string_view option,
+                          Section& section);
+// With or without "fsdp_".
 std::string KeyOf(absl::string_view option, Section& section);
 
 // Reads all of them except the option that offloads parameters, whose name
@@ -32,10 +35,6 @@ void SetMixedPrecision(dcp::DType dtype, const SourceLocation& place,
 // Reads accelerate's mixed_precision: no, fp32, bf16, fp16. fp8 is a problem.
 void ReadMixedPrecision(absl::string_view key, Section& section,
                         TrainConfig& config);
-
-// Reads accelerate's parallelism_config, whose keys may begin with
-// "parallelism_config_".
-void ReadParallelismOptions(Section& section, TrainConfig& config);
 
 // Adds a problem if the key is present and true.
 void RefuseTrue(absl::string_view key, absl::string_view reason,

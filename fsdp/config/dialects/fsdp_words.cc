@@ -40,6 +40,12 @@ bool ReadWord(absl::string_view word, const SourceLocation& place,
                                          "parallelism_config, or version: 1"));
     return false;
   }
+  if (strategy->is_replicated) {
+    findings.Problem(place,
+                     "has NO_SHARD, but FSDP1 shards fully there whatever "
+                     "this says; leave fsdp out for copies");
+    return false;
+  }
   if (!sharding.reshard_after_forward.place().has_value()) {
     ApplyShardingStrategy(*strategy, place, config, findings);
   }

@@ -104,7 +104,9 @@ class Handler final : public YAML::EventHandler {
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (has_document_) {
-      Check(builder_->Fail(PositionOf(mark), "begins a second document"));
+      Check(builder_->Fail(PositionOf(mark),
+                           "begins a second document, but a config is one; put "
+                           "each into a file of its own"));
     }
     has_document_ = true;
   }

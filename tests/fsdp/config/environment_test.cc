@@ -117,10 +117,15 @@ TEST(Environment, FsdpThatIsOffReadsNoOptions) {
 }
 
 TEST(Environment, DegreesAreThoseOfParallelismConfig) {
-  const EnvironmentReading read = ReadVariables(
-      {"PARALLELISM_CONFIG_DP_REPLICATE_SIZE=2",
-       "PARALLELISM_CONFIG_DP_SHARD_SIZE=4", "PARALLELISM_CONFIG_CP_SIZE=2",
-       "PARALLELISM_CONFIG_CP_BACKEND=torch"});
+  std::vector<std::string> variables = {
+      "PARALLELISM_CONFIG_DP_REPLICATE_SIZE=2",
+      "PARALLELISM_CONFIG_DP_SHARD_SIZE=4", "PARALLELISM_CONFIG_CP_SIZE=2",
+      "PARALLELISM_CONFIG_CP_BACKEND=torch"};
+  // accelerate reads them only if another one says so.
+  EXPECT_EQ(*ReadVariables(variables).config.mesh.data_parallel_shard_degree,
+            kShardOverRest);
+  variables.emplace_back("ACCELERATE_USE_PARALLELISM_CONFIG=true");
+  const EnvironmentReading read = ReadVariables(variables);
   EXPECT_THAT(Texts(read.findings), IsEmpty());
   EXPECT_EQ(*read.config.mesh.data_parallel_replicate_degree, 2);
   EXPECT_EQ(*read.config.mesh.data_parallel_shard_degree, 4);

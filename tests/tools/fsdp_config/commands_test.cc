@@ -210,6 +210,36 @@ TEST_F(FsdpConfigCommands, ExplainTakesTheRanksOfTheFile) {
   EXPECT_THAT(outcome.err, HasSubstr("a.toml:2"));
 }
 
+TEST_F(FsdpConfigCommands, ExplainTakesTheRanksThatDegreesMake) {
+  const auto first_line = [this](const std::string& degrees) {
+    const std::string out =
+        Run({"explain", dir_.WriteFile("a.toml", "[parallelism]\n" + degrees)})
+            .out;
+    return out.substr(0, out.find('\n'));
+  };
+  EXPECT_EQ(first_line("data_parallel_shard_degree = 4\n"
+                       "data_parallel_replicate_degree = 2\n"
+                       "tensor_parallel_degree = 2\n"),
+            "Mesh: 16 ranks: 2 copies x 4 shards x 2 parts of each layer");
+  EXPECT_EQ(first_line("data_parallel_shard_degree = 2\n"),
+            "Mesh: 2 ranks: 2 shards");
+  EXPECT_EQ(first_line("tensor_parallel_degree = 3\n"),
+            "Mesh: 9 ranks: 3 shards x 3 parts of each layer");
+  EXPECT_THAT(first_line("pipeline_parallel_degree = 4\n"
+                         "expert_parallel_degree = 8\n"),
+              HasSubstr("Mesh: 32 ranks: 4 stages x 8 shards"));
+}
+
+TEST_F(FsdpConfigCommands, ExplainSaysWhatIsWrongInJsonToo) {
+  const std::string path = dir_.WriteFile(
+      "a.toml", "[parallelism]\ndata_parallel_shard_degree = 3\n");
+  const Outcome outcome = Run({"explain", path, "--world-size", "8", "--json"});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr(R"("kind":"problem")"),
+                                 HasSubstr("they do not multiply to 8 ranks"),
+                                 HasSubstr(R"("dialect":"torchtitan")")));
+}
+
 TEST_F(FsdpConfigCommands, ToFsdp2KeepsCommentsAndDoesNotClobber) {
   const std::string path = dir_.WriteFile("a.yaml", kFsdp1);
   const std::string copy = dir_.Join("b.yaml");

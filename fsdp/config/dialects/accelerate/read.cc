@@ -13,6 +13,7 @@
 #include "fsdp/config/dialects/copies.h"
 #include "fsdp/config/dialects/dialects.h"
 #include "fsdp/config/dialects/fsdp_options.h"
+#include "fsdp/config/dialects/mesh_sizes.h"
 #include "fsdp/config/document/section.h"
 
 namespace fsdp::config {
@@ -209,6 +210,18 @@ void ResolveHybrid(const Node* num_machines, TrainConfig& config) {
   mesh.data_parallel_shard_degree = Setting<int64_t>(ranks / *machines, place);
 }
 
+// `accelerate launch` takes keys of this map with their prefix alone.
+void SayMissingPrefixes(const Node& parallelism, Findings& findings) {
+  constexpr absl::string_view kPrefix = "parallelism_config_";
+  for (const auto& [key, value] : parallelism.entries) {
+    if (absl::StartsWith(key, kPrefix)) continue;
+    findings.Changed(value.place,
+                     absl::StrCat("is read as ", kPrefix, key,
+                                  "; accelerate itself passes over it "
+                                  "without that prefix"));
+  }
+}
+
 void ReadProcesses(Section& root, TrainConfig& config) {
   Setting<int64_t> ranks;
   if (!root.Read("num_processes", IntegerRange{.least = -1}, ranks)) return;
@@ -246,7 +259,8 @@ void ReadAccelerate(const Node& root_node, TrainConfig& config,
   // The degrees come first because they decide what a strategy means.
   if (const Node* node = root.Find("parallelism_config"); node != nullptr) {
     Section parallelism(*node, findings);
-    ReadParallelismOptions(parallelism, config);
+    ReadParallelismOptions(parallelism, config.mesh);
+    SayMissingPrefixes(*node, findings);
     parallelism.Finish();
   }
   const Node* node = root.Find("fsdp_config");
@@ -263,6 +277,7 @@ void ReadAccelerate(const Node& root_node, TrainConfig& config,
                                             ? StateDictType::kFullStateDict
                                             : StateDictType::kShardedStateDict;
   }
+  CheckMeshSizes(is_sharded, config, findings);
   ResolveHybrid(root.Find("num_machines"), config);
   IgnoreLaunching(root);
   IgnoreSageMaker(root);

@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "fsdp/config/dialects/axolotl/mesh.h"
 #include "fsdp/config/dialects/config_writer.h"
 #include "fsdp/config/dialects/copies.h"
 #include "fsdp/config/dialects/dialects.h"
@@ -28,20 +29,6 @@ void SetAxolotlDefaults(TrainConfig& config) {
   config.sharding.auto_wrap_policy = AutoWrapPolicy::kNoWrap;
 }
 
-void ReadDegrees(Section& root, MeshConfig& mesh) {
-  constexpr IntegerRange kDegree{.least = 1};
-  root.Read("dp_shard_size", kDegree, mesh.data_parallel_shard_degree);
-  root.Read("dp_replicate_size", kDegree, mesh.data_parallel_replicate_degree);
-  root.Read("tensor_parallel_size", kDegree, mesh.tensor_parallel_degree);
-  // The second is the older name.
-  for (const absl::string_view key :
-       {"context_parallel_size", "sequence_parallel_degree"}) {
-    root.Read(key, kDegree, mesh.context_parallel_degree);
-  }
-  root.Find({"context_parallel_size", "sequence_parallel_degree"});
-  root.Read("expert_parallel_size", kDegree, mesh.expert_parallel_degree);
-}
-
 void ReadFsdpConfig(const Node& node, TrainConfig& config, Findings& findings) {
   Section options(node, findings);
   ReadFsdpOptions(options, config);
@@ -58,24 +45,36 @@ void ReadFsdpConfig(const Node& node, TrainConfig& config, Findings& findings) {
 }
 
 // fsdp_version is next to fsdp_config or inside it.
-void ReadSharding(Section& root, TrainConfig& config) {
+void ReadVersions(Section& root, const Node& options, TrainConfig& config) {
+  Setting<int64_t>& version = config.sharding.fsdp_version;
+  const int64_t outside = *version;
+  const bool is_outside = version.place().has_value();
+  ReadFsdpConfig(options, config, root.findings());
+  if (!is_outside || *version == outside) return;
+  root.findings().Problem(
+      PlaceOf(version, "fsdp_config.fsdp_version"),
+      absl::StrCat("is ", *version, ", but fsdp_version beside fsdp_config is ",
+                   outside, "; keep one of the two"));
+}
+
+// Returns whether the file has options of FSDP.
+bool ReadSharding(Section& root, TrainConfig& config) {
   root.Read("fsdp_version", IntegerRange{.least = 1, .most = 2},
             config.sharding.fsdp_version);
   const Node* words = root.Find("fsdp");
   const Node* options = root.Find("fsdp_config");
   const bool has_options = options != nullptr && !options->entries.empty();
-  if (!has_options && !AsksForFsdp(words)) {
-    ReadAsCopies(root.node().place, "has no fsdp_config, and is", config.mesh,
-                 root.findings());
-    return;
-  }
-  if (has_options) ReadFsdpConfig(*options, config, root.findings());
+  const bool is_fsdp = has_options || AsksForFsdp(words);
+  // The degrees come first because they decide what a strategy means.
+  ReadAxolotlMesh(root, is_fsdp, config.mesh);
+  if (has_options) ReadVersions(root, *options, config);
   if (AsksForFsdp(words)) ReadFsdpWords(*words, config, root.findings());
+  return is_fsdp;
 }
 
 // The values are true, false, auto (what the GPU supports), and full (weights
 // in bfloat16 too).
-void ReadAxolotlPrecision(Section& root, TrainConfig& config) {
+void ReadAxolotlPrecision(Section& root, bool is_fsdp, TrainConfig& config) {
   if (config.precision.param_dtype.place().has_value()) return;
   const auto find = [&root](absl::string_view name, absl::string_view other) {
     const Node* first = root.Find(name);
@@ -103,7 +102,7 @@ void ReadAxolotlPrecision(Section& root, TrainConfig& config) {
   const SourceLocation& place = is_bf16 ? bf16->place : fp16->place;
   const dcp::DType type =
       is_bf16 ? dcp::DType::kBFloat16 : dcp::DType::kFloat16;
-  if (AreCopies(config.mesh)) {
+  if (!is_fsdp || AreCopies(config.mesh)) {
     CastCopies(type, place, config.precision);
   } else {
     SetMixedPrecision(type, place, config);
@@ -253,9 +252,8 @@ void ReadAxolotl(const Node& root_node, TrainConfig& config,
                  Findings& findings) {
   SetAxolotlDefaults(config);
   Section root(root_node, findings);
-  ReadDegrees(root, config.mesh);
-  ReadSharding(root, config);
-  ReadAxolotlPrecision(root, config);
+  const bool is_fsdp = ReadSharding(root, config);
+  ReadAxolotlPrecision(root, is_fsdp, config);
   ReadAxolotlActivations(root, config.sharding);
   if (!config.checkpoint.state_dict_type.place().has_value()) {
     config.checkpoint.state_dict_type = *config.sharding.fsdp_version == 1

@@ -1,6 +1,7 @@
 // Reads Composer's parallelism_config, as YAML or as a Python dict, and the
 // keys around it in the files of Composer and of LLM Foundry, whose fsdp_config
 // is the block for FSDP1.
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -76,6 +77,41 @@ void ReadDegree(Section& section, absl::string_view key,
     return;
   }
   degree = value;
+}
+
+// The mesh of Composer before 0.24: [shards], or [copies, shards]. For FSDP2 it
+// is an object of Python.
+void ReadDeviceMesh(Section& block, bool is_fsdp2, MeshConfig& mesh) {
+  const Node* node = block.Find("device_mesh");
+  std::vector<int64_t> sizes;
+  for (const Node& item : node == nullptr ? std::vector<Node>() : node->items) {
+    sizes.push_back(AsInteger(item).value_or(0));
+  }
+  const bool are_sizes =
+      !is_fsdp2 && (sizes.size() == 1 || sizes.size() == 2) &&
+      std::all_of(sizes.begin(), sizes.end(), [](int64_t n) { return n > 0; });
+  if (!are_sizes) {
+    block.Refuse("device_mesh", "",
+                 "a mesh is an object of Python; write "
+                 "data_parallel_shard_degree and "
+                 "data_parallel_replicate_degree");
+    return;
+  }
+  if (mesh.data_parallel_shard_degree.place().has_value() ||
+      mesh.data_parallel_replicate_degree.place().has_value()) {
+    block.findings().Problem(node->place,
+                             "is given together with the degrees of data "
+                             "parallelism; keep only these");
+    return;
+  }
+  const int64_t copies = sizes.size() == 2 ? sizes[0] : 1;
+  mesh.data_parallel_replicate_degree = Setting<int64_t>(copies, node->place);
+  mesh.data_parallel_shard_degree = Setting<int64_t>(sizes.back(), node->place);
+  block.findings().Changed(
+      node->place,
+      absl::StrCat("is read as data_parallel_replicate_degree: ", copies,
+                   " and data_parallel_shard_degree: ", sizes.back(),
+                   ", which Composer takes instead since 0.24"));
 }
 
 void ReadReshard(Section& section, Setting<ReshardSetting>& reshard) {
@@ -212,9 +248,7 @@ void ReadBlock(Section block, bool is_fsdp2, const Precision& precision,
              config.mesh.data_parallel_replicate_degree);
   ReadDegree(block, "data_parallel_shard_degree",
              config.mesh.data_parallel_shard_degree);
-  block.Refuse("device_mesh", "",
-               "a mesh is an object of Python; write "
-               "data_parallel_shard_degree and data_parallel_replicate_degree");
+  ReadDeviceMesh(block, is_fsdp2, config.mesh);
   ReadReshard(block, config.sharding.reshard_after_forward);
   ReadStrategy(block, is_fsdp2, config);
   ReadMixedPrecision(block, precision, config.precision);

@@ -1,6 +1,7 @@
 #include "fsdp/config/dialects/torchtitan/parallelism.h"
 
 #include <cstdint>
+#include <variant>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -108,8 +109,15 @@ void ReadParallelism(Section section, TrainConfig& config) {
   const Choices<ReshardSetting> kReshard = {{"default", ReshardSetting()},
                                             {"always", ReshardSetting(true)},
                                             {"never", ReshardSetting(false)}};
-  section.Read("fsdp_reshard_after_forward", kReshard,
-               config.sharding.reshard_after_forward);
+  Setting<ReshardSetting>& reshard = config.sharding.reshard_after_forward;
+  section.Read("fsdp_reshard_after_forward", kReshard, reshard);
+  const Setting<int64_t>& stages = config.mesh.pipeline_parallel_degree;
+  if (*stages > 1 && std::holds_alternative<std::monostate>(*reshard)) {
+    // So that parameters are not gathered again for each microbatch.
+    reshard = Setting<ReshardSetting>(
+        ReshardSetting(false),
+        reshard.place().value_or(stages.place().value_or(SourceLocation{})));
+  }
   PassOverDetails(section);
   IgnoreWhenOn(section, "enable_async_tensor_parallel",
                "it is an optimization of torch.compile");

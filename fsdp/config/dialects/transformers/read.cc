@@ -15,6 +15,7 @@
 #include "fsdp/config/dialects/fsdp_options.h"
 #include "fsdp/config/dialects/fsdp_words.h"
 #include "fsdp/config/dialects/lr_scheduler.h"
+#include "fsdp/config/dialects/mesh_sizes.h"
 #include "fsdp/config/dialects/optimizer_name.h"
 #include "fsdp/config/document/section.h"
 
@@ -218,14 +219,11 @@ void ReadCopies(Section& root, TrainConfig& config) {
                                   "sharded; write that as well"));
   }
   const Node* fsdp = root.Find("fsdp");
-  if (*shard == kShardOverRest &&
-      *config.mesh.data_parallel_replicate_degree == 1) {
+  if (*shard == kShardOverRest) {
     ReadAsCopies(fsdp == nullptr ? root.node().place : fsdp->place,
                  fsdp == nullptr ? "has no fsdp: true, and is"
                                  : "is off, and TrainingArguments are",
                  config.mesh, findings);
-  } else if (*shard == kShardOverRest) {
-    config.mesh.data_parallel_shard_degree = 1;
   }
   const Node* options = root.Find("fsdp_config");
   if (options != nullptr &&
@@ -239,7 +237,7 @@ void ReadArguments(Section& root, TrainConfig& config) {
   Findings& findings = root.findings();
   if (const Node* node = root.Find("parallelism_config"); node != nullptr) {
     Section parallelism(*node, findings);
-    ReadParallelismOptions(parallelism, config);
+    ReadParallelismOptions(parallelism, config.mesh);
     parallelism.Finish();
   }
   const bool is_sharded = AsksForFsdp(root.Find("fsdp"));
@@ -253,6 +251,7 @@ void ReadArguments(Section& root, TrainConfig& config) {
     ReadOptions(*options, config, findings);
   }
   if (is_sharded) ReadFsdpWords(*root.Find("fsdp"), config, findings);
+  CheckMeshSizes(is_sharded, config, findings);
   ReadPrecision(root, is_sharded, config);
   ReadGradientCheckpointing(root, config);
   ReadActivationOffload(root, config.sharding);

@@ -73,7 +73,7 @@ TEST(Axolotl, WithoutOptionsThereAreOnlyCopies) {
 TEST(Axolotl, DegreesAndTheLoopHaveNamesOfTheirOwn) {
   const Reading reading = ReadAxolotlText(
       "dp_shard_size: 4\ndp_replicate_size: 2\ntensor_parallel_size: 2\n"
-      "context_parallel_size: 4\nexpert_parallel_size: 8\n"
+      "context_parallel_size: 4\n"
       "fsdp_version: 2\nfsdp_config: {offload_params: false}\n"
       "micro_batch_size: 3\ngradient_accumulation_steps: 5\n"
       "sequence_len: 4096\nlearning_rate: 2e-5\nseed: 7\nmax_steps: 90\n"
@@ -85,7 +85,6 @@ TEST(Axolotl, DegreesAndTheLoopHaveNamesOfTheirOwn) {
   EXPECT_EQ(*config.mesh.data_parallel_replicate_degree, 2);
   EXPECT_EQ(*config.mesh.tensor_parallel_degree, 2);
   EXPECT_EQ(*config.mesh.context_parallel_degree, 4);
-  EXPECT_EQ(*config.mesh.expert_parallel_degree, 8);
   EXPECT_EQ(*ReadAxolotlText("sequence_parallel_degree: 2\n")
                  .config.mesh.context_parallel_degree,
             2);

@@ -127,6 +127,24 @@ model_weights_only = true
   EXPECT_EQ(*first.config.mesh.data_parallel_shard_degree, 4);
 }
 
+// get_fsdp_reshard_after_forward_policy of TorchTitan.
+TEST(TorchTitan, PipelinesKeepParametersUnlessTheFileSaysOtherwise) {
+  const auto reshard_with = [](absl::string_view text) {
+    return *ReadParallelism(absl::StrCat("[parallelism]\n", text))
+                .config.sharding.reshard_after_forward;
+  };
+  const std::string stages = "pipeline_parallel_degree = 2\n";
+  EXPECT_EQ(reshard_with(stages), ReshardSetting(false));
+  EXPECT_EQ(reshard_with(stages + "fsdp_reshard_after_forward = 'default'\n"),
+            ReshardSetting(false));
+  EXPECT_EQ(reshard_with(stages + "fsdp_reshard_after_forward = 'always'\n"),
+            ReshardSetting(true));
+  EXPECT_EQ(reshard_with("pipeline_parallel_degree = 1\n"), ReshardSetting());
+  EXPECT_EQ(*ReadParallelism("[experimental]\npipeline_parallel_degree = 2\n")
+                 .config.sharding.reshard_after_forward,
+            ReshardSetting(false));
+}
+
 TEST(TorchTitan, OtherDegreesOfOlderSectionsAreRead) {
   const Reading reading = ReadParallelism(R"(
 [training]

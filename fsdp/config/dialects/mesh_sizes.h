@@ -1,0 +1,24 @@
+// The sizes of a mesh in accelerate's parallelism_config, which transformers
+// hands to accelerate, and in its variables. For readers. Any thread.
+#ifndef FSDP_CONFIG_DIALECTS_MESH_SIZES_H_
+#define FSDP_CONFIG_DIALECTS_MESH_SIZES_H_
+
+#include "fsdp/config/document/findings.h"
+#include "fsdp/config/document/section.h"
+#include "fsdp/config/train_config.h"
+
+namespace fsdp::config {
+
+// Reads the sizes, whose keys may begin with "parallelism_config_". A size that
+// is absent beside one above 1 is 1, as in accelerate. Sizes of 1 alone mean no
+// mesh.
+void ReadParallelismOptions(Section& section, MeshConfig& mesh);
+
+// Adds problems for sizes that accelerate refuses, once the version of FSDP is
+// known; `is_fsdp` is false for copies.
+void CheckMeshSizes(bool is_fsdp, const TrainConfig& config,
+                    Findings& findings);
+
+}  // namespace fsdp::config
+
+#endif  // FSDP_CONFIG_DIALECTS_MESH_SIZES_H_
