@@ -25,12 +25,10 @@
 #include "dcp/base/log.h"
 #include "dcp/base/version.h"
 #include "dcp/io/default_file_system.h"
-#include "grpc/support/log.h"
 #include "server/command_line.h"
 #include "server/process/forced_end.h"
-#include "server/process/log_limiter.h"
+#include "server/process/library_log.h"
 #include "server/process/log_line.h"
-#include "server/process/log_text.h"
 #include "server/process/log_writer.h"
 #include "server/process/systemd.h"
 #include "server/process/task_queue.h"
@@ -84,20 +82,6 @@ class LogToWriter {
  private:
   dcp::server::LogWriter writer_{STDERR_FILENO};
 };
-
-// Logs gRPC's own messages as events, at a limited rate because clients can
-// cause many.
-void LogGrpc() {
-  gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
-  gpr_set_log_function([](gpr_log_func_args* args) {
-    // Never destroyed, because gRPC's threads may outlive main.
-    static dcp::server::LogLimiter& limiter =
-        *new dcp::server::LogLimiter("grpc");
-    if (!limiter.Allow()) return;
-    DCP_LOG(kWarning) << "event=grpc message="
-                      << dcp::server::LogText(args->message);
-  });
-}
 
 // Blocks SIGTERM, SIGINT, SIGHUP and kWakeSignal in this thread and in those
 // that it starts. Called before there are other threads.
@@ -244,6 +228,6 @@ int main(int argc, char** argv) {
     return kStopped;
   }
   LogToWriter log(options->log);
-  LogGrpc();
+  dcp::server::LogLibraries();
   return Serve(*options, signals, log);
 }

@@ -53,9 +53,10 @@
 #include "server/transport/acceptor.h"
 #include "server/transport/call_log.h"
 #include "server/transport/compression.h"
-#include "server/transport/guarded_reads.h"
+#include "server/transport/guarded_connections.h"
 #include "server/transport/listener.h"
 #include "server/transport/reflection_service.h"
+#include "server/transport/request_gate.h"
 #include "server/transport/tls_files.h"
 
 namespace dcp::server {
@@ -103,6 +104,10 @@ int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
 }
 
+int64_t CallsPerConnection(const ServerOptions& options) {
+  return options.max_streams + kOtherCalls;
+}
+
 void SetLimits(const ServerOptions& options, grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_request_bytes));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
@@ -116,9 +121,8 @@ void SetLimits(const ServerOptions& options, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                              Milliseconds(kHandshakeTimeout));
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
-  builder.AddChannelArgument(
-      GRPC_ARG_MAX_CONCURRENT_STREAMS,
-      static_cast<int>(options.max_streams + kOtherCalls));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                             static_cast<int>(CallsPerConnection(options)));
   // A second server on the same port must get an error, instead of a random
   // share of the connections.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -166,11 +170,11 @@ struct Server::Impl {
         budget(options.max_memory_bytes,
                DivideMemory(options.max_memory_bytes, options.num_readers)
                    .calls_bytes),
-        calls(metrics, &access),
         admission(access,
                   {.num_streams = StreamsPerClient(options),
                    .memory_bytes = ClientMemoryBytes(options),
                    .requests_per_second = options.max_requests_per_second}),
+        calls(metrics, &gate),
         runner(*fs, access, options) {}
 
   // In the order of their dependencies.
@@ -184,8 +188,9 @@ struct Server::Impl {
   const std::unique_ptr<FileSystem> fs;
   Metrics metrics;
   MemoryBudget budget;
-  CallLog calls;
   Admission admission;
+  const RequestGateContext gate{admission, budget};
+  CallLog calls;
   // Set when the server is started; the gauges use it.
   std::unique_ptr<Acceptor> acceptor;
   std::vector<std::shared_ptr<void>> gauges;
@@ -322,16 +327,18 @@ void Server::Impl::Accept(
                       << " why=\"the limit of open files\"";
   }
   ProcessCallLoad().max_calls = options.max_streams + kOtherCallsOfAll;
-  const bool plaintext = options.tls_cert.empty();
+  ProcessCallLoad().max_open_per_connection = CallsPerConnection(options);
+  const Encryption encryption =
+      options.tls_cert.empty() ? Encryption::kNone : Encryption::kTls;
   acceptor = std::make_unique<Acceptor>(
       std::move(listener), limits,
-      [plaintext, grpc = std::move(grpc)](int listener_fd, int fd) {
-        if (plaintext) GuardReads(fd);
+      [encryption, grpc = std::move(grpc)](int listener_fd, int fd) {
         grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters
             connection;
         connection.listener_fd = listener_fd;
         connection.fd = fd;
-        grpc->HandleNewConnection(&connection);
+        GuardConnection(fd, encryption,
+                        [&] { grpc->HandleNewConnection(&connection); });
       });
   AddConnectionMetrics();
   WarnOfExpiry();
@@ -341,6 +348,14 @@ void Server::Impl::AddConnectionMetrics() {
   gauges.push_back(metrics.AddGauge(
       "tessera_connections", "Open connections of clients.",
       [this] { return static_cast<double>(acceptor->num_open()); }));
+  gauges.push_back(metrics.AddGauge(
+      "tessera_open_calls",
+      "Calls that clients have begun, also those without a whole request.",
+      [] { return static_cast<double>(ProcessCallLoad().num_open); }));
+  gauges.push_back(metrics.AddGauge(
+      "tessera_request_memory_bytes",
+      "Estimated memory of requests that are incomplete or not answered yet.",
+      [] { return static_cast<double>(ProcessCallLoad().request_bytes); }));
   gauges.push_back(metrics.AddCounter(
       "tessera_connections_refused_total",
       "Connections closed at once because there were too many.",
@@ -441,6 +456,8 @@ void Server::Reload() {
   }
   impl_->expiry_seconds = absl::ToUnixSeconds(impl_->tls.expiry());
   impl_->WarnOfExpiry();
+  impl_->calls.EndRevoked();
+  if (impl_->jobs != nullptr) impl_->jobs->StopRevoked();
 }
 
 void Server::WarnOfExpiry() const { impl_->WarnOfExpiry(); }

@@ -250,6 +250,15 @@ const Root* Client::RootOf(absl::string_view path) const {
   return found;
 }
 
+bool Client::HasSameRights(const Client& other) const {
+  return name_ == other.name_ && is_admin_ == other.is_admin_ &&
+         std::equal(roots_.begin(), roots_.end(), other.roots_.begin(),
+                    other.roots_.end(), [](const Root& a, const Root& b) {
+                      return a.path == b.path && a.writable == b.writable &&
+                             a.real_path == b.real_path;
+                    });
+}
+
 std::string Client::Reach() const {
   std::string reach;
   // A zero byte separates paths, because no path contains one.
@@ -272,6 +281,12 @@ absl::StatusOr<std::string> Client::CheckWrite(absl::string_view path) const {
 
 absl::StatusOr<Location> Client::Locate(absl::string_view path,
                                         PathUse use) const {
+  if (is_revoked()) {
+    return WithReason(
+        absl::PermissionDeniedError(absl::StrCat(
+            "the rights of ", name_, " on this server have changed")),
+        ErrorReason::CLIENT_REMOVED, {{"client", name_}});
+  }
   DCP_ASSIGN_OR_RETURN(const std::string normal, Normalize(path));
   // A path outside by its name is not looked at, so that the response time does
   // not reveal whether it exists.
@@ -329,6 +344,20 @@ absl::Status Access::Reload() {
   DCP_ASSIGN_OR_RETURN(std::vector<Entry> entries,
                        LoadEntries(roots_, tokens_file_));
   absl::MutexLock lock(&generations_->mutex);
+  if (!generations_->all.empty()) {
+    for (Entry& old : generations_->all.back()) {
+      const auto same =
+          std::find_if(entries.begin(), entries.end(), [&](const Entry& entry) {
+            return entry.token_sha256 == old.token_sha256 &&
+                   entry.client->HasSameRights(*old.client);
+          });
+      if (same == entries.end()) {
+        old.client->Revoke();
+      } else {
+        same->client = old.client;
+      }
+    }
+  }
   generations_->all.push_back(std::move(entries));
   return absl::OkStatus();
 }
@@ -361,7 +390,7 @@ absl::StatusOr<std::vector<Access::Entry>> Access::LoadEntries(
     }
     entries.push_back(
         {std::move(parsed->token_sha256),
-         std::make_unique<Client>(parsed->name, std::move(parsed->roots),
+         std::make_shared<Client>(parsed->name, std::move(parsed->roots),
                                   parsed->is_admin)});
   }
   DCP_RETURN_IF_ERROR(problems.status());

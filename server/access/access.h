@@ -15,6 +15,7 @@
 #ifndef SERVER_ACCESS_ACCESS_H_
 #define SERVER_ACCESS_ACCESS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -63,6 +64,14 @@ class Client {
   const std::vector<Root>& roots() const { return roots_; }
   // Whether it may see and cancel the jobs of all clients.
   bool is_admin() const { return is_admin_; }
+  bool HasSameRights(const Client& other) const;
+
+  // Whether the tokens file no longer gives this client the rights that it has
+  // here. A revoked client stays revoked. Any thread.
+  bool is_revoked() const { return revoked_->load(); }
+  void Revoke() { revoked_->store(true); }
+  // A client with the same rights that cannot be revoked.
+  Client Unrevoked() const { return {name_, roots_, is_admin_}; }
 
   // The innermost root that `path` lies below, judged by the names alone; null
   // if there is none. Does not look at the disk.
@@ -72,7 +81,8 @@ class Client {
   // the same files.
   std::string Reach() const;
 
-  // Where the path leads now. InvalidArgument if it is neither absolute nor in
+  // Where the path leads now. PermissionDenied if the client is revoked.
+  // InvalidArgument if it is neither absolute nor in
   // an object store, or contains "." or "..", or a query; PermissionDenied if
   // it does not lie below a root of this client, if a symbolic link on the way
   // leads out of the roots or to nothing, and, for writing, if it is a root
@@ -90,6 +100,9 @@ class Client {
   std::string name_;
   std::vector<Root> roots_;
   bool is_admin_;
+  // Owners: this, and copies of it, which are revoked together.
+  std::shared_ptr<std::atomic<bool>> revoked_ =
+      std::make_shared<std::atomic<bool>>(false);
 };
 
 class Access {
@@ -102,9 +115,9 @@ class Access {
   Access(Access&&) = default;
   Access& operator=(Access&&) = default;
 
-  // Reads the tokens file again. Clients that it no longer names are refused
-  // from then on; calls in progress keep the rights that they began with. On an
-  // error (the same as Load's) nothing changes.
+  // Reads the tokens file again. Clients that it no longer names, or names with
+  // other rights, are revoked; the others stay the same objects. On an error
+  // (the same as Load's) nothing changes.
   absl::Status Reload();
 
   // Unauthenticated if there is no token, or an unknown one; tokens are
@@ -129,7 +142,8 @@ class Access {
  private:
   struct Entry {
     std::string token_sha256;  // 32 bytes
-    std::unique_ptr<Client> client;
+    // Owners: the generations that name it.
+    std::shared_ptr<Client> client;
   };
   // All entries that were ever read, because calls refer to their clients. The
   // last generation is the valid one.

@@ -1,6 +1,7 @@
 #include "server/access/rooted_file_system.h"
 
 #include <string>
+#include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/cord.h"
@@ -72,12 +73,28 @@ absl::Status WithBoth(const Client& client, absl::string_view from,
 
 }  // namespace
 
+RootedFileSystem::RootedFileSystem(FileSystem& fs, Client client)
+    : fs_(fs), client_(std::move(client)) {}
+
+RootedFileSystem::RootedFileSystem(FileSystem& fs, const Access& access,
+                                   const Client& client)
+    : fs_(fs),
+      client_(client.Unrevoked()),
+      access_(&access),
+      nobody_(client.name(), {}) {}
+
+const Client& RootedFileSystem::client() const {
+  if (access_ == nullptr) return client_;
+  const Client* const now = access_->FindClient(client_.name());
+  return now == nullptr ? nobody_ : *now;
+}
+
 absl::StatusOr<File> RootedFileSystem::OpenForRead(absl::string_view path,
                                                    DirectMode direct,
                                                    bool follow_symlinks) {
   DCP_ASSIGN_OR_RETURN(
       const HeldPath held,
-      HoldEntry(client_, path,
+      HoldEntry(client(), path,
                 follow_symlinks ? PathUse::kRead : PathUse::kReadEntry));
   // Links have been followed already, so a link here would be new.
   return InClientsWords(
@@ -89,7 +106,7 @@ absl::StatusOr<File> RootedFileSystem::Create(absl::string_view path,
                                               uint64_t size,
                                               DirectMode direct) {
   DCP_ASSIGN_OR_RETURN(const HeldPath held,
-                       HoldEntry(client_, path, PathUse::kWriteEntry));
+                       HoldEntry(client(), path, PathUse::kWriteEntry));
   return InClientsWords(fs_.Create(held.pinned.name(), size, direct), held);
 }
 
@@ -97,7 +114,7 @@ absl::StatusOr<File> RootedFileSystem::OpenShared(absl::string_view path,
                                                   uint64_t size,
                                                   DirectMode direct) {
   DCP_ASSIGN_OR_RETURN(const HeldPath held,
-                       HoldEntry(client_, path, PathUse::kWriteEntry));
+                       HoldEntry(client(), path, PathUse::kWriteEntry));
   return InClientsWords(fs_.OpenShared(held.pinned.name(), size, direct), held);
 }
 
@@ -110,7 +127,7 @@ absl::Status RootedFileSystem::SyncDirectory(absl::string_view path) {
 
 absl::Status RootedFileSystem::Rename(absl::string_view from,
                                       absl::string_view to) {
-  return WithBoth(client_, from, to,
+  return WithBoth(client(), from, to,
                   [this](absl::string_view src, absl::string_view dst) {
                     return fs_.Rename(src, dst);
                   });
@@ -118,7 +135,7 @@ absl::Status RootedFileSystem::Rename(absl::string_view from,
 
 absl::Status RootedFileSystem::RenameExclusive(absl::string_view from,
                                                absl::string_view to) {
-  return WithBoth(client_, from, to,
+  return WithBoth(client(), from, to,
                   [this](absl::string_view src, absl::string_view dst) {
                     return fs_.RenameExclusive(src, dst);
                   });
@@ -126,7 +143,7 @@ absl::Status RootedFileSystem::RenameExclusive(absl::string_view from,
 
 absl::Status RootedFileSystem::Exchange(absl::string_view a,
                                         absl::string_view b) {
-  return WithBoth(client_, a, b,
+  return WithBoth(client(), a, b,
                   [this](absl::string_view one, absl::string_view other) {
                     return fs_.Exchange(one, other);
                   });
@@ -140,7 +157,7 @@ absl::Status RootedFileSystem::Remove(absl::string_view path) {
 
 absl::Status RootedFileSystem::MakeDirectory(absl::string_view path) {
   DCP_ASSIGN_OR_RETURN(const HeldPath held,
-                       HoldEntry(client_, path, PathUse::kWriteEntry));
+                       HoldEntry(client(), path, PathUse::kWriteEntry));
   return InClientsWords(fs_.MakeDirectory(held.pinned.name()), held);
 }
 
@@ -153,13 +170,13 @@ absl::Status RootedFileSystem::RemoveDirectory(absl::string_view path) {
 absl::StatusOr<File> RootedFileSystem::CreateInParts(absl::string_view path,
                                                      const InParts& parts) {
   DCP_ASSIGN_OR_RETURN(const HeldPath held,
-                       HoldEntry(client_, path, PathUse::kWriteEntry));
+                       HoldEntry(client(), path, PathUse::kWriteEntry));
   return InClientsWords(fs_.CreateInParts(held.pinned.name(), parts), held);
 }
 
 absl::Status RootedFileSystem::Publish(absl::string_view path, bool replaces) {
   DCP_ASSIGN_OR_RETURN(const HeldPath held,
-                       HoldEntry(client_, path, PathUse::kWriteEntry));
+                       HoldEntry(client(), path, PathUse::kWriteEntry));
   return InClientsWords(fs_.Publish(held.pinned.name(), replaces), held);
 }
 
@@ -171,13 +188,13 @@ absl::Status RootedFileSystem::Discard(absl::string_view path) {
 
 absl::StatusOr<HiddenFile> RootedFileSystem::Release(absl::string_view path) {
   DCP_ASSIGN_OR_RETURN(const HeldPath held,
-                       HoldEntry(client_, path, PathUse::kWriteEntry));
+                       HoldEntry(client(), path, PathUse::kWriteEntry));
   return InClientsWords(fs_.Release(held.pinned.name()), held);
 }
 
 absl::Status RootedFileSystem::Adopt(const HiddenFile& hidden, uint64_t size) {
   DCP_ASSIGN_OR_RETURN(const HeldPath held,
-                       HoldEntry(client_, hidden.path, PathUse::kWriteEntry));
+                       HoldEntry(client(), hidden.path, PathUse::kWriteEntry));
   HiddenFile pinned = hidden;
   pinned.path = held.pinned.name();
   return InClientsWords(fs_.Adopt(pinned, size), held);
@@ -187,7 +204,7 @@ absl::Status RootedFileSystem::Replace(absl::string_view path,
                                        absl::string_view bytes,
                                        const std::optional<FileInfo>& seen) {
   DCP_ASSIGN_OR_RETURN(const HeldPath held,
-                       HoldEntry(client_, path, PathUse::kWriteEntry));
+                       HoldEntry(client(), path, PathUse::kWriteEntry));
   return InClientsWords(fs_.Replace(held.pinned.name(), bytes, seen), held);
 }
 
@@ -238,7 +255,7 @@ absl::StatusOr<uint64_t> RootedFileSystem::FreeBytes(absl::string_view path) {
 absl::StatusOr<FileLock> RootedFileSystem::Lock(absl::string_view path,
                                                 absl::string_view note) {
   DCP_ASSIGN_OR_RETURN(const HeldPath held,
-                       HoldEntry(client_, path, PathUse::kWriteEntry));
+                       HoldEntry(client(), path, PathUse::kWriteEntry));
   return InClientsWords(fs_.Lock(held.pinned.name(), note), held);
 }
 

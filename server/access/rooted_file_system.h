@@ -12,7 +12,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,9 +25,13 @@ namespace dcp::server {
 
 class RootedFileSystem final : public FileSystem {
  public:
-  // `fs` outlives this.
-  RootedFileSystem(FileSystem& fs, Client client)
-      : fs_(fs), client_(std::move(client)) {}
+  // With the rights of the client, until it is revoked. `fs` outlives this.
+  RootedFileSystem(FileSystem& fs, Client client);
+  // For a job: with the rights that a client of this name has when it opens,
+  // makes or renames a file. What was written may be looked at and removed with
+  // the rights of `client` even when it has no others. All but `client` outlive
+  // this.
+  RootedFileSystem(FileSystem& fs, const Access& access, const Client& client);
 
   // The same for every client.
   FileSystemTraits TraitsOf(absl::string_view path) override {
@@ -98,8 +101,13 @@ class RootedFileSystem final : public FileSystem {
   }
 
  private:
+  // The client with its current rights.
+  const Client& client() const;
+
   FileSystem& fs_;
   const Client client_;
+  const Access* const access_ = nullptr;  // null: the rights are client_'s
+  const Client nobody_{"", {}};
 };
 
 }  // namespace dcp::server

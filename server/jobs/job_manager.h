@@ -104,6 +104,9 @@ class JobManager {
   // them at `end`, a time of SteadyNow: they continue after the next start. May
   // be called by several threads: the earliest end counts.
   void Drain(absl::Duration end) { scheduler_.Drain(end); }
+  // Stops running jobs that their clients may no longer do; they fail. Looks at
+  // the disk.
+  void StopRevoked() { scheduler_.StopRevoked(); }
   bool draining() const { return scheduler_.draining(); }
 
   uint64_t num_running() const { return scheduler_.num_running(); }

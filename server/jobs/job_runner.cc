@@ -177,6 +177,12 @@ absl::StatusOr<std::string> PlanVerify(FileSystem& fs, const JobSpec& spec,
   return Pack(result);
 }
 
+absl::Status RemovedError(const std::string& client) {
+  return WithReason(absl::PermissionDeniedError(absl::StrCat(
+                        client, " is no longer a client of this server")),
+                    ErrorReason::CLIENT_REMOVED, {{"client", client}});
+}
+
 // Ends a job that may not continue because of `why`: removes what its runs
 // left, with the server's own rights. Returns the result instead if the job had
 // completed.
@@ -250,30 +256,42 @@ absl::StatusOr<std::string> JobRunner::Plan(const JobRequest& request,
   return Pack(result);
 }
 
+absl::Status JobRunner::CheckRights(const JobRequest& request,
+                                    const std::string& client_name) const {
+  const Client* const client = access_.FindClient(client_name);
+  if (client == nullptr) return RemovedError(client_name);
+  DCP_RETURN_IF_ERROR(client->CheckRead(request.source).status());
+  if (request.destination.empty()) return absl::OkStatus();
+  return client->CheckWrite(request.destination).status();
+}
+
 absl::StatusOr<std::string> JobRunner::Run(const JobRequest& request,
                                            const std::string& client_name,
                                            JobControls& controls) const {
   const Client* client = access_.FindClient(client_name);
-  absl::StatusOr<JobSpec> spec =
-      client != nullptr
-          ? ReadAgain(request, *client, options_)
-          : WithReason(
-                absl::PermissionDeniedError(absl::StrCat(
-                    client_name, " is no longer a client of this server")),
-                ErrorReason::CLIENT_REMOVED, {{"client", client_name}});
+  absl::StatusOr<JobSpec> spec = client != nullptr
+                                     ? ReadAgain(request, *client, options_)
+                                     : RemovedError(client_name);
   if (!spec.ok()) {
     return GiveUp(fs_, access_.server(), request, spec.status(), controls);
   }
-  RootedFileSystem fs(fs_, *client);
+  RootedFileSystem fs(fs_, access_, *client);
+  absl::StatusOr<std::string> result;
   if (request.kind == JobMetadata::VERIFY) {
-    return RunVerify(fs, *spec, controls);
+    result = RunVerify(fs, *spec, controls);
+  } else {
+    const absl::Status configured =
+        WithPath(AddModelConfig(fs, spec->source, spec->convert.open), *spec);
+    if (!configured.ok()) {
+      return GiveUp(fs_, access_.server(), request, configured, controls);
+    }
+    result = RunConvert(fs, *std::move(spec), controls);
   }
-  const absl::Status configured =
-      WithPath(AddModelConfig(fs, spec->source, spec->convert.open), *spec);
-  if (!configured.ok()) {
-    return GiveUp(fs_, access_.server(), request, configured, controls);
-  }
-  return RunConvert(fs, *std::move(spec), controls);
+  if (result.ok()) return result;
+  // An error of a job that has lost its rights says so.
+  const absl::Status rights = CheckRights(request, client_name);
+  if (rights.ok()) return result;
+  return GiveUp(fs_, access_.server(), request, rights, controls);
 }
 
 }  // namespace dcp::server

@@ -64,10 +64,16 @@ class JobRunner {
                                    const Client& client,
                                    std::stop_token stop) const;
 
+  // Whether that client may still use the job's paths: PermissionDenied if not.
+  // Looks at the disk.
+  absl::Status CheckRights(const JobRequest& request,
+                           const std::string& client) const;
+
   // Runs a job of that client to completion and returns a serialized Any of its
   // result. Cancelled after a stop. If `controls.stop` is requested from the
   // beginning, or the client no longer has the right, it only removes what
-  // earlier runs left, unless they had completed.
+  // earlier runs left, unless they had completed. A client that loses the right
+  // while it runs can no longer publish the result.
   absl::StatusOr<std::string> Run(const JobRequest& request,
                                   const std::string& client,
                                   JobControls& controls) const;

@@ -236,6 +236,19 @@ void JobScheduler::Hold(bool held) {
   work_.SignalAll();
 }
 
+void JobScheduler::StopRevoked() {
+  std::vector<JobEntryPtr> running;
+  {
+    absl::MutexLock lock(&jobs_.mutex());
+    for (const auto& [number, entry] : running_) running.push_back(entry);
+  }
+  for (const JobEntryPtr& entry : running) {
+    const Job& job = entry->job;
+    if (runner_.CheckRights(job.request, job.client).ok()) continue;
+    entry->stop.request_stop();
+  }
+}
+
 void JobScheduler::RunReady() {
   while (true) {
     JobEntryPtr entry;

@@ -63,6 +63,9 @@ class JobScheduler {
 
   // While `held`, no job begins; those that run go on.
   void Hold(bool held) ABSL_LOCKS_EXCLUDED(jobs_.mutex());
+  // Stops running jobs that their clients may no longer do; they fail. Looks at
+  // the disk.
+  void StopRevoked() ABSL_LOCKS_EXCLUDED(jobs_.mutex());
 
   // Starts no more jobs, waits for the running ones, and stops them at
   // `end`, a time of SteadyNow: they continue after the next start. May be

@@ -216,7 +216,9 @@ absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::Find(
 // Null if the checkpoint was replaced or written to while it was opened.
 absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::OpenFresh(
     const Waiter& waiter, const Key& key, const std::stop_token& stop) {
-  auto fs = std::make_unique<RootedFileSystem>(fs_, waiter.client);
+  // Other clients with the same rights share what is opened, also if this one
+  // is revoked.
+  auto fs = std::make_unique<RootedFileSystem>(fs_, waiter.client.Unrevoked());
   OpenOptions open;
   open.rank = key.rank;
   open.dialect = key.dialect;

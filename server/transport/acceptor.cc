@@ -19,13 +19,15 @@
 #include "dcp/base/log.h"
 #include "dcp/base/steady_time.h"
 #include "server/process/log_text.h"
-#include "server/transport/guarded_reads.h"
+#include "server/transport/guarded_connections.h"
 
 namespace dcp::server {
 namespace {
 
 // When descriptors have run out, the next attempt comes after this time.
 constexpr int kRetryMs = 100;
+// The time between looks for requests that are late.
+constexpr int kLookMs = 5000;
 // Minimum time between sweeps for closed connections; a sweep costs a system
 // call for each connection.
 constexpr absl::Duration kSweepPeriod = absl::Milliseconds(20);
@@ -109,16 +111,22 @@ void Acceptor::Run() {
   std::vector<pollfd> waiting = {{stop_event_, POLLIN, 0}};
   for (int fd : listener_.sockets()) waiting.push_back({fd, POLLIN, 0});
   bool exhausted = false;
+  absl::Duration looked = SteadyNow();
   while (true) {
     // Without descriptors, connections wait in the backlog until the next
     // attempt.
     const nfds_t num_watched = exhausted ? 1 : waiting.size();
-    if (poll(waiting.data(), num_watched, exhausted ? kRetryMs : -1) < 0 &&
+    if (poll(waiting.data(), num_watched, exhausted ? kRetryMs : kLookMs) < 0 &&
         errno != EINTR) {
       DCP_CHECK(errno == ENOMEM, std::strerror(errno));
       continue;
     }
     if (waiting[0].revents != 0) return;
+    const absl::Duration now = SteadyNow();
+    if (now - looked >= absl::Milliseconds(kLookMs)) {
+      looked = now;
+      CutLateRequests(now);
+    }
     exhausted = false;
     for (int fd : listener_.sockets()) exhausted = AcceptAll(fd) || exhausted;
   }

@@ -1,7 +1,9 @@
 #include "server/transport/call_log.h"
 
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
@@ -13,9 +15,11 @@
 #include "dcp/base/log.h"
 #include "dcp/base/steady_time.h"
 #include "google/protobuf/descriptor.h"
+#include "grpc/grpc.h"
 #include "grpcpp/server_context.h"
+#include "proto/rpc_status.h"
 #include "server/process/log_text.h"
-#include "server/transport/guarded_reads.h"
+#include "server/transport/guarded_connections.h"
 #include "tessera/v1/checkpoint_service.pb.h"
 
 namespace dcp::server {
@@ -102,29 +106,45 @@ class CallLog::Call : public grpc::experimental::Interceptor {
   Call(CallLog& log, ServerRpcInfo& info)
       : log_(log),
         method_(log.ShortName(info.method())),
+        core_(info.server_context()->c_call()),
         peer_(info.server_context()->peer()),
-        client_(log.ClientOf(*info.server_context())),
         id_(absl::StrCat(++log.num_begun_)),
         begin_(SteadyNow()) {
+    if (log.gate_ != nullptr) gate_.emplace(*log.gate_, *info.server_context());
     ++ProcessCallLoad().num_calls;
     absl::MutexLock lock(&log_.mutex_);
     ++log_.num_calls_;
+    log_.calls_.insert(this);
   }
+
+  // Whether it goes on although its client has no rights any more.
+  bool IsRevoked() const {
+    return gate_.has_value() &&
+           (gate_->client() == nullptr || gate_->client()->is_revoked());
+  }
+
+  // gRPC's call, which lives until the status is sent.
+  grpc_call* core() const { return core_; }
 
   ~Call() override {
     const std::string code = absl::StatusCodeToString(code_);
     log_.metrics_.CountRequest(method_, code);
-    if (!client_.empty()) log_.metrics_.CountClientRequest(client_, code);
+    if (const Client* const client = ClientOfCall()) {
+      log_.metrics_.CountClientRequest(client->name(), code);
+    }
     log_.metrics_.ObserveRequest(method_, SteadyNow() - begin_);
     if (!IsRefused(code_) || log_.refused_log_.Allow()) WriteLine(code);
     --ProcessCallLoad().num_calls;
     absl::MutexLock lock(&log_.mutex_);
+    log_.calls_.erase(this);
     --log_.num_calls_;
     log_.changed_.SignalAll();
   }
 
   void Intercept(
       grpc::experimental::InterceptorBatchMethods* methods) override {
+    // The first time, on the thread that has received the request.
+    if (gate_.has_value()) gate_->Close();
     if (methods->QueryInterceptionHookPoint(
             InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
       // The only place where the handler of the call finds it. A client cannot
@@ -139,10 +159,12 @@ class CallLog::Call : public grpc::experimental::Interceptor {
     }
     if (methods->QueryInterceptionHookPoint(
             InterceptionHookPoints::PRE_SEND_STATUS)) {
-      if (IsOfAMalformedRequest(methods->GetSendStatus())) {
-        methods->ModifySendStatus(
-            {grpc::StatusCode::INVALID_ARGUMENT,
-             "the request is not a message that this method takes"});
+      {
+        absl::MutexLock lock(&log_.mutex_);
+        log_.calls_.erase(this);
+      }
+      if (WasNotParsed(methods->GetSendStatus())) {
+        methods->ModifySendStatus(WhyNotParsed());
       }
       const grpc::Status status = methods->GetSendStatus();
       code_ = static_cast<absl::StatusCode>(status.error_code());
@@ -154,30 +176,45 @@ class CallLog::Call : public grpc::experimental::Interceptor {
  private:
   // When gRPC 1.51 cannot parse the request of an existing method, it answers
   // UNIMPLEMENTED without a message; our services never do.
-  bool IsOfAMalformedRequest(const grpc::Status& status) const {
+  bool WasNotParsed(const grpc::Status& status) const {
     return method_ != kUnknown &&
            status.error_code() == grpc::StatusCode::UNIMPLEMENTED &&
            status.error_message().empty();
   }
 
+  grpc::Status WhyNotParsed() const {
+    if (gate_.has_value() && !gate_->refusal().ok()) {
+      return ToRpcStatus(gate_->refusal());
+    }
+    return {grpc::StatusCode::INVALID_ARGUMENT,
+            "the request is not a message that this method takes"};
+  }
+
+  // Null if it is unknown.
+  const Client* ClientOfCall() const {
+    return gate_.has_value() ? gate_->client() : nullptr;
+  }
+
   void WriteLine(absl::string_view code) const {
+    const Client* const client = ClientOfCall();
     DCP_LOG(kInfo) << "event=call call=" << id_ << " method=" << method_
                    << " code=" << code << " seconds="
                    << absl::StrFormat(
                           "%.3f", absl::ToDoubleSeconds(SteadyNow() - begin_))
                    << " peer=" << LogText(peer_)
-                   << (client_.empty() ? "" : " client=")
-                   << (client_.empty() ? "" : LogText(client_)) << paths_
-                   << (message_.empty() ? "" : " message=")
+                   << (client == nullptr ? "" : " client=")
+                   << (client == nullptr ? "" : LogText(client->name()))
+                   << paths_ << (message_.empty() ? "" : " message=")
                    << (message_.empty() ? "" : LogText(message_));
   }
 
   CallLog& log_;
   const std::string& method_;
+  grpc_call* const core_;
   const std::string peer_;
-  const std::string client_;
   const std::string id_;
   const absl::Duration begin_;
+  std::optional<RequestGate> gate_;
   // Stays when a call ends without a status because its client has left.
   absl::StatusCode code_ = absl::StatusCode::kCancelled;
   std::string message_;
@@ -187,13 +224,18 @@ class CallLog::Call : public grpc::experimental::Interceptor {
 // A call of health or reflection, which counts toward the load like any other.
 class CallLog::Weight : public grpc::experimental::Interceptor {
  public:
-  Weight() { ++ProcessCallLoad().num_calls; }
+  explicit Weight(absl::string_view peer) : counted_(CountPublicCall(peer)) {
+    ++ProcessCallLoad().num_calls;
+  }
   ~Weight() override { --ProcessCallLoad().num_calls; }
 
   void Intercept(
       grpc::experimental::InterceptorBatchMethods* methods) override {
     methods->Proceed();
   }
+
+ private:
+  const std::shared_ptr<void> counted_;
 };
 
 class CallLog::Factory
@@ -203,7 +245,9 @@ class CallLog::Factory
 
   grpc::experimental::Interceptor* CreateServerInterceptor(
       ServerRpcInfo* info) override {
-    if (IsHealthOrReflection(info->method())) return new Weight;
+    if (IsHealthOrReflection(info->method())) {
+      return new Weight(info->server_context()->peer());
+    }
     return new Call(log_, *info);
   }
 
@@ -213,8 +257,8 @@ class CallLog::Factory
 
 // Asks the descriptor pool only once, and never for a name from a client,
 // because the pool also remembers the names that it did not find.
-CallLog::CallLog(Metrics& metrics, const Access* access)
-    : metrics_(metrics), access_(access) {
+CallLog::CallLog(Metrics& metrics, const RequestGateContext* gate)
+    : metrics_(metrics), gate_(gate) {
   for (absl::string_view name : kLoggedServices) {
     const google::protobuf::ServiceDescriptor* const service =
         google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
@@ -228,12 +272,6 @@ CallLog::CallLog(Metrics& metrics, const Access* access)
   }
 }
 
-std::string CallLog::ClientOf(const grpc::ServerContextBase& context) const {
-  if (access_ == nullptr) return "";
-  const absl::StatusOr<const Client*> client = access_->Authenticate(context);
-  return client.ok() ? (*client)->name() : "";
-}
-
 const std::string& CallLog::ShortName(const std::string& method) const {
   static const std::string& unknown = *new std::string(kUnknown);
   const auto found = short_names_.find(method);
@@ -243,6 +281,24 @@ const std::string& CallLog::ShortName(const std::string& method) const {
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
 CallLog::NewInterceptorFactory() {
   return std::make_unique<Factory>(*this);
+}
+
+void CallLog::EndRevoked() {
+  std::vector<grpc_call*> revoked;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (Call* call : calls_) {
+      if (!call->IsRevoked()) continue;
+      grpc_call_ref(call->core());
+      revoked.push_back(call->core());
+    }
+  }
+  for (grpc_call* call : revoked) {
+    grpc_call_cancel_with_status(
+        call, GRPC_STATUS_UNAUTHENTICATED,
+        "the rights of this client have changed: call again", nullptr);
+    grpc_call_unref(call);
+  }
 }
 
 int64_t CallLog::num_calls() const {

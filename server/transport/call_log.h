@@ -2,7 +2,8 @@
 // begin and end. It counts the call in the metrics and writes a log line, which
 // names the checkpoints that the call inspects or checks. It also knows how
 // many calls are in progress, which a draining server waits for. Health checks
-// and reflection are left out. All methods that do not exist are logged as
+// and reflection are left out. The request of each call passes the gate of the
+// server (request_gate.h). All methods that do not exist are logged as
 // "unknown", and refused calls are logged at a limited rate, because anybody
 // can make them. Called on gRPC's threads. Thread-safe; outlives the server.
 #ifndef SERVER_TRANSPORT_CALL_LOG_H_
@@ -15,12 +16,13 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_interceptor.h"
-#include "server/access/access.h"
 #include "server/process/log_limiter.h"
 #include "server/process/metrics.h"
+#include "server/transport/request_gate.h"
 
 namespace dcp::server {
 
@@ -30,14 +32,19 @@ std::string CallId(const grpc::ServerContextBase& context);
 
 class CallLog {
  public:
-  // `access` identifies the caller; if null, the lines do not name clients.
-  explicit CallLog(Metrics& metrics, const Access* access = nullptr);
+  // Both outlive this. Without `gate` all requests are parsed, and the lines do
+  // not name clients.
+  explicit CallLog(Metrics& metrics, const RequestGateContext* gate = nullptr);
   CallLog(const CallLog&) = delete;
   CallLog& operator=(const CallLog&) = delete;
 
   // To be given to ServerBuilder. Refers to this object.
   std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
   NewInterceptorFactory();
+
+  // Ends the calls in progress of clients that are revoked, or that had no
+  // valid token when they called, as Unauthenticated.
+  void EndRevoked();
 
   int64_t num_calls() const;
 
@@ -55,11 +62,8 @@ class CallLog {
   // The service is kept because some method names occur in several services.
   const std::string& ShortName(const std::string& method) const;
 
-  // The client of a call; "" if it is unknown.
-  std::string ClientOf(const grpc::ServerContextBase& context) const;
-
   Metrics& metrics_;
-  const Access* const access_;
+  const RequestGateContext* const gate_;
   // All methods of our services, by their full names.
   absl::flat_hash_map<std::string, std::string> short_names_;
   LogLimiter refused_log_{"call"};
@@ -68,6 +72,8 @@ class CallLog {
   absl::CondVar changed_;
   int64_t num_calls_ ABSL_GUARDED_BY(mutex_) = 0;
   bool interrupted_ ABSL_GUARDED_BY(mutex_) = false;
+  // Those that have not been answered to the end.
+  absl::flat_hash_set<Call*> calls_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace dcp::server

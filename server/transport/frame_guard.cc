@@ -1,44 +1,26 @@
-// The layout of a frame (RFC 9113, section 4.1):
-//
-//  | length: 3 bytes | type: 1 | flags: 1 | stream: 4 | payload: length |
 #include "server/transport/frame_guard.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "absl/strings/str_cat.h"
 
 namespace dcp::server {
 namespace {
 
-enum FrameType : uint8_t {
-  kData = 0,
-  kHeaders = 1,
-  kPriority = 2,
-  kResetStream = 3,
-  kSettings = 4,
-  kPushPromise = 5,
-  kPing = 6,
-  kGoAway = 7,
-  kWindowUpdate = 8,
-  kContinuation = 9,
-};
-
-constexpr uint8_t kEndStream = 1;  // for kData
-constexpr uint8_t kAck = 1;        // for kSettings and kPing
-
 // Frames that a well-behaved client rarely sends and that the server has to
 // answer or remember.
-bool IsControl(uint8_t type, uint8_t flags, uint64_t length) {
-  switch (type) {
-    case kData:
-      return length == 0 && (flags & kEndStream) == 0;
-    case kSettings:
-    case kPing:
-      return (flags & kAck) == 0;
-    case kHeaders:
-    case kResetStream:
-    case kWindowUpdate:
-    case kContinuation:
+bool IsControl(const FrameHead& frame) {
+  switch (frame.type) {
+    case FrameHead::kData:
+      return frame.length == 0 && !frame.Has(FrameHead::kEndStream);
+    case FrameHead::kSettings:
+    case FrameHead::kPing:
+      return !frame.Has(FrameHead::kAck);
+    case FrameHead::kHeaders:
+    case FrameHead::kResetStream:
+    case FrameHead::kWindowUpdate:
+    case FrameHead::kContinuation:
       return false;
     default:
       return true;
@@ -47,60 +29,73 @@ bool IsControl(uint8_t type, uint8_t flags, uint64_t length) {
 
 }  // namespace
 
-bool FrameGuard::Pass(absl::string_view bytes, absl::Duration now) {
-  while (!bytes.empty() && complaint_.empty()) {
-    if (bytes_to_skip_ > 0) {
-      const uint64_t skipped = std::min<uint64_t>(bytes_to_skip_, bytes.size());
-      bytes.remove_prefix(skipped);
-      bytes_to_skip_ -= skipped;
-      continue;
-    }
-    const size_t length =
-        std::min(bytes.size(), kFrameHeaderBytes - header_bytes_);
-    std::copy_n(bytes.begin(), length, header_ + header_bytes_);
-    bytes.remove_prefix(length);
-    header_bytes_ += length;
-    if (header_bytes_ == kFrameHeaderBytes) CheckFrame(now);
+bool FrameGuard::Receive(absl::string_view bytes, absl::Duration now) {
+  absl::MutexLock lock(&mutex_);
+  if (!complaint_.empty()) return false;
+  received_.Read(
+      bytes,
+      [this, now](const FrameHead& frame) {
+        mutex_.AssertHeld();
+        return Begin(frame, now);
+      },
+      [this](const FrameHead& frame) {
+        mutex_.AssertHeld();
+        End(frame);
+      });
+  return complaint_.empty();
+}
+
+bool FrameGuard::Begin(const FrameHead& frame, absl::Duration now) {
+  CheckRate(frame, now);
+  if (frame.type == FrameHead::kHeaders) {
+    block_bytes_ = block_frames_ = 0;
+    block_ends_stream_ = frame.Has(FrameHead::kEndStream);
+    BeginCall(frame, now);
+  }
+  if (frame.type == FrameHead::kHeaders ||
+      frame.type == FrameHead::kContinuation) {
+    CheckHeaders(frame);
+  }
+  OpenCall* const call = Find(frame.stream);
+  if (call == nullptr) return complaint_.empty();
+  if (frame.type == FrameHead::kData) {
+    Add(*call, static_cast<int64_t>(frame.length) + kReadPieceBytes);
+  } else if (frame.type == FrameHead::kHeaders ||
+             frame.type == FrameHead::kContinuation) {
+    Add(*call, static_cast<int64_t>(frame.length));
   }
   return complaint_.empty();
 }
 
-void FrameGuard::CheckFrame(absl::Duration now) {
-  const uint64_t length = uint64_t{header_[0]} << 16 |
-                          uint64_t{header_[1]} << 8 | uint64_t{header_[2]};
-  const uint8_t type = header_[3];
-  header_bytes_ = 0;
-  bytes_to_skip_ = length;
-  if (type == kHeaders) {
-    block_bytes_ = block_frames_ = 0;
-    CheckHeaders(length);
-    CheckCall(now);
-  } else if (type == kContinuation) {
-    CheckHeaders(length);
-  } else if (type == kResetStream) {
-    if (!resets_.Take(now)) {
-      complaint_ = absl::StrCat("more than ", kMaxResets.per_second,
-                                " calls were reset in a second");
-    }
-  } else if (IsControl(type, header_[4], length) &&
-             !control_frames_.Take(now)) {
+// A request is complete only when the payload of its last frame has arrived.
+void FrameGuard::End(const FrameHead& frame) {
+  if (frame.type == FrameHead::kResetStream) return Close(frame.stream);
+  OpenCall* const call = Find(frame.stream);
+  if (call == nullptr) return;
+  const bool ends_headers = (frame.type == FrameHead::kHeaders ||
+                             frame.type == FrameHead::kContinuation) &&
+                            frame.Has(FrameHead::kEndHeaders);
+  const bool ends_data =
+      frame.type == FrameHead::kData && frame.Has(FrameHead::kEndStream);
+  if (!ends_data && !(ends_headers && block_ends_stream_)) return;
+  call->complete = true;
+  ReleaseIfDone(*call);
+}
+
+void FrameGuard::CheckRate(const FrameHead& frame, absl::Duration now) {
+  if (frame.type == FrameHead::kResetStream) {
+    if (resets_.Take(now)) return;
+    complaint_ = absl::StrCat("more than ", kMaxResets.per_second,
+                              " calls were reset in a second");
+  } else if (IsControl(frame) && !control_frames_.Take(now)) {
     complaint_ = absl::StrCat("more than ", kMaxControlFrames.per_second,
-                              " control frames, such as of type ", type,
+                              " control frames, such as of type ", frame.type,
                               ", in a second");
   }
 }
 
-void FrameGuard::CheckCall(absl::Duration now) {
-  const bool few = calls_.Take(now);
-  if (few || !load_.IsTooMuch()) return;
-  complaint_ =
-      absl::StrCat("the server holds more than ", load_.max_calls.load(),
-                   " calls, and this connection begins more than ",
-                   kMaxCallsUnderLoad.per_second, " in a second");
-}
-
-void FrameGuard::CheckHeaders(uint64_t length) {
-  block_bytes_ += length;
+void FrameGuard::CheckHeaders(const FrameHead& frame) {
+  block_bytes_ += frame.length;
   ++block_frames_;
   if (block_bytes_ > kMaxHeaderBytes) {
     complaint_ = absl::StrCat("headers of ", block_bytes_, " bytes exceed ",
@@ -109,6 +104,126 @@ void FrameGuard::CheckHeaders(uint64_t length) {
     complaint_ = absl::StrCat("headers in ", block_frames_, " frames exceed ",
                               kMaxHeaderFrames);
   }
+}
+
+// gRPC ignores calls with an even number or one that is not new.
+void FrameGuard::BeginCall(const FrameHead& frame, absl::Duration now) {
+  if (frame.stream % 2 == 0 || frame.stream <= last_stream_) return;
+  last_stream_ = frame.stream;
+  OpenCall& call = calls_[frame.stream];
+  call.begun = now;
+  ++load_.num_open;
+  Add(call, kCallBytes);
+  const bool few = calls_under_load_.Take(now);
+  if (!few && load_.HasTooManyCalls()) {
+    complaint_ =
+        absl::StrCat("the server holds more than ", load_.max_calls.load(),
+                     " calls, and this connection begins more than ",
+                     kMaxCallsUnderLoad.per_second, " in a second");
+  } else if (static_cast<int64_t>(calls_.size()) >
+             load_.max_open_per_connection) {
+    complaint_ =
+        absl::StrCat("it has more than ", load_.max_open_per_connection.load(),
+                     " calls at once, the most of a connection");
+  }
+}
+
+ssize_t FrameGuard::Send(const msghdr& message,
+                         absl::FunctionRef<ssize_t()> send) {
+  absl::MutexLock lock(&mutex_);
+  const ssize_t sent = send();
+  size_t length = sent > 0 ? static_cast<size_t>(sent) : 0;
+  for (size_t i = 0; i < message.msg_iovlen && length > 0; ++i) {
+    const iovec& part = message.msg_iov[i];
+    const size_t size = std::min(length, part.iov_len);
+    sent_.Read(
+        {static_cast<const char*>(part.iov_base), size},
+        [](const FrameHead&) { return true; },
+        [this](const FrameHead& frame) {
+          mutex_.AssertHeld();
+          Sent(frame);
+        });
+    length -= size;
+  }
+  return sent;
+}
+
+void FrameGuard::Sent(const FrameHead& frame) {
+  const bool answers = frame.type == FrameHead::kHeaders;
+  if (frame.type == FrameHead::kResetStream ||
+      (answers && frame.Has(FrameHead::kEndStream))) {
+    return Close(frame.stream);
+  }
+  OpenCall* const call = answers ? Find(frame.stream) : nullptr;
+  if (call == nullptr) return;
+  call->answered = true;
+  ReleaseIfDone(*call);
+}
+
+FrameGuard::OpenCall* FrameGuard::Find(uint32_t stream) {
+  const auto found = calls_.find(stream);
+  return found == calls_.end() ? nullptr : &found->second;
+}
+
+void FrameGuard::Add(OpenCall& call, int64_t bytes) {
+  if (call.complete && call.answered) return;
+  call.bytes += bytes;
+  Count(bytes);
+}
+
+void FrameGuard::ReleaseIfDone(OpenCall& call) {
+  if (!call.complete || !call.answered) return;
+  Count(-call.bytes);
+  call.bytes = 0;
+}
+
+void FrameGuard::Close(uint32_t stream) {
+  const auto found = calls_.find(stream);
+  if (found == calls_.end()) return;
+  Count(-found->second.bytes);
+  calls_.erase(found);
+  --load_.num_open;
+}
+
+void FrameGuard::Count(int64_t bytes) {
+  request_bytes_ += bytes;
+  load_.request_bytes += bytes;
+}
+
+void FrameGuard::AddPublicCall(int number) {
+  absl::MutexLock lock(&mutex_);
+  if (complaint_.empty()) Count(number * kCallBytes);
+}
+
+bool FrameGuard::Cut(absl::string_view why) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!complaint_.empty()) return false;
+    complaint_ = std::string(why);
+  }
+  Forget();
+  return true;
+}
+
+std::string FrameGuard::complaint() const {
+  absl::MutexLock lock(&mutex_);
+  return complaint_;
+}
+
+bool FrameGuard::IsLate(absl::Duration now) const {
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [stream, call] : calls_) {
+    if (!call.complete && !call.answered && now - call.begun > kMaxRequestTime)
+      return true;
+  }
+  return false;
+}
+
+void FrameGuard::Forget() {
+  absl::MutexLock lock(&mutex_);
+  load_.num_open -= static_cast<int64_t>(calls_.size());
+  calls_.clear();
+  load_.request_bytes -= request_bytes_.exchange(0);
 }
 
 }  // namespace dcp::server

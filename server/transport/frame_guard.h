@@ -1,21 +1,32 @@
-// FrameGuard: reads the bytes that a client sends on one HTTP/2 connection and
+// FrameGuard: reads the bytes of one HTTP/2 connection in both directions and
 // detects what would harm gRPC 1.51: headers that never end (CONTINUATION),
-// calls that are reset as soon as they have begun, more calls than the server
-// can complete, and floods of control frames. It looks at the nine-byte head of
-// each frame and keeps nothing else. Thread-compatible: a connection has one
-// reader at a time.
+// calls that are reset as soon as they have begun, floods of control frames,
+// more calls than the server can complete, and requests that never become
+// complete. It looks at the nine-byte head of each frame, and keeps a few bytes
+// for each open call. Thread-safe.
+//
+// A call is open from the client's headers until the server has sent its last
+// frame, or one side has reset it. Its request takes memory of gRPC until it is
+// complete and the server has begun to answer; see CallLoad.
 #ifndef SERVER_TRANSPORT_FRAME_GUARD_H_
 #define SERVER_TRANSPORT_FRAME_GUARD_H_
 
+#include <sys/socket.h>
+#include <sys/types.h>
+
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "server/process/token_bucket.h"
+#include "server/transport/call_load.h"
+#include "server/transport/frame_splitter.h"
 
 namespace dcp::server {
 
@@ -35,46 +46,82 @@ inline constexpr TokenBucket::Limits kMaxControlFrames = {.burst = 1000,
 inline constexpr TokenBucket::Limits kMaxCallsUnderLoad = {.burst = 20,
                                                            .per_second = 10};
 
-// The number of calls that the server holds, over all connections. gRPC limits
-// the calls of a connection in its SETTINGS, but a client that does not
-// acknowledge these is not bound by them, and each call takes some 15 KiB.
-struct CallLoad {
-  std::atomic<int64_t> num_calls = 0;
-  std::atomic<int64_t> max_calls = std::numeric_limits<int64_t>::max();
-
-  bool IsTooMuch() const { return num_calls > max_calls; }
-};
-
 class FrameGuard {
  public:
   // `load` is shared by all connections and outlives this.
-  explicit FrameGuard(const CallLoad& load) : load_(load) {}
+  explicit FrameGuard(CallLoad& load) : load_(load) {}
+  ~FrameGuard() { Forget(); }
+  FrameGuard(const FrameGuard&) = delete;
+  FrameGuard& operator=(const FrameGuard&) = delete;
 
-  // Reads the next bytes, which arrived at `now`. Returns false once the
-  // connection is to be ended.
-  bool Pass(absl::string_view bytes, absl::Duration now);
+  // Reads the next bytes of the client, which arrived at `now`. Returns false
+  // once the connection is to be ended.
+  bool Receive(absl::string_view bytes, absl::Duration now);
+
+  // Calls `send`, which returns how many bytes of the parts of `message` it has
+  // sent to the client, and reads these. Returns its result. The client's
+  // answer to them is not read before this returns.
+  ssize_t Send(const msghdr& message, absl::FunctionRef<ssize_t()> send);
+
+  // Counts one more or one less of the calls that anybody may make and keep
+  // open.
+  void AddPublicCall(int number);
+
+  // Ends the connection for a reason that its own bytes do not show, and
+  // forgets its calls. Returns false if it has a complaint already.
+  bool Cut(absl::string_view why);
 
   // Why the connection is to be ended; empty while it may continue.
-  const std::string& complaint() const { return complaint_; }
+  std::string complaint() const;
+  // The estimate of gRPC's memory for its requests.
+  int64_t request_bytes() const { return request_bytes_; }
+  // Whether it has a request that is incomplete for longer than
+  // kMaxRequestTime.
+  bool IsLate(absl::Duration now) const;
 
  private:
-  static constexpr size_t kFrameHeaderBytes = 9;
+  struct OpenCall {
+    absl::Duration begun;
+    int64_t bytes = 0;
+    bool complete = false;  // its request
+    bool answered = false;
+  };
 
-  void CheckFrame(absl::Duration now);
-  void CheckCall(absl::Duration now);
-  void CheckHeaders(uint64_t length);
+  bool Begin(const FrameHead& frame, absl::Duration now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void End(const FrameHead& frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Sent(const FrameHead& frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CheckRate(const FrameHead& frame, absl::Duration now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CheckHeaders(const FrameHead& frame)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void BeginCall(const FrameHead& frame, absl::Duration now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  OpenCall* Find(uint32_t stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Adds to the memory of a request that is not both complete and answered.
+  void Add(OpenCall& call, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes the memory away from a request that is both.
+  void ReleaseIfDone(OpenCall& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Close(uint32_t stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Count(int64_t bytes);
+  void Forget();
 
-  const CallLoad& load_;
+  CallLoad& load_;
   TokenBucket resets_{kMaxResets};
-  TokenBucket calls_{kMaxCallsUnderLoad};
+  TokenBucket calls_under_load_{kMaxCallsUnderLoad};
   TokenBucket control_frames_{kMaxControlFrames};
-  // The preface "PRI * HTTP/2.0...", which is not a frame.
-  uint64_t bytes_to_skip_ = 24;
-  uint8_t header_[kFrameHeaderBytes] = {};
-  size_t header_bytes_ = 0;
-  uint64_t block_bytes_ = 0;  // of the headers in progress
-  uint64_t block_frames_ = 0;
-  std::string complaint_;
+  std::atomic<int64_t> request_bytes_ = 0;
+  mutable absl::Mutex mutex_;
+  // A client begins with "PRI * HTTP/2.0...", which is not a frame.
+  FrameSplitter received_ ABSL_GUARDED_BY(mutex_){24};
+  FrameSplitter sent_ ABSL_GUARDED_BY(mutex_){0};
+  absl::flat_hash_map<uint32_t, OpenCall> calls_ ABSL_GUARDED_BY(mutex_);
+  uint32_t last_stream_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Of the headers in progress.
+  uint64_t block_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t block_frames_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool block_ends_stream_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string complaint_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace dcp::server

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -14,9 +15,11 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/server/transport/raw_connection.h"
 #include "tests/testing/temp_dir.h"
 
 namespace dcp::server {
@@ -24,7 +27,10 @@ namespace {
 
 using ::dcp::testing::TempDir;
 using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 // dcp-server with its output and errors in one pipe.
 class Process {
@@ -63,6 +69,9 @@ class Process {
     }
     return true;
   }
+
+  // Lets the process write little before somebody reads.
+  void ShrinkPipe() { EXPECT_GT(fcntl(pipe_, F_SETPIPE_SZ, 4096), 0); }
 
   void Signal(int signal) { kill(pid_, signal); }
 
@@ -176,6 +185,35 @@ TEST_F(MainTest, HangupReadsTokensAgain) {
 TEST_F(MainTest, LogsInJson) {
   Process process(Arguments({"--log-format=json"}));
   EXPECT_TRUE(process.ReadUntil("\"event\":\"start\",\"address\":\"127."));
+}
+
+// protobuf complains of each of these requests, for which nobody needs a token.
+TEST_F(MainTest, LibrariesLogAtALimitedRateAndWaitForNobody) {
+  Process process(Arguments({"--log-format=json"}));
+  ASSERT_TRUE(process.ReadUntil("\"event\":\"start\",\"address\":\""));
+  ASSERT_TRUE(process.ReadUntil("}\n"));
+  absl::string_view address = process.output();
+  address.remove_prefix(address.find("\"address\":\"") + 11);
+  process.ShrinkPipe();
+  RawConnection connection(address.substr(0, address.find('"')));
+  ASSERT_TRUE(connection.Send(Preface()));
+  for (uint32_t stream = 1; stream < 1000; stream += 2) {
+    ASSERT_TRUE(connection.Send(
+        absl::StrCat(Frame(kHeadersFrame, kEndHeaders, stream,
+                           CallHeaders("/grpc.reflection.v1.ServerReflection/"
+                                       "ServerReflectionInfo")),
+                     Frame(kDataFrame, kEndStream, stream,
+                           absl::StrCat(std::string("\0\0\0\0\x04", 5),
+                                        "\x0a\x02\xff\xfe")))));
+    ASSERT_TRUE(connection.WaitForAnswer(stream)) << stream;
+  }
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0);
+  const std::vector<std::string> lines =
+      absl::StrSplit(process.output(), '\n', absl::SkipEmpty());
+  EXPECT_LT(lines.size(), 200u);
+  EXPECT_THAT(lines, Contains(HasSubstr("\"event\":\"protobuf\"")));
+  EXPECT_THAT(lines, Each(StartsWith("{\"time\":")));
 }
 
 TEST_F(MainTest, AUnixSocketOfALiveServerIsLeftToIt) {

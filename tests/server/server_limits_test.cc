@@ -7,10 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/descriptor.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
-#include "server/transport/guarded_reads.h"
+#include "server/transport/guarded_connections.h"
 #include "tessera/v1/checkpoint_service.grpc.pb.h"
 #include "tests/server/server_fixture.h"
 #include "tests/server/transport/raw_connection.h"
@@ -204,6 +205,55 @@ TEST_F(ServerLimitsTest, AMalformedMessageIsRefused) {
                      "\xff\xff\xff\xff");
   EXPECT_EQ(call.Read(), "");
   EXPECT_EQ(call.Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(Health(Plaintext()), kServing);
+}
+
+// A message that would be malformed is not even parsed.
+TEST_F(ServerLimitsTest, NoMethodReadsTheRequestOfAStranger) {
+  options_.tokens_file = dir_.WriteFile(
+      "tokens",
+      "a 7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed\n");
+  Start();
+  int num_methods = 0;
+  for (const char* name :
+       {"tessera.v1.CheckpointService", "tessera.v1.JobService",
+        "google.longrunning.Operations"}) {
+    const google::protobuf::ServiceDescriptor* const service =
+        google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
+            name);
+    ASSERT_NE(service, nullptr) << name;
+    for (int i = 0; i < service->method_count(); ++i) {
+      ++num_methods;
+      const std::string method =
+          absl::StrCat("/", name, "/", service->method(i)->name());
+      GenericStream call(Plaintext(), method.c_str(), "\xff\xff\xff\xff");
+      EXPECT_EQ(call.Read(), "");
+      EXPECT_EQ(call.Finish().error_code(), grpc::StatusCode::UNAUTHENTICATED)
+          << method;
+    }
+  }
+  EXPECT_EQ(num_methods, 16);
+}
+
+// Two bytes each become a message of a hundred.
+TEST_F(ServerLimitsTest, ARequestIsParsedInMemoryOfItsClient) {
+  options_.max_memory_bytes = uint64_t{256} << 20;
+  Start();
+  for (const char* method : {"Convert", "Reshard"}) {
+    std::string placements;
+    const char* const empty = method[0] == 'C' ? "\x2a" : "\x22";
+    while (placements.size() < options_.max_request_bytes - 2) {
+      placements += empty;
+      placements += '\0';
+    }
+    GenericStream call(Plaintext(),
+                       absl::StrCat("/tessera.v1.JobService/", method).c_str(),
+                       placements);
+    EXPECT_EQ(call.Read(), "");
+    const grpc::Status status = call.Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_THAT(status.error_message(), HasSubstr("client-memory"));
+  }
   EXPECT_EQ(Health(Plaintext()), kServing);
 }
 

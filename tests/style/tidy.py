@@ -194,7 +194,7 @@ INCLUDES = (
      ("proto/", "server/", "client/", "fsdp/checkpoint/", "tools/",
       "tests/bench/", "tests/client/", "tests/fsdp/checkpoint/",
       "tests/proto/", "tests/server/", "tests/tools/")),
-    (r"[<\"]openssl/", ("server/access/access.cc", "server/transport/guarded_reads.cc",
+    (r"[<\"]openssl/", ("server/access/access.cc", "server/transport/guarded_connections.cc",
                        "server/access/page_token.cc",
                        "server/transport/tls_files.cc",
                        "tests/server/transport/raw_connection.cc",

@@ -353,5 +353,33 @@ TEST_F(AccessTest, TokensAreReadAgain) {
   EXPECT_OK(access.AuthenticateToken("bob"));
 }
 
+TEST_F(AccessTest, OnlyClientsWithOtherRightsAreRevoked) {
+  const std::string alice = absl::StrCat("alice ", kAlice);
+  const std::string bob = absl::StrCat("bob ", kBob);
+  dir_.WriteFile("tokens", absl::StrCat(alice, "\n", bob));
+  ASSERT_OK_AND_ASSIGN(Access access,
+                       Access::Load({{.path = Path("data")}}, Path("tokens")));
+  const Client* const first = access.FindClient("alice");
+  const Client* const other = access.FindClient("bob");
+  const Client copy = *first;
+  dir_.WriteFile("tokens",
+                 absl::StrCat(bob, "\n", alice, " read=", Path("secret")));
+  EXPECT_FALSE(access.Reload().ok()) << "it is not below a root";
+  EXPECT_FALSE(first->is_revoked());
+  dir_.WriteFile("tokens", absl::StrCat(bob, "\n", alice, " admin"));
+  ASSERT_OK(access.Reload());
+  EXPECT_EQ(access.FindClient("bob"), other);
+  EXPECT_FALSE(other->is_revoked());
+  EXPECT_NE(access.FindClient("alice"), first);
+  EXPECT_TRUE(first->is_revoked());
+  EXPECT_TRUE(copy.is_revoked());
+  const std::string path = Path("data");
+  EXPECT_THAT(copy.CheckRead(path),
+              StatusIs(absl::StatusCode::kPermissionDenied,
+                       HasSubstr("the rights of alice")));
+  EXPECT_OK(copy.Unrevoked().CheckRead(path));
+  EXPECT_OK(access.FindClient("alice")->CheckRead(path));
+}
+
 }  // namespace
 }  // namespace dcp::server

@@ -119,6 +119,38 @@ TEST_F(RootedFileSystemTest, WritesInsideOnly) {
   EXPECT_THAT(fs_->SyncDirectory(base_), StatusIs(kDenied));
 }
 
+// What a job wrote can be removed by a client that has lost its rights.
+TEST_F(RootedFileSystemTest, AJobHasTheRightsThatItsClientHasNow) {
+  const std::string hash(64, '0');
+  const std::string writes =
+      absl::StrCat("a ", hash, " write=", Path("data"), "\n");
+  const std::string tokens = dir_.WriteFile("tokens", writes);
+  ASSERT_OK_AND_ASSIGN(
+      Access access,
+      Access::Load({{.path = Path("data"), .writable = true}}, tokens));
+  const Client* const client = access.FindClient("a");
+  RootedFileSystem fs(*disk_, access, *client);
+  ASSERT_OK_AND_ASSIGN(const File file,
+                       fs.Create(Path("data/new"), 0, DirectMode::kAuto));
+  EXPECT_OK(fs.Close(file));
+  // Another token of the same rights.
+  dir_.WriteFile("tokens", absl::StrCat("a ", std::string(64, '1'),
+                                        writes.substr(2 + hash.size())));
+  ASSERT_OK(access.Reload());
+  EXPECT_TRUE(client->is_revoked());
+  EXPECT_OK(fs.Rename(Path("data/new"), Path("data/newer")));
+  for (const char* line : {"b ", "a "}) {
+    dir_.WriteFile("tokens",
+                   absl::StrCat(line, hash, " read=", Path("data"), "\n"));
+    ASSERT_OK(access.Reload());
+    EXPECT_THAT(fs.Create(Path("data/x"), 0, DirectMode::kAuto),
+                StatusIs(kDenied));
+    EXPECT_THAT(fs.Rename(Path("data/newer"), Path("data/newest")),
+                StatusIs(kDenied));
+  }
+  EXPECT_OK(fs.Remove(Path("data/newer")));
+}
+
 TEST(RootedObjects, AreReadAndWrittenBelowTheirNameOnly) {
   testing::SimObjectServer server;
   server.PutBytes("runs/a", "inside");

@@ -251,6 +251,46 @@ TEST_F(JobSchedulerTest, WhatCannotRunAfterARestartLeavesNothing) {
   }
 }
 
+// The digests of "one", whose rights change, and of "two", who looks on.
+TEST_F(JobSchedulerTest, ARunningJobEndsWhenItsClientLosesTheRight) {
+  const std::string before = Files();
+  const std::string a =
+      "a 7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed";
+  const std::string b =
+      "b 3fc4ccfe745870e2c0d99f71f30ff0656c8dedd41cc1d7d3d376b0dbe685e2f3 "
+      "admin\n";
+  const std::string data = dir_.Join("data");
+  struct Case {
+    std::string tokens;
+    bool goes_on;
+  };
+  for (const Case& change :
+       {Case{b, false}, Case{a + " read=" + data + "\n" + b, false},
+        Case{"a " + std::string(64, '0') + " write=" + data + "\n" + b,
+             true}}) {
+    settings_.tokens = a + " write=" + data + "\n" + b;
+    Start();
+    server_->set_token("one");
+    std::string name;
+    {
+      Gate gate(*server_, "Create", "out/__3_0");
+      name = Submit("out");
+      gate.WaitUntilReached();
+      server_->ReloadTokens(change.tokens);
+    }
+    server_->set_token("two");
+    const auto ended = server_->Wait(name);
+    ASSERT_OK(ended);
+    if (change.goes_on) {
+      EXPECT_EQ(MetadataOf(*ended).state(), JobMetadata::SUCCEEDED);
+      continue;
+    }
+    EXPECT_EQ(MetadataOf(*ended).state(), JobMetadata::FAILED);
+    EXPECT_THAT(ErrorOf(*ended), StatusIs(absl::StatusCode::kPermissionDenied));
+    EXPECT_EQ(Files(), before);
+  }
+}
+
 TEST_F(JobSchedulerTest, TwoHundredJobsAtOnceStayWithinTheCaps) {
   constexpr int kNumJobs = 200;
   settings_.options.max_running_jobs = 4;

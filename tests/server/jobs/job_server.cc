@@ -138,6 +138,15 @@ JobServer::JobServer(const std::string& directory, Settings settings)
   Connect(address_);
 }
 
+void JobServer::ReloadTokens(absl::string_view tokens) {
+  const std::unique_ptr<FileSystem> fs = NewPosixFileSystem();
+  std::filesystem::remove(options_.tokens_file);
+  DCP_CHECK(WriteFile(*fs, options_.tokens_file, tokens).ok());
+  const absl::Status reloaded = access_->Reload();
+  DCP_CHECK(reloaded.ok(), reloaded.ToString());
+  manager_->StopRevoked();
+}
+
 void JobServer::Stop(absl::Duration drain) {
   if (server_ == nullptr) return;
   manager_->Drain(SteadyNow() + drain);

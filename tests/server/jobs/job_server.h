@@ -99,6 +99,9 @@ class JobServer : public JobClient {
   // Like SIGTERM; jobs that have not ended continue in the next server.
   void Stop(absl::Duration drain = absl::ZeroDuration());
 
+  // Like SIGHUP, after the tokens file was replaced by this one.
+  void ReloadTokens(absl::string_view tokens);
+
   void ReleaseMemory() { held_memory_ = Reservation(); }
 
   const std::string& address() const { return address_; }

@@ -1,5 +1,9 @@
 #include "server/transport/frame_guard.h"
 
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -16,9 +20,9 @@ constexpr absl::Duration kNow = absl::Seconds(1000);
 
 class FrameGuardTest : public ::testing::Test {
  protected:
-  FrameGuardTest() { EXPECT_TRUE(guard_.Pass(Preface(), kNow)); }
+  FrameGuardTest() { EXPECT_TRUE(guard_.Receive(Preface(), kNow)); }
 
-  bool Pass(const std::string& bytes) { return guard_.Pass(bytes, kNow); }
+  bool Pass(const std::string& bytes) { return guard_.Receive(bytes, kNow); }
 
   // How many frames pass before the first that does not; at most `most`.
   int NumThatPass(const std::string& frame, int most) {
@@ -27,23 +31,139 @@ class FrameGuardTest : public ::testing::Test {
     return number;
   }
 
+  // The next call of the client.
+  std::string Headers(uint8_t flags) {
+    stream_ += 2;
+    return Frame(kHeadersFrame, flags, stream_, std::string(300, 'x'));
+  }
+
+  // What the server sends; a part of it, if the socket takes no more.
+  void Send(const std::string& bytes, size_t length = std::string::npos) {
+    std::string sent = bytes;
+    iovec parts[] = {
+        {sent.data(), sent.size() / 2},
+        {sent.data() + sent.size() / 2, sent.size() - sent.size() / 2}};
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = 2;
+    guard_.Send(message, [&] {
+      return static_cast<ssize_t>(std::min(length, sent.size()));
+    });
+  }
+
   CallLoad load_;
   FrameGuard guard_{load_};
+  uint32_t stream_ = 0xFFFFFFFF;  // of the last call; the next one is 1
 };
 
-TEST_F(FrameGuardTest, CallsPass) {
-  const std::string call =
-      absl::StrCat(Frame(kHeadersFrame, kEndHeaders, 1, std::string(300, 'x')),
-                   Frame(kDataFrame, kEndStream, 1, std::string(5000, 'x')));
-  EXPECT_EQ(NumThatPass(call, 5000), 5000);
+TEST_F(FrameGuardTest, CallsThatAreAnsweredPass) {
+  load_.max_open_per_connection = 1;
+  for (int i = 0; i < 5000; ++i) {
+    ASSERT_TRUE(Pass(Headers(kEndHeaders)));
+    ASSERT_TRUE(
+        Pass(Frame(kDataFrame, kEndStream, stream_, std::string(5000, 'x'))));
+    EXPECT_EQ(load_.num_open, 1);
+    Send(Frame(kHeadersFrame, kEndHeaders, stream_, "x"));
+    Send(Frame(kHeadersFrame, kEndHeaders | kEndStream, stream_, "x"));
+  }
   EXPECT_EQ(guard_.complaint(), "");
+  EXPECT_EQ(load_.num_open, 0);
+  EXPECT_EQ(load_.request_bytes, 0);
+}
+
+TEST_F(FrameGuardTest, ARequestTakesMemoryUntilItIsCompleteAndAnswered) {
+  EXPECT_TRUE(Pass(Headers(kEndHeaders)));
+  EXPECT_EQ(load_.request_bytes, kCallBytes + 300);
+  EXPECT_TRUE(Pass(Frame(kDataFrame, 0, stream_, std::string(5000, 'x'))));
+  const int64_t bytes = kCallBytes + 300 + kReadPieceBytes + 5000;
+  EXPECT_EQ(load_.request_bytes, bytes);
+  EXPECT_EQ(guard_.request_bytes(), bytes);
+  Send(Frame(kHeadersFrame, kEndHeaders, stream_, "x"));
+  EXPECT_EQ(load_.request_bytes, bytes) << "answered";
+  EXPECT_TRUE(Pass(Frame(kDataFrame, kEndStream, stream_, "")));
+  EXPECT_EQ(load_.request_bytes, 0) << "answered and complete";
+  EXPECT_EQ(load_.num_open, 1) << "the answer has not ended";
+  EXPECT_TRUE(Pass(Headers(kEndHeaders | kEndStream)));
+  EXPECT_EQ(load_.request_bytes, kCallBytes + 300) << "complete";
+  EXPECT_EQ(load_.num_open, 2);
+}
+
+TEST_F(FrameGuardTest, ACallThatOneSideResetsTakesNothing) {
+  EXPECT_TRUE(Pass(Headers(kEndHeaders)));
+  EXPECT_TRUE(Pass(Frame(kResetFrame, 0, stream_, "1234")));
+  EXPECT_EQ(load_.num_open, 0);
+  EXPECT_TRUE(Pass(Headers(kEndHeaders)));
+  Send(Frame(kResetFrame, 0, stream_, "1234"));
+  EXPECT_EQ(load_.num_open, 0);
+  EXPECT_EQ(load_.request_bytes, 0);
+}
+
+TEST_F(FrameGuardTest, OnlyTheBytesThatWereSentAnswerACall) {
+  EXPECT_TRUE(Pass(Headers(kEndHeaders | kEndStream)));
+  const std::string answer =
+      Frame(kHeadersFrame, kEndHeaders | kEndStream, stream_, "answer");
+  Send(answer, 8);
+  EXPECT_EQ(load_.num_open, 1);
+  Send(answer.substr(8));
+  EXPECT_EQ(load_.num_open, 0);
+}
+
+TEST_F(FrameGuardTest, CallsOfAConnectionAreBounded) {
+  load_.max_open_per_connection = 3;
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(Pass(Headers(kEndHeaders)));
+  EXPECT_FALSE(Pass(Headers(kEndHeaders)));
+  EXPECT_THAT(guard_.complaint(), HasSubstr("more than 3 calls at once"));
+}
+
+TEST_F(FrameGuardTest, ARequestThatStaysIncompleteIsLate) {
+  const absl::Duration late = kNow + kMaxRequestTime + absl::Milliseconds(1);
+  // Headers with the end of the stream are not complete without their end.
+  for (const uint8_t flags : {kEndHeaders, kEndStream}) {
+    EXPECT_TRUE(Pass(Headers(flags)));
+    EXPECT_FALSE(guard_.IsLate(kNow + kMaxRequestTime));
+    EXPECT_TRUE(guard_.IsLate(late));
+    EXPECT_TRUE(Pass(Frame(kResetFrame, 0, stream_, "1234")));
+    EXPECT_FALSE(guard_.IsLate(late));
+  }
+  EXPECT_TRUE(Pass(Headers(kEndHeaders)));
+  const std::string data = Frame(kDataFrame, kEndStream, stream_, "12");
+  EXPECT_TRUE(Pass(data.substr(0, data.size() - 1)));
+  EXPECT_TRUE(guard_.IsLate(late)) << "the last byte is missing";
+  EXPECT_TRUE(Pass(data.substr(data.size() - 1)));
+  EXPECT_FALSE(guard_.IsLate(late));
+  EXPECT_TRUE(Pass(Headers(kEndHeaders)));
+  Send(Frame(kHeadersFrame, kEndHeaders, stream_, "x"));
+  EXPECT_FALSE(guard_.IsLate(late)) << "a conversation";
+}
+
+TEST_F(FrameGuardTest, WhatIsCutTakesNothing) {
+  EXPECT_TRUE(Pass(Headers(kEndHeaders)));
+  guard_.AddPublicCall(1);
+  EXPECT_EQ(load_.request_bytes, 2 * kCallBytes + 300);
+  EXPECT_TRUE(guard_.Cut("it is the largest"));
+  EXPECT_FALSE(guard_.Cut("it is late"));
+  EXPECT_EQ(guard_.complaint(), "it is the largest");
+  guard_.AddPublicCall(-1);
+  EXPECT_EQ(load_.request_bytes, 0);
+  EXPECT_EQ(load_.num_open, 0);
+  EXPECT_FALSE(Pass(Headers(kEndHeaders)));
+}
+
+TEST_F(FrameGuardTest, AConnectionThatEndsTakesNothing) {
+  {
+    FrameGuard guard(load_);
+    EXPECT_TRUE(guard.Receive(Preface() + Headers(kEndHeaders), kNow));
+    EXPECT_EQ(load_.num_open, 1);
+  }
+  EXPECT_EQ(load_.num_open, 0);
+  EXPECT_EQ(load_.request_bytes, 0);
 }
 
 TEST_F(FrameGuardTest, FramesMayArriveByteByByte) {
   const std::string reset = Frame(kResetFrame, 0, 1, "1234");
   for (int i = 0; i < static_cast<int>(kMaxResets.burst); ++i) {
     for (char c : reset) {
-      ASSERT_TRUE(guard_.Pass(absl::string_view(&c, 1), kNow));
+      ASSERT_TRUE(guard_.Receive(absl::string_view(&c, 1), kNow));
     }
   }
   EXPECT_FALSE(Pass(reset));
@@ -74,25 +194,26 @@ TEST_F(FrameGuardTest, ResetsAreBoundedByTime) {
   const std::string reset = Frame(kResetFrame, 0, 1, "1234");
   const int burst = static_cast<int>(kMaxResets.burst);
   EXPECT_EQ(NumThatPass(reset, burst), burst);
-  EXPECT_TRUE(guard_.Pass(reset, kNow + absl::Seconds(1)));
+  EXPECT_TRUE(guard_.Receive(reset, kNow + absl::Seconds(1)));
   const int per_second = static_cast<int>(kMaxResets.per_second);
   EXPECT_EQ(NumThatPass(reset, burst), per_second - 1);
   EXPECT_THAT(guard_.complaint(), HasSubstr("calls were reset"));
 }
 
 TEST_F(FrameGuardTest, CallsAreBoundedWhileTheServerHoldsTooMany) {
-  const std::string call = Frame(kHeadersFrame, kEndHeaders, 1, "x");
   const int burst = static_cast<int>(kMaxCallsUnderLoad.burst);
   load_.max_calls = 1000;
   load_.num_calls = 1000;
-  EXPECT_EQ(NumThatPass(call, 10 * burst), 10 * burst);
+  for (int i = 0; i < 10 * burst; ++i) EXPECT_TRUE(Pass(Headers(kEndHeaders)));
   load_.num_calls = 1001;
-  EXPECT_FALSE(Pass(call));
+  EXPECT_FALSE(Pass(Headers(kEndHeaders)));
   EXPECT_THAT(guard_.complaint(), HasSubstr("holds more than 1000 calls"));
   FrameGuard other(load_);
-  EXPECT_TRUE(other.Pass(Preface(), kNow));
-  for (int i = 0; i < burst; ++i) EXPECT_TRUE(other.Pass(call, kNow));
-  EXPECT_FALSE(other.Pass(call, kNow));
+  EXPECT_TRUE(other.Receive(Preface(), kNow));
+  for (int i = 0; i < burst; ++i) {
+    EXPECT_TRUE(other.Receive(Headers(kEndHeaders), kNow));
+  }
+  EXPECT_FALSE(other.Receive(Headers(kEndHeaders), kNow));
 }
 
 TEST_F(FrameGuardTest, ControlFramesAreBounded) {
@@ -100,9 +221,9 @@ TEST_F(FrameGuardTest, ControlFramesAreBounded) {
        {Frame(kSettingsFrame, 0, 0, ""), Frame(kPingFrame, 0, 0, "12345678"),
         Frame(kDataFrame, 0, 1, "")}) {
     FrameGuard guard(load_);
-    ASSERT_TRUE(guard.Pass(Preface(), kNow));
+    ASSERT_TRUE(guard.Receive(Preface(), kNow));
     int passed = 1;  // the preface has one
-    while (passed < 2000 && guard.Pass(frame, kNow)) ++passed;
+    while (passed < 2000 && guard.Receive(frame, kNow)) ++passed;
     EXPECT_EQ(passed, kMaxControlFrames.burst);
   }
 }

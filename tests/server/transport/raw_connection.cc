@@ -118,6 +118,32 @@ bool RawConnection::Drain() {
   return Read(bytes, sizeof(bytes)) > 0;
 }
 
+bool RawConnection::WaitForAnswer(uint32_t stream) {
+  pollfd readable = {.fd = fd_, .events = POLLIN, .revents = 0};
+  std::string received;
+  while (is_connected() && ((ssl_ != nullptr && SSL_pending(ssl_) > 0) ||
+                            poll(&readable, 1, kPatienceMs) == 1)) {
+    char bytes[4096];
+    const int length = Read(bytes, sizeof(bytes));
+    if (length <= 0) return false;
+    received.append(bytes, static_cast<size_t>(length));
+    while (received.size() >= 9) {
+      const auto byte = [&](size_t i) {
+        return uint32_t{static_cast<uint8_t>(received[i])};
+      };
+      const size_t size = 9 + (byte(0) << 16 | byte(1) << 8 | byte(2));
+      if (received.size() < size) break;
+      const bool ends = byte(3) == kResetFrame || (byte(3) == kHeadersFrame &&
+                                                   (byte(4) & kEndStream) != 0);
+      const uint32_t of =
+          byte(5) << 24 | byte(6) << 16 | byte(7) << 8 | byte(8);
+      if (ends && of == stream) return true;
+      received.erase(0, size);
+    }
+  }
+  return false;
+}
+
 bool RawConnection::WaitForEnd() {
   pollfd readable = {.fd = fd_, .events = POLLIN, .revents = 0};
   while (is_connected() && poll(&readable, 1, kPatienceMs) == 1) {

@@ -47,6 +47,9 @@ class RawConnection {
   // Reads what has arrived, at most 64 KiB, without waiting; false at the end
   // of the connection.
   bool Drain();
+  // Reads until the server has ended the call `stream`; false if the connection
+  // ends first, or after a minute.
+  bool WaitForAnswer(uint32_t stream);
   // Reads until the server closes the connection; false after a minute.
   bool WaitForEnd();
 

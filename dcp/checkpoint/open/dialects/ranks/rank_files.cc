@@ -178,9 +178,12 @@ absl::StatusOr<std::vector<RankFiles>> FindRankFiles(
         "the pattern of rank files, '", pattern, "', must contain {rank}"));
   }
   constexpr size_t kLength = 6;  // of "{rank}"
-  const RE2 expression(absl::StrCat(
-      RE2::QuoteMeta(std::string(pattern.substr(0, at))), R"((?P<rank>\d+))",
-      RE2::QuoteMeta(std::string(pattern.substr(at + kLength)))));
+  // A pattern that is too long for RE2 matches nothing, and RE2 says nothing.
+  const RE2 expression(
+      absl::StrCat(RE2::QuoteMeta(std::string(pattern.substr(0, at))),
+                   R"((?P<rank>\d+))",
+                   RE2::QuoteMeta(std::string(pattern.substr(at + kLength)))),
+      RE2::Quiet);
   std::map<std::string, Found> all;
   for (const DirectoryEntry& entry : entries) {
     std::optional<Match> match = MatchName(expression, "", entry.name);

@@ -1,0 +1,22 @@
+// ParsedSize: how much memory a message of protobuf takes once it is parsed,
+// estimated from its bytes without parsing it. Two bytes on the wire may become
+// a hundred in memory: an empty message in a list. Pure.
+#ifndef SERVER_MEMORY_PARSED_SIZE_H_
+#define SERVER_MEMORY_PARSED_SIZE_H_
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+#include "google/protobuf/descriptor.h"
+
+namespace dcp::server {
+
+// An upper bound, in bytes, for `wire` as a message of `type` beyond the
+// message object itself. If `wire` is malformed, for the part before the
+// mistake.
+uint64_t ParsedSize(const google::protobuf::Descriptor& type,
+                    absl::string_view wire);
+
+}  // namespace dcp::server
+
+#endif  // SERVER_MEMORY_PARSED_SIZE_H_
