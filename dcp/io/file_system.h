@@ -273,6 +273,9 @@ absl::Status WriteFile(FileSystem& fs, absl::string_view path,
 // ".", and that of "s3://bucket" is itself.
 std::string JoinPath(absl::string_view directory, absl::string_view name);
 std::string ParentDirectory(absl::string_view path);
+// Whether both paths lead to one file or directory. A path in a store is the
+// same only as itself.
+bool LeadToSame(FileSystem& fs, absl::string_view a, absl::string_view b);
 absl::string_view BaseName(absl::string_view path);
 
 }  // namespace dcp

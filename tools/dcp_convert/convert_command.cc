@@ -284,18 +284,9 @@ absl::StatusOr<ConvertPlan> Convert(const Context& context,
   return plan;
 }
 
-// Whether both paths are one file or directory, as far as that can be seen.
-bool AreSame(FileSystem& fs, const std::string& a, const std::string& b) {
-  if (a == b) return true;
-  const absl::StatusOr<FileInfo> at_a = fs.Stat(a);
-  const absl::StatusOr<FileInfo> at_b = fs.Stat(b);
-  return at_a.ok() && at_b.ok() && at_a->inode == at_b->inode &&
-         at_a->device == at_b->device && at_a->inode != 0;
-}
-
 absl::Status CheckIsComparable(const Context& context) {
   const CommandLine& line = context.line;
-  if (!line.check || !AreSame(context.fs, line.paths[0], line.paths[1])) {
+  if (!line.check || !LeadToSame(context.fs, line.paths[0], line.paths[1])) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(

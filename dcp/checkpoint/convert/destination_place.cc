@@ -19,24 +19,13 @@
 namespace dcp {
 namespace {
 
-// Whether two paths lead to one file or directory. In a store a path has one
-// spelling.
-bool AreSame(FileSystem& fs, absl::string_view a, absl::string_view b) {
-  if (a == b) return true;
-  if (!fs.TraitsOf(a).has_rename || !fs.TraitsOf(b).has_rename) return false;
-  const absl::StatusOr<FileInfo> at_a = fs.Stat(a);
-  const absl::StatusOr<FileInfo> at_b = fs.Stat(b);
-  return at_a.ok() && at_b.ok() && at_a->inode == at_b->inode &&
-         at_a->device == at_b->device;
-}
-
 // Whether `dst` is the file `name` of the source, which is at `path`, or one of
 // the folders that `name` goes through.
 bool Holds(FileSystem& fs, absl::string_view dst, std::string path,
            absl::string_view name) {
   const auto num_folders = std::count(name.begin(), name.end(), '/');
   for (auto i = num_folders; i >= 0; --i) {
-    if (AreSame(fs, path, dst)) return true;
+    if (LeadToSame(fs, path, dst)) return true;
     path = ParentDirectory(path);
   }
   return false;
@@ -44,7 +33,7 @@ bool Holds(FileSystem& fs, absl::string_view dst, std::string path,
 
 absl::Status CheckIsNoPartOfSource(FileSystem& fs, absl::string_view dst,
                                    const Checkpoint& source) {
-  if (AreSame(fs, source.path(), dst)) return absl::OkStatus();
+  if (LeadToSame(fs, source.path(), dst)) return absl::OkStatus();
   const SourceFiles& files = source.files();
   absl::flat_hash_set<std::string> seen_folders;
   for (uint32_t file = 0; file < files.names().size(); ++file) {
