@@ -365,6 +365,10 @@ void Server::Impl::AddConnectionMetrics() {
       "Connections ended because of what they sent: see Limits in "
       "server/README.md.",
       [] { return static_cast<double>(NumConnectionsCut()); }));
+  gauges.push_back(metrics.AddCounter(
+      "tessera_handshakes_failed_total",
+      "TLS connections that ended before their client had sent anything.",
+      [] { return static_cast<double>(NumFailedHandshakes()); }));
 }
 
 void Server::Impl::WarnOfExpiry() const {

@@ -30,6 +30,7 @@ bool IsControl(const FrameHead& frame) {
 }  // namespace
 
 bool FrameGuard::Receive(absl::string_view bytes, absl::Duration now) {
+  has_received_ = true;
   absl::MutexLock lock(&mutex_);
   if (!complaint_.empty()) return false;
   received_.Read(

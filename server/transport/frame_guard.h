@@ -73,6 +73,8 @@ class FrameGuard {
 
   // Why the connection is to be ended; empty while it may continue.
   std::string complaint() const;
+  // Whether the client has sent any byte.
+  bool has_received() const { return has_received_; }
   // The estimate of gRPC's memory for its requests.
   int64_t request_bytes() const { return request_bytes_; }
   // Whether it has a request that is incomplete for longer than
@@ -110,6 +112,7 @@ class FrameGuard {
   TokenBucket resets_{kMaxResets};
   TokenBucket calls_under_load_{kMaxCallsUnderLoad};
   TokenBucket control_frames_{kMaxControlFrames};
+  std::atomic<bool> has_received_ = false;
   std::atomic<int64_t> request_bytes_ = 0;
   mutable absl::Mutex mutex_;
   // A client begins with "PRI * HTTP/2.0...", which is not a frame.

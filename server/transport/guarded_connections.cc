@@ -97,13 +97,19 @@ class Connections {
 
   // Before the descriptor is closed and may become another.
   void Forget(int fd) {
-    GuardPointer forgotten;  // destroyed without the lock
-    absl::MutexLock lock(&mutex_);
-    const auto found = connections_.find(fd);
-    if (found == connections_.end()) return;
-    forgotten = std::move(found->second.guard);
-    by_peer_.erase(found->second.peer);
-    connections_.erase(found);
+    Connection forgotten;  // destroyed without the lock
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto found = connections_.find(fd);
+      if (found == connections_.end()) return;
+      forgotten = std::move(found->second);
+      by_peer_.erase(forgotten.peer);
+      connections_.erase(found);
+    }
+    if (forgotten.encryption == Encryption::kTls &&
+        !forgotten.guard->has_received()) {
+      TellOfHandshake(forgotten.peer);
+    }
   }
 
   // Null if the descriptor is not a connection without TLS.
@@ -128,7 +134,7 @@ class Connections {
   bool Receive(FrameGuard& guard, absl::string_view bytes) {
     const bool is_cut = !guard.complaint().empty();
     const bool passed = guard.Receive(bytes, SteadyNow());
-    if (!passed && !is_cut) Tell(guard.complaint());
+    if (!passed && !is_cut) Tell(guard.complaint(), PeerOfGuard(guard));
     while (load_.HasTooManyRequestBytes() && CutLargest()) {
     }
     return passed && guard.complaint().empty();
@@ -138,7 +144,7 @@ class Connections {
     absl::MutexLock lock(&mutex_);
     for (const auto& [fd, connection] : connections_) {
       if (!connection.guard->IsLate(now)) continue;
-      Cut(fd, *connection.guard,
+      Cut(fd, connection,
           absl::StrCat("a request is incomplete after ",
                        absl::FormatDuration(kMaxRequestTime)));
     }
@@ -146,6 +152,7 @@ class Connections {
 
   CallLoad& load() { return load_; }
   uint64_t num_cut() const { return num_cut_; }
+  uint64_t num_failed_handshakes() const { return num_failed_handshakes_; }
 
  private:
   struct Connection {
@@ -165,10 +172,9 @@ class Connections {
                                   b.second.guard->request_bytes();
                          });
     if (largest == connections_.end()) return false;
-    FrameGuard& guard = *largest->second.guard;
-    const int64_t bytes = guard.request_bytes();
+    const int64_t bytes = largest->second.guard->request_bytes();
     return bytes > 0 &&
-           Cut(largest->first, guard,
+           Cut(largest->first, largest->second,
                absl::StrCat("its requests that are incomplete or not answered "
                             "take ",
                             bytes,
@@ -179,23 +185,41 @@ class Connections {
 
   // The descriptor is open, because Forget waits for the lock. gRPC notices
   // that the connection has ended.
-  bool Cut(int fd, FrameGuard& guard, absl::string_view why)
+  bool Cut(int fd, const Connection& connection, absl::string_view why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (!guard.Cut(why)) return false;
+    if (!connection.guard->Cut(why)) return false;
     shutdown(fd, SHUT_RDWR);
-    Tell(why);
+    Tell(why, connection.peer);
     return true;
   }
 
-  void Tell(absl::string_view why) {
+  std::string PeerOfGuard(const FrameGuard& guard) {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [fd, connection] : connections_) {
+      if (connection.guard.get() == &guard) return connection.peer;
+    }
+    return "";
+  }
+
+  void Tell(absl::string_view why, absl::string_view peer) {
     ++num_cut_;
     if (!log_limiter_.Allow()) return;
-    DCP_LOG(kWarning) << "event=connection_cut why=" << LogText(why);
+    DCP_LOG(kWarning) << "event=connection_cut peer=" << LogText(peer)
+                      << " why=" << LogText(why);
+  }
+
+  // A client of TLS has left, or was refused, before it sent anything.
+  void TellOfHandshake(absl::string_view peer) {
+    ++num_failed_handshakes_;
+    if (!handshake_limiter_.Allow()) return;
+    DCP_LOG(kWarning) << "event=handshake_failed peer=" << LogText(peer);
   }
 
   CallLoad load_;
   LogLimiter log_limiter_{"connection_cut"};
+  LogLimiter handshake_limiter_{"handshake_failed"};
   std::atomic<uint64_t> num_cut_ = 0;
+  std::atomic<uint64_t> num_failed_handshakes_ = 0;
   absl::Mutex mutex_;
   absl::flat_hash_map<int, Connection> connections_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, GuardPointer> by_peer_
@@ -256,6 +280,10 @@ std::shared_ptr<void> CountPublicCall(absl::string_view peer) {
 CallLoad& ProcessCallLoad() { return Connections::Get().load(); }
 
 uint64_t NumConnectionsCut() { return Connections::Get().num_cut(); }
+
+uint64_t NumFailedHandshakes() {
+  return Connections::Get().num_failed_handshakes();
+}
 
 }  // namespace dcp::server
 

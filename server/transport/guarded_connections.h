@@ -49,6 +49,10 @@ CallLoad& ProcessCallLoad();
 // the start.
 uint64_t NumConnectionsCut();
 
+// The number of TLS connections that ended before their client had sent
+// anything that could be decrypted, since the start.
+uint64_t NumFailedHandshakes();
+
 }  // namespace dcp::server
 
 #endif  // SERVER_TRANSPORT_GUARDED_CONNECTIONS_H_

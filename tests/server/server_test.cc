@@ -14,10 +14,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/notification.h"
+#include "dcp/base/steady_time.h"
 #include "gmock/gmock.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 #include "proto/rpc_status.h"
+#include "server/transport/guarded_connections.h"
 #include "tessera/v1/checkpoint_service.grpc.pb.h"
 #include "tests/server/hooked_file_system.h"
 #include "tests/server/server_fixture.h"
@@ -164,6 +166,19 @@ TEST_F(ServerTest, TheServersCertificateIsOfTheRightAuthority) {
   UseTls(authority.Sign("server"));
   Start();
   EXPECT_EQ(Health(Tls(other.cert())), kUnavailable);
+}
+
+TEST_F(ServerTest, AFailedHandshakeIsCounted) {
+  Authority authority(dir_, "ca");
+  UseTls(authority.Sign("server"));
+  Start();
+  const uint64_t before = NumFailedHandshakes();
+  EXPECT_EQ(Health(Plaintext()), kUnavailable);
+  const absl::Duration end = SteadyNow() + absl::Minutes(1);
+  while (NumFailedHandshakes() == before && SteadyNow() < end) {
+    std::this_thread::yield();
+  }
+  EXPECT_GT(NumFailedHandshakes(), before);
 }
 
 TEST_F(ServerTest, MutualTlsRequiresACertificateOfTheClient) {
