@@ -134,7 +134,7 @@ absl::StatusOr<JobManager::Operation> JobManager::Submit(const Client& client,
 }
 
 absl::Status JobManager::Plan(const Client& client, JobRequest request,
-                              Planned planned) {
+                              std::stop_token stop, Planned planned) {
   if (draining()) return ServerDraining();
   {
     absl::MutexLock lock(&plans_mutex_);
@@ -147,11 +147,17 @@ absl::Status JobManager::Plan(const Client& client, JobRequest request,
     ++num_plans_;
   }
   TaskQueue& threads = *errands_.QueueOf(request.source);
-  return threads.Post([this, &client, request = std::move(request),
+  return threads.Post([this, &client, request = std::move(request), stop,
                        planned = std::move(planned)] {
     absl::StatusOr<std::string> plan = ServerDraining();
-    if (!scheduler_.exiting()) {
-      plan = runner_.Plan(request, client, stop_plans_.get_token());
+    if (stop.stop_requested()) {
+      plan = absl::CancelledError("the caller is gone");
+    } else if (!scheduler_.exiting()) {
+      std::stop_source either;
+      const auto end = [&either] { either.request_stop(); };
+      const std::stop_callback gone(stop, end);
+      const std::stop_callback exiting(stop_plans_.get_token(), end);
+      plan = runner_.Plan(request, client, either.get_token());
     }
     {
       absl::MutexLock lock(&plans_mutex_);

@@ -77,8 +77,10 @@ class JobManager {
   absl::StatusOr<Operation> Submit(const Client& client, JobRequest request);
 
   // What the job would do, as a completed operation without a name. `planned`
-  // is called once, by another thread, unless this fails.
-  absl::Status Plan(const Client& client, JobRequest request, Planned planned);
+  // is called once, by another thread, unless this fails: with Cancelled soon
+  // after a stop is requested.
+  absl::Status Plan(const Client& client, JobRequest request,
+                    std::stop_token stop, Planned planned);
 
   absl::StatusOr<Operation> Get(const Client& client, absl::string_view name);
   // In the order of creation. InvalidArgument for a page token that is not from

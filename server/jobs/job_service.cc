@@ -13,6 +13,7 @@
 #include "server/access/disk_timeout.h"
 #include "server/jobs/job_watch.h"
 #include "server/process/refusal.h"
+#include "server/transport/unary_call.h"
 
 namespace dcp::server {
 namespace {
@@ -140,7 +141,7 @@ template <typename Request>
 grpc::ServerUnaryReactor* JobService::Start(
     grpc::CallbackServerContext* context, JobKind kind, const Request& request,
     Operation* response) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  auto* const reactor = new UnaryCall();  // ends itself
   const absl::StatusOr<Admission::Caller> caller = admission_.Admit(*context);
   if (!caller.ok()) {
     reactor->Finish(ToRpcStatus(caller.status()));
@@ -157,6 +158,7 @@ grpc::ServerUnaryReactor* JobService::Start(
       .client = &client,
       .request = std::make_unique<const Request>(request),
       .validate_only = request.options().validate_only(),
+      .gone = reactor->stop(),
       .source = source,
       .destination = DestinationOf(request),
       .answer = Answer::Start(disk_timeout_,
@@ -173,6 +175,11 @@ void JobService::CheckSource(const std::shared_ptr<const Asked>& asked) {
       *checkers_.QueueOf(*asked->client, asked->destination);
   const auto post = [asked](TaskQueue& threads, auto task) {
     const absl::Status posted = threads.Post([asked, task] {
+      // Nobody waits for the plan. A job is started all the same: its client
+      // finds it by the id of the request.
+      if (asked->validate_only && asked->gone.stop_requested()) {
+        asked->answer->Give(absl::CancelledError("the caller is gone"));
+      }
       if (!asked->answer->given()) task();
     });
     if (!posted.ok()) {
@@ -194,7 +201,7 @@ void JobService::CheckAndStart(const std::shared_ptr<const Asked>& asked) {
   if (!job.ok()) return asked->answer->Give(job.status());
   if (asked->validate_only) {
     const absl::Status planning = manager_.Plan(
-        *asked->client, *std::move(job),
+        *asked->client, *std::move(job), asked->gone,
         [answer = asked->answer](absl::StatusOr<Operation> operation) {
           answer->Give(std::move(operation));
         });

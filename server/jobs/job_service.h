@@ -5,6 +5,7 @@
 #define SERVER_JOBS_JOB_SERVICE_H_
 
 #include <memory>
+#include <stop_token>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -63,6 +64,7 @@ class JobService final : public tessera::v1::JobService::CallbackService {
     const Client* client;
     std::unique_ptr<const google::protobuf::Message> request;
     bool validate_only;
+    std::stop_token gone;     // stop is requested when the caller is gone
     std::string source;       // the client's path
     std::string destination;  // likewise; the source if it is a verification
     std::shared_ptr<Answer> answer;

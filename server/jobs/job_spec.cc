@@ -37,24 +37,38 @@ absl::Status CheckRequestId(const v1::JobOptions& options) {
 }
 
 // Sets the job's memory unless the request did.
+// The memory of the plan of a conversion onto many ranks, which is a part of
+// that of the job. Plans for a few are small beside the rest.
+uint64_t PlanBytes(const JobSpec& spec) {
+  constexpr int64_t kFewRanks = 1024;
+  constexpr uint64_t kBytesPerRank = 1024;
+  const int64_t num_ranks =
+      spec.convert.mesh.has_value() ? spec.convert.mesh->num_ranks() : 1;
+  return num_ranks > kFewRanks
+             ? static_cast<uint64_t>(num_ranks) * kBytesPerRank
+             : 0;
+}
+
 absl::Status SetMemory(const ServerOptions& server, JobSpec& spec) {
   if (spec.options.memory_bytes() == 0) {
     spec.options.set_memory_bytes(JobMemoryBytes(server));
   }
   const uint64_t memory = spec.options.memory_bytes();
-  spec.convert.memory_bytes = memory;
   const uint64_t most =
       DivideMemory(server.max_memory_bytes, server.num_readers).jobs_bytes;
   const bool in_store =
       IsObjectUrl(spec.source) || IsObjectUrl(spec.destination);
+  const uint64_t plan = PlanBytes(spec);
   const uint64_t least =
-      in_store ? kMinBlocks * kObjectBlockBytes : kMinMemoryBytes;
+      plan + (in_store ? kMinBlocks * kObjectBlockBytes : kMinMemoryBytes);
   if (memory < least || memory > most) {
     return InvalidField(
         "options.memory_bytes",
         absl::StrCat(" is ", memory, "; allowed are ", least, " to ", most,
-                     in_store ? " with an object store" : ""));
+                     in_store ? " with an object store" : "",
+                     plan > 0 ? " onto so many ranks" : ""));
   }
+  spec.convert.memory_bytes = memory - plan;
   return absl::OkStatus();
 }
 

@@ -1,7 +1,6 @@
 #include "server/reading/checkpoint_service.h"
 
 #include <algorithm>
-#include <stop_token>
 #include <utility>
 #include <vector>
 
@@ -22,6 +21,7 @@
 #include "server/reading/inspection_page.h"
 #include "server/reading/name_filter.h"
 #include "server/transport/compression.h"
+#include "server/transport/unary_call.h"
 
 namespace dcp::server {
 namespace {
@@ -56,18 +56,6 @@ class FailedStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     Finish(ToRpcStatus(status));
   }
   void OnDone() override { delete this; }
-};
-
-// A unary call that signals when its client is gone.
-class UnaryCall final : public grpc::ServerUnaryReactor {
- public:
-  std::stop_token stop() const { return stop_.get_token(); }
-
-  void OnCancel() override { stop_.request_stop(); }
-  void OnDone() override { delete this; }
-
- private:
-  std::stop_source stop_;
 };
 
 // An error if the object's value cannot be sent as a pickle alone.

@@ -1,7 +1,10 @@
 #include "server/jobs/job_service.h"
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -12,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "proto/rpc_status.h"
 #include "tessera/v1/checkpoint_service.pb.h"
+#include "tests/server/jobs/job_fixture.h"
 #include "tests/server/jobs/job_server.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
@@ -246,6 +250,60 @@ TEST_F(JobServiceTest, WatchersAreSentAwayWhenTheServerDrains) {
   while (reader->Read(&now)) {
   }
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+// The plans of a root are made one after the other.
+TEST_F(JobServiceTest, PlansOfCallersThatHaveLeftAreNotMade) {
+  MakeCheckpoint(dir_.Join("data/left"), 3, 1 << 16);
+  const auto plan = [&](absl::string_view source) {
+    auto request = server_->Request("out");
+    request.mutable_source()->set_path(server_->data(source));
+    request.mutable_options()->set_validate_only(true);
+    return request;
+  };
+  // Owned by the hook too, which may outlive this function.
+  const auto reached = std::make_shared<Signal>();
+  const auto open = std::make_shared<Signal>();
+  const auto num_looks = std::make_shared<std::atomic<int>>(0);
+  server_->fs().SetHook(
+      [=](absl::string_view operation, absl::string_view path) {
+        if (operation != "OpenForRead") return;
+        if (absl::StrContains(path, "data/left")) ++*num_looks;
+        if (!absl::StrContains(path, "data/source")) return;
+        reached->Give();
+        open->Wait();
+      });
+  std::jthread first([&] { EXPECT_OK(server_->Convert(plan("source"))); });
+  reached->Wait();
+  {
+    grpc::ClientContext context;
+    server_->Prepare(context);
+    context.set_deadline(std::chrono::system_clock::now() +
+                         std::chrono::milliseconds(100));
+    Operation operation;
+    EXPECT_EQ(server_->jobs()
+                  .Convert(&context, plan("left"), &operation)
+                  .error_code(),
+              grpc::StatusCode::DEADLINE_EXCEEDED);
+  }
+  // The server learns of it before it reads the next call of the connection.
+  EXPECT_OK(server_->List());
+  std::jthread last([&] { EXPECT_OK(server_->Convert(plan("source"))); });
+  open->Give();
+  first.join();
+  last.join();
+  EXPECT_EQ(*num_looks, 0);
+}
+
+TEST_F(JobServiceTest, ThePlanForManyRanksIsMemoryOfTheJob) {
+  auto request = server_->Request("out");
+  request.mutable_options()->set_validate_only(true);
+  auto* const axis = request.mutable_mesh()->add_axes();
+  axis->set_name("shard");
+  axis->set_size(1 << 20);
+  EXPECT_THAT(server_->Convert(request),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("onto so many ranks")));
 }
 
 }  // namespace
