@@ -9,6 +9,7 @@
 // and of the throughput is left afterwards.
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -37,6 +38,7 @@
 #include "tessera/v1/job_service.grpc.pb.h"
 #include "tests/server/attacks.h"
 #include "tests/server/server_process.h"
+#include "tests/server/transport/raw_connection.h"
 #include "tests/testing/temp_dir.h"
 
 ABSL_FLAG(double, seconds, 1, "of attacks");
@@ -258,6 +260,8 @@ TEST_F(AttackTest, TheServerOutlivesThemAll) {
   const double before = Throughput(time / 10);
   const uint64_t resident_before = process_->resident_bytes();
   const auto channel = NewChannel(address_);
+  ASSERT_TRUE(channel->WaitForConnected(
+      absl::ToChronoTime(absl::Now() + absl::Minutes(1))));
   const auto jobs = v1::JobService::NewStub(channel);
   const auto operations = google::longrunning::Operations::NewStub(channel);
   double paced = 0;
@@ -271,7 +275,11 @@ TEST_F(AttackTest, TheServerOutlivesThemAll) {
     std::vector<std::jthread> threads;
     const auto start = [&](void (Attack::*method)() const) {
       for (int i = 0; i < absl::GetFlag(FLAGS_connections); ++i) {
-        threads.emplace_back([&attack, method] { (attack.*method)(); });
+        threads.emplace_back([&attack, method] {
+          // Attackers would be other machines.
+          setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 19);
+          (attack.*method)();
+        });
       }
     };
     start(&Attack::UnknownMethods);
@@ -311,6 +319,34 @@ TEST_F(AttackTest, TheServerOutlivesThemAll) {
             (1 << 20) + absl::ToDoubleSeconds(time) * 50'000);
   process_->Signal(SIGTERM);
   EXPECT_TRUE(process_->WaitUntilItSays("event=stop clean=yes"));
+}
+
+// README.md names these figures.
+TEST_F(AttackTest, AConnectionAndACallWithoutATokenTakeLittle) {
+  constexpr uint64_t kConnectionBytes = 64 << 10;
+  constexpr uint64_t kBytesOfACall = 32 << 10;
+  const auto call = [](uint32_t stream, uint8_t flags) {
+    return Frame(kHeadersFrame, kEndHeaders | flags, stream,
+                 CallHeaders("/tessera.v1.CheckpointService/Inspect"));
+  };
+  std::vector<std::unique_ptr<RawConnection>> connections;
+  const auto connect = [&](int number) {
+    for (int i = 0; i < number; ++i) {
+      connections.push_back(std::make_unique<RawConnection>(address_));
+      ASSERT_TRUE(connections.back()->Send(Preface() + call(1, kEndStream)));
+      ASSERT_TRUE(connections.back()->WaitForAnswer(1));
+    }
+  };
+  connect(20);  // the first also take what the process has once
+  const uint64_t before = process_->resident_bytes();
+  connect(100);
+  const uint64_t connected = process_->resident_bytes();
+  EXPECT_LT(connected - before, 100 * kConnectionBytes);
+  std::string calls;
+  for (uint32_t i = 0; i < 500; ++i) calls += call(3 + 2 * i, 0);
+  ASSERT_TRUE(connections.back()->Send(calls + call(2001, kEndStream)));
+  ASSERT_TRUE(connections.back()->WaitForAnswer(2001));
+  EXPECT_LT(process_->resident_bytes() - connected, 500 * kBytesOfACall);
 }
 
 }  // namespace
