@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "dcp/base/status.h"
 #include "dcp/base/steady_time.h"
+#include "dcp/base/unique_bits.h"
 #include "proto/error_detail.h"
 #include "proto/rpc_status.h"
 
@@ -29,7 +30,8 @@ Backoff::Backoff(const RetryOptions& options, bool answered, absl::Duration end,
     : options_(options),
       end_(end),
       stop_(std::move(stop)),
-      answered_(answered) {}
+      answered_(answered),
+      random_(UniqueBits()) {}
 
 absl::Duration Backoff::NextWait(const absl::Status& failure) {
   absl::Duration wait = options_.first_wait;

@@ -67,7 +67,7 @@ class Backoff {
   const std::stop_token stop_;
   bool answered_;
   int64_t num_retries_ = 0;
-  std::mt19937_64 random_{std::random_device{}()};
+  std::mt19937_64 random_;
 };
 
 }  // namespace dcp::client

@@ -43,11 +43,16 @@ absl::StatusOr<ReadTensorsStats> TensorReader::Run() {
   // The end is known once the header has arrived.
   TensorRange first(0, UINT64_MAX);
   if (absl::Status status = ReadRange(first, true); !status.ok()) Fail(status);
-  threads_.clear();
+  for (TensorRange* const range : left_) ReadRest(*range);
+  threads_.clear();  // joins
   absl::MutexLock lock(&mutex_);
   if (!first_failure_.ok()) return first_failure_;
   return ReadTensorsStats{.num_bytes = layout_.num_bytes(),
                           .num_resumed = num_resumed_};
+}
+
+void TensorReader::ReadRest(TensorRange& range) {
+  if (absl::Status status = ReadRange(range, false); !status.ok()) Fail(status);
 }
 
 // Keeps the first failure and ends the other streams.
@@ -172,11 +177,13 @@ absl::Status TensorReader::Begin(TensorLayout header, TensorRange& range) {
     TensorRange& other = ranges_.emplace_back(
         i * range_bytes,
         i + 1 == num_ranges ? num_bytes : (i + 1) * range_bytes);
-    threads_.emplace_back([this, &other] {
-      if (absl::Status status = ReadRange(other, false); !status.ok()) {
-        Fail(status);
-      }
-    });
+    absl::StatusOr<Thread> thread =
+        Thread::Start([this, &other] { ReadRest(other); });
+    if (thread.ok()) {
+      threads_.push_back(*std::move(thread));
+    } else {
+      left_.push_back(&other);
+    }
   }
   return absl::OkStatus();
 }

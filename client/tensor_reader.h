@@ -1,6 +1,7 @@
 // TensorReader: one ReadTensors request spread over several streams, each of
 // which reads a range of the bytes and resumes where it broke off. Used once,
-// by one thread; it starts one more thread for each stream beyond the first.
+// by one thread; it starts one more thread for each stream beyond the first, if
+// the system allows it, and otherwise reads one stream after the other.
 #ifndef CLIENT_TENSOR_READER_H_
 #define CLIENT_TENSOR_READER_H_
 
@@ -10,7 +11,6 @@
 #include <list>
 #include <stop_token>
 #include <string>
-#include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -20,6 +20,7 @@
 #include "client/channel.h"
 #include "client/received_chunk.h"
 #include "client/tensor_layout.h"
+#include "dcp/base/thread.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/status.h"
@@ -72,6 +73,7 @@ class TensorReader {
   absl::Status TakeChunk(const ReceivedChunk& chunk, TensorRange& range);
   // The first complete header decides how the streams share the bytes.
   absl::Status Begin(TensorLayout header, TensorRange& range);
+  void ReadRest(TensorRange& range);
   void Fail(const absl::Status& status);
 
   const Channel& channel_;
@@ -90,7 +92,8 @@ class TensorReader {
   int64_t num_resumed_ ABSL_GUARDED_BY(mutex_) = 0;
 
   std::list<TensorRange> ranges_;
-  std::list<std::jthread> threads_;  // joined before the rest is destroyed
+  std::list<TensorRange*> left_;  // of ranges_, for the thread of Run
+  std::list<Thread> threads_;     // joined before the rest is destroyed
 };
 
 }  // namespace dcp::client

@@ -12,10 +12,11 @@
 #include <ctime>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
@@ -23,6 +24,8 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "dcp/base/log.h"
+#include "dcp/base/status.h"
+#include "dcp/base/thread.h"
 #include "dcp/base/version.h"
 #include "dcp/io/default_file_system.h"
 #include "server/command_line.h"
@@ -77,6 +80,7 @@ class LogToWriter {
     dcp::SetLogSink([](dcp::LogSeverity, absl::string_view) {});
   }
 
+  absl::Status Start() { return writer_.Start(); }
   void Flush() { writer_.Flush(absl::Seconds(1)); }
 
  private:
@@ -111,12 +115,18 @@ class SignalWatch {
       : signals_(signals),
         server_(server),
         drain_(drain),
-        forced_end_(forced_end),
-        thread_([this] { Run(); }) {}
+        forced_end_(forced_end) {}
   ~SignalWatch() {
+    if (!thread_.has_value()) return;
     done_ = true;
-    pthread_kill(thread_.native_handle(), kWakeSignal);
-    thread_.join();
+    pthread_kill(thread_->native_handle(), kWakeSignal);
+    thread_.reset();  // joins
+  }
+
+  // Called once; an error if the system starts no thread.
+  absl::Status Start() {
+    DCP_ASSIGN_OR_RETURN(thread_, dcp::Thread::Start([this] { Run(); }));
+    return absl::OkStatus();
   }
 
   void WaitForFirst() { first_.WaitForNotification(); }
@@ -154,7 +164,7 @@ class SignalWatch {
   dcp::server::TaskQueue files_{/*num_threads=*/1, /*max_waiting=*/1};
   std::atomic<bool> done_ = false;
   absl::Notification first_;
-  std::thread thread_;  // last: it uses the other members
+  std::optional<dcp::Thread> thread_;  // last: it uses the other members
 };
 
 // Prints one line for each problem.
@@ -193,6 +203,10 @@ int Serve(const dcp::server::ServerOptions& options, const sigset_t& signals,
   }
   // Signals that came before are pending and handled now.
   SignalWatch watch(signals, **server, options.drain, forced_end);
+  if (const absl::Status watched = watch.Start(); !watched.ok()) {
+    Complain(watched);
+    return kFailed;
+  }
   DCP_LOG(kInfo) << "event=start address=" << *address
                  << " tls=" << (options.tls_cert.empty() ? "no" : "yes")
                  << " tokens=" << (options.tokens_file.empty() ? "no" : "yes");
@@ -228,6 +242,10 @@ int main(int argc, char** argv) {
     return kStopped;
   }
   LogToWriter log(options->log);
+  if (const absl::Status started = log.Start(); !started.ok()) {
+    Complain(started);
+    return kFailed;
+  }
   dcp::server::LogLibraries();
   return Serve(*options, signals, log);
 }

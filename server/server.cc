@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <iterator>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -25,6 +24,7 @@
 #include "dcp/base/check.h"
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
+#include "dcp/base/thread.h"
 #include "dcp/io/file_system.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
@@ -208,7 +208,7 @@ struct Server::Impl {
 
   void AddGauges();
   void AddConnectionMetrics();
-  void Accept(
+  absl::Status Accept(
       Listener listener,
       std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> grpc);
   absl::Status StartServices();
@@ -258,6 +258,7 @@ void Server::Impl::AddGauges() {
 absl::Status Server::Impl::StartServices() {
   checkpoint_service = std::make_unique<CheckpointService>(
       *fs, admission, budget, metrics, options);
+  DCP_RETURN_IF_ERROR(checkpoint_service->Start());
   DCP_ASSIGN_OR_RETURN(
       jobs, JobManager::Start(*journal, runner, budget, metrics, options));
   job_service = std::make_unique<JobService>(*jobs, runner, admission,
@@ -310,11 +311,11 @@ absl::StatusOr<std::string> Server::Impl::Start() {
                                                                    status.ok());
           }));
   const std::string address = listener.address();
-  Accept(std::move(listener), connections);
+  DCP_RETURN_IF_ERROR(Accept(std::move(listener), connections));
   return address;
 }
 
-void Server::Impl::Accept(
+absl::Status Server::Impl::Accept(
     Listener listener,
     std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> grpc) {
   const ConnectionLimits limits = {
@@ -340,8 +341,10 @@ void Server::Impl::Accept(
         GuardConnection(fd, encryption,
                         [&] { grpc->HandleNewConnection(&connection); });
       });
+  DCP_RETURN_IF_ERROR(acceptor->Start());
   AddConnectionMetrics();
   WarnOfExpiry();
+  return absl::OkStatus();
 }
 
 void Server::Impl::AddConnectionMetrics() {
@@ -395,8 +398,12 @@ void Server::Impl::Drain() {
   checkpoint_service->Drain();
   bool idle = false;
   {
-    const SteadyAlarm deadline(options.drain, [this] { StopAll(); });
-    std::jthread drain_jobs([this] { jobs->Drain(absl::InfiniteDuration()); });
+    SteadyAlarm deadline;
+    // Without threads nobody would end what takes longer.
+    if (!deadline.Start(options.drain, [this] { StopAll(); }).ok()) StopAll();
+    const auto drain_jobs = [this] { jobs->Drain(absl::InfiniteDuration()); };
+    const absl::StatusOr<Thread> drainer = Thread::Start(drain_jobs);
+    if (!drainer.ok()) drain_jobs();
     idle = calls.WaitUntilIdle();
   }
   journal_watch.reset();

@@ -92,7 +92,7 @@ BackgroundSaver::~BackgroundSaver() {
 }
 
 void BackgroundSaver::Join() {
-  if (thread_.joinable()) thread_.join();
+  thread_.reset();  // joins
 }
 
 absl::Status BackgroundSaver::ReportEarlierFailure() {
@@ -135,48 +135,49 @@ absl::StatusOr<std::shared_ptr<BackgroundSave>> BackgroundSaver::Save(
   pool_.StopPreparing();
   DCP_RETURN_IF_ERROR(Meet());
   DCP_RETURN_IF_ERROR(ReportEarlierFailure());
-  std::unique_ptr<SaveSources> sources =
-      ready.ok() ? MakeSaveSources(state, coordinator_->num_ranks(),
-                                   /*copies_small=*/true)
-                 : SaveSources::Failed(std::move(ready));
+  sources_ = ready.ok() ? MakeSaveSources(state, coordinator_->num_ranks(),
+                                          /*copies_small=*/true)
+                        : SaveSources::Failed(std::move(ready));
   on_durable_ = std::move(on_durable);
   latest_ = std::make_shared<BackgroundSave>(path, began);
-  auto watch = std::make_unique<WriteWatch>(
-      sources->tensors(), [save = latest_] { save->AwaitStaged(); });
-  thread_ = std::thread([this, save = latest_, sources = std::move(sources),
-                         watch = std::move(watch)]() mutable {
-    Run(*save, std::move(sources), std::move(watch));
-  });
+  watch_ = std::make_unique<WriteWatch>(
+      sources_->tensors(), [save = latest_] { save->AwaitStaged(); });
+  absl::StatusOr<dcp::Thread> thread = dcp::Thread::Start(
+      [this, save = latest_] { Run(*save, options_.yield_to_training); });
+  if (thread.ok()) {
+    thread_ = *std::move(thread);
+  } else {
+    // The other ranks count on this one.
+    DCP_LOG(kWarning) << "event=save_waits path=" << path
+                      << " why=" << thread.status().message();
+    Run(*latest_, /*yields=*/false);
+  }
   latest_->SetStarted();
   return latest_;
 }
 
-void BackgroundSaver::Run(BackgroundSave& save,
-                          std::unique_ptr<SaveSources> sources,
-                          std::unique_ptr<WriteWatch> watch) {
-  absl::Status saved = SaveState(save, *sources, watch);
+void BackgroundSaver::Run(BackgroundSave& save, bool yields) {
+  absl::Status saved = SaveState(save, yields);
   // Releases tensors that only this save kept before anyone hears that it is
   // over.
-  watch.reset();
-  sources.reset();
+  watch_.reset();
+  sources_.reset();
   if (saved.ok() && on_durable_) on_durable_();
   save.SetDone(std::move(saved));
 }
 
-absl::Status BackgroundSaver::SaveState(BackgroundSave& save,
-                                        SaveSources& sources,
-                                        std::unique_ptr<WriteWatch>& watch) {
+absl::Status BackgroundSaver::SaveState(BackgroundSave& save, bool yields) {
   const absl::StatusOr<dcp::BlockPool*> pool =
-      pool_.Get(save.path(), sources.share_bytes);
+      pool_.Get(save.path(), sources_->share_bytes);
   // The other ranks wait for this one to tell them.
-  sources.state.status.Update(pool.status());
-  const auto on_staged = [this, &save, &watch] {
+  sources_->state.status.Update(pool.status());
+  const auto on_staged = [this, &save, yields] {
     save.SetStaged();
-    watch.reset();
+    watch_.reset();
     // Nobody waits for what is left, or else nobody trains.
-    if (options_.yield_to_training) YieldToTraining();
+    if (yields) YieldToTraining();
   };
-  return dcp::Save(fs_, save.path(), sources.state, *coordinator_,
+  return dcp::Save(fs_, save.path(), sources_->state, *coordinator_,
                    {.overwrite = options_.overwrite,
                     .direct = options_.direct,
                     .pool = pool.value_or(nullptr),

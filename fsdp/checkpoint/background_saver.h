@@ -5,9 +5,9 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "dcp/base/steady_time.h"
+#include "dcp/base/thread.h"
 #include "dcp/checkpoint/save/save_plan_cache.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/pipeline.h"
@@ -102,10 +103,10 @@ class BackgroundSaver {
 
  private:
   absl::Status ReportEarlierFailure();
-  void Run(BackgroundSave& save, std::unique_ptr<SaveSources> sources,
-           std::unique_ptr<WriteWatch> watch);
-  absl::Status SaveState(BackgroundSave& save, SaveSources& sources,
-                         std::unique_ptr<WriteWatch>& watch);
+  // Saves what sources_ has; `yields` is whether to lower the priority of this
+  // thread when all is copied.
+  void Run(BackgroundSave& save, bool yields);
+  absl::Status SaveState(BackgroundSave& save, bool yields);
   absl::Status Meet();
 
   const AsyncSaverOptions options_;
@@ -115,7 +116,10 @@ class BackgroundSaver {
   std::unique_ptr<dcp::SavePlanCache> plan_cache_;
   std::function<void()> on_durable_;
   std::shared_ptr<BackgroundSave> latest_;  // shared with the caller
-  std::thread thread_;
+  // Of the save in flight, for the thread that saves.
+  std::unique_ptr<SaveSources> sources_;
+  std::unique_ptr<WriteWatch> watch_;
+  std::optional<dcp::Thread> thread_;
 };
 
 }  // namespace fsdp

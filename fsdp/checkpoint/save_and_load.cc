@@ -10,7 +10,6 @@
 #include "fsdp/checkpoint/save_and_load.h"
 
 #include <algorithm>
-#include <future>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -24,6 +23,7 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
+#include "dcp/base/thread.h"
 #include "dcp/checkpoint/load.h"
 #include "dcp/checkpoint/save/save.h"
 #include "dcp/checkpoint/save/state_file.h"
@@ -207,15 +207,21 @@ class Loading {
     if (status.ok()) status = ReadTensors(source, steps[0]);
     for (size_t step = 0; step < steps.size(); ++step) {
       DCP_RETURN_IF_ERROR(dcp::Agree(coordinator_, status));
-      std::future<absl::Status> next;
-      if (step + 1 < steps.size()) {
-        // A deferred call runs when it is waited for, after the exchange.
-        next = std::async(
-            Overlaps() ? std::launch::async : std::launch::deferred,
-            [&, step] { return ReadTensors(source, steps[step + 1]); });
-      }
+      absl::Status read;
+      const auto read_next = [&, step] {
+        if (step + 1 == steps.size()) return;
+        read = ReadTensors(source, steps[step + 1]);
+      };
+      absl::StatusOr<dcp::Thread> reader = absl::CancelledError();
+      if (Overlaps()) reader = dcp::Thread::Start(read_next);
       status = exchange_->Run(step, objects_.absent, WindowBytes());
-      if (next.valid()) status.Update(next.get());
+      // Without a thread, it is read after the exchange.
+      if (reader.ok()) {
+        reader->Join();
+      } else {
+        read_next();
+      }
+      status.Update(read);
     }
     return dcp::Agree(coordinator_, status);
   }

@@ -43,21 +43,21 @@ void YieldToTraining() {
 
 void StagingPool::Prepare(absl::string_view path, uint64_t state_bytes) {
   if (used_) return;
-  if (preparer_.joinable()) {
-    preparer_.request_stop();
-    preparer_.join();
-  }
-  preparer_ = std::jthread([this, path = std::string(path),
-                            state_bytes](const std::stop_token& stop) {
-    YieldToTraining();
-    // Get tries again and reports what is wrong.
-    if (Take(path, state_bytes).ok()) Touch(pool_->memory(), stop);
-  });
+  StopPreparing();
+  preparer_.reset();  // joins
+  stop_ = std::stop_source();
+  absl::StatusOr<dcp::Thread> preparer = dcp::Thread::Start(
+      [this, path = std::string(path), state_bytes, stop = stop_.get_token()] {
+        YieldToTraining();
+        // Get tries again and reports what is wrong.
+        if (Take(path, state_bytes).ok()) Touch(pool_->memory(), stop);
+      });
+  if (preparer.ok()) preparer_ = *std::move(preparer);
 }
 
 absl::StatusOr<dcp::BlockPool*> StagingPool::Get(absl::string_view path,
                                                  uint64_t state_bytes) {
-  if (preparer_.joinable()) preparer_.join();
+  preparer_.reset();  // joins
   DCP_RETURN_IF_ERROR(Take(path, state_bytes));
   used_ = true;
   return pool_.get();

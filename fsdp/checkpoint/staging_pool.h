@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <thread>
+#include <optional>
+#include <stop_token>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "dcp/base/thread.h"
 #include "dcp/io/block_pool.h"
 #include "dcp/io/file_system.h"
 
@@ -22,14 +24,16 @@ class StagingPool {
       : fs_(fs), fixed_bytes_(fixed_bytes) {}
   StagingPool(const StagingPool&) = delete;
   StagingPool& operator=(const StagingPool&) = delete;
+  ~StagingPool() { StopPreparing(); }
 
   // Takes the memory for a state of `state_bytes` that will be saved to `path`,
   // and touches it, on a thread of the lowest priority; returns at once. After
-  // the first Get it does nothing. Its errors are those of Get.
+  // the first Get, and without such a thread, it does nothing. Its errors are
+  // those of Get.
   void Prepare(absl::string_view path, uint64_t state_bytes);
   // Ends the touching of memory soon: a save is about to copy into it, which
   // touches what is left.
-  void StopPreparing() { preparer_.request_stop(); }
+  void StopPreparing() { stop_.request_stop(); }
   // The pool, all of whose blocks are free. ResourceExhausted if the system
   // does not provide the memory.
   absl::StatusOr<dcp::BlockPool*> Get(absl::string_view path,
@@ -43,7 +47,8 @@ class StagingPool {
   std::unique_ptr<dcp::BlockPool> pool_;
   bool used_ = false;  // by a save
   // While it runs, it alone uses pool_.
-  std::jthread preparer_;
+  std::stop_source stop_;
+  std::optional<dcp::Thread> preparer_;
 };
 
 // Lowers the priority of the calling thread for good: it gets a processor that

@@ -17,11 +17,11 @@
 #include "plugins/arrow/arrow_store.h"
 
 #include <arrow/util/key_value_metadata.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <random>
 #include <utility>
 #include <vector>
 
@@ -64,9 +64,15 @@ ArrowObject ObjectOf(const std::string& key, const FileInfo& info) {
 
 std::string NewId() {
   static std::atomic<uint64_t> count = 0;
-  std::random_device device;
-  const uint64_t number =
-      (uint64_t{device()} << 32) + device() + count.fetch_add(1);
+  uint64_t number = 0;
+  // std::random_device throws where a sandbox denies the kernel's random bytes.
+  if (getentropy(&number, sizeof(number)) != 0) {
+    number = static_cast<uint64_t>(
+                 std::chrono::system_clock::now().time_since_epoch().count()) ^
+             static_cast<uint64_t>(getpid()) << 40 ^
+             static_cast<uint64_t>(gethostid()) << 24;
+  }
+  number += count.fetch_add(1);
   char digits[kIdDigits + 1];
   std::snprintf(digits, sizeof(digits), "%016llx",
                 static_cast<unsigned long long>(number));

@@ -48,14 +48,15 @@ JobScheduler::JobScheduler(JobTable& jobs, JobJournal& journal,
 
 JobScheduler::~JobScheduler() {
   Stop();
-  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();  // joins
 }
 
 absl::Status JobScheduler::Start() {
   DCP_ASSIGN_OR_RETURN(const std::vector<Job> jobs, journal_.Jobs());
   Hold(!journal_.CheckUsable().ok());
+  // Before a restart is counted of a job.
+  DCP_RETURN_IF_ERROR(StartThreads());
   for (const Job& job : jobs) DCP_RETURN_IF_ERROR(Recover(job));
-  StartThreads();
   finisher_.Prune();
   Dispatch();
   return absl::OkStatus();
@@ -102,11 +103,13 @@ absl::Status JobScheduler::Recover(const Job& job) {
   return absl::OkStatus();
 }
 
-void JobScheduler::StartThreads() {
+absl::Status JobScheduler::StartThreads() {
   for (int64_t i = 0; i < options_.max_running_jobs; ++i) {
-    threads_.emplace_back([this] { RunReady(); });
+    DCP_ASSIGN_OR_RETURN(Thread thread, Thread::Start([this] { RunReady(); }));
+    threads_.push_back(std::move(thread));
   }
-  threads_.emplace_back([this] { Tick(); });
+  DCP_ASSIGN_OR_RETURN(Thread ticker, Thread::Start([this] { Tick(); }));
+  threads_.push_back(std::move(ticker));
   gauges_.push_back(
       metrics_.AddGauge("tessera_jobs_running", "Running jobs.",
                         [this] { return static_cast<double>(num_running()); }));
@@ -117,6 +120,7 @@ void JobScheduler::StartThreads() {
       "tessera_oldest_queued_job_seconds",
       "How long the oldest queued job has waited; 0 without one.",
       [this] { return absl::ToDoubleSeconds(LongestWait()); }));
+  return absl::OkStatus();
 }
 
 void JobScheduler::Add(const JobEntryPtr& entry) {

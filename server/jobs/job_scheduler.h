@@ -11,7 +11,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -20,6 +19,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "dcp/base/steady_time.h"
+#include "dcp/base/thread.h"
 #include "server/access/root_threads.h"
 #include "server/jobs/job_entry.h"
 #include "server/jobs/job_finisher.h"
@@ -83,7 +83,7 @@ class JobScheduler {
 
  private:
   absl::Status Recover(const Job& job);
-  void StartThreads();
+  absl::Status StartThreads();
 
   void Admit(const JobEntryPtr& entry) ABSL_LOCKS_EXCLUDED(jobs_.mutex());
   void Granted(const JobEntryPtr& entry, Reservation memory)
@@ -133,7 +133,7 @@ class JobScheduler {
   bool stopping_ ABSL_GUARDED_BY(jobs_.mutex()) = false;  // running jobs too
   bool exiting_ ABSL_GUARDED_BY(jobs_.mutex()) = false;   // for the threads
   std::vector<std::shared_ptr<void>> gauges_;
-  std::vector<std::thread> threads_;
+  std::vector<Thread> threads_;
 };
 
 }  // namespace dcp::server

@@ -8,7 +8,11 @@ namespace dcp::server {
 
 void ForcedEnd::Within(absl::Duration time) {
   absl::MutexLock lock(&mutex_);
-  alarms_.emplace_back(time, [this] { End(); });
+  const absl::Status started =
+      alarms_.emplace_back().Start(time, [this] { End(); });
+  if (started.ok()) return;
+  DCP_LOG(kWarning) << "event=stop_not_forced why=\"" << started.message()
+                    << "\"";
 }
 
 void ForcedEnd::End() {

@@ -25,7 +25,8 @@ class ForcedEnd {
   ForcedEnd& operator=(const ForcedEnd&) = delete;
 
   // Ends the process after `time`, unless this is destroyed before. If called
-  // several times, the earliest end counts.
+  // several times, the earliest end counts. If the system starts no thread, it
+  // only logs that.
   void Within(absl::Duration time);
 
  private:

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "dcp/base/check.h"
+#include "dcp/base/status.h"
 #include "dcp/base/steady_time.h"
 
 namespace dcp::server {
@@ -25,18 +26,22 @@ constexpr absl::Duration kLastFlush = absl::Seconds(1);
 LogWriter::LogWriter(int fd)
     : fd_(fd), stop_event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   DCP_CHECK(stop_event_ >= 0, std::strerror(errno));
-  thread_ = std::thread([this] { Run(); });
+}
+
+absl::Status LogWriter::Start() {
+  DCP_ASSIGN_OR_RETURN(thread_, Thread::Start([this] { Run(); }));
+  return absl::OkStatus();
 }
 
 LogWriter::~LogWriter() {
-  Flush(kLastFlush);
+  if (thread_.has_value()) Flush(kLastFlush);
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
     changed_.SignalAll();
   }
   DCP_CHECK(eventfd_write(stop_event_, 1) == 0);
-  thread_.join();
+  thread_.reset();  // joins
   close(stop_event_);
 }
 

@@ -9,13 +9,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
-#include <thread>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "dcp/base/steady_time.h"
+#include "dcp/base/thread.h"
 
 namespace dcp::server {
 
@@ -26,10 +28,14 @@ class LogWriter {
 
   // `fd` must stay open while this lives.
   explicit LogWriter(int fd);
-  // Flushes for up to one second.
+  // Flushes for up to one second, if it was started.
   ~LogWriter();
   LogWriter(const LogWriter&) = delete;
   LogWriter& operator=(const LogWriter&) = delete;
+
+  // Begins to write what was and will be given to Write. Called once; an error
+  // if the system starts no thread.
+  absl::Status Start();
 
   // `line` ends with a newline. Any thread; never waits for the descriptor.
   void Write(std::string line);
@@ -52,7 +58,7 @@ class LogWriter {
   uint64_t num_lost_ ABSL_GUARDED_BY(mutex_) = 0;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last: it uses the other members
+  std::optional<Thread> thread_;  // last: it uses the other members
 };
 
 }  // namespace dcp::server

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "dcp/base/check.h"
+#include "dcp/base/status.h"
 #include "dcp/base/steady_time.h"
 
 namespace dcp::server {
@@ -34,18 +35,23 @@ bool ComesBefore(int event, absl::Duration end) {
 
 }  // namespace
 
-SteadyAlarm::SteadyAlarm(absl::Duration after, std::function<void()> ring)
-    : cancel_event_(eventfd(0, EFD_CLOEXEC)) {
+SteadyAlarm::SteadyAlarm() : cancel_event_(eventfd(0, EFD_CLOEXEC)) {
   DCP_CHECK(cancel_event_ >= 0, std::strerror(errno));
-  thread_ = std::thread([event = cancel_event_, end = SteadyNow() + after,
-                         ring = std::move(ring)] {
-    if (!ComesBefore(event, end)) ring();
-  });
+}
+
+absl::Status SteadyAlarm::Start(absl::Duration after,
+                                std::function<void()> ring) {
+  DCP_ASSIGN_OR_RETURN(
+      thread_, Thread::Start([event = cancel_event_, end = SteadyNow() + after,
+                              ring = std::move(ring)] {
+        if (!ComesBefore(event, end)) ring();
+      }));
+  return absl::OkStatus();
 }
 
 SteadyAlarm::~SteadyAlarm() {
   DCP_CHECK(eventfd_write(cancel_event_, 1) == 0);
-  thread_.join();
+  thread_.reset();  // joins
   close(cancel_event_);
 }
 

@@ -4,25 +4,30 @@
 #define SERVER_PROCESS_STEADY_ALARM_H_
 
 #include <functional>
-#include <thread>
+#include <optional>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "dcp/base/thread.h"
 
 namespace dcp::server {
 
 class SteadyAlarm {
  public:
-  // Calls `ring` once, on a thread of this object, unless it is destroyed
-  // before. Durations of more than 24 days are cut to 24 days.
-  SteadyAlarm(absl::Duration after, std::function<void()> ring);
+  SteadyAlarm();
   // Waits for `ring` if it is being called.
   ~SteadyAlarm();
   SteadyAlarm(const SteadyAlarm&) = delete;
   SteadyAlarm& operator=(const SteadyAlarm&) = delete;
 
+  // Calls `ring` once, on a thread of this object, unless that is destroyed
+  // before. Durations of more than 24 days are cut to 24 days. Called once; an
+  // error if the system starts no thread.
+  absl::Status Start(absl::Duration after, std::function<void()> ring);
+
  private:
   int cancel_event_;
-  std::thread thread_;
+  std::optional<Thread> thread_;
 };
 
 }  // namespace dcp::server

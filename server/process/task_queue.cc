@@ -8,19 +8,14 @@
 namespace dcp::server {
 
 TaskQueue::TaskQueue(size_t num_threads, size_t max_waiting)
-    : max_waiting_(max_waiting) {
-  for (size_t i = 0; i < num_threads; ++i) {
-    threads_.emplace_back([this] { Run(); });
-  }
-}
+    : max_threads_(num_threads), max_waiting_(max_waiting) {}
 
 void TaskQueue::Stop() {
-  {
-    absl::MutexLock lock(&mutex_);
-    ending_ = true;
-    changed_.SignalAll();
-  }
-  threads_.clear();  // joins
+  std::vector<Thread> ended;  // joined without the lock
+  absl::MutexLock lock(&mutex_);
+  ending_ = true;
+  changed_.SignalAll();
+  ended.swap(threads_);
 }
 
 absl::Status TaskQueue::Post(absl::AnyInvocable<void()> task) {
@@ -30,6 +25,12 @@ absl::Status TaskQueue::Post(absl::AnyInvocable<void()> task) {
     return LimitReached(
         {.name = "requests-waiting", .value = max_waiting_},
         absl::StrCat(tasks_.size(), " requests already wait for a thread"));
+  }
+  if (tasks_.size() >= num_idle_ && threads_.size() < max_threads_) {
+    absl::StatusOr<Thread> thread = Thread::Start([this] { Run(); });
+    // With fewer threads the task waits for longer.
+    if (!thread.ok() && threads_.empty()) return thread.status();
+    if (thread.ok()) threads_.push_back(*std::move(thread));
   }
   tasks_.push_back(std::move(task));
   changed_.Signal();
@@ -41,7 +42,9 @@ void TaskQueue::Run() {
     absl::AnyInvocable<void()> task;
     {
       absl::MutexLock lock(&mutex_);
+      ++num_idle_;
       while (tasks_.empty() && !ending_) changed_.Wait(&mutex_);
+      --num_idle_;
       if (tasks_.empty()) return;
       task = std::move(tasks_.front());
       tasks_.pop_front();

@@ -1,18 +1,19 @@
-// TaskQueue: a fixed number of threads for work that may block on a disk,
-// except for reading the payload of streams: opening, locating, checking. Tasks
-// begin in the order of Post. Thread-safe.
+// TaskQueue: a number of threads for work that may block on a disk, except for
+// reading the payload of streams: opening, locating, checking. A thread starts
+// when it is first needed, and stays. Tasks begin in the order of Post.
+// Thread-safe.
 #ifndef SERVER_PROCESS_TASK_QUEUE_H_
 #define SERVER_PROCESS_TASK_QUEUE_H_
 
 #include <cstddef>
 #include <deque>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "dcp/base/thread.h"
 
 namespace dcp::server {
 
@@ -24,8 +25,9 @@ class TaskQueue {
   TaskQueue(const TaskQueue&) = delete;
   TaskQueue& operator=(const TaskQueue&) = delete;
 
-  // ResourceExhausted if too many tasks wait, Unavailable after Stop; in both
-  // cases `task` is destroyed without a call.
+  // ResourceExhausted if too many tasks wait, or there is no thread and the
+  // system starts none; Unavailable after Stop. In all cases `task` is
+  // destroyed without a call.
   absl::Status Post(absl::AnyInvocable<void()> task);
 
   // Runs the waiting tasks and ends the threads.
@@ -34,12 +36,15 @@ class TaskQueue {
  private:
   void Run();
 
+  const size_t max_threads_;
   const size_t max_waiting_;
   absl::Mutex mutex_;
   absl::CondVar changed_;
   std::deque<absl::AnyInvocable<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::jthread> threads_;  // last: they use the other members
+  size_t num_idle_ ABSL_GUARDED_BY(mutex_) = 0;  // threads that wait for a task
+  // Last: they use the other members.
+  std::vector<Thread> threads_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace dcp::server

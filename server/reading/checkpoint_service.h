@@ -52,6 +52,10 @@ class CheckpointService final : public CheckpointServiceBase {
                     absl::Duration stall_timeout = kStallTimeout);
   ~CheckpointService() override;
 
+  // Before the first call; an error if the system does not start the threads
+  // that read.
+  absl::Status Start() { return readers_->Start(); }
+
   // Refuses new calls with Unavailable from now on; calls in progress continue.
   void Drain() { calls_.Drain(); }
 

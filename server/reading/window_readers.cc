@@ -95,10 +95,14 @@ WindowReaders::WindowReaders(FileSystem& fs, MemoryBudget& budget,
       metrics_(metrics),
       options_(options),
       blocks_(budget.Keep(static_cast<uint64_t>(options.num_readers) *
-                          options.blocks_per_reader * kBlockBytes)) {
+                          options.blocks_per_reader * kBlockBytes)) {}
+
+absl::Status WindowReaders::Start() {
   for (int64_t i = 0; i < options_.num_readers; ++i) {
-    threads_.emplace_back([this] { RunReader(); });
+    DCP_ASSIGN_OR_RETURN(Thread thread, Thread::Start([this] { RunReader(); }));
+    threads_.push_back(std::move(thread));
   }
+  return absl::OkStatus();
 }
 
 WindowReaders::~WindowReaders() {

@@ -14,7 +14,6 @@
 #include <memory>
 #include <optional>
 #include <stop_token>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -25,6 +24,7 @@
 #include "absl/time/time.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/steady_time.h"
+#include "dcp/base/thread.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/lane.h"
 #include "dcp/tensor/box.h"
@@ -143,6 +143,9 @@ class WindowReaders {
                 const WindowReadersOptions& options);
   // All users must have been destroyed.
   ~WindowReaders();
+  // Before the first user wants a window; an error if the system starts no
+  // thread for each reader.
+  absl::Status Start();
   WindowReaders(const WindowReaders&) = delete;
   WindowReaders& operator=(const WindowReaders&) = delete;
 
@@ -202,7 +205,7 @@ class WindowReaders {
   // Idle windows, the least recently used first.
   std::list<WindowPtr> idle_ ABSL_GUARDED_BY(mutex_);
   uint64_t num_idle_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<std::jthread> threads_;  // last: they use the other members
+  std::vector<Thread> threads_;  // last: they use the other members
 };
 
 }  // namespace dcp::server

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/check.h"
 #include "dcp/base/log.h"
+#include "dcp/base/status.h"
 #include "dcp/base/steady_time.h"
 #include "server/process/log_text.h"
 #include "server/transport/guarded_connections.h"
@@ -81,7 +82,11 @@ Acceptor::Acceptor(Listener listener, const ConnectionLimits& limits,
       accepted_(std::move(accepted)),
       stop_event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   DCP_CHECK(stop_event_ >= 0, std::strerror(errno));
-  thread_ = std::thread([this] { Run(); });
+}
+
+absl::Status Acceptor::Start() {
+  DCP_ASSIGN_OR_RETURN(thread_, Thread::Start([this] { Run(); }));
+  return absl::OkStatus();
 }
 
 Acceptor::~Acceptor() {
@@ -90,9 +95,10 @@ Acceptor::~Acceptor() {
 }
 
 void Acceptor::Stop() {
-  if (!thread_.joinable()) return;
-  DCP_CHECK(eventfd_write(stop_event_, 1) == 0);
-  thread_.join();
+  if (thread_.has_value()) {
+    DCP_CHECK(eventfd_write(stop_event_, 1) == 0);
+    thread_.reset();  // joins
+  }
   const Listener closed = std::move(listener_);
 }
 

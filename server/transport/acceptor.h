@@ -11,13 +11,14 @@
 
 #include <cstdint>
 #include <string>
-#include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "dcp/base/thread.h"
 #include "server/process/log_limiter.h"
 #include "server/transport/listener.h"
 
@@ -39,8 +40,7 @@ class Acceptor {
   // thread.
   using Accepted = absl::AnyInvocable<void(int listener_fd, int fd)>;
 
-  // Accepts connections from now on. `limits` are used as they are: call
-  // ConnectionsWithinFileLimit before.
+  // `limits` are used as they are: call ConnectionsWithinFileLimit before.
   Acceptor(Listener listener, const ConnectionLimits& limits,
            Accepted accepted);
   // Calls Stop.
@@ -48,6 +48,9 @@ class Acceptor {
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
+  // Accepts connections from now on. Called once; an error if the system starts
+  // no thread.
+  absl::Status Start();
   // Closes the port. Connections that were handed over stay open.
   void Stop();
 
@@ -87,7 +90,7 @@ class Acceptor {
   absl::flat_hash_map<std::string, int64_t> num_of_ ABSL_GUARDED_BY(mutex_);
   absl::Duration swept_ ABSL_GUARDED_BY(mutex_) = absl::ZeroDuration();
   int64_t num_refused_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::thread thread_;  // last: it uses the other members
+  std::optional<Thread> thread_;  // last: it uses the other members
 };
 
 }  // namespace dcp::server

@@ -11,12 +11,14 @@
 #include "gtest/gtest.h"
 #include "tests/client/cutting_proxy.h"
 #include "tests/client/fake_server.h"
+#include "tests/testing/denied_calls.h"
 #include "tests/testing/status_matchers.h"
 
 namespace dcp::client {
 namespace {
 
 using ::dcp::testing::StatusIs;
+using ::dcp::testing::WithoutNewThreads;
 using ::testing::HasSubstr;
 namespace v1 = tessera::v1;
 
@@ -65,6 +67,18 @@ TEST_F(TensorReaderTest, StreamsShareLargeReads) {
   EXPECT_EQ(stats.num_bytes, memory_.size());
   EXPECT_EQ(stats.num_resumed, 0);
   EXPECT_EQ(server_.checkpoints.num_calls, 2);
+  EXPECT_EQ(FirstWrong(), memory_.size());
+}
+
+TEST_F(TensorReaderTest, WithoutThreadsOneStreamComesAfterTheOther) {
+  server_.checkpoints.part_bytes = {3 * kRangeBytes};
+  server_.checkpoints.chunk_bytes = 1 << 20;
+  WithoutNewThreads([&] {
+    ASSERT_OK_AND_ASSIGN(const ReadTensorsStats stats,
+                         Read(server_.address(), {.num_streams = 3}));
+    EXPECT_EQ(stats.num_bytes, memory_.size());
+  });
+  EXPECT_EQ(server_.checkpoints.num_calls, 3);
   EXPECT_EQ(FirstWrong(), memory_.size());
 }
 

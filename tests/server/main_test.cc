@@ -20,11 +20,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/transport/raw_connection.h"
+#include "tests/testing/denied_calls.h"
 #include "tests/testing/temp_dir.h"
 
 namespace dcp::server {
 namespace {
 
+using ::dcp::testing::DenyNewThreads;
 using ::dcp::testing::TempDir;
 using ::testing::AllOf;
 using ::testing::Contains;
@@ -35,7 +37,9 @@ using ::testing::StartsWith;
 // dcp-server with its output and errors in one pipe.
 class Process {
  public:
-  explicit Process(std::vector<std::string> arguments) {
+  // `in_child` is called where the program will run.
+  explicit Process(std::vector<std::string> arguments,
+                   void (*in_child)() = nullptr) {
     int pipe_fds[2];
     EXPECT_EQ(pipe2(pipe_fds, O_CLOEXEC), 0);
     arguments.insert(arguments.begin(), "server/dcp-server");
@@ -46,6 +50,7 @@ class Process {
     if (pid_ == 0) {
       dup2(pipe_fds[1], STDOUT_FILENO);
       dup2(pipe_fds[1], STDERR_FILENO);
+      if (in_child != nullptr) in_child();
       execv(argv[0], argv.data());
       _exit(127);
     }
@@ -236,6 +241,13 @@ TEST_F(MainTest, AUnixSocketOfALiveServerIsLeftToIt) {
   EXPECT_TRUE(third->ReadUntil("event=start"));
   third = nullptr;
   std::filesystem::remove_all(dir);
+}
+
+TEST_F(MainTest, WithoutThreadsItSaysSo) {
+  Process process(Arguments(), &DenyNewThreads);
+  EXPECT_EQ(process.Wait(), 1);
+  EXPECT_THAT(process.output(),
+              StartsWith("dcp-server: the system starts no more threads"));
 }
 
 TEST_F(MainTest, TellsItsVersion) {

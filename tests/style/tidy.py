@@ -85,6 +85,10 @@ def grep(path, text, pattern, message):
     return findings
 
 
+# The top folders of what is installed.
+PRODUCT = ("capi", "client", "dcp", "fsdp", "plugins", "proto", "server",
+           "tools")
+
 # In which top folders, what, why. An empty tuple means everywhere.
 BANNED = (
     ((), r"\b(throw|catch)\b", "exceptions are not used"),
@@ -100,6 +104,10 @@ BANNED = (
      r"\babsl::Now\(|\bsystem_clock\b"
      r"|\b(Await|Wait|WaitForNotification)With(Timeout|Deadline)\b",
      "SteadyNow and SteadyCondVar do not follow changes of the clock"),
+    (PRODUCT, r"\bstd::(jthread|async|thread)\b(?!::)|\bpthread_create\b",
+     "threads are started by dcp::Thread, which can say that there are none"),
+    (PRODUCT, r"\bstd::random_device\b|\babsl::(Insecure)?BitGen\b",
+     "randomness is UniqueBits, which ends no process in a sandbox"),
     (("tests",), r"\bGTEST_" + r"SKIP\b|\bDISABLED_",
      "a test that does not run is not one"),
 )
@@ -120,6 +128,7 @@ ALLOWED = {
     ("plugins/arrow/arrow_error.cc", "exceptions"),
     # prometheus-cpp reports a port that is in use with one.
     ("server/process/metrics.cc", "exceptions"),
+    ("dcp/base/thread.cc", "threads"),
     # Times that people, journals and other machines read.
     ("dcp/io/posix_lock.cc", "SteadyNow"),
     ("server/jobs/job_finisher.cc", "SteadyNow"),

@@ -56,7 +56,10 @@ BROKEN = [
         "std::this_thread::sleep_for(x);", "absl::SleepFor(x);",
         "using namespace std;", "#include <format>", "std::views::iota(1);",
         "absl::Now();", "changed_.WaitWithTimeout(&mutex_, x);",
-        "std::chrono::system_clock::now();"))
+        "std::chrono::system_clock::now();",
+        "std::thread t(f);", "std::jthread t(f);", "std::async(f);",
+        "pthread_create(&t, nullptr, f, nullptr);", "std::random_device d;",
+        "absl::BitGen random;", "absl::InsecureBitGen random;"))
 ] + [
     (tidy.banned_words, "skipped_test",
      {"tests/dcp/base/box_test.cc": "GTEST_" + "SKIP();"}),

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <thread>
 
 #include "dcp/base/check.h"
 #include "dcp/base/status.h"
+#include "dcp/base/thread.h"
 #include "dcp/tensor/dtype.h"
 
 namespace fsdp {
@@ -78,10 +78,16 @@ absl::Status DaemonReader::Run() {
     Batch& next = batches[(i + 1) % 2];
     Plan(next);
     absl::Status received;
-    std::jthread receiver([&] { received = Receive(next); });
+    absl::StatusOr<dcp::Thread> receiver =
+        dcp::Thread::Start([&] { received = Receive(next); });
     const absl::Status placed = Place(batches[i % 2]);
     if (!placed.ok()) stop_.request_stop();
-    receiver.join();
+    // Without a thread, one comes after the other.
+    if (receiver.ok()) {
+      receiver->Join();
+    } else {
+      received = Receive(next);
+    }
     DCP_RETURN_IF_ERROR(placed);
     DCP_RETURN_IF_ERROR(received);
   }

@@ -40,6 +40,7 @@
 #include "fsdp/optim/fused_adamw.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/denied_calls.h"
 #include "tests/testing/ranks.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
@@ -52,6 +53,7 @@ namespace {
 
 using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
+using ::dcp::testing::WithoutNewThreads;
 using ::fsdp::testing::RunRanks;
 using ::fsdp::testing::SharedDir;
 using ::testing::AllOf;
@@ -319,6 +321,25 @@ TEST(AsyncSaver, YieldsToTraining) {
     const int mine = getpriority(PRIO_PROCESS, static_cast<id_t>(gettid()));
     EXPECT_EQ(niceness, yields ? 19 : mine);
   }
+}
+
+// At the limit of ulimit -u the other ranks wait all the same.
+TEST(AsyncSaver, WithoutAThreadASaveIsDoneWhenItReturns) {
+  const TempDir dir;
+  const at::Tensor a = at::full({1 << 10}, 4.0f);
+  const StateDict state{{"a", a}};
+  AsyncSaver saver;
+  WithoutNewThreads([&] {
+    const int priority = getpriority(PRIO_PROCESS, 0);
+    EXPECT_OK(saver.prepare(state, dir.Join("c")));
+    absl::StatusOr<SaveHandle> handle = saver.save(state, dir.Join("c"));
+    ASSERT_OK(handle);
+    EXPECT_TRUE(handle->done());
+    EXPECT_OK(handle->wait());
+    // It is the thread that trains.
+    EXPECT_EQ(getpriority(PRIO_PROCESS, 0), priority);
+  });
+  EXPECT_EQ(Loaded(dir.Join("c"), a), 4);
 }
 
 TEST(AsyncSaver, PlainValuesMayChangeAtOnce) {

@@ -9,13 +9,17 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/denied_calls.h"
+#include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 
 namespace dcp::server {
 namespace {
 
 using ::dcp::testing::ReadFile;
+using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
+using ::dcp::testing::WithoutNewThreads;
 using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
@@ -26,6 +30,7 @@ TEST(LogWriter, WritesLinesInOrder) {
   const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
   {
     LogWriter writer(fd);
+    ASSERT_OK(writer.Start());
     for (int i = 0; i < 3; ++i) writer.Write(absl::StrCat("line ", i, "\n"));
     writer.Flush(absl::InfiniteDuration());
     EXPECT_EQ(ReadFile(path), "line 0\nline 1\nline 2\n");
@@ -39,6 +44,7 @@ TEST(LogWriter, APipeThatNobodyReadsStopsNobody) {
   std::string got;
   {
     LogWriter writer(pipe_fds[1]);
+    ASSERT_OK(writer.Start());
     const std::string line = std::string(999, 'x') + "\n";
     // Its thread runs when this has been read.
     writer.Write("first\n");
@@ -67,6 +73,7 @@ TEST(LogWriter, AnErrorIsOfOneLine) {
   const int fd = open("/dev/full", O_WRONLY | O_CLOEXEC);
   {
     LogWriter writer(fd);
+    ASSERT_OK(writer.Start());
     writer.Write("one\n");
     writer.Write("two\n");
     writer.Flush(absl::InfiniteDuration());
@@ -85,10 +92,19 @@ TEST(LogWriter, EndsAlthoughThePipeIsFull) {
   ASSERT_EQ(pipe2(pipe_fds, O_CLOEXEC), 0);
   {
     LogWriter writer(pipe_fds[1]);
+    ASSERT_OK(writer.Start());
     for (int i = 0; i < 1000; ++i) writer.Write(std::string(1000, 'x'));
   }
   close(pipe_fds[0]);
   close(pipe_fds[1]);
+}
+
+TEST(LogWriter, WithoutAThreadIsAnError) {
+  WithoutNewThreads([] {
+    LogWriter writer(STDERR_FILENO);
+    EXPECT_THAT(writer.Start(), StatusIs(absl::StatusCode::kResourceExhausted));
+    writer.Write("not written\n");
+  });
 }
 
 }  // namespace

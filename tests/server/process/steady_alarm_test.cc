@@ -1,32 +1,47 @@
 #include "server/process/steady_alarm.h"
 
 #include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
+#include "tests/testing/denied_calls.h"
+#include "tests/testing/status_matchers.h"
 
 namespace dcp::server {
 namespace {
 
+using ::dcp::testing::StatusIs;
+using ::dcp::testing::WithoutNewThreads;
+
 TEST(SteadyAlarm, RingsWhenItsTimeHasCome) {
   absl::Notification rung;
-  const SteadyAlarm alarm(absl::Milliseconds(1), [&] { rung.Notify(); });
+  SteadyAlarm alarm;
+  ASSERT_OK(alarm.Start(absl::Milliseconds(1), [&] { rung.Notify(); }));
   rung.WaitForNotification();
 }
 
 TEST(SteadyAlarm, RingsAtOnceWithoutTime) {
   absl::Notification rung;
-  const SteadyAlarm alarm(-absl::Seconds(1), [&] { rung.Notify(); });
+  SteadyAlarm alarm;
+  ASSERT_OK(alarm.Start(-absl::Seconds(1), [&] { rung.Notify(); }));
   rung.WaitForNotification();
 }
 
 TEST(SteadyAlarm, IsSilentWhenItIsDestroyedBefore) {
   bool rung = false;
-  {
-    const SteadyAlarm alarm(absl::InfiniteDuration(), [&] { rung = true; });
-  }
-  {
-    const SteadyAlarm alarm(absl::Hours(24), [&] { rung = true; });
+  for (const absl::Duration after :
+       {absl::InfiniteDuration(), absl::Hours(24)}) {
+    SteadyAlarm alarm;
+    ASSERT_OK(alarm.Start(after, [&] { rung = true; }));
   }
   EXPECT_FALSE(rung);
+}
+
+TEST(SteadyAlarm, WithoutAThreadIsAnError) {
+  WithoutNewThreads([] {
+    SteadyAlarm alarm;
+    EXPECT_THAT(alarm.Start(absl::ZeroDuration(), [] {}),
+                StatusIs(absl::StatusCode::kResourceExhausted));
+  });
 }
 
 }  // namespace

@@ -5,13 +5,17 @@
 #include <utility>
 
 #include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/denied_calls.h"
 #include "tests/testing/status_matchers.h"
 
 namespace dcp::server {
 namespace {
 
 using ::dcp::testing::StatusIs;
+using ::dcp::testing::WithoutNewThreads;
+using ::testing::HasSubstr;
 
 TEST(TaskQueue, RunsAllBeforeItStops) {
   std::atomic<int> num_run{0};
@@ -41,6 +45,23 @@ TEST(TaskQueue, RefusesMoreThanMayWaitAndDestroysThem) {
               StatusIs(absl::StatusCode::kResourceExhausted));
   EXPECT_TRUE(weak.expired());
   go.Notify();
+}
+
+TEST(TaskQueue, WithoutAThreadATaskIsRefused) {
+  TaskQueue queue(2, 100);
+  std::atomic<int> num_run{0};
+  WithoutNewThreads([&] {
+    EXPECT_THAT(queue.Post([&] { ++num_run; }),
+                StatusIs(absl::StatusCode::kResourceExhausted,
+                         HasSubstr("starts no more threads")));
+  });
+  ASSERT_OK(queue.Post([&] { ++num_run; }));
+  // One is enough.
+  WithoutNewThreads([&] {
+    for (int i = 0; i < 9; ++i) EXPECT_OK(queue.Post([&] { ++num_run; }));
+  });
+  queue.Stop();
+  EXPECT_EQ(num_run, 10);
 }
 
 }  // namespace

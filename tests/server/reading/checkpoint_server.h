@@ -65,6 +65,7 @@ class CheckpointServer {
                     .calls_bytes) {
     service_ = std::make_unique<CheckpointService>(
         fs_, admission_, budget_, metrics_, options, stall_timeout);
+    EXPECT_OK(service_->Start());
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
                              &port_);

@@ -86,13 +86,15 @@ class WindowReadersTest : public ::testing::Test {
   std::unique_ptr<WindowReaders> NewReaders(
       uint64_t idle_bytes, absl::Duration idle_time = absl::Hours(1),
       int64_t num_per_root = 2) {
-    return std::make_unique<WindowReaders>(
+    auto readers = std::make_unique<WindowReaders>(
         *fs_, budget_, metrics_,
         WindowReadersOptions{.num_readers = 2,
                              .num_readers_per_root = num_per_root,
                              .blocks_per_reader = 4,
                              .idle_bytes = idle_bytes,
                              .idle_time = idle_time});
+    EXPECT_OK(readers->Start());
+    return readers;
   }
 
   WindowKey Rows(int64_t first, int64_t num) const {

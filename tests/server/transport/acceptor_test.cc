@@ -17,10 +17,14 @@
 #include "dcp/base/log.h"
 #include "gtest/gtest.h"
 #include "tests/server/transport/raw_connection.h"
+#include "tests/testing/denied_calls.h"
 #include "tests/testing/status_matchers.h"
 
 namespace dcp::server {
 namespace {
+
+using ::dcp::testing::StatusIs;
+using ::dcp::testing::WithoutNewThreads;
 
 // Keeps the descriptors that it gets, as gRPC does.
 class AcceptorTest : public ::testing::Test {
@@ -39,6 +43,7 @@ class AcceptorTest : public ::testing::Test {
                                              accepted_.push_back(fd);
                                              changed_.SignalAll();
                                            });
+    ASSERT_OK(acceptor_->Start());
   }
 
   std::unique_ptr<RawConnection> Connect() {
@@ -128,6 +133,15 @@ TEST_F(AcceptorTest, AQuarterOfTheDescriptorsIsKeptForFiles) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_EQ(within, 300);
   EXPECT_EQ(fewer, 100);
+}
+
+TEST(Acceptor, WithoutAThreadIsAnError) {
+  WithoutNewThreads([] {
+    ASSERT_OK_AND_ASSIGN(Listener listener, Listener::Open("127.0.0.1:0"));
+    Acceptor acceptor(std::move(listener), {}, [](int, int) {});
+    EXPECT_THAT(acceptor.Start(),
+                StatusIs(absl::StatusCode::kResourceExhausted));
+  });
 }
 
 }  // namespace

@@ -11,6 +11,11 @@ if grep -rlE "bazel-|execroot" "$prefix/lib/cmake" "$prefix/lib/pkgconfig" \
   "$prefix/include"; then
   fail "these files name a folder of the build"
 fi
+# The licences of what is in the archives and programs come along.
+readonly docs=$prefix/share/doc/tessera
+same "our licence" "$(<"$docs/LICENSE")" "$(<LICENSE)"
+same "all licences" "$(<"$docs/licenses.txt")" \
+  "$("$prefix/bin/dcp-convert" --licenses)"
 # Headers that only sources include stay at home.
 [[ ! -e $prefix/include/tessera/dcp/io/uring_queue.h &&
   ! -e $prefix/include/tessera/dcp/checkpoint/write/dcp_output.h ]] ||

@@ -13,12 +13,14 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/fsdp/checkpoint/test_daemon.h"
+#include "tests/testing/denied_calls.h"
 #include "tests/testing/status_matchers.h"
 
 namespace fsdp {
 namespace {
 
 using ::dcp::testing::StatusIs;
+using ::dcp::testing::WithoutNewThreads;
 using ::fsdp::testing::TestDaemon;
 using ::testing::HasSubstr;
 
@@ -126,6 +128,15 @@ TEST(DaemonReader, PlacesAllInOrderThroughSmallWindows) {
   EXPECT_EQ(a.num_placed(), num_bytes);
   EXPECT_EQ(b.num_placed(), 56u);
   EXPECT_EQ(a.num_wrong() + b.num_wrong(), 0u);
+
+  // One window after the other.
+  WithoutNewThreads([&] {
+    CountingSink c(UINT64_MAX);
+    CountingSink d(UINT64_MAX);
+    EXPECT_OK(read(c, d));
+    EXPECT_EQ(c.num_placed(), num_bytes);
+    EXPECT_EQ(c.num_wrong(), 0u);
+  });
 
   CountingSink full(num_bytes / 2);
   CountingSink other(UINT64_MAX);

@@ -1,0 +1,22 @@
+// UniqueBits: random bits for names that must not meet, and for waits that must
+// not be the same; not for secrets. They need no file and no permission: where
+// a sandbox denies the kernel's random bytes, others take their place. Any
+// thread.
+#ifndef DCP_BASE_UNIQUE_BITS_H_
+#define DCP_BASE_UNIQUE_BITS_H_
+
+#include <cstdint>
+#include <string>
+
+namespace dcp {
+
+// No other call gets the same, in whatever thread, process or machine.
+uint64_t UniqueBits();
+
+// A random UUID of them, "xxxxxxxx-xxxx-4xxx-yxxx-xxxxxxxxxxxx" (RFC 4122,
+// version 4).
+std::string NewUuid();
+
+}  // namespace dcp
+
+#endif  // DCP_BASE_UNIQUE_BITS_H_
