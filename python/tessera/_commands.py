@@ -46,6 +46,8 @@ class Progress:
     bytes_per_second: float
     # None while that is not known.
     eta_seconds: Optional[float]
+    # Requests to object stores that failed and are being tried again.
+    requests_retried: int
 
 
 OnProgress = Callable[[Progress], None]

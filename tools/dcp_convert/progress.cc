@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "dcp/io/object/retried_requests.h"
 #include "tools/terminal/quantity.h"
 
 namespace dcp::tools {
@@ -41,6 +42,14 @@ std::string FormatRate(const ProgressView& view) {
 // Rounded down, so that it is not 100 before the end.
 int Percent(const ProgressView& view) {
   return static_cast<int>(std::floor(view.fraction() * 100));
+}
+
+// What is appended to a line of text.
+std::string RetriedText(int64_t num_retried) {
+  if (num_retried == 0) return "";
+  return absl::StrCat(
+      ", ", FormatPlural(static_cast<uint64_t>(num_retried), "request"),
+      " to a store ", num_retried == 1 ? "is" : "are", " tried again");
 }
 
 // The name of the phase in JSON.
@@ -97,19 +106,26 @@ std::optional<double> ProgressView::eta_seconds() const {
 
 std::string PhaseText(const PreparationView& view) {
   if (view.on_server) return "waiting for the server";
-  if (view.num_items == 0) return "reading the index";
-  if (view.num_items_located >= view.num_items) return "planning";
-  const uint64_t percent = view.num_items_located * 100 / view.num_items;
-  return absl::StrCat("looking into ", FormatPlural(view.num_items, "item"),
-                      ": ", percent, "%");
+  std::string text = "planning";
+  if (view.num_items == 0) {
+    text = "reading the index";
+  } else if (view.num_items_located < view.num_items) {
+    const uint64_t percent = view.num_items_located * 100 / view.num_items;
+    text = absl::StrCat("looking into ", FormatPlural(view.num_items, "item"),
+                        ": ", percent, "%");
+  }
+  return text + RetriedText(view.num_retried);
 }
 
 std::string RenderBar(const ProgressView& view, int width) {
   const std::optional<double> eta = view.eta_seconds();
-  const std::string tail = absl::StrFormat(
+  std::string tail = absl::StrFormat(
       " %3d%%  %s/%s  %s  ETA %s", Percent(view), FormatBytes(view.done_bytes),
       FormatBytes(view.total_bytes), FormatRate(view),
       eta.has_value() ? FormatSeconds(*eta) : "?");
+  if (view.num_retried > 0) {
+    absl::StrAppend(&tail, "  ", view.num_retried, " retried");
+  }
   const int room = width - static_cast<int>(view.label.size()) -
                    static_cast<int>(tail.size()) - 3;
   std::string text = view.label;
@@ -131,10 +147,11 @@ std::string RenderBar(const ProgressView& view, int width) {
 
 std::string RenderLine(const ProgressView& view) {
   const std::optional<double> eta = view.eta_seconds();
-  return absl::StrFormat("%s: %d%%, %s of %s, %s, %s left\n", view.label,
+  return absl::StrFormat("%s: %d%%, %s of %s, %s, %s left%s\n", view.label,
                          Percent(view), FormatBytes(view.done_bytes),
                          FormatBytes(view.total_bytes), FormatRate(view),
-                         eta.has_value() ? FormatSeconds(*eta) : "?");
+                         eta.has_value() ? FormatSeconds(*eta) : "?",
+                         RetriedText(view.num_retried));
 }
 
 std::string RenderJson(const ProgressView& view) {
@@ -142,10 +159,11 @@ std::string RenderJson(const ProgressView& view) {
   return absl::StrFormat(
       "{\"event\":\"progress\",\"verb\":\"%s\",\"done_bytes\":%d,"
       "\"total_bytes\":%d,\"seconds\":%.3f,\"bytes_per_second\":%.0f,"
-      "\"eta_seconds\":%s}\n",
+      "\"eta_seconds\":%s,\"requests_retried\":%d}\n",
       view.label, view.done_bytes, view.total_bytes, view.seconds,
       view.bytes_per_second,
-      eta.has_value() ? absl::StrFormat("%.3f", *eta) : "null");
+      eta.has_value() ? absl::StrFormat("%.3f", *eta) : "null",
+      view.num_retried);
 }
 
 ProgressPrinter::ProgressPrinter(Options options)
@@ -166,9 +184,10 @@ std::string ProgressPrinter::Prepare(double seconds,
   if (options_.mode != ProgressMode::kJson) return absl::StrCat(line, "\n");
   return absl::StrFormat(
       "{\"event\":\"preparation\",\"verb\":\"%s\",\"phase\":\"%s\","
-      "\"items_done\":%d,\"items_total\":%d,\"seconds\":%.3f}\n",
+      "\"items_done\":%d,\"items_total\":%d,\"seconds\":%.3f,"
+      "\"requests_retried\":%d}\n",
       options_.label, PhaseName(view), view.num_items_located, view.num_items,
-      seconds);
+      seconds, view.num_retried);
 }
 
 void ProgressPrinter::Begin(uint64_t total_bytes) {
@@ -189,7 +208,8 @@ std::string ProgressPrinter::Render(const ProgressView& view) const {
                                               : RenderLine(view);
 }
 
-std::string ProgressPrinter::Tick(double seconds, uint64_t done_bytes) {
+std::string ProgressPrinter::Tick(double seconds, uint64_t done_bytes,
+                                  int64_t num_retried) {
   rate_.Add(seconds, done_bytes);
   if (options_.mode == ProgressMode::kNone || seconds < next_seconds_) {
     return "";
@@ -200,7 +220,8 @@ std::string ProgressPrinter::Tick(double seconds, uint64_t done_bytes) {
                  .done_bytes = done_bytes,
                  .total_bytes = total_bytes_,
                  .seconds = seconds,
-                 .bytes_per_second = rate_.bytes_per_second()});
+                 .bytes_per_second = rate_.bytes_per_second(),
+                 .num_retried = num_retried});
 }
 
 std::string ProgressPrinter::Clear() const {
@@ -262,8 +283,11 @@ void ProgressDisplay::Run(std::stop_token stop) {
 }
 
 std::string ProgressDisplay::Tick() {
-  if (started_) return printer_.Tick(Seconds(), DoneBytes());
-  PreparationView view{.on_server = opening_ == nullptr};
+  if (started_) {
+    return printer_.Tick(Seconds(), DoneBytes(), NumRetriedRequests());
+  }
+  PreparationView view{.on_server = opening_ == nullptr,
+                       .num_retried = NumRetriedRequests()};
   if (opening_ != nullptr) {
     view.num_items = opening_->num_items.load(std::memory_order_relaxed);
     view.num_items_located =

@@ -48,6 +48,7 @@ struct ProgressView {
   uint64_t total_bytes = 0;
   double seconds = 0;
   double bytes_per_second = 0;
+  int64_t num_retried = 0;  // requests to stores that wait to be tried again
 
   double fraction() const;                    // 0 to 1
   std::optional<double> eta_seconds() const;  // absent while unknown
@@ -59,16 +60,19 @@ struct PreparationView {
   bool on_server = false;  // which does not report this phase
   uint64_t num_items = 0;  // 0 while the index is read
   uint64_t num_items_located = 0;
+  int64_t num_retried = 0;  // as in ProgressView
 };
 
 // "waiting for the server", "reading the index", "looking into 1,280,000
-// items: 45%" or "planning".
+// items: 45%" or "planning"; then, if so, ", 3 requests to a store are tried
+// again".
 std::string PhaseText(const PreparationView& view);
 
 // "convert [=====>    ]  45%  0.92/2.05 GB  1.10 GB/s  ETA 0:01", in at most
 // `width` columns and without a newline.
 std::string RenderBar(const ProgressView& view, int width);
-// "convert: 45%, 920 MB of 2.05 GB, 1.10 GB/s, 1.02 s left\n"
+// "convert: 45%, 920 MB of 2.05 GB, 1.10 GB/s, 1.02 s left\n"; before its end,
+// if so, ", 3 requests to a store are tried again". A bar has "3 retried".
 std::string RenderLine(const ProgressView& view);
 // One JSON object and a newline.
 std::string RenderJson(const ProgressView& view);
@@ -92,7 +96,8 @@ class ProgressPrinter {
   void Begin(uint64_t total_bytes);
   // `seconds` have passed since the start, and `done_bytes` are done. kAuto
   // prints nothing if the work ends soon.
-  std::string Tick(double seconds, uint64_t done_bytes);
+  std::string Tick(double seconds, uint64_t done_bytes,
+                   int64_t num_retried = 0);
   // Erases a bar.
   std::string Clear() const;
   // Erases the bar, or prints the last line.

@@ -27,7 +27,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/random/random.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -39,6 +38,7 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/log.h"
 #include "dcp/base/steady_time.h"
+#include "dcp/base/unique_bits.h"
 #include "dcp/io/s3/aws_runtime.h"
 
 namespace dcp {
@@ -286,9 +286,10 @@ void S3Transfer::OnReceived(uint64_t num_bytes) {
 
 // Says that this request waits, unless it is one of many and another one has
 // just said so.
-void S3Transfer::LogRetry(const S3Answer& answer, absl::Duration elapsed) {
+void S3Transfer::LogRetry(const S3Answer& answer) {
   static std::atomic<int64_t> last_s = 0;
   constexpr int64_t kQuietSeconds = 10;
+  const absl::Duration elapsed = Elapsed();
   const int64_t now_s = absl::ToInt64Seconds(SteadyNow());
   int64_t last = last_s;
   if (elapsed < absl::Seconds(kQuietSeconds) || now_s < last + kQuietSeconds ||
@@ -318,14 +319,17 @@ void S3Transfer::OnTry(aws_s3_meta_request* request,
     answer_.request_id = std::string(ToView(aws_byte_cursor_from_string(id)));
   }
   if (error == AWS_ERROR_SUCCESS) return;
-  const absl::Duration elapsed = SteadyNow() - begun_;
-  LogRetry(answer_, elapsed);
+  LogRetry(answer_);
   if (answer_.num_tries >= std::min(MaxTries(error), request_.max_tries) ||
-      elapsed >= absl::Seconds(shared_.settings.give_up_s)) {
+      Elapsed() >= absl::Seconds(shared_.settings.give_up_s)) {
     hopeless_error_ = error;
     aws_s3_meta_request_cancel(request);
+    return;
   }
+  if (!retried_.has_value()) retried_.emplace();
 }
+
+absl::Duration S3Transfer::Elapsed() const { return SteadyNow() - begun_; }
 
 void S3Transfer::OnFinished(const aws_s3_meta_request_result& result) {
   if (result.error_response_headers != nullptr) {
@@ -352,10 +356,18 @@ void S3Transfer::OnReleased() {
   SubmitLater();
 }
 
-// Amazon's client tries again after errors of the network, 500, 502, 503, 504
-// and the codes that say the same. What else passes:
 bool S3Transfer::IsWorthAnotherTry() {
   absl::MutexLock lock(&mu_);
+  if (!MayPass() || Elapsed() >= absl::Seconds(shared_.settings.give_up_s)) {
+    return false;
+  }
+  if (!retried_.has_value()) retried_.emplace();
+  return true;
+}
+
+// Amazon's client tries again after errors of the network, 500, 502, 503, 504
+// and the codes that say the same. What else passes:
+bool S3Transfer::MayPass() {
   if (answer_.error == AWS_ERROR_SUCCESS) {
     if (answer_.num_received < into_.len) {
       return num_retries_ < shared_.settings.num_retries;
@@ -411,9 +423,10 @@ void S3Transfer::SubmitLater() {
       shared_.settings.first_wait_ms *
           static_cast<double>(1u << std::min<uint32_t>(num_retries_, 16)));
   ++num_retries_;
-  absl::BitGen random;
-  const uint64_t wait_ns =
-      static_cast<uint64_t>(absl::Uniform(random, 0.0, 1.0) * wait_ms * 1e6);
+  // Between 0 and 1. absl::BitGen ends the process where a sandbox denies the
+  // kernel's random bytes.
+  const double chance = static_cast<double>(UniqueBits() >> 32) * 0x1p-32;
+  const uint64_t wait_ns = static_cast<uint64_t>(chance * wait_ms * 1e6);
   aws_event_loop* const loop =
       aws_event_loop_group_get_next_loop(AwsRuntime::Get().event_loops);
   uint64_t now_ns = 0;

@@ -15,9 +15,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "dcp/base/steady_time.h"
+#include "dcp/io/object/retried_requests.h"
 #include "dcp/io/s3/s3_credentials.h"
 #include "dcp/io/s3/s3_request.h"
 #include "dcp/io/s3/s3_settings.h"
@@ -63,12 +63,14 @@ class S3Transfer {
   void OnHeaders(const aws_http_headers* headers, int status);
   int OnBody(const aws_byte_cursor& piece);
   void OnReceived(uint64_t num_bytes);
-  void LogRetry(const S3Answer& answer, absl::Duration elapsed);
+  void LogRetry(const S3Answer& answer);
   void OnTry(aws_s3_meta_request* request, aws_s3_request_metrics* metrics);
   void OnFinished(const aws_s3_meta_request_result& result);
   void OnReleased();
 
+  absl::Duration Elapsed() const;
   bool IsWorthAnotherTry();
+  bool MayPass() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool HasChangedOnTheWay() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SubmitLater();
   void Finish();
@@ -96,6 +98,7 @@ class S3Transfer {
 
   absl::Mutex mu_;
   S3Answer answer_ ABSL_GUARDED_BY(mu_);
+  std::optional<RetriedRequest> retried_ ABSL_GUARDED_BY(mu_);
   // The error for which we gave up although Amazon's client would not have.
   int hopeless_error_ ABSL_GUARDED_BY(mu_) = 0;
 };

@@ -2,6 +2,7 @@
 
 #include <sstream>
 
+#include "dcp/io/object/retried_requests.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -91,7 +92,8 @@ TEST(RenderJson, IsOneObjectOnOneLine) {
                             {"total_bytes", 2 * kGigabyte},
                             {"seconds", 2.0},
                             {"bytes_per_second", 500000000},
-                            {"eta_seconds", 2.0}}));
+                            {"eta_seconds", 2.0},
+                            {"requests_retried", 0}}));
   ProgressView stalled = HalfDone();
   stalled.bytes_per_second = 0;
   EXPECT_TRUE(
@@ -180,7 +182,24 @@ TEST(ProgressPrinter, PhasesAreEventsOfTheirOwnInJson) {
                                    {"phase", "items"},
                                    {"items_done", 1},
                                    {"items_total", 4},
-                                   {"seconds", 1.0}}));
+                                   {"seconds", 1.0},
+                                   {"requests_retried", 0}}));
+}
+
+TEST(ProgressPrinter, SaysThatRequestsAreTriedAgain) {
+  ProgressPrinter plain({.label = "verify", .mode = ProgressMode::kPlain});
+  EXPECT_EQ(plain.Prepare(1, {.num_retried = 1}),
+            "verify: reading the index, 1 request to a store is tried again\n");
+  plain.Begin(100);
+  EXPECT_THAT(plain.Tick(10, 50, 2),
+              EndsWith(" left, 2 requests to a store are tried again\n"));
+  EXPECT_THAT(plain.Tick(20, 50, 0), EndsWith(" left\n"));
+  ProgressPrinter bar({.label = "verify", .terminal = true});
+  bar.Begin(100);
+  EXPECT_THAT(bar.Tick(1, 50, 2), EndsWith("  2 retried"));
+  ProgressPrinter json({.label = "verify", .mode = ProgressMode::kJson});
+  json.Begin(100);
+  EXPECT_EQ(nlohmann::json::parse(json.Tick(1, 50, 2))["requests_retried"], 2);
 }
 
 TEST(ProgressPrinter, NoneSaysNothing) {
@@ -210,6 +229,19 @@ TEST(ProgressDisplay, PrintsFirstAndLastFromTheStats) {
   EXPECT_EQ(nlohmann::json::parse(first)["done_bytes"], 0);
   EXPECT_EQ(nlohmann::json::parse(last)["done_bytes"], 100);
   EXPECT_EQ(results.str(), "");
+}
+
+TEST(ProgressDisplay, CountsTheRequestsThatStoresTryAgain) {
+  std::ostringstream text;
+  TransferStats stats;
+  {
+    const RetriedRequest retried;
+    ProgressDisplay display({.out = text, .err = text}, "convert",
+                            ProgressMode::kJson,
+                            ProgressDisplay::Counting::kReads, stats, nullptr);
+    display.Start(100);
+  }
+  EXPECT_THAT(text.str(), HasSubstr("\"requests_retried\":1"));
 }
 
 TEST(ProgressDisplay, EndsWithoutHavingStarted) {

@@ -6,14 +6,18 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "dcp/base/limits.h"
+#include "dcp/io/object/retried_requests.h"
 #include "dcp/io/s3/s3_settings.h"
 #include "dcp/io/s3/s3_store.h"
 #include "tests/dcp/io/object/store_contract.h"
@@ -63,6 +67,7 @@ class S3FaultsTest : public ::testing::Test {
     if (settings.ok()) {
       settings->endpoint = proxy_->endpoint();
       settings->num_retries = num_retries_;
+      settings->give_up_s = give_up_s_;
       settings->first_wait_ms = 1;
       settings->longest_wait_s = 1;
     }
@@ -96,6 +101,7 @@ class S3FaultsTest : public ::testing::Test {
   }
 
   uint32_t num_retries_ = kNumRetries;
+  uint32_t give_up_s_ = S3Settings().give_up_s;
   std::atomic<bool> is_open_ = false;
   std::atomic<int> num_faults_ = 0;
   std::unique_ptr<FaultyProxy> proxy_;
@@ -128,6 +134,41 @@ TEST_F(S3FaultsTest, TooManyRequestsAndConflictsAreTriedAgain) {
       2, "PUT", FaultyProxy::Error("429 Too Many Requests", "TooManyRequests"));
   EXPECT_OK(Put(*store_, "fault", "text"));
   EXPECT_EQ(num_faults_, 3);
+}
+
+// Whoever tries again: Amazon's client, or we.
+TEST_F(S3FaultsTest, AfterTheLongestTimeATryThatFailsIsTheLast) {
+  give_up_s_ = 0;
+  for (const std::string& answer :
+       {FaultyProxy::Error("503 Slow Down", "SlowDown"),
+        FaultyProxy::Error("429 Too Many Requests", "TooManyRequests"),
+        FaultyProxy::Error("409 Conflict", "ConditionalRequestConflict"),
+        std::string()}) {
+    SCOPED_TRACE(answer);
+    is_open_ = false;
+    num_faults_ = 0;
+    Open({.instead = nullptr,
+          .change = [&](const std::string&, const std::string&) {
+            ++num_faults_;
+            return answer;
+          }});
+    EXPECT_THAT(Put(*store_, "fault", "text"),
+                StatusIs(absl::StatusCode::kUnavailable));
+    EXPECT_EQ(num_faults_, 1);
+  }
+}
+
+TEST_F(S3FaultsTest, ARequestCountsAsRetriedUntilItEnds) {
+  std::vector<int64_t> counts;
+  Open({.instead = [&](const std::string&) -> std::optional<std::string> {
+          counts.push_back(NumRetriedRequests());
+          if (counts.size() > 2) return std::nullopt;
+          return FaultyProxy::Error("429 Too Many Requests", "TooManyRequests");
+        },
+        .change = nullptr});
+  EXPECT_OK(Put(*store_, "fault", "text"));
+  EXPECT_THAT(counts, ::testing::ElementsAre(0, 1, 1));
+  EXPECT_EQ(NumRetriedRequests(), 0);
 }
 
 TEST_F(S3FaultsTest, AConflictOfConditionsIsTriedAgain) {
@@ -243,6 +284,16 @@ TEST_P(S3ShortBodyTest, IsAskedForAgain) {
   ASSERT_OK(back);
   EXPECT_TRUE(*back == text_);
   EXPECT_EQ(num_faults_, 3);
+}
+
+TEST_P(S3ShortBodyTest, IsNotAskedForAgainAfterTheLongestTime) {
+  give_up_s_ = 0;
+  OpenWithShortBodies(1000);
+  const absl::StatusOr<std::string> etag = Put(*store_, "fault", text_);
+  ASSERT_OK(etag);
+  EXPECT_THAT(Get(*store_, "fault", *etag, 0, text_.size()),
+              StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_EQ(num_faults_, 1);
 }
 
 TEST_P(S3ShortBodyTest, IsAnErrorIfItStays) {

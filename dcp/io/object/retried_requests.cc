@@ -1,0 +1,21 @@
+// Tested by tests/dcp/io/s3/s3_faults_test.cc.
+#include "dcp/io/object/retried_requests.h"
+
+#include <atomic>
+
+namespace dcp {
+namespace {
+
+std::atomic<int64_t> num_requests = 0;
+
+}  // namespace
+
+int64_t NumRetriedRequests() {
+  return num_requests.load(std::memory_order_relaxed);
+}
+
+RetriedRequest::RetriedRequest() { ++num_requests; }
+
+RetriedRequest::~RetriedRequest() { --num_requests; }
+
+}  // namespace dcp
