@@ -152,6 +152,11 @@ bool MayHaveChanged(const FileInfo& before, const FileInfo& now) {
          before.num_links == now.num_links;
 }
 
+std::string FileVersion(const FileInfo& info, bool inode) {
+  return absl::StrCat(inode ? absl::StrCat(info.inode, " ") : "", info.size,
+                      " ", info.modified_ns, " ", info.changed_ns);
+}
+
 std::string JoinPath(absl::string_view directory, absl::string_view name) {
   if (directory.empty()) return std::string(name);
   return absl::StrCat(directory, directory.back() == '/' ? "" : "/", name);

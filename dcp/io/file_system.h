@@ -53,6 +53,12 @@ struct FileInfo {
 // described by `now`. One link more or less changes the times but no bytes.
 bool MayHaveChanged(const FileInfo& before, const FileInfo& now);
 
+// For comparing across processes: text that differs as soon as the file was
+// written to, even if it got its old size and time back; with `inode` also if
+// another file took its place. Other links, owners and modes make another text,
+// too.
+std::string FileVersion(const FileInfo& info, bool inode);
+
 struct DirectoryEntry {
   std::string name;
   FileKind kind = FileKind::kFile;

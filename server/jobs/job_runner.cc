@@ -41,8 +41,8 @@ void AppendVersion(RootedFileSystem& fs, const std::string& path,
                    std::string& version) {
   const absl::StatusOr<FileInfo> info = fs.StatTarget(path);
   if (!info.ok()) return;
-  absl::StrAppend(&version, BaseName(path), " ", info->inode, " ", info->size,
-                  " ", info->modified_ns, "\n");
+  absl::StrAppend(&version, BaseName(path), " ",
+                  FileVersion(*info, /*inode=*/true), "\n");
 }
 
 // Describes the state of the source. For a DCP checkpoint this is the index,

@@ -12,6 +12,7 @@
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
 #include "dcp/checkpoint/open/dcp_opener.h"
+#include "dcp/checkpoint/open/hub_folder.h"
 #include "dcp/checkpoint/open/model_config.h"
 #include "dcp/checkpoint/open/rank_indices.h"
 #include "dcp/io/file_system.h"
@@ -50,8 +51,8 @@ std::string TextOf(const OpenOptions& open) {
 absl::Status AddFile(RootedFileSystem& fs, const std::string& path,
                      absl::string_view name, std::string& text) {
   DCP_ASSIGN_OR_RETURN(const FileInfo info, fs.StatTarget(path));
-  absl::StrAppend(&text, name, "\n", info.device, " ", info.inode, " ",
-                  info.size, " ", info.modified_ns, "\n");
+  absl::StrAppend(&text, name, "\n", info.device, " ",
+                  FileVersion(info, /*inode=*/true), "\n");
   return absl::OkStatus();
 }
 
@@ -104,11 +105,14 @@ absl::StatusOr<std::string> DcpIndexName(FileSystem& fs,
 }  // namespace
 
 absl::StatusOr<std::string> IndexState(RootedFileSystem& fs,
-                                       const std::string& path,
+                                       const std::string& given,
                                        const OpenOptions& open,
                                        const std::stop_token& stop) {
+  // A hub's cache says elsewhere which snapshot counts.
+  DCP_ASSIGN_OR_RETURN(const std::string path, ResolveHubFolder(fs, given));
   DCP_ASSIGN_OR_RETURN(const FileInfo info, fs.Stat(path));
   std::string text = TextOf(open);
+  if (path != given) absl::StrAppend(&text, path, "\n");
   if (open.map != nullptr) AddModelConfigs(fs, path, text);
   if (info.kind != FileKind::kDirectory) {
     DCP_RETURN_IF_ERROR(AddFile(fs, path, "", text));
@@ -144,8 +148,8 @@ absl::StatusOr<FilesState> LookAtFiles(RootedFileSystem& fs,
     if (opened.has_value() && MayHaveChanged(*opened, *info)) {
       return FilesState();
     }
-    absl::StrAppend(&text, info->device, " ", info->inode, " ", info->size, " ",
-                    info->modified_ns, "\n");
+    absl::StrAppend(&text, info->device, " ",
+                    FileVersion(*info, /*inode=*/true), "\n");
     state.sizes.push_back(info->size);
   }
   state.text = absl::StrCat("files ", files.names().size(), "\n", text);

@@ -46,7 +46,7 @@ class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
       OpenOptions open, std::shared_ptr<std::atomic<uint64_t>> index_bytes);
   ~SharedCheckpoint();
 
-  // A digest of the device, inode, size and time of the index file and of each
+  // A digest of the device, inode, size and times of the index file and of each
   // file that the index names, and of the mapping that it is read through.
   const std::string& etag() const { return state_.etag; }
   const std::vector<std::optional<uint64_t>>& file_sizes() const {

@@ -173,11 +173,8 @@ std::string IdOfText(std::string text) {
 
 void AppendFile(absl::string_view name, const FileInfo& info, SourceView view,
                 bool is_in_store, std::string& text) {
-  absl::StrAppend(&text, name, " ");
-  if (view == SourceView::kThisMachine || is_in_store) {
-    absl::StrAppend(&text, info.inode, " ");
-  }
-  absl::StrAppend(&text, info.size, " ", info.modified_ns, "\n");
+  const bool has_inode = view == SourceView::kThisMachine || is_in_store;
+  absl::StrAppend(&text, name, " ", FileVersion(info, has_inode), "\n");
 }
 
 }  // namespace dcp

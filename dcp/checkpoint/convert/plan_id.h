@@ -17,7 +17,8 @@ namespace dcp {
 // Who looks at the files of a source.
 enum class SourceView : uint8_t {
   kThisMachine,  // their inodes tell a file from its replacement
-  // Only sizes and times are the same for all, and inodes in object stores.
+  // Only sizes and times, that of the last change too, are the same for all,
+  // and inodes in object stores.
   kAnyMachine,
 };
 

@@ -53,24 +53,26 @@ std::string Destination::DigestsText(Kind kind, absl::string_view index_name,
 }
 
 absl::Status Destination::RefuseOtherWorkers(FileSystem& fs,
-                                             absl::string_view path, Kind kind,
+                                             absl::string_view path,
                                              const OwnFiles& own) {
-  const bool is_dcp = kind == Kind::kDcpDirectory;
-  const absl::StatusOr<std::vector<DirectoryEntry>> entries =
-      fs.List(is_dcp ? std::string(path) : ParentDirectory(path));
-  if (!entries.ok()) return absl::OkStatus();  // others look, and say why
-  for (const DirectoryEntry& entry : *entries) {
-    const std::string& name = entry.name;
-    const bool has_records =
-        is_dcp ? IsWorkRecordsName(name)
-               : IsSiblingName(name, BaseName(path), kWorkRecordsSuffix);
-    const bool is_own =
-        std::find(own.names.begin(), own.names.end(), name) != own.names.end();
-    if (!has_records || is_own) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        path, " is the destination of workers, whose records are in ", name,
-        ": wait until they are done, or remove their work with `dcp-convert "
-        "workers --discard`"));
+  for (const bool is_inside : {true, false}) {
+    const absl::StatusOr<std::vector<DirectoryEntry>> entries =
+        fs.List(is_inside ? std::string(path) : ParentDirectory(path));
+    if (!entries.ok()) continue;  // others look, and say why
+    for (const DirectoryEntry& entry : *entries) {
+      const std::string& name = entry.name;
+      const bool has_records =
+          is_inside ? IsWorkRecordsName(name)
+                    : IsSiblingName(name, BaseName(path), kWorkRecordsSuffix);
+      const bool is_own = std::find(own.names.begin(), own.names.end(), name) !=
+                          own.names.end();
+      if (!has_records || is_own) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          path, " is the destination of workers, whose records are in ", name,
+          ": wait until they are done, or remove their work with `dcp-convert "
+          "workers ",
+          path, " --discard`"));
+    }
   }
   return absl::OkStatus();
 }

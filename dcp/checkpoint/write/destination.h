@@ -143,9 +143,9 @@ class Destination {
                                  std::vector<ChunkDigest> digests);
   // FailedPrecondition if workers of another conversion are at work at `path`:
   // one would remove or replace the files of the other. Their records are in a
-  // DCP directory, or next to anything else.
+  // DCP directory, or next to anything else, whatever is written here.
   static absl::Status RefuseOtherWorkers(FileSystem& fs, absl::string_view path,
-                                         Kind kind, const OwnFiles& own);
+                                         const OwnFiles& own);
 };
 
 }  // namespace dcp

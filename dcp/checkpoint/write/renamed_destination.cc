@@ -233,7 +233,7 @@ absl::StatusOr<std::optional<FileInfo>> RenamedDestination::WhatIsThere()
 }
 
 absl::Status RenamedDestination::InspectExisting(bool overwrite) {
-  DCP_RETURN_IF_ERROR(RefuseOtherWorkers(fs_, path_, kind_, own_));
+  DCP_RETURN_IF_ERROR(RefuseOtherWorkers(fs_, path_, own_));
   DCP_ASSIGN_OR_RETURN(const std::optional<FileInfo> info, WhatIsThere());
   if (!info.has_value()) return absl::OkStatus();
   exists_ = !made_directory_;

@@ -143,6 +143,7 @@ absl::StatusOr<bool> StoreDestination::IsOwn(absl::string_view name) const {
 }
 
 absl::Status StoreDestination::Inspect(bool overwrite) {
+  DCP_RETURN_IF_ERROR(RefuseOtherWorkers(fs_, path_, own_));
   DCP_ASSIGN_OR_RETURN(const std::optional<FileInfo> info,
                        FindReplaceable(fs_, path_, kind_));
   if (!info.has_value()) return absl::OkStatus();
@@ -180,7 +181,6 @@ absl::Status StoreDestination::InspectDirectory(
 // are neither an obstacle nor ours to remove.
 absl::Status StoreDestination::InspectDcp(
     bool overwrite, absl::Span<const DirectoryEntry> entries) {
-  DCP_RETURN_IF_ERROR(RefuseOtherWorkers(fs_, path_, kind_, own_));
   const bool only_unnamed = std::all_of(
       entries.begin(), entries.end(), [](const DirectoryEntry& entry) {
         return IsDataFileName(entry.name) || IsDigestsName(entry.name) ||

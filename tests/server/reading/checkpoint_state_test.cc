@@ -6,10 +6,12 @@
 #include <filesystem>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/reading/checkpoint_cache_fixture.h"
 #include "tests/testing/golden.h"
+#include "tests/testing/old_time.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 
@@ -42,6 +44,42 @@ TEST_F(CheckpointStateTest, AFileThatIsWrittenToIsAnotherCheckpoint) {
     EXPECT_NE(before->etag(), after->etag());
     EXPECT_EQ(cache->num_open(), 1u);
   }
+}
+
+// A stream that broke would go on in another state.
+TEST_F(CheckpointStateTest, ARewriteWithTheOldTimeIsAnotherCheckpoint) {
+  for (const char* file :
+       {"torch-2.11/archive.pt", "torch-2.11/sharded/__0_0.distcp"}) {
+    CheckpointCache* const cache = NewCache();
+    const bool is_dcp = absl::EndsWith(file, ".distcp");
+    const std::string path =
+        Golden(is_dcp ? "torch-2.11/sharded" : "torch-2.11/archive.pt");
+    ASSERT_OK_AND_ASSIGN(const auto before, Open(*cache, path));
+    const std::string part = is_dcp ? path + "/__0_0.distcp" : path;
+    testing::RewriteWithOldTime(part, testing::ReadFile(part));
+    ASSERT_OK_AND_ASSIGN(const auto after, Open(*cache, path));
+    EXPECT_NE(before->etag(), after->etag());
+  }
+}
+
+// All snapshots are there before and after.
+TEST_F(CheckpointStateTest, AHubsCacheChangesWithTheSnapshotThatCounts) {
+  CheckpointCache* const cache = NewCache();
+  const std::string golden = Golden("torch-2.11/hugging_face");
+  const std::string hub = root_ + "/models--org--name";
+  for (const char* commit : {"a", "b"}) {
+    std::filesystem::create_directories(hub + "/snapshots");
+    std::filesystem::copy(golden, hub + "/snapshots/" + commit);
+  }
+  std::string etags[2];
+  for (const int i : {0, 1}) {
+    dir_.WriteFile("models--org--name/refs/main", i == 0 ? "a" : "b");
+    ASSERT_OK_AND_ASSIGN(const auto opened, Open(*cache, hub));
+    EXPECT_THAT(opened->checkpoint().path(),
+                ::testing::EndsWith(i == 0 ? "/a" : "/b"));
+    etags[i] = opened->etag();
+  }
+  EXPECT_NE(etags[0], etags[1]);
 }
 
 // The index appears after the folder was opened without it.

@@ -15,19 +15,26 @@
 #include "dcp/io/file_system.h"
 #include "dcp/tensor/placement.h"
 #include "gtest/gtest.h"
+#include "tests/dcp/checkpoint/fixtures.h"
 #include "tests/dcp/checkpoint/mapped_pair.h"
+#include "tests/testing/old_time.h"
 #include "tests/testing/sample_state.h"
 #include "tests/testing/sim_storage.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
 
 namespace dcp {
 namespace {
 
+using ::dcp::testing::Disk;
 using ::dcp::testing::kPairRules;
 using ::dcp::testing::MappedPair;
+using ::dcp::testing::RewriteWithOldTime;
+using ::dcp::testing::SafetensorsBytes;
 using ::dcp::testing::SampleState;
 using ::dcp::testing::SampleTensor;
 using ::dcp::testing::SimStorage;
+using ::dcp::testing::TempDir;
 
 void SaveIdentifiedModel(FileSystem& fs, absl::string_view path, int64_t rows) {
   SampleState state;
@@ -125,6 +132,29 @@ TEST_F(PlanIdTest, DiffersWithWhatAMappingWasTold) {
   other = spec;
   other.model_to = "model.";
   EXPECT_NE(id_with(other), id);
+}
+
+// Workers that start before and after would mix two states, and the file has no
+// checksums that show it.
+TEST_F(PlanIdTest, DiffersAfterARewriteWithTheOldSizeAndTime) {
+  const TempDir dir;
+  const auto bytes = [](absl::string_view payload) {
+    return SafetensorsBytes({{.name = "w",
+                              .dtype = DType::kUInt8,
+                              .shape = {4},
+                              .payload = std::string(payload)}});
+  };
+  const std::string path = dir.WriteFile("m.safetensors", bytes("abcd"));
+  const auto id = [&] {
+    absl::StatusOr<Conversion> conversion =
+        PrepareShare(Disk(), path, dir.Join("out"), Options(), kPieceBytes);
+    EXPECT_OK(conversion.status());
+    return conversion->own.id;
+  };
+  const std::string before = id();
+  EXPECT_EQ(id(), before);
+  RewriteWithOldTime(path, bytes("abce"));
+  EXPECT_NE(id(), before);
 }
 
 TEST_F(PlanIdTest, NamesTheDataFiles) {

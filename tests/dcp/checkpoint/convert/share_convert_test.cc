@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,8 +18,10 @@
 #include "dcp/checkpoint/diff.h"
 #include "dcp/checkpoint/save/coordinator.h"
 #include "dcp/checkpoint/save/save.h"
+#include "dcp/checkpoint/save/state_file.h"
 #include "dcp/checkpoint/verify.h"
 #include "dcp/io/file_system.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/checkpoint/convert/share_fixture.h"
 #include "tests/testing/hooked_storage.h"
@@ -35,6 +38,7 @@ using ::dcp::testing::Expected;
 using ::dcp::testing::ExpectSame;
 using ::dcp::testing::HookedStorage;
 using ::dcp::testing::kModel;
+using ::dcp::testing::kOther;
 using ::dcp::testing::OptionsOf;
 using ::dcp::testing::Place;
 using ::dcp::testing::Prepare;
@@ -44,8 +48,10 @@ using ::dcp::testing::SampleState;
 using ::dcp::testing::SampleTensor;
 using ::dcp::testing::Scenario;
 using ::dcp::testing::SimStorage;
+using ::dcp::testing::StatusIs;
 using ::dcp::testing::Tree;
 using ::dcp::testing::Work;
+using ::testing::HasSubstr;
 
 class ShareConvert : public ::testing::TestWithParam<Scenario> {};
 
@@ -140,6 +146,37 @@ TEST_P(ShareConvert, AWorkerThatComesLateFindsItsWorkDone) {
   }
   EXPECT_EQ(fs.num_mutations(), num_mutations);
   ExpectSame(fs, before);
+}
+
+// What others write would be removed or replaced by the workers, or remove
+// their work.
+TEST_P(ShareConvert, KeepsOtherWritersOut) {
+  SimStorage fs;
+  Prepare(GetParam(), fs);
+  const std::string path = GetParam().path();
+  ASSERT_OK(Work(fs, GetParam(), 0, 2));
+  const Tree before = Place(fs);
+  const auto is_refused = StatusIs(absl::StatusCode::kFailedPrecondition,
+                                   HasSubstr("is the destination of workers"));
+  ConvertOptions options = OptionsOf(GetParam());
+  options.overwrite = true;
+  EXPECT_THAT(ConvertCheckpoint(fs, kOther, path, std::move(options)),
+              is_refused);
+  SampleState state;
+  state.Add(SampleTensor("w", DType::kFloat32, {7, 35}));
+  if (NamesStateFile(path)) {
+    ASSERT_OK_AND_ASSIGN(const auto file,
+                         StateFile::Plan(fs, path, state.state()));
+    EXPECT_THAT(file->Write({.overwrite = true}), is_refused);
+  } else {
+    SingleProcessCoordinator coordinator;
+    EXPECT_THAT(Save(fs, path, state.state(), coordinator,
+                     {.overwrite = true, .memory_bytes = kMinMemoryBytes}),
+                is_refused);
+  }
+  ExpectSame(fs, before);
+  AllWork(fs, GetParam(), 2);
+  ExpectSame(fs, Expected(GetParam()));
 }
 
 // The data files in the directory.
