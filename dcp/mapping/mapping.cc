@@ -41,9 +41,11 @@ absl::StatusOr<MappedTensors> Mapping::Map(
                      "\"; it has ", absl::StrJoin(sides(), ", ")));
   }
   if (options.from == options.to) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the mapping ", file_->name, " is asked to turn ",
-                     options.from, " into itself"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the mapping ", file_->name, " is asked to turn ", options.from,
+        " into itself: leave the mapping out, or choose another "
+        "of its sides, ",
+        absl::StrJoin(sides(), ", ")));
   }
   if (!options.force_family) {
     DCP_RETURN_IF_ERROR(

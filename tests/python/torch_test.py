@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import struct
+import threading
 
 import pytest
 import torch
@@ -130,7 +131,15 @@ def test_asynchronous_saves_keep_their_memory(state, tmp_path):
 
 
 def test_saves_that_overlap_do_not_mix(tmp_path):
-    writer = tessera.torch.Writer(max_rate="2MB")
+    # The threads of the three saves, and this one.
+    all_write = threading.Barrier(4, timeout=300)
+
+    class Writer(tessera.torch.Writer):
+        def write_data(self, plan, planner):
+            all_write.wait()
+            return super().write_data(plan, planner)
+
+    writer = Writer()
     weight = torch.empty(1 << 20, dtype=torch.uint8)
     saves = []
     for step in range(3):
@@ -142,7 +151,7 @@ def test_saves_that_overlap_do_not_mix(tmp_path):
                 storage_writer=writer,
             )
         )
-    assert not saves[0].done()
+    all_write.wait()
     for step, saved in enumerate(saves):
         saved.result()
         with tessera.open(tmp_path / str(step)) as checkpoint:

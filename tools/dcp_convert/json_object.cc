@@ -1,6 +1,8 @@
 // Tested by tests/tools/dcp_convert/json_output_test.cc.
 #include "tools/dcp_convert/json_object.h"
 
+#include "tools/dcp_convert/option_flags.h"
+
 namespace dcp::tools {
 
 Json JsonHeader(absl::string_view verb) {
@@ -8,6 +10,14 @@ Json JsonHeader(absl::string_view verb) {
 }
 
 std::string JsonText(absl::string_view text) { return std::string(text); }
+
+Json WarningsJson(absl::Span<const std::string> warnings) {
+  Json json = Json::array();
+  for (const std::string& warning : warnings) {
+    json.push_back(JsonText(WithFlags(warning)));
+  }
+  return json;
+}
 
 std::string DumpBareJson(const Json& json) {
   return json.dump(/*indent=*/-1, /*indent_char=*/' ', /*ensure_ascii=*/false,

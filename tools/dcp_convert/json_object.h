@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "nlohmann/json.hpp"
 
 namespace dcp::tools {
@@ -21,6 +22,9 @@ Json JsonHeader(absl::string_view verb);
 
 // A text as nlohmann takes it.
 std::string JsonText(absl::string_view text);
+
+// What a checkpoint lacks.
+Json WarningsJson(absl::Span<const std::string> warnings);
 
 // One line, without and with its end.
 std::string DumpBareJson(const Json& json);

@@ -135,14 +135,6 @@ Json DiffFindingJson(const DiffFinding& finding) {
   return json;
 }
 
-Json WarningsJson(absl::Span<const std::string> warnings) {
-  Json json = Json::array();
-  for (const std::string& warning : warnings) {
-    json.push_back(JsonText(WithFlags(warning)));
-  }
-  return json;
-}
-
 // The present or future contents of the destination, and the values left out.
 void AddContents(const ConvertPlan& plan, Json& json) {
   json["from"] = JsonText(FormatName(plan.from));

@@ -13,6 +13,7 @@
 #include "dcp/base/error_side.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/open/source_loss.h"
 #include "dcp/checkpoint/open/wrapper_names.h"
 #include "dcp/mapping/name_spelling.h"
 
@@ -60,10 +61,9 @@ absl::Status Ambiguous(absl::Span<const Spelling> found, bool is_one_family) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<MappingTensor>> ShapesOf(FileSystem& fs,
-                                                    const std::string& path,
-                                                    const CommandLine& line,
-                                                    std::stop_token stop) {
+absl::StatusOr<StoredShapes> ReadShapes(FileSystem& fs, const std::string& path,
+                                        const CommandLine& line,
+                                        std::stop_token stop) {
   OpenOptions options = SourceOptionsOf(line);
   options.map = nullptr;
   const absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
@@ -71,15 +71,16 @@ absl::StatusOr<std::vector<MappingTensor>> ShapesOf(FileSystem& fs,
   if (!checkpoint.ok()) {
     return WithSide(checkpoint.status(), ErrorSide::kSource);
   }
-  std::vector<MappingTensor> tensors;
+  StoredShapes shapes{.tensors = {},
+                      .warnings = TextsOf((*checkpoint)->losses())};
   for (const CheckpointEntry& entry : (*checkpoint)->entries()) {
     const TensorEntry* const tensor = entry.tensor();
     if (tensor == nullptr) continue;
-    tensors.push_back({.name = WithoutWrappers(entry.fqn),
-                       .dtype = tensor->dtype,
-                       .shape = tensor->shape});
+    shapes.tensors.push_back({.name = WithoutWrappers(entry.fqn),
+                              .dtype = tensor->dtype,
+                              .shape = tensor->shape});
   }
-  return tensors;
+  return shapes;
 }
 
 absl::StatusOr<Spelling> FindSpelling(absl::Span<const Mapping> mappings,

@@ -22,13 +22,19 @@ struct Spelling {
   std::string side;
 };
 
-// Names without wrappers, types and shapes of the tensors of the checkpoint
-// `path`, which is opened as the line says; nothing else of it is read. Errors
-// are those of Checkpoint::Open, marked as the source's. Blocking.
-absl::StatusOr<std::vector<MappingTensor>> ShapesOf(FileSystem& fs,
-                                                    const std::string& path,
-                                                    const CommandLine& line,
-                                                    std::stop_token stop);
+// The tensors of a checkpoint, without wrappers in their names, and what it
+// lacks.
+struct StoredShapes {
+  std::vector<MappingTensor> tensors;
+  std::vector<std::string> warnings;
+};
+
+// Those of the checkpoint `path`, which is opened as the line says; nothing
+// else of it is read. Errors are those of Checkpoint::Open, marked as the
+// source's. Blocking.
+absl::StatusOr<StoredShapes> ReadShapes(FileSystem& fs, const std::string& path,
+                                        const CommandLine& line,
+                                        std::stop_token stop);
 
 // The only side of one of `mappings` that knows all names; only sides called
 // line.from_side if that is given. InvalidArgument, with the candidates, if

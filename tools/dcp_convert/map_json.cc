@@ -81,10 +81,12 @@ std::string MapRulesJson(const ShownMapping& shown) {
 }
 
 std::string MapTrialJson(absl::string_view name, bool ok,
-                         absl::Span<const TriedPair> pairs) {
+                         absl::Span<const TriedPair> pairs,
+                         absl::Span<const std::string> warnings) {
   Json json = JsonHeader("maps");
   json["name"] = JsonText(name);
   json["ok"] = ok;
+  json["warnings"] = WarningsJson(warnings);
   Json& list = json["conversions"] = Json::array();
   for (const TriedPair& pair : pairs) {
     list.push_back(Json{

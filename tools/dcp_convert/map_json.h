@@ -35,9 +35,11 @@ std::string MapsJson(absl::Span<const MapRow> maps);
 // The rules between two sides of a mapping.
 std::string MapRulesJson(const ShownMapping& shown);
 
-// Conversions that were tried; `ok` is the result of all of them.
+// Conversions that were tried; `ok` is the result of all of them, and
+// `warnings` says what the checkpoint lacks that they were tried with.
 std::string MapTrialJson(absl::string_view name, bool ok,
-                         absl::Span<const TriedPair> pairs);
+                         absl::Span<const TriedPair> pairs,
+                         absl::Span<const std::string> warnings);
 
 }  // namespace dcp::tools
 

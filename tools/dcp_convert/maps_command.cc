@@ -109,10 +109,12 @@ absl::StatusOr<std::string> Show(const Context& context) {
   return line.json ? MapRulesJson(shown) : RenderMapping(shown);
 }
 
-// What maps check and maps test try.
+// What maps check and maps test try. `warnings` gets what the checkpoint of
+// --shapes lacks.
 absl::StatusOr<std::vector<TriedPair>> Try(const Context& context,
                                            const Mapping& mapping,
-                                           bool with_bits) {
+                                           bool with_bits,
+                                           std::vector<std::string>& warnings) {
   const CommandLine& line = context.line;
   TrialRequest request{.with_bits = with_bits,
                        .from = line.from_side,
@@ -127,24 +129,29 @@ absl::StatusOr<std::vector<TriedPair>> Try(const Context& context,
   DCP_ASSIGN_OR_RETURN(request.config,
                        ReadModelConfig(context.fs, line, line.shapes));
   if (line.shapes.empty()) return TryInvented(mapping, request, context.stop);
-  DCP_ASSIGN_OR_RETURN(const std::vector<MappingTensor> tensors,
-                       ShapesOf(context.fs, line.shapes, line, context.stop));
+  DCP_ASSIGN_OR_RETURN(StoredShapes shapes,
+                       ReadShapes(context.fs, line.shapes, line, context.stop));
+  warnings = std::move(shapes.warnings);
   CommandLine any_side = line;
   any_side.from_side.clear();
   DCP_ASSIGN_OR_RETURN(
       const Spelling spelling,
-      FindSpelling({mapping}, tensors, request.config, any_side));
-  return TryModel(mapping, spelling.side, tensors, request, context.stop);
+      FindSpelling({mapping}, shapes.tensors, request.config, any_side));
+  return TryModel(mapping, spelling.side, shapes.tensors, request,
+                  context.stop);
 }
 
 absl::StatusOr<ExitCode> CheckOrTest(const Context& context, bool with_bits) {
   DCP_ASSIGN_OR_RETURN(const Mapping mapping,
                        MappingOf(context.fs, context.line.paths[1]));
+  std::vector<std::string> warnings;
   DCP_ASSIGN_OR_RETURN(const std::vector<TriedPair> pairs,
-                       Try(context, mapping, with_bits));
+                       Try(context, mapping, with_bits, warnings));
+  context.console.err << RenderWarnings(context.line.shapes, warnings);
   const bool is_proven = IsProven(pairs);
   if (context.line.json) {
-    context.console.out << MapTrialJson(mapping.name(), is_proven, pairs);
+    context.console.out << MapTrialJson(mapping.name(), is_proven, pairs,
+                                        warnings);
   } else {
     const MapRow row = RowOf(mapping);
     context.console.out << absl::StrCat(

@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "dcp/base/error_side.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/open/hub_folder.h"
 #include "dcp/format/json_value.h"
 #include "dcp/format/value.h"
 #include "dcp/format/value_lookup.h"
@@ -132,7 +133,8 @@ absl::StatusOr<std::string> ReadConfigText(FileSystem& fs,
                                            absl::string_view path,
                                            const std::stop_token& stop,
                                            std::string& file) {
-  const std::string folders[] = {std::string(path), ParentDirectory(path)};
+  DCP_ASSIGN_OR_RETURN(const std::string place, ResolveHubFolder(fs, path));
+  const std::string folders[] = {place, ParentDirectory(place)};
   for (const std::string& folder : folders) {
     file = JoinPath(folder, kAdapterConfigName);
     absl::StatusOr<std::string> text = ReadFile(fs, file, kMaxModelConfigBytes,
@@ -175,8 +177,10 @@ absl::StatusOr<AdapterConfig> ReadAdapterConfig(FileSystem& fs,
 }
 
 std::string AdapterTensors(FileSystem& fs, absl::string_view path) {
+  const absl::StatusOr<std::string> place = ResolveHubFolder(fs, path);
+  if (!place.ok()) return std::string(path);  // to be opened, with that error
   for (const absl::string_view name : kAdapterFiles) {
-    const std::string file = JoinPath(path, name);
+    const std::string file = JoinPath(*place, name);
     if (fs.Stat(file).ok()) return file;
   }
   return std::string(path);

@@ -149,6 +149,19 @@ TEST_F(AdapterTest, AmongTheFilesOfATrainer) {
   ExpectMerged(In("lora/adapter_model.safetensors"), "same.safetensors");
 }
 
+TEST_F(AdapterTest, InAFolderOfTheHubsCache) {
+  const std::string hub = In("models--org--name");
+  for (const char* folder : {"", "/snapshots", "/snapshots/0123abcd"}) {
+    ASSERT_OK(fs_->MakeDirectory(absl::StrCat(hub, folder)));
+  }
+  for (const char* name :
+       {"adapter_model.safetensors", "adapter_config.json"}) {
+    Copy(In(absl::StrCat("lora/", name)),
+         absl::StrCat("models--org--name/snapshots/0123abcd/", name));
+  }
+  ExpectMerged(hub, "merged.safetensors");
+}
+
 // With the names of peft's model in a run of FSDP: the adapter's name,
 // wrappers, and weights that peft does not train.
 TEST_F(AdapterTest, InACheckpointOfARun) {

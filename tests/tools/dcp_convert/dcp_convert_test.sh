@@ -437,6 +437,31 @@ test_what_the_system_denies_is_an_error() {
   [[ $(ls -A denied) == a.pt ]] || fail "left: $(ls -A denied)"
 }
 
+# Whatever it is that can no longer be opened, the checkpoint is not damaged.
+test_too_few_descriptors_are_no_damage() {
+  local source limit got seen
+  expect 0 convert golden/train few.dcp --to dcp --mesh shard=24
+  expect 0 convert golden/train few.hf --to safetensors --max-shard-size 64 \
+    --drop-non-tensors
+  for source in few.dcp few.hf; do
+    seen=
+    for limit in {6..60..3}; do
+      (
+        ulimit -n "$limit"
+        exec "$kTool" verify "$source" >out 2>err
+      )
+      got=$?
+      seen+=$got
+      case $got in
+        0) said out "no problem" ;;
+        3) said err "raise the limit with ulimit -n" ;;
+        *) fail "verify $source with $limit descriptors: $got"; cat out err ;;
+      esac
+    done
+    [[ $seen == 3*0 ]] || fail "verify $source with more and more: $seen"
+  done
+}
+
 test_long_names() {
   local name
   mkdir long

@@ -32,6 +32,18 @@ class LossesTest : public CommandFixture {
                                            "_mp_rank_00_optim_states.pt"));
     }
     Expect(tools::kExitDone, {"convert", source_, In("same")});
+    std::string rules =
+        "tessera-mapping: 1\nname: small\nconfig: {i: num_hidden_layers}\n"
+        "sides: {theirs: , mine: }\nrules:\n";
+    for (const char* name : {"scale", "seen", "embed.weight", "head.weight",
+                             "norm.weight", "norm.bias", "adapter.weight",
+                             "adapter.bias", "layers.{i}.norm.weight",
+                             "layers.{i}.norm.bias", "layers.{i}.up.weight",
+                             "layers.{i}.up.bias", "layers.{i}.down.weight"}) {
+      absl::StrAppend(&rules, "- theirs: \"model.", name, "\"\n  mine: \"",
+                      name, "\"\n");
+    }
+    rules_ = dir_.WriteFile("small.yaml", rules);
   }
 
   // Every verb that opens a checkpoint. The names of their files begin with
@@ -50,9 +62,14 @@ class LossesTest : public CommandFixture {
         {"reshard", source_, at("e"), "--mesh", "shard=2", "--share", "0/1"},
         {"consolidate", source_, at("f.pt")},
         {"torch_to_dcp", source_, at("g")},
-        {"dcp_to_torch", source_, at("h.pt")}};
+        {"dcp_to_torch", source_, at("h.pt")},
+        {"convert", source_, at("i"), "--map-file", rules_, "--to-side",
+         "mine"},
+        {"maps", "check", rules_, "--shapes", source_},
+        {"maps", "test", rules_, "--shapes", source_}};
   }
 
+  std::string rules_;
   const std::string source_ = CopyGolden(dir_, "dialects/deepspeed/zero2_ws3");
 };
 

@@ -1,6 +1,7 @@
 // `dcp-convert --map` on tiny models of every family, against what the programs
 // made of them: from one file, from ranks to other ranks and back, and compared
 // by `diff`.
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -155,6 +156,34 @@ TEST_F(MapOptionsTest, PairsOfOtherProgramsEqualWhatTheyMade) {
     Expect(tools::kExitDone,
            {"diff", In("from"), In("back"), "--tensors-only"});
   }
+}
+
+TEST_F(MapOptionsTest, ToTheSideThatTheSourceHasSaysWhatToDo) {
+  const Done found = Run({"convert", source_, In("same.safetensors"), "--map",
+                          "auto", "--to-side", "hf", "--config", config_});
+  EXPECT_EQ(found.code, tools::kExitUsage);
+  EXPECT_THAT(found.err,
+              AllOf(HasSubstr(absl::StrCat(source_, " already has the names")),
+                    HasSubstr("of hf (llama): leave out --map and --to-side"),
+                    HasSubstr("torchtitan")));
+  const Done named = Run({"convert", source_, In("same.safetensors"), "--map",
+                          "llama-hf-to-hf", "--config", config_});
+  EXPECT_NE(named.code, tools::kExitDone);
+  EXPECT_THAT(named.err, AllOf(HasSubstr("hf into itself: leave the mapping"),
+                               HasSubstr("torchtitan")));
+}
+
+// The config.json is in the snapshot.
+TEST_F(MapOptionsTest, AFolderOfTheHubsCacheIsMapped) {
+  const std::string hub = In("models--org--name");
+  const std::string snapshot = JoinPath(hub, "snapshots/0123abcd");
+  std::filesystem::create_directories(snapshot);
+  std::filesystem::copy(source_, snapshot + "/model.safetensors");
+  std::filesystem::copy(config_, snapshot + "/config.json");
+  Expect(tools::kExitDone, {"convert", hub, In("titan.safetensors"), "--map",
+                            "auto", "--to-side", "torchtitan"});
+  EXPECT_THAT(LinesOf(TensorsIn(In("titan.safetensors"))),
+              ElementsAreArray(GoldenLines("llama", "torchtitan")));
 }
 
 TEST_F(MapOptionsTest, TakesARuleFile) {

@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
@@ -175,6 +176,35 @@ absl::StatusOr<std::optional<DeepSpeedFiles>> FilesOfTag(
   return files;
 }
 
+// Whether accelerate calls the checkpoint of a model so: pytorch_model,
+// pytorch_model_1 and so on.
+bool IsTagOfAccelerate(absl::string_view name) {
+  int64_t number = 0;
+  return absl::ConsumePrefix(&name, "pytorch_model") &&
+         (name.empty() ||
+          (absl::ConsumePrefix(&name, "_") && absl::SimpleAtoi(name, &number)));
+}
+
+// FailedPrecondition if `tag` is that of one of several models, each of which
+// accelerate has DeepSpeed save to the same place: the pointer then names the
+// last one.
+absl::Status CheckIsOnlyModel(const SourceDirectory& directory,
+                              absl::string_view pointer,
+                              const std::string& tag) {
+  if (!IsTagOfAccelerate(tag)) return absl::OkStatus();
+  std::vector<std::string> models;
+  for (const DirectoryEntry& entry : directory.entries) {
+    if (entry.kind == FileKind::kDirectory && IsTagOfAccelerate(entry.name)) {
+      models.push_back(directory.PathOf(entry.name));
+    }
+  }
+  if (models.size() < 2) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      directory.path, ": accelerate has saved several models here, and ",
+      pointer, " names only the last, ", tag, ": give the path of one of ",
+      absl::StrJoin(models, ", ")));
+}
+
 }  // namespace
 
 absl::StatusOr<std::optional<DeepSpeedFiles>> FindDeepSpeed(
@@ -193,6 +223,7 @@ absl::StatusOr<std::optional<DeepSpeedFiles>> FindDeepSpeed(
     if (!below.has_value()) continue;
     DCP_ASSIGN_OR_RETURN(here, FilesOfTag(*below, stop));
     if (!here.has_value()) continue;
+    DCP_RETURN_IF_ERROR(CheckIsOnlyModel(directory, pointer, tag));
     here->pointer = std::string(pointer);
     return here;
   }

@@ -31,8 +31,9 @@ struct DeepSpeedFiles {
 // The checkpoint in `directory`, whose entries are given, or the one below it
 // that `latest` or `latest_universal` names; nullopt if there is none.
 // Unimplemented for tensor, pipeline and expert parallelism, with what to do
-// instead, and for tensors that are elsewhere; DataLoss when the pointer leads
-// out of the directory.
+// instead, and for tensors that are elsewhere; FailedPrecondition when it is
+// one of several models that accelerate has saved; DataLoss when the pointer
+// leads out of the directory.
 absl::StatusOr<std::optional<DeepSpeedFiles>> FindDeepSpeed(
     const SourceDirectory& directory, const std::stop_token& stop);
 

@@ -72,6 +72,26 @@ TEST(DeepSpeedFiles, ThePointerIsFollowed) {
   }
 }
 
+// DeepSpeed writes `latest` anew for each model of accelerate.
+TEST(DeepSpeedFiles, OneOfSeveralModelsOfAccelerateIsNotTakenForAll) {
+  const std::vector<std::string> both = {
+      "pytorch_model/mp_rank_00_model_states.pt",
+      "pytorch_model_1/mp_rank_00_model_states.pt"};
+  EXPECT_THAT(Find(both, "pytorch_model_1"),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("latest names only the last"),
+                             HasSubstr("/pytorch_model, "),
+                             HasSubstr("/pytorch_model_1"))));
+  ASSERT_OK_AND_ASSIGN(const auto one, Find({both[0]}, "pytorch_model"));
+  EXPECT_TRUE(one.has_value());
+  // Other tags are those of steps.
+  ASSERT_OK_AND_ASSIGN(const auto step,
+                       Find({"global_step1/mp_rank_00_model_states.pt",
+                             "global_step2/mp_rank_00_model_states.pt"},
+                            "global_step2"));
+  EXPECT_TRUE(step.has_value());
+}
+
 TEST(DeepSpeedFiles, AFolderOfAUniversalCheckpointIsAParameter) {
   ASSERT_OK_AND_ASSIGN(
       const auto files,
