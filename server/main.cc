@@ -174,6 +174,17 @@ void Complain(const absl::Status& status) {
   }
 }
 
+// Says why the server could not start; its exit code.
+int Fail(const absl::Status& status, LogToWriter& log) {
+  Complain(status);
+  // Its end would wait for threads of gRPC that could not start.
+  if (status.code() == absl::StatusCode::kResourceExhausted) {
+    log.Flush();
+    _exit(kFailed);
+  }
+  return kFailed;
+}
+
 int Serve(const dcp::server::ServerOptions& options, const sigset_t& signals,
           LogToWriter& log) {
   if (options.check_config) {
@@ -191,21 +202,17 @@ int Serve(const dcp::server::ServerOptions& options, const sigset_t& signals,
   absl::StatusOr<std::unique_ptr<dcp::server::Server>> server =
       dcp::server::Server::Create(options, dcp::NewDefaultFileSystem());
   if (!server.ok()) {
-    Complain(server.status());
+    const int failed = Fail(server.status(), log);
     return server.status().code() == absl::StatusCode::kInvalidArgument
                ? kWrongOptions
-               : kFailed;
+               : failed;
   }
   const absl::StatusOr<std::string> address = (*server)->Start();
-  if (!address.ok()) {
-    Complain(address.status());
-    return kFailed;
-  }
+  if (!address.ok()) return Fail(address.status(), log);
   // Signals that came before are pending and handled now.
   SignalWatch watch(signals, **server, options.drain, forced_end);
   if (const absl::Status watched = watch.Start(); !watched.ok()) {
-    Complain(watched);
-    return kFailed;
+    return Fail(watched, log);
   }
   DCP_LOG(kInfo) << "event=start address=" << *address
                  << " tls=" << (options.tls_cert.empty() ? "no" : "yes")

@@ -1,4 +1,4 @@
-// Tested by tests/dcp/io/s3/s3_faults_test.cc.
+// Tested by tests/dcp/io/s3/s3_retries_test.cc.
 //
 // The life of a transfer, which owns itself:
 //

@@ -12,7 +12,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "dcp/base/limits.h"
 #include "dcp/io/s3/s3_settings.h"
 #include "dcp/io/s3/s3_store.h"
 #include "tests/dcp/io/object/store_contract.h"

@@ -62,9 +62,11 @@ TEST_F(S3FaultsTest, TooManyRequestsAndConflictsAreTriedAgain) {
   EXPECT_EQ(num_faults_, 3);
 }
 
-// Whoever tries again: Amazon's client, or we.
+// Whoever tries again: Amazon's client, or we. Amazon's may have begun another
+// try or two when it is told.
 TEST_F(S3FaultsTest, AfterTheLongestTimeATryThatFailsIsTheLast) {
   give_up_s_ = 0;
+  num_retries_ = 40;
   for (const std::string& answer :
        {FaultyProxy::Error("503 Slow Down", "SlowDown"),
         FaultyProxy::Error("429 Too Many Requests", "TooManyRequests"),
@@ -80,7 +82,7 @@ TEST_F(S3FaultsTest, AfterTheLongestTimeATryThatFailsIsTheLast) {
           }});
     EXPECT_THAT(Put(*store_, "fault", "text"),
                 StatusIs(absl::StatusCode::kUnavailable));
-    EXPECT_EQ(num_faults_, 1);
+    EXPECT_LT(num_faults_, 20);
   }
 }
 
