@@ -358,20 +358,17 @@ class Verifier {
           CheckStretch(ranges_[i], begin, bytes);
           return absl::OkStatus();
         });
-    if (absl::IsDataLoss(read)) DCP_RETURN_IF_ERROR(CheckUnchanged());
-    DCP_RETURN_IF_ERROR(read);
-    return FinishBefore(pieces_.size());
-  }
-
-  absl::Status CheckUnchanged() const {
-    return WithSide(checkpoint_.files().CheckUnchanged(), ErrorSide::kSource);
+    if (read.ok()) return FinishBefore(pieces_.size());
+    if (absl::IsDataLoss(read))
+      DCP_RETURN_IF_ERROR(checkpoint_.CheckUnchanged());
+    return read;
   }
 
   // The bytes of all pieces before this one have been compared.
   absl::Status FinishBefore(uint32_t piece) {
     for (; next_ < piece; ++next_) {
       if (!pieces_.Wants(next_)) continue;
-      DCP_RETURN_IF_ERROR(CheckUnchanged());
+      DCP_RETURN_IF_ERROR(checkpoint_.CheckUnchanged());
       report_.Add(found_[next_]);
       if (options_.pieces == nullptr) continue;
       DCP_RETURN_IF_ERROR(options_.pieces->on_piece(next_, found_[next_]));

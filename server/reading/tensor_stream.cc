@@ -97,18 +97,16 @@ TensorStream::TensorStream(StreamContext& context,
 void TensorStream::StartDiskTimer() {
   disk_timer_->Start([weak = weak_from_this()] {
     const auto self = weak.lock();
-    if (self != nullptr) {
-      self->Happen([](Events& events) { events.disk_stalled = true; });
-    }
+    if (self == nullptr) return;
+    self->Happen([](Events& events) { events.disk_stalled = true; });
   });
 }
 
 void TensorStream::AskForRequest() {
   stall_timer_->Start([weak = weak_from_this()] {
     const auto self = weak.lock();
-    if (self != nullptr) {
-      self->Happen([](Events& events) { events.stalled = true; });
-    }
+    if (self == nullptr) return;
+    self->Happen([](Events& events) { events.stalled = true; });
   });
   StartDiskTimer();
   memory_request_ = CallMemoryRequest::Ask(
