@@ -54,8 +54,7 @@ JobScheduler::~JobScheduler() {
 absl::Status JobScheduler::Start() {
   DCP_ASSIGN_OR_RETURN(const std::vector<Job> jobs, journal_.Jobs());
   Hold(!journal_.CheckUsable().ok());
-  // Before a restart is counted of a job.
-  DCP_RETURN_IF_ERROR(StartThreads());
+  DCP_RETURN_IF_ERROR(StartThreads());  // before a restart is counted
   for (const Job& job : jobs) DCP_RETURN_IF_ERROR(Recover(job));
   finisher_.Prune();
   Dispatch();

@@ -76,7 +76,7 @@ TEST_F(S3FaultsTest, AfterTheLongestTimeATryThatFailsIsTheLast) {
     is_open_ = false;
     num_faults_ = 0;
     Open({.instead = nullptr,
-          .change = [&](const std::string&, const std::string&) {
+          .change = [this, answer](const std::string&, const std::string&) {
             ++num_faults_;
             return answer;
           }});
