@@ -132,6 +132,8 @@ void ReadOptions(const std::vector<std::string>& variables, TrainConfig& base,
   config::Section section(options, findings);
   config::ReadFsdpOptions(section, base);
   section.Read("offload_params", base.sharding.cpu_offload);
+  section.Read("activation_checkpointing_offload",
+               base.sharding.activation_cpu_offload);
   section.FinishLenient("accelerate has no such variables");
   FollowVersion(version_before, base);
 }

@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "fsdp/config/dialects/fsdp_words.h"
 #include "fsdp/config/dialects/other_programs.h"
+#include "fsdp/config/dialects/transformers/distributed.h"
 #include "fsdp/config/document/scalar.h"
 
 namespace fsdp::config {
@@ -364,7 +365,9 @@ std::optional<Dialect> DialectOf(const Node& root) {
   if (IsAccelerate(root)) return Dialect::kAccelerate;
   if (IsTrainingArguments(root)) return Dialect::kTransformers;
   if (IsComposer(root)) return Dialect::kComposer;
-  if (IsFsdpOptions(root)) return Dialect::kTransformers;
+  if (IsFsdpOptions(root) || IsDistributedConfig(root)) {
+    return Dialect::kTransformers;
+  }
   if (IsTorchTitan(root)) return Dialect::kTorchTitan;
   return std::nullopt;
 }

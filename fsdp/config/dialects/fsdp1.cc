@@ -75,6 +75,17 @@ bool IsHarmless(const RemovedOption& option, const Node& node) {
   return value.has_value() && BoolText(*value) == option.harmless;
 }
 
+bool IsUnknownPrefetch(const RemovedOption& option, const Node& node) {
+  if (option.name != "backward_prefetch" || !node.is_scalar()) {
+    return option.name == "backward_prefetch" && !node.is_scalar();
+  }
+  for (const absl::string_view known :
+       {"BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH", "1", "2", "null"}) {
+    if (absl::EqualsIgnoreCase(node.text, known)) return false;
+  }
+  return true;
+}
+
 // backward_prefetch with another order than BACKWARD_PRE, which trains the same
 // apart from the order.
 bool IsOtherPrefetch(const RemovedOption& option, const Node& node) {
@@ -86,6 +97,11 @@ void ReadOne(const RemovedOption& option, absl::string_view key,
              Section& section) {
   const Node* node = section.Find(key);
   if (node == nullptr || IsHarmless(option, *node)) return;
+  if (IsUnknownPrefetch(option, *node)) {
+    section.findings().Problem(
+        node->place, "is not BACKWARD_PRE, BACKWARD_POST or NO_PREFETCH");
+    return;
+  }
   if (IsOtherPrefetch(option, *node)) {
     section.findings().Changed(
         node->place, absl::StrCat("is read as BACKWARD_PRE: ", option.why));

@@ -192,8 +192,6 @@ void ReadActivations(Section& section, TrainConfig& config) {
     config.sharding.activation_checkpointing =
         Setting<int64_t>(*checkpointing ? 1 : 0, PlaceOf(checkpointing, key));
   }
-  section.Read(KeyOf("activation_checkpointing_offload", section),
-               config.sharding.activation_cpu_offload);
 }
 
 }  // namespace

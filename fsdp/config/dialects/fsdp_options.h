@@ -22,10 +22,10 @@ std::string KeyWithPrefix(absl::string_view prefix, absl::string_view option,
 // With or without "fsdp_".
 std::string KeyOf(absl::string_view option, Section& section);
 
-// Reads all of them except the option that offloads parameters, whose name
-// differs between dialects. Options that are absent leave `config` as it is.
-// The version and the degrees of the mesh decide what the others mean, so read
-// those first.
+// Reads all of them except those that offload parameters, for which dialects
+// have different names, and activations, which accelerate's own file has alone.
+// Options that are absent leave `config` as it is. The version and the degrees
+// of the mesh decide what the others mean, so read those first.
 void ReadFsdpOptions(Section& section, TrainConfig& config);
 
 // Sets the dtype of parameters and of gradients; the outputs follow.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "fsdp/config/dialects/config_writer.h"
+#include "fsdp/config/dialects/copies.h"
 #include "fsdp/config/dialects/fsdp_options.h"
 
 namespace fsdp::config {
@@ -16,7 +17,8 @@ bool HasSizes(const MeshConfig& mesh) {
          *mesh.tensor_parallel_degree > 1 || *mesh.context_parallel_degree > 1;
 }
 
-void SettleSizes(const SourceLocation& place, MeshConfig& mesh) {
+void SettleSizes(const SourceLocation& place, bool are_copies,
+                 MeshConfig& mesh) {
   Setting<int64_t>& replicate = mesh.data_parallel_replicate_degree;
   Setting<int64_t>& shard = mesh.data_parallel_shard_degree;
   if (HasSizes(mesh)) {
@@ -24,18 +26,21 @@ void SettleSizes(const SourceLocation& place, MeshConfig& mesh) {
     if (*replicate == kReplicateOverRest) {
       replicate = Setting<int64_t>(1, place);
     }
-  } else if (*shard == 1 && *replicate == 1) {
+  } else if (are_copies) {
+    replicate = Setting<int64_t>(kReplicateOverRest, place);
+  } else if (*shard == 1) {
     shard = Setting<int64_t>(kShardOverRest, place);
   }
 }
 
 }  // namespace
 
-void ReadParallelismOptions(Section& section, MeshConfig& mesh) {
+bool ReadParallelismOptions(Section& section, MeshConfig& mesh) {
   const auto key = [&section](absl::string_view option) {
     return KeyWithPrefix("parallelism_config_", option, section);
   };
   constexpr IntegerRange kDegree{.least = 1};
+  const bool are_copies = AreCopies(mesh);
   bool has_any = false;
   for (const auto& [option, degree] :
        {std::pair("dp_replicate_size", &mesh.data_parallel_replicate_degree),
@@ -55,13 +60,13 @@ void ReadParallelismOptions(Section& section, MeshConfig& mesh) {
         "sp_seq_length_is_variable", "sp_attn_implementation"}) {
     section.Find(key(unused));
   }
-  if (has_any) SettleSizes(section.node().place, mesh);
+  if (has_any) SettleSizes(section.node().place, are_copies, mesh);
+  return HasSizes(mesh);
 }
 
 void CheckMeshSizes(bool is_fsdp, const TrainConfig& config,
                     Findings& findings) {
   const MeshConfig& mesh = config.mesh;
-  if (!HasSizes(mesh)) return;
   const Setting<int64_t>& shard = mesh.data_parallel_shard_degree;
   const Setting<int64_t>& context = mesh.context_parallel_degree;
   const SourceLocation place = PlaceOf(shard, "dp_shard_size");

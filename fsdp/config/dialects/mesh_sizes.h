@@ -11,11 +11,11 @@ namespace fsdp::config {
 
 // Reads the sizes, whose keys may begin with "parallelism_config_". A size that
 // is absent beside one above 1 is 1, as in accelerate. Sizes of 1 alone mean no
-// mesh.
-void ReadParallelismOptions(Section& section, MeshConfig& mesh);
+// mesh. Returns whether there is one.
+bool ReadParallelismOptions(Section& section, MeshConfig& mesh);
 
-// Adds problems for sizes that accelerate refuses, once the version of FSDP is
-// known; `is_fsdp` is false for copies.
+// For a file with a mesh: adds problems for sizes that accelerate refuses, once
+// the version of FSDP is known; `is_fsdp` is false for copies.
 void CheckMeshSizes(bool is_fsdp, const TrainConfig& config,
                     Findings& findings);
 

@@ -70,12 +70,14 @@ bool WrittenActivationCheckpointing(const TrainConfig& config,
 
 bool WrittenActivationOffload(const TrainConfig& config, Findings& findings) {
   const Setting<bool>& offloads = config.sharding.activation_cpu_offload;
-  if (*offloads && *config.sharding.activation_checkpointing == 0) {
+  if (!*offloads) return false;
+  const bool recomputes = *config.sharding.activation_checkpointing > 0;
+  if (!recomputes) {
     findings.Changed(PlaceOf(offloads, "sharding.activation_cpu_offload"),
-                     "is written, but accelerate offloads what checkpointed "
-                     "layers keep alone; write activation_checkpointing too");
+                     "is not written: accelerate offloads only inputs of "
+                     "layers with activation_checkpointing");
   }
-  return *offloads;
+  return recomputes;
 }
 
 absl::string_view WrittenMixedPrecision(const TrainConfig& config,

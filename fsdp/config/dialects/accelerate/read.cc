@@ -182,8 +182,43 @@ void IgnoreSageMaker(Section& root) {
   }
 }
 
-void ReadOffload(Section& section, TrainConfig& config) {
-  section.Read(KeyOf("offload_params", section), config.sharding.cpu_offload);
+void ReadOffloads(Section& section, TrainConfig& config) {
+  ShardingConfig& sharding = config.sharding;
+  section.Read(KeyOf("offload_params", section), sharding.cpu_offload);
+  Setting<bool>& activations = sharding.activation_cpu_offload;
+  const std::string key = KeyOf("activation_checkpointing_offload", section);
+  if (!section.Read(key, activations) || !*activations) return;
+  if (*sharding.fsdp_version == 2 && *sharding.activation_checkpointing > 0) {
+    return;
+  }
+  section.findings().Problem(
+      activations.place().value_or(SourceLocation{}),
+      "is true, for which accelerate requires fsdp_version: 2 and "
+      "fsdp_activation_checkpointing: true");
+}
+
+// accelerate's launcher wants both or neither: rank 0 reads the weights, and
+// the others get them from it.
+void RefuseUnequalRanks(Section& section, const CheckpointConfig& checkpoint) {
+  const Node* sync = section.Find(KeyOf("sync_module_states", section));
+  if (sync == nullptr || AsBool(*sync) != false ||
+      !*checkpoint.cpu_ram_efficient_loading) {
+    return;
+  }
+  section.findings().Problem(
+      sync->place,
+      "is false, which accelerate refuses with fsdp_cpu_ram_efficient_loading, "
+      "its default; write false for that as well");
+}
+
+// Reads what says where processes are started, which accelerate checks.
+void CheckLaunching(Section& root) {
+  Setting<bool> place;
+  root.Read("compute_environment",
+            Choices<bool>{{"LOCAL_MACHINE", true}, {"AMAZON_SAGEMAKER", true}},
+            place);
+  Setting<int64_t> machines;
+  root.Read("num_machines", IntegerRange{.least = 1}, machines);
 }
 
 // FSDP1 makes one copy on each machine. The file says how many machines there
@@ -257,9 +292,10 @@ void ReadAccelerate(const Node& root_node, TrainConfig& config,
   ReadMixedPrecision(root, is_sharded, config);
   ReadCompilation(root);
   // The degrees come first because they decide what a strategy means.
+  bool has_mesh = false;
   if (const Node* node = root.Find("parallelism_config"); node != nullptr) {
     Section parallelism(*node, findings);
-    ReadParallelismOptions(parallelism, config.mesh);
+    has_mesh = ReadParallelismOptions(parallelism, config.mesh);
     SayMissingPrefixes(*node, findings);
     parallelism.Finish();
   }
@@ -269,7 +305,8 @@ void ReadAccelerate(const Node& root_node, TrainConfig& config,
   } else if (node != nullptr) {
     Section options(*node, findings);
     ReadFsdpOptions(options, config);
-    ReadOffload(options, config);
+    ReadOffloads(options, config);
+    RefuseUnequalRanks(options, config.checkpoint);
     options.Finish();
   }
   if (!config.checkpoint.state_dict_type.place().has_value()) {
@@ -277,7 +314,8 @@ void ReadAccelerate(const Node& root_node, TrainConfig& config,
                                             ? StateDictType::kFullStateDict
                                             : StateDictType::kShardedStateDict;
   }
-  CheckMeshSizes(is_sharded, config, findings);
+  if (has_mesh) CheckMeshSizes(is_sharded, config, findings);
+  CheckLaunching(root);
   ResolveHybrid(root.Find("num_machines"), config);
   IgnoreLaunching(root);
   IgnoreSageMaker(root);

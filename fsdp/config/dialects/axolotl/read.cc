@@ -33,6 +33,9 @@ void ReadFsdpConfig(const Node& node, TrainConfig& config, Findings& findings) {
   Section options(node, findings);
   ReadFsdpOptions(options, config);
   options.Read(KeyOf("offload_params", options), config.sharding.cpu_offload);
+  options.Ignore(
+      KeyOf("activation_checkpointing_offload", options),
+      "axolotl does not hand it to accelerate; write activation_offloading");
   options.Find(KeyOf("cpu_offload_pin_memory", options));
   const std::string final_type = KeyOf("final_state_dict_type", options);
   const Choices<StateDictType> kTypes = {

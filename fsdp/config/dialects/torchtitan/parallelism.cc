@@ -118,6 +118,12 @@ void ReadParallelism(Section section, TrainConfig& config) {
         ReshardSetting(false),
         reshard.place().value_or(stages.place().value_or(SourceLocation{})));
   }
+  Setting<int64_t>& cut = config.mesh.expert_tensor_parallel_degree;
+  if (*cut > 1 && *config.mesh.expert_parallel_degree == 1) {
+    section.Ignore("expert_tensor_parallel_degree",
+                   "there is no expert_parallel_degree");
+    cut = int64_t{1};
+  }
   PassOverDetails(section);
   IgnoreWhenOn(section, "enable_async_tensor_parallel",
                "it is an optimization of torch.compile");

@@ -17,6 +17,7 @@
 #include "fsdp/config/dialects/lr_scheduler.h"
 #include "fsdp/config/dialects/mesh_sizes.h"
 #include "fsdp/config/dialects/optimizer_name.h"
+#include "fsdp/config/dialects/transformers/distributed.h"
 #include "fsdp/config/document/section.h"
 
 namespace fsdp::config {
@@ -70,10 +71,22 @@ void RefuseXla(Section& options) {
   options.Refuse(KeyOf("xla_fsdp_settings", options), "", kNoXla);
 }
 
+// For version 1 transformers wants a strategy in this key.
+void RefuseBoolInVersion1(Section& options, int64_t version) {
+  const Node* reshard = options.Find(KeyOf("reshard_after_forward", options));
+  if (version != 1 || reshard == nullptr || AsBool(*reshard) != true) return;
+  options.findings().Problem(reshard->place,
+                             "is true, which transformers refuses for version "
+                             "1; write full_shard, or version: 2");
+}
+
 void ReadOptions(const Node& node, TrainConfig& config, Findings& findings) {
   Section options(node, findings);
   ReadFsdpOptions(options, config);
+  RefuseBoolInVersion1(options, *config.sharding.fsdp_version);
   options.Read(KeyOf("cpu_offload", options), config.sharding.cpu_offload);
+  options.Ignore(KeyOf("activation_checkpointing_offload", options),
+                 "transformers does not hand it to accelerate");
   RefuseXla(options);
   options.Finish();
   ShardingConfig& sharding = config.sharding;
@@ -235,14 +248,21 @@ void ReadCopies(Section& root, TrainConfig& config) {
 
 void ReadArguments(Section& root, TrainConfig& config) {
   Findings& findings = root.findings();
+  bool has_mesh = false;
   if (const Node* node = root.Find("parallelism_config"); node != nullptr) {
     Section parallelism(*node, findings);
-    ReadParallelismOptions(parallelism, config.mesh);
+    has_mesh = ReadParallelismOptions(parallelism, config.mesh);
     parallelism.Finish();
   }
   const bool is_sharded = AsksForFsdp(root.Find("fsdp"));
   const Node* options = root.Find("fsdp_config");
-  if (!is_sharded) {
+  const Node* own = root.Find("distributed_config");
+  if (own != nullptr && is_sharded) {
+    findings.Problem(own->place,
+                     "is given together with fsdp; keep only one of them");
+  } else if (own != nullptr) {
+    ReadDistributedConfig(*own, config, findings);
+  } else if (!is_sharded) {
     ReadCopies(root, config);
   } else if (options != nullptr && options->kind == Node::Kind::kString) {
     findings.Problem(options->place,
@@ -251,7 +271,7 @@ void ReadArguments(Section& root, TrainConfig& config) {
     ReadOptions(*options, config, findings);
   }
   if (is_sharded) ReadFsdpWords(*root.Find("fsdp"), config, findings);
-  CheckMeshSizes(is_sharded, config, findings);
+  if (has_mesh) CheckMeshSizes(is_sharded, config, findings);
   ReadPrecision(root, is_sharded, config);
   ReadGradientCheckpointing(root, config);
   ReadActivationOffload(root, config.sharding);
@@ -272,6 +292,10 @@ void ReadArguments(Section& root, TrainConfig& config) {
 void ReadTransformers(const Node& root_node, TrainConfig& config,
                       Findings& findings) {
   SetTransformersDefaults(config);
+  if (IsDistributedConfig(root_node)) {
+    ReadDistributedConfig(root_node, config, findings);
+    return;
+  }
   if (IsOptionsAlone(root_node)) {
     ReadOptions(root_node, config, findings);
     return;

@@ -45,9 +45,8 @@ Json Options(const TrainConfig& config, Findings& findings) {
       *config.checkpoint.cpu_ram_efficient_loading;
   options["activation_checkpointing"] =
       WrittenActivationCheckpointing(config, findings);
-  if (WrittenActivationOffload(config, findings)) {
-    options["activation_checkpointing_offload"] = true;
-  }
+  SayNotWritten(kTransformersName, sharding.activation_cpu_offload, false,
+                "sharding.activation_cpu_offload", kHasNoOption, findings);
   return options;
 }
 

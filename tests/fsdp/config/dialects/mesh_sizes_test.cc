@@ -66,6 +66,8 @@ TEST(MeshSizes, AreThoseOfAccelerate) {
   ExpectPlan(false, "\"tp_size\": 8", {.tensor_parallel = 8});
   ExpectPlan(false, "\"dp_replicate_size\": 8", {.replicate = 8});
   ExpectPlan(false, "\"tp_size\": 1", {.replicate = 8});
+  ExpectPlan(false, "\"dp_replicate_size\": 1, \"dp_shard_size\": 1",
+             {.replicate = 8});
 }
 
 TEST(MeshSizes, ASizeThatIsAbsentBesideOthersIs1) {

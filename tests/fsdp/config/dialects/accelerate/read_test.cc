@@ -20,6 +20,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 struct AccelerateReading {
   TrainConfig config;
@@ -258,11 +259,34 @@ TEST(Accelerate, CpuRamEfficientLoadingIsKept) {
 
 TEST(Accelerate, OffloadOfActivationsIsRead) {
   const AccelerateReading read = ReadAccelerateOptions(
-      "  fsdp_activation_checkpointing: true\n"
+      "  fsdp_version: 2\n  fsdp_activation_checkpointing: true\n"
       "  fsdp_activation_checkpointing_offload: true\n");
   EXPECT_THAT(Problems(read), IsEmpty());
   EXPECT_EQ(*read.config.sharding.activation_checkpointing, 1);
   EXPECT_TRUE(*read.config.sharding.activation_cpu_offload);
+}
+
+// accelerate's launcher and its plugin check these.
+TEST(Accelerate, WhatItsLauncherRefusesIsAProblem) {
+  for (const char* options :
+       {"  fsdp_version: 2\n  fsdp_activation_checkpointing_offload: true\n",
+        "  fsdp_activation_checkpointing: true\n"
+        "  fsdp_activation_checkpointing_offload: true\n",
+        "  fsdp_sync_module_states: false\n",
+        "  fsdp_backward_prefetch: BACKWARD\n",
+        "  fsdp_backward_prefetch: [BACKWARD_PRE]\n",
+        "  fsdp_version: 1\n  fsdp_reshard_after_forward: false\n",
+        "  fsdp_version: 1\n  fsdp_reshard_after_forward: NO_SHARD\n"}) {
+    EXPECT_THAT(Problems(ReadAccelerateOptions(options)), SizeIs(1)) << options;
+  }
+  EXPECT_THAT(Problems(ReadAccelerateOptions(
+                  "  fsdp_sync_module_states: false\n"
+                  "  fsdp_cpu_ram_efficient_loading: false\n")),
+              IsEmpty());
+  EXPECT_THAT(Problems(ReadAccelerateText(
+                  "distributed_type: FSDP\ncompute_environment: CLOUD\n"
+                  "num_machines: few\n")),
+              SizeIs(2));
 }
 
 TEST(Accelerate, OptionsOfFsdp1AreIgnoredWithReasons) {
@@ -420,7 +444,7 @@ TEST(Accelerate, WhatIsWrittenReadsAsTheSame) {
   EXPECT_TRUE(same_training(read.config, again.config));
 }
 
-TEST(Accelerate, AnOffloadIsWrittenWithAWordAboutCheckpointing) {
+TEST(Accelerate, AnOffloadIsWrittenOnlyWithCheckpointing) {
   TrainConfig config;
   config.sharding.reshard_after_forward = ReshardSetting(true);
   config.sharding.activation_cpu_offload = true;
@@ -429,9 +453,9 @@ TEST(Accelerate, AnOffloadIsWrittenWithAWordAboutCheckpointing) {
       ReadAccelerateText(WriteAccelerate(config, findings));
   ASSERT_EQ(findings.list().size(), 1u);
   EXPECT_THAT(to_string(findings.list()[0]),
-              AllOf(HasSubstr("sharding.activation_cpu_offload is written"),
-                    HasSubstr("activation_checkpointing too")));
-  EXPECT_TRUE(*again.config.sharding.activation_cpu_offload);
+              HasSubstr("sharding.activation_cpu_offload is not written"));
+  EXPECT_THAT(Problems(again), IsEmpty());
+  EXPECT_FALSE(*again.config.sharding.activation_cpu_offload);
 }
 
 TEST(Accelerate, WhatItCannotSayIsAFinding) {

@@ -128,10 +128,7 @@ TEST(Transformers, ActivationAndGradientCheckpointingTogetherAreAProblem) {
   EXPECT_EQ(*one.config.sharding.activation_checkpointing, 1);
 }
 
-TEST(Transformers, ActivationsAreOffloadedByAnOptionOrByTrlsWord) {
-  EXPECT_TRUE(*ReadTransformersOptions(R"("activation_checkpointing": true,
-                              "activation_checkpointing_offload": true)")
-                   .config.sharding.activation_cpu_offload);
+TEST(Transformers, ActivationsAreOffloadedByTrlsWordAlone) {
   for (const bool value : {true, false}) {
     const TransformersReading read = ReadTransformersText(absl::StrCat(
         R"({"output_dir": "x", "fsdp": true, "activation_offloading": )",
@@ -142,7 +139,10 @@ TEST(Transformers, ActivationsAreOffloadedByAnOptionOrByTrlsWord) {
   const TransformersReading both =
       ReadTransformersText(R"({"activation_offloading": false, "fsdp": true,
       "fsdp_config": {"activation_checkpointing_offload": true}})");
-  EXPECT_TRUE(*both.config.sharding.activation_cpu_offload);
+  EXPECT_FALSE(*both.config.sharding.activation_cpu_offload);
+  ASSERT_EQ(both.findings.list().size(), 1u);
+  EXPECT_THAT(to_string(both.findings.list()[0]),
+              HasSubstr("transformers does not hand it to accelerate"));
 }
 
 TEST(Transformers, WithoutFsdpThereAreOnlyCopies) {
