@@ -31,8 +31,10 @@ REFUSED = {
     "deepspeed_config": "another engine's options",
     "mixed_precision": "fp8 is attached by a program",
     "fp8_config": "fp8 is attached by a program",
+    "fsdp_reshard_after_forward": "NO_SHARD there is not what version 1 does",
     "fsdp_state_dict_type": "LOCAL_STATE_DICT is of one rank alone",
     "parallelism_config_cp_size": "sequences are not cut",
+    "parallelism_config_dp_shard_size": "accelerate refuses it as well",
     "num_processes": "the degrees make another number of ranks",
 }
 
