@@ -1,0 +1,19 @@
+// What users copy has the licences of Arrow's library with it.
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/temp_dir.h"
+
+namespace dcp {
+namespace {
+
+TEST(ArrowPlugin, BringsTheLicencesOfItsLibrary) {
+  EXPECT_THAT(testing::ReadFile("plugins/arrow/libarrow.so.2600.LICENSE.txt"),
+              ::testing::AllOf(::testing::HasSubstr("Apache License"),
+                               ::testing::HasSubstr("3rdparty dependency")));
+}
+
+}  // namespace
+}  // namespace dcp
