@@ -12,6 +12,7 @@
 // Tested by tests/fsdp/checkpoint/async_saver_test.cc.
 #include "fsdp/checkpoint/background_saver.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "dcp/base/log.h"
@@ -25,16 +26,27 @@
 namespace fsdp {
 void BackgroundSave::SetStaged() {
   absl::MutexLock lock(&mutex_);
-  staged_ = true;
+  EndStaging();
   report_.staged_seconds = Elapsed();
 }
 
 void BackgroundSave::SetDone(absl::Status outcome) {
   absl::MutexLock lock(&mutex_);
+  EndStaging();
   status_ = std::move(outcome);
-  staged_ = true;
   done_ = true;
   report_.total_seconds = Elapsed();
+}
+
+void BackgroundSave::EndStaging() {
+  report_.stalled_seconds += StallSoFar();
+  stall_began_ = absl::InfiniteDuration();
+  staged_ = true;
+}
+
+double BackgroundSave::StallSoFar() const {
+  if (stall_began_ == absl::InfiniteDuration()) return 0;
+  return absl::ToDoubleSeconds(dcp::SteadyNow() - stall_began_);
 }
 
 void BackgroundSave::SetStarted() {
@@ -43,9 +55,12 @@ void BackgroundSave::SetStarted() {
 }
 
 void BackgroundSave::AwaitStaged() {
-  const absl::Duration begin = dcp::SteadyNow();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (staged_) return;
+    stall_began_ = std::min(stall_began_, dcp::SteadyNow());
+  }
   absl::MutexLock lock(&mutex_, absl::Condition(&staged_));
-  report_.stalled_seconds += absl::ToDoubleSeconds(dcp::SteadyNow() - begin);
 }
 
 absl::Status BackgroundSave::TellOutcome() {
@@ -72,6 +87,7 @@ bool BackgroundSave::ok() const {
 SaveReport BackgroundSave::report() const {
   absl::MutexLock lock(&mutex_);
   SaveReport report = report_;
+  report.stalled_seconds += StallSoFar();
   report.bytes_written = stats_.bytes_written.load(std::memory_order_relaxed);
   return report;
 }

@@ -67,6 +67,9 @@ class BackgroundSave {
   double Elapsed() const {
     return absl::ToDoubleSeconds(dcp::SteadyNow() - began_);
   }
+  // How long somebody has been waiting until the state is copied.
+  double StallSoFar() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndStaging() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string path_;
   const absl::Duration began_;
@@ -77,7 +80,11 @@ class BackgroundSave {
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
   bool was_told_ ABSL_GUARDED_BY(mutex_) = false;  // the caller has the outcome
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
-  SaveReport report_ ABSL_GUARDED_BY(mutex_);  // without the bytes
+  // When the first of those who wait began; infinite: nobody waits.
+  absl::Duration stall_began_ ABSL_GUARDED_BY(mutex_) =
+      absl::InfiniteDuration();
+  // Without the bytes and the stall that lasts.
+  SaveReport report_ ABSL_GUARDED_BY(mutex_);
 };
 
 // For the thread that trains, except Run, which is the body of the thread that

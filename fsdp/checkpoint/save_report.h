@@ -8,8 +8,8 @@ namespace fsdp {
 
 struct SaveReport {
   uint64_t bytes_written = 0;  // by this rank, so far
-  // How long the thread that trains waited, in save(), in wait_staged(), and in
-  // operators that write into the state.
+  // How long the thread that trains has waited, in save(), in wait_staged(),
+  // and in operators that write into the state.
   double stalled_seconds = 0;
   // From the call of save() until the state had been copied, and until the save
   // ended, durable or not; 0 before that.

@@ -227,12 +227,18 @@ void NoteShardWrite(const at::Tensor& tensor) {
 }
 
 bool WritesArgument(const c10::FunctionSchema& schema, size_t i) {
-  static const Names kCollectives = {
-      "c10d::allreduce_", "c10d::allreduce_coalesced_", "c10d::broadcast_",
-      "c10d::reduce_", "c10d::recv_"};
-  const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
-  return (alias != nullptr && alias->isWrite()) ||
-         kCollectives.count(schema.name()) != 0;
+  static const Names kOnlyRead = {"c10d::send", "c10d::barrier",
+                                  "c10d::monitored_barrier_"};
+  const c10::Argument& argument = schema.arguments()[i];
+  if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) {
+    return true;
+  }
+  // Neither batch norms nor collectives declare it.
+  if (argument.name() == "running_mean" || argument.name() == "running_var") {
+    return true;
+  }
+  return i == 0 && absl::StartsWith(schema.name(), "c10d::") &&
+         kOnlyRead.count(schema.name()) == 0;
 }
 
 bool OnlyMakesView(const c10::FunctionSchema& schema) {

@@ -44,8 +44,8 @@ bool ResolveShards(const c10::FunctionSchema& schema, torch::jit::Stack& stack,
 // the tensor. For the thread that trains; the write may happen on another one.
 void NoteShardWrite(const at::Tensor& tensor);
 
-// Whether the operator writes into its argument `i`. Knows the collectives
-// whose schemas do not say so.
+// Whether the operator may write into its argument `i`. Knows the collectives
+// and batch norms, whose schemas do not say so.
 bool WritesArgument(const c10::FunctionSchema& schema, size_t i);
 
 // Whether the operator makes a view of its argument and reads no element.

@@ -2,7 +2,7 @@
 // of an operator is expensive, so the callback first looks whether a watched
 // tensor is among the inputs at all.
 //
-// Tested by tests/fsdp/checkpoint/async_saver_test.cc.
+// Tested by tests/fsdp/checkpoint/write_during_save_test.cc.
 #include "fsdp/engine/write_watch.h"
 
 #include <algorithm>
@@ -34,10 +34,12 @@ struct WriteWatch::Entry {
   }
   bool Has(const c10::IValue& value) const {
     if (value.isTensor()) return Has(value.toTensor());
-    if (!value.isTensorList()) return false;
-    const c10::List<at::Tensor> list = value.toTensorList();
-    return std::any_of(list.begin(), list.end(),
-                       [&](const at::Tensor& tensor) { return Has(tensor); });
+    if (!value.isList()) return false;
+    // Collectives take lists of lists.
+    const c10::ArrayRef<c10::IValue> list = value.toListRef();
+    return std::any_of(
+        list.begin(), list.end(),
+        [&](const c10::IValue& element) { return Has(element); });
   }
 };
 

@@ -6,10 +6,10 @@
 //
 // [Note: small tensors]
 // A forward changes running statistics and counters of its own, such as those
-// of BatchNorm, whose kernel does not even declare that it writes them. So a
-// save in the background copies tensors of at most 64 KiB that are not cut when
-// it begins, all of one device at once, because an optimizer may have thousands
-// of numbers of steps.
+// of BatchNorm. It would have to wait for the copies of all tensors. So a save
+// in the background copies tensors of at most 64 KiB that are not cut when it
+// begins, all of one device at once, because an optimizer may have thousands of
+// numbers of steps.
 #ifndef FSDP_CHECKPOINT_STATE_SAVE_SOURCES_H_
 #define FSDP_CHECKPOINT_STATE_SAVE_SOURCES_H_
 

@@ -8,45 +8,27 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <functional>
-#include <memory>
 #include <string>
 #include <thread>
-#include <utility>
-#include <vector>
 
-#include "ATen/core/grad_mode.h"
-#include "ATen/ops/_foreach_add.h"
-#include "ATen/ops/add.h"
-#include "ATen/ops/arange.h"
-#include "ATen/ops/equal.h"
 #include "ATen/ops/full.h"
 #include "ATen/ops/ones.h"
-#include "ATen/ops/ones_like.h"
-#include "ATen/ops/zeros.h"
 #include "ATen/ops/zeros_like.h"
-#include "ATen/record_function.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "dcp/base/limits.h"
 #include "fsdp/checkpoint/background_saver.h"
 #include "fsdp/checkpoint/save_and_load.h"
-#include "fsdp/checkpoint/state_dict.h"
-#include "fsdp/fully_shard.h"
 #include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/dtensor.h"
 #include "fsdp/mesh/process_group.h"
-#include "fsdp/optim/fused_adamw.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/denied_calls.h"
 #include "tests/testing/ranks.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
-#include "torch/nn/modules/batchnorm.h"
-#include "torch/nn/modules/linear.h"
-#include "torch/optim/adam.h"
 
 namespace fsdp {
 namespace {
@@ -86,120 +68,6 @@ TEST(AsyncSaver, WhatChangesAfterWaitStagedIsNotSaved) {
       EXPECT_EQ(Loaded(path, a), i);
     }
   }
-}
-
-// More than the smallest pool, through which it streams to the disk: it is
-// still being copied when save returns.
-at::Tensor Streamed(double value) { return at::full({6 << 20}, value); }
-
-TEST(AsyncSaver, OperatorsWaitBeforeTheyWriteIntoWhatIsStillCopied) {
-  const TempDir dir;
-  const at::Tensor other = Streamed(5);
-  ASSERT_OK(save({{"a", other}}, dir.Join("other")));
-  const std::vector<
-      std::pair<std::string, std::function<void(const at::Tensor&)>>>
-      ways{{"in place", [](const at::Tensor& a) { a.add_(1); }},
-           {"a view",
-            [](const at::Tensor& a) {
-              a.view({2, -1}).select(0, 1).zero_();
-            }},
-           {"data()", [](const at::Tensor& a) { a.data().mul_(3); }},
-           {"an output",
-            [](const at::Tensor& a) {
-              at::Tensor out = a;
-              at::add_out(out, a, a);
-            }},
-           {"a list", [](const at::Tensor& a) { at::_foreach_add_({a}, 1); }},
-           {"a load", [&](const at::Tensor& a) {
-              StateDict state{{"a", a}};
-              EXPECT_OK(load(state, dir.Join("other")));
-            }}};
-  AsyncSaver saver({.staging_bytes = dcp::kMinMemoryBytes});
-  for (const auto& [name, write] : ways) {
-    SCOPED_TRACE(name);
-    const at::Tensor a = Streamed(1);
-    ASSERT_OK_AND_ASSIGN(SaveHandle handle,
-                         saver.save({{"a", a}}, dir.Join(name)));
-    write(a);
-    ASSERT_OK(handle.wait());
-    EXPECT_EQ(Loaded(dir.Join(name), a), 1);
-    EXPECT_NE(a.max().item<double>() + a.min().item<double>(), 2);
-  }
-  // Nothing watches operators any more.
-  EXPECT_FALSE(at::hasGlobalCallbacks());
-}
-
-// The kernel of BatchNorm does not declare that it writes.
-TEST(AsyncSaver, AForwardMayChangeRunningStatisticsAtOnce) {
-  const TempDir dir;
-  torch::nn::BatchNorm1d norm(4);
-  torch::nn::BatchNorm1d loaded(4);
-  AsyncSaver saver({.staging_bytes = dcp::kMinMemoryBytes});
-  const auto state = [](torch::nn::BatchNorm1d& of) {
-    return StateDict{{"a", Streamed(1)}, {"norm", *get_model_state_dict(*of)}};
-  };
-  for (int64_t step = 0; step < 3; ++step) {
-    const at::Tensor mean = norm->running_mean.clone();
-    const std::string path = dir.Join(absl::StrCat(step));
-    ASSERT_OK_AND_ASSIGN(SaveHandle handle, saver.save(state(norm), path));
-    norm->forward(at::arange(12, at::kFloat).view({3, 4}));
-    ASSERT_OK(handle.wait());
-    StateDict target = state(loaded);
-    ASSERT_OK(load(target, path));
-    EXPECT_TRUE(at::equal(loaded->running_mean, mean)) << step;
-    EXPECT_EQ(loaded->num_batches_tracked.item<int64_t>(), step);
-  }
-}
-
-// As PyTorch allows.
-TEST(AsyncSaver, AStepMayFollowAtOnce) {
-  RunRanks(2, [] {
-    init_process_group();
-    const auto make = [](bool fused, const std::vector<at::Tensor>& parameters)
-        -> std::unique_ptr<torch::optim::Optimizer> {
-      if (fused) return std::make_unique<FusedAdamW>(parameters);
-      return std::make_unique<torch::optim::Adam>(parameters);
-    };
-    const auto state = [](torch::nn::Linear& model,
-                          torch::optim::Optimizer& optimizer) {
-      return StateDict{{"model", *get_model_state_dict(*model)},
-                       {"optim", *get_optimizer_state_dict(*model, optimizer)}};
-    };
-    for (const bool fused : {false, true}) {
-      torch::nn::Linear model(2048, 2048), loaded(2048, 2048);
-      fully_shard(model);
-      fully_shard(loaded);
-      const auto optimizer = make(fused, model->parameters());
-      const auto reader = make(fused, loaded->parameters());
-      for (at::Tensor& p : model->parameters()) {
-        const at::NoGradGuard no_grad;
-        p.fill_(1);
-        p.mutable_grad() = at::ones_like(p);
-      }
-      const std::string path = absl::StrCat(SharedDir(), "/", fused);
-      AsyncSaver saver({.staging_bytes = dcp::kMinMemoryBytes});
-      ASSERT_OK_AND_ASSIGN(SaveHandle handle,
-                           saver.save(state(model, *optimizer), path));
-      optimizer->step();
-      ASSERT_OK(handle.wait());
-      StateDict target = state(loaded, *reader);
-      ASSERT_OK(load(target, path));
-      for (const at::Tensor& p : loaded->parameters()) {
-        EXPECT_EQ(p.detach().sub(1).abs().max().item<double>(), 0) << fused;
-      }
-      const auto states = get_optimizer_state_dict(*loaded, *reader);
-      const StateDict& weight = *states->find("state")
-                                     ->get_if<StateDict>()
-                                     ->find("weight")
-                                     ->get_if<StateDict>();
-      for (const char* moment : {"exp_avg", "exp_avg_sq"}) {
-        const at::Tensor local =
-            weight.find(moment)->get_if<DTensor>()->to_local();
-        EXPECT_EQ(local.abs().max().item<double>(), 0) << moment << fused;
-      }
-      EXPECT_EQ(weight.find("step")->get_if<at::Tensor>()->item<double>(), 0);
-    }
-  });
 }
 
 // Memory of this process that is backed by pages, in bytes.

@@ -28,7 +28,6 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/log.h"
 #include "fsdp/checkpoint/export.h"
-#include "fsdp/fully_shard.h"
 #include "fsdp/mesh/collective_errors.h"
 #include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/dtensor.h"
@@ -39,7 +38,6 @@
 #include "tests/testing/ranks.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
-#include "torch/nn/modules/linear.h"
 
 namespace fsdp {
 namespace {
@@ -432,45 +430,6 @@ TEST(Checkpoint, FromRank0ATensorIsCheckedAcrossItsWindows) {
                              AllOf(HasSubstr("large"), HasSubstr("damaged"))));
         EXPECT_OK(load_as(path, {placement}, /*verify=*/false));
       }
-    }
-  });
-}
-
-// The root stays gathered after a forward that records no gradient.
-TEST(Checkpoint, ALoadAfterAnEvaluationIsSeenByTheNextForward) {
-  RunRanks(4, [] {
-    init_process_group();
-    // Large shards, which a replica receives where they are.
-    constexpr int64_t kSize = 1024;
-    torch::nn::Linear linear(kSize, kSize);
-    fully_shard(linear, {.mesh = init_device_mesh("cpu", {2, 2},
-                                                  {"replicate", "shard"})});
-    const torch::NoGradGuard no_grad;
-    const auto fill = [&](double value) {
-      for (at::Tensor& shard : linear->parameters()) shard.fill_(value);
-    };
-    const auto output = [&] {
-      return linear->forward(at::ones({1, kSize}))[0][0].item<double>();
-    };
-    const auto state = [&] {
-      StateDict parameters;
-      for (const auto& [name, parameter] : named_parameters(*linear)) {
-        parameters[name] = parameter;
-      }
-      return parameters;
-    };
-    for (const double value : {1, 2, 3}) {
-      fill(value);
-      ASSERT_OK(save(state(), absl::StrCat(SharedDir(), "/", value)));
-    }
-    EXPECT_EQ(output(), 3 * (kSize + 1));
-    StateDict target = state();
-    for (const bool broadcast : {false, true}) {
-      const TorchLoadOptions options{.broadcast_to_replicas = broadcast};
-      ASSERT_OK(load(target, SharedDir() + "/1", options));
-      EXPECT_EQ(output(), kSize + 1) << broadcast;
-      ASSERT_OK(load_from_rank0(target, SharedDir() + "/2", options));
-      EXPECT_EQ(output(), 2 * (kSize + 1)) << broadcast;
     }
   });
 }
