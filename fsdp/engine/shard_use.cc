@@ -10,6 +10,7 @@
 
 #include "ATen/core/Tensor.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "c10/core/GradMode.h"
 #include "fsdp/engine/fsdp_param.h"
@@ -143,7 +144,54 @@ bool TakesShardAlone(const c10::FunctionSchema& schema) {
       "aten::is_pinned", "aten::resolve_conj", "aten::resolve_neg"};
   const std::string& name = schema.name();
   return OnlyMakesView(schema) || kNames.count(name) != 0 ||
-         absl::EndsWith(name, "_like");
+         absl::EndsWith(name, "_like") || absl::StartsWith(name, "aten::new_");
+}
+
+// Whether it is less than a parameter.
+bool IsPart(const ShardArgument& shard) {
+  if (const FsdpParam* param = shard.param()) {
+    return param->AsDTensor().shape() != shard.tensor.sizes().vec();
+  }
+  const FsdpParamGroup* group =
+      shard.storage ? shard.storage->group() : nullptr;
+  return group != nullptr && !group->params().empty() &&
+         group->params().front()->geometry().world > 1;
+}
+
+std::string ParameterName(const ShardArgument& shard) {
+  const FsdpParam* param = shard.param();
+  return param == nullptr ? "a parameter"
+                          : absl::StrCat("'", param->name(), "'");
+}
+
+void WarnOfPart(const c10::FunctionSchema& schema, const Arguments& arguments) {
+  if (!arguments.others.empty() || TakesShardAlone(schema)) return;
+  const ShardArgument& shard = arguments.shards.front();
+  if (!IsPart(shard)) return;
+  TORCH_WARN_ONCE(
+      "fsdp: ", schema.name(), " computes with this rank's part of ",
+      ParameterName(shard),
+      " alone, and not with the whole parameter. Of fsdp::parameters(module), "
+      "full_tensor() is the whole, and norm() the norm of the whole. In a "
+      "forward, put an fsdp::ForwardScope around it, or call the module by "
+      "fsdp::forward. An fsdp::ShardScope says that the part is meant. Further "
+      "operators of this kind are not reported");
+}
+
+// Refuses an optimizer that steps all parameters as one vector.
+void CheckNotOneVector(const c10::FunctionSchema& schema,
+                       const torch::jit::Stack& stack, size_t begin,
+                       const ShardArgument& shard) {
+  if (schema.name() != "aten::view_as" || shard.argument != 1) return;
+  TORCH_CHECK(
+      stack[begin].toTensor().numel() != shard.tensor.numel() || !IsPart(shard),
+      "fsdp: ", shard.tensor.numel(), " elements of a tensor are viewed as ",
+      "this rank's part of ", ParameterName(shard),
+      ", as an optimizer does that steps all parameters as one vector, such as "
+      "torch::optim::LBFGS. Its dot products and step lengths would be those "
+      "of "
+      "this rank's parts. Use fsdp::LBFGS; for this rank's part, put an "
+      "fsdp::ShardScope around it");
 }
 
 bool IsInContainer(const ShardArgument& shard) {
@@ -276,7 +324,11 @@ bool ResolveShards(const c10::FunctionSchema& schema, torch::jit::Stack& stack,
     writes = true;
   }
   if (writes || ShardScope::active() || IsByShard(name)) return false;
-  if (!MeansParameters(schema, arguments)) return false;
+  CheckNotOneVector(schema, stack, begin, arguments.shards.front());
+  if (!MeansParameters(schema, arguments)) {
+    WarnOfPart(schema, arguments);
+    return false;
+  }
   for (const ShardArgument& shard : arguments.shards) {
     Substitute(shard, schema, stack, begin);
   }

@@ -12,7 +12,8 @@
 //   - An operator that also has other tensors means the shard if it works
 //     element by element on tensors of the shard's shape (moments, averages);
 //     otherwise it is a forward.
-//   - An operator without other tensors means the shard. Containers
+//   - An operator without other tensors means the shard. One that computes, as
+//     a norm does, warns once, because it computes with a part. Containers
 //     (ParameterList) are an exception, because their owner's forward has no
 //     member to read: if gradients are recorded, the operator means the
 //     parameter; if not, an operator that copies or views works on the shard,

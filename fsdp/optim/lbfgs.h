@@ -1,9 +1,10 @@
 // LBFGS over sharded parameters. torch::optim::LBFGS measures directions, step
 // lengths and convergence by dot products and norms over all parameters, which
-// on shards would differ between ranks. Here every rank runs that algorithm on
-// whole copies of the parameters, and the model computes with shards as usual.
-// Memory: 2 + 2 * history_size copies of the parameters on each rank, as LBFGS
-// needs, so the model must be small enough. For the thread that trains.
+// on shards would differ between ranks: there it is refused. Here every rank
+// runs that algorithm on whole copies of the parameters, and the model computes
+// with shards as usual. Memory: 2 + 2 * history_size copies of the parameters
+// on each rank, as LBFGS needs, so the model must be small enough. For the
+// thread that trains.
 //
 //   fsdp::LBFGS optimizer(fsdp::parameters(*model),
 //   torch::optim::LBFGSOptions(1)); optimizer.step([&] {

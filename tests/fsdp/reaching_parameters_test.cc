@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "c10/util/Exception.h"
 #include "fsdp/engine/module_access.h"
 #include "fsdp/forward.h"
 #include "fsdp/fully_shard.h"
@@ -25,6 +26,7 @@
 #include "torch/nn.h"
 #include "torch/nn/utils/clip_grad.h"
 #include "torch/optim/adam.h"
+#include "torch/optim/adamw.h"
 #include "torch/optim/sgd.h"
 #include "torch/serialize.h"
 #include "torch/types.h"
@@ -208,6 +210,51 @@ TEST(Registry, WhatWouldReadAPartInSilenceIsRefused) {
     penalty.backward();
     EXPECT_EQ(dtensor_of(weight)->grad()->full_tensor().size(0), 6);
   });
+}
+
+class Warnings : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& warning) override {
+    texts.push_back(warning.msg());
+  }
+  std::vector<std::string> texts;
+};
+
+// Nothing tells a norm in a forward that records no gradients from a look at
+// this rank's part.
+TEST(Registry, AComputationWithAPartAloneWarnsOnce) {
+  for (const int ranks : {1, 2}) {
+    RunRanks(ranks, [ranks] {
+      StartRankInDouble();
+      Both both = MakeBoth();
+      Warnings told;
+      const c10::WarningUtils::WarningHandlerGuard guard(&told);
+      torch::optim::AdamW optimizer(both.model->parameters());
+      both.model->forward(Input()).sum().backward();
+      optimizer.step();
+      const torch::NoGradGuard no_grad;
+      const Tensor shard = both.model->parameters()[0];
+      {
+        const ShardScope scope;
+        shard.norm();
+      }
+      shard.clone().add(shard).sum();
+      shard.new_zeros({2}).copy_(shard.flatten().slice(0, 0, 2));
+      parameters(*both.model)[0].norm();
+      EXPECT_TRUE(told.texts.empty()) << told.texts.front();
+      shard.square().sum();
+      shard.detach().norm();
+      if (ranks == 1) {
+        EXPECT_TRUE(told.texts.empty()) << told.texts.front();
+        return;
+      }
+      ASSERT_EQ(told.texts.size(), 1u);
+      EXPECT_THAT(told.texts[0],
+                  AllOf(HasSubstr("aten::square computes with this rank's part "
+                                  "of 'a.weight' alone"),
+                        HasSubstr("ForwardScope"), HasSubstr("ShardScope")));
+    });
+  }
 }
 
 TEST(Registry, RecurrentModulesReadItAfterTo) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "fsdp/engine/fsdp_state.h"
+#include "fsdp/engine/lazy_key.h"
 #include "fsdp/engine/module_access.h"
 #include "fsdp/fully_shard.h"
 #include "fsdp/module/activation_checkpoint.h"
@@ -302,6 +303,40 @@ TEST(TrainingHabits, LbfgsAndClosures) {
       return sum.detach() + after.step(closure).detach();
     };
     ExpectSame<Net>([] { return Net(); }, ShardChildren<Net>, train);
+  });
+}
+
+// Its dot products would be those of this rank's parts.
+TEST(TrainingHabits, LbfgsOfLibTorchIsRefusedOnShards) {
+  RunRanks(2, [] {
+    StartRankInDouble();
+    torch::manual_seed(1);
+    Net net, whole;
+    ShardChildren(net);
+    const auto step = [](Net& model) {
+      torch::optim::LBFGS optimizer(model->parameters(),
+                                    torch::optim::LBFGSOptions(1).max_iter(2));
+      optimizer.step([&] {
+        model->zero_grad();
+        Tensor loss = (model(Input()) - 1).square().mean();
+        loss.backward();
+        return loss;
+      });
+    };
+    step(whole);
+    EXPECT_THAT(ErrorOf([&] { step(net); }),
+                AllOf(HasSubstr("Use fsdp::LBFGS"), HasSubstr("weight'")));
+    // A forward may take the shape of a parameter, and a program this rank's.
+    const torch::NoGradGuard no_grad;
+    Tensor shard = net->parameters()[0];
+    const DTensor parameter = parameters(*net)[0];
+    const Tensor vector = torch::ones({shard.numel()});
+    {
+      const ShardScope scope;
+      EXPECT_EQ(vector.view_as(shard).sizes(), shard.sizes());
+    }
+    EXPECT_EQ(torch::ones({parameter.numel()}).view_as(shard).sizes(),
+              torch::IntArrayRef(parameter.shape()));
   });
 }
 
