@@ -3,6 +3,7 @@
 // Compared with the same module without fully_shard, in float64.
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,7 +11,9 @@
 
 #include "fsdp/engine/lazy_key.h"
 #include "fsdp/fully_shard.h"
+#include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/mesh_collectives.h"
+#include "fsdp/module/init.h"
 #include "fsdp/module/materialize.h"
 #include "fsdp/optim/fused_adamw.h"
 #include "gmock/gmock.h"
@@ -20,6 +23,7 @@
 #include "tests/testing/ranks.h"
 #include "torch/nn.h"
 #include "torch/optim/adam.h"
+#include "torch/optim/adamw.h"
 #include "torch/optim/sgd.h"
 #include "torch/serialize.h"
 #include "torch/types.h"
@@ -113,6 +117,111 @@ TEST(ChangesOfShards, AreSeenByTheNextForward) {
           EXPECT_TRUE(item.value().grad().defined()) << item.key();
         }
       }
+    }
+  });
+}
+
+using OptimizerPtr = std::unique_ptr<torch::optim::Optimizer>;
+
+std::vector<std::pair<std::string, OptimizerPtr (*)(std::vector<Tensor>)>>
+Optimizers() {
+  return {{"SGD",
+           [](std::vector<Tensor> p) -> OptimizerPtr {
+             return std::make_unique<torch::optim::SGD>(p, 0.1);
+           }},
+          {"AdamW",
+           [](std::vector<Tensor> p) -> OptimizerPtr {
+             return std::make_unique<torch::optim::AdamW>(p, 0.1);
+           }},
+          {"FusedAdamW", [](std::vector<Tensor> p) -> OptimizerPtr {
+             return std::make_unique<FusedAdamW>(p, FusedAdamWOptions(0.1));
+           }}};
+}
+
+// FusedAdamW steps by raw pointers.
+TEST(ChangesOfShards, AreSeenWhereParametersStayedGatheredInTheStep) {
+  using Root = std::optional<FSDPModule>;
+  const std::vector<std::pair<std::string, std::function<void(Pair&, Root)>>>
+      ways{{"freed", [](Pair&, Root) {}},
+           {"evaluated",
+            [](Pair& model, Root) {
+              const torch::NoGradGuard no_grad;
+              model->forward(Input());
+            }},
+           {"kept after backward", [](Pair&, Root) {}},
+           {"gathered by hand", [](Pair&, Root root) {
+              if (root.has_value()) root->unshard();
+            }}};
+  RunRanks(2, [&] {
+    StartRankInDouble();
+    for (const auto& way : ways) {
+      for (const auto& [name, make] : Optimizers()) {
+        SCOPED_TRACE(way.first + ", " + name);
+        Both both = MakeBoth();
+        FSDPModule root = get_fsdp_module(*both.model);
+        if (way.first == "kept after backward") {
+          root.set_reshard_after_backward(false);
+        }
+        const auto train = [&way](Pair& model,
+                                  torch::optim::Optimizer& optimizer,
+                                  const Root& sharded) {
+          optimizer.zero_grad();
+          const Tensor loss = model->forward(Input()).square().mean();
+          loss.backward();
+          way.second(model, sharded);
+          optimizer.step();
+          return loss.detach();
+        };
+        const OptimizerPtr optimizer = make(both.model->parameters());
+        // A fused step on whole parameters is tested elsewhere.
+        const OptimizerPtr reference =
+            Optimizers()[name == "SGD" ? 0 : 1].second(
+                both.reference->parameters());
+        for (int step = 0; step < 3; ++step) {
+          EXPECT_TRUE(Close(train(both.model, *optimizer, root),
+                            train(both.reference, *reference, std::nullopt)));
+        }
+        ExpectSameParameters(*both.model, *both.reference);
+      }
+    }
+  });
+}
+
+TEST(ChangesOfShards, OfBroadcastsAndInitialisationsAreSeen) {
+  RunRanks(4, [] {
+    StartRankInDouble();
+    const DeviceMesh mesh =
+        init_device_mesh("cpu", {2, 2}, {"replicate", "shard"});
+    const std::vector<std::pair<std::string, Change>> changes{
+        {"broadcast",
+         [&](Module& model) {
+           broadcast_module(model, mesh.get_group("replicate"));
+         }},
+        {"initialisation",
+         [](Module& model) {
+           init::init_parameters(
+               model,
+               [](const std::string&, const init::Target& target, uint64_t) {
+                 init::constant_(target, 3);
+               },
+               /*seed=*/1);
+         }},
+        {"to_local()", [](Module& model) {
+           const torch::NoGradGuard no_grad;
+           for (DTensor& p : parameters(model)) p.to_local().fill_(3);
+         }}};
+    const torch::NoGradGuard no_grad;
+    const Tensor x = torch::ones({1, 4});
+    for (const auto& [name, change] : changes) {
+      SCOPED_TRACE(name);
+      Linear model(4, 2);
+      model->weight.fill_(get_rank() / 2 + 1);
+      model->bias.fill_(get_rank() / 2 + 1);
+      fully_shard(model, {.mesh = mesh, .reshard_after_forward = false});
+      model(x);  // leaves the parameters gathered
+      change(*model);
+      const double value = name == "broadcast" ? 1 : 3;
+      EXPECT_TRUE(Close(model(x), torch::full({1, 2}, 5 * value)));
     }
   });
 }
