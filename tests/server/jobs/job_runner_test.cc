@@ -310,6 +310,41 @@ TEST_F(JobRunnerTest, NestedFilesMayNotLieOutside) {
   EXPECT_FALSE(std::filesystem::exists(data("out")));
 }
 
+// A name with one wrong bit is a finding, and nothing is made of it.
+TEST_F(JobRunnerTest, DamagedNamesAreFoundAndNotConverted) {
+  auto single = To<tessera::v1::ConvertRequest>("m.safetensors");
+  EXPECT_OK(Run(JobMetadata::CONVERT, single).status());
+  auto folder = To<tessera::v1::ConvertRequest>("model");
+  folder.set_format(tessera::v1::FORMAT_SAFETENSORS);
+  EXPECT_OK(Run(JobMetadata::CONVERT, folder).status());
+  const struct {
+    std::string source;
+    std::string file;
+  } cases[] = {{"m.safetensors", "m.safetensors"},
+               {"model", "model/model.safetensors"},
+               {"source", "source/.metadata"}};
+  for (const auto& [source, file] : cases) {
+    SCOPED_TRACE(file);
+    std::string bytes = dcp::testing::ReadFile(data(file));
+    bytes[bytes.find("weight.0")] ^= 1;
+    dir_.WriteFile("data/" + file, bytes);
+    tessera::v1::VerifyRequest verify;
+    verify.mutable_source()->set_path(data(source));
+    const auto report =
+        Unpack<tessera::v1::VerifyReport>(Run(JobMetadata::VERIFY, verify));
+    EXPECT_EQ(report.num_findings(), 1u);
+    EXPECT_THAT(report.findings(0).problem(), HasSubstr("is damaged"));
+    auto convert = To<tessera::v1::ConvertRequest>("out");
+    convert.mutable_source()->set_path(data(source));
+    EXPECT_THAT(Run(JobMetadata::CONVERT, convert),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("is damaged")));
+    convert.mutable_share()->set_count(1);
+    EXPECT_THAT(Run(JobMetadata::CONVERT, convert),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("is damaged")));
+    EXPECT_FALSE(std::filesystem::exists(data("out")));
+  }
+}
+
 TEST_F(JobRunnerTest, LinksInTheDestinationAreReplacedAndNotFollowed) {
   EXPECT_OK(Run(JobMetadata::CONVERT, To<tessera::v1::ConvertRequest>("out"))
                 .status());

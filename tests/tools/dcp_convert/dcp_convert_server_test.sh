@@ -179,6 +179,22 @@ test_refusals() {
   same 2 inspect
 }
 
+# One bit of a name is wrong.
+test_damage() {
+  local file
+  "$kTool" convert "$data/golden/train" damaged.safetensors \
+    --drop-non-tensors >out 2>err || fail "$(cat err)"
+  "$kTool" convert "$data/golden/train" damaged --to dcp >out 2>err ||
+    fail "$(cat err)"
+  for file in damaged.safetensors damaged/.metadata; do
+    LC_ALL=C sed -i s/model.up/model.tp/ "$file"
+    same 1 verify "$data/${file%/*}"
+    same 0 inspect "$data/${file%/*}"
+    same 3 convert "$data/${file%/*}" OUT/a.pt
+    same 3 reshard "$data/${file%/*}" OUT/a --mesh dp=2
+  done
+}
+
 # After those that write.
 test_jobs() {
   "$kTool" jobs list --server "unix:$work/socket" >out 2>err ||
@@ -211,7 +227,7 @@ test_a_server_that_is_not_there() {
 
 start_server
 for test in test_verbs_that_read test_verbs_that_write test_mappings \
-  test_refusals test_jobs test_a_server_that_is_not_there; do
+  test_refusals test_damage test_jobs test_a_server_that_is_not_there; do
   echo "== $test"
   "$test"
 done
