@@ -231,6 +231,11 @@ std::vector<Write> Writes() {
           {"index_fill_",
            {0, 1, 2},
            [](at::Tensor& y) { y.index_fill_(1, torch::tensor({0}), 5.0); }},
+          {"index_copy_",
+           {0, 1, 2},
+           [=](at::Tensor& y) {
+             y.index_copy_(1, torch::tensor({0, 1}), two);
+           }},
           {"scatter_",
            {0, 1, 2},
            [](at::Tensor& y) {
@@ -296,6 +301,44 @@ TEST(Sharded, WritesThatWouldBeLostAreRefused) {
           EXPECT_THAT(error, HasSubstr("rite into fsdp::full_tensor(x)"));
         }
         EXPECT_TRUE(at::equal(WholeOf(got, axis), want));
+      }
+    }
+  });
+}
+
+TEST(Sharded, PlainTensorsGetWholeValues) {
+  using torch::indexing::Slice;
+  const std::vector<
+      std::pair<std::string, void (*)(at::Tensor&, const at::Tensor&)>>
+      ways{{"copy_", [](at::Tensor& p, const at::Tensor& h) { p.copy_(h); }},
+           {"add_", [](at::Tensor& p, const at::Tensor& h) { p.add_(h); }},
+           {"narrow", [](at::Tensor& p,
+                         const at::Tensor& h) { p.narrow(1, 0, 4).copy_(h); }},
+           {"index_put_ of a slice",
+            [](at::Tensor& p, const at::Tensor& h) {
+              p.index_put_({Slice(), Slice(0, 4)}, h);
+            }},
+           {"index_put_",
+            [](at::Tensor& p, const at::Tensor& h) {
+              p.index_put_({Slice(), torch::arange(4)}, h);
+            }},
+           {"lerp_",
+            [](at::Tensor& p, const at::Tensor& h) {
+              p.lerp_(h.mean(std::vector<int64_t>{0, 1}), 0.1);
+            }},
+           {"an output",
+            [](at::Tensor& p, const at::Tensor& h) { at::add_out(p, h, h); }}};
+  RunOnAxes(2, [&](const AxisPtr& axis) {
+    const at::NoGradGuard no_grad;
+    const at::Tensor x = torch::randn({2, 4, 8});
+    for (const auto& [name, write] : ways) {
+      for (const int64_t dim : {0, 1, 2}) {
+        SCOPED_TRACE(absl::StrCat(name, " where ", dim, " is cut"));
+        at::Tensor want = torch::zeros({2, 4, 8});
+        at::Tensor got = torch::zeros({2, 4, 8});
+        write(want, x);
+        write(got, InParts(x, Layout::Shard(dim), axis));
+        EXPECT_TRUE(at::allclose(got, want));
       }
     }
   });
