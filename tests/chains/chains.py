@@ -103,7 +103,7 @@ class Chain:
         self._is_flat |= way in FLAT
         if self._is_flat:
             found, expected = judge.flat(found), judge.flat(expected)
-        self._is_tensors |= form == "safetensors"
+        self._is_tensors |= form == "safetensors" or way in TENSORS_ONLY
         if self._is_tensors:
             found = self._without_unusual(found)
             expected = self._without_unusual(expected)
@@ -112,7 +112,8 @@ class Chain:
         return True
 
     def _without_unusual(self, state):
-        """`--drop-non-tensors` may leave these out, and names them."""
+        """`--drop-non-tensors` may leave these out, and names them. To the
+        ranks, tensors of subclasses are objects."""
         tensors = judge.tensors(state)
         for name in self._state.unusual:
             tensors.pop(name, None)

@@ -108,6 +108,7 @@ class RandomState:
         self._tensors = []
         self._is_plain = self._random.random() < 0.7
         self.unusual = []
+        self._names = set()
         self.value = self._dict((), depth=0)
         if not self._tensors:
             self.value["w"] = self._dense()
@@ -139,8 +140,12 @@ class RandomState:
             return self._dict(path, depth)
         if depth < 4 and self._chance(0.1):
             return self._list(path, depth)
+        name = ".".join(path)
+        if name in self._names:  # "a.b" and "c" are joined as "a" and "b.c" are
+            self.unusual.append(name)
+        self._names.add(name)
         if not self._is_plain and self._chance(0.1):
-            self.unusual.append(".".join(path))
+            self.unusual.append(name)
             return self._choice((self._unusual_tensor, self._unusual_object))()
         return self._tensor() if self._chance(0.7) else self._object()
 
