@@ -239,18 +239,22 @@ class Locator {
   // remains in the checkpoint as unreadable.
   absl::StatusOr<ObjectEntry> ObjectOf(
       const StorageInfo& storage, const absl::StatusOr<TorchArchive>& archive) {
-    ObjectEntry unreadable;
-    unreadable.unreadable =
-        archive.ok() ? CheckInert(archive->root) : archive.status();
-    if (archive.ok() && unreadable.unreadable.ok()) {
-      absl::MutexLock lock(&shared_.mutex);
-      return ObjectInArchive(*archive, CopyValue(parts_.arena, archive->root),
-                             storage.file, storage.offset);
-    }
-    if (archive.ok() || absl::IsUnimplemented(archive.status())) {
+    if (absl::IsUnimplemented(archive.status())) {
+      ObjectEntry unreadable;
+      unreadable.unreadable = archive.status();
       return unreadable;
     }
-    return archive.status();
+    DCP_RETURN_IF_ERROR(archive.status());
+    if (absl::Status inert = CheckInert(archive->root); !inert.ok()) {
+      ObjectEntry unreadable =
+          UnreadableObject(*archive, archive->root, storage.file,
+                           storage.offset, std::move(inert));
+      unreadable.value = Value();  // that of the archive, which goes
+      return unreadable;
+    }
+    absl::MutexLock lock(&shared_.mutex);
+    return ObjectInArchive(*archive, CopyValue(parts_.arena, archive->root),
+                           storage.file, storage.offset);
   }
 
   // The requested bytes of the item, or null data if the probe lacks them.

@@ -27,23 +27,6 @@ ChunkLocation::Record RecordOf(const TorchArchive::Storage& storage,
           .crc = storage.crc};
 }
 
-ObjectEntry UnreadableObject(const TorchArchive& archive, const Value& value,
-                             uint32_t file, uint64_t start, absl::Status why) {
-  ObjectEntry object;
-  object.item.file = file;
-  object.located = true;
-  object.has_crc = archive.pickle_has_crc;
-  object.value = value;
-  object.unreadable = std::move(why);
-  ForEachStorage(value, [&](const Value& inner) {
-    absl::StatusOr<TensorEntry> storage =
-        StorageInArchive(archive, inner, file, start);
-    if (!storage.ok()) return;  // only its own program can read it
-    object.tensors.emplace(inner.identity(), *std::move(storage));
-  });
-  return object;
-}
-
 // Refuses what is not a state dict; says why if it is something that people
 // save instead.
 absl::Status CheckRoot(const Value& root) {
@@ -261,6 +244,23 @@ absl::StatusOr<ObjectEntry> ObjectInArchive(const TorchArchive& archive,
   }
   if (!status.ok()) return status;
   return entry;
+}
+
+ObjectEntry UnreadableObject(const TorchArchive& archive, const Value& value,
+                             uint32_t file, uint64_t start, absl::Status why) {
+  ObjectEntry object;
+  object.item.file = file;
+  object.located = true;
+  object.has_crc = archive.pickle_has_crc;
+  object.value = value;
+  object.unreadable = std::move(why);
+  ForEachStorage(value, [&](const Value& inner) {
+    absl::StatusOr<TensorEntry> storage =
+        StorageInArchive(archive, inner, file, start);
+    if (!storage.ok()) return;  // only its own program can read it
+    object.tensors.emplace(inner.identity(), *std::move(storage));
+  });
+  return object;
 }
 
 absl::StatusOr<CheckpointParts> OpenTorch(FileSystem& fs,

@@ -72,6 +72,9 @@ absl::StatusOr<TensorEntry> StorageInArchive(const TorchArchive& archive,
 absl::StatusOr<ObjectEntry> ObjectInArchive(const TorchArchive& archive,
                                             const Value& value, uint32_t file,
                                             uint64_t start);
+// The same for a value that is unreadable because of `why`, with its storages.
+ObjectEntry UnreadableObject(const TorchArchive& archive, const Value& value,
+                             uint32_t file, uint64_t start, absl::Status why);
 
 }  // namespace dcp
 

@@ -133,6 +133,34 @@ TEST(ItemLocator, AnObjectOfAnUnknownClassIsAnItemAllTheSame) {
   EXPECT_OK(EntryOf(*checkpoint, "n").object()->unreadable);
 }
 
+// They are copied as they are stored.
+TEST(ItemLocator, TheBytesOfUnreadableObjectsAreChecked) {
+  const TempDir dir;
+  ValueArena arena;
+  const Value config =
+      arena.New(arena.Global("mylib", "Config"), arena.Tuple({}));
+  arena.SetState(config,
+                 arena.Dict({arena.Str("table"),
+                             MakeTensor(arena, DType::kUInt8, {4},
+                                        /*requires_grad=*/false, "0")}));
+  for (const std::string& table : {"abcd", "abce"}) {
+    std::string item = TorchArchiveBytes(config, {"abcd"});
+    item.replace(item.find("abcd"), 4, table);
+    DcpBuilder builder;
+    builder.StartFile("a");
+    builder.AddObject("config", item);
+    const absl::StatusOr<ConvertPlan> plan = ConvertCheckpoint(
+        Disk(), builder.Write(dir, table), dir.Join("copy-" + table), {});
+    if (table == "abcd") {
+      ASSERT_OK(plan);
+      EXPECT_EQ(plan->check.num_items_unchecked, 0u);
+    } else {
+      EXPECT_THAT(plan,
+                  StatusIs(absl::StatusCode::kDataLoss, HasSubstr("config: ")));
+    }
+  }
+}
+
 TEST(ItemLocator, RefusesItemsUnlikeTheIndex) {
   const std::string floats = BytesOf<float>({1, 2});
   ValueArena arena;
