@@ -57,7 +57,7 @@ struct WholeFile {
   bool overwrite;
 };
 
-absl::StatusOr<Format> FormatOf(const WholeFile& file) {
+absl::StatusOr<Format> FileFormat(const WholeFile& file) {
   if (file.format == nullptr) {
     if (NamesStateFile(file.path)) return *FormatOfFileName(file.path);
     return absl::InvalidArgumentError(
@@ -73,7 +73,7 @@ absl::StatusOr<Format> FormatOf(const WholeFile& file) {
 
 absl::Status Write(const WholeFile& file, const tessera_write_options& options,
                    const std::stop_token& stop) {
-  DCP_ASSIGN_OR_RETURN(const Format format, FormatOf(file));
+  DCP_ASSIGN_OR_RETURN(const Format format, FileFormat(file));
   if (!file.metadata.empty() && format != Format::kSafetensors) {
     return absl::InvalidArgumentError(
         absl::StrCat(file.path, ": only safetensors files have metadata"));

@@ -235,7 +235,7 @@ class Differ {
   void AddWarnings(absl::string_view side, const Checkpoint& checkpoint,
                    const SelectionOptions& selection) {
     for (const SourceLoss& loss :
-         LossesOf(checkpoint.losses(), selection.parts)) {
+         LossesIn(checkpoint.losses(), selection.parts)) {
       report_.warnings.push_back(absl::StrCat(side, loss.text));
     }
   }

@@ -46,7 +46,7 @@ class Verifier {
 
   absl::StatusOr<VerifyReport> Run() {
     report_.format = checkpoint_.format();
-    report_.warnings = TextsOf(checkpoint_.losses());
+    report_.warnings = LossTexts(checkpoint_.losses());
     CollectItems();
     ChooseSample();
     DCP_RETURN_IF_ERROR(pieces_.Choose(checkpoint_, report_, options_.pieces));

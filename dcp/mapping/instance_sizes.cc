@@ -208,7 +208,7 @@ class Solver {
     std::vector<std::string> sizes;
     std::string settings;
     for (const std::string& name : names) {
-      for (const std::string& setting : model_.SettingsOf(name)) {
+      for (const std::string& setting : model_.AxisSettings(name)) {
         absl::StrAppend(&settings, "; --set ", setting, "=N changes ", name);
       }
       const auto it = result_.sizes.find(name);

@@ -20,7 +20,7 @@ struct Known {
   std::vector<std::string> texts;  // of a choice; else empty
 };
 
-std::vector<Known> KnownOf(const EquationSides& sides) {
+std::vector<Known> KnownVariables(const EquationSides& sides) {
   std::vector<Known> known;
   for (size_t v = 0; v < sides.shared.size(); ++v) {
     const NameTemplate::Variable& variable = sides.shared[v];
@@ -37,7 +37,7 @@ std::vector<Known> KnownOf(const EquationSides& sides) {
       const auto at = static_cast<size_t>(
           std::find(variables.begin(), variables.end(), variable) -
           variables.begin());
-      std::vector<std::string> texts = term.name->ChoicesOf(at);
+      std::vector<std::string> texts = term.name->Choices(at);
       if (!texts.empty()) {
         known.push_back({.variable = v,
                          .range = {.first = 0, .count = texts.size()},
@@ -49,15 +49,15 @@ std::vector<Known> KnownOf(const EquationSides& sides) {
   return known;
 }
 
-uint64_t NumberOf(const Known& known, const NameValue& value) {
+uint64_t ValueNumber(const Known& known, const NameValue& value) {
   if (known.texts.empty()) return value.number;
   return static_cast<uint64_t>(
       std::find(known.texts.begin(), known.texts.end(), value.text) -
       known.texts.begin());
 }
 
-std::vector<std::string> NamesOf(const EquationSides& sides,
-                                 const std::vector<NameValue>& shared) {
+std::vector<std::string> InstanceNames(const EquationSides& sides,
+                                       const std::vector<NameValue>& shared) {
   std::vector<std::string> names;
   for (const MappingTerm& term : sides.src) {
     if (!term.name.has_value()) continue;
@@ -117,7 +117,7 @@ absl::Status ForEachLacking(
     const EquationSides& sides, const EquationInstances& instances,
     MappedBuilder& builder,
     absl::FunctionRef<absl::Status(const LackingInstance& lacking)> visit) {
-  const std::vector<Known> known = KnownOf(sides);
+  const std::vector<Known> known = KnownVariables(sides);
   std::vector<IndexRange> ranges;
   for (const Known& one : known) ranges.push_back(one.range);
   // By the values of the variables that are not known, in their order.
@@ -129,7 +129,7 @@ absl::Status ForEachLacking(
     std::vector<NameValue> other = key;
     std::vector<uint64_t> numbers;
     for (const Known& one : known) {
-      numbers.push_back(NumberOf(one, key[one.variable]));
+      numbers.push_back(ValueNumber(one, key[one.variable]));
       other[one.variable] = NameValue();
     }
     groups[std::move(other)].insert(std::move(numbers));
@@ -154,7 +154,7 @@ absl::Status ForEachLacking(
                                           : shared[v].text));
       }
       DCP_RETURN_IF_ERROR(visit({.values = absl::StrJoin(values, ", "),
-                                 .names = NamesOf(sides, shared)}));
+                                 .names = InstanceNames(sides, shared)}));
       there.insert(*lacking);
     }
   }

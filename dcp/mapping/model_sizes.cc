@@ -147,7 +147,8 @@ absl::Status ModelSizes::CheckSettings(const MappingSettings& settings) const {
   return absl::OkStatus();
 }
 
-std::vector<std::string> ModelSizes::SettingsOf(absl::string_view axis) const {
+std::vector<std::string> ModelSizes::AxisSettings(
+    absl::string_view axis) const {
   std::vector<std::string> settings;
   const MappingFile::Size* const size = file_->FindSize(axis);
   if (size == nullptr) return settings;

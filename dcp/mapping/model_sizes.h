@@ -51,7 +51,7 @@ class ModelSizes {
   std::string Explain(const std::string& axis, uint64_t size) const;
   // The settings that a size depends on and that no config.json tells, such as
   // vocab_multiple.
-  std::vector<std::string> SettingsOf(absl::string_view axis) const;
+  std::vector<std::string> AxisSettings(absl::string_view axis) const;
 
   // The keys of config.json that were used so far, and their values.
   const std::map<std::string, int64_t>& used() const { return used_; }

@@ -142,7 +142,7 @@ std::vector<std::string> NameTemplate::TextsFor(size_t variable) const {
   return {"text"};
 }
 
-std::vector<std::string> NameTemplate::ChoicesOf(size_t variable) const {
+std::vector<std::string> NameTemplate::Choices(size_t variable) const {
   for (const Slot& slot : slots_) {
     if (slot.variable == variable) return slot.choices;
   }

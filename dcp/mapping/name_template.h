@@ -68,7 +68,7 @@ class NameTemplate {
   std::vector<std::string> TextsFor(size_t variable) const;
   // The texts that the variable of this number may be if it is a choice; else
   // empty.
-  std::vector<std::string> ChoicesOf(size_t variable) const;
+  std::vector<std::string> Choices(size_t variable) const;
   // What every name of this form begins with.
   absl::string_view prefix() const { return literals_[0]; }
   // The names in formulas of {i + formula}.

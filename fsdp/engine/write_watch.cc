@@ -17,7 +17,7 @@
 namespace fsdp {
 namespace {
 
-const c10::StorageImpl* StorageOf(const at::Tensor& tensor) {
+const c10::StorageImpl* StorageKey(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return nullptr;
   return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
 }
@@ -29,7 +29,7 @@ struct WriteWatch::Entry {
   std::function<void()> wait;
 
   bool Has(const at::Tensor& tensor) const {
-    const c10::StorageImpl* storage = StorageOf(tensor);
+    const c10::StorageImpl* storage = StorageKey(tensor);
     return storage != nullptr && storages.count(storage) != 0;
   }
   bool Has(const c10::IValue& value) const {
@@ -82,7 +82,7 @@ WriteWatch::WriteWatch(const std::vector<at::Tensor>& tensors,
                        std::function<void()> wait) {
   auto entry = std::make_shared<Entry>();
   for (const at::Tensor& tensor : tensors) {
-    entry->storages.insert(StorageOf(tensor));
+    entry->storages.insert(StorageKey(tensor));
   }
   entry->wait = std::move(wait);
   entry_ = std::move(entry);

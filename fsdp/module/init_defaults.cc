@@ -110,7 +110,7 @@ void InitEmbedding(Own& own, std::optional<int64_t> padding_idx) {
   });
 }
 
-std::optional<int64_t> PaddingOf(const torch::nn::EmbeddingImpl& embedding) {
+std::optional<int64_t> PaddingRow(const torch::nn::EmbeddingImpl& embedding) {
   if (embedding.options.padding_idx().has_value()) {
     return embedding.options.padding_idx();
   }
@@ -161,7 +161,7 @@ std::function<void(Own&)> InitOf(const Module& module) {
     return InitNorm;
   }
   if (const auto* embedding = module.as<nn::EmbeddingImpl>()) {
-    return [padding = PaddingOf(*embedding)](Own& own) {
+    return [padding = PaddingRow(*embedding)](Own& own) {
       InitEmbedding(own, padding);
     };
   }

@@ -36,7 +36,7 @@ class FileSource:
         self._path = os.fspath(path)
         self._lock = threading.Lock()
         self._is_forked = False
-        self._stamp = _stamp_of(self._path)
+        self._stamp = _file_stamp(self._path)
         _library.interruptible(self._open)
         _SOURCES.add(self)
 
@@ -56,7 +56,7 @@ class FileSource:
         self._handle = handle
 
     def _check_same(self) -> None:
-        if _stamp_of(self._path) != self._stamp:
+        if _file_stamp(self._path) != self._stamp:
             raise _errors.FailedPreconditionError(
                 f"{self._path}: the checkpoint was replaced after it was opened",
                 path=self._path,
@@ -147,7 +147,7 @@ class FileSource:
         _library.interruptible(work)
 
 
-def _stamp_of(path: str) -> Tuple[int, ...]:
+def _file_stamp(path: str) -> Tuple[int, ...]:
     """Differs once the checkpoint at a path of this machine was replaced."""
     for place in (os.path.join(path, ".metadata"), path):
         try:

@@ -18,7 +18,7 @@ import torch
 from tessera import _dense
 
 
-def _range_of(tensor: torch.Tensor) -> Tuple[int, int]:
+def _memory_range(tensor: torch.Tensor) -> Tuple[int, int]:
     """The first byte of its elements, and the byte after the last one."""
     begin = tensor.data_ptr()
     if tensor.numel() == 0:
@@ -41,7 +41,7 @@ def shared(tensors: Dict[str, torch.Tensor]) -> List[Set[str]]:
     for names in by_storage.values():
         end = -1
         for begin, stop, name in sorted(
-            (*_range_of(tensors[name]), name) for name in names
+            (*_memory_range(tensors[name]), name) for name in names
         ):
             if begin < end:
                 groups[-1].add(name)

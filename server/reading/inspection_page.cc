@@ -70,7 +70,7 @@ void ListFiles(const SharedCheckpoint& shared, v1::InspectResponse& response) {
 
 void ListWarnings(const SharedCheckpoint& shared,
                   v1::InspectResponse& response) {
-  WarningsToProto(TextsOf(shared.checkpoint().losses()),
+  WarningsToProto(LossTexts(shared.checkpoint().losses()),
                   *response.mutable_warnings());
 }
 

@@ -15,7 +15,7 @@ import tessera
 from tessera.torch import CheckpointManager
 
 
-def state_of(step, mesh):
+def state_at(step, mesh):
     whole = torch.full((64, 8), float(step))
     return {"w": distribute_tensor(whole, mesh, [Shard(0)]), "step": step}
 
@@ -26,19 +26,19 @@ def assert_is(state, step):
 
 
 def save(folder, mesh):
-    tessera.save(state_of(7, mesh), folder / "one")
-    found = state_of(0, mesh)
+    tessera.save(state_at(7, mesh), folder / "one")
+    found = state_at(0, mesh)
     tessera.load(found, folder / "one")
     assert_is(found, 7)
     with CheckpointManager(folder / "run", save_every=2, keep_last=2) as manager:
-        assert manager.resume(state_of(0, mesh)) is None
+        assert manager.resume(state_at(0, mesh)) is None
         for step in range(1, 100):
             manager.before_optimizer_step()
             # One rank alone is told.
             if step == 6 and dist.get_rank() == 1:
                 os.kill(os.getpid(), signal.SIGTERM)
             if manager.should_save(step):
-                manager.save(step, state_of(step, mesh))
+                manager.save(step, state_at(step, mesh))
             if manager.should_exit():
                 break
         assert step == 6
@@ -49,7 +49,7 @@ def save(folder, mesh):
 
 def resume(folder, mesh):
     with CheckpointManager(folder / "run") as manager:
-        found = state_of(0, mesh)
+        found = state_at(0, mesh)
         assert manager.resume(found) == 6
         assert_is(found, 6)
     try:

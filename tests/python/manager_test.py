@@ -20,7 +20,7 @@ from tessera.torch import CheckpointManager
 both_ways = pytest.mark.parametrize("asynchronous", [True, False])
 
 
-def state_of(step):
+def state_at(step):
     return {"w": torch.full((64, 8), float(step)), "step": step}
 
 
@@ -57,10 +57,10 @@ def test_ranks_save_and_load(tmp_path):
     script = pathlib.Path(__file__).with_name("manager_ranks.py")
     run_ranks(2, script, "save", tmp_path)
     # One process resumes, and other ranks.
-    found = state_of(0)
+    found = state_at(0)
     with CheckpointManager(tmp_path / "run") as manager:
         assert manager.resume(found) == 6
-    assert_same(found, state_of(6))
+    assert_same(found, state_at(6))
     run_ranks(3, script, "resume", tmp_path)
 
 
@@ -75,8 +75,8 @@ def test_steps_are_saved_kept_and_resumed(tmp_path, asynchronous):
         asynchronous=asynchronous,
         log=lines.append,
     ) as manager:
-        assert manager.resume(state_of(0)) is None
-        state = state_of(0)
+        assert manager.resume(state_at(0)) is None
+        state = state_at(0)
         for step in range(1, 13):
             manager.before_optimizer_step()
             state["w"].fill_(step)
@@ -87,12 +87,12 @@ def test_steps_are_saved_kept_and_resumed(tmp_path, asynchronous):
         manager.finish()
         assert steps_in(tmp_path / "new" / "run") == [6, 10, 12]
         assert sum("removed" in line for line in lines) == 3
-        found = state_of(0)
+        found = state_at(0)
         assert manager.resume(found) == 12
-        assert_same(found, state_of(12))
+        assert_same(found, state_at(12))
         for step in (6, 10, 12):
             tessera.load(found, manager.path_of(step), verify=True)
-            assert_same(found, state_of(step))
+            assert_same(found, state_at(step))
 
 
 def test_a_state_that_changes_after_its_copy_is_saved_as_it_was(tmp_path):
@@ -117,32 +117,32 @@ def test_incomplete_steps_are_skipped_and_later_removed(tmp_path):
         run, keep_last=1, asynchronous=False, log=lines.append
     ) as manager:
         for step in (1, 2, 3):
-            manager.save(step, state_of(step))
+            manager.save(step, state_at(step))
         assert steps_in(run) == [3]
         # A save that did not finish, and files that are cut off.
         (run / "step-4").mkdir()
-        tessera.save(state_of(5), run / "step-5")
+        tessera.save(state_at(5), run / "step-5")
         (file,) = (run / "step-5").glob("*.distcp")
         os.truncate(file, 100)
         assert manager.latest() == 3
         assert any("step-4: it has no .metadata" in line for line in lines)
         assert any("step-5" in line for line in lines)
-        manager.save(6, state_of(6))
+        manager.save(6, state_at(6))
         assert steps_in(run) == [6]
 
 
 def test_the_error_of_a_save_is_raised_once_and_nothing_is_removed(tmp_path):
     run = tmp_path / "run"
     manager = CheckpointManager(run, keep_last=1)
-    manager.save(1, state_of(1))
+    manager.save(1, state_at(1))
     manager.finish()
     manager.save(2, {"w": torch.quantize_per_tensor(
         torch.ones(3), 0.1, 0, torch.qint8
     )})
     with pytest.raises(tessera.UnimplementedError, match="w: "):
-        manager.save(3, state_of(3))
+        manager.save(3, state_at(3))
     assert manager.latest() == 1
-    manager.save(3, state_of(3))
+    manager.save(3, state_at(3))
     manager.finish()
     assert manager.latest() == 3
     manager.close()
@@ -154,7 +154,7 @@ def test_sigterm_asks_for_a_last_save(tmp_path):
         assert not manager.should_save(1) and not manager.should_exit()
         os.kill(os.getpid(), signal.SIGTERM)
         assert manager.should_save(2) and manager.should_exit()
-        manager.save(2, state_of(2))
+        manager.save(2, state_at(2))
     assert steps_in(tmp_path / "run") == [2]
     assert signal.getsignal(signal.SIGTERM) is before
 

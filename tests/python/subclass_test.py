@@ -16,7 +16,7 @@ import tessera.torch
 from conftest import requires_torch
 from conftest import run_ranks
 from wrappers import Codes
-from wrappers import codes_of
+from wrappers import to_codes
 from wrappers import Rounding
 from wrappers import Wrapper
 
@@ -75,9 +75,9 @@ def test_a_wrapper_is_saved_and_loaded(tmp_path, writer, reader):
 @safe_pickles
 @both_writers
 def test_codes_and_scales_are_saved_and_loaded(tmp_path, writer):
-    state = {"exp_avg": codes_of(WEIGHT), "step": torch.tensor(7)}
+    state = {"exp_avg": to_codes(WEIGHT), "step": torch.tensor(7)}
     save(state, tmp_path / "c", writer)
-    target = codes_of(torch.ones(3, 4))
+    target = to_codes(torch.ones(3, 4))
     load({"exp_avg": target, "step": torch.tensor(0)}, tmp_path / "c")
     assert torch.equal(target.codes, state["exp_avg"].codes)
     assert torch.equal(target.scale, state["exp_avg"].scale)
@@ -85,7 +85,7 @@ def test_codes_and_scales_are_saved_and_loaded(tmp_path, writer):
 
 @safe_pickles
 def test_codes_are_loaded_into_a_plain_tensor(tmp_path):
-    codes = codes_of(WEIGHT)
+    codes = to_codes(WEIGHT)
     save({"w": codes}, tmp_path / "c")
     found = load({"w": torch.zeros(3, 4)}, tmp_path / "c")
     assert torch.equal(found["w"], codes.dense())
@@ -175,7 +175,7 @@ def test_another_default_device_changes_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "tensor", [Wrapper(WEIGHT), codes_of(WEIGHT)], ids=["wrapper", "codes"]
+    "tensor", [Wrapper(WEIGHT), to_codes(WEIGHT)], ids=["wrapper", "codes"]
 )
 def test_safetensors_refuses_a_wrapper_by_its_name(tmp_path, tensor):
     with pytest.raises(RuntimeError, match="odd: .* has no elements"):

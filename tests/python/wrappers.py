@@ -93,7 +93,7 @@ class Codes(torch.Tensor):
         raise NotImplementedError(f"{function} of Codes")
 
 
-def codes_of(tensor):
+def to_codes(tensor):
     """The tensor as Codes."""
     scale = tensor.abs().max() / 127
     return Codes((tensor / scale).round().to(torch.int8), scale)

@@ -200,7 +200,7 @@ absl::Status CheckOperands(const VerbRow& verb, const CommandLine& line) {
     if (path.empty()) return Refuse(verb, "a path is empty");
     if (path == "-") DCP_RETURN_IF_ERROR(CheckDash(verb, line));
   }
-  const absl::Span<const Action> actions = ActionsOf(verb);
+  const absl::Span<const Action> actions = VerbActions(verb);
   if (!actions.empty()) return CheckAction(verb, line, actions);
   const std::vector<absl::string_view> operands =
       absl::StrSplit(verb.operands, ' ');

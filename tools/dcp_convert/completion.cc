@@ -52,7 +52,8 @@ std::string ValueCases() {
 // "list show check test" of one verb.
 std::string ActionWords(const VerbRow& verb) {
   std::vector<absl::string_view> names;
-  for (const Action& action : ActionsOf(verb)) names.emplace_back(action.name);
+  for (const Action& action : VerbActions(verb))
+    names.emplace_back(action.name);
   return absl::StrJoin(names, " ");
 }
 
@@ -60,7 +61,7 @@ std::string ActionWords(const VerbRow& verb) {
 // file.
 std::vector<absl::string_view> ActionsWithFamily(const VerbRow& verb) {
   std::vector<absl::string_view> names;
-  for (const Action& action : ActionsOf(verb)) {
+  for (const Action& action : VerbActions(verb)) {
     const absl::string_view operand =
         action.operand == nullptr ? "" : action.operand;
     if (operand == "FAMILY" || operand == "FILE") {
@@ -75,7 +76,7 @@ std::vector<absl::string_view> ActionsWithFamily(const VerbRow& verb) {
 std::string ActionCases() {
   std::string text;
   for (const VerbRow& row : AllVerbs()) {
-    if (ActionsOf(row).empty()) continue;
+    if (VerbActions(row).empty()) continue;
     absl::StrAppend(&text, "    ", row.name, ",2,*) words='", ActionWords(row),
                     "' ;;\n");
     for (const absl::string_view action : ActionsWithFamily(row)) {
@@ -154,7 +155,7 @@ std::string FishScript() {
   for (const VerbRow& row : AllVerbs()) {
     absl::StrAppend(&text, first, "-f -a ", row.name, " -d ",
                     FishQuoted(row.summary), "\n");
-    if (ActionsOf(row).empty()) continue;
+    if (VerbActions(row).empty()) continue;
     const std::string actions = ActionWords(row);
     const std::string behind = absl::StrCat(
         "complete -c dcp-convert -n '__fish_seen_subcommand_from ", row.name);

@@ -20,7 +20,7 @@ struct Action {
 };
 
 // Those of `verb`; empty if it has paths instead.
-absl::Span<const Action> ActionsOf(const VerbRow& verb);
+absl::Span<const Action> VerbActions(const VerbRow& verb);
 
 absl::Span<const OptionRow<CommandLine>> AllOptions();
 

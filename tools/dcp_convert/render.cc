@@ -52,7 +52,7 @@ constexpr CodePoints kInvisible[] = {
     {0xFFF9, 0xFFFB}, {0x1D173, 0x1D17A}, {0xE0000, 0xE0FFF}};
 
 // The code point of a well-formed sequence.
-uint32_t CodePointOf(absl::string_view sequence) {
+uint32_t CodePoint(absl::string_view sequence) {
   constexpr uint8_t kLeadBits[] = {0x7F, 0x1F, 0x0F, 0x07};
   uint32_t code =
       static_cast<uint8_t>(sequence[0]) & kLeadBits[sequence.size() - 1];
@@ -90,7 +90,7 @@ std::string Printable(absl::string_view text) {
       continue;
     }
     const absl::string_view sequence = text.substr(0, length);
-    const uint32_t code = CodePointOf(sequence);
+    const uint32_t code = CodePoint(sequence);
     if (!IsInvisible(code)) {
       safe.append(sequence.data(), sequence.size());
     } else if (code <= 0xFFFF) {

@@ -156,7 +156,7 @@ constexpr Action kMapActions[] = {
 
 absl::Span<const VerbRow> AllVerbs() { return kVerbs; }
 
-absl::Span<const Action> ActionsOf(const VerbRow& verb) {
+absl::Span<const Action> VerbActions(const VerbRow& verb) {
   switch (VerbOf(verb)) {
     case Verb::kJobs:
       return kJobActions;

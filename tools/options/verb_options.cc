@@ -40,8 +40,8 @@ const VerbOption* FindOption(const VerbTool& tool, absl::string_view name) {
 
 // The option that a user of that name means in a verb that takes `taken`: "did
 // you mean '--overwrite'?"; empty if no habit is known.
-std::string MeaningOf(const VerbTool& tool, const VerbRow& verb,
-                      absl::string_view name, const TakenOptions& taken) {
+std::string Suggestion(const VerbTool& tool, const VerbRow& verb,
+                       absl::string_view name, const TakenOptions& taken) {
   for (const auto& [word, meaning] : tool.habits) {
     if (word != name) continue;
     if (absl::StrContains(verb.operands, meaning)) {
@@ -79,7 +79,7 @@ absl::Status UnknownOption(const VerbTool& tool, const VerbRow& verb,
         absl::StrCat("option '--", word.name, "' is ambiguous: --",
                      absl::StrJoin(begin_so, ", --")));
   }
-  std::string meant = MeaningOf(tool, verb, word.name, taken);
+  std::string meant = Suggestion(tool, verb, word.name, taken);
   const absl::string_view nearest = NearestWord(word.name, names);
   if (meant.empty() && !nearest.empty()) {
     meant = absl::StrCat("did you mean '--", nearest, "'?");
@@ -93,7 +93,7 @@ absl::Status RefuseWord(const VerbTool& tool, const VerbRow& verb,
                         const OptionWord& word, const TakenOptions& taken) {
   if (word.kind == Kind::kShort) {
     const std::string meant =
-        MeaningOf(tool, verb, absl::StripPrefix(word.text, "-"), taken);
+        Suggestion(tool, verb, absl::StripPrefix(word.text, "-"), taken);
     return UsageError(tool, &verb,
                       absl::StrCat("unknown option '", word.text, "'",
                                    meant.empty() ? "" : ": ", meant));
@@ -167,7 +167,7 @@ absl::StatusOr<std::vector<std::string>> ParseVerbOptions(
     if (word.kind == Kind::kOption &&
         word.name != taken.specs[word.index].name &&
         (FindOption(tool, word.name) != nullptr ||
-         !MeaningOf(tool, verb, word.name, taken).empty())) {
+         !Suggestion(tool, verb, word.name, taken).empty())) {
       word.kind = Kind::kUnknown;
     }
     if (word.kind == Kind::kShort && word.text == "-h") {

@@ -116,7 +116,7 @@ absl::Status NameForAccelerate(const ConvertOptions& options,
   const StateParts parts(names);
   // The optimizer's numbers mean nothing to FSDP.
   for (const CheckpointEntry& entry : names) {
-    if (parts.PlaceOf(entry).part == StatePart::kOptimizer &&
+    if (parts.EntryPlace(entry).part == StatePart::kOptimizer &&
         IsNumberedState(entry.path)) {
       return absl::FailedPreconditionError(absl::StrCat(
           "accelerate requires names in the optimizer's state, but there is ",
@@ -130,7 +130,7 @@ absl::Status NameForAccelerate(const ConvertOptions& options,
   std::vector<OutputEntry> kept;
   bool has_model = false;
   for (size_t i = 0; i < entries.size(); ++i) {
-    const StateParts::Place place = parts.PlaceOf(names[i]);
+    const StateParts::Place place = parts.EntryPlace(names[i]);
     OutputEntry& entry = entries[i];
     if (place.part == StatePart::kExtra) {
       plan.dropped.push_back(entry.fqn);

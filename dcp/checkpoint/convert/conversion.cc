@@ -151,8 +151,8 @@ absl::Status OpenSource(FileSystem& fs, absl::string_view src,
 absl::Status CheckLosses(const Checkpoint& source,
                          const ConvertOptions& options, ConvertPlan& plan) {
   const std::vector<SourceLoss> losses =
-      LossesOf(source.losses(), options.selection.parts);
-  plan.warnings = TextsOf(losses);
+      LossesIn(source.losses(), options.selection.parts);
+  plan.warnings = LossTexts(losses);
   // From DCP to DCP everything stays as it is.
   const bool is_copy =
       source.dialect() == Dialect::kDcp && plan.to == Format::kDcp;

@@ -134,7 +134,7 @@ bool IsUnquantized(const Checkpoint& source,
 
 // How the files of a model are called: as those of the source, if a library
 // looks for them under that name.
-absl::string_view StemOf(const Checkpoint& source) {
+absl::string_view FileStem(const Checkpoint& source) {
   constexpr absl::string_view kModel = "model";
   if (source.dialect() != Dialect::kSafetensors &&
       source.dialect() != Dialect::kTorch) {
@@ -163,7 +163,7 @@ absl::StatusOr<Output> BuildSafetensors(const ConvertOutputParts& parts,
   DCP_ASSIGN_OR_RETURN(
       Output output,
       BuildSafetensorsDirectory(entries, files, options.max_shard_bytes,
-                                metadata, StemOf(parts.source)));
+                                metadata, FileStem(parts.source)));
   absl::StatusOr<std::vector<std::string>> dropped = AddCompanionFiles(
       parts.fs, parts.companions,
       {.tensor_type = TypeAfterCast(entries, options),

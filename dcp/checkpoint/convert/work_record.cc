@@ -45,7 +45,7 @@ constexpr absl::string_view kPlanMagic = "tessera-work 1";
 constexpr absl::string_view kPieceMagic = "tessera-piece 2";
 
 // The lines between the first, which must be `magic`, and the last, "end".
-absl::StatusOr<std::vector<absl::string_view>> LinesOf(
+absl::StatusOr<std::vector<absl::string_view>> RecordLines(
     absl::string_view text, absl::string_view magic) {
   if (!absl::ConsumeSuffix(&text, "\nend\n")) return MalformedRecord(text);
   std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
@@ -183,7 +183,7 @@ std::string WritePlanRecord(const WorkPlan& plan) {
 
 absl::StatusOr<WorkPlan> ParsePlanRecord(absl::string_view text) {
   DCP_ASSIGN_OR_RETURN(const std::vector<absl::string_view> lines,
-                       LinesOf(text, kPlanMagic));
+                       RecordLines(text, kPlanMagic));
   WorkPlan plan;
   for (const absl::string_view line : lines) {
     RecordWords words(line);
@@ -275,7 +275,7 @@ std::string WritePieceRecord(const PieceRecord& record) {
 absl::StatusOr<PieceRecord> ParsePieceRecord(absl::string_view text,
                                              absl::string_view file) {
   DCP_ASSIGN_OR_RETURN(const std::vector<absl::string_view> lines,
-                       LinesOf(text, kPieceMagic));
+                       RecordLines(text, kPieceMagic));
   PieceRecord record;
   for (const absl::string_view line : lines) {
     DCP_RETURN_IF_ERROR(ParsePieceLine(line, file, record));

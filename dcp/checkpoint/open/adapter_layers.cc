@@ -101,7 +101,7 @@ absl::StatusOr<AdapterLayers> FindAdapterLayers(
   std::set<std::string> adapters;
   const StateParts parts(adapter.entries);
   for (const CheckpointEntry& entry : adapter.entries) {
-    const StateParts::Place place = parts.PlaceOf(entry);
+    const StateParts::Place place = parts.EntryPlace(entry);
     if (entry.tensor() == nullptr || place.part != StatePart::kModel) continue;
     const std::string name = NameInModel(entry, place.num_roots);
     std::optional<MatrixName> matrix = ParseMatrixName(name);

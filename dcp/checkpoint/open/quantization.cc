@@ -67,7 +67,7 @@ struct ConfigOfModel {
 };
 
 // The whole numbers of a list.
-std::vector<int64_t> IntsOf(const std::optional<Value>& list) {
+std::vector<int64_t> Ints(const std::optional<Value>& list) {
   std::vector<int64_t> ints;
   if (!list.has_value() || !list->is(Value::Kind::kList)) return ints;
   for (const Value& item : list->items()) {
@@ -96,7 +96,7 @@ std::optional<ConfigOfModel> ParseConfig(absl::string_view text) {
           .method = method.has_value() && method->is(Value::Kind::kStr)
                         ? std::string(method->text())
                         : "a method without a name",
-          .block = IntsOf(FindKey(*found, "weight_block_size"))};
+          .block = Ints(FindKey(*found, "weight_block_size"))};
     }
   }
   return std::nullopt;
@@ -136,7 +136,8 @@ class Marker {
     for (const NamedPair& pair : kPairs) MarkPairs(pair, config);
     for (const auto& [name, tensor] : tensors_) {
       for (const auto& [suffix, scheme] : kAlone) {
-        if (absl::EndsWith(name, suffix)) MarkCodes(name, SchemeOf(scheme));
+        if (absl::EndsWith(name, suffix))
+          MarkCodes(name, FindOrAddScheme(scheme));
       }
     }
     MarkTorchao();
@@ -145,9 +146,9 @@ class Marker {
   }
 
  private:
-  const Quantization* SchemeOf(absl::string_view scheme,
-                               absl::string_view decode = "",
-                               const std::vector<int64_t>& block = {}) {
+  const Quantization* FindOrAddScheme(absl::string_view scheme,
+                                      absl::string_view decode = "",
+                                      const std::vector<int64_t>& block = {}) {
     for (const auto& known : parts_.quantizations) {
       if (known->scheme == scheme && known->decode == decode) {
         return known.get();
@@ -174,10 +175,11 @@ class Marker {
       }
       const Quantization* const scheme =
           pair.scheme == kFloat8Blocks && is_other_block
-              ? SchemeOf(absl::StrCat("float8 with scales of blocks of ",
-                                      absl::StrJoin(config->block, " x ")),
-                         "", config->block)
-              : SchemeOf(pair.scheme, pair.decode);
+              ? FindOrAddScheme(
+                    absl::StrCat("float8 with scales of blocks of ",
+                                 absl::StrJoin(config->block, " x ")),
+                    "", config->block)
+              : FindOrAddScheme(pair.scheme, pair.decode);
       SetIfNew(*scales, scheme);
       MarkCodes(codes->first, scheme);
     }
@@ -231,7 +233,7 @@ class Marker {
       const std::string prefix =
           absl::StrCat(name.substr(0, dot), "._", name.substr(dot + 1), "_");
       const Quantization* const scheme =
-          SchemeOf(absl::StrCat("torchao's ", type->text()));
+          FindOrAddScheme(absl::StrCat("torchao's ", type->text()));
       for (auto it = tensors_.lower_bound(prefix);
            it != tensors_.end() && absl::StartsWith(it->first, prefix); ++it) {
         SetIfNew(*it->second, scheme);
@@ -245,7 +247,7 @@ class Marker {
     for (const auto& [name, tensor] : tensors_) {
       if (tensor->quantization != nullptr || !AreLikeCodes(*tensor)) continue;
       if (scheme == nullptr) {
-        scheme = SchemeOf(absl::StrCat(
+        scheme = FindOrAddScheme(absl::StrCat(
             config.method, ", as quantization_config in config.json says"));
       }
       MarkCodes(name, scheme);

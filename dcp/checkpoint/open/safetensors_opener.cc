@@ -80,9 +80,9 @@ class Collector {
     if (entry.dtype != tensor.dtype || entry.shape.size() != box.sizes.size()) {
       entry.problem = absl::DataLossError(
           absl::StrCat(tensor.name, " is ", TorchName(entry.dtype), " of ",
-                       entry.shape.size(), " dimensions in ",
-                       FirstFileOf(entry), ", and ", TorchName(tensor.dtype),
-                       " of ", box.sizes.size(), " in ", model_.names[file]));
+                       entry.shape.size(), " dimensions in ", FirstFile(entry),
+                       ", and ", TorchName(tensor.dtype), " of ",
+                       box.sizes.size(), " in ", model_.names[file]));
       return absl::OkStatus();
     }
     DCP_RETURN_IF_ERROR(Stretch(box, entry));
@@ -124,14 +124,14 @@ class Collector {
       return box == WholeBox(entry.shape);
     };
     if (std::all_of(entry.boxes.begin(), entry.boxes.end(), is_whole)) {
-      return InTwoFiles(name, FirstFileOf(entry),
+      return InTwoFiles(name, FirstFile(entry),
                         model_.names[entry.locations[1].item.file]);
     }
     return Annotate(covered, absl::StrCat(name, ", whose first part is in ",
-                                          FirstFileOf(entry)));
+                                          FirstFile(entry)));
   }
 
-  const std::string& FirstFileOf(const TensorEntry& entry) const {
+  const std::string& FirstFile(const TensorEntry& entry) const {
     return model_.names[entry.locations[0].item.file];
   }
 

@@ -265,7 +265,7 @@ absl::StatusOr<std::vector<SelectedEntry>> Select(
     const CheckpointEntry& entry = entries[i];
     if (!include.empty() && !include.Match(entry.fqn)) continue;
     if (exclude.Match(entry.fqn)) continue;
-    const StateParts::Place place = parts.PlaceOf(entry);
+    const StateParts::Place place = parts.EntryPlace(entry);
     if (!options.parts.empty() && !Contains(options.parts, place.part)) {
       continue;
     }

@@ -4,7 +4,7 @@
 
 namespace dcp {
 
-std::vector<SourceLoss> LossesOf(absl::Span<const SourceLoss> losses,
+std::vector<SourceLoss> LossesIn(absl::Span<const SourceLoss> losses,
                                  absl::Span<const StatePart> parts) {
   std::vector<SourceLoss> kept;
   for (const SourceLoss& loss : losses) {
@@ -16,7 +16,7 @@ std::vector<SourceLoss> LossesOf(absl::Span<const SourceLoss> losses,
   return kept;
 }
 
-std::vector<std::string> TextsOf(absl::Span<const SourceLoss> losses) {
+std::vector<std::string> LossTexts(absl::Span<const SourceLoss> losses) {
   std::vector<std::string> texts;
   for (const SourceLoss& loss : losses) texts.push_back(loss.text);
   return texts;

@@ -25,11 +25,11 @@ struct SourceLoss {
 };
 
 // The losses of `losses` that are about one of `parts`; empty stands for all.
-std::vector<SourceLoss> LossesOf(absl::Span<const SourceLoss> losses,
+std::vector<SourceLoss> LossesIn(absl::Span<const SourceLoss> losses,
                                  absl::Span<const StatePart> parts);
 
 // The texts of the losses, in their order.
-std::vector<std::string> TextsOf(absl::Span<const SourceLoss> losses);
+std::vector<std::string> LossTexts(absl::Span<const SourceLoss> losses);
 
 }  // namespace dcp
 

@@ -43,7 +43,7 @@ bool IsOneOf(absl::Span<const absl::string_view> names,
 
 // The number in `root` if it is `first` with one, such as model_1; otherwise
 // empty.
-std::string NumberOf(absl::string_view root, absl::string_view first) {
+std::string RootNumber(absl::string_view root, absl::string_view first) {
   const bool is_numbered =
       absl::ConsumePrefix(&root, first) && absl::ConsumePrefix(&root, "_") &&
       std::all_of(root.begin(), root.end(), absl::ascii_isdigit);
@@ -114,7 +114,7 @@ StateParts::StateParts(absl::Span<const CheckpointEntry> entries) {
     // Lightning has a list of optimizers.
     for (const size_t i : {first + 1, first + 2}) {
       if (RootAt(entry, i) != kGroups) continue;
-      optimizers_.emplace(RootOf(entry));
+      optimizers_.emplace(EntryRoot(entry));
     }
   }
   FindModel(entries);
@@ -126,7 +126,7 @@ void StateParts::FindModel(absl::Span<const CheckpointEntry> entries) {
   for (const CheckpointEntry& entry : entries) {
     // One element alone is a tensor that happens to be called so.
     if (entry.path.size() < first + 2) continue;
-    const absl::string_view root = RootOf(entry);
+    const absl::string_view root = EntryRoot(entry);
     if (root == "model") {
       model_ = "model";
       unknown_.clear();
@@ -134,8 +134,8 @@ void StateParts::FindModel(absl::Span<const CheckpointEntry> entries) {
     }
     if (entry.tensor() == nullptr || optimizers_.contains(root) ||
         IsOneOf(kOptimizerRoots, root) || IsExtraRoot(root) ||
-        !NumberOf(root, "model").empty() ||
-        !NumberOf(root, "optimizer").empty()) {
+        !RootNumber(root, "model").empty() ||
+        !RootNumber(root, "optimizer").empty()) {
       continue;
     }
     if (IsOneOf(kModelRoots, root)) models.emplace(root);
@@ -161,13 +161,13 @@ absl::Status StateParts::Check() const {
       "option renames"));
 }
 
-absl::string_view StateParts::RootOf(const CheckpointEntry& entry) const {
+absl::string_view StateParts::EntryRoot(const CheckpointEntry& entry) const {
   if (wrapper_.empty()) return RootAt(entry, 0);
   return RootAt(entry, 0) == wrapper_ ? RootAt(entry, 1) : absl::string_view();
 }
 
-StateParts::Place StateParts::PlaceOf(const CheckpointEntry& entry) const {
-  const absl::string_view root = RootOf(entry);
+StateParts::Place StateParts::EntryPlace(const CheckpointEntry& entry) const {
+  const absl::string_view root = EntryRoot(entry);
   const size_t num_roots = wrapper_.empty() ? 1 : 2;
   // One element alone is a value of the model that happens to be called so.
   const bool is_below = entry.path.size() > num_roots || !model_.empty();
@@ -177,7 +177,7 @@ StateParts::Place StateParts::PlaceOf(const CheckpointEntry& entry) const {
   }
   if (is_below) {
     for (const StatePart part : {StatePart::kModel, StatePart::kOptimizer}) {
-      const std::string number = NumberOf(root, StatePartName(part));
+      const std::string number = RootNumber(root, StatePartName(part));
       if (!number.empty()) return {part, num_roots, number};
     }
   }

@@ -32,7 +32,7 @@ class StateParts {
   explicit StateParts(absl::Span<const CheckpointEntry> entries);
 
   // InvalidArgument, with the keys that are there, if tensors are below keys
-  // of which none is known to be the model. PlaceOf takes them for the model
+  // of which none is known to be the model. EntryPlace takes them for the model
   // then.
   absl::Status Check() const;
 
@@ -46,11 +46,11 @@ class StateParts {
     // accelerate; empty for the first.
     std::string number = {};
   };
-  Place PlaceOf(const CheckpointEntry& entry) const;
+  Place EntryPlace(const CheckpointEntry& entry) const;
 
  private:
   // The element of the path that names the part; empty if there is none.
-  absl::string_view RootOf(const CheckpointEntry& entry) const;
+  absl::string_view EntryRoot(const CheckpointEntry& entry) const;
   void FindModel(absl::Span<const CheckpointEntry> entries);
 
   // The key around all parts, such as Composer's "state"; empty if there is

@@ -358,7 +358,8 @@ std::unique_ptr<ParamState> OptimizerKind::CompleteState(
 bool OptimizerKind::IsComplete(ParamState* state,
                                OptimizerOptions& options) const {
   if (state == nullptr) return false;
-  if (step_number != nullptr && CounterOf(*state) == nullptr) return false;
+  if (step_number != nullptr && FindStepCounter(*state) == nullptr)
+    return false;
   if (step_tensor != nullptr && !step_tensor(*state).defined()) return false;
   const std::vector<const StateTensor*> needed = TensorsUnder(options);
   return std::all_of(needed.begin(), needed.end(), [&](const auto* tensor) {

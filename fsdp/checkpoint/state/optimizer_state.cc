@@ -38,7 +38,8 @@ OptimizerOptions& OptionsOf(const OptimizerParamGroup& group) {
 
 at::Tensor StepOf(const OptimizerKind& kind, ParamState& state) {
   if (kind.step_tensor != nullptr) return kind.step_tensor(state);
-  if (StepCounter* counter = CounterOf(state)) return StepTensor(*counter);
+  if (StepCounter* counter = FindStepCounter(state))
+    return StepTensor(*counter);
   // The state of a frozen parameter.
   return at::full({}, static_cast<double>(kind.step_number(state)),
                   at::TensorOptions(at::kFloat));

@@ -31,7 +31,7 @@ class StepStorage final : public c10::StorageImpl {
 
 }  // namespace
 
-StepCounter* CounterOf(torch::optim::OptimizerParamState& state) {
+StepCounter* FindStepCounter(torch::optim::OptimizerParamState& state) {
   return dynamic_cast<StepCounter*>(&state);
 }
 

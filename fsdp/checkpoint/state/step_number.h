@@ -45,7 +45,7 @@ class Counted final : public State, public StepCounter {
 };
 
 // Null for a state that was not made here.
-StepCounter* CounterOf(torch::optim::OptimizerParamState& state);
+StepCounter* FindStepCounter(torch::optim::OptimizerParamState& state);
 
 // The number as a tensor, which StepWasLoaded recognizes.
 at::Tensor StepTensor(StepCounter& counter);

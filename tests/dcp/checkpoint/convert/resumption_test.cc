@@ -399,7 +399,7 @@ Scenario CastInShards() {
 
 using Losses = std::vector<std::pair<std::string, uint64_t>>;
 
-Losses LossesOf(const ConvertPlan& plan) {
+Losses PlanLosses(const ConvertPlan& plan) {
   Losses losses;
   for (const CastLoss& loss : plan.cast_losses) {
     EXPECT_EQ(loss.dtype, DType::kFloat8E4M3FN);
@@ -419,7 +419,7 @@ TEST(Resumption, TellsAfterItsCommitWhatItFound) {
   // As if the process had been killed before anyone was told.
   const auto again = Convert(fs, scenario, keeper);
   ASSERT_OK(again);
-  EXPECT_EQ(LossesOf(*again), LossesOf(*told));
+  EXPECT_EQ(PlanLosses(*again), PlanLosses(*told));
   EXPECT_TRUE(again->check.checked);
   EXPECT_GT(again->check.num_crcs_checked, 0u);
   EXPECT_EQ(again->check.num_crcs_checked, told->check.num_crcs_checked);
@@ -443,7 +443,7 @@ TEST(Resumption, CountsCastsOfFilesThatAnEarlierRunWrote) {
   const auto plan = Convert(fs, scenario, second);
   ASSERT_OK(plan);
   EXPECT_EQ(second.plan->num_files_kept, 1u);
-  EXPECT_EQ(LossesOf(*plan), LossesOf(*expected));
+  EXPECT_EQ(PlanLosses(*plan), PlanLosses(*expected));
 }
 
 }  // namespace

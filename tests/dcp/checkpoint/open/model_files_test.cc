@@ -184,7 +184,7 @@ TEST(ModelFiles, WhatTheIndexDoesNotNameIsLeftOut) {
                                   std::pair("b", BytesOf<float>({3}))));
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                        OpenCheckpoint(dir.Join("m")));
-  EXPECT_THAT(TextsOf(checkpoint->losses()),
+  EXPECT_THAT(LossTexts(checkpoint->losses()),
               ElementsAre("c, which the index does not name, are left out"));
   // Of a single file, too, which otherwise would be written again as it is.
   dir.WriteFile(std::string("m/") + kBinIndex, IndexOf({{"a", kFirst}}));

@@ -52,7 +52,7 @@ std::string Shard(const std::vector<float>& values, int64_t offset) {
 
 // An index that puts each name into a file.
 using WeightMap = std::vector<std::pair<std::string, std::string>>;
-std::string ShardIndexOf(const WeightMap& weight_map) {
+std::string ShardIndexText(const WeightMap& weight_map) {
   return WriteSafetensorsIndex(4, weight_map);
 }
 
@@ -91,8 +91,9 @@ TEST(SafetensorsOpener, AnIndexChoosesTheFiles) {
   dir.WriteFile("m/a.safetensors", SafetensorsBytes({Floats("a", {1})}));
   dir.WriteFile("m/b.safetensors", SafetensorsBytes({Floats("b", {2})}));
   dir.WriteFile("m/unlisted.safetensors", SafetensorsBytes({Floats("a", {3})}));
-  dir.WriteFile("m/model.safetensors.index.json",
-                ShardIndexOf({{"a", "a.safetensors"}, {"b", "b.safetensors"}}));
+  dir.WriteFile(
+      "m/model.safetensors.index.json",
+      ShardIndexText({{"a", "a.safetensors"}, {"b", "b.safetensors"}}));
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                        OpenCheckpoint(dir.Join("m")));
   EXPECT_EQ(checkpoint->entries().size(), 2u);
@@ -176,8 +177,9 @@ TEST(SafetensorsOpener, TheIndexDecidesWhichTensorsCount) {
                 SafetensorsBytes({Floats("a", {1}), Floats("w", {8, 9}),
                                   Floats("old", {7})}));
   dir.WriteFile("m/b.safetensors", SafetensorsBytes({Floats("w", {2})}));
-  dir.WriteFile("m/model.safetensors.index.json",
-                ShardIndexOf({{"a", "a.safetensors"}, {"w", "b.safetensors"}}));
+  dir.WriteFile(
+      "m/model.safetensors.index.json",
+      ShardIndexText({{"a", "a.safetensors"}, {"w", "b.safetensors"}}));
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                        OpenCheckpoint(dir.Join("m")));
   std::map<std::string, std::string> loaded;
@@ -185,7 +187,7 @@ TEST(SafetensorsOpener, TheIndexDecidesWhichTensorsCount) {
   EXPECT_THAT(loaded,
               ::testing::ElementsAre(std::pair("a", BytesOf<float>({1})),
                                      std::pair("w", BytesOf<float>({2}))));
-  EXPECT_THAT(TextsOf(checkpoint->losses()),
+  EXPECT_THAT(LossTexts(checkpoint->losses()),
               ::testing::ElementsAre(
                   "old, which the index does not name, are left out"));
 }
@@ -221,9 +223,9 @@ TEST(SafetensorsOpener, AnIndexCountsAllPartsOfATensor) {
   dir.WriteFile("m/2.safetensors", Shard({3}, 2));
   dir.WriteFile("m/n.safetensors", SafetensorsBytes({Floats("n", {4})}));
   dir.WriteFile("m/model.safetensors.index.json",
-                ShardIndexOf({{"w", "2.safetensors"},
-                              {"v", "1.safetensors"},
-                              {"n", "n.safetensors"}}));
+                ShardIndexText({{"w", "2.safetensors"},
+                                {"v", "1.safetensors"},
+                                {"n", "n.safetensors"}}));
   EXPECT_THAT(OpenCheckpoint(dir.Join("m")),
               StatusIs(absl::StatusCode::kDataLoss,
                        HasSubstr("v is in 1.safetensors, which lacks it")));
@@ -245,8 +247,8 @@ TEST(SafetensorsOpener, TheIndexOfAVariantIsAnIndex) {
   dir.WriteFile("m/a.fp16.safetensors", SafetensorsBytes({Floats("a", {1})}));
   dir.WriteFile("m/b.fp16.safetensors",
                 SafetensorsBytes({Floats("b", {2}), Floats("c", {3})}));
-  const std::string index =
-      ShardIndexOf({{"a", "a.fp16.safetensors"}, {"b", "b.fp16.safetensors"}});
+  const std::string index = ShardIndexText(
+      {{"a", "a.fp16.safetensors"}, {"b", "b.fp16.safetensors"}});
   const std::string path =
       dir.WriteFile("m/model.safetensors.index.fp16.json", index);
   for (const std::string& opened : {dir.Join("m"), path}) {
@@ -277,14 +279,14 @@ TEST(SafetensorsOpener, TheIndexMustBeTrue) {
     dir.WriteFile("m/model.safetensors.index.json", index);
     return OpenCheckpoint(dir.Join("m")).status();
   };
+  EXPECT_THAT(open_with(ShardIndexText(
+                  {{"a", "a.safetensors"}, {"b", "a.safetensors"}})),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr("b is in a.safetensors, which lacks it")));
   EXPECT_THAT(
-      open_with(ShardIndexOf({{"a", "a.safetensors"}, {"b", "a.safetensors"}})),
-      StatusIs(absl::StatusCode::kDataLoss,
-               HasSubstr("b is in a.safetensors, which lacks it")));
-  EXPECT_THAT(
-      open_with(ShardIndexOf({{"a", "absent.safetensors"}})),
+      open_with(ShardIndexText({{"a", "absent.safetensors"}})),
       StatusIs(absl::StatusCode::kNotFound, HasSubstr("absent.safetensors")));
-  EXPECT_THAT(open_with(ShardIndexOf({{"a", "../m/a.safetensors"}})),
+  EXPECT_THAT(open_with(ShardIndexText({{"a", "../m/a.safetensors"}})),
               StatusIs(::testing::_, HasSubstr("..")));
   EXPECT_THAT(open_with("{"),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("index.json")));
@@ -293,7 +295,7 @@ TEST(SafetensorsOpener, TheIndexMustBeTrue) {
 TEST(SafetensorsOpener, RefusesTwoModelsInADirectory) {
   const TempDir dir;
   dir.WriteFile("m/a.safetensors", SafetensorsBytes({Floats("a", {1})}));
-  const std::string index = ShardIndexOf({{"a", "a.safetensors"}});
+  const std::string index = ShardIndexText({{"a", "a.safetensors"}});
   dir.WriteFile("m/model.safetensors.index.json", index);
   dir.WriteFile("m/model.fp16.safetensors.index.json", index);
   EXPECT_THAT(OpenCheckpoint(dir.Join("m")),

@@ -15,10 +15,10 @@ TEST(SourceLoss, IsChosenByItsPart) {
   const std::vector<SourceLoss> losses = {
       {.part = StatePart::kModel, .text = "shapes"},
       {.part = StatePart::kOptimizer, .text = "names"}};
-  EXPECT_THAT(TextsOf(LossesOf(losses, {})), ElementsAre("shapes", "names"));
-  EXPECT_THAT(TextsOf(LossesOf(losses, {StatePart::kModel})),
+  EXPECT_THAT(LossTexts(LossesIn(losses, {})), ElementsAre("shapes", "names"));
+  EXPECT_THAT(LossTexts(LossesIn(losses, {StatePart::kModel})),
               ElementsAre("shapes"));
-  EXPECT_THAT(LossesOf(losses, {StatePart::kExtra}), IsEmpty());
+  EXPECT_THAT(LossesIn(losses, {StatePart::kExtra}), IsEmpty());
 }
 
 }  // namespace

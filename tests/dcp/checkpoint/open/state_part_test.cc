@@ -41,7 +41,7 @@ std::vector<std::string> PlacesOf(const std::vector<CheckpointEntry>& entries) {
   const StateParts parts(entries);
   std::vector<std::string> texts;
   for (const CheckpointEntry& entry : entries) {
-    const StateParts::Place place = parts.PlaceOf(entry);
+    const StateParts::Place place = parts.EntryPlace(entry);
     texts.push_back(std::string(StatePartName(place.part)) + " " +
                     std::to_string(place.num_roots));
   }
@@ -119,9 +119,9 @@ TEST(StatePart, ASecondModelKeepsItsRoot) {
       Tensor({"model", "w"}), Tensor({"model_1", "w"}),
       Tensor({"optimizer_1", "state", "w", "exp_avg"})};
   const StateParts parts(entries);
-  EXPECT_EQ(parts.PlaceOf(entries[1]).part, StatePart::kModel);
-  EXPECT_EQ(parts.PlaceOf(entries[1]).number, "1");
-  EXPECT_EQ(parts.PlaceOf(entries[2]).part, StatePart::kOptimizer);
+  EXPECT_EQ(parts.EntryPlace(entries[1]).part, StatePart::kModel);
+  EXPECT_EQ(parts.EntryPlace(entries[1]).number, "1");
+  EXPECT_EQ(parts.EntryPlace(entries[2]).part, StatePart::kOptimizer);
 }
 
 TEST(StatePart, KeysThatAreNotKnownAreNamed) {

@@ -64,7 +64,7 @@ class ByteCheckpointReader {
   absl::StatusOr<std::vector<TorchArchive>> ReadObjects(const Index& index);
   absl::Status AddObject(const Index& index, size_t entry,
                          const TorchArchive& archive);
-  StorageInfo ItemOf(const Index& index, size_t entry) const;
+  StorageInfo StoredItem(const Index& index, size_t entry) const;
   absl::Status AddExtra();
   // Reads a file of a rank's extra state.
   absl::Status ReadExtra(uint32_t index);
@@ -238,8 +238,8 @@ absl::Status ByteCheckpointReader::AddLeaves(const TorchArchive& archive,
   return absl::OkStatus();
 }
 
-StorageInfo ByteCheckpointReader::ItemOf(const Index& index,
-                                         size_t entry) const {
+StorageInfo ByteCheckpointReader::StoredItem(const Index& index,
+                                             size_t entry) const {
   StorageInfo item = std::get<BytesStorageMetadata>(
                          index.contents.metadata.entries[entry].value)
                          .storage;
@@ -253,7 +253,7 @@ absl::StatusOr<std::vector<TorchArchive>> ByteCheckpointReader::ReadObjects(
   std::vector<size_t> objects;
   for (size_t i = 0; i < metadata.entries.size(); ++i) {
     if (IsTensor(metadata.entries[i])) continue;
-    const StorageInfo item = ItemOf(index, i);
+    const StorageInfo item = StoredItem(index, i);
     DCP_RETURN_IF_ERROR(
         Annotate(parts_.files->CheckRange(item.file, item.offset, item.length),
                  PathToName(PathOf(index, i))));
@@ -270,7 +270,7 @@ absl::StatusOr<std::vector<TorchArchive>> ByteCheckpointReader::ReadObjects(
   std::vector<TorchArchive> archives(objects.size());
   DCP_RETURN_IF_ERROR(parts_.files->ForMany(
       objects.size(), stop_, [&](size_t i) -> absl::Status {
-        const StorageInfo item = ItemOf(index, objects[i]);
+        const StorageInfo item = StoredItem(index, objects[i]);
         DCP_ASSIGN_OR_RETURN(const File file, parts_.files->Get(item.file));
         absl::StatusOr<TorchArchive> archive = ReadArchiveInFile(
             *directory_.fs, file, item.offset, item.length, options_, stop_);
@@ -286,7 +286,7 @@ absl::StatusOr<std::vector<TorchArchive>> ByteCheckpointReader::ReadObjects(
 
 absl::Status ByteCheckpointReader::AddObject(const Index& index, size_t entry,
                                              const TorchArchive& archive) {
-  const StorageInfo item = ItemOf(index, entry);
+  const StorageInfo item = StoredItem(index, entry);
   return AddLeaves(archive, CopyValue(parts_.arena, archive.root), item.file,
                    item.offset, PathOf(index, entry), /*rank=*/0);
 }

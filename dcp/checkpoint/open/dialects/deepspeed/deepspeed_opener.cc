@@ -96,7 +96,7 @@ class DeepSpeedReader {
   absl::Status AddGroups(const DeepSpeedPickle& pickle, const Value& inner);
   absl::Status AddExtra();
   // What the model states of the rank have in addition to the model.
-  absl::Status AddExtraOf(size_t rank);
+  absl::Status AddRankExtra(size_t rank);
   // Adds the leaves of `root`, a dict of values of `pickle`, below `prefix`, as
   // those of the rank.
   absl::Status AddLeaves(const DeepSpeedPickle& pickle, const Value& root,
@@ -346,7 +346,7 @@ absl::Status DeepSpeedReader::AddOptimizer() {
   }
   DCP_ASSIGN_OR_RETURN(const Value module, GetKey(model(), "module"));
   const auto [names, needs_order] =
-      FindOptimizerNames(ParametersOf(module), optimizer,
+      FindOptimizerNames(SavedParameters(module), optimizer,
                          options_.dialect.optimizer_in_model_order);
   if (needs_order) {
     parts_.losses.push_back(NumberedOptimizer(/*has_order=*/true));
@@ -368,12 +368,12 @@ absl::Status DeepSpeedReader::AddGroups(const DeepSpeedPickle& pickle,
 
 absl::Status DeepSpeedReader::AddExtra() {
   for (size_t rank = 0; rank < state_.models.size(); ++rank) {
-    DCP_RETURN_IF_ERROR(AddExtraOf(rank));
+    DCP_RETURN_IF_ERROR(AddRankExtra(rank));
   }
   return absl::OkStatus();
 }
 
-absl::Status DeepSpeedReader::AddExtraOf(size_t rank) {
+absl::Status DeepSpeedReader::AddRankExtra(size_t rank) {
   const DeepSpeedPickle& pickle = state_.models[rank];
   std::vector<Value> extra;
   for (size_t i = 0; i < pickle.root.items().size(); i += 2) {

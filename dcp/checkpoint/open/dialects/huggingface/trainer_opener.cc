@@ -45,10 +45,9 @@ absl::StatusOr<std::vector<PartToJoin>> OpenState(
     DCP_ASSIGN_OR_RETURN(weights.parts,
                          OpenModel(*directory.fs, *model, options, stop));
     parts.push_back(std::move(weights));
-    DCP_ASSIGN_OR_RETURN(
-        PartToJoin state,
-        OpenOptimizerOf(directory, std::string(optimizer), "optimizer",
-                        &parts[0], options, stop));
+    DCP_ASSIGN_OR_RETURN(PartToJoin state,
+                         OpenOptimizer(directory, std::string(optimizer),
+                                       "optimizer", &parts[0], options, stop));
     parts.push_back(std::move(state));
     return parts;
   }

@@ -198,12 +198,12 @@ absl::StatusOr<ModelParameters> ParametersOfPart(FileSystem& fs,
 
 }  // namespace
 
-absl::StatusOr<PartToJoin> OpenOptimizerOf(const SourceDirectory& directory,
-                                           const std::string& file,
-                                           const std::string& root,
-                                           const PartToJoin* model,
-                                           const OpenOptions& options,
-                                           const std::stop_token& stop) {
+absl::StatusOr<PartToJoin> OpenOptimizer(const SourceDirectory& directory,
+                                         const std::string& file,
+                                         const std::string& root,
+                                         const PartToJoin* model,
+                                         const OpenOptions& options,
+                                         const std::stop_token& stop) {
   std::optional<ModelParameters> known;
   if (model != nullptr) {
     DCP_ASSIGN_OR_RETURN(
@@ -249,9 +249,9 @@ absl::StatusOr<std::vector<PartToJoin>> OpenWholeParts(
     // Of several models, an optimizer may have any.
     DCP_ASSIGN_OR_RETURN(
         PartToJoin part,
-        OpenOptimizerOf(
-            directory, entry.name, NumberedRoot("optimizer", *number),
-            trained.size() == 1 ? &parts[trained[0]] : nullptr, options, stop));
+        OpenOptimizer(directory, entry.name, NumberedRoot("optimizer", *number),
+                      trained.size() == 1 ? &parts[trained[0]] : nullptr,
+                      options, stop));
     parts.push_back(std::move(part));
   }
   return parts;

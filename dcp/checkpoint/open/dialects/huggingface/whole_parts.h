@@ -32,12 +32,12 @@ absl::StatusOr<std::vector<PartToJoin>> OpenWholeParts(
 // Opens the optimizer in `file`, below `root`. Its numbers become the names of
 // the parameters of `model`, if these are certain; null if it is not known
 // which model it trains.
-absl::StatusOr<PartToJoin> OpenOptimizerOf(const SourceDirectory& directory,
-                                           const std::string& file,
-                                           const std::string& root,
-                                           const PartToJoin* model,
-                                           const OpenOptions& options,
-                                           const std::stop_token& stop);
+absl::StatusOr<PartToJoin> OpenOptimizer(const SourceDirectory& directory,
+                                         const std::string& file,
+                                         const std::string& root,
+                                         const PartToJoin* model,
+                                         const OpenOptions& options,
+                                         const std::stop_token& stop);
 
 }  // namespace dcp
 

@@ -120,7 +120,7 @@ absl::Status ResolveFlatParameters(FileSystem& fs, const OpenOptions& options,
   if (options.dialect.layout.empty()) {
     const StateParts places(parts.entries);
     parts.losses.push_back(
-        {.part = places.PlaceOf(parts.entries[flats[0]]).part,
+        {.part = places.EntryPlace(parts.entries[flats[0]]).part,
          .needs_consent = true,
          .text = "flat parameters of FSDP1 instead of weights: the option "
                  "layout says what is inside"});

@@ -52,7 +52,7 @@ class FlatModel {
 
   // The vectors by the optimizer's numbers, which follow their order; nullopt
   // if there are not as many.
-  std::optional<FlatVectors> VectorsOf(const Value& optimizer) const;
+  std::optional<FlatVectors> Vectors(const Value& optimizer) const;
 
   std::string Advice() const {
     if (hints_.has_layout || (hints_.has_like && !views_.empty())) return "";
@@ -283,7 +283,7 @@ absl::Status FlatModel::Take(ValueArena& arena,
   return absl::OkStatus();
 }
 
-std::optional<FlatVectors> FlatModel::VectorsOf(const Value& optimizer) const {
+std::optional<FlatVectors> FlatModel::Vectors(const Value& optimizer) const {
   const std::optional<std::vector<int64_t>> numbers = NumbersOf(optimizer);
   if (!numbers.has_value() || numbers->size() != vectors_.size()) {
     return std::nullopt;
@@ -325,7 +325,7 @@ absl::StatusOr<std::vector<SourceLoss>> TakeFlatModel(
                          FindFlatOptimizer(*optimizer));
     DCP_ASSIGN_OR_RETURN(const Value first,
                          optimizer->Get(optimizer->part->files[0]));
-    std::optional<FlatVectors> vectors = flat.VectorsOf(first);
+    std::optional<FlatVectors> vectors = flat.Vectors(first);
     if (vectors.has_value() && !in_order && !HaveOwnSizes(*vectors)) {
       vectors.reset();
       losses.push_back(NumberedOptimizer(/*has_order=*/true));

@@ -286,7 +286,7 @@ absl::StatusOr<bool> NameFlatOptimizer(const RankFile& file, const Value& model,
                                        FlatVectors& vectors) {
   const std::optional<std::vector<int64_t>> numbers = NumbersOf(optimizer);
   if (!numbers.has_value()) return false;
-  const Parameters all = ParametersOf(model);
+  const Parameters all = SavedParameters(model);
   const Parameters untied = WithoutCopies(file, model, all);
   if (order.unit_glob.empty()) {
     return UseOrder(all, *numbers, order.in_order, vectors) ||

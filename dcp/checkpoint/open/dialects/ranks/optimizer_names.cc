@@ -91,7 +91,7 @@ struct Group {
 };
 
 // Nullopt if the parameters are not counted.
-std::optional<std::vector<Group>> GroupsOf(const Value& optimizer) {
+std::optional<std::vector<Group>> OptimizerGroups(const Value& optimizer) {
   const std::optional<Value> list = FindKey(optimizer, "param_groups");
   if (!list.has_value() || !list->is(Kind::kList)) return std::nullopt;
   std::vector<Group> groups;
@@ -219,7 +219,7 @@ class NameFinder {
 
 FoundNames FindOptimizerNames(const Parameters& parameters,
                               const Value& optimizer, bool in_order) {
-  std::optional<std::vector<Group>> groups = GroupsOf(optimizer);
+  std::optional<std::vector<Group>> groups = OptimizerGroups(optimizer);
   if (!groups.has_value()) return {};
   const NameFinder finder(parameters, optimizer, *std::move(groups));
   OptimizerNames names = finder.Recorded();
@@ -243,7 +243,7 @@ SourceLoss NumberedOptimizer(bool has_order) {
                           "with a file of the order by the option like")};
 }
 
-Parameters ParametersOf(const Value& model) {
+Parameters SavedParameters(const Value& model) {
   if (!IsMapping(model)) return {};
   const absl::Span<const Value> items = model.items();
   bool any_sharded = false;

@@ -25,7 +25,7 @@ using Parameters = std::vector<std::pair<std::string, Dims>>;
 
 // The parameters of a state dict, in its order: its sharded tensors, or all if
 // none is sharded, without repetitions of tied ones.
-Parameters ParametersOf(const Value& model);
+Parameters SavedParameters(const Value& model);
 
 struct FoundNames {
   OptimizerNames names;  // empty if they are not certain

@@ -231,7 +231,7 @@ absl::Status RanksReader::NameOptimizer(const RankState& model,
                        optimizer.Get(optimizer.part->files[0]));
   const bool in_order = IsInOrder(optimizer);
   const auto [names, needs_order] =
-      FindOptimizerNames(ParametersOf(first), numbered, in_order);
+      FindOptimizerNames(SavedParameters(first), numbered, in_order);
   if (!names.empty()) return GiveNames(optimizer, names);
   FlatVectors vectors;
   // A whole model has a whole optimizer.

@@ -23,7 +23,8 @@ using ::testing::UnorderedElementsAre;
 
 // The names that are found, without being told the order of the parameters.
 OptimizerNames Found(const Value& model, const Value& optimizer) {
-  return FindOptimizerNames(ParametersOf(model), optimizer, /*in_order=*/false)
+  return FindOptimizerNames(SavedParameters(model), optimizer,
+                            /*in_order=*/false)
       .names;
 }
 
@@ -89,7 +90,7 @@ TEST_F(OptimizerNamesTest, TheOrderOfEqualShapesIsNotGuessed) {
       arena_.Dict({Value::Int(0), arena_.Dict({Text("m"), Tensor({2}, "3")}),
                    Value::Int(1), arena_.Dict({Text("m"), Tensor({2}, "4")}),
                    Value::Int(2), arena_.Dict({Text("m"), Tensor({3}, "5")})});
-  const Parameters parameters = ParametersOf(model);
+  const Parameters parameters = SavedParameters(model);
   const Value optimizer = Optimizer(moments, {{0, 1, 2}});
   const FoundNames found =
       FindOptimizerNames(parameters, optimizer, /*in_order=*/false);
@@ -130,7 +131,7 @@ TEST_F(OptimizerNamesTest, NamesThatTheGroupsRecordCount) {
   EXPECT_THAT(Found(model, optimizer("a")),
               UnorderedElementsAre(Pair(0, "b"), Pair(1, "a")));
   // These are those of another model.
-  EXPECT_THAT(FindOptimizerNames(ParametersOf(model), optimizer("x"),
+  EXPECT_THAT(FindOptimizerNames(SavedParameters(model), optimizer("x"),
                                  /*in_order=*/true)
                   .names,
               UnorderedElementsAre(Pair(0, "a"), Pair(1, "b")));

@@ -46,7 +46,7 @@ class RankCheckpoint {
 
 // The losses of the checkpoint, as one text; empty if there are none.
 inline std::string WarningOf(const Checkpoint& checkpoint) {
-  return absl::StrJoin(TextsOf(checkpoint.losses()), "; ");
+  return absl::StrJoin(LossTexts(checkpoint.losses()), "; ");
 }
 
 }  // namespace dcp::testing
