@@ -27,6 +27,7 @@ absl::StatusCode CodeOf(int error) {
     case EMFILE:
     case ENFILE:
     case EMLINK:
+    case ECANCELED:  // io_uring had no thread for it
       return absl::StatusCode::kResourceExhausted;
     case EINVAL:
     case ENAMETOOLONG:
@@ -64,6 +65,9 @@ absl::string_view AdviceFor(int error) {
       return " in this process: raise the limit with ulimit -n";
     case EFBIG:
       return ": the limit is that of ulimit -f, or of the file system";
+    case ECANCELED:
+      return ": the kernel starts no more threads for this process: raise "
+             "ulimit -u or the limits of the container";
     default:
       return "";
   }

@@ -25,6 +25,11 @@ TEST(PosixError, NamesTheLimitThatAUserMayRaise) {
   EXPECT_THAT(PosixError(EFBIG, "write /a"),
               StatusIs(absl::StatusCode::kResourceExhausted,
                        ::testing::HasSubstr("ulimit -f")));
+  // The end of a request of io_uring that the kernel has no thread for.
+  EXPECT_THAT(PosixError(ECANCELED, "write /a"),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       ::testing::HasSubstr("starts no more threads for this "
+                                            "process: raise ulimit -u")));
 }
 
 TEST(PosixError, GivesTheCodeByWhatTheCallerCanDo) {
