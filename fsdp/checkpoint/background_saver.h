@@ -123,7 +123,7 @@ class BackgroundSaver {
   std::unique_ptr<dcp::SavePlanCache> plan_cache_;
   std::function<void()> on_durable_;
   std::shared_ptr<BackgroundSave> latest_;  // shared with the caller
-  // Of the save in flight, for the thread that saves.
+  // They belong to the save in flight, and to the thread that saves.
   std::unique_ptr<SaveSources> sources_;
   std::unique_ptr<WriteWatch> watch_;
   std::optional<dcp::Thread> thread_;

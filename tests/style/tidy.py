@@ -85,7 +85,7 @@ def grep(path, text, pattern, message):
     return findings
 
 
-# The top folders of what is installed.
+# The top folders of the product.
 PRODUCT = ("capi", "client", "dcp", "fsdp", "plugins", "proto", "server",
            "tools")
 

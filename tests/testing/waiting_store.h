@@ -1,7 +1,7 @@
-// WaitingStore: a directory of a disk that says that it is an object store, and
-// holds what is asked of certain files until so many ask at the same time. So a
-// test shows without clocks that a store is asked for many files at once. After
-// the first time it holds nothing any more.
+// WaitingStore: a directory of a disk that says that it is an object store. It
+// holds the first calls for certain files until so many are there at the same
+// time. So a test shows without clocks that a program asks a store for many
+// files at once. After the first time it holds no calls.
 #ifndef TESTS_TESTING_WAITING_STORE_H_
 #define TESTS_TESTING_WAITING_STORE_H_
 
@@ -78,12 +78,13 @@ class WaitingStore final : public HookedStorage {
     void Pass() {
       absl::MutexLock lock(&mutex_);
       most_ = std::max(most_, ++num_inside_);
-      if (num_inside_ == num_at_once_) is_open_ = true;
       // Too few fail the test; they need not wait for ever.
       constexpr absl::Duration kLongest = absl::Seconds(10);
-      if (!mutex_.AwaitWithTimeout(absl::Condition(&is_open_), kLongest)) {
-        is_open_ = true;
+      while (!is_open_ && num_inside_ < num_at_once_) {
+        if (changed_.WaitWithTimeout(&mutex_, kLongest)) break;
       }
+      is_open_ = true;
+      changed_.SignalAll();
       --num_inside_;
     }
     int most() const {
@@ -94,6 +95,7 @@ class WaitingStore final : public HookedStorage {
    private:
     const int num_at_once_;
     mutable absl::Mutex mutex_;
+    absl::CondVar changed_;
     int num_inside_ ABSL_GUARDED_BY(mutex_) = 0;
     int most_ ABSL_GUARDED_BY(mutex_) = 0;
     bool is_open_ ABSL_GUARDED_BY(mutex_) = false;

@@ -124,13 +124,6 @@ absl::StatusOr<MapSpec> SpecOf(FileSystem& fs, const CommandLine& line,
                          ReadShapes(fs, line.paths[0], line, stop));
     DCP_ASSIGN_OR_RETURN(Spelling spelling,
                          FindSpelling(mappings, shapes.tensors, config, line));
-    if (spelling.side == line.to_side) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          line.paths[0], " already has the names of ", line.to_side, " (",
-          spelling.mapping.name(),
-          "): leave out --map and --to-side, or choose another of its sides, ",
-          absl::StrJoin(spelling.mapping.sides(), ", ")));
-    }
     mappings = {std::move(spelling.mapping)};
     from = std::move(spelling.side);
   }

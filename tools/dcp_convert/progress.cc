@@ -44,7 +44,7 @@ int Percent(const ProgressView& view) {
   return static_cast<int>(std::floor(view.fraction() * 100));
 }
 
-// What is appended to a line of text.
+// The text for the end of a line.
 std::string RetriedText(int64_t num_retried) {
   if (num_retried == 0) return "";
   return absl::StrCat(

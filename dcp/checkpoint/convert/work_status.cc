@@ -68,7 +68,7 @@ struct Done {
   int64_t written_ns = 0;
 };
 
-// What is recorded of each piece; nullopt for those that are not done.
+// The record of each piece; nullopt for a piece that is not done.
 absl::StatusOr<std::vector<std::optional<Done>>> DoneIn(FileSystem& fs,
                                                         WorkRecords& records,
                                                         const WorkPlan& plan) {

@@ -11,7 +11,7 @@ if grep -rlE "bazel-|execroot" "$prefix/lib/cmake" "$prefix/lib/pkgconfig" \
   "$prefix/include"; then
   fail "these files name a folder of the build"
 fi
-# The licences of what is in the archives and programs come along.
+# The licences of all libraries in the archives and programs come along.
 readonly docs=$prefix/share/doc/tessera
 same "our licence" "$(<"$docs/LICENSE")" "$(<LICENSE)"
 same "all licences" "$(<"$docs/licenses.txt")" \

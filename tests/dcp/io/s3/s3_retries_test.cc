@@ -1,4 +1,4 @@
-// What is asked of a server again, how often and for how long.
+// Which requests a server gets again, how often and for how long.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -60,7 +60,7 @@ class ByteCheckpointReader {
   absl::Status AddFlat(
       const Index& index, const StateCollector::Part& flat,
       absl::Span<const ByteCheckpointMetadata::FlatSlot> slots);
-  // Reads what is no tensor in an index: those archives, in its order.
+  // Reads the archives of all objects in an index, in the order of the index.
   absl::StatusOr<std::vector<TorchArchive>> ReadObjects(const Index& index);
   absl::Status AddObject(const Index& index, size_t entry,
                          const TorchArchive& archive);

@@ -105,8 +105,8 @@ class SnapshotReader {
 
  private:
   absl::Status ReadManifest();
-  // Finds the sizes of the files, and reads those that are an archive. Add says
-  // what is wrong with those that cannot be read.
+  // Finds the sizes of the files, and reads those that are an archive. If one
+  // cannot be read, Add returns the error.
   void ReadAhead();
   // The shapes of sharded tensors, which only all pieces together tell.
   absl::Status FindShapes();

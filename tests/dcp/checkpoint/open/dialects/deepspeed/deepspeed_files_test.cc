@@ -72,7 +72,7 @@ TEST(DeepSpeedFiles, ThePointerIsFollowed) {
   }
 }
 
-// DeepSpeed writes `latest` anew for each model of accelerate.
+// DeepSpeed writes `latest` again for each model of accelerate.
 TEST(DeepSpeedFiles, OneOfSeveralModelsOfAccelerateIsNotTakenForAll) {
   const std::vector<std::string> both = {
       "pytorch_model/mp_rank_00_model_states.pt",
