@@ -128,7 +128,7 @@ absl::StatusOr<ExitCode> RunInspect(const Context& context) {
   inspection.path = line.paths[0];
   inspection.format = checkpoint->format();
   inspection.properties = checkpoint->properties();
-  inspection.warnings = TextsOf(checkpoint->losses());
+  inspection.warnings = LossTexts(checkpoint->losses());
   inspection.files = DataFiles(context.fs, checkpoint->files());
   inspection.objects_note = std::move(note);
   // Everything that could be read is shown even if objects are damaged. With

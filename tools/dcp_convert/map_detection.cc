@@ -72,7 +72,7 @@ absl::StatusOr<StoredShapes> ReadShapes(FileSystem& fs, const std::string& path,
     return WithSide(checkpoint.status(), ErrorSide::kSource);
   }
   StoredShapes shapes{.tensors = {},
-                      .warnings = TextsOf((*checkpoint)->losses())};
+                      .warnings = LossTexts((*checkpoint)->losses())};
   for (const CheckpointEntry& entry : (*checkpoint)->entries()) {
     const TensorEntry* const tensor = entry.tensor();
     if (tensor == nullptr) continue;

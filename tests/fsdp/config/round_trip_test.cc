@@ -340,7 +340,7 @@ std::optional<TrainConfig> Through(const TrainConfig& config, Dialect dialect) {
   EXPECT_THAT(differences.list(), IsEmpty())
       << "through " << name_of(dialect) << "\n"
       << text << "\nfindings:\n"
-      << ::testing::PrintToString(TextsOf(said));
+      << ::testing::PrintToString(LossTexts(said));
   return read.config;
 }
 
