@@ -16,7 +16,7 @@ namespace fsdp::config {
 
 // One text for each finding: "changed run.yaml:3: fsdp.sharding_strategy is
 // read as ...".
-inline std::vector<std::string> LossTexts(const Findings& findings) {
+inline std::vector<std::string> TextsOf(const Findings& findings) {
   std::vector<std::string> texts;
   for (const Finding& finding : findings.list()) {
     const char* kind = finding.kind == Finding::Kind::kProblem   ? "problem "
@@ -40,7 +40,7 @@ inline Reading ReadWith(Reader reader, absl::string_view name, Syntax syntax,
   Findings findings;
   const Node root = ParseDocument(name, text, syntax, findings);
   reader(root, reading.config, findings);
-  reading.findings = LossTexts(findings);
+  reading.findings = TextsOf(findings);
   return reading;
 }
 

@@ -340,7 +340,7 @@ std::optional<TrainConfig> Through(const TrainConfig& config, Dialect dialect) {
   EXPECT_THAT(differences.list(), IsEmpty())
       << "through " << name_of(dialect) << "\n"
       << text << "\nfindings:\n"
-      << ::testing::PrintToString(LossTexts(said));
+      << ::testing::PrintToString(TextsOf(said));
   return read.config;
 }
 

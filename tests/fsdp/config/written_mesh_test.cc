@@ -82,7 +82,7 @@ bool ExpectSameRanksOrProblem(const MeshConfig& mesh, Dialect dialect) {
   if (text.empty()) return false;
   const ReadConfig read = read_config_text(WrittenName(dialect), text);
   EXPECT_EQ(read.dialect, dialect) << text;
-  EXPECT_THAT(LossTexts(read.findings), Each(Not(StartsWith("problem"))))
+  EXPECT_THAT(TextsOf(read.findings), Each(Not(StartsWith("problem"))))
       << MeshText(mesh) << "\n"
       << text;
   for (const int64_t ranks : {1, 2, 4, 8, 16, 32, 64}) {
@@ -171,7 +171,7 @@ TEST_P(WrittenMeshRefuses, DegreesThatWouldMeanSomethingElse) {
   ASSERT_FALSE(read.findings.has_problems()) << read.findings.ToStatus();
   Findings said;
   EXPECT_THAT(write_config(read.config, row.to, said), IsEmpty());
-  EXPECT_THAT(LossTexts(said),
+  EXPECT_THAT(TextsOf(said),
               Contains(AllOf(StartsWith("problem "), HasSubstr(row.problem))));
 }
 

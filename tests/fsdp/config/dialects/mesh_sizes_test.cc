@@ -37,7 +37,7 @@ ReadConfig ReadSizedArguments(bool is_fsdp, absl::string_view sizes) {
 void ExpectPlan(bool is_fsdp, absl::string_view sizes, MeshPlan expected) {
   for (const ReadConfig& read :
        {ReadSized(is_fsdp, sizes), ReadSizedArguments(is_fsdp, sizes)}) {
-    EXPECT_THAT(LossTexts(read.findings), Each(Not(StartsWith("problem"))));
+    EXPECT_THAT(TextsOf(read.findings), Each(Not(StartsWith("problem"))));
     const absl::StatusOr<MeshPlan> plan = plan_mesh(read.config.mesh, 8, 8);
     ASSERT_TRUE(plan.ok()) << sizes << plan.status();
     EXPECT_EQ(*plan, expected) << sizes;
@@ -48,7 +48,7 @@ void ExpectRefused(bool is_fsdp, absl::string_view sizes,
                    absl::string_view problem) {
   for (const ReadConfig& read :
        {ReadSized(is_fsdp, sizes), ReadSizedArguments(is_fsdp, sizes)}) {
-    EXPECT_THAT(LossTexts(read.findings),
+    EXPECT_THAT(TextsOf(read.findings),
                 Contains(HasSubstr(std::string(problem))))
         << sizes;
   }
@@ -93,17 +93,17 @@ TEST(MeshSizes, ThatAccelerateRefusesAreProblems) {
 
 TEST(MeshSizes, Version1HasNone) {
   EXPECT_THAT(
-      LossTexts(read_config_text("a.yaml",
-                                 "distributed_type: FSDP\nfsdp_config: "
-                                 "{fsdp_version: 1}\nparallelism_config: "
-                                 "{parallelism_config_dp_shard_size: 8}\n")
-                    .findings),
+      TextsOf(read_config_text("a.yaml",
+                               "distributed_type: FSDP\nfsdp_config: "
+                               "{fsdp_version: 1}\nparallelism_config: "
+                               "{parallelism_config_dp_shard_size: 8}\n")
+                  .findings),
       Contains(HasSubstr("fsdp_version is 1, for which there are no sizes")));
 }
 
 TEST(MeshSizes, AcceleratesFileNeedsThePrefix) {
   EXPECT_THAT(
-      LossTexts(ReadSized(true, "dp_shard_size: 8").findings),
+      TextsOf(ReadSized(true, "dp_shard_size: 8").findings),
       Contains("changed a.yaml:3: parallelism_config.dp_shard_size is read as "
                "parallelism_config_dp_shard_size; accelerate itself passes "
                "over it without that prefix"));

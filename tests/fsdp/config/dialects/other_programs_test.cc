@@ -324,7 +324,7 @@ TEST(OtherPrograms, AHundredFilesAreRefusedByName) {
     const ReadConfig read =
         read_config_text(is_toml ? "config.toml" : "config", text);
     EXPECT_EQ(read.dialect, std::nullopt) << text;
-    EXPECT_THAT(LossTexts(read.findings),
+    EXPECT_THAT(TextsOf(read.findings),
                 ElementsAre(HasSubstr(std::string("is a file of ") + program +
                                       ", not a config of")))
         << text;

@@ -413,7 +413,7 @@ TEST(Composer, WeightsOfSixteenBitsAreNotCast) {
 std::string Write(const TrainConfig& config, std::vector<std::string>& said) {
   Findings findings;
   std::string text = WriteComposer(config, findings);
-  said = LossTexts(findings);
+  said = TextsOf(findings);
   return text;
 }
 

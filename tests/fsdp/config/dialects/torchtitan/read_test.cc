@@ -333,7 +333,7 @@ flavor = "8B"
 std::string Write(const TrainConfig& config, std::vector<std::string>& said) {
   Findings findings;
   std::string text = WriteTorchTitan(config, findings);
-  said = LossTexts(findings);
+  said = TextsOf(findings);
   return text;
 }
 

@@ -28,7 +28,7 @@ TEST(DistributedConfig, SizesAreNumbersOfRanks) {
   const ReadConfig read = ReadDistributed(
       R"("fsdp_size": 4, "dp_replicate_size": 2, "tp_size": 2, "ep_size": 4)");
   EXPECT_EQ(read.dialect, Dialect::kTransformers);
-  EXPECT_THAT(LossTexts(read.findings), Each(Not(StartsWith("problem"))));
+  EXPECT_THAT(TextsOf(read.findings), Each(Not(StartsWith("problem"))));
   EXPECT_EQ(*plan_mesh(read.config.mesh, 16, 8),
             (MeshPlan{.replicate = 2,
                       .shard = 4,
@@ -47,7 +47,7 @@ TEST(DistributedConfig, OptionsOfFsdpAreRead) {
   const ReadConfig read = ReadDistributed(
       R"("fsdp_size": 8, "fsdp_cpu_offload": true, "fsdp_mixed_precision": true,
          "fsdp_plan": {"lm_head": "keep_full_weight"})");
-  EXPECT_THAT(LossTexts(read.findings), Each(StartsWith("ignored")));
+  EXPECT_THAT(TextsOf(read.findings), Each(StartsWith("ignored")));
   EXPECT_TRUE(*read.config.sharding.cpu_offload);
   EXPECT_EQ(*read.config.sharding.reshard_after_forward, ReshardSetting());
   EXPECT_EQ(*read.config.precision.param_dtype, dcp::DType::kBFloat16);
@@ -64,7 +64,7 @@ TEST(DistributedConfig, TheOldWordForExpertsIsTheTensorSize) {
 
 TEST(DistributedConfig, WhatTransformersRefusesIsAProblem) {
   const auto expect = [](const char* keys, const char* problem) {
-    EXPECT_THAT(LossTexts(ReadDistributed(keys).findings),
+    EXPECT_THAT(TextsOf(ReadDistributed(keys).findings),
                 Contains(HasSubstr(problem)))
         << keys;
   };
@@ -85,13 +85,13 @@ TEST(DistributedConfig, StandsBesideTrainingArgumentsToo) {
       R"("bf16": true, "num_train_epochs": 1, "learning_rate": 1e-4)";
   const ReadConfig read = ReadDistributed(
       absl::StrCat(kArguments, R"(, "distributed_config": {"fsdp_size": 8})"));
-  EXPECT_THAT(LossTexts(read.findings), Each(Not(StartsWith("problem"))));
+  EXPECT_THAT(TextsOf(read.findings), Each(Not(StartsWith("problem"))));
   EXPECT_EQ(*plan_mesh(read.config.mesh, 8, 8), (MeshPlan{.shard = 8}));
   EXPECT_EQ(*read.config.loop.lr, 1e-4);
   EXPECT_THAT(
-      LossTexts(ReadDistributed(absl::StrCat(kArguments, R"(, "fsdp": true,
+      TextsOf(ReadDistributed(absl::StrCat(kArguments, R"(, "fsdp": true,
                                "distributed_config": {"fsdp_size": 8})"))
-                    .findings),
+                  .findings),
       Contains(HasSubstr("is given together with fsdp; keep only one")));
 }
 
