@@ -136,14 +136,15 @@ bool WrapAwaitWithTimeout(const absl::Notification* notification,
 // another thread's was before looks like a race; a ring has one thread.
 // gRPC: a call is made by the thread that reads its headers and begins on
 // another; its last owner destroys it, and where it was cancelled, that
-// decrement happened inside of the library. The only function of ours below
-// these is OnDone. A call of a method that does not exist (BatchCallAllocation)
-// is answered by a handler of gRPC's own, with nothing of ours below it but the
-// interceptor that logs it. An interceptor hands its call on to where gRPC has
-// put what follows, which another thread wrote inside of the library; only this
-// one read is passed over (race_top), not the handler that it leads to. A test
-// sets up its fake daemon (tests/client) before it calls it, and gRPC hands the
-// call to another thread inside of the library.
+// decrement happened inside of the library. Below these, OnDone and the
+// destructor of the interceptor that logs the call are all that is ours. A call
+// of a method that does not exist (BatchCallAllocation) is answered by a
+// handler of gRPC's own, with nothing of ours below it but the interceptor that
+// logs it. An interceptor hands its call on to where gRPC has put what follows,
+// which another thread wrote inside of the library; only this one read is
+// passed over (race_top), not the handler that it leads to. A test sets up its
+// fake daemon (tests/client) before it calls it, and gRPC hands the call to
+// another thread inside of the library.
 // aws-c-s3: threads that end by themselves are joined by the next one.
 extern "C" const char* __tsan_default_suppressions() {
   return "race:absl::*Status::Unref\n"
@@ -156,6 +157,7 @@ extern "C" const char* __tsan_default_suppressions() {
          "race:^dcp::client::Fake*::\n"
          "thread:^aws_thread_launch\n"
          "race:^grpc::internal::Callback*::CallOnDone\n"
+         "race:^grpc::internal::ServerCallbackCall::ScheduleOnDone\n"
          "race:^grpc::internal::CallbackBidiHandler<grpc::ByteBuffer, "
          "grpc::ByteBuffer>::\n";
 }
