@@ -9,7 +9,7 @@
 #include "capi/tessera.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/streaming_copy.h"
-#include "dcp/checkpoint/write/tensor_source.h"
+#include "dcp/checkpoint/output/tensor_source.h"
 
 namespace dcp::capi {
 

@@ -10,7 +10,7 @@
 #include "dcp/base/checksum.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/version.h"
-#include "dcp/io/default_file_system.h"
+#include "dcp/io/file_systems/default_file_system.h"
 
 namespace dcp::capi {
 

@@ -10,8 +10,8 @@
 #include "capi/handles.h"
 #include "capi/tessera.h"
 #include "dcp/base/error_place.h"
-#include "dcp/checkpoint/step_directories.h"
-#include "dcp/format/json.h"
+#include "dcp/checkpoint/destination/step_directories.h"
+#include "dcp/format/json/json.h"
 
 tessera_error* tessera_newest_step(const char* directory, tessera_bytes** out) {
   std::vector<std::string> skipped;

@@ -19,11 +19,11 @@
 #include "dcp/base/error_place.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/open/format.h"
+#include "dcp/checkpoint/files/format.h"
+#include "dcp/checkpoint/output/safetensors_output.h"
 #include "dcp/checkpoint/save/save.h"
 #include "dcp/checkpoint/save/save_state.h"
 #include "dcp/checkpoint/save/state_file.h"
-#include "dcp/checkpoint/write/safetensors_output.h"
 #include "dcp/tensor/box.h"
 #include "dcp/tensor/dtype.h"
 

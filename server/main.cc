@@ -27,8 +27,9 @@
 #include "dcp/base/status.h"
 #include "dcp/base/thread.h"
 #include "dcp/base/version.h"
-#include "dcp/io/default_file_system.h"
-#include "server/command_line.h"
+#include "dcp/io/file_systems/default_file_system.h"
+#include "server/options/command_line.h"
+#include "server/options/server_options.h"
 #include "server/process/forced_end.h"
 #include "server/process/library_log.h"
 #include "server/process/log_line.h"
@@ -36,7 +37,6 @@
 #include "server/process/systemd.h"
 #include "server/process/task_queue.h"
 #include "server/server.h"
-#include "server/server_options.h"
 #include "third_party/licenses/licenses.h"
 
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "dcp/io/file_system.h"
-#include "server/server_options.h"
+#include "server/options/server_options.h"
 
 namespace dcp::server {
 

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "dcp/base/status.h"
-#include "dcp/mapping/model_types.h"
+#include "dcp/mapping/application/model_types.h"
 #include "dcp/maps/map_texts.h"
 
 namespace dcp {

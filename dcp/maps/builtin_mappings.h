@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "dcp/mapping/mapping.h"
+#include "dcp/mapping/application/mapping.h"
 
 namespace dcp {
 

@@ -9,7 +9,7 @@
 
 #include "absl/types/span.h"
 #include "dcp/base/limits.h"
-#include "dcp/plan/copy_run.h"
+#include "dcp/plan/strided/copy_run.h"
 #include "dcp/plan/strided/nest_run.h"
 
 namespace dcp {

@@ -1,7 +1,7 @@
 // ParallelPlan: which modules of a model are parallel on one axis of a mesh
 // (tensor and sequence parallelism), and how their parameters therefore lie on
 // that axis. What jobs train with and what checkpoints are resharded for are
-// one plan; fsdp/config/parallel_plan.h reads its text. The styles are those of
+// one plan; config/parallel_plan.h reads its text. The styles are those of
 // PyTorch (torch/distributed/tensor/parallel/style.py of 2.11), the words those
 // of transformers (integrations/tensor_parallel.py of 4.56 and 5). Pure; any
 // thread.

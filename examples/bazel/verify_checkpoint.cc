@@ -5,9 +5,9 @@
 #include <iostream>
 #include <memory>
 
-#include "dcp/checkpoint/read/verify_report.h"
-#include "dcp/checkpoint/verify.h"
-#include "dcp/io/default_file_system.h"
+#include "dcp/checkpoint/verify/verify.h"
+#include "dcp/checkpoint/verify/verify_report.h"
+#include "dcp/io/file_systems/default_file_system.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) {

@@ -27,7 +27,7 @@
 #include "fsdp/checkpoint/staging_pool.h"
 #include "fsdp/checkpoint/state/save_sources.h"
 #include "fsdp/checkpoint/state/state_value.h"
-#include "fsdp/engine/write_watch.h"
+#include "fsdp/engine/lazy/write_watch.h"
 
 namespace fsdp {
 

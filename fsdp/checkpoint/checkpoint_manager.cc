@@ -6,7 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/step_directories.h"
+#include "dcp/checkpoint/destination/step_directories.h"
 #include "fsdp/checkpoint/background_saver.h"
 #include "fsdp/checkpoint/preemption.h"
 #include "fsdp/checkpoint/ranks/process_group_coordinator.h"

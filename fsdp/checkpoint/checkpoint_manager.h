@@ -60,8 +60,8 @@ class CheckpointManager {
   // if it is missing. Steps beyond keep_last and keep_every, and older ones
   // that a crash left unfinished, are removed once their successor is durable,
   // never before; unfinished ones in an object store stay (see
-  // dcp/checkpoint/step_directories.h). The error of an earlier save is
-  // returned here, once.
+  // dcp/checkpoint/destination/step_directories.h). The error of an earlier
+  // save is returned here, once.
   absl::Status save(int64_t step, const StateDict& state);
   // Waits until the save in flight has copied the state.
   absl::Status before_optimizer_step();

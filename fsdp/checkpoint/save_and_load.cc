@@ -24,7 +24,7 @@
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
 #include "dcp/base/thread.h"
-#include "dcp/checkpoint/load.h"
+#include "dcp/checkpoint/load/load.h"
 #include "dcp/checkpoint/save/save.h"
 #include "dcp/checkpoint/save/state_file.h"
 #include "dcp/tensor/metadata.h"

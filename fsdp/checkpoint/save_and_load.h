@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "client/client_options.h"
 #include "dcp/base/limits.h"
-#include "dcp/checkpoint/open/map_request.h"
+#include "dcp/checkpoint/mapped/map_request.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/pipeline.h"
 #include "fsdp/checkpoint/state/state_value.h"

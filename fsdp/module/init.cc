@@ -12,8 +12,8 @@
 #include "ATen/ops/empty.h"
 #include "c10/core/impl/LocalDispatchKeySet.h"
 #include "c10/util/Exception.h"
+#include "fsdp/engine/lazy/shard_use.h"
 #include "fsdp/engine/lazy_key.h"
-#include "fsdp/engine/shard_use.h"
 #include "fsdp/fully_shard.h"
 
 namespace fsdp::init {

@@ -14,9 +14,9 @@
 #include "ATen/ops/zeros_like.h"
 #include "c10/core/impl/LocalDispatchKeySet.h"
 #include "c10/util/Exception.h"
+#include "fsdp/engine/lazy/shard_use.h"
 #include "fsdp/engine/lazy_key.h"
 #include "fsdp/engine/managed_storage.h"
-#include "fsdp/engine/shard_use.h"
 #include "torch/serialize/archive.h"
 
 namespace fsdp {

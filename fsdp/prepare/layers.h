@@ -10,7 +10,7 @@
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "fsdp/config/train_config.h"
+#include "config/model/train_config.h"
 #include "fsdp/module/wrap.h"
 #include "fsdp/prepare/prepare_options.h"
 #include "torch/nn/module.h"

@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include "fsdp/config/learning_rate.h"
+#include "config/explain/learning_rate.h"
 #include "fsdp/optim/fused_adamw.h"
 #include "fsdp/prepare/refusal.h"
 

@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "config/model/train_config.h"
 #include "fsdp/checkpoint/state/state_value.h"
-#include "fsdp/config/train_config.h"
 #include "torch/optim/adamw.h"
 #include "torch/optim/optimizer.h"
 #include "torch/optim/schedulers/lr_scheduler.h"

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "fsdp/config/mesh_plan.h"
-#include "fsdp/config/train_config.h"
+#include "config/explain/mesh_plan.h"
+#include "config/model/train_config.h"
 #include "fsdp/mesh/parallel_dims.h"
 
 namespace fsdp {

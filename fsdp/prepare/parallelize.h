@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
-#include "fsdp/config/train_config.h"
+#include "config/model/train_config.h"
 #include "fsdp/mesh/parallel_dims.h"
 #include "fsdp/prepare/prepare_options.h"
 #include "torch/nn/module.h"

@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "c10/core/ScalarType.h"
-#include "fsdp/config/mesh_plan.h"
-#include "fsdp/config/train_config.h"
+#include "config/explain/mesh_plan.h"
+#include "config/model/train_config.h"
 #include "fsdp/fully_shard.h"
 
 namespace fsdp {

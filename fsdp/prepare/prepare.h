@@ -26,9 +26,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "config/model/train_config.h"
 #include "dcp/tensor/dtype.h"
 #include "fsdp/checkpoint/checkpoint_manager.h"
-#include "fsdp/config/train_config.h"
 #include "fsdp/fully_shard.h"
 #include "fsdp/mesh/device_mesh.h"
 #include "fsdp/mesh/parallel_dims.h"

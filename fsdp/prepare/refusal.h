@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "fsdp/config/document/setting.h"
+#include "config/document/setting.h"
 
 namespace fsdp {
 

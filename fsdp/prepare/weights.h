@@ -16,8 +16,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "c10/core/Device.h"
+#include "config/model/train_config.h"
 #include "fsdp/checkpoint/state/state_value.h"
-#include "fsdp/config/train_config.h"
 #include "fsdp/prepare/prepare_options.h"
 #include "torch/nn/module.h"
 

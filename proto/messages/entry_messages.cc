@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/open/selection.h"
+#include "dcp/checkpoint/mapped/selection.h"
 #include "proto/messages/field_checks.h"
 #include "proto/messages/layout_messages.h"
 #include "proto/utf8.h"

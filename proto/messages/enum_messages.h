@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "dcp/checkpoint/diff.h"
+#include "dcp/checkpoint/diff/diff.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "tessera/v1/checkpoint.pb.h"
 #include "tessera/v1/checkpoint_service.pb.h"

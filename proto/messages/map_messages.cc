@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/open/mapped_entries.h"
-#include "dcp/mapping/mapping_limits.h"
+#include "dcp/checkpoint/mapped/mapped_entries.h"
+#include "dcp/mapping/language/mapping_limits.h"
 #include "dcp/maps/builtin_mappings.h"
 #include "proto/error_detail.h"
 #include "proto/messages/field_checks.h"

@@ -1,6 +1,6 @@
 // Mappings as messages and back. A rule file of a client is hostile: reading it
-// is bounded (dcp/mapping/mapping_limits.h), but may take a second and the
-// memory that MapMemoryBytes says. Pure; any thread.
+// is bounded (dcp/mapping/language/mapping_limits.h), but may take a second and
+// the memory that MapMemoryBytes says. Pure; any thread.
 #ifndef PROTO_MESSAGES_MAP_MESSAGES_H_
 #define PROTO_MESSAGES_MAP_MESSAGES_H_
 
@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "dcp/checkpoint/open/map_spec.h"
+#include "dcp/checkpoint/files/map_spec.h"
 #include "tessera/v1/checkpoint.pb.h"
 
 namespace dcp {

@@ -9,7 +9,7 @@
 #include "dcp/base/error_place.h"
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/write/save_id.h"
+#include "dcp/checkpoint/destination/save_id.h"
 #include "proto/error_detail.h"
 #include "server/jobs/job_operation.h"
 #include "server/process/log_text.h"

@@ -34,8 +34,8 @@
 #include "server/jobs/job_table.h"
 #include "server/jobs/job_watchers.h"
 #include "server/memory/memory_budget.h"
+#include "server/options/server_options.h"
 #include "server/process/metrics.h"
-#include "server/server_options.h"
 
 namespace dcp::server {
 

@@ -20,7 +20,7 @@
 #include "google/protobuf/message.h"
 #include "server/access/access.h"
 #include "server/jobs/job.h"
-#include "server/server_options.h"
+#include "server/options/server_options.h"
 #include "tessera/v1/job_service.pb.h"
 
 namespace dcp::server {

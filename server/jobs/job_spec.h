@@ -12,7 +12,7 @@
 #include "dcp/plan/pieces.h"
 #include "server/access/access.h"
 #include "server/jobs/job.h"
-#include "server/server_options.h"
+#include "server/options/server_options.h"
 #include "tessera/v1/job_service.pb.h"
 
 namespace dcp::server {

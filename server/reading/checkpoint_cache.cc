@@ -9,7 +9,7 @@
 #include "dcp/base/error_place.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/open/model_config.h"
+#include "dcp/checkpoint/lens/model_config.h"
 #include "dcp/checkpoint/read/tie_check.h"
 #include "proto/error_detail.h"
 #include "proto/messages/map_messages.h"

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/error_place.h"
 #include "dcp/base/status.h"
-#include "dcp/format/pickle_writer.h"
+#include "dcp/format/pickle/pickle_writer.h"
 #include "proto/error_detail.h"
 #include "proto/messages/request_messages.h"
 #include "proto/rpc_status.h"

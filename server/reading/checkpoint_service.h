@@ -17,13 +17,13 @@
 #include "server/access/page_token.h"
 #include "server/access/root_threads.h"
 #include "server/memory/memory_budget.h"
+#include "server/options/server_options.h"
 #include "server/process/metrics.h"
 #include "server/reading/checkpoint_cache.h"
 #include "server/reading/checkpoint_calls.h"
 #include "server/reading/checkpoint_checks.h"
 #include "server/reading/tensor_stream.h"
 #include "server/reading/window_readers.h"
-#include "server/server_options.h"
 #include "tessera/v1/checkpoint_service.grpc.pb.h"
 
 namespace dcp::server {

@@ -11,10 +11,10 @@
 #include "dcp/base/checksum.h"
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
-#include "dcp/checkpoint/open/dcp_opener.h"
-#include "dcp/checkpoint/open/hub_folder.h"
-#include "dcp/checkpoint/open/model_config.h"
-#include "dcp/checkpoint/open/rank_indices.h"
+#include "dcp/checkpoint/dialects/ranks/rank_indices.h"
+#include "dcp/checkpoint/files/hub_folder.h"
+#include "dcp/checkpoint/formats/dcp_opener.h"
+#include "dcp/checkpoint/lens/model_config.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp::server {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "dcp/format/dcp_metadata_writer.h"
+#include "dcp/format/index/dcp_metadata_writer.h"
 #include "dcp/tensor/metadata.h"
 
 namespace dcp::server {

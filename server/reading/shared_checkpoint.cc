@@ -6,7 +6,7 @@
 #include "absl/types/span.h"
 #include "dcp/base/error_place.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/open/mapped_tensor.h"
+#include "dcp/checkpoint/mapped/mapped_tensor.h"
 #include "server/reading/checkpoint_state.h"
 
 namespace dcp::server {

@@ -27,7 +27,7 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/base/steady_time.h"
-#include "dcp/checkpoint/load.h"
+#include "dcp/checkpoint/load/load.h"
 #include "dcp/io/block_pool.h"
 #include "dcp/io/pipeline.h"
 #include "server/reading/stream_parts.h"

@@ -33,7 +33,7 @@
 #include "absl/strings/str_join.h"
 #include "dcp/base/check.h"
 #include "dcp/checkpoint/convert/convert.h"
-#include "dcp/checkpoint/load.h"
+#include "dcp/checkpoint/load/load.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/io/file_system.h"
 #include "dcp/tensor/placement.h"

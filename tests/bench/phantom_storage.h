@@ -19,9 +19,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "dcp/checkpoint/open/source_files.h"
-#include "dcp/checkpoint/write/dcp_output.h"
-#include "dcp/checkpoint/write/output.h"
+#include "dcp/checkpoint/files/source_files.h"
+#include "dcp/checkpoint/output/dcp_output.h"
+#include "dcp/checkpoint/output/output.h"
 #include "dcp/io/file_system.h"
 #include "tests/testing/sim_storage.h"
 

@@ -22,7 +22,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "dcp/base/limits.h"
-#include "dcp/checkpoint/diff.h"
+#include "dcp/checkpoint/diff/diff.h"
 #include "dcp/checkpoint/save/coordinator.h"
 #include "dcp/checkpoint/save/save.h"
 #include "dcp/io/file_system.h"

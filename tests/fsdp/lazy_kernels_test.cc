@@ -1,7 +1,7 @@
 // The operators that reach the lazy key without boxes (the kernels of
-// fsdp/engine/lazy_kernels.cc) give what a module without fully_shard gives: on
-// parameters that they have gathered, on parameters that already are, and where
-// the kernels leave them to the fallback.
+// fsdp/engine/lazy/lazy_kernels.cc) give what a module without fully_shard
+// gives: on parameters that they have gathered, on parameters that already are,
+// and where the kernels leave them to the fallback.
 
 #include <functional>
 #include <memory>

@@ -8,9 +8,9 @@
 
 #include "dcp/base/bytes.h"
 #include "dcp/base/check.h"
-#include "dcp/format/bytecheckpoint_metadata.h"
-#include "dcp/format/dcp_metadata.h"
-#include "dcp/format/dcp_metadata_writer.h"
+#include "dcp/format/index/bytecheckpoint_metadata.h"
+#include "dcp/format/index/dcp_metadata.h"
+#include "dcp/format/index/dcp_metadata_writer.h"
 #include "dcp/tensor/box.h"
 
 namespace dcp {

@@ -7,7 +7,7 @@
 
 #include "dcp/base/bytes.h"
 #include "dcp/base/check.h"
-#include "dcp/checkpoint/open/digests.h"
+#include "dcp/checkpoint/files/digests.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto digests =

@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/check.h"
-#include "dcp/format/json.h"
-#include "dcp/format/model_config.h"
+#include "dcp/format/json/json.h"
+#include "dcp/format/json/model_config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string json(dcp::AsText(dcp::ByteSpan(data, size)));

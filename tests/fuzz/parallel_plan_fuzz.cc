@@ -10,11 +10,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "config/parallel_plan.h"
 #include "dcp/base/check.h"
 #include "dcp/checkpoint/convert/planned_tensor.h"
 #include "dcp/tensor/axis_cuts.h"
 #include "dcp/tensor/parallel_plan.h"
-#include "fsdp/config/parallel_plan.h"
 
 namespace dcp {
 namespace {

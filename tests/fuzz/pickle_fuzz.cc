@@ -9,12 +9,12 @@
 
 #include "dcp/base/bytes.h"
 #include "dcp/base/check.h"
-#include "dcp/format/pickle_globals.h"
-#include "dcp/format/pickle_reader.h"
-#include "dcp/format/pickle_writer.h"
-#include "dcp/format/state_path.h"
-#include "dcp/format/state_tree.h"
-#include "dcp/format/torch_tensor.h"
+#include "dcp/format/pickle/pickle_globals.h"
+#include "dcp/format/pickle/pickle_reader.h"
+#include "dcp/format/pickle/pickle_writer.h"
+#include "dcp/format/torch/state_path.h"
+#include "dcp/format/torch/state_tree.h"
+#include "dcp/format/torch/torch_tensor.h"
 
 namespace dcp {
 namespace {

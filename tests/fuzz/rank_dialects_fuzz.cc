@@ -18,7 +18,7 @@
 #include "absl/strings/string_view.h"
 #include "dcp/base/check.h"
 #include "dcp/checkpoint/open/checkpoint.h"
-#include "dcp/format/torch_archive_layout.h"
+#include "dcp/format/torch/torch_archive_layout.h"
 #include "dcp/io/file_system.h"
 #include "tests/fuzz/placed_tensors.h"
 #include "tests/testing/sim_storage.h"

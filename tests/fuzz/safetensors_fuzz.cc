@@ -6,7 +6,7 @@
 #include <string>
 
 #include "dcp/base/check.h"
-#include "dcp/format/safetensors.h"
+#include "dcp/format/safetensors/safetensors.h"
 #include "tests/dcp/format/memory_item.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

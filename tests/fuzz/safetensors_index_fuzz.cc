@@ -9,7 +9,7 @@
 
 #include "dcp/base/bytes.h"
 #include "dcp/base/check.h"
-#include "dcp/format/safetensors_index.h"
+#include "dcp/format/safetensors/safetensors_index.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto files = dcp::ParseSafetensorsIndex(dcp::ByteSpan(data, size));

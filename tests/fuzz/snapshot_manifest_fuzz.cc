@@ -7,8 +7,8 @@
 #include "absl/status/statusor.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/check.h"
-#include "dcp/checkpoint/open/dialects/torchsnapshot/snapshot_manifest.h"
-#include "dcp/format/relative_path.h"
+#include "dcp/checkpoint/dialects/torchsnapshot/snapshot_manifest.h"
+#include "dcp/format/file/relative_path.h"
 
 namespace {
 

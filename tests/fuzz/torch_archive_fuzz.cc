@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "dcp/base/check.h"
-#include "dcp/format/pickle_writer.h"
-#include "dcp/format/torch_archive.h"
-#include "dcp/format/torch_archive_layout.h"
-#include "dcp/format/torch_archive_reader.h"
+#include "dcp/format/pickle/pickle_writer.h"
+#include "dcp/format/torch/torch_archive.h"
+#include "dcp/format/torch/torch_archive_layout.h"
+#include "dcp/format/torch/torch_archive_reader.h"
 #include "tests/dcp/format/memory_item.h"
 
 namespace dcp {

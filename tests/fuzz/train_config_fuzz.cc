@@ -9,12 +9,12 @@
 #include <utility>
 
 #include "absl/strings/string_view.h"
+#include "config/document/findings.h"
+#include "config/model/train_config.h"
+#include "config/read_config.h"
+#include "config/to_fsdp2/to_fsdp2.h"
+#include "config/write_config.h"
 #include "dcp/base/check.h"
-#include "fsdp/config/document/findings.h"
-#include "fsdp/config/read_config.h"
-#include "fsdp/config/to_fsdp2/to_fsdp2.h"
-#include "fsdp/config/train_config.h"
-#include "fsdp/config/write_config.h"
 
 namespace fsdp {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/check.h"
-#include "dcp/checkpoint/convert/work_records.h"
+#include "dcp/checkpoint/share/work_records.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view text = dcp::AsText(dcp::ByteSpan(data, size));

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "dcp/base/check.h"
-#include "dcp/format/zip_layout.h"
-#include "dcp/format/zip_reader.h"
+#include "dcp/format/zip/zip_layout.h"
+#include "dcp/format/zip/zip_reader.h"
 #include "tests/dcp/format/memory_item.h"
 
 namespace dcp {

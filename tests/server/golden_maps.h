@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "dcp/checkpoint/convert/convert.h"
-#include "dcp/checkpoint/open/model_config.h"
+#include "dcp/checkpoint/lens/model_config.h"
 #include "dcp/io/file_system.h"
 #include "gtest/gtest.h"
 #include "proto/messages/map_messages.h"

@@ -121,8 +121,8 @@ ALLOWED = {
     # The bridge from exceptions to absl::Status.
     ("fsdp/checkpoint/state/torch_status.cc", "exceptions"),
     # yaml-cpp reports errors in a file with one.
-    ("dcp/mapping/yaml_tree.cc", "exceptions"),
-    ("fsdp/config/document/yaml_document.cc", "exceptions"),
+    ("dcp/mapping/language/yaml_tree.cc", "exceptions"),
+    ("config/document/yaml_document.cc", "exceptions"),
     # The clients under Arrow throw, and no exception may pass a plugin's C
     # interface.
     ("plugins/arrow/arrow_error.cc", "exceptions"),
@@ -138,8 +138,8 @@ ALLOWED = {
     ("server/process/log_writer.cc", "SteadyNow"),
     ("server/process/process_metrics.cc", "SteadyNow"),
     ("server/server.cc", "SteadyNow"),
-    ("tools/dcp_convert/clean_command.cc", "SteadyNow"),
-    ("tools/dcp_convert/workers_command.cc", "SteadyNow"),
+    ("tools/dcp_convert/commands/clean_command.cc", "SteadyNow"),
+    ("tools/dcp_convert/commands/workers_command.cc", "SteadyNow"),
     # Work of a simulated device takes as long as a test wants.
     ("tests/testing/sim_device/delay.cc", "nothing"),
 }
@@ -167,10 +167,10 @@ INCLUDES = (
     (r"<(libdeflate|xxhash)\.h", ("dcp/base/",)),
     (r"[<\"]re2/", ("dcp/checkpoint/", "fsdp/prepare/",
                     "tests/dcp/checkpoint/", "tools/", "tests/tools/")),
-    (r"[<\"]nlohmann/", ("dcp/format/", "fsdp/config/", "tools/", "tests/")),
-    (r"[<\"]yaml-cpp/", ("dcp/mapping/yaml_tree.cc",
-                         "fsdp/config/document/yaml_document.cc")),
-    (r"[<\"]toml\+\+/", ("fsdp/config/document/toml_document.cc",)),
+    (r"[<\"]nlohmann/", ("dcp/format/", "config/", "tools/", "tests/")),
+    (r"[<\"]yaml-cpp/", ("dcp/mapping/language/yaml_tree.cc",
+                         "config/document/yaml_document.cc")),
+    (r"[<\"]toml\+\+/", ("config/document/toml_document.cc",)),
     (r"[<\"](gtest|gmock|benchmark)/", ("tests/",)),
     (r"[<\"]tests/", ("tests/",)),
     (r"[<\"]tools/", ("tools/", "tests/")),
@@ -220,7 +220,7 @@ INCLUDES = (
     (r"[<\"](c10/cuda|ATen/cuda|cuda|nccl|torch/csrc/.*ProcessGroupNCCL)",
      ("fsdp/mesh/nccl_backend.cc",)),
     (r"[<\"]fsdp/(?!config/)", ("fsdp/", "tests/")),
-    (r"[<\"]fsdp/config/", ("fsdp/", "tools/", "tests/")),
+    (r"[<\"]config/", ("fsdp/", "tools/", "tests/")),
 )
 
 

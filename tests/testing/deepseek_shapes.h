@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "dcp/mapping/mapped_tensors.h"
+#include "dcp/mapping/equations/mapped_tensors.h"
 
 namespace dcp::testing {
 

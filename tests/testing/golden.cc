@@ -16,7 +16,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/types/span.h"
 #include "dcp/base/check.h"
-#include "dcp/format/json.h"
+#include "dcp/format/json/json.h"
 
 namespace dcp::testing {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "dcp/format/value.h"
+#include "dcp/format/value/value.h"
 #include "dcp/tensor/box.h"
 #include "tests/testing/temp_dir.h"
 

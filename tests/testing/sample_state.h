@@ -14,10 +14,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "dcp/checkpoint/load/tensor_sink.h"
+#include "dcp/checkpoint/output/tensor_source.h"
 #include "dcp/checkpoint/save/save.h"
-#include "dcp/checkpoint/tensor_sink.h"
-#include "dcp/checkpoint/write/tensor_source.h"
-#include "dcp/format/value.h"
+#include "dcp/format/value/value.h"
 #include "dcp/tensor/box.h"
 #include "dcp/tensor/dtype.h"
 

@@ -20,11 +20,11 @@
 
 #include "absl/strings/string_view.h"
 #include "dcp/base/log.h"
-#include "dcp/io/default_file_system.h"
 #include "dcp/io/file_system.h"
-#include "tools/dcp_convert/commands.h"
-#include "tools/dcp_convert/render.h"
-#include "tools/dcp_convert/signals.h"
+#include "dcp/io/file_systems/default_file_system.h"
+#include "tools/dcp_convert/commands/commands.h"
+#include "tools/dcp_convert/commands/signals.h"
+#include "tools/dcp_convert/output/render.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "fsdp/config/train_config.h"
+#include "config/model/train_config.h"
 
 namespace fsdp::tools {
 

@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "fsdp/config/mesh_plan.h"
-#include "fsdp/config/train_config.h"
+#include "config/explain/mesh_plan.h"
+#include "config/model/train_config.h"
 
 namespace fsdp::tools {
 

@@ -8,7 +8,7 @@
 #include <ostream>
 
 #include "absl/status/statusor.h"
-#include "fsdp/config/train_config.h"
+#include "config/model/train_config.h"
 
 namespace fsdp::tools {
 

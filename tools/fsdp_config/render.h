@@ -7,9 +7,9 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "fsdp/config/document/findings.h"
-#include "fsdp/config/explain.h"
-#include "fsdp/config/train_config.h"
+#include "config/document/findings.h"
+#include "config/explain/explain.h"
+#include "config/model/train_config.h"
 
 namespace fsdp::tools {
 

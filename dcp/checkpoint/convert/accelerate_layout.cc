@@ -14,11 +14,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/open/dcp_opener.h"
-#include "dcp/checkpoint/open/dialects/join_parts.h"
-#include "dcp/checkpoint/open/digests.h"
-#include "dcp/checkpoint/open/state_part.h"
-#include "dcp/format/state_path.h"
+#include "dcp/checkpoint/dialects/parts/join_parts.h"
+#include "dcp/checkpoint/files/digests.h"
+#include "dcp/checkpoint/files/state_part.h"
+#include "dcp/checkpoint/formats/dcp_opener.h"
+#include "dcp/format/torch/state_path.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {

@@ -12,9 +12,9 @@
 #include "absl/types/span.h"
 #include "dcp/checkpoint/convert/convert_options.h"
 #include "dcp/checkpoint/convert/convert_plan.h"
-#include "dcp/checkpoint/open/source_files.h"
-#include "dcp/checkpoint/write/dcp_output.h"
-#include "dcp/checkpoint/write/output.h"
+#include "dcp/checkpoint/files/source_files.h"
+#include "dcp/checkpoint/output/dcp_output.h"
+#include "dcp/checkpoint/output/output.h"
 
 namespace dcp {
 

@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "dcp/base/limits.h"
 #include "dcp/checkpoint/open/checkpoint.h"
-#include "dcp/checkpoint/write/output.h"
+#include "dcp/checkpoint/output/output.h"
 #include "dcp/tensor/dtype.h"
 
 namespace dcp {

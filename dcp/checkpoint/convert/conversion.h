@@ -13,13 +13,13 @@
 #include "dcp/checkpoint/convert/convert_options.h"
 #include "dcp/checkpoint/convert/convert_plan.h"
 #include "dcp/checkpoint/convert/convert_target.h"
+#include "dcp/checkpoint/destination/destination.h"
+#include "dcp/checkpoint/mapped/selection.h"
 #include "dcp/checkpoint/open/checkpoint.h"
-#include "dcp/checkpoint/open/selection.h"
+#include "dcp/checkpoint/output/companion_files.h"
+#include "dcp/checkpoint/output/output.h"
 #include "dcp/checkpoint/read/source_check.h"
-#include "dcp/checkpoint/write/companion_files.h"
-#include "dcp/checkpoint/write/destination.h"
 #include "dcp/checkpoint/write/image_transfer.h"
-#include "dcp/checkpoint/write/output.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {

@@ -12,8 +12,8 @@
 #include "dcp/base/error_side.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/write/safetensors_output.h"
-#include "dcp/format/inert_value.h"
+#include "dcp/checkpoint/output/safetensors_output.h"
+#include "dcp/format/pickle/inert_value.h"
 
 namespace dcp {
 namespace {

@@ -10,9 +10,9 @@
 #include "absl/types/span.h"
 #include "dcp/checkpoint/convert/convert_options.h"
 #include "dcp/checkpoint/convert/convert_plan.h"
+#include "dcp/checkpoint/mapped/selection.h"
 #include "dcp/checkpoint/open/checkpoint.h"
-#include "dcp/checkpoint/open/selection.h"
-#include "dcp/checkpoint/write/output.h"
+#include "dcp/checkpoint/output/output.h"
 
 namespace dcp {
 

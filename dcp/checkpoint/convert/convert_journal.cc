@@ -45,9 +45,9 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert/record_words.h"
-#include "dcp/checkpoint/open/dcp_opener.h"
-#include "dcp/checkpoint/write/store_destination.h"
-#include "dcp/format/relative_path.h"
+#include "dcp/checkpoint/destination/store_destination.h"
+#include "dcp/checkpoint/formats/dcp_opener.h"
+#include "dcp/format/file/relative_path.h"
 
 namespace dcp {
 namespace {

@@ -22,7 +22,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "dcp/checkpoint/convert/convert_plan.h"
-#include "dcp/checkpoint/write/destination.h"
+#include "dcp/checkpoint/destination/destination.h"
 #include "dcp/checkpoint/write/image_transfer.h"
 #include "dcp/io/file_system.h"
 

@@ -17,11 +17,11 @@
 #include "dcp/checkpoint/convert/accelerate_layout.h"
 #include "dcp/checkpoint/convert/mesh_layout.h"
 #include "dcp/checkpoint/convert/torch_rewrite.h"
-#include "dcp/checkpoint/open/quantization.h"
-#include "dcp/checkpoint/open/source_files.h"
-#include "dcp/checkpoint/write/dcp_output.h"
-#include "dcp/checkpoint/write/torch_output.h"
-#include "dcp/format/json.h"
+#include "dcp/checkpoint/files/source_files.h"
+#include "dcp/checkpoint/lens/quantization.h"
+#include "dcp/checkpoint/output/dcp_output.h"
+#include "dcp/checkpoint/output/torch_output.h"
+#include "dcp/format/json/json.h"
 #include "dcp/tensor/placement.h"
 
 namespace dcp {

@@ -10,11 +10,11 @@
 #include "absl/strings/string_view.h"
 #include "dcp/checkpoint/convert/convert_options.h"
 #include "dcp/checkpoint/convert/convert_target.h"
+#include "dcp/checkpoint/destination/destination.h"
 #include "dcp/checkpoint/open/checkpoint.h"
-#include "dcp/checkpoint/write/companion_files.h"
-#include "dcp/checkpoint/write/destination.h"
-#include "dcp/checkpoint/write/output.h"
-#include "dcp/checkpoint/write/safetensors_output.h"
+#include "dcp/checkpoint/output/companion_files.h"
+#include "dcp/checkpoint/output/output.h"
+#include "dcp/checkpoint/output/safetensors_output.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {

@@ -10,7 +10,7 @@
 
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/read/source_check.h"
-#include "dcp/mapping/mapped_tensors.h"
+#include "dcp/mapping/equations/mapped_tensors.h"
 #include "dcp/tensor/dtype.h"
 
 namespace dcp {

@@ -10,7 +10,7 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert/mesh_layout.h"
-#include "dcp/format/safetensors.h"
+#include "dcp/format/safetensors/safetensors.h"
 
 namespace dcp {
 namespace {

@@ -8,8 +8,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "dcp/checkpoint/convert/convert_options.h"
+#include "dcp/checkpoint/destination/destination.h"
 #include "dcp/checkpoint/open/checkpoint.h"
-#include "dcp/checkpoint/write/destination.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {

@@ -9,12 +9,12 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "dcp/checkpoint/open/checkpoint_parts.h"
-#include "dcp/checkpoint/open/dcp_opener.h"
-#include "dcp/checkpoint/open/dialects/directory_opener.h"
-#include "dcp/checkpoint/open/digests.h"
-#include "dcp/checkpoint/open/model_files.h"
-#include "dcp/checkpoint/write/destination_names.h"
+#include "dcp/checkpoint/destination/destination_names.h"
+#include "dcp/checkpoint/files/checkpoint_parts.h"
+#include "dcp/checkpoint/files/digests.h"
+#include "dcp/checkpoint/formats/dcp_opener.h"
+#include "dcp/checkpoint/formats/model_files.h"
+#include "dcp/checkpoint/open/directory_opener.h"
 
 namespace dcp {
 namespace {

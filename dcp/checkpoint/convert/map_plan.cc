@@ -8,7 +8,7 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/checksum.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/open/lensed_tensor.h"
+#include "dcp/checkpoint/lens/lensed_tensor.h"
 #include "dcp/tensor/box.h"
 #include "dcp/tensor/dtype.h"
 

@@ -11,9 +11,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "dcp/checkpoint/convert/convert_plan.h"
-#include "dcp/checkpoint/open/map_spec.h"
-#include "dcp/checkpoint/open/mapped_entries.h"
-#include "dcp/checkpoint/open/source_files.h"
+#include "dcp/checkpoint/files/map_spec.h"
+#include "dcp/checkpoint/files/source_files.h"
+#include "dcp/checkpoint/mapped/mapped_entries.h"
 #include "dcp/io/pipeline.h"
 
 namespace dcp {

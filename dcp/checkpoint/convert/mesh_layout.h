@@ -14,8 +14,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "dcp/checkpoint/convert/convert_options.h"
-#include "dcp/checkpoint/write/dcp_output.h"
-#include "dcp/checkpoint/write/output.h"
+#include "dcp/checkpoint/output/dcp_output.h"
+#include "dcp/checkpoint/output/output.h"
 #include "dcp/tensor/placement.h"
 
 namespace dcp {

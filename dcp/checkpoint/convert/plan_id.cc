@@ -11,9 +11,9 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/checksum.h"
 #include "dcp/checkpoint/convert/convert_output.h"
-#include "dcp/checkpoint/open/map_spec.h"
-#include "dcp/checkpoint/open/mapped_tensor.h"
-#include "dcp/checkpoint/open/source_files.h"
+#include "dcp/checkpoint/files/map_spec.h"
+#include "dcp/checkpoint/files/source_files.h"
+#include "dcp/checkpoint/mapped/mapped_tensor.h"
 
 namespace dcp {
 namespace {

@@ -19,7 +19,7 @@
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert/plan_id.h"
-#include "dcp/checkpoint/write/destination.h"
+#include "dcp/checkpoint/destination/destination.h"
 
 namespace dcp {
 namespace {

@@ -15,7 +15,7 @@
 #include "dcp/checkpoint/convert/convert_journal.h"
 #include "dcp/checkpoint/convert/convert_options.h"
 #include "dcp/checkpoint/convert/convert_plan.h"
-#include "dcp/checkpoint/open/digests.h"
+#include "dcp/checkpoint/files/digests.h"
 #include "dcp/checkpoint/write/image_transfer.h"
 #include "dcp/io/file_system.h"
 

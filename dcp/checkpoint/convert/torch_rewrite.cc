@@ -13,14 +13,14 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/check.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/open/torch_opener.h"
-#include "dcp/checkpoint/write/torch_output.h"
-#include "dcp/format/pickle_writer.h"
-#include "dcp/format/state_path.h"
-#include "dcp/format/state_tree.h"
-#include "dcp/format/torch_archive.h"
-#include "dcp/format/torch_tensor.h"
-#include "dcp/format/value_copy.h"
+#include "dcp/checkpoint/formats/torch_opener.h"
+#include "dcp/checkpoint/output/torch_output.h"
+#include "dcp/format/pickle/pickle_writer.h"
+#include "dcp/format/torch/state_path.h"
+#include "dcp/format/torch/state_tree.h"
+#include "dcp/format/torch/torch_archive.h"
+#include "dcp/format/torch/torch_tensor.h"
+#include "dcp/format/torch/value_copy.h"
 
 namespace dcp {
 namespace {

@@ -7,9 +7,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "dcp/checkpoint/mapped/selection.h"
 #include "dcp/checkpoint/open/checkpoint.h"
-#include "dcp/checkpoint/open/selection.h"
-#include "dcp/checkpoint/write/output.h"
+#include "dcp/checkpoint/output/output.h"
 
 namespace dcp {
 

@@ -10,8 +10,8 @@
 #include "dcp/base/error_place.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/open/dcp_opener.h"
-#include "dcp/checkpoint/open/source_files.h"
+#include "dcp/checkpoint/files/source_files.h"
+#include "dcp/checkpoint/formats/dcp_opener.h"
 
 namespace dcp {
 namespace {

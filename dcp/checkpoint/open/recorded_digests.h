@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "dcp/checkpoint/files/digests.h"
 #include "dcp/checkpoint/open/checkpoint.h"
-#include "dcp/checkpoint/open/digests.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {

@@ -10,8 +10,8 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/read/read_run.h"
-#include "dcp/plan/copy_run.h"
 #include "dcp/plan/read_schedule.h"
+#include "dcp/plan/strided/copy_run.h"
 
 namespace dcp {
 namespace {

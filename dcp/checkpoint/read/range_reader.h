@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "dcp/base/bytes.h"
-#include "dcp/checkpoint/open/source_files.h"
+#include "dcp/checkpoint/files/source_files.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/pipeline.h"
 

@@ -23,7 +23,7 @@
 #include "dcp/base/error_side.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/open/digests.h"
+#include "dcp/checkpoint/files/digests.h"
 #include "dcp/checkpoint/open/recorded_digests.h"
 
 namespace dcp {

@@ -16,7 +16,7 @@
 #include "absl/types/span.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/limits.h"
-#include "dcp/checkpoint/open/source_files.h"
+#include "dcp/checkpoint/files/source_files.h"
 #include "dcp/checkpoint/read/range_reader.h"
 #include "dcp/checkpoint/read/source_check_report.h"
 #include "dcp/io/file_system.h"

@@ -1,4 +1,4 @@
-// Tested by tests/dcp/checkpoint/diff_test.cc.
+// Tested by tests/dcp/checkpoint/diff/diff_test.cc.
 #include "dcp/checkpoint/read/tensor_comparison.h"
 
 #include <algorithm>

@@ -13,7 +13,7 @@
 #include "absl/types/span.h"
 #include "dcp/base/error_side.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/open/mapped_tensor.h"
+#include "dcp/checkpoint/mapped/mapped_tensor.h"
 #include "dcp/checkpoint/read/tensor_comparison.h"
 #include "dcp/plan/strided/strided_piece.h"
 #include "dcp/tensor/box.h"

@@ -18,7 +18,7 @@
 #include "dcp/base/error_side.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/read/lens_pieces.h"
+#include "dcp/checkpoint/lens/lens_pieces.h"
 #include "dcp/checkpoint/read/read_run.h"
 #include "dcp/tensor/strided_copy.h"
 

@@ -11,9 +11,9 @@
 
 #include "absl/container/inlined_vector.h"
 #include "dcp/base/bytes.h"
-#include "dcp/plan/copy_run.h"
 #include "dcp/plan/read_groups.h"
 #include "dcp/plan/read_schedule.h"
+#include "dcp/plan/strided/copy_run.h"
 #include "dcp/plan/strided/nest_run.h"
 #include "dcp/tensor/element.h"
 

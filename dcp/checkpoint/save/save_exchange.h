@@ -14,10 +14,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "dcp/checkpoint/destination/destination.h"
 #include "dcp/checkpoint/save/coordinator.h"
 #include "dcp/checkpoint/save/save_plan_cache.h"
 #include "dcp/checkpoint/save/save_state.h"
-#include "dcp/checkpoint/write/destination.h"
 #include "dcp/io/file_system.h"
 #include "dcp/tensor/metadata.h"
 

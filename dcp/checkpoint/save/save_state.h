@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "dcp/checkpoint/write/tensor_source.h"
-#include "dcp/format/value.h"
+#include "dcp/checkpoint/output/tensor_source.h"
+#include "dcp/format/value/value.h"
 #include "dcp/tensor/box.h"
 #include "dcp/tensor/dtype.h"
 #include "dcp/tensor/metadata.h"

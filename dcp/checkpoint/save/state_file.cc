@@ -10,12 +10,12 @@
 #include "dcp/base/check.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/destination/destination.h"
+#include "dcp/checkpoint/files/source_files.h"
 #include "dcp/checkpoint/open/checkpoint.h"
-#include "dcp/checkpoint/open/source_files.h"
-#include "dcp/checkpoint/write/destination.h"
+#include "dcp/checkpoint/output/safetensors_output.h"
+#include "dcp/checkpoint/output/torch_output.h"
 #include "dcp/checkpoint/write/image_transfer.h"
-#include "dcp/checkpoint/write/safetensors_output.h"
-#include "dcp/checkpoint/write/torch_output.h"
 
 namespace dcp {
 namespace {

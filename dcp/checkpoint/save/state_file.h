@@ -14,10 +14,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "dcp/checkpoint/open/format.h"
+#include "dcp/checkpoint/files/format.h"
+#include "dcp/checkpoint/output/output.h"
+#include "dcp/checkpoint/output/safetensors_output.h"
 #include "dcp/checkpoint/save/save.h"
-#include "dcp/checkpoint/write/output.h"
-#include "dcp/checkpoint/write/safetensors_output.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {

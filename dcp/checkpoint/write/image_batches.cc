@@ -9,8 +9,8 @@
 #include "dcp/base/check.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/output/mapped_payloads.h"
 #include "dcp/checkpoint/read/read_run.h"
-#include "dcp/checkpoint/write/mapped_payloads.h"
 
 namespace dcp {
 

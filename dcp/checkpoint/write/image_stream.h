@@ -4,9 +4,9 @@
 #define DCP_CHECKPOINT_WRITE_IMAGE_STREAM_H_
 
 #include "absl/status/status.h"
+#include "dcp/checkpoint/output/output.h"
 #include "dcp/checkpoint/write/byte_stream.h"
 #include "dcp/checkpoint/write/image_transfer.h"
-#include "dcp/checkpoint/write/output.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/pipeline.h"
 

@@ -11,7 +11,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "dcp/base/bytes.h"
-#include "dcp/plan/copy_run.h"
+#include "dcp/plan/strided/copy_run.h"
 #include "dcp/plan/strided/strided_piece.h"
 #include "dcp/tensor/strided_copy.h"
 

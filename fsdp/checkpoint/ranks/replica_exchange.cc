@@ -14,7 +14,7 @@
 #include "dcp/base/checksum.h"
 #include "dcp/base/status.h"
 #include "fsdp/checkpoint/state/torch_status.h"
-#include "fsdp/engine/shard_use.h"
+#include "fsdp/engine/lazy/shard_use.h"
 #include "fsdp/mesh/mesh_collectives.h"
 
 namespace fsdp {

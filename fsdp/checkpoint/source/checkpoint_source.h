@@ -16,9 +16,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "dcp/checkpoint/load.h"
+#include "dcp/checkpoint/load/load.h"
 #include "dcp/checkpoint/read/tie_check.h"
-#include "dcp/format/value.h"
+#include "dcp/format/value/value.h"
 #include "dcp/io/pipeline.h"
 #include "dcp/tensor/dtype.h"
 
@@ -68,10 +68,9 @@ class CheckpointSource {
   virtual absl::Status CheckTies(const dcp::TieParts& parts,
                                  const ReadOptions& options) = 0;
 
-  // As Load (dcp/checkpoint/load.h), for tensors that exist and match, after
-  // CheckTies. If a
-  // sink has no DirectSpan, its bytes are placed in the order of `tensors`, and
-  // in row-major order within a tensor.
+  // As Load (dcp/checkpoint/load/load.h), for tensors that exist and match,
+  // after CheckTies. If a sink has no DirectSpan, its bytes are placed in the
+  // order of `tensors`, and in row-major order within a tensor.
   virtual absl::Status ReadTensors(absl::Span<const dcp::LoadTensor> tensors,
                                    const ReadOptions& options) = 0;
 };

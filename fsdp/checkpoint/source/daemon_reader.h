@@ -15,7 +15,7 @@
 #include "absl/types/span.h"
 #include "client/checkpoint_client.h"
 #include "dcp/base/bytes.h"
-#include "dcp/checkpoint/load.h"
+#include "dcp/checkpoint/load/load.h"
 #include "dcp/tensor/box.h"
 #include "fsdp/checkpoint/source/checkpoint_source.h"
 

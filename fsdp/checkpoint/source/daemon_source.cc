@@ -9,9 +9,9 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/open/mapped_names.h"
-#include "dcp/format/pickle_globals.h"
-#include "dcp/format/pickle_reader.h"
+#include "dcp/checkpoint/mapped/mapped_names.h"
+#include "dcp/format/pickle/pickle_globals.h"
+#include "dcp/format/pickle/pickle_reader.h"
 #include "fsdp/checkpoint/source/daemon_reader.h"
 #include "proto/messages/map_messages.h"
 

@@ -1,7 +1,7 @@
 // Tested by tests/fsdp/checkpoint/source/local_source_test.cc.
 #include "fsdp/checkpoint/source/default_file_system.h"
 
-#include "dcp/io/default_file_system.h"
+#include "dcp/io/file_systems/default_file_system.h"
 
 namespace fsdp {
 

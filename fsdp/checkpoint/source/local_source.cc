@@ -9,7 +9,7 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/open/source_files.h"
+#include "dcp/checkpoint/files/source_files.h"
 #include "fsdp/checkpoint/source/default_file_system.h"
 
 namespace fsdp {

@@ -15,8 +15,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "dcp/checkpoint/mapped/map_request.h"
 #include "dcp/checkpoint/open/checkpoint.h"
-#include "dcp/checkpoint/open/map_request.h"
 #include "dcp/io/file_system.h"
 #include "fsdp/checkpoint/source/checkpoint_source.h"
 

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/checkpoint_url.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/open/map_spec.h"
+#include "dcp/checkpoint/files/map_spec.h"
 #include "dcp/checkpoint/save/state_file.h"
 #include "dcp/io/file_system.h"
 #include "fsdp/checkpoint/source/daemon_source.h"

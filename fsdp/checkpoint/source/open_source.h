@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "client/client_options.h"
-#include "dcp/checkpoint/open/map_request.h"
+#include "dcp/checkpoint/mapped/map_request.h"
 #include "dcp/io/file_system.h"
 #include "fsdp/checkpoint/source/checkpoint_source.h"
 

@@ -13,7 +13,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
-#include "dcp/format/value.h"
+#include "dcp/format/value/value.h"
 #include "fsdp/checkpoint/state/loaded_optimizer.h"
 #include "fsdp/checkpoint/state/module_entries.h"
 #include "fsdp/checkpoint/state/plain_value.h"

@@ -4,7 +4,7 @@
 #define FSDP_CHECKPOINT_STATE_PLAIN_VALUE_H_
 
 #include "absl/status/statusor.h"
-#include "dcp/format/value.h"
+#include "dcp/format/value/value.h"
 #include "fsdp/checkpoint/state/state_value.h"
 
 namespace fsdp {

@@ -19,7 +19,7 @@
 
 #include "absl/status/status.h"
 #include "dcp/checkpoint/save/save.h"
-#include "dcp/format/value.h"
+#include "dcp/format/value/value.h"
 #include "fsdp/checkpoint/state/state_value.h"
 #include "fsdp/checkpoint/state/tensor_io.h"
 

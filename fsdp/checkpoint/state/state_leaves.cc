@@ -8,7 +8,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
-#include "dcp/format/state_path.h"
+#include "dcp/format/torch/state_path.h"
 
 namespace fsdp {
 namespace {

@@ -20,7 +20,7 @@
 #include "dcp/base/status.h"
 #include "dcp/base/streaming_copy.h"
 #include "fsdp/checkpoint/state/torch_status.h"
-#include "fsdp/engine/shard_use.h"
+#include "fsdp/engine/lazy/shard_use.h"
 
 namespace fsdp {
 namespace {

@@ -17,8 +17,8 @@
 #include "c10/core/Event.h"
 #include "c10/core/Stream.h"
 #include "dcp/base/bytes.h"
-#include "dcp/checkpoint/tensor_sink.h"
-#include "dcp/checkpoint/write/tensor_source.h"
+#include "dcp/checkpoint/load/tensor_sink.h"
+#include "dcp/checkpoint/output/tensor_source.h"
 #include "dcp/tensor/dtype.h"
 
 namespace fsdp {

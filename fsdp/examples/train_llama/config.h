@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "fsdp/config/train_config.h"
+#include "config/model/train_config.h"
 #include "fsdp/examples/train_llama/model.h"
 
 namespace llama {

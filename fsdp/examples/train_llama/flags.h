@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "fsdp/config/document/setting.h"
+#include "config/document/setting.h"
 #include "fsdp/examples/train_llama/config.h"
 
 namespace llama {

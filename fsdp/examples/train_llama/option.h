@@ -18,9 +18,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "config/document/setting.h"
+#include "config/model/train_config.h"
 #include "dcp/tensor/dtype.h"
-#include "fsdp/config/document/setting.h"
-#include "fsdp/config/train_config.h"
 
 namespace llama {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "fsdp/config/mesh_plan.h"
+#include "config/explain/mesh_plan.h"
 #include "fsdp/engine/lazy_key.h"
 #include "fsdp/parallel/experts/expert_parallel.h"
 #include "fsdp/parallel/tensor/load_plan.h"

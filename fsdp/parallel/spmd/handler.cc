@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "fsdp/engine/activation_form.h"
-#include "fsdp/engine/lazy_fallback.h"
+#include "fsdp/engine/lazy/lazy_fallback.h"
 #include "fsdp/engine/lazy_key.h"
 #include "fsdp/parallel/spmd/bypass.h"
 #include "fsdp/parallel/spmd/call.h"

@@ -1,6 +1,6 @@
 // The handler: what happens to an operator that takes an activation in parts or
 // a parameter with a style. The engine's lazy key calls it first (see
-// SetOperatorHook in fsdp/engine/lazy_fallback.h) from the first
+// SetOperatorHook in fsdp/engine/lazy/lazy_fallback.h) from the first
 // parallelize_module or shard on; before that, programs pay nothing.
 #ifndef FSDP_PARALLEL_SPMD_HANDLER_H_
 #define FSDP_PARALLEL_SPMD_HANDLER_H_

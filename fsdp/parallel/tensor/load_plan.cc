@@ -4,7 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "c10/util/Exception.h"
-#include "fsdp/config/parallel_plan.h"
+#include "config/parallel_plan.h"
 
 namespace fsdp {
 namespace {

@@ -10,7 +10,7 @@
 
 namespace fsdp {
 
-// Reads YAML, JSON or TOML: see fsdp/config/parallel_plan.h for the words.
+// Reads YAML, JSON or TOML: see config/parallel_plan.h for the words.
 // Throws c10::ValueError with every problem of the file.
 ParallelizePlan load_plan(const std::string& path);
 

@@ -19,7 +19,7 @@ from tessera import _objects
 
 # Classes whose objects hold data and whose construction has no effects, in
 # addition to those that become Python's own types; as in
-# dcp/format/pickle_globals.cc.
+# dcp/format/pickle/pickle_globals.cc.
 _INERT = {
     "_io": "BytesIO",
     "argparse": "Namespace",

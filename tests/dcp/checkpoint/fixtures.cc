@@ -9,12 +9,12 @@
 #include "dcp/base/checksum.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/load.h"
-#include "dcp/format/dcp_metadata_writer.h"
-#include "dcp/format/pickle_writer.h"
-#include "dcp/format/safetensors.h"
-#include "dcp/format/torch_archive_layout.h"
-#include "dcp/format/torch_tensor.h"
+#include "dcp/checkpoint/load/load.h"
+#include "dcp/format/index/dcp_metadata_writer.h"
+#include "dcp/format/pickle/pickle_writer.h"
+#include "dcp/format/safetensors/safetensors.h"
+#include "dcp/format/torch/torch_archive_layout.h"
+#include "dcp/format/torch/torch_tensor.h"
 
 namespace dcp::testing {
 namespace {

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "dcp/checkpoint/open/checkpoint.h"
-#include "dcp/format/value.h"
+#include "dcp/format/value/value.h"
 #include "dcp/io/file_system.h"
 #include "dcp/tensor/box.h"
 #include "dcp/tensor/dtype.h"

@@ -14,8 +14,8 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
-#include "dcp/checkpoint/open/mapped_tensor.h"
-#include "dcp/checkpoint/open/source_files.h"
+#include "dcp/checkpoint/files/source_files.h"
+#include "dcp/checkpoint/mapped/mapped_tensor.h"
 #include "dcp/io/file_system.h"
 #include "dcp/tensor/box.h"
 #include "dcp/tensor/dtype.h"

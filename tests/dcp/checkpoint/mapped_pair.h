@@ -10,8 +10,8 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "dcp/checkpoint/files/map_spec.h"
 #include "dcp/checkpoint/open/checkpoint.h"
-#include "dcp/checkpoint/open/map_spec.h"
 #include "dcp/io/file_system.h"
 #include "tests/testing/sample_state.h"
 

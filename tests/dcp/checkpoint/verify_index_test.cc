@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "dcp/checkpoint/convert/convert.h"
-#include "dcp/checkpoint/load.h"
-#include "dcp/checkpoint/verify.h"
+#include "dcp/checkpoint/load/load.h"
+#include "dcp/checkpoint/verify/verify.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/checkpoint/fixtures.h"

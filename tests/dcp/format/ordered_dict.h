@@ -2,7 +2,7 @@
 #ifndef TESTS_DCP_FORMAT_ORDERED_DICT_H_
 #define TESTS_DCP_FORMAT_ORDERED_DICT_H_
 
-#include "dcp/format/value.h"
+#include "dcp/format/value/value.h"
 
 namespace dcp::testing {
 

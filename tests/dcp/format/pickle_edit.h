@@ -11,10 +11,10 @@
 #include "absl/strings/string_view.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/check.h"
-#include "dcp/format/pickle_reader.h"
-#include "dcp/format/pickle_writer.h"
-#include "dcp/format/value.h"
-#include "dcp/format/value_copy.h"
+#include "dcp/format/pickle/pickle_reader.h"
+#include "dcp/format/pickle/pickle_writer.h"
+#include "dcp/format/torch/value_copy.h"
+#include "dcp/format/value/value.h"
 
 namespace dcp::testing {
 

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <ostream>
 
-#include "dcp/format/pickle_reader.h"
+#include "dcp/format/pickle/pickle_reader.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/format/pickle_cases.h"
 #include "tests/testing/status_matchers.h"

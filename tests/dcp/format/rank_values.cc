@@ -1,6 +1,6 @@
 #include "tests/dcp/format/rank_values.h"
 
-#include "dcp/format/torch_tensor.h"
+#include "dcp/format/torch/torch_tensor.h"
 
 namespace dcp::testing {
 namespace {

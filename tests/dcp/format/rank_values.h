@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "dcp/format/value.h"
+#include "dcp/format/value/value.h"
 #include "dcp/tensor/box.h"
 #include "dcp/tensor/dtype.h"
 

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "dcp/mapping/mapped_tensors.h"
+#include "dcp/mapping/equations/mapped_tensors.h"
 
 namespace dcp::testing {
 

@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "dcp/base/check.h"
-#include "dcp/format/safetensors.h"
+#include "dcp/format/safetensors/safetensors.h"
 #include "tests/testing/sha256.h"
 
 namespace dcp::testing {

@@ -12,9 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "dcp/mapping/mapping.h"
-#include "dcp/mapping/mapping_trial.h"
-#include "dcp/mapping/round_trip.h"
+#include "dcp/mapping/application/mapping.h"
+#include "dcp/mapping/trial/mapping_trial.h"
+#include "dcp/mapping/trial/round_trip.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/mapping/apply_pieces.h"

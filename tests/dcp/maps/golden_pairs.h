@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "dcp/mapping/model_sizes.h"
+#include "dcp/mapping/language/model_sizes.h"
 
 namespace dcp::testing {
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "dcp/base/limits.h"
-#include "dcp/plan/copy_run.h"
 #include "dcp/plan/read_schedule.h"
+#include "dcp/plan/strided/copy_run.h"
 #include "dcp/plan/strided/nest_run.h"
 #include "gtest/gtest.h"
 

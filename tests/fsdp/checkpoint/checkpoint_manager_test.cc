@@ -14,7 +14,7 @@
 
 #include "ATen/ops/full.h"
 #include "absl/strings/str_cat.h"
-#include "dcp/checkpoint/step_directories.h"
+#include "dcp/checkpoint/destination/step_directories.h"
 #include "dcp/io/file_system.h"
 #include "fsdp/mesh/process_group.h"
 #include "gmock/gmock.h"

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "server/options/server_options.h"
 #include "server/server.h"
-#include "server/server_options.h"
 #include "tests/testing/ranks.h"
 #include "tests/testing/temp_dir.h"
 

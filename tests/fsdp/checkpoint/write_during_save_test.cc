@@ -22,7 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "dcp/base/limits.h"
-#include "dcp/io/default_file_system.h"
+#include "dcp/io/file_systems/default_file_system.h"
 #include "fsdp/checkpoint/async_saver.h"
 #include "fsdp/checkpoint/save_and_load.h"
 #include "fsdp/checkpoint/state_dict.h"

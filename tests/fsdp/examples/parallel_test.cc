@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "fsdp/config/train_config.h"
+#include "config/model/train_config.h"
 #include "fsdp/examples/train_llama/flags.h"
 #include "fsdp/examples/train_llama/model.h"
 #include "fsdp/fully_shard.h"

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "fsdp/config/read_config.h"
+#include "config/read_config.h"
 #include "fsdp/mesh/dtensor.h"
 #include "fsdp/prepare/prepare.h"
 #include "gmock/gmock.h"

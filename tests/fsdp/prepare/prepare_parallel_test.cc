@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "fsdp/config/read_config.h"
+#include "config/read_config.h"
 #include "fsdp/engine/lazy_key.h"
 #include "fsdp/mesh/dtensor.h"
 #include "fsdp/parallel/context/context_parallel.h"

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "dcp/mapping/mapping_limits.h"
+#include "dcp/mapping/language/mapping_limits.h"
 #include "dcp/maps/builtin_mappings.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"

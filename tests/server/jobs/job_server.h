@@ -25,8 +25,8 @@
 #include "server/jobs/job_service.h"
 #include "server/jobs/operations_service.h"
 #include "server/memory/memory_budget.h"
+#include "server/options/server_options.h"
 #include "server/process/metrics.h"
-#include "server/server_options.h"
 #include "tessera/v1/job_service.grpc.pb.h"
 #include "tests/server/hooked_file_system.h"
 

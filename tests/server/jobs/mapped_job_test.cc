@@ -12,7 +12,7 @@
 #include "absl/strings/str_replace.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/log.h"
-#include "dcp/checkpoint/diff.h"
+#include "dcp/checkpoint/diff/diff.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/error_detail.h"

@@ -9,10 +9,10 @@
 #include "dcp/base/limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/command_line.h"
 #include "server/memory/memory_budget.h"
+#include "server/options/command_line.h"
+#include "server/options/server_options.h"
 #include "server/reading/stream_parts.h"
-#include "server/server_options.h"
 #include "tests/testing/status_matchers.h"
 
 namespace dcp::server {

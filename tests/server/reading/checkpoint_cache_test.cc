@@ -14,7 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/notification.h"
 #include "dcp/base/error_place.h"
-#include "dcp/format/safetensors.h"
+#include "dcp/format/safetensors/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/rpc_status.h"

@@ -13,9 +13,9 @@
 #include "absl/synchronization/notification.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/error_place.h"
-#include "dcp/format/dcp_metadata.h"
-#include "dcp/format/pickle_globals.h"
-#include "dcp/format/pickle_reader.h"
+#include "dcp/format/index/dcp_metadata.h"
+#include "dcp/format/pickle/pickle_globals.h"
+#include "dcp/format/pickle/pickle_reader.h"
 #include "tests/server/reading/checkpoint_server.h"
 #include "tests/testing/golden.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "dcp/base/bytes.h"
-#include "dcp/format/dcp_metadata.h"
+#include "dcp/format/index/dcp_metadata.h"
 #include "dcp/io/file_system.h"
 #include "gtest/gtest.h"
 #include "tests/testing/golden.h"

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "dcp/base/error_place.h"
-#include "dcp/mapping/mapping_limits.h"
+#include "dcp/mapping/language/mapping_limits.h"
 #include "dcp/tensor/element.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

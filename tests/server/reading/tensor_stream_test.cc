@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "dcp/base/error_place.h"
-#include "dcp/checkpoint/load.h"
+#include "dcp/checkpoint/load/load.h"
 #include "dcp/tensor/placement.h"
 #include "proto/messages/layout_messages.h"
 #include "tests/server/reading/checkpoint_server.h"

@@ -10,12 +10,12 @@
 
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "dcp/io/default_file_system.h"
 #include "dcp/io/file_system.h"
+#include "dcp/io/file_systems/default_file_system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/temp_dir.h"
-#include "tools/dcp_convert/commands.h"
+#include "tools/dcp_convert/commands/commands.h"
 
 namespace dcp::testing {
 

@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/golden.h"
 #include "tests/tools/dcp_convert/command_fixture.h"
-#include "tools/dcp_convert/commands.h"
+#include "tools/dcp_convert/commands/commands.h"
 
 namespace dcp {
 namespace {

@@ -11,7 +11,7 @@
 #include "tests/dcp/mapping/golden_models.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/tools/dcp_convert/command_fixture.h"
-#include "tools/dcp_convert/commands.h"
+#include "tools/dcp_convert/commands/commands.h"
 
 namespace dcp {
 namespace {

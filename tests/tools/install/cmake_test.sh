@@ -18,7 +18,7 @@ same "all licences" "$(<"$docs/licenses.txt")" \
   "$("$prefix/bin/dcp-convert" --licenses | sed '1{/^$/d}')"
 # Headers that only sources include stay at home.
 [[ ! -e $prefix/include/tessera/dcp/io/uring_queue.h &&
-  ! -e $prefix/include/tessera/dcp/checkpoint/write/dcp_output.h ]] ||
+  ! -e $prefix/include/tessera/dcp/checkpoint/output/dcp_output.h ]] ||
   fail "private headers are installed"
 
 configure "$prefix"

@@ -9,7 +9,7 @@
 
 #include "dcp/checkpoint/convert/convert.h"
 #include "dcp/checkpoint/open/checkpoint.h"
-#include "dcp/checkpoint/verify.h"
+#include "dcp/checkpoint/verify/verify.h"
 #include "dcp/tensor/placement.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

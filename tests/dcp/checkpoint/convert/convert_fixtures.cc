@@ -2,12 +2,12 @@
 
 #include <memory>
 
-#include "dcp/checkpoint/diff.h"
-#include "dcp/checkpoint/load.h"
+#include "dcp/checkpoint/diff/diff.h"
+#include "dcp/checkpoint/load/load.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/save/coordinator.h"
 #include "dcp/checkpoint/save/save.h"
-#include "dcp/checkpoint/verify.h"
+#include "dcp/checkpoint/verify/verify.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/checkpoint/fixtures.h"
 #include "tests/testing/sample_state.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "dcp/checkpoint/write/safetensors_output.h"
+#include "dcp/checkpoint/output/safetensors_output.h"
 #include "dcp/io/file_system.h"
 #include "dcp/tensor/box.h"
 #include "dcp/tensor/dtype.h"

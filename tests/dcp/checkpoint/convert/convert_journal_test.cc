@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "dcp/checkpoint/convert/convert_plan.h"
-#include "dcp/checkpoint/open/digests.h"
+#include "dcp/checkpoint/files/digests.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"

@@ -5,7 +5,7 @@
 
 #include "dcp/base/limits.h"
 #include "dcp/checkpoint/convert/convert.h"
-#include "dcp/checkpoint/open/format.h"
+#include "dcp/checkpoint/files/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/checkpoint/convert/convert_fixtures.h"

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "dcp/checkpoint/convert/convert.h"
-#include "dcp/checkpoint/open/format.h"
-#include "dcp/checkpoint/verify.h"
+#include "dcp/checkpoint/files/format.h"
+#include "dcp/checkpoint/verify/verify.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/checkpoint/convert/convert_fixtures.h"

@@ -9,9 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "dcp/checkpoint/convert/convert.h"
-#include "dcp/checkpoint/diff.h"
+#include "dcp/checkpoint/diff/diff.h"
 #include "dcp/checkpoint/open/checkpoint.h"
-#include "dcp/checkpoint/verify.h"
+#include "dcp/checkpoint/verify/verify.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/checkpoint/fixtures.h"

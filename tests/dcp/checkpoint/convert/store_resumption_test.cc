@@ -15,7 +15,7 @@
 #include "dcp/checkpoint/convert/convert.h"
 #include "dcp/checkpoint/convert/convert_journal.h"
 #include "dcp/io/file_system.h"
-#include "dcp/io/routed_file_system.h"
+#include "dcp/io/file_systems/routed_file_system.h"
 #include "dcp/tensor/placement.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/checkpoint/convert/convert_fixtures.h"

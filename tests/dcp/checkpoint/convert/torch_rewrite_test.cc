@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "dcp/checkpoint/convert/convert.h"
-#include "dcp/checkpoint/diff.h"
-#include "dcp/checkpoint/open/file_reader.h"
-#include "dcp/format/torch_archive.h"
-#include "dcp/format/torch_tensor.h"
-#include "dcp/format/value_copy.h"
+#include "dcp/checkpoint/diff/diff.h"
+#include "dcp/checkpoint/files/file_reader.h"
+#include "dcp/format/torch/torch_archive.h"
+#include "dcp/format/torch/torch_tensor.h"
+#include "dcp/format/torch/value_copy.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/checkpoint/fixtures.h"

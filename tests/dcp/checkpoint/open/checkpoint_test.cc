@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "dcp/format/dcp_metadata_writer.h"
-#include "dcp/format/safetensors_index.h"
-#include "dcp/format/torch_tensor.h"
+#include "dcp/format/index/dcp_metadata_writer.h"
+#include "dcp/format/safetensors/safetensors_index.h"
+#include "dcp/format/torch/torch_tensor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/checkpoint/fixtures.h"

@@ -6,7 +6,7 @@
 
 #include "dcp/base/bytes.h"
 #include "dcp/base/limits.h"
-#include "dcp/checkpoint/open/source_files.h"
+#include "dcp/checkpoint/files/source_files.h"
 #include "dcp/io/object/object_file_system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

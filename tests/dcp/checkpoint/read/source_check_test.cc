@@ -10,7 +10,7 @@
 #include "dcp/checkpoint/convert/convert.h"
 #include "dcp/checkpoint/save/coordinator.h"
 #include "dcp/checkpoint/save/save.h"
-#include "dcp/format/torch_tensor.h"
+#include "dcp/format/torch/torch_tensor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/dcp/checkpoint/fixtures.h"

@@ -11,7 +11,7 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/error_side.h"
 #include "dcp/base/limits.h"
-#include "dcp/checkpoint/open/mapped_tensor.h"
+#include "dcp/checkpoint/mapped/mapped_tensor.h"
 #include "dcp/tensor/element.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -10,10 +10,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
-#include "dcp/checkpoint/load.h"
+#include "dcp/checkpoint/load/load.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/save/coordinator.h"
-#include "dcp/checkpoint/verify.h"
+#include "dcp/checkpoint/verify/verify.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/sample_state.h"

@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "dcp/checkpoint/load.h"
+#include "dcp/checkpoint/load/load.h"
 #include "dcp/checkpoint/open/checkpoint.h"
-#include "dcp/checkpoint/verify.h"
+#include "dcp/checkpoint/verify/verify.h"
 #include "tests/testing/status_matchers.h"
 
 namespace dcp::testing {

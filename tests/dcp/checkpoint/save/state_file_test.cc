@@ -7,10 +7,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "dcp/checkpoint/diff.h"
+#include "dcp/checkpoint/diff/diff.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/save/coordinator.h"
-#include "dcp/checkpoint/verify.h"
+#include "dcp/checkpoint/verify/verify.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/sample_state.h"

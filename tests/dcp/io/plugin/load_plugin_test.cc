@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "dcp/io/default_file_system.h"
+#include "dcp/io/file_systems/default_file_system.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 

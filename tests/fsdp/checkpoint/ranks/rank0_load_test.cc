@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "dcp/checkpoint/save/coordinator.h"
-#include "dcp/format/pickle_writer.h"
+#include "dcp/format/pickle/pickle_writer.h"
 #include "dcp/tensor/metadata.h"
 #include "fsdp/mesh/process_group.h"
 #include "gmock/gmock.h"

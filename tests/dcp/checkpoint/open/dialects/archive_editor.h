@@ -10,9 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "dcp/base/check.h"
-#include "dcp/format/torch_archive.h"
-#include "dcp/format/torch_archive_reader.h"
-#include "dcp/format/value_lookup.h"
+#include "dcp/format/torch/torch_archive.h"
+#include "dcp/format/torch/torch_archive_reader.h"
+#include "dcp/format/value/value_lookup.h"
 #include "tests/dcp/checkpoint/fixtures.h"
 #include "tests/dcp/format/memory_item.h"
 #include "tests/testing/temp_dir.h"

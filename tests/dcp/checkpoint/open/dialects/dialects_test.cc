@@ -19,7 +19,7 @@
 #include "absl/strings/strip.h"
 #include "dcp/checkpoint/convert/convert.h"
 #include "dcp/checkpoint/open/checkpoint.h"
-#include "dcp/checkpoint/verify.h"
+#include "dcp/checkpoint/verify/verify.h"
 #include "dcp/io/file_system.h"
 #include "dcp/tensor/placement.h"
 #include "gmock/gmock.h"

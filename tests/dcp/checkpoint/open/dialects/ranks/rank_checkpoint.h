@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "dcp/checkpoint/open/checkpoint.h"
-#include "dcp/format/value.h"
+#include "dcp/format/value/value.h"
 #include "tests/dcp/checkpoint/fixtures.h"
 #include "tests/testing/temp_dir.h"
 

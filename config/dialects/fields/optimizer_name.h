@@ -1,0 +1,19 @@
+// The optimizer that a config names. Only AdamW is trained here, with the
+// config's learning rate, betas, eps and weight decay: another rule with the
+// same numbers would train something else. For the readers. Any thread.
+#ifndef CONFIG_DIALECTS_FIELDS_OPTIMIZER_NAME_H_
+#define CONFIG_DIALECTS_FIELDS_OPTIMIZER_NAME_H_
+
+#include "absl/strings/string_view.h"
+#include "config/document/section.h"
+
+namespace fsdp::config {
+
+// Reads `key` of the section, if it is there: AdamW by any of its names is
+// accepted, AdamW with reduced or paged state is a changed finding, and any
+// other optimizer is a problem.
+void ReadOptimizerName(absl::string_view key, Section& section);
+
+}  // namespace fsdp::config
+
+#endif  // CONFIG_DIALECTS_FIELDS_OPTIMIZER_NAME_H_

@@ -1,0 +1,59 @@
+// How the writers write a mesh. A degree that a program cannot have, or that
+// would mean other ranks there, is a problem: its file would train something
+// else. Pure; any thread.
+#ifndef CONFIG_DIALECTS_FIELDS_WRITTEN_DEGREES_H_
+#define CONFIG_DIALECTS_FIELDS_WRITTEN_DEGREES_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/strings/string_view.h"
+#include "config/document/findings.h"
+#include "config/document/setting.h"
+#include "config/model/train_config.h"
+
+namespace fsdp::config {
+
+// The copies of the model as a number: kReplicateOverRest is those that the
+// other degrees leave of num_processes. Adds a problem, and returns 1, if that
+// number is not known; `program` needs it.
+int64_t WrittenCopies(absl::string_view program, const MeshConfig& mesh,
+                      Findings& findings);
+
+// The sizes of a parallelism_config of accelerate or transformers; one without
+// a value is not written. If all are 1, the whole map is left out.
+struct WrittenDegrees {
+  int64_t dp_replicate_size = 1;
+  std::optional<int64_t> dp_shard_size;
+  int64_t tp_size = 1;
+  int64_t cp_size = 1;
+
+  bool is_plain() const {
+    return dp_replicate_size == 1 && tp_size == 1 && cp_size == 1 &&
+           !dp_shard_size.has_value();
+  }
+};
+// For a mesh with shards.
+WrittenDegrees WrittenSizes(absl::string_view program, const MeshConfig& mesh,
+                            Findings& findings);
+
+// Whether FSDP has no ranks to shard over, so that accelerate, transformers and
+// Composer train copies (DDP), or are without FSDP for another reason.
+bool IsWithoutShards(const MeshConfig& mesh);
+
+// For a mesh without shards: adds a problem if copies are also cut by tensor
+// parallelism, which none of these programs does.
+void RefuseCutCopies(absl::string_view program, const MeshConfig& mesh,
+                     Findings& findings);
+
+// Adds a problem if the degree is not 1, for a program that has no option for
+// it. `name` is the setting's.
+void RefuseDegree(absl::string_view program, const Setting<int64_t>& degree,
+                  absl::string_view name, Findings& findings);
+// Adds a problem for kShardWithinNode, which none of the programs can express.
+void RefuseShardsWithinNode(absl::string_view program, const MeshConfig& mesh,
+                            Findings& findings);
+
+}  // namespace fsdp::config
+
+#endif  // CONFIG_DIALECTS_FIELDS_WRITTEN_DEGREES_H_

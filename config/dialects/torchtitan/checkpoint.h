@@ -1,0 +1,18 @@
+// Reads TorchTitan's [checkpoint]. For the reader of TorchTitan. Any thread.
+#ifndef CONFIG_DIALECTS_TORCHTITAN_CHECKPOINT_H_
+#define CONFIG_DIALECTS_TORCHTITAN_CHECKPOINT_H_
+
+#include <string>
+
+#include "config/document/section.h"
+#include "config/model/train_config.h"
+
+namespace fsdp::config {
+
+// `dump_folder` is that of the job, in which the folder of checkpoints is.
+void ReadCheckpoint(Section section, const std::string& dump_folder,
+                    CheckpointConfig& checkpoint);
+
+}  // namespace fsdp::config
+
+#endif  // CONFIG_DIALECTS_TORCHTITAN_CHECKPOINT_H_

@@ -1,0 +1,21 @@
+// Reads transformers' DistributedConfig, its own FSDP2 without accelerate: a
+// model is sharded as it is loaded. Any thread.
+#ifndef CONFIG_DIALECTS_TRANSFORMERS_DISTRIBUTED_H_
+#define CONFIG_DIALECTS_TRANSFORMERS_DISTRIBUTED_H_
+
+#include "config/document/document.h"
+#include "config/document/findings.h"
+#include "config/model/train_config.h"
+
+namespace fsdp::config {
+
+// Whether a file is a DistributedConfig: one of its keys that no other program
+// has, or two of the others.
+bool IsDistributedConfig(const Node& root);
+
+void ReadDistributedConfig(const Node& node, TrainConfig& config,
+                           Findings& findings);
+
+}  // namespace fsdp::config
+
+#endif  // CONFIG_DIALECTS_TRANSFORMERS_DISTRIBUTED_H_

@@ -1,0 +1,19 @@
+// learning_rate_factor: the curve of a learning rate. Pure; any thread.
+#ifndef CONFIG_EXPLAIN_LEARNING_RATE_H_
+#define CONFIG_EXPLAIN_LEARNING_RATE_H_
+
+#include <cstdint>
+
+#include "config/model/train_config.h"
+
+namespace fsdp {
+
+// The factor of the learning rate in a step, counted from 0, of a run of
+// `num_steps`: as in transformers' get_scheduler and in Composer or, with
+// counts_from_one, as in TorchTitan's build_lr_schedulers.
+double learning_rate_factor(const LrSchedule& schedule, int64_t step,
+                            int64_t num_steps);
+
+}  // namespace fsdp
+
+#endif  // CONFIG_EXPLAIN_LEARNING_RATE_H_

@@ -1,0 +1,190 @@
+// TrainConfig: how a model is trained, sharded and saved. The configs of
+// accelerate, transformers, Composer, TorchTitan and axolotl are all read into
+// one, and fsdp::prepare carries it out. A program may also fill one in itself.
+// Plain values; any thread.
+#ifndef CONFIG_MODEL_TRAIN_CONFIG_H_
+#define CONFIG_MODEL_TRAIN_CONFIG_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "config/document/setting.h"
+#include "dcp/tensor/dtype.h"
+#include "dcp/tensor/parallel_plan.h"
+
+namespace fsdp {
+
+enum class Dialect : uint8_t {
+  kAccelerate,    // YAML or JSON, and environment variables
+  kTransformers,  // JSON: TrainingArguments, or its fsdp_config alone
+  kComposer,      // YAML, or a Python dict: parallelism_config
+  kTorchTitan,    // TOML, or the JSON that it prints of a resolved config
+  kAxolotl,       // YAML: accelerate's options among its own; read alone
+};
+// "accelerate", "transformers", "composer", "torchtitan", "axolotl".
+absl::string_view name_of(Dialect dialect);
+std::optional<Dialect> dialect_named(absl::string_view name);
+
+// Which modules become groups; the root always is one.
+enum class AutoWrapPolicy : uint8_t {
+  kTransformerBasedWrap,  // those of transformer_layer_cls_to_wrap
+  kSizeBasedWrap,         // those of min_num_params elements
+  kNoWrap,                // none
+  kDirectChildren,        // the children of the root; Composer's way
+};
+
+enum class StateDictType : uint8_t {
+  kShardedStateDict,  // a DCP directory, each rank its part
+  kFullStateDict,     // one file, for other programs
+};
+
+// After forward: unset is fully_shard's default (free all except the root's);
+// else whether to free, or to how many ranks to reshard.
+using ReshardSetting = std::variant<std::monostate, bool, int64_t>;
+
+// Values of the degrees that are not numbers of ranks.
+inline constexpr int64_t kShardOverRest = -1;  // all, divided by the copies
+// The ranks of one machine share a copy (FSDP1's HYBRID_SHARD); the number of
+// copies follows.
+inline constexpr int64_t kShardWithinNode = -2;
+inline constexpr int64_t kReplicateOverRest = -1;  // all, divided by the shards
+
+struct MeshConfig {
+  Setting<int64_t> data_parallel_replicate_degree = 1;  // copies of the model
+  // Ranks that share a copy. 1, with kReplicateOverRest copies, is plain data
+  // parallelism (FSDP1's NO_SHARD).
+  Setting<int64_t> data_parallel_shard_degree = kShardOverRest;
+  // Ranks that share each layer: tensor parallelism.
+  Setting<int64_t> tensor_parallel_degree = 1;
+  // How layers are cut for it; empty: the program says.
+  Setting<dcp::ParallelPlan> parallelize_plan = {};
+  // Ranks that share each sequence: context parallelism.
+  Setting<int64_t> context_parallel_degree = 1;
+  // Stages, each of which has a part of the layers: pipeline parallelism.
+  Setting<int64_t> pipeline_parallel_degree = 1;
+  // Ranks that divide the experts of a layer; they are not further ranks, but
+  // some of those of shards, context and tensor parallelism.
+  Setting<int64_t> expert_parallel_degree = 1;
+  // Ranks that share each expert: 1, or as many as share each layer.
+  Setting<int64_t> expert_tensor_parallel_degree = 1;
+  // The number of ranks that the file was written for; 0: any.
+  Setting<int64_t> num_processes = 0;
+
+  friend bool operator==(const MeshConfig&, const MeshConfig&) = default;
+};
+
+struct PrecisionConfig {
+  // The dtype of parameters and optimizer state.
+  Setting<dcp::DType> dtype = dcp::DType::kFloat32;
+  // As MixedPrecisionPolicy; unset: no cast.
+  Setting<std::optional<dcp::DType>> param_dtype = {};
+  Setting<std::optional<dcp::DType>> reduce_dtype = {};
+  Setting<std::optional<dcp::DType>> output_dtype = {};
+  Setting<bool> cast_forward_inputs = true;
+
+  friend bool operator==(const PrecisionConfig&,
+                         const PrecisionConfig&) = default;
+};
+
+struct ShardingConfig {
+  // 1 or 2, as written. A config of FSDP1 is translated, and findings say what
+  // changed.
+  Setting<int64_t> fsdp_version = 2;
+  Setting<ReshardSetting> reshard_after_forward = {};
+  Setting<bool> cpu_offload = false;
+  Setting<AutoWrapPolicy> auto_wrap_policy =
+      AutoWrapPolicy::kTransformerBasedWrap;
+  // Names of types, "LlamaDecoderLayer"; empty: the model's own layers.
+  Setting<std::vector<std::string>> transformer_layer_cls_to_wrap = {};
+  Setting<int64_t> min_num_params = 100'000'000;
+  // A regular expression: modules whose whole name matches it stay unsharded.
+  Setting<std::string> ignored_modules = {};
+  // n: every n-th of the model's layers is computed again in backward; 0: none.
+  Setting<int64_t> activation_checkpointing = 0;
+  // What forward saves for backward is kept in CPU memory until then; with
+  // activation_checkpointing so are the inputs that layers keep.
+  Setting<bool> activation_cpu_offload = false;
+
+  friend bool operator==(const ShardingConfig&,
+                         const ShardingConfig&) = default;
+};
+
+struct CheckpointConfig {
+  Setting<StateDictType> state_dict_type = StateDictType::kShardedStateDict;
+  // Rank 0 reads the weights that the run begins with; the others receive their
+  // parts.
+  Setting<bool> cpu_ram_efficient_loading = false;
+  // The weights that the run begins with: any checkpoint that Tessera reads;
+  // empty: none.
+  Setting<std::string> initial_load_path = {};
+  // Steps go here; empty: none are saved.
+  Setting<std::string> folder = {};
+  Setting<int64_t> interval = 0;       // steps; 0: only after the last
+  Setting<bool> async = false;         // save while training goes on
+  Setting<int64_t> keep_latest_k = 0;  // 0: all
+  // The last save is only the model, whole, cast to export_dtype.
+  Setting<bool> last_save_model_only = false;
+  Setting<dcp::DType> export_dtype = dcp::DType::kFloat32;
+
+  friend bool operator==(const CheckpointConfig&,
+                         const CheckpointConfig&) = default;
+};
+
+// How the learning rate changes from step to step; learning_rate.h has the
+// curve.
+enum class LrDecay : uint8_t { kConstant, kLinear, kCosine, kSqrt };
+struct LrSchedule {
+  LrDecay decay = LrDecay::kConstant;
+  int64_t warmup_steps = 0;
+  double warmup_ratio = 0;  // of all steps, if warmup_steps is 0
+  double min_factor = 0;    // of lr, where the decay ends
+  // The last part of all steps, in which it decays; unset: all after the
+  // warmup.
+  std::optional<double> decay_ratio = {};
+  std::optional<int64_t> total_steps = {};  // unset: those of the run
+  // In TorchTitan the first step of a warmup already has a learning rate above
+  // 0; in the others it has 0.
+  bool counts_from_one = false;
+
+  friend bool operator==(const LrSchedule&, const LrSchedule&) = default;
+};
+
+// Settings in the same files that are not about sharding; unset: the program
+// decides.
+struct LoopConfig {
+  Setting<std::optional<int64_t>> steps = {};
+  Setting<std::optional<int64_t>> local_batch_size = {};   // of a rank
+  Setting<std::optional<int64_t>> global_batch_size = {};  // of all, a step
+  Setting<std::optional<int64_t>> gradient_accumulation_steps = {};
+  Setting<std::optional<int64_t>> seq_len = {};
+  Setting<std::optional<int64_t>> seed = {};
+  Setting<std::optional<double>> max_norm = {};  // of gradients; 0: any
+  Setting<std::optional<double>> lr = {};
+  Setting<std::optional<double>> weight_decay = {};
+  Setting<std::optional<double>> beta1 = {};  // of AdamW, as eps is
+  Setting<std::optional<double>> beta2 = {};
+  Setting<std::optional<double>> eps = {};
+  Setting<std::optional<LrSchedule>> lr_schedule = {};
+
+  friend bool operator==(const LoopConfig&, const LoopConfig&) = default;
+};
+
+struct TrainConfig {
+  MeshConfig mesh;
+  PrecisionConfig precision;
+  ShardingConfig sharding;
+  CheckpointConfig checkpoint;
+  LoopConfig loop;
+};
+
+// Compares values, not places. Ignores fsdp_version, which does not change the
+// training.
+bool same_training(const TrainConfig& a, const TrainConfig& b);
+
+}  // namespace fsdp
+
+#endif  // CONFIG_MODEL_TRAIN_CONFIG_H_

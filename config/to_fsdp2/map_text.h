@@ -1,0 +1,59 @@
+// MapText: where the keys and values of one map are in a text of YAML or JSON,
+// so that an edit changes these bytes and no others. This is not a parser: it
+// is for a text that ParseDocument has accepted, and in unusual layouts
+// (anchors, keys with a question mark) the result may be wrong or nothing, so a
+// caller that edits has to read the result again. Pure; any thread.
+#ifndef CONFIG_TO_FSDP2_MAP_TEXT_H_
+#define CONFIG_TO_FSDP2_MAP_TEXT_H_
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace fsdp::config {
+
+// Bytes of the text.
+struct TextSpan {
+  size_t begin = 0;
+  size_t end = 0;
+
+  absl::string_view In(absl::string_view text) const {
+    return text.substr(begin, end - begin);
+  }
+};
+
+struct EntryText {
+  std::string name;  // of the key, without quotes
+  TextSpan key;      // with quotes
+  // Empty if the key has none. For a value on separate lines: those lines.
+  TextSpan value;
+  // In braces: from the key to the value's end. Otherwise: the lines with their
+  // ends.
+  TextSpan whole;
+};
+
+struct MapText {
+  bool in_braces = false;
+  // Comments stand between its braces.
+  bool has_comments = false;
+  size_t indent = 0;  // spaces before each key, without braces
+  std::vector<EntryText> entries;
+
+  const EntryText* Find(absl::string_view name) const;
+};
+
+// The map under the keys of the path; nothing if it is not found, or if its
+// value is not a map that is written out there.
+std::optional<MapText> FindMapText(absl::string_view text,
+                                   absl::Span<const absl::string_view> path);
+
+// A scalar without its quotes; escapes stay.
+absl::string_view WithoutQuotes(absl::string_view scalar);
+
+}  // namespace fsdp::config
+
+#endif  // CONFIG_TO_FSDP2_MAP_TEXT_H_

@@ -1,0 +1,34 @@
+// OptionsLayout: where a file of FSDP1 keeps the options of sharding, and the
+// map that contains them, so that both can be edited. For to_fsdp2. Any thread.
+#ifndef CONFIG_TO_FSDP2_OPTIONS_LAYOUT_H_
+#define CONFIG_TO_FSDP2_OPTIONS_LAYOUT_H_
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "config/model/train_config.h"
+#include "config/to_fsdp2/map_edit.h"
+
+namespace fsdp::config {
+
+struct OptionsLayout {
+  std::vector<absl::string_view> path;  // of the options, from the root
+  size_t begin = 0;                     // of their key
+  std::optional<MapEdit> options;       // without a value: there are none
+  std::optional<MapEdit> parent;        // of the path's last key
+  std::optional<size_t> parent_entry;   // the options; unset: not there yet
+};
+
+// Returns nothing if the layout cannot be edited. `text` must outlive the
+// result.
+std::optional<OptionsLayout> FindOptions(absl::string_view text,
+                                         Dialect dialect);
+
+// Whether a value is missing, null or an empty map.
+bool IsEmptyText(absl::string_view value);
+
+}  // namespace fsdp::config
+
+#endif  // CONFIG_TO_FSDP2_OPTIONS_LAYOUT_H_

@@ -1,0 +1,86 @@
+// Tested by tests/dcp/checkpoint/destination/renamed_destination_test.cc.
+#include "dcp/checkpoint/destination/destination.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "dcp/checkpoint/destination/destination_names.h"
+#include "dcp/checkpoint/destination/renamed_destination.h"
+#include "dcp/checkpoint/destination/store_destination.h"
+
+namespace dcp {
+namespace {
+
+bool HasRename(FileSystem& fs, absl::string_view path) {
+  return fs.TraitsOf(path).has_rename;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Destination>> Destination::Plan(
+    FileSystem& fs, absl::string_view path, Kind kind, bool overwrite,
+    const OwnFiles& own, absl::string_view writer) {
+  return HasRename(fs, path)
+             ? RenamedDestination::Plan(fs, path, kind, overwrite, own, writer)
+             : StoreDestination::Plan(fs, path, kind, overwrite, own);
+}
+
+absl::StatusOr<std::unique_ptr<Destination>> Destination::Look(
+    FileSystem& fs, absl::string_view path, Kind kind, bool overwrite,
+    const OwnFiles& own) {
+  return HasRename(fs, path)
+             ? RenamedDestination::Look(fs, path, kind, overwrite, own)
+             : StoreDestination::Plan(fs, path, kind, overwrite, own);
+}
+
+std::string Destination::StagingOf(absl::string_view path, Kind kind,
+                                   absl::string_view id) {
+  const std::string plain = WithoutTrailingSlashes(path);
+  if (kind == Kind::kDcpDirectory) return plain;
+  return SiblingPath(plain, id, "partial");
+}
+
+std::string Destination::DigestsText(Kind kind, absl::string_view index_name,
+                                     absl::string_view index,
+                                     std::vector<ChunkDigest> digests) {
+  if (kind == Kind::kDcpDirectory) {
+    digests.push_back(DigestOfIndex(index_name, index));
+  }
+  return WriteDigests(std::move(digests));
+}
+
+absl::Status Destination::RefuseOtherWorkers(FileSystem& fs,
+                                             absl::string_view path,
+                                             const OwnFiles& own) {
+  for (const bool is_inside : {true, false}) {
+    const absl::StatusOr<std::vector<DirectoryEntry>> entries =
+        fs.List(is_inside ? std::string(path) : ParentDirectory(path));
+    if (!entries.ok()) continue;  // others look, and say why
+    for (const DirectoryEntry& entry : *entries) {
+      const std::string& name = entry.name;
+      const bool has_records =
+          is_inside ? IsWorkRecordsName(name)
+                    : IsSiblingName(name, BaseName(path), kWorkRecordsSuffix);
+      const bool is_own = std::find(own.names.begin(), own.names.end(), name) !=
+                          own.names.end();
+      if (!has_records || is_own) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          path, " is the destination of workers, whose records are in ", name,
+          ": wait until they are done, or remove their work with `dcp-convert "
+          "workers ",
+          path, " --discard`"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::unique_ptr<Destination> Destination::Attach(FileSystem& fs,
+                                                 absl::string_view path) {
+  return HasRename(fs, path) ? RenamedDestination::Attach(fs, path)
+                             : StoreDestination::Attach(fs, path);
+}
+
+}  // namespace dcp

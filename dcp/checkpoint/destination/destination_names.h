@@ -1,0 +1,56 @@
+// The names of the files that writers of checkpoints make, by which a later
+// writer recognises what it may replace or remove. Pure; any thread.
+#ifndef DCP_CHECKPOINT_DESTINATION_DESTINATION_NAMES_H_
+#define DCP_CHECKPOINT_DESTINATION_DESTINATION_NAMES_H_
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace dcp {
+
+// "__{rank}_{i}.distcp": the name of a DCP writer's data file, ours or
+// PyTorch's; or "__{rank}_{i}.<id>.distcp", which writers choose that cannot
+// look at what is there.
+bool IsDataFileName(absl::string_view name);
+
+// "__{rank}.metadata": the index of one rank, which would outlive the data that
+// it names.
+bool IsRankIndexName(absl::string_view name);
+
+// ".metadata.<id>.tmp" for the run `id`.
+std::string TemporaryIndexName(absl::string_view id);
+// Such a name, or ".metadata.tmp" as other writers name it.
+bool IsTemporaryIndexName(absl::string_view name);
+
+// The weights of a model, their index, or their digests.
+bool BelongsToSafetensors(absl::string_view name);
+
+// `name` as it stands in the names of files next to it, such as its lock:
+// itself unless they would be longer than file systems allow; then its
+// beginning and a digest.
+std::string ShortName(absl::string_view name);
+
+// "<parent>/.<name>.<id>.<suffix>": where the run `id` prepares what becomes
+// `path`; the name is the short one.
+std::string SiblingPath(absl::string_view path, absl::string_view id,
+                        absl::string_view suffix);
+// Whether `name` is that of SiblingPath for something named `base`, of any run.
+bool IsSiblingName(absl::string_view name, absl::string_view base,
+                   absl::string_view suffix);
+// ".<base>.<id>.tmp", or ".<base>.partial" as earlier versions named it.
+bool IsLeftSiblingName(absl::string_view name, absl::string_view base);
+
+// ".work-<id>": the directory, in a DCP directory, of the records of workers
+// that share the conversion `id`.
+std::string WorkRecordsName(absl::string_view id);
+bool IsWorkRecordsName(absl::string_view name);
+
+// The suffix of their directory next to anything else; see SiblingPath.
+inline constexpr absl::string_view kWorkRecordsSuffix = "work";
+
+std::string WithoutTrailingSlashes(absl::string_view path);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_DESTINATION_DESTINATION_NAMES_H_

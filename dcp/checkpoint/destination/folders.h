@@ -1,0 +1,32 @@
+// The folders of an output whose files are in several. Any thread.
+#ifndef DCP_CHECKPOINT_DESTINATION_FOLDERS_H_
+#define DCP_CHECKPOINT_DESTINATION_FOLDERS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "dcp/checkpoint/output/output.h"
+#include "dcp/io/file_system.h"
+
+namespace dcp {
+
+// The folders that the names of the files have in front, each after the one
+// that it is in.
+std::vector<std::string> FoldersOf(const Output& output);
+
+// Makes those below `directory` that are not there.
+absl::Status MakeFolders(FileSystem& fs, const std::string& directory,
+                         absl::Span<const std::string> folders);
+
+// Removes `directory` and everything in it, except for the files `kept`, whose
+// names are relative to it, and the folders that those are in. NotFound if it
+// is not there.
+absl::Status RemoveFolders(FileSystem& fs, const std::string& directory,
+                           const absl::flat_hash_set<std::string>& kept);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_DESTINATION_FOLDERS_H_

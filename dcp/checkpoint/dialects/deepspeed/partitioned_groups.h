@@ -1,0 +1,21 @@
+// Stages 1 and 2 of ZeRO: the parameters of a group follow one another in one
+// vector, perhaps with gaps for alignment, which is cut into equal partitions.
+// Used by one thread.
+// Source: deepspeed/runtime/zero/stage_1_and_2.py (0.19.8).
+#ifndef DCP_CHECKPOINT_DIALECTS_DEEPSPEED_PARTITIONED_GROUPS_H_
+#define DCP_CHECKPOINT_DIALECTS_DEEPSPEED_PARTITIONED_GROUPS_H_
+
+#include "absl/status/status.h"
+#include "dcp/checkpoint/dialects/deepspeed/deepspeed_state.h"
+#include "dcp/checkpoint/dialects/parts/state_collector.h"
+
+namespace dcp {
+
+// Adds optimizer.state.* of the parameters of all groups, and model.* if
+// `with_masters`. DataLoss when sizes do not add up.
+absl::Status AddPartitionedGroups(const DeepSpeedState& state,
+                                  bool with_masters, StateCollector& collector);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_DIALECTS_DEEPSPEED_PARTITIONED_GROUPS_H_

@@ -1,0 +1,60 @@
+// What one rank of DeepSpeed's ZeRO holds of the optimizer's groups: flat
+// vectors, and values that all parameters of a group have in common. Used by
+// one thread. Source: deepspeed/runtime/zero/stage_1_and_2.py, stage3.py.
+#ifndef DCP_CHECKPOINT_DIALECTS_DEEPSPEED_ZERO_STATE_H_
+#define DCP_CHECKPOINT_DIALECTS_DEEPSPEED_ZERO_STATE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/dialects/deepspeed/deepspeed_state.h"
+#include "dcp/checkpoint/dialects/deepspeed/zero_vector.h"
+#include "dcp/checkpoint/dialects/parts/state_collector.h"
+#include "dcp/checkpoint/files/checkpoint_entry.h"
+#include "dcp/format/value/value.h"
+#include "dcp/tensor/metadata.h"
+
+namespace dcp {
+
+// The flat vectors of one rank by key: kMasterKey for the weights in the
+// optimizer's precision, others are the optimizer's.
+using ZeroVectors = std::map<std::string, ZeroVector>;
+inline constexpr char kMasterKey[] = "";
+
+// model.NAME for kMasterKey, otherwise optimizer.state.NAME.KEY.
+StatePath ZeroPath(const DeepSpeedParameter& parameter, const std::string& key);
+
+// DataLoss if `value`, which is in `pickle`, is not a tensor.
+absl::StatusOr<TensorEntry> TensorIn(const DeepSpeedPickle& pickle,
+                                     const Value& value);
+
+// DataLoss if `list` has no such item; `name` is for the message.
+absl::StatusOr<Value> ItemOf(const Value& list, size_t index,
+                             absl::string_view name);
+
+// The optimizer's state of each group (for stage 3, sub-group) on one rank, out
+// of torch.optim's state_dict() or an elastic checkpoint's list; None where the
+// optimizer has made none. DataLoss unless there are as many.
+absl::StatusOr<std::vector<Value>> StatesOf(const Value& inner,
+                                            size_t num_groups);
+
+// Appends the vectors among a group's state to those before them.
+absl::Status AppendStates(const DeepSpeedPickle& pickle, const Value& state,
+                          ZeroVectors& vectors);
+
+// Adds what a group has on `rank` for all of its parameters, such as the step,
+// as that of one parameter.
+absl::Status AddCommonStates(const DeepSpeedPickle& pickle, int64_t rank,
+                             const Value& state,
+                             const DeepSpeedParameter& parameter,
+                             StateCollector& collector);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_DIALECTS_DEEPSPEED_ZERO_STATE_H_

@@ -1,0 +1,42 @@
+// ZeroVector: what one rank of DeepSpeed's ZeRO holds of a flat vector: master
+// weights or a moment of the optimizer, in one or several tensors. Used by one
+// thread.
+#ifndef DCP_CHECKPOINT_DIALECTS_DEEPSPEED_ZERO_VECTOR_H_
+#define DCP_CHECKPOINT_DIALECTS_DEEPSPEED_ZERO_VECTOR_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "dcp/checkpoint/dialects/parts/state_collector.h"
+#include "dcp/checkpoint/files/checkpoint_entry.h"
+#include "dcp/tensor/box.h"
+#include "dcp/tensor/metadata.h"
+
+namespace dcp {
+
+class ZeroVector {
+ public:
+  // Appends a tensor of one chunk. DataLoss unless it has one dimension and the
+  // dtype of those before it.
+  absl::Status Append(TensorEntry tensor);
+
+  int64_t size() const { return size_; }
+  bool empty() const { return tensors_.empty(); }
+
+  // Adds, as what `rank` holds of the tensor at `path`, the elements [at, at +
+  // count) of this vector: they are those of a tensor of `shape` from `begin`
+  // on, in row-major order. DataLoss when the vector is too short.
+  absl::Status AddTo(StateCollector& collector, const StatePath& path,
+                     int64_t rank, int64_t at, int64_t count, const Dims& shape,
+                     int64_t begin) const;
+
+ private:
+  std::vector<TensorEntry> tensors_;
+  std::vector<int64_t> begins_;  // parallel to tensors_
+  int64_t size_ = 0;
+};
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_DIALECTS_DEEPSPEED_ZERO_VECTOR_H_

@@ -1,0 +1,17 @@
+// Directories of programs whose layout is not read, recognised by the names in
+// them. Any thread.
+#ifndef DCP_CHECKPOINT_DIALECTS_PARTS_FOREIGN_DIRECTORY_H_
+#define DCP_CHECKPOINT_DIALECTS_PARTS_FOREIGN_DIRECTORY_H_
+
+#include "absl/status/status.h"
+#include "dcp/checkpoint/dialects/parts/source_directory.h"
+
+namespace dcp {
+
+// Unimplemented, with the program and what to do instead, for a checkpoint of
+// Orbax (MaxText, Flax), T5X, TensorFlow, nanotron or fairscale.
+absl::Status CheckForeignDirectory(const SourceDirectory& directory);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_DIALECTS_PARTS_FOREIGN_DIRECTORY_H_

@@ -1,0 +1,78 @@
+// StateCollector: makes one state of what the files of many ranks hold: pieces
+// of tensors are put together, values that all ranks have are kept once. For
+// the openers of checkpoints that consist of torch.save files. Used by one
+// thread.
+#ifndef DCP_CHECKPOINT_DIALECTS_PARTS_STATE_COLLECTOR_H_
+#define DCP_CHECKPOINT_DIALECTS_PARTS_STATE_COLLECTOR_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/files/checkpoint_entry.h"
+#include "dcp/tensor/box.h"
+#include "dcp/tensor/dtype.h"
+#include "dcp/tensor/metadata.h"
+
+namespace dcp {
+
+class StateCollector {
+ public:
+  // What a rank holds of a tensor: any number of boxes of it.
+  struct Part {
+    DType dtype = DType::kFloat32;
+    Dims shape;  // of the whole tensor
+    std::vector<Box> boxes;
+    std::vector<ChunkLocation> locations;  // parallel to boxes, all located
+  };
+
+  // Adds what the file of `rank` holds of the tensor at `path`. Files are added
+  // in the order of their ranks: of equal boxes, the first one counts. DataLoss
+  // if another rank gave another dtype or shape, or something else.
+  absl::Status AddPart(const StatePath& path, int64_t rank, Part part);
+
+  // Adds a tensor or an object that the rank has for itself. If it equals that
+  // of a rank before, it is the same; otherwise it is called NAME@RANK. Tensors
+  // are compared by the CRC-32 of their records. DataLoss if the
+  // optimizer has taken another number of steps than on a rank before: the
+  // ranks' files come from different saves then.
+  absl::Status AddValue(const StatePath& path, int64_t rank,
+                        CheckpointEntry entry);
+
+  // The state, in the order in which names first came. DataLoss, with the name,
+  // for a tensor that is not completely covered.
+  absl::StatusOr<std::vector<CheckpointEntry>> Finish() &&;
+
+ private:
+  // One name: either parts, or values with their ranks.
+  struct Collected {
+    StatePath path;
+    bool is_parts = false;
+    Part parts;
+    std::vector<std::pair<int64_t, CheckpointEntry>> values;
+  };
+
+  absl::StatusOr<Collected*> Find(const StatePath& path, bool is_parts);
+
+  std::vector<Collected> all_;
+  absl::flat_hash_map<std::string, size_t> by_name_;
+};
+
+// The location of a part of a tensor in one chunk: of the elements in `box`,
+// which is relative to the tensor.
+ChunkLocation PartOfChunk(const TensorEntry& tensor, const Box& box);
+
+// The part of a tensor of `shape` that is a range of its row-major elements,
+// from `begin` on, and whose elements are the `count` elements of `vector`, a
+// tensor of one dimension in one chunk, from `at` on.
+StateCollector::Part FlatPart(const TensorEntry& vector, int64_t at,
+                              int64_t count, const Dims& shape, int64_t begin);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_DIALECTS_PARTS_STATE_COLLECTOR_H_

@@ -1,0 +1,99 @@
+// SnapshotManifest: what .snapshot_metadata of TorchSnapshot says, a JSON text
+// that lists every value of every rank. Checks what the text alone can tell;
+// the payloads are in other files. Pure; any thread.
+// Source: torchsnapshot/{manifest,manifest_ops,flatten,serialization}.py
+// (2024.7.26).
+//
+//   {"version": "0.1.0", "world_size": 2, "manifest": {
+//      "0/model/table": {"type": "ShardedTensor", "shards": [
+//         {"offsets": [0, 0], "sizes": [4, 3], "tensor": {
+//            "type": "Tensor", "location": "sharded/model/table_0_0",
+//            "serializer": "buffer_protocol", "dtype": "torch.float32",
+//            "shape": [4, 3], "byte_range": [16, 64]}}]}, ...}}
+#ifndef DCP_CHECKPOINT_DIALECTS_TORCHSNAPSHOT_SNAPSHOT_MANIFEST_H_
+#define DCP_CHECKPOINT_DIALECTS_TORCHSNAPSHOT_SNAPSHOT_MANIFEST_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "dcp/format/file/read_at.h"
+#include "dcp/tensor/box.h"
+#include "dcp/tensor/dtype.h"
+#include "dcp/tensor/metadata.h"
+
+namespace dcp {
+
+// Bytes [begin, end) of a file, or all of it.
+struct SnapshotRange {
+  uint32_t file = 0;  // in SnapshotManifest::files
+  bool is_whole = true;
+  uint64_t begin = 0;
+  uint64_t end = 0;
+};
+
+struct SnapshotTensor {
+  enum class Form : uint8_t {
+    kRaw,        // row-major little-endian elements
+    kTorchSave,  // an archive of torch.save
+    kQuantized,  // not supported
+  };
+  DType dtype = DType::kFloat32;
+  Dims shape;  // its volume in bytes fits into 64 bits
+  Form form = Form::kRaw;
+  SnapshotRange range;
+};
+
+struct SnapshotPiece {
+  Box box;                // has the shape of the tensor
+  SnapshotTensor tensor;  // its dtype is that of the whole
+};
+
+struct SnapshotEntry {
+  enum class Kind : uint8_t {
+    kTensor,   // tensor
+    kChunked,  // a whole tensor in pieces; tensor has only dtype and shape
+    // This rank's pieces of a tensor, whose shape is known when those of all
+    // ranks are; tensor is empty, apart from the dtype if there are pieces.
+    kSharded,
+    kObject,  // range: an archive of torch.save
+    kInt,     // text: decimal
+    kStr,     // text
+    kBool,    // text: "True" or "False"
+    kBytes,   // text: base64
+    kFloat,   // text: base64 of eight little-endian bytes
+  };
+  int64_t rank = 0;
+  // Without the rank. An element is an index where the container is a list.
+  StatePath path;
+  Kind kind = Kind::kTensor;
+  bool is_replicated = false;
+  SnapshotTensor tensor;
+  std::vector<SnapshotPiece> pieces;
+  SnapshotRange range;
+  std::string text;
+};
+
+struct SnapshotManifest {
+  std::string version;  // empty when absent
+  int64_t world_size = 0;
+  std::vector<std::string> files;      // relative paths, without duplicates
+  std::vector<SnapshotEntry> entries;  // without containers, by rank
+  // The places of all lists: rank and path.
+  std::vector<std::pair<int64_t, StatePath>> lists;
+};
+
+// Reads a manifest of `length` bytes. DataLoss, with the path of the entry, if
+// it is malformed: a rank beyond world_size, a path with a wrong % code, a file
+// that leads out of the directory, a reversed byte range or one of another
+// length than the elements have, a piece whose size is not that of its tensor.
+// Unimplemented for entries of types and dtypes that are not known.
+absl::StatusOr<SnapshotManifest> ParseSnapshotManifest(uint64_t length,
+                                                       ReadAt read);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_DIALECTS_TORCHSNAPSHOT_SNAPSHOT_MANIFEST_H_

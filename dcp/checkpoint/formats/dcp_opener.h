@@ -1,0 +1,44 @@
+// Opens a DCP directory: reads .metadata, checks that the chunks of every
+// tensor cover it, and makes entries. item_locator examines the items later.
+// Any thread.
+#ifndef DCP_CHECKPOINT_FORMATS_DCP_OPENER_H_
+#define DCP_CHECKPOINT_FORMATS_DCP_OPENER_H_
+
+#include <stop_token>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/files/checkpoint_parts.h"
+#include "dcp/checkpoint/files/open_options.h"
+#include "dcp/io/file_system.h"
+#include "dcp/tensor/metadata.h"
+
+namespace dcp {
+
+inline constexpr absl::string_view kDcpMetadataName = ".metadata";
+
+// Reads the index at `path`.
+absl::StatusOr<Metadata> ReadDcpIndex(FileSystem& fs, absl::string_view path,
+                                      const std::stop_token& stop = {});
+
+// The entry, which is moved out of the index. DataLoss if the chunks of a
+// tensor do not cover it.
+absl::StatusOr<CheckpointEntry> EntryOfIndex(MetadataEntry& from);
+
+// Opens the checkpoint in `directory` that has that index. Its entries are in
+// the order of the index.
+absl::StatusOr<CheckpointParts> OpenIndexedDcp(
+    FileSystem& fs, absl::string_view directory, Metadata metadata,
+    const OpenOptions& options, const std::stop_token& stop = {});
+
+// Both. Cancelled once `stop` is requested, but parsing the index is not
+// interrupted.
+absl::StatusOr<CheckpointParts> OpenDcp(FileSystem& fs,
+                                        absl::string_view directory,
+                                        absl::string_view metadata_name,
+                                        const OpenOptions& options,
+                                        const std::stop_token& stop = {});
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_FORMATS_DCP_OPENER_H_

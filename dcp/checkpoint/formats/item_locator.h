@@ -1,0 +1,64 @@
+// Examines the items of a DCP checkpoint: where the payload of each chunk is,
+// whether the item is what the index says, and the values of objects. Reads
+// head and tail of every item, in file order and at full queue depth, but not
+// the payload, except for small items, which are read whole. If there are many
+// items, and memory for it, two threads share them.
+#ifndef DCP_CHECKPOINT_FORMATS_ITEM_LOCATOR_H_
+#define DCP_CHECKPOINT_FORMATS_ITEM_LOCATOR_H_
+
+#include <cstdint>
+#include <functional>
+#include <stop_token>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "dcp/base/bytes.h"
+#include "dcp/checkpoint/files/checkpoint_parts.h"
+#include "dcp/checkpoint/files/open_options.h"
+#include "dcp/format/torch/torch_archive.h"
+#include "dcp/io/file_system.h"
+#include "dcp/tensor/metadata.h"
+
+namespace dcp {
+
+// What an item holds: an entry, or one chunk of it.
+struct ItemChunk {
+  uint32_t entry = 0;  // its index in the checkpoint
+  uint32_t chunk = 0;  // for a tensor
+  StorageInfo storage;
+};
+
+// An item that is being located, for a visitor that checks its bytes.
+struct VisitedItem {
+  // At least one; several only if their entries have parts (ItemPart). Their
+  // storage is the same.
+  absl::Span<const ItemChunk> chunks;
+  const TorchArchive* archive = nullptr;
+  // The bytes [offset, offset + length) of the item, if they are already in
+  // memory; all bytes of a small item are. Empty if they would have to be read.
+  absl::FunctionRef<ByteSpan(uint64_t offset, uint64_t length)> bytes;
+};
+
+// Called for each item that is an archive of torch.save, even if it is invalid
+// otherwise; by several threads at once.
+using ItemVisitor = std::function<void(const VisitedItem& item)>;
+
+// All chunks of the entries.
+std::vector<EntryChunk> ChunksOfEntries(const CheckpointParts& parts,
+                                        absl::Span<const uint32_t> entries);
+
+// Fills in the missing locations and values of the given chunks of `parts`,
+// with blocks of at most `memory_bytes`, which must be at least
+// kMinMemoryBytes. DataLoss names the entry and the file. `progress` and
+// `visitor` may be null.
+absl::Status LocateItems(FileSystem& fs, CheckpointParts& parts,
+                         absl::Span<const EntryChunk> wanted,
+                         uint64_t memory_bytes, std::stop_token stop,
+                         OpenProgress* progress,
+                         const ItemVisitor& visitor = nullptr);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_FORMATS_ITEM_LOCATOR_H_

@@ -1,0 +1,30 @@
+// The order in which the items of a checkpoint are read to locate their
+// payload. Pure; called by item_locator alone.
+#ifndef DCP_CHECKPOINT_FORMATS_ITEM_ORDER_H_
+#define DCP_CHECKPOINT_FORMATS_ITEM_ORDER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "dcp/checkpoint/files/checkpoint_parts.h"
+#include "dcp/checkpoint/formats/item_locator.h"
+
+namespace dcp {
+
+// The chunks of `wanted` that are not located yet, in the order of the files.
+std::vector<ItemChunk> NotLocated(const CheckpointParts& parts,
+                                  absl::Span<const EntryChunk> wanted);
+
+// Items that are read once each: runs of `chunks`, as the index of the first
+// chunk of each and the number of all.
+std::vector<size_t> ItemStarts(const CheckpointParts& parts,
+                               absl::Span<const ItemChunk> chunks);
+
+// For each file, where its bytes entries end according to the index.
+std::vector<uint64_t> ObjectEnds(const CheckpointParts& parts);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_FORMATS_ITEM_ORDER_H_

@@ -1,0 +1,25 @@
+// Opens the safetensors files of a model: a single file, those of an index, or
+// the shards of DCP's Hugging Face writer, whose headers have the offset of
+// each part. Any thread.
+#ifndef DCP_CHECKPOINT_FORMATS_SAFETENSORS_OPENER_H_
+#define DCP_CHECKPOINT_FORMATS_SAFETENSORS_OPENER_H_
+
+#include <stop_token>
+
+#include "absl/status/statusor.h"
+#include "dcp/checkpoint/files/checkpoint_parts.h"
+#include "dcp/checkpoint/files/open_options.h"
+#include "dcp/checkpoint/formats/model_files.h"
+#include "dcp/io/file_system.h"
+
+namespace dcp {
+
+// Links are followed, because a model hub's cache consists of links. Cancelled
+// once `stop` is requested.
+absl::StatusOr<CheckpointParts> OpenSafetensors(
+    FileSystem& fs, const ModelFiles& model, const OpenOptions& options,
+    const std::stop_token& stop = {});
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_FORMATS_SAFETENSORS_OPENER_H_

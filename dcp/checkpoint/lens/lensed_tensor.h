@@ -1,0 +1,151 @@
+// LensedTensor: a tensor whose elements are computed from stored ones: codes of
+// a few bits, each times the scale of its block; a weight plus the product of
+// an adapter's matrices; the mean of the same tensor in several checkpoints; or
+// the other way round, the codes and the scales of a tensor. Mapped tensors
+// (mapped_tensor.h) are made of it as they are of stored ones, and
+// read/lens_pass.h and read/block_encoder.h compute. Immutable; any thread.
+//
+// [Note: lenses] The values (codes, weights, the first of several) are read and
+// put in place like those of any tensor, already as the type that is wanted,
+// which must hold them exactly. When all that a batch reads is in place, each
+// element is computed there, in float32 (an adapter's and a mean's of float64
+// in float64), and rounded once, or as torch does. What else that takes is in
+// tables, of which only the part is read that a window needs. Codes and scales
+// are the exception: nothing of them is put in place first, because each
+// depends on its whole block, which is read like a table.
+#ifndef DCP_CHECKPOINT_LENS_LENSED_TENSOR_H_
+#define DCP_CHECKPOINT_LENS_LENSED_TENSOR_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/files/checkpoint_entry.h"
+#include "dcp/checkpoint/files/source_files.h"
+#include "dcp/io/file_system.h"
+#include "dcp/mapping/language/rescale.h"
+#include "dcp/tensor/box.h"
+#include "dcp/tensor/dtype.h"
+
+namespace dcp {
+
+// A stored tensor, and the files that it is in.
+struct LensTable {
+  std::string name;  // for messages
+  const TensorEntry* tensor = nullptr;
+  SourceFiles* files = nullptr;
+};
+
+class LensedTensor {
+ public:
+  enum class Kind : uint8_t {
+    kScales,        // codes times scales; the table has the scales
+    kAdapter,       // W + factor * B A; the tables are A [r, in] and B [out, r]
+    kMean,          // the running mean; the tables are the second, third, ...
+    kRescale,       // RescaledSource explains it; it has no tables
+    kEncodedCodes,  // the codes of blocks; the table has the values
+    kEncodedScales,  // the scales of blocks; the table has the values
+  };
+
+  // float8_e4m3fn codes in blocks of 128 x 128, of which those at the lower and
+  // right edge are cut. The scales are floating point and of shape
+  // [..., ceil(rows / 128), ceil(columns / 128)]. Becomes bfloat16.
+  //
+  // These functions return InvalidArgument, which names both tensors and their
+  // shapes, when those do not belong together. What is pointed to must outlive
+  // the result, and be located before elements move.
+  static absl::StatusOr<std::unique_ptr<const LensedTensor>> Float8Blocks(
+      FileSystem& fs, const LensTable& codes, const LensTable& scales);
+
+  // MXFP4, as OCP's Microscaling specification 1.0 defines it and gpt-oss lays
+  // it out: codes of shape [..., rows, groups, 16], bytes of two float4_e2m1
+  // each, the low half first, and scales of shape [..., rows, groups], bytes
+  // that are exponents of two with a bias of 127. Becomes bfloat16
+  // [..., groups * 32, rows], transposed, as transformers makes it.
+  static absl::StatusOr<std::unique_ptr<const LensedTensor>> Mxfp4(
+      FileSystem& fs, const LensTable& codes, const LensTable& scales);
+
+  // The weight plus `factor` times the product of B and A, as peft merges them.
+  // Sums go over the rank in its order, and each step of them rounds once.
+  static absl::StatusOr<std::unique_ptr<const LensedTensor>> Adapter(
+      FileSystem& fs, const LensTable& weight, const LensTable& a,
+      const LensTable& b, double factor);
+
+  // m_1 is the first, and m_n is m_(n-1) + (x_n - m_(n-1)) / n, which is the
+  // arithmetic of torch.optim.swa_utils.AveragedModel on a CPU: each of the
+  // three steps rounds to the type of the tensor. Only for float64, float32,
+  // float16 and bfloat16.
+  static absl::StatusOr<std::unique_ptr<const LensedTensor>> Mean(
+      FileSystem& fs, const LensTable& first, std::vector<LensTable> others);
+
+  // What `rescaled` says of it, whose `source` is ignored. A float64 tensor is
+  // refused, because the arithmetic is that of float32.
+  static absl::StatusOr<std::unique_ptr<const LensedTensor>> Rescaled(
+      FileSystem& fs, const LensTable& values, const RescaledSource& rescaled);
+
+  // The other way round than Float8Blocks, for a floating-point tensor with
+  // rows and columns: float8_e4m3fn codes of the same shape, and float32
+  // scales. The greatest magnitude of a block becomes 448, and its scale is
+  // 1 / (1 / magnitude * 448), in float32, or 1 if it is 0: the arithmetic of
+  // transformers' Fp8Quantize. `values` may be mapped.
+  struct Encoded {
+    std::unique_ptr<const LensedTensor> codes;
+    std::unique_ptr<const LensedTensor> scales;
+  };
+  static absl::StatusOr<Encoded> EncodedFloat8(FileSystem& fs,
+                                               const LensTable& values);
+
+  LensedTensor(const LensedTensor&) = delete;
+  LensedTensor& operator=(const LensedTensor&) = delete;
+
+  // Has type and shape, but neither boxes nor locations. Valid as long as this.
+  const TensorEntry& entry() const { return entry_; }
+
+  Kind kind() const { return kind_; }
+  FileSystem& fs() const { return fs_; }
+  // The shape of what is computed: that of entry(), but with the last two
+  // dimensions in the other order if is_transposed().
+  const Dims& shape() const { return shape_; }
+  bool is_transposed() const { return is_transposed_; }
+  // What is put in place first: of shape(), except that of MXFP4 each byte
+  // holds two elements; see BytesOfCodes.
+  const TensorEntry& values() const { return *values_; }
+  bool has_two_a_byte() const { return has_two_a_byte_; }
+  const std::vector<LensTable>& tables() const { return tables_; }
+  // kScales and those that are encoded: how many elements have one scale, along
+  // each dimension.
+  const Dims& block() const { return block_; }
+  double factor() const { return factor_; }                     // kAdapter
+  const RescaledSource& rescaled() const { return rescaled_; }  // kRescale
+  bool is_encoded() const {
+    return kind_ == Kind::kEncodedCodes || kind_ == Kind::kEncodedScales;
+  }
+
+  // MXFP4: the codes as a tensor of shape [..., groups * 16], once they are
+  // located. Unimplemented if a chunk cuts groups, or is not row-major.
+  absl::StatusOr<std::unique_ptr<const TensorEntry>> BytesOfCodes() const;
+
+ private:
+  LensedTensor(Kind kind, FileSystem& fs, const LensTable& values, DType dtype,
+               Dims shape, std::vector<LensTable> tables);
+
+  const Kind kind_;
+  FileSystem& fs_;
+  const std::string name_;
+  const TensorEntry* const values_;
+  const std::vector<LensTable> tables_;
+  const Dims shape_;
+  TensorEntry entry_;
+  bool has_two_a_byte_ = false;
+  bool is_transposed_ = false;
+  Dims block_;
+  double factor_ = 1;
+  RescaledSource rescaled_;
+};
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_LENS_LENSED_TENSOR_H_

@@ -1,0 +1,48 @@
+// Quantization: which tensors of a checkpoint are codes or scales, whose
+// numbers mean something only together. They are known by their names, by what
+// torchao writes into the header of safetensors, and by the config.json of the
+// model. Bits may be copied and cut as those of any tensor, but nothing may
+// compute with one of them alone: everything that casts, adds, or puts elements
+// in another order asks the functions below.
+#ifndef DCP_CHECKPOINT_LENS_QUANTIZATION_H_
+#define DCP_CHECKPOINT_LENS_QUANTIZATION_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/files/checkpoint_entry.h"
+#include "dcp/checkpoint/files/checkpoint_parts.h"
+#include "dcp/io/file_system.h"
+#include "dcp/tensor/dtype.h"
+
+namespace dcp {
+
+// The rows and columns of a block of float8 that can be decoded and encoded.
+std::vector<int64_t> Float8Block();
+
+// Whether elements may be codes of a quantized model: packed ones are integers.
+bool MayBeCodes(DType dtype);
+
+// Sets TensorEntry::quantization of the tensors in `parts`, which is the
+// checkpoint at `path`, and adds a property that counts them. Looks for a
+// config.json only if there are tensors of two or more dimensions that may be
+// codes. Blocking; any thread. Errors are those of reading config.json.
+absl::Status MarkQuantized(FileSystem& fs, absl::string_view path,
+                           CheckpointParts& parts);
+
+// OK unless the tensor is a part of a quantized one. FailedPrecondition names
+// it, the scheme, `action`, such as "averaged", and the way out.
+absl::Status CheckNotQuantized(absl::string_view name,
+                               const TensorEntry& tensor,
+                               absl::string_view action);
+
+// Why the elements of the tensor cannot become `to`, for messages that begin
+// with its name: "is stored as ..."; empty if they can.
+std::string WhyNotCast(const TensorEntry& tensor, DType to);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_LENS_QUANTIZATION_H_

@@ -1,0 +1,75 @@
+// MappedTensor: a tensor that no file holds as it is, because strided pieces of
+// stored tensors make it: several that are fused, a transposed one, a padded
+// one. Its entry stands where that of a stored tensor does, and everything that
+// moves elements (window_planner.h) takes both. Immutable; any thread.
+#ifndef DCP_CHECKPOINT_MAPPED_MAPPED_TENSOR_H_
+#define DCP_CHECKPOINT_MAPPED_MAPPED_TENSOR_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "dcp/checkpoint/files/checkpoint_entry.h"
+#include "dcp/plan/chunk_index.h"
+#include "dcp/plan/strided/strided_piece.h"
+#include "dcp/tensor/box.h"
+#include "dcp/tensor/dtype.h"
+
+namespace dcp {
+
+class MappedTensor {
+ public:
+  // The pieces that make a tensor of `shape`; their `src` counts `sources`, of
+  // which only those that are used are kept, and `dst` is ignored. The sources
+  // are stored tensors of type `dtype`. They must outlive this, and be located
+  // before elements move.
+  //
+  // InvalidArgument when a piece does not fit its tensors, or when they do not
+  // make as many elements as there are. That no two of them make the same
+  // element, so that each is made once, is up to the caller.
+  static absl::StatusOr<std::unique_ptr<const MappedTensor>> Make(
+      DType dtype, const Dims& shape, std::vector<StridedPiece> pieces,
+      absl::Span<const TensorEntry* const> sources);
+
+  MappedTensor(const MappedTensor&) = delete;
+  MappedTensor& operator=(const MappedTensor&) = delete;
+
+  // Has type and shape, but neither boxes nor locations. Valid as long as this.
+  const TensorEntry& entry() const { return entry_; }
+
+  // None is empty; their `src` counts sources().
+  absl::Span<const StridedPiece> pieces() const { return pieces_; }
+  // The stored tensors that this is made of, each once.
+  absl::Span<const TensorEntry* const> sources() const { return sources_; }
+  // The stored tensor that a piece takes elements from; null for zeros.
+  const TensorEntry* SourceOf(const StridedPiece& piece) const {
+    return piece.src == StridedPiece::kZeros ? nullptr : sources_[piece.src];
+  }
+
+  // Calls `visit` with every piece whose bounds overlap `box`, and perhaps has
+  // elements there.
+  void ForEachPieceNear(
+      const Box& box,
+      absl::FunctionRef<void(const StridedPiece& piece)> visit) const {
+    index_.ForEachOverlap(box,
+                          [&](size_t i, const Box&) { visit(pieces_[i]); });
+  }
+
+ private:
+  MappedTensor(DType dtype, const Dims& shape, std::vector<StridedPiece> pieces,
+               std::vector<Box> bounds,
+               std::vector<const TensorEntry*> sources);
+
+  TensorEntry entry_;
+  const std::vector<StridedPiece> pieces_;
+  const std::vector<Box> bounds_;  // of the pieces, in the destination
+  const std::vector<const TensorEntry*> sources_;
+  const ChunkIndex index_;  // of bounds_
+};
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_MAPPED_MAPPED_TENSOR_H_

@@ -1,0 +1,81 @@
+// Output: the files of a checkpoint before they exist: layouts, literal bytes
+// on demand, and payloads with their sources. dcp_output, torch_output and
+// safetensors_output build it; image_transfer carries it out. Plain data.
+#ifndef DCP_CHECKPOINT_OUTPUT_OUTPUT_H_
+#define DCP_CHECKPOINT_OUTPUT_OUTPUT_H_
+
+#include <cstdint>
+#include <list>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/types/span.h"
+#include "dcp/checkpoint/files/digests.h"
+#include "dcp/checkpoint/files/source_files.h"
+#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/checkpoint/output/tensor_source.h"
+#include "dcp/plan/file_layout.h"
+#include "dcp/tensor/box.h"
+#include "dcp/tensor/dtype.h"
+#include "dcp/tensor/metadata.h"
+
+namespace dcp {
+
+// The row-major elements of a box as they will be in a file, either from a
+// stored tensor, or from one that is made of stored tensors (see
+// mapped_tensor.h), or from memory. All pointers must outlive the transfer.
+struct Payload {
+  const TensorEntry* stored = nullptr;
+  SourceFiles* files = nullptr;    // those of `stored`
+  TensorSource* source = nullptr;  // replaces `stored`; gives `dtype`
+  Box box;
+  DType dtype = DType::kFloat32;  // in the output
+  uint32_t entry = 0;  // the same for payloads of one tensor, in order
+
+  uint64_t num_bytes() const {
+    return static_cast<uint64_t>(Volume(box.sizes)) * ElementSize(dtype);
+  }
+};
+
+struct OutputFile {
+  FileLayout layout;  // its name is relative to the destination
+  // The literal bytes of a part. Called in the order of the parts; `crcs` has
+  // the CRC-32 of all payloads before this part.
+  absl::AnyInvocable<std::string(size_t part, absl::Span<const uint32_t> crcs)>
+      literal;
+  // Optional. Called when the digests of all payloads of the file are known, in
+  // their order; returns the literal of the first part again, which is written
+  // over the first version before the file is synced.
+  absl::AnyInvocable<std::string(absl::Span<const ChunkDigest> digests)> head =
+      nullptr;
+};
+
+struct Output {
+  std::vector<OutputFile> files;
+  // Tensors that payloads point to and that are not part of a checkpoint.
+  std::list<TensorEntry> own_tensors;
+  std::vector<Payload> payloads;  // LayoutPart::payload indexes them
+  bool needs_crcs = false;
+  bool needs_digests = false;
+  // The file that makes the others a checkpoint; the name is empty if there is
+  // none.
+  std::string index_name;
+  absl::AnyInvocable<std::string()> index;
+  std::string digests_name;
+};
+
+// One value on its way into an output.
+struct OutputEntry {
+  std::string fqn;
+  StatePath path;
+  // For a tensor:
+  const TensorEntry* tensor = nullptr;
+  DType dtype = DType::kFloat32;  // in the output
+  // For an object:
+  const ObjectEntry* object = nullptr;
+};
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_OUTPUT_OUTPUT_H_

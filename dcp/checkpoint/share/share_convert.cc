@@ -1,0 +1,399 @@
+// The protocol of a worker, step by step. "Synced" means that a crash after the
+// step cannot undo it. D is the destination; its data files and the directory W
+// of records lie where their names say: for a DCP directory in D, otherwise
+// next to it, in .<name>.<id>.partial and .<name>.<id>.work.
+//
+//   1. Plan: everything follows from the source, the options and the version of
+//      the planners, so all workers have the same plan, and its id is in the
+//      name of W. If D holds the result of this plan, nothing is left to do.
+//   2. Refuse D if something else is there, or the work of another plan. Make
+//   W,
+//      and the directory of the data files. Write W/plan, unless it is there;
+//      it must be the same.
+//   3. Compare what a mapping takes for equal: as much of it as the pieces of
+//      the share that have no record are of all pieces, so that all of it has
+//      been compared when all pieces have records. Move these pieces: open the
+//      file, which others may write at the same time; write the piece; sync the
+//      file; check
+//      the source; sync the directory; then write W/<piece>, synced.
+//   4. If a piece has no record, end: its worker, or a later one, goes on.
+//   5. Otherwise take the lock of D, which only steps 5 and 6 need. If another
+//      worker of this plan has it, end. If D holds the result now, go to 6.
+//      Several workers may have read parts of one item of the source: put
+//      the parts in the records together, and compare them with the checksum of
+//      the item; if it is wrong, remove the records of those who read it, and
+//      end. Check that all files are there. Write the literals that need the
+//      checksums of several pieces, and sync them. Make the checkpoint appear
+//      as renamed_destination.cc describes.
+//   6. Remove W.
+//
+// An object store has no renames and no locks, and a file there has one writer.
+// So a piece is a whole file, and records are put. In step 3 a DCP file appears
+// when it is complete; it is named after the plan, and no index names it yet.
+// Other files stay hidden, and W/<piece> says how to publish them. In step 5
+// several workers may do the same at the same time: publish the hidden files,
+// of which each can be published once, and put the same index, which replaces
+// only what was seen before. Step 6 also ends uploads of workers that died.
+//
+// Why this is safe. A record is there only after the bytes that it speaks of
+// are synced. Two workers on one piece, such as one that was thought dead and
+// its successor, write the same bytes to the same place, and nothing but these
+// bytes, even when the checkpoint has appeared in the meantime. Who writes the
+// last record sees all others, so that at least one worker goes on to step 5;
+// if it dies there, the next run does. W is removed only when the checkpoint is
+// durable; a worker that then misses W finds the checkpoint.
+//
+// A worker that fails removes nothing: its files are those of others too.
+#include "dcp/checkpoint/share/share_convert.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "dcp/base/error_side.h"
+#include "dcp/base/status.h"
+#include "dcp/base/steady_time.h"
+#include "dcp/checkpoint/convert/cast_losses.h"
+#include "dcp/checkpoint/convert/conversion.h"
+#include "dcp/checkpoint/convert/convert_entries.h"
+#include "dcp/checkpoint/destination/destination.h"
+#include "dcp/checkpoint/output/interleaving.h"
+#include "dcp/checkpoint/read/source_check.h"
+#include "dcp/checkpoint/read/tie_check.h"
+#include "dcp/checkpoint/share/piece_chunks.h"
+#include "dcp/checkpoint/share/share_commit.h"
+#include "dcp/checkpoint/share/work_records.h"
+#include "dcp/checkpoint/write/image_transfer.h"
+
+namespace dcp {
+namespace {
+
+class ShareWorker {
+ public:
+  ShareWorker(FileSystem& fs, absl::string_view dst, Conversion& conversion,
+              ConvertOptions& options, ShareOptions& share)
+      : fs_(fs),
+        dst_(dst),
+        conversion_(conversion),
+        options_(options),
+        share_(share),
+        cuts_files_(fs.TraitsOf(dst).has_rename),
+        plan_(MakeWorkPlan(fs, dst, conversion, share.piece_bytes)),
+        records_(fs, WorkRecords::DirectoryOf(dst, plan_.kind, plan_.id)),
+        commit_(
+            ShareCommit::Make(fs, dst, conversion, records_, plan_, options)),
+        stats_(options.stats != nullptr ? *options.stats : own_stats_) {
+    result_.id = plan_.id;
+    result_.num_pieces = static_cast<uint32_t>(plan_.pieces.size());
+  }
+
+  absl::StatusOr<ShareResult> Run() {
+    const absl::Status status = Steps();
+    if (!status.ok()) {
+      // Others may have ended the work, and removed the records, in the
+      // meantime.
+      const bool may_be_there = absl::IsNotFound(status) ||
+                                absl::IsAlreadyExists(status) ||
+                                absl::IsFailedPrecondition(status);
+      if (!may_be_there) return status;
+      const absl::StatusOr<bool> is_there = commit_->IsThere();
+      if (!is_there.ok() || !*is_there) return status;
+      Finished();
+    }
+    if (result_.is_complete) RemoveOwnUploads();
+    result_.plan = std::move(conversion_.plan);
+    return std::move(result_);
+  }
+
+ private:
+  absl::Status Steps() {
+    DCP_ASSIGN_OR_RETURN(bool is_there, commit_->IsThere());
+    if (!is_there) {
+      DCP_RETURN_IF_ERROR(WithSide(Enter(), ErrorSide::kDestination));
+      // Between the two looks others may have ended the work, and what was made
+      // here would be left.
+      DCP_ASSIGN_OR_RETURN(is_there, commit_->IsThere());
+    }
+    if (is_there) {
+      Finished();
+      return absl::OkStatus();
+    }
+    DCP_RETURN_IF_ERROR(MoveShare());
+    DCP_ASSIGN_OR_RETURN(const bool has_all,
+                         records_.HasAll(result_.num_pieces));
+    if (!has_all) return absl::OkStatus();
+    DCP_ASSIGN_OR_RETURN(const ShareCommit::Outcome outcome, commit_->Commit());
+    result_.is_complete = outcome != ShareCommit::Outcome::kByAnother;
+    result_.has_committed = outcome == ShareCommit::Outcome::kCommitted;
+    return absl::OkStatus();
+  }
+
+  void Finished() {
+    result_.is_complete = true;
+    commit_->Clean();
+  }
+
+  // Those that came after the records of another worker were read; nobody will
+  // publish them.
+  void RemoveOwnUploads() {
+    for (const HiddenFile& file : released_) {
+      fs_.RemoveHidden(file).IgnoreError();
+    }
+  }
+
+  // Step 2.
+  absl::Status Enter() {
+    DCP_RETURN_IF_ERROR(records_.CheckNoOthers(dst_));
+    DCP_ASSIGN_OR_RETURN(destination_,
+                         Destination::Look(fs_, dst_, plan_.kind,
+                                           options_.overwrite, commit_->Own()));
+    if (plan_.kind != DestinationKind::kFile) {
+      const std::string staging =
+          Destination::StagingOf(dst_, plan_.kind, plan_.id);
+      absl::Status made = fs_.MakeDirectory(staging);
+      if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
+      DCP_RETURN_IF_ERROR(fs_.SyncDirectory(ParentDirectory(staging)));
+    }
+    return records_.Begin(plan_);
+  }
+
+  // Step 3.
+  absl::Status MoveShare() {
+    DCP_ASSIGN_OR_RETURN(
+        const std::vector<uint32_t> todo,
+        records_.Without(PiecesOfShare(plan_.pieces, share_.share)));
+    uint64_t num_bytes = 0;
+    for (const uint32_t piece : todo) num_bytes += plan_.pieces[piece].length;
+    conversion_.plan.check.checked = options_.verify;
+    if (options_.on_plan != nullptr) options_.on_plan(conversion_.plan);
+    const Checkpoint& source = *conversion_.source;
+    chunks_.emplace(
+        source,
+        EntriesToLocate(source, conversion_.selected, conversion_.plan.to),
+        conversion_.output, plan_.pieces);
+    DCP_RETURN_IF_ERROR(WithSide(
+        conversion_.source->LocateChunks(chunks_->Needed(todo), options_.stop),
+        ErrorSide::kSource));
+    if (share_.on_begin != nullptr) share_.on_begin(num_bytes);
+    DCP_RETURN_IF_ERROR(CheckTiesOf(todo));
+    // Files that are written side by side would otherwise read the same bytes
+    // again; see interleaving.h.
+    at_once_ = NeedsInterleaving(conversion_.output);
+    absl::Span<const uint32_t> left = todo;
+    while (!left.empty()) {
+      size_t num_pieces = 0;
+      uint64_t group_bytes = 0;
+      while (num_pieces < left.size() && (at_once_ || num_pieces == 0 ||
+                                          group_bytes < share_.piece_bytes)) {
+        group_bytes += plan_.pieces[left[num_pieces++]].length;
+      }
+      DCP_RETURN_IF_ERROR(MoveGroup(left.first(num_pieces)));
+      left.remove_prefix(num_pieces);
+    }
+    return absl::OkStatus();
+  }
+
+  // What a mapping takes for equal is cut into as many parts as there are
+  // pieces.
+  absl::Status CheckTiesOf(absl::Span<const uint32_t> pieces) {
+    for (size_t i = 0; i < pieces.size();) {
+      const uint32_t first = pieces[i];
+      uint32_t end = first;
+      for (; i < pieces.size() && pieces[i] == end; ++i) ++end;
+      DCP_RETURN_IF_ERROR(CheckTies(
+          fs_, *conversion_.source,
+          {.memory_bytes = options_.memory_bytes,
+           .stop = options_.stop,
+           .parts = {.first = first, .end = end, .count = result_.num_pieces},
+           .checks_padding = options_.check_padding}));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status MoveGroup(absl::Span<const uint32_t> group) {
+    const absl::Duration begin = SteadyNow();
+    std::unique_ptr<SourceCheck> check;
+    if (options_.verify) {
+      DCP_ASSIGN_OR_RETURN(
+          check, SourceCheck::MakeOneOfSeveral(fs_, *conversion_.source,
+                                               chunks_->Needed(group),
+                                               chunks_->Owned(group)));
+    }
+    std::vector<PieceRecord> records(group.size());
+    TransferSteps steps = StepsOf(group, records);
+    const absl::Status moved =
+        TransferImages(fs_, conversion_.output, *destination_,
+                       {.direct = options_.direct,
+                        .num_lanes = conversion_.plan.num_lanes,
+                        .memory_bytes = conversion_.plan.memory_bytes,
+                        .blocks = conversion_.blocks,
+                        .kept_lanes = &lanes_,
+                        .stop = options_.stop,
+                        .steps = &steps,
+                        .check = check.get(),
+                        .num_beyond = &conversion_.num_beyond,
+                        .strict_cast = options_.strict_cast},
+                       stats_)
+            .status();
+    DCP_RETURN_IF_ERROR(CheckWhatMoved(moved, check.get()));
+    DCP_RETURN_IF_ERROR(
+        WithSide(fs_.SyncDirectory(DataDirectory()), ErrorSide::kDestination));
+    const auto milliseconds =
+        static_cast<uint64_t>(absl::ToInt64Milliseconds(SteadyNow() - begin));
+    for (size_t i = 0; i < group.size(); ++i) {
+      PieceRecord& record = records[i];
+      record.bytes = plan_.pieces[group[i]].length;
+      record.milliseconds = milliseconds / group.size();
+      record.host = HostName();
+      if (i == 0 && check != nullptr) {
+        record.check = check->report();
+        if (!at_once_) record.parts = check->parts();
+        record.moved_with.assign(group.begin() + 1, group.end());
+      }
+      DCP_RETURN_IF_ERROR(
+          WithSide(records_.Write(group[i], record), ErrorSide::kDestination));
+      ++result_.num_written;
+    }
+    return absl::OkStatus();
+  }
+
+  // What moves the pieces of `group` and no others, and puts into `records`
+  // what was written.
+  TransferSteps StepsOf(absl::Span<const uint32_t> group,
+                        std::vector<PieceRecord>& records) {
+    TransferSteps steps;
+    steps.step_bytes = UINT64_MAX;
+    if (cuts_files_) {
+      for (const uint32_t piece : group) {
+        steps.pieces.push_back(plan_.pieces[piece]);
+      }
+      steps.on_file = [&records](uint32_t number, const WrittenFile& written) {
+        records[number].written = written;
+        return absl::OkStatus();
+      };
+      return steps;
+    }
+    steps.kept.assign(plan_.files.size(), true);
+    for (const uint32_t piece : group) steps.kept[piece] = false;
+    steps.on_file = [this, group, &records](
+                        uint32_t file,
+                        const WrittenFile& written) -> absl::Status {
+      PieceRecord& record = records[static_cast<size_t>(
+          std::find(group.begin(), group.end(), file) - group.begin())];
+      record.written = written;
+      if (plan_.kind == DestinationKind::kDcpDirectory) return absl::OkStatus();
+      DCP_ASSIGN_OR_RETURN(
+          HiddenFile hidden,
+          fs_.Release(destination_->PathOf(plan_.files[file])));
+      record.upload = hidden.id;
+      released_.push_back(std::move(hidden));
+      return absl::OkStatus();
+    };
+    return steps;
+  }
+
+  std::string DataDirectory() const {
+    const std::string staging =
+        Destination::StagingOf(dst_, plan_.kind, plan_.id);
+    return plan_.kind == DestinationKind::kFile ? ParentDirectory(staging)
+                                                : staging;
+  }
+
+  // The parts of an item that workers move are put together before the commit.
+  // If all workers need a stripe of every item, nobody has whole cells of it.
+  SourceCheck::Missing WhatToCheck() const {
+    return at_once_ ? SourceCheck::Missing::kLittle
+                    : SourceCheck::Missing::kCells;
+  }
+
+  // As in convert.cc: the bytes have moved, or failed to with `moved`.
+  absl::Status CheckWhatMoved(const absl::Status& moved, SourceCheck* check) {
+    conversion_.plan.cast_losses = CastLosses(conversion_);
+    if (options_.strict_cast && !conversion_.plan.cast_losses.empty()) {
+      return StrictCastError(conversion_.plan.cast_losses);
+    }
+    absl::Status checked = moved;
+    if (moved.ok() && check != nullptr) {
+      checked = check->Finish({.memory_bytes = conversion_.plan.memory_bytes,
+                               .stop = options_.stop,
+                               .stats = &stats_},
+                              WhatToCheck());
+      conversion_.plan.check.Add(check->report());
+    }
+    if (checked.ok() || absl::IsDataLoss(checked)) {
+      DCP_RETURN_IF_ERROR(conversion_.source->CheckUnchanged());
+      if (conversion_.companions.files != nullptr) {
+        DCP_RETURN_IF_ERROR(
+            WithSide(conversion_.companions.files->CheckUnchanged(),
+                     ErrorSide::kSource));
+      }
+    }
+    return checked;
+  }
+
+  FileSystem& fs_;
+  const std::string dst_;
+  Conversion& conversion_;
+  ConvertOptions& options_;
+  ShareOptions& share_;
+  const bool cuts_files_;  // otherwise each file is one piece
+  const WorkPlan plan_;
+  WorkRecords records_;
+  const std::unique_ptr<ShareCommit> commit_;
+  std::unique_ptr<Destination> destination_;  // only names its files
+  std::optional<PieceChunks> chunks_;
+  KeptLanes lanes_;                   // from one group to the next
+  bool at_once_ = false;              // the pieces move in one group
+  std::vector<HiddenFile> released_;  // by this worker
+  TransferStats own_stats_;
+  TransferStats& stats_;
+  ShareResult result_;
+};
+
+absl::Status CheckOptions(FileSystem& fs, absl::string_view dst,
+                          const ConvertOptions& options,
+                          const ShareOptions& share) {
+  if (fs.TraitsOf(dst).in_order) {
+    return absl::UnimplementedError(
+        absl::StrCat(dst,
+                     ": workers share conversions to a file system or to s3:// "
+                     "only; in this "
+                     "store none could make appear what another has written"));
+  }
+  if (options.stream != nullptr || options.journal != nullptr) {
+    return absl::InvalidArgumentError(
+        "workers share a conversion into files, not into a stream, and without "
+        "a journal");
+  }
+  if (options.to_dialect.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "workers cannot share the layout of ", DialectName(*options.to_dialect),
+        ", which consists of several checkpoints; write it without "
+        "workers, or as dcp"));
+  }
+  if (share.share.index >= share.share.count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no share ", share.share.index, " of ",
+                     share.share.count, "; the first is 0"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ShareResult> ConvertShare(FileSystem& fs, absl::string_view src,
+                                         absl::string_view dst,
+                                         ConvertOptions options,
+                                         ShareOptions share) {
+  DCP_RETURN_IF_ERROR(CheckOptions(fs, dst, options, share));
+  DCP_ASSIGN_OR_RETURN(Conversion conversion,
+                       PrepareShare(fs, src, dst, options, share.piece_bytes));
+  return ShareWorker(fs, dst, conversion, options, share).Run();
+}
+
+}  // namespace dcp

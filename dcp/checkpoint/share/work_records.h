@@ -1,0 +1,88 @@
+// WorkRecords: what workers that share a conversion or a verify leave for each
+// other on the disk, and all that they know of each other: the plan that all of
+// them have, and a record of each piece that is durable. Text in files of one
+// directory, which share_convert.h makes and removes, and share_verify.h makes.
+// Blocking; any thread.
+#ifndef DCP_CHECKPOINT_SHARE_WORK_RECORDS_H_
+#define DCP_CHECKPOINT_SHARE_WORK_RECORDS_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "dcp/checkpoint/destination/replaceable.h"
+#include "dcp/checkpoint/share/work_record.h"
+#include "dcp/io/file_system.h"
+
+namespace dcp {
+
+// The name of this machine, for records.
+std::string HostName();
+
+// How many records are read, looked for or removed at the same time.
+inline constexpr uint32_t kRecordsAtOnce = 32;
+
+class WorkRecords {
+ public:
+  // `fs` must outlive this.
+  WorkRecords(FileSystem& fs, std::string directory)
+      : fs_(fs), directory_(std::move(directory)) {}
+
+  // The directory for the plan `id` at the destination `path`: inside a DCP
+  // directory, next to another destination.
+  static std::string DirectoryOf(absl::string_view path, DestinationKind kind,
+                                 absl::string_view id);
+  // The directories at the destination `path`, whatever their plans and kinds.
+  static absl::StatusOr<std::vector<std::string>> Find(FileSystem& fs,
+                                                       absl::string_view path);
+
+  // FailedPrecondition if workers with another plan are at work at the
+  // destination `path`.
+  absl::Status CheckNoOthers(absl::string_view path) const;
+
+  const std::string& directory() const { return directory_; }
+
+  // Makes the directory, whose parent exists, unless it is there, and records
+  // the plan durably, unless another worker has. FailedPrecondition if that is
+  // not the same plan.
+  absl::Status Begin(const WorkPlan& plan);
+  absl::StatusOr<WorkPlan> ReadPlan();
+
+  // Those of the pieces that have no record, in their order. Looks at the
+  // records themselves, because a list of the directory may be old.
+  absl::StatusOr<std::vector<uint32_t>> Without(std::vector<uint32_t> pieces);
+  // Records the piece durably. NotFound without the directory. In an object
+  // store, a record that another worker has put stays.
+  absl::Status Write(uint32_t piece, const PieceRecord& record);
+  // NotFound if the piece has no record.
+  absl::StatusOr<PieceRecord> Read(uint32_t piece, absl::string_view file);
+  // Whether all pieces have records. NotFound if the work has ended.
+  absl::StatusOr<bool> HasAll(uint32_t num_pieces);
+  // After this the piece is to be written again.
+  absl::Status Forget(uint32_t piece);
+  // Not for object stores: makes a file with these bytes appear at `path`, on
+  // the same file system, whole and durable; replaces what is there.
+  absl::Status Publish(const std::string& path, absl::string_view bytes);
+
+  // Removes the directory and everything in it; another worker may do so at the
+  // same time.
+  absl::Status Remove();
+
+ private:
+  std::string PathOf(uint32_t piece) const;
+  absl::StatusOr<bool> Has(uint32_t piece);
+  // Makes a record appear, unless it is there.
+  absl::Status Put(const std::string& path, absl::string_view bytes);
+
+  FileSystem& fs_;
+  const std::string directory_;
+};
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_SHARE_WORK_RECORDS_H_

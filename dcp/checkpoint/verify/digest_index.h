@@ -1,0 +1,47 @@
+// DigestIndex: the digests that a checkpoint records, by the stretch of the
+// file that they belong to. Thread-compatible.
+#ifndef DCP_CHECKPOINT_VERIFY_DIGEST_INDEX_H_
+#define DCP_CHECKPOINT_VERIFY_DIGEST_INDEX_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/io/file_system.h"
+
+namespace dcp {
+
+// A recorded digest of a stretch of one of the checkpoint's files.
+struct PlacedDigest {
+  uint32_t file;
+  uint64_t offset;
+  uint64_t length;
+  uint64_t digest;
+
+  auto place() const { return std::pair(file, offset); }
+};
+
+class DigestIndex {
+ public:
+  // Reads the digests of `checkpoint`, if it has any. DataLoss when they are
+  // malformed; the index is then empty.
+  absl::Status Read(FileSystem& fs, const Checkpoint& checkpoint);
+
+  size_t size() const { return digests_.size(); }
+  const PlacedDigest& operator[](size_t i) const { return digests_[i]; }
+
+  // The last recorded digest of exactly that stretch.
+  std::optional<size_t> Find(uint32_t file, uint64_t offset,
+                             uint64_t length) const;
+
+ private:
+  std::vector<PlacedDigest> digests_;  // by place
+};
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_VERIFY_DIGEST_INDEX_H_

@@ -1,9 +1,0 @@
-#include "dcp/checkpoint/write/save_id.h"
-
-#include "dcp/base/unique_bits.h"
-
-namespace dcp {
-
-std::string NewSaveId() { return NewUuid(); }
-
-}  // namespace dcp

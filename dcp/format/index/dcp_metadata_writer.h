@@ -1,0 +1,17 @@
+// Writes the index of a DCP checkpoint, .metadata. Pure; any thread.
+#ifndef DCP_FORMAT_INDEX_DCP_METADATA_WRITER_H_
+#define DCP_FORMAT_INDEX_DCP_METADATA_WRITER_H_
+
+#include <string>
+
+#include "dcp/tensor/metadata.h"
+
+namespace dcp {
+
+// Writes the profile that PyTorch 2.4 and later read: attributes in their
+// order, storage_meta with `save_id`, version "1.0.0".
+std::string WriteDcpMetadata(const Metadata& metadata);
+
+}  // namespace dcp
+
+#endif  // DCP_FORMAT_INDEX_DCP_METADATA_WRITER_H_

@@ -1,0 +1,24 @@
+// The Python modules of the classes in an index of PyTorch's DCP (.metadata).
+// Pure.
+#ifndef DCP_FORMAT_PICKLE_METADATA_MODULES_H_
+#define DCP_FORMAT_PICKLE_METADATA_MODULES_H_
+
+#include "absl/strings/string_view.h"
+
+namespace dcp {
+
+inline constexpr absl::string_view kMetadataModule =
+    "torch.distributed.checkpoint.metadata";
+// The module of TensorProperties and its enum in PyTorch 2.2 and earlier.
+inline constexpr absl::string_view kOldMetadataModule =
+    "torch.distributed._shard.sharded_tensor.metadata";
+inline constexpr absl::string_view kStorageModule =
+    "torch.distributed.checkpoint.filesystem";
+inline constexpr absl::string_view kPlannerModule =
+    "torch.distributed.checkpoint.planner";
+inline constexpr absl::string_view kMegatronModule =
+    "megatron.core.dist_checkpointing.strategies.torch";
+
+}  // namespace dcp
+
+#endif  // DCP_FORMAT_PICKLE_METADATA_MODULES_H_

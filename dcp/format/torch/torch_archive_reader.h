@@ -1,0 +1,27 @@
+// Reads what torch.save wrote. Pure; any thread.
+#ifndef DCP_FORMAT_TORCH_TORCH_ARCHIVE_READER_H_
+#define DCP_FORMAT_TORCH_TORCH_ARCHIVE_READER_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "dcp/format/file/read_at.h"
+#include "dcp/format/torch/torch_archive.h"
+
+namespace dcp {
+
+// Reads only the structure, no payload. `allow_legacy` also accepts the old
+// format (for state dict files, never for items of a DCP checkpoint). With
+// `check_crcs`, DataLoss for a record that is read here and contradicts its
+// CRC-32.
+absl::StatusOr<TorchArchive> ReadTorchArchive(uint64_t length,
+                                              bool allow_legacy, ReadAt read,
+                                              bool check_crcs = false);
+
+// Reads a pickle of values that no archive is around, as programs write it with
+// Python's own module. DataLoss if it is not one.
+absl::StatusOr<TorchArchive> ReadBarePickle(uint64_t length, ReadAt read);
+
+}  // namespace dcp
+
+#endif  // DCP_FORMAT_TORCH_TORCH_ARCHIVE_READER_H_

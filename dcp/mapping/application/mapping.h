@@ -1,0 +1,96 @@
+// Mapping: turns the tensors of a checkpoint into the same model as another
+// program names and shapes it. README.md describes the language of its rules.
+// It reads names and shapes and says which element goes where; it opens no file
+// and moves no byte. Immutable; any thread.
+//
+//   DCP_ASSIGN_OR_RETURN(const Mapping mapping, BuiltinMapping("llama"));
+//   mapping.Map(tensors, {.from = "hf", .to = "torchtitan", .config = json});
+#ifndef DCP_MAPPING_APPLICATION_MAPPING_H_
+#define DCP_MAPPING_APPLICATION_MAPPING_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "dcp/mapping/equations/mapped_tensors.h"
+#include "dcp/mapping/language/mapping_file.h"
+#include "dcp/mapping/language/model_sizes.h"
+
+namespace dcp {
+
+struct MapOptions {
+  // Which tensors are converted; the others are among the dropped.
+  enum class Parts : uint8_t { kAll, kModel, kStates };
+  // What happens to a source that no rule and no `drop` of its side names.
+  enum class Unmatched : uint8_t {
+    kError,
+    kKeep,  // it becomes a destination of the same name
+    kDrop,
+  };
+
+  std::string from;  // sides of the mapping
+  std::string to;
+  // The text of the model's config.json; empty: none.
+  std::string config = {};
+  MappingSettings settings = {};
+  Parts parts = Parts::kAll;
+  Unmatched unmatched = Unmatched::kError;
+  // Globs of names of the source that rules require and that may be missing.
+  // The tensors that would be made of them are then missing, too.
+  std::vector<std::string> allow_missing = {};
+  // Maps a model that config.json says is of another type than the mapping.
+  bool force_family = false;
+};
+
+class Mapping {
+ public:
+  const std::string& name() const { return file_->name; }
+  // What config.json calls the models that this mapping is for.
+  const std::vector<std::string>& model_types() const {
+    return file_->model_types;
+  }
+  // The rule file that this was read from, and its name.
+  const std::string& text() const { return *text_; }
+  const std::string& file_name() const { return file_->file_name; }
+  // The names of the sides; the first is the pivot.
+  std::vector<std::string> sides() const;
+  bool HasStates(absl::string_view side) const;
+
+  // What becomes of `sources`, whose names are unique and without those of
+  // wrappers. Between two sides that are not the pivot, the rules are applied
+  // to the pivot first, whose names messages and reports then also mention.
+  //
+  // InvalidArgument for a side or setting that does not exist, for a model of
+  // another type, and for rules that make no sense for this model; DataLoss for
+  // sources that do not fit the rules; FailedPrecondition if a source would be
+  // lost or a destination made twice; ResourceExhausted beyond a limit of
+  // mapping_limits.h. Messages name the rule's line, the tensor, and the sizes
+  // that do not agree.
+  absl::StatusOr<MappedTensors> Map(absl::Span<const MappingTensor> sources,
+                                    const MapOptions& options) const;
+
+  const MappingFile& file() const { return *file_; }
+
+ private:
+  friend absl::StatusOr<Mapping> ParseMapping(absl::string_view text,
+                                              absl::string_view file_name);
+
+  Mapping() = default;
+
+  // Shared by the copies of this; immutable.
+  std::shared_ptr<const MappingFile> file_;
+  std::shared_ptr<const std::string> text_;
+};
+
+// Reads a rule file, whose name is for messages. InvalidArgument, beginning
+// with "FILE:LINE:COLUMN: ", if it is not one.
+absl::StatusOr<Mapping> ParseMapping(absl::string_view text,
+                                     absl::string_view file_name);
+
+}  // namespace dcp
+
+#endif  // DCP_MAPPING_APPLICATION_MAPPING_H_

@@ -1,0 +1,115 @@
+// MappingFile: a rule file, read and checked, but not applied yet: which sides
+// there are, and how each rule spells the same tensors on each of them.
+// README.md describes the language. Plain data; pure; any thread.
+#ifndef DCP_MAPPING_LANGUAGE_MAPPING_FILE_H_
+#define DCP_MAPPING_LANGUAGE_MAPPING_FILE_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/mapping/language/axes.h"
+#include "dcp/mapping/language/formula.h"
+#include "dcp/mapping/language/name_template.h"
+#include "dcp/mapping/language/rescale.h"
+#include "dcp/tensor/dtype.h"
+
+namespace dcp {
+
+// One tensor in a rule, or a constant.
+struct MappingTerm {
+  std::optional<NameTemplate> name;  // nullopt: zeros
+  Axes axes;
+};
+
+// A rule: the same numbers, as each of several sides names and shapes them.
+struct MappingRule {
+  enum class Part : uint8_t { kAll, kModel, kStates };
+  struct Range {
+    std::string index;
+    Formula first;
+    Formula end;  // exclusive
+  };
+
+  int line = 0;
+  // By side, derived ones included; the pivot is always there. The terms of a
+  // side that have names have the same variables.
+  std::map<std::string, std::vector<MappingTerm>> sides;
+  std::optional<Formula> when;
+  std::vector<Range> ranges;
+  Part part = Part::kAll;
+  // If it is not 0, the rule may match nothing; absent: it must match.
+  std::optional<Formula> optional;
+  // By side: names of tensors that equal the first term, and are written too
+  // (copies) or may be there (tolerated).
+  std::map<std::string, std::vector<std::string>> copies;
+  std::map<std::string, std::vector<std::string>> tolerated;
+  // The type of constants on a side without any name.
+  std::optional<DType> dtype;
+  // By side: how its numbers follow from those of the others. The pivot has
+  // none.
+  std::map<std::string, Rescale> rescaled;
+};
+
+// How a side stores tensors as codes with scales for blocks of them. Rules are
+// about what these mean. All names have the same variables.
+struct MappingBlocks {
+  enum class Kind : uint8_t { kFloat8, kMxfp4 };  // see lensed_tensor.h
+  Kind kind = Kind::kFloat8;
+  NameTemplate weight;  // what the rules call it
+  NameTemplate codes;
+  NameTemplate scales;
+  // Which weights stay as they are when a checkpoint is encoded.
+  std::vector<NameTemplate> except;
+};
+
+struct MappingSide {
+  std::string name;
+  std::string of;  // the side that this one is derived from; empty: none
+  std::vector<std::pair<std::string, std::string>> spell;
+  std::vector<std::string> stack;
+  std::vector<NameTemplate> drop;
+  // A prefix that the names of a whole checkpoint may lack, as those of a model
+  // without its head do; empty: none. Not inherited by derived sides.
+  std::string may_lack;
+  // How the state of an optimizer is named: has the variables `param`, the name
+  // of a parameter, and `slot`.
+  std::optional<NameTemplate> states;
+  // Not inherited by derived sides.
+  std::optional<MappingBlocks> blocks;
+};
+
+struct MappingFile {
+  // A size, and where it comes from: the first formula that has a value.
+  struct Size {
+    std::string name;
+    int line = 0;
+    std::vector<Formula> formulas;
+  };
+
+  std::string file_name;  // for messages
+  std::string name;
+  std::vector<std::string> model_types;
+  std::vector<Size> config;
+  std::map<std::string, int64_t> params;
+  std::vector<MappingSide> sides;  // the first is the pivot
+  std::vector<MappingRule> rules;
+
+  const MappingSide* FindSide(absl::string_view side) const;
+  const Size* FindSize(absl::string_view size) const;
+  const std::string& pivot() const { return sides.front().name; }
+};
+
+// InvalidArgument, beginning with "`file_name`:LINE:COLUMN: ", for everything
+// that is wrong with the text by itself, whatever model it is applied to.
+absl::StatusOr<MappingFile> ReadMappingFile(absl::string_view text,
+                                            absl::string_view file_name);
+
+}  // namespace dcp
+
+#endif  // DCP_MAPPING_LANGUAGE_MAPPING_FILE_H_

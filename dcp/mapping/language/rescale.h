@@ -1,0 +1,35 @@
+// Rescale: how the numbers that one side of a mapping stores follow from those
+// of the pivot. Plain data.
+#ifndef DCP_MAPPING_LANGUAGE_RESCALE_H_
+#define DCP_MAPPING_LANGUAGE_RESCALE_H_
+
+#include <cstdint>
+
+namespace dcp {
+
+// A side stores v * scale + add where the pivot stores v. Megatron-core's
+// zero-centered norms have add = -1. `scale` is not 0, and both are finite.
+struct Rescale {
+  float scale = 1;
+  float add = 0;
+
+  bool is_identity() const { return scale == 1 && add == 0; }
+
+  friend bool operator==(const Rescale&, const Rescale&) = default;
+};
+
+// Every element x of a source as ((x - from.add) / from.scale) * to.scale +
+// to.add, in float32, where each step rounds once and those of an identity are
+// left out.
+struct RescaledSource {
+  uint32_t source = 0;  // its number
+  Rescale from;
+  Rescale to;
+
+  friend bool operator==(const RescaledSource&,
+                         const RescaledSource&) = default;
+};
+
+}  // namespace dcp
+
+#endif  // DCP_MAPPING_LANGUAGE_RESCALE_H_

@@ -1,0 +1,57 @@
+// TreeFields: what the readers of rule files share: values of a YamlTree as
+// texts, numbers and lists, and errors that name their lines. Pure; any thread.
+#ifndef DCP_MAPPING_LANGUAGE_TREE_FIELDS_H_
+#define DCP_MAPPING_LANGUAGE_TREE_FIELDS_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "dcp/mapping/language/formula.h"
+#include "dcp/mapping/language/name_template.h"
+#include "dcp/mapping/language/yaml_tree.h"
+
+namespace dcp {
+
+class TreeFields {
+ public:
+  // `file_name` must outlive this.
+  explicit TreeFields(absl::string_view file_name) : file_name_(file_name) {}
+
+  // InvalidArgument: "FILE:LINE:COLUMN: `what`".
+  absl::Status Refuse(const YamlTree& at, absl::string_view what) const;
+  // `status` with that place in front of its message.
+  absl::Status At(const YamlTree& at, const absl::Status& status) const;
+
+  // `what` names the value in messages: "the name of a side".
+  absl::StatusOr<std::string> Text(const YamlTree& tree,
+                                   absl::string_view what) const;
+  absl::StatusOr<int64_t> Integer(const YamlTree& tree,
+                                  absl::string_view what) const;
+  absl::StatusOr<bool> Bool(const YamlTree& tree, absl::string_view what) const;
+  // A text is a list of one, and nothing is an empty list.
+  absl::StatusOr<std::vector<std::string>> Texts(const YamlTree& tree,
+                                                 absl::string_view what) const;
+  absl::StatusOr<Formula> ReadFormula(const YamlTree& tree,
+                                      absl::string_view what) const;
+  absl::StatusOr<NameTemplate> ReadName(const YamlTree& tree,
+                                        absl::string_view text) const;
+
+  absl::Status CheckMap(const YamlTree& tree, absl::string_view what) const;
+  absl::Status CheckList(const YamlTree& tree, absl::string_view what) const;
+  // Refuses the first key of a map that is not among `known`.
+  absl::Status CheckKeys(const YamlTree& tree,
+                         absl::Span<const absl::string_view> known) const;
+
+ private:
+  absl::string_view file_name_;
+};
+
+}  // namespace dcp
+
+#endif  // DCP_MAPPING_LANGUAGE_TREE_FIELDS_H_

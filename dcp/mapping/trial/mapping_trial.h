@@ -1,0 +1,35 @@
+// TryMapping: converts random tensors there and back in memory, and compares
+// the bits. For files that somebody writes, where a mistake shows at once;
+// pure; any thread.
+#ifndef DCP_MAPPING_TRIAL_MAPPING_TRIAL_H_
+#define DCP_MAPPING_TRIAL_MAPPING_TRIAL_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "dcp/mapping/application/mapping.h"
+#include "dcp/mapping/equations/mapped_tensors.h"
+
+namespace dcp {
+
+struct MappingTrial {
+  size_t num_made = 0;     // tensors on the other side
+  uint64_t num_bytes = 0;  // of the sources
+};
+
+// Fills `sources` with random bytes, except that what the rules say is equal is
+// made equal, and what they pad is zero; maps them as `options` say, and what
+// is made of them back. DataLoss names the tensor and the element that came
+// back otherwise, or what must be equal on the other side and is not; other
+// errors are those of Mapping::Map. ResourceExhausted for more than
+// kMaxInventedElements elements.
+absl::StatusOr<MappingTrial> TryMapping(const Mapping& mapping,
+                                        absl::Span<const MappingTensor> sources,
+                                        const MapOptions& options,
+                                        uint32_t seed);
+
+}  // namespace dcp
+
+#endif  // DCP_MAPPING_TRIAL_MAPPING_TRIAL_H_

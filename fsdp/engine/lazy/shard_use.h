@@ -1,0 +1,60 @@
+// Decides whether an operator on a shard, which module->parameters() returns,
+// means the shard or the parameter. A step of an optimizer works on this rank's
+// part; a forward that reads its parameters through the registry gets the
+// gathered parameter instead of the shard. Called by the lazy key, on any
+// thread.
+//
+// [Note: shards in operators]
+//   - An operator that writes into the shard works on it, and the group's
+//     gathered parameters are out of date from then on.
+//   - In a ForwardScope an operator means the parameter, in a ShardScope the
+//     shard.
+//   - An operator that also has other tensors means the shard if it works
+//     element by element on tensors of the shard's shape (moments, averages);
+//     otherwise it is a forward.
+//   - An operator without other tensors means the shard. One that computes, as
+//     a norm does, warns once, because it computes with a part. Containers
+//     (ParameterList) are an exception, because their owner's forward has no
+//     member to read: if gradients are recorded, the operator means the
+//     parameter; if not, an operator that copies or views works on the shard,
+//     and others are refused.
+//
+// A view of a shard cannot be replaced with a view of the parameter: it is
+// refused where the operator would mean the parameter.
+#ifndef FSDP_ENGINE_LAZY_SHARD_USE_H_
+#define FSDP_ENGINE_LAZY_SHARD_USE_H_
+
+#include <cstddef>
+
+#include "ATen/core/Tensor.h"
+#include "ATen/core/function_schema.h"
+#include "ATen/core/stack.h"
+
+namespace fsdp {
+
+// Replaces shards on the stack, whose arguments start at `begin`, with
+// parameters where those are meant. Returns whether it did. Throws c10::Error
+// for what would be silently wrong.
+bool ResolveShards(const c10::FunctionSchema& schema, torch::jit::Stack& stack,
+                   size_t begin);
+
+// Tells the engine that something other than an operator which passes the lazy
+// key is about to write into `tensor`: memory from a file or another rank, or a
+// fused kernel. If it is a shard or a view of one, the gathered parameters are
+// out of date from now on. Waits for a save in the background that still copies
+// the tensor. For the thread that trains; the write may happen on another one.
+void NoteShardWrite(const at::Tensor& tensor);
+
+// Whether the operator may write into its argument `i`. Knows the collectives
+// and batch norms, whose schemas do not say so.
+bool WritesArgument(const c10::FunctionSchema& schema, size_t i);
+
+// Whether the operator makes a view of its argument and reads no element.
+bool OnlyMakesView(const c10::FunctionSchema& schema);
+
+// Whether the result takes the place of the shard (Module::to).
+bool MovesShards(const c10::FunctionSchema& schema);
+
+}  // namespace fsdp
+
+#endif  // FSDP_ENGINE_LAZY_SHARD_USE_H_

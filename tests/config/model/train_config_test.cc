@@ -1,0 +1,48 @@
+#include "config/model/train_config.h"
+
+#include "gtest/gtest.h"
+
+namespace fsdp {
+namespace {
+
+TEST(TrainConfig, DialectsHaveNames) {
+  for (const Dialect dialect : {Dialect::kAccelerate, Dialect::kTransformers,
+                                Dialect::kComposer, Dialect::kTorchTitan}) {
+    EXPECT_FALSE(name_of(dialect).empty());
+    EXPECT_EQ(dialect_named(name_of(dialect)), dialect);
+  }
+  EXPECT_EQ(dialect_named("deepspeed"), std::nullopt);
+}
+
+TEST(TrainConfig, SameTrainingComparesValues) {
+  TrainConfig a;
+  EXPECT_TRUE(same_training(a, TrainConfig{}));
+  a.loop.steps = 10;
+  EXPECT_FALSE(same_training(a, TrainConfig{}));
+  a = {};
+  a.checkpoint.folder = std::string("x");
+  EXPECT_FALSE(same_training(a, TrainConfig{}));
+  a = {};
+  a.sharding.reshard_after_forward = ReshardSetting(true);
+  EXPECT_FALSE(same_training(a, TrainConfig{}));
+  a = {};
+  a.precision.param_dtype = dcp::DType::kBFloat16;
+  EXPECT_FALSE(same_training(a, TrainConfig{}));
+  a = {};
+  a.mesh.num_processes = 8;
+  EXPECT_FALSE(same_training(a, TrainConfig{}));
+}
+
+TEST(TrainConfig, SameTrainingPassesOverPlacesAndVersions) {
+  TrainConfig a;
+  a.sharding.fsdp_version = 1;
+  a.loop.steps = Setting<std::optional<int64_t>>(
+      10, SourceLocation{.file = "a", .line = 1});
+  TrainConfig b;
+  b.loop.steps = 10;
+  EXPECT_TRUE(same_training(a, b));
+  EXPECT_EQ(a.sharding.fsdp_version, 1);
+}
+
+}  // namespace
+}  // namespace fsdp

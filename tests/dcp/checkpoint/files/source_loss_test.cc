@@ -1,0 +1,25 @@
+#include "dcp/checkpoint/files/source_loss.h"
+
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace dcp {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST(SourceLoss, IsChosenByItsPart) {
+  const std::vector<SourceLoss> losses = {
+      {.part = StatePart::kModel, .text = "shapes"},
+      {.part = StatePart::kOptimizer, .text = "names"}};
+  EXPECT_THAT(LossTexts(LossesIn(losses, {})), ElementsAre("shapes", "names"));
+  EXPECT_THAT(LossTexts(LossesIn(losses, {StatePart::kModel})),
+              ElementsAre("shapes"));
+  EXPECT_THAT(LossesIn(losses, {StatePart::kExtra}), IsEmpty());
+}
+
+}  // namespace
+}  // namespace dcp

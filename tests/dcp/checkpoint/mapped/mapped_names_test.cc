@@ -1,0 +1,22 @@
+#include "dcp/checkpoint/mapped/mapped_names.h"
+
+#include "gtest/gtest.h"
+#include "tests/dcp/checkpoint/mapped_pair.h"
+
+namespace dcp {
+namespace {
+
+TEST(MappedNames, AFewAreListedAndTheOthersCounted) {
+  EXPECT_EQ(SomeOf({}), "");
+  EXPECT_EQ(SomeOf({"a", "b", "c"}), "a, b, c");
+  EXPECT_EQ(SomeOf({"a", "b", "c", "d", "e"}), "a, b, c and 2 others");
+}
+
+TEST(MappedNames, WhatAMappingMakes) {
+  EXPECT_EQ(NamesMade(*testing::MappedPair::Map(), {"fused", "table"}),
+            "; pair, from theirs to ours, makes fused, table of what is "
+            "stored");
+}
+
+}  // namespace
+}  // namespace dcp

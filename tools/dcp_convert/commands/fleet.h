@@ -1,0 +1,25 @@
+// ConvertByFleet: lets several dcp-servers, none of which knows the others,
+// share one conversion. Each does one share; the share of a server that does
+// not answer any more goes to another one. Blocking; one thread.
+#ifndef TOOLS_DCP_CONVERT_COMMANDS_FLEET_H_
+#define TOOLS_DCP_CONVERT_COMMANDS_FLEET_H_
+
+#include "absl/status/statusor.h"
+#include "dcp/checkpoint/convert/convert_plan.h"
+#include "tools/dcp_convert/commands/commands.h"
+#include "tools/dcp_convert/daemon/daemon.h"
+#include "tools/dcp_convert/output/json_output.h"
+
+namespace dcp::tools {
+
+// The servers are those of the command line, for which IsFleet is true. A stop,
+// or the error of a share, cancels the jobs of all. What was written stays for
+// the next run, which may have other servers. Unavailable when no server is
+// left that answers.
+absl::StatusOr<ConvertPlan> ConvertByFleet(const Context& context,
+                                           DaemonProgress progress,
+                                           ConvertOutcome& outcome);
+
+}  // namespace dcp::tools
+
+#endif  // TOOLS_DCP_CONVERT_COMMANDS_FLEET_H_

@@ -1,0 +1,132 @@
+#include "tools/dcp_convert/options/lens_options.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "dcp/base/status.h"
+#include "dcp/mapping/application/mapping.h"
+#include "tools/dcp_convert/options/map_options.h"
+#include "tools/options/option_setters.h"
+
+namespace dcp::tools {
+namespace {
+
+// How the names of blocks are spelled where no rule file says it: as in the
+// files of DeepSeek and of gpt-oss.
+constexpr absl::string_view kFloat8 =
+    "fp8-128, weight: \"{x:**}.weight\", codes: \"{x:**}.weight\", "
+    "scales: \"{x:**}.weight_scale_inv\"";
+constexpr absl::string_view kMxfp4 =
+    "mxfp4, weight: \"{x:**}_proj\", codes: \"{x:**}_proj_blocks\", "
+    "scales: \"{x:**}_proj_scales\"";
+
+// What is not encoded, if no rule file says it: what has rows and columns, and
+// yet is not a linear layer in transformers, or one that is not quantized.
+constexpr absl::string_view kEncoded =
+    "{blocks: {kind: fp8-128, weight: \"{x:**}.weight\", "
+    "codes: \"{x:**}.weight\", scales: \"{x:**}.weight_scale_inv\", "
+    "except: [\"{x:**}.embed_tokens.weight\", \"embed_tokens.weight\", "
+    "\"{x:**}.lm_head.weight\", \"lm_head.weight\", "
+    "\"tok_embeddings.weight\", \"output.weight\", "
+    "\"{x:**}.wte.weight\", \"{x:**}.wpe.weight\", "
+    "\"{x:**}norm.weight\", \"{x:**}.gate.weight\", "
+    "\"{x:**}.router.weight\"]}}";
+
+}  // namespace
+
+absl::Status SetDecode(absl::string_view value, CommandLine& line) {
+  if (value != "fp8-128" && value != "mxfp4") {
+    return IsNot(value, "fp8-128 or mxfp4");
+  }
+  line.decode = std::string(value);
+  return absl::OkStatus();
+}
+
+absl::Status SetEncode(absl::string_view value, CommandLine& line) {
+  if (value != "fp8-128") return IsNot(value, "fp8-128");
+  line.encode = true;
+  return absl::OkStatus();
+}
+
+absl::Status AddEncodeExclude(absl::string_view value, CommandLine& line) {
+  line.encode_exclude.emplace_back(value);
+  return absl::OkStatus();
+}
+
+absl::Status SetAdapter(absl::string_view value, CommandLine& line) {
+  if (!line.adapter.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--adapter is given twice, as ", line.adapter, " and as ",
+                     value, ": merge one, and then the other into the result"));
+  }
+  line.adapter = std::string(value);
+  return absl::OkStatus();
+}
+
+absl::Status AddAverage(absl::string_view value, CommandLine& line) {
+  line.average.emplace_back(value);
+  return absl::OkStatus();
+}
+
+absl::Status CheckLenses(const CommandLine& line) {
+  if (!line.average.empty() &&
+      (IsMapped(line) || !line.adapter.empty() || !line.decode.empty())) {
+    return absl::InvalidArgumentError(
+        "--average excludes --map, --map-file, --adapter and --decode: take "
+        "the mean first, and convert the result");
+  }
+  if (!line.decode.empty() && IsMapped(line)) {
+    return absl::InvalidArgumentError(
+        "--decode belongs to conversions without a mapping; with --map, the "
+        "blocks of the source's side are decoded");
+  }
+  if (!line.decode.empty() && !line.adapter.empty()) {
+    return absl::InvalidArgumentError(
+        "--decode and --adapter exclude each other: decode first, and merge "
+        "the adapter into the result");
+  }
+  if (!line.encode_exclude.empty() && !line.encode) {
+    return absl::InvalidArgumentError(
+        "--encode-exclude says what --encode leaves as it is, which is not "
+        "given");
+  }
+  if (line.encode && !line.selection.casts.empty()) {
+    return absl::InvalidArgumentError(
+        "--encode and --cast exclude each other: cast first, and encode the "
+        "result");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<MapSpec> SpecWithoutRules(const CommandLine& line) {
+  const std::string blocks =
+      line.decode.empty()
+          ? ""
+          : absl::StrCat("{blocks: {kind: ",
+                         line.decode == "mxfp4" ? kMxfp4 : kFloat8, "}}");
+  DCP_ASSIGN_OR_RETURN(
+      Mapping mapping,
+      ParseMapping(absl::StrCat("tessera-mapping: 1\nname: computed\n"
+                                "sides:\n  stored: ",
+                                blocks, "\n  result: ", kEncoded,
+                                "\nrules:\n"
+                                // A file has at least one rule.
+                                "- {stored: '-', result: '-', optional: true}"
+                                "\n"),
+                   "the options"));
+  MapSpec spec{.mapping = std::move(mapping), .options = {}};
+  spec.options.from = "stored";
+  spec.options.to = "result";
+  spec.options.unmatched = MapOptions::Unmatched::kKeep;
+  return spec;
+}
+
+void AddLenses(const CommandLine& line, MapSpec& spec) {
+  spec.adapter = line.adapter;
+  spec.average = line.average;
+  spec.encode = line.encode;
+  spec.encode_exclude = line.encode_exclude;
+}
+
+}  // namespace dcp::tools

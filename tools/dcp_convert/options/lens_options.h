@@ -1,0 +1,38 @@
+// The options --decode, --adapter, --average and --encode: what is computed
+// with the elements of the source before anything else is done with them, and
+// in the end.
+#ifndef TOOLS_DCP_CONVERT_OPTIONS_LENS_OPTIONS_H_
+#define TOOLS_DCP_CONVERT_OPTIONS_LENS_OPTIONS_H_
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/files/map_spec.h"
+#include "tools/dcp_convert/options/command_line.h"
+
+namespace dcp::tools {
+
+absl::Status SetDecode(absl::string_view value, CommandLine& line);
+absl::Status SetEncode(absl::string_view value, CommandLine& line);
+absl::Status AddEncodeExclude(absl::string_view value, CommandLine& line);
+absl::Status SetAdapter(absl::string_view value, CommandLine& line);
+absl::Status AddAverage(absl::string_view value, CommandLine& line);
+
+// Whether the line asks for any of this.
+inline bool HasLens(const CommandLine& line) {
+  return !line.decode.empty() || !line.adapter.empty() ||
+         !line.average.empty() || line.encode;
+}
+
+// InvalidArgument for options that exclude each other.
+absl::Status CheckLenses(const CommandLine& line);
+
+// A mapping that leaves every name as it is, for a line without another.
+absl::StatusOr<MapSpec> SpecWithoutRules(const CommandLine& line);
+
+// Puts what the line asks for, except for --decode, into `spec`.
+void AddLenses(const CommandLine& line, MapSpec& spec);
+
+}  // namespace dcp::tools
+
+#endif  // TOOLS_DCP_CONVERT_OPTIONS_LENS_OPTIONS_H_

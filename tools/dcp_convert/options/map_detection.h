@@ -1,0 +1,50 @@
+// How a checkpoint is spelled: which side of which mapping knows the names of
+// all its tensors.
+#ifndef TOOLS_DCP_CONVERT_OPTIONS_MAP_DETECTION_H_
+#define TOOLS_DCP_CONVERT_OPTIONS_MAP_DETECTION_H_
+
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "dcp/io/file_system.h"
+#include "dcp/mapping/application/mapping.h"
+#include "dcp/mapping/equations/mapped_tensors.h"
+#include "tools/dcp_convert/options/command_line.h"
+
+namespace dcp::tools {
+
+// A mapping, and the side of it that is spelled like a source.
+struct Spelling {
+  Mapping mapping;
+  std::string side;
+};
+
+// The tensors of a checkpoint, without wrappers in their names, and what it
+// lacks.
+struct StoredShapes {
+  std::vector<MappingTensor> tensors;
+  std::vector<std::string> warnings;
+};
+
+// Those of the checkpoint `path`, which is opened as the line says; nothing
+// else of it is read. Errors are those of Checkpoint::Open, marked as the
+// source's. Blocking.
+absl::StatusOr<StoredShapes> ReadShapes(FileSystem& fs, const std::string& path,
+                                        const CommandLine& line,
+                                        std::stop_token stop);
+
+// The only side of one of `mappings` that knows all names; only sides called
+// line.from_side if that is given. InvalidArgument, with the candidates, if
+// there are several; DataLoss, marked as the source's, with names that sides do
+// not know, if there is none.
+absl::StatusOr<Spelling> FindSpelling(absl::Span<const Mapping> mappings,
+                                      absl::Span<const MappingTensor> tensors,
+                                      const std::string& config,
+                                      const CommandLine& line);
+
+}  // namespace dcp::tools
+
+#endif  // TOOLS_DCP_CONVERT_OPTIONS_MAP_DETECTION_H_

@@ -1,0 +1,277 @@
+#include "tools/dcp_convert/options/map_options.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "dcp/base/status.h"
+#include "dcp/checkpoint/lens/model_config.h"
+#include "dcp/checkpoint/mapped/mapped_entries.h"
+#include "dcp/mapping/language/mapping_limits.h"
+#include "dcp/maps/builtin_mappings.h"
+#include "tools/dcp_convert/options/lens_options.h"
+#include "tools/dcp_convert/options/map_detection.h"
+#include "tools/options/option_setters.h"
+
+namespace dcp::tools {
+namespace {
+
+constexpr absl::string_view kBetweenSides = "-to-";
+constexpr absl::string_view kStatesSuffix = ".states";
+constexpr absl::string_view kAuto = "auto";
+
+// Whether the value of --map is a family and two sides.
+bool NamesSides(absl::string_view map) {
+  return absl::StrContains(map, kBetweenSides);
+}
+
+absl::Status CheckAlone(const CommandLine& line) {
+  const bool is_mapped = IsMapped(line);
+  if (!line.map.empty() && !line.map_file.empty()) {
+    return absl::InvalidArgumentError(
+        "--map and --map-file exclude each other: one names a family that is "
+        "known, the other a rule file");
+  }
+  for (const auto& [name, is_there] : {
+           std::pair("--from-side", !line.from_side.empty()),
+           std::pair("--to-side", !line.to_side.empty()),
+           std::pair("--config", !line.config.empty()),
+           std::pair("--set", !line.map_settings.empty()),
+           std::pair("--at", !line.map_prefixes.empty()),
+           std::pair("--check-padding", line.check_padding),
+           std::pair("--allow-missing", !line.allow_missing.empty()),
+           std::pair("--force-family", line.force_family),
+           std::pair("--unmatched",
+                     line.unmatched != MapOptions::Unmatched::kError),
+       }) {
+    if (is_there && !is_mapped) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " requires --map or --map-file"));
+    }
+  }
+  if (NamesSides(line.map) &&
+      (!line.from_side.empty() || !line.to_side.empty())) {
+    return absl::InvalidArgumentError(
+        "--map names both sides; --from-side and --to-side belong to "
+        "--map auto, --map FAMILY and --map-file");
+  }
+  return absl::OkStatus();
+}
+
+// The mappings that the line may mean.
+absl::StatusOr<std::vector<Mapping>> CandidatesOf(FileSystem& fs,
+                                                  const CommandLine& line,
+                                                  const std::string& config) {
+  std::vector<Mapping> mappings;
+  if (!line.map_file.empty()) {
+    DCP_ASSIGN_OR_RETURN(Mapping mapping, ReadMapping(fs, line.map_file));
+    mappings.push_back(std::move(mapping));
+    return mappings;
+  }
+  std::vector<std::string> families = {line.map};
+  if (line.map == kAuto) {
+    DCP_ASSIGN_OR_RETURN(families, FamiliesFor(config));
+  }
+  for (const std::string& family : families) {
+    const absl::StatusOr<Mapping> mapping = BuiltinMapping(family);
+    if (!mapping.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--map '", line.map,
+          "' is not auto, FAMILY-SIDE-to-SIDE, such as llama-hf-to-torchtitan, "
+          "or FAMILY with --to-side; the families are ",
+          absl::StrJoin(BuiltinMappings(), ", ")));
+    }
+    mappings.push_back(*mapping);
+  }
+  return mappings;
+}
+
+// Sets both sides, one of which the names of the source may tell.
+absl::StatusOr<MapSpec> SpecOf(FileSystem& fs, const CommandLine& line,
+                               const std::string& config,
+                               const std::stop_token& stop) {
+  if (NamesSides(line.map)) {
+    DCP_ASSIGN_OR_RETURN(const MapName name, ParseMapName(line.map));
+    DCP_ASSIGN_OR_RETURN(Mapping mapping, BuiltinMapping(name.family));
+    MapSpec spec{.mapping = std::move(mapping), .options = {}};
+    spec.options.from = name.from;
+    spec.options.to = name.to;
+    return spec;
+  }
+  DCP_ASSIGN_OR_RETURN(std::vector<Mapping> mappings,
+                       CandidatesOf(fs, line, config));
+  if (line.to_side.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        line.map.empty() ? "--map-file" : "--map ", line.map,
+        " requires --to-side; ", mappings[0].name(), " has the sides ",
+        absl::StrJoin(mappings[0].sides(), ", ")));
+  }
+  std::string from = line.from_side;
+  if (from.empty() || mappings.size() > 1) {
+    if (!line.server.empty()) {
+      return absl::InvalidArgumentError(
+          "the names of a server's files are not seen here: say --from-side, "
+          "or --map FAMILY-SIDE-to-SIDE");
+    }
+    DCP_ASSIGN_OR_RETURN(const StoredShapes shapes,
+                         ReadShapes(fs, line.paths[0], line, stop));
+    DCP_ASSIGN_OR_RETURN(Spelling spelling,
+                         FindSpelling(mappings, shapes.tensors, config, line));
+    mappings = {std::move(spelling.mapping)};
+    from = std::move(spelling.side);
+  }
+  MapSpec spec{.mapping = std::move(mappings[0]), .options = {}};
+  spec.options.from = std::move(from);
+  spec.options.to = line.to_side;
+  return spec;
+}
+
+// The parts of the state that are asked for.
+absl::StatusOr<MapOptions::Parts> PartsOf(const CommandLine& line) {
+  const std::vector<StatePart>& parts = line.selection.parts;
+  if (parts.empty()) return MapOptions::Parts::kAll;
+  if (parts == std::vector{StatePart::kModel}) return MapOptions::Parts::kModel;
+  if (parts == std::vector{StatePart::kOptimizer}) {
+    return MapOptions::Parts::kStates;
+  }
+  return absl::InvalidArgumentError(
+      "with a mapping, --part is model or optimizer, or is left out");
+}
+
+absl::Status SetPrefixes(const CommandLine& line, MapSpec& spec) {
+  for (const auto& [place, prefix] : line.map_prefixes) {
+    absl::string_view side = place;
+    const bool is_of_states = absl::ConsumeSuffix(&side, kStatesSuffix);
+    if (side == spec.options.from) {
+      (is_of_states ? spec.states_from : spec.model_from) = prefix;
+    } else if (side == spec.options.to) {
+      (is_of_states ? spec.states_to : spec.model_to) = prefix;
+    } else {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--at names the side ", side, ", but this maps ",
+                       spec.options.from, " to ", spec.options.to));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status AddMapSetting(absl::string_view value, CommandLine& line) {
+  const size_t equals = value.find('=');
+  int64_t number = 0;
+  if (equals == absl::string_view::npos || equals == 0 ||
+      !absl::SimpleAtoi(value.substr(equals + 1), &number)) {
+    return IsNot(value, "NAME=N with a whole number N");
+  }
+  line.map_settings[std::string(value.substr(0, equals))] = number;
+  return absl::OkStatus();
+}
+
+absl::Status AddMapPrefix(absl::string_view value, CommandLine& line) {
+  const size_t equals = value.find('=');
+  if (equals == absl::string_view::npos || equals == 0) {
+    return IsNot(value,
+                 "SIDE=PREFIX or SIDE.states=PREFIX, such as "
+                 "torchtitan=model.");
+  }
+  line.map_prefixes.emplace_back(value.substr(0, equals),
+                                 value.substr(equals + 1));
+  return absl::OkStatus();
+}
+
+absl::Status AddAllowMissing(absl::string_view value, CommandLine& line) {
+  line.allow_missing.emplace_back(value);
+  return absl::OkStatus();
+}
+
+absl::Status SetUnmatched(absl::string_view value, CommandLine& line) {
+  if (value == "error") {
+    line.unmatched = MapOptions::Unmatched::kError;
+  } else if (value == "keep") {
+    line.unmatched = MapOptions::Unmatched::kKeep;
+  } else if (value == "drop") {
+    line.unmatched = MapOptions::Unmatched::kDrop;
+  } else {
+    return IsNot(value, "error, keep or drop");
+  }
+  return absl::OkStatus();
+}
+
+// Families have dashes in their names, sides have not.
+absl::StatusOr<MapName> ParseMapName(absl::string_view text) {
+  const size_t middle = text.rfind(kBetweenSides);
+  const size_t dash = text.substr(0, middle).rfind('-');
+  if (middle == absl::string_view::npos || dash == absl::string_view::npos ||
+      middle + kBetweenSides.size() == text.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", text,
+        "' is not FAMILY-SIDE-to-SIDE, such as llama-hf-to-torchtitan"));
+  }
+  return MapName{.family = std::string(text.substr(0, dash)),
+                 .from = std::string(text.substr(dash + 1, middle - dash - 1)),
+                 .to = std::string(text.substr(middle + kBetweenSides.size()))};
+}
+
+absl::StatusOr<Mapping> ReadMapping(FileSystem& fs, const std::string& path) {
+  DCP_ASSIGN_OR_RETURN(
+      const std::string text,
+      ReadFile(fs, path, kMaxMappingBytes, /*follow_symlinks=*/true));
+  return ParseMapping(text, path);
+}
+
+absl::StatusOr<std::string> ReadModelConfig(FileSystem& fs,
+                                            const CommandLine& line,
+                                            const std::string& source) {
+  if (!line.config.empty()) {
+    return ReadFile(fs, line.config, kMaxModelConfigBytes,
+                    /*follow_symlinks=*/true);
+  }
+  if (source.empty()) return std::string();
+  return FindModelConfig(fs, source);
+}
+
+absl::Status LoadMap(FileSystem& fs, CommandLine& line,
+                     const std::stop_token& stop) {
+  if (line.verb == Verb::kMaps) return absl::OkStatus();
+  DCP_RETURN_IF_ERROR(CheckAlone(line));
+  DCP_RETURN_IF_ERROR(CheckLenses(line));
+  if (!IsMapped(line) && !HasLens(line)) return absl::OkStatus();
+  if (!line.server.empty() && HasLens(line)) {
+    return absl::UnimplementedError(
+        "--decode, --encode, --adapter and --average do not work on a server; "
+        "leave out --server, or TESSERA_SERVER");
+  }
+  if (!IsMapped(line)) {
+    DCP_ASSIGN_OR_RETURN(MapSpec spec, SpecWithoutRules(line));
+    AddLenses(line, spec);
+    line.map_spec = std::make_shared<const MapSpec>(std::move(spec));
+    return absl::OkStatus();
+  }
+  // Without --config, a server looks for it next to its source.
+  DCP_ASSIGN_OR_RETURN(
+      std::string config,
+      ReadModelConfig(fs, line, line.server.empty() ? line.paths[0] : ""));
+  DCP_ASSIGN_OR_RETURN(MapSpec spec, SpecOf(fs, line, config, stop));
+  AddLenses(line, spec);
+  DCP_RETURN_IF_ERROR(SetPrefixes(line, spec));
+  DCP_RETURN_IF_ERROR(CheckSides(spec));
+  DCP_ASSIGN_OR_RETURN(spec.options.parts, PartsOf(line));
+  line.selection.parts.clear();
+  spec.options.settings = line.map_settings;
+  spec.options.unmatched = line.unmatched;
+  spec.options.allow_missing = line.allow_missing;
+  spec.options.force_family = line.force_family;
+  spec.options.config = std::move(config);
+  line.map_spec = std::make_shared<const MapSpec>(std::move(spec));
+  return absl::OkStatus();
+}
+
+}  // namespace dcp::tools

@@ -1,0 +1,58 @@
+// The options --map, --map-file and those that belong to them: their values,
+// and the mapping that they mean.
+#ifndef TOOLS_DCP_CONVERT_OPTIONS_MAP_OPTIONS_H_
+#define TOOLS_DCP_CONVERT_OPTIONS_MAP_OPTIONS_H_
+
+#include <stop_token>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/io/file_system.h"
+#include "dcp/mapping/application/mapping.h"
+#include "tools/dcp_convert/options/command_line.h"
+
+namespace dcp::tools {
+
+// Each stores the value of its option, or returns what is wrong with it.
+absl::Status AddMapSetting(absl::string_view value, CommandLine& line);
+absl::Status AddMapPrefix(absl::string_view value, CommandLine& line);
+absl::Status AddAllowMissing(absl::string_view value, CommandLine& line);
+absl::Status SetUnmatched(absl::string_view value, CommandLine& line);
+
+// Whether the line asks for a mapping.
+inline bool IsMapped(const CommandLine& line) {
+  return !line.map.empty() || !line.map_file.empty();
+}
+
+// What names a mapping: FAMILY-SIDE-to-SIDE.
+struct MapName {
+  std::string family;
+  std::string from;
+  std::string to;
+};
+// InvalidArgument for other texts.
+absl::StatusOr<MapName> ParseMapName(absl::string_view text);
+
+// The mapping of a rule file. InvalidArgument names the place in it; other
+// errors are those of reading. Blocking.
+absl::StatusOr<Mapping> ReadMapping(FileSystem& fs, const std::string& path);
+
+// The text of the model's config.json: that of the line, or one in or next to
+// `source`; empty if there is none. Blocking.
+absl::StatusOr<std::string> ReadModelConfig(FileSystem& fs,
+                                            const CommandLine& line,
+                                            const std::string& source);
+
+// Reads the rule file and config.json, if the line asks for a mapping, into
+// line.map_spec; and the names of the source, if they tell how it is spelled.
+// InvalidArgument names the option, or the place in the rule file; errors that
+// are marked as the source's are those of opening it; others are those of
+// reading. Blocking.
+absl::Status LoadMap(FileSystem& fs, CommandLine& line,
+                     const std::stop_token& stop);
+
+}  // namespace dcp::tools
+
+#endif  // TOOLS_DCP_CONVERT_OPTIONS_MAP_OPTIONS_H_

@@ -1,0 +1,136 @@
+#include "tools/dcp_convert/options/mesh_options.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "config/document/document.h"
+#include "config/parallel_plan.h"
+#include "dcp/base/status.h"
+#include "dcp/tensor/axis_cuts.h"
+#include "dcp/tensor/parallel_plan.h"
+#include "dcp/tensor/placement.h"
+#include "tools/options/option_setters.h"
+
+namespace dcp::tools {
+namespace {
+
+bool IsMeshName(absl::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' ||
+           c == '-';
+  });
+}
+
+// The mesh that the end of the pattern names, which is then taken off; the
+// first one without it. Names of tensors may contain an @ too.
+const Mesh& TakeMesh(const CommandLine& line, PlacementRule& rule) {
+  const size_t at = rule.glob.rfind('@');
+  if (at == std::string::npos || at == 0) return *line.mesh;
+  for (const NamedMesh& other : line.other_meshes) {
+    if (other.name != absl::string_view(rule.glob).substr(at + 1)) continue;
+    rule.mesh = other.name;
+    rule.glob.resize(at);
+    return other.mesh;
+  }
+  return *line.mesh;
+}
+
+absl::StatusOr<Placements> PlacementsOn(const Mesh& mesh,
+                                        absl::string_view text) {
+  if (NamesAxes(text)) {
+    DCP_ASSIGN_OR_RETURN(const std::vector<AxisCut> cuts, ParseAxisCuts(text));
+    return PlacementsForCuts(mesh, cuts);
+  }
+  DCP_ASSIGN_OR_RETURN(Placements placements, ParsePlacements(text));
+  if (placements.size() == mesh.axes.size()) return placements;
+  return absl::InvalidArgumentError(
+      absl::StrCat("has ", placements.size(), " placements, but the mesh ",
+                   ToString(mesh), " has ", mesh.axes.size()));
+}
+
+}  // namespace
+
+absl::Status AddMesh(absl::string_view value, CommandLine& line) {
+  const size_t colon = value.find(':');
+  if (colon == absl::string_view::npos) {
+    if (line.mesh.has_value()) {
+      return IsNot(value,
+                   "the only mesh without a name; write NAME:SPEC for another "
+                   "one, such as experts:efsdp=2,ep=2");
+    }
+    DCP_ASSIGN_OR_RETURN(line.mesh, ParseMesh(value));
+    return absl::OkStatus();
+  }
+  const absl::string_view name = value.substr(0, colon);
+  if (!IsMeshName(name)) {
+    return IsNot(value, "NAME:SPEC, such as experts:efsdp=2,ep=2");
+  }
+  DCP_ASSIGN_OR_RETURN(Mesh mesh, ParseMesh(value.substr(colon + 1)));
+  line.other_meshes.push_back(
+      {.name = std::string(name), .mesh = std::move(mesh)});
+  return absl::OkStatus();
+}
+
+absl::Status AddPlacement(absl::string_view value, CommandLine& line) {
+  // A pattern may contain '='; placements do not.
+  const size_t equals = value.rfind('=');
+  if (equals == absl::string_view::npos || equals == 0) {
+    return IsNot(value,
+                 "GLOB=PLACEMENTS, such as '*.weight=S(0),R' or "
+                 "'*.weight=tp:S(0),dp:S(0)'");
+  }
+  const absl::string_view placements = value.substr(equals + 1);
+  DCP_RETURN_IF_ERROR(NamesAxes(placements)
+                          ? ParseAxisCuts(placements).status()
+                          : ParsePlacements(placements).status());
+  line.place.emplace_back(value.substr(0, equals), placements);
+  return absl::OkStatus();
+}
+
+absl::Status ResolveMeshOptions(CommandLine& line) {
+  if (!line.tp_axis.empty() && line.tp_plan.empty()) {
+    return absl::InvalidArgumentError("--tp-axis requires --tp-plan");
+  }
+  if (!line.mesh.has_value()) {
+    if (line.place.empty() && line.tp_plan.empty() &&
+        line.other_meshes.empty()) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(
+        !line.place.empty()     ? "--place requires --mesh"
+        : !line.tp_plan.empty() ? "--tp-plan requires --mesh"
+                                : "a mesh with a name requires one without, "
+                                  "such as --mesh fsdp=4");
+  }
+  for (const auto& [glob, placements] : line.place) {
+    PlacementRule rule;
+    rule.glob = glob;
+    const Mesh& mesh = TakeMesh(line, rule);
+    absl::StatusOr<Placements> resolved = PlacementsOn(mesh, placements);
+    DCP_RETURN_IF_ERROR(
+        Annotate(resolved.status(), "--place '", glob, "=", placements, "'"));
+    rule.placements = *std::move(resolved);
+    line.placements.push_back(std::move(rule));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LoadTpPlan(FileSystem& fs, CommandLine& line) {
+  if (line.tp_plan.empty()) return absl::OkStatus();
+  DCP_ASSIGN_OR_RETURN(
+      const std::string text,
+      ReadFile(fs, line.tp_plan, fsdp::config::kMaxDocumentBytes,
+               /*follow_symlinks=*/true));
+  TensorParallel& parallel = line.tensor_parallel.emplace();
+  DCP_ASSIGN_OR_RETURN(parallel.plan,
+                       fsdp::parallel_plan_text(line.tp_plan, text));
+  if (!line.tp_axis.empty()) parallel.axis = line.tp_axis;
+  return absl::OkStatus();
+}
+
+}  // namespace dcp::tools

@@ -1,0 +1,32 @@
+// The verbs and options of dcp-convert as tables: parsing, help and the
+// suggestions for misspelt words all use them. Constant data; any thread.
+#ifndef TOOLS_DCP_CONVERT_OPTIONS_OPTION_TABLE_H_
+#define TOOLS_DCP_CONVERT_OPTIONS_OPTION_TABLE_H_
+
+#include "absl/types/span.h"
+#include "tools/dcp_convert/options/command_line.h"
+#include "tools/options/verb_options.h"
+
+namespace dcp::tools {
+
+absl::Span<const VerbRow> AllVerbs();
+const VerbRow& RowOf(Verb verb);
+Verb VerbOf(const VerbRow& row);
+
+// The first word of a verb that has several: an action, and its operand.
+struct Action {
+  const char* name;
+  const char* operand;  // null: none
+};
+
+// Those of `verb`; empty if it has paths instead.
+absl::Span<const Action> VerbActions(const VerbRow& verb);
+
+absl::Span<const OptionRow<CommandLine>> AllOptions();
+
+// Both tables, for parsing and help.
+const VerbTool& Tool();
+
+}  // namespace dcp::tools
+
+#endif  // TOOLS_DCP_CONVERT_OPTIONS_OPTION_TABLE_H_

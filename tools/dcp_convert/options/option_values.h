@@ -1,0 +1,71 @@
+// The values of the options of dcp-convert that are more than a text, a number
+// or a flag. Each function stores one, or returns what is wrong with it. Pure;
+// any thread.
+#ifndef TOOLS_DCP_CONVERT_OPTIONS_OPTION_VALUES_H_
+#define TOOLS_DCP_CONVERT_OPTIONS_OPTION_VALUES_H_
+
+#include <cmath>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/open/checkpoint.h"
+#include "dcp/tensor/element.h"
+#include "tools/dcp_convert/options/command_line.h"
+#include "tools/options/option_setters.h"
+
+namespace dcp::tools {
+
+absl::Status SetTensors(absl::string_view value, CommandLine& line);
+absl::Status SetSample(absl::string_view value, CommandLine& line);
+Tolerance& ToleranceOf(CommandLine& line);
+absl::Status SetNoEqualNan(absl::string_view, CommandLine& line);
+absl::Status SetTo(absl::string_view value, CommandLine& line);
+absl::Status AddInclude(absl::string_view value, CommandLine& line);
+absl::Status AddExclude(absl::string_view value, CommandLine& line);
+absl::Status AddRename(absl::string_view value, CommandLine& line);
+absl::Status AddCast(absl::string_view value, CommandLine& line);
+absl::Status AddMetadata(absl::string_view value, CommandLine& line);
+absl::Status SetMaxMemory(absl::string_view value, CommandLine& line);
+absl::Status SetMaxShardSize(absl::string_view value, CommandLine& line);
+absl::Status SetDirect(absl::string_view value, CommandLine& line);
+absl::Status SetLanes(absl::string_view value, CommandLine& line);
+absl::Status SetShare(absl::string_view value, CommandLine& line);
+absl::Status SetPieceSize(absl::string_view value, CommandLine& line);
+absl::Status SetOlderThan(absl::string_view value, CommandLine& line);
+absl::Status SetRank(absl::string_view value, CommandLine& line);
+absl::Status SetFrom(absl::string_view value, CommandLine& line);
+absl::Status SetWeights(absl::string_view value, CommandLine& line);
+absl::Status SetOptimizerNames(absl::string_view value, CommandLine& line);
+absl::Status AddPart(absl::string_view value, CommandLine& line);
+absl::Status SetProgress(absl::string_view value, CommandLine& line);
+
+template <double Tolerance::*kField>
+absl::Status SetTolerance(absl::string_view value, CommandLine& line) {
+  double number = 0;
+  // Written so that NaN is refused.
+  if (!absl::SimpleAtod(value, &number) || !(number >= 0) ||
+      std::isinf(number)) {
+    return IsNot(value, "a number that is not negative");
+  }
+  ToleranceOf(line).*kField = number;
+  return absl::OkStatus();
+}
+
+template <std::string DialectOptions::*kField>
+absl::Status SetDialectText(absl::string_view value, CommandLine& line) {
+  if (value.empty()) return IsNot(value, "a name");
+  line.dialect.*kField = std::string(value);
+  return absl::OkStatus();
+}
+
+template <auto kGroup, auto kField>
+absl::Status SetFlagOf(absl::string_view, CommandLine& line) {
+  (line.*kGroup).*kField = true;
+  return absl::OkStatus();
+}
+
+}  // namespace dcp::tools
+
+#endif  // TOOLS_DCP_CONVERT_OPTIONS_OPTION_VALUES_H_
