@@ -23,6 +23,7 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/destination/destination.h"
 #include "dcp/checkpoint/destination/destination_names.h"
+#include "dcp/checkpoint/destination/plan_destination.h"
 #include "dcp/checkpoint/files/digests.h"
 #include "dcp/checkpoint/formats/dcp_opener.h"
 #include "dcp/checkpoint/output/dcp_output.h"
@@ -74,9 +75,9 @@ namespace {
 absl::StatusOr<std::unique_ptr<Destination>> Begin(const char* path,
                                                    bool overwrite) {
   DCP_ASSIGN_OR_RETURN(std::unique_ptr<Destination> destination,
-                       Destination::Plan(ProcessFileSystem(), path,
-                                         Destination::Kind::kDcpDirectory,
-                                         overwrite, {}, "a save"));
+                       PlanDestination(ProcessFileSystem(), path,
+                                       Destination::Kind::kDcpDirectory,
+                                       overwrite, {}, "a save"));
   DCP_RETURN_IF_ERROR(destination->Begin());
   return destination;
 }
@@ -123,7 +124,7 @@ absl::StatusOr<std::string> Write(tessera_file& file, const char* name,
   DCP_ASSIGN_OR_RETURN(const OutputBlocks blocks,
                        BlocksOfOutput(fs, file.path, file.output));
   const std::unique_ptr<Destination> destination =
-      Destination::Attach(fs, file.path);
+      AttachToDestination(fs, file.path);
   const uint64_t memory_bytes =
       options.memory_bytes == 0 ? kDefaultMemoryBytes : options.memory_bytes;
   TransferStats stats;

@@ -3,7 +3,10 @@
 
 #include <utility>
 
-#include "config/dialects/fields/dialects.h"
+#include "config/dialects/accelerate/accelerate.h"
+#include "config/dialects/composer/composer.h"
+#include "config/dialects/torchtitan/torchtitan.h"
+#include "config/dialects/transformers/transformers.h"
 
 namespace fsdp {
 

@@ -17,10 +17,10 @@
 // Tensors on the CPU are kept as they are.
 //
 // On an accelerator each device has one more stream, which copies while the
-// device computes; the host waits for none of the copies. At most kWindowBytes
+// device computes; the host waits for none of the copies. At most 256 MiB
 // of saved tensors whose copy has not ended stay in the device's memory: above
 // that, the device waits for the copy of the oldest. While backward uses one
-// tensor, those saved just before it are fetched, at most kWindowBytes and 64
+// tensor, those saved just before it are fetched, at most 256 MiB and 64
 // tensors ahead. So this takes up to two windows of each device's memory, the
 // same in every step. The host has to wait
 //   - without `pin_memory`;
@@ -33,14 +33,10 @@
 #ifndef FSDP_MODULE_ACTIVATION_OFFLOAD_H_
 #define FSDP_MODULE_ACTIVATION_OFFLOAD_H_
 
-#include <cstdint>
-
 namespace fsdp {
 
 class ActivationOffload {
  public:
-  static constexpr uint64_t kWindowBytes = uint64_t{256} << 20;
-
   // With `pin_memory`, tensors from an accelerator are kept in pinned memory,
   // and the host waits for no copy.
   explicit ActivationOffload(bool pin_memory = true);

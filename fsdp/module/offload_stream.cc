@@ -29,7 +29,6 @@
 #include "c10/core/impl/VirtualGuardImpl.h"
 #include "c10/util/Exception.h"
 #include "fsdp/mesh/collective_errors.h"
-#include "fsdp/module/activation_offload.h"
 
 namespace fsdp {
 namespace {
@@ -70,8 +69,7 @@ OffloadStream& OffloadStream::Of(c10::Device device) {
   const std::lock_guard<std::mutex> lock(*mutex);
   std::unique_ptr<OffloadStream>& stream = (*streams)[device];
   if (!stream) {
-    stream = std::make_unique<OffloadStream>(device,
-                                             ActivationOffload::kWindowBytes);
+    stream = std::make_unique<OffloadStream>(device, kWindowBytes);
   }
   return *stream;
 }

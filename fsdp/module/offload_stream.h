@@ -26,6 +26,9 @@ class OffloadStream {
  public:
   class Parcel;
 
+  // How much ActivationOffload copies at a time.
+  static constexpr uint64_t kWindowBytes = uint64_t{256} << 20;
+
   // At most `window_bytes` of tensors that are being copied to the CPU stay on
   // the device, and as many that are fetched ahead.
   OffloadStream(c10::Device device, uint64_t window_bytes);

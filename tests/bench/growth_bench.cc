@@ -27,7 +27,7 @@
 #include "dcp/base/check.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/convert/conversion.h"
+#include "dcp/checkpoint/convert/prepare_conversion.h"
 #include "dcp/checkpoint/output/dcp_output.h"
 #include "dcp/checkpoint/output/tensor_source.h"
 #include "dcp/checkpoint/save/save.h"

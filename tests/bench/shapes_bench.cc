@@ -21,7 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "dcp/base/check.h"
-#include "dcp/checkpoint/convert/conversion.h"
+#include "dcp/checkpoint/convert/prepare_conversion.h"
 #include "dcp/checkpoint/output/safetensors_output.h"
 #include "dcp/maps/builtin_mappings.h"
 #include "tests/bench/phantom_storage.h"

@@ -80,7 +80,7 @@ void TryAll(absl::string_view input) {
   const std::vector<std::string> names = {"a", "model.layers.0.norm.weight"};
   for (size_t n = 1; n < mapping->sides().size() && n < 4; ++n) {
     const std::string side = mapping->sides()[n];
-    (void)FirstUnknownName(*mapping, side, names, config, {});
+    (void)FirstUnknownName(mapping->file(), side, names, config, {});
     Try(*mapping, {.side = side, .config = config});
     Try(*mapping, {.side = side, .config = config, .states = true});
   }

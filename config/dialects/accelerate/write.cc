@@ -9,8 +9,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "config/dialects/accelerate/accelerate.h"
 #include "config/dialects/fields/config_writer.h"
-#include "config/dialects/fields/dialects.h"
 #include "config/dialects/fields/written_degrees.h"
 #include "config/dialects/fields/written_fsdp_options.h"
 

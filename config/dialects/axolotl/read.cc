@@ -8,10 +8,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "config/dialects/axolotl/axolotl.h"
 #include "config/dialects/axolotl/mesh.h"
 #include "config/dialects/fields/config_writer.h"
 #include "config/dialects/fields/copies.h"
-#include "config/dialects/fields/dialects.h"
 #include "config/dialects/fields/float8.h"
 #include "config/dialects/fields/fsdp_options.h"
 #include "config/dialects/fields/fsdp_words.h"

@@ -10,11 +10,11 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "config/dialects/composer/composer.h"
 #include "config/dialects/composer/references.h"
 #include "config/dialects/composer/trainer.h"
 #include "config/dialects/fields/config_writer.h"
 #include "config/dialects/fields/copies.h"
-#include "config/dialects/fields/dialects.h"
 #include "config/dialects/fields/float8.h"
 #include "config/dialects/fields/fsdp1.h"
 #include "config/dialects/fields/redundant_casts.h"

@@ -9,8 +9,8 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "config/dialects/composer/composer.h"
 #include "config/dialects/fields/config_writer.h"
-#include "config/dialects/fields/dialects.h"
 #include "config/dialects/fields/written_degrees.h"
 #include "config/dialects/fields/written_fsdp_options.h"
 #include "config/document/plan_node.h"

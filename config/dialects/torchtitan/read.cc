@@ -13,13 +13,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "config/dialects/fields/betas.h"
-#include "config/dialects/fields/dialects.h"
 #include "config/dialects/fields/float8.h"
 #include "config/dialects/fields/optimizer_name.h"
 #include "config/dialects/fields/redundant_casts.h"
 #include "config/dialects/torchtitan/checkpoint.h"
 #include "config/dialects/torchtitan/keys.h"
 #include "config/dialects/torchtitan/parallelism.h"
+#include "config/dialects/torchtitan/torchtitan.h"
 #include "config/document/section.h"
 
 namespace fsdp::config {

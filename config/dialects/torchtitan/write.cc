@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "config/dialects/fields/config_writer.h"
-#include "config/dialects/fields/dialects.h"
 #include "config/dialects/fields/written_degrees.h"
+#include "config/dialects/torchtitan/torchtitan.h"
 
 namespace fsdp::config {
 namespace {

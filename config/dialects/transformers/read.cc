@@ -11,13 +11,13 @@
 #include "absl/strings/str_split.h"
 #include "config/dialects/fields/config_writer.h"
 #include "config/dialects/fields/copies.h"
-#include "config/dialects/fields/dialects.h"
 #include "config/dialects/fields/fsdp_options.h"
 #include "config/dialects/fields/fsdp_words.h"
 #include "config/dialects/fields/lr_scheduler.h"
 #include "config/dialects/fields/mesh_sizes.h"
 #include "config/dialects/fields/optimizer_name.h"
 #include "config/dialects/transformers/distributed.h"
+#include "config/dialects/transformers/transformers.h"
 #include "config/document/section.h"
 
 namespace fsdp::config {

@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "config/dialects/fields/config_writer.h"
-#include "config/dialects/fields/dialects.h"
 #include "config/dialects/fields/written_degrees.h"
 #include "config/dialects/fields/written_fsdp_options.h"
+#include "config/dialects/transformers/transformers.h"
 #include "nlohmann/json.hpp"
 
 namespace fsdp::config {

@@ -1,5 +1,5 @@
 // Conversion: everything that is known before payload moves: source,
-// destination, output and plan. Blocking; any thread.
+// destination, output and plan. Plain data.
 #ifndef DCP_CHECKPOINT_CONVERT_CONVERSION_H_
 #define DCP_CHECKPOINT_CONVERT_CONVERSION_H_
 
@@ -7,10 +7,6 @@
 #include <memory>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
-#include "dcp/checkpoint/convert/convert_journal.h"
-#include "dcp/checkpoint/convert/convert_options.h"
 #include "dcp/checkpoint/convert/convert_plan.h"
 #include "dcp/checkpoint/convert/convert_target.h"
 #include "dcp/checkpoint/destination/destination.h"
@@ -20,7 +16,6 @@
 #include "dcp/checkpoint/output/output.h"
 #include "dcp/checkpoint/read/source_check.h"
 #include "dcp/checkpoint/write/image_transfer.h"
-#include "dcp/io/file_system.h"
 
 namespace dcp {
 
@@ -39,28 +34,6 @@ struct Conversion {
   ConvertPlan plan;
   OwnFiles own;  // without a journal only the id counts
 };
-
-// Opens the source, locks the destination and plans everything. `before` is the
-// run that this one may resume, or null. Errors are those of ConvertCheckpoint.
-absl::StatusOr<Conversion> PrepareConversion(FileSystem& fs,
-                                             absl::string_view src,
-                                             absl::string_view dst,
-                                             const ConvertOptions& options,
-                                             const JournaledRun* before);
-
-// The same for a worker that shares the conversion with others: without a
-// destination, lock and check of the source; own.id is its PlanId.
-absl::StatusOr<Conversion> PrepareShare(FileSystem& fs, absl::string_view src,
-                                        absl::string_view dst,
-                                        const ConvertOptions& options,
-                                        uint64_t piece_bytes);
-
-// The plan of PrepareConversion, with the bytes that would really be read;
-// changes nothing.
-absl::StatusOr<ConvertPlan> PlanConversion(FileSystem& fs,
-                                           absl::string_view src,
-                                           absl::string_view dst,
-                                           const ConvertOptions& options);
 
 }  // namespace dcp
 

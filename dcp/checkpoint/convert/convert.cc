@@ -1,5 +1,6 @@
 // In the order of time:
-//   1. conversion.cc plans everything; with a journal, resumption.cc finds what
+//   1. prepare_conversion.cc plans everything; with a journal, resumption.cc
+//   finds what
 //      an earlier run has done
 //   2. the payload moves: into the files of the destination, or into a stream
 //   3. the source is checked: its checksums, and that nobody wrote to it
@@ -17,8 +18,8 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert/cast_losses.h"
-#include "dcp/checkpoint/convert/conversion.h"
 #include "dcp/checkpoint/convert/held_back_stream.h"
+#include "dcp/checkpoint/convert/prepare_conversion.h"
 #include "dcp/checkpoint/convert/resumption.h"
 #include "dcp/checkpoint/destination/destination.h"
 #include "dcp/checkpoint/destination/folders.h"

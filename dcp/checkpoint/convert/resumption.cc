@@ -19,7 +19,9 @@
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert/plan_id.h"
+#include "dcp/checkpoint/convert/prepare_conversion.h"
 #include "dcp/checkpoint/destination/destination.h"
+#include "dcp/checkpoint/destination/plan_destination.h"
 
 namespace dcp {
 namespace {
@@ -78,7 +80,7 @@ absl::Status ResumableRun::TakeBack(const JournaledRun& run) {
 absl::Status ResumableRun::Discard(const JournaledRun& run) {
   DCP_RETURN_IF_ERROR(TakeBack(run));
   absl::StatusOr<std::unique_ptr<Destination>> destination =
-      Destination::Plan(fs_, dst_, run.kind, /*overwrite=*/true, run.own);
+      PlanDestination(fs_, dst_, run.kind, /*overwrite=*/true, run.own);
   if (destination.ok()) (*destination)->Discard();
   return absl::OkStatus();
 }
@@ -105,8 +107,8 @@ absl::StatusOr<std::optional<ConvertPlan>> ResumableRun::FinishEarlier() {
   // The run that made the checkpoint was killed before it said so.
   before_->own.has_committed = true;
   DCP_ASSIGN_OR_RETURN(const std::unique_ptr<Destination> destination,
-                       Destination::Plan(fs_, dst_, before_->kind,
-                                         /*overwrite=*/true, before_->own));
+                       PlanDestination(fs_, dst_, before_->kind,
+                                       /*overwrite=*/true, before_->own));
   DCP_RETURN_IF_ERROR(
       WithSide(destination->FinishCommit(), ErrorSide::kDestination));
   return std::move(before_->commit->plan);

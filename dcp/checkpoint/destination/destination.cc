@@ -8,34 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "dcp/checkpoint/destination/destination_names.h"
-#include "dcp/checkpoint/destination/renamed_destination.h"
-#include "dcp/checkpoint/destination/store_destination.h"
 
 namespace dcp {
-namespace {
-
-bool HasRename(FileSystem& fs, absl::string_view path) {
-  return fs.TraitsOf(path).has_rename;
-}
-
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Destination>> Destination::Plan(
-    FileSystem& fs, absl::string_view path, Kind kind, bool overwrite,
-    const OwnFiles& own, absl::string_view writer) {
-  return HasRename(fs, path)
-             ? RenamedDestination::Plan(fs, path, kind, overwrite, own, writer)
-             : StoreDestination::Plan(fs, path, kind, overwrite, own);
-}
-
-absl::StatusOr<std::unique_ptr<Destination>> Destination::Look(
-    FileSystem& fs, absl::string_view path, Kind kind, bool overwrite,
-    const OwnFiles& own) {
-  return HasRename(fs, path)
-             ? RenamedDestination::Look(fs, path, kind, overwrite, own)
-             : StoreDestination::Plan(fs, path, kind, overwrite, own);
-}
-
 std::string Destination::StagingOf(absl::string_view path, Kind kind,
                                    absl::string_view id) {
   const std::string plain = WithoutTrailingSlashes(path);
@@ -75,12 +49,6 @@ absl::Status Destination::RefuseOtherWorkers(FileSystem& fs,
     }
   }
   return absl::OkStatus();
-}
-
-std::unique_ptr<Destination> Destination::Attach(FileSystem& fs,
-                                                 absl::string_view path) {
-  return HasRename(fs, path) ? RenamedDestination::Attach(fs, path)
-                             : StoreDestination::Attach(fs, path);
 }
 
 }  // namespace dcp

@@ -49,37 +49,10 @@ class Destination {
  public:
   using Kind = DestinationKind;
 
-  // Looks at what is at `path` and decides, for `writer`, which messages to
-  // other writers name. AlreadyExists when something is there and `overwrite`
-  // is off (an empty directory does not count). FailedPrecondition when another
-  // writer is at work, or when what is there may not be replaced: a directory
-  // where a file should go or the reverse, a file in none of the formats, a
-  // pipe or a device, a symbolic link (except to a DCP directory), or
-  // (kDirectory) a directory with files that belong to no safetensors
-  // checkpoint and that none of own.companions replaces, the error names them,
-  // or (kFolders) a directory with anything in it. NotFound without the parent
-  // directory. `fs` must outlive this.
-  static absl::StatusOr<std::unique_ptr<Destination>> Plan(
-      FileSystem& fs, absl::string_view path, Kind kind, bool overwrite,
-      const OwnFiles& own = {}, absl::string_view writer = "a writer");
-
-  // The same as Plan, but takes no lock and changes nothing; Begin must not
-  // follow. If `own` ran before, PathOf names its files.
-  static absl::StatusOr<std::unique_ptr<Destination>> Look(
-      FileSystem& fs, absl::string_view path, Kind kind, bool overwrite,
-      const OwnFiles& own = {});
-
   // Where the data files of the resumable conversion `id` are before the
   // commit.
   static std::string StagingOf(absl::string_view path, Kind kind,
                                absl::string_view id);
-
-  // For the ranks of a save other than the one that plans and commits. Data
-  // files go to the DCP directory `path`. The committing rank, which calls
-  // Created for them too, removes them if necessary, because only it knows
-  // whether they became a checkpoint.
-  static std::unique_ptr<Destination> Attach(FileSystem& fs,
-                                             absl::string_view path);
 
   // Removes everything that was made, unless it may have become a checkpoint.
   virtual ~Destination() = default;

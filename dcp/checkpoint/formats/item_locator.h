@@ -17,18 +17,11 @@
 #include "dcp/base/bytes.h"
 #include "dcp/checkpoint/files/checkpoint_parts.h"
 #include "dcp/checkpoint/files/open_options.h"
+#include "dcp/checkpoint/formats/item_order.h"
 #include "dcp/format/torch/torch_archive.h"
 #include "dcp/io/file_system.h"
-#include "dcp/tensor/metadata.h"
 
 namespace dcp {
-
-// What an item holds: an entry, or one chunk of it.
-struct ItemChunk {
-  uint32_t entry = 0;  // its index in the checkpoint
-  uint32_t chunk = 0;  // for a tensor
-  StorageInfo storage;
-};
 
 // An item that is being located, for a visitor that checks its bytes.
 struct VisitedItem {

@@ -9,9 +9,16 @@
 
 #include "absl/types/span.h"
 #include "dcp/checkpoint/files/checkpoint_parts.h"
-#include "dcp/checkpoint/formats/item_locator.h"
+#include "dcp/tensor/metadata.h"
 
 namespace dcp {
+
+// What an item holds: an entry, or one chunk of it.
+struct ItemChunk {
+  uint32_t entry = 0;  // its index in the checkpoint
+  uint32_t chunk = 0;  // for a tensor
+  StorageInfo storage;
+};
 
 // The chunks of `wanted` that are not located yet, in the order of the files.
 std::vector<ItemChunk> NotLocated(const CheckpointParts& parts,

@@ -107,9 +107,14 @@ absl::Status Checkpoint::CheckIndex() const {
 
 absl::Status Checkpoint::CheckRecordedIndex() {
   if (!recorded_index_.has_value()) {
-    recorded_index_ = dcp::CheckRecordedIndex(fs_, *this);
+    recorded_index_ = dcp::CheckRecordedIndex(fs_, path(), parts_);
   }
   return *recorded_index_;
+}
+
+absl::StatusOr<std::vector<ChunkDigest>> Checkpoint::ReadRecordedDigests()
+    const {
+  return dcp::ReadRecordedDigests(fs_, path(), parts_);
 }
 
 void Checkpoint::IndexNames() {

@@ -57,12 +57,6 @@ class Checkpoint {
   // a mapping takes an adapter or a mean from. A program that opens a
   // checkpoint tells its user of them.
   const std::vector<SourceLoss>& losses() const { return parts_.losses; }
-  const std::vector<ChunkDigest>& header_digests() const {
-    return parts_.digests;
-  }
-  const std::vector<DigestFile>& digest_files() const {
-    return parts_.digest_files;
-  }
   // Errors of indices and headers, if it was opened without
   // OpenOptions::check_index; the place of each has the file.
   const std::vector<absl::Status>& damages() const { return parts_.damages; }
@@ -71,6 +65,8 @@ class Checkpoint {
   // The error of dcp::CheckRecordedIndex, which reads .metadata again; the
   // first call does so.
   absl::Status CheckRecordedIndex();
+  // The digests that its writer recorded; see recorded_digests.h. Blocking.
+  absl::StatusOr<std::vector<ChunkDigest>> ReadRecordedDigests() const;
   // Opened through a mapping, those that it makes.
   const std::vector<CheckpointEntry>& entries() const {
     return mapped_.has_value() ? mapped_->entries : parts_.entries;

@@ -45,16 +45,17 @@ absl::StatusOr<std::vector<ChunkDigest>> DigestsIn(FileSystem& fs,
   return ParseDigests(text);
 }
 
-// Those in each of the checkpoint's digest_files().
+// Those in each of `places`.
 absl::StatusOr<std::vector<std::vector<ChunkDigest>>> DigestsInAll(
-    FileSystem& fs, const Checkpoint& checkpoint) {
+    FileSystem& fs, const std::string& path,
+    const std::vector<DigestFile>& places) {
   std::vector<std::string> names;
-  for (const DigestFile& file : checkpoint.digest_files()) {
+  for (const DigestFile& file : places) {
     names.push_back(JoinPath(file.folder, file.name));
   }
   std::vector<std::vector<ChunkDigest>> all(names.size());
-  const SourceFiles files(fs, checkpoint.path(), std::move(names),
-                          DirectMode::kOff, /*follow_symlinks=*/false);
+  const SourceFiles files(fs, path, std::move(names), DirectMode::kOff,
+                          /*follow_symlinks=*/false);
   DCP_RETURN_IF_ERROR(files.ForEach({}, [&](uint32_t i) -> absl::Status {
     DCP_ASSIGN_OR_RETURN(all[i], DigestsIn(fs, files.PathOf(i)));
     return absl::OkStatus();
@@ -65,24 +66,25 @@ absl::StatusOr<std::vector<std::vector<ChunkDigest>>> DigestsInAll(
 }  // namespace
 
 absl::StatusOr<std::vector<ChunkDigest>> ReadRecordedDigests(
-    FileSystem& fs, const Checkpoint& checkpoint) {
+    FileSystem& fs, const std::string& path, const CheckpointParts& parts) {
   DCP_ASSIGN_OR_RETURN(std::vector<std::vector<ChunkDigest>> all,
-                       DigestsInAll(fs, checkpoint));
+                       DigestsInAll(fs, path, parts.digest_files));
   std::vector<ChunkDigest> digests;
   for (size_t i = 0; i < all.size(); ++i) {
-    const std::string& folder = checkpoint.digest_files()[i].folder;
+    const std::string& folder = parts.digest_files[i].folder;
     for (ChunkDigest& digest : all[i]) {
       digest.file = JoinPath(folder, digest.file);
       digests.push_back(std::move(digest));
     }
   }
-  AddMissing(checkpoint.header_digests(), digests);
+  AddMissing(parts.digests, digests);
   return digests;
 }
 
-absl::Status CheckRecordedIndex(FileSystem& fs, const Checkpoint& checkpoint) {
+absl::Status CheckRecordedIndex(FileSystem& fs, const std::string& path,
+                                const CheckpointParts& parts) {
   DCP_ASSIGN_OR_RETURN(const std::vector<std::vector<ChunkDigest>> all,
-                       DigestsInAll(fs, checkpoint));
+                       DigestsInAll(fs, path, parts.digest_files));
   for (size_t i = 0; i < all.size(); ++i) {
     const std::vector<ChunkDigest>& digests = all[i];
     const auto recorded = std::find_if(
@@ -90,18 +92,18 @@ absl::Status CheckRecordedIndex(FileSystem& fs, const Checkpoint& checkpoint) {
         [](const auto& digest) { return digest.file == kDcpMetadataName; });
     if (recorded == digests.end()) continue;
     const std::string name =
-        JoinPath(checkpoint.digest_files()[i].folder, recorded->file);
-    const std::string path = JoinPath(checkpoint.path(), name);
+        JoinPath(parts.digest_files[i].folder, recorded->file);
+    const std::string index_path = JoinPath(path, name);
     DCP_ASSIGN_OR_RETURN(
         const std::string index,
-        ReadFile(fs, path, kMaxMetadataBytes, /*follow_symlinks=*/false));
+        ReadFile(fs, index_path, kMaxMetadataBytes, /*follow_symlinks=*/false));
     const ChunkDigest found = DigestOfIndex(recorded->file, index);
     if (found == *recorded) continue;
     return WithPlace(
         absl::DataLossError(absl::StrFormat(
             "%s: the index is damaged: the digest of its %d bytes is %016x, "
             "recorded %016x of %d; names, shapes and dtypes may be wrong",
-            path, found.length, found.digest, recorded->digest,
+            index_path, found.length, found.digest, recorded->digest,
             recorded->length)),
         {.file = name});
   }

@@ -1,28 +1,31 @@
-// The digests that a save or a conversion by this library recorded for an
-// opened checkpoint: in a file next to it, or in the headers of safetensors
+// The digests that a save or a conversion by this library recorded for a
+// checkpoint: in a file next to it, or in the headers of safetensors
 // files. Blocking; any thread.
 #ifndef DCP_CHECKPOINT_OPEN_RECORDED_DIGESTS_H_
 #define DCP_CHECKPOINT_OPEN_RECORDED_DIGESTS_H_
 
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "dcp/checkpoint/files/checkpoint_parts.h"
 #include "dcp/checkpoint/files/digests.h"
-#include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {
 
-// Empty if none were recorded for this save. If both places have some, those in
-// the file count. DataLoss when the file is malformed.
+// Those of the checkpoint at `path`: in its digest files, and in headers for
+// stretches that no digest file has. Empty if none were recorded for this
+// save. DataLoss when a file is malformed.
 absl::StatusOr<std::vector<ChunkDigest>> ReadRecordedDigests(
-    FileSystem& fs, const Checkpoint& checkpoint);
+    FileSystem& fs, const std::string& path, const CheckpointParts& parts);
 
-// DataLoss, with the file as its place, when the .metadata of `checkpoint` does
+// DataLoss, with the file as its place, when a .metadata of the checkpoint does
 // not have the digest that the save recorded: then names, shapes and places may
 // be wrong. Also when the digests are malformed.
-absl::Status CheckRecordedIndex(FileSystem& fs, const Checkpoint& checkpoint);
+absl::Status CheckRecordedIndex(FileSystem& fs, const std::string& path,
+                                const CheckpointParts& parts);
 
 }  // namespace dcp
 

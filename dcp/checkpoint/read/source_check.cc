@@ -109,7 +109,7 @@ absl::Status SourceCheck::AddDigests() {
   std::vector<Range> without_crc = std::exchange(without_crc_, {});
   std::vector<ChunkDigest> digests;
   if (!without_crc.empty()) {
-    DCP_ASSIGN_OR_RETURN(digests, ReadRecordedDigests(fs_, checkpoint_));
+    DCP_ASSIGN_OR_RETURN(digests, checkpoint_.ReadRecordedDigests());
   }
   absl::flat_hash_map<std::pair<absl::string_view, uint64_t>,
                       const ChunkDigest*>

@@ -43,6 +43,7 @@
 #include "absl/strings/strip.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/destination/plan_destination.h"
 #include "dcp/checkpoint/destination/save_id.h"
 #include "dcp/checkpoint/save/metadata_builder.h"
 #include "dcp/format/index/dcp_metadata.h"
@@ -238,7 +239,7 @@ absl::Status SaveExchange::Receive(const absl::Status& mine) {
   absl::string_view text = *order;
   if (absl::ConsumePrefix(&text, kError)) return End(DecodeStatus(text));
   phase_ = Phase::kOrdered;
-  if (!is_first_) destination_ = Destination::Attach(fs_, path_);
+  if (!is_first_) destination_ = AttachToDestination(fs_, path_);
   return Accept(text);
 }
 
@@ -279,8 +280,8 @@ absl::Status SaveExchange::MakeOrders(const std::vector<std::string>& all,
 absl::Status SaveExchange::Begin() {
   DCP_ASSIGN_OR_RETURN(
       destination_,
-      Destination::Plan(fs_, path_, Destination::Kind::kDcpDirectory,
-                        overwrite_, {}, "a save"));
+      PlanDestination(fs_, path_, Destination::Kind::kDcpDirectory, overwrite_,
+                      {}, "a save"));
   return destination_->Begin();
 }
 

@@ -11,6 +11,7 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/destination/destination.h"
+#include "dcp/checkpoint/destination/plan_destination.h"
 #include "dcp/checkpoint/files/source_files.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/output/safetensors_output.h"
@@ -95,8 +96,8 @@ absl::StatusOr<std::unique_ptr<StateFile>> StateFile::Plan(
 
 absl::Status StateFile::Write(const SaveOptions& options) {
   DCP_ASSIGN_OR_RETURN(const std::unique_ptr<Destination> destination,
-                       Destination::Plan(fs_, path_, Destination::Kind::kFile,
-                                         options.overwrite, {}, "a save"));
+                       PlanDestination(fs_, path_, Destination::Kind::kFile,
+                                       options.overwrite, {}, "a save"));
   DCP_RETURN_IF_ERROR(destination->Begin());
   TransferStats own_stats;
   DCP_ASSIGN_OR_RETURN(const OutputBlocks blocks,

@@ -20,6 +20,7 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/destination/destination_lock.h"
 #include "dcp/checkpoint/destination/destination_names.h"
+#include "dcp/checkpoint/destination/plan_destination.h"
 
 namespace dcp {
 namespace {
@@ -100,9 +101,8 @@ absl::StatusOr<bool> DiskShareCommit::IsThere() {
 // workers that came late and could not take it rely on that.
 void DiskShareCommit::Clean() {
   for (int i = 0; i < kMaxCleanings && IsAnythingLeft(); ++i) {
-    absl::StatusOr<std::unique_ptr<Destination>> destination =
-        Destination::Plan(fs_, dst_, plan_.kind, /*overwrite=*/true, Own(),
-                          options_.writer);
+    absl::StatusOr<std::unique_ptr<Destination>> destination = PlanDestination(
+        fs_, dst_, plan_.kind, /*overwrite=*/true, Own(), options_.writer);
     if (!destination.ok()) return;
     RemoveWhatIsLeft(**destination);
   }
@@ -136,7 +136,7 @@ absl::StatusOr<ShareCommit::Outcome> DiskShareCommit::Commit() {
       DestinationLock::TryTake(fs_, JoinPath(records_.directory(), kTurnName),
                                options_.writer));
   if (turn == nullptr) return Outcome::kByAnother;
-  absl::StatusOr<std::unique_ptr<Destination>> destination = Destination::Plan(
+  absl::StatusOr<std::unique_ptr<Destination>> destination = PlanDestination(
       fs_, dst_, plan_.kind, options_.overwrite, Own(), options_.writer);
   if (destination.ok()) (*destination)->Keep();
   DCP_ASSIGN_OR_RETURN(const bool is_there, IsThere());

@@ -11,8 +11,6 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert/cast_losses.h"
 #include "dcp/checkpoint/destination/destination_names.h"
-#include "dcp/checkpoint/share/disk_share_commit.h"
-#include "dcp/checkpoint/share/store_share_commit.h"
 
 namespace dcp {
 
@@ -36,17 +34,6 @@ WorkPlan MakeWorkPlan(FileSystem& fs, absl::string_view dst,
   plan.pieces =
       CutIntoPieces(FilesToCut(output, cuts), cuts ? piece_bytes : UINT64_MAX);
   return plan;
-}
-
-std::unique_ptr<ShareCommit> ShareCommit::Make(
-    FileSystem& fs, absl::string_view dst, Conversion& conversion,
-    WorkRecords& records, const WorkPlan& plan, ConvertOptions& options) {
-  if (fs.TraitsOf(dst).has_rename) {
-    return std::make_unique<DiskShareCommit>(fs, dst, conversion, records, plan,
-                                             options);
-  }
-  return std::make_unique<StoreShareCommit>(fs, dst, conversion, records, plan,
-                                            options);
 }
 
 ShareCommit::ShareCommit(FileSystem& fs, absl::string_view dst,

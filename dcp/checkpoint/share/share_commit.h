@@ -7,7 +7,6 @@
 #define DCP_CHECKPOINT_SHARE_SHARE_COMMIT_H_
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,10 +43,6 @@ class ShareCommit {
   };
 
   // For the destination `dst`. All must outlive this.
-  static std::unique_ptr<ShareCommit> Make(
-      FileSystem& fs, absl::string_view dst, Conversion& conversion,
-      WorkRecords& records, const WorkPlan& plan, ConvertOptions& options);
-
   ShareCommit(FileSystem& fs, absl::string_view dst, Conversion& conversion,
               WorkRecords& records, const WorkPlan& plan,
               ConvertOptions& options);

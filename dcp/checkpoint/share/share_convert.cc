@@ -59,19 +59,33 @@
 #include "dcp/base/status.h"
 #include "dcp/base/steady_time.h"
 #include "dcp/checkpoint/convert/cast_losses.h"
-#include "dcp/checkpoint/convert/conversion.h"
 #include "dcp/checkpoint/convert/convert_entries.h"
+#include "dcp/checkpoint/convert/prepare_conversion.h"
 #include "dcp/checkpoint/destination/destination.h"
+#include "dcp/checkpoint/destination/plan_destination.h"
 #include "dcp/checkpoint/output/interleaving.h"
 #include "dcp/checkpoint/read/source_check.h"
 #include "dcp/checkpoint/read/tie_check.h"
+#include "dcp/checkpoint/share/disk_share_commit.h"
 #include "dcp/checkpoint/share/piece_chunks.h"
 #include "dcp/checkpoint/share/share_commit.h"
+#include "dcp/checkpoint/share/store_share_commit.h"
 #include "dcp/checkpoint/share/work_records.h"
 #include "dcp/checkpoint/write/image_transfer.h"
 
 namespace dcp {
 namespace {
+
+std::unique_ptr<ShareCommit> MakeShareCommit(
+    FileSystem& fs, absl::string_view dst, Conversion& conversion,
+    WorkRecords& records, const WorkPlan& plan, ConvertOptions& options) {
+  if (fs.TraitsOf(dst).has_rename) {
+    return std::make_unique<DiskShareCommit>(fs, dst, conversion, records, plan,
+                                             options);
+  }
+  return std::make_unique<StoreShareCommit>(fs, dst, conversion, records, plan,
+                                            options);
+}
 
 class ShareWorker {
  public:
@@ -85,8 +99,7 @@ class ShareWorker {
         cuts_files_(fs.TraitsOf(dst).has_rename),
         plan_(MakeWorkPlan(fs, dst, conversion, share.piece_bytes)),
         records_(fs, WorkRecords::DirectoryOf(dst, plan_.kind, plan_.id)),
-        commit_(
-            ShareCommit::Make(fs, dst, conversion, records_, plan_, options)),
+        commit_(MakeShareCommit(fs, dst, conversion, records_, plan_, options)),
         stats_(options.stats != nullptr ? *options.stats : own_stats_) {
     result_.id = plan_.id;
     result_.num_pieces = static_cast<uint32_t>(plan_.pieces.size());
@@ -150,7 +163,7 @@ class ShareWorker {
   absl::Status Enter() {
     DCP_RETURN_IF_ERROR(records_.CheckNoOthers(dst_));
     DCP_ASSIGN_OR_RETURN(destination_,
-                         Destination::Look(fs_, dst_, plan_.kind,
+                         LookAtDestination(fs_, dst_, plan_.kind,
                                            options_.overwrite, commit_->Own()));
     if (plan_.kind != DestinationKind::kFile) {
       const std::string staging =

@@ -9,6 +9,7 @@
 #include "dcp/base/parallel_for.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/destination/destination_names.h"
+#include "dcp/checkpoint/destination/plan_destination.h"
 #include "dcp/checkpoint/destination/store_destination.h"
 #include "dcp/checkpoint/share/work_uploads.h"
 
@@ -42,7 +43,7 @@ void StoreShareCommit::Clean() {
 }
 
 absl::StatusOr<ShareCommit::Outcome> StoreShareCommit::Commit() {
-  absl::StatusOr<std::unique_ptr<Destination>> destination = Destination::Plan(
+  absl::StatusOr<std::unique_ptr<Destination>> destination = PlanDestination(
       fs_, dst_, plan_.kind, options_.overwrite, Own(), options_.writer);
   DCP_ASSIGN_OR_RETURN(const bool was_there, IsThere());
   if (!was_there) {

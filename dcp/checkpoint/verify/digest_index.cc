@@ -14,7 +14,7 @@ namespace dcp {
 
 absl::Status DigestIndex::Read(FileSystem& fs, const Checkpoint& checkpoint) {
   DCP_ASSIGN_OR_RETURN(const std::vector<ChunkDigest> digests,
-                       ReadRecordedDigests(fs, checkpoint));
+                       checkpoint.ReadRecordedDigests());
   if (digests.empty()) return absl::OkStatus();
   absl::flat_hash_map<absl::string_view, uint32_t> file_index;
   const std::vector<std::string>& names = checkpoint.files().names();

@@ -19,31 +19,32 @@ bool IsObject(FileHandle handle) { return handle >= kFirstObjectHandle; }
 class RoutedQueue final : public IoQueue {
  public:
   RoutedQueue(std::unique_ptr<IoQueue> local, ObjectFileSystem& objects)
-      : local_(std::move(local)), objects_(objects, local_->depth()) {}
+      : local_(std::move(local)),
+        objects_(objects.NewObjectQueue(local_->depth())) {}
 
   uint32_t depth() const override { return local_->depth(); }
   uint32_t in_flight() const override {
-    return local_->in_flight() + objects_.in_flight();
+    return local_->in_flight() + objects_->in_flight();
   }
   absl::Status Submit(IoRequest* request) override {
-    return IsObject(request->file) ? objects_.Submit(request)
+    return IsObject(request->file) ? objects_->Submit(request)
                                    : local_->Submit(request);
   }
   // See [Note: two queues].
   absl::Status Reap(std::vector<IoRequest*>& done) override {
     const size_t before = done.size();
-    objects_.ReapEnded(done);
+    objects_->ReapEnded(done);
     if (done.size() > before) return absl::OkStatus();
-    return local_->in_flight() > 0 ? local_->Reap(done) : objects_.Reap(done);
+    return local_->in_flight() > 0 ? local_->Reap(done) : objects_->Reap(done);
   }
   void Cancel() override {
     local_->Cancel();
-    objects_.Cancel();
+    objects_->Cancel();
   }
 
  private:
   const std::unique_ptr<IoQueue> local_;
-  ObjectQueue objects_;
+  const std::unique_ptr<ObjectQueue> objects_;
 };
 
 class RoutedFileSystem final : public FileSystem {

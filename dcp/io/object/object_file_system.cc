@@ -13,7 +13,6 @@
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
 #include "dcp/io/object/object_lists.h"
-#include "dcp/io/object/object_queue.h"
 #include "dcp/io/object/pending_calls.h"
 
 namespace dcp {
@@ -424,7 +423,16 @@ absl::Status ObjectFileSystem::Unlock(absl::string_view path, File) {
 
 absl::StatusOr<std::unique_ptr<IoQueue>> ObjectFileSystem::NewQueue(
     uint32_t depth, std::span<uint8_t>) {
-  return std::make_unique<ObjectQueue>(*this, depth);
+  return NewObjectQueue(depth);
+}
+
+std::unique_ptr<ObjectQueue> ObjectFileSystem::NewObjectQueue(uint32_t depth) {
+  return std::make_unique<ObjectQueue>(
+      [this](const IoRequest& request, std::stop_token stop,
+             ObjectStore::Done done) {
+        Start(request, std::move(stop), std::move(done));
+      },
+      depth);
 }
 
 }  // namespace dcp

@@ -22,6 +22,7 @@
 #include "dcp/base/bytes.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/io_queue.h"
+#include "dcp/io/object/object_queue.h"
 #include "dcp/io/object/object_store.h"
 #include "dcp/io/object/object_url.h"
 #include "dcp/io/object/object_writer.h"
@@ -88,12 +89,15 @@ class ObjectFileSystem final : public FileSystem {
   absl::StatusOr<std::unique_ptr<IoQueue>> NewQueue(
       uint32_t depth, std::span<uint8_t> memory) override;
 
+  // A queue for files of this, which outlives the queue.
+  std::unique_ptr<ObjectQueue> NewObjectQueue(uint32_t depth);
+
+ private:
   // Begins `request`, whose file is one of this; `done` is called on a thread
   // of the store.
   void Start(const IoRequest& request, std::stop_token stop,
              ObjectStore::Done done);
 
- private:
   // An open file: an object that is read, or one that is written. Requests in
   // flight own it too.
   struct OpenObject {

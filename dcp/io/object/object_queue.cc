@@ -21,7 +21,7 @@ absl::Status ObjectQueue::Submit(IoRequest* request) {
     absl::MutexLock lock(&mutex_);
     stop = stop_.get_token();
   }
-  fs_.Start(
+  start_(
       *request, std::move(stop),
       [this, request](const absl::Status& status) { Ended(request, status); });
   return absl::OkStatus();

@@ -1,24 +1,30 @@
-// IoQueue of an ObjectFileSystem: each request becomes one request to a store,
+// ObjectQueue: an IoQueue in which each request becomes one request to a store,
 // at once.
 #ifndef DCP_IO_OBJECT_OBJECT_QUEUE_H_
 #define DCP_IO_OBJECT_OBJECT_QUEUE_H_
 
 #include <cstdint>
+#include <functional>
 #include <stop_token>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "dcp/io/io_queue.h"
-#include "dcp/io/object/object_file_system.h"
+#include "dcp/io/object/object_store.h"
 
 namespace dcp {
 
 class ObjectQueue final : public IoQueue {
  public:
-  // `fs` outlives this.
-  ObjectQueue(ObjectFileSystem& fs, uint32_t depth) : fs_(fs), depth_(depth) {}
+  // Begins a request, and calls `done` on a thread of the store.
+  using Start = std::function<void(
+      const IoRequest& request, std::stop_token stop, ObjectStore::Done done)>;
+
+  ObjectQueue(Start start, uint32_t depth)
+      : start_(std::move(start)), depth_(depth) {}
   ~ObjectQueue() override;
 
   uint32_t depth() const override { return depth_; }
@@ -33,7 +39,7 @@ class ObjectQueue final : public IoQueue {
  private:
   void Ended(IoRequest* request, const absl::Status& status);
 
-  ObjectFileSystem& fs_;
+  const Start start_;
   const uint32_t depth_;
   uint32_t in_flight_ = 0;
 

@@ -14,9 +14,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "dcp/base/status.h"
 #include "dcp/io/s3/aws_runtime.h"
-#include "dcp/io/s3/s3_target.h"
 
 namespace dcp {
 namespace {
@@ -237,6 +237,26 @@ absl::Status ReadConditional(S3Settings& settings) {
 }
 
 }  // namespace
+
+absl::Status CheckS3Endpoint(absl::string_view name,
+                             absl::string_view endpoint) {
+  absl::string_view rest = endpoint;
+  const bool has_scheme = absl::ConsumePrefix(&rest, "http://") ||
+                          absl::ConsumePrefix(&rest, "https://");
+  bool is_valid = has_scheme && !rest.empty() && rest[0] != '/';
+  absl::string_view allowed = "-._:[]/";
+  for (const char c : rest) {
+    if (c == '/') allowed = "-._~%/";
+    is_valid =
+        is_valid && (absl::ascii_isalnum(static_cast<uint8_t>(c)) ||
+                     absl::StrContains(allowed, absl::string_view(&c, 1)));
+  }
+  if (is_valid) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " is \"", endpoint,
+                   "\"; it must be http://host[:port][/path] or "
+                   "https://host[:port][/path]"));
+}
 
 absl::StatusOr<S3Settings> ReadS3Settings() {
   S3Settings settings;

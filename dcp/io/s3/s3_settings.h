@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace dcp {
 
@@ -61,6 +63,11 @@ inline constexpr uint32_t kMaxS3Connections = 256;
 // services), region, ca_bundle and addressing_style of s3.
 // Variables come before the profile. InvalidArgument names what is wrong.
 absl::StatusOr<S3Settings> ReadS3Settings();
+
+// Checks the endpoint of S3Settings: InvalidArgument unless it is a URL of http
+// or https without a query; `name` is the variable that it is from.
+absl::Status CheckS3Endpoint(absl::string_view name,
+                             absl::string_view endpoint);
 
 }  // namespace dcp
 

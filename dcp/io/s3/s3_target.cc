@@ -29,26 +29,6 @@ absl::Status CheckBucket(absl::string_view bucket) {
 
 }  // namespace
 
-absl::Status CheckS3Endpoint(absl::string_view name,
-                             absl::string_view endpoint) {
-  absl::string_view rest = endpoint;
-  const bool has_scheme = absl::ConsumePrefix(&rest, "http://") ||
-                          absl::ConsumePrefix(&rest, "https://");
-  bool is_valid = has_scheme && !rest.empty() && rest[0] != '/';
-  absl::string_view allowed = "-._:[]/";
-  for (const char c : rest) {
-    if (c == '/') allowed = "-._~%/";
-    is_valid =
-        is_valid && (absl::ascii_isalnum(static_cast<uint8_t>(c)) ||
-                     absl::StrContains(allowed, absl::string_view(&c, 1)));
-  }
-  if (is_valid) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, " is \"", endpoint,
-                   "\"; it must be http://host[:port][/path] or "
-                   "https://host[:port][/path]"));
-}
-
 absl::StatusOr<S3Target> FindS3Target(absl::string_view bucket,
                                       const S3Settings& settings) {
   DCP_RETURN_IF_ERROR(CheckBucket(bucket));

@@ -23,10 +23,6 @@ struct S3Target {
 absl::StatusOr<S3Target> FindS3Target(absl::string_view bucket,
                                       const S3Settings& settings);
 
-// Checks the endpoint of S3Settings; `name` is the variable that it is from.
-absl::Status CheckS3Endpoint(absl::string_view name,
-                             absl::string_view endpoint);
-
 }  // namespace dcp
 
 #endif  // DCP_IO_S3_S3_TARGET_H_

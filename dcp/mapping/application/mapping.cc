@@ -9,6 +9,7 @@
 #include "dcp/mapping/application/model_types.h"
 #include "dcp/mapping/application/rule_application.h"
 #include "dcp/mapping/equations/mapped_composition.h"
+#include "dcp/mapping/language/mapping_reader.h"
 
 namespace dcp {
 

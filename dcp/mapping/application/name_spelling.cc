@@ -105,17 +105,17 @@ std::string LackingPrefix(const MappingSide& side,
 }
 
 absl::StatusOr<std::optional<std::string>> FirstUnknownName(
-    const Mapping& mapping, absl::string_view side,
+    const MappingFile& file, absl::string_view side,
     absl::Span<const std::string> names, absl::string_view config,
     const MappingSettings& settings) {
-  const MappingSide* found = mapping.file().FindSide(side);
+  const MappingSide* found = file.FindSide(side);
   if (found == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the mapping ", mapping.name(), " has no side '", side, "'"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the mapping ", file.name, " has no side '", side, "'"));
   }
   DCP_ASSIGN_OR_RETURN(ModelSizes sizes,
-                       ModelSizes::Create(mapping.file(), config, settings));
-  Spelling spelling(mapping.file(), *found, sizes);
+                       ModelSizes::Create(file, config, settings));
+  Spelling spelling(file, *found, sizes);
   const std::string prefix = LackingPrefix(*found, names);
   for (const std::string& name : names) {
     const bool is_state =

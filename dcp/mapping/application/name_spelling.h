@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "dcp/mapping/application/mapping.h"
+#include "dcp/mapping/language/mapping_file.h"
 #include "dcp/mapping/language/model_sizes.h"
 
 namespace dcp {
@@ -26,7 +26,7 @@ std::string LackingPrefix(const MappingSide& side,
 // side that is not there or a config that is not one, ResourceExhausted after
 // kMaxNameComparisons.
 absl::StatusOr<std::optional<std::string>> FirstUnknownName(
-    const Mapping& mapping, absl::string_view side,
+    const MappingFile& file, absl::string_view side,
     absl::Span<const std::string> names, absl::string_view config,
     const MappingSettings& settings);
 

@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "dcp/mapping/application/mapping.h"
+#include "dcp/mapping/application/map_options.h"
 #include "dcp/mapping/equations/mapped_tensors.h"
 #include "dcp/mapping/language/mapping_file.h"
 

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "dcp/mapping/language/axes.h"
 #include "dcp/mapping/language/formula.h"
@@ -104,11 +103,6 @@ struct MappingFile {
   const Size* FindSize(absl::string_view size) const;
   const std::string& pivot() const { return sides.front().name; }
 };
-
-// InvalidArgument, beginning with "`file_name`:LINE:COLUMN: ", for everything
-// that is wrong with the text by itself, whatever model it is applied to.
-absl::StatusOr<MappingFile> ReadMappingFile(absl::string_view text,
-                                            absl::string_view file_name);
 
 }  // namespace dcp
 

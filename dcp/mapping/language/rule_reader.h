@@ -1,6 +1,6 @@
 // RuleReader: reads the rules of a rule file: writes out those below `each`,
 // spells the derived sides, and checks each side of a rule against the pivot.
-// For mapping_file.cc; pure; one thread.
+// For mapping_reader.cc; pure; one thread.
 #ifndef DCP_MAPPING_LANGUAGE_RULE_READER_H_
 #define DCP_MAPPING_LANGUAGE_RULE_READER_H_
 

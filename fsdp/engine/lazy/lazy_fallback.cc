@@ -8,6 +8,7 @@
 #include "c10/util/SmallVector.h"
 #include "fsdp/engine/fsdp_param.h"
 #include "fsdp/engine/fsdp_param_group.h"
+#include "fsdp/engine/lazy/operator_schema.h"
 #include "fsdp/engine/lazy/shard_use.h"
 #include "fsdp/engine/lazy_key.h"
 #include "fsdp/engine/managed_storage.h"

@@ -15,6 +15,7 @@
 #include "c10/core/GradMode.h"
 #include "fsdp/engine/fsdp_param.h"
 #include "fsdp/engine/fsdp_param_group.h"
+#include "fsdp/engine/lazy/operator_schema.h"
 #include "fsdp/engine/lazy/write_watch.h"
 #include "fsdp/engine/lazy_key.h"
 #include "fsdp/engine/managed_storage.h"
@@ -272,39 +273,6 @@ void NoteShardWrite(const at::Tensor& tensor) {
     group = &param->group();
   }
   group->scheduler().OnShardWritten(*group);
-}
-
-bool WritesArgument(const c10::FunctionSchema& schema, size_t i) {
-  static const Names kOnlyRead = {"c10d::send", "c10d::barrier",
-                                  "c10d::monitored_barrier_"};
-  const c10::Argument& argument = schema.arguments()[i];
-  if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) {
-    return true;
-  }
-  // Neither batch norms nor collectives declare it.
-  if (argument.name() == "running_mean" || argument.name() == "running_var") {
-    return true;
-  }
-  return i == 0 && absl::StartsWith(schema.name(), "c10d::") &&
-         kOnlyRead.count(schema.name()) == 0;
-}
-
-bool OnlyMakesView(const c10::FunctionSchema& schema) {
-  static const std::unordered_set<std::string> kViews = {
-      "aten::t",          "aten::transpose", "aten::permute",
-      "aten::view",       "aten::expand",    "aten::slice",
-      "aten::select",     "aten::squeeze",   "aten::unsqueeze",
-      "aten::as_strided", "aten::detach",    "aten::alias",
-      "aten::narrow",     "aten::unbind",    "aten::split",
-      "aten::chunk",      "aten::diagonal",  "aten::view_as",
-      "aten::expand_as",  "aten::numpy_T",   "aten::mT",
-      "aten::movedim",    "aten::swapaxes",  "aten::split_with_sizes"};
-  return kViews.count(schema.name()) != 0;
-}
-
-bool MovesShards(const c10::FunctionSchema& schema) {
-  static const Names kNames = {"aten::to", "aten::_to_copy"};
-  return kNames.count(schema.name()) != 0;
 }
 
 bool ResolveShards(const c10::FunctionSchema& schema, torch::jit::Stack& stack,

@@ -45,16 +45,6 @@ bool ResolveShards(const c10::FunctionSchema& schema, torch::jit::Stack& stack,
 // the tensor. For the thread that trains; the write may happen on another one.
 void NoteShardWrite(const at::Tensor& tensor);
 
-// Whether the operator may write into its argument `i`. Knows the collectives
-// and batch norms, whose schemas do not say so.
-bool WritesArgument(const c10::FunctionSchema& schema, size_t i);
-
-// Whether the operator makes a view of its argument and reads no element.
-bool OnlyMakesView(const c10::FunctionSchema& schema);
-
-// Whether the result takes the place of the shard (Module::to).
-bool MovesShards(const c10::FunctionSchema& schema);
-
 }  // namespace fsdp
 
 #endif  // FSDP_ENGINE_LAZY_SHARD_USE_H_

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "ATen/record_function.h"
-#include "fsdp/engine/lazy/shard_use.h"
+#include "fsdp/engine/lazy/operator_schema.h"
 
 namespace fsdp {
 namespace {

@@ -167,6 +167,11 @@ inline bool IsFleet(const CommandLine& line) {
 // Whether the verb writes to standard output instead of a file.
 bool WritesToStandardOutput(const CommandLine& line);
 
+// Whether the line asks for a mapping.
+inline bool IsMapped(const CommandLine& line) {
+  return !line.map.empty() || !line.map_file.empty();
+}
+
 }  // namespace dcp::tools
 
 #endif  // TOOLS_DCP_CONVERT_OPTIONS_COMMAND_LINE_H_

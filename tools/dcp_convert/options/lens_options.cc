@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
 #include "dcp/mapping/application/mapping.h"
-#include "tools/dcp_convert/options/map_options.h"
 #include "tools/options/option_setters.h"
 
 namespace dcp::tools {

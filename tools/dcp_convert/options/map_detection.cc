@@ -93,8 +93,9 @@ absl::StatusOr<Spelling> FindSpelling(absl::Span<const Mapping> mappings,
     for (const MappingSide& side : mapping.file().sides) {
       if (!line.from_side.empty() && line.from_side != side.name) continue;
       const absl::StatusOr<std::optional<std::string>> unknown =
-          FirstUnknownName(mapping, side.name, NamesFor(tensors, side, line),
-                           config, line.map_settings);
+          FirstUnknownName(mapping.file(), side.name,
+                           NamesFor(tensors, side, line), config,
+                           line.map_settings);
       // Most families do not have the settings that the user gave.
       if (!unknown.ok() && mappings.size() > 1) continue;
       DCP_RETURN_IF_ERROR(unknown.status());

@@ -21,11 +21,6 @@ absl::Status AddMapPrefix(absl::string_view value, CommandLine& line);
 absl::Status AddAllowMissing(absl::string_view value, CommandLine& line);
 absl::Status SetUnmatched(absl::string_view value, CommandLine& line);
 
-// Whether the line asks for a mapping.
-inline bool IsMapped(const CommandLine& line) {
-  return !line.map.empty() || !line.map_file.empty();
-}
-
 // What names a mapping: FAMILY-SIDE-to-SIDE.
 struct MapName {
   std::string family;

@@ -20,32 +20,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "dcp/checkpoint/dialects/torchsnapshot/snapshot_tensor.h"
 #include "dcp/format/file/read_at.h"
 #include "dcp/tensor/box.h"
-#include "dcp/tensor/dtype.h"
 #include "dcp/tensor/metadata.h"
 
 namespace dcp {
-
-// Bytes [begin, end) of a file, or all of it.
-struct SnapshotRange {
-  uint32_t file = 0;  // in SnapshotManifest::files
-  bool is_whole = true;
-  uint64_t begin = 0;
-  uint64_t end = 0;
-};
-
-struct SnapshotTensor {
-  enum class Form : uint8_t {
-    kRaw,        // row-major little-endian elements
-    kTorchSave,  // an archive of torch.save
-    kQuantized,  // not supported
-  };
-  DType dtype = DType::kFloat32;
-  Dims shape;  // its volume in bytes fits into 64 bits
-  Form form = Form::kRaw;
-  SnapshotRange range;
-};
 
 struct SnapshotPiece {
   Box box;                // has the shape of the tensor

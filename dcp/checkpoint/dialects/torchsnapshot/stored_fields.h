@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "dcp/base/limits.h"
-#include "dcp/checkpoint/dialects/torchsnapshot/snapshot_manifest.h"
+#include "dcp/checkpoint/dialects/torchsnapshot/snapshot_tensor.h"
 #include "dcp/format/json/json.h"
 #include "dcp/format/json/json_fields.h"
 #include "dcp/tensor/box.h"

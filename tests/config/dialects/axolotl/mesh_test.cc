@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "config/dialects/fields/dialects.h"
+#include "config/dialects/axolotl/axolotl.h"
 #include "config/explain/mesh_plan.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,7 +1,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "config/dialects/fields/dialects.h"
+#include "config/dialects/composer/composer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/config/reading.h"

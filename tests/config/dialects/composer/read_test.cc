@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "config/dialects/fields/dialects.h"
+#include "config/dialects/composer/composer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/config/reading.h"

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "config/dialects/fields/dialects.h"
+#include "config/dialects/torchtitan/torchtitan.h"
 #include "config/model/train_config.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "config/dialects/fields/dialects.h"
+#include "config/dialects/torchtitan/torchtitan.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/config/reading.h"

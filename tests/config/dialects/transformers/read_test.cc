@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "config/dialects/fields/dialects.h"
+#include "config/dialects/transformers/transformers.h"
 #include "config/document/document.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

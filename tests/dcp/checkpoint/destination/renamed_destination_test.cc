@@ -10,6 +10,7 @@
 
 #include "dcp/checkpoint/destination/destination_lock.h"
 #include "dcp/checkpoint/destination/destination_names.h"
+#include "dcp/checkpoint/destination/plan_destination.h"
 #include "dcp/checkpoint/formats/dcp_opener.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -47,9 +48,8 @@ void Add(FileSystem& fs, Destination& destination, absl::string_view name,
 
 TEST(RenamedDestination, OfADcpDirectoryMakesTheIndexAppearLast) {
   SimStorage fs;
-  ASSERT_OK_AND_ASSIGN(
-      auto destination,
-      Destination::Plan(fs, "/c/", Kind::kDcpDirectory, false));
+  ASSERT_OK_AND_ASSIGN(auto destination,
+                       PlanDestination(fs, "/c/", Kind::kDcpDirectory, false));
   EXPECT_EQ(destination->NextDataFileName(0), "__0_0.distcp");
   EXPECT_EQ(destination->NextDataFileName(0), "__0_1.distcp");
   EXPECT_EQ(destination->NextDataFileName(3), "__3_0.distcp");
@@ -71,10 +71,10 @@ TEST(RenamedDestination, ReplacesTheOldFilesOnlyAfterwards) {
                            ".metadata.tmp", ".digests-0", "notes"}) {
     ASSERT_OK(WriteFile(fs, JoinPath("/c", name), "old"));
   }
-  EXPECT_THAT(Destination::Plan(fs, "/c", Kind::kDcpDirectory, false),
+  EXPECT_THAT(PlanDestination(fs, "/c", Kind::kDcpDirectory, false),
               StatusIs(absl::StatusCode::kAlreadyExists));
   ASSERT_OK_AND_ASSIGN(auto destination,
-                       Destination::Plan(fs, "/c", Kind::kDcpDirectory, true));
+                       PlanDestination(fs, "/c", Kind::kDcpDirectory, true));
   ASSERT_OK(destination->Begin());
   const std::string name = destination->NextDataFileName(0);
   EXPECT_EQ(name, "__0_1.distcp");
@@ -99,9 +99,8 @@ TEST(RenamedDestination, ReplacesASafetensorsCheckpointByADcpOne) {
     if (is_export) {
       ASSERT_OK(WriteFile(fs, "/c/.metadata", "old"));
     }
-    ASSERT_OK_AND_ASSIGN(
-        auto destination,
-        Destination::Plan(fs, "/c", Kind::kDcpDirectory, true));
+    ASSERT_OK_AND_ASSIGN(auto destination,
+                         PlanDestination(fs, "/c", Kind::kDcpDirectory, true));
     ASSERT_OK(destination->Begin());
     Add(fs, *destination, destination->NextDataFileName(0), "new");
     EXPECT_EQ(ReadFile(fs, "/c/model.safetensors.index.json", 10, true)
@@ -123,7 +122,7 @@ TEST(RenamedDestination, LeavesNothingWithoutIt) {
     SimStorage fs;
     {
       ASSERT_OK_AND_ASSIGN(const auto destination,
-                           Destination::Plan(fs, "/c", kind, false));
+                           PlanDestination(fs, "/c", kind, false));
       ASSERT_OK(destination->Begin());
       Add(fs, *destination, "__0_0.distcp", "data");
     }
@@ -135,7 +134,7 @@ TEST(RenamedDestination, AnAttachedRankLeavesRemovalToTheFirst) {
   SimStorage fs;
   ASSERT_OK(fs.MakeDirectory("/c"));
   {
-    const auto attached = Destination::Attach(fs, "/c");
+    const auto attached = AttachToDestination(fs, "/c");
     Add(fs, *attached, "__1_0.distcp", "data");
   }
   EXPECT_THAT(Names(fs, "/c"), ElementsAre("__1_0.distcp"));
@@ -157,7 +156,7 @@ TEST(RenamedDestination, ClearsWhatAnInterruptedRunLeft) {
   for (const auto& [path, kind] : std::vector<std::pair<std::string, Kind>>{
            {"/c", Kind::kDirectory}, {"/c.pt", Kind::kFile}}) {
     ASSERT_OK_AND_ASSIGN(const auto destination,
-                         Destination::Plan(fs, path, kind, false));
+                         PlanDestination(fs, path, kind, false));
     ASSERT_OK(destination->Begin());
     Add(fs, *destination, "model.safetensors", "whole");
     ASSERT_OK(destination->Commit("", "", "", {}));
@@ -186,7 +185,7 @@ TEST(RenamedDestination, ClearsTheFoldersThatAnInterruptedRunLeft) {
   ASSERT_OK(fs.MakeDirectory("/.c.12345678-9abc.tmp/mine"));
   ASSERT_OK(WriteFile(fs, "/.c.12345678-9abc.tmp/mine/.metadata", "mine"));
   ASSERT_OK_AND_ASSIGN(const auto destination,
-                       Destination::Plan(fs, "/c", Kind::kFolders, false));
+                       PlanDestination(fs, "/c", Kind::kFolders, false));
   ASSERT_OK(destination->Begin());
   ASSERT_OK(destination->Commit("", "", "", {}));
   EXPECT_THAT(Names(fs, "/"),
@@ -218,7 +217,7 @@ TEST(RenamedDestination, ExchangesADirectoryThatIsThere) {
   ASSERT_OK(fs.MakeDirectory("/c"));
   ASSERT_OK(WriteFile(fs, "/c/old.safetensors", "old"));
   ASSERT_OK_AND_ASSIGN(auto destination,
-                       Destination::Plan(fs, "/c", Kind::kDirectory, true));
+                       PlanDestination(fs, "/c", Kind::kDirectory, true));
   ASSERT_OK(destination->Begin());
   Add(fs, *destination, "model.safetensors", "new");
   EXPECT_THAT(Names(fs, "/c"), ElementsAre(kLockName, "old.safetensors"));
@@ -233,14 +232,14 @@ TEST(RenamedDestination, RefusesToLoseForeignFiles) {
   ASSERT_OK(fs.MakeDirectory("/c"));
   ASSERT_OK(WriteFile(fs, "/c/model.safetensors", "old"));
   ASSERT_OK(WriteFile(fs, "/c/thesis.tex", "years"));
-  EXPECT_THAT(Destination::Plan(fs, "/c", Kind::kDirectory, true),
+  EXPECT_THAT(PlanDestination(fs, "/c", Kind::kDirectory, true),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr("a file"), HasSubstr("thesis.tex"))));
-  EXPECT_THAT(Destination::Plan(fs, "/c", Kind::kFile, true),
+  EXPECT_THAT(PlanDestination(fs, "/c", Kind::kFile, true),
               StatusIs(absl::StatusCode::kFailedPrecondition));
-  EXPECT_THAT(Destination::Plan(fs, "/c/thesis.tex", Kind::kDcpDirectory, true),
+  EXPECT_THAT(PlanDestination(fs, "/c/thesis.tex", Kind::kDcpDirectory, true),
               StatusIs(absl::StatusCode::kFailedPrecondition));
-  EXPECT_THAT(Destination::Plan(fs, "", Kind::kFile, true),
+  EXPECT_THAT(PlanDestination(fs, "", Kind::kFile, true),
               StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
@@ -249,7 +248,7 @@ TEST(RenamedDestination, TakesAnEmptyDirectoryForNothing) {
     SimStorage fs;
     ASSERT_OK(fs.MakeDirectory("/c"));
     ASSERT_OK_AND_ASSIGN(auto destination,
-                         Destination::Plan(fs, "/c", kind, false));
+                         PlanDestination(fs, "/c", kind, false));
     ASSERT_OK(destination->Begin());
     Add(fs, *destination, "x", "new");
     ASSERT_OK(destination->Commit(kDcpMetadataName, "text", "", {}));
@@ -266,25 +265,25 @@ TEST(RenamedDestination, OneWriterAtATimeWhateverItWrites) {
       SimStorage fs;
       ASSERT_OK(fs.MakeDirectory("/c"));
       ASSERT_OK_AND_ASSIGN(
-          auto holder, Destination::Plan(fs, "/c", first, false, {}, "first"));
+          auto holder, PlanDestination(fs, "/c", first, false, {}, "first"));
       const std::vector<std::string> names = Names(fs, "/c");
-      EXPECT_THAT(Destination::Plan(fs, "/c", second, true, {}, "second"),
+      EXPECT_THAT(PlanDestination(fs, "/c", second, true, {}, "second"),
                   StatusIs(absl::StatusCode::kFailedPrecondition,
                            HasSubstr("/c is being written by first")));
       EXPECT_EQ(Names(fs, "/c"), names);
       holder.reset();
-      EXPECT_OK(Destination::Plan(fs, "/c", second, false));
+      EXPECT_OK(PlanDestination(fs, "/c", second, false));
       EXPECT_THAT(Names(fs, "/"), ElementsAre("c"));
       EXPECT_THAT(Names(fs, "/c"), IsEmpty());
     }
   }
   SimStorage fs;
   ASSERT_OK_AND_ASSIGN(const auto holder,
-                       Destination::Plan(fs, "/c.pt", Kind::kFile, false));
-  EXPECT_THAT(Destination::Plan(fs, "/c.pt", Kind::kFile, true),
+                       PlanDestination(fs, "/c.pt", Kind::kFile, false));
+  EXPECT_THAT(PlanDestination(fs, "/c.pt", Kind::kFile, true),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("/c.pt is being written by a writer")));
-  EXPECT_OK(Destination::Plan(fs, "/d.pt", Kind::kFile, false));
+  EXPECT_OK(PlanDestination(fs, "/d.pt", Kind::kFile, false));
 }
 
 // The first writer was killed; the second may begin again without overwrite,
@@ -293,9 +292,8 @@ TEST(RenamedDestination, GoesIntoTheDirectoryOfADeadWriter) {
   std::string text;
   {
     SimStorage fs;
-    ASSERT_OK_AND_ASSIGN(
-        const auto killed,
-        Destination::Plan(fs, "/c", Kind::kDcpDirectory, false));
+    ASSERT_OK_AND_ASSIGN(const auto killed,
+                         PlanDestination(fs, "/c", Kind::kDcpDirectory, false));
     ASSERT_OK_AND_ASSIGN(text, ReadFile(fs, "/c/.writer.lock", 1000, true));
   }
   for (const bool fails : {false, true}) {
@@ -306,10 +304,10 @@ TEST(RenamedDestination, GoesIntoTheDirectoryOfADeadWriter) {
            {"__0_0.distcp", ".digests-1", ".metadata.01234567-89ab.tmp"}) {
         ASSERT_OK(WriteFile(fs, JoinPath("/c", left), "half"));
       }
-      EXPECT_THAT(Destination::Plan(fs, "/c", kind, false),
+      EXPECT_THAT(PlanDestination(fs, "/c", kind, false),
                   StatusIs(absl::StatusCode::kAlreadyExists));
       ASSERT_OK(WriteFile(fs, "/c/.writer.lock", text));
-      ASSERT_OK_AND_ASSIGN(auto next, Destination::Plan(fs, "/c", kind, false));
+      ASSERT_OK_AND_ASSIGN(auto next, PlanDestination(fs, "/c", kind, false));
       ASSERT_OK(next->Begin());
       Add(fs, *next, "__0_0.distcp", "new");
       if (!fails) {
@@ -335,7 +333,7 @@ TEST(RenamedDestination, KeepsTheCheckpointOfAWriterThatDiedAfterItsCommit) {
                       "tessera lock\nmade files\nmade directory\n"));
   ASSERT_OK(WriteFile(fs, "/c/.metadata", "index"));
   ASSERT_OK(WriteFile(fs, "/c/__0_0.distcp", "data"));
-  EXPECT_THAT(Destination::Plan(fs, "/c", Kind::kDcpDirectory, false),
+  EXPECT_THAT(PlanDestination(fs, "/c", Kind::kDcpDirectory, false),
               StatusIs(absl::StatusCode::kAlreadyExists));
   EXPECT_THAT(Names(fs, "/c"), ElementsAre(".metadata", "__0_0.distcp"));
 }
@@ -343,11 +341,11 @@ TEST(RenamedDestination, KeepsTheCheckpointOfAWriterThatDiedAfterItsCommit) {
 TEST(RenamedDestination, LooksWithoutTouching) {
   SimStorage fs;
   for (const Kind kind : {Kind::kDcpDirectory, Kind::kDirectory, Kind::kFile}) {
-    EXPECT_OK(Destination::Look(fs, "/c", kind, false));
+    EXPECT_OK(LookAtDestination(fs, "/c", kind, false));
     EXPECT_THAT(Names(fs, "/"), IsEmpty());
     for (const bool looks : {false, true}) {
-      EXPECT_THAT(looks ? Destination::Look(fs, "/no/c", kind, false)
-                        : Destination::Plan(fs, "/no/c", kind, false),
+      EXPECT_THAT(looks ? LookAtDestination(fs, "/no/c", kind, false)
+                        : PlanDestination(fs, "/no/c", kind, false),
                   StatusIs(absl::StatusCode::kNotFound,
                            HasSubstr("no directory /no for /no/c")));
     }
@@ -382,21 +380,20 @@ TEST(RenamedDestination, ReplacesOnlyWhatACheckpointCanBe) {
        "that does not lead to a directory"}};
   for (const auto& [path, kind, says] : refused) {
     EXPECT_THAT(
-        Destination::Plan(*fs, path, kind, true),
+        PlanDestination(*fs, path, kind, true),
         StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(says)));
   }
-  EXPECT_OK(Destination::Plan(*fs, dir.Join("empty.pt"), Kind::kFile, true));
+  EXPECT_OK(PlanDestination(*fs, dir.Join("empty.pt"), Kind::kFile, true));
   ASSERT_OK_AND_ASSIGN(
       auto through_link,
-      Destination::Plan(*fs, dir.Join("link"), Kind::kDcpDirectory, false));
+      PlanDestination(*fs, dir.Join("link"), Kind::kDcpDirectory, false));
   ASSERT_OK(through_link->Begin());
   Add(*fs, *through_link, "__0_0.distcp", "data");
   ASSERT_OK(through_link->Commit(kDcpMetadataName, "index", "", {}));
   // The path does not matter, because the lock is in the directory.
-  EXPECT_THAT(
-      Destination::Plan(*fs, dir.Join("real"), Kind::kDcpDirectory, true),
-      StatusIs(absl::StatusCode::kFailedPrecondition,
-               HasSubstr("is being written")));
+  EXPECT_THAT(PlanDestination(*fs, dir.Join("real"), Kind::kDcpDirectory, true),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("is being written")));
   through_link.reset();
   EXPECT_THAT(Names(*fs, dir.Join("real")),
               ElementsAre(".metadata", "__0_0.distcp"));

@@ -13,6 +13,7 @@
 #include "dcp/base/limits.h"
 #include "dcp/checkpoint/convert/convert.h"
 #include "dcp/checkpoint/destination/destination.h"
+#include "dcp/checkpoint/destination/plan_destination.h"
 #include "dcp/checkpoint/files/file_reader.h"
 #include "dcp/checkpoint/verify/verify.h"
 #include "dcp/format/index/dcp_metadata.h"
@@ -124,9 +125,8 @@ class DcpOutputTest : public ::testing::Test {
                  .dtype = DType::kFloat32,
                  .object = &object_}};
     ASSERT_OK_AND_ASSIGN(
-        destination_,
-        Destination::Plan(Disk(), dir_.Join("out"),
-                          Destination::Kind::kDcpDirectory, false));
+        destination_, PlanDestination(Disk(), dir_.Join("out"),
+                                      Destination::Kind::kDcpDirectory, false));
   }
 
   // The index of the output for `ranks`, parsed.

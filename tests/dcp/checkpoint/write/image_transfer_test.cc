@@ -10,6 +10,7 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/checksum.h"
 #include "dcp/base/limits.h"
+#include "dcp/checkpoint/destination/plan_destination.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/sample_state.h"
@@ -66,7 +67,7 @@ TEST(ImageTransfer, WritesLiteralsPayloadsAndChecksums) {
     Sample sample(5, kBlockBytes / 2 + 123);
     ASSERT_OK_AND_ASSIGN(
         const auto destination,
-        Destination::Plan(fs, "/c", Destination::Kind::kDcpDirectory, false));
+        PlanDestination(fs, "/c", Destination::Kind::kDcpDirectory, false));
     ASSERT_OK(destination->Begin());
     TransferStats stats;
     ASSERT_OK_AND_ASSIGN(
@@ -101,7 +102,7 @@ TEST(ImageTransfer, ClosesItsFilesWhenStopped) {
   {
     ASSERT_OK_AND_ASSIGN(
         const auto destination,
-        Destination::Plan(fs, "/c", Destination::Kind::kDcpDirectory, false));
+        PlanDestination(fs, "/c", Destination::Kind::kDcpDirectory, false));
     ASSERT_OK(destination->Begin());
     TransferStats stats;
     EXPECT_THAT(TransferImages(fs, sample.output, *destination,

@@ -10,6 +10,7 @@
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/destination/destination.h"
+#include "dcp/checkpoint/destination/plan_destination.h"
 #include "dcp/checkpoint/load/load.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/output/dcp_output.h"
@@ -73,7 +74,7 @@ absl::StatusOr<Transferred> Transfer(SimStorage& fs, Output& output,
                                      Destination::Kind kind,
                                      uint64_t memory_bytes) {
   DCP_ASSIGN_OR_RETURN(const auto destination,
-                       Destination::Plan(fs, path, kind, false));
+                       PlanDestination(fs, path, kind, false));
   DCP_RETURN_IF_ERROR(destination->Begin());
   const ImageTransferOptions options{.num_lanes = 1,
                                      .memory_bytes = memory_bytes};

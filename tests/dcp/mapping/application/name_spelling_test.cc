@@ -43,7 +43,7 @@ absl::StatusOr<std::optional<std::string>> Unknown(
     absl::string_view config = "") {
   const absl::StatusOr<Mapping> mapping = ParseMapping(kSpellingText, "m.yaml");
   EXPECT_OK(mapping);
-  return FirstUnknownName(*mapping, side, names, config, {});
+  return FirstUnknownName(mapping->file(), side, names, config, {});
 }
 
 TEST(NameSpelling, KnowsWhatRulesNameTieAndDrop) {

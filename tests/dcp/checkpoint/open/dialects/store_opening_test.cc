@@ -135,7 +135,7 @@ TEST(StoreOpening, ReadsTheIndicesAndDigestsOfRanksAtTheSameTime) {
       kNumRanks);
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> opened,
                        Checkpoint::Open(with_digests, dir.Join("c"), {}));
-  ASSERT_OK(ReadRecordedDigests(with_digests, *opened));
+  ASSERT_OK(opened->ReadRecordedDigests());
   EXPECT_EQ(with_digests.most_reads(), kNumRanks);
 }
 

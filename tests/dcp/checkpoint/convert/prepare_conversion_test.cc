@@ -1,4 +1,4 @@
-#include "dcp/checkpoint/convert/conversion.h"
+#include "dcp/checkpoint/convert/prepare_conversion.h"
 
 #include <utility>
 

@@ -1,7 +1,7 @@
 // In the order of time: the source's index; the target; which entries; the
 // lock of the destination; where the payload of the entries lies; the files of
 // the output; memory and lanes; room on the disk.
-#include "dcp/checkpoint/convert/conversion.h"
+#include "dcp/checkpoint/convert/prepare_conversion.h"
 
 #include <algorithm>
 #include <limits>
@@ -20,6 +20,7 @@
 #include "dcp/checkpoint/convert/destination_place.h"
 #include "dcp/checkpoint/convert/map_plan.h"
 #include "dcp/checkpoint/convert/plan_id.h"
+#include "dcp/checkpoint/destination/plan_destination.h"
 #include "dcp/checkpoint/destination/save_id.h"
 #include "dcp/checkpoint/files/source_loss.h"
 #include "dcp/checkpoint/formats/model_files.h"
@@ -210,9 +211,9 @@ absl::Status FindDestination(FileSystem& fs, absl::string_view dst,
                              bool only_looks, Conversion& conversion) {
   const Destination::Kind kind = conversion.target.kind;
   absl::StatusOr<std::unique_ptr<Destination>> destination =
-      only_looks ? Destination::Look(fs, dst, kind, options.overwrite, own)
-                 : Destination::Plan(fs, dst, kind, options.overwrite, own,
-                                     options.writer);
+      only_looks ? LookAtDestination(fs, dst, kind, options.overwrite, own)
+                 : PlanDestination(fs, dst, kind, options.overwrite, own,
+                                   options.writer);
   if (!destination.ok()) {
     return WithSide(destination.status(), ErrorSide::kDestination);
   }

@@ -1,0 +1,16 @@
+// Reads configs of axolotl; config/README.md says what each reader
+// and writer does. Any thread.
+#ifndef CONFIG_DIALECTS_AXOLOTL_AXOLOTL_H_
+#define CONFIG_DIALECTS_AXOLOTL_AXOLOTL_H_
+
+#include "config/document/findings.h"
+#include "config/document/node.h"
+#include "config/model/train_config.h"
+
+namespace fsdp::config {
+
+void ReadAxolotl(const Node& root, TrainConfig& config, Findings& findings);
+
+}  // namespace fsdp::config
+
+#endif  // CONFIG_DIALECTS_AXOLOTL_AXOLOTL_H_

@@ -1,0 +1,20 @@
+// Reads and writes configs of transformers' Trainer; "Dialects" in
+// config/README.md says what each dialect does. Any thread.
+#ifndef CONFIG_DIALECTS_TRANSFORMERS_TRANSFORMERS_H_
+#define CONFIG_DIALECTS_TRANSFORMERS_TRANSFORMERS_H_
+
+#include <string>
+
+#include "config/document/findings.h"
+#include "config/document/node.h"
+#include "config/model/train_config.h"
+
+namespace fsdp::config {
+
+void ReadTransformers(const Node& root, TrainConfig& config,
+                      Findings& findings);
+std::string WriteTransformers(const TrainConfig& config, Findings& findings);
+
+}  // namespace fsdp::config
+
+#endif  // CONFIG_DIALECTS_TRANSFORMERS_TRANSFORMERS_H_

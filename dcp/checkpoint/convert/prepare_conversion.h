@@ -1,0 +1,42 @@
+// Prepares a conversion: opens, plans and locks, before any payload moves.
+// Blocking; any thread.
+#ifndef DCP_CHECKPOINT_CONVERT_PREPARE_CONVERSION_H_
+#define DCP_CHECKPOINT_CONVERT_PREPARE_CONVERSION_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/convert/conversion.h"
+#include "dcp/checkpoint/convert/convert_journal.h"
+#include "dcp/checkpoint/convert/convert_options.h"
+#include "dcp/checkpoint/convert/convert_plan.h"
+#include "dcp/io/file_system.h"
+
+namespace dcp {
+
+// Opens the source, locks the destination and plans everything. `before` is the
+// run that this one may resume, or null. Errors are those of ConvertCheckpoint.
+absl::StatusOr<Conversion> PrepareConversion(FileSystem& fs,
+                                             absl::string_view src,
+                                             absl::string_view dst,
+                                             const ConvertOptions& options,
+                                             const JournaledRun* before);
+
+// The same for a worker that shares the conversion with others: without a
+// destination, lock and check of the source; own.id is its PlanId.
+absl::StatusOr<Conversion> PrepareShare(FileSystem& fs, absl::string_view src,
+                                        absl::string_view dst,
+                                        const ConvertOptions& options,
+                                        uint64_t piece_bytes);
+
+// The plan of PrepareConversion, with the bytes that would really be read;
+// changes nothing.
+absl::StatusOr<ConvertPlan> PlanConversion(FileSystem& fs,
+                                           absl::string_view src,
+                                           absl::string_view dst,
+                                           const ConvertOptions& options);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_CONVERT_PREPARE_CONVERSION_H_

@@ -1,0 +1,38 @@
+// Tested by tests/dcp/checkpoint/destination/renamed_destination_test.cc.
+#include "dcp/checkpoint/destination/plan_destination.h"
+
+#include "dcp/checkpoint/destination/renamed_destination.h"
+#include "dcp/checkpoint/destination/store_destination.h"
+
+namespace dcp {
+namespace {
+
+bool HasRename(FileSystem& fs, absl::string_view path) {
+  return fs.TraitsOf(path).has_rename;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Destination>> PlanDestination(
+    FileSystem& fs, absl::string_view path, Destination::Kind kind,
+    bool overwrite, const OwnFiles& own, absl::string_view writer) {
+  return HasRename(fs, path)
+             ? RenamedDestination::Plan(fs, path, kind, overwrite, own, writer)
+             : StoreDestination::Plan(fs, path, kind, overwrite, own);
+}
+
+absl::StatusOr<std::unique_ptr<Destination>> LookAtDestination(
+    FileSystem& fs, absl::string_view path, Destination::Kind kind,
+    bool overwrite, const OwnFiles& own) {
+  return HasRename(fs, path)
+             ? RenamedDestination::Look(fs, path, kind, overwrite, own)
+             : StoreDestination::Plan(fs, path, kind, overwrite, own);
+}
+
+std::unique_ptr<Destination> AttachToDestination(FileSystem& fs,
+                                                 absl::string_view path) {
+  return HasRename(fs, path) ? RenamedDestination::Attach(fs, path)
+                             : StoreDestination::Attach(fs, path);
+}
+
+}  // namespace dcp

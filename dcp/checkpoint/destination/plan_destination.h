@@ -1,0 +1,45 @@
+// Makes a Destination for a path: on a file system or in an object store.
+// Blocking; any thread.
+#ifndef DCP_CHECKPOINT_DESTINATION_PLAN_DESTINATION_H_
+#define DCP_CHECKPOINT_DESTINATION_PLAN_DESTINATION_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/destination/destination.h"
+#include "dcp/io/file_system.h"
+
+namespace dcp {
+
+// Looks at what is at `path` and decides, for `writer`, which messages to
+// other writers name. AlreadyExists when something is there and `overwrite`
+// is off (an empty directory does not count). FailedPrecondition when another
+// writer is at work, or when what is there may not be replaced: a directory
+// where a file should go or the reverse, a file in none of the formats, a
+// pipe or a device, a symbolic link (except to a DCP directory), or
+// (kDirectory) a directory with files that belong to no safetensors
+// checkpoint and that none of own.companions replaces, the error names them,
+// or (kFolders) a directory with anything in it. NotFound without the parent
+// directory. `fs` must outlive this.
+absl::StatusOr<std::unique_ptr<Destination>> PlanDestination(
+    FileSystem& fs, absl::string_view path, Destination::Kind kind,
+    bool overwrite, const OwnFiles& own = {},
+    absl::string_view writer = "a writer");
+
+// The same as PlanDestination, but takes no lock and changes nothing; Begin
+// must not follow. If `own` ran before, PathOf names its files.
+absl::StatusOr<std::unique_ptr<Destination>> LookAtDestination(
+    FileSystem& fs, absl::string_view path, Destination::Kind kind,
+    bool overwrite, const OwnFiles& own = {});
+
+// For the ranks of a save other than the one that plans and commits. Data
+// files go to the DCP directory `path`. The committing rank, which calls
+// Created for them too, removes them if necessary, because only it knows
+// whether they became a checkpoint.
+std::unique_ptr<Destination> AttachToDestination(FileSystem& fs,
+                                                 absl::string_view path);
+
+}  // namespace dcp
+
+#endif  // DCP_CHECKPOINT_DESTINATION_PLAN_DESTINATION_H_
