@@ -10,6 +10,8 @@ import re
 import subprocess
 
 import markdown_rules
+import rooms
+from rooms import PRODUCT
 
 CODE = (".cc", ".h")
 SCRIPTS = (".py", ".sh", ".bzl", ".bazel", ".BUILD", ".bazelrc", "WORKSPACE")
@@ -50,9 +52,8 @@ def read_tree(root):
     return tree
 
 
-# Folders with our own code.
-OURS = ("dcp", "fsdp", "plugins", "proto", "server", "client", "tools",
-        "tests")
+# Top folders with our own code.
+OURS = PRODUCT + ("tests",)
 
 
 def code_files(tree, *tops):
@@ -85,10 +86,6 @@ def grep(path, text, pattern, message):
     return findings
 
 
-# The top folders of the product.
-PRODUCT = ("capi", "client", "dcp", "fsdp", "plugins", "proto", "server",
-           "tools")
-
 # In which top folders, what, why. An empty tuple means everywhere.
 BANNED = (
     ((), r"\b(throw|catch)\b", "exceptions are not used"),
@@ -100,7 +97,7 @@ BANNED = (
     ((), r"\busing\s+namespace\b", "no using-directives"),
     ((), r"\bstd::(format|views)\b|<format>|<ranges>",
      "not in every compiler that must read this"),
-    (("capi", "client", "dcp", "fsdp", "proto", "server", "tools"),
+    (tuple(top for top in PRODUCT if top != "plugins"),
      r"\babsl::Now\(|\bsystem_clock\b"
      r"|\b(Await|Wait|WaitForNotification)With(Timeout|Deadline)\b",
      "SteadyNow and SteadyCondVar do not follow changes of the clock"),
@@ -157,13 +154,13 @@ def banned_words(tree):
     return findings
 
 
-# Which folders may include the headers of a library; the visibility of its
-# target says the same, but the headers are there for every compilation.
+# Which folders may include the headers of a library of others; the visibility
+# of its target says the same, but the headers are there for every compilation.
+# For our own headers, see rooms.py.
 INCLUDES = (
     (r"<liburing", ("dcp/io/",)),
     (r"[<\"]aws/", ("dcp/io/s3/",)),
     (r"[<\"]arrow/", ("plugins/arrow/", "tests/plugins/arrow/")),
-    (r"[<\"]plugins/", ("plugins/", "tests/plugins/")),
     (r"<(libdeflate|xxhash)\.h", ("dcp/base/",)),
     (r"[<\"]re2/", ("dcp/checkpoint/", "fsdp/prepare/",
                     "tests/dcp/checkpoint/", "tools/", "tests/tools/")),
@@ -172,34 +169,11 @@ INCLUDES = (
                          "config/document/yaml_document.cc")),
     (r"[<\"]toml\+\+/", ("config/document/toml_document.cc",)),
     (r"[<\"](gtest|gmock|benchmark)/", ("tests/",)),
-    (r"[<\"]tests/", ("tests/",)),
-    (r"[<\"]tools/", ("tools/", "tests/")),
-    (r"[<\"]dcp/(format|mapping|maps|plan|io|checkpoint)/",
-     ("dcp/", "fsdp/checkpoint/", "plugins/", "proto/messages/", "server/",
-      "tools/", "tests/")),
-    (r"[<\"]dcp/plan/",
-     ("dcp/plan/", "dcp/mapping/", "dcp/checkpoint/", "server/", "tools/",
-      "tests/")),
-    (r"[<\"]dcp/(mapping|maps)/",
-     ("dcp/mapping/", "dcp/maps/", "dcp/checkpoint/", "proto/", "server/",
-      "tools/", "tests/")),
-    (r"[<\"]dcp/io/",
-     ("dcp/io/", "dcp/checkpoint/", "fsdp/checkpoint/", "plugins/", "server/",
-      "tools/", "tests/")),
-    (r"[<\"]dcp/format/",
-     ("dcp/format/", "dcp/mapping/", "dcp/checkpoint/", "fsdp/checkpoint/",
-      "server/", "tools/", "tests/")),
-    (r"[<\"]dcp/checkpoint/",
-     ("dcp/checkpoint/", "fsdp/checkpoint/", "proto/messages/", "server/",
-      "tools/", "tests/")),
-    (r"[<\"]dcp/(?!base/)",
-     ("dcp/", "fsdp/", "plugins/", "proto/messages/", "server/", "tools/",
-      "tests/")),
     (r"[<\"]absl/flags/", ("dcp/", "tools/", "tests/")),
     (r"[<\"](grpc|grpcpp)/", ("proto/", "server/", "client/", "tests/bench/",
                              "tests/client/", "tests/proto/",
                              "tests/server/")),
-    (r"[<\"](google|tessera|proto)/",
+    (r"[<\"](google|tessera)/",
      ("proto/", "server/", "client/", "fsdp/checkpoint/", "tools/",
       "tests/bench/", "tests/client/", "tests/fsdp/checkpoint/",
       "tests/proto/", "tests/server/", "tests/tools/")),
@@ -210,17 +184,11 @@ INCLUDES = (
                        "tests/testing/certificates.cc")),
     (r"[<\"]sqlite3", ("server/", "tests/server/")),
     (r"[<\"]prometheus/", ("server/", "tests/server/")),
-    (r"[<\"]server/",
-     ("server/", "tests/server/", "tests/client/", "tests/fsdp/checkpoint/",
-      "tests/e2e/", "tests/tools/")),
-    (r"[<\"]client/", ("client/", "fsdp/checkpoint/", "tools/", "tests/")),
     (r"[<\"](torch|ATen|c10)/",
      ("fsdp/", "tests/bench/", "tests/chains/", "tests/e2e/", "tests/fsdp/",
       "tests/testing/")),
     (r"[<\"](c10/cuda|ATen/cuda|cuda|nccl|torch/csrc/.*ProcessGroupNCCL)",
      ("fsdp/mesh/nccl_backend.cc",)),
-    (r"[<\"]fsdp/(?!config/)", ("fsdp/", "tests/")),
-    (r"[<\"]config/", ("fsdp/", "tools/", "tests/")),
 )
 
 
@@ -232,35 +200,6 @@ def includes_allowed(tree):
                 findings += grep(path, text, r"^\s*#\s*include\s*" + pattern,
                                  "only %s may include this" %
                                  ", ".join(folders))
-    return findings
-
-
-# Which top folders each may include. dcp knows no LibTorch; fsdp is everything
-# that does; nothing points up.
-USES = {
-    "dcp": (),
-    # The C interface of dcp/io/plugin, and nothing else.
-    "plugins": ("dcp",),
-    "proto": ("dcp",),
-    "client": ("dcp", "proto"),
-    "server": ("dcp", "proto"),
-    "fsdp": ("dcp", "proto", "client", "LibTorch"),
-    "tools": ("dcp", "proto", "client", "fsdp"),
-}
-# By what an include of it begins with.
-TOPS_INCLUDED = dict({top: top + "/" for top in USES}, tests="tests/",
-                     LibTorch="(torch|ATen|c10)/")
-
-
-def top_folders_point_down(tree):
-    findings = []
-    for path, text in code_files(tree, *USES):
-        own = path.split("/")[0]
-        for top, begin in TOPS_INCLUDED.items():
-            if top != own and top not in USES[own]:
-                findings += grep(path, text,
-                                 r"^\s*#\s*include\s*[<\"]" + begin,
-                                 "%s may not include %s" % (own, top))
     return findings
 
 
@@ -288,8 +227,7 @@ def no_machine_paths(tree):
 def sources_have_tests(tree):
     """A test of the same path, or a line that names the file that tests it."""
     findings = []
-    for path, text in code_files(tree, "dcp", "fsdp", "proto", "server", "client",
-                               "tools"):
+    for path, text in code_files(tree, *PRODUCT):
         if path.endswith(".cc"):
             test = "tests/" + path[:-len(".cc")] + "_test.cc"
             named = re.search(r"^// Tested by (tests/\S+?)\.?$", text, re.M)
@@ -427,7 +365,7 @@ def warnings_are_errors_in_ours_alone(tree):
 def headers_open_with_comment(tree):
     return ["%s:1: does not open with a comment that says what it is" % path
             for path, text in code_files(tree, *OURS)
-            if path.endswith(".h") and not text.startswith("// ")]
+            if path.endswith(".h") and not text.startswith(("// ", "/* "))]
 
 
 def header_guards(tree):
@@ -480,11 +418,11 @@ RULES = (
     includes_allowed,
     limits_have_comments,
     *markdown_rules.RULES,
+    *rooms.RULES,
     mutations_apply,
     no_leftovers,
     no_machine_paths,
     sources_are_built,
     sources_have_tests,
-    top_folders_point_down,
     warnings_are_errors_in_ours_alone,
 )

@@ -10,6 +10,7 @@ import xml.sax.saxutils as sax
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import markdown_rules  # pylint: disable=wrong-import-position
+import rooms  # pylint: disable=wrong-import-position
 import tidy  # pylint: disable=wrong-import-position
 
 HEADER = ("// A box.\n#ifndef DCP_BASE_BOX_H_\n#define DCP_BASE_BOX_H_\n"
@@ -17,7 +18,7 @@ HEADER = ("// A box.\n#ifndef DCP_BASE_BOX_H_\n#define DCP_BASE_BOX_H_\n"
 
 # A project in which no rule finds anything.
 CLEAN = {
-    ".bazelrc": "build --per_file_copt=.,-^(//)?(dcp|fsdp|tests)[:/]"
+    ".bazelrc": "build --per_file_copt=.,-^(//)?(client|dcp|fsdp|tests)[:/]"
                 "@-Wno-error\n",
     "README.md": "# Tessera\n\n## Read on\n[on](#read-on) "
                  "[base](dcp/base/box.h) `dcp/base/box.cc` `//dcp/base:base`\n"
@@ -25,7 +26,15 @@ CLEAN = {
                  "`Box.IsEmpty` `Box.*` `Box.is_empty`\n"
                  "<!-- tests/dcp/base/box_test.cc: empty -->\n"
                  "```cpp\nBox box;\n\nUse(box);\n```\n",
-    "dcp/base/BUILD.bazel": '"base" "box.cc" "box.h" "limits.h"\n',
+    "CONTRIBUTING.md": "| folder | what it is | may use |\n| --- | --- | --- |\n"
+                       "| `dcp/base` | boxes | nothing else |\n"
+                       "| `client` | clients | nothing else |\n",
+    "client/BUILD.bazel": 'cc_library(name = "client", srcs = ["client.cc"],\n'
+                          'deps = ["//dcp/base"])\n',
+    "client/client.cc": "// Tested by tests/dcp/base/box_test.cc.\n"
+                        '#include "dcp/base/box.h"\n',
+    "dcp/base/BUILD.bazel": 'cc_library(name = "base", srcs = ["box.cc"],\n'
+                            'hdrs = ["box.h", "limits.h"])\n',
     "dcp/base/box.cc": '#include "dcp/base/box.h"\n'
                        "// A comment may say throw.\n"
                        'const char* kText = "catch std::cout";\n',
@@ -93,30 +102,18 @@ BROKEN = [
      {"dcp/io/box.cc": "#include <xxhash.h>"}),
     (tidy.includes_allowed, "gtest_in_library",
      {"dcp/base/box.cc": '#include "gtest/gtest.h"'}),
-    (tidy.includes_allowed, "format_knows_plan",
-     {"dcp/format/box.cc": '#include "dcp/plan/save_plan.h"'}),
-    (tidy.includes_allowed, "io_knows_format",
-     {"dcp/io/box.cc": '#include "dcp/format/zip.h"'}),
     (tidy.includes_allowed, "libtorch_in_base",
      {"dcp/base/box.cc": '#include "ATen/core/Tensor.h"'}),
     (tidy.includes_allowed, "cuda_in_engine",
      {"fsdp/mesh.cc": '#include "c10/cuda/CUDAStream.h"'}),
-    (tidy.includes_allowed, "library_knows_tests",
-     {"dcp/base/box.cc": '#include "tests/testing/temp_dir.h"'}),
     (tidy.includes_allowed, "grpc_in_base",
      {"dcp/base/box.cc": '#include "grpcpp/grpcpp.h"'}),
     (tidy.includes_allowed, "api_in_checkpoint",
      {"dcp/checkpoint/box.cc": '#include "tessera/v1/checkpoint.pb.h"'}),
     (tidy.includes_allowed, "sqlite_in_client",
      {"client/job.cc": "#include <sqlite3.h>"}),
-    (tidy.includes_allowed, "checkpoint_in_client",
-     {"client/job.cc": '#include "dcp/checkpoint/convert/convert.h"'}),
-    (tidy.includes_allowed, "tensor_in_client",
-     {"client/job.cc": '#include "dcp/tensor/box.h"'}),
     (tidy.includes_allowed, "libtorch_in_server",
      {"server/jobs/job.cc": '#include "torch/torch.h"'}),
-    (tidy.includes_allowed, "server_in_client",
-     {"client/job.cc": '#include "server/jobs/job.h"'}),
     (tidy.limits_have_comments, "no_reason",
      {"dcp/base/limits.h": CLEAN["dcp/base/limits.h"].replace(
          "// Why.\n", "")}),
@@ -156,18 +153,29 @@ BROKEN = [
     (tidy.sources_have_tests, "names_no_test",
      {"dcp/base/box.cc": "// Tested by tests/dcp/base/cube_test.cc.\n"}),
 ] + [
-    (tidy.top_folders_point_down, "%s_in_%s" % (upper.replace("/", "_"), lower),
-     {lower + "/box.cc": '#include "%s.h"' % upper})
-    for lower, upper in (
-        ("dcp/base", "torch/torch"), ("dcp/base", "ATen/ATen"),
-        ("dcp/base", "c10/core/Device"), ("dcp/base", "proto/rpc_status"),
-        ("dcp/base", "fsdp/fully_shard"), ("dcp/base", "client/channel"),
-        ("dcp/base", "server/server"), ("dcp/base", "tools/terminal/console"),
-        ("proto", "client/channel"), ("client", "fsdp/fully_shard"),
-        ("client", "server/server"), ("server", "fsdp/fully_shard"),
-        ("server", "client/channel"), ("server", "c10/core/Device"),
-        ("fsdp", "server/server"), ("fsdp", "tools/terminal/console"),
-        ("tools", "server/server"), ("tools", "torch/torch"))
+    (rooms.includes_are_declared, "without_dependency",
+     {"client/BUILD.bazel":
+          'cc_library(name = "client", srcs = ["client.cc"])\n'}),
+    (rooms.includes_are_declared, "of_another_target",
+     {"dcp/base/BUILD.bazel":
+          'cc_library(name = "base", srcs = ["box.cc"],\n'
+          'hdrs = ["limits.h"])\n'
+          'cc_library(name = "box", hdrs = ["box.h"])\n'}),
+    (rooms.layers_are_kept, "up",
+     {"dcp/base/BUILD.bazel":
+          CLEAN["dcp/base/BUILD.bazel"].replace(
+              "hdrs", 'deps = ["//client"], hdrs')}),
+    (rooms.layers_are_kept, "no_row",
+     {"CONTRIBUTING.md":
+          CLEAN["CONTRIBUTING.md"].replace("| `client`", "| `clients`")}),
+    (rooms.no_circles, "of_headers",
+     {"dcp/base/box.h": HEADER + '#include "dcp/base/limits.h"\n',
+      "dcp/base/limits.h": '#include "dcp/base/box.h"\n'}),
+    (rooms.no_circles, "of_rooms",
+     {"client/reader.h": "",
+      "dcp/base/box.cc": '#include "client/reader.h"\n'}),
+    (rooms.rooms_are_small, "one_more",
+     {"dcp/base/box%d.h" % i: "" for i in range(rooms.MAX_SOURCES)}),
 ] + [
     (tidy.warnings_are_errors_in_ours_alone, "everybodys",
      {".bazelrc": "build --copt=-Werror\n"}),
@@ -217,8 +225,10 @@ def _add_tests():
         return lambda self: self.assertEqual(rule(CLEAN), [])
 
     def kept(rule):
-        return lambda self: self.assertEqual(
-            [], rule(TREE), "\n" + "\n".join(rule(TREE)))
+        def check(self):
+            findings = rule(TREE)
+            self.assertEqual([], findings, "\n" + "\n".join(findings))
+        return check
 
     for rule, name, changes in BROKEN:
         setattr(RuleRefuses, "test_%s_%s" % (rule.__name__, name),
@@ -255,6 +265,7 @@ class XmlResult(unittest.TextTestResult):
 
 def main():
     _add_tests()
+    print(rooms.summary(TREE))
     suite = unittest.TestSuite(
         unittest.defaultTestLoader.loadTestsFromTestCase(case)
         for case in (RuleRefuses, RuleAccepts, Project))

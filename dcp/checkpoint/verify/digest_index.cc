@@ -12,7 +12,7 @@
 
 namespace dcp {
 
-absl::Status DigestIndex::Read(FileSystem& fs, const Checkpoint& checkpoint) {
+absl::Status DigestIndex::Read(const Checkpoint& checkpoint) {
   DCP_ASSIGN_OR_RETURN(const std::vector<ChunkDigest> digests,
                        checkpoint.ReadRecordedDigests());
   if (digests.empty()) return absl::OkStatus();

@@ -11,7 +11,6 @@
 
 #include "absl/status/status.h"
 #include "dcp/checkpoint/open/checkpoint.h"
-#include "dcp/io/file_system.h"
 
 namespace dcp {
 
@@ -29,7 +28,7 @@ class DigestIndex {
  public:
   // Reads the digests of `checkpoint`, if it has any. DataLoss when they are
   // malformed; the index is then empty.
-  absl::Status Read(FileSystem& fs, const Checkpoint& checkpoint);
+  absl::Status Read(const Checkpoint& checkpoint);
 
   size_t size() const { return digests_.size(); }
   const PlacedDigest& operator[](size_t i) const { return digests_[i]; }

@@ -53,7 +53,7 @@ class Verifier {
     if (pieces_.WantsNone()) return std::move(report_);
     found_.resize(pieces_.size());
     CollectLocated();
-    const absl::Status digests = digests_.Read(fs_, checkpoint_);
+    const absl::Status digests = digests_.Read(checkpoint_);
     digest_used_.resize(digests_.size());
     DCP_RETURN_IF_ERROR(WithSide(CheckStructure(), ErrorSide::kSource));
     DCP_RETURN_IF_ERROR(WithSide(CollectTorchFiles(), ErrorSide::kSource));
