@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/destination/destination_names.h"
 #include "dcp/checkpoint/dialects/parts/join_parts.h"
 #include "dcp/checkpoint/files/digests.h"
 #include "dcp/checkpoint/files/state_part.h"
@@ -188,8 +189,7 @@ absl::StatusOr<Output> BuildAccelerateOutput(std::vector<OutputEntry> entries,
         Output one,
         BuildDcpOutput(std::move(some), files, RanksIn(ranks, numbers), options,
                        [&used](int64_t rank) {
-                         return absl::StrCat("__", rank, "_", used[rank]++,
-                                             ".distcp");
+                         return DataFileName(rank, used[rank]++);
                        }));
     Join(std::move(one), FolderOf(root), first_entry, output);
     first_entry += num_entries;

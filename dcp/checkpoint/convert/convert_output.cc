@@ -17,6 +17,7 @@
 #include "dcp/checkpoint/convert/accelerate_layout.h"
 #include "dcp/checkpoint/convert/mesh_layout.h"
 #include "dcp/checkpoint/convert/torch_rewrite.h"
+#include "dcp/checkpoint/destination/destination_names.h"
 #include "dcp/checkpoint/files/source_files.h"
 #include "dcp/checkpoint/lens/quantization.h"
 #include "dcp/checkpoint/output/dcp_output.h"
@@ -73,8 +74,7 @@ absl::StatusOr<Output> BuildDcp(const ConvertOutputParts& parts,
       std::move(entries), parts.source.files(), ranks, dcp, [&](int64_t rank) {
         return parts.destination != nullptr
                    ? parts.destination->NextDataFileName(rank)
-                   : absl::StrCat("__", rank, "_", num_files[rank]++, ".",
-                                  parts.save_id, ".distcp");
+                   : DataFileName(rank, num_files[rank]++, parts.save_id);
       });
 }
 

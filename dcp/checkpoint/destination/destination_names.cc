@@ -17,6 +17,7 @@
 namespace dcp {
 namespace {
 
+constexpr absl::string_view kDataFileSuffix = ".distcp";
 constexpr absl::string_view kWorkRecordsPrefix = ".work-";
 
 // How much of an id goes into a name: enough to tell conversions at one place
@@ -45,7 +46,7 @@ std::string ShortName(absl::string_view name) {
 bool IsDataFileName(absl::string_view name) {
   uint64_t number;
   if (!absl::ConsumePrefix(&name, "__") ||
-      !absl::ConsumeSuffix(&name, ".distcp")) {
+      !absl::ConsumeSuffix(&name, kDataFileSuffix)) {
     return false;
   }
   name = name.substr(0, name.find('.'));
@@ -53,6 +54,11 @@ bool IsDataFileName(absl::string_view name) {
   return middle != absl::string_view::npos &&
          absl::SimpleAtoi(name.substr(0, middle), &number) &&
          absl::SimpleAtoi(name.substr(middle + 1), &number);
+}
+
+std::string DataFileName(int64_t rank, uint64_t i, absl::string_view id) {
+  return absl::StrCat("__", rank, "_", i, id.empty() ? "" : ".", id,
+                      kDataFileSuffix);
 }
 
 bool IsRankIndexName(absl::string_view name) {

@@ -3,6 +3,7 @@
 #ifndef DCP_CHECKPOINT_DESTINATION_DESTINATION_NAMES_H_
 #define DCP_CHECKPOINT_DESTINATION_DESTINATION_NAMES_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -13,6 +14,8 @@ namespace dcp {
 // PyTorch's; or "__{rank}_{i}.<id>.distcp", which writers choose that cannot
 // look at what is there.
 bool IsDataFileName(absl::string_view name);
+// Such a name; without "<id>." if `id` is empty.
+std::string DataFileName(int64_t rank, uint64_t i, absl::string_view id = "");
 
 // "__{rank}.metadata": the index of one rank, which would outlive the data that
 // it names.

@@ -290,7 +290,7 @@ absl::Status RenamedDestination::InspectDirectory(bool overwrite) {
 
 std::string RenamedDestination::NextDataFileName(int64_t rank) {
   for (uint64_t i = 0;; ++i) {
-    const std::string name = absl::StrCat("__", rank, "_", i, ".distcp");
+    const std::string name = DataFileName(rank, i);
     if (taken_.insert(name).second) return name;
   }
 }

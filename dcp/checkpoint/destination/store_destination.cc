@@ -206,7 +206,7 @@ absl::Status StoreDestination::InspectDcp(
 }
 
 std::string StoreDestination::NextDataFileName(int64_t rank) {
-  return absl::StrCat("__", rank, "_", num_files_[rank]++, ".", id_, ".distcp");
+  return DataFileName(rank, num_files_[rank]++, id_);
 }
 
 absl::Status StoreDestination::Begin(

@@ -28,11 +28,6 @@ std::vector<std::string> Mapping::sides() const {
   return names;
 }
 
-bool Mapping::HasStates(absl::string_view side) const {
-  const MappingSide* found = file_->FindSide(side);
-  return found != nullptr && found->states.has_value();
-}
-
 absl::StatusOr<MappedTensors> Mapping::Map(
     absl::Span<const MappingTensor> sources, const MapOptions& options) const {
   for (const std::string& side : {options.from, options.to}) {

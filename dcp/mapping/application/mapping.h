@@ -33,7 +33,6 @@ class Mapping {
   const std::string& file_name() const { return file_->file_name; }
   // The names of the sides; the first is the pivot.
   std::vector<std::string> sides() const;
-  bool HasStates(absl::string_view side) const;
 
   // What becomes of `sources`, whose names are unique and without those of
   // wrappers. Between two sides that are not the pivot, the rules are applied

@@ -122,17 +122,6 @@ absl::Status NameTemplate::Resolve(Formula::Lookup lookup) {
   return absl::OkStatus();
 }
 
-std::vector<std::string> NameTemplate::NamesInFormulas() const {
-  std::vector<std::string> names;
-  for (const Slot& slot : slots_) {
-    if (!slot.formula.has_value()) continue;
-    for (std::string& name : slot.formula->Names()) {
-      names.push_back(std::move(name));
-    }
-  }
-  return names;
-}
-
 std::vector<std::string> NameTemplate::TextsFor(size_t variable) const {
   for (const Slot& slot : slots_) {
     if (slot.variable != variable) continue;

@@ -71,8 +71,6 @@ class NameTemplate {
   std::vector<std::string> Choices(size_t variable) const;
   // What every name of this form begins with.
   absl::string_view prefix() const { return literals_[0]; }
-  // The names in formulas of {i + formula}.
-  std::vector<std::string> NamesInFormulas() const;
 
  private:
   enum class Kind : uint8_t { kIndex, kChoice, kPart, kAny };

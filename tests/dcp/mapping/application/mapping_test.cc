@@ -76,9 +76,9 @@ TEST(Mapping, SaysWhatItIs) {
   EXPECT_EQ(mapping.name(), "test");
   EXPECT_THAT(mapping.model_types(), ElementsAre("tiny"));
   EXPECT_THAT(mapping.sides(), ElementsAre("a", "b", "c"));
-  EXPECT_TRUE(mapping.HasStates("a"));
-  EXPECT_FALSE(mapping.HasStates("c"));
-  EXPECT_FALSE(mapping.HasStates("d"));
+  EXPECT_TRUE(mapping.file().FindSide("a")->states.has_value());
+  EXPECT_FALSE(mapping.file().FindSide("c")->states.has_value());
+  EXPECT_EQ(mapping.file().FindSide("d"), nullptr);
   EXPECT_EQ(mapping.text(), kText);
   EXPECT_EQ(mapping.file_name(), "m.yaml");
 }

@@ -67,8 +67,6 @@ TEST(NameTemplate, AddsToAnIndex) {
   EXPECT_EQ(Match("l.{m + layers}.w", "l.3.w"), "m=0");
   EXPECT_EQ(Match("l.{m + layers}.w", "l.5.w"), "m=2");
   EXPECT_EQ(Match("l.{m + layers}.w", "l.2.w"), "no");
-  const NameTemplate name = ParseTemplate("l.{m + layers - x}");
-  EXPECT_THAT(name.NamesInFormulas(), ::testing::ElementsAre("layers", "x"));
   ASSERT_OK_AND_ASSIGN(NameTemplate negative, NameTemplate::Parse("l.{m + x}"));
   EXPECT_THAT(negative.Resolve([](absl::string_view) { return -1; }),
               StatusIs(absl::StatusCode::kInvalidArgument,
