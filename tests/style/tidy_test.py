@@ -9,6 +9,7 @@ import xml.sax.saxutils as sax
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import english  # pylint: disable=wrong-import-position
 import markdown_rules  # pylint: disable=wrong-import-position
 import rooms  # pylint: disable=wrong-import-position
 import tidy  # pylint: disable=wrong-import-position
@@ -266,6 +267,7 @@ class XmlResult(unittest.TextTestResult):
 def main():
     _add_tests()
     print(rooms.summary(TREE))
+    print(english.summary(TREE))
     suite = unittest.TestSuite(
         unittest.defaultTestLoader.loadTestsFromTestCase(case)
         for case in (RuleRefuses, RuleAccepts, Project))

@@ -1,4 +1,4 @@
-#include "dcp/mapping/language/mapping_file.h"
+#include "dcp/mapping/language/mapping_reader.h"
 
 #include <map>
 #include <string>
