@@ -1,5 +1,3 @@
-#include "dcp/mapping/language/mapping_reader.h"
-
 #include <map>
 #include <string>
 #include <utility>
@@ -9,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "dcp/mapping/language/mapping_limits.h"
+#include "dcp/mapping/language/mapping_reader.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
