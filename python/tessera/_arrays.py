@@ -113,7 +113,7 @@ def dtype_name(dtype: Any) -> str:
     elif "torch" in sys.modules and isinstance(
         dtype, sys.modules["torch"].dtype
     ):
-        name = str(dtype)[len("torch."):]
+        name = str(dtype)[len("torch.") :]
     else:
         try:
             name = _numpy().dtype(dtype).name

@@ -111,9 +111,7 @@ class Tensor:
     def __dlpack_device__(self) -> Tuple[int, int]:
         return 1, 0  # the CPU
 
-    def numpy(
-        self, index: Index = Ellipsis, dtype: Any = None
-    ) -> NDArray[Any]:
+    def numpy(self, index: Index = Ellipsis, dtype: Any = None) -> NDArray[Any]:
         """What `index` selects, as a NumPy array, converted to `dtype`."""
         return self._read(index, dtype, _arrays.empty_numpy)
 
@@ -128,7 +126,9 @@ class Tensor:
         name = self.dtype if dtype is None else _arrays.dtype_name(dtype)
         offsets, sizes, rest = select(self.shape, index)
         array, address = empty(name, sizes)
-        self._checkpoint.read([Region(self.name, name, offsets, sizes, address)])
+        self._checkpoint.read(
+            [Region(self.name, name, offsets, sizes, address)]
+        )
         return array[rest]
 
 
@@ -142,9 +142,7 @@ class Objects(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self.keys_of:
             raise KeyError(name)
-        return _objects.decode(
-            self._checkpoint.object_archives([name])[name]
-        )
+        return _objects.decode(self._checkpoint.object_archives([name])[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.keys_of)

@@ -184,11 +184,7 @@ def _result(code: int, printed: str, said: List[str]) -> Dict[str, Any]:
     except ValueError:
         # An error in the options themselves is a line only.
         message = "\n".join(said) or f"dcp-convert ended with {code}"
-        kind = (
-            _errors.InvalidArgumentError
-            if code == _USAGE
-            else _errors.Error
-        )
+        kind = _errors.InvalidArgumentError if code == _USAGE else _errors.Error
         field = re.match(r"dcp-convert: --([a-z-]+): ", message)
         raise kind(
             _in_python(message.replace("dcp-convert: ", "", 1)),
@@ -196,9 +192,7 @@ def _result(code: int, printed: str, said: List[str]) -> Dict[str, Any]:
         ) from None
     error = result.get("error")
     if error is not None:
-        raise _errors.class_of_name(error["code"])(
-            _in_python(error["message"])
-        )
+        raise _errors.class_of_name(error["code"])(_in_python(error["message"]))
     _errors.warn_of_losses(
         result.get("src") or result.get("path") or "diff",
         map(_in_python, result.get("warnings", [])),

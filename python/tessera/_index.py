@@ -26,7 +26,7 @@ def select(
         )
     (at,) = ellipses
     fill = (slice(None),) * (len(shape) - len(items) + 1)
-    items = items[:at] + fill + items[at + 1:]
+    items = items[:at] + fill + items[at + 1 :]
     offsets, sizes, rest = [], [], []
     for dim, (size, item) in enumerate(zip(shape, items)):
         if isinstance(item, slice):

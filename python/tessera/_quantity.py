@@ -20,7 +20,7 @@ def parse_bytes(value: Union[int, str], name: str = "memory") -> int:
         return value
     if isinstance(value, str):
         digits = value.rstrip("KMGTiBkmgtb ")
-        unit = _UNITS.get(value[len(digits):].strip().upper())
+        unit = _UNITS.get(value[len(digits) :].strip().upper())
         if unit is not None and _NUMBER.fullmatch(digits):
             return int(float(digits) * unit)
     raise _errors.InvalidArgumentError(

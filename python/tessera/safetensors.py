@@ -169,9 +169,7 @@ def save(
     tensors: Dict[str, torch.Tensor], metadata: Optional[Dict[str, str]] = None
 ) -> bytes:
     """The content of a file with these tensors, without digests; see save_file."""
-    kept = {
-        name: tensor for name, (tensor, _) in _on_cpu(tensors).items()
-    }
+    kept = {name: tensor for name, (tensor, _) in _on_cpu(tensors).items()}
     header: Dict[str, Any] = {}
     if metadata is not None:
         header["__metadata__"] = _texts(metadata)
@@ -319,7 +317,7 @@ def _on_cpu(
 
 
 def _dtype_name(name: str, tensor: torch.Tensor) -> str:
-    dtype = str(tensor.dtype)[len("torch."):]
+    dtype = str(tensor.dtype)[len("torch.") :]
     if dtype not in _CODES:
         raise SafetensorError(
             f"{name}: Unknown dtype {dtype}. Supported dtypes: "

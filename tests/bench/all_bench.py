@@ -80,7 +80,9 @@ def run(bench, name, options):
 def main():
     args = parse_arguments()
     if args.json is not None and not args.json.parent.is_dir():
-        sys.exit(f"bench: the folder {args.json.parent} of --json does not exist")
+        sys.exit(
+            f"bench: the folder {args.json.parent} of --json does not exist"
+        )
     machine = {"processors": os.cpu_count(), "load": os.getloadavg()[0]}
     reports, found, failed = {}, [], []
     for name in args.only or QUICK:

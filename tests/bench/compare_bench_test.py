@@ -57,9 +57,7 @@ class CompareTest(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stdout, "save: a .* -20%  worse")
         self.assertIn("1 rows became worse", done.stderr)
-        done = self.compare(
-            report(a=2), report(a=1.6), "--tolerance", "30"
-        )
+        done = self.compare(report(a=2), report(a=1.6), "--tolerance", "30")
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_a_row_that_is_missing_is_a_failure_and_a_new_one_is_not(self):

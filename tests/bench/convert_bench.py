@@ -68,7 +68,6 @@ def remove(path):
 
 
 class Bench:
-
     def __init__(self, args):
         self.args = args
         self.dir = args.dir / "tessera-bench"
@@ -257,7 +256,9 @@ def summarize_convert(result, max_memory):
             continue
         row = rows[name] = {
             "seconds": measure.median(rounds, lambda one: one[name]["seconds"]),
-            "cpu_seconds": measure.median(rounds, lambda one: one[name]["cpu_seconds"]),
+            "cpu_seconds": measure.median(
+                rounds, lambda one: one[name]["cpu_seconds"]
+            ),
             "peak_bytes": max(one[name]["peak_bytes"] for one in rounds),
             "to_disk": measure.median(
                 rounds, lambda one: one[name]["seconds"] / ideal(one)
@@ -275,8 +276,9 @@ def summarize_convert(result, max_memory):
             )
             row["times_torch_whole"] = measure.median(
                 rounds,
-                lambda one: with_import_and_sync(one[rival])
-                / one[name]["seconds"],
+                lambda one: (
+                    with_import_and_sync(one[rival]) / one[name]["seconds"]
+                ),
             )
     peak = max(
         row["peak_bytes"]
@@ -299,8 +301,12 @@ def summarize_inspect(result):
         "tensors": result["tensors"],
         "seconds": measure.median(rounds, lambda one: one["ours"]["seconds"]),
         "peak_bytes": max(one["ours"]["peak_bytes"] for one in rounds),
-        "torch_seconds": measure.median(rounds, lambda one: one["torch"]["seconds"]),
-        "torch_import": measure.median(rounds, lambda one: one["torch"]["import"]),
+        "torch_seconds": measure.median(
+            rounds, lambda one: one["torch"]["seconds"]
+        ),
+        "torch_import": measure.median(
+            rounds, lambda one: one["torch"]["import"]
+        ),
         "torch_peak_bytes": max(one["torch"]["peak_bytes"] for one in rounds),
         "times_torch": measure.median(
             rounds, lambda one: one["torch"]["seconds"] / one["ours"]["seconds"]

@@ -50,7 +50,6 @@ def parse_arguments():
 
 
 class Bench:
-
     def __init__(self, args):
         self.args = args
         self.dir = args.dir / "tessera-bench-dialects"
@@ -130,15 +129,21 @@ def summarize(result):
         "disk_read": measure.median(rounds, lambda one: one["disk"]["read"]),
         "disk_write": measure.median(rounds, lambda one: one["disk"]["write"]),
         "seconds": measure.median(rounds, lambda one: seconds(one, "ours")),
-        "rival_seconds": measure.median(rounds, lambda one: seconds(one, "theirs")),
-        "rival_import": measure.median(rounds, lambda one: one["theirs"]["import"]),
+        "rival_seconds": measure.median(
+            rounds, lambda one: seconds(one, "theirs")
+        ),
+        "rival_import": measure.median(
+            rounds, lambda one: one["theirs"]["import"]
+        ),
         "times": measure.median(
             rounds, lambda one: seconds(one, "theirs") / seconds(one, "ours")
         ),
         "times_whole": measure.median(
             rounds,
-            lambda one: (one["theirs"]["import"] + seconds(one, "theirs"))
-            / seconds(one, "ours"),
+            lambda one: (
+                (one["theirs"]["import"] + seconds(one, "theirs"))
+                / seconds(one, "ours")
+            ),
         ),
         "peak_bytes": peak("ours"),
         "rival_peak_bytes": peak("theirs"),

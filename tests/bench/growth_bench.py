@@ -123,7 +123,16 @@ def serve(bench, streams):
     """Seconds of a stream's gigabyte, and the memory of the daemon."""
     options = ["--ranks", streams, "--size", "300MB", "--rounds", "1"]
     done = subprocess.run(
-        [bench, "serve", *options, "--skip", "once", "--skip", "jobs", "--json"],
+        [
+            bench,
+            "serve",
+            *options,
+            "--skip",
+            "once",
+            "--skip",
+            "jobs",
+            "--json",
+        ],
         stdout=subprocess.PIPE,
         check=True,
     )
@@ -173,9 +182,7 @@ def draw(parts, path):
             blocks.append(f"{name} << EOD\n{points}\nEOD")
             title = f"{step} (n^{{{shown(row['seconds_exponent'])}}})"
             plots.append(f"{name} with linespoints lw 2 title '{title}'")
-        panels.append(
-            f"set title '{PARTS[part][0]}'\nplot {', '.join(plots)}"
-        )
+        panels.append(f"set title '{PARTS[part][0]}'\nplot {', '.join(plots)}")
     script = "\n".join(
         [
             "set terminal pngcairo size 1500,500 font 'Sans,11'",
@@ -201,7 +208,9 @@ def main():
             continue
         sizes = [size for size in sizes if int(size) <= args.most]
         if len(sizes) < 2:
-            sys.exit(f"bench: {part} has fewer than two sizes up to {args.most}")
+            sys.exit(
+                f"bench: {part} has fewer than two sizes up to {args.most}"
+            )
         report["parts"][part] = simulate(args.tool, part, sizes)
     if "serve" not in args.skip:
         report["streams"] = serve(args.bench, args.streams)

@@ -73,7 +73,10 @@ def write_deepspeed(directory, num_bytes):
             "zero_stage": ZeroStageEnum.weights,
             "loss_scaler": None,
             "partition_count": NUM_RANKS,
-            "optimizer_state_dict": {"state": {0: inner}, "param_groups": groups},
+            "optimizer_state_dict": {
+                "state": {0: inner},
+                "param_groups": groups,
+            },
             "fp32_flat_groups": [values(piece, rank)],
         }
         torch.save(

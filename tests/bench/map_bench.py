@@ -89,7 +89,6 @@ def parse_arguments():
 
 
 class Bench:
-
     def __init__(self, args):
         self.args = args
         self.dir = args.dir / "tessera-bench-map"
@@ -144,9 +143,7 @@ class Bench:
             )
             return one
         one["theirs"] = self.theirs(way.rival, src, theirs, config)
-        measure.run(
-            [self.args.tool, "diff", mapped, theirs, "--tensors-only"]
-        )
+        measure.run([self.args.tool, "diff", mapped, theirs, "--tensors-only"])
         # The way back begins with what that program wrote.
         shutil.rmtree(mapped)
         theirs.rename(mapped)
@@ -223,9 +220,7 @@ class Bench:
         measure.say("the shapes of DeepSeek V3")
         return {
             to: [
-                json.loads(
-                    measure.run([self.args.shapes, f"--to={to}"]).output
-                )
+                json.loads(measure.run([self.args.shapes, f"--to={to}"]).output)
                 for _ in range(self.args.rounds)
             ]
             for to in ("torchtitan", "megatron_dist")
@@ -275,8 +270,10 @@ def summarize(result):
                 lambda one: one["theirs"]["seconds"] / one["mapped"]["seconds"]
             ),
             "times_whole": figure(
-                lambda one: (one["theirs"]["import"] + one["theirs"]["seconds"])
-                / one["mapped"]["seconds"]
+                lambda one: (
+                    (one["theirs"]["import"] + one["theirs"]["seconds"])
+                    / one["mapped"]["seconds"]
+                )
             ),
             "rival_peak_bytes": max(
                 one["theirs"]["peak_bytes"] for one in rounds

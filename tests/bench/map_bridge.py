@@ -34,7 +34,6 @@ class Anything(type):
 
 
 class StandIn(types.ModuleType):
-
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)

@@ -230,9 +230,7 @@ def fio_rates(directory, num_bytes):
     path = pathlib.Path(directory) / "fio.tmp"
     try:
         return {
-            what: max(
-                fio_rate(path, num_bytes, what, *way) for way in FIO_WAYS
-            )
+            what: max(fio_rate(path, num_bytes, what, *way) for way in FIO_WAYS)
             for what in ("write", "read")
         }
     finally:

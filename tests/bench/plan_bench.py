@@ -39,7 +39,9 @@ def cut(size, num_pieces):
 
 def shards(shape, mesh):
     """Dimension a is cut by mesh axis a; the others are whole."""
-    cuts = [cut(n, k) for n, k in itertools.zip_longest(shape, mesh, fillvalue=1)]
+    cuts = [
+        cut(n, k) for n, k in itertools.zip_longest(shape, mesh, fillvalue=1)
+    ]
     return [
         ChunkStorageMetadata(
             torch.Size(offset for offset, _ in box),
@@ -104,7 +106,13 @@ def main():
         chunks,
         lambda: load(num_tensors, stored, wanted),
     )
-    measure(report, "check-tensors", args, chunks, lambda: check(num_tensors, stored))
+    measure(
+        report,
+        "check-tensors",
+        args,
+        chunks,
+        lambda: check(num_tensors, stored),
+    )
 
     shape = (ROWS, ROWS)
     side = int((1_000_000 // args.scale) ** 0.5)

@@ -53,7 +53,11 @@ def make_environment(python, wheel, rivals, folder):
     subprocess.run([python, "-m", "venv", folder], check=True)
     site = next(folder.glob("lib/python*/site-packages"))
     other = subprocess.check_output(
-        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        [
+            python,
+            "-c",
+            "import sysconfig; print(sysconfig.get_path('purelib'))",
+        ],
         text=True,
     )
     (site / "judge.pth").write_text(f"{other}{rivals}\n")
@@ -133,7 +137,8 @@ class Bench:
                 "for i in range(max(n, 1))}, sys.argv[1])"
             )
             subprocess.run(
-                [self.python, "-c", write, path, str(self.args.size)], check=True
+                [self.python, "-c", write, path, str(self.args.size)],
+                check=True,
             )
         for side in self.in_turn(LOADERS, number):
             measure.drop_caches()

@@ -135,9 +135,7 @@ def async_(side, spec):
     alone = statistics.median(step() for _ in range(20))
     before = forget_peak()
     kept = writer(side, f"{spec['path']}-0")
-    options = (
-        {"async_stager": KeptStager()} if side == "torch-cached" else {}
-    )
+    options = {"async_stager": KeptStager()} if side == "torch-cached" else {}
     stalls, durable, steps = [], [], []
     for i in range(spec["repeats"] + 1):
         dist.barrier()

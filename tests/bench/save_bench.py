@@ -133,7 +133,6 @@ def llama_tensors(num_bytes):
 
 
 class Bench:
-
     def __init__(self, args, scratch):
         self.args = args
         self.scratch = scratch

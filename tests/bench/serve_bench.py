@@ -189,7 +189,6 @@ def bytes_from_disk(server):
 
 
 class Bench:
-
     def __init__(self, args, scratch):
         self.args = args
         self.scratch = scratch
@@ -331,9 +330,10 @@ class Bench:
             # Warmed up before the server opens the files, because the server
             # bypasses the page cache for data that is not in it.
             self.warm_up()
-            with daemon(self.args, self.scratch) as server, raw_server(
-                self.args, self.model
-            ) as raw:
+            with (
+                daemon(self.args, self.scratch) as server,
+                raw_server(self.args, self.model) as raw,
+            ):
                 for way, process in (("raw", raw), ("stream", server)):
                     self.read(process, way, 1, "shard")
                 result["streams"] = self.streams(server, raw, number)

@@ -145,7 +145,6 @@ class Server:
 
 
 class Bench:
-
     def __init__(self, args):
         self.args = args
         self.dir = args.dir / "tessera-bench-store"
@@ -242,9 +241,7 @@ class Bench:
             ("get", "dcp-convert"): lambda: self.ours(
                 "convert", dcp, local, "--to", "dcp"
             ),
-            ("get", "s5cmd"): lambda: self.s5cmd(
-                "cp", f"{dcp}/*", f"{local}/"
-            ),
+            ("get", "s5cmd"): lambda: self.s5cmd("cp", f"{dcp}/*", f"{local}/"),
             ("load", "dcp-convert"): lambda: self.ours("verify", dcp),
             ("stream", "dcp-convert"): lambda: self.ours("verify", file),
             ("stream", "runai"): lambda: self.python("get", "runai", file),

@@ -70,7 +70,9 @@ def measure():
 
 def main():
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group(
+        "gloo", store=dist.HashStore(), rank=0, world_size=1
+    )
     print(json.dumps(measure()))
     dist.destroy_process_group()
 

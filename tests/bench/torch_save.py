@@ -129,7 +129,6 @@ class AddedBytes:
 
 
 class State:
-
     def __init__(self, spec, with_optimizer):
         names = ("shard",) if len(spec["mesh"]) == 1 else ("replicate", "shard")
         self.mesh = init_device_mesh(
@@ -248,7 +247,6 @@ WAYS = {
 
 
 class Saver:
-
     def __init__(self, way):
         self.options = WAYS[way]()
         if way != "process":

@@ -111,9 +111,7 @@ def train(spec):
         rows = data[step].chunk(num_shares)[share]
         logits = model(rows[:, :-1])
         with parallel.loss_context(spec.get("plan")):
-            loss = F.cross_entropy(
-                logits.flatten(0, 1), rows[:, 1:].flatten()
-            )
+            loss = F.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
             loss.backward()
         return local(loss.detach())
 

@@ -81,7 +81,6 @@ def add_arguments(parser, steps):
 
 
 class Bench:
-
     def __init__(self, args, scratch, ways=WAYS, device="cpu"):
         self.args = args
         self.device = device
@@ -120,7 +119,12 @@ class Bench:
             text = json.dumps({**spec, "tp": 1, **way})
             (folder / f"{name}.json").write_text(text)
         subprocess.run(
-            [self.args.python, "-B", HERE / "train_init.py", folder / f"{name}.json"],
+            [
+                self.args.python,
+                "-B",
+                HERE / "train_init.py",
+                folder / f"{name}.json",
+            ],
             check=True,
         )
         return folder

@@ -56,7 +56,6 @@ def parse_arguments():
 
 
 class Bench:
-
     def __init__(self, args):
         self.args = args
         self.dir = args.dir / "tessera-bench-workers"
@@ -180,9 +179,7 @@ class Bench:
 
     def records(self):
         return [
-            path
-            for path in self.dst.glob(".work-*/*")
-            if path.name.isdigit()
+            path for path in self.dst.glob(".work-*/*") if path.name.isdigit()
         ]
 
     def kill(self):

@@ -91,7 +91,9 @@ class Chain:
         except FAILURES:
             return False  # PyTorch cannot.
         ours = self._path(form)
-        self.steps.append(f"{self._form} to {form} by {way}: {self._ours} {ours}")
+        self.steps.append(
+            f"{self._form} to {form} by {way}: {self._ours} {ours}"
+        )
         try:
             getattr(self, "_" + way)(ours, form)
         except FAILURES as error:
@@ -194,7 +196,9 @@ class Chain:
         num_ranks = self._random.randint(1, 3)
         seed = str(self._random.randint(0, 999))
         said = _run_ranks(num_ranks, [self._reload, self._ours, dst, seed])
-        if "address already in use" in said.lower():  # since the port was chosen
+        if (
+            "address already in use" in said.lower()
+        ):  # since the port was chosen
             said = _run_ranks(num_ranks, [self._reload, self._ours, dst, seed])
         if said:
             raise RuntimeError(said)
@@ -248,8 +252,9 @@ class Chain:
                 dtype = self._random.choice((torch.bfloat16, torch.float64))
             for one in targets:
                 one[name] = self._target(tensor, dtype)
-        readers = tessera.torch.Reader(self._ours), dcp.FileSystemReader(
-            self._theirs
+        readers = (
+            tessera.torch.Reader(self._ours),
+            dcp.FileSystemReader(self._theirs),
         )
         self.steps.append("load into targets")
         for target, reader in zip(targets, readers):

@@ -16,7 +16,9 @@ sys.path.insert(0, str(HERE.parent / "python"))
 
 
 def pytest_addoption(parser):
-    parser.addoption("--seed", type=int, help="run the chain of this seed alone")
+    parser.addoption(
+        "--seed", type=int, help="run the chain of this seed alone"
+    )
     parser.addoption(
         "--seconds",
         type=float,

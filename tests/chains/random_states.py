@@ -33,7 +33,17 @@ COMMON_DTYPES = (torch.float32, torch.bfloat16, torch.int64)
 EXTENTS = (0, 1, 1, 2, 3, 4, 5, 7, 8, 17, 64)
 KEYS = (
     *("weight", "bias", "layers", "0", "1", "model", "optim", "state", "step"),
-    *("layers.0", "exp_avg", "param_groups", "a b", "gewicht-ß", "層", "x/y", "up..x", "_"),
+    *(
+        "layers.0",
+        "exp_avg",
+        "param_groups",
+        "a b",
+        "gewicht-ß",
+        "層",
+        "x/y",
+        "up..x",
+        "_",
+    ),
 )
 
 
@@ -187,7 +197,9 @@ class RandomState:
             lambda: tensor.transpose(0, -1) if tensor.ndim else tensor,
             lambda: tensor[::2] if tensor.ndim else tensor,
             lambda: tensor[1:] if tensor.ndim and len(tensor) else tensor,
-            lambda: tensor[..., 0] if tensor.ndim and tensor.shape[-1] else tensor,
+            lambda: (
+                tensor[..., 0] if tensor.ndim and tensor.shape[-1] else tensor
+            ),
             lambda: tensor.unsqueeze(0).expand(3, *tensor.shape),
             lambda: tensor.as_strided((2,), (0,)) if tensor.numel() else tensor,
             lambda: tensor.conj() if is_complex else tensor,
@@ -204,7 +216,13 @@ class RandomState:
         return self._choice(
             (
                 *(None, True, False, 0, 7, -1, 2**31, number, 1e-3, -0.0),
-                *(float("inf"), float("nan"), "", "text", "caf\u00e9 \U0001f600"),
+                *(
+                    float("inf"),
+                    float("nan"),
+                    "",
+                    "text",
+                    "caf\u00e9 \U0001f600",
+                ),
                 *(b"", b"\x00\xff", (), (1, 2.5, "x"), (0.9, (0.95,)), [], {}),
                 *([1, "a", None], {"lr": 0.1}, {1, 2}, frozenset("a"), 1 + 2j),
                 *(torch.Size([2, 3]), torch.float16, torch.device("cpu")),
@@ -225,7 +243,11 @@ class RandomState:
                 lambda: torch.nn.Parameter(
                     Scaled(codes, torch.tensor(0.5)), requires_grad=False
                 ),
-                lambda: torch.nn.Buffer(base) if hasattr(torch.nn, "Buffer") else base,
+                lambda: (
+                    torch.nn.Buffer(base)
+                    if hasattr(torch.nn, "Buffer")
+                    else base
+                ),
                 lambda: finite.to_sparse(),
                 lambda: finite.reshape(1, -1).to_sparse_csr(),
                 lambda: torch.quantize_per_tensor(finite, 0.1, 3, torch.qint8),
@@ -241,9 +263,16 @@ class RandomState:
                 *(Phase.WARM, Settings(0.1, ["a"]), Point(1, 2), Settings),
                 *(datetime.datetime(2026, 1, 2), datetime.timedelta(3)),
                 *(decimal.Decimal("1.50"), fractions.Fraction(1, 3)),
-                *(uuid.UUID(int=7), pathlib.PurePosixPath("a/b"), range(1, 9, 2)),
+                *(
+                    uuid.UUID(int=7),
+                    pathlib.PurePosixPath("a/b"),
+                    range(1, 9, 2),
+                ),
                 *(slice(1, None, 2), collections.deque([1, 2], maxlen=3)),
-                *(collections.Counter("aab"), collections.defaultdict(list, a=[1])),
+                *(
+                    collections.Counter("aab"),
+                    collections.defaultdict(list, a=[1]),
+                ),
                 *((1, torch.ones(2)), {"t": (torch.zeros(3), None)}),
             )
         )

@@ -141,7 +141,9 @@ def transformers_result(path, ranks):
     with _clean_environment():
         arguments = TrainingArguments(use_cpu=True, **values)
         plugin_values = arguments.fsdp_plugin_args
-        plugin = plugin_values and FullyShardedDataParallelPlugin(**plugin_values)
+        plugin = plugin_values and FullyShardedDataParallelPlugin(
+            **plugin_values
+        )
         precision = (
             "bf16" if arguments.bf16 else "fp16" if arguments.fp16 else "no"
         )

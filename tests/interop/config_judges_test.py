@@ -237,26 +237,31 @@ def has_unread_value(config):
 DIFFERENCES = [
     Rule(
         "ours does not read the values of options that have no effect",
-        lambda config, place: place == "theirs refuses"
-        and has_unread_value(config),
+        lambda config, place: (
+            place == "theirs refuses" and has_unread_value(config)
+        ),
     ),
     Rule(
         "ours does not ask for more of a layer's name than that it is a word",
-        lambda config, place: place == "theirs refuses"
-        and options_of(config).get("transformer_layer_cls_to_wrap")
-        in BAD_VALUES,
+        lambda config, place: (
+            place == "theirs refuses"
+            and options_of(config).get("transformer_layer_cls_to_wrap")
+            in BAD_VALUES
+        ),
     ),
     Rule(
         "version 1 shards fully unless fsdp_sharding_strategy says otherwise; "
         "ours refuses a fsdp_reshard_after_forward that says otherwise alone",
-        lambda config, place: place == "ours refuses"
-        and uses_version_1(config)
-        and options_of(config).get("reshard_after_forward", True) is not True,
+        lambda config, place: (
+            place == "ours refuses"
+            and uses_version_1(config)
+            and options_of(config).get("reshard_after_forward", True)
+            is not True
+        ),
     ),
     Rule(
         "the packages check no values that they do not use yet",
-        lambda config, place: place == "ours refuses"
-        and has_bad_value(config),
+        lambda config, place: place == "ours refuses" and has_bad_value(config),
     ),
 ]
 
@@ -283,9 +288,7 @@ def flattened(explanation, keys):
 
 def compared(tool, path, config, judge):
     """Lines about what differs without a rule; whether both read it."""
-    process = tool.run(
-        "explain", path, "--json", "--world-size", RANKS
-    )
+    process = tool.run("explain", path, "--json", "--world-size", RANKS)
     expect(process.returncode in (DONE, FOUND), process.stderr.decode())
     ours = json.loads(process.stdout)
     problems = [

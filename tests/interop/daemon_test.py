@@ -153,9 +153,7 @@ def check_inspect(client, path):
     """Page by page, what PyTorch finds in the index."""
     pages, token = [], ""
     while not pages or token:
-        page = client.inspect(
-            path, page_size=3, page_token=token, chunks=True
-        )
+        page = client.inspect(path, page_size=3, page_token=token, chunks=True)
         expect(len(page.tensors) + len(page.objects) <= 3, "a page too long")
         pages.append(page)
         token = page.next_page_token
@@ -230,9 +228,7 @@ def check_plan(client, source, target):
 
 def check_watch(client, source, target):
     job = client.convert(source, target)
-    watch = client.jobs.WatchJob(
-        client.jobs_api.WatchJobRequest(name=job.name)
-    )
+    watch = client.jobs.WatchJob(client.jobs_api.WatchJobRequest(name=job.name))
     seen = list(watch)
     expect(seen and seen[-1].done, "the last message is not of the end")
     done = [client.metadata(one).bytes_done for one in seen]
@@ -302,9 +298,7 @@ def check_read_mesh(client, path):
         for part, got in zip(parts, data):
             box = (tuple(part.box.offsets), tuple(part.box.sizes))
             boxes[part.name].add(box)
-            cut = want[part.name][
-                tuple(slice(o, o + s) for o, s in zip(*box))
-            ]
+            cut = want[part.name][tuple(slice(o, o + s) for o, s in zip(*box))]
             expect(got == raw_bytes(cut), f"{part.name} {box}")
     for name, tensor in want.items():
         rows = Shard(0) if tensor.dim() else Replicate()
@@ -318,9 +312,7 @@ def check_read_mesh(client, path):
 def check_resume(client, path):
     """From any byte on, under the same etag, the rest of the same bytes."""
     wanted = {"parts": [{"name": name} for name in sorted(tensors_of(path))]}
-    _, data, etag = client.read(
-        path, parts=wanted, max_chunk_bytes=CHUNK_BYTES
-    )
+    _, data, etag = client.read(path, parts=wanted, max_chunk_bytes=CHUNK_BYTES)
     whole = b"".join(data)
     for offset in (1, len(data[0]), len(whole) // 2, len(whole) - 1):
         stream = client.stream(
@@ -432,9 +424,7 @@ def run_cases(suite, daemon):
     reader = Client(daemon.channel(TOKENS["eval"]))
     fsdp = root / "fsdp_ws3"
     long = root / "long.pt"
-    torch.save(
-        {"a": det((100, 33)), "b": det((3, 1000), torch.bfloat16)}, long
-    )
+    torch.save({"a": det((100, 33)), "b": det((3, 1000), torch.bfloat16)}, long)
 
     def case(name, function, *arguments):
         suite.case(name, function, *arguments)
@@ -443,8 +433,13 @@ def run_cases(suite, daemon):
     case("reflection", check_reflection, client, daemon.channel())
     case("inspect", check_inspect, client, fsdp)
     for name in (*CASES[:-1], "pt_zoo.pt"):
-        case(f"convert {name}", check_convert, client, root / name,
-             root / f"{name}-converted")
+        case(
+            f"convert {name}",
+            check_convert,
+            client,
+            root / name,
+            root / f"{name}-converted",
+        )
         case(f"read {name}", check_read, client, root / name)
     case("retried submit", check_retried_submit, client, fsdp, root / "once")
     case("validate_only", check_plan, client, fsdp, root / "planned.pt")

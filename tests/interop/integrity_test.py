@@ -124,9 +124,7 @@ def main():
     tool("convert", sharded, out / "ours.pt")
     hf = references / "hf_sharded_ws2"
     tool("convert", hf, out / "ours.safetensors")
-    save_file(
-        load_file(out / "ours.safetensors"), out / "theirs.safetensors"
-    )
+    save_file(load_file(out / "ours.safetensors"), out / "theirs.safetensors")
     weight = raw_bytes(
         judge.load_flat(str(out / "ours.safetensors"))["c.weight"]
     )

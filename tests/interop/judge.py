@@ -277,7 +277,9 @@ def check(path, expected, trusted=False):
     kind = guess_kind(path)
     if kind == "dcp-rank-local":
         # PyTorch itself reads the shards of one rank on that rank only.
-        return check_rank_local(path, expected) if "per_rank" in expected else []
+        return (
+            check_rank_local(path, expected) if "per_rank" in expected else []
+        )
     flat = load_flat(path, kind, weights_only=not trusted)
     return compare(flat, expected["tensors"], expected["objects"])
 

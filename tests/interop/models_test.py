@@ -105,7 +105,15 @@ class Model:
         decode = ["--decode", "fp8-128", "--cast", "f32"]
         convert("convert", codes, decoded, *shards, *decode)
         # What a hub's folder would have.
-        convert("convert", self.hub, work / "whole", "--to", "safetensors", "--encode", "fp8-128")
+        convert(
+            "convert",
+            self.hub,
+            work / "whole",
+            "--to",
+            "safetensors",
+            "--encode",
+            "fp8-128",
+        )
         shutil.copy(work / "whole" / "config.json", codes)
         shutil.copy(self.hub / "config.json", decoded)
         theirs = tiny_models.load(codes)

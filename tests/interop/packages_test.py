@@ -269,14 +269,18 @@ DIFFERENCES = [
         "version 1 means FULL_STATE_DICT where nothing is said, version 2 "
         "SHARDED_STATE_DICT: ours writes down what was meant",
         lambda options: "fsdp_state_dict_type" not in options,
-        lambda key, ours: key == "fsdp_config.fsdp_state_dict_type"
-        and ours == "FULL_STATE_DICT",
+        lambda key, ours: (
+            key == "fsdp_config.fsdp_state_dict_type"
+            and ours == "FULL_STATE_DICT"
+        ),
     ),
     Rule(
         "accelerate leaves a number, which version 2 takes for true",
         lambda options: strategy_of(options).isdigit(),
-        lambda key, ours: key == "fsdp_config.fsdp_reshard_after_forward"
-        and isinstance(ours, bool),
+        lambda key, ours: (
+            key == "fsdp_config.fsdp_reshard_after_forward"
+            and isinstance(ours, bool)
+        ),
     ),
     Rule(
         "accelerate forgets the copies; ours writes their number",
@@ -293,8 +297,9 @@ NOT_CONVERTED = [
     ),
     Rule(
         "version 2 has no such state dict, and accelerate fails at its start",
-        lambda options: options.get("fsdp_state_dict_type")
-        == "LOCAL_STATE_DICT",
+        lambda options: (
+            options.get("fsdp_state_dict_type") == "LOCAL_STATE_DICT"
+        ),
     ),
 ]
 

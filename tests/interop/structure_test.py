@@ -103,12 +103,16 @@ def training_state():
     model(torch.tensor([0, 1, 2])).sum().backward()
     optimizer.step()
     schedule.step()
-    return model, optimizer, {
-        "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "schedule": schedule.state_dict(),
-        "epoch": 3,
-    }
+    return (
+        model,
+        optimizer,
+        {
+            "model": model.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "schedule": schedule.state_dict(),
+            "epoch": 3,
+        },
+    )
 
 
 def containers():
@@ -255,8 +259,7 @@ def check_unknown(tool, out):
     drop = "--drop-unreadable"
     tool("convert", out / "in.pt", out / "out.pt", drop)
     expect(list(load(out / "out.pt")) == ["w"], "what is left")
-    dcp.save(state | {"layer": 1}, checkpoint_id=str(out / "dcp"),
-             no_dist=True)
+    dcp.save(state | {"layer": 1}, checkpoint_id=str(out / "dcp"), no_dist=True)
     tool("verify", out / "dcp")
     tool.json("inspect", out / "dcp")
     tool("convert", out / "dcp", out / "again")
@@ -292,8 +295,9 @@ def check_dtensor(tool, out):
     copy = load(out / "out.pt")["w"]
     expect(copy.placements == whole.placements, "other placements")
     expect(torch.equal(copy.to_local(), want), "other values in the copy")
-    part = DTensor.from_local(want, mesh, [Shard(0)], shape=(8, 2),
-                              stride=(2, 1), run_check=False)
+    part = DTensor.from_local(
+        want, mesh, [Shard(0)], shape=(8, 2), stride=(2, 1), run_check=False
+    )
     torch.save({"w": part}, out / "part.pt")
     refused = tool(
         "convert", out / "part.pt", out / "part.safetensors", code=REFUSED
@@ -310,8 +314,13 @@ def check_diff(tool, out):
         "keys": ({"d": {0: 1}}, {"d": {"0": 1}}),
         "types": ({"d": collections.OrderedDict(a=1)}, {"d": {"a": 1}}),
         "empty": ({"d": {}, "n": 1}, {"n": 1}),
-        "storage": (storages("t"), dict(storages("t"), s=torch.arange(
-            5, dtype=torch.uint8).untyped_storage())),
+        "storage": (
+            storages("t"),
+            dict(
+                storages("t"),
+                s=torch.arange(5, dtype=torch.uint8).untyped_storage(),
+            ),
+        ),
     }
     for name, (a, b) in cases.items():
         torch.save(a, out / "a.pt")
@@ -335,7 +344,9 @@ def main():
     suite = Suite("structure")
     # A DTensor has a mesh, also on one rank.
     torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{suite.fresh()}/ranks", rank=0,
+        "gloo",
+        init_method=f"file://{suite.fresh()}/ranks",
+        rank=0,
         world_size=1,
     )
     tool = suite.tool
@@ -349,8 +360,9 @@ def main():
     case("training state", check_copy, lambda: training_state()[2])
     case("containers", check_copy, containers)
     old = {"_use_new_zipfile_serialization": False}
-    case("training state, legacy", check_copy, lambda: training_state()[2],
-         **old)
+    case(
+        "training state, legacy", check_copy, lambda: training_state()[2], **old
+    )
     case("protocol 4", check_copy, plain_containers, pickle_protocol=4)
     case("plain objects", check_copy, plain)
     case("unknown objects", check_unknown)

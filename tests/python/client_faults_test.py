@@ -272,14 +272,20 @@ def change_header(change_message):
         (change_chunk(data=bytes(9 << 20)), "exceeds the part"),
         (change_header(lambda h: h.parts.add()), "part"),
         (change_header(lambda h: h.ClearField("parts")), "0 of 1 parts"),
-        (change_header(lambda h: setattr(h, "more", True)), "before the header"),
+        (
+            change_header(lambda h: setattr(h, "more", True)),
+            "before the header",
+        ),
         (
             change_header(
                 lambda h: (h.ClearField("parts"), setattr(h, "more", True))
             ),
             "header has no parts",
         ),
-        (change_header(lambda h: setattr(h.parts[0], "name", "v")), "asked for"),
+        (
+            change_header(lambda h: setattr(h.parts[0], "name", "v")),
+            "asked for",
+        ),
         (
             change_header(lambda h: setattr(h.parts[0], "num_bytes", 1 << 40)),
             "the memory has",
@@ -331,7 +337,9 @@ def test_objects_that_would_run_code_are_refused(
         url = f"tessera://{server.address}{daemon.root / 'c'}"
         with pytest.raises(tessera.PermissionDeniedError):
             tessera.open(url).objects["step"]
-        with pytest.raises(dcp.api.CheckpointException, match="PermissionDenied"):
+        with pytest.raises(
+            dcp.api.CheckpointException, match="PermissionDenied"
+        ):
             dcp.load({"step": 0}, storage_reader=tessera.torch.Reader(url))
     assert not (tmp_path / "attacked").exists()
 

@@ -117,9 +117,10 @@ def test_it_is_the_mapping_that_a_path_is(daemon, name):
     assert_same(there.to_torch(), here.to_torch())
     assert dict(there.objects) == dict(here.objects)
     assert there.objects.keys_of == here.objects.keys_of
-    assert repr(there).partition(":")[2].partition(":")[2].partition(": ")[
-        2
-    ] == repr(here).partition(": ")[2]
+    assert (
+        repr(there).partition(":")[2].partition(":")[2].partition(": ")[2]
+        == repr(here).partition(": ")[2]
+    )
     assert there._repr_html_().count("<svg") > 3
     with pytest.raises(KeyError):
         there["nothing"]
@@ -171,7 +172,9 @@ def test_other_formats_are_read(daemon):
 
 
 def test_names_with_the_letters_of_globs(daemon):
-    state = {name: i for i, name in enumerate(["a*", "a?", "a[b]", "a\\", "ab"])}
+    state = {
+        name: i for i, name in enumerate(["a*", "a?", "a[b]", "a\\", "ab"])
+    }
     dcp.save({**state, "w[0]*": torch.ones(2)}, checkpoint_id=daemon.root / "g")
     checkpoint = tessera.open(daemon.url("g"))
     assert dict(checkpoint.objects) == state

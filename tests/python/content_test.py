@@ -14,7 +14,9 @@ WHEEL = pathlib.Path(os.environ["TESSERA_WHEEL"])
 FOLDER = pathlib.Path(tessera.__file__).parent
 LOADER = "/lib64/ld-linux-x86-64.so.2"
 # What the tag of the wheel says that each system has (PEP 600), of what ours need.
-SYSTEM = re.compile(r"(linux-vdso|ld-linux-x86-64|lib(c|m|gcc_s|stdc\+\+|z))\.so\.")
+SYSTEM = re.compile(
+    r"(linux-vdso|ld-linux-x86-64|lib(c|m|gcc_s|stdc\+\+|z))\.so\."
+)
 
 
 def libraries_of(file):
@@ -42,7 +44,9 @@ def test_every_library_is_found_in_the_wheel():
     for root in roots:
         for name, path in libraries_of(root).items():
             if not SYSTEM.match(name):
-                assert pathlib.Path(path).parent.resolve() == FOLDER / "lib", name
+                assert pathlib.Path(path).parent.resolve() == FOLDER / "lib", (
+                    name
+                )
                 used.add(name)
     # Nothing else is carried.
     assert used == {file.name for file in (FOLDER / "lib").iterdir()}
@@ -79,9 +83,11 @@ for line in maps.splitlines():
 
 def test_the_licences_are_in_it():
     told = importlib.metadata.files("tessera")
-    texts = {file.name: file.read_text() for file in told if file.name in (
-        "LICENSE", "licenses.txt", "METADATA"
-    )}
+    texts = {
+        file.name: file.read_text()
+        for file in told
+        if file.name in ("LICENSE", "licenses.txt", "METADATA")
+    }
     assert "Apache License" in texts["LICENSE"]
     licenses = texts["licenses.txt"]
     for library in ("Tessera", "aws-c-s3", "libabsl-dev", "libssl-dev"):

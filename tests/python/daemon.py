@@ -55,7 +55,9 @@ class Daemon:
             for line in self.log:
                 if text in line:
                     fields = dict(
-                        word.split("=", 1) for word in line.split() if "=" in word
+                        word.split("=", 1)
+                        for word in line.split()
+                        if "=" in word
                     )
                     return line if field is None else fields[field]
             if ended:

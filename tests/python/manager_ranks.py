@@ -30,7 +30,9 @@ def save(folder, mesh):
     found = state_at(0, mesh)
     tessera.load(found, folder / "one")
     assert_is(found, 7)
-    with CheckpointManager(folder / "run", save_every=2, keep_last=2) as manager:
+    with CheckpointManager(
+        folder / "run", save_every=2, keep_last=2
+    ) as manager:
         assert manager.resume(state_at(0, mesh)) is None
         for step in range(1, 100):
             manager.before_optimizer_step()
@@ -61,6 +63,8 @@ def resume(folder, mesh):
 
 dist.init_process_group("gloo")
 call = {"save": save, "resume": resume}[sys.argv[1]]
-call(pathlib.Path(sys.argv[2]), init_device_mesh("cpu", (dist.get_world_size(),)))
+call(
+    pathlib.Path(sys.argv[2]), init_device_mesh("cpu", (dist.get_world_size(),))
+)
 dist.barrier()
 dist.destroy_process_group()

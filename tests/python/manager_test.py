@@ -25,7 +25,7 @@ def state_at(step):
 
 
 def steps_in(directory):
-    return sorted(int(p.name[len("step-"):]) for p in directory.glob("step-*"))
+    return sorted(int(p.name[len("step-") :]) for p in directory.glob("step-*"))
 
 
 def test_a_state_is_saved_and_loaded(state, tmp_path):
@@ -136,9 +136,9 @@ def test_the_error_of_a_save_is_raised_once_and_nothing_is_removed(tmp_path):
     manager = CheckpointManager(run, keep_last=1)
     manager.save(1, state_at(1))
     manager.finish()
-    manager.save(2, {"w": torch.quantize_per_tensor(
-        torch.ones(3), 0.1, 0, torch.qint8
-    )})
+    manager.save(
+        2, {"w": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)}
+    )
     with pytest.raises(tessera.UnimplementedError, match="w: "):
         manager.save(3, state_at(3))
     assert manager.latest() == 1
@@ -178,5 +178,7 @@ def test_a_wrong_number_is_an_error_with_its_name(tmp_path, keywords):
 
 
 def test_a_daemon_takes_no_saves():
-    with pytest.raises(tessera.UnimplementedError, match="takes no|does not take"):
+    with pytest.raises(
+        tessera.UnimplementedError, match="takes no|does not take"
+    ):
         CheckpointManager("tessera://trainer-7:7420/run")

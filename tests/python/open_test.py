@@ -313,7 +313,9 @@ def numbered(tmp_path):
 
 
 def test_a_loss_of_a_checkpoint_is_a_warning(numbered, tmp_path):
-    with pytest.warns(tessera.LossWarning, match="cannot be told apart") as told:
+    with pytest.warns(
+        tessera.LossWarning, match="cannot be told apart"
+    ) as told:
         checkpoint = tessera.open(numbered)
     assert told[0].filename == __file__
     assert len(checkpoint.warnings) == 1

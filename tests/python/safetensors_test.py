@@ -78,7 +78,9 @@ def test_the_bytes_of_random_tensors_are_the_same():
     for _ in range(50):
         tensors = {}
         for _ in range(generator.randrange(6)):
-            sizes = [generator.randrange(4) for _ in range(generator.randrange(4))]
+            sizes = [
+                generator.randrange(4) for _ in range(generator.randrange(4))
+            ]
             name = "".join(generator.choice('ab".é/\\') for _ in range(5))
             dtype = generator.choice(dtypes)
             tensors[name] = (torch.rand(sizes) * 9).to(dtype)
@@ -108,7 +110,9 @@ WRONG = {
 
 
 @pytest.mark.parametrize("tensors", WRONG.values(), ids=WRONG)
-def test_errors_of_tensors_that_cannot_be_saved_have_the_same_class(tmp_path, tensors):
+def test_errors_of_tensors_that_cannot_be_saved_have_the_same_class(
+    tmp_path, tensors
+):
     for call in ("save", "save_file"):
         raised = {}
         for name, library in LIBRARIES.items():
@@ -176,7 +180,9 @@ def test_a_slice_is_indexed_in_the_same_way(tmp_path, framework):
                 return failure
 
     for index in INDICES:
-        theirs, ours = (read(lib, index) for lib in (safetensors, LIBRARIES["ours"]))
+        theirs, ours = (
+            read(lib, index) for lib in (safetensors, LIBRARIES["ours"])
+        )
         if isinstance(theirs, Exception):
             assert isinstance(ours, type(theirs)), (index, theirs, ours)
             if isinstance(theirs, safetensors.SafetensorError):
@@ -256,9 +262,7 @@ def test_a_model_of_another_kind_is_refused_in_the_same_way(tmp_path):
             told.append(str(raised.value))
         assert told[0] == told[1]
         for library in LIBRARIES.values():
-            lists = library.load_model(
-                copy.deepcopy(model), path, strict=False
-            )
+            lists = library.load_model(copy.deepcopy(model), path, strict=False)
             told.append(tuple(map(sorted, lists)))
         assert told[2] == told[3]
 

@@ -252,7 +252,9 @@ def test_the_writer_without_overwrite_keeps_what_is_there(state, tmp_path):
     with pytest.raises(dcp.api.CheckpointException) as raised:
         dcp.save(
             state,
-            storage_writer=tessera.torch.Writer(tmp_path / "c", overwrite=False),
+            storage_writer=tessera.torch.Writer(
+                tmp_path / "c", overwrite=False
+            ),
         )
     (failure,) = raised.value.failures.values()
     assert isinstance(failure[0], tessera.AlreadyExistsError)

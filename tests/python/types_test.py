@@ -41,7 +41,11 @@ tessera.convert("a", "b", overwrite="yes")
 tessera.convert("a", "b", bogus=1)
 """
 REVEALED = [
-    *("numpy.ndarray", "torch._tensor.Tensor", "dict[str, torch._tensor.Tensor]"),
+    *(
+        "numpy.ndarray",
+        "torch._tensor.Tensor",
+        "dict[str, torch._tensor.Tensor]",
+    ),
     *("tessera._checkpoint.Tensor", "numpy.ndarray", "torch._tensor.Tensor"),
     "tessera.client._results.VerifyReport",
 ]
@@ -52,7 +56,14 @@ def mypy(code, folder):
     path = folder / "program.py"
     path.write_text(code)
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--no-color-output", path.name],
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--strict",
+            "--no-color-output",
+            path.name,
+        ],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -7,7 +7,7 @@ of comments.
 
 import re
 
-import rooms
+from source_tree import CODE, PRODUCT
 
 # Word to the most of 1,000 words of comments.
 AIMS = {"what": 1.0, "whose": 0.5, "its": 2.0, "of": 28.0}
@@ -29,11 +29,12 @@ def counts(tree):
     """Folder to [number of words, {word: how often}]."""
     result = {}
     for path, text in tree.items():
-        if text is None or not path.endswith((".cc", ".h")):
+        if text is None or not path.endswith(CODE):
             continue
         comments = " ".join(
-            "".join(groups) for groups in _COMMENT.findall(
-                _STRING.sub('""', text)))
+            "".join(groups)
+            for groups in _COMMENT.findall(_STRING.sub('""', text))
+        )
         words = [word.lower() for word in _WORD.findall(comments)]
         entry = result.setdefault(_folder(path), [0, dict.fromkeys(AIMS, 0)])
         entry[0] += len(words)
@@ -44,22 +45,46 @@ def counts(tree):
 
 def of_names(tree):
     """The functions of the product that are called XOf."""
-    return sorted({name for path, text in tree.items()
-                   if text is not None and path.endswith((".cc", ".h"))
-                   and path.split("/")[0] in rooms.PRODUCT
-                   for name in _OF_NAME.findall(_STRING.sub('""', text))})
+    return sorted(
+        {
+            name
+            for path, text in tree.items()
+            if text is not None
+            and path.endswith(CODE)
+            and path.split("/")[0] in PRODUCT
+            for name in _OF_NAME.findall(_STRING.sub('""', text))
+        }
+    )
 
 
 def summary(tree):
     by_folder = counts(tree)
-    total = [sum(entry[0] for entry in by_folder.values()),
-             {word: sum(entry[1][word] for entry in by_folder.values())
-              for word in AIMS}]
-    lines = ["%-28s %7s %s" % ("per 1,000 words of comments", "words",
-                               " ".join("%6s" % word for word in AIMS))]
+    total = [
+        sum(entry[0] for entry in by_folder.values()),
+        {
+            word: sum(entry[1][word] for entry in by_folder.values())
+            for word in AIMS
+        },
+    ]
+    lines = [
+        "%-28s %7s %s"
+        % (
+            "per 1,000 words of comments",
+            "words",
+            " ".join("%6s" % word for word in AIMS),
+        )
+    ]
     for folder, (words, found) in [("all", total)] + sorted(by_folder.items()):
-        lines.append("%-28s %7d %s" % (
-            folder, words, " ".join("%6.1f" % (1000 * found[word] / max(words, 1))
-                                    for word in AIMS)))
+        lines.append(
+            "%-28s %7d %s"
+            % (
+                folder,
+                words,
+                " ".join(
+                    "%6.1f" % (1000 * found[word] / max(words, 1))
+                    for word in AIMS
+                ),
+            )
+        )
     lines.append("%d functions are called XOf" % len(of_names(tree)))
     return "\n".join(lines)

@@ -8,9 +8,12 @@ import textwrap
 
 def _prose(text):
     """Markdown without fenced blocks; line numbers stay."""
-    return re.sub(r"^( *)(```|~~~).*?^ *\2[^\n]*$",
-                  lambda m: "\n" * m.group(0).count("\n"), text,
-                  flags=re.S | re.M)
+    return re.sub(
+        r"^( *)(```|~~~).*?^ *\2[^\n]*$",
+        lambda m: "\n" * m.group(0).count("\n"),
+        text,
+        flags=re.S | re.M,
+    )
 
 
 def _slug(heading):
@@ -20,8 +23,9 @@ def _slug(heading):
 
 def _exists(tree, path):
     path = path.rstrip("/")
-    return path in tree or any(p.startswith((path + "/", path + "."))
-                               for p in tree)
+    return path in tree or any(
+        p.startswith((path + "/", path + ".")) for p in tree
+    )
 
 
 def links_exist(tree):
@@ -34,30 +38,56 @@ def links_exist(tree):
                 if re.match(r"[a-z]+:", link):
                     continue
                 target, _, anchor = link.partition("#")
-                full = os.path.normpath(os.path.join(
-                    os.path.dirname(path), target)) if target else path
+                full = (
+                    os.path.normpath(
+                        os.path.join(os.path.dirname(path), target)
+                    )
+                    if target
+                    else path
+                )
                 if not _exists(tree, full):
-                    findings.append("%s:%d: link to %s, which is not there" %
-                                    (path, number, target))
+                    findings.append(
+                        "%s:%d: link to %s, which is not there"
+                        % (path, number, target)
+                    )
                 elif anchor and tree.get(full) is not None:
-                    slugs = [_slug(h) for h in re.findall(
-                        r"^#+ +(.*)$", _prose(tree[full]), re.M)]
+                    slugs = [
+                        _slug(h)
+                        for h in re.findall(
+                            r"^#+ +(.*)$", _prose(tree[full]), re.M
+                        )
+                    ]
                     if anchor not in slugs:
-                        findings.append("%s:%d: %s has no heading #%s" %
-                                        (path, number, full, anchor))
+                        findings.append(
+                            "%s:%d: %s has no heading #%s"
+                            % (path, number, full, anchor)
+                        )
     return findings
 
 
-_TOPS = ("dcp/", "fsdp/", "proto/", "server/", "client/", "tests/", "tools/",
-         "third_party/", "docs/", ".ci/")
+_TOPS = (
+    "dcp/",
+    "fsdp/",
+    "proto/",
+    "server/",
+    "client/",
+    "tests/",
+    "tools/",
+    "third_party/",
+    "docs/",
+    ".ci/",
+)
 
 
 def _label_exists(tree, label):
     package, _, name = label[2:].partition(":")
-    build = (tree.get(package + "/BUILD.bazel") if package
-             else tree.get("BUILD.bazel"))
+    build = (
+        tree.get(package + "/BUILD.bazel")
+        if package
+        else tree.get("BUILD.bazel")
+    )
     if package.endswith("..."):
-        return _exists(tree, package[:-len("...")] or "BUILD.bazel")
+        return _exists(tree, package[: -len("...")] or "BUILD.bazel")
     if build is None:
         return False
     name = name or package.split("/")[-1]
@@ -85,8 +115,9 @@ def paths_exist(tree):
                     else:
                         continue
                     if not found:
-                        findings.append("%s:%d: %s is not there" %
-                                        (path, number, word))
+                        findings.append(
+                            "%s:%d: %s is not there" % (path, number, word)
+                        )
     return findings
 
 
@@ -96,7 +127,8 @@ def tests_exist(tree):
     for path, text in tree.items():
         if path.startswith("tests/") and path.endswith(".cc"):
             for suite, name in re.findall(
-                    r"^TEST(?:_[FP])?\((\w+),\s*(\w+)\)", text or "", re.M):
+                r"^TEST(?:_[FP])?\((\w+),\s*(\w+)\)", text or "", re.M
+            ):
                 tests.update(("%s.%s" % (suite, name), suite + ".*"))
     findings = []
     for path, text in tree.items():
@@ -104,10 +136,12 @@ def tests_exist(tree):
             continue
         for number, line in enumerate(_prose(text).split("\n"), 1):
             for name in re.findall(
-                    r"`([A-Z]\w+\.(?:[A-Z]\w*[a-z]\w*|\*))`", line):
+                r"`([A-Z]\w+\.(?:[A-Z]\w*[a-z]\w*|\*))`", line
+            ):
                 if name not in tests:
-                    findings.append("%s:%d: there is no test %s" %
-                                    (path, number, name))
+                    findings.append(
+                        "%s:%d: there is no test %s" % (path, number, name)
+                    )
     return findings
 
 
@@ -119,16 +153,24 @@ def snippets_are_code(tree):
         if text is None or not path.endswith(".md"):
             continue
         for found in re.finditer(
-                r"^<!-- (\S+): (\w+) -->\n```cpp\n(.*?)^```$", text,
-                re.M | re.S):
+            r"^<!-- (\S+): (\w+) -->\n```cpp\n(.*?)^```$", text, re.M | re.S
+        ):
             source, name, shown = found.groups()
             region = re.search(
                 r"^ *// \[%s\]\n(.*?)^ *// \[/%s\]$" % (name, name),
-                tree.get(source) or "", re.M | re.S)
+                tree.get(source) or "",
+                re.M | re.S,
+            )
             if region is None or textwrap.dedent(region.group(1)) != shown:
-                findings.append("%s:%d: the code is not that of [%s] in %s" %
-                                (path, text.count("\n", 0, found.start()) + 1,
-                                 name, source))
+                findings.append(
+                    "%s:%d: the code is not that of [%s] in %s"
+                    % (
+                        path,
+                        text.count("\n", 0, found.start()) + 1,
+                        name,
+                        source,
+                    )
+                )
     return findings
 
 

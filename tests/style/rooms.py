@@ -9,15 +9,11 @@ import ast
 import os
 import re
 
-PRODUCT = ("capi", "client", "config", "dcp", "fsdp", "plugins", "proto",
-           "server", "tools")
+from source_tree import CODE, PRODUCT
+
 MAX_SOURCES = 25
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include "([^"]+)"', re.M)
-
-
-def _is_code(path):
-    return path.endswith((".cc", ".h"))
 
 
 class Target:
@@ -27,10 +23,12 @@ class Target:
         self.package, self.line = package, line
         self.name = attributes.get("name", "")
         self.deps = [self._label(dep) for dep in attributes.get("deps", [])]
-        self.sources = [package + "/" + source
-                        for key in ("srcs", "hdrs")
-                        for source in attributes.get(key, [])
-                        if _is_code(source) and not source.startswith((":", "/"))]
+        self.sources = [
+            package + "/" + source
+            for key in ("srcs", "hdrs")
+            for source in attributes.get(key, [])
+            if source.endswith(CODE) and not source.startswith((":", "/"))
+        ]
 
     def _label(self, dep):
         if dep.startswith(":"):
@@ -50,8 +48,11 @@ def _value(node, names):
         return names.get(node.id, [])
     if isinstance(node, ast.BinOp):
         left, right = _value(node.left, names), _value(node.right, names)
-        return left + right if isinstance(left, list) and isinstance(
-            right, list) else []
+        return (
+            left + right
+            if isinstance(left, list) and isinstance(right, list)
+            else []
+        )
     return []
 
 
@@ -62,38 +63,52 @@ def targets(tree):
         names = {}
         for node in ast.parse(text).body:
             if isinstance(node, ast.Assign) and isinstance(
-                    node.targets[0], ast.Name):
+                node.targets[0], ast.Name
+            ):
                 names[node.targets[0].id] = _value(node.value, names)
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-                yield Target(os.path.dirname(path), node.lineno,
-                             {keyword.arg: _value(keyword.value, names)
-                              for keyword in node.value.keywords})
+                yield Target(
+                    os.path.dirname(path),
+                    node.lineno,
+                    {
+                        keyword.arg: _value(keyword.value, names)
+                        for keyword in node.value.keywords
+                    },
+                )
 
 
 def _includes(tree, path):
-    return [include for include in _INCLUDE.findall(tree.get(path) or "")
-            if include in tree]
+    return [
+        include
+        for include in _INCLUDE.findall(tree.get(path) or "")
+        if include in tree
+    ]
 
 
 def includes_are_declared(tree):
     """A file includes headers of its own target or of a direct dependency."""
     all_targets = list(targets(tree))
-    headers = {"//%s:%s" % (target.package, target.name):
-               {s for s in target.sources if s.endswith(".h")}
-               for target in all_targets}
+    headers = {
+        "//%s:%s" % (target.package, target.name): {
+            s for s in target.sources if s.endswith(".h")
+        }
+        for target in all_targets
+    }
     findings = []
     for target in all_targets:
         if target.package.split("/")[0] not in PRODUCT:
             continue
         seen = set(target.sources).union(
-            *(headers.get(dep, ()) for dep in target.deps))
+            *(headers.get(dep, ()) for dep in target.deps)
+        )
         for source in target.sources:
             for include in _includes(tree, source):
                 if include not in seen:
                     findings.append(
                         "%s:1: includes %s, which is neither in its target "
-                        "//%s:%s nor in a direct dependency of it" %
-                        (source, include, target.package, target.name))
+                        "//%s:%s nor in a direct dependency of it"
+                        % (source, include, target.package, target.name)
+                    )
     return findings
 
 
@@ -101,13 +116,15 @@ def pairs(tree):
     """The graph of .h and .cc of one name, of the product."""
     graph = {}
     for path in tree:
-        if _is_code(path) and path.split("/")[0] in PRODUCT:
+        if path.endswith(CODE) and path.split("/")[0] in PRODUCT:
             graph.setdefault(os.path.splitext(path)[0], set())
     for path in tree:
         own = os.path.splitext(path)[0]
-        if _is_code(path) and own in graph:
-            graph[own] |= {os.path.splitext(include)[0]
-                           for include in _includes(tree, path)} & set(graph)
+        if path.endswith(CODE) and own in graph:
+            graph[own] |= {
+                os.path.splitext(include)[0]
+                for include in _includes(tree, path)
+            } & set(graph)
             graph[own].discard(own)
     return graph
 
@@ -134,8 +151,8 @@ def circles(graph):
             if other in stack:
                 low[node] = min(low[node], low[other])
         if low[node] == index[node]:
-            component = stack[stack.index(node):]
-            del stack[stack.index(node):]
+            component = stack[stack.index(node) :]
+            del stack[stack.index(node) :]
             if len(component) > 1:
                 result.append(sorted(component))
 
@@ -147,8 +164,10 @@ def circles(graph):
 
 def no_circles(tree):
     graph = pairs(tree)
-    return ["%s:1: is in a circle: %s" % (circle[0], ", ".join(circle))
-            for circle in circles(graph) + circles(rooms(graph))]
+    return [
+        "%s:1: is in a circle: %s" % (circle[0], ", ".join(circle))
+        for circle in circles(graph) + circles(rooms(graph))
+    ]
 
 
 def rooms_are_small(tree):
@@ -156,8 +175,11 @@ def rooms_are_small(tree):
     for pair in pairs(tree):
         room = os.path.dirname(pair)
         sizes[room] = sizes.get(room, 0) + 1
-    return ["%s:1: has %d sources, more than %d" % (room, size, MAX_SOURCES)
-            for room, size in sizes.items() if size > MAX_SOURCES]
+    return [
+        "%s:1: has %d sources, more than %d" % (room, size, MAX_SOURCES)
+        for room, size in sizes.items()
+        if size > MAX_SOURCES
+    ]
 
 
 _ROW = re.compile(r"^\| `([a-z_0-9/]+)` \| [^|]* \| ([^|]*) \|$", re.M)
@@ -166,9 +188,11 @@ _ROW = re.compile(r"^\| `([a-z_0-9/]+)` \| [^|]* \| ([^|]*) \|$", re.M)
 def layers(tree):
     """Folder to folders that it may use, from the table in CONTRIBUTING.md."""
     text = tree.get("CONTRIBUTING.md") or ""
-    table = text[text.find("| folder |"):].split("\n\n")[0]
-    return {folder: ["dcp/base"] + re.findall(r"`([a-z_0-9/]+)`", uses)
-            for folder, uses in _ROW.findall(table)}
+    table = text[text.find("| folder |") :].split("\n\n")[0]
+    return {
+        folder: ["dcp/base"] + re.findall(r"`([a-z_0-9/]+)`", uses)
+        for folder, uses in _ROW.findall(table)
+    }
 
 
 def layers_are_kept(tree):
@@ -187,25 +211,34 @@ def layers_are_kept(tree):
             continue
         for dep in target.deps:
             package = dep[2:].split(":")[0]
-            if (not dep.startswith("//") or row(package) == own
-                    or package.split("/")[0] not in PRODUCT):
+            if (
+                not dep.startswith("//")
+                or row(package) == own
+                or package.split("/")[0] not in PRODUCT
+            ):
                 continue
-            if not any((package + "/").startswith(used + "/")
-                       for used in table.get(own, [])):
+            if not any(
+                (package + "/").startswith(used + "/")
+                for used in table.get(own, [])
+            ):
                 findings.add(
                     "%s/BUILD.bazel:%d: uses %s, which CONTRIBUTING.md does "
-                    "not grant to %s" % (target.package, target.line, package,
-                                         own or "it"))
+                    "not grant to %s"
+                    % (target.package, target.line, package, own or "it")
+                )
     return sorted(findings)
 
 
 def summary(tree):
     graph = pairs(tree)
     folders = rooms(graph)
-    return ("%d rooms with %d arrows, %d sources with %d arrows, %d circles" %
-            (len(folders), sum(map(len, folders.values())), len(graph),
-             sum(map(len, graph.values())),
-             len(circles(graph)) + len(circles(folders))))
+    return "%d rooms with %d arrows, %d sources with %d arrows, %d circles" % (
+        len(folders),
+        sum(map(len, folders.values())),
+        len(graph),
+        sum(map(len, graph.values())),
+        len(circles(graph)) + len(circles(folders)),
+    )
 
 
 RULES = (

@@ -7,13 +7,19 @@ tidy_test.py runs each over the project and shows that each can fail.
 
 import os
 import re
-import subprocess
 
+import length_rules
 import markdown_rules
 import rooms
-from rooms import PRODUCT
+from source_tree import (
+    CODE,
+    OURS,
+    PRODUCT,
+    code_files,
+    grep,
+    without_comments_and_strings,
+)
 
-CODE = (".cc", ".h")
 SCRIPTS = (".py", ".sh", ".bzl", ".bazel", ".BUILD", ".bazelrc", "WORKSPACE")
 
 # Words that the rules look for are put together here, so that this file does
@@ -23,90 +29,48 @@ MACHINE_PATHS = tuple("/" + name + "/" for name in ("work", "root", "home"))
 REGISTRIES = ("pypi" + ".org", "pythonhosted" + ".org", "deb.debian" + ".org")
 
 
-def read_tree(root):
-    """The files of the project: those that git tracks, and new ones."""
-    try:
-        listed = subprocess.run(
-            ["git", "-c", "safe.directory=*", "-C", root, "ls-files", "-z",
-             "--cached", "--others", "--exclude-standard"],
-            check=True, stdout=subprocess.PIPE).stdout.decode()
-        paths = [p for p in listed.split("\0") if p]
-    except (OSError, subprocess.CalledProcessError):
-        paths = []
-        for folder, folders, names in os.walk(root):
-            folders[:] = [f for f in folders
-                          if f != ".git" and not f.startswith("bazel-")]
-            paths += [os.path.relpath(os.path.join(folder, n), root)
-                      for n in names]
-    tree = {}
-    for path in sorted(paths):
-        full = os.path.join(root, path)
-        if not os.path.isfile(full):
-            continue
-        with open(full, "rb") as file:
-            data = file.read()
-        try:
-            tree[path] = None if b"\0" in data else data.decode()
-        except UnicodeDecodeError:
-            tree[path] = None
-    return tree
-
-
-# Top folders with our own code.
-OURS = PRODUCT + ("tests",)
-
-
-def code_files(tree, *tops):
-    for path, text in tree.items():
-        if text is not None and path.endswith(CODE) and (
-                not tops or path.split("/")[0] in tops):
-            yield path, text
-
-
-_TOKEN = re.compile(
-    r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"'
-    r"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'", re.S)
-
-
-def without_comments_and_strings(text):
-    """C++ with these blanked; line numbers stay."""
-    def blank(match):
-        if match.group(0).startswith('"') and "#include" in text[
-                text.rfind("\n", 0, match.start()) + 1:match.start()]:
-            return match.group(0)
-        return "\n" * match.group(0).count("\n") + " "
-    return _TOKEN.sub(blank, text)
-
-
-def grep(path, text, pattern, message):
-    findings = []
-    for number, line in enumerate(text.split("\n"), 1):
-        if re.search(pattern, line):
-            findings.append("%s:%d: %s" % (path, number, message))
-    return findings
-
-
 # In which top folders, what, why. An empty tuple means everywhere.
 BANNED = (
     ((), r"\b(throw|catch)\b", "exceptions are not used"),
     ((), r"\bstd::string_view\b", "absl::string_view is what Abseil takes"),
-    (("dcp",), r"\bstd::cout\b|\bv?printf\(|\bputs\(|\bstdout\b",
-     "a library does not print to where results go"),
-    ((), r"\b(u?sleep|nanosleep|clock_nanosleep)\s*\(|\bsleep_(for|until)\b"
-         r"|\bSleepFor\b", "nothing sleeps"),
+    (
+        ("dcp",),
+        r"\bstd::cout\b|\bv?printf\(|\bputs\(|\bstdout\b",
+        "a library does not print to where results go",
+    ),
+    (
+        (),
+        r"\b(u?sleep|nanosleep|clock_nanosleep)\s*\(|\bsleep_(for|until)\b"
+        r"|\bSleepFor\b",
+        "nothing sleeps",
+    ),
     ((), r"\busing\s+namespace\b", "no using-directives"),
-    ((), r"\bstd::(format|views)\b|<format>|<ranges>",
-     "not in every compiler that must read this"),
-    (tuple(top for top in PRODUCT if top != "plugins"),
-     r"\babsl::Now\(|\bsystem_clock\b"
-     r"|\b(Await|Wait|WaitForNotification)With(Timeout|Deadline)\b",
-     "SteadyNow and SteadyCondVar do not follow changes of the clock"),
-    (PRODUCT, r"\bstd::(jthread|async|thread)\b(?!::)|\bpthread_create\b",
-     "threads are started by dcp::Thread, which can say that there are none"),
-    (PRODUCT, r"\bstd::random_device\b|\babsl::(Insecure)?BitGen\b",
-     "randomness is UniqueBits, which ends no process in a sandbox"),
-    (("tests",), r"\bGTEST_" + r"SKIP\b|\bDISABLED_",
-     "a test that does not run is not one"),
+    (
+        (),
+        r"\bstd::(format|views)\b|<format>|<ranges>",
+        "not in every compiler that must read this",
+    ),
+    (
+        tuple(top for top in PRODUCT if top != "plugins"),
+        r"\babsl::Now\(|\bsystem_clock\b"
+        r"|\b(Await|Wait|WaitForNotification)With(Timeout|Deadline)\b",
+        "SteadyNow and SteadyCondVar do not follow changes of the clock",
+    ),
+    (
+        PRODUCT,
+        r"\bstd::(jthread|async|thread)\b(?!::)|\bpthread_create\b",
+        "threads are started by dcp::Thread, which can say that there are none",
+    ),
+    (
+        PRODUCT,
+        r"\bstd::random_device\b|\babsl::(Insecure)?BitGen\b",
+        "randomness is UniqueBits, which ends no process in a sandbox",
+    ),
+    (
+        ("tests",),
+        r"\bGTEST_" + r"SKIP\b|\bDISABLED_",
+        "a test that does not run is not one",
+    ),
 )
 
 
@@ -162,33 +126,83 @@ INCLUDES = (
     (r"[<\"]aws/", ("dcp/io/s3/",)),
     (r"[<\"]arrow/", ("plugins/arrow/", "tests/plugins/arrow/")),
     (r"<(libdeflate|xxhash)\.h", ("dcp/base/",)),
-    (r"[<\"]re2/", ("dcp/checkpoint/", "fsdp/prepare/",
-                    "tests/dcp/checkpoint/", "tools/", "tests/tools/")),
+    (
+        r"[<\"]re2/",
+        (
+            "dcp/checkpoint/",
+            "fsdp/prepare/",
+            "tests/dcp/checkpoint/",
+            "tools/",
+            "tests/tools/",
+        ),
+    ),
     (r"[<\"]nlohmann/", ("dcp/format/", "config/", "tools/", "tests/")),
-    (r"[<\"]yaml-cpp/", ("dcp/mapping/language/yaml_tree.cc",
-                         "config/document/yaml_document.cc")),
+    (
+        r"[<\"]yaml-cpp/",
+        (
+            "dcp/mapping/language/yaml_tree.cc",
+            "config/document/yaml_document.cc",
+        ),
+    ),
     (r"[<\"]toml\+\+/", ("config/document/toml_document.cc",)),
     (r"[<\"](gtest|gmock|benchmark)/", ("tests/",)),
     (r"[<\"]absl/flags/", ("dcp/", "tools/", "tests/")),
-    (r"[<\"](grpc|grpcpp)/", ("proto/", "server/", "client/", "tests/bench/",
-                             "tests/client/", "tests/proto/",
-                             "tests/server/")),
-    (r"[<\"](google|tessera)/",
-     ("proto/", "server/", "client/", "fsdp/checkpoint/", "tools/",
-      "tests/bench/", "tests/client/", "tests/fsdp/checkpoint/",
-      "tests/proto/", "tests/server/", "tests/tools/")),
-    (r"[<\"]openssl/", ("server/access/access.cc", "server/transport/guarded_connections.cc",
-                       "server/access/page_token.cc",
-                       "server/transport/tls_files.cc",
-                       "tests/server/transport/raw_connection.cc",
-                       "tests/testing/certificates.cc")),
+    (
+        r"[<\"](grpc|grpcpp)/",
+        (
+            "proto/",
+            "server/",
+            "client/",
+            "tests/bench/",
+            "tests/client/",
+            "tests/proto/",
+            "tests/server/",
+        ),
+    ),
+    (
+        r"[<\"](google|tessera)/",
+        (
+            "proto/",
+            "server/",
+            "client/",
+            "fsdp/checkpoint/",
+            "tools/",
+            "tests/bench/",
+            "tests/client/",
+            "tests/fsdp/checkpoint/",
+            "tests/proto/",
+            "tests/server/",
+            "tests/tools/",
+        ),
+    ),
+    (
+        r"[<\"]openssl/",
+        (
+            "server/access/access.cc",
+            "server/transport/guarded_connections.cc",
+            "server/access/page_token.cc",
+            "server/transport/tls_files.cc",
+            "tests/server/transport/raw_connection.cc",
+            "tests/testing/certificates.cc",
+        ),
+    ),
     (r"[<\"]sqlite3", ("server/", "tests/server/")),
     (r"[<\"]prometheus/", ("server/", "tests/server/")),
-    (r"[<\"](torch|ATen|c10)/",
-     ("fsdp/", "tests/bench/", "tests/chains/", "tests/e2e/", "tests/fsdp/",
-      "tests/testing/")),
-    (r"[<\"](c10/cuda|ATen/cuda|cuda|nccl|torch/csrc/.*ProcessGroupNCCL)",
-     ("fsdp/mesh/nccl_backend.cc",)),
+    (
+        r"[<\"](torch|ATen|c10)/",
+        (
+            "fsdp/",
+            "tests/bench/",
+            "tests/chains/",
+            "tests/e2e/",
+            "tests/fsdp/",
+            "tests/testing/",
+        ),
+    ),
+    (
+        r"[<\"](c10/cuda|ATen/cuda|cuda|nccl|torch/csrc/.*ProcessGroupNCCL)",
+        ("fsdp/mesh/nccl_backend.cc",),
+    ),
 )
 
 
@@ -197,9 +211,12 @@ def includes_allowed(tree):
     for path, text in code_files(tree, *OURS):
         for pattern, folders in INCLUDES:
             if not path.startswith(folders):
-                findings += grep(path, text, r"^\s*#\s*include\s*" + pattern,
-                                 "only %s may include this" %
-                                 ", ".join(folders))
+                findings += grep(
+                    path,
+                    text,
+                    r"^\s*#\s*include\s*" + pattern,
+                    "only %s may include this" % ", ".join(folders),
+                )
     return findings
 
 
@@ -214,13 +231,18 @@ def no_leftovers(tree):
 
 def no_machine_paths(tree):
     # A path of one machine begins a word; "framework/" and URLs do not count.
-    pattern = (r"(?<![\w.\-/:}])(" + "|".join(MACHINE_PATHS) + r")|" +
-               "|".join(re.escape(host) for host in REGISTRIES))
+    pattern = (
+        r"(?<![\w.\-/:}])("
+        + "|".join(MACHINE_PATHS)
+        + r")|"
+        + "|".join(re.escape(host) for host in REGISTRIES)
+    )
     findings = []
     for path, text in tree.items():
         if text is not None:
-            findings += grep(path, text, pattern,
-                             "names a path or a host of one machine")
+            findings += grep(
+                path, text, pattern, "names a path or a host of one machine"
+            )
     return findings
 
 
@@ -229,97 +251,12 @@ def sources_have_tests(tree):
     findings = []
     for path, text in code_files(tree, *PRODUCT):
         if path.endswith(".cc"):
-            test = "tests/" + path[:-len(".cc")] + "_test.cc"
+            test = "tests/" + path[: -len(".cc")] + "_test.cc"
             named = re.search(r"^// Tested by (tests/\S+?)\.?$", text, re.M)
             if named:
                 test = named.group(1)
             if test not in tree:
                 findings.append("%s:1: has no %s" % (path, test))
-    return findings
-
-
-# The one file whose parts are one algorithm.
-LONG_FILES = ("dcp/io/pipeline.cc",)
-MAX_FILE_LINES = 500
-MAX_FUNCTION_LINES = 70
-
-
-def files_are_short(tree):
-    findings = []
-    for path, text in tree.items():
-        if text is None or not path.endswith(CODE + (".py",)) or (
-                path in LONG_FILES):
-            continue
-        lines = text.count("\n")
-        if lines > MAX_FILE_LINES:
-            findings.append("%s:1: has %d lines, more than %d" %
-                            (path, lines, MAX_FILE_LINES))
-    return findings
-
-
-_SCOPE = re.compile(
-    r"\s*(extern\s*$|((inline|template\s*<[^{]*>)\s*)*"
-    r"(namespace|class|struct|union|enum)\b(?!.*\)\s*(const|override|noexcept)?"
-    r"\s*$))", re.S)
-_SIGNATURE_END = re.compile(
-    r"\)\s*(->\s*[\w:<>,&* ]+|const|override|noexcept|final|\s)*$")
-
-
-def functions(text):
-    """(line, number of lines, head) of each function outside of functions.
-
-    Follows the braces of code whose comments, strings and directives are
-    blanked: those of scopes hold declarations, and those after a parameter list
-    are a function's.
-    """
-    text = re.sub(r"(?m)^[ \t]*#(?:[^\n\\]|\\.|\\\n)*",
-                  lambda m: "\n" * m.group(0).count("\n"),
-                  without_comments_and_strings(text))
-    found = []
-    stack = []  # ("scope", "function" or "other", where its head begins)
-    begin = 0  # of the statement at hand
-    parentheses = 0
-    for match in re.finditer(r"[(){};:]", text):
-        at, char = match.start(), match.group(0)
-        declares = not parentheses and all(kind == "scope" for kind, _ in stack)
-        if char in "()":
-            parentheses += 1 if char == "(" else -1
-        elif char == "{":
-            head = text[begin:at]
-            if declares and _SCOPE.match(head):
-                stack.append(("scope", begin))
-                begin = at + 1
-            elif declares and "(" in head and _SIGNATURE_END.search(head):
-                stack.append(("function", begin))
-            else:
-                stack.append(("other", begin))
-        elif char == "}" and stack:
-            kind, start = stack.pop()
-            if kind == "function":
-                start += len(text[start:at]) - len(text[start:at].lstrip())
-                line = text.count("\n", 0, start) + 1
-                found.append((line, text.count("\n", start, at) + 1,
-                              " ".join(text[start:at].split("{")[0].split())))
-            if kind != "other":
-                begin = at + 1
-        elif char == ";" and declares:
-            begin = at + 1
-        elif char == ":" and declares and re.search(
-                r"\b(public|private|protected)\s*$", text[begin:at]):
-            begin = at + 1
-    return found
-
-
-def functions_are_short(tree):
-    findings = []
-    for path, text in code_files(tree, *OURS):
-        if path in LONG_FILES:
-            continue
-        for line, lines, head in functions(text):
-            if lines > MAX_FUNCTION_LINES:
-                findings.append("%s:%d: %s has %d lines, more than %d" %
-                                (path, line, head[:60], lines,
-                                 MAX_FUNCTION_LINES))
     return findings
 
 
@@ -332,8 +269,9 @@ def sources_are_built(tree):
             name = last + "/" + name
         build = tree.get(folder + "/BUILD.bazel") or ""
         if '"%s"' % name not in build:
-            findings.append("%s:1: no target in %s/BUILD.bazel lists it" %
-                            (path, folder))
+            findings.append(
+                "%s:1: no target in %s/BUILD.bazel lists it" % (path, folder)
+            )
     return findings
 
 
@@ -343,8 +281,11 @@ def warnings_are_errors_in_ours_alone(tree):
     found = re.search(r"--per_file_copt=(\S+)@-Wno-error", rc)
     if not found:
         return [".bazelrc:1: makes warnings of everybody's targets errors"]
-    kept = [re.compile(pattern[1:]) for pattern in found.group(1).split(",")
-            if pattern.startswith("-")]
+    kept = [
+        re.compile(pattern[1:])
+        for pattern in found.group(1).split(",")
+        if pattern.startswith("-")
+    ]
 
     def is_kept(source):
         return any(pattern.search(source) for pattern in kept)
@@ -352,10 +293,12 @@ def warnings_are_errors_in_ours_alone(tree):
     findings = []
     for path, _ in code_files(tree):
         top = path.split("/")[0]
-        if top in OURS and not (is_kept(path) and is_kept(
-                "//%s:%s" % os.path.split(path))):
-            findings.append("%s:1: .bazelrc does not keep -Werror for %s" %
-                            (path, top))
+        if top in OURS and not (
+            is_kept(path) and is_kept("//%s:%s" % os.path.split(path))
+        ):
+            findings.append(
+                "%s:1: .bazelrc does not keep -Werror for %s" % (path, top)
+            )
     for source in ("//app:main.cc", "app/main.cc", "//my/tests:main.cc"):
         if is_kept(source):
             findings.append(".bazelrc:1: keeps -Werror for " + source)
@@ -363,17 +306,21 @@ def warnings_are_errors_in_ours_alone(tree):
 
 
 def headers_open_with_comment(tree):
-    return ["%s:1: does not open with a comment that says what it is" % path
-            for path, text in code_files(tree, *OURS)
-            if path.endswith(".h") and not text.startswith(("// ", "/* "))]
+    return [
+        "%s:1: does not open with a comment that says what it is" % path
+        for path, text in code_files(tree, *OURS)
+        if path.endswith(".h") and not text.startswith(("// ", "/* "))
+    ]
 
 
 def header_guards(tree):
     findings = []
     for path, text in code_files(tree, *OURS):
         guard = re.sub(r"[^A-Z0-9]", "_", path.upper()) + "_"
-        if path.endswith(".h") and "#ifndef %s\n#define %s\n" % (
-                guard, guard) not in text:
+        if (
+            path.endswith(".h")
+            and "#ifndef %s\n#define %s\n" % (guard, guard) not in text
+        ):
             findings.append("%s:1: its guard is not %s" % (path, guard))
     return findings
 
@@ -388,8 +335,9 @@ def limits_have_comments(tree):
         if not previous.strip():
             commented = line.startswith("//")
         if re.match(r"(inline\s+)?constexpr\b", line) and not commented:
-            findings.append("%s:%d: a limit without its reason" %
-                            (path, number))
+            findings.append(
+                "%s:%d: a limit without its reason" % (path, number)
+            )
         previous = line
     return findings
 
@@ -402,8 +350,8 @@ def mutations_apply(tree):
     module = {"__name__": "mutations"}
     exec(compile(tree[path], path, "exec"), module)
     return [
-        "%s: %s has the text of '%s' %d times" %
-        (path, mutation.file, mutation.name, count)
+        "%s: %s has the text of '%s' %d times"
+        % (path, mutation.file, mutation.name, count)
         for mutation in module["MUTATIONS"]
         if (count := (tree.get(mutation.file) or "").count(mutation.old)) != 1
     ]
@@ -411,8 +359,7 @@ def mutations_apply(tree):
 
 RULES = (
     banned_words,
-    files_are_short,
-    functions_are_short,
+    *length_rules.RULES,
     header_guards,
     headers_open_with_comment,
     includes_allowed,

@@ -27,15 +27,19 @@ def cases_of(result):
         if output.get("name") != "test.xml":
             continue
         path = urllib.parse.unquote(
-            urllib.parse.urlparse(output.get("uri", "")).path)
+            urllib.parse.urlparse(output.get("uri", "")).path
+        )
         try:
             root = xml.etree.ElementTree.parse(path)
         except (OSError, xml.etree.ElementTree.ParseError):
             break
         cases = list(root.iter("testcase"))
-        failed = sum(1 for case in cases
-                     if case.find("failure") is not None or
-                     case.find("error") is not None)
+        failed = sum(
+            1
+            for case in cases
+            if case.find("failure") is not None
+            or case.find("error") is not None
+        )
         # A test that fails outside a case, by a crash or by a leak at its end,
         # counts as failed too.
         if not ok:
@@ -54,15 +58,16 @@ def count(events):
         ident = event.get("id", {})
         if "targetCompleted" in ident:
             # A test that the tags leave out is built but has no result.
-            if (not event.get("completed", {}).get("success", False) or
-                    any("testResult" in child
-                        for child in event.get("children", []))):
+            if not event.get("completed", {}).get("success", False) or any(
+                "testResult" in child for child in event.get("children", [])
+            ):
                 expected.add(ident["targetCompleted"]["label"])
         elif "testResult" in ident and "testResult" in event:
             key = ident["testResult"]
             # The last attempt counts.
             results[(key["label"], key.get("run"), key.get("shard"))] = (
-                cases_of(event["testResult"]))
+                cases_of(event["testResult"])
+            )
         elif "buildFinished" in ident:
             ended = True
     passed = sum(p for p, _ in results.values())

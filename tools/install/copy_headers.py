@@ -19,8 +19,11 @@ _INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.M)
 def found_files(path):
     with open(path) as file:
         text = file.read().replace("\\\n", " ")
-    return [path for path in text.split(":", 1)[1].split()
-            if not path.startswith(("/", "external/"))]
+    return [
+        path
+        for path in text.split(":", 1)[1].split()
+        if not path.startswith(("/", "external/"))
+    ]
 
 
 def spelled_includes(paths):

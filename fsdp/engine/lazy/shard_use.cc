@@ -60,8 +60,8 @@ struct Arguments {
   }
 };
 
-Arguments Collect(const c10::FunctionSchema& schema,
-                  const torch::jit::Stack& stack, size_t begin) {
+Arguments CollectArguments(const c10::FunctionSchema& schema,
+                           const torch::jit::Stack& stack, size_t begin) {
   Arguments found;
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const bool is_written = WritesArgument(schema, i);
@@ -277,7 +277,7 @@ void NoteShardWrite(const at::Tensor& tensor) {
 
 bool ResolveShards(const c10::FunctionSchema& schema, torch::jit::Stack& stack,
                    size_t begin) {
-  const Arguments arguments = Collect(schema, stack, begin);
+  const Arguments arguments = CollectArguments(schema, stack, begin);
   if (arguments.shards.empty()) return false;
   const std::string& name = schema.name();
   const bool replaces = ReplacesShard(name) && schema.arguments().size() > 1 &&

@@ -65,7 +65,9 @@ class Backoff:
             limit = min(limit, _MAX_FIRST_RETRIES)
         if self._num_retries >= limit:
             if self._num_retries > 0:
-                failure.args = (f"after {self._num_retries} retries: {failure}",)
+                failure.args = (
+                    f"after {self._num_retries} retries: {failure}",
+                )
             raise failure
         seconds = min(_FIRST_WAIT * 2**self._num_retries, _MAX_WAIT)
         seconds = max(seconds, failure.retry_after or 0.0)

@@ -180,9 +180,7 @@ class Channel:
         return None if seconds is None else time.monotonic() + seconds
 
     def backoff(self, deadline: Optional[float], stop: Stop) -> Backoff:
-        return Backoff(
-            self.options.max_retries, self._answered, deadline, stop
-        )
+        return Backoff(self.options.max_retries, self._answered, deadline, stop)
 
     def _open(self) -> grpc.Channel:
         if self._process != os.getpid():

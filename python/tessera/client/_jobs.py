@@ -100,9 +100,7 @@ def status_of(operation: Any) -> JobStatus:
 
     metadata = _messages.message("JobMetadata")()
     if operation.HasField("metadata"):
-        metadata = _messages.unpack(
-            operation.metadata, "JobMetadata"
-        )
+        metadata = _messages.unpack(operation.metadata, "JobMetadata")
         if metadata is None:
             raise malformed("is not a job's")
     kind = _messages.enum_word(type(metadata), "kind", metadata.kind)
@@ -183,9 +181,7 @@ class Job(Generic[R]):
             seconds = _WAIT_SECONDS if left is None else left
             request = {
                 "name": self.name,
-                "timeout": {
-                    "seconds": min(int(seconds) + 1, _WAIT_SECONDS)
-                },
+                "timeout": {"seconds": min(int(seconds) + 1, _WAIT_SECONDS)},
             }
             self._update("WaitOperation", request, left)
         return self._result()
@@ -283,9 +279,7 @@ def submit(
     request = make_request(f"{method}Request", keywords)
     if not request.options.request_id:
         request.options.request_id = str(uuid.uuid4())
-    operation = channel.call(
-        _messages.method(_JOBS, method), request, timeout
-    )
+    operation = channel.call(_messages.method(_JOBS, method), request, timeout)
     return Job(channel, status_of(operation))
 
 

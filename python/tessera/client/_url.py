@@ -53,9 +53,9 @@ def parse_url(text: str) -> CheckpointUrl:
             path=text,
         )
 
-    rest = text[len(DAEMON):]
+    rest = text[len(DAEMON) :]
     if rest.startswith(UNIX):
-        socket, colon, path = rest[len(UNIX):].partition(":")
+        socket, colon, path = rest[len(UNIX) :].partition(":")
         if not socket or not colon:
             raise malformed(
                 "a colon must separate the socket from the checkpoint's path, "

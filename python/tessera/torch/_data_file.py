@@ -97,7 +97,9 @@ class DataFile:
             Source(
                 item.index.fqn,
                 _arrays.num_bytes(dtype, sizes),
-                lambda: _dense.row_major_bytes(self._planner.resolve_data(item)),
+                lambda: _dense.row_major_bytes(
+                    self._planner.resolve_data(item)
+                ),
             )
         )
         self._call_add(

@@ -114,8 +114,11 @@ def load(name: str, data: bytes, verify: bool = False) -> Any:
         except pickle.UnpicklingError as failure:
             if not re.search(r"GLOBAL (builtins\.)?getattr\b", str(failure)):
                 raise
-            with _LOCK, torch.serialization.safe_globals(
-                [(_member, "builtins.getattr")]
+            with (
+                _LOCK,
+                torch.serialization.safe_globals(
+                    [(_member, "builtins.getattr")]
+                ),
             ):
                 return _load_weights(data)
     except Exception as failure:

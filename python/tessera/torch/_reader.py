@@ -180,7 +180,9 @@ class Reader(PathStorage, StorageReader):
         future.set_result(None)
         return future
 
-    def _read_objects(self, items: List[ReadItem], planner: LoadPlanner) -> None:
+    def _read_objects(
+        self, items: List[ReadItem], planner: LoadPlanner
+    ) -> None:
         names = [item.storage_index.fqn for item in items]
         try:
             archives = self._open().object_archives(names)

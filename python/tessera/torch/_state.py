@@ -39,7 +39,9 @@ def own_errors() -> Iterator[None]:
         raise (ours or found)[0] from failures
 
 
-def _call(function: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+def _call(
+    function: Callable[..., Any], *arguments: Any, **options: Any
+) -> None:
     # One process alone says so, or PyTorch would warn; 2.4 does not know it.
     if not has_ranks() and "no_dist" in inspect.signature(function).parameters:
         options["no_dist"] = True

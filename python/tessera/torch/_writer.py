@@ -219,7 +219,9 @@ class Writer(PathStorage, StorageWriter, AsyncStager):
         self._current.save_id = str(uuid.uuid4())
 
     def storage_meta(self) -> StorageMeta:
-        return StorageMeta(checkpoint_id=self._place, save_id=self._current.save_id)
+        return StorageMeta(
+            checkpoint_id=self._place, save_id=self._current.save_id
+        )
 
     def set_up_storage_writer(
         self, is_coordinator: bool, *args: Any, **kwargs: Any

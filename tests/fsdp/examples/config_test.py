@@ -14,8 +14,13 @@ from train_job import Job
 
 # Sums over ranks are added in another order, and training enlarges that.
 TOLERANCE = 1e-3
-BY_FLAGS = ("--data=text", "--steps=6", "--weight-decay=0.2", "--clip=0.5",
-            "--seed=3")
+BY_FLAGS = (
+    "--data=text",
+    "--steps=6",
+    "--weight-decay=0.2",
+    "--clip=0.5",
+    "--seed=3",
+)
 
 ACCELERATE = """
 compute_environment: LOCAL_MACHINE
@@ -123,14 +128,16 @@ class ConfigTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR"))
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        sums = [f"{a} and {b} is {a + b}.\n" for a in range(30)
-                for b in range(30)]
+        sums = [
+            f"{a} and {b} is {a + b}.\n" for a in range(30) for b in range(30)
+        ]
         (self.folder / "text").write_text("".join(sums))
 
     def train(self, world_size, *flags, **options):
         """What it printed, and the losses."""
-        job = Job(self.folder, world_size, *flags, "--losses-out=losses",
-                  **options)
+        job = Job(
+            self.folder, world_size, *flags, "--losses-out=losses", **options
+        )
         try:
             printed = job.end(0)
         finally:
@@ -143,8 +150,9 @@ class ConfigTest(unittest.TestCase):
         rates = [float(rate) for rate in re.findall(r" lr (\S+) ", printed)]
         self.assertEqual(len(rates), len(wanted))
         for i, (rate, factor) in enumerate(zip(rates, wanted)):
-            self.assertAlmostEqual(rate, 1e-3 * factor, delta=1e-8,
-                                   msg=f"step {first + i}")
+            self.assertAlmostEqual(
+                rate, 1e-3 * factor, delta=1e-8, msg=f"step {first + i}"
+            )
 
     def refused(self, *flags):
         job = Job(self.folder, 2, *flags)
@@ -182,20 +190,27 @@ class ConfigTest(unittest.TestCase):
         return sorted(p.name for p in (self.folder / folder).glob("step-*"))
 
     def test_accelerate_with_weights_of_rank_0_and_a_whole_model_in_the_end(
-            self):
-        _, expected = self.train(1, *BY_FLAGS, "--export=first.safetensors",
-                                 "--checkpoint-dir=first")
-        _, expected = self.train(1, *BY_FLAGS,
-                                 "--init-from=first.safetensors")
+        self,
+    ):
+        _, expected = self.train(
+            1, *BY_FLAGS, "--export=first.safetensors", "--checkpoint-dir=first"
+        )
+        _, expected = self.train(1, *BY_FLAGS, "--init-from=first.safetensors")
         printed, losses = self.train(
-            2, self.config("accelerate.yaml", ACCELERATE), *BY_FLAGS,
-            "--init-from=first.safetensors", "--checkpoint-dir=accelerate")
+            2,
+            self.config("accelerate.yaml", ACCELERATE),
+            *BY_FLAGS,
+            "--init-from=first.safetensors",
+            "--checkpoint-dir=accelerate",
+        )
         self.assertIn("began with the weights of first.safetensors", printed)
         self.expect_close(losses, expected)
-        self.assertIn("exported the model to accelerate/model.safetensors",
-                      printed)
-        self.assertEqual(self.dtypes_of("accelerate/model.safetensors"),
-                         {"F32"})
+        self.assertIn(
+            "exported the model to accelerate/model.safetensors", printed
+        )
+        self.assertEqual(
+            self.dtypes_of("accelerate/model.safetensors"), {"F32"}
+        )
         self.assertEqual(self.steps("accelerate"), ["step-6"])
 
     def test_transformers_with_its_loop_and_its_steps(self):
@@ -210,8 +225,9 @@ class ConfigTest(unittest.TestCase):
         self.assertEqual(self.steps("trainer"), ["step-6"])
         self.assertNotIn("exported", printed)
         # The same command, with more steps to do, continues.
-        printed, losses = self.train(2, config, "--data=text", "--steps=8",
-                                     loop=())
+        printed, losses = self.train(
+            2, config, "--data=text", "--steps=8", loop=()
+        )
         self.assertIn("resumed step 6 from trainer/step-6", printed)
         # From step 6 of the curve of 8 steps.
         self.expect_rates(printed, 6, [2 / 8, 1 / 8])
@@ -220,38 +236,62 @@ class ConfigTest(unittest.TestCase):
 
     def test_composer_wraps_the_children_and_checkpoints_activations(self):
         # beta2 is DecoupledAdamW's own.
-        _, expected = self.train(1, *BY_FLAGS, "--beta2=0.95",
-                                 "--lr-decay=cosine", "--warmup-steps=2")
+        _, expected = self.train(
+            1,
+            *BY_FLAGS,
+            "--beta2=0.95",
+            "--lr-decay=cosine",
+            "--warmup-steps=2",
+        )
         config = self.config("composer.yaml", COMPOSER)
         printed, losses = self.train(
-            2, config, "--data=text", "--weight-decay=0.2", loop=())
+            2, config, "--data=text", "--weight-decay=0.2", loop=()
+        )
         self.expect_close(losses, expected)
         self.assertNotIn("activations in the memory of the CPU", printed)
-        self.expect_rates(printed, 0, [
-            0, 0.5, *((1 + math.cos(math.pi * i / 4)) / 2 for i in range(4))])
+        self.expect_rates(
+            printed,
+            0,
+            [0, 0.5, *((1 + math.cos(math.pi * i / 4)) / 2 for i in range(4))],
+        )
         self.assertEqual(self.steps("composer"), ["step-6"])
 
     def test_offloaded_activations_train_the_same(self):
-        _, expected = self.train(2, self.config("plain.yaml", COMPOSER),
-                                 "--data=text", loop=())
-        offloads = COMPOSER.replace("fsdp2:\n",
-                                    "fsdp2:\n    activation_cpu_offload: true\n")
+        _, expected = self.train(
+            2, self.config("plain.yaml", COMPOSER), "--data=text", loop=()
+        )
+        offloads = COMPOSER.replace(
+            "fsdp2:\n", "fsdp2:\n    activation_cpu_offload: true\n"
+        )
         printed, losses = self.train(
-            2, self.config("offloads.yaml", offloads), "--data=text",
-            "--checkpoint-dir=offloads", loop=())
+            2,
+            self.config("offloads.yaml", offloads),
+            "--data=text",
+            "--checkpoint-dir=offloads",
+            loop=(),
+        )
         self.assertEqual(losses, expected)
-        kept = re.search(r"kept (\S+) MiB of activations in the memory of the "
-                         r"CPU", printed)
+        kept = re.search(
+            r"kept (\S+) MiB of activations in the memory of the "
+            r"CPU",
+            printed,
+        )
         self.assertGreater(float(kept[1]), 0, printed)
 
     def test_torchtitan_with_copies_and_an_export_in_bfloat16(self):
         # beta2 is TorchTitan's own, and so is that its steps count from 1.
-        _, expected = self.train(1, *BY_FLAGS, "--beta2=0.95", "--eps=1e-4",
-                                 "--lr-decay=linear", "--warmup-steps=2",
-                                 "--lr-counts-from-one")
+        _, expected = self.train(
+            1,
+            *BY_FLAGS,
+            "--beta2=0.95",
+            "--eps=1e-4",
+            "--lr-decay=linear",
+            "--warmup-steps=2",
+            "--lr-counts-from-one",
+        )
         printed, losses = self.train(
-            2, self.config("titan.toml", TORCHTITAN), "--data=text",
-            loop=())
+            2, self.config("titan.toml", TORCHTITAN), "--data=text", loop=()
+        )
         self.expect_close(losses, expected)
         self.expect_rates(printed, 0, [1 / 2, 1, 1, 3 / 4, 2 / 4, 1 / 4])
         self.assertIn("exported the model to", printed)
@@ -259,23 +299,29 @@ class ConfigTest(unittest.TestCase):
         self.assertEqual(self.dtypes_of(model), {"BF16"})
         self.assertEqual(
             sorted(p.name for p in model.parent.glob("step-*")),
-            ["step-3", "step-6"])
+            ["step-3", "step-6"],
+        )
 
     def test_flags_override_the_file_and_errors_name_it(self):
         config = self.config(
-            "accelerate.yaml", ACCELERATE.replace("LlamaDecoderLayer",
-                                                  "FalconDecoderLayer"))
+            "accelerate.yaml",
+            ACCELERATE.replace("LlamaDecoderLayer", "FalconDecoderLayer"),
+        )
         told = self.refused(config, *BY_FLAGS)
         self.assertIn(
             "accelerate.yaml:11: "
             "fsdp_config.fsdp_transformer_layer_cls_to_wrap names "
-            "FalconDecoderLayer", told)
-        told = self.refused(self.config("titan.toml", TORCHTITAN), *BY_FLAGS,
-                            "--replicate=3")
+            "FalconDecoderLayer",
+            told,
+        )
+        told = self.refused(
+            self.config("titan.toml", TORCHTITAN), *BY_FLAGS, "--replicate=3"
+        )
         self.assertIn("--replicate is 3", told)
         told = self.refused(
             self.config("bad.toml", TORCHTITAN + "\n[parallelizm]\na = 1\n"),
-            *BY_FLAGS)
+            *BY_FLAGS,
+        )
         self.assertIn("did you mean parallelism?", told)
 
 

@@ -48,7 +48,7 @@ class ResumeTest(unittest.TestCase):
 
     def steps(self):
         return sorted(
-            int(p.name[len("step-"):]) for p in self.folder.glob("run/step-*")
+            int(p.name[len("step-") :]) for p in self.folder.glob("run/step-*")
         )
 
     def convert(self, *arguments):
@@ -98,19 +98,31 @@ class ResumeTest(unittest.TestCase):
         with self.job(1, *end, "--seed=7", "--batch=8") as job:
             job.end(1)
             self.assertIn(f"run/step-{stopped} is of another run", job.told())
-            self.assertIn("seed was 0 and is 7, batch was 4 and is 8",
-                          job.told())
+            self.assertIn(
+                "seed was 0 and is 7, batch was 4 and is 8", job.told()
+            )
         printed = self.train(
-            1, *end, "--losses-out=resumed", "--init-from=ignored",
-            "--optimizer=fused_adamw", "--export=model.safetensors")
+            1,
+            *end,
+            "--losses-out=resumed",
+            "--init-from=ignored",
+            "--optimizer=fused_adamw",
+            "--export=model.safetensors",
+        )
         self.assertIn(
             f"resumed step {stopped} from run/step-{stopped}; "
-            "--init-from is not read", printed)
+            "--init-from is not read",
+            printed,
+        )
         self.assertIn("exported the model to model.safetensors", printed)
         self.assertEqual(self.steps(), [stopped, num_steps])
 
-        self.train(2, "--data=text", f"--steps={num_steps}",
-                   "--losses-out=uninterrupted")
+        self.train(
+            2,
+            "--data=text",
+            f"--steps={num_steps}",
+            "--losses-out=uninterrupted",
+        )
         losses = self.losses("uninterrupted")
         self.expect_close(self.losses("resumed"), losses)
         self.assertLess(losses[-1], losses[0])
@@ -118,8 +130,10 @@ class ResumeTest(unittest.TestCase):
         last = f"run/step-{num_steps}"
         self.convert("verify", last)
         self.convert("diff", last, "model.safetensors", *MODEL_ALONE)
-        self.assertIn("\nembed_tokens.weight ",
-                      self.convert("inspect", "model.safetensors"))
+        self.assertIn(
+            "\nembed_tokens.weight ",
+            self.convert("inspect", "model.safetensors"),
+        )
 
     def test_ends_with_a_message_when_a_rank_dies(self):
         forever = ("--data=text", "--steps=1000000", "--batch=3")
@@ -127,14 +141,19 @@ class ResumeTest(unittest.TestCase):
             job.read_until("step 2 of ")
             job.ranks[1].kill()
             job.ranks[0].stdout.read()
-            self.assertEqual([rank.wait() for rank in job.ranks],
-                             [1, -signal.SIGKILL, 1])
-            lines = [x for x in job.told().splitlines()
-                     if x.startswith("train_llama: ")]
+            self.assertEqual(
+                [rank.wait() for rank in job.ranks], [1, -signal.SIGKILL, 1]
+            )
+            lines = [
+                x
+                for x in job.told().splitlines()
+                if x.startswith("train_llama: ")
+            ]
             for rank in (0, 2):
                 self.assertRegex(
                     "\n".join(lines),
-                    f'train_llama: rank {rank} of 3 in group "[^"]+": .* failed')
+                    f'train_llama: rank {rank} of 3 in group "[^"]+": .* failed',
+                )
 
     def test_peak_memory_is_its_own(self):
         train = ("--data=text", "--steps=1")
@@ -163,8 +182,13 @@ class ResumeTest(unittest.TestCase):
         self.assertEqual(self.losses("trained"), self.losses("uninterrupted"))
         for name in ("model.pt", "whole", "run/step-5"):
             printed = self.train(
-                2, "--data=one", "--steps=1", "--deterministic-init",
-                f"--init-from={name}", "--losses-out=begun")
+                2,
+                "--data=one",
+                "--steps=1",
+                "--deterministic-init",
+                f"--init-from={name}",
+                "--losses-out=begun",
+            )
             self.assertIn(f"began with the weights of {name}", printed)
             self.expect_close(self.losses("begun"), self.losses("trained")[5:])
 
@@ -172,11 +196,19 @@ class ResumeTest(unittest.TestCase):
     def daemon(self):
         """A server of the test's folder; its address."""
         with tempfile.TemporaryDirectory(
-                dir=os.environ.get("TEST_TMPDIR")) as state:
+            dir=os.environ.get("TEST_TMPDIR")
+        ) as state:
             server = subprocess.Popen(
-                [SERVER, "--listen=127.0.0.1:0", f"--root={self.folder}",
-                 f"--state-dir={state}"],
-                stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                [
+                    SERVER,
+                    "--listen=127.0.0.1:0",
+                    f"--root={self.folder}",
+                    f"--state-dir={state}",
+                ],
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
             try:
                 for line in server.stderr:
                     started = re.search(r"event=start .*address=(\S+)", line)
@@ -196,8 +228,9 @@ class ResumeTest(unittest.TestCase):
         with self.daemon() as address:
             url = f"tessera://{address}{self.folder.resolve()}/run/step-5"
             for world_size, flags in ((1, ()), (4, ("--replicate=2",))):
-                printed = self.train(world_size, *begin, *flags,
-                                     f"--init-from={url}")
+                printed = self.train(
+                    world_size, *begin, *flags, f"--init-from={url}"
+                )
                 self.assertIn(f"began with the weights of {url}", printed)
                 self.expect_close(self.losses("begun"), expected)
 
@@ -207,8 +240,9 @@ class ResumeTest(unittest.TestCase):
             job.end(1)
             lines = [x for x in job.told().splitlines() if "none.pt" in x]
             self.assertEqual(len(lines), 2, lines)
-        with self.job(2, *train, "--checkpoint-dir=run",
-                      "--export=none/model.pt") as job:
+        with self.job(
+            2, *train, "--checkpoint-dir=run", "--export=none/model.pt"
+        ) as job:
             job.end(1)
             self.assertIn("export to none/model.pt", job.told())
         self.assertEqual(self.steps(), [1])

@@ -40,7 +40,6 @@ def write_script(path, text):
 
 
 class Folders(unittest.TestCase):
-
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -48,7 +47,6 @@ class Folders(unittest.TestCase):
 
 
 class Verdicts(Folders):
-
     def check(self, text, step=STEP, cpu=False, **options):
         path = steps.NCCL_TEST if step is GPU_STEP else steps.GPU_STEPS
         write_script(self.folder / path, text)
@@ -61,7 +59,7 @@ class Verdicts(Folders):
         self.assertEqual(result["figures"], FIGURES)
 
     def test_a_step_is_told_name_device_and_folder(self):
-        result = self.check("echo \"$@\" >&2; exit 1", cpu=True)
+        result = self.check('echo "$@" >&2; exit 1', cpu=True)
         self.assertEqual(result["log"], ["one cpu out"])
 
     def test_two_ranks_run_and_the_first_one_reports(self):
@@ -101,9 +99,7 @@ class Verdicts(Folders):
     def test_a_step_that_hangs_is_ended_with_what_it_started(self):
         step = steps.Step("one", "a title", "steps", 0.3)
         # Reads nothing for ever, in a child that would keep the output open.
-        write_script(
-            self.folder / steps.GPU_STEPS, "tail -f /dev/null & wait"
-        )
+        write_script(self.folder / steps.GPU_STEPS, "tail -f /dev/null & wait")
         args = argparse.Namespace(cpu=False, programs=self.folder, out="out")
         result = dict(check.check(args, None, (step,)))["one"]
         self.assertEqual(result["verdict"], "failed")
@@ -132,7 +128,6 @@ class Verdicts(Folders):
 
 
 class Table(unittest.TestCase):
-
     def test_shows_figures_or_what_is_wrong(self):
         machine = {"device": "H100", "processors": 16, "torch": "2.11.0"}
         results = {
@@ -162,7 +157,6 @@ class Table(unittest.TestCase):
 
 
 class Torch(Folders):
-
     def ask(self, text):
         python = self.folder / "python"
         write_script(python, text)
@@ -188,7 +182,7 @@ class Torch(Folders):
 
     def test_another_version_is_refused(self):
         with self.assertRaisesRegex(check.Refusal, "has torch 2.110.0; "):
-            self.ask("echo '{\"torch\": \"2.110.0\"}'")
+            self.ask('echo \'{"torch": "2.110.0"}\'')
 
     def test_a_wheel_for_another_cuda_is_refused(self):
         for cuda, found in (("12.8", "CUDA 12.8"), (None, "the CPU alone")):
@@ -200,7 +194,6 @@ class Torch(Folders):
 
 
 class Packing(Folders):
-
     def setUp(self):
         super().setUp()
         self.programs = self.folder / "built"
@@ -212,15 +205,11 @@ class Packing(Folders):
             shutil.copy(program, self.programs / path)
 
     def run_tool(self, *options):
-        return subprocess.run(
-            [TOOL, *options], capture_output=True, text=True
-        )
+        return subprocess.run([TOOL, *options], capture_output=True, text=True)
 
     def test_packs_programs_and_scripts(self):
         self.build("/bin/true")
-        done = self.run_tool(
-            "--pack", self.file, "--programs", self.programs
-        )
+        done = self.run_tool("--pack", self.file, "--programs", self.programs)
         self.assertEqual(done.returncode, 0, done.stderr)
         with tarfile.open(self.file) as archive:
             names = set(archive.getnames())
@@ -235,9 +224,7 @@ class Packing(Folders):
 
     def test_a_library_that_may_be_missing_is_refused(self):
         self.build("/bin/bash")
-        done = self.run_tool(
-            "--pack", self.file, "--programs", self.programs
-        )
+        done = self.run_tool("--pack", self.file, "--programs", self.programs)
         self.assertEqual(done.returncode, 1)
         self.assertIn("needs libtinfo.so.6, which another", done.stderr)
         self.assertFalse(self.file.exists())
@@ -251,7 +238,6 @@ class Packing(Folders):
 
 
 class Options(unittest.TestCase):
-
     def test_unknown_ones_and_missing_values_are_refused(self):
         for options, message in (
             (["--gpu"], "the option '--gpu' is not known"),
@@ -265,7 +251,6 @@ class Options(unittest.TestCase):
 
 
 class Comparison(unittest.TestCase):
-
     def test_overhead_is_sharded_less_unsharded(self):
         def run(seconds):
             return {

@@ -17,7 +17,6 @@ def linear(in_features, out_features):
 
 
 class GptAttention(nn.Module):
-
     def __init__(self, dim, num_heads):
         super().__init__()
         self.num_heads = num_heads
@@ -39,7 +38,6 @@ class GptAttention(nn.Module):
 
 
 class GptBlock(nn.Module):
-
     def __init__(self, dim, num_heads):
         super().__init__()
         self.scale = nn.Parameter(torch.ones(3, dim))
@@ -91,7 +89,6 @@ def rotate(x, cos, sin):
 
 
 class LlamaAttention(nn.Module):
-
     def __init__(self, dim, num_heads, num_kv_heads):
         super().__init__()
         self.head_dim = dim // num_heads
@@ -123,7 +120,6 @@ class LlamaAttention(nn.Module):
 
 
 class LlamaFeedForward(nn.Module):
-
     def __init__(self, dim, ffn_dim):
         super().__init__()
         self.gate_proj = linear(dim, ffn_dim)
@@ -135,7 +131,6 @@ class LlamaFeedForward(nn.Module):
 
 
 class LlamaBlock(nn.Module):
-
     def __init__(self, sizes):
         super().__init__()
         dim = sizes["dim"]
@@ -152,7 +147,6 @@ class LlamaBlock(nn.Module):
 
 
 class Llama(nn.Module):
-
     def __init__(self, sizes, tied=False, checkpoint_activations=False):
         super().__init__()
         self.checkpoint_activations = checkpoint_activations
@@ -170,9 +164,7 @@ class Llama(nn.Module):
         exact = {"dtype": torch.float64, "device": like.device}
         steps = torch.arange(0, self.head_dim, 2, **exact)
         frequencies = torch.pow(10000.0, -(steps / self.head_dim))
-        half = torch.outer(
-            torch.arange(0, length, **exact), frequencies
-        )
+        half = torch.outer(torch.arange(0, length, **exact), frequencies)
         angles = torch.cat([half, half], -1)
         return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
 

@@ -121,7 +121,12 @@ def main():
             before[world_size, config["name"]] = config
     if not all(begun.values()):
         suite.finish()
-    worlds = {w for rows in cases.SAVED.values() for _, on in rows.values() for w in on}
+    worlds = {
+        w
+        for rows in cases.SAVED.values()
+        for _, on in rows.values()
+        for w in on
+    }
     for world_size in sorted(worlds):
         rows = {who: resumed(suite, who, world_size) for who in WHO}
         gone_on = run(

@@ -59,7 +59,6 @@ def bytes_given(schema, args):
 
 
 class CountCollectives(TorchDispatchMode):
-
     def __init__(self):
         super().__init__()
         self.counts = dict.fromkeys(KINDS.values(), 0)

@@ -76,7 +76,13 @@ def start_ours(tool, job, world_size, out):
     }
     return [
         start(
-            out / "log", tool, job, out, RANK=str(r), LOCAL_RANK=str(r), **common
+            out / "log",
+            tool,
+            job,
+            out,
+            RANK=str(r),
+            LOCAL_RANK=str(r),
+            **common,
         )
         for r in range(world_size)
     ]

@@ -110,8 +110,7 @@ MUTATIONS = (
     Mutation(
         "drops a gather without a wait",
         GATHER,
-        "  data_.comm->WaitOnCurrent(gather.done);\n"
-        "  data_.comm->HoldGather",
+        "  data_.comm->WaitOnCurrent(gather.done);\n  data_.comm->HoldGather",
         "  data_.comm->HoldGather",
         "*/GatheredByHand:*/EntersElsewhere:*/ABackwardFails:*/Prefetched*:"
         "*/DropsGathers",

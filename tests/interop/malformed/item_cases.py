@@ -222,11 +222,7 @@ def add(c):
         "obj_unknown_global",
         "reject",
         "bytes entry holds an object of a class of somebody's own",
-        b"\x80\x02"
-        + g("mylib", "Config")
-        + b")\x81}"
-        + u("lr")
-        + b"K\x01sb.",
+        b"\x80\x02" + g("mylib", "Config") + b")\x81}" + u("lr") + b"K\x01sb.",
         says="mylib.Config",
         verify="accept",
         to_dcp="accept",

@@ -68,8 +68,9 @@ def add(c):
         "ok_md_old",
         "accept",
         "no storage_meta and no version attribute (older writers)",
-        lambda m: (m.__dict__.pop("storage_meta"), m.__dict__.pop("version"))
-        and None,
+        lambda m: (
+            (m.__dict__.pop("storage_meta"), m.__dict__.pop("version")) and None
+        ),
     )
     c.metadata(
         "ok_md_unknown_attr",
@@ -185,17 +186,20 @@ def add(c):
         "reject",
         "a 2^44-element tensor backed by 24 bytes",
         lambda m: (
-            setattr(m.state_dict_metadata["w"], "size", size(2**44)),
-            setattr(
-                m.state_dict_metadata["w"],
-                "chunks",
-                [ChunkStorageMetadata(size(0), size(2**44))],
-            ),
-            m.storage_data.__setitem__(
-                MetadataIndex("w", [0]), _StorageInfo("__0_0.distcp", 0, 1577)
-            ),
-        )
-        and None,
+            (
+                setattr(m.state_dict_metadata["w"], "size", size(2**44)),
+                setattr(
+                    m.state_dict_metadata["w"],
+                    "chunks",
+                    [ChunkStorageMetadata(size(0), size(2**44))],
+                ),
+                m.storage_data.__setitem__(
+                    MetadataIndex("w", [0]),
+                    _StorageInfo("__0_0.distcp", 0, 1577),
+                ),
+            )
+            and None
+        ),
     )
     c.metadata(
         "md_size_bigint",

@@ -16,5 +16,9 @@ state = {
 }
 dcp.load(state, checkpoint_id=sys.argv[1], no_dist=True)
 for name, tensor in state.items():
-    print(name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape),
-          "%08x" % zlib.crc32(tensor.numpy().tobytes()))
+    print(
+        name,
+        str(tensor.dtype).removeprefix("torch."),
+        list(tensor.shape),
+        "%08x" % zlib.crc32(tensor.numpy().tobytes()),
+    )

@@ -96,7 +96,9 @@ def main():
     for who in ("ours", "theirs"):
         if not suite.case(f"{who} trains and saves", begin, who):
             suite.finish()
-    suite.case("the same losses", expect_close, losses["ours"], losses["theirs"])
+    suite.case(
+        "the same losses", expect_close, losses["ours"], losses["theirs"]
+    )
     suite.case(
         "the same chunks", same_chunks, *(chunks(paths[w]) for w in losses)
     )

@@ -58,7 +58,9 @@ class Experts(nn.Module):
         order = expert.argsort(stable=True)
         numbers = theirs.view(ranks, local).sum(0).tolist()
         out = self.compute(weights, rows[order], numbers)
-        return all_to_all_single_autograd(out[order.argsort()], sent, received, self.ep)
+        return all_to_all_single_autograd(
+            out[order.argsort()], sent, received, self.ep
+        )
 
     @staticmethod
     def compute(weights, rows, numbers):

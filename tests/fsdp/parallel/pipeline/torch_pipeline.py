@@ -93,12 +93,16 @@ def clip(model, mesh):
     return norm.item()
 
 
-def run(rank, ranks, pp, first_step, last_step, load_path, save_path, out, port):
+def run(
+    rank, ranks, pp, first_step, last_step, load_path, save_path, out, port
+):
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
-    mesh = init_device_mesh("cpu", (pp, ranks // pp), mesh_dim_names=("pp", "dp"))
+    mesh = init_device_mesh(
+        "cpu", (pp, ranks // pp), mesh_dim_names=("pp", "dp")
+    )
     stage = mesh.get_local_rank("pp")
     torch.manual_seed(stage)  # replaced by what is loaded
     model = Model(stage, pp)
@@ -116,7 +120,9 @@ def run(rank, ranks, pp, first_step, last_step, load_path, save_path, out, port)
         for step in range(first_step, last_step):
             optimizer.zero_grad()
             mine = mesh.get_local_rank("dp")
-            x, y = (tokens(s).chunk(ranks // pp)[mine] for s in (step, 50 + step))
+            x, y = (
+                tokens(s).chunk(ranks // pp)[mine] for s in (step, 50 + step)
+            )
             losses = []
             schedule.step(
                 *((x,) if pipeline.is_first else ()),
