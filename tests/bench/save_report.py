@@ -32,8 +32,8 @@ def most(runs, key):
 
 
 def later(runs):
-    """Drops the first value if there are more."""
-    return runs[1:] or runs
+    """All but the first, which also allocates memory."""
+    return runs[1:]
 
 
 def copy_seconds(runs):
@@ -92,7 +92,7 @@ class Row:
         return {"unit": self.unit, "aim": self.aim, **row}
 
 
-def save_rows():
+def save_rows(has_later):
     def ours(one, way):
         return one["ours"]["save"][way]
 
@@ -104,10 +104,10 @@ def save_rows():
     def first(runs):
         return runs[:1]
 
-    for label, pick, aim in (
-        ("stall, first async_save", first, None),
-        ("stall, later ones", later, 1.1),
-    ):
+    stalls = [("stall, first async_save", first, None)]
+    if has_later:
+        stalls.append(("stall, later ones", later, 1.1))
+    for label, pick, aim in stalls:
         yield Row(
             label,
             "s",
@@ -135,12 +135,13 @@ def save_rows():
         lambda one: one["fio"]["write"],
         1.1,
     )
+    usual = later if has_later else first
     yield Row(
         "async_save, durable",
         "s",
-        lambda one: median_of(later(ours(one, "async")), "durable"),
-        lambda one: theirs(one, ASYNC_WAYS[:1], later, "durable"),
-        lambda one: theirs(one, ASYNC_WAYS, later, "durable"),
+        lambda one: median_of(usual(ours(one, "async")), "durable"),
+        lambda one: theirs(one, ASYNC_WAYS[:1], usual, "durable"),
+        lambda one: theirs(one, ASYNC_WAYS, usual, "durable"),
         lambda one: one["fio"]["write"],
         1.1,
     )
@@ -230,7 +231,7 @@ def rank0_rows():
 
 def summarize(rounds, bench):
     args = bench.args
-    rows = [*save_rows()]
+    rows = [*save_rows(has_later=args.repeats > 1)]
     if "steps" not in args.skip:
         for num_ranks in step_ranks(args.ranks):
             rows += step_rows(num_ranks)
