@@ -1,7 +1,6 @@
 // Tested by tests/server/jobs/job_runner_test.cc.
 #include "server/jobs/job_spec.h"
 
-#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -11,7 +10,7 @@
 #include "dcp/base/status.h"
 #include "dcp/io/object/object_url.h"
 #include "proto/error_detail.h"
-#include "proto/messages/layout_messages.h"
+#include "proto/messages/convert_messages.h"
 #include "proto/messages/map_messages.h"
 #include "proto/messages/request_messages.h"
 #include "proto/utf8.h"
@@ -36,7 +35,6 @@ absl::Status CheckRequestId(const v1::JobOptions& options) {
                                 "f47ac10b-58cc-4372-a567-0e02b2c3d479"));
 }
 
-// Sets the job's memory unless the request did.
 // The memory of the plan of a conversion onto many ranks, which is a part of
 // that of the job. Plans for a few are small beside the rest.
 uint64_t PlanBytes(const JobSpec& spec) {
@@ -49,6 +47,7 @@ uint64_t PlanBytes(const JobSpec& spec) {
              : 0;
 }
 
+// Sets the memory of the job unless the request did.
 absl::Status SetMemory(const ServerOptions& server, JobSpec& spec) {
   if (spec.options.memory_bytes() == 0) {
     spec.options.set_memory_bytes(JobMemoryBytes(server));
@@ -93,7 +92,6 @@ absl::Status SetDestination(const v1::Destination& destination,
   absl::StatusOr<std::string> path = client.CheckWrite(destination.path());
   if (!path.ok()) return BlameField(path.status(), "destination.path");
   spec.destination = *std::move(path);
-  spec.convert.overwrite = destination.overwrite();
   spec.convert.writer = "a job of dcp-server";
   return absl::OkStatus();
 }
@@ -112,97 +110,16 @@ absl::Status SetShare(const Request& request, JobSpec& spec) {
   return absl::OkStatus();
 }
 
+// Every request that writes.
 template <typename Request>
-absl::Status SetMesh(const Request& request, JobSpec& spec) {
-  DCP_ASSIGN_OR_RETURN(spec.convert.mesh,
-                       MeshFromProto(request.mesh(), "mesh"));
-  DCP_ASSIGN_OR_RETURN(
-      spec.convert.other_meshes,
-      NamedMeshesFromProto(request.other_meshes(), "other_meshes"));
-  DCP_ASSIGN_OR_RETURN(
-      spec.convert.placements,
-      PlacementRulesFromProto(request.placements(), *spec.convert.mesh,
-                              spec.convert.other_meshes, "placements"));
-  if (!request.has_tensor_parallel()) return absl::OkStatus();
-  DCP_ASSIGN_OR_RETURN(
-      spec.convert.tensor_parallel,
-      TensorParallelFromProto(request.tensor_parallel(), "tensor_parallel"));
-  return absl::OkStatus();
-}
-
-// Sets what all requests that write have in common.
-template <typename Request>
-absl::Status SetConversion(const Request& request, const Client& client,
-                           JobSpec& spec) {
+absl::Status Read(const Request& request, const Client& client, JobSpec& spec) {
   DCP_RETURN_IF_ERROR(SetSource(request.source(), client, spec));
   DCP_RETURN_IF_ERROR(SetDestination(request.destination(), client, spec));
-  DCP_ASSIGN_OR_RETURN(spec.convert.selection,
-                       SelectionFromProto(request.selection(), "selection"));
-  spec.convert.max_shard_bytes = request.max_shard_bytes();
-  spec.convert.verify = !request.options().no_verify();
-  spec.convert.strict_cast = request.options().strict_cast();
-  spec.convert.check_padding = request.options().check_padding();
-  spec.convert.allow_losses = request.options().allow_losses();
+  DCP_ASSIGN_OR_RETURN(ConvertSpec made, ConvertSpecFromProto(request));
+  made.open = std::move(spec.convert.open);
+  static_cast<ConvertSpec&>(spec.convert) = std::move(made);
   spec.options = request.options();
   return SetShare(request, spec);
-}
-
-template <typename Request>
-void SetMetadata(const Request& request, JobSpec& spec) {
-  spec.convert.drop_metadata = request.drop_metadata();
-  spec.convert.copy_companions = !request.no_copy_config();
-  for (const auto& [key, value] : request.metadata()) {
-    spec.convert.metadata.emplace_back(key, value);
-  }
-  // The order of a map is undefined.
-  std::sort(spec.convert.metadata.begin(), spec.convert.metadata.end());
-}
-
-absl::Status Read(const v1::ConvertRequest& request, const Client& client,
-                  JobSpec& spec) {
-  DCP_RETURN_IF_ERROR(SetConversion(request, client, spec));
-  DCP_ASSIGN_OR_RETURN(spec.convert.to,
-                       RequestedFormatFromProto(request.format(), "format"));
-  if (!request.to_dialect().empty()) {
-    const absl::StatusOr<Dialect> dialect = ParseDialect(request.to_dialect());
-    if (!dialect.ok()) {
-      return InvalidField("to_dialect",
-                          absl::StrCat(": ", dialect.status().message()));
-    }
-    spec.convert.to_dialect = *dialect;
-  }
-  spec.convert.drop_non_tensors = request.drop_non_tensors();
-  SetMetadata(request, spec);
-  spec.convert.drop_unreadable = request.drop_unreadable();
-  if (request.has_mesh()) return SetMesh(request, spec);
-  if (request.other_meshes_size() != 0) {
-    return InvalidField("other_meshes", " require a mesh");
-  }
-  if (request.has_tensor_parallel()) {
-    return InvalidField("tensor_parallel", " requires a mesh");
-  }
-  if (request.placements_size() == 0) return absl::OkStatus();
-  return InvalidField("placements", " require a mesh");
-}
-
-absl::Status Read(const v1::ReshardRequest& request, const Client& client,
-                  JobSpec& spec) {
-  DCP_RETURN_IF_ERROR(SetConversion(request, client, spec));
-  spec.convert.to = Format::kDcp;
-  spec.convert.drop_unreadable = request.drop_unreadable();
-  return SetMesh(request, spec);
-}
-
-absl::Status Read(const v1::ConsolidateRequest& request, const Client& client,
-                  JobSpec& spec) {
-  DCP_RETURN_IF_ERROR(SetConversion(request, client, spec));
-  DCP_ASSIGN_OR_RETURN(spec.convert.to,
-                       RequestedFormatFromProto(request.format(), "format"));
-  spec.convert.drop_non_tensors = request.drop_non_tensors();
-  SetMetadata(request, spec);
-  spec.convert.drop_unreadable = request.drop_unreadable();
-  spec.convert.consolidate = true;
-  return absl::OkStatus();
 }
 
 absl::Status Read(const v1::VerifyRequest& request, const Client& client,

@@ -1,4 +1,5 @@
-// ConvertOptions: what a conversion shall do. Plain data.
+// ConvertOptions: what a conversion makes (ConvertSpec), and how it works
+// (ConvertRun). Plain data.
 #ifndef DCP_CHECKPOINT_CONVERT_CONVERT_OPTIONS_H_
 #define DCP_CHECKPOINT_CONVERT_CONVERT_OPTIONS_H_
 
@@ -29,22 +30,23 @@ struct ConvertPlan;     // dcp/checkpoint/convert/convert_plan.h
 struct PlacementRule {
   std::string glob;
   Placements placements;  // one per axis of the mesh
-  std::string mesh = {};  // one of other_meshes; empty: ConvertOptions::mesh
+  std::string mesh = {};  // one of other_meshes; empty: ConvertSpec::mesh
 };
 
 // Another arrangement of the same ranks, such as that of experts.
 struct NamedMesh {
   std::string name;  // a word
-  Mesh mesh;         // with as many ranks as ConvertOptions::mesh
+  Mesh mesh;         // with as many ranks as ConvertSpec::mesh
 };
 
 // A plan that parameters and the optimizer's state of them lie by.
 struct TensorParallel {
   ParallelPlan plan;
-  std::string axis = "tp";  // of ConvertOptions::mesh
+  std::string axis = "tp";  // of ConvertSpec::mesh
 };
 
-struct ConvertOptions {
+// What a conversion makes of its source.
+struct ConvertSpec {
   OpenOptions open;
   // If absent, it follows from the destination's name (FormatOfFileName); for
   // other names it is a directory in the source's format, or DCP for a .pt
@@ -77,8 +79,9 @@ struct ConvertOptions {
   // Refuses a cast when a value is beyond the range of the new type.
   bool strict_cast = false;
   // For safetensors output: drop_metadata leaves out the source's own
-  // __metadata__; `metadata` (below) adds values or replaces the source's.
+  // __metadata__; `metadata` adds values or replaces the source's.
   bool drop_metadata = false;
+  std::vector<std::pair<std::string, std::string>> metadata;
   // Copies config, tokenizer and generation files of a source directory into a
   // safetensors directory.
   bool copy_companions = true;
@@ -88,7 +91,10 @@ struct ConvertOptions {
   // Compares what a mapping leaves out because it is padding with zero, and
   // refuses to lose anything else. Not done by PlanConvert.
   bool check_padding = false;
-  std::vector<std::pair<std::string, std::string>> metadata;
+};
+
+// How a conversion works, and who watches it.
+struct ConvertRun {
   // Who writes; shown to others that try to write to the destination at the
   // same time.
   std::string writer = "a conversion";
@@ -115,6 +121,8 @@ struct ConvertOptions {
   // journal.
   ByteStream stream;
 };
+
+struct ConvertOptions : ConvertSpec, ConvertRun {};
 
 }  // namespace dcp
 

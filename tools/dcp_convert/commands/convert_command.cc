@@ -34,38 +34,14 @@ namespace dcp::tools {
 namespace {
 
 constexpr size_t kMaxFilesPlanned = 16;
-constexpr absl::string_view kConfigName = "config.json";
 // Bytes of memory for the index from which the plan mentions it.
 constexpr uint64_t kMinIndexShown = uint64_t{1} << 20;
-
-// The destination's format if the verb decides it.
-std::optional<Format> OutputFormat(const CommandLine& line) {
-  switch (*line.verb) {
-    case Verb::kReshard:
-    case Verb::kTorchToDcp:
-      return Format::kDcp;
-    case Verb::kDcpToTorch:
-      return Format::kTorch;
-    case Verb::kConsolidate:
-      return line.to.has_value() ? line.to : FormatOfFileName(line.paths[1]);
-    default:
-      return line.to;
-  }
-}
 
 // Whether the destination is the only file that is written.
 bool IsOneFile(const ConvertPlan& plan, absl::string_view dst) {
   return plan.to == Format::kTorch || dst == "-" ||
          (plan.to == Format::kSafetensors &&
           FormatOfFileName(dst) == Format::kSafetensors);
-}
-
-// Where the config, tokenizer and generation files come from; empty: from the
-// source.
-std::string CompanionsOf(const CommandLine& line) {
-  if (!line.assets.empty()) return line.assets;
-  return BaseName(line.config) == kConfigName ? ParentDirectory(line.config)
-                                              : "";
 }
 
 absl::Status CheckAssets(const ConvertPlan& plan, const CommandLine& line) {
@@ -83,27 +59,7 @@ absl::Status CheckAssets(const ConvertPlan& plan, const CommandLine& line) {
 ConvertOptions MakeConvertOptions(const Context& context) {
   const CommandLine& line = context.line;
   ConvertOptions options;
-  options.open = SourceOptionsOf(line);
-  options.to = OutputFormat(line);
-  options.to_dialect = line.to_dialect;
-  options.mesh = line.mesh;
-  options.consolidate = line.verb == Verb::kConsolidate;
-  options.other_meshes = line.other_meshes;
-  options.placements = line.placements;
-  options.tensor_parallel = line.tensor_parallel;
-  options.selection = line.selection;
-  options.max_shard_bytes = line.max_shard_bytes;
-  options.drop_non_tensors = line.drop_non_tensors;
-  options.drop_unreadable = line.drop_unreadable;
-  options.allow_losses = line.allow_losses;
-  options.overwrite = line.overwrite;
-  options.verify = !line.no_verify;
-  options.strict_cast = line.strict_cast;
-  options.drop_metadata = line.drop_metadata;
-  options.copy_companions = !line.no_copy_config;
-  options.companions_from = CompanionsOf(line);
-  options.check_padding = line.check_padding;
-  options.metadata = line.metadata;
+  static_cast<ConvertSpec&>(options) = MakeConvertSpec(line);
   options.writer = absl::StrCat("dcp-convert ", RowOf(*line.verb).name);
   options.direct = line.direct;
   options.num_lanes = line.num_lanes;

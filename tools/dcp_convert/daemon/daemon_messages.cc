@@ -7,11 +7,9 @@
 
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/files/format.h"
-#include "dcp/tensor/placement.h"
+#include "proto/messages/convert_messages.h"
 #include "proto/messages/entry_messages.h"
 #include "proto/messages/enum_messages.h"
-#include "proto/messages/layout_messages.h"
 #include "proto/messages/report_messages.h"
 #include "proto/messages/request_messages.h"
 
@@ -20,59 +18,23 @@ namespace {
 
 namespace v1 = tessera::v1;
 
-v1::Format FormatMessage(std::optional<Format> format) {
-  return format.has_value() ? FormatToProto(*format) : v1::FORMAT_UNSPECIFIED;
-}
-
-// The fields that all requests that write have in common.
 template <typename Request>
 Request WritingMessage(const CommandLine& line) {
   Request request;
+  ConvertSpecToProto(MakeConvertSpec(line), request);
   SourceToProto(line.paths[0], SourceOptionsOf(line),
                 *request.mutable_source());
   request.mutable_destination()->set_path(line.paths[1]);
-  request.mutable_destination()->set_overwrite(line.overwrite);
-  SelectionToProto(line.selection, *request.mutable_selection());
-  request.set_max_shard_bytes(line.max_shard_bytes);
   request.mutable_options()->set_validate_only(line.plan);
   // The server has its own default.
   if (line.memory_bytes != kDefaultMemoryBytes) {
     request.mutable_options()->set_memory_bytes(line.memory_bytes);
   }
-  request.mutable_options()->set_no_verify(line.no_verify);
-  request.mutable_options()->set_strict_cast(line.strict_cast);
-  request.mutable_options()->set_check_padding(line.check_padding);
-  request.mutable_options()->set_allow_losses(line.allow_losses);
   if (line.share.has_value()) {
     request.mutable_share()->set_index(line.share->index);
     request.mutable_share()->set_count(line.share->count);
   }
   return request;
-}
-
-template <typename Request>
-void AddMetadata(const CommandLine& line, Request& request) {
-  request.set_drop_metadata(line.drop_metadata);
-  request.set_no_copy_config(line.no_copy_config);
-  for (const auto& [key, value] : line.metadata) {
-    (*request.mutable_metadata())[key] = value;
-  }
-}
-
-template <typename Request>
-void AddMesh(const CommandLine& line, Request& request) {
-  if (!line.mesh.has_value()) return;
-  MeshToProto(*line.mesh, *request.mutable_mesh());
-  for (const PlacementRule& rule : line.placements) {
-    PlacementRuleToProto(rule, *request.add_placements());
-  }
-  for (const NamedMesh& other : line.other_meshes) {
-    NamedMeshToProto(other, *request.add_other_meshes());
-  }
-  if (line.tensor_parallel.has_value()) {
-    TensorParallelToProto(*line.tensor_parallel,
-                          *request.mutable_tensor_parallel());
-  }
 }
 
 // Numbers files in the order in which they are first named.
@@ -98,36 +60,15 @@ class FileNumbers {
 }  // namespace
 
 v1::ConvertRequest ConvertMessage(const CommandLine& line) {
-  auto request = WritingMessage<v1::ConvertRequest>(line);
-  AddMesh(line, request);
-  request.set_drop_non_tensors(line.drop_non_tensors);
-  AddMetadata(line, request);
-  request.set_drop_unreadable(line.drop_unreadable);
-  if (line.to_dialect.has_value()) {
-    request.set_to_dialect(std::string(DialectName(*line.to_dialect)));
-  }
-  std::optional<Format> to = line.to;
-  if (line.verb == Verb::kDcpToTorch) to = Format::kTorch;
-  if (line.verb == Verb::kTorchToDcp) to = Format::kDcp;
-  request.set_format(FormatMessage(to));
-  return request;
+  return WritingMessage<v1::ConvertRequest>(line);
 }
 
 v1::ReshardRequest ReshardMessage(const CommandLine& line) {
-  auto request = WritingMessage<v1::ReshardRequest>(line);
-  AddMesh(line, request);
-  request.set_drop_unreadable(line.drop_unreadable);
-  return request;
+  return WritingMessage<v1::ReshardRequest>(line);
 }
 
 v1::ConsolidateRequest ConsolidateMessage(const CommandLine& line) {
-  auto request = WritingMessage<v1::ConsolidateRequest>(line);
-  request.set_drop_non_tensors(line.drop_non_tensors);
-  AddMetadata(line, request);
-  request.set_drop_unreadable(line.drop_unreadable);
-  request.set_format(FormatMessage(
-      line.to.has_value() ? line.to : FormatOfFileName(line.paths[1])));
-  return request;
+  return WritingMessage<v1::ConsolidateRequest>(line);
 }
 
 v1::VerifyCheckpointRequest VerifyMessage(const CommandLine& line) {

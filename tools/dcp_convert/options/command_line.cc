@@ -2,7 +2,40 @@
 
 #include <optional>
 
+#include "absl/strings/string_view.h"
+#include "dcp/checkpoint/files/format.h"
+#include "dcp/io/file_system.h"
+
 namespace dcp::tools {
+namespace {
+
+constexpr absl::string_view kConfigName = "config.json";
+
+// The destination's format if the verb decides it.
+std::optional<Format> OutputFormat(const CommandLine& line) {
+  switch (*line.verb) {
+    case Verb::kReshard:
+    case Verb::kTorchToDcp:
+      return Format::kDcp;
+    case Verb::kDcpToTorch:
+      return Format::kTorch;
+    case Verb::kConsolidate:
+      return line.spec.to.has_value() ? line.spec.to
+                                      : FormatOfFileName(line.paths[1]);
+    default:
+      return line.spec.to;
+  }
+}
+
+// Where the config, tokenizer and generation files come from; empty: from the
+// source.
+std::string CompanionsOf(const CommandLine& line) {
+  if (!line.assets.empty()) return line.assets;
+  return BaseName(line.config) == kConfigName ? ParentDirectory(line.config)
+                                              : "";
+}
+
+}  // namespace
 
 OpenOptions SourceOptionsOf(const CommandLine& line) {
   OpenOptions options;
@@ -31,6 +64,16 @@ SelectionOptions SecondSelectionOf(const CommandLine& line) {
     selection.exclude = line.selection.exclude;
   }
   return selection;
+}
+
+ConvertSpec MakeConvertSpec(const CommandLine& line) {
+  ConvertSpec spec = line.spec;
+  spec.open = SourceOptionsOf(line);
+  spec.to = OutputFormat(line);
+  spec.consolidate = line.verb == Verb::kConsolidate;
+  spec.selection = line.selection;
+  spec.companions_from = CompanionsOf(line);
+  return spec;
 }
 
 bool WritesToStandardOutput(const CommandLine& line) {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "dcp/checkpoint/convert/convert.h"
+#include "dcp/checkpoint/convert/convert_options.h"
 #include "dcp/checkpoint/files/map_spec.h"
 #include "dcp/checkpoint/mapped/selection.h"
 #include "dcp/checkpoint/open/checkpoint.h"
@@ -68,29 +68,15 @@ struct CommandLine {
   bool tensors_only = false;
   std::optional<Tolerance> tolerance;
   // verbs that write
-  std::optional<Format> to;
-  std::optional<Dialect> to_dialect;  // its format is `to`
-  std::optional<Mesh> mesh;
-  std::vector<NamedMesh> other_meshes;
-  // Patterns and placements as written, and what they mean on the meshes.
+  // As far as options say it; see MakeConvertSpec. The format of `to_dialect`
+  // is `to`.
+  ConvertSpec spec;
+  // Patterns and placements as written; spec.placements is what they mean.
   std::vector<std::pair<std::string, std::string>> place;
-  std::vector<PlacementRule> placements;
-  std::string tp_plan;                            // a file; empty: none
-  std::string tp_axis;                            // empty: the default
-  std::optional<TensorParallel> tensor_parallel;  // what the file says
-  uint64_t max_shard_bytes = 0;
-  bool drop_non_tensors = false;
-  bool no_verify = false;
-  bool strict_cast = false;
-  bool drop_metadata = false;
-  bool no_copy_config = false;
-  std::string assets;  // a folder; empty: that of the source, or of `config`
-  bool check = false;  // the result is compared with the source
-  bool check_padding = false;
-  std::vector<std::pair<std::string, std::string>> metadata;
-  bool drop_unreadable = false;
-  bool allow_losses = false;
-  bool overwrite = false;
+  std::string tp_plan;  // a file, which spec.tensor_parallel has; empty: none
+  std::string tp_axis;  // empty: the default
+  std::string assets;   // a folder; empty: that of the source, or of `config`
+  bool check = false;   // the result is compared with the source
   bool plan = false;
   uint32_t num_lanes = 0;
   std::optional<Share> share;  // of workers that share the work
@@ -166,6 +152,9 @@ inline bool IsFleet(const CommandLine& line) {
 
 // Whether the verb writes to standard output instead of a file.
 bool WritesToStandardOutput(const CommandLine& line);
+
+// What a verb that writes shall make.
+ConvertSpec MakeConvertSpec(const CommandLine& line);
 
 // Whether the line asks for a mapping.
 inline bool IsMapped(const CommandLine& line) {

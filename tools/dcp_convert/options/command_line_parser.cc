@@ -134,7 +134,7 @@ absl::Status CheckWorkers(const VerbRow& verb, const CommandLine& line) {
 
 // Checks what can be done when, and before, the result is there.
 absl::Status CheckAround(const VerbRow& verb, const CommandLine& line) {
-  if (!line.assets.empty() && line.no_copy_config) {
+  if (!line.assets.empty() && !line.spec.copy_companions) {
     return Refuse(verb,
                   "--assets names files to copy, and --no-copy-config copies "
                   "none: give only one of the two");
@@ -156,10 +156,10 @@ absl::Status CheckAround(const VerbRow& verb, const CommandLine& line) {
                   "--check reads the whole result, but each worker knows only "
                   "its share: run dcp-convert diff when all are done");
   }
-  if (line.to_dialect.has_value()) {
+  if (line.spec.to_dialect.has_value()) {
     return Refuse(verb,
                   absl::StrCat("--check compares tensors by name, but ",
-                               DialectName(*line.to_dialect),
+                               DialectName(*line.spec.to_dialect),
                                " gives them others: convert without --check"));
   }
   return absl::OkStatus();
@@ -178,7 +178,7 @@ absl::Status CheckDash(const VerbRow& verb, const CommandLine& line) {
                   "a checkpoint is read at random offsets, not from standard "
                   "input: name a file; './-' is a file called '-'");
   }
-  if (line.to == Format::kDcp || line.mesh.has_value()) {
+  if (line.spec.to == Format::kDcp || line.spec.mesh.has_value()) {
     return Refuse(
         verb, "DCP is a directory, but '-' is one stream: name a directory");
   }
@@ -211,9 +211,9 @@ absl::Status CheckOperands(const VerbRow& verb, const CommandLine& line) {
 }
 
 absl::Status CheckMesh(const VerbRow& verb, const CommandLine& line) {
-  if (!line.mesh.has_value()) return absl::OkStatus();
+  if (!line.spec.mesh.has_value()) return absl::OkStatus();
   const std::optional<Format> to =
-      line.to.has_value() ? line.to : FormatOfFileName(line.paths[1]);
+      line.spec.to.has_value() ? line.spec.to : FormatOfFileName(line.paths[1]);
   if (line.verb == Verb::kConvert && to.has_value() && *to != Format::kDcp) {
     return Refuse(verb, absl::StrCat("--mesh requires DCP output, but the "
                                      "output is ",
@@ -236,7 +236,7 @@ absl::Status CheckCombination(const VerbRow& verb, const CommandLine& line) {
                   "give only one of the two");
   }
   if (line.verb == Verb::kReshard) {
-    if (!line.mesh.has_value()) {
+    if (!line.spec.mesh.has_value()) {
       return Refuse(verb, "reshard requires --mesh, such as --mesh shard=4");
     }
     if (FormatOfFileName(line.paths[1]).has_value()) {
@@ -245,7 +245,7 @@ absl::Status CheckCombination(const VerbRow& verb, const CommandLine& line) {
                                  line.paths[1], "', use consolidate"));
     }
   }
-  if (line.verb == Verb::kConsolidate && !line.to.has_value() &&
+  if (line.verb == Verb::kConsolidate && !line.spec.to.has_value() &&
       !WritesToStandardOutput(line) &&
       !FormatOfFileName(line.paths[1]).has_value()) {
     return Refuse(

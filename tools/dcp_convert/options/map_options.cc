@@ -45,7 +45,7 @@ absl::Status CheckAlone(const CommandLine& line) {
            std::pair("--config", !line.config.empty()),
            std::pair("--set", !line.map_settings.empty()),
            std::pair("--at", !line.map_prefixes.empty()),
-           std::pair("--check-padding", line.check_padding),
+           std::pair("--check-padding", line.spec.check_padding),
            std::pair("--allow-missing", !line.allow_missing.empty()),
            std::pair("--force-family", line.force_family),
            std::pair("--unmatched",

@@ -30,14 +30,14 @@ bool IsMeshName(absl::string_view text) {
 // first one without it. Names of tensors may contain an @ too.
 const Mesh& TakeMesh(const CommandLine& line, PlacementRule& rule) {
   const size_t at = rule.glob.rfind('@');
-  if (at == std::string::npos || at == 0) return *line.mesh;
-  for (const NamedMesh& other : line.other_meshes) {
+  if (at == std::string::npos || at == 0) return *line.spec.mesh;
+  for (const NamedMesh& other : line.spec.other_meshes) {
     if (other.name != absl::string_view(rule.glob).substr(at + 1)) continue;
     rule.mesh = other.name;
     rule.glob.resize(at);
     return other.mesh;
   }
-  return *line.mesh;
+  return *line.spec.mesh;
 }
 
 absl::StatusOr<Placements> PlacementsOn(const Mesh& mesh,
@@ -58,12 +58,12 @@ absl::StatusOr<Placements> PlacementsOn(const Mesh& mesh,
 absl::Status AddMesh(absl::string_view value, CommandLine& line) {
   const size_t colon = value.find(':');
   if (colon == absl::string_view::npos) {
-    if (line.mesh.has_value()) {
+    if (line.spec.mesh.has_value()) {
       return IsNot(value,
                    "the only mesh without a name; write NAME:SPEC for another "
                    "one, such as experts:efsdp=2,ep=2");
     }
-    DCP_ASSIGN_OR_RETURN(line.mesh, ParseMesh(value));
+    DCP_ASSIGN_OR_RETURN(line.spec.mesh, ParseMesh(value));
     return absl::OkStatus();
   }
   const absl::string_view name = value.substr(0, colon);
@@ -71,7 +71,7 @@ absl::Status AddMesh(absl::string_view value, CommandLine& line) {
     return IsNot(value, "NAME:SPEC, such as experts:efsdp=2,ep=2");
   }
   DCP_ASSIGN_OR_RETURN(Mesh mesh, ParseMesh(value.substr(colon + 1)));
-  line.other_meshes.push_back(
+  line.spec.other_meshes.push_back(
       {.name = std::string(name), .mesh = std::move(mesh)});
   return absl::OkStatus();
 }
@@ -96,9 +96,9 @@ absl::Status ResolveMeshOptions(CommandLine& line) {
   if (!line.tp_axis.empty() && line.tp_plan.empty()) {
     return absl::InvalidArgumentError("--tp-axis requires --tp-plan");
   }
-  if (!line.mesh.has_value()) {
+  if (!line.spec.mesh.has_value()) {
     if (line.place.empty() && line.tp_plan.empty() &&
-        line.other_meshes.empty()) {
+        line.spec.other_meshes.empty()) {
       return absl::OkStatus();
     }
     return absl::InvalidArgumentError(
@@ -115,7 +115,7 @@ absl::Status ResolveMeshOptions(CommandLine& line) {
     DCP_RETURN_IF_ERROR(
         Annotate(resolved.status(), "--place '", glob, "=", placements, "'"));
     rule.placements = *std::move(resolved);
-    line.placements.push_back(std::move(rule));
+    line.spec.placements.push_back(std::move(rule));
   }
   return absl::OkStatus();
 }
@@ -126,7 +126,7 @@ absl::Status LoadTpPlan(FileSystem& fs, CommandLine& line) {
       const std::string text,
       ReadFile(fs, line.tp_plan, fsdp::config::kMaxDocumentBytes,
                /*follow_symlinks=*/true));
-  TensorParallel& parallel = line.tensor_parallel.emplace();
+  TensorParallel& parallel = line.spec.tensor_parallel.emplace();
   DCP_ASSIGN_OR_RETURN(parallel.plan,
                        fsdp::parallel_plan_text(line.tp_plan, text));
   if (!line.tp_axis.empty()) parallel.axis = line.tp_axis;

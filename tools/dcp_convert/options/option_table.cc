@@ -122,7 +122,7 @@ constexpr OptionRow<CommandLine> kOptions[] = {
     {{"drop-non-tensors", nullptr, kWriting,
       "leave out values that safetensors cannot hold\ninstead of refusing "
       "them"},
-     SetFlag<&CommandLine::drop_non_tensors>},
+     SetFlagOf<&CommandLine::spec, &ConvertSpec::drop_non_tensors>},
     {{"metadata", "KEY=VALUE", kWholeTensors,
       "set a value of safetensors' __metadata__; those of\nthe source are "
       "kept",
@@ -130,29 +130,29 @@ constexpr OptionRow<CommandLine> kOptions[] = {
      AddMetadata},
     {{"drop-metadata", nullptr, kWholeTensors,
       "leave out the __metadata__ of the source"},
-     SetFlag<&CommandLine::drop_metadata>},
+     SetFlagOf<&CommandLine::spec, &ConvertSpec::drop_metadata>},
     {{"no-copy-config", nullptr, kWholeTensors,
       "do not copy config, tokenizer and generation files\nof SRC into a "
       "directory of safetensors"},
-     SetFlag<&CommandLine::no_copy_config>},
+     ClearFlagOf<&CommandLine::spec, &ConvertSpec::copy_companions>},
     {{"assets", "DIR", kWholeTensors,
       "copy those files from this folder; default: next to\n"
       "the config.json of --config, else from SRC"},
      SetText<&CommandLine::assets>},
     {{"strict-cast", nullptr, kWriting,
       "refuse a cast if a value is beyond the range of the\nnew type"},
-     SetFlag<&CommandLine::strict_cast>},
+     SetFlagOf<&CommandLine::spec, &ConvertSpec::strict_cast>},
     {{"no-verify", nullptr, kWriting,
       "do not check what is read against the CRCs and\ndigests that SRC has "
       "of it"},
-     SetFlag<&CommandLine::no_verify>},
+     ClearFlagOf<&CommandLine::spec, &ConvertSpec::verify>},
     {{"drop-unreadable", nullptr, kWriting,
       "leave out objects of unknown classes, which only DCP\nto DCP can carry"},
-     SetFlag<&CommandLine::drop_unreadable>},
+     SetFlagOf<&CommandLine::spec, &ConvertSpec::drop_unreadable>},
     {{"allow-losses", nullptr, kWriting,
       "convert SRC without what it has and cannot give back,\nsuch as the "
       "shapes of weights, instead of refusing it"},
-     SetFlag<&CommandLine::allow_losses>},
+     SetFlagOf<&CommandLine::spec, &ConvertSpec::allow_losses>},
     {{"check", nullptr, kWriting,
       "when DST is there, read it and SRC again, and compare\n"
       "every tensor bit by bit, through --map and as --cast\n"
@@ -162,7 +162,7 @@ constexpr OptionRow<CommandLine> kOptions[] = {
     {{"overwrite", nullptr, kWriting,
       "replace DST if it is a checkpoint; it stays until\nthe new one is "
       "complete"},
-     SetFlag<&CommandLine::overwrite>},
+     SetFlagOf<&CommandLine::spec, &ConvertSpec::overwrite>},
     {{"plan", nullptr, kWriting,
       "write nothing; print the files, the bytes to read\nand write, and the "
       "memory"},
@@ -294,7 +294,7 @@ constexpr OptionRow<CommandLine> kOptions[] = {
     {{"check-padding", nullptr, kWriting,
       "refuse to leave out padding that is not zero; default:\n"
       "padding is left out unseen"},
-     SetFlag<&CommandLine::check_padding>},
+     SetFlagOf<&CommandLine::spec, &ConvertSpec::check_padding>},
     {{"decode", "KIND", kMapping,
       "compute bfloat16 of codes and scales: fp8-128, as\n"
       "DeepSeek's, or mxfp4, as gpt-oss'; with --map, the\n"

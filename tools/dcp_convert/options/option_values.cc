@@ -57,17 +57,17 @@ absl::Status SetNoEqualNan(absl::string_view, CommandLine& line) {
 }
 
 absl::Status SetTo(absl::string_view value, CommandLine& line) {
-  line.to_dialect = std::nullopt;
+  line.spec.to_dialect = std::nullopt;
   if (value == DialectName(Dialect::kAccelerate)) {
-    line.to = Format::kDcp;
-    line.to_dialect = Dialect::kAccelerate;
+    line.spec.to = Format::kDcp;
+    line.spec.to_dialect = Dialect::kAccelerate;
     return absl::OkStatus();
   }
   const absl::StatusOr<Format> format = ParseFormat(value);
   if (!format.ok()) {
     return IsNot(value, "dcp, safetensors, pt or accelerate");
   }
-  line.to = *format;
+  line.spec.to = *format;
   return absl::OkStatus();
 }
 
@@ -96,7 +96,8 @@ absl::Status AddMetadata(absl::string_view value, CommandLine& line) {
   if (equals == absl::string_view::npos || equals == 0) {
     return IsNot(value, "KEY=VALUE");
   }
-  line.metadata.emplace_back(value.substr(0, equals), value.substr(equals + 1));
+  line.spec.metadata.emplace_back(value.substr(0, equals),
+                                  value.substr(equals + 1));
   return absl::OkStatus();
 }
 
@@ -111,8 +112,8 @@ absl::Status SetMaxMemory(absl::string_view value, CommandLine& line) {
 }
 
 absl::Status SetMaxShardSize(absl::string_view value, CommandLine& line) {
-  DCP_ASSIGN_OR_RETURN(line.max_shard_bytes, ParseSize(value));
-  if (line.max_shard_bytes == 0) return IsNot(value, "1 byte or more");
+  DCP_ASSIGN_OR_RETURN(line.spec.max_shard_bytes, ParseSize(value));
+  if (line.spec.max_shard_bytes == 0) return IsNot(value, "1 byte or more");
   return absl::OkStatus();
 }
 

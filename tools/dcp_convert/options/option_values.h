@@ -60,9 +60,15 @@ absl::Status SetDialectText(absl::string_view value, CommandLine& line) {
   return absl::OkStatus();
 }
 
+// A bool of a struct in the line, which a flag sets or clears.
 template <auto kGroup, auto kField>
 absl::Status SetFlagOf(absl::string_view, CommandLine& line) {
   (line.*kGroup).*kField = true;
+  return absl::OkStatus();
+}
+template <auto kGroup, auto kField>
+absl::Status ClearFlagOf(absl::string_view, CommandLine& line) {
+  (line.*kGroup).*kField = false;
   return absl::OkStatus();
 }
 

@@ -64,8 +64,8 @@ TEST(DaemonMessages, MeshesAndThePlanAreSent) {
   CommandLine line = Line(
       "reshard /s /d --mesh dp=2,tp=2 --mesh experts:efsdp=2,ep=2 --place "
       "*.experts.*@experts=ep:S(0),efsdp:S(0) --tp-plan p --tp-axis tp");
-  line.tensor_parallel.emplace();
-  ASSERT_OK(line.tensor_parallel->plan.Add(
+  line.spec.tensor_parallel.emplace();
+  ASSERT_OK(line.spec.tensor_parallel->plan.Add(
       {.pattern = "embed",
        .style = {.kind = ParallelStyle::Kind::kRowwise, .embedding = true}}));
   const v1::ReshardRequest request = ReshardMessage(line);

@@ -76,20 +76,20 @@ TEST(CommandLine, TakesEveryOptionOfWriting) {
             "--rename s/x/y/ --cast bf16 --cast *.n=float32 "
             "--max-shard-size 5GB --drop-non-tensors --overwrite --plan "
             "--max-memory 64MiB --lanes 4 --direct off --progress json"));
-  EXPECT_EQ(line.to, Format::kDcp);
-  ASSERT_TRUE(line.mesh.has_value());
-  EXPECT_EQ(ToString(*line.mesh), "dp=2,tp=2");
-  ASSERT_EQ(line.placements.size(), 2u);
-  EXPECT_EQ(line.placements[0].glob, "*");
-  EXPECT_EQ(ToString(line.placements[0].placements), "S(0),R");
-  EXPECT_EQ(line.placements[1].glob, "a=b");
+  EXPECT_EQ(line.spec.to, Format::kDcp);
+  ASSERT_TRUE(line.spec.mesh.has_value());
+  EXPECT_EQ(ToString(*line.spec.mesh), "dp=2,tp=2");
+  ASSERT_EQ(line.spec.placements.size(), 2u);
+  EXPECT_EQ(line.spec.placements[0].glob, "*");
+  EXPECT_EQ(ToString(line.spec.placements[0].placements), "S(0),R");
+  EXPECT_EQ(line.spec.placements[1].glob, "a=b");
   EXPECT_THAT(line.selection.include, ElementsAre("a*", "b*"));
   EXPECT_THAT(line.selection.exclude, ElementsAre("c"));
   EXPECT_THAT(line.selection.renames, ElementsAre("s/x/y/"));
   EXPECT_THAT(line.selection.casts, ElementsAre("bf16", "*.n=float32"));
-  EXPECT_EQ(line.max_shard_bytes, 5'000'000'000u);
-  EXPECT_TRUE(line.drop_non_tensors);
-  EXPECT_TRUE(line.overwrite);
+  EXPECT_EQ(line.spec.max_shard_bytes, 5'000'000'000u);
+  EXPECT_TRUE(line.spec.drop_non_tensors);
+  EXPECT_TRUE(line.spec.overwrite);
   EXPECT_TRUE(line.plan);
   EXPECT_EQ(line.memory_bytes, uint64_t{64} << 20);
   EXPECT_EQ(line.num_lanes, 4u);

@@ -31,7 +31,7 @@ std::vector<std::string> Rules(absl::string_view options) {
   const absl::StatusOr<CommandLine> line = Reshard(options);
   if (!line.ok()) return {std::string(line.status().message())};
   std::vector<std::string> rules;
-  for (const PlacementRule& rule : line->placements) {
+  for (const PlacementRule& rule : line->spec.placements) {
     rules.push_back(absl::StrCat(rule.glob, rule.mesh.empty() ? "" : "@",
                                  rule.mesh, " ", ToString(rule.placements)));
   }
@@ -56,10 +56,10 @@ TEST(MeshOptions, APatternMayNameAMesh) {
   ASSERT_OK_AND_ASSIGN(
       const CommandLine line,
       Reshard("--mesh e:efsdp=2,ep=2 --mesh fsdp=4 --place *@e=S(0),R"));
-  EXPECT_EQ(ToString(*line.mesh), "fsdp=4");
-  ASSERT_EQ(line.other_meshes.size(), 1u);
-  EXPECT_EQ(line.other_meshes[0].name, "e");
-  EXPECT_EQ(ToString(line.other_meshes[0].mesh), "efsdp=2,ep=2");
+  EXPECT_EQ(ToString(*line.spec.mesh), "fsdp=4");
+  ASSERT_EQ(line.spec.other_meshes.size(), 1u);
+  EXPECT_EQ(line.spec.other_meshes[0].name, "e");
+  EXPECT_EQ(ToString(line.spec.other_meshes[0].mesh), "efsdp=2,ep=2");
 }
 
 TEST(MeshOptions, MistakesAreNamed) {
@@ -87,16 +87,17 @@ TEST(LoadTpPlan, ReadsThePlanAndItsAxis) {
   ASSERT_OK_AND_ASSIGN(CommandLine line,
                        Reshard("--mesh dp=2,tp=2 --tp-plan /plan.yaml"));
   ASSERT_OK(LoadTpPlan(fs, line));
-  EXPECT_EQ(line.tensor_parallel->axis, "tp");
-  ASSERT_EQ(line.tensor_parallel->plan.entries().size(), 1u);
-  EXPECT_EQ(line.tensor_parallel->plan.entries()[0].pattern, "layers.*.w1");
+  EXPECT_EQ(line.spec.tensor_parallel->axis, "tp");
+  ASSERT_EQ(line.spec.tensor_parallel->plan.entries().size(), 1u);
+  EXPECT_EQ(line.spec.tensor_parallel->plan.entries()[0].pattern,
+            "layers.*.w1");
   ASSERT_OK_AND_ASSIGN(
       line, Reshard("--mesh dp=2,t=2 --tp-plan /plan.yaml --tp-axis t"));
   ASSERT_OK(LoadTpPlan(fs, line));
-  EXPECT_EQ(line.tensor_parallel->axis, "t");
+  EXPECT_EQ(line.spec.tensor_parallel->axis, "t");
   ASSERT_OK_AND_ASSIGN(line, Reshard("--mesh dp=2"));
   ASSERT_OK(LoadTpPlan(fs, line));
-  EXPECT_FALSE(line.tensor_parallel.has_value());
+  EXPECT_FALSE(line.spec.tensor_parallel.has_value());
 }
 
 TEST(LoadTpPlan, ProblemsHaveTheirLines) {

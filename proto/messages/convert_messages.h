@@ -1,0 +1,24 @@
+// ConvertSpec as the requests that ask for a conversion, and back. What comes
+// from a client is hostile: every field is checked, and an InvalidArgument
+// begins with the name of the field. `Request` is ConvertRequest,
+// ReshardRequest or ConsolidateRequest. Pure; any thread.
+#ifndef PROTO_MESSAGES_CONVERT_MESSAGES_H_
+#define PROTO_MESSAGES_CONVERT_MESSAGES_H_
+
+#include "absl/status/statusor.h"
+#include "dcp/checkpoint/convert/convert_options.h"
+
+namespace dcp {
+
+// All but the paths of source and destination. What the request cannot say is
+// left out.
+template <typename Request>
+void ConvertSpecToProto(const ConvertSpec& spec, Request& request);
+
+// All but `open`, which depends on the rights of the client.
+template <typename Request>
+absl::StatusOr<ConvertSpec> ConvertSpecFromProto(const Request& request);
+
+}  // namespace dcp
+
+#endif  // PROTO_MESSAGES_CONVERT_MESSAGES_H_
