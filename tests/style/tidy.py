@@ -10,6 +10,7 @@ import re
 
 import length_rules
 import markdown_rules
+import release_rules
 import rooms
 from source_tree import (
     CODE,
@@ -365,6 +366,7 @@ RULES = (
     includes_allowed,
     limits_have_comments,
     *markdown_rules.RULES,
+    *release_rules.RULES,
     *rooms.RULES,
     mutations_apply,
     no_leftovers,
