@@ -69,7 +69,7 @@ TESSERA_API void tessera_stop_free(tessera_stop* stop);
 
 typedef struct tessera_checkpoint tessera_checkpoint;
 
-/* The library's version, such as "0.1.0". */
+/* The library's version, such as "1.2.3". */
 TESSERA_API const char* tessera_version(void);
 
 /* Whether `path` can be read and written here: a path of this machine, s3://,

@@ -33,9 +33,7 @@ def description():
 
 setup(
     name="tessera",
-    version=re.search(
-        r'__version__ = "(.*)"', (HERE / "tessera/__init__.py").read_text()
-    )[1],
+    version=os.environ["TESSERA_VERSION"],
     description="Fast, durable checkpoints for PyTorch, without pickles that "
     "run code",
     long_description=description(),

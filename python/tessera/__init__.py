@@ -41,10 +41,10 @@ from tessera._folder import folder
 from tessera._open import open
 from tessera._state import load
 from tessera._state import save
-
-__version__ = "0.1.0"
+from tessera._version import __version__
 
 __all__ = [
+    "__version__",
     "AlreadyExistsError",
     "CancelledError",
     "Checkpoint",

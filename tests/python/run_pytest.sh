@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the wheel into a new virtual environment, as a user does, and runs the
-# tests there with pytest: run_pytest.sh WHEEL FILE...
+# Installs the wheel in FOLDER into a new virtual environment, as a user does, and
+# runs the tests there with pytest: run_pytest.sh FOLDER FILE...
 #
 # PyTorch, pytest and what else the tests import come from TESSERA_PYTHON. No
 # compiler is in the path.
@@ -12,7 +12,7 @@ if [[ -z ${TESSERA_PYTHON-} || ! -x $TESSERA_PYTHON ]]; then
   echo "tools/test makes one and passes it by --test_env." >&2
   exit 1
 fi
-wheel=$PWD/$1
+wheel=$(echo "$PWD/$1"/*.whl)
 shift
 readonly env=$TEST_TMPDIR/env
 "$TESSERA_PYTHON" -m venv "$env"

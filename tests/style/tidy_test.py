@@ -323,6 +323,21 @@ BROKEN = (
                 "  raise ValueError('no kind')\n",
             },
         ),
+        (
+            release_rules.version_stands_once,
+            "other_release",
+            {"CHANGELOG.md": "## 1.2.2 - 2026-01-01\n"},
+        ),
+        (
+            release_rules.version_stands_once,
+            "no_version",
+            {"dcp/base/version.h": None},
+        ),
+        (
+            release_rules.version_stands_once,
+            "second_copy",
+            {"python/setup.py": "version='1.2.3'"},
+        ),
     ]
     + [
         (
