@@ -5,9 +5,7 @@
 #include <iostream>
 #include <memory>
 
-#include "dcp/checkpoint/verify/verify.h"
-#include "dcp/checkpoint/verify/verify_report.h"
-#include "dcp/io/file_systems/default_file_system.h"
+#include "tessera/dcp.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) {

@@ -13,18 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "dcp/base/bytes.h"
-#include "dcp/base/checksum.h"
-#include "dcp/base/status.h"
-#include "dcp/base/version.h"
-#include "dcp/checkpoint/files/checkpoint_entry.h"
-#include "dcp/checkpoint/load/load.h"
-#include "dcp/checkpoint/load/tensor_sink.h"
-#include "dcp/checkpoint/open/checkpoint.h"
-#include "dcp/io/file_system.h"
-#include "dcp/io/file_systems/default_file_system.h"
-#include "dcp/tensor/box.h"
-#include "dcp/tensor/dtype.h"
+#include "tessera/dcp.h"
 
 namespace {
 

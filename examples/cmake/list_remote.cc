@@ -7,12 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_join.h"
-#include "client/channel.h"
-#include "client/checkpoint_client.h"
-#include "client/client_options.h"
-#include "dcp/base/status.h"
-#include "tessera/v1/checkpoint.pb.h"
-#include "tessera/v1/checkpoint_service.pb.h"
+#include "tessera/client.h"
 
 namespace {
 

@@ -7,11 +7,7 @@
 #include <iostream>
 
 #include "absl/status/status.h"
-#include "fsdp/checkpoint/save_and_load.h"
-#include "fsdp/checkpoint/state_dict.h"
-#include "fsdp/fully_shard.h"
-#include "fsdp/mesh/device_mesh.h"
-#include "fsdp/mesh/process_group.h"
+#include "tessera/fsdp.h"
 #include "torch/nn.h"
 #include "torch/optim/adamw.h"
 #include "torch/types.h"

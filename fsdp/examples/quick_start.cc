@@ -4,10 +4,7 @@
 
 #include <iostream>
 
-#include "fsdp/fully_shard.h"
-#include "fsdp/mesh/device_mesh.h"
-#include "fsdp/mesh/process_group.h"
-#include "fsdp/optim/clip_grad_norm.h"
+#include "tessera/fsdp.h"
 #include "torch/nn.h"
 #include "torch/optim/adamw.h"
 #include "torch/types.h"

@@ -86,7 +86,8 @@ def _includes(tree, path):
 
 
 def includes_are_declared(tree):
-    """A file includes headers of its own target or of a direct dependency."""
+    """A file includes headers of its own target or of a direct dependency; one
+    without sources stands for its own dependencies."""
     all_targets = list(targets(tree))
     headers = {
         "//%s:%s" % (target.package, target.name): {
@@ -94,6 +95,11 @@ def includes_are_declared(tree):
         }
         for target in all_targets
     }
+    for target in all_targets:
+        if not target.sources:
+            headers["//%s:%s" % (target.package, target.name)].update(
+                *(headers.get(dep, ()) for dep in target.deps)
+            )
     findings = []
     for target in all_targets:
         if target.package.split("/")[0] not in PRODUCT:

@@ -14,6 +14,7 @@ PRODUCT = (
     "plugins",
     "proto",
     "server",
+    "tessera",
     "tools",
 )
 OURS = PRODUCT + ("tests",)

@@ -161,7 +161,7 @@ INCLUDES = (
         ),
     ),
     (
-        r"[<\"](google|tessera)/",
+        r"[<\"](google|tessera/v1)/",
         (
             "proto/",
             "server/",

@@ -55,7 +55,7 @@ add_executable(user user.cc)
 target_link_libraries(user PRIVATE Tessera::nccl)
 CMAKE
 cat >"$TEST_TMPDIR/project/user.cc" <<'CODE'
-#include "client/checkpoint_client.h"
+#include "tessera/client.h"
 int main() {}
 CODE
 {
