@@ -9,12 +9,15 @@ CLEAN = {
     ".bazelrc": "build --per_file_copt=.,-^(//)?(client|dcp|fsdp|tests)[:/]"
     "@-Wno-error\n",
     "CHANGELOG.md": "# Changelog\n\n## 1.2.3 - 2026-01-02\n",
+    "docs/benchmarks.md": "## Saving: `bench`\n\n1,234 MiB, 6.46, 110\n",
     "README.md": "# Tessera\n\n## Read on\n[on](#read-on) "
     "[base](dcp/base/box.h) `dcp/base/box.cc` `//dcp/base:base`\n"
     "`dcp/base/*.h` `//dcp/...`\n```\n`dcp/none`\n```\n"
     "`Box.IsEmpty` `Box.*` `Box.is_empty`\n"
     "<!-- tests/dcp/base/box_test.cc: empty -->\n"
-    "```cpp\nBox box;\n\nUse(box);\n```\n",
+    "```cpp\nBox box;\n\nUse(box);\n```\n"
+    "\n| | against PyTorch |\n| --- | --- |\n"
+    "| [a](docs/benchmarks.md#saving-bench) of 2 | 1,234 MiB; 6.5; a hundredth |\n",
     "CONTRIBUTING.md": "| folder | what it is | may use |\n| --- | --- | --- |\n"
     "| `dcp/base` | boxes | nothing else |\n"
     "| `client` | clients | nothing else |\n",

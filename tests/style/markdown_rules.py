@@ -16,7 +16,7 @@ def _prose(text):
     )
 
 
-def _slug(heading):
+def slug(heading):
     heading = re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", heading.strip())
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
@@ -52,7 +52,7 @@ def links_exist(tree):
                     )
                 elif anchor and tree.get(full) is not None:
                     slugs = [
-                        _slug(h)
+                        slug(h)
                         for h in re.findall(
                             r"^#+ +(.*)$", _prose(tree[full]), re.M
                         )

@@ -3,6 +3,8 @@ figures."""
 
 import re
 
+import markdown_rules
+
 _TOOL = "tools/dev/changelog"
 _VERSION_FILE = "dcp/base/version.h"
 
@@ -64,4 +66,72 @@ def version_stands_once(tree):
     return findings
 
 
-RULES = (changes_have_form, version_stands_once)
+# Fractions that README.md writes as words.
+_WORDS = {
+    "half": 2,
+    "third": 3,
+    "quarter": 4,
+    "fifth": 5,
+    "sixth": 6,
+    "seventh": 7,
+    "eighth": 8,
+    "ninth": 9,
+    "tenth": 10,
+    "hundredth": 100,
+}
+_NUMBER = r"(?<![\w.])\d[\d,]*(?:\.\d+)?"
+_FIGURES = "docs/benchmarks.md"
+
+
+def _is_measured(figure, measured):
+    """Whether a number of the section is the figure, as exact as it is given."""
+    if figure in _WORDS:
+        return any(float("%.1g" % each) == _WORDS[figure] for each in measured)
+    decimals = len(figure.partition(".")[2])
+    value = float(figure.replace(",", ""))
+    return any(
+        abs(each - value) <= 0.5 * 10**-decimals + 1e-9 for each in measured
+    )
+
+
+def figures_are_measured(tree):
+    """A row of a table that links to a section of docs/benchmarks.md has in its
+    last cell what that section says; what is compared with PyTorch has a link."""
+    sections = {
+        markdown_rules.slug(heading): [
+            float(number.replace(",", ""))
+            for number in re.findall(_NUMBER, text)
+        ]
+        for heading, text in re.findall(
+            r"^## (.*)\n((?:(?!## ).*\n?)*)", tree.get(_FIGURES) or "", re.M
+        )
+    }
+    findings = []
+    for path in ("README.md", "python/README.md"):
+        compared = False
+        for number, line in enumerate((tree.get(path) or "").split("\n"), 1):
+            compared = line.startswith("|") and (
+                compared or "against PyTorch" in line
+            )
+            link = re.search(r"benchmarks\.md#([\w-]+)\)", line)
+            if not line.startswith("|") or not (link or compared):
+                continue
+            figures = re.findall(
+                _NUMBER + r"|\b(?:%s)\b" % "|".join(_WORDS),
+                line.rstrip("| ").split("|")[-1],
+            )
+            if not link and figures:
+                findings.append(
+                    "%s:%d: has figures and no link to %s"
+                    % (path, number, _FIGURES)
+                )
+            findings += [
+                "%s:%d: %s is not in the section %s of %s"
+                % (path, number, figure, link[1], _FIGURES)
+                for figure in figures
+                if link and not _is_measured(figure, sections.get(link[1], []))
+            ]
+    return findings
+
+
+RULES = (changes_have_form, figures_are_measured, version_stands_once)
