@@ -24,7 +24,7 @@ using ::testing::IsEmpty;
 std::vector<ChunkDigest> Recorded(const std::string& path) {
   const auto checkpoint = OpenCheckpoint(path);
   EXPECT_OK(checkpoint);
-  const auto digests = ReadRecordedDigests(Disk(), **checkpoint);
+  const auto digests = (*checkpoint)->ReadRecordedDigests();
   EXPECT_OK(digests);
   return *digests;
 }
@@ -42,7 +42,7 @@ TEST(RecordedDigests, BelongToTheSaveOfTheirName) {
   dir.WriteFile("c/.digests-id", WriteDigests({digest}));
   EXPECT_THAT(Recorded(path), ElementsAre(digest));
   dir.WriteFile("c/.digests-id", "torn");
-  EXPECT_THAT(ReadRecordedDigests(Disk(), **OpenCheckpoint(path)),
+  EXPECT_THAT((*OpenCheckpoint(path))->ReadRecordedDigests(),
               StatusIs(absl::StatusCode::kDataLoss));
 }
 
