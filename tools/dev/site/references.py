@@ -68,6 +68,10 @@ def proto_page(name, text):
     return "\n".join(page)
 
 
+# Sections of docstrings that list names.
+_LISTS = ("Args", "Attributes", "Raises")
+
+
 def _docstring(node):
     """A docstring as Markdown: its sections become lists of what is documented."""
     text = inspect.cleandoc(ast.get_docstring(node, clean=False) or "")
@@ -78,14 +82,11 @@ def _docstring(node):
             section = title[1]
             out += ["", "**%s**" % section, ""]
         elif section and re.match(r"  (  )?\S", line):
-            item = re.match(r"\s+(\*{0,2}[\w, *]+): (.*)", line)
-            indent = len(line) - len(line.lstrip())
-            if (
-                item
-                and indent <= 4
-                and section in ("Args", "Raises", "Attributes")
-            ):
+            item = re.match(r"  (\*{0,2}[\w, *]+): (.*)", line)
+            if item and section in _LISTS:
                 out.append("- `%s`: %s" % (item[1], item[2]))
+            elif section in _LISTS and not line.startswith("   "):
+                out.append("- " + line.strip())
             else:
                 out.append("  " + line.strip())
         else:
