@@ -95,6 +95,19 @@ absl::Status CheckExperts(const MeshConfig& mesh, const MeshPlan& plan) {
       "divide"));
 }
 
+absl::Status CheckShards(const MeshConfig& mesh, const MeshPlan& plan) {
+  const bool is_cut = plan.replicate * plan.tensor_parallel > 1;
+  if (!*mesh.requires_shards || plan.num_shards() > 1 || !is_cut) {
+    return absl::OkStatus();
+  }
+  const Setting<int64_t>& taker = plan.tensor_parallel > 1
+                                      ? mesh.tensor_parallel_degree
+                                      : mesh.data_parallel_replicate_degree;
+  return absl::InvalidArgumentError(
+      absl::StrCat(Said(taker, plan.tensor_parallel > 1 ? kTensor : kReplicate),
+                   ", which leaves FSDP no ranks to shard over"));
+}
+
 absl::Status DoNotMultiply(const MeshConfig& mesh, int64_t world_size,
                            int64_t local_world_size) {
   std::string degrees =
@@ -145,6 +158,7 @@ absl::StatusOr<MeshPlan> plan_mesh(const MeshConfig& mesh, int64_t world_size,
     return DoNotMultiply(mesh, world_size, local_world_size);
   }
   DCP_RETURN_IF_ERROR(CheckExperts(mesh, plan));
+  DCP_RETURN_IF_ERROR(CheckShards(mesh, plan));
   return plan;
 }
 

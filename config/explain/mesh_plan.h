@@ -31,8 +31,9 @@ struct MeshPlan {
 
 // `local_world_size` is the number of ranks on one machine. Returns
 // InvalidArgument, with the place of the wrong degree, if the product of the
-// degrees is not the number of ranks, or if experts cannot be divided as the
-// degrees say.
+// degrees is not the number of ranks, if experts cannot be divided as the
+// degrees say, or if none of the ranks are shards where the program requires
+// it.
 absl::StatusOr<MeshPlan> plan_mesh(const MeshConfig& mesh, int64_t world_size,
                                    int64_t local_world_size);
 

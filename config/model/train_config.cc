@@ -33,7 +33,9 @@ std::optional<Dialect> dialect_named(absl::string_view name) {
 bool same_training(const TrainConfig& a, const TrainConfig& b) {
   ShardingConfig sharding = a.sharding;
   sharding.fsdp_version = b.sharding.fsdp_version;
-  return a.mesh == b.mesh && a.precision == b.precision &&
+  MeshConfig mesh = a.mesh;
+  mesh.requires_shards = b.mesh.requires_shards;
+  return mesh == b.mesh && a.precision == b.precision &&
          sharding == b.sharding && a.checkpoint == b.checkpoint &&
          a.loop == b.loop;
 }

@@ -73,6 +73,9 @@ struct MeshConfig {
   Setting<int64_t> expert_tensor_parallel_degree = 1;
   // The number of ranks that the file was written for; 0: any.
   Setting<int64_t> num_processes = 0;
+  // The program refuses a mesh whose ranks are all copies or share layers, so
+  // that FSDP has none to shard over.
+  Setting<bool> requires_shards = false;
 
   friend bool operator==(const MeshConfig&, const MeshConfig&) = default;
 };
@@ -181,8 +184,8 @@ struct TrainConfig {
   LoopConfig loop;
 };
 
-// Compares values, not places. Ignores fsdp_version, which does not change the
-// training.
+// Compares values, not places. Ignores fsdp_version and requires_shards, which
+// do not change the training.
 bool same_training(const TrainConfig& a, const TrainConfig& b);
 
 }  // namespace fsdp

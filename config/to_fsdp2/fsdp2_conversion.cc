@@ -241,12 +241,14 @@ class Conversion {
     if (!is_composer() && !has_version_) {
       Add(absl::StrCat(prefix, "version"), "2", false);
     }
-    const bool is_foundry = is_composer() && path_.back() == "fsdp_config";
-    if (is_foundry && !has_reshard_) {
-      // This key tells Composer that the map is for FSDP2.
-      Add("reshard_after_forward", Bool(reshard()), false);
+    if (is_composer()) {
+      // The name stays: Composer's Trainer takes no other one from a map. This
+      // key tells a reader that the map is for FSDP2.
+      if (!has_reshard_) Add("reshard_after_forward", Bool(reshard()), false);
+      findings_.Changed(PlaceOfMap(),
+                        "is for FSDP2 if Composer finds FSDP_VERSION=2 in its "
+                        "environment; set that as well");
     }
-    if (is_composer() && !is_foundry) parent_->Rename(*parent_entry_, "fsdp2");
     // transformers has the same default for both versions.
     if (is_composer() || is_accelerate()) AddStateDictType(prefix);
     if (begun_.empty()) return;

@@ -6,10 +6,14 @@ need all that they need.
 
 import ast
 import contextlib
+import dataclasses
 import importlib.util
 import io
+import os
 import pathlib
 import re
+import typing
+import warnings
 from unittest import mock
 
 PACKAGES = ("accelerate", "transformers", "torchtitan", "trl", "composer")
@@ -92,6 +96,38 @@ def torchtitan_sections():
 def composer_options(name):
     classes = dataclasses_of("composer", "utils/parallelism.py")
     return fields_of(classes[name], classes)
+
+
+def composer_fsdp2_block(parallelism):
+    """The FSDP2Config that Composer's Trainer makes of a map; None: it makes none.
+
+    With FSDP_VERSION=2, by the source of its method and of the dataclasses.
+    """
+    classes = dataclasses_of("composer", "utils/parallelism.py").values()
+    (parse,) = (
+        line
+        for line in dataclasses_of("composer", "trainer/trainer.py")[
+            "Trainer"
+        ].body
+        if getattr(line, "name", "") == "_parse_parallelism_config"
+    )
+    scope = {
+        "Any": typing.Any,
+        "DeviceMesh": object,
+        "Optional": typing.Optional,
+        "dataclass": dataclasses.dataclass,
+        "field": dataclasses.field,
+        "fields": dataclasses.fields,
+        "os": os,
+        "warnings": warnings,
+    }
+    module = ast.Module([*classes, parse], [])
+    exec(compile(module, "composer", "exec"), scope)
+    with mock.patch.dict(os.environ, FSDP_VERSION="2"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made = scope["_parse_parallelism_config"](None, parallelism)
+    return None if made is None else made.fsdp2
 
 
 def composer_trainer_arguments():

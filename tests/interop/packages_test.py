@@ -16,6 +16,7 @@ import yaml
 from accelerate.commands.to_fsdp2 import convert_config_to_fsdp2
 from config_sources import (
     accelerate_launch_options,
+    composer_fsdp2_block,
     composer_options,
     composer_trainer_arguments,
     config_files,
@@ -141,6 +142,31 @@ def check_composer_options(tool, out, block, name):
     path = out / f"{name}.py"
     path.write_text(repr(config))
     expect_all_known(tool, path, "composer")
+
+
+def check_conversion_for_composer(tool, out):
+    """Composer's Trainer makes an FSDP2Config of the block that to-fsdp2 writes."""
+    source, target = out / "fsdp1.yaml", out / "fsdp2.yaml"
+    source.write_text(
+        "precision: amp_bf16\nparallelism_config:\n  fsdp:\n"
+        "    sharding_strategy: SHARD_GRAD_OP\n"
+        "    activation_checkpointing: true\n    limit_all_gathers: true\n"
+    )
+    tool("to-fsdp2", source, "--output-file", target)
+    block = composer_fsdp2_block(
+        yaml.safe_load(target.read_text())["parallelism_config"]
+    )
+    expect(
+        block is not None, f"the Trainer finds no block in {target.read_text()}"
+    )
+    expect(block.reshard_after_forward is False, f"{block}")
+    expect(block.activation_checkpointing is True, f"{block}")
+    expect(block.state_dict_type == "full", f"{block}")
+    # The reason for a finding: nothing is sharded with this name.
+    passed_over = composer_fsdp2_block(
+        {"fsdp2": {"reshard_after_forward": True}}
+    )
+    expect(passed_over is None, f"{passed_over}")
 
 
 def toml_of(sections, prefix=""):
@@ -407,6 +433,7 @@ def main():
     case("TrainingArguments", check_transformers_options, suite.fresh())
     for block, name in (("fsdp", "FSDPConfig"), ("fsdp2", "FSDP2Config")):
         case(name, check_composer_options, suite.fresh(), block, name)
+    case("to-fsdp2 for Composer", check_conversion_for_composer, suite.fresh())
     case("JobConfig", check_torchtitan_sections, suite.fresh())
     case("what is written", check_what_is_written, suite.fresh())
     suite.finish()

@@ -122,6 +122,7 @@ void ReadAxolotlMesh(Section& root, bool is_fsdp, MeshConfig& mesh) {
     SetExperts(sizes, mesh, root.findings());
   } else if (is_fsdp) {
     SetShards(sizes, mesh);
+    mesh.requires_shards = true;
   } else {
     SetCopies(sizes, root.node().place, mesh, root.findings());
   }

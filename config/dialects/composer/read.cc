@@ -349,6 +349,12 @@ void ReadComposer(const Node& root_node, TrainConfig& config,
     CastCopies(precision.type, precision.place.value_or(place.place),
                config.precision);
   } else {
+    if (absl::EndsWith(block.node->place.key, "parallelism_config.fsdp2")) {
+      findings.Changed(block.node->place,
+                       "is read as a block for FSDP2; Composer's Trainer takes "
+                       "one from a map only under the name fsdp, and with "
+                       "FSDP_VERSION=2 in its environment");
+    }
     ReadBlock(Section(*block.node, findings), block.is_fsdp2, precision,
               config);
   }

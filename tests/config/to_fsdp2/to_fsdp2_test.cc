@@ -14,6 +14,7 @@
 namespace fsdp {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -48,8 +49,7 @@ void ExpectProblem(absl::string_view text, absl::string_view part,
   const ToFsdp2 result = to_fsdp2(name, text);
   EXPECT_TRUE(result.findings.has_problems()) << text;
   EXPECT_EQ(result.text, text);
-  EXPECT_THAT(Texts(result.findings),
-              ::testing::Contains(HasSubstr(std::string(part))));
+  EXPECT_THAT(Texts(result.findings), Contains(HasSubstr(std::string(part))));
 }
 
 constexpr absl::string_view kBefore = R"(# Our cluster.
@@ -297,7 +297,7 @@ TEST(ToFsdp2, WhatVersion1LeftInAFileOfVersion2IsMended) {
       "  fsdp_use_orig_params: true\n";
   // The reader refuses this and recommends to_fsdp2.
   EXPECT_THAT(Texts(read_config_text("f.yaml", text).findings),
-              ::testing::Contains(HasSubstr("to-fsdp2")));
+              Contains(HasSubstr("to-fsdp2")));
   const ToFsdp2 result = to_fsdp2("f.yaml", text);
   EXPECT_EQ(result.text,
             "distributed_type: FSDP\n"
@@ -388,7 +388,8 @@ TEST(ToFsdp2, JsonOfTransformers) {
             "{\"version\": 2, \"cpu_offload\": true}");
 }
 
-TEST(ToFsdp2, ComposersBlockBecomesFsdp2) {
+// Composer's Trainer looks for no other name in a map.
+TEST(ToFsdp2, ComposersBlockKeepsItsName) {
   EXPECT_EQ(Converted("precision: amp_bf16\nparallelism_config:\n"
                       "  fsdp:  # since May\n"
                       "    sharding_strategy: SHARD_GRAD_OP\n"
@@ -397,11 +398,23 @@ TEST(ToFsdp2, ComposersBlockBecomesFsdp2) {
                       "    data_parallel_shard_degree: -1\n"
                       "    mixed_precision: PURE\n"),
             "precision: amp_bf16\nparallelism_config:\n"
-            "  fsdp2:  # since May\n"
+            "  fsdp:  # since May\n"
             "    reshard_after_forward: false\n"
             "    activation_checkpointing: true\n"
             "    mixed_precision: PURE\n"
             "    state_dict_type: full\n");
+}
+
+TEST(ToFsdp2, ComposersBlockSaysThatItIsForFsdp2) {
+  const ToFsdp2 converted = to_fsdp2(
+      "run.yaml",
+      "parallelism_config:\n  fsdp: {activation_checkpointing: true}\n");
+  EXPECT_EQ(converted.text,
+            "parallelism_config:\n  fsdp: {activation_checkpointing: true, "
+            "reshard_after_forward: true, state_dict_type: full}\n");
+  EXPECT_THAT(Texts(converted.findings),
+              Contains(HasSubstr("parallelism_config.fsdp is for FSDP2 if "
+                                 "Composer finds FSDP_VERSION=2")));
 }
 
 TEST(ToFsdp2, ComposersPythonDict) {
@@ -410,7 +423,7 @@ TEST(ToFsdp2, ComposersPythonDict) {
                       "        'cpu_offload': False,\n"
                       "        'state_dict_type': 'sharded',\n    },\n}\n",
                       "f.py"),
-            "parallelism_config = {\n    'fsdp2': {\n"
+            "parallelism_config = {\n    'fsdp': {\n"
             "        'reshard_after_forward': True,\n"
             "        'state_dict_type': 'sharded',\n    },\n}\n");
 }

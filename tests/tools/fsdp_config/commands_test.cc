@@ -121,6 +121,20 @@ TEST_F(FsdpConfigCommands, DegreesThatDoNotFitTheRanksAreFoundByCheck) {
   EXPECT_EQ(Run({"check", written, "--world-size", "6"}).code, 0);
 }
 
+TEST_F(FsdpConfigCommands, AMeshWithoutShardsForFsdpIsFoundByCheck) {
+  const std::string path =
+      dir_.WriteFile("a.yaml",
+                     "base_model: x/y\nmicro_batch_size: 1\nfsdp_version: 2\n"
+                     "fsdp_config: {reshard_after_forward: true}\n"
+                     "tensor_parallel_size: 4\n");
+  EXPECT_EQ(Run({"check", path, "--world-size", "8"}).code, 0);
+  const Outcome outcome = Run({"check", path, "--world-size", "4"});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.out,
+              HasSubstr("a.yaml:5: tensor_parallel_size is 4, which leaves "
+                        "FSDP no ranks to shard over"));
+}
+
 TEST_F(FsdpConfigCommands, EveryVerbSpeaksJson) {
   const std::string path = dir_.WriteFile("a.yaml", kFsdp1);
   EXPECT_THAT(Run({"to-fsdp2", path, "--json"}).out,

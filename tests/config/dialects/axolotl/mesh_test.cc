@@ -11,10 +11,12 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/config/reading.h"
+#include "tests/testing/status_matchers.h"
 
 namespace fsdp::config {
 namespace {
 
+using ::dcp::testing::StatusIs;
 using ::testing::Contains;
 using ::testing::Each;
 using ::testing::HasSubstr;
@@ -53,6 +55,9 @@ const SizesRow kSizesRows[] = {
      std::nullopt},
     {"TensorFirst", true, "dp_shard_size: 2\ntensor_parallel_size: 2\n", 8,
      MeshPlan{.replicate = 2, .shard = 2, .tensor_parallel = 2}},
+    {"AllRanksOfTensors", true, "tensor_parallel_size: 4\n", 4, std::nullopt},
+    {"AllRanksAreCopies", true, "dp_replicate_size: 4\n", 4, std::nullopt},
+    {"OneRank", true, "", 1, MeshPlan{}},
     {"ExpertsBesideShards", true, "expert_parallel_size: 2\ndp_shard_size: 2\n",
      4, MeshPlan{.shard = 4, .expert_parallel = 2}},
     {"ExpertsBesideShardsOnMore", true,
@@ -108,6 +113,18 @@ TEST(AxolotlSizes, ThatAxolotlRefusesAreProblems) {
          "dp_replicate_size is 2, which axolotl refuses beside");
   expect(true, "expert_parallel_size: 9223372036854775807\ndp_shard_size: 3\n",
          "which makes too many ranks");
+}
+
+// accelerate refuses FSDP over one rank beside other sizes.
+TEST(AxolotlSizes, LeaveFsdpRanksToShardOver) {
+  const Reading reading =
+      ReadSizesText(absl::StrCat(kFsdp, "tensor_parallel_size: 4\n"));
+  EXPECT_THAT(plan_mesh(reading.config.mesh, 4, 4),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("run.yaml:5: tensor_parallel_size is 4, "
+                                 "which leaves FSDP no ranks to shard "
+                                 "over")));
+  EXPECT_TRUE(plan_mesh(reading.config.mesh, 8, 8).ok());
 }
 
 TEST(AxolotlSizes, TwoVersionsOfFsdpAreAProblem) {

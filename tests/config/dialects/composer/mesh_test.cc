@@ -10,6 +10,7 @@ namespace fsdp::config {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 Reading ReadBlockOfFsdp1(absl::string_view options) {
@@ -37,6 +38,18 @@ TEST(Composer, AListOfSizesIsAMesh) {
                                "  data_parallel_shard_degree: 4\n")
                   .findings,
               Contains(HasSubstr("keep only these")));
+}
+
+// Composer's Trainer finds no such block; a program may give it FSDP2Config.
+TEST(Composer, ABlockThatTheTrainerPassesOverIsSaid) {
+  EXPECT_THAT(ReadWith(&ReadComposer, "run.yaml", Syntax::kYaml,
+                       "precision: fp32\nparallelism_config:\n"
+                       "  fsdp2: {verbose: true}")
+                  .findings,
+              ElementsAre(HasSubstr(
+                  "parallelism_config.fsdp2 is read as a block for FSDP2; "
+                  "Composer's Trainer takes one from a map only under the name "
+                  "fsdp, and with FSDP_VERSION=2")));
 }
 
 }  // namespace
