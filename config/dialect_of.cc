@@ -9,7 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/types/span.h"
 #include "config/dialects/fields/fsdp_words.h"
-#include "config/dialects/fields/other_programs.h"
+#include "config/dialects/fields/known_programs.h"
 #include "config/dialects/transformers/distributed.h"
 #include "config/document/scalar.h"
 
@@ -353,14 +353,15 @@ const Node& ConfigRoot(const Node& root) {
   const Node* parameters = root.Find("parameters");
   const bool is_run =
       parameters != nullptr && parameters->kind == Kind::kMap &&
-      OtherProgramOf(root).empty() &&
+      KnownProgramOf(root).name.empty() &&
       (root.Find("command") != nullptr || root.Find("compute") != nullptr ||
        root.Find("image") != nullptr);
   return is_run ? *parameters : root;
 }
 
 std::optional<Dialect> DialectOf(const Node& root) {
-  if (!OtherProgramOf(root).empty()) return std::nullopt;
+  const KnownProgram known = KnownProgramOf(root);
+  if (!known.name.empty()) return known.dialect;
   if (IsAxolotl(root)) return Dialect::kAxolotl;
   if (IsAccelerate(root)) return Dialect::kAccelerate;
   if (IsTrainingArguments(root)) return Dialect::kTransformers;

@@ -19,8 +19,8 @@ Syntax SyntaxOf(absl::string_view name, absl::string_view text);
 const Node& ConfigRoot(const Node& root);
 
 // `root` is from ConfigRoot. A key that no other program has decides, or two
-// keys that are typical of a program; a file of a program that OtherProgramOf
-// knows has no dialect.
+// keys that are typical of a program; a file that known_programs.h refuses has
+// no dialect.
 std::optional<Dialect> DialectOf(const Node& root);
 
 // Whether a text is a program that makes TorchTitan's config, such as

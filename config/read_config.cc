@@ -16,13 +16,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "config/dialect_of.h"
-#include "config/dialects/accelerate/accelerate.h"
-#include "config/dialects/axolotl/axolotl.h"
-#include "config/dialects/composer/composer.h"
+#include "config/dialect_table.h"
 #include "config/dialects/fields/fsdp_words.h"
-#include "config/dialects/fields/other_programs.h"
-#include "config/dialects/torchtitan/torchtitan.h"
-#include "config/dialects/transformers/transformers.h"
+#include "config/dialects/fields/known_programs.h"
+#include "config/document/alternatives.h"
 #include "config/document/document.h"
 #include "config/document/printed_config.h"
 #include "config/document/python_dict.h"
@@ -47,34 +44,27 @@ Node ParseText(absl::string_view name, absl::string_view text,
   return ParseDocument(name, text, config::SyntaxOf(name, text), findings);
 }
 
-void ReadDialect(const Node& root, Dialect dialect, ReadConfig& read) {
-  switch (dialect) {
-    case Dialect::kAccelerate:
-      return config::ReadAccelerate(root, read.config, read.findings);
-    case Dialect::kTransformers:
-      return config::ReadTransformers(root, read.config, read.findings);
-    case Dialect::kComposer:
-      return config::ReadComposer(root, read.config, read.findings);
-    case Dialect::kTorchTitan:
-      return config::ReadTorchTitan(root, read.config, read.findings);
-    case Dialect::kAxolotl:
-      return config::ReadAxolotl(root, read.config, read.findings);
+// "A, B or C".
+std::string ProgramsText() {
+  std::vector<absl::string_view> programs;
+  for (const Dialect dialect : all_dialects()) {
+    programs.push_back(program_of(dialect));
   }
+  return config::Alternatives(programs);
 }
 
 // Says why a tree is not of any dialect.
 void SayUnknown(const Node& root, Findings& findings) {
-  constexpr absl::string_view kDialects =
-      "accelerate, transformers, Composer, TorchTitan or axolotl";
-  const absl::string_view other = config::OtherProgramOf(root);
-  if (!other.empty()) {
-    findings.Problem(root.place, absl::StrCat("is a file of ", other,
-                                              ", not a config of ", kDialects));
+  const config::KnownProgram known = config::KnownProgramOf(root);
+  if (known.is_refused()) {
+    findings.Problem(root.place,
+                     absl::StrCat("is a file of ", known.name,
+                                  ", not a config of ", ProgramsText()));
     return;
   }
   findings.Problem(
       root.place,
-      absl::StrCat("is not a config of ", kDialects,
+      absl::StrCat("is not a config of ", ProgramsText(),
                    ": it has no key that only one of them has, such as "
                    "distributed_type or parallelism.tensor_parallel_degree, "
                    "nor two that are typical of one, such as fsdp and "
@@ -130,7 +120,7 @@ ReadConfig Read(absl::string_view name, absl::string_view text,
       config::AsksForFsdp(document.Find("fsdp"))) {
     FollowOptionsFile(read_text, document, read.findings);
   }
-  ReadDialect(root, *read.dialect, read);
+  config::RowOf(*read.dialect).read(root, read.config, read.findings);
   return read;
 }
 

@@ -3,42 +3,35 @@
 
 #include <utility>
 
-#include "config/dialects/accelerate/accelerate.h"
-#include "config/dialects/composer/composer.h"
-#include "config/dialects/torchtitan/torchtitan.h"
-#include "config/dialects/transformers/transformers.h"
+#include "absl/strings/str_cat.h"
+#include "config/dialect_table.h"
 
 namespace fsdp {
 
-namespace {
-
-std::string TextInDialect(const TrainConfig& config, Dialect dialect,
-                          Findings& findings) {
-  switch (dialect) {
-    case Dialect::kAccelerate:
-      return config::WriteAccelerate(config, findings);
-    case Dialect::kTransformers:
-      return config::WriteTransformers(config, findings);
-    case Dialect::kComposer:
-      return config::WriteComposer(config, findings);
-    case Dialect::kTorchTitan:
-      return config::WriteTorchTitan(config, findings);
-    case Dialect::kAxolotl:
-      findings.Problem(
-          {},
-          "configs of axolotl can be read, but not written: most of "
-          "what they need is about its models and data");
-      return "";
-  }
-  return "";
+bool can_write(Dialect dialect) {
+  return config::RowOf(dialect).write != nullptr;
 }
 
-}  // namespace
+std::vector<absl::string_view> written_dialects() {
+  std::vector<absl::string_view> names;
+  for (const config::DialectRow& row : config::DialectTable()) {
+    if (row.write != nullptr) names.push_back(row.name);
+  }
+  return names;
+}
 
 std::string write_config(const TrainConfig& config, Dialect dialect,
                          Findings& findings) {
   Findings written;
-  std::string text = TextInDialect(config, dialect, written);
+  std::string text;
+  if (can_write(dialect)) {
+    text = config::RowOf(dialect).write(config, written);
+  } else {
+    written.Problem({},
+                    absl::StrCat("configs of ", program_of(dialect),
+                                 " can be read, but not written: most of "
+                                 "what they need is about models and data"));
+  }
   if (written.has_problems()) text.clear();
   findings.Append(std::move(written));
   return text;

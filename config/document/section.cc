@@ -8,9 +8,9 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "config/document/alternatives.h"
 #include "config/document/training_subject.h"
 #include "dcp/base/nearest_word.h"
 
@@ -41,13 +41,6 @@ std::string Shown(const Node& node) {
 // "${variables.seed}", as the whole value or within it.
 bool IsReference(const Node& node) {
   return node.is_scalar() && absl::StrContains(node.text, "${");
-}
-
-// "A", "A or B", "A, B or C".
-std::string Alternatives(const std::vector<absl::string_view>& words) {
-  if (words.size() < 2) return absl::StrJoin(words, "");
-  return absl::StrCat(absl::StrJoin(words.begin(), words.end() - 1, ", "),
-                      " or ", words.back());
 }
 
 std::string RangeText(IntegerRange range) {

@@ -48,7 +48,9 @@ double learning_rate_factor(const LrSchedule& schedule, int64_t step,
   const int64_t warmup = WarmupSteps(schedule, num_steps);
   const int64_t offset = schedule.counts_from_one ? 1 : 0;
   if (step < warmup) {
-    return static_cast<double>(step + offset) / static_cast<double>(warmup);
+    const double progress =
+        static_cast<double>(step + offset) / static_cast<double>(warmup);
+    return schedule.initial_factor + (1 - schedule.initial_factor) * progress;
   }
   const int64_t decay = DecaySteps(schedule, num_steps, warmup);
   // TorchTitan's last step is before the end of the curve, not on it.

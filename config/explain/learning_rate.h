@@ -9,7 +9,7 @@
 namespace fsdp {
 
 // The factor of the learning rate in a step, counted from 0, of a run of
-// `num_steps`: as in transformers' get_scheduler and in Composer or, with
+// `num_steps`: as in transformers' get_scheduler and in most programs or, with
 // counts_from_one, as in TorchTitan's build_lr_schedulers.
 double learning_rate_factor(const LrSchedule& schedule, int64_t step,
                             int64_t num_steps);

@@ -1,7 +1,6 @@
-// TrainConfig: how a model is trained, sharded and saved. The configs of
-// accelerate, transformers, Composer, TorchTitan and axolotl are all read into
-// one, and fsdp::prepare carries it out. A program may also fill one in itself.
-// Plain values; any thread.
+// TrainConfig: how a model is trained, sharded and saved. The configs of all
+// dialects are read into one, and fsdp::prepare carries it out. A program may
+// also fill one in itself. Plain values; any thread.
 #ifndef CONFIG_MODEL_TRAIN_CONFIG_H_
 #define CONFIG_MODEL_TRAIN_CONFIG_H_
 
@@ -11,7 +10,6 @@
 #include <variant>
 #include <vector>
 
-#include "absl/strings/string_view.h"
 #include "config/document/setting.h"
 #include "dcp/tensor/dtype.h"
 #include "dcp/tensor/parallel_plan.h"
@@ -23,11 +21,14 @@ enum class Dialect : uint8_t {
   kTransformers,  // JSON: TrainingArguments, or its fsdp_config alone
   kComposer,      // YAML, or a Python dict: parallelism_config
   kTorchTitan,    // TOML, or the JSON that it prints of a resolved config
-  kAxolotl,       // YAML: accelerate's options among its own; read alone
+  // Read alone:
+  kAxolotl,       // YAML: accelerate's options among its own
+  kTorchtune,     // YAML: a recipe's
+  kVerl,          // YAML: the actor of a PPO run, or a run of SFT
+  kAutomodel,     // YAML: NeMo Automodel's recipe
+  kPrimeRl,       // TOML: a run of RL or SFT
+  kLlamaFactory,  // YAML: version 1, with dist_config
 };
-// "accelerate", "transformers", "composer", "torchtitan", "axolotl".
-absl::string_view name_of(Dialect dialect);
-std::optional<Dialect> dialect_named(absl::string_view name);
 
 // Which modules become groups; the root always is one.
 enum class AutoWrapPolicy : uint8_t {
@@ -150,8 +151,9 @@ struct LrSchedule {
   std::optional<double> decay_ratio = {};
   std::optional<int64_t> total_steps = {};  // unset: those of the run
   // In TorchTitan the first step of a warmup already has a learning rate above
-  // 0; in the others it has 0.
+  // that of its beginning; in the others it has that.
   bool counts_from_one = false;
+  double initial_factor = 0;  // of lr, where the warmup begins
 
   friend bool operator==(const LrSchedule&, const LrSchedule&) = default;
 };

@@ -24,7 +24,7 @@ std::vector<Path> PathsOf(Dialect dialect) {
               {"fsdp"},
               {"fsdp_config"},
               {"parameters", "fsdp_config"}};
-    case Dialect::kTorchTitan:
+    default:
       break;
   }
   return {};
@@ -86,6 +86,8 @@ bool IsEmptyText(absl::string_view value) {
   return value.empty() || value == "{}" || value == "null" || value == "~" ||
          value == "None";
 }
+
+bool HasFsdp1Options(Dialect dialect) { return !PathsOf(dialect).empty(); }
 
 std::optional<OptionsLayout> FindOptions(absl::string_view text,
                                          Dialect dialect) {

@@ -21,6 +21,9 @@ struct OptionsLayout {
   std::optional<size_t> parent_entry;   // the options; unset: not there yet
 };
 
+// Whether files of the dialect have options of FSDP1 that can be converted.
+bool HasFsdp1Options(Dialect dialect);
+
 // Returns nothing if the layout cannot be edited. `text` must outlive the
 // result.
 std::optional<OptionsLayout> FindOptions(absl::string_view text,

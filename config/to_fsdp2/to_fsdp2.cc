@@ -14,6 +14,8 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "config/dialect_table.h"
 #include "config/dialects/fields/copies.h"
 #include "config/document/python_dict.h"
 #include "config/read_config.h"
@@ -89,9 +91,13 @@ ToFsdp2 to_fsdp2(absl::string_view name, absl::string_view text) {
     result.findings = std::move(read.findings);
     return result;
   }
-  if (read.dialect == Dialect::kTorchTitan) {
-    result.findings.Problem({.file = std::string(name)},
-                            "is a config of TorchTitan, which has no FSDP1");
+  if (read.dialect.has_value() && !config::HasFsdp1Options(*read.dialect)) {
+    result.findings.Problem(
+        {.file = std::string(name)},
+        absl::StrCat("is a config of ", program_of(*read.dialect),
+                     read.dialect == Dialect::kVerl
+                         ? "; write strategy: fsdp2 where it has fsdp"
+                         : ", which has no FSDP1"));
     return result;
   }
   const std::string layout = absl::EndsWithIgnoreCase(name, ".py")

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "config/dialect_table.h"
 #include "config/write_config.h"
 #include "dcp/base/log.h"
 #include "gmock/gmock.h"

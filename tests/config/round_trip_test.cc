@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "config/dialect_table.h"
 #include "config/dialects/fields/config_writer.h"
 #include "config/model/train_config.h"
 #include "config/read_config.h"

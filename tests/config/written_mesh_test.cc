@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "config/dialect_table.h"
 #include "config/explain/mesh_plan.h"
 #include "config/read_config.h"
 #include "config/write_config.h"

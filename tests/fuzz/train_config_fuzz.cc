@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/string_view.h"
+#include "config/dialect_table.h"
 #include "config/document/findings.h"
 #include "config/model/train_config.h"
 #include "config/read_config.h"

@@ -7,6 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "config/dialect_table.h"
+#include "config/model/train_config.h"
+#include "config/write_config.h"
 #include "dcp/base/status.h"
 #include "tools/fsdp_config/option_table.h"
 #include "tools/options/verb_options.h"
@@ -104,13 +107,19 @@ absl::StatusOr<CommandLine> ParseCommandLine(
 
 std::string GeneralHelp() {
   std::string text =
-      "fsdp-config: reads the training configs of accelerate, transformers,\n"
-      "Composer, TorchTitan and axolotl; checks, explains and converts "
-      "them.\n\n"
+      "fsdp-config: checks, explains and converts training configs.\n\n"
       "Usage: fsdp-config VERB [OPTION]... FILE\n\n"
       "FILE may be - for standard input; check takes several.\n\nVerbs:\n";
   for (const VerbRow& row : Tool().verbs) {
     absl::StrAppendFormat(&text, "  %-10s%s\n", row.name, row.summary);
+  }
+  absl::StrAppend(&text, "\nPrograms whose configs are read:\n");
+  for (const Dialect dialect : all_dialects()) {
+    absl::StrAppendFormat(
+        &text, "  %-15s%s\n", program_of(dialect),
+        can_write(dialect)
+            ? absl::StrCat("and written, --to ", name_of(dialect))
+            : "");
   }
   absl::StrAppend(&text,
                   "\nWhich program a file is for follows from its keys.\n"

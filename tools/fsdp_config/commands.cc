@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "config/dialect_table.h"
 #include "config/explain/explain.h"
 #include "config/explain/mesh_plan.h"
 #include "config/read_config.h"

@@ -5,7 +5,11 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "config/dialect_table.h"
+#include "config/document/alternatives.h"
+#include "config/write_config.h"
 #include "tools/options/option_setters.h"
 
 namespace fsdp::tools {
@@ -23,9 +27,9 @@ using ::dcp::tools::VerbTool;
 constexpr std::array<VerbRow, 5> kVerbs = {{
     {VerbBit(Verb::kCheck), "check", "FILE",
      "report everything that is wrong with a config",
-     "Reads a training config of accelerate (YAML or JSON), transformers\n"
-     "(JSON), Composer (YAML or a Python dict), TorchTitan (TOML, or the JSON\n"
-     "that it prints) or axolotl (YAML) and prints everything that is wrong\n"
+     "Reads a training config of a program that 'fsdp-config --help' names, "
+     "as\n"
+     "YAML, JSON, TOML or a Python dict, and prints everything that is wrong\n"
      "with it: the line, the key, its value and the values that are allowed,\n"
      "and for an unknown key the nearest known one; then what has a different\n"
      "meaning here, and what has no effect. The exit code is 1 if something "
@@ -91,17 +95,17 @@ absl::Status AddFile(absl::string_view value, CommandLine& line) {
 
 absl::Status SetTo(absl::string_view value, CommandLine& line) {
   line.to = dialect_named(value);
-  if (line.to == Dialect::kAxolotl) {
-    return absl::InvalidArgumentError(
-        "configs of axolotl can be read, but not written");
+  if (line.to.has_value() && !can_write(*line.to)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "configs of ", program_of(*line.to), " can be read, but not written"));
   }
   if (line.to.has_value()) return absl::OkStatus();
-  return IsNot(value, "accelerate, transformers, composer or torchtitan");
+  return IsNot(value, config::Alternatives(written_dialects()));
 }
 
 constexpr OptionRow<CommandLine> kOptions[] = {
     {{"to", "DIALECT", VerbBit(Verb::kConvert) | VerbBit(Verb::kInit),
-      "accelerate, transformers, composer or torchtitan"},
+      "for which program; 'fsdp-config --help' names them"},
      SetTo},
     {{"output-file", "FILE", kWrites,
       "where to write; refused if the file exists"},

@@ -14,6 +14,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "config/dialect_table.h"
+#include "config/write_config.h"
 #include "dcp/base/status.h"
 #include "dcp/tensor/dtype.h"
 
@@ -93,9 +95,8 @@ absl::Status AskForDialect(Questions& questions,
                            std::optional<Dialect>& dialect) {
   if (dialect.has_value()) return absl::OkStatus();
   std::string name;
-  DCP_RETURN_IF_ERROR(questions.AskWord(
-      "For which program is the config?",
-      {"accelerate", "transformers", "composer", "torchtitan"}, name));
+  DCP_RETURN_IF_ERROR(questions.AskWord("For which program is the config?",
+                                        written_dialects(), name));
   dialect = dialect_named(name);
   return absl::OkStatus();
 }

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "config/dialect_table.h"
 #include "config/document/plan_node.h"
 #include "dcp/tensor/dtype.h"
 #include "nlohmann/json.hpp"

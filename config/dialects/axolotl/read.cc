@@ -15,6 +15,7 @@
 #include "config/dialects/fields/float8.h"
 #include "config/dialects/fields/fsdp_options.h"
 #include "config/dialects/fields/fsdp_words.h"
+#include "config/dialects/fields/keys.h"
 #include "config/dialects/fields/lr_scheduler.h"
 #include "config/dialects/fields/optimizer_name.h"
 #include "config/document/section.h"
@@ -231,9 +232,7 @@ void IgnoreModel(Section& root) {
       continue;
     }
     root.findings().Ignored(
-        node->place,
-        "has no effect: the program makes its model, adapters and quantized "
-        "weights included; without that all parameters are trained");
+        node->place, absl::StrCat("has no effect: ", kProgramMakesModel));
   }
 }
 

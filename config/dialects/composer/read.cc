@@ -11,13 +11,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "config/dialects/composer/composer.h"
-#include "config/dialects/composer/references.h"
 #include "config/dialects/composer/trainer.h"
 #include "config/dialects/fields/config_writer.h"
 #include "config/dialects/fields/copies.h"
 #include "config/dialects/fields/float8.h"
 #include "config/dialects/fields/fsdp1.h"
+#include "config/dialects/fields/keys.h"
 #include "config/dialects/fields/redundant_casts.h"
+#include "config/dialects/fields/references.h"
 #include "config/document/plan_node.h"
 #include "config/document/section.h"
 
@@ -65,18 +66,6 @@ Block FindBlock(Section& root, Section& parallelism, Findings& findings) {
         .is_foundry = candidate.is_foundry};
   }
   return block;
-}
-
-void ReadDegree(Section& section, absl::string_view key,
-                Setting<int64_t>& degree) {
-  Setting<int64_t> value;
-  if (!section.Read(key, {.least = -1}, value)) return;
-  if (*value == 0) {
-    section.findings().Problem(*value.place(),
-                               "is 0, not -1 or a number of ranks");
-    return;
-  }
-  degree = value;
 }
 
 // The mesh of Composer before 0.24: [shards], or [copies, shards]. For FSDP2 it
@@ -244,9 +233,9 @@ void ReadActivations(Section& block, ShardingConfig& sharding) {
 
 void ReadBlock(Section block, bool is_fsdp2, const Precision& precision,
                TrainConfig& config) {
-  ReadDegree(block, "data_parallel_replicate_degree",
+  ReadDegree(block, "data_parallel_replicate_degree", kReplicateOverRest,
              config.mesh.data_parallel_replicate_degree);
-  ReadDegree(block, "data_parallel_shard_degree",
+  ReadDegree(block, "data_parallel_shard_degree", kShardOverRest,
              config.mesh.data_parallel_shard_degree);
   ReadDeviceMesh(block, is_fsdp2, config.mesh);
   ReadReshard(block, config.sharding.reshard_after_forward);

@@ -171,7 +171,8 @@ class ComposerWriter : private ConfigWriter {
     if (!setting->has_value()) return;
     const LrSchedule& schedule = **setting;
     if (schedule.counts_from_one || schedule.decay_ratio.has_value() ||
-        schedule.total_steps.has_value() || schedule.decay == LrDecay::kSqrt) {
+        schedule.total_steps.has_value() || schedule.decay == LrDecay::kSqrt ||
+        schedule.initial_factor > 0) {
       Changed(setting, "loop.lr_schedule",
               "is not written: Composer has no such curve");
       return;

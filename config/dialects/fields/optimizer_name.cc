@@ -3,16 +3,18 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <string>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "config/document/scalar.h"
 
 namespace fsdp::config {
 namespace {
 
-// In lower case; from torch, transformers, Composer, LLM Foundry and axolotl.
+// In lower case; from torch and the programs whose configs are read.
 constexpr absl::string_view kAdamW[] = {
     "adamw",
     "adamw_apex_fused",
@@ -30,7 +32,8 @@ constexpr absl::string_view kAdamW[] = {
 bool IsOtherState(absl::string_view name) {
   return absl::StrContains(name, "adamw") &&
          (absl::StrContains(name, "bit") || absl::StrContains(name, "paged") ||
-          absl::StrContains(name, "anyprecision"));
+          absl::StrContains(name, "anyprecision") ||
+          absl::StrContains(name, "flash"));
 }
 
 }  // namespace
@@ -56,6 +59,32 @@ void ReadOptimizerName(absl::string_view key, Section& section) {
                    ", but the optimizer here is AdamW, which would train "
                    "something else with the same numbers; write adamw, with a "
                    "learning rate and a weight decay for it"));
+}
+
+void ReadOptimizerClass(absl::string_view key, Section& section,
+                        LoopConfig& loop) {
+  const Node* path = section.Find(key);
+  const absl::string_view name =
+      path == nullptr
+          ? absl::string_view()
+          : absl::string_view(path->text).substr(path->text.rfind('.') + 1);
+  if (name != "Adam" && name != "FusedAdam") {
+    ReadOptimizerName(key, section);
+    return;
+  }
+  loop.weight_decay = std::optional(0.0);
+  const Node* decay = section.Find("weight_decay");
+  const bool decays = decay != nullptr && AsReal(*decay) != 0.0;
+  Setting<bool> is_adamw = name == "FusedAdam";
+  section.Read("adam_w_mode", is_adamw);
+  if (decays && !*is_adamw) {
+    section.findings().Problem(
+        path->place,
+        absl::StrCat(
+            "is ", path->text,
+            " with weight decay, which Adam adds to gradients; the "
+            "optimizer here is AdamW; write weight_decay: 0, or AdamW"));
+  }
 }
 
 }  // namespace fsdp::config

@@ -6,6 +6,7 @@
 
 #include "absl/strings/string_view.h"
 #include "config/document/section.h"
+#include "config/model/train_config.h"
 
 namespace fsdp::config {
 
@@ -13,6 +14,12 @@ namespace fsdp::config {
 // accepted, AdamW with reduced or paged state is a changed finding, and any
 // other optimizer is a problem.
 void ReadOptimizerName(absl::string_view key, Section& section);
+
+// As ReadOptimizerName, for the path of a class, "torch.optim.Adam", beside its
+// arguments: Adam without weight decay is AdamW without it, and FusedAdam is
+// AdamW. Both have no weight decay unless it is written. Read this key first.
+void ReadOptimizerClass(absl::string_view key, Section& section,
+                        LoopConfig& loop);
 
 }  // namespace fsdp::config
 

@@ -3,7 +3,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "config/dialects/torchtitan/keys.h"
+#include "config/dialects/fields/keys.h"
 
 namespace fsdp::config {
 namespace {

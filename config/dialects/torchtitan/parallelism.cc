@@ -6,24 +6,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "config/dialects/fields/copies.h"
-#include "config/dialects/torchtitan/keys.h"
+#include "config/dialects/fields/keys.h"
 
 namespace fsdp::config {
 namespace {
-
-// The degree 0 is a problem: it means neither a number of ranks nor the rest of
-// them.
-void ReadDegree(Section& section, absl::string_view key, int64_t least,
-                Setting<int64_t>& degree) {
-  Setting<int64_t> value;
-  if (!section.Read(key, {.least = least}, value)) return;
-  if (*value == 0) {
-    section.findings().Problem(*value.place(),
-                               "is 0, not -1 or a number of ranks");
-    return;
-  }
-  degree = value;
-}
 
 // How parallelism works in TorchTitan; the degrees say where it does.
 void PassOverDetails(Section& section) {

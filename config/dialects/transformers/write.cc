@@ -135,7 +135,7 @@ void AddSchedule(const LoopConfig& loop, Findings& findings, Json& json) {
   const bool has_minimum = schedule.min_factor > 0;
   if (schedule.counts_from_one || schedule.decay_ratio.has_value() ||
       schedule.total_steps.has_value() || schedule.decay == LrDecay::kSqrt ||
-      (has_minimum && !is_cosine)) {
+      schedule.initial_factor > 0 || (has_minimum && !is_cosine)) {
     findings.Changed(PlaceOf(loop.lr_schedule, "loop.lr_schedule"),
                      "is not written: transformers has no such curve, and "
                      "decays linearly");

@@ -413,8 +413,8 @@ std::string HelpText() {
       Table(TrainingAndSharding(&defaults)), "\nOther parallelisms:\n",
       Table(OtherParallelisms(&defaults)), "\nSaving:\n",
       Table(Saving(&defaults)), R"(
-  --config FILE             a config of accelerate, transformers, Composer or
-                            TorchTitan; fsdp-config explains it
+  --config FILE             a config of a program that fsdp-config --help
+                            names; fsdp-config explains it
   --options FILE            lines of `key = value` with the keys above; they
                             override --config, and flags override both
   --help                    this text

@@ -1,7 +1,7 @@
-// The options of a run of train_llama: a config of accelerate, transformers,
-// Composer or TorchTitan, a file of `key = value` lines, and flags
-// `--key=value`; the later of these override the earlier. Lines and flags have
-// the same keys; an unknown one is refused by name. Pure; any thread.
+// The options of a run of train_llama: a config of another program, a file of
+// `key = value` lines, and flags `--key=value`; the later of these override the
+// earlier. Lines and flags have the same keys; an unknown one is refused by
+// name. Pure; any thread.
 #ifndef FSDP_EXAMPLES_TRAIN_LLAMA_FLAGS_H_
 #define FSDP_EXAMPLES_TRAIN_LLAMA_FLAGS_H_
 

@@ -45,6 +45,14 @@ TEST(LearningRate, CurvesAreThoseOfTransformers) {
               {0.0, 0.25, 0.5, 0.75, 1.0, 1.0});
 }
 
+TEST(LearningRate, AWarmupMayBeginAboveZero) {
+  ExpectCurve({.decay = LrDecay::kLinear,
+               .warmup_steps = 4,
+               .min_factor = 0.5,
+               .initial_factor = 0.2},
+              {0.2, 0.4, 0.6, 0.8, 1.0, 0.875, 0.75, 0.625});
+}
+
 TEST(LearningRate, CurvesAreThoseOfTorchTitan) {
   ExpectCurve(
       {.decay = LrDecay::kLinear, .warmup_steps = 2, .counts_from_one = true},

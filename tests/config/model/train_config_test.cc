@@ -1,18 +1,12 @@
 #include "config/model/train_config.h"
 
+#include <optional>
+#include <string>
+
 #include "gtest/gtest.h"
 
 namespace fsdp {
 namespace {
-
-TEST(TrainConfig, DialectsHaveNames) {
-  for (const Dialect dialect : {Dialect::kAccelerate, Dialect::kTransformers,
-                                Dialect::kComposer, Dialect::kTorchTitan}) {
-    EXPECT_FALSE(name_of(dialect).empty());
-    EXPECT_EQ(dialect_named(name_of(dialect)), dialect);
-  }
-  EXPECT_EQ(dialect_named("deepspeed"), std::nullopt);
-}
 
 TEST(TrainConfig, SameTrainingComparesValues) {
   TrainConfig a;

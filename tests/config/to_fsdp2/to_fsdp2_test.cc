@@ -1,6 +1,7 @@
 #include "config/to_fsdp2/to_fsdp2.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -415,6 +416,17 @@ TEST(ToFsdp2, ComposersBlockSaysThatItIsForFsdp2) {
   EXPECT_THAT(Texts(converted.findings),
               Contains(HasSubstr("parallelism_config.fsdp is for FSDP2 if "
                                  "Composer finds FSDP_VERSION=2")));
+}
+
+TEST(ToFsdp2, ProgramsWithoutFsdp1AreRefused) {
+  for (const auto& [text, problem] :
+       {std::pair("optimizer: {_component_: torch.optim.AdamW, lr: 1e-5}\n",
+                  "is a config of torchtune, which has no FSDP1"),
+        std::pair("actor_rollout_ref: {actor: {strategy: fsdp}}\n",
+                  "is a config of verl; write strategy: fsdp2")}) {
+    EXPECT_THAT(Texts(to_fsdp2("run.yaml", text).findings),
+                Contains(HasSubstr(problem)));
+  }
 }
 
 TEST(ToFsdp2, ComposersPythonDict) {

@@ -3,7 +3,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "config/dialect_table.h"
+#include "config/write_config.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
@@ -99,6 +102,17 @@ TEST(FsdpConfigCommandLine, NamesWhatIsWrong) {
   EXPECT_THAT(Parse("convert a"), IsUsageError("--to DIALECT", "convert"));
   EXPECT_THAT(Parse("convert a --to deepspeed"),
               IsUsageError("'deepspeed' is not accelerate", "convert"));
+  for (const Dialect dialect : all_dialects()) {
+    const std::string words = absl::StrCat("convert a --to ", name_of(dialect));
+    if (can_write(dialect)) {
+      EXPECT_EQ(Parse(words)->to, dialect) << words;
+      continue;
+    }
+    EXPECT_THAT(Parse(words),
+                IsUsageError(absl::StrCat("configs of ", program_of(dialect),
+                                          " can be read, but not written"),
+                             "convert"));
+  }
   EXPECT_THAT(Parse("convert a --to composer --overwrite"),
               IsUsageError("requires an --output-file", "convert"));
 }
@@ -132,6 +146,10 @@ TEST(FsdpConfigHelp, TeachesEveryVerbInEightyColumns) {
   EXPECT_THAT(GeneralHelp(),
               AllOf(HasSubstr("check"), HasSubstr("explain"),
                     HasSubstr("to-fsdp2"), HasSubstr("convert")));
+  for (const Dialect dialect : all_dialects()) {
+    EXPECT_THAT(GeneralHelp(),
+                HasSubstr(absl::StrCat("\n  ", program_of(dialect), " ")));
+  }
 }
 
 }  // namespace

@@ -135,6 +135,19 @@ TEST_F(FsdpConfigCommands, AMeshWithoutShardsForFsdpIsFoundByCheck) {
                         "FSDP no ranks to shard over"));
 }
 
+TEST_F(FsdpConfigCommands, ConfigsThatAreOnlyReadAreConverted) {
+  const std::string path = dir_.WriteFile(
+      "a.yaml",
+      "optimizer: {_component_: torch.optim.AdamW, lr: 1e-5}\ndtype: bf16\n"
+      "data_parallel_shard_dim: 4\ndata_parallel_replicate_dim: 2\n");
+  EXPECT_THAT(Run({"explain", path}).out,
+              HasSubstr("8 ranks: 2 copies x 4 shards"));
+  const Outcome outcome = Run({"convert", path, "--to", "torchtitan"});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("data_parallel_shard_degree = 4"),
+                                 HasSubstr("dtype = \"bfloat16\"")));
+}
+
 TEST_F(FsdpConfigCommands, EveryVerbSpeaksJson) {
   const std::string path = dir_.WriteFile("a.yaml", kFsdp1);
   EXPECT_THAT(Run({"to-fsdp2", path, "--json"}).out,

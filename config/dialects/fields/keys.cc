@@ -1,5 +1,5 @@
 // Tested by tests/config/dialects/torchtitan/read_test.cc.
-#include "config/dialects/torchtitan/keys.h"
+#include "config/dialects/fields/keys.h"
 
 namespace fsdp::config {
 
@@ -20,6 +20,18 @@ absl::string_view Spelling(Section& section,
     if (section.node().Find(name) != nullptr) return name;
   }
   return names[0];
+}
+
+void ReadDegree(Section& section, absl::string_view key, int64_t least,
+                Setting<int64_t>& degree) {
+  Setting<int64_t> value;
+  if (!section.Read(key, {.least = least}, value)) return;
+  if (*value == 0) {
+    section.findings().Problem(*value.place(),
+                               "is 0, not -1 or a number of ranks");
+    return;
+  }
+  degree = value;
 }
 
 }  // namespace fsdp::config

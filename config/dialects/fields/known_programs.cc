@@ -1,7 +1,8 @@
-// Tested by tests/config/dialects/fields/other_programs_test.cc.
-#include "config/dialects/fields/other_programs.h"
+// Tested by tests/config/dialects/fields/known_programs_test.cc.
+#include "config/dialects/fields/known_programs.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/str_split.h"
@@ -13,20 +14,24 @@ namespace {
 // A file has all keys of its row; a dot leads into a map, and a star is any
 // key. The first row that fits counts, so a program whose files have the keys
 // of another one as well stands before it.
-struct OtherProgram {
-  absl::string_view name;
+struct KnownFile {
+  absl::string_view program;
   std::vector<absl::string_view> keys;
+  std::optional<Dialect> dialect = {};  // unset: it is not read here
 };
-using OtherPrograms = std::vector<OtherProgram>;
+using KnownFiles = std::vector<KnownFile>;
 
-const OtherPrograms& LanguageModelPrograms() {
-  static const auto& programs = *new OtherPrograms{
+const KnownFiles& FineTuningPrograms() {
+  static const auto& programs = *new KnownFiles{
+      {"torchtune", {"optimizer._component_"}, Dialect::kTorchtune},
       {"torchtune", {"*._component_"}},
       {"LLaMA-Factory", {"finetuning_type"}},
       {"LLaMA-Factory", {"stage", "template"}},
+      {"LLaMA-Factory", {"dist_config.name"}, Dialect::kLlamaFactory},
+      {"LLaMA-Factory",
+       {"model_class", "train_dataset"},
+       Dialect::kLlamaFactory},
       {"LLaMA-Factory", {"cutoff_len"}},
-      {"LLaMA-Factory", {"dist_config"}},
-      {"LLaMA-Factory", {"model_class", "train_dataset"}},
       {"LLaMA-Factory", {"model_name_or_path", "template", "infer_backend"}},
       {"ms-swift", {"tuner_type"}},
       {"ms-swift", {"train_type", "model"}},
@@ -34,10 +39,27 @@ const OtherPrograms& LanguageModelPrograms() {
       {"nanotron", {"parallelism.dp"}},
       {"nanotron", {"parallelism.tp", "parallelism.pp"}},
       {"nanotron", {"general", "tokens"}},
+      {"NeMo Automodel", {"recipe_args"}},
+      {"NeMo Automodel", {"dist_env", "fsdp"}},
+      {"NeMo Automodel", {"dist_env", "ddp"}},
+      {"NeMo Automodel", {"recipe", "distributed"}, Dialect::kAutomodel},
+      {"NeMo Automodel", {"step_scheduler", "dist_env"}, Dialect::kAutomodel},
+      {"NeMo Automodel", {"step_scheduler", "optimizer"}, Dialect::kAutomodel},
+      {"NeMo Automodel",
+       {"step_scheduler", "distributed"},
+       Dialect::kAutomodel},
+      {"NeMo Automodel",
+       {"distributed.strategy", "optimizer"},
+       Dialect::kAutomodel},
       {"NeMo Automodel", {"step_scheduler"}},
-      {"NeMo Automodel", {"dist_env"}},
       {"NeMo Automodel", {"distributed.strategy"}},
-      {"NeMo Automodel", {"recipe", "distributed"}},
+      {"NeMo Automodel", {"dist_env"}},
+  };
+  return programs;
+}
+
+const KnownFiles& LanguageModelPrograms() {
+  static const auto& programs = *new KnownFiles{
       {"Oumi", {"training.trainer_type"}},
       {"Oumi", {"training.enable_gradient_checkpointing"}},
       {"Oumi", {"fsdp.enable_fsdp"}},
@@ -84,15 +106,19 @@ const OtherPrograms& LanguageModelPrograms() {
   return programs;
 }
 
-const OtherPrograms& ReinforcementPrograms() {
-  static const auto& programs = *new OtherPrograms{
+const KnownFiles& ReinforcementPrograms() {
+  static const auto& programs = *new KnownFiles{
       {"AReaL", {"experiment_name", "trial_name"}},
       {"AReaL", {"allocation_mode"}},
       {"ROLL", {"actor_train"}},
       {"ROLL", {"exp_name", "rollout_batch_size"}},
+      {"verl with Megatron", {"actor_rollout_ref.actor.megatron"}},
+      {"verl with VeOmni", {"actor_rollout_ref.actor.veomni"}},
+      {"verl", {"actor_rollout_ref.actor"}, Dialect::kVerl},
       {"verl", {"actor_rollout_ref"}},
+      {"verl", {"model.fsdp_config", "optim"}, Dialect::kVerl},
+      {"verl", {"data.micro_batch_size_per_gpu", "trainer"}, Dialect::kVerl},
       {"verl", {"ulysses_sequence_parallel_size"}},
-      {"verl", {"data.micro_batch_size_per_gpu", "trainer"}},
       {"verl", {"FSDP_version", "world_size"}},
       {"verl", {"model.fsdp_config"}},
       {"NeMo RL", {"policy.dtensor_cfg"}},
@@ -104,8 +130,15 @@ const OtherPrograms& ReinforcementPrograms() {
       {"SkyRL", {"trainer.placement"}},
       {"SkyRL", {"trainer.strategy", "generator"}},
       {"SkyRL", {"agent_cls"}},
-      {"prime-rl", {"orchestrator"}},
+      {"prime-rl", {"orchestrator", "inference"}, Dialect::kPrimeRl},
+      {"prime-rl", {"orchestrator", "trainer"}, Dialect::kPrimeRl},
       {"prime-rl", {"trainer.optim"}},
+      {"prime-rl", {"orchestrator"}},
+      {"prime-rl", {"model.optimization_dtype"}, Dialect::kPrimeRl},
+      {"prime-rl", {"model.optim_cpu_offload"}, Dialect::kPrimeRl},
+      {"prime-rl", {"model.name", "ckpt", "data"}, Dialect::kPrimeRl},
+      {"prime-rl", {"model.name", "max_steps", "optim.lr"}, Dialect::kPrimeRl},
+      {"prime-rl", {"model.name", "max_steps", "data"}, Dialect::kPrimeRl},
       {"prime-rl", {"ckpt", "model"}},
       {"prime-rl", {"optim.lr", "max_steps"}},
       {"trlx", {"method.name", "train"}},
@@ -116,8 +149,8 @@ const OtherPrograms& ReinforcementPrograms() {
   return programs;
 }
 
-const OtherPrograms& MegatronPrograms() {
-  static const auto& programs = *new OtherPrograms{
+const KnownFiles& MegatronPrograms() {
+  static const auto& programs = *new KnownFiles{
       {"GPT-NeoX", {"pipe_parallel_size"}},
       {"GPT-NeoX", {"pipe-parallel-size"}},
       {"GPT-NeoX", {"no_weight_tying"}},
@@ -146,8 +179,8 @@ const OtherPrograms& MegatronPrograms() {
   return programs;
 }
 
-const OtherPrograms& ImagePrograms() {
-  static const auto& programs = *new OtherPrograms{
+const KnownFiles& ImagePrograms() {
+  static const auto& programs = *new KnownFiles{
       {"SimpleTuner", {"data_backend_config"}},
       {"SimpleTuner", {"--data_backend_config"}},
       {"SimpleTuner", {"model_family"}},
@@ -174,8 +207,8 @@ const OtherPrograms& ImagePrograms() {
 }
 
 // Files that lie beside models, and what starts jobs.
-const OtherPrograms& NeighboursOfModels() {
-  static const auto& programs = *new OtherPrograms{
+const KnownFiles& NeighboursOfModels() {
+  static const auto& programs = *new KnownFiles{
       {"a state of transformers' Trainer (trainer_state.json)",
        {"log_history"}},
       {"an adapter of PEFT (adapter_config.json)", {"peft_type"}},
@@ -211,8 +244,8 @@ const OtherPrograms& NeighboursOfModels() {
   return programs;
 }
 
-const OtherPrograms& ToolsOfProjects() {
-  static const auto& programs = *new OtherPrograms{
+const KnownFiles& ToolsOfProjects() {
+  static const auto& programs = *new KnownFiles{
       {"Cargo", {"package", "dependencies"}},
       {"Cargo", {"workspace.members"}},
       {"Python packaging (pyproject.toml)", {"build-system"}},
@@ -268,9 +301,9 @@ bool HasPath(const Node& node, absl::Span<const absl::string_view> path) {
                      });
 }
 
-bool HasAllKeys(const Node& root, const OtherProgram& program) {
+bool HasAllKeys(const Node& root, const KnownFile& file) {
   return std::all_of(
-      program.keys.begin(), program.keys.end(), [&root](absl::string_view key) {
+      file.keys.begin(), file.keys.end(), [&root](absl::string_view key) {
         const std::vector<absl::string_view> path = absl::StrSplit(key, '.');
         return HasPath(root, path);
       });
@@ -278,15 +311,16 @@ bool HasAllKeys(const Node& root, const OtherProgram& program) {
 
 }  // namespace
 
-absl::string_view OtherProgramOf(const Node& root) {
-  for (const OtherPrograms* programs :
-       {&ReinforcementPrograms(), &LanguageModelPrograms(), &ImagePrograms(),
-        &MegatronPrograms(), &NeighboursOfModels(), &ToolsOfProjects()}) {
-    for (const OtherProgram& program : *programs) {
-      if (HasAllKeys(root, program)) return program.name;
+KnownProgram KnownProgramOf(const Node& root) {
+  for (const KnownFiles* files :
+       {&ReinforcementPrograms(), &FineTuningPrograms(),
+        &LanguageModelPrograms(), &ImagePrograms(), &MegatronPrograms(),
+        &NeighboursOfModels(), &ToolsOfProjects()}) {
+    for (const KnownFile& file : *files) {
+      if (HasAllKeys(root, file)) return {file.program, file.dialect};
     }
   }
-  return "";
+  return {};
 }
 
 }  // namespace fsdp::config

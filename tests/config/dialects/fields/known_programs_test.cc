@@ -1,6 +1,6 @@
 // Small files of programs that are not read, in the words of these programs.
 // Many have keys of the dialects that are read as well.
-#include "config/dialects/fields/other_programs.h"
+#include "config/dialects/fields/known_programs.h"
 
 #include <iterator>
 #include <string>
@@ -25,16 +25,11 @@ struct File {
 
 constexpr File kFilesOfLanguageModels[] = {
     {"torchtune",
-     "output_dir: /tmp/x\nmodel: {_component_: a.llama3_8b}\n"
-     "optimizer: {_component_: torch.optim.SGD, lr: 2e-5}\nbatch_size: 2\n"
-     "epochs: 1\ndtype: bf16\nenable_activation_checkpointing: true\n"},
+     "model: {_component_: a.llama3_8b}\ndtype: bf16\nseed: 1234\n"
+     "tasks: [truthfulqa_mc2]\nbatch_size: 8\noutput_dir: /tmp/x\n"},
     {"torchtune",
      "output_dir: /tmp/x\nfsdp: {cpu_offload: true}\n"
      "checkpointer: {_component_: a.Checkpointer}\nseed: 1\n"},
-    {"LLaMA-Factory",
-     "model: a/b\nmodel_class: llm\ndist_config: {name: fsdp2}\n"
-     "train_dataset: d.yaml\noutput_dir: /tmp/x\nmicro_batch_size: 1\n"
-     "cutoff_len: 2048\noptim_config: {name: muon}\nmax_steps: 10\n"},
     {"LLaMA-Factory",
      "model_name_or_path: m\nstage: sft\nfinetuning_type: lora\n"
      "output_dir: o\nbf16: true\nper_device_train_batch_size: 1\n"},
@@ -42,9 +37,6 @@ constexpr File kFilesOfLanguageModels[] = {
      "model_name_or_path: m\ntemplate: llama3\ncutoff_len: 2048\n"},
     {"LLaMA-Factory",
      "model_name_or_path: m\ntemplate: qwen\ninfer_backend: vllm\n"},
-    {"LLaMA-Factory",
-     "model_class: llm\ntrain_dataset: d.yaml\nbf16: true\n"
-     "per_device_train_batch_size: 1\noutput_dir: o\n"},
     {"ms-swift",
      "model: a/b\ntuner_type: lora\ndataset: d\noutput_dir: o\n"
      "per_device_train_batch_size: 1\nnum_train_epochs: 1\n"},
@@ -66,14 +58,14 @@ constexpr File kFilesOfLanguageModels[] = {
     {"nanotron", "general: {run: r}\ntokens: {train_steps: 3}\n"},
     {"nanotron", "parallelism: {tp: 2, pp: 2, tp_mode: ALL_REDUCE}\n"},
     {"NeMo Automodel",
-     "recipe: TrainFinetune\nstep_scheduler: {global_batch_size: 64}\n"
+     "recipe: TrainEagle3Recipe\nrecipe_args: {micro_batch_size: 1}\n"
      "dist_env: {backend: nccl}\ndistributed: {strategy: fsdp2}\n"
-     "optimizer: {_target_: torch.optim.Adam, lr: 1e-5}\n"},
+     "optimizer: {lr: 1e-4, warmup_ratio: 0.04}\n"},
     {"NeMo Automodel",
      "dist_env: {backend: nccl}\nfsdp: {dp_size: 8, cpu_offload: false}\n"},
-    {"NeMo Automodel",
-     "distributed: {strategy: megatron_fsdp, tp_size: 2}\n"
-     "checkpoint: {enabled: true}\n"},
+    {"NeMo Automodel", "dist_env: {backend: nccl}\nmodel: {a: b}\n"},
+    {"NeMo Automodel", "distributed: {strategy: ddp}\nseed: 1\n"},
+    {"NeMo Automodel", "step_scheduler: {gamma: 0.1}\nepochs: 3\n"},
     {"Oumi",
      "model: {model_name: m}\ntraining: {trainer_type: TRL_SFT, "
      "optimizer: adamw_torch, output_dir: o}\n"
@@ -188,13 +180,17 @@ constexpr File kFilesOfOtherTrainers[] = {
      "trainer: {strategy: fsdp2, placement: {colocate_all: true}}\n"
      "generator: {backend: vllm}\n"},
     {"SkyRL", "agent_cls: a.B\ntask: t\ndata: {instance_key: k}\n"},
-    {"prime-rl",
-     "max_steps = 10\noutput_dir = 'o'\n[trainer.optim]\nlr = 1e-5\n"
-     "[orchestrator]\nbatch_size = 8\n"},
-    {"prime-rl",
-     "max_steps = 10\noutput_dir = 'o'\nseed = 1\n[model]\nname = 'm'\n"
-     "[optim]\nlr = 1e-5\n[data]\nbatch_size = 8\n"},
+    {"prime-rl", "output_dir = 'o'\n[orchestrator]\nbatch_size = 8\n"},
+    {"prime-rl", "seed = 1\n[trainer.optim]\nlr = 1e-5\n"},
+    {"prime-rl", "max_steps = 10\noutput_dir = 'o'\n[optim]\nlr = 1e-5\n"},
     {"prime-rl", "[ckpt]\ninterval = 5\n[model]\nname = 'm'\nac = true\n"},
+    {"verl with Megatron",
+     "actor_rollout_ref:\n  actor:\n    strategy: megatron\n"
+     "    megatron: {tensor_model_parallel_size: 2}\n"},
+    {"verl with VeOmni",
+     "actor_rollout_ref: {actor: {veomni: {data_parallel_size: 2}}}\n"},
+    {"verl", "actor_rollout_ref: {rollout: {n: 8}}\ndata: {seed: 1}\n"},
+    {"verl", "{\"FSDP_version\": 2, \"world_size\": 8}"},
     {"trlx",
      "train: {seq_length: 8, total_steps: 10}\nmethod: {name: PPOConfig}\n"
      "optimizer: {name: adamw, kwargs: {lr: 1e-5}}\n"},
@@ -316,7 +312,7 @@ std::vector<File> AllFiles() {
   return files;
 }
 
-TEST(OtherPrograms, AHundredFilesAreRefusedByName) {
+TEST(KnownPrograms, AHundredFilesAreRefusedByName) {
   const std::vector<File> files = AllFiles();
   EXPECT_GE(files.size(), size_t{100});
   for (const auto& [program, text] : files) {
@@ -328,6 +324,48 @@ TEST(OtherPrograms, AHundredFilesAreRefusedByName) {
                 ElementsAre(HasSubstr(std::string("is a file of ") + program +
                                       ", not a config of")))
         << text;
+  }
+}
+
+struct ReadFile {
+  Dialect dialect;
+  const char* text;
+};
+
+// The same programs, with the keys of what they train.
+TEST(KnownPrograms, FilesThatTrainAreRead) {
+  for (const auto& [dialect, text] : {
+           ReadFile{Dialect::kTorchtune,
+                    "model: {_component_: a.m}\n"
+                    "optimizer: {_component_: torch.optim.AdamW}\n"},
+           ReadFile{Dialect::kVerl, "actor_rollout_ref: {actor: {}}\n"},
+           ReadFile{Dialect::kVerl,
+                    "data: {micro_batch_size_per_gpu: 4}\ntrainer: {}\n"},
+           ReadFile{Dialect::kVerl,
+                    "model: {fsdp_config: {}}\noptim: {lr: 1e-5}\n"},
+           ReadFile{Dialect::kAutomodel,
+                    "recipe: TrainFinetuneRecipe\ndistributed: {}\n"},
+           ReadFile{Dialect::kAutomodel,
+                    "distributed: {strategy: fsdp2}\n"
+                    "optimizer: {_target_: torch.optim.AdamW}\n"},
+           ReadFile{Dialect::kAutomodel,
+                    "step_scheduler: {max_steps: 10}\ndist_env: {}\n"},
+           ReadFile{Dialect::kPrimeRl,
+                    "max_steps = 10\n[model]\nname = 'm'\n[optim]\n"
+                    "lr = 1e-5\n"},
+           ReadFile{Dialect::kPrimeRl,
+                    "[trainer.optim]\nlr = 1e-5\n[orchestrator]\n"
+                    "batch_size = 8\n"},
+           ReadFile{Dialect::kLlamaFactory,
+                    "model_class: llm\ntrain_dataset: d.yaml\n"
+                    "dist_config: {name: fsdp2}\n"},
+       }) {
+    const bool is_toml = absl::StrContains(text, " = ");
+    const ReadConfig read =
+        read_config_text(is_toml ? "config.toml" : "config.yaml", text);
+    EXPECT_EQ(read.dialect, dialect) << text;
+    EXPECT_FALSE(read.findings.has_problems())
+        << read.findings.ToStatus() << text;
   }
 }
 

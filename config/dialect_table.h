@@ -1,0 +1,42 @@
+// The one list of dialects: their names, readers and writers. Pure; any thread.
+#ifndef CONFIG_DIALECT_TABLE_H_
+#define CONFIG_DIALECT_TABLE_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "config/document/findings.h"
+#include "config/document/node.h"
+#include "config/model/train_config.h"
+
+namespace fsdp {
+namespace config {
+
+struct DialectRow {
+  Dialect dialect;
+  absl::string_view name;     // as options spell it
+  absl::string_view program;  // as the program spells itself
+  void (*read)(const Node& root, TrainConfig& config, Findings& findings);
+  // Null: most of what such a file needs is about models and data.
+  std::string (*write)(const TrainConfig& config, Findings& findings);
+};
+
+absl::Span<const DialectRow> DialectTable();
+const DialectRow& RowOf(Dialect dialect);
+
+}  // namespace config
+
+// Every dialect, in the order in which users see them.
+std::vector<Dialect> all_dialects();
+// As options spell it: "accelerate", "torchtitan", "prime-rl".
+absl::string_view name_of(Dialect dialect);
+std::optional<Dialect> dialect_named(absl::string_view name);
+// As the program spells itself: "TorchTitan", "NeMo Automodel".
+absl::string_view program_of(Dialect dialect);
+
+}  // namespace fsdp
+
+#endif  // CONFIG_DIALECT_TABLE_H_

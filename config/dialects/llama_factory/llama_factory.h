@@ -1,0 +1,17 @@
+// Reads configs of LLaMA-Factory; "Programs that are read by tables" in
+// config/README.md says what each dialect does. Any thread.
+#ifndef CONFIG_DIALECTS_LLAMA_FACTORY_LLAMA_FACTORY_H_
+#define CONFIG_DIALECTS_LLAMA_FACTORY_LLAMA_FACTORY_H_
+
+#include "config/document/findings.h"
+#include "config/document/node.h"
+#include "config/model/train_config.h"
+
+namespace fsdp::config {
+
+void ReadLlamaFactory(const Node& root, TrainConfig& config,
+                      Findings& findings);
+
+}  // namespace fsdp::config
+
+#endif  // CONFIG_DIALECTS_LLAMA_FACTORY_LLAMA_FACTORY_H_

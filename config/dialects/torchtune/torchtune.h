@@ -1,0 +1,16 @@
+// Reads configs of torchtune; "Programs that are read by tables" in
+// config/README.md says what each dialect does. Any thread.
+#ifndef CONFIG_DIALECTS_TORCHTUNE_TORCHTUNE_H_
+#define CONFIG_DIALECTS_TORCHTUNE_TORCHTUNE_H_
+
+#include "config/document/findings.h"
+#include "config/document/node.h"
+#include "config/model/train_config.h"
+
+namespace fsdp::config {
+
+void ReadTorchtune(const Node& root, TrainConfig& config, Findings& findings);
+
+}  // namespace fsdp::config
+
+#endif  // CONFIG_DIALECTS_TORCHTUNE_TORCHTUNE_H_

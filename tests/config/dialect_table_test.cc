@@ -1,0 +1,39 @@
+#include "config/dialect_table.h"
+
+#include <optional>
+#include <string>
+
+#include "config/write_config.h"
+#include "gtest/gtest.h"
+
+namespace fsdp {
+namespace {
+
+TEST(DialectTable, DialectsHaveNames) {
+  ASSERT_EQ(all_dialects().size(), size_t{10});
+  for (const Dialect dialect : all_dialects()) {
+    EXPECT_FALSE(name_of(dialect).empty());
+    EXPECT_FALSE(program_of(dialect).empty());
+    EXPECT_EQ(dialect_named(name_of(dialect)), dialect);
+  }
+  EXPECT_EQ(name_of(Dialect::kAutomodel), "automodel");
+  EXPECT_EQ(program_of(Dialect::kAutomodel), "NeMo Automodel");
+  EXPECT_EQ(dialect_named("deepspeed"), std::nullopt);
+}
+
+TEST(DialectTable, DialectsThatAreOnlyReadAreNotWritten) {
+  for (const Dialect dialect : all_dialects()) {
+    Findings findings;
+    const std::string text = write_config(TrainConfig(), dialect, findings);
+    EXPECT_EQ(text.empty(), !can_write(dialect)) << name_of(dialect);
+    EXPECT_EQ(findings.has_problems(), !can_write(dialect));
+  }
+  Findings findings;
+  (void)write_config(TrainConfig(), Dialect::kVerl, findings);
+  EXPECT_EQ(findings.list().back().text,
+            "configs of verl can be read, but not written: most of what they "
+            "need is about models and data");
+}
+
+}  // namespace
+}  // namespace fsdp
