@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JobQueue: waiting jobs, in one row per client. Clients take turns, so that a
 // client with a thousand jobs does not delay the first job of another.
 // Thread-compatible.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TaskQueue: a number of threads for work that may block on a disk, except for
 // reading the payload of streams: opening, locating, checking. A thread starts
 // when it is first needed, and stays. Tasks begin in the order of Post.

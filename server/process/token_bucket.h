@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TokenBucket: limits how often something may happen: a number of times at
 // once, and so many more each second. Thread-safe; never blocks.
 #ifndef SERVER_PROCESS_TOKEN_BUCKET_H_
