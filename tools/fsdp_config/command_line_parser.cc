@@ -120,7 +120,7 @@ std::string GeneralHelp() {
         &text, "  %-15s%s\n", program_of(dialect),
         can_write(dialect)
             ? absl::StrCat("and written, --to ", name_of(dialect))
-            : "");
+            : "but not written");
   }
   absl::StrAppend(&text,
                   "\nWhich program a file is for follows from its keys.\n"

@@ -20,8 +20,10 @@ namespace {
 using ::dcp::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::Each;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Le;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 absl::StatusOr<CommandLine> Parse(absl::string_view words) {
@@ -143,7 +145,7 @@ TEST(FsdpConfigHelp, TeachesEveryVerbInEightyColumns) {
   }
   for (const std::string& page : pages) {
     const std::vector<std::string> lines = absl::StrSplit(page, '\n');
-    EXPECT_THAT(lines, Each(SizeIs(Le(79u))));
+    EXPECT_THAT(lines, Each(AllOf(SizeIs(Le(79u)), Not(EndsWith(" ")))));
   }
   EXPECT_THAT(GeneralHelp(),
               AllOf(HasSubstr("check"), HasSubstr("explain"),
