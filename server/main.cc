@@ -11,10 +11,12 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -139,13 +141,13 @@ class SignalWatch {
       const int signal = sigtimedwait(&signals_, nullptr, &kDay);
       if (done_) return;
       if (signal < 0 && errno == EAGAIN) {
-        files_.Post([this] { server_.WarnOfExpiry(); }).IgnoreError();
+        PostFiles([this] { server_.WarnOfExpiry(); });
       }
       if (signal < 0 || signal == kWakeSignal) continue;
       DCP_LOG(kInfo) << "event=signal name=" << sigabbrev_np(signal);
       if (signal == SIGHUP) {
         // If a reload is waiting already, that will read the current files.
-        files_.Post([this] { server_.Reload(); }).IgnoreError();
+        PostFiles([this] { server_.Reload(); });
       } else if (first_.HasBeenNotified()) {
         forced_end_.Within(kStopGrace);
         server_.Stop();
@@ -156,13 +158,18 @@ class SignalWatch {
     }
   }
 
+  void PostFiles(std::function<void()> task) {
+    files_.Post(dcp::server::kNoClient, std::move(task)).IgnoreError();
+  }
+
   const sigset_t signals_;
   dcp::server::Server& server_;
   const absl::Duration drain_;
   dcp::server::ForcedEnd& forced_end_;
   // A root that hangs blocks the thread that reads the files, not the handling
   // of signals.
-  dcp::server::TaskQueue files_{/*num_threads=*/1, /*max_waiting=*/1};
+  dcp::server::TaskQueue files_{
+      {.num_threads = 1, .per_client = 1, .max_waiting = 1}};
   std::atomic<bool> done_ = false;
   absl::Notification first_;
   std::optional<dcp::Thread> thread_;  // last: it uses the other members

@@ -190,7 +190,7 @@ struct Server::Impl {
   Metrics metrics;
   MemoryBudget budget;
   Admission admission;
-  const RequestGateContext gate{admission, budget};
+  const RequestGateContext gate{admission, budget, options.max_request_bytes};
   CallLog calls;
   // Set when the server is started; the gauges use it.
   std::unique_ptr<Acceptor> acceptor;

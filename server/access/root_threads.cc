@@ -6,17 +6,16 @@
 
 namespace dcp::server {
 
-RootThreads::RootThreads(const Access& access, size_t threads_per_root,
-                         size_t max_waiting) {
+RootThreads::RootThreads(const Access& access,
+                         const TaskQueue::Limits& limits) {
   for (const Root& root : access.server().roots()) {
-    queues_.emplace_back(root.real_path, std::make_shared<TaskQueue>(
-                                             threads_per_root, max_waiting));
+    queues_.emplace_back(root.real_path, std::make_shared<TaskQueue>(limits));
   }
   std::stable_sort(queues_.begin(), queues_.end(),
                    [](const auto& a, const auto& b) {
                      return a.first.size() > b.first.size();
                    });
-  queues_.emplace_back("", std::make_shared<TaskQueue>(1, max_waiting));
+  queues_.emplace_back("", std::make_shared<TaskQueue>(limits));
 }
 
 const std::shared_ptr<TaskQueue>& RootThreads::QueueOf(const Client& client,

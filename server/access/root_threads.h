@@ -6,7 +6,6 @@
 #ifndef SERVER_ACCESS_ROOT_THREADS_H_
 #define SERVER_ACCESS_ROOT_THREADS_H_
 
-#include <cstddef>
 #include <memory>
 #include <string>
 #include <utility>
@@ -20,10 +19,8 @@ namespace dcp::server {
 
 class RootThreads {
  public:
-  // Starts the threads for the roots of the server. At most `max_waiting` tasks
-  // wait for each root.
-  RootThreads(const Access& access, size_t threads_per_root,
-              size_t max_waiting);
+  // `limits` are those of each root of the server.
+  RootThreads(const Access& access, const TaskQueue::Limits& limits);
   // Calls Stop. Checkpoints that are dropped later are closed on the thread
   // that drops them.
   ~RootThreads() { Stop(); }
@@ -43,8 +40,8 @@ class RootThreads {
 
  private:
   // One queue for each real path of a root, innermost roots first, and a last
-  // one with one thread for paths below no root, which are refused without
-  // looking at the disk. Owners: this, and checkpoints, which may be closed
+  // one for paths below no root, which are refused without looking at the
+  // disk. Owners: this, and checkpoints, which may be closed
   // later.
   std::vector<std::pair<std::string, std::shared_ptr<TaskQueue>>> queues_;
 };

@@ -2,6 +2,7 @@
 
 #include "server/jobs/job.h"
 
+#include "absl/strings/str_cat.h"
 #include "dcp/base/check.h"
 
 namespace dcp::server {
@@ -53,6 +54,10 @@ void SetState(Job& job, JobState state) {
   DCP_CHECK(MayBecome(job.state, state), job.id, " from ", StateName(job.state),
             " to ", StateName(state));
   job.state = state;
+}
+
+std::string CallField(const JobRequest& request) {
+  return request.call.empty() ? "" : absl::StrCat(" call=", request.call);
 }
 
 absl::string_view KindName(JobKind kind) {

@@ -21,8 +21,11 @@ using tessera::v1::JobMetadata;
 struct JobRequest {
   JobKind kind = JobMetadata::KIND_UNSPECIFIED;
   std::string request_id;  // may be empty
-  std::string bytes;       // the serialized message of `kind`
-  std::string source;      // path as it is to be opened
+  // The number of the call that submitted it, for log lines of the same
+  // process: not in the journal.
+  std::string call = {};
+  std::string bytes;   // the serialized message of `kind`
+  std::string source;  // path as it is to be opened
   std::string destination;
   uint64_t memory_bytes = 0;
 };
@@ -52,6 +55,10 @@ bool HasEnded(JobState state);
 bool MayBecome(JobState from, JobState to);
 // The transition must be allowed.
 void SetState(Job& job, JobState state);
+
+// " call=17" for a log line of the job; empty if its call is not known, because
+// an earlier process took it.
+std::string CallField(const JobRequest& request);
 
 // "convert", "running", etc.; for logs and metrics.
 absl::string_view KindName(JobKind kind);

@@ -30,7 +30,7 @@ struct JobBytes {
 
 void LogEnd(const Job& job, JobState state, const JobBytes& bytes,
             const absl::Status& status) {
-  DCP_LOG(kInfo) << "event=job_ended id=" << job.id
+  DCP_LOG(kInfo) << "event=job_ended id=" << job.id << CallField(job.request)
                  << " client=" << LogText(job.client)
                  << " state=" << StateName(state)
                  << " source=" << LogText(job.request.source)
@@ -60,6 +60,7 @@ bool JobFinisher::Finish(const JobEntryPtr& entry,
       journal_.End(entry->job.number, state, now, OutcomeOf(response));
   if (!kept.ok()) {
     DCP_LOG(kError) << "event=journal_failed id=" << entry->job.id
+                    << CallField(entry->job.request)
                     << " error=" << LogText(kept.message());
     absl::MutexLock lock(&jobs_.mutex());
     unkept_.emplace_back(entry, response);

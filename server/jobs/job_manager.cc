@@ -20,8 +20,15 @@
 namespace dcp::server {
 namespace {
 
+// Threads per root for plans, each of which may take a minute, and for what
+// cancelled jobs leave.
+constexpr size_t kNumErrandThreads = 2;
+constexpr size_t kErrandThreadsOfAClient = 1;
 // No limit is needed: plans have their own, and each job occurs at most once.
 constexpr size_t kMaxErrands = SIZE_MAX;
+// Of kMaxWaitingPlans, so that one client does not use up the places of the
+// others.
+constexpr size_t kMaxWaitingPlansOfAClient = kMaxWaitingPlans / 4 * 3;
 
 // The error names the other job only to the client that submitted it.
 absl::Status DestinationInUse(const Client& client, const Job& writer) {
@@ -54,7 +61,9 @@ JobManager::JobManager(JobJournal& journal, const JobRunner& runner,
     : journal_(journal),
       runner_(runner),
       options_(options),
-      errands_(runner.access(), /*threads_per_root=*/1, kMaxErrands),
+      errands_(runner.access(), {.num_threads = kNumErrandThreads,
+                                 .per_client = kErrandThreadsOfAClient,
+                                 .max_waiting = kMaxErrands}),
       scheduler_(jobs_, journal, runner, watchers_, errands_, budget, metrics,
                  options, log_step_bytes) {}
 
@@ -129,49 +138,66 @@ absl::StatusOr<JobManager::Operation> JobManager::Submit(const Client& client,
   }
   DCP_LOG(kInfo) << "event=job_submitted id=" << entry->job.id
                  << " client=" << client.name()
-                 << " kind=" << KindName(entry->job.request.kind);
+                 << " kind=" << KindName(entry->job.request.kind)
+                 << CallField(entry->job.request);
   absl::StatusOr<Operation> operation = Snapshot(entry);
   scheduler_.Dispatch();
   return operation;
 }
 
+absl::Status JobManager::BeginPlan(const std::string& client) {
+  absl::MutexLock lock(&plans_mutex_);
+  if (num_plans_ >= kMaxWaitingPlans) {
+    return LimitReached(
+        {.name = "plans", .value = kMaxWaitingPlans},
+        absl::StrCat(num_plans_,
+                     " requests wait for their plan, which is the limit"));
+  }
+  size_t& num_of_client = num_plans_of_[client];
+  if (num_of_client >= kMaxWaitingPlansOfAClient) {
+    return LimitReached(
+        {.name = "plans", .value = kMaxWaitingPlansOfAClient},
+        absl::StrCat(num_of_client, " requests of ", client,
+                     " wait for their plan, which is the limit for one "
+                     "client"));
+  }
+  ++num_of_client;
+  ++num_plans_;
+  return absl::OkStatus();
+}
+
+void JobManager::EndPlan(const std::string& client) {
+  absl::MutexLock lock(&plans_mutex_);
+  --num_plans_;
+  if (--num_plans_of_[client] == 0) num_plans_of_.erase(client);
+}
+
 absl::Status JobManager::Plan(const Client& client, JobRequest request,
                               std::stop_token stop, Planned planned) {
   if (draining()) return ServerDraining();
-  {
-    absl::MutexLock lock(&plans_mutex_);
-    if (num_plans_ >= kMaxWaitingPlans) {
-      return LimitReached(
-          {.name = "plans", .value = kMaxWaitingPlans},
-          absl::StrCat(num_plans_,
-                       " requests wait for their plan, which is the limit"));
-    }
-    ++num_plans_;
-  }
+  DCP_RETURN_IF_ERROR(BeginPlan(client.name()));
   TaskQueue& threads = *errands_.QueueOf(request.source);
-  return threads.Post([this, &client, request = std::move(request), stop,
-                       planned = std::move(planned)] {
-    absl::StatusOr<std::string> plan = ServerDraining();
-    if (stop.stop_requested()) {
-      plan = absl::CancelledError("the caller is gone");
-    } else if (!scheduler_.exiting()) {
-      std::stop_source either;
-      const auto end = [&either] { either.request_stop(); };
-      const std::stop_callback gone(stop, end);
-      const std::stop_callback exiting(stop_plans_.get_token(), end);
-      plan = runner_.Plan(request, client, either.get_token());
-    }
-    {
-      absl::MutexLock lock(&plans_mutex_);
-      --num_plans_;
-    }
-    if (!plan.ok()) return planned(plan.status());
-    Operation operation;
-    operation.set_done(true);
-    const absl::Status added = AddOutcome(OutcomeOf(plan), operation);
-    DCP_CHECK(added.ok(), added.message());
-    planned(std::move(operation));
-  });
+  return threads.Post(
+      client.name(), [this, &client, request = std::move(request), stop,
+                      planned = std::move(planned)] {
+        absl::StatusOr<std::string> plan = ServerDraining();
+        if (stop.stop_requested()) {
+          plan = absl::CancelledError("the caller is gone");
+        } else if (!scheduler_.exiting()) {
+          std::stop_source either;
+          const auto end = [&either] { either.request_stop(); };
+          const std::stop_callback gone(stop, end);
+          const std::stop_callback exiting(stop_plans_.get_token(), end);
+          plan = runner_.Plan(request, client, either.get_token());
+        }
+        EndPlan(client.name());
+        if (!plan.ok()) return planned(plan.status());
+        Operation operation;
+        operation.set_done(true);
+        const absl::Status added = AddOutcome(OutcomeOf(plan), operation);
+        DCP_CHECK(added.ok(), added.message());
+        planned(std::move(operation));
+      });
 }
 
 absl::StatusOr<JobManager::Operation> JobManager::Get(const Client& client,
@@ -226,7 +252,8 @@ absl::StatusOr<JobPage> JobManager::List(const Client& client,
   return page;
 }
 
-absl::Status JobManager::Cancel(const Client& client, absl::string_view name) {
+absl::Status JobManager::Cancel(const Client& client, absl::string_view name,
+                                absl::string_view call) {
   JobEntryPtr entry;
   {
     absl::MutexLock lock(&jobs_.mutex());
@@ -238,7 +265,8 @@ absl::Status JobManager::Cancel(const Client& client, absl::string_view name) {
   // From here on, a server that is killed cancels the job after its next start.
   DCP_RETURN_IF_ERROR(journal_.RequestCancel(entry->job.number));
   DCP_LOG(kInfo) << "event=job_cancel_requested id=" << entry->job.id
-                 << " client=" << LogText(client.name());
+                 << " client=" << LogText(client.name())
+                 << (call.empty() ? "" : " call=") << call;
   scheduler_.Cancel(entry);
   return absl::OkStatus();
 }

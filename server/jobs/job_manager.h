@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -88,8 +89,10 @@ class JobManager {
   // this client, this filter and this manager.
   absl::StatusOr<JobPage> List(const Client& client, const JobFilter& filter,
                                int page_size, absl::string_view page_token);
-  // The job soon ends as CANCELLED, unless it completes before.
-  absl::Status Cancel(const Client& client, absl::string_view name);
+  // The job soon ends as CANCELLED, unless it completes before. `call` is the
+  // number of the call that asks for it, for the log.
+  absl::Status Cancel(const Client& client, absl::string_view name,
+                      absl::string_view call = "");
   // Deletes a job that has ended; FailedPrecondition if it has not.
   absl::Status Delete(const Client& client, absl::string_view name);
 
@@ -123,6 +126,9 @@ class JobManager {
   absl::StatusOr<JobEntryPtr> CheckSubmit(const Client& client,
                                           const JobRequest& request) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(submit_mutex_);
+  // Counts a plan; ResourceExhausted if too many wait. EndPlan follows OK.
+  absl::Status BeginPlan(const std::string& client);
+  void EndPlan(const std::string& client);
   absl::Status CheckSame(const JobEntryPtr& entry, const JobRequest& request);
   absl::StatusOr<Operation> Snapshot(const JobEntryPtr& entry)
       ABSL_LOCKS_EXCLUDED(jobs_.mutex());
@@ -138,6 +144,9 @@ class JobManager {
   absl::Mutex submit_mutex_;
   absl::Mutex plans_mutex_;
   size_t num_plans_ ABSL_GUARDED_BY(plans_mutex_) = 0;
+  // By client; none is 0.
+  absl::flat_hash_map<std::string, size_t> num_plans_of_
+      ABSL_GUARDED_BY(plans_mutex_);
   std::stop_source stop_plans_;
   JobTable jobs_;
   JobWatchers watchers_;

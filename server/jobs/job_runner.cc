@@ -219,7 +219,7 @@ absl::StatusOr<std::string> GiveUp(FileSystem& fs, const Client& server,
   }
   if (!absl::IsCancelled(removed)) {
     DCP_LOG(kWarning) << "event=unfinished_output_left path="
-                      << LogText(request.destination)
+                      << LogText(request.destination) << CallField(request)
                       << " error=" << LogText(removed.message());
   }
   return why;
@@ -227,12 +227,11 @@ absl::StatusOr<std::string> GiveUp(FileSystem& fs, const Client& server,
 
 }  // namespace
 
-absl::StatusOr<JobRequest> JobRunner::Check(
-    JobKind kind, const google::protobuf::Message& message,
-    const Client& client) const {
+absl::StatusOr<JobRequest> JobRunner::Check(JobKind kind, std::string bytes,
+                                            const Client& client) const {
   JobRequest request;
   request.kind = kind;
-  request.bytes = StableBytes(message);
+  request.bytes = std::move(bytes);
   DCP_ASSIGN_OR_RETURN(const JobSpec spec,
                        ReadRequest(kind, request.bytes, client, options_));
   request.request_id = spec.options.request_id();

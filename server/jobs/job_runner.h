@@ -18,7 +18,6 @@
 #include "dcp/checkpoint/convert/convert_journal.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/pipeline.h"
-#include "google/protobuf/message.h"
 #include "server/access/access.h"
 #include "server/jobs/job.h"
 #include "server/options/server_options.h"
@@ -53,10 +52,9 @@ class JobRunner {
 
   const Access& access() const { return access_; }
 
-  // `message` is the request of a method of JobService. InvalidArgument names
-  // the field, PermissionDenied the path.
-  absl::StatusOr<JobRequest> Check(JobKind kind,
-                                   const google::protobuf::Message& message,
+  // `bytes` are the StableBytes of the request of a method of JobService.
+  // InvalidArgument names the field, PermissionDenied the path.
+  absl::StatusOr<JobRequest> Check(JobKind kind, std::string bytes,
                                    const Client& client) const;
 
   // What the job would do, as a serialized Any of a ConvertResult. Reads the

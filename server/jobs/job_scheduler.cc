@@ -359,7 +359,8 @@ absl::StatusOr<std::string> JobScheduler::RunOnce(const JobEntryPtr& entry) {
     request = entry->job.request;
   }
   watchers_.Notify(number);
-  DCP_LOG(kInfo) << "event=job_started id=" << entry->job.id;
+  DCP_LOG(kInfo) << "event=job_started id=" << entry->job.id
+                 << CallField(request);
   DCP_RETURN_IF_ERROR(started);
   DCP_ASSIGN_OR_RETURN(request.bytes, journal_.RequestBytes(number));
   DCP_ASSIGN_OR_RETURN(controls->log.before, journal_.Records(number));
@@ -383,17 +384,16 @@ void JobScheduler::GiveUp(const JobEntryPtr& entry, const absl::Status& why) {
   // An earlier run may have left files, or may have completed.
   entry->stop.request_stop();
   const JobRequest& request = entry->job.request;
-  // Post fails only when the server ends; the job then continues after the next
+  const std::string& path =
+      request.destination.empty() ? request.source : request.destination;
+  const auto run = [this, entry, why] {
+    if (exiting()) return;
+    const absl::StatusOr<std::string> response = RunOnce(entry);
+    Finish(entry, absl::IsCancelled(response.status()) ? why : response);
+  };
+  // Fails only when the server ends; the job then continues after the next
   // start.
-  errands_
-      .QueueOf(request.destination.empty() ? request.source
-                                           : request.destination)
-      ->Post([this, entry, why] {
-        if (exiting()) return;
-        const absl::StatusOr<std::string> response = RunOnce(entry);
-        Finish(entry, absl::IsCancelled(response.status()) ? why : response);
-      })
-      .IgnoreError();
+  errands_.QueueOf(path)->Post(entry->job.client, run).IgnoreError();
 }
 
 void JobScheduler::Finish(const JobEntryPtr& entry,

@@ -25,12 +25,12 @@
 #include "server/jobs/job_entry.h"
 #include "server/jobs/job_finisher.h"
 #include "server/jobs/job_journal.h"
-#include "server/jobs/job_queue.h"
 #include "server/jobs/job_runner.h"
 #include "server/jobs/job_table.h"
 #include "server/jobs/job_watchers.h"
 #include "server/memory/memory_budget.h"
 #include "server/options/server_options.h"
+#include "server/process/fair_queue.h"
 #include "server/process/metrics.h"
 
 namespace dcp::server {
@@ -124,7 +124,7 @@ class JobScheduler {
   absl::CondVar work_;     // for RunReady
   SteadyCondVar tick_;     // for Tick
   SteadyCondVar drained_;  // for Drain
-  JobQueue queue_ ABSL_GUARDED_BY(jobs_.mutex());
+  FairQueue<int64_t> queue_ ABSL_GUARDED_BY(jobs_.mutex());
   std::deque<JobEntryPtr> ready_ ABSL_GUARDED_BY(jobs_.mutex());
   std::map<int64_t, JobEntryPtr> running_ ABSL_GUARDED_BY(jobs_.mutex());
   // From admitting to running.

@@ -11,10 +11,12 @@
 #include "absl/time/time.h"
 #include "dcp/base/status.h"
 #include "dcp/base/steady_time.h"
+#include "proto/messages/request_messages.h"
 #include "proto/rpc_status.h"
 #include "server/access/disk_timeout.h"
 #include "server/jobs/job_watch.h"
 #include "server/process/refusal.h"
+#include "server/transport/call_log.h"
 #include "server/transport/unary_call.h"
 
 namespace dcp::server {
@@ -26,10 +28,10 @@ using google::longrunning::Operation;
 // in which JobManager ticks, so that no tick is missed.
 constexpr absl::Duration kMinWatchPeriod = absl::Milliseconds(900);
 
-// Threads per root that check requests; each check takes a few accesses to the
-// disk.
-constexpr size_t kNumCheckers = 2;
-constexpr size_t kMaxChecksWaiting = 1000;
+// Threads per root that check requests. A check takes a few accesses to the
+// disk, and for a large request a second.
+constexpr TaskQueue::Limits kCheckers = {
+    .num_threads = 3, .per_client = 2, .max_waiting = 1000};
 
 // The destination of a request; for a verification, its source.
 template <typename Request>
@@ -113,7 +115,7 @@ JobService::JobService(JobManager& manager, const JobRunner& runner,
       runner_(runner),
       admission_(admission),
       disk_timeout_(disk_timeout),
-      checkers_(admission.access(), kNumCheckers, kMaxChecksWaiting) {}
+      checkers_(admission.access(), kCheckers) {}
 
 grpc::ServerUnaryReactor* JobService::Convert(
     grpc::CallbackServerContext* context,
@@ -158,7 +160,10 @@ grpc::ServerUnaryReactor* JobService::Start(
   CheckSource(std::make_shared<const Asked>(Asked{
       .kind = kind,
       .client = &client,
-      .request = std::make_unique<const Request>(request),
+      .caller = caller->account->name(),
+      // Not a copy of the message, which takes this thread of gRPC much longer.
+      .request = StableBytes(request),
+      .call = CallId(*context),
       .validate_only = request.options().validate_only(),
       .gone = reactor->stop(),
       .source = source,
@@ -176,7 +181,7 @@ void JobService::CheckSource(const std::shared_ptr<const Asked>& asked) {
   TaskQueue& of_destination =
       *checkers_.QueueOf(*asked->client, asked->destination);
   const auto post = [asked](TaskQueue& threads, auto task) {
-    const absl::Status posted = threads.Post([asked, task] {
+    const absl::Status posted = threads.Post(asked->caller, [asked, task] {
       // Nobody waits for the plan. A job is started all the same: its client
       // finds it by the id of the request.
       if (asked->validate_only && asked->gone.stop_requested()) {
@@ -199,8 +204,9 @@ void JobService::CheckSource(const std::shared_ptr<const Asked>& asked) {
 
 void JobService::CheckAndStart(const std::shared_ptr<const Asked>& asked) {
   absl::StatusOr<JobRequest> job =
-      runner_.Check(asked->kind, *asked->request, *asked->client);
+      runner_.Check(asked->kind, asked->request, *asked->client);
   if (!job.ok()) return asked->answer->Give(job.status());
+  job->call = asked->call;
   if (asked->validate_only) {
     const absl::Status planning = manager_.Plan(
         *asked->client, *std::move(job), asked->gone,

@@ -12,7 +12,6 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "google/longrunning/operations_proto.pb.h"
-#include "google/protobuf/message.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/access/access.h"
@@ -63,7 +62,9 @@ class JobService final : public tessera::v1::JobService::CallbackService {
   struct Asked {
     JobKind kind;
     const Client* client;
-    std::unique_ptr<const google::protobuf::Message> request;
+    std::string caller;   // as whom it takes turns with others
+    std::string request;  // its StableBytes
+    std::string call;     // the number of the call
     bool validate_only;
     std::stop_token gone;     // stop is requested when the caller is gone
     std::string source;       // the client's path

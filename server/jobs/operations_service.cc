@@ -22,6 +22,8 @@
 #include "proto/rpc_time.h"
 #include "server/jobs/job_filter.h"
 #include "server/jobs/job_watch.h"
+#include "server/process/task_queue.h"
+#include "server/transport/call_log.h"
 #include "server/transport/compression.h"
 
 namespace dcp::server {
@@ -46,6 +48,10 @@ absl::StatusOr<std::optional<absl::Duration>> TimeoutOf(
   }
   return std::optional<absl::Duration>(std::min(timeout, kMaxWait));
 }
+
+// The journal is on a disk, and a list may have a thousand jobs.
+constexpr TaskQueue::Limits kTasks = {
+    .num_threads = 3, .per_client = 2, .max_waiting = 1000};
 
 class WaitReactor final : public grpc::ServerUnaryReactor {
  public:
@@ -107,31 +113,47 @@ class WaitReactor final : public grpc::ServerUnaryReactor {
 
 }  // namespace
 
+OperationsService::OperationsService(JobManager& manager, Admission& admission)
+    : manager_(manager), admission_(admission), tasks_(kTasks) {}
+
+grpc::ServerUnaryReactor* OperationsService::Answer(
+    grpc::CallbackServerContext& context, Work work) {
+  grpc::ServerUnaryReactor* const reactor = context.DefaultReactor();
+  const absl::StatusOr<Admission::Caller> caller = admission_.Admit(context);
+  absl::Status posted = caller.status();
+  if (caller.ok()) {
+    posted = tasks_.Post(
+        caller->account->name(),
+        [reactor, client = caller->client, work = std::move(work)]() mutable {
+          reactor->Finish(ToRpcStatus(work(*client)));
+        });
+  }
+  if (!posted.ok()) reactor->Finish(ToRpcStatus(posted));
+  return reactor;
+}
+
 grpc::ServerUnaryReactor* OperationsService::ListOperations(
     grpc::CallbackServerContext* context,
     const google::longrunning::ListOperationsRequest* request,
     google::longrunning::ListOperationsResponse* response) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   CompressIfAsked(*context);
-  const auto list = [&]() -> absl::Status {
-    DCP_ASSIGN_OR_RETURN(const Admission::Caller caller,
-                         admission_.Admit(*context));
-    if (!request->name().empty() && request->name() != "operations") {
-      return InvalidField("name", " must be 'operations', or empty");
-    }
-    DCP_ASSIGN_OR_RETURN(const JobFilter filter,
-                         JobFilter::Parse(request->filter()));
-    DCP_ASSIGN_OR_RETURN(JobPage page, manager_.List(*caller.client, filter,
-                                                     request->page_size(),
-                                                     request->page_token()));
-    for (Operation& operation : page.operations) {
-      *response->add_operations() = std::move(operation);
-    }
-    response->set_next_page_token(page.next_page_token);
-    return absl::OkStatus();
-  };
-  reactor->Finish(ToRpcStatus(list()));
-  return reactor;
+  return Answer(
+      *context,
+      [this, request, response](const Client& client) -> absl::Status {
+        if (!request->name().empty() && request->name() != "operations") {
+          return InvalidField("name", " must be 'operations', or empty");
+        }
+        DCP_ASSIGN_OR_RETURN(const JobFilter filter,
+                             JobFilter::Parse(request->filter()));
+        DCP_ASSIGN_OR_RETURN(JobPage page,
+                             manager_.List(client, filter, request->page_size(),
+                                           request->page_token()));
+        for (Operation& operation : page.operations) {
+          *response->add_operations() = std::move(operation);
+        }
+        response->set_next_page_token(page.next_page_token);
+        return absl::OkStatus();
+      });
 }
 
 grpc::ServerUnaryReactor* OperationsService::GetOperation(
@@ -139,40 +161,31 @@ grpc::ServerUnaryReactor* OperationsService::GetOperation(
     const google::longrunning::GetOperationRequest* request,
     Operation* response) {
   CompressIfAsked(*context);
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  const auto get = [&]() -> absl::Status {
-    DCP_ASSIGN_OR_RETURN(const Admission::Caller caller,
-                         admission_.Admit(*context));
-    DCP_ASSIGN_OR_RETURN(*response,
-                         manager_.Get(*caller.client, request->name()));
-    return absl::OkStatus();
-  };
-  reactor->Finish(ToRpcStatus(get()));
-  return reactor;
+  return Answer(
+      *context,
+      [this, request, response](const Client& client) -> absl::Status {
+        DCP_ASSIGN_OR_RETURN(*response, manager_.Get(client, request->name()));
+        return absl::OkStatus();
+      });
 }
 
 grpc::ServerUnaryReactor* OperationsService::DeleteOperation(
     grpc::CallbackServerContext* context,
     const google::longrunning::DeleteOperationRequest* request,
     google::protobuf::Empty*) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  const absl::StatusOr<Admission::Caller> caller = admission_.Admit(*context);
-  reactor->Finish(ToRpcStatus(
-      caller.ok() ? manager_.Delete(*caller->client, request->name())
-                  : caller.status()));
-  return reactor;
+  return Answer(*context, [this, request](const Client& client) {
+    return manager_.Delete(client, request->name());
+  });
 }
 
 grpc::ServerUnaryReactor* OperationsService::CancelOperation(
     grpc::CallbackServerContext* context,
     const google::longrunning::CancelOperationRequest* request,
     google::protobuf::Empty*) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  const absl::StatusOr<Admission::Caller> caller = admission_.Admit(*context);
-  reactor->Finish(ToRpcStatus(
-      caller.ok() ? manager_.Cancel(*caller->client, request->name())
-                  : caller.status()));
-  return reactor;
+  return Answer(*context,
+                [this, request, call = CallId(*context)](const Client& client) {
+                  return manager_.Cancel(client, request->name(), call);
+                });
 }
 
 grpc::ServerUnaryReactor* OperationsService::WaitOperation(

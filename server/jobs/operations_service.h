@@ -4,13 +4,17 @@
 #ifndef SERVER_JOBS_OPERATIONS_SERVICE_H_
 #define SERVER_JOBS_OPERATIONS_SERVICE_H_
 
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
 #include "google/longrunning/operations_proto.grpc.pb.h"
 #include "google/longrunning/operations_proto.pb.h"
 #include "google/protobuf/empty.pb.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
+#include "server/access/access.h"
 #include "server/access/admission.h"
 #include "server/jobs/job_manager.h"
+#include "server/process/task_queue.h"
 
 namespace dcp::server {
 
@@ -18,8 +22,7 @@ class OperationsService final
     : public google::longrunning::Operations::CallbackService {
  public:
   // Both outlive this.
-  OperationsService(JobManager& manager, Admission& admission)
-      : manager_(manager), admission_(admission) {}
+  OperationsService(JobManager& manager, Admission& admission);
 
   // `name` is "operations", or empty.
   grpc::ServerUnaryReactor* ListOperations(
@@ -49,8 +52,16 @@ class OperationsService final
       google::longrunning::Operation* response) override;
 
  private:
+  using Work = absl::AnyInvocable<absl::Status(const Client&)>;
+
+  // Admits the caller, and answers with the result of `work`, which runs on a
+  // thread of this object: it waits for the journal.
+  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext& context,
+                                   Work work);
+
   JobManager& manager_;
   Admission& admission_;
+  TaskQueue tasks_;  // last: its tasks use the rest
 };
 
 }  // namespace dcp::server

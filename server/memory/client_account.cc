@@ -24,6 +24,7 @@ ClientAccount::ClientAccount(const std::string& name,
     : name_(name),
       limits_(limits),
       requests_(RateOf(limits)),
+      parsed_requests_(RateOf(limits)),
       memory_(limits.memory_bytes) {}
 
 absl::Status ClientAccount::CountRequest(absl::Duration now) {
@@ -36,6 +37,29 @@ absl::Status ClientAccount::CountRequest(absl::Duration now) {
       absl::StrCat(name_, " sends more than ", limits_.requests_per_second,
                    " requests a second, the most for one client "
                    "(max-requests-per-second): ask less often"));
+}
+
+absl::Status ClientAccount::CheckParsing(absl::Duration now) {
+  if (parsed_requests_.Take(now, /*amount=*/0)) return absl::OkStatus();
+  const uint64_t bytes_per_second =
+      static_cast<uint64_t>(limits_.requests_per_second) *
+      kParsedBytesOfARequest;
+  return LimitReached(
+      {.name = "max-requests-per-second",
+       .value = static_cast<uint64_t>(limits_.requests_per_second),
+       .retry_after_ms = kRateRetryMs},
+      absl::StrCat("the requests of ", name_, " took more than ",
+                   bytes_per_second,
+                   " bytes of memory a second, the most for one client "
+                   "(max-requests-per-second times ",
+                   kParsedBytesOfARequest,
+                   "): send smaller requests, or ask less often"));
+}
+
+void ClientAccount::CountParsing(absl::Duration now, uint64_t bytes) {
+  last_request_ns_.store(absl::ToInt64Nanoseconds(now));
+  parsed_requests_.Take(now, static_cast<double>(bytes) /
+                                 static_cast<double>(kParsedBytesOfARequest));
 }
 
 bool ClientAccount::IsIdle(absl::Duration now) const {

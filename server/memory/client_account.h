@@ -37,6 +37,12 @@ class ClientAccount {
   // retry-after if the client exceeds its rate; it may make the calls of
   // kBurstSeconds at once.
   absl::Status CountRequest(absl::Duration now);
+  // Whether a request may be parsed at `now`, before it is known what it takes:
+  // ResourceExhausted with a retry-after if the client's requests took too much
+  // of late.
+  absl::Status CheckParsing(absl::Duration now);
+  // Counts a request that takes that much when it is parsed.
+  void CountParsing(absl::Duration now, uint64_t bytes);
   // Whether the last call was so long ago that it no longer affects the rate.
   bool IsIdle(absl::Duration now) const;
 
@@ -52,10 +58,16 @@ class ClientAccount {
   const std::string name_;
   const ClientLimits limits_;
   TokenBucket requests_;
+  TokenBucket parsed_requests_;  // in units of kParsedBytesOfARequest
   std::atomic<int64_t> num_streams_{0};
   std::atomic<int64_t> last_request_ns_{0};
   MemoryBudget memory_;
 };
+
+// For each call that a client may make in a second, its requests may take this
+// much in a second when they are parsed. gRPC parses requests on the few
+// threads that all clients share, some hundred MiB a second.
+inline constexpr uint64_t kParsedBytesOfARequest = uint64_t{64} << 10;
 
 // A client may make this many seconds' worth of calls at once, because all
 // ranks of a job ask at the same moment.

@@ -33,19 +33,25 @@ constexpr uint64_t kPackedExpansion = 16;
 
 class Sizer {
  public:
-  uint64_t Size(const Descriptor& type, CodedInputStream& wire, int depth) {
-    uint64_t size = 0;
-    while (const uint32_t tag = wire.ReadTag()) {
-      size += kFieldBytes;
+  explicit Sizer(uint64_t most) : most_(most) {}
+
+  uint64_t size() const { return size_; }
+
+  // Adds what a message of that type takes, until that is more than the most.
+  void Add(const Descriptor& type, CodedInputStream& wire, int depth) {
+    while (size_ <= most_) {
+      const uint32_t tag = wire.ReadTag();
+      if (tag == 0) return;
+      size_ += kFieldBytes;
       switch (WireFormatLite::GetTagWireType(tag)) {
         case WireFormatLite::WIRETYPE_LENGTH_DELIMITED: {
           uint32_t length = 0;
-          if (!wire.ReadVarint32(&length)) return size;
+          if (!wire.ReadVarint32(&length)) return;
           const auto limit = wire.PushLimit(static_cast<int>(length));
-          size += SizeOfBlock(
+          AddBlock(
               type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag)),
               length, wire, depth);
-          if (!wire.Skip(wire.BytesUntilLimit())) return size;
+          if (!wire.Skip(wire.BytesUntilLimit())) return;
           wire.PopLimit(limit);
           break;
         }
@@ -53,25 +59,27 @@ class Sizer {
         case WireFormatLite::WIRETYPE_END_GROUP:
           break;  // only among unknown fields
         default:
-          if (!WireFormatLite::SkipField(&wire, tag)) return size;
+          if (!WireFormatLite::SkipField(&wire, tag)) return;
       }
     }
-    return size;
   }
 
  private:
-  uint64_t SizeOfBlock(const FieldDescriptor* field, uint64_t length,
-                       CodedInputStream& wire, int depth) {
+  void AddBlock(const FieldDescriptor* field, uint64_t length,
+                CodedInputStream& wire, int depth) {
     if (field == nullptr || field->type() == FieldDescriptor::TYPE_STRING ||
         field->type() == FieldDescriptor::TYPE_BYTES) {
-      return sizeof(std::string) + length + 2 * kBlockBytes;
+      size_ += sizeof(std::string) + length + 2 * kBlockBytes;
+      return;
     }
     if (field->type() != FieldDescriptor::TYPE_MESSAGE) {
-      return length * kPackedExpansion;
+      size_ += length * kPackedExpansion;
+      return;
     }
-    if (depth == kMaxDepth) return 0;
+    if (depth == kMaxDepth) return;
     const Descriptor& type = *field->message_type();
-    return BytesOf(type) + kBlockBytes + Size(type, wire, depth + 1);
+    size_ += BytesOf(type) + kBlockBytes;
+    Add(type, wire, depth + 1);
   }
 
   // Of an empty message.
@@ -86,15 +94,20 @@ class Sizer {
     return bytes;
   }
 
+  const uint64_t most_;
+  uint64_t size_ = 0;
   absl::flat_hash_map<const Descriptor*, uint64_t> empty_bytes_;
 };
 
 }  // namespace
 
-uint64_t ParsedSize(const Descriptor& type, absl::string_view wire) {
+uint64_t ParsedSize(const Descriptor& type, absl::string_view wire,
+                    uint64_t most) {
   CodedInputStream stream(reinterpret_cast<const uint8_t*>(wire.data()),
                           static_cast<int>(wire.size()));
-  return Sizer().Size(type, stream, 0);
+  Sizer sizer(most);
+  sizer.Add(type, stream, 0);
+  return sizer.size();
 }
 
 }  // namespace dcp::server

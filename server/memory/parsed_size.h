@@ -14,9 +14,10 @@ namespace dcp::server {
 
 // An upper bound, in bytes, for `wire` as a message of `type` beyond the
 // message object itself. If `wire` is malformed, for the part before the
-// mistake.
+// mistake. If the bound is more than `most`, some number above `most`: the rest
+// is not looked at.
 uint64_t ParsedSize(const google::protobuf::Descriptor& type,
-                    absl::string_view wire);
+                    absl::string_view wire, uint64_t most = UINT64_MAX);
 
 }  // namespace dcp::server
 

@@ -6,7 +6,7 @@
 
 namespace dcp::server {
 
-bool TokenBucket::Take(absl::Duration now) {
+bool TokenBucket::Take(absl::Duration now, double amount) {
   absl::MutexLock lock(&mutex_);
   if (now > last_) {
     const double seconds = absl::ToDoubleSeconds(now - last_);
@@ -14,7 +14,7 @@ bool TokenBucket::Take(absl::Duration now) {
     last_ = now;
   }
   if (tokens_ < 1) return false;
-  tokens_ -= 1;
+  tokens_ -= amount;
   return true;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TokenBucket: limits how often something may happen: a number of times at
-// once, and so many more each second. Thread-safe; never blocks.
+// TokenBucket: limits how often something may happen, or how much of it: an
+// amount at once, and so much more each second. Thread-safe; never blocks.
 #ifndef SERVER_PROCESS_TOKEN_BUCKET_H_
 #define SERVER_PROCESS_TOKEN_BUCKET_H_
 
@@ -26,8 +26,9 @@ class TokenBucket {
   TokenBucket& operator=(const TokenBucket&) = delete;
 
   // Returns whether it may happen once more at `now`, a time of SteadyNow, and
-  // if so counts it.
-  bool Take(absl::Duration now);
+  // if so counts `amount`. That may be more than there is left: then it may not
+  // happen again until time has made up for it.
+  bool Take(absl::Duration now, double amount = 1);
 
  private:
   const Limits limits_;

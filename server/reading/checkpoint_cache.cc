@@ -93,9 +93,9 @@ void CheckpointCache::Open(const Admission::Caller& caller,
                           [this, &waiter = *waiter] { Leave(waiter); });
   RootThreads& threads = source.map == nullptr ? threads_ : map_threads_;
   const absl::Status posted =
-      threads.QueueOf(client, source.path)->Post([this, waiter] {
-        OpenOnThread(waiter);
-      });
+      threads.QueueOf(client, source.path)
+          ->Post(caller.account->name(),
+                 [this, waiter] { OpenOnThread(waiter); });
   if (!posted.ok()) {
     waiter->answer->Give(WithRetryAfter(posted, kRetryAfterOpeningMs));
   }

@@ -33,17 +33,17 @@ void CheckpointCalls::EndStream(ClientAccount& account) {
   account.EndStream();
 }
 
-void CheckpointCalls::Locate(const Client& client, SharedCheckpoint& shared,
+void CheckpointCalls::Locate(const Caller& caller, SharedCheckpoint& shared,
                              std::vector<uint32_t> entries,
                              SharedCheckpoint::Located done) {
   const auto answer = TimedAnswer<absl::Status>::Start(
       limits_.disk_timeout,
-      DiskTimeoutError(client, shared.checkpoint().path(),
+      DiskTimeoutError(*caller.client, shared.checkpoint().path(),
                        limits_.disk_timeout),
       std::move(done));
-  shared.Locate(std::move(entries), [answer](absl::Status status) {
-    answer->Give(std::move(status));
-  });
+  shared.Locate(
+      caller.account->name(), std::move(entries),
+      [answer](absl::Status status) { answer->Give(std::move(status)); });
 }
 
 }  // namespace dcp::server

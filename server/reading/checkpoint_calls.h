@@ -76,7 +76,7 @@ class CheckpointCalls {
                absl::string_view field, OpenedFunction then);
   // Like SharedCheckpoint::Locate, but answers Unavailable if the file system
   // takes too long.
-  void Locate(const Client& client, SharedCheckpoint& shared,
+  void Locate(const Caller& caller, SharedCheckpoint& shared,
               std::vector<uint32_t> entries, SharedCheckpoint::Located done);
 
  private:

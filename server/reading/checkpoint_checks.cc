@@ -35,8 +35,8 @@ namespace {
 namespace v1 = ::tessera::v1;
 
 // Calls that run at the same time, per root; further calls wait.
-constexpr size_t kNumThreads = 2;
-constexpr size_t kMaxFileChecksWaiting = 64;
+constexpr TaskQueue::Limits kThreads = {
+    .num_threads = 3, .per_client = 2, .max_waiting = 64};
 
 // Memory of a call: enough to keep a disk busy.
 constexpr uint64_t kCheckMemoryBytes = uint64_t{64} << 20;
@@ -103,7 +103,7 @@ CheckpointChecks::CheckpointChecks(FileSystem& fs, const Access& access,
       calls_(calls),
       budget_(budget),
       max_memory_bytes_(max_memory_bytes),
-      threads_(access, kNumThreads, kMaxFileChecksWaiting) {}
+      threads_(access, kThreads) {}
 
 template <typename Response>
 void CheckpointChecks::Run(
@@ -116,10 +116,11 @@ void CheckpointChecks::Run(
                kMinMemoryBytes);
   CallMemoryRequest::Ask(
       caller.account, budget_, num_bytes, kMaxMemoryWait,
-      [stream, num_bytes, &threads,
+      [stream, num_bytes, &threads, client = caller.account->name(),
        check = std::move(check)](absl::StatusOr<CallMemory> memory) mutable {
         if (!memory.ok()) return stream->Fail(memory.status());
         const absl::Status posted = threads.Post(
+            client,
             [num_bytes, check = std::move(check),
              memory = *std::move(memory)]() mutable { check(num_bytes); });
         if (!posted.ok()) stream->Fail(posted);

@@ -32,13 +32,20 @@ namespace v1 = ::tessera::v1;
 
 // Threads per root that open and locate; each may take kMinMemoryBytes to
 // locate.
-constexpr size_t kNumOpeners = 2;
+constexpr size_t kNumOpeners = 3;
+constexpr size_t kOpenersOfAClient = 2;
+// Threads that parse large requests, for all roots.
+constexpr size_t kNumParsers = 2;
+constexpr size_t kParsersOfAClient = 1;
 // Threads per root that open through a mapping. Rules of strangers may take a
 // thread several seconds and hundreds of MiB; more threads would take more.
 constexpr size_t kNumMappers = 1;
 // Waiting unary calls, in addition to the streams; each call has at most one
 // task waiting.
-constexpr size_t kMaxCallsWaiting = 1000;
+size_t MaxCallsWaiting(const ServerOptions& options) {
+  constexpr size_t kUnaryCalls = 1000;
+  return static_cast<size_t>(options.max_streams) + kUnaryCalls;
+}
 
 // Bytes in one message of GetMetadata.
 constexpr size_t kMetadataChunkBytes = size_t{1} << 20;
@@ -82,10 +89,15 @@ CheckpointService::CheckpointService(FileSystem& fs, Admission& admission,
       budget_(budget),
       metrics_(metrics),
       max_memory_bytes_(options.max_memory_bytes),
-      openers_(admission.access(), kNumOpeners,
-               static_cast<size_t>(options.max_streams) + kMaxCallsWaiting),
-      mappers_(admission.access(), kNumMappers,
-               static_cast<size_t>(options.max_streams) + kMaxCallsWaiting),
+      openers_(admission.access(), {.num_threads = kNumOpeners,
+                                    .per_client = kOpenersOfAClient,
+                                    .max_waiting = MaxCallsWaiting(options)}),
+      mappers_(admission.access(), {.num_threads = kNumMappers,
+                                    .per_client = kNumMappers,
+                                    .max_waiting = MaxCallsWaiting(options)}),
+      parsers_({.num_threads = kNumParsers,
+                .per_client = kParsersOfAClient,
+                .max_waiting = MaxCallsWaiting(options)}),
       cache_(fs, openers_, mappers_, budget,
              CheckpointCacheLimits{.disk_timeout = options.disk_timeout}),
       calls_(admission, cache_,
@@ -105,8 +117,8 @@ CheckpointService::CheckpointService(FileSystem& fs, Admission& admission,
                            .blocks_per_reader = shares.blocks_per_reader,
                            .idle_bytes = shares.idle_bytes});
   stream_context_ = std::make_unique<StreamContext>(
-      StreamContext{cache_, *readers_, budget_, metrics_, stall_timeout,
-                    options.disk_timeout});
+      StreamContext{cache_, parsers_, *readers_, budget_, metrics_,
+                    stall_timeout, options.disk_timeout});
   streams_gauge_ =
       metrics_.AddGauge("tessera_streams", "Calls that are streaming.",
                         [this] { return static_cast<double>(num_streams()); });
@@ -115,6 +127,7 @@ CheckpointService::CheckpointService(FileSystem& fs, Admission& admission,
 // Tasks may outlive the call that was cancelled, so stop them first.
 CheckpointService::~CheckpointService() {
   streams_gauge_ = nullptr;
+  parsers_.Stop();
   checks_.Stop();
   mappers_.Stop();
   openers_.Stop();
@@ -138,7 +151,7 @@ grpc::ServerUnaryReactor* CheckpointService::Inspect(
   CompressIfAsked(*context);
   cache_.Open(
       *caller, *source, reactor->stop(),
-      [this, client = caller->client, context, request, response,
+      [this, caller = *caller, context, request, response,
        end](absl::StatusOr<std::shared_ptr<SharedCheckpoint>> opened) {
         if (!opened.ok())
           return end(BlameField(opened.status(), "source.path"));
@@ -148,7 +161,7 @@ grpc::ServerUnaryReactor* CheckpointService::Inspect(
                        [context] { return context->IsCancelled(); });
         if (!page.ok()) return end(page.status());
         std::vector<uint32_t> objects = page->objects;
-        calls_.Locate(*client, *shared, std::move(objects),
+        calls_.Locate(caller, *shared, std::move(objects),
                       [this, request, response, end, shared,
                        page = *std::move(page)](const absl::Status& located) {
                         // The values of a damaged file are left out; a file
@@ -175,12 +188,14 @@ CheckpointService::GetMetadata(grpc::CallbackServerContext* context,
     stream->Fail(unmapped);
     return stream.get();
   }
-  const auto send = [this, stream](std::shared_ptr<SharedCheckpoint> shared,
-                                   absl::StatusOr<CallMemory> memory) {
+  const auto send = [this, stream, client = caller.account->name()](
+                        std::shared_ptr<SharedCheckpoint> shared,
+                        absl::StatusOr<CallMemory> memory) {
     if (!memory.ok()) return stream->Fail(memory.status());
     const absl::Status posted =
         openers_.QueueOf(shared->checkpoint().path())
-            ->Post([stream, shared, memory = *std::move(memory)]() mutable {
+            ->Post(client, [stream, shared,
+                            memory = *std::move(memory)]() mutable {
               stream->Send([index = DcpIndexOf(shared->checkpoint()),
                             memory = std::move(memory), sent = size_t{0}](
                                v1::GetMetadataResponse& response) mutable
@@ -243,8 +258,7 @@ CheckpointService::ReadObjects(grpc::CallbackServerContext* context,
   }
   calls_.OpenFor(
       stream, caller, request->source(), "source",
-      [this, stream, client = caller.client,
-       filter = NameFilter(*std::move(globs))](
+      [this, stream, caller, filter = NameFilter(*std::move(globs))](
           std::shared_ptr<SharedCheckpoint> shared) {
         const auto& entries = shared->checkpoint().entries();
         std::vector<uint32_t> wanted;
@@ -257,7 +271,7 @@ CheckpointService::ReadObjects(grpc::CallbackServerContext* context,
         }
         std::vector<uint32_t> to_locate = wanted;
         calls_.Locate(
-            *client, *shared, std::move(to_locate),
+            caller, *shared, std::move(to_locate),
             [stream, shared, wanted = std::move(wanted)](absl::Status located) {
               if (!located.ok()) return stream->Fail(std::move(located));
               stream->Send([shared, wanted, next = size_t{0}](

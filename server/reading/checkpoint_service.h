@@ -93,6 +93,7 @@ class CheckpointService final : public CheckpointServiceBase {
   const PageTokens page_tokens_;
   RootThreads openers_;
   RootThreads mappers_;
+  TaskQueue parsers_;
   CheckpointCache cache_;
   CheckpointCalls calls_;
   CheckpointChecks checks_;

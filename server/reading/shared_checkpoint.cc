@@ -3,12 +3,15 @@
 #include "server/reading/shared_checkpoint.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "dcp/base/error_place.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/mapped/mapped_tensor.h"
+#include "proto/rpc_status.h"
 #include "server/reading/checkpoint_state.h"
 
 namespace dcp::server {
@@ -54,7 +57,7 @@ std::shared_ptr<SharedCheckpoint> SharedCheckpoint::Make(
   const auto close = [tasks](SharedCheckpoint* shared) {
     // If the queue takes no more tasks, the checkpoint is closed here.
     std::unique_ptr<SharedCheckpoint> last(shared);
-    tasks->Post([last = std::move(last)] {}).IgnoreError();
+    tasks->Post(kNoClient, [last = std::move(last)] {}).IgnoreError();
   };
   return std::shared_ptr<SharedCheckpoint>(
       new SharedCheckpoint(std::move(tasks), std::move(fs),
@@ -98,7 +101,8 @@ bool SharedCheckpoint::AreLocated(const std::vector<uint32_t>& entries) const {
   return true;
 }
 
-void SharedCheckpoint::Locate(std::vector<uint32_t> entries, Located done) {
+void SharedCheckpoint::Locate(const std::string& client,
+                              std::vector<uint32_t> entries, Located done) {
   bool known = false;
   bool begin = false;
   {
@@ -111,8 +115,8 @@ void SharedCheckpoint::Locate(std::vector<uint32_t> entries, Located done) {
   }
   if (known) return done(absl::OkStatus());
   if (!begin) return;
-  const absl::Status posted =
-      tasks_->Post([self = shared_from_this()] { self->ServeRequests(); });
+  const absl::Status posted = tasks_->Post(
+      client, [self = shared_from_this()] { self->ServeRequests(); });
   if (posted.ok()) return;
   std::vector<LocateRequest> requests;
   {
@@ -165,6 +169,20 @@ std::vector<absl::Status> SharedCheckpoint::LocateAll(
                            {.path = checkpoint_->path()});
   }
   return results;
+}
+
+// The files of a DCP checkpoint are opened when their payload is located. They
+// match the index only if the index is still the same.
+absl::Status UnlessReplaced(const SharedCheckpoint& checkpoint,
+                            const absl::Status& status) {
+  if (!status.ok() && !absl::IsDataLoss(status)) return status;
+  const absl::StatusOr<bool> current = checkpoint.IsCurrent();
+  if (current.ok() && *current) return status;
+  const std::string& path = checkpoint.checkpoint().path();
+  return WithRetryAfter(WithPlace(absl::UnavailableError(absl::StrCat(
+                                      path, " is being replaced: try again")),
+                                  {.path = path}),
+                        /*milliseconds=*/1000);
 }
 
 }  // namespace dcp::server

@@ -72,8 +72,9 @@ class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
 
   // Locates the payload of `entries` and calls `done`: at once if they are
   // already located, otherwise on a thread of the queue. Concurrent calls are
-  // served together.
-  void Locate(std::vector<uint32_t> entries, Located done);
+  // served together, in the turn of the `client` of the first.
+  void Locate(const std::string& client, std::vector<uint32_t> entries,
+              Located done);
 
  private:
   struct LocateRequest {
@@ -108,6 +109,11 @@ class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
   std::vector<LocateRequest> requests_ ABSL_GUARDED_BY(mutex_);
   bool serving_ ABSL_GUARDED_BY(mutex_) = false;
 };
+
+// `status`, the result of locating or reading, unless the index of the
+// checkpoint has changed meanwhile: then Unavailable. Looks at the disk.
+absl::Status UnlessReplaced(const SharedCheckpoint& checkpoint,
+                            const absl::Status& status);
 
 }  // namespace dcp::server
 

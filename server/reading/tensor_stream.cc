@@ -16,6 +16,7 @@
 #include "server/reading/tensor_stream.h"
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,8 @@ constexpr uint64_t kBytesPerPart = sizeof(StreamPart) + 64;
 // what is derived from it. Measured with parts that have only a name: 22.
 constexpr uint64_t kRequestExpansion = 24;
 
+constexpr size_t kSmallRequestBytes = size_t{16} << 10;
+
 // Payload of a message. By default receivers accept 4 MiB in all.
 constexpr uint64_t kDefaultChunkBytes = uint64_t{1} << 20;
 constexpr uint64_t kMaxChunkBytes = uint64_t{4} << 20;
@@ -95,28 +98,40 @@ TensorStream::TensorStream(StreamContext& context,
       disk_timer_(StallTimer::Create(context.disk_timeout)),
       request_bytes_(std::move(request)) {}
 
-void TensorStream::StartDiskTimer() {
-  disk_timer_->Start([weak = weak_from_this()] {
+std::function<void()> TensorStream::Telling(bool Events::*event) {
+  return [weak = weak_from_this(), event] {
     const auto self = weak.lock();
     if (self == nullptr) return;
-    self->Happen([](Events& events) { events.disk_stalled = true; });
-  });
+    self->Happen([event](Events& events) { events.*event = true; });
+  };
+}
+
+void TensorStream::StartDiskTimer() {
+  disk_timer_->Start(Telling(&Events::disk_stalled));
 }
 
 void TensorStream::AskForRequest() {
-  stall_timer_->Start([weak = weak_from_this()] {
-    const auto self = weak.lock();
-    if (self == nullptr) return;
-    self->Happen([](Events& events) { events.stalled = true; });
-  });
+  stall_timer_->Start(Telling(&Events::stalled));
   StartDiskTimer();
   memory_request_ = CallMemoryRequest::Ask(
       account_, context_.budget, request_bytes_.Length() * kRequestExpansion,
       kMaxMemoryWait,
-      [self = shared_from_this()](absl::StatusOr<CallMemory> memory) {
-        self->Happen(
-            [&](Events& events) { events.admitted = std::move(memory); });
+      [self = shared_from_this(),
+       num_bytes = request_bytes_.Length()](absl::StatusOr<CallMemory> memory) {
+        self->Admit(num_bytes, std::move(memory));
       });
+}
+
+// gRPC's threads, which all clients share, parse only small requests.
+void TensorStream::Admit(size_t num_bytes, absl::StatusOr<CallMemory> memory) {
+  auto admit = [self = shared_from_this(),
+                memory = std::move(memory)]() mutable {
+    self->Happen([&](Events& events) { events.admitted = std::move(memory); });
+  };
+  if (num_bytes <= kSmallRequestBytes) return admit();
+  const absl::Status posted =
+      context_.parsers.Post(account_->name(), std::move(admit));
+  if (!posted.ok()) Happen([&](Events& events) { events.admitted = posted; });
 }
 
 absl::Status TensorStream::ReadRequest() {
@@ -168,7 +183,7 @@ void TensorStream::Locate(std::shared_ptr<SharedCheckpoint> checkpoint) {
     }
   }
   SharedCheckpoint& shared = *checkpoint;
-  shared.Locate(std::move(entries),
+  shared.Locate(account_->name(), std::move(entries),
                 [self = shared_from_this(),
                  opened = Opened{std::move(checkpoint), *std::move(parts)}](
                     absl::Status status) mutable {
@@ -178,20 +193,6 @@ void TensorStream::Locate(std::shared_ptr<SharedCheckpoint> checkpoint) {
                     if (!status.ok()) events.opened = std::move(status);
                   });
                 });
-}
-
-// The files of a DCP checkpoint are opened when their payload is located. They
-// match the index only if the index is still the same.
-absl::Status TensorStream::UnlessReplaced(const SharedCheckpoint& checkpoint,
-                                          const absl::Status& status) {
-  if (!status.ok() && !absl::IsDataLoss(status)) return status;
-  const absl::StatusOr<bool> current = checkpoint.IsCurrent();
-  if (current.ok() && *current) return status;
-  const std::string& path = checkpoint.checkpoint().path();
-  return WithRetryAfter(WithPlace(absl::UnavailableError(absl::StrCat(
-                                      path, " is being replaced: try again")),
-                                  {.path = path}),
-                        /*milliseconds=*/1000);
 }
 
 void TensorStream::OnWriteDone(bool ok) {
@@ -254,12 +255,15 @@ void TensorStream::Step(Events events) {
 // Logs which client received how many bytes of which checkpoint.
 void TensorStream::LogEnd() const {
   context_.metrics.CountClientBytes(client_.name(), sent_bytes_);
-  if (!opened_.has_value()) return;
-  DCP_LOG(kInfo) << "event=stream call=" << CallId(call_)
-                 << " client=" << LogText(client_.name())
-                 << " path=" << LogText(request_.source().path())
-                 << " bytes=" << sent_bytes_
+  if (!has_opened_) return;
+  DCP_LOG(kInfo) << "event=stream" << LogFields() << " bytes=" << sent_bytes_
                  << " code=" << absl::StatusCodeToString(status_.code());
+}
+
+std::string TensorStream::LogFields() const {
+  return absl::StrCat(" call=", CallId(call_),
+                      " client=", LogText(client_.name()),
+                      " path=", LogText(request_.source().path()));
 }
 
 // Applies the events to the state. An error ends the stream.
@@ -276,9 +280,7 @@ absl::Status TensorStream::Take(Events& events) {
   if (events.stalled && writing_ && !ending_) {
     // Only this ends the write, and then the call.
     call_.TryCancel();
-    DCP_LOG(kWarning) << "event=stream_stalled call=" << CallId(call_)
-                      << " client=" << LogText(client_.name())
-                      << " path=" << LogText(request_.source().path());
+    DCP_LOG(kWarning) << "event=stream_stalled" << LogFields();
     return absl::CancelledError(
         absl::StrCat("the client took no message for ",
                      absl::FormatDuration(context_.stall_timeout)));
@@ -322,6 +324,7 @@ absl::Status TensorStream::Take(Events& events) {
 
 absl::Status TensorStream::TakeOpened(Opened opened) {
   opened_ = std::move(opened);
+  has_opened_ = true;
   request_.clear_wanted();  // opened_ has its parts
   request_.mutable_source()->clear_map();
   const uint64_t num_bytes = opened_->parts.num_bytes;
@@ -417,11 +420,8 @@ absl::Status TensorStream::WriteNext() {
 
 void TensorStream::SetWaitingForDisk(bool waiting) {
   if (std::exchange(waiting_for_disk_, waiting) == waiting) return;
-  if (waiting) {
-    disk_timer_->BeginWait();
-  } else {
-    disk_timer_->EndWait();
-  }
+  if (waiting) return disk_timer_->BeginWait();
+  disk_timer_->EndWait();
 }
 
 void TensorStream::WriteHeader() {

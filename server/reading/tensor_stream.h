@@ -7,6 +7,7 @@
 #ifndef SERVER_READING_TENSOR_STREAM_H_
 #define SERVER_READING_TENSOR_STREAM_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -29,6 +30,7 @@
 #include "server/memory/call_memory.h"
 #include "server/memory/memory_budget.h"
 #include "server/process/metrics.h"
+#include "server/process/task_queue.h"
 #include "server/reading/checkpoint_cache.h"
 #include "server/reading/stall_timer.h"
 #include "server/reading/stream_parts.h"
@@ -40,6 +42,7 @@ namespace dcp::server {
 // What all streams of a server share; outlives them.
 struct StreamContext {
   CheckpointCache& cache;
+  TaskQueue& parsers;  // for large requests
   WindowReaders& readers;
   MemoryBudget& budget;
   Metrics& metrics;
@@ -88,14 +91,15 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                const Admission::Caller& caller, grpc::ByteBuffer request,
                absl::AnyInvocable<void()> ended);
 
+  // A function that lets the event happen, if the stream still lives.
+  std::function<void()> Telling(bool Events::*event);
   void StartDiskTimer();
   void AskForRequest();
+  // Goes on with the memory for a request of that size.
+  void Admit(size_t num_bytes, absl::StatusOr<CallMemory> memory);
   absl::Status ReadRequest();
   void Open();
   void Locate(std::shared_ptr<SharedCheckpoint> checkpoint);
-  // Unavailable if the index of the checkpoint has changed, otherwise `status`.
-  static absl::Status UnlessReplaced(const SharedCheckpoint& checkpoint,
-                                     const absl::Status& status);
 
   // Applies `change` to the events and runs the next steps.
   void Happen(absl::FunctionRef<void(Events&)> change);
@@ -111,6 +115,8 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void Write();
   void End(const absl::Status& status);
   void LogEnd() const;
+  // The call, the client and the path, for a log line.
+  std::string LogFields() const;
 
   StreamContext& context_;
   grpc::CallbackServerContext& call_;
@@ -137,7 +143,8 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   grpc::ByteBuffer request_bytes_;
   CallMemory request_memory_;
   tessera::v1::ReadTensorsRequest request_;
-  std::optional<Opened> opened_;
+  std::optional<Opened> opened_;  // until the stream ends
+  bool has_opened_ = false;
   std::shared_ptr<CallMemoryRequest> memory_request_;
   // Owners: this, and messages that gRPC is sending.
   std::shared_ptr<const CallMemory> memory_;

@@ -2,6 +2,8 @@
 // Tested by tests/server/server_limits_test.cc.
 #include "server/transport/request_gate.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +26,9 @@
 
 namespace dcp::server {
 namespace {
+
+// So few bytes take less than kUncountedRequestBytes when they are parsed.
+constexpr size_t kUncountedWireBytes = 256;
 
 // The gate of the call that gRPC receives on this thread.
 thread_local RequestGate* current_gate = nullptr;
@@ -60,31 +65,49 @@ bool RequestGate::Parse(google::protobuf::MessageLite& request,
   if (!refusal_.ok()) return false;
   const std::string all = ReadAll(bytes);
   const auto& message = static_cast<const google::protobuf::Message&>(request);
-  const uint64_t size =
-      kRequestCopies * (all.size() + ParsedSize(*message.GetDescriptor(), all));
-  if (size >= kUncountedRequestBytes) refusal_ = Reserve(size);
+  if (all.size() > kUncountedWireBytes) {
+    refusal_ = Count(*message.GetDescriptor(), all);
+  }
   return refusal_.ok() && request.ParseFromString(all);
 }
 
+absl::Status RequestGate::Count(const google::protobuf::Descriptor& type,
+                                absl::string_view wire) {
+  // The service counts the call.
+  std::shared_ptr<ClientAccount> account = context_.admission.AccountOf(
+      context_.admission.access().has_tokens() ? client_->name()
+                                               : PeerAddress(call_.peer()),
+      SteadyNow());
+  DCP_RETURN_IF_ERROR(account->CheckParsing(SteadyNow()));
+  const uint64_t most = kMaxRequestExpansion * context_.max_request_bytes;
+  const uint64_t size = wire.size() + ParsedSize(type, wire, most);
+  account->CountParsing(SteadyNow(), std::min(size, most));
+  if (size > most) {
+    return RequestTooLarge(
+        "max-request", context_.max_request_bytes,
+        absl::StrCat("the request of ", wire.size(), " bytes takes more than ",
+                     most, " bytes of memory, which is ", kMaxRequestExpansion,
+                     " times max-request"));
+  }
+  if (kRequestCopies * size < kUncountedRequestBytes) return absl::OkStatus();
+  return Reserve(std::move(account), kRequestCopies * size);
+}
+
 // Does not wait, because it is called on a thread of gRPC.
-absl::Status RequestGate::Reserve(uint64_t bytes) {
+absl::Status RequestGate::Reserve(std::shared_ptr<ClientAccount> account,
+                                  uint64_t bytes) {
   struct Answer {
     absl::Mutex mutex;
     std::optional<absl::StatusOr<CallMemory>> memory ABSL_GUARDED_BY(mutex);
   };
-  // The service counts the call.
-  const std::shared_ptr<ClientAccount> account = context_.admission.AccountOf(
-      context_.admission.access().has_tokens() ? client_->name()
-                                               : PeerAddress(call_.peer()),
-      SteadyNow());
   // Owners: this function, and the request for memory.
   const auto answer = std::make_shared<Answer>();
-  const std::shared_ptr<CallMemoryRequest> asked =
-      CallMemoryRequest::Ask(account, context_.budget, bytes, kMaxMemoryWait,
-                             [answer](absl::StatusOr<CallMemory> memory) {
-                               absl::MutexLock lock(&answer->mutex);
-                               answer->memory = std::move(memory);
-                             });
+  const std::shared_ptr<CallMemoryRequest> asked = CallMemoryRequest::Ask(
+      std::move(account), context_.budget, bytes, kMaxMemoryWait,
+      [answer](absl::StatusOr<CallMemory> memory) {
+        absl::MutexLock lock(&answer->mutex);
+        answer->memory = std::move(memory);
+      });
   asked->Cancel();
   absl::MutexLock lock(&answer->mutex);
   if (!answer->memory.has_value()) {

@@ -5,21 +5,26 @@
 // the same thread. The linker therefore redirects the function of protobuf by
 // which gRPC parses (--wrap in BUILD.bazel) to the .cc file, which asks the
 // gate of that thread. So a request of any method is parsed only if the caller
-// has a token, and memory for the parsed message.
+// has a token, memory for the parsed message, and has not sent too many large
+// requests of late: gRPC has few threads, which all clients share.
 //
 // ReadTensors parses its requests itself, in memory that it waits for.
 #ifndef SERVER_TRANSPORT_REQUEST_GATE_H_
 #define SERVER_TRANSPORT_REQUEST_GATE_H_
 
 #include <cstdint>
+#include <memory>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "google/protobuf/descriptor.h"
 #include "google/protobuf/io/zero_copy_stream.h"
 #include "google/protobuf/message_lite.h"
 #include "grpcpp/server_context.h"
 #include "server/access/access.h"
 #include "server/access/admission.h"
 #include "server/memory/call_memory.h"
+#include "server/memory/client_account.h"
 #include "server/memory/memory_budget.h"
 
 namespace dcp::server {
@@ -30,10 +35,15 @@ inline constexpr uint64_t kUncountedRequestBytes = uint64_t{64} << 10;
 // What a service makes of a request may take as much as the request again.
 inline constexpr uint64_t kRequestCopies = 2;
 
+// A request may take this many times max-request when it is parsed. Two bytes
+// of empty messages take a hundred.
+inline constexpr uint64_t kMaxRequestExpansion = 16;
+
 // What all calls of a server pass; outlives them.
 struct RequestGateContext {
   Admission& admission;
   MemoryBudget& budget;
+  uint64_t max_request_bytes = 0;
 };
 
 // The gate of one call. Lives as long as the call.
@@ -61,7 +71,10 @@ class RequestGate {
   const Client* client() const { return client_; }
 
  private:
-  absl::Status Reserve(uint64_t bytes);
+  // Whether there is enough time and memory to parse `wire` as such a message.
+  absl::Status Count(const google::protobuf::Descriptor& type,
+                     absl::string_view wire);
+  absl::Status Reserve(std::shared_ptr<ClientAccount> account, uint64_t bytes);
 
   const RequestGateContext& context_;
   const grpc::ServerContextBase& call_;

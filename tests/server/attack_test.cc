@@ -62,9 +62,12 @@ constexpr uint64_t kBesideMemory = uint64_t{256} << 20;
 constexpr uint64_t kTensorBytes = uint64_t{16} << 20;
 constexpr int kManyNames = 20'000;
 
-// The digests of "one", the well-behaved client, and of "two", the attacker.
-constexpr absl::string_view kTokens =
+// The digests of "two" and "three", the attackers, and of "one", the
+// well-behaved client. Whoever may write names the directory last.
+constexpr absl::string_view kAttackers =
     "b 3fc4ccfe745870e2c0d99f71f30ff0656c8dedd41cc1d7d3d376b0dbe685e2f3\n"
+    "c 8b5b9db0c13db24256c829aa364aa90c6d2eba318b9232a4ab9313b954d3555f write=";
+constexpr absl::string_view kWellBehaved =
     "a 7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed write=";
 
 // Makes a control group with the limit for memory; its directory, or "" if this
@@ -158,7 +161,8 @@ class AttackTest : public ::testing::Test {
     path_ = dir_.WriteFile("data/m.safetensors", SafetensorsOf(kTensorBytes));
     names_path_ = dir_.WriteFile("data/names.safetensors", ManyNames());
     const std::string tokens = dir_.WriteFile(
-        "tokens", absl::StrCat(kTokens, dir_.Join("data"), "\n"));
+        "tokens", absl::StrCat(kAttackers, dir_.Join("data"), "\n",
+                               kWellBehaved, dir_.Join("data"), "\n"));
     const int descriptors = absl::GetFlag(FLAGS_descriptors);
     const uint64_t max_memory = absl::GetFlag(FLAGS_max_memory);
     group_ = MakeControlGroup(absl::GetFlag(FLAGS_memory_limit));
@@ -294,6 +298,8 @@ TEST_F(AttackTest, TheServerOutlivesThemAll) {
     start(&Attack::UnreadStreams);
     start(&Attack::CancelledInspects);
     start(&Attack::RequestsOfEmptyMessages);
+    start(&Attack::RequestsOfManyParts);
+    start(&Attack::PlansForManyRanks);
     // Idle connections may leave none for those that the server cuts.
     EXPECT_TRUE(process_->WaitUntilItSays("event=connection_cut"));
     names = StartJobs(*jobs);

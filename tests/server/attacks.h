@@ -215,6 +215,44 @@ class Attack {
     }
   }
 
+  // Requests of 3 MiB that are parsed, and then name a tensor that is not
+  // there.
+  void RequestsOfManyParts() const {
+    tessera::v1::ReadTensorsRequest request;
+    request.mutable_source()->set_path(path_);
+    for (int i = 0; i < 500'000; ++i) {
+      request.mutable_parts()->add_parts()->set_name("?");
+    }
+    while (GoesOn()) {
+      grpc::ClientContext context;
+      SendToken("two", context);
+      const auto reader = stub_->ReadTensors(&context, request);
+      tessera::v1::ReadTensorsResponse response;
+      while (reader->Read(&response)) {
+      }
+      reader->Finish();
+    }
+  }
+
+  // By a client that may write.
+  void PlansForManyRanks() const {
+    tessera::v1::ConvertRequest request;
+    request.mutable_source()->set_path(names_path_);
+    request.mutable_destination()->set_path(names_path_ + "-plan");
+    request.set_format(tessera::v1::FORMAT_DCP);
+    request.mutable_options()->set_validate_only(true);
+    auto* const axis = request.mutable_mesh()->add_axes();
+    axis->set_name("shard");
+    axis->set_size(1024);
+    const auto jobs = tessera::v1::JobService::NewStub(channel_);
+    while (GoesOn()) {
+      grpc::ClientContext context;
+      SendToken("three", context);
+      google::longrunning::Operation operation;
+      jobs->Convert(&context, request, &operation);
+    }
+  }
+
   // Opens more connections than there are descriptors; some begin HTTP/2.
   void IdleConnections() const {
     std::vector<std::unique_ptr<RawConnection>> connections;

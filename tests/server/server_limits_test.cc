@@ -2,6 +2,7 @@
 // What the server refuses because it is too large, too much or malformed, and
 // what it compresses.
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -28,7 +29,21 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 namespace v1 = tessera::v1;
 
-using ServerLimitsTest = ServerFixture;
+class ServerLimitsTest : public ServerFixture {
+ protected:
+  // The answer to a request of empty placements, for Convert or Reshard, each
+  // of which has two bytes and takes a hundred.
+  grpc::Status SendPlacements(absl::string_view method, uint64_t num_bytes) {
+    const absl::string_view empty(method == "Convert" ? "\x2a\0" : "\x22\0", 2);
+    std::string placements;
+    while (placements.size() < num_bytes) absl::StrAppend(&placements, empty);
+    GenericStream call(Plaintext(),
+                       absl::StrCat("/tessera.v1.JobService/", method).c_str(),
+                       placements);
+    EXPECT_EQ(call.Read(), "");
+    return call.Finish();
+  }
+};
 
 TEST_F(ServerLimitsTest, AHugeRequestIsRefusedAndTheNextOneServed) {
   Start();
@@ -238,24 +253,42 @@ TEST_F(ServerLimitsTest, NoMethodReadsTheRequestOfAStranger) {
 
 // Two bytes each become a message of a hundred.
 TEST_F(ServerLimitsTest, ARequestIsParsedInMemoryOfItsClient) {
-  options_.max_memory_bytes = uint64_t{256} << 20;
+  options_.max_memory_bytes = uint64_t{64} << 20;
   Start();
   for (const char* method : {"Convert", "Reshard"}) {
-    std::string placements;
-    const char* const empty = method[0] == 'C' ? "\x2a" : "\x22";
-    while (placements.size() < options_.max_request_bytes - 2) {
-      placements += empty;
-      placements += '\0';
-    }
-    GenericStream call(Plaintext(),
-                       absl::StrCat("/tessera.v1.JobService/", method).c_str(),
-                       placements);
-    EXPECT_EQ(call.Read(), "");
-    const grpc::Status status = call.Finish();
+    const grpc::Status status = SendPlacements(method, uint64_t{700} << 10);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
     EXPECT_THAT(status.error_message(), HasSubstr("client-memory"));
   }
   EXPECT_EQ(Health(Plaintext()), kServing);
+}
+
+// However much memory there is.
+TEST_F(ServerLimitsTest, ARequestThatGrowsTooMuchIsNotParsed) {
+  options_.max_memory_bytes = uint64_t{4} << 30;
+  Start();
+  for (const char* method : {"Convert", "Reshard"}) {
+    const grpc::Status status =
+        SendPlacements(method, options_.max_request_bytes - 2);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_THAT(status.error_message(), HasSubstr("16 times max-request"));
+  }
+}
+
+// gRPC parses requests on threads that all clients share.
+TEST_F(ServerLimitsTest, RequestsThatTakeLongToParseHaveARate) {
+  options_.max_memory_bytes = uint64_t{1} << 30;
+  options_.max_requests_per_second = 50;
+  Start();
+  // Each takes 40 MiB; 3 MiB a second are allowed, and 31 at once.
+  EXPECT_EQ(SendPlacements("Convert", uint64_t{700} << 10).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  const grpc::Status status = SendPlacements("Convert", uint64_t{700} << 10);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("max-requests-per-second"));
+  // The same client may do something small.
+  EXPECT_EQ(SendPlacements("Convert", 10).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
 }
 
 }  // namespace

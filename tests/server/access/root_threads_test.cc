@@ -18,7 +18,7 @@ class RootThreadsTest : public ::testing::Test {
   RootThreadsTest()
       : top_(std::filesystem::canonical(dir_.path()).string()),
         access_(Load()),
-        threads_(access_, 1, 10) {}
+        threads_(access_, {.max_waiting = 10}) {}
 
   // Roots a, b and b/inner.
   Access Load() {
@@ -63,10 +63,11 @@ TEST_F(RootThreadsTest, AClientsNamesLeadToTheServersRoots) {
 TEST_F(RootThreadsTest, OneThatIsHeldHoldsNoOther) {
   absl::Notification go_on;
   absl::Notification done;
-  ASSERT_OK(threads_.QueueOf(top_ + "/a")->Post([&] {
+  ASSERT_OK(threads_.QueueOf(top_ + "/a")->Post(kNoClient, [&] {
     go_on.WaitForNotification();
   }));
-  ASSERT_OK(threads_.QueueOf(top_ + "/b")->Post([&] { done.Notify(); }));
+  ASSERT_OK(
+      threads_.QueueOf(top_ + "/b")->Post(kNoClient, [&] { done.Notify(); }));
   done.WaitForNotification();
   go_on.Notify();
   threads_.Stop();  // its task still uses `go_on` while it wakes up

@@ -15,6 +15,7 @@
 #include "google/protobuf/any.pb.h"
 #include "gtest/gtest.h"
 #include "proto/error_detail.h"
+#include "proto/messages/request_messages.h"
 #include "tessera/v1/checkpoint_service.pb.h"
 #include "tests/server/jobs/job_server.h"
 #include "tests/testing/status_matchers.h"
@@ -50,9 +51,14 @@ class JobRunnerTest : public ::testing::Test {
     return request;
   }
 
+  absl::StatusOr<JobRequest> Check(
+      JobKind kind, const google::protobuf::Message& message) const {
+    return runner_->Check(kind, StableBytes(message), *client_);
+  }
+
   absl::StatusOr<std::string> Run(JobKind kind,
                                   const google::protobuf::Message& message) {
-    const auto request = runner_->Check(kind, message, *client_);
+    const auto request = Check(kind, message);
     if (!request.ok()) return request.status();
     JobControls controls;
     controls.on_plan = [&](const JobSize& size) { size_ = size; };
@@ -147,8 +153,8 @@ TEST_F(JobRunnerTest, SharesAreDoneByAnyRunnerInAnyOrder) {
 
 TEST_F(JobRunnerTest, PlansWithoutWriting) {
   const std::string before = ListFiles(dir_.path());
-  const auto request = runner_->Check(
-      JobMetadata::CONVERT, To<tessera::v1::ConvertRequest>("out"), *client_);
+  const auto request =
+      Check(JobMetadata::CONVERT, To<tessera::v1::ConvertRequest>("out"));
   ASSERT_OK(request);
   const auto plan =
       Unpack<tessera::v1::ConvertResult>(runner_->Plan(*request, *client_, {}));
@@ -157,7 +163,7 @@ TEST_F(JobRunnerTest, PlansWithoutWriting) {
   EXPECT_FALSE(plan.has_elapsed());
   tessera::v1::VerifyRequest verify;
   verify.mutable_source()->set_path(data("source"));
-  const auto check = runner_->Check(JobMetadata::VERIFY, verify, *client_);
+  const auto check = Check(JobMetadata::VERIFY, verify);
   ASSERT_OK(check);
   EXPECT_GT(
       Unpack<tessera::v1::ConvertResult>(runner_->Plan(*check, *client_, {}))
@@ -169,7 +175,7 @@ TEST_F(JobRunnerTest, PlansWithoutWriting) {
 TEST_F(JobRunnerTest, RefusesWhatIsNotAllowed) {
   using Request = tessera::v1::ConvertRequest;
   const auto check = [&](const Request& request) {
-    return runner_->Check(JobMetadata::CONVERT, request, *client_).status();
+    return Check(JobMetadata::CONVERT, request).status();
   };
   Request request = To<Request>("out");
   EXPECT_OK(check(request));
@@ -215,20 +221,18 @@ TEST_F(JobRunnerTest, RefusesWhatIsNotAllowed) {
   request.add_placements()->set_glob("*");
   EXPECT_THAT(check(request), StatusIs(absl::StatusCode::kInvalidArgument,
                                        HasSubstr("require a mesh")));
-  EXPECT_THAT(runner_
-                  ->Check(JobMetadata::RESHARD,
-                          To<tessera::v1::ReshardRequest>("out"), *client_)
-                  .status(),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("mesh")));
   EXPECT_THAT(
-      runner_->Check(JobMetadata::KIND_UNSPECIFIED, request, *client_).status(),
-      StatusIs(absl::StatusCode::kInvalidArgument));
+      Check(JobMetadata::RESHARD, To<tessera::v1::ReshardRequest>("out"))
+          .status(),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("mesh")));
+  EXPECT_THAT(Check(JobMetadata::KIND_UNSPECIFIED, request).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 TEST_F(JobRunnerTest, ChecksPathsAgainWhenItRuns) {
   auto request = To<tessera::v1::ConvertRequest>("sub/out");
   std::filesystem::create_directory(data("sub"));
-  const auto job = runner_->Check(JobMetadata::CONVERT, request, *client_);
+  const auto job = Check(JobMetadata::CONVERT, request);
   ASSERT_OK(job);
   std::filesystem::remove(data("sub"));
   std::filesystem::create_directory_symlink(dir_.path(), data("sub"));
@@ -370,7 +374,8 @@ class HalfDoneTest : public JobRunnerTest {
  protected:
   JobRequest LeaveHalfDone(const Client& client, absl::string_view name) {
     const auto message = To<tessera::v1::ConvertRequest>(name);
-    const auto request = runner_->Check(JobMetadata::CONVERT, message, client);
+    const auto request =
+        runner_->Check(JobMetadata::CONVERT, StableBytes(message), client);
     EXPECT_OK(request);
     JobControls controls;
     std::stop_source stop;
@@ -472,7 +477,7 @@ TEST_F(JobRunnerTest, AnotherSourceUnderTheSameNameIsNoticed) {
     request.mutable_destination()->set_overwrite(true);
     EXPECT_OK(Run(JobMetadata::CONVERT, request).status());
     std::filesystem::remove_all(data("again"));
-    const auto job = runner_->Check(JobMetadata::CONVERT, message, *client_);
+    const auto job = Check(JobMetadata::CONVERT, message);
     ASSERT_OK(job);
     JobControls controls;
     controls.on_plan = [](const JobSize&) {};

@@ -297,6 +297,35 @@ TEST_F(JobServiceTest, PlansOfCallersThatHaveLeftAreNotMade) {
   EXPECT_EQ(*num_looks, 0);
 }
 
+TEST_F(JobServiceTest, ThePlanOfOneClientHoldsUpNoOther) {
+  MakeCheckpoint(dir_.Join("data/long"), 3, 1 << 16);
+  JobServer::Settings settings;
+  // The digests of "one" and "two".
+  settings.tokens =
+      "a 7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed "
+      "write=" +
+      dir_.Join("data") +
+      "\n"
+      "b 3fc4ccfe745870e2c0d99f71f30ff0656c8dedd41cc1d7d3d376b0dbe685e2f3 "
+      "write=" +
+      dir_.Join("data") + "\n";
+  server_ = nullptr;
+  server_ = std::make_unique<JobServer>(dir_.path(), settings);
+  JobClient other(dir_.path());
+  other.Connect(server_->address());
+  server_->set_token("one");
+  other.set_token("two");
+  auto request = server_->Request("out");
+  request.mutable_options()->set_validate_only(true);
+  auto long_request = request;
+  long_request.mutable_source()->set_path(server_->data("long"));
+  Gate gate(*server_, "OpenForRead", "data/long");
+  std::jthread held([&] { EXPECT_OK(server_->Convert(long_request)); });
+  gate.WaitUntilReached();
+  EXPECT_OK(other.Convert(request));
+  gate.Open();
+}
+
 TEST_F(JobServiceTest, ThePlanForManyRanksIsMemoryOfTheJob) {
   auto request = server_->Request("out");
   request.mutable_options()->set_validate_only(true);

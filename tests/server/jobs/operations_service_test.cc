@@ -5,10 +5,12 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "dcp/base/log.h"
 #include "gmock/gmock.h"
@@ -306,6 +308,32 @@ TEST_F(OperationsServiceTest, AWaitEndsWhenTheServerDrains) {
   const auto now = server_->Wait(name);
   ASSERT_OK(now);
   EXPECT_FALSE(now->done());
+}
+
+// Their threads wait for the journal and tell watchers. gRPC has few.
+TEST_F(OperationsServiceTest, CallsThatWaitHoldUpNoThreadOfGrpc) {
+  Start(/*hold_memory=*/true);
+  constexpr int kMoreThanGrpcHasThreads = 40;
+  // Watchers may be called after this function.
+  const auto open = std::make_shared<absl::Notification>();
+  const Client client("anonymous", {});
+  std::vector<std::string> names;
+  for (int i = 0; i < kMoreThanGrpcHasThreads; ++i) {
+    names.push_back(Submit(absl::StrCat("out-", i)));
+    ASSERT_OK(server_->manager().Watch(
+        client, names.back(), [open] { open->WaitForNotification(); }));
+  }
+  {
+    std::vector<std::jthread> cancels;
+    for (const std::string& name : names) {
+      cancels.emplace_back([&] { EXPECT_OK(server_->Cancel(name)); });
+    }
+    for (int i = 0; i < 10; ++i) Submit(absl::StrCat("other-", i));
+    open->Notify();
+  }
+  for (const std::string& name : names) {
+    EXPECT_EQ(MetadataOf(*server_->Get(name)).state(), JobMetadata::CANCELLED);
+  }
 }
 
 }  // namespace

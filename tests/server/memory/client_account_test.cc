@@ -45,5 +45,19 @@ TEST(ClientAccount, RequestsHaveARate) {
               StatusIs(kExhausted));
 }
 
+TEST(ClientAccount, LargeRequestsHaveARateOfTheirOwn) {
+  ClientAccount account("trainer", kAccountLimits);
+  const absl::Duration now = absl::Hours(1);
+  ASSERT_OK(account.CheckParsing(now));
+  // Takes the burst and five seconds more.
+  account.CountParsing(now, 5 * (kBurstSeconds + 5) * kParsedBytesOfARequest);
+  const absl::Status refused = account.CheckParsing(now + absl::Seconds(5));
+  EXPECT_THAT(refused,
+              StatusIs(kExhausted, HasSubstr("327680 bytes of memory")));
+  EXPECT_GT(RetryAfterOf(refused), 0);
+  EXPECT_OK(account.CountRequest(now)) << "small ones are not affected";
+  EXPECT_OK(account.CheckParsing(now + absl::Seconds(6)));
+}
+
 }  // namespace
 }  // namespace dcp::server

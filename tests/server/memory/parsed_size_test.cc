@@ -64,6 +64,17 @@ TEST(ParsedSize, UnknownFieldsAreBounded) {
   ExpectBound<v1::InspectRequest>(Repeat(text, 10'000), 5);
 }
 
+TEST(ParsedSize, LooksNoFurtherThanTheMost) {
+  const std::string empty("\x2a\x00", 2);
+  const std::string wire = Repeat(empty, 100'000);
+  const auto& type = *v1::ConvertRequest::descriptor();
+  const uint64_t all = ParsedSize(type, wire);
+  EXPECT_EQ(ParsedSize(type, wire, all), all);
+  const uint64_t some = ParsedSize(type, wire, all / 10);
+  EXPECT_GT(some, all / 10);
+  EXPECT_LT(some, all / 9);
+}
+
 TEST(ParsedSize, AnyBytesHaveASize) {
   std::mt19937 random(1);
   for (int i = 0; i < 20'000; ++i) {

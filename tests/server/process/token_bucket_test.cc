@@ -17,6 +17,17 @@ TEST(TokenBucket, GivesItsBurstAndThenByTime) {
   EXPECT_FALSE(bucket.Take(start + absl::Milliseconds(500)));
 }
 
+TEST(TokenBucket, MoreThanThereIsIsMadeUpForByTime) {
+  TokenBucket bucket({.burst = 3, .per_second = 2});
+  const absl::Duration start = absl::Seconds(100);
+  EXPECT_TRUE(bucket.Take(start, 0));
+  EXPECT_TRUE(bucket.Take(start, 10));
+  EXPECT_FALSE(bucket.Take(start, 0));
+  // 7 are missing, and 1 must be there.
+  EXPECT_FALSE(bucket.Take(start + absl::Milliseconds(3900)));
+  EXPECT_TRUE(bucket.Take(start + absl::Milliseconds(4100)));
+}
+
 TEST(TokenBucket, HoldsNoMoreThanItsBurst) {
   TokenBucket bucket({.burst = 2, .per_second = 1});
   EXPECT_TRUE(bucket.Take(absl::Seconds(1)));

@@ -44,7 +44,8 @@ class CheckpointCacheFixture : public ::testing::Test {
         root_(std::filesystem::canonical(dir_.path()).string()),
         client_("me", {{.path = root_, .writable = false, .real_path = root_}}),
         access_(*Access::Load({{.path = root_}}, "")),
-        threads_(access_, 2, 1000) {}
+        threads_(access_,
+                 {.num_threads = 2, .per_client = 2, .max_waiting = 1000}) {}
 
   CheckpointCache* NewCache(CheckpointCacheLimits limits = {}) {
     return caches_
@@ -97,7 +98,7 @@ class CheckpointCacheFixture : public ::testing::Test {
                              std::vector<uint32_t> entries) {
     absl::Status status;
     absl::Notification located;
-    shared.Locate(std::move(entries), [&](absl::Status result) {
+    shared.Locate("me", std::move(entries), [&](absl::Status result) {
       status = std::move(result);
       located.Notify();
     });

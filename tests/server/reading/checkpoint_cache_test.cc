@@ -192,7 +192,7 @@ TEST_F(CheckpointCacheTest, AFileSystemThatHangsKeepsItsOwnRootOnly) {
     ++num_held;
     answers.WaitForNotification();
   });
-  RootThreads threads(access, 1, 1000);
+  RootThreads threads(access, {.max_waiting = 1000});
   CheckpointCache cache(fs, threads, threads, budget_,
                         {.disk_timeout = absl::Milliseconds(100)});
   // The first holds the thread; the second waits for it.

@@ -30,7 +30,10 @@ constexpr uint64_t kFileBytes = 1234;
 class InspectionPageTest : public ::testing::Test {
  protected:
   InspectionPageTest()
-      : fs_(NewPosixFileSystem()), tasks_(std::make_shared<TaskQueue>(1, 10)) {}
+      : fs_(NewPosixFileSystem()),
+        tasks_(
+            std::make_shared<TaskQueue>(TaskQueue::Limits{.max_waiting = 10})) {
+  }
 
   // Data that is dropped from now on is closed at once.
   ~InspectionPageTest() override { tasks_->Stop(); }

@@ -27,7 +27,7 @@ TEST_F(SharedCheckpointTest, LocatesForAllWhoAsk) {
       static_cast<uint32_t>(shared->checkpoint().entries().size());
   std::vector<absl::Notification> located(4 * num_entries);
   for (uint32_t i = 0; i < located.size(); ++i) {
-    shared->Locate({i % num_entries}, [&, i](const absl::Status& status) {
+    shared->Locate("me", {i % num_entries}, [&, i](const absl::Status& status) {
       EXPECT_OK(status);
       located[i].Notify();
     });

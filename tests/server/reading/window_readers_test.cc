@@ -57,7 +57,8 @@ class WindowReadersTest : public ::testing::Test {
  protected:
   WindowReadersTest()
       : fs_(NewPosixFileSystem()),
-        tasks_(std::make_shared<TaskQueue>(1, 100)),
+        tasks_(
+            std::make_shared<TaskQueue>(TaskQueue::Limits{.max_waiting = 100})),
         tensor_("w", DType::kFloat32, {1024, 256}) {
     SampleState state;
     state.Add(tensor_);
@@ -222,7 +223,8 @@ TEST_F(WindowReadersTest, IdleWindowsTakeNoMemoryThatOthersNeed) {
 // A root whose file system hangs leaves a reader for the other.
 TEST_F(WindowReadersTest, RootsDoNotWaitForEachOther) {
   HookedFileSystem hung_fs;
-  const auto tasks = std::make_shared<TaskQueue>(1, 100);
+  const auto tasks =
+      std::make_shared<TaskQueue>(TaskQueue::Limits{.max_waiting = 100});
   const auto hung = Open(hung_fs, tasks);
   absl::Notification answers;
   hung_fs.SetHook([&](absl::string_view operation, absl::string_view) {
