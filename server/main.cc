@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -28,6 +29,7 @@
 #include "absl/time/time.h"
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
+#include "dcp/base/steady_time.h"
 #include "dcp/base/thread.h"
 #include "dcp/base/version.h"
 #include "dcp/io/file_systems/default_file_system.h"
@@ -39,6 +41,7 @@
 #include "server/process/log_writer.h"
 #include "server/process/systemd.h"
 #include "server/process/task_queue.h"
+#include "server/process/watchdog.h"
 #include "server/server.h"
 #include "third_party/licenses/licenses.h"
 
@@ -59,6 +62,9 @@ constexpr absl::Duration kStopGrace = absl::Seconds(20);
 // Sent by the destructor of SignalWatch to end the wait for signals, and by
 // nobody else.
 constexpr int kWakeSignal = SIGUSR2;
+
+// How often the server looks whether its certificate expires soon.
+constexpr absl::Duration kWarnPeriod = absl::Hours(24);
 
 // Each stream and each file of a checkpoint needs a descriptor.
 void RaiseFileLimit() {
@@ -107,8 +113,8 @@ sigset_t BlockSignals() {
 
 // Handles signals on its own thread. The first that ends the process is
 // reported to main, the second stops the server; SIGHUP makes the server read
-// its files again. Also warns each day if the certificate expires soon. The
-// server outlives this.
+// its files again. Also warns each day if the certificate expires soon, and
+// tells systemd that the process works. The server outlives this.
 class SignalWatch {
  public:
   // After the first signal that ends the process, it has `drain` plus
@@ -136,13 +142,22 @@ class SignalWatch {
 
  private:
   void Run() {
+    absl::Duration next_warning = dcp::SteadyNow() + kWarnPeriod;
+    absl::Duration next_ping = dcp::SteadyNow();
     while (true) {
-      static constexpr timespec kDay = {.tv_sec = 24 * 60 * 60, .tv_nsec = 0};
-      const int signal = sigtimedwait(&signals_, nullptr, &kDay);
-      if (done_) return;
-      if (signal < 0 && errno == EAGAIN) {
+      const absl::Duration now = dcp::SteadyNow();
+      if (now >= next_warning) {
         PostFiles([this] { server_.WarnOfExpiry(); });
+        next_warning = now + kWarnPeriod;
       }
+      if (now >= next_ping) {
+        if (watchdog_.period() != absl::InfiniteDuration()) watchdog_.Ping();
+        next_ping = now + watchdog_.period();
+      }
+      const timespec wait =
+          absl::ToTimespec(std::min(next_warning, next_ping) - now);
+      const int signal = sigtimedwait(&signals_, nullptr, &wait);
+      if (done_) return;
       if (signal < 0 || signal == kWakeSignal) continue;
       DCP_LOG(kInfo) << "event=signal name=" << sigabbrev_np(signal);
       if (signal == SIGHUP) {
@@ -170,6 +185,7 @@ class SignalWatch {
   // of signals.
   dcp::server::TaskQueue files_{
       {.num_threads = 1, .per_client = 1, .max_waiting = 1}};
+  dcp::server::Watchdog watchdog_{[this] { server_.CheckAlive(); }};
   std::atomic<bool> done_ = false;
   absl::Notification first_;
   std::optional<dcp::Thread> thread_;  // last: it uses the other members

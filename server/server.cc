@@ -10,6 +10,7 @@
 //      the port is closed.
 #include "server/server.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <iterator>
@@ -34,6 +35,7 @@
 #include "proto/rpc_time.h"
 #include "server/access/access.h"
 #include "server/access/admission.h"
+#include "server/access/root_watch.h"
 #include "server/access/state_dir.h"
 #include "server/jobs/job_journal.h"
 #include "server/jobs/job_manager.h"
@@ -54,10 +56,13 @@
 #include "server/transport/acceptor.h"
 #include "server/transport/call_log.h"
 #include "server/transport/compression.h"
+#include "server/transport/connection_metrics.h"
 #include "server/transport/guarded_connections.h"
 #include "server/transport/listener.h"
 #include "server/transport/reflection_service.h"
 #include "server/transport/request_gate.h"
+#include "server/transport/self_call.h"
+#include "server/transport/service_health.h"
 #include "server/transport/tls_files.h"
 
 namespace dcp::server {
@@ -87,19 +92,17 @@ constexpr absl::Duration kWarnOfExpiry = absl::Hours(24 * 30);
 // gRPC must not make threads for calls; no service asks for it.
 constexpr int kMaxSyncThreads = 16;
 
-constexpr char kJobService[] = "tessera.v1.JobService";
+constexpr absl::Duration kRootWatchInterval = absl::Seconds(5);
 
-// All services that a client may call; the first kNumOwnServices have their own
-// health status.
+// All services that a client may call.
 constexpr const char* kServices[] = {
-    "tessera.v1.CheckpointService",
-    kJobService,
-    "google.longrunning.Operations",
+    kCheckpointServiceName,
+    kJobServiceName,
+    kOperationsName,
     "grpc.health.v1.Health",
     "grpc.reflection.v1.ServerReflection",
     "grpc.reflection.v1alpha.ServerReflection",
 };
-constexpr size_t kNumOwnServices = 3;
 
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
@@ -194,6 +197,8 @@ struct Server::Impl {
   CallLog calls;
   // Set when the server is started; the gauges use it.
   std::unique_ptr<Acceptor> acceptor;
+  std::unique_ptr<ServiceHealth> health;
+  std::unique_ptr<RootWatch> root_watch;
   std::vector<std::shared_ptr<void>> gauges;
   const JobRunner runner;
   // Set when the server is started, as are the services.
@@ -206,21 +211,28 @@ struct Server::Impl {
       {std::begin(kServices), std::end(kServices)}};
   ReflectionAlphaService reflection_alpha_service{reflection_service};
   std::unique_ptr<grpc::Server> grpc_server;
+  std::optional<SelfCall> self_call;
 
   void AddGauges();
-  void AddConnectionMetrics();
+  void Keep(std::vector<std::shared_ptr<void>> more_gauges);
   absl::Status Accept(
       Listener listener,
       std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> grpc);
   absl::Status StartServices();
+  absl::Status StartWatches();
   absl::StatusOr<std::string> Start();
   void WarnOfExpiry() const;
+  void CheckAlive();
   void StopAll();
   void Drain();
 };
 
+void Server::Impl::Keep(std::vector<std::shared_ptr<void>> more_gauges) {
+  std::move(more_gauges.begin(), more_gauges.end(), std::back_inserter(gauges));
+}
+
 void Server::Impl::AddGauges() {
-  gauges = AddProcessMetrics(metrics);
+  Keep(AddProcessMetrics(metrics));
   if (tls.expiry() != absl::InfiniteFuture()) {
     gauges.push_back(metrics.AddGauge(
         "tessera_certificate_expiry_seconds",
@@ -300,20 +312,36 @@ absl::StatusOr<std::string> Server::Impl::Start() {
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   grpc_server = builder.BuildAndStart();
   DCP_CHECK(grpc_server != nullptr, "gRPC did not start");
-  for (size_t i = 0; i < kNumOwnServices; ++i) {
-    grpc_server->GetHealthCheckService()->SetServingStatus(kServices[i], true);
-  }
-  DCP_ASSIGN_OR_RETURN(
-      journal_watch,
-      JournalWatch::Start(
-          *journal, kJournalWatchInterval, [this](const absl::Status& status) {
-            jobs->Hold(!status.ok());
-            grpc_server->GetHealthCheckService()->SetServingStatus(kJobService,
-                                                                   status.ok());
-          }));
+  self_call.emplace(*grpc_server);
+  DCP_RETURN_IF_ERROR(StartWatches());
   const std::string address = listener.address();
   DCP_RETURN_IF_ERROR(Accept(std::move(listener), connections));
   return address;
+}
+
+absl::Status Server::Impl::StartWatches() {
+  std::vector<WatchedRoot> roots = DirectoryRoots(access.server());
+  std::vector<size_t> numbers;
+  for (const WatchedRoot& root : roots) numbers.push_back(root.number);
+  health =
+      std::make_unique<ServiceHealth>(*grpc_server->GetHealthCheckService(),
+                                      access.server().roots().size(), numbers);
+  DCP_ASSIGN_OR_RETURN(journal_watch,
+                       JournalWatch::Start(*journal, kJournalWatchInterval,
+                                           [this](const absl::Status& status) {
+                                             jobs->Hold(!status.ok());
+                                             health->SetJournal(status.ok());
+                                           }));
+  DCP_ASSIGN_OR_RETURN(
+      root_watch,
+      RootWatch::Start(
+          std::move(roots),
+          {.interval = kRootWatchInterval, .timeout = options.disk_timeout},
+          [this](const WatchedRoot& root, const RootCondition& now) {
+            health->SetRoot(root.number, now.readable.ok(), now.usable.ok());
+          }));
+  Keep(AddRootGauges(*root_watch, metrics));
+  return absl::OkStatus();
 }
 
 absl::Status Server::Impl::Accept(
@@ -343,36 +371,9 @@ absl::Status Server::Impl::Accept(
                         [&] { grpc->HandleNewConnection(&connection); });
       });
   DCP_RETURN_IF_ERROR(acceptor->Start());
-  AddConnectionMetrics();
+  Keep(AddConnectionMetrics(*acceptor, metrics));
   WarnOfExpiry();
   return absl::OkStatus();
-}
-
-void Server::Impl::AddConnectionMetrics() {
-  gauges.push_back(metrics.AddGauge(
-      "tessera_connections", "Open connections of clients.",
-      [this] { return static_cast<double>(acceptor->num_open()); }));
-  gauges.push_back(metrics.AddGauge(
-      "tessera_open_calls",
-      "Calls that clients have begun, also those without a whole request.",
-      [] { return static_cast<double>(ProcessCallLoad().num_open); }));
-  gauges.push_back(metrics.AddGauge(
-      "tessera_request_memory_bytes",
-      "Estimated memory of requests that are incomplete or not answered yet.",
-      [] { return static_cast<double>(ProcessCallLoad().request_bytes); }));
-  gauges.push_back(metrics.AddCounter(
-      "tessera_connections_refused_total",
-      "Connections closed at once because there were too many.",
-      [this] { return static_cast<double>(acceptor->num_refused()); }));
-  gauges.push_back(metrics.AddCounter(
-      "tessera_connections_cut_total",
-      "Connections ended because of what they sent: see Limits in "
-      "server/README.md.",
-      [] { return static_cast<double>(NumConnectionsCut()); }));
-  gauges.push_back(metrics.AddCounter(
-      "tessera_handshakes_failed_total",
-      "TLS connections that ended before their client had sent anything.",
-      [] { return static_cast<double>(NumFailedHandshakes()); }));
 }
 
 void Server::Impl::WarnOfExpiry() const {
@@ -384,6 +385,17 @@ void Server::Impl::WarnOfExpiry() const {
                     << " days=" << left / absl::Hours(24);
 }
 
+// Takes the locks whose holders wait for neither a disk nor a client, and lets
+// gRPC's threads answer.
+void Server::Impl::CheckAlive() {
+  budget.num_waiting();
+  calls.num_calls();
+  jobs->num_running();
+  acceptor->num_open();
+  access.FindClient("");
+  self_call->WaitForAnswer();
+}
+
 void Server::Impl::StopAll() {
   calls.Interrupt();
   // Ends the concurrent Drain early.
@@ -393,8 +405,8 @@ void Server::Impl::StopAll() {
 void Server::Impl::Drain() {
   if (grpc_server == nullptr) return;
   DCP_LOG(kInfo) << "event=drain calls=" << calls.num_calls();
-  if (auto* health = grpc_server->GetHealthCheckService(); health != nullptr) {
-    health->Shutdown();
+  if (auto* served = grpc_server->GetHealthCheckService(); served != nullptr) {
+    served->Shutdown();
   }
   checkpoint_service->Drain();
   bool idle = false;
@@ -408,7 +420,9 @@ void Server::Impl::Drain() {
     idle = calls.WaitUntilIdle();
   }
   journal_watch.reset();
-  acceptor->Stop();
+  if (root_watch != nullptr) root_watch->Stop();
+  if (acceptor != nullptr) acceptor->Stop();
+  self_call->End();
   grpc_server->Shutdown(RpcTimeIn(absl::ZeroDuration()));
   grpc_server->Wait();
   grpc_server = nullptr;
@@ -473,6 +487,8 @@ void Server::Reload() {
 }
 
 void Server::WarnOfExpiry() const { impl_->WarnOfExpiry(); }
+
+void Server::CheckAlive() { impl_->CheckAlive(); }
 
 void Server::Stop() { impl_->StopAll(); }
 

@@ -47,6 +47,9 @@ class Server {
   void Reload();
   // Logs a warning if the certificate expires within a month.
   void WarnOfExpiry() const;
+  // Returns if the server works: no lock is held forever, and gRPC answers. May
+  // be called from Start until the destructor.
+  void CheckAlive();
 
   // Makes Drain stop jobs and cancel calls at once. Waits until the jobs have
   // stopped, about as long as one block takes.

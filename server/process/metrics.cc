@@ -36,13 +36,13 @@ constexpr int kRequestTimeoutMs = 2000;
 // held during the call, so the owner's locks may be taken in any order.
 class Gauge {
  public:
-  // `type` is Gauge, or Counter if the value only goes up.
-  Gauge(std::string name, std::string help, prometheus::MetricType type,
-        std::function<double()> value)
-      : name_(std::move(name)),
-        help_(std::move(help)),
-        type_(type),
-        value_(std::move(value)) {}
+  // The type of `family` is Gauge, or Counter if the values only go up. `label`
+  // is the name of the label; empty: there is one value, without a label.
+  Gauge(prometheus::MetricFamily family, std::string label,
+        std::function<std::vector<LabeledValue>()> values)
+      : family_(std::move(family)),
+        label_(std::move(label)),
+        values_(std::move(values)) {}
 
   std::optional<prometheus::MetricFamily> Collect() {
     {
@@ -50,15 +50,20 @@ class Gauge {
       if (removed_) return std::nullopt;
       ++num_calls_;
     }
-    prometheus::ClientMetric metric;
-    (type_ == prometheus::MetricType::Counter ? metric.counter.value
-                                              : metric.gauge.value) = value_();
+    prometheus::MetricFamily family = family_;
+    for (const LabeledValue& value : values_()) {
+      prometheus::ClientMetric& metric = family.metric.emplace_back();
+      if (!label_.empty()) metric.label.push_back({label_, value.label});
+      (family.type == prometheus::MetricType::Counter ? metric.counter.value
+                                                      : metric.gauge.value) =
+          value.value;
+    }
     {
       absl::MutexLock lock(&mutex_);
       --num_calls_;
       idle_.SignalAll();
     }
-    return prometheus::MetricFamily{name_, help_, type_, {std::move(metric)}};
+    return family;
   }
 
   void Remove() {
@@ -68,10 +73,9 @@ class Gauge {
   }
 
  private:
-  const std::string name_;
-  const std::string help_;
-  const prometheus::MetricType type_;
-  const std::function<double()> value_;
+  const prometheus::MetricFamily family_;  // without values
+  const std::string label_;
+  const std::function<std::vector<LabeledValue>()> values_;
   absl::Mutex mutex_;
   absl::CondVar idle_;
   int num_calls_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -110,6 +114,13 @@ class Gauges : public prometheus::Collectable {
 prometheus::Family<prometheus::Counter>& NewCounters(
     prometheus::Registry& registry, const char* name, const char* help) {
   return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+}
+
+std::function<std::vector<LabeledValue>()> OneValue(
+    std::function<double()> value) {
+  return [value = std::move(value)] {
+    return std::vector<LabeledValue>{{.label = "", .value = value()}};
+  };
 }
 
 // Inspect takes milliseconds, a stream may take minutes.
@@ -167,11 +178,12 @@ struct Metrics::Impl {
           .Register(*registry);
   std::unique_ptr<prometheus::Exposer> exposer;
 
-  std::shared_ptr<void> Add(const std::string& name, const std::string& help,
-                            prometheus::MetricType type,
-                            std::function<double()> value) {
+  std::shared_ptr<void> Add(prometheus::MetricFamily family,
+                            const std::string& label,
+                            std::function<std::vector<LabeledValue>()> values) {
     // Owners: the handle and, during a call, the scraper.
-    auto gauge = std::make_shared<Gauge>(name, help, type, std::move(value));
+    auto gauge =
+        std::make_shared<Gauge>(std::move(family), label, std::move(values));
     gauges->Add(gauge);
     return std::shared_ptr<void>(
         nullptr, [gauge = std::move(gauge)](void*) { gauge->Remove(); });
@@ -223,15 +235,22 @@ void Metrics::ObserveJob(absl::string_view kind, absl::Duration time) {
 std::shared_ptr<void> Metrics::AddGauge(const std::string& name,
                                         const std::string& help,
                                         std::function<double()> value) {
-  return impl_->Add(name, help, prometheus::MetricType::Gauge,
-                    std::move(value));
+  return impl_->Add({name, help, prometheus::MetricType::Gauge, {}}, "",
+                    OneValue(std::move(value)));
+}
+
+std::shared_ptr<void> Metrics::AddGauges(
+    const std::string& name, const std::string& help, const std::string& label,
+    std::function<std::vector<LabeledValue>()> values) {
+  return impl_->Add({name, help, prometheus::MetricType::Gauge, {}}, label,
+                    std::move(values));
 }
 
 std::shared_ptr<void> Metrics::AddCounter(const std::string& name,
                                           const std::string& help,
                                           std::function<double()> value) {
-  return impl_->Add(name, help, prometheus::MetricType::Counter,
-                    std::move(value));
+  return impl_->Add({name, help, prometheus::MetricType::Counter, {}}, "",
+                    OneValue(std::move(value)));
 }
 
 absl::StatusOr<int> Metrics::Listen(const std::string& address) {

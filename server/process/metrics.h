@@ -9,12 +9,19 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 namespace dcp::server {
+
+// One value of a gauge with a label.
+struct LabeledValue {
+  std::string label;  // the value of the label
+  double value = 0;
+};
 
 class Metrics {
  public:
@@ -49,6 +56,13 @@ class Metrics {
   std::shared_ptr<void> AddGauge(const std::string& name,
                                  const std::string& help,
                                  std::function<double()> value);
+
+  // The same with several values, told apart by the value of `label`:
+  // "tessera_root_up", "tessera_root_free_bytes".
+  std::shared_ptr<void> AddGauges(
+      const std::string& name, const std::string& help,
+      const std::string& label,
+      std::function<std::vector<LabeledValue>()> values);
 
   // The same for values that only go up: "tessera_connections_refused_total",
   // "tessera_connections_cut_total".

@@ -7,7 +7,10 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
+
+#include "absl/strings/numbers.h"
 
 namespace dcp::server {
 
@@ -29,6 +32,20 @@ void NotifySystemd(absl::string_view state) {
       reinterpret_cast<const sockaddr*>(&address),
       static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size()));
   close(fd);
+}
+
+// See sd_watchdog_enabled(3).
+absl::Duration WatchdogTimeout() {
+  const auto number = [](const char* variable) -> int64_t {
+    const char* const text = std::getenv(variable);
+    int64_t value = 0;
+    return text != nullptr && absl::SimpleAtoi(text, &value) ? value : 0;
+  };
+  const int64_t microseconds = number("WATCHDOG_USEC");
+  const bool is_for_another = std::getenv("WATCHDOG_PID") != nullptr &&
+                              number("WATCHDOG_PID") != getpid();
+  return microseconds <= 0 || is_for_another ? absl::InfiniteDuration()
+                                             : absl::Microseconds(microseconds);
 }
 
 }  // namespace dcp::server

@@ -20,6 +20,7 @@
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/server/process/notify_socket.h"
 #include "tests/server/transport/raw_connection.h"
 #include "tests/testing/denied_calls.h"
 #include "tests/testing/temp_dir.h"
@@ -185,6 +186,24 @@ TEST_F(MainTest, HangupReadsTokensAgain) {
   process.Signal(SIGHUP);
   ASSERT_TRUE(process.ReadUntil("event=reload_failed of=tokens error="));
   process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0) << process.output();
+}
+
+TEST_F(MainTest, SystemdIsToldThatItWorks) {
+  const NotifySocket systemd;
+  setenv("NOTIFY_SOCKET", systemd.name().c_str(), 1);
+  setenv("WATCHDOG_USEC", "200000", 1);
+  Process process(Arguments());
+  unsetenv("NOTIFY_SOCKET");
+  unsetenv("WATCHDOG_USEC");
+  ASSERT_TRUE(process.ReadUntil("event=start"));
+  // The first ping may come before.
+  std::string told;
+  while (told != "READY=1") told = systemd.Receive();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(systemd.Receive(), "WATCHDOG=1");
+  // While it serves, and also while it drains.
+  process.Signal(SIGTERM);
+  while (told != "STOPPING=1") told = systemd.Receive();
   EXPECT_EQ(process.Wait(), 0) << process.output();
 }
 

@@ -2,11 +2,6 @@
 
 #include "server/process/metrics.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <memory>
 #include <string>
@@ -16,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/server/process/http_get.h"
 #include "tests/server/transport/raw_connection.h"
 #include "tests/testing/status_matchers.h"
 
@@ -25,28 +21,6 @@ namespace {
 using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-// The answer of an HTTP server on loopback.
-std::string Get(int port, const std::string& path) {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)),
-            0);
-  const std::string request =
-      absl::StrCat("GET ", path, " HTTP/1.0\r\nHost: localhost\r\n\r\n");
-  EXPECT_EQ(write(fd, request.data(), request.size()),
-            static_cast<ssize_t>(request.size()));
-  std::string answer;
-  char buffer[4096];
-  for (ssize_t n; (n = read(fd, buffer, sizeof(buffer))) > 0;) {
-    answer.append(buffer, static_cast<size_t>(n));
-  }
-  close(fd);
-  return answer;
-}
 
 TEST(Metrics, CountersSumByLabel) {
   Metrics metrics;
@@ -109,17 +83,30 @@ TEST(Metrics, RemovingWaitsForACallThatGoesOn) {
   EXPECT_EQ(num_calls, num_before);
 }
 
+TEST(Metrics, AGaugeMayHaveAValueForEachLabel) {
+  Metrics metrics;
+  const auto handle = metrics.AddGauges("tessera_x", "X", "root", [] {
+    return std::vector<LabeledValue>{{.label = "/a", .value = 1},
+                                     {.label = "/b \"", .value = 0}};
+  });
+  const auto empty = metrics.AddGauges(
+      "tessera_y", "Y", "root", [] { return std::vector<LabeledValue>(); });
+  EXPECT_THAT(metrics.Text(), HasSubstr("# TYPE tessera_x gauge\n"
+                                        "tessera_x{root=\"/a\"} 1\n"
+                                        "tessera_x{root=\"/b \\\"\"} 0\n"));
+}
+
 TEST(Metrics, ServesItsTextOverHttp) {
   Metrics metrics;
   metrics.CountJob("VERIFY", "FAILED");
   const std::shared_ptr<void> handle =
       metrics.AddGauge("tessera_streams", "", [] { return 7.0; });
   ASSERT_OK_AND_ASSIGN(const int port, metrics.Listen("127.0.0.1:0"));
-  const std::string answer = Get(port, "/metrics");
+  const std::string answer = HttpGet(port, "/metrics");
   EXPECT_THAT(answer, HasSubstr("200 OK"));
   EXPECT_THAT(answer, HasSubstr("state=\"FAILED\"} 1\n"));
   EXPECT_THAT(answer, HasSubstr("tessera_streams 7\n"));
-  EXPECT_THAT(Get(port, "/other"), HasSubstr("404"));
+  EXPECT_THAT(HttpGet(port, "/other"), HasSubstr("404"));
 }
 
 TEST(Metrics, ConnectionsThatSayNothingLeaveThemAlone) {
@@ -131,7 +118,7 @@ TEST(Metrics, ConnectionsThatSayNothingLeaveThemAlone) {
     idle.push_back(std::make_unique<RawConnection>(address));
     ASSERT_TRUE(idle.back()->is_connected());
   }
-  EXPECT_THAT(Get(port, "/metrics"), HasSubstr("200 OK"));
+  EXPECT_THAT(HttpGet(port, "/metrics"), HasSubstr("200 OK"));
   for (const auto& connection : idle) EXPECT_TRUE(connection->WaitForEnd());
 }
 
