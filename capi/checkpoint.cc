@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // The reading half of tessera.h.
 //
 // Tested by tests/capi/capi_test.cc.

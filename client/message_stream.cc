@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/client/tensor_reader_test.cc.
 #include "client/message_stream.h"
 

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // server/reading/chunk_frame.cc writes such messages and shows their format.
 #include "client/received_chunk.h"
 

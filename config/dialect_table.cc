@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/config/dialect_table_test.cc.
 #include "config/dialect_table.h"
 

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """How a program that uses fsdp is compiled."""
 
 load("//third_party/precompiled:copts.bzl", "LIBTORCH_COPTS")

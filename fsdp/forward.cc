@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/mixed_precision_dtypes_test.cc.
 #include "fsdp/forward.h"
 

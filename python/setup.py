@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Describes the wheel; build_wheel puts the programs and libraries in place."""
 
 import os

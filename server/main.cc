@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // dcp-server: the process: options, signals and log output. Server does the
 // rest.
 

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The BUILD file of an external repository, in this workspace and in others."""
 
 def write_build_file(rctx, substitutions = {}):

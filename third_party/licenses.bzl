@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A repository with the licences of Debian's packages that are linked in."""
 
 def _debian_licenses_impl(rctx):

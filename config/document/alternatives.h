@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Words as a sentence lists them. Pure; any thread.
 #ifndef CONFIG_DOCUMENT_ALTERNATIVES_H_
 #define CONFIG_DOCUMENT_ALTERNATIVES_H_

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/config/parallel_plan_test.cc.
 #include "config/document/plan_node.h"
 

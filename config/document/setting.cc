@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/config/document/findings_test.cc.
 #include "config/document/setting.h"
 

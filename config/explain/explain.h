@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // explain: says in numbers what a config will do: the mesh, the groups, ZeRO's
 // stage and the memory of a rank. fsdp-config puts it into words. Pure; any
 // thread.

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "config/explain/group_plan.h"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // A map without braces is found by its lines:
 //
 //   fsdp_config:            <- whole begins here

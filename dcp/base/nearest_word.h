@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // NearestWord: which option, verb or key a misspelt one was probably meant to
 // be.
 // Pure; any thread.

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // FileSystem on Linux system calls.
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "dcp/maps/builtin_mappings.h"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // CompareElements of element.h.
 #include <algorithm>
 #include <array>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Lists the tensors of a checkpoint on a dcp-server:
 //
 //   list_remote HOST:PORT PATH

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/module/wrap_test.cc.
 #include "fsdp/engine/module_access.h"
 

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/fully_shard_test.cc.
 #include "fsdp/engine/shard_geometry.h"
 

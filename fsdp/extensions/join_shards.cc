@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/extensions/nf4_test.cc.
 #include "fsdp/extensions/join_shards.h"
 

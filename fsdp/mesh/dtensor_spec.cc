@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/mesh/dtensor_test.cc.
 #include "fsdp/mesh/dtensor_spec.h"
 

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/module/init_test.cc.
 #include "fsdp/module/init_defaults.h"
 

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "fsdp/optim/clip_grad_norm.h"
 
 #include <cmath>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/training_habits_test.cc.
 #include "fsdp/optim/lbfgs.h"
 

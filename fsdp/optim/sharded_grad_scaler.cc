@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "fsdp/optim/sharded_grad_scaler.h"
 
 #include <cmath>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // The entries of a checkpoint as messages and back. Pure; any thread.
 #ifndef PROTO_MESSAGES_ENTRY_MESSAGES_H_
 #define PROTO_MESSAGES_ENTRY_MESSAGES_H_

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "proto/messages/enum_messages.h"
 
 namespace dcp {

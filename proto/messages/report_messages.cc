@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "proto/messages/report_messages.h"
 
 #include <algorithm>

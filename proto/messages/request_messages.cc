@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "proto/messages/request_messages.h"
 
 #include <cmath>

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Tessera: fast, durable checkpoints for PyTorch, read and written without
 executing pickles.
 

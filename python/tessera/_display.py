@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A checkpoint as a table, for a terminal and for a notebook."""
 
 from __future__ import annotations

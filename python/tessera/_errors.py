@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Errors: one class for each canonical status code."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Checkpoints on a disk or in an object store, read by the core."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Indices as NumPy has them, and the boxes that they need."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Opens a checkpoint, wherever it is."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The programs of the package as commands of the environment."""
 
 from __future__ import annotations

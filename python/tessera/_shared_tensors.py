@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Which tensors of a state dict share memory, as safetensors decides it.
 
 Two tensors share memory if they are in one storage and their elements lie in

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Indices of safetensors' slices for NumPy, which are stricter than NumPy's: a
 slice must lie within the tensor, and a list must be empty."""
 

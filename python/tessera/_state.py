@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """tessera.save and tessera.load: a state dict, in one process or in many."""
 
 from __future__ import annotations

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "server/access/disk_timeout.h"
 
 #include <cstdint>

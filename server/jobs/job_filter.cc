@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // The grammar; each rule is a function of the parser:
 //
 //   expression  factor { AND factor }

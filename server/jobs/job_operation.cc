@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "server/jobs/job_operation.h"
 
 #include "absl/strings/str_cat.h"

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "server/jobs/operations_service.h"
 
 #include <algorithm>

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "server/jobs/uuid.h"
 
 #include "absl/strings/ascii.h"

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // MemoryShares: the division of max-memory, so that jobs and calls never wait
 // for each other forever. Pure; any thread.
 //

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "server/options/command_line.h"
 
 #include <algorithm>

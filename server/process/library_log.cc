@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/server/main_test.cc.
 #include "server/process/library_log.h"
 

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "server/process/log_text.h"
 
 #include <algorithm>

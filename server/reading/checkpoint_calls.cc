@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/server/reading/checkpoint_service_test.cc.
 #include "server/reading/checkpoint_calls.h"
 

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // The wire format of the message:
 //
 //   0x12 length                   ReadTensorsResponse.chunk

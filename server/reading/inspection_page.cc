@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "server/reading/inspection_page.h"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // The life of a window:
 //
 //   requested by a first user -> in that user's queue -> taken by a reader when

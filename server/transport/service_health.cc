@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/server/server_watch_test.cc.
 #include "server/transport/service_health.h"
 

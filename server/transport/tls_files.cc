@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "server/transport/tls_files.h"
 
 #include <openssl/err.h>

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Runs the benchmarks one after the other and prints one table; see `--help`."""
 
 import argparse

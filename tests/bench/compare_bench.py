@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Compares two files of `tools/bench all --json FILE`; see `--help`."""
 
 import argparse

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """How `tools/bench compare` judges two files, as a user runs it."""
 
 import json

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Compares dcp-convert with the converters of DeepSpeed, verl and accelerate on
 their own checkpoints; see `--help`.
 

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Merges a checkpoint with the converter of the framework that wrote it, and
 prints how long each part took.
 

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Measures how the cost of planning and serving grows; see `--help`."""
 
 import argparse

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Loads of a checkpoint with and without a comparison of its checksums, in
 // turn, by one process for each rank, each its own chunks:
 //

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Writes checkpoints to measure with, by PyTorch itself.
 
     python make_checkpoint.py transformer DIR BYTES

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "tests/bench/phantom_storage.h"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Prints what tests/bench/plan has measured: our planners and PyTorch's."""
 
 import json

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Writes weights and tokens for torch_train.py and train_bench.
 
     python train_init.py SPEC.json

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // The C interface, called as another language calls it.
 #include <cstdint>
 #include <filesystem>

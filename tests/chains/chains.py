@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Chains of conversions: a random state goes from format to format, each time by
 one of our ways, and PyTorch takes the same steps next to it."""
 

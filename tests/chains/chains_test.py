@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Random chains of conversions give what PyTorch gives."""
 
 import time

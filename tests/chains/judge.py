@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """PyTorch's and safetensors' own ways to save, load and compare a state."""
 
 import collections.abc

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "client/backoff.h"
 
 #include <stop_token>

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "tests/client/cutting_proxy.h"
 
 #include <arpa/inet.h>

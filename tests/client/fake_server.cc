@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "tests/client/fake_server.h"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // The code of client/README.md.
 
 #include <cstdlib>

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "client/received_chunk.h"
 
 #include <algorithm>

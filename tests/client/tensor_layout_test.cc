@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "client/tensor_layout.h"
 
 #include <string>

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "client/tensor_reader.h"
 
 #include <algorithm>

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "config/dialect_of.h"
 
 #include <string>

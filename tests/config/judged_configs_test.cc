@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Small configs mean what their programs' own code makes of them
 // (tests/golden/configs), or are refused where that refuses them.
 #include <cstdint>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Three daemons that share conversions; some are killed, and started again or
 // not.
 #include <memory>

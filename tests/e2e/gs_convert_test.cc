@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // dcp-convert with checkpoints in Google's store, by the plugin: each format to
 // it, from it and within it, and what it says without the plugin.
 #include <gmock/gmock.h>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Counts the collectives of a step for every choice of reshard_after_forward,
 // as PyTorch's tests do.
 

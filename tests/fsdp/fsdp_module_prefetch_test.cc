@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tests FSDPModule: the groups that forward and backward gather ahead.
 
 #include <memory>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tests FSDPModule: when gradients are reduced, how they are divided, and what
 // replaces the collectives and their memory.
 

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Training with and without fully_shard: the same losses and the same
 // parameters, for every way to shard.
 

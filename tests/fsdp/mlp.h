@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Mlp: two layers, and a few steps of their training under fully_shard. For
 // tests of how parameters are moved and kept.
 #ifndef TESTS_FSDP_MLP_H_

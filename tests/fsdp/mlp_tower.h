@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Small modules for the tests of fully_shard, and what its calls took of them.
 #ifndef TESTS_FSDP_MLP_TOWER_H_
 #define TESTS_FSDP_MLP_TOWER_H_

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Runs ParseSafetensorsIndex on any bytes; writes and reads back what it
 // accepts.
 

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Runs ParsePlanRecord and ParsePieceRecord on any bytes; writes and reads back
 // what they accept.
 

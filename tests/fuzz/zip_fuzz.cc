@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Runs ReadZip on any bytes; lays out again and reads back what it accepts.
 
 #include <cstddef>

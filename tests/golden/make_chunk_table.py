@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Writes chunk_table.json: the boxes that DTensor gives each rank.
 
     python make_chunk_table.py OUT.json

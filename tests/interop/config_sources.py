@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What installed packages know about FSDP: files, dataclasses, questions.
 
 accelerate is imported; the others are read as text, for importing them would

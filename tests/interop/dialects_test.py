@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Checkpoints of other frameworks: PyTorch loads what dcp-convert makes of
 them, bit for bit, and its FSDP2 resumes from it on other ranks."""
 

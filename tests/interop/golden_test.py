@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The golden files of six PyTorch versions, converted and judged by one."""
 
 import shutil

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Running dcp-convert, and reporting cases to a terminal and to Bazel.
 
 A test needs TESSERA_PROGRAM, the path of the program, and TESSERA_PYTHON's

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Every malformed checkpoint is refused as its manifest says."""
 
 import json

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Resharding for tensor and expert parallelism gives PyTorch's own chunks."""
 
 import judge

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Reference checkpoints of DTensors that are placed by hand."""
 
 import torch

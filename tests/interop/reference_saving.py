@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What the cases of make_reference.py share: their table, and how a state is
 saved and described."""
 

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Reference checkpoints of models under FSDP2, HSDP and tensor parallelism, and
 of the Hugging Face writers."""
 

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Tiny models of transformers, whose random weights depend on their names."""
 
 import zlib

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "proto/utf8.h"
 
 #include <gtest/gtest.h>

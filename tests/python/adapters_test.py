@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Training frameworks save and resume with Tessera, on two ranks over Gloo."""
 
 import pathlib

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Jobs of tessera.client."""
 
 import uuid

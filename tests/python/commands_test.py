@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The verbs as functions, and the commands of the environment."""
 
 import os

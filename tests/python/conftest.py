@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """States that the tests save, how they are compared, and what may be skipped."""
 
 import concurrent.futures

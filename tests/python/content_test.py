@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What the wheel carries, and on which systems it runs."""
 
 import importlib.metadata

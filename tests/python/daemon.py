@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A dcp-server for tests, and what comes between it and a client."""
 
 import concurrent.futures

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """tessera.folder, with transformers as the judge."""
 
 import gc

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Subinterpreters: each imports the package and opens checkpoints of its own."""
 
 import subprocess

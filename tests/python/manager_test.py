@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """tessera.save, tessera.load, and CheckpointManager: by the rules that
 checkpoint_manager_test.cc has for fsdp::CheckpointManager."""
 

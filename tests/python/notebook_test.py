@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Executes the notebook of examples/notebook in a copy, with a kernel of its own."""
 
 import json

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """tessera.open: names, slices, objects, and what cannot be read."""
 
 import collections

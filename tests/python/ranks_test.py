@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Writer and Reader on several ranks, each a process, over Gloo."""
 
 import pathlib

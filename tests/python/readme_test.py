@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Runs the snippets of python/README.md, one after the other."""
 
 import pathlib

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Tensors without memory of their own, and objects of classes of a program: they
 take PyTorch's way, or are named."""
 

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Signals that interrupt calls of other threads, at any moment."""
 
 import os

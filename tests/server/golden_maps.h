@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // The golden pairs of mappings (tests/dcp/maps/golden_pairs.h) as clients ask a
 // server for them, and as this process converts them. For tests.
 #ifndef TESTS_SERVER_GOLDEN_MAPS_H_

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "tests/server/server_process.h"
 
 #include <fcntl.h>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Calls in progress of clients whose rights change.
 
 #include <memory>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // What an operator sees of a server: health, metrics, and the log.
 
 #include <filesystem>

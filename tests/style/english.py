@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Counts words that make prose hard to read, in comments of C++, by folder.
 
 A relative clause that has no noun ("what it holds", "whose files") makes a
@@ -8,7 +7,7 @@ of comments.
 
 import re
 
-from source_tree import CODE, PRODUCT, without_licence
+from source_tree import CODE, PRODUCT
 
 # Word to the most of 1,000 words of comments.
 AIMS = {"what": 1.0, "whose": 0.5, "its": 2.0, "of": 28.0}
@@ -34,9 +33,7 @@ def counts(tree):
             continue
         comments = " ".join(
             "".join(groups)
-            for groups in _COMMENT.findall(
-                _STRING.sub('""', without_licence(text))
-            )
+            for groups in _COMMENT.findall(_STRING.sub('""', text))
         )
         words = [word.lower() for word in _WORD.findall(comments)]
         entry = result.setdefault(_folder(path), [0, dict.fromkeys(AIMS, 0)])

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "tests/testing/deepseek_shapes.h"
 
 #include <cstdint>

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "tests/testing/faulty_proxy.h"
 
 #include <arpa/inet.h>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // RunRanks: a test of several processes, in a few lines.
 //
 //   TEST(Mesh, SumsOverTheWorld) {

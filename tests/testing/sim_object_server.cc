@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/testing/sim_object_server_test.cc.
 #include "tests/testing/sim_object_server.h"
 

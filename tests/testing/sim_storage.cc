@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "tests/testing/sim_storage.h"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tests the matchers, the directory and the digest that other tests rely on.
 
 #include <filesystem>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Makes absl::Mutex, absl::CondVar, absl::Notification and absl::Status known
 // to ThreadSanitizer.
 //

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """LibTorch's headers that most files include, by the time that they take."""
 
 LIBTORCH_HEADERS = [

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // LicensesText: the licences of this project and of all libraries that its
 // programs have linked in, as one text. Collected when they are built, from
 // Debian's packages. Pure; any thread.

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The flags of a file that reads a precompiled header."""
 
 def precompiled_copts(header):

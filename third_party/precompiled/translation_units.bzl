@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """translation_units: the sources of a library in a few files.
 
 Most of the time to compile a file goes to the headers that it includes. Eight

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // dcp-convert: limits, signals and streams of the process; the rest is
 // RunCommand.
 //

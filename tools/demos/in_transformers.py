@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Loads a model that train_llama trained and transformers understands:
 
     in_transformers.py FOLDER TEXT LOSSES [--seq-len N] [--batch N] [--seed N]

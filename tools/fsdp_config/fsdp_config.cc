@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // fsdp-config: streams and environment of the process; the rest is RunCommand.
 //
 // Tested by tests/interop/packages_test.py.

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/tools/fsdp_config/commands_test.cc.
 #include "tools/fsdp_config/questions.h"
 

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "config/dialects/fields/config_writer.h"
 
 #include <array>

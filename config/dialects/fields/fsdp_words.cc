@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/config/dialects/transformers/read_test.cc.
 #include "config/dialects/fields/fsdp_words.h"
 

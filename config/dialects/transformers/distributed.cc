@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // As of transformers 5.23. All sizes are numbers of ranks; there is no word for
 // the rest.
 //

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Reads transformers' JSON: TrainingArguments, or the file that its fsdp_config
 // names.
 #include <algorithm>

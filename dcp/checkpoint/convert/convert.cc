@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // In the order of time:
 //   1. prepare_conversion.cc plans everything; with a journal, resumption.cc
 //   finds what

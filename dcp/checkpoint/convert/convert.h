@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Convert: reads any checkpoint and writes it in any format and for any mesh,
 // block by block within a memory budget. Resharding and consolidating are
 // conversions with other options. The destination appears whole or not at all

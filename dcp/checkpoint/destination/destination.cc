@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/checkpoint/destination/renamed_destination_test.cc.
 #include "dcp/checkpoint/destination/destination.h"
 

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 //
 // The protocol, step by step. "Synced" means that a crash after the step cannot
 // undo it.

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // RenamedDestination: a Destination on a file system. Three ways, one for each
 // shape of destination:
 //

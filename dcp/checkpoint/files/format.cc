@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/checkpoint/convert/convert_target_test.cc.
 #include "dcp/checkpoint/files/format.h"
 

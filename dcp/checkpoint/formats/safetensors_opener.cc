@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "dcp/checkpoint/formats/safetensors_opener.h"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Which entries of a checkpoint an operation processes, and under which name
 // and type: include, exclude, renames, casts. Pure.
 #ifndef DCP_CHECKPOINT_MAPPED_SELECTION_H_

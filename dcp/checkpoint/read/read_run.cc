@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/checkpoint/read/range_reader_test.cc.
 #include "dcp/checkpoint/read/read_run.h"
 

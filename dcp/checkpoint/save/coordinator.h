@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Coordinator: the few collective steps of saving and loading, independent of
 // how ranks communicate. One of the five interfaces: fsdp/checkpoint implements
 // it with c10d; the implementation here serves a single process. Every rank

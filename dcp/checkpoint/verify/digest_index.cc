@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/checkpoint/verify/verify_test.cc.
 #include "dcp/checkpoint/verify/digest_index.h"
 

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/checkpoint/share/share_verify_test.cc.
 #include "dcp/checkpoint/verify/verify_report.h"
 

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/checkpoint/write/image_transfer_test.cc.
 //
 // [Note: edges] Neighbouring pieces of a file, which two machines may write at

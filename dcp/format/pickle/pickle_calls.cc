@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "dcp/format/pickle/pickle_calls.h"
 
 #include <cstddef>

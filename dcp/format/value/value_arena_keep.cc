@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // ValueArena::KeepOnly: moves the values that are still needed to new memory.
 #include <bit>
 #include <cstdint>

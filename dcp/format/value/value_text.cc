@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // ToString of a Value: text for people, in the manner of Python's repr().
 
 #include <algorithm>

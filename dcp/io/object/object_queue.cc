@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/io/object/object_file_system_test.cc.
 #include "dcp/io/object/object_queue.h"
 

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/io/s3/s3_retries_test.cc.
 #include "dcp/io/object/retried_requests.h"
 

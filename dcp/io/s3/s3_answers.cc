@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "dcp/io/s3/s3_answers.h"
 
 #include <aws/common/byte_buf.h>

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "dcp/io/s3/s3_bodies.h"
 
 #include "absl/strings/str_cat.h"

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/io/s3/s3_open_test.cc.
 
 #include "dcp/io/s3/s3_credentials.h"

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/maps/builtin_mappings_test.cc.
 #include "dcp/mapping/application/model_types.h"
 

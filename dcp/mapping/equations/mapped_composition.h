@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // ComposeMapped: one mapping after another, as one. For mapping.cc and
 // round_trip.cc; pure; any thread.
 #ifndef DCP_MAPPING_EQUATIONS_MAPPED_COMPOSITION_H_

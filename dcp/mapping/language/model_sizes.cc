@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "dcp/mapping/language/model_sizes.h"
 
 #include <algorithm>

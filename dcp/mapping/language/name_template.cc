@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "dcp/mapping/language/name_template.h"
 
 #include <algorithm>

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "fsdp/checkpoint/ranks/replica_exchange.h"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/checkpoint/source/local_source_test.cc.
 #include "fsdp/checkpoint/source/default_file_system.h"
 

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // LocalSource: a checkpoint in files that this process reads itself, in any
 // format. As CheckpointSource.
 #ifndef FSDP_CHECKPOINT_SOURCE_LOCAL_SOURCE_H_

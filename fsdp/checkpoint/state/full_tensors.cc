@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "fsdp/checkpoint/state/full_tensors.h"
 
 #include <utility>

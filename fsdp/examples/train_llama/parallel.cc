@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/examples/parallel_test.cc.
 #include "fsdp/examples/train_llama/parallel.h"
 

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/parallel/pipeline/pipeline_fsdp_test.cc.
 #include "fsdp/parallel/pipeline/microbatch_sync.h"
 

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/parallel/pipeline/schedules_test.cc.
 #include "fsdp/parallel/pipeline/pipeline_stage.h"
 

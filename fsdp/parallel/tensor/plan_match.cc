@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/parallel/tensor/parallelize_module_test.cc.
 #include "fsdp/parallel/tensor/plan_match.h"
 

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/parallel/tensor/styles_test.cc.
 #include "fsdp/parallel/tensor/styles.h"
 

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A daemon, dcp-server: its jobs, and the tensors of its checkpoints.
 
     client = tessera.client.Client("trainer-7:7420")

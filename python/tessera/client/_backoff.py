@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Whether a call that failed is made again, and when."""
 
 from __future__ import annotations

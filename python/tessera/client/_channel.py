@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A connection to a daemon, and the calls that are made through it."""
 
 from __future__ import annotations

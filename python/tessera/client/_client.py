@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Client: a daemon whose jobs and checkpoints a program uses."""
 
 from __future__ import annotations

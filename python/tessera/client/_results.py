@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What jobs return, as dataclasses. Each keeps the whole message of the API,
 which the .proto files document, in `message`."""
 

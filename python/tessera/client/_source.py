@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A checkpoint on a daemon, as tessera.Checkpoint reads from it."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Stop: how one thread ends the calls and the waits of others."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """One request for parts of tensors, spread over several streams."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The data file that one rank writes for a save."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """CheckpointManager: the checkpoints of a training run in one directory."""
 
 from __future__ import annotations

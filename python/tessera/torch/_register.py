@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Makes Writer and Reader what PyTorch uses by default."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Saving and loading a whole state, in one process or in many."""
 
 from __future__ import annotations

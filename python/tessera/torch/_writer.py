@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Writer: PyTorch's StorageWriter and AsyncStager on the core."""
 
 from __future__ import annotations

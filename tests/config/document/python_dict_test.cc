@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "config/document/python_dict.h"
 
 #include "gtest/gtest.h"

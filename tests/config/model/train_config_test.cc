@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "config/model/train_config.h"
 
 #include <optional>

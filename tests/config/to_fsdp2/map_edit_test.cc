@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "config/to_fsdp2/map_edit.h"
 
 #include <functional>

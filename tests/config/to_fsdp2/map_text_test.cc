@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "config/to_fsdp2/map_text.h"
 
 #include <optional>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Every checkpoint that a PyTorch wrote, read and compared with what PyTorch
 // said is in it.
 

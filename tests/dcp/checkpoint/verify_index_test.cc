@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Verifies headers of safetensors and .metadata, which tell the places of
 // bytes.
 

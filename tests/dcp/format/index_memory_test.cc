@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // How much memory an index takes while it is read.
 #include <malloc.h>
 

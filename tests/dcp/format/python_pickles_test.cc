@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Reads what Python's own pickler writes, in all protocols.
 
 #include <cstddef>

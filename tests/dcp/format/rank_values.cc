@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "tests/dcp/format/rank_values.h"
 
 #include "dcp/format/torch/torch_tensor.h"

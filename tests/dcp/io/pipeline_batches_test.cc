@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // The order in which RunPipeline starts, fills and writes batches, and the
 // blocks and requests that it uses at one time.
 

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/socket.h>

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "tests/dcp/mapping/golden_models.h"
 
 #include <algorithm>

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "dcp/options/setting_lines.h"
 
 #include <string>

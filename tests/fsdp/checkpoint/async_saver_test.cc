@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Saves that run in the background of the training thread.
 
 #include "fsdp/checkpoint/async_saver.h"

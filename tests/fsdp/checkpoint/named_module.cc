@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "tests/fsdp/checkpoint/named_module.h"
 
 #include <utility>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Operators that write into a state while a save in the background still copies
 // it: they wait, so that the save has the values of the call.
 #include <atomic>

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "fsdp/examples/train_llama/parallel.h"
 
 #include <cstdint>

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Runs train_llama with a small model in any number of processes."""
 
 import os

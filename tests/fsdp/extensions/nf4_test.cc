@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // QLoRA's base model: frozen weights that are in four bits between uses.
 
 #include "fsdp/extensions/nf4.h"

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "tests/fsdp/gpu/save_step.h"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // StepResult: what a step of gpu_steps found: figures, and what is wrong. A
 // plain value.
 #ifndef TESTS_FSDP_GPU_STEP_RESULT_H_

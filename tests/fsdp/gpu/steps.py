@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The steps of tools/gpu_check: what each runs, and which figures it shows."""
 
 import dataclasses

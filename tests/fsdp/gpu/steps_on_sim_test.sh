@@ -1,5 +1,4 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0
 # Runs steps of tools/gpu_check on the simulated device: those that judge
 # numbers and memory, not speed.
 set -euo pipefail

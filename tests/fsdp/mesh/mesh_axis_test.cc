@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "fsdp/mesh/mesh_axis.h"
 
 #include <cstdint>

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The models of parity_trainer in Python.
 
 Names of parameters, the order of modules and every operator are those of

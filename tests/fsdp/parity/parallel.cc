@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "tests/fsdp/parity/parallel.h"
 
 #include "c10/util/Exception.h"

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Writes the input of all trainers of the parity test: weights, data, job."""
 
 import json

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Compares the results of two trainers, each in its folder."""
 
 import json

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Experts that a config has divided among ranks.
 
 #include <string>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Models that are trained over several axes, from configs of the programs that
 // have them, in the same steps as in one process.
 

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "tests/fsdp/sim/training.h"
 
 #include <cstdlib>

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What prime-rl and LLaMA-Factory make of a config."""
 
 import dataclasses

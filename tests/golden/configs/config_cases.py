@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Small training configs, for make_configs.py: program, name, ranks, text."""
 
 TUNE = """\

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Cases of torch.save files, zip and legacy."""
 
 import struct

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Bytes of hostile checkpoints: a zip writer with every field adjustable, an
 assembler of pickles, and a sound base checkpoint to spoil.
 

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Cases of the file system: what is at the place of a data file."""
 
 import os

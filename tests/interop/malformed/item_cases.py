@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Cases of data files: tensor items and bytes entries."""
 
 import struct

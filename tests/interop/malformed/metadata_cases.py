@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Cases of the index, `.metadata`: what its pickle says."""
 
 import pathlib

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // The plugin with a real server of Google's protocol, and what it says where
 // nothing can be reached.
 #include <gmock/gmock.h>

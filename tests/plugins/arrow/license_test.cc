@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // What users copy has the licences of Arrow's library with it.
 
 #include <string>

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "proto/messages/entry_messages.h"
 
 #include <cstdint>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Kills a server process with SIGKILL at random moments, while jobs of each
 // kind are submitted, run and are cancelled. After the last start every
 // accepted job completes with a complete result, and nothing else is left. The

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "tests/server/jobs/job_server.h"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Jobs that read their source through a mapping, over a real socket.
 #include <atomic>
 #include <filesystem>

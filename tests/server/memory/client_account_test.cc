@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "server/memory/client_account.h"
 
 #include "absl/time/time.h"

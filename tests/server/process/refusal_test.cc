@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "server/process/refusal.h"
 
 #include "absl/status/status.h"

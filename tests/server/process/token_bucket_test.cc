@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "server/process/token_bucket.h"
 
 #include "gtest/gtest.h"

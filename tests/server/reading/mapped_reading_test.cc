@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Calls that read a checkpoint through a mapping, over a real socket.
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Streams under limits: slow and vanished clients, hung disks, and little
 // memory.
 #include <chrono>

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "tests/server/transport/raw_connection.h"
 
 #include <arpa/inet.h>

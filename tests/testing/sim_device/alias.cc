@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "tests/testing/sim_device/alias.h"
 
 #include "ATen/ops/empty_strided.h"

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // The pool against what CUDA's caching allocator does.
 #include "tests/testing/sim_device/block_pool.h"
 

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Extents against sets of bytes.
 #include "tests/testing/sim_device/extent.h"
 

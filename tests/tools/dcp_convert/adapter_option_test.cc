@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // `dcp-convert --adapter`: LoRA adapters as peft and runs leave them, and those
 // that cannot be merged as plain LoRA.
 #include <string>

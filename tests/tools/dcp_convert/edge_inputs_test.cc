@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Small files and folders that once were read wrongly, as the commands see
 // them.
 #include <string>

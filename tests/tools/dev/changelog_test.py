@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Runs tools/dev/changelog over projects of a few files."""
 
 import os

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The pages that tools/dev/docs gives to mkdocs."""
 
 import os

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Whole commands on real files.
 
 #include "tools/fsdp_config/commands.h"

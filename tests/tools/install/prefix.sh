@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 # What the tests of an installed prefix share; they source it.
 
 readonly prefix=$TEST_TMPDIR/prefix

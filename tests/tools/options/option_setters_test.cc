@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "tools/options/option_setters.h"
 
 #include <cstdint>

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "tools/terminal/quantity.h"
 
 #include "gtest/gtest.h"

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/e2e/fleet_test.cc.
 #include "tools/dcp_convert/commands/fleet.h"
 

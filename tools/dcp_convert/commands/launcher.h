@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Which share of the work this process has, by what the launcher that
 // started it has put into its environment: Slurm, MPI, torchrun or Kubernetes.
 // Pure; any thread.

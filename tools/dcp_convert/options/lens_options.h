@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // The options --decode, --adapter, --average and --encode: what is computed
 // with the elements of the source before anything else is done with them, and
 // in the end.

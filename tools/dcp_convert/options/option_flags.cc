@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "tools/dcp_convert/options/option_flags.h"
 
 #include <algorithm>

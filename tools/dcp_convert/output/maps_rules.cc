@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/tools/dcp_convert/commands/maps_command_test.cc.
 #include "tools/dcp_convert/output/maps_rules.h"
 

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/checkpoint/open/dialects/dialects_test.cc.
 #include "dcp/checkpoint/dialects/deepspeed/deepspeed_state.h"
 

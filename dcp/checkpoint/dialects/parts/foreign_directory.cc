@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/checkpoint/open/no_checkpoint_test.cc.
 #include "dcp/checkpoint/dialects/parts/foreign_directory.h"
 

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/checkpoint/dialects/ranks/flat_model_test.cc.
 #include "dcp/checkpoint/dialects/ranks/rank_part.h"
 

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Opens a checkpoint to which each rank wrote its own torch.save files, with
 // DTensors or FSDP1's ShardedTensors in them: what verl, SkyRL, accelerate with
 // use_dcp=False and many home-made programs write. Any thread.

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Operators that pick indices, and those that join tensors.
 //
 // Tested by tests/fsdp/parallel/spmd/rules/rules_test.cc.

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Normalizations and lookups.
 //
 // Tested by tests/fsdp/parallel/spmd/rules/layers_test.cc.

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Operators that compute each element of the result from the elements of the
 // arguments at the same place, after broadcasting.
 //

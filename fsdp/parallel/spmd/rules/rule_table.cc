@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Which operators follow which rule. An operator that is not here gathers its
 // arguments.
 //

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Views and reshapes: the same operator on the part, with the cut where the
 // dimension has gone.
 //

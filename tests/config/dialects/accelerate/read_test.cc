@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Reading and writing accelerate's files; read_config_text decides that they
 // are accelerate's.
 #include <optional>

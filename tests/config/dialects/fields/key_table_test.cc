@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "config/dialects/fields/key_table.h"
 
 #include <string>

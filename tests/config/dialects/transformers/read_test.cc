@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Reading and writing TrainingArguments and fsdp_config.
 #include <optional>
 #include <string>

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "tests/dcp/checkpoint/convert/convert_fixtures.h"
 
 #include <memory>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Conversions with a journal into an object store whose client dies: the next
 // run ends the work, and nothing of the dead one is left.
 #include <cstdint>

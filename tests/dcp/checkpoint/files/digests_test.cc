@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "dcp/checkpoint/files/digests.h"
 
 #include <cstdint>

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "dcp/checkpoint/files/megatron_names.h"
 
 #include "gtest/gtest.h"

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // What workers that share a conversion refuse, report and repair.
 #include "dcp/checkpoint/share/share_commit.h"
 

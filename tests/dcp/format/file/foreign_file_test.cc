@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "dcp/format/file/foreign_file.h"
 
 #include <string>

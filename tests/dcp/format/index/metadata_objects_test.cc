@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "dcp/format/index/metadata_objects.h"
 
 #include <initializer_list>

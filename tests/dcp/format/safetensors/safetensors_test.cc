@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "dcp/format/safetensors/safetensors.h"
 
 #include <string>

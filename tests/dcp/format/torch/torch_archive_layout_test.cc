@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "dcp/format/torch/torch_archive_layout.h"
 
 #include <string>

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "dcp/io/file_systems/routed_file_system.h"
 
 #include <cstdint>

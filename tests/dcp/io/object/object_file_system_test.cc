@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "dcp/io/object/object_file_system.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "tests/dcp/io/object/store_contract.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "dcp/io/plugin/load_plugin.h"
 
 #include <gmock/gmock.h>

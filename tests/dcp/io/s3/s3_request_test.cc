@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "dcp/io/s3/s3_request.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Conversions between two sides of which none is the pivot, element by element.
 #include "dcp/mapping/equations/mapped_composition.h"
 

@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "dcp/mapping/language/yaml_tree.h"
 
 #include <string>

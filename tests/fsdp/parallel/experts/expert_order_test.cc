@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "fsdp/parallel/experts/expert_order.h"
 
 #include <cstdint>

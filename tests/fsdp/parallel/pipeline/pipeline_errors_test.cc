@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // What a pipeline refuses, and what an error or the end of one stage does to
 // the others.
 

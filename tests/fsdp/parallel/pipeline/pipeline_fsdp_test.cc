@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Pipelines whose stages are sharded: two stages on two ranks each, which see
 // their own half of each batch.
 

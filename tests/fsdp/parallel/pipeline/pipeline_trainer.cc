@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Trains the model of staged_model.h in stages, each sharded over the ranks
 // that are left, for pipeline_parity_test.py.
 

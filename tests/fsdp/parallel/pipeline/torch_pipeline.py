@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The training of pipeline_trainer.cc, in PyTorch: stages of
 torch.distributed.pipelining, each under fully_shard.
 

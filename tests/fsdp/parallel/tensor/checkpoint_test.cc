@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Checkpoints of parameters that parallelize_module has cut and fully_shard has
 // not taken.
 

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 # A dict, as documentation shows it.
 parallelism_config = {
     "fsdp2": {

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // `dcp-convert maps`: the built-in families, and rule files that are wrong.
 #include <string>
 

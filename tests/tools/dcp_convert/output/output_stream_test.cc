@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "tools/dcp_convert/output/output_stream.h"
 
 #include <fcntl.h>

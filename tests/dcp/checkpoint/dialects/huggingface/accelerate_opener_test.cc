@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "dcp/checkpoint/dialects/huggingface/accelerate_opener.h"
 
 #include <filesystem>

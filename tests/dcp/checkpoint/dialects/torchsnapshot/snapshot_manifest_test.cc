@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "dcp/checkpoint/dialects/torchsnapshot/snapshot_manifest.h"
 
 #include <string>

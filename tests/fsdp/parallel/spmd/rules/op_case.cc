@@ -1,5 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
-
 #include "tests/fsdp/parallel/spmd/rules/op_case.h"
 
 #include <map>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Operators on elements: see op_case.h.
 
 #include <utility>

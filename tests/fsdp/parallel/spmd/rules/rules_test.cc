@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Products, views, slices, reductions, indexing and joining: see op_case.h.
 
 #include "fsdp/parallel/spmd/rules/rules.h"
