@@ -5,6 +5,7 @@
 #define TESSERA_FSDP_H_
 
 // IWYU pragma: begin_exports
+#include "config/dialect_table.h"
 #include "config/explain/explain.h"
 #include "config/read_config.h"
 #include "config/write_config.h"
