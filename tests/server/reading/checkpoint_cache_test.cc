@@ -63,10 +63,12 @@ TEST_F(CheckpointCacheTest, CallsThatComeTogetherOpenOnce) {
   CheckpointCache* const cache = NewCache();
   const std::string path = Golden("torch-2.11/train");
   constexpr size_t kCalls = 50;
+  const auto account = std::make_shared<ClientAccount>(
+      client_.name(), ClientLimits{.memory_bytes = kMemoryBytes});
   std::vector<OpenResult> results(kCalls, absl::UnknownError(""));
   std::vector<absl::Notification> opened(kCalls);
   for (size_t i = 0; i < kCalls; ++i) {
-    cache->Open({.client = &client_, .account = nullptr},
+    cache->Open({.client = &client_, .account = account},
                 {.path = path, .open = {}}, {}, [&, i](OpenResult result) {
                   results[i] = std::move(result);
                   opened[i].Notify();
