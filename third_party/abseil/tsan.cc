@@ -157,7 +157,7 @@ extern "C" const char* __tsan_default_suppressions() {
          "race:^dcp::client::Fake*::\n"
          "thread:^aws_thread_launch\n"
          "race:^grpc::internal::Callback*::CallOnDone\n"
-         "race:^grpc::internal::ServerCallbackCall::ScheduleOnDone\n"
+         "race:^grpc::ServerContextBase::~ServerContextBase\n"
          "race:^grpc::internal::CallbackBidiHandler<grpc::ByteBuffer, "
          "grpc::ByteBuffer>::\n";
 }
