@@ -1,5 +1,6 @@
 """What manager_test.py runs on several ranks: manager_ranks.py save|resume DIR"""
 
+import atexit
 import os
 import pathlib
 import signal
@@ -68,3 +69,7 @@ call(
 )
 dist.barrier()
 dist.destroy_process_group()
+# Threads of PyTorch may still drop tensors. They need the GIL for it, and abort
+# the process if Python ends meanwhile.
+atexit._run_exitfuncs()
+os._exit(0)
