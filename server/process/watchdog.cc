@@ -1,4 +1,3 @@
-
 #include "server/process/watchdog.h"
 
 #include <utility>

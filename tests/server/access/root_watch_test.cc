@@ -1,4 +1,3 @@
-
 #include "server/access/root_watch.h"
 
 #include <linux/capability.h>

@@ -1,4 +1,3 @@
-
 #include "server/process/fair_queue.h"
 
 #include <cstdint>
