@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reading half of tessera.h.
 //
 // Tested by tests/capi/capi_test.cc.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/capi/capi_test.cc.
 #include "capi/handles.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The handles that the sources share: errors, bytes, stops, checkpoints,
 // and the file system. Internal; see tessera.h for threads and ownership.
 #ifndef CAPI_HANDLES_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The writing half of tessera.h.
 //
 // Tested by tests/capi/capi_test.cc.

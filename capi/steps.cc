@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The steps of a run.
 //
 // Tested by tests/capi/capi_test.cc.

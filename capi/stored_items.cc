@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Items as they are stored: for a caller that unpickles them by its own rules.
 //
 // Tested by tests/capi/capi_test.cc.

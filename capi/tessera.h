@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The C interface of Tessera: reads checkpoints of every format that the core
  * knows, and writes DCP checkpoints of many processes that appear whole or not
  * at all. It is what the Python package calls; other languages can call it too.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole tensors in one file.
 //
 // Tested by tests/capi/capi_test.cc.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backoff: whether a failed call is made again, and when. Waits double from
 // `first_wait`, with random jitter so that ranks that failed together do not
 // return together, and are never shorter than a server asks for. Used by one

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Channel: a connection to a daemon, with TLS and a token, that clients share.
 // Connects on first use and again whenever the connection is lost. Thread-safe.
 #ifndef CLIENT_CHANNEL_H_

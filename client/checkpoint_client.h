@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CheckpointClient: inspects checkpoints on a daemon and reads from them. Calls
 // that fail because the daemon cannot be reached are retried; ReadTensors
 // resumes where it broke off. Blocking; thread-safe; statuses begin with the

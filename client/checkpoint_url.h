@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CheckpointUrl: the name of a checkpoint on a daemon, accepted wherever a path
 // is. Pure; any thread.
 #ifndef CLIENT_CHECKPOINT_URL_H_

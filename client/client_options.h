@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ClientOptions: how a program reaches a daemon. Plain data that does not
 // include gRPC's headers, so that code that only passes it on does not need
 // them.

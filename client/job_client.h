@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JobClient: starts, inspects, awaits and cancels jobs of a daemon. Calls that
 // fail because the daemon cannot be reached are retried, including those that
 // start a job, because each carries a request id. Blocking; thread-safe;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/client/tensor_reader_test.cc.
 #include "client/message_stream.h"
 

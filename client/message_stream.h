@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MessageStream: a call that streams messages from the server, and hands them
 // out as they were received. The classes that gRPC generates would parse and
 // copy them. All calls block, and belong to one thread.

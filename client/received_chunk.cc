@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // server/reading/chunk_frame.cc writes such messages and shows their format.
 #include "client/received_chunk.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ReceivedChunk: a message of payload, whose bytes stay where gRPC received
 // them, so that they are copied once, to where they belong.
 #ifndef CLIENT_RECEIVED_CHUNK_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "client/request_id.h"
 
 #include "dcp/base/unique_bits.h"

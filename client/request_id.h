@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NewRequestId: a random UUID, version 4, under which a job is submitted, so
 // that submitting it again is harmless. Any thread.
 #ifndef CLIENT_REQUEST_ID_H_

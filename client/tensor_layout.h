@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TensorLayout: what a ReadTensors stream delivers and where it goes.
 // TensorRange: a piece of it that one stream reads. Both check each message of
 // the server against its earlier ones and do not trust it: nothing is written

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TensorReader: one ReadTensors request spread over several streams, each of
 // which reads a range of the bytes and resumes where it broke off. Used once,
 // by one thread; it starts one more thread for each stream beyond the first, if

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "config/dialect_of.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Determines the syntax and the dialect of a config from its content; the
 // name's suffix decides only the syntax. For read_config. Pure; any thread.
 #ifndef CONFIG_DIALECT_OF_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/config/dialect_table_test.cc.
 #include "config/dialect_table.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one list of dialects: their names, readers and writers. Pure; any thread.
 #ifndef CONFIG_DIALECT_TABLE_H_
 #define CONFIG_DIALECT_TABLE_H_

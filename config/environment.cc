@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the variables that `accelerate launch` sets for the processes it
 // starts. They become a map like the file's fsdp_config and are read the same
 // way. The launcher sets nearly all of them whether or not anybody asked for

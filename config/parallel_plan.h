@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text of a plan of tensor parallelism: a map from patterns of modules to
 // styles, in YAML, JSON or TOML. Training (fsdp::load_plan) and resharding
 // (dcp-convert --tp-plan) read the same files. Any thread.

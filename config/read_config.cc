@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "config/read_config.h"
 
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading a training config of any dialect. Any thread.
 #ifndef CONFIG_READ_CONFIG_H_
 #define CONFIG_READ_CONFIG_H_

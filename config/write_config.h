@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes a training config in a dialect, whatever it was read from. Any thread.
 #ifndef CONFIG_WRITE_CONFIG_H_
 #define CONFIG_WRITE_CONFIG_H_

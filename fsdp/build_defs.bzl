@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a program that uses fsdp is compiled."""
 
 load("//third_party/precompiled:copts.bzl", "LIBTORCH_COPTS")

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/mixed_precision_dtypes_test.cc.
 #include "fsdp/forward.h"
 

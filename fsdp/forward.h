@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The exact boundary of a sharded module. It is needed only to cast inputs as
 // PyTorch's pre-forward hook does, for output_dtype, and to free parameters the
 // moment forward returns; a model that is called in the ordinary way is

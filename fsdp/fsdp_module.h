@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FSDPModule: the handle that controls a module to which fully_shard was
 // applied. Names and meaning are PyTorch's (torch/distributed/fsdp). For the
 // thread that trains, between passes; every rank must make the same calls in

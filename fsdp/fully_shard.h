@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fully_shard: FSDP2 for unmodified torch::nn modules. Names and meaning are
 // PyTorch's (torch/distributed/fsdp); fsdp/README.md lists what is the same and
 // what differs. For the thread that trains; every rank must make the same calls

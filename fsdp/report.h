@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reports about a sharded module: its tree with groups, placements and bytes;
 // what a step gathered, reduced and waited for; and a trace of the step in
 // Chrome's JSON format, which chrome://tracing and Perfetto display. For the

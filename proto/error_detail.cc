@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "proto/error_detail.h"
 
 #include "absl/strings/cord.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The details of an error for programs, in addition to its code and message: a
 // reason from tessera.v1.ErrorReason with its metadata, and the field of the
 // request that it refuses. They are kept in the Status as google.rpc.ErrorInfo

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts between absl::Status and gRPC's status; no other file knows both.
 // Codes have the same numbers, and gRPC's INTERNAL is kept, except that a
 // misfit (dcp/base/error_misfit.h) is FAILED_PRECONDITION. The details of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Times for gRPC's deadlines and alarms, on the clock that setting the system's
 // clock does not affect. Any thread.
 #ifndef PROTO_RPC_TIME_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text for fields of type `string`: they hold UTF-8 only, and the receiver
 // refuses a message with anything else. File names and names in pickles may
 // hold any bytes. Pure; any thread.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Describes the wheel; build_wheel puts the programs and libraries in place."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """wheel: the wheel of the Python package, in a folder.
 
 The name of a wheel has the version, which build_wheel asks of a program. A folder

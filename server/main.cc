@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // dcp-server: the process: options, signals and log output. Server does the
 // rest.
 

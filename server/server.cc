@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a server shuts down:
 //
 //   1. Health becomes NOT_SERVING and the services refuse new calls, so that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Server: the daemon, independent of its process. Builds the services and their
 // gRPC server from options, starts, drains and stops it. One thread creates,
 // starts and drains it; any thread may call Stop.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The client of dcp-server: all that a program includes to start jobs there and
 // to read checkpoints from it. client/README.md shows how.
 // docs/compatibility.md says what stays from release to release.

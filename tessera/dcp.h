@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checkpoints without LibTorch: all that a program includes to list, load,
 // save, convert, verify and compare them. Each header below says how to call it
 // and on which thread. docs/compatibility.md says what stays from release to

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training on LibTorch: all that a program includes to shard, train, save and
 // load a model, and to prepare it by a config. fsdp/README.md begins with a
 // whole program. docs/compatibility.md says what stays from release to release.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The BUILD file of an external repository, in this workspace and in others."""
 
 def write_build_file(rctx, substitutions = {}):

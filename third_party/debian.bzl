@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A repository for a library that a Debian package installed.
 
 The headers stay where the compiler looks anyway. The archives are linked into

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A repository with the licences of Debian's packages that are linked in."""
 
 def _debian_licenses_impl(rctx):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Repositories out of wheels, which pip pins by hash and unpacks. Python itself
 does not come along: nothing is imported.
 """

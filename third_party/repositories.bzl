@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The external libraries of this project, for its workspace and for others.
 
 Everything but LibTorch, aws-c-s3 and Arrow comes from Debian's packages

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a binary that is copied to other machines is linked."""
 
 # Everything but the C library is in the binary: our dependencies are archives

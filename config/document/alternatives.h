@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Words as a sentence lists them. Pure; any thread.
 #ifndef CONFIG_DOCUMENT_ALTERNATIVES_H_
 #define CONFIG_DOCUMENT_ALTERNATIVES_H_

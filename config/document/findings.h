@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Findings: everything that the reader of a config has to say about it, each
 // with its place. A reader goes on after a problem, so that a user sees all of
 // them at once. For one thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Places in JSON: nlohmann's parser calls back right after it has read a token,
 // and a counting iterator says where that token ended. The token began at the
 // first byte after the previous token that is not a space, comma or colon.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Node: a scalar, list or map of a document, with its place in the text. Plain
 // data.
 #ifndef CONFIG_DOCUMENT_NODE_H_

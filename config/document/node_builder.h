@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NodeBuilder: builds the tree of a document from what a parser meets, within
 // the document's bounds; refuses keys that occur twice. For one document, on
 // one thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/config/parallel_plan_test.cc.
 #include "config/document/plan_node.h"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "config/document/python_dict.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts a Python file with a dict, the form in which Composer's
 // documentation shows configs, to YAML: assignments become keys. No Python
 // runs. Pure; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The value of a document's scalar, in the spellings that configs use. Pure;
 // any thread.
 #ifndef CONFIG_DOCUMENT_SCALAR_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Section: reads one map of a config by the keys that a dialect knows, reports
 // what is wrong with their values, and finally names the unknown keys, each
 // with the nearest known one. For one thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/config/document/findings_test.cc.
 #include "config/document/setting.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Setting: a value of a training config together with the place where a user
 // wrote it, for messages about it. Plain values; any thread.
 #ifndef CONFIG_DOCUMENT_SETTING_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // toml++ bounds how deep values are nested, but not how many dots a key has.
 // Each dot makes a table within a table, and these are freed by recursion, so
 // lines with too many dots are refused before toml++ sees them. Together,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/config/document/section_test.cc.
 #include "config/document/training_subject.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // yaml-cpp throws its errors about a text, hence the one catch. Its tree is not
 // used, because it would expand aliases without a bound and forget which
 // scalars were quoted. Events give both, and the parser's recursion stops at

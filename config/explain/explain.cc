@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // [Note: activations]
 //
 // A weight of two dimensions, [out, in], is a matrix that tokens pass through.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // explain: says in numbers what a config will do: the mesh, the groups, ZeRO's
 // stage and the memory of a rank. fsdp-config puts it into words. Pure; any
 // thread.

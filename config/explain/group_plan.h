@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GroupPlan: which parameters of a model become one group. It is a guess, from
 // the names and shapes that a checkpoint lists, of what fully_shard will find
 // in the modules themselves. Pure; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // learning_rate_factor: the curve of a learning rate. Pure; any thread.
 #ifndef CONFIG_EXPLAIN_LEARNING_RATE_H_
 #define CONFIG_EXPLAIN_LEARNING_RATE_H_

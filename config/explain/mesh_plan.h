@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MeshPlan: the mesh that a config asks for, on a number of ranks. Pure; any
 // thread.
 #ifndef CONFIG_EXPLAIN_MESH_PLAN_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TrainConfig: how a model is trained, sharded and saved. The configs of all
 // dialects are read into one, and fsdp::prepare carries it out. A program may
 // also fill one in itself. Plain values; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ConvertToFsdp2: keeps, changes or drops each option of FSDP1 in a text. For
 // to_fsdp2, which decides what can be converted and reads the result again. Any
 // thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MapEdit: changes entries of one map in a text and leaves every other byte as
 // it is: comments, order, quotes, ends of lines. Several maps of a text can be
 // edited together, as long as none of them is inside an entry that another edit

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A map without braces is found by its lines:
 //
 //   fsdp_config:            <- whole begins here

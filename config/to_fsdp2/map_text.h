@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MapText: where the keys and values of one map are in a text of YAML or JSON,
 // so that an edit changes these bytes and no others. This is not a parser: it
 // is for a text that ParseDocument has accepted, and in unusual layouts

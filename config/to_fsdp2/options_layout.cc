@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/config/to_fsdp2/to_fsdp2_test.cc.
 #include "config/to_fsdp2/options_layout.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // OptionsLayout: where a file of FSDP1 keeps the options of sharding, and the
 // map that contains them, so that both can be edited. For to_fsdp2. Any thread.
 #ifndef CONFIG_TO_FSDP2_OPTIONS_LAYOUT_H_

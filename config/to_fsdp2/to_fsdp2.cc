@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A file is converted in these steps:
 // 1. It is read, so that a file that cannot be trained is not converted either.
 //    A

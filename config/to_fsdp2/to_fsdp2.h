@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // to_fsdp2: rewrites a config of accelerate, transformers, Composer or axolotl
 // for FSDP1 as the same file for FSDP2; comments and everything about other
 // things stay as they were. It does the job of `accelerate to-fsdp2`. Any

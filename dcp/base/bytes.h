@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Spans of bytes and checked arithmetic on quantities that come from files.
 // Pure and header-only; any thread. Every length or offset that was read from
 // a file goes through CheckedAdd and CheckedMul before it is used.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Assertions for bugs, never for data: a broken invariant prints the
 // expression, its place and a message, and aborts. What comes from a file, a
 // flag or a peer is answered with absl::Status instead. Any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The checksums of the system: CRC-32 as zip files use it (zlib's polynomial,
 // computed by libdeflate), CRC-32C as the wire protocol uses it (Castagnoli's
 // polynomial, computed by the processor's own instruction if it has one), and

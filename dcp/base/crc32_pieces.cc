@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A CRC-32 is the remainder of a polynomial over GF(2), with the first 32 bits
 // and the result inverted. Without the inversions it is linear: the remainder
 // of a message is the sum of the remainders of its pieces, each multiplied by x

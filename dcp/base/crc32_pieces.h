@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Crc32Pieces: the CRC-32 of a stretch of bytes whose pieces come in any order,
 // each exactly once. It keeps only one word: a CRC is linear, so each piece
 // contributes what it would if all other bytes were zero. Not for pieces of a

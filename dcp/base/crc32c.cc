@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CRC-32C by the crc32 instruction of SSE 4.2. The instruction can start on 8
 // bytes in every cycle but takes three cycles to give its result, so three
 // neighbouring stretches are processed at once and then joined. Appending n

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A misfit: the source is sound, but is not one that the rules of a mapping are
 // for. A Status says so in addition to its code, so that a program can tell it
 // from damage. Any thread.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "dcp/base/error_place.h"
 
 #include "absl/strings/cord.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where an error belongs: which checkpoint, which file of it, which tensor. A
 // Status carries the place in addition to its message, so that programs need
 // not parse messages; Annotate and the macros of status.h keep it. Any thread.

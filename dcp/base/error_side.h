@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which end of a transfer an error belongs to: the side that was read or the
 // side that was written. A Status carries the side, so that a program can tell
 // a broken source from a full disk. Any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Each glob is a row of states, one more than it has characters. The rows of
 // all globs are next to each other in one long row of bits:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GlobSet: matches many globs at once, in time linear in the length of the
 // name, whatever the globs are: all are matched in parallel, 64 of their
 // characters per step. A set of regular expressions (RE2::Set) needs

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every limit of the system with its reason. If one limit depends on another, a
 // static_assert checks it.
 #ifndef DCP_BASE_LIMITS_H_

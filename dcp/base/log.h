@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One line of log per event, key=value, to a sink that the program may replace.
 // Only checkpoint, server and tools log; the layers below return what they have
 // to report. Any thread: lines never mix.

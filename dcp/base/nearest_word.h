@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NearestWord: which option, verb or key a misspelt one was probably meant to
 // be.
 // Pure; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ParallelFor: many short operations that wait for a file system or a store, at
 // the same time.
 #ifndef DCP_BASE_PARALLEL_FOR_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The most memory that this process ever had resident. Any thread.
 #ifndef DCP_BASE_PEAK_MEMORY_H_
 #define DCP_BASE_PEAK_MEMORY_H_

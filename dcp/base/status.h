@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Macros and one function that carry absl::Status upwards. Context is
 // prepended as an error rises, so that a message reads from the outside in:
 // "load layers.3.w: read __0_0.distcp [4096, +8388608): Input/output error".

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Time for deadlines, waits and elapsed times, which setting the system's clock
 // does not affect. absl::Now is for times that people or other machines read;
 // tests/style/tidy_test.py lists the files that may call it.

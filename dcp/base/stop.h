@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CheckStop: how a long loop finds out whether it should end. Functions that
 // can block or take long have a std::stop_token and call this between their
 // steps. Header-only; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StreamingCopy: memcpy for data that will not be read again soon, such as a
 // tensor on its way into a block that waits for the disk. It writes around the
 // cache: memory is not fetched before it is overwritten, and what the trainer

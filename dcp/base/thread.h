@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Thread: like std::thread, except that a process that may start no more
 // threads gets an error instead of an exception. Movable; used by one thread.
 #ifndef DCP_BASE_THREAD_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // UniqueBits: random bits for names that must not meet, and for waits that must
 // not be the same; not for secrets. They need no file and no permission: where
 // a sandbox denies the kernel's random bytes, others take their place. Any

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The version that --version prints, as in CHANGELOG.md.
 #ifndef DCP_BASE_VERSION_H_
 #define DCP_BASE_VERSION_H_

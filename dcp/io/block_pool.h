@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory budget: a fixed number of Blocks of one size, allocated at once
 // and handed out. All payload memory of the system is in such blocks. The pages
 // of a block are touched on its first use only. A pool belongs to one lane at a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // IoQueue on pread and pwrite, for systems that refuse io_uring; also the
 // easiest implementation to read. Each Reap carries out the oldest request and
 // returns it.

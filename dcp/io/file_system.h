@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FileSystem: everything that checkpoints need of a file system. It is
 // implemented by PosixFileSystem here, and by SimStorage in tests. Paths are
 // plain strings. Errors are converted from errno and annotated with the path.

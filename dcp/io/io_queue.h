@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // IoQueue: positioned reads and writes that are submitted and complete later.
 // UringQueue, BlockingQueue and, in tests, the simulated disk implement it, and
 // ObjectQueue does so for object stores. It hides how

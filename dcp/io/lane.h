@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lane: a thread with its own queue and its own blocks, sharing nothing, and
 // the functions that run one or several of them. Code on a lane is
 // straight-line and blocking.

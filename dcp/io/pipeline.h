@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pipeline: the one loop that moves payload. It runs batches; a batch is some
 // reads, a step that completes the batch's blocks, and some writes of those
 // blocks. Saving has no reads, loading and verifying have no writes, converting

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts errno to absl::Status, which nothing else does. Any thread.
 #ifndef DCP_IO_POSIX_ERROR_H_
 #define DCP_IO_POSIX_ERROR_H_

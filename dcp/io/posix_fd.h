@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // File descriptors: owning one, and calls that a signal or a short transfer
 // interrupts. For posix_*.cc alone; any thread.
 #ifndef DCP_IO_POSIX_FD_H_

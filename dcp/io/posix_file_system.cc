@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FileSystem on Linux system calls.
 #include <dirent.h>
 #include <fcntl.h>

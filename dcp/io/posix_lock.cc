@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // [Note: locks] The lock is that of flock(2), which the kernel releases with
 // the last descriptor and which NFS passes on to its server. It belongs to the
 // open file, not to the name, and its holder removes the name before it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lock files: FileSystem::Lock on flock(2). Any thread.
 #ifndef DCP_IO_POSIX_LOCK_H_
 #define DCP_IO_POSIX_LOCK_H_

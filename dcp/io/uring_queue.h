@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // IoQueue on io_uring. Requests whose memory lies in `memory` use it as
 // registered buffers, so that the kernel does not map their pages again each
 // time. Other requests, or all if the kernel refuses to register

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "dcp/maps/builtin_mappings.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rule files that come with the library: one for each family of models.
 // Any thread.
 #ifndef DCP_MAPS_BUILTIN_MAPPINGS_H_

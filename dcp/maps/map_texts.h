@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The texts of the rule files in this folder. The build makes map_texts.cc of
 // them. Plain data; any thread.
 #ifndef DCP_MAPS_MAP_TEXTS_H_

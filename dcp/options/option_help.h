@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AppendOptionHelp: the lines of --help about one option, in two columns. Pure;
 // any thread.
 #ifndef DCP_OPTIONS_OPTION_HELP_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SplitOptionWords: the arguments of a program, recognised as options and their
 // values by the table of the program's options. It neither interprets values
 // nor words messages: callers apply the options in order and explain the words

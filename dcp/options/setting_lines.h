@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SplitSettingLines: a text of "key = value" lines, as dcp-server and
 // train_llama read options from a file. Keys and values are not interpreted.
 // Pure; any thread.

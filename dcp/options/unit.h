@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Units of sizes, as people write and read them in options. Pure; any thread.
 #ifndef DCP_OPTIONS_UNIT_H_
 #define DCP_OPTIONS_UNIT_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds which of a tensor's chunks overlap a wanted box without comparing all
 // pairs, and checks that chunks cover a tensor exactly. Pure; thread-safe once
 // built.

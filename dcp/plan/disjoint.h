@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds two boxes that overlap among many, or proves that there are none, by
 // cutting space where the cut meets few boxes. The boxes are chunks that a file
 // claims to have, so this must stay fast for arrangements that no training job

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A file before it exists: parts, one after the other, each of some literal
 // bytes followed by some payload bytes. All lengths and offsets are known
 // beforehand; the bytes are not. Pure data; any thread.

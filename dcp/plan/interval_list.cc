@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "dcp/plan/interval_list.h"
 
 #include <algorithm>

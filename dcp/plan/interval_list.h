@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // IntervalList: half-open intervals sorted by their begins. It finds those that
 // overlap a given interval without visiting the others. Queries name a stretch
 // of the list, so that one object can hold the lists of many groups. It holds

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pieces: how one conversion, or verify, is cut into pieces that several
 // workers share without speaking to each other. The pieces depend on the files
 // alone, so that every worker has the same, however many workers there are.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Groups of reads whose elements are put in place together. A stripe of a
 // matrix that is transposed is read in one short range for each row, and the
 // elements of a row go to as many places, each in a line of the cache of its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Turns the runs of a batch into reads: in each file, ranges are sorted, merged
 // if they overlap or are close, and cut if they are long, so that each byte is
 // read once and the disk gets few large requests. Pure; any thread.

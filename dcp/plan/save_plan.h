@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which rank writes what: the boxes of every tensor on a mesh, replicas written
 // once, bytes spread evenly over the ranks. Pure and deterministic: the same
 // input gives the same plan on every rank, without communication.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AxisCuts: how a tensor lies on a mesh, said by the names of the axes in the
 // order in which they cut it: "tp:S(0),dp:S(0)" for a weight that tensor
 // parallelism has cut before FSDP cuts the parts. Placements apply in the order

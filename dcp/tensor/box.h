@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Box: a hyper-rectangle of elements in a tensor, and the little geometry that
 // resharding needs. Pure; allocates nothing up to 4 dimensions; any thread. A
 // Box knows nothing of bytes, strides or files.

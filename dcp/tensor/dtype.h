@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The element types that checkpoints hold, their sizes, and the names each
 // has in torch, in the pickles of torch.save and in safetensors. Pure; any
 // thread. Source of the names: torch/_utils.py, torch/storage.py and the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What happens to elements while they move: conversion between floating-point
 // types, and undoing byte order, conjugation and negation. Also compares two
 // runs of elements. Rounding is that of PyTorch's `to` (to nearest even;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CompareElements of element.h.
 #include <algorithm>
 #include <array>

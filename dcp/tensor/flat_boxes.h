@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A range of a tensor's elements, counted in row-major order, as boxes. Sharded
 // optimizers (DeepSpeed's ZeRO, FSDP1's flat parameters) cut tensors this way,
 // without regard to rows. Pure; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversion of floating-point formats to and from float32. Every conversion of
 // torch's `to` goes through float32, including those from float64, so two
 // functions serve all pairs. Pure; any thread; `src` and `dst` at any

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the index of a checkpoint says, whatever format it came from: names,
 // shapes, and where each chunk lies. The terms are those of
 // torch.distributed.checkpoint.metadata; storage information, which DCP keeps

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ParallelPlan: which modules of a model are parallel on one axis of a mesh
 // (tensor and sequence parallelism), and how their parameters therefore lie on
 // that axis. What jobs train with and what checkpoints are resharded for are

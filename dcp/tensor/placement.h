@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a tensor is distributed over a mesh of ranks: one Placement per mesh
 // axis, and the boxes that a rank therefore holds. The mathematics is DTensor's
 // (torch/distributed/tensor/_utils.py, placement_types.py): shards are cut as

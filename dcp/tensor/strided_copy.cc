@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A copy of single elements is fast if every cache line is touched once while
 // it is in the cache, on both sides. One loop has the smallest stride in the
 // destination, another may have the smallest in the source. If they differ, as

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies of elements between memories whose strides differ: rows that move as
 // they are, transposition, interleaving, repetition. Pure; any thread; any
 // alignment.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TransposeTile: a square of elements, one cache line each way, transposed in
 // registers. For strided_copy.cc alone; pure; any thread.
 #ifndef DCP_TENSOR_TRANSPOSE_TILE_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks a checkpoint of any format: structure, coverage, CRCs and digests.
 //
 //   verify_checkpoint PATH

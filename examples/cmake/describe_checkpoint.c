@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prints what is in a checkpoint of any format, as JSON:
  *
  *   describe_checkpoint PATH

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lists the tensors of a checkpoint of any format, loads each, and prints the
 // CRC-32 of its bytes:
 //

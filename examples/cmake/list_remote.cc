@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lists the tensors of a checkpoint on a dcp-server:
 //
 //   list_remote HOST:PORT PATH

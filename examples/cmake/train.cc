@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trains a small model on all processes of a job and saves it as a checkpoint
 // that any number of processes, here or in Python, can load:
 //

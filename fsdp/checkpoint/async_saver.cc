@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "fsdp/checkpoint/async_saver.h"
 
 #include "dcp/base/status.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Saving while training goes on. For the thread that trains; all ranks make the
 // same calls in the same order; an error on one rank is returned on all.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The options of AsyncSaver.
 #ifndef FSDP_CHECKPOINT_ASYNC_SAVER_OPTIONS_H_
 #define FSDP_CHECKPOINT_ASYNC_SAVER_OPTIONS_H_

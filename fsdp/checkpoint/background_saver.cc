@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A save goes through two threads:
 //   1. the thread that trains waits for the previous save, flattens the state,
 //      pickles its plain values, copies small tensors, records where its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // BackgroundSaver: the implementation of AsyncSaver and SaveHandle.
 // checkpoint_manager uses it too, and adds work at both ends of a save.
 #ifndef FSDP_CHECKPOINT_BACKGROUND_SAVER_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CheckpointManager: the checkpoints of a training run in one directory, or
 // below one name in an object store, "step-<N>": when to save, what to keep,
 // where to resume. For the thread that trains; all ranks make the same calls.

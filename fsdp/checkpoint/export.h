@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Exports a whole model from a sharded checkpoint to one file that PyTorch, the
 // safetensors library and dcp-convert read. For the thread that trains, once
 // the checkpoint is durable; collective, an error on one rank is returned on

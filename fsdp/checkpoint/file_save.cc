@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // [Note: one file from many ranks]
 //   1. Every rank sends rank 0 the list of its items, and its objects' values.
 //   2. Rank 0 checks that together they are whole tensors, lays out the file,

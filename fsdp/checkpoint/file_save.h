@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Saves a state dict of all ranks as one file, .pt or safetensors: rank 0
 // writes it, and receives what the others hold through windows of bounded size
 // while it writes. For the thread that trains; collective, an error on one rank

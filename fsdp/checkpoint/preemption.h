@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PreemptionNotice: whether SIGTERM has asked this process to end. While a
 // notice lives, the signal sets a flag and does nothing else. Made and
 // destroyed by the thread that trains; any thread may ask.

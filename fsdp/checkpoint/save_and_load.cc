@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A load has three steps. Between steps the ranks agree on whether anything
 // went wrong on any of them, so that all take the next step or none does:
 //   1. look at the state, open the checkpoint, compare names; meet

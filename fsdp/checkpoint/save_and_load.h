@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Saving and loading of state dicts by a training job: every rank calls with
 // the part that it holds. On disk it is PyTorch's DCP format; loading also
 // reads .pt and safetensors, onto any mesh and placements, and a checkpoint on

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SaveReport: what one save in the background cost this rank.
 #ifndef FSDP_CHECKPOINT_SAVE_REPORT_H_
 #define FSDP_CHECKPOINT_SAVE_REPORT_H_

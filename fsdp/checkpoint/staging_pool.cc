@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/checkpoint/async_saver_test.cc.
 #include "fsdp/checkpoint/staging_pool.h"
 

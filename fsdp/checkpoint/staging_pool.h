@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StagingPool: the memory into which an AsyncSaver copies the state, taken once
 // and kept. One thread at a time.
 #ifndef FSDP_CHECKPOINT_STAGING_POOL_H_

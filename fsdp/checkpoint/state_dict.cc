@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // [Note: setting] Every set call has the same steps: rank 0's dict is described
 // to all ranks if only that one counts; each rank plans all copies and lists
 // all that is wrong, without changing anything; the ranks agree that nothing is

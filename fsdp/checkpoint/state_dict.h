@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // State dicts of modules and optimizers, sharded or full, under the names that
 // PyTorch gives them, so that a checkpoint of a model can be loaded into the
 // same model in Python. The calls and options are those of

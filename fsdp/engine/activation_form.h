@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ActivationForm: activations that are more than an ordinary tensor, because
 // they lie in parts on the ranks (fsdp/parallel/spmd), and how they pass an
 // autograd Function, which must take and return ordinary tensors: as their part

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AllGatherExtension: lets a parameter travel between ranks in another form
 // than its shard, such as scaled to float8 or quantized to NF4, and be stored
 // in that form. A pair of functions stands for PyTorch's fsdp_pre_all_gather

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // BoundaryHooks: what another parallelism does to the tensors that go in and
 // come out of one module's forward, where that is seen: see ForwardBoundary in
 // fsdp/forward.h. For the thread that trains.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The communication of a parameter group as free functions over tensors:
 // copying parameters into one buffer, sending it, copying out, and dividing
 // gradients. No state. FsdpParamGroup calls them on the current stream.

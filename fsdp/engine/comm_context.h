@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CommContext: the streams of communication, the buffers that must stay alive,
 // and the counters of the bytes moved. Each root has one, or several roots
 // share one (share_comm_ctx).

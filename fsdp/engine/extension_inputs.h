@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What parameters with an all-gather extension contribute to a gather. For
 // GroupGather, in an EngineScope and on the stream that copies in.
 #ifndef FSDP_ENGINE_EXTENSION_INPUTS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FsdpParam: one parameter under fully_shard: its shard, which the module's
 // registry and the optimizer hold; its unsharded leaf, which is the layer's
 // member; and how one is cut from the other. It owns no communication: its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FsdpParamGroup: the parameters of one fully_shard call; they are gathered
 // together and their gradients are reduced together. It knows how to do so, and
 // its own state; StepScheduler decides when, and holds its lock during every

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FsdpState: one fully_shard call: its modules, its group of parameters if it
 // took any, and its place in the tree of calls. FSDPModule is the user's handle
 // for it. Lives as long as one of its shards or handles; for the thread that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The options of one fully_shard call. A plain value; fully_shard validates it.
 #ifndef FSDP_ENGINE_FULLY_SHARD_OPTIONS_H_
 #define FSDP_ENGINE_FULLY_SHARD_OPTIONS_H_

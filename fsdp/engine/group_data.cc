@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/fsdp_module_test.cc.
 #include "fsdp/engine/group_data.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GroupData: what the parts of a parameter group share: its parameters and
 // their shards, how they communicate, and the settings. FsdpParamGroup owns it,
 // and its gather and its reduction refer to it; see FsdpParamGroup for threads.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GroupGather: gathers the parameters of a group and frees them again. It knows
 // whether they are gathered, and holds the gather in flight. FsdpParamGroup
 // owns and calls it, in an EngineScope; see there for threads, and [Note:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GroupReduction: from the gradients of a group's whole parameters to those of
 // this rank's shards: reduce-scatter, with HSDP also all-reduce, division, and
 // handing out. It holds the reduction in flight and sums that wait for a later

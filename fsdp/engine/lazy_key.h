@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lazy dispatch key: how unmodified modules gather parameters at the moment
 // an operator needs them. Everything in fsdp/ is based on it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/reaching_parameters_test.cc.
 #include "fsdp/engine/managed_storage.h"
 

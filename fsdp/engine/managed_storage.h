@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The storages that the engine gives to tensors, by which an operator's
 // arguments are recognised: ManagedStorage for gathered parameters, and
 // ShardStorage for shards. Both know what they belong to only as a pointer,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/module/wrap_test.cc.
 #include "fsdp/engine/module_access.h"
 

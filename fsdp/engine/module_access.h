@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Access to private members of torch::nn::Module: the registries of parameters,
 // buffers and children. The engine replaces parameters with shards, wrap
 // policies walk children, and checkpoints look for shared tensors; this is the

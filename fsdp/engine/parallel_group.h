@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Puts a parameter that another parallelism cuts under the engine, in a group
 // of this rank alone: see ParallelParam. For the thread that trains.
 #ifndef FSDP_ENGINE_PARALLEL_GROUP_H_

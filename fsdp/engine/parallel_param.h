@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ParallelParam: what a parallelism other than fully_shard's (tensor, expert)
 // has made of a parameter. The module's member is then this rank's part. Such a
 // parameter is under the engine from the start, in a group of this rank alone

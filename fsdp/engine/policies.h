@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a group of parameters is told about its way of working: precision, place
 // of the shards, whether parameters are freed after forward, and functions that
 // replace its collectives. Plain values; the rules are PyTorch's

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ShardBuffer: the shards that this rank has of a group's parameters, one after
 // the other in one tensor of bytes, in the layout of a gather (collectives.h),
 // so that a group whose shards are gathered as they are needs no copy.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/fully_shard_test.cc.
 #include "fsdp/engine/shard_geometry.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ShardGeometry: how one tensor is cut among the ranks of a group, and which
 // part of it this rank has. Pure values and views; any thread.
 #ifndef FSDP_ENGINE_SHARD_GEOMETRY_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ShardPlan: the parameters and buffers that a fully_shard call will take, and
 // how each parameter is cut; found and validated before anything changes. For
 // the thread that trains; nothing here communicates.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/report_test.cc.
 #include "fsdp/engine/step_recorder.h"
 

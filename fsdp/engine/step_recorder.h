@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StepRecorder: what a step of training moved and waited for, and, if tracing,
 // the times, as a trace that Chrome's tracing page and Perfetto display. The
 // engine writes from the threads of forward and backward, one at a time; read

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StepScheduler: decides when the groups below one root are gathered, freed,
 // prefetched and reduced. The lazy key reports to it every use of a parameter,
 // and autograd every gradient; it keeps the order in which groups are used, the

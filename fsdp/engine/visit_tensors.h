@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // VisitTensors: calls a function on every tensor in the arguments or the result
 // of a forward: a Tensor, optionals, vectors, arrays, pairs and tuples of them,
 // and torch's AnyValue. Other values are skipped. Pure; any thread.

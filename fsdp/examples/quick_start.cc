@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The program on the first screen of fsdp/README.md.
 //
 // Tested by tests/fsdp/examples/quick_start_test.sh.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A parameter that travels as float8: one byte per element, half of bfloat16's
 // traffic. Each gather scales the shards so that the largest magnitude of the
 // whole parameter becomes e4m3's largest value, which takes one all-reduce over

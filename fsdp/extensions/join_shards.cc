@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/extensions/nf4_test.cc.
 #include "fsdp/extensions/join_shards.h"
 

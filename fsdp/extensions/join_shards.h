@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The last step of an extension's post_all_gather: joins shards that are
 // adjacent in memory to the parameter, whichever dimension they were cut on.
 #ifndef FSDP_EXTENSIONS_JOIN_SHARDS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A frozen weight in four bits, as QLoRA stores its base model: blocks of 64
 // elements, each a code of NF4 (16 quantiles of the normal distribution) times
 // the largest magnitude of its block. That is 4.5 bits per element: the code,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/mesh/process_group_test.cc.
 #include "fsdp/mesh/backend_registry.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The backends that a process group can use. Gloo is always available; others
 // register themselves when they are linked in, so that a binary for the CPU
 // needs no CUDA library. Registration happens before main; the rest is for the

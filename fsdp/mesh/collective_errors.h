@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The errors of collectives: they name rank, group and operation, because a
 // backend's own errors say what broke on the wire but nothing about the job.
 // The only place in the engine where errors are caught and rethrown. For the

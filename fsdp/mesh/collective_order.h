@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks that all ranks of a group are about to make the same collective. The
 // engine calls it before each of its collectives, so that ranks that diverge
 // end with an error that names rank, group and operation, instead of a hang,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A mesh is a root, the grid that was made first, and some axes of it
 // (mesh_axis.h). So slices, views, flattened axes and joined ones are all lists
 // of axes; on every axis that is not in the list, the mesh lies at this rank's

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DeviceMesh: ranks in an n-dimensional grid with a process group for each
 // axis; names and rules are PyTorch's (torch/distributed/device_mesh.py). A
 // mesh is a cheap handle: copies share it, slices share its groups. For the

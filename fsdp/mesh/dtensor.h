@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DTensor: a tensor that lies on a mesh. It is a value type: the local tensor
 // of this rank, and the spec (mesh, placements, global shape) that says which
 // part of the whole it is. It has no operator overloads: computations use the

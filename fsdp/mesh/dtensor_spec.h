@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DTensorSpec: how a tensor lies on a mesh, and which part of it this rank has.
 // A plain value without data; see dtensor.h for the tensor itself. For the
 // thread that trains; nothing here communicates.

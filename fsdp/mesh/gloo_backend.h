@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gloo: collectives on the CPU over TCP, always linked in. For the thread that
 // trains.
 #ifndef FSDP_MESH_GLOO_BACKEND_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Launch: what the environment says about this process's job, whether it was
 // started by torchrun, mpirun (Open MPI, MVAPICH, MPICH and Intel), Slurm's
 // srun, or without a launcher. Pure functions of the environment; any thread.

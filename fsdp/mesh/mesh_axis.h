@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MeshAxis: one axis of a mesh as a set of places in the row-major order of a
 // root grid. Slices, flattened axes and other views of one grid are all made of
 // it. For device_mesh.cc; everything but the group is a pure value.

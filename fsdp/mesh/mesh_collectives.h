@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The collectives that placements need, over the group of one mesh axis. They
 // wait: when they return, the caller's stream (on the CPU: the caller) has the
 // result. Those that only move data move bytes, so every dtype works on every

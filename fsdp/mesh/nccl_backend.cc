@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // It includes CUDA's headers and is the only file that does, so that everything
 // else compiles and links without CUDA.
 #include "fsdp/mesh/nccl_backend.h"

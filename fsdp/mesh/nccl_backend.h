@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL: collectives between GPUs. A program that links //fsdp:nccl has it,
 // under the name "nccl": it registers itself before main. For the thread that
 // trains.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/mesh/dtensor_test.cc.
 #include "fsdp/mesh/norm.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The norm of many tensors together, some of which have parts on other ranks;
 // shared by DTensor::norm and clip_grad_norm_. For the thread that trains.
 #ifndef FSDP_MESH_NORM_H_

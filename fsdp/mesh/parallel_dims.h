@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ParallelDims: how many ranks each kind of parallelism has, and the meshes for
 // it, as views of one world. Names of axes and the order of ranks are those of
 // TorchTitan 0.2.2 (torchtitan/distributed/parallel_dims.py):

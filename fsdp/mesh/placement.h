@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a tensor lies along one axis of a mesh: Shard, Replicate, Partial, and
 // the strided shard that FSDP over tensor parallelism makes. Names and meaning
 // are DTensor's (torch/distributed/tensor/placement_types.py). The geometry

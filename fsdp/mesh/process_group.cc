@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the groups are made, the same on every rank:
 //   1. One process serves the store, rank 0 or the launcher's agent, and the
 //      others connect to it. A job of one process keeps it in memory.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The processes of a job: how a process finds the others (torchrun, Slurm,
 // mpirun, or alone), the default process group, and groups of some ranks.
 // Names are torch.distributed's. Everything here is for the thread that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // [Note: order of steps]
 // Placements apply from left to right: on a tensor dimension that several axes
 // cut, an axis to the right cuts what those to its left have left over. So a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the placements of a tensor on a mesh are changed: the steps along single
 // axes (all-gather, all-to-all, reduce-scatter, all-reduce, local cut) that
 // lead from one list of placements to another. DTensor::redistribute is the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backward of a checkpoint, in this order:
 //   1. The random state and the autocast of the first run are restored.
 //   2. fn runs on detached inputs, with grad mode on. It gathers parameters

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Activation checkpointing: a part of forward keeps only its inputs and runs
 // again in backward. As PyTorch's torch.utils.checkpoint(use_reentrant=True)
 // and apply_activation_checkpointing. For the threads of forward and backward.

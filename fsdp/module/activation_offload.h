@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ActivationOffload: while it lives, what a forward of this thread saves for
 // backward goes to the memory of the CPU, and comes back when backward needs
 // it. PyTorch's torch.autograd.graph.save_on_cpu, which its offload_wrapper

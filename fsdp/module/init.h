@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Initialisation of parameters that does not depend on how they are sharded:
 // every element's value follows from the seed and its place in the whole
 // tensor. So each rank makes its own part without communication, and one

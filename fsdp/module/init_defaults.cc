@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/module/init_test.cc.
 #include "fsdp/module/init_defaults.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // default_: initialises a whole model as the modules of torch::nn do in their
 // constructors, by type, with values that do not depend on how the model is
 // sharded (init.h). For the thread that trains.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gives a module memory and equal values: to_empty, which moves a module from
 // the meta device to a real one, and broadcast_module. Names are those of
 // torch. For the thread that trains.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names of what a module and its optimizers hold, as state dicts and
 // checkpoints spell them: "layers.0.weight", and optimizer state keyed by them.
 // They are the same whether or not the module is sharded or checkpoints

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The way of a tensor, on a device with streams. The compute stream is the one
 // that is current where forward packs and backward unpacks.
 //   1. A new parcel has its tensor copied to pinned memory, on the offload

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // OffloadStream: copies the saved tensors of one device to the memory of the
 // CPU and back on a stream of its own, next to the computation, without making
 // the host wait. ActivationOffload decides which tensors; see offload_stream.cc

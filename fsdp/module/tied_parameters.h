@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tied parameters: one tensor that a module has registered in two places, such
 // as a weight shared by embedding and output head. Two fully_shard calls cannot
 // both take it, so code that chooses modules to shard checks here first. Pure;

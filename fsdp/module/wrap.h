@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Wrap policies: rules for which modules of a model become groups, instead of a
 // fully_shard call for each. The rules are those of
 // torch/distributed/fsdp/wrap.py. For the thread that trains.

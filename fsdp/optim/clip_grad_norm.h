@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // clip_grad_norm_ for parameters that are sharded: the norm is that of the
 // whole gradients, the same on every rank, whatever the mesh. Replaces
 // torch::nn::utils::clip_grad_norm_, which sees only one rank's shards. For the

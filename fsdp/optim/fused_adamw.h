@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FusedAdamW: Adam with or without decoupled weight decay. It runs one kernel
 // for all parameters of a group that share device and dtype;
 // torch::optim::AdamW runs a dozen small kernels for each, which take most of

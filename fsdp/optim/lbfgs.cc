@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/training_habits_test.cc.
 #include "fsdp/optim/lbfgs.h"
 

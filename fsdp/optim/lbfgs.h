@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LBFGS over sharded parameters. torch::optim::LBFGS measures directions, step
 // lengths and convergence by dot products and norms over all parameters, which
 // on shards would differ between ranks: there it is refused. Here every rank

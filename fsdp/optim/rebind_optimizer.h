@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // rebind_optimizer: makes an optimizer that was built from a module's
 // parameters before fully_shard step the shards. Hyperparameters and groups
 // stay; parameters are found again by name. For the thread that trains.

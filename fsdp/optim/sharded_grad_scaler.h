@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ShardedGradScaler: torch.amp.GradScaler for sharded parameters. The rules are
 // the same (scale the loss so that float16 gradients do not underflow, unscale,
 // skip the step when one is not finite, adapt the scale), but the ranks agree

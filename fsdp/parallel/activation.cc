@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/parallel/tensor/activation_test.cc.
 #include "fsdp/parallel/activation.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Activations that lie in parts on the ranks of a mesh, for programs: what a
 // model computes under parallelize_module or context_parallel. They report the
 // sizes of the whole, and operators on them compute with the parts. For

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // parallelize_parameters: cuts parameters of a module over a mesh, in place, so
 // that each rank's module holds a part. It is the base of parallelize_module
 // (tensor/parallelize_module.h), and is called directly for modules whose

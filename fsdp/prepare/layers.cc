@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/prepare/prepare_test.cc.
 #include "fsdp/prepare/layers.h"
 

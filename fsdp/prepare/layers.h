@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which modules of a model a config means: those that become groups, those that
 // stay whole, and those whose activations are computed again. For prepare; on
 // the thread that trains. Only CheckpointLayers changes anything.

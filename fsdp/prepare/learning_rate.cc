@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "fsdp/prepare/learning_rate.h"
 
 #include <limits>

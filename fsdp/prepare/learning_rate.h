@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LearningRate: the schedule of a config, stepping a LibTorch optimizer's
 // learning rates; and a config's options of AdamW. For the thread that trains.
 #ifndef FSDP_PREPARE_LEARNING_RATE_H_

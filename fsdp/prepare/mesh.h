@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The meshes of a run: the config's degrees on the job's ranks. For prepare;
 // collective.
 #ifndef FSDP_PREPARE_MESH_H_

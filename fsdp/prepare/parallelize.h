@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parallelisms of a config in addition to that of data: whether prepare can
 // do what the degrees ask for, and cutting layers and experts. For prepare; on
 // the thread that trains.

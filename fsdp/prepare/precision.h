@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A config's dtypes as LibTorch's, and fully_shard's options for precision,
 // resharding and offload. For prepare; pure.
 #ifndef FSDP_PREPARE_PRECISION_H_

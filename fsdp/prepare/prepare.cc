@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // prepare does the following, in this order:
 //   1. It chooses and checks everything without a change to the model: mesh,
 //      options of fully_shard, groups, layers to checkpoint, the source of the

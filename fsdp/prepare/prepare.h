@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // prepare: turns a model and a TrainConfig into what a training loop needs, in
 // one call and in the required order: tensor and expert parallelism, activation
 // checkpointing, fully_shard, weights, optimizer, learning rate, checkpoints.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What prepare needs to know that a config does not say.
 #ifndef FSDP_PREPARE_PREPARE_OPTIONS_H_
 #define FSDP_PREPARE_PREPARE_OPTIONS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Refusals: errors about a value of a config, with its place. For the parts of
 // prepare.
 #ifndef FSDP_PREPARE_REFUSAL_H_

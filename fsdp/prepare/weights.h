@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The weights with which a run begins, and how they get into the sharded model.
 // For prepare; on the thread that trains, collective.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/plugins/arrow/gs_store_test.cc.
 #include "plugins/arrow/arrow_bucket.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // OpenArrowBucket: the file system of Arrow that a name such as gs://bucket
 // means, with the settings of this machine. README.md lists them.
 #ifndef PLUGINS_ARROW_ARROW_BUCKET_H_

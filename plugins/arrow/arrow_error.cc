@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "plugins/arrow/arrow_error.h"
 
 #include <arrow/util/io_util.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What went wrong in Arrow, as the codes of absl::StatusCode and a line of text
 // for the user. The only place of the plugin that knows what the libraries
 // under Arrow say, and the only one that meets exceptions. Any thread.

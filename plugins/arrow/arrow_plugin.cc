@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C interface of dcp/io/plugin/store_plugin.h over ArrowStore.
 //
 // Tested by tests/plugins/arrow/gs_store_test.cc.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How objects are made of Arrow's files:
 //
 //   ETag     size and time, the same from every call that tells of an object

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ArrowStore: the objects of a bucket by means of one of Arrow's file systems.
 // What dcp/io/plugin/store_plugin.h says about its functions holds for the
 // methods of this. Thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ConvertSpec as the requests that ask for a conversion, and back. What comes
 // from a client is hostile: every field is checked, and an InvalidArgument
 // begins with the name of the field. `Request` is ConvertRequest,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The entries of a checkpoint as messages and back. Pure; any thread.
 #ifndef PROTO_MESSAGES_ENTRY_MESSAGES_H_
 #define PROTO_MESSAGES_ENTRY_MESSAGES_H_

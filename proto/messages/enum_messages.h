@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The enums of the API that are enums of dcp, each in one table. Pure; any
 // thread.
 #ifndef PROTO_MESSAGES_ENUM_MESSAGES_H_

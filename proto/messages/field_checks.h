@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the conversions of this folder share: errors that name a field of a
 // request, and text that fits into a message. Pure; any thread.
 #ifndef PROTO_MESSAGES_FIELD_CHECKS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Boxes, meshes and placements as messages and back. What comes from a client
 // is hostile: every field is checked, and an InvalidArgument begins with the
 // name of the field ("mesh.axes[1].size is 0: ..."). `field` is the path of the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mappings as messages and back. A rule file of a client is hostile: reading it
 // is bounded (dcp/mapping/language/mapping_limits.h), but may take a second and
 // the memory that MapMemoryBytes says. Pure; any thread.

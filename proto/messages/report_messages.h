@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What verify, diff and conversions report, as messages and back. Messages are
 // bounded: long lists are cut, and their counts are whole. What comes from a
 // server is untrusted: DataLoss for contents that no server has. Pure; any

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "proto/messages/request_messages.h"
 
 #include <cmath>

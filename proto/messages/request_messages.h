@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of requests that name checkpoints and choose from them, as messages
 // and back. What comes from a client is hostile: every field is checked, and an
 // InvalidArgument begins with the name of the field. `field` is the path of the

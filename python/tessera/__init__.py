@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tessera: fast, durable checkpoints for PyTorch, read and written without
 executing pickles.
 

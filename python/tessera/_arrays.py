@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory for tensors in NumPy's and PyTorch's types."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tessera.open: a checkpoint of any format as a read-only mapping."""
 
 from __future__ import annotations

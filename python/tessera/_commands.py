@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The verbs of dcp-convert as functions.
 
 Each runs the program, which keeps to its own memory limit, so that nothing of a

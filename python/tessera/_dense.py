@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch.Tensors with elements in memory, and the addresses of that memory.
 
 Nothing else in this package asks a tensor for its address: a subclass may have

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A checkpoint as a table, for a terminal and for a notebook."""
 
 from __future__ import annotations

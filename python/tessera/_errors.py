@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors: one class for each canonical status code."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkpoints on a disk or in an object store, read by the core."""
 
 from __future__ import annotations

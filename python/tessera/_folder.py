@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tessera.folder: any checkpoint as a folder of transformers'."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Indices as NumPy has them, and the boxes that they need."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The shared library, through ctypes: each call releases the interpreter lock.
 
 tessera.h, which is in the package, documents the functions.

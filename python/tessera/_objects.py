@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Objects of a checkpoint that are not tensors, without importing anything that
 the checkpoint names.
 

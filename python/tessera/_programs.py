@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs of the package as commands of the environment."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A bar on the terminal for calls that take long."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Numbers of bytes as texts."""
 
 from __future__ import annotations

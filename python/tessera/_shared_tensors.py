@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which tensors of a state dict share memory, as safetensors decides it.
 
 Two tensors share memory if they are in one storage and their elements lie in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Indices of safetensors' slices for NumPy, which are stricter than NumPy's: a
 slice must lie within the tensor, and a list must be empty."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tessera.save and tessera.load: a state dict, in one process or in many."""
 
 from __future__ import annotations

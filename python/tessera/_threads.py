@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls that end early on Ctrl-C, or on any signal whose handler raises.
 
 Python handles signals in the main thread, between its own instructions. A call

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The calls of safetensors.torch and safetensors.safe_open, on the core.
 
 Arguments, results and errors are those of safetensors 0.8. What differs:

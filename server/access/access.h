@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Access: identifies callers and says which paths they may read and write. A
 // caller presents a bearer token ("authorization: Bearer ..."); without a
 // tokens file everyone is "anonymous" and may use the server's roots. Any

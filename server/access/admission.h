@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Admission: decides whether a call may begin: identifies the caller (Access)
 // and refuses a client that calls too often (ClientAccount). Clients are
 // distinguished by their names in the tokens file. Without tokens they are

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/access/disk_timeout.h"
 
 #include <cstdint>

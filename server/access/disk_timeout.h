@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The error of a call whose file system has not answered in time: Unavailable
 // with the root, the path and a retry-after. Pure; any thread.
 #ifndef SERVER_ACCESS_DISK_TIMEOUT_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A token is one number, encrypted with AES-256-GCM with the query as
 // additional authenticated data, in base64 for URLs:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PageTokens: the `next_page_token` of lists. A token holds where the next page
 // begins, encrypted and bound to its query, so that a client can neither read
 // nor forge one, nor use it for another query. It is valid while the object

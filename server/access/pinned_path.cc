@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An O_PATH descriptor has the path /proc/self/fd/N, which leads to the same
 // place whatever happens to its names. Operations that take paths therefore
 // work on what the descriptor holds, and no second set of operations is needed

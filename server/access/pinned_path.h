@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PinnedPath: a place below a root, held by a descriptor, so that no link and
 // no rename can redirect an operation elsewhere. openat2(2) walks the path from
 // the root without following symbolic links; Client::Locate has resolved these

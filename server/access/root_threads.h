@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RootThreads: separate threads for each root of the server, for work that may
 // block on a disk, except for reading the payload of streams. A file system
 // that does not answer, such as a mount whose server is gone, blocks the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RootWatch: looks every few seconds at each directory that is a root of the
 // server, with one thread for each, because a disk that hangs blocks the thread
 // in the kernel. Metrics and health thus tell which root is gone, cannot be

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/access/rooted_file_system.h"
 
 #include <string>

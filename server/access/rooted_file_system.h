@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RootedFileSystem: a FileSystem with the rights of one client. Each path is
 // checked against the client's roots when it is used, including paths that an
 // index names or a link among a checkpoint's files leads to. It is then held

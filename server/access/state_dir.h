@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StateDir: the directory where a server stores its jobs, locked so that no
 // second server works on the same jobs. The lock ends with the process, in
 // whatever way that ends. Any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Job: a task that a client requested and that outlives the call, and its
 // states with the transitions between them, as a table. Plain data.
 #ifndef SERVER_JOBS_JOB_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JobEntry: a job as the running server knows it: what the journal keeps, where
 // the job is on its way to its end, and what it holds there. Plain data;
 // JobTable says which lock guards it.

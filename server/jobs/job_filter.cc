@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The grammar; each rule is a function of the parser:
 //
 //   expression  factor { AND factor }

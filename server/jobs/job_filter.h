@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JobFilter: which jobs a client asks ListOperations for, in the subset of
 // https://google.aip.dev/160 that tessera/v1/job_service.proto describes. The
 // text is hostile: its length, its comparisons, its depth and the time of a

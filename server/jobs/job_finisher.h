@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JobFinisher: records how jobs end: first in the journal, then in the table,
 // the metrics and the log, and tells the watchers; and deletes ended jobs that
 // are too old or too many. Thread-safe; blocks for the journal.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/jobs/job_journal.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JobJournal: records jobs, their outcomes and the progress of unfinished jobs
 // in an SQLite database, "jobs.db" in the server's state directory, which it
 // locks. SQLite silently drops the end of a damaged write-ahead log, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JobManager: what clients may do with jobs: submit, plan, get, list, cancel,
 // delete and watch them. Every change that a client may rely on is written to
 // the journal first; JobScheduler decides when each job runs. Thread-safe; only

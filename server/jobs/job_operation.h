@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A job as clients see it: a google.longrunning.Operation named
 // "operations/<id>", with its metadata and, once it has ended, its outcome.
 // Pure; any thread.

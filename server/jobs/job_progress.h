@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JobProgress: the rate of a job and its remaining time, computed from byte
 // counts at several times of SteadyNow. Thread-compatible.
 #ifndef SERVER_JOBS_JOB_PROGRESS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JobRunner: carries out one job: converts the client's message to dcp's
 // options, calls ConvertCheckpoint or VerifyCheckpoint, and converts the result
 // to a message. Paths are checked when a job is submitted and again when it

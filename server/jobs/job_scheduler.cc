@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A job waits in the queue until a thread is free for it, then for memory, and
 // then runs. The lock of the table is never held while the disk, the memory
 // budget or a watcher is used. In particular no Reservation may be destroyed

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JobScheduler: takes jobs from the queue to their end. The jobs of a client
 // run in the order in which they were submitted, and clients take turns; no
 // more jobs run than there are threads and memory for. Jobs that a killed

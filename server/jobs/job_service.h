@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JobService: the methods that start jobs, and WatchJob, over gRPC's callback
 // API. Checks the caller and the request, on threads of the roots that the
 // request names; JobManager does the rest. Any thread.

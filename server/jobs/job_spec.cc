@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/server/jobs/job_runner_test.cc.
 #include "server/jobs/job_spec.h"
 

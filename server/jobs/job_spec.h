@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JobSpec: what a job is asked to do, read from its request. All checks of a
 // request are made here, when it is submitted and again when the job begins: a
 // request is hostile, and rights and links may have changed since. Any thread.

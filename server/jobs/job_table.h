@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JobTable: the jobs that the server knows, and its indices of them: by name,
 // by the client's request_id, by the destination of those that have not ended,
 // and by the end of those that have. It knows who may see a job, and decides

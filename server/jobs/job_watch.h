@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JobWatch: follows one job for one call: says when to look at the job again,
 // and lets the call answer from one thread at a time, although changes,
 // finished writes, alarms and cancellation come from many. Owners: the call,

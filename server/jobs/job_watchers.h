@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JobWatchers: who is told when a job changes. Thread-safe; calls watchers
 // without holding a lock.
 #ifndef SERVER_JOBS_JOB_WATCHERS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tables of the journal's database, and their version.
 #ifndef SERVER_JOBS_JOURNAL_SCHEMA_H_
 #define SERVER_JOBS_JOURNAL_SCHEMA_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JournalStatement: builds, runs and reads a statement on the journal's
 // database. Keeps the first error. Used under the journal's lock.
 #ifndef SERVER_JOBS_JOURNAL_STATEMENT_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JournalWatch: looks every few seconds whether jobs can be recorded: whether
 // the journal's file is still at its path, and whether the disk has space. So a
 // state directory that was removed, or a full disk, is known before a job

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // OperationsService: google.longrunning.Operations over the server's jobs, with
 // gRPC's callback API. Any thread.
 #ifndef SERVER_JOBS_OPERATIONS_SERVICE_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/jobs/row_digest.h"
 
 #include <sqlite3.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Digests of rows in SQLite. SQLite's own check detects a damaged tree, but not
 // a damaged value in an intact one.
 #ifndef SERVER_JOBS_ROW_DIGEST_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // UUIDs as text: 36 characters, hexadecimal in groups of 8-4-4-4-12, of any
 // version and of either case (RFC 9562). Pure; any thread.
 #ifndef SERVER_JOBS_UUID_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CallMemory: the memory of one call, counted both for its client and for the
 // server. A call reserves it before it allocates and returns it afterwards.
 // Move-only.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ClientAccount: what one client uses of the server, and its limits, so that it
 // does not crowd out the others: concurrent streams, the memory of its calls,
 // and calls per second. Owners: the table of accounts, and each call.

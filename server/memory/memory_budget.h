@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MemoryBudget: the memory that all jobs and calls of a server share. Users
 // reserve memory before they allocate it and return it afterwards; the sum
 // never exceeds the limit. Thread-safe; never blocks. Outlives its reservations

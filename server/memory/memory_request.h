@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MemoryRequest: a request for memory for a call, which cannot wait forever.
 // Thread-safe.
 #ifndef SERVER_MEMORY_MEMORY_REQUEST_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MemoryShares: the division of max-memory, so that jobs and calls never wait
 // for each other forever. Pure; any thread.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ParsedSize: how much memory a message of protobuf takes once it is parsed,
 // estimated from its bytes without parsing it. Two bytes on the wire may become
 // a hundred in memory: an empty message in a list. Pure.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The command line of a server: options as flags, and in a file of "key =
 // value" lines; both accept the same keys. Pure except for reading the file.
 #ifndef SERVER_OPTIONS_COMMAND_LINE_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The options of a server as a table: parsing and help use it. Constant data;
 // any thread.
 #ifndef SERVER_OPTIONS_OPTION_TABLE_H_

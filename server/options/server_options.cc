@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/server/options/command_line_test.cc.
 #include "server/options/server_options.h"
 

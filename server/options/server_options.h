@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ServerOptions: the configuration of a server. Plain data; command_line.h
 // parses it.
 #ifndef SERVER_OPTIONS_SERVER_OPTIONS_H_

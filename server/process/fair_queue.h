@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FairQueue: waiting items, in one row per client. Clients take turns, so that
 // a client with a thousand items does not delay the first item of another.
 // Thread-compatible.

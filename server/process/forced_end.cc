@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/process/forced_end.h"
 
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ForcedEnd: ends the process although a file system keeps some of its threads
 // in the kernel, where nothing can end them. After a given time it logs this
 // and exits without destroying anything. As after a kill, unfinished jobs

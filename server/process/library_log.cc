@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/server/main_test.cc.
 #include "server/process/library_log.h"
 

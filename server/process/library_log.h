@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LibraryLog: what gRPC and protobuf have to say becomes events of the server's
 // own log, at a limited rate because clients can cause many. Without it they
 // write to standard error themselves and wait for whoever reads it.

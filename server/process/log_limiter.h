@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LogLimiter: limits the rate of log lines that a stranger can cause at will,
 // so that they neither fill a disk nor hide the others. Lines beyond the limit
 // are counted. Thread-safe.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/process/log_line.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LogLine: formats an event such as "event=call code=OK" as a line for people
 // or as JSON for log collectors. Pure; any thread.
 #ifndef SERVER_PROCESS_LOG_LINE_H_

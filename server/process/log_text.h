@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LogText: formats a value for a log line of key=value pairs. A caller's text
 // must not end the line, hide in a terminal or fill the disk. Pure; any thread.
 #ifndef SERVER_PROCESS_LOG_TEXT_H_

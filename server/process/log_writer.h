@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LogWriter: writes lines to a descriptor, such as standard error, on its own
 // thread, so that nobody who logs waits for a slow disk or for a pipe that
 // nobody reads. Lines that do not fit into the buffer are dropped and counted;

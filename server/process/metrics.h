@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Metrics: the metrics of a server for Prometheus. Counters only go up; gauges
 // are read from their owners when they are scraped. Labels are words of ours,
 // never a caller's, because each new label is kept forever. Thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses option values as people write them: sizes, times, counts and booleans.
 // InvalidArgument says what is accepted; the caller adds the name of the
 // option. Pure; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Problems: everything that is wrong with a configuration, so that an operator
 // is told of all of it at once. Thread-compatible.
 #ifndef SERVER_PROCESS_PROBLEMS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The standard Prometheus metrics of a process: process_cpu_seconds_total,
 // process_resident_memory_bytes, process_open_fds, process_max_fds and
 // process_start_time_seconds. Read from the kernel when they are scraped.

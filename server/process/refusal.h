@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Refusals that are not the client's mistake, because of a limit of the server
 // or its shutdown, with the reason and the retry-after that clients expect.
 // Pure; any thread.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/process/steady_alarm.h"
 
 #include <limits.h>

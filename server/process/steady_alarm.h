@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SteadyAlarm: calls a function after some time on the steady clock, which
 // setting the system's clock does not affect. Made and destroyed by one thread.
 #ifndef SERVER_PROCESS_STEADY_ALARM_H_

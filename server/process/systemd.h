@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Systemd: reports the state of the process to the service manager that started
 // it, if that requests it (Type=notify). Any thread.
 #ifndef SERVER_PROCESS_SYSTEMD_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TaskQueue: a number of threads for work that may block on a disk or take
 // long: opening, locating, checking, planning. A thread starts when it is first
 // needed, and stays. Clients take turns, and the tasks of one begin in the

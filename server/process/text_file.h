@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ReadTextFile: reads a whole file that the operator provides: options, tokens,
 // certificates. Blocking; any thread.
 #ifndef SERVER_PROCESS_TEXT_FILE_H_

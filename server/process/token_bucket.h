@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TokenBucket: limits how often something may happen, or how much of it: an
 // amount at once, and so much more each second. Thread-safe; never blocks.
 #ifndef SERVER_PROCESS_TOKEN_BUCKET_H_

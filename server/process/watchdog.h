@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Watchdog: tells systemd now and then that the process works, as a unit with
 // WatchdogSec= requires: without that, systemd ends the process and starts it
 // again. It tells nothing while the process is stuck. Thread-safe.

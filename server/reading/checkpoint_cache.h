@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CheckpointCache: open checkpoints, shared by the calls that read them. Only
 // clients that may read the same files share one, because its files were opened
 // with one client's rights, and only calls that ask for the same mapping. Each

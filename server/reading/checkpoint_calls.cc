@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/server/reading/checkpoint_service_test.cc.
 #include "server/reading/checkpoint_calls.h"
 

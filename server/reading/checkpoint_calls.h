@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CheckpointCalls: what all methods of CheckpointService begin with: admitting
 // the caller, counting streams, opening sources and locating entries.
 // Thread-safe; does not block.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CheckpointChecks: the methods Verify and Diff of CheckpointService, which
 // read whole checkpoints. They run on threads of their own, so that they do not
 // delay other calls. Called on gRPC's threads.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CheckpointService: inspects, reads, verifies and compares checkpoints
 // (tessera/v1/checkpoint_service.proto documents each call). Handlers check the
 // caller and the request, and return; work that blocks runs on a fixed number

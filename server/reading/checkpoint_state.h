@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The state of a checkpoint's files, by which the server notices that they were
 // replaced or written to. These functions look at the disk; any thread.
 #ifndef SERVER_READING_CHECKPOINT_STATE_H_

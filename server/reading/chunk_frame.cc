@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The wire format of the message:
 //
 //   0x12 length                   ReadTensorsResponse.chunk

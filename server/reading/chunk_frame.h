@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ChunkFrame: the wire format of a ReadTensorsResponse that carries a chunk,
 // built around bytes that stay where they are, whereas protobuf would copy each
 // byte twice. Pure; any thread.

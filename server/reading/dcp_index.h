@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The index of a checkpoint of any format, in the form that DCP writes it;
 // GetMetadata answers with it. Pure; any thread.
 #ifndef SERVER_READING_DCP_INDEX_H_

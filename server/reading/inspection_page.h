@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One page of Inspect. Page tokens are bound to the checkpoint and to the
 // request: tokens of another are refused. Any thread.
 #ifndef SERVER_READING_INSPECTION_PAGE_H_

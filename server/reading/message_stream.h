@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MessageStream: a call that answers with a stream of small messages: the pages
 // of a long answer, or progress reports. It continues whenever a write
 // completes; no thread waits for a client. Thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NameFilter: the name patterns of a request; a name matches if any pattern
 // does, and every name matches if there are no patterns. Patterns without a
 // wildcard are looked up, and all others are matched together, so that a

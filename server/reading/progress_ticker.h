@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ProgressTicker: reports the progress of a call that reads whole checkpoints
 // to its client at intervals, and tells the server when there is no progress,
 // because a hanging disk blocks the thread that reads. Thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SharedCheckpoint: an open checkpoint with the state of its files, shared by
 // the calls that read it. Thread-safe.
 #ifndef SERVER_READING_SHARED_CHECKPOINT_H_

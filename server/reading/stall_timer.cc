@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An alarm for each message would cost more than the message itself. Instead,
 // one alarm checks at intervals how long the current wait has lasted.
 #include "server/reading/stall_timer.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StallTimer: detects that a stream waits in vain, for a client that takes no
 // message or for a disk that does not answer, because what the stream holds
 // would otherwise be held forever. Thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A window is contiguous in the row-major bytes of its part. It therefore is a
 // range of indices of one dimension, d, with one index of each dimension before
 // d and all of each dimension after d:

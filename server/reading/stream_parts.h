@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of tensors that make up a stream: what a request asks for, in its
 // order and checked against the checkpoint, and the windows into which each
 // part is cut. Pure; any thread.

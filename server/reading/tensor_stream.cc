@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The steps of a stream. Each begins with the event that ends the previous one:
 //
 //   1. reserve memory for the request, read it            (the budget)

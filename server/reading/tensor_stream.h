@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TensorStream: one call of ReadTensors. A state machine that is driven by
 // events (the checkpoint is open, memory is reserved, a window is ready, a
 // message is written, the client is gone) on whatever thread they occur, one at

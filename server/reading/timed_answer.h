@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TimedAnswer: an answer that is given once, either by the code that works on
 // it or, after a timeout, by an alarm. A thread that a file system blocks in
 // the kernel therefore does not block the call. Later answers are dropped.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The life of a window:
 //
 //   requested by a first user -> in that user's queue -> taken by a reader when

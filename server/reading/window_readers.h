@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // WindowReaders: reads windows of tensors for all streams, and each window once
 // for all streams that request it at about the same time. A fixed number of
 // threads read, and the streams take turns. Knows neither clients nor messages.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Acceptor: takes connections from a Listener and hands them to gRPC, up to a
 // limit for the process (its descriptors) and a limit per client address.
 // gRPC's own listener has no limit, and stops listening for good once

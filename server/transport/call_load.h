@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CallLoad: how much the calls of all connections take of gRPC, and how much
 // they may take. One per process. The members are atomic.
 #ifndef SERVER_TRANSPORT_CALL_LOAD_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CallLog: an interceptor of gRPC's server that sees each call of our services
 // begin and end. It counts the call in the metrics and writes a log line, which
 // names the checkpoints that the call inspects or checks. It also knows how

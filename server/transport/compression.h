@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compression of messages: limits how far a compressed request is unpacked, and
 // compresses answers on request. gRPC 1.51 unpacks a whole request before it
 // checks the size, so that 4 MiB could become 4 GiB. The linker therefore

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The metrics of connections, and of what gRPC holds for them.
 #ifndef SERVER_TRANSPORT_CONNECTION_METRICS_H_
 #define SERVER_TRANSPORT_CONNECTION_METRICS_H_

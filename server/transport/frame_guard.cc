@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/transport/frame_guard.h"
 
 #include <algorithm>

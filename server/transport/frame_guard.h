@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FrameGuard: reads the bytes of one HTTP/2 connection in both directions and
 // detects what would harm gRPC 1.51: headers that never end (CONTINUATION),
 // calls that are reset as soon as they have begun, floods of control frames,

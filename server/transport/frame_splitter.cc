@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layout of a frame (RFC 9113, section 4.1):
 //
 //  | length: 3 bytes | type: 1 | flags: 1 | stream: 4 | payload: length |

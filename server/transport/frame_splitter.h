@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FrameSplitter: finds the frames of HTTP/2 in a stream of bytes that arrives
 // in pieces. It keeps the nine-byte head of one frame and no payload.
 // Thread-compatible.

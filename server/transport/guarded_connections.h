@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GuardedConnections: passes the bytes of every connection of the server
 // through a FrameGuard, and ends connections that take too much. gRPC 1.51 has
 // no hook to look at the bytes of a connection, so the linker redirects gRPC's

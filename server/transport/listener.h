@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Listener: the sockets on which a server listens at one address; there are
 // several if the name has several addresses. Made and used by one thread.
 #ifndef SERVER_TRANSPORT_LISTENER_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ReflectionService and ReflectionAlphaService: grpc.reflection.v1 for the
 // descriptors that are linked into the program, and v1alpha, for which older
 // tools ask. The messages of both have the same bytes. gRPC's own v1alpha has a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/server/server_limits_test.cc.
 #include "server/transport/request_gate.h"
 

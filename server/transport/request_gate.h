@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RequestGate: decides whether the request of a call is parsed. gRPC 1.51
 // parses a request when it is complete, before it calls any service, and has no
 // hook in between except that it first makes the interceptor of the call, on

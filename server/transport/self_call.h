@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SelfCall: a call of the server to itself, through all of gRPC except for the
 // network, which shows whether gRPC's threads still answer.
 #ifndef SERVER_TRANSPORT_SELF_CALL_H_

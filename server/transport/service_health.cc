@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/server/server_watch_test.cc.
 #include "server/transport/service_health.h"
 

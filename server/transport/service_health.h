@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ServiceHealth: decides what grpc.health.v1.Health answers for each of its
 // names:
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/transport/tls_files.h"
 
 #include <openssl/err.h>

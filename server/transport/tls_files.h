@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TlsFiles: the certificate and key of a server and the CA of its clients, read
 // and checked before gRPC gets them, because gRPC does not say what is wrong
 // with them. Any thread.

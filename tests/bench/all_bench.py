@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the benchmarks one after the other and prints one table; see `--help`."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares two files of `tools/bench all --json FILE`; see `--help`."""
 
 import argparse

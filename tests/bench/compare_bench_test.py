@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How `tools/bench compare` judges two files, as a user runs it."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares dcp-convert with PyTorch, cp and the disk itself; see `--help`.
 
 Every round runs all of them in turn, with the page cache dropped before each,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares dcp-convert with the converters of DeepSpeed, verl and accelerate on
 their own checkpoints; see `--help`.
 

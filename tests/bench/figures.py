@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the reports of all benchmarks have in common: how many times as good as
 its rival Tessera is, row by row."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Merges a checkpoint with the converter of the framework that wrote it, and
 prints how long each part took.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the cost of planning grows with the size of a checkpoint. The code is
 // that of dcp-convert and of Save; storage is simulated and files have no
 // payload. Prints JSON: for each size, the processor seconds and the peak of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures how the cost of planning and serving grows; see `--help`."""
 
 import argparse

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies a file through the pipeline and says how fast, to find the block size
 // and depth for a disk and to compare with what the disk can do:
 //

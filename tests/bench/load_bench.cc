@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loads of a checkpoint with and without a comparison of its checksums, in
 // turn, by one process for each rank, each its own chunks:
 //

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes checkpoints to measure with, by PyTorch itself.
 
     python make_checkpoint.py transformer DIR BYTES

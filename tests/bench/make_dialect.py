@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes checkpoints as training frameworks do, to measure with.
 
     python make_dialect.py deepspeed|verl|accelerate DIR BYTES

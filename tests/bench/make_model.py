@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes models as transformers saves them, to convert between spellings.
 
     python make_model.py llama|qwen3-moe|gpt2 DIR BYTES

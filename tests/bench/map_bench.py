@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares dcp-convert --map with the programs that turn models between
 spellings, and with itself without a mapping; see `--help`.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Megatron-Bridge between transformers' files and a torch_dist checkpoint, in one
 process without a GPU, for map_rivals.py.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Converts a model with another program's own code, and prints how long each
 part took.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What benchmarks share: their options, and how they run programs, ranks or fio
 and sum up seconds, memory, rates and medians."""
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an operator costs on the host. Prints JSON: for each case, rounds of
 // microseconds of processor time, plain and under fsdp, and their difference;
 // torch_operators.py measures PyTorch's DTensor likewise.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much communication a step of a large model exposes, on a simulated clock;
 see `--help`."""
 

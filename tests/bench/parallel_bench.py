@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares tensor parallelism with Python's on the CPU; see `--help`.
 
 As train_bench.py, whose runs these are: rounds alternate, ratios are taken

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PhantomStorage: a file system for plans of terabytes. Small files are kept on
 // a simulated disk; a large file has a size, and no bytes but zeros and those
 // of the Output that it is an image of. Counts what it is asked, and lets calls

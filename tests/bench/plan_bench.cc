@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Times the planner of saves, and the index in which loads find their chunks,
 // on checkpoints of a million chunks. Writes JSON: a list of {"workload",
 // "scale", "chunks", "items", "seconds": [...]}, one number for each

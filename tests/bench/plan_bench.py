@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times PyTorch's planner on the problems of plan_bench.cc; same output.
 
     python plan_bench.py [--scale DIVISOR] [--repeat N]

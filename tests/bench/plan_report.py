@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prints what tests/bench/plan has measured: our planners and PyTorch's."""
 
 import json

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory of this process that it does not share, as the benchmarks report
 // it. Bytes; any thread.
 #ifndef TESTS_BENCH_PROCESS_MEMORY_H_

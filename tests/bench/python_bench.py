@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares the Python package with PyTorch's own storage; see `--help`.
 
 Every round runs each side in turn. Ratios are taken within a round; what is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A rank of tools/bench python: saves or loads a sharded state with one side.
 
     python_ranks.py WHAT SIDE SPEC OUT

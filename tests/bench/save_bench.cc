@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One rank that saves and loads with fsdp/checkpoint, measured; torch_save.py
 // is its twin and save_bench.py runs both, with the environment of a rank.
 //

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares fsdp/checkpoint with PyTorch, fio and memcpy; see `--help`.
 
 Every round runs both in turn, and the disk's own speed between them, so that a

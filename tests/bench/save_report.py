@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of save_bench.py: what each round measured, as rows of figures."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What workers that share one conversion of many terabytes have in common: the
 // time for a plan and for the commit, requests, and bytes, with any number of
 // workers. The code is that of dcp-convert; files have no payload. Calls wait

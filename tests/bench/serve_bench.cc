@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tools/bench serve runs in addition to dcp-server: ranks that read from
 // it, and what they are compared with, a stream of the same bytes out of memory
 // in messages of the same size, by gRPC alone.

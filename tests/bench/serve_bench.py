@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares dcp-server with plain gRPC, cp and dcp-convert; see `--help`.
 
 Rivals take turns within a round, and go first in turn, so that a change in the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a plan takes for the real shapes of DeepSeek V3: 45,395 tensors of 671
 // billion parameters in files of 5 GB, which become other tensors. The code is
 // that of dcp-convert; files have heads and sizes, but no payload. Seconds are

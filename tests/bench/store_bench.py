@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares dcp-convert with others in front of one object store; see `--help`.
 
 Every round runs all of them in turn, so that a change in the machine's mood

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A library of Python puts a checkpoint into an object store, or gets it out.
 
     python store_rivals.py put WRITER DIR URL

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Times copies between memories of different strides, and compares them with a
 // memcpy of as many bytes and with a loop over elements. Prints a table in
 // GB/s of bytes copied, the median of all repetitions:

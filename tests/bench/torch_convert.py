@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Converts a checkpoint with PyTorch alone and prints how long each part took.
 
     python torch_convert.py pt|safetensors|index SRC DST

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an operator on PyTorch's DTensor costs on the host.
 
 The twin of operator_bench: the same cases, rounds and figures, as JSON on

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One rank that saves and loads with PyTorch, measured; save_bench's twin.
 
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... \

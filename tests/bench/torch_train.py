@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One rank of a training run with Python's FSDP2; the twin of train_bench.
 
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... \

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One rank of a training run with fsdp, measured; torch_train.py is its twin.
 // train_bench.py and parallel_bench.py run both, with the environment of a
 // rank. train_bench_nccl is the same program with NCCL, for a GPU.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares fsdp with Python's FSDP2 on the CPU; see `--help`.
 
 Every round runs both in turn for each number of ranks, so that a change in the

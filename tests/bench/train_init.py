@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes weights and tokens for torch_train.py and train_bench.
 
     python train_init.py SPEC.json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures workers that share a conversion on this machine; see `--help`.
 
 Workers run one after the other, so that each has the machine to itself: two

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C interface, called as another language calls it.
 #include <cstdint>
 #include <filesystem>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chains of conversions: a random state goes from format to format, each time by
 one of our ways, and PyTorch takes the same steps next to it."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random chains of conversions give what PyTorch gives."""
 
 import time

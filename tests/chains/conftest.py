@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options of the chains; `bazel test --test_arg=--seconds=3600` passes them."""
 
 import functools

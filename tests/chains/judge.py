@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch's and safetensors' own ways to save, load and compare a state."""
 
 import collections.abc

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random state dicts, the same for a seed with every PyTorch.
 
 Most are what programs train with. Some have a value that few checkpoints have: a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loads the tensors of a checkpoint with fsdp::load, on the ranks of a job and
 // with placements that a seed chooses, and saves them with fsdp::save:
 //

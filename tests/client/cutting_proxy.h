@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CuttingProxy: forwards connections on loopback to a server and cuts each of
 // the first few after a given number of bytes of answers. For tests of clients
 // that resume. It has its own thread; a failing system call is a DCP_CHECK.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FakeServer: a daemon on a real socket that makes up the tensors it serves and
 // does what a test says, including what a correct daemon never does.
 // Thread-safe where gRPC calls it; a test sets it up before the first call.

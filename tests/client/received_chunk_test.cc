@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "client/received_chunk.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // read_environment: what accelerate launch sets.
 #include <optional>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small configs mean what their programs' own code makes of them
 // (tests/golden/configs), or are refused where that refuses them.
 #include <cstdint>

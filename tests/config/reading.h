@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading: a config of one dialect and everything that its reader reported
 // about it, for tests of readers and writers.
 #ifndef TESTS_CONFIG_READING_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes a config of each dialect in each of the four, and reads it back. The
 // result is the same except for what the writers reported that they cannot
 // express: a finding without a cause, or a difference without a finding, fails.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A mesh that is written in a dialect means the same ranks there, or the
 // writer reports a problem.
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A machine that dies, or a disk that fails, at every single operation of a
 // save or a conversion: afterwards the destination holds what was there before
 // or what should be there, complete in either case.

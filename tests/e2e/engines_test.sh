@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # dcp-convert under the launchers that people have: a Slurm of four nodes on
 # this machine (srun, and an array), Open MPI, torchrun. Each time one worker is
 # killed, workers are started again, in another number, and the result is, byte

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Three daemons that share conversions; some are killed, and started again or
 // not.
 #include <memory>

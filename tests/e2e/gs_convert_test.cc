@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // dcp-convert with checkpoints in Google's store, by the plugin: each format to
 // it, from it and within it, and what it says without the plugin.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kills ranks with SIGKILL while they save; the moment and the number of ranks
 // are random. Every checkpoint that was reported durable before must still be
 // there, complete and with the right bytes. The one being written is complete

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writers that race to one destination: two or three processes at once, of
 // every verb and format, saves, and jobs of a daemon. At random, one of them is
 // stopped for a while or killed. Whatever happens, those that succeeded exit

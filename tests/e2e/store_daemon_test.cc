@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // dcp-server with a root in a real object store: jobs of every kind, a daemon
 // that is killed during a job and started again, and paths that lead out.
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Processes of dcp-convert that write into real object stores and are killed
 // at random: there is always the old checkpoint or the new one, whole, and the
 // next process ends the work; also where several processes share a conversion.

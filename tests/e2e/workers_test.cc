@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Processes of dcp-convert that share a conversion and are killed at random:
 // whatever happens, workers that are started again, in another number, end the
 // work; the result is, byte for byte, that of one worker, and nothing is left

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What optimizers, torch::load and users do to the shards between two forwards:
 // the next forward computes with the new values, or names what cannot be one.
 // Compared with the same module without fully_shard, in float64.

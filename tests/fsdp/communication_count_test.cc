@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counts the collectives of a step for every choice of reshard_after_forward,
 // as PyTorch's tests do.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Failures and destruction: after an error in forward or backward the model can
 // still be trained; a rank that dies or hangs becomes an error on the others,
 // soon and with names; models, outputs, handles and optimizers may be destroyed

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests FSDPModule: the groups that forward and backward gather ahead.
 
 #include <memory>

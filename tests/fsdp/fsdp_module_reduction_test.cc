@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests FSDPModule: when gradients are reduced, how they are divided, and what
 // replaces the collectives and their memory.
 

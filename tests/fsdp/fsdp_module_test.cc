@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests FSDPModule: what gathers and frees parameters, what is passed on to the
 // next step, and what its handles report.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training with and without fully_shard: the same losses and the same
 // parameters, for every way to shard.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The operators that reach the lazy key without boxes (the kernels of
 // fsdp/engine/lazy/lazy_kernels.cc) give what a module without fully_shard
 // gives: on parameters that they have gathered, on parameters that already are,

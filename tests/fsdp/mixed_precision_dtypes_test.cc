@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mixed precision: the dtype that each module sees, with and without the
 // boundary of a forward, and which tensors keep theirs.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mixed precision by group of parameters: the dtypes of computation and
 // reduction, compared with the same steps written out explicitly. Also CPU
 // offload, and the memory that a step gathers.

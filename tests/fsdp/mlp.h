@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mlp: two layers, and a few steps of their training under fully_shard. For
 // tests of how parameters are moved and kept.
 #ifndef TESTS_FSDP_MLP_H_

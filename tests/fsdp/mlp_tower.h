@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small modules for the tests of fully_shard, and what its calls took of them.
 #ifndef TESTS_FSDP_MLP_TOWER_H_
 #define TESTS_FSDP_MLP_TOWER_H_

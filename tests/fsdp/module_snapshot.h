@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For tests of errors: checks the exact class and the text of an error, and
 // that a failed call left a module unchanged. For the thread of the test.
 #ifndef TESTS_FSDP_MODULE_SNAPSHOT_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // OperatorCounts: counts the operators that run on this thread while it lives,
 // for tests of what a call costs a device. One at a time on a thread.
 //

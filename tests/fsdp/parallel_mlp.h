@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small module that is cut manually over a tensor-parallel axis: each rank
 // holds its part of two linears, and fully_shard is told about it. For tests.
 #ifndef TESTS_FSDP_PARALLEL_MLP_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine's promise: what a C++ user reaches through a member, the registry
 // or an old handle is the same parameter, or an error. Every way to reach one,
 // in every phase, compared with the same module without fully_shard; in

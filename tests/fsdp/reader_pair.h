@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pair: a module of two that hold their parameters as members; with it the same
 // module sharded, and what must be equal in both. For tests of how parameters
 // are reached and changed; in float64.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reports on a sharded module: its tree, the bytes of a step, a trace.
 
 #include "fsdp/report.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A tower of layers under fully_shard, layer by layer, that records what it
 // computes and counts its collectives; with the gradients that it must have.
 // For the tests of FSDPModule, inside the processes of RunRanks.

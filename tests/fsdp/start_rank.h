@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a rank of RunRanks begins in the tests of the engine.
 #ifndef TESTS_FSDP_START_RANK_H_
 #define TESTS_FSDP_START_RANK_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The calls that the engine refuses outside forward and backward, so that a
 // mistake on one rank is an error there and does not hang all of them.
 

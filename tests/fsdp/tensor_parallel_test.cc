@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fully_shard over tensor parallelism: a module that already holds its part of
 // two linears is sharded again over the data-parallel axis.
 

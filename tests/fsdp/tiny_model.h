@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small transformer in plain torch::nn with the difficult cases of sharding
 // (rows that do not divide, a parameter that is read directly, attention, no
 // dropout), and its training, sharded or not. Every rank sees its slice of one

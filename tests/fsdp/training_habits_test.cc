@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What C++ programs do with models in addition to one forward and one backward:
 // adversaries, adapters, averages of weights, several optimizers, closures,
 // hooks, errors in the middle of a step. Each is compared with the same model

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The main of a fuzz target that runs as a plain test. Each argument is a file,
 // or a folder of files, whose bytes are given to the target once; the empty
 // input comes first. A crash, a sanitizer or a failed DCP_CHECK in the target

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """fuzz_test: one fuzz target, run over its corpus as a test in every mode."""
 
 load("//third_party/precompiled:cc.bzl", "cc_binary", "cc_library", "cc_test")

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads any bytes as a rule file, and what follows the first line "---" as a
 // config.json. What is a rule file is applied to a small model that is made up
 // for it: if the model becomes another side, all its pieces fit their tensors;

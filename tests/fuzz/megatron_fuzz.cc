@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens checkpoints of Megatron-core whose index and common state are any
 // bytes, with every option, and checks where the tensors are that are found.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs FindTensorTypes on any bytes; replaces what it finds, and finds it
 // again. Sets what SetQuantization sets, and removes what FindQuantization
 // finds, after both of which there is still an object.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads any text as a plan of tensor parallelism in each syntax. A plan that is
 // read finds the modules that its patterns name, and places their parameters on
 // an axis that its tensors have.

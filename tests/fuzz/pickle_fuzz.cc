@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs ReadPickle on any bytes with both allow-lists. A value that it accepts
 // is written, read back and compared, flattened and built again, and its
 // tensors are parsed.

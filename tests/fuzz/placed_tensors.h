@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What must be true of every tensor that an opener finds, whatever was in the
 // files. One thread.
 #ifndef TESTS_FUZZ_PLACED_TENSORS_H_

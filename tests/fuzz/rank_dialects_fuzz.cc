@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens checkpoints of DeepSpeed, of one pickle for each rank, of accelerate
 // and of the Trainer, whose pickles are any bytes, and checks where the tensors
 // are that are found.

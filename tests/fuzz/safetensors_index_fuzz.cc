@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs ParseSafetensorsIndex on any bytes; writes and reads back what it
 // accepts.
 

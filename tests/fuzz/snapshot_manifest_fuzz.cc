@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs ParseSnapshotManifest on any bytes, read in one block, and checks what
 // it promises of the manifests that it accepts.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Takes any bytes as a strided piece between two small tensors. What passes the
 // check is cut by a box of the source and a window of the destination, and
 // copied; the result is that of a loop over its elements, and the runs are as

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs ReadTorchArchive on any bytes, as an item and as a file, and parses and
 // locates every tensor in it; writes and reads back what it accepts.
 

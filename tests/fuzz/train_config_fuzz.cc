@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads any text as a training config in each syntax. A config that is read
 // without a problem is written in each dialect, and must be the same when it is
 // read again, except for the differences that the writer reported.

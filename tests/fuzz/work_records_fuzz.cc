@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs ParsePlanRecord and ParsePieceRecord on any bytes; writes and reads back
 // what they accept.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs ReadZip on any bytes; lays out again and reads back what it accepts.
 
 #include <cstddef>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the golden checkpoints of ByteCheckpoint's format.
 
     python make_bytecheckpoint.py        writes dialects/bytecheckpoint/

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes chunk_table.json: the boxes that DTensor gives each rank.
 
     python make_chunk_table.py OUT.json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes float_table.json: what torch makes of floats of every type.
 
     python make_float_table.py float_table.json

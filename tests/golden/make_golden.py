@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the golden checkpoints of the PyTorch that runs this script.
 
     python make_golden.py        writes torch-<version>/ next to this script

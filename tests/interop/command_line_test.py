@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verbs, options and exit codes, with PyTorch's own tool as the judge."""
 
 import json

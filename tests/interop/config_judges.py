@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What accelerate, transformers and TorchTitan make of a training config.
 
 Each judge returns a dict with the keys that `fsdp-config explain --json` has,

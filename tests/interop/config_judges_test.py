@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random training configs, good and broken, read as their programs read them.
 
 The same config is given to fsdp-config and to the program itself, which are to

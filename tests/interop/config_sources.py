@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What installed packages know about FSDP: files, dataclasses, questions.
 
 accelerate is imported; the others are read as text, for importing them would

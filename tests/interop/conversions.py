@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One checkpoint, converted to everything, each output judged bit by bit."""
 
 import itertools

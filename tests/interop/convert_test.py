@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every reference checkpoint, converted to every format and judged."""
 
 from conversions import Checkpoint, check_everything

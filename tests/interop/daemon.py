@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A dcp-server of a test, and what calls it from Python.
 
 The stubs are made from the .proto files by grpcio-tools, as a user makes them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Python client of dcp-server, made from the .proto files: it looks into
 checkpoints, has them converted, and reads tensors; PyTorch is the judge."""
 

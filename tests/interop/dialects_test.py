@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkpoints of other frameworks: PyTorch loads what dcp-convert makes of
 them, bit for bit, and its FSDP2 resumes from it on other ranks."""
 

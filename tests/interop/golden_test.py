@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The golden files of six PyTorch versions, converted and judged by one."""
 
 import shutil

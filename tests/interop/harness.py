@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Running dcp-convert, and reporting cases to a terminal and to Bazel.
 
 A test needs TESSERA_PROGRAM, the path of the program, and TESSERA_PYTHON's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`verify` and `diff` find a flipped bit, wherever it is."""
 
 import shutil

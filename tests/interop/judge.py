@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch, safetensors and zipfile as judges of checkpoints.
 
     python judge.py PATH EXPECTED.json        one checkpoint, bit for bit

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes small, deterministic checkpoints with PyTorch, on a CPU with gloo.
 
     python make_reference.py --out DIR [--cases a,b,...] [--list]

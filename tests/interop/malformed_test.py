@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every malformed checkpoint is refused as its manifest says."""
 
 import json

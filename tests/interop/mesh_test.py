@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resharding for tensor and expert parallelism gives PyTorch's own chunks."""
 
 import judge

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tiny models run after their tensors were mapped: transformers and TorchTitan
 compute the same logits before and after.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real S3 server of a test, Ceph's gateway, which ../testing/radosgw.sh
 starts and ends, and what looks into its bucket from Python."""
 

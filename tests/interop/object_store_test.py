@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch and dcp-convert read each other's checkpoints in an object store,
 also when the server or the program is killed while it writes."""
 

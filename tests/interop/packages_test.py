@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """fsdp-config against the packages whose configs it reads.
 
 Two judges. accelerate's own `to-fsdp2` converts the same configs, key for key;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reference checkpoints of DTensors that are placed by hand."""
 
 import torch

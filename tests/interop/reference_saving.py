@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the cases of make_reference.py share: their table, and how a state is
 saved and described."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reference checkpoints of one process."""
 
 import collections

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reference checkpoints of models under FSDP2, HSDP and tensor parallelism, and
 of the Hugging Face writers."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training goes on in PyTorch's FSDP2 from a DCP checkpoint that dcp-convert
 made of another framework's: three ranks load model and optimizer, and compare
 every tensor with what the framework's library says.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rewrites a DCP directory so that items and tensor payloads are aligned.
 
     python rewrite_aligned.py SRC DST [--align 4096] [--zero-crc] [--gap]

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs a test script: run_python.sh PROGRAM SCRIPT, where PROGRAM is what it
 # tests. TESSERA_PYTHON must name a Python with PyTorch; a test that cannot ask
 # its judge has failed.

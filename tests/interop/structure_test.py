@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Between two .pt files the pickle stays what it was: types, keys, order,
 attributes, sharing and values, as torch.load gives them."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tiny models of transformers, whose random weights depend on their names."""
 
 import zlib

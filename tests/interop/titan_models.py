@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TorchTitan's models on a CPU, for configurations of transformers.
 
 TorchTitan's packages import its trainer, which needs much that no model does.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Deterministic tensors, digests of tensors, and a canonical JSON form of
 plain Python values. Works with every PyTorch from 2.2 on."""
 

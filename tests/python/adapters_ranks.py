@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One rank of a training in a framework: torchrun adapters_ranks.py CASE DIR.
 
 Each case trains with the package itself and saves its checkpoints with it, then

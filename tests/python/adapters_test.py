@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training frameworks save and resume with Tessera, on two ranks over Gloo."""
 
 import pathlib

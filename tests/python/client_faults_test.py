@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What goes wrong between a client and a daemon: kills, hangs, broken
 connections, Ctrl-C, forks, replaced checkpoints and dishonest servers."""
 

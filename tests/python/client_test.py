@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tessera.client and tessera:// paths, with a real daemon; NumPy, PyTorch and
 what tessera.open reads from the disk are the judges."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The verbs as functions, and the commands of the environment."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """States that the tests save, how they are compared, and what may be skipped."""
 
 import concurrent.futures

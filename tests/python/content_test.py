@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the wheel carries, and on which systems it runs."""
 
 import importlib.metadata

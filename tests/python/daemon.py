@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A dcp-server for tests, and what comes between it and a client."""
 
 import concurrent.futures

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kills, full disks, forks, threads and Ctrl-C."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tessera.folder, with transformers as the judge."""
 
 import gc

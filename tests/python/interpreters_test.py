@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Subinterpreters: each imports the package and opens checkpoints of its own."""
 
 import subprocess

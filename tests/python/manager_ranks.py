@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What manager_test.py runs on several ranks: manager_ranks.py save|resume DIR"""
 
 import atexit

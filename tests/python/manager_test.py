@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tessera.save, tessera.load, and CheckpointManager: by the rules that
 checkpoint_manager_test.cc has for fsdp::CheckpointManager."""
 

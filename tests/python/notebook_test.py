@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Executes the notebook of examples/notebook in a copy, with a kernel of its own."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tessera.open: names, slices, objects, and what cannot be read."""
 
 import collections

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One rank of the tests of several: torchrun ranks.py CASE FOLDER."""
 
 import multiprocessing

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writer and Reader on several ranks, each a process, over Gloo."""
 
 import pathlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the snippets of python/README.md, one after the other."""
 
 import pathlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What tessera.torch.register replaces, and what it leaves alone.
 
 Each test runs in a process of its own, because a registration cannot be undone.

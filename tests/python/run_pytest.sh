@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs the wheel in FOLDER into a new virtual environment, as a user does, and
 # runs the tests there with pytest: run_pytest.sh FOLDER FILE...
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tessera.safetensors next to the package that it takes the place of: the same
 calls, with the same results and errors."""
 

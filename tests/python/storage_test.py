@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What PyTorch's own tests of its file storage ask, asked of ours."""
 
 import pytest

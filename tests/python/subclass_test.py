@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tensors without memory of their own, and objects of classes of a program: they
 take PyTorch's way, or are named."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Signals that interrupt calls of other threads, at any moment."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writer and Reader in one process, with PyTorch's own as the judges."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What mypy says of the snippets of python/README.md, and of our types."""
 
 import re

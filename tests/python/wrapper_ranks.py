@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FSDP2 with parameters that are wrappers, as torchao's for training in float8:
 the part of each rank is a wrapper, without memory of its own."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Subclasses of torch.Tensor that have no memory of their own, as those of
 torchao: tensors that answer for others."""
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attacks the dcp-server process in all ways of attacks.h at once, while
 // well-behaved clients read streams at a steady pace and run jobs. The server
 // must serve these, and return the memory that it used for the attackers.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attacks on a server, each by one client, until they are ended. For tests.
 #ifndef TESTS_SERVER_ATTACKS_H_
 #define TESTS_SERVER_ATTACKS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Nothing that waits or measures follows the system's clock when somebody sets
 // it.
 #include <atomic>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The golden pairs of mappings (tests/dcp/maps/golden_pairs.h) as clients ask a
 // server for them, and as this process converts them. For tests.
 #ifndef TESTS_SERVER_GOLDEN_MAPS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HookedFileSystem: the operating system's file system, with a call to a hook
 // before each operation, in its thread. The hook may wait, and so hold a job at
 // a chosen point. A path through a descriptor is reported as the path that it

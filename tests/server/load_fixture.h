@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LoadFixture: the dcp-server process with little memory, two clients of it,
 // and calls that stream from it. For the tests of load_test.
 #ifndef TESTS_SERVER_LOAD_FIXTURE_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hostile clients of a loaded server: messages and paths that every method
 // refuses, and connections that say nothing or nonsense. Its main function is
 // in load_test.cc.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the dcp-server process under more load than it can serve at once:
 // hundreds of jobs and streams, and clients that do not read, that vanish, or
 // that are hostile. Each client gets its share, leaves nothing behind, and the

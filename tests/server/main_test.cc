@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests the process: its exit codes, its log lines, and its signals.
 
 #include <fcntl.h>

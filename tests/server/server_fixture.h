@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ServerFixture: a whole server in this process, and channels to it. Calls are
 // made without the generated stubs, so that they may be wrong. For tests.
 #ifndef TESTS_SERVER_SERVER_FIXTURE_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the server refuses because it is too large, too much or malformed, and
 // what it compresses.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ServerProcess: a server in its own process, to be killed or measured. Its
 // output and errors are read as they arrive, so that it never blocks on them.
 // Thread-safe. For tests; what cannot fail in a sound test is a DCP_CHECK.

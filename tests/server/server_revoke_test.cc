@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls in progress of clients whose rights change.
 
 #include <memory>

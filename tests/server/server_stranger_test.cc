@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a client without a token can make the server hold: each test sends what
 // no library would, with and without TLS, and shows that the server ends the
 // connection, holds nothing of it afterwards, and serves others.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an operator sees of a server: health, metrics, and the log.
 
 #include <filesystem>

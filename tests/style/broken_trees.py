@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trees that the rules of tidy.py must refuse."""
 
 import length_rules
@@ -332,6 +333,21 @@ BROKEN = (
             release_rules.figures_are_measured,
             "no_link",
             {"README.md": "| | against PyTorch |\n| --- | --- |\n| a | 7 |\n"},
+        ),
+        (
+            release_rules.sources_name_their_licence,
+            "source",
+            {"dcp/base/box.cc": '#include "dcp/base/box.h"\n'},
+        ),
+        (
+            release_rules.sources_name_their_licence,
+            "script",
+            {"tools/box": "#!/bin/sh\necho\n"},
+        ),
+        (
+            release_rules.sources_name_their_licence,
+            "other_licence",
+            {"tools/box.py": "# SPDX-License-Identifier: MIT\n"},
         ),
         (
             release_rules.version_stands_once,

@@ -1,4 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
 """A project in which no rule of tidy.py finds anything."""
+
+from source_tree import CODE, LICENCE
 
 HEADER = (
     "// A box.\n#ifndef DCP_BASE_BOX_H_\n#define DCP_BASE_BOX_H_\n"
@@ -50,3 +53,7 @@ CLEAN = {
     "  Use(box);\n  // [/empty]\n",
     "tests/golden/model.pt": None,
 }
+
+for _path, _text in CLEAN.items():
+    if _path.endswith(CODE):
+        CLEAN[_path] = "// %s\n%s" % (LICENCE, _text)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counts words that make prose hard to read, in comments of C++, by folder.
 
 A relative clause that has no noun ("what it holds", "whose files") makes a
@@ -7,7 +8,7 @@ of comments.
 
 import re
 
-from source_tree import CODE, PRODUCT
+from source_tree import CODE, PRODUCT, without_licence
 
 # Word to the most of 1,000 words of comments.
 AIMS = {"what": 1.0, "whose": 0.5, "its": 2.0, "of": 28.0}
@@ -33,7 +34,9 @@ def counts(tree):
             continue
         comments = " ".join(
             "".join(groups)
-            for groups in _COMMENT.findall(_STRING.sub('""', text))
+            for groups in _COMMENT.findall(
+                _STRING.sub('""', without_licence(text))
+            )
         )
         words = [word.lower() for word in _WORD.findall(comments)]
         entry = result.setdefault(_folder(path), [0, dict.fromkeys(AIMS, 0)])

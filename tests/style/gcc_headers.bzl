@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """gcc_headers: all headers below some libraries, read by g++.
 
 clang compiles this project. Users may have g++, which then reads the headers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rules for the pages in Markdown, of tidy.py's form: their links, paths and
 tests exist, and their code is that of a source."""
 

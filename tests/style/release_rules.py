@@ -1,9 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rules for a release, of tidy.py's form: its text, its version and its
 figures."""
 
 import re
 
 import markdown_rules
+from source_tree import CODE, LICENCE, has_licence
 
 _TOOL = "tools/dev/changelog"
 _VERSION_FILE = "dcp/base/version.h"
@@ -134,4 +136,23 @@ def figures_are_measured(tree):
     return findings
 
 
-RULES = (changes_have_form, figures_are_measured, version_stands_once)
+def sources_name_their_licence(tree):
+    """At their head, for programs that collect licences."""
+    return [
+        "%s:1: does not begin with %s" % (path, LICENCE)
+        for path, text in tree.items()
+        if text
+        and (
+            path.endswith(CODE + (".c", ".py", ".sh", ".proto", ".bzl"))
+            or text.startswith("#!")
+        )
+        and not has_licence(text)
+    ]
+
+
+RULES = (
+    changes_have_form,
+    figures_are_measured,
+    sources_name_their_licence,
+    version_stands_once,
+)

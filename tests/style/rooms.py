@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rules about rooms: folders, their Bazel targets, and who includes whom.
 
 A room is a folder with sources. The deps of its targets say what it may

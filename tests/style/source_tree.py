@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The project as a dict of path -> text, None for files that are not text."""
 
 import os
@@ -103,3 +104,18 @@ def grep(path, text, pattern, message):
         if re.search(pattern, line):
             findings.append("%s:%d: %s" % (path, number, message))
     return findings
+
+
+LICENCE = "SPDX-License-Identifier: Apache-2.0"
+_LICENCE_LINES = re.compile(
+    r"\A(#![^\n]*\n)?(?:/\* %s \*/|(?://|#) %s)\n\n?" % (LICENCE, LICENCE)
+)
+
+
+def has_licence(text):
+    """Whether a source names its licence at its head."""
+    return _LICENCE_LINES.match(text) is not None
+
+
+def without_licence(text):
+    return _LICENCE_LINES.sub(lambda found: found[1] or "", text, count=1)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rules of the project that neither compiler nor linter knows.
 
 A rule is a function from a tree, a dict of path -> text (None for what is not
@@ -19,6 +20,7 @@ from source_tree import (
     code_files,
     grep,
     without_comments_and_strings,
+    without_licence,
 )
 
 SCRIPTS = (".py", ".sh", ".bzl", ".bazel", ".BUILD", ".bazelrc", "WORKSPACE")
@@ -310,7 +312,8 @@ def headers_open_with_comment(tree):
     return [
         "%s:1: does not open with a comment that says what it is" % path
         for path, text in code_files(tree, *OURS)
-        if path.endswith(".h") and not text.startswith(("// ", "/* "))
+        if path.endswith(".h")
+        and not without_licence(text).startswith(("// ", "/* "))
     ]
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the rules of tidy.py over the project, and each over trees that it must
 refuse. Takes the root of the project as its argument."""
 

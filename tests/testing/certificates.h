@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Certificates: an authority and the certificates that it signs, in files, new
 // for each test. Valid for an hour. One thread; what OpenSSL refuses is a
 // DCP_CHECK.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CountingBackend: decorates the backend of a process group and counts the
 // collectives that go through it.
 //

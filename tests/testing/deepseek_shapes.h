@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The names and shapes of DeepSeek V3 as transformers stores it in bfloat16,
 // without the layers that predict further tokens: 45,395 tensors. Any thread.
 #ifndef TESTS_TESTING_DEEPSEEK_SHAPES_H_

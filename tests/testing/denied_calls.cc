@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/base/thread_test.cc and
 // tests/dcp/base/unique_bits_test.cc.
 #include "tests/testing/denied_calls.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a sandbox or a limit denies, for one thread: the kernel itself answers
 // its system calls with an error.
 #ifndef TESTS_TESTING_DENIED_CALLS_H_

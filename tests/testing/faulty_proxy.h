@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FaultyProxy: forwards requests of HTTP on loopback to a server, one to a
 // connection, and lets a test answer in the server's place, change what it
 // answered, or cut it off. A failing system call is a DCP_CHECK.

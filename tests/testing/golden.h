@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The checkpoints that PyTorch itself wrote (tests/golden), and their contents.
 // A test that uses them has //tests/golden as data and runs in the root of its
 // runfiles. One thread; a file that is absent or malformed is a DCP_CHECK.

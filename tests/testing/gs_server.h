@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GsServer: a real server of Google Cloud Storage's protocol on loopback,
 // fake-gcs-server, that lives as long as the test program and keeps everything
 // in memory. It takes part of a second to start.

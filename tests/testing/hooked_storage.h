@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HookedStorage: another file system, with a call to a hook before each
 // operation, in its thread. If the hook returns an error, the operation fails
 // with it. The hook may use the other file system, and so do something between

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // KeptEnvironment: gives the process the environment again that it had when
 // this was made, so that a test that sets variables does not change the next
 // one. For the only thread of a test.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ObjectServer: a real S3 server on loopback, Ceph's gateway, that lives as
 // long as the test program. radosgw.sh starts and ends it. It takes some 15
 // seconds, so that a test program has one.

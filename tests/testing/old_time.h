@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A change that sizes and times of modification do not show.
 #ifndef TESTS_TESTING_OLD_TIME_H_
 #define TESTS_TESTING_OLD_TIME_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sockets are made in pairs before the ranks are started: rank 0 has one end of
 // pair r and rank r has the other, and everyone else closes both, so that the
 // end of a process is the end of its connections. All ranks hold the writing

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ProcessRanks: ranks that are separate processes and can be killed, each with
 // a Coordinator over sockets to rank 0. For tests without LibTorch: ranks are
 // forked and only run a function. If a rank dies, every later exchange of the

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # A real S3 server on loopback, with everything in memory: Ceph's gateway, one
 # object server, one monitor. See --help.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The processes that RunRanks starts, as the parent sees them, and what it and
 // a rank agree on. They talk over a socket that keeps packets apart:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RunRanks: a test of several processes, in a few lines.
 //
 //   TEST(Mesh, SumsOverTheWorld) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors in memory to save and to load into: MemorySource and MemorySink,
 // which move nothing before Flush, because a GPU's copies may not either;
 // SampleTensor, whole and with known values; SampleState, a SaveState that owns

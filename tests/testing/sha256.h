@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SHA-256, by which golden files name the bytes of tensors. Not fast. Any
 // thread.
 // Source: FIPS 180-4.

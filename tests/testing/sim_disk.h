@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SimDisk: what a crash leaves of a file system. For every file and directory
 // it keeps what the running system sees and what is durable, and Crash() drops
 // a random part of the difference. Pure state without faults, handles or

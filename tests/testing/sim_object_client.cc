@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/testing/sim_object_server_test.cc.
 #include "tests/testing/sim_object_client.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SimObjectClient: an ObjectStore of a SimObjectServer; see there.
 #ifndef TESTS_TESTING_SIM_OBJECT_CLIENT_H_
 #define TESTS_TESTING_SIM_OBJECT_CLIENT_H_

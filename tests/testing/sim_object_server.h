@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SimObjectServer: an object store in memory, for tests of what happens when
 // the network, the server or the client misbehave. Its clients are
 // ObjectStores. Data calls end on a thread of the client, in an order that the

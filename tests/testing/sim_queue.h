@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SimQueue: the IoQueue of a SimStorage. It carries requests out when they are
 // reaped: some of them, in any order, as its seed says. Belongs to one thread.
 #ifndef TESTS_TESTING_SIM_QUEUE_H_

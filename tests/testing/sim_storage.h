@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SimStorage: FileSystem and IoQueue over one simulated disk in memory, for
 // tests of what happens when storage misbehaves. It shortens, interrupts and
 // reorders transfers, runs full, fails a chosen operation with a chosen errno,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Matchers and assertions for absl::Status and absl::StatusOr<T>, which this
 // version of Abseil lacks: EXPECT_OK, ASSERT_OK, ASSERT_OK_AND_ASSIGN, IsOk,
 // IsOkAndHolds and StatusIs. For tests only. Any thread on which GoogleTest

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "tests/testing/stepped_clock.h"
 
 #include <sys/syscall.h>

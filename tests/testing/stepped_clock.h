@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program that links this has a system clock which a test can set: the
 // definition of clock_gettime here takes the place of libc's. Other clocks stay
 // as they are. Any thread.

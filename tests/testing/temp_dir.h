@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A directory that lives as long as its object: created empty below the test
 // runner's scratch folder, removed with everything in it by the destructor. It
 // is not a simulated disk: tests of faults use SimStorage. One thread; failures

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests the matchers, the directory and the digest that other tests rely on.
 
 #include <filesystem>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that are threads of one process: RunRanks starts them, each with a
 // Coordinator over memory. All ranks must take part in every call.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // WaitingStore: a directory of a disk that says that it is an object store. It
 // holds the first calls for certain files until so many are there at the same
 // time. So a test shows without clocks that a program asks a store for many

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes absl::Mutex, absl::CondVar, absl::Notification and absl::Status known
 // to ThreadSanitizer.
 //

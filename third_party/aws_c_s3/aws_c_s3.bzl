@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A repository with aws-c-s3 and what it stands on, as archives.
 
 Amazon releases its C libraries together as the source distribution of the

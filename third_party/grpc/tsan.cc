@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes ThreadSanitizer see what gRPC promises: what was written before a batch
 // of operations was started is seen by whom its tag comes out to.
 //

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """LibTorch's headers that most files include, by the time that they take."""
 
 LIBTORCH_HEADERS = [

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A repository for LibTorch, out of the wheels of PyTorch.
 
 The wheels hold the headers and libraries of LibTorch and of CUDA; no other

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LicensesText: the licences of this project and of all libraries that its
 // programs have linked in, as one text. Collected when they are built, from
 // Debian's packages. Pure; any thread.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cc_library, cc_binary and cc_test, with the headers of others precompiled.
 
 Most of the time to compile a file goes to the headers of Abseil, GoogleTest,

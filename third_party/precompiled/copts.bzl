@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The flags of a file that reads a precompiled header."""
 
 def precompiled_copts(header):

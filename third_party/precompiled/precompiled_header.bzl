@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """precompiled_header: headers that are compiled once for all files.
 
 A compiler spends most of its time in the headers of other libraries. What it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """translation_units: the sources of a library in a few files.
 
 Most of the time to compile a file goes to the headers that it includes. Eight

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """C++ libraries and descriptors out of .proto files, by Debian's protoc."""
 
 load("//third_party/precompiled:cc.bzl", "cc_library")

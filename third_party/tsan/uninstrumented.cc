@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lets ThreadSanitizer overlook what happens inside of gRPC and aws-c-s3.
 //
 // They are compiled without ThreadSanitizer, which sees the calls of malloc,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // dcp-convert: limits, signals and streams of the process; the rest is
 // RunCommand.
 //

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034,SC2154
 # A model through every format and back, and training. Sourced by tools/demo, which sets dir.
 

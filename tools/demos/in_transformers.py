@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loads a model that train_llama trained and transformers understands:
 
     in_transformers.py FOLDER TEXT LOSSES [--seq-len N] [--batch N] [--seed N]

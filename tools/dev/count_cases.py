@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counts the test cases of one run of `bazel test`, from its build events.
 
 Usage: count_cases.py EVENTS_FILE EXIT_CODE. Prints "PASSED FAILED". A test

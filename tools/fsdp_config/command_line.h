@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CommandLine: what a user asks of fsdp-config. Plain data;
 // command_line_parser.h makes it from words.
 #ifndef TOOLS_FSDP_CONFIG_COMMAND_LINE_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses the command line of fsdp-config, and checks it as far as possible
 // without reading a file; its help. The verbs and options are tables in
 // option_table.h. Pure; any thread.

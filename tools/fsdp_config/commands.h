@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RunCommand: all of fsdp-config except the process itself. Each verb does its
 // work and returns the exit code; errors are printed here.
 #ifndef TOOLS_FSDP_CONFIG_COMMANDS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fsdp-config: streams and environment of the process; the rest is RunCommand.
 //
 // Tested by tests/interop/packages_test.py.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lines of an explanation about ranks: what each axis of the mesh divides,
 // and how layers are cut. Pure; any thread.
 #ifndef TOOLS_FSDP_CONFIG_MESH_TEXT_H_

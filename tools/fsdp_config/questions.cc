@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/tools/fsdp_config/commands_test.cc.
 #include "tools/fsdp_config/questions.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AskForConfig: asks the questions of `fsdp-config init`, which resemble those
 // of `accelerate config`. One thread.
 #ifndef TOOLS_FSDP_CONFIG_QUESTIONS_H_

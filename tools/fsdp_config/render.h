@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What fsdp-config prints. Pure; any thread.
 #ifndef TOOLS_FSDP_CONFIG_RENDER_H_
 #define TOOLS_FSDP_CONFIG_RENDER_H_

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """static_archive: libraries of this workspace as one archive for other builds.
 
 Bazel makes an archive of each cc_library. Other build systems get few: the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Copies headers to where their includes find them.
 
 Usage: copy_headers.py OUTPUT FOUND INCLUDE_DIR...

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """public_headers: the headers of this workspace that a user's program reads.
 
 They are those that are named and those that these include, as the compiler

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Setters: what a row of a tool's table applies for the usual kinds of options.
 // The field is a pointer to a member of the tool's struct of options. Pure; any
 // thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The command line of a tool with verbs: its verbs and options as tables, and
 // the parsing of both. Values and which options fit together are the tool's own
 // matter. dcp-convert and fsdp-config use it. Constant data and pure functions;

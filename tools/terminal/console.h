@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Console: the streams of a command and whether they are a terminal, so that
 // commands run in tests as they do in a terminal. Results go to `out`, progress
 // and errors to `err`.

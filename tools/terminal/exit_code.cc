@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "tools/terminal/exit_code.h"
 
 #include "dcp/base/error_misfit.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ExitCode: the exit codes of the process. Scripts rely on the numbers;
 // tools/README.md documents them. Pure; any thread.
 #ifndef TOOLS_TERMINAL_EXIT_CODE_H_

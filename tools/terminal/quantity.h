@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Formats and parses quantities for people: sizes on the command line; bytes,
 // counts and times in output. Pure; any thread.
 #ifndef TOOLS_TERMINAL_QUANTITY_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads and writes configs of accelerate; "Dialects" in config/README.md says
 // what each dialect does. Any thread.
 #ifndef CONFIG_DIALECTS_ACCELERATE_ACCELERATE_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads accelerate's config file, which `accelerate config` writes and
 // `accelerate launch` reads (its ClusterConfig).
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes a config as accelerate's YAML, with the keys that `accelerate config`
 // writes.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads configs of NeMo Automodel; "Programs that are read by tables" in
 // config/README.md says what each dialect does. Any thread.
 #ifndef CONFIG_DIALECTS_AUTOMODEL_AUTOMODEL_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads NeMo Automodel's YAML, as of August 2026: FSDP2Config and
 // ParallelismSizes in `distributed`, and the recipe's maps around it. Its
 // loader reads None and none as null.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads configs of axolotl; config/README.md says what each reader
 // and writer does. Any thread.
 #ifndef CONFIG_DIALECTS_AXOLOTL_AXOLOTL_H_

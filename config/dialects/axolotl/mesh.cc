@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // axolotl finds the rest of its mesh from the number of ranks, as follows: what
 // dp_shard_size leaves is copies (HSDP), and without dp_shard_size the rest is
 // shards. A size of 1 counts as absent.

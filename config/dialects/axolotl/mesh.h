@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads axolotl's degrees. Any thread.
 #ifndef CONFIG_DIALECTS_AXOLOTL_MESH_H_
 #define CONFIG_DIALECTS_AXOLOTL_MESH_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads axolotl's YAML, as of version 0.13: its options of FSDP are
 // accelerate's, to which it passes them as variables, and the rest are its own
 // names of TrainingArguments. Without fsdp_config it trains copies of the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads and writes configs of Composer; "Dialects" in config/README.md says
 // what each dialect does. Any thread.
 #ifndef CONFIG_DIALECTS_COMPOSER_COMPOSER_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads Composer's parallelism_config, as YAML or as a Python dict, and the
 // keys around it in the files of Composer and of LLM Foundry, whose fsdp_config
 // is the block for FSDP1.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the keys next to parallelism_config in the files of Composer and of LLM
 // Foundry: arguments of the Trainer about saves, loads and the loop. For
 // ReadComposer. Any thread.

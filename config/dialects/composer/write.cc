@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes a config as Composer's YAML, with a parallelism_config for FSDP2.
 //
 // Tested by tests/config/dialects/composer/read_test.cc.

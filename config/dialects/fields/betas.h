@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads AdamW's betas as torch takes them: a list of two numbers. For the
 // dialects' readers. Any thread.
 #ifndef CONFIG_DIALECTS_FIELDS_BETAS_H_

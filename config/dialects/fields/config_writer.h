@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the writers of the dialects share: the text of scalars, which is the
 // same in YAML, JSON and TOML, and the findings about settings that a dialect
 // cannot express. Any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies: how data parallelism without shards (DDP) is read, for the dialects
 // whose programs use it unless they are told to shard. For readers and writers.
 // Pure; any thread.

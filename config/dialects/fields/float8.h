@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The message of every dialect for a file that asks for float8: nothing here
 // computes in it, though a program may send parameters in it. Pure; any thread.
 #ifndef CONFIG_DIALECTS_FIELDS_FLOAT8_H_

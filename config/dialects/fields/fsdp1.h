@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the options of FSDP1 (torch.distributed.fsdp.FullyShardedDataParallel)
 // mean for fully_shard: one table for the dialects that still have them and for
 // the conversion of files. Source: PyTorch's FSDP1-to-FSDP2 migration guide and

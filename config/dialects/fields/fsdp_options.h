@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The options of FSDP as accelerate spells them: in its file, where their
 // names may begin with "fsdp_", in its variables FSDP_*, and in transformers'
 // fsdp_config, which is handed to accelerate. For their readers. Any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The switch `fsdp` of transformers' TrainingArguments, which axolotl has as
 // well: true, or in the older spelling words, "full_shard auto_wrap", as a
 // string or a list. For the readers. Any thread.

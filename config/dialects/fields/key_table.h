@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading by tables: a dialect lists the maps of its files, the keys of each,
 // and where the value of each goes. What the keys mean together is code beside
 // the table. For readers of dialects whose maps are those of a program's

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keys that several dialects read alike. For their readers. Any thread.
 #ifndef CONFIG_DIALECTS_FIELDS_KEYS_H_
 #define CONFIG_DIALECTS_FIELDS_KEYS_H_

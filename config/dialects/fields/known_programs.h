@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Programs whose files are recognized by keys that no other program has. Most
 // are not read here: their files are found near training configs. For
 // dialect_of. Pure; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The schedule of the learning rate in the words of transformers, which axolotl
 // has as well: a name, warmup_steps, warmup_ratio. For their readers. Any
 // thread.

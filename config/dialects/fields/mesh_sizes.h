@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sizes of a mesh in accelerate's parallelism_config, which transformers
 // hands to accelerate, and in its variables. For readers. Any thread.
 #ifndef CONFIG_DIALECTS_FIELDS_MESH_SIZES_H_

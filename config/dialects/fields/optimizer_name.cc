@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/config/dialects/transformers/read_test.cc.
 #include "config/dialects/fields/optimizer_name.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The optimizer that a config names. Only AdamW is trained here, with the
 // config's learning rate, betas, eps and weight decay: another rule with the
 // same numbers would train something else. For the readers. Any thread.

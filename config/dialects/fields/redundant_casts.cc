@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/config/dialects/torchtitan/read_test.cc.
 #include "config/dialects/fields/redundant_casts.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Casts that change nothing, for readers of dialects that always say a type:
 // float32 parameters "cast" to float32. Any thread.
 #ifndef CONFIG_DIALECTS_FIELDS_REDUNDANT_CASTS_H_

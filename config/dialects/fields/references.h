@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files of LLM Foundry, torchtune and verl are read by OmegaConf, where
 // "${variables.seed}" stands for the value at that path. For their readers. Any
 // thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/config/written_mesh_test.cc.
 #include "config/dialects/fields/written_degrees.h"
 

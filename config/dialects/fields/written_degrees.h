@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the writers write a mesh. A degree that a program cannot have, or that
 // would mean other ranks there, is a problem: its file would train something
 // else. Pure; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/config/round_trip_test.cc.
 #include "config/dialects/fields/written_fsdp_options.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the writers of accelerate's and transformers' options share: how they
 // write a config, with a finding for each thing that these options cannot
 // express. Any thread.

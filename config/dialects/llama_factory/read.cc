@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the YAML of LLaMA-Factory's version 1, as of August 2026: its
 // TrainingArguments, with a plugin for distributed training in dist_config.
 // Files of version 0 are TrainingArguments of transformers, with which

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads prime-rl's TOML, as of August 2026: a run of supervised training, or
 // the trainer of a run of reinforcement learning, whose shared settings are
 // outside of [trainer]. prime-rl reads the word None as null.

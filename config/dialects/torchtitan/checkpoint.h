@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads TorchTitan's [checkpoint]. For the reader of TorchTitan. Any thread.
 #ifndef CONFIG_DIALECTS_TORCHTITAN_CHECKPOINT_H_
 #define CONFIG_DIALECTS_TORCHTITAN_CHECKPOINT_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the degrees of a TorchTitan mesh, in the section of each version, and
 // [parallelism]. For the reader of TorchTitan. Any thread.
 #ifndef CONFIG_DIALECTS_TORCHTITAN_PARALLELISM_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads TorchTitan's TOML, as of 0.2.2, the last version that has it, with the
 // older spellings of 0.1.0 and of earlier versions, whose degrees were in
 // [training] and [experimental]; also the JSON that 0.2 and 0.3 print of a

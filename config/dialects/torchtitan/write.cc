@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes a config as TorchTitan's TOML (0.2.2).
 //
 // Tested by tests/config/dialects/torchtitan/read_test.cc.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads torchtune's YAML as its recipe full_finetune_distributed does, as of
 // version 0.7. A file does not name its recipe; the others have the same keys,
 // or fewer.

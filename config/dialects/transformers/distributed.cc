@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // As of transformers 5.23. All sizes are numbers of ranks; there is no word for
 // the rest.
 //

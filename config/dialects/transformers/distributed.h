@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads transformers' DistributedConfig, its own FSDP2 without accelerate: a
 // model is sharded as it is loaded. Any thread.
 #ifndef CONFIG_DIALECTS_TRANSFORMERS_DISTRIBUTED_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads transformers' JSON: TrainingArguments, or the file that its fsdp_config
 // names.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads and writes configs of transformers' Trainer; "Dialects" in
 // config/README.md says what each dialect does. Any thread.
 #ifndef CONFIG_DIALECTS_TRANSFORMERS_TRANSFORMERS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes a config as transformers' TrainingArguments, in JSON.
 //
 // Tested by tests/config/round_trip_test.cc.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads verl's YAML, as of version 0.7: the actor of a run of reinforcement
 // learning, and runs of supervised training with an engine (engine) and without
 // one (model.fsdp_config). A file may be resolved, or have only what differs

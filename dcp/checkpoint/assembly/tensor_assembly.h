@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TensorAssembly: assembles a whole tensor from disjoint boxes that several
 // ranks hold, window by window, in the row-major order of the whole. The
 // elements of a box that one window needs are contiguous in the box's own

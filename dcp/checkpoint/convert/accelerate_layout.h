@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AccelerateLayout: what accelerate and the Trainer resume from under FSDP: the
 // model in pytorch_model_fsdp_0/ and the optimizer in optimizer_0/, each a DCP
 // checkpoint. Pure; any thread.

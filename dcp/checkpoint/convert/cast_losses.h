@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CastLosses: in which tensors a conversion changed more than the precision.
 // Pure.
 #ifndef DCP_CHECKPOINT_CONVERT_CAST_LOSSES_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversion: everything that is known before payload moves: source,
 // destination, output and plan. Plain data.
 #ifndef DCP_CHECKPOINT_CONVERT_CONVERSION_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // In the order of time:
 //   1. prepare_conversion.cc plans everything; with a journal, resumption.cc
 //   finds what

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Convert: reads any checkpoint and writes it in any format and for any mesh,
 // block by block within a memory budget. Resharding and consolidating are
 // conversions with other options. The destination appears whole or not at all

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/checkpoint/convert/torch_rewrite_test.cc.
 #include "dcp/checkpoint/convert/convert_entries.h"
 

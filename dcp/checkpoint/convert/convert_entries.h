@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ConvertEntries: which of the selected values of a source the output of a
 // conversion holds, and which it cannot hold. Pure; any thread.
 #ifndef DCP_CHECKPOINT_CONVERT_CONVERT_ENTRIES_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A record consists of lines. The first word of the first line says which
 // record it is:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ConvertJournal: lets a conversion resume where a killed one stopped. The
 // conversion writes records of what it is about to do and of what is durable;
 // the owner of the journal keeps them in order and gives them to the next run.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ConvertOptions: what a conversion makes (ConvertSpec), and how it works
 // (ConvertRun). Plain data.
 #ifndef DCP_CHECKPOINT_CONVERT_CONVERT_OPTIONS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // BuildConvertOutput: lays out the files that a conversion writes, in whatever
 // format. Any thread.
 #ifndef DCP_CHECKPOINT_CONVERT_CONVERT_OUTPUT_H_

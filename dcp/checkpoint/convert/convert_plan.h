@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ConvertPlan: what a conversion will do, or did. Plain data.
 #ifndef DCP_CHECKPOINT_CONVERT_CONVERT_PLAN_H_
 #define DCP_CHECKPOINT_CONVERT_CONVERT_PLAN_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ConvertTarget: what a conversion writes, from its options and the name of its
 // destination, and whether the options fit together. Any thread.
 #ifndef DCP_CHECKPOINT_CONVERT_CONVERT_TARGET_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a conversion may not write: over a part of its source, or over one file
 // of another checkpoint, which would be damaged while the conversion succeeds.
 // Looks, but changes nothing. Any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HeldBackStream: passes on a stream of known length, except for its last
 // bytes, which follow when Finish is called. A reader that has only the bytes
 // before them knows that the stream is not complete, because both formats that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the plan of a conversion says of its mapping, rule by rule. One thread;
 // nothing is read.
 #ifndef DCP_CHECKPOINT_CONVERT_MAP_PLAN_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the tensors of an output lie on the meshes that ConvertOptions names. A
 // tensor lies as the last of `placements` that matches it says; without one, as
 // the plan of tensor parallelism does, on the first mesh; and without either,

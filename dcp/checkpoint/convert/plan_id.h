@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What determines which bytes a conversion writes where, as text and as an id:
 // two conversions with the same id write the same bytes into files of the same
 // names. Any thread.

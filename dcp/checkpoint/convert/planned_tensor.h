@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PlannedTensor: which entry of a plan of tensor parallelism is about a tensor
 // of a checkpoint, which is a parameter or what an optimizer keeps for one.
 // Pure; any thread.

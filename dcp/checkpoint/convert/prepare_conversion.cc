@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // In the order of time: the source's index; the target; which entries; the
 // lock of the destination; where the payload of the entries lies; the files of
 // the output; memory and lanes; room on the disk.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prepares a conversion: opens, plans and locks, before any payload moves.
 // Blocking; any thread.
 #ifndef DCP_CHECKPOINT_CONVERT_PREPARE_CONVERSION_H_

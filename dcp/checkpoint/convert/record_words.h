@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RecordWords: reads the words of one line of a record that a conversion keeps
 // for later runs or other workers. Pure; used by one thread.
 #ifndef DCP_CHECKPOINT_CONVERT_RECORD_WORDS_H_

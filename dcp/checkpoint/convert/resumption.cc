@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // [Note: taking back] Records must not outlive the files that they describe: a
 // file that is recorded, lost and partly written again would count as complete,
 // and a recorded commit without its sibling as done. So before anything

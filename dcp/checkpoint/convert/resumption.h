@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ResumableRun: the part of a conversion that has a journal: finds what an
 // earlier run has done, takes it over, or removes it, and records what this run
 // does. Blocking; any thread, one at a time.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Builds a .pt file from another one: the pickle keeps its containers, keys,
 // attributes and shared parts, except for what a selection leaves out, renames
 // or casts. Pure.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Removes what writers left that died while they held the lock of a
 // destination. The caller holds that lock now, so nobody else is using the
 // files.

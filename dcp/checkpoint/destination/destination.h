@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Destination: how a checkpoint appears at its destination whole or not at all,
 // whatever crashes when. There are two ways: on a file system something is
 // renamed (renamed_destination.h), in an object store, which cannot rename,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DestinationLock: ensures that only one writer at a time works on a
 // destination. The lock file lies where the writer makes its files: in a DCP
 // directory, which is written in place, and next to any other destination. It

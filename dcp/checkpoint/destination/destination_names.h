@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The names of the files that writers of checkpoints make, by which a later
 // writer recognises what it may replace or remove. Pure; any thread.
 #ifndef DCP_CHECKPOINT_DESTINATION_DESTINATION_NAMES_H_

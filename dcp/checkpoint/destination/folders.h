@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The folders of an output whose files are in several. Any thread.
 #ifndef DCP_CHECKPOINT_DESTINATION_FOLDERS_H_
 #define DCP_CHECKPOINT_DESTINATION_FOLDERS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Litter: what writers that were killed have left in an object store: uploads
 // that were never finished, and data files that no index names. On a file
 // system the next writer removes such things itself; in a store nothing says

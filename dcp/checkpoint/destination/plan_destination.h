@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes a Destination for a path: on a file system or in an object store.
 // Blocking; any thread.
 #ifndef DCP_CHECKPOINT_DESTINATION_PLAN_DESTINATION_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //
 // The protocol, step by step. "Synced" means that a crash after the step cannot
 // undo it.

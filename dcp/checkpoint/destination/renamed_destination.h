@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RenamedDestination: a Destination on a file system. Three ways, one for each
 // shape of destination:
 //

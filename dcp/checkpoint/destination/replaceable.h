@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether what is at a destination may be replaced by a checkpoint, and which
 // of its files belong to the old one. Looks, but changes nothing. Any thread.
 #ifndef DCP_CHECKPOINT_DESTINATION_REPLACEABLE_H_

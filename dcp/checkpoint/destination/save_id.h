@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The identity of one save: a random UUID, as DCP's StorageMeta.save_id. Any
 // thread.
 #ifndef DCP_CHECKPOINT_DESTINATION_SAVE_ID_H_

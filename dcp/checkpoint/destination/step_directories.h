@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The directories "step-<N>" of a training run: which exist, which are
 // complete, and which may be removed. Blocking; any thread; knows nothing of
 // ranks.

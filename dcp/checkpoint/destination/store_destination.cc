@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The protocol. A put is atomic, and a reader that asks after it sees it. An
 // upload is invisible until it is finished. Nothing is locked: two writers may
 // work at the same time, and one of them commits.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StoreDestination: a Destination in an object store, which has no rename and
 // no locks. Data files have names that no other writer chooses, or stay hidden
 // until the commit; the commit is one put, conditional on what was there when

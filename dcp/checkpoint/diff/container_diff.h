@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Part of diff: whether two .pt files hold their values in containers of the
 // same types, under keys of the same types. Other formats record neither. Pure.
 #ifndef DCP_CHECKPOINT_DIFF_CONTAINER_DIFF_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Diff: do two checkpoints, of any formats, hold the same tensors and values?
 // Compares them by name, bit by bit or with a tolerance, and tells how far
 // different values are apart. Two safetensors checkpoints are also compared by

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DiffReport: what a comparison of two checkpoints found. Plain data.
 #ifndef DCP_CHECKPOINT_DIFF_DIFF_REPORT_H_
 #define DCP_CHECKPOINT_DIFF_DIFF_REPORT_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CheckpointEntry: one name of a checkpoint: a tensor or an object, and where
 // its bytes are. Plain data.
 #ifndef DCP_CHECKPOINT_FILES_CHECKPOINT_ENTRY_H_

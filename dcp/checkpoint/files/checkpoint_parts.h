@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CheckpointParts: what the opener of a format finds; a Checkpoint consists of
 // it. Movable data; it owns its files, archives and values.
 #ifndef DCP_CHECKPOINT_FILES_CHECKPOINT_PARTS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Dialect: how the program that wrote a checkpoint lays it out in files: as one
 // of the formats itself, or in a way of its own that uses them. Pure; any
 // thread.

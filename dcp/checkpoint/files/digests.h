@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Digests: an XXH3-64 for every stretch of payload that was written, and for
 // the .metadata of DCP, kept in a separate file next to the index, which
 // PyTorch ignores. PyTorch's formats lack such digests; they let `verify` find

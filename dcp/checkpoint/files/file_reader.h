@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FileReader: gives a parser the bytes of a part of an open file (see
 // format/read_at.h). It reads a little ahead, which turns a parser's many small
 // reads into few. Used by one thread.

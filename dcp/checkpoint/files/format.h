@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Format: the formats of checkpoints, their names, and the names of their
 // files. Pure; any thread.
 #ifndef DCP_CHECKPOINT_FILES_FORMAT_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The folder of a model in the cache of Hugging Face's hub: models--ORG--NAME
 // has `refs`, which name commits, `snapshots`, a folder for each commit, and
 // `blobs`, to which the files of a snapshot are links. Blocking; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MapSpec: which mapping a checkpoint is opened through, and how. Plain data.
 #ifndef DCP_CHECKPOINT_FILES_MAP_SPEC_H_
 #define DCP_CHECKPOINT_FILES_MAP_SPEC_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The names in a checkpoint of Megatron-core, and what they say. Pure; any
 // thread.
 // Source: megatron/core/optimizer/distrib_optimizer.py, optimizer.py,

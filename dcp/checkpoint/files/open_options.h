@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // OpenOptions: how a checkpoint is opened, and how far opening has come.
 #ifndef DCP_CHECKPOINT_FILES_OPEN_OPTIONS_H_
 #define DCP_CHECKPOINT_FILES_OPEN_OPTIONS_H_

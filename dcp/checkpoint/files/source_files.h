@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The data files of an opened checkpoint: named by the index, opened when first
 // needed, closed at the end. The names have been checked to stay inside the
 // checkpoint's directory. Remembers the FileInfo of each file at its opening,

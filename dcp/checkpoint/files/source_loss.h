@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SourceLoss: something of a training state that a checkpoint lacks, or that
 // opening it cannot give back. Whoever opens a checkpoint tells its user of all
 // of them. Plain data; the function is for any thread.

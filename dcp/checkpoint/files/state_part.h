@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StatePart: which part of a training state an entry belongs to, whatever its
 // checkpoint calls it. Pure; any thread.
 #ifndef DCP_CHECKPOINT_FILES_STATE_PART_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The names that wrappers around modules leave in a state dict: those of FSDP1,
 // activation checkpointing, torch.compile and DistributedDataParallel. Pure;
 // any thread.

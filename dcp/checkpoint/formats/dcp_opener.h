@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens a DCP directory: reads .metadata, checks that the chunks of every
 // tensor cover it, and makes entries. item_locator examines the items later.
 // Any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An item is a zip archive: its directory is at the end, the pickle that
 // describes the tensor is at the beginning, and kilobytes or gigabytes of
 // payload lie between. Each item therefore costs two short reads, or one if it

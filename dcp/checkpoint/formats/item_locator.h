@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Examines the items of a DCP checkpoint: where the payload of each chunk is,
 // whether the item is what the index says, and the values of objects. Reads
 // head and tail of every item, in file order and at full queue depth, but not

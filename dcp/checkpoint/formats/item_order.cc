@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/checkpoint/formats/item_locator_test.cc
 #include "dcp/checkpoint/formats/item_order.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The order in which the items of a checkpoint are read to locate their
 // payload. Pure; called by item_locator alone.
 #ifndef DCP_CHECKPOINT_FORMATS_ITEM_ORDER_H_

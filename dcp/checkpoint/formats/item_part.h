@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Narrows the location of the tensor in an item to one chunk in it (ItemPart).
 // Pure; any thread.
 #ifndef DCP_CHECKPOINT_FORMATS_ITEM_PART_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ModelFiles: the files of which a model of safetensors or torch.save files
 // consists: one file, those that an index names, or the shards in a directory.
 // Looks at names, not into the files. Any thread.

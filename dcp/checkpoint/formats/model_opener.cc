@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/checkpoint/open/checkpoint_test.cc.
 #include "dcp/checkpoint/formats/model_opener.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens a model of safetensors or torch.save files, whichever its first file
 // is. Any thread.
 #ifndef DCP_CHECKPOINT_FORMATS_MODEL_OPENER_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens the safetensors files of a model: a single file, those of an index, or
 // the shards of DCP's Hugging Face writer, whose headers have the offset of
 // each part. Any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens the torch.save files of a model: usually one .pt file, or the .bin
 // shards of Hugging Face. Each file holds a nested state dict, as a zip or in
 // the format from before PyTorch 1.6, which is flattened to names as DCP does.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AdapterConfig: what peft's adapter_config.json says of a LoRA adapter that is
 // to be merged. Blocking; any thread.
 #ifndef DCP_CHECKPOINT_LENS_ADAPTER_CONFIG_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/tools/dcp_convert/adapter_option_test.cc.
 #include "dcp/checkpoint/lens/adapter_layers.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FindAdapterLayers: the matrices of a LoRA adapter, whatever wrote them: peft
 // (base_model.model.NAME.lora_A.weight), or a run that has the whole model,
 // with the name of the adapter (lora_A.default.weight), the names of wrappers

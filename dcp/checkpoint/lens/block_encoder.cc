@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/tools/dcp_convert/encode_options_test.cc.
 #include "dcp/checkpoint/lens/block_encoder.h"
 

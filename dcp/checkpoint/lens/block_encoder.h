@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // BlockEncoder: the float8 codes of a tensor in blocks of 128 x 128, and their
 // scales; see LensedTensor::EncodedFloat8. It reads whole blocks, of which it
 // holds one row at a time, and at most kMaxEncodedBytes. Used by one thread,

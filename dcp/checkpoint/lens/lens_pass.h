@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LensPass: computes the elements of lensed tensors where they are wanted, once
 // their values are in place there. See [Note: lenses] in lensed_tensor.h. Used
 // by one thread, which waits while tables are read.

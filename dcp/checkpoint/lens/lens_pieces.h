@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pieces of tensors that are computed, as their stored values have them: in
 // another order of dimensions, or two elements in a byte. For
 // window_planner.cc; pure; any thread.

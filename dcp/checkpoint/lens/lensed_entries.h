@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LensedEntries: which tensors of a checkpoint are computed when it is opened
 // through a mapping: those that are stored as blocks, those that an adapter
 // changes, and means. Nothing is read except for the indexes of other

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LensedTensor: a tensor whose elements are computed from stored ones: codes of
 // a few bits, each times the scale of its block; a weight plus the product of
 // an adapter's matrices; the mean of the same tensor in several checkpoints; or

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FindModelConfig: the config.json of a model, whose numbers a mapping needs.
 // Blocking; any thread.
 #ifndef DCP_CHECKPOINT_LENS_MODEL_CONFIG_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Quantization: which tensors of a checkpoint are codes or scales, whose
 // numbers mean something only together. They are known by their names, by what
 // torchao writes into the header of safetensors, and by the config.json of the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Load: fills boxes of tensors in memory from a checkpoint of any format,
 // whatever mesh wrote it. Each rank asks for its own boxes; for another
 // placement it asks for other boxes. A checkpoint that was opened through a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TensorSink: receives the payload of a tensor while it is loaded. One of the
 // five interfaces; implemented for a trainer's memory, on a CPU or a GPU.
 // Called by one lane thread at a time.

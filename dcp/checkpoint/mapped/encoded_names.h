@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // EncodedNames: which tensors that a mapping makes are stored as float8 codes
 // with scales, and under which names. Immutable; any thread.
 #ifndef DCP_CHECKPOINT_MAPPED_ENCODED_NAMES_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MapRequest: the mapping that a program asks for, by names, paths and texts,
 // before anything is read; ReadMap and FindMap read it. Plain data; both
 // functions block, on any thread.

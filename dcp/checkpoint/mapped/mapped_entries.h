@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MappedEntries: the entries of a checkpoint that is opened through a mapping:
 // tensors under the names and shapes of another program, whose elements are
 // those of the stored tensors. Nothing moves here. Plain data, except

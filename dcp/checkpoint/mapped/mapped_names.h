@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What errors about a mapping say of names: the first few, and how many others
 // there are. Pure; any thread.
 #ifndef DCP_CHECKPOINT_MAPPED_MAPPED_NAMES_H_

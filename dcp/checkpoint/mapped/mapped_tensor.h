@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MappedTensor: a tensor that no file holds as it is, because strided pieces of
 // stored tensors make it: several that are fused, a transposed one, a padded
 // one. Its entry stands where that of a stored tensor does, and everything that

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "dcp/checkpoint/mapped/selection.h"
 
 #include <re2/re2.h>

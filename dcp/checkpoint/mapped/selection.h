@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which entries of a checkpoint an operation processes, and under which name
 // and type: include, exclude, renames, casts. Pure.
 #ifndef DCP_CHECKPOINT_MAPPED_SELECTION_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checkpoint: an opened checkpoint of any format: its tensors and objects, and
 // where their bytes are. Opening reads only the index; Locate then finds the
 // payload inside each item that is needed. Payload is not read here. Used by

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens a directory, whichever dialect the checkpoint in it is. Any thread.
 #ifndef DCP_CHECKPOINT_OPEN_DIRECTORY_OPENER_H_
 #define DCP_CHECKPOINT_OPEN_DIRECTORY_OPENER_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Why there is no checkpoint that can be read, where one was expected: says
 // what is there instead and what to do. Looks at names, and at what the user
 // has to know from a small file. Any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The digests that a save or a conversion by this library recorded for a
 // checkpoint: in a file next to it, or in the headers of safetensors
 // files. Blocking; any thread.

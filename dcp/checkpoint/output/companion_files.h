@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CompanionFiles: the files that Hugging Face keeps next to the tensors of a
 // model, so that programs can use it: config, tokenizer, generation and
 // processor files. A conversion copies them unchanged, except for what a config

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The data files of a DCP checkpoint: each is a sequence of torch.save
 // archives, one per chunk or object, 64-byte aligned. Thread-compatible.
 #ifndef DCP_CHECKPOINT_OUTPUT_DCP_OUTPUT_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/checkpoint/convert/convert_test.cc.
 #include "dcp/checkpoint/output/interleaving.h"
 

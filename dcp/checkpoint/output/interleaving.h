@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Interleaving: whether the files of an output are written side by side, so
 // that the source is read only once. Pure; any thread.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the transfer of an output must know about its payloads that are mapped
 // tensors: how much of the source a block may need, and whether files share
 // what they need. Pure; any thread.

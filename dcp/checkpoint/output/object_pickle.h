@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pickle of an object, rebuilt so that its tensors have storages of their
 // own in the archive that it is written to. Pure; thread-compatible.
 #ifndef DCP_CHECKPOINT_OUTPUT_OBJECT_PICKLE_H_

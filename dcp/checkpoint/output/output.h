@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Output: the files of a checkpoint before they exist: layouts, literal bytes
 // on demand, and payloads with their sources. dcp_output, torch_output and
 // safetensors_output build it; image_transfer carries it out. Plain data.

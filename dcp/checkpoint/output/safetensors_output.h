@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Safetensors: one file, or a directory of shards with an index. Pure.
 #ifndef DCP_CHECKPOINT_OUTPUT_SAFETENSORS_OUTPUT_H_
 #define DCP_CHECKPOINT_OUTPUT_SAFETENSORS_OUTPUT_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TensorSource: gives the payload of a tensor on demand while it is saved. One
 // of the five interfaces; implemented for a trainer's memory, on a CPU or a
 // GPU. Called by one lane thread at a time.

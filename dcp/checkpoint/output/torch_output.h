@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A .pt file: one torch.save archive of a nested state dict, built from names
 // and paths. torch_rewrite.h builds one from another .pt file. Pure.
 #ifndef DCP_CHECKPOINT_OUTPUT_TORCH_OUTPUT_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ReadRanges: reads stretches of a checkpoint's files in order, through the
 // pipeline, with a fixed amount of memory. For callers that need bytes, not
 // elements. Blocking; any thread.

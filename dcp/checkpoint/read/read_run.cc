@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/checkpoint/read/range_reader_test.cc.
 #include "dcp/checkpoint/read/read_run.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RunReads: the one way in which this folder runs the pipeline to read only:
 // for a load, a comparison, and ranges of files. Blocking; any thread.
 #ifndef DCP_CHECKPOINT_READ_READ_RUN_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // [Note: what is compared] Reads come in any order, from several lanes, are cut
 // wherever blocks end, and bring some bytes twice. A CRC-32 can be assembled
 // from pieces in any order, so it costs one word per stretch and a list of the

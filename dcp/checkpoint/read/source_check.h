@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SourceCheck: compares the bytes that a conversion or a load reads with the
 // checksums that the source records, so that damage is found at the source
 // instead of getting a fresh checksum at the destination. It sees each read;

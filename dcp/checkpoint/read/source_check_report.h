@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SourceCheckReport: counts of the comparisons of a conversion with the
 // checksums that its source records. Plain data; any thread.
 #ifndef DCP_CHECKPOINT_READ_SOURCE_CHECK_REPORT_H_

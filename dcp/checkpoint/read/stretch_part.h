@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StretchPart: the part that one worker has read of a stretch of a file that
 // has a checksum. Workers who each read a part check the stretch together. It
 // is cut into cells; a worker reads the cells that it begins to their ends, and

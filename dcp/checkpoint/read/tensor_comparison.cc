@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/checkpoint/diff/diff_test.cc.
 #include "dcp/checkpoint/read/tensor_comparison.h"
 

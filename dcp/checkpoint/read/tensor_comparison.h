@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TensorComparison: how far the elements of tensors are apart, pair by pair.
 // Reads both sides of a pair at the same time, whatever their chunks, in memory
 // that does not depend on their sizes. Blocking; used by one thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CheckTies: whether tensors that a mapping takes for equal really are, such as
 // the two names of tied embeddings, of which only one is converted; and whether
 // what it leaves out as padding is zero. Several that share the work, ranks or

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // [Note: joined windows] The image of a file goes into blocks, and the part of
 // a transposed matrix that one block has is a narrow stripe of the source: a
 // stretch of each row. Planned by itself, each block of a batch would have an

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // WindowPlanner: turns windows ("these elements of that tensor, here in
 // memory") into the reads of a batch, whatever chunks, layouts and types are
 // stored. All windows of a batch are planned together, so that a byte that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // [Note: rows] What a batch needs of a large matrix that is transposed is a
 // stripe: a short range of each row. The elements of one row go to as many
 // lines of the cache, and often to the same few sets of it, since a row of the

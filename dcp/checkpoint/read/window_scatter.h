@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // WindowScatter: puts the elements of a batch's reads where its windows have
 // them. The planner (window_planner.h) makes one for each batch. Used by one
 // thread.

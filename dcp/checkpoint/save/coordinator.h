@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Coordinator: the few collective steps of saving and loading, independent of
 // how ranks communicate. One of the five interfaces: fsdp/checkpoint implements
 // it with c10d; the implementation here serves a single process. Every rank

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MetadataBuilder: collects chunks and objects, of this rank and of others,
 // into one Metadata with one entry per name. Pure; thread-compatible.
 #ifndef DCP_CHECKPOINT_SAVE_METADATA_BUILDER_H_

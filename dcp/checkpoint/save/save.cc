@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A save in the order of time:
 //   1. with a plan from the cache: copy, as much as memory holds
 //   2. the ranks meet and get their orders (save_exchange.cc); without a plan,

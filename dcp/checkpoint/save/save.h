@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Save: writes the tensors and objects that ranks hold in memory as a DCP
 // checkpoint. Every rank calls it with what it holds; one of the ranks that
 // hold the same part writes it. Blocking; any thread, but all ranks must call

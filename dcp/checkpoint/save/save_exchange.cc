@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The protocol. Messages are text, which is parsed as if it came from a file:
 //   1. Meet. Every rank sends its status and the id of the plan that it can
 //      keep to, if it has one. Rank 0 sends the same answer to all: an error,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SaveExchange: how the ranks of a save agree on one checkpoint: who writes
 // what, and into which file. It communicates before anything is written; Save
 // does so afterwards. save_exchange.cc describes the protocol and why ranks

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SavePlanCache: which items of a state this rank writes, as the ranks agreed,
 // for the next save of a state that looks the same. If every save of a run gets
 // the cache, a save can copy before the ranks have communicated; whether all of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SaveState: the tensors and objects that one rank holds in memory and saves.
 // Plain data; sources belong to the caller.
 #ifndef DCP_CHECKPOINT_SAVE_SAVE_STATE_H_

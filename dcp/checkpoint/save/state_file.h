@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StateFile: writes whole tensors in memory and objects as one file, .pt or
 // safetensors, instead of a DCP directory; one process writes for all. The
 // sources know where the tensors come from; fsdp/checkpoint gathers them from

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/checkpoint/share/share_commit_test.cc.
 //
 // [Note: marks] The index of a DCP checkpoint has the id of its plan, so a

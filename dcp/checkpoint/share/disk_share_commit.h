@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DiskShareCommit: ShareCommit where files can be renamed and locked. Several
 // workers may write one file, and the committing one adds the literals that
 // need the checksums of several pieces.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PieceChunks: which stored chunks of the source the pieces of a shared
 // conversion are made of, so that a worker looks into no others. Pure; any
 // thread.

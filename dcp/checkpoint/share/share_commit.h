@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ShareCommit: the end of a conversion that workers share: makes the checkpoint
 // appear once every piece has a record, and tells whether it is there. Several
 // workers may try at the same time. share_convert.cc describes the protocol.

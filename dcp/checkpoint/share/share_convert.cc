@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The protocol of a worker, step by step. "Synced" means that a crash after the
 // step cannot undo it. D is the destination; its data files and the directory W
 // of records lie where their names say: for a DCP directory in D, otherwise

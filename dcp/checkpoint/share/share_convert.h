@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ConvertShare: one worker of several that share a conversion. Each makes the
 // same plan, writes the pieces of its share that have no record yet, and leaves
 // a record of each; whoever finds all records makes the checkpoint appear. The

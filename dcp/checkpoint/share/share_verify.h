@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ShareVerify: one worker of several that share a verify. Each checks the
 // pieces of its share that have no record yet, and leaves a record of what it
 // found in each; whoever finds all records has the whole report. As in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/checkpoint/convert/share_store_test.cc.
 #include "dcp/checkpoint/share/store_share_commit.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StoreShareCommit: ShareCommit in an object store, where nothing is renamed or
 // locked, and every file has one writer. Files of other formats than DCP are
 // hidden until whichever worker commits publishes them; they have the id of the

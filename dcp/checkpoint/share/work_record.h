@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plan that workers of a conversion or a verify have in common, and the
 // record of a piece that one of them has made durable, as values and as text.
 // work_records.h keeps them in files. Pure; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The directory has a file named plan and, for each piece that is durable, one
 // named by its number, in the form of work_record.cc. A file is written
 // under a name that no other worker uses, synced, and renamed, so that a record

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // WorkRecords: what workers that share a conversion or a verify leave for each
 // other on the disk, and all that they know of each other: the plan that all of
 // them have, and a record of each piece that is durable. Text in files of one

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // WorkStatus: how far workers that share a conversion or a verify are, and how
 // to remove what they have left. Blocking; any thread.
 #ifndef DCP_CHECKPOINT_SHARE_WORK_STATUS_H_

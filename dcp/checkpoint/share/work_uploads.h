@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The uploads that workers which share a conversion into an object store leave
 // behind: those of workers that died, or that wrote what another one had
 // written. Blocking; any thread.

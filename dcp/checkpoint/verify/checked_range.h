@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CheckedRange: a stretch of a file with a recorded checksum, and which of them
 // a .pt file has. Any thread.
 #ifndef DCP_CHECKPOINT_VERIFY_CHECKED_RANGE_H_

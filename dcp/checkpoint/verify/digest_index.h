@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DigestIndex: the digests that a checkpoint records, by the stretch of the
 // file that they belong to. Thread-compatible.
 #ifndef DCP_CHECKPOINT_VERIFY_DIGEST_INDEX_H_

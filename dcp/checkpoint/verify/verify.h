@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Verify: recomputes what can be checked in a checkpoint and reports it item by
 // item: structure, coverage, the CRC-32 of zip records, our own digests.
 // Blocking; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/checkpoint/share/share_verify_test.cc.
 #include "dcp/checkpoint/verify/verify_pieces.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pieces of a verify, for workers that share it: runs of stored items in
 // the order of the files, of which a process checks some. Used by one thread;
 // const methods by any number.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // VerifyReport: the result of a verify of a checkpoint. Plain data; any thread.
 #ifndef DCP_CHECKPOINT_VERIFY_VERIFY_REPORT_H_
 #define DCP_CHECKPOINT_VERIFY_VERIFY_REPORT_H_

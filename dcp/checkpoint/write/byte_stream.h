@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ByteStream: where bytes go that are written once and in order, such as a
 // pipe.
 #ifndef DCP_CHECKPOINT_WRITE_BYTE_STREAM_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/checkpoint/write/image_transfer_test.cc.
 //
 // [Note: edges] Neighbouring pieces of a file, which two machines may write at

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FileImage: one output file, or a piece of one, on its way to the disk or into
 // a stream: how much of it is planned, the checksums of what is filled, and the
 // file itself once it is created. Planning and filling go through the file in

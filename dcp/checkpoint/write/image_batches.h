@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ImageBatches: goes through the images of some output files, batch by batch:
 // plans which stretch of which file goes into which block and what must be read
 // or copied for it, and completes the blocks. Where the blocks go is decided by

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/checkpoint/convert/convert_stream_test.cc.
 #include "dcp/checkpoint/write/image_stream.h"
 

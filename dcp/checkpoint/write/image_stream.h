@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StreamImage: carries out an Output of one file into a stream, block by block
 // in the order of the file. Nothing is written to a disk. Blocking; any thread.
 #ifndef DCP_CHECKPOINT_WRITE_IMAGE_STREAM_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A lane takes its files in waves, and the files of a wave one after the other,
 // block by block, or side by side (see [Note: interleaving] in interleaving.h).
 // A batch is a few consecutive blocks, which are planned together.

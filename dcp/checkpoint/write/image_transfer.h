@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TransferImages: carries out an Output: creates its files, takes their images
 // through the pipeline block by block, computes checksums and digests on the
 // way, and syncs the files. They become a checkpoint only by the commit that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // In the order of time:
 //   1. blocks are copied from the sources, batch after batch, as long as the
 //      pool has free ones; see the note on the order of work in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StageAndTransfer: writes tensors in memory to one file, for a trainer that
 // waits only until they are copied: as much as the memory holds is copied
 // before the file is even created. Blocking; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a parser gets bytes of the file or item that it reads: parsers do not
 // know files; their callers pass this function. Offsets count from the start of
 // the item. The span holds exactly `length` bytes and is valid until the next

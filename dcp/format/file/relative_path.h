@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks the names of files that an index contains, so that a hostile index
 // cannot lead out of its directory. Pure; any thread.
 #ifndef DCP_FORMAT_FILE_RELATIVE_PATH_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The index of ByteCheckpoint, .metadata: that of DCP with other classes, in
 // which each tensor's pickle is kept in the index and its storage alone in the
 // data file. Checks what ParseDcpMetadata checks, and that the pickles fit. Any

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The index of a DCP checkpoint, .metadata, as PyTorch 2.2 and later write it.
 // Reading checks what the index alone can tell: types, unique names, paths that
 // stay inside the directory, chunks in bounds, exactly one storage entry for

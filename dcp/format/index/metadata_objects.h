@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The objects that occur by the million in the index of a large checkpoint:
 // torch.Size, ChunkStorageMetadata, MetadataIndex and _StorageInfo. While the
 // pickle is read, each is replaced by a token of 16 bytes, instead of some 450

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JSON as the formats need it: a parser that reports events instead of building
 // a tree, because a header may name a million tensors, and quoting of text for
 // writers. Strict (RFC 8259, UTF-8 only, one value, no comments) and limited in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the parsers of JSON in checkpoints share: arrays of numbers, and the
 // errors for what stands in the wrong place. Pure; any thread.
 #ifndef DCP_FORMAT_JSON_JSON_FIELDS_H_

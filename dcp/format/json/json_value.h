@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ParseJsonValue: a JSON text as a Value, as Python's json.loads makes it of
 // dicts, lists, strings and numbers. For small files next to a checkpoint, such
 // as the state of a trainer. Pure; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds what a conversion changes in the config.json of a Hugging Face model,
 // so that it can be replaced while every other byte stays. Pure; any thread.
 #ifndef DCP_FORMAT_JSON_MODEL_CONFIG_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether a value may be written out again. A pickle may hold objects of any
 // class; this library treats them as data and passes on only those of known
 // classes. Pure; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The Python modules of the classes in an index of PyTorch's DCP (.metadata).
 // Pure.
 #ifndef DCP_FORMAT_PICKLE_METADATA_MODULES_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a pickle may name and call, and what such a call becomes: a plain value
 // where Python's own pickler uses a call to write one, an inert kCall
 // otherwise. Nothing is ever run. Used by the pickle reader alone; one thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The allow-lists of globals for reading pickles, and a list of those that are
 // never kept. Pure; any thread.
 #ifndef DCP_FORMAT_PICKLE_PICKLE_GLOBALS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes of a pickle, from which its opcodes and their operands are taken in
 // order. Never reads past the end: what is cut short is DataLoss. Used by the
 // pickle reader alone; one thread.

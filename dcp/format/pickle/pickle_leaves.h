@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The values of a pickle that have no parts: None, bools, numbers, texts and
 // bytes, each from an opcode and the operand behind it. Used by the pickle
 // reader alone; pure.

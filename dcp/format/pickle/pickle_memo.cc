@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "dcp/format/pickle/pickle_memo.h"
 
 #include <algorithm>

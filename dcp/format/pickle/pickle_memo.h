@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memo of a pickle: numbered slots. Some opcodes store the value on top of
 // the stack in a slot, and others read it from there. Picklers fill a slot for
 // nearly every object but read few of them. Only those are kept, so that the

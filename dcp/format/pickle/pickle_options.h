@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PickleOptions: what a pickle that is read may contain. Plain data.
 #ifndef DCP_FORMAT_PICKLE_PICKLE_OPTIONS_H_
 #define DCP_FORMAT_PICKLE_PICKLE_OPTIONS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A restricted unpickler: builds plain Values from a pickle of protocol 0 to 5
 // and never runs anything. Globals and opcodes are on allow-lists; all others
 // are refused with their name and byte offset. Pure; any thread.

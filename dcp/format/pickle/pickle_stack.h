@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The stack of a pickle's machine: values, and marks between them. A mark is
 // the height of the stack when it was set, and nothing below the last mark can
 // be popped before the mark is. Used by the pickle reader alone; one thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The spellings of text and integers inside pickles: which UTF-8 Python
 // accepts, latin1, and the readable forms of protocol 0. Pure; any thread.
 #ifndef DCP_FORMAT_PICKLE_PICKLE_TEXT_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes pickles of protocol 2, the newest that torch.load(weights_only=True)
 // accepts, without frames. There are two interfaces: WritePickle for a Value,
 // and the opcode methods for large regular tables (.metadata), for which a tree

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The header of a safetensors file, with the digests that we keep in it. In one
 // respect stricter than the reference reader: duplicate names are refused.
 // Pure; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The index of a sharded model, model.safetensors.index.json, which says in
 // which file each tensor is. Pure; any thread.
 #ifndef DCP_FORMAT_SAFETENSORS_SAFETENSORS_INDEX_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DCP_SHARDING_INFO: where the parts of tensors in one safetensors file begin
 // in the whole tensors, as DCP's Hugging Face writer keeps it in the header.
 // Pure; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What torch.save wrote before PyTorch 1.6: five pickles (magic number,
 // protocol version, facts about the writer, the object, the list of storage
 // keys), then for every key the number of elements and the elements. Used only

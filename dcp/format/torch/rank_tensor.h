@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RankTensor: the part of a tensor that one rank holds, as the pickle of that
 // rank describes it: a DTensor, or a ShardedTensor of FSDP1. Finds it in a
 // Value tree and computes where in the whole tensor its elements belong;

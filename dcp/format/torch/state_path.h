@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names of nested state: flattens a state dict to dotted names as
 // torch.distributed.checkpoint does since PyTorch 2.4; state_tree.h is the
 // inverse. Pure; any thread.

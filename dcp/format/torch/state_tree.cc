@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "dcp/format/torch/state_tree.h"
 
 #include <algorithm>

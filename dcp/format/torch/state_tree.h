@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Builds the nested dict that names and paths of a state describe, with its
 // original containers if these are known. state_path.h is the inverse. Pure;
 // any thread.

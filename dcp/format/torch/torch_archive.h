@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What torch.save writes: one object with its tensors, as a zip archive or in
 // the format from before PyTorch 1.6. DCP items and .pt files are such
 // archives. Pure; thread-compatible.

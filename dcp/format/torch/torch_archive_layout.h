@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TorchArchiveLayout: where everything is in an archive that is to be written
 // as torch.save writes it. Pure; thread-compatible.
 #ifndef DCP_FORMAT_TORCH_TORCH_ARCHIVE_LAYOUT_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/format/torch/torch_archive_test.cc.
 #include "dcp/format/torch/torch_archive_reader.h"
 

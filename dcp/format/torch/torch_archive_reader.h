@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads what torch.save wrote. Pure; any thread.
 #ifndef DCP_FORMAT_TORCH_TORCH_ARCHIVE_READER_H_
 #define DCP_FORMAT_TORCH_TORCH_ARCHIVE_READER_H_

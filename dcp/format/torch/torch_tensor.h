@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A tensor as a torch.save pickle describes it: finds it in a Value tree,
 // checks it, and builds it again for writing. Knows the rebuild functions of
 // torch._utils, typed and untyped storages, and Parameters; executes none of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies a Value into another arena, with parts replaced on the way: how an
 // object outlives the pickle it came from, and how the tensors inside it get
 // new storages when it is written elsewhere. Pure; thread-compatible.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Python values as a pickle describes them, as inert data: nothing here is ever
 // called. Values live in a ValueArena and are small handles (16 bytes) into it.
 // Containers keep their identity, so that a list referred to twice is one list.

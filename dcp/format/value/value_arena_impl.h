@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory of a ValueArena: for value_arena*.cc alone.
 #ifndef DCP_FORMAT_VALUE_VALUE_ARENA_IMPL_H_
 #define DCP_FORMAT_VALUE_VALUE_ARENA_IMPL_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ValueArena::KeepOnly: moves the values that are still needed to new memory.
 #include <bit>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ValueArena::Measure: counts the values of a graph with shared parts.
 #include <algorithm>
 #include <cstdint>

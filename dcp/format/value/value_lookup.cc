@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "dcp/format/value/value_lookup.h"
 
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Looks into dicts and pickled objects by name. Pure; any thread.
 #ifndef DCP_FORMAT_VALUE_VALUE_LOOKUP_H_
 #define DCP_FORMAT_VALUE_VALUE_LOOKUP_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ToString of a Value: text for people, in the manner of Python's repr().
 
 #include <algorithm>

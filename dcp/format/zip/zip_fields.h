@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sizes and flags of the records of a zip archive (PKWARE's APPNOTE, 4.3 and
 // 4.4), which its reader and its writer agree on. Pure.
 #ifndef DCP_FORMAT_ZIP_ZIP_FIELDS_H_

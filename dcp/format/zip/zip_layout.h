@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes of a stored zip archive around payloads that do not exist yet:
 // sizes and offsets are known beforehand, checksums once the payloads have
 // passed. The format is torch.save's (flag bit 3 and a data descriptor behind

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the directory of a stored (uncompressed) zip or zip64 archive, as
 // written by torch.save, or by Python's zipfile with ZIP_STORED. The central
 // directory is authoritative and local headers must agree with it; duplicate

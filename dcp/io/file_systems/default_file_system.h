@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NewDefaultFileSystem: what programs and training jobs use unless they say
 // otherwise: the paths of this machine, s3:// with the settings of the AWS
 // tools (dcp/io/s3/README.md), and the other stores that IsObjectUrl knows by a

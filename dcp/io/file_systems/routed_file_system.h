@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NewRoutedFileSystem: one file system of the paths of this machine and the
 // names of object stores, so that a checkpoint may go from one to the other.
 #ifndef DCP_IO_FILE_SYSTEMS_ROUTED_FILE_SYSTEM_H_

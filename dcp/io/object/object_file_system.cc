@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // [Note: what is there] A file that is read is the object with the ETag that it
 // had when it was opened: every request carries it, so that a reader never sees
 // a mixture of two objects.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ObjectFileSystem: files and folders made of the objects of stores. A folder
 // is there as long as an object is below it. Files appear whole when they are
 // synced or published; nothing is renamed, locked, linked or cut.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lists of what is below a folder of an ObjectStore, all pages of it. Blocking;
 // any thread.
 #ifndef DCP_IO_OBJECT_OBJECT_LISTS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/io/object/object_file_system_test.cc.
 #include "dcp/io/object/object_queue.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ObjectQueue: an IoQueue in which each request becomes one request to a store,
 // at once.
 #ifndef DCP_IO_OBJECT_OBJECT_QUEUE_H_

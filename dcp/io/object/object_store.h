@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ObjectStore: one bucket of an object store. It is implemented by S3Store, by
 // PluginStore, and for tests by SimObjectStore; ObjectFileSystem makes files of
 // it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The names of object stores: "s3://bucket/run/step-1000". Pure; any thread.
 #ifndef DCP_IO_OBJECT_OBJECT_URL_H_
 #define DCP_IO_OBJECT_OBJECT_URL_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ObjectWriter: one object on its way into a store. An object of one part is
 // put at once, a larger or hidden one is uploaded in parts, and appears when it
 // is finished. Used by one thread at a time; callbacks of the store may run at

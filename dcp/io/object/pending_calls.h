@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PendingCalls: a bounded number of calls of an ObjectStore at the same time,
 // for one thread that waits for them. Header-only.
 #ifndef DCP_IO_OBJECT_PENDING_CALLS_H_

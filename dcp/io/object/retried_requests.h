@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many requests to object stores of this process wait to be tried again, so
 // that whoever shows progress can say why nothing moves. Any thread.
 #ifndef DCP_IO_OBJECT_RETRIED_REQUESTS_H_

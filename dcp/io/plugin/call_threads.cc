@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/io/plugin/plugin_store_test.cc.
 #include "dcp/io/plugin/call_threads.h"
 

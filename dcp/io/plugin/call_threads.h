@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CallThreads: threads that make calls which block, in the order in which these
 // come. A store of a plugin has one.
 #ifndef DCP_IO_PLUGIN_CALL_THREADS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LoadPlugin: finds the shared library of a plugin and loads it. A library is
 // loaded once and stays until the process ends. Any thread.
 #ifndef DCP_IO_PLUGIN_LOAD_PLUGIN_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // [Note: parts in order] Arrow's streams take the bytes of an object from the
 // first to the last. So the parts of an upload form a queue, and one call of
 // the upload is being made as long as the queue is not empty. A call writes one

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // OpenPluginStore: an ObjectStore over the C interface of a plugin, for gs://,
 // abfs://, abfss:// and hdfs://. Its threads make the calls, which block, some
 // at the same time. The parts of an upload are taken in the order of their

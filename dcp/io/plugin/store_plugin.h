@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C interface between this project and a plugin: a shared library that
 // reaches object stores for which there is no client here, because its library
 // cannot be linked into a program of one file. Both sides include this header

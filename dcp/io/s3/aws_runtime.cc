@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/io/s3/s3_store_test.cc.
 
 #include "dcp/io/s3/aws_runtime.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AwsRuntime: what all users of Amazon's C libraries in one process share: the
 // libraries themselves, two threads for sockets, one for names of hosts. It is
 // made when it is first asked for and lives as long as the process. A process

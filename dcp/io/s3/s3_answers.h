@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads what an S3 server answers, which is XML: lists of objects, uploads and
 // parts, an upload's id, what could not be removed, errors. Pure; any thread.
 // The input is hostile: what does not have the expected form is DataLoss.

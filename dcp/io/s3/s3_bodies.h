@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes the XML that requests to S3 carry. Pure; any thread.
 #ifndef DCP_IO_S3_S3_BODIES_H_
 #define DCP_IO_S3_S3_BODIES_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // S3Client: carries out requests to one bucket, with Amazon's client: it signs,
 // keeps connections, and tries again what is worth it. It knows nothing of what
 // the requests mean. Thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // S3Credentials: who signs the requests. They are found as the AWS tools find
 // them: in the environment, in the profile (with SSO and processes), by the
 // token of a web identity, from a container's or a machine's metadata. They are

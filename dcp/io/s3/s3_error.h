@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts what went wrong with a request to S3 to absl::Status, which nothing
 // else does. A message names the object, the request, the server's status, code
 // and id of the request, and says what to check. It never has credentials or

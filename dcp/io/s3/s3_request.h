@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // S3Request and S3Answer: one request to an S3 server and what came back, as
 // plain values. S3Client carries them out; s3_store.cc makes the requests, and
 // s3_answers.h and s3_error.h read the answers.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // S3Settings: how to reach the object store, as the AWS tools read it from the
 // environment and from the profile in ~/.aws/config, and what only this program
 // knows, from variables TESSERA_S3_. Credentials are not among it: see

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is done about the differences between servers:
 //
 //   If-None-Match of the end    not radosgw 16: elsewhere than at Amazon, Head

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // OpenS3Store: a bucket of Amazon S3, or of any server that speaks its
 // protocol, as an ObjectStore. README.md says what servers must do and where
 // they differ.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // S3Target: where the requests to a bucket go: scheme, host, and what of the
 // bucket is part of the path. Pure.
 #ifndef DCP_IO_S3_S3_TARGET_H_

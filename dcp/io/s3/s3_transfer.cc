@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/io/s3/s3_retries_test.cc.
 //
 // The life of a transfer, which owns itself:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // S3Transfer: one request on its way through Amazon's client, which calls back
 // on its own threads, in an order of its own. Starts the request, can cancel
 // it, starts it again where Amazon's client would not, and reports once.

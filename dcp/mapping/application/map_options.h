@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MapOptions: between which sides a mapping is applied, and to what.
 #ifndef DCP_MAPPING_APPLICATION_MAP_OPTIONS_H_
 #define DCP_MAPPING_APPLICATION_MAP_OPTIONS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mapping: turns the tensors of a checkpoint into the same model as another
 // program names and shapes it. README.md describes the language of its rules.
 // It reads names and shapes and says which element goes where; it opens no file

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/maps/builtin_mappings_test.cc.
 #include "dcp/mapping/application/model_types.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What config.json calls a model, by which the mappings for it are found. Pure;
 // any thread.
 #ifndef DCP_MAPPING_APPLICATION_MODEL_TYPES_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FirstUnknownName: whether a side of a mapping is how a checkpoint spells its
 // tensors, by their names alone. Pure; any thread.
 #ifndef DCP_MAPPING_APPLICATION_NAME_SPELLING_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ApplyRules: the rules of a mapping between the pivot and another side,
 // applied to the tensors of a checkpoint. For mapping.cc; pure; any thread.
 #ifndef DCP_MAPPING_APPLICATION_RULE_APPLICATION_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Equation: a rule of a mapping between two of its sides, for one model. It
 // finds the tensors that the rule is about, solves the sizes of its axes from
 // their shapes, and makes the pieces. For mapping.cc; one thread.

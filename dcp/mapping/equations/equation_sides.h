@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the steps of applying a rule of a mapping hand to each other: the
 // sources, the two sides of the rule, and its instances. For equation.cc and
 // what it uses; plain data; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/mapping/equations/equation_test.cc.
 //
 // The k-th summand of the sources equals the k-th of the destinations. Each

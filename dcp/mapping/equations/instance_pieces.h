@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // InstancePieces: the destinations and pieces of one instance of a rule whose
 // sizes are known. For equation.cc; one thread.
 #ifndef DCP_MAPPING_EQUATIONS_INSTANCE_PIECES_H_

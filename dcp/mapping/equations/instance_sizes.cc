@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/mapping/equations/equation_test.cc.
 #include "dcp/mapping/equations/instance_sizes.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SolveSizes: the sizes of the axes of one instance of a rule, from what the
 // model tells and from the shapes of its sources. For equation.cc; pure.
 #ifndef DCP_MAPPING_EQUATIONS_INSTANCE_SIZES_H_

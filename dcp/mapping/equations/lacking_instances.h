@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which instances of a rule the sources lack: those that the sizes of a model
 // and the choices in names require. For equation.cc; pure; any thread.
 #ifndef DCP_MAPPING_EQUATIONS_LACKING_INSTANCES_H_

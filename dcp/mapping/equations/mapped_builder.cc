@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/mapping/application/mapping_test.cc.
 #include "dcp/mapping/equations/mapped_builder.h"
 

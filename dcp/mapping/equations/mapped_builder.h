@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MappedBuilder: collects destinations and pieces while the rules of a mapping
 // are applied, within their limits. For one conversion, on one thread.
 #ifndef DCP_MAPPING_EQUATIONS_MAPPED_BUILDER_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ComposeMapped: one mapping after another, as one. For mapping.cc and
 // round_trip.cc; pure; any thread.
 #ifndef DCP_MAPPING_EQUATIONS_MAPPED_COMPOSITION_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MappedTensors: what a mapping makes of a checkpoint's tensors: which ones
 // there are on the other side, and of which elements of the sources each of
 // theirs is. Plain data; any thread. Mapping::Map makes it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the rules of a mapping report of themselves while they are applied: for
 // equation.cc and rule_application.cc. Pure; any thread.
 #ifndef DCP_MAPPING_EQUATIONS_RULE_REPORT_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Axes: how the dimensions of a tensor are made of axes, as the rules of a
 // mapping write it: "(group (q + 1 + 1) 2 r) c". A dimension is a product of
 // axes, the first of which varies slowest; one factor may be a sum, whose

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Formula: integer arithmetic over names, as rule files of mappings write it:
 // "num_attention_heads / group", "not tied", "round_up(v, vocab_multiple) - v".
 // It knows nothing of what the names mean. Pure; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MappingFile: a rule file, read and checked, but not applied yet: which sides
 // there are, and how each rule spells the same tensors on each of them.
 // README.md describes the language. Plain data; pure; any thread.

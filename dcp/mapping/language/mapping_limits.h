@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The limits of mappings, with their reasons. Rule files may come from
 // strangers, and so may the names and shapes that they are applied to.
 #ifndef DCP_MAPPING_LANGUAGE_MAPPING_LIMITS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads a rule file into a MappingFile. Pure; any thread.
 #ifndef DCP_MAPPING_LANGUAGE_MAPPING_READER_H_
 #define DCP_MAPPING_LANGUAGE_MAPPING_READER_H_

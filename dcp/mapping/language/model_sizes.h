@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ModelSizes: the numbers that the rules of a mapping are about, for one model:
 // what the names in formulas stand for, and the sizes of axes and indices. They
 // come from settings of the user, the formulas of the rule file, its params and

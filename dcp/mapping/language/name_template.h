@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NameTemplate: a name with variables, as the rules of a mapping write it. It
 // is matched with whole names, and makes a name of values. Pure; any thread.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rescale: how the numbers that one side of a mapping stores follow from those
 // of the pivot. Plain data.
 #ifndef DCP_MAPPING_LANGUAGE_RESCALE_H_

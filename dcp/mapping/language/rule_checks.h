@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks of one rule of a mapping that need neither a model nor its sizes. For
 // rule_reader.cc; pure; any thread.
 #ifndef DCP_MAPPING_LANGUAGE_RULE_CHECKS_H_

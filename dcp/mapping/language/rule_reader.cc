@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/mapping/language/mapping_file_test.cc.
 #include "dcp/mapping/language/rule_reader.h"
 

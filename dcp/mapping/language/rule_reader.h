@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RuleReader: reads the rules of a rule file: writes out those below `each`,
 // spells the derived sides, and checks each side of a rule against the pivot.
 // For mapping_reader.cc; pure; one thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TreeFields: what the readers of rule files share: values of a YamlTree as
 // texts, numbers and lists, and errors that name their lines. Pure; any thread.
 #ifndef DCP_MAPPING_LANGUAGE_TREE_FIELDS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes that words in rules are made of: names of axes, variables of
 // formulas. Pure.
 #ifndef DCP_MAPPING_LANGUAGE_WORD_BYTES_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // yaml-cpp throws its errors about a text, hence the one catch. Its own tree is
 // not used: it is built only after the whole text is parsed, without limits.
 // Events stop the parser at the first one that is refused.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // YamlTree: a rule file as a tree of texts, lists and maps, with their lines. A
 // small part of YAML: there are no anchors, aliases, merge keys, tags and
 // further documents, so the tree is as large as the text, and numbers and truth

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "dcp/mapping/trial/invented_model.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // InventedModel: small tensors that a rule file is about, made up, so that it
 // can be tried without a model. Pure; any thread.
 #ifndef DCP_MAPPING_TRIAL_INVENTED_MODEL_H_

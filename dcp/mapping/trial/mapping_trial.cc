@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/mapping/trial/round_trip_test.cc.
 #include "dcp/mapping/trial/mapping_trial.h"
 

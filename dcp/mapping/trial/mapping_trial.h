@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TryMapping: converts random tensors there and back in memory, and compares
 // the bits. For files that somebody writes, where a mistake shows at once;
 // pure; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CheckRoundTrip: whether a mapping loses nothing, by names, shapes and pieces
 // alone. Pure; any thread.
 #ifndef DCP_MAPPING_TRIAL_ROUND_TRIP_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // In each dimension of the tensor in the middle, both pieces visit numbers of a
 // mixed-radix system: a base, and digits whose steps fall. The pairs of digits
 // that meet are found from the largest step on. Digits of equal steps advance

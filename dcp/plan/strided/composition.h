@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compose: one strided piece after another. Where the first makes elements that
 // the second takes, the result says which elements of the first's source they
 // are. Pure; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CopyRun: a regular piece of a copy from a stored chunk into a window of
 // row-major output, down to bytes. Any overlap of any layouts is a list of
 // runs. Pure; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cuts: which part of a mixed-radix number lies in an interval. The indices
 // that a nest of loops visits are such numbers, so the same few lines cut a
 // piece by a box, a block of output, and a read. Pure; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NestRun: what CopyRun is to a copy of boxes, for pieces that rearrange: a
 // nest of loops, in bytes, from a stored chunk into a window of row-major
 // output. A transposed matrix is one run, where it would be a CopyRun for each

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StridedPiece: what one tensor contributes to another when an equation between
 // shapes rearranges it: a box of loops, each of which walks along one dimension
 // of the source and one of the destination. Also which part of it lies in a box

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PartStream: parts of tensors, one after the other, as one run of bytes that
 // can be read and written piece by piece, so that they can travel from one rank
 // to another through a window. Both ends add the same parts in the same order.

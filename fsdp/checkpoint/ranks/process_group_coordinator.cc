@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // [Note: messages] Gather and Scatter move texts of any length, mostly short
 // ones. For every text, one Gloo collective sends an envelope of fixed size:
 // the text's length and as much of it as fits. Only ranks whose text is longer

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ProcessGroupCoordinator: Coordinator over c10d, in its own Gloo group, so
 // that its steps, which may come from another thread, never interleave with the
 // collectives of training. It also has the few exchanges that loading from one

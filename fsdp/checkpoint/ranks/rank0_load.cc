@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // [Note: loading from rank 0]
 //   1. Every rank sends its request, an index of names and boxes.
 //   2. Rank 0 opens the checkpoint, checks all requests, reads the plain

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rank0Load: the exchange of load_from_rank0: every rank tells rank 0 which
 // names and boxes it loads; rank 0 compares them with the checkpoint, answers
 // with the plain values, and sends each rank its boxes as one stream while it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // [Note: copies from rank 0]
 //   1. Every rank tells rank 0 which boxes of which tensors it needs.
 //   2. Rank 0 checks that all need the same tensors, and tells them how large a

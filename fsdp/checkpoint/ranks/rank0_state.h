@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A state dict that only rank 0 has: describes it to the other ranks, and sends
 // each of them its parts of the tensors through a window of bounded size. For
 // the thread that trains; collective over the coordinator's ranks.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RankPull: payload from another rank to rank 0, as one stream of bytes whose
 // length both know, in messages of bounded size. Rank 0 asks for each message,
 // so that it can stop, and asks for the next one while it uses the one before.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RankStream: payload from rank 0 to another rank, as one stream of bytes whose
 // length both know, in messages of bounded size, two of them in flight. A
 // message ends with a byte that says whether rank 0 is well; after a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ReplicaExchange: loading when several ranks hold the same elements: one of
 // them reads, and the others receive from it over the mesh's own groups, in
 // bounded windows. Which ranks hold the same elements follows from meshes and

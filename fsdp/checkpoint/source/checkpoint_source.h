@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CheckpointSource: where a load gets its state from: the names in a
 // checkpoint, boxes of its tensors, and its plain values. The checkpoint is on
 // a disk (local_source.h) or on a daemon (daemon_source.h); the load is the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DaemonReader: reads the tensors of one load from a daemon into their sinks. A
 // sink with a DirectSpan receives there; the rest goes through two windows, one
 // of which is filled while the other is placed. Used once, by one thread, which

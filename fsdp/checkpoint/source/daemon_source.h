@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DaemonSource: a checkpoint, in any format, that a dcp-server reads and sends
 // to this process on request, also through a mapping. As CheckpointSource. If
 // the checkpoint changes after it was opened, reads fail (FailedPrecondition).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/checkpoint/source/local_source_test.cc.
 #include "fsdp/checkpoint/source/default_file_system.h"
 

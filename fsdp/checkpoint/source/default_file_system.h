@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The file system of a save or load whose options name none. Any thread.
 #ifndef FSDP_CHECKPOINT_SOURCE_DEFAULT_FILE_SYSTEM_H_
 #define FSDP_CHECKPOINT_SOURCE_DEFAULT_FILE_SYSTEM_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LocalSource: a checkpoint in files that this process reads itself, in any
 // format. As CheckpointSource.
 #ifndef FSDP_CHECKPOINT_SOURCE_LOCAL_SOURCE_H_

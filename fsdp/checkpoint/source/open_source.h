@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens the checkpoint that a load reads, wherever it is, and refuses paths
 // that only loads know. For the thread that trains.
 #ifndef FSDP_CHECKPOINT_SOURCE_OPEN_SOURCE_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares what the ranks of a load want with what is stored, before anything
 // is read. For the thread that trains.
 #ifndef FSDP_CHECKPOINT_SOURCE_TARGET_CHECK_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Turns the DTensors of a state dict into whole tensors, and tensors into
 // copies on the CPU. For the thread that trains.
 #ifndef FSDP_CHECKPOINT_STATE_FULL_TENSORS_H_

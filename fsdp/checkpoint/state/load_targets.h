@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LoadTargets: a StateDict as what a load fills: its tensors, with the parts
 // that this rank holds, and its plain values. For the thread that trains.
 #ifndef FSDP_CHECKPOINT_STATE_LOAD_TARGETS_H_

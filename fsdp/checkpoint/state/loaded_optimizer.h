@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LoadedOptimizer: an optimizer's state dict in one form, whatever form it came
 // in: nested, flattened, or with numbers for names, as in a plain Python
 // optimizer's state_dict(). Pure; any thread.

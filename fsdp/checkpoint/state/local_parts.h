@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LocalPart: a part of a tensor that a rank holds: a box of the whole tensor
 // and a view of the rank's memory. Pure; for the thread that trains.
 #ifndef FSDP_CHECKPOINT_STATE_LOCAL_PARTS_H_

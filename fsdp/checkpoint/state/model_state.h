@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The state dict of a module, and the plan that gives a module the values of a
 // state dict: the core of get_model_state_dict and set_model_state_dict. No
 // communication. For the thread that trains.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The entries that a module has registered, as its state dict lists them: every
 // parameter and buffer under each of its names, in the order of Python's
 // state_dict(). For the thread that trains.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // OptimizerKind: the names of the state and the hyperparameters of one class of
 // optimizers in PyTorch, and where the class keeps them. The only file that
 // knows the classes. Pure tables; for the thread that trains.

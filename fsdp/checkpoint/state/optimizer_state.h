@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The state dict of an optimizer, and the plan that gives an optimizer the
 // values of a state dict: the core of get_optimizer_state_dict and
 // set_optimizer_state_dict. No communication. For the thread that trains.

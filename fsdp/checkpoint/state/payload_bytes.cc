@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/checkpoint/save_and_load_test.cc.
 #include "fsdp/checkpoint/state/payload_bytes.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much a load moves, and the memory that it takes for it. Pure; any thread.
 #ifndef FSDP_CHECKPOINT_STATE_PAYLOAD_BYTES_H_
 #define FSDP_CHECKPOINT_STATE_PAYLOAD_BYTES_H_

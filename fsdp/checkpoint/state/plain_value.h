@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plain values of a state dict as what is pickled, and back. Pure; any
 // thread.
 #ifndef FSDP_CHECKPOINT_STATE_PLAIN_VALUE_H_

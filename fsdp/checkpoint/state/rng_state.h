@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The states of the random number generators as part of a state dict. For the
 // thread that trains.
 //

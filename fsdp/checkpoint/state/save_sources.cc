@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "fsdp/checkpoint/state/save_sources.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SaveSources: a StateDict as the core saves it: the boxes of this rank with
 // their memory, and plain values already pickled, so that plain values may
 // change at once and tensors once they have been copied. Made by the thread

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The options and results of the calls in fsdp/checkpoint/state_dict.h.
 #ifndef FSDP_CHECKPOINT_STATE_STATE_DICT_OPTIONS_H_
 #define FSDP_CHECKPOINT_STATE_STATE_DICT_OPTIONS_H_

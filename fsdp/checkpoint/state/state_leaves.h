@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A StateDict as the entries of a checkpoint: its leaves with their names, as
 // torch.distributed.checkpoint flattens a state dict. Pure except for what
 // Stateful objects do; for the thread that trains.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StateDict: what a training job saves and loads: an ordered tree of names
 // whose leaves are tensors, DTensors and plain values, as a Python state dict
 // is. A value type: copies are deep, except tensors, which alias. For the

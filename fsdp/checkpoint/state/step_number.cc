@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tensor is recognized by its storage, which views of it share.
 //
 // Tested by tests/fsdp/checkpoint/state_dict_optimizer_test.cc.

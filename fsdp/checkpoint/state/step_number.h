@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The number of steps of a LibTorch optimizer, an integer in the state of each
 // parameter, as PyTorch's state dicts have it: a float32 tensor of no
 // dimensions. A load into that tensor counts for the optimizer, too, as it does

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TensorCopy: the copy of a tensor in a state dict to a tensor of a module or
 // optimizer, and the checks that list all that is wrong before any tensor
 // changes. For the thread that trains.

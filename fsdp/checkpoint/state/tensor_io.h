@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sources of a save and the sinks of a load: the memory of tensors on the
 // CPU or an accelerator. Made by the thread that trains, used by the lane that
 // saves or loads. Copies from and to an accelerator run on their own stream,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bridge between the two ways to report an error: LibTorch and fsdp/ raise
 // exceptions, dcp/ returns absl::Status. The only file of dcp/ that knows
 // exceptions; everything else in fsdp/checkpoint calls LibTorch through

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The boxed fallback of the lazy key: what happens to every operator that takes
 // a tensor with the key. See [Note: the lazy key] in lazy_key.h. The dispatcher
 // calls it, on any thread.

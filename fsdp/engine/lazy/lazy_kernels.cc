@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the lazy key does to the operators that layers call most: the same as
 // LazyFallback (lazy_fallback.h), without boxes while there is nothing to do.
 // The dispatcher calls these kernels on any thread, in place of the fallback.

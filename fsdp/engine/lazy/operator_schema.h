@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the schema of an operator says of its arguments, and what it leaves out.
 // Pure; any thread.
 #ifndef FSDP_ENGINE_LAZY_OPERATOR_SCHEMA_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides whether an operator on a shard, which module->parameters() returns,
 // means the shard or the parameter. A step of an optimizer works on this rank's
 // part; a forward that reads its parameters through the registry gets the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The callback is registered while at least one watch lives. Getting the schema
 // of an operator is expensive, so the callback first looks whether a watched
 // tensor is among the inputs at all.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // WriteWatch: makes operators wait before they write into tensors that are
 // still read on another thread, as a save in the background does until it has
 // copied them. It sees the operators of all threads, through LibTorch's

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/examples/resume_test.py.
 #include "fsdp/examples/train_llama/checkpoints.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a run has on disk: its steps in --checkpoint-dir, where it resumes from
 // the newest, whatever number of ranks saved it, and the model that it writes
 // at the end, because of --export or of the config. For the thread that trains;

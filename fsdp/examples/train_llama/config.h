@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Config: the options of a run of train_llama; flags.h reads them. Pure values;
 // any thread.
 #ifndef FSDP_EXAMPLES_TRAIN_LLAMA_CONFIG_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text as bytes, cut into sequences: the vocabulary is the 256 values of a
 // byte. Which sequences make up a step depends only on the seed and the step,
 // not on how many ranks share them. Immutable; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The options of a run of train_llama: a config of another program, a file of
 // `key = value` lines, and flags `--key=value`; the later of these override the
 // earlier. Lines and flags have the same keys; an unknown one is refused by

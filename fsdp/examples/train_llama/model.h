@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A Llama-style language model in plain torch::nn: RMSNorm, rotary position
 // embedding, grouped-query attention, SwiGLU or a mixture of such experts,
 // linears without bias. It contains

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Option: one key of train_llama's lines and flags: how its value is read,
 // where it goes, and what --help says about it. An option writes into a field
 // of Config, or into a setting of its TrainConfig, which keeps the place. For

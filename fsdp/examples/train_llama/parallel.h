@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parallelisms of train_llama in addition to data parallelism: which ranks
 // share what, and the plan by which tensor parallelism cuts this Llama;
 // stages.h has its pipelines. For the thread that trains.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The progress of a run: the losses of its steps, and the lines that it prints.
 // For the thread that trains; all ranks make the same calls.
 #ifndef FSDP_EXAMPLES_TRAIN_LLAMA_PROGRESS_H_

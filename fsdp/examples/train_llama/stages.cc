@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/examples/stages_test.cc.
 #include "fsdp/examples/train_llama/stages.h"
 

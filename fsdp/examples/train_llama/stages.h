@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How train_llama runs a batch: by the whole model, or in microbatches through
 // the stages of a pipeline. A stage has some of the blocks, the first one also
 // the embedding, the last one the last norm and the output. For the thread that

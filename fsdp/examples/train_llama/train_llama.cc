@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trains a small Llama on a text, sharded over all ranks, with checkpoints; see
 // --help. Read this file before you shard your own model: Train() from top to
 // bottom, HowToPrepare(), and then checkpoints.cc.

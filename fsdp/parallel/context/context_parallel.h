@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // context_parallel: long sequences, of which each rank of an axis has a part.
 // The model is unmodified: its positions, rotary tables and masks, which it
 // makes for the whole sequence, are cut where they meet the parts, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The order of rows that experts compute: which expert each row is for, and the
 // permutations between orders. Rows that came from several ranks lie by rank
 // and, for each rank, by expert; experts need them by expert. Pure; on the

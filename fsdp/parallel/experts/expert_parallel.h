@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Expert parallelism: the experts of every layer divided among ranks, beneath
 // fully_shard. In this order, for each block of a model:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How rows reach experts of other ranks and come back:
 //   1. The ranks of `ep` tell each other how many rows they have for each
 //      expert: one all-to-all of counts, which the host reads.

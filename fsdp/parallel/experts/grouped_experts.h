@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GroupedExperts: the experts of one layer, each a SwiGLU with weights of its
 // own, held as three tensors. Names and shapes are TorchTitan's
 // (torchtitan/models/moe/moe.py of 0.2.2). For the threads of forward and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MoE: a layer of routed experts, with shared experts beside them that every
 // token visits. Names of state and the meaning of options are TorchTitan's
 // (torchtitan/models/moe/moe.py of 0.2.2), so that checkpoints agree. No token

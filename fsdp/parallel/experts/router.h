@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TokenChoiceTopKRouter: every token chooses its experts by the scores of a
 // linear layer. Names, options and meaning are TorchTitan's
 // (torchtitan/models/moe/moe.py of 0.2.2). For the threads of forward and

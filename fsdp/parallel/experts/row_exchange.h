@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ExchangeRows: an all-to-all of as many rows as each rank has for each other
 // one, which autograd follows. For the threads of forward and backward.
 #ifndef FSDP_PARALLEL_EXPERTS_ROW_EXCHANGE_H_

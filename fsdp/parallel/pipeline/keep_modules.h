@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // keep_modules: makes a whole model the part that one stage of a pipeline runs,
 // by removing the other modules. What stays keeps its name ("layers.5.weight"
 // on the second stage), so state dicts, checkpoints and optimizers need to know

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MicrobatchSync: while a pipeline trains one batch in microbatches, the groups
 // of fully_shard in a stage's module keep gradients unreduced and parameters
 // gathered in every backward but the last, which reduces the sums once. For the

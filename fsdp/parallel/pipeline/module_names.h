@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // pipeline_module_names: which modules of a model go to which stage of a
 // pipeline, by name. The division and its checks are those of TorchTitan 0.2.2
 // (generate_llm_fqn_per_model_part in torchtitan/distributed/

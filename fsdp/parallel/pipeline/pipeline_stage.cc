@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/parallel/pipeline/schedules_test.cc.
 #include "fsdp/parallel/pipeline/pipeline_stage.h"
 

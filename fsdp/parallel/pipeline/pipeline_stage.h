@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PipelineStage: the part of a model that this rank runs, and its place in the
 // pipeline. A schedule runs it. Names and meaning are PyTorch's (torch/
 // distributed/pipelining/stage.py, 2.11), with one stage on each rank. For the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "fsdp/parallel/pipeline/schedule_order.h"
 
 #include "c10/util/Exception.h"

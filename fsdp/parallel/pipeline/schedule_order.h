@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The order in which one stage of a pipeline runs the forwards and backwards of
 // its microbatches, for each schedule. The orders are those of PyTorch 2.11
 // (torch/distributed/pipelining/schedules.py). Pure; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ScheduleGPipe and Schedule1F1B: train and evaluate a model whose stages are
 // on different ranks, one batch at a time in microbatches. Names and meaning
 // are PyTorch's (torch/distributed/pipelining/schedules.py, 2.11);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StageComm: messages between the neighbours of a pipeline: activations to the
 // next stage, gradients to the previous one, and before the first activations
 // of a step a header that says what the step is and what activations are like.

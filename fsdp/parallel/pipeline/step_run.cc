@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A step, on each stage, for each action of its order:
 //   1. What the previous action computed is sent, and what this action needs is
 //      received: activations from the stage before, gradients from the stage

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StepRun: one batch on one stage of a pipeline: its microbatches, what they
 // exchange with the neighbours, and their backwards. A schedule makes one for
 // each step and gives it the order. For the thread that trains.

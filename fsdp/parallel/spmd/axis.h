@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Axis: one axis of a mesh over which activations are parallel. Interned: the
 // same process group gives the same object, so axes are compared by address.
 // For the thread that trains.

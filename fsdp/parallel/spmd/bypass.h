@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // BypassHandler: the engine's operators on members of parallel parameters.
 #ifndef FSDP_PARALLEL_SPMD_BYPASS_H_
 #define FSDP_PARALLEL_SPMD_BYPASS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Call and Rule: one operator call on an axis, and what a family of operators
 // does with parts. For the thread that trains, and autograd's when it
 // recomputes a forward.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The handler: what happens to an operator that takes an activation in parts or
 // a parameter with a style. The engine's lazy key calls it first (see
 // SetOperatorHook in fsdp/engine/lazy/lazy_fallback.h) from the first

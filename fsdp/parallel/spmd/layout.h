@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Layout: how the value of an activation lies on the ranks of one mesh axis,
 // and where a cut goes when dimensions are reordered, merged or split. Pure;
 // any thread.

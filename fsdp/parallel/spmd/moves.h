@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Moves of a part from one layout to another: each is an autograd Function
 // whose backward is its dual.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operand: one tensor argument of an operator, as the rules see it: this rank's
 // part and its layout on the axis of the call. For the thread that trains, and
 // autograd's when it recomputes a forward.

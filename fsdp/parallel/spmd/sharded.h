@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sharded: an activation that lies in parts on the ranks of one mesh axis.
 //
 // [Note: sharded activations]

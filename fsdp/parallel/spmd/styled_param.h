@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StyledParam: a parameter that parallelize_module has cut, with what its style
 // says about the operators that take it. The member means the whole parameter:
 // the handler computes with this rank's part and moves activations as the style

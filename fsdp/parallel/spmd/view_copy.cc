@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The mark is the storage, which views of the copy share, so that nothing has
 // to follow them; the lazy key brings their operators to the handler. A copy
 // that is in parts on another axis has no storage: there the mark is on its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies that stand for views. An operator such as `select` makes a view; of an
 // activation in parts, cut along the dimension that it picks from, it can only
 // gather the parts and copy them. A write into the copy would not reach the

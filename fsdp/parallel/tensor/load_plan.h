@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // load_plan: the plan of parallelize_module from a file, which dcp-convert
 // reads too, or from a part of a training config. For the thread that trains.
 #ifndef FSDP_PARALLEL_TENSOR_LOAD_PLAN_H_

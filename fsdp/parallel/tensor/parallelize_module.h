@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // parallelize_module: tensor and sequence parallelism for an unmodified model,
 // by a plan of names and styles, as PyTorch's
 // torch.distributed.tensor.parallel.parallelize_module. For the thread that

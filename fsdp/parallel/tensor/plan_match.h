@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which modules the names of a plan mean. Pure; for the thread that trains.
 #ifndef FSDP_PARALLEL_TENSOR_PLAN_MATCH_H_
 #define FSDP_PARALLEL_TENSOR_PLAN_MATCH_H_

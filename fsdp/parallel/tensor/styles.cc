@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/fsdp/parallel/tensor/styles_test.cc.
 #include "fsdp/parallel/tensor/styles.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Styles: how parallelize_module cuts one module, and what happens to its input
 // and output. Names and meaning are PyTorch's
 // (torch/distributed/tensor/parallel/style.py); differences are in the README

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A daemon, dcp-server: its jobs, and the tensors of its checkpoints.
 
     client = tessera.client.Client("trainer-7:7420")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether a call that failed is made again, and when."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A connection to a daemon, and the calls that are made through it."""
 
 from __future__ import annotations

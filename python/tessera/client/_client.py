@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Client: a daemon whose jobs and checkpoints a program uses."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs of a daemon: they outlive the call that starts them, and the daemon."""
 
 from __future__ import annotations

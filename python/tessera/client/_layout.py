@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a stream of ReadTensors delivers, and where it goes.
 
 Each message of the server is checked against its earlier ones and not trusted:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The messages and methods of the daemon's API, made from its descriptors.
 
 proto/README.md and the .proto files document them. They live in a pool of their

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Objects as a daemon sends them: pickles, which are not trusted.
 
 torch.load, to which PyTorch's planner gives them, would run what they name. The

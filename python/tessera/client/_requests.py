@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests for jobs, made from keywords: the fields of the request and of the
 messages in it, which the .proto files document, without their nesting."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What jobs return, as dataclasses. Each keeps the whole message of the API,
 which the .proto files document, in `message`."""
 

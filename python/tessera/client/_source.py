@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A checkpoint on a daemon, as tessera.Checkpoint reads from it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """gRPC's statuses and the details of the daemon's errors, as our exceptions."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stop: how one thread ends the calls and the waits of others."""
 
 from __future__ import annotations

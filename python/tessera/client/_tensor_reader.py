@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One request for parts of tensors, spread over several streams."""
 
 from __future__ import annotations

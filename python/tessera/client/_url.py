@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The name of a checkpoint on a daemon, in place of a path."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Storage for torch.distributed.checkpoint.
 
     dcp.save(state, storage_writer=tessera.torch.Writer("run7/step-1000"))

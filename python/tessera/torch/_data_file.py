@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The data file that one rank writes for a save."""
 
 from __future__ import annotations

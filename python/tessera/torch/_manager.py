@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CheckpointManager: the checkpoints of a training run in one directory."""
 
 from __future__ import annotations

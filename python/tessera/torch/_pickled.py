@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tensors and objects that PyTorch alone can write and read: their pickles.
 
 The core reads pickles as data. Everything else, such as a tensor of torchao's,

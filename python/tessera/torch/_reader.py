@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reader: PyTorch's StorageReader on the core, for checkpoints of any format."""
 
 from __future__ import annotations

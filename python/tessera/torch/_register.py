@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes Writer and Reader what PyTorch uses by default."""
 
 from __future__ import annotations

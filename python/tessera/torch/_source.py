@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A tensor on its way into a file: resolved when its first byte is needed, and
 dropped after the last."""
 

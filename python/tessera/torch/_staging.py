@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The memory of the CPU to which asynchronous saves copy their state."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Saving and loading a whole state, in one process or in many."""
 
 from __future__ import annotations

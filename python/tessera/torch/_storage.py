@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Writer and Reader have in common: the path of the checkpoint."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writer: PyTorch's StorageWriter and AsyncStager on the core."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares with the packages' own functions: get_scheduler of transformers 5.23
 // (the factors of its LambdaLR), and build_lr_schedulers of TorchTitan 0.2.2.
 #include "config/explain/learning_rate.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "config/to_fsdp2/map_text.h"
 
 #include <optional>

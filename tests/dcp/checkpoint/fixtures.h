@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small checkpoints of each format, built byte by byte so that a test can
 // damage one part; also reads the tensors of an opened checkpoint. One thread;
 // what cannot fail in a sound test is a DCP_CHECK.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every checkpoint that a PyTorch wrote, read and compared with what PyTorch
 // said is in it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loads through mappings: the tiny models of tests/golden/mappings, box by box,
 // against what the programs themselves made; what is read; and what is refused.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small model whose tensors are made of those of another: fused, split,
 // stacked, transposed, permuted, interleaved and padded. The stored tensors lie
 // in two files, cut into chunks; what is made of them is also computed element

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small checkpoint, cut into chunks, and rules that make another spelling of
 // it: a fused tensor, a transposed one, and one that may be there twice. One
 // thread; what cannot fail in a sound test is a DCP_CHECK.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Verifies headers of safetensors and .metadata, which tell the places of
 // bytes.
 

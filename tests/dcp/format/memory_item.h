@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An item in memory that parsers read through ReadAt. Every read returns new
 // memory and frees that of the previous read, so that AddressSanitizer finds a
 // parser that keeps a span for too long. For tests only.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An empty collections.OrderedDict, as pickles hold it. For tests; one thread.
 #ifndef TESTS_DCP_FORMAT_ORDERED_DICT_H_
 #define TESTS_DCP_FORMAT_ORDERED_DICT_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by the tests of the pickle reader: calls of it as for each kind of
 // file, and pickles that it must refuse, each with its reason. One thread.
 #ifndef TESTS_DCP_FORMAT_PICKLE_CASES_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Changes a part of a pickle, so that a test can damage one that a real program
 // wrote. One thread; a pickle that cannot be read is a DCP_CHECK.
 #ifndef TESTS_DCP_FORMAT_PICKLE_EDIT_H_

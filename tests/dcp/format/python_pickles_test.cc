@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads what Python's own pickler writes, in all protocols.
 
 #include <cstddef>

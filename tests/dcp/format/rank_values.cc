@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "tests/dcp/format/rank_values.h"
 
 #include "dcp/format/torch/torch_tensor.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sharded tensors as the pickles of ranks describe them, built value by value
 // so that a test can change one part. For tests only; one thread.
 #ifndef TESTS_DCP_FORMAT_RANK_VALUES_H_

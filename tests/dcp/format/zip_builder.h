@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Builds zip archives in which a test can corrupt every field; fields that are
 // not overridden are valid. For tests only.
 #ifndef TESTS_DCP_FORMAT_ZIP_BUILDER_H_

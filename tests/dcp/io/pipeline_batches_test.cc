@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The order in which RunPipeline starts, fills and writes batches, and the
 // blocks and requests that it uses at one time.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of the pipeline share: files with random bytes, their copy by
 // RunPipeline, which checks what each callback is given, and the queue and the
 // pool that it runs on. One thread.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "dcp/io/posix_lock.h"
 
 #include <sys/stat.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What pieces mean, one element after the other: the judge of every test of
 // mappings. For tests only; one thread.
 #ifndef TESTS_DCP_MAPPING_APPLY_PIECES_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "tests/dcp/mapping/golden_models.h"
 
 #include <algorithm>

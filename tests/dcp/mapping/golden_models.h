@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tiny models of tests/golden/mappings, and what other programs made of
 // them. A test that uses them has //tests/golden:mappings as data and runs in
 // the root of its runfiles. One thread; a file that is absent or malformed is a

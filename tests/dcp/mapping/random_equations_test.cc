@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random equations: axes in random order and groups, sums, indices in names or
 // shapes. What the interpreter of arrays makes by their pieces is compared with
 // what the axes mean, element by element, and has to come back.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every built-in mapping, in both directions, against what the programs
 // themselves made of tiny models (tests/golden/mappings).
 #include "dcp/maps/builtin_mappings.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "tests/dcp/maps/golden_pairs.h"
 
 namespace dcp::testing {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The conversions between programs of which tests/golden/mappings has the
 // result. Constant data; any thread.
 #ifndef TESTS_DCP_MAPS_GOLDEN_PAIRS_H_

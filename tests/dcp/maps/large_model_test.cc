@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How large the plan of DeepSeek V3 is, whose 45,395 tensors become 906.
 #include <cstddef>
 #include <cstdint>

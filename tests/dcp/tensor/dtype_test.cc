@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "dcp/tensor/dtype.h"
 
 #include <optional>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "dcp/tensor/parallel_plan.h"
 
 #include <optional>

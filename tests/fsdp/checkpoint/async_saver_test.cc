@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Saves that run in the background of the training thread.
 
 #include "fsdp/checkpoint/async_saver.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The checkpoints of a training run: when they are saved, which are kept, and
 // where training resumes.
 

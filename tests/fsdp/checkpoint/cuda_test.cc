@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that require a GPU: staging on a separate stream through pinned memory,
 // and loading back. Linked everywhere, run with --config=cuda.
 #include <cstdint>

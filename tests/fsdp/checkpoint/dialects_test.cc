@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training goes on from checkpoints that other frameworks wrote: model and
 // optimizer's state are loaded by three ranks, from the files of the framework
 // and from what dcp-convert makes of them.

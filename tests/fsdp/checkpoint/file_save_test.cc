@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Saves sharded states to one file, over real processes.
 
 #include "fsdp/checkpoint/file_save.h"

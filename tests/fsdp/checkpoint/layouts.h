@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // States of a training job on several meshes. The values are the same
 // everywhere, so that a state saved on one mesh and loaded on another can be
 // compared with the expected one. For ranks that have their process group.

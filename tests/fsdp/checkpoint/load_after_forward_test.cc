@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loads into a module that has run: a forward that records no gradient leaves
 // the root's parameters gathered, and the next one computes with what was
 // loaded.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loads of models that another program spells: a Hugging Face Llama into a
 // module with TorchTitan's names, on two ranks, in place, from files and from a
 // daemon.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A module that has tensors of given names and nothing else: the state dict of
 // a model of which only names and shapes are known. One thread.
 #ifndef TESTS_FSDP_CHECKPOINT_NAMED_MODULE_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Modules that fully_shard has sharded, one of them over tensor parallelism:
 // each loads what any of the others saved.
 

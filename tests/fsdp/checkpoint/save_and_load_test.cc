@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Saves on one mesh and loads on others, over real processes; what is loaded
 // is compared with the whole tensors, which every rank makes for itself.
 

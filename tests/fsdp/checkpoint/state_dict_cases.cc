@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "tests/fsdp/checkpoint/state_dict_cases.h"
 
 #include "fsdp/fully_shard.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Models, optimizers and comparisons that the tests of state dicts share.
 #ifndef TESTS_FSDP_CHECKPOINT_STATE_DICT_CASES_H_
 #define TESTS_FSDP_CHECKPOINT_STATE_DICT_CASES_H_

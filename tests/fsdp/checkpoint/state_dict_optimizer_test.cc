@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // State dicts of optimizers over real processes: training continues from them
 // as if nothing had happened, on the same mesh or another.
 #include <cstdint>

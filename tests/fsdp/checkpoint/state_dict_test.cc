@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // State dicts of whole and sharded models: their names, the memory of their
 // values, and what rank 0 sends to the others.
 #include "fsdp/checkpoint/state_dict.h"

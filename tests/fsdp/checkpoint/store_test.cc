@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training jobs of several processes whose checkpoints are in a real object
 // store.
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TestDaemon: a dcp-server in the test's process, on a free port, with its own
 // root. The test's ranks are new processes and find it there. For the thread of
 // the test.

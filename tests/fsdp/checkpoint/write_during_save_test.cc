@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operators that write into a state while a save in the background still copies
 // it: they wait, so that the save has the values of the call.
 #include <atomic>

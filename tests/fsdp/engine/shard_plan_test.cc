@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parameters that a fully_shard call takes, and what happens to them. Cases
 // of one rank run in this process.
 

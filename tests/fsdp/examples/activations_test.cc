@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares the bound of activations that fsdp-config prints with what the
 // forward of a real model keeps for its backward.
 

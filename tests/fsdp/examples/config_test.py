@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """train_llama --config with a file of each of four other programs, on two
 processes: it learns as one process does that was told by flags, with the
 learning rates that the other program has in each step."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """train_llama with other parallelisms than that of data: it learns as one
 process does, and a run goes on with others than it began with."""
 

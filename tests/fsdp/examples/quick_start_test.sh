@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Checks that the first code block of fsdp/README.md is the example's code, and
 # that the example learns, alone and on two ranks.
 set -euo pipefail

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """train_llama in real processes: killed, it goes on on other meshes as if
 nothing had happened, and what it exports is what was trained."""
 

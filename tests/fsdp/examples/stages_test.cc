@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The runner of a batch, with stages and without, against one process. No
 // operator of this Llama gathers, on whatever stage.
 #include "fsdp/examples/train_llama/stages.h"

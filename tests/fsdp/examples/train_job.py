@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs train_llama with a small model in any number of processes."""
 
 import os

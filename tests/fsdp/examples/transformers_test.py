@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What train_llama trained runs in transformers, after its tensors were mapped
 by the rule file of the example, and what transformers made trains on.
 transformers is that of TESSERA_PYTHON."""

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // QLoRA's base model: frozen weights that are in four bits between uses.
 
 #include "fsdp/extensions/nf4.h"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the steps of tools/gpu_check; see its --help.
 
 Called with the Python that has PyTorch, whose libraries the programs load. Each

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CheckDevice: the device that gpu_steps checks, "cuda" or, to try the steps
 // without a GPU, "cpu", which has no streams and whose memory is not counted.
 // For the thread that trains.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How tools/gpu_check judges programs that crash, hang or print nonsense, what
 it refuses, and what it packs. The programs and Pythons here are scripts."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains with fsdp and with Python's FSDP2 on one rank, for tools/gpu_check.
 
     python compare.py TRAIN_BENCH cpu|cuda

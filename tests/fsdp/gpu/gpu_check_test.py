@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tools/gpu_check on a simulated machine: packed from programs that are built,
 unpacked in another folder, and run on the CPU, without Bazel in the path and
 with the libraries of the judge's PyTorch."""

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One step of tools/gpu_check, on a GPU or, to try it without one, on the CPU.
 // Prints one line of JSON: {"ok", "problems", "figures", "libtorch"}.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HostBackend: collectives of tensors on a device that go over the CPU, so that
 // several ranks can share one GPU, which NCCL refuses. It computes on the
 // current stream, for which the host waits. For the thread that makes the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packs what tools/gpu_check needs on another machine.
 
     python3 pack.py --programs FOLDER --file FILE.tar.xz

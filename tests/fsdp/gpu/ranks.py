@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a program as two ranks of one job on this machine, for tools/gpu_check.
 
     python ranks.py PROGRAM ARGUMENT...

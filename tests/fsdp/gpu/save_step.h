@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The step of gpu_steps about checkpoints: async_save copies from the device
 // while training goes on, and load copies back. Called once in a process, on
 // the thread that trains; throws what LibTorch throws.

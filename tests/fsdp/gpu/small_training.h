@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small Llama that is trained on random tokens, the same in every run, with
 // and without what a step of gpu_steps is about. For the thread that trains.
 #ifndef TESTS_FSDP_GPU_SMALL_TRAINING_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StepResult: what a step of gpu_steps found: figures, and what is wrong. A
 // plain value.
 #ifndef TESTS_FSDP_GPU_STEP_RESULT_H_

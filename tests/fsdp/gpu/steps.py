@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The steps of tools/gpu_check: what each runs, and which figures it shows."""
 
 import dataclasses

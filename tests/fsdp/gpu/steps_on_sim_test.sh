@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs steps of tools/gpu_check on the simulated device: those that judge
 # numbers and memory, not speed.
 set -euo pipefail

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The step of gpu_steps about overlap: communication runs while the device
 // computes. Called once in a process, on the thread that trains; throws what
 // LibTorch throws.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The steps of gpu_steps about training: the numbers are those of training
 // without what the step is about. Each is called once in a process, on the
 // thread that trains, and throws what LibTorch throws.

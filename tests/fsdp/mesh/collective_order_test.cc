@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that diverge are told so, by name, instead of hanging or getting wrong
 // numbers: by their neighbours, and in debug mode by all.
 

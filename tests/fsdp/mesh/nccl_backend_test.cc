@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that require a GPU, with one rank: the backend is found, registers, and
 // reduces; and training with streams, events and pinned memory gives the same
 // result as without. Linked everywhere, run with --config=cuda.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "fsdp/mesh/process_group.h"
 
 #include <signal.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every pair of placements that fits a mesh, against a reference without
 // communication: each rank builds the whole tensor and takes the indices that
 // dcp::LocalBoxes names.

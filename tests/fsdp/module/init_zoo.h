@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Zoo: a module with one of each kind of layer that is hard to shard, and the
 // comparison of two, of which one may be sharded. For tests of initial values.
 #ifndef TESTS_FSDP_MODULE_INIT_ZOO_H_

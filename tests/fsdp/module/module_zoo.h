@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Zoo: a model and a step of it, run with and without fully_shard; outputs,
 // gradients and buffers are equal, where the ranks average the gradients. In
 // float64, so that rounding hides nothing. Within a rank of RunRanks.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Unchanged modules of torch::nn, and modules that read their parameters in
 // unusual ways, under fully_shard. For the ways to run a model see
 // ways_to_run_test.cc.

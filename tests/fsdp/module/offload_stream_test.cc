@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "fsdp/module/offload_stream.h"
 
 #include <cstdint>

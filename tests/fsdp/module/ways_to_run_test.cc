@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ways to run a model under fully_shard, independent of its modules:
 // several forwards and backwards, groups that a step or a rank does not use,
 // evaluation in between, checkpoints.

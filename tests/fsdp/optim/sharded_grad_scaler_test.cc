@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "fsdp/optim/sharded_grad_scaler.h"
 
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small Llama, plans for it, and the check that it trains on several ranks as
 // in one process. In float64 (StartRankInDouble).
 #ifndef TESTS_FSDP_PARALLEL_LLAMA_H_

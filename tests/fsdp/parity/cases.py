@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The configurations that the parity test trains, by number of ranks."""
 
 # Divisible by every number of ranks. A row is the tokens and their targets.

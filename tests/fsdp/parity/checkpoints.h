@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Saves and resumes the training of parity_trainer; the counterpart of
 // checkpoints.py, whose head describes the files. Collective; raises on errors.
 #ifndef TESTS_FSDP_PARITY_CHECKPOINTS_H_

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Saves and resumes what torch_trainer trains, as its users would.
 
 A checkpoint has "model", "optim" and plain values. Its name ends in "-full" if

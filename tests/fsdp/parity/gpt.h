@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small transformer whose sizes no number of ranks divides: layer norms,
 // learned positions, a parameter of three rows used in a mean. Its Python
 // counterpart is models.py. For the thread that trains.

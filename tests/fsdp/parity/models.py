@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The models of parity_trainer in Python.
 
 Names of parameters, the order of modules and every operator are those of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plans of tensor parallelism of the models of parity_trainer, by the names
 // that parallel.py gives them, for this trainer and for benchmarks. For the
 // thread that trains.

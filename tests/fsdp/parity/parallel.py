@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plans of tensor parallelism for models.py, as PyTorch's.
 
 parallel.cc has ours, under the same names: "tp", and for a Llama also "sp"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares fsdp with Python's FSDP2 on the same weights and data.
 
 For each configuration of cases.py both train on the same number of ranks over

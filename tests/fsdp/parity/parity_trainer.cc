@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trains with fsdp as a job file describes; the twin of torch_trainer.py, whose
 // head describes the output. One process is one rank, which the environment
 // sets:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the input of all trainers of the parity test: weights, data, job."""
 
 import json

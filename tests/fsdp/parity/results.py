@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares the results of two trainers, each in its folder."""
 
 import json

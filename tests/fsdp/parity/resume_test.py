@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """fsdp and Python's FSDP2 each resume a training that the other has saved.
 
 Both train and save after some steps; then each resumes from the other's

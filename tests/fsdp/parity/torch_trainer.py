@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains with Python's FSDP2 as a job file describes, like parity_trainer.
 
     python torch_trainer.py JOB.json WORLD_SIZE OUT

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the trainers of both sides; each rank of ours is a process."""
 
 import os

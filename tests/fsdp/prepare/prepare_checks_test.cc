@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What prepare refuses before it changes anything; each error names the place
 // in the config.
 

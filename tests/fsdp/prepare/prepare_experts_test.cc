@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Experts that a config has divided among ranks.
 
 #include <string>

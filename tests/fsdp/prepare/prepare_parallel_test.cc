@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Models that are trained over several axes, from configs of the programs that
 // have them, in the same steps as in one process.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The initial state of a prepared model, and what remains of it at the end.
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Saving and loading on the simulated device while training goes on. A
 // checkpoint must equal that of the CPU at the same step, and the next forward
 // must gather the values that a load has written.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine on the simulated device: every way to shard, gather, reduce and
 // accumulate has the CPU's numbers, no race, even memory, and no more waits of
 // the host than it says.

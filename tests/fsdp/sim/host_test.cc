@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the host may do on its own: see a device of its own, and run ahead.
 #include <cmath>
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """train_llama on the simulated device: with each parallelism it learns as on
 the CPU, without a race, and saves while it trains."""
 

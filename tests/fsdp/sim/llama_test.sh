@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs llama_test.py; it needs no package.
 set -euo pipefail
 export TESSERA_TRAIN_LLAMA=tests/fsdp/sim/train_llama

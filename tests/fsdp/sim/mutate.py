@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Takes one wait or one held buffer at a time out of a copy of the tree, and
 looks whether a test on the simulated device notices.
 

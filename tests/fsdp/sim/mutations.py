@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The waits and held buffers that mutate.py takes out, one at a time."""
 
 import dataclasses

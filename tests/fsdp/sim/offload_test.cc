@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Offloaded tensors on the simulated device, with windows that are smaller than
 // what is saved: copies in both directions, and memory that is freed in time.
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Combinations of the recipes' parts, others each time.
 #include <cstdint>
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What recipes are made of: policies, changes of the model before and after it
 // is sharded, and what happens in and between steps. For the ranks of RunRanks.
 #ifndef TESTS_FSDP_SIM_RECIPE_PARTS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trains a small model under fully_shard on the simulated device and on the
 // CPU, and compares. For the ranks of RunRanks.
 #ifndef TESTS_FSDP_SIM_TRAINING_H_

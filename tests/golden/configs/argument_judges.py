@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What prime-rl and LLaMA-Factory make of a config."""
 
 import dataclasses

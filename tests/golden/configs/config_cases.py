@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small training configs, for make_configs.py: program, name, ranks, text."""
 
 TUNE = """\

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Says what programs make of small training configs, by their own code.
 
 Usage: make_configs.py SOURCES [PROGRAM]... >configs.json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What torchtune, verl and NeMo Automodel make of a config."""
 
 import ast

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Executes parts of checkouts of programs, for make_configs.py."""
 
 import ast

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cases of torch.save files, zip and legacy."""
 
 import struct

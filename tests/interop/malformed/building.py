@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bytes of hostile checkpoints: a zip writer with every field adjustable, an
 assembler of pickles, and a sound base checkpoint to spoil.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cases of the file system: what is at the place of a data file."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cases of data files: tensor items and bytes entries."""
 
 import struct

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Generates malformed, hostile, and a few odd but valid checkpoints.
 
     python make_malformed.py --out DIR

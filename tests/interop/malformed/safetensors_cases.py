@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cases of safetensors files and of directories of them."""
 
 import json

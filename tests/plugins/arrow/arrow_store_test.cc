@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ArrowStore where a stream shows what is written to it, and an object must be
 // moved to its name: as on Azure and HDFS, of which there is no server here,
 // but on this machine's own file system.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plugin with a real server of Google's protocol, and what it says where
 // nothing can be reached.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What users copy has the licences of Arrow's library with it.
 
 #include <string>

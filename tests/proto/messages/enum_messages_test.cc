@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "proto/messages/enum_messages.h"
 
 #include <optional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/access/root_watch.h"
 
 #include <linux/capability.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/access/state_dir.h"
 
 #include <sys/stat.h>

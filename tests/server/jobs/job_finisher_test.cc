@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests over a real socket: see job_server.h.
 #include "server/jobs/job_finisher.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JobFixture: a JobServer with a checkpoint to convert. Gate: holds a job at a
 // chosen point. For tests.
 #ifndef TESTS_SERVER_JOBS_JOB_FIXTURE_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kills a server process with SIGKILL at random moments, while jobs of each
 // kind are submitted, run and are cancelled. After the last start every
 // accepted job completes with a complete result, and nothing else is left. The

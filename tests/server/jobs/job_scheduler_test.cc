@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cancellation in each phase, restarts, memory, drains. Over a real socket: see
 // job_server.h.
 #include "server/jobs/job_scheduler.h"

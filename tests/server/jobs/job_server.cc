@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "tests/server/jobs/job_server.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JobClient: calls a server of jobs. JobServer: jobs behind a real gRPC server
 // on a loopback socket, assembled as in the daemon, and a client of it. Sources
 // and destinations are in "data" of the given directory, the journal in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Jobs that read their source through a mapping, over a real socket.
 #include <atomic>
 #include <filesystem>

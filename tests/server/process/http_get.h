@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HttpGet: asks an HTTP server on loopback. For tests.
 #ifndef TESTS_SERVER_PROCESS_HTTP_GET_H_
 #define TESTS_SERVER_PROCESS_HTTP_GET_H_

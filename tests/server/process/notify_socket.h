@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NotifySocket: the socket of a service manager, which receives what a service
 // tells it. For tests; what cannot fail in a sound test is a DCP_CHECK.
 #ifndef TESTS_SERVER_PROCESS_NOTIFY_SOCKET_H_

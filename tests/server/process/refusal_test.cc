@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/process/refusal.h"
 
 #include "absl/status/status.h"

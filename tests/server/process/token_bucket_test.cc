@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/process/token_bucket.h"
 
 #include "gtest/gtest.h"

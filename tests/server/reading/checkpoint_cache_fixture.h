@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CheckpointCacheFixture: caches over a directory of checkpoints, and calls
 // that open them. For tests.
 #ifndef TESTS_SERVER_READING_CHECKPOINT_CACHE_FIXTURE_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CheckpointServer: a CheckpointService behind a real socket, with real
 // checkpoints below its root, and a client that checks what it gets. For tests.
 #ifndef TESTS_SERVER_READING_CHECKPOINT_SERVER_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/reading/inspection_page.h"
 
 #include <atomic>

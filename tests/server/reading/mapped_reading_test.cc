@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls that read a checkpoint through a mapping, over a real socket.
 #include <algorithm>
 #include <cstdint>

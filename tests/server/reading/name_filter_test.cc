@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/reading/name_filter.h"
 
 #include "gtest/gtest.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "server/reading/stall_timer.h"
 
 #include <atomic>

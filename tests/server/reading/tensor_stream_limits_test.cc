@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Streams under limits: slow and vanished clients, hung disks, and little
 // memory.
 #include <chrono>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "tests/server/transport/raw_connection.h"
 
 #include <arpa/inet.h>

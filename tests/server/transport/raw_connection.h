@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RawConnection: a client that writes HTTP/2 frames itself (RFC 9113), to send
 // frames that no library would. Blocks; one thread.
 #ifndef TESTS_SERVER_TRANSPORT_RAW_CONNECTION_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Alias: the memory of a device tensor as a tensor on the CPU, for the thread
 // of a stream. It does not keep the memory allocated, as a kernel does not.
 #ifndef TESTS_TESTING_SIM_DEVICE_ALIAS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // BlockPool: which bytes of a device belong to which tensor, by the rules of
 // CUDA's caching allocator: sizes are rounded up to 512 bytes; small blocks (at
 // most 1 MiB) are cut from segments of 2 MiB, larger ones from segments of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pool against what CUDA's caching allocator does.
 #include "tests/testing/sim_device/block_pool.h"
 

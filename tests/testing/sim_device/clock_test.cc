@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The simulated clock (SIM_CLOCK=1): what overlaps, and who waits for whom.
 #include <cstdint>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Communicator: the ranks of a collective as NCCL knows them. Its operations
 // run one after the other, in the order of issue. It is made at its first use,
 // and the host waits there until every rank of it has come, so a wrong order of

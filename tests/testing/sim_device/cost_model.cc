@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "tests/testing/sim_device/cost_model.h"
 
 #include <algorithm>

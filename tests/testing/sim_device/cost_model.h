@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long work takes on the simulated clock (SIM_CLOCK=1): a table of an H100
 // and of the links between several. Kernels take the longer of their products
 // and their memory traffic; collectives a latency and the bytes that a ring

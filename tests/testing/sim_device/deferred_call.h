@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DeferredCall: one call of an operator as its kernel will run it: with aliases
 // of the device's memory on the CPU in place of tensors. Made by the thread
 // that issues; Run is for the thread of the stream.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Delay: how the simulated device takes its time, and its watchdog looks again.
 #ifndef TESTS_TESTING_SIM_DEVICE_DELAY_H_
 #define TESTS_TESTING_SIM_DEVICE_DELAY_H_

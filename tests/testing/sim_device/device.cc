@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What LibTorch asks of a device: its guard, allocators, hooks and random
 // numbers. All of it registers itself before main, when the simulation is
 // enabled.

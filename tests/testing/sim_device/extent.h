@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Extent: the bytes of a strided view. Two views of one matrix, such as
 // neighbouring columns, may lie between the same first and last byte and yet
 // share none: Overlaps is exact. A value; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Extents against sets of bytes.
 #include "tests/testing/sim_device/extent.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every other operator: learns the shapes of its results on the meta device, or
 // by a run on zeros, allocates them, and issues its CPU kernel on the current
 // stream.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Generator: the random numbers of a simulated device. A kernel that draws gets
 // a generator of its own, seeded when it is issued, so that its numbers do not
 // depend on when it runs. For the thread that issues work.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """gpu_test: a test that requires a GPU, and the same on the simulated device."""
 
 load("//third_party/precompiled:cc.bzl", "cc_test")

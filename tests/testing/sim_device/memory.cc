@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory of the simulation: what CUDA's caching allocators do, and the
 // races that they make possible.
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The backend "nccl" on the simulated device: ProcessGroupNCCL's behaviour
 // towards streams, with Gloo to move the bytes.
 //   - A collective runs on the current stream if asyncOp is false, and then

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The operators of the simulated device that are not computed: those that make
 // tensors and views, and copies.
 #include <cstdint>

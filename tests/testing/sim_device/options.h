@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the simulated device behaves: variables of the environment, which are
 // read once, or fields that a test sets before it uses the device.
 #ifndef TESTS_TESTING_SIM_DEVICE_OPTIONS_H_

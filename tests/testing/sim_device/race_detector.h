@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RaceDetector: finds accesses of the same bytes, one of which writes, without
 // an order between them, whether or not the numbers were wrong this time. It
 // keeps the last accesses of all memory with their clocks, also of memory that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A simulated accelerator for LibTorch: tensors on "cuda" without a GPU, for
 // tests of code that works with streams. See README.md. It takes the place of
 // libtorch_cuda.so in a process that does not load that, when the environment

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The simulated device against the CPU, and races that are there or not.
 #include "tests/testing/sim_device/sim_device.h"
 

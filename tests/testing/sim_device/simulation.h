@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Simulation: the streams, events and memory of all simulated devices of the
 // process, and what is known to come before what. One mutex guards all of it
 // but the queues, because the host's side is not what is tested. Any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A stream of the simulation, for simulation.cc and memory.cc.
 #ifndef TESTS_TESTING_SIM_DEVICE_STREAM_H_
 #define TESTS_TESTING_SIM_DEVICE_STREAM_H_

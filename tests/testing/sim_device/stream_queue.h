@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StreamQueue: the work of one stream, which a thread of its own does in the
 // order of issue. Any thread; never destroyed, because the thread may outlive
 // main.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StreamTime: where a stream is on the simulated clock. Written by the stream's
 // thread alone; read when the stream is finished.
 #ifndef TESTS_TESTING_SIM_DEVICE_STREAM_TIME_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // VectorClock: how much of each actor's work is known to have happened. Actors
 // are streams, and the host, and are numbered from 0. Not thread-safe.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `dcp-convert --adapter`: LoRA adapters as peft and runs leave them, and those
 // that cannot be merged as plain LoRA.
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The config, tokenizer and generation files that come along with what
 // dcp-convert makes of a checkpoint that does not have them.
 #include <string>

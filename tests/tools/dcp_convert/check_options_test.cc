@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `dcp-convert --check` and --check-padding: what they compare, and what they
 // say and leave when something differs.
 #include <atomic>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CommandFixture: runs dcp-convert on files in a folder of its own, and says
 // with which exit code and texts it ended. For tests of its options.
 #ifndef TESTS_TOOLS_DCP_CONVERT_COMMAND_FIXTURE_H_

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs dcp-convert here and with --server, against a real dcp-server: the same
 # command gives the same output, files and exit code.
 

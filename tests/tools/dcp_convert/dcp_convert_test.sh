@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs the real dcp-convert over golden checkpoints: every cell of the table of
 # formats that README.md shows, exit codes, what is left behind.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small files and folders that once were read wrongly, as the commands see
 // them.
 #include <string>

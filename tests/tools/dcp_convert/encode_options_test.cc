@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `dcp-convert --encode`: float8 in blocks against what transformers made of
 // the same tensors, bit for bit, in every format and on any mesh; and rules
 // that scale and add.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The losses of a checkpoint: each verb that opens one prints them, and has
 // them in its JSON.
 #include <filesystem>

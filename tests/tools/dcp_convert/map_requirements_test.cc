@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `dcp-convert --map` requires the model to be of the family, as its
 // config.json says, and to have every tensor that the family's rules require.
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What dcp-convert does with codes and scales: it copies and cuts them, and
 // computes with nothing of them unless they are decoded.
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Entries of a small made-up checkpoint, for the tests of output.
 #ifndef TESTS_TOOLS_DCP_CONVERT_SAMPLE_ENTRIES_H_
 #define TESTS_TOOLS_DCP_CONVERT_SAMPLE_ENTRIES_H_

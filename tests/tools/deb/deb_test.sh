@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Makes the Debian package, checks what it says and holds, and starts the daemon
 # out of it.
 set -euo pipefail

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs tools/dev/changelog over projects of a few files."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pages that tools/dev/docs gives to mkdocs."""
 
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds the program on Tessera::fsdp of examples/cmake against an installed
 # prefix and the LibTorch of PyTorch's wheel, and trains on two processes.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds examples/cmake against an installed prefix without fsdp, with CMake and
 # with pkg-config, and compares what the programs print.
 set -euo pipefail

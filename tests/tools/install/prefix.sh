@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What the tests of an installed prefix share; they source it.
 
 readonly prefix=$TEST_TMPDIR/prefix

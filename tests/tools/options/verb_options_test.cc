@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "tools/options/verb_options.h"
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ATen's CUDA headers declare functions with cuBLAS's handle and status. These
 // declarations are all that they want; the library itself is 400 MB.
 #ifndef THIRD_PARTY_LIBTORCH_STAND_INS_CUBLAS_V2_H_

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The native C++ rules under the names that rules_cc gives them."""
 
 cc_binary = native.cc_binary

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory that the system can still give this process: the least of what the
 // limit of its address space, its control groups and the machine leave. The
 // value is a snapshot, because other processes may take the memory. Any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/tools/dcp_convert/commands/clean_command_test.cc.
 #include <cstdint>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RunCommand: all of dcp-convert except the process itself. Each verb has a
 // function in its own file; it returns the exit code if the verb did its work
 // and a status if it could not. Errors are printed here.

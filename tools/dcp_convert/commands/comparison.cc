@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/tools/dcp_convert/check_options_test.cc.
 #include "tools/dcp_convert/commands/comparison.h"
 

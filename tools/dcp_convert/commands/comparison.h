@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares two checkpoints by value: for `diff`, and for --check, after a
 // conversion, its result with its source. Blocking; one thread.
 #ifndef TOOLS_DCP_CONVERT_COMMANDS_COMPARISON_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/e2e/fleet_test.cc.
 #include "tools/dcp_convert/commands/fleet.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ConvertByFleet: lets several dcp-servers, none of which knows the others,
 // share one conversion. Each does one share; the share of a server that does
 // not answer any more goes to another one. Blocking; one thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which share of the work this process has, by what the launcher that
 // started it has put into its environment: Slurm, MPI, torchrun or Kubernetes.
 // Pure; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SignalStopper: turns Ctrl-C, SIGTERM and SIGHUP into a stop request. The
 // first signal asks the running operation to end, which removes what it made;
 // the second ends the process at once with 130. main makes it before any other

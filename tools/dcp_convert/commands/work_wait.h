@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // WaitForWork: waits for workers that share a conversion or a verify, by
 // looking at what they leave at the destination, or where --records says.
 // Blocking; one thread.

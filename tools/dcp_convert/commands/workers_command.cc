@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/e2e/workers_test.cc.
 #include <algorithm>
 #include <map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Daemon: lets a dcp-server do the verbs' work instead of this process.
 // Blocking; one thread. A stop ends the call on the server, and cancels a job
 // that this object started.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts between the command line and dcp-server's messages: requests from
 // options, and an inspection from its answer, so that a verb prints the same
 // whether a server or this process did its work; proto/messages converts the

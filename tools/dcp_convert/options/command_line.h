@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CommandLine: the user's request. Plain data; command_line_parser.h makes it
 // from words.
 #ifndef TOOLS_DCP_CONVERT_OPTIONS_COMMAND_LINE_H_

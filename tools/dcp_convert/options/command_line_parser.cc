@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/tools/dcp_convert/options/command_line_test.cc.
 #include "tools/dcp_convert/options/command_line_parser.h"
 

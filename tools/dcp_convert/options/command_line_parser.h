@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses the command line of dcp-convert, and checks it as far as possible
 // without looking at any file. The verbs and options themselves are tables in
 // option_table.h.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Completion: scripts that make a shell complete verbs, options and their
 // values, from the same tables as the help. Pure; any thread.
 #ifndef TOOLS_DCP_CONVERT_OPTIONS_COMPLETION_H_

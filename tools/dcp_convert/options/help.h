@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What --help and --version print, made from the tables. Pure; any thread.
 #ifndef TOOLS_DCP_CONVERT_OPTIONS_HELP_H_
 #define TOOLS_DCP_CONVERT_OPTIONS_HELP_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The options --decode, --adapter, --average and --encode: what is computed
 // with the elements of the source before anything else is done with them, and
 // in the end.

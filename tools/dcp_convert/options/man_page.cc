@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/tools/dcp_convert/options/help_test.cc.
 #include "tools/dcp_convert/options/man_page.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ManPage: dcp-convert(1), from the same tables as the help. Pure; any thread.
 #ifndef TOOLS_DCP_CONVERT_OPTIONS_MAN_PAGE_H_
 #define TOOLS_DCP_CONVERT_OPTIONS_MAN_PAGE_H_

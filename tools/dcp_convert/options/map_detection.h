@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a checkpoint is spelled: which side of which mapping knows the names of
 // all its tensors.
 #ifndef TOOLS_DCP_CONVERT_OPTIONS_MAP_DETECTION_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The options --map, --map-file and those that belong to them: their values,
 // and the mapping that they mean.
 #ifndef TOOLS_DCP_CONVERT_OPTIONS_MAP_OPTIONS_H_

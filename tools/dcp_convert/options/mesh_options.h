@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The options --mesh, --place and --tp-plan: their values, and how they fit
 // together once all are known, since a placement may name axes and a mesh that
 // come after it on the command line.

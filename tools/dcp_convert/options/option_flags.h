@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // WithFlags: gives the errors of the library, which name the fields of its
 // options, the flags of this command. Pure.
 #ifndef TOOLS_DCP_CONVERT_OPTIONS_OPTION_FLAGS_H_

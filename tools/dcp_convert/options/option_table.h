@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The verbs and options of dcp-convert as tables: parsing, help and the
 // suggestions for misspelt words all use them. Constant data; any thread.
 #ifndef TOOLS_DCP_CONVERT_OPTIONS_OPTION_TABLE_H_

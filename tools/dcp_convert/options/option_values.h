@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The values of the options of dcp-convert that are more than a text, a number
 // or a flag. Each function stores one, or returns what is wrong with it. Pure;
 // any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A conversion, done or planned, as text for people. Pure; any thread.
 #ifndef TOOLS_DCP_CONVERT_OUTPUT_CONVERT_TEXT_H_
 #define TOOLS_DCP_CONVERT_OUTPUT_CONVERT_TEXT_H_

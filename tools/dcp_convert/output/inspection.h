@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Inspection: what `inspect` says about a checkpoint, gathered once and then
 // rendered for people or as JSON. Reads nothing. Any thread.
 #ifndef TOOLS_DCP_CONVERT_OUTPUT_INSPECTION_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What all JSON objects that --json prints have in common. Every object has
 // "verb" and the "version" of its schema. Bytes that are not UTF-8 are printed
 // as U+FFFD. Pure; any thread.

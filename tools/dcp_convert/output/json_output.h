@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The JSON objects that --json prints, one per verb; map_json.h has those of
 // mappings. tools/README.md documents them; their fields are kept from version
 // to version. Pure; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LayoutName: how a tensor is cut, in words, guessed from its chunks, since
 // checkpoints do not record placements. Pure; any thread.
 #ifndef TOOLS_DCP_CONVERT_OUTPUT_LAYOUT_NAME_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/tools/dcp_convert/output/json_output_test.cc.
 #include "tools/dcp_convert/output/map_json.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The JSON of mappings: the objects that `maps` prints, and "map" in those of
 // conversions. As in json_output.h. Pure; any thread.
 #ifndef TOOLS_DCP_CONVERT_OUTPUT_MAP_JSON_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a mapping does in a conversion, for people. Pure; any thread.
 #ifndef TOOLS_DCP_CONVERT_OUTPUT_MAP_PLAN_TEXT_H_
 #define TOOLS_DCP_CONVERT_OUTPUT_MAP_PLAN_TEXT_H_

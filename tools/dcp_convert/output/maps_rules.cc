@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/tools/dcp_convert/commands/maps_command_test.cc.
 #include "tools/dcp_convert/output/maps_rules.h"
 

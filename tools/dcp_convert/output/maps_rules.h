@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rules between two sides of a mapping, with the sizes that a model's
 // config.json tells, for maps show. Pure; any thread.
 #ifndef TOOLS_DCP_CONVERT_OUTPUT_MAPS_RULES_H_

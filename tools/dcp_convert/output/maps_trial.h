@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The conversions of a mapping, tried there and back, for maps check and maps
 // test. Pure; any thread.
 #ifndef TOOLS_DCP_CONVERT_OUTPUT_MAPS_TRIAL_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ObjectJson: an object of a checkpoint as JSON, complete and with its types,
 // which JSON does not have. Python's None, bool, int, float, str, list, and
 // dict with text keys become null, true, number, string, array and object;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // OutputStream: a descriptor, usually standard output, as the end of a stream.
 // It may be a pipe, a socket or a file of the shell, but not a terminal.
 #ifndef TOOLS_DCP_CONVERT_OUTPUT_OUTPUT_STREAM_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PrefixTotals: tensors counted by the beginning of their names, for
 // checkpoints that have more tensors than anyone reads line by line. Pure; any
 // thread.

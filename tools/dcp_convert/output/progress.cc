@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "tools/dcp_convert/output/progress.h"
 
 #include <algorithm>

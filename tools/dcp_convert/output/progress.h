@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Progress of a long transfer: a bar on a terminal, otherwise a line from time
 // to time. ProgressPrinter decides what to print when, from times that it is
 // given; ProgressDisplay is the thread that runs it during the transfer.

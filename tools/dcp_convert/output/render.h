@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Output for people: tables with aligned columns, and names made safe to print,
 // because a checkpoint may hold names that would control a terminal. Pure; any
 // thread.

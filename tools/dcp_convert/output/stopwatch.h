@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stopwatch: seconds since it was made, by a clock that is never adjusted.
 #ifndef TOOLS_DCP_CONVERT_OUTPUT_STOPWATCH_H_
 #define TOOLS_DCP_CONVERT_OUTPUT_STOPWATCH_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/tools/dcp_convert/dcp_convert_test.sh.
 #include "tools/dcp_convert/output/verify_text.h"
 

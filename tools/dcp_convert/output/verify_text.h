@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The report of a verify, for people. Pure; any thread.
 #ifndef TOOLS_DCP_CONVERT_OUTPUT_VERIFY_TEXT_H_
 #define TOOLS_DCP_CONVERT_OUTPUT_VERIFY_TEXT_H_

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pages of reference in Markdown, made of what the sources say: of .proto files by
 their comments, and of the Python package by its docstrings. Pure, apart from
 reading the files."""
@@ -20,6 +21,8 @@ def _comment(lines):
             block.clear()
 
     for line in lines:
+        if "SPDX-License-Identifier:" in line:
+            continue
         line = re.sub(r"^\s*// ?", "", line)
         if line.startswith("  ") or (block and not line.strip()):
             block.append(line[2:])

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes the folder of pages that mkdocs turns into the site:
 
     stage.py ROOT OUTPUT

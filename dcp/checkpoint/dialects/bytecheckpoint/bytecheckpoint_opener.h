@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens a checkpoint of ByteCheckpoint: folders model/ and optimizer/ with an
 // index like DCP's each, whose items are bare storages, and extra_state/ with a
 // torch.save file of each rank. Any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DeepSpeedFiles: the files of a DeepSpeed checkpoint, by their names. Looks at
 // names and the pointer file `latest`, not into the checkpoint. Any thread.
 // Source: deepspeed/runtime/engine.py, checkpoint/constants.py (0.19.8).

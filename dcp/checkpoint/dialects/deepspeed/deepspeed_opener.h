@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens a checkpoint of DeepSpeed, ZeRO stages 0 to 3, under the names that
 // PyTorch gives to {"model": ..., "optimizer": ..., "extra": ...}: weights in
 // the precision of the optimizer, moments and groups, frozen parameters and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DeepSpeedState: the pickles of a DeepSpeed checkpoint, and what they say of
 // the model: its parameters in the order in which ZeRO laid them out. Used by
 // one thread. Source: deepspeed/runtime/engine.py (_get_zero_param_shapes),

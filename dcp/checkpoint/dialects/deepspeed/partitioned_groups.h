@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stages 1 and 2 of ZeRO: the parameters of a group follow one another in one
 // vector, perhaps with gaps for alignment, which is cut into equal partitions.
 // Used by one thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stage 3 of ZeRO: each parameter is cut into equal pieces of its own, and the
 // pieces of a rank follow one another, sub-group after sub-group. Used by one
 // thread. Source: deepspeed/runtime/zero/stage3.py (0.19.8).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Adds what a universal checkpoint of DeepSpeed (ds_to_universal.py) has below
 // its folder zero/: for each parameter a folder with the whole weights and
 // moments. Used by one thread.

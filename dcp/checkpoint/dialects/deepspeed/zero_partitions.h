@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Adds the weights and the optimizer's state of ZeRO to a state: computes which
 // elements of the flat vectors of each rank belong to which parameter. Used by
 // one thread. Sources: deepspeed/runtime/zero/stage_1_and_2.py,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one rank of DeepSpeed's ZeRO holds of the optimizer's groups: flat
 // vectors, and values that all parameters of a group have in common. Used by
 // one thread. Source: deepspeed/runtime/zero/stage_1_and_2.py, stage3.py.

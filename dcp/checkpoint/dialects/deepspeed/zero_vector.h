@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ZeroVector: what one rank of DeepSpeed's ZeRO holds of a flat vector: master
 // weights or a moment of the optimizer, in one or several tensors. Used by one
 // thread.

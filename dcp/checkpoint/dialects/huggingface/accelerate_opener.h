@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens what accelerate's save_state leaves: models and optimizers, whole or as
 // FSDP shards them (as DCP, as one torch.save file or as one for each rank),
 // and scheduler, random states and more next to them, as one checkpoint. Any

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ExtraFiles: the torch.save files that trainers keep next to a model and its
 // optimizer: scheduler, random states, scaler. Any thread.
 #ifndef DCP_CHECKPOINT_DIALECTS_HUGGINGFACE_EXTRA_FILES_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens the checkpoint-N directories of the Trainer of transformers: the model,
 // the optimizer, the scheduler, random states and the state of the trainer as
 // one checkpoint. Any thread.

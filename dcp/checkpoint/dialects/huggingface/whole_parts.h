@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // WholeParts: the models and optimizers in a folder of accelerate's
 // save_state, of models that are not sharded: DistributedDataParallel or one
 // process. A model is a file model.safetensors or pytorch_model.bin, or, where

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The state of Megatron-core that is the same on all ranks: arguments, counters
 // and the optimizer's groups, in common.pt or in an item of its own. Any
 // thread.

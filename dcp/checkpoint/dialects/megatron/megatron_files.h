@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Recognises the checkpoints of Megatron-core and of NeMo 2 by the files of a
 // directory, and refuses those of their formats that cannot be read. Any
 // thread.

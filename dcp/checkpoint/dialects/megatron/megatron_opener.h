@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens a checkpoint of Megatron-core (torch_dist) or NeMo 2: a DCP directory
 // whose index needs to be interpreted. Any thread.
 #ifndef DCP_CHECKPOINT_DIALECTS_MEGATRON_MEGATRON_OPENER_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Megatron-core stores some tensors in another shape than they have: blocks of
 // a tensor as rows of one dimension, and the layers of a model as one tensor.
 // These functions give such tensors their own shape by computing where the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DirectoryPointer: what a directory says is its latest checkpoint. Programs
 // leave a file with its name or number there, or a symbolic link. Any thread.
 #ifndef DCP_CHECKPOINT_DIALECTS_PARTS_DIRECTORY_POINTER_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/checkpoint/open/no_checkpoint_test.cc.
 #include "dcp/checkpoint/dialects/parts/foreign_directory.h"
 

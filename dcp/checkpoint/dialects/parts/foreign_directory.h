@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Directories of programs whose layout is not read, recognised by the names in
 // them. Any thread.
 #ifndef DCP_CHECKPOINT_DIALECTS_PARTS_FOREIGN_DIRECTORY_H_

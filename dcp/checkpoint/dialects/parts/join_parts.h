@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JoinParts: makes one checkpoint of several that are below one directory, such
 // as a model and its optimizer. Pure; any thread.
 #ifndef DCP_CHECKPOINT_DIALECTS_PARTS_JOIN_PARTS_H_

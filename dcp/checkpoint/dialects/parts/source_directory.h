@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SourceDirectory: a directory in which a checkpoint may be, with the names in
 // it, for the openers that recognise one by its names. Plain data; the
 // functions are for any thread.

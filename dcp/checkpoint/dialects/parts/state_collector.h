@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StateCollector: makes one state of what the files of many ranks hold: pieces
 // of tensors are put together, values that all ranks have are kept once. For
 // the openers of checkpoints that consist of torch.save files. Used by one

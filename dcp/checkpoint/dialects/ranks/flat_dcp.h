@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FSDP1's flat parameters in a DCP directory: the LOCAL_STATE_DICT, saved by
 // torch.distributed.checkpoint. Used by one thread.
 #ifndef DCP_CHECKPOINT_DIALECTS_RANKS_FLAT_DCP_H_

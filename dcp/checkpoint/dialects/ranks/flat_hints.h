@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FlatHints: what the user says of FSDP1's flat parameters, because their
 // checkpoints do not record it: which parameters each consists of, or only
 // their shapes. Any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The LOCAL_STATE_DICT of FSDP1 in the files of ranks: a ShardedTensor of one
 // dimension, PREFIX_flat_param, for each wrapped module. With
 // use_orig_params=True there are also the parameters by name: views of what the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The optimizer's state of FSDP1 where each rank saved its own
 // optimizer.state_dict(): vectors, each a piece of the state of a flat
 // parameter, or of a parameter that is itself cut without regard to rows. Used

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FlatVector: parameters that follow one another in one vector, which is cut
 // over the ranks in their order: a flat parameter of FSDP1, or what the
 // optimizer keeps for one. Plain data; the function is used by one thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // OptimizerNames: which parameter each number in a torch.optim state_dict()
 // means. Such a dict counts parameters in the order in which the optimizer got
 // them, which is up to the program; the names are found by comparing with the

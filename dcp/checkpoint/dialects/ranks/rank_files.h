@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RankFiles: the torch.save files of a directory to which each rank wrote its
 // own, by their names. Looks at names, not into the files. Pure; any thread.
 #ifndef DCP_CHECKPOINT_DIALECTS_RANKS_RANK_FILES_H_

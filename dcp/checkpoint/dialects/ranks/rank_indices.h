@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RankIndices: a DCP directory that was saved with use_collectives=False. It
 // has an index for each rank, __{rank}.metadata, of the tensors that this rank
 // has written: its own shards with their place in the whole tensor, and

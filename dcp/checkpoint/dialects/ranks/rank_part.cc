@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tested by tests/dcp/checkpoint/dialects/ranks/flat_model_test.cc.
 #include "dcp/checkpoint/dialects/ranks/rank_part.h"
 

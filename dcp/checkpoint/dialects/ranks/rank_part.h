@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RankPart: the files of one family that were read, one for each rank. Plain
 // data; the functions are for any thread.
 #ifndef DCP_CHECKPOINT_DIALECTS_RANKS_RANK_PART_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens a checkpoint to which each rank wrote its own torch.save files, with
 // DTensors or FSDP1's ShardedTensors in them: what verl, SkyRL, accelerate with
 // use_dcp=False and many home-made programs write. Any thread.

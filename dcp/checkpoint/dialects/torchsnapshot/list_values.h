@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Puts lists of plain values together, of which TorchSnapshot stores every
 // element apart: DCP, whose names are used here, has them as one value unless
 // there is a tensor or a dict in them. Pure; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SnapshotManifest: what .snapshot_metadata of TorchSnapshot says, a JSON text
 // that lists every value of every rank. Checks what the text alone can tell;
 // the payloads are in other files. Pure; any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SnapshotTensor: one stored tensor of TorchSnapshot, and where its bytes are.
 #ifndef DCP_CHECKPOINT_DIALECTS_TORCHSNAPSHOT_SNAPSHOT_TENSOR_H_
 #define DCP_CHECKPOINT_DIALECTS_TORCHSNAPSHOT_SNAPSHOT_TENSOR_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StoredFields: what a manifest of TorchSnapshot says of one stored tensor or
 // object: which bytes of which file, in which form. Collected field by field
 // from JSON, then checked. Used by one thread.

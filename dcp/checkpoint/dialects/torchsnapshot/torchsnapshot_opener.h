@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens a snapshot of TorchSnapshot: a directory whose .snapshot_metadata says
 // in which bytes of which file each rank's values are, most of them as bare
 // elements in files that many tensors share. Any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operators that work along some dimensions, for every index of the others:
 // slices, reductions, scans, sorting, softmax. What is cut along another
 // dimension stays cut; sums and means along the cut one are added up.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // scaled_dot_product_attention: q [.., heads, L, E], k and v [.., heads, S, E].
 //
 //   heads or batch cut   each rank attends with its own heads; fewer heads of

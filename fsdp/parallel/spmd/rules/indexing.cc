@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operators that pick indices, and those that join tensors.
 //
 // Tested by tests/fsdp/parallel/spmd/rules/rules_test.cc.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Normalizations and lookups.
 //
 // Tested by tests/fsdp/parallel/spmd/rules/layers_test.cc.

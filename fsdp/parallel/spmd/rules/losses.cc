@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Losses. Their sums and means are ordinary tensors, equal on every rank.
 //
 // Tested by tests/fsdp/parallel/spmd/rules/layers_test.cc.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operators that compute each element of the result from the elements of the
 // arguments at the same place, after broadcasting.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of matrices: what is cut decides where the result lies.
 //
 //   x [.., K] times w [K, N]:  w cut along N: x whole, the result cut along N

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random operators and those that make tensors like others.
 //
 // Every rank draws the numbers of the whole and takes its part, so that they do

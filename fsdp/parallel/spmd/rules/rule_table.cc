@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which operators follow which rule. An operator that is not here gathers its
 // arguments.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rules by family. Each is described where it is defined; rule_table.cc
 // says which operators follow it. See Rule in call.h.
 #ifndef FSDP_PARALLEL_SPMD_RULES_RULES_H_

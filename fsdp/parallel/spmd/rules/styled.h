@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the style of a parameter does to the input and the result of an operator
 // that takes it. For the thread that trains.
 #ifndef FSDP_PARALLEL_SPMD_RULES_STYLED_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Views and reshapes: the same operator on the part, with the cut where the
 // dimension has gone.
 //

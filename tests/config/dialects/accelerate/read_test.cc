@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading and writing accelerate's files; read_config_text decides that they
 // are accelerate's.
 #include <optional>

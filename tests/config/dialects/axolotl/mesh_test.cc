@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What axolotl makes of its sizes: utils/distributed.py for the axes, and
 // integrations/expert_parallel for experts.
 #include <cstdint>

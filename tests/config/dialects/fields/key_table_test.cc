@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "config/dialects/fields/key_table.h"
 
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small files of programs that are not read, in the words of these programs.
 // Many have keys of the dialects that are read as well.
 #include "config/dialects/fields/known_programs.h"

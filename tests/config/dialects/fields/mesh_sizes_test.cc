@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // parallelism_config as accelerate's ParallelismConfig takes it.
 #include "config/dialects/fields/mesh_sizes.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // transformers' DistributedConfig; tests/interop/config_judges_test.py has the
 // class itself as the judge.
 #include "config/dialects/transformers/distributed.h"

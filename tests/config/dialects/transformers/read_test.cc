@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading and writing TrainingArguments and fsdp_config.
 #include <optional>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of conversions share: small sources, and checks that two
 // checkpoints hold the same. A failure counts for the test that calls.
 #ifndef TESTS_DCP_CHECKPOINT_CONVERT_CONVERT_FIXTURES_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every verb tells the losses of a source. A part that the files have is left
 // out only if the caller asks for it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversions that are interrupted and continue: a machine that dies at each
 // operation, stops that keep what is written, and sources that change between
 // the runs.

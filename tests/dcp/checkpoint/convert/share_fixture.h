@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tests of workers that share a conversion need: a model on a simulated
 // disk, conversions of it, workers, and what they leave. Used by one thread at
 // a time, except for Work.

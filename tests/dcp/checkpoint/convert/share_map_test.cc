@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Workers that share a conversion through a mapping.
 #include <algorithm>
 #include <cstdint>

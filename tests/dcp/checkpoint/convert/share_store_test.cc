@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Workers that share a conversion into an object store: in any number, one
 // after the other and at once; processes that die at each request; requests
 // that fail, or whose answer is lost; and another worker that does all of its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversions with a journal into an object store whose client dies: the next
 // run ends the work, and nothing of the dead one is left.
 #include <cstdint>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "dcp/checkpoint/destination/renamed_destination.h"
 
 #include <sys/stat.h>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "dcp/checkpoint/files/megatron_names.h"
 
 #include "gtest/gtest.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "dcp/checkpoint/files/wrapper_names.h"
 
 #include "gtest/gtest.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "dcp/checkpoint/formats/safetensors_opener.h"
 
 #include <unistd.h>

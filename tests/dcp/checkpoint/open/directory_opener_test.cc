@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which dialect a directory has, and what is said about it. The contents of
 // each dialect are compared in dialects_test.cc.
 #include "dcp/checkpoint/open/directory_opener.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests the layouts of DCP files. convert_test and the interop tests check that
 // PyTorch's readers and ours read back what was written.
 #include "dcp/checkpoint/output/dcp_output.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "dcp/checkpoint/output/torch_output.h"
 
 #include <memory>

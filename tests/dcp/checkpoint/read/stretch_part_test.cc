@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parts of stretches by themselves, and workers that share a conversion of
 // tensors that none of them reads as a whole.
 #include "dcp/checkpoint/read/stretch_part.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Saves that fail, as a trainer makes them: an error of one rank is an error on
 // all, and the same pools and plan caches serve the next save.
 #include <algorithm>

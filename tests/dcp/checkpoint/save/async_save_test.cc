@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Saves as a trainer makes them: one after the other with the same pool and the
 // same plan cache, copying before the ranks communicate.
 #include <cstdint>

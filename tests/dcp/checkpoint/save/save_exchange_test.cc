@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests the messages one by one. async_save_test tests that whole saves are
 // consistent whatever the ranks contribute.
 #include "dcp/checkpoint/save/save_exchange.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of saves share: ranks that keep their pools and plan caches
 // from save to save, and checks that a checkpoint holds what it should. A
 // failure counts for the test that calls.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What workers that share a conversion refuse, report and repair.
 #include "dcp/checkpoint/share/share_commit.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Workers that share a conversion: in any number, one after the other and at
 // once, on a machine that dies at each operation, as processes that die there,
 // and with another worker that does all of its work between two operations.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Workers that share a verify: in any number, of damaged checkpoints of each
 // format, on a machine that dies at each operation, as processes that die
 // there, with another worker that does all of its work between two operations,

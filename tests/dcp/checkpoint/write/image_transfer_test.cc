@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "dcp/checkpoint/write/image_transfer.h"
 
 #include <memory>

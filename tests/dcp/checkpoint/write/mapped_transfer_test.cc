@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Outputs whose payloads are mapped tensors, from the source's files to a
 // checkpoint that is read back.
 #include <cstdint>

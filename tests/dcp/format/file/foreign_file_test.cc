@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "dcp/format/file/foreign_file.h"
 
 #include <string>

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "dcp/format/file/relative_path.h"
 
 #include "absl/status/status.h"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "dcp/format/json/json_value.h"
 
 #include <string>

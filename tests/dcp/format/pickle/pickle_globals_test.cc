@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests the allow-lists themselves; pickle_reader_test.cc tests that the reader
 // obeys them.
 

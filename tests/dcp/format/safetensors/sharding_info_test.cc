@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "dcp/format/safetensors/sharding_info.h"
 
 #include <utility>

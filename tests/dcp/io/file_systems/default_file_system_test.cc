@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "dcp/io/file_systems/default_file_system.h"
 
 #include <stdlib.h>

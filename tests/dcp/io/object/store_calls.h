@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The calls of an ObjectStore, waiting for their answers. For tests; any
 // thread.
 #ifndef TESTS_DCP_IO_OBJECT_STORE_CALLS_H_

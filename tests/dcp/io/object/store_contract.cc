@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "tests/dcp/io/object/store_contract.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StoreContract: what every ObjectStore must do, as tests that run with each of
 // them. A test of a store instantiates the suite with a way to open it:
 //

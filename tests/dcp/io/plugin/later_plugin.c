@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A plugin of a later version of the interface, of which only the first field
    is known. */
 #include "dcp/io/plugin/store_plugin.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MemoryPlugin: a plugin whose stores are in memory, for tests of what stands
 // on the C interface. All stores of a process with the same name are one.
 #ifndef TESTS_DCP_IO_PLUGIN_MEMORY_PLUGIN_H_

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "dcp/io/plugin/plugin_store.h"
 
 #include <gmock/gmock.h>

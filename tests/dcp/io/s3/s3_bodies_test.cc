@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "dcp/io/s3/s3_bodies.h"
 
 #include <gmock/gmock.h>

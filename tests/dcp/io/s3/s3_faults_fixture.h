@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // S3FaultsTest: a real server behind a proxy that answers in its place.
 #ifndef TESTS_DCP_IO_S3_S3_FAULTS_FIXTURE_H_
 #define TESTS_DCP_IO_S3_S3_FAULTS_FIXTURE_H_

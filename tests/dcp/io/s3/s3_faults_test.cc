@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What becomes of the faults of servers and networks, with a real server behind
 // a proxy.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What OpenS3Store says about wrong names, credentials, certificates and
 // permissions, with a real server, and a server that is restarted.
 

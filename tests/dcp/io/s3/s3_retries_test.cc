@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which requests a server gets again, how often and for how long.
 
 #include <gmock/gmock.h>

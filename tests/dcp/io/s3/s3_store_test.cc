@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The contract of ObjectStore, kept with a real server.
 
 #include "dcp/io/s3/s3_store.h"

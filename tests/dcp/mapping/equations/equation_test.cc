@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one rule does, element by element. Mapping::Map applies it, because
 // that is how an Equation gets its sources.
 

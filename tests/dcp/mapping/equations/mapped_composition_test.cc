@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversions between two sides of which none is the pivot, element by element.
 #include "dcp/mapping/equations/mapped_composition.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CheckRoundTrip and TryMapping, which have to agree, on models that are made
 // up.
 #include "dcp/mapping/trial/round_trip.h"

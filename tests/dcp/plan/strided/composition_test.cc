@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "dcp/plan/strided/composition.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by the tests of strided pieces: random pieces between random tensors,
 // and their elements one by one. One thread.
 #ifndef TESTS_DCP_PLAN_STRIDED_RANDOM_PIECE_H_

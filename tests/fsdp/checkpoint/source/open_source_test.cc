@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loads from a real daemon, over real processes, checkpoints that other meshes
 // and formats left there.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares the tables with what PyTorch 2.11 prints for its optimizers.
 #include "fsdp/checkpoint/state/optimizer_kind.h"
 

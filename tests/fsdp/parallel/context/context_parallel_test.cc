@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "fsdp/parallel/context/context_parallel.h"
 
 #include "fsdp/fully_shard.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checkpoints of experts beside dense parameters, on two meshes: each way to
 // lay them out loads what the others saved.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "fsdp/parallel/experts/expert_order.h"
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """fsdp and PyTorch train the same mixture of experts, with the same losses, and
 each resumes from the other's checkpoint, on the same mesh and on others.
 """

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trains the tiny mixture of experts of tiny_moe.h for a few steps, on as many
 // ranks as there are, saves and resumes it as its users would, and writes this
 // rank's view of the losses.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A tiny mixture of experts whose weights and tokens follow a formula, so that
 // PyTorch trains the same one. For tests.
 #ifndef TESTS_FSDP_PARALLEL_EXPERTS_TINY_MOE_H_

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains the model of tiny_moe.h with PyTorch, over Gloo on the CPU.
 
     torch_moe.py RANKS EP FIRST_STEP LAST_STEP LOAD SAVE OUT    LOAD, SAVE: or -

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The stages of a pipeline never wait for each other in a circle on a backend
 // that ignores tags. The stages run over Gloo, each behind a backend that notes
 // what it issues and what it waits for, and a model of NCCL judges the notes:

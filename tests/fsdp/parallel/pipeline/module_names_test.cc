@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "fsdp/parallel/pipeline/module_names.h"
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checkpoints of a pipeline whose two stages are sharded over two ranks each:
 // they load on one process, on four, and on other stages.
 

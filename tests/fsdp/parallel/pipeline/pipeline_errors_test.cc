@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a pipeline refuses, and what an error or the end of one stage does to
 // the others.
 

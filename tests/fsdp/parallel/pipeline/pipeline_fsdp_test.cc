@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pipelines whose stages are sharded: two stages on two ranks each, which see
 // their own half of each batch.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """fsdp and PyTorch train a model in two stages, each sharded over two ranks,
 with the same losses and norms of gradients, and each resumes from the other's
 checkpoint, also in one stage.

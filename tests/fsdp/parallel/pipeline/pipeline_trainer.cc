@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trains the model of staged_model.h in stages, each sharded over the ranks
 // that are left, for pipeline_parity_test.py.
 

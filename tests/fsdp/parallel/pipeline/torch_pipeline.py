@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The training of pipeline_trainer.cc, in PyTorch: stages of
 torch.distributed.pipelining, each under fully_shard.
 

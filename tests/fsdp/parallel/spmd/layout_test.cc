@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Layouts against a model that is an element-wise loop: the indices of the
 // elements that each rank has, in the order in which it has them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Activations in parts: the moves between layouts with their duals, and what is
 // loud where a gradient would be lost.
 

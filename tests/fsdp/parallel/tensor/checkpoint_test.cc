@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checkpoints of parameters that parallelize_module has cut and fully_shard has
 // not taken.
 

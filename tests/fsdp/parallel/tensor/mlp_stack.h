@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A stack of MLPs for tests of tensor parallelism, its plan and its batches; as
 // MLPStack of torch/testing/_internal/common_fsdp.py, but smooth, so that no
 // gradient is zero. For the thread of a rank.

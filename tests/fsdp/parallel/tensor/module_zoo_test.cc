@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Unchanged modules of torch::nn between two Linears that a plan cuts, so that
 // what they are given lies in parts on the ranks: with rules for their
 // operators, and without.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // parallelize_module beneath fully_shard: what PyTorch's tests of two
 // parallelisms expect (test/distributed/_composable/test_composability/
 // test_2d_composability.py and the 2-D cases of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A dict, as documentation shows it.
 parallelism_config = {
     "fsdp2": {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `dcp-convert maps`: the built-in families, and rule files that are wrong.
 #include <string>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `dcp-convert --decode`, --adapter and --average against what transformers,
 // Megatron-Bridge, peft and torch made of the same files: bit for bit, in every
 // format and on any mesh.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `dcp-convert --map` on tiny models of every family, against what the programs
 // made of them: from one file, from ranks to other ranks and back, and compared
 // by `diff`.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What dialects_test reads is read right; here are the checkpoints that are not
 // as ByteCheckpoint leaves them.
 #include "dcp/checkpoint/dialects/bytecheckpoint/bytecheckpoint_opener.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DeepSpeed's checkpoints in which one thing was changed, and small ones built
 // by hand. What the program itself wrote is compared in dialects_test.
 #include "dcp/checkpoint/dialects/deepspeed/deepspeed_opener.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Universal checkpoints of DeepSpeed in which one thing was changed.
 #include "dcp/checkpoint/dialects/deepspeed/universal_state.h"
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "dcp/checkpoint/dialects/huggingface/trainer_opener.h"
 
 #include <filesystem>

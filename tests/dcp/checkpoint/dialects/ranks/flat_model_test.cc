@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The flat parameters that FSDP1 wrote (tests/golden/dialects/fsdp1), by
 // themselves and with what a user says of them; and the same in a DCP
 // directory.

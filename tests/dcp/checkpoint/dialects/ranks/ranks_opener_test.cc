@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Directories of small pickles of two ranks, in which one thing is wrong. What
 // programs wrote is compared in dialects_test.
 #include "dcp/checkpoint/dialects/ranks/ranks_opener.h"

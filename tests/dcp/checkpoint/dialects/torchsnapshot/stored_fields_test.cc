@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "dcp/checkpoint/dialects/torchsnapshot/stored_fields.h"
 
 #include <string>

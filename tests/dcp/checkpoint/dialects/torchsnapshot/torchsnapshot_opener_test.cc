@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What dialects_test reads is read right; here are the snapshots that are not
 // as TorchSnapshot leaves them.
 #include "dcp/checkpoint/dialects/torchsnapshot/torchsnapshot_opener.h"

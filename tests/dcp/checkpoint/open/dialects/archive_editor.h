@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ArchiveEditor: changes one value in a torch.save file that a program wrote.
 // For tests only; one thread; what cannot fail in a sound test is a DCP_CHECK.
 #ifndef TESTS_DCP_CHECKPOINT_OPEN_DIALECTS_ARCHIVE_EDITOR_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checkpoints that DeepSpeed, verl, accelerate and others wrote, read and
 // compared with what their own libraries said is in them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whatever lies in many files of a store is read from many at the same time.
 #include <map>
 #include <memory>

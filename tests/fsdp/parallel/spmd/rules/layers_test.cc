@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Normalizations, lookups, attention, losses and random numbers: see op_case.h.
 
 #include <optional>

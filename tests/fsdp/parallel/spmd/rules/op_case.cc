@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 #include "tests/fsdp/parallel/spmd/rules/op_case.h"
 
 #include <map>

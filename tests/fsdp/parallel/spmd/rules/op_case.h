@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // OpCase: a call of an operator on whole tensors. CheckOnRanks runs it with its
 // arguments in parts, under every combination of layouts, and compares results
 // and gradients with those of the whole.

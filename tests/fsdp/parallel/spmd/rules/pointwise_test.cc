@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operators on elements: see op_case.h.
 
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products, views, slices, reductions, indexing and joining: see op_case.h.
 
 #include "fsdp/parallel/spmd/rules/rules.h"

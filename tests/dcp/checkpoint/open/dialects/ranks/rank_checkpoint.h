@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RankCheckpoint: a directory of torch.save files under construction, one for
 // each rank. For tests only; one thread.
 #ifndef TESTS_DCP_CHECKPOINT_OPEN_DIALECTS_RANKS_RANK_CHECKPOINT_H_
