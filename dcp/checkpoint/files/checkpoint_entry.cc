@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Makes the short text of an object for people.
 // Tested by tests/dcp/checkpoint/open/checkpoint_test.cc.
 #include "dcp/checkpoint/files/checkpoint_entry.h"
 

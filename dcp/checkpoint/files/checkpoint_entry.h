@@ -19,10 +19,10 @@
 
 namespace dcp {
 
-// Where the elements of one chunk are. `item` comes from the index; the rest is
-// known once located.
+// Where the elements of one chunk are. `item` comes from the index; locating
+// sets the rest.
 struct ChunkLocation {
-  // The zip record that holds the elements, and perhaps others, with its
+  // The zip record that holds the elements, and perhaps others, with the
   // CRC-32; the length is 0 if no CRC is recorded.
   struct Record {
     uint64_t offset = 0;  // in the file
@@ -31,7 +31,7 @@ struct ChunkLocation {
   };
   StorageInfo item;  // the torch.save archive, or the bare payload
   bool located = false;
-  uint64_t payload_offset = 0;  // in the file, of the chunk's first element
+  uint64_t payload_offset = 0;  // the chunk's first element in the file
   Dims strides;                 // elements; empty means row-major
   bool swap_bytes = false;
   bool conj = false;
@@ -39,21 +39,21 @@ struct ChunkLocation {
   Record record;
 };
 
-// Where the elements of one chunk are in the tensor that its item holds, for
-// dialects whose items hold several chunks, or a chunk in another shape.
+// Where one chunk's elements are in the tensor that an item holds, for dialects
+// that store several chunks in an item, or a chunk in another shape.
 struct ItemPart {
-  Dims shape;  // of the tensor in the item
-  // The elements of the chunk, in its row-major order. Without dimensions of
-  // size 1, the box has the sizes of the chunk or one dimension.
+  Dims shape;  // the item's tensor
+  // The chunk's elements, in row-major order. Apart from dimensions with size
+  // 1, the box has the chunk's sizes, or it has one dimension.
   Box box;
 };
 
 // How a quantized tensor is stored; see quantization.h.
 struct Quantization {
   std::string scheme;       // for people, such as "4 bits of bitsandbytes"
-  std::string decode = {};  // its name in the option decode; empty: none
-  // The rows and columns that config.json says share a scale; empty: those that
-  // can be decoded, or nothing is said.
+  std::string decode = {};  // the name in the option decode; empty: none
+  // The rows and columns that share a scale according to config.json; empty:
+  // those that can be decoded, or config.json does not say.
   std::vector<int64_t> block = {};
 };
 
@@ -63,50 +63,50 @@ class MappedTensor;
 struct TensorEntry {
   DType dtype = DType::kFloat32;
   Dims shape;
-  bool requires_grad = false;  // of a Parameter in a .pt file
-  std::vector<Box> boxes;      // of the chunks; disjoint, cover the shape
+  bool requires_grad = false;  // a Parameter's, in a .pt file
+  std::vector<Box> boxes;      // one per chunk; disjoint, cover the shape
   std::vector<ChunkLocation> locations;  // parallel to boxes
   // Parallel to boxes; empty if every item holds one chunk as it is.
   std::vector<ItemPart> parts = {};
-  // Why the elements cannot be read although the index has them, such as two
-  // files with different ones; Locate returns it. The boxes may overlap then,
-  // or leave gaps.
+  // Why the elements cannot be read although the index has them: for example,
+  // two files hold different ones. Locate returns this status. The boxes may
+  // then overlap or leave gaps.
   absl::Status problem = {};
-  // If the tensor is made of others: how. It has no chunks then.
+  // Set for a tensor that is made from other tensors, and has no chunks.
   const MappedTensor* mapped = nullptr;
-  // If its elements are computed: how. It has no chunks then, and is only a
-  // source of mapped tensors.
+  // Set for a tensor with computed elements. It has no chunks, and is only a
+  // source for mapped tensors.
   const LensedTensor* lensed = nullptr;
-  // If it is a part of a quantized tensor: how. Its numbers alone mean nothing.
+  // Set for a part of a quantized tensor: alone, these numbers mean nothing.
   const Quantization* quantization = nullptr;
 
   uint64_t num_bytes() const;
 };
 
-// A Python object that is not a tensor. Tensors inside it (a tuple of tensors
+// A Python object that is not a tensor. Tensors inside it (a tuple with tensors
 // is one object) are kept next to it.
 struct ObjectEntry {
-  // Without a length if the object is a part of an item or of a .pt file.
+  // Has no length if the object is a part of an item or of a .pt file.
   StorageInfo item;
   bool located = false;
   bool has_crc = false;  // the pickle's
   Value value;
-  // The tensors in `value`, and its storages outside tensors, by the identity
-  // of their Value. If the object is unreadable, all its storages.
+  // The tensors in `value`, and the storages outside tensors, by the address of
+  // their Value. For an unreadable object: all storages.
   absl::flat_hash_map<const void*, TensorEntry> tensors;
-  // Why the object can only be used as its stored bytes: its class is unknown
-  // or not supported. `value` is then None, or in a .pt file only for display.
+  // Why only the object's stored bytes can be used: the class is unknown or not
+  // supported. `value` is then None, or in a .pt file only for display.
   absl::Status unreadable;
 };
 
-// A short text form of a located object, for people: <module.Class> for one of
+// A short text for people that shows a located object: <module.Class> for an
 // OpaqueClass.
 std::string ToString(const ObjectEntry& object, size_t max_bytes);
 
 struct CheckpointEntry {
   std::string fqn;
   StatePath path;  // empty when the format has none
-  // The pointer is that of a mapped checkpoint to an object that is stored.
+  // In a mapped checkpoint, the pointer is to a stored object.
   std::variant<TensorEntry, ObjectEntry, const ObjectEntry*> value;
 
   const TensorEntry* tensor() const { return std::get_if<TensorEntry>(&value); }

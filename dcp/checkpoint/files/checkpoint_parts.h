@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CheckpointParts: what the opener of a format finds; a Checkpoint consists of
-// it. Movable data; it owns its files, archives and values.
+// CheckpointParts: everything that an opener finds; a Checkpoint consists of
+// it. Movable data; it owns the files, archives and values.
 #ifndef DCP_CHECKPOINT_FILES_CHECKPOINT_PARTS_H_
 #define DCP_CHECKPOINT_FILES_CHECKPOINT_PARTS_H_
 
@@ -21,7 +21,7 @@
 
 namespace dcp {
 
-// A file of digests, which is next to the files that it is about.
+// A file with digests, next to the files that it describes.
 struct DigestFile {
   std::string folder;  // relative to the checkpoint; empty: its directory
   std::string name;
@@ -29,45 +29,45 @@ struct DigestFile {
 
 // One chunk of a tensor; an object is its chunk 0.
 struct EntryChunk {
-  uint32_t entry = 0;  // its index among the stored entries
+  uint32_t entry = 0;  // index among the stored entries
   uint32_t chunk = 0;
 
   friend auto operator<=>(const EntryChunk&, const EntryChunk&) = default;
 };
 
-// The result of the opener of a format (dcp_opener.h and its siblings).
+// An opener returns this (dcp_opener.h and similar headers).
 struct CheckpointParts {
   Format format = Format::kDcp;
   Dialect dialect = Dialect::kDcp;
-  // What the format's own header says of its writer, as label and text:
+  // Facts about the writer in the format's own header, as label and text:
   // "version", "save id", "container", safetensors' metadata.
   std::vector<std::pair<std::string, std::string>> properties;
   std::vector<SourceLoss> losses;
-  // The __metadata__ of safetensors, except for how DCP cut the tensors. For
+  // The __metadata__ in safetensors, without DCP's keys about shards. For
   // several files it is the union; where they differ, the first file by name
-  // counts, and the key is listed in metadata_conflicts.
+  // counts, and metadata_conflicts lists the key.
   std::vector<std::pair<std::string, std::string>> metadata;
   std::vector<std::string> metadata_conflicts;
-  // The digests of tensors in the headers of safetensors files.
+  // The tensors' digests in the headers of safetensors files.
   std::vector<ChunkDigest> digests;
-  // Errors of files with a header that contradicts the checksum that its writer
-  // recorded of it; the place of each has the file.
+  // Errors about files with a header that contradicts the writer's checksum of
+  // the header. Each error's place names the file.
   std::vector<absl::Status> damages;
-  // Files that may exist and then have the digests of others (digests.h).
+  // Files that may exist and then have digests of other files (digests.h).
   std::vector<DigestFile> digest_files;
   std::vector<CheckpointEntry> entries;  // in the order of the index
   // The tensors in `entries` point to them; see quantization.h.
   std::vector<std::unique_ptr<const Quantization>> quantizations;
-  bool check_index = true;  // as OpenOptions say
+  bool check_index = true;  // as in OpenOptions
   bool flattened = true;    // false: a DCP checkpoint saved without flattening
   std::unique_ptr<SourceFiles> files;
   ValueArena arena;                     // holds the objects
   std::vector<ValueArena> more_arenas;  // hold further objects
   // The torch.save files, parallel to `files`; null for other files, and empty
-  // if there are only others. Their arenas hold the objects.
+  // without any such file. Their arenas hold the objects.
   std::vector<std::unique_ptr<TorchArchive>> archives;
-  // Whether the files have more than the entries, because an index leaves it
-  // out.
+  // True if the files have more than the entries, because an index leaves
+  // something out.
   bool leaves_out = false;
 };
 

@@ -10,7 +10,7 @@
 namespace dcp {
 namespace {
 
-// In the order of the enumeration.
+// In the enumeration's order.
 constexpr absl::string_view kDialectNames[] = {
     "dcp",           "safetensors",   "pt",           "ranks",
     "deepspeed",     "accelerate",    "transformers", "megatron",

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dialect: how the program that wrote a checkpoint lays it out in files: as one
-// of the formats itself, or in a way of its own that uses them. Pure; any
-// thread.
+// Dialect: how a training program lays out a checkpoint in files: as one of the
+// formats itself, or in another way that uses them. Pure; any thread.
 #ifndef DCP_CHECKPOINT_FILES_DIALECT_H_
 #define DCP_CHECKPOINT_FILES_DIALECT_H_
 
@@ -16,14 +15,14 @@ namespace dcp {
 enum class Dialect : uint8_t {
   // The formats themselves.
   kDcp,          // FSDP1, TorchTitan and Composer, too
-  kSafetensors,  // a model of Hugging Face
-  kTorch,        // one .pt file, or the .bin shards of Hugging Face
-  // Those of frameworks.
+  kSafetensors,  // a Hugging Face model
+  kTorch,        // one .pt file, or Hugging Face's .bin shards
+  // The dialects that frameworks write.
   kRanks,          // torch.save files for each rank: verl, FSDP1, accelerate
   kDeepSpeed,      // ZeRO stages 0 to 3, and universal checkpoints
-  kAccelerate,     // model, optimizer and more, each in files of its own
-  kTransformers,   // checkpoint-N of the Trainer
-  kMegatron,       // torch_dist of Megatron-core, NeMo
+  kAccelerate,     // separate files for model, optimizer and more
+  kTransformers,   // the Trainer's checkpoint-N
+  kMegatron,       // Megatron-core's torch_dist, NeMo
   kTorchSnapshot,  // .snapshot_metadata
   kByteCheckpoint,
 };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Digests: an XXH3-64 for every stretch of payload that was written, and for
-// the .metadata of DCP, kept in a separate file next to the index, which
-// PyTorch ignores. PyTorch's formats lack such digests; they let `verify` find
-// a flipped bit. Pure, except for the name of the file; any thread.
+// DCP's .metadata. A separate file next to the index holds them; PyTorch
+// ignores it. PyTorch's formats lack such digests; they let `verify` find a
+// flipped bit. Pure, except for the file name; any thread.
 //
 // The file is text: a first line "tessera-digests 1 xxh3-64", then a line for
 // every stretch, "<16 hex digits> <offset> <length> <file name>", sorted by
-// file, offset, length and digest, then "end <number of lines>".
+// file, offset, length and digest, then "end <line count>".
 #ifndef DCP_CHECKPOINT_FILES_DIGESTS_H_
 #define DCP_CHECKPOINT_FILES_DIGESTS_H_
 
@@ -28,8 +28,8 @@ struct ChunkDigest {
   friend bool operator==(const ChunkDigest&, const ChunkDigest&) = default;
 };
 
-// ".digests", or ".digests-<save id>" so that the digests of an older save
-// can never be taken for those of the index that replaced it.
+// ".digests", or ".digests-<save id>", so that an older save's digests are
+// never taken for those of the index that replaced it.
 std::string DigestsName(absl::string_view save_id);
 // True for every name that DigestsName returns.
 bool IsDigestsName(absl::string_view name);
@@ -37,11 +37,11 @@ bool IsDigestsName(absl::string_view name);
 std::string WriteDigests(std::vector<ChunkDigest> digests);
 
 // The digest of a whole index, such as .metadata. It stands among the digests
-// of the files that the index describes, and shows damage of names and shapes.
+// for the files that the index describes, and shows damage to names and shapes.
 ChunkDigest DigestOfIndex(absl::string_view name, absl::string_view index);
 
-// DataLoss for anything that WriteDigests does not write; file names are
-// checked to stay inside the directory.
+// DataLoss for a text that WriteDigests does not write; file names are checked
+// to stay inside the directory.
 absl::StatusOr<std::vector<ChunkDigest>> ParseDigests(absl::string_view text);
 
 }  // namespace dcp

@@ -44,7 +44,7 @@ absl::StatusOr<ByteSpan> FileReader::Read(uint64_t offset, uint64_t length) {
     if (const absl::Status status =
             ReadInBlocks(fs_, file_, start_ + offset, buffer_, stop_);
         !status.ok()) {
-      buffer_.clear();  // its content is not the file's
+      buffer_.clear();  // does not hold the file's content
       return status;
     }
   }

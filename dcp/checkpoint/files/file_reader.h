@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// FileReader: gives a parser the bytes of a part of an open file (see
-// format/read_at.h). It reads a little ahead, which turns a parser's many small
-// reads into few. Used by one thread.
+// FileReader: gives a parser the bytes in a part of an open file (see
+// format/read_at.h). It reads a little ahead, so a parser's many small reads
+// become few. Used by one thread.
 #ifndef DCP_CHECKPOINT_FILES_FILE_READER_H_
 #define DCP_CHECKPOINT_FILES_FILE_READER_H_
 
@@ -49,9 +49,9 @@ class FileReader {
   std::vector<uint8_t> buffer_;
 };
 
-// Whether an error of reading and parsing is about the bytes. All others are
-// about the way to them: a store that does not answer, a permission, memory,
-// descriptors, a request to stop.
+// Whether an error from reading and parsing is about the bytes themselves.
+// Other errors are about access: a store that does not answer, a permission,
+// memory, descriptors, a request to stop.
 bool IsOfBytes(const absl::Status& status);
 
 }  // namespace dcp

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Converts between formats and their names and file suffixes.
 // Tested by tests/dcp/checkpoint/convert/convert_target_test.cc.
 #include "dcp/checkpoint/files/format.h"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MapSpec: which mapping a checkpoint is opened through, and how. Plain data.
+// MapSpec: the mapping through which a checkpoint is opened, with the options.
+// Plain data.
 #ifndef DCP_CHECKPOINT_FILES_MAP_SPEC_H_
 #define DCP_CHECKPOINT_FILES_MAP_SPEC_H_
 
@@ -13,22 +14,22 @@ namespace dcp {
 struct MapSpec {
   Mapping mapping;
   MapOptions options;
-  // What stands before the names of the model on each side, such as "model.". A
-  // tensor of the source whose name begins otherwise keeps its name.
+  // The text before the model's names on each side, such as "model.". A source
+  // tensor with another beginning keeps the name.
   std::string model_from = {};
   std::string model_to = {};
-  // What the names of an optimizer's states begin with on each side, instead of
-  // what the rule file says: "app.optim.state." for "optimizer.state.".
+  // The text before the names of an optimizer's states on each side, instead of
+  // the rule file's: "app.optim.state." for "optimizer.state.".
   std::string states_from = {};
   std::string states_to = {};
   // Computed before the rules apply: the folder of a LoRA adapter that is
-  // merged into the source, or other checkpoints with the same tensors, with
-  // which the mean is taken. Not both.
+  // merged into the source, or other checkpoints with the same tensors, for a
+  // mean. Not both.
   std::string adapter = {};
   std::vector<std::string> average = {};
-  // Computed after the rules apply: tensors of the result become float8 codes
-  // with scales, named as `blocks` of the destination's side says, except for
-  // those that it or one of these globs excludes.
+  // Computed after the rules apply: the resulting tensors become float8 codes
+  // with scales, named by the destination side's `blocks`, except for those
+  // that `blocks` or one of these globs excludes.
   bool encode = false;
   std::vector<std::string> encode_exclude = {};
 };

@@ -16,7 +16,7 @@
 namespace dcp {
 namespace {
 
-// Removes "chained_{i}." from the head of `name`; returns the number.
+// Removes "chained_{i}." from the beginning of `name`; returns the number.
 std::string ConsumeChain(absl::string_view& name) {
   absl::string_view rest = name;
   if (!absl::ConsumePrefix(&rest, "chained_")) return "";

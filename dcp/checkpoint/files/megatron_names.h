@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names in a checkpoint of Megatron-core, and what they say. Pure; any
-// thread.
-// Source: megatron/core/optimizer/distrib_optimizer.py, optimizer.py,
+// The names in a Megatron-core checkpoint, and the facts in them. Pure; any
+// thread. Source: megatron/core/optimizer/distrib_optimizer.py, optimizer.py,
 // megatron/core/transformer/transformer_block.py,
 // megatron/core/dist_checkpointing/mapping.py (ShardedObject), 0.12 to 0.19.
 #ifndef DCP_CHECKPOINT_FILES_MEGATRON_NAMES_H_
@@ -15,18 +14,17 @@
 
 namespace dcp {
 
-// "decoder.layers.mlp.linear_fc1.weight", a tensor of all layers: {"decoder.
-// layers.", ".mlp.linear_fc1.weight"}, between which stands the number of a
-// layer.
+// "decoder.layers.mlp.linear_fc1.weight", a tensor with all layers: {"decoder.
+// layers.", ".mlp.linear_fc1.weight"}; a layer's number goes between the two.
 struct StackedName {
   std::string before;
   std::string after;
 };
-// nullopt for a name without ".layers.", or with the number of a layer.
+// nullopt for a name without ".layers.", or with a layer's number.
 std::optional<StackedName> SplitStackedName(absl::string_view name);
 
-// "chained_1.optimizer.state.exp_avg.decoder.final_layernorm.weight": the state
-// of a parameter.
+// "chained_1.optimizer.state.exp_avg.decoder.final_layernorm.weight": a
+// parameter's state.
 struct OptimizerName {
   std::string state;      // "exp_avg"
   std::string parameter;  // "decoder.final_layernorm.weight"
@@ -34,14 +32,14 @@ struct OptimizerName {
 };
 std::optional<OptimizerName> SplitOptimizerName(absl::string_view name);
 
-// Whether the name is that of a part of an optimizer.
+// Whether the name belongs to a part of an optimizer.
 bool IsOptimizerName(absl::string_view name);
 
-// Whether the name is that of a buffer that holds the state of parameters one
+// Whether the name belongs to a buffer that holds the parameters' states one
 // after the other.
 bool IsFlatBuffer(absl::string_view name);
 
-// The tensor and pipeline ranks of a checkpoint, from "rng_state/shard_0.1_2.4"
+// The checkpoint's tensor and pipeline ranks, from "rng_state/shard_0.1_2.4"
 // (offset and shape): "pipeline=2,tensor=4". Empty for another name.
 std::string MeshInName(absl::string_view name);
 

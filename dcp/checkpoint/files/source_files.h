@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data files of an opened checkpoint: named by the index, opened when first
-// needed, closed at the end. The names have been checked to stay inside the
-// checkpoint's directory. Remembers the FileInfo of each file at its opening,
-// so that a file that is written while it is read is noticed. Thread-safe.
+// The data files in an opened checkpoint: the index names them, the first use
+// opens them, and the destructor closes them. The names have been checked to
+// stay inside the checkpoint's directory. Remembers each file's FileInfo from
+// when it was opened, so that a file that is written while it is read is
+// noticed. Thread-safe.
 #ifndef DCP_CHECKPOINT_FILES_SOURCE_FILES_H_
 #define DCP_CHECKPOINT_FILES_SOURCE_FILES_H_
 
@@ -33,9 +34,9 @@ class SourceFiles {
   SourceFiles(FileSystem& fs, std::string directory,
               std::vector<std::string> names, DirectMode direct,
               bool follow_symlinks);
-  // The files of several, below one directory: the names of each get its
-  // folder, relative to `directory`, in front; it is empty for those in
-  // `directory` itself. Files that are open stay open.
+  // Joins several checkpoints' files below one directory: each part's folder,
+  // relative to `directory`, goes before the names; it is empty for files in
+  // `directory` itself. Open files stay open.
   struct Part {
     std::string folder;
     std::unique_ptr<SourceFiles> files;
@@ -47,38 +48,38 @@ class SourceFiles {
   SourceFiles& operator=(const SourceFiles&) = delete;
 
   const std::vector<std::string>& names() const { return names_; }
-  // What the storage is like that the files are on. In an object store all
+  // The properties of the storage that holds the files. In an object store all
   // machines see the same inodes.
   FileSystemTraits traits() const { return fs_.TraitsOf(directory_); }
   std::string PathOf(uint32_t file) const;
 
   // The open file; the first call opens it.
   absl::StatusOr<File> Get(uint32_t file) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Opens these files of a store, many at the same time, because they will be
-  // needed. Get returns the error of one that cannot be opened.
+  // Opens these files at the same time if they are in a store, because they
+  // will be needed. Get returns the error for a file that cannot be opened.
   void OpenAhead(absl::Span<const uint32_t> files);
   // Calls `body` for all files, by number; in a store for many at the same
   // time, and in any order.
   absl::Status ForEach(const std::stop_token& stop,
                        absl::FunctionRef<absl::Status(uint32_t)> body) const;
-  // The same for `count` things that are to be read from the files.
+  // The same for `count` things to read from the files.
   absl::Status ForMany(size_t count, const std::stop_token& stop,
                        absl::FunctionRef<absl::Status(size_t)> body) const;
   // DataLoss unless bytes [offset, offset + length) are in the file.
   absl::Status CheckRange(uint32_t file, uint64_t offset, uint64_t length);
-  // The FileInfo of the file when it was opened; nullopt if it is not open.
+  // The file's FileInfo from when it was opened; nullopt if it is not open.
   std::optional<FileInfo> OpenedAs(uint32_t file) const
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Unavailable, with the name, when one of the open files was written to since
-  // it was opened, so that the bytes read may mix two states. A file that
-  // another one replaced at its path is still intact, which is not an error.
+  // Unavailable, with the name, if an open file was written to since it was
+  // opened: the bytes read may mix two states. A file that another one replaced
+  // at the same path is still intact, which is not an error.
   absl::Status CheckUnchanged() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // The same for some of the open files.
+  // The same for some open files.
   absl::Status CheckUnchanged(const absl::flat_hash_set<FileHandle>& handles)
       const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The name of an open file, for messages.
+  // The open file's name, for messages.
   std::string Describe(FileHandle handle) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -93,7 +94,7 @@ class SourceFiles {
   };
   absl::StatusOr<OpenFile> OpenAt(const std::string& path);
   absl::Status CheckUnchanged(absl::Span<const OpenFile> opened) const;
-  // How many files are opened, or looked into, at the same time.
+  // How many files are opened, or examined, at the same time.
   uint32_t NumAtOnce() const;
 
   mutable absl::Mutex mutex_;

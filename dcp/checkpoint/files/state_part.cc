@@ -18,13 +18,14 @@
 namespace dcp {
 namespace {
 
-// What TorchTitan, Megatron and NeMo keep next to a model at the top level.
+// Keys that TorchTitan, Megatron and NeMo keep next to a model at the top
+// level.
 constexpr absl::string_view kExtraRoots[] = {
     "extra",      "common",      "common_state", "lr_scheduler",
     "dataloader", "train_state", "rng_state",    "scheduler"};
 
-// The keys under which training programs keep the state dict of a model:
-// PyTorch's own, those of its tutorials, Lightning's and others.
+// The keys under which training programs keep the model's state dict: PyTorch's
+// own, those in the PyTorch tutorials, Lightning's and others.
 constexpr absl::string_view kModelRoots[] = {
     "model",   "model_state_dict", "model_state", "state_dict", "net",
     "network", "module",           "params",      "weights",
@@ -33,7 +34,7 @@ constexpr absl::string_view kModelRoots[] = {
 constexpr absl::string_view kOptimizerRoots[] = {
     "optimizer",        "optimizers", "optimizer_state_dict", "optimizer_state",
     "optimizer_states", "optim",      "optim_state_dict",     "opt"};
-// Keys around all parts: Composer's, and that of PyTorch's tutorial of DCP.
+// Keys around all parts: Composer's, and the one in PyTorch's DCP tutorial.
 constexpr absl::string_view kWrappers[] = {"state", "app"};
 constexpr absl::string_view kGroups = "param_groups";
 constexpr size_t kMaxKeysShown = 10;
@@ -52,14 +53,14 @@ std::string RootNumber(absl::string_view root, absl::string_view first) {
   return is_numbered ? std::string(root) : "";
 }
 
-// Element `i` of the path; empty if it is a number or there is none.
+// Element `i` in the path; empty if it is a number or does not exist.
 absl::string_view RootAt(const CheckpointEntry& entry, size_t i) {
   if (i >= entry.path.size()) return "";
   const auto* const text = std::get_if<std::string>(&entry.path[i]);
   return text == nullptr ? absl::string_view() : absl::string_view(*text);
 }
 
-// For names without paths: those of Megatron, and in safetensors.
+// For names without paths: those in Megatron and in safetensors.
 bool IsOptimizersName(absl::string_view name) {
   if (IsOptimizerName(name)) return true;
   return std::any_of(std::begin(kOptimizerRoots), std::end(kOptimizerRoots),
@@ -113,7 +114,7 @@ StateParts::StateParts(absl::Span<const CheckpointEntry> entries) {
   }
   const size_t first = wrapper_.empty() ? 0 : 1;
   for (const CheckpointEntry& entry : entries) {
-    // Lightning has a list of optimizers.
+    // Lightning has a list with optimizers.
     for (const size_t i : {first + 1, first + 2}) {
       if (RootAt(entry, i) != kGroups) continue;
       optimizers_.emplace(EntryRoot(entry));
@@ -126,7 +127,7 @@ void StateParts::FindModel(absl::Span<const CheckpointEntry> entries) {
   const size_t first = wrapper_.empty() ? 0 : 1;
   std::set<std::string> models;
   for (const CheckpointEntry& entry : entries) {
-    // One element alone is a tensor that happens to be called so.
+    // A single element is a tensor that happens to have this name.
     if (entry.path.size() < first + 2) continue;
     const absl::string_view root = EntryRoot(entry);
     if (root == "model") {
@@ -171,7 +172,7 @@ absl::string_view StateParts::EntryRoot(const CheckpointEntry& entry) const {
 StateParts::Place StateParts::EntryPlace(const CheckpointEntry& entry) const {
   const absl::string_view root = EntryRoot(entry);
   const size_t num_roots = wrapper_.empty() ? 1 : 2;
-  // One element alone is a value of the model that happens to be called so.
+  // A single element is a model's value that happens to have this name.
   const bool is_below = entry.path.size() > num_roots || !model_.empty();
   if (is_below &&
       (optimizers_.contains(root) || IsOneOf(kOptimizerRoots, root))) {

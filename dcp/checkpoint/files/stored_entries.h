@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// StoredEntries: what is stored in one checkpoint. Plain data; points to the
-// checkpoint.
+// StoredEntries: the entries stored in one checkpoint. Plain data; points to
+// the checkpoint.
 #ifndef DCP_CHECKPOINT_FILES_STORED_ENTRIES_H_
 #define DCP_CHECKPOINT_FILES_STORED_ENTRIES_H_
 

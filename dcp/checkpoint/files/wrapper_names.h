@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names that wrappers around modules leave in a state dict: those of FSDP1,
-// activation checkpointing, torch.compile and DistributedDataParallel. Pure;
-// any thread.
-// Source: torch/distributed/fsdp/_common_utils.py (FSDP_PREFIX),
+// The names that wrappers around modules leave in a state dict: those from
+// FSDP1, activation checkpointing, torch.compile and DistributedDataParallel.
+// Pure; any thread. Source: torch/distributed/fsdp/_common_utils.py
+// (FSDP_PREFIX),
 // torch/distributed/algorithms/_checkpoint/checkpoint_wrapper.py,
 // torch/_dynamo/eval_frame.py (OptimizedModule).
 #ifndef DCP_CHECKPOINT_FILES_WRAPPER_NAMES_H_
@@ -14,9 +14,9 @@
 
 namespace dcp {
 
-// The name of a parameter without the components _fsdp_wrapped_module,
-// _checkpoint_wrapped_module and _orig_mod, wherever they are, and without
-// those at the front that are "module". The last component always stays.
+// The parameter's name without the components _fsdp_wrapped_module,
+// _checkpoint_wrapped_module and _orig_mod at any place, and without "module"
+// at the front. The last component always stays.
 std::string WithoutWrappers(absl::string_view name);
 
 }  // namespace dcp

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens a DCP directory: reads .metadata, checks that the chunks of every
-// tensor cover it, and makes entries. item_locator examines the items later.
-// Any thread.
+// Opens a DCP directory: reads .metadata, checks that every tensor's chunks
+// cover it, and makes entries. item_locator examines the items later. Any
+// thread.
 #ifndef DCP_CHECKPOINT_FORMATS_DCP_OPENER_H_
 #define DCP_CHECKPOINT_FORMATS_DCP_OPENER_H_
 
@@ -22,18 +22,18 @@ inline constexpr absl::string_view kDcpMetadataName = ".metadata";
 absl::StatusOr<Metadata> ReadDcpIndex(FileSystem& fs, absl::string_view path,
                                       const std::stop_token& stop = {});
 
-// The entry, which is moved out of the index. DataLoss if the chunks of a
-// tensor do not cover it.
+// The entry, which is moved out of the index. DataLoss if a tensor's chunks do
+// not cover it.
 absl::StatusOr<CheckpointEntry> EntryOfIndex(MetadataEntry& from);
 
-// Opens the checkpoint in `directory` that has that index. Its entries are in
-// the order of the index.
+// Opens the checkpoint in `directory` that has this index. The entries are in
+// the index's order.
 absl::StatusOr<CheckpointParts> OpenIndexedDcp(
     FileSystem& fs, absl::string_view directory, Metadata metadata,
     const OpenOptions& options, const std::stop_token& stop = {});
 
-// Both. Cancelled once `stop` is requested, but parsing the index is not
-// interrupted.
+// Reads the index and opens the checkpoint. Cancelled once `stop` is requested,
+// but parsing the index is not interrupted.
 absl::StatusOr<CheckpointParts> OpenDcp(FileSystem& fs,
                                         absl::string_view directory,
                                         absl::string_view metadata_name,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// An item is a zip archive: its directory is at the end, the pickle that
+// An item is a zip archive: the directory is at the end, the pickle that
 // describes the tensor is at the beginning, and kilobytes or gigabytes of
 // payload lie between. Each item therefore costs two short reads, or one if it
-// is small. What a parser needs beyond these (such as an object's long pickle)
-// is read when it asks.
+// is small. If a parser needs more (such as an object's long pickle), its
+// request reads it.
 //
 // FileSystemWriter(serialization_format=SAFETENSORS) writes something else: one
 // safetensors file per rank, and an index that wrongly places all items at
-// offset 0. Such an item is found by its name in the header of its file.
+// offset 0. Such an item is found by name in the file's header.
 #include "dcp/checkpoint/formats/item_locator.h"
 
 #include <algorithm>
@@ -43,16 +43,18 @@ namespace dcp {
 namespace {
 
 constexpr uint64_t kProbeBytes = 4096;
-// Items that are read with one batch.
+// Items that one batch reads.
 constexpr size_t kItemsPerBatch = 512;
-// From this many items on, a second thread with its blocks is worthwhile; and
-// in an object store, where all that counts is how many requests are in flight.
+// From this many items on, a second thread with more blocks is worthwhile. A
+// store needs fewer items, because only the number of requests in flight
+// counts.
 constexpr size_t kMinItemsForTwoLanes = 16 * kItemsPerBatch;
 constexpr size_t kMinStoredItemsForTwoLanes = 64;
-// On a disk, one more request in flight is worth its block for so many items.
+// On a disk, one more request in flight is worth one more block per this many
+// items.
 constexpr size_t kItemsPerBlock = 64;
-// Items of a store that are smaller are read whole: with many requests
-// in flight, another one costs less than a transfer's would.
+// Smaller items in a store are read whole. A transfer reads over larger gaps:
+// here many requests are in flight, so one more request costs less.
 constexpr uint64_t kStoredItemGapBytes = uint64_t{256} << 10;
 
 // The head and tail of one item in the batch's buffer; they adjoin if the item
@@ -72,18 +74,18 @@ absl::Status CheckReadable(const CheckpointParts& parts,
   return absl::OkStatus();
 }
 
-// What the lanes share in addition to the checkpoint. The lane that reads an
-// item writes to the item's location or entry.
+// The lanes' shared state in addition to the checkpoint. The lane that reads an
+// item writes to that item's location or entry.
 struct Shared {
   const std::vector<uint64_t> ends_of_objects;
   absl::Mutex mutex;  // guards the checkpoint's arena
 };
 
-// Reads the items of one lane.
+// Reads one lane's items.
 class Locator {
  public:
-  // `firsts` are those of the lane's items in `chunks`, and the end of the last
-  // one.
+  // `firsts` are the positions of the lane's items in `chunks`, and the end of
+  // the last one.
   Locator(FileSystem& fs, CheckpointParts& parts,
           absl::Span<const ItemChunk> chunks, absl::Span<const size_t> firsts,
           OpenProgress* progress, const ItemVisitor& visitor, Shared& shared)
@@ -236,8 +238,8 @@ class Locator {
     return absl::OkStatus();
   }
 
-  // An item whose bytes are valid but cannot be represented as an object
-  // remains in the checkpoint as unreadable.
+  // An item with valid bytes that cannot be represented as an object remains in
+  // the checkpoint as unreadable.
   absl::StatusOr<ObjectEntry> ObjectOf(
       const StorageInfo& storage, const absl::StatusOr<TorchArchive>& archive) {
     if (absl::IsUnimplemented(archive.status())) {
@@ -250,7 +252,7 @@ class Locator {
       ObjectEntry unreadable =
           UnreadableObject(*archive, archive->root, storage.file,
                            storage.offset, std::move(inert));
-      unreadable.value = Value();  // that of the archive, which goes
+      unreadable.value = Value();  // belongs to the archive, which is destroyed
       return unreadable;
     }
     absl::MutexLock lock(&shared_.mutex);
@@ -258,7 +260,7 @@ class Locator {
                            storage.file, storage.offset);
   }
 
-  // The requested bytes of the item, or null data if the probe lacks them.
+  // The item's requested bytes, or null data if the probe lacks them.
   static ByteSpan Probed(const StorageInfo& storage, const Probe& probe,
                          ByteSpan buffer, uint64_t offset, uint64_t bytes) {
     const uint64_t length = storage.length;
@@ -308,7 +310,7 @@ class Locator {
     return Place(item, "item", stored.dtype, stored.shape, location);
   }
 
-  // Gives each chunk of an item its part of the tensor that is at `location`
+  // Gives each chunk in an item a part of the tensor, which is at `location`
   // and in `what`.
   absl::Status Place(Item item, absl::string_view what, DType dtype,
                      const Dims& shape, const ChunkLocation& location) {
@@ -353,7 +355,7 @@ class Locator {
                  location);
   }
 
-  // The tensors of a data file that is one safetensors file, possibly after
+  // The tensors in a data file that is one safetensors file, possibly after
   // some bytes entries. begin and end count from the start of the file.
   using NamedTensors = absl::flat_hash_map<std::string, SafetensorsTensor>;
 
@@ -365,7 +367,7 @@ class Locator {
     FileReader reader(fs_, opened, start, opened.size - start);
     absl::StatusOr<SafetensorsHeader> header =
         ReadSafetensorsHeader(opened.size - start, reader.read_at());
-    // Where other bytes give the length of a header, it exceeds the limit.
+    // Bytes that are not a header, read as a length, exceed the limit.
     const bool is_other = IsOfBytes(header.status()) ||
                           absl::IsResourceExhausted(header.status());
     if (!header.ok() && !is_other) return header.status();

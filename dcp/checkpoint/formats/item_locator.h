@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Examines the items of a DCP checkpoint: where the payload of each chunk is,
-// whether the item is what the index says, and the values of objects. Reads
-// head and tail of every item, in file order and at full queue depth, but not
-// the payload, except for small items, which are read whole. If there are many
-// items, and memory for it, two threads share them.
+// Examines the items in a DCP checkpoint: where each chunk's payload is,
+// whether the item agrees with the index, and the objects' values. Reads every
+// item's head and tail, in file order and at full queue depth, but not the
+// payload, except for small items, which are read whole. If there are many
+// items and enough memory, two threads share them.
 #ifndef DCP_CHECKPOINT_FORMATS_ITEM_LOCATOR_H_
 #define DCP_CHECKPOINT_FORMATS_ITEM_LOCATOR_H_
 
@@ -26,24 +26,24 @@ namespace dcp {
 
 // An item that is being located, for a visitor that checks its bytes.
 struct VisitedItem {
-  // At least one; several only if their entries have parts (ItemPart). Their
-  // storage is the same.
+  // At least one; several only if their entries have parts (ItemPart). They
+  // have the same storage.
   absl::Span<const ItemChunk> chunks;
   const TorchArchive* archive = nullptr;
-  // The bytes [offset, offset + length) of the item, if they are already in
-  // memory; all bytes of a small item are. Empty if they would have to be read.
+  // The item's bytes [offset, offset + length), if they are already in memory,
+  // as all bytes in a small item are. Empty if they would have to be read.
   absl::FunctionRef<ByteSpan(uint64_t offset, uint64_t length)> bytes;
 };
 
-// Called for each item that is an archive of torch.save, even if it is invalid
-// otherwise; by several threads at once.
+// Called for each item that is a torch.save archive, even if it is otherwise
+// invalid; several threads call it at once.
 using ItemVisitor = std::function<void(const VisitedItem& item)>;
 
-// All chunks of the entries.
+// All chunks in the entries.
 std::vector<EntryChunk> ChunksOfEntries(const CheckpointParts& parts,
                                         absl::Span<const uint32_t> entries);
 
-// Fills in the missing locations and values of the given chunks of `parts`,
+// Fills in the missing locations and values for the given chunks in `parts`,
 // with blocks of at most `memory_bytes`, which must be at least
 // kMinMemoryBytes. DataLoss names the entry and the file. `progress` and
 // `visitor` may be null.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Sorts chunks by their place in the files.
 // Tested by tests/dcp/checkpoint/formats/item_locator_test.cc
 #include "dcp/checkpoint/formats/item_order.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order in which the items of a checkpoint are read to locate their
-// payload. Pure; called by item_locator alone.
+// The order in which a checkpoint's items are read to locate their payload.
+// Pure; called by item_locator alone.
 #ifndef DCP_CHECKPOINT_FORMATS_ITEM_ORDER_H_
 #define DCP_CHECKPOINT_FORMATS_ITEM_ORDER_H_
 
@@ -14,19 +14,19 @@
 
 namespace dcp {
 
-// What an item holds: an entry, or one chunk of it.
+// The entry that an item holds, or one chunk of it.
 struct ItemChunk {
-  uint32_t entry = 0;  // its index in the checkpoint
+  uint32_t entry = 0;  // index in the checkpoint
   uint32_t chunk = 0;  // for a tensor
   StorageInfo storage;
 };
 
-// The chunks of `wanted` that are not located yet, in the order of the files.
+// The chunks in `wanted` that are not located yet, in file order.
 std::vector<ItemChunk> NotLocated(const CheckpointParts& parts,
                                   absl::Span<const EntryChunk> wanted);
 
-// Items that are read once each: runs of `chunks`, as the index of the first
-// chunk of each and the number of all.
+// Items that are read once each: runs of `chunks`, as each run's first index,
+// then the total count.
 std::vector<size_t> ItemStarts(const CheckpointParts& parts,
                                absl::Span<const ItemChunk> chunks);
 

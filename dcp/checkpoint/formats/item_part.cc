@@ -10,7 +10,7 @@
 namespace dcp {
 namespace {
 
-// The strides of a chunk of `sizes` whose elements are a box of sizes
+// The strides for a chunk with `sizes`. The elements are a box with sizes
 // `box_sizes` in a tensor with `strides`.
 Dims StridesOfChunk(const Dims& sizes, const Dims& box_sizes,
                     const Dims& strides) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Narrows the location of the tensor in an item to one chunk in it (ItemPart).
-// Pure; any thread.
+// Narrows a location from the whole tensor in an item to one chunk in it
+// (ItemPart). Pure; any thread.
 #ifndef DCP_CHECKPOINT_FORMATS_ITEM_PART_H_
 #define DCP_CHECKPOINT_FORMATS_ITEM_PART_H_
 
@@ -11,9 +11,9 @@
 
 namespace dcp {
 
-// `location` is that of the whole tensor of part.shape, and becomes that of the
-// chunk, which has `sizes`. The record stays, because its CRC-32 is that of the
-// whole tensor.
+// On entry, `location` is the whole tensor's, with part.shape; on return it is
+// the chunk's, with `sizes`. The record stays, because the CRC-32 is the whole
+// tensor's.
 void NarrowToPart(const ItemPart& part, const Dims& sizes,
                   uint64_t element_bytes, ChunkLocation& location);
 

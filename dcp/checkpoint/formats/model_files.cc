@@ -81,7 +81,7 @@ std::optional<ShardName> ParseShardName(absl::string_view name,
   return shard;
 }
 
-// Shards by the stem and count that all shards of one model share.
+// Shards, by the stem and count that all shards in one model share.
 using ShardSets = absl::btree_map<std::pair<std::string, uint64_t>,
                                   absl::btree_set<uint64_t>>;
 
@@ -90,7 +90,7 @@ ShardSets ShardSetsOf(absl::Span<const std::string> names,
   ShardSets sets;
   for (const std::string& name : names) {
     std::optional<ShardName> shard = ParseShardName(name, suffix);
-    // A rank of DCP's Hugging Face writer may have only some of the files.
+    // A rank that runs DCP's Hugging Face writer may have only some files.
     if (!shard.has_value() || absl::StartsWith(shard->stem, "shard-")) continue;
     sets[{std::move(shard->stem), shard->count}].insert(shard->number);
   }
@@ -111,8 +111,8 @@ absl::Status CheckComplete(absl::string_view directory, const ShardSets& sets,
   return absl::OkStatus();
 }
 
-// "model.safetensors" of "model.safetensors.index.json", and of the index of a
-// variant, "model.safetensors.index.fp16.json"; empty for other names.
+// "model.safetensors" for "model.safetensors.index.json" and for a variant's
+// index, "model.safetensors.index.fp16.json"; empty for other names.
 absl::string_view NameBeforeIndex(absl::string_view name) {
   if (!absl::ConsumeSuffix(&name, kJson)) return "";
   if (absl::ConsumeSuffix(&name, kIndex)) return name;
@@ -133,7 +133,7 @@ std::vector<std::string> EndingIn(absl::Span<const DirectoryEntry> entries,
   return names;
 }
 
-// The model of the only index for files with that suffix; nullopt without one.
+// The model that the only index for this suffix names; nullopt without one.
 absl::StatusOr<std::optional<ModelFiles>> FindIndexed(
     FileSystem& fs, absl::string_view directory,
     absl::Span<const DirectoryEntry> entries, absl::string_view suffix,
@@ -150,8 +150,8 @@ absl::StatusOr<std::optional<ModelFiles>> FindIndexed(
   return model;
 }
 
-// Without an index, all safetensors files of a directory are one model, because
-// DCP's Hugging Face writer leaves them so.
+// Without an index, all safetensors files in a directory are one model, because
+// DCP's Hugging Face writer leaves them this way.
 absl::StatusOr<std::optional<ModelFiles>> FindSafetensors(
     absl::string_view directory, absl::Span<const DirectoryEntry> entries) {
   std::vector<std::string> names = EndingIn(entries, kSafetensors);

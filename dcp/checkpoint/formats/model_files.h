@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ModelFiles: the files of which a model of safetensors or torch.save files
-// consists: one file, those that an index names, or the shards in a directory.
-// Looks at names, not into the files. Any thread.
+// ModelFiles: the safetensors or torch.save files that make up a model: one
+// file, the files that an index names, or the shards in a directory. Looks at
+// names, not into the files. Any thread.
 #ifndef DCP_CHECKPOINT_FORMATS_MODEL_FILES_H_
 #define DCP_CHECKPOINT_FORMATS_MODEL_FILES_H_
 
@@ -35,11 +35,11 @@ struct ModelFiles {
   std::optional<WeightIndex> index;
 };
 
-// "model.safetensors.index.json" and similar names, also those of a variant,
+// "model.safetensors.index.json" and similar names, also a variant's
 // "model.safetensors.index.fp16.json".
 bool IsWeightIndexName(absl::string_view name);
 
-// "model-00001-of-00003.safetensors" or .bin: one of several files of a model.
+// "model-00001-of-00003.safetensors" or .bin: one of a model's several files.
 bool IsShardName(absl::string_view name);
 
 // The single file at `path`.
@@ -53,29 +53,28 @@ absl::StatusOr<ModelFiles> ReadWeightIndex(FileSystem& fs,
                                            absl::string_view path,
                                            const std::stop_token& stop);
 
-// The model in `directory`, whose entries are given; nullopt when there is
-// neither a safetensors nor a .bin file. Safetensors files are preferred to
-// .bin files, and an index to files that no index names. NotFound when a shard
-// is missing according to an index or to the shards' own names
-// (-00001-of-00003); FailedPrecondition, with the names, when there are several
-// models; Cancelled once `stop` is requested.
+// The model in `directory`, which has these entries; nullopt without any
+// safetensors or .bin file. Safetensors files are preferred to .bin files, and
+// an index to files that no index names. NotFound when a shard is missing
+// according to an index or to the shards' own names (-00001-of-00003);
+// FailedPrecondition, with the names, for several models; Cancelled once `stop`
+// is requested.
 absl::StatusOr<std::optional<ModelFiles>> FindModelFiles(
     FileSystem& fs, absl::string_view directory,
     absl::Span<const DirectoryEntry> entries, const std::stop_token& stop);
 
-// Which of the tensors that are in a model's files belong to the model: without
-// an index all, otherwise each where the index puts it. Files may have more,
-// such as an older copy of a tensor that a later file replaces. Used by one
-// thread.
+// Decides which tensors in the files belong to the model: without an index all,
+// otherwise each where the index puts it. Files may have more, such as an older
+// copy of a tensor that a later file replaces. Used by one thread.
 class IndexedTensors {
  public:
-  // `model` must outlive it.
+  // `model` must outlive this.
   explicit IndexedTensors(const ModelFiles& model) : model_(model) {}
 
-  // Whether the tensor `name` in file `file`, an index of the model's names,
-  // belongs to the model. A part of a tensor belongs if the index has its name,
-  // because an index names only one file of those that hold the parts. Is asked
-  // once about everything that is found.
+  // Whether the tensor `name` in file `file`, an index in the model's names,
+  // belongs to the model. A part of a tensor belongs if the index has the name,
+  // because an index names only one of the files with the parts. Called once
+  // for each tensor found.
   bool Take(absl::string_view name, uint32_t file, bool is_part = false);
 
   // The names that the index does not have, in the order of the files.
@@ -86,20 +85,20 @@ class IndexedTensors {
 
  private:
   const ModelFiles& model_;
-  // The names of the index that were found, as views; and the files in which
-  // the others were.
+  // The index's names that were found, as views; and the files in which the
+  // others were.
   absl::flat_hash_set<absl::string_view> taken_;
   absl::flat_hash_map<absl::string_view, uint32_t> elsewhere_;
   std::vector<std::string> surplus_;
 };
 
-// For a tensor that two files hold as a whole, and that no index puts into one
-// of them.
+// An error for a tensor that two files hold as a whole, and that no index
+// assigns to one file.
 absl::Status InTwoFiles(absl::string_view name, absl::string_view file,
                         absl::string_view other_file);
 
-// That these tensors, at least one, are left out: "a, b and 3 others, which the
-// index does not name".
+// Reports that these tensors, at least one, are left out: "a, b and 3 others,
+// which the index does not name".
 SourceLoss SurplusLoss(absl::Span<const std::string> surplus);
 
 }  // namespace dcp

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Detects a file's format from the first bytes and calls that opener.
 // Tested by tests/dcp/checkpoint/open/checkpoint_test.cc.
 #include "dcp/checkpoint/formats/model_opener.h"
 
@@ -16,7 +17,7 @@
 namespace dcp {
 namespace {
 
-// The first bytes of a file; zeros if it is shorter.
+// The file's first bytes; zeros if it is shorter.
 struct FileHead {
   uint8_t bytes[512] = {};
   uint64_t file_size = 0;
@@ -45,9 +46,9 @@ absl::StatusOr<FileHead> ReadHead(FileSystem& fs, absl::string_view path) {
   return head;
 }
 
-// True for a zip archive whose first record is one that torch.save writes first
-// ("<name>/data.pkl" or one of a few others), and for the magic number, as a
-// pickle, that PyTorch wrote before 1.6.
+// True for a zip archive that begins with a record that torch.save writes first
+// ("<name>/data.pkl" or a few others), and for the magic number, as a pickle,
+// that PyTorch wrote before 1.6.
 bool FileHead::IsTorch() const {
   const absl::string_view text(reinterpret_cast<const char*>(bytes),
                                sizeof(bytes));

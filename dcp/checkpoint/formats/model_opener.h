@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens a model of safetensors or torch.save files, whichever its first file
-// is. Any thread.
+// Opens a model in safetensors or torch.save files; the first file decides. Any
+// thread.
 #ifndef DCP_CHECKPOINT_FORMATS_MODEL_OPENER_H_
 #define DCP_CHECKPOINT_FORMATS_MODEL_OPENER_H_
 
@@ -21,7 +21,7 @@ absl::StatusOr<CheckpointParts> OpenModel(FileSystem& fs,
                                           const OpenOptions& options,
                                           const std::stop_token& stop = {});
 
-// Whether the file begins like a safetensors or torch.save file. Reads only its
+// Whether the file begins like a safetensors or torch.save file. Reads only the
 // first bytes; for callers that are about to replace it.
 absl::StatusOr<bool> IsCheckpointFile(FileSystem& fs, absl::string_view path);
 

@@ -27,9 +27,8 @@ namespace {
 constexpr absl::string_view kShardingInfoKey = "DCP_SHARDING_INFO";
 constexpr absl::string_view kShardingVersionKey = "DCP_VERSION";
 
-// Gathers the tensors of several files into entries. If parts do not make a
-// whole, that becomes the problem of their entry, so that the others can be
-// read.
+// Gathers tensors from several files into entries. If parts do not make a
+// whole, that becomes the entry's problem, so that the others can be read.
 class Collector {
  public:
   // `model` must outlive it.
@@ -182,9 +181,9 @@ bool IsChecksum(absl::string_view text) {
          std::all_of(text.begin(), text.end(), absl::ascii_isxdigit);
 }
 
-// Unimplemented for a file of published differences between weights: nothing
-// but bytes, and a checksum of each tensor under its name. Their index says so
-// too, but a file may be given without it.
+// Unimplemented for a file with published differences between weights: nothing
+// but bytes, and each tensor's checksum under the tensor's name. Their index
+// has this too, but a file may be given without it.
 absl::Status CheckIsNoDelta(const SafetensorsHeader& header) {
   absl::flat_hash_set<absl::string_view> summed;
   for (const auto& [key, value] : header.metadata) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens the safetensors files of a model: a single file, those of an index, or
-// the shards of DCP's Hugging Face writer, whose headers have the offset of
-// each part. Any thread.
+// Opens a model's safetensors files: a single file, the files in an index, or
+// the shards from DCP's Hugging Face writer, which have each part's offset in
+// the header. Any thread.
 #ifndef DCP_CHECKPOINT_FORMATS_SAFETENSORS_OPENER_H_
 #define DCP_CHECKPOINT_FORMATS_SAFETENSORS_OPENER_H_
 

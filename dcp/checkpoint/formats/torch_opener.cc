@@ -29,14 +29,14 @@ ChunkLocation::Record RecordOf(const TorchArchive::Storage& storage,
           .crc = storage.crc};
 }
 
-// Refuses what is not a state dict; says why if it is something that people
-// save instead.
+// Refuses a root that is not a state dict; names the reason for things that
+// people save instead.
 absl::Status CheckRoot(const Value& root) {
   return IsMapping(root) || IsTensor(root) ? absl::OkStatus()
                                            : CheckInert(root);
 }
 
-// Adds the contents of file `file` of `parts`.
+// Adds the contents of file `file` in `parts`.
 absl::Status AddFile(uint32_t file, const std::stop_token& stop,
                      IndexedTensors& indexed, CheckpointParts& parts) {
   const TorchArchive& archive = *parts.archives[file];
@@ -65,8 +65,8 @@ uint32_t FileOf(const CheckpointEntry& entry) {
                                    : entry.tensor()->locations[0].item.file;
 }
 
-// Makes one entry, which cannot be read, of those that have the same name in
-// different files.
+// Replaces entries with the same name in different files by one entry, which
+// cannot be read.
 void JoinTwins(const ModelFiles& model, std::vector<CheckpointEntry>& entries) {
   absl::flat_hash_map<std::string, size_t> firsts;
   size_t num_kept = 0;
