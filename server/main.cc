@@ -63,7 +63,7 @@ constexpr absl::Duration kStopGrace = absl::Seconds(20);
 // nobody else.
 constexpr int kWakeSignal = SIGUSR2;
 
-// How often the server looks whether its certificate expires soon.
+// How often the server checks whether the certificate expires soon.
 constexpr absl::Duration kWarnPeriod = absl::Hours(24);
 
 // Each stream and each file of a checkpoint needs a descriptor.
@@ -111,9 +111,9 @@ sigset_t BlockSignals() {
   return signals;
 }
 
-// Handles signals on its own thread. The first that ends the process is
-// reported to main, the second stops the server; SIGHUP makes the server read
-// its files again. Also warns each day if the certificate expires soon, and
+// Handles signals on a separate thread. The first signal to end the process is
+// reported to main, the second stops the server. SIGHUP makes the server read
+// the files again. Also warns each day if the certificate expires soon, and
 // tells systemd that the process works. The server outlives this.
 class SignalWatch {
  public:
@@ -198,10 +198,10 @@ void Complain(const absl::Status& status) {
   }
 }
 
-// Says why the server could not start; its exit code.
+// Says why the server could not start, and returns the exit code.
 int Fail(const absl::Status& status, LogToWriter& log) {
   Complain(status);
-  // Its end would wait for threads of gRPC that could not start.
+  // Destroying the server would wait for threads of gRPC that could not start.
   if (status.code() == absl::StatusCode::kResourceExhausted) {
     log.Flush();
     _exit(kFailed);

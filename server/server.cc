@@ -187,7 +187,8 @@ struct Server::Impl {
   const StateDir state_dir;
   const std::unique_ptr<JobJournal> journal;
   ServerTls tls;
-  std::atomic<int64_t> expiry_seconds;  // of tls's certificate, for scrapers
+  // when tls's certificate expires, for scrapers
+  std::atomic<int64_t> expiry_seconds;
   std::atomic<int64_t> reload_seconds = absl::ToUnixSeconds(absl::Now());
   const std::unique_ptr<FileSystem> fs;
   Metrics metrics;
@@ -385,8 +386,8 @@ void Server::Impl::WarnOfExpiry() const {
                     << " days=" << left / absl::Hours(24);
 }
 
-// Takes the locks whose holders wait for neither a disk nor a client, and lets
-// gRPC's threads answer.
+// Takes the locks that nobody holds while waiting for a disk or a client, and
+// lets gRPC's threads answer.
 void Server::Impl::CheckAlive() {
   budget.num_waiting();
   calls.num_calls();
@@ -412,7 +413,7 @@ void Server::Impl::Drain() {
   bool idle = false;
   {
     SteadyAlarm deadline;
-    // Without threads nobody would end what takes longer.
+    // Without a thread for the deadline nobody would end jobs that take longer.
     if (!deadline.Start(options.drain, [this] { StopAll(); }).ok()) StopAll();
     const auto drain_jobs = [this] { jobs->Drain(absl::InfiniteDuration()); };
     const absl::StatusOr<Thread> drainer = Thread::Start(drain_jobs);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Server: the daemon, independent of its process. Builds the services and their
+// Server: the daemon, independent of the process. Builds the services and their
 // gRPC server from options, starts, drains and stops it. One thread creates,
 // starts and drains it; any thread may call Stop.
 #ifndef SERVER_SERVER_H_
@@ -19,8 +19,8 @@ class Server {
  public:
   // Checks the roots, tokens, certificates and the state directory, locks the
   // state directory, and reads the journal of jobs. Serves nothing yet.
-  // InvalidArgument names what is wrong. Checkpoints are read and written
-  // through `fs`.
+  // InvalidArgument names the mistake. Checkpoints are read and written through
+  // `fs`.
   static absl::StatusOr<std::unique_ptr<Server>> Create(
       const ServerOptions& options,
       std::unique_ptr<FileSystem> fs = NewPosixFileSystem());
@@ -42,8 +42,8 @@ class Server {
   // continue at the next start. Also waits for a thread that a file system
   // blocks in the kernel: see ForcedEnd.
   void Drain();
-  // Reads tokens and certificates again and logs the result; what is invalid
-  // keeps its previous value. One thread at a time.
+  // Reads tokens and certificates again and logs the result; the previous value
+  // stays if the new one is invalid. One thread at a time.
   void Reload();
   // Logs a warning if the certificate expires within a month.
   void WarnOfExpiry() const;

@@ -91,9 +91,9 @@ absl::StatusOr<std::string> Normalize(absl::string_view path) {
   return normal.empty() ? "/" : normal;
 }
 
-// Where the normalized `path` leads: the real path of its longest existing
-// part, followed by the rest unchanged. Empty if that cannot be determined, for
-// example because of a dangling link.
+// The place to which the normalized `path` leads: the real path of the longest
+// part that exists, followed by the rest unchanged. Empty if that cannot be
+// determined, for example because of a dangling link.
 std::string Resolve(const std::string& path) {
   if (IsObjectUrl(path)) return path;
   std::string rest;
@@ -113,8 +113,8 @@ std::string Resolve(const std::string& path) {
   }
 }
 
-// The real path of the directory of `path`, followed by the path's last
-// component unchanged.
+// The real path of the parent directory, followed by the last component
+// unchanged.
 std::string ResolveEntry(const std::string& path) {
   if (IsObjectUrl(path)) return path;
   const size_t slash = path.rfind('/');
@@ -290,8 +290,8 @@ absl::StatusOr<Location> Client::Locate(absl::string_view path,
         ErrorReason::CLIENT_REMOVED, {{"client", name_}});
   }
   DCP_ASSIGN_OR_RETURN(const std::string normal, Normalize(path));
-  // A path outside by its name is not looked at, so that the response time does
-  // not reveal whether it exists.
+  // A path with a name outside the roots is not looked at, so that the response
+  // time does not reveal whether it exists.
   const bool named =
       std::any_of(roots_.begin(), roots_.end(), [&](const Root& root) {
         return IsBelow(normal, root.path) || IsBelow(normal, root.real_path);

@@ -46,7 +46,7 @@ struct Root {
 // are absolute, or in an object store, and have no slash at the end.
 bool IsBelow(absl::string_view path, absl::string_view root);
 
-// What the caller intends to do with a path.
+// How the caller intends to use a path.
 enum class PathUse : uint8_t {
   kRead,
   kWrite,
@@ -82,15 +82,15 @@ class Client {
   // the same files.
   std::string Reach() const;
 
-  // Where the path leads now. PermissionDenied if the client is revoked.
-  // InvalidArgument if it is neither absolute nor in
-  // an object store, or contains "." or "..", or a query; PermissionDenied if
-  // it does not lie below a root of this client, if a symbolic link on the way
-  // leads out of the roots or to nothing, and, for writing, if it is a root
-  // itself or read-only. A path that does not exist yet may be written if its
-  // nearest existing directory may. The error does not reveal whether a path
-  // outside of the roots exists. Open the result with PinnedPath, because links
-  // may change at any time. Looks at the disk, and so may block.
+  // Where the path leads now. InvalidArgument if it is neither absolute nor in
+  // an object store, or contains ".", ".." or a query. PermissionDenied if the
+  // client is revoked, if the path does not lie below a root of this client, or
+  // if a symbolic link on the way leads out of the roots or to nothing; for
+  // writing, also if the path is a root itself or read-only. A path that does
+  // not exist yet may be written if the nearest existing directory may. The
+  // error does not reveal whether a path outside the roots exists. Open the
+  // result with PinnedPath, because links may change at any time. Looks at the
+  // disk, and so may block.
   absl::StatusOr<Location> Locate(absl::string_view path, PathUse use) const;
   // Where Locate finds the path for kRead and kWrite, with the root as the
   // operator named it.
@@ -136,8 +136,8 @@ class Access {
   // the newest. The client without a token is "anonymous".
   const Client* FindClient(absl::string_view name) const;
 
-  // The server itself, which may use all of its roots. It cleans up after
-  // clients that have lost their rights.
+  // The server itself, which may use all roots. It cleans up after clients that
+  // have lost their rights.
   const Client& server() const { return *server_; }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The error of a call whose file system has not answered in time: Unavailable
-// with the root, the path and a retry-after. Pure; any thread.
+// The error for a call when the file system has not answered in time:
+// Unavailable with the root, the path and a retry-after. Pure; any thread.
 #ifndef SERVER_ACCESS_DISK_TIMEOUT_H_
 #define SERVER_ACCESS_DISK_TIMEOUT_H_
 

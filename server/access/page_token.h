@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// PageTokens: the `next_page_token` of lists. A token holds where the next page
-// begins, encrypted and bound to its query, so that a client can neither read
-// nor forge one, nor use it for another query. It is valid while the object
-// that made it lives: one run of the server. Any thread.
+// PageTokens: the `next_page_token` in answers that list something. A token
+// holds the position where the next page begins, encrypted and bound to the
+// query, so that a client can neither read nor forge one, nor use it for
+// another query. It is valid while the object that made it lives: for one run
+// of the server. Any thread.
 #ifndef SERVER_ACCESS_PAGE_TOKEN_H_
 #define SERVER_ACCESS_PAGE_TOKEN_H_
 

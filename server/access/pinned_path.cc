@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // An O_PATH descriptor has the path /proc/self/fd/N, which leads to the same
-// place whatever happens to its names. Operations that take paths therefore
-// work on what the descriptor holds, and no second set of operations is needed
-// that takes descriptors.
+// place even if the place is renamed. Operations that take paths therefore work
+// on the place behind the descriptor, and there is no need for a second set of
+// operations that take descriptors.
 #include "server/access/pinned_path.h"
 
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 // PinnedPath: a place below a root, held by a descriptor, so that no link and
 // no rename can redirect an operation elsewhere. openat2(2) walks the path from
 // the root without following symbolic links; Client::Locate has resolved these
-// before. In an object store, where a name leads to nothing but its object, it
+// before. In an object store, where a name leads only to the object, PinnedPath
 // is the name. Needs Linux 5.6 and /proc. Thread-compatible; opening looks at
 // the disk, and so may block.
 #ifndef SERVER_ACCESS_PINNED_PATH_H_
@@ -14,14 +14,14 @@
 
 namespace dcp::server {
 
-// Where a path leads.
+// The place to which a path leads.
 struct Location {
   std::string root;  // the real path of the root that it lies below
   std::string path;  // without symbolic links as far as it exists
   // The path of the root as the operator wrote it. Clients learn only this one.
   std::string root_name = {};
 
-  // `text` with the name of the root in place of its real path.
+  // `text` with the root's name in place of the real path.
   std::string InClientsWords(absl::string_view text) const;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// RootThreads: separate threads for each root of the server, for work that may
-// block on a disk, except for reading the payload of streams. A file system
-// that does not answer, such as a mount whose server is gone, blocks the
-// threads of its own root only. Thread-safe.
+// RootThreads: separate threads for each of the server's roots, for work that
+// may block on a disk, except for reading the payload of streams. A file system
+// that does not answer, such as a mount without a server, blocks only the
+// threads of that root. Thread-safe.
 #ifndef SERVER_ACCESS_ROOT_THREADS_H_
 #define SERVER_ACCESS_ROOT_THREADS_H_
 
@@ -19,7 +19,7 @@ namespace dcp::server {
 
 class RootThreads {
  public:
-  // `limits` are those of each root of the server.
+  // `limits` apply to each root separately.
   RootThreads(const Access& access, const TaskQueue::Limits& limits);
   // Calls Stop. Checkpoints that are dropped later are closed on the thread
   // that drops them.
@@ -27,9 +27,9 @@ class RootThreads {
   RootThreads(const RootThreads&) = delete;
   RootThreads& operator=(const RootThreads&) = delete;
 
-  // The threads for a client's `path`: those of the root that it lies below by
-  // its name, because this does not look at the disk. A link may lead from
-  // there to another root.
+  // The threads for a client's `path`: those of the root that contains it by
+  // name, because this does not look at the disk. A link may lead from there to
+  // another root.
   const std::shared_ptr<TaskQueue>& QueueOf(const Client& client,
                                             absl::string_view path);
   // The same for a path without symbolic links, for any client.

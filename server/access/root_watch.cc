@@ -23,7 +23,7 @@
 namespace dcp::server {
 namespace {
 
-// Opens the directory and reads its first entries, because some file systems
+// Opens the directory and reads the first entries, because some file systems
 // open a directory that they cannot read.
 absl::Status Read(const std::string& path) {
   DIR* const directory = opendir(path.c_str());

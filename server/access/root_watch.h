@@ -31,12 +31,12 @@ struct RootCondition {
   absl::Status readable;  // why clients cannot read the root
   // The same, or why a root that clients may write cannot be written.
   absl::Status usable;
-  std::optional<uint64_t> free_bytes;  // of its disk, where known
+  std::optional<uint64_t> free_bytes;  // on the root's disk, where known
 };
 
 // A root to look at.
 struct WatchedRoot {
-  size_t number = 0;  // its place among all roots of the server, from 1
+  size_t number = 0;  // position among all of the server's roots, from 1
   std::string name;   // as the operator wrote it
   // The condition now; may block. Called by one thread.
   std::function<RootCondition()> look;
@@ -83,7 +83,7 @@ class RootWatch {
     RootCondition last;
     // When the look in progress began, a time of SteadyNow.
     std::optional<absl::Duration> looks_since;
-    // Of the condition that `changed` was told.
+    // From the condition that was last passed to `changed`.
     bool was_readable = true;
     bool was_usable = true;
   };
@@ -98,8 +98,8 @@ class RootWatch {
 
   RootCondition ConditionAt(size_t index, absl::Duration now) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The next root with news, which counts as told; the number of roots if there
-  // is none.
+  // The next root with news, which from then on counts as told; the number of
+  // roots if there is none.
   size_t TakeNews(absl::Duration now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // When a look in progress takes too long, unless it does already.
   absl::Duration NextTimeout(absl::Duration now) const

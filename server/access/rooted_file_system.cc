@@ -267,7 +267,7 @@ absl::Status RootedFileSystem::Unlock(absl::string_view path, File file) {
   if (held.ok()) {
     return InClientsWords(fs_.Unlock(held->pinned.name(), file), *held);
   }
-  // The directory is no longer accessible by this path: the lock ends, but its
+  // The directory is no longer accessible by this path: the lock ends, but the
   // file stays.
   fs_.Close(file).IgnoreError();
   return held.status();

@@ -28,10 +28,10 @@ class RootedFileSystem final : public FileSystem {
  public:
   // With the rights of the client, until it is revoked. `fs` outlives this.
   RootedFileSystem(FileSystem& fs, Client client);
-  // For a job: with the rights that a client of this name has when it opens,
-  // makes or renames a file. What was written may be looked at and removed with
-  // the rights of `client` even when it has no others. All but `client` outlive
-  // this.
+  // For a job: with the rights that a client with this name has when it opens,
+  // makes or renames a file. A file that the job wrote may be looked at and
+  // removed with the rights of `client` even when that name has no other
+  // rights. All except `client` outlive this.
   RootedFileSystem(FileSystem& fs, const Access& access, const Client& client);
 
   // The same for every client.
@@ -102,7 +102,7 @@ class RootedFileSystem final : public FileSystem {
   }
 
  private:
-  // The client with its current rights.
+  // The client with the rights that it has now.
   const Client& client() const;
 
   FileSystem& fs_;

@@ -74,7 +74,7 @@ absl::Status StateDir::Check(const std::string& path,
   if (!exists && errno != ENOENT) return RefuseStateDir(path, strerror(errno));
   if (exists && !S_ISDIR(info.st_mode))
     return RefuseStateDir(path, strerror(ENOTDIR));
-  // If it does not exist, Open would create it in its parent.
+  // If it does not exist, Open would create it in the parent.
   const std::string directory =
       exists ? path : absl::StrCat(path.substr(0, path.rfind('/')), "/");
   DCP_RETURN_IF_ERROR(RealPath(directory, roots).status());

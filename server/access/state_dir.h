@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// StateDir: the directory where a server stores its jobs, locked so that no
-// second server works on the same jobs. The lock ends with the process, in
-// whatever way that ends. Any thread.
+// StateDir: the directory where a server stores jobs, locked so that no second
+// server works on the same jobs. The lock ends with the process, even if that
+// crashes. Any thread.
 #ifndef SERVER_ACCESS_STATE_DIR_H_
 #define SERVER_ACCESS_STATE_DIR_H_
 
@@ -19,8 +19,8 @@ namespace dcp::server {
 class StateDir {
  public:
   // Creates the directory, accessible only for this user, if it does not exist;
-  // its parent must exist. InvalidArgument if it is below one of the roots,
-  // where clients could read or replace its files; FailedPrecondition if
+  // the parent must exist. InvalidArgument if it is below one of the roots,
+  // where clients could read or replace the files; FailedPrecondition if
   // another server has locked it.
   static absl::StatusOr<StateDir> Open(const std::string& path,
                                        const std::vector<Root>& roots);

@@ -11,7 +11,7 @@
 namespace dcp::server {
 namespace {
 
-// The error for a client whose own budget is exhausted.
+// The error for a client that has used up the client's own budget.
 absl::Status OwnLimitError(const ClientAccount& account, MemoryBudget& memory,
                            uint64_t bytes) {
   return LimitReached(

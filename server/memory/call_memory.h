@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CallMemory: the memory of one call, counted both for its client and for the
+// CallMemory: memory for one call, counted both for the client and for the
 // server. A call reserves it before it allocates and returns it afterwards.
 // Move-only.
 #ifndef SERVER_MEMORY_CALL_MEMORY_H_

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ClientAccount: what one client uses of the server, and its limits, so that it
-// does not crowd out the others: concurrent streams, the memory of its calls,
+// ClientAccount: how much of the server one client uses, and the limits, so
+// that no client crowds out the others: concurrent streams, memory for calls,
 // and calls per second. Owners: the table of accounts, and each call.
 // Thread-safe; never blocks.
 #ifndef SERVER_MEMORY_CLIENT_ACCOUNT_H_
@@ -34,14 +34,14 @@ class ClientAccount {
   const std::string& name() const { return name_; }
 
   // Counts a call at `now`, a time of SteadyNow. ResourceExhausted with a
-  // retry-after if the client exceeds its rate; it may make the calls of
-  // kBurstSeconds at once.
+  // retry-after if the client exceeds the rate. The client may make the calls
+  // of kBurstSeconds at once.
   absl::Status CountRequest(absl::Duration now);
-  // Whether a request may be parsed at `now`, before it is known what it takes:
-  // ResourceExhausted with a retry-after if the client's requests took too much
-  // of late.
+  // Whether a request may be parsed at `now`, before the memory that it takes
+  // is known: ResourceExhausted with a retry-after if the client's recent
+  // requests took too much.
   absl::Status CheckParsing(absl::Duration now);
-  // Counts a request that takes that much when it is parsed.
+  // Counts a request that takes this many bytes when it is parsed.
   void CountParsing(absl::Duration now, uint64_t bytes);
   // Whether the last call was so long ago that it no longer affects the rate.
   bool IsIdle(absl::Duration now) const;
@@ -51,7 +51,7 @@ class ClientAccount {
   absl::Status BeginStream();
   void EndStream() { num_streams_.fetch_sub(1); }
 
-  // For the client's calls. Must outlive its reservations.
+  // For the client's calls. Must outlive the reservations.
   MemoryBudget& memory() { return memory_; }
 
  private:
@@ -64,9 +64,9 @@ class ClientAccount {
   MemoryBudget memory_;
 };
 
-// For each call that a client may make in a second, its requests may take this
-// much in a second when they are parsed. gRPC parses requests on the few
-// threads that all clients share, some hundred MiB a second.
+// For each call that a client may make in a second, parsing requests may take
+// this much memory in a second. gRPC parses requests on the few threads that
+// all clients share, some hundred MiB a second.
 inline constexpr uint64_t kParsedBytesOfARequest = uint64_t{64} << 10;
 
 // A client may make this many seconds' worth of calls at once, because all

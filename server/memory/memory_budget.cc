@@ -140,8 +140,8 @@ std::optional<MemoryBudget::WaitingRequest> MemoryBudget::TakeNext(
   return std::nullopt;
 }
 
-// Grants on one thread at a time. What is returned while this runs, even by
-// `granted` itself, is noticed by the loop, so nothing recurses and the order
+// Grants on one thread at a time. The loop notices memory that is returned
+// while this runs, even by `granted` itself, so nothing recurses and the order
 // is kept.
 void MemoryBudget::Grant() {
   absl::MutexLock lock(&mutex_);

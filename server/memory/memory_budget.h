@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // MemoryBudget: the memory that all jobs and calls of a server share. Users
 // reserve memory before they allocate it and return it afterwards; the sum
-// never exceeds the limit. Thread-safe; never blocks. Outlives its reservations
+// never exceeds the limit. Thread-safe; never blocks. Outlives the reservations
 // and the calls of Granted.
 //
 // Jobs leave a share to calls, so that a job of several hours does not stop
 // calls; calls get more than their share only while no job waits. Among jobs,
-// and among calls, requests are served in order, except that a smaller one that
-// fits overtakes a larger one that does not. Each is overtaken at most
-// kMaxOvertaken times, so that none waits forever.
+// and among calls, requests are served in order, with one exception: a smaller
+// request that fits overtakes a larger one that does not. Each is overtaken at
+// most kMaxOvertaken times, so that none waits forever.
 #ifndef SERVER_MEMORY_MEMORY_BUDGET_H_
 #define SERVER_MEMORY_MEMORY_BUDGET_H_
 
@@ -82,7 +82,7 @@ class MemoryBudget {
   using Granted = absl::AnyInvocable<void(Reservation)>;
   absl::StatusOr<uint64_t> Request(MemoryUse use, uint64_t bytes,
                                    Granted granted);
-  // Withdraws a request and destroys its `granted`. Returns false if that has
+  // Withdraws a request and destroys `granted`. Returns false if `granted` has
   // been or is being called.
   bool Cancel(uint64_t ticket);
 

@@ -7,7 +7,7 @@
 namespace dcp::server {
 namespace {
 
-// Blocks per reader. Half of them are in flight; each has the size of a window.
+// Blocks per reader, each as large as a window. Half of them are in flight.
 constexpr uint64_t kBlocksPerReader = 8;
 // Unused windows may hold this fraction of the memory.
 constexpr uint64_t kIdleShare = 4;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// MemoryShares: the division of max-memory, so that jobs and calls never wait
+// MemoryShares: how max-memory is divided, so that jobs and calls never wait
 // for each other forever. Pure; any thread.
 //
 //   |<------------------------ max-memory ------------------------->|
-//   | readers | calls, always | what jobs may have, and calls while  |
-//   |         |               | no job waits for it                  |
-//             |<- idle windows: a part of what calls have            |
+//   | readers | calls, always | jobs, and calls while no job waits   |
+//   |         |               | for memory                           |
+//             |<- idle windows: a part of the memory for calls       |
 #ifndef SERVER_MEMORY_MEMORY_SHARES_H_
 #define SERVER_MEMORY_MEMORY_SHARES_H_
 
@@ -33,7 +33,7 @@ struct MemoryShares {
   uint64_t blocks_per_reader = 0;
   // The most that windows which no stream is using may hold.
   uint64_t idle_bytes = 0;
-  // What jobs leave to calls, including what the readers keep.
+  // The part that jobs leave to calls, including the readers' part.
   uint64_t calls_bytes = 0;
   // The most that one job, or all jobs together, may have.
   uint64_t jobs_bytes = 0;

@@ -20,12 +20,12 @@ using google::protobuf::io::CodedInputStream;
 
 // The same depth at which protobuf ends.
 constexpr int kMaxDepth = 100;
-// For each field on the wire: its place in an array that grows by doubling, or
+// For each field on the wire: a place in an array that grows by doubling, or
 // among the unknown fields.
 constexpr uint64_t kFieldBytes = 40;
-// What malloc adds to a block.
+// The bytes that malloc adds to a block.
 constexpr uint64_t kBlockBytes = 16;
-// A message in a map, with its node.
+// A message in a map, with the map's node.
 constexpr uint64_t kMapEntryBytes = 192;
 // A number of one byte becomes one of eight, in an array that grows by
 // doubling.
@@ -37,7 +37,8 @@ class Sizer {
 
   uint64_t size() const { return size_; }
 
-  // Adds what a message of that type takes, until that is more than the most.
+  // Adds the memory for a message of that type, until the sum exceeds the
+  // maximum.
   void Add(const Descriptor& type, CodedInputStream& wire, int depth) {
     while (size_ <= most_) {
       const uint32_t tag = wire.ReadTag();
@@ -82,7 +83,7 @@ class Sizer {
     Add(type, wire, depth + 1);
   }
 
-  // Of an empty message.
+  // For an empty message.
   uint64_t BytesOf(const Descriptor& type) {
     if (type.options().map_entry()) return kMapEntryBytes;
     uint64_t& bytes = empty_bytes_[&type];

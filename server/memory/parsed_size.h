@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ParsedSize: how much memory a message of protobuf takes once it is parsed,
-// estimated from its bytes without parsing it. Two bytes on the wire may become
-// a hundred in memory: an empty message in a list. Pure.
+// estimated from the wire bytes without parsing. Two bytes on the wire may
+// become a hundred in memory: an empty message in a list. Pure.
 #ifndef SERVER_MEMORY_PARSED_SIZE_H_
 #define SERVER_MEMORY_PARSED_SIZE_H_
 
@@ -12,10 +12,10 @@
 
 namespace dcp::server {
 
-// An upper bound, in bytes, for `wire` as a message of `type` beyond the
-// message object itself. If `wire` is malformed, for the part before the
-// mistake. If the bound is more than `most`, some number above `most`: the rest
-// is not looked at.
+// An upper bound, in bytes, for `wire` as a message of `type`, without the
+// message object itself. If `wire` is malformed, the bound is for the part
+// before the mistake. Stops as soon as the bound is more than `most`, and
+// returns that.
 uint64_t ParsedSize(const google::protobuf::Descriptor& type,
                     absl::string_view wire, uint64_t most = UINT64_MAX);
 

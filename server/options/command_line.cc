@@ -24,10 +24,10 @@
 namespace dcp::server {
 namespace {
 
-// The column at which the explanations of options begin.
+// The column where the explanations begin.
 constexpr int kHelpColumn = 27;
 
-// Options of the command line only, which are not in the table.
+// Options that exist on the command line only, and not in the table.
 struct CommandLineOption {
   absl::string_view key;
   absl::string_view value;  // as in OptionRow
@@ -154,9 +154,9 @@ std::vector<Setting> ReadArguments(const std::vector<std::string>& arguments,
   return settings;
 }
 
-// Reports combinations of options that are not allowed although each option is.
-// Options with problems of their own are not compared, and nothing is missing
-// that an unknown key may have misspelt.
+// Reports combinations that are not allowed although each option is valid.
+// Leaves out options with other problems. If a key is unknown, does not report
+// a missing option, because the key may be a misspelling.
 void CheckTogether(Parser& parser) {
   const ServerOptions& options = parser.options;
   const auto compare = [&](std::initializer_list<const char*> keys, bool wrong,

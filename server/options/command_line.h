@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of a server: options as flags, and in a file of "key =
-// value" lines; both accept the same keys. Pure except for reading the file.
+// A server's command line: options as flags, and in a file with "key = value"
+// lines; both accept the same keys. Pure except for reading the file.
 #ifndef SERVER_OPTIONS_COMMAND_LINE_H_
 #define SERVER_OPTIONS_COMMAND_LINE_H_
 
@@ -18,7 +18,7 @@ namespace dcp::server {
 absl::StatusOr<ServerOptions> ParseServerOptions(
     const std::vector<std::string>& arguments);
 
-// What --help prints.
+// The text that --help prints.
 std::string ServerHelp();
 
 }  // namespace dcp::server

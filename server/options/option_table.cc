@@ -18,7 +18,7 @@ namespace {
 
 // Each reader is a thread; more would not make a disk faster.
 constexpr int64_t kMaxReaders = 256;
-// Each running job has its own lanes, with a thread each.
+// Each running job has separate lanes, with a thread each.
 constexpr int64_t kMaxRunningJobs = 64;
 constexpr int64_t kMaxJobs = 100'000;
 constexpr int64_t kMaxStreams = 50'000;
@@ -39,7 +39,7 @@ absl::Status Store(absl::StatusOr<T> value, T& field) {
   return value.status();
 }
 
-// Rows by the type of their field.
+// Rows, by field type.
 
 template <int64_t ServerOptions::*kField, int64_t kMax>
 constexpr OptionRow Count(absl::string_view key, absl::string_view help) {
@@ -48,7 +48,7 @@ constexpr OptionRow Count(absl::string_view key, absl::string_view help) {
             return Store(ParseCount(value, 1, kMax), options.*kField);
           },
           [](const ServerOptions& options) {
-            // 0 stands for a value that follows from others; help tells it.
+            // 0 stands for a value that follows from others; help states it.
             return options.*kField == 0 ? "" : absl::StrCat(options.*kField);
           }};
 }

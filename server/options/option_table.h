@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options of a server as a table: parsing and help use it. Constant data;
-// any thread.
+// The server's options as a table, for parsing and help. Constant data; any
+// thread.
 #ifndef SERVER_OPTIONS_OPTION_TABLE_H_
 #define SERVER_OPTIONS_OPTION_TABLE_H_
 
@@ -17,7 +17,7 @@ struct OptionRow {
   absl::string_view key;
   absl::string_view value;  // placeholder for the value in help; empty: a flag
   absl::string_view help;   // lines of at most 53 columns
-  // Stores `value`, or returns what is wrong with it.
+  // Stores `value`, or returns the mistake in it.
   absl::Status (*apply)(absl::string_view value, ServerOptions& options);
   // The field as text, for the default in help; null: help does not show it.
   std::string (*show)(const ServerOptions& options) = nullptr;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Computes the limits that follow from other options if they are not set.
+//
 // Tested by tests/server/options/command_line_test.cc.
 #include "server/options/server_options.h"
 

@@ -33,7 +33,7 @@ struct ServerOptions {
   std::string tls_client_ca;
   std::string tokens_file;  // see access.h
 
-  // Holds the jobs and their progress; used by this server alone.
+  // Holds the jobs and their progress; no other server may use it.
   std::string state_dir;
   // For the payload of all jobs and streams together.
   uint64_t max_memory_bytes = uint64_t{2} << 30;
@@ -44,12 +44,12 @@ struct ServerOptions {
   int64_t max_queued_jobs = 1000;
   int64_t max_jobs_per_client = 200;  // queued and running
   int64_t max_streams = 1000;
-  // Limits for one client (identified by its name, or by its address if there
-  // are no tokens), so that it does not crowd out the others. 0: the values of
-  // StreamsPerClient and ClientMemoryBytes.
+  // Limits for one client (identified by name, or by address if there are no
+  // tokens), so that no client crowds out the others. 0: see StreamsPerClient
+  // and ClientMemoryBytes.
   int64_t max_streams_per_client = 0;
-  uint64_t client_memory_bytes = 0;  // for its calls
-  // Calls of any kind per second and client.
+  uint64_t client_memory_bytes = 0;  // for the client's calls
+  // Calls by one client per second.
   int64_t max_requests_per_second = 1000;
   // Open connections; more are closed at once. An address is an IPv4 address or
   // a /64 of IPv6. Lowered if the process may not have that many descriptors.
@@ -77,11 +77,11 @@ struct ServerOptions {
   bool help = false;
 };
 
-// The memory of a job that does not request another amount.
+// The memory for a job that requests no other amount.
 uint64_t JobMemoryBytes(const ServerOptions& options);
 
 // The limits for one client. Defaults: three quarters of the streams; half of
-// max-memory, but at least what one call takes.
+// max-memory, but at least enough for one call.
 int64_t StreamsPerClient(const ServerOptions& options);
 uint64_t ClientMemoryBytes(const ServerOptions& options);
 

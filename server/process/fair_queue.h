@@ -59,7 +59,7 @@ class FairQueue {
   }
 
   size_t size() const { return size_; }
-  // How many items of that client wait.
+  // How many items from that client wait.
   size_t size(const std::string& client) const {
     const auto row = rows_.find(client);
     return row == rows_.end() ? 0 : row->second.size();

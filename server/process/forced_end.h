@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// ForcedEnd: ends the process although a file system keeps some of its threads
-// in the kernel, where nothing can end them. After a given time it logs this
-// and exits without destroying anything. As after a kill, unfinished jobs
-// continue at the next start. Thread-safe.
+// ForcedEnd: ends the process although a file system keeps some threads in the
+// kernel, where nothing can end them. After a given time it logs this and exits
+// without destroying anything. As after a kill, unfinished jobs continue at the
+// next start. Thread-safe.
 #ifndef SERVER_PROCESS_FORCED_END_H_
 #define SERVER_PROCESS_FORCED_END_H_
 

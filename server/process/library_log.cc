@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Passes the messages of gRPC and protobuf on to the server's log.
+//
 // Tested by tests/server/main_test.cc.
 #include "server/process/library_log.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// LibraryLog: what gRPC and protobuf have to say becomes events of the server's
-// own log, at a limited rate because clients can cause many. Without it they
-// write to standard error themselves and wait for whoever reads it.
+// LibraryLog: turns messages of gRPC and protobuf into events of the server's
+// own log, at a limited rate because clients can cause many. Without it the
+// libraries write to standard error and wait for the process that reads it.
 #ifndef SERVER_PROCESS_LIBRARY_LOG_H_
 #define SERVER_PROCESS_LIBRARY_LOG_H_
 

@@ -17,7 +17,8 @@ struct LogFormat {
   bool json = false;
 };
 
-// The line with its newline: "2026-01-31T12:00:00.123Z I event=call code=OK" or
+// The line with a newline at the end: "2026-01-31T12:00:00.123Z I event=call
+// code=OK" or
 // {"time":"2026-01-31T12:00:00.123Z","level":"info","event":"call","code":"OK"}
 // In JSON all values are strings, without the quotes of LogText, and text that
 // is not key=value goes to "message".

@@ -94,7 +94,7 @@ void LogWriter::Run() {
 }
 
 bool LogWriter::WriteWhole(const std::string& text) {
-  // Ends a line that an error has cut, so that this line stands on its own.
+  // Ends a line that an error has cut, so that this line stands alone.
   const std::string line = absl::StrCat(torn_ ? "\n" : "", text);
   torn_ = false;
   size_t written = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// LogWriter: writes lines to a descriptor, such as standard error, on its own
-// thread, so that nobody who logs waits for a slow disk or for a pipe that
-// nobody reads. Lines that do not fit into the buffer are dropped and counted;
-// a line "event=log_lost lines=N" reports them once writing works again. After
-// an error, such as a full disk, the next line is tried as usual.
+// LogWriter: writes lines to a descriptor, such as standard error, on a
+// separate thread, so that nobody who logs waits for a slow disk or for a pipe
+// that nobody reads. Lines that do not fit into the buffer are dropped and
+// counted; a line "event=log_lost lines=N" reports them once writing works
+// again. After an error, such as a full disk, the next line is tried as usual.
 #ifndef SERVER_PROCESS_LOG_WRITER_H_
 #define SERVER_PROCESS_LOG_WRITER_H_
 
@@ -34,8 +34,8 @@ class LogWriter {
   LogWriter(const LogWriter&) = delete;
   LogWriter& operator=(const LogWriter&) = delete;
 
-  // Begins to write what was and will be given to Write. Called once; an error
-  // if the system starts no thread.
+  // Begins to write the lines given to Write, before this call and after it.
+  // Called once; an error if the system starts no thread.
   absl::Status Start();
 
   // `line` ends with a newline. Any thread; never waits for the descriptor.

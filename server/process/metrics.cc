@@ -32,7 +32,7 @@ namespace {
 constexpr int kListenThreads = 32;
 constexpr int kRequestTimeoutMs = 2000;
 
-// A gauge whose owner may remove it while a scraper calls it. The lock is not
+// A gauge that the owner may remove while a scraper calls it. The lock is not
 // held during the call, so the owner's locks may be taken in any order.
 class Gauge {
  public:

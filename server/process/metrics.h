@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Metrics: the metrics of a server for Prometheus. Counters only go up; gauges
-// are read from their owners when they are scraped. Labels are words of ours,
-// never a caller's, because each new label is kept forever. Thread-safe.
+// Metrics: a server's metrics for Prometheus. Counters only go up; gauges are
+// read from their owners when they are scraped. Labels are our own words, never
+// a caller's, because each new label is kept forever. Thread-safe.
 #ifndef SERVER_PROCESS_METRICS_H_
 #define SERVER_PROCESS_METRICS_H_
 
@@ -48,7 +48,7 @@ class Metrics {
   void ObserveRequest(absl::string_view method, absl::Duration time);
   void ObserveJob(absl::string_view kind, absl::Duration time);
 
-  // Adds a gauge whose `value` is called on the scraper's thread:
+  // Adds a gauge; `value` is called on the scraper's thread:
   // "tessera_jobs_running", "tessera_jobs_queued", "tessera_streams",
   // "tessera_memory_used_bytes", "tessera_memory_limit_bytes". Destroying the
   // handle waits for a call in progress; afterwards `value` is not called. The

@@ -34,7 +34,7 @@ constexpr uint64_t kMaxSeconds = uint64_t{10} * 365 * 24 * 60 * 60;
 // The limit of the kernel's sockaddr_un, which ends with a zero byte.
 constexpr size_t kMaxUnixPathBytes = 107;
 
-// Parses a number with its unit; nullopt if it is malformed or exceeds 64 bits.
+// Parses a number with a unit; nullopt if it is malformed or exceeds 64 bits.
 std::optional<uint64_t> ParseQuantity(absl::string_view text,
                                       absl::Span<const Unit> units) {
   text = absl::StripAsciiWhitespace(text);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parses option values as people write them: sizes, times, counts and booleans.
-// InvalidArgument says what is accepted; the caller adds the name of the
-// option. Pure; any thread.
+// InvalidArgument lists the accepted forms; the caller adds the option's name.
+// Pure; any thread.
 #ifndef SERVER_PROCESS_OPTION_VALUE_H_
 #define SERVER_PROCESS_OPTION_VALUE_H_
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Problems: everything that is wrong with a configuration, so that an operator
-// is told of all of it at once. Thread-compatible.
+// Problems: all mistakes in a configuration, collected so that an operator is
+// told about all of them at once. Thread-compatible.
 #ifndef SERVER_PROCESS_PROBLEMS_H_
 #define SERVER_PROCESS_PROBLEMS_H_
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Refusals that are not the client's mistake, because of a limit of the server
-// or its shutdown, with the reason and the retry-after that clients expect.
+// Refusals that are not the client's mistake, because of a limit or because the
+// server shuts down, with the reason and the retry-after that clients expect.
 // Pure; any thread.
 #ifndef SERVER_PROCESS_REFUSAL_H_
 #define SERVER_PROCESS_REFUSAL_H_
@@ -16,16 +16,16 @@ namespace dcp::server {
 // few windows.
 inline constexpr int64_t kRetryAfterMs = 2000;
 
-// The limit that a refusal reports: its name (an option of the server, or what
-// there is too much of), and its value.
+// The limit that a refusal reports: the name (an option of the server, or the
+// resource of which there is too much), and the value.
 struct ReachedLimit {
   absl::string_view name;
   uint64_t value = 0;
   int64_t retry_after_ms = 5000;  // jobs take seconds to hours
 };
 
-// ResourceExhausted for a limit on what exists at one time: the same call may
-// succeed later.
+// ResourceExhausted for a limit on things that exist at one time: the same call
+// may succeed later.
 absl::Status LimitReached(const ReachedLimit& limit, absl::string_view message);
 
 // ResourceExhausted for a call that needs more than the server has in all: the

@@ -22,8 +22,8 @@ class SteadyAlarm {
   SteadyAlarm& operator=(const SteadyAlarm&) = delete;
 
   // Calls `ring` once, on a thread of this object, unless that is destroyed
-  // before. Durations of more than 24 days are cut to 24 days. Called once; an
-  // error if the system starts no thread.
+  // before. Durations above 24 days are cut to 24 days. Called once; an error
+  // if the system starts no thread.
   absl::Status Start(absl::Duration after, std::function<void()> ring);
 
  private:

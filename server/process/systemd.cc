@@ -14,8 +14,8 @@
 
 namespace dcp::server {
 
-// Sends a datagram to a unix socket, whose name may be abstract ("@name"). See
-// sd_notify(3).
+// Sends a datagram to a unix socket, possibly one with an abstract name
+// ("@name"). See sd_notify(3).
 void NotifySystemd(absl::string_view state) {
   const char* const variable = std::getenv("NOTIFY_SOCKET");
   const absl::string_view name = variable == nullptr ? "" : variable;

@@ -80,7 +80,7 @@ void TaskQueue::Run() {
     ++num_running_[task->client];
     mutex_.Unlock();
     task->run();
-    task->run = nullptr;  // its owner may call back
+    task->run = nullptr;  // the owner may call back
     mutex_.Lock();
     if (--num_running_[task->client] == 0) num_running_.erase(task->client);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// TaskQueue: a number of threads for work that may block on a disk or take
-// long: opening, locating, checking, planning. A thread starts when it is first
-// needed, and stays. Clients take turns, and the tasks of one begin in the
-// order of Post. Thread-safe.
+// TaskQueue: threads for work that may block on a disk or take long: opening,
+// locating, checking, planning. A thread starts when it is first needed, and
+// stays. Clients take turns, and one client's tasks begin in the order of Post.
+// Thread-safe.
 #ifndef SERVER_PROCESS_TASK_QUEUE_H_
 #define SERVER_PROCESS_TASK_QUEUE_H_
 
@@ -21,7 +21,7 @@
 
 namespace dcp::server {
 
-// What is done for no client in particular.
+// For work that belongs to no client.
 inline constexpr char kNoClient[] = "";
 
 class TaskQueue {

@@ -15,7 +15,7 @@ namespace dcp::server {
 inline constexpr uint64_t kMaxTextFileBytes = uint64_t{1} << 20;
 
 // InvalidArgument with path and reason, also if the file is not regular or is
-// larger than kMaxTextFileBytes. `mode`, if not null, is set to its st_mode.
+// larger than kMaxTextFileBytes. `mode`, if not null, is set to st_mode.
 absl::StatusOr<std::string> ReadTextFile(const std::string& path,
                                          uint32_t* mode = nullptr);
 

@@ -33,7 +33,7 @@ class Watchdog {
  private:
   const std::function<void()> check_;
   const absl::Duration period_;
-  TaskQueue checks_;  // last: its tasks use the rest
+  TaskQueue checks_;  // last: the tasks use the rest
 };
 
 }  // namespace dcp::server

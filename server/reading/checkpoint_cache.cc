@@ -30,7 +30,7 @@ constexpr int kMaxOpens = 3;
 // replaced; neither takes long.
 constexpr int64_t kRetryAfterOpeningMs = 1000;
 
-// For comparing what a mapping takes for equal.
+// For comparing the tensors that a mapping declares equal.
 constexpr uint64_t kTieCheckBytes = 2 * kMinMemoryBytes;
 
 }  // namespace
@@ -51,7 +51,7 @@ struct CheckpointCache::Waiter {
   // Guarded by the cache's mutex, as is the next member.
   bool is_gone = false;
   OpeningPtr opening;  // set when it joins
-  // Declared last: its destructor waits for Leave, so it must not run under the
+  // Declared last: the destructor waits for Leave, so it must not run under the
   // lock.
   std::optional<std::stop_callback<std::function<void()>>> on_stop;
 };
@@ -102,7 +102,7 @@ void CheckpointCache::Open(const Admission::Caller& caller,
 }
 
 void CheckpointCache::OpenOnThread(const WaiterPtr& waiter) {
-  if (waiter->answer->given()) return;  // the timeout came before its turn
+  if (waiter->answer->given()) return;  // the timeout came first
   const std::string& asked = waiter->source.path;
   const absl::StatusOr<std::string> path = waiter->client.CheckRead(asked);
   if (!path.ok()) {
@@ -218,14 +218,14 @@ absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::Find(
 // Null if the checkpoint was replaced or written to while it was opened.
 absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::OpenFresh(
     const Waiter& waiter, const Key& key, const std::stop_token& stop) {
-  // Other clients with the same rights share what is opened, also if this one
-  // is revoked.
+  // Other clients with the same rights share the open checkpoint, also if this
+  // one is revoked.
   auto fs = std::make_unique<RootedFileSystem>(fs_, waiter.client.Unrevoked());
   OpenOptions open;
   open.rank = key.rank;
   open.dialect = key.dialect;
   open.locate_memory_bytes = kMinMemoryBytes;
-  open.check_index = false;  // Verify and Inspect show what is damaged
+  open.check_index = false;  // Verify and Inspect show the damage
   CallMemory memory;
   const std::string field = absl::StrCat(waiter.source.field, ".map");
   const tessera::v1::MapSpec* const map = waiter.source.map.get();
@@ -234,7 +234,8 @@ absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::OpenFresh(
     DCP_ASSIGN_OR_RETURN(MapSpec spec, MapFromProto(*map, field));
     open.map = std::make_shared<const MapSpec>(std::move(spec));
   }
-  // Before config.json is read, whose state is a part of it.
+  // Before config.json is read, because the text includes the state of that
+  // file.
   DCP_ASSIGN_OR_RETURN(const std::string before,
                        IndexState(*fs, key.path, open, stop));
   DCP_RETURN_IF_ERROR(AddModelConfig(*fs, key.path, open));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // CheckpointCache: open checkpoints, shared by the calls that read them. Only
-// clients that may read the same files share one, because its files were opened
-// with one client's rights, and only calls that ask for the same mapping. Each
-// call looks at all files of the checkpoint, and at the config.json that a
-// mapping may have taken numbers from, so it notices when one was replaced or
-// written to. The cache
-// is bounded by the number of checkpoints, their files and the memory of their
-// indices; the least recently used checkpoint is closed first. Thread-safe.
+// clients that may read the same files share a checkpoint, because the files
+// were opened with one client's rights, and only calls that ask for the same
+// mapping. Each call looks at all files of the checkpoint, and at the
+// config.json that a mapping may have taken numbers from, so it notices when
+// one was replaced or written to. The cache limits the open checkpoints, their
+// files and the memory for their indices; the least recently used checkpoint is
+// closed first. Thread-safe.
 #ifndef SERVER_READING_CHECKPOINT_CACHE_H_
 #define SERVER_READING_CHECKPOINT_CACHE_H_
 
@@ -42,10 +42,10 @@ namespace dcp::server {
 struct CheckpointCacheLimits {
   // Each keeps open files, and so descriptors.
   size_t num_checkpoints = 16;
-  // A checkpoint of a million chunks needs some 300 MiB.
+  // A checkpoint with a million chunks needs some 300 MiB.
   uint64_t index_bytes = uint64_t{512} << 20;
-  // Descriptors that idle checkpoints may hold. Far below the usual limit of a
-  // daemon's open files, 65536 or more.
+  // Descriptors that idle checkpoints may hold. Far below a daemon's usual
+  // limit for open files, 65536 or more.
   size_t num_files = 4096;
   // The most time that opening a checkpoint may take.
   absl::Duration disk_timeout = absl::Minutes(2);
@@ -58,7 +58,7 @@ class CheckpointCache {
 
   // All must outlive this, except that both kinds of threads must be stopped
   // before this is destroyed. Checkpoints are opened through mappings by
-  // `map_threads`, because rules of strangers may take them long.
+  // `map_threads`, because strangers' rules may take long.
   CheckpointCache(FileSystem& fs, RootThreads& threads,
                   RootThreads& map_threads, MemoryBudget& budget,
                   const CheckpointCacheLimits& limits)
@@ -69,19 +69,18 @@ class CheckpointCache {
         limits_(limits) {}
 
   // Opens the checkpoint with the rights of the caller's client, which must
-  // cover all of its files, and calls `opened` once:
+  // cover all files, and calls `opened` once:
   // - on a thread of the path's root, with the result;
   // - before this returns, with an error;
   // - on a thread of gRPC, with Unavailable and the root, after the timeout;
   // - on the thread that requests `stop` (the client is gone), with Cancelled.
-  // Errors are those of Client::CheckRead, Checkpoint::Open and MapFromProto,
-  // and name the path. Opening through a mapping compares what it takes for
-  // equal (CheckTies), and takes memory of the caller; the errors of
-  // CallMemoryRequest say that there is none.
+  //   Errors are those of Client::CheckRead, Checkpoint::Open and MapFromProto,
+  //   and name the path. Opening through a mapping compares the tensors that
+  //   the mapping declares equal (CheckTies), in the caller's memory; the
+  //   errors of CallMemoryRequest say that there is none.
   //
-  // Opening continues until the last of the clients that wait for the
-  // checkpoint is gone. A client that was told of the timeout is not gone: it
-  // will ask again.
+  // Opening continues until the last client that waits for the checkpoint is
+  // gone. A client that was told of the timeout is not gone: it will ask again.
   void Open(const Admission::Caller& caller, const SourceSpec& source,
             std::stop_token stop, Opened opened);
 
@@ -92,8 +91,8 @@ class CheckpointCache {
     std::string path;
     int64_t rank = -1;
     DialectOptions dialect;
-    std::string map;    // its StableBytes; empty: none
-    std::string reach;  // of the clients who share it
+    std::string map;    // StableBytes of the mapping; empty: none
+    std::string reach;  // the same for all clients that share it
 
     friend bool operator==(const Key&, const Key&) = default;
     template <typename H>
@@ -114,15 +113,15 @@ class CheckpointCache {
   void OpenOnThread(const WaiterPtr& waiter);
   // Answers all waiters, one after the other.
   void Serve(const Key& key, const OpeningPtr& opening);
-  // The next waiter, with the stop token for the opening on its behalf. If
-  // there is none, returns null, and no further waiter can join.
+  // The next waiter, with the stop token for the opening on behalf of that
+  // waiter. If there is none, returns null, and no further waiter can join.
   WaiterPtr NextOf(const Key& key, const OpeningPtr& opening,
                    std::stop_token& stop);
   void EndJoining(const Key& key, const OpeningPtr& opening)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Called when the client is gone.
   void Leave(Waiter& waiter);
-  // The open checkpoint, whose files may have changed since; or null.
+  // The open checkpoint, or null. The files may have changed since.
   std::shared_ptr<SharedCheckpoint> Kept(const Key& key);
   absl::StatusOr<std::shared_ptr<SharedCheckpoint>> Find(
       const Waiter& waiter, const Key& key, const std::stop_token& stop);

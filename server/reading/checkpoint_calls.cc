@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The steps that begin every call: admission, counting, opening, locating.
+//
 // Tested by tests/server/reading/checkpoint_service_test.cc.
 #include "server/reading/checkpoint_calls.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CheckpointCalls: what all methods of CheckpointService begin with: admitting
-// the caller, counting streams, opening sources and locating entries.
+// CheckpointCalls: the steps that begin every method of CheckpointService:
+// admitting the caller, counting streams, opening sources and locating entries.
 // Thread-safe; does not block.
 #ifndef SERVER_READING_CHECKPOINT_CALLS_H_
 #define SERVER_READING_CHECKPOINT_CALLS_H_
@@ -34,7 +34,7 @@ namespace dcp::server {
 
 struct CheckpointCallLimits {
   int64_t max_streams = 0;
-  // A stream whose client takes no message for this long is ended.
+  // A stream ends if the client takes no message for this long.
   absl::Duration stall_timeout;
   absl::Duration disk_timeout;
 };

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs Verify and Diff on separate threads, and watches them.
+//
 // Tested by tests/server/reading/checkpoint_service_test.cc.
 #include "server/reading/checkpoint_checks.h"
 
@@ -38,7 +40,7 @@ namespace v1 = ::tessera::v1;
 constexpr TaskQueue::Limits kThreads = {
     .num_threads = 3, .per_client = 2, .max_waiting = 64};
 
-// Memory of a call: enough to keep a disk busy.
+// Memory for a call: enough to keep a disk busy.
 constexpr uint64_t kCheckMemoryBytes = uint64_t{64} << 20;
 
 // For opening a checkpoint as it was opened before.
@@ -48,7 +50,7 @@ OpenOptions OpenAgain(const SharedCheckpoint& shared, OpenProgress& progress) {
   return options;
 }
 
-// Ends a Verify or a Diff early when its client is gone or its disk hangs.
+// Ends a Verify or a Diff early when the client is gone or the disk hangs.
 template <typename Response>
 class CheckWatch {
  public:

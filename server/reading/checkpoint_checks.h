@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // CheckpointChecks: the methods Verify and Diff of CheckpointService, which
-// read whole checkpoints. They run on threads of their own, so that they do not
+// read whole checkpoints. They run on separate threads, so that they do not
 // delay other calls. Called on gRPC's threads.
 #ifndef SERVER_READING_CHECKPOINT_CHECKS_H_
 #define SERVER_READING_CHECKPOINT_CHECKS_H_

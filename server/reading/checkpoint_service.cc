@@ -37,7 +37,7 @@ constexpr size_t kOpenersOfAClient = 2;
 // Threads that parse large requests, for all roots.
 constexpr size_t kNumParsers = 2;
 constexpr size_t kParsersOfAClient = 1;
-// Threads per root that open through a mapping. Rules of strangers may take a
+// Threads per root that open through a mapping. Strangers' rules may take a
 // thread several seconds and hundreds of MiB; more threads would take more.
 constexpr size_t kNumMappers = 1;
 // Waiting unary calls, in addition to the streams; each call has at most one
@@ -47,18 +47,18 @@ size_t MaxCallsWaiting(const ServerOptions& options) {
   return static_cast<size_t>(options.max_streams) + kUnaryCalls;
 }
 
-// Bytes in one message of GetMetadata.
+// Bytes in one GetMetadata message.
 constexpr size_t kMetadataChunkBytes = size_t{1} << 20;
 
 // A single root may use all readers. With several roots each leaves one reader
-// to the others, in case its file system does not answer.
+// to the others, in case a file system does not answer.
 int64_t ReadersOfARoot(const Access& access, int64_t num_readers) {
   return access.server().roots().size() < 2
              ? num_readers
              : std::max<int64_t>(1, num_readers - 1);
 }
 
-// A stream whose call was refused.
+// The stream for a call that was refused.
 class FailedStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   explicit FailedStream(const absl::Status& status) {

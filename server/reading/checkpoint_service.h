@@ -29,12 +29,11 @@
 
 namespace dcp::server {
 
-// A stream whose client takes no message for this long is ended, because other
-// streams need what it holds. Longer than a training job pauses.
+// A stream ends if the client takes no message for this long, because other
+// streams need the memory that it holds. Longer than a training job pauses.
 inline constexpr absl::Duration kStallTimeout = absl::Minutes(5);
 
-// The stream of tensors frames its messages itself
-// (server/reading/chunk_frame.h).
+// ReadTensors frames the messages itself (server/reading/chunk_frame.h).
 using CheckpointServiceBase =
     tessera::v1::CheckpointService::WithCallbackMethod_Inspect<
         tessera::v1::CheckpointService::WithCallbackMethod_GetMetadata<

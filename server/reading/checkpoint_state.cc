@@ -22,12 +22,12 @@
 namespace dcp::server {
 namespace {
 
-// How deep below its directory the files of a framework's checkpoint are that
-// say what it holds: zero/NAME/fp32.pt of DeepSpeed's, below `latest`.
+// How deep below the directory a framework's checkpoint has files that describe
+// the contents: zero/NAME/fp32.pt of DeepSpeed, below `latest`.
 constexpr int kMaxDepth = 4;
 
-// Whether a file affects what the checkpoint around it holds. Logs, which are
-// written to at all times, do not.
+// Whether a file affects the contents of the checkpoint around it. Logs, which
+// are written to at all times, do not.
 bool IsPartOfCheckpoint(absl::string_view name) {
   for (const absl::string_view suffix :
        {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".pkl", ".json",
@@ -37,7 +37,7 @@ bool IsPartOfCheckpoint(absl::string_view name) {
   return absl::StartsWith(name, "latest");  // a pointer
 }
 
-// What `open` says of how the checkpoint is read.
+// The part of `open` that affects how the checkpoint is read.
 std::string TextOf(const OpenOptions& open) {
   const DialectOptions& dialect = open.dialect;
   return absl::StrCat(
@@ -58,11 +58,11 @@ absl::Status AddFile(RootedFileSystem& fs, const std::string& path,
   return absl::OkStatus();
 }
 
-// The same for the files in which a mapping may find the numbers of the model.
+// The same for the files where a mapping may find the model's numbers.
 void AddModelConfigs(RootedFileSystem& fs, const std::string& path,
                      std::string& text) {
   for (const std::string& place : ModelConfigPlaces(path)) {
-    // One that is not there, or may not be read, is not used either.
+    // A file that does not exist, or may not be read, is not used either.
     if (!AddFile(fs, place, "", text).ok()) absl::StrAppend(&text, "none\n");
   }
 }
@@ -88,9 +88,9 @@ absl::Status AddTree(RootedFileSystem& fs, const std::string& path,
   return absl::OkStatus();
 }
 
-// The name of a DCP checkpoint's index, found as Checkpoint::Open finds it;
-// empty if there is none, or if it is that of all ranks together, which are
-// files in the directory.
+// The name of the DCP index, found in the same way as by Checkpoint::Open.
+// Empty if there is none, or if it is put together from the ranks' indices,
+// which are files in the directory.
 absl::StatusOr<std::string> DcpIndexName(FileSystem& fs,
                                          const std::string& path,
                                          int64_t rank) {

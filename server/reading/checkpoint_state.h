@@ -18,7 +18,7 @@
 namespace dcp::server {
 
 // Text that changes when the index is replaced: for DCP it describes one file,
-// for shards of safetensors or .bin the listing of the directory. With a
+// for shards in safetensors or .bin the listing of the directory. With a
 // mapping, also when the config.json that it may use is replaced. Cancelled
 // once `stop` is requested.
 absl::StatusOr<std::string> IndexState(RootedFileSystem& fs,
@@ -29,7 +29,7 @@ absl::StatusOr<std::string> IndexState(RootedFileSystem& fs,
 // The state of the files that the index names.
 struct FilesState {
   std::string text;  // empty if a file was replaced after it was opened
-  // Bytes of each file, in the order of the index; absent if the file does not
+  // Each file's bytes, in the order of the index; absent if the file does not
   // exist.
   std::vector<std::optional<uint64_t>> sizes;
 };

@@ -11,9 +11,9 @@
 namespace dcp::server {
 namespace {
 
-// For an entry without its names, and for a chunk: the struct, and the opcodes
-// that describe it (two tuples of numbers, a location, and their classes from
-// the memo).
+// For an entry without names, and for a chunk: the struct, and the opcodes that
+// describe it (two tuples with numbers, a location, and their classes from the
+// memo).
 constexpr uint64_t kIndexBytesPerEntry = sizeof(MetadataEntry) + 512;
 constexpr uint64_t kIndexBytesPerChunk = sizeof(ChunkStorageMetadata) + 512;
 // A name occurs in the struct, in the path, and twice in the pickle.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The index of a checkpoint of any format, in the form that DCP writes it;
+// The index of a checkpoint in any format, in the form that DCP writes;
 // GetMetadata answers with it. Pure; any thread.
 #ifndef SERVER_READING_DCP_INDEX_H_
 #define SERVER_READING_DCP_INDEX_H_
@@ -12,11 +12,11 @@
 namespace dcp::server {
 
 // The bytes of a `.metadata` file. Files and offsets are those of the
-// checkpoint; in a format other than DCP they point to the bare payload, not to
-// an item of DCP.
+// checkpoint. In a format other than DCP they point to the bare payload, not to
+// a DCP item.
 std::string DcpIndexOf(const Checkpoint& checkpoint);
 
-// An upper estimate of the memory that DcpIndexOf needs, including its result.
+// An upper estimate of the memory that DcpIndexOf needs, including the result.
 uint64_t DcpIndexBytes(const Checkpoint& checkpoint);
 
 }  // namespace dcp::server

@@ -26,14 +26,14 @@ namespace v1 = ::tessera::v1;
 
 constexpr int kDefaultPageSize = 1000;
 constexpr int kMaxPageSize = 10'000;
-// The size of a page: receivers accept 4 MiB by default. A single tensor with
-// very many chunks may exceed it.
+// A page's bytes: receivers accept 4 MiB by default. A single tensor with very
+// many chunks may exceed it.
 constexpr size_t kMaxPageBytes = size_t{3} << 20;
-// Objects whose values are read for a page; each costs a read.
+// The most objects that are read to show their values; each costs a read.
 constexpr size_t kMaxObjectsRead = 1000;
 // Files listed in the answer.
 constexpr size_t kMaxFilesListed = 10'000;
-// Bytes of a property's value: the metadata of safetensors may have megabytes.
+// Bytes in a property's value: metadata in safetensors may have megabytes.
 constexpr size_t kMaxPropertyBytes = 1000;
 constexpr size_t kMaxProperties = 100;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One page of Inspect. Page tokens are bound to the checkpoint and to the
-// request: tokens of another are refused. Any thread.
+// request: any other token is refused. Any thread.
 #ifndef SERVER_READING_INSPECTION_PAGE_H_
 #define SERVER_READING_INSPECTION_PAGE_H_
 
@@ -25,7 +25,7 @@ struct InspectionPage {
   uint64_t num_tensors = 0;
   uint64_t num_objects = 0;
   uint64_t num_bytes = 0;
-  // Objects of the page, whose values must be located before FillPage.
+  // Objects on the page; they must be located before FillPage.
   std::vector<uint32_t> objects;
   std::string query;  // that the page token is bound to
 };

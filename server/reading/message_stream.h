@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// MessageStream: a call that answers with a stream of small messages: the pages
-// of a long answer, or progress reports. It continues whenever a write
-// completes; no thread waits for a client. Thread-safe.
+// MessageStream: a call that answers with many small messages: the pages of a
+// long answer, or progress reports. It continues whenever a write completes; no
+// thread waits for a client. Thread-safe.
 #ifndef SERVER_READING_MESSAGE_STREAM_H_
 #define SERVER_READING_MESSAGE_STREAM_H_
 
@@ -32,8 +32,8 @@ class MessageStream final
   // Called when the call is over.
   using Ended = absl::AnyInvocable<void()>;
 
-  // Cancels a call whose client takes no message for `stall_timeout`. Owners:
-  // gRPC, until the call is over, and the code that answers it.
+  // Cancels the call if the client takes no message for `stall_timeout`.
+  // Owners: gRPC, until the call is over, and the code that answers it.
   static std::shared_ptr<MessageStream> Make(
       const grpc::CallbackServerContext& call, absl::Duration stall_timeout,
       Ended ended) {

@@ -16,7 +16,7 @@
 
 namespace dcp::server {
 
-// A loop over names checks after this many whether its call was cancelled.
+// After this many names, a loop checks whether the call was cancelled.
 inline constexpr uint32_t kNamesPerLook = 64;
 
 class NameFilter {

@@ -16,8 +16,8 @@ std::shared_ptr<ProgressTicker> ProgressTicker::Start(
   return ticker;
 }
 
-// Makes a new alarm for each tick, because an alarm cannot be set in its own
-// callback.
+// Makes a new alarm for each tick, because the callback of an alarm cannot set
+// that alarm.
 void ProgressTicker::Arm() {
   std::unique_ptr<grpc::Alarm> last;  // destroyed without the lock
   absl::MutexLock lock(&mutex_);

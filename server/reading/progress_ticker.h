@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ProgressTicker: reports the progress of a call that reads whole checkpoints
-// to its client at intervals, and tells the server when there is no progress,
+// ProgressTicker: reports to the client, at intervals, how far a call has come
+// that reads whole checkpoints. Tells the server when there is no progress,
 // because a hanging disk blocks the thread that reads. Thread-safe.
 #ifndef SERVER_READING_PROGRESS_TICKER_H_
 #define SERVER_READING_PROGRESS_TICKER_H_
@@ -26,7 +26,7 @@ namespace dcp::server {
 // How often a client is told of progress.
 inline constexpr absl::Duration kProgressInterval = absl::Seconds(1);
 
-// Watches a transfer and reports its progress at intervals, on gRPC's threads,
+// Watches a transfer and reports progress at intervals, on gRPC's threads,
 // until Stop. Owners: the code that runs the transfer, and the alarm.
 class ProgressTicker : public std::enable_shared_from_this<ProgressTicker> {
  public:

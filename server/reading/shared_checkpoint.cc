@@ -17,9 +17,9 @@
 namespace dcp::server {
 namespace {
 
-// Memory of an entry (sizeof(CheckpointEntry) and its slot in the table of
-// names), of a chunk (a Box and a ChunkLocation), of a mapped tensor (with its
-// lists of sources) and of a piece of it (with its bounds), rounded up.
+// Memory, rounded up, for an entry (sizeof(CheckpointEntry) and a slot in the
+// table by name), a chunk (a Box and a ChunkLocation), a mapped tensor (with
+// lists of sources) and a piece of one (with bounds).
 constexpr uint64_t kBytesPerEntry = sizeof(CheckpointEntry) + 64;
 constexpr uint64_t kBytesPerChunk = sizeof(Box) + sizeof(ChunkLocation) + 32;
 constexpr uint64_t kBytesPerMapped = sizeof(MappedTensor) + 128;
@@ -163,7 +163,7 @@ std::vector<absl::Status> SharedCheckpoint::LocateAll(
   all.erase(std::unique(all.begin(), all.end()), all.end());
   std::vector<absl::Status> results(requests.size());
   if (checkpoint_->Locate(all).ok()) return results;
-  // The damage of some entries must not fail the requests for others.
+  // Damage to some entries must not fail the requests for others.
   for (size_t i = 0; i < requests.size(); ++i) {
     results[i] = WithPlace(checkpoint_->Locate(requests[i].entries),
                            {.path = checkpoint_->path()});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SharedCheckpoint: an open checkpoint with the state of its files, shared by
+// SharedCheckpoint: an open checkpoint with the state of the files, shared by
 // the calls that read it. Thread-safe.
 #ifndef SERVER_READING_SHARED_CHECKPOINT_H_
 #define SERVER_READING_SHARED_CHECKPOINT_H_
@@ -23,12 +23,12 @@
 
 namespace dcp::server {
 
-// The state of a checkpoint's files when it was opened.
+// The state of the files when the checkpoint was opened.
 struct CheckpointState {
-  std::string digest = {};  // of what EtagOf is about
-  std::string etag;         // of that, and of the mapping
-  // Bytes of each file that the index names, in its order; absent if the file
-  // does not exist.
+  std::string digest = {};  // of the text from IndexState and FilesState
+  std::string etag;         // digest of that, and of the mapping
+  // Each file's bytes, in the order of the index; absent if the file does not
+  // exist.
   std::vector<std::optional<uint64_t>> file_sizes;
 };
 
@@ -37,10 +37,9 @@ class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
  public:
   using Located = absl::AnyInvocable<void(absl::Status)>;
 
-  // `checkpoint` was opened with `fs` and `open`. `tasks` is the queue of its
-  // root; the files are closed there too, because that may take long.
-  // `index_bytes` is the cache's sum, to which the checkpoint adds its own
-  // while it lives.
+  // `checkpoint` was opened with `fs` and `open`. `tasks` is the root's queue;
+  // the files are closed there too, because that may take long. `index_bytes`
+  // is the cache's sum, which includes this checkpoint while it lives.
   static std::shared_ptr<SharedCheckpoint> Make(
       std::shared_ptr<TaskQueue> tasks, std::unique_ptr<RootedFileSystem> fs,
       std::unique_ptr<Checkpoint> checkpoint, CheckpointState state,
@@ -48,7 +47,7 @@ class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
   ~SharedCheckpoint();
 
   // A digest of the device, inode, size and times of the index file and of each
-  // file that the index names, and of the mapping that it is read through.
+  // file that the index names, and of the mapping.
   const std::string& etag() const { return state_.etag; }
   const std::vector<std::optional<uint64_t>>& file_sizes() const {
     return state_.file_sizes;
@@ -65,14 +64,14 @@ class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
   // Estimated memory of the index.
   uint64_t index_bytes() const { return index_bytes_; }
 
-  // For reading. What Locate writes may be read only for located entries.
+  // For reading. The results of Locate may be read only for located entries.
   const Checkpoint& checkpoint() const { return *checkpoint_; }
   // For Load of entries that are located; Load does not change them.
   Checkpoint& mutable_checkpoint() { return *checkpoint_; }
 
   // Locates the payload of `entries` and calls `done`: at once if they are
   // already located, otherwise on a thread of the queue. Concurrent calls are
-  // served together, in the turn of the `client` of the first.
+  // served together, in the first client's turn.
   void Locate(const std::string& client, std::vector<uint32_t> entries,
               Located done);
 
@@ -95,7 +94,7 @@ class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
   std::vector<absl::Status> LocateAll(
       const std::vector<LocateRequest>& requests);
 
-  // Owners: its RootThreads, and each checkpoint below the root.
+  // Owners: the root's RootThreads, and each checkpoint below the root.
   const std::shared_ptr<TaskQueue> tasks_;
   const std::unique_ptr<RootedFileSystem> fs_;
   const std::unique_ptr<Checkpoint> checkpoint_;
@@ -110,8 +109,8 @@ class SharedCheckpoint : public std::enable_shared_from_this<SharedCheckpoint> {
   bool serving_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// `status`, the result of locating or reading, unless the index of the
-// checkpoint has changed meanwhile: then Unavailable. Looks at the disk.
+// `status`, the result of locating or reading, unless the checkpoint's index
+// has changed meanwhile: then Unavailable. Looks at the disk.
 absl::Status UnlessReplaced(const SharedCheckpoint& checkpoint,
                             const absl::Status& status);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // StallTimer: detects that a stream waits in vain, for a client that takes no
-// message or for a disk that does not answer, because what the stream holds
-// would otherwise be held forever. Thread-safe.
+// message or for a disk that does not answer, because the stream would
+// otherwise hold memory and files forever. Thread-safe.
 #ifndef SERVER_READING_STALL_TIMER_H_
 #define SERVER_READING_STALL_TIMER_H_
 
@@ -23,8 +23,8 @@ class StallTimer : public std::enable_shared_from_this<StallTimer> {
     return std::shared_ptr<StallTimer>(new StallTimer(timeout));
   }
 
-  // Calls `stalled` once, on a thread of gRPC and without holding a lock, when
-  // a wait reaches the timeout.
+  // Calls `stalled` once, on a gRPC thread and without holding a lock, when a
+  // wait reaches the timeout.
   void Start(std::function<void()> stalled);
   void BeginWait();
   void EndWait();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A window is contiguous in the row-major bytes of its part. It therefore is a
-// range of indices of one dimension, d, with one index of each dimension before
-// d and all of each dimension after d:
+// A window is contiguous in the row-major bytes of the part. Therefore it is a
+// range of indices along one dimension, d, with one index in each dimension
+// before d and all indices in each dimension after d:
 //
-//   d is the first dimension of which one index (with all of the dimensions
-//   after it) has at most kWindowBytes; cuts are at multiples of `step` indices
+//   d is the first dimension where one index (with all dimensions after it) has
+//   at most kWindowBytes; cuts are at multiples of `step` indices
 //
 //        d=1, step 3     | 0 1 2 | 3 4 5 | 6 7 |   <- row 0
 //                        | 0 1 2 | 3 4 5 | 6 7 |   <- row 1
@@ -33,8 +33,8 @@ namespace {
 
 namespace v1 = ::tessera::v1;
 
-// Parts in one stream: enough for a model of a hundred thousand tensors and the
-// optimizer state of each.
+// Parts in one stream: enough for a model with a hundred thousand tensors and
+// their optimizer state.
 constexpr size_t kMaxParts = size_t{1} << 20;
 
 // Problems that an error lists; the others are counted.
@@ -42,7 +42,7 @@ constexpr size_t kMaxProblems = 50;
 
 class Problems {
  public:
-  // `field` is the field of the request that has the problem.
+  // `field` is the request field that has the problem.
   void Add(std::string problem, absl::string_view field) {
     if (num_ == 0) first_field_ = std::string(field);
     ++num_;
@@ -271,17 +271,16 @@ PartWindow WindowAt(absl::Span<const int64_t> shape, const StreamPart& part,
   const size_t num_dims = box.sizes.size();
   if (num_dims == 0) return {.box = box, .num_bytes = part.num_bytes};
   size_t dim = 0;
-  uint64_t row_bytes = part.num_bytes;  // bytes of one index of `dim`
+  uint64_t row_bytes = part.num_bytes;  // bytes of one index in `dim`
   for (; dim < num_dims; ++dim) {
     row_bytes /= static_cast<uint64_t>(box.sizes[dim]);
     if (row_bytes <= kWindowBytes) break;
   }
-  // An index of the last dimension is one element.
+  // One index in the last dimension is one element.
   DCP_CHECK(dim < num_dims);
   const auto size = static_cast<uint64_t>(box.sizes[dim]);
   const auto low = static_cast<uint64_t>(box.offsets[dim]);
-  // Cuts a row of the whole tensor into as few windows as possible, of equal
-  // length.
+  // Cuts a row of the tensor into as few windows as possible, all equally long.
   const auto extent = static_cast<uint64_t>(shape[dim]);
   const uint64_t most = kWindowBytes / row_bytes;
   const uint64_t num_steps = (extent + most - 1) / most;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of tensors that make up a stream: what a request asks for, in its
-// order and checked against the checkpoint, and the windows into which each
-// part is cut. Pure; any thread.
+// The tensor parts that make up a stream: the parts that a request asks for, in
+// the request's order and checked against the checkpoint, and the windows into
+// which each part is cut. Pure; any thread.
 #ifndef SERVER_READING_STREAM_PARTS_H_
 #define SERVER_READING_STREAM_PARTS_H_
 
@@ -36,26 +36,27 @@ struct StreamParts {
   std::vector<StreamPart> parts;
   uint64_t num_bytes = 0;
 
-  // The index of the part (not an empty one) that contains byte `offset` of the
-  // stream; `offset` is less than num_bytes.
+  // The index of the part (not an empty one) that contains the stream's byte
+  // `offset`, which is less than num_bytes.
   size_t PartAt(uint64_t offset) const;
 };
 
-// NotFound and InvalidArgument list every name that is missing, not a tensor,
-// of another shape or type, or whose box lies outside; ResourceExhausted for
-// more parts than a stream may have. Cancelled soon after a stop.
+// NotFound and InvalidArgument list every name that is missing, is not a
+// tensor, has another shape or type, or has a box that lies outside.
+// ResourceExhausted if there are more parts than a stream may have. Cancelled
+// soon after a stop.
 absl::StatusOr<StreamParts> ResolveParts(
     const Checkpoint& checkpoint,
     const tessera::v1::ReadTensorsRequest& request, std::stop_token stop = {});
 
-// Bytes [begin, begin + num_bytes) of a part, which are the elements of `box`.
+// A part's bytes [begin, begin + num_bytes), which are the elements of `box`.
 struct PartWindow {
   Box box;
   uint64_t begin = 0;
   uint64_t num_bytes = 0;
 };
 
-// The window that contains byte `offset` of the part. A part is cut along one
+// The window that contains the part's byte `offset`. A part is cut along one
 // dimension, at positions that depend on the tensor and not on the part, so
 // that overlapping parts of one tensor share windows. A window has at most
 // kWindowBytes.

@@ -2,12 +2,12 @@
 // The steps of a stream. Each begins with the event that ends the previous one:
 //
 //   1. reserve memory for the request, read it            (the budget)
-//   2. open the checkpoint, check the request against it  (tasks of the cache)
+//   2. open the checkpoint, check the request against it  (the cache's tasks)
 //   3. locate the payload of the requested tensors        (the same)
 //   4. reserve memory for some windows                    (the budget)
 //   5. write the header
 //   6. request windows ahead; write the first as soon as it is ready, chunk by
-//      chunk; release it when its last chunk is written
+//      chunk; release it when the last chunk is written
 //
 // [Note: one at a time] An event is recorded under the lock. The first thread
 // that finds no other thread running the stream runs it, and repeats this for
@@ -46,24 +46,24 @@ namespace v1 = ::tessera::v1;
 // scarce, a stream uses kFewWindowsAhead.
 constexpr uint64_t kWindowsAhead = 4;
 constexpr uint64_t kFewWindowsAhead = 2;
-// Limit for small windows; each takes some hundred bytes in addition to its
+// Limit for small windows; each takes some hundred bytes in addition to the
 // data.
 constexpr size_t kMaxHeld = 256;
 
-// For a part with its name and box, without its payload.
+// For a part with a name and a box, without the payload.
 constexpr uint64_t kBytesPerPart = sizeof(StreamPart) + 64;
 
 // Memory for a request with many parts, per byte on the wire: the message and
-// what is derived from it. Measured with parts that have only a name: 22.
+// everything derived from it. Measured with parts that have only a name: 22.
 constexpr uint64_t kRequestExpansion = 24;
 
 constexpr size_t kSmallRequestBytes = size_t{16} << 10;
 
-// Payload of a message. By default receivers accept 4 MiB in all.
+// A message's payload. By default receivers accept 4 MiB in all.
 constexpr uint64_t kDefaultChunkBytes = uint64_t{1} << 20;
 constexpr uint64_t kMaxChunkBytes = uint64_t{4} << 20;
 constexpr uint64_t kMinChunkBytes = 1024;
-// Size of a header message; one message more costs little.
+// A header message's bytes; another message costs little.
 constexpr size_t kHeaderBytes = size_t{1} << 20;
 
 bool IsHalfUsed(const MemoryBudget& budget) {
@@ -252,7 +252,7 @@ void TensorStream::Step(Events events) {
   Finish(ToRpcStatus(status_));
 }
 
-// Logs which client received how many bytes of which checkpoint.
+// Logs which client received how many bytes from which checkpoint.
 void TensorStream::LogEnd() const {
   context_.metrics.CountClientBytes(client_.name(), sent_bytes_);
   if (!has_opened_) return;
@@ -325,7 +325,7 @@ absl::Status TensorStream::Take(Events& events) {
 absl::Status TensorStream::TakeOpened(Opened opened) {
   opened_ = std::move(opened);
   has_opened_ = true;
-  request_.clear_wanted();  // opened_ has its parts
+  request_.clear_wanted();  // opened_ has the parts
   request_.mutable_source()->clear_map();
   const uint64_t num_bytes = opened_->parts.num_bytes;
   if (!request_.etag().empty() &&
@@ -395,7 +395,7 @@ absl::Status TensorStream::WriteNext() {
     WriteHeader();
     return absl::OkStatus();
   }
-  // Releases windows whose last chunk is written.
+  // Releases windows that are written to the end.
   while (!held_.empty()) {
     const Held& first = held_.front();
     const uint64_t end = opened_->parts.parts[first.part].begin + first.begin +

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // TensorStream: one call of ReadTensors. A state machine that is driven by
 // events (the checkpoint is open, memory is reserved, a window is ready, a
-// message is written, the client is gone) on whatever thread they occur, one at
-// a time; no thread waits for it. It holds only a few windows ahead of its
-// client, so a slow client slows down its own reading.
+// message is written, the client is gone), one at a time, on the thread where
+// each occurs; no thread waits for a stream. A stream holds only a few windows
+// ahead of the client, so a slow client slows down only that stream.
 #ifndef SERVER_READING_TENSOR_STREAM_H_
 #define SERVER_READING_TENSOR_STREAM_H_
 
@@ -39,7 +39,7 @@
 
 namespace dcp::server {
 
-// What all streams of a server share; outlives them.
+// Everything that a server's streams share; outlives them.
 struct StreamContext {
   CheckpointCache& cache;
   TaskQueue& parsers;  // for large requests
@@ -69,12 +69,12 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void OnDone() override;
 
  private:
-  // A checkpoint and the parts that are requested of it.
+  // A checkpoint and the requested parts.
   struct Opened {
     std::shared_ptr<SharedCheckpoint> checkpoint;
     StreamParts parts;
   };
-  // What happened since the last step.
+  // The events since the last step.
   struct Events {
     bool cancelled = false;
     bool written = false;
@@ -91,11 +91,11 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                const Admission::Caller& caller, grpc::ByteBuffer request,
                absl::AnyInvocable<void()> ended);
 
-  // A function that lets the event happen, if the stream still lives.
+  // A function that records the event, if the stream still lives.
   std::function<void()> Telling(bool Events::*event);
   void StartDiskTimer();
   void AskForRequest();
-  // Goes on with the memory for a request of that size.
+  // Continues with the memory for a request that has `num_bytes`.
   void Admit(size_t num_bytes, absl::StatusOr<CallMemory> memory);
   absl::Status ReadRequest();
   void Open();
@@ -133,8 +133,7 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   // Stops the loops over the requested tensors when nobody needs the result.
   std::stop_source stop_;
-  // Requested when the client is gone; withdraws its wait for an open
-  // checkpoint.
+  // Requested when the client is gone; ends the wait for an open checkpoint.
   std::stop_source gone_;
   const std::shared_ptr<StallTimer> stall_timer_;
   const std::shared_ptr<StallTimer> disk_timer_;
@@ -159,10 +158,10 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     uint64_t begin;  // byte offset in the part
   };
   std::deque<Held> held_;      // windows to be written, in order
-  uint64_t held_bytes_ = 0;    // of these windows
+  uint64_t held_bytes_ = 0;    // bytes of these windows
   uint64_t want_offset_ = 0;   // in the stream, where the next window begins
   uint64_t write_offset_ = 0;  // in the stream, where the next chunk begins
-  grpc::ByteBuffer buffer_;    // of the message being written
+  grpc::ByteBuffer buffer_;    // holds the message being written
   bool writing_ = false;
   bool waiting_for_disk_ = false;
   uint64_t writing_bytes_ = 0;

@@ -26,9 +26,8 @@ class TimedAnswer {
  public:
   using Answered = absl::AnyInvocable<void(T)>;
 
-  // Calls `answered` with `late` after `timeout`, on a thread of gRPC, unless
-  // an answer was given before. Owners: the code that will answer, and the
-  // alarm.
+  // Calls `answered` with `late` after `timeout`, on a gRPC thread, unless an
+  // answer was given before. Owners: the code that will answer, and the alarm.
   static std::shared_ptr<TimedAnswer> Start(absl::Duration timeout,
                                             absl::Status late,
                                             Answered answered) {

@@ -5,14 +5,14 @@
 //   it is the user's turn -> read -> ready -> released by the last user -> idle
 //   -> dropped
 //
-// [Note: whose memory] Each user reserves memory for a window before it
-// requests it, so the windows of all users never exceed what the users have
-// reserved; sharing only reduces the memory. A window that becomes idle needs
-// its own reservation, and is dropped if that is not available at once.
+// [Note: memory] Each user reserves memory for a window before requesting it,
+// so all windows in use never exceed the memory that their users have reserved;
+// sharing only reduces the memory. A window that becomes idle needs a separate
+// reservation, and is dropped if that is not available at once.
 //
-// [Note: users that leave] A queued window belongs to all of its users. When a
-// user leaves, each window in its queue moves to the queue of another of the
-// window's users. A batch without any users is stopped.
+// [Note: users that leave] A queued window belongs to all users that requested
+// it. When a user leaves, each window in the user's queue moves to the queue of
+// another user of that window. A batch without any users is stopped.
 #include "server/reading/window_readers.h"
 
 #include <algorithm>
@@ -126,7 +126,7 @@ WindowReaders::WindowPtr WindowReaders::Want(WindowUser& user,
   {
     absl::MutexLock lock(&mutex_);
     WindowPtr& known = windows_[key];
-    // A window whose batch is being stopped will not get its bytes.
+    // A window in a batch that is being stopped will not be read.
     shared = known != nullptr &&
              (known->batch == nullptr || !known->batch->stop.stop_requested());
     if (!shared) known = std::make_shared<SharedWindow>(key, num_bytes);
@@ -198,7 +198,7 @@ void WindowReaders::Forget(const SharedWindow& window) {
   if (it != windows_.end() && it->second.get() == &window) windows_.erase(it);
 }
 
-// See [Note: whose memory].
+// See [Note: memory].
 void WindowReaders::KeepOrDrop(const Windows& unused) {
   Windows garbage;
   for (const WindowPtr& window : unused) {
@@ -393,7 +393,7 @@ absl::Status WindowReaders::Load(Lane& lane,
                  .check_ties = false});
   metrics_.CountBytes("read", stats.bytes_read.load());
   if (status.ok()) return status;
-  lane.queue = nullptr;  // its state after an error is unknown
+  lane.queue = nullptr;  // after an error the state is unknown
   return WithPlace(
       Annotate(status, tensors[0].fqn),
       {.path = shared.checkpoint().path(), .tensor = tensors[0].fqn});
@@ -407,7 +407,7 @@ void WindowReaders::Publish(Windows& batch) {
     absl::MutexLock lock(&mutex_);
     const auto reading = num_reading_.find(&batch[0]->key.checkpoint->tasks());
     if (--reading->second == 0) num_reading_.erase(reading);
-    if (!turns_.empty()) changed_.Signal();  // its root has a free reader again
+    if (!turns_.empty()) changed_.Signal();  // the root has a free reader again
     for (WindowPtr& window : batch) {
       window->batch = nullptr;
       window->ready_.store(true, std::memory_order_release);

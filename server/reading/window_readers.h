@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// WindowReaders: reads windows of tensors for all streams, and each window once
-// for all streams that request it at about the same time. A fixed number of
-// threads read, and the streams take turns. Knows neither clients nor messages.
-// Thread-safe; makes no calls while it holds its lock.
+// WindowReaders: reads windows for all streams. A window that several streams
+// request at about the same time is read once. A fixed number of threads read,
+// and the streams take turns. Knows neither clients nor messages. Thread-safe;
+// makes no calls while holding the lock.
 #ifndef SERVER_READING_WINDOW_READERS_H_
 #define SERVER_READING_WINDOW_READERS_H_
 
@@ -52,8 +52,8 @@ struct WindowKey {
   }
 };
 
-// The bytes of a window. Owners: the readers, the streams that use it, and
-// messages that gRPC is sending.
+// A window's bytes. Owners: the readers, the streams that use it, and messages
+// that gRPC is sending.
 class SharedWindow {
  public:
   const uint64_t num_bytes;
@@ -65,7 +65,7 @@ class SharedWindow {
   ByteSpan bytes() const { return ByteSpan(data_.get(), num_bytes); }
 
   // CRC-32C of these bytes. All streams cut a window at the same places, so the
-  // CRC of a whole piece of kCrcBytes is computed once for all of them.
+  // CRC of each whole piece (kCrcBytes) is computed once for all of them.
   uint32_t Crc32c(uint64_t begin, uint64_t length) const;
 
   SharedWindow(WindowKey window_key, uint64_t size)
@@ -89,7 +89,8 @@ class SharedWindow {
 
   // Guarded by the readers' lock.
   std::vector<class WindowUser*> users;
-  std::shared_ptr<Batch> batch;  // that reads it; owners: its windows, a thread
+  // that reads it; owners: the batch's windows, a thread
+  std::shared_ptr<Batch> batch;
   // Set while no stream uses the window.
   Reservation reservation;
   absl::Duration idle_since;  // a time of SteadyNow
@@ -99,7 +100,7 @@ class SharedWindow {
 class WindowReaders;
 
 // The interface of one stream to the readers. Thread-compatible. The stream
-// must reserve the memory of each window before Want and keep it until LetGo.
+// must reserve memory for each window before Want and keep it until LetGo.
 class WindowUser {
  public:
   // `wake` is called on any thread when a window is ready.
@@ -161,12 +162,12 @@ class WindowReaders {
   using Windows = std::vector<WindowPtr>;
 
   WindowPtr Want(WindowUser& user, const WindowKey& key, uint64_t num_bytes);
-  // Removes the window from the user's; adds it to `unused` if it was the last
-  // user.
+  // Removes the window from the user's windows; adds it to `unused` if it was
+  // the last user.
   void Leave(WindowUser& user, const WindowPtr& window, Windows& unused)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LetGo(WindowUser& user, bool all);
-  // Removes the window from the table, unless another has taken its place.
+  // Removes the window from the table, unless another has replaced it there.
   void Forget(const SharedWindow& window) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void KeepOrDrop(const Windows& unused);
   std::optional<Reservation> ReserveIdle(uint64_t num_bytes);
@@ -177,7 +178,7 @@ class WindowReaders {
 
   void RunReader();
   bool NextBatch(Windows& batch);
-  // The next user to serve: the first whose root has a free reader.
+  // The next user to serve: the first with a free reader for the root.
   std::deque<WindowUser*>::iterator NextTurn()
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TakeBatch(std::deque<WindowUser*>::iterator turn, Windows& batch)

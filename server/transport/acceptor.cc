@@ -29,15 +29,15 @@ namespace {
 
 // When descriptors have run out, the next attempt comes after this time.
 constexpr int kRetryMs = 100;
-// The time between looks for requests that are late.
+// The time between checks for requests that are late.
 constexpr int kLookMs = 5000;
 // Minimum time between sweeps for closed connections; a sweep costs a system
 // call for each connection.
 constexpr absl::Duration kSweepPeriod = absl::Milliseconds(20);
 
 // The key by which connections are counted: the four bytes of an IPv4 address,
-// also when it is mapped into IPv6, or the first eight bytes of an IPv6
-// address. Empty for a unix socket.
+// also when it is mapped into IPv6, or an IPv6 address' first eight bytes.
+// Empty for a unix socket.
 std::string AddressKey(const sockaddr_storage& peer) {
   if (peer.ss_family == AF_INET) {
     const auto& v4 = reinterpret_cast<const sockaddr_in&>(peer);

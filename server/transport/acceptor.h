@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Acceptor: takes connections from a Listener and hands them to gRPC, up to a
-// limit for the process (its descriptors) and a limit per client address.
-// gRPC's own listener has no limit, and stops listening for good once
-// descriptors have run out; this one continues when there are descriptors
-// again. A connection beyond a limit is closed at once, so that its client
-// notices. Has one thread.
+// limit for the process' descriptors and a limit per client address. gRPC's own
+// listener has no limit, and stops listening for good once descriptors have run
+// out; this one continues when there are descriptors again. A connection beyond
+// a limit is closed at once, so that the client notices. Has one thread.
 #ifndef SERVER_TRANSPORT_ACCEPTOR_H_
 #define SERVER_TRANSPORT_ACCEPTOR_H_
 
@@ -31,8 +30,8 @@ struct ConnectionLimits {
   int64_t max_per_address = 500;
 };
 
-// The number of connections, at most `wanted`, that the limit of descriptors
-// allows when a quarter of it is kept for files.
+// How many connections, at most `wanted`, the descriptor limit allows when a
+// quarter of it is kept for files.
 int64_t ConnectionsWithinFileLimit(int64_t wanted);
 
 class Acceptor {

@@ -49,9 +49,9 @@ std::string PathOf(const tessera::v1::Source& source) {
   return absl::StrCat(" path=", LogText(source.path()));
 }
 
-// The checkpoints of a call, as text for its log line. Empty for streams of
-// tensors and jobs, which log their own lines. `message` is the request, of the
-// type that gRPC parses for `method`.
+// The checkpoints of a call, as text for the log line. Empty for tensor streams
+// and jobs, which write log lines themselves. `message` is the request, with
+// the type that gRPC parses for `method`.
 std::string PathsOf(absl::string_view method, const void* message) {
   namespace v1 = tessera::v1;
   if (message == nullptr) return "";
@@ -119,7 +119,7 @@ class CallLog::Call : public grpc::experimental::Interceptor {
     log_.calls_.insert(this);
   }
 
-  // Whether it goes on although its client has no rights any more.
+  // Whether it continues although the client has no rights any more.
   bool IsRevoked() const {
     return gate_.has_value() &&
            (gate_->client() == nullptr || gate_->client()->is_revoked());
@@ -149,7 +149,7 @@ class CallLog::Call : public grpc::experimental::Interceptor {
     if (gate_.has_value()) gate_->Close();
     if (methods->QueryInterceptionHookPoint(
             InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
-      // The only place where the handler of the call finds it. A client cannot
+      // The only place where the call's handler finds it. A client cannot
       // choose it.
       auto& metadata = *methods->GetRecvInitialMetadata();
       metadata.erase(kCallIdKey);
@@ -217,7 +217,7 @@ class CallLog::Call : public grpc::experimental::Interceptor {
   const std::string id_;
   const absl::Duration begin_;
   std::optional<RequestGate> gate_;
-  // Stays when a call ends without a status because its client has left.
+  // Stays when a call ends without a status because the client has left.
   absl::StatusCode code_ = absl::StatusCode::kCancelled;
   std::string message_;
   std::string paths_;  // formatted for the log line

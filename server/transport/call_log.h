@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// CallLog: an interceptor of gRPC's server that sees each call of our services
+// CallLog: an interceptor in gRPC's server that sees each call to our services
 // begin and end. It counts the call in the metrics and writes a log line, which
 // names the checkpoints that the call inspects or checks. It also knows how
 // many calls are in progress, which a draining server waits for. Health checks
-// and reflection are left out. The request of each call passes the gate of the
-// server (request_gate.h). All methods that do not exist are logged as
-// "unknown", and refused calls are logged at a limited rate, because anybody
-// can make them. Called on gRPC's threads. Thread-safe; outlives the server.
+// and reflection are left out. Each call's request passes the server's gate
+// (request_gate.h). All methods that do not exist are logged as "unknown", and
+// refused calls are logged at a limited rate, because anybody can make them.
+// Called on gRPC's threads. Thread-safe; outlives the server.
 #ifndef SERVER_TRANSPORT_CALL_LOG_H_
 #define SERVER_TRANSPORT_CALL_LOG_H_
 
@@ -27,8 +27,8 @@
 
 namespace dcp::server {
 
-// The number of a call, which is in each log line about it; "" for a call that
-// no CallLog sees. It is new for each call of the process.
+// The call's number, which is in each log line about it; "" for a call that no
+// CallLog sees. It is unique within the process.
 std::string CallId(const grpc::ServerContextBase& context);
 
 class CallLog {

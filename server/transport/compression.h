@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compression of messages: limits how far a compressed request is unpacked, and
+// Message compression: limits how far a compressed request is unpacked, and
 // compresses answers on request. gRPC 1.51 unpacks a whole request before it
 // checks the size, so that 4 MiB could become 4 GiB. The linker therefore
-// redirects gRPC's calls of zlib's inflate to a function in this file (--wrap
+// redirects gRPC's calls to zlib's inflate to a function in this file (--wrap
 // in BUILD.bazel), which stops shortly after the limit. gRPC then refuses the
 // message as too large. Any thread.
 #ifndef SERVER_TRANSPORT_COMPRESSION_H_
@@ -19,10 +19,10 @@ namespace dcp::server {
 // message that gRPC accepts. Without a call there is no limit.
 void BoundDecompression(uint64_t max_message_bytes);
 
-// Compresses the answers of this call with gzip if its metadata asks for it:
+// Compresses the answers to this call with gzip if the metadata asks for it:
 // "accept-encoding: gzip". The similar header that gRPC itself sends does not
-// help: it says only what a client can read, and all clients say that they can
-// read gzip.
+// help: it says only which encodings a client can read, and all clients say
+// that they can read gzip.
 void CompressIfAsked(grpc::CallbackServerContext& context);
 
 }  // namespace dcp::server

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Adds the gauges and counters of connections.
+//
 // Tested by tests/server/server_watch_test.cc.
 #include "server/transport/connection_metrics.h"
 

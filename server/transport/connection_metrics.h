@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The metrics of connections, and of what gRPC holds for them.
+// Metrics for connections, and for the memory that gRPC holds for them.
 #ifndef SERVER_TRANSPORT_CONNECTION_METRICS_H_
 #define SERVER_TRANSPORT_CONNECTION_METRICS_H_
 

@@ -70,7 +70,7 @@ bool FrameGuard::Begin(const FrameHead& frame, absl::Duration now) {
   return complaint_.empty();
 }
 
-// A request is complete only when the payload of its last frame has arrived.
+// A request is complete only when the last frame's payload has arrived.
 void FrameGuard::End(const FrameHead& frame) {
   if (frame.type == FrameHead::kResetStream) return Close(frame.stream);
   OpenCall* const call = Find(frame.stream);

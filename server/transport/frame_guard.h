@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // FrameGuard: reads the bytes of one HTTP/2 connection in both directions and
-// detects what would harm gRPC 1.51: headers that never end (CONTINUATION),
-// calls that are reset as soon as they have begun, floods of control frames,
-// more calls than the server can complete, and requests that never become
-// complete. It looks at the nine-byte head of each frame, and keeps a few bytes
-// for each open call. Thread-safe.
+// detects clients that would harm gRPC 1.51: headers that never end
+// (CONTINUATION), calls that are reset as soon as they have begun, floods of
+// control frames, more calls than the server can complete, and requests that
+// never become complete. It looks at the nine-byte head of each frame, and
+// keeps a few bytes for each open call. Thread-safe.
 //
-// A call is open from the client's headers until the server has sent its last
-// frame, or one side has reset it. Its request takes memory of gRPC until it is
+// A call is open from the client's headers until the server has sent the last
+// frame, or one side has reset it. The request takes gRPC's memory until it is
 // complete and the server has begun to answer; see CallLoad.
 #ifndef SERVER_TRANSPORT_FRAME_GUARD_H_
 #define SERVER_TRANSPORT_FRAME_GUARD_H_
@@ -31,18 +31,17 @@
 
 namespace dcp::server {
 
-// Headers of one call, as they are sent; gRPC itself accepts 16 KiB of
-// metadata.
+// One call's headers, as they are sent; gRPC itself accepts 16 KiB of metadata.
 inline constexpr uint64_t kMaxHeaderBytes = uint64_t{64} << 10;
 inline constexpr uint64_t kMaxHeaderFrames = 32;
-// RST_STREAM frames. Allows a client to abandon all of its calls at once and
-// stay connected.
+// RST_STREAM frames. Allows a client to abandon all calls at once and stay
+// connected.
 inline constexpr TokenBucket::Limits kMaxResets = {.burst = 2000,
                                                    .per_second = 50};
 // SETTINGS, PING, PRIORITY and frames without content.
 inline constexpr TokenBucket::Limits kMaxControlFrames = {.burst = 1000,
                                                           .per_second = 100};
-// New calls of one connection while the server holds more calls than it may:
+// New calls on one connection while the server holds more calls than it may:
 // connections that begin many are ended.
 inline constexpr TokenBucket::Limits kMaxCallsUnderLoad = {.burst = 20,
                                                            .per_second = 10};
@@ -55,28 +54,28 @@ class FrameGuard {
   FrameGuard(const FrameGuard&) = delete;
   FrameGuard& operator=(const FrameGuard&) = delete;
 
-  // Reads the next bytes of the client, which arrived at `now`. Returns false
-  // once the connection is to be ended.
+  // Reads the client's next bytes, which arrived at `now`. Returns false once
+  // the connection is to be ended.
   bool Receive(absl::string_view bytes, absl::Duration now);
 
-  // Calls `send`, which returns how many bytes of the parts of `message` it has
-  // sent to the client, and reads these. Returns its result. The client's
-  // answer to them is not read before this returns.
+  // Calls `send`, which returns how many bytes from the parts of `message` it
+  // has sent to the client, reads these, and returns the same number. The
+  // client's answer to them is not read before this returns.
   ssize_t Send(const msghdr& message, absl::FunctionRef<ssize_t()> send);
 
-  // Counts one more or one less of the calls that anybody may make and keep
+  // Counts one more or one less call among those that anybody may make and keep
   // open.
   void AddPublicCall(int number);
 
-  // Ends the connection for a reason that its own bytes do not show, and
-  // forgets its calls. Returns false if it has a complaint already.
+  // Ends the connection for a reason outside its bytes, and forgets the calls.
+  // Returns false if it has a complaint already.
   bool Cut(absl::string_view why);
 
   // Why the connection is to be ended; empty while it may continue.
   std::string complaint() const;
   // Whether the client has sent any byte.
   bool has_received() const { return has_received_; }
-  // The estimate of gRPC's memory for its requests.
+  // The estimate for gRPC's memory for this connection's requests.
   int64_t request_bytes() const { return request_bytes_; }
   // Whether it has a request that is incomplete for longer than
   // kMaxRequestTime.
@@ -86,7 +85,7 @@ class FrameGuard {
   struct OpenCall {
     absl::Duration begun;
     int64_t bytes = 0;
-    bool complete = false;  // its request
+    bool complete = false;  // the request is complete
     bool answered = false;
   };
 
@@ -103,7 +102,7 @@ class FrameGuard {
   OpenCall* Find(uint32_t stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Adds to the memory of a request that is not both complete and answered.
   void Add(OpenCall& call, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Takes the memory away from a request that is both.
+  // Subtracts the memory of a request that is both.
   void ReleaseIfDone(OpenCall& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Close(uint32_t stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Count(int64_t bytes);
@@ -121,7 +120,7 @@ class FrameGuard {
   FrameSplitter sent_ ABSL_GUARDED_BY(mutex_){0};
   absl::flat_hash_map<uint32_t, OpenCall> calls_ ABSL_GUARDED_BY(mutex_);
   uint32_t last_stream_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Of the headers in progress.
+  // The bytes in the headers in progress.
   uint64_t block_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t block_frames_ ABSL_GUARDED_BY(mutex_) = 0;
   bool block_ends_stream_ ABSL_GUARDED_BY(mutex_) = false;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// FrameSplitter: finds the frames of HTTP/2 in a stream of bytes that arrives
-// in pieces. It keeps the nine-byte head of one frame and no payload.
-// Thread-compatible.
+// FrameSplitter: finds HTTP/2 frames in bytes that arrive in pieces. It keeps
+// the nine-byte head of one frame and no payload. Thread-compatible.
 #ifndef SERVER_TRANSPORT_FRAME_SPLITTER_H_
 #define SERVER_TRANSPORT_FRAME_SPLITTER_H_
 
@@ -23,11 +22,11 @@ struct FrameHead {
     kWindowUpdate = 8,
     kContinuation = 9,
   };
-  static constexpr uint8_t kEndStream = 1;   // of kData and kHeaders
-  static constexpr uint8_t kAck = 1;         // of kSettings and kPing
-  static constexpr uint8_t kEndHeaders = 4;  // of kHeaders and kContinuation
+  static constexpr uint8_t kEndStream = 1;   // in kData and kHeaders
+  static constexpr uint8_t kAck = 1;         // in kSettings and kPing
+  static constexpr uint8_t kEndHeaders = 4;  // in kHeaders and kContinuation
 
-  uint64_t length = 0;  // of the payload, in bytes
+  uint64_t length = 0;  // the payload's bytes
   uint8_t type = 0;
   uint8_t flags = 0;
   uint32_t stream = 0;
@@ -41,9 +40,8 @@ class FrameSplitter {
   explicit FrameSplitter(uint64_t preface_bytes)
       : bytes_to_skip_(preface_bytes) {}
 
-  // Reads the next bytes. Calls `begun` for each head, before its payload, and
-  // `ended` after the last byte of its payload. Stops when `begun` returns
-  // false.
+  // Reads the next bytes. Calls `begun` for each head, before the payload, and
+  // `ended` after the payload's last byte. Stops when `begun` returns false.
   void Read(absl::string_view bytes,
             absl::FunctionRef<bool(const FrameHead&)> begun,
             absl::FunctionRef<void(const FrameHead&)> ended);

@@ -47,10 +47,10 @@ int __wrap_SSL_write(SSL* ssl, const void* bytes, int size);
 namespace dcp::server {
 namespace {
 
-// Owners: the connection, its SSL object, and the thread that reads or writes.
+// Owners: the connection, the SSL object, and the thread that reads or writes.
 using GuardPointer = std::shared_ptr<FrameGuard>;
 
-// gRPC's name of a peer, without brackets and however it is escaped.
+// A peer's name as gRPC writes it, without brackets and escapes.
 std::string PlainPeer(absl::string_view peer) {
   return absl::StrReplaceAll(
       peer, {{"%5B", ""}, {"%5D", ""}, {"[", ""}, {"]", ""}, {"%25", "%"}});
@@ -163,8 +163,8 @@ class Connections {
     std::string peer;  // empty for a unix socket
   };
 
-  // Ends the connection whose requests take the most memory. Returns false if
-  // there is none.
+  // Ends the connection that takes the most memory for requests. Returns false
+  // if there is none.
   bool CutLargest() {
     absl::MutexLock lock(&mutex_);
     const auto largest =
@@ -210,7 +210,7 @@ class Connections {
                       << " why=" << LogText(why);
   }
 
-  // A client of TLS has left, or was refused, before it sent anything.
+  // A TLS client has left, or was refused, before it sent anything.
   void TellOfHandshake(absl::string_view peer) {
     ++num_failed_handshakes_;
     if (!handshake_limiter_.Allow()) return;
@@ -241,7 +241,7 @@ int GuardIndex() {
   return index;
 }
 
-// Null if the SSL object does not belong to a connection of the server.
+// Null if the SSL object does not belong to one of the server's connections.
 FrameGuard* GuardOf(SSL* ssl) {
   auto* const guard =
       static_cast<GuardPointer*>(SSL_get_ex_data(ssl, GuardIndex()));

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// GuardedConnections: passes the bytes of every connection of the server
+// GuardedConnections: passes the bytes of each of the server's connections
 // through a FrameGuard, and ends connections that take too much. gRPC 1.51 has
-// no hook to look at the bytes of a connection, so the linker redirects gRPC's
-// calls of recvmsg, sendmsg, close and of OpenSSL to functions in the .cc file
-// (--wrap in BUILD.bazel); these are public and do not change. To gRPC, a
-// connection that exceeds a limit looks as if it had broken.
+// no hook to look at a connection's bytes, so the linker redirects gRPC's calls
+// to recvmsg, sendmsg, close and OpenSSL to functions in the .cc file (--wrap
+// in BUILD.bazel); these are public and do not change. To gRPC, a connection
+// that exceeds a limit looks as if it had broken.
 //
 // The bytes of a TLS connection are known only after OpenSSL has decrypted
-// them. gRPC makes the SSL object of a connection while it is handed over, on
-// the same thread, which shows to which connection it belongs. Any thread.
+// them. gRPC makes the SSL object while a connection is handed over, on the
+// same thread, so the object is matched to the connection. Any thread.
 #ifndef SERVER_TRANSPORT_GUARDED_CONNECTIONS_H_
 #define SERVER_TRANSPORT_GUARDED_CONNECTIONS_H_
 
@@ -33,9 +33,9 @@ void GuardConnection(int fd, Encryption encryption,
                      absl::FunctionRef<void()> hand_over);
 
 // Ends connections with a request that is incomplete for longer than
-// kMaxRequestTime. If any connection was ended because of what it sent since
-// the last call, returns its memory to the system. To be called every few
-// seconds, by one thread.
+// kMaxRequestTime. If any connection was ended since the last call because its
+// client sent too much, returns the memory to the system. To be called every
+// few seconds, by one thread.
 void CutLateRequests(absl::Duration now);
 
 // Counts a call that needs no token, as long as the result lives. `peer` is as
@@ -43,15 +43,15 @@ void CutLateRequests(absl::Duration now);
 // own.
 std::shared_ptr<void> CountPublicCall(absl::string_view peer);
 
-// What the calls of this process take.
+// The load from all calls in this process.
 CallLoad& ProcessCallLoad();
 
-// The number of connections that were ended because of what they sent, since
-// the start.
+// How many connections were ended since the start because the client sent too
+// much.
 uint64_t NumConnectionsCut();
 
-// The number of TLS connections that ended before their client had sent
-// anything that could be decrypted, since the start.
+// How many TLS connections ended since the start before the client had sent
+// anything that could be decrypted.
 uint64_t NumFailedHandshakes();
 
 }  // namespace dcp::server

@@ -23,7 +23,7 @@ class Listener {
   Listener(Listener&&) = default;
   Listener& operator=(Listener&&) = delete;
   // Closes the sockets and removes the unix socket, unless another server has
-  // put its own there.
+  // put a socket there.
   ~Listener();
 
   // With the chosen port in place of 0.

@@ -23,7 +23,7 @@ using google::protobuf::DescriptorPool;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::FileDescriptor;
 
-// The most of a name that an error shows.
+// The most bytes of a name that an error shows.
 constexpr size_t kMaxNameBytesShown = 200;
 
 void SetNotFound(absl::string_view what, absl::string_view name,
@@ -151,7 +151,7 @@ ReflectionService::ServerReflectionInfo(grpc::CallbackServerContext*) {
   return new Stream(services_);
 }
 
-// What a generated service does in its constructor.
+// The same registration as in a generated service's constructor.
 ReflectionAlphaService::ReflectionAlphaService(ReflectionService& service) {
   AddMethod(new grpc::internal::RpcServiceMethod(
       "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",

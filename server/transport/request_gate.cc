@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Opens and closes the gate, and estimates a request's memory before parsing.
+//
 // Tested by tests/server/server_limits_test.cc.
 #include "server/transport/request_gate.h"
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// RequestGate: decides whether the request of a call is parsed. gRPC 1.51
-// parses a request when it is complete, before it calls any service, and has no
-// hook in between except that it first makes the interceptor of the call, on
-// the same thread. The linker therefore redirects the function of protobuf by
-// which gRPC parses (--wrap in BUILD.bazel) to the .cc file, which asks the
-// gate of that thread. So a request of any method is parsed only if the caller
-// has a token, memory for the parsed message, and has not sent too many large
-// requests of late: gRPC has few threads, which all clients share.
+// RequestGate: decides whether a call's request is parsed. gRPC 1.51 parses a
+// request when it is complete, before it calls any service. It has no hook in
+// between, but it first makes the call's interceptor, on the same thread. The
+// linker therefore redirects the protobuf function by which gRPC parses (--wrap
+// in BUILD.bazel) to the .cc file, which asks that thread's gate. So a request
+// to any method is parsed only if the caller has a token, memory for the parsed
+// message, and has not sent too many large requests recently: gRPC has few
+// threads, which all clients share.
 //
-// ReadTensors parses its requests itself, in memory that it waits for.
+// ReadTensors parses the requests itself, in memory that it waits for.
 #ifndef SERVER_TRANSPORT_REQUEST_GATE_H_
 #define SERVER_TRANSPORT_REQUEST_GATE_H_
 
@@ -32,14 +32,14 @@ namespace dcp::server {
 // A request that takes less than this when parsed is not counted in the memory
 // budget, so that it need not wait for streams and jobs.
 inline constexpr uint64_t kUncountedRequestBytes = uint64_t{64} << 10;
-// What a service makes of a request may take as much as the request again.
+// A service's copies of a request may take as much as the request again.
 inline constexpr uint64_t kRequestCopies = 2;
 
 // A request may take this many times max-request when it is parsed. Two bytes
 // of empty messages take a hundred.
 inline constexpr uint64_t kMaxRequestExpansion = 16;
 
-// What all calls of a server pass; outlives them.
+// The parts that all of a server's calls need; outlives them.
 struct RequestGateContext {
   Admission& admission;
   MemoryBudget& budget;

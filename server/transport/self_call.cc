@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checks the server's health over an in-process channel.
+//
 // Tested by tests/server/server_watch_test.cc.
 #include "server/transport/self_call.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SelfCall: a call of the server to itself, through all of gRPC except for the
-// network, which shows whether gRPC's threads still answer.
+// SelfCall: a call from the server to itself, through all of gRPC except for
+// the network, which shows whether gRPC's threads still answer.
 #ifndef SERVER_TRANSPORT_SELF_CALL_H_
 #define SERVER_TRANSPORT_SELF_CALL_H_
 
@@ -36,7 +36,7 @@ class SelfCall {
   absl::Mutex mutex_;
   absl::CondVar ended_call_;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
-  // Of the call in progress; null without one.
+  // For the call in progress; null without one.
   grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };
 

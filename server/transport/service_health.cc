@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Derives the health of each name from the roots and the journal.
+//
 // Tested by tests/server/server_watch_test.cc.
 #include "server/transport/service_health.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// ServiceHealth: decides what grpc.health.v1.Health answers for each of its
-// names:
+// ServiceHealth: decides how grpc.health.v1.Health answers for each name:
 //
-//   ""                            the process serves; it says nothing of disks,
+//   ""                            the process serves; it says nothing about
+//   disks,
 //                                 so that one that is gone does not take the
 //                                 server away from the clients of the others
 //   tessera.v1.CheckpointService  a root can be read

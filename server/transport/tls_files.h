@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TlsFiles: the certificate and key of a server and the CA of its clients, read
-// and checked before gRPC gets them, because gRPC does not say what is wrong
-// with them. Any thread.
+// TlsFiles: a server's certificate and key and the clients' CA, read and
+// checked before gRPC gets them, because gRPC does not say which mistake they
+// have. Any thread.
 #ifndef SERVER_TRANSPORT_TLS_FILES_H_
 #define SERVER_TRANSPORT_TLS_FILES_H_
 
@@ -30,16 +30,17 @@ struct TlsFiles {
   std::string client_ca;  // PEM; empty: clients present no certificate
 };
 
-// `paths.cert` is not empty. InvalidArgument names the file and what is wrong,
-// including a key that does not match the certificate.
+// `paths.cert` is not empty. InvalidArgument names the file and the mistake,
+// such as a key that does not match the certificate.
 absl::StatusOr<TlsFiles> ReadTlsFiles(const TlsPaths& paths);
 
 // When the first of these PEM certificates expires.
 absl::StatusOr<absl::Time> ExpiryOf(const std::string& pem);
 
-// Credentials of a server whose certificates may be replaced while it serves.
+// Credentials of a server; the certificates may be replaced while it serves.
 // gRPC 1.51 reads them only from files, and again when those change; it gets
-// files in memory, which are written only after all of them were found valid.
+// files in memory, which are written only after all certificates were found
+// valid.
 class ServerTls {
  public:
   // TLS, mutual TLS or neither, depending on which paths are empty.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// UnaryCall: a call with one answer that signals when its client is gone. The
+// UnaryCall: a call with one answer that signals when the client is gone. The
 // service that answers calls Finish once. It deletes itself.
 #ifndef SERVER_TRANSPORT_UNARY_CALL_H_
 #define SERVER_TRANSPORT_UNARY_CALL_H_
