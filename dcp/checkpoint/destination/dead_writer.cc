@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Removes the files that dead writers left at a destination.
+//
 // Tested by tests/dcp/checkpoint/destination/renamed_destination_test.cc.
 #include "dcp/checkpoint/destination/dead_writer.h"
 
@@ -17,15 +19,15 @@
 namespace dcp {
 namespace {
 
-// Whether a writer makes files of that name in a directory.
+// Whether a writer makes files with that name in a directory.
 bool IsWritersName(absl::string_view name) {
   return BelongsToSafetensors(name) || IsCompanionName(name) ||
          IsDataFileName(name) || IsTemporaryIndexName(name) ||
          name == kDcpMetadataName || name == kLockName;
 }
 
-// A directory that became no checkpoint, or the one that was replaced, into
-// which a user may have put files since: those stay. Only the former has
+// Removes a directory that became no checkpoint, or the one that was replaced.
+// A user may have put files into it since: those stay. Only the former has
 // folders, as accelerate's checkpoints do, and no weights next to them.
 void RemoveSibling(FileSystem& fs, absl::string_view directory,
                    absl::Status& status) {
@@ -52,7 +54,7 @@ absl::Status RemoveLeftInside(FileSystem& fs, absl::string_view path) {
   DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
                        fs.List(path));
   for (const DirectoryEntry& entry : entries) {
-    // The writer died after its checkpoint had appeared.
+    // The writer died after the checkpoint had appeared.
     if (entry.name == kDcpMetadataName || IsRankIndexName(entry.name)) {
       return absl::OkStatus();
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Removes what writers left that died while they held the lock of a
-// destination. The caller holds that lock now, so nobody else is using the
-// files.
+// Removes the files of writers that died while they held a destination's lock.
+// The caller holds that lock now, so nobody else is using the files.
 #ifndef DCP_CHECKPOINT_DESTINATION_DEAD_WRITER_H_
 #define DCP_CHECKPOINT_DESTINATION_DEAD_WRITER_H_
 
@@ -11,8 +10,8 @@
 
 namespace dcp {
 
-// Removes the files of a DCP writer in the directory `path`, all of which it
-// had made (DestinationLock::left), unless its checkpoint had appeared.
+// Removes a DCP writer's files from the directory `path`, unless the checkpoint
+// had appeared. The writer had made all files there (DestinationLock::left).
 absl::Status RemoveLeftInside(FileSystem& fs, absl::string_view path);
 
 // Removes the siblings of the file or directory `path` that writers had

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// The parts that all destinations share: the text of digests, the names for
+// staging, and the refusal of other workers.
+//
 // Tested by tests/dcp/checkpoint/destination/renamed_destination_test.cc.
 #include "dcp/checkpoint/destination/destination.h"
 
@@ -33,7 +36,7 @@ absl::Status Destination::RefuseOtherWorkers(FileSystem& fs,
   for (const bool is_inside : {true, false}) {
     const absl::StatusOr<std::vector<DirectoryEntry>> entries =
         fs.List(is_inside ? std::string(path) : ParentDirectory(path));
-    if (!entries.ok()) continue;  // others look, and say why
+    if (!entries.ok()) continue;  // other checks report this
     for (const DirectoryEntry& entry : *entries) {
       const std::string& name = entry.name;
       const bool has_records =

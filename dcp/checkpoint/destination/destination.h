@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Destination: how a checkpoint appears at its destination whole or not at all,
-// whatever crashes when. There are two ways: on a file system something is
-// renamed (renamed_destination.h), in an object store, which cannot rename,
-// objects are put in an order (store_destination.h). Used by one thread.
+// Destination: makes a checkpoint appear whole or not at all, wherever a crash
+// happens. There are two ways: on a file system something is renamed
+// (renamed_destination.h); in an object store, which cannot rename, objects are
+// put in a certain order (store_destination.h). Used by one thread.
 #ifndef DCP_CHECKPOINT_DESTINATION_DESTINATION_H_
 #define DCP_CHECKPOINT_DESTINATION_DESTINATION_H_
 
@@ -21,15 +21,17 @@
 
 namespace dcp {
 
-// What belongs to one conversion, whichever of its runs made it.
+// The files that belong to one conversion, whichever run made them.
 struct OwnFiles {
   std::string id;  // the save id; a part of the sibling's name
-  // What earlier runs made; files that exist under these names are no obstacle.
+  // Earlier runs of the conversion may have made files under these names. Such
+  // files are no obstacle.
   bool ran_before = false;
   // Other workers use them at the same time: nothing is removed after an error.
   bool is_shared = false;
   bool made_directory = false;
-  bool has_committed = false;      // what is there now is its checkpoint
+  // the checkpoint at the path is this conversion's
+  bool has_committed = false;
   std::vector<std::string> names;  // the data files' names
   // Files that are copied from the source (see CompanionFiles).
   std::vector<std::string> companions = {};
@@ -50,7 +52,7 @@ class Destination {
  public:
   using Kind = DestinationKind;
 
-  // Where the data files of the resumable conversion `id` are before the
+  // The place of the data files of the resumable conversion `id` before the
   // commit.
   static std::string StagingOf(absl::string_view path, Kind kind,
                                absl::string_view id);
@@ -65,14 +67,14 @@ class Destination {
   virtual std::string NextDataFileName(int64_t rank) = 0;
 
   // ResourceExhausted, with the needed and the free bytes, when the file system
-  // cannot hold `num_bytes` more: those of all files together. What is replaced
-  // stays until the commit, so it does not make room.
+  // cannot hold `num_bytes` more, the total for all files. A checkpoint that is
+  // replaced stays until the commit, so it does not make room.
   virtual absl::Status CheckSpace(uint64_t num_bytes) = 0;
 
-  // Makes the directory that data files go into, and removes what earlier runs
-  // of this conversion left there, except for `kept`, the data files that are
-  // complete. `folders` are those that the names of data files have in front,
-  // for kFolders: each comes after the one that it is in.
+  // Makes the directory for the data files, and removes the files that earlier
+  // runs of this conversion left there, except for `kept`, the data files that
+  // are complete. For kFolders, `folders` are the folders in the data files'
+  // names, parents first.
   virtual absl::Status Begin(const absl::flat_hash_set<std::string>& kept = {},
                              const std::vector<std::string>& folders = {}) = 0;
 
@@ -89,35 +91,37 @@ class Destination {
   virtual void Created(absl::string_view name) = 0;
 
   // Makes the checkpoint appear. All data files are written, synced and closed.
-  // `index_name` and `index` are the file that makes them a checkpoint
-  // (.metadata, or the JSON index; none if the name is empty). `digests` are
-  // written to `digests_name` unless there are none, with that of .metadata.
+  // The file `index_name` with the text `index` (.metadata, or the JSON index)
+  // turns them into a checkpoint; an empty name means that there is none.
+  // `digests` are written to `digests_name` unless there are none, with the
+  // digest of .metadata.
   virtual absl::Status Commit(absl::string_view index_name,
                               absl::string_view index,
                               absl::string_view digests_name,
                               const std::vector<ChunkDigest>& digests) = 0;
 
-  // After this, a crash cannot undo the name of the sibling: if it is gone, it
-  // has been renamed.
+  // After this, a crash cannot undo the sibling's name: if it is gone, it has
+  // been renamed.
   virtual absl::Status SyncStaging() = 0;
-  // Cleans up after an earlier run whose checkpoint has appeared, but which did
-  // not finish cleaning up.
+  // Cleans up after an earlier run that made the checkpoint appear, but did not
+  // finish cleaning up.
   virtual absl::Status FinishCommit() = 0;
-  // Removes what earlier runs left.
+  // Removes the files that earlier runs left.
   virtual void Discard() = 0;
-  // Leaves what was made for a run that resumes.
+  // Leaves the files of this run for one that resumes.
   virtual void Keep() = 0;
 
  protected:
   Destination() = default;
 
-  // The text of `digests` for a commit; of DCP also with that of the index.
+  // The text of `digests` for a commit; for DCP it includes the index's digest.
   static std::string DigestsText(Kind kind, absl::string_view index_name,
                                  absl::string_view index,
                                  std::vector<ChunkDigest> digests);
   // FailedPrecondition if workers of another conversion are at work at `path`:
-  // one would remove or replace the files of the other. Their records are in a
-  // DCP directory, or next to anything else, whatever is written here.
+  // one conversion would remove or replace the other's files. Their records are
+  // in a DCP directory, or next to any other destination, whatever format is
+  // written here.
   static absl::Status RefuseOtherWorkers(FileSystem& fs, absl::string_view path,
                                          const OwnFiles& own);
 };

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // DestinationLock: ensures that only one writer at a time works on a
-// destination. The lock file lies where the writer makes its files: in a DCP
+// destination. The lock file lies where the writer makes files: in a DCP
 // directory, which is written in place, and next to any other destination. It
-// tells others who writes, and after a crash it tells the next writer what to
-// remove. destination.cc describes the protocol. Used by one thread.
+// names the writer to others, and after a crash it tells the next writer which
+// files to remove. renamed_destination.cc describes the protocol. Used by one
+// thread.
 #ifndef DCP_CHECKPOINT_DESTINATION_DESTINATION_LOCK_H_
 #define DCP_CHECKPOINT_DESTINATION_DESTINATION_LOCK_H_
 
@@ -29,9 +30,9 @@ class DestinationLock {
   static std::string BesideOf(absl::string_view path);
 
   // Takes the lock file `path` for `writer` ("dcp-convert reshard").
-  // FailedPrecondition when another writer has it; the error gives its name,
-  // host, process and time. NotFound when the directory for the lock file is
-  // missing. `fs` must outlive this.
+  // FailedPrecondition when another writer has it; the error gives that
+  // writer's name, host, process and time. NotFound when the directory for the
+  // lock file is missing. `fs` must outlive this.
   static absl::StatusOr<std::unique_ptr<DestinationLock>> Take(
       FileSystem& fs, std::string path, absl::string_view writer);
 
@@ -46,19 +47,19 @@ class DestinationLock {
   DestinationLock(const DestinationLock&) = delete;
   DestinationLock& operator=(const DestinationLock&) = delete;
 
-  // What this writer has made at a destination that it writes in place: all
-  // files of a checkpoint that are there, or the directory too.
+  // The files that this writer made at a destination that it writes in place:
+  // all checkpoint files that are there, or the directory too.
   struct Made {
     bool files = false;
     bool directory = false;
   };
-  // What the last holder had made, if it died with the lock.
+  // The files that the last holder had made, if it died with the lock.
   const Made& left() const { return left_; }
-  // Records that, once, for the next writer in case this one dies. If recording
-  // fails, the next writer removes less.
+  // Records `made`, once, for the next writer in case this one dies. If
+  // recording fails, the next writer removes less.
   void Record(const Made& made);
 
-  // Says where the lock file is after its directory was renamed.
+  // Says where the lock file is after the directory was renamed.
   void MovedTo(std::string path) { path_ = std::move(path); }
 
  private:

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Makes and recognises the names of writers' files.
+//
 // Tested by tests/dcp/checkpoint/destination/renamed_destination_test.cc.
 #include "dcp/checkpoint/destination/destination_names.h"
 
@@ -22,11 +24,11 @@ constexpr absl::string_view kDataFileSuffix = ".distcp";
 constexpr absl::string_view kWorkRecordsPrefix = ".work-";
 
 // How much of an id goes into a name: enough to tell conversions at one place
-// apart, but not so much that names of usual length become too long.
+// apart, and short enough that usual names do not become too long.
 constexpr size_t kIdBytes = 13;
 
 // The longest name that Linux's file systems allow, and the most that is added
-// to the name of a destination: ".", ".<id>" and ".partial", or ".work-<id>".
+// to a destination's name: ".", ".<id>" and ".partial", or ".work-<id>".
 constexpr size_t kMaxFileNameBytes = 255;
 constexpr size_t kMaxAddedBytes = 32;
 
@@ -39,7 +41,7 @@ std::string ShortName(absl::string_view name) {
   const std::string digest =
       absl::StrCat("~", absl::Hex(Digest64Of(AsBytes(name)), absl::kZeroPad16));
   size_t kept = kMaxFileNameBytes - kMaxAddedBytes - digest.size();
-  // Not in the middle of a character of UTF-8.
+  // Does not cut a UTF-8 character.
   while (kept > 0 && (static_cast<uint8_t>(name[kept]) & 0xc0) == 0x80) --kept;
   return absl::StrCat(name.substr(0, kept), digest);
 }

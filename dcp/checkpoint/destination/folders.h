@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The folders of an output whose files are in several. Any thread.
+// The folders of an output that has files in several. Any thread.
 #ifndef DCP_CHECKPOINT_DESTINATION_FOLDERS_H_
 #define DCP_CHECKPOINT_DESTINATION_FOLDERS_H_
 
@@ -14,17 +14,15 @@
 
 namespace dcp {
 
-// The folders that the names of the files have in front, each after the one
-// that it is in.
+// The folders in the files' names, parents first.
 std::vector<std::string> FoldersOf(const Output& output);
 
 // Makes those below `directory` that are not there.
 absl::Status MakeFolders(FileSystem& fs, const std::string& directory,
                          absl::Span<const std::string> folders);
 
-// Removes `directory` and everything in it, except for the files `kept`, whose
-// names are relative to it, and the folders that those are in. NotFound if it
-// is not there.
+// Removes `directory` and everything in it, except for the files `kept` (names
+// relative to it) and their folders. NotFound if it is not there.
 absl::Status RemoveFolders(FileSystem& fs, const std::string& directory,
                            const absl::flat_hash_set<std::string>& kept);
 

@@ -56,7 +56,7 @@ class Search {
  private:
   void LookInto(const std::string& folder,
                 const std::vector<StoredFile>& files) {
-    // The digests of safetensors belong to weights, not to an index.
+    // Safetensors digests belong to weights, not to an index.
     const auto is_weights = [](const StoredFile& file) {
       const absl::string_view name = BaseName(file.path);
       return BelongsToSafetensors(name) && !IsDigestsName(name);

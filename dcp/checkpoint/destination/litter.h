@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Litter: what writers that were killed have left in an object store: uploads
-// that were never finished, and data files that no index names. On a file
-// system the next writer removes such things itself; in a store nothing says
-// whether a writer is dead but the time since it wrote last. Blocking; any
-// thread.
+// Litter: the files that killed writers left in an object store: uploads that
+// were never finished, and data files that no index names. On a file system the
+// next writer removes such things itself. In a store, only the time since the
+// last write suggests that a writer is dead. Blocking; any thread.
 #ifndef DCP_CHECKPOINT_DESTINATION_LITTER_H_
 #define DCP_CHECKPOINT_DESTINATION_LITTER_H_
 
@@ -21,15 +20,14 @@ namespace dcp {
 
 struct Litter {
   std::vector<HiddenFile> uploads;  // sorted by path, as the others
-  // Data files of DCP, and digests, that the index in their directory does not
-  // name.
+  // DCP data files, and digests, that their directory's index does not name.
   std::vector<StoredFile> files;
   // Directories with an index that cannot be read, and why: nothing in them
   // counts as litter.
   std::vector<std::string> unclear;
 };
 
-// What is below `path`, in all its folders, and was begun or written before
+// The litter below `path`, in all folders, that was begun or written before
 // `before_ns`. InvalidArgument on a file system that renames; ResourceExhausted
 // when there are more than kMaxFiles files.
 absl::StatusOr<Litter> FindLitter(FileSystem& fs, absl::string_view path,

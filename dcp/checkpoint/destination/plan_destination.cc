@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Chooses the Destination for a path by the path's file system.
+//
 // Tested by tests/dcp/checkpoint/destination/renamed_destination_test.cc.
 #include "dcp/checkpoint/destination/plan_destination.h"
 

@@ -13,31 +13,32 @@
 
 namespace dcp {
 
-// Looks at what is at `path` and decides, for `writer`, which messages to
-// other writers name. AlreadyExists when something is there and `overwrite`
-// is off (an empty directory does not count). FailedPrecondition when another
-// writer is at work, or when what is there may not be replaced: a directory
-// where a file should go or the reverse, a file in none of the formats, a
-// pipe or a device, a symbolic link (except to a DCP directory), or
-// (kDirectory) a directory with files that belong to no safetensors
-// checkpoint and that none of own.companions replaces, the error names them,
-// or (kFolders) a directory with anything in it. NotFound without the parent
-// directory. `fs` must outlive this.
+// Inspects `path` and decides, for `writer`, the name that messages give to
+// other writers. `fs` must outlive the result. Errors:
+// - AlreadyExists when something is there and `overwrite` is off (an empty
+//   directory does not count).
+// - FailedPrecondition when another writer is at work.
+// - FailedPrecondition when something there may not be replaced: a directory
+//   where a file should go or the reverse; a file in none of the formats; a
+//   pipe or a device; a symbolic link (except to a DCP directory); for
+//   kDirectory, a directory with files that belong to no safetensors checkpoint
+//   and that no own.companions replace (the error names them); for kFolders, a
+//   directory with anything in it.
+// - NotFound without the parent directory.
 absl::StatusOr<std::unique_ptr<Destination>> PlanDestination(
     FileSystem& fs, absl::string_view path, Destination::Kind kind,
     bool overwrite, const OwnFiles& own = {},
     absl::string_view writer = "a writer");
 
 // The same as PlanDestination, but takes no lock and changes nothing; Begin
-// must not follow. If `own` ran before, PathOf names its files.
+// must not follow. If `own` ran before, PathOf names that run's files.
 absl::StatusOr<std::unique_ptr<Destination>> LookAtDestination(
     FileSystem& fs, absl::string_view path, Destination::Kind kind,
     bool overwrite, const OwnFiles& own = {});
 
-// For the ranks of a save other than the one that plans and commits. Data
-// files go to the DCP directory `path`. The committing rank, which calls
-// Created for them too, removes them if necessary, because only it knows
-// whether they became a checkpoint.
+// For the ranks of a save that do not plan and commit. Data files go to the DCP
+// directory `path`. The committing rank calls Created for them too, and removes
+// them if necessary, because only it knows whether they became a checkpoint.
 std::unique_ptr<Destination> AttachToDestination(FileSystem& fs,
                                                  absl::string_view path);
 

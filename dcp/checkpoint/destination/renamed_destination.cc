@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//
 // The protocol, step by step. "Synced" means that a crash after the step cannot
 // undo it.
 //
-// The lock. A writer holds the lock file of its destination from before it
-// looks at what is there until it has removed what it had to remove:
+// The lock. A writer holds the destination's lock file from before it first
+// inspects the destination until it has removed everything it had to remove:
 //
 //   DCP directory   <path>/.writer.lock, after making the directory
 //   plain directory .<name>.lock next to it; also, because a DCP writer may be
@@ -16,14 +15,14 @@
 // first is. The lock is taken with flock and ends with the process. The note on
 // locks in dcp/io/posix_file_system.cc says how the file is removed without a
 // race, and what happens on a file system without flock. The lock need not be
-// durable: after a crash of the machine there is no writer left. In a save by
-// several ranks only the first rank takes the lock. Readers ignore lock files.
+// durable: after a machine crash there is no writer left. In a save by several
+// ranks only the first rank takes the lock. Readers ignore lock files.
 //
-// Names. Everything that a run makes has the run's id in its name, so that a
-// run publishes only its own files even if a user removes a lock file. The data
-// files of DCP are the exception: their names are chosen under the lock, and
-// they are created only where no file exists. The holder of the lock removes
-// what dead runs left: next to the destination, everything with an id and
+// Names. All files that a run makes have the run's id in their names, so that a
+// run publishes only its own files even if a user removes a lock file. DCP's
+// data files are the exception: their names are chosen under the lock, and they
+// are created only where no file exists. The lock's holder removes the files
+// that dead runs left: next to the destination, everything with an id and
 // ".tmp"; in a DCP directory without an index, the data files, digests and
 // temporary indexes, if the lock file says that the dead writer had made all of
 // them. A conversion that can resume later names its file ".partial" and
@@ -36,26 +35,26 @@
 //   4. write .metadata.<id>.tmp, sync it; sync the directory, so that every
 //      name is there before the index refers to it
 //   5. rename .metadata.<id>.tmp to .metadata; sync the directory: the commit
-//   6. remove what the replaced index referred to, and digests of other saves
+//   6. remove the files of the replaced index, and digests of other saves
 //   7. remove the lock file and end the lock
-// A crash before the rename of step 5 leaves the old index and every file that
-// it names; a crash after it leaves the new ones. Files left behind are removed
-// by the next save to the directory, which recognises their names.
+// A crash before step 5 renames the index leaves the old index and every file
+// that it names; a crash after it leaves the new ones. The next save to the
+// directory recognises by their names the files left behind, and removes them.
 //
 // A directory of safetensors, or with folders, which has no index to rename:
 //   1. take the locks; make the sibling .<name>.<id>.tmp
 //   2. write and sync everything in it, sync it
-//   3. rename it to the destination, or exchange it with what is there; sync
-//      the parent: the commit
-//   4. remove what is now under the sibling's name
+//   3. rename it to the destination, or exchange it with the directory there;
+//      sync the parent: the commit
+//   4. remove the directory that now has the sibling's name
 //   5. remove the lock files and end the locks
 //
 // A file: the same with the sibling file .<name>.<id>.tmp, which is renamed
 // over the destination.
 //
-// A conversion that can resume has the sibling .<name>.<id>.partial, whose
-// contents are its own. After a kill it takes the lock again, removes those of
-// its data files that are not complete, and continues with step 2.
+// A conversion that can resume has the sibling .<name>.<id>.partial, and owns
+// the contents. After a kill it takes the lock again, removes the data files
+// that are not complete, and continues with step 2.
 #include "dcp/checkpoint/destination/renamed_destination.h"
 
 #include <algorithm>
@@ -102,7 +101,7 @@ absl::StatusOr<std::unique_ptr<RenamedDestination>> RenamedDestination::New(
     destination->own_names_.insert(own.names.begin(), own.names.end());
     destination->own_names_.insert(DigestsName(own.id));
     destination->own_names_.insert(TemporaryIndexName(destination->id_));
-    // The name that an earlier version gave it.
+    // An earlier version used this name.
     destination->own_names_.insert(absl::StrCat(kDcpMetadataName, ".tmp"));
   }
   return destination;
@@ -113,8 +112,8 @@ absl::StatusOr<std::unique_ptr<Destination>> RenamedDestination::Plan(
     const OwnFiles& own, absl::string_view writer) {
   DCP_ASSIGN_OR_RETURN(std::unique_ptr<RenamedDestination> destination,
                        New(fs, path, kind, own));
-  // Before a lock file is tried where it may be impossible, as next to a
-  // device.
+  // Comes before the lock file, which may be impossible there, for example next
+  // to a device.
   DCP_RETURN_IF_ERROR(destination->WhatIsThere().status());
   DCP_RETURN_IF_ERROR(destination->TakeLocks(writer));
   DCP_RETURN_IF_ERROR(destination->InspectExisting(overwrite));
@@ -131,7 +130,7 @@ absl::StatusOr<std::unique_ptr<Destination>> RenamedDestination::Look(
   if (absl::IsNotFound(fs.Stat(ParentDirectory(path)).status()))
     return NoParent(path);
   DCP_RETURN_IF_ERROR(destination->InspectExisting(overwrite));
-  destination->committed_ = true;  // nothing is there for it to remove
+  destination->committed_ = true;  // the destructor has nothing to remove
   return destination;
 }
 
@@ -156,14 +155,14 @@ std::unique_ptr<Destination> RenamedDestination::Attach(
       fs, WithoutTrailingSlashes(path), Kind::kDcpDirectory));
   destination->staging_ = destination->path_;
   destination->exists_ = true;
-  destination->committed_ = true;  // nothing is left for it to remove
+  destination->committed_ = true;  // the destructor has nothing to remove
   return destination;
 }
 
 RenamedDestination::~RenamedDestination() {
   absl::Status status;
   if (!committed_) status = RemoveCreated();
-  lock_inside_.reset();  // its file is in the directory
+  lock_inside_.reset();  // the lock file is in the directory
   if (!committed_ && made_directory_) {
     const absl::Status removed = fs_.RemoveDirectory(staging_);
     // Not empty: another writer has entered the directory and will remove it.
@@ -319,9 +318,9 @@ absl::Status RenamedDestination::BeginDcp(
                          : absl::OkStatus();
 }
 
-// Removes what earlier runs of this conversion left, except for `kept`. The
-// removal is synced: a crash that undid it could bring an incomplete file back
-// under the name of one that has since been recorded as complete.
+// Removes the files that earlier runs of this conversion left, except for
+// `kept`. The removal is synced. If a crash could undo it, an incomplete file
+// could return under a name that has since been recorded as complete.
 absl::Status RenamedDestination::RemoveStaging(
     const absl::flat_hash_set<std::string>& kept) {
   if (kind_ == Kind::kFile) {
@@ -398,7 +397,7 @@ absl::Status RenamedDestination::CommitDcp(absl::string_view index_name,
   DCP_RETURN_IF_ERROR(fs_.SyncDirectory(staging_));
   DCP_RETURN_IF_ERROR(fs_.Rename(JoinPath(staging_, temporary_name),
                                  JoinPath(staging_, index_name)));
-  // From here on, a crash may leave the new index: what it names stays.
+  // From here on, a crash may leave the new index: the files it names stay.
   committed_ = true;
   DCP_RETURN_IF_ERROR(SyncNamesIn(staging_));
   RemoveStale();
@@ -466,7 +465,7 @@ void RenamedDestination::Discard() {
   }
 }
 
-// The new checkpoint is durable; what cannot be removed is only litter.
+// The new checkpoint is durable; files that cannot be removed are only litter.
 void RenamedDestination::RemoveStale() {
   absl::Status status;
   if (IsPlainDirectory()) lock_inside_.reset();

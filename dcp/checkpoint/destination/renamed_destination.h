@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// RenamedDestination: a Destination on a file system. Three ways, one for each
-// shape of destination:
+// RenamedDestination: a Destination on a file system. Each kind of destination
+// has a way of its own:
 //
 //   DCP directory   data files go into the directory under names that nothing
-//                   there has; the rename of .metadata is the commit; files of
-//                   the replaced checkpoint are removed afterwards
+//                   there has; renaming .metadata is the commit; the replaced
+//                   checkpoint's files are removed afterwards
 //   plain directory a sibling directory is filled, then renamed or exchanged;
 //                   one with folders replaces only an empty directory
 //   single file     a sibling file is written, then renamed over
 //
 // Only one writer at a time works on a destination: it holds a lock from Plan
-// until it is destroyed. Everything that it makes has its own names; a
-// conversion that can resume after a kill (see OwnFiles) finds it again.
+// until it is destroyed. All files that it makes have names of their own; a
+// conversion that can resume after a kill (see OwnFiles) finds them again.
 //
 // renamed_destination.cc describes the protocol. Used by one thread.
 #ifndef DCP_CHECKPOINT_DESTINATION_RENAMED_DESTINATION_H_
@@ -37,8 +37,8 @@ namespace dcp {
 
 class RenamedDestination final : public Destination {
  public:
-  // As in Destination. Plan locks the destination (see DestinationLock),
-  // creating a DCP directory first if there is none, and removes what dead
+  // As in Destination. Plan locks the destination (see DestinationLock), after
+  // creating a DCP directory if there is none, and removes the files that dead
   // writers left.
   static absl::StatusOr<std::unique_ptr<Destination>> Plan(
       FileSystem& fs, absl::string_view path, Kind kind, bool overwrite,
@@ -98,7 +98,7 @@ class RenamedDestination final : public Destination {
   const std::string path_;
   const Kind kind_;
   OwnFiles own_;
-  std::string id_;  // this run's, or that of the resumed conversion
+  std::string id_;  // from this run, or from the resumed conversion
   absl::flat_hash_set<std::string> own_names_;  // may already be there
   // Next to the path (except for kDcpDirectory), and inside the directory
   // there.

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Decides by names and first bytes which files a checkpoint may replace.
+//
 // Tested by tests/dcp/checkpoint/destination/renamed_destination_test.cc.
 #include "dcp/checkpoint/destination/replaceable.h"
 

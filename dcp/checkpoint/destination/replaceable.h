@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether what is at a destination may be replaced by a checkpoint, and which
-// of its files belong to the old one. Looks, but changes nothing. Any thread.
+// Whether a checkpoint may replace the files at a destination, and which of
+// them belong to the old checkpoint. Looks, but changes nothing. Any thread.
 #ifndef DCP_CHECKPOINT_DESTINATION_REPLACEABLE_H_
 #define DCP_CHECKPOINT_DESTINATION_REPLACEABLE_H_
 
@@ -17,7 +17,7 @@
 
 namespace dcp {
 
-// The shapes of a destination. The journals of conversions hold the numbers.
+// The kinds of destinations. The journals of conversions hold the numbers.
 enum class DestinationKind : uint8_t {
   kDcpDirectory,
   kDirectory,
@@ -25,10 +25,10 @@ enum class DestinationKind : uint8_t {
   kFolders,  // a directory with folders below it
 };
 
-// What is at `path`; nullopt if nothing is there. FailedPrecondition if it may
-// not be replaced whatever it holds: a pipe or a device, a symbolic link
-// (except to a directory for kDcpDirectory), a file where a directory should go
-// or the reverse.
+// The file or directory at `path`; nullopt if nothing is there.
+// FailedPrecondition if it may not be replaced whatever it holds: a pipe or a
+// device, a symbolic link (except to a directory for kDcpDirectory), a file
+// where a directory should go or the reverse.
 absl::StatusOr<std::optional<FileInfo>> FindReplaceable(FileSystem& fs,
                                                         absl::string_view path,
                                                         DestinationKind kind);
@@ -39,15 +39,15 @@ absl::Status CheckReplaceableFile(FileSystem& fs, absl::string_view path,
                                   const FileInfo& info);
 
 // The files of an old checkpoint in the DCP directory with these entries. Model
-// files next to a DCP checkpoint are an export of it and not among them;
-// without a DCP index they are the old checkpoint.
+// files next to a DCP checkpoint are an export and do not belong to it; without
+// a DCP index they are the old checkpoint.
 std::vector<std::string> StaleInDcpDirectory(
     absl::Span<const DirectoryEntry> entries);
 
 // The files of an old checkpoint in the directory of safetensors `path` with
-// these entries. FailedPrecondition that names the other files if there are
-// any. The old config and tokenizer belong to the checkpoint only if the new
-// one brings its own: `brought` are the names of its files.
+// these entries. FailedPrecondition if there are other files, which it names.
+// The old config and tokenizer belong to the checkpoint only if the new one
+// brings such files too: `brought` are their names.
 absl::StatusOr<std::vector<std::string>> StaleInDirectory(
     absl::string_view path, absl::Span<const DirectoryEntry> entries,
     absl::Span<const std::string> brought);

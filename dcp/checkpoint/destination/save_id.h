@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The identity of one save: a random UUID, as DCP's StorageMeta.save_id. Any
+// The identity of one save: a random UUID, as in DCP's StorageMeta.save_id. Any
 // thread.
 #ifndef DCP_CHECKPOINT_DESTINATION_SAVE_ID_H_
 #define DCP_CHECKPOINT_DESTINATION_SAVE_ID_H_

@@ -148,7 +148,7 @@ void RemoveOldSteps(FileSystem& fs, absl::string_view directory,
     const std::string index =
         JoinPath(StepPath(directory, step), kDcpMetadataName);
     const bool is_left_over = absl::IsNotFound(fs.Stat(index).status());
-    // In a store no lock shows that nobody writes it any more.
+    // A store has no lock that shows whether a writer is still at work.
     if (is_left_over && !fs.TraitsOf(directory).has_rename) continue;
     (is_left_over ? removed : whole).push_back(step);
   }

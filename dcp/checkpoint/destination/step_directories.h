@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The directories "step-<N>" of a training run: which exist, which are
-// complete, and which may be removed. Blocking; any thread; knows nothing of
-// ranks.
+// complete, and which may be removed. Knows nothing about ranks. Blocking; any
+// thread.
 #ifndef DCP_CHECKPOINT_DESTINATION_STEP_DIRECTORIES_H_
 #define DCP_CHECKPOINT_DESTINATION_STEP_DIRECTORIES_H_
 
@@ -25,12 +25,12 @@ std::string StepPath(absl::string_view directory, int64_t step);
 absl::StatusOr<std::vector<int64_t>> ListSteps(FileSystem& fs,
                                                absl::string_view directory);
 
-// OK when the checkpoint at `path` is complete: its index can be read, and
-// every byte that the index names is in its files. Reads no payload.
+// OK when the checkpoint at `path` is complete: the index can be read, and
+// every byte that it names is in the files. Reads no payload.
 absl::Status CheckWhole(FileSystem& fs, const std::string& path);
 
-// The newest step that is complete; absent without one. `log` receives a line
-// for each newer one, which is skipped.
+// The newest complete step; absent without one. `log` receives a line for each
+// newer step, which is skipped.
 absl::StatusOr<std::optional<int64_t>> NewestWholeStep(
     FileSystem& fs, absl::string_view directory,
     absl::FunctionRef<void(const std::string&)> log);
@@ -40,12 +40,12 @@ struct KeepRules {
   int64_t keep_every = 0;  // also the multiples of this; 0: none
 };
 
-// Which of `steps` (ascending) may be removed now that `durable`, one of them,
-// is durable. Later steps are left alone.
+// Returns the ones among `steps` (ascending) that may be removed now that
+// `durable`, one of them, is durable. Later steps are left alone.
 std::vector<int64_t> StepsToRemove(const std::vector<int64_t>& steps,
                                    int64_t durable, const KeepRules& rules);
 
-// Makes `directory` and its parents if they are missing.
+// Makes `directory` and missing parents.
 absl::Status MakeDirectories(FileSystem& fs, const std::string& directory);
 
 // Removes steps by the rules. Incomplete steps before `durable`, left by a

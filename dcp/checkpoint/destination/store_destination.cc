@@ -1,38 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// The protocol. A put is atomic, and a reader that asks after it sees it. An
-// upload is invisible until it is finished. Nothing is locked: two writers may
-// work at the same time, and one of them commits.
+// The protocol. A put is atomic, and a reader that asks after it sees the
+// object. An upload is invisible until it is finished. Nothing is locked: two
+// writers may work at the same time, and one of them commits.
 //
-// Before anything else, an empty object is put on a condition and removed: a
+// Before anything else, an empty object is put on a condition and removed. A
 // server that refuses conditions, or this writer, says so before payload moves.
 //
 // A DCP directory:
-//   1. see what .metadata is there, if any
+//   1. see which .metadata is there, if any
 //   2. put data files as __{rank}_{i}.{id}.distcp, a name that no other writer
 //      has; each appears when it is complete
 //   3. put .digests-<save id>
 //   4. put .metadata, on condition that it is still the one of step 1: the
 //      commit
-//   5. remove what the replaced index named
-// A crash before step 4 leaves the old index with all that it names, and
-// objects that no index names; one after it leaves the new index. A writer that
-// loses step 4 to another removes what it made.
+//   5. remove the objects that the replaced index named
+// A crash before step 4 leaves the old index with all objects that it names,
+// and objects that no index names; a crash after it leaves the new index. A
+// writer that loses step 4 to another removes its own objects.
 //
-// A file: it stays a hidden upload until the commit, which finishes the upload,
-// on condition that nothing is there. If files may be replaced, there is no
-// condition, and the last writer to finish has its bytes there.
+// A file: it stays a hidden upload until the commit. The commit finishes the
+// upload on condition that nothing is there. If files may be replaced, there is
+// no condition, and the last writer to finish has its bytes there.
 //
 // A directory of safetensors, or with folders: all files stay hidden until the
-// commit, which publishes the companions, then the weights, and puts the index
-// last, each on condition that nothing is there: a reader that has an old index
-// would meet the new files.
+// commit. It publishes the companions, then the weights, and puts the index
+// last, each on condition that nothing is there: otherwise a reader that has an
+// old index could find new files.
 //
 // A conversion that can resume finds the objects of its DCP directory again and
 // goes on. Uploads that its dead run left under its names are removed, and
-// files that were hidden are written again: they have its id as label, which
+// hidden files are written again: their label is the conversion's id, which
 // tells whether they have appeared.
 //
-// What other killed writers leave is removed by `dcp-convert clean`.
+// `dcp-convert clean` removes the objects of other killed writers.
 #include "dcp/checkpoint/destination/store_destination.h"
 
 #include <algorithm>
@@ -90,7 +90,7 @@ std::unique_ptr<Destination> StoreDestination::Attach(FileSystem& fs,
                                                       absl::string_view path) {
   std::unique_ptr<StoreDestination> destination(new StoreDestination(
       fs, WithoutTrailingSlashes(path), Kind::kDcpDirectory));
-  destination->committed_ = true;  // nothing is left for it to remove
+  destination->committed_ = true;  // the destructor has nothing to remove
   return destination;
 }
 
@@ -98,8 +98,8 @@ StoreDestination::~StoreDestination() {
   if (!committed_) RemoveCreated();
 }
 
-// The index, if there is one, is put last, and one of several files before it
-// tells whose it is.
+// The index, if there is one, is put last. One of the files before it tells
+// which conversion wrote it.
 absl::StatusOr<bool> StoreDestination::HasAppeared(FileSystem& fs,
                                                    absl::string_view path,
                                                    Kind kind,
@@ -135,7 +135,7 @@ absl::StatusOr<bool> StoreDestination::IsOwn(absl::string_view name) const {
   for (const std::string& own : own_.names) {
     const bool is_folder = absl::StartsWith(own, absl::StrCat(name, "/"));
     if (own != name && !is_folder) continue;
-    if (is_dcp()) return true;  // the name has its id
+    if (is_dcp()) return true;  // the name contains the id
     DCP_ASSIGN_OR_RETURN(const bool is_own,
                          HasLabel(fs_, PathOf(own), own_.id));
     if (is_own) return true;
@@ -178,8 +178,8 @@ absl::Status StoreDestination::InspectDirectory(
   return absl::OkStatus();
 }
 
-// Objects that no index names are those of other writers, running or dead: they
-// are neither an obstacle nor ours to remove.
+// Objects that no index names belong to other writers, running or dead: they
+// are no obstacle, and we must not remove them.
 absl::Status StoreDestination::InspectDcp(
     bool overwrite, absl::Span<const DirectoryEntry> entries) {
   const bool only_unnamed = std::all_of(
@@ -219,7 +219,7 @@ absl::Status StoreDestination::Begin(
 }
 
 // If the writer is killed, the run that resumes removes the probe, or
-// `dcp-convert clean`.
+// `dcp-convert clean` does.
 absl::Status StoreDestination::CheckAccepts() {
   if (replaces_) return absl::OkStatus();
   const std::string path =
@@ -230,7 +230,7 @@ absl::Status StoreDestination::CheckAccepts() {
   return Annotate(put, path_, " would not be accepted");
 }
 
-// Removes what an earlier run of this conversion left, except for `kept`.
+// Removes the objects of earlier runs of this conversion, except for `kept`.
 absl::Status StoreDestination::RemoveEarlier(
     const absl::flat_hash_set<std::string>& kept) {
   if (!own_.ran_before) return absl::OkStatus();
@@ -293,7 +293,7 @@ absl::Status StoreDestination::Commit(absl::string_view index_name,
   if (!digests.empty()) {
     const std::string path = JoinPath(path_, digests_name);
     const std::string bytes = DigestsText(kind_, index_name, index, digests);
-    // Of two writers that found no directory of safetensors, one goes on.
+    // If two writers found no directory of safetensors, only one goes on.
     DCP_RETURN_IF_ERROR(is_dcp() ? WriteFile(fs_, path, bytes)
                                  : fs_.Replace(path, bytes, std::nullopt));
     digests_path_ = path;
@@ -311,14 +311,16 @@ absl::Status StoreDestination::PutIndex(absl::string_view path,
                                         absl::string_view index) {
   absl::Status put = fs_.Replace(path, index, seen_);
   if (put.ok() || WasRefused(path, put)) return put;
-  // The answer may be lost and the index be there: what it names stays.
+  // The index may be there although the answer was lost: the objects it names
+  // stay.
   committed_ = true;
   return Annotate(put, path_,
                   " may or may not have been written completely: look with "
                   "`dcp-convert verify`, and write it again if it was not");
 }
 
-// Whether the index is not there and will not be: then its data files go, too.
+// Whether the index is not there and will not appear. If so, the data files are
+// removed too.
 bool StoreDestination::WasRefused(absl::string_view path,
                                   const absl::Status& put) const {
   switch (put.code()) {
@@ -331,7 +333,7 @@ bool StoreDestination::WasRefused(absl::string_view path,
     case absl::StatusCode::kUnimplemented:
       break;
     default:
-      return false;  // an answer that was lost
+      return false;  // the answer was lost
   }
   const absl::StatusOr<FileInfo> now = fs_.Stat(path);
   return seen_.has_value() ? now.ok() && *now == *seen_
@@ -349,7 +351,7 @@ absl::Status StoreDestination::PublishAll() {
     const absl::Status published = fs_.Publish(path, replaces_);
     if (published.ok()) continue;
     // Another worker of the same conversion may have published it, or this one
-    // did and did not hear of it.
+    // did but did not receive the answer.
     const absl::StatusOr<bool> is_own = HasLabel(fs_, path, id_);
     if (is_own.ok() && *is_own) continue;
     if (kind_ != Kind::kFile || !absl::IsAlreadyExists(published)) {
@@ -367,7 +369,7 @@ absl::Status StoreDestination::FinishCommit() {
   return absl::OkStatus();
 }
 
-// The new checkpoint is there; what cannot be removed is only litter.
+// The new checkpoint is there; objects that cannot be removed are only litter.
 void StoreDestination::RemoveStale() {
   absl::Status status;
   for (const std::string& name : stale_) {
@@ -391,7 +393,7 @@ void StoreDestination::RemoveCreated() {
     const absl::Status discarded =
         is_dcp() ? fs_.Remove(path) : fs_.Discard(path);
     if (!absl::IsNotFound(discarded)) status.Update(discarded);
-    // One that a failed commit has published; nothing was there before.
+    // A failed commit published the file; nothing was there before.
     if (is_dcp() || kind_ == Kind::kFile) continue;
     const absl::StatusOr<bool> is_own = HasLabel(fs_, path, id_);
     if (is_own.ok() && *is_own) status.Update(fs_.Remove(path));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // StoreDestination: a Destination in an object store, which has no rename and
 // no locks. Data files have names that no other writer chooses, or stay hidden
-// until the commit; the commit is one put, conditional on what was there when
-// the writer began. store_destination.cc describes the protocol. Used by one
-// thread.
+// until the commit. The commit is one put, on condition that the object there
+// has not changed since the writer began. store_destination.cc describes the
+// protocol. Used by one thread.
 #ifndef DCP_CHECKPOINT_DESTINATION_STORE_DESTINATION_H_
 #define DCP_CHECKPOINT_DESTINATION_STORE_DESTINATION_H_
 
@@ -27,15 +27,15 @@ namespace dcp {
 
 class StoreDestination final : public Destination {
  public:
-  // As in Destination. Nothing is changed, so this is Look too. A directory of
-  // safetensors replaces nothing.
+  // As in Destination. Nothing is changed, so this also serves as Look. A
+  // directory of safetensors replaces nothing.
   static absl::StatusOr<std::unique_ptr<Destination>> Plan(
       FileSystem& fs, absl::string_view path, Kind kind, bool overwrite,
       const OwnFiles& own);
   static std::unique_ptr<Destination> Attach(FileSystem& fs,
                                              absl::string_view path);
-  // Whether the commit of the conversion that `own` describes, which did not
-  // make a DCP directory, was complete.
+  // Whether the commit of the conversion `own` was complete. Not for DCP
+  // directories.
   static absl::StatusOr<bool> HasAppeared(FileSystem& fs,
                                           absl::string_view path, Kind kind,
                                           const OwnFiles& own);
@@ -86,7 +86,7 @@ class StoreDestination final : public Destination {
   // Whether a file that has appeared in the meantime may be replaced.
   bool replaces_ = false;
   OwnFiles own_;
-  std::string id_;  // this run's, or that of the resumed conversion
+  std::string id_;  // from this run, or from the resumed conversion
   // The index, or the file, that is replaced.
   std::optional<FileInfo> seen_;
   std::map<int64_t, uint64_t> num_files_;  // of each rank

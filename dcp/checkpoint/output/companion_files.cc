@@ -53,21 +53,21 @@ constexpr absl::string_view kCompanionNames[] = {
     "vocab.txt",
 };
 
-// Where verl and SkyRL keep them, next to the files of the ranks.
+// verl and SkyRL keep them in this folder, next to the ranks' files.
 constexpr absl::string_view kFolder = "huggingface";
 
-// The modules of sentence-transformers, as a list of objects, each with the
-// "path" of its folder.
+// Lists the modules of sentence-transformers: objects, each with the "path" of
+// a folder.
 constexpr absl::string_view kModulesName = "modules.json";
 constexpr uint64_t kMaxModulesBytes = uint64_t{1} << 20;
 constexpr absl::string_view kWeightSuffixes[] = {".safetensors", ".bin"};
 
 // The model's configuration. It is searched for types only up to this size; one
-// with labels of 22,000 classes has 2 MB.
+// with labels for 22,000 classes has 2 MB.
 constexpr absl::string_view kModelConfigName = "config.json";
 constexpr uint64_t kMaxConfigBytes = kBlockBytes;
 
-// Where the files of a snapshot lie in the cache of a model hub.
+// The files of a snapshot lie here in a model hub's cache.
 constexpr absl::string_view kHubBlobs = "../../blobs";
 
 using FileIds = absl::flat_hash_set<std::pair<uint64_t, uint64_t>>;
@@ -91,7 +91,7 @@ FileIds RegularFilesIn(FileSystem& fs, const std::string& directory) {
   return ids;
 }
 
-// Whether an open file belongs to the model. Checks the open file and not its
+// Whether an open file belongs to the model. Checks the open file and not the
 // path, so that a link made in between cannot lead elsewhere.
 class Belongs {
  public:
@@ -163,8 +163,8 @@ absl::Status Open(CompanionFiles& companions, Belongs& belongs) {
   return absl::OkStatus();
 }
 
-// The folders that modules.json in `directory` names and that are there.
-// DataLoss if it names something outside.
+// The existing folders that modules.json in `directory` names. DataLoss if it
+// names something outside.
 absl::StatusOr<std::vector<std::string>> ModuleFolders(
     FileSystem& fs, const std::string& directory) {
   const std::string path = JoinPath(directory, kModulesName);
@@ -201,8 +201,8 @@ bool IsWeightName(absl::string_view name) {
                      });
 }
 
-// Sorts the entries of `folder`, which is below the directory, or empty: names
-// to copy, code, and others.
+// Sorts the entries of `folder`, which is below the directory, or empty, into
+// names to copy, code, and others.
 void SortEntries(absl::string_view folder,
                  const std::vector<DirectoryEntry>& entries,
                  std::vector<std::string>& names, CompanionFiles& companions) {
@@ -223,7 +223,7 @@ void SortEntries(absl::string_view folder,
   }
 }
 
-// Opens those of `entries` of a directory that belong to a model.
+// Opens a directory's `entries` that belong to a model.
 absl::StatusOr<CompanionFiles> OpenAmong(
     FileSystem& fs, const std::string& directory,
     const std::vector<DirectoryEntry>& entries) {
@@ -249,7 +249,7 @@ absl::StatusOr<CompanionFiles> OpenAmong(
   return companions;
 }
 
-// What changes in file `i`, in its order.
+// The edits to file `i`, in the order of the text.
 absl::StatusOr<std::vector<TextEdit>> EditsOf(FileSystem& fs,
                                               const CompanionFiles& companions,
                                               uint32_t i,
@@ -289,7 +289,7 @@ absl::StatusOr<std::vector<TextEdit>> EditsOf(FileSystem& fs,
   return edits;
 }
 
-// Adds file `i` with its edits.
+// Adds file `i` with `edits`.
 void AddFile(const CompanionFiles& companions, uint32_t i,
              std::vector<TextEdit> edits, Output& output) {
   const uint64_t size = companions.sizes[i];
@@ -367,7 +367,7 @@ absl::StatusOr<std::vector<std::string>> AddCompanionFiles(
   for (uint32_t i = 0; i < companions.sizes.size(); ++i) {
     DCP_ASSIGN_OR_RETURN(std::vector<TextEdit> edits,
                          EditsOf(fs, companions, i, wanted));
-    // Nothing else is replaced by nothing.
+    // Only the removal of that key has an empty replacement.
     for (const TextEdit& edit : edits) {
       if (edit.by.empty()) left_out.emplace_back("quantization_config");
     }

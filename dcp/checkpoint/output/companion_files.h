@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// CompanionFiles: the files that Hugging Face keeps next to the tensors of a
-// model, so that programs can use it: config, tokenizer, generation and
-// processor files. A conversion copies them unchanged, except for what a config
-// says of the type of tensors. Any thread.
+// CompanionFiles: the files that Hugging Face keeps next to a model's tensors,
+// so that programs can use it: config, tokenizer, generation and processor
+// files. A conversion copies them unchanged, except for the tensor type that a
+// config names. Any thread.
 #ifndef DCP_CHECKPOINT_OUTPUT_COMPANION_FILES_H_
 #define DCP_CHECKPOINT_OUTPUT_COMPANION_FILES_H_
 
@@ -32,7 +32,7 @@ struct CompanionFiles {
   // would run as code that nobody there has seen.
   std::vector<std::string> code;
   // Everything else in the directory, without hidden files; a folder ends in a
-  // slash. Files of the model may be among them.
+  // slash. Some may be model files.
   std::vector<std::string> others;
 
   // Whether some are in folders.
@@ -42,35 +42,35 @@ struct CompanionFiles {
 // "config.json", "tokenizer.model" and similar names.
 bool IsCompanionName(absl::string_view name);
 
-// The companion files of the model at `source`, a directory or an index in it;
-// those of verl are in its folder huggingface. Those of sentence-transformers
-// are also in the folders that modules.json names: the config and the weights
-// of each module behind the model. None for a single file.
+// The companion files of the model at `source`, a directory or an index in it.
+// For verl they are in the folder huggingface. For sentence-transformers they
+// include those in the folders that modules.json names: the config and the
+// weights of each module behind the model. None for a single file.
 // FailedPrecondition for a file that is not a regular file in the directory
 // (only links into the blobs of a model hub's cache are followed) or is larger
 // than kMaxCompanionBytes. `fs` must outlive the result.
 absl::StatusOr<CompanionFiles> FindCompanionFiles(FileSystem& fs,
                                                   absl::string_view source);
 
-// Those of `directory`, as above. NotFound if it has none; otherwise the errors
-// of reading it, too.
+// The companion files of `directory`, as above. NotFound if it has none; also
+// returns errors from reading it.
 absl::StatusOr<CompanionFiles> CompanionFilesIn(FileSystem& fs,
                                                 absl::string_view directory);
 
-// What changes in a model's config.json while it is copied.
+// Changes to a model's config.json while it is copied.
 struct ConfigEdits {
-  // Replaces the type of tensors, because loaders use that type unless told
-  // another.
+  // Replaces the tensor type, because loaders use that type unless told
+  // otherwise.
   std::optional<DType> tensor_type = {};
-  // Leaves out that the model is quantized, because its tensors are not.
+  // Removes the quantization entry, because the tensors are not quantized.
   bool drops_quantization = false;
-  // The value of "quantization_config", which is JSON, because the tensors were
-  // encoded; empty: nothing. Then nothing is left out.
+  // The value for "quantization_config", as JSON, because the tensors were
+  // encoded; empty: no change. With a value, nothing is removed.
   std::string quantization = {};
 };
 
 // Adds the files to `output`; `companions` must outlive it. Returns the keys
-// that were left out of a config.json. Errors come from reading it.
+// that were left out of a config.json. Errors come from reading that file.
 absl::StatusOr<std::vector<std::string>> AddCompanionFiles(
     FileSystem& fs, const CompanionFiles& companions, const ConfigEdits& wanted,
     Output& output);

@@ -30,10 +30,10 @@
 namespace dcp {
 namespace {
 
-// PyTorch's name for the first directory of every item.
+// PyTorch names the first directory of every item this.
 constexpr absl::string_view kArchiveName = "archive";
 
-// The maximum number of layouts that a file keeps, a kilobyte each.
+// The most layouts that a file keeps, a kilobyte each.
 constexpr size_t kMaxItemLayouts = 1024;
 
 std::string PickleOfTensor(DType dtype, const Dims& sizes) {
@@ -55,8 +55,8 @@ std::optional<int64_t> RankOfDataFile(absl::string_view name) {
   return rank;
 }
 
-// What is needed to make the literal bytes of each item again. The bytes are
-// not kept, because a checkpoint may have a million items of a kilobyte each.
+// The inputs for making each item's literal bytes again. The bytes are not
+// kept, because a checkpoint may have a million items with a kilobyte each.
 struct DcpFileBuilder::Items {
   struct Item {
     uint32_t first_part;
@@ -68,9 +68,9 @@ struct DcpFileBuilder::Items {
     Dims sizes;
   };
   std::vector<Item> items;
-  // The layouts of tensors by what they depend on, because most items of a
-  // checkpoint have one of a few shapes; and that of the object used last,
-  // because the parts of an item are requested one after the other.
+  // The tensors' layouts by the values that they depend on, because most items
+  // in a checkpoint have one of a few shapes. Also the layout of the object
+  // used last, because an item's parts are requested one after the other.
   absl::flat_hash_map<std::pair<DType, Dims>,
                       std::unique_ptr<const TorchArchiveLayout>>
       of_tensors;
@@ -186,7 +186,7 @@ namespace {
 absl::Status AddChunks(absl::Span<const OutputEntry> entries, const Mesh& mesh,
                        size_t m, absl::Span<const EntryLayout> layouts,
                        std::vector<DcpRank>& ranks) {
-  std::vector<uint32_t> entry_of;  // of each item
+  std::vector<uint32_t> entry_of;  // by item
   std::vector<SaveItem> items;
   for (uint32_t i = 0; i < entries.size(); ++i) {
     if (layouts[i].mesh != m) continue;
@@ -235,7 +235,7 @@ absl::StatusOr<std::vector<DcpRank>> ChunksForMeshes(
 
 namespace {
 
-// The file of the first element that a mapped tensor takes from one.
+// The file that holds the first element that a mapped tensor reads.
 uint32_t FileOf(const MappedTensor& mapped) {
   for (const TensorEntry* source : mapped.sources()) {
     if (!source->locations.empty()) return source->locations[0].item.file;

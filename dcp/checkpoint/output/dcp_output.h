@@ -23,8 +23,8 @@
 
 namespace dcp {
 
-// The rank that wrote the data file of this name: 3 for "__3_0.distcp". Nothing
-// for a name that is not DCP's.
+// The rank that wrote the data file with this name: 3 for "__3_0.distcp".
+// Nothing for a name that is not DCP's.
 std::optional<int64_t> RankOfDataFile(absl::string_view name);
 
 // Lays out one data file, item by item.
@@ -36,11 +36,11 @@ class DcpFileBuilder {
 
   uint64_t size() const { return layout_.size(); }
 
-  // Each function returns the item's range; the caller fills in its `file`.
+  // Each function returns the item's range; the caller fills in `file`.
   StorageInfo AddTensor(Payload payload);
   // `pickle` refers to storages "0", "1", ... in the order of `tensors`.
   StorageInfo AddObject(std::string pickle, std::vector<Payload> tensors);
-  // `bytes` are those of an item of another checkpoint.
+  // `bytes` are an item of another checkpoint.
   StorageInfo AddItemAsStored(Payload bytes);
 
   OutputFile Finish() &&;
@@ -55,27 +55,27 @@ class DcpFileBuilder {
   std::unique_ptr<Items> items_;
 };
 
-// Where the chunks go: which rank writes which box of which entry.
+// A chunk: one rank writes one box of one entry.
 struct DcpChunk {
-  uint32_t entry;  // its index among the given entries
+  uint32_t entry;  // the index among the given entries
   Box box;         // for a tensor
 };
 using DcpRank = std::vector<DcpChunk>;
 
 // How an entry lies on the ranks.
 struct EntryLayout {
-  size_t mesh = 0;  // its index among the given meshes
+  size_t mesh = 0;  // the index among the given meshes
   Placements placements;
 };
 
-// The chunks that each rank writes. All meshes have the same number of ranks;
+// The chunks that each rank writes. All meshes have equally many ranks;
 // `layouts[i]` belongs to entry i.
 absl::StatusOr<std::vector<DcpRank>> ChunksForMeshes(
     absl::Span<const OutputEntry> entries, absl::Span<const Mesh> meshes,
     absl::Span<const EntryLayout> layouts);
 
-// The chunks as the source has them, with one rank for each of its files. A
-// mapped tensor is one chunk, on the rank of the file where it begins.
+// The chunks as the source has them, with one rank for each file. A mapped
+// tensor is one chunk, on the rank of the file where it begins.
 std::vector<DcpRank> ChunksAsStored(absl::Span<const OutputEntry> entries,
                                     const SourceFiles& files);
 
@@ -85,7 +85,7 @@ struct DcpOutputOptions {
   std::string save_id;
 };
 
-// Chooses the name of the next data file of a rank.
+// Chooses the name of a rank's next data file.
 using DataFileNames = absl::FunctionRef<std::string(int64_t rank)>;
 
 // All data files and the index.

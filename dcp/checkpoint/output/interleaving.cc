@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Decides whether the files of an output are written side by side.
+//
 // Tested by tests/dcp/checkpoint/convert/convert_test.cc.
 #include "dcp/checkpoint/output/interleaving.h"
 
@@ -26,8 +28,8 @@ bool IsStriped(const Box& whole, const Box& part) {
   return false;
 }
 
-// Whether one of `payloads`, all from one stored tensor, needs stripes of what
-// is stored.
+// Whether one of `payloads`, all from one stored tensor, needs stripes of the
+// stored data.
 bool TakesStripes(const TensorEntry& stored,
                   absl::Span<const Payload* const> payloads) {
   const ChunkIndex index(stored.boxes);
@@ -43,7 +45,7 @@ bool TakesStripes(const TensorEntry& stored,
 
 }  // namespace
 
-// Goes tensor by tensor, so that the index of each is built only once.
+// Goes tensor by tensor, so that each tensor's index is built only once.
 bool NeedsInterleaving(const Output& output) {
   if (output.files.size() < 2) return false;
   if (MappedFilesShareSources(output)) return true;

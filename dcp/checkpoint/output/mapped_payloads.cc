@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// Computes how far mapped payloads scatter their reads, from the runs that make
+// each box.
+//
 // Tested by tests/dcp/checkpoint/write/mapped_transfer_test.cc.
 #include "dcp/checkpoint/output/mapped_payloads.h"
 
@@ -20,7 +23,7 @@ namespace {
 // How many matrices a batch should hold.
 constexpr uint64_t kMatricesPerBatch = 4;
 
-// More than any memory; a number that products do not exceed 64 bits with.
+// More than any memory, and small enough that products fit 64 bits.
 constexpr uint64_t kMostScatteredBytes = uint64_t{1} << 40;
 
 // Calls `visit` with the runs that make a box of a mapped tensor, as if each
@@ -50,9 +53,9 @@ void ForEachRun(
   });
 }
 
-// The bytes that the source of a run extends over, without the outer loops that
-// are the outermost on both sides: they go through source and destination in
-// the same order.
+// The source bytes that a run extends over, without the loops that are the
+// outermost on both sides: they go through source and destination in the same
+// order.
 uint64_t ScatteredBytesOf(const NestRun& run) {
   uint64_t extent = run.unit * run.src_element_bytes;
   uint64_t scattered = 0;
@@ -65,7 +68,8 @@ uint64_t ScatteredBytesOf(const NestRun& run) {
   return scattered;
 }
 
-// Whether a run reads stripes between which others lie that would be read, too.
+// Whether a run reads stripes, so that reads would include the bytes between
+// them.
 bool IsStriped(const NestRun& run) {
   return NumExtents(run, 0) != NumExtents(run, kObjectReadGapBytes);
 }

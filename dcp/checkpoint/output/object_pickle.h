@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pickle of an object, rebuilt so that its tensors have storages of their
-// own in the archive that it is written to. Pure; thread-compatible.
+// The pickle of an object, rebuilt so that the tensors in it have their own
+// storages in the new archive. Pure; thread-compatible.
 #ifndef DCP_CHECKPOINT_OUTPUT_OBJECT_PICKLE_H_
 #define DCP_CHECKPOINT_OUTPUT_OBJECT_PICKLE_H_
 
@@ -14,11 +14,11 @@
 namespace dcp {
 
 // A copy of the object in `arena`. Every tensor in it, and every storage
-// outside a tensor, refers to the storage whose number `add_storage` returns.
+// outside a tensor, refers to the storage number that `add_storage` returns.
 Value RebuildObject(ValueArena& arena, const ObjectEntry& object,
                     absl::FunctionRef<size_t(const TensorEntry&)> add_storage);
 
-// All elements of `tensor`, in its own type.
+// All elements of `tensor`, in the stored type.
 Payload WholePayload(const TensorEntry& tensor, SourceFiles* files,
                      DType dtype);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Output: the files of a checkpoint before they exist: layouts, literal bytes
-// on demand, and payloads with their sources. dcp_output, torch_output and
+// Output: a checkpoint's files before they exist: layouts, literal bytes on
+// demand, and payloads with their sources. dcp_output, torch_output and
 // safetensors_output build it; image_transfer carries it out. Plain data.
 #ifndef DCP_CHECKPOINT_OUTPUT_OUTPUT_H_
 #define DCP_CHECKPOINT_OUTPUT_OUTPUT_H_
@@ -23,16 +23,16 @@
 
 namespace dcp {
 
-// The row-major elements of a box as they will be in a file, either from a
-// stored tensor, or from one that is made of stored tensors (see
+// The row-major elements of a box as they will be in a file. They come from a
+// stored tensor, from one that is assembled from stored tensors (see
 // mapped_tensor.h), or from memory. All pointers must outlive the transfer.
 struct Payload {
   const TensorEntry* stored = nullptr;
-  SourceFiles* files = nullptr;    // those of `stored`
+  SourceFiles* files = nullptr;    // the files that hold `stored`
   TensorSource* source = nullptr;  // replaces `stored`; gives `dtype`
   Box box;
   DType dtype = DType::kFloat32;  // in the output
-  uint32_t entry = 0;  // the same for payloads of one tensor, in order
+  uint32_t entry = 0;  // the same for all payloads of a tensor, in order
 
   uint64_t num_bytes() const {
     return static_cast<uint64_t>(Volume(box.sizes)) * ElementSize(dtype);
@@ -40,33 +40,33 @@ struct Payload {
 };
 
 struct OutputFile {
-  FileLayout layout;  // its name is relative to the destination
+  FileLayout layout;  // the name is relative to the destination
   // The literal bytes of a part. Called in the order of the parts; `crcs` has
-  // the CRC-32 of all payloads before this part.
+  // the CRC-32 of each payload before this part.
   absl::AnyInvocable<std::string(size_t part, absl::Span<const uint32_t> crcs)>
       literal;
-  // Optional. Called when the digests of all payloads of the file are known, in
-  // their order; returns the literal of the first part again, which is written
-  // over the first version before the file is synced.
+  // Optional. Called when the digests of the file's payloads are known, in
+  // their order; returns the first part's literal again, which replaces the
+  // first version before the file is synced.
   absl::AnyInvocable<std::string(absl::Span<const ChunkDigest> digests)> head =
       nullptr;
 };
 
 struct Output {
   std::vector<OutputFile> files;
-  // Tensors that payloads point to and that are not part of a checkpoint.
+  // Tensors that payloads point to and that no checkpoint contains.
   std::list<TensorEntry> own_tensors;
   std::vector<Payload> payloads;  // LayoutPart::payload indexes them
   bool needs_crcs = false;
   bool needs_digests = false;
-  // The file that makes the others a checkpoint; the name is empty if there is
-  // none.
+  // The file that turns the others into a checkpoint; the name is empty if
+  // there is none.
   std::string index_name;
   absl::AnyInvocable<std::string()> index;
   std::string digests_name;
 };
 
-// One value on its way into an output.
+// One value on the way into an output.
 struct OutputEntry {
   std::string fqn;
   StatePath path;

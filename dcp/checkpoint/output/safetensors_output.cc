@@ -22,7 +22,7 @@
 namespace dcp {
 namespace {
 
-// Checks that every entry is a tensor of a type that the format knows; the
+// Checks that every entry is a tensor with a type that the format knows; the
 // caller has left out everything else.
 absl::Status CheckEntries(absl::Span<const OutputEntry> entries) {
   for (const OutputEntry& entry : entries) {
@@ -46,7 +46,7 @@ uint64_t BytesOf(const OutputEntry& entry) {
          ElementSize(entry.dtype);
 }
 
-// `header` with the digests of its tensors, whose lengths are `lengths`.
+// `header` with the digests of the tensors, which have the lengths `lengths`.
 // Tensors without bytes are not payloads; `digests` has those of the others, in
 // order.
 std::string HeaderWithDigests(absl::Span<const uint64_t> lengths,
@@ -67,7 +67,7 @@ absl::Status AddFile(std::vector<const OutputEntry*> entries,
                      SourceFiles& files, std::string name,
                      const SafetensorsMetadata& metadata, bool with_digests,
                      Output& output) {
-  // Wide types first, so that every tensor is aligned to its elements.
+  // Wide types first, so that every tensor is aligned to the element size.
   std::sort(
       entries.begin(), entries.end(),
       [](const OutputEntry* a, const OutputEntry* b) {

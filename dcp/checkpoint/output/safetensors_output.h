@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Safetensors: one file, or a directory of shards with an index. Pure.
+// Builds safetensors: one file, or a directory with shards and an index. Pure.
 #ifndef DCP_CHECKPOINT_OUTPUT_SAFETENSORS_OUTPUT_H_
 #define DCP_CHECKPOINT_OUTPUT_SAFETENSORS_OUTPUT_H_
 
@@ -24,11 +24,11 @@ using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
 SafetensorsMetadata WithFormat(SafetensorsMetadata metadata);
 
 // FailedPrecondition that names the first of `names`, values that are not
-// tensors, and ends with `remedy`, which says what to do.
+// tensors, and ends with `remedy`, which tells the user how to proceed.
 absl::Status NonTensorsError(absl::Span<const std::string> names,
                              absl::string_view remedy);
 
-// One file named `file_name`; its header has `metadata` as it is.
+// One file named `file_name`; the header has `metadata` unchanged.
 // `with_digests` puts digests of the tensors into the header, which is then
 // complete only after everything else is written.
 absl::StatusOr<Output> BuildSafetensorsFile(

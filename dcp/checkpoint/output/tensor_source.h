@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TensorSource: gives the payload of a tensor on demand while it is saved. One
-// of the five interfaces; implemented for a trainer's memory, on a CPU or a
-// GPU. Called by one lane thread at a time.
+// TensorSource: gives a tensor's payload on demand while it is saved. One of
+// the eight interfaces; implemented for a trainer's memory, on a CPU or a GPU.
+// Called by one lane thread at a time.
 #ifndef DCP_CHECKPOINT_OUTPUT_TENSOR_SOURCE_H_
 #define DCP_CHECKPOINT_OUTPUT_TENSOR_SOURCE_H_
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A .pt file: one torch.save archive of a nested state dict, built from names
-// and paths. torch_rewrite.h builds one from another .pt file. Pure.
+// A .pt file: one torch.save archive that holds a nested state dict, built from
+// names and paths. torch_rewrite.h builds one from another .pt file. Pure.
 #ifndef DCP_CHECKPOINT_OUTPUT_TORCH_OUTPUT_H_
 #define DCP_CHECKPOINT_OUTPUT_TORCH_OUTPUT_H_
 
@@ -46,8 +46,9 @@ class TorchStorages {
   absl::btree_map<Key, size_t> known_;
 };
 
-// The file that holds `pickle`, whose storages "0", "1", ... are `storages`.
-// The archive's first directory is derived from its name, as torch.save does.
+// The file that holds `pickle`, which refers to the storages "0", "1", ... in
+// `storages`. The archive's first directory is derived from the file name, as
+// torch.save does.
 Output TorchFileOutput(absl::string_view file_name, std::string pickle,
                        std::vector<Payload> storages);
 

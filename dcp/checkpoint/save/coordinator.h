@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Coordinator: the few collective steps of saving and loading, independent of
-// how ranks communicate. One of the five interfaces: fsdp/checkpoint implements
-// it with c10d; the implementation here serves a single process. Every rank
-// makes the same calls in the same order; each call blocks until all ranks have
-// made it. Used by one thread at a time.
+// how ranks communicate. One of the eight interfaces: fsdp/checkpoint
+// implements it with c10d; the implementation here serves a single process.
+// Every rank makes the same calls in the same order; each call blocks until all
+// ranks have made it. Used by one thread at a time.
 #ifndef DCP_CHECKPOINT_SAVE_COORDINATOR_H_
 #define DCP_CHECKPOINT_SAVE_COORDINATOR_H_
 
@@ -25,10 +25,10 @@ class Coordinator {
   virtual int64_t rank() const = 0;
   virtual int64_t num_ranks() const = 0;
 
-  // On rank 0, the values of all ranks, in the order of ranks; elsewhere empty.
+  // On rank 0, the values from all ranks, by rank; elsewhere empty.
   virtual absl::StatusOr<std::vector<std::string>> Gather(
       std::string value) = 0;
-  // Gives each rank its element of rank 0's `values`; those of other ranks are
+  // Gives each rank one element of rank 0's `values`; other ranks' values are
   // ignored.
   virtual absl::StatusOr<std::string> Scatter(
       std::vector<std::string> values) = 0;
@@ -42,7 +42,7 @@ class SingleProcessCoordinator final : public Coordinator {
   absl::StatusOr<std::string> Scatter(std::vector<std::string> values) override;
 };
 
-// Turns a failure of any rank into one of all: returns OK everywhere, or on
+// Turns one rank's failure into a failure of all: returns OK everywhere, or on
 // every rank an error that names the first rank that failed and why.
 absl::Status Agree(Coordinator& coordinator, const absl::Status& mine);
 

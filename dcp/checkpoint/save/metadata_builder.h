@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MetadataBuilder: collects chunks and objects, of this rank and of others,
+// MetadataBuilder: collects chunks and objects, from this rank and from others,
 // into one Metadata with one entry per name. Pure; thread-compatible.
 #ifndef DCP_CHECKPOINT_SAVE_METADATA_BUILDER_H_
 #define DCP_CHECKPOINT_SAVE_METADATA_BUILDER_H_
@@ -19,13 +19,13 @@ class MetadataBuilder {
   Metadata& metadata() { return metadata_; }
   const Metadata& metadata() const { return metadata_; }
 
-  // `storage` refers to a file by its index in metadata().files.
+  // `storage` refers to a file by the index in metadata().files.
   void AddChunk(const SaveTensor& tensor, const StorageInfo& storage);
   void AddObject(const SaveObject& object, const StorageInfo& storage);
 
-  // Adds another rank's metadata: its files and the chunks of its tensors. If
-  // both have an object of the same name, this one's stays. InvalidArgument
-  // when a name has another type or shape there.
+  // Adds another rank's metadata: files and tensor chunks. If both have an
+  // object with the same name, this one's stays. InvalidArgument when a name
+  // has another type or shape there.
   absl::Status Merge(Metadata other);
 
   // InvalidArgument with the tensor's name unless the chunks of each tensor

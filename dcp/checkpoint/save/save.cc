@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A save in the order of time:
+// A save, in time order:
 //   1. with a plan from the cache: copy, as much as memory holds
 //   2. the ranks meet and get their orders (save_exchange.cc); without a plan,
 //      or when another rank has none, copying begins now
 //   3. on_staged, when everything is copied; checksums, and the rank's file
 //   4. all agree that all files are written, or on the first error
-//   5. every rank sends the .metadata of what it wrote and its digests; rank 0
-//      merges and commits them; all agree on the result
-// After an error, rank 0 removes the files of all ranks: none of them is being
-// written any more, and only rank 0 knows how far the commit came.
+//   5. every rank sends digests and .metadata for the files that it wrote; rank
+//      0 merges and commits them; all agree on the result
+// After an error, rank 0 removes the files of all ranks: none is being written
+// any more, and only rank 0 knows how far the commit came.
 //
 // Steps 1 to 3 are WriteByOrders for a rank without a plan, and WriteByPlan for
 // one that has it; Run has the rest.
@@ -42,8 +42,8 @@ namespace {
 
 using Phase = SaveExchange::Phase;
 
-// Checks what the types of a SaveState do not rule out. Rank 0 checks all ranks
-// together.
+// Checks rules that the types in SaveState do not enforce. Rank 0 checks all
+// ranks together.
 absl::Status CheckState(const SaveState& state) {
   DCP_RETURN_IF_ERROR(state.status);
   absl::flat_hash_map<absl::string_view, const SaveTensor*> by_name;
@@ -79,7 +79,7 @@ absl::Status CheckState(const SaveState& state) {
   return absl::OkStatus();
 }
 
-// The items of a state are first its tensors, then its objects.
+// A state's items are first the tensors, then the objects.
 size_t NumItems(const SaveState& state) {
   return state.tensors.size() + state.objects.size();
 }
@@ -137,7 +137,7 @@ class Saver {
   }
 
   // Copies before it meets and gets the order. Whatever ends the transfer, this
-  // rank takes part in both, because the others wait for it.
+  // rank takes part in both steps, because the others wait for it.
   absl::Status WriteByPlan() {
     absl::Status mine =
         WriteFile({.on_staged = [this] { return MeetAndReportStaged(); },
@@ -146,9 +146,9 @@ class Saver {
       DCP_RETURN_IF_ERROR(exchange_.Meet(mine));
     }
     if (exchange_.phase() != Phase::kMet) return mine;
-    // Another rank has no plan: what was copied is dropped.
+    // Another rank has no plan: the copied data is dropped.
     if (!exchange_.has_plan()) return ReceiveAndWrite();
-    DCP_CHECK(!mine.ok());  // or the transfer had asked for its order
+    DCP_CHECK(!mine.ok());  // or the transfer had asked for the order
     exchange_.Receive(mine).IgnoreError();
     return mine;
   }
@@ -179,7 +179,7 @@ class Saver {
     return absl::OkStatus();
   }
 
-  // The order is here: names the file, whose destination it returns.
+  // The order is here: names the file, and returns the destination.
   absl::StatusOr<Destination*> Begin() {
     output_.files[0].layout.set_name(exchange_.file_name());
     written_.metadata().files.push_back(exchange_.file_name());

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 // The protocol. Messages are text, which is parsed as if it came from a file:
-//   1. Meet. Every rank sends its status and the id of the plan that it can
-//      keep to, if it has one. Rank 0 sends the same answer to all: an error,
-//      if any rank has one; "keep", if all sent the id that rank 0 itself has;
-//      else "anew".
+//   1. Meet. Every rank sends a status and the id of the plan that it can keep
+//      to, if it has one. Rank 0 sends the same answer to all: an error, if any
+//      rank has one; "keep", if all sent the id that rank 0 itself has; else
+//      "anew".
 //   2. Receive.
-//      a. After "anew", every rank sends its items as the .metadata of a
-//         checkpoint that has them all, and rank 0 decides who writes which,
-//         under a new id. After "keep", nobody sends anything.
-//      b. Rank 0 begins the destination and sends every rank its order: the
-//         name of its file and, after "anew", id and items; or an error.
+//      a. After "anew", every rank sends the .metadata of a checkpoint that has
+//         all items of that rank, and rank 0 decides who writes which, under a
+//         new id. After "keep", nobody sends anything.
+//      b. Rank 0 begins the destination and sends every rank an order: the
+//         file's name and, after "anew", id and items; or an error.
 //
 // [Note: one protocol] Every rank meets exactly once in a save, whatever it
-// knows: a cached plan changes what it does before (copying into memory) and
-// what it sends, never which messages follow. These depend only on the answer,
-// which is the same for all. So no rank has to know, or be told at the end of a
-// save, whether the other ranks still have the plan.
+// knows. A cached plan changes only the steps before (copying into memory) and
+// the contents of messages, never which messages follow. These depend only on
+// the answer, which is the same for all. So no rank has to know, or be told
+// when a save ends, whether the other ranks still have the plan.
 //
-// [Note: a plan that is kept is whole] An id names one decision of rank 0: rank
+// [Note: a plan that is kept is whole] An id names one decision by rank 0: rank
 // 0 checked that the items make every tensor whole, for the states and the
-// number of ranks at that time. A rank sends the id only if its own state, its
-// number and the number of ranks have not changed since (SavePlanCache::Holds).
-// If all ranks send the same id, no state has changed, so the same items still
-// make every tensor whole. A rank that failed in between, missed an order, or
-// saved with other ranks in the meantime has no id or another one; then all
-// plan again. A failed save does not invalidate the plan.
+// number of ranks at that time. A rank sends the id only if its state, its rank
+// and the number of ranks have not changed since (SavePlanCache::Holds). If all
+// ranks send the same id, no state has changed, so the same items still make
+// every tensor whole. A rank that failed in between, missed an order, or saved
+// with other ranks in the meantime has no id or another one; then all plan
+// again. A failed save does not invalidate the plan.
 //
 // [Note: staged after the meeting] A rank that copied by a cached plan must not
 // let its tensors change before "keep", because after "anew" it may have to
@@ -58,7 +58,7 @@ namespace {
 
 constexpr absl::string_view kPlannedFile = "planned";
 
-// Each message begins with one of these.
+// Each message begins with one of these words.
 constexpr absl::string_view kError = "error ";
 constexpr absl::string_view kFine = "fine ";  // then a plan's id
 constexpr absl::string_view kKeep = "keep";
@@ -80,7 +80,7 @@ std::string ItemKey(absl::string_view fqn, const Box& box) {
                       absl::StrJoin(box.sizes, ","));
 }
 
-// The items of a rank, in order, from the metadata that it sent.
+// A rank's items, in order, from the metadata that it sent.
 std::vector<Offer> OffersOf(const Metadata& metadata) {
   std::vector<std::pair<uint64_t, Offer>> numbered;
   for (const MetadataEntry& entry : metadata.entries) {
@@ -103,7 +103,7 @@ std::vector<Offer> OffersOf(const Metadata& metadata) {
   return offers;
 }
 
-// The items that each rank writes: of the ranks that offer an item, the one
+// The items that each rank writes: among the ranks that offer an item, the one
 // with the fewest bytes so far gets it.
 std::vector<std::vector<size_t>> Assign(
     const std::vector<std::vector<Offer>>& offers) {

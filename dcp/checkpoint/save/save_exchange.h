@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SaveExchange: how the ranks of a save agree on one checkpoint: who writes
-// what, and into which file. It communicates before anything is written; Save
-// does so afterwards. save_exchange.cc describes the protocol and why ranks
-// cannot disagree about it. One thread; every rank makes the same calls.
+// which items, and into which file. It communicates before anything is written;
+// Save does so afterwards. save_exchange.cc describes the protocol and why
+// ranks cannot disagree about it. One thread; every rank makes the same calls.
 #ifndef DCP_CHECKPOINT_SAVE_SAVE_EXCHANGE_H_
 #define DCP_CHECKPOINT_SAVE_SAVE_EXCHANGE_H_
 
@@ -24,14 +24,14 @@
 
 namespace dcp {
 
-// All items of `state` as metadata for the other ranks. The offset of an item's
+// All items in `state` as metadata for the other ranks. The offset in an item's
 // storage is the item's number: first the tensors, then the objects.
 Metadata OfferedItems(const SaveState& state);
 
 class SaveExchange {
  public:
-  // What the ranks know of each other. kOver: all ranks have an error, or the
-  // connection is lost; there is nothing left to tell anyone.
+  // How much the ranks know about each other. kOver: all ranks have an error,
+  // or the connection is lost; there is nothing left to tell anyone.
   enum class Phase : uint8_t { kBegun, kMet, kOrdered, kOver };
 
   // Everything but `path` must outlive this. `cache` may be null.
@@ -47,11 +47,11 @@ class SaveExchange {
   // after an order was received.
   bool has_plan() const { return has_plan_; }
   // The numbers of the items that this rank writes, in increasing order: first
-  // the tensors of the state, then its objects.
+  // tensors, then objects.
   const std::vector<size_t>& items() const { return items_; }
 
   // kBegun -> kMet, collective. `mine` is this rank's status so far; an error
-  // of any rank is returned on all and leads to kOver.
+  // on any rank is returned on all and leads to kOver.
   absl::Status Meet(const absl::Status& mine);
 
   // kMet -> kOrdered, collective. `mine` counts only on rank 0, where an error

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// SavePlanCache: which items of a state this rank writes, as the ranks agreed,
-// for the next save of a state that looks the same. If every save of a run gets
-// the cache, a save can copy before the ranks have communicated; whether all of
-// them may do so is decided by the save (save_exchange.cc). One thread at a
-// time.
+// SavePlanCache: the items that this rank writes, as the ranks agreed, for the
+// next save of a similar state. If every save in a run gets the cache, a save
+// can copy before the ranks have communicated. The save decides whether all
+// ranks may do so (save_exchange.cc). One thread at a time.
 #ifndef DCP_CHECKPOINT_SAVE_SAVE_PLAN_CACHE_H_
 #define DCP_CHECKPOINT_SAVE_SAVE_PLAN_CACHE_H_
 
@@ -22,12 +21,12 @@ namespace dcp {
 class SavePlanCache {
  public:
   // Whether there is a plan for this rank and number of ranks and for the same
-  // names, types, shapes and boxes in the same order. Values of objects and
-  // bytes of tensors may differ.
+  // names, types, shapes and boxes in the same order. Object values and tensor
+  // bytes may differ.
   bool Holds(const SaveState& state, int64_t rank, int64_t num_ranks) const;
 
-  // `plan_id` is the same on all ranks. `items` are the numbers of the tensors,
-  // then of the objects (counted after the tensors), that this rank writes.
+  // `plan_id` is the same on all ranks. `items` are the numbers of the tensors
+  // and objects that this rank writes; objects are counted after the tensors.
   void Store(const SaveState& state, int64_t rank, int64_t num_ranks,
              std::string plan_id, std::vector<size_t> items);
 

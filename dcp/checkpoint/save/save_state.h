@@ -16,8 +16,8 @@
 
 namespace dcp {
 
-// The part `box` of a tensor of global shape `shape`. If a rank holds several
-// parts of a tensor, it lists the tensor several times.
+// The part `box` of a tensor with the global shape `shape`. If a rank holds
+// several parts, it lists the tensor several times.
 struct SaveTensor {
   std::string fqn;
   StatePath path = {};

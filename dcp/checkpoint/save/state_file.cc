@@ -63,7 +63,7 @@ absl::Status CheckTensorsOnly(const SaveState& state) {
 }  // namespace
 
 bool NamesStateFile(absl::string_view path) {
-  // Trainers name directories .ckpt too.
+  // Trainers also use .ckpt for directories.
   return FormatOfFileName(path).has_value() && !absl::EndsWith(path, ".ckpt");
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // StateFile: writes whole tensors in memory and objects as one file, .pt or
 // safetensors, instead of a DCP directory; one process writes for all. The
-// sources know where the tensors come from; fsdp/checkpoint gathers them from
-// the ranks. Blocking; one thread.
+// sources know where the tensors are; fsdp/checkpoint gathers them from the
+// ranks. Blocking; one thread.
 #ifndef DCP_CHECKPOINT_SAVE_STATE_FILE_H_
 #define DCP_CHECKPOINT_SAVE_STATE_FILE_H_
 
@@ -23,28 +23,29 @@
 
 namespace dcp {
 
-// Whether the suffix of `path` names one file: .pt, .pth, .bin, .safetensors.
+// Whether the suffix of `path` stands for one file: .pt, .pth, .bin,
+// .safetensors.
 bool NamesStateFile(absl::string_view path);
 
 class StateFile {
  public:
-  // Lays out the file at `path`. The boxes of `state` are whole tensors; their
-  // sources are asked for every byte once, in the order of the file. The
-  // sources, the objects and `fs` must outlive this. FailedPrecondition, with
-  // the names, for values that safetensors cannot hold. `metadata` goes into
-  // the header of safetensors as it is; torch.save's format has no place for
-  // it. Without a `format`, the suffix of `path` says it.
+  // Lays out the file at `path`. The boxes in `state` are whole tensors; their
+  // sources are asked for every byte once, in file order. The sources, the
+  // objects and `fs` must outlive this. FailedPrecondition, with the names, for
+  // values that safetensors cannot hold. `metadata` goes unchanged into the
+  // safetensors header; torch.save's format has no place for it. Without a
+  // `format`, the suffix of `path` decides.
   static absl::StatusOr<std::unique_ptr<StateFile>> Plan(
       FileSystem& fs, absl::string_view path, const SaveState& state,
       const SafetensorsMetadata& metadata = WithFormat({}),
       std::optional<Format> format = std::nullopt);
 
-  // The numbers of the tensors of the state, in the order of the file.
+  // The numbers of the state's tensors, in file order.
   const std::vector<size_t>& order() const { return order_; }
 
-  // Writes the file, which appears whole or not at all, under the lock of its
-  // destination, with the errors of ConvertCheckpoint. Ignores the options for
-  // memory, except `memory_bytes`, and for plans.
+  // Writes the file, which appears whole or not at all, under the destination's
+  // lock, with the errors of ConvertCheckpoint. Ignores the options for memory,
+  // except `memory_bytes`, and for plans.
   absl::Status Write(const SaveOptions& options);
 
  private:

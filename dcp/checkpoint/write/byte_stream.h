@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ByteStream: where bytes go that are written once and in order, such as a
+// ByteStream: receives bytes that are written once and in order, such as a
 // pipe.
 #ifndef DCP_CHECKPOINT_WRITE_BYTE_STREAM_H_
 #define DCP_CHECKPOINT_WRITE_BYTE_STREAM_H_

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+// Fills one output file, or a piece of one, and writes it.
+//
 // Tested by tests/dcp/checkpoint/write/image_transfer_test.cc.
 //
-// [Note: edges] Neighbouring pieces of a file, which two machines may write at
-// the same time, share a block of the disk unless they happen to meet at its
-// end. So what a piece has of its first and of its last block, less than
-// kDirectAlignment each, is written byte by byte at the end, through the page
-// cache. Everything between is whole blocks, which can be written directly.
+// [Note: edges] Two machines may write neighbouring pieces of a file at the
+// same time. Such pieces share a disk block unless they happen to meet at the
+// end of one. So the parts that a piece has in the first and the last block,
+// less than kDirectAlignment bytes each, are written byte by byte at the end,
+// through the page cache. Everything between is whole blocks, which can be
+// written directly.
 #include "dcp/checkpoint/write/file_image.h"
 
 #include <algorithm>
@@ -131,8 +134,8 @@ uint64_t FileImage::BytesOfBlock(uint64_t num_bytes) const {
   const uint64_t offset = next_offset_;
   num_bytes = std::min(num_bytes, end_offset_ - offset);
   if (!is_shared_) return num_bytes;
-  // A block ends where one of a whole file does, so that no element lies in two
-  // of them.
+  // A block ends where a whole file's block does, so that no element lies in
+  // two of them.
   const uint64_t into = offset % kDirectAlignment;
   if (into != 0) return std::min(num_bytes, kDirectAlignment - into);
   return offset < back_begin_ ? std::min(num_bytes, back_begin_ - offset)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// FileImage: one output file, or a piece of one, on its way to the disk or into
-// a stream: how much of it is planned, the checksums of what is filled, and the
+// FileImage: one output file, or a piece of one, on the way to the disk or into
+// a stream: how much is planned, the checksums of the filled bytes, and the
 // file itself once it is created. Planning and filling go through the file in
 // order, filling behind planning. Used by one thread.
 #ifndef DCP_CHECKPOINT_WRITE_FILE_IMAGE_H_
@@ -27,10 +27,10 @@ namespace dcp {
 
 class FileImage {
  public:
-  // The file with number `index` of `output`, which must outlive this.
+  // The file with number `index` in `output`, which must outlive this.
   FileImage(Output& output, uint32_t index);
   // Only a piece of a file, which others write at the same time. `index` is the
-  // number of the piece.
+  // piece's number.
   FileImage(Output& output, const FilePiece& piece, uint32_t index);
 
   uint32_t index() const { return index_; }
@@ -41,28 +41,28 @@ class FileImage {
   bool planned() const { return next_offset_ >= end_offset_; }
   uint64_t end_offset() const { return end_offset_; }
   void Advance(uint64_t num_bytes);
-  // How far planning is in the sequence of tensors: the tensor, and the share
-  // of it that is planned. See [Note: interleaving].
+  // How far planning is in the sequence of tensors: the tensor, and the planned
+  // share of it. See [Note: interleaving].
   std::pair<uint32_t, double> SequenceKey() const;
 
-  // Whether the block at `offset` is not written but held until Close: because
-  // the head of the file is made last and this file system cannot write twice,
-  // or because it is an edge. See [Note: edges].
+  // Whether the block at `offset` is not written but held until Close. That is
+  // so for an edge (see [Note: edges]), and for the head of the file, which is
+  // made last, on a file system that cannot write twice.
   bool Holds(uint64_t offset) const {
     return offset < held_bytes_ || offset >= back_begin_;
   }
   void Hold(uint64_t offset, ByteSpan bytes);
   uint64_t num_held() const { return held_.size() + back_.size(); }
-  // How much of `num_bytes` from next_offset() on can be in one block.
+  // How many bytes, up to `num_bytes` from next_offset(), fit in one block.
   uint64_t BytesOfBlock(uint64_t num_bytes) const;
 
-  // Filling: writes the bytes of the literal of a part, from its byte `begin`
-  // on, to `dst`.
+  // Filling: writes a part's literal, starting at the literal's byte `begin`,
+  // to `dst`.
   void FillLiteral(size_t part, uint64_t begin, MutableByteSpan dst);
-  // `bytes` are in place; they begin at byte `begin` of the part's payload.
+  // `bytes` are in place; they begin at byte `begin` in the part's payload.
   // Adds them to the checksums that the output needs.
   void AddChecksums(size_t part, uint64_t begin, ByteSpan bytes);
-  // Those of the complete payloads.
+  // The digests of the complete payloads.
   const std::vector<ChunkDigest>& digests() const { return digests_; }
   // The parts of the image, and the CRC-32 of their complete payloads if the
   // output needs them.
@@ -73,10 +73,10 @@ class FileImage {
                                               end_part_ - first_part_);
   }
 
-  // The file at `destination`, written in whole blocks of `block_bytes` if
-  // the file system does not rename. Close completes it, or this piece of
+  // Creates the file at `destination`, written in whole blocks of `block_bytes`
+  // if the file system does not rename. Close completes it, or this piece of
   // it, after everything is written: afterwards it is durable. Abandon ends it
-  // in whatever state it is.
+  // in any state.
   absl::Status Create(FileSystem& fs, Destination& destination,
                       DirectMode direct, uint64_t block_bytes);
   absl::Status Close(FileSystem& fs);
@@ -101,15 +101,15 @@ class FileImage {
   size_t next_part_;            // the part at next_offset_, or just before
   std::vector<uint32_t> crcs_;  // of the parts' payloads
   size_t literal_part_ = SIZE_MAX;
-  std::string literal_;  // that of literal_part_
+  std::string literal_;  // the literal at literal_part_
   Digest64 digest_;      // of the payload that is being filled
   std::vector<ChunkDigest> digests_;
   File file_;
   std::string path_;
-  // Whether the head is made: a file that is written in order keeps the one
-  // that was written first, which has no digests.
+  // Whether the head is made. A file that is written in order keeps the first
+  // version, which has no digests.
   bool writes_head_ = false;
-  // What is held: from begin_offset_ up to held_bytes_, an offset, and from
+  // The bytes held: from begin_offset_ up to held_bytes_, an offset, and from
   // back_begin_ to the end.
   uint64_t held_bytes_ = 0;
   std::vector<uint8_t> held_;

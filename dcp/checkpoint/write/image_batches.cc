@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Plans each batch, and fills the blocks with literals and copies.
+//
 // Tested by tests/dcp/checkpoint/write/image_transfer_test.cc.
 #include "dcp/checkpoint/write/image_batches.h"
 
@@ -88,14 +90,14 @@ uint64_t ImageBatches::SlotBytes(uint64_t num_blocks,
   return std::clamp(share, kDirectAlignment, block_bytes);
 }
 
-// How many of `most` slots are used: the same number for each file.
+// How many of `most` slots are used: equally many for each file.
 uint64_t ImageBatches::NumSlots(uint64_t most) const {
   if (!interleave_) return most;
   const uint64_t num_files = std::clamp<uint64_t>(NumUnplanned(), 1, most);
   return most - most % num_files;
 }
 
-// Whether a batch ends after this many slots because of what is planned.
+// Whether the work planned so far ends a batch after this many slots.
 bool ImageBatches::ClosesEarly(uint64_t num_slots) const {
   if (num_slots == 0 || planner_.num_nest_extents() < max_nest_extents_) {
     return false;
@@ -170,7 +172,7 @@ absl::Status ImageBatches::PlanPayload(const LayoutPart& part,
   return absl::OkStatus();
 }
 
-// Where elements of a payload that are beyond the range are counted.
+// The count of a payload's elements that are beyond the range.
 uint64_t* ImageBatches::CounterOf(uint32_t payload) {
   const Payload& spec = output_.payloads[payload];
   if (!count_beyond_ || spec.stored->dtype == spec.dtype) return nullptr;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// ImageBatches: goes through the images of some output files, batch by batch:
-// plans which stretch of which file goes into which block and what must be read
-// or copied for it, and completes the blocks. Where the blocks go is decided by
-// its three users: image_transfer, image_stream and staged_transfer. Used by
-// one thread.
+// ImageBatches: goes through the images of some output files, batch by batch.
+// It plans which stretch of which file goes into which block, which bytes must
+// be read or copied for it, and completes the blocks. The three users decide
+// where the blocks go: image_transfer, image_stream and staged_transfer. Used
+// by one thread.
 #ifndef DCP_CHECKPOINT_WRITE_IMAGE_BATCHES_H_
 #define DCP_CHECKPOINT_WRITE_IMAGE_BATCHES_H_
 
@@ -28,7 +28,7 @@
 
 namespace dcp {
 
-// A stretch of a block that is all literal or all of one payload.
+// A stretch of a block that is all literal or all from one payload.
 struct ImagePiece {
   FileImage* image;
   uint32_t block;
@@ -39,11 +39,11 @@ struct ImagePiece {
   uint64_t end;
 };
 
-// The nests of a batch and what is read for them take up to 100 bytes for each
-// extent. When a batch has reached this many it is closed, with fewer blocks
-// than it could have, so that a mapping of many small pieces cannot fill the
-// memory. A transposed matrix whose rows are long and must be read in stripes
-// has one extent for each row of its source, or a few.
+// A batch needs up to 100 bytes for each extent, for nests and planned reads. A
+// batch that has reached this many extents is closed, with fewer blocks than it
+// could have, so that a mapping with many small pieces cannot fill the memory.
+// A transposed matrix with long rows that must be read in stripes has one
+// extent for each source row, or a few.
 inline constexpr uint64_t kMaxNestExtentsPerBatch = uint64_t{1} << 20;
 
 struct ImageBatchesOptions {
@@ -53,7 +53,7 @@ struct ImageBatchesOptions {
   bool whole_blocks = false;
   uint64_t block_bytes = kBlockBytes;
   uint64_t max_nest_extents = kMaxNestExtentsPerBatch;
-  SourceCheck* check = nullptr;  // sees what is read; optional
+  SourceCheck* check = nullptr;  // sees all bytes that are read; optional
   // Counts the elements that a cast finds beyond the range; or refuses them.
   bool count_beyond = false;
   bool strict_cast = false;
@@ -67,8 +67,8 @@ class ImageBatches {
   // For batches that never run: see WindowPlanner.
   void TellOfPlans() { planner_.TellOfPlans(); }
 
-  // Begins with the given files of the output, by their numbers, and forgets
-  // those before and their counts.
+  // Begins with the given files, by their numbers in the output. Forgets the
+  // previous files and their counts.
   void Start(absl::Span<const uint32_t> files);
   // The same with the given pieces, by their numbers among `pieces`.
   void StartPieces(absl::Span<const FilePiece> pieces,
@@ -77,18 +77,18 @@ class ImageBatches {
     return images_;
   }
 
-  // How many blocks of a pool of `num_blocks` a batch has, for reads that are
-  // worth planning together. See [Note: scattered] in mapped_payloads.h.
+  // How many blocks from a pool with `num_blocks` a batch has, for reads that
+  // are worth planning together. See [Note: scattered] in mapped_payloads.h.
   uint64_t BlocksPerBatch(uint64_t num_blocks) const;
 
-  // Plans the reads and writes of the next batch, whose blocks are given;
-  // copying from sources begins. Returns what goes into the blocks, nothing
-  // when all files are planned. A write has the file that its image has now.
+  // Plans the reads and writes of the next batch in the given blocks; copying
+  // from sources begins. Returns the pieces that go into the blocks, none when
+  // all files are planned. A write has the file that the image has now.
   absl::StatusOr<std::vector<ImagePiece>> Plan(Batch& batch);
   bool all_planned() const { return NumUnplanned() == 0; }
 
-  // Completes the blocks of a batch, in the order of the batches, because
-  // literals may use the checksums of what comes before them.
+  // Completes the blocks of a batch, in batch order, because literals may use
+  // the checksums of earlier bytes.
   absl::Status Fill(absl::Span<const ImagePiece> pieces,
                     std::vector<Block>& blocks);
 
@@ -98,16 +98,16 @@ class ImageBatches {
   // The path of a file that is read or written.
   std::string Describe(FileHandle handle) const;
 
-  // By payload of the output, how many elements the casts of these files found
-  // beyond the range; empty if there was no cast.
+  // For each payload, how many elements the casts found beyond the range in
+  // these files; empty if there was no cast.
   const std::vector<uint64_t>& num_beyond() const { return num_beyond_; }
-  // Adds them to `totals`, which has the size of the output's payloads.
+  // Adds them to `totals`, which has one count for each payload in the output.
   void AddNumBeyondTo(std::vector<uint64_t>& totals) const;
   // FailedPrecondition if a strict cast found any.
   absl::Status CheckCasts() const;
 
  private:
-  // Where in a batch a stretch of one file goes.
+  // The place in a batch for a stretch of one file.
   struct Slot {
     uint32_t block;
     uint64_t position;  // in the block

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Passes the batches of one file to a stream.
+//
 // Tested by tests/dcp/checkpoint/convert/convert_stream_test.cc.
 #include "dcp/checkpoint/write/image_stream.h"
 
@@ -16,7 +18,7 @@
 namespace dcp {
 namespace {
 
-// Passes on what the batch would write, which is in the order of the file.
+// Passes on the batch's writes, which are in file order.
 absl::Status PassOn(Batch& batch, const std::vector<Block>& blocks,
                     ByteStream& stream, TransferStats& stats) {
   for (const PlannedWrite& write : batch.writes) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// StreamImage: carries out an Output of one file into a stream, block by block
-// in the order of the file. Nothing is written to a disk. Blocking; any thread.
+// StreamImage: carries out an Output with one file into a stream, block by
+// block in file order. Nothing is written to a disk. Blocking; any thread.
 #ifndef DCP_CHECKPOINT_WRITE_IMAGE_STREAM_H_
 #define DCP_CHECKPOINT_WRITE_IMAGE_STREAM_H_
 
@@ -13,9 +13,9 @@
 
 namespace dcp {
 
-// Passes the bytes of the only file of `output` to `stream`, whose errors end
-// the transfer. Uses one lane; `options.steps` must be null, and `fs` serves
-// reads only. Other errors are those of TransferImages.
+// Passes the bytes of the only file in `output` to `stream`. An error from
+// `stream` ends the transfer. Uses one lane; `options.steps` must be null, and
+// `fs` serves reads only. Other errors are those of TransferImages.
 absl::Status StreamImage(FileSystem& fs, Output& output, ByteStream& stream,
                          const ImageTransferOptions& options,
                          TransferStats& stats);

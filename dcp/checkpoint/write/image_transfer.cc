@@ -33,7 +33,7 @@ bool MovesPieces(const ImageTransferOptions& options) {
   return options.steps != nullptr && !options.steps->pieces.empty();
 }
 
-// The bytes of the file, or piece, with this number.
+// The byte count of the file, or piece, with this number.
 uint64_t BytesOf(const Output& output, const ImageTransferOptions& options,
                  uint32_t number) {
   return MovesPieces(options) ? options.steps->pieces[number].length
@@ -67,7 +67,7 @@ ImageBatchesOptions BatchesOptions(const ImageTransferOptions& options,
           .strict_cast = options.strict_cast};
 }
 
-// The counts for the payloads of an image.
+// The counts for an image's payloads.
 std::vector<NumBeyond> NumBeyondOf(const FileImage& image,
                                    absl::Span<const uint64_t> counts) {
   std::vector<NumBeyond> found;
@@ -81,7 +81,7 @@ std::vector<NumBeyond> NumBeyondOf(const FileImage& image,
   return found;
 }
 
-// The transfer of the files of several lanes, each of which calls RunLane.
+// Transfers the files of several lanes. Each lane calls RunLane.
 class FilesTransfer {
  public:
   FilesTransfer(FileSystem& fs, Output& output, Destination& destination,
@@ -187,12 +187,13 @@ class FilesTransfer {
   const ImageTransferOptions& options_;
   const bool interleave_;
   TransferStats& stats_;
-  absl::Mutex mutex_;  // guards options_.num_beyond and steps too, and Created
+  absl::Mutex mutex_;  // also guards options_.num_beyond, steps and Created
   Destination& destination_;
   std::vector<ChunkDigest> digests_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The files of each lane, distributed by bytes; each lane's stay in order.
+// The files of each lane, distributed by bytes; within a lane they stay in
+// order.
 std::vector<std::vector<uint32_t>> SpreadFiles(
     const Output& output, const ImageTransferOptions& options) {
   const uint32_t num_lanes = options.num_lanes;
@@ -219,7 +220,7 @@ std::vector<std::vector<uint32_t>> SpreadFiles(
   return lanes;
 }
 
-// The bytes that a lane of `num_blocks` blocks would read for `files`. The
+// The bytes that a lane with `num_blocks` blocks would read for `files`. The
 // blocks are only used for planning; their memory is not touched.
 absl::StatusOr<uint64_t> CountReads(
     Output& output, const ImageTransferOptions& options, bool interleave,
@@ -270,8 +271,8 @@ absl::StatusOr<OutputBlocks> BlocksOfOutput(FileSystem& fs,
 }
 
 uint32_t UsefulLanes(const Output& output) {
-  // One lane is enough for a disk of a few GB/s; interleaved files share their
-  // reads.
+  // One lane is enough for a disk with a few GB/s; interleaved files share
+  // their reads.
   const uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
   if (NeedsInterleaving(output)) return 1;
   // One lane with all the memory holds the most of a transposed matrix.

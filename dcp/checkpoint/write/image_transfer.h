@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// TransferImages: carries out an Output: creates its files, takes their images
-// through the pipeline block by block, computes checksums and digests on the
-// way, and syncs the files. They become a checkpoint only by the commit that
-// follows (destination.h). image_stream.h does the same for a stream, and
+// TransferImages: carries out an Output. It creates the files, takes their
+// images through the pipeline block by block, computes checksums and digests on
+// the way, and syncs the files. They become a checkpoint only by the commit
+// that follows (destination.h). image_stream.h does the same for a stream, and
 // staged_transfer.h for a trainer that waits. Blocking; any thread.
 #ifndef DCP_CHECKPOINT_WRITE_IMAGE_TRANSFER_H_
 #define DCP_CHECKPOINT_WRITE_IMAGE_TRANSFER_H_
@@ -27,10 +27,9 @@
 
 namespace dcp {
 
-// How many elements of one payload a cast found beyond the range of the new
-// type.
+// How many elements of one payload a cast found beyond the new type's range.
 struct NumBeyond {
-  uint32_t payload = 0;  // its number in the output
+  uint32_t payload = 0;  // the payload's number in the output
   uint64_t count = 0;
 
   friend bool operator==(const NumBeyond&, const NumBeyond&) = default;
@@ -38,16 +37,16 @@ struct NumBeyond {
 
 // A file, or a piece of one, that is complete, synced and closed.
 struct WrittenFile {
-  std::vector<ChunkDigest> digests;   // of its payloads, if they are needed
-  std::vector<NumBeyond> num_beyond;  // of its payloads
-  // For a piece, of the payloads of its parts, if they are needed.
+  std::vector<ChunkDigest> digests;   // of the payloads, if they are needed
+  std::vector<NumBeyond> num_beyond;  // of the payloads
+  // For a piece: the CRCs of the payloads in the parts, if they are needed.
   std::vector<uint32_t> crcs = {};
 };
 
 // For a transfer that a later run can resume after a kill.
 struct TransferSteps {
   // Replaces the files: only these pieces are moved, into files that others
-  // write at the same time. Everything below then speaks of pieces.
+  // write at the same time. Every "file" below then means a piece.
   std::vector<FilePiece> pieces = {};
   // Which files are already complete, by their number in the output; empty if
   // none is.
@@ -73,14 +72,14 @@ struct ImageTransferOptions {
   uint64_t memory_bytes = 0;  // for all lanes together
   OutputBlocks blocks = {};
   KeptLanes* kept_lanes = nullptr;  // for several transfers; optional
-  // How many bytes a second each lane writes, at most; 0 means no limit.
+  // The most bytes a second that each lane writes; 0 means no limit.
   uint64_t max_rate = 0;
   std::stop_token stop = {};
   TransferSteps* steps = nullptr;  // optional
-  // Sees what is read from its checkpoint; optional.
+  // Sees all bytes that are read from the checkpoint; optional.
   SourceCheck* check = nullptr;
-  // Gets, for each payload of the output, the number of elements that its cast
-  // found beyond the range (see TransformElements). The caller sets its size;
+  // Gets, for each payload in the output, how many elements the cast found
+  // beyond the range (see TransformElements). The caller sets the size;
   // optional.
   std::vector<uint64_t>* num_beyond = nullptr;
   // Fails with FailedPrecondition if there is such an element, before the file
@@ -88,8 +87,8 @@ struct ImageTransferOptions {
   bool strict_cast = false;
 };
 
-// The blocks with which `output` is written to `path`: those of its largest
-// file. ResourceExhausted as BlockBytesFor.
+// The blocks with which `output` is written to `path`: those that the largest
+// file needs. ResourceExhausted as BlockBytesFor.
 absl::StatusOr<OutputBlocks> BlocksOfOutput(FileSystem& fs,
                                             absl::string_view path,
                                             const Output& output);
@@ -102,16 +101,16 @@ uint32_t UsefulLanes(const Output& output);
 LaneMemory LaneMemoryFor(const Output& output, uint64_t memory_bytes,
                          uint64_t block_bytes);
 
-// Writes all files of `output` that are not kept to `destination`, for which
-// Begin was called. Returns the digests of their payloads if the output needs
+// Writes all files in `output` that are not kept to `destination`, for which
+// Begin was called. Returns the digests of the payloads if the output needs
 // them. Blocking.
 absl::StatusOr<std::vector<ChunkDigest>> TransferImages(
     FileSystem& fs, Output& output, Destination& destination,
     const ImageTransferOptions& options, TransferStats& stats);
 
 // How many bytes TransferImages would read: plans everything, but reads and
-// writes nothing. Calls `on_read` with each read. `options.check` is told what
-// it would see and cannot check anything afterwards.
+// writes nothing. Calls `on_read` with each read. `options.check` is told which
+// reads it would see and cannot check anything afterwards.
 absl::StatusOr<uint64_t> PlanTransfer(
     Output& output, const ImageTransferOptions& options,
     absl::FunctionRef<void(const PlannedRead& read)> on_read);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// In the order of time:
+// In time order:
 //   1. blocks are copied from the sources, batch after batch, as long as the
 //      pool has free ones; see the note on the order of work in
 //      dcp/io/pipeline.cc
 //   2. on_staged, when all is copied: before step 3 if the pool holds it all
-//   3. open and the file's creation, when the first block is filled in order;
+//   3. open, then the file is created, when the first block is filled in order;
 //      then checksums and writes
 //   4. the file is completed and synced
 //

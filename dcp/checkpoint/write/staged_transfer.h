@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // StageAndTransfer: writes tensors in memory to one file, for a trainer that
-// waits only until they are copied: as much as the memory holds is copied
+// waits only until they are copied. As much as the memory holds is copied
 // before the file is even created. Blocking; any thread.
 #ifndef DCP_CHECKPOINT_WRITE_STAGED_TRANSFER_H_
 #define DCP_CHECKPOINT_WRITE_STAGED_TRANSFER_H_
@@ -22,13 +22,13 @@
 
 namespace dcp {
 
-// What the transfer calls at certain points. An error of either ends it; none
-// is called after an error.
+// The functions that the transfer calls at certain points. An error from either
+// ends it; none is called after an error.
 struct StagingSteps {
-  // Called once, when every payload has been copied and its source flushed,
+  // Called once, when every payload has been copied and every source flushed,
   // possibly before anything is written.
   absl::FunctionRef<absl::Status()> on_staged;
-  // Called once, before the file is created; returns its destination. Until
+  // Called once, before the file is created; returns the destination. Until
   // then the file may be renamed. If all payloads fit into memory, it is called
   // after on_staged, otherwise before.
   absl::FunctionRef<absl::StatusOr<Destination*>()> open;
@@ -39,13 +39,13 @@ struct StagedTransferOptions {
   uint64_t memory_bytes = 0;
   uint64_t block_bytes = kBlockBytes;
   BlockPool* pool = nullptr;  // replaces these two
-  uint64_t max_rate = 0;      // of writing, in bytes a second; 0: no limit
+  uint64_t max_rate = 0;      // writing, in bytes a second; 0: no limit
   std::stop_token stop = {};
 };
 
-// Writes the only file of `output`, all of whose payloads have a source. The
-// file is then durable; the commit is the caller's. Returns the digests of the
-// payloads if the output needs them. The sources are flushed in any case.
+// Writes the only file in `output`. Every payload must have a source. The file
+// is then durable; the caller commits it. Returns the digests of the payloads
+// if the output needs them. The sources are flushed in any case.
 absl::StatusOr<std::vector<ChunkDigest>> StageAndTransfer(
     FileSystem& fs, Output& output, const StagingSteps& steps,
     const StagedTransferOptions& options, TransferStats& stats);
