@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Gathers, casts and frees at the call boundary of one module.
 // Tested by tests/fsdp/mixed_precision_dtypes_test.cc.
 #include "fsdp/forward.h"
 

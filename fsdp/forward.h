@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exact boundary of a sharded module. It is needed only to cast inputs as
+// A sharded module's exact call boundary. It is needed only to cast inputs as
 // PyTorch's pre-forward hook does, for output_dtype, and to free parameters the
-// moment forward returns; a model that is called in the ordinary way is
-// gathered by the lazy key. For the thread that trains.
+// moment forward returns. The lazy key gathers models that are called in the
+// ordinary way. For the thread that trains.
 //
 //   auto logits = fsdp::forward(model, tokens);      at the call
 //   fsdp::Wrapped<BlockImpl> block{nullptr};         in the model
@@ -27,8 +27,8 @@ namespace fsdp {
 
 class FsdpState;
 
-// One call of one module; the constructor gathers. Does nothing for a module
-// without fully_shard, except for what parallelize_module was told to prepare.
+// One call of one module; the constructor gathers. For a module without
+// fully_shard, only the preparations of parallelize_module take effect.
 class ForwardBoundary {
  public:
   explicit ForwardBoundary(const torch::nn::Module& module);
@@ -68,9 +68,8 @@ auto forward(torch::nn::ModuleHolder<Impl>& module, const Args&... args) {
   return forward(*module, args...);
 }
 
-// A module holder, as torch::nn::Linear is for LinearImpl, whose calls run
-// inside the boundary. `block->forward(x)` is the module's own forward and does
-// not.
+// A module holder, as torch::nn::Linear is for LinearImpl. Its calls run inside
+// the boundary. `block->forward(x)` is the module's own forward and does not.
 template <typename Impl>
 class Wrapped : public torch::nn::ModuleHolder<Impl> {
  public:

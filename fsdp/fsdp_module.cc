@@ -21,7 +21,8 @@ FsdpParamGroup::PrefetchList GroupsOf(const std::vector<FSDPModule>& modules) {
   return groups;
 }
 
-// Calls `change` with this module's group, or with all groups of its tree.
+// Calls `change` with this module's group, or with all groups below this
+// module.
 template <typename Change>
 void ForGroups(FsdpState& state, bool recurse, const Change& change) {
   if (!recurse) {

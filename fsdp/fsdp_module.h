@@ -35,51 +35,51 @@ class UnshardHandle {
   std::shared_ptr<FsdpState> state_;
 };
 
-// A module to which fully_shard was applied. A cheap handle; it keeps what the
-// engine knows of the module alive, not the module.
+// A module to which fully_shard was applied. A cheap handle; it keeps the
+// engine's state for the module alive, but not the module.
 class FSDPModule {
  public:
   // Gathers this module's own group (not its children's) and waits, unless
-  // `async`. The handle of a group without parameters does nothing.
+  // `async`. For a group without parameters the handle does nothing.
   UnshardHandle unshard(bool async = false);
-  // Frees the gathered parameters of this module's own group.
+  // Frees the gathered parameters in this module's own group.
   void reshard();
 
-  // false: after this backward, what the next one needs (order, pending
-  // reduction) is kept. Applies to the whole tree of this module.
+  // false: after this backward, the order and the pending reduction are kept
+  // for the next one. Applies to this module and all below it.
   void set_is_last_backward(bool is_last_backward);
   // false: gradients stay unreduced, full size, on each rank.
   void set_requires_gradient_sync(bool value, bool recurse = true);
   // HSDP. false: reduce-scatter, and keep the sum until it is true again.
   void set_requires_all_reduce(bool value, bool recurse = true);
   // true: parameters that got no gradient in this rank's backward count as zero
-  // when the others of their group are reduced, as in Megatron. For ranks that
-  // use different parameters of one group (experts without tokens), which is an
-  // error otherwise. Such a group is reduced at the end of each backward,
-  // whether or not it was used. Set it on every rank.
+  // when the rest of their group is reduced, as in Megatron. Needed where ranks
+  // use different parameters in one group (experts without tokens); without it,
+  // that is an error. Such a group is reduced when each backward ends, whether
+  // or not it was used. Set it on every rank.
   void set_zero_missing_gradients(bool value, bool recurse = true);
   void set_reshard_after_forward(bool value, bool recurse = true);
   void set_reshard_after_backward(bool value, bool recurse = true);
 
-  // The modules that this one gathers, in this order, once its own parameters
-  // have arrived, instead of the implicit ones.
+  // The modules that this one gathers, in this order, once this module's own
+  // parameters have arrived, instead of the implicit ones.
   void set_modules_to_forward_prefetch(const std::vector<FSDPModule>& modules);
   void set_modules_to_backward_prefetch(const std::vector<FSDPModule>& modules);
 
   void set_custom_all_gather(CustomAllGather custom);
   void set_custom_reduce_scatter(CustomReduceScatter custom);
-  // Called with the reduced gradients of the group, flat: after the
-  // reduce-scatter, or with HSDP after the all-reduce, and before a division
-  // that follows the reduction (float16, and forced sums). A `stream` to run in
-  // is refused with HSDP (c10::ValueError); the rest of the reduction follows
-  // on it.
+  // Called with the group's reduced gradients, flat: after the reduce-scatter,
+  // or with HSDP after the all-reduce, and before a division that follows the
+  // reduction (float16, and forced sums). With HSDP a `stream` is refused
+  // (c10::ValueError). Without HSDP the hook runs on it, and the rest of the
+  // reduction follows there.
   void set_all_reduce_hook(std::function<void(at::Tensor)> hook,
                            std::optional<c10::Stream> stream = {});
-  // For the root: the next forward's gathers wait for this event instead of all
+  // For the root: the next forward's gathers wait for this event, not for all
   // work issued so far. Recorded after the optimizer's step; consumed once.
   void set_post_optim_event(std::shared_ptr<c10::Event> event);
 
-  // Gradients are divided by this instead of the number of ranks.
+  // Gradients are divided by this, not by the rank count.
   void set_gradient_divide_factor(double factor);
   // As set_gradient_divide_factor, under its older name.
   void set_reduce_scatter_divide_factor(double factor);
@@ -92,11 +92,11 @@ class FSDPModule {
   // and the other collective keeps the allocator's.
   void set_allocate_memory_from_process_group_for_comm(bool value);
 
-  // The name of the module below the root; empty for the root itself. Modules
-  // of one list are joined with ", ".
+  // The module's name below the root; empty for the root itself. The names in a
+  // list of modules are joined with ", ".
   std::string name() const;
   bool is_root() const;
-  // Parameters of this module's own group that are gathered at the moment.
+  // Whether the parameters of this module's own group are gathered now.
   bool is_unsharded() const;
 
   friend bool operator==(const FSDPModule&, const FSDPModule&) = default;
@@ -110,16 +110,16 @@ class FSDPModule {
   std::shared_ptr<FsdpState> state_;
 };
 
-// The handle of a sharded module; absent when fully_shard was not called on
-// it. `get` throws c10::ValueError instead.
+// A sharded module's handle; absent when fully_shard was not called on it.
+// `get` throws c10::ValueError instead.
 std::optional<FSDPModule> find_fsdp_module(const torch::nn::Module& module);
 FSDPModule get_fsdp_module(const torch::nn::Module& module);
-// The handles of all sharded modules in `module`, itself first, in the order of
+// Handles to all sharded modules in `module`, itself first, in the order of
 // modules().
 std::vector<FSDPModule> fsdp_modules(const torch::nn::Module& module);
 
-// Makes roots that never run inside one another (stages of a pipeline) share
-// the communication streams and buffers of the first one.
+// Makes roots that never run inside one another (pipeline stages) share the
+// first root's communication streams and buffers.
 void share_comm_ctx(const std::vector<FSDPModule>& roots);
 
 // Gradient accumulation: while it lives, no gradients of `module` are reduced.

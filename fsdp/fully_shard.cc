@@ -26,7 +26,7 @@ std::string Described(const Module& module) {
   return absl::StrCat("a ", type_name(module));
 }
 
-// The modules that are not inside another one of the list.
+// The modules that are not inside another module in the list.
 std::vector<ModulePtr> Outermost(const std::vector<ModulePtr>& modules) {
   std::vector<ModulePtr> outer;
   for (const ModulePtr& module : modules) {
@@ -76,8 +76,7 @@ void ValidateMesh(const DeviceMesh& mesh) {
               "replicates, the second shards");
 }
 
-// The number of ranks to reshard to after forward; 0 if there is no smaller
-// group.
+// How many ranks to reshard to after forward; 0 if there is no smaller group.
 int64_t PostForwardRanks(const ReshardAfterForward& reshard,
                          int64_t num_shards) {
   const int64_t* num_ranks = reshard.as_num_ranks();
@@ -139,7 +138,7 @@ void MoveBuffers(const std::vector<at::Tensor>& buffers, c10::Device device) {
   }
 }
 
-// Optimizers of LibTorch step a parameter as often as it is listed.
+// LibTorch's optimizers step a parameter as often as it is listed.
 void WarnOfTies(const std::vector<ModulePtr>& modules, const ShardPlan& plan) {
   std::unordered_map<const c10::TensorImpl*, std::string> first_names;
   for (const ShardPlan::Param& param : plan.params) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // fully_shard: FSDP2 for unmodified torch::nn modules. Names and meaning are
-// PyTorch's (torch/distributed/fsdp); fsdp/README.md lists what is the same and
-// what differs. For the thread that trains; every rank must make the same calls
-// in the same order.
+// PyTorch's (torch/distributed/fsdp); fsdp/README.md lists the differences. For
+// the thread that trains; every rank must make the same calls in the same
+// order.
 #ifndef FSDP_FULLY_SHARD_H_
 #define FSDP_FULLY_SHARD_H_
 
@@ -25,14 +25,14 @@ namespace fsdp {
 
 // Shards the parameters of `module` that no earlier call on a module inside it
 // took, as one group: one all-gather before use, one reduce-scatter after
-// backward. Call it on the blocks of a model first and on the model last.
-// Everything is validated before anything changes; on an error the module is
-// as it was. Collective when an int reshard_after_forward needs new groups.
-// Errors: c10::ValueError, c10::NotImplementedError, c10::Error.
+// backward. Call it on a model's blocks first and on the model last. Everything
+// is validated before anything changes; on an error the module is as it was.
+// Collective when an int reshard_after_forward needs new groups. Errors:
+// c10::ValueError, c10::NotImplementedError, c10::Error.
 FSDPModule fully_shard(const std::shared_ptr<torch::nn::Module>& module,
                        const FullyShardOptions& options = {});
 // Several modules as one group (PyTorch's list of modules). A module inside
-// another of the list is ignored.
+// another listed module is ignored.
 FSDPModule fully_shard(
     const std::vector<std::shared_ptr<torch::nn::Module>>& modules,
     const FullyShardOptions& options = {});
@@ -43,7 +43,7 @@ FSDPModule fully_shard(const torch::nn::ModuleHolder<Impl>& module,
                      options);
 }
 
-// An element of fully_shard({norm, head}): whatever holds a module.
+// One element in fully_shard({norm, head}): anything that holds a module.
 class ListedModule {
  public:
   template <typename Impl>

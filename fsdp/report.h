@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports about a sharded module: its tree with groups, placements and bytes;
-// what a step gathered, reduced and waited for; and a trace of the step in
-// Chrome's JSON format, which chrome://tracing and Perfetto display. For the
+// Reports about a sharded module: the module tree with groups, placements and
+// bytes; the gathers, reductions and waits in a step; and a trace of the step
+// in Chrome's JSON format, which chrome://tracing and Perfetto display. For the
 // thread that trains, between steps; covers only this rank, without
 // communication.
 #ifndef FSDP_REPORT_H_
@@ -15,9 +15,9 @@
 
 namespace fsdp {
 
-// Prints one line for each module: its name and type; under fully_shard also
-// its mesh, what it does after forward, and its bytes, sharded and whole; and
-// one line for each parameter with placement, shape, local shape and dtype.
+// Prints one line for each module: name and type; under fully_shard also the
+// mesh, whether it reshards after forward, and bytes, sharded and whole. Each
+// parameter has one line with placement, shape, local shape and dtype.
 void print(const torch::nn::Module& module, std::ostream& os);
 std::string to_string(const torch::nn::Module& module);
 
@@ -28,12 +28,12 @@ void reset_step_report(const torch::nn::Module& module);
 // The report as one line of text.
 std::string to_string(const StepReport& report);
 
-// Starts or stops the recording of the times of each gather, reduction and
-// wait. Starting discards what was recorded before.
+// Starts or stops timing each gather, reduction and wait. Starting discards the
+// earlier record.
 void set_tracing(const torch::nn::Module& module, bool tracing);
-// Writes what was recorded as JSON. Rows are kinds of communication;
-// communication at the same time as a "wait" was not hidden behind computation.
-// Throws c10::Error when the file cannot be written.
+// Writes the record as JSON. Rows are kinds of communication; communication at
+// the same time as a "wait" was not hidden behind computation. Throws
+// c10::Error when the file cannot be written.
 void write_trace(const torch::nn::Module& module, const std::string& path);
 
 }  // namespace fsdp

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Splits activations into plain parts and wraps parts again.
 // Tested by tests/fsdp/parallel/tensor/activation_test.cc.
 #include "fsdp/engine/activation_form.h"
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// ActivationForm: activations that are more than an ordinary tensor, because
-// they lie in parts on the ranks (fsdp/parallel/spmd), and how they pass an
-// autograd Function, which must take and return ordinary tensors: as their part
-// of this rank, which is wrapped again on the other side. Any thread.
+// ActivationForm: an activation that lies in parts on the ranks
+// (fsdp/parallel/spmd) and so is more than an ordinary tensor. An autograd
+// Function must take and return ordinary tensors; such an activation therefore
+// passes it as this rank's part, which is wrapped again on the other side. Any
+// thread.
 #ifndef FSDP_ENGINE_ACTIVATION_FORM_H_
 #define FSDP_ENGINE_ACTIVATION_FORM_H_
 
@@ -17,7 +18,7 @@ namespace fsdp {
 class ActivationForm {
  public:
   virtual ~ActivationForm() = default;
-  // The activation of this form whose part is `part`.
+  // `part`, wrapped as an activation of this form.
   virtual at::Tensor Around(const at::Tensor& part) const = 0;
 };
 
@@ -31,9 +32,10 @@ using ActivationSplitter = ActivationPart (*)(const at::Tensor& activation);
 void SetActivationSplitter(ActivationSplitter splitter);
 ActivationPart SplitActivation(const at::Tensor& activation);
 
-// `fn`, a function of activations, as a function of the parts of `activations`,
-// which are replaced by them. Its outputs are parts, too, and `outputs` gets
-// their forms when it runs, as long as the caller holds it.
+// Turns `fn`, a function on activations, into a function on their parts, and
+// replaces `activations` with their parts. The new function returns parts, too;
+// when it runs, it writes their forms to `outputs` if the caller still holds
+// that.
 using TensorsFn =
     std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 using ActivationForms = std::vector<std::shared_ptr<const ActivationForm>>;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Stores the boundary hooks of each module.
 // Tested by tests/fsdp/parallel/tensor/styles_test.cc.
 #include "fsdp/engine/boundary_hooks.h"
 
@@ -9,7 +10,8 @@ namespace fsdp {
 namespace {
 
 struct Entry {
-  std::weak_ptr<torch::nn::Module> module;  // tells if its address is reused
+  // shows whether the address is reused
+  std::weak_ptr<torch::nn::Module> module;
   std::shared_ptr<const BoundaryHooks> hooks;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// BoundaryHooks: what another parallelism does to the tensors that go in and
-// come out of one module's forward, where that is seen: see ForwardBoundary in
-// fsdp/forward.h. For the thread that trains.
+// BoundaryHooks: functions that another parallelism applies to a module's
+// inputs and outputs. They run where the call is visible: see ForwardBoundary
+// in fsdp/forward.h. For the thread that trains.
 #ifndef FSDP_ENGINE_BOUNDARY_HOOKS_H_
 #define FSDP_ENGINE_BOUNDARY_HOOKS_H_
 
@@ -21,7 +21,7 @@ struct BoundaryHooks {
   std::function<at::Tensor(size_t index, const at::Tensor&)> output = {};
 };
 
-// Replaces those that `module` had.
+// Replaces the hooks that `module` had.
 void SetBoundaryHooks(const std::shared_ptr<torch::nn::Module>& module,
                       BoundaryHooks hooks);
 // Null without hooks.

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Issues collectives, copies parameters and gradients in and out of buffers,
+// and chooses divisors.
 // Tested by tests/fsdp/fsdp_module_reduction_test.cc.
 #include "fsdp/engine/collectives.h"
 
@@ -16,7 +18,7 @@ c10d::Backend& BackendFor(const at::Tensor& tensor, c10d::ProcessGroup& group) {
 }
 
 // On a device with streams a collective runs on the current one; on the CPU a
-// thread of the backend runs it.
+// backend thread runs it.
 bool IsAsync(const at::Tensor& tensor) { return tensor.device().is_cpu(); }
 
 }  // namespace

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The communication of a parameter group as free functions over tensors:
-// copying parameters into one buffer, sending it, copying out, and dividing
-// gradients. No state. FsdpParamGroup calls them on the current stream.
+// A parameter group's communication as free functions over tensors: copying
+// parameters into one buffer, sending it, copying out, and dividing gradients.
+// No state. FsdpParamGroup calls them on the current stream.
 //
 // Layout of a gather: every rank contributes `row` bytes, the parameters'
 // padded shards one after the other, each at a multiple of kAlignment; the
-// output is the rows in the order of ranks. Layout of a reduction: every rank
+// output is the rows in rank order. Layout of a reduction: every rank
 // contributes `world` rows, of which rank r will own row r, without padding
 // between parameters.
 #ifndef FSDP_ENGINE_COLLECTIVES_H_
@@ -27,28 +27,28 @@ struct ShardGeometry;
 
 using Work = c10::intrusive_ptr<c10d::Work>;
 
-// So that any dtype can be viewed in a buffer of bytes.
+// Lets any dtype be viewed in a byte buffer.
 inline constexpr int64_t kAlignment = 16;
 int64_t AlignUp(int64_t num_bytes);
 
-// Fills `output` (world times `input`) with the input of every rank. Returns
-// null on a device with streams, because there the stream waits. Errors of this
-// function and the next are the backend's own: see IssueWork.
+// Fills `output` (world times `input`) with every rank's input. Returns null on
+// a device with streams, because there the stream waits. This function and the
+// next raise the backend's own errors: see IssueWork.
 Work AllGatherInto(const at::Tensor& output, const at::Tensor& input,
                    c10d::ProcessGroup& group);
-// `output` becomes this rank's row of the reduced `input`.
+// Sets `output` to this rank's row of the reduced `input`.
 Work ReduceScatterInto(const at::Tensor& output, const at::Tensor& input,
                        const c10d::ReduceOp& op, c10d::ProcessGroup& group);
 Work AllReduce(const at::Tensor& tensor, const c10d::ReduceOp& op,
                c10d::ProcessGroup& group);
 
-// Copies one parameter's shards, `rows` of bytes [world, padded_numel *
-// itemsize], into its flat gathered tensor.
+// Copies one parameter's shards, byte `rows` [world, padded_numel * itemsize],
+// into the flat gathered tensor.
 void CopyOut(const at::Tensor& rows, const ShardGeometry& geometry,
              const at::Tensor& flat);
 
-// Copies the gradient of a whole parameter into its columns of the rows [world,
-// padded_numel], cast and padded with zeros.
+// Copies a whole parameter's gradient into the parameter's columns of the rows
+// [world, padded_numel], cast and padded with zeros.
 void CopyInGradient(const at::Tensor& gradient, const ShardGeometry& geometry,
                     const at::Tensor& rows);
 

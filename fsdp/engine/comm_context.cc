@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Creates the communication streams, and holds buffers until they are read.
 // Tested by tests/fsdp/fsdp_module_test.cc.
 #include "fsdp/engine/comm_context.h"
 

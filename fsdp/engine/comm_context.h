@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// CommContext: the streams of communication, the buffers that must stay alive,
-// and the counters of the bytes moved. Each root has one, or several roots
-// share one (share_comm_ctx).
+// CommContext: the communication streams, the buffers that must stay alive, and
+// the counters of moved bytes. Each root has one, or several roots share one
+// (share_comm_ctx).
 //
 // [Note: streams]
 // On a device with streams a gather copies in on `copy_in`, communicates on
@@ -11,16 +11,17 @@
 // allocator (record_stream): a buffer that another stream still reads is held
 // here until an event shows that the stream has finished, so that peak memory
 // is the same in every step:
-//   - The tensors that a gather allocated on the gather streams (its input and
-//     output, and those of extensions) live until the copy-out is issued.
-//     Forward holds them until the next gather's copy-out is issued; `copy_in`
-//     then waits for the copy-out that read them. Backward releases them at
-//     once, at the same cost of one wait.
-//   - The input of a reduce-scatter lives until the next one begins.
-//   - What is reduced on one stream and read on another, by an all-reduce or a
-//     hook, lives until the end of the backward.
-//   - Shards are written on the compute stream. A gather of shards that were
-//     written since the gather streams last waited for it makes them wait.
+//   - The tensors that a gather allocated on the gather streams (input, output,
+//     and the extensions' tensors) live until the copy-out is issued. Forward
+//     holds them until the next gather's copy-out is issued; `copy_in` then
+//     waits for the copy-out that read them. Backward releases them at once,
+//     which also costs one wait.
+//   - A reduce-scatter's input lives until the next reduce-scatter begins.
+//   - A tensor that is reduced on one stream and read on another, by an
+//     all-reduce or a hook, lives until the backward ends.
+//   - Shards are written on the compute stream. If shards were written since
+//     the gather streams last waited for the compute stream, the next gather
+//     makes them wait for it again.
 //
 // The CPU has no streams, so everything here is a no-op there.
 #ifndef FSDP_ENGINE_COMM_CONTEXT_H_
@@ -55,7 +56,7 @@ class CommContext {
   c10::Stream all_gather() const { return *all_gather_; }
   c10::Stream reduce_scatter() const { return *reduce_scatter_; }
   c10::Stream all_reduce() const { return *all_reduce_; }
-  // The current stream of this thread.
+  // This thread's current stream.
   c10::Stream current() const;
 
   // Without streams, Record returns null and the others do nothing.
@@ -73,8 +74,8 @@ class CommContext {
   void HoldGather(std::vector<at::Tensor> tensors, EventPtr read);
   void ReleaseGather();
 
-  // The reduction in flight, of one group; null when there is none. It takes
-  // itself out at its end.
+  // One group's reduction in flight; null when there is none. It removes itself
+  // when it ends.
   GroupReduction* pending_reduction() const { return pending_reduction_; }
   void set_pending_reduction(GroupReduction* reduction) {
     pending_reduction_ = reduction;

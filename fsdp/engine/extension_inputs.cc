@@ -16,7 +16,7 @@ namespace {
 struct ExtendedShard {
   FsdpParam& param;
   at::Tensor shard;    // on the device that computes
-  at::Tensor maximum;  // over all ranks; undefined if the extension needs none
+  at::Tensor maximum;  // over all ranks; undefined if not needed
 
   const AllGatherExtension& extension() const { return *param.extension(); }
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What parameters with an all-gather extension contribute to a gather. For
+// Computes the gather inputs for parameters with an all-gather extension. For
 // GroupGather, in an EngineScope and on the stream that copies in.
 #ifndef FSDP_ENGINE_EXTENSION_INPUTS_H_
 #define FSDP_ENGINE_EXTENSION_INPUTS_H_
@@ -11,9 +11,9 @@
 
 namespace fsdp {
 
-// The inputs of each parameter of a group that has an extension, in the order
-// of the parameters. Collective over the shard group if the extension of one
-// needs a maximum: one all-reduce for all.
+// The inputs for each parameter with an extension, in the order of the group's
+// parameters. Collective over the shard group if any extension needs a maximum:
+// one all-reduce serves all.
 std::vector<AllGatherExtension::Inputs> ExtensionInputs(const GroupData& data);
 
 }  // namespace fsdp

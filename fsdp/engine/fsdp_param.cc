@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Attaches shards to modules and autograd, and tracks changes to them.
 // Tested by tests/fsdp/reaching_parameters_test.cc.
 #include "fsdp/engine/fsdp_param.h"
 
@@ -31,7 +32,7 @@ struct Shards {
   }
 };
 
-// Tells the engine that the gradient of one parameter is complete.
+// Tells the engine that one parameter's gradient is complete.
 class GradientArrived : public torch::autograd::PostAccumulateGradHook {
  public:
   GradientArrived(FsdpParam* param, void (*on_gradient)(FsdpParam& param))
@@ -45,9 +46,9 @@ class GradientArrived : public torch::autograd::PostAccumulateGradHook {
   void (*const on_gradient_)(FsdpParam& param);
 };
 
-// Ties the lifetime of the engine's state to that of a shard: it lives as long
-// as the registry, an optimizer or the user holds the shard. Called when a
-// graph leads to the shard itself instead of the parameter.
+// Ties the engine's state to a shard: the state lives as long as the registry,
+// an optimizer or the user holds the shard. Called when a graph leads to the
+// shard itself, not to the parameter.
 class ShardHook : public torch::autograd::FunctionPreHook {
  public:
   ShardHook(std::shared_ptr<void> owner, const FsdpParam* param)
@@ -64,8 +65,8 @@ class ShardHook : public torch::autograd::FunctionPreHook {
   }
 
  private:
-  std::shared_ptr<void> owner_;   // shared by all shards of a call
-  const FsdpParam* const param_;  // owned by it
+  std::shared_ptr<void> owner_;   // shared by all shards from one call
+  const FsdpParam* const param_;  // owned by owner_
 };
 
 }  // namespace
@@ -266,8 +267,8 @@ void FsdpParam::OnGradientNoticeRead(const std::string& op) {
   gradient_notice_ = at::Tensor();
 }
 
-// The storage is that of the whole group, so another parameter's shard may lie
-// in it too.
+// The whole group shares the storage, so it may hold another parameter's shard
+// too.
 bool FsdpParam::ShardWasReplaced() const {
   const at::Tensor held = shard();
   return !held.has_storage() ||

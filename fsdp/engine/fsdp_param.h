@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// FsdpParam: one parameter under fully_shard: its shard, which the module's
-// registry and the optimizer hold; its unsharded leaf, which is the layer's
-// member; and how one is cut from the other. It owns no communication: its
-// FsdpParamGroup gathers and reduces, and the parameter never calls it. Driven
-// by the thread that runs forward or backward; the stamp alone is read without
-// a lock.
+// FsdpParam: one parameter under fully_shard: the shard, which the module's
+// registry and the optimizer hold; the unsharded leaf, which is the layer's
+// member; and the cut from one to the other. It does not communicate: an
+// FsdpParamGroup gathers and reduces, and the parameter never calls the group.
+// Driven by the thread that runs forward or backward; only the stamp is read
+// without a lock.
 #ifndef FSDP_ENGINE_FSDP_PARAM_H_
 #define FSDP_ENGINE_FSDP_PARAM_H_
 
@@ -52,22 +52,22 @@ class FsdpParam {
     std::string name;
   };
 
-  // What a parameter is tied to while it is sharded.
+  // A sharded parameter's ties to the engine.
   struct Ties {
     std::shared_ptr<void> owner;  // lives as long as the shard
-    // Called by autograd when the gradient of the parameter is complete.
+    // Autograd calls this when the parameter's gradient is complete.
     void (*on_gradient)(FsdpParam& param);
   };
   // Notes about the current pass, for the group and the scheduler.
   struct Marks {
     bool used = false;     // by a forward that records gradients
-    bool fired = false;    // its gradient arrived in this backward
-    bool touched = false;  // an operator took it since it was gathered
+    bool fired = false;    // the gradient arrived in this backward
+    bool touched = false;  // an operator took it since the gather
     bool loaded = false;  // torch::load put another tensor in the shard's place
   };
 
   // `group` outlives the parameter, which only passes it to the code that
-  // handles an operator; `spec` is that of the shard. The constructor does not
+  // handles an operator; `spec` describes the shard. The constructor does not
   // change `leaf` or the module: see Attach.
   FsdpParam(FsdpParamGroup* group, at::Tensor leaf, std::vector<Slot> slots,
             ShardGeometry geometry, DTensorSpec spec,
@@ -85,7 +85,7 @@ class FsdpParam {
     return stored_.defined() ? stored_ : leaf_;
   }
 
-  // What another parallelism made of the parameter before; null without one.
+  // How another parallelism has cut the parameter; null without one.
   const ParallelParam* parallel() const { return parallel_.get(); }
   const std::shared_ptr<const ParallelParam>& shared_parallel() const {
     return parallel_;
@@ -100,8 +100,8 @@ class FsdpParam {
 
   // Whether only the registry holds the shard, and not an optimizer, say.
   bool IsHeldByModuleAlone() const;
-  // Gives the values of the shard back to the leaf, an ordinary tensor from now
-  // on, which the caller puts under another group.
+  // Gives the shard's values back to the leaf. The leaf is then an ordinary
+  // tensor, which the caller puts under another group.
   at::Tensor Release();
 
   // The name below the root, "layers.0.weight".
@@ -122,10 +122,10 @@ class FsdpParam {
   // parallelism, if there are any.
   DTensor AsDTensor() const { return DTensor(shard(), spec_); }
 
-  // Dtype of the shard, and of the gathered parameter.
+  // The dtypes: first the shard's, then the gathered parameter's.
   c10::ScalarType orig_dtype() const { return orig_dtype_; }
   c10::ScalarType gathered_dtype() const { return leaf_.scalar_type(); }
-  // The dtype of the gathered parameter for shards of `shard_dtype`.
+  // The gathered parameter's dtype if shards have `shard_dtype`.
   c10::ScalarType GatheredDtypeOf(c10::ScalarType shard_dtype) const;
   // The dtype that activations are cast to; absent: they are left alone.
   std::optional<c10::ScalarType> input_dtype() const { return input_dtype_; }
@@ -141,15 +141,16 @@ class FsdpParam {
   bool HasRememberedShard() const { return remembered_ == CurrentShard(); }
   // From now on MatchesShard compares with the shard as it is now.
   void RememberShard();
-  // From now on WasWrittenSinceGathersBegan compares with it as it is now.
+  // From now on WasWrittenSinceGathersBegan compares with the shard as it is
+  // now.
   void NoteGathersBegan() { began_ = CurrentShard(); }
   bool WasWrittenSinceGathersBegan() const { return began_ != CurrentShard(); }
   // The member and the registry's shard are one parameter: if either was frozen
   // or unfrozen since they last agreed, both become so.
   void AgreeOnRequiresGrad();
 
-  // Makes reading the member's grad() an error that says that the gradient is
-  // on the shard. Does nothing when the member has its own gradient (NoSync).
+  // Makes reading the member's grad() an error, which says that the gradient is
+  // on the shard. Does nothing when the member has a gradient (NoSync).
   void PlaceGradientNotice();
   void RemoveGradientNotice();
   // Called when an operator takes the notice: throws, unless autograd
@@ -157,13 +158,13 @@ class FsdpParam {
   void OnGradientNoticeRead(const std::string& op);
   void DropGradientNotice();
 
-  // The number of elements of the gathered parameter, with padding.
+  // The gathered parameter's element count, with padding.
   int64_t unsharded_numel() const {
     return is_stored() ? leaf_.numel() : geometry_.gathered_numel();
   }
-  // The sizes of the gathered parameter as an all-gather extension fills it.
+  // The gathered parameter's sizes as an all-gather extension fills it.
   std::vector<int64_t> unsharded_sizes() const;
-  // Makes the leaf a tensor on `device` of `dtype`, without data.
+  // Makes the leaf a tensor on `device` with `dtype`, without data.
   void ResetLeaf(c10::Device device, c10::ScalarType dtype);
   ManagedStorage& storage() const { return *storage_; }
   size_t unsharded_bytes() const;
@@ -178,8 +179,8 @@ class FsdpParam {
   void KeepGradient(std::optional<c10::ScalarType> reduce_dtype);
   bool HasGradient() const;
 
-  // Hot path: whether nothing happened since the engine last heard of this
-  // parameter in this phase.
+  // Hot path: whether nothing changed since the engine last saw this parameter
+  // in this phase.
   bool IsCurrent(UsePhase phase) const {
     return stamp_.load(std::memory_order_acquire) == Stamp(phase) &&
            (phase.backward || MatchesShard());
@@ -200,7 +201,7 @@ class FsdpParam {
   Marks& marks() { return marks_; }
 
  private:
-  // What the shard's values are, as far as autograd counts changes.
+  // Identifies the shard's values, as far as autograd counts changes.
   struct ShardVersion {
     const c10::StorageImpl* storage = nullptr;
     uint32_t version = 0;
@@ -224,19 +225,19 @@ class FsdpParam {
   DTensorSpec spec_;
   std::string name_;
   c10::ScalarType orig_dtype_;
-  std::optional<c10::ScalarType> param_dtype_;  // of the policy
+  std::optional<c10::ScalarType> param_dtype_;  // the policy's
   std::optional<c10::ScalarType> input_dtype_;
-  // The holders of the parameter, the registry and the optimizer, own it.
+  // The registry and the optimizer own the shard.
   std::optional<
       c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>>
       shard_;
-  const c10::TensorImpl* shard_impl_ = nullptr;  // of shard_
+  const c10::TensorImpl* shard_impl_ = nullptr;  // shard_'s
   ShardVersion remembered_;                      // when it was gathered
   ShardVersion began_;  // when the gather streams last waited for it
   bool in_container_ = false;
   bool requires_grad_ = true;  // as last agreed
   // If the parameter is stored in another form: the dtype that it had, and,
-  // until Attach, the whole tensor in that form.
+  // until Attach, the whole stored tensor.
   std::optional<c10::ScalarType> own_dtype_;
   at::Tensor stored_;
   at::Tensor padded_shard_;

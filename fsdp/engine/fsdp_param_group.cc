@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Shards a group's parameters, gathers and frees them, and follows changes to
+// shards.
 // Tested by tests/fsdp/fully_shard_test.cc.
 #include "fsdp/engine/fsdp_param_group.h"
 
@@ -256,7 +258,7 @@ bool FsdpParamGroup::WasWrittenSinceGathersBegan() const {
 void FsdpParamGroup::OnShardWritten() {
   gathers_must_wait_ = true;
   if (sharding() == Sharding::kSharded && !gather_pending()) return;
-  DropGather();  // it reads what is about to change
+  DropGather();  // it reads memory that is about to change
   shards_written_ = true;
   FsdpParam::BumpEpoch();
 }
@@ -269,9 +271,9 @@ bool FsdpParamGroup::ShardsChanged() const {
              [](const auto& param) { return !param->HasRememberedShard(); });
 }
 
-// A file of torch::save holds the shards of the rank that wrote it. If every
-// rank has loaded the same file, each parameter is the same part repeated;
-// parameters with constant values, as in a norm, prove nothing.
+// A torch::save file holds one rank's shards. If every rank has loaded the same
+// file, each parameter is the same part repeated. Parameters with constant
+// values, as in a norm, prove nothing.
 void FsdpParamGroup::CheckLoadedShardsDiffer() {
   std::vector<std::string> same;
   bool differ = false;

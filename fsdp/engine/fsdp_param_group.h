@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// FsdpParamGroup: the parameters of one fully_shard call; they are gathered
-// together and their gradients are reduced together. It knows how to do so, and
-// its own state; StepScheduler decides when, and holds its lock during every
-// call here. See [Note: a step] in step_scheduler.h and [Note: streams] in
-// comm_context.h.
+// FsdpParamGroup: the parameters of one fully_shard call. They are gathered
+// together, and their gradients are reduced together. This class knows how;
+// StepScheduler decides when, and holds a lock during every call here. See
+// [Note: a step] in step_scheduler.h and [Note: streams] in comm_context.h.
 #ifndef FSDP_ENGINE_FSDP_PARAM_GROUP_H_
 #define FSDP_ENGINE_FSDP_PARAM_GROUP_H_
 
@@ -29,7 +28,7 @@ class FsdpParamGroup : public std::enable_shared_from_this<FsdpParamGroup> {
  public:
   using Sharding = GroupGather::Sharding;
 
-  // Where the group stands in the tree of fully_shard calls.
+  // The group's place in the tree of fully_shard calls.
   struct Place {
     bool is_root = true;
     std::vector<const FsdpParamGroup*> above;  // the groups of outer calls
@@ -43,8 +42,8 @@ class FsdpParamGroup : public std::enable_shared_from_this<FsdpParamGroup> {
   FsdpParamGroup(const FsdpParamGroup&) = delete;
   FsdpParamGroup& operator=(const FsdpParamGroup&) = delete;
 
-  // Cuts every parameter and takes it over: the point of no return of a
-  // fully_shard call. `buffers` are not cast as activations are.
+  // Cuts every parameter and takes it over: a fully_shard call's point of no
+  // return. `buffers` are not cast as activations are.
   void Shard(std::vector<std::unique_ptr<FsdpParam>> params,
              const std::vector<at::Tensor>& buffers,
              const FsdpParam::Ties& ties);
@@ -58,14 +57,14 @@ class FsdpParamGroup : public std::enable_shared_from_this<FsdpParamGroup> {
     return buffers_.count(tensor.unsafeGetTensorImpl()) != 0;
   }
 
-  // From now on `scheduler`, which outlives the group's membership, decides
-  // when this group works, and it communicates in `comm`. The group only
-  // passes the scheduler to the code that handles an operator.
+  // From now on `scheduler`, which outlives this membership, decides when this
+  // group works, and it communicates in `comm`. The group only passes the
+  // scheduler to the code that handles an operator.
   void JoinScheduler(StepScheduler* scheduler,
                      std::shared_ptr<CommContext> comm);
   StepScheduler& scheduler() const { return *scheduler_; }
 
-  // The name of the module below the root; empty for the root itself.
+  // The module's name below the root; empty for the root itself.
   const std::string& name() const { return data_.name; }
   void set_name(std::string name) { data_.name = std::move(name); }
   void set_place(Place place) { place_ = std::move(place); }
@@ -75,8 +74,7 @@ class FsdpParamGroup : public std::enable_shared_from_this<FsdpParamGroup> {
   bool ReshardsAfterForward() const;
   PrefetchList& forward_prefetch() { return forward_prefetch_; }
   PrefetchList& backward_prefetch() { return backward_prefetch_; }
-  // Whether some call of its module went through fsdp::forward or
-  // fsdp::Wrapped.
+  // Whether a call of the module went through fsdp::forward or fsdp::Wrapped.
   bool seen_at_boundary() const { return seen_at_boundary_; }
   void set_seen_at_boundary() { seen_at_boundary_ = true; }
 
@@ -87,54 +85,54 @@ class FsdpParamGroup : public std::enable_shared_from_this<FsdpParamGroup> {
   bool kept_by_user() const { return kept_by_user_; }
   void set_kept_by_user(bool kept) { kept_by_user_ = kept; }
 
-  // Compares the next gather with that of other ranks; `reason` is for errors.
-  // See collective_order.h.
+  // Compares the next gather with the other ranks' next one; `reason` is for
+  // errors. See collective_order.h.
   void CheckGatherInStep(const std::string& reason) const;
   // Starts the gather; does nothing when it is in flight or done.
   void Unshard();
   // Makes the parameters usable; starts the gather if needed.
   void WaitForUnshard(bool in_backward);
-  // Drops the smaller group: from now on Reshard frees to the shards of the
-  // whole mesh.
+  // Drops the smaller group: from now on Reshard frees to the whole mesh's
+  // shards.
   void ForgetPostForwardGroup() { data_.config.post_forward_group.reset(); }
-  // Frees the gathered parameters. With `after_forward`, keeps the shards of
-  // the smaller group if there is one.
+  // Frees the gathered parameters. With `after_forward`, keeps the smaller
+  // group's shards if there is one.
   void Reshard(bool after_forward);
   // Waits for a gather that will not be used, and drops it.
   void DropGather() { gather_.Drop(); }
 
-  // Called when the gradients of this pass have arrived. Frees the parameters,
-  // and reduces the gradients or keeps them: see GroupReduction::Take.
+  // Called when this pass's gradients have arrived. Frees the parameters, and
+  // reduces the gradients or keeps them: see GroupReduction::Take.
   void PostBackward(bool at_end);
-  // Called at the end of a backward: waits for the last reduction.
+  // Called when a backward ends: waits for the last reduction.
   void FinishBackward() { reduction_.FinishBackward(); }
-  // Forgets gradients and marks of a backward that threw.
+  // Forgets the gradients and marks from a backward that threw.
   void ResetAfterError();
   // At the end of backward: whether gradients, those of earlier microbatches
   // among them, are still to be reduced.
   bool OwesReduction() const { return reduction_.IsOwed(); }
-  // These read the marks of the parameters: see FsdpParam.
+  // These read the parameters' marks: see FsdpParam.
   bool AwaitsGradients() const;
   bool AllGradientsArrived() const;
   void ClearMarks(bool used_too);
-  // Whether each parameter was taken by an operator since they were gathered.
+  // Whether operators have taken each parameter since the gather.
   bool AllTouched() const;
 
   // Called before an operator writes into a shard: the gathered parameters are
-  // then out of date, and the gather streams do not know of the write.
+  // then out of date, and the gather streams have not waited for the write.
   void OnShardWritten();
-  // The gather streams now come after all that was written into the shards.
+  // The gather streams now run after all writes into the shards.
   void NoteGathersBegan();
   // Whether the shards have changed since the gather that is done or in flight.
   bool ShardsChanged() const;
 
-  // Where the current backward stands with this group; StepScheduler keeps it.
+  // This group's progress in the current backward; StepScheduler keeps it.
   struct Turn {
     int64_t num_to_come = 0;  // uses in forward that backward has not passed
     bool in_forward = false;
     bool passed = false;
-    // Whether a checkpoint recomputed it: its backward follows at once, and
-    // other checkpoints may add to the gradients until none is to come.
+    // Whether a checkpoint recomputed it: the group's backward follows at once,
+    // and other checkpoints may add to the gradients until no use is left.
     bool recomputed = false;
     bool GradientsMayGrow() const { return recomputed && num_to_come > 0; }
   };
@@ -143,8 +141,7 @@ class FsdpParamGroup : public std::enable_shared_from_this<FsdpParamGroup> {
 
   // Gives shards and leaves memory on `device`, uninitialised.
   void ToEmpty(c10::Device device);
-  // Takes over the tensors that to(), load or set_data put in the place of
-  // shards.
+  // Takes over tensors with which to(), load or set_data replaced shards.
   void RefreshShards();
 
  private:

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Keeps the tree of fully_shard calls.
 // Tested by tests/fsdp/fully_shard_test.cc.
 #include "fsdp/engine/fsdp_state.h"
 
@@ -13,8 +14,8 @@
 namespace fsdp {
 namespace {
 
-// Which call took which module. Another module may be made at the address of a
-// destroyed one: the weak pointer tells them apart.
+// Maps modules to the calls that took them. A new module may get a destroyed
+// module's address: the weak pointer tells them apart.
 struct Registry {
   struct Entry {
     std::weak_ptr<torch::nn::Module> module;
@@ -50,7 +51,7 @@ FsdpState::~FsdpState() {
   if (was_parent) PlaceGroups();
 }
 
-// Takes this state out of its tree.
+// Removes this state from the tree.
 void FsdpState::Leave() {
   std::vector<FsdpState*> rest;
   std::vector<FsdpParamGroup*> groups;
@@ -139,7 +140,7 @@ void FsdpState::PlaceGroups() {
   }
 }
 
-// Names of parameters and groups below this root.
+// Names the parameters and groups below this root.
 void FsdpState::NameGroups() {
   std::unordered_map<const torch::nn::Module*, std::string> names;
   for (const auto& weak : modules_) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// FsdpState: one fully_shard call: its modules, its group of parameters if it
-// took any, and its place in the tree of calls. FSDPModule is the user's handle
-// for it. Lives as long as one of its shards or handles; for the thread that
+// FsdpState: one fully_shard call: the modules, the group of parameters if it
+// took any, and the place in the tree of calls. FSDPModule is the user's handle
+// for it. Lives as long as any shard or handle of the call; for the thread that
 // trains.
 #ifndef FSDP_ENGINE_FSDP_STATE_H_
 #define FSDP_ENGINE_FSDP_STATE_H_
@@ -25,12 +25,12 @@ class FsdpState : public std::enable_shared_from_this<FsdpState> {
   FsdpState(const FsdpState&) = delete;
   FsdpState& operator=(const FsdpState&) = delete;
 
-  // The state of a module that is alive; null when there is none.
+  // The state of a living module; null when there is none.
   static std::shared_ptr<FsdpState> Find(const torch::nn::Module& module);
   // Makes Find find this.
   void Register();
 
-  // Makes the calls inside this one's modules its children: they share its
+  // Makes the calls inside this one's modules its children: they share this
   // scheduler and get new names.
   void AdoptChildren();
 
@@ -50,7 +50,7 @@ class FsdpState : public std::enable_shared_from_this<FsdpState> {
   const std::string& name() const { return name_; }
 
  private:
-  // What the calls below one root share.
+  // Shared by the calls below one root.
   struct SharedTree {
     // Root first, then in the order of modules().
     std::vector<FsdpState*> states;
@@ -65,7 +65,7 @@ class FsdpState : public std::enable_shared_from_this<FsdpState> {
 
   std::vector<std::weak_ptr<torch::nn::Module>> modules_;
   std::shared_ptr<SharedTree> tree_;  // owned by all states below one root
-  // Owned by this state; the prefetch lists of other groups refer to it.
+  // Owned by this state; other groups' prefetch lists refer to it.
   std::shared_ptr<FsdpParamGroup> group_;
   FsdpState* parent_ = nullptr;
   std::string name_;

@@ -22,8 +22,8 @@ struct FullyShardOptions {
   // over the second (HSDP). Unset: all ranks, one axis.
   std::optional<DeviceMesh> mesh = {};
   ReshardAfterForward reshard_after_forward = {};
-  // Which dimension of a parameter to cut; absent: dimension 0. A dimension
-  // other than 0 must be divisible by the number of shards.
+  // The dimension in which to cut a parameter; absent: dimension 0. Another
+  // dimension must be divisible by the shard count.
   std::function<std::optional<Shard>(const at::Tensor&)> shard_placement_fn =
       {};
   MixedPrecisionPolicy mp_policy = {};
@@ -32,12 +32,12 @@ struct FullyShardOptions {
   std::vector<at::Tensor> ignored_params = {};
   // For parameters that tensor parallelism has already cut: the module holds
   // this rank's part, and the spec describes the whole tensor and the axes.
-  // `mesh` and those axes must be slices of one mesh. Such a parameter's
+  // `mesh` and those axes must be slices from one mesh. Such a parameter's
   // DTensor lies on both, and is a strided shard where both cut one dimension.
   std::function<std::optional<DTensorSpec>(const std::string& name,
                                            const at::Tensor&)>
       tensor_parallel_fn = {};
-  // Returns the extension of a parameter that is not gathered in its own form.
+  // Returns the extension if the parameter is gathered in another form.
   std::function<std::optional<AllGatherExtension>(const std::string& name,
                                                   const at::Tensor&)>
       all_gather_extension_fn = {};

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Describes a group in errors and allocates collective buffers.
 // Tested by tests/fsdp/fsdp_module_test.cc.
 #include "fsdp/engine/group_data.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// GroupData: what the parts of a parameter group share: its parameters and
-// their shards, how they communicate, and the settings. FsdpParamGroup owns it,
-// and its gather and its reduction refer to it; see FsdpParamGroup for threads.
+// GroupData: the state that a parameter group shares with its gather and its
+// reduction: parameters, shards, communication and settings. FsdpParamGroup
+// owns it; see there for threads.
 #ifndef FSDP_ENGINE_GROUP_DATA_H_
 #define FSDP_ENGINE_GROUP_DATA_H_
 
@@ -24,7 +24,7 @@
 
 namespace fsdp {
 
-// What fully_shard decides once for a group.
+// Decided once for a group, by fully_shard.
 struct GroupConfig {
   DeviceMesh mesh;
   c10::Device device;  // where it computes
@@ -42,7 +42,7 @@ struct GroupConfig {
   }
 };
 
-// What FSDPModule's setters change.
+// Changed by FSDPModule's setters.
 struct GroupSettings {
   ReshardAfterForward reshard_after_forward;
   bool requires_gradient_sync = true;
@@ -69,12 +69,12 @@ struct GroupData {
   std::shared_ptr<CommContext> comm;
   std::string name;  // below the root; empty for the root itself
   std::vector<std::unique_ptr<FsdpParam>> params;
-  ShardBuffer shards;  // of `params`
+  ShardBuffer shards;  // the shards of `params`
 
   // "all-gather of 'layers.3'", for errors.
   std::string Describe(const char* collective) const;
-  // A buffer for a collective of `group`; one for a custom collective is in
-  // ordinary memory.
+  // A buffer for a collective on `group`; for a custom collective, in ordinary
+  // memory.
   at::Tensor EmptyBuffer(int64_t numel, c10::ScalarType dtype,
                          c10d::ProcessGroup& group, bool is_custom) const;
 };

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Issues, awaits and frees a group's gathers.
 // Tested by tests/fsdp/fsdp_module_test.cc.
 #include "fsdp/engine/group_gather.h"
 
@@ -110,7 +111,7 @@ void GroupGather::CopyIn(Pending& gather) {
   FillInput(gather, inputs);
 }
 
-// Fills one buffer with every input, cast to the dtype of the transfer.
+// Fills one buffer with every input, cast to the transfer's dtype.
 void GroupGather::FillInput(Pending& gather, const std::vector<Input>& inputs) {
   int64_t num_bytes = 0;
   for (const Input& input : inputs) {
@@ -120,7 +121,7 @@ void GroupGather::FillInput(Pending& gather, const std::vector<Input>& inputs) {
   c10d::ProcessGroup& group = ProcessGroupOf(gather);
   if (data_.comm->has_streams() && group.getSize() > 1 &&
       !data_.settings.custom_all_gather) {
-    // Its place in the output, where the collective leaves it.
+    // The input's place in the output, where the collective leaves it.
     gather.output = EmptyOutput(group.getSize() * num_bytes, group);
     gather.input =
         gather.output.narrow(0, group.getRank() * num_bytes, num_bytes);
@@ -145,7 +146,8 @@ void GroupGather::Issue(Pending& gather, c10d::ProcessGroup& group) {
   }
   const StreamScope stream(comm, &CommContext::all_gather);
   const int64_t num_bytes = group.getSize() * gather.input.numel();
-  // A single parameter whose rows are its storage needs no copy-out.
+  // If a single parameter's storage holds the rows already, no copy-out is
+  // needed.
   FsdpParam& first = *data_.params.front();
   gather.in_place = data_.params.size() == 1 && !comm.has_streams() &&
                     !first.extension().has_value() &&
@@ -184,7 +186,7 @@ c10d::ProcessGroup& GroupGather::ProcessGroupOf(const Pending& gather) const {
                                   : *data_.config.shard_group;
 }
 
-// Waits until the output is there, or the current stream will have it.
+// Waits for the output, on the host or on the current stream.
 void GroupGather::Await(Pending& gather, c10d::ProcessGroup& group) {
   const int64_t begin_us = StepRecorder::NowMicros();
   WaitForWork(gather.work, group,
@@ -273,7 +275,7 @@ void GroupGather::CopyOutExtension(FsdpParam& param, Pending& gather,
       param.FlatUnsharded().view(param.unsharded_sizes()));
 }
 
-// If the group has one rank, it computes with the shards where they are.
+// A group with one rank computes with the shards where they are.
 void GroupGather::UnshardAlone() {
   for (const auto& param : data_.params) {
     param->storage().Borrow(param->padded_shard());

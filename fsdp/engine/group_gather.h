@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GroupGather: gathers the parameters of a group and frees them again. It knows
+// GroupGather: gathers a group's parameters and frees them again. It knows
 // whether they are gathered, and holds the gather in flight. FsdpParamGroup
 // owns and calls it, in an EngineScope; see there for threads, and [Note:
 // streams] in comm_context.h.
@@ -20,12 +20,12 @@ namespace fsdp {
 
 class GroupGather {
  public:
-  // kShardedPostForward: freed to the shards of a smaller group.
+  // kShardedPostForward: freed to a smaller group's shards.
   enum class Sharding { kSharded, kShardedPostForward, kUnsharded };
 
   // `data` outlives it.
   explicit GroupGather(GroupData& data) : data_(data) {}
-  // Frees the parameters. A gather in flight still writes; its buffers live
+  // Frees the parameters. A gather in flight still writes, so the buffers live
   // until it is done.
   ~GroupGather();
   GroupGather(const GroupGather&) = delete;
@@ -33,15 +33,15 @@ class GroupGather {
 
   Sharding sharding() const { return sharding_; }
   bool pending() const { return pending_.has_value(); }
-  // The process group of the next gather.
+  // The next gather's process group.
   const ProcessGroup& process_group() const;
 
-  // Starts the gather of the shards; none is pending.
+  // Starts gathering the shards; no gather may be pending.
   void Start();
   // Makes the parameters usable; the gather is pending.
   void Wait(bool in_backward);
   // Frees the gathered parameters, and returns whether there were any. With
-  // `after_forward`, keeps the shards of the smaller group if there is one.
+  // `after_forward`, keeps the smaller group's shards if there is one.
   bool Reshard(bool after_forward);
   // Waits for a gather that will not be used, and drops it.
   void Drop();
@@ -49,7 +49,7 @@ class GroupGather {
  private:
   struct Input {
     at::Tensor tensor;
-    c10::ScalarType dtype;  // of the transfer
+    c10::ScalarType dtype;  // the transfer's
     int64_t num_bytes() const {
       return tensor.numel() * static_cast<int64_t>(c10::elementSize(dtype));
     }
@@ -59,17 +59,17 @@ class GroupGather {
     Work work;
     EventPtr done;
     std::vector<AllGatherExtension::Inputs> extension_inputs;
-    std::vector<int64_t> offsets;  // of each input in a row, in bytes
+    std::vector<int64_t> offsets;  // each input's offset in a row, in bytes
     bool from_post_forward = false;
     bool alone = false;  // one rank and no custom collective: no communication
     bool in_place = false;  // the output is the only parameter's storage
     int64_t begin_us = 0;
 
-    // What was allocated on the gather streams.
+    // The tensors that were allocated on the gather streams.
     std::vector<at::Tensor> Buffers() const;
   };
 
-  // The process group of a gather in flight.
+  // The process group that a gather in flight uses.
   c10d::ProcessGroup& ProcessGroupOf(const Pending& gather) const;
   void CopyIn(Pending& gather);
   void FillInput(Pending& gather, const std::vector<Input>& inputs);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Takes, reduces, divides and hands out gradients.
 // Tested by tests/fsdp/fsdp_module_test.cc.
 #include "fsdp/engine/group_reduction.h"
 
@@ -22,12 +23,12 @@
 namespace fsdp {
 namespace {
 
-// The dtype in which gradients are reduced; the same for all of a group. Those
-// that accumulated without reduction have it already.
+// The dtype in which gradients are reduced, the same for a whole group.
+// Gradients that accumulated without reduction have it already.
 c10::ScalarType ReductionDtype(const std::vector<FsdpParam*>& params,
                                const std::vector<at::Tensor>& gradients,
                                std::optional<c10::ScalarType> reduce_dtype) {
-  // A missing gradient counts with the dtype that it would have.
+  // A missing gradient counts as if it had its usual dtype.
   c10::ScalarType first = params.front()->gathered_dtype();
   for (size_t i = 0; i < gradients.size(); ++i) {
     if (!gradients[i].defined()) continue;
@@ -135,7 +136,8 @@ ReductionPlan GroupReduction::PlanFor(c10::ScalarType dtype) const {
            HasPremulSum(*data_.config.shard_group, data_.config.device)});
 }
 
-// Fills the input: a row for each rank, with its part of every parameter.
+// Fills the input: a row for each rank, with that rank's part of every
+// parameter.
 void GroupReduction::Fill(Pending& reduction,
                           const std::vector<at::Tensor>& gradients) const {
   const int64_t world = data_.config.shard_group->getSize();
@@ -197,7 +199,7 @@ void GroupReduction::Start(Gradients gradients) {
   comm.set_pending_reduction(this);
 }
 
-// With one rank, a whole gradient is its own shard.
+// With one rank, the whole gradient is the shard.
 void GroupReduction::ReduceAlone(Gradients gradients, c10::ScalarType dtype) {
   for (size_t i = 0; i < gradients.tensors.size(); ++i) {
     const FsdpParam& param = *gradients.params[i];
@@ -241,8 +243,7 @@ void GroupReduction::Finish() {
   pending_.reset();
   comm.set_pending_reduction(nullptr);
   if (comm.has_streams()) {
-    // The input may be reused once the current stream has waited for its
-    // reading.
+    // The input may be reused once the current stream has waited for the read.
     comm.WaitOnCurrent(reduction.done);
     return;
   }
@@ -259,8 +260,8 @@ void GroupReduction::Finish() {
   Complete(reduction);
 }
 
-// From the reduce-scattered rows to the gradients of shards. Called on the
-// stream of the reduce-scatter, or on one that comes after it.
+// Turns reduce-scattered rows into the shards' gradients. Called on the
+// reduce-scatter's stream, or on a stream that waits for it.
 void GroupReduction::Complete(Pending& reduction) {
   AddPartial(reduction);
   reduction.done = data_.comm->RecordCurrent();
@@ -309,14 +310,14 @@ void GroupReduction::FollowCurrent(c10::Stream stream,
   held_.push_back(reduction.output);
 }
 
-// Microbatches may use different parameters, so the sum has all that any of
-// them used.
+// Microbatches may use different parameters, so the sum covers every parameter
+// that any microbatch used.
 void GroupReduction::AddPartial(Pending& reduction) {
   if (!partial_.has_value()) return;
   const Pending partial = *std::move(partial_);
   partial_.reset();
   if (data_.comm->has_streams() && data_.config.shard_group->getSize() == 1) {
-    // The sums of one rank are in memory of the compute stream.
+    // With one rank, the sums are in the compute stream's memory.
     held_.push_back(partial.output);
   }
   if (partial.params == reduction.params) {
@@ -375,11 +376,11 @@ void GroupReduction::AllReduceAcrossReplicas(Pending& reduction) {
               group, operation);
 }
 
-// Adds up the gradients of which each rank of a parallelism has a share: one
+// Adds up gradients that are shared out among the ranks of a parallelism: one
 // all-reduce for each such axis.
 void GroupReduction::SumShares(const std::vector<FsdpParam*>& params,
                                std::vector<at::Tensor>& gradients) const {
-  // In the order of the parameters, which is the same on every rank.
+  // In parameter order, which is the same on every rank.
   std::vector<std::pair<ProcessGroup, std::vector<size_t>>> by_group;
   for (size_t i = 0; i < params.size(); ++i) {
     const ParallelParam* parallel = params[i]->parallel();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// GroupReduction: from the gradients of a group's whole parameters to those of
-// this rank's shards: reduce-scatter, with HSDP also all-reduce, division, and
-// handing out. It holds the reduction in flight and sums that wait for a later
-// backward. FsdpParamGroup owns and calls it; see there for threads, and [Note:
-// streams] in comm_context.h.
+// GroupReduction: turns the gradients of a group's whole parameters into this
+// rank's shard gradients: reduce-scatter, with HSDP also all-reduce, division,
+// and handing out. It holds the reduction in flight and sums that wait for a
+// later backward. FsdpParamGroup owns and calls it; see there for threads, and
+// [Note: streams] in comm_context.h.
 #ifndef FSDP_ENGINE_GROUP_REDUCTION_H_
 #define FSDP_ENGINE_GROUP_REDUCTION_H_
 
@@ -21,7 +21,7 @@ namespace fsdp {
 
 class GroupReduction {
  public:
-  // Gradients of whole parameters; an undefined one counts as zero.
+  // Whole parameters' gradients; an undefined one counts as zero.
   struct Gradients {
     std::vector<FsdpParam*> params;  // in the order of the group
     std::vector<at::Tensor> tensors;
@@ -33,20 +33,19 @@ class GroupReduction {
   GroupReduction(const GroupReduction&) = delete;
   GroupReduction& operator=(const GroupReduction&) = delete;
 
-  // Takes the gradients from the parameters. Absent when they are not to be
-  // reduced now: they are kept, with those of earlier microbatches. If missing
+  // Takes the gradients from the parameters. Absent when they are not reduced
+  // now; they are then kept with those from earlier microbatches. If missing
   // gradients count as zero, only the end of backward reduces (`at_end`),
   // because only then every rank knows which are missing.
   std::optional<Gradients> Take(bool at_end);
-  // Finishes the reduction in flight of any group, and starts that of
+  // Finishes the reduction in flight, of any group, and starts reducing
   // `gradients`.
   void Reduce(Gradients gradients);
   // Waits for the reduction in flight, if any, and hands out the gradients.
   void Finish();
-  // Waits for the last reduction of a backward, with CPU offload on the CPU
-  // too.
+  // Waits for a backward's last reduction; with CPU offload, the CPU waits too.
   void FinishBackward();
-  // Waits for the reduction in flight, if any, and drops its gradients.
+  // Waits for the reduction in flight, if any, and drops the gradients.
   void Abandon();
 
   // At the end of backward: whether gradients, those of earlier microbatches
@@ -56,15 +55,15 @@ class GroupReduction {
  private:
   struct Pending {
     std::vector<FsdpParam*> params;  // in the order of the group
-    at::Tensor input, output;        // of `params`, one after the other
+    at::Tensor input, output;        // for `params`, one after the other
     Work work;
-    EventPtr done;  // what reads `input` and sums into `output`
+    EventPtr done;  // work that reads `input` and sums into `output`
     ReductionPlan plan;
     int64_t begin_us = 0;
   };
 
-  // "reduce-scatter of 'layers.3'", with the parameters of the group that are
-  // not in `params`, for errors.
+  // "reduce-scatter of 'layers.3'", with the group's parameters that are not in
+  // `params`, for errors.
   std::string DescribeWith(const char* collective,
                            const std::vector<FsdpParam*>& params) const;
   ReductionPlan PlanFor(c10::ScalarType dtype) const;
@@ -86,7 +85,7 @@ class GroupReduction {
   std::optional<Pending> pending_;
   // HSDP with a postponed all-reduce: the sum so far.
   std::optional<Pending> partial_;
-  // Read on other streams than their own until the end of the backward.
+  // Other streams may read these until the backward ends.
   std::vector<at::Tensor> held_;
   EventPtr reduced_;  // the gradients are complete
 };

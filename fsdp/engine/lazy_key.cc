@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Sets the key on tensors and on the current thread.
 // Tested by tests/fsdp/reaching_parameters_test.cc.
 #include "fsdp/engine/lazy_key.h"
 

@@ -3,32 +3,33 @@
 // an operator needs them. Everything in fsdp/ is based on it.
 //
 // [Note: the lazy key]
-// A layer's member (`weight`) is a tensor whose storage fully_shard empties.
-// Its key set gets a dispatch key that is above Autograd and Autocast and that
-// nothing else uses (DeferredInit). The dispatcher therefore passes every
-// operator that takes such a tensor, or a view of it, or one that autograd
-// saved, to one boxed fallback (lazy_fallback.h), before anything else sees it.
-// The fallback
+// fully_shard empties the storage of a layer's member (`weight`), and adds to
+// the member's key set a dispatch key that is above Autograd and Autocast and
+// that nothing else uses (DeferredInit). The dispatcher therefore passes every
+// operator that takes such a tensor, a view of it, or one that autograd saved,
+// to one boxed fallback (lazy_fallback.h), before anything else sees it. The
+// fallback
 //   1. finds the parameter: the tensor's storage is a ManagedStorage, which
 //      points at it. This takes one comparison and one load, without a map or a
 //      lock;
 //   2. reports the use to the engine (StepScheduler::OnUse), unless the
 //      parameter's stamp shows that nothing has changed since the last report;
-//   3. refuses operators whose effect would be lost or wrong (writes into a
-//      gathered parameter);
+//   3. refuses operators with an effect that would be lost or wrong (writes
+//      into a gathered parameter);
 //   4. casts activations if the group computes in low precision;
 //   5. dispatches again below the key.
 //
-// The operators that layers call most have kernels of their own, which spare
-// the boxes as long as only step 5 is left to do (lazy_kernels.cc).
+// The operators that layers call most have their own kernels, which need no
+// boxes as long as only step 5 is left to do (lazy_kernels.cc).
 //
 // Results do not carry the key, except for views, so activations and gradients
 // cost nothing. Operators that only make a view do not need data, so they do
 // not gather anything.
 //
 // Shards, which the registry holds, carry the key too: a forward may read them
-// instead of members, and a write into one makes the gathered parameter out of
-// date. shard_use.h decides what an operator on a shard means.
+// instead of members, and a write into a shard makes the gathered parameter out
+// of date. shard_use.h decides whether an operator on a shard means the shard
+// or the parameter.
 //
 // The same key, included by MetaDeviceGuard, sends factory functions to the
 // fallback, where their `device` argument becomes `meta`.
@@ -61,8 +62,8 @@ class EngineScope {
   at::AutoDispatchBelowADInplaceOrView below_version_counters_;
 };
 
-// While it lives, this thread builds modules on the meta device, whatever
-// their constructors ask for.
+// While it lives, this thread builds modules on the meta device, even if their
+// constructors ask for another.
 class MetaDeviceGuard {
  public:
   MetaDeviceGuard();
@@ -89,10 +90,10 @@ class ForwardScope {
   static bool active();
 };
 
-// Says that this thread works on this rank's shards: whatever
-// module->parameters() gives is this rank's part for every operator, and
-// nothing is gathered for it. For custom optimizers and inspection, whose
-// operators would otherwise be taken for a forward, or refused.
+// Says that this thread works on this rank's shards: for every operator,
+// tensors from module->parameters() are this rank's part, and nothing is
+// gathered for them. For custom optimizers and inspection: without it, their
+// operators would be taken for a forward, or refused.
 class ShardScope {
  public:
   ShardScope();

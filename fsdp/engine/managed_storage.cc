@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Gives storages memory, and refuses pointers into empty ones.
 // Tested by tests/fsdp/reaching_parameters_test.cc.
 #include "fsdp/engine/managed_storage.h"
 
@@ -12,9 +13,9 @@
 namespace fsdp {
 namespace {
 
-// Whether StorageImpl throws the error of its extra meta for a pointer. It can
-// be switched on by a member function, but not off. Access is not checked for
-// the arguments of an explicit instantiation ([temp.spec]).
+// The flag that makes StorageImpl throw its extra meta's error for a pointer. A
+// member function can switch it on, but not off. Access is not checked for
+// arguments of an explicit instantiation ([temp.spec]).
 template <bool c10::StorageImpl::*kFlag>
 struct PointerFlag {
   friend bool& RefusePointersOf(c10::StorageImpl& storage) {
@@ -72,7 +73,7 @@ ManagedStorage* ManagedStorageOf(const at::Tensor& tensor) {
              : nullptr;
 }
 
-// The call of set_data_ptr_noswap that follows puts the flag into effect.
+// The following call to set_data_ptr_noswap puts the flag into effect.
 void ManagedStorage::RefusePointers(bool refuse) {
   RefusePointersOf(*this) = refuse;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The storages that the engine gives to tensors, by which an operator's
-// arguments are recognised: ManagedStorage for gathered parameters, and
-// ShardStorage for shards. Both know what they belong to only as a pointer,
-// which they hand on. Any thread may read; the engine writes.
+// The storages that the engine gives to tensors, so that it recognises an
+// operator's arguments: ManagedStorage for gathered parameters, and
+// ShardStorage for shards. Both hold only a pointer to their owner, which they
+// pass on. Any thread may read; the engine writes.
 #ifndef FSDP_ENGINE_MANAGED_STORAGE_H_
 #define FSDP_ENGINE_MANAGED_STORAGE_H_
 
@@ -18,8 +18,8 @@ class FsdpParam;
 class FsdpParamGroup;
 
 // The storage of a gathered parameter: empty while it is sharded. It is always
-// the same object, so whatever autograd saved is whole again when the parameter
-// is gathered again. Any thread may read; the engine writes.
+// the same object, so a tensor that autograd saved is whole again when the
+// parameter is gathered again. Any thread may read; the engine writes.
 class ManagedStorage final : public c10::StorageImpl {
  public:
   // kGradient: the storage of the member's grad() while the gradient is on the
@@ -40,13 +40,13 @@ class ManagedStorage final : public c10::StorageImpl {
 
   // Allocates new memory, without a change of autograd's version counters.
   void Allocate();
-  // Uses memory of the same size that `keep_alive` owns, without a copy.
+  // Uses memory that `keep_alive` owns, without a copy. The sizes are equal.
   void Borrow(const at::Tensor& keep_alive);
   void Free();
 
  private:
-  // Decides whether a request for a raw pointer throws, while the storage holds
-  // no memory, an error that says what to do.
+  // true: while the storage holds no memory, a request for a raw pointer throws
+  // an error that says how to gather.
   void RefusePointers(bool refuse);
 
   std::atomic<FsdpParam*> owner_;
@@ -56,11 +56,10 @@ class ManagedStorage final : public c10::StorageImpl {
 // Null when the storage of `tensor` is not managed.
 ManagedStorage* ManagedStorageOf(const at::Tensor& tensor);
 
-// The storage of a group's shards, by which views of a shard are also
-// recognized.
+// The storage that holds a group's shards. It also identifies views of a shard.
 class ShardStorage final : public c10::StorageImpl {
  public:
-  // Takes over `memory`, of `num_bytes`. `in_container`: a ParameterList or
+  // Takes over `memory`, `num_bytes` long. `in_container`: a ParameterList or
   // ParameterDict holds one of the shards, so forward reads it there.
   ShardStorage(FsdpParamGroup* group, at::DataPtr memory, size_t num_bytes,
                bool in_container);

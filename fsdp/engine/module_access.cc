@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reaches private members through explicit instantiations.
 // Tested by tests/fsdp/module/wrap_test.cc.
 #include "fsdp/engine/module_access.h"
 
@@ -99,8 +100,8 @@ std::vector<torch::nn::AnyModule>& ItemsOf(
 }
 
 void RefuseClone(torch::nn::Module& module) {
-  // clone() compares the number of buffers of the copy, which its reset() made,
-  // with the original's. An undefined buffer counts there and nowhere else.
+  // clone() compares the buffer counts of the original and of the copy, which
+  // reset() made. An undefined buffer counts there and nowhere else.
   static const char kName[] = "(sharded by fully_shard)";
   auto& buffers = BuffersOf(module);
   if (!buffers.contains(kName)) buffers.insert(kName, at::Tensor());

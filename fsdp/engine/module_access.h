@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Access to private members of torch::nn::Module: the registries of parameters,
-// buffers and children. The engine replaces parameters with shards, wrap
-// policies walk children, and checkpoints look for shared tensors; this is the
-// only file that bypasses the class's interface. For the thread that trains.
+// Access to torch::nn::Module's private members: the registries that hold
+// parameters, buffers and children. The engine replaces parameters with shards,
+// wrap policies walk children, and checkpoints look for shared tensors; this is
+// the only file that bypasses the class's interface. For the thread that
+// trains.
 #ifndef FSDP_ENGINE_MODULE_ACCESS_H_
 #define FSDP_ENGINE_MODULE_ACCESS_H_
 
@@ -23,9 +24,9 @@ class SequentialImpl;
 
 namespace fsdp {
 
-// The registries themselves, not copies: assigning to an entry replaces what
-// the module has registered under that name (not the member of the class). They
-// live as long as the module.
+// The registries themselves, not copies: assigning to an entry replaces the
+// tensor registered under that name (not the class's member). They live as long
+// as the module.
 torch::OrderedDict<std::string, at::Tensor>& ParametersOf(
     torch::nn::Module& module);
 torch::OrderedDict<std::string, at::Tensor>& BuffersOf(
@@ -44,7 +45,7 @@ ChildrenOf(const torch::nn::Module& module);
 std::unique_ptr<torch::nn::AnyModulePlaceholder>& ContentOf(
     torch::nn::AnyModule& module);
 
-// The elements of a container, in the order of its children.
+// A container's elements, in the order of children().
 std::vector<std::shared_ptr<torch::nn::Module>>& ItemsOf(
     torch::nn::ModuleListImpl& list);
 std::vector<torch::nn::AnyModule>& ItemsOf(torch::nn::SequentialImpl& sequence);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Builds a group of one rank around a parallel parameter.
 // Tested by tests/fsdp/parallel/parameters_test.cc.
 #include "fsdp/engine/parallel_group.h"
 

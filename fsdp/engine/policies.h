@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a group of parameters is told about its way of working: precision, place
-// of the shards, whether parameters are freed after forward, and functions that
-// replace its collectives. Plain values; the rules are PyTorch's
+// A parameter group's policies: precision, where shards lie, whether parameters
+// are freed after forward, and functions that replace collectives. Plain
+// values; the rules are PyTorch's
 // (torch/distributed/fsdp/_fully_shard/_fsdp_api.py).
 #ifndef FSDP_ENGINE_POLICIES_H_
 #define FSDP_ENGINE_POLICIES_H_
@@ -17,16 +17,16 @@
 
 namespace fsdp {
 
-// Low precision by group of parameters, not by operator as in autocast. Shards,
-// and with them the optimizer, stay in the original dtype.
+// Low precision for each parameter group, not for each operator as in autocast.
+// Shards, and with them the optimizer, stay in the original dtype.
 struct MixedPrecisionPolicy {
   // Parameters are gathered, and computed with, in this dtype.
   std::optional<c10::ScalarType> param_dtype = {};
   // Gradients are reduced in this dtype; unset: in the gradient's own.
   std::optional<c10::ScalarType> reduce_dtype = {};
-  // Floating outputs of the module are cast to this. Outputs are seen only
-  // where the module is called through fsdp::forward or fsdp::Wrapped; setting
-  // it on a module that is called in another way is an error.
+  // The module's floating outputs are cast to this. Outputs are seen only where
+  // the module is called through fsdp::forward or fsdp::Wrapped; setting it on
+  // a module that is called in another way is an error.
   std::optional<c10::ScalarType> output_dtype = {};
   // With param_dtype: floating activations are cast to it as they meet the
   // parameters.
@@ -47,9 +47,9 @@ struct CPUOffloadPolicy {
 };
 
 // Unset: free after forward, except the root's own parameters, which backward
-// needs at once. true: free all. false: keep all until backward. An int n:
-// reshard to groups of n ranks, so that backward gathers from those n only; a
-// divisor of the number of shards.
+// needs at once. true: free all. false: keep all until backward. An int n,
+// which must divide the shard count: reshard to groups of n ranks, so that
+// backward gathers only from those n.
 class ReshardAfterForward {
  public:
   ReshardAfterForward() = default;
@@ -68,12 +68,12 @@ class ReshardAfterForward {
   std::variant<std::monostate, bool, int64_t> value_;
 };
 
-// Called instead of the all-gather of a group, also of a group of one rank:
-// fills `output` (ranks times `input`) from the `input` of every rank, on the
-// current stream.
+// Called instead of a group's all-gather, also if the group has one rank: fills
+// `output` (ranks times `input`) from every rank's `input`, on the current
+// stream.
 using CustomAllGather = std::function<void(at::Tensor output, at::Tensor input,
                                            c10d::ProcessGroup& group)>;
-// Called instead of the reduce-scatter, also with one rank: `output` becomes
+// Called instead of the reduce-scatter, also with one rank: sets `output` to
 // this rank's part of the reduced `input`.
 using CustomReduceScatter = std::function<void(
     at::Tensor output, at::Tensor input, c10d::ProcessGroup& group)>;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Allocates a group's shards in one storage.
 // Tested by tests/fsdp/fully_shard_test.cc.
 #include "fsdp/engine/shard_buffer.h"
 

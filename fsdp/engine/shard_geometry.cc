@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Computes chunks and views of padded parts.
 // Tested by tests/fsdp/fully_shard_test.cc.
 #include "fsdp/engine/shard_geometry.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ShardGeometry: how one tensor is cut among the ranks of a group, and which
-// part of it this rank has. Pure values and views; any thread.
+// ShardGeometry: how one tensor is cut among a group's ranks, and which part
+// this rank has. Pure values and views; any thread.
 #ifndef FSDP_ENGINE_SHARD_GEOMETRY_H_
 #define FSDP_ENGINE_SHARD_GEOMETRY_H_
 
@@ -14,7 +14,7 @@ namespace fsdp {
 // How a tensor is cut among `world` ranks along `dim`: as torch.chunk does,
 // with every rank's part padded to the first one's size. In elements.
 struct ShardGeometry {
-  std::vector<int64_t> sizes;  // of the whole
+  std::vector<int64_t> sizes;  // the whole tensor's
   int64_t dim = 0;
   int64_t world = 1;
   int64_t rank = 0;
@@ -24,13 +24,13 @@ struct ShardGeometry {
   int64_t local_size() const;   // not padded; may be 0
   std::vector<int64_t> local_sizes() const;
   std::vector<int64_t> padded_sizes() const;
-  int64_t padded_numel() const;  // of one rank
+  int64_t padded_numel() const;  // one rank's
   int64_t gathered_numel() const { return world * padded_numel(); }
 
-  // This rank's part without its padding: a view of `padded`, which has
+  // This rank's part without padding: a view of `padded`, which has
   // padded_numel() elements.
   at::Tensor LocalPartOf(const at::Tensor& padded) const;
-  // This rank's part of `whole`, which has `sizes`: a view.
+  // This rank's part: a view of `whole`, which has `sizes`.
   at::Tensor CutFrom(const at::Tensor& whole) const;
 };
 

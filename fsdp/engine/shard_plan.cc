@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Collects and validates a call's parameters, and plans their cuts.
 // Tested by tests/fsdp/fully_shard_test.cc.
 #include "fsdp/engine/shard_plan.h"
 
@@ -19,7 +20,8 @@ namespace {
 
 using torch::nn::Module;
 
-// Walks the modules of a call, depth first, and skips what other calls took.
+// Walks a call's modules, depth first, and skips parameters that other calls
+// took.
 class Collector {
  public:
   explicit Collector(const FullyShardOptions& options) {
@@ -209,7 +211,7 @@ DTensorSpec PlanSpec(const ShardPlan::Param& param, const DeviceMesh& mesh,
   return spec;
 }
 
-// Sets what extension->store makes from the parameter, and how that is cut.
+// Sets the tensor that extension->store makes from the parameter, and the cut.
 void PlanStored(ShardPlan::Param& param, const DeviceMesh& mesh,
                 const FullyShardOptions& options) {
   TORCH_CHECK_VALUE(!param.tensor.requires_grad(), "fully_shard: '", param.name,

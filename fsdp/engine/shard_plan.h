@@ -29,7 +29,7 @@ struct ShardPlan {
     ShardGeometry geometry = {};
     std::optional<DTensorSpec> spec = {};  // set when planned
     std::optional<AllGatherExtension> extension = {};
-    at::Tensor stored = {};  // is cut instead of it; undefined: not set
+    at::Tensor stored = {};  // is cut instead of `tensor`; undefined: not set
     // Holds the parameter now, for another parallelism; Release gives `tensor`.
     FsdpParam* parallel = nullptr;
   };
@@ -37,9 +37,9 @@ struct ShardPlan {
   std::vector<at::Tensor> buffers;
 };
 
-// Plans the call on `modules`, none of which is inside another. Throws
-// c10::ValueError, c10::NotImplementedError or c10::Error for a parameter that
-// cannot be sharded as the options say.
+// Plans the call on `modules`; none is inside another. Throws c10::ValueError,
+// c10::NotImplementedError or c10::Error for a parameter that cannot be sharded
+// as the options say.
 ShardPlan PlanShards(
     const std::vector<std::shared_ptr<torch::nn::Module>>& modules,
     const DeviceMesh& mesh, const FullyShardOptions& options);

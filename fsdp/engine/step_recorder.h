@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepRecorder: what a step of training moved and waited for, and, if tracing,
-// the times, as a trace that Chrome's tracing page and Perfetto display. The
-// engine writes from the threads of forward and backward, one at a time; read
-// only between steps. Users call fsdp/report.h.
+// StepRecorder: the bytes that a training step moved and the times that it
+// waited; if tracing, also a trace that Chrome's tracing page and Perfetto
+// display. The engine writes from the threads of forward and backward, one at a
+// time. Read it only between steps. Users call fsdp/report.h.
 #ifndef FSDP_ENGINE_STEP_RECORDER_H_
 #define FSDP_ENGINE_STEP_RECORDER_H_
 
@@ -13,7 +13,7 @@
 
 namespace fsdp {
 
-// Sums since the last reset. Bytes are those of one rank: received in gathers,
+// Sums since the last reset. Bytes count one rank: received in gathers,
 // contributed to reductions.
 struct StepReport {
   int64_t num_all_gathers = 0;
@@ -23,15 +23,15 @@ struct StepReport {
   uint64_t gathered_bytes = 0;
   uint64_t reduced_bytes = 0;
   uint64_t all_reduced_bytes = 0;
-  double gather_wait_seconds = 0;  // the CPU's, until a gather was there
+  double gather_wait_seconds = 0;  // time the CPU waited for gathers
   double reduce_wait_seconds = 0;
   uint64_t unsharded_bytes = 0;       // gathered at this moment
-  uint64_t unsharded_bytes_peak = 0;  // the most there was at once
+  uint64_t unsharded_bytes_peak = 0;  // the most at once
 };
 
 class StepRecorder {
  public:
-  // A stretch of time on one of the trace's rows.
+  // A stretch of time on one row of the trace.
   struct Span {
     std::string row;   // "all-gather", "reduce-scatter", "wait", ...
     std::string name;  // the group

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Follows the uses of groups through forward and backward: see [Note: a step].
 // Tested by tests/fsdp/fsdp_module_test.cc.
 #include "fsdp/engine/step_scheduler.h"
 
@@ -22,15 +23,15 @@ bool MayBeFreed(const FsdpParamGroup& group, const FsdpParamGroup& used,
              [&group](FsdpParam* param) { return &param->group() == &group; });
 }
 
-// Bounds the memory of a job that only evaluates.
+// Bounds memory in a job that only evaluates.
 constexpr size_t kMaxOrder = 1 << 17;
 
 thread_local std::weak_ptr<StepScheduler> last_used;
 
 }  // namespace
 
-// An element of one backward pass's list of callbacks. When the pass throws,
-// the list is destroyed without being run, and so is the guard.
+// An element in one backward pass's callback list. When the pass throws, the
+// list is destroyed without being run, and so is the guard.
 class StepScheduler::BackwardGuard {
  public:
   BackwardGuard(std::shared_ptr<StepScheduler> scheduler, uint64_t backward)
@@ -123,8 +124,8 @@ void StepScheduler::OnShardWritten(FsdpParamGroup& group) {
 void StepScheduler::OnGroupUse(FsdpParamGroup& group, UsePhase phase,
                                const Use& use) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  // A thread of autograd may drop the pass that threw after the thread of
-  // training has gone on.
+  // An autograd thread may drop the failed pass after the training thread has
+  // gone on.
   if (aborted_ || (in_backward_ && !phase.backward)) {
     RecoverFromAbortedBackward();
   }
@@ -185,14 +186,13 @@ void StepScheduler::AfterForward(FsdpParamGroup& group) {
 }
 
 // A forward begins with the first use after a backward, or, when nothing waits
-// for a backward, with the use of the group that began the previous forward.
+// for a backward, with a use of the group that began the previous forward.
 void StepScheduler::BeginForwardIfNew(FsdpParamGroup& group) {
   if (!order_.empty()) {
     const bool awaits_backward = std::any_of(
         groups_.begin(), groups_.end(),
         [](const FsdpParamGroup* other) { return other->AwaitsGradients(); });
-    // A parameter of another group may be used between two parameters of this
-    // one.
+    // Another group's parameter may be used between two parameters in this one.
     const bool goes_on =
         group.sharding() == FsdpParamGroup::Sharding::kUnsharded &&
         !group.AllTouched();
@@ -209,7 +209,7 @@ void StepScheduler::FreeAfterForward(const FsdpParamGroup& used,
   for (FsdpParamGroup* group : groups_) {
     if (!MayBeFreed(*group, used, use) || !group->ReshardsAfterForward() ||
         group->IsAbove(used) ||
-        // Another group may be used between two of its parameters.
+        // Another group may be used between two uses of this group.
         (used.IsAbove(*group) && !group->AllTouched())) {
       continue;
     }
@@ -254,8 +254,8 @@ void StepScheduler::CountUsesToCome() {
   }
 }
 
-// Moves the cursor to the latest use of this group that backward has not passed
-// yet. A recomputed group has passed it with the recomputation.
+// Moves the cursor to the group's latest use that backward has not passed yet.
+// A recomputed group has passed that use with the recomputation.
 void StepScheduler::MoveBackwardCursor(FsdpParamGroup& used, UsePhase phase) {
   if (!phase.grad_enabled && used.turn().recomputed) return;
   used.turn().recomputed = phase.grad_enabled;
@@ -346,11 +346,12 @@ void StepScheduler::FinishBackward() {
   FinishOrderCheck();
   for (FsdpParamGroup* group : groups_) group->FinishBackward();
   comm_->ReleaseGather();
-  // What this backward has passed is over: the next one must not prefetch it.
+  // Uses that this backward has passed are over: the next one must not prefetch
+  // them.
   order_.resize(is_last_backward_ ? 0 : backward_cursor_);
   current_ = nullptr;
   in_backward_ = false;
-  // The next backward must also hear of groups that stay gathered.
+  // The next backward must also be told about groups that stay gathered.
   FsdpParam::BumpEpoch();
 }
 

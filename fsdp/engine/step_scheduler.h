@@ -1,30 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepScheduler: decides when the groups below one root are gathered, freed,
-// prefetched and reduced. The lazy key reports to it every use of a parameter,
-// and autograd every gradient; it keeps the order in which groups are used, the
-// communication under way, and the position of the current backward. Internally
-// locked; its callbacks run on the threads of forward and backward, one at a
-// time.
+// prefetched and reduced. The lazy key reports every use of a parameter to it,
+// and autograd every gradient. It keeps the order in which groups are used, the
+// communication under way, and the current backward's position. Internally
+// locked; callbacks run on the threads of forward and backward, one at a time.
 //
 // [Note: a step]
 // Forward, when a group is first used:
 //   - The other groups that are not above it are freed, if they reshard after
-//     forward. A group below it may be in the middle of its forward, and is
-//     freed once each of its parameters has been used.
-//   - If one of the group's shards has changed since it was gathered, the group
-//     is freed too.
-//   - The group is gathered (or its prefetch awaited), and the groups that it
-//     prefetches are started.
+//     forward. A group below it may be in the middle of a forward, and is freed
+//     once all of that group's parameters have been used.
+//   - If any shard in the group has changed since the gather, the group is
+//     freed too.
+//   - The group is gathered (or a prefetch awaited), and gathers of the groups
+//     that it prefetches are started.
 //   - The use is appended to the order.
 //
-// Backward, when a group is first used: the same, except that the freed groups
-// are those that backward has used and that wait for no gradient, or only for
-// that of an earlier forward, and that the prefetched group is the one before
-// it in the order. When the last gradient that a group waits for has arrived,
-// the group is freed and its gradients are reduced, after the previous
-// reduction is awaited. At the end of backward, called by autograd's engine,
-// groups that still have gradients are reduced, all are freed, and everything
-// in flight is awaited.
+// Backward, when a group is first used: the same, with two differences. The
+// freed groups are those that backward has used and that wait for no gradient,
+// or only for an earlier forward's gradient. The prefetched group is the one
+// before it in the order. When the last gradient that a group waits for has
+// arrived, the group is freed and its gradients are reduced, after the previous
+// reduction is awaited. When backward ends, called by autograd's engine, groups
+// that still have gradients are reduced, all are freed, and everything in
+// flight is awaited.
 #ifndef FSDP_ENGINE_STEP_SCHEDULER_H_
 #define FSDP_ENGINE_STEP_SCHEDULER_H_
 
@@ -47,7 +46,7 @@ class StepScheduler : public std::enable_shared_from_this<StepScheduler> {
   struct Use {
     std::string op;  // for errors
     // Whether this operator may start a gather outside backward: it takes
-    // something other than parameters, or the module's boundary called. See
+    // something other than parameters, or comes from the module's boundary. See
     // strict mode in fsdp/README.md.
     bool may_start = false;
     // All parameters that the operator takes; their groups stay gathered.
@@ -59,24 +58,24 @@ class StepScheduler : public std::enable_shared_from_this<StepScheduler> {
   // Called by the lazy key and by a module's boundary. May communicate.
   void OnUse(FsdpParam& param, UsePhase phase, const Use& use);
   void OnGroupUse(FsdpParamGroup& group, UsePhase phase, const Use& use);
-  // Called by the lazy key for an operator that only makes a view: what a view
-  // made before the gather must know is settled.
+  // Called by the lazy key for an operator that only makes a view. Settles the
+  // dtype and requires_grad that a view made before the gather must have.
   void OnView(FsdpParam& param);
-  // Called when an operator writes into a shard of `group`.
+  // Called when an operator writes into a shard in `group`.
   void OnShardWritten(FsdpParamGroup& group);
-  // Called by autograd: the gradient of `param` is complete.
+  // Called by autograd when `param`'s gradient is complete.
   void OnGradient(FsdpParam& param);
   // Inside a backward: registers a callback for its end. Call it before a
-  // nested backward, so that the outer one's end counts.
+  // nested backward, so that it is called when the outer one ends.
   void QueueFinalCallback();
 
-  // Frees a group at the end of its module's forward, if the boundary is known.
+  // Frees a group when the module's forward ends, if the boundary is known.
   void AfterForward(FsdpParamGroup& group);
   // The scheduler whose parameters this thread used last.
   static std::weak_ptr<StepScheduler> LastUsed();
 
   // The groups below the root, root first, then in the order of modules(); they
-  // join this scheduler. What it knew of a step is forgotten.
+  // join this scheduler, which forgets any step in progress.
   void set_groups(std::vector<FsdpParamGroup*> groups);
 
   CommContext& comm() { return *comm_; }
@@ -85,8 +84,8 @@ class StepScheduler : public std::enable_shared_from_this<StepScheduler> {
   void set_comm(std::shared_ptr<CommContext> comm);
 
   void set_is_last_backward(bool value) { is_last_backward_ = value; }
-  // The first gather of the next forward waits for this instead of everything
-  // issued so far.
+  // The next forward's first gather waits for this, not for everything issued
+  // so far.
   void set_post_optim_event(std::shared_ptr<c10::Event> event);
 
  private:
@@ -119,7 +118,7 @@ class StepScheduler : public std::enable_shared_from_this<StepScheduler> {
   FsdpParamGroup* current_ = nullptr;
   bool current_in_backward_ = false;
 
-  bool in_backward_ = false;  // a callback is registered for its end
+  bool in_backward_ = false;  // a callback is registered for the end
   bool aborted_ = false;      // that backward threw, so no callback comes
   uint64_t num_backwards_ = 0;
   bool is_last_backward_ = true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// VisitTensors: calls a function on every tensor in the arguments or the result
-// of a forward: a Tensor, optionals, vectors, arrays, pairs and tuples of them,
-// and torch's AnyValue. Other values are skipped. Pure; any thread.
+// VisitTensors: calls a function on every tensor in a forward's arguments or
+// result: a Tensor, optionals, vectors, arrays, pairs and tuples of them, and
+// torch's AnyValue. Other values are skipped. Pure; any thread.
 #ifndef FSDP_ENGINE_VISIT_TENSORS_H_
 #define FSDP_ENGINE_VISIT_TENSORS_H_
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds parameters and shards among an operator's arguments, gathers and runs
+// it.
 // Tested by tests/fsdp/reaching_parameters_test.cc.
 #include "fsdp/engine/lazy/lazy_fallback.h"
 
@@ -28,7 +30,7 @@ bool DoneByHook(const c10::OperatorHandle& op, Stack* stack) {
   return hook != nullptr && hook(op, stack);
 }
 
-// What one operator call touches.
+// The parameters and shards that one operator call takes.
 struct Touched {
   c10::SmallVector<FsdpParam*, 4> params;
   bool has_other_tensor = false;
@@ -57,7 +59,7 @@ struct Touched {
   }
 };
 
-// Whether PyTorch also loses what `schema` writes: an Embedding with max_norm
+// Whether PyTorch also loses the write in `schema`: an Embedding with max_norm
 // renormalises the rows that it reads, in each forward.
 bool MayWrite(const c10::FunctionSchema& schema) {
   return schema.name() == "aten::set_" ||
@@ -106,8 +108,8 @@ Touched Collect(const c10::FunctionSchema& schema, const Stack& stack,
   return touched;
 }
 
-// Whether an ordinary operator takes it: not a parameter, a shard or an
-// activation in parts.
+// Whether the tensor is ordinary: not a parameter, a shard or an activation in
+// parts.
 bool IsOrdinary(const at::Tensor& tensor) {
   return !HasLazyKey(tensor) ||
          (tensor.has_storage() && ManagedStorageOf(tensor) == nullptr &&
@@ -154,7 +156,7 @@ void MoveFactoryToMeta(const c10::FunctionSchema& schema, Stack& stack,
   }
 }
 
-// Has every parameter of the operator gathered.
+// Has the operator's parameters gathered.
 void Gather(const Touched& touched, const c10::FunctionSchema& schema,
             UsePhase phase) {
   for (FsdpParam* param : touched.params) {

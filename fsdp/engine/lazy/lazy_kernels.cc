@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the lazy key does to the operators that layers call most: the same as
-// LazyFallback (lazy_fallback.h), without boxes while there is nothing to do.
-// The dispatcher calls these kernels on any thread, in place of the fallback.
+// The lazy key's kernels for the operators that layers call most. They do the
+// same as LazyFallback (lazy_fallback.h), without boxes while there is nothing
+// to do. The dispatcher calls these kernels on any thread, in place of the
+// fallback.
 //
 // [Note: operators without boxes]
 // Most operators that reach the key find every parameter gathered, and then
 // only dispatch again below the key. Boxing arguments and results for that
-// costs several times as much as finding it out. A kernel looks at its
-// arguments as they are, and leaves everything else to the fallback: parameters
-// that are not current, casts, shards, activations and parameters that follow
-// rules, gradients, the meta device. Operators that write, or take lists of
-// tensors, have no kernel here.
+// costs several times as much as the check. A kernel looks at its arguments as
+// they are, and leaves everything else to the fallback: parameters that are not
+// current, casts, shards, activations and parameters that follow rules,
+// gradients, the meta device. Operators that write, or take lists of tensors,
+// have no kernel here.
 //
 // Tested by tests/fsdp/lazy_kernels_test.cc.
 #include <optional>

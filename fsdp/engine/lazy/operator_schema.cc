@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Classifies operators by schema.
 // Tested by tests/fsdp/reaching_parameters_test.cc.
 #include "fsdp/engine/lazy/operator_schema.h"
 

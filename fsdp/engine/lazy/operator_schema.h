@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the schema of an operator says of its arguments, and what it leaves out.
-// Pure; any thread.
+// How an operator treats the arguments: by the schema, and where the schema
+// omits it, by name. Pure; any thread.
 #ifndef FSDP_ENGINE_LAZY_OPERATOR_SCHEMA_H_
 #define FSDP_ENGINE_LAZY_OPERATOR_SCHEMA_H_
 
@@ -10,14 +10,14 @@
 
 namespace fsdp {
 
-// Whether the operator may write into its argument `i`. Knows the collectives
-// and batch norms, whose schemas do not say so.
+// Whether the operator may write into argument `i`. Knows the collectives and
+// batch norms, which do not declare it.
 bool WritesArgument(const c10::FunctionSchema& schema, size_t i);
 
-// Whether the operator makes a view of its argument and reads no element.
+// Whether the operator only makes a view and reads no element.
 bool OnlyMakesView(const c10::FunctionSchema& schema);
 
-// Whether the result takes the place of the shard (Module::to).
+// Whether the result replaces the shard (Module::to).
 bool MovesShards(const c10::FunctionSchema& schema);
 
 }  // namespace fsdp

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Decides for each operator whether it means shards or parameters.
 // Tested by tests/fsdp/reaching_parameters_test.cc.
 #include "fsdp/engine/lazy/shard_use.h"
 
@@ -30,7 +31,7 @@ using Names = std::unordered_set<std::string>;
 // A shard, or a view of one, among the arguments.
 struct ShardArgument {
   size_t argument;
-  std::optional<size_t> element;  // of a list
+  std::optional<size_t> element;  // in a list
   at::Tensor tensor;
   ShardStorage* storage;  // null once it was replaced (to(), load)
   bool is_written;
@@ -91,7 +92,7 @@ void NoteLoaded(const ShardArgument& shard, const at::Tensor& source,
   FsdpParam* param = shard.param();
   if (param == nullptr || !source.defined()) return;
   if (HasLazyKey(source)) {
-    // Another shard, or that of Module::to: the next gather looks at it.
+    // Another shard, or the result of Module::to: the next gather looks at it.
     param->group().scheduler().OnShardWritten(param->group());
     return;
   }
@@ -102,7 +103,7 @@ void NoteLoaded(const ShardArgument& shard, const at::Tensor& source,
               ". For a whole tensor, use the to_local() of "
               "fsdp::distribute_tensor; whole state dicts are loaded by "
               "fsdp::set_model_state_dict with full_state_dict");
-  // On the same device, set_data was called by the program itself.
+  // On the same device, the program itself called set_data.
   if (schema_name == "aten::set_" || source.device() != shard.tensor.device()) {
     param->marks().loaded = true;
   }
@@ -149,7 +150,7 @@ bool TakesShardAlone(const c10::FunctionSchema& schema) {
          absl::EndsWith(name, "_like") || absl::StartsWith(name, "aten::new_");
 }
 
-// Whether it is less than a parameter.
+// Whether the shard holds only a part of the parameter.
 bool IsPart(const ShardArgument& shard) {
   if (const FsdpParam* param = shard.param()) {
     return param->AsDTensor().shape() != shard.tensor.sizes().vec();
@@ -213,7 +214,7 @@ void CheckContainerAlone(const c10::FunctionSchema& schema,
       "for this rank's part, put an fsdp::ShardScope around it");
 }
 
-// Whether the parameters are meant, not their shards.
+// Whether the operator means the parameters, not their shards.
 bool MeansParameters(const c10::FunctionSchema& schema,
                      const Arguments& arguments) {
   if (ForwardScope::active()) return true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decides whether an operator on a shard, which module->parameters() returns,
-// means the shard or the parameter. A step of an optimizer works on this rank's
+// means the shard or the parameter. An optimizer's step works on this rank's
 // part; a forward that reads its parameters through the registry gets the
 // gathered parameter instead of the shard. Called by the lazy key, on any
 // thread.
@@ -11,7 +11,7 @@
 //   - In a ForwardScope an operator means the parameter, in a ShardScope the
 //     shard.
 //   - An operator that also has other tensors means the shard if it works
-//     element by element on tensors of the shard's shape (moments, averages);
+//     element by element on tensors with the shard's shape (moments, averages);
 //     otherwise it is a forward.
 //   - An operator without other tensors means the shard. One that computes, as
 //     a norm does, warns once, because it computes with a part. Containers
@@ -20,8 +20,8 @@
 //     parameter; if not, an operator that copies or views works on the shard,
 //     and others are refused.
 //
-// A view of a shard cannot be replaced with a view of the parameter: it is
-// refused where the operator would mean the parameter.
+// A view of a shard cannot be replaced with a view of the parameter. Where the
+// operator would mean the parameter, the view is refused.
 #ifndef FSDP_ENGINE_LAZY_SHARD_USE_H_
 #define FSDP_ENGINE_LAZY_SHARD_USE_H_
 
@@ -35,7 +35,7 @@ namespace fsdp {
 
 // Replaces shards on the stack, whose arguments start at `begin`, with
 // parameters where those are meant. Returns whether it did. Throws c10::Error
-// for what would be silently wrong.
+// where the result would be silently wrong.
 bool ResolveShards(const c10::FunctionSchema& schema, torch::jit::Stack& stack,
                    size_t begin);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The callback is registered while at least one watch lives. Getting the schema
-// of an operator is expensive, so the callback first looks whether a watched
-// tensor is among the inputs at all.
+// The callback is registered while at least one watch lives. Getting an
+// operator's schema is expensive, so the callback first checks whether any
+// input is a watched tensor.
 //
 // Tested by tests/fsdp/checkpoint/write_during_save_test.cc.
 #include "fsdp/engine/lazy/write_watch.h"
@@ -47,7 +47,7 @@ struct WriteWatch::Entry {
 struct WriteWatch::Registry {
   using Entries = std::vector<std::shared_ptr<const Entry>>;
 
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;  // guards the members below
   Entries entries;
   at::CallbackHandle callback = 0;
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // WriteWatch: makes operators wait before they write into tensors that are
-// still read on another thread, as a save in the background does until it has
-// copied them. It sees the operators of all threads, through LibTorch's
-// RecordFunction, and only while it lives: then each operator costs about a
-// microsecond more. What writes without an operator calls NoteShardWrite
-// (shard_use.h), which waits, too.
+// still read on another thread, as a background save does until it has copied
+// them. It sees all threads' operators, through LibTorch's RecordFunction.
+// While it lives, each operator costs about a microsecond more. Code that
+// writes without an operator calls NoteShardWrite (shard_use.h), which waits,
+// too.
 #ifndef FSDP_ENGINE_LAZY_WRITE_WATCH_H_
 #define FSDP_ENGINE_LAZY_WRITE_WATCH_H_
 
@@ -18,17 +18,16 @@ namespace fsdp {
 
 class WriteWatch {
  public:
-  // An operator that is about to write into the storage of one of `tensors`,
-  // through whichever of its views, calls `wait` first, on its own thread,
-  // possibly on several threads at once. `wait` may still run when the watch
-  // has ended.
+  // An operator that is about to write into a storage in `tensors`, through any
+  // view, calls `wait` first, on the operator's thread, possibly on several
+  // threads at once. `wait` may still run when the watch has ended.
   WriteWatch(const std::vector<at::Tensor>& tensors,
              std::function<void()> wait);
   ~WriteWatch();  // on any thread
   WriteWatch(const WriteWatch&) = delete;
   WriteWatch& operator=(const WriteWatch&) = delete;
 
-  // Waits as an operator would that writes into `tensor`.
+  // Waits as an operator that writes into `tensor` would.
   static void AwaitReaders(const at::Tensor& tensor);
 
  private:
