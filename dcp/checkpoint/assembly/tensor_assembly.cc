@@ -39,7 +39,7 @@ TensorAssembly::Stretch TensorAssembly::Needed(uint64_t window,
 uint64_t TensorAssembly::ElementsBefore(const Box& part,
                                         uint64_t number) const {
   if (number >= num_elements_) return static_cast<uint64_t>(Volume(part.sizes));
-  // Beginning with the first dimension: adds what lies in earlier slices of
+  // Beginning with the first dimension: adds the elements in earlier slices of
   // this dimension, as long as the element's own slices are in the part.
   uint64_t whole_below = num_elements_;
   auto part_below = static_cast<uint64_t>(Volume(part.sizes));

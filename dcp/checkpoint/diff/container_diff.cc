@@ -96,7 +96,7 @@ std::optional<std::pair<Value, Value>> DifferentKeys(const Value& a,
   return std::nullopt;
 }
 
-// The state that BUILD gave a container, without the numbers of storages.
+// The state that BUILD gave a container, without the storages' numbers.
 Value StateOf(ValueArena& arena, const Value& container) {
   if (!container.is(Value::Kind::kCall)) return Value();
   return CopyValue(arena, container.state(),

@@ -16,9 +16,9 @@ struct ContainerSide {
   const SelectionOptions& selection;  // include and exclude
 };
 
-// Adds a finding, under its name, for every container that differs and for
-// every empty container that only one side has; or says in the report why the
-// two cannot be compared. Does not compare values.
+// Adds a finding, by name, for every container that differs and for every empty
+// container that only one side has; or reports why the two cannot be compared.
+// Does not compare values.
 absl::Status CompareContainers(const ContainerSide& a, const ContainerSide& b,
                                DiffReport& report);
 

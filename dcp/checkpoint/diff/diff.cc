@@ -23,15 +23,15 @@
 namespace dcp {
 namespace {
 
-// One value of a checkpoint, flattened as far as possible: a tensor, or an
+// One value in a checkpoint, flattened as far as possible: a tensor, or an
 // object without tensors.
 struct Leaf {
   const TensorEntry* tensor = nullptr;
   DType dtype = DType::kFloat32;
   Value value;
   bool inside_object = false;  // a tensor that is part of an object
-  // An object that was not read: the bytes of its item, or in a .pt file what
-  // could be read of it.
+  // An object that was not read: the item's bytes, or in a .pt file the
+  // readable part.
   const ObjectEntry* unread = nullptr;
 };
 
@@ -76,8 +76,8 @@ class Side {
   const Checkpoint& checkpoint() const { return *checkpoint_; }
 
  private:
-  // An object of a .pt file is compared by what its pickle says and by the
-  // bytes of its storages, others by the bytes of their items.
+  // An object in a .pt file is compared by the contents of the pickle and the
+  // bytes in the storages, others by the bytes in their items.
   void AddUnread(const std::string& fqn, const ObjectEntry& object) {
     const Value value = ValueOutsideTensors(fqn, object.value, object);
     Leaf& leaf = leaves_[fqn];
@@ -124,8 +124,8 @@ class Side {
         .value = ValueOutsideTensors(part.fqn, part.value, object)};
   }
 
-  // Makes each tensor of the object in `value` a leaf, "name#0", and returns
-  // the value with numbers in their places.
+  // Makes each tensor in the object `value` a leaf, "name#0", and returns the
+  // value with numbers in their places.
   Value ValueOutsideTensors(const std::string& name, const Value& value,
                             const ObjectEntry& object) {
     size_t num_tensors = 0;
@@ -145,10 +145,10 @@ class Side {
   std::unique_ptr<Checkpoint> checkpoint_;
   ValueArena arena_;
   absl::btree_map<std::string, Leaf> leaves_;
-  std::deque<TensorEntry> items_;  // of objects that were not read
+  std::deque<TensorEntry> items_;  // for objects that were not read
 };
 
-// Two tensors whose elements are to be compared.
+// Two tensors to compare element by element.
 struct Pair {
   std::string name;
   const TensorEntry* a;

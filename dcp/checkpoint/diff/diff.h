@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Diff: do two checkpoints, of any formats, hold the same tensors and values?
-// Compares them by name, bit by bit or with a tolerance, and tells how far
+// Diff: do two checkpoints, in any formats, hold the same tensors and values?
+// Compares them by name, bit by bit or with a tolerance, and reports how far
 // different values are apart. Two safetensors checkpoints are also compared by
 // their metadata, as values named "__metadata__.KEY"; an absent "format" counts
 // as "pt". Blocking; any thread.
@@ -30,9 +30,8 @@ struct DiffOptions {
   SelectionOptions selection_a;  // include, exclude and rename; casts too
   SelectionOptions selection_b;
   bool tensors_only = false;  // do not compare objects
-  // How far elements of tensors may differ. Without it, they must be equal bit
-  // for bit. InvalidArgument when one of its numbers is negative, NaN or
-  // infinite.
+  // How far tensors' elements may differ. Without it, they must be equal bit
+  // for bit. InvalidArgument when a number in it is negative, NaN or infinite.
   std::optional<Tolerance> tolerance = {};
   uint64_t memory_bytes = kDefaultMemoryBytes;
   std::stop_token stop;

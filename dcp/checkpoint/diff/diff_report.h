@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DiffReport: what a comparison of two checkpoints found. Plain data.
+// DiffReport: the differences between two checkpoints. Plain data.
 #ifndef DCP_CHECKPOINT_DIFF_DIFF_REPORT_H_
 #define DCP_CHECKPOINT_DIFF_DIFF_REPORT_H_
 
@@ -29,8 +29,7 @@ struct DiffFinding {
   std::string in_b;
   ElementDifference difference;
   uint64_t num_elements = 0;
-  // The index of the first different element in each dimension; empty for a
-  // scalar.
+  // The first different element's index in each dimension; empty for a scalar.
   Dims first_index = {};
 };
 
@@ -39,10 +38,10 @@ struct DiffReport {
   uint64_t num_objects_equal = 0;
   uint64_t bytes_compared = 0;
   std::vector<DiffFinding> findings;  // empty: equal
-  // The losses of A and B in the parts that are compared, each with "A: " or
-  // "B: " in front; see SourceLoss.
+  // A's and B's losses in the compared parts, each with "A: " or "B: " in
+  // front; see SourceLoss.
   std::vector<std::string> warnings;
-  // Why containers and types of keys were not compared; empty if they were.
+  // Why containers and key types were not compared; empty if they were.
   std::string containers_skipped;
 };
 

@@ -53,8 +53,9 @@ constexpr size_t kMinStoredItemsForTwoLanes = 64;
 // On a disk, one more request in flight is worth one more block per this many
 // items.
 constexpr size_t kItemsPerBlock = 64;
-// Smaller items in a store are read whole. A transfer reads over larger gaps:
-// here many requests are in flight, so one more request costs less.
+// Smaller items in a store are read whole. This is less than a transfer's
+// kObjectReadGapBytes, because with many requests in flight one more costs
+// less.
 constexpr uint64_t kStoredItemGapBytes = uint64_t{256} << 10;
 
 // The head and tail of one item in the batch's buffer; they adjoin if the item

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads adapter_config.json, and refuses adapters that are not plain LoRA.
 // Tested by tests/tools/dcp_convert/options/lens_options_test.cc.
 #include "dcp/checkpoint/lens/adapter_config.h"
 
@@ -25,12 +26,12 @@ constexpr absl::string_view kAdapterConfigName = "adapter_config.json";
 constexpr int64_t kMaxRank = 65'536;
 constexpr size_t kMaxShown = 60;  // bytes of a value in a message
 
-// What peft calls the tensors of an adapter.
+// peft's names for an adapter's files.
 constexpr absl::string_view kAdapterFiles[] = {"adapter_model.safetensors",
                                                "adapter_model.bin"};
 
-// Keys that merging need not know: names, settings of training, and the
-// beginning of the adapter as far as init_lora_weights allows it.
+// Keys that merging can ignore: names, training settings, and the adapter's
+// initialisation as far as init_lora_weights allows it.
 constexpr absl::string_view kIgnored[] = {
     "auto_mapping",   "base_model_name_or_path", "corda_config",
     "eva_config",     "exclude_modules",         "inference_mode",
@@ -43,9 +44,9 @@ constexpr absl::string_view kIgnored[] = {
 constexpr absl::string_view kRead[] = {"peft_type", "r", "lora_alpha",
                                        "use_rslora", "init_lora_weights"};
 
-// The ways to begin that leave the weights of the model as they are. All others
-// (pissa, olora, corda, loftq, lora_ga) change them, so that the adapter does
-// not belong to the model as it is stored.
+// Initialisations that leave the model's weights unchanged. All others (pissa,
+// olora, corda, loftq, lora_ga) change them, so that the adapter does not
+// belong to the stored model.
 constexpr absl::string_view kHarmlessInits[] = {"gaussian", "orthogonal", "eva",
                                                 "mica"};
 
@@ -70,7 +71,7 @@ bool IsOff(const Value& value) {
   }
 }
 
-// OK if the adapter began with the weights of the model as they are stored.
+// OK if the adapter began with the model's weights as they are stored.
 absl::Status CheckInit(const std::optional<Value>& init) {
   if (!init.has_value() || init->is(Value::Kind::kBool) || IsOff(*init) ||
       (init->is(Value::Kind::kStr) && Contains(kHarmlessInits, init->text()))) {
@@ -83,7 +84,7 @@ absl::Status CheckInit(const std::optional<Value>& init) {
       "save it as plain LoRA with path_initial_model_for_weight_conversion"));
 }
 
-// Everything that is not known to be harmless has to be off, as peft spells it:
+// Every key that is not known to be harmless has to be off, as peft spells it:
 // null, false, empty or "none".
 absl::Status CheckKeys(const Value& dict) {
   for (const auto& [key, value] : ItemsByKey(dict)) {
@@ -128,8 +129,8 @@ absl::StatusOr<AdapterConfig> ReadConfig(const Value& dict) {
   return config;
 }
 
-// The text of adapter_config.json in the folder `path`, or next to `path`, and
-// in `file` where it is.
+// The text of adapter_config.json in the folder `path`, or next to `path`;
+// `file` becomes the path where it is.
 absl::StatusOr<std::string> ReadConfigText(FileSystem& fs,
                                            absl::string_view path,
                                            const std::stop_token& stop,
@@ -179,7 +180,8 @@ absl::StatusOr<AdapterConfig> ReadAdapterConfig(FileSystem& fs,
 
 std::string AdapterTensors(FileSystem& fs, absl::string_view path) {
   const absl::StatusOr<std::string> place = ResolveHubFolder(fs, path);
-  if (!place.ok()) return std::string(path);  // to be opened, with that error
+  // Opening this path then reports the error.
+  if (!place.ok()) return std::string(path);
   for (const absl::string_view name : kAdapterFiles) {
     const std::string file = JoinPath(*place, name);
     if (fs.Stat(file).ok()) return file;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// AdapterConfig: what peft's adapter_config.json says of a LoRA adapter that is
-// to be merged. Blocking; any thread.
+// AdapterConfig: the facts in peft's adapter_config.json about a LoRA adapter
+// that will be merged. Blocking; any thread.
 #ifndef DCP_CHECKPOINT_LENS_ADAPTER_CONFIG_H_
 #define DCP_CHECKPOINT_LENS_ADAPTER_CONFIG_H_
 
@@ -19,22 +19,21 @@ struct AdapterConfig {
   double alpha = 0;
   bool uses_rslora = false;  // alpha / sqrt(rank) instead of alpha / rank
 
-  // What the product of B and A is multiplied by.
+  // Multiplies the product B A.
   double Factor() const;
 };
 
 // Reads adapter_config.json in the folder `path`, or next to `path`.
-// Unimplemented, naming the key and its value, unless the adapter is plain LoRA
-// of linear layers that began with the weights of the model as they are: other
-// kinds of adapters, DoRA, ranks or alphas that differ between layers, biases,
-// transposed layers, modules that are saved whole, and every key that is not
-// known and not off.
+// Unimplemented, naming the key and the value, unless the adapter is plain LoRA
+// on linear layers that began with the model's weights unchanged: other adapter
+// kinds, DoRA, ranks or alphas that differ between layers, biases, transposed
+// layers, modules that are saved whole, and every unknown key that is not off.
 absl::StatusOr<AdapterConfig> ReadAdapterConfig(FileSystem& fs,
                                                 absl::string_view path,
                                                 const std::stop_token& stop);
 
-// Where the tensors of the adapter at `path` are: in the file that peft writes,
-// also among the files of a Trainer, or in the checkpoint `path` itself.
+// The path of the adapter's tensors: the file that peft writes in `path`, also
+// among a Trainer's files, or the checkpoint `path` itself.
 std::string AdapterTensors(FileSystem& fs, absl::string_view path);
 
 }  // namespace dcp

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds the matrices A and B for each layer in a LoRA adapter.
 // Tested by tests/tools/dcp_convert/adapter_option_test.cc.
 #include "dcp/checkpoint/lens/adapter_layers.h"
 
@@ -19,12 +20,12 @@
 namespace dcp {
 namespace {
 
-// What peft puts before the names of the model that it wraps.
+// The prefix that peft adds to the wrapped model's names.
 constexpr absl::string_view kPeftPrefix = "base_model.model.";
 constexpr absl::string_view kWeight = ".weight";
 constexpr absl::string_view kBaseLayer = ".base_layer.";
 
-// A name such as "q_proj.lora_A.default.weight", in its parts.
+// A name such as "q_proj.lora_A.default.weight", split into parts.
 struct MatrixName {
   std::string layer;
   bool is_a = false;
@@ -47,7 +48,7 @@ std::optional<MatrixName> ParseMatrixName(absl::string_view name) {
   return std::nullopt;
 }
 
-// The name of an entry in the model that peft wraps.
+// An entry's name in the model that peft wraps.
 std::string NameInModel(const CheckpointEntry& entry, size_t num_roots) {
   std::string name = entry.fqn;
   if (num_roots < entry.path.size()) {
@@ -62,7 +63,7 @@ std::string NameInModel(const CheckpointEntry& entry, size_t num_roots) {
   return is_wrapped ? name.substr(at + kPeftPrefix.size()) : name;
 }
 
-// Whether the model has the tensor, which peft then left as it is.
+// Whether the model has the tensor, which peft then did not train.
 bool IsFrozen(absl::string_view name, const TensorEntry& tensor,
               absl::FunctionRef<const TensorEntry*(absl::string_view name)>
                   find_in_model) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// FindAdapterLayers: the matrices of a LoRA adapter, whatever wrote them: peft
-// (base_model.model.NAME.lora_A.weight), or a run that has the whole model,
-// with the name of the adapter (lora_A.default.weight), the names of wrappers
-// and a place for the model in front. Pure; any thread.
+// FindAdapterLayers: a LoRA adapter's matrices, written by peft
+// (base_model.model.NAME.lora_A.weight), or by a run that has the whole model,
+// with the adapter's name (lora_A.default.weight), the names of wrappers and a
+// place for the model in front. Pure; any thread.
 #ifndef DCP_CHECKPOINT_LENS_ADAPTER_LAYERS_H_
 #define DCP_CHECKPOINT_LENS_ADAPTER_LAYERS_H_
 
@@ -18,21 +18,20 @@
 
 namespace dcp {
 
-// What changes the weight of one layer: both are there.
+// The matrices that change one layer's weight: both exist.
 struct AdapterMatrices {
   LensTable a;
   LensTable b;
 };
 
-// By the name of the layer in the model, without ".weight".
+// By the layer's name in the model, without ".weight".
 using AdapterLayers = absl::btree_map<std::string, AdapterMatrices>;
 
-// The layers of the adapter `adapter`, which must outlive the result.
-// `find_in_model` gives the tensor of the model that has a name, or null: peft
-// trains none of these, so those that the adapter's run has too do not count.
-// FailedPrecondition if a matrix is missing or there are several adapters;
-// Unimplemented, naming the tensor, for anything else that is not a matrix of
-// plain LoRA.
+// The layers in `adapter`, which must outlive the result. `find_in_model`
+// returns the model's tensor with a name, or null: peft trains none of these,
+// so the copies in an adapter run's checkpoint are ignored. FailedPrecondition
+// if a matrix is missing or there are several adapters; Unimplemented, naming
+// the tensor, for anything else that is not a plain LoRA matrix.
 absl::StatusOr<AdapterLayers> FindAdapterLayers(
     const StoredEntries& adapter,
     absl::FunctionRef<const TensorEntry*(absl::string_view name)>

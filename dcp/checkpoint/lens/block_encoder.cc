@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Computes float8 codes and scales, one row of whole blocks at a time.
 // Tested by tests/tools/dcp_convert/encode_options_test.cc.
 #include "dcp/checkpoint/lens/block_encoder.h"
 
@@ -17,16 +18,16 @@ namespace dcp {
 namespace {
 
 constexpr int64_t kBlock = 128;
-constexpr float kMaxFloat8 = 448;  // of float8_e4m3fn
+constexpr float kMaxFloat8 = 448;  // the largest float8_e4m3fn
 
-// How many columns a tile has at most: whole blocks.
+// The most columns in a tile: whole blocks.
 int64_t MaxColumns(DType dtype) {
   const auto most = static_cast<int64_t>(
       kMaxEncodedBytes / (static_cast<uint64_t>(kBlock) * ElementSize(dtype)));
   return most / kBlock * kBlock;
 }
 
-// The box of the values whose blocks the window is about.
+// The box of all values in the blocks that the window needs.
 Box BoundsOf(const EncodedWindow& work) {
   Box bounds = WindowBounds(work.window.box, work.window.first,
                             work.window.num_elements);
@@ -47,15 +48,15 @@ void ToFloats(DType from, const uint8_t* src, float* dst, int64_t count) {
                     static_cast<uint64_t>(count));
 }
 
-// What the elements of a block are multiplied by.
+// The factor that multiplies a block's elements.
 float FactorOf(float greatest) {
   if (greatest == 0) return 1;
   const float factor = 1 / greatest * kMaxFloat8;
-  // Some numbers are so small that their inverse is beyond float32.
+  // For very small numbers the inverse is beyond float32.
   return std::isfinite(factor) ? factor : std::numeric_limits<float>::max();
 }
 
-// The number of an element of the row-major image of `box`.
+// The number of an element in the row-major image of `box`.
 int64_t NumberIn(const Box& box, const Dims& index) {
   int64_t number = 0;
   for (size_t i = 0; i < index.size(); ++i) {
@@ -79,7 +80,7 @@ void BlockEncoder::ForEachTile(const EncodedWindow& work,
   };
   const int64_t first_row = bounds.offsets[row] / kBlock * kBlock;
   const int64_t first_column = bounds.offsets[column] / kBlock * kBlock;
-  const int64_t last_column =  // exclusive; of a whole block
+  const int64_t last_column =  // exclusive; the end of a whole block
       std::min((end_of(column) + kBlock - 1) / kBlock * kBlock,
                values.shape[column]);
   Box tile = bounds;
@@ -146,7 +147,7 @@ absl::Status BlockEncoder::FindFactors(const LensedTensor& tensor) {
       ToFloats(dtype, src, floats.data(), num);
       src += static_cast<uint64_t>(num) * ElementSize(dtype);
       float& greatest = factors_[static_cast<size_t>(c / kBlock)];
-      // A sum with what is not finite is not finite.
+      // The sum is not finite if any element is not.
       float sum = 0;
       for (int64_t i = 0; i < num; ++i) {
         const float magnitude = std::fabs(floats[static_cast<size_t>(i)]);
@@ -182,7 +183,7 @@ void BlockEncoder::WriteCodes(const EncodedWindow& work) const {
     const int64_t in_box = index[row] - window.box.offsets[row];
     if (in_box < 0 || in_box >= window.box.sizes[row]) continue;
     index[column] = begin;
-    // Takes the part of the row that is in the window.
+    // Takes the row's part that is in the window.
     const int64_t number =
         NumberIn(window.box, index) - static_cast<int64_t>(window.first);
     const int64_t last = std::min(

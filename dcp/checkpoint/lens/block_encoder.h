@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// BlockEncoder: the float8 codes of a tensor in blocks of 128 x 128, and their
-// scales; see LensedTensor::EncodedFloat8. It reads whole blocks, of which it
-// holds one row at a time, and at most kMaxEncodedBytes. Used by one thread,
+// BlockEncoder: a tensor's float8 codes in blocks of 128 x 128, and their
+// scales; see LensedTensor::EncodedFloat8. It reads whole blocks, holds one row
+// of them at a time, and holds at most kMaxEncodedBytes. Used by one thread,
 // which waits while they are read.
 #ifndef DCP_CHECKPOINT_LENS_BLOCK_ENCODER_H_
 #define DCP_CHECKPOINT_LENS_BLOCK_ENCODER_H_
@@ -18,10 +18,10 @@
 
 namespace dcp {
 
-// What is held of the values at once, in addition to the pool.
+// The most bytes of values held at once, in addition to the pool.
 inline constexpr uint64_t kMaxEncodedBytes = uint64_t{8} << 20;
 
-// The elements of codes or scales that are in `window`, which go to `dst`.
+// The codes or scales in `window`, which go to `dst`.
 struct EncodedWindow {
   const LensedTensor* tensor;  // is_encoded()
   Window window;
@@ -30,16 +30,16 @@ struct EncodedWindow {
 
 class BlockEncoder {
  public:
-  // Reads a box of a table, in row-major order, to `dst` as the type given.
+  // Reads a box from a table, in row-major order, to `dst` as the given type.
   using ReadTable = absl::FunctionRef<absl::Status(
       const LensTable& table, const Box& box, DType as, uint8_t* dst)>;
 
-  // The boxes of the values that Run reads for `work`.
+  // Visits the boxes of values that Run reads for `work`.
   static void ForEachTile(const EncodedWindow& work,
                           absl::FunctionRef<void(const Box& tile)> visit);
 
-  // FailedPrecondition if an element of a block is not finite; errors of
-  // `read`.
+  // FailedPrecondition if a block has an element that is not finite; errors
+  // from `read`.
   absl::Status Run(const EncodedWindow& work, ReadTable read);
 
  private:
@@ -48,11 +48,11 @@ class BlockEncoder {
   void WriteCodes(const EncodedWindow& work) const;
   void WriteScales(const EncodedWindow& work) const;
 
-  // The tile that was read last, which the next window mostly needs too.
+  // The last tile read; the next window mostly needs it too.
   const LensedTensor* tile_of_ = nullptr;
   Box tile_;
-  std::vector<uint8_t> values_;  // its elements, as they are stored
-  std::vector<float> factors_;   // what those of each block are multiplied by
+  std::vector<uint8_t> values_;  // the tile's elements, as stored
+  std::vector<float> factors_;   // each block's factor
 };
 
 }  // namespace dcp

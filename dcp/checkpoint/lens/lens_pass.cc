@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Multiplies scales, adds adapters, averages and rescales elements in place.
 // Tested by tests/tools/dcp_convert/options/lens_options_test.cc.
 #include "dcp/checkpoint/lens/lens_pass.h"
 
@@ -20,8 +21,7 @@
 namespace dcp {
 namespace {
 
-// How many elements are computed at a time: few enough for the first-level
-// cache.
+// The elements computed at a time: few enough for the first-level cache.
 constexpr uint64_t kChunkElements = 256;
 
 // Tables that are not larger are read whole, once for all windows.
@@ -41,7 +41,7 @@ double FusedMultiplyAdd(double x, double y, double sum) {
   return std::fma(x, y, sum);
 }
 
-// Rounds to the type that torch has the result of each operation in.
+// Rounds to torch's type for the result of each operation.
 void RoundTo(DType dtype, std::span<float> values) {
   if (ElementSize(dtype) >= sizeof(float)) return;
   std::array<uint8_t, kChunkElements * sizeof(uint16_t)> rounded;
@@ -57,9 +57,9 @@ uint64_t NumBeyond(DType /*dtype*/, std::span<const double> /*values*/) {
   return 0;
 }
 
-// The running mean with one checkpoint more, the `count`-th, as torch's
-// swa_utils computes it: mean + (x - mean) / count, each step in the type of
-// the tensor. Returns how many differences are beyond its range.
+// The running mean after one more checkpoint, the `count`-th, as torch's
+// swa_utils computes it: mean + (x - mean) / count, each step in the tensor's
+// type. Returns how many differences are out of range.
 template <typename T>
 uint64_t AddToMean(DType dtype, uint64_t count, const T* x, std::span<T> mean) {
   std::array<T, kChunkElements> steps;
@@ -95,7 +95,7 @@ uint64_t NumInRow(uint64_t number, uint64_t stride, uint64_t count,
   return std::min(count, row - number % row);
 }
 
-// The part of the lensed tensor that the window needs; nullopt if it is none.
+// The part of the lensed tensor that the window needs; nullopt for no part.
 std::optional<Box> BoundsOfWork(const LensedWindow& work) {
   const Box in_dst = WindowBounds(work.window.box, work.window.first,
                                   work.window.num_elements);
@@ -144,7 +144,7 @@ void LensPass::ForEachStretch(const LensedWindow& work,
                               absl::FunctionRef<void(const Stretch&)> visit) {
   const Dims& shape = work.tensor->shape();
   std::vector<NestRun> runs;
-  // Offsets in this chunk are numbers of elements.
+  // Offsets in this chunk count elements.
   AppendNestRuns(work.window,
                  {.box = WholeBox(shape),
                   .strides = RowMajorStrides(shape),
@@ -180,8 +180,8 @@ void LensPass::ForEachStretch(const LensedWindow& work,
   }
 }
 
-// Calls `run` with chunks of the stretch as T, the first of which has the
-// number `src`, and puts the result where they were.
+// Calls `run` with chunks of the stretch as T; `src` is the number of a chunk's
+// first element. Puts the results back in place.
 template <typename T>
 void LensPass::Compute(
     const LensedWindow& work, const Stretch& stretch,
@@ -271,7 +271,7 @@ absl::Status LensPass::Scale(const LensedWindow& work, ReadTable read) {
   if (!bounds.has_value()) return absl::OkStatus();
   const Dims& shape = work.tensor->shape();
   const Dims& block = work.tensor->block();
-  Box box = *bounds;  // of the scales
+  Box box = *bounds;  // in scales
   for (size_t i = 0; i < shape.size(); ++i) {
     const int64_t end = box.offsets[i] + box.sizes[i];
     box.offsets[i] /= block[i];
@@ -336,7 +336,7 @@ absl::Status LensPass::Adapt(const LensedWindow& work, ReadTable read) {
                                .sizes = {bounds->sizes[0], rank}},
                               read));
   std::array<T, kChunkElements> sums;
-  // Adds to `values`, adjacent elements of one row.
+  // Adds to `values`, adjacent elements in one row.
   const auto add = [&](uint64_t src, std::span<T> values) {
     const auto row = static_cast<int64_t>(src / num_columns);
     const auto column = static_cast<int64_t>(src % num_columns);
@@ -356,7 +356,7 @@ absl::Status LensPass::Adapt(const LensedWindow& work, ReadTable read) {
   return absl::OkStatus();
 }
 
-// In parts of the window that are small enough for what is held of the others.
+// Splits the window into parts small enough to hold the other tables' elements.
 template <typename T>
 absl::Status LensPass::Average(const LensedWindow& work, ReadTable read) {
   const uint64_t num_others =

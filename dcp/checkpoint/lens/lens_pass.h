@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// LensPass: computes the elements of lensed tensors where they are wanted, once
-// their values are in place there. See [Note: lenses] in lensed_tensor.h. Used
-// by one thread, which waits while tables are read.
+// LensPass: computes a lensed tensor's elements in place, after the stored
+// values have been put there. See [Note: lenses] in lensed_tensor.h. Used by
+// one thread, which waits while tables are read.
 #ifndef DCP_CHECKPOINT_LENS_LENS_PASS_H_
 #define DCP_CHECKPOINT_LENS_LENS_PASS_H_
 
@@ -22,11 +22,11 @@
 
 namespace dcp {
 
-// What is held of tables at once, in addition to the pool.
+// The most bytes of tables held at once, in addition to the pool.
 inline constexpr uint64_t kMaxLensTableBytes = uint64_t{32} << 20;
 
-// The elements of `part`, a piece of what is computed, that are in `window`.
-// They are at `dst` as `type`.
+// The computed elements in `window` that belong to `part`, a piece. They are at
+// `dst` as `type`.
 struct LensedWindow {
   const LensedTensor* tensor;
   StridedPiece part;
@@ -38,20 +38,20 @@ struct LensedWindow {
 
 class LensPass {
  public:
-  // Reads a box of a table, in row-major order, to `dst` as the type given.
+  // Reads a box from a table, in row-major order, to `dst` as the given type.
   using ReadTable = absl::FunctionRef<absl::Status(
       const LensTable& table, const Box& box, DType as, uint8_t* dst)>;
 
-  // Whether a type holds the values of the tensor exactly, so that they can be
-  // put in place as it.
+  // Whether `type` holds the tensor's values exactly, so that they can be put
+  // in place in this type.
   static bool Holds(const LensedTensor& tensor, DType type);
 
-  // ResourceExhausted if the window needs more of the tables at once than may
-  // be held; errors of `read`.
+  // ResourceExhausted if the window needs more table bytes at once than may be
+  // held; errors from `read`.
   absl::Status Run(const LensedWindow& work, ReadTable read);
 
  private:
-  // A box of a table, as float32 or float64 in row-major order.
+  // A box from a table, as float32 or float64 in row-major order.
   struct Region {
     const LensTable* table = nullptr;
     Box box;
@@ -81,8 +81,9 @@ class LensPass {
   static void Compute(
       const LensedWindow& work, const Stretch& stretch,
       absl::FunctionRef<void(uint64_t src, std::span<T> values)> run);
-  // Calls `run` with all elements of the window as T, which it may change:
-  // stretches of a row, the first of which has the row-major number `number`.
+  // Calls `run` with all elements in the window as T; `run` may change them.
+  // Each call has a stretch of a row, and `number` is the row-major number of
+  // the first element.
   template <typename T>
   static void ForEachInRow(
       const LensedWindow& work,
@@ -99,7 +100,7 @@ class LensPass {
   absl::StatusOr<const Region*> Get(const LensedTensor& tensor, size_t table,
                                     const Box& box, ReadTable read);
 
-  // What was read last: adjacent windows mostly need the same.
+  // The last regions read: adjacent windows mostly need the same.
   std::vector<std::unique_ptr<const Region>> regions_;
 };
 

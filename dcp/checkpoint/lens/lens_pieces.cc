@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reorders dimensions, and splits pieces into low and high halves of bytes.
 // Tested by tests/tools/dcp_convert/options/lens_options_test.cc.
 #include "dcp/checkpoint/lens/lens_pieces.h"
 

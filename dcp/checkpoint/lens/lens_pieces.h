@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pieces of tensors that are computed, as their stored values have them: in
-// another order of dimensions, or two elements in a byte. For
+// The pieces of computed tensors in the layout of their stored values: with
+// dimensions in another order, or two elements in a byte. For
 // window_planner.cc; pure; any thread.
 #ifndef DCP_CHECKPOINT_LENS_LENS_PIECES_H_
 #define DCP_CHECKPOINT_LENS_LENS_PIECES_H_
@@ -10,12 +10,12 @@
 
 namespace dcp {
 
-// The piece of a source whose last two dimensions are in the other order.
+// The piece for a source that has the last two dimensions in the other order.
 StridedPiece WithLastTwoSwapped(StridedPiece piece);
 
-// Calls `visit` with pieces of the bytes of which each holds two elements that
-// are adjacent in the last dimension of the source. A loop that walks along it
-// in odd steps meets low and high halves in turn.
+// Calls `visit` with pieces of bytes that hold two elements each; the two are
+// adjacent in the source's last dimension. A loop along this dimension in odd
+// steps meets low and high halves in turn.
 void ForEachHalf(
     const StridedPiece& piece,
     absl::FunctionRef<void(const StridedPiece& half, bool is_high)> visit);

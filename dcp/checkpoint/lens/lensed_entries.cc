@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Makes the computed tensors of a checkpoint: blocks, adapters, means.
 // Tested by tests/tools/dcp_convert/options/lens_options_test.cc.
 #include "dcp/checkpoint/lens/lensed_entries.h"
 
@@ -19,7 +20,7 @@
 namespace dcp {
 namespace {
 
-// In the order of names, so that errors are always about the same one.
+// Sorted by name, so that the first error is always the same.
 using Numbers = absl::btree_map<std::string, uint32_t>;
 using Tensors = absl::flat_hash_map<absl::string_view, const TensorEntry*>;
 
@@ -131,7 +132,8 @@ class LensedEntriesBuilder {
     return absl::OkStatus();
   }
 
-  // Why the model does not have the weight of a layer that an adapter changes.
+  // Explains why the model lacks the weight for a layer that an adapter
+  // changes.
   absl::Status NoWeight(const StoredEntries& adapter,
                         absl::string_view layer) const {
     const std::string module = absl::StrCat(layer, ".");
@@ -191,7 +193,7 @@ class LensedEntriesBuilder {
   FileSystem& fs_;
   const StoredEntries& stored_;
   const Numbers
-      numbers_;  // of the stored tensors, by their names for the rules
+      numbers_;  // the stored tensors' numbers, by their names for the rules
   LensedEntries lensed_;
 };
 

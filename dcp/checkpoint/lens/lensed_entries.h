@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// LensedEntries: which tensors of a checkpoint are computed when it is opened
-// through a mapping: those that are stored as blocks, those that an adapter
-// changes, and means. Nothing is read except for the indexes of other
-// checkpoints. Plain data, but for LensEntries.
+// LensedEntries: the tensors that are computed when a checkpoint is opened
+// through a mapping: those stored as blocks, those that an adapter changes, and
+// means. Reads only the indices of other checkpoints. Plain data, except for
+// LensEntries.
 #ifndef DCP_CHECKPOINT_LENS_LENSED_ENTRIES_H_
 #define DCP_CHECKPOINT_LENS_LENSED_ENTRIES_H_
 
@@ -29,21 +29,21 @@ namespace dcp {
 struct LensedEntries {
   struct Lensed {
     std::unique_ptr<const LensedTensor> tensor;
-    std::string name = {};  // for the rules; empty: that of the values
-    // The stored entries, apart from that of the values, that it is made of.
+    std::string name = {};  // for the rules; empty: the values' name
+    // The stored entries that this is made from, in addition to the values'
+    // entry.
     std::vector<uint32_t> tables = {};
   };
   // By the stored entry that has the values.
   absl::flat_hash_map<uint32_t, Lensed> by_values;
-  // Stored entries that are tables, and no tensors of their own.
+  // Stored entries that are only tables, not separate tensors.
   absl::flat_hash_set<uint32_t> tables;
 };
 
-// The tensors of `stored` that are computed, as `spec` and the source side of
-// its mapping say. `others` are the adapter, or the checkpoints with which the
-// mean is taken, all of whose tensors are located before elements move.
-// `name_of` gives the name of an entry for the rules. What is given must
-// outlive the result.
+// The tensors in `stored` that are computed, according to `spec` and the source
+// side of the mapping. `others` are the adapter, or the checkpoints for the
+// mean; all their tensors are located before elements move. `name_of` returns
+// an entry's name for the rules. All arguments must outlive the result.
 //
 // InvalidArgument or FailedPrecondition when tensors do not belong together, or
 // one is missing; Unimplemented for adapters that cannot be merged.

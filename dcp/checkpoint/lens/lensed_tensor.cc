@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checks shapes and types, and makes lensed tensors.
 // Tested by tests/tools/dcp_convert/options/lens_options_test.cc.
 #include "dcp/checkpoint/lens/lensed_tensor.h"
 
@@ -30,7 +31,7 @@ absl::Status DoNotBelong(const LensTable& a, const LensTable& b,
       absl::StrCat(Describe(a), " and ", Describe(b), ": ", why));
 }
 
-// Blocks of 128 rows and columns, whatever is in front of them.
+// Blocks with 128 rows and columns, and size 1 in all dimensions before them.
 Dims Float8BlockOf(const Dims& shape) {
   Dims block(shape.size() - 2, 1);
   const std::vector<int64_t> last = Float8Block();
@@ -40,7 +41,7 @@ Dims Float8BlockOf(const Dims& shape) {
 
 int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
-// The shape of a table with a scale for each block.
+// The shape of a table with one scale per block.
 Dims ScalesOf(const Dims& shape, const Dims& block) {
   Dims scales;
   for (size_t i = 0; i < shape.size(); ++i) {

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// LensedTensor: a tensor whose elements are computed from stored ones: codes of
-// a few bits, each times the scale of its block; a weight plus the product of
-// an adapter's matrices; the mean of the same tensor in several checkpoints; or
-// the other way round, the codes and the scales of a tensor. Mapped tensors
-// (mapped_tensor.h) are made of it as they are of stored ones, and
+// LensedTensor: a tensor with elements that are computed from stored ones:
+// codes with a few bits, each times the block's scale; a weight plus the
+// product of an adapter's matrices; the mean of the same tensor in several
+// checkpoints; or the other way round, a tensor's codes and scales. Mapped
+// tensors (mapped_tensor.h) use it as a source like stored ones;
 // read/lens_pass.h and read/block_encoder.h compute. Immutable; any thread.
 //
 // [Note: lenses] The values (codes, weights, the first of several) are read and
-// put in place like those of any tensor, already as the type that is wanted,
-// which must hold them exactly. When all that a batch reads is in place, each
-// element is computed there, in float32 (an adapter's and a mean's of float64
-// in float64), and rounded once, or as torch does. What else that takes is in
-// tables, of which only the part is read that a window needs. Codes and scales
-// are the exception: nothing of them is put in place first, because each
-// depends on its whole block, which is read like a table.
+// put in place like any tensor's, already in the requested type, which must
+// hold them exactly. When all reads of a batch are in place, each element is
+// computed there, in float32 (adapters and means of float64 in float64), and
+// rounded once, or as torch does. The other operands are in tables; only the
+// part that a window needs is read. Codes and scales are the exception: nothing
+// is put in place first, because each depends on a whole block, which is read
+// like a table.
 #ifndef DCP_CHECKPOINT_LENS_LENSED_TENSOR_H_
 #define DCP_CHECKPOINT_LENS_LENSED_TENSOR_H_
 
@@ -33,7 +33,7 @@
 
 namespace dcp {
 
-// A stored tensor, and the files that it is in.
+// A stored tensor, and the files that hold it.
 struct LensTable {
   std::string name;  // for messages
   const TensorEntry* tensor = nullptr;
@@ -47,51 +47,51 @@ class LensedTensor {
     kAdapter,       // W + factor * B A; the tables are A [r, in] and B [out, r]
     kMean,          // the running mean; the tables are the second, third, ...
     kRescale,       // RescaledSource explains it; it has no tables
-    kEncodedCodes,  // the codes of blocks; the table has the values
-    kEncodedScales,  // the scales of blocks; the table has the values
+    kEncodedCodes,  // the blocks' codes; the table has the values
+    kEncodedScales,  // the blocks' scales; the table has the values
   };
 
-  // float8_e4m3fn codes in blocks of 128 x 128, of which those at the lower and
-  // right edge are cut. The scales are floating point and of shape
+  // float8_e4m3fn codes in blocks of 128 x 128; blocks at the lower and right
+  // edge are cut. The scales are floating point, with the shape
   // [..., ceil(rows / 128), ceil(columns / 128)]. Becomes bfloat16.
   //
   // These functions return InvalidArgument, which names both tensors and their
-  // shapes, when those do not belong together. What is pointed to must outlive
-  // the result, and be located before elements move.
+  // shapes, when those do not belong together. Every tensor passed by pointer
+  // must outlive the result, and be located before elements move.
   static absl::StatusOr<std::unique_ptr<const LensedTensor>> Float8Blocks(
       FileSystem& fs, const LensTable& codes, const LensTable& scales);
 
   // MXFP4, as OCP's Microscaling specification 1.0 defines it and gpt-oss lays
-  // it out: codes of shape [..., rows, groups, 16], bytes of two float4_e2m1
-  // each, the low half first, and scales of shape [..., rows, groups], bytes
-  // that are exponents of two with a bias of 127. Becomes bfloat16
+  // it out: codes with shape [..., rows, groups, 16], each byte two
+  // float4_e2m1, the low half first, and scales with shape [..., rows, groups],
+  // bytes that are exponents of two with a bias of 127. Becomes bfloat16
   // [..., groups * 32, rows], transposed, as transformers makes it.
   static absl::StatusOr<std::unique_ptr<const LensedTensor>> Mxfp4(
       FileSystem& fs, const LensTable& codes, const LensTable& scales);
 
   // The weight plus `factor` times the product of B and A, as peft merges them.
-  // Sums go over the rank in its order, and each step of them rounds once.
+  // Sums go over the rank in order, and each step rounds once.
   static absl::StatusOr<std::unique_ptr<const LensedTensor>> Adapter(
       FileSystem& fs, const LensTable& weight, const LensTable& a,
       const LensTable& b, double factor);
 
-  // m_1 is the first, and m_n is m_(n-1) + (x_n - m_(n-1)) / n, which is the
-  // arithmetic of torch.optim.swa_utils.AveragedModel on a CPU: each of the
-  // three steps rounds to the type of the tensor. Only for float64, float32,
-  // float16 and bfloat16.
+  // m_1 is the first, and m_n is m_(n-1) + (x_n - m_(n-1)) / n, the arithmetic
+  // in torch.optim.swa_utils.AveragedModel on a CPU: each of the three steps
+  // rounds to the tensor's type. Only for float64, float32, float16 and
+  // bfloat16.
   static absl::StatusOr<std::unique_ptr<const LensedTensor>> Mean(
       FileSystem& fs, const LensTable& first, std::vector<LensTable> others);
 
-  // What `rescaled` says of it, whose `source` is ignored. A float64 tensor is
-  // refused, because the arithmetic is that of float32.
+  // The tensor rescaled by `rescaled`, except that its `source` is ignored.
+  // Refuses float64, because the arithmetic is float32's.
   static absl::StatusOr<std::unique_ptr<const LensedTensor>> Rescaled(
       FileSystem& fs, const LensTable& values, const RescaledSource& rescaled);
 
-  // The other way round than Float8Blocks, for a floating-point tensor with
-  // rows and columns: float8_e4m3fn codes of the same shape, and float32
-  // scales. The greatest magnitude of a block becomes 448, and its scale is
-  // 1 / (1 / magnitude * 448), in float32, or 1 if it is 0: the arithmetic of
-  // transformers' Fp8Quantize. `values` may be mapped.
+  // The inverse of Float8Blocks, for a floating-point tensor with rows and
+  // columns: float8_e4m3fn codes with the same shape, and float32 scales. A
+  // block's greatest magnitude becomes 448, and the scale is 1 / (1 / magnitude
+  // * 448), in float32, or 1 if it is 0: the arithmetic of transformers'
+  // Fp8Quantize. `values` may be mapped.
   struct Encoded {
     std::unique_ptr<const LensedTensor> codes;
     std::unique_ptr<const LensedTensor> scales;
@@ -107,17 +107,17 @@ class LensedTensor {
 
   Kind kind() const { return kind_; }
   FileSystem& fs() const { return fs_; }
-  // The shape of what is computed: that of entry(), but with the last two
+  // The shape of the computed tensor: that of entry(), but with the last two
   // dimensions in the other order if is_transposed().
   const Dims& shape() const { return shape_; }
   bool is_transposed() const { return is_transposed_; }
-  // What is put in place first: of shape(), except that of MXFP4 each byte
-  // holds two elements; see BytesOfCodes.
+  // The elements that are put in place first. They have shape(), except that
+  // each MXFP4 byte holds two elements; see BytesOfCodes.
   const TensorEntry& values() const { return *values_; }
   bool has_two_a_byte() const { return has_two_a_byte_; }
   const std::vector<LensTable>& tables() const { return tables_; }
-  // kScales and those that are encoded: how many elements have one scale, along
-  // each dimension.
+  // kScales and encoded tensors: how many elements share one scale, along each
+  // dimension.
   const Dims& block() const { return block_; }
   double factor() const { return factor_; }                     // kAdapter
   const RescaledSource& rescaled() const { return rescaled_; }  // kRescale
@@ -125,7 +125,7 @@ class LensedTensor {
     return kind_ == Kind::kEncodedCodes || kind_ == Kind::kEncodedScales;
   }
 
-  // MXFP4: the codes as a tensor of shape [..., groups * 16], once they are
+  // MXFP4: the codes as a tensor with shape [..., groups * 16], once they are
   // located. Unimplemented if a chunk cuts groups, or is not row-major.
   absl::StatusOr<std::unique_ptr<const TensorEntry>> BytesOfCodes() const;
 

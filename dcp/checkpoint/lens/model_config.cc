@@ -15,9 +15,9 @@ namespace {
 
 constexpr absl::string_view kConfigName = "config.json";
 
-// Whether `status` says that a file does not exist, or that this program may
-// not read it. A path below a file, or something that is not a file, is
-// InvalidArgument.
+// Whether `status` means that a file does not exist, or that this program may
+// not read it. A path below a file, or a path to something that is not a file,
+// is InvalidArgument.
 bool IsAbsent(const absl::Status& status) {
   return absl::IsNotFound(status) || absl::IsPermissionDenied(status) ||
          absl::IsInvalidArgument(status);

@@ -28,13 +28,13 @@ namespace {
 constexpr absl::string_view kFloat8Blocks = "float8 with scales of blocks";
 constexpr absl::string_view kDecodesFloat8 = "fp8-128";
 
-// Two names that differ in their ends alone: the one of a tensor of scales, and
-// the one of its codes.
+// Two names that differ only in their ends: one for a tensor of scales, and one
+// for the codes.
 struct NamedPair {
   absl::string_view codes;
   absl::string_view scales;
   absl::string_view scheme;
-  // Ordinary models have such names too, so the type of the codes counts.
+  // Ordinary models have such names too, so the codes' type counts.
   bool by_type = false;
   absl::string_view decode = "";
 };
@@ -56,19 +56,19 @@ constexpr NamedPair kPairs[] = {
     {".weight._data", ".weight._scale", "quanto"},
 };
 
-// Names that nothing else has, also if the scales are missing.
+// Names that only quantized models have, also if the scales are missing.
 constexpr std::pair<absl::string_view, absl::string_view> kAlone[] = {
     {".qweight", "GPTQ or AWQ"},
     {".weight_packed", "packed codes of compressed-tensors"},
 };
 
-// What config.json says.
+// The quantization that config.json describes.
 struct ConfigOfModel {
   std::string method;
   std::vector<int64_t> block;
 };
 
-// The whole numbers of a list.
+// The integers in a list.
 std::vector<int64_t> Ints(const std::optional<Value>& list) {
   std::vector<int64_t> ints;
   if (!list.has_value() || !list->is(Value::Kind::kList)) return ints;
@@ -78,8 +78,8 @@ std::vector<int64_t> Ints(const std::optional<Value>& list) {
   return ints;
 }
 
-// nullopt if `text` does not say that the model is quantized. A text that is
-// not JSON is not a model's configuration.
+// nullopt if `text` does not describe a quantized model. A text that is not
+// JSON is not a model's configuration.
 std::optional<ConfigOfModel> ParseConfig(absl::string_view text) {
   ValueArena arena;
   const absl::StatusOr<Value> config = ParseJsonValue(text, arena);
@@ -109,12 +109,12 @@ bool AreLikeCodes(const TensorEntry& tensor) {
   return tensor.shape.size() >= 2 && MayBeCodes(tensor.dtype);
 }
 
-// torchao's list of the tensors that its JSON is about.
+// torchao's list of tensors that the JSON describes.
 bool IsTorchaoList(const std::pair<std::string, std::string>& metadata) {
   return metadata.first == "tensor_names";
 }
 
-// Whether the name is that of scales, or of codes whatever is next to them.
+// Whether the name alone identifies scales, or codes.
 bool IsTelling(absl::string_view name) {
   return std::any_of(std::begin(kPairs), std::end(kPairs),
                      [&](const NamedPair& pair) {
@@ -191,8 +191,8 @@ class Marker {
     if (tensor.quantization == nullptr) tensor.quantization = scheme;
   }
 
-  // The codes, and what else their module needs to understand them: zero
-  // points, scales of scales, those of activations. A bias is a number.
+  // Marks the codes, and the other tensors that their module needs: zero
+  // points, scales of scales, activations' scales. A bias is a number.
   void MarkCodes(absl::string_view codes, const Quantization* scheme) {
     SetIfNew(*tensors_.find(codes)->second, scheme);
     const size_t dot = codes.rfind('.');
@@ -243,7 +243,7 @@ class Marker {
     }
   }
 
-  // Codes without scales, or of a scheme with other names.
+  // Codes without scales, or in a scheme with other names.
   void MarkConfigured(const ConfigOfModel& config) {
     const Quantization* scheme = nullptr;
     for (const auto& [name, tensor] : tensors_) {

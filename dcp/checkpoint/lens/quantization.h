@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quantization: which tensors of a checkpoint are codes or scales, whose
-// numbers mean something only together. They are known by their names, by what
-// torchao writes into the header of safetensors, and by the config.json of the
-// model. Bits may be copied and cut as those of any tensor, but nothing may
-// compute with one of them alone: everything that casts, adds, or puts elements
-// in another order asks the functions below.
+// Quantization: which tensors in a checkpoint are codes or scales; their
+// numbers mean something only together. They are recognised by their names, by
+// torchao's data in the safetensors header, and by the model's config.json.
+// Bits may be copied and cut as in any tensor, but nothing may compute with one
+// of them alone: everything that casts, adds, or reorders elements asks the
+// functions below.
 #ifndef DCP_CHECKPOINT_LENS_QUANTIZATION_H_
 #define DCP_CHECKPOINT_LENS_QUANTIZATION_H_
 
@@ -21,16 +21,16 @@
 
 namespace dcp {
 
-// The rows and columns of a block of float8 that can be decoded and encoded.
+// The rows and columns in a float8 block that can be decoded and encoded.
 std::vector<int64_t> Float8Block();
 
-// Whether elements may be codes of a quantized model: packed ones are integers.
+// Whether elements may be a quantized model's codes: packed ones are integers.
 bool MayBeCodes(DType dtype);
 
-// Sets TensorEntry::quantization of the tensors in `parts`, which is the
+// Sets TensorEntry::quantization for the tensors in `parts`, which is the
 // checkpoint at `path`, and adds a property that counts them. Looks for a
-// config.json only if there are tensors of two or more dimensions that may be
-// codes. Blocking; any thread. Errors are those of reading config.json.
+// config.json only if tensors with two or more dimensions may be codes.
+// Blocking; any thread. Returns the errors from reading config.json.
 absl::Status MarkQuantized(FileSystem& fs, absl::string_view path,
                            CheckpointParts& parts);
 
@@ -40,8 +40,8 @@ absl::Status CheckNotQuantized(absl::string_view name,
                                const TensorEntry& tensor,
                                absl::string_view action);
 
-// Why the elements of the tensor cannot become `to`, for messages that begin
-// with its name: "is stored as ..."; empty if they can.
+// Why the tensor's elements cannot become `to`, for messages that begin with
+// the tensor's name: "is stored as ..."; empty if they can.
 std::string WhyNotCast(const TensorEntry& tensor, DType to);
 
 }  // namespace dcp

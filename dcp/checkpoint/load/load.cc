@@ -25,12 +25,12 @@
 namespace dcp {
 namespace {
 
-// How much one batch reads directly to its destination: a few reads of maximum
-// length, so that planning its windows together is worthwhile.
+// How much one batch reads directly to the destination: a few reads of maximum
+// length, so that planning the windows together is worthwhile.
 constexpr uint64_t kDirectBatchReads = 8;
 
-// At most so many if adjacent elements are scattered over a stored tensor: 1
-// GiB, which is several of the largest matrices of today's models. See [Note:
+// The most blocks if adjacent elements are scattered over a stored tensor: 1
+// GiB, which is several of the largest matrices in today's models. See [Note:
 // scattered] in write/mapped_payloads.h.
 constexpr uint64_t kMaxDirectBatchBlocks = 256;
 
@@ -85,8 +85,8 @@ class Loader {
     return read;
   }
 
-  // If nothing is copied through blocks, no more of them are needed than reads
-  // in flight: each block is mapped and locked before it is used.
+  // If nothing is copied through blocks, as many blocks as reads in flight
+  // suffice: each block is mapped and locked before it is used.
   uint64_t MemoryBytes() const {
     if (!AllDirect()) return options_.memory_bytes;
     return std::min(options_.memory_bytes, kQueueDepth * BlockBytes());
@@ -170,7 +170,7 @@ class Loader {
   }
 
   absl::StatusOr<bool> NextBatch(Batch& batch) {
-    // The callback of this batch owns it.
+    // Owned by this batch's callback.
     auto pieces = std::make_unique<std::vector<Piece>>();
     Room room{.block_bytes = BlockBytes(), .direct_bytes = DirectBytes()};
     bool planned = false;
@@ -190,7 +190,7 @@ class Loader {
     return true;
   }
 
-  // How much a batch may fill directly.
+  // The most bytes that a batch may fill directly.
   uint64_t DirectBytes() const {
     const uint64_t num_blocks =
         std::clamp(BlocksForScattered(scattered_bytes_, BlockBytes()),
@@ -198,7 +198,7 @@ class Loader {
     return num_blocks * MaxReadBytes(BlockBytes());
   }
 
-  // What a batch still has room for.
+  // The room left in a batch.
   struct Room {
     uint64_t block_bytes;
     uint64_t direct_bytes;
@@ -223,7 +223,7 @@ class Loader {
       DCP_CHECK(direct.size() == NumElements(tensor) * element, tensor.fqn,
                 " size=", direct.size());
       uint64_t num = std::min(left, room.direct_bytes / element);
-      // In steps, after each of which the batch may be closed.
+      // Works in steps: the batch may be closed after each.
       if (checkpoint_.mapped() != nullptr) {
         num = std::min(num, room.block_bytes / element);
       }
@@ -244,7 +244,7 @@ class Loader {
     return Plan(tensor, num, dst);
   }
 
-  // Plans that the next `num` elements of the next tensor go to `dst`.
+  // Plans to put the next `num` elements of the next tensor at `dst`.
   bool Plan(const LoadTensor& tensor, uint64_t num, uint8_t* dst) {
     const TensorEntry& stored =
         *checkpoint_.entries()[entries_[next_tensor_]].tensor();
@@ -280,8 +280,8 @@ class Loader {
   Checkpoint& checkpoint_;
   const absl::Span<const LoadTensor> tensors_;
   const LoadOptions& options_;
-  std::vector<uint32_t> entries_;            // of tensors_, in the same order
-  uint64_t scattered_bytes_ = 0;             // the most of any tensor
+  std::vector<uint32_t> entries_;            // parallel to tensors_
+  uint64_t scattered_bytes_ = 0;             // the largest of all tensors
   absl::flat_hash_set<FileHandle> handles_;  // the files that are read
   std::unique_ptr<SourceCheck> check_;       // optional
   WindowPlanner planner_;

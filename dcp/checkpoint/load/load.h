@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Load: fills boxes of tensors in memory from a checkpoint of any format,
+// Load: fills boxes of tensors in memory from a checkpoint in any format,
 // whatever mesh wrote it. Each rank asks for its own boxes; for another
 // placement it asks for other boxes. A checkpoint that was opened through a
-// mapping (OpenOptions::map, map_request.h) has the names and shapes of another
-// program; only what the boxes consist of is read. Blocking; any thread.
+// mapping (OpenOptions::map, map_request.h) has another program's names and
+// shapes; a load reads only the bytes that make up the boxes. Blocking; any
+// thread.
 #ifndef DCP_CHECKPOINT_LOAD_LOAD_H_
 #define DCP_CHECKPOINT_LOAD_LOAD_H_
 
@@ -42,19 +43,18 @@ struct LoadOptions {
   Lane* lane = nullptr;
   std::stop_token stop = {};
   TransferStats* stats = nullptr;
-  // Compares what is read with the CRC-32 that the checkpoint records, or with
-  // its digest; DataLoss names the tensor. A chunk is checked if the tensors
-  // together need all of it, whatever parts each needs; a chunk that is read
-  // only in part (such as a rank's part of it) is not. The first such load
-  // of a checkpoint compares its .metadata, too. Off by default, because
-  // it makes a load from the page cache a fifth longer. See "What a load
-  // checks" in the README.
+  // Compares the bytes read with the CRC-32 that the checkpoint records, or
+  // with the digest; DataLoss names the tensor. A chunk is checked if the
+  // tensors together need all of it, whatever parts each needs; a chunk that is
+  // read only in part (such as a rank's part) is not. A checkpoint's first such
+  // load compares .metadata, too. Off by default, because it makes a load from
+  // the page cache a fifth longer. See "What a load checks" in the README.
   bool verify = false;
-  // Compares first what a mapping takes for equal in the checkpoint, which may
-  // read more than the boxes need, in `memory_bytes` of its own even with a
-  // pool. Off for callers that have called CheckTies
-  // (read/tie_check.h), such as ranks that share it, or many loads of one
-  // checkpoint.
+  // First compares the elements that a mapping treats as equal in the
+  // checkpoint, which may read more than the boxes need, in `memory_bytes` of
+  // separate memory even with a pool. Off for callers that have called
+  // CheckTies (read/tie_check.h), such as ranks that share it, or many loads
+  // from one checkpoint.
   bool check_ties = true;
 };
 
@@ -62,8 +62,8 @@ struct LoadOptions {
 // every name that is missing, belongs to an object, or has another shape or a
 // type that cannot be converted; through a mapping, with the stored names. Also
 // before any sink is filled, FailedPrecondition names two tensors that a
-// mapping takes for equal and that differ. DataLoss when the checkpoint
-// contradicts its checksums.
+// mapping treats as equal and that differ. DataLoss when the checkpoint
+// contradicts the recorded checksums.
 absl::Status Load(FileSystem& fs, Checkpoint& checkpoint,
                   absl::Span<const LoadTensor> tensors,
                   const LoadOptions& options);

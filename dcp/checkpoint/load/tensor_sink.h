@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TensorSink: receives the payload of a tensor while it is loaded. One of the
-// five interfaces; implemented for a trainer's memory, on a CPU or a GPU.
-// Called by one lane thread at a time.
+// TensorSink: receives a tensor's payload while it is loaded. One of the eight
+// interfaces with virtual functions; implemented for a trainer's memory, on a
+// CPU or a GPU. Called by one lane thread at a time.
 #ifndef DCP_CHECKPOINT_LOAD_TENSOR_SINK_H_
 #define DCP_CHECKPOINT_LOAD_TENSOR_SINK_H_
 
@@ -16,13 +16,13 @@ class TensorSink {
  public:
   virtual ~TensorSink() = default;
 
-  // The memory of the whole payload, row-major, if a load may write to it
-  // directly: every byte is then written there once, from the block that it was
-  // read into, and neither Place nor Flush is called. Empty if there is no such
-  // memory, as for a GPU or a tensor with strides.
+  // The whole payload's memory, row-major, if a load may write to it directly:
+  // every byte is then written there once, from the block that received it, and
+  // neither Place nor Flush is called. Empty if there is no such memory, as for
+  // a GPU or a tensor with strides.
   virtual MutableByteSpan DirectSpan() { return {}; }
 
-  // Starts copying `src` to bytes [offset, offset + src.size()) of the
+  // Starts copying `src` to bytes [offset, offset + src.size()) in the
   // row-major payload. `src` stays valid until Flush returns. Every byte is
   // placed exactly once.
   virtual absl::Status Place(uint64_t offset, ByteSpan src) = 0;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Decides by the name which tensors become codes and scales.
 // Tested by tests/tools/dcp_convert/encode_options_test.cc.
 #include "dcp/checkpoint/mapped/encoded_names.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// EncodedNames: which tensors that a mapping makes are stored as float8 codes
-// with scales, and under which names. Immutable; any thread.
+// EncodedNames: the tensors made by a mapping that are stored as float8 codes
+// with scales, and the names of both. Immutable; any thread.
 #ifndef DCP_CHECKPOINT_MAPPED_ENCODED_NAMES_H_
 #define DCP_CHECKPOINT_MAPPED_ENCODED_NAMES_H_
 
@@ -24,16 +24,16 @@ class EncodedNames {
     std::string scales;
   };
 
-  // InvalidArgument if the side that `spec`, which must outlive this, maps to
+  // InvalidArgument if the destination side in `spec`, which must outlive this,
   // has no float8 blocks.
   static absl::StatusOr<EncodedNames> Make(const MapSpec& spec);
 
-  // Whether there is anything to encode in a tensor: a floating-point type of
+  // Whether there is anything to encode in a tensor: a floating-point type with
   // more than one byte, with rows and columns.
   static bool CanEncode(DType dtype, const Dims& shape);
 
-  // What the codes and scales of a tensor are called, all as the rules call it;
-  // nullopt if its name says that it stays as it is.
+  // The names for a tensor's codes and scales, in the rules' spelling; nullopt
+  // if the tensor's name says that it stays unchanged.
   std::optional<Names> Find(absl::string_view name) const;
 
  private:

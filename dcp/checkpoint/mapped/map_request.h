@@ -18,25 +18,25 @@
 namespace dcp {
 
 struct MapRequest {
-  // The rules, by one of these: a family that is built in, such as "llama"; the
-  // path of a rule file; the text of one.
+  // The rules, by one of these: a built-in family, such as "llama"; the path of
+  // a rule file; a rule file's text.
   std::string family = {};
   std::string rule_file = {};
   std::string rules = {};
-  // How the source spells the model, and how the result shall: sides of the
-  // rules, such as "hf" and "torchtitan".
+  // The source's and the result's spelling: sides in the rules, such as "hf"
+  // and "torchtitan".
   std::string from = {};
   std::string to = {};
-  // The config.json of the model, by its path or its text. Without both it is
-  // that of the source, or the one next to it; see model_config.h.
+  // The model's config.json, by path or text. Without both: the source's, or
+  // the one next to the source; see model_config.h.
   std::string config_file = {};
   std::string config = {};
-  // Numbers of the rules, by name: {{"vocab_multiple", 128}}.
+  // Numbers in the rules, by name: {{"vocab_multiple", 128}}.
   MappingSettings settings = {};
   MapOptions::Parts parts = MapOptions::Parts::kAll;
   MapOptions::Unmatched unmatched = MapOptions::Unmatched::kError;
-  // As in MapOptions: globs of names that may be missing, and whether the model
-  // may be of another type than the rules are for.
+  // As in MapOptions: globs for names that may be missing, and whether the
+  // model may have another type than the rules are for.
   std::vector<std::string> allow_missing = {};
   bool force_family = false;
   // As in MapSpec.
@@ -46,15 +46,15 @@ struct MapRequest {
   std::string states_to = {};
 };
 
-// The mapping, for whatever checkpoint: without a config.json unless the
-// request names one. InvalidArgument if the request contradicts itself, if the
-// rules are malformed or do not have the sides; NotFound for a family or a file
-// that does not exist; otherwise the errors of reading.
+// The mapping, for any checkpoint: without a config.json unless the request
+// names one. InvalidArgument if the request contradicts itself, or if the rules
+// are malformed or do not have the sides; NotFound for a family or a file that
+// does not exist; otherwise errors from reading.
 absl::StatusOr<MapSpec> ReadMap(FileSystem& fs, const MapRequest& request);
 
-// The mapping for the checkpoint at `source`, whose config.json is that of the
-// request, or the one that is found in or next to `source`. Errors are those of
-// ReadMap and FindModelConfig.
+// The mapping for the checkpoint at `source`. The config.json is the request's,
+// or the one found in or next to `source`. Errors are those of ReadMap and
+// FindModelConfig.
 absl::StatusOr<std::shared_ptr<const MapSpec>> FindMap(
     FileSystem& fs, absl::string_view source, const MapRequest& request);
 

@@ -27,14 +27,14 @@ bool IsState(const MappingSide& side, absl::string_view name) {
   return side.states.has_value() && side.states->Match(name).has_value();
 }
 
-// Whether the side leaves out what has this name.
+// Whether the side leaves out the tensor `name`.
 bool IsDropped(const MappingSide& side, absl::string_view name) {
   return std::any_of(
       side.drop.begin(), side.drop.end(),
       [&](const NameTemplate& form) { return form.Match(name).has_value(); });
 }
 
-// What the rules call an entry.
+// An entry's name in the rules.
 std::string NameOfSource(const MappingSide& from, const MapSpec& spec,
                          absl::string_view fqn) {
   std::string name = WithoutWrappers(fqn);
@@ -48,7 +48,7 @@ std::string NameOfSource(const MappingSide& from, const MapSpec& spec,
   return std::string(absl::StripPrefix(name, spec.model_from));
 }
 
-// Makes the result from what the mapping says of numbers.
+// Makes the result from the mapping's numbers.
 class MappedEntriesBuilder {
  public:
   MappedEntriesBuilder(FileSystem& fs, LensedEntries lensed,
@@ -73,7 +73,7 @@ class MappedEntriesBuilder {
       }
       if (mapped_.lensed.tables.contains(i)) continue;
       if (spec_.encode) {
-        // The config.json that is written would be about the encoded ones.
+        // The config.json that is written would describe the encoded ones.
         DCP_RETURN_IF_ERROR(CheckNumbers(i, "next to encoded ones"));
       }
       AddSource(i, *tensor, sources);
@@ -114,8 +114,8 @@ class MappedEntriesBuilder {
                              action);
   }
 
-  // The same for tensors that the rules move. A tensor that is kept as it is,
-  // under its name, still means the same.
+  // The same for tensors that the rules move. A tensor that is kept unchanged,
+  // under the same name, still means the same.
   absl::Status CheckMoved(const MappingTensor& made,
                           absl::Span<const StridedPiece> pieces) const {
     const std::vector<std::string>& kept = mapped_.report.kept;
@@ -161,7 +161,7 @@ class MappedEntriesBuilder {
     mapped_.stored.push_back({stored});
   }
 
-  // The numbers of rescaled sources follow those of all others.
+  // The numbers for rescaled sources follow all others.
   absl::Status AddRescaled() {
     for (const RescaledSource& rescaled : mapped_.report.rescaled) {
       const uint32_t stored = mapped_.entry_of_source[rescaled.source];
@@ -177,8 +177,7 @@ class MappedEntriesBuilder {
     return absl::OkStatus();
   }
 
-  // A rule computes if its sources are computed, or what is left of its
-  // destinations.
+  // A rule computes if a source is computed, or a destination encoded.
   void ClassifyRules() {
     for (RuleReport& rule : mapped_.report.rules) {
       const bool computes =
@@ -193,7 +192,7 @@ class MappedEntriesBuilder {
     }
   }
 
-  // Adds a source that is computed of a stored entry, and perhaps others.
+  // Adds a source that is computed from a stored entry, and perhaps others.
   const TensorEntry* AddComputed(std::unique_ptr<const LensedTensor> computed,
                                  uint32_t stored) {
     mapped_.sources.push_back(&computed->entry());
@@ -202,8 +201,8 @@ class MappedEntriesBuilder {
     return mapped_.sources.back();
   }
 
-  // Adds what is left of a tensor that the rules make: itself, or its codes and
-  // scales. `stored` are the entries that it is made of.
+  // Adds the result for a tensor that the rules make: the tensor itself, or the
+  // codes and scales. `stored` are the entries that it is made from.
   absl::Status AddResult(const std::string& name, const TensorEntry& tensor,
                          const std::vector<uint32_t>& stored) {
     const bool can_encode = encoded_names_.has_value() &&
@@ -242,7 +241,7 @@ class MappedEntriesBuilder {
     mapped_.stored.push_back(stored);
   }
 
-  // The pieces come by destination.
+  // The pieces are sorted by destination.
   absl::Status AddTensors() {
     std::vector<MappingTensor> made = std::exchange(mapped_.report.tensors, {});
     std::vector<StridedPiece> all = std::exchange(mapped_.report.pieces, {});
@@ -278,7 +277,7 @@ class MappedEntriesBuilder {
   const MappingSide& from_;
   const MappingSide& to_;
   std::optional<EncodedNames> encoded_names_;
-  // The numbers of the destinations that are encoded.
+  // The numbers of encoded destinations.
   absl::flat_hash_set<uint32_t> encoded_;
   MappedEntries mapped_;
 };

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// MappedEntries: the entries of a checkpoint that is opened through a mapping:
-// tensors under the names and shapes of another program, whose elements are
-// those of the stored tensors. Nothing moves here. Plain data, except
-// for the functions.
+// MappedEntries: the entries in a checkpoint that is opened through a mapping:
+// tensors under another program's names and shapes, with the stored tensors'
+// elements. Nothing moves here. Plain data, except for the functions.
 #ifndef DCP_CHECKPOINT_MAPPED_MAPPED_ENTRIES_H_
 #define DCP_CHECKPOINT_MAPPED_MAPPED_ENTRIES_H_
 
@@ -25,39 +24,40 @@ namespace dcp {
 
 struct MappedEntries {
   std::vector<CheckpointEntry> entries;
-  // What `entries` point to: their tensors, and what those are made of: stored
-  // tensors, and computed ones, whose stored entry is that of their values.
+  // The tensors that `entries` point to, and their sources: stored tensors, and
+  // computed ones, for which the stored entry is the one with the values.
   std::vector<std::unique_ptr<const MappedTensor>> tensors;
   std::vector<const TensorEntry*> sources;
-  std::vector<uint32_t> entry_of_source;  // its index among the stored
-  // By entry: the stored entries that it is made of, by index, sorted.
+  std::vector<uint32_t> entry_of_source;  // index among the stored
+  // By entry: the stored entries that it is made from, by index, sorted.
   std::vector<std::vector<uint32_t>> stored;
-  // What must be equal in the source; both numbers of a piece are of `sources`.
+  // Elements that must be equal in the source; both numbers in a piece index
+  // `sources`.
   std::vector<StridedPiece> ties;
   LensedEntries lensed;
-  // What is computed after the rules applied: other numbers, and codes and
+  // Tensors that are computed after the rules: rescaled numbers, and codes and
   // scales of tensors, which are sources of mapped tensors too.
   std::vector<std::unique_ptr<const LensedTensor>> computed;
   // If something is encoded: the weights that are not, without ".weight".
   std::vector<std::string> not_encoded;
-  // Whether elements can be made in parts, from what is read for each part.
+  // Whether elements can be made in parts, from separate reads for each part.
   bool are_made_in_parts() const;
   bool has_encoded() const;
-  // Appends the stored entries that a source consists of.
+  // Appends the stored entries that make up a source.
   void AppendStored(uint32_t source, std::vector<uint32_t>& numbers) const;
-  // What the mapping did, with rules that compute marked; its tensors and
-  // pieces have moved into `entries`.
+  // The mapping's report, with computing rules marked; the tensors and pieces
+  // have moved into `entries`.
   MappedTensors report;
 };
 
-// InvalidArgument if the mapping does not have the sides, or if the states of a
-// side that has none are said to begin with something.
+// InvalidArgument if the mapping does not have the sides, or if `spec` names a
+// prefix for the states of a side without states.
 absl::Status CheckSides(const MapSpec& spec);
 
-// What the mapping makes of `stored`, which must outlive the result and stay
-// where it is, as must `others`; see LensEntries. Objects keep their names.
-// Errors are those of LensEntries and Mapping::Map, whose DataLoss is marked as
-// a misfit (dcp/base/error_misfit.h); also FailedPrecondition if two tensors
+// The mapping applied to `stored`, which must outlive the result and stay in
+// place, as must `others`; see LensEntries. Objects keep their names. Errors
+// are those from LensEntries and Mapping::Map; DataLoss among them is marked as
+// a misfit (dcp/base/error_misfit.h). Also FailedPrecondition if two tensors
 // have one name for the rules, or in the result.
 absl::StatusOr<MappedEntries> MapEntries(FileSystem& fs,
                                          const StoredEntries& stored,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What errors about a mapping say of names: the first few, and how many others
+// Lists of names in errors about a mapping: the first few, and how many others
 // there are. Pure; any thread.
 #ifndef DCP_CHECKPOINT_MAPPED_MAPPED_NAMES_H_
 #define DCP_CHECKPOINT_MAPPED_MAPPED_NAMES_H_
@@ -15,9 +15,9 @@ namespace dcp {
 // "a, b, c and 5 others".
 std::string SomeOf(absl::Span<const absl::string_view> names);
 
-// For an error about a name that is not there: what the mapping makes instead,
+// For an error about a missing name: the names that the mapping makes instead,
 // "; llama, from hf to torchtitan, makes a, b, c and 5 others of what is
-// stored". `names` are those of all tensors that it makes.
+// stored". `names` are all tensors that it makes.
 std::string NamesMade(const MapSpec& spec,
                       absl::Span<const absl::string_view> names);
 

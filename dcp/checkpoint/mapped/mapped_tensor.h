@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// MappedTensor: a tensor that no file holds as it is, because strided pieces of
-// stored tensors make it: several that are fused, a transposed one, a padded
-// one. Its entry stands where that of a stored tensor does, and everything that
-// moves elements (window_planner.h) takes both. Immutable; any thread.
+// MappedTensor: a tensor that no file holds, because strided pieces of stored
+// tensors make it: several that are fused, a transposed one, a padded one. The
+// entry stands where a stored tensor's does, and everything that moves elements
+// (window_planner.h) takes both. Immutable; any thread.
 #ifndef DCP_CHECKPOINT_MAPPED_MAPPED_TENSOR_H_
 #define DCP_CHECKPOINT_MAPPED_MAPPED_TENSOR_H_
 
@@ -23,14 +23,14 @@ namespace dcp {
 
 class MappedTensor {
  public:
-  // The pieces that make a tensor of `shape`; their `src` counts `sources`, of
-  // which only those that are used are kept, and `dst` is ignored. The sources
-  // are stored tensors of type `dtype`. They must outlive this, and be located
-  // before elements move.
+  // The pieces that make a tensor with `shape`; their `src` indexes `sources`,
+  // and `dst` is ignored. Only the sources in use are kept. They are stored
+  // tensors with type `dtype`. They must outlive this, and be located before
+  // elements move.
   //
-  // InvalidArgument when a piece does not fit its tensors, or when they do not
-  // make as many elements as there are. That no two of them make the same
-  // element, so that each is made once, is up to the caller.
+  // InvalidArgument when a piece does not fit the tensors, or when the pieces
+  // do not make as many elements as there are. The caller ensures that no two
+  // pieces make the same element, so that each is made once.
   static absl::StatusOr<std::unique_ptr<const MappedTensor>> Make(
       DType dtype, const Dims& shape, std::vector<StridedPiece> pieces,
       absl::Span<const TensorEntry* const> sources);
@@ -41,17 +41,17 @@ class MappedTensor {
   // Has type and shape, but neither boxes nor locations. Valid as long as this.
   const TensorEntry& entry() const { return entry_; }
 
-  // None is empty; their `src` counts sources().
+  // None is empty; their `src` indexes sources().
   absl::Span<const StridedPiece> pieces() const { return pieces_; }
-  // The stored tensors that this is made of, each once.
+  // The stored tensors that this is made from, each once.
   absl::Span<const TensorEntry* const> sources() const { return sources_; }
   // The stored tensor that a piece takes elements from; null for zeros.
   const TensorEntry* SourceOf(const StridedPiece& piece) const {
     return piece.src == StridedPiece::kZeros ? nullptr : sources_[piece.src];
   }
 
-  // Calls `visit` with every piece whose bounds overlap `box`, and perhaps has
-  // elements there.
+  // Calls `visit` with every piece that may have elements in `box`: the piece's
+  // bounds overlap it.
   void ForEachPieceNear(
       const Box& box,
       absl::FunctionRef<void(const StridedPiece& piece)> visit) const {
@@ -66,9 +66,9 @@ class MappedTensor {
 
   TensorEntry entry_;
   const std::vector<StridedPiece> pieces_;
-  const std::vector<Box> bounds_;  // of the pieces, in the destination
+  const std::vector<Box> bounds_;  // the pieces' bounds in the destination
   const std::vector<const TensorEntry*> sources_;
-  const ChunkIndex index_;  // of bounds_
+  const ChunkIndex index_;  // over bounds_
 };
 
 }  // namespace dcp

@@ -28,7 +28,7 @@
 namespace dcp {
 namespace {
 
-// After how many names a loop checks whether it has been stopped.
+// A loop checks for a stop after this many names.
 constexpr size_t kNamesPerLook = 64;
 
 class Rename {
@@ -110,7 +110,7 @@ absl::Status CheckStopped(const std::stop_token& stop) {
   return CheckStop(stop, "names were selected");
 }
 
-// The patterns of one option, such as "include".
+// The patterns in one option, such as "include".
 class Patterns {
  public:
   Patterns(absl::string_view what, const std::vector<std::string>& globs)
@@ -119,7 +119,7 @@ class Patterns {
   bool empty() const { return globs_.empty(); }
   bool Match(absl::string_view name) const { return set_.MatchesAny(name); }
 
-  // Checks that each of them matches something.
+  // Checks that each pattern matches something.
   absl::Status CheckUsed(absl::Span<const CheckpointEntry> entries,
                          const std::stop_token& stop) const {
     if (globs_.empty()) return absl::OkStatus();
@@ -154,7 +154,7 @@ class Casts {
     return Casts(std::move(casts), GlobSet(globs));
   }
 
-  // The type of a tensor after the last cast that matches.
+  // A tensor's type after the last cast that matches.
   absl::StatusOr<DType> TypeOf(const CheckpointEntry& entry) {
     const DType from = entry.tensor()->dtype;
     if (casts_.empty() || !IsFloatingPoint(from)) return from;
@@ -195,11 +195,11 @@ bool Contains(const std::vector<StatePart>& parts, StatePart part) {
   return std::find(parts.begin(), parts.end(), part) != parts.end();
 }
 
-// The path of an entry before it is renamed.
+// An entry's path before it is renamed.
 StatePath PathOf(const CheckpointEntry& entry, const StateParts::Place& place,
                  const SelectionOptions& options) {
   StatePath path = entry.path;
-  // Models would lose what tells them apart.
+  // Several models' names would collide without their numbers.
   if (options.parts.size() == 1 && place.number.empty() &&
       place.num_roots < path.size()) {
     path.erase(path.begin(),
@@ -212,7 +212,7 @@ StatePath PathOf(const CheckpointEntry& entry, const StateParts::Place& place,
   return path;
 }
 
-// The name of an entry at `path`, before it is renamed.
+// The name for an entry at `path`, before it is renamed.
 std::string NameOf(const CheckpointEntry& entry, const StatePath& path,
                    const SelectionOptions& options) {
   if (path != entry.path) return PathToName(path);
@@ -287,7 +287,7 @@ absl::StatusOr<std::vector<SelectedEntry>> Select(
     if (entry.tensor() != nullptr) {
       DCP_ASSIGN_OR_RETURN(choice.dtype, casts.TypeOf(entry));
     }
-    // Names are unique before that.
+    // Names are unique before this step.
     if (renames.empty() && !options.strip_wrappers) continue;
     const auto [it, is_new] = origins.emplace(choice.fqn, entry.fqn);
     if (!is_new) {

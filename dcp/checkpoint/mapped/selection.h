@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which entries of a checkpoint an operation processes, and under which name
-// and type: include, exclude, renames, casts. Pure.
+// The entries in a checkpoint that an operation processes, with names and
+// types: include, exclude, renames, casts. Pure.
 #ifndef DCP_CHECKPOINT_MAPPED_SELECTION_H_
 #define DCP_CHECKPOINT_MAPPED_SELECTION_H_
 
@@ -19,14 +19,14 @@
 
 namespace dcp {
 
-// Globs are those of glob_set.h.
+// Globs as in glob_set.h.
 struct SelectionOptions {
-  // Only these parts of the state; empty: all. If there is exactly one, names
-  // lose what only names the part, before they are renamed: model.w becomes w.
-  // InvalidArgument if it is not known which keys are the parts.
+  // Only these parts of the state; empty: all. For exactly one part, names lose
+  // the elements that only name the part, before they are renamed: model.w
+  // becomes w. InvalidArgument if it is not known which keys are the parts.
   std::vector<StatePart> parts;
-  // Leaves the names of wrappers such as _fsdp_wrapped_module out of names, as
-  // wrapper_names.h says, before they are renamed.
+  // Removes wrappers' names such as _fsdp_wrapped_module from names, as in
+  // wrapper_names.h, before they are renamed.
   bool strip_wrappers = false;
   std::vector<std::string> include;  // empty: everything
   std::vector<std::string> exclude;
@@ -37,12 +37,12 @@ struct SelectionOptions {
   // tensors.
   std::vector<std::string> casts;
   // Whether patterns may match nothing, because one of two compared checkpoints
-  // may lack what the other has.
+  // may lack names that the other has.
   bool allow_unmatched = false;
 };
 
 struct SelectedEntry {
-  uint32_t entry;  // its index in the checkpoint
+  uint32_t entry;  // index in the checkpoint
   std::string fqn;
   StatePath path;
   DType dtype = DType::kFloat32;  // for a tensor, after the cast

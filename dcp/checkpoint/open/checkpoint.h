@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoint: an opened checkpoint of any format: its tensors and objects, and
+// Checkpoint: an opened checkpoint in any format: the tensors and objects, and
 // where their bytes are. Opening reads only the index; Locate then finds the
 // payload inside each item that is needed. Payload is not read here. Used by
 // one thread at a time; const methods by any number.
@@ -36,11 +36,12 @@ namespace dcp {
 class Checkpoint {
  public:
   // Detects the format from the files at `path`; a model's folder in the cache
-  // of Hugging Face's hub stands for its snapshot. NotFound when there is no
-  // checkpoint, DataLoss when it is malformed, PermissionDenied when a pickle
-  // needs more than data, Unimplemented for valid input that is not supported.
-  // Cancelled once `stop` is requested; it is checked between blocks, files and
-  // entries, but parsing is not interrupted. `fs` must outlive the checkpoint.
+  // of Hugging Face's hub stands for the snapshot in it. NotFound when there is
+  // no checkpoint, DataLoss when it is malformed, PermissionDenied when a
+  // pickle needs more than data, Unimplemented for valid input that is not
+  // supported. Cancelled once `stop` is requested; it is checked between
+  // blocks, files and entries, but parsing is not interrupted. `fs` must
+  // outlive the checkpoint.
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(
       FileSystem& fs, absl::string_view path, const OpenOptions& options,
       const std::stop_token& stop = {});
@@ -54,46 +55,46 @@ class Checkpoint {
   const std::vector<std::pair<std::string, std::string>>& metadata() const {
     return parts_.metadata;
   }
-  // Parts that it lacks or cannot give back, and those of the checkpoints that
-  // a mapping takes an adapter or a mean from. A program that opens a
-  // checkpoint tells its user of them.
+  // Parts that the checkpoint lacks or cannot restore, and those of the
+  // checkpoints from which a mapping takes an adapter or a mean. A program that
+  // opens a checkpoint reports them to the user.
   const std::vector<SourceLoss>& losses() const { return parts_.losses; }
-  // Errors of indices and headers, if it was opened without
-  // OpenOptions::check_index; the place of each has the file.
+  // Errors in indices and headers, if it was opened without
+  // OpenOptions::check_index; each error's place names the file.
   const std::vector<absl::Status>& damages() const { return parts_.damages; }
-  // The first of them.
+  // The first of damages(); OK without any.
   absl::Status CheckIndex() const;
   // The error of dcp::CheckRecordedIndex, which reads .metadata again; the
   // first call does so.
   absl::Status CheckRecordedIndex();
-  // The digests that its writer recorded; see recorded_digests.h. Blocking.
+  // The digests that the writer recorded; see recorded_digests.h. Blocking.
   absl::StatusOr<std::vector<ChunkDigest>> ReadRecordedDigests() const;
-  // Opened through a mapping, those that it makes.
+  // With a mapping, the entries that it makes.
   const std::vector<CheckpointEntry>& entries() const {
     return mapped_.has_value() ? mapped_->entries : parts_.entries;
   }
-  // Those that are stored.
+  // The stored entries.
   const std::vector<CheckpointEntry>& stored_entries() const {
     return parts_.entries;
   }
-  // What the mapping made; null without one.
+  // The mapping's result; null without one.
   const MappedEntries* mapped() const {
     return mapped_.has_value() ? &*mapped_ : nullptr;
   }
-  // For messages about an entry: the names of the stored tensors that a mapping
-  // makes it of, "a, b and 3 others"; empty without a mapping.
+  // For messages about an entry: the stored tensors from which a mapping makes
+  // it, "a, b and 3 others"; empty without a mapping.
   std::string MadeOf(uint32_t entry) const;
-  // For messages about a name that is not there: what the mapping makes
+  // For messages about a missing name: the names that the mapping makes
   // instead, "; llama, from hf to torchtitan, makes a, b and 20 others of what
   // is stored"; empty without a mapping.
   std::string NamesMade() const;
   bool flattened() const { return parts_.flattened; }
-  // The index of the entry with that name.
+  // The index of the entry with this name.
   std::optional<uint32_t> Find(absl::string_view fqn) const;
 
-  // The contents of a single .pt file, with its containers; null for other
+  // The contents of a single .pt file, with the containers; null for other
   // formats and dialects, for several files, with a mapping, and if an index
-  // leaves something out. Its leaves are the entries, in the same order.
+  // leaves something out. The leaves are the entries, in the same order.
   const TorchArchive* torch_archive() const {
     return parts_.archives.size() == 1 && parts_.dialect == Dialect::kTorch &&
                    !parts_.leaves_out && !mapped_.has_value()
@@ -101,23 +102,24 @@ class Checkpoint {
                : nullptr;
   }
 
-  // Whether the file, an index of files(), is a torch.save file.
+  // Whether the file, an index into files(), is a torch.save file.
   bool IsTorchFile(uint32_t file) const {
     return file < parts_.archives.size() && parts_.archives[file] != nullptr;
   }
 
   const SourceFiles& files() const { return *parts_.files; }
   SourceFiles& files() { return *parts_.files; }
-  // Unavailable when an open file, also one of an adapter or of a mean, was
+  // Unavailable if an open file, also one with an adapter or for a mean, was
   // written to since it was opened.
   absl::Status CheckUnchanged() const;
 
-  // All chunks that the given entries are made of, as chunks of stored entries.
+  // All chunks from which the given entries are made, as chunks of stored
+  // entries.
   std::vector<EntryChunk> ChunksOf(absl::Span<const uint32_t> entries) const;
 
-  // Finds the payload of the given entries (indices): reads the head and tail
-  // of each item once, at full queue depth, and checks each item against the
-  // index. Entries that are already located cost nothing.
+  // Finds the payload for the given entries (indices): reads each item's head
+  // and tail once, at full queue depth, and checks each item against the index.
+  // Entries that are already located cost nothing.
   absl::Status Locate(absl::Span<const uint32_t> entries,
                       std::stop_token stop = {},
                       const ItemVisitor& visitor = nullptr);
@@ -153,7 +155,7 @@ class Checkpoint {
   const std::shared_ptr<const MapSpec> map_;
   const uint64_t locate_memory_bytes_;
   OpenProgress* const progress_;  // or null
-  // What adapters and means are taken from.
+  // The checkpoints with adapters and for means.
   std::vector<std::unique_ptr<Checkpoint>> others_;
   std::optional<MappedEntries> mapped_;  // points into parts_ and others_
   std::optional<absl::Status> recorded_index_;

@@ -33,7 +33,7 @@ namespace {
 // torch_checkpointing renames the directory at the end of a save.
 constexpr absl::string_view kUnfinishedPrefix = "tmp_";
 
-// What an opener found; nullopt if there is no sign of its dialect.
+// An opener's result; nullopt without any sign of the dialect.
 using MaybeParts = absl::StatusOr<std::optional<CheckpointParts>>;
 
 MaybeParts TryOpenDcp(const SourceDirectory& directory,
@@ -59,7 +59,7 @@ MaybeParts TryOpenDcp(const SourceDirectory& directory,
   return OpenRankIndices(*directory.fs, directory.path, options, stop);
 }
 
-// A model of safetensors or .bin files.
+// Opens a model in safetensors or .bin files.
 MaybeParts TryOpenModel(const SourceDirectory& directory,
                         const OpenOptions& options,
                         const std::stop_token& stop) {
@@ -87,9 +87,9 @@ constexpr Opener kOpeners[] = {
     {Dialect::kMegatron, &TryOpenMegatron},
     {Dialect::kByteCheckpoint, &TryOpenByteCheckpoint},
     {Dialect::kDcp, &TryOpenDcp},
-    // Before the Trainer, which keeps DeepSpeed's files in its checkpoint-N.
+    // Before the Trainer, which keeps DeepSpeed's files in checkpoint-N.
     {Dialect::kDeepSpeed, &TryOpenDeepSpeed},
-    // Before accelerate, whose files the Trainer keeps in the same way.
+    // Before accelerate, because the Trainer keeps the same files.
     {Dialect::kTransformers, &TryOpenTrainer},
     // Before the ranks, because accelerate may write one file for each, too.
     {Dialect::kAccelerate, &TryOpenAccelerate},
@@ -99,7 +99,7 @@ constexpr Opener kOpeners[] = {
     {Dialect::kTorch, &TryOpenModel},
 };
 
-// What must be said of a checkpoint that was found in `directory`.
+// Reports problems with a checkpoint that was found in `directory`.
 absl::Status CheckFound(const SourceDirectory& directory,
                         const OpenOptions& options, CheckpointParts& parts) {
   if (parts.dialect > Dialect::kTorch) {
@@ -126,7 +126,7 @@ absl::Status CheckFound(const SourceDirectory& directory,
   return absl::OkStatus();
 }
 
-// The checkpoint whose signs are in the directory; nullopt if there are none.
+// The checkpoint that the directory's names show; nullopt if they show none.
 MaybeParts TryOpenListed(const SourceDirectory& directory,
                          const OpenOptions& options,
                          const std::stop_token& stop) {
@@ -142,7 +142,7 @@ MaybeParts TryOpenListed(const SourceDirectory& directory,
   return std::nullopt;
 }
 
-// Why there is none.
+// Why there is no checkpoint.
 absl::Status NoCheckpoint(const SourceDirectory& directory,
                           const OpenOptions& options,
                           const std::stop_token& stop) {
@@ -154,8 +154,8 @@ absl::Status NoCheckpoint(const SourceDirectory& directory,
       DialectName(*options.dialect.from)));
 }
 
-// The checkpoint whose signs are in the directory, which must have some:
-// pointers in it are not followed.
+// The checkpoint that the directory's names show, which must show one: pointers
+// in it are not followed.
 absl::StatusOr<CheckpointParts> OpenListed(const SourceDirectory& directory,
                                            const OpenOptions& options,
                                            const std::stop_token& stop) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens a directory, whichever dialect the checkpoint in it is. Any thread.
+// Opens a directory with a checkpoint in any dialect. Any thread.
 #ifndef DCP_CHECKPOINT_OPEN_DIRECTORY_OPENER_H_
 #define DCP_CHECKPOINT_OPEN_DIRECTORY_OPENER_H_
 
@@ -13,10 +13,9 @@
 
 namespace dcp {
 
-// The dialect is that of `options`; without one, the first that finds its signs
-// among the names in the directory. NotFound if none does, with what to do
-// instead where something else is recognised. Cancelled once `stop` is
-// requested.
+// The dialect is the one in `options`; without one, the first that has signs
+// among the names in the directory. NotFound if there are no signs, with advice
+// if something else is recognised. Cancelled once `stop` is requested.
 absl::StatusOr<CheckpointParts> OpenDirectory(FileSystem& fs,
                                               absl::string_view path,
                                               const OpenOptions& options,

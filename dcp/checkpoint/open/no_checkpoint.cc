@@ -33,19 +33,19 @@ namespace {
 constexpr absl::string_view kSymlink = ".symlink";
 constexpr uint64_t kMaxSymlinkBytes = 4096;
 constexpr size_t kMaxFoldersShown = 10;
-// The index of torch_checkpointing, with a key that stands near its beginning.
+// The index of torch_checkpointing, with a key near the beginning.
 constexpr absl::string_view kItemsIndex = "metadata.pkl";
 constexpr absl::string_view kItemsIndexKey = "nested_path_to_metadata";
 constexpr uint64_t kItemsIndexHeadBytes = 4096;
 
-// Says of what a pipeline of diffusers consists.
+// Lists the models in a diffusers pipeline.
 constexpr absl::string_view kPipelineIndex = "model_index.json";
 
-// The folders of steps that training programs make.
+// The step folders that training programs make.
 constexpr char kStepFolder[] =
     R"((?:checkpoint|epoch|global_step|iter|step)[-_=]?\d.*|ep\d+-ba\d+.*)";
-// Folders in a step's folder that are a checkpoint each: verl's roles, NeMo's,
-// OLMo-core's, ColossalAI's.
+// Folders in a step's folder that are separate checkpoints: verl's roles,
+// NeMo's, OLMo-core's, ColossalAI's.
 constexpr absl::string_view kParts[] = {
     "actor", "critic", "ref", "model_and_optim", "modeling", "weights"};
 
@@ -134,7 +134,7 @@ absl::Status CheckIndices(const SourceDirectory& directory,
       "ITEM_RANK.pt: custom layouts of that library are not supported"));
 }
 
-// For a folder of checkpoints; OK if it is not one.
+// The error for a folder with several checkpoints; OK for other folders.
 absl::Status CheckSteps(const SourceDirectory& directory) {
   const RE2 step(kStepFolder);
   const std::vector<std::string> steps =
@@ -167,8 +167,8 @@ absl::Status CheckSteps(const SourceDirectory& directory) {
   return absl::OkStatus();
 }
 
-// For a pipeline of diffusers, which has a folder for each of its models; OK if
-// it is not one.
+// The error for a diffusers pipeline, which has a folder for each model; OK for
+// other folders.
 absl::Status CheckPipeline(const SourceDirectory& directory,
                            const std::stop_token& stop) {
   if (!directory.HasFile(kPipelineIndex)) return absl::OkStatus();
@@ -179,7 +179,7 @@ absl::Status CheckPipeline(const SourceDirectory& directory,
     if (!folder.has_value()) continue;
     const absl::StatusOr<std::optional<ModelFiles>> files =
         FindModelFiles(*folder->fs, folder->path, folder->entries, stop);
-    // One that is not complete is one of them, too.
+    // An incomplete model counts, too.
     if (!files.ok() || files->has_value()) models.push_back(entry.name);
   }
   return absl::FailedPreconditionError(absl::StrCat(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why there is no checkpoint that can be read, where one was expected: says
-// what is there instead and what to do. Looks at names, and at what the user
-// has to know from a small file. Any thread.
+// Why there is no readable checkpoint where one was expected: reports the
+// contents found instead, and advice. Looks at names, and into one small file
+// if the user needs facts from it. Any thread.
 #ifndef DCP_CHECKPOINT_OPEN_NO_CHECKPOINT_H_
 #define DCP_CHECKPOINT_OPEN_NO_CHECKPOINT_H_
 
@@ -15,20 +15,19 @@
 
 namespace dcp {
 
-// For a directory in which no opener found the signs of its dialect. NotFound,
-// for a save that did not finish, too; FailedPrecondition, with at most ten
-// names, if it is a folder of several checkpoints; Unimplemented for a
-// checkpoint of another kind.
+// For a directory without any dialect's signs. NotFound, also for a save that
+// did not finish; FailedPrecondition, with at most ten names, for a folder with
+// several checkpoints; Unimplemented for a checkpoint of another kind.
 absl::Status WhyNoCheckpoint(const SourceDirectory& directory,
                              const std::stop_token& stop);
 
 // Whether metadata.pkl is the index of torch_checkpointing, so that weights
-// next to it may be parts that ranks have.
+// next to it may be the ranks' parts.
 absl::StatusOr<bool> HasItemsIndex(const SourceDirectory& directory,
                                    const std::stop_token& stop);
 
-// OK unless the name of the file at `path` is that of something that contains a
-// checkpoint or leads to one, but is none: an archive .nemo, or Composer's
+// OK unless the file name at `path` belongs to a file that contains a
+// checkpoint or leads to one, but is not one: a .nemo archive, or Composer's
 // .symlink.
 absl::Status CheckFileName(FileSystem& fs, absl::string_view path,
                            const std::stop_token& stop);

@@ -18,7 +18,7 @@
 namespace dcp {
 namespace {
 
-// Adds those of `more` whose stretch is not in `digests`.
+// Adds the digests in `more` for stretches that `digests` lacks.
 void AddMissing(const std::vector<ChunkDigest>& more,
                 std::vector<ChunkDigest>& digests) {
   absl::flat_hash_set<std::pair<std::string, uint64_t>> known;
@@ -32,10 +32,10 @@ void AddMissing(const std::vector<ChunkDigest>& more,
   }
 }
 
-// Those in the file at `path`; none without it.
+// The digests in the file at `path`; none without this file.
 absl::StatusOr<std::vector<ChunkDigest>> DigestsIn(FileSystem& fs,
                                                    const std::string& path) {
-  // A single file has no directory to itself in which digests could be kept.
+  // A single file has no separate directory for digests.
   const absl::Status there = fs.Stat(path).status();
   if (absl::IsNotFound(there) || absl::IsInvalidArgument(there)) {
     return std::vector<ChunkDigest>();
@@ -47,7 +47,7 @@ absl::StatusOr<std::vector<ChunkDigest>> DigestsIn(FileSystem& fs,
   return ParseDigests(text);
 }
 
-// Those in each of `places`.
+// The digests in each of `places`.
 absl::StatusOr<std::vector<std::vector<ChunkDigest>>> DigestsInAll(
     FileSystem& fs, const std::string& path,
     const std::vector<DigestFile>& places) {

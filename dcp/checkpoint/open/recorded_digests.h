@@ -16,15 +16,15 @@
 
 namespace dcp {
 
-// Those of the checkpoint at `path`: in its digest files, and in headers for
-// stretches that no digest file has. Empty if none were recorded for this
-// save. DataLoss when a file is malformed.
+// The digests for the checkpoint at `path`: from the digest files, and from
+// headers for stretches that no digest file has. Empty if none were recorded
+// for this save. DataLoss when a file is malformed.
 absl::StatusOr<std::vector<ChunkDigest>> ReadRecordedDigests(
     FileSystem& fs, const std::string& path, const CheckpointParts& parts);
 
-// DataLoss, with the file as its place, when a .metadata of the checkpoint does
-// not have the digest that the save recorded: then names, shapes and places may
-// be wrong. Also when the digests are malformed.
+// DataLoss, with the file as the place, if a .metadata in the checkpoint
+// differs from the digest that the save recorded: then names, shapes and places
+// may be wrong. Also DataLoss when the digests are malformed.
 absl::Status CheckRecordedIndex(FileSystem& fs, const std::string& path,
                                 const CheckpointParts& parts);
 

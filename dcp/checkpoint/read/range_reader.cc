@@ -28,7 +28,7 @@ class RangeReader {
       : files_(files), ranges_(ranges), visit_(visit) {}
 
   absl::StatusOr<bool> NextBatch(Batch& batch) {
-    // The two callbacks of the batch own it.
+    // Owned by the batch's two callbacks.
     auto round = std::make_shared<Round>();
     for (uint32_t i = 0; i < batch.blocks.size(); ++i) {
       round->blocks.push_back(batch.blocks[i].data());
@@ -108,7 +108,7 @@ class RangeReader {
   SourceFiles& files_;
   const absl::Span<const FileRange> ranges_;
   const Visit visit_;
-  // The position of planning.
+  // The next position to plan.
   size_t next_range_ = 0;
   uint64_t next_begin_ = 0;
 };

@@ -19,7 +19,7 @@
 
 namespace dcp {
 
-// A range of bytes in one of the files.
+// A byte range in one file.
 struct FileRange {
   uint32_t file = 0;
   uint64_t offset = 0;
@@ -32,9 +32,9 @@ struct ReadRangesOptions {
   TransferStats* stats = nullptr;  // optional
 };
 
-// Calls `visit` with all bytes of the first range, from position `begin` in it,
-// then with those of the next, and so on. Ranges must be inside their files;
-// reading is fastest if they are in the order of the files. An error of `visit`
+// Calls `visit` with all bytes in the first range, from position `begin` in it,
+// then with the next range's bytes, and so on. Ranges must be inside their
+// files; reading is fastest if they are in file order. An error from `visit`
 // ends the reading.
 absl::Status ReadRanges(FileSystem& fs, SourceFiles& files,
                         absl::Span<const FileRange> ranges,

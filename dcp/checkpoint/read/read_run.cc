@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Chooses block sizes and gaps for a storage, and runs batches that only read.
 // Tested by tests/dcp/checkpoint/read/range_reader_test.cc.
 #include "dcp/checkpoint/read/read_run.h"
 

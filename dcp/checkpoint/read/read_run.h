@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // RunReads: the one way in which this folder runs the pipeline to read only:
-// for a load, a comparison, and ranges of files. Blocking; any thread.
+// for a load, a comparison, and file ranges. Blocking; any thread.
 #ifndef DCP_CHECKPOINT_READ_READ_RUN_H_
 #define DCP_CHECKPOINT_READ_READ_RUN_H_
 
@@ -21,34 +21,36 @@ namespace dcp {
 struct ReadRunOptions {
   uint64_t memory_bytes = 0;  // at least kMinBlocks of `block_bytes`
   uint64_t block_bytes = kBlockBytes;
-  // Either replaces these two: the caller's memory, or the caller's lane.
+  // Either replaces both sizes above: the caller's memory, or the caller's
+  // lane.
   BlockPool* pool = nullptr;
   Lane* lane = nullptr;
-  // If off, batches have no blocks: everything is read to where it belongs.
+  // If off, batches have no blocks: every read goes directly to the
+  // destination.
   bool uses_blocks = true;
-  // A batch has at least so many, if there is memory for them. 0: the number
-  // does not matter.
+  // The least blocks in a batch, if there is memory for them. 0: any number.
   uint64_t blocks_per_batch = 0;
-  // That of errors of the batches' own steps; those of reads are the source's.
+  // The side for errors in the batches' own steps; read errors are the
+  // source's.
   ErrorSide side = ErrorSide::kNone;
   std::stop_token stop = {};
   TransferStats* stats = nullptr;  // optional
 };
 
-// The blocks for reads from a storage: those that it should have, unless
+// The block size for reads from a storage: the size that suits it, unless
 // `memory_bytes`, at least kMinMemoryBytes, is too little for them.
 uint64_t ReadBlockBytes(const FileSystemTraits& traits, uint64_t memory_bytes);
 
-// Which gaps between needed ranges are read along, so that one request serves
-// both.
+// The largest gap between needed ranges that is read along, so that one request
+// serves both.
 uint64_t ReadGapBytes(const FileSystemTraits& traits);
 
-// How many of the `num_blocks` of a lane the pipeline leaves for each of two
+// How many of a lane's `num_blocks` the pipeline leaves for each of two
 // batches.
 uint64_t MostBlocksPerBatch(uint64_t num_blocks);
 
-// Runs the batches of `next`, which have no writes, on one lane. `describe`
-// names the files. Errors are those of RunPipeline and RunLanes.
+// Runs the batches from `next`, which have no writes, on one lane. `describe`
+// names the files. Errors are those from RunPipeline and RunLanes.
 absl::Status RunReads(FileSystem& fs, const ReadRunOptions& options,
                       NextBatch next,
                       absl::FunctionRef<std::string(FileHandle)> describe);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// [Note: what is compared] Reads come in any order, from several lanes, are cut
+// [Note: source checks] Reads come in any order, from several lanes, are cut
 // wherever blocks end, and bring some bytes twice. A CRC-32 can be assembled
-// from pieces in any order, so it costs one word per stretch and a list of the
-// pieces seen, which is short when reads follow each other. An XXH3-64 cannot:
+// from pieces in any order, so it costs one word per stretch and a list of seen
+// pieces, which is short when reads follow each other. An XXH3-64 cannot:
 // stretches that have a digest but no CRC-32 (safetensors) are read again at
 // the end, in order, mostly from the page cache. Their CRC-32 is computed both
 // times, which shows that the bytes with the right digest are the bytes that
@@ -82,7 +82,7 @@ void SourceCheck::Collect(absl::Span<const EntryChunk> chunks) {
   }
 }
 
-// Chunk `c` of a tensor, which is `chunk` or a part of it.
+// Adds chunk `c` of a tensor, which is `chunk` or a part of it.
 void SourceCheck::AddChunk(const EntryChunk& chunk, const TensorEntry& tensor,
                            size_t c) {
   const uint64_t num_bytes =
@@ -131,7 +131,7 @@ absl::Status SourceCheck::AddDigests() {
   return absl::OkStatus();
 }
 
-// Whether it is this check that tells of a chunk, and of no other.
+// Whether this check, and no other, reports on a chunk.
 bool SourceCheck::IsOwn(const EntryChunk& chunk) const {
   return !owned_.has_value() ||
          std::binary_search(owned_->begin(), owned_->end(), chunk);
@@ -144,8 +144,8 @@ void SourceCheck::CountUnchecked(const EntryChunk& chunk, uint64_t num_bytes) {
   report_.bytes_unchecked += num_bytes;
 }
 
-// Ranges come tensor by tensor, and each file has them in the order of the
-// tensors: once they are grouped by file, they are mostly sorted.
+// Ranges come tensor by tensor, and each file has them in the tensors' order:
+// once they are grouped by file, they are mostly sorted.
 void SourceCheck::SortByFile() {
   std::vector<size_t> next(checkpoint_.files().names().size() + 1);
   for (const Range& range : ranges_) ++next[range.file + 1];
@@ -190,7 +190,7 @@ void SourceCheck::MergeRanges() {
   ranges_.shrink_to_fit();
 }
 
-// The first range of the file that ends after `offset`, if there is one.
+// The file's first range that ends after `offset`, if there is one.
 std::vector<SourceCheck::Range>::iterator SourceCheck::FirstBeyond(
     uint32_t file, uint64_t offset) {
   return std::partition_point(
@@ -343,16 +343,16 @@ absl::Status SourceCheck::Finish(const ReadRangesOptions& options,
   absl::MutexLock lock(&mutex_);
   for (const Range& range : ranges_) {
     // Either the range was not needed, or an earlier run compared it before it
-    // recorded the files that it went to.
+    // recorded the destination files.
     if (range.checked || range.num_bytes_seen == 0) continue;
-    if (missing == Missing::kCells) continue;  // parts() tells of it
+    if (missing == Missing::kCells) continue;  // parts() reports it
     report_.num_items_unchecked += range.num_items;
     report_.bytes_unchecked += range.num_bytes_seen;
   }
   return absl::OkStatus();
 }
 
-// Whether the rest of an incomplete range is read.
+// Whether Finish reads the rest of an incomplete range.
 bool SourceCheck::IsWanted(const Range& range, Missing missing) const {
   switch (missing) {
     case Missing::kNothing:
@@ -362,15 +362,15 @@ bool SourceCheck::IsWanted(const Range& range, Missing missing) const {
     case Missing::kCells:
       return range.num_bytes_seen > 0;
     case Missing::kWhatMoved:
-      // An earlier run has compared what it moved completely, except for checks
-      // that only the end of that run would have made.
+      // An earlier run has compared all that it moved, except for checks that
+      // only the end of that run would have made.
       return range.num_bytes_seen > 0 || !range.crc.has_value();
   }
   return false;
 }
 
-// The gaps between the seen parts of a range; with kCells, up to the end of the
-// cell that each begins in, unless it begins with the cell.
+// The gaps between the seen parts of a range. With kCells: each gap up to the
+// end of the cell in which it begins, unless it begins with the cell.
 void SourceCheck::AddMissing(const Range& range, Missing missing,
                              std::vector<FileRange>& stretches) const {
   const bool by_cells = missing == Missing::kCells &&

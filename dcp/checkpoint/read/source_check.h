@@ -36,7 +36,7 @@ namespace dcp {
 
 class SourceCheck {
  public:
-  // What Finish reads of a stretch that was only partly seen.
+  // How much Finish reads of a stretch that was only partly seen.
   enum class Missing : uint8_t {
     kNothing,  // the stretch stays unchecked
     kLittle,   // the rest, if it is not more than the seen part
@@ -46,61 +46,61 @@ class SourceCheck {
     kWhatMoved,  // the rest, if an earlier run has moved it
   };
 
-  // Checks the given entries of `checkpoint`, which must be located. `fs` and
+  // Checks the given entries in `checkpoint`, which must be located. `fs` and
   // `checkpoint` must outlive the check. DataLoss when digests are needed and
   // their file is malformed.
   static absl::StatusOr<std::unique_ptr<SourceCheck>> Make(
       FileSystem& fs, Checkpoint& checkpoint,
       absl::Span<const uint32_t> entries);
-  // The same for one of several checks of a conversion, of some chunks: `owned`
-  // of them, which are sorted, are no other check's, and count as unchecked
-  // here if they have no checksum. Finish(kCells) must end it, and parts() tell
+  // Makes one of a conversion's several checks, for some chunks. The sorted
+  // chunks `owned` belong to no other check, and count as unchecked here if
+  // they have no checksum. End it with Finish(kCells), after which parts() has
   // the rest.
   static absl::StatusOr<std::unique_ptr<SourceCheck>> MakeOneOfSeveral(
       FileSystem& fs, Checkpoint& checkpoint,
       absl::Span<const EntryChunk> chunks, std::vector<EntryChunk> owned);
 
-  // `bytes` were read from `offset` of a file of the checkpoint. Calls may come
-  // in any order; bytes that come again are ignored. DataLoss, which names the
-  // tensor, as soon as a stretch is complete and its CRC-32 differs.
+  // `bytes` were read at `offset` in a file of the checkpoint. Calls may come
+  // in any order; repeated bytes are ignored. DataLoss, which names the tensor,
+  // as soon as a stretch is complete and the CRC-32 differs.
   absl::Status Saw(uint32_t file, uint64_t offset, ByteSpan bytes)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Ends the check: reads what is missing, and reads again the stretches that
-  // have only a digest, which must match what was seen before.
+  // Ends the check: reads missing parts, and reads again the stretches that
+  // have only a digest, which must match the bytes seen before.
   absl::Status Finish(const ReadRangesOptions& options, Missing missing);
 
   SourceCheckReport report() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // After Finish(kCells): what CheckStretchParts needs of this check.
+  // After Finish(kCells): this check's parts for CheckStretchParts.
   std::vector<StretchPart> parts() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // For a plan, after which the check must not be used: WouldSee notes that
-  // bytes would be read; BytesToFinish tells how many more Finish would read.
+  // bytes would be read; BytesToFinish returns how many more bytes Finish would
+  // read.
   void WouldSee(uint32_t file, uint64_t offset, uint64_t length)
       ABSL_LOCKS_EXCLUDED(mutex_);
   uint64_t BytesToFinish(Missing missing) const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The files of the checkpoint.
+  // The checkpoint's files.
   SourceFiles& files() { return checkpoint_.files(); }
 
  private:
-  // A stretch of a file with a checksum. Stretches do not overlap.
+  // A stretch in a file, with a checksum. Stretches do not overlap.
   struct Range {
     uint32_t file = 0;
-    EntryChunk chunk;  // that it belongs to, or the first of them
+    EntryChunk chunk;  // that owns it, or the first such
     uint64_t offset = 0;
     uint64_t length = 0;
     std::optional<uint32_t> crc = std::nullopt;
     std::optional<uint64_t> digest = std::nullopt;  // if there is no CRC
     uint64_t num_items = 0;
-    // What was seen: stretches from the key to the value, as offsets in the
-    // file.
+    // The seen stretches, from the key to the value, as offsets in the file.
     absl::btree_map<uint64_t, uint64_t> seen = {};
     uint64_t num_bytes_seen = 0;
     uint64_t num_bytes_added = 0;  // to `sum`
     Crc32Pieces sum = {};
-    StretchCells cells = {};  // of a check that is one of several
+    StretchCells cells = {};  // for one of several checks
     bool checked = false;
 
     bool complete() const { return num_bytes_added == length; }
@@ -138,11 +138,11 @@ class SourceCheck {
   Checkpoint& checkpoint_;
   // See MakeOneOfSeveral; by default there is only this check.
   std::optional<std::vector<EntryChunk>> owned_;
-  // Sorted by file and offset; Make decides which there are.
+  // Sorted by file and offset; fixed after Make.
   std::vector<Range> ranges_;
   // Chunks without CRC, as ranges without a checksum, until AddDigests.
   std::vector<Range> without_crc_;
-  mutable absl::Mutex mutex_;  // guards what changes in ranges_, and:
+  mutable absl::Mutex mutex_;  // guards the changing fields in ranges_, and:
   size_t num_stretches_ ABSL_GUARDED_BY(mutex_) = 0;
   SourceCheckReport report_ ABSL_GUARDED_BY(mutex_);
 };

@@ -28,7 +28,7 @@ auto PlaceInSource(const OwnedPart& owned) {
   return std::tie(owned.part->file, owned.part->offset, owned.part->length);
 }
 
-// All parts of one stretch.
+// All workers' parts of one stretch.
 class Stretch {
  public:
   explicit Stretch(absl::Span<const OwnedPart> parts)
@@ -50,12 +50,12 @@ class Stretch {
     return true;
   }
 
-  // Whether there is something to compare with.
+  // Whether there is a CRC to compare with.
   bool has_crc() const { return crc_.has_value(); }
-  // One worker saw everything, and compared it with its digest.
+  // One worker saw all bytes, and compared them with the digest.
   bool is_compared() const { return cells_.empty(); }
 
-  // Those that no worker has.
+  // The cells that no worker has.
   std::vector<FileRange> Missing() const {
     std::vector<FileRange> missing;
     for (uint64_t cell = 0; cell < NumCells(first_.length); ++cell) {
@@ -67,7 +67,7 @@ class Stretch {
     return missing;
   }
 
-  // `bytes` of the source from `offset` of its file.
+  // Adds the source's `bytes` at `offset` in the file.
   void Add(uint64_t offset, ByteSpan bytes) {
     sum_.Add(Crc32Pieces::ContributionOf(
         bytes, first_.offset + first_.length - offset - bytes.size()));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// StretchPart: the part that one worker has read of a stretch of a file that
-// has a checksum. Workers who each read a part check the stretch together. It
-// is cut into cells; a worker reads the cells that it begins to their ends, and
-// tells the term of each in the CRC-32 of the stretch. Pure, except for
-// CheckStretchParts, which is blocking; any thread.
+// StretchPart: one worker's part of a file stretch that has a checksum. Workers
+// that each read a part check the stretch together. It is cut into cells; a
+// worker reads each cell that it begins to the end, and records each cell's
+// term in the stretch's CRC-32. Pure, except for CheckStretchParts, which is
+// blocking; any thread.
 #ifndef DCP_CHECKPOINT_READ_STRETCH_PART_H_
 #define DCP_CHECKPOINT_READ_STRETCH_PART_H_
 
@@ -25,20 +25,20 @@
 namespace dcp {
 
 struct StretchPart {
-  uint32_t file = 0;  // of the source
+  uint32_t file = 0;  // in the source
   uint64_t offset = 0;
   uint64_t length = 0;
-  std::string name;  // of the tensor or object
-  // The right one: it is recorded, or is that of bytes that one worker has
-  // compared with their digest. Other workers of the stretch do not know it.
+  std::string name;  // the tensor's or object's
+  // The right CRC: it is recorded, or belongs to bytes that one worker has
+  // compared with their digest. The stretch's other workers do not know it.
   std::optional<uint32_t> crc;
-  // What whole cells add to it, by number.
+  // The terms that whole cells add to it, by number.
   std::map<uint64_t, uint32_t> cells;
 
   friend bool operator==(const StretchPart&, const StretchPart&) = default;
 };
 
-// The cells of one stretch, as their bytes are seen.
+// One stretch's cells, as their bytes are seen.
 class StretchCells {
  public:
   struct Piece {
@@ -46,13 +46,13 @@ class StretchCells {
     uint64_t num_bytes = 0;
     uint32_t contribution = 0;
   };
-  // Cuts `bytes`, which begin `begin` bytes into a stretch of `length`.
+  // Cuts `bytes`, which begin `begin` bytes into a stretch with `length` bytes.
   static std::vector<Piece> Cut(uint64_t begin, ByteSpan bytes,
                                 uint64_t length);
 
   // Each byte of the stretch is added once.
   void Add(const Piece& piece);
-  // Those that are whole.
+  // The whole cells.
   std::map<uint64_t, uint32_t> Whole(uint64_t length) const;
 
  private:
@@ -63,16 +63,16 @@ class StretchCells {
   std::map<uint64_t, Cell> cells_;
 };
 
-// A part, and which of several workers' results it belongs to.
+// A part, and the worker's result that owns it.
 struct OwnedPart {
   uint32_t owner = 0;
   const StretchPart* part = nullptr;
 };
 
 // Puts the parts together and compares. Reads the cells that no worker needed.
-// The comparisons count in `report`. DataLoss, which names the tensor, where
-// the bytes differ from their checksum, or the workers did not see the same
-// ones; `wrong` are then the owners of all parts of that stretch.
+// Counts the comparisons in `report`. DataLoss, which names the tensor, if
+// bytes differ from their checksum, or if workers saw different bytes; `wrong`
+// then has the owners of all parts of the stretch.
 absl::Status CheckStretchParts(FileSystem& fs, SourceFiles& files,
                                std::vector<OwnedPart> parts,
                                const ReadRangesOptions& options,

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Plans batches that hold the same stretch of both sides, and compares them.
 // Tested by tests/dcp/checkpoint/diff/diff_test.cc.
 #include "dcp/checkpoint/read/tensor_comparison.h"
 
@@ -43,7 +44,7 @@ absl::Status TensorComparison::Run(FileSystem& fs,
 }
 
 absl::StatusOr<bool> TensorComparison::NextBatch(Batch& batch) {
-  // The callback of this batch owns it.
+  // Owned by this batch's callback.
   auto stretches = std::make_unique<std::vector<Stretch>>();
   for (uint32_t i = 0; i < batch.blocks.size(); ++i) {
     PlanBlock(i, batch.blocks[i].data(), *stretches);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // TensorComparison: how far the elements of tensors are apart, pair by pair.
-// Reads both sides of a pair at the same time, whatever their chunks, in memory
-// that does not depend on their sizes. Blocking; used by one thread.
+// Reads both sides at the same time, whatever their chunks, in memory that does
+// not depend on their sizes. Blocking; used by one thread.
 #ifndef DCP_CHECKPOINT_READ_TENSOR_COMPARISON_H_
 #define DCP_CHECKPOINT_READ_TENSOR_COMPARISON_H_
 
@@ -26,23 +26,23 @@ namespace dcp {
 
 class TensorComparison {
  public:
-  // The files of the tensors on either side, which may be the same; they
+  // The files with the tensors on either side, which may be the same; they
   // outlive this.
   TensorComparison(SourceFiles& a, SourceFiles& b,
                    const std::optional<Tolerance>& tolerance)
       : a_(a), b_(b), tolerance_(tolerance) {}
 
-  // Adds a pair of one shape, whose elements are compared as `dtype`. Both are
+  // Adds a pair with one shape; elements are compared as `dtype`. Both are
   // located, and outlive this.
   void Add(const TensorEntry& a, const TensorEntry& b, DType dtype);
 
-  // What is compared, on one side.
+  // The bytes to compare, on one side.
   uint64_t num_bytes() const { return num_bytes_; }
 
   // Compares all pairs. `options` give memory, stop and stats.
   absl::Status Run(FileSystem& fs, const ReadRunOptions& options);
 
-  // Of the pair with that number, in the order in which they were added.
+  // The result for the pair with this number, in the order of Add calls.
   const ElementDifference& difference(size_t pair) const {
     return pairs_[pair].difference;
   }
@@ -76,7 +76,7 @@ class TensorComparison {
   std::vector<Pair> pairs_;
   uint64_t num_bytes_ = 0;
   WindowPlanner planner_;
-  // The position of planning.
+  // The next position to plan.
   size_t next_pair_ = 0;
   uint64_t next_element_ = 0;
 };

@@ -25,13 +25,13 @@ namespace {
 
 using TensorPointer = std::unique_ptr<const MappedTensor>;
 
-// The elements that one side of a tie visits, as a tensor with a dimension for
-// each of its loops.
+// The elements that one side of a tie visits, as a tensor with one dimension
+// per loop.
 absl::StatusOr<TensorPointer> Visited(const StridedPiece& tie, PieceSide side,
                                       const MappedEntries& mapped) {
   const bool is_src = side == PieceSide::kSrc;
   StridedPiece piece;
-  piece.src = is_src ? tie.src : tie.dst;  // of padding, kZeros
+  piece.src = is_src ? tie.src : tie.dst;  // kZeros for padding
   piece.src_base = is_src ? tie.src_base : tie.dst_base;
   piece.dst_base.assign(tie.loops.size(), 0);
   Dims shape;
@@ -47,7 +47,7 @@ absl::StatusOr<TensorPointer> Visited(const StridedPiece& tie, PieceSide side,
                             mapped.sources);
 }
 
-// The index in the tensor of element `number` of what was visited.
+// The index in the tensor for visited element `number`.
 Dims PlaceOf(const StridedPiece& tie, uint64_t number) {
   Dims place(tie.dst_base.begin(), tie.dst_base.end());
   for (size_t i = tie.loops.size(); i-- > 0;) {
@@ -59,9 +59,9 @@ Dims PlaceOf(const StridedPiece& tie, uint64_t number) {
   return place;
 }
 
-// Where part `part` of `count` equal parts of `num` steps begins. `num` is at
-// most the elements of a tensor, which are fewer than 2^63, and is cut without
-// the product that would not fit into 64 bits.
+// The first step in part `part` of `count` equal parts of `num` steps. `num` is
+// at most a tensor's element count, which is below 2^63; the product, which
+// would not fit into 64 bits, is avoided.
 uint64_t CutOf(uint64_t num, uint64_t part, uint64_t count) {
   return num / count * part + num % count * part / count;
 }
@@ -88,8 +88,9 @@ absl::Status Differs(const Checkpoint& checkpoint, const StridedPiece& tie,
   return WithSide(absl::FailedPreconditionError(message), ErrorSide::kSource);
 }
 
-// A tie is cut along the first loop that has a step for each part. One without
-// such a loop, which is small if there are few parts, belongs to one of them.
+// A tie is cut along the first loop that has a step for each part. A tie
+// without such a loop, which is small if there are few parts, belongs to one
+// part.
 std::vector<StridedPiece> PartsOf(absl::Span<const StridedPiece> ties,
                                   const TieParts& parts) {
   std::vector<StridedPiece> some;

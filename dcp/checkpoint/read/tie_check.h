@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// CheckTies: whether tensors that a mapping takes for equal really are, such as
-// the two names of tied embeddings, of which only one is converted; and whether
-// what it leaves out as padding is zero. Several that share the work, ranks or
-// workers, compare a part each. Blocking; any thread.
+// CheckTies: whether tensors that a mapping treats as equal really are, such as
+// the two names of tied embeddings, when only one is converted; and whether
+// padding that it leaves out is zero. Ranks or workers that share the work
+// compare a part each. Blocking; any thread.
 #ifndef DCP_CHECKPOINT_READ_TIE_CHECK_H_
 #define DCP_CHECKPOINT_READ_TIE_CHECK_H_
 
@@ -16,9 +16,9 @@
 
 namespace dcp {
 
-// Those parts from `first` to before `end`, when all that is compared is cut
-// into `count` parts, which together are everything. The same for all that
-// open the same checkpoint through the same mapping.
+// The parts from `first` to before `end`, out of `count` parts that together
+// are the whole comparison. The cut is the same for all that open the same
+// checkpoint through the same mapping.
 struct TieParts {
   uint32_t first = 0;
   uint32_t end = 1;
@@ -32,10 +32,10 @@ struct TieCheckOptions {
   bool checks_padding = false;  // otherwise only ties are compared
 };
 
-// Compares, bit by bit, what the mapping through which `checkpoint` was opened
-// says is equal in it; OK without a mapping. FailedPrecondition names two
-// tensors that differ, or one with padding that is not zero, and the first
-// element of those that were compared.
+// Compares, bit by bit, the elements that must be equal in `checkpoint`
+// according to the mapping; OK without a mapping. FailedPrecondition names two
+// tensors that differ, or one with padding that is not zero, and the first such
+// element among those compared.
 absl::Status CheckTies(FileSystem& fs, Checkpoint& checkpoint,
                        const TieCheckOptions& options);
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// [Note: joined windows] The image of a file goes into blocks, and the part of
-// a transposed matrix that one block has is a narrow stripe of the source: a
-// stretch of each row. Planned by itself, each block of a batch would have an
-// extent and a copy for each row. So a window that continues another one of the
-// batch is joined to it, and is planned again as one window whose memory is in
-// several stretches. That is worth it as long as a window is a few nests of
-// loops, whatever their sizes; others are planned once and not joined.
+// [Note: joined windows] A file's image goes into blocks, and one block's part
+// of a transposed matrix is a narrow stripe of the source: a stretch of each
+// row. Planned alone, each block in a batch would have an extent and a copy for
+// each row. So a window that continues another one in the batch is joined to
+// it, and both are planned again as one window with memory in several
+// stretches. That is worthwhile as long as a window is a few nests of loops, at
+// any size; others are planned once and not joined.
 #include "dcp/checkpoint/read/window_planner.h"
 
 #include <algorithm>
@@ -26,15 +26,15 @@
 namespace dcp {
 namespace {
 
-// How many indices are kept. Output moves through the tensors in order, so
-// those of earlier tensors are no longer useful.
+// The most indices that are kept. Output moves through the tensors in order, so
+// earlier tensors' indices are no longer useful.
 constexpr size_t kMaxIndices = 256;
 
-// So many chunks may be compared with each part of a mapped tensor.
+// The most chunks that may be compared with each part of a mapped tensor.
 constexpr size_t kFewChunks = 64;
 
-// See [Note: joined windows]: so many pieces and nests are few, and so many
-// windows are looked at for one that the next continues.
+// See [Note: joined windows]: the most pieces and nests that are few, and the
+// most windows that are searched for one that the next continues.
 constexpr size_t kFewPieces = 16;
 constexpr size_t kFewNests = 64;
 constexpr size_t kMaxOpenWindows = 64;
@@ -43,7 +43,7 @@ Box BoundsOf(const Window& window) {
   return WindowBounds(window.box, window.first, window.num_elements);
 }
 
-// Whether the elements in `bounds` are made of a few stored pieces. Zeros are
+// Whether the elements in `bounds` are made from a few stored pieces. Zeros are
 // written, and lensed elements computed, window by window.
 bool IsJoinable(const MappedTensor& mapped, const Box& bounds) {
   size_t num_pieces = 0;
@@ -56,8 +56,8 @@ bool IsJoinable(const MappedTensor& mapped, const Box& bounds) {
   return all_stored && num_pieces <= kFewPieces;
 }
 
-// The index among `destinations` of the one with what a chunk's elements
-// require. Those of one window are mostly alike and share it.
+// The index in `destinations` of the one that suits a chunk's elements.
+// Elements in one window are mostly alike and share it.
 uint32_t TagFor(const ChunkLocation& location,
                 const WindowDestination& destination,
                 std::vector<WindowDestination>& destinations) {
@@ -71,7 +71,7 @@ uint32_t TagFor(const ChunkLocation& location,
   return static_cast<uint32_t>(destinations.size() - 1);
 }
 
-// Where the elements of a located chunk are, in the files of all sources.
+// The place of a located chunk's elements, in the files of all sources.
 ChunkView ViewOf(const TensorEntry& tensor, uint32_t file_base, size_t chunk) {
   const ChunkLocation& location = tensor.locations[chunk];
   DCP_CHECK(location.located);
@@ -178,7 +178,7 @@ bool WindowPlanner::Extend(MappedWindow& before, const MappedWindow& added) {
   return true;
 }
 
-// Plans what makes a window of a mapped tensor.
+// Plans the pieces that make a window in a mapped tensor.
 void WindowPlanner::PlanMapped(MappedWindow& to) {
   const Box bounds = BoundsOf(to.window);
   to.mapped->ForEachPieceNear(bounds, [&](const StridedPiece& piece) {
@@ -211,7 +211,7 @@ void WindowPlanner::PlanMapped(MappedWindow& to) {
   }
 }
 
-// Adds what is planned for a window to the plan of the batch.
+// Adds a window's plan to the batch's plan.
 void WindowPlanner::Close(MappedWindow window) {
   WindowScatter& scatter = plan_->scatter;
   const auto first_tag = static_cast<uint32_t>(scatter.destinations.size());
@@ -286,14 +286,14 @@ void WindowPlanner::AddLensed(const LensedTensor& lensed,
 
 void WindowPlanner::AddEncoded(const LensedTensor& lensed, MappedWindow& to) {
   if (!CheckHolds(lensed, to.destination.transform.to)) return;
-  // The mapped tensor is the whole of what is encoded.
+  // The mapped tensor is the whole encoded tensor.
   plan_->encoded.push_back(
       {&lensed, to.window, to.destination.memory.front().dst});
   to.num_ready += to.window.num_elements;
 }
 
-// The codes as bytes; null, with an error in status_, if they cannot be seen
-// so.
+// The codes as bytes; null, with an error in status_, if they cannot be viewed
+// as bytes.
 const TensorEntry* WindowPlanner::BytesOf(const LensedTensor& lensed) {
   auto it = bytes_of_.find(&lensed);
   if (it != bytes_of_.end()) return it->second.get();
@@ -429,7 +429,7 @@ absl::Status WindowPlanner::Encode(std::vector<EncodedWindow> encoded,
   return absl::OkStatus();
 }
 
-// Tells the check what would be seen if a box of a table were read.
+// Tells the check which bytes it would see if a box of a table were read.
 absl::Status WindowPlanner::TellOf(const LensTable& table, const Box& box) {
   WindowPlanner planner(check_);
   planner.TellOfPlans();
@@ -439,7 +439,7 @@ absl::Status WindowPlanner::TellOf(const LensTable& table, const Box& box) {
   return planner.Finish(batch, kBlockBytes);
 }
 
-// Reads a box of a table while the caller waits.
+// Reads a box from a table while the caller waits.
 absl::Status WindowPlanner::ReadTable(FileSystem& fs, const LensTable& table,
                                       const Box& box, DType as,
                                       SourceCheck* check, uint8_t* dst,

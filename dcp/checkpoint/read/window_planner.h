@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // WindowPlanner: turns windows ("these elements of that tensor, here in
-// memory") into the reads of a batch, whatever chunks, layouts and types are
-// stored. All windows of a batch are planned together, so that a byte that
-// several of them need is read once. Used by one thread.
+// memory") into a batch's reads, for any stored chunks, layouts and types. All
+// windows in a batch are planned together, so that a byte that several need is
+// read once. Used by one thread.
 #ifndef DCP_CHECKPOINT_READ_WINDOW_PLANNER_H_
 #define DCP_CHECKPOINT_READ_WINDOW_PLANNER_H_
 
@@ -33,45 +33,46 @@ namespace dcp {
 
 class WindowPlanner {
  public:
-  // `check`, which must outlive the batches, sees the reads of its checkpoint.
+  // `check`, which must outlive the batches, sees the reads from its
+  // checkpoint.
   explicit WindowPlanner(SourceCheck* check = nullptr) : check_(check) {
     if (check != nullptr) BaseOf(check->files());
   }
 
-  // From now on, tells the check what it would see as soon as a batch is
+  // From now on, tells the check which bytes it would see as soon as a batch is
   // planned; for batches that never run.
   void TellOfPlans() { tells_of_plans_ = true; }
 
-  // Requests that elements [first, first + num_elements) of the row-major image
-  // of `box`, a box of `tensor`, be written to `dst` as type `to`. `dst` is
-  // valid from now on while the batch runs. `tensor`, or what it is mapped
-  // from, is located and in `files`; all must outlive the planner. If
-  // `num_beyond` is given, it must outlive the batch, and what
-  // TransformElements counts is added to it.
+  // Requests that elements [first, first + num_elements) in the row-major image
+  // of `box`, a box in `tensor`, be written to `dst` as type `to`. `dst` is
+  // valid from now on while the batch runs. `tensor`, or the tensors it is
+  // mapped from, are located and in `files`; all must outlive the planner. If
+  // `num_beyond` is given, it must outlive the batch; the count from
+  // TransformElements is added to it.
   void Add(const TensorEntry& tensor, SourceFiles& files, const Box& box,
            DType to, uint64_t first, uint64_t num_elements, uint8_t* dst,
            uint64_t* num_beyond = nullptr);
 
-  // Gives `batch`, which stays where it is, the reads of all windows added
-  // since the last call, and an on_read that puts the elements in place. The
-  // blocks of the transfer have `block_bytes`, even if those of this batch have
-  // none. InvalidArgument when the pieces of a mapped tensor do not make what
-  // is in a window.
+  // Gives `batch`, which stays in place, the reads for all windows added since
+  // the last call, and an on_read that puts the elements in place. The
+  // transfer's blocks have `block_bytes`, even if this batch's blocks have
+  // none. InvalidArgument when a mapped tensor's pieces do not make all
+  // elements in a window.
   absl::Status Finish(Batch& batch, uint64_t block_bytes);
 
-  // How many stretches of files the nests of the windows added since the last
-  // Finish extend over: a measure of the memory that their plan takes.
+  // How many file stretches the nests in the windows since the last Finish
+  // extend over: a measure for their plan's memory.
   uint64_t num_nest_extents() const { return num_nest_extents_; }
 
  private:
-  // A window of a mapped tensor and what is planned for it. See [Note: joined
+  // A window in a mapped tensor, and the plan for it. See [Note: joined
   // windows] in the source file.
   struct MappedWindow {
     const MappedTensor* mapped;
     uint32_t file_base;
     Window window;
     WindowDestination destination;
-    // The tag of a nest is the index of one of these.
+    // A nest's tag is an index into these.
     std::vector<WindowDestination> destinations = {};
     std::vector<NestRun> nests = {};
     uint64_t num_extents = 0;
@@ -79,10 +80,11 @@ class WindowPlanner {
   };
   struct Plan {
     WindowScatter scatter;
-    // What is computed when all reads are in place, and how many are not yet.
+    // Windows to compute when all reads are in place, and how many reads are
+    // not yet.
     std::vector<LensedWindow> lensed;
     size_t num_reads_left = 0;
-    // What is encoded before anything is read.
+    // Windows to encode before anything is read.
     std::vector<EncodedWindow> encoded;
   };
 
@@ -95,7 +97,8 @@ class WindowPlanner {
   void Close(MappedWindow window);
   void AddPart(const TensorEntry& source, const StridedPiece& part,
                const WindowDestination& destination, MappedWindow& to);
-  // False, with an error in status_, if a type cannot hold what is computed.
+  // False, with an error in status_, if a type cannot hold the computed
+  // elements.
   bool CheckHolds(const LensedTensor& lensed, DType type);
   void AddLensed(const LensedTensor& lensed, const StridedPiece& part,
                  MappedWindow& to);
@@ -117,12 +120,12 @@ class WindowPlanner {
   bool tells_of_plans_ = false;
   std::unique_ptr<Plan> plan_ = std::make_unique<Plan>();
   std::deque<MappedWindow> open_;  // to which adjacent ones may still be joined
-  uint64_t num_nest_extents_ = 0;  // those of open windows included
-  absl::Status status_;            // of the windows added since the last Finish
-  // CopyRun::file counts through the files of all sources, in this order.
+  uint64_t num_nest_extents_ = 0;  // includes open windows
+  absl::Status status_;            // about the windows since the last Finish
+  // CopyRun::file counts through all sources' files, in this order.
   std::vector<SourceFiles*> sources_;
   absl::flat_hash_map<const TensorEntry*, std::unique_ptr<ChunkIndex>> indices_;
-  // The codes of tensors that have two in a byte.
+  // The codes for tensors that have two in a byte.
   absl::flat_hash_map<const LensedTensor*, std::unique_ptr<const TensorEntry>>
       bytes_of_;
 };

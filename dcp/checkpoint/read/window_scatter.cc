@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// [Note: rows] What a batch needs of a large matrix that is transposed is a
-// stripe: a short range of each row. The elements of one row go to as many
-// lines of the cache, and often to the same few sets of it, since a row of the
-// destination has a power of two of bytes. Put in place one by one, they took 4
-// of the 7 s of a processor that a conversion used for a GB, because each line
-// was fetched and written back for each of the 32 elements in it. So rows are
-// collected, as they are read, and those of a group are transposed together;
-// the conversion uses 0.6 s.
+// [Note: rows] A batch needs a stripe from a large transposed matrix: a short
+// range in each row. Each element of a row goes to another cache line, and
+// often to the same few cache sets, since the bytes in a destination row are a
+// power of two. Put in place one by one, they took 4 of the 7 s of processor
+// time that a conversion used for a GB, because each line was fetched and
+// written back for each of its 32 elements. So rows are collected, as they are
+// read, and a group's rows are transposed together; the conversion uses 0.6 s.
 //
 // Reads are submitted in order and only some are in flight, so few groups are
-// open at once. If many are nevertheless, because one read is late, the rows
-// of others are put in place one by one.
+// open at once. If many are nevertheless, because one read is late, the other
+// groups' rows are put in place one by one.
 //
 // Tested by tests/dcp/checkpoint/read/window_planner_test.cc.
 #include "dcp/checkpoint/read/window_scatter.h"
@@ -26,11 +25,11 @@ namespace dcp {
 namespace {
 
 // The memory for rows is not part of the pool, so it is small. A group fits
-// into the cache of a processor.
+// into a processor's cache.
 constexpr uint64_t kMaxGroupBytes = uint64_t{1} << 20;
 constexpr uint64_t kMaxGroups = 4;
 
-// The end of the last element that `run` writes, in its destination.
+// The end of the last element that `run` writes, in the destination.
 uint64_t DestinationEnd(const NestRun& run) {
   uint64_t end = run.dst + run.unit * run.dst_element_bytes;
   for (const CopyLoop& loop : run.loops) {
@@ -75,7 +74,7 @@ WindowScatter::Group* WindowScatter::GroupOf(size_t range) {
   return has ? &group : nullptr;
 }
 
-// Adds a row, the last of which puts all in place.
+// Adds a row; the last row puts all in place.
 void WindowScatter::Collect(Group& group, size_t range, ByteSpan data) {
   const FileRows rows = RowsOf(group.reads, schedule_);
   DCP_CHECK(data.size() <= rows.pitch, "a read of ", data.size(),
@@ -125,7 +124,7 @@ void WindowScatter::ScatterRuns(const ReadRange& range, ByteSpan data) const {
   }
 }
 
-// Puts a part of a nest, whose source is at `src`, into each stretch of its
+// Puts a part of a nest, with the source at `src`, into each stretch of the
 // destination.
 void WindowScatter::ScatterNest(const NestRun& part, const uint8_t* src) const {
   const WindowDestination& to = destinations[part.tag];

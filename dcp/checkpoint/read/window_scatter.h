@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// WindowScatter: puts the elements of a batch's reads where its windows have
-// them. The planner (window_planner.h) makes one for each batch. Used by one
-// thread.
+// WindowScatter: puts the elements from a batch's reads into the windows. The
+// planner (window_planner.h) makes one for each batch. Used by one thread.
 #ifndef DCP_CHECKPOINT_READ_WINDOW_SCATTER_H_
 #define DCP_CHECKPOINT_READ_WINDOW_SCATTER_H_
 
@@ -20,7 +19,7 @@
 
 namespace dcp {
 
-// Where the bytes of a window from `begin` on are, up to the next stretch.
+// Where a window's bytes from `begin` on are, up to the next stretch.
 struct WindowStretch {
   uint64_t begin;
   uint8_t* dst;
@@ -30,8 +29,8 @@ struct WindowStretch {
 
 // Where a window's elements go, and how they are converted.
 struct WindowDestination {
-  // In rising order of `begin`, which is 0 for the first. A window whose runs
-  // do not form a nest has exactly one stretch.
+  // In rising order of `begin`, which is 0 for the first. A window with runs
+  // that do not form a nest has exactly one stretch.
   absl::InlinedVector<WindowStretch, 1> memory;
   ElementTransform transform;
   uint64_t* num_beyond;  // optional: see TransformElements
@@ -42,17 +41,18 @@ struct WindowDestination {
 
 class WindowScatter {
  public:
-  // The tag of a run is the index of a destination.
+  // A run's tag is an index into the destinations.
   std::vector<WindowDestination> destinations;
   std::vector<CopyRun> runs;
   std::vector<NestRun> nests;  // numbered after the runs
 
-  // Decides which ranges are read. Once, after which the vectors do not change.
+  // Decides which ranges are read. Call it once; then the vectors do not
+  // change.
   void Schedule(const ReadLimits& limits);
   const std::vector<ReadRange>& ranges() const { return schedule_.ranges; }
 
-  // Puts what a range serves in place, or keeps it until the other ranges of
-  // its group are there. `data` is what Batch::on_read gets.
+  // Puts the elements from a range in place, or keeps them until the group's
+  // other ranges are there. `data` comes from Batch::on_read.
   void Scatter(size_t range, ByteSpan data);
 
  private:

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Lists the stretches with checksums in .pt files.
 // Tested by tests/dcp/checkpoint/verify/verify_test.cc.
 #include "dcp/checkpoint/verify/checked_range.h"
 
@@ -13,7 +14,7 @@
 namespace dcp {
 namespace {
 
-// The record, of some that are sorted by place, that holds byte `offset`.
+// The record, in a list sorted by place, that holds byte `offset`.
 std::optional<size_t> RecordAt(const std::vector<ZipRecord>& records,
                                uint64_t offset) {
   const auto next =
@@ -27,7 +28,7 @@ std::optional<size_t> RecordAt(const std::vector<ZipRecord>& records,
   return static_cast<size_t>(next - records.begin()) - 1;
 }
 
-// How the entries of a .pt file use its records.
+// How the entries in a .pt file use the file's records.
 class RecordUses {
  public:
   explicit RecordUses(const std::vector<ZipRecord>& records)
@@ -35,8 +36,8 @@ class RecordUses {
     for (const ZipRecord& record : records) names_.push_back(record.name);
   }
 
-  // Notes that the entry `name` uses the storage of a chunk of `tensor`;
-  // returns whether that has a CRC.
+  // Notes that the entry `name` uses the storage for a chunk of `tensor`;
+  // returns whether the storage has a CRC.
   bool Add(const TensorEntry& tensor, size_t chunk, absl::string_view name,
            bool sampled) {
     if (Volume(tensor.boxes[chunk].sizes) == 0) return true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CheckedRange: a stretch of a file with a recorded checksum, and which of them
-// a .pt file has. Any thread.
+// CheckedRange: a file stretch with a recorded checksum, and the list of them
+// for a .pt file. Any thread.
 #ifndef DCP_CHECKPOINT_VERIFY_CHECKED_RANGE_H_
 #define DCP_CHECKPOINT_VERIFY_CHECKED_RANGE_H_
 
@@ -20,7 +20,7 @@ struct CheckedRange {
   uint32_t file;
   uint64_t offset;
   uint64_t length;
-  absl::string_view name;  // the entry that it belongs to
+  absl::string_view name;  // the entry that owns it
   std::optional<uint32_t> crc;
   std::optional<uint64_t> digest;
 };
@@ -28,32 +28,32 @@ struct CheckedRange {
 // Whether a CRC is recorded for the record: 0 means that none is.
 inline bool HasCrc(const ZipRecord& record) { return record.crc != 0; }
 
-// The record of an archive that begins at byte `start` of `file`.
+// The record in an archive that begins at byte `start` of `file`.
 CheckedRange RangeOf(uint32_t file, uint64_t start, const ZipRecord& record,
                      absl::string_view name);
 
-// The zip records of a .pt file of `checkpoint`, by place. Any error of reading
-// it, or DataLoss if it is not a zip.
+// The zip records in a .pt file of `checkpoint`, by place. Any read error, or
+// DataLoss if it is not a zip.
 absl::StatusOr<std::vector<ZipRecord>> RecordsOfTorchFile(
     FileSystem& fs, Checkpoint& checkpoint, uint32_t file);
 
 // An object in a .pt file, or a chunk of a tensor.
 struct TorchFileItem {
-  uint32_t entry = 0;  // of the checkpoint
-  uint32_t chunk = 0;  // only of a tensor
+  uint32_t entry = 0;  // in the checkpoint
+  uint32_t chunk = 0;  // for a tensor only
   bool sampled = false;
 };
 
-// What is checked of a .pt file.
+// The parts of a .pt file that are checked.
 struct TorchFileRanges {
   std::vector<CheckedRange> ranges;
-  std::vector<bool> covered;  // for each of its items: it has checksums
+  std::vector<bool> covered;  // for each item in the file: it has checksums
 };
 
-// In a .pt file, objects are in data.pkl, and tensors anywhere in the record of
-// their storage, which they may share. All records are checked except those
-// that only tensors outside the sample use. `items` are all that the file has.
-// The ranges point to names of the entries and of `records`.
+// In a .pt file, objects are in data.pkl, and tensors anywhere in their
+// storage's record, which they may share. All records are checked except those
+// that only tensors outside the sample use. `items` are all items in the file.
+// The ranges point to names in the entries and in `records`.
 TorchFileRanges RangesOfTorchFile(const Checkpoint& checkpoint, uint32_t file,
                                   const std::vector<ZipRecord>& records,
                                   absl::Span<const TorchFileItem> items);

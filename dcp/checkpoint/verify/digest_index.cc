@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Sorts a checkpoint's recorded digests by file and offset.
 // Tested by tests/dcp/checkpoint/verify/verify_test.cc.
 #include "dcp/checkpoint/verify/digest_index.h"
 

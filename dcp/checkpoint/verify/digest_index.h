@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DigestIndex: the digests that a checkpoint records, by the stretch of the
-// file that they belong to. Thread-compatible.
+// DigestIndex: a checkpoint's recorded digests, by the file stretch that they
+// describe. Thread-compatible.
 #ifndef DCP_CHECKPOINT_VERIFY_DIGEST_INDEX_H_
 #define DCP_CHECKPOINT_VERIFY_DIGEST_INDEX_H_
 
@@ -15,7 +15,7 @@
 
 namespace dcp {
 
-// A recorded digest of a stretch of one of the checkpoint's files.
+// A recorded digest for a stretch in one of the checkpoint's files.
 struct PlacedDigest {
   uint32_t file;
   uint64_t offset;
@@ -27,7 +27,7 @@ struct PlacedDigest {
 
 class DigestIndex {
  public:
-  // Reads the digests of `checkpoint`, if it has any. DataLoss when they are
+  // Reads the digests in `checkpoint`, if it has any. DataLoss when they are
   // malformed; the index is then empty.
   absl::Status Read(const Checkpoint& checkpoint);
 

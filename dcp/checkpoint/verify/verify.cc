@@ -30,7 +30,7 @@
 namespace dcp {
 namespace {
 
-// What one index entry stores at one place. There may be millions.
+// An index entry's bytes at one place. There may be millions.
 struct Item {
   uint32_t file;
   bool empty;  // a tensor without elements: there are no bytes to check
@@ -68,7 +68,7 @@ class Verifier {
   }
 
  private:
-  // The result of comparing the bytes of one stretch or of one item.
+  // The comparison's result for one stretch or one item.
   struct Outcome {
     uint64_t num_bytes = 0;
     uint64_t num_crcs = 0;
@@ -103,7 +103,8 @@ class Verifier {
     first_items_.push_back(items_.size());
   }
 
-  // Those of indices and headers. `digests` is the outcome of reading digests.
+  // Adds damage to indices and headers. `digests` is the status from reading
+  // digests.
   absl::Status AddDamagedIndices(const absl::Status& digests) {
     std::vector<absl::Status> damages = checkpoint_.damages();
     damages.push_back(digests.ok() ? checkpoint_.CheckRecordedIndex()
@@ -120,8 +121,8 @@ class Verifier {
     if (pieces_.Wants(piece)) ranges_.push_back({range, piece});
   }
 
-  // The records in items of DCP that opening has located. Objects of such an
-  // item were read with the CRC-32 of their pickle.
+  // Collects the records in DCP items that opening has located. Objects in such
+  // an item were read together with their pickle's CRC-32.
   void CollectLocated() {
     absl::flat_hash_set<std::pair<uint32_t, uint64_t>> seen;
     size_t item = 0;
@@ -148,8 +149,8 @@ class Verifier {
     }
   }
 
-  // Checks that every item is what the index says, and compares what is read
-  // for that with its checksums at once. Only if something is wrong, checks
+  // Checks that every item agrees with the index, and compares all bytes read
+  // for that with their checksums at once. Only if something is wrong, checks
   // items one by one, to name everything that is.
   absl::Status CheckStructure() {
     const ItemVisitor visitor = [this](const VisitedItem& item) {
@@ -200,7 +201,7 @@ class Verifier {
     }
   }
 
-  // Checks the zip records of one item: those in memory now, the others later.
+  // Checks one item's zip records: those in memory now, the others later.
   // Called by several threads.
   void CheckItem(const VisitedItem& visited) {
     const ItemChunk& first = visited.chunks[0];
@@ -252,8 +253,8 @@ class Verifier {
     Add(std::move(outcome), piece);
   }
 
-  // The items of whole torch.save files, which are checked file by file: items
-  // share their records.
+  // Collects the items in whole torch.save files, which are checked file by
+  // file: items share their records.
   absl::Status CollectTorchFiles() {
     const auto num_files =
         static_cast<uint32_t>(checkpoint_.files().names().size());
@@ -324,7 +325,7 @@ class Verifier {
     }
   }
 
-  // Reads the ranges in the order of the files and compares.
+  // Reads the ranges in file order and compares.
   absl::Status CheckRanges() {
     std::sort(ranges_.begin(), ranges_.end(),
               [](const RangeOfPiece& a, const RangeOfPiece& b) {
@@ -339,7 +340,7 @@ class Verifier {
       bytes_to_read += range.length;
       stretches.push_back({range.file, range.offset, range.length});
     }
-    // What was compared in memory with its item counts as read.
+    // Bytes that were compared in memory with their item count as read.
     uint64_t bytes_compared = 0;
     for (const VerifyReport& found : found_) {
       bytes_compared += found.bytes_checked;
@@ -366,7 +367,7 @@ class Verifier {
     return read;
   }
 
-  // The bytes of all pieces before this one have been compared.
+  // Finishes all pieces before this one: their bytes have been compared.
   absl::Status FinishBefore(uint32_t piece) {
     for (; next_ < piece; ++next_) {
       if (!pieces_.Wants(next_)) continue;
@@ -378,8 +379,7 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  // Ranges that reach past the end of their file become findings and are not
-  // read.
+  // Ranges that reach past their file's end become findings and are not read.
   absl::Status DropUnreadable() {
     absl::Status trouble;
     std::erase_if(ranges_, [&](const RangeOfPiece& checked) {
@@ -412,7 +412,7 @@ class Verifier {
     Add(std::move(outcome), checked.piece);
   }
 
-  // Compares the checksums of a whole stretch with the recorded ones.
+  // Compares a whole stretch's checksums with the recorded ones.
   void Compare(const CheckedRange& range, uint32_t crc, uint64_t digest,
                Outcome& outcome) const {
     outcome.num_bytes += range.length;
@@ -456,12 +456,12 @@ class Verifier {
   FileSystem& fs_;
   Checkpoint& checkpoint_;
   VerifyOptions& options_;
-  std::vector<size_t> first_items_;  // of each entry, and the number of all
+  std::vector<size_t> first_items_;  // for each entry, and then the total
   std::vector<Item> items_;
   std::vector<bool> sampled_;
   ChosenPieces pieces_;
   DigestIndex digests_;
-  // What the index says, and what was found in the finished pieces.
+  // The index's counts, and the findings in the finished pieces.
   VerifyReport report_;
   uint32_t next_ = 0;  // the first piece that is not finished
   // What follows changes under the mutex while items are visited.
@@ -471,7 +471,7 @@ class Verifier {
   std::vector<bool> covered_;                        // by a CRC or a digest
   std::vector<bool> digest_used_;                    // with a CRC
   std::vector<RangeOfPiece> ranges_;                 // to be read
-  std::deque<std::vector<ZipRecord>> file_records_;  // of .pt files
+  std::deque<std::vector<ZipRecord>> file_records_;  // .pt files' records
   // For the range being checked:
   uint32_t crc_ = 0;
   Digest64 digest_;

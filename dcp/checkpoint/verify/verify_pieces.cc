@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Cuts a checkpoint's items into pieces, and asks which pieces to check.
 // Tested by tests/dcp/checkpoint/share/share_verify_test.cc.
 #include "dcp/checkpoint/verify/verify_pieces.h"
 

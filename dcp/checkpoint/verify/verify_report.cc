@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Adds reports, and turns errors into findings.
 // Tested by tests/dcp/checkpoint/share/share_verify_test.cc.
 #include "dcp/checkpoint/verify/verify_report.h"
 

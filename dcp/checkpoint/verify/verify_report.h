@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// VerifyReport: the result of a verify of a checkpoint. Plain data; any thread.
+// VerifyReport: a verify's result. Plain data; any thread.
 #ifndef DCP_CHECKPOINT_VERIFY_VERIFY_REPORT_H_
 #define DCP_CHECKPOINT_VERIFY_VERIFY_REPORT_H_
 
@@ -15,7 +15,7 @@ namespace dcp {
 class Checkpoint;
 
 struct VerifyFinding {
-  std::string name;  // of the tensor or object, empty for the checkpoint
+  std::string name;  // the tensor's or object's; empty for the checkpoint
   std::string file;
   uint64_t offset = 0;
   std::string problem;
@@ -24,21 +24,21 @@ struct VerifyFinding {
 };
 
 struct VerifyReport {
-  // What the index says, and the sample.
+  // Facts from the index, and the sample.
   Format format = Format::kDcp;
   uint64_t num_tensors = 0;
   uint64_t num_objects = 0;
   uint64_t num_chunks = 0;
   uint64_t num_items = 0;  // chunks and objects
   uint64_t num_items_checked = 0;
-  // The losses of the checkpoint; see SourceLoss.
+  // The checkpoint's losses; see SourceLoss.
   std::vector<std::string> warnings = {};
   // The comparisons.
   uint64_t num_crcs_checked = 0;
   uint64_t num_digests_checked = 0;
   uint64_t num_items_unchecked = 0;  // neither CRC nor digest is recorded
-  // Of a piece: items of the sample that a finding kept from being read. Add
-  // takes them from num_items_checked.
+  // In a piece's report: sampled items that a finding kept from being read. Add
+  // subtracts them from num_items_checked.
   uint64_t num_items_missed = 0;
   uint64_t bytes_checked = 0;
   // By file and offset; empty: all is well.
@@ -50,17 +50,17 @@ struct VerifyReport {
     return bytes_checked == 0 && num_items_unchecked > 0;
   }
 
-  // Adds what was found in another piece of the same checkpoint.
+  // Adds the report on another piece of the same checkpoint.
   void Add(const VerifyReport& piece);
 
   friend bool operator==(const VerifyReport&, const VerifyReport&) = default;
 };
 
-// The finding that a file that says where things are is damaged.
+// The finding for a damaged index or header.
 VerifyFinding FindingOfIndex(const absl::Status& status);
 
-// The finding that an item of `entry` contradicts the index. The error knows
-// its place, unless a file cannot even be opened.
+// The finding for an item in `entry` that contradicts the index. The error
+// knows the place, unless a file cannot even be opened.
 VerifyFinding FindingOfEntry(const Checkpoint& checkpoint, uint32_t entry,
                              const absl::Status& status);
 
