@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory budget: a fixed number of Blocks of one size, allocated at once
-// and handed out. All payload memory of the system is in such blocks. The pages
-// of a block are touched on its first use only. A pool belongs to one lane at a
-// time, that is, to one thread; it may serve many transfers, one after the
-// other.
+// The memory budget: a fixed number of equal Blocks, allocated at once and
+// handed out. All payload memory in the system is in such blocks. A block's
+// pages are touched only on first use. A pool belongs to one lane at a time,
+// that is, to one thread; it may serve many transfers, one after the other.
 #ifndef DCP_IO_BLOCK_POOL_H_
 #define DCP_IO_BLOCK_POOL_H_
 
@@ -42,7 +41,7 @@ class Block {
 
 class BlockPool {
  public:
-  // `num_blocks` blocks of `block_bytes`, a multiple of kBlockBytes, from
+  // Takes `num_blocks` blocks of `block_bytes`, a multiple of kBlockBytes, from
   // `resource`, which outlives the pool.
   explicit BlockPool(
       uint64_t num_blocks, uint64_t block_bytes = kBlockBytes,

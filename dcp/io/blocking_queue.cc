@@ -23,7 +23,7 @@ absl::Status BlockingQueue::Submit(IoRequest* request) {
 
 absl::Status BlockingQueue::Reap(std::vector<IoRequest*>& done) {
   if (waiting_.empty()) return absl::OkStatus();
-  // One at a time: its owner handles it before the next one is carried out.
+  // One at a time: the owner handles it before the next one is carried out.
   IoRequest* request = waiting_.front();
   waiting_.erase(waiting_.begin());
   const off_t offset = static_cast<off_t>(request->offset);

@@ -26,7 +26,7 @@ class BlockingQueue final : public IoQueue {
 
  private:
   uint32_t depth_;
-  std::vector<IoRequest*> waiting_;  // in order of submission
+  std::vector<IoRequest*> waiting_;  // in submission order
 };
 
 }  // namespace dcp

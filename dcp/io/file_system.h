@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// FileSystem: everything that checkpoints need of a file system. It is
-// implemented by PosixFileSystem here, and by SimStorage in tests. Paths are
-// plain strings. Errors are converted from errno and annotated with the path.
-// Methods are thread-safe; a handle is used by one thread at a time.
+// FileSystem: the file operations that checkpoints need. PosixFileSystem
+// implements it here, and SimStorage in tests. Paths are plain strings. Errors
+// are converted from errno and annotated with the path. Methods are
+// thread-safe; a handle is used by one thread at a time.
 #ifndef DCP_IO_FILE_SYSTEM_H_
 #define DCP_IO_FILE_SYSTEM_H_
 
@@ -44,8 +44,9 @@ struct FileInfo {
   uint64_t inode = 0;
   uint64_t num_links = 0;
   int64_t modified_ns = 0;
-  int64_t changed_ns = 0;  // change of bytes, links, owner or mode
-  std::string label = {};  // see InParts; empty where files have none
+  int64_t changed_ns = 0;  // change to bytes, links, owner or mode
+  // see InParts; empty if the file system has no labels
+  std::string label = {};
 
   friend bool operator==(const FileInfo&, const FileInfo&) = default;
 };
@@ -54,10 +55,10 @@ struct FileInfo {
 // described by `now`. One link more or less changes the times but no bytes.
 bool MayHaveChanged(const FileInfo& before, const FileInfo& now);
 
-// For comparing across processes: text that differs as soon as the file was
-// written to, even if it got its old size and time back; with `inode` also if
-// another file took its place. Other links, owners and modes make another text,
-// too.
+// For comparing files across processes. The text differs as soon as the file
+// was written to, even if the old size and time were restored; with `inode`
+// also if another file took the file's place. A change to links, owner or mode
+// changes the text, too.
 std::string FileVersion(const FileInfo& info, bool inode);
 
 struct DirectoryEntry {
@@ -65,57 +66,55 @@ struct DirectoryEntry {
   FileKind kind = FileKind::kFile;
 };
 
-// The first line of every lock file.
+// The first line in every lock file.
 inline constexpr absl::string_view kLockFileMagic = "tessera lock\n";
 
-// The result of FileSystem::Lock.
+// The result from FileSystem::Lock.
 struct FileLock {
-  // The lock file; its size is the length of the text in it, so that the holder
+  // The lock file; the size is the length of the text in it, so that the holder
   // can append to that. If the handle is -1, another holder has the lock.
   File file;
-  // What the file said: the text of the current holder or, if `file` is valid,
-  // of a holder that died. Lines "key value" after the magic; empty if there
-  // were none.
+  // The text in the file: the current holder's or, if `file` is valid, a dead
+  // holder's. Lines "key value" after the magic; empty if there were none.
   std::string text;
-  // This file system has no locks: the existence of the file is the lock, and a
-  // file that a dead holder left has to be removed by the user.
+  // This file system has no locks: the file's existence is the lock, and the
+  // user has to remove the file that a dead holder left.
   bool by_existence = false;
 };
 
-// What writers need to know about the storage below a path.
+// A path's storage properties that writers need to know.
 struct FileSystemTraits {
   // Whether files can be renamed, exchanged and locked. If not, as in an object
-  // store, a file appears whole when it is synced; it is made by CreateInParts,
+  // store, CreateInParts makes files, a file appears whole when it is synced,
   // and Publish and Replace take the place of renaming.
   bool has_rename = true;
-  // Whether each file is written once from its first byte to its last.
+  // Whether each file is written once from the first byte to the last.
   bool in_order = false;
-  // The smallest blocks that a transfer should have, and how many blocks one
-  // file may consist of.
+  // The smallest useful block for a transfer, and the most blocks in one file.
   uint64_t block_bytes = kBlockBytes;
   uint64_t max_blocks = UINT64_MAX;
 };
 
-// How a file is made where there is no rename.
+// How a file is made if there is no rename.
 struct InParts {
   uint64_t size = 0;
-  // The file is written in parts of this size, each whole and at a multiple of
-  // it; only the last one is shorter. From BlockBytesFor.
+  // The file is written in parts of this size, each whole and at a multiple;
+  // only the last one is shorter. From BlockBytesFor.
   uint64_t part_bytes = 0;
   // A hidden file is durable when it is synced, but appears with Publish.
   bool hidden = false;
-  // Letters and digits that Stat tells about a file that was hidden; optional.
+  // Letters and digits that Stat returns for a file that was hidden; optional.
   std::string label = {};
 };
 
 // A file that was begun, by whatever process, and has not appeared.
 struct HiddenFile {
   std::string path;
-  std::string id;        // of the upload, for the file system
+  std::string id;        // the upload's id, for the file system
   int64_t begun_ns = 0;  // since 1970
 };
 
-// A file of a store, as a list tells of it.
+// A file in a store, as listed.
 struct StoredFile {
   std::string path;
   uint64_t size = 0;
@@ -145,11 +144,11 @@ class FileSystem {
   // large.
   virtual absl::StatusOr<File> Create(absl::string_view path, uint64_t size,
                                       DirectMode direct) = 0;
-  // Opens a file that several processes write at once, each its own ranges;
-  // creates it if nothing is there, and makes it `size` bytes long, which it
-  // stays. Reserves them, and chooses direct transfers, as Create does; blocks
-  // at the ends of ranges, which processes share, are for Write. Unimplemented
-  // where files cannot be shared.
+  // Opens a file that several processes write at once, each in separate ranges;
+  // creates it if it does not exist, and makes it `size` bytes long, which it
+  // stays. Reserves the bytes, and chooses direct transfers, as Create does.
+  // Blocks at the ends of ranges are shared between processes, so they are for
+  // Write. Unimplemented if files cannot be shared.
   virtual absl::StatusOr<File> OpenShared(absl::string_view path, uint64_t size,
                                           DirectMode direct);
   virtual absl::Status Close(File file) = 0;
@@ -178,60 +177,61 @@ class FileSystem {
 
   // These are for file systems without rename; others return Unimplemented.
 
-  // Creates a file that replaces what is at `path` once it appears, unless it
+  // Creates a file that replaces the one at `path` once it appears, unless it
   // is hidden: then Publish decides. A file that is closed before it was synced
   // never appears.
   virtual absl::StatusOr<File> CreateInParts(absl::string_view path,
                                              const InParts& parts);
-  // Makes the hidden file that this object created at `path`, and that is
-  // synced and closed, appear; or forgets it. NotFound if there is none. One
-  // that does not `replace` is AlreadyExists where something is by then, and
-  // forgotten; that may be the file itself, after a lost answer, so that its
-  // label tells. Atomic where the store keeps to conditions.
+  // Publish makes a hidden file appear; Discard forgets it. This object created
+  // the file at `path`, and it is synced and closed. NotFound if there is none.
+  // Without `replaces`, AlreadyExists if a file exists by then, and the hidden
+  // one is forgotten. After a lost answer the existing file may be the same
+  // one; the label shows it. Atomic if the store honours conditions.
   virtual absl::Status Publish(absl::string_view path, bool replaces);
   virtual absl::Status Discard(absl::string_view path);
-  // Instead of these, lets another process, or this one later, make the file
-  // appear: forgets it here, and says what Adopt needs.
+  // Lets another process, or this one later, make the file appear instead:
+  // forgets it here, and returns the data that Adopt needs.
   virtual absl::StatusOr<HiddenFile> Release(absl::string_view path);
   // Takes over a hidden file of `size` bytes, so that Publish makes it appear.
   // NotFound if it was published or discarded, FailedPrecondition if it has
-  // another size. Others may do the same; Discard then leaves it to them.
+  // another size. Other processes may do the same; Discard then leaves it to
+  // them.
   virtual absl::Status Adopt(const HiddenFile& hidden, uint64_t size);
-  // Puts a file of these bytes at `path` if what is there is still what Stat
-  // has `seen`, or nothing if it is nullopt; otherwise AlreadyExists, unless
-  // the file has these bytes already. Atomic where the store keeps to
-  // conditions.
+  // Puts a file with these bytes at `path` if the file there is still the one
+  // that Stat has `seen`, or if there is none and `seen` is nullopt; otherwise
+  // AlreadyExists, unless the file has these bytes already. Atomic if the store
+  // honours conditions.
   virtual absl::Status Replace(absl::string_view path, absl::string_view bytes,
                                const std::optional<FileInfo>& seen);
-  // All files below the directory `path`, in all its folders, sorted by path;
-  // at most kMaxFiles.
+  // All files below the directory `path`, at any depth, sorted by path; at most
+  // kMaxFiles.
   virtual absl::StatusOr<std::vector<StoredFile>> ListBelow(
       absl::string_view path);
   // The files below the directory `path` that have not appeared, sorted by
-  // path; at most kMaxFiles. Those that a running process writes are among
-  // them.
+  // path; at most kMaxFiles. Files that a running process is writing are
+  // included.
   virtual absl::StatusOr<std::vector<HiddenFile>> ListHidden(
       absl::string_view path);
   virtual absl::Status RemoveHidden(const HiddenFile& hidden);
 
-  // Describes the link itself if `path` is one. NotFound if nothing is there.
+  // Describes the link itself if `path` is one. NotFound if it does not exist.
   virtual absl::StatusOr<FileInfo> Stat(absl::string_view path) = 0;
-  // Describes an open file, whatever its path leads to by now.
+  // Describes an open file, even if the path now leads to another file.
   virtual absl::StatusOr<FileInfo> Stat(const File& file) = 0;
   // Sorted by name, without . and ..; at most kMaxFiles entries.
   virtual absl::StatusOr<std::vector<DirectoryEntry>> List(
       absl::string_view path) = 0;
 
-  // How many bytes files may still take on the file system of the directory
+  // The bytes that files may still take on the file system with the directory
   // `path`; UINT64_MAX if unknown. Others may take them in the meantime.
   virtual absl::StatusOr<uint64_t> FreeBytes(absl::string_view path) = 0;
 
   // Takes the lock file `path` exclusively for this handle, among all processes
-  // of all machines that share the file system; creates it if it does not
+  // on all machines that share the file system; creates it if it does not
   // exist, and writes the magic, host, process, time and `note` into it. Never
-  // waits. The lock ends with the process, whatever ends it; then the file
-  // stays, and the next holder gets its text. FailedPrecondition if `path` is
-  // not a lock file; NotFound without its directory.
+  // waits. The lock ends with the process in any case; then the file stays, and
+  // the next holder gets the old text. FailedPrecondition if `path` is not a
+  // lock file; NotFound without the directory.
   virtual absl::StatusOr<FileLock> Lock(absl::string_view path,
                                         absl::string_view note) = 0;
   // Removes the lock file, unless `path` has become another file, and ends the
@@ -251,13 +251,13 @@ enum class QueueKind : uint8_t {
   kBlocking,
 };
 
-// The file system of the operating system.
+// The operating system's file system.
 std::unique_ptr<FileSystem> NewPosixFileSystem(
     QueueKind queue_kind = QueueKind::kAuto);
 
-// The size of the blocks with which a file of `file_bytes` is written: that of
-// `traits`, or the smallest doubling of it with which the file has at most
-// max_blocks. ResourceExhausted beyond kMaxBlockBytes.
+// The block size for writing a file of `file_bytes`: the size in `traits`, or
+// the smallest doubling for which the file has at most max_blocks.
+// ResourceExhausted beyond kMaxBlockBytes.
 absl::StatusOr<uint64_t> BlockBytesFor(const FileSystemTraits& traits,
                                        uint64_t file_bytes);
 
@@ -266,8 +266,8 @@ absl::StatusOr<uint64_t> BlockBytesFor(const FileSystemTraits& traits,
 absl::Status ReadInBlocks(FileSystem& fs, const File& file, uint64_t offset,
                           MutableByteSpan data, const std::stop_token& stop);
 
-// Reads a whole file of at most `limit` bytes, in blocks; ResourceExhausted if
-// it is longer.
+// Reads a whole file with at most `limit` bytes, in blocks; ResourceExhausted
+// if it is longer.
 absl::StatusOr<std::string> ReadFile(FileSystem& fs, absl::string_view path,
                                      uint64_t limit, bool follow_symlinks,
                                      const std::stop_token& stop = {});
@@ -276,8 +276,8 @@ absl::StatusOr<std::string> ReadFile(FileSystem& fs, absl::string_view path,
 absl::Status WriteFile(FileSystem& fs, absl::string_view path,
                        absl::string_view bytes);
 
-// JoinPath("a/b", "c") is "a/b/c"; the parent of "a/b" is "a", that of "a" is
-// ".", and that of "s3://bucket" is itself.
+// JoinPath("a/b", "c") is "a/b/c"; the parent of "a/b" is "a", the parent of
+// "a" is ".", and the parent of "s3://bucket" is itself.
 std::string JoinPath(absl::string_view directory, absl::string_view name);
 std::string ParentDirectory(absl::string_view path);
 // Whether both paths lead to one file or directory. A path in a store is the

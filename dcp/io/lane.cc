@@ -24,7 +24,7 @@ namespace {
 // For each lane: as many reads as writes.
 constexpr uint32_t kInFlightMax = 2 * kQueueDepth;
 
-// What the lanes share: the first error, which stops all of them.
+// Shared by all lanes: the first error, which stops all lanes.
 class Outcome {
  public:
   explicit Outcome(std::stop_token outer)
@@ -50,7 +50,7 @@ class Outcome {
   absl::Mutex mutex_;
   absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
   std::stop_source source_;
-  // The last member, so that it is destroyed before what it uses.
+  // The last member, so that it is destroyed before the members that it uses.
   std::stop_callback<std::function<void()>> forward_;
 };
 
@@ -139,7 +139,7 @@ absl::Status RunLanes(
       started = thread.status();
       if (started.ok()) threads.push_back(*std::move(thread));
     }
-    // Each lane has a part of the work that no other does.
+    // Each lane has a part of the work that no other lane does.
     outcome.Report(started);
     if (started.ok()) run(0);
   }  // joins

@@ -37,7 +37,7 @@ class PacedQueue final : public IoQueue {
 
   IoQueue& queue_;
   const uint64_t max_rate_;
-  // When the next write may begin, a time of SteadyNow.
+  // The earliest time for the next write, a time from SteadyNow.
   absl::Duration next_ = absl::ZeroDuration();
   absl::Mutex mutex_;
   SteadyCondVar changed_;

@@ -6,25 +6,25 @@
 //   started -> reads submitted -> reads done -> filled -> writes submitted
 //           -> writes done -> its blocks are free
 //
-// and becomes filled only after every earlier batch. Reads of later batches run
-// at the same time as writes of earlier ones because each side has its own
-// share of the pool and of the queue's depth: neither can starve the other.
+// and becomes filled only after every earlier batch. Later batches' reads run
+// at the same time as earlier batches' writes because each side has a separate
+// share of the pool and the queue's depth: neither can starve the other.
 //
 // [Note: order of work] A trainer may be waiting for the copying that `next`
-// does before it continues; nobody waits for checksums. So batches are filled
+// does before it continues; nothing waits for checksums. So batches are filled
 // one at a time, and whenever that may have freed a block, further batches are
-// started first. Also, a batch is filled only when all writes of the batches
-// before it have been submitted to the kernel: filling it earlier would only
+// started first. Also, a batch is filled only when all writes of earlier
+// batches have been submitted to the kernel: filling it earlier would only
 // delay the handling of completions.
 //
 // [Note: no deadlock] A read holds a block only while it is in flight, and
-// batches never hold the share of the reads once a batch with reads has been
-// seen. Hence the oldest batch that is not filled can always submit its reads,
-// and they complete. It is filled once the writes of the batches before it are
-// submitted; those need no block, only a place in the queue, which every
-// completion frees. Its own writes need no further block either. So as long as
-// there is a batch, something is in flight or can be done at once: the loop
-// never waits for a block that only the loop itself could free.
+// batches never hold the reads' share once a batch with reads has been seen.
+// Hence the oldest batch that is not filled can always submit its reads, and
+// they complete. It is filled once the earlier batches' writes are submitted;
+// those need no block, only a place in the queue, which every completion frees.
+// The batch's own writes need no further block either. So as long as there is a
+// batch, something is in flight or can be done at once: the loop never waits
+// for a block that only the loop itself could free.
 #include "dcp/io/pipeline.h"
 
 #include <algorithm>
@@ -60,12 +60,12 @@ struct BatchState {
 // One planned read or write in progress: several requests, one after the other,
 // if the kernel moves it in pieces.
 struct Operation {
-  IoRequest request;  // for what is still to be moved
+  IoRequest request;  // for the bytes still to be moved
   BatchState* batch = nullptr;
   size_t index = 0;  // among the batch's reads or writes
   File file;
   Block block;              // filled by a read
-  uint8_t* data = nullptr;  // byte `begin` of the file
+  uint8_t* data = nullptr;  // the file's byte `begin`
   uint64_t begin = 0;       // aligned if the file is direct
   uint64_t needed = 0;      // bytes from `begin` on that must be moved
   uint64_t asked = 0;       // `needed`, rounded up if the file is direct
@@ -116,7 +116,7 @@ class Transfer {
   TransferStats& stats_;
 
   const uint64_t num_blocks_;  // blocks free at the start
-  const uint64_t depth_each_;  // maximum of reads, and of writes, in flight
+  const uint64_t depth_each_;  // maximum reads, and maximum writes, in flight
   uint64_t blocks_per_batch_;
   uint64_t read_blocks_;  // for reads
 
@@ -197,7 +197,7 @@ absl::Status Transfer::Run() {
 }
 
 bool Transfer::CanStart() const {
-  // One batch ahead of those being read is enough to keep the reads busy; more
+  // One batch ahead of the current reads is enough to keep them busy; more
   // would only hold blocks.
   if (exhausted_ || batches_.size() - first_unread_ >= 2) return false;
   // Batches without blocks are limited too.
@@ -285,8 +285,8 @@ void Transfer::SubmitWrites() {
   }
 }
 
-// Gives the batch's blocks back once its writes are done. Batches may finish in
-// any order, but leave the list in their own order.
+// Gives the batch's blocks back once all writes are done. Batches may finish in
+// any order, but leave the list in order.
 void Transfer::FinishIfDone(BatchState& state) {
   if (state.num_writes_done < state.batch.writes.size()) return;
   batch_blocks_held_ -= blocks_per_batch_;
@@ -451,7 +451,7 @@ void Transfer::Complete(Operation& operation) {
     stats_.bytes_written.fetch_add(operation.needed, std::memory_order_relaxed);
     stats_.num_writes.fetch_add(1, std::memory_order_relaxed);
     Release(operation);
-    // Otherwise SubmitWrites has not yet submitted all of its writes.
+    // Otherwise SubmitWrites has not yet submitted all writes.
     if (state.num_writes_submitted == state.batch.writes.size()) {
       FinishIfDone(state);
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pipeline: the one loop that moves payload. It runs batches; a batch is some
-// reads, a step that completes the batch's blocks, and some writes of those
+// reads, a step that completes the batch's blocks, and some writes from those
 // blocks. Saving has no reads, loading and verifying have no writes, converting
-// has both. Reads of later batches overlap with writes of earlier ones; memory
+// has both. Later batches' reads overlap with earlier batches' writes; memory
 // comes from the pool. While blocks are free, starting batches has priority:
 // everything that `next` copies into a large pool is copied before any batch is
 // filled and written. Short transfers, retries, alignment for O_DIRECT and
@@ -28,7 +28,7 @@
 
 namespace dcp {
 
-// The longest PlannedRead: a block minus what alignment may cost at both ends.
+// The longest PlannedRead: a block minus the possible alignment at both ends.
 inline constexpr uint64_t MaxReadBytes(uint64_t block_bytes) {
   return block_bytes - 3 * kDirectAlignment;
 }
@@ -41,10 +41,10 @@ struct PlannedRead {
   uint64_t length = 0;  // 1 to MaxReadBytes, inside the file
 };
 
-// Writes `length` bytes of block `block` of the batch, from `position` on, to
-// `offset` of the file. On a direct file, position and offset are aligned; the
-// last, partial piece of a file is padded with zeros up to the alignment
-// (truncate the file afterwards).
+// Writes `length` bytes from the batch's block `block`, starting at `position`,
+// to `offset` in the file. On a direct file, position and offset are aligned; a
+// file's last, partial piece is padded with zeros up to the alignment (truncate
+// the file afterwards).
 struct PlannedWrite {
   File file;
   uint64_t offset = 0;
@@ -62,15 +62,15 @@ struct Batch {
   // up to kReadMarginBytes behind it, as far as the file goes.
   absl::AnyInvocable<absl::Status(size_t read, ByteSpan data)> on_read;
 
-  // Called once, after all reads of this batch and after on_filled of every
+  // Called once, after all reads in this batch and after on_filled for every
   // earlier batch, for work that must happen in order (checksums). It gets the
-  // batch's blocks and may still change `writes`, whose files need not be open
+  // batch's blocks and may still change `writes`; the files need not be open
   // before.
   absl::AnyInvocable<absl::Status(std::vector<Block>& blocks)> on_filled;
 
   std::vector<PlannedWrite> writes;
 
-  // What `next` and the callbacks have read by themselves, in bytes.
+  // The bytes that `next` and the callbacks have read by themselves.
   uint64_t num_bytes_read = 0;
 };
 
@@ -82,18 +82,19 @@ struct TransferStats {
   std::atomic<uint64_t> num_writes{0};
 };
 
-// Fills the given batch, whose `blocks` hold `blocks_per_batch` blocks, or
-// fewer (at least one) if the pool is small, and returns true; or returns false
-// when there are no more batches. The batch does not move until it is finished.
+// Fills the given batch and returns true. The batch's `blocks` hold
+// `blocks_per_batch` blocks, or fewer (at least one) if the pool is small; or
+// returns false when there are no more batches. The batch does not move until
+// it is finished.
 using NextBatch = absl::FunctionRef<absl::StatusOr<bool>(Batch& batch)>;
 
-// Runs batches until `next` has no more. About half of the pool, or as much as
-// can be in flight, serves reads, and the rest two batches or more; if
+// Runs batches until `next` has no more. About half the pool, or as much as can
+// be in flight, serves reads, and the rest two batches or more; if
 // `blocks_per_batch` is 0, batches have no blocks and the whole pool serves
 // reads. After an error or a stop request nothing new is submitted, requests in
-// the kernel are reaped, and the first error, or Cancelled, is returned. The
-// error of a read or write names its file through `describe`, its offset and
-// its length, and is marked with its place and its side: source for reads,
+// the kernel are reaped, and the first error, or Cancelled, is returned. A read
+// or write error names the file (through `describe`), the offset and the
+// length, and is marked with the place and the side: source for reads,
 // destination for writes (dcp/base/error_place.h, error_side.h).
 absl::Status RunPipeline(IoQueue& queue, BlockPool& pool,
                          uint64_t blocks_per_batch, NextBatch next,

@@ -60,7 +60,7 @@ absl::StatusCode CodeOf(int error) {
   }
 }
 
-// Which limit of the process a user may raise.
+// The process limit that a user may raise.
 absl::string_view AdviceFor(int error) {
   switch (error) {
     case EMFILE:

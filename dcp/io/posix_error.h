@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts errno to absl::Status, which nothing else does. Any thread.
+// Converts errno to absl::Status; only this file does. Any thread.
 #ifndef DCP_IO_POSIX_ERROR_H_
 #define DCP_IO_POSIX_ERROR_H_
 
@@ -9,7 +9,7 @@
 namespace dcp {
 
 // The status for `error`, an errno other than 0, with the message "<what>:
-// <text of errno>".
+// <text for errno>".
 absl::Status PosixError(int error, absl::string_view what);
 
 }  // namespace dcp

@@ -44,7 +44,7 @@ class OwnedFd {
   int fd_;
 };
 
-// Repeats `move(done)`, one pread or pwrite of the rest, until all is moved.
+// Repeats `move(done)`, one pread or pwrite for the rest, until all is moved.
 template <typename Move>
 absl::Status TransferAll(const char* what, uint64_t offset, uint64_t size,
                          Move move) {

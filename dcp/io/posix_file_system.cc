@@ -60,7 +60,7 @@ bool SetDirect(int fd, bool direct) {
 // all cached.
 bool IsCached(int fd, const struct stat& info) {
   constexpr uint64_t kNumSamples = 8;
-  // For files of other users, the kernel claims that everything is cached.
+  // For other users' files, the kernel claims that all pages are cached.
   if (info.st_uid != geteuid() && geteuid() != 0) return false;
   const uint64_t size = static_cast<uint64_t>(info.st_size);
   void* mapping = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
@@ -96,8 +96,7 @@ absl::StatusOr<bool> ChooseDirectForSize(int fd, uint64_t size,
   return ChooseDirect(fd, wanted, mode);
 }
 
-// What a file system says of its size, in bytes. One without a limit says that
-// it has no blocks at all.
+// A file system's size, in bytes. One without a limit reports no blocks at all.
 struct Space {
   explicit Space(const struct statvfs& fs)
       : is_known(fs.f_blocks > 0),
@@ -130,7 +129,7 @@ absl::Status Reserve(int fd, uint64_t size) {
 }
 
 // Makes a direct file accept any alignment while the scope lives. The kernel
-// keeps cached and direct transfers of one file coherent.
+// keeps a file's cached and direct transfers coherent.
 class BufferedScope {
  public:
   explicit BufferedScope(const File& file) : file_(file) {
@@ -279,7 +278,7 @@ class PosixFileSystem final : public FileSystem {
                   std::string(b).c_str(), RENAME_EXCHANGE) == 0) {
       return absl::OkStatus();
     }
-    // File systems use EINVAL to say that they lack this operation.
+    // File systems report a missing operation with EINVAL.
     const int error = errno == EINVAL ? EOPNOTSUPP : errno;
     return PosixError(error, absl::StrCat("exchange ", a, " and ", b));
   }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// [Note: locks] The lock is that of flock(2), which the kernel releases with
-// the last descriptor and which NFS passes on to its server. It belongs to the
-// open file, not to the name, and its holder removes the name before it
-// releases the lock: a process that opened the file before that and gets the
-// lock after it holds a file without a name and has to start again. If a file
-// system does not support these locks (ENOLCK, ENOSYS, EOPNOTSUPP), the process
-// that created the file holds the lock until the file is removed.
+// [Note: locks] The lock is a flock(2) lock. The kernel releases it with the
+// last descriptor, and NFS passes it on to the server. It belongs to the open
+// file, not to the name, and the holder removes the name before it releases the
+// lock: a process that opened the file before that and gets the lock after it
+// holds a file without a name and has to start again. If a file system does not
+// support these locks (ENOLCK, ENOSYS, EOPNOTSUPP), the process that created
+// the file holds the lock until the file is removed.
 
 #include "dcp/io/posix_lock.h"
 
@@ -31,9 +31,10 @@
 namespace dcp {
 namespace {
 
-// The maximum size of a lock file; a longer file is not one of ours.
+// The maximum lock file size; a longer file is not one of ours.
 constexpr uint64_t kMaxLockFileBytes = 4096;
-// How often the holder may remove the file between two calls of ours.
+// The number of times that the holder may remove the file between two calls of
+// ours.
 constexpr int kMaxLockAttempts = 100;
 
 absl::StatusOr<std::string> ReadLockFile(int fd) {
@@ -47,7 +48,7 @@ absl::StatusOr<std::string> ReadLockFile(int fd) {
     if (length < 0) return PosixError(errno, "read");
     text.resize(static_cast<size_t>(length));
   }
-  // An empty file has just been created, or lost its text in a crash.
+  // An empty file has just been created, or lost the text in a crash.
   if (!S_ISREG(info.st_mode) ||
       (!text.empty() && !absl::StartsWith(text, kLockFileMagic))) {
     return absl::FailedPreconditionError(
@@ -56,7 +57,7 @@ absl::StatusOr<std::string> ReadLockFile(int fd) {
   return text;
 }
 
-// Returns the length of the text.
+// Returns the text's length.
 absl::StatusOr<uint64_t> WriteLockFile(int fd, absl::string_view note) {
   char host[HOST_NAME_MAX + 1] = {};
   gethostname(host, HOST_NAME_MAX);
@@ -116,7 +117,7 @@ absl::StatusOr<FileLock> TakePosixLock(const std::string& path,
       if (unlink(path.c_str()) != 0) return PosixError(errno, "remove");
       continue;
     }
-    // By now it has the last text of its last holder.
+    // By now it has the last holder's final text.
     DCP_ASSIGN_OR_RETURN(text, ReadLockFile(fd.get()));
     const absl::StatusOr<uint64_t> size = WriteLockFile(fd.get(), note);
     if (!size.ok()) {

@@ -22,8 +22,8 @@ namespace {
 constexpr uint64_t kMaxRegisteredBytes = uint64_t{1} << 30;
 static_assert(kMaxRegisteredBytes % kBlockBytes == 0);
 
-// What io_uring_enter returns when it has to be called again: a signal came, or
-// completions must be taken or memory freed first.
+// Whether io_uring_enter has to be called again: a signal came, or completions
+// must be taken or memory freed first.
 bool IsTransient(int error) {
   return error == EINTR || error == EAGAIN || error == EBUSY;
 }
@@ -89,7 +89,7 @@ class UringQueue final : public IoQueue {
                                   static_cast<unsigned>(pieces.size())) == 0;
   }
 
-  // The registered piece that holds all of the request's memory.
+  // The registered piece that holds all the request's memory.
   std::optional<int> PieceOf(const IoRequest& request) const {
     if (!registered_ || request.data < memory_.data()) return std::nullopt;
     const uint64_t begin = static_cast<uint64_t>(request.data - memory_.data());

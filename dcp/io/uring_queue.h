@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// IoQueue on io_uring. Requests whose memory lies in `memory` use it as
-// registered buffers, so that the kernel does not map their pages again each
+// IoQueue on io_uring. Requests with memory inside `memory` use it as
+// registered buffers, so that the kernel does not map the pages again each
 // time. Other requests, or all if the kernel refuses to register
 // (RLIMIT_MEMLOCK), are sent unregistered.
 #ifndef DCP_IO_URING_QUEUE_H_

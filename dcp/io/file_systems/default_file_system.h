@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// NewDefaultFileSystem: what programs and training jobs use unless they say
-// otherwise: the paths of this machine, s3:// with the settings of the AWS
-// tools (dcp/io/s3/README.md), and the other stores that IsObjectUrl knows by a
-// plugin (plugins/arrow/README.md).
+// NewDefaultFileSystem: the default for programs and training jobs: paths on
+// this machine, s3:// with the AWS tools' settings (dcp/io/s3/README.md), and
+// the other schemes in IsObjectUrl through a plugin (plugins/arrow/README.md).
 #ifndef DCP_IO_FILE_SYSTEMS_DEFAULT_FILE_SYSTEM_H_
 #define DCP_IO_FILE_SYSTEMS_DEFAULT_FILE_SYSTEM_H_
 
@@ -14,13 +13,13 @@
 
 namespace dcp {
 
-// A bucket is opened when its name is used first; until then nothing of the
-// network is touched, and no plugin is loaded.
+// A bucket is opened when the name is used first; until then there is no
+// network traffic, and no plugin is loaded.
 std::unique_ptr<FileSystem> NewDefaultFileSystem();
 
-// Whether that file system serves `path`: OK for paths of this machine, s3://,
-// and other stores whose plugin is there, which is loaded. Unimplemented for
-// other URLs, and the error of LoadPlugin. Any thread.
+// Whether that file system serves `path`: OK for paths on this machine, s3://,
+// and other stores with an installed plugin, which this loads. Unimplemented
+// for other URLs, and LoadPlugin's errors. Any thread.
 absl::Status CheckServed(absl::string_view path);
 
 }  // namespace dcp

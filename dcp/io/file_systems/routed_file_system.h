@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NewRoutedFileSystem: one file system of the paths of this machine and the
-// names of object stores, so that a checkpoint may go from one to the other.
+// NewRoutedFileSystem: one file system for this machine's paths and object
+// store names, so that a checkpoint may go from one to the other.
 #ifndef DCP_IO_FILE_SYSTEMS_ROUTED_FILE_SYSTEM_H_
 #define DCP_IO_FILE_SYSTEMS_ROUTED_FILE_SYSTEM_H_
 
@@ -11,8 +11,8 @@
 
 namespace dcp {
 
-// `open` is called for the bucket of a name that IsObjectUrl; all other paths
-// are those of `local`. Names of both kinds cannot be renamed to each other.
+// `open` is called for the bucket in a name that IsObjectUrl; `local` serves
+// all other paths. A file cannot be renamed from one kind to the other.
 std::unique_ptr<FileSystem> NewRoutedFileSystem(
     std::unique_ptr<FileSystem> local, OpenObjectStore open);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// [Note: what is there] A file that is read is the object with the ETag that it
-// had when it was opened: every request carries it, so that a reader never sees
-// a mixture of two objects.
+// [Note: file versions] An open file is the object with the ETag from the time
+// when it was opened: every request carries it, so that a reader never sees a
+// mixture of two objects.
 #include "dcp/io/object/object_file_system.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 namespace dcp {
 namespace {
 
-// Ranges of one blocking read at the same time.
+// Concurrent ranges in one blocking read.
 constexpr uint32_t kMaxGetsOfRead = 8;
 
 absl::Status NoRename(absl::string_view path) {
@@ -321,8 +321,8 @@ absl::Status ObjectFileSystem::Replace(absl::string_view path,
   return UnlessOurs(path, bytes, absl::AlreadyExistsError(put.message()));
 }
 
-// Success, instead of `error`, if `bytes` are at `path`: this process, or one
-// that did the same, has put them there, although no answer came.
+// Success, instead of `error`, if `bytes` are at `path`: this process, or
+// another one with the same bytes, has put them there, although no answer came.
 absl::Status ObjectFileSystem::UnlessOurs(absl::string_view path,
                                           absl::string_view bytes,
                                           absl::Status error) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ObjectFileSystem: files and folders made of the objects of stores. A folder
-// is there as long as an object is below it. Files appear whole when they are
-// synced or published; nothing is renamed, locked, linked or cut.
+// ObjectFileSystem: presents object stores as files and folders. A folder
+// exists as long as an object is below it. Files appear whole when they are
+// synced or published; renaming, locking, linking and truncating do not exist.
 #ifndef DCP_IO_OBJECT_OBJECT_FILE_SYSTEM_H_
 #define DCP_IO_OBJECT_OBJECT_FILE_SYSTEM_H_
 
@@ -30,10 +30,10 @@
 
 namespace dcp {
 
-// The handles of objects' files, so that they differ from file descriptors.
+// The first handle for objects, so that they differ from file descriptors.
 inline constexpr FileHandle kFirstObjectHandle = 1 << 30;
 
-// Opens the store of a bucket. Called once for each, on any thread.
+// Opens a bucket's store. Called once for each, on any thread.
 using OpenObjectStore =
     absl::AnyInvocable<absl::StatusOr<std::unique_ptr<ObjectStore>>(
         const ObjectUrl& url)>;
@@ -90,12 +90,12 @@ class ObjectFileSystem final : public FileSystem {
   absl::StatusOr<std::unique_ptr<IoQueue>> NewQueue(
       uint32_t depth, std::span<uint8_t> memory) override;
 
-  // A queue for files of this, which outlives the queue.
+  // A queue for this file system's files. This must outlive the queue.
   std::unique_ptr<ObjectQueue> NewObjectQueue(uint32_t depth);
 
  private:
-  // Begins `request`, whose file is one of this; `done` is called on a thread
-  // of the store.
+  // Begins `request` on a file from this file system; `done` is called on a
+  // thread of the store.
   void Start(const IoRequest& request, std::stop_token stop,
              ObjectStore::Done done);
 
@@ -103,7 +103,7 @@ class ObjectFileSystem final : public FileSystem {
   // flight own it too.
   struct OpenObject {
     ObjectStore* store = nullptr;
-    ObjectInfo info;  // what was there when it was opened
+    ObjectInfo info;  // the object when it was opened
     std::unique_ptr<ObjectWriter> writer;
     bool synced = false;
   };

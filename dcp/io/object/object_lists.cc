@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Lists the objects and uploads below a folder, page by page.
 // Tested by tests/dcp/io/object/object_file_system_test.cc.
 #include "dcp/io/object/object_lists.h"
 
@@ -54,7 +55,7 @@ absl::StatusOr<std::vector<DirectoryEntry>> ListFolder(ObjectStore& store,
   const auto add = [&](absl::string_view name, FileKind kind) {
     name.remove_prefix(skipped);
     absl::ConsumeSuffix(&name, "/");
-    // Other programs mark a folder by an object that has its name.
+    // Other programs mark a folder by an object with the folder's name.
     if (!name.empty()) {
       entries.push_back({.name = std::string(name), .kind = kind});
     }

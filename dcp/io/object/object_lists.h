@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists of what is below a folder of an ObjectStore, all pages of it. Blocking;
-// any thread.
+// Lists everything below a folder in an ObjectStore, all pages. Blocking; any
+// thread.
 #ifndef DCP_IO_OBJECT_OBJECT_LISTS_H_
 #define DCP_IO_OBJECT_OBJECT_LISTS_H_
 
@@ -14,7 +14,7 @@
 
 namespace dcp {
 
-// What all keys below the folder `key` begin with.
+// The common prefix of all keys below the folder `key`.
 std::string FolderPrefix(absl::string_view key);
 
 // These are ResourceExhausted beyond kMaxFiles.

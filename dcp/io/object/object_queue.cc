@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// An IoQueue over an ObjectStore's asynchronous calls.
 // Tested by tests/dcp/io/object/object_file_system_test.cc.
 #include "dcp/io/object/object_queue.h"
 

@@ -1,28 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// ObjectStore: one bucket of an object store. It is implemented by S3Store, by
-// PluginStore, and for tests by SimObjectStore; ObjectFileSystem makes files of
-// it.
-// It is an interface because these have nothing in common but this contract.
+// ObjectStore: one bucket in an object store. S3Store and PluginStore implement
+// it, and SimObjectStore for tests; ObjectFileSystem presents it as files. It
+// is an interface because these share only this contract.
 //
-// Keys are those of ParseObjectUrl. An
-// object appears whole when it is put or its upload is finished, and replaces
-// the one that was there. The implementation retries what is worth it, with
-// backoff, within its own deadline; an error that comes out is final. It names
-// the bucket, the key, the server's code and request id, and what to check.
-// Thread-safe. The codes of errors:
+// Keys have the form of ParseObjectUrl. An object appears whole when it is put
+// or its upload is finished, and replaces an existing one. The implementation
+// retries failures that may pass, with backoff, within a deadline of its own;
+// an error that it returns is final. The error names the bucket, the key, the
+// server's code and request id, and says where to look. Thread-safe. The error
+// codes:
 //
 //   NotFound            no such object, upload or bucket
 //   AlreadyExists       a put with kIfAbsent, where an object is
-//   FailedPrecondition  the object is not the one whose ETag was given
+//   FailedPrecondition  the object does not have the given ETag
 //   PermissionDenied    refused, also for expired credentials or a wrong clock
 //   InvalidArgument     another region, a name that the server refuses
 //   ResourceExhausted   a quota or a full server
-//   Unavailable         no answer, a server that is overloaded, or an answer
-//   that
-//                       is not what was asked for: nothing is known of the
-//                       object's bytes
+//   Unavailable         no answer, an overloaded server, or an answer to
+//                       another question: the object's bytes are unknown
 //   DataLoss            bytes that changed on their way to the server
-//   Cancelled           the stop token of the call
+//   Cancelled           the call's stop token was set
 #ifndef DCP_IO_OBJECT_OBJECT_STORE_H_
 #define DCP_IO_OBJECT_OBJECT_STORE_H_
 
@@ -43,12 +40,12 @@ namespace dcp {
 struct ObjectInfo {
   std::string key;
   uint64_t size = 0;
-  std::string etag;         // opaque, as the server spells it, with its quotes
+  std::string etag;         // opaque, as the server spells it, with quotes
   int64_t modified_ns = 0;  // since 1970
   std::string label = {};   // see Begin; only Head says it
 };
 
-// Whether a put may replace what has its key.
+// Whether a put may replace an object with the same key.
 struct PutCondition {
   enum class Kind : uint8_t {
     kAlways,
@@ -59,12 +56,12 @@ struct PutCondition {
   std::string etag;
 };
 
-// One part of an upload that the server has.
+// One part of an upload, as the server lists it.
 struct ObjectPart {
   uint32_t number = 0;  // from 1
   uint64_t size = 0;
   std::string etag;
-  std::string crc32c = {};  // in base64; empty where the server names none
+  std::string crc32c = {};  // in base64; empty if the server sends none
 };
 
 // An upload that was begun and neither finished nor aborted.
@@ -77,7 +74,7 @@ struct ObjectUpload {
 // One answer to List: sorted by key.
 struct ObjectPage {
   std::vector<ObjectInfo> objects;
-  // Prefixes that end in the delimiter and stand for all keys below them.
+  // Prefixes that end in the delimiter; each represents all keys below it.
   std::vector<std::string> folders;
   std::string next;  // where the next page begins; empty after the last
 };
@@ -90,7 +87,7 @@ struct UploadPage {
 class ObjectStore {
  public:
   using Done = absl::AnyInvocable<void(absl::Status) &&>;
-  // With the ETag of what was put.
+  // Receives the ETag of the bytes that were put.
   using PutDone = absl::AnyInvocable<void(absl::StatusOr<std::string>) &&>;
   // With the part that the server has then.
   using PutPartDone = absl::AnyInvocable<void(absl::StatusOr<ObjectPart>) &&>;
@@ -100,11 +97,11 @@ class ObjectStore {
 
   // "s3://bucket": errors and messages name objects by it.
   virtual std::string url() const = 0;
-  // Whether the server keeps to a PutCondition other than kAlways. Where it
-  // does not, such a put is carried out as kAlways.
+  // Whether the server honours every PutCondition. If not, such a put is
+  // carried out as kAlways.
   virtual bool has_conditions() const = 0;
-  // Whether Uploads tells of all. Where it does not, it is empty, and the
-  // server forgets by itself what was begun and left.
+  // Whether Uploads lists all uploads. If not, Uploads is empty, and the server
+  // forgets abandoned uploads by itself.
   virtual bool lists_uploads() const = 0;
   // Whether objects keep their labels. Where they do not, all are empty.
   virtual bool has_labels() const = 0;
@@ -114,19 +111,19 @@ class ObjectStore {
   // belongs to the store, even after a request on `stop`, which ends the call
   // early.
 
-  // Fills `into`, which is not empty, with the bytes of the object from
-  // `offset` on: all of it, or there is an error. FailedPrecondition unless the
-  // object has the ETag `etag`.
+  // Fills `into`, which is not empty, with the object's bytes from `offset` on:
+  // completely, or there is an error. FailedPrecondition unless the object has
+  // the ETag `etag`.
   virtual void Get(absl::string_view key, absl::string_view etag,
                    uint64_t offset, MutableByteSpan into, std::stop_token stop,
                    Done done) = 0;
   virtual void Put(absl::string_view key, ByteSpan bytes,
                    const PutCondition& condition, std::stop_token stop,
                    PutDone done) = 0;
-  // The part `number`, from 1 to kMaxObjectParts, of an upload. All parts but
+  // Sends an upload's part `number`, from 1 to kMaxObjectParts. All parts but
   // the last have the same size, at least kMinObjectPartBytes. A number that
-  // was put before is replaced, unless the scheme of the store is one that
-  // TakesPartsInOrder: then each part is given once, after the one before it.
+  // was put before is replaced, unless the store's scheme TakesPartsInOrder:
+  // then each part is given once, after the part before it.
   virtual void PutPart(absl::string_view key, absl::string_view upload,
                        uint32_t number, ByteSpan bytes, std::stop_token stop,
                        PutPartDone done) = 0;
@@ -135,8 +132,8 @@ class ObjectStore {
 
   virtual absl::StatusOr<ObjectInfo> Head(absl::string_view key) = 0;
   // The keys that begin with `prefix`; with `by_folder`, those with a slash
-  // after it are folded into `folders`. `after` is empty, or `next` of the page
-  // before.
+  // after it are folded into `folders`. `after` is empty, or the previous
+  // page's `next`.
   virtual absl::StatusOr<ObjectPage> List(absl::string_view prefix,
                                           bool by_folder,
                                           absl::string_view after) = 0;
@@ -148,9 +145,9 @@ class ObjectStore {
   // digits, or none if it is empty.
   virtual absl::StatusOr<std::string> Begin(absl::string_view key,
                                             absl::string_view label) = 0;
-  // The object appears. Unless `replaces`, AlreadyExists where an object is,
-  // if the store has conditions; the upload is still there then. After a lost
-  // answer that object may be the upload's own: its label tells.
+  // The object appears. Unless `replaces`, AlreadyExists if an object exists
+  // and the store has conditions; the upload is still there then. After a lost
+  // answer that object may be the upload's own; the label shows it.
   virtual absl::Status Finish(absl::string_view key, absl::string_view upload,
                               absl::Span<const ObjectPart> parts,
                               bool replaces) = 0;
@@ -160,7 +157,7 @@ class ObjectStore {
   // The parts that the server has, sorted by number.
   virtual absl::StatusOr<std::vector<ObjectPart>> Parts(
       absl::string_view key, absl::string_view upload) = 0;
-  // The uploads of keys that begin with `prefix`.
+  // The uploads to keys that begin with `prefix`.
   virtual absl::StatusOr<UploadPage> Uploads(absl::string_view prefix,
                                              absl::string_view after) = 0;
 };

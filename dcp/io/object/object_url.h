@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of object stores: "s3://bucket/run/step-1000". Pure; any thread.
+// Object store names such as "s3://bucket/run/step-1000". Pure; any thread.
 #ifndef DCP_IO_OBJECT_OBJECT_URL_H_
 #define DCP_IO_OBJECT_OBJECT_URL_H_
 
@@ -13,11 +13,12 @@ namespace dcp {
 struct ObjectUrl {
   std::string scheme;  // "s3"
   std::string bucket;
-  std::string key;  // without slashes at its ends; empty for the bucket itself
+  // without slashes at either end; empty for the bucket itself
+  std::string key;
 };
 
-// Whether `path` is the name of an object store and not a path of this
-// machine: one of the schemes s3, gs, abfs, abfss or hdfs, and "://".
+// Whether `path` names an object store, not a path on this machine: it begins
+// with the scheme s3, gs, abfs, abfss or hdfs, and "://".
 bool IsObjectUrl(absl::string_view path);
 
 // InvalidArgument, with the name, unless it has a bucket and a key that every
@@ -25,8 +26,8 @@ bool IsObjectUrl(absl::string_view path);
 // component that is empty, "." or "..". A slash at the end does not count.
 absl::StatusOr<ObjectUrl> ParseObjectUrl(absl::string_view path);
 
-// Whether the stores of a scheme take the parts of an upload only from the
-// first to the last: all but s3, because they are reached through streams.
+// Whether a scheme's stores take an upload's parts only in order, from first to
+// last: all but s3, because they are reached through streams.
 bool TakesPartsInOrder(absl::string_view scheme);
 
 }  // namespace dcp

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Puts an object at once or in parts, and makes it appear.
 // Tested by tests/dcp/io/object/object_file_system_test.cc.
 #include "dcp/io/object/object_writer.h"
 
@@ -14,7 +15,7 @@
 namespace dcp {
 namespace {
 
-// Parts of one blocking write at the same time.
+// Concurrent parts in one blocking write.
 constexpr uint32_t kMaxPutsOfWrite = 8;
 
 }  // namespace
@@ -136,8 +137,8 @@ absl::Status ObjectWriter::Publish(bool replaces) {
   return Appear(replaces);
 }
 
-// The server's own account of the object is the last word: the answer to a
-// request may have been lost, and what was retried may have been done twice.
+// The server's own listing decides about the object: the answer to a request
+// may have been lost, and retried requests may have been done twice.
 absl::Status ObjectWriter::Appear(bool replaces) {
   if (parts_.size == 0) {
     PutCondition condition;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// ObjectWriter: one object on its way into a store. An object of one part is
-// put at once, a larger or hidden one is uploaded in parts, and appears when it
-// is finished. Used by one thread at a time; callbacks of the store may run at
-// the same time.
+// ObjectWriter: one object on the way into a store. A one-part object is put at
+// once; a larger or hidden one is uploaded in parts, and appears when it is
+// finished. Used by one thread at a time; the store's callbacks may run at the
+// same time.
 #ifndef DCP_IO_OBJECT_OBJECT_WRITER_H_
 #define DCP_IO_OBJECT_OBJECT_WRITER_H_
 
@@ -26,7 +26,7 @@ class ObjectWriter {
   // `store` outlives this.
   ObjectWriter(ObjectStore& store, std::string key, const InParts& parts)
       : store_(store), key_(std::move(key)), parts_(parts) {}
-  // Waits for what is being put. An upload that was begun and neither finished
+  // Waits for puts in progress. An upload that was begun and neither finished
   // nor aborted stays.
   ~ObjectWriter();
 
@@ -34,14 +34,14 @@ class ObjectWriter {
   const InParts& in_parts() const { return parts_; }
 
   // Puts `bytes`, which begin at `offset`: whole parts, at a multiple of the
-  // part size, or the end of the object. May be called again for a part. `done`
-  // is called on a thread of the store; the memory is the store's until then.
+  // part size, or the object's end. May be called again for a part. `done` is
+  // called on a thread of the store; until then the store owns the memory.
   void Put(uint64_t offset, ByteSpan bytes, std::stop_token stop,
            ObjectStore::Done done);
   // Puts `bytes`, some parts at the same time, and waits.
   absl::Status Write(uint64_t offset, ByteSpan bytes);
 
-  // Everything was put: a visible object appears. FailedPrecondition if
+  // All bytes were put: a visible object appears. FailedPrecondition if
   // something is missing.
   absl::Status Sync();
   // A hidden object appears, after Sync. Unless it `replaces`, AlreadyExists
@@ -50,11 +50,12 @@ class ObjectWriter {
   // Ends the upload, if there is one.
   absl::Status Abort();
 
-  // For a hidden object that another process goes on with after Sync: the id of
-  // its upload, which is empty for an object without bytes; and that process
-  // takes it over, instead of Put and Sync. NotFound if the upload has ended,
-  // FailedPrecondition if it does not have all bytes. An upload that was taken
-  // over outlives Abort, because others may take it over too.
+  // Release is for a hidden object that another process continues after Sync:
+  // it returns the upload's id, which is empty for an object without bytes.
+  // TakeOver is for that process, instead of Put and Sync. NotFound if the
+  // upload has ended, FailedPrecondition if it does not have all bytes. An
+  // upload that was taken over outlives Abort, because others may take it over
+  // too.
   std::string Release() { return std::exchange(upload_, std::string()); }
   absl::Status Adopt(absl::string_view upload);
 
@@ -64,7 +65,7 @@ class ObjectWriter {
   }
   void PutPart(uint64_t offset, ByteSpan bytes, std::stop_token stop,
                ObjectStore::Done done);
-  // Counts what was put, and then calls `done`.
+  // Counts the part that was put, and then calls `done`.
   void Ended(absl::StatusOr<ObjectPart> part, ObjectStore::Done done);
   absl::Status BeginOnce();
   absl::Status CheckComplete();
@@ -75,7 +76,7 @@ class ObjectWriter {
   ObjectStore& store_;
   const std::string key_;
   const InParts parts_;
-  std::string upload_;  // its id; empty if there is none
+  std::string upload_;  // the upload's id; empty if there is none
   bool synced_ = false;
   bool adopted_ = false;
 

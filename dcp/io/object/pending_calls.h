@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PendingCalls: a bounded number of calls of an ObjectStore at the same time,
-// for one thread that waits for them. Header-only.
+// PendingCalls: limits one thread's concurrent calls to an ObjectStore, and
+// lets the thread wait for them. Header-only.
 #ifndef DCP_IO_OBJECT_PENDING_CALLS_H_
 #define DCP_IO_OBJECT_PENDING_CALLS_H_
 
@@ -19,8 +19,8 @@ class PendingCalls {
   PendingCalls(const PendingCalls&) = delete;
   PendingCalls& operator=(const PendingCalls&) = delete;
 
-  // Waits until one more call may start, and counts it. The first error so far,
-  // after which nothing should be started: then nothing is counted.
+  // Waits until one more call may start, and counts it. After a failure it
+  // returns the first error and counts no call: the caller must start none.
   absl::Status Enter() {
     absl::MutexLock lock(&mutex_);
     while (status_.ok() && num_running_ >= most_) changed_.Wait(&mutex_);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Counts the requests that wait to be retried.
 // Tested by tests/dcp/io/s3/s3_retries_test.cc.
 #include "dcp/io/object/retried_requests.h"
 

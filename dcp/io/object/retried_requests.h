@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many requests to object stores of this process wait to be tried again, so
-// that whoever shows progress can say why nothing moves. Any thread.
+// The number of this process's object store requests that wait to be retried,
+// so that a progress display can say why no bytes move. Any thread.
 #ifndef DCP_IO_OBJECT_RETRIED_REQUESTS_H_
 #define DCP_IO_OBJECT_RETRIED_REQUESTS_H_
 
@@ -10,8 +10,8 @@ namespace dcp {
 
 int64_t NumRetriedRequests();
 
-// Counts as one while it lives. A store makes it when a try of a request has
-// failed, and destroys it when the request has ended.
+// Counts as one while it lives. A store creates it when a try has failed, and
+// destroys it when the request has ended.
 class RetriedRequest {
  public:
   RetriedRequest();

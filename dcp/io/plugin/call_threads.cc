@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs blocking calls on a fixed number of threads, in order.
 // Tested by tests/dcp/io/plugin/plugin_store_test.cc.
 #include "dcp/io/plugin/call_threads.h"
 

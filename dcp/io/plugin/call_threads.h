@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CallThreads: threads that make calls which block, in the order in which these
-// come. A store of a plugin has one.
+// CallThreads: threads that make blocking calls in the order of arrival. Each
+// plugin store has one.
 #ifndef DCP_IO_PLUGIN_CALL_THREADS_H_
 #define DCP_IO_PLUGIN_CALL_THREADS_H_
 
@@ -19,14 +19,15 @@ class CallThreads {
  public:
   using Call = absl::AnyInvocable<void() &&>;
 
-  // Fewer, or none, if the system starts no more: Add then makes the calls.
+  // Fewer threads, or no thread, if the system starts no more: Add then makes
+  // the calls.
   explicit CallThreads(uint32_t num_threads);
   // Makes all calls that have come.
   ~CallThreads();
   CallThreads(const CallThreads&) = delete;
   CallThreads& operator=(const CallThreads&) = delete;
 
-  // Any thread, also one of these.
+  // Any thread, including one of these.
   void Add(Call call);
 
  private:
@@ -34,7 +35,7 @@ class CallThreads {
 
   absl::Mutex mutex_;
   absl::CondVar changed_;
-  // Bounded by its callers: each call holds a block of their pools.
+  // Bounded by the callers: each call holds a block from their pools.
   std::deque<Call> calls_ ABSL_GUARDED_BY(mutex_);
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Thread> threads_;  // last: they use the others

@@ -68,7 +68,7 @@ absl::StatusOr<const tessera_plugin*> LoadPlugin(absl::string_view library) {
     break;
   }
   if (path.empty()) return NotThere(library, folders);
-  // Local, so that its symbols and those of the program never meet.
+  // Local, so that the plugin's symbols and the program's never meet.
   void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     return absl::FailedPreconditionError(

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// [Note: parts in order] Arrow's streams take the bytes of an object from the
-// first to the last. So the parts of an upload form a queue, and one call of
-// the upload is being made as long as the queue is not empty. A call writes one
-// part and goes to the end of the line, so that many uploads do not keep the
-// threads from reads. After a part that failed, the upload cannot continue:
-// the parts after it fail like it.
+// [Note: parts in order] Arrow's streams take an object's bytes from first to
+// last. So an upload's parts form a queue, and as long as the queue is not
+// empty, one call for the upload is in progress. A call writes one part and
+// goes to the end of the line, so that many uploads do not keep the threads
+// from reads. After a failed part, the upload cannot continue: later parts fail
+// with the same error.
 #include "dcp/io/plugin/plugin_store.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@
 namespace dcp {
 namespace {
 
-// Calls of one store at the same time.
+// Concurrent calls per store.
 constexpr uint32_t kMaxPluginCalls = 32;
 
 tessera_text TextOf(absl::string_view text) {
@@ -40,7 +40,7 @@ std::string StringOf(tessera_text text) {
   return text.size == 0 ? std::string() : std::string(text.data, text.size);
 }
 
-// What one call answers.
+// The answer to one call.
 class Answer {
  public:
   // `on_object` returns whether more may come.
@@ -52,7 +52,7 @@ class Answer {
   const tessera_answer* get() { return &answer_; }
   const std::string& text() const { return text_; }
 
-  // The status of a call that returned `code`.
+  // The status for a call that returned `code`.
   absl::Status StatusOf(int code) const {
     if (code == 0) return absl::OkStatus();
     return absl::Status(static_cast<absl::StatusCode>(code), text_);
@@ -145,7 +145,8 @@ class PluginStore final : public ObjectStore {
     bool busy ABSL_GUARDED_BY(mutex) = false;  // a call is being made
     uint32_t num_given ABSL_GUARDED_BY(mutex) = 0;
     std::vector<ObjectPart> put ABSL_GUARDED_BY(mutex);
-    absl::Status status ABSL_GUARDED_BY(mutex);  // of the first that failed
+    // the first failed part's status
+    absl::Status status ABSL_GUARDED_BY(mutex);
   };
   using UploadName = std::pair<std::string, std::string>;  // key and id
 
@@ -285,7 +286,7 @@ absl::StatusOr<ObjectInfo> PluginStore::Head(absl::string_view key) {
   return info;
 }
 
-// One page has everything: the plugin asks for all of it in any case.
+// One page has all objects, because the plugin fetches all pages in any case.
 absl::StatusOr<ObjectPage> PluginStore::List(absl::string_view prefix,
                                              bool by_folder,
                                              absl::string_view) {

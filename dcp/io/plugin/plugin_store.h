@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// OpenPluginStore: an ObjectStore over the C interface of a plugin, for gs://,
-// abfs://, abfss:// and hdfs://. Its threads make the calls, which block, some
-// at the same time. The parts of an upload are taken in the order of their
-// numbers, each once; they wait for each other in the caller's memory.
+// OpenPluginStore: an ObjectStore over a plugin's C interface, for gs://,
+// abfs://, abfss:// and hdfs://. Blocking calls run on the store's threads,
+// several at the same time. An upload's parts are taken in number order, each
+// once; they wait for each other in the caller's memory.
 #ifndef DCP_IO_PLUGIN_PLUGIN_STORE_H_
 #define DCP_IO_PLUGIN_PLUGIN_STORE_H_
 
@@ -15,10 +15,10 @@
 
 namespace dcp {
 
-// The library with the stores of all these schemes.
+// The library that has the stores for all these schemes.
 inline constexpr char kArrowPlugin[] = "libtessera-arrow.so";
 
-// The store of the scheme and bucket of `url`. Blocks.
+// Opens the store for the scheme and bucket in `url`. Blocks.
 absl::StatusOr<std::unique_ptr<ObjectStore>> OpenPluginStore(
     const tessera_plugin& plugin, const ObjectUrl& url);
 

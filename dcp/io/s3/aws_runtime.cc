@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Starts and configures Amazon's libraries.
 // Tested by tests/dcp/io/s3/s3_store_test.cc.
 
 #include "dcp/io/s3/aws_runtime.h"
@@ -17,8 +18,8 @@ namespace {
 
 constexpr uint16_t kNumThreads = 2;
 constexpr size_t kMaxHosts = 16;
-// What is received from a connection, or sent over it, at once. Each costs a
-// system call and a turn of the event loop, of which Amazon's 16 KiB need many.
+// The bytes received or sent over a connection at once. Each fragment costs a
+// system call and a turn of the event loop, and Amazon's 16 KiB need many.
 constexpr size_t kFragmentBytes = size_t{128} << 10;
 
 AwsRuntime MakeRuntime() {
@@ -45,7 +46,7 @@ AwsRuntime MakeRuntime() {
 }  // namespace
 
 const AwsRuntime& AwsRuntime::Get() {
-  // Never destroyed: its threads may still be at work when the process ends.
+  // Never destroyed: the threads may still be at work when the process ends.
   static const AwsRuntime* const runtime = new AwsRuntime(MakeRuntime());
   return *runtime;
 }

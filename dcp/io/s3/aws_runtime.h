@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// AwsRuntime: what all users of Amazon's C libraries in one process share: the
-// libraries themselves, two threads for sockets, one for names of hosts. It is
-// made when it is first asked for and lives as long as the process. A process
-// that forks must do so before: threads do not survive a fork.
+// AwsRuntime: shared by all users of Amazon's C libraries in one process: the
+// libraries themselves, two threads for sockets, one to resolve host names. It
+// is created on first use and lives as long as the process. A process that
+// forks must do so before: threads do not survive a fork.
 #ifndef DCP_IO_S3_AWS_RUNTIME_H_
 #define DCP_IO_S3_AWS_RUNTIME_H_
 

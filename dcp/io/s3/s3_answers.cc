@@ -24,15 +24,15 @@ namespace {
 // Deeper than any answer.
 constexpr size_t kMaxDepth = 8;
 
-// An element of XML, valid while its parser calls back. Each() or Text() is
-// called at most once.
+// An XML element, valid while the parser calls back. Each() or Text() is called
+// at most once.
 class Element {
  public:
   using Visit = absl::FunctionRef<absl::Status(absl::string_view, Element&)>;
 
   explicit Element(aws_xml_node* node) : node_(node) {}
 
-  // Calls `visit` for each child with its name.
+  // Calls `visit` with each child and the child's name.
   absl::Status Each(Visit visit);
 
   absl::StatusOr<std::string> Text() {
@@ -99,8 +99,8 @@ absl::Status Element::Each(Visit visit) {
   return walk.status;
 }
 
-// Calls `visit` for each child of the root, which must have the name `root`, or
-// the one that another server gives it.
+// Calls `visit` for each child of the root element. The root's name must be
+// `root` or the name that another server uses.
 absl::Status ParseRoot(absl::string_view xml, absl::string_view root,
                        Element::Visit visit,
                        absl::string_view other_root = "") {

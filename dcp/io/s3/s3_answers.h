@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads what an S3 server answers, which is XML: lists of objects, uploads and
-// parts, an upload's id, what could not be removed, errors. Pure; any thread.
-// The input is hostile: what does not have the expected form is DataLoss.
+// Parses an S3 server's answers, which are XML: lists of objects, uploads and
+// parts, an upload's id, failed removals, errors. Pure; any thread. The input
+// is hostile: text in an unexpected form is DataLoss.
 #ifndef DCP_IO_S3_S3_ANSWERS_H_
 #define DCP_IO_S3_S3_ANSWERS_H_
 
@@ -26,22 +26,22 @@ struct S3ErrorText {
 
 struct S3PartsPage {
   std::vector<ObjectPart> parts;
-  std::string next;  // the marker of the next page; empty after the last
+  std::string next;  // the next page's marker; empty after the last page
 };
 
 // All must begin with `prefix`.
 absl::StatusOr<ObjectPage> ParseS3Objects(absl::string_view xml,
                                           absl::string_view prefix);
-// `next` is encoded, ready to be a part of a query.
+// `next` is encoded, ready for a query.
 absl::StatusOr<UploadPage> ParseS3Uploads(absl::string_view xml);
 absl::StatusOr<S3PartsPage> ParseS3Parts(absl::string_view xml);
 absl::StatusOr<std::string> ParseS3UploadId(absl::string_view xml);
-// The errors of a request to remove several objects; empty if there are none.
+// The errors from a request to remove several objects; empty if there are none.
 absl::StatusOr<std::vector<S3ErrorText>> ParseS3Removed(absl::string_view xml);
-// Nothing where the text is not an error.
+// nullopt if the text is not an error.
 std::optional<S3ErrorText> ParseS3Error(absl::string_view xml);
 
-// The time of a Last-Modified header, in nanoseconds since 1970.
+// The time in a Last-Modified header, in nanoseconds since 1970.
 absl::StatusOr<int64_t> ParseHttpTime(absl::string_view text);
 
 }  // namespace dcp

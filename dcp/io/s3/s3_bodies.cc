@@ -20,7 +20,7 @@ std::string Escape(absl::string_view text) {
     } else if (c == '"') {
       absl::StrAppend(&escaped, "&quot;");
     } else if (static_cast<uint8_t>(c) < ' ') {
-      // Otherwise the reader makes a space of a tab or an end of line.
+      // Otherwise the XML reader turns a tab or an end of line into a space.
       absl::StrAppend(&escaped, "&#", static_cast<int>(c), ";");
     } else {
       escaped.push_back(c);

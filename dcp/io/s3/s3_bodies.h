@@ -10,7 +10,7 @@
 
 namespace dcp {
 
-// For DeleteObjects; the server answers with errors alone.
+// For DeleteObjects; the server reports only errors.
 std::string RemovalBody(absl::Span<const std::string> keys);
 
 // For CompleteMultipartUpload: `parts` by number.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Sets up Amazon's client for one bucket and starts transfers with it.
 // Tested by tests/dcp/io/s3/s3_store_test.cc.
 
 #include "dcp/io/s3/s3_client.h"
@@ -25,8 +26,8 @@ namespace {
 
 // Ranges up to this size are one request. Blocks of transfers are not larger.
 constexpr uint64_t kRangeBytes = uint64_t{64} << 20;
-// Amazon's client does not start with less. It holds answers to calls and
-// nothing else: payload is sent from and received into the caller's memory.
+// Amazon's client does not start with less. It holds only answers to calls:
+// payload is sent from and received into the caller's memory.
 constexpr uint64_t kMemoryLimitBytes = uint64_t{2} << 30;
 
 absl::StatusOr<aws_tls_ctx*> MakeTls(const S3Settings& settings) {
@@ -111,7 +112,7 @@ void S3Client::Connect(aws_tls_ctx* tls) {
     is_shut_down_ = false;
   }
   shared_.client = aws_s3_client_new(runtime.allocator, &config);
-  // All that could be wrong about the settings was checked.
+  // All possible errors in the settings were checked before.
   DCP_CHECK(shared_.client != nullptr);
   aws_tls_connection_options_clean_up(&tls_options);
 }

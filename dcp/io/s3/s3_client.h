@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // S3Client: carries out requests to one bucket, with Amazon's client: it signs,
-// keeps connections, and tries again what is worth it. It knows nothing of what
-// the requests mean. Thread-safe.
+// keeps connections, and retries failures that may pass. The meaning of the
+// requests is s3_store's concern. Thread-safe.
 #ifndef DCP_IO_S3_S3_CLIENT_H_
 #define DCP_IO_S3_S3_CLIENT_H_
 
@@ -26,8 +26,8 @@ class S3Client {
   using Done = S3Transfer::Done;
 
   // Finds credentials, which can take some seconds where there are none, and
-  // does not contact the server. InvalidArgument for a bucket, an endpoint or a
-  // file of certificates that cannot be, PermissionDenied without credentials.
+  // does not contact the server. InvalidArgument for an invalid bucket,
+  // endpoint or certificate file, PermissionDenied without credentials.
   static absl::StatusOr<std::unique_ptr<S3Client>> Make(
       absl::string_view bucket, const S3Settings& settings);
   // Waits for the requests in flight.

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds credentials as the AWS tools do, and rereads them when they have
+// expired.
 // Tested by tests/dcp/io/s3/s3_open_test.cc.
 
 #include "dcp/io/s3/s3_credentials.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// S3Credentials: who signs the requests. They are found as the AWS tools find
-// them: in the environment, in the profile (with SSO and processes), by the
-// token of a web identity, from a container's or a machine's metadata. They are
-// renewed before they expire, and read again when a server says that they have.
-// Thread-safe.
+// S3Credentials: the credentials that sign requests. They are found as the AWS
+// tools find them: in the environment, in the profile (with SSO and processes),
+// by a web identity's token, from a container's or a machine's metadata. They
+// are renewed before they expire, and read again when a server says that they
+// have expired. Thread-safe.
 #ifndef DCP_IO_S3_S3_CREDENTIALS_H_
 #define DCP_IO_S3_S3_CREDENTIALS_H_
 
@@ -26,7 +26,7 @@ class S3Credentials {
   // says which variables to set.
   static absl::StatusOr<std::unique_ptr<S3Credentials>> Find(
       const std::string& profile, aws_tls_ctx* tls);
-  // What uses provider() is gone.
+  // Requires that no user of provider() is left.
   ~S3Credentials();
   S3Credentials(const S3Credentials&) = delete;
   S3Credentials& operator=(const S3Credentials&) = delete;
@@ -44,7 +44,7 @@ class S3Credentials {
 
   const std::string profile_;
   aws_tls_ctx* const tls_;
-  // Passes each question on to the chain of the moment.
+  // Passes each question on to the current chain.
   aws_credentials_provider* provider_ = nullptr;
 
   absl::Mutex mu_;

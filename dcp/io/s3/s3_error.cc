@@ -22,7 +22,7 @@ constexpr size_t kMaxServerText = 300;
 
 struct Meaning {
   absl::StatusCode code = absl::StatusCode::kUnknown;
-  std::string advice;  // what to do; may be empty
+  std::string advice;  // instructions for the user; may be empty
 };
 
 struct KnownCode {
@@ -101,7 +101,7 @@ constexpr KnownCode kKnownCodes[] = {
      "the server does not know this checksum: set TESSERA_S3_CHECKSUM=md5"},
 };
 
-// The permission in the terms of Amazon's policies.
+// The permission, as Amazon's policies name it.
 absl::string_view Permission(absl::string_view operation) {
   if (operation == "GetObject" || operation == "HeadObject") {
     return "s3:GetObject, and s3:ListBucket to tell that an object is absent";
@@ -211,8 +211,8 @@ Meaning MeaningOfError(int error) {
   }
 }
 
-// What a server says, made fit for a line of a log: without control characters,
-// of bounded length, and without the query of a URL.
+// A server's text, made fit for one line in a log: without control characters,
+// with bounded length, and without a URL's query.
 std::string ServerText(absl::string_view text) {
   std::string clean;
   for (const char c : text.substr(0, kMaxServerText)) {
@@ -272,7 +272,7 @@ absl::Status S3Error(absl::string_view bucket_url, absl::string_view key,
   if (!has_answer) {
     const std::string status =
         answer.status >= 300 ? absl::StrCat(" (HTTP ", answer.status, ")") : "";
-    // Without an answer, who was asked matters.
+    // Without an answer, the message names the host.
     return Compose(
         bucket_url, key, operation, MeaningOfError(answer.error),
         absl::StrCat(answer.server, answer.server.empty() ? "" : ": ",

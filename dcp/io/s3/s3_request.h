@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// S3Request and S3Answer: one request to an S3 server and what came back, as
-// plain values. S3Client carries them out; s3_store.cc makes the requests, and
+// S3Request and S3Answer: one request to an S3 server and the answer, as plain
+// values. S3Client carries them out; s3_store.cc makes the requests, and
 // s3_answers.h and s3_error.h read the answers.
 #ifndef DCP_IO_S3_S3_REQUEST_H_
 #define DCP_IO_S3_S3_REQUEST_H_
@@ -15,12 +15,11 @@
 
 namespace dcp {
 
-// Metadata of an object that says which writer made it; see
-// ObjectStore::Begin.
+// An object's metadata that says which writer made it; see ObjectStore::Begin.
 inline constexpr char kS3LabelHeader[] = "x-amz-meta-tessera-id";
 
 struct S3Request {
-  // What Amazon calls it; permissions are named after it.
+  // Amazon's name for the operation; permissions are named after it.
   std::string operation;
   std::string method;
   std::string key;    // empty: the bucket itself
@@ -28,19 +27,19 @@ struct S3Request {
   std::vector<std::pair<std::string, std::string>> headers;
   uint32_t max_tries = UINT32_MAX;  // the settings may say fewer
 
-  // What is sent: memory of the caller, with a checksum as the settings say, or
-  // a text.
+  // The bytes to send: the caller's memory, with a checksum as the settings
+  // say, or a text.
   ByteSpan payload;
   std::string text;
-  // Where a range of an object goes, straight from the socket. Empty: the
+  // The destination for an object's range, straight from the socket. Empty: the
   // answer goes to S3Answer::body.
   MutableByteSpan into;
 };
 
 struct S3Answer {
-  // Of Amazon's libraries; 0 where the server answered with success.
+  // From Amazon's libraries; 0 if the server reported success.
   int error = 0;
-  // The last status of HTTP; 0 where the server never answered.
+  // The last HTTP status; 0 if the server never answered.
   int status = 0;
   uint32_t num_tries = 0;
   std::string server;  // "https://host[:port]" that was asked
@@ -51,18 +50,18 @@ struct S3Answer {
   // Whether the server computes `etag` from the bytes as they are, not as it
   // encrypts them.
   bool etag_is_of_bytes = true;
-  std::string crc32c;  // in base64; empty where the server names none
+  std::string crc32c;  // in base64; empty if the server sends none
   std::string last_modified;
-  std::string label;  // that of kS3LabelHeader
+  std::string label;  // the value of kS3LabelHeader
   uint64_t content_length = 0;
-  // Of an answer that did not go elsewhere, or of an error.
+  // The answer's body if it did not go elsewhere, or an error's body.
   std::string body;
   uint64_t num_received = 0;  // bytes that arrived in `into`
-  // The MD5 of what was sent, where it is not the one that `etag` shows.
+  // The MD5 of the sent bytes if `etag` differs from it.
   std::string md5_expected;
 };
 
-// Percent-encodes everything but letters, digits and "-_.~", and slashes where
+// Percent-encodes everything except letters, digits and "-_.~", and slashes if
 // `keep_slashes` is set.
 std::string EncodeForUri(absl::string_view text, bool keep_slashes);
 // The reverse; a percent sign that begins no escape stays as it is.

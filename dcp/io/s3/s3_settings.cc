@@ -35,7 +35,7 @@ absl::Status Refuse(absl::string_view name, absl::string_view value,
       absl::StrCat(name, " is \"", value, "\"; it must be ", expected));
 }
 
-// The profile that the AWS tools would use, in both of their files.
+// The profile that the AWS tools would use, from both files.
 class Profile {
  public:
   explicit Profile(const std::string& name) : name_(name) {
@@ -66,7 +66,8 @@ class Profile {
     return Value(Find(AWS_PROFILE_SECTION_TYPE_PROFILE, Name(), property));
   }
 
-  // The profile names a section of services, where each has its endpoint.
+  // The profile names a services section, which has an endpoint for each
+  // service.
   std::string EndpointOfS3() const {
     const std::string services = Property("services");
     if (services.empty()) return "";
@@ -166,7 +167,7 @@ absl::Status ReadRegion(const Profile& profile, S3Settings& settings) {
     settings.region = profile.Property("region");
     source = "region of the profile";
   }
-  // It becomes a part of the host's name.
+  // The region becomes a part of the host's name.
   for (const char c : settings.region) {
     if (!absl::ascii_isalnum(static_cast<uint8_t>(c)) && c != '-') {
       return Refuse(source, settings.region,

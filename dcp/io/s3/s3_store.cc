@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is done about the differences between servers:
+// Differences between servers, and the way each is handled:
 //
-//   If-None-Match of the end    not radosgw 16: elsewhere than at Amazon, Head
-//   of an upload                looks before
-//   ETag of a finished upload   not needed: Head tells it (radosgw has none)
-//   If-Match of a put           Amazon only; elsewhere Head compares before,
+//   If-None-Match at the end    not in radosgw 16: on all servers but Amazon,
+//   of an upload                Head looks before
+//   ETag of a finished upload   not needed: Head returns it (radosgw has none)
+//   If-Match in a put           Amazon only; on others Head compares before,
 //                               because radosgw 16 refuses the right ETag
-//   checksums of parts          Amazon requires those of all parts to finish an
-//                               upload that began with checksums; they are in
-//                               the answer to each part, and in its list of
-//                               parts, whoever sent them
-//   bytes that change on the    where the answer has no checksum, the ETag of a
-//   way to the server           part is compared with its MD5
-//   an upload that is gone      radosgw answers to its end that the server has
-//                               trouble; the list of its parts says it clearly
+//   checksums of parts          Amazon requires all parts' checksums to finish
+//                               an upload that began with checksums; they are
+//                               in the answer to each part, and in the list of
+//                               parts, also for another process's parts
+//   bytes that change on the    if the answer has no checksum, a part's ETag is
+//   way to the server           compared with its MD5
+//   an upload that is gone      radosgw answers a request to finish with a
+//                               server error; the list of parts says clearly
+//                               that the upload is gone
 //   the list of parts           not every server has one: only an upload that
 //                               another process began needs it
 //   an upload finished twice    after a lost answer, Amazon may say that there
@@ -104,8 +105,8 @@ class S3Store final : public ObjectStore {
                         const S3Answer& answer) const {
     return S3Error(url_, key, operation, answer);
   }
-  // The same for an answer whose text did not parse: whoever cut or changed it,
-  // it says nothing about objects.
+  // The same for an answer that did not parse: it was cut or changed on the
+  // way, so it contains no facts about objects.
   absl::Status Unexpected(absl::string_view key, absl::string_view operation,
                           const absl::Status& status) const {
     return absl::UnavailableError(absl::StrCat(url_, key.empty() ? "" : "/",
@@ -131,7 +132,8 @@ class S3Store final : public ObjectStore {
 
   const std::string url_;
   const S3Settings settings_;
-  // The last, because it waits for what uses the others.
+  // The last, because the destructor waits for requests that use the other
+  // members.
   const std::unique_ptr<S3Client> client_;
 };
 
@@ -209,7 +211,7 @@ void S3Store::Put(absl::string_view key, ByteSpan bytes,
       });
 }
 
-// Whether the server has what was sent.
+// Whether the server has the bytes that were sent.
 absl::Status S3Store::CheckPut(absl::string_view key,
                                absl::string_view operation,
                                const S3Answer& answer) const {
@@ -341,7 +343,7 @@ absl::StatusOr<std::string> S3Store::Begin(absl::string_view key,
                                            absl::string_view label) {
   S3Request request = Request("CreateMultipartUpload", "POST", key);
   request.query = "uploads";
-  // Amazon takes checksums of parts only where the upload began with them.
+  // Amazon takes parts' checksums only if the upload began with them.
   if (settings_.checksum == S3Checksum::kCrc32c) {
     request.headers = {{"x-amz-checksum-algorithm", "CRC32C"}};
   }
@@ -393,7 +395,7 @@ absl::Status S3Store::Finish(absl::string_view key, absl::string_view upload,
   return status;
 }
 
-// Whether an earlier try, whose answer was lost, has finished the upload.
+// Whether an earlier try with a lost answer has finished the upload.
 absl::Status S3Store::CheckFinished(absl::string_view key,
                                     absl::Span<const ObjectPart> parts,
                                     const absl::Status& status) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// OpenS3Store: a bucket of Amazon S3, or of any server that speaks its
-// protocol, as an ObjectStore. README.md says what servers must do and where
-// they differ.
+// OpenS3Store: a bucket on Amazon S3, or on any server that speaks the S3
+// protocol, as an ObjectStore. README.md lists the requirements for servers and
+// their differences.
 #ifndef DCP_IO_S3_S3_STORE_H_
 #define DCP_IO_S3_S3_STORE_H_
 
@@ -14,11 +14,11 @@
 
 namespace dcp {
 
-// Finds credentials and asks for one key of the bucket, so that what is wrong
-// with the clock, the credentials, the region or the name of the bucket is said
-// here. With Amazon, the region that the bucket is in replaces the one of
-// `settings`. Blocks; each store has connections of its own, so a process
-// should have one for each bucket. Not after a fork, see aws_runtime.h.
+// Finds credentials and asks for one key in the bucket, so that a wrong clock,
+// wrong credentials, a wrong region or a wrong bucket name is reported here.
+// With Amazon, the bucket's region replaces the region in `settings`. Blocks.
+// Each store has connections of its own, so a process should have one for each
+// bucket. Not after a fork, see aws_runtime.h.
 absl::StatusOr<std::unique_ptr<ObjectStore>> OpenS3Store(
     absl::string_view bucket, const S3Settings& settings);
 

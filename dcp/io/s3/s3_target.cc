@@ -14,7 +14,7 @@
 namespace dcp {
 namespace {
 
-// What the oldest of Amazon's regions accepted; servers of others do too.
+// The limit in Amazon's oldest region; other servers accept it too.
 constexpr size_t kMaxBucketName = 255;
 
 absl::Status CheckBucket(absl::string_view bucket) {
@@ -56,7 +56,7 @@ absl::StatusOr<S3Target> FindS3Target(absl::string_view bucket,
     const std::string host =
         absl::StrCat("s3.", target.region, ".amazonaws.com",
                      absl::StartsWith(target.region, "cn-") ? ".cn" : "");
-    // The certificate of Amazon covers one name before its own.
+    // Amazon's certificate covers only one name in front of the host.
     const bool is_in_host = settings.addressing != S3Addressing::kPath &&
                             !absl::StrContains(bucket, '.');
     target.authority = is_in_host ? absl::StrCat(bucket, ".", host) : host;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// S3Target: where the requests to a bucket go: scheme, host, and what of the
-// bucket is part of the path. Pure.
+// S3Target: the destination for a bucket's requests: scheme, host, and the part
+// of the path that names the bucket. Pure.
 #ifndef DCP_IO_S3_S3_TARGET_H_
 #define DCP_IO_S3_S3_TARGET_H_
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+// Carries one request through Amazon's client, with retries.
 // Tested by tests/dcp/io/s3/s3_retries_test.cc.
 //
-// The life of a transfer, which owns itself:
+// A transfer owns itself and goes through these steps:
 //
 //   1  Submit gives the request to Amazon's client, which tries it as often as
 //      the settings say; OnTry sees each try.
-//   2  OnHeaders, OnBody and OnFinished tell what the last one brought.
-//   3  DropHold lets go of the request when Submit has returned and OnFinished
+//   2  OnHeaders, OnBody and OnFinished report the last try's result.
+//   3  DropHold releases the request when Submit has returned and OnFinished
 //      was called, after which a request to stop has nothing to cancel.
 //   4  OnReleased comes when nothing uses the memory any more. It begins again
 //      at 1, after a while, or ends.
@@ -48,7 +49,8 @@ namespace {
 constexpr int kHttpConflict = 409;
 constexpr int kHttpTooManyRequests = 429;
 
-// How often to try what no waiting mends, and Amazon's client would try on.
+// The number of tries for errors that waiting does not repair, but that
+// Amazon's client would retry.
 uint32_t MaxTries(int error) {
   switch (error) {
     case AWS_ERROR_S3_REQUEST_TIME_TOO_SKEWED:
@@ -62,7 +64,7 @@ uint32_t MaxTries(int error) {
   }
 }
 
-// How often a put is tried whose bytes do not arrive as they were sent.
+// How often a put is retried if the bytes change on the way.
 constexpr uint32_t kMaxRetriesOfChangedPut = 2;
 
 // Empty where OpenSSL is not allowed to compute it.
@@ -74,7 +76,7 @@ std::string Md5Of(aws_byte_cursor body) {
   return result == AWS_OP_SUCCESS ? digest : "";
 }
 
-// The MD5 in an ETag, in hexadecimal digits; empty if it shows none.
+// The MD5 in an ETag, in hexadecimal digits; empty if it contains none.
 std::string Md5InEtag(absl::string_view etag) {
   absl::ConsumePrefix(&etag, "\"");
   absl::ConsumeSuffix(&etag, "\"");
@@ -145,7 +147,7 @@ void S3Transfer::Submit() {
   aws_s3_checksum_config checksum = {};
   if (!request_.payload.empty() &&
       shared_.settings.checksum == S3Checksum::kCrc32c) {
-    // Never in a trailer, which servers of others do not understand.
+    // Never in a trailer, which other servers do not understand.
     checksum.location = AWS_SCL_HEADER;
     checksum.checksum_algorithm = AWS_SCA_CRC32C;
     options.checksum_config = &checksum;
@@ -279,7 +281,7 @@ int S3Transfer::OnBody(const aws_byte_cursor& piece) {
   return AWS_OP_SUCCESS;
 }
 
-// The length of `into_` at the end is only what the server has announced.
+// The final length of `into_` is only the announced one.
 void S3Transfer::OnReceived(uint64_t num_bytes) {
   absl::MutexLock lock(&mu_);
   answer_.num_received += num_bytes;
@@ -366,8 +368,8 @@ bool S3Transfer::IsWorthAnotherTry() {
   return true;
 }
 
-// Amazon's client tries again after errors of the network, 500, 502, 503, 504
-// and the codes that say the same. What else passes:
+// Amazon's client retries network errors, 500, 502, 503, 504 and the codes that
+// mean the same. These errors may pass, too:
 bool S3Transfer::MayPass() {
   if (answer_.error == AWS_ERROR_SUCCESS) {
     if (answer_.num_received < into_.len) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // S3Transfer: one request on its way through Amazon's client, which calls back
-// on its own threads, in an order of its own. Starts the request, can cancel
-// it, starts it again where Amazon's client would not, and reports once.
+// on its own threads, in any order. Starts the request, can cancel it, restarts
+// it if Amazon's client would not, and reports once.
 #ifndef DCP_IO_S3_S3_TRANSFER_H_
 #define DCP_IO_S3_S3_TRANSFER_H_
 
@@ -38,7 +38,7 @@ class S3Transfer {
  public:
   using Done = absl::AnyInvocable<void(S3Answer) &&>;
 
-  // What all transfers of a client use; outlives them.
+  // Used by all of a client's transfers; outlives them.
   struct Shared {
     aws_s3_client* client = nullptr;
     S3Target target;
@@ -46,8 +46,8 @@ class S3Transfer {
     std::unique_ptr<S3Credentials> credentials;
   };
 
-  // `done` is called once, on any thread, when no memory of `request` is in use
-  // any more.
+  // `done` is called once, on any thread, when the memory in `request` is no
+  // longer in use.
   static void Start(Shared& shared, S3Request request, std::stop_token stop,
                     Done done);
 
@@ -88,12 +88,12 @@ class S3Transfer {
   // Submit and OnFinished each hold `meta_request_`, so that a request to stop
   // finds it; the last one lets go.
   std::atomic<int> num_holds_ = 0;
-  // OnReleased reads it, so that it sees all that the threads before it did:
-  // what orders them is inside of Amazon's client.
+  // OnReleased reads this, so that it sees the writes of the threads before it.
+  // Amazon's client orders them only internally.
   std::atomic<bool> has_let_go_ = false;
 
   const absl::Duration begun_ = SteadyNow();
-  uint32_t num_retries_ = 0;  // ours, not those of Amazon's client
+  uint32_t num_retries_ = 0;  // our retries, without those of Amazon's client
   bool has_renewed_ = false;
   aws_task later_ = {};
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds a model's types in config.json, and compares them with a mapping's.
 // Tested by tests/dcp/maps/builtin_mappings_test.cc.
 #include "dcp/mapping/application/model_types.h"
 
@@ -19,7 +20,7 @@ namespace {
 
 constexpr absl::string_view kModelType = "model_type";
 
-// "deepseekv3" of DeepseekV3ForCausalLM; empty if it is no class of a model.
+// "deepseekv3" for DeepseekV3ForCausalLM; empty if it is not a model's class.
 std::string TypeOfClass(absl::string_view name) {
   for (const absl::string_view end : {"For", "LMHeadModel"}) {
     const size_t at = name.rfind(end);

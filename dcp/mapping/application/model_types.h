@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What config.json calls a model, by which the mappings for it are found. Pure;
-// any thread.
+// A model's types according to config.json. They select the mapping. Pure; any
+// thread.
 #ifndef DCP_MAPPING_APPLICATION_MODEL_TYPES_H_
 #define DCP_MAPPING_APPLICATION_MODEL_TYPES_H_
 
@@ -14,20 +14,20 @@
 
 namespace dcp {
 
-// The values of model_type at the top of the text and in its text_config, and
-// the class that `architectures` names first, in this order, as far as they are
-// there. InvalidArgument if it is not JSON.
+// model_type at the top level and in text_config, and the first class in
+// `architectures`, in this order, as far as they are there. InvalidArgument if
+// the text is not JSON.
 absl::StatusOr<std::vector<std::string>> ModelTypesIn(absl::string_view config);
 
-// Whether one of these is `model_type`, by itself or as the name of a class:
-// DeepseekV3ForCausalLM is deepseek_v3, whatever model_type a program that has
-// code of its own gives it.
+// Whether one entry in `types` is `model_type`, either literally or as a class:
+// DeepseekV3ForCausalLM is deepseek_v3, even if a program with its own code
+// uses a different model_type.
 bool IsModelType(absl::Span<const std::string> types,
                  absl::string_view model_type);
 
-// InvalidArgument, with both, if config.json says that the model is of a type
-// that is not among `model_types`, those of the mapping called `mapping`. OK if
-// one of both says nothing.
+// InvalidArgument, naming both, if config.json's model type is not among
+// `model_types`, the types for the mapping named `mapping`. OK if either is
+// unknown.
 absl::Status CheckModelType(absl::string_view mapping,
                             absl::Span<const std::string> model_types,
                             absl::string_view config);

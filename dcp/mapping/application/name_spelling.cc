@@ -18,7 +18,7 @@
 namespace dcp {
 namespace {
 
-// What names of one side may look like.
+// The names that one side may have.
 class Spelling {
  public:
   Spelling(const MappingFile& file, const MappingSide& side, ModelSizes& sizes)
@@ -38,7 +38,7 @@ class Spelling {
     }
     DCP_ASSIGN_OR_RETURN(const bool is_known, KnowsParameter(spelled));
     if (is_known || !side_.blocks.has_value()) return is_known;
-    // The rules are about what codes and scales mean.
+    // The rules are about the decoded weights, not codes and scales.
     const MappingBlocks& blocks = *side_.blocks;
     for (const NameTemplate* form : {&blocks.codes, &blocks.scales}) {
       const auto values = form->Match(spelled);
@@ -82,7 +82,7 @@ class Spelling {
     }
   }
 
-  // A name with an offset that nothing tells is not compared.
+  // A name with an offset of unknown size is not compared.
   void Add(NameTemplate name) {
     const absl::Status resolved = name.Resolve(
         [this](absl::string_view word) { return sizes_.ValueOf(word); });

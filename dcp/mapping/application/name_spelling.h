@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// FirstUnknownName: whether a side of a mapping is how a checkpoint spells its
-// tensors, by their names alone. Pure; any thread.
+// FirstUnknownName: decides by names alone whether a checkpoint is spelled as a
+// mapping's side. Pure; any thread.
 #ifndef DCP_MAPPING_APPLICATION_NAME_SPELLING_H_
 #define DCP_MAPPING_APPLICATION_NAME_SPELLING_H_
 
@@ -15,17 +15,17 @@
 
 namespace dcp {
 
-// The prefix that rules about `side` expect and that none of `names`, those of
-// a model's parameters, begins with: the one that the side may lack, or none.
+// The side's may_lack prefix if rules about `side` expect it and none of the
+// parameters in `names` begins with it; otherwise empty.
 std::string LackingPrefix(const MappingSide& side,
                           absl::Span<const std::string> names);
 
-// The first of `names`, which have no names of wrappers, that neither a rule
-// nor `drop` of side `side` names, by itself, as a state of an optimizer, or as
-// codes or scales of its `blocks`; nullopt if all are known. Rules whose `when`
-// is 0 do not count; what nothing tells is left open. InvalidArgument for a
-// side that is not there or a config that is not one, ResourceExhausted after
-// kMaxNameComparisons.
+// The first of `names` that is unknown: neither a rule nor `drop` on side
+// `side` names it, as a tensor, as optimizer state, or as codes or scales in
+// `blocks`. nullopt if all are known. `names` have no wrapper prefixes. Rules
+// whose `when` is 0 do not count; names that depend on unknown sizes count as
+// known. InvalidArgument for a side that is not there or a config that is not
+// one, ResourceExhausted after kMaxNameComparisons.
 absl::StatusOr<std::optional<std::string>> FirstUnknownName(
     const MappingFile& file, absl::string_view side,
     absl::Span<const std::string> names, absl::string_view config,

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Applies each rule to the model and to each slot of the optimizer, then
+// handles the sources that no rule took.
 // Tested by tests/dcp/mapping/application/mapping_test.cc.
 #include "dcp/mapping/application/rule_application.h"
 
@@ -44,7 +46,7 @@ class Application {
     Divide();
     DCP_RETURN_IF_ERROR(CheckNames());
     if (options_.parts != MapOptions::Parts::kStates) {
-      // A checkpoint may have the state of an optimizer alone.
+      // A checkpoint may have only an optimizer's state.
       const bool is_needed = !model_.sources.empty() || slots_.empty() ||
                              options_.parts == MapOptions::Parts::kModel;
       if (is_needed) {
@@ -75,7 +77,7 @@ class Application {
   }
 
  private:
-  // Slots of an optimizer's state are sets of sources of their own.
+  // Each slot of an optimizer's state is a set of sources by itself.
   void Divide() {
     model_.full_name = [](absl::string_view name) { return std::string(name); };
     for (size_t i = 0; i < sources_.size(); ++i) {
@@ -108,7 +110,7 @@ class Application {
     }
   }
 
-  // The names of the parameters, alone and in states, are spelled alike.
+  // Parameters have the same spelling alone and in states.
   void AddLackingPrefix() {
     if (from_.may_lack.empty()) return;
     std::vector<EquationSources*> all = {&model_};
@@ -153,7 +155,8 @@ class Application {
     return absl::OkStatus();
   }
 
-  // The rules are right for states of their parameter's shape, and for scalars.
+  // The rules are right for states with their parameter's shape, and for
+  // scalars.
   absl::Status CheckShapes(const std::string& slot,
                            const EquationSources& states) const {
     for (const EquationSources::Source& state : states.sources) {
@@ -192,7 +195,7 @@ class Application {
     return TakeRest(sources);
   }
 
-  // What no rule has taken: dropped by its side, or as the options say.
+  // Sources that no rule has taken: the side drops them, or the options decide.
   absl::Status TakeRest(EquationSources& sources) {
     std::vector<NameTemplate> patterns = from_.drop;
     for (NameTemplate& pattern : patterns) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ApplyRules: the rules of a mapping between the pivot and another side,
-// applied to the tensors of a checkpoint. For mapping.cc; pure; any thread.
+// ApplyRules: applies a mapping's rules between the pivot and another side to a
+// checkpoint's tensors. For mapping.cc; pure; any thread.
 #ifndef DCP_MAPPING_APPLICATION_RULE_APPLICATION_H_
 #define DCP_MAPPING_APPLICATION_RULE_APPLICATION_H_
 
@@ -12,8 +12,8 @@
 
 namespace dcp {
 
-// One of `options.from` and `options.to` is the pivot, and both are sides.
-// Errors are those of Mapping::Map.
+// Both `options.from` and `options.to` are sides, and one is the pivot. Errors
+// are those of Mapping::Map.
 absl::StatusOr<MappedTensors> ApplyRules(
     const MappingFile& file, absl::Span<const MappingTensor> sources,
     const MapOptions& options);

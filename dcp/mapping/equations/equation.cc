@@ -24,7 +24,7 @@ std::string TextOf(const std::vector<MappingTerm>& terms) {
       });
 }
 
-// The variables of the names of one side, which are the same in all of them.
+// The variables in one side's names. All names on that side have the same ones.
 std::vector<NameTemplate::Variable> VariablesOf(
     const std::vector<MappingTerm>& terms) {
   for (const MappingTerm& term : terms) {
@@ -83,7 +83,7 @@ absl::Status Equation::Apply() {
   return absl::OkStatus();
 }
 
-// `first` is the number of the first piece of an instance.
+// `first` is the number of the instance's first piece.
 absl::Status Equation::RescalePieces(size_t first) {
   const auto of = [&](const std::string& side) {
     const auto it = rule_.rescaled.find(side);
@@ -107,7 +107,7 @@ absl::Status Equation::ApplyHere(RuleReport& report) {
   if (IsVoid()) return absl::OkStatus();
   DCP_RETURN_IF_ERROR(Match());
   if (!HasName(sides_.src) && !sources_.are_states) {
-    // Constants alone; there is nothing to match.
+    // There are only constants, so there is nothing to match.
     instances_[{}].found.resize(sides_.src.size());
   }
   DCP_RETURN_IF_ERROR(CheckThere());
@@ -268,9 +268,9 @@ absl::Status Equation::AddMatch(size_t term, size_t source,
   return absl::OkStatus();
 }
 
-// A shared index of known size must have all its values, and a choice all its
+// A shared index whose size is known must have all values, and a choice all
 // texts, for every combination of the other variables. A rule that may match
-// nothing has to be complete if it matches anything.
+// nothing must be complete if it matches anything.
 absl::Status Equation::CheckThere() {
   // An optimizer has states for the layers that it trains, and no more.
   if (sources_.are_states) return absl::OkStatus();
@@ -315,8 +315,8 @@ absl::Status Equation::AllowMissing(const LackingInstance& lacking) {
       "; to map the rest without it, name it in the option allow_missing"));
 }
 
-// The ranges of the indices that are stacked: what the model tells, else up to
-// the largest.
+// The ranges of stacked indices: from the model, or else up to the largest
+// index found.
 void Equation::CompleteStacked(EquationInstance& instance) const {
   instance.stacked.resize(sides_.stacked.size());
   for (size_t v = 0; v < sides_.stacked.size(); ++v) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Equation: a rule of a mapping between two of its sides, for one model. It
-// finds the tensors that the rule is about, solves the sizes of its axes from
-// their shapes, and makes the pieces. For mapping.cc; one thread.
+// Equation: a mapping's rule between two sides, for one model. It finds the
+// rule's tensors, solves the axis sizes from their shapes, and makes the
+// pieces. For mapping.cc; one thread.
 #ifndef DCP_MAPPING_EQUATIONS_EQUATION_H_
 #define DCP_MAPPING_EQUATIONS_EQUATION_H_
 
@@ -24,8 +24,8 @@ namespace dcp {
 
 class Equation {
  public:
-  // Both sides are in the rule, and one of them is the pivot. All arguments
-  // must outlive this.
+  // Both sides are in the rule, and one is the pivot. All arguments must
+  // outlive this.
   Equation(const MappingFile& file, const MappingRule& rule,
            const std::string& from, const std::string& to,
            const std::vector<std::string>& allow_missing, ModelSizes& sizes,
@@ -40,7 +40,7 @@ class Equation {
 
  private:
   absl::Status ApplyHere(RuleReport& report);
-  // The names with their formulas, and what config.json tells of sizes.
+  // Prepares the names with their formulas, and the sizes from config.json.
   absl::Status Prepare();
   absl::Status PrepareRanges();
   absl::Status Match();
@@ -48,10 +48,10 @@ class Equation {
   absl::Status AddMatch(size_t term, size_t source,
                         const std::vector<NameValue>& values);
   bool IsInRange(const std::string& index, uint64_t value) const;
-  // Whether an index has no values, so that there is nothing to find.
+  // Whether an index has no values, so that there are no tensors to find.
   bool IsVoid() const;
   absl::Status CheckThere();
-  // OK if the tensors of the instance with these values may be missing.
+  // OK if the tensors of this instance may be missing.
   absl::Status AllowMissing(const LackingInstance& lacking);
   bool MayBeMissing(absl::string_view name) const;
   void CompleteStacked(EquationInstance& instance) const;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the steps of applying a rule of a mapping hand to each other: the
-// sources, the two sides of the rule, and its instances. For equation.cc and
-// what it uses; plain data; any thread.
+// The data that passes between the steps of applying a rule: the sources, the
+// rule's two sides, and the instances. For equation.cc and the files that it
+// uses; plain data; any thread.
 #ifndef DCP_MAPPING_EQUATIONS_EQUATION_SIDES_H_
 #define DCP_MAPPING_EQUATIONS_EQUATION_SIDES_H_
 
@@ -22,8 +22,8 @@
 
 namespace dcp {
 
-// The tensors that rules are applied to: those of a model, or those of one slot
-// of an optimizer's state under the names of their parameters.
+// The tensors that rules are applied to: those of a model, or those in one slot
+// of an optimizer's state under their parameters' names.
 struct EquationSources {
   struct Source {
     std::string name;     // as rules spell it
@@ -34,38 +34,38 @@ struct EquationSources {
 
   std::vector<Source> sources;  // by name
   bool are_states = false;
-  // The name of a destination that rules spell like this.
+  // The destination's name, for the name in the rules.
   std::function<std::string(absl::string_view)> full_name;
   // Where a name is among `sources`; nullopt if it is not there.
   std::optional<size_t> Find(absl::string_view name) const;
 };
 
-// The values first, first + 1, ... of an index.
+// The index values first, first + 1, and so on.
 struct IndexRange {
   uint64_t first = 0;
   uint64_t count = 0;
 };
 
-// One set of tensors that a rule says are equal.
+// One set of tensors that a rule declares equal.
 struct EquationInstance {
-  // The values of the variables that both sides have in their names.
+  // The values of the variables that occur in names on both sides.
   std::vector<NameValue> shared;
-  // For each source term: the values of the indices that only sources have in
-  // their names, and the place of that tensor. Empty for a constant.
+  // For each source term: the values of the indices that occur only in source
+  // names, and that tensor's position. Empty for a constant.
   std::vector<std::map<std::vector<uint64_t>, size_t>> found;
-  // For each such index: its values.
+  // The values of each such index.
   std::vector<IndexRange> stacked;
 };
 
-// By the values of the variables that both sides have in their names.
+// By the values of the variables that occur in names on both sides.
 using EquationInstances = std::map<std::vector<NameValue>, EquationInstance>;
 
-// The two sides of a rule, with what the model tells about them.
+// A rule's two sides, with the facts that the model adds.
 struct EquationSides {
   std::vector<MappingTerm> src;
   std::vector<MappingTerm> dst;
-  // The variables that both sides have in their names, the indices that only
-  // sources have, and those that only destinations have.
+  // The variables that occur in names on both sides, then the indices only in
+  // source names, then those only in destination names.
   std::vector<NameTemplate::Variable> shared;
   std::vector<std::string> stacked;
   std::vector<std::string> spread;

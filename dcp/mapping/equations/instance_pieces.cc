@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+// Makes the destinations and pieces for one instance of a rule.
 // Tested by tests/dcp/mapping/equations/equation_test.cc.
 //
-// The k-th summand of the sources equals the k-th of the destinations. Each
-// axis of it becomes a loop, which walks in both. An index that is a part of a
-// name on one side is fixed: there is a piece for each of its values, and on
-// the other side it moves the place where the piece begins.
+// The k-th source summand equals the k-th destination summand. Each axis
+// becomes a loop, which walks in both. An index that is part of a name on one
+// side is fixed: there is a piece for each value, and on the other side the
+// index moves the place where the piece begins.
 #include "dcp/mapping/equations/instance_pieces.h"
 
 #include <algorithm>
@@ -20,7 +21,7 @@
 namespace dcp {
 namespace {
 
-// The product of `counts`; more than any limit if it does not fit.
+// The product of `counts`; a number above any limit if it does not fit.
 uint64_t ProductOf(const std::vector<uint64_t>& counts) {
   uint64_t product = 1;
   bool is_empty = false;
@@ -104,7 +105,7 @@ absl::Status InstancePieces::Make(const std::string& to) {
   size_t src_summand = 0;
   for (size_t dst_term = 0; dst_term < dst_walks.size(); ++dst_term) {
     for (const SummandWalk& dst : dst_walks[dst_term]) {
-      // The rule's reader has counted the summands of both sides.
+      // The rule's reader has counted both sides' summands.
       DCP_CHECK(src_term < src_walks.size());
       DCP_RETURN_IF_ERROR(AddPair({.src_term = src_term,
                                    .dst_term = dst_term,
@@ -124,7 +125,7 @@ absl::Status InstancePieces::AddDestinations() {
   for (size_t term = 0; term < sides_.dst.size(); ++term) {
     const std::optional<NameTemplate>& name = sides_.dst[term].name;
     if (!name.has_value()) continue;
-    // Checked before anything is made of these numbers.
+    // Checked before these numbers are used to allocate.
     DCP_RETURN_IF_ERROR(builder_.Reserve(num_spread_));
     Dims shape;
     if (!sizes_.are_scalars) {
@@ -176,7 +177,7 @@ absl::Status InstancePieces::AddDestinations() {
   return absl::OkStatus();
 }
 
-// The names that the destination of the first term has in addition.
+// The additional names of the first term's destination.
 absl::Status InstancePieces::AddCopies(const std::string& to,
                                        size_t first_piece) {
   const auto it = rule_.copies.find(to);
@@ -253,7 +254,7 @@ absl::Status InstancePieces::AddConstant(const Pair& pair) {
   return absl::OkStatus();
 }
 
-// What a constant of the destinations stands for in the sources.
+// The source elements that correspond to a constant in the destinations.
 absl::Status InstancePieces::AddPaddings(const Pair& pair) {
   DCP_RETURN_IF_ERROR(builder_.Reserve(num_stacked_));
   for (uint64_t n = 0; n < num_stacked_; ++n) {
@@ -275,8 +276,8 @@ absl::Status InstancePieces::AddTensors(const Pair& pair) {
   for (uint64_t n = 0; n < num_stacked_; ++n) {
     const Indices stacked = IndicesAt(n, stacked_counts_);
     DCP_RETURN_IF_ERROR(AddTies(pair, stacked));
-    // An index that the destination lacks is the same for all: its first value
-    // is written.
+    // An index that the destination does not have has the same value for all:
+    // the first one is written.
     bool is_written = true;
     for (size_t v = 0; v < stacked.size(); ++v) {
       is_written = is_written && (stacked[v] == 0 ||
@@ -316,8 +317,8 @@ StridedPiece InstancePieces::PieceOf(const Pair& pair, const Indices& stacked,
   return piece;
 }
 
-// What must be equal because the destination lacks an axis or index: the
-// source at these stacked indices equals the one that is written.
+// Elements that must be equal because the destination lacks an axis or index:
+// the source at these stacked indices equals the one that is written.
 absl::Status InstancePieces::AddTies(const Pair& pair, const Indices& stacked) {
   Indices written = stacked;
   for (size_t v = 0; v < stacked.size(); ++v) {

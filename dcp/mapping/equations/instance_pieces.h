@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// InstancePieces: the destinations and pieces of one instance of a rule whose
-// sizes are known. For equation.cc; one thread.
+// InstancePieces: makes one instance's destinations and pieces once the sizes
+// are known. For equation.cc; one thread.
 #ifndef DCP_MAPPING_EQUATIONS_INSTANCE_PIECES_H_
 #define DCP_MAPPING_EQUATIONS_INSTANCE_PIECES_H_
 
@@ -28,20 +28,20 @@ class InstancePieces {
                  const EquationInstance& instance, const InstanceSizes& sizes,
                  const EquationSources& sources, MappedBuilder& builder);
 
-  // Adds everything to the builder; `to` is the side of the destinations.
+  // Adds everything to the builder; `to` is the destination side.
   // FailedPrecondition if a destination exists already, and ResourceExhausted
   // beyond a limit.
   absl::Status Make(const std::string& to);
 
  private:
-  // One summand of either side, next to the one that it equals.
+  // One source summand and the equal destination summand.
   struct Pair {
     size_t src_term = 0;
     size_t dst_term = 0;
     const SummandWalk* src = nullptr;
     const SummandWalk* dst = nullptr;
   };
-  // Values of indices, counted from 0.
+  // Index values, counted from 0.
   using Indices = std::vector<uint64_t>;
 
   absl::Status AddDestinations();
@@ -54,7 +54,7 @@ class InstancePieces {
   absl::Status AddPaddings(const Pair& pair);
   StridedPiece PieceOf(const Pair& pair, const Indices& stacked,
                        const Indices& spread) const;
-  // The number of the source of a term at these values of stacked indices.
+  // The number of a term's source for these stacked indices.
   uint32_t SourceAt(size_t term, const Indices& stacked) const;
   bool IsStacked(const std::string& axis) const;
   bool IsSpread(const std::string& axis) const;
@@ -67,7 +67,7 @@ class InstancePieces {
   MappedBuilder& builder_;
   Indices stacked_counts_;
   Indices spread_counts_;
-  uint64_t num_stacked_ = 1;  // products of the above
+  uint64_t num_stacked_ = 1;  // products of the counts above
   uint64_t num_spread_ = 1;
   // For each destination term, one for each value of the spread indices; empty
   // for a constant.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Solves the sizes of an instance's axes from its source shapes.
 // Tested by tests/dcp/mapping/equations/equation_test.cc.
 #include "dcp/mapping/equations/instance_sizes.h"
 
@@ -48,14 +49,14 @@ class Solver {
   }
 
  private:
-  // Dimension `dim` of a source is made of the axes of a term.
+  // Dimension `dim` of a source consists of a term's axes.
   struct Equation {
     size_t term = 0;
     size_t dim = 0;
     uint64_t extent = 0;
   };
 
-  // The first tensor of a source term; null for a constant.
+  // The first tensor for a source term; null for a constant.
   const MappingTensor* TensorOf(size_t term) const {
     const auto& found = instance_.found[term];
     if (found.empty()) return nullptr;
@@ -164,7 +165,7 @@ class Solver {
     return absl::OkStatus();
   }
 
-  // The extent of a dimension is linear in each of its axes: a + b x.
+  // A dimension's extent is linear in each axis: a + b x.
   absl::Status SolveAxis(const Equation& equation, const std::string& axis) {
     const Axes& axes = result_.src_axes[equation.term];
     AxisSizes sizes = result_.sizes;
@@ -268,7 +269,7 @@ class Solver {
       result_.dst_axes.push_back(term.axes.WithRest(rest_.value_or(0)));
       DCP_RETURN_IF_ERROR(check(result_.dst_axes.back()));
     }
-    // Constants have no shapes to tell theirs.
+    // Constants have no shapes from which to find sizes.
     for (const Axes& axes : result_.src_axes) DCP_RETURN_IF_ERROR(check(axes));
     return absl::OkStatus();
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SolveSizes: the sizes of the axes of one instance of a rule, from what the
-// model tells and from the shapes of its sources. For equation.cc; pure.
+// SolveSizes: the axis sizes for one instance of a rule, from the model and the
+// source shapes. For equation.cc; pure.
 #ifndef DCP_MAPPING_EQUATIONS_INSTANCE_SIZES_H_
 #define DCP_MAPPING_EQUATIONS_INSTANCE_SIZES_H_
 
@@ -16,17 +16,18 @@
 namespace dcp {
 
 struct InstanceSizes {
-  AxisSizes sizes;             // of every axis, and of the indices to spread
-  std::vector<Axes> src_axes;  // of each term, without "..."
+  // sizes for every axis, and for the indices to spread
+  AxisSizes sizes;
+  std::vector<Axes> src_axes;  // per term, without "..."
   std::vector<Axes> dst_axes;
   DType dtype = DType::kFloat32;
-  // Scalars of an optimizer's state, such as its step: one value for all
+  // Scalars in an optimizer's state, such as the step: one value for all
   // sources and all destinations, whatever the axes are.
   bool are_scalars = false;
 };
 
-// The sources of `instance` are complete. DataLoss if their shapes contradict
-// the rule or the model, and InvalidArgument if they leave a size open.
+// The instance's sources are complete. DataLoss if their shapes contradict the
+// rule or the model, and InvalidArgument if they leave a size open.
 absl::StatusOr<InstanceSizes> SolveSizes(const MappingRule& rule,
                                          const EquationSides& sides,
                                          const EquationInstance& instance,

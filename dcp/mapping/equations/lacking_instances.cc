@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds the instances that the sizes and choices require and the sources lack.
 // Tested by tests/dcp/mapping/equations/equation_test.cc.
 #include "dcp/mapping/equations/lacking_instances.h"
 
@@ -16,9 +17,9 @@ namespace {
 
 // A shared variable with known values.
 struct Known {
-  size_t variable = 0;  // its number among the shared ones
+  size_t variable = 0;  // the position among the shared ones
   IndexRange range;
-  std::vector<std::string> texts;  // of a choice; else empty
+  std::vector<std::string> texts;  // for a choice; else empty
 };
 
 std::vector<Known> KnownVariables(const EquationSides& sides) {
@@ -31,7 +32,8 @@ std::vector<Known> KnownVariables(const EquationSides& sides) {
       known.push_back({.variable = v, .range = it->second, .texts = {}});
       continue;
     }
-    // All names of a side have the same choices, or the first differs in them.
+    // All names on a side have the same choices, or the first name has other
+    // ones.
     for (const MappingTerm& term : sides.src) {
       if (!term.name.has_value()) continue;
       const auto& variables = term.name->variables();
@@ -121,7 +123,7 @@ absl::Status ForEachLacking(
   const std::vector<Known> known = KnownVariables(sides);
   std::vector<IndexRange> ranges;
   for (const Known& one : known) ranges.push_back(one.range);
-  // By the values of the variables that are not known, in their order.
+  // By the values of the other variables, in their order.
   std::map<std::vector<NameValue>, std::set<std::vector<uint64_t>>> groups;
   if (known.size() == sides.shared.size()) {
     groups[std::vector<NameValue>(known.size())];

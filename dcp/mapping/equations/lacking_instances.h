@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which instances of a rule the sources lack: those that the sizes of a model
-// and the choices in names require. For equation.cc; pure; any thread.
+// Finds the instances that a model's sizes and the choices in names require,
+// but the sources lack. For equation.cc; pure; any thread.
 #ifndef DCP_MAPPING_EQUATIONS_LACKING_INSTANCES_H_
 #define DCP_MAPPING_EQUATIONS_LACKING_INSTANCES_H_
 
@@ -18,8 +18,8 @@
 
 namespace dcp {
 
-// The first of `ranges` x ... that is not among `values`, which is sorted and
-// within the ranges; nullopt if all are there.
+// The first combination in `ranges` x ... that is missing from `values`, which
+// is sorted and within the ranges; nullopt if all are there.
 std::optional<std::vector<uint64_t>> FirstLacking(
     absl::Span<const IndexRange> ranges,
     const std::set<std::vector<uint64_t>>& values);
@@ -30,13 +30,14 @@ std::string IndicesText(absl::Span<const std::string> names,
 
 struct LackingInstance {
   std::string values;  // "i = 3, w = bias"
-  // Those of the tensors; of indices that only sources have, the first value.
+  // The missing tensors' names, with the first value for indices that only
+  // sources have.
   std::vector<std::string> names;
 };
 
-// Calls `visit` with each instance that is not there: a value of an index of
-// known size, or a text of a choice, for each combination of the other
-// variables that occurs. An error that it returns ends this and is the result;
+// Calls `visit` with each missing instance: an index value within the known
+// size, or a text from a choice, for each combination of the other variables
+// that occurs. An error from `visit` ends this and is the result;
 // ResourceExhausted if there are too many.
 absl::Status ForEachLacking(
     const EquationSides& sides, const EquationInstances& instances,

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Collects destinations and pieces, and merges loops that continue each other.
 // Tested by tests/dcp/mapping/application/mapping_test.cc.
 #include "dcp/mapping/equations/mapped_builder.h"
 
@@ -12,7 +13,7 @@
 namespace dcp {
 namespace {
 
-// Whether the steps of `inner` go on where one step of `outer` begins.
+// Whether `inner` goes on where one step of `outer` begins.
 bool Continues(const StridedLoop& outer, const StridedLoop& inner) {
   return outer.src_dim == inner.src_dim && outer.dst_dim == inner.dst_dim &&
          outer.src_step == inner.src_step * inner.count &&

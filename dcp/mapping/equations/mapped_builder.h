@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MappedBuilder: collects destinations and pieces while the rules of a mapping
-// are applied, within their limits. For one conversion, on one thread.
+// MappedBuilder: collects destinations and pieces while a mapping's rules are
+// applied, and enforces the limits. For one conversion, on one thread.
 #ifndef DCP_MAPPING_EQUATIONS_MAPPED_BUILDER_H_
 #define DCP_MAPPING_EQUATIONS_MAPPED_BUILDER_H_
 
@@ -25,8 +25,8 @@ class MappedBuilder {
     result_.num_sources = num_sources;
   }
 
-  // Adds a destination and returns its number. FailedPrecondition if there is
-  // one of that name.
+  // Adds a destination and returns the number. FailedPrecondition if the name
+  // exists.
   absl::StatusOr<uint32_t> AddTensor(MappingTensor tensor);
   const MappingTensor& tensor(uint32_t number) const {
     return result_.tensors[number];
@@ -38,21 +38,21 @@ class MappedBuilder {
   // ResourceExhausted after kMaxNameComparisons.
   absl::Status CountComparisons(uint64_t count);
 
-  // Add a piece without loops of one step, with loops that continue each other
-  // on both sides merged, unless it is empty. InvalidArgument if more than
-  // kMaxStridedLoops remain.
+  // Adds a piece unless it is empty. Loops with a single step are left out, and
+  // loops that continue each other on both sides are merged. InvalidArgument if
+  // more than kMaxStridedLoops remain.
   absl::Status AddPiece(StridedPiece piece);
   absl::Status AddTie(StridedPiece piece);
   absl::Status AddPadding(StridedPiece piece);
-  // Has the pieces from number `first` on computed: `from` is undone, and `to`
-  // done. FailedPrecondition if one of them is of zeros.
+  // Lets the pieces from number `first` on be computed: `from` is undone, and
+  // `to` done. FailedPrecondition if a piece is zeros.
   absl::Status RescalePieces(size_t first, const Rescale& from,
                              const Rescale& to);
-  // A source of pieces: `source`, of whose elements `from` is undone and `to`
-  // done.
+  // A source for pieces: `source`, with `from` undone and `to` done for each
+  // element.
   uint32_t AddRescaled(uint32_t source, const Rescale& from, const Rescale& to);
-  // Adds the pieces of destination `from`, of those from number `first` on,
-  // for destination `to` too.
+  // Adds destination `from`'s pieces, from number `first` on, to destination
+  // `to` too.
   absl::Status CopyPieces(size_t first, uint32_t from, uint32_t to);
 
   MappedTensors& result() { return result_; }
@@ -62,7 +62,7 @@ class MappedBuilder {
  private:
   MappedTensors result_;
   absl::flat_hash_map<std::string, uint32_t> numbers_;
-  // The numbers of those in result_.rescaled that one source has.
+  // The entries in result_.rescaled for each source.
   absl::flat_hash_map<uint32_t, std::vector<uint32_t>> rescaled_;
   uint64_t num_reserved_ = 0;
   uint64_t num_comparisons_ = 0;

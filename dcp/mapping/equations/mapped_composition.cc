@@ -22,7 +22,7 @@
 namespace dcp {
 namespace {
 
-// The order in which the rules make loops, so that those that continue each
+// Sorts the loops as the rules make them, so that loops that continue each
 // other are neighbours.
 void SortLoops(StridedPiece& piece) {
   std::sort(piece.loops.begin(), piece.loops.end(),
@@ -32,7 +32,7 @@ void SortLoops(StridedPiece& piece) {
             });
 }
 
-// A loop of neither side visits the same elements again.
+// A loop with no step on either side visits the same elements again.
 void DropIdleLoops(StridedPiece& piece) {
   piece.loops.erase(std::remove_if(piece.loops.begin(), piece.loops.end(),
                                    [](const StridedLoop& loop) {
@@ -101,13 +101,13 @@ class Composer {
  private:
   // The pieces that make a tensor in the middle.
   struct Made {
-    size_t first = 0;  // its place in first_.pieces
+    size_t first = 0;  // the position in first_.pieces
     std::vector<Box> bounds;
-    std::unique_ptr<ChunkIndex> index;  // of `bounds`, when needed
+    std::unique_ptr<ChunkIndex> index;  // for `bounds`, created when needed
   };
 
-  // Calls `visit` for each piece of the composition with what makes
-  // `piece.src`, or, for kDst, `piece.dst`.
+  // Composes `piece` with each of the first conversion's pieces that make
+  // `piece.src`, or, for kDst, `piece.dst`, and calls `visit` with each result.
   absl::Status ForEachComposed(
       const StridedPiece& piece, PieceSide side,
       absl::FunctionRef<absl::Status(StridedPiece composed)> visit) {
@@ -159,8 +159,8 @@ class Composer {
     return mapped.rescaled[src - mapped.num_sources];
   }
 
-  // The source of a piece: what the first makes of its `src`, as the second
-  // rescales it.
+  // A piece's source: the first conversion's source for `src`, rescaled as the
+  // second says.
   absl::StatusOr<uint32_t> RescaledTwice(uint32_t src,
                                          const RescaledSource& then) {
     const RescaledSource before = RescaledBy(first_, src);
@@ -179,7 +179,7 @@ class Composer {
     return builder_.AddRescaled(before.source, before.from, then.to);
   }
 
-  // Both sides of a tie of the second are tensors in the middle.
+  // Both sides of a tie from the second are tensors in the middle.
   absl::Status AddTies() {
     builder_.result().ties = std::move(first_.ties);
     DCP_RETURN_IF_ERROR(builder_.Reserve(builder_.result().ties.size()));
@@ -221,7 +221,8 @@ class Composer {
       DCP_RETURN_IF_ERROR(
           ForEachComposed(padding, PieceSide::kDst, [&](StridedPiece composed) {
             if (composed.src == StridedPiece::kZeros) return absl::OkStatus();
-            // It walks the source only, which becomes what is zero.
+            // The loops walk only the source, which becomes the padded tensor,
+            // in `dst`.
             composed.dst = std::exchange(composed.src, StridedPiece::kZeros);
             composed.dst_base = std::exchange(composed.src_base, {});
             for (StridedLoop& loop : composed.loops) {

@@ -9,14 +9,14 @@
 
 namespace dcp {
 
-// `first` makes the tensors, in their order, that `second` takes. The result
-// makes those of the second from the sources of the first. What the second
-// says is equal or a padding is said of the sources; the reports of both are
-// there, those of the first in front.
+// Composes two conversions: `first` makes the tensors, in their order, that
+// `second` takes. The result makes the second's tensors from the first's
+// sources. Ties and paddings of the second are translated to these sources. The
+// result has both reports, the first's in front.
 //
 // ResourceExhausted beyond kMaxMappedPieces pieces or kMaxComposedSteps;
-// FailedPrecondition if something that must be equal comes from a source on one
-// side and is zero on the other.
+// FailedPrecondition if two elements must be equal, and only one comes from a
+// source while the other is zero.
 absl::StatusOr<MappedTensors> ComposeMapped(MappedTensors first,
                                             MappedTensors second);
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Builds the report about each rule while rules are applied.
 // Tested by tests/dcp/mapping/application/mapping_test.cc.
 #include "dcp/mapping/equations/rule_report.h"
 
@@ -26,8 +27,8 @@ bool IsInnermost(const Dims& shape, int dim) {
                      [](int64_t size) { return size == 1; });
 }
 
-// Whether a piece keeps the order of elements, and moves more than one at a
-// time. Its loops come in the order of the destination.
+// Whether a piece keeps the elements' order, and moves more than one at a time.
+// The loops come in the destination's order.
 bool CopiesRuns(const StridedPiece& piece, const Dims& src, const Dims& dst) {
   if (piece.loops.empty()) return true;
   const StridedLoop& inner = piece.loops.back();
@@ -52,7 +53,7 @@ using Taken = absl::flat_hash_map<uint32_t, const MappingTensor*>;
 RuleClass ClassOf(const StridedPiece& piece, const MappedTensors& made,
                   const Taken& taken) {
   if (piece.src == StridedPiece::kZeros) return RuleClass::kBox;
-  // One of `rescaled`.
+  // This is an entry in `rescaled`.
   if (piece.src >= made.num_sources) return RuleClass::kArithmetic;
   return CopiesRuns(piece, taken.at(piece.src)->shape,
                     made.tensors[piece.dst].shape)
@@ -60,7 +61,7 @@ RuleClass ClassOf(const StridedPiece& piece, const MappedTensors& made,
              : RuleClass::kStrided;
 }
 
-// `num_bytes` and those of the tensor, or the largest number.
+// `num_bytes` plus the tensor's bytes, or the largest number.
 uint64_t AddBytesOf(const MappingTensor& tensor, uint64_t num_bytes) {
   const std::optional<int64_t> volume = CheckedVolume(tensor.shape);
   std::optional<uint64_t> sum;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the rules of a mapping report of themselves while they are applied: for
-// equation.cc and rule_application.cc. Pure; any thread.
+// Reports about a mapping's rules while they are applied. For equation.cc and
+// rule_application.cc. Pure; any thread.
 #ifndef DCP_MAPPING_EQUATIONS_RULE_REPORT_H_
 #define DCP_MAPPING_EQUATIONS_RULE_REPORT_H_
 
@@ -12,7 +12,7 @@
 
 namespace dcp {
 
-// The tensors and pieces that one instance of a rule has made: those from these
+// The tensors and pieces that one instance of a rule has made: from these
 // numbers on.
 struct InstanceResult {
   const MappedTensors& made;
@@ -20,14 +20,14 @@ struct InstanceResult {
   size_t first_piece = 0;
 };
 
-// Adds what an instance took and made to the report of its rule.
+// Adds an instance's input and output to the rule's report.
 void ReportInstance(const EquationInstance& instance,
                     const EquationSources& sources,
                     const InstanceResult& result, RuleReport& report);
 
-// A rule is applied to the model and to each slot of the optimizer's state, and
-// reports each; here they become one report of each rule, in the order of the
-// file.
+// A rule is applied to the model and to each slot in the optimizer's state, and
+// each time makes a report. These become one report per rule, in the file's
+// order.
 std::vector<RuleReport> MergeReports(std::vector<RuleReport> reports);
 
 }  // namespace dcp

@@ -37,7 +37,7 @@ std::optional<uint64_t> Times(std::optional<uint64_t> a,
   return Limited(CheckedMul(*a, *b));
 }
 
-// The product of the sizes from `first` on.
+// The product of the sizes, starting at `first`.
 std::optional<uint64_t> Extent(const AxisProduct& product,
                                const AxisSizes& sizes, size_t first = 0) {
   std::optional<uint64_t> extent = 1;
@@ -123,7 +123,7 @@ class Axes::Parser {
 
   void Drop(absl::string_view token) { rest_.remove_prefix(token.size()); }
 
-  // What follows a "(" of a dimension, with its ")".
+  // Parses the rest of a dimension after "(", up to and including ")".
   absl::Status ParseProduct(AxisDim& dim) {
     if (++depth_ > kMaxFormulaDepth) return Refuse("are nested too deeply");
     while (true) {
@@ -137,7 +137,8 @@ class Axes::Parser {
         --depth_;
         return absl::OkStatus();
       } else if (token == "+") {
-        // The whole dimension is a sum, and what was read its first summand.
+        // The whole dimension is a sum, and the part read so far is the first
+        // summand.
         if (!dim.summands.empty()) return Refuse("have two sums");
         AxisProduct first = std::exchange(dim.before, {});
         DCP_RETURN_IF_ERROR(ParseSummands(std::move(first), dim));

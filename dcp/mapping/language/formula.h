@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Formula: integer arithmetic over names, as rule files of mappings write it:
 // "num_attention_heads / group", "not tied", "round_up(v, vocab_multiple) - v".
-// It knows nothing of what the names mean. Pure; any thread.
+// The meaning of the names does not matter here. Pure; any thread.
 //
 //   or, and, not; == != < <= > >=; + -; * / // %; -x; round_up(n, multiple)
 //
-// in rising order of how strongly they bind, as in Python. / must divide
+// The operators that bind strongest come last, as in Python. / must divide
 // without a remainder. Truth values are 0 and 1; every other number is true.
 #ifndef DCP_MAPPING_LANGUAGE_FORMULA_H_
 #define DCP_MAPPING_LANGUAGE_FORMULA_H_
@@ -23,7 +23,7 @@ namespace dcp {
 
 class Formula {
  public:
-  // The value of a name; NotFound if it has none.
+  // The value for a name; NotFound if it has none.
   using Lookup =
       absl::FunctionRef<absl::StatusOr<int64_t>(absl::string_view name)>;
 
@@ -32,8 +32,8 @@ class Formula {
   static absl::StatusOr<Formula> Parse(absl::string_view text);
 
   // InvalidArgument for a division that leaves a remainder or is by zero, and
-  // for results that do not fit 64 bits; errors of `lookup` as they are. What
-  // `and` and `or` do not need is not evaluated.
+  // for results that do not fit 64 bits; errors of `lookup` as they are. `and`
+  // and `or` evaluate no operand that they do not need.
   absl::StatusOr<int64_t> Evaluate(Lookup lookup) const;
 
   const std::string& text() const { return text_; }
@@ -62,7 +62,7 @@ class Formula {
     kNegate,
     kRoundUp,
   };
-  // Operands are numbers of nodes before it.
+  // The operands are the indices of earlier nodes.
   struct Node {
     Op op = Op::kNumber;
     size_t left = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// MappingFile: a rule file, read and checked, but not applied yet: which sides
-// there are, and how each rule spells the same tensors on each of them.
-// README.md describes the language. Plain data; pure; any thread.
+// MappingFile: a rule file, read and checked, but not applied yet: the sides,
+// and each rule's spelling of the same tensors on each side. README.md
+// describes the language. Plain data; pure; any thread.
 #ifndef DCP_MAPPING_LANGUAGE_MAPPING_FILE_H_
 #define DCP_MAPPING_LANGUAGE_MAPPING_FILE_H_
 
@@ -27,7 +27,7 @@ struct MappingTerm {
   Axes axes;
 };
 
-// A rule: the same numbers, as each of several sides names and shapes them.
+// A rule: the same numbers, as each side names and shapes them.
 struct MappingRule {
   enum class Part : uint8_t { kAll, kModel, kStates };
   struct Range {
@@ -37,8 +37,8 @@ struct MappingRule {
   };
 
   int line = 0;
-  // By side, derived ones included; the pivot is always there. The terms of a
-  // side that have names have the same variables.
+  // By side, derived ones included; the pivot is always there. On one side, all
+  // terms that have names have the same variables.
   std::map<std::string, std::vector<MappingTerm>> sides;
   std::optional<Formula> when;
   std::vector<Range> ranges;
@@ -49,19 +49,19 @@ struct MappingRule {
   // (copies) or may be there (tolerated).
   std::map<std::string, std::vector<std::string>> copies;
   std::map<std::string, std::vector<std::string>> tolerated;
-  // The type of constants on a side without any name.
+  // The type for constants on a side that has no names.
   std::optional<DType> dtype;
-  // By side: how its numbers follow from those of the others. The pivot has
-  // none.
+  // By side: how the numbers there follow from the pivot's. The pivot has no
+  // entry.
   std::map<std::string, Rescale> rescaled;
 };
 
-// How a side stores tensors as codes with scales for blocks of them. Rules are
-// about what these mean. All names have the same variables.
+// How a side stores tensors as codes and scales for blocks. Rules are about the
+// decoded tensors. All names have the same variables.
 struct MappingBlocks {
   enum class Kind : uint8_t { kFloat8, kMxfp4 };  // see lensed_tensor.h
   Kind kind = Kind::kFloat8;
-  NameTemplate weight;  // what the rules call it
+  NameTemplate weight;  // the name in the rules
   NameTemplate codes;
   NameTemplate scales;
   // Which weights stay as they are when a checkpoint is encoded.
@@ -70,15 +70,15 @@ struct MappingBlocks {
 
 struct MappingSide {
   std::string name;
-  std::string of;  // the side that this one is derived from; empty: none
+  std::string of;  // the side that this one is derived from; empty if none
   std::vector<std::pair<std::string, std::string>> spell;
   std::vector<std::string> stack;
   std::vector<NameTemplate> drop;
-  // A prefix that the names of a whole checkpoint may lack, as those of a model
-  // without its head do; empty: none. Not inherited by derived sides.
+  // A prefix that all names in a checkpoint may lack, as in a model without its
+  // head; empty if none. Not inherited by derived sides.
   std::string may_lack;
-  // How the state of an optimizer is named: has the variables `param`, the name
-  // of a parameter, and `slot`.
+  // The name for optimizer state. It has the variables `param`, a parameter's
+  // name, and `slot`.
   std::optional<NameTemplate> states;
   // Not inherited by derived sides.
   std::optional<MappingBlocks> blocks;

@@ -17,48 +17,48 @@ inline constexpr size_t kMaxModelConfigBytes = size_t{1} << 20;
 // need 7.
 inline constexpr size_t kMaxMappingNodes = size_t{1} << 16;
 inline constexpr size_t kMaxMappingDepth = 16;
-// Keys of one map: each is compared with those before it.
+// Keys in one map: each is compared with those before it.
 inline constexpr size_t kMaxMappingKeys = 1024;
 
-// A name, a formula or the axes of a term in a rule file, and a name in a
+// A name, a formula or a term's axes in a rule file, and a name in a
 // checkpoint: real ones have less than 200 bytes.
 inline constexpr size_t kMaxMappingTextBytes = 4096;
-// The bytes of all rules, after those below `each` are written out.
+// The bytes in all rules, after those below `each` are written out.
 inline constexpr size_t kMaxMappingRuleBytes = size_t{16} << 20;
 inline constexpr size_t kMaxMappingRules = 4096;
 inline constexpr size_t kMaxMappingSides = 64;
 
-inline constexpr size_t kMaxMappingAxes = 16;      // of one term
-inline constexpr size_t kMaxMappingSummands = 64;  // of one side of a rule
+inline constexpr size_t kMaxMappingAxes = 16;      // in one term
+inline constexpr size_t kMaxMappingSummands = 64;  // on one side of a rule
 inline constexpr size_t kMaxMappingSlots = 16;     // braces in one name
-// Parentheses and operators in a row that one formula nests, each of which is a
-// few frames of the parser's stack.
+// Parentheses and operators in a row that one formula nests, each of which
+// takes a few frames on the parser's stack.
 inline constexpr size_t kMaxFormulaDepth = 32;
-// Operands and operators of one formula, and how many formulas refer to one
+// Operands and operators in one formula, and how many formulas refer to one
 // another. Together they bound the stack.
 inline constexpr size_t kMaxFormulaNodes = 128;
 inline constexpr size_t kMaxSizeDepth = 32;
 
-// Pieces and checks of a conversion, of about 300 bytes each. DeepSeek V3, with
-// 61 layers of 256 experts, has 45,395.
+// Pieces and checks in a conversion, about 300 bytes each. DeepSeek V3, with 61
+// layers and 256 experts in each, has 45,395.
 inline constexpr size_t kMaxMappedPieces = size_t{1} << 20;
-// How often a name is compared with a name of a rule, about 20 ns each. The
+// How often a name is compared with a name in a rule, about 20 ns each. The
 // rules for DeepSeek V3 take 200,000.
 inline constexpr uint64_t kMaxNameComparisons = uint64_t{1} << 27;
 
-// The work of composing the pieces of two conversions, about 100 ns each. Those
-// of DeepSeek V3 take 300,000 or less.
+// The steps to compose the pieces of two conversions, about 100 ns each.
+// DeepSeek V3's take 300,000 or less.
 inline constexpr uint64_t kMaxComposedSteps = uint64_t{1} << 25;
 
-// Elements of tensors that are made up or filled at random to try a rule file:
+// Elements in tensors that are made up or filled at random to try a rule file:
 // twice 64 MiB of them are in memory.
 inline constexpr uint64_t kMaxInventedElements = uint64_t{1} << 24;
 
-// The path of a key of config.json, "text_config.num_hidden_layers". Longer
-// ones are never looked up.
+// The path to a key in config.json, such as "text_config.num_hidden_layers".
+// Longer paths are never looked up.
 inline constexpr size_t kMaxConfigPathBytes = 512;
 
-// Sizes of axes and of whole tensors; their sums and products fit 64 bits.
+// Sizes for axes and for whole tensors; their sums and products fit 64 bits.
 inline constexpr uint64_t kMaxAxisSize = uint64_t{1} << 62;
 
 }  // namespace dcp

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads a rule file's header: sizes, params, sides, states. RuleReader reads
+// the rules.
 // Tested by tests/dcp/mapping/language/mapping_file_test.cc.
 #include "dcp/mapping/language/mapping_reader.h"
 
@@ -20,7 +22,7 @@ namespace {
 
 using Kind = YamlTree::Kind;
 
-// Keys of rules, which a side cannot be called.
+// Keywords in rules, which cannot be the name of a side.
 constexpr absl::string_view kReserved[] = {"each",      "rules",    "when",
                                            "for",       "of",       "copies",
                                            "tolerates", "optional", "dtype"};
@@ -32,7 +34,7 @@ bool IsSideName(absl::string_view name) {
   });
 }
 
-// Reads all of a file except for its rules.
+// Reads a whole file except for the rules.
 class Reader {
  public:
   Reader(absl::string_view file_name, const TreeFields& fields)
@@ -153,7 +155,7 @@ class Reader {
           tree, absl::StrCat(side.name, " does not say which side it is of"));
     }
     DCP_ASSIGN_OR_RETURN(side.of, fields_.Text(*of, "of"));
-    // So there is no circle either.
+    // This also rules out circles.
     if (side.of == side.name || file_.FindSide(side.of) == nullptr) {
       return fields_.Refuse(*of, absl::StrCat(side.name, " is of ", side.of,
                                               ", which is not a side before "
@@ -223,7 +225,7 @@ class Reader {
     return blocks;
   }
 
-  // Runs `read` for the side of each key of `tree`.
+  // Runs `read` for the side named by each key in `tree`.
   template <typename Read>
   absl::Status ForSides(const YamlTree* tree, absl::string_view key,
                         const Read& read) {

@@ -9,8 +9,8 @@
 
 namespace dcp {
 
-// InvalidArgument, beginning with "`file_name`:LINE:COLUMN: ", for everything
-// that is wrong with the text by itself, whatever model it is applied to.
+// InvalidArgument, beginning with "`file_name`:LINE:COLUMN: ", for errors in
+// the text that do not depend on the model.
 absl::StatusOr<MappingFile> ReadMappingFile(absl::string_view text,
                                             absl::string_view file_name);
 

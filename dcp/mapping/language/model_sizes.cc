@@ -20,8 +20,8 @@ namespace {
 
 using EventKind = JsonEvent::Kind;
 
-// Collects the integers of a JSON object by their paths, and of model_type its
-// text, as a key with the value 1.
+// Collects the integers in a JSON object by path, and model_type's text as a
+// key with the value 1.
 class ConfigReader {
  public:
   using Values = std::map<std::string, std::optional<int64_t>>;
@@ -87,7 +87,7 @@ class ConfigReader {
   }
 
   Values& values_;
-  std::vector<std::string> keys_;  // of the open objects and arrays
+  std::vector<std::string> keys_;  // in the open objects and arrays
   int num_arrays_ = 0;
 };
 

@@ -140,9 +140,9 @@ std::vector<std::string> NameTemplate::Choices(size_t variable) const {
   return {};
 }
 
-// Tries the lengths of one slot after the other, longest first. Which slots
-// cannot match from which byte on is remembered, unless a variable occurs
-// twice: then that depends on its value.
+// Tries the lengths for one slot after the other, longest first. It remembers
+// which slots cannot match from which byte on, unless a variable occurs twice:
+// then that depends on the variable's value.
 class NameTemplate::Matcher {
  public:
   Matcher(const NameTemplate& pattern, absl::string_view name)
@@ -248,7 +248,7 @@ class NameTemplate::Matcher {
   std::vector<bool> is_set_;
   const bool remembers_;
   std::vector<bool> failed_;  // by slot and byte; empty until it is needed
-  // Bounds what a variable that occurs twice may cost.
+  // Bounds the cost of a variable that occurs twice.
   size_t steps_left_ = kMaxMappingTextBytes * kMaxMappingSlots;
 };
 

@@ -27,7 +27,7 @@
 
 namespace dcp {
 
-// The value of a variable: a number for an index, else a text.
+// A variable's value: a number for an index, else a text.
 struct NameValue {
   uint64_t number = 0;
   std::string text;
@@ -46,8 +46,8 @@ class NameTemplate {
   };
 
   // InvalidArgument for unbalanced braces, a variable that is not a word, a
-  // name without any text of its own, one that is longer than
-  // kMaxMappingTextBytes, and more than kMaxMappingSlots variables.
+  // name that has only variables, one that is longer than kMaxMappingTextBytes,
+  // and more than kMaxMappingSlots variables.
   static absl::StatusOr<NameTemplate> Parse(absl::string_view text);
 
   // Evaluates the formulas in {i + formula}, which Match and Format need.
@@ -64,13 +64,13 @@ class NameTemplate {
   const std::string& text() const { return text_; }
   // In the order of their first places, each once.
   const std::vector<Variable>& variables() const { return variables_; }
-  // Texts that the variable of this number may be: all of a choice, or one that
-  // is made up. For a variable that is not an index.
+  // The texts that the variable with this number may have: all texts of a
+  // choice, or a made-up one. For a variable that is not an index.
   std::vector<std::string> TextsFor(size_t variable) const;
-  // The texts that the variable of this number may be if it is a choice; else
-  // empty.
+  // The texts that the variable with this number may have if it is a choice;
+  // else empty.
   std::vector<std::string> Choices(size_t variable) const;
-  // What every name of this form begins with.
+  // The beginning of every name with this form.
   absl::string_view prefix() const { return literals_[0]; }
 
  private:

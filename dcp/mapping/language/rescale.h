@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rescale: how the numbers that one side of a mapping stores follow from those
-// of the pivot. Plain data.
+// Rescale: how the numbers that one side stores follow from the pivot's. Plain
+// data.
 #ifndef DCP_MAPPING_LANGUAGE_RESCALE_H_
 #define DCP_MAPPING_LANGUAGE_RESCALE_H_
 
@@ -19,11 +19,10 @@ struct Rescale {
   friend bool operator==(const Rescale&, const Rescale&) = default;
 };
 
-// Every element x of a source as ((x - from.add) / from.scale) * to.scale +
-// to.add, in float32, where each step rounds once and those of an identity are
-// left out.
+// Every source element x becomes ((x - from.add) / from.scale) * to.scale +
+// to.add, in float32. Each step rounds once, and identity steps are left out.
 struct RescaledSource {
-  uint32_t source = 0;  // its number
+  uint32_t source = 0;  // the source's number
   Rescale from;
   Rescale to;
 

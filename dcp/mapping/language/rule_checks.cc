@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checks the terms and sizes of one rule.
 // Tested by tests/dcp/mapping/language/mapping_file_test.cc.
 #include "dcp/mapping/language/rule_checks.h"
 
@@ -24,7 +25,7 @@ std::set<std::string> Indices(const std::vector<MappingTerm>& terms,
   return names;
 }
 
-// For each summand of a side: its axes and the indices in its name.
+// For each summand on a side: the axes and the indices in the name.
 std::vector<std::set<std::string>> Summands(
     const std::vector<MappingTerm>& terms) {
   const std::set<std::string> indices = Indices(terms, /*is_index=*/true);
@@ -41,8 +42,8 @@ std::vector<std::set<std::string>> Summands(
   return summands;
 }
 
-// Each axis of `side` that `other` lacks is the same for all when `side` is
-// read; for the way back it must have a size.
+// Each axis that `side` has and `other` lacks has one value for all when `side`
+// is read; for the way back it must have a size.
 absl::Status CheckSizes(const MappingFile& file, const MappingRule& rule,
                         const std::string& side, const std::string& other) {
   const std::vector<std::set<std::string>> mine = Summands(rule.sides.at(side));

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads rules, writes out `each`, and spells derived sides.
 // Tested by tests/dcp/mapping/language/mapping_file_test.cc.
 #include "dcp/mapping/language/rule_reader.h"
 
@@ -236,8 +237,8 @@ absl::Status RuleReader::ReadOptions(const YamlTree& tree, MappingRule& rule) {
   return absl::OkStatus();
 }
 
-// A map from sides to numbers, which holds for those that are derived from them
-// too.
+// A map from sides to numbers. A number also holds for sides derived from that
+// one.
 absl::Status RuleReader::ReadRescale(const YamlTree& tree,
                                      absl::string_view key,
                                      float Rescale::*field, MappingRule& rule) {
@@ -262,7 +263,7 @@ absl::Status RuleReader::ReadRescale(const YamlTree& tree,
                                       : ", which is finite"));
     }
   }
-  // A side stands behind the one that it is derived from.
+  // A derived side comes after the side that it is derived from.
   for (const MappingSide& side : file_.sides) {
     auto it = by_side.find(side.name);
     if (it == by_side.end()) it = by_side.find(side.of);
@@ -273,7 +274,7 @@ absl::Status RuleReader::ReadRescale(const YamlTree& tree,
   return absl::OkStatus();
 }
 
-// A map from sides to names, as those that are derived from them spell them.
+// A map from sides to names. Derived sides spell them in their own way.
 absl::Status RuleReader::ReadNames(
     const YamlTree& tree, absl::string_view key,
     std::map<std::string, std::vector<std::string>>& out) {
@@ -286,7 +287,7 @@ absl::Status RuleReader::ReadNames(
                             absl::StrCat(entry.key, " is not a side"));
     }
   }
-  // A side stands behind the one that it is derived from.
+  // A derived side comes after the side that it is derived from.
   for (const MappingSide& side : file_.sides) {
     if (const YamlTree* written = names->Find(side.name)) {
       DCP_ASSIGN_OR_RETURN(out[side.name], fields_.Texts(*written, key));

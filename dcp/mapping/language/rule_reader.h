@@ -23,15 +23,16 @@ namespace dcp {
 
 class RuleReader {
  public:
-  // Everything of `file` except for its rules is read; Read adds those. It must
-  // outlive this, and `fields` too.
+  // `file` is complete except for the rules; Read adds them. `file` and
+  // `fields` must outlive this.
   RuleReader(const TreeFields& fields, MappingFile& file);
 
   absl::Status Read(const YamlTree& rules);
 
-  // A name of side `derived.of`, as `derived` spells it: texts replaced, and
-  // the indices that it stacks left out, which go to `stacked` in order.
-  // InvalidArgument if the result is longer than kMaxMappingTextBytes.
+  // The name that `derived` has for a name on side `derived.of`: texts are
+  // replaced, and the indices that it stacks are left out and appended to
+  // `stacked` in order. InvalidArgument if the result is longer than
+  // kMaxMappingTextBytes.
   static absl::StatusOr<std::string> Spell(const MappingSide& derived,
                                            absl::string_view name,
                                            std::vector<std::string>& stacked);
@@ -51,7 +52,7 @@ class RuleReader {
                          std::map<std::string, std::vector<std::string>>& out);
   absl::StatusOr<std::vector<Written>> ReadTerms(const YamlTree& tree);
   absl::StatusOr<Written> ReadTerm(const YamlTree& tree);
-  // The terms of a side; nullopt if the rule does not know it.
+  // A side's terms; nullopt if the rule does not mention the side.
   absl::StatusOr<std::optional<std::vector<Written>>> TermsOf(
       const YamlTree& tree, const MappingSide& side);
   absl::StatusOr<YamlTree> WriteOut(const YamlTree& tree, const Words& words);
@@ -70,7 +71,7 @@ class RuleReader {
 
   const TreeFields& fields_;
   MappingFile& file_;
-  size_t num_bytes_ = 0;  // of all rules so far
+  size_t num_bytes_ = 0;  // in all rules so far
 };
 
 }  // namespace dcp

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads values from a YamlTree, with errors that name the line.
 // Tested by tests/dcp/mapping/language/mapping_file_test.cc.
 #include "dcp/mapping/language/tree_fields.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TreeFields: what the readers of rule files share: values of a YamlTree as
-// texts, numbers and lists, and errors that name their lines. Pure; any thread.
+// TreeFields: shared by the readers of rule files: reads a YamlTree's values as
+// texts, numbers and lists, with errors that name their lines. Pure; any
+// thread.
 #ifndef DCP_MAPPING_LANGUAGE_TREE_FIELDS_H_
 #define DCP_MAPPING_LANGUAGE_TREE_FIELDS_H_
 
@@ -35,7 +36,7 @@ class TreeFields {
   absl::StatusOr<int64_t> Integer(const YamlTree& tree,
                                   absl::string_view what) const;
   absl::StatusOr<bool> Bool(const YamlTree& tree, absl::string_view what) const;
-  // A text is a list of one, and nothing is an empty list.
+  // A text is a list with one entry, and a missing value is an empty list.
   absl::StatusOr<std::vector<std::string>> Texts(const YamlTree& tree,
                                                  absl::string_view what) const;
   absl::StatusOr<Formula> ReadFormula(const YamlTree& tree,

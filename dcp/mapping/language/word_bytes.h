@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes that words in rules are made of: names of axes, variables of
-// formulas. Pure.
+// The bytes allowed in a rule's words: axis names and variables in formulas.
+// Pure.
 #ifndef DCP_MAPPING_LANGUAGE_WORD_BYTES_H_
 #define DCP_MAPPING_LANGUAGE_WORD_BYTES_H_
 

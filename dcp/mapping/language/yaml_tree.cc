@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// yaml-cpp throws its errors about a text, hence the one catch. Its own tree is
-// not used: it is built only after the whole text is parsed, without limits.
-// Events stop the parser at the first one that is refused.
+// yaml-cpp throws its errors about a text, hence the one catch. yaml-cpp's own
+// tree is not used, because it is built without limits, after the whole text is
+// parsed. Events stop the parser at the first one that is refused.
 #include "dcp/mapping/language/yaml_tree.h"
 
 #include <yaml-cpp/eventhandler.h>
@@ -26,8 +26,8 @@ namespace {
 
 using Kind = YamlTree::Kind;
 
-// A comment that is appended to the text. yaml-cpp takes the end of a text for
-// the end of a quoted one, and what follows a missing quote would disappear
+// A comment that is appended to the text. yaml-cpp treats the end of a text as
+// the end of a quoted string, so the text after a missing quote would disappear
 // silently; with this at the end it shows in the value.
 constexpr absl::string_view kEnd = "# the end of a rule file of mappings";
 
@@ -89,7 +89,7 @@ class Handler final : public YAML::EventHandler {
  private:
   struct Open {
     YamlTree node;
-    YamlTree::Entry entry;  // of a map: has the key of the next value
+    YamlTree::Entry entry;  // for a map: has the key for the next value
     bool has_key = false;
   };
 
@@ -188,8 +188,8 @@ class Handler final : public YAML::EventHandler {
   bool has_document_ = false;
 };
 
-// The first line that is indented with a tab, which YAML does not allow and
-// whose consequences the parser reports only later; 0: there is none.
+// The first line that is indented with a tab; 0 if there is none. YAML does not
+// allow tabs, and the parser reports their effects only later.
 int LineOfTab(absl::string_view text) {
   int number = 0;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {

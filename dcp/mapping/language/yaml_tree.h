@@ -18,7 +18,7 @@ namespace dcp {
 struct YamlTree {
   struct Entry;
   enum class Kind : uint8_t {
-    kNull,  // nothing at all, or ~ or null without quotes
+    kNull,  // no value, or ~ or null without quotes
     kText,
     kList,
     kMap,
@@ -32,7 +32,7 @@ struct YamlTree {
   int column = 0;               // from 1
 
   bool is(Kind k) const { return kind == k; }
-  // For a map: the value of `key`; null if it has no such key.
+  // For a map: the value for `key`; null if it has no such key.
   const YamlTree* Find(absl::string_view key) const;
 };
 

@@ -24,12 +24,12 @@
 namespace dcp {
 namespace {
 
-// Half of them are powers of two, because numbers of heads and groups have to
-// divide each other.
+// Half of them are powers of two, because head and group counts must divide
+// each other.
 constexpr std::array<int64_t, 8> kNumbers = {1, 2, 4, 8, 2, 3, 4, 6};
 // Formulas that are satisfied at all are so within a few.
 constexpr int kMaxAttempts = 2000;
-// Values of an index that nothing limits.
+// The number of values for an index without a limit.
 constexpr uint64_t kNumUnlimited = 2;
 constexpr uint64_t kMaxAxis = 4;
 
@@ -63,7 +63,7 @@ class Inventor {
   }
 
  private:
-  // The names in formulas whose values are to be made up.
+  // The names in formulas that need made-up values.
   absl::StatusOr<std::vector<std::string>> UnknownNames() const {
     DCP_ASSIGN_OR_RETURN(
         ModelSizes sizes,
@@ -98,7 +98,7 @@ class Inventor {
     return unknown;
   }
 
-  // Whether all formulas of the file have values that make sense.
+  // Whether all formulas in the file have values that make sense.
   absl::Status CheckNumbers(const MappingSettings& settings) {
     DCP_ASSIGN_OR_RETURN(
         ModelSizes sizes,
@@ -125,7 +125,7 @@ class Inventor {
     for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
       MappingSettings settings = invention_.settings;
       for (const std::string& name : unknown) {
-        // What has a default, or need not be there, is left alone half of the
+        // A name that has a default or is optional is left alone half of the
         // time.
         if (random_() % 2 == 0) settings[name] = Pick();
       }
@@ -143,9 +143,9 @@ class Inventor {
 
   int64_t Pick() { return kNumbers[random_() % kNumbers.size()]; }
 
-  // What the names and shapes of one rule consist of.
+  // The parts of one rule's names and shapes.
   struct Parts {
-    std::map<std::string, uint64_t> first;  // values of indices
+    std::map<std::string, uint64_t> first;  // index values
     std::map<std::string, uint64_t> count;
     AxisSizes sizes;
     size_t rest = 0;  // how many dimensions "..." stands for
@@ -185,7 +185,7 @@ class Inventor {
     return absl::OkStatus();
   }
 
-  // The sizes of what a term has that no earlier one had.
+  // Adds the sizes that a term has and no earlier term had.
   absl::Status AddSizes(const MappingTerm& term, Parts& parts) {
     for (size_t k = 0; k < term.axes.num_summands(); ++k) {
       for (const std::string& axis : term.axes.AxesOf(k)) {
@@ -229,7 +229,7 @@ class Inventor {
                      "at shapes alone"));
   }
 
-  // A tensor for each combination of values of the variables.
+  // Adds a tensor for each combination of the variables' values.
   absl::Status AddTerm(const MappingTerm& term, const Parts& parts) {
     NameTemplate name = *term.name;
     DCP_RETURN_IF_ERROR(name.Resolve(
@@ -285,7 +285,7 @@ class Inventor {
       shapes_.emplace(name, shape);
       return absl::OkStatus();
     }
-    // Two states of each parameter: one of its shape, and a scalar.
+    // Two states for each parameter: one with the same shape, and a scalar.
     const NameTemplate& states = *file_.sides.front().states;
     const bool is_param_first = states.variables()[0].name == "param";
     for (const auto& [slot, of_slot] :

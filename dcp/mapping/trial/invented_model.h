@@ -19,10 +19,10 @@ namespace dcp {
 struct Invention {
   // The other side; the tensors are spelled as the pivot.
   std::string side;
-  // What is not to be made up; empty: nothing.
+  // A given config.json, which is not made up; empty: none.
   std::string config = {};
   MappingSettings settings = {};
-  // The state of an optimizer instead of a model.
+  // An optimizer's state instead of a model.
   bool states = false;
   uint32_t seed = 0;
 };
@@ -30,18 +30,17 @@ struct Invention {
 struct InventedModel {
   // Spelled as the pivot, by name.
   std::vector<MappingTensor> tensors;
-  // Those of the invention, and a number for each key of config.json and each
-  // param that it lacks.
+  // The invention's settings, and a number for each key and param that
+  // config.json lacks.
   MappingSettings settings = {};
 };
 
-// A tensor for each name and each value of an index that the rules between the
-// pivot and `invention.side` ask for, with numbers up to 8 for what neither the
-// config nor the settings say. The model has no tensors if no rule leads
-// from one side to the other, or, for states, if one of them does not name
-// states.
+// A tensor for each name and index value that the rules between the pivot and
+// `invention.side` require, with made-up numbers up to 8 where neither the
+// config nor the settings have one. The model has no tensors if no rule leads
+// from one side to the other, or, for states, if one side does not name states.
 //
-// InvalidArgument if no such numbers satisfy the formulas of the rule file;
+// InvalidArgument if no such numbers satisfy the rule file's formulas;
 // ResourceExhausted if the tensors would have more than kMaxInventedElements.
 absl::StatusOr<InventedModel> InventModel(const Mapping& mapping,
                                           const Invention& invention);

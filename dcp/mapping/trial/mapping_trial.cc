@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Fills sources with random bits, maps them there and back, and compares them.
 // Tested by tests/dcp/mapping/trial/round_trip_test.cc.
 #include "dcp/mapping/trial/mapping_trial.h"
 
@@ -54,7 +55,7 @@ absl::Status CheckSize(absl::Span<const MappingTensor> tensors) {
   return absl::OkStatus();
 }
 
-// Copies the elements of a piece, as a conversion does it.
+// Copies a piece's elements as a conversion does.
 void CopyPiece(const StridedPiece& piece, const MappingTensor& src,
                const Bytes& src_bytes, const MappingTensor& dst,
                Bytes& dst_bytes) {
@@ -92,8 +93,8 @@ Filled Fill(absl::Span<const MappingTensor> tensors, uint32_t seed) {
   return filled;
 }
 
-// The source of a piece whose both numbers are of one set of tensors; a copy,
-// because it may be the destination too.
+// The source bytes for a piece that stays within one set of tensors; a copy,
+// because the same tensor may be the destination too.
 Bytes CopyOfSource(const StridedPiece& piece, const Filled& filled) {
   return piece.src == StridedPiece::kZeros ? Bytes() : filled.bytes[piece.src];
 }
@@ -103,7 +104,7 @@ const MappingTensor& SourceOf(const StridedPiece& piece, const Filled& filled) {
   return piece.src == StridedPiece::kZeros ? kNone : filled.tensors[piece.src];
 }
 
-// Makes equal what must be, and zero what is padding.
+// Makes tied elements equal, and padding zero.
 void MakeFit(const MappedTensors& mapped, Filled& sources) {
   for (const auto* pieces : {&mapped.ties, &mapped.paddings}) {
     for (const StridedPiece& piece : *pieces) {
@@ -113,7 +114,8 @@ void MakeFit(const MappedTensors& mapped, Filled& sources) {
   }
 }
 
-// What must be equal, or zero, is so after a conversion that was right.
+// Tied elements are still equal and padding is zero if the conversion was
+// right.
 absl::Status CheckFits(const MappedTensors& mapped, const Filled& sources) {
   for (const auto* pieces : {&mapped.ties, &mapped.paddings}) {
     for (const StridedPiece& piece : *pieces) {

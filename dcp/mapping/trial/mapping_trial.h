@@ -17,15 +17,14 @@ namespace dcp {
 
 struct MappingTrial {
   size_t num_made = 0;     // tensors on the other side
-  uint64_t num_bytes = 0;  // of the sources
+  uint64_t num_bytes = 0;  // in the sources
 };
 
-// Fills `sources` with random bytes, except that what the rules say is equal is
-// made equal, and what they pad is zero; maps them as `options` say, and what
-// is made of them back. DataLoss names the tensor and the element that came
-// back otherwise, or what must be equal on the other side and is not; other
-// errors are those of Mapping::Map. ResourceExhausted for more than
-// kMaxInventedElements elements.
+// Fills `sources` with random bytes, except that ties are made equal and
+// paddings zero. Maps them as `options` say, and maps the result back. DataLoss
+// names the tensor and the element that came back different, or the elements
+// that should be equal on the other side and are not; other errors are those of
+// Mapping::Map. ResourceExhausted for more than kMaxInventedElements elements.
 absl::StatusOr<MappingTrial> TryMapping(const Mapping& mapping,
                                         absl::Span<const MappingTensor> sources,
                                         const MapOptions& options,

@@ -31,14 +31,14 @@ bool IsIdentity(const StridedPiece& piece) {
                      });
 }
 
-// Whether `equal` says of every element that `piece` makes that it equals the
-// one that the piece takes.
+// Whether `equal` says, for every element that `piece` makes, that it equals
+// the source element that `piece` takes.
 bool Allows(const StridedPiece& equal, const StridedPiece& piece) {
   if ((equal.src == StridedPiece::kZeros) !=
       (piece.src == StridedPiece::kZeros)) {
     return false;
   }
-  // What both take where they are about the same element.
+  // The source elements that both take for the same destination.
   uint64_t num_allowed = 0;
   bool are_same = true;
   uint64_t max_steps = kMaxComposedSteps;
@@ -96,7 +96,7 @@ class Checker {
   }
 
  private:
-  // `number` is that of the source that the piece's destination was.
+  // `number` is the source that became the piece's destination.
   absl::Status CheckPiece(const StridedPiece& piece, uint32_t number) const {
     if (piece.src == number && IsIdentity(piece)) return absl::OkStatus();
     const auto it = equal_.find(number);
@@ -118,7 +118,7 @@ class Checker {
                   ShapeToString(BoundsOf(piece, PieceSide::kSrc).offsets))));
   }
 
-  // What did not come back must have been left out on purpose.
+  // A source that did not come back must have been left out on purpose.
   absl::Status CheckComplete(const std::vector<uint32_t>& source_of) {
     std::vector<bool> is_back(sources_.size());
     for (const uint32_t number : source_of) is_back[number] = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CheckRoundTrip: whether a mapping loses nothing, by names, shapes and pieces
-// alone. Pure; any thread.
+// CheckRoundTrip: whether a mapping loses no data, from names, shapes and
+// pieces alone. Pure; any thread.
 #ifndef DCP_MAPPING_TRIAL_ROUND_TRIP_H_
 #define DCP_MAPPING_TRIAL_ROUND_TRIP_H_
 
@@ -18,14 +18,14 @@ namespace dcp {
 struct RoundTrip {
   size_t num_made = 0;  // tensors on the other side
   size_t num_pieces = 0;
-  // Sources that the rules leave out, by name: what their side drops, and what
-  // equals another tensor.
+  // Sources that the rules leave out, by name: dropped by the side, or equal to
+  // another tensor.
   std::vector<std::string> left_out;
 };
 
-// Maps `sources` as `options` say and what is made of them back again. The same
-// tensors must result, each element from its own place, or from where a rule
-// says that an equal one is.
+// Maps `sources` as `options` say, and maps the result back. The same tensors
+// must result, with each element from its original place, or from an element
+// that a rule declares equal.
 //
 // Errors are those of Mapping::Map, and DataLoss, which names the tensor, if it
 // is lost, has another type or shape, or takes elements from elsewhere.
