@@ -20,9 +20,9 @@ namespace {
 
 using Kind = Node::Kind;
 
-// The keys of a dialect. Many words, such as output_dir and seed, are in the
-// files of half of all programs, so they are not among these, and one key
-// decides only if it is in no other program.
+// A dialect's keys. Many words, such as output_dir and seed, are in the files
+// of half of all programs, so they are not listed here. One key decides only if
+// no other program has it.
 struct DialectKeys {
   absl::Span<const absl::string_view> sure;     // one of them decides
   absl::Span<const absl::string_view> typical;  // two of them decide
@@ -62,7 +62,7 @@ constexpr absl::string_view kTypicalOfAxolotl[] = {
     "tokenizer_type",
     "val_set_size",
 };
-// Keys of LLM Foundry and of Composer's Trainer.
+// Keys from LLM Foundry and from Composer's Trainer.
 constexpr absl::string_view kTypicalOfComposer[] = {
     "algorithms",
     "device_eval_batch_size",
@@ -76,7 +76,7 @@ constexpr absl::string_view kTypicalOfComposer[] = {
     "save_interval",
     "train_loader",
 };
-// Options of Composer's blocks that transformers does not have.
+// Options in Composer's blocks that transformers does not have.
 constexpr absl::string_view kOfComposerBlocks[] = {
     "sharding_strategy",
     "mixed_precision",
@@ -100,7 +100,7 @@ constexpr absl::string_view kSharedByComposerBlocks[] = {
     "reshard_after_forward",    "state_dict_type",   "ignored_modules",
     "limit_all_gathers",        "backward_prefetch", "use_orig_params",
 };
-// Keys of TrainingArguments that other programs do not share.
+// TrainingArguments' keys that other programs do not share.
 constexpr absl::string_view kTypicalOfTransformers[] = {
     "activation_offloading",
     "adam_beta1",
@@ -130,7 +130,7 @@ constexpr absl::string_view kTypicalOfTransformers[] = {
     "save_total_limit",
     "warmup_ratio",
 };
-// Keys of a file that fsdp_config names.
+// Keys in a file that fsdp_config names.
 constexpr absl::string_view kSureOfFsdpOptions[] = {
     "fsdp_auto_wrap_policy",
     "fsdp_cpu_ram_efficient_loading",
@@ -161,8 +161,8 @@ constexpr absl::string_view kTypicalOfFsdpOptions[] = {
     "use_orig_params",
     "xla",
 };
-// Keys of TorchTitan's sections. The names of a section and of its key are two
-// keys where no other program has the latter.
+// Keys in TorchTitan's sections. A section's name counts as a second key if no
+// other program has the key in it.
 struct SectionKeys {
   absl::string_view section;
   DialectKeys keys;
@@ -220,8 +220,9 @@ size_t WorthOf(const Node* map, const DialectKeys& keys) {
   return kEnough * CountOf(map, keys.sure) + CountOf(map, keys.typical);
 }
 
-// Of a file that lacks distributed_type, too, which its reader then reports:
-// all options have accelerate's prefix, and no key is one of TrainingArguments.
+// Whether all options have accelerate's prefix and no key is one of
+// TrainingArguments. Also true for a file that lacks distributed_type, which
+// the reader then reports.
 bool HasAcceleratesOptions(const Node& root) {
   const Node* options = root.Find("fsdp_config");
   if (options == nullptr || options->entries.empty()) return false;
@@ -239,7 +240,7 @@ bool IsAccelerate(const Node& root) {
          HasAcceleratesOptions(root);
 }
 
-// Some of axolotl's files are parts of others, without base_model.
+// Some axolotl files are parts of others, without base_model.
 bool IsAxolotl(const Node& root) {
   const size_t count = CountOf(&root, kTypicalOfAxolotl);
   const Node* model = root.Find("base_model");
@@ -247,8 +248,8 @@ bool IsAxolotl(const Node& root) {
   return root.Find("sequence_len") != nullptr && count > kEnough;
 }
 
-// In TrainingArguments, fsdp is true, or words of FSDP; in other programs it is
-// a map.
+// In TrainingArguments, fsdp is true or a list of FSDP words; in other programs
+// it is a map.
 size_t WorthOfFsdp(const Node& root) {
   const Node* fsdp = root.Find("fsdp");
   if (fsdp == nullptr || fsdp->kind == Kind::kMap) return 0;
@@ -259,7 +260,7 @@ size_t WorthOfFsdp(const Node& root) {
   return has_words && !findings.has_problems() ? kEnough : 1;
 }
 
-// The sizes of a mesh, in a map that Composer has with other keys.
+// Whether a map has mesh sizes. Composer has such a map with other keys.
 bool HasMeshSizes(const Node& root) {
   const Node* parallelism = root.Find("parallelism_config");
   return parallelism != nullptr &&
@@ -275,12 +276,12 @@ bool IsTrainingArguments(const Node& root) {
          kEnough;
 }
 
-// Options of FSDP alone, as transformers' fsdp_config or in a file that it
-// names.
+// Whether these are only FSDP options, as in transformers' fsdp_config or in a
+// file that it names.
 bool IsFsdpOptions(const Node& root) {
   const DialectKeys keys = {kSureOfFsdpOptions, kTypicalOfFsdpOptions};
   if (WorthOf(root.Find("fsdp_config"), keys) > 0) return true;
-  // Many kinds of files have a version, so its value is checked.
+  // Many kinds of files have a version, so the value is checked.
   const Node* version = root.Find("version");
   const bool has_version = version != nullptr &&
                            version->kind == Kind::kInteger &&
@@ -288,8 +289,8 @@ bool IsFsdpOptions(const Node& root) {
   return WorthOf(&root, keys) + (has_version ? 1 : 0) >= kEnough;
 }
 
-// How much a block of Composer's, of any of its names, is worth. A Python dict
-// may contain nothing else, and is worth enough even if it is empty.
+// How much a Composer block, under any name, is worth. A Python dict may
+// contain nothing else, and is worth enough even if it is empty.
 size_t WorthOfComposersBlock(const Node& root) {
   if (CountOf(root.Find("fsdp_config"), kOfComposerBlocks) > 0) return kEnough;
   for (const absl::string_view key : {"fsdp", "fsdp2"}) {
@@ -320,7 +321,7 @@ bool IsTorchTitan(const Node& root) {
     const Node* node = root.Find(section);
     if (node == nullptr || node->kind != Kind::kMap) continue;
     worth += WorthOf(node, keys);
-    // So that a misspelt key is reported.
+    // A section alone counts, so that a misspelt key in it is reported.
     if (section == "parallelism" && !node->entries.empty() &&
         std::all_of(node->entries.begin(), node->entries.end(),
                     [](const Node::Entry& entry) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Determines the syntax and the dialect of a config from its content; the
-// name's suffix decides only the syntax. For read_config. Pure; any thread.
+// Determines a config's syntax and dialect from the content; the name's suffix
+// decides only the syntax. For read_config. Pure; any thread.
 #ifndef CONFIG_DIALECT_OF_H_
 #define CONFIG_DIALECT_OF_H_
 
@@ -15,12 +15,12 @@ namespace fsdp::config {
 // If the name ends in none of .toml, .json, .yaml and .yml, the text decides.
 Syntax SyntaxOf(absl::string_view name, absl::string_view text);
 
-// The map inside `root` that has the config: the root itself, or, if it is a
-// run of MosaicML's mcli, its `parameters`.
+// The map inside `root` that has the config: the root itself or, for a run of
+// MosaicML's mcli, the value of `parameters`.
 const Node& ConfigRoot(const Node& root);
 
-// `root` is from ConfigRoot. A key that no other program has decides, or two
-// keys that are typical of a program; a file that known_programs.h refuses has
+// `root` is from ConfigRoot. One key that no other program has decides, or two
+// keys that are typical of a program. A file that known_programs.h refuses has
 // no dialect.
 std::optional<Dialect> DialectOf(const Node& root);
 

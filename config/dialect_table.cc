@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The table itself.
+//
 // Tested by tests/config/dialect_table_test.cc.
 #include "config/dialect_table.h"
 

@@ -19,9 +19,9 @@ namespace config {
 struct DialectRow {
   Dialect dialect;
   absl::string_view name;     // as options spell it
-  absl::string_view program;  // as the program spells itself
+  absl::string_view program;  // as the program's authors spell it
   void (*read)(const Node& root, TrainConfig& config, Findings& findings);
-  // Null: most of what such a file needs is about models and data.
+  // Null for programs with files that are mostly about models and data.
   std::string (*write)(const TrainConfig& config, Findings& findings);
 };
 
@@ -35,7 +35,7 @@ std::vector<Dialect> all_dialects();
 // As options spell it: "accelerate", "torchtitan", "prime-rl".
 absl::string_view name_of(Dialect dialect);
 std::optional<Dialect> dialect_named(absl::string_view name);
-// As the program spells itself: "TorchTitan", "NeMo Automodel".
+// As the program's authors spell it: "TorchTitan", "NeMo Automodel".
 absl::string_view program_of(Dialect dialect);
 
 }  // namespace fsdp

@@ -94,8 +94,8 @@ StateDictType StateDictTypeOf(int64_t version) {
                       : StateDictType::kShardedStateDict;
 }
 
-// If nobody wrote the type of state dict, it is the default of the version,
-// which a variable may have changed.
+// If nobody wrote the state dict's type, it is the version's default, which a
+// variable may have changed.
 void FollowVersion(int64_t version_before, TrainConfig& base) {
   const int64_t version = *base.sharding.fsdp_version;
   Setting<StateDictType>& type = base.checkpoint.state_dict_type;
@@ -105,8 +105,8 @@ void FollowVersion(int64_t version_before, TrainConfig& base) {
   }
 }
 
-// A launcher that was told to shard does so even if the file is for copies:
-// everything that the file says about sharding is in the variables.
+// A launcher that was told to shard does so even if the file is for copies: the
+// variables have all the file's sharding options.
 void SwitchOn(const SourceLocation& place, TrainConfig& base) {
   base.mesh.data_parallel_replicate_degree = Setting<int64_t>(1, place);
   base.mesh.data_parallel_shard_degree =
@@ -169,7 +169,7 @@ void read_environment(const std::vector<std::string>& variables,
   }
   section.Read("gradient_accumulation_steps", config::IntegerRange{.least = 1},
                base.loop.gradient_accumulation_steps);
-  // The degrees come first because they decide what a strategy means.
+  // The degrees come first because a strategy's meaning depends on them.
   if (IsTrue(accelerate, "use_parallelism_config", false)) {
     ReadParallelism(variables, base, findings);
   }

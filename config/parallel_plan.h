@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text of a plan of tensor parallelism: a map from patterns of modules to
+// The text form of a tensor parallelism plan: a map from module patterns to
 // styles, in YAML, JSON or TOML. Training (fsdp::load_plan) and resharding
 // (dcp-convert --tp-plan) read the same files. Any thread.
 //
@@ -8,9 +8,9 @@
 //   layers.*.{attention_norm,ffn_norm}: sequence_parallel
 //   layers.*.attention.wo: {style: rowwise, output_layouts: shard(1)}
 //
-// A pattern is the path of modules from the root of the model: tokens between
-// dots, each of which matches the names of one level as in fnmatch(3), with
-// braces for alternatives; "" is the root itself. A style is a word of
+// A pattern is the path of modules from the model's root: tokens between dots,
+// each of which matches the names on one level as in fnmatch(3), with braces
+// for alternatives; "" is the root itself. A style is a word for
 // dcp::ParseParallelStyle, or a map with `style` and, where they fit it,
 // input_layouts, output_layouts (replicate, shard(1)), use_local_output,
 // sequence_dim and embedding.

@@ -55,7 +55,7 @@ std::string ProgramsText() {
   return config::Alternatives(programs);
 }
 
-// Says why a tree is not of any dialect.
+// Says why a tree is in no dialect.
 void SayUnknown(const Node& root, Findings& findings) {
   const config::KnownProgram known = config::KnownProgramOf(root);
   if (known.is_refused()) {
@@ -74,11 +74,11 @@ void SayUnknown(const Node& root, Findings& findings) {
 }
 
 // Returns another file's text. A path in a config is relative to the folder in
-// which its program is started.
+// which the program is started.
 using ReadText =
     std::function<absl::StatusOr<std::string>(const std::string& path)>;
 
-// Puts the options that `fsdp_config: "fsdp.json"` names in its place.
+// Replaces `fsdp_config: "fsdp.json"` by the options in that file.
 void FollowOptionsFile(const ReadText& read_text, Node& root,
                        Findings& findings) {
   for (auto& [key, node] : root.entries) {
@@ -126,7 +126,7 @@ ReadConfig Read(absl::string_view name, absl::string_view text,
   return read;
 }
 
-// Looks in the folder of this process, then in that of the config.
+// Looks in this process's folder, then in the config's.
 absl::StatusOr<std::string> TextNear(const std::string& config,
                                      const std::string& path) {
   absl::StatusOr<std::string> text = config_text(path);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Calls the dialect's writer.
+//
 // Tested by tests/config/round_trip_test.cc.
 #include "config/write_config.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a training config in a dialect, whatever it was read from. Any thread.
+// Writes a training config in any dialect that has a writer. Any thread.
 #ifndef CONFIG_WRITE_CONFIG_H_
 #define CONFIG_WRITE_CONFIG_H_
 
@@ -12,16 +12,15 @@
 
 namespace fsdp {
 
-// Whether configs of the dialect are written; those of others are only read.
+// Whether configs in the dialect are written; others are only read.
 bool can_write(Dialect dialect);
 // Their names, as options spell them.
 std::vector<absl::string_view> written_dialects();
 
-// A whole file of the dialect, always for FSDP2. What the dialect cannot
-// express is in `findings`, as changed; the rest reads back as the same
-// training. A degree of the mesh that it cannot express, or only as other
-// ranks, is a problem, and so is a dialect that is only read; the text is then
-// empty.
+// A whole file in the dialect, always for FSDP2. Settings that the dialect
+// cannot express are changed findings; the rest reads back as the same
+// training. A mesh degree that it cannot express, or only with other ranks, is
+// a problem, and so is a dialect that is only read; the text is then empty.
 std::string write_config(const TrainConfig& config, Dialect dialect,
                          Findings& findings);
 

@@ -11,8 +11,9 @@
 namespace fsdp::config {
 namespace {
 
-// Bytes of the UTF-8 sequence at the head of a text; 0 if there is none. This
-// is the table of the Unicode standard, without overlong forms and surrogates.
+// The length in bytes of the UTF-8 sequence that begins a text; 0 if there is
+// none. This is the Unicode standard's table, without overlong forms and
+// surrogates.
 size_t Utf8Length(absl::string_view text) {
   const auto is_in = [&](size_t i, uint8_t least, uint8_t most) {
     if (i >= text.size()) return false;
@@ -42,7 +43,7 @@ bool IsControl(char c) {
 }
 
 // Adds a problem unless `text` is UTF-8 without control characters. No syntax
-// allows them, and yaml-cpp would take byte 4 for the end of the text.
+// allows them, and yaml-cpp would take byte 4 for the text's end.
 bool CheckCharacters(absl::string_view name, absl::string_view text,
                      Findings& findings) {
   int line = 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Document: a YAML, JSON or TOML text as one tree of scalars, lists and maps,
-// each with its place. The text may be hostile: size, depth and the number of
+// Document: a YAML, JSON or TOML text as one tree with scalars, lists and maps,
+// each with a place. The text may be hostile: size, depth and the number of
 // nodes (YAML's aliases multiply) are bounded. Any thread.
 #ifndef CONFIG_DOCUMENT_DOCUMENT_H_
 #define CONFIG_DOCUMENT_DOCUMENT_H_

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Findings: everything that the reader of a config has to say about it, each
-// with its place. A reader goes on after a problem, so that a user sees all of
-// them at once. For one thread.
+// Findings: everything that a config's reader reports, each with a place. A
+// reader goes on after a problem, so that a user sees all problems at once. For
+// one thread.
 #ifndef CONFIG_DOCUMENT_FINDINGS_H_
 #define CONFIG_DOCUMENT_FINDINGS_H_
 
@@ -18,7 +18,7 @@ namespace fsdp {
 struct Finding {
   enum class Kind : uint8_t {
     kProblem,  // the config cannot be used like this
-    kChanged,  // an option means something else here; the text says what
+    kChanged,  // an option means something else here; the text explains it
     kIgnored,  // an option has no effect here; the text says why
   };
   Kind kind;

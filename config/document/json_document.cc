@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Places in JSON: nlohmann's parser calls back right after it has read a token,
-// and a counting iterator says where that token ended. The token began at the
-// first byte after the previous token that is not a space, comma or colon.
-// After a number the parser has read one more byte; it is one of those, or a
-// bracket, which has a call of its own.
+// Finds places in JSON. nlohmann's parser calls back right after it has read a
+// token, and a counting iterator says where that token ended. The token began
+// at the first byte after the previous token that is not a space, comma or
+// colon. After a number the parser has read one more byte; it is one of those,
+// or a bracket, which has a call of its own.
 //
 // Tested by tests/config/document/document_test.cc.
 #include <algorithm>
@@ -84,7 +84,7 @@ class SaxHandler {
   }
   bool end_array() { return End(); }
 
-  // `position` is that of the byte after the one that could not be read.
+  // `position` is one byte after the byte that could not be read.
   template <typename Exception>
   bool parse_error(size_t position, const std::string&,
                    const Exception& error) {
@@ -101,8 +101,8 @@ class SaxHandler {
   }
 
  private:
-  // ": unexpected '}'; expected string literal" from nlohmann's message, whose
-  // beginning counts the same place differently.
+  // ": unexpected '}'; expected string literal" from nlohmann's message. The
+  // message begins with the same place counted differently.
   static std::string Reason(absl::string_view message) {
     constexpr absl::string_view kBefore = " - ";
     const size_t begin = message.rfind(kBefore);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds keys in a map.
+//
 // Tested by tests/config/document/document_test.cc.
 #include "config/document/node.h"
 

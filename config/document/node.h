@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Node: a scalar, list or map of a document, with its place in the text. Plain
-// data.
+// Node: a document's scalar, list or map, with a place in the text. Plain data.
 #ifndef CONFIG_DOCUMENT_NODE_H_
 #define CONFIG_DOCUMENT_NODE_H_
 
@@ -34,7 +33,7 @@ struct Node {
   Kind kind = Kind::kNull;
   // For a scalar: as written, without quotes: "8e-4", "yes", "FULL_SHARD".
   std::string text;
-  // The place of the value; its key is the whole path.
+  // The value's place; the key in it is the whole path.
   SourceLocation place;
   std::vector<Node> items;     // for a list
   std::vector<Entry> entries;  // for a map, in order

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Builds the tree and keeps the document's bounds.
+//
 // Tested by tests/config/document/document_test.cc.
 #include "config/document/node_builder.h"
 
@@ -12,8 +14,8 @@
 namespace fsdp::config {
 namespace {
 
-// Every node holds its path, so the memory is bounded by this times the number
-// of nodes.
+// Every node holds a path, so the memory is bounded by this times the number of
+// nodes.
 constexpr size_t kMaxPathBytes = 512;
 // Each is a problem; a file with more has the same mistake many times.
 constexpr int kMaxDuplicates = 20;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// NodeBuilder: builds the tree of a document from what a parser meets, within
-// the document's bounds; refuses keys that occur twice. For one document, on
-// one thread.
+// NodeBuilder: builds a document's tree from a parser's events, within the
+// document's bounds; refuses keys that occur twice. For one document, on one
+// thread.
 #ifndef CONFIG_DOCUMENT_NODE_BUILDER_H_
 #define CONFIG_DOCUMENT_NODE_BUILDER_H_
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads each entry's pattern and style, and reports options that do not fit.
+//
 // Tested by tests/config/parallel_plan_test.cc.
 #include "config/document/plan_node.h"
 
@@ -22,7 +24,7 @@ using config::Section;
 using dcp::ActivationLayout;
 using dcp::ParallelStyle;
 
-// The place of an entry, whose key may be the empty pattern.
+// An entry's place. The key in it may be the empty pattern.
 SourceLocation PlaceOf(absl::string_view pattern, const Node& node) {
   SourceLocation place = node.place;
   if (pattern.empty()) place.key = "\"\"";
@@ -85,7 +87,7 @@ void ReadOptions(Section& section, Findings& findings, ParallelStyle& style) {
   }
 }
 
-// The style of an entry; nothing after a problem that leaves none.
+// An entry's style; nothing after a problem that leaves none.
 std::optional<ParallelStyle> ReadStyle(const Node& node,
                                        const SourceLocation& place,
                                        Findings& findings) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan of tensor parallelism (parallel_plan.h) as a map within a document.
-// Any thread.
+// A tensor parallelism plan (parallel_plan.h) as a map within a document. Any
+// thread.
 #ifndef CONFIG_DOCUMENT_PLAN_NODE_H_
 #define CONFIG_DOCUMENT_PLAN_NODE_H_
 

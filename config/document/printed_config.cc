@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds the JSON in a log and removes the ranks' prefixes.
+//
 // Tested by tests/config/dialects/torchtitan/read_test.cc.
 #include "config/document/printed_config.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the config that TorchTitan prints for a run, "Running with configs:
-// {...}", in its log. For read_config. Pure; any thread.
+// {...}", in a log. For read_config. Pure; any thread.
 #ifndef CONFIG_DOCUMENT_PRINTED_CONFIG_H_
 #define CONFIG_DOCUMENT_PRINTED_CONFIG_H_
 

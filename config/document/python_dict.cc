@@ -23,7 +23,7 @@ bool IsIdentifier(absl::string_view word) {
   return true;
 }
 
-// Replaces what is between name and value, in `name = value` and `name: dict =
+// Replaces the text between name and value, in `name = value` and `name: dict =
 // value`, by a colon.
 std::string WithColon(absl::string_view line) {
   const size_t equals = line.find('=');

@@ -12,8 +12,8 @@
 namespace fsdp::config {
 
 // Lines `name = value` become `name: value`, `import` lines become blank, and
-// the rest stays as it is: a dict literal is a map of YAML in braces, with its
-// comments. Lines and, within literals, columns do not move.
+// the rest stays unchanged: a dict literal is a YAML map in braces, comments
+// included. Lines and, within literals, columns do not move.
 std::string PythonDictAsYaml(absl::string_view text);
 
 }  // namespace fsdp::config

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Parses booleans, numbers and dtypes.
+//
 // Tested by tests/config/document/section_test.cc.
 #include "config/document/scalar.h"
 
@@ -30,7 +32,7 @@ std::string WithoutUnderscores(absl::string_view text) {
   return digits;
 }
 
-// Programs disagree whether "010" is eight or ten.
+// Programs disagree on whether "010" is eight or ten.
 bool HasLeadingZero(absl::string_view digits) {
   if (!absl::ConsumePrefix(&digits, "-")) absl::ConsumePrefix(&digits, "+");
   return digits.size() > 1 && digits[0] == '0' &&

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The value of a document's scalar, in the spellings that configs use. Pure;
-// any thread.
+// A scalar's value, in the spellings that configs use. Pure; any thread.
 #ifndef CONFIG_DOCUMENT_SCALAR_H_
 #define CONFIG_DOCUMENT_SCALAR_H_
 
@@ -13,7 +12,7 @@
 
 namespace fsdp::config {
 
-// Each returns nothing if the scalar is not of that kind.
+// Each returns nothing if the scalar has another kind.
 std::optional<bool> AsBool(const Node& node);
 std::optional<int64_t> AsInteger(const Node& node);  // also "1e8", "1_000"
 std::optional<double> AsReal(const Node& node);

@@ -60,7 +60,7 @@ std::string RangeText(RealRange range) {
   return absl::StrCat("a number of at least ", range.least);
 }
 
-// Text for a value that is not what is expected, or a reference instead of one.
+// The text for an unexpected value, or for a reference instead of one.
 std::string NotExpected(const Node& node, absl::string_view expected) {
   if (IsReference(node)) {
     return absl::StrCat("is ", Shown(node),
@@ -124,9 +124,9 @@ bool SaysSame(const Node& node, absl::string_view harmless) {
   return truth.has_value() && AsBool(node) == truth;
 }
 
-// Whether one letter more, fewer or different, or two swapped, turn one into
-// the other, or they differ only in case and dashes. Short words are not
-// compared, because they are too similar.
+// Whether the words differ only in one letter more, fewer or different, in two
+// swapped letters, or in case and dashes. Short words are not compared, because
+// they are too similar.
 bool IsSlip(absl::string_view word, absl::string_view known) {
   constexpr size_t kLeastBytes = 5;
   if (std::min(word.size(), known.size()) < kLeastBytes) return false;

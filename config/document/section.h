@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Section: reads one map of a config by the keys that a dialect knows, reports
-// what is wrong with their values, and finally names the unknown keys, each
-// with the nearest known one. For one thread.
+// wrong values, and finally names the unknown keys, each with the nearest known
+// one. For one thread.
 //
 //   Section parallelism(*root.Find("parallelism"), findings);
 //   parallelism.Read("data_parallel_shard_degree", {.least = -1},
 //                    config.mesh.data_parallel_shard_degree);
-//   parallelism.Ignore("pipeline_parallel_schedule", "models are not cut into
-//   stages"); parallelism.Finish();
+//   parallelism.Ignore("pipeline_parallel_schedule",
+//                      "models are not cut into stages");
+//   parallelism.Finish();
 #ifndef CONFIG_DOCUMENT_SECTION_H_
 #define CONFIG_DOCUMENT_SECTION_H_
 
@@ -50,8 +51,8 @@ class Section {
   const Node* Find(absl::string_view key);
   const Node* Find(const std::vector<absl::string_view>& names);
 
-  // Each leaves the setting as it is if the key is absent, adds a problem if
-  // its value is not of the kind, and returns whether it set it. Booleans are
+  // Each leaves the setting unchanged if the key is absent, adds a problem if
+  // the value has another kind, and returns whether it set it. Booleans are
   // true, yes, on, y, t, 1 and their opposites, in any case.
   bool Read(absl::string_view key, Setting<bool>& setting);
   bool Read(absl::string_view key, IntegerRange range,
@@ -79,9 +80,9 @@ class Section {
               absl::string_view reason);
 
   // Both report the keys that were not asked for. Finish: each is a problem.
-  // FinishLenient: a key is a problem only if it looks like a misspelling of a
-  // known one, or asks for sharding, an optimizer or a learning rate;
-  // `reason` says why the others have no effect.
+  // FinishLenient: a key is a problem only if it looks like a misspelt known
+  // one, or asks for sharding, an optimizer or a learning rate; `reason` says
+  // why the others have no effect.
   void Finish();
   void FinishLenient(absl::string_view reason);
 

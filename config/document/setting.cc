@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes a place as text.
+//
 // Tested by tests/config/document/findings_test.cc.
 #include "config/document/setting.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Setting: a value of a training config together with the place where a user
+// Setting: a value from a training config together with the place where a user
 // wrote it, for messages about it. Plain values; any thread.
 #ifndef CONFIG_DOCUMENT_SETTING_H_
 #define CONFIG_DOCUMENT_SETTING_H_
@@ -23,10 +23,10 @@ struct SourceLocation {
                          const SourceLocation&) = default;
 };
 
-// "run.yaml:7: fsdp_config.fsdp_version", without what is missing.
+// "run.yaml:7: fsdp_config.fsdp_version", without missing parts.
 std::string to_string(const SourceLocation& place);
 
-// Two settings are equal if their values are, wherever they come from.
+// Two settings are equal if their values are, regardless of their places.
 template <typename T>
 class Setting {
  public:

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Looks for the words in a key.
+//
 // Tested by tests/config/document/section_test.cc.
 #include "config/document/training_subject.h"
 
@@ -18,9 +20,9 @@ constexpr absl::string_view kWordsOfSharding[] = {
     "megatron",  "parallel", "parallelism", "parallelize", "shard",
     "sharded",   "sharding", "zero1",       "zero2",       "zero3",
 };
-// Words of sharding before a size or a degree.
+// Sharding words before a size or a degree.
 constexpr absl::string_view kAxes[] = {"cp", "dp", "ep", "pp", "sp", "tp"};
-// Words of keys about data, and about a server beside the training.
+// Words in keys about data, and about a server next to the training.
 constexpr absl::string_view kWordsOfOthers[] = {"dataset", "vllm"};
 constexpr absl::string_view kWordsOfOptimizers[] = {"optim", "optimizer",
                                                     "optimizers"};

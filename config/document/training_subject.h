@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of training that a key names, by the words in it. For Section. Pure;
-// any thread.
+// The part of training that a key's words name. For Section. Pure; any thread.
 #ifndef CONFIG_DOCUMENT_TRAINING_SUBJECT_H_
 #define CONFIG_DOCUMENT_TRAINING_SUBJECT_H_
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// yaml-cpp throws its errors about a text, hence the one catch. Its tree is not
-// used, because it would expand aliases without a bound and forget which
-// scalars were quoted. Events give both, and the parser's recursion stops at
-// the first one that is refused.
+// Reads YAML from yaml-cpp's events. yaml-cpp throws errors about a text, hence
+// the one catch. Its tree is not used, because it would expand aliases without
+// a bound and forget which scalars were quoted. Events give both, and the
+// parser's recursion stops at the first one that is refused.
 //
 // Tested by tests/config/document/document_test.cc.
 #include <yaml-cpp/eventhandler.h>
@@ -63,7 +63,7 @@ bool TakeSign(absl::string_view& text) {
   return true;
 }
 
-// The kind of a plain scalar. PyYAML reads "8e-4" as a string; OmegaConf, which
+// A plain scalar's kind. PyYAML reads "8e-4" as a string. OmegaConf, which
 // reads Composer's files, reads a number, and so does this.
 Kind KindOfPlain(absl::string_view text) {
   if (text.empty() || text == "~" || text == "None" ||
@@ -275,8 +275,8 @@ void TakeProperties(absl::string_view& text) {
   }
 }
 
-// yaml-cpp takes the end of the text for the end of a quoted scalar; the keys
-// after a missing quote would disappear silently.
+// yaml-cpp lets the text's end close a quoted scalar; the keys after a missing
+// quote would disappear silently.
 bool IsQuoteClosed(absl::string_view text) {
   TakeProperties(text);
   if (text.empty() || (text[0] != '\'' && text[0] != '"')) return true;
@@ -294,8 +294,8 @@ bool IsQuoteClosed(absl::string_view text) {
   return false;
 }
 
-// The first line that is indented with a tab, which YAML does not allow and
-// whose consequences the parser reports only later; 0: there is none.
+// The first line that is indented with a tab; 0: there is none. YAML does not
+// allow tabs, and the parser reports the consequences only later.
 int LineOfTab(absl::string_view text) {
   int number = 0;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
+// Computes the memory of a rank.
+//
 // [Note: activations]
 //
-// A weight of two dimensions, [out, in], is a matrix that tokens pass through.
-// Backward needs its input. Its output goes through at most two element-wise
-// operators that keep their inputs (silu(x) * y, or the rotation of a query and
-// the attention that follows): this makes in + 2 * out elements per token. A
-// weight of one dimension belongs to a norm, which keeps its input and its
-// output. Attention is assumed to keep no scores (flash attention). The largest
-// output of the root's matrices is the logits, which the loss keeps twice in
-// float32; the embedding keeps only token numbers.
+// A weight with two dimensions, [out, in], is a matrix that tokens pass
+// through. Backward needs the input. The output goes through at most two
+// element-wise operators that keep their inputs (silu(x) * y, or the rotation
+// of a query and the attention that follows): this makes in + 2 * out elements
+// per token. A weight with one dimension belongs to a norm, which keeps input
+// and output. Attention is assumed to keep no scores (flash attention). The
+// largest output of the root's matrices is the logits, which the loss keeps
+// twice in float32; the embedding keeps only token numbers.
 //
-// A layer that is computed again in backward keeps its input; one such layer at
-// a time has all of its activations. Offloaded activations are on the host,
-// except for those of the layer that computes and of the root: forward copies
-// what it keeps, and backward fetches it operator by operator.
+// A layer that is computed again in backward keeps the input; one such layer at
+// a time has all activations. Offloaded activations are on the host, except for
+// those of the root and of the layer that computes: forward copies them, and
+// backward fetches them operator by operator.
 
 #include "config/explain/explain.h"
 
@@ -35,7 +37,7 @@ constexpr int64_t kDefaultSeqLen = 2048;
 constexpr uint64_t kNumMoments = 2;
 constexpr uint64_t kFloatBytes = 4;
 
-// Elements of a shard on dimension 0, padded to the largest.
+// The elements in a shard on dimension 0, padded to the largest shard.
 uint64_t LocalElements(const ParameterShape& parameter, int64_t num_shards) {
   if (parameter.sizes.empty()) return 1;
   const int64_t rows = parameter.sizes[0];
@@ -47,7 +49,7 @@ uint64_t LocalElements(const ParameterShape& parameter, int64_t num_shards) {
 }
 
 absl::Status CheckSizes(const std::vector<ParameterShape>& parameters) {
-  // Small enough that sums of any number of products with bytes and ranks fit.
+  // Small enough that sums of products with bytes and ranks fit.
   constexpr uint64_t kMaxElements = std::numeric_limits<uint64_t>::max() >> 16;
   uint64_t total = 0;
   for (const ParameterShape& parameter : parameters) {
@@ -77,7 +79,7 @@ uint64_t SumLocal(const GroupPlan& group, int64_t num_shards) {
   return sum;
 }
 
-// The elements that a gather returns: with the padding of each shard.
+// The elements that a gather returns, including each shard's padding.
 uint64_t SumGathered(const GroupPlan& group, int64_t num_shards) {
   return SumLocal(group, num_shards) * static_cast<uint64_t>(num_shards);
 }
@@ -101,8 +103,7 @@ uint64_t KeptByMatrices(const GroupPlan& group) {
   return kept;
 }
 
-// Elements per token of a layer's input: the size that most of its matrices
-// take.
+// Elements per token of a layer's input: the size that most matrices take.
 uint64_t WidthOf(const GroupPlan& group) {
   std::map<int64_t, int> count;
   int64_t width = 0;
@@ -181,12 +182,12 @@ MemoryPlan PlanMemory(const TrainConfig& config, const MeshPlan& mesh,
     if (&group != &groups.back()) largest = std::max(largest, gathered);
   }
   const uint64_t root = SumGathered(groups.back(), mesh.num_shards());
-  // Elements of the largest group, which has gradients in backward; its
-  // reduction and that of the layer before it have buffers.
+  // The largest group's elements, which has gradients in backward; its
+  // reduction and the previous layer's have buffers.
   const uint64_t reduced = std::max(largest, root);
 
   const bool frees = FreesAfterForward(*config.sharding.reshard_after_forward);
-  // A single rank computes with its own parameters if no cast is needed.
+  // A single rank computes with the sharded parameters if no cast is needed.
   const bool gathers = mesh.num_shards() > 1 || compute_bytes != state_bytes;
   const uint64_t at_once = frees ? std::min(all, root + 2 * largest) : all;
   const ActivationBytes activations =

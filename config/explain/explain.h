@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// explain: says in numbers what a config will do: the mesh, the groups, ZeRO's
-// stage and the memory of a rank. fsdp-config puts it into words. Pure; any
-// thread.
+// explain: describes a config in numbers: the mesh, the groups, ZeRO's stage
+// and a rank's memory. fsdp-config puts it into words. Pure; any thread.
 #ifndef CONFIG_EXPLAIN_EXPLAIN_H_
 #define CONFIG_EXPLAIN_EXPLAIN_H_
 
@@ -18,30 +17,30 @@ namespace fsdp {
 
 struct ExplainOptions {
   int64_t world_size = 1;
-  int64_t local_world_size = 1;  // ranks of one machine
+  int64_t local_world_size = 1;  // ranks on one machine
   // Empty: the explanation has neither groups nor memory.
   std::vector<ParameterShape> parameters = {};
   // For the activations; 0: the config's values or, if it has none, 1 sequence
-  // of 2048 tokens.
+  // with 2048 tokens.
   int64_t local_batch_size = 0;
   int64_t seq_len = 0;
 };
 
-// Bytes on the rank that has most: shards of dimension 0 differ by at most one
+// Bytes on the rank that has most: shards on dimension 0 differ by at most one
 // row, and are padded to the largest. Tensor, pipeline and expert parallelism
 // are not taken into account; a rank has less with them.
 struct MemoryPlan {
   uint64_t parameters = 0;       // shards, in the optimizer's dtype
   uint64_t gradients = 0;        // shards, reduced
   uint64_t optimizer_state = 0;  // AdamW: two moments for each element
-  // Parameters that are gathered at one time, at most: those of the root, of
-  // the layer that computes and of the layer that is prefetched; all of them if
-  // they are not freed after forward.
+  // The most parameters that are gathered at one time: those of the root, of
+  // the computing layer and of the prefetched layer; all parameters if they are
+  // not freed after forward.
   uint64_t gathered = 0;
-  // A group's gradients before they are reduced, and the send buffers of its
-  // reduction and of the previous layer's.
+  // A group's gradients before they are reduced, and the send buffers for this
+  // group's and the previous layer's reductions.
   uint64_t unreduced = 0;
-  // What forward keeps for backward, at most (see [Note: activations]); 0
+  // The most that forward keeps for backward (see [Note: activations]); 0
   // without `parameters`. With activation_cpu_offload the device holds the
   // activations of one layer and of the root at a time, and the host holds all.
   uint64_t activations = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// GroupPlan: which parameters of a model become one group. It is a guess, from
-// the names and shapes that a checkpoint lists, of what fully_shard will find
-// in the modules themselves. Pure; any thread.
+// GroupPlan: the parameters that become one group. From the names and shapes
+// that a checkpoint lists, it guesses what fully_shard will find in the
+// modules. Pure; any thread.
 #ifndef CONFIG_EXPLAIN_GROUP_PLAN_H_
 #define CONFIG_EXPLAIN_GROUP_PLAN_H_
 
@@ -13,22 +13,21 @@
 
 namespace fsdp {
 
-// A parameter of a model, as a checkpoint lists it.
+// A model's parameter, as a checkpoint lists it.
 struct ParameterShape {
   std::string name;  // "model.layers.0.mlp.up_proj.weight"
   std::vector<int64_t> sizes;
 };
 
-// A group of parameters: one all-gather, one reduce-scatter.
+// A parameter group: one all-gather, one reduce-scatter.
 struct GroupPlan {
   std::string name;  // of the module; empty: the root
   std::vector<ParameterShape> parameters;
 };
 
-// The groups of a wrap policy, in the order of their first parameters. The
-// root's group comes last and may be empty. Layers, whatever the names of their
-// types, are the outermost modules that are numbered: "layers.0",
-// "encoder.block.11".
+// The groups of a wrap policy, ordered by their first parameters. The root's
+// group comes last and may be empty. Layers are the outermost numbered modules,
+// whatever their types: "layers.0", "encoder.block.11".
 std::vector<GroupPlan> plan_groups(
     const ShardingConfig& sharding,
     const std::vector<ParameterShape>& parameters);

@@ -9,7 +9,7 @@
 namespace fsdp {
 namespace {
 
-// Falls from 1 at the beginning of the decay to 0 at its end.
+// Falls from 1 where the decay begins to 0 where it ends.
 double Decayed(LrDecay decay, double progress) {
   switch (decay) {
     case LrDecay::kConstant:
@@ -55,7 +55,7 @@ double learning_rate_factor(const LrSchedule& schedule, int64_t step,
     return schedule.initial_factor + (1 - schedule.initial_factor) * progress;
   }
   const int64_t decay = DecaySteps(schedule, num_steps, warmup);
-  // TorchTitan's last step is before the end of the curve, not on it.
+  // TorchTitan's last step is before the curve's end, not on it.
   const int64_t begin = num_steps - decay + offset;
   if (step < begin || schedule.decay == LrDecay::kConstant) return 1;
   const double progress = static_cast<double>(step + offset - begin) /

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// learning_rate_factor: the curve of a learning rate. Pure; any thread.
+// learning_rate_factor: a learning rate's curve. Pure; any thread.
 #ifndef CONFIG_EXPLAIN_LEARNING_RATE_H_
 #define CONFIG_EXPLAIN_LEARNING_RATE_H_
 
@@ -9,7 +9,7 @@
 
 namespace fsdp {
 
-// The factor of the learning rate in a step, counted from 0, of a run of
+// The factor for the learning rate in a step, counted from 0, when a run has
 // `num_steps`: as in transformers' get_scheduler and in most programs or, with
 // counts_from_one, as in TorchTitan's build_lr_schedulers.
 double learning_rate_factor(const LrSchedule& schedule, int64_t step,

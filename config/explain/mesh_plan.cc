@@ -28,7 +28,7 @@ absl::Status Check(const Setting<int64_t>& degree, absl::string_view name,
       absl::StrCat(Said(degree, name), ", less than ", least));
 }
 
-// Names of degrees where nobody wrote them.
+// The degrees' names where nobody wrote them.
 constexpr absl::string_view kReplicate = "data_parallel_replicate_degree";
 constexpr absl::string_view kShard = "data_parallel_shard_degree";
 constexpr absl::string_view kContext = "context_parallel_degree";
@@ -59,7 +59,7 @@ absl::Status CheckDegrees(const MeshConfig& mesh) {
   return absl::OkStatus();
 }
 
-// The ranks of data parallelism: those that the other degrees leave.
+// The data parallel ranks: those that the other degrees leave.
 absl::StatusOr<int64_t> DataRanks(const MeshConfig& mesh, int64_t world_size) {
   int64_t rest = world_size;
   for (const auto& [degree, name] :
@@ -142,7 +142,7 @@ absl::StatusOr<MeshPlan> plan_mesh(const MeshConfig& mesh, int64_t world_size,
                 .expert_parallel = *mesh.expert_parallel_degree,
                 .expert_tensor_parallel = *mesh.expert_tensor_parallel_degree};
   if (plan.shard == kShardWithinNode) {
-    // The ranks of a machine, divided by those that share layers and sequences.
+    // A machine's ranks, divided by those that share layers and sequences.
     const int64_t inner = plan.context_parallel * plan.tensor_parallel;
     plan.shard =
         local_world_size % inner == 0 ? local_world_size / inner : data_ranks;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MeshPlan: the mesh that a config asks for, on a number of ranks. Pure; any
-// thread.
+// MeshPlan: the mesh that a config asks for, on a given number of ranks. Pure;
+// any thread.
 #ifndef CONFIG_EXPLAIN_MESH_PLAN_H_
 #define CONFIG_EXPLAIN_MESH_PLAN_H_
 
@@ -23,18 +23,17 @@ struct MeshPlan {
   int64_t expert_parallel = 1;
   int64_t expert_tensor_parallel = 1;
 
-  // Over how many ranks fully_shard cuts a parameter: those that share a
-  // sequence have parts of it as well.
+  // Over how many ranks fully_shard cuts a parameter: ranks that share a
+  // sequence also have parts of it.
   int64_t num_shards() const { return shard * context_parallel; }
 
   friend bool operator==(const MeshPlan&, const MeshPlan&) = default;
 };
 
 // `local_world_size` is the number of ranks on one machine. Returns
-// InvalidArgument, with the place of the wrong degree, if the product of the
-// degrees is not the number of ranks, if experts cannot be divided as the
-// degrees say, or if none of the ranks are shards where the program requires
-// it.
+// InvalidArgument, with the wrong degree's place, if the product of the degrees
+// is not the number of ranks, if experts cannot be divided by the degrees, or
+// if no ranks are shards although the program requires it.
 absl::StatusOr<MeshPlan> plan_mesh(const MeshConfig& mesh, int64_t world_size,
                                    int64_t local_world_size);
 

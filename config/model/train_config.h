@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TrainConfig: how a model is trained, sharded and saved. The configs of all
+// TrainConfig: how a model is trained, sharded and saved. Configs in all
 // dialects are read into one, and fsdp::prepare carries it out. A program may
 // also fill one in itself. Plain values; any thread.
 #ifndef CONFIG_MODEL_TRAIN_CONFIG_H_
@@ -19,28 +19,28 @@ namespace fsdp {
 
 enum class Dialect : uint8_t {
   kAccelerate,    // YAML or JSON, and environment variables
-  kTransformers,  // JSON: TrainingArguments, or its fsdp_config alone
+  kTransformers,  // JSON: TrainingArguments, or only an fsdp_config
   kComposer,      // YAML, or a Python dict: parallelism_config
-  kTorchTitan,    // TOML, or the JSON that it prints of a resolved config
-  // Read alone:
-  kAxolotl,       // YAML: accelerate's options among its own
-  kTorchtune,     // YAML: a recipe's
-  kVerl,          // YAML: the actor of a PPO run, or a run of SFT
-  kAutomodel,     // YAML: NeMo Automodel's recipe
-  kPrimeRl,       // TOML: a run of RL or SFT
+  kTorchTitan,    // TOML, or the printed JSON of a resolved config
+  // Only read, not written:
+  kAxolotl,       // YAML, including accelerate's options
+  kTorchtune,     // YAML: one recipe
+  kVerl,          // YAML: the actor in a PPO run, or an SFT run
+  kAutomodel,     // YAML: one recipe
+  kPrimeRl,       // TOML: an RL or SFT run
   kLlamaFactory,  // YAML: version 1, with dist_config
 };
 
 // Which modules become groups; the root always is one.
 enum class AutoWrapPolicy : uint8_t {
-  kTransformerBasedWrap,  // those of transformer_layer_cls_to_wrap
-  kSizeBasedWrap,         // those of min_num_params elements
+  kTransformerBasedWrap,  // modules in transformer_layer_cls_to_wrap
+  kSizeBasedWrap,         // modules with min_num_params elements
   kNoWrap,                // none
-  kDirectChildren,        // the children of the root; Composer's way
+  kDirectChildren,        // the root's children; Composer's way
 };
 
 enum class StateDictType : uint8_t {
-  kShardedStateDict,  // a DCP directory, each rank its part
+  kShardedStateDict,  // a DCP directory; each rank writes a part
   kFullStateDict,     // one file, for other programs
 };
 
@@ -48,9 +48,9 @@ enum class StateDictType : uint8_t {
 // else whether to free, or to how many ranks to reshard.
 using ReshardSetting = std::variant<std::monostate, bool, int64_t>;
 
-// Values of the degrees that are not numbers of ranks.
+// Degree values that are not rank counts.
 inline constexpr int64_t kShardOverRest = -1;  // all, divided by the copies
-// The ranks of one machine share a copy (FSDP1's HYBRID_SHARD); the number of
+// The ranks on one machine share a copy (FSDP1's HYBRID_SHARD); the number of
 // copies follows.
 inline constexpr int64_t kShardWithinNode = -2;
 inline constexpr int64_t kReplicateOverRest = -1;  // all, divided by the shards
@@ -68,22 +68,22 @@ struct MeshConfig {
   Setting<int64_t> context_parallel_degree = 1;
   // Stages, each of which has a part of the layers: pipeline parallelism.
   Setting<int64_t> pipeline_parallel_degree = 1;
-  // Ranks that divide the experts of a layer; they are not further ranks, but
-  // some of those of shards, context and tensor parallelism.
+  // Ranks that divide a layer's experts. They are not further ranks, but some
+  // of those for shards, context and tensor parallelism.
   Setting<int64_t> expert_parallel_degree = 1;
   // Ranks that share each expert: 1, or as many as share each layer.
   Setting<int64_t> expert_tensor_parallel_degree = 1;
   // The number of ranks that the file was written for; 0: any.
   Setting<int64_t> num_processes = 0;
-  // The program refuses a mesh whose ranks are all copies or share layers, so
-  // that FSDP has none to shard over.
+  // The program refuses a mesh in which all ranks are copies or share layers,
+  // so that FSDP has none to shard over.
   Setting<bool> requires_shards = false;
 
   friend bool operator==(const MeshConfig&, const MeshConfig&) = default;
 };
 
 struct PrecisionConfig {
-  // The dtype of parameters and optimizer state.
+  // The dtype for parameters and optimizer state.
   Setting<dcp::DType> dtype = dcp::DType::kFloat32;
   // As MixedPrecisionPolicy; unset: no cast.
   Setting<std::optional<dcp::DType>> param_dtype = {};
@@ -96,22 +96,22 @@ struct PrecisionConfig {
 };
 
 struct ShardingConfig {
-  // 1 or 2, as written. A config of FSDP1 is translated, and findings say what
-  // changed.
+  // 1 or 2, as written. A config for FSDP1 is translated, and findings report
+  // the changes.
   Setting<int64_t> fsdp_version = 2;
   Setting<ReshardSetting> reshard_after_forward = {};
   Setting<bool> cpu_offload = false;
   Setting<AutoWrapPolicy> auto_wrap_policy =
       AutoWrapPolicy::kTransformerBasedWrap;
-  // Names of types, "LlamaDecoderLayer"; empty: the model's own layers.
+  // Type names, "LlamaDecoderLayer"; empty: the model's own layers.
   Setting<std::vector<std::string>> transformer_layer_cls_to_wrap = {};
   Setting<int64_t> min_num_params = 100'000'000;
-  // A regular expression: modules whose whole name matches it stay unsharded.
+  // A regular expression: modules stay unsharded if their whole name matches.
   Setting<std::string> ignored_modules = {};
   // n: every n-th of the model's layers is computed again in backward; 0: none.
   Setting<int64_t> activation_checkpointing = 0;
-  // What forward saves for backward is kept in CPU memory until then; with
-  // activation_checkpointing so are the inputs that layers keep.
+  // Values that forward saves for backward stay in CPU memory until then; with
+  // activation_checkpointing so do the inputs that layers keep.
   Setting<bool> activation_cpu_offload = false;
 
   friend bool operator==(const ShardingConfig&,
@@ -146,15 +146,15 @@ struct LrSchedule {
   LrDecay decay = LrDecay::kConstant;
   int64_t warmup_steps = 0;
   double warmup_ratio = 0;  // of all steps, if warmup_steps is 0
-  double min_factor = 0;    // of lr, where the decay ends
+  double min_factor = 0;    // share of lr where the decay ends
   // The last part of all steps, in which it decays; unset: all after the
   // warmup.
   std::optional<double> decay_ratio = {};
-  std::optional<int64_t> total_steps = {};  // unset: those of the run
-  // In TorchTitan the first step of a warmup already has a learning rate above
-  // that of its beginning; in the others it has that.
+  std::optional<int64_t> total_steps = {};  // unset: the run's
+  // In TorchTitan a warmup's first step already has a higher learning rate than
+  // the warmup's start; in the others it has exactly that.
   bool counts_from_one = false;
-  double initial_factor = 0;  // of lr, where the warmup begins
+  double initial_factor = 0;  // share of lr where the warmup begins
 
   friend bool operator==(const LrSchedule&, const LrSchedule&) = default;
 };
@@ -163,15 +163,16 @@ struct LrSchedule {
 // decides.
 struct LoopConfig {
   Setting<std::optional<int64_t>> steps = {};
-  Setting<std::optional<int64_t>> local_batch_size = {};   // of a rank
-  Setting<std::optional<int64_t>> global_batch_size = {};  // of all, a step
+  Setting<std::optional<int64_t>> local_batch_size = {};  // per rank
+  // for all ranks, per step
+  Setting<std::optional<int64_t>> global_batch_size = {};
   Setting<std::optional<int64_t>> gradient_accumulation_steps = {};
   Setting<std::optional<int64_t>> seq_len = {};
   Setting<std::optional<int64_t>> seed = {};
-  Setting<std::optional<double>> max_norm = {};  // of gradients; 0: any
+  Setting<std::optional<double>> max_norm = {};  // for gradients; 0: any
   Setting<std::optional<double>> lr = {};
   Setting<std::optional<double>> weight_decay = {};
-  Setting<std::optional<double>> beta1 = {};  // of AdamW, as eps is
+  Setting<std::optional<double>> beta1 = {};  // for AdamW, as eps is
   Setting<std::optional<double>> beta2 = {};
   Setting<std::optional<double>> eps = {};
   Setting<std::optional<LrSchedule>> lr_schedule = {};

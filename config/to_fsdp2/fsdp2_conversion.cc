@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Edits the options one by one, and writes the defaults that differ.
+//
 // Tested by tests/config/to_fsdp2/to_fsdp2_test.cc.
 #include "config/to_fsdp2/fsdp2_conversion.h"
 
@@ -20,8 +22,8 @@
 namespace fsdp::config {
 namespace {
 
-// Options of Composer's FSDPConfig that FSDP2Config does not have, in addition
-// to those of fsdp1.h, and the values that can be dropped without a loss.
+// Options in Composer's FSDPConfig that FSDP2Config does not have, in addition
+// to those in fsdp1.h, and the values that can be dropped without a loss.
 struct ComposerOption {
   absl::string_view name;
   std::vector<absl::string_view> unset;  // empty: any value
@@ -62,7 +64,7 @@ class Conversion {
     return Apply();
   }
 
-  // For a file that already is of version 2.
+  // For a file that already has version 2.
   std::optional<std::string> Mend() {
     is_version_2_ = true;
     ConvertOptions();
@@ -214,7 +216,7 @@ class Conversion {
     }
   }
 
-  // Appends to the options, or begins a new map of them.
+  // Appends to the options, or begins a new map for them.
   void Add(absl::string_view name, absl::string_view value, bool is_word) {
     const MapText& map =
         options_.has_value() ? options_->map() : parent_->map();
@@ -281,7 +283,7 @@ class Conversion {
                                    ", which is not the default of FSDP2"));
   }
 
-  // Writes the degrees of a hybrid strategy, if num_machines determined them.
+  // Writes a hybrid strategy's degrees, if num_machines determined them.
   void AddDegrees() {
     const MeshConfig& mesh = read_.config.mesh;
     const std::optional<SourceLocation>& place =
@@ -345,13 +347,13 @@ class Conversion {
   const ReadConfig& read_;
   Findings& findings_;
 
-  std::vector<absl::string_view> path_;  // of the options
+  std::vector<absl::string_view> path_;  // the path to the options
   size_t map_begin_ = 0;
   std::optional<MapEdit> options_;      // unset: there are none
   std::optional<MapEdit> parent_;       // the map that has them as an entry
-  std::optional<size_t> parent_entry_;  // the entry of the options
+  std::optional<size_t> parent_entry_;  // the options' entry
   std::optional<MapEdit> parallelism_;
-  std::vector<std::string> begun_;  // the options of a new map
+  std::vector<std::string> begun_;  // options for a new map
   bool has_version_ = false;
   bool has_reshard_ = false;
   bool was_removed_ = false;

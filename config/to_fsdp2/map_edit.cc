@@ -102,8 +102,8 @@ void MapEdit::RemoveLines(std::vector<TextEdit>& edits) const {
 }
 
 // Removes the comma before or after as well: a run of removed entries ends
-// where the next entry that stays begins, or begins where the last entry that
-// stays ends.
+// where the next remaining entry begins, or begins where the last remaining
+// entry ends.
 void MapEdit::RemoveInBraces(std::vector<TextEdit>& edits) const {
   const std::vector<EntryText>& entries = map_.entries;
   for (size_t i = 0; i < entries.size();) {
@@ -128,7 +128,7 @@ void MapEdit::RemoveInBraces(std::vector<TextEdit>& edits) const {
 }
 
 // The text between two entries in braces, after the comma: a space, or a new
-// line with the indentation of the entry.
+// line with the entry's indentation.
 std::string MapEdit::GapBefore(const EntryText& entry) const {
   const size_t begin = entry.whole.begin;
   const size_t line = text_.rfind('\n', begin);
@@ -156,7 +156,7 @@ TextEdit MapEdit::Insertion() const {
   size_t last = map_.entries.size();
   while (last > 0 && removed_[last - 1]) --last;
   const EntryText& after = map_.entries[last > 0 ? last - 1 : 0];
-  // If no entry stays, the new ones are put before those that are removed.
+  // If no entry stays, the new ones are put before the removed ones.
   if (map_.in_braces) return InsertionInBraces(after, last > 0);
   TextEdit edit = {{after.whole.end, after.whole.end}, ""};
   const absl::string_view line_break = LineBreak(text_);

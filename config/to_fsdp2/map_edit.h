@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// MapEdit: changes entries of one map in a text and leaves every other byte as
-// it is: comments, order, quotes, ends of lines. Several maps of a text can be
-// edited together, as long as none of them is inside an entry that another edit
+// MapEdit: changes entries in one map of a text and leaves every other byte
+// unchanged: comments, order, quotes, line ends. Several maps of a text can be
+// edited together, as long as none is inside an entry that another edit
 // changes. For one thread.
 #ifndef CONFIG_TO_FSDP2_MAP_EDIT_H_
 #define CONFIG_TO_FSDP2_MAP_EDIT_H_
@@ -17,7 +17,7 @@
 namespace fsdp::config {
 
 struct TextEdit {
-  TextSpan span;  // what is replaced; empty: an insertion
+  TextSpan span;  // the replaced text; empty: an insertion
   std::string text;
 };
 // Edits may come in any order, but must not overlap.
@@ -30,8 +30,8 @@ class MapEdit {
 
   const MapText& map() const { return map_; }
 
-  // Entries are named by their index in map(). A new name gets the quotes of
-  // the old one; a value is written as given.
+  // Entries are named by their index in map(). A new name gets the old one's
+  // quotes; a value is written as given.
   void Rename(size_t entry, absl::string_view name);
   void SetValue(size_t entry, absl::string_view value);
   // Lines that contain a comment are commented out instead of removed.

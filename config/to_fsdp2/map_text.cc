@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A map without braces is found by its lines:
+// A map without braces is found by indentation:
 //
 //   fsdp_config:            <- whole begins here
 //     # above the first
@@ -48,7 +48,7 @@ size_t SkipQuoted(absl::string_view text, size_t at) {
   return kNone;
 }
 
-// Skips spaces, ends of lines and comments between braces.
+// Skips spaces, line ends and comments between braces.
 size_t SkipGap(absl::string_view text, size_t at, bool& has_comments) {
   while (at < text.size()) {
     if (IsSpace(text[at])) {
@@ -67,7 +67,8 @@ size_t SkipGap(absl::string_view text, size_t at, bool& has_comments) {
 // is none.
 size_t SkipBrackets(absl::string_view text, size_t at, bool& has_comments) {
   size_t depth = 0;
-  bool at_start = true;  // of a scalar, where a quote begins a string
+  // whether a scalar starts here, where a quote begins a string
+  bool at_start = true;
   for (size_t i = at; i < text.size(); ++i) {
     const char c = text[i];
     if (at_start && IsQuote(c)) {
@@ -142,7 +143,7 @@ std::optional<MapText> ReadBraces(absl::string_view text, size_t at) {
 struct Line {
   size_t begin = 0;
   size_t content = 0;  // the first byte that is not a space
-  size_t end = 0;      // after its line break
+  size_t end = 0;      // after the line break
   bool is_empty = true;
 
   size_t indent() const { return content - begin; }
@@ -208,8 +209,8 @@ size_t ReadKey(absl::string_view text, const Line& line, EntryText& entry) {
   return at + 1;
 }
 
-// Reads the entry whose first line this is; the value may end some lines below.
-// Returns false if the line does not begin an entry.
+// Reads the entry that begins with this line; the value may end some lines
+// below. Returns false if the line does not begin an entry.
 bool ReadEntry(absl::string_view text, const Line& line, EntryText& entry) {
   const size_t colon = ReadKey(text, line, entry);
   if (colon == kNone) return false;

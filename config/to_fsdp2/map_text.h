@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// MapText: where the keys and values of one map are in a text of YAML or JSON,
-// so that an edit changes these bytes and no others. This is not a parser: it
-// is for a text that ParseDocument has accepted, and in unusual layouts
-// (anchors, keys with a question mark) the result may be wrong or nothing, so a
-// caller that edits has to read the result again. Pure; any thread.
+// MapText: the positions of one map's keys and values in a YAML or JSON text,
+// so that an edit changes only these bytes. This is not a parser: it is for a
+// text that ParseDocument has accepted. In unusual layouts (anchors, keys with
+// a question mark) the result may be wrong or nothing, so a caller that edits
+// has to read the result again. Pure; any thread.
 #ifndef CONFIG_TO_FSDP2_MAP_TEXT_H_
 #define CONFIG_TO_FSDP2_MAP_TEXT_H_
 
@@ -17,7 +17,7 @@
 
 namespace fsdp::config {
 
-// Bytes of the text.
+// A range of bytes in the text.
 struct TextSpan {
   size_t begin = 0;
   size_t end = 0;
@@ -28,7 +28,7 @@ struct TextSpan {
 };
 
 struct EntryText {
-  std::string name;  // of the key, without quotes
+  std::string name;  // the key without quotes
   TextSpan key;      // with quotes
   // Empty if the key has none. For a value on separate lines: those lines.
   TextSpan value;
@@ -39,7 +39,7 @@ struct EntryText {
 
 struct MapText {
   bool in_braces = false;
-  // Comments stand between its braces.
+  // Comments stand between the braces.
   bool has_comments = false;
   size_t indent = 0;  // spaces before each key, without braces
   std::vector<EntryText> entries;
@@ -47,12 +47,12 @@ struct MapText {
   const EntryText* Find(absl::string_view name) const;
 };
 
-// The map under the keys of the path; nothing if it is not found, or if its
-// value is not a map that is written out there.
+// The map under the path's keys; nothing if it is not found, or if the value is
+// not a map that is written out there.
 std::optional<MapText> FindMapText(absl::string_view text,
                                    absl::Span<const absl::string_view> path);
 
-// A scalar without its quotes; escapes stay.
+// A scalar without quotes; escapes stay.
 absl::string_view WithoutQuotes(absl::string_view scalar);
 
 }  // namespace fsdp::config

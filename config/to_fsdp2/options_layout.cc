@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Searches the places where each dialect may have the options.
+//
 // Tested by tests/config/to_fsdp2/to_fsdp2_test.cc.
 #include "config/to_fsdp2/options_layout.h"
 
@@ -67,8 +69,8 @@ std::optional<OptionsLayout> At(absl::string_view text, const Path& path) {
   return layout;
 }
 
-// For a file of accelerate without fsdp_config, for which the defaults of
-// version 1 hold.
+// For an accelerate file without fsdp_config, for which version 1's defaults
+// hold.
 std::optional<OptionsLayout> NotThereYet(absl::string_view text) {
   std::optional<MapText> root = FindMapText(text, {});
   if (!root.has_value() || root->entries.empty() ||

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// OptionsLayout: where a file of FSDP1 keeps the options of sharding, and the
-// map that contains them, so that both can be edited. For to_fsdp2. Any thread.
+// OptionsLayout: where an FSDP1 file keeps the sharding options, and the map
+// that contains them, so that both can be edited. For to_fsdp2. Any thread.
 #ifndef CONFIG_TO_FSDP2_OPTIONS_LAYOUT_H_
 #define CONFIG_TO_FSDP2_OPTIONS_LAYOUT_H_
 
@@ -15,14 +15,14 @@
 namespace fsdp::config {
 
 struct OptionsLayout {
-  std::vector<absl::string_view> path;  // of the options, from the root
-  size_t begin = 0;                     // of their key
+  std::vector<absl::string_view> path;  // from the root to the options
+  size_t begin = 0;                     // where their key begins
   std::optional<MapEdit> options;       // without a value: there are none
-  std::optional<MapEdit> parent;        // of the path's last key
+  std::optional<MapEdit> parent;        // holds the path's last key
   std::optional<size_t> parent_entry;   // the options; unset: not there yet
 };
 
-// Whether files of the dialect have options of FSDP1 that can be converted.
+// Whether the dialect's files have FSDP1 options that can be converted.
 bool HasFsdp1Options(Dialect dialect);
 
 // Returns nothing if the layout cannot be edited. `text` must outlive the

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A file is converted in these steps:
-// 1. It is read, so that a file that cannot be trained is not converted either.
-//    A
-//    file of version 2 may have strategies in place of true and false, which
-//    step
-//    3 replaces.
-// 2. The map of options, and the map that contains it, are found in the text.
-// 3. Each option stays, changes or is removed, by the table of fsdp1.h.
-// 4. Values for which the defaults of the two versions differ are written down.
-// 5. The result is read again, and has to mean the same training.
+// 1. Read it, so that a file that cannot be trained is not converted either. A
+//    file with version 2 may have strategies in place of true and false, which
+//    step 3 replaces.
+// 2. Find the options' map, and the map that contains it, in the text.
+// 3. Keep, change or remove each option, by the table in fsdp1.h.
+// 4. Write down values for which the two versions' defaults differ.
+// 5. Read the result again; it has to mean the same training.
 #include "config/to_fsdp2/to_fsdp2.h"
 
 #include <optional>
@@ -53,7 +51,7 @@ bool CanBeSaid(absl::string_view name, const ReadConfig& read,
   return true;
 }
 
-// Returns a file of version 2 without the options that version 1 left behind.
+// Returns a version 2 file without the options that version 1 left behind.
 ToFsdp2 Mended(absl::string_view name, absl::string_view text,
                absl::string_view layout, ReadConfig read) {
   ToFsdp2 result;

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// to_fsdp2: rewrites a config of accelerate, transformers, Composer or axolotl
-// for FSDP1 as the same file for FSDP2; comments and everything about other
-// things stay as they were. It does the job of `accelerate to-fsdp2`. Any
-// thread.
+// to_fsdp2: rewrites an FSDP1 config for accelerate, transformers, Composer or
+// axolotl as the same file for FSDP2; comments and all other settings stay
+// unchanged. It does the job of `accelerate to-fsdp2`. Any thread.
 //
-// The resulting fsdp_config is that of accelerate's command, key for key, with
-// these exceptions:
+// The resulting fsdp_config equals that of accelerate's command, key for key,
+// with these exceptions:
 // - Strategies as numbers (1 to 5) and in lower case also become true or false,
-//   and so do options without "fsdp_"; accelerate leaves these as they are, and
+//   and so do options without "fsdp_"; accelerate leaves these unchanged, and
 //   adds a second version.
-// - Options of FSDP1 that accelerate does not know (limit_all_gathers,
+// - FSDP1 options that accelerate does not know (limit_all_gathers,
 //   backward_prefetch_policy) are dropped; accelerate passes them on, and then
 //   nothing reads them.
-// - A file without fsdp_state_dict_type gets FULL_STATE_DICT, which is what it
-//   meant: the default of version 2 is SHARDED_STATE_DICT.
+// - A file without fsdp_state_dict_type gets FULL_STATE_DICT, the default of
+//   version 1: the default of version 2 is SHARDED_STATE_DICT.
 // - HYBRID_SHARD and HYBRID_SHARD_ZERO2 on several machines also give a
 //   parallelism_config; accelerate's result shards over all ranks.
 // - NO_SHARD and LOCAL_STATE_DICT are problems, because FSDP2 has neither.
@@ -21,8 +20,8 @@
 //   which its launcher then refuses.
 // - If two options for one thing disagree, accelerate takes the later one; here
 //   they are a problem.
-// - In a file of version 2, options of version 1 are dropped, and a strategy's
-//   name becomes true or false; accelerate warns of them at run time.
+// - In a version 2 file, version 1's options are dropped, and a strategy's name
+//   becomes true or false; accelerate warns about them at run time.
 #ifndef CONFIG_TO_FSDP2_TO_FSDP2_H_
 #define CONFIG_TO_FSDP2_TO_FSDP2_H_
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads accelerate's config file, which `accelerate config` writes and
-// `accelerate launch` reads (its ClusterConfig).
+// Reads accelerate's config file (ClusterConfig), which `accelerate config`
+// writes and `accelerate launch` reads.
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -20,8 +20,8 @@
 namespace fsdp::config {
 namespace {
 
-// The defaults of `accelerate launch` for keys that a file lacks: those of its
-// plugin and of its command line.
+// The defaults of `accelerate launch`, from the plugin and from the command
+// line, for keys that a file lacks.
 void SetAccelerateDefaults(TrainConfig& config) {
   config = TrainConfig();
   config.sharding.fsdp_version = 1;
@@ -30,7 +30,7 @@ void SetAccelerateDefaults(TrainConfig& config) {
   config.checkpoint.cpu_ram_efficient_loading = true;
 }
 
-// accelerate's types that train copies of the model, whatever the device.
+// accelerate's types that train copies of the model, on any device.
 constexpr absl::string_view kCopying[] = {
     "NO",         "MULTI_CPU", "MULTI_GPU",    "MULTI_HPU",  "MULTI_MLU",
     "MULTI_MUSA", "MULTI_NPU", "MULTI_NEURON", "MULTI_SDAA", "MULTI_XPU"};
@@ -77,7 +77,7 @@ bool ReadDistributedType(Section& root, MeshConfig& mesh) {
   return true;
 }
 
-// accelerate reads what the file says about sharding only for FSDP.
+// accelerate reads a file's sharding options only for FSDP.
 void IgnoreSharding(Section& root, TrainConfig& config) {
   config.checkpoint.cpu_ram_efficient_loading = false;
   const Node* options = root.Find("fsdp_config");
@@ -198,7 +198,7 @@ void ReadOffloads(Section& section, TrainConfig& config) {
       "fsdp_activation_checkpointing: true");
 }
 
-// accelerate's launcher wants both or neither: rank 0 reads the weights, and
+// accelerate's launcher requires both or neither: rank 0 reads the weights, and
 // the others get them from it.
 void RefuseUnequalRanks(Section& section, const CheckpointConfig& checkpoint) {
   const Node* sync = section.Find(KeyOf("sync_module_states", section));
@@ -212,7 +212,7 @@ void RefuseUnequalRanks(Section& section, const CheckpointConfig& checkpoint) {
       "its default; write false for that as well");
 }
 
-// Reads what says where processes are started, which accelerate checks.
+// Reads the keys for where processes are started, which accelerate checks.
 void CheckLaunching(Section& root) {
   Setting<bool> place;
   root.Read("compute_environment",
@@ -222,8 +222,8 @@ void CheckLaunching(Section& root) {
   root.Read("num_machines", IntegerRange{.least = 1}, machines);
 }
 
-// FSDP1 makes one copy on each machine. The file says how many machines there
-// are, and accelerate starts one if it does not.
+// FSDP1 makes one copy on each machine. The file gives the number of machines;
+// without it accelerate starts one.
 void ResolveHybrid(const Node* num_machines, TrainConfig& config) {
   MeshConfig& mesh = config.mesh;
   if (*mesh.data_parallel_shard_degree != kShardWithinNode) return;
@@ -246,7 +246,7 @@ void ResolveHybrid(const Node* num_machines, TrainConfig& config) {
   mesh.data_parallel_shard_degree = Setting<int64_t>(ranks / *machines, place);
 }
 
-// `accelerate launch` takes keys of this map with their prefix alone.
+// `accelerate launch` takes this map's keys only with their prefix.
 void SayMissingPrefixes(const Node& parallelism, Findings& findings) {
   constexpr absl::string_view kPrefix = "parallelism_config_";
   for (const auto& [key, value] : parallelism.entries) {
@@ -261,11 +261,11 @@ void SayMissingPrefixes(const Node& parallelism, Findings& findings) {
 void ReadProcesses(Section& root, TrainConfig& config) {
   Setting<int64_t> ranks;
   if (!root.Read("num_processes", IntegerRange{.least = -1}, ranks)) return;
-  // -1: whoever starts the processes decides.
+  // -1: the program that starts the processes decides.
   if (*ranks > 0) config.mesh.num_processes = ranks;
 }
 
-// Also reads `fp16: true`, which files of 2021 have.
+// Also reads `fp16: true`, from files written in 2021.
 void ReadMixedPrecision(Section& root, bool is_sharded, TrainConfig& config) {
   ReadMixedPrecision("mixed_precision", root, config);
   Setting<bool> fp16;
@@ -292,7 +292,7 @@ void ReadAccelerate(const Node& root_node, TrainConfig& config,
   ReadProcesses(root, config);
   ReadMixedPrecision(root, is_sharded, config);
   ReadCompilation(root);
-  // The degrees come first because they decide what a strategy means.
+  // The degrees come first because a strategy's meaning depends on them.
   bool has_mesh = false;
   if (const Node* node = root.Find("parallelism_config"); node != nullptr) {
     Section parallelism(*node, findings);

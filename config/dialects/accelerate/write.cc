@@ -99,7 +99,8 @@ std::string TensorText(const MeshConfig& mesh) {
                    "\n");
 }
 
-// The number of ranks; 0: not known. A number of copies without shards is one.
+// The number of ranks; 0: not known. The number of copies without shards counts
+// as known.
 int64_t WrittenProcesses(const MeshConfig& mesh, Findings& findings) {
   const Setting<int64_t>& copies = mesh.data_parallel_replicate_degree;
   if (!IsWithoutShards(mesh) || *copies == kReplicateOverRest) {

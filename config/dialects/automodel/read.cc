@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads NeMo Automodel's YAML, as of August 2026: FSDP2Config and
-// ParallelismSizes in `distributed`, and the recipe's maps around it. Its
-// loader reads None and none as null.
+// ParallelismSizes in `distributed`, and the maps of the recipe around it.
+// Automodel's loader reads None and none as null.
 //
 // Tested by tests/config/dialects/automodel/read_test.cc.
 #include <algorithm>
@@ -46,7 +46,7 @@ void ReadAutomodelStrategy(Section& section, const KeyRow& row, TrainConfig&) {
   section.Read(row.key, Choices<bool>{{"fsdp2", true}, {"ddp", false}}, unused);
 }
 
-// MixedPrecisionPolicy: what its map lacks is not cast.
+// MixedPrecisionPolicy: types that are not in the map are not cast.
 void ReadAutomodelTypes(Section& section, const KeyRow& row,
                         TrainConfig& config) {
   const Node* node = section.Find(row.key);
@@ -142,7 +142,7 @@ constexpr KeyRow kAutomodelSharding[] = {
     {"static_graph", Pass},
     {"bucket_cap_mb", Pass},
     {"gradient_as_bucket_view", Pass},
-    // Older versions.
+    // In older versions.
     {"use_hf_tp_plan", Pass},
     {"backend", Pass},
     {"world_size", Pass},
@@ -239,7 +239,7 @@ void ReadAutomodelDtype(const Node& root, PrecisionConfig& precision,
                    "read as bfloat16; write torch_dtype");
 }
 
-// The data axis has the copies in it, and what they leave is shards.
+// The data axis includes the copies; the remaining ranks are shards.
 void SettleAutomodelMesh(const Node& root, TrainConfig& config,
                          Findings& findings) {
   MeshConfig& mesh = config.mesh;
@@ -278,8 +278,8 @@ void SettleAutomodelMesh(const Node& root, TrainConfig& config,
   data = Setting<int64_t>(*data / *copies, PlaceOf(data, "dp_size"));
 }
 
-// Without a word, stages keep parameters, and so do models whose experts are
-// divided, unless moe says otherwise.
+// By default, stages keep parameters, and so do models with divided experts,
+// unless moe sets it otherwise.
 void SettleAutomodelReshard(const Node& root, TrainConfig& config,
                             Findings& findings) {
   Setting<ReshardSetting>& reshard = config.sharding.reshard_after_forward;

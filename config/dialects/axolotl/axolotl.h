@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads configs of axolotl; config/README.md says what each reader
-// and writer does. Any thread.
+// Reads configs of axolotl; config/README.md describes each reader and writer.
+// Any thread.
 #ifndef CONFIG_DIALECTS_AXOLOTL_AXOLOTL_H_
 #define CONFIG_DIALECTS_AXOLOTL_AXOLOTL_H_
 

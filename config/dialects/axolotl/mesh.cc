@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// axolotl finds the rest of its mesh from the number of ranks, as follows: what
-// dp_shard_size leaves is copies (HSDP), and without dp_shard_size the rest is
+// axolotl computes the rest of a mesh from the number of ranks: the ranks that
+// dp_shard_size leaves are copies (HSDP), and without dp_shard_size the rest is
 // shards. A size of 1 counts as absent.
 //
 // Tested by tests/config/dialects/axolotl/mesh_test.cc.
@@ -18,7 +18,7 @@
 namespace fsdp::config {
 namespace {
 
-// The sizes of a file; 1 where it has none.
+// The sizes in a file; 1 where it has none.
 struct AxolotlSizes {
   Setting<int64_t> shard = 1;
   Setting<int64_t> replicate = 1;
@@ -51,7 +51,7 @@ void RefuseTogether(const Setting<int64_t>& size, absl::string_view name,
       absl::StrCat("is ", *size, ", which axolotl refuses ", other));
 }
 
-// Experts are on an axis of their own there, beside that of the shards. Here
+// In axolotl, experts are on a separate axis, next to the shards' axis. Here
 // the same ranks have shards of all other weights, which trains the same.
 void SetExperts(const AxolotlSizes& sizes, MeshConfig& mesh,
                 Findings& findings) {

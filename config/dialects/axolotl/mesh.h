@@ -8,7 +8,7 @@
 
 namespace fsdp::config {
 
-// `is_fsdp`: whether the file has options of FSDP. Without them axolotl trains
+// `is_fsdp`: whether the file has FSDP options. Without them axolotl trains
 // copies, and experts and sequences may still be divided.
 void ReadAxolotlMesh(Section& root, bool is_fsdp, MeshConfig& mesh);
 

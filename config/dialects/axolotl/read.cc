@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads axolotl's YAML, as of version 0.13: its options of FSDP are
-// accelerate's, to which it passes them as variables, and the rest are its own
-// names of TrainingArguments. Without fsdp_config it trains copies of the
-// model.
+// Reads axolotl's YAML, as of version 0.13. The FSDP options are accelerate's;
+// axolotl passes them on as variables. The rest are axolotl's own names for
+// TrainingArguments. Without fsdp_config it trains copies of the model.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -62,7 +61,7 @@ void ReadVersions(Section& root, const Node& options, TrainConfig& config) {
                    outside, "; keep one of the two"));
 }
 
-// Returns whether the file has options of FSDP.
+// Returns whether the file has FSDP options.
 bool ReadSharding(Section& root, TrainConfig& config) {
   root.Read("fsdp_version", IntegerRange{.least = 1, .most = 2},
             config.sharding.fsdp_version);
@@ -70,15 +69,15 @@ bool ReadSharding(Section& root, TrainConfig& config) {
   const Node* options = root.Find("fsdp_config");
   const bool has_options = options != nullptr && !options->entries.empty();
   const bool is_fsdp = has_options || AsksForFsdp(words);
-  // The degrees come first because they decide what a strategy means.
+  // The degrees come first because a strategy's meaning depends on them.
   ReadAxolotlMesh(root, is_fsdp, config.mesh);
   if (has_options) ReadVersions(root, *options, config);
   if (AsksForFsdp(words)) ReadFsdpWords(*words, config, root.findings());
   return is_fsdp;
 }
 
-// The values are true, false, auto (what the GPU supports), and full (weights
-// in bfloat16 too).
+// The values are true, false, auto (the best type that the GPU supports), and
+// full (weights in bfloat16 too).
 void ReadAxolotlPrecision(Section& root, bool is_fsdp, TrainConfig& config) {
   if (config.precision.param_dtype.place().has_value()) return;
   const auto find = [&root](absl::string_view name, absl::string_view other) {
@@ -114,8 +113,8 @@ void ReadAxolotlPrecision(Section& root, bool is_fsdp, TrainConfig& config) {
   }
 }
 
-// Reads a switch whose value may also be one of `words`, each of which means
-// on. Returns null if it is absent or off, or after a problem.
+// Reads a switch that may also have one of `words` as the value; each word
+// means on. Returns null if it is absent or off, or after a problem.
 const Node* FindSwitch(absl::string_view key, const Choices<bool>& words,
                        Section& root) {
   const Node* node = root.Find(key);
@@ -137,8 +136,7 @@ void Offload(const Node& asked, absl::string_view disk, Section& root,
 }
 
 // The words of gradient_checkpointing are the older spelling of
-// activation_offloading, whose own words select the code of axolotl that does
-// it.
+// activation_offloading. The newer words select the axolotl code that does it.
 void ReadAxolotlActivations(Section& root, ShardingConfig& sharding) {
   const Node* recomputes = FindSwitch("gradient_checkpointing",
                                       {{"true", true},
@@ -192,7 +190,7 @@ void ReadCheckpoint(Section& root, CheckpointConfig& checkpoint) {
   }
 }
 
-// The defaults of TrainingArguments, to which axolotl passes its keys.
+// The defaults of TrainingArguments, which receive axolotl's keys.
 void SetAxolotlLoopDefaults(LoopConfig& loop) {
   loop.weight_decay = std::optional(0.0);
   loop.max_norm = std::optional(1.0);
@@ -224,7 +222,7 @@ void ReadLoop(Section& root, LoopConfig& loop) {
   ReadLrScheduler("lr_scheduler", root, loop);
 }
 
-// Keys that make another model out of base_model, which the program has to do.
+// Keys that change base_model into another model, which the program has to do.
 void IgnoreModel(Section& root) {
   for (const absl::string_view key :
        {"adapter", "load_in_8bit", "load_in_4bit"}) {
@@ -237,7 +235,7 @@ void IgnoreModel(Section& root) {
   }
 }
 
-// How axolotl does things; other keys say whether it does them.
+// Details of how axolotl does things; other keys say whether it does them.
 void PassOverDetails(Section& root) {
   for (const absl::string_view key :
        {"expert_parallel_backend", "expert_parallel_fallback_on_unsupported",

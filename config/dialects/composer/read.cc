@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads Composer's parallelism_config, as YAML or as a Python dict, and the
-// keys around it in the files of Composer and of LLM Foundry, whose fsdp_config
-// is the block for FSDP1.
+// keys around it in Composer's and LLM Foundry's files. LLM Foundry's
+// fsdp_config is the block for FSDP1.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -29,11 +29,11 @@ namespace {
 using dcp::DType;
 using Kind = Node::Kind;
 
-// The map with the options of sharding, wherever it is.
+// The map with the sharding options, wherever it is.
 struct Block {
   const Node* node = nullptr;  // null: there is none
   bool is_fsdp2 = false;
-  bool is_foundry = false;  // LLM Foundry's, which differs in defaults
+  bool is_foundry = false;  // LLM Foundry's, which has other defaults
 };
 
 struct Candidate {
@@ -69,8 +69,8 @@ Block FindBlock(Section& root, Section& parallelism, Findings& findings) {
   return block;
 }
 
-// The mesh of Composer before 0.24: [shards], or [copies, shards]. For FSDP2 it
-// is an object of Python.
+// The mesh before Composer 0.24: [shards], or [copies, shards]. For FSDP2 it is
+// a Python object.
 void ReadDeviceMesh(Section& block, bool is_fsdp2, MeshConfig& mesh) {
   const Node* node = block.Find("device_mesh");
   std::vector<int64_t> sizes;
@@ -142,12 +142,12 @@ void ReadStrategy(Section& section, bool is_fsdp2, TrainConfig& config) {
   ApplyShardingStrategy(*strategy, node->place, config, section.findings());
 }
 
-// What Composer calls a precision: "amp_bf16". `type` is unset for float32.
+// A precision as Composer names it: "amp_bf16". `type` is unset for float32.
 struct Precision {
   std::optional<DType> type = {};
   std::optional<SourceLocation> place = {};
-  // Neither the file nor a default says it: it is an argument of the Trainer,
-  // which the program passes.
+  // Neither the file nor a default says it: it is an argument that the program
+  // passes to the Trainer.
   bool is_unknown = false;
 };
 
@@ -171,7 +171,7 @@ Precision ReadPrecision(Section& root, bool is_foundry) {
   return {.type = *type, .place = type.place()};
 }
 
-// Applies the word of mixed_precision to the precision.
+// Applies a word from mixed_precision to the precision.
 void ApplyWord(absl::string_view word, const Precision& precision,
                const SourceLocation& place, PrecisionConfig& casts,
                Findings& findings) {
@@ -290,7 +290,7 @@ void RefuseOtherPrograms(Section& root) {
     root.Refuse("device", "gpu", "devices are cpu and gpu");
   }
   root.Ignore("compile_config", "modules run as they are");
-  root.Find("models");  // of an evaluation; not a misspelt model
+  root.Find("models");  // for an evaluation; not a misspelt model
 }
 
 void SetDefaults(const Block& block, TrainConfig& config) {

@@ -24,7 +24,7 @@ enum class TimeUnit : uint8_t { kBatches, kOther, kNone };
 
 struct Time {
   TimeUnit unit = TimeUnit::kNone;
-  int64_t count = 0;  // of batches
+  int64_t count = 0;  // in batches
 };
 
 // "500ba"; a number without a unit counts epochs.
@@ -46,7 +46,7 @@ Time AsTime(const Node& node) {
   return {};
 }
 
-// Returns the number of batches, or adds a finding: `otherwise` says how other
+// Returns a number of batches, or adds a finding: `otherwise` says how other
 // units are read.
 std::optional<int64_t> ReadBatches(Section& root, absl::string_view key,
                                    absl::string_view otherwise) {
@@ -66,7 +66,7 @@ std::optional<int64_t> ReadBatches(Section& root, absl::string_view key,
   return std::nullopt;
 }
 
-// Reads the batch of a rank, and how many of them make a step.
+// Reads a rank's batch size, and how many batches make a step.
 void ReadBatchSizes(Section& root, LoopConfig& loop) {
   root.Read("global_train_batch_size", {.least = 1}, loop.global_batch_size);
   const Node* micro = root.Find("device_train_microbatch_size");
@@ -85,7 +85,7 @@ void ReadBatchSizes(Section& root, LoopConfig& loop) {
     loop.local_batch_size = batch;
     return;
   }
-  if (!loop.local_batch_size->has_value()) return;  // a problem says so
+  if (!loop.local_batch_size->has_value()) return;  // a problem reports it
   if (**batch % **loop.local_batch_size != 0) {
     root.findings().Problem(*batch.place(),
                             absl::StrCat("is ", **batch,
@@ -98,8 +98,8 @@ void ReadBatchSizes(Section& root, LoopConfig& loop) {
       Some(**batch / **loop.local_batch_size, *batch.place());
 }
 
-// DecoupledAdamW, unlike AdamW, does not multiply its weight_decay by the
-// learning rate.
+// DecoupledAdamW, unlike AdamW, does not multiply weight_decay by the learning
+// rate.
 void Couple(Section& section, LoopConfig& loop) {
   const SourceLocation place = *loop.weight_decay.place();
   if (!loop.lr->has_value() || !(**loop.lr > 0)) {
@@ -164,7 +164,7 @@ void ReadComposerWarmup(Section& section, LrSchedule& schedule) {
   schedule.warmup_steps = steps.value_or(0);
 }
 
-// The names are those of LLM Foundry and of Composer's classes.
+// The names come from LLM Foundry and from Composer's classes.
 void ReadScheduler(const Node& node, LoopConfig& loop, Findings& findings) {
   Section section(node, findings);
   const Choices<LrDecay> kNames = {
@@ -204,8 +204,8 @@ void ReadAlgorithms(const Node& node, LoopConfig& loop, Findings& findings) {
   algorithms.FinishLenient("the program is its own loop");
 }
 
-// With init_device: mixed, LLM Foundry builds the model on rank 0 only, and on
-// the meta device of the other ranks.
+// With init_device: mixed, LLM Foundry builds the model on rank 0 only; other
+// ranks use the meta device.
 void ReadInitDevice(Section& model, TrainConfig& config) {
   const Choices<bool> kDevices = {
       {"mixed", true}, {"cpu", false}, {"meta", false}};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the keys next to parallelism_config in the files of Composer and of LLM
-// Foundry: arguments of the Trainer about saves, loads and the loop. For
-// ReadComposer. Any thread.
+// Reads the keys next to parallelism_config in Composer's and LLM Foundry's
+// files: Trainer arguments about saves, loads and the loop. For ReadComposer.
+// Any thread.
 #ifndef CONFIG_DIALECTS_COMPOSER_TRAINER_H_
 #define CONFIG_DIALECTS_COMPOSER_TRAINER_H_
 
@@ -14,7 +14,7 @@ namespace fsdp::config {
 void ReadComposerSaves(Section& root, bool is_foundry,
                        CheckpointConfig& checkpoint);
 void ReadComposerLoads(Section& root, CheckpointConfig& checkpoint);
-// Reads steps, batches, optimizer, clipping, and the dtype of the weights.
+// Reads steps, batches, optimizer, clipping, and the weights' dtype.
 void ReadComposerLoop(Section& root, TrainConfig& config);
 
 }  // namespace fsdp::config

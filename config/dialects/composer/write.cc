@@ -54,8 +54,8 @@ class ComposerWriter : private ConfigWriter {
       WriteCopies();
     } else {
       Open(0, "parallelism_config");
-      // The name of the block in FSDP1 as well, because the Trainer looks for
-      // no other in a map.
+      // In FSDP1 the block has this name too, because the Trainer looks for no
+      // other name in a map.
       text_ += "  # With FSDP_VERSION=2 in the environment this is FSDP2.\n";
       Open(1, "fsdp");
       WriteMesh();
@@ -98,8 +98,8 @@ class ComposerWriter : private ConfigWriter {
     Line(2, "clipping_threshold", RealText(**loop.max_norm));
   }
 
-  // Writes the batch of a rank in a step: the number of microbatches times
-  // their size.
+  // Writes a rank's batch for one step: the number of microbatches times their
+  // size.
   void WriteAccumulation() {
     const LoopConfig& loop = config_.loop;
     if (!loop.gradient_accumulation_steps->has_value()) return;
@@ -237,8 +237,8 @@ class ComposerWriter : private ConfigWriter {
     return std::nullopt;
   }
 
-  // Composer shards over all ranks: it takes a mesh for FSDP2 as an object of
-  // Python alone.
+  // Composer shards over all ranks: for FSDP2 it takes a mesh only as a Python
+  // object.
   void WriteMesh() {
     const MeshConfig& mesh = config_.mesh;
     RefuseShardsWithinNode(kComposerName, mesh, findings_);
@@ -302,7 +302,7 @@ class ComposerWriter : private ConfigWriter {
     Open(2, "layer_plan");
     for (const dcp::ParallelPlan::Entry& entry : plan->entries()) {
       const std::string key = QuotedText(entry.pattern);
-      // YAML marks keys of more than 1024 characters.
+      // YAML marks keys longer than 1024 characters.
       const bool is_long = key.size() > 1000;
       Line(3, is_long ? absl::StrCat("? ", key, "\n      ") : key,
            style_text(entry.style));

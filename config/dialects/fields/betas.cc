@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads the list as two numbers with bounds.
+//
 // Tested by tests/config/dialects/composer/trainer_test.cc.
 #include "config/dialects/fields/betas.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the writers of the dialects share: the text of scalars, which is the
-// same in YAML, JSON and TOML, and the findings about settings that a dialect
-// cannot express. Any thread.
+// Shared by the dialects' writers: the text of scalars, which is the same in
+// YAML, JSON and TOML, and the findings about settings that a dialect cannot
+// express. Any thread.
 #ifndef CONFIG_DIALECTS_FIELDS_CONFIG_WRITER_H_
 #define CONFIG_DIALECTS_FIELDS_CONFIG_WRITER_H_
 
@@ -27,7 +27,8 @@ std::string RealText(double value);
 
 inline std::string BoolText(bool value) { return value ? "true" : "false"; }
 
-// Where a user wrote the setting; if nobody did, its name in TrainConfig.
+// The place where a user wrote the setting; if nobody did, the name in
+// TrainConfig.
 template <typename T>
 SourceLocation PlaceOf(const Setting<T>& setting, absl::string_view name) {
   if (setting.place().has_value()) return *setting.place();
@@ -49,8 +50,8 @@ void SayNotWritten(absl::string_view program, const Setting<T>& setting,
                    absl::StrCat("is not written: ", program, " ", why));
 }
 
-// Settings that a config leaves unset although the program has its own default
-// for them, so that the written file says more than the config did.
+// Settings that a config leaves unset although the program has a default for
+// them, so that the written file says more than the config did.
 class ImplicitDefaults {
  public:
   // Records `setting` if it has no value; `value` names the program's own key
@@ -66,9 +67,9 @@ class ImplicitDefaults {
   std::vector<absl::string_view> values_;
 };
 
-// A writer of one program's files: the config, and where findings go. A dialect
-// derives from it and appends to `text_`. The config and the findings outlive
-// it.
+// Writes one program's files: holds the config, and the place for findings. A
+// dialect derives from it and appends to `text_`. The config and the findings
+// outlive it.
 class ConfigWriter {
  protected:
   ConfigWriter(absl::string_view program, const TrainConfig& config,

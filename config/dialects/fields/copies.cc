@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Sets the mesh and the types for data parallelism without shards.
+//
 // Tested by tests/config/dialects/composer/read_test.cc.
 #include "config/dialects/fields/copies.h"
 

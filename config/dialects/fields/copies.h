@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies: how data parallelism without shards (DDP) is read, for the dialects
-// whose programs use it unless they are told to shard. For readers and writers.
-// Pure; any thread.
+// Copies: how data parallelism without shards (DDP) is read, for programs that
+// use it unless they are told to shard. For readers and writers. Pure; any
+// thread.
 #ifndef CONFIG_DIALECTS_FIELDS_COPIES_H_
 #define CONFIG_DIALECTS_FIELDS_COPIES_H_
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The message of every dialect for a file that asks for float8: nothing here
+// The message that every dialect gives for a file with float8: nothing here
 // computes in it, though a program may send parameters in it. Pure; any thread.
 #ifndef CONFIG_DIALECTS_FIELDS_FLOAT8_H_
 #define CONFIG_DIALECTS_FIELDS_FLOAT8_H_
@@ -11,7 +11,8 @@
 
 namespace fsdp::config {
 
-// The reason of a problem. `instead` says how to change the file: "write bf16".
+// The reason for a problem. `instead` says how to change the file: "write
+// bf16".
 inline std::string WithoutFloat8(absl::string_view instead) {
   return absl::StrCat(
       "nothing computes in float8 here; ", instead,

@@ -87,8 +87,8 @@ bool IsUnknownPrefetch(const RemovedOption& option, const Node& node) {
   return true;
 }
 
-// backward_prefetch with another order than BACKWARD_PRE, which trains the same
-// apart from the order.
+// Whether backward_prefetch names another order than BACKWARD_PRE. It trains
+// the same apart from the order.
 bool IsOtherPrefetch(const RemovedOption& option, const Node& node) {
   return option.name == "backward_prefetch" &&
          !absl::EqualsIgnoreCase(node.text, "BACKWARD_PRE") && node.text != "1";
@@ -118,7 +118,7 @@ absl::Span<const ShardingStrategy> AllShardingStrategies() {
 }
 
 const ShardingStrategy* FindShardingStrategy(absl::string_view text) {
-  // torch's own spelling is _HYBRID_SHARD_ZERO2.
+  // torch also spells it _HYBRID_SHARD_ZERO2.
   const absl::string_view name = absl::StripPrefix(text, "_");
   for (const ShardingStrategy& strategy : kStrategies) {
     if (absl::EqualsIgnoreCase(strategy.name, name) ||

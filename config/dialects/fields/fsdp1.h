@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the options of FSDP1 (torch.distributed.fsdp.FullyShardedDataParallel)
-// mean for fully_shard: one table for the dialects that still have them and for
-// the conversion of files. Source: PyTorch's FSDP1-to-FSDP2 migration guide and
-// accelerate's to-fsdp2. Constant data and functions that readers call; any
-// thread.
+// The meaning of FSDP1's options
+// (torch.distributed.fsdp.FullyShardedDataParallel) for fully_shard: one table
+// for the dialects that still have them and for the conversion of files.
+// Source: PyTorch's FSDP1-to-FSDP2 migration guide and accelerate's to-fsdp2.
+// Constant data and functions that readers call; any thread.
 #ifndef CONFIG_DIALECTS_FIELDS_FSDP1_H_
 #define CONFIG_DIALECTS_FIELDS_FSDP1_H_
 
@@ -42,9 +42,8 @@ void ApplyShardingStrategy(const ShardingStrategy& strategy,
 // use_orig_params, sync_module_states, limit_all_gathers, param_init_fn,
 // device_id, buffer_dtype and so on. Names come without "fsdp_".
 std::optional<absl::string_view> WhyRemoved(absl::string_view option);
-// Adds a finding for each of these options that the section has, with or
-// without `prefix` ("fsdp_") before its name; the section then knows all of
-// them.
+// Adds a finding for each option in this list that the section has, with or
+// without `prefix` ("fsdp_"). The section then knows all these names.
 void ReadRemoved(absl::string_view prefix, Section& section);
 
 }  // namespace fsdp::config

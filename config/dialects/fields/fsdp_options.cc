@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads accelerate's FSDP options by version.
+//
 // Tested by tests/config/dialects/accelerate/read_test.cc.
 #include "config/dialects/fields/fsdp_options.h"
 
@@ -24,8 +26,8 @@ void ReadVersion(Section& section, TrainConfig& config) {
                config.sharding.fsdp_version);
 }
 
-// For version 2: true or false. A strategy is a mistake for which the message
-// has a hint.
+// For version 2: true or false. A strategy here is a mistake; the message gives
+// a hint.
 void ReadReshard(absl::string_view key, const Node& node, Section& section,
                  TrainConfig& config) {
   const ShardingStrategy* strategy =

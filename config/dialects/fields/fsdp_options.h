@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options of FSDP as accelerate spells them: in its file, where their
-// names may begin with "fsdp_", in its variables FSDP_*, and in transformers'
-// fsdp_config, which is handed to accelerate. For their readers. Any thread.
+// The FSDP options as accelerate spells them: in a file, where names may begin
+// with "fsdp_", in FSDP_* variables, and in transformers' fsdp_config, which
+// accelerate receives. For their readers. Any thread.
 #ifndef CONFIG_DIALECTS_FIELDS_FSDP_OPTIONS_H_
 #define CONFIG_DIALECTS_FIELDS_FSDP_OPTIONS_H_
 
@@ -24,12 +24,12 @@ std::string KeyWithPrefix(absl::string_view prefix, absl::string_view option,
 std::string KeyOf(absl::string_view option, Section& section);
 
 // Reads all of them except those that offload parameters, for which dialects
-// have different names, and activations, which accelerate's own file has alone.
-// Options that are absent leave `config` as it is. The version and the degrees
-// of the mesh decide what the others mean, so read those first.
+// have different names, and activations, which only accelerate's file has.
+// Absent options leave `config` unchanged. The version and the mesh degrees
+// decide how other options are read, so read those first.
 void ReadFsdpOptions(Section& section, TrainConfig& config);
 
-// Sets the dtype of parameters and of gradients; the outputs follow.
+// Sets the dtype for parameters and gradients; the outputs follow.
 void SetMixedPrecision(dcp::DType dtype, const SourceLocation& place,
                        TrainConfig& config);
 

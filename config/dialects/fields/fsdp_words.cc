@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads `fsdp` as a switch, or word by word.
+//
 // Tested by tests/config/dialects/transformers/read_test.cc.
 #include "config/dialects/fields/fsdp_words.h"
 
@@ -15,7 +17,7 @@
 namespace fsdp::config {
 namespace {
 
-// Reads one word of "full_shard auto_wrap offload"; fsdp_config takes
+// Reads one word, as in "full_shard auto_wrap offload"; fsdp_config takes
 // precedence. Returns false after a problem because the word is unknown.
 bool ReadWord(absl::string_view word, const SourceLocation& place,
               TrainConfig& config, Findings& findings) {

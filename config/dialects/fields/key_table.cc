@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads maps key by key; has the row functions that need more than a field.
+//
 // Tested by tests/config/dialects/fields/key_table_test.cc.
 #include "config/dialects/fields/key_table.h"
 
@@ -16,7 +18,7 @@
 namespace fsdp::config {
 namespace {
 
-// The key of `map` that leads to the map at `inner`; empty: none does.
+// The key in `map` that leads to the map at `inner`; empty: none does.
 absl::string_view KeyTo(absl::string_view map, absl::string_view inner) {
   if (!map.empty() && (!absl::ConsumePrefix(&inner, map) ||
                        !absl::ConsumePrefix(&inner, "."))) {

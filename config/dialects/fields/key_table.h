@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading by tables: a dialect lists the maps of its files, the keys of each,
-// and where the value of each goes. What the keys mean together is code beside
-// the table. For readers of dialects whose maps are those of a program's
+// Reading by tables: a dialect lists the maps in a file, each map's keys, and
+// where each value goes. Code next to the table handles keys that depend on
+// each other. For readers of dialects with maps that are a program's
 // dataclasses. Any thread.
 //
 //   constexpr KeyRow kRecipe[] = {
-//       {"batch_size", Into<&TrainConfig::loop,
-//       &LoopConfig::local_batch_size>},
+//       {"batch_size",
+//        Into<&TrainConfig::loop, &LoopConfig::local_batch_size>},
 //       {"compile", IgnoreOn, "modules run as they are"},
 //   };
 //   constexpr KeyMap kMaps[] = {{"", kRecipe, "they are for its data"}};
@@ -30,42 +30,40 @@
 namespace fsdp::config {
 
 struct KeyRow;
-// Reads the row's key of a map into the config. The section knows the key from
-// then on.
+// Reads the row's key from a map into the config. The section knows the key
+// from then on.
 using ReadKey = void (*)(Section& section, const KeyRow& row,
                          TrainConfig& config);
 
 struct KeyRow {
   absl::string_view key;
   ReadKey read;
-  absl::string_view text = "";  // a reason, for what ignores and refuses
+  absl::string_view text = "";  // the reason that Ignore and Refuse give
 };
 
 struct KeyMap {
   absl::string_view path;  // from the root, "optimizer" or "a.b"; empty: root
   absl::Span<const KeyRow> rows;
-  // Why its other keys have no effect; empty: each is a problem.
+  // Why other keys have no effect; empty: each is a problem.
   absl::string_view others = "";
 };
 
-// Reads the maps in their order, and the keys of each in theirs: of two keys
-// for one setting the later one counts. A map that is absent reads as an empty
-// one.
+// Reads the maps in order, and the keys of each in order: if two keys set one
+// setting, the later one counts. An absent map reads as an empty one.
 void ReadKeyMaps(const Node& root, absl::Span<const KeyMap> maps,
                  TrainConfig& config, Findings& findings);
 
 // The node at a path of keys, "a.b"; null if it is absent, or null in the file.
 const Node* NodeAt(const Node& root, absl::string_view path);
 
-// The tree with null in place of None and none, which some programs read so
-// although their syntax does not.
+// The tree with null in place of None and none. Some programs read these words
+// as null although their syntax does not.
 Node WithNullWords(const Node& root);
 
-// What torch's AdamW has where nobody writes it, a rate that stays, and no
-// bound of gradients.
+// The defaults of torch's AdamW, a constant rate, and no gradient clipping.
 LoopConfig TorchAdamW();
 
-// --- What rows do.
+// --- The row functions.
 
 // A known key without a finding.
 void Pass(Section& section, const KeyRow& row, TrainConfig& config);
@@ -76,13 +74,14 @@ void IgnoreOn(Section& section, const KeyRow& row, TrainConfig& config);
 // A problem if the key asks for something: it is neither empty, off, 0 nor 1.
 void Refuse(Section& section, const KeyRow& row, TrainConfig& config);
 
-// The class of an optimizer; see ReadOptimizerClass.
+// An optimizer's class; see ReadOptimizerClass.
 void IntoOptimizer(Section& section, const KeyRow& row, TrainConfig& config);
 // "betas" alone.
 void IntoBetas(Section& section, const KeyRow& row, TrainConfig& config);
 // A switch, for every layer.
 void IntoRecompute(Section& section, const KeyRow& row, TrainConfig& config);
-// A switch of reshard_after_forward. The second: true frees all but the root's.
+// A switch for reshard_after_forward. The second: true frees all but the
+// root's.
 void IntoReshard(Section& section, const KeyRow& row, TrainConfig& config);
 void IntoReshardOfLayers(Section& section, const KeyRow& row,
                          TrainConfig& config);
@@ -123,7 +122,7 @@ template <auto field, int64_t least = 0>
 inline constexpr ReadKey kIntoCheckpoint =
     Into<&TrainConfig::checkpoint, field, least>;
 
-// A number of a schedule.
+// A number in a schedule.
 template <auto field>
 void IntoSchedule(Section& section, const KeyRow& row, TrainConfig& config) {
   LrSchedule schedule = config.loop.lr_schedule->value_or(LrSchedule());

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads keys that dialects spell alike.
+//
 // Tested by tests/config/dialects/torchtitan/read_test.cc.
 #include "config/dialects/fields/keys.h"
 

@@ -26,8 +26,8 @@ void IgnoreWhenOn(Section& section, absl::string_view key,
 absl::string_view Spelling(Section& section,
                            const std::vector<absl::string_view>& names);
 
-// Reads a degree of at least `least`, which is 1, or -1 where that means the
-// rest of the ranks. 0 is a problem: it means neither.
+// Reads a degree of at least `least`, which is 1, or -1 if that means the rest
+// of the ranks. 0 is a problem: it means neither.
 void ReadDegree(Section& section, absl::string_view key, int64_t least,
                 Setting<int64_t>& degree);
 

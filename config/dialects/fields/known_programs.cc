@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The table of programs and the keys in their files.
+//
 // Tested by tests/config/dialects/fields/known_programs_test.cc.
 #include "config/dialects/fields/known_programs.h"
 
@@ -12,9 +14,9 @@
 namespace fsdp::config {
 namespace {
 
-// A file has all keys of its row; a dot leads into a map, and a star is any
-// key. The first row that fits counts, so a program whose files have the keys
-// of another one as well stands before it.
+// A file matches a row if it has all the row's keys; a dot leads into a map,
+// and a star is any key. The first row that matches counts. So a program comes
+// before another if its files also have the other's keys.
 struct KnownFile {
   absl::string_view program;
   std::vector<absl::string_view> keys;
@@ -207,7 +209,7 @@ const KnownFiles& ImagePrograms() {
   return programs;
 }
 
-// Files that lie beside models, and what starts jobs.
+// Files that lie next to models, and files that start jobs.
 const KnownFiles& NeighboursOfModels() {
   static const auto& programs = *new KnownFiles{
       {"a state of transformers' Trainer (trainer_state.json)",

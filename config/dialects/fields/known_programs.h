@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs whose files are recognized by keys that no other program has. Most
-// are not read here: their files are found near training configs. For
-// dialect_of. Pure; any thread.
+// Programs with files that have keys of their own. Most are not read here:
+// their files are found near training configs. For dialect_of. Pure; any
+// thread.
 #ifndef CONFIG_DIALECTS_FIELDS_KNOWN_PROGRAMS_H_
 #define CONFIG_DIALECTS_FIELDS_KNOWN_PROGRAMS_H_
 
@@ -17,7 +17,7 @@ struct KnownProgram {
   absl::string_view name = "";          // "DeepSpeed", "Cargo"; empty: unknown
   std::optional<Dialect> dialect = {};  // if such a file is read here
 
-  // Whether a file is refused by its program's name.
+  // Whether a file is refused by the program's name.
   bool is_refused() const { return !name.empty() && !dialect.has_value(); }
 };
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads transformers' schedules: a name, a warmup, and a minimum.
+//
 // Tested by tests/config/dialects/transformers/read_test.cc.
 #include "config/dialects/fields/lr_scheduler.h"
 
@@ -12,7 +14,7 @@
 namespace fsdp::config {
 namespace {
 
-// warmup_steps is a number of steps or, below 1, a share of all.
+// warmup_steps is a step count or, below 1, a share of all steps.
 void ReadWarmup(Section& section, LrSchedule& schedule) {
   Setting<std::optional<double>> warmup;
   if (section.Read("warmup_steps", RealRange{}, warmup)) {
@@ -70,7 +72,7 @@ void ReadLrScheduler(absl::string_view name_key, Section& section,
   Setting<LrDecay> name = schedule.decay;
   if (!section.Read(name_key, kNames, name) &&
       section.Find(name_key) != nullptr) {
-    return;  // a problem says why
+    return;  // a problem gives the reason
   }
   schedule.decay = *name;
   ReadWarmup(section, schedule);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The schedule of the learning rate in the words of transformers, which axolotl
-// has as well: a name, warmup_steps, warmup_ratio. For their readers. Any
-// thread.
+// The learning rate schedule in transformers' words, which axolotl also uses: a
+// name, warmup_steps, warmup_ratio. For their readers. Any thread.
 #ifndef CONFIG_DIALECTS_FIELDS_LR_SCHEDULER_H_
 #define CONFIG_DIALECTS_FIELDS_LR_SCHEDULER_H_
 
@@ -11,8 +10,8 @@
 
 namespace fsdp::config {
 
-// `name_key` is the key of the schedule's name. What the file does not say
-// stays as it is in `loop`. A schedule that is not implemented here is a
+// `name_key` is the key with the schedule's name. Settings that the file lacks
+// stay unchanged in `loop`. A schedule that is not implemented here is a
 // problem, because another one would train something else.
 void ReadLrScheduler(absl::string_view name_key, Section& section,
                      LoopConfig& loop);

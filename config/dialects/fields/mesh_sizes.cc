@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads the sizes and repeats accelerate's checks of them.
+//
 // Tested by tests/config/dialects/fields/mesh_sizes_test.cc.
 #include "config/dialects/fields/mesh_sizes.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sizes of a mesh in accelerate's parallelism_config, which transformers
-// hands to accelerate, and in its variables. For readers. Any thread.
+// The mesh sizes in accelerate's parallelism_config, which accelerate also
+// receives from transformers and from variables. For readers. Any thread.
 #ifndef CONFIG_DIALECTS_FIELDS_MESH_SIZES_H_
 #define CONFIG_DIALECTS_FIELDS_MESH_SIZES_H_
 
@@ -10,13 +10,13 @@
 
 namespace fsdp::config {
 
-// Reads the sizes, whose keys may begin with "parallelism_config_". A size that
-// is absent beside one above 1 is 1, as in accelerate. Sizes of 1 alone mean no
+// Reads the sizes. Their keys may begin with "parallelism_config_". If one size
+// is above 1, absent sizes are 1, as in accelerate. Sizes of 1 alone mean no
 // mesh. Returns whether there is one.
 bool ReadParallelismOptions(Section& section, MeshConfig& mesh);
 
 // For a file with a mesh: adds problems for sizes that accelerate refuses, once
-// the version of FSDP is known; `is_fsdp` is false for copies.
+// the FSDP version is known; `is_fsdp` is false for copies.
 void CheckMeshSizes(bool is_fsdp, const TrainConfig& config,
                     Findings& findings);
 

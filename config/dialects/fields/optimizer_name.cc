@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Decides by names and classes which optimizer a file names.
+//
 // Tested by tests/config/dialects/transformers/read_test.cc.
 #include "config/dialects/fields/optimizer_name.h"
 
@@ -29,7 +31,7 @@ constexpr absl::string_view kAdamW[] = {
     "torch.optim.adamw",
 };
 
-// Whether it is the same rule with its state in other types or another memory.
+// Whether it is the same rule with state in other types or another memory.
 bool IsOtherState(absl::string_view name) {
   return absl::StrContains(name, "adamw") &&
          (absl::StrContains(name, "bit") || absl::StrContains(name, "paged") ||

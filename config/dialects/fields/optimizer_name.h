@@ -11,14 +11,15 @@
 
 namespace fsdp::config {
 
-// Reads `key` of the section, if it is there: AdamW by any of its names is
-// accepted, AdamW with reduced or paged state is a changed finding, and any
-// other optimizer is a problem.
+// Reads the section's `key`, if it is there. AdamW under any name is accepted,
+// AdamW with reduced or paged state is a changed finding, and any other
+// optimizer is a problem.
 void ReadOptimizerName(absl::string_view key, Section& section);
 
-// As ReadOptimizerName, for the path of a class, "torch.optim.Adam", beside its
-// arguments: Adam without weight decay is AdamW without it, and FusedAdam is
-// AdamW. Both have no weight decay unless it is written. Read this key first.
+// As ReadOptimizerName, for a class path, "torch.optim.Adam", next to the
+// class's arguments: Adam without weight decay is AdamW without it, and
+// FusedAdam is AdamW. Both have no weight decay unless it is written. Read this
+// key first.
 void ReadOptimizerClass(absl::string_view key, Section& section,
                         LoopConfig& loop);
 

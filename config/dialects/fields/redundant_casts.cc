@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Compares each cast with the type that is there already.
+//
 // Tested by tests/config/dialects/torchtitan/read_test.cc.
 #include "config/dialects/fields/redundant_casts.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Casts that change nothing, for readers of dialects that always say a type:
+// Casts that change nothing, for readers of dialects that always name a type:
 // float32 parameters "cast" to float32. Any thread.
 #ifndef CONFIG_DIALECTS_FIELDS_REDUNDANT_CASTS_H_
 #define CONFIG_DIALECTS_FIELDS_REDUNDANT_CASTS_H_

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Follows "${...}" within bounds.
+//
 // Tested by tests/config/dialects/composer/read_test.cc.
 #include "config/dialects/fields/references.h"
 
@@ -40,7 +42,7 @@ const Node* At(const Node& root, absl::string_view path) {
   return node;
 }
 
-// The scalar at the end of a chain of references; null if there is none.
+// The scalar at the end of a reference chain; null if there is none.
 const Node* TargetOf(const Node& root, const Node& reference) {
   const Node* target = &reference;
   for (int hop = 0; hop < kMaxHops; ++hop) {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Computes degrees as numbers and reports those that a program cannot have.
+//
 // Tested by tests/config/written_mesh_test.cc.
 #include "config/dialects/fields/written_degrees.h"
 
@@ -49,7 +51,7 @@ int64_t WrittenCopies(absl::string_view program, const MeshConfig& mesh,
   const Setting<int64_t>& replicate = mesh.data_parallel_replicate_degree;
   if (*replicate != kReplicateOverRest) return *replicate;
   const int64_t shard = *mesh.data_parallel_shard_degree;
-  // The rest of the ranks is one or the other.
+  // Only one of the two can be the rest.
   if (shard == kShardOverRest) return 1;
   return NumberForRest(program, RestOfRanks(mesh, shard), replicate,
                        kReplicateName, findings);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the writers write a mesh. A degree that a program cannot have, or that
-// would mean other ranks there, is a problem: its file would train something
-// else. Pure; any thread.
+// How the writers write a mesh. A degree is a problem if the program cannot
+// have it, or gives it other ranks: the file would train something else. Pure;
+// any thread.
 #ifndef CONFIG_DIALECTS_FIELDS_WRITTEN_DEGREES_H_
 #define CONFIG_DIALECTS_FIELDS_WRITTEN_DEGREES_H_
 
@@ -15,14 +15,14 @@
 
 namespace fsdp::config {
 
-// The copies of the model as a number: kReplicateOverRest is those that the
-// other degrees leave of num_processes. Adds a problem, and returns 1, if that
-// number is not known; `program` needs it.
+// The model's copies as a number: kReplicateOverRest means those that the other
+// degrees leave of num_processes. Adds a problem, and returns 1, if that number
+// is not known; `program` needs it.
 int64_t WrittenCopies(absl::string_view program, const MeshConfig& mesh,
                       Findings& findings);
 
-// The sizes of a parallelism_config of accelerate or transformers; one without
-// a value is not written. If all are 1, the whole map is left out.
+// The sizes in accelerate's or transformers' parallelism_config; one without a
+// value is not written. If all are 1, the whole map is left out.
 struct WrittenDegrees {
   int64_t dp_replicate_size = 1;
   std::optional<int64_t> dp_shard_size;
@@ -48,7 +48,7 @@ void RefuseCutCopies(absl::string_view program, const MeshConfig& mesh,
                      Findings& findings);
 
 // Adds a problem if the degree is not 1, for a program that has no option for
-// it. `name` is the setting's.
+// it. `name` is the setting's name.
 void RefuseDegree(absl::string_view program, const Setting<int64_t>& degree,
                   absl::string_view name, Findings& findings);
 // Adds a problem for kShardWithinNode, which none of the programs can express.

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Chooses the words for accelerate's and transformers' options.
+//
 // Tested by tests/config/round_trip_test.cc.
 #include "config/dialects/fields/written_fsdp_options.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the writers of accelerate's and transformers' options share: how they
-// write a config, with a finding for each thing that these options cannot
+// Shared by the writers of accelerate's and transformers' options: how they
+// write a config, with a finding for each setting that these options cannot
 // express. Any thread.
 #ifndef CONFIG_DIALECTS_FIELDS_WRITTEN_FSDP_OPTIONS_H_
 #define CONFIG_DIALECTS_FIELDS_WRITTEN_FSDP_OPTIONS_H_
@@ -21,7 +21,7 @@ absl::string_view WrittenWrapPolicy(const TrainConfig& config,
 // "SHARDED_STATE_DICT" or "FULL_STATE_DICT".
 absl::string_view WrittenStateDictType(const TrainConfig& config);
 
-// Whether the activations of every layer are computed again, or those of none.
+// Whether every layer's activations are computed again, or none.
 bool WrittenActivationCheckpointing(const TrainConfig& config,
                                     Findings& findings);
 
@@ -32,8 +32,8 @@ bool WrittenActivationOffload(const TrainConfig& config, Findings& findings);
 absl::string_view WrittenMixedPrecision(const TrainConfig& config,
                                         Findings& findings);
 
-// Adds findings for the settings about sharding that differ from `read`, which
-// is how a file for copies reads: such a file leaves them out.
+// Adds findings for the sharding settings that differ from `read`, which is how
+// a file for copies reads: such a file leaves them out.
 void LeaveOutSharding(const TrainConfig& config, const TrainConfig& read,
                       absl::string_view dialect, Findings& findings);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads configs of LLaMA-Factory; "Programs that are read by tables" in
-// config/README.md says what each dialect does. Any thread.
+// config/README.md describes each dialect. Any thread.
 #ifndef CONFIG_DIALECTS_LLAMA_FACTORY_LLAMA_FACTORY_H_
 #define CONFIG_DIALECTS_LLAMA_FACTORY_LLAMA_FACTORY_H_
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the YAML of LLaMA-Factory's version 1, as of August 2026: its
+// Reads LLaMA-Factory's YAML, version 1, as of August 2026: that program's
 // TrainingArguments, with a plugin for distributed training in dist_config.
-// Files of version 0 are TrainingArguments of transformers, with which
-// accelerate or DeepSpeed shards as other files say; they are not read.
+// Version 0's files are transformers' TrainingArguments, with which accelerate
+// or DeepSpeed shards as other files say; they are not read.
 //
 // Tested by tests/config/dialects/llama_factory/read_test.cc.
 #include <cstdint>
@@ -31,7 +31,7 @@ void ReadFactoryPlugin(Section& section, const KeyRow& row, TrainConfig&) {
                unused);
 }
 
-// A plugin is a map with its name; without one the optimizer is AdamW.
+// A plugin is a map with a name; without one the optimizer is AdamW.
 void ReadFactoryOptimizer(Section& section, const KeyRow& row, TrainConfig&) {
   const Node* node = section.Find(row.key);
   if (node == nullptr) return;
@@ -94,8 +94,8 @@ void SetFactoryDefaults(TrainConfig& config) {
   config.loop.local_batch_size = std::optional<int64_t>(1);
 }
 
-// Parameters keep the type of the checkpoint; FSDP2 computes in bfloat16 unless
-// that is off.
+// Parameters keep the checkpoint's type; FSDP2 computes in bfloat16 unless that
+// is off.
 void ReadFactoryTypes(Section root, bool is_sharded,
                       PrecisionConfig& precision) {
   const SourceLocation place = root.node().place;
@@ -112,7 +112,7 @@ void ReadFactoryTypes(Section root, bool is_sharded,
   precision.reduce_dtype = Some(dcp::DType::kFloat32, PlaceOf(is_bf16, "bf16"));
 }
 
-// The ranks that share sequences are some of those that share a copy.
+// The ranks that share sequences are among those that share a copy.
 void SettleFactoryMesh(Section root, bool is_sharded, MeshConfig& mesh) {
   Findings& findings = root.findings();
   Setting<int64_t>& shard = mesh.data_parallel_shard_degree;

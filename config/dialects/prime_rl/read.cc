@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads prime-rl's TOML, as of August 2026: a run of supervised training, or
-// the trainer of a run of reinforcement learning, whose shared settings are
-// outside of [trainer]. prime-rl reads the word None as null.
+// Reads prime-rl's TOML, as of August 2026: a supervised training run, or the
+// trainer in a reinforcement learning run, which keeps shared settings outside
+// [trainer]. prime-rl reads the word None as null.
 //
 // Tested by tests/config/dialects/prime_rl/read_test.cc.
 #include <cstdint>
@@ -19,7 +19,7 @@
 namespace fsdp::config {
 namespace {
 
-// The number of ranks that divide experts; auto depends on the model.
+// How many ranks divide experts; auto depends on the model.
 void ReadPrimeExperts(Section& section, const KeyRow& row,
                       TrainConfig& config) {
   const Node* node = section.Find(row.key);
@@ -166,7 +166,7 @@ void ReadPrimeActivations(const Node& model, ShardingConfig& sharding,
                    "and less memory");
 }
 
-// What prime-rl does not combine with a bound of gradients.
+// prime-rl does not combine these with a gradient bound.
 void ReadPrimeNorm(const Node& model, const Node* optimizer, LoopConfig& loop) {
   const Node* norm =
       optimizer == nullptr ? nullptr : optimizer->Find("max_norm");
@@ -181,8 +181,8 @@ void ReadPrimeNorm(const Node& model, const Node* optimizer, LoopConfig& loop) {
   }
 }
 
-// The linear schedule falls in its last steps alone, and reaches its end in the
-// last but one step of torch's.
+// The linear schedule falls only in the last steps, and ends in torch's last
+// step but one.
 void SettlePrimeSchedule(const Node* scheduler, LoopConfig& loop,
                          Findings& findings) {
   LrSchedule schedule = loop.lr_schedule->value_or(LrSchedule());
@@ -219,7 +219,7 @@ void SettlePrimeSchedule(const Node* scheduler, LoopConfig& loop,
   loop.lr_schedule = Some(schedule, place);
 }
 
-// The ranks of the trainer, if the file names them.
+// The trainer's ranks, if the file names them.
 void ReadPrimeDeployment(const Node& root, MeshConfig& mesh,
                          Findings& findings) {
   const Node* node = root.Find("deployment");
@@ -273,7 +273,8 @@ void ReadPrimeRl(const Node& root_node, TrainConfig& config,
   ReadPrimeNorm(*model, part("optim"), config.loop);
   SettlePrimeSchedule(part("scheduler"), config.loop, findings);
   ReadPrimeDeployment(root, config.mesh, findings);
-  // Steps are in a folder of the run's, and there are none without ckpt.
+  // Steps are in a folder of the run's directory, and there are none without
+  // ckpt.
   if (config.checkpoint.folder->empty() &&
       (root.Find("ckpt") != nullptr || part("ckpt") != nullptr)) {
     const Node* folder = root.Find("output_dir");

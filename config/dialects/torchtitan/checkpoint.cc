@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads folders, intervals and weights, with each version's defaults.
+//
 // Tested by tests/config/dialects/torchtitan/read_test.cc.
 #include "config/dialects/torchtitan/checkpoint.h"
 
@@ -64,7 +66,7 @@ void ReadSaves(Section& section, CheckpointConfig& checkpoint) {
   PassOver(section, {"enable_ft_dataloader_checkpoints"});
 }
 
-// Sets the defaults of keys that are not written; called only if checkpoints
+// Sets the defaults for keys that are not written; called only if checkpoints
 // are on, so that a config without checkpoints is the same in every dialect.
 void SetCheckpointDefaults(bool is_version_1, CheckpointConfig& checkpoint) {
   if (!checkpoint.interval.place().has_value()) checkpoint.interval = 500;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads TorchTitan's [checkpoint]. For the reader of TorchTitan. Any thread.
+// Reads TorchTitan's [checkpoint]. For TorchTitan's reader. Any thread.
 #ifndef CONFIG_DIALECTS_TORCHTITAN_CHECKPOINT_H_
 #define CONFIG_DIALECTS_TORCHTITAN_CHECKPOINT_H_
 
@@ -10,7 +10,7 @@
 
 namespace fsdp::config {
 
-// `dump_folder` is that of the job, in which the folder of checkpoints is.
+// `dump_folder` is the job's folder, which contains the checkpoints' folder.
 void ReadCheckpoint(Section section, const std::string& dump_folder,
                     CheckpointConfig& checkpoint);
 

@@ -13,7 +13,7 @@
 namespace fsdp::config {
 namespace {
 
-// How parallelism works in TorchTitan; the degrees say where it does.
+// How parallelism works in TorchTitan; the degrees say where it is used.
 void PassOverDetails(Section& section) {
   PassOver(section, {"context_parallel_load_balancer",
                      "context_parallel_rotate_method",
@@ -42,7 +42,7 @@ void PassOverDetails(Section& section) {
                      "spmd_backend"});
 }
 
-// Reads the degrees, from whichever section a version has them in.
+// Reads the degrees from any section that a version has them in.
 void ReadDegrees(Section& section, MeshConfig& mesh) {
   ReadDegree(section, "data_parallel_replicate_degree", 1,
              mesh.data_parallel_replicate_degree);
@@ -101,7 +101,7 @@ void ReadParallelism(Section section, TrainConfig& config) {
   section.Read("fsdp_reshard_after_forward", kReshard, reshard);
   const Setting<int64_t>& stages = config.mesh.pipeline_parallel_degree;
   if (*stages > 1 && std::holds_alternative<std::monostate>(*reshard)) {
-    // So that parameters are not gathered again for each microbatch.
+    // Parameters are not gathered again for each microbatch.
     reshard = Setting<ReshardSetting>(
         ReshardSetting(false),
         reshard.place().value_or(stages.place().value_or(SourceLocation{})));

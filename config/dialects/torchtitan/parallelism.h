@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the degrees of a TorchTitan mesh, in the section of each version, and
-// [parallelism]. For the reader of TorchTitan. Any thread.
+// Reads a TorchTitan mesh's degrees, in each version's section, and
+// [parallelism]. For TorchTitan's reader. Any thread.
 #ifndef CONFIG_DIALECTS_TORCHTITAN_PARALLELISM_H_
 #define CONFIG_DIALECTS_TORCHTITAN_PARALLELISM_H_
 

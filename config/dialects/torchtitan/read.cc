@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads TorchTitan's TOML, as of 0.2.2, the last version that has it, with the
-// older spellings of 0.1.0 and of earlier versions, whose degrees were in
-// [training] and [experimental]; also the JSON that 0.2 and 0.3 print of a
-// resolved config. TorchTitan itself ignores keys that it does not know; here
-// they are problems if they could be about sharding.
+// older spellings of 0.1.0 and before, which had the degrees in [training] and
+// [experimental]. Also reads the JSON that 0.2 and 0.3 print for a resolved
+// config. TorchTitan itself ignores keys that it does not know; here they are
+// problems if they could be about sharding.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -69,7 +69,7 @@ std::string ReadDumpFolder(Section section) {
   return *folder;
 }
 
-// Each converter rewrites layers of the model: "quantize.linear.float8".
+// Each converter rewrites the model's layers: "quantize.linear.float8".
 void RefuseConverters(Section& section) {
   const Node* converters = section.Find("converters");
   if (converters == nullptr) return;
@@ -87,7 +87,7 @@ void ReadModel(Section section) {
   section.FinishLenient("the program makes its model");
 }
 
-// For 0.3: a list of groups of parameters, each with its optimizer.
+// For 0.3: a list of parameter groups, each with an optimizer.
 void ReadParameterGroups(const Node& groups, LoopConfig& loop,
                          Findings& findings) {
   if (groups.items.empty()) return;
@@ -240,7 +240,7 @@ void ReadDebug(Section section, LoopConfig& loop) {
   section.FinishLenient("the program chooses its algorithms");
 }
 
-// "2" means every second layer; "op" is a choice of operators.
+// "2" means every second layer; "op" chooses operators.
 void ReadSelective(Section& section, Setting<int64_t>& every) {
   const Node* node = section.Find("selective_ac_option");
   if (node == nullptr) return;

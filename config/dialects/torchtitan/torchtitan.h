@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes configs of TorchTitan; "Dialects" in config/README.md says
-// what each dialect does. Any thread.
+// Reads and writes configs of TorchTitan; "Dialects" in config/README.md
+// describes each dialect. Any thread.
 #ifndef CONFIG_DIALECTS_TORCHTITAN_TORCHTITAN_H_
 #define CONFIG_DIALECTS_TORCHTITAN_TORCHTITAN_H_
 

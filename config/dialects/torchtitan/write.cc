@@ -55,7 +55,7 @@ class TorchTitanWriter : private ConfigWriter {
   }
 
  private:
-  // The section's head is written before its first key.
+  // The section's head is written before the first key.
   void Section(absl::string_view name) { section_ = std::string(name); }
 
   void Line(absl::string_view key, absl::string_view value) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads torchtune's YAML as its recipe full_finetune_distributed does, as of
-// version 0.7. A file does not name its recipe; the others have the same keys,
-// or fewer.
+// Reads torchtune's YAML like the recipe full_finetune_distributed in version
+// 0.7. A file does not name its recipe; the others have the same keys, or
+// fewer.
 //
 // Tested by tests/config/dialects/torchtune/read_test.cc.
 #include <cstdint>
@@ -96,7 +96,7 @@ constexpr KeyRow kTorchtuneScheduler[] = {
     {"num_warmup_steps", IntoSchedule<&LrSchedule::warmup_steps>},
     {"num_cycles", Pass},
 };
-// Checkpoints are in the checkpointer's folder, which mostly is output_dir.
+// Checkpoints are in the checkpointer's folder, usually output_dir.
 constexpr KeyRow kTorchtuneCheckpointer[] = {
     {"output_dir", kIntoCheckpoint<&CheckpointConfig::folder>},
     {"keep_last_n_checkpoints",
@@ -115,8 +115,8 @@ constexpr KeyMap kTorchtuneMaps[] = {
     {"tokenizer", kTorchtuneTokenizer, kOfTorchtunesModel},
 };
 
-// ac_mode counts only while enable_activation_checkpointing is off; both
-// together compute nothing again.
+// ac_mode counts only while enable_activation_checkpointing is off; with both,
+// nothing is computed again.
 void ReadTorchtuneActivations(Section root, ShardingConfig& sharding) {
   const Setting<bool>& offloads = sharding.activation_cpu_offload;
   Setting<int64_t>& every = sharding.activation_checkpointing;
@@ -172,8 +172,8 @@ void CheckTorchtuneMesh(const Node& root, const MeshConfig& mesh,
   }
 }
 
-// An epoch has as many steps as its data, or max_steps_per_epoch if that is
-// fewer; a step without save_every_n_steps is saved at the end of an epoch.
+// An epoch has max_steps_per_epoch steps, or as many as the data has if that is
+// fewer; without save_every_n_steps a step is saved when an epoch ends.
 void ReadTorchtuneEpochs(Section root, TrainConfig& config) {
   Setting<std::optional<int64_t>> epochs = std::optional<int64_t>(1);
   Setting<std::optional<int64_t>> steps;

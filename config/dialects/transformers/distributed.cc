@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// As of transformers 5.23. All sizes are numbers of ranks; there is no word for
-// the rest.
+// As of transformers 5.23. All sizes are rank counts; there is no word for the
+// rest.
 //
 // Tested by tests/config/dialects/transformers/distributed_test.cc.
 #include "config/dialects/transformers/distributed.h"
@@ -31,7 +31,7 @@ void ReadDistributedSizes(Section& section, MeshConfig& mesh) {
   }
 }
 
-// A plan changes rules of the model's own, which the program has.
+// A plan changes the model's own rules, which the program has.
 void ReadPlans(Section& section) {
   const Node* tensor = section.Find("tp_plan");
   if (tensor != nullptr && section.Find("tp_size") == nullptr) {
@@ -58,7 +58,7 @@ void ReadPlans(Section& section) {
                  "the layers are groups; PrepareOptions::layers names others");
 }
 
-// What DistributedConfig itself refuses.
+// DistributedConfig itself refuses these sizes.
 void CheckDistributedSizes(const MeshConfig& mesh, Findings& findings) {
   const int64_t shard = *mesh.data_parallel_shard_degree;
   const int64_t tensor = *mesh.tensor_parallel_degree;
@@ -109,7 +109,7 @@ bool IsDistributedConfig(const Node& root) {
 void ReadDistributedConfig(const Node& node, TrainConfig& config,
                            Findings& findings) {
   Section section(node, findings);
-  // The layers are freed, and what is beside them, the head above all, is kept.
+  // The layers are freed; other parameters, mainly the head, are kept.
   config.sharding.reshard_after_forward = ReshardSetting();
   ReadDistributedSizes(section, config.mesh);
   ReadPlans(section);

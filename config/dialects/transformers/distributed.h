@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads transformers' DistributedConfig, its own FSDP2 without accelerate: a
-// model is sharded as it is loaded. Any thread.
+// Reads transformers' DistributedConfig, which is FSDP2 without accelerate: a
+// model is sharded while it is loaded. Any thread.
 #ifndef CONFIG_DIALECTS_TRANSFORMERS_DISTRIBUTED_H_
 #define CONFIG_DIALECTS_TRANSFORMERS_DISTRIBUTED_H_
 
@@ -10,7 +10,7 @@
 
 namespace fsdp::config {
 
-// Whether a file is a DistributedConfig: one of its keys that no other program
+// Whether a file is a DistributedConfig: it has a key that no other program
 // has, or two of the others.
 bool IsDistributedConfig(const Node& root);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads transformers' JSON: TrainingArguments, or the file that its fsdp_config
+// Reads transformers' JSON: TrainingArguments, or the file that fsdp_config
 // names.
 #include <algorithm>
 #include <cstdint>
@@ -33,8 +33,8 @@ void SetTransformersDefaults(TrainConfig& config) {
   config.checkpoint.state_dict_type = StateDictType::kFullStateDict;
 }
 
-// The defaults of TrainingArguments. A file that only is an fsdp_config does
-// not say anything about the loop.
+// The defaults of TrainingArguments. A file with only an fsdp_config says
+// nothing about the loop.
 void SetLoopDefaults(LoopConfig& loop) {
   loop.lr = std::optional(5e-5);
   loop.weight_decay = std::optional(0.0);
@@ -72,7 +72,7 @@ void RefuseXla(Section& options) {
   options.Refuse(KeyOf("xla_fsdp_settings", options), "", kNoXla);
 }
 
-// For version 1 transformers wants a strategy in this key.
+// For version 1 transformers expects a strategy in this key.
 void RefuseBoolInVersion1(Section& options, int64_t version) {
   const Node* reshard = options.Find(KeyOf("reshard_after_forward", options));
   if (version != 1 || reshard == nullptr || AsBool(*reshard) != true) return;
@@ -124,8 +124,8 @@ void ReadPrecision(Section& root, bool is_sharded, TrainConfig& config) {
   }
 }
 
-// The Trainer has keys for computing activations again, which must not be
-// combined with the option of FSDP.
+// The Trainer has keys that compute activations again, which must not be
+// combined with the FSDP option.
 void ReadGradientCheckpointing(Section& root, TrainConfig& config) {
   for (const absl::string_view key :
        {"gradient_checkpointing", "activation_checkpointing"}) {
@@ -146,7 +146,7 @@ void ReadGradientCheckpointing(Section& root, TrainConfig& config) {
   root.Find("activation_checkpointing_kwargs");
 }
 
-// A key of TRL, in its own TrainingArguments.
+// A key from TRL, which extends TrainingArguments.
 void ReadActivationOffload(Section& root, ShardingConfig& sharding) {
   Setting<bool> offloads;
   if (root.Read("activation_offloading", offloads) && *offloads) {
@@ -284,7 +284,7 @@ void ReadArguments(Section& root, TrainConfig& config) {
        {"fsdp_min_num_params", "fsdp_transformer_layer_cls_to_wrap"}) {
     root.Refuse(moved, "0", "it belongs in fsdp_config, without fsdp_");
   }
-  root.Find("optim_target_modules");  // of other optimizers than AdamW
+  root.Find("optim_target_modules");  // for optimizers other than AdamW
   root.FinishLenient("they are for the Trainer");
 }
 

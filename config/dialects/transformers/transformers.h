@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads and writes configs of transformers' Trainer; "Dialects" in
-// config/README.md says what each dialect does. Any thread.
+// config/README.md describes each dialect. Any thread.
 #ifndef CONFIG_DIALECTS_TRANSFORMERS_TRANSFORMERS_H_
 #define CONFIG_DIALECTS_TRANSFORMERS_TRANSFORMERS_H_
 

@@ -67,7 +67,7 @@ void AddDegrees(const MeshConfig& mesh, Findings& findings, Json& json) {
   json["parallelism_config"] = sizes;
 }
 
-// Without fsdp the Trainer makes copies; its option for checkpointing
+// Without fsdp the Trainer makes copies; the option for checkpointing
 // activations applies to them as well.
 void AddCopies(const TrainConfig& config, Findings& findings, Json& json) {
   json["fsdp"] = false;
@@ -128,7 +128,7 @@ void AddLoop(const LoopConfig& loop, Json& json) {
   add("adam_epsilon", loop.eps);
 }
 
-// Writes the schedule if one of transformers' kinds can express it.
+// Writes the schedule if transformers can express it.
 void AddSchedule(const LoopConfig& loop, Findings& findings, Json& json) {
   if (!loop.lr_schedule->has_value()) return;
   const LrSchedule& schedule = **loop.lr_schedule;
@@ -178,7 +178,7 @@ std::string WriteTransformers(const TrainConfig& config, Findings& findings) {
   AddSchedule(config.loop, findings, json);
   SayImplicitDefaults(config.loop, findings);
   const absl::string_view precision = WrittenMixedPrecision(config, findings);
-  // A key of TrainingArguments is written in any case, so that the file is
+  // A key from TrainingArguments is written in any case, so that the file is
   // recognized.
   if (precision == "no") {
     json["bf16"] = false;

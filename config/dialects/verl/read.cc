@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads verl's YAML, as of version 0.7: the actor of a run of reinforcement
-// learning, and runs of supervised training with an engine (engine) and without
-// one (model.fsdp_config). A file may be resolved, or have only what differs
-// from verl's defaults.
+// Reads verl's YAML, as of version 0.7: the actor in a reinforcement learning
+// run, and supervised runs with an engine (engine) and without one
+// (model.fsdp_config). A file may be resolved, or have only the values that
+// differ from verl's defaults.
 //
 // Tested by tests/config/dialects/verl/read_test.cc.
 #include <cmath>
@@ -35,7 +35,7 @@ void ReadVerlStrategy(Section& section, const KeyRow& row,
                config.sharding.fsdp_version);
 }
 
-// -1 or a number that at least all ranks have: all ranks share a copy.
+// -1, or a number as large as the number of ranks: all ranks share a copy.
 void ReadVerlShards(Section& section, const KeyRow& row, TrainConfig& config) {
   Setting<int64_t>& shard = config.mesh.data_parallel_shard_degree;
   ReadDegree(section, row.key, kShardOverRest, shard);
@@ -89,7 +89,7 @@ void ReadVerlWarmupShare(Section& section, const KeyRow& row,
   IntoSchedule<&LrSchedule::warmup_ratio>(section, row, config);
 }
 
-// -1 and 0 leave the warmup to its share of all steps.
+// -1 and 0 leave the warmup to the share of all steps.
 void ReadVerlWarmup(Section& section, const KeyRow& row, TrainConfig& config) {
   Setting<int64_t> steps = -1;
   if (!section.Read(row.key, {.least = -1}, steps) || *steps <= 0) return;
@@ -110,7 +110,7 @@ void ReadVerlCycles(Section& section, const KeyRow& row, TrainConfig&) {
   section.Refuse(row.key, "0.5", "a cosine goes from the rate to its minimum");
 }
 
-// The older place of the engine's size; 1 leaves that.
+// The older place for the engine's size; 1 keeps the engine's.
 void ReadVerlSequences(Section& section, const KeyRow& row,
                        TrainConfig& config) {
   Setting<int64_t> size = 1;
@@ -210,7 +210,7 @@ constexpr KeyRow kVerlData[] = {
     {"micro_batch_size_per_gpu", kIntoLoop<&LoopConfig::local_batch_size, 1>},
     {"max_length", kIntoLoop<&LoopConfig::seq_len, 1>},
 };
-// model of SFT without an engine, and its fsdp_config.
+// The model in supervised runs without an engine, and the fsdp_config in it.
 constexpr KeyRow kVerlSftModel[] = {
     {"strategy", ReadVerlStrategy},
     {"enable_gradient_checkpointing", IntoRecompute},
@@ -272,7 +272,7 @@ void SetVerlSftDefaults(TrainConfig& config) {
       std::optional(LrSchedule{.decay = LrDecay::kCosine, .warmup_ratio = 0.1});
 }
 
-// The ranks that share sequences are some of those that share a copy.
+// The ranks that share sequences are among those that share a copy.
 void SettleVerlMesh(MeshConfig& mesh, Findings& findings) {
   Setting<int64_t>& shard = mesh.data_parallel_shard_degree;
   const Setting<int64_t>& context = mesh.context_parallel_degree;
@@ -292,7 +292,7 @@ void SettleVerlMesh(MeshConfig& mesh, Findings& findings) {
   shard = Setting<int64_t>(*shard / *context, PlaceOf(shard, "fsdp_size"));
 }
 
-// FSDP1 offloads nothing of an actor, FSDP2 what offload_policy says.
+// For an actor, FSDP1 offloads nothing; FSDP2 follows offload_policy.
 void SettleVerlOffload(ShardingConfig& sharding, Findings& findings) {
   if (*sharding.fsdp_version == 2 || !*sharding.cpu_offload) return;
   findings.Ignored(PlaceOf(sharding.cpu_offload, "offload_policy"),
@@ -300,8 +300,8 @@ void SettleVerlOffload(ShardingConfig& sharding, Findings& findings) {
   sharding.cpu_offload = false;
 }
 
-// A run of reinforcement learning names its machines; it counts rounds of
-// generation, each of several steps.
+// A reinforcement learning run gives the number of machines; it counts rounds
+// of generation, each with several steps.
 void ReadVerlRounds(const Node& root, TrainConfig& config, Findings& findings) {
   static const Node& empty = *new Node();
   const auto part = [&](absl::string_view path) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads configs of verl; "Programs that are read by tables" in
-// config/README.md says what each dialect does. Any thread.
+// Reads configs of verl; "Programs that are read by tables" in config/README.md
+// describes each dialect. Any thread.
 #ifndef CONFIG_DIALECTS_VERL_VERL_H_
 #define CONFIG_DIALECTS_VERL_VERL_H_
 
