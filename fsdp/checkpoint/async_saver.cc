@@ -42,8 +42,8 @@ absl::StatusOr<SaveHandle> AsyncSaver::save(const StateDict& state,
 
 absl::StatusOr<SaveHandle> async_save(const StateDict& state,
                                       const std::string& path) {
-  // The saver of the process, as long as the job's group stays the same. Its
-  // destructor, when the process ends, waits for the save in flight.
+  // The process's saver, as long as the job's group stays the same. When the
+  // process ends, the destructor waits for the save in flight.
   static c10::weak_intrusive_ptr<c10d::ProcessGroup> of_group(
       c10::intrusive_ptr<c10d::ProcessGroup>{});
   static std::unique_ptr<AsyncSaver> saver;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options of AsyncSaver.
+// Options for AsyncSaver.
 #ifndef FSDP_CHECKPOINT_ASYNC_SAVER_OPTIONS_H_
 #define FSDP_CHECKPOINT_ASYNC_SAVER_OPTIONS_H_
 
@@ -16,13 +16,14 @@ struct AsyncSaverOptions {
   // 0: as large as the first state. If it is smaller than the state, the rest
   // streams through it, and wait_staged() waits for that.
   uint64_t staging_bytes = 0;
-  // How many bytes a second each rank writes, at most; 0: no limit. For storage
+  // Each rank's limit in bytes written per second; 0: no limit. For storage
   // that others use. With too little staging memory, wait_staged() waits for
   // it.
   uint64_t max_rate = 0;
   // Once the state has been copied, checksums and writing get only processors
   // that training leaves idle. If training uses all of them, a save takes
-  // longer to become durable, until somebody waits for it: then nobody trains.
+  // longer to become durable, until a caller waits for it: then training
+  // pauses.
   bool yield_to_training = true;
   bool overwrite = true;
   dcp::DirectMode direct = dcp::DirectMode::kAuto;

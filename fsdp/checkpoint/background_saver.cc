@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A save goes through two threads:
-//   1. the thread that trains waits for the previous save, flattens the state,
-//      pickles its plain values, copies small tensors, records where its
-//      streams are and watches the other tensors: from now on an operator that
-//      writes into one of them first waits
-//   2. the thread of the save runs the core's Save, whose copies are what
-//      wait_staged and such an operator wait for, ends the watch and then
-//      writes
-// The thread of a save alone talks through coordinator_ while it lives. All
-// ranks see the same outcome of a save, the core's, so that reporting it later
-// needs the other ranks only if some may have asked for it and others not.
+// A save goes through two threads:   1. the thread that trains waits for the
+// previous save, flattens the state,      pickles its plain values, copies
+// small tensors, records where its      streams are and watches the other
+// tensors: from now on an operator that      writes into one of them first
+// waits   2. the saving thread runs the core's Save. wait_staged and such an
+// operator      wait for the copies that it makes. It then ends the watch and
+// writes Only the saving thread talks through coordinator_ while it lives. All
+// ranks see the same outcome, the core's, so that reporting it later needs the
+// other ranks only if some may have asked for it and others not.
 // Tested by tests/fsdp/checkpoint/async_saver_test.cc.
 #include "fsdp/checkpoint/background_saver.h"
 
@@ -164,7 +162,7 @@ absl::StatusOr<std::shared_ptr<BackgroundSave>> BackgroundSaver::Save(
   if (thread.ok()) {
     thread_ = *std::move(thread);
   } else {
-    // The other ranks count on this one.
+    // The other ranks expect this rank to take part.
     DCP_LOG(kWarning) << "event=save_waits path=" << path
                       << " why=" << thread.status().message();
     Run(*latest_, /*yields=*/false);
@@ -175,8 +173,8 @@ absl::StatusOr<std::shared_ptr<BackgroundSave>> BackgroundSaver::Save(
 
 void BackgroundSaver::Run(BackgroundSave& save, bool yields) {
   absl::Status saved = SaveState(save, yields);
-  // Releases tensors that only this save kept before anyone hears that it is
-  // over.
+  // Releases tensors that only this save kept, before anyone is told that it
+  // has ended.
   watch_.reset();
   sources_.reset();
   if (saved.ok() && on_durable_) on_durable_();
@@ -191,7 +189,7 @@ absl::Status BackgroundSaver::SaveState(BackgroundSave& save, bool yields) {
   const auto on_staged = [this, &save, yields] {
     save.SetStaged();
     watch_.reset();
-    // Nobody waits for what is left, or else nobody trains.
+    // Either nobody waits for the remaining work, or training has paused.
     if (yields) YieldToTraining();
   };
   return dcp::Save(fs_, save.path(), sources_->state, *coordinator_,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // BackgroundSaver: the implementation of AsyncSaver and SaveHandle.
-// checkpoint_manager uses it too, and adds work at both ends of a save.
+// checkpoint_manager uses it too, and adds work before and after a save.
 #ifndef FSDP_CHECKPOINT_BACKGROUND_SAVER_H_
 #define FSDP_CHECKPOINT_BACKGROUND_SAVER_H_
 
@@ -36,13 +36,13 @@ namespace fsdp {
 // Thread-safe.
 class BackgroundSave {
  public:
-  // `began` is when save() was called.
+  // `began` is the time at which save() was called.
   BackgroundSave(std::string path, absl::Duration began)
       : path_(std::move(path)), began_(began) {}
 
   const std::string& path() const { return path_; }
   bool done() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether it ended well; false while it runs.
+  // Whether the save succeeded; false while it runs.
   bool ok() const ABSL_LOCKS_EXCLUDED(mutex_);
   SaveReport report() const ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -56,7 +56,7 @@ class BackgroundSave {
   void RequestStop() { stop_.request_stop(); }
   std::stop_token stop_token() const { return stop_.get_token(); }
 
-  // save() returns: what passed since `began` was a stall.
+  // Called when save() returns: the time since `began` was a stall.
   void SetStarted() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // For the thread that saves.
@@ -68,7 +68,7 @@ class BackgroundSave {
   double Elapsed() const {
     return absl::ToDoubleSeconds(dcp::SteadyNow() - began_);
   }
-  // How long somebody has been waiting until the state is copied.
+  // How long callers have waited so far for the state's copy.
   double StallSoFar() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndStaging() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -81,19 +81,18 @@ class BackgroundSave {
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
   bool was_told_ ABSL_GUARDED_BY(mutex_) = false;  // the caller has the outcome
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
-  // When the first of those who wait began; infinite: nobody waits.
+  // When the first waiting caller began to wait; infinite: nobody waits.
   absl::Duration stall_began_ ABSL_GUARDED_BY(mutex_) =
       absl::InfiniteDuration();
-  // Without the bytes and the stall that lasts.
+  // Without the bytes and the current stall.
   SaveReport report_ ABSL_GUARDED_BY(mutex_);
 };
 
-// For the thread that trains, except Run, which is the body of the thread that
-// saves.
+// For the thread that trains, except Run, which runs on the thread that saves.
 class BackgroundSaver {
  public:
   explicit BackgroundSaver(const AsyncSaverOptions& options);
-  ~BackgroundSaver();  // waits; logs a failure that nobody was told of
+  ~BackgroundSaver();  // waits; logs a failure that was not reported
   BackgroundSaver(const BackgroundSaver&) = delete;
   BackgroundSaver& operator=(const BackgroundSaver&) = delete;
 
@@ -111,8 +110,8 @@ class BackgroundSaver {
 
  private:
   absl::Status ReportEarlierFailure();
-  // Saves what sources_ has; `yields` is whether to lower the priority of this
-  // thread when all is copied.
+  // Saves the sources in sources_; `yields`: lowers this thread's priority once
+  // all is copied.
   void Run(BackgroundSave& save, bool yields);
   absl::Status SaveState(BackgroundSave& save, bool yields);
   absl::Status Meet();
@@ -124,7 +123,7 @@ class BackgroundSaver {
   std::unique_ptr<dcp::SavePlanCache> plan_cache_;
   std::function<void()> on_durable_;
   std::shared_ptr<BackgroundSave> latest_;  // shared with the caller
-  // They belong to the save in flight, and to the thread that saves.
+  // For the save in flight; only the thread that saves uses them.
   std::unique_ptr<SaveSources> sources_;
   std::unique_ptr<WriteWatch> watch_;
   std::optional<dcp::Thread> thread_;

@@ -115,7 +115,7 @@ absl::Status CheckpointManager::finish() {
 
 absl::StatusOr<std::optional<int64_t>> CheckpointManager::latest() {
   Impl& impl = *impl_;
-  impl.saver.Join();  // its directory is not torn but in progress
+  impl.saver.Join();  // a directory in progress is not a torn one
   DCP_ASSIGN_OR_RETURN(ProcessGroupCoordinator * coordinator,
                        impl.Coordinate());
   absl::StatusOr<int64_t> found = -1;
@@ -134,7 +134,7 @@ absl::StatusOr<std::optional<int64_t>> CheckpointManager::resume(
     StateDict& state, const TorchLoadOptions& options) {
   DCP_ASSIGN_OR_RETURN(const std::optional<int64_t> step, latest());
   if (impl_->options.async && impl_->options.save_every > 0) {
-    // The first save tells what is wrong, on all ranks.
+    // The first save reports errors, on all ranks.
     impl_->saver.Prepare(state, path_of(0)).IgnoreError();
   }
   if (!step.has_value()) return step;

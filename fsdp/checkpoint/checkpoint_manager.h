@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// CheckpointManager: the checkpoints of a training run in one directory, or
-// below one name in an object store, "step-<N>": when to save, what to keep,
-// where to resume. For the thread that trains; all ranks make the same calls.
+// CheckpointManager: a training run's checkpoints "step-<N>" in one directory,
+// or below one name in an object store. It decides when to save, which steps to
+// keep and where to resume. For the thread that trains; all ranks make the same
+// calls.
 //
 //   fsdp::CheckpointManager manager(dir, {.save_every = 500, .keep_last = 3});
 //   int64_t step = manager.resume(state)->value_or(0);
@@ -31,8 +32,8 @@ namespace fsdp {
 
 struct CheckpointManagerOptions {
   int64_t save_every = 0;  // steps; 0: only when asked
-  int64_t keep_last = 0;   // how many of the newest; 0: all
-  int64_t keep_every = 0;  // also the multiples of this; 0: none
+  int64_t keep_last = 0;   // how many newest steps; 0: all
+  int64_t keep_every = 0;  // also multiples of this; 0: none
   bool async = true;
   // SIGTERM (pre-emption) makes should_save and should_exit true on all ranks
   // at the next step.
@@ -57,12 +58,12 @@ class CheckpointManager {
   // Whether SIGTERM asked the job to end; check it after the save.
   bool should_exit() const;
 
-  // Starts (async) or makes the checkpoint of `step`, and creates the directory
-  // if it is missing. Steps beyond keep_last and keep_every, and older ones
-  // that a crash left unfinished, are removed once their successor is durable,
-  // never before; unfinished ones in an object store stay (see
-  // dcp/checkpoint/destination/step_directories.h). The error of an earlier
-  // save is returned here, once.
+  // Starts (async) or makes the checkpoint for `step`, and creates the
+  // directory if it is missing. Steps beyond keep_last and keep_every, and
+  // older ones that a crash left unfinished, are removed once a newer one is
+  // durable, never before; unfinished ones in an object store stay (see
+  // dcp/checkpoint/destination/step_directories.h). An earlier save's error is
+  // returned here, once.
   absl::Status save(int64_t step, const StateDict& state);
   // Waits until the save in flight has copied the state.
   absl::Status before_optimizer_step();

@@ -28,7 +28,7 @@ struct ExportOptions {
   std::optional<dcp::DType> dtype = {};
   // Replaces a checkpoint at `path`, once the new one is complete.
   bool overwrite = true;
-  uint64_t memory_bytes = dcp::kDefaultMemoryBytes;  // of rank 0, for payload
+  uint64_t memory_bytes = dcp::kDefaultMemoryBytes;  // on rank 0, for payload
   std::stop_token stop = {};
   dcp::FileSystem* file_system = nullptr;  // null: the operating system's
 };

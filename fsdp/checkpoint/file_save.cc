@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // [Note: one file from many ranks]
-//   1. Every rank sends rank 0 the list of its items, and its objects' values.
+//   1. Every rank sends rank 0 a list of items, and the objects' values.
 //   2. Rank 0 checks that together they are whole tensors, lays out the file,
-//      and tells each rank which of its items it will read, in the order of the
-//      file.
+//      and tells each rank which items it will read from that rank, in file
+//      order.
 //   3. Rank 0 writes. The parts of a window that a rank must send follow from
-//      the boxes (TensorAssembly), so each rank sends one stream of bytes that
+//      the boxes (TensorAssembly), so each rank sends one byte stream, which
 //      rank 0 reads piece by piece (RankPull).
 //   4. All ranks agree on the result.
 #include "fsdp/checkpoint/file_save.h"
@@ -45,8 +45,8 @@ uint64_t NumBytes(const dcp::Box& box, dcp::DType dtype) {
          dcp::ElementSize(dtype);
 }
 
-// Where rank 0 gets a part of a tensor from: its own memory, or the stream of
-// another rank.
+// Where rank 0 gets a tensor's part from: local memory, or another rank's
+// stream.
 struct PartOrigin {
   size_t rank = 0;
   size_t item = 0;  // index among that rank's items
@@ -54,7 +54,7 @@ struct PartOrigin {
   RankPull* pull = nullptr;
 };
 
-// The memory of the tensor that is being assembled; one at a time.
+// Memory for the tensor that is being assembled; one at a time.
 struct AssemblyBuffers {
   std::vector<uint8_t> window;
   std::vector<uint8_t> stretch;
@@ -113,13 +113,13 @@ class AssembledSource final : public dcp::TensorSource {
   std::vector<PartOrigin> parts_;
   AssemblyBuffers& buffers_;
   uint64_t num_windows_ = 0;  // assembled so far
-  uint64_t end_ = 0;          // of the last window
+  uint64_t end_ = 0;          // end of the last window
 };
 
 // The bytes that a rank sends, in the order in which rank 0 assembles windows.
 class PartSender {
  public:
-  // `items` are numbers of tensors in `state`, in the order of the file.
+  // `items` are tensor numbers in `state`, in file order.
   PartSender(const dcp::SaveState& state, const std::vector<size_t>& items) {
     for (const size_t item : items) {
       const dcp::SaveTensor& tensor = state.tensors[item];
@@ -134,7 +134,7 @@ class PartSender {
 
   uint64_t num_bytes() const { return num_bytes_; }
 
-  // The next bytes of the stream.
+  // Fills `dst` with the stream's next bytes.
   absl::Status Fill(dcp::MutableByteSpan dst) {
     std::vector<dcp::TensorSource*> touched;
     absl::Status status;
@@ -187,13 +187,13 @@ class PartSender {
   uint64_t num_bytes_ = 0;
   // The position in the stream.
   size_t group_ = 0;
-  std::unique_ptr<dcp::TensorAssembly> assembly_;  // of the current group
+  std::unique_ptr<dcp::TensorAssembly> assembly_;  // for the current group
   uint64_t window_ = 0;
   size_t part_ = 0;
   dcp::TensorAssembly::Stretch stretch_;  // the rest of the current one
 };
 
-// What rank 0 sends a rank: "<bytes of a message> <item>,<item>,...".
+// Sent by rank 0 to a rank: "<bytes of a message> <item>,<item>,...".
 struct Order {
   uint64_t window_bytes = 0;
   std::vector<size_t> items = {};
@@ -256,14 +256,14 @@ class Gatherer {
   }
 
  private:
-  // The messages, two of each other rank, get half of the memory.
+  // The messages, two for each other rank, get half of the memory.
   uint64_t WindowBytes() const {
     const uint64_t num_others = std::max<uint64_t>(num_ranks_ - 1, 1);
     return std::clamp<uint64_t>(options_.memory_bytes / 4 / num_others,
                                 uint64_t{64} << 10, dcp::kBlockBytes);
   }
 
-  // The rank and item of a chunk: its file number is the rank.
+  // A chunk's rank and item: the file number is the rank.
   PartOrigin OriginOf(const dcp::StorageInfo& storage) {
     const PartOrigin origin{.rank = storage.file, .item = storage.offset};
     if (origin.rank != 0) return origin;
@@ -294,7 +294,7 @@ class Gatherer {
   std::vector<std::unique_ptr<AssembledSource>> sources_;
   dcp::ValueArena arena_;
   absl::flat_hash_map<std::string, dcp::Value>
-      values_;  // of other ranks' objects
+      values_;  // values of other ranks' objects
   std::unique_ptr<dcp::StateFile> file_;
 };
 
@@ -404,7 +404,7 @@ std::vector<std::string> Gatherer::GiveOrders() {
   return texts;
 }
 
-// The values of a rank's objects, for rank 0: a pickled {name: value}.
+// This rank's object values, for rank 0: a pickled {name: value}.
 std::string ObjectsText(const dcp::SaveState& state) {
   dcp::ValueArena arena;
   std::vector<dcp::Value> items;

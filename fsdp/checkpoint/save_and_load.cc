@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A load has three steps. Between steps the ranks agree on whether anything
-// went wrong on any of them, so that all take the next step or none does:
+// A load has three steps. Between steps the ranks agree on whether any rank
+// failed, so that all take the next step or none does:
 //   1. look at the state, open the checkpoint, compare names; meet
 //   2. read objects, then the tensors that this rank reads, in steps; agree
-//      after each, and exchange its replicas while the next one is read
+//      after each step, and exchange replicas while the next step is read
 //   3. give objects back to the state; agree
 // Nothing changes before step 2, and plain values only in step 3. With
-// load_from_rank0, rank 0 learns what all ranks want and compares it, and sends
-// the others what they would read (rank0_load).
+// load_from_rank0, rank 0 receives and compares all ranks' requests, and sends
+// the others the data that they would read (rank0_load).
 #include "fsdp/checkpoint/save_and_load.h"
 
 #include <algorithm>
@@ -49,7 +49,7 @@ namespace fsdp {
 namespace {
 
 constexpr uint64_t kMaxWindowBytes = uint64_t{64} << 20;
-// Names in the line of a log.
+// Names in one log line.
 constexpr size_t kMostListed = 20;
 
 // The absent names, and the plain values, which are complete before payload
@@ -59,7 +59,7 @@ struct Objects {
   std::vector<std::pair<const StateLeaf*, StateValue>> values;
 };
 
-// The sinks of a load, with the memory and streams that they need.
+// A load's sinks, with the memory and streams that they need.
 class Sinks {
  public:
   absl::Status Add(const TargetTensor& tensor, const LocalPart& part) {
@@ -90,8 +90,8 @@ SourceOptions SourceOptionsOf(const TorchLoadOptions& options) {
           .daemon = options.daemon};
 }
 
-// Adds the parts of each tensor of `targets` that `exchange` leaves to this
-// rank to `sinks_of` the tensor.
+// For each tensor in `targets`: adds the parts that `exchange` leaves to this
+// rank to the tensor's entry in `sinks_of`.
 absl::Status AddReadParts(const LoadTargets& targets,
                           const ReplicaExchange& exchange,
                           const absl::flat_hash_set<std::string>& absent,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saving and loading of state dicts by a training job: every rank calls with
-// the part that it holds. On disk it is PyTorch's DCP format; loading also
-// reads .pt and safetensors, onto any mesh and placements, and a checkpoint on
-// a daemon (server/README.md), "tessera://host:7420/srv/run/step-12". Names and
-// meaning are those of torch.distributed.checkpoint. For the thread that
-// trains; all ranks make the same calls in the same order; an error on one rank
-// is returned on all.
+// Saves and loads state dicts in a training job: every rank calls with the part
+// that it holds. The format on disk is PyTorch's DCP. Loading also reads .pt
+// and safetensors, onto any mesh and placements, and a checkpoint on a daemon
+// (server/README.md), "tessera://host:7420/srv/run/step-12". Names and meaning
+// are as in torch.distributed.checkpoint. For the thread that trains; all ranks
+// make the same calls in the same order; an error on one rank is returned on
+// all.
 #ifndef FSDP_CHECKPOINT_SAVE_AND_LOAD_H_
 #define FSDP_CHECKPOINT_SAVE_AND_LOAD_H_
 
@@ -26,14 +26,14 @@
 namespace fsdp {
 
 struct TorchSaveOptions {
-  // The ranks that take part; null: the default group, or this process alone if
+  // The ranks that take part; null: the default group, or only this process if
   // there is none.
   ProcessGroup process_group = nullptr;
   bool overwrite = true;
   dcp::DirectMode direct = dcp::DirectMode::kAuto;
   uint64_t memory_bytes =
-      dcp::kDefaultMemoryBytes;  // of this rank, for payload
-  // How many bytes a second each rank writes, at most; 0: no limit.
+      dcp::kDefaultMemoryBytes;  // on this rank, for payload
+  // Each rank's limit in bytes written per second; 0: no limit.
   uint64_t max_rate = 0;
   std::stop_token stop = {};
   dcp::TransferStats* stats = nullptr;
@@ -43,8 +43,8 @@ struct TorchSaveOptions {
 // Blocks until the checkpoint is durable. It is a directory, to which each rank
 // writes its part, unless the path ends in .pt, .pth, .bin or .safetensors:
 // then rank 0 writes one file, as torch.save or safetensors' save_file would,
-// and receives what the others hold through windows, within `memory_bytes`.
-// FailedPrecondition if safetensors cannot hold the values that are not
+// and receives the others' parts through windows, within `memory_bytes`.
+// FailedPrecondition if the format is safetensors and some values are not
 // tensors. InvalidArgument for a path on a daemon, from which checkpoints can
 // only be loaded.
 absl::Status save(const StateDict& state, const std::string& path,
@@ -52,51 +52,52 @@ absl::Status save(const StateDict& state, const std::string& path,
 
 struct TorchLoadOptions {
   ProcessGroup process_group = nullptr;
-  // true: entries of the state that the checkpoint lacks are left as they are,
-  // and their names are logged.
+  // true: entries that the checkpoint lacks are left as they are, and logged by
+  // name.
   bool allow_partial_load = false;
   // On meshes that replicate, one replica reads and the others receive, while
-  // it reads the next part. false: each reads for itself. Absent: they do that
-  // if they are on one host whose page cache has the checkpoint, because then
-  // reading is faster than sending. load_from_rank0 takes it for true.
+  // it reads the next part. false: each reads for itself. Absent: each reads
+  // for itself if all are on one host with the checkpoint in the page cache,
+  // because then reading is faster than sending. load_from_rank0 treats it as
+  // true.
   std::optional<bool> broadcast_to_replicas = std::nullopt;
   uint64_t memory_bytes = dcp::kDefaultMemoryBytes;
   std::stop_token stop = {};
   // From a daemon, bytes_read counts received bytes, and num_reads calls.
   dcp::TransferStats* stats = nullptr;
   dcp::FileSystem* file_system = nullptr;
-  // Compares what this rank reads with the checkpoint's CRCs and digests, as
-  // LoadOptions::verify does: an error names the tensor. A chunk of which this
-  // rank reads only a part cannot be compared; load_from_rank0 reads the parts
-  // of all ranks and compares them together. Plain values are always compared.
-  // A daemon sends its own CRCs along with the data. Off by default: it makes a
-  // load from the page cache a fifth longer.
+  // Compares the bytes that this rank reads with the checkpoint's CRCs and
+  // digests, as LoadOptions::verify does: an error names the tensor. A chunk
+  // that this rank reads only in part cannot be compared; load_from_rank0 reads
+  // all ranks' parts and compares them together. Plain values are always
+  // compared. A daemon sends CRCs along with the data. Off by default: it makes
+  // a load from the page cache a fifth longer.
   bool verify = false;
   // Loads a model that another program spells, such as a Hugging Face folder
-  // into a module with TorchTitan's names: docs/mappings.md. The names of
-  // `state` are then those of the side `to`, with `model_to`, such as
-  // "app.model.", in front of the model's, and `states_to`, such as
-  // "app.optim.state.", in front of the optimizer's. The names and shapes of
-  // all tensors of the checkpoint must fit the rules, or nothing is loaded:
-  // InvalidArgument, DataLoss or FailedPrecondition name the rule and the
-  // tensor. Each rank reads what its boxes are made of. What the rules take for
-  // equal in the checkpoint, such as tied embeddings, is compared before
-  // anything is loaded, by each rank in part. A daemon gets the text of the
-  // rules, and of config.json if `config_file` or `config` says which; it maps,
-  // compares, and sends what the boxes are made of. Rules that do not fit are
-  // then FailedPrecondition in place of DataLoss.
+  // into a module with TorchTitan's names: docs/mappings.md. `state` then has
+  // the names of the side `to`, with `model_to`, such as "app.model.", in front
+  // of the model's, and `states_to`, such as "app.optim.state.", in front of
+  // the optimizer's. All tensors in the checkpoint must fit the rules by name
+  // and shape, or nothing is loaded: InvalidArgument, DataLoss or
+  // FailedPrecondition name the rule and the tensor. Each rank reads the
+  // sources of its boxes. Tensors that the rules take for equal in the
+  // checkpoint, such as tied embeddings, are compared before anything is
+  // loaded, by each rank in part. A daemon gets the rules' text, and
+  // config.json's if `config_file` or `config` names one; it maps, compares,
+  // and sends the boxes' sources. Rules that do not fit are then
+  // FailedPrecondition in place of DataLoss.
   std::optional<dcp::MapRequest> map = std::nullopt;
-  // For a path on a daemon: TLS, token and retries; without a token file the
-  // token is that of TESSERA_TOKEN. `address`, which may be a unix socket, is
-  // for paths without one, such as "tessera:///srv/run/step-12".
+  // For a path on a daemon: TLS, token and retries; without a token file,
+  // TESSERA_TOKEN has the token. `address`, which may be a unix socket, is for
+  // paths without one, such as "tessera:///srv/run/step-12".
   dcp::client::ClientOptions daemon = {};
 };
 
-// Loads in place: fills the tensors of `state`, replaces its plain values, and
+// Loads in place: fills the tensors in `state`, replaces plain values, and
 // gives Stateful objects theirs. Every name, shape and type is checked before
-// anything is read, and the error lists all that is wrong. From a daemon each
-// rank receives its own boxes, directly into its tensors if they are contiguous
-// on the CPU.
+// anything is read, and the error lists all mismatches. From a daemon each rank
+// receives only the boxes that it holds, directly in the tensors if they are
+// contiguous on the CPU.
 absl::Status load(StateDict& state, const std::string& path,
                   const TorchLoadOptions& options = {});
 

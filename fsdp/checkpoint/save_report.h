@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SaveReport: what one save in the background cost this rank.
+// SaveReport: the cost of one background save on this rank.
 #ifndef FSDP_CHECKPOINT_SAVE_REPORT_H_
 #define FSDP_CHECKPOINT_SAVE_REPORT_H_
 
@@ -12,7 +12,7 @@ struct SaveReport {
   // How long the thread that trains has waited, in save(), in wait_staged(),
   // and in operators that write into the state.
   double stalled_seconds = 0;
-  // From the call of save() until the state had been copied, and until the save
+  // From the call to save() until the state had been copied, and until the save
   // ended, durable or not; 0 before that.
   double staged_seconds = 0;
   double total_seconds = 0;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Allocates staging memory, and touches it in the background.
 // Tested by tests/fsdp/checkpoint/async_saver_test.cc.
 #include "fsdp/checkpoint/staging_pool.h"
 
@@ -20,8 +21,8 @@ namespace fsdp {
 namespace {
 
 constexpr int kLowestPriority = 19;
-// No page is smaller. So many are touched between two looks at the stop token.
-constexpr size_t kPageBytes = 4096;
+constexpr size_t kPageBytes = 4096;  // no page is smaller
+// Touched between two checks of the stop token.
 constexpr size_t kStepBytes = size_t{4} << 20;
 
 // Has the kernel provide every page.
@@ -50,7 +51,7 @@ void StagingPool::Prepare(absl::string_view path, uint64_t state_bytes) {
   absl::StatusOr<dcp::Thread> preparer = dcp::Thread::Start(
       [this, path = std::string(path), state_bytes, stop = stop_.get_token()] {
         YieldToTraining();
-        // Get tries again and reports what is wrong.
+        // Get tries again and reports the error.
         if (Take(path, state_bytes).ok()) Touch(pool_->memory(), stop);
       });
   if (preparer.ok()) preparer_ = *std::move(preparer);
@@ -71,7 +72,7 @@ absl::Status StagingPool::Take(absl::string_view path, uint64_t state_bytes) {
   const uint64_t num_blocks =
       std::max((bytes + block_bytes - 1) / block_bytes, dcp::kMinBlocks);
   // A save on a disk may be followed by one in an object store, which needs
-  // larger blocks. What was prepared for another state may be too small.
+  // larger blocks. Memory that was prepared for another state may be too small.
   if (pool_ != nullptr && (pool_->block_bytes() < block_bytes ||
                            (!used_ && pool_->num_blocks() < num_blocks))) {
     pool_.reset();

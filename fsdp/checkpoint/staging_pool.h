@@ -20,7 +20,7 @@ namespace fsdp {
 
 class StagingPool {
  public:
-  // `fixed_bytes` is its size, or 0: as large as the first state.
+  // `fixed_bytes` is the pool's size, or 0: as large as the first state.
   StagingPool(dcp::FileSystem& fs, uint64_t fixed_bytes)
       : fs_(fs), fixed_bytes_(fixed_bytes) {}
   StagingPool(const StagingPool&) = delete;
@@ -28,15 +28,15 @@ class StagingPool {
   ~StagingPool() { StopPreparing(); }
 
   // Takes the memory for a state of `state_bytes` that will be saved to `path`,
-  // and touches it, on a thread of the lowest priority; returns at once. After
-  // the first Get, and without such a thread, it does nothing. Its errors are
-  // those of Get.
+  // and touches it, on a thread with the lowest priority; returns at once.
+  // After the first Get, and without such a thread, it does nothing. Get
+  // returns any error.
   void Prepare(absl::string_view path, uint64_t state_bytes);
-  // Ends the touching of memory soon: a save is about to copy into it, which
-  // touches what is left.
+  // Soon stops touching memory: a save is about to copy into it, which touches
+  // the rest.
   void StopPreparing() { stop_.request_stop(); }
-  // The pool, all of whose blocks are free. ResourceExhausted if the system
-  // does not provide the memory.
+  // The pool, with all blocks free. ResourceExhausted if the system does not
+  // provide the memory.
   absl::StatusOr<dcp::BlockPool*> Get(absl::string_view path,
                                       uint64_t state_bytes);
 
@@ -47,13 +47,13 @@ class StagingPool {
   const uint64_t fixed_bytes_;
   std::unique_ptr<dcp::BlockPool> pool_;
   bool used_ = false;  // by a save
-  // While it runs, it alone uses pool_.
+  // While the preparer runs, nothing else uses pool_.
   std::stop_source stop_;
   std::optional<dcp::Thread> preparer_;
 };
 
-// Lowers the priority of the calling thread for good: it gets a processor that
-// threads of training leave idle.
+// Lowers the calling thread's priority for good: it gets a processor that
+// training threads leave idle.
 void YieldToTraining();
 
 }  // namespace fsdp

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// [Note: setting] Every set call has the same steps: rank 0's dict is described
-// to all ranks if only that one counts; each rank plans all copies and lists
-// all that is wrong, without changing anything; the ranks agree that nothing is
-// wrong; the copies are made, and the ranks agree that they succeeded.
+// [Note: setting]
+//   1. If only rank 0's dict counts, it is described to all ranks.
+//   2. Each rank plans all copies and lists every error, without changing
+//      anything.
+//   3. The ranks agree that there is no error.
+//   4. The copies are made, and the ranks agree that they succeeded.
 #include "fsdp/checkpoint/state_dict.h"
 
 #include <memory>
@@ -65,7 +67,7 @@ absl::StatusOr<StateDict> OptimizerStateUnder(const Module& module,
   return FlattenOptimizerState(nested);
 }
 
-// What one call sets.
+// The targets of one call.
 struct NamedTargets {
   Module& module;
   const StateDict* model_state;  // null: not the module
@@ -124,8 +126,7 @@ absl::Status Execute(const NamedTargets& targets, Plan& plan,
   return std::move(plan.optimizer).Commit(*targets.optimizer);
 }
 
-// Returns the error of any rank, or only the caller's if the call is not
-// collective.
+// Returns any rank's error, or only the caller's if the call is not collective.
 absl::Status AgreeIf(ProcessGroupCoordinator* coordinator,
                      const absl::Status& status) {
   return coordinator == nullptr ? status : dcp::Agree(*coordinator, status);

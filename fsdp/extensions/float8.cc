@@ -13,7 +13,7 @@ namespace fsdp {
 namespace {
 
 constexpr double kLargestE4m3 = 448;
-// The scale of a parameter that is zero, or so small that its scale would be
+// The scale for a parameter that is zero, or so small that the scale would be
 // subnormal: division by that is imprecise or impossible in float32.
 constexpr double kSmallestScale = 1e-30;
 
@@ -57,7 +57,7 @@ at::Tensor float8_scale(const at::Tensor& largest_magnitude) {
 }
 
 at::Tensor quantize_float8(const at::Tensor& tensor, const at::Tensor& scale) {
-  // The quotient of the largest element may round to just above the limit.
+  // The largest element's quotient may round to just above the limit.
   return (tensor.to(at::kFloat) / scale)
       .clamp(-kLargestE4m3, kLargestE4m3)
       .to(at::kFloat8_e4m3fn)

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Joins shards on the cut dimension.
 // Tested by tests/fsdp/extensions/nf4_test.cc.
 #include "fsdp/extensions/join_shards.h"
 

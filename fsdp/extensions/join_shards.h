@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last step of an extension's post_all_gather: joins shards that are
-// adjacent in memory to the parameter, whichever dimension they were cut on.
+// The last step in an extension's post_all_gather: joins shards that are
+// adjacent in memory into the parameter, whichever dimension was cut.
 #ifndef FSDP_EXTENSIONS_JOIN_SHARDS_H_
 #define FSDP_EXTENSIONS_JOIN_SHARDS_H_
 
@@ -8,10 +8,10 @@
 
 namespace fsdp {
 
-// The sizes of a shard as metadata that post_all_gather gets back: int64, 1-d.
+// A shard's sizes as metadata that post_all_gather gets back: int64, 1-d.
 at::Tensor SizesAsMetadata(const at::Tensor& shard);
 
-// `shards` holds the values of every rank's shard, one after the other, each of
+// `shards` holds every rank's shard values, one after the other, each with
 // `shard_sizes` (from SizesAsMetadata); `dst` has those sizes, except on the
 // dimension that was cut, where it is as long as all shards together.
 void JoinShards(const at::Tensor& shards, const at::Tensor& shard_sizes,

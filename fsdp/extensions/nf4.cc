@@ -22,7 +22,7 @@
 namespace fsdp {
 namespace {
 
-// Quantiles of the normal distribution, scaled to [-1, 1], zero among them
+// Quantiles of the normal distribution, scaled to [-1, 1], including zero
 // (Dettmers et al., QLoRA, appendix E).
 constexpr std::array<float, 16> kCodes = {-1.0F,
                                           -0.6961928009986877F,
@@ -55,9 +55,9 @@ Tables MakeTables(c10::Device device) {
   return {.codes = codes.to(device), .boundaries = boundaries.to(device)};
 }
 
-// The tables of a device, from any thread. They are copied to it once, because
-// the host waits for the device at each copy. After that wait, work on every
-// stream may read them, and they are never freed.
+// A device's tables, from any thread. They are copied to it once, because the
+// host waits for the device at each copy. After that wait, work on every stream
+// may read them, and they are never freed.
 const Tables& TablesOn(c10::Device device) {
   static auto* const mutex = new std::mutex;
   static auto* const tables = new std::unordered_map<c10::Device, Tables>;

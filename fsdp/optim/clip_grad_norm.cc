@@ -31,7 +31,7 @@ void CheckMaxNorm(double max_norm) {
   TORCH_CHECK_VALUE(max_norm >= 0, "max_norm ", max_norm, " is below 0");
 }
 
-// The term of a parameter's gradient. Its dtype and device are the
+// The term for a parameter's gradient. The dtype and device are the
 // parameter's, so that a rank without the gradient agrees with the others.
 NormTerm GradTerm(const DTensor& parameter) {
   const at::Tensor& local = parameter.to_local();
@@ -39,7 +39,7 @@ NormTerm GradTerm(const DTensor& parameter) {
                     parameter.spec());
 }
 
-// Scales with one kernel for all gradients of a device and dtype.
+// Scales with one kernel for all gradients that share device and dtype.
 void Scale(const std::vector<at::Tensor>& grads, double max_norm,
            const at::Tensor& total_norm) {
   const at::NoGradGuard no_grad;

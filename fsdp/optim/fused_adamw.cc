@@ -24,7 +24,7 @@
 namespace fsdp {
 namespace {
 
-// The lists of one call of the kernel.
+// The lists for one kernel call.
 struct Batch {
   std::vector<at::Tensor> params;
   std::vector<at::Tensor> grads;
@@ -53,7 +53,7 @@ const FusedAdamWOptions& OptionsOf(
   return static_cast<const FusedAdamWOptions&>(group.options());
 }
 
-// module->parameters() lists a tied parameter once for each of its names.
+// module->parameters() lists a tied parameter once for each name.
 std::vector<torch::optim::OptimizerParamGroup> EachOnce(
     std::vector<torch::optim::OptimizerParamGroup> groups) {
   std::unordered_set<const c10::TensorImpl*> seen;
@@ -89,7 +89,7 @@ void CheckGradient(const at::Tensor& parameter) {
                     " on ", grad.device());
 }
 
-// The gradient with the parameter's layout in memory.
+// The gradient in the parameter's memory layout.
 at::Tensor AlignedGradient(const at::Tensor& parameter) {
   const at::Tensor& grad = parameter.grad();
   if (grad.strides() == parameter.strides()) return grad;

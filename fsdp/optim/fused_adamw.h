@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // FusedAdamW: Adam with or without decoupled weight decay. It runs one kernel
-// for all parameters of a group that share device and dtype;
-// torch::optim::AdamW runs a dozen small kernels for each, which take most of
-// its time when a model has hundreds of small shards. Numbers are those of
-// torch::optim::AdamW (Adam) up to rounding. It is a torch::optim::Optimizer:
-// groups, schedulers, save and load work. Shards without elements are fine. For
-// the thread that trains; no communication.
+// for all parameters in a group that share device and dtype.
+// torch::optim::AdamW runs a dozen small kernels for each parameter, which take
+// most of the time when a model has hundreds of small shards. The results equal
+// torch::optim::AdamW's (Adam's) up to rounding. It is a
+// torch::optim::Optimizer: groups, schedulers, save and load work. Shards
+// without elements are fine. For the thread that trains; no communication.
 #ifndef FSDP_OPTIM_FUSED_ADAMW_H_
 #define FSDP_OPTIM_FUSED_ADAMW_H_
 
@@ -41,8 +41,8 @@ struct FusedAdamWOptions
   void set_lr(const double lr) override { lr_ = lr; }
 };
 
-// As in PyTorch, `step` is a float32 tensor of no dimensions on the device of
-// the moments, so that a step on a GPU never waits for the host.
+// As in PyTorch, `step` is a float32 tensor without dimensions on the moments'
+// device, so that a step on a GPU never waits for the host.
 struct FusedAdamWParamState
     : torch::optim::OptimizerCloneableParamState<FusedAdamWParamState> {
   TORCH_ARG(at::Tensor, step);
@@ -58,7 +58,7 @@ struct FusedAdamWParamState
 class FusedAdamW : public torch::optim::Optimizer {
  public:
   // Throws c10::ValueError for options out of range, in the defaults or a
-  // group. Parameters must be of floating dtype and dense in memory.
+  // group. Parameters must have a floating dtype and be dense in memory.
   explicit FusedAdamW(
       const std::vector<torch::optim::OptimizerParamGroup>& param_groups,
       const FusedAdamWOptions& defaults = FusedAdamWOptions());

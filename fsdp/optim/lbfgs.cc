@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs LibTorch's LBFGS on whole copies of sharded parameters.
 // Tested by tests/fsdp/training_habits_test.cc.
 #include "fsdp/optim/lbfgs.h"
 

@@ -8,7 +8,8 @@
 // thread that trains.
 //
 //   fsdp::LBFGS optimizer(fsdp::parameters(*model),
-//   torch::optim::LBFGSOptions(1)); optimizer.step([&] {
+//                         torch::optim::LBFGSOptions(1));
+//   optimizer.step([&] {
 //     optimizer.zero_grad();
 //     auto loss = (model(x) - y).square().mean();
 //     loss.backward();
@@ -33,9 +34,9 @@ class LBFGS {
                  const torch::optim::LBFGSOptions& options = {});
 
   // As torch::optim::LBFGS::step, collective. `closure` zeroes the gradients,
-  // computes the loss of this rank's batch and calls backward; it runs several
-  // times, equally often on every rank. Minimises the average of the ranks'
-  // losses; returns its value at the beginning.
+  // computes this rank's loss and calls backward; it runs several times,
+  // equally often on every rank. Minimises the ranks' average loss; returns
+  // that average as it was at the beginning.
   at::Tensor step(const std::function<at::Tensor()>& closure);
   void zero_grad();
 
@@ -45,8 +46,8 @@ class LBFGS {
   at::Tensor AverageOverRanks(const at::Tensor& loss) const;
 
   std::vector<DTensor> parameters_;
-  std::vector<at::Tensor> wholes_;  // of parameters_, equal on every rank
-  torch::optim::LBFGS optimizer_;   // of wholes_
+  std::vector<at::Tensor> wholes_;  // whole parameters_, equal on every rank
+  torch::optim::LBFGS optimizer_;   // steps wholes_
 };
 
 }  // namespace fsdp

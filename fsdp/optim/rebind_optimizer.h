@@ -18,13 +18,13 @@
 
 namespace fsdp {
 
-// For each group of an optimizer: the names of its parameters, in order.
+// For each group in an optimizer: the parameters' names, in order.
 using RememberedParameters = std::vector<std::vector<std::string>>;
 
 // Call it before sharding. Throws c10::ValueError, with names, for a parameter
-// that is not the module's, and for one that has state, because moments of a
-// whole parameter are not those of a shard: if the optimizer has already
-// stepped, build a new one and load its state from a checkpoint.
+// that is not the module's, and for one that has state, because a whole
+// parameter's moments are not a shard's: if the optimizer has already stepped,
+// build a new one and load its state from a checkpoint.
 RememberedParameters remember_parameters(
     const torch::optim::Optimizer& optimizer, const torch::nn::Module& module);
 

@@ -104,8 +104,8 @@ void ShardedGradScaler::CheckScaled(const char* call) const {
 at::Tensor ShardedGradScaler::UnscaleGradients(
     torch::optim::Optimizer& optimizer) const {
   const at::NoGradGuard no_grad;
-  // In float64, because float32 would round the reciprocal of a scale far from
-  // 1.
+  // In float64, because float32 would round the reciprocal when the scale is
+  // far from 1.
   const at::Tensor inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
   at::Tensor found = at::zeros_like(scale_);
   const GradientsByKind kinds = GradientsOf(optimizer);

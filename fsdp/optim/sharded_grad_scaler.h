@@ -3,8 +3,8 @@
 // the same (scale the loss so that float16 gradients do not underflow, unscale,
 // skip the step when one is not finite, adapt the scale), but the ranks agree
 // on whether a gradient is not finite, or only some of them would step. For the
-// thread that trains; unscale_ is collective over the group, and so is the
-// first step of an iteration without it.
+// thread that trains; unscale_ is collective over the group, and so is an
+// iteration's first step without it.
 //
 //   scaler.scale(loss).backward();
 //   scaler.unscale_(optimizer);               // optional, before clipping
@@ -35,7 +35,7 @@ struct GradScalerOptions {
   bool enabled = true;
 };
 
-// The state in a checkpoint; the names are those of PyTorch's state_dict.
+// The state in a checkpoint, named as in PyTorch's state_dict.
 struct GradScalerState {
   double scale;
   double growth_factor;
@@ -46,8 +46,8 @@ struct GradScalerState {
 
 class ShardedGradScaler {
  public:
-  // `group` holds every rank that has a part of a parameter; default: all
-  // ranks. Throws c10::ValueError for options out of range.
+  // `group` holds every rank that has a parameter's part; default: all ranks.
+  // Throws c10::ValueError for options out of range.
   explicit ShardedGradScaler(const GradScalerOptions& options = {},
                              ProcessGroup group = {});
 
@@ -55,10 +55,10 @@ class ShardedGradScaler {
   at::Tensor scale(const at::Tensor& output);
   std::vector<at::Tensor> scale(const std::vector<at::Tensor>& outputs);
 
-  // Divides the gradients of the optimizer's parameters by the scale. Once per
-  // optimizer and update. Throws c10::Error when called twice, after step, or
-  // before scale, and c10::ValueError for float16 gradients, whose unscaled
-  // values would underflow.
+  // Divides the optimizer's gradients by the scale. Once per optimizer and
+  // update. Throws c10::Error when called twice, after step, or before scale,
+  // and c10::ValueError for float16 gradients, because their unscaled values
+  // would underflow.
   void unscale_(torch::optim::Optimizer& optimizer);
 
   // Unscales, unless that was done, and steps unless a gradient on any rank is
@@ -67,11 +67,11 @@ class ShardedGradScaler {
   // or when no parameter on any rank has a gradient.
   bool step(torch::optim::Optimizer& optimizer);
 
-  // Adapts the scale to what the steps since the last update found, or sets it.
-  // Call it at the end of an iteration.
+  // Adapts the scale to the results of the steps since the last update, or sets
+  // it. Call it when an iteration ends.
   void update(std::optional<double> new_scale = {});
 
-  // True when a gradient of this optimizer, on any rank, was not finite.
+  // True when any of this optimizer's gradients, on any rank, was not finite.
   // False before unscale_. Waits for the device, except after step.
   bool found_inf(const torch::optim::Optimizer& optimizer) const;
 
@@ -99,7 +99,7 @@ class ShardedGradScaler {
     // Over all ranks, float32, two numbers: above 0 if a gradient was not
     // finite, and if there was a gradient. Undefined before unscale_.
     at::Tensor found;
-    // The first of them, once step has read both.
+    // The first number, once step has read both.
     std::optional<bool> found_inf;
   };
 
@@ -109,7 +109,7 @@ class ShardedGradScaler {
 
   GradScalerOptions options_;
   ProcessGroup group_;  // null: the default group, when needed
-  // On the device of the first output that was scaled; undefined until then.
+  // On the first scaled output's device; undefined until then.
   at::Tensor scale_;           // float32, no dimensions
   at::Tensor growth_tracker_;  // int32, no dimensions
   int64_t init_growth_tracker_ = 0;

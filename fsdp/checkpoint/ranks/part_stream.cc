@@ -11,8 +11,8 @@
 namespace fsdp {
 namespace {
 
-// Elements [begin, end) of `tensor` in row-major order, as views that are full
-// boxes: at most two more than twice its dimensions.
+// Visits elements [begin, end) of `tensor` in row-major order, as views that
+// are full boxes: at most 2 * dimensions + 2 views.
 void ForEachBox(const at::Tensor& tensor, int64_t begin, int64_t end,
                 absl::FunctionRef<void(const at::Tensor& view)> visit) {
   if (begin >= end) return;

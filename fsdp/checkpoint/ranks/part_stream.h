@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// PartStream: parts of tensors, one after the other, as one run of bytes that
-// can be read and written piece by piece, so that they can travel from one rank
-// to another through a window. Both ends add the same parts in the same order.
-// For one thread.
+// PartStream: tensor parts, one after the other, as one run of bytes. The run
+// can be read and written piece by piece, so that the parts can travel from one
+// rank to another through a window. Both ends add the same parts in the same
+// order. For one thread.
 #ifndef FSDP_CHECKPOINT_RANKS_PART_STREAM_H_
 #define FSDP_CHECKPOINT_RANKS_PART_STREAM_H_
 
@@ -20,15 +20,15 @@ class PartStream {
   // cuts an element.
   static constexpr uint64_t kAlignment = 16;
 
-  // Adds `part`, which may have any strides and is aliased. It travels as
-  // elements of `wire_type`, the part's own type on the side that calls Read;
+  // Adds `part`, which may have any strides and is aliased. It travels in
+  // `wire_type`, which is the part's own type on the side that calls Read;
   // Write casts.
   void Add(const at::Tensor& part, at::ScalarType wire_type);
 
   uint64_t num_bytes() const { return num_bytes_; }
 
-  // Fills `dst` with the bytes from `offset`, an aligned one, on. Bytes between
-  // parts are left as they are.
+  // Fills `dst` with the bytes from `offset` on, which is aligned. Bytes
+  // between parts are left as they are.
   void Read(uint64_t offset, dcp::MutableByteSpan dst) const;
   // Gives the parts the values in `src`.
   void Write(uint64_t offset, dcp::ByteSpan src) const;
@@ -37,7 +37,7 @@ class PartStream {
   struct Part {
     at::Tensor tensor;
     at::ScalarType wire_type;
-    uint64_t begin;  // in the stream
+    uint64_t begin;  // offset in the stream
     uint64_t num_bytes;
   };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // [Note: messages] Gather and Scatter move texts of any length, mostly short
-// ones. For every text, one Gloo collective sends an envelope of fixed size:
-// the text's length and as much of it as fits. Only ranks whose text is longer
-// send the rest, from rank to rank.
+// ones. For every text, one Gloo collective sends an envelope with a fixed
+// size: the text's length and as much text as fits. Only ranks with a longer
+// text send the rest, from rank to rank.
 #include "fsdp/checkpoint/ranks/process_group_coordinator.h"
 
 #include <algorithm>
@@ -50,7 +50,7 @@ at::Tensor EnvelopeOf(const std::string& text) {
   return envelope;
 }
 
-// A string of the text's full length that begins with what the envelope holds.
+// A string with the text's full length that begins with the envelope's part.
 std::string TextOf(const at::Tensor& envelope) {
   const auto* const bytes = envelope.const_data_ptr<uint8_t>();
   uint64_t length = 0;
@@ -68,7 +68,7 @@ at::Tensor RestOf(const std::string& text) {
 }
 
 // How many coordinators were made for a group so far: the same number on each
-// of its ranks, because all make the same calls.
+// rank, because all make the same calls.
 int64_t NextNumber(const std::string& group_name) {
   static auto* const numbers = new absl::flat_hash_map<std::string, int64_t>();
   return (*numbers)[group_name]++;
@@ -128,8 +128,9 @@ absl::StatusOr<std::shared_ptr<ProcessGroupCoordinator>>
 ProcessGroupCoordinator::OfTraining(const ProcessGroup& group) {
   using Parent = c10::weak_intrusive_ptr<c10d::ProcessGroup>;
   // Weak pointers, because the cache must not keep a destroyed group alive or
-  // mistake another group at its address for it. The cache is never destroyed,
-  // because a group whose collectives hang would keep the process from ending.
+  // mistake another group at the same address for it. The cache is never
+  // destroyed, because a group with hanging collectives would keep the process
+  // from ending.
   static auto* const cache = new std::vector<
       std::pair<Parent, std::shared_ptr<ProcessGroupCoordinator>>>();
   const ProcessGroup parent =

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// ProcessGroupCoordinator: Coordinator over c10d, in its own Gloo group, so
-// that its steps, which may come from another thread, never interleave with the
-// collectives of training. It also has the few exchanges that loading from one
+// ProcessGroupCoordinator: Coordinator over c10d, in a separate Gloo group, so
+// that calls, which may come from another thread, never interleave with
+// training's collectives. It also has the few exchanges that loading from one
 // rank and pre-emption need. Used by one thread at a time; every rank makes the
 // same calls in the same order. After a rank has died, or has not come within
-// the timeout of the job's group, every call fails (DeadlineExceeded,
+// the timeout that the job's group has, every call fails (DeadlineExceeded,
 // Unavailable).
 #ifndef FSDP_CHECKPOINT_RANKS_PROCESS_GROUP_COORDINATOR_H_
 #define FSDP_CHECKPOINT_RANKS_PROCESS_GROUP_COORDINATOR_H_
@@ -25,15 +25,14 @@ namespace fsdp {
 
 class ProcessGroupCoordinator final : public dcp::Coordinator {
  public:
-  // For the ranks of `group`; null: those of the default group, or this process
-  // alone if there is none. `purpose` is for errors. Collective over those
-  // ranks.
+  // For the ranks in `group`; null: the default group's, or only this process
+  // if there is none. `purpose` is for errors. Collective over those ranks.
   static absl::StatusOr<std::unique_ptr<ProcessGroupCoordinator>> Make(
       const ProcessGroup& group, const std::string& purpose);
 
-  // A coordinator that is made at the first call for a group, which is
-  // collective, and kept for the thread that trains. Owners: the cache and the
-  // caller.
+  // A group's coordinator for the thread that trains. The first call for a
+  // group makes it and is collective; it is kept from then on. Owners: the
+  // cache and the caller.
   static absl::StatusOr<std::shared_ptr<ProcessGroupCoordinator>> OfTraining(
       const ProcessGroup& group);
 

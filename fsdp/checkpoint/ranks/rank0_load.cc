@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // [Note: loading from rank 0]
-//   1. Every rank sends its request, an index of names and boxes.
+//   1. Every rank sends a request, an index of names and boxes.
 //   2. Rank 0 opens the checkpoint, checks all requests, reads the plain
-//   values,
-//      and answers each rank with a pickle: (window bytes, [absent name],
-//      {name: value}).
+//      values, and answers each rank with a pickle: (window bytes, [absent
+//      name], {name: value}).
 //   3. Rank 0 reads each box once, in the order of names and offsets, and
-//   writes
-//      it to its own memory and to the streams of the ranks that asked for it.
-//      Every rank reads its stream in the same order.
+//      writes it to its own memory and to the streams of the ranks that asked
+//      for it. Every rank reads its stream in the same order.
 #include "fsdp/checkpoint/ranks/rank0_load.h"
 
 #include <algorithm>
@@ -40,7 +38,7 @@ bool NameThenPlace(const dcp::LoadTensor& a, const dcp::LoadTensor& b) {
   return std::tie(a.fqn, a.box.offsets) < std::tie(b.fqn, b.box.offsets);
 }
 
-// Places a box in this rank's memory and in the streams of others.
+// Places a box in this rank's memory and in the other ranks' streams.
 class FanOutSink final : public dcp::TensorSink {
  public:
   void AddLocal(dcp::TensorSink* sink) { locals_.push_back(sink); }
@@ -50,8 +48,8 @@ class FanOutSink final : public dcp::TensorSink {
     for (dcp::TensorSink* sink : locals_) {
       DCP_RETURN_IF_ERROR(sink->Place(offset, src));
     }
-    // A source places the bytes of a tensor in their order, and tensors in the
-    // order in which they were given, which is that of the streams.
+    // A source places a tensor's bytes in order, and tensors in the order in
+    // which they were given, which is also the order in the streams.
     for (RankStreamWriter* stream : streams_) {
       DCP_RETURN_IF_ERROR(stream->Write(src));
     }
@@ -74,7 +72,7 @@ struct Target {
   FanOutSink sink;
 };
 
-// Every box once, in the order of the streams.
+// Every box once, in stream order.
 class Targets {
  public:
   Target& Add(const dcp::LoadTensor& tensor) {
@@ -98,7 +96,7 @@ class Targets {
       targets_;
 };
 
-// The plain values that a request names, of `values`, as the answer to it.
+// The answer to a request: the plain values that it names, from `values`.
 std::string AnswerTo(
     const dcp::Metadata& request, uint64_t window_bytes,
     const absl::flat_hash_set<std::string>& all_absent,

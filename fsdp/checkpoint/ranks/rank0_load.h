@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rank0Load: the exchange of load_from_rank0: every rank tells rank 0 which
-// names and boxes it loads; rank 0 compares them with the checkpoint, answers
-// with the plain values, and sends each rank its boxes as one stream while it
-// reads. For the thread that trains; collective over the coordinator's ranks.
+// Rank0Load: the exchange in load_from_rank0. Every rank tells rank 0 which
+// names and boxes it loads. Rank 0 compares them with the checkpoint, answers
+// with the plain values, and while it reads, sends each rank the requested
+// boxes as one stream. For the thread that trains; collective over the
+// coordinator's ranks.
 #ifndef FSDP_CHECKPOINT_RANKS_RANK0_LOAD_H_
 #define FSDP_CHECKPOINT_RANKS_RANK0_LOAD_H_
 
@@ -44,19 +45,19 @@ class Rank0Load {
       : coordinator_(coordinator), options_(options) {}
 
   // Asks for `request`, which is from DescribeTargets. Rank 0 calls `open`. An
-  // error of any rank is returned on all.
+  // error on any rank is returned on all.
   absl::Status Ask(const dcp::Metadata& request, Open open);
 
-  // After Ask. The names that the checkpoint lacks: this rank's, on rank 0
-  // those of all ranks.
+  // After Ask: the names that the checkpoint lacks, for this rank; on rank 0,
+  // for all ranks.
   const absl::flat_hash_set<std::string>& absent() const { return absent_; }
   // The plain values that this rank asked for; they live as long as this.
   const absl::flat_hash_map<std::string, dcp::Value>& objects() const {
     return objects_;
   }
 
-  // Fills `tensors`, the boxes of this rank's request that are not absent. An
-  // error of any rank is returned on all.
+  // Fills `tensors`: the boxes in this rank's request that are not absent. An
+  // error on any rank is returned on all.
   absl::Status Move(absl::Span<const dcp::LoadTensor> tensors);
 
  private:

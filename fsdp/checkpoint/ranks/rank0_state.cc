@@ -4,9 +4,9 @@
 //   2. Rank 0 checks that all need the same tensors, and tells them how large a
 //      window is, and which tensors every rank needs whole.
 //   3. These tensors are broadcast, window by window.
-//   4. From the others, each rank gets its boxes as one stream from rank 0
+//   4. Each rank gets its boxes of the other tensors as one stream from rank 0
 //      (rank_stream.h), which writes one window for every rank, then the next.
-//      A rank that cannot use what it receives continues to receive.
+//      A rank that cannot use the data continues to receive.
 //   5. All ranks agree on the result.
 #include "fsdp/checkpoint/ranks/rank0_state.h"
 
@@ -80,7 +80,7 @@ absl::StatusOr<dcp::Value> Describe(const StateValue& value,
   return ToValue(value, arena);
 }
 
-// The type and sizes in the id of a tensor.
+// The type and sizes in a tensor's id.
 absl::StatusOr<std::vector<int64_t>> NumbersOf(const dcp::Value& id) {
   std::vector<int64_t> numbers;
   if (id.is(dcp::Value::Kind::kTuple)) {
@@ -152,7 +152,7 @@ const at::Tensor& SourceOf(const TensorCopy& copy) {
   return *copy.src.get_if<at::Tensor>();
 }
 
-// What one rank asks for: the names of its copies, and the boxes of each.
+// One rank's request: the copies' names, and the boxes of each.
 absl::StatusOr<std::string> RequestFor(
     absl::Span<const TensorCopy> copies,
     absl::Span<const std::vector<LocalPart>> parts) {
@@ -182,7 +182,7 @@ bool IsWhole(const Chunks& chunks, const at::Tensor& whole) {
 
 // Rank 0's answer to these requests.
 struct Answer {
-  uint64_t window_bytes = 0;  // of one rank
+  uint64_t window_bytes = 0;  // for one rank
   std::string whole;          // '1' for a copy that every rank needs whole
 };
 

@@ -92,7 +92,7 @@ void RankPull::Stop() {
     abandoned = abandoned || message.buffer[0] == kPullAbandoned;
   }
   if (num_unasked_ > 0 && !abandoned) status.Update(Command(kStop));
-  // A rank that is gone need not be told.
+  // A rank that is gone needs no message.
   status.IgnoreError();
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// RankPull: payload from another rank to rank 0, as one stream of bytes whose
-// length both know, in messages of bounded size. Rank 0 asks for each message,
-// so that it can stop, and asks for the next one while it uses the one before.
-// A message begins with a byte that says whether its sender is well; after a
-// message from a failed sender, no other follows. Each end is used by one
-// thread at a time.
+// RankPull: payload from another rank to rank 0, as one byte stream in messages
+// of bounded size. Both ends know the stream's length. Rank 0 asks for each
+// message, so that it can stop, and asks for the next one while it uses the one
+// before. A message begins with a byte that says whether the sender is well;
+// after a message from a failed sender, no other follows. Each end is used by
+// one thread at a time.
 #ifndef FSDP_CHECKPOINT_RANKS_RANK_PULL_H_
 #define FSDP_CHECKPOINT_RANKS_RANK_PULL_H_
 
@@ -26,7 +26,7 @@ class RankPull {
   RankPull(ProcessGroupCoordinator& coordinator, int64_t src,
            uint64_t num_bytes, uint64_t window_bytes);
 
-  // Fills `dst` with the next bytes of the stream, which must have as many
+  // Fills `dst` with the stream's next bytes; the stream must have that many
   // left. Aborted when the other rank gave up; that rank reports the cause.
   absl::Status Read(dcp::MutableByteSpan dst);
   // Stops before the end of the stream: tells the other rank to send no more.
@@ -55,7 +55,7 @@ class RankPull {
 };
 
 // The other end: calls `fill` for each piece of the stream, in order. An error
-// of `fill` ends the stream and is the result. Aborted when rank 0 stopped;
+// from `fill` ends the stream and is the result. Aborted when rank 0 stopped;
 // rank 0 reports the cause.
 absl::Status ServeRankPull(
     ProcessGroupCoordinator& coordinator, uint64_t num_bytes,

@@ -75,7 +75,7 @@ void RankStreamWriter::Abandon() {
   if (num_left_ > 0) status = SendMessage(/*is_well=*/false);
   status.Update(transfers_[0].Wait());
   status.Update(transfers_[1].Wait());
-  // A reader that is gone need not be told.
+  // A reader that is gone needs no message.
   status.IgnoreError();
 }
 

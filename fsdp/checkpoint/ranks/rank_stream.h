@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// RankStream: payload from rank 0 to another rank, as one stream of bytes whose
-// length both know, in messages of bounded size, two of them in flight. A
-// message ends with a byte that says whether rank 0 is well; after a
-// message from a failed rank 0, no other follows. Each end is used by one
-// thread at a time.
+// RankStream: payload from rank 0 to another rank, as one byte stream in
+// messages of bounded size, two in flight. Both ends know the stream's length.
+// A message ends with a byte that says whether rank 0 is well; after a message
+// from a failed rank 0, no other follows. Each end is used by one thread at a
+// time.
 #ifndef FSDP_CHECKPOINT_RANKS_RANK_STREAM_H_
 #define FSDP_CHECKPOINT_RANKS_RANK_STREAM_H_
 
@@ -44,13 +44,13 @@ class RankStreamWriter {
   std::array<std::vector<uint8_t>, 2> buffers_;
   std::array<ProcessGroupCoordinator::Transfer, 2> transfers_;
   size_t current_ = 0;
-  uint64_t num_filled_ = 0;  // of the current buffer, without its last byte
+  uint64_t num_filled_ = 0;  // in the current buffer, without the last byte
 };
 
 // Rank 0's streams to all other ranks.
 class RankStreams {
  public:
-  // `num_bytes` has the length of the stream to each rank; rank 0's is unused.
+  // `num_bytes` has the stream length for each rank; rank 0's is unused.
   // `coordinator` outlives this.
   RankStreams(ProcessGroupCoordinator& coordinator,
               absl::Span<const uint64_t> num_bytes, uint64_t window_bytes);
@@ -66,13 +66,13 @@ class RankStreams {
   std::vector<std::unique_ptr<RankStreamWriter>> writers_;
 };
 
-// The window of streams to all other ranks whose messages in flight take about
-// `budget_bytes` on rank 0. A multiple of 16.
+// The window for streams to all other ranks, so that the messages in flight
+// take about `budget_bytes` on rank 0. A multiple of 16.
 uint64_t StreamWindowBytes(uint64_t budget_bytes, int64_t num_ranks);
 
 // Calls `take` for each piece of the stream, in order; pieces are aligned for
-// any type, and all but the last have `window_bytes`. An error of `take` is
-// the result, but the stream is still read to its end. Aborted when rank 0
+// any type, and all but the last have `window_bytes`. An error from `take` is
+// the result, but the stream is still read to the end. Aborted when rank 0
 // abandoned the stream; rank 0 reports the cause.
 absl::Status ReadRankStream(
     ProcessGroupCoordinator& coordinator, uint64_t num_bytes,

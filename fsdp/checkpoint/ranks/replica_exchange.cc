@@ -26,10 +26,10 @@ namespace {
 constexpr uint64_t kPackedBytes = uint64_t{1} << 20;
 // More steps overlap more, but each has to begin and to end.
 constexpr size_t kNumSteps = 4;
-// In a greeting, for replicas that do not say where their bytes are cached.
+// In a greeting, for replicas that do not say where bytes are cached.
 constexpr char kNotCached[] = "-";
 
-// Whether `group` can move tensors of this device.
+// Whether `group` can move tensors on this device.
 bool Serves(const ProcessGroup& group, const at::Tensor& tensor) {
   const std::vector<c10::Device> devices = group->getDeviceTypes();
   return std::any_of(devices.begin(), devices.end(), [&](c10::Device device) {
@@ -41,7 +41,7 @@ bool GoesAlone(const at::Tensor& tensor) {
   return tensor.is_contiguous() && tensor.nbytes() >= kPackedBytes;
 }
 
-// What must be equal on all ranks that exchange a tensor.
+// The description that must be equal on all ranks that exchange a tensor.
 std::string DescriptionOf(const TargetTensor& tensor) {
   std::string text =
       absl::StrCat(tensor.fqn, "\n", dcp::TorchName(tensor.dtype),
@@ -56,13 +56,13 @@ std::string DescriptionOf(const TargetTensor& tensor) {
   return absl::StrCat(text, "\n");
 }
 
-// A greeting, and the answer of rank 0, begin with "<code> <bytes of message>"
-// and the message, a line each. In a greeting, a line follows for every set:
-// "<digest> <cached as> <rank>,<rank>,...". In an answer, the number of steps
-// follows, and the ranks of each set that exchanges, a line each.
+// A greeting, and rank 0's answer, begin with "<code> <bytes of message>" and
+// the message, a line each. In a greeting, a line follows for every set:
+// "<digest> <cached as> <rank>,<rank>,...". In an answer, the step count
+// follows, and the ranks in each set that exchanges, a line each.
 struct Parsed {
   absl::Status status;
-  std::vector<std::vector<std::string>> lines;  // of words
+  std::vector<std::vector<std::string>> lines;  // each line's words
 };
 
 absl::StatusOr<Parsed> Parse(absl::string_view text) {
@@ -101,8 +101,7 @@ absl::StatusOr<Parsed> ParseGreeting(absl::string_view text) {
   return parsed;
 }
 
-// Joins the errors of all ranks; ranks with the same message are listed
-// together.
+// Joins all ranks' errors; ranks with the same message are listed together.
 absl::Status Join(const std::vector<Parsed>& ranks) {
   std::vector<std::pair<std::string, std::vector<size_t>>> messages;
   absl::StatusCode code = absl::StatusCode::kOk;
@@ -129,7 +128,7 @@ std::string EncodeHead(const absl::Status& status) {
                       status.message().size(), "\n", status.message(), "\n");
 }
 
-// What the members of a set have sent.
+// The greetings from a set's members.
 struct Votes {
   size_t num_members = 0;
   absl::flat_hash_set<std::string> digests;
@@ -144,8 +143,8 @@ struct Votes {
   }
 };
 
-// Rank 0's answers: the joined status, and the sets whose members all gave the
-// same digest and do not read from the same cache.
+// Rank 0's answers: the joined status, and the sets in which all members gave
+// the same digest and do not read from the same cache.
 std::vector<std::string> Judge(const std::vector<Parsed>& ranks) {
   absl::flat_hash_map<std::string, Votes> votes;
   for (const Parsed& rank : ranks) {
@@ -201,7 +200,7 @@ void ReplicaExchange::Add(size_t tensor, const ProcessGroup& group) {
   } else {
     const DeviceMesh& mesh = target.spec->mesh;
     const std::vector<int64_t> own = *mesh.get_coordinate();
-    // Indices into the mesh's ranks of those that differ only on replicated
+    // Indices into the mesh's ranks: the ranks that differ only on replicated
     // axes.
     std::vector<int64_t> indices{0};
     for (int64_t axis = 0; axis < mesh.ndim(); ++axis) {
@@ -271,7 +270,7 @@ absl::Status ReplicaExchange::Meet(dcp::Coordinator& coordinator,
   for (size_t i = 1; i < verdict.lines.size(); ++i) {
     agreed.insert(verdict.lines[i][0]);
   }
-  // What nobody receives is read while the rest is exchanged.
+  // Tensors that nobody receives are read while the rest is exchanged.
   steps_.assign(steps_.size(), num_steps_ - 1);
   for (auto& [members, set] : sets_) {
     set.agreed = agreed.contains(absl::StrJoin(members, ","));
@@ -281,8 +280,8 @@ absl::Status ReplicaExchange::Meet(dcp::Coordinator& coordinator,
 }
 
 // Each item goes to the replica with the fewest bytes so far, and the steps get
-// about the same number of bytes. All replicas decide the same, because their
-// items are the same.
+// about equally many bytes. All replicas decide the same, because they have the
+// same items.
 void ReplicaExchange::ChooseReaders(Set& set) {
   std::map<std::vector<int64_t>, uint64_t> bytes;
   uint64_t all_bytes = 0;
@@ -318,8 +317,8 @@ void ReplicaExchange::ChooseReaders(Set& set) {
   }
 }
 
-// Broadcasts along one axis after the other: before each, the ranks that share
-// the reader's index on the remaining axes have the tensor.
+// Broadcasts along one axis after the other: before each broadcast, the ranks
+// that share the reader's index on the remaining axes have the tensor.
 void ReplicaExchange::Broadcast(const Item& item,
                                 const at::Tensor& bytes) const {
   for (size_t a = 0; a < item.axes.size(); ++a) {
@@ -335,7 +334,7 @@ void ReplicaExchange::Broadcast(const Item& item,
 
 void ReplicaExchange::BroadcastPacked(const std::vector<const Item*>& items,
                                       uint64_t window_bytes) const {
-  // In windows of whole tensors; a tensor that is longer has its own window.
+  // A window holds whole tensors; a longer tensor has its own window.
   for (size_t first = 0; first < items.size();) {
     uint64_t size = 0;
     size_t end = first;
@@ -379,7 +378,7 @@ void ReplicaExchange::BroadcastPacked(const std::vector<const Item*>& items,
 void ReplicaExchange::RunSet(const Set& set, size_t step,
                              const absl::flat_hash_set<std::string>& absent,
                              uint64_t window_bytes) const {
-  // Small tensors that travel the same way, in the order of the first of them.
+  // Groups of small tensors that travel the same way, ordered by first tensor.
   std::vector<std::vector<const Item*>> packed;
   for (const Item& item : set.items) {
     const TargetTensor& target = targets_->tensors[item.tensor];

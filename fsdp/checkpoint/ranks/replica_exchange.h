@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// ReplicaExchange: loading when several ranks hold the same elements: one of
-// them reads, and the others receive from it over the mesh's own groups, in
-// bounded windows. Which ranks hold the same elements follows from meshes and
-// placements. In Meet the ranks find out whether they load the same tensors in
-// the same order; those that do not read for themselves. For the thread that
-// trains; every rank of the coordinator makes the same calls.
+// ReplicaExchange: loading when several ranks hold the same elements. One rank
+// reads, and the others receive from it over the mesh's own groups, in bounded
+// windows. Meshes and placements show which ranks hold the same elements. In
+// Meet the ranks find out whether they load the same tensors in the same order;
+// ranks that do not read for themselves. For the thread that trains; every rank
+// in the coordinator makes the same calls.
 #ifndef FSDP_CHECKPOINT_RANKS_REPLICA_EXCHANGE_H_
 #define FSDP_CHECKPOINT_RANKS_REPLICA_EXCHANGE_H_
 
@@ -26,21 +26,21 @@ namespace fsdp {
 
 class ReplicaExchange {
  public:
-  // `group` has the ranks that load, which are the replicas of plain tensors.
-  // Null: there is only one rank. If not `enabled`, each rank reads for itself.
+  // `group` has the ranks that load; plain tensors have replicas on all. Null:
+  // there is only one rank. If not `enabled`, each rank reads for itself.
   // `targets` outlives this; it is null on a rank that already has an error.
   static absl::StatusOr<ReplicaExchange> Make(const LoadTargets* targets,
                                               const ProcessGroup& group,
                                               bool enabled);
 
-  // Compares what the ranks load. Replicas whose `cached_as`, a text without
-  // spaces, is equal and not empty read for themselves, because they read the
-  // same memory. An error on any rank (`mine`) is returned on all, with the
-  // message of each rank. Collective.
+  // Compares the ranks' loads. `cached_as` is a text without spaces. Replicas
+  // with an equal one that is not empty read for themselves, because they read
+  // the same memory. An error on any rank (`mine`) is returned on all, with
+  // each rank's message. Collective.
   absl::Status Meet(dcp::Coordinator& coordinator, const absl::Status& mine,
                     absl::string_view cached_as = "");
 
-  // Whether this rank reads tensor `i` of the state from the checkpoint.
+  // Whether this rank reads the state's tensor `i` from the checkpoint.
   bool Reads(size_t i) const { return reads_[i]; }
   // In how many steps tensors are read and exchanged, on all ranks: one step is
   // exchanged while the next one is read. After Meet.
@@ -48,8 +48,8 @@ class ReplicaExchange {
   // The step in which tensor `i` is read.
   size_t StepOf(size_t i) const { return steps_[i]; }
 
-  // Sends the others what this rank has read in `step`, and receives what they
-  // have read. Skips tensors named in `absent`. Collective.
+  // Sends the others the tensors that this rank has read in `step`, and
+  // receives theirs. Skips tensors named in `absent`. Collective.
   absl::Status Run(size_t step, const absl::flat_hash_set<std::string>& absent,
                    uint64_t window_bytes) const;
 
@@ -65,12 +65,12 @@ class ReplicaExchange {
   struct Item {
     size_t tensor;  // index in the state
     std::vector<Axis> axes;
-    std::vector<int64_t> reader;  // the reader's index on each of the axes
+    std::vector<int64_t> reader;  // the reader's index on each axis
   };
-  // Tensors with the same ranks as replicas.
+  // Tensors that the same ranks replicate.
   struct Set {
     std::vector<Item> items;
-    uint64_t digest = 0;  // of the tensors' descriptions
+    uint64_t digest = 0;  // the tensors' descriptions, hashed
     bool agreed = false;
   };
 
@@ -87,8 +87,8 @@ class ReplicaExchange {
                        uint64_t window_bytes) const;
 
   const LoadTargets* targets_ = nullptr;
-  // By their ranks. Every rank goes through its sets in this order, so that no
-  // two ranks wait for each other.
+  // By ranks. Every rank goes through the sets in this order, so that no two
+  // ranks wait for each other.
   std::map<std::vector<int64_t>, Set> sets_;
   std::vector<bool> reads_;
   size_t num_steps_ = 1;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// CheckpointSource: where a load gets its state from: the names in a
-// checkpoint, boxes of its tensors, and its plain values. The checkpoint is on
-// a disk (local_source.h) or on a daemon (daemon_source.h); the load is the
-// same. Used by one thread at a time.
+// CheckpointSource: the checkpoint that a load reads: names, boxes of tensors,
+// and plain values. The checkpoint is on a disk (local_source.h) or on a daemon
+// (daemon_source.h); the load is the same. Used by one thread at a time.
 #ifndef FSDP_CHECKPOINT_SOURCE_CHECKPOINT_SOURCE_H_
 #define FSDP_CHECKPOINT_SOURCE_CHECKPOINT_SOURCE_H_
 
@@ -25,13 +24,13 @@
 
 namespace fsdp {
 
-// What is stored under a name.
+// The entry stored under a name.
 struct StoredEntry {
   bool is_tensor = false;  // else a plain value
   // For a tensor; the shape lives as long as the source.
   dcp::DType dtype = dcp::DType::kFloat32;
   absl::Span<const int64_t> shape;
-  // For errors: the tensors that a mapping makes it of; empty without one.
+  // For errors: the tensors from which a mapping makes it; empty without one.
   std::string made_of = {};
 };
 
@@ -42,8 +41,8 @@ class CheckpointSource {
   // The path as errors name it.
   virtual const std::string& path() const = 0;
 
-  // Names the file in this host's page cache that the checkpoint is read from;
-  // processes for which it is equal read the same memory. Empty if the payload
+  // Names the file in this host's page cache from which the checkpoint is read;
+  // processes with an equal name read the same memory. Empty if the payload
   // comes from a disk, a store or a daemon.
   virtual std::string CachedAs() { return ""; }
 
@@ -64,14 +63,14 @@ class CheckpointSource {
     std::stop_token stop;
     dcp::TransferStats* stats;  // may be null
   };
-  // Compares parts of what a mapping takes for equal, as CheckTies in
-  // dcp/checkpoint/read/tie_check.h; OK without a mapping.
+  // Compares parts of the tensors that a mapping takes for equal, as CheckTies
+  // in dcp/checkpoint/read/tie_check.h; OK without a mapping.
   virtual absl::Status CheckTies(const dcp::TieParts& parts,
                                  const ReadOptions& options) = 0;
 
   // As Load (dcp/checkpoint/load/load.h), for tensors that exist and match,
-  // after CheckTies. If a sink has no DirectSpan, its bytes are placed in the
-  // order of `tensors`, and in row-major order within a tensor.
+  // after CheckTies. If a sink has no DirectSpan, bytes are placed in the order
+  // of `tensors`, and in row-major order within a tensor.
   virtual absl::Status ReadTensors(absl::Span<const dcp::LoadTensor> tensors,
                                    const ReadOptions& options) = 0;
 };

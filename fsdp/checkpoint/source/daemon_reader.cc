@@ -13,11 +13,11 @@
 namespace fsdp {
 namespace {
 
-// A daemon accepts requests of up to 4 MiB unless its operator configured
+// A daemon accepts requests of up to 4 MiB unless the operator configured
 // another limit.
 constexpr uint64_t kMaxRequestBytes = uint64_t{1} << 20;
 
-// A window that is smaller than this spends its time on round trips.
+// A smaller window spends most time on round trips.
 constexpr uint64_t kMinRequestWindowBytes = uint64_t{1} << 20;
 
 tessera::v1::ReadTensorsRequest::Part PartOf(const dcp::LoadTensor& tensor,
@@ -39,7 +39,7 @@ dcp::Box RunOf(const dcp::Box& box, uint64_t first, uint64_t max_elements) {
   dcp::Box run = box;
   uint64_t row = static_cast<uint64_t>(dcp::Volume(box.sizes));
   for (size_t d = 0; d < box.sizes.size(); ++d) {
-    // From here on in elements of one index of this dimension.
+    // From here on, the unit is the elements at one index in this dimension.
     const auto size = static_cast<uint64_t>(box.sizes[d]);
     row /= size;
     const uint64_t index = first / row;
@@ -115,7 +115,7 @@ void DaemonReader::Plan(Batch& batch) {
     dcp::MutableByteSpan memory = tensor.sink->DirectSpan();
     if (memory.empty()) {
       const uint64_t room = window_bytes_ - num_filled;
-      // A small remainder of the window is not worth its own part.
+      // A small remainder of the window is not worth a separate part.
       if (num_left * element > room && room < window_bytes_ / 4) return;
       if (batch.window == nullptr) {
         batch.window = std::make_unique_for_overwrite<uint8_t[]>(window_bytes_);

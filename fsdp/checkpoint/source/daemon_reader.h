@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// DaemonReader: reads the tensors of one load from a daemon into their sinks. A
-// sink with a DirectSpan receives there; the rest goes through two windows, one
-// of which is filled while the other is placed. Used once, by one thread, which
-// also calls the sinks; it runs one more thread to receive.
+// DaemonReader: reads one load's tensors from a daemon into sinks. A sink with
+// a DirectSpan receives there; the rest goes through two windows: one is filled
+// while the other is placed. Used once, by one thread, which also calls the
+// sinks; it runs one more thread to receive.
 #ifndef FSDP_CHECKPOINT_SOURCE_DAEMON_READER_H_
 #define FSDP_CHECKPOINT_SOURCE_DAEMON_READER_H_
 
@@ -36,10 +36,10 @@ class DaemonReader {
   // Elements of a sink that lie in a window.
   struct Piece {
     dcp::TensorSink* sink;
-    uint64_t offset;  // of its payload
+    uint64_t offset;  // in the sink's payload
     dcp::MutableByteSpan bytes;
   };
-  // What one call reads.
+  // The pieces that one call reads.
   struct Batch {
     std::vector<dcp::client::WantedPart> parts;
     std::vector<Piece> pieces;
@@ -62,9 +62,8 @@ class DaemonReader {
   uint64_t next_element_ = 0;
 };
 
-// The elements of `box` from number `first` of its row-major order on: as many
-// as form a box, at most `max_elements`, which is at least 1. `first` is a
-// valid number.
+// The elements of `box` from row-major index `first` on: as many as form a box,
+// at most `max_elements`, which is at least 1. `first` is a valid index.
 dcp::Box RunOf(const dcp::Box& box, uint64_t first, uint64_t max_elements);
 
 }  // namespace fsdp

@@ -29,11 +29,11 @@ namespace fsdp {
 
 class DaemonSource final : public CheckpointSource {
  public:
-  // `url` is as in client/checkpoint_url.h; `options.address` is used if it has
-  // no address. `map` is the mapping through which the daemon reads the
+  // `url` is as in client/checkpoint_url.h; `options.address` is used if the
+  // URL has no address. `map` is the mapping through which the daemon reads the
   // checkpoint; without a config.json in it, the daemon looks for one.
   // Unavailable if the daemon does not answer; FailedPrecondition if the rules
-  // do not fit the checkpoint, or if what they take for equal differs.
+  // do not fit the checkpoint, or if tensors that they take for equal differ.
   static absl::StatusOr<std::unique_ptr<DaemonSource>> Open(
       const std::string& url, dcp::client::ClientOptions options,
       const std::optional<dcp::MapSpec>& map, std::stop_token stop);
@@ -72,7 +72,7 @@ class DaemonSource final : public CheckpointSource {
   std::string etag_;
   std::string names_made_;  // see NamesMade
   absl::flat_hash_map<std::string, Entry> entries_;
-  dcp::ValueArena arena_;  // of the objects
+  dcp::ValueArena arena_;  // the objects' values
 };
 
 }  // namespace fsdp

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Keeps the operating system's file system for the whole process.
 // Tested by tests/fsdp/checkpoint/source/local_source_test.cc.
 #include "fsdp/checkpoint/source/default_file_system.h"
 

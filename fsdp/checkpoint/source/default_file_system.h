@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The file system of a save or load whose options name none. Any thread.
+// The file system for a save or load without one in the options. Any thread.
 #ifndef FSDP_CHECKPOINT_SOURCE_DEFAULT_FILE_SYSTEM_H_
 #define FSDP_CHECKPOINT_SOURCE_DEFAULT_FILE_SYSTEM_H_
 

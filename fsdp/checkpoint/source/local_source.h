@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LocalSource: a checkpoint in files that this process reads itself, in any
-// format. As CheckpointSource.
+// LocalSource: a checkpoint in any format, in files that this process reads
+// itself. As CheckpointSource.
 #ifndef FSDP_CHECKPOINT_SOURCE_LOCAL_SOURCE_H_
 #define FSDP_CHECKPOINT_SOURCE_LOCAL_SOURCE_H_
 

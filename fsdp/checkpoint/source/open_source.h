@@ -29,18 +29,18 @@ struct SourceOptions {
 };
 
 // A DaemonSource if `path` begins with tessera://, else a LocalSource. Reads
-// what the checkpoint holds, but no payload. With a mapping, the rule file and
-// the config.json that options.map names are read here; without a config.json,
-// the reader of the checkpoint looks for one in it and next to it.
+// the checkpoint's index, but no payload. With a mapping, the rule file and the
+// config.json that options.map names are read here; without a config.json, the
+// reader of the checkpoint looks for one in it and next to it.
 absl::StatusOr<std::unique_ptr<CheckpointSource>> OpenSource(
     const std::string& path, const SourceOptions& options);
 
-// InvalidArgument, with what to do instead, if `path` is on a daemon, because
-// `what` ("a save") works on this machine's files.
+// InvalidArgument, with advice, if `path` is on a daemon, because `what` ("a
+// save") works on this machine's files.
 absl::Status RefuseDaemon(absl::string_view path, absl::string_view what);
 
-// The same for a path whose suffix names one file, because a save would make a
-// directory.
+// The same for a path with a suffix that names one file, because a save would
+// make a directory.
 absl::Status RefuseFile(absl::string_view path);
 
 }  // namespace fsdp

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares what the ranks of a load want with what is stored, before anything
-// is read. For the thread that trains.
+// Compares the ranks' load targets with the stored entries, before anything is
+// read. For the thread that trains.
 #ifndef FSDP_CHECKPOINT_SOURCE_TARGET_CHECK_H_
 #define FSDP_CHECKPOINT_SOURCE_TARGET_CHECK_H_
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns the DTensors of a state dict into whole tensors, and tensors into
-// copies on the CPU. For the thread that trains.
+// Turns a state dict's DTensors into whole tensors, and tensors into copies on
+// the CPU. For the thread that trains.
 #ifndef FSDP_CHECKPOINT_STATE_FULL_TENSORS_H_
 #define FSDP_CHECKPOINT_STATE_FULL_TENSORS_H_
 

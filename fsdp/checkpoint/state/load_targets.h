@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LoadTargets: a StateDict as what a load fills: its tensors, with the parts
-// that this rank holds, and its plain values. For the thread that trains.
+// LoadTargets: the targets that a load fills, from a StateDict: tensors, with
+// the parts that this rank holds, and plain values. For the thread that trains.
 #ifndef FSDP_CHECKPOINT_STATE_LOAD_TARGETS_H_
 #define FSDP_CHECKPOINT_STATE_LOAD_TARGETS_H_
 
@@ -27,7 +27,7 @@ struct TargetTensor {
   dcp::DType dtype = dcp::DType::kFloat32;
   dcp::Dims shape;                  // global
   at::Tensor local;                 // this rank's
-  std::vector<LocalPart> parts;     // of `local`
+  std::vector<LocalPart> parts;     // views of `local`
   std::optional<DTensorSpec> spec;  // absent for a plain tensor
 };
 
@@ -42,12 +42,12 @@ absl::StatusOr<std::unique_ptr<LoadTargets>> MakeLoadTargets(
     const StateDict& state);
 
 // `targets` as an index without storage places; only tensors for which
-// `with_boxes` is true have their boxes.
+// `with_boxes` is true have boxes.
 dcp::Metadata DescribeTargets(
     const LoadTargets& targets,
     absl::FunctionRef<bool(size_t tensor)> with_boxes);
 
-// An entry of such an index: a tensor and the boxes that a rank asks for.
+// An entry in such an index: a tensor and the boxes that a rank asks for.
 dcp::MetadataEntry DescribeTensor(const std::string& fqn, dcp::DType dtype,
                                   dcp::Dims shape,
                                   absl::Span<const LocalPart> parts);

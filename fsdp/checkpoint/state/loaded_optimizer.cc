@@ -25,7 +25,7 @@ absl::Status WrongShape(absl::string_view where, const StateValue* value,
       value == nullptr ? "missing" : KindName(*value), "; expected ", wanted));
 }
 
-// Turns numbers of parameters into names.
+// Turns parameter numbers into names.
 class Numbering {
  public:
   explicit Numbering(const std::vector<std::vector<std::string>>& names) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LoadedOptimizer: an optimizer's state dict in one form, whatever form it came
-// in: nested, flattened, or with numbers for names, as in a plain Python
+// LoadedOptimizer: an optimizer's state dict in one form. The input may be
+// nested, flattened, or have numbers for names, as in a plain Python
 // optimizer's state_dict(). Pure; any thread.
 #ifndef FSDP_CHECKPOINT_STATE_LOADED_OPTIMIZER_H_
 #define FSDP_CHECKPOINT_STATE_LOADED_OPTIMIZER_H_
@@ -16,19 +16,19 @@ namespace fsdp {
 
 struct LoadedOptimizer {
   struct Group {
-    std::vector<std::string> names;  // of its parameters
+    std::vector<std::string> names;  // names of the group's parameters
     StateDict hyperparameters;
   };
 
-  // By the parameter's name: its tensors and numbers by their names.
+  // By parameter name: tensors and numbers by name.
   absl::flat_hash_map<std::string, StateDict> state;
   // A flattened dict has a group for each parameter.
   std::vector<Group> groups;
 };
 
-// `names` are the parameter names of each of the optimizer's groups, for dicts
-// with numbers, which count through all groups. InvalidArgument if `state` is
-// not such a dict; an empty one gives no state and no groups.
+// `names` are the parameter names in each of the optimizer's groups. Dicts with
+// numbers need them; numbers count through all groups. InvalidArgument if
+// `state` is not such a dict; an empty one gives no state and no groups.
 absl::StatusOr<LoadedOptimizer> ParseOptimizerState(
     const StateDict& state, const std::vector<std::vector<std::string>>& names);
 

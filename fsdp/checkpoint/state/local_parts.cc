@@ -14,9 +14,9 @@
 namespace fsdp {
 namespace {
 
-// The boxes are the product of intervals in every dimension, and the local
-// tensor holds the intervals one after the other. Returns where each begins in
-// the local tensor.
+// The boxes are products of intervals, one in every dimension, and the local
+// tensor holds the intervals one after the other. Returns where each interval
+// begins in the local tensor.
 std::vector<std::map<int64_t, int64_t>> LocalBegins(
     const std::vector<dcp::Box>& boxes) {
   std::vector<std::map<int64_t, int64_t>> begins(boxes[0].offsets.size());

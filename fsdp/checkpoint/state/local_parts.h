@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LocalPart: a part of a tensor that a rank holds: a box of the whole tensor
-// and a view of the rank's memory. Pure; for the thread that trains.
+// LocalPart: a tensor part that a rank holds: a box in the whole tensor and a
+// view of the rank's memory. Pure; for the thread that trains.
 #ifndef FSDP_CHECKPOINT_STATE_LOCAL_PARTS_H_
 #define FSDP_CHECKPOINT_STATE_LOCAL_PARTS_H_
 
@@ -14,8 +14,8 @@
 namespace fsdp {
 
 struct LocalPart {
-  dcp::Box box;      // of the whole tensor
-  at::Tensor local;  // its elements: a view of the local tensor
+  dcp::Box box;      // in the whole tensor
+  at::Tensor local;  // the elements: a view of the local tensor
 };
 
 // One part, or several for uneven strided shards; none on a rank outside the

@@ -83,8 +83,7 @@ absl::StatusOr<ModelPlan> PlanModel(const Module& module,
                        ChosenEntries(module, options));
   ModelPlan plan;
   absl::flat_hash_set<absl::string_view> known;
-  // One name of a tied tensor is enough; if there are several, the first
-  // counts.
+  // A tied tensor needs only one name; if there are several, the first counts.
   absl::flat_hash_set<const void*> given;
   for (const ModuleEntry& entry : entries) {
     known.insert(entry.name);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state dict of a module, and the plan that gives a module the values of a
-// state dict: the core of get_model_state_dict and set_model_state_dict. No
-// communication. For the thread that trains.
+// Makes a module's state dict, and plans how to set a module from one: the core
+// of get_model_state_dict and set_model_state_dict. No communication. For the
+// thread that trains.
 #ifndef FSDP_CHECKPOINT_STATE_MODEL_STATE_H_
 #define FSDP_CHECKPOINT_STATE_MODEL_STATE_H_
 
@@ -24,7 +24,7 @@ struct ModelPlan {
   IncompatibleKeys keys;
 };
 
-// Adds what is wrong to `mismatches`. The plan holds handles of the tensors, so
+// Adds every error to `mismatches`. The plan holds handles of the tensors, so
 // `state` need not outlive it.
 absl::StatusOr<ModelPlan> PlanModel(const torch::nn::Module& module,
                                     const StateDict& state,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The entries that a module has registered, as its state dict lists them: every
-// parameter and buffer under each of its names, in the order of Python's
-// state_dict(). For the thread that trains.
+// parameter and buffer under each name, in the order of Python's state_dict().
+// For the thread that trains.
 #ifndef FSDP_CHECKPOINT_STATE_MODULE_ENTRIES_H_
 #define FSDP_CHECKPOINT_STATE_MODULE_ENTRIES_H_
 
@@ -22,11 +22,11 @@ struct ModuleEntry {
   bool is_parameter;
 };
 
-// For each module: its parameters, then its buffers, then its children's.
+// For each module: parameters, then buffers, then the children's entries.
 std::vector<ModuleEntry> EntriesOf(const torch::nn::Module& module);
 
-// The names of `modules` below `root`, each with a trailing dot; that of the
-// root is empty. Absent if one of them is not there.
+// The names of `modules` below `root`, each with a trailing dot; the root's is
+// empty. Absent if any module is not there.
 std::optional<std::vector<std::string>> PrefixesOf(
     const torch::nn::Module& root,
     const std::vector<const torch::nn::Module*>& modules);
@@ -34,7 +34,7 @@ std::optional<std::vector<std::string>> PrefixesOf(
 // Whether fully_shard took any of the parameters.
 bool IsSharded(const torch::nn::Module& module);
 
-// How a tensor of the parameter's shape lies on the mesh; absent when the
+// How a tensor with the parameter's shape lies on the mesh; absent when the
 // parameter is not sharded.
 std::optional<DTensorSpec> SpecOf(const at::Tensor& parameter);
 

@@ -33,8 +33,7 @@ using torch::optim::AdamW;
 using torch::optim::RMSprop;
 using torch::optim::SGD;
 
-// The accessors of an options class; only those that a table names are
-// instantiated.
+// An options class's accessors; only those that a table names are instantiated.
 template <typename T>
 struct Of {
   static T& Cast(OptimizerOptions& o) { return static_cast<T&>(o); }
@@ -96,8 +95,8 @@ Ignored NotSet() { return {StateValue()}; }
 Ignored No() { return {StateValue(false)}; }
 Fixed Always(bool value) { return {StateValue(value)}; }
 
-// Adam, AdamW and FusedAdamW: maximize and decoupled_weight_decay are options
-// of the last only.
+// Adam, AdamW and FusedAdamW: only the last has the options maximize and
+// decoupled_weight_decay.
 template <typename Options, typename State>
 OptimizerKind AdamKind(decltype(Hyperparameter::access) maximize,
                        decltype(Hyperparameter::access) decoupled,
@@ -244,7 +243,7 @@ std::optional<Betas> BetasOf(const StateValue& value) {
   return Betas(*first, *second);
 }
 
-// Sets a hyperparameter from a value; returns what is wrong.
+// Sets a hyperparameter from a value; returns the problem, if any.
 struct Setter {
   const StateValue& value;
   OptimizerOptions& options;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// OptimizerKind: the names of the state and the hyperparameters of one class of
-// optimizers in PyTorch, and where the class keeps them. The only file that
-// knows the classes. Pure tables; for the thread that trains.
+// OptimizerKind: one optimizer class's names in PyTorch for state and
+// hyperparameters, and where the class keeps them. The only file that knows the
+// classes. Pure tables; for the thread that trains.
 #ifndef FSDP_CHECKPOINT_STATE_OPTIMIZER_KIND_H_
 #define FSDP_CHECKPOINT_STATE_OPTIMIZER_KIND_H_
 
@@ -47,14 +47,14 @@ struct StateTensor {
   at::Tensor& (*access)(ParamState&);
   // Whether it exists under these options; null: always.
   bool (*used)(OptimizerOptions&) = nullptr;
-  // Its value before the first step; null: 0.
+  // The value before the first step; null: 0.
   double (*initial)(OptimizerOptions&) = nullptr;
 };
 
 struct OptimizerKind {
   std::vector<Hyperparameter> hyperparameters;
   std::vector<StateTensor> tensors;
-  // "step" is a number, or a tensor of no dimensions, or does not exist.
+  // "step" is a number, or a tensor without dimensions, or does not exist.
   int64_t& (*step_number)(ParamState&) = nullptr;
   at::Tensor& (*step_tensor)(ParamState&) = nullptr;
   // A copy of the state, or a new one for null.

@@ -42,7 +42,7 @@ at::Tensor StepOf(const OptimizerKind& kind, ParamState& state) {
   if (kind.step_tensor != nullptr) return kind.step_tensor(state);
   if (StepCounter* counter = FindStepCounter(state))
     return StepTensor(*counter);
-  // The state of a frozen parameter.
+  // A frozen parameter's state.
   return at::full({}, static_cast<double>(kind.step_number(state)),
                   at::TensorOptions(at::kFloat));
 }
@@ -68,7 +68,7 @@ void AddMissingState(const OptimizerKind& kind, Optimizer& optimizer) {
     for (const at::Tensor& parameter : group.params()) {
       if (!parameter.requires_grad()) continue;
       std::unique_ptr<ParamState>& state = optimizer.state()[KeyOf(parameter)];
-      // Tensors of earlier state dicts stay tied to a state that stays.
+      // Tensors from earlier state dicts stay tied to a state that stays.
       if (kind.IsComplete(state.get(), OptionsOf(group))) continue;
       state = kind.CompleteState(state.get(), parameter, OptionsOf(group));
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state dict of an optimizer, and the plan that gives an optimizer the
-// values of a state dict: the core of get_optimizer_state_dict and
-// set_optimizer_state_dict. No communication. For the thread that trains.
+// Makes an optimizer's state dict, and plans how to set an optimizer from one:
+// the core of get_optimizer_state_dict and set_optimizer_state_dict. No
+// communication. For the thread that trains.
 #ifndef FSDP_CHECKPOINT_STATE_OPTIMIZER_STATE_H_
 #define FSDP_CHECKPOINT_STATE_OPTIMIZER_STATE_H_
 
@@ -19,15 +19,16 @@
 
 namespace fsdp {
 
-// Nested; tensors alias. `step` is one of step_number.h if the optimizer counts
-// in an integer. Parameters without state get the state before a first step.
+// Nested; tensors alias. `step` is a step_number.h tensor if the optimizer
+// counts in an integer. Parameters without state get the state before a first
+// step.
 absl::StatusOr<StateDict> OptimizerState(const torch::nn::Module& module,
                                          torch::optim::Optimizer& optimizer);
 
 // The changes to an optimizer: copies of tensors, then Commit.
 class OptimizerPlan {
  public:
-  // Copies into the state of the optimizer, or into state that Commit gives it.
+  // Copies into the optimizer's state, or into state that Commit gives it.
   std::vector<TensorCopy> copies;
 
   // Sets hyperparameters and state; call it after the copies.
@@ -37,17 +38,17 @@ class OptimizerPlan {
   friend class OptimizerPlanner;
 
   struct NewState {
-    void* key = nullptr;  // of the parameter in the optimizer's state
+    void* key = nullptr;  // the parameter's key in the optimizer's state
     std::unique_ptr<ParamState> state;
-    at::Tensor step;  // undefined unless the number of steps is set from it
+    at::Tensor step;  // undefined unless the step count is set from it
   };
 
   const OptimizerKind* kind_ = nullptr;
-  std::vector<StateDict> hyperparameters_;  // by group of the optimizer
+  std::vector<StateDict> hyperparameters_;  // by optimizer group
   std::vector<NewState> states_;
 };
 
-// Adds what is wrong to `mismatches`; the optimizer stays as it is.
+// Adds every error to `mismatches`; the optimizer stays as it is.
 absl::StatusOr<OptimizerPlan> PlanOptimizer(
     const torch::nn::Module& module, const torch::optim::Optimizer& optimizer,
     const StateDict& state, const StateDictOptions& options,

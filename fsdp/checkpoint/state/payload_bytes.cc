@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Computes payload sizes and memory budgets.
 // Tested by tests/fsdp/checkpoint/save_and_load_test.cc.
 #include "fsdp/checkpoint/state/payload_bytes.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much a load moves, and the memory that it takes for it. Pure; any thread.
+// A load's payload in bytes, and the memory for moving it. Pure; any thread.
 #ifndef FSDP_CHECKPOINT_STATE_PAYLOAD_BYTES_H_
 #define FSDP_CHECKPOINT_STATE_PAYLOAD_BYTES_H_
 
@@ -10,7 +10,7 @@
 
 namespace fsdp {
 
-// The bytes of the box, in the type of the sink.
+// The box's bytes, in the sink's type.
 uint64_t PayloadBytes(const dcp::LoadTensor& tensor);
 uint64_t PayloadBytes(absl::Span<const dcp::LoadTensor> tensors);
 

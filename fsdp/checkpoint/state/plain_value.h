@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plain values of a state dict as what is pickled, and back. Pure; any
-// thread.
+// Converts a state dict's plain values to values for pickling, and back. Pure;
+// any thread.
 #ifndef FSDP_CHECKPOINT_STATE_PLAIN_VALUE_H_
 #define FSDP_CHECKPOINT_STATE_PLAIN_VALUE_H_
 

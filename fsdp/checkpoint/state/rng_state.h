@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The states of the random number generators as part of a state dict. For the
-// thread that trains.
+// The random number generators' states as part of a state dict. For the thread
+// that trains.
 //
 // A name has one value in a checkpoint: if ranks draw different numbers, each
-// must store its state under its own name, "rng.<rank>".
+// must store the state under a separate name, "rng.<rank>".
 #ifndef FSDP_CHECKPOINT_STATE_RNG_STATE_H_
 #define FSDP_CHECKPOINT_STATE_RNG_STATE_H_
 

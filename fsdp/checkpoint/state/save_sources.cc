@@ -18,7 +18,7 @@
 namespace fsdp {
 namespace {
 
-// The number of ranks that hold the same part.
+// How many ranks hold the same part.
 int64_t NumReplicas(const DTensorSpec& spec) {
   int64_t replicas = 1;
   for (size_t axis = 0; axis < spec.placements.size(); ++axis) {
@@ -33,13 +33,12 @@ int64_t NumReplicas(const DTensorSpec& spec) {
 constexpr uint64_t kMostBytesOfSmall = 64 << 10;
 
 bool IsSmall(const at::Tensor& tensor) {
-  // A shard changes in a step alone.
+  // A shard changes only in a step.
   return CheckHasMemory(tensor).ok() && DTypeOf(tensor.scalar_type()).ok() &&
          !HasLazyKey(tensor) && tensor.nbytes() <= kMostBytesOfSmall;
 }
 
-// By leaf: the bytes of a copy, or an undefined tensor if the leaf is not
-// small.
+// By leaf: a copy's bytes, or an undefined tensor if the leaf is not small.
 std::vector<at::Tensor> CopySmall(const std::vector<StateLeaf>& leaves) {
   struct Pack {
     std::vector<size_t> leaves;
@@ -70,7 +69,7 @@ class Collector {
  public:
   explicit Collector(int64_t num_ranks) : num_ranks_(num_ranks) {}
 
-  // `copy`: the bytes of a plain tensor, if they were copied.
+  // `copy`: a plain tensor's bytes, if they were copied.
   absl::Status Add(const StateLeaf& leaf, const at::Tensor& copy) {
     if (const auto* tensor = leaf.value->get_if<at::Tensor>()) {
       DCP_RETURN_IF_ERROR(CheckHasMemory(*tensor));
@@ -106,7 +105,7 @@ class Collector {
   // More than a torch.save archive adds to a tensor.
   static constexpr uint64_t kFrameBytes = 4096;
 
-  // The bytes of the part are read from `memory`.
+  // The part's bytes are read from `memory`.
   absl::Status AddPart(const StateLeaf& leaf, const dcp::Dims& shape,
                        const LocalPart& part, int64_t num_replicas,
                        const at::Tensor& memory) {
@@ -144,7 +143,7 @@ absl::StatusOr<std::unique_ptr<SaveSources>> Collect(const StateDict& state,
   DCP_ASSIGN_OR_RETURN(StateDict expanded, ExpandState(state));
   DCP_ASSIGN_OR_RETURN(const std::vector<StateLeaf> leaves,
                        FlattenState(expanded));
-  // Streams for copies begin after what was issued before them.
+  // Streams for copies begin after all work that was issued before them.
   std::vector<at::Tensor> copies(leaves.size());
   if (copies_small) {
     DCP_ASSIGN_OR_RETURN(copies, CatchTorch([&] { return CopySmall(leaves); }));

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// SaveSources: a StateDict as the core saves it: the boxes of this rank with
-// their memory, and plain values already pickled, so that plain values may
-// change at once and tensors once they have been copied. Made by the thread
-// that trains, because copies from an accelerator wait for that thread's
-// streams.
+// SaveSources: a StateDict as the core saves it: this rank's boxes with their
+// memory, and pickled plain values. Plain values may therefore change at once,
+// and tensors once they have been copied. Made by the thread that trains,
+// because copies from an accelerator wait for that thread's streams.
 //
 // [Note: small tensors]
-// A forward changes running statistics and counters of its own, such as those
-// of BatchNorm. It would have to wait for the copies of all tensors. So a save
-// in the background copies tensors of at most 64 KiB that are not cut when it
-// begins, all of one device at once, because an optimizer may have thousands of
-// numbers of steps.
+// A forward changes running statistics and counters, such as BatchNorm's. It
+// would have to wait for all tensors' copies. So a background save copies
+// tensors that are not cut and have at most 64 KiB when it begins. It copies
+// all such tensors on one device at once, because an optimizer may have
+// thousands of step counts.
 #ifndef FSDP_CHECKPOINT_STATE_SAVE_SOURCES_H_
 #define FSDP_CHECKPOINT_STATE_SAVE_SOURCES_H_
 
@@ -31,11 +30,11 @@ struct SaveSources {
   static std::unique_ptr<SaveSources> Failed(absl::Status status);
 
   dcp::SaveState state;
-  // About the bytes that this rank, one of `num_ranks`, writes; ranks share
+  // About how many bytes this rank, one in `num_ranks`, writes; ranks share
   // replicas.
   uint64_t share_bytes = 0;
 
-  // What `state` refers to.
+  // Memory that `state` refers to.
   dcp::ValueArena arena;
   std::vector<std::unique_ptr<TorchTensorSource>> sources;
 
@@ -43,9 +42,9 @@ struct SaveSources {
   std::vector<at::Tensor> tensors() const;
 };
 
-// state.status names what cannot be stored (InvalidArgument, Unimplemented), so
-// that this rank can still take part in the save. `copies_small`: see
-// Note: small tensors.
+// state.status names entries that cannot be stored (InvalidArgument,
+// Unimplemented), so that this rank can still take part in the save.
+// `copies_small`: see Note: small tensors.
 std::unique_ptr<SaveSources> MakeSaveSources(const StateDict& state,
                                              int64_t num_ranks,
                                              bool copies_small = false);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options and results of the calls in fsdp/checkpoint/state_dict.h.
+// Options and results for the calls in fsdp/checkpoint/state_dict.h.
 #ifndef FSDP_CHECKPOINT_STATE_STATE_DICT_OPTIONS_H_
 #define FSDP_CHECKPOINT_STATE_STATE_DICT_OPTIONS_H_
 
@@ -21,7 +21,7 @@ struct StateDictOptions {
   bool cpu_offload = false;
   // get: leaves out parameters that do not require a gradient.
   bool ignore_frozen_params = false;
-  // Models: if not empty, only the entries of these modules, which are inside
+  // Models: if not empty, only entries in these modules, which are inside
   // `module` and owned by the caller. If keep_submodule_prefixes is false,
   // there is exactly one, and names are relative to it.
   std::vector<const torch::nn::Module*> submodules = {};
@@ -35,11 +35,11 @@ struct StateDictOptions {
   // Optimizers: "state.<name>.<key>" and "param_groups.<name>.<key>" instead
   // of a nested dict.
   bool flatten_optimizer_state_dict = false;
-  // Bounds what broadcast_from_rank0 holds in addition to the shards, on every
-  // rank.
+  // Bounds the memory that broadcast_from_rank0 uses in addition to the shards,
+  // on every rank.
   uint64_t window_bytes = uint64_t{64} << 20;
-  // The ranks that make a collective call; null: the default group, or this
-  // process alone if there is none.
+  // The ranks that make a collective call; null: the default group, or only
+  // this process if there is none.
   ProcessGroup process_group = nullptr;
 };
 

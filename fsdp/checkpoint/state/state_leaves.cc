@@ -115,7 +115,7 @@ class Flattener {
   std::vector<StateLeaf> leaves_;
 };
 
-// The entries of a dict by key: ranks may have added them in any order.
+// A dict's entries by key: ranks may have added them in any order.
 template <typename Dict>
 auto SortedEntries(Dict& dict) {
   std::vector<decltype(&*dict.begin())> entries;
@@ -134,7 +134,8 @@ bool IsTensor(const StateValue& value) {
 
 absl::StatusOr<StateDict> ExpandState(const StateDict& state) {
   StateDict expanded;
-  for (const auto& entry : state) expanded[entry.first];  // in its own order
+  // in the state's order
+  for (const auto& entry : state) expanded[entry.first];
   absl::Status status;
   for (const auto* entry : SortedEntries(state)) {
     absl::StatusOr<StateValue> copy = Expand(entry->second);

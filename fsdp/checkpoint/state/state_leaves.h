@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A StateDict as the entries of a checkpoint: its leaves with their names, as
-// torch.distributed.checkpoint flattens a state dict. Pure except for what
-// Stateful objects do; for the thread that trains.
+// A StateDict as checkpoint entries: leaves with names, as
+// torch.distributed.checkpoint flattens a state dict. Pure, except that
+// Stateful objects may have side effects; for the thread that trains.
 #ifndef FSDP_CHECKPOINT_STATE_STATE_LEAVES_H_
 #define FSDP_CHECKPOINT_STATE_STATE_LEAVES_H_
 
@@ -34,10 +34,10 @@ struct StateLeaf {
   StateValue* value;  // in the state that was flattened
 };
 
-// The leaves of an expanded state, in its order. Descends into dicts, and into
-// lists that hold a tensor, a dict or a list that is itself descended into;
-// empty dicts leave nothing behind. InvalidArgument when two leaves have the
-// same name.
+// An expanded state's leaves, in the state's order. Descends into dicts, and
+// into lists that hold a tensor, a dict or a list that is itself descended
+// into; empty dicts leave nothing behind. InvalidArgument when two leaves have
+// the same name.
 absl::StatusOr<std::vector<StateLeaf>> FlattenState(StateDict& state);
 
 }  // namespace fsdp

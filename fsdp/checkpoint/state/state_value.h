@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// StateDict: what a training job saves and loads: an ordered tree of names
-// whose leaves are tensors, DTensors and plain values, as a Python state dict
-// is. A value type: copies are deep, except tensors, which alias. For the
-// thread that trains.
+// StateDict: the state that a training job saves and loads. Like a Python state
+// dict, it is an ordered tree of names with tensors, DTensors and plain values
+// as leaves. A value type: copies are deep, except tensors, which alias. For
+// the thread that trains.
 //
 //   fsdp::StateDict state = {{"model", *fsdp::get_model_state_dict(*model)},
 //                           {"step", 12}};
@@ -38,7 +38,7 @@ struct StateBytes {
   friend bool operator==(const StateBytes&, const StateBytes&) = default;
 };
 
-// Python's tuple, such as AdamW's betas: always one entry of a checkpoint, and
+// Python's tuple, such as AdamW's betas: always one entry in a checkpoint, and
 // a tuple when Python loads it.
 struct StateTuple {
   StateList items;

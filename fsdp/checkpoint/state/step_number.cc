@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensor is recognized by its storage, which views of it share.
+// Recognizes the tensor by the storage, which views share.
 //
 // Tested by tests/fsdp/checkpoint/state_dict_optimizer_test.cc.
 #include "fsdp/checkpoint/state/step_number.h"

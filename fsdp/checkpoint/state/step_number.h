@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The number of steps of a LibTorch optimizer, an integer in the state of each
-// parameter, as PyTorch's state dicts have it: a float32 tensor of no
-// dimensions. A load into that tensor counts for the optimizer, too, as it does
-// for the moments, which the state dict aliases. For the thread that trains.
+// A LibTorch optimizer's step count, an integer in each parameter's state, in
+// the form of PyTorch's state dicts: a float32 tensor without dimensions. A
+// load into that tensor also sets the optimizer's count, just as it sets the
+// moments, which the state dict aliases. For the thread that trains.
 #ifndef FSDP_CHECKPOINT_STATE_STEP_NUMBER_H_
 #define FSDP_CHECKPOINT_STATE_STEP_NUMBER_H_
 
@@ -14,11 +14,11 @@
 
 namespace fsdp {
 
-// The part of a state that its tensors know. They may outlive it.
+// The part of a state to which its tensors refer. They may outlive it.
 class StepCounter {
  public:
   StepCounter() = default;
-  // Copies of a state have tensors of their own.
+  // A state's copies have separate tensors.
   StepCounter(const StepCounter&) {}
   StepCounter& operator=(const StepCounter&) { return *this; }
   virtual ~StepCounter() = default;
@@ -35,7 +35,7 @@ class StepCounter {
       std::make_shared<StepCounter*>(this);
 };
 
-// A state of the optimizer, which takes it for a `State`, with a counter.
+// An optimizer state with a counter; to the optimizer it is a `State`.
 template <typename State>
 class Counted final : public State, public StepCounter {
  public:
@@ -51,8 +51,8 @@ StepCounter* FindStepCounter(torch::optim::OptimizerParamState& state);
 // The number as a tensor, which StepWasLoaded recognizes.
 at::Tensor StepTensor(StepCounter& counter);
 
-// Call it when a load has filled `tensor`: if that is a StepTensor and its
-// state still lives, the optimizer has the number from now on.
+// Call it when a load has filled `tensor`: if that is a StepTensor and the
+// state still lives, the optimizer has the loaded number from now on.
 void StepWasLoaded(const at::Tensor& tensor);
 
 }  // namespace fsdp

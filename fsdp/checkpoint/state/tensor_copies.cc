@@ -21,13 +21,13 @@ at::IntArrayRef ShapeOf(const TensorCopy& copy) {
                                : copy.dst.sizes();
 }
 
-// Whether the meshes have the same ranks in the same places; the names of axes
-// do not matter.
+// Whether the meshes have the same ranks in the same places; axis names do not
+// matter.
 bool SameGrid(const DeviceMesh& a, const DeviceMesh& b) {
   return a.shape() == b.shape() && a.ranks() == b.ranks();
 }
 
-// What is wrong with the kind of the source; empty when nothing is.
+// The problem with the source's kind; empty if there is none.
 std::string WrongKind(const TensorCopy& copy, const CopyRules& rules) {
   if (const auto* src = copy.src.get_if<DTensor>()) {
     if (!copy.spec.has_value()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TensorCopy: the copy of a tensor in a state dict to a tensor of a module or
-// optimizer, and the checks that list all that is wrong before any tensor
-// changes. For the thread that trains.
+// TensorCopy: the copy of a tensor in a state dict to a tensor in a module or
+// optimizer, and checks that list every error before any tensor changes. For
+// the thread that trains.
 #ifndef FSDP_CHECKPOINT_STATE_TENSOR_COPIES_H_
 #define FSDP_CHECKPOINT_STATE_TENSOR_COPIES_H_
 
@@ -23,12 +23,11 @@ namespace fsdp {
 struct TensorCopy {
   std::string name;                 // for errors
   at::Tensor dst;                   // if sharded: this rank's part
-  std::optional<DTensorSpec> spec;  // set if sharded: of the whole tensor
+  std::optional<DTensorSpec> spec;  // set if sharded: the whole tensor's
   StateValue src;
 };
 
-// The differences between a state dict and the module or optimizer that it is
-// for.
+// The differences between a state dict and the target module or optimizer.
 struct Mismatches {
   std::vector<std::string> missing;
   std::vector<std::string> unexpected;
@@ -42,11 +41,11 @@ struct Mismatches {
 struct CopyRules {
   // Whole tensors are cut where the destination is sharded.
   bool full = false;
-  // Sources may be on the meta device, because rank 0 has their values.
+  // Sources may be on the meta device, because rank 0 has the values.
   bool values_elsewhere = false;
 };
 
-// Adds to `mismatches.wrong` why `copy` cannot be made.
+// If `copy` cannot be made, adds the reason to `mismatches.wrong`.
 void CheckCopy(const TensorCopy& copy, const CopyRules& rules,
                Mismatches& mismatches);
 
@@ -57,8 +56,7 @@ absl::Status RunCopy(const TensorCopy& copy);
 // A view of the part of `whole` that lies in `box`.
 at::Tensor ViewOfBox(const at::Tensor& whole, const dcp::Box& box);
 
-// The parts of `copy.dst`, as views, and the boxes that they are of the whole
-// tensor.
+// The parts of `copy.dst`, as views, with their boxes in the whole tensor.
 absl::StatusOr<std::vector<LocalPart>> PartsOfCopy(const TensorCopy& copy);
 
 // "an int", "a tensor": for errors.

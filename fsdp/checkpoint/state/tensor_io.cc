@@ -27,20 +27,20 @@
 namespace fsdp {
 namespace {
 
-// The memory of a contiguous tensor as a flat run of bytes.
+// A contiguous tensor's memory as flat bytes.
 at::Tensor FlatBytes(const at::Tensor& tensor) {
   return tensor.view({-1}).view(at::kByte);
 }
 
 at::Tensor Wrap(const uint8_t* data, uint64_t size) {
-  // from_blob takes no const; the bytes of a source are only read.
+  // from_blob takes no const; a source's bytes are only read.
   return at::from_blob(const_cast<uint8_t*>(data), {static_cast<int64_t>(size)},
                        at::kByte);
 }
 
 // Calls `copy(memory, position, length)` for the pieces of memory that hold
-// bytes [offset, offset + size) of the row-major image of a CPU tensor, in
-// order; `position` counts from `offset`.
+// bytes [offset, offset + size) of a CPU tensor's row-major image, in order;
+// `position` counts from `offset`.
 template <typename Copy>
 void ForEachPiece(const at::Tensor& tensor, uint64_t offset, uint64_t size,
                   Copy copy) {
@@ -59,9 +59,9 @@ void ForEachPiece(const at::Tensor& tensor, uint64_t offset, uint64_t size,
     run *= tensor.size(--num_outer);
   }
   const uint64_t run_bytes = static_cast<uint64_t>(run * element);
-  // The index of the run in which `offset` lies.
+  // The index of the run that contains `offset`.
   absl::InlinedVector<int64_t, 4> index(static_cast<size_t>(num_outer));
-  int64_t address = 0;  // of the run, in elements
+  int64_t address = 0;  // where the run begins, in elements
   uint64_t rest = offset / run_bytes;
   for (int64_t d = num_outer - 1; d >= 0; --d) {
     const auto extent = static_cast<uint64_t>(tensor.size(d));
@@ -85,7 +85,7 @@ void ForEachPiece(const at::Tensor& tensor, uint64_t offset, uint64_t size,
   }
 }
 
-// The allocator frees pinned memory by the address that it returned, which may
+// The allocator frees pinned memory by the address that it returned. That may
 // be less aligned than requested.
 class PinnedMemory final : public std::pmr::memory_resource {
  public:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sources of a save and the sinks of a load: the memory of tensors on the
-// CPU or an accelerator. Made by the thread that trains, used by the lane that
-// saves or loads. Copies from and to an accelerator run on their own stream,
-// after the work that had been issued when the TransferStream was made.
+// A save's sources and a load's sinks: the memory of tensors on the CPU or an
+// accelerator. Made by the thread that trains, used by the lane that saves or
+// loads. Copies from and to an accelerator run on a separate stream, after the
+// work that had been issued when the TransferStream was made.
 #ifndef FSDP_CHECKPOINT_STATE_TENSOR_IO_H_
 #define FSDP_CHECKPOINT_STATE_TENSOR_IO_H_
 
@@ -24,25 +24,25 @@
 
 namespace fsdp {
 
-// The DType of a tensor of `type`; InvalidArgument for types that checkpoints
-// do not hold, such as quantized ones.
+// The DType for `type`; InvalidArgument for types that checkpoints do not hold,
+// such as quantized ones.
 absl::StatusOr<dcp::DType> DTypeOf(at::ScalarType type);
 
 // OK when `tensor` has elements in memory that can be copied: InvalidArgument
 // for undefined, sparse and meta tensors.
 absl::Status CheckHasMemory(const at::Tensor& tensor);
 
-// The bytes of the elements in row-major order, flat: an alias if they lie so.
+// The elements' bytes in row-major order, flat: an alias if they lie so.
 at::Tensor RowMajorBytes(const at::Tensor& tensor);
 
-// The stream of one save's or load's copies from or to one device.
+// The stream for one save's or load's copies from or to one device.
 class TransferStream {
  public:
-  // Records the position of the current stream of `device`, which is not a CPU.
+  // Records the current position in `device`'s stream. Not for the CPU.
   static absl::StatusOr<std::shared_ptr<TransferStream>> Make(
       c10::Device device);
 
-  // The stream of the copies; it waits for the recorded position.
+  // The stream for copies; it waits for the recorded position.
   c10::Stream Begin();
   // Blocks until everything issued on the stream is done.
   void Synchronize();
@@ -69,8 +69,8 @@ class TransferStreams {
 class TorchTensorSource final : public dcp::TensorSource {
  public:
   // `tensor` may have any strides; it is aliased and kept alive. `stream` is
-  // that of its device, null on the CPU; its owners are the sources and sinks
-  // of one transfer. A tensor that is not contiguous is first copied on its
+  // the device's, null on the CPU; owners: the sources and sinks of one
+  // transfer. A tensor that is not contiguous is first copied on the
   // accelerator.
   TorchTensorSource(const at::Tensor& tensor,
                     std::shared_ptr<TransferStream> stream);
@@ -88,8 +88,8 @@ class TorchTensorSource final : public dcp::TensorSource {
 
 class TorchTensorSink final : public dcp::TensorSink {
  public:
-  // As TorchTensorSource. The elements of `tensor` do not overlap. Waits for a
-  // save in the background that still copies it.
+  // As TorchTensorSource. Elements of `tensor` do not overlap. Waits for a
+  // background save that still copies it.
   TorchTensorSink(const at::Tensor& tensor,
                   std::shared_ptr<TransferStream> stream);
 

@@ -42,7 +42,7 @@ absl::StatusCode CodeOf(const c10::Error& error, absl::string_view message) {
     return SaysTimeout(message) ? absl::StatusCode::kDeadlineExceeded
                                 : absl::StatusCode::kUnavailable;
   }
-  // LibTorch's CPU allocator has no type of its own.
+  // LibTorch's CPU allocator has no exception type.
   if (absl::StrContains(message, "not enough memory") ||
       absl::StrContains(message, "can't allocate memory")) {
     return absl::StatusCode::kResourceExhausted;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bridge between the two ways to report an error: LibTorch and fsdp/ raise
-// exceptions, dcp/ returns absl::Status. The only file of dcp/ that knows
-// exceptions; everything else in fsdp/checkpoint calls LibTorch through
-// CatchTorch when the call can fail. Any thread.
+// exceptions, dcp/ returns absl::Status. The only file in fsdp/checkpoint that
+// knows exceptions; the others call LibTorch through CatchTorch when the call
+// can fail. Any thread.
 #ifndef FSDP_CHECKPOINT_STATE_TORCH_STATUS_H_
 #define FSDP_CHECKPOINT_STATE_TORCH_STATUS_H_
 
@@ -27,9 +27,8 @@ struct IsStatusOr<absl::StatusOr<T>> : std::true_type {};
 
 }  // namespace internal
 
-// Calls `call()` and returns what it returns, as a Status or StatusOr; an
-// exception becomes an error whose message is that of the exception, without a
-// stack trace:
+// Calls `call()` and returns the result as a Status or StatusOr. An exception
+// becomes an error with the exception's message, without a stack trace:
 //   ValueError, TypeError, IndexError     InvalidArgument
 //   NotImplementedError                   Unimplemented
 //   out of memory                         ResourceExhausted
