@@ -39,9 +39,9 @@ bool IsTensor(const MetadataEntry& entry) {
   return std::holds_alternative<TensorStorageMetadata>(entry.value);
 }
 
-// The index in a folder.
+// A folder's index.
 struct Index {
-  std::string folder;  // also the first element of its paths
+  std::string folder;  // also the first element in all paths
   uint32_t first_file = 0;
   ByteCheckpointMetadata contents;
 };
@@ -62,15 +62,15 @@ class ByteCheckpointReader {
   absl::Status AddFlat(
       const Index& index, const StateCollector::Part& flat,
       absl::Span<const ByteCheckpointMetadata::FlatSlot> slots);
-  // Reads the archives of all objects in an index, in the order of the index.
+  // Reads the archives of all objects in an index, in the index's order.
   absl::StatusOr<std::vector<TorchArchive>> ReadObjects(const Index& index);
   absl::Status AddObject(const Index& index, size_t entry,
                          const TorchArchive& archive);
   StorageInfo StoredItem(const Index& index, size_t entry) const;
   absl::Status AddExtra();
-  // Reads a file of a rank's extra state.
+  // Reads a file with a rank's extra state.
   absl::Status ReadExtra(uint32_t index);
-  // Adds the leaves of `value`, which is in `archive` at byte `begin` of file
+  // Adds the leaves in `value`, which is in `archive` at byte `begin` of file
   // `file`, below `path`.
   absl::Status AddLeaves(const TorchArchive& archive, const Value& value,
                          uint32_t file, uint64_t begin, const StatePath& path,
@@ -82,11 +82,11 @@ class ByteCheckpointReader {
   const SourceDirectory& directory_;
   const OpenOptions& options_;
   const std::stop_token& stop_;
-  std::vector<std::string> names_;  // of all files
+  std::vector<std::string> names_;  // all files
   std::vector<Index> indices_;
   uint32_t first_extra_ = 0;
   size_t num_extra_ = 0;
-  std::vector<uint64_t> object_bytes_;  // of each file
+  std::vector<uint64_t> object_bytes_;  // for each file
   CheckpointParts parts_;
   StateCollector collector_;
 };
@@ -374,7 +374,7 @@ absl::StatusOr<CheckpointParts> ByteCheckpointReader::Run() {
   return std::move(parts_);
 }
 
-// Whether model/.metadata begins as an index of ByteCheckpoint.
+// Whether model/.metadata begins as a ByteCheckpoint index.
 absl::StatusOr<bool> IsByteCheckpoint(const SourceDirectory& directory,
                                       const std::stop_token& stop) {
   DCP_ASSIGN_OR_RETURN(const std::optional<SourceDirectory> model,

@@ -35,8 +35,8 @@ absl::Status Unsupported(absl::string_view path, absl::string_view what) {
   return absl::UnimplementedError(absl::StrCat(path, ": ", what));
 }
 
-// The files of a folder zero/ and of those below it: a folder is a parameter,
-// whose name may contain slashes.
+// The files in a folder zero/ and below: each folder is a parameter, and the
+// parameter's name may contain slashes.
 absl::StatusOr<std::vector<std::string>> UniversalFiles(
     const SourceDirectory& tag, const std::stop_token& stop) {
   std::vector<std::string> names;
@@ -64,7 +64,7 @@ absl::StatusOr<std::vector<std::string>> UniversalFiles(
   return names;
 }
 
-// What the names in one folder say.
+// The facts in the names of one folder's files.
 class TagFiles {
  public:
   absl::Status Add(absl::string_view path, const std::string& name) {
@@ -104,7 +104,7 @@ class TagFiles {
     return absl::OkStatus();
   }
 
-  // OK if the checkpoint is that of data parallelism alone.
+  // OK if the checkpoint uses data parallelism alone.
   absl::Status CheckParallelism(absl::string_view path) const {
     if (num_parallel_ > 1) {
       return Unsupported(
@@ -147,7 +147,7 @@ class TagFiles {
   int64_t num_parallel_ = 0;
 };
 
-// The files of one tag; nullopt if these are not DeepSpeed's.
+// One tag's files; nullopt if these are not DeepSpeed's.
 absl::StatusOr<std::optional<DeepSpeedFiles>> FilesOfTag(
     const SourceDirectory& tag, const std::stop_token& stop) {
   TagFiles found;
@@ -178,7 +178,7 @@ absl::StatusOr<std::optional<DeepSpeedFiles>> FilesOfTag(
   return files;
 }
 
-// Whether accelerate calls the checkpoint of a model so: pytorch_model,
+// Whether accelerate gives a model's checkpoint this name: pytorch_model,
 // pytorch_model_1 and so on.
 bool IsTagOfAccelerate(absl::string_view name) {
   int64_t number = 0;
@@ -187,9 +187,9 @@ bool IsTagOfAccelerate(absl::string_view name) {
           (absl::ConsumePrefix(&name, "_") && absl::SimpleAtoi(name, &number)));
 }
 
-// FailedPrecondition if `tag` is that of one of several models, each of which
-// accelerate has DeepSpeed save to the same place: the pointer then names the
-// last one.
+// FailedPrecondition if `tag` belongs to one of several models: accelerate has
+// DeepSpeed save each to the same place, so the pointer names only the last
+// one.
 absl::Status CheckIsOnlyModel(const SourceDirectory& directory,
                               absl::string_view pointer,
                               const std::string& tag) {
@@ -220,8 +220,8 @@ absl::StatusOr<std::optional<DeepSpeedFiles>> FindDeepSpeed(
                          ReadPointer(directory, pointer, stop));
     DCP_ASSIGN_OR_RETURN(const std::optional<SourceDirectory> below,
                          ChildOf(directory, tag));
-    // The folder may have been deleted from a checkpoint of the Trainer, whose
-    // model is elsewhere.
+    // The folder may have been deleted from a Trainer checkpoint that has the
+    // model elsewhere.
     if (!below.has_value()) continue;
     DCP_ASSIGN_OR_RETURN(here, FilesOfTag(*below, stop));
     if (!here.has_value()) continue;

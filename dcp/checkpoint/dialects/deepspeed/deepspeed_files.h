@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeepSpeedFiles: the files of a DeepSpeed checkpoint, by their names. Looks at
+// DeepSpeedFiles: the files in a DeepSpeed checkpoint, by their names. Looks at
 // names and the pointer file `latest`, not into the checkpoint. Any thread.
 // Source: deepspeed/runtime/engine.py, checkpoint/constants.py (0.19.8).
 #ifndef DCP_CHECKPOINT_DIALECTS_DEEPSPEED_DEEPSPEED_FILES_H_
@@ -16,25 +16,25 @@
 namespace dcp {
 
 struct DeepSpeedFiles {
-  std::string directory;            // that of the tag, where the files are
-  std::string pointer;              // that named it; empty: it was given
+  std::string directory;  // the tag's, where the files are
+  // the file that named it; empty: it was given
+  std::string pointer;
   std::vector<std::string> models;  // *_model_states.pt, by rank; at least one
   std::vector<std::string> optims;  // *_optim_states.pt, by rank
-  // Those of the other model-parallel ranks, which a universal checkpoint may
+  // The other model-parallel ranks' files, which a universal checkpoint may
   // have.
   std::vector<std::string> parallel_models;
-  // The files below the folder zero/ of a universal checkpoint, such as
+  // The files below a universal checkpoint's folder zero/, such as
   // "zero/layers.0.w/fp32.pt"; by name.
   std::vector<std::string> universal;
-  bool is_stage3 = false;  // the names of the models have a rank
+  bool is_stage3 = false;  // the models' names have a rank
 };
 
-// The checkpoint in `directory`, whose entries are given, or the one below it
+// The checkpoint in `directory`, which has these entries, or the one below it
 // that `latest` or `latest_universal` names; nullopt if there is none.
-// Unimplemented for tensor, pipeline and expert parallelism, with what to do
-// instead, and for tensors that are elsewhere; FailedPrecondition when it is
-// one of several models that accelerate has saved; DataLoss when the pointer
-// leads out of the directory.
+// Unimplemented for tensor, pipeline and expert parallelism, with advice, and
+// for tensors that are elsewhere; FailedPrecondition if accelerate saved
+// several models there; DataLoss when the pointer leads out of the directory.
 absl::StatusOr<std::optional<DeepSpeedFiles>> FindDeepSpeed(
     const SourceDirectory& directory, const std::stop_token& stop);
 

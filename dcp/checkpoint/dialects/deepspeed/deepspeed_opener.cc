@@ -36,15 +36,15 @@ namespace {
 
 using Kind = Value::Kind;
 
-// The keys of the model states that are not extra.
+// The keys in the model states that are not extra.
 constexpr absl::string_view kModelKeys[] = {
     "module",        "buffer_names",        "optimizer",
     "param_shapes",  "frozen_param_shapes", "frozen_param_fragments",
     "shared_params",
 };
 
-// The optimizer's state_dict() in the model states of stage 0. With fp16, it is
-// that of DeepSpeed's own optimizer around torch's.
+// Whether this is the optimizer's state_dict() in stage 0's model states. With
+// fp16, it comes from DeepSpeed's own optimizer around torch's.
 bool IsTorchOptimizer(const Value& optimizer) {
   return FindKey(optimizer, "state").has_value() &&
          FindKey(optimizer, "param_groups").has_value();
@@ -81,15 +81,15 @@ class DeepSpeedReader {
     return std::move(parts_);
   }
   void TakePickles();
-  // The next file of parts_.
+  // The next file in parts_.
   DeepSpeedPickle NextPickle();
-  // OK if the weights are there in the precision that is asked for.
+  // OK if the weights exist in the requested precision.
   absl::Status CheckPrecision();
   absl::Status AddModel();
-  // The state dict of the model; empty if a pipeline keeps it elsewhere.
+  // The model's state dict; empty if a pipeline keeps it elsewhere.
   absl::StatusOr<Value> Module();
   absl::Status AddModuleEntry(const std::string& name, const Value& value);
-  // The names in the module that are added from elsewhere.
+  // The names in the module that other sources add.
   absl::flat_hash_set<std::string> NamesElsewhere(bool with_masters) const;
   // DataLoss unless the module has all parameters.
   absl::Status CheckModule(const Value& module) const;
@@ -97,10 +97,10 @@ class DeepSpeedReader {
   // Adds the groups in `inner`, the optimizer's state_dict() in `pickle`.
   absl::Status AddGroups(const DeepSpeedPickle& pickle, const Value& inner);
   absl::Status AddExtra();
-  // What the model states of the rank have in addition to the model.
+  // Adds the values in the rank's model states that are not the model.
   absl::Status AddRankExtra(size_t rank);
-  // Adds the leaves of `root`, a dict of values of `pickle`, below `prefix`, as
-  // those of the rank.
+  // Adds the leaves in `root`, a dict with values from `pickle`, below
+  // `prefix`, as the rank's.
   absl::Status AddLeaves(const DeepSpeedPickle& pickle, const Value& root,
                          const std::string& prefix, int64_t rank = 0);
   void AddAliases();
@@ -120,7 +120,7 @@ class DeepSpeedReader {
   const OpenOptions& options_;
   const std::stop_token& stop_;
   CheckpointParts parts_;
-  uint32_t num_taken_ = 0;  // of its files
+  uint32_t num_taken_ = 0;  // in parts_.files
   DeepSpeedState state_;
   StateCollector collector_;
 };
@@ -201,8 +201,8 @@ absl::Status DeepSpeedReader::AddModuleEntry(const std::string& name,
 absl::StatusOr<Value> DeepSpeedReader::Module() {
   DCP_ASSIGN_OR_RETURN(const Value module, GetKey(model(), "module"));
   if (IsMapping(module)) return module;
-  // Each layer of a pipeline has a file of its own, of which a universal
-  // checkpoint has the parameters alone.
+  // A pipeline saves each layer in a separate file; a universal checkpoint has
+  // only the parameters from these.
   if (!module.is_none() || state_.universal.empty()) {
     return absl::DataLossError(
         absl::StrCat("module is not a state dict: ", ToString(module, 60)));

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads the parameters' names and order, and checks that the pickles agree.
 // Tested by tests/dcp/checkpoint/open/dialects/dialects_test.cc.
 #include "dcp/checkpoint/dialects/deepspeed/deepspeed_state.h"
 
@@ -17,8 +18,8 @@ namespace {
 
 using Kind = Value::Kind;
 
-// Elements of the parameters of one group. It leaves room to add paddings, and
-// is more than any file system holds.
+// The most elements in one group's parameters. It leaves room to add paddings,
+// and is more than any file system holds.
 constexpr int64_t kMaxElements = int64_t{1} << 60;
 
 // {name: torch.Size}.
@@ -107,7 +108,7 @@ absl::StatusOr<int> StageOf(const Value& optim) {
   return found == 1 ? 1 : 2;
 }
 
-// The number of ranks: an int, or one for each group, all equal.
+// The rank count: an int, or one for each group, all equal.
 absl::StatusOr<int64_t> PartitionCount(const Value& optim) {
   DCP_ASSIGN_OR_RETURN(const Value count, GetKey(optim, "partition_count"));
   if (count.is(Kind::kInt)) return count.int_value();
@@ -149,7 +150,7 @@ absl::Status CheckPartitionCount(const DeepSpeedState& state) {
   return absl::OkStatus();
 }
 
-// That of the checkpoint from which a universal one was made.
+// The stage of the checkpoint from which a universal one was made.
 int StageOfUniversal(const DeepSpeedState& state) {
   const Value& optimizer = state.universal_optimizer.root;
   const std::optional<Value> stage = FindKey(optimizer, "zero_stage");
@@ -194,8 +195,8 @@ absl::Status AddParallelNames(DeepSpeedState& state) {
     for (const DeepSpeedParameter& each : group) known.insert(each.name);
   }
   for (const DeepSpeedPickle& model : state.parallel_models) {
-    // zero/ has the parameters that are trained; of others, each of these ranks
-    // has a part.
+    // zero/ has the trained parameters; of the others, each of these ranks has
+    // a part.
     const Value frozen =
         FindKey(model.root, "frozen_param_shapes").value_or(Value());
     if (IsMapping(frozen) && !frozen.items().empty()) {
@@ -225,7 +226,7 @@ absl::Status AddParallelNames(DeepSpeedState& state) {
   return absl::OkStatus();
 }
 
-// DataLoss if the files of the model come from different steps.
+// DataLoss if the model's files come from different steps.
 absl::Status CheckSameStep(const DeepSpeedState& state) {
   const DeepSpeedPickle& first = state.models[0];
   for (const auto* models : {&state.models, &state.parallel_models}) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Computes each parameter's place in the partitions, with gaps and padding.
 // Tested by tests/dcp/checkpoint/open/dialects/dialects_test.cc.
 #include "dcp/checkpoint/dialects/deepspeed/partitioned_groups.h"
 
@@ -20,16 +21,16 @@ namespace {
 
 using Kind = Value::Kind;
 
-// Rounded up to the multiple to which DeepSpeed pads a group.
+// The size rounded up to the multiple to which DeepSpeed pads a group.
 int64_t Padded(int64_t size, int64_t num_ranks) {
   const int64_t multiple = 2 * num_ranks;
   return (size + multiple - 1) / multiple * multiple;
 }
 
-// One group of the optimizer.
+// One group in the optimizer.
 class PartitionedGroup {
  public:
-  // `states` are those of all groups, by rank.
+  // `states` has all groups' states, by rank.
   PartitionedGroup(const DeepSpeedState& state,
                    const std::vector<std::vector<Value>>& states, size_t group,
                    bool with_masters)
@@ -80,7 +81,7 @@ class PartitionedGroup {
     return AppendStates(pickle, states_[ranks_.size() - 1][group_], vectors);
   }
 
-  // Moments keep the padding of the partition, master weights do not.
+  // Moments keep the partition's padding, master weights do not.
   absl::Status FindPartitionSize() {
     for (const auto& [key, vector] : ranks_[0]) {
       size_ = std::max(size_, vector.size());
@@ -102,7 +103,7 @@ class PartitionedGroup {
     return absl::OkStatus();
   }
 
-  // The elements after each parameter that belong to none.
+  // The elements after each parameter that belong to no parameter.
   absl::StatusOr<std::vector<int64_t>> Gaps() const {
     std::vector<int64_t> gaps(state_.groups[group_].size(), 0);
     const std::optional<Value> all =
@@ -163,7 +164,7 @@ class PartitionedGroup {
   const size_t group_;
   const bool with_masters_;
   std::vector<ZeroVectors> ranks_;
-  int64_t size_ = 0;  // elements of a partition
+  int64_t size_ = 0;  // elements in a partition
 };
 
 }  // namespace

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stages 1 and 2 of ZeRO: the parameters of a group follow one another in one
+// Stages 1 and 2 in ZeRO: a group's parameters follow one another in one
 // vector, perhaps with gaps for alignment, which is cut into equal partitions.
-// Used by one thread.
-// Source: deepspeed/runtime/zero/stage_1_and_2.py (0.19.8).
+// Used by one thread. Source: deepspeed/runtime/zero/stage_1_and_2.py (0.19.8).
 #ifndef DCP_CHECKPOINT_DIALECTS_DEEPSPEED_PARTITIONED_GROUPS_H_
 #define DCP_CHECKPOINT_DIALECTS_DEEPSPEED_PARTITIONED_GROUPS_H_
 
@@ -12,7 +11,7 @@
 
 namespace dcp {
 
-// Adds optimizer.state.* of the parameters of all groups, and model.* if
+// Adds optimizer.state.* for the parameters in all groups, and model.* if
 // `with_masters`. DataLoss when sizes do not add up.
 absl::Status AddPartitionedGroups(const DeepSpeedState& state,
                                   bool with_masters, StateCollector& collector);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Computes each parameter's pieces on every rank, for stage 3.
 // Tested by tests/dcp/checkpoint/open/dialects/dialects_test.cc.
 #include "dcp/checkpoint/dialects/deepspeed/piecewise_groups.h"
 

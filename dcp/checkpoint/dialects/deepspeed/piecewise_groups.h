@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stage 3 of ZeRO: each parameter is cut into equal pieces of its own, and the
-// pieces of a rank follow one another, sub-group after sub-group. Used by one
-// thread. Source: deepspeed/runtime/zero/stage3.py (0.19.8).
+// Stage 3 in ZeRO: each parameter is cut into equal pieces, and a rank's pieces
+// follow one another, sub-group after sub-group. Used by one thread. Source:
+// deepspeed/runtime/zero/stage3.py (0.19.8).
 #ifndef DCP_CHECKPOINT_DIALECTS_DEEPSPEED_PIECEWISE_GROUPS_H_
 #define DCP_CHECKPOINT_DIALECTS_DEEPSPEED_PIECEWISE_GROUPS_H_
 
@@ -11,7 +11,7 @@
 
 namespace dcp {
 
-// Adds model.* and optimizer.state.* of the parameters of all groups. DataLoss
+// Adds model.* and optimizer.state.* for the parameters in all groups. DataLoss
 // when sizes do not add up.
 absl::Status AddPiecewiseGroups(const DeepSpeedState& state,
                                 StateCollector& collector);

@@ -23,7 +23,7 @@ namespace {
 
 constexpr char kMasterFile[] = "fp32";
 
-// The files of one parameter by their keys.
+// One parameter's files by their keys.
 using Files = std::map<std::string, const DeepSpeedPickle*>;
 
 class UniversalReader {
@@ -62,7 +62,8 @@ class UniversalReader {
   }
 
  private:
-  // What the sub-groups of stage 3 keep for all parameters; otherwise nothing.
+  // The values that stage 3's sub-groups keep for all parameters; otherwise
+  // nothing.
   absl::StatusOr<std::vector<Value>> CommonStates() const {
     const std::optional<Value> inner =
         FindKey(state_.universal_optimizer.root, "optimizer_state_dict");
@@ -70,8 +71,8 @@ class UniversalReader {
     return StatesOf(*inner, state_.groups.size());
   }
 
-  // Parameters that no group has. The files of those that the model states
-  // have are copies.
+  // Adds parameters that no group has. If the model states have a parameter,
+  // the files are copies.
   absl::Status AddOthers() {
     absl::flat_hash_set<std::string> known;
     for (const char* dict :
@@ -97,7 +98,7 @@ class UniversalReader {
                             const Files& files, bool has_shape) {
     std::optional<Dims> shape;
     if (has_shape) shape = parameter.shape;
-    // All files have the shape of the weights, whatever it is.
+    // All files have the weights' shape, whatever it is.
     DCP_RETURN_IF_ERROR(
         Annotate(AddFile(parameter, kMasterKey, *files.at(kMasterFile), shape),
                  "fp32.pt"));
@@ -109,7 +110,7 @@ class UniversalReader {
     return absl::OkStatus();
   }
 
-  // Sets `shape` to that of the weights.
+  // Sets `shape` to the weights' shape.
   absl::Status AddFile(const DeepSpeedParameter& parameter,
                        const std::string& key, const DeepSpeedPickle& pickle,
                        std::optional<Dims>& shape) {
@@ -125,8 +126,8 @@ class UniversalReader {
     DCP_ASSIGN_OR_RETURN(TensorEntry tensor, TensorIn(pickle, value));
     const bool is_flat = tensor.shape.size() == 1 && shape.has_value() &&
                          tensor.shape[0] == Volume(*shape);
-    // The shape of a rank differs from that of the whole: the vocabulary was
-    // padded, or the tensor was cut over model-parallel ranks.
+    // A rank's shape differs from the whole shape: the vocabulary was padded,
+    // or the tensor was cut over model-parallel ranks.
     if (is_master && inner.has_value() && !is_flat) shape = tensor.shape;
     if (!shape.has_value()) shape = tensor.shape;
     if (!is_flat && tensor.shape != *shape) {

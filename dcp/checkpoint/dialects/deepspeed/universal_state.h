@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adds what a universal checkpoint of DeepSpeed (ds_to_universal.py) has below
-// its folder zero/: for each parameter a folder with the whole weights and
-// moments. Used by one thread.
-// Source: deepspeed/checkpoint/ds_to_universal.py, universal_checkpoint.py
-// (0.19.8).
+// Adds the state below the folder zero/ in a universal DeepSpeed checkpoint
+// (ds_to_universal.py): for each parameter a folder with the whole weights and
+// moments. Used by one thread. Source: deepspeed/checkpoint/ds_to_universal.py,
+// universal_checkpoint.py (0.19.8).
 #ifndef DCP_CHECKPOINT_DIALECTS_DEEPSPEED_UNIVERSAL_STATE_H_
 #define DCP_CHECKPOINT_DIALECTS_DEEPSPEED_UNIVERSAL_STATE_H_
 
@@ -15,15 +14,14 @@
 
 namespace dcp {
 
-// Adds optimizer.state.* of the parameters in param_shapes, and model.* if
-// `with_masters` (always for stage 3), and of those that the model states do
-// not have. NotFound if the file of a parameter is missing; DataLoss if a shape
+// Adds optimizer.state.* for the parameters in param_shapes, and model.* if
+// `with_masters` (always for stage 3), and for those that the model states do
+// not have. NotFound if a parameter's file is missing; DataLoss if a shape
 // differs.
 absl::Status AddUniversalState(const DeepSpeedState& state, bool with_masters,
                                StateCollector& collector);
 
-// The optimizer's state_dict() of rank 0, as far as it is kept; for
-// NamedGroups.
+// The part of rank 0's optimizer state_dict() that is kept; for NamedGroups.
 Value UniversalOptimizer(const DeepSpeedState& state);
 
 }  // namespace dcp

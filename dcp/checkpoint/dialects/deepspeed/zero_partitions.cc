@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Adds ZeRO's weights and optimizer state by stage, and frozen parameters.
 // Tested by tests/dcp/checkpoint/open/dialects/dialects_test.cc.
 #include "dcp/checkpoint/dialects/deepspeed/zero_partitions.h"
 
@@ -22,7 +23,7 @@ namespace {
 
 using Kind = Value::Kind;
 
-// Adds what `rank` has of a frozen parameter: its piece, or with one rank the
+// Adds rank `rank`'s part of a frozen parameter: a piece, or with one rank the
 // whole in its shape.
 absl::Status AddFragment(const DeepSpeedPickle& model, const Value& fragment,
                          const DeepSpeedParameter& parameter, int64_t rank,
@@ -83,7 +84,7 @@ absl::StatusOr<Value> NamedGroups(const DeepSpeedState& state,
   // Elastic checkpoints have none.
   if (!groups.has_value() || !groups->is(Kind::kList)) return arena.List();
   std::vector<Value> result;
-  size_t next = 0;  // of state.groups
+  size_t next = 0;  // into state.groups
   for (const Value& group : groups->items()) {
     DCP_ASSIGN_OR_RETURN(const Value params, GetKey(group, "params"));
     if (!params.is(Kind::kList)) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads one rank's flat vectors and common values for each group.
 // Tested by tests/dcp/checkpoint/open/dialects/dialects_test.cc.
 #include "dcp/checkpoint/dialects/deepspeed/zero_state.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one rank of DeepSpeed's ZeRO holds of the optimizer's groups: flat
-// vectors, and values that all parameters of a group have in common. Used by
-// one thread. Source: deepspeed/runtime/zero/stage_1_and_2.py, stage3.py.
+// One rank's part of the optimizer's groups in DeepSpeed's ZeRO: flat vectors,
+// and values that all parameters in a group have in common. Used by one thread.
+// Source: deepspeed/runtime/zero/stage_1_and_2.py, stage3.py.
 #ifndef DCP_CHECKPOINT_DIALECTS_DEEPSPEED_ZERO_STATE_H_
 #define DCP_CHECKPOINT_DIALECTS_DEEPSPEED_ZERO_STATE_H_
 
@@ -23,8 +23,8 @@
 
 namespace dcp {
 
-// The flat vectors of one rank by key: kMasterKey for the weights in the
-// optimizer's precision, others are the optimizer's.
+// One rank's flat vectors by key: kMasterKey for the weights in the optimizer's
+// precision, others are the optimizer's.
 using ZeroVectors = std::map<std::string, ZeroVector>;
 inline constexpr char kMasterKey[] = "";
 
@@ -39,18 +39,18 @@ absl::StatusOr<TensorEntry> TensorIn(const DeepSpeedPickle& pickle,
 absl::StatusOr<Value> ItemOf(const Value& list, size_t index,
                              absl::string_view name);
 
-// The optimizer's state of each group (for stage 3, sub-group) on one rank, out
-// of torch.optim's state_dict() or an elastic checkpoint's list; None where the
-// optimizer has made none. DataLoss unless there are as many.
+// The optimizer's state for each group (for stage 3, sub-group) on one rank,
+// out of torch.optim's state_dict() or an elastic checkpoint's list; None where
+// the optimizer has made none. DataLoss unless there are `num_groups`.
 absl::StatusOr<std::vector<Value>> StatesOf(const Value& inner,
                                             size_t num_groups);
 
-// Appends the vectors among a group's state to those before them.
+// Appends the vectors in a group's state to the earlier ones.
 absl::Status AppendStates(const DeepSpeedPickle& pickle, const Value& state,
                           ZeroVectors& vectors);
 
-// Adds what a group has on `rank` for all of its parameters, such as the step,
-// as that of one parameter.
+// Adds the values on `rank` that all parameters in a group share, such as the
+// step, under one parameter.
 absl::Status AddCommonStates(const DeepSpeedPickle& pickle, int64_t rank,
                              const Value& state,
                              const DeepSpeedParameter& parameter,

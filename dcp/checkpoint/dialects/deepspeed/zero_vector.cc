@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Joins tensors into one vector, and cuts ranges from it.
 // Tested by tests/dcp/checkpoint/open/dialects/dialects_test.cc.
 #include "dcp/checkpoint/dialects/deepspeed/zero_vector.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ZeroVector: what one rank of DeepSpeed's ZeRO holds of a flat vector: master
-// weights or a moment of the optimizer, in one or several tensors. Used by one
+// ZeroVector: one rank's part of a flat vector in DeepSpeed's ZeRO: master
+// weights or an optimizer's moment, in one or several tensors. Used by one
 // thread.
 #ifndef DCP_CHECKPOINT_DIALECTS_DEEPSPEED_ZERO_VECTOR_H_
 #define DCP_CHECKPOINT_DIALECTS_DEEPSPEED_ZERO_VECTOR_H_
@@ -18,16 +18,16 @@ namespace dcp {
 
 class ZeroVector {
  public:
-  // Appends a tensor of one chunk. DataLoss unless it has one dimension and the
-  // dtype of those before it.
+  // Appends a tensor with one chunk. DataLoss unless it has one dimension and
+  // the same dtype as earlier ones.
   absl::Status Append(TensorEntry tensor);
 
   int64_t size() const { return size_; }
   bool empty() const { return tensors_.empty(); }
 
-  // Adds, as what `rank` holds of the tensor at `path`, the elements [at, at +
-  // count) of this vector: they are those of a tensor of `shape` from `begin`
-  // on, in row-major order. DataLoss when the vector is too short.
+  // Adds the elements [at, at + count) of this vector to the tensor at `path`,
+  // as rank `rank`'s part: in a tensor with `shape`, the row-major elements
+  // from `begin` on. DataLoss when the vector is too short.
   absl::Status AddTo(StateCollector& collector, const StatePath& path,
                      int64_t rank, int64_t at, int64_t count, const Dims& shape,
                      int64_t begin) const;

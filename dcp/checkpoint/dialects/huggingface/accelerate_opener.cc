@@ -25,8 +25,8 @@
 namespace dcp {
 namespace {
 
-// The names of accelerate's files and folders, each with the number of the
-// model or optimizer; a full state dict of the first has none.
+// Patterns for accelerate's files and folders, each with the model's or
+// optimizer's number; the first one's full state dict has none.
 struct NamePattern {
   absl::string_view pattern;
   absl::string_view part;
@@ -52,7 +52,7 @@ constexpr absl::string_view kAccelerateFiles[] = {
     "random_states_{rank}.pkl",
     "custom_checkpoint_{number}.pkl"};
 
-// The part, with its root, that `name` is a file or folder of.
+// The root of the part that has `name` as a file or folder.
 std::optional<std::string> RootOfName(absl::Span<const NamePattern> kinds,
                                       const std::string& name) {
   for (const NamePattern& kind : kinds) {
@@ -64,7 +64,7 @@ std::optional<std::string> RootOfName(absl::Span<const NamePattern> kinds,
   return std::nullopt;
 }
 
-// NotFound unless all files that the index of `folder` names are in it.
+// NotFound unless all files that the index in `folder` names are in it.
 absl::Status CheckFiles(const SourceDirectory& folder,
                         const CheckpointParts& parts) {
   std::vector<std::string> missing;
@@ -82,8 +82,8 @@ absl::Status CheckFiles(const SourceDirectory& folder,
       "; if each machine wrote to its own disk, copy them together"));
 }
 
-// The DCP checkpoint in `folder`, whose names begin with `root` afterwards;
-// nullopt if the folder is another one of that name.
+// The DCP checkpoint in `folder`, with `root` added before the names; nullopt
+// if the folder has another format.
 absl::StatusOr<std::optional<PartToJoin>> OpenFolder(
     const SourceDirectory& folder, const std::string& name,
     const std::string& root, const OpenOptions& options,
@@ -116,7 +116,7 @@ absl::StatusOr<std::optional<PartToJoin>> OpenFolder(
   return part;
 }
 
-// The torch.save files of models and optimizers, full ones and those of ranks.
+// The models' and optimizers' torch.save files, full ones and the ranks'.
 absl::StatusOr<std::vector<RankFiles>> FilesOf(
     const SourceDirectory& directory) {
   std::vector<RankFiles> families;
@@ -168,7 +168,7 @@ absl::StatusOr<std::vector<PartToJoin>> OpenFsdpParts(
                                        [](const RankFiles& files) {
                                          return IsModel(files.part);
                                        });
-  // An optimizer alone may be next to a model of any kind.
+  // An optimizer alone may be next to a model in any format.
   if (!has_model) return std::vector<PartToJoin>();
   if (!families.empty()) {
     PartToJoin part{.folder = "", .prefix = {}, .parts = {}};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens what accelerate's save_state leaves: models and optimizers, whole or as
-// FSDP shards them (as DCP, as one torch.save file or as one for each rank),
+// Opens the result of accelerate's save_state: models and optimizers, whole or
+// as FSDP shards them (as DCP, as one torch.save file or as one for each rank),
 // and scheduler, random states and more next to them, as one checkpoint. Any
 // thread. Source: accelerate/utils/{fsdp_utils,constants}.py, checkpointing.py
 // (1.15.0).
@@ -19,17 +19,16 @@
 
 namespace dcp {
 
-// Names are model.NAME, optimizer.state.NAME.exp_avg and so on; those of a
-// second model and optimizer begin with model_1 and optimizer_1. The rest is
-// extra.scheduler and so on. Nullopt if there is no model in the
-// directory, or nothing of accelerate next to it. NotFound, with the names,
-// when files of other machines are missing. Cancelled once `stop` is requested.
+// Names are model.NAME, optimizer.state.NAME.exp_avg and so on; for a second
+// model and optimizer they begin with model_1 and optimizer_1. The rest is
+// extra.scheduler and so on. Nullopt if the directory has no model, or nothing
+// from accelerate next to it. NotFound, with the names, when other machines'
+// files are missing. Cancelled once `stop` is requested.
 absl::StatusOr<std::optional<CheckpointParts>> TryOpenAccelerate(
     const SourceDirectory& directory, const OpenOptions& options,
     const std::stop_token& stop = {});
 
-// The models and optimizers of FSDP alone, to be joined; empty if there are
-// none.
+// FSDP's models and optimizers alone, for joining; empty if there are none.
 absl::StatusOr<std::vector<PartToJoin>> OpenFsdpParts(
     const SourceDirectory& directory, const OpenOptions& options,
     const std::stop_token& stop = {});

@@ -19,7 +19,7 @@ namespace {
 constexpr absl::string_view kRank = "{rank}";
 constexpr absl::string_view kNumber = "{number}";
 
-// "random_states" of "random_states_{rank}.pkl".
+// "random_states" for "random_states_{rank}.pkl".
 std::string StemOf(absl::string_view pattern) {
   const size_t end = pattern.find(kRank);
   absl::string_view stem = pattern.substr(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ExtraFiles: the torch.save files that trainers keep next to a model and its
+// ExtraFiles: the torch.save files that trainers keep next to a model and an
 // optimizer: scheduler, random states, scaler. Any thread.
 #ifndef DCP_CHECKPOINT_DIALECTS_HUGGINGFACE_EXTRA_FILES_H_
 #define DCP_CHECKPOINT_DIALECTS_HUGGINGFACE_EXTRA_FILES_H_
@@ -16,13 +16,13 @@
 
 namespace dcp {
 
-// The files whose names are one of `patterns`, each as extra.STEM: its name
+// The files with names that match `patterns`, each as extra.STEM: the name
 // without the suffix. In a pattern, {rank} is the number of the rank that has
 // the file, which is not part of the stem: random_states_{rank}.pkl is
-// extra.random_states, and what differs is extra.random_states...@1. {number}
-// tells files of the same kind apart: custom_checkpoint_{number}.pkl is
+// extra.random_states, and values that differ are extra.random_states...@1.
+// {number} distinguishes similar files: custom_checkpoint_{number}.pkl is
 // extra.custom_checkpoint_0 and so on. Nullopt if there are none; NotFound if
-// those of some ranks are missing.
+// some ranks' files are missing.
 absl::StatusOr<std::optional<PartToJoin>> OpenExtraFiles(
     const SourceDirectory& directory,
     absl::Span<const absl::string_view> patterns, const OpenOptions& options,

@@ -26,14 +26,14 @@
 namespace dcp {
 namespace {
 
-// Names of files, with the number of the second and each later one.
+// Patterns for file names, with a number for the second and each later one.
 constexpr char kModelFile[] =
     R"((?:model|pytorch_model)(?:_(\d+))?\.(?:safetensors|bin))";
 constexpr char kOptimizerFile[] = R"(optimizer(?:_(\d+))?\.bin)";
 constexpr char kOtherStateFile[] =
     R"((?:scheduler|sampler|dl_state_dict)(?:_\d+)?\.bin)";
 constexpr char kRandomStates[] = R"(random_states_\d+\.pkl)";
-// How diffusers calls the folder of a moving average of a model.
+// The suffix that diffusers gives to a folder with a model's moving average.
 constexpr absl::string_view kAverageSuffix = "_ema";
 
 bool IsFile(const DirectoryEntry& entry, const char* pattern) {
@@ -41,8 +41,7 @@ bool IsFile(const DirectoryEntry& entry, const char* pattern) {
          RE2::FullMatch(entry.name, pattern);
 }
 
-// The number in the name of a file; empty for the first, nullopt for another
-// file.
+// The number in a file name; empty for the first, nullopt for another file.
 std::optional<std::string> NumberIn(const DirectoryEntry& entry,
                                     const char* pattern) {
   std::string number;
@@ -61,7 +60,7 @@ bool HasState(const SourceDirectory& directory) {
                      });
 }
 
-// The entries that may be files of a model.
+// The entries that may be a model's files.
 std::vector<DirectoryEntry> WithoutState(const SourceDirectory& directory) {
   std::vector<DirectoryEntry> entries = directory.entries;
   std::erase_if(entries, [](const DirectoryEntry& entry) {
@@ -82,7 +81,7 @@ absl::StatusOr<PartToJoin> OpenModelPart(const SourceDirectory& directory,
   return part;
 }
 
-// The models that are files of accelerate's own names.
+// The models in files with accelerate's own names.
 absl::StatusOr<std::vector<PartToJoin>> OpenNamedModels(
     const SourceDirectory& directory, const OpenOptions& options,
     const std::stop_token& stop) {
@@ -99,8 +98,8 @@ absl::StatusOr<std::vector<PartToJoin>> OpenNamedModels(
   return parts;
 }
 
-// The models that the program saved itself: weights of another name, and
-// folders of weights.
+// The models that the program saved itself: weights under another name, and
+// folders with weights.
 absl::StatusOr<std::vector<PartToJoin>> OpenOtherModels(
     const SourceDirectory& directory, const OpenOptions& options,
     const std::stop_token& stop) {
@@ -129,8 +128,8 @@ absl::StatusOr<std::vector<PartToJoin>> OpenOtherModels(
   return parts;
 }
 
-// The parameters of a model, without repetitions of tied ones, in the order of
-// its file if that has one.
+// The parameters in a model, without repetitions of tied ones, in the file's
+// order if the file has one.
 Parameters ParametersIn(const CheckpointParts& model) {
   Parameters parameters;
   absl::flat_hash_set<std::string> seen;
@@ -149,8 +148,7 @@ Parameters ParametersIn(const CheckpointParts& model) {
   return parameters;
 }
 
-// `parameters` in the order in which the file that the option like names has
-// them.
+// `parameters` in the order of the file that the option like names.
 absl::StatusOr<Parameters> OrderedLike(FileSystem& fs, const std::string& like,
                                        const Parameters& parameters,
                                        const std::stop_token& stop) {
@@ -177,8 +175,8 @@ absl::StatusOr<Parameters> OrderedLike(FileSystem& fs, const std::string& like,
                    ", which is not in this file of the option like"));
 }
 
-// What is known of the parameters of a model, by the names that they have in
-// the state of an optimizer.
+// The known facts about a model's parameters, by their names in an optimizer's
+// state.
 absl::StatusOr<ModelParameters> ParametersOfPart(FileSystem& fs,
                                                  const PartToJoin& model,
                                                  const DialectOptions& dialect,
@@ -248,7 +246,7 @@ absl::StatusOr<std::vector<PartToJoin>> OpenWholeParts(
   for (const DirectoryEntry& entry : directory.entries) {
     const std::optional<std::string> number = NumberIn(entry, kOptimizerFile);
     if (!number.has_value()) continue;
-    // Of several models, an optimizer may have any.
+    // With several models, an optimizer may belong to any.
     DCP_ASSIGN_OR_RETURN(
         PartToJoin part,
         OpenOptimizer(directory, entry.name, NumberedRoot("optimizer", *number),

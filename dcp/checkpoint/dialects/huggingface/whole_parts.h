@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// WholeParts: the models and optimizers in a folder of accelerate's
-// save_state, of models that are not sharded: DistributedDataParallel or one
-// process. A model is a file model.safetensors or pytorch_model.bin, or, where
-// the program saved it itself, as those of diffusers do, a folder with weights.
-// Any thread.
-// Source: accelerate/checkpointing.py (1.15.0),
+// WholeParts: the models and optimizers in a folder from accelerate's
+// save_state, for models that are not sharded: DistributedDataParallel or one
+// process. A model is a file model.safetensors or pytorch_model.bin, or a
+// folder with weights if the program saved it itself, as diffusers programs do.
+// Any thread. Source: accelerate/checkpointing.py (1.15.0),
 // diffusers/examples/text_to_image/train_text_to_image.py.
 #ifndef DCP_CHECKPOINT_DIALECTS_HUGGINGFACE_WHOLE_PARTS_H_
 #define DCP_CHECKPOINT_DIALECTS_HUGGINGFACE_WHOLE_PARTS_H_
@@ -22,17 +21,16 @@ namespace dcp {
 
 // Models first. Their names are model.NAME, model_1.NAME and so on, and
 // model.FOLDER.NAME for one in a folder. The optimizers' numbers become names
-// where these are certain; otherwise one of the parts says that as a loss.
-// Empty unless the directory has an optimizer or random states of accelerate,
-// and a model. InvalidArgument if DialectOptions ask for an order that no file
-// records.
+// where these are certain; otherwise one part has this as a loss. Empty unless
+// the directory has an optimizer or accelerate's random states, and a model.
+// InvalidArgument if DialectOptions ask for an order that no file records.
 absl::StatusOr<std::vector<PartToJoin>> OpenWholeParts(
     const SourceDirectory& directory, const OpenOptions& options,
     const std::stop_token& stop);
 
-// Opens the optimizer in `file`, below `root`. Its numbers become the names of
-// the parameters of `model`, if these are certain; null if it is not known
-// which model it trains.
+// Opens the optimizer in `file`, below `root`. The numbers become the names in
+// `model`, if these are certain; `model` is null if it is not known which model
+// the optimizer trains.
 absl::StatusOr<PartToJoin> OpenOptimizer(const SourceDirectory& directory,
                                          const std::string& file,
                                          const std::string& root,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of Megatron-core that is the same on all ranks: arguments, counters
-// and the optimizer's groups, in common.pt or in an item of its own. Any
-// thread.
+// Megatron-core's state that is the same on all ranks: arguments, counters and
+// the optimizer's groups, in common.pt or in a separate item. Any thread.
 #ifndef DCP_CHECKPOINT_DIALECTS_MEGATRON_COMMON_STATE_H_
 #define DCP_CHECKPOINT_DIALECTS_MEGATRON_COMMON_STATE_H_
 
@@ -17,9 +16,9 @@
 
 namespace dcp {
 
-// Reads the torch.save archive at `item` of the files of `parts`: a dict, or a
-// list of one. Returns its leaves as entries named common.*, whose values are
-// in the arena of `parts`. The CRC-32 of the pickle is always checked, because
+// Reads the torch.save archive at `item` in the files of `parts`: a dict, or a
+// list with one. Returns the leaves as entries named common.*; the values are
+// in the arena of `parts`. The pickle's CRC-32 is always checked, because
 // nothing reads it again.
 absl::StatusOr<std::vector<CheckpointEntry>> ReadCommonState(
     FileSystem& fs, const StorageInfo& item, const std::stop_token& stop,

@@ -19,7 +19,7 @@ namespace {
 
 constexpr absl::string_view kConfigFile = "metadata.json";
 constexpr absl::string_view kLegacyFile = "model_optim_rng.pt";
-// Other programs may have a file of that name, of any size.
+// Other programs may have a file with this name and any size.
 constexpr uint64_t kMaxMegatronConfigBytes = 64 << 10;
 constexpr uint64_t kBackendVersion = 1;
 
@@ -27,13 +27,13 @@ constexpr absl::string_view kConversion =
     "; Megatron-LM converts it with --ckpt-convert-format torch_dist "
     "--ckpt-convert-save DIRECTORY";
 
-// What metadata.json says.
+// The facts in metadata.json.
 struct Config {
   std::string backend;
   uint64_t version = kBackendVersion;
 };
 
-// nullopt if the text is not that of Megatron-core.
+// nullopt if the text is not Megatron-core's.
 std::optional<Config> ParseConfig(absl::string_view text) {
   Config config;
   std::string key;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recognises the checkpoints of Megatron-core and of NeMo 2 by the files of a
-// directory, and refuses those of their formats that cannot be read. Any
-// thread.
-// Source: megatron/core/dist_checkpointing/core.py (CheckpointingConfig),
+// Recognises Megatron-core and NeMo 2 checkpoints by a directory's files, and
+// refuses their formats that cannot be read. Any thread. Source:
+// megatron/core/dist_checkpointing/core.py (CheckpointingConfig),
 // megatron/training/checkpointing.py (get_checkpoint_name), 0.19.
 #ifndef DCP_CHECKPOINT_DIALECTS_MEGATRON_MEGATRON_FILES_H_
 #define DCP_CHECKPOINT_DIALECTS_MEGATRON_MEGATRON_FILES_H_
@@ -18,7 +17,7 @@
 
 namespace dcp {
 
-// Until 0.18, what is not sharded is in this file; then in this entry.
+// State that is not sharded is in this file until 0.18, then in this entry.
 inline constexpr absl::string_view kCommonFile = "common.pt";
 inline constexpr absl::string_view kCommonEntry = "common_state/shard_0_1";
 
@@ -30,8 +29,8 @@ absl::StatusOr<bool> IsMegatronDirectory(const SourceDirectory& directory,
                                          const OpenOptions& options,
                                          const std::stop_token& stop);
 
-// NotFound if `parts`, the DCP directory at `path`, are those of a save of
-// Megatron-core that did not finish.
+// NotFound if `parts`, the DCP directory at `path`, come from a Megatron-core
+// save that did not finish.
 absl::Status CheckMegatronSaveFinished(absl::string_view path,
                                        const CheckpointParts& parts);
 

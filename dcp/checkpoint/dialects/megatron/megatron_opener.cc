@@ -26,7 +26,7 @@ namespace {
 
 using Kind = Value::Kind;
 
-// A parameter of one of the chained optimizers.
+// A parameter in one of the chained optimizers.
 using ParameterKey = std::pair<std::string, std::string>;
 
 class MegatronReader {
@@ -43,12 +43,12 @@ class MegatronReader {
 
  private:
   absl::Status OpenIndex();
-  // Replaces the entries of the index by those of the model.
+  // Replaces the index's entries by the model's.
   absl::Status Interpret();
   absl::Status ReadCommon(std::vector<CheckpointEntry>& stored);
   void AddProperties(const std::vector<CheckpointEntry>& stored);
   void FindMasterWeights(const std::vector<CheckpointEntry>& stored);
-  // Adds an entry of the index; `shape` is what TensorStorageMetadata calls
+  // Adds an entry from the index; `shape` is TensorStorageMetadata's
   // reformulated_from.
   absl::Status AddStored(CheckpointEntry entry,
                          const std::optional<Dims>& shape);
@@ -57,20 +57,20 @@ class MegatronReader {
   absl::Status Add(CheckpointEntry entry);
   // The path that the options give a tensor; empty if it keeps its name.
   StatePath PathOf(const std::string& name) const;
-  // The entry of the common state with that name; null if there is none.
+  // The entry in the common state with this name; null if there is none.
   const CheckpointEntry* FindCommon(absl::string_view name) const;
 
   const SourceDirectory& directory_;
   const OpenOptions& options_;
   const std::stop_token& stop_;
   CheckpointParts parts_;
-  std::vector<std::optional<Dims>> shapes_;  // of the entries of the index
+  std::vector<std::optional<Dims>> shapes_;  // for the index's entries
   std::vector<CheckpointEntry> common_;
   absl::flat_hash_map<absl::string_view, size_t> common_by_name_;
   CutBudget budget_;
   absl::flat_hash_set<std::string> names_;
   // With the option torch_optimizer_names:
-  absl::flat_hash_set<std::string> master_weights_;  // names of parameters
+  absl::flat_hash_set<std::string> master_weights_;  // parameters' names
   absl::flat_hash_set<ParameterKey> with_step_;
 };
 
@@ -91,7 +91,7 @@ absl::Status MegatronReader::OpenIndex() {
   if (!parts.ok()) return Annotate(parts.status(), path);
   parts_ = *std::move(parts);
   parts_.dialect = Dialect::kMegatron;
-  // The names of the common state have paths, whatever the index says.
+  // The names in the common state have paths, whatever the index says.
   parts_.flattened = true;
   return absl::OkStatus();
 }
@@ -113,7 +113,7 @@ absl::Status MegatronReader::Interpret() {
   return absl::OkStatus();
 }
 
-// Reads the common state; its entry in the index, if any, goes away.
+// Reads the common state, and removes the index's entry for it, if any.
 absl::Status MegatronReader::ReadCommon(std::vector<CheckpointEntry>& stored) {
   StorageInfo item;
   const auto entry = std::find_if(
@@ -250,7 +250,7 @@ absl::Status MegatronReader::AddTensor(const std::string& name,
   return AddStep(*state);
 }
 
-// Gives a parameter the step of its optimizer's first group, once.
+// Gives a parameter the step from the optimizer's first group, once.
 absl::Status MegatronReader::AddStep(const OptimizerName& name) {
   if (!with_step_.emplace(name.chain, name.parameter).second) {
     return absl::OkStatus();

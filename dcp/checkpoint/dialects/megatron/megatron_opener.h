@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens a checkpoint of Megatron-core (torch_dist) or NeMo 2: a DCP directory
-// whose index needs to be interpreted. Any thread.
+// Opens a Megatron-core (torch_dist) or NeMo 2 checkpoint: a DCP directory with
+// an index that needs interpretation. Any thread.
 #ifndef DCP_CHECKPOINT_DIALECTS_MEGATRON_MEGATRON_OPENER_H_
 #define DCP_CHECKPOINT_DIALECTS_MEGATRON_MEGATRON_OPENER_H_
 
@@ -15,8 +15,8 @@
 namespace dcp {
 
 // nullopt if `directory` is not one. The names are those that Megatron-core
-// stores, and common.* for what is not sharded; `options` say which change.
-// Errors are those of Checkpoint::Open.
+// stores, and common.* for state that is not sharded; `options` can change
+// some. Errors are those from Checkpoint::Open.
 absl::StatusOr<std::optional<CheckpointParts>> TryOpenMegatron(
     const SourceDirectory& directory, const OpenOptions& options,
     const std::stop_token& stop);

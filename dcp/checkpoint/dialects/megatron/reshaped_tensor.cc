@@ -15,7 +15,7 @@
 namespace dcp {
 namespace {
 
-// The shape of one block.
+// One block's shape.
 absl::StatusOr<Dims> BlockOf(const TensorEntry& stored, const Dims& shape) {
   const std::string found =
       absl::StrCat("a tensor of shape ", ShapeToString(shape), " is stored as ",
@@ -62,7 +62,7 @@ ItemPart LayerOf(ItemPart part, int64_t k, int64_t num_layers) {
 }  // namespace
 
 absl::Status CutBudget::Take(uint64_t num_pieces, size_t numbers_each) {
-  // What has no dimensions takes memory too.
+  // A piece without dimensions takes memory too.
   const uint64_t numbers = std::max<uint64_t>(numbers_each, 4);
   if (num_pieces > left_ / numbers) {
     return absl::ResourceExhaustedError(absl::StrCat(

@@ -19,7 +19,7 @@ constexpr absl::string_view kLatest = "latest";
 constexpr absl::string_view kRankLink = "latest-rank";
 constexpr absl::string_view kIteration = "latest_checkpointed_iteration.txt";
 
-// What the link at `path` leads to.
+// The file or directory to which the link at `path` leads.
 absl::StatusOr<FileInfo> Followed(FileSystem& fs, const std::string& path) {
   // As a directory, unless it is something else.
   absl::StatusOr<FileInfo> info = fs.Stat(JoinPath(path, "."));

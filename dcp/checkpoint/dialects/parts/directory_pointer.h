@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DirectoryPointer: what a directory says is its latest checkpoint. Programs
-// leave a file with its name or number there, or a symbolic link. Any thread.
+// DirectoryPointer: the latest checkpoint according to a directory. Programs
+// leave a file there with a name or number, or a symbolic link. Any thread.
 #ifndef DCP_CHECKPOINT_DIALECTS_PARTS_DIRECTORY_POINTER_H_
 #define DCP_CHECKPOINT_DIALECTS_PARTS_DIRECTORY_POINTER_H_
 
@@ -14,21 +14,21 @@
 namespace dcp {
 
 struct DirectoryPointer {
-  std::string name;    // of the file or link
+  std::string name;    // the file's or link's
   std::string target;  // something else in the same directory
 };
 
-// A link latest-rank0.pt of Composer, to a file or a directory; nullopt without
+// Composer's link latest-rank0.pt, to a file or a directory; nullopt without
 // one. FailedPrecondition if it leads out of the directory.
 absl::StatusOr<std::optional<DirectoryPointer>> FindRankLink(
     const SourceDirectory& directory);
 
 // The target of latest (a file with a name, or a link) or of
 // latest_checkpointed_iteration.txt (Megatron-LM, ByteCheckpoint, verl: the
-// number of iter_0000100 or global_step_100, or "release"), whichever is
-// there; nullopt without either. NotFound if its target is missing, DataLoss if
-// the file has something else in it, FailedPrecondition for a link that leads
-// out of the directory.
+// number in iter_0000100 or global_step_100, or "release"), whichever exists;
+// nullopt without either. NotFound if the target is missing, DataLoss if the
+// file has something else in it, FailedPrecondition for a link that leads out
+// of the directory.
 absl::StatusOr<std::optional<DirectoryPointer>> FindPointer(
     const SourceDirectory& directory, const std::stop_token& stop);
 

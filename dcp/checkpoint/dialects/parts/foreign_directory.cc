@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Recognises other programs' checkpoints by their file names.
 // Tested by tests/dcp/checkpoint/open/no_checkpoint_test.cc.
 #include "dcp/checkpoint/dialects/parts/foreign_directory.h"
 
@@ -33,7 +34,7 @@ bool IsOrbax(const SourceDirectory& directory) {
   });
 }
 
-// Orbax keeps each item of a step, such as MaxText's `items`, in a folder.
+// Orbax keeps each of a step's items, such as MaxText's `items`, in a folder.
 absl::StatusOr<bool> HasOrbaxItem(const SourceDirectory& directory) {
   for (const absl::string_view name : {"items", "default", "state", "params"}) {
     DCP_ASSIGN_OR_RETURN(const std::optional<SourceDirectory> item,

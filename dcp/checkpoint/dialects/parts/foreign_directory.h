@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Directories of programs whose layout is not read, recognised by the names in
-// them. Any thread.
+// Directories with unsupported layouts, recognised by the names in them. Any
+// thread.
 #ifndef DCP_CHECKPOINT_DIALECTS_PARTS_FOREIGN_DIRECTORY_H_
 #define DCP_CHECKPOINT_DIALECTS_PARTS_FOREIGN_DIRECTORY_H_
 
@@ -9,8 +9,8 @@
 
 namespace dcp {
 
-// Unimplemented, with the program and what to do instead, for a checkpoint of
-// Orbax (MaxText, Flax), T5X, TensorFlow, nanotron or fairscale.
+// Unimplemented, with the program and advice, for an Orbax (MaxText, Flax),
+// T5X, TensorFlow, nanotron or fairscale checkpoint.
 absl::Status CheckForeignDirectory(const SourceDirectory& directory);
 
 }  // namespace dcp

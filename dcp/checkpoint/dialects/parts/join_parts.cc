@@ -45,7 +45,7 @@ void AddPrefix(const StatePath& prefix, CheckpointEntry& entry) {
   entry.fqn = PathToName(entry.path);
 }
 
-// DCP, if any, is what determines how the whole is opened further.
+// A DCP part, if any, determines how the whole is opened further.
 Format FormatOf(const std::vector<PartToJoin>& all) {
   Format format = Format::kSafetensors;
   for (const PartToJoin& part : all) {

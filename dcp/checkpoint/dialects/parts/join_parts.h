@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// JoinParts: makes one checkpoint of several that are below one directory, such
-// as a model and its optimizer. Pure; any thread.
+// JoinParts: makes one checkpoint from several below one directory, such as a
+// model and an optimizer. Pure; any thread.
 #ifndef DCP_CHECKPOINT_DIALECTS_PARTS_JOIN_PARTS_H_
 #define DCP_CHECKPOINT_DIALECTS_PARTS_JOIN_PARTS_H_
 
@@ -15,21 +15,22 @@
 namespace dcp {
 
 struct PartToJoin {
-  // Where the part is, relative to the directory of all; empty if there.
+  // The part's folder, relative to the joined directory; empty if it is this
+  // one.
   std::string folder;
-  // What its names get in front, so that model.safetensors becomes "model.";
-  // empty if they stay as they are.
+  // The prefix for the part's names, so that model.safetensors becomes
+  // "model."; empty if they stay unchanged.
   StatePath prefix;
   CheckpointParts parts;
 };
 
-// The root of the names of a model or optimizer: `part` for the first, whose
-// number is "" or "0", and "model_1" for the second.
+// The root of a model's or optimizer's names: `part` for the first, which has
+// the number "" or "0", and "model_1" for the second.
 std::string NumberedRoot(absl::string_view part, absl::string_view number);
 
-// The parts, at least one, in their order, as a checkpoint in `directory`. Its
-// format is DCP if that of a part is, otherwise torch.save's if that of a part
-// is. DataLoss when two parts have the same name.
+// The parts, at least one, in their order, as a checkpoint in `directory`. The
+// format is DCP if any part's is, otherwise torch.save's if any part's is.
+// DataLoss when two parts have the same name.
 absl::StatusOr<CheckpointParts> JoinParts(std::string directory,
                                           std::vector<PartToJoin> all);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SourceDirectory: a directory in which a checkpoint may be, with the names in
-// it, for the openers that recognise one by its names. Plain data; the
+// it, for openers that recognise a checkpoint by names. Plain data; the
 // functions are for any thread.
 #ifndef DCP_CHECKPOINT_DIALECTS_PARTS_SOURCE_DIRECTORY_H_
 #define DCP_CHECKPOINT_DIALECTS_PARTS_SOURCE_DIRECTORY_H_
@@ -35,13 +35,13 @@ absl::StatusOr<SourceDirectory> ListDirectory(FileSystem& fs,
 absl::StatusOr<std::optional<SourceDirectory>> ChildOf(
     const SourceDirectory& directory, absl::string_view name);
 
-// The text of the file `name` in `directory`, which has at most `limit` bytes.
+// The text in the file `name` in `directory`, which has at most `limit` bytes.
 absl::StatusOr<std::string> ReadText(const SourceDirectory& directory,
                                      absl::string_view name, uint64_t limit,
                                      const std::stop_token& stop);
 
-// The name that the pointer file `name` in `directory`, such as `latest`,
-// contains. DataLoss unless it is the name of something next to it.
+// The name in the pointer file `name` in `directory`, such as `latest`.
+// DataLoss unless it names something next to it.
 absl::StatusOr<std::string> ReadPointer(const SourceDirectory& directory,
                                         absl::string_view name,
                                         const std::stop_token& stop);

@@ -57,8 +57,8 @@ bool AreKnownToDiffer(const CheckpointEntry& a, const CheckpointEntry& b) {
   return !SameValue(a, b);
 }
 
-// Whether the value at the path says how many steps an optimizer has taken:
-// optimizer.state.w.step, or that of a group.
+// Whether the value at the path counts an optimizer's steps:
+// optimizer.state.w.step, or a group's.
 bool CountsSteps(const StatePath& path) {
   if (path.back() != PathElement("step")) return false;
   return std::any_of(path.begin(), path.end(), [](const PathElement& element) {
@@ -67,7 +67,7 @@ bool CountsSteps(const StatePath& path) {
   });
 }
 
-// The path of rank `rank`'s own value: its last element ends in "@rank". An
+// The path for rank `rank`'s own value: the last element ends in "@rank". An
 // index cannot, so it becomes one element with the key before it: rank 1's
 // ("rng", "cuda", 0) is ("rng", "cuda.0@1").
 StatePath PathOfRank(StatePath path, int64_t rank) {
@@ -223,7 +223,7 @@ StateCollector::Part FlatPart(const TensorEntry& vector, int64_t at,
     const int64_t size = Volume(piece.box.sizes);
     ChunkLocation location =
         PartOfChunk(vector, {.offsets = {at + piece.offset}, .sizes = {size}});
-    // A stride of the vector other than 1 would be one of each dimension.
+    // A vector's stride other than 1 would be a stride for each dimension.
     if (!location.strides.empty()) {
       Dims strides = RowMajorStrides(piece.box.sizes);
       for (int64_t& stride : strides) stride *= location.strides[0];

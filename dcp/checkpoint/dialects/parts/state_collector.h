@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// StateCollector: makes one state of what the files of many ranks hold: pieces
-// of tensors are put together, values that all ranks have are kept once. For
-// the openers of checkpoints that consist of torch.save files. Used by one
-// thread.
+// StateCollector: makes one state from many ranks' files: joins pieces of
+// tensors, and keeps values that all ranks have once. For openers of
+// checkpoints that consist of torch.save files. Used by one thread.
 #ifndef DCP_CHECKPOINT_DIALECTS_PARTS_STATE_COLLECTOR_H_
 #define DCP_CHECKPOINT_DIALECTS_PARTS_STATE_COLLECTOR_H_
 
@@ -24,24 +23,24 @@ namespace dcp {
 
 class StateCollector {
  public:
-  // What a rank holds of a tensor: any number of boxes of it.
+  // A rank's part of a tensor: any number of boxes.
   struct Part {
     DType dtype = DType::kFloat32;
-    Dims shape;  // of the whole tensor
+    Dims shape;  // the whole tensor's
     std::vector<Box> boxes;
     std::vector<ChunkLocation> locations;  // parallel to boxes, all located
   };
 
-  // Adds what the file of `rank` holds of the tensor at `path`. Files are added
-  // in the order of their ranks: of equal boxes, the first one counts. DataLoss
-  // if another rank gave another dtype or shape, or something else.
+  // Adds the part in the file of `rank` for the tensor at `path`. Files are
+  // added in the ranks' order: among equal boxes, the first counts. DataLoss if
+  // another rank gave another dtype or shape, or something else.
   absl::Status AddPart(const StatePath& path, int64_t rank, Part part);
 
-  // Adds a tensor or an object that the rank has for itself. If it equals that
-  // of a rank before, it is the same; otherwise it is called NAME@RANK. Tensors
-  // are compared by the CRC-32 of their records. DataLoss if the
-  // optimizer has taken another number of steps than on a rank before: the
-  // ranks' files come from different saves then.
+  // Adds a tensor or an object that the rank has for itself. If it equals an
+  // earlier rank's, it is kept once; otherwise it is called NAME@RANK. Tensors
+  // are compared by their records' CRC-32. DataLoss if the optimizer has taken
+  // another number of steps than on an earlier rank: then the ranks' files come
+  // from different saves.
   absl::Status AddValue(const StatePath& path, int64_t rank,
                         CheckpointEntry entry);
 
@@ -64,13 +63,13 @@ class StateCollector {
   absl::flat_hash_map<std::string, size_t> by_name_;
 };
 
-// The location of a part of a tensor in one chunk: of the elements in `box`,
+// The location of a part in a tensor with one chunk: the elements in `box`,
 // which is relative to the tensor.
 ChunkLocation PartOfChunk(const TensorEntry& tensor, const Box& box);
 
-// The part of a tensor of `shape` that is a range of its row-major elements,
-// from `begin` on, and whose elements are the `count` elements of `vector`, a
-// tensor of one dimension in one chunk, from `at` on.
+// The part of a tensor with `shape` that is a range of row-major elements, from
+// `begin` on. They are the `count` elements from `at` on in `vector`, a tensor
+// with one dimension and one chunk.
 StateCollector::Part FlatPart(const TensorEntry& vector, int64_t at,
                               int64_t count, const Dims& shape, int64_t begin);
 

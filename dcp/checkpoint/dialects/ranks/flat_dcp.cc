@@ -24,7 +24,7 @@
 namespace dcp {
 namespace {
 
-// The element of the path that is the name of a flat parameter.
+// The path element that is a flat parameter's name.
 std::optional<size_t> FlatElement(const CheckpointEntry& entry) {
   if (entry.tensor() == nullptr || entry.tensor()->shape.size() != 1) {
     return std::nullopt;
@@ -36,7 +36,7 @@ std::optional<size_t> FlatElement(const CheckpointEntry& entry) {
   return std::nullopt;
 }
 
-// Whether that is state of the optimizer by number: optimizer.state.0.exp_avg.
+// Whether this is optimizer state by number: optimizer.state.0.exp_avg.
 bool IsNumberedState(const CheckpointEntry& entry) {
   if (entry.tensor() == nullptr || entry.path.size() < 3) return false;
   const size_t last = entry.path.size() - 1;
@@ -47,8 +47,8 @@ bool IsNumberedState(const CheckpointEntry& entry) {
          std::all_of(key->begin(), key->end(), absl::ascii_isdigit);
 }
 
-// Plain tensors of one name are replicas to DCP: of the pieces that the ranks
-// had under one number, it kept one.
+// DCP takes plain tensors with one name for replicas: it kept only one of the
+// pieces that the ranks had under one number.
 bool HasLostState(const CheckpointParts& parts) {
   bool any_vector = false;
   bool is_sharded = false;

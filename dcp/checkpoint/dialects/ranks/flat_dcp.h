@@ -13,11 +13,11 @@
 
 namespace dcp {
 
-// Replaces each flat parameter among the entries of `parts`, and the state that
-// the optimizer has of it, by the parameters that DialectOptions::layout names;
-// their items are located for that. Without a layout, the entries stay as they
-// are, and a loss says so. There is also one if the optimizer's state is that
-// of one rank only.
+// Replaces each flat parameter in the entries of `parts`, and the optimizer's
+// state for it, by the parameters that DialectOptions::layout names; their
+// items are located for that. Without a layout, the entries stay unchanged, and
+// a loss says so. Another loss is added if the optimizer's state comes from one
+// rank only.
 absl::Status ResolveFlatParameters(FileSystem& fs, const OpenOptions& options,
                                    const std::stop_token& stop,
                                    CheckpointParts& parts);

@@ -20,7 +20,7 @@ namespace {
 
 using EventKind = JsonEvent::Kind;
 
-// Depths of the JSON: the list of units, one unit, its "params", one of them.
+// Depths in the JSON: the list of units, one unit, "params" in it, one of them.
 constexpr uint32_t kUnits = 0;
 constexpr uint32_t kUnit = 1;
 constexpr uint32_t kParams = 2;
@@ -153,7 +153,7 @@ class LayoutParser {
   Param param_;
 };
 
-// Adds the shapes of the checkpoint of one file at `path`.
+// Adds the shapes from the single-file checkpoint at `path`.
 absl::Status ReadLike(FileSystem& fs, const std::string& path,
                       const std::stop_token& stop, FlatHints& hints) {
   DCP_ASSIGN_OR_RETURN(const CheckpointParts parts,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// FlatHints: what the user says of FSDP1's flat parameters, because their
-// checkpoints do not record it: which parameters each consists of, or only
-// their shapes. Any thread.
+// FlatHints: the user's facts about FSDP1's flat parameters, because their
+// checkpoints do not record them: the parameters in each, or only their shapes.
+// Any thread.
 #ifndef DCP_CHECKPOINT_DIALECTS_RANKS_FLAT_HINTS_H_
 #define DCP_CHECKPOINT_DIALECTS_RANKS_FLAT_HINTS_H_
 
@@ -21,7 +21,7 @@
 
 namespace dcp {
 
-// One flat parameter of a layout.
+// One flat parameter in a layout.
 struct FlatUnit {
   std::vector<FlatParameter> parameters;
   int64_t numel = 0;  // with padding between and behind them
@@ -30,16 +30,16 @@ struct FlatUnit {
 struct FlatHints {
   bool has_layout = false;
   bool has_like = false;
-  absl::flat_hash_map<std::string, FlatUnit> units;  // of the layout
-  absl::flat_hash_map<std::string, Dims> shapes;     // of both
+  absl::flat_hash_map<std::string, FlatUnit> units;  // from the layout
+  absl::flat_hash_map<std::string, Dims> shapes;     // from both
   std::string unit_glob;                             // DialectOptions
 
-  // The unit of that name. InvalidArgument if the layout has none, or one of
-  // another size.
+  // The unit with this name. InvalidArgument if the layout has none, or one
+  // with another size.
   absl::StatusOr<const FlatUnit*> Find(absl::string_view flat,
                                        int64_t numel) const;
-  // The shape of a parameter of `numel` elements. InvalidArgument if there is
-  // none, or one of another size.
+  // The shape of a parameter with `numel` elements. InvalidArgument if there is
+  // none, or one with another size.
   absl::StatusOr<Dims> ShapeOf(absl::string_view name, int64_t numel) const;
 };
 

@@ -28,7 +28,7 @@ namespace {
 
 using Kind = Value::Kind;
 
-// What one rank has of one flat parameter, or of a view.
+// One rank's part of one flat parameter, or of a view.
 struct Piece {
   Value tensor;  // None if it has nothing
   int64_t begin = 0;
@@ -52,8 +52,8 @@ class FlatModel {
   // Adds the model to the collector and takes it out of the files.
   absl::Status Take(ValueArena& arena, StateCollector& collector) const;
 
-  // The vectors by the optimizer's numbers, which follow their order; nullopt
-  // if there are not as many.
+  // The vectors by the optimizer's numbers, which follow the vectors' order;
+  // nullopt if their counts differ.
   std::optional<FlatVectors> Vectors(const Value& optimizer) const;
 
   std::string Advice() const {
@@ -76,21 +76,21 @@ class FlatModel {
                           StateCollector& collector) const;
   void FindViews();
   bool IsView(absl::string_view name) const;
-  // The piece that rank `r` has of `name`, which is a view on all ranks.
+  // Rank `r`'s piece of `name`, which is a view on all ranks.
   Piece ViewOn(size_t r, absl::string_view name, int64_t begin) const;
   absl::Status MakeViews();
   absl::Status MakeUnits();
 
   const RankState& state_;
   const FlatHints& hints_;
-  std::vector<std::string> flats_;  // in the order of rank 0
+  std::vector<std::string> flats_;  // in rank 0's order
   std::vector<int64_t> numels_;     // parallel to flats_
   std::vector<ByName> by_name_;     // by rank
-  // By rank: the keys of the storages in which flat parameters are.
+  // By rank: the keys of the storages that hold flat parameters.
   std::vector<absl::flat_hash_set<absl::string_view>> storages_;
   std::vector<std::vector<Piece>> flat_pieces_;  // by rank, parallel to flats_
-  std::vector<std::string> views_;               // in the order of rank 0
-  // The views, or else the flat parameters, and what each rank has of them.
+  std::vector<std::string> views_;               // in rank 0's order
+  // The views, or else the flat parameters, and each rank's pieces.
   std::vector<FlatVector> vectors_;
   std::vector<std::vector<Piece>> pieces_;  // by rank, parallel to vectors_
 };
@@ -152,8 +152,8 @@ absl::Status FlatModel::ReadRank(const RankFile& file, const Value& value) {
   return absl::OkStatus();
 }
 
-// A view is a tensor of one dimension, on each rank in a storage of a flat
-// parameter, unless it is empty there.
+// A view is a tensor with one dimension, on each rank in a flat parameter's
+// storage, unless it is empty there.
 bool FlatModel::IsView(absl::string_view name) const {
   bool any = false;
   for (size_t r = 0; r < by_name_.size(); ++r) {

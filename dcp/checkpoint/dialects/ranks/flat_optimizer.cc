@@ -24,7 +24,7 @@ namespace {
 
 using Kind = Value::Kind;
 
-// The number of elements of a tensor of one dimension; nullopt for others.
+// The element count for a tensor with one dimension; nullopt for others.
 std::optional<int64_t> LengthOf(const Value& value) {
   if (!IsTensor(value)) return std::nullopt;
   const absl::StatusOr<TorchTensor> tensor = ParseTensor(value);
@@ -32,7 +32,7 @@ std::optional<int64_t> LengthOf(const Value& value) {
   return tensor->sizes[0];
 }
 
-// Whether a value can be a rank's piece, or what all pieces have in common.
+// Whether a value can be a rank's piece, or a value that all pieces share.
 bool MayBeFlat(const Value& value) {
   if (IsRankTensor(value)) return false;
   if (!IsTensor(value)) return true;
@@ -40,15 +40,15 @@ bool MayBeFlat(const Value& value) {
   return tensor.ok() && tensor->sizes.size() <= 1;
 }
 
-// The state of each number as a span of key, value, key, value, ...
+// Each number's state as a span of key, value, key, value, ...
 absl::Span<const Value> StatesIn(const Value& optimizer) {
   const std::optional<Value> state = FindKey(optimizer, "state");
   return state.has_value() && IsMapping(*state) ? state->items()
                                                 : absl::Span<const Value>();
 }
 
-// The length of the pieces of one number on one rank, 0 if it has none;
-// nullopt if these are not pieces.
+// The length of one number's pieces on one rank, 0 if it has none; nullopt if
+// these are not pieces.
 absl::StatusOr<std::optional<int64_t>> PieceLength(const Value& number,
                                                    const Value& state) {
   if (!number.is(Kind::kInt) || !IsMapping(state)) return std::nullopt;
@@ -79,8 +79,8 @@ absl::Status JoinPieces(FlatVector& vector) {
   return absl::OkStatus();
 }
 
-// The module that contains the parameter and that the glob matches: the
-// outermost one. Empty if there is none.
+// The outermost module that contains the parameter and that the glob matches.
+// Empty if there is none.
 std::string UnitOf(absl::string_view parameter, const GlobSet& glob) {
   for (size_t dot = parameter.find('.'); dot != absl::string_view::npos;
        dot = parameter.find('.', dot + 1)) {
@@ -90,8 +90,8 @@ std::string UnitOf(absl::string_view parameter, const GlobSet& glob) {
   return "";
 }
 
-// The units in order: that of the parameters outside of all modules first, if
-// there are any. InvalidArgument if the shapes are absurdly large.
+// The units in order: the unit with parameters outside of all modules first, if
+// any. InvalidArgument if the shapes are absurdly large.
 absl::StatusOr<std::vector<FlatVector>> UnitsOf(const Parameters& parameters,
                                                 absl::string_view unit_glob) {
   const GlobSet glob({std::string(unit_glob)});
@@ -144,8 +144,8 @@ absl::Status UseUnits(const Parameters& parameters,
   return absl::OkStatus();
 }
 
-// With use_orig_params=True, each number is one parameter; its pieces together
-// are as long as the parameter. Without `in_order`, that must be true of one
+// With use_orig_params=True, each number is one parameter; the pieces together
+// are as long as the parameter. Without `in_order`, that must be true for one
 // order only.
 bool UseOrder(const Parameters& parameters, const std::vector<int64_t>& numbers,
               bool in_order, FlatVectors& vectors) {
@@ -231,7 +231,7 @@ absl::Status TakeState(const RankFile& file, const StatePath& prefix,
   return absl::OkStatus();
 }
 
-// The names for the groups; a number that stays one is left out.
+// The names for the groups; a number that remains a number is left out.
 absl::flat_hash_map<int64_t, std::vector<std::string>> NamesOf(
     const FlatVectors& vectors) {
   absl::flat_hash_map<int64_t, std::vector<std::string>> names;

@@ -41,7 +41,7 @@ absl::Status AddFlatPiece(const FlatVector& vector, int64_t rank,
     const int64_t end =
         std::min(begin + real, parameter.begin + parameter.numel);
     const int64_t count = std::max<int64_t>(0, end - first);
-    // Rank 0 says dtype and shape of parameters without elements, too.
+    // Rank 0 gives the dtype and shape for parameters without elements, too.
     if (count == 0 && rank != 0) continue;
     DCP_RETURN_IF_ERROR(collector.AddPart(
         path_of(parameter.name), rank,

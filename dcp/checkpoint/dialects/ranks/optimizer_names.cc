@@ -21,7 +21,7 @@ namespace {
 
 using Kind = Value::Kind;
 
-// The whole shape of a tensor, sharded or not; nullopt for anything else.
+// The whole shape for a tensor, sharded or not; nullopt for anything else.
 std::optional<Dims> ShapeOf(const Value& value) {
   if (IsRankTensor(value)) {
     absl::StatusOr<RankTensor> tensor = ParseRankTensor(value);
@@ -34,8 +34,8 @@ std::optional<Dims> ShapeOf(const Value& value) {
   return std::move(tensor->sizes);
 }
 
-// Equal for tensors that are one tensor in memory; empty if this rank has no
-// elements of it.
+// Equal for tensors that are one tensor in memory; empty if this rank has none
+// of the elements.
 std::string MemoryOf(const Value& value) {
   Value local = value;
   if (IsRankTensor(value)) {
@@ -49,7 +49,7 @@ std::string MemoryOf(const Value& value) {
                       ShapeToString(tensor->sizes));
 }
 
-// The state of each number.
+// Each number's state.
 absl::flat_hash_map<int64_t, Value> StatesOf(const Value& optimizer) {
   absl::flat_hash_map<int64_t, Value> states;
   const std::optional<Value> state = FindKey(optimizer, "state");
@@ -61,8 +61,8 @@ absl::flat_hash_map<int64_t, Value> StatesOf(const Value& optimizer) {
   return states;
 }
 
-// The shape that every tensor of a state has, apart from numbers; nullopt if
-// it has no other tensors, or several shapes.
+// The shape that all tensors in a state have, apart from numbers; nullopt if it
+// has no other tensors, or several shapes.
 std::optional<Dims> StateShape(const Value& state) {
   std::optional<Dims> shape;
   if (!IsMapping(state)) return std::nullopt;
@@ -86,10 +86,10 @@ bool HasTensors(const Value& state) {
   return false;
 }
 
-// One of param_groups.
+// One element in param_groups.
 struct Group {
   std::vector<int64_t> numbers;
-  std::vector<std::string> names;  // those that it records, perhaps fewer
+  std::vector<std::string> names;  // the recorded names, perhaps fewer
 };
 
 // Nullopt if the parameters are not counted.
@@ -131,7 +131,7 @@ class NameFinder {
     }
   }
 
-  // Those that the groups record; empty if they do not fit.
+  // The names that the groups record; empty if they do not fit.
   OptimizerNames Recorded() const {
     OptimizerNames names;
     for (const Group& group : groups_) {
@@ -152,7 +152,7 @@ class NameFinder {
     return groups_.size() == 1 && numbers_.size() == parameters_.size();
   }
 
-  // Those of the order; empty if it does not fit.
+  // The names by order; empty if it does not fit.
   OptimizerNames InOrder() const {
     if (!MayBeOrdered()) return {};
     OptimizerNames names;
@@ -163,7 +163,7 @@ class NameFinder {
     return names;
   }
 
-  // Those that follow from the shapes; empty if they are not certain.
+  // The names that follow from the shapes; empty if they are not certain.
   OptimizerNames ByShape() const {
     OptimizerNames names;
     std::vector<bool> taken(parameters_.size());
@@ -185,7 +185,7 @@ class NameFinder {
       taken[i] = true;
       names[number] = parameters_[i].first;
     }
-    // Which of the others has which number makes no difference.
+    // The other parameters have no state, so their numbers make no difference.
     if (without_state.empty()) return names;
     if (!MayBeOrdered()) return {};
     size_t next = 0;
@@ -196,8 +196,8 @@ class NameFinder {
   }
 
  private:
-  // Whether the state of `number`, if it has one, can be that of a parameter of
-  // that shape.
+  // Whether the state for `number`, if it has one, fits a parameter with this
+  // shape.
   bool Fits(int64_t number, const Dims& shape) const {
     const auto state = states_.find(number);
     if (state == states_.end()) return true;
@@ -212,7 +212,7 @@ class NameFinder {
   const Parameters& parameters_;
   const absl::flat_hash_map<int64_t, Value> states_;
   const std::vector<Group> groups_;
-  std::vector<int64_t> numbers_;  // of all groups
+  std::vector<int64_t> numbers_;  // in all groups
   absl::flat_hash_map<std::string, size_t> by_name_;
   absl::flat_hash_map<std::string, std::vector<size_t>> by_shape_;
 };

@@ -24,26 +24,26 @@ using OptimizerNames = absl::flat_hash_map<int64_t, std::string>;
 // Names and whole shapes.
 using Parameters = std::vector<std::pair<std::string, Dims>>;
 
-// The parameters of a state dict, in its order: its sharded tensors, or all if
+// The parameters in a state dict, in its order: the sharded tensors, or all if
 // none is sharded, without repetitions of tied ones.
 Parameters SavedParameters(const Value& model);
 
 struct FoundNames {
   OptimizerNames names;  // empty if they are not certain
-  // Whether only the order of the parameters would tell them apart, because
-  // several have the same shape.
+  // Whether only the parameters' order would identify them, because several
+  // have the same shape.
   bool needs_order = false;
 };
 
-// The names of the parameters of `optimizer`, {"state": ..., "param_groups":
-// ...}, which are among `parameters`. They are certain if the groups record
-// them (torch.optim of named_parameters()), or if each state has the shape of
-// one parameter only. With `in_order`, the numbers of a single group follow the
-// order of `parameters`, if the shapes agree.
+// The names in `parameters` for the numbers in `optimizer`, {"state": ...,
+// "param_groups": ...}. They are certain if the groups record them (torch.optim
+// with named_parameters()), or if each state has the shape of one parameter
+// only. With `in_order`, a single group's numbers follow the order in
+// `parameters`, if the shapes agree.
 FoundNames FindOptimizerNames(const Parameters& parameters,
                               const Value& optimizer, bool in_order);
 
-// What to tell of an optimizer whose names need the order; `has_order` is
+// The loss for an optimizer with names that need the order; `has_order` is
 // whether the model's files record one.
 SourceLoss NumberedOptimizer(bool has_order);
 
@@ -51,8 +51,8 @@ SourceLoss NumberedOptimizer(bool has_order);
 // groups or if the group has names.
 std::optional<std::vector<int64_t>> NumbersOf(const Value& optimizer);
 
-// `groups`, a list of param_groups, with the names of each number in its place.
-// New values are made in `arena`.
+// `groups`, a list of param_groups, with names in place of the numbers. New
+// values are made in `arena`.
 Value GroupsWithNames(
     ValueArena& arena, const Value& groups,
     const absl::flat_hash_map<int64_t, std::vector<std::string>>& names);

@@ -19,11 +19,11 @@
 namespace dcp {
 namespace {
 
-// Names of files, each with one group for the rank. The first that matches a
-// name counts. "world" and "item" are the groups of these names.
+// Patterns for file names, each with one group for the rank. The first that
+// matches a name counts. "world" and "item" are the groups with these names.
 struct Family {
   absl::string_view pattern;
-  absl::string_view part;  // "{item}": the group of that name
+  absl::string_view part;  // "{item}": the group with this name
 };
 constexpr Family kFamilies[] = {
     {R"(model_world_size_(?P<world>\d+)_rank_(?P<rank>\d+)\.pt)", "model"},
@@ -39,7 +39,7 @@ constexpr Family kFamilies[] = {
 constexpr Family kItems = {R"((?P<item>.+)_(?P<rank>\d+)\.pt)", "{item}"};
 
 struct Match {
-  std::string pattern;  // the name with "{rank}" in place of the rank
+  std::string pattern;  // the name, with "{rank}" for the rank
   std::string part;
   int64_t rank = 0;
   std::optional<int64_t> world;
@@ -79,7 +79,7 @@ std::optional<Match> MatchName(const RE2& expression, absl::string_view part,
   return match;
 }
 
-// The files of one pattern.
+// The files with one pattern.
 struct Found {
   std::string part;
   std::optional<int64_t> world;
@@ -179,7 +179,7 @@ absl::StatusOr<std::vector<RankFiles>> FindRankFiles(
     return absl::InvalidArgumentError(absl::StrCat(
         "the pattern of rank files, '", pattern, "', must contain {rank}"));
   }
-  constexpr size_t kLength = 6;  // of "{rank}"
+  constexpr size_t kLength = 6;  // for "{rank}"
   // A pattern that is too long for RE2 matches nothing, and RE2 says nothing.
   const RE2 expression(
       absl::StrCat(RE2::QuoteMeta(std::string(pattern.substr(0, at))),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RankFiles: the torch.save files of a directory to which each rank wrote its
-// own, by their names. Looks at names, not into the files. Pure; any thread.
+// RankFiles: the torch.save files in a directory to which each rank wrote one,
+// by their names. Looks at names, not into the files. Pure; any thread.
 #ifndef DCP_CHECKPOINT_DIALECTS_RANKS_RANK_FILES_H_
 #define DCP_CHECKPOINT_DIALECTS_RANKS_RANK_FILES_H_
 
@@ -16,21 +16,21 @@ namespace dcp {
 
 // Files that differ only in the rank.
 struct RankFiles {
-  // Under which name their contents go: "model", "optimizer", "extra" or that
-  // of an item; empty if the files' own keys name them.
+  // The name for their contents: "model", "optimizer", "extra" or an item's
+  // name; empty if the files' own keys name them.
   std::string part;
   std::vector<std::string> names;  // by rank, from 0 on; at least one
-  // Whether they may be pickles of Python's own module instead.
+  // Whether they may be pickles from Python's own module instead.
   bool may_be_bare = false;
 };
 
-// All families among the files of a directory: those of verl and SkyRL
-// (model_world_size_8_rank_0.pt), accelerate (pytorch_model_fsdp_0_rank0.bin),
-// PyTorch's experimental checkpointer (checkpoint_0.pt), torch_checkpointing
-// (model_0.pt next to metadata.pkl), and home-made ones (weights.rank_0.pth).
-// Empty if there are none. NotFound, with the pattern, the ranks that were
-// found and how many there should be, if one is incomplete; FailedPrecondition
-// if two hold the same part.
+// All families among a directory's files: verl's and SkyRL's
+// (model_world_size_8_rank_0.pt), accelerate's
+// (pytorch_model_fsdp_0_rank0.bin), PyTorch's experimental checkpointer's
+// (checkpoint_0.pt), torch_checkpointing's (model_0.pt next to metadata.pkl),
+// and home-made ones (weights.rank_0.pth). Empty if there are none. NotFound,
+// with the pattern, the ranks found and the expected count, if one is
+// incomplete; FailedPrecondition if two hold the same part.
 absl::StatusOr<std::vector<RankFiles>> FindRankFiles(
     absl::Span<const DirectoryEntry> entries);
 

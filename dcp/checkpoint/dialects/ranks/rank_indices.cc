@@ -139,13 +139,14 @@ class RankIndices {
     }
   }
 
-  // Whether a rank has only a part of the tensor of that name.
+  // Whether a rank has only a part of the tensor with this name.
   bool IsSharded(const MetadataEntry& entry) const {
     return sharded_.contains(entry.fqn) &&
            std::holds_alternative<TensorStorageMetadata>(entry.value);
   }
 
-  // What ranks have whole; it is located, because it is compared.
+  // Adds values that ranks have whole; they are located, because they are
+  // compared.
   absl::Status AddWhole() {
     std::vector<int64_t> ranks;
     for (Stored& stored : stored_) {
@@ -194,7 +195,7 @@ class RankIndices {
   CheckpointParts parts_;
   StateCollector collector_;
   std::vector<std::string> files_;
-  absl::flat_hash_map<std::string, uint32_t> numbers_;  // of files_
+  absl::flat_hash_map<std::string, uint32_t> numbers_;  // in files_
   std::vector<Stored> stored_;                          // in all indices
   absl::flat_hash_set<std::string> sharded_;            // names of tensors
 };
@@ -234,7 +235,7 @@ absl::StatusOr<CheckpointParts> OpenRankIndices(FileSystem& fs,
                     "without the option rank, those of all are read together");
   }
   DCP_ASSIGN_OR_RETURN(const int64_t num_ranks, CountRanks(fs, directory));
-  // With one rank, there is nothing to put together.
+  // With one rank, there is nothing to join.
   if (num_ranks == 1) {
     return OpenDcp(fs, directory, RankMetadataName(0), options, stop);
   }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // RankIndices: a DCP directory that was saved with use_collectives=False. It
-// has an index for each rank, __{rank}.metadata, of the tensors that this rank
+// has an index for each rank, __{rank}.metadata, for the tensors that this rank
 // has written: its own shards with their place in the whole tensor, and
-// everything that it has whole. Any thread.
-// Source: torch/distributed/checkpoint/state_dict_saver.py, filesystem.py
-// (2.15).
+// everything that it has whole. Any thread. Source:
+// torch/distributed/checkpoint/state_dict_saver.py, filesystem.py (2.15).
 #ifndef DCP_CHECKPOINT_DIALECTS_RANKS_RANK_INDICES_H_
 #define DCP_CHECKPOINT_DIALECTS_RANKS_RANK_INDICES_H_
 
@@ -24,15 +23,15 @@ namespace dcp {
 // "__3.metadata": the index of one rank's own items.
 std::string RankMetadataName(int64_t rank);
 
-// The rank with an index of that name; nullopt for other names.
+// The rank that has an index with this name; nullopt for other names.
 std::optional<int64_t> RankOfMetadataName(absl::string_view name);
 
-// Opens the checkpoint of one rank, if `options` choose one, or of all
-// together. Then shards are put together, and what ranks have whole is kept
-// once; where it differs, it is called NAME@RANK except on the lowest rank.
-// NotFound, with the ranks, if the index of one is missing; DataLoss if shards
-// do not cover a tensor, or if the ranks disagree about it. Cancelled once
-// `stop` is requested.
+// Opens one rank's checkpoint, if `options` choose one, or all together. Then
+// shards are joined, and values that ranks have whole are kept once; where they
+// differ, they are called NAME@RANK except on the lowest rank. NotFound, with
+// the ranks, if a rank's index is missing; DataLoss if shards do not cover a
+// tensor, or if the ranks disagree about it. Cancelled once `stop` is
+// requested.
 absl::StatusOr<CheckpointParts> OpenRankIndices(FileSystem& fs,
                                                 absl::string_view directory,
                                                 const OpenOptions& options,

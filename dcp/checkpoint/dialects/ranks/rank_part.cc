@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checks which rank owns a tensor, and reads and replaces state dicts.
 // Tested by tests/dcp/checkpoint/dialects/ranks/flat_model_test.cc.
 #include "dcp/checkpoint/dialects/ranks/rank_part.h"
 

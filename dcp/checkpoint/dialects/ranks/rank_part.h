@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RankPart: the files of one family that were read, one for each rank. Plain
-// data; the functions are for any thread.
+// RankPart: one family's files that were read, one for each rank. Plain data;
+// the functions are for any thread.
 #ifndef DCP_CHECKPOINT_DIALECTS_RANKS_RANK_PART_H_
 #define DCP_CHECKPOINT_DIALECTS_RANKS_RANK_PART_H_
 
@@ -23,35 +23,36 @@ struct RankFile {
   uint32_t file = 0;
   std::string name;  // for messages
   int64_t rank = 0;
-  int64_t world_size = 0;  // the number of files of its family
+  int64_t world_size = 0;  // the family's file count
   const TorchArchive* archive = nullptr;
   Value root;
 };
 
-// A family whose files were read.
+// A family that was read.
 struct RankPart {
   std::string name;  // as RankFiles::part
   std::vector<RankFile> files;
 };
 
-// DataLoss if a tensor in the file says that it is that of another rank, or of
-// another number of ranks.
+// DataLoss if a tensor in the file says that it belongs to another rank, or was
+// saved by another number of ranks.
 absl::Status CheckOwner(const RankFile& file, const RankTensor& tensor);
 
-// What the file holds of a sharded tensor, which it owns.
+// The part that the file holds of a sharded tensor, which it owns.
 absl::StatusOr<StateCollector::Part> PartOf(const RankFile& file,
                                             RankTensor tensor);
 
-// A state dict that each rank has: the roots of the files of `part`, or what
-// they have under `key`.
+// A state dict that each rank has: the roots of the files in `part`, or their
+// values at `key`.
 struct RankState {
   RankPart* part = nullptr;
   std::string key;  // empty for the root
-  StatePath path;   // of the state dict in the checkpoint
+  StatePath path;   // the state dict's path in the checkpoint
 
-  // DataLoss, naming the rank, if its file does not have the key.
+  // DataLoss, naming the rank, if the file does not have the key.
   absl::StatusOr<Value> Get(const RankFile& file) const;
-  // Replaces it in the root of `file`. New values are made in `arena`.
+  // Replaces the state dict in the root of `file`. New values are made in
+  // `arena`.
   void Set(ValueArena& arena, RankFile& file, Value value) const;
 };
 

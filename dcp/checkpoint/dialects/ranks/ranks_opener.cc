@@ -34,10 +34,10 @@ namespace {
 
 using Kind = Value::Kind;
 
-// The most boxes that the sharded tensors in all files have together: on
-// average as many a tensor, after some that are free. Uneven strided shards
-// have a few boxes each; without a limit, a small pickle could have thousands
-// in each of its tensors.
+// The most boxes that the sharded tensors in all files have together: this many
+// per tensor on average, after some free ones. Uneven strided shards have a few
+// boxes each; without a limit, a small pickle could have thousands in each
+// tensor.
 constexpr uint64_t kMaxMeanBoxes = 8;
 constexpr uint64_t kNumFreeBoxes = uint64_t{1} << 14;
 
@@ -109,16 +109,16 @@ class RanksReader {
 
  private:
   absl::Status ReadFiles();
-  // Moves what is flat to the collector, and gives names to the optimizer's
-  // numbers.
+  // Moves flat parameters and states to the collector, and gives names to the
+  // optimizer's numbers.
   absl::Status NameParameters();
   absl::Status NameOptimizer(const RankState& model,
                              const RankState& optimizer);
-  // The same by the parameters of a model that is elsewhere.
+  // The same by the parameters in a model that is elsewhere.
   absl::Status NameByModel(const RankState& optimizer);
   absl::Status GiveNames(const RankState& optimizer,
                          const OptimizerNames& names);
-  // Whether the optimizer got its parameters in the order of the model.
+  // Whether the optimizer got the parameters in the model's order.
   bool IsInOrder(const std::optional<RankState>& optimizer) const;
   absl::Status AddFile(const RankFile& file, const std::string& part);
   absl::Status AddLeaf(const RankFile& file, const StatePath& path,
@@ -135,10 +135,10 @@ class RanksReader {
   CheckpointParts parts_;
   std::vector<RankPart> ranks_;
   StateCollector collector_;
-  std::string mesh_;          // of the last DTensor
+  std::string mesh_;          // the last DTensor's
   uint64_t num_tensors_ = 0;  // sharded ones
-  uint64_t num_boxes_ = 0;    // of these
-  // Mesh and placements of each DTensor.
+  uint64_t num_boxes_ = 0;    // in these tensors
+  // Each DTensor's mesh and placements.
   absl::flat_hash_map<std::string, std::string> placements_;
 };
 

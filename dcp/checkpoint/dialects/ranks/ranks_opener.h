@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens a checkpoint to which each rank wrote its own torch.save files, with
-// DTensors or FSDP1's ShardedTensors in them: what verl, SkyRL, accelerate with
-// use_dcp=False and many home-made programs write. Any thread.
+// Opens a checkpoint to which each rank wrote torch.save files, with DTensors
+// or FSDP1's ShardedTensors in them, as verl, SkyRL, accelerate with
+// use_dcp=False and many home-made programs do. Any thread.
 #ifndef DCP_CHECKPOINT_DIALECTS_RANKS_RANKS_OPENER_H_
 #define DCP_CHECKPOINT_DIALECTS_RANKS_RANKS_OPENER_H_
 
@@ -18,23 +18,23 @@
 
 namespace dcp {
 
-// The files of all ranks as one checkpoint; nullopt if the directory has no
-// such files. DataLoss, with the file and the
-// name, when a rank's part does not fit its place, when the ranks disagree, or
-// when their parts do not cover a tensor. Cancelled once `stop` is requested,
-// but parsing a pickle is not interrupted.
+// All ranks' files as one checkpoint; nullopt if the directory has no such
+// files. DataLoss, with the file and the name, when a rank's part does not fit
+// its place, when the ranks disagree, or when their parts do not cover a
+// tensor. Cancelled once `stop` is requested, but parsing a pickle is not
+// interrupted.
 absl::StatusOr<std::optional<CheckpointParts>> TryOpenRanks(
     const SourceDirectory& directory, const OpenOptions& options,
     const std::stop_token& stop = {});
 
-// The parameters of a model.
+// A model's parameters.
 struct ModelParameters {
   Parameters parameters;
-  bool has_order = false;  // whether they are in the order of the model
+  bool has_order = false;  // whether they are in the model's order
 };
 
-// The same for files that the caller found. If they are those of an optimizer
-// alone, `model` gives names to its numbers; it may be null.
+// The same for files that the caller found. If they hold an optimizer alone,
+// `model` gives names to the numbers; it may be null.
 absl::StatusOr<CheckpointParts> OpenRankFiles(
     const SourceDirectory& directory, const std::vector<RankFiles>& families,
     const OpenOptions& options, const std::stop_token& stop = {},

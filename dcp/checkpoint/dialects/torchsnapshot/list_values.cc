@@ -14,8 +14,8 @@
 namespace dcp {
 namespace {
 
-// The elements of a list: the number of the value that each is; nullopt for a
-// tensor or a container.
+// A list's elements: the number of each value; nullopt for a tensor or a
+// container.
 using Elements = std::map<int64_t, std::optional<size_t>>;
 
 std::optional<int64_t> IndexAt(const StatePath& path, size_t at) {
@@ -38,7 +38,7 @@ class ListJoiner {
   ListJoiner(uint32_t file, ValueArena& arena, std::vector<RankValue>& values)
       : file_(file), arena_(arena), values_(values) {}
 
-  // Notes which lists are on the way to `place`, where value `value` is.
+  // Notes which lists lead to `place`, where value `value` is.
   void Note(const RankPath& place, std::optional<size_t> value) {
     const StatePath& path = place.second;
     for (size_t at = 0; at < path.size(); ++at) {
@@ -123,7 +123,7 @@ class ListJoiner {
   ValueArena& arena_;
   std::vector<RankValue>& values_;
   absl::flat_hash_map<RankPath, Elements> lists_;
-  absl::flat_hash_set<StatePath> has_elements_;  // of any rank
+  absl::flat_hash_set<StatePath> has_elements_;  // on any rank
 };
 
 }  // namespace

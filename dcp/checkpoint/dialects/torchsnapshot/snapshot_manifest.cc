@@ -26,12 +26,12 @@ namespace {
 using Event = JsonEvent::Kind;
 using EntryKind = SnapshotEntry::Kind;
 
-// Keys in a path; each prefix of a path is looked up.
+// The most keys in a path; each prefix of a path is looked up.
 constexpr size_t kMaxKeys = 100;
 
 absl::Status Bad(absl::string_view what) { return absl::DataLossError(what); }
 
-// What a key of a path was before its characters / and % were replaced.
+// A path's key before the characters / and % were replaced.
 absl::StatusOr<std::string> DecodeKey(absl::string_view key) {
   std::string decoded;
   for (size_t i = 0; i < key.size(); ++i) {
@@ -64,7 +64,7 @@ struct PieceFields {
   StoredFields tensor;
 };
 
-// An entry of the manifest.
+// An entry in the manifest.
 struct EntryFields {
   std::string path;
   std::string field;
@@ -95,8 +95,8 @@ std::optional<EntryKind> KindOf(absl::string_view type) {
   return std::nullopt;
 }
 
-// The depths of what a manifest consists of; the contents of a field of an
-// entry, or of a piece's tensor, are deeper.
+// The depths in a manifest; the contents in an entry's field, or in a piece's
+// tensor, are deeper.
 constexpr uint32_t kTopFields = 1;
 constexpr uint32_t kEntries = 2;
 constexpr uint32_t kEntryFields = 3;
@@ -128,10 +128,10 @@ class ManifestParser {
   absl::Status HandlePieceField(const JsonEvent& event);
   absl::Status FinishEntry();
   absl::Status FinishPiece();
-  // Sets rank and path, whose elements are all keys for now.
+  // Sets rank and path; all path elements are keys for now.
   absl::Status ParsePath(absl::string_view path, SnapshotEntry& entry) const;
   absl::Status FillEntry(SnapshotEntry& entry);
-  // Makes the keys of a path that follow lists indices.
+  // Turns the keys after lists in a path into indices.
   void SetIndices(int64_t rank, StatePath& path) const;
   absl::StatusOr<uint32_t> FileOf(const std::string& location);
 
@@ -141,7 +141,7 @@ class ManifestParser {
   EntryFields entry_;
   PieceFields piece_;
   absl::flat_hash_map<std::string, uint32_t> file_ids_;
-  // The lists, whose contents have indices instead of keys.
+  // The lists, in which indices replace keys.
   absl::flat_hash_set<std::pair<int64_t, StatePath>> lists_;
 };
 

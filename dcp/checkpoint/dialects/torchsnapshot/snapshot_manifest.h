@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// SnapshotManifest: what .snapshot_metadata of TorchSnapshot says, a JSON text
-// that lists every value of every rank. Checks what the text alone can tell;
-// the payloads are in other files. Pure; any thread.
-// Source: torchsnapshot/{manifest,manifest_ops,flatten,serialization}.py
-// (2024.7.26).
+// SnapshotManifest: the facts in TorchSnapshot's .snapshot_metadata, a JSON
+// text that lists every rank's values. Checks everything that the text alone
+// can show; the payloads are in other files. Pure; any thread. Source:
+// torchsnapshot/{manifest,manifest_ops,flatten,serialization}.py (2024.7.26).
 //
 //   {"version": "0.1.0", "world_size": 2, "manifest": {
 //      "0/model/table": {"type": "ShardedTensor", "shards": [
@@ -29,23 +28,23 @@
 namespace dcp {
 
 struct SnapshotPiece {
-  Box box;                // has the shape of the tensor
-  SnapshotTensor tensor;  // its dtype is that of the whole
+  Box box;                // has the tensor's shape
+  SnapshotTensor tensor;  // has the whole's dtype
 };
 
 struct SnapshotEntry {
   enum class Kind : uint8_t {
     kTensor,   // tensor
     kChunked,  // a whole tensor in pieces; tensor has only dtype and shape
-    // This rank's pieces of a tensor, whose shape is known when those of all
-    // ranks are; tensor is empty, apart from the dtype if there are pieces.
+    // This rank's pieces of a tensor; the shape is known when all ranks' pieces
+    // are. tensor is empty, apart from the dtype if there are pieces.
     kSharded,
-    kObject,  // range: an archive of torch.save
+    kObject,  // range: a torch.save archive
     kInt,     // text: decimal
     kStr,     // text
     kBool,    // text: "True" or "False"
     kBytes,   // text: base64
-    kFloat,   // text: base64 of eight little-endian bytes
+    kFloat,   // text: base64 for eight little-endian bytes
   };
   int64_t rank = 0;
   // Without the rank. An element is an index where the container is a list.
@@ -63,15 +62,15 @@ struct SnapshotManifest {
   int64_t world_size = 0;
   std::vector<std::string> files;      // relative paths, without duplicates
   std::vector<SnapshotEntry> entries;  // without containers, by rank
-  // The places of all lists: rank and path.
+  // All lists' places: rank and path.
   std::vector<std::pair<int64_t, StatePath>> lists;
 };
 
-// Reads a manifest of `length` bytes. DataLoss, with the path of the entry, if
-// it is malformed: a rank beyond world_size, a path with a wrong % code, a file
-// that leads out of the directory, a reversed byte range or one of another
-// length than the elements have, a piece whose size is not that of its tensor.
-// Unimplemented for entries of types and dtypes that are not known.
+// Reads a manifest with `length` bytes. DataLoss, with the entry's path, if it
+// is malformed: a rank beyond world_size, a path with a wrong % code, a file
+// that leads out of the directory, a reversed byte range or one that differs
+// from the elements' length, a piece with another size than the tensor.
+// Unimplemented for unknown entry types and dtypes.
 absl::StatusOr<SnapshotManifest> ParseSnapshotManifest(uint64_t length,
                                                        ReadAt read);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SnapshotTensor: one stored tensor of TorchSnapshot, and where its bytes are.
+// SnapshotTensor: one stored TorchSnapshot tensor, and where the bytes are.
 #ifndef DCP_CHECKPOINT_DIALECTS_TORCHSNAPSHOT_SNAPSHOT_TENSOR_H_
 #define DCP_CHECKPOINT_DIALECTS_TORCHSNAPSHOT_SNAPSHOT_TENSOR_H_
 
@@ -10,7 +10,7 @@
 
 namespace dcp {
 
-// Bytes [begin, end) of a file, or all of it.
+// Bytes [begin, end) in a file, or all of it.
 struct SnapshotRange {
   uint32_t file = 0;  // in SnapshotManifest::files
   bool is_whole = true;
@@ -21,11 +21,11 @@ struct SnapshotRange {
 struct SnapshotTensor {
   enum class Form : uint8_t {
     kRaw,        // row-major little-endian elements
-    kTorchSave,  // an archive of torch.save
+    kTorchSave,  // a torch.save archive
     kQuantized,  // not supported
   };
   DType dtype = DType::kFloat32;
-  Dims shape;  // its volume in bytes fits into 64 bits
+  Dims shape;  // the volume in bytes fits into 64 bits
   Form form = Form::kRaw;
   SnapshotRange range;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// StoredFields: what a manifest of TorchSnapshot says of one stored tensor or
-// object: which bytes of which file, in which form. Collected field by field
+// StoredFields: a TorchSnapshot manifest's facts about one stored tensor or
+// object: the file, the bytes in it, and their form. Collected field by field
 // from JSON, then checked. Used by one thread.
 #ifndef DCP_CHECKPOINT_DIALECTS_TORCHSNAPSHOT_STORED_FIELDS_H_
 #define DCP_CHECKPOINT_DIALECTS_TORCHSNAPSHOT_STORED_FIELDS_H_
@@ -26,16 +26,16 @@ class StoredFields {
   // byte_range.
   static bool Has(absl::string_view field);
 
-  // Takes an event that belongs to the value of `field`.
+  // Takes an event that belongs to the value for `field`.
   absl::Status Take(absl::string_view field, const JsonEvent& event);
 
   const std::string& location() const { return location_; }
 
-  // What the fields say; `file` is the number of their location. Errors are
-  // those of ParseSnapshotManifest.
+  // The tensor that the fields describe; `file` is their location's number.
+  // Errors are those from ParseSnapshotManifest.
   absl::StatusOr<SnapshotTensor> Tensor(uint32_t file) const;
   absl::StatusOr<SnapshotRange> Object(uint32_t file) const;
-  // Only the dtype and the shape of a tensor that is stored elsewhere.
+  // Only the dtype and the shape for a tensor that is stored elsewhere.
   absl::StatusOr<SnapshotTensor> TensorType() const;
 
  private:
@@ -51,7 +51,7 @@ class StoredFields {
   JsonNumbers<ByteRange, 2> range_;
 };
 
-// The text of a field that must have one.
+// The text in a field that must have one.
 absl::Status TakeJsonText(const JsonEvent& event, absl::string_view field,
                           std::string& text);
 

@@ -51,7 +51,7 @@ absl::StatusOr<Value> ValueOf(const SnapshotEntry& entry, ValueArena& arena) {
       const std::optional<std::string> number = ParseDecimalInt(entry.text);
       if (!number.has_value()) return BadText("an int", entry.text);
       if (number->size() > sizeof(int64_t)) return arena.BigInt(*number);
-      // The sign of the number fills the bytes that it does not have.
+      // The number's sign fills the bytes that it does not have.
       const bool is_negative =
           !number->empty() && (static_cast<uint8_t>(number->back()) & 0x80);
       std::string whole(sizeof(int64_t), is_negative ? '\xff' : '\0');
@@ -107,10 +107,10 @@ class SnapshotReader {
 
  private:
   absl::Status ReadManifest();
-  // Finds the sizes of the files, and reads those that are an archive. If one
+  // Finds the files' sizes, and reads the files that are archives. If one
   // cannot be read, Add returns the error.
   void ReadAhead();
-  // The shapes of sharded tensors, which only all pieces together tell.
+  // The shapes of sharded tensors, which only all pieces together show.
   absl::Status FindShapes();
   absl::Status Add(const SnapshotEntry& entry);
   absl::Status AddValues();
@@ -119,7 +119,7 @@ class SnapshotReader {
   absl::StatusOr<StateCollector::Part> PartOf(const SnapshotEntry& entry,
                                               const Dims& shape);
   absl::StatusOr<ChunkLocation> LocationOf(const SnapshotTensor& tensor);
-  // The archive in a range that is Bounded. Replicas of a tensor may share one.
+  // The archive in a range that is Bounded. Several replicas may share one.
   absl::StatusOr<const TorchArchive*> ArchiveIn(const SnapshotRange& range,
                                                 bool may_be_known);
   // Reads the archive in a range that is Bounded.
@@ -136,10 +136,10 @@ class SnapshotReader {
   CheckpointParts parts_;
   StateCollector collector_;
   std::vector<std::optional<uint64_t>> file_sizes_;
-  std::vector<uint64_t> archive_bytes_;  // of each file, in archives
+  std::vector<uint64_t> archive_bytes_;  // each file's bytes in archives
   std::vector<std::unique_ptr<TorchArchive>>
       ahead_;  // by file, until it is added
-  // Those that are only a part of their file, by file, begin and end.
+  // Archives that are only a part of their file, by file, begin and end.
   std::map<std::tuple<uint32_t, uint64_t, uint64_t>,
            std::unique_ptr<TorchArchive>>
       partial_archives_;

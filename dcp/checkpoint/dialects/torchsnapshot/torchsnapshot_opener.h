@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens a snapshot of TorchSnapshot: a directory whose .snapshot_metadata says
-// in which bytes of which file each rank's values are, most of them as bare
-// elements in files that many tensors share. Any thread.
+// Opens a TorchSnapshot directory: .snapshot_metadata lists the file and bytes
+// for each rank's values, mostly bare elements in files that many tensors
+// share. Any thread.
 #ifndef DCP_CHECKPOINT_DIALECTS_TORCHSNAPSHOT_TORCHSNAPSHOT_OPENER_H_
 #define DCP_CHECKPOINT_DIALECTS_TORCHSNAPSHOT_TORCHSNAPSHOT_OPENER_H_
 
@@ -19,13 +19,13 @@ namespace dcp {
 // TorchSnapshot writes this file last.
 inline constexpr absl::string_view kSnapshotMetadataName = ".snapshot_metadata";
 
-// The values of all ranks as one checkpoint, under the names that they had in
-// the app state; a value that is neither sharded nor replicated and differs
-// from that of a rank before is called NAME@RANK. Nullopt without
-// .snapshot_metadata. DataLoss, with the name, if the manifest is malformed,
-// its byte ranges are not in their files, or pieces do not cover a tensor;
-// NotFound if a file is missing. Quantized tensors become objects that can only
-// be listed. Cancelled once `stop` is requested.
+// All ranks' values as one checkpoint, under their names in the app state; a
+// value that is neither sharded nor replicated and differs from an earlier
+// rank's is called NAME@RANK. Nullopt without .snapshot_metadata. DataLoss,
+// with the name, if the manifest is malformed, byte ranges are not in their
+// files, or pieces do not cover a tensor; NotFound if a file is missing.
+// Quantized tensors become objects that can only be listed. Cancelled once
+// `stop` is requested.
 absl::StatusOr<std::optional<CheckpointParts>> TryOpenTorchSnapshot(
     const SourceDirectory& directory, const OpenOptions& options,
     const std::stop_token& stop = {});
