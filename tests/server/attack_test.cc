@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attacks the dcp-server process in all ways of attacks.h at once, while
-// well-behaved clients read streams at a steady pace and run jobs. The server
-// must serve these, and return the memory that it used for the attackers.
-// --seconds sets the duration, --descriptors how many files the server may
-// open, --connections how many attackers of each kind there are, --streams,
-// --pace and --jobs what the others do, --max_memory the option of the server,
-// --memory_limit how much the process may have, in a control group if this
-// process may make one, and --min_throughput how much of the pace must be met
-// and of the throughput is left afterwards.
+// Attacks the dcp-server process in all ways that attacks.h knows, at once,
+// while well-behaved clients read streams at a steady pace and run jobs. The
+// server must serve these, and return the memory that it used for the
+// attackers. --seconds sets the duration; --descriptors how many files the
+// server may open; --connections the attackers of each kind; --streams, --pace
+// and --jobs the well-behaved clients; --max_memory the server's option;
+// --memory_limit how much memory the process may have, in a control group if
+// this process may make one; --min_throughput the fraction of the pace that
+// must be met, and the fraction of the throughput that must be left afterwards.
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -63,15 +63,15 @@ constexpr uint64_t kTensorBytes = uint64_t{16} << 20;
 constexpr int kManyNames = 20'000;
 
 // The digests of "two" and "three", the attackers, and of "one", the
-// well-behaved client. Whoever may write names the directory last.
+// well-behaved client. A client that may write names the directory last.
 constexpr absl::string_view kAttackers =
     "b 3fc4ccfe745870e2c0d99f71f30ff0656c8dedd41cc1d7d3d376b0dbe685e2f3\n"
     "c 8b5b9db0c13db24256c829aa364aa90c6d2eba318b9232a4ab9313b954d3555f write=";
 constexpr absl::string_view kWellBehaved =
     "a 7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed write=";
 
-// Makes a control group with the limit for memory; its directory, or "" if this
-// process may not.
+// Makes a control group with the memory limit. Returns the directory, or "" if
+// this process may not make one.
 std::string MakeControlGroup(uint64_t limit_bytes) {
   const std::string path =
       absl::StrCat("/sys/fs/cgroup/memory/attack_test_", getpid());
@@ -94,7 +94,7 @@ class PacedStreams {
     }
   }
 
-  // How many messages came, of those that there should have been.
+  // The fraction of the expected messages that arrived.
   double End(absl::Duration after) {
     ended_.Notify();
     for (std::thread& thread : threads_) thread.join();
@@ -187,7 +187,7 @@ class AttackTest : public ::testing::Test {
     if (!group_.empty()) rmdir(group_.c_str());
   }
 
-  // The names of the operations.
+  // Returns the operations' names.
   std::vector<std::string> StartJobs(v1::JobService::Stub& stub) {
     std::vector<std::string> names;
     for (int i = 0; i < absl::GetFlag(FLAGS_jobs); ++i) {
@@ -221,7 +221,7 @@ class AttackTest : public ::testing::Test {
     EXPECT_TRUE(operation.has_response()) << operation.error().message();
   }
 
-  // The bytes that were read.
+  // Returns the bytes that were read.
   uint64_t ReadOnce(v1::CheckpointService::Stub& stub,
                     const v1::ReadTensorsRequest& request) {
     grpc::ClientContext context;
@@ -321,7 +321,7 @@ TEST_F(AttackTest, TheServerOutlivesThemAll) {
   EXPECT_LT(process_->peak_resident_bytes(), absl::GetFlag(FLAGS_memory_limit));
   EXPECT_GE(after, before * absl::GetFlag(FLAGS_min_throughput));
   EXPECT_GE(paced, absl::GetFlag(FLAGS_min_throughput));
-  // A hundred at once and ten per second, for each of a few events.
+  // A hundred lines at once and ten per second, for each of a few events.
   EXPECT_LT(process_->said().size(),
             (1 << 20) + absl::ToDoubleSeconds(time) * 50'000);
   process_->Signal(SIGTERM);
@@ -344,7 +344,7 @@ TEST_F(AttackTest, AConnectionAndACallWithoutATokenTakeLittle) {
       ASSERT_TRUE(connections.back()->WaitForAnswer(1));
     }
   };
-  connect(20);  // the first also take what the process has once
+  connect(20);  // the first also take memory that the process needs only once
   const uint64_t before = process_->resident_bytes();
   connect(100);
   const uint64_t connected = process_->resident_bytes();

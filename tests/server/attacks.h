@@ -25,7 +25,7 @@
 namespace dcp::server {
 
 inline constexpr int kFramesAtOnce = 100;
-// The streams of a client that does not read them, all at once.
+// The streams that a client begins all at once and does not read.
 inline constexpr size_t kUnreadStreams = 100;
 inline constexpr int kManyPatterns = 1000;
 
@@ -47,7 +47,7 @@ inline tessera::v1::ReadTensorsRequest ReadOf(const std::string& path) {
   return request;
 }
 
-// Streams of a client have odd numbers.
+// A client's streams have odd numbers.
 inline uint32_t StreamOf(int call) {
   return static_cast<uint32_t>(2 * call + 1);
 }
@@ -57,8 +57,8 @@ class Attack {
   // Returns the bytes to send for calls `begin` to `begin` + kFramesAtOnce.
   using Round = std::function<std::string(int begin)>;
 
-  // `path` has a large tensor, `names_path` many names; the server has that
-  // many descriptors.
+  // `path` has a large tensor, `names_path` many names; the server may open
+  // `num_descriptors` files.
   Attack(std::string address, size_t num_descriptors, std::string path,
          std::string names_path)
       : address_(std::move(address)),
@@ -156,7 +156,7 @@ class Attack {
     });
   }
 
-  // Requests of 4 MiB of which a little is sent.
+  // Requests of 4 MiB, which are sent only in part.
   void UnfinishedRequests() const {
     Flood([](int begin) {
       return absl::StrCat(
@@ -183,7 +183,7 @@ class Attack {
     });
   }
 
-  // Requests of which protobuf complains, for which nobody needs a token.
+  // Requests that make protobuf complain; a client needs no token for them.
   void TextThatIsNotUtf8() const {
     Flood([](int begin) {
       std::string frames;
@@ -201,7 +201,7 @@ class Attack {
     });
   }
 
-  // Requests of 4 MiB that would take hundreds when parsed.
+  // Requests of 4 MiB that would take hundreds of MiB when parsed.
   void RequestsOfEmptyMessages() const {
     tessera::v1::ReshardRequest request;
     request.mutable_source()->set_path(path_);
@@ -215,8 +215,8 @@ class Attack {
     }
   }
 
-  // Requests of 3 MiB that are parsed, and then name a tensor that is not
-  // there.
+  // Requests of 3 MiB that are parsed, and then name a tensor that does not
+  // exist.
   void RequestsOfManyParts() const {
     tessera::v1::ReadTensorsRequest request;
     request.mutable_source()->set_path(path_);
@@ -234,7 +234,7 @@ class Attack {
     }
   }
 
-  // By a client that may write.
+  // For a client that may write.
   void PlansForManyRanks() const {
     tessera::v1::ConvertRequest request;
     request.mutable_source()->set_path(names_path_);

@@ -75,8 +75,8 @@ TEST_F(ClockStepTest, AWaitEndsInTimeAfterAStepBack) {
   gate.Open();
 }
 
-// The clock of the kernel is not set, so gRPC's next alarm would be late; the
-// first tick is the last one.
+// The kernel's clock is not set, so gRPC's next alarm would be late; the first
+// tick is the last one.
 TEST_F(ClockStepTest, AStepForwardIsNoStall) {
   absl::Notification started;
   absl::Notification gone;

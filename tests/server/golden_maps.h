@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The golden pairs of mappings (tests/dcp/maps/golden_pairs.h) as clients ask a
-// server for them, and as this process converts them. For tests.
+// The golden pairs of mappings (tests/dcp/maps/golden_pairs.h): as clients ask
+// a server for them, and as this process converts them. For tests.
 #ifndef TESTS_SERVER_GOLDEN_MAPS_H_
 #define TESTS_SERVER_GOLDEN_MAPS_H_
 
@@ -23,7 +23,7 @@
 
 namespace dcp::server {
 
-// The family of a pair, from transformers' spelling to the other.
+// The pair's family, from the spelling in transformers to the other.
 inline tessera::v1::MapSpec MapOf(const testing::GoldenPair& pair) {
   tessera::v1::MapSpec map;
   map.set_builtin(pair.mapping);
@@ -33,7 +33,7 @@ inline tessera::v1::MapSpec MapOf(const testing::GoldenPair& pair) {
   return map;
 }
 
-// Copies the model of a pair, with its config.json, into a directory of its own
+// Copies the pair's model, with the config.json, into a separate directory
 // below `directory`. Returns the checkpoint's path.
 inline std::string CopyModel(const testing::GoldenPair& pair,
                              const std::string& directory) {
@@ -61,7 +61,7 @@ inline OpenOptions OpenThrough(FileSystem& fs, const std::string& source,
   return open;
 }
 
-// What this process converts `source` into, by name.
+// The result, by name, when this process converts `source`.
 inline std::vector<testing::ArrayTensor> ConvertHere(
     const std::string& source, const tessera::v1::MapSpec& map,
     const std::string& destination) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// HookedFileSystem: the operating system's file system, with a call to a hook
-// before each operation, in its thread. The hook may wait, and so hold a job at
-// a chosen point. A path through a descriptor is reported as the path that it
-// leads to.
+// HookedFileSystem: the operating system's file system, which calls a hook
+// before each operation, in the same thread. The hook may wait, and so hold a
+// job at a chosen point. For a path through a descriptor, the hook gets the
+// path that it leads to.
 #ifndef TESTS_SERVER_HOOKED_FILE_SYSTEM_H_
 #define TESTS_SERVER_HOOKED_FILE_SYSTEM_H_
 
@@ -30,7 +30,7 @@ namespace dcp::server {
 
 class HookedFileSystem final : public FileSystem {
  public:
-  // `operation` is the name of the method.
+  // `operation` is the method's name.
   using Hook =
       std::function<void(absl::string_view operation, absl::string_view path)>;
 

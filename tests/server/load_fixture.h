@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LoadFixture: the dcp-server process with little memory, two clients of it,
-// and calls that stream from it. For the tests of load_test.
+// LoadFixture: the dcp-server process with little memory, two clients, and
+// calls that stream. For the tests in load_test.
 #ifndef TESTS_SERVER_LOAD_FIXTURE_H_
 #define TESTS_SERVER_LOAD_FIXTURE_H_
 
@@ -43,10 +43,10 @@ namespace dcp::server {
 // The memory that README.md grants the process in addition to --max-memory.
 inline constexpr uint64_t kBesideMemory = uint64_t{1} << 30;
 inline constexpr uint64_t kMaxMemory = uint64_t{512} << 20;
-// The server's readers have their own memory, from the start to the end.
+// The server's readers have separate memory, from the start to the end.
 inline constexpr uint64_t kNumReaders = 2;
 inline constexpr double kReaderMemory = kNumReaders * (32 << 20);
-// Bounds what the server may send to a client that does not read.
+// Limits how much the server may send to a client that does not read.
 inline constexpr int kReadAheadBytes = 64 << 10;
 inline constexpr uint32_t kChunkBytes = 16 << 10;
 // Calls on one connection.
@@ -117,7 +117,7 @@ class Progress {
   absl::CondVar changed_;
 };
 
-// A call of ReadTensors that stops after its first message until GoOn is
+// A call of ReadTensors that stops after the first message until GoOn is
 // called, and checks all bytes.
 class StreamCall final
     : public grpc::ClientReadReactor<tessera::v1::ReadTensorsResponse> {

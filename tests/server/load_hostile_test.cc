@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hostile clients of a loaded server: messages and paths that every method
-// refuses, and connections that say nothing or nonsense. Its main function is
+// refuses, and connections that send nothing or nonsense. The main function is
 // in load_test.cc.
 #include <unistd.h>
 
@@ -58,7 +58,7 @@ std::vector<std::string> AllMethods() {
   return methods;
 }
 
-// The status of a call with these bytes as its only message.
+// The status of a call that sends only this message.
 grpc::Status CallRaw(const std::shared_ptr<grpc::Channel>& channel,
                      const std::string& method, absl::string_view bytes,
                      const std::string& token) {
@@ -132,8 +132,8 @@ TEST_F(HostileLoadTest, HostileMessagesAreRefusedByEveryMethod) {
   ExpectServes();
 }
 
-// The same field in each request: a message whose first field is the path, as
-// Source and Destination are.
+// A field that all requests have: a message that begins with a path, such as
+// Source and Destination.
 std::string SourceBytes(const std::string& path) {
   v1::InspectRequest request;
   request.mutable_source()->set_path(path);
@@ -217,7 +217,7 @@ TEST_F(HostileLoadTest, ConnectionsThatSayNothingOrNonsenseAreEnded) {
     ASSERT_TRUE(silent.back()->connected()) << i;
   }
   ExpectServes();
-  // Each is closed when its time for the handshake is over.
+  // The server closes each when the time for the handshake is over.
   for (const auto& connection : silent) connection->ReadAll();
   silent.clear();
   ExpectServes();

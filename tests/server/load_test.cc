@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the dcp-server process under more load than it can serve at once:
 // hundreds of jobs and streams, and clients that do not read, that vanish, or
-// that are hostile. Each client gets its share, leaves nothing behind, and the
-// server keeps serving the others within its memory. --jobs, --streams and
-// --connections set the numbers.
+// that are hostile. Each client gets a fair share and leaves nothing behind,
+// and the server keeps serving the others within the memory limit. --jobs,
+// --streams and --connections set the numbers.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -90,7 +90,7 @@ TEST_F(LoadTest, JobsAndStreamsStayWithinTheCaps) {
   const auto num_streams = static_cast<size_t>(absl::GetFlag(FLAGS_streams));
   std::vector<std::string> names[2];
   JobClient* const clients[2] = {&one_, &two_};
-  // One client submits all of its jobs before the other.
+  // One client submits all jobs before the other.
   for (int client = 0; client < 2; ++client) {
     for (int i = 0; i < num_jobs / 2; ++i) {
       auto request =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the process: its exit codes, its log lines, and its signals.
+// Tests the process: exit codes, log lines, and signals.
 
 #include <fcntl.h>
 #include <signal.h>
@@ -82,7 +82,8 @@ class Process {
 
   void Signal(int signal) { kill(pid_, signal); }
 
-  // Its exit code, with all output read; negative: the signal that ended it.
+  // Reads all output. Returns the exit code; if negative, the signal that ended
+  // the process.
   int Wait() {
     char c;
     while (read(pipe_, &c, 1) == 1) output_.push_back(c);
@@ -212,7 +213,8 @@ TEST_F(MainTest, LogsInJson) {
   EXPECT_TRUE(process.ReadUntil("\"event\":\"start\",\"address\":\"127."));
 }
 
-// protobuf complains of each of these requests, for which nobody needs a token.
+// protobuf complains about each of these requests; a client needs no token for
+// them.
 TEST_F(MainTest, LibrariesLogAtALimitedRateAndWaitForNobody) {
   Process process(Arguments({"--log-format=json"}));
   ASSERT_TRUE(process.ReadUntil("\"event\":\"start\",\"address\":\""));

@@ -109,7 +109,7 @@ inline std::string SafetensorsOf(uint64_t num_bytes) {
   return file;
 }
 
-// The state of the server's health, or the error's code.
+// The server's health, or the error code.
 inline std::string Health(const std::shared_ptr<grpc::Channel>& channel) {
   GenericStream call(channel, kHealthCheck, "");
   std::string answer = call.Read();
@@ -127,7 +127,7 @@ class ServerFixture : public ::testing::Test {
     options_.state_dir = dir_.Join("state");
   }
 
-  // A server and its address.
+  // Starts a server and sets the address.
   void Start() {
     absl::StatusOr<std::unique_ptr<Server>> server = Server::Create(options_);
     ASSERT_OK(server);

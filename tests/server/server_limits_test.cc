@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the server refuses because it is too large, too much or malformed, and
-// what it compresses.
+// Requests that the server refuses because they are too large, too many or
+// malformed, and answers that it compresses.
 
 #include <cstdint>
 #include <memory>
@@ -31,8 +31,8 @@ namespace v1 = tessera::v1;
 
 class ServerLimitsTest : public ServerFixture {
  protected:
-  // The answer to a request of empty placements, for Convert or Reshard, each
-  // of which has two bytes and takes a hundred.
+  // The answer to a request with empty placements, for Convert or Reshard. Each
+  // placement has two bytes and takes a hundred in memory.
   grpc::Status SendPlacements(absl::string_view method, uint64_t num_bytes) {
     const absl::string_view empty(method == "Convert" ? "\x2a\0" : "\x22\0", 2);
     std::string placements;
@@ -251,7 +251,7 @@ TEST_F(ServerLimitsTest, NoMethodReadsTheRequestOfAStranger) {
   EXPECT_EQ(num_methods, 16);
 }
 
-// Two bytes each become a message of a hundred.
+// Each two bytes become a message that takes a hundred.
 TEST_F(ServerLimitsTest, ARequestIsParsedInMemoryOfItsClient) {
   options_.max_memory_bytes = uint64_t{64} << 20;
   Start();

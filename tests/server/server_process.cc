@@ -101,7 +101,7 @@ int ServerProcess::Wait() {
   int status = 0;
   waitpid(std::exchange(pid_, 0), &status, 0);
   {
-    // What it said last may still be in the pipe.
+    // The last output may still be in the pipe.
     absl::MutexLock lock(&mutex_);
     while (!ended_) changed_.Wait(&mutex_);
   }

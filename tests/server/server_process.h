@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// ServerProcess: a server in its own process, to be killed or measured. Its
+// ServerProcess: a server in a separate process, to be killed or measured. The
 // output and errors are read as they arrive, so that it never blocks on them.
-// Thread-safe. For tests; what cannot fail in a sound test is a DCP_CHECK.
+// Thread-safe. For tests; a failure that a sound test cannot have is a
+// DCP_CHECK.
 #ifndef TESTS_SERVER_SERVER_PROCESS_H_
 #define TESTS_SERVER_SERVER_PROCESS_H_
 
@@ -21,8 +22,8 @@ namespace dcp::server {
 
 class ServerProcess {
  public:
-  // The program and its arguments. Its standard input is closed when this
-  // object ends.
+  // The program and the arguments. Standard input is closed when this object
+  // ends.
   explicit ServerProcess(std::vector<std::string> arguments);
   // Kills it if it is still running.
   ~ServerProcess();
@@ -31,22 +32,22 @@ class ServerProcess {
 
   // Waits until it has printed `text`; false if it ends first.
   bool WaitUntilItSays(absl::string_view text);
-  // The word that follows `text` in its output; a space or the end of a line
+  // The word that follows `text` in the output; a space or the end of a line
   // must follow the word.
   std::string WordAfter(absl::string_view text);
   // Waits that long, unless it ends first.
   void LetRun(absl::Duration time);
 
   void Signal(int signal);
-  // Sends SIGKILL. Returns whether that was what ended it.
+  // Sends SIGKILL. Returns whether this ended the process.
   bool Kill();
-  // Its exit code; if negative, the signal that ended it.
+  // The exit code; if negative, the signal that ended the process.
   int Wait();
 
-  // Its memory now, and the most that it ever had.
+  // The process' memory now, and the most that it ever had.
   uint64_t resident_bytes() const;
   uint64_t peak_resident_bytes() const;
-  // Its open files and connections.
+  // Open files and connections.
   uint64_t num_descriptors() const;
   std::string said() const;
 

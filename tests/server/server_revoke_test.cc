@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls in progress of clients whose rights change.
+// Calls in progress when a client's rights change.
 
 #include <memory>
 #include <string>
@@ -22,7 +22,7 @@ constexpr char kB[] =
 
 using ServerRevokeTest = ServerFixture;
 
-// A stream whose client reads its first message and then waits.
+// A stream; the client reads the first message and then waits.
 struct Stream {
   Stream(const std::shared_ptr<grpc::Channel>& channel,
          const std::string& token, const std::string& path)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a client without a token can make the server hold: each test sends what
-// no library would, with and without TLS, and shows that the server ends the
-// connection, holds nothing of it afterwards, and serves others.
+// The resources that a client without a token can make the server hold: each
+// test sends bytes that no library would, with and without TLS, and shows that
+// the server ends the connection, then holds nothing, and serves others.
 
 #include <memory>
 #include <string>

@@ -236,7 +236,7 @@ TEST_F(ServerTest, TheStateIsFreeOnceItIsGone) {
   EXPECT_EQ(Health(Plaintext()), kServing);
 }
 
-// The code of an Inspect of that path with that token.
+// The code from Inspect for that path with that token.
 grpc::StatusCode Inspect(const std::shared_ptr<grpc::Channel>& channel,
                          const std::string& path, const std::string& token) {
   const auto stub = v1::CheckpointService::NewStub(channel);
@@ -289,8 +289,8 @@ TEST_F(ServerTest, PathsOutsideOfTheRootsAreDenied) {
             grpc::StatusCode::NOT_FOUND);
 }
 
-// Two roots, one of which does not answer until it is told to, like a mount
-// whose server is gone.
+// Two roots. One does not answer until it is told to, like a mount without a
+// server.
 class HungRootTest : public ServerTest {
  protected:
   HungRootTest() {

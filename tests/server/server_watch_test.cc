@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an operator sees of a server: health, metrics, and the log.
+// The signs by which an operator watches a server: health, metrics, and the
+// log.
 
 #include <filesystem>
 #include <memory>
@@ -37,13 +38,13 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 namespace v1 = tessera::v1;
 
-// A request for the health of a service, as protobuf encodes it.
+// A request for a service's health, as protobuf encodes it.
 std::string HealthRequest(absl::string_view service) {
   return absl::StrCat("\x0a", std::string(1, static_cast<char>(service.size())),
                       service);
 }
 
-// The value of a key in a log line; empty if it is not there.
+// The value for a key in a log line; empty if it is not there.
 std::string ValueOf(absl::string_view line, absl::string_view key) {
   for (absl::string_view word : absl::StrSplit(line, ' ')) {
     if (absl::ConsumePrefix(&word, absl::StrCat(key, "="))) {
@@ -67,7 +68,7 @@ class LogLines {
     SetLogSink([](LogSeverity, absl::string_view) {});
   }
 
-  // The first line that contains all of this, waited for.
+  // Waits for a line that contains both texts, and returns the first.
   std::string WaitFor(absl::string_view a, absl::string_view b = "") {
     absl::MutexLock lock(&mutex_);
     while (true) {
@@ -93,7 +94,7 @@ class ServerWatchTest : public ServerFixture {
     return call.Read();
   }
 
-  // Starts a job to that destination; its id.
+  // Starts a job to that destination; returns the job's id.
   std::string Convert(absl::string_view destination) {
     const auto jobs = v1::JobService::NewStub(Plaintext());
     v1::ConvertRequest request;
@@ -174,7 +175,7 @@ TEST_F(ServerWatchTest,
   EXPECT_EQ(HealthOf(kOperationsName), kServing);
 }
 
-// A server of gRPC with its health service, and one other.
+// A gRPC server with the health service, and one other.
 struct BareServer {
   BareServer() {
     grpc::EnableDefaultHealthCheckService(true);

@@ -40,7 +40,8 @@ constexpr char kBob[] =
 class AccessTest : public ::testing::Test {
  protected:
   AccessTest() {
-    // If the test's folder is below a link, paths are returned without it.
+    // If the test's folder is below a link, the returned paths do not contain
+    // it.
     base_ = std::filesystem::canonical(dir_.path()).string();
     dir_.WriteFile("data/step-1/.metadata", "x");
     dir_.WriteFile("secret/key", "x");
@@ -263,7 +264,8 @@ TEST_F(AccessTest, TokensNameClientsAndTheirRoots) {
   }
 }
 
-// Work that a client left behind is done with the rights that it has now.
+// Work that a client left behind is done with the rights that the client has
+// now.
 TEST_F(AccessTest, ClientsAreFoundByName) {
   absl::StatusOr<Access> access =
       LoadTokens(absl::StrCat("alice ", kAlice, " read=", Path("data"),
@@ -286,7 +288,7 @@ TEST_F(AccessTest, AClientWithoutRootsMayReadAll) {
   EXPECT_OK(alice->CheckRead(Path("data/step-1")));
   EXPECT_OK(alice->CheckRead(Path("data-2/other")));
   EXPECT_THAT(alice->CheckWrite(Path("data/new")), StatusIs(kDenied));
-  // The server itself may do what its roots allow.
+  // The server itself may do everything that the roots allow.
   EXPECT_OK(access->server().CheckWrite(Path("data/new")));
   EXPECT_THAT(access->server().CheckWrite(Path("data-2/new")),
               StatusIs(kDenied));

@@ -70,7 +70,7 @@ TEST_F(RootThreadsTest, OneThatIsHeldHoldsNoOther) {
       threads_.QueueOf(top_ + "/b")->Post(kNoClient, [&] { done.Notify(); }));
   done.WaitForNotification();
   go_on.Notify();
-  threads_.Stop();  // its task still uses `go_on` while it wakes up
+  threads_.Stop();  // the task still uses `go_on` while it wakes up
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ using ::testing::Not;
 
 constexpr auto kUnavailable = absl::StatusCode::kUnavailable;
 
-// What a watch has said of its roots.
+// Records the news from a watch.
 class Heard {
  public:
   void Add(const WatchedRoot& root, const RootCondition& now) {
@@ -42,7 +42,7 @@ class Heard {
     news_.emplace_back(root.number, now);
     changed_.SignalAll();
   }
-  // The `index`-th news, waited for.
+  // Waits for the `index`-th news.
   std::pair<size_t, RootCondition> News(size_t index) {
     absl::MutexLock lock(&mutex_);
     while (news_.size() <= index) changed_.Wait(&mutex_);

@@ -121,7 +121,7 @@ TEST_F(RootedFileSystemTest, WritesInsideOnly) {
   EXPECT_THAT(fs_->SyncDirectory(base_), StatusIs(kDenied));
 }
 
-// What a job wrote can be removed by a client that has lost its rights.
+// A client that has lost the right can still remove the files that a job wrote.
 TEST_F(RootedFileSystemTest, AJobHasTheRightsThatItsClientHasNow) {
   const std::string hash(64, '0');
   const std::string writes =
@@ -135,7 +135,7 @@ TEST_F(RootedFileSystemTest, AJobHasTheRightsThatItsClientHasNow) {
   ASSERT_OK_AND_ASSIGN(const File file,
                        fs.Create(Path("data/new"), 0, DirectMode::kAuto));
   EXPECT_OK(fs.Close(file));
-  // Another token of the same rights.
+  // Another token with the same rights.
   dir_.WriteFile("tokens", absl::StrCat("a ", std::string(64, '1'),
                                         writes.substr(2 + hash.size())));
   ASSERT_OK(access.Reload());
@@ -212,8 +212,8 @@ TEST(RootedObjects, AreReadAndWrittenBelowTheirNameOnly) {
   EXPECT_EQ(server.Keys(), before);
 }
 
-// A name is alternately a file of the client and a link. An owner who replaces
-// a checkpoint does this, and so does an attacker.
+// A name is alternately the client's file and a link. An owner who replaces a
+// checkpoint does this, and so does an attacker.
 TEST_F(RootedFileSystemTest, ALinkThatIsMadeMeanwhileLeadsNowhere) {
   constexpr int kRounds = 2000;
   for (const bool is_file : {true, false}) {

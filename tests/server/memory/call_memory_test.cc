@@ -46,7 +46,8 @@ TEST_F(CallMemoryTest, OneClientLeavesMemoryToTheOthers) {
   Ask(one_, 80, first);
   ASSERT_TRUE(first.has_value());
   EXPECT_OK(*first);
-  // The client waits for its own memory, and the server's is left to others.
+  // The client waits for memory from the client's budget, and the server's is
+  // left to others.
   const auto waiting = Ask(one_, 40, second);
   EXPECT_FALSE(second.has_value());
   EXPECT_EQ(budget_.used_bytes(), 80u);

@@ -98,7 +98,7 @@ TEST(MemoryShares, OptionsThatCouldNeverRunAJobAreRefused) {
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          HasSubstr("leaves to jobs")));
   }
-  // Without an option for jobs, they get what is left.
+  // Without an option for jobs, they get the rest.
   for (const uint64_t max_mib : {64, 256, 300})
     EXPECT_OK(ParseMemory(max_mib, 0, 4));
 }

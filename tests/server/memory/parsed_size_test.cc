@@ -15,8 +15,8 @@ namespace {
 
 namespace v1 = tessera::v1;
 
-// The bytes that the message takes beyond itself, without those that malloc
-// adds.
+// The bytes that the message takes in addition to the object, without those
+// that malloc adds.
 template <typename Message>
 uint64_t SizeOf(const std::string& wire) {
   Message message;

@@ -220,7 +220,7 @@ TEST(ServerOptions, OneClientHasAPartByDefault) {
   ASSERT_OK_AND_ASSIGN(ServerOptions options, Parse({"--max-memory=1GiB"}));
   EXPECT_EQ(StreamsPerClient(options), 750);
   EXPECT_EQ(ClientMemoryBytes(options), uint64_t{512} << 20);
-  // The memory of one call.
+  // The memory for one call.
   ASSERT_OK_AND_ASSIGN(options, Parse({"--max-memory=64MiB"}));
   EXPECT_EQ(ClientMemoryBytes(options), uint64_t{64} << 20);
   ASSERT_OK_AND_ASSIGN(options,

@@ -12,7 +12,7 @@
 namespace dcp::server {
 namespace {
 
-// Does what main does while a thread never returns.
+// Does the same as main while a thread never returns.
 void WaitForEver() {
   SetLogSink([](LogSeverity, absl::string_view line) { std::cerr << line; });
   ForcedEnd forced_end(3, [] { std::cerr << " flushed" << std::endl; });

@@ -16,7 +16,7 @@
 
 namespace dcp::server {
 
-// The answer of an HTTP server on loopback.
+// The answer from an HTTP server on loopback.
 inline std::string HttpGet(int port, const std::string& path) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};

@@ -48,7 +48,7 @@ TEST(LogWriter, APipeThatNobodyReadsStopsNobody) {
     LogWriter writer(pipe_fds[1]);
     ASSERT_OK(writer.Start());
     const std::string line = std::string(999, 'x') + "\n";
-    // Its thread runs when this has been read.
+    // The thread is running once this has been read.
     writer.Write("first\n");
     char first[6];
     ASSERT_EQ(read(pipe_fds[0], first, sizeof(first)), 6);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NotifySocket: the socket of a service manager, which receives what a service
-// tells it. For tests; what cannot fail in a sound test is a DCP_CHECK.
+// NotifySocket: the socket of a service manager, which receives a service's
+// messages. For tests; a failure that a sound test cannot have is a DCP_CHECK.
 #ifndef TESTS_SERVER_PROCESS_NOTIFY_SOCKET_H_
 #define TESTS_SERVER_PROCESS_NOTIFY_SOCKET_H_
 
@@ -36,7 +36,7 @@ class NotifySocket {
   // For NOTIFY_SOCKET.
   const std::string& name() const { return name_; }
 
-  // The next message, waited for.
+  // Waits for the next message.
   std::string Receive() const { return Receive(0); }
   // The same; empty if none has come.
   std::string ReceiveIfThere() const { return Receive(MSG_DONTWAIT); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CheckpointCacheFixture: caches over a directory of checkpoints, and calls
+// CheckpointCacheFixture: caches over a directory with checkpoints, and calls
 // that open them. For tests.
 #ifndef TESTS_SERVER_READING_CHECKPOINT_CACHE_FIXTURE_H_
 #define TESTS_SERVER_READING_CHECKPOINT_CACHE_FIXTURE_H_
@@ -140,7 +140,7 @@ class CheckpointCacheFixture : public ::testing::Test {
   MemoryBudget budget_{kMemoryBytes};
   std::vector<std::unique_ptr<CheckpointCache>> caches_;
   const Access access_;
-  RootThreads threads_;  // last: its tasks use the caches
+  RootThreads threads_;  // last: the tasks use the caches
 };
 
 }  // namespace dcp::server

@@ -123,7 +123,7 @@ TEST_F(CheckpointCacheTest, ErrorsCarryThePath) {
                                             HasSubstr("not a checkpoint")));
 }
 
-// A path inside the root whose files lie elsewhere.
+// A path inside the root to files that lie elsewhere.
 TEST_F(CheckpointCacheTest, LinksThatLeadOutAreRefused) {
   const TempDir outside;
   const std::string secret = CopyGolden(outside, "torch-2.11/hugging_face") +
@@ -136,15 +136,14 @@ TEST_F(CheckpointCacheTest, LinksThatLeadOutAreRefused) {
   ASSERT_EQ(symlink(secret.c_str(), file.c_str()), 0);
   EXPECT_THAT(Open(*cache, path),
               StatusIs(absl::StatusCode::kPermissionDenied, Not("")));
-  // A link that stays inside is followed, such as one in a cache of Hugging
-  // Face.
+  // A link that stays inside is followed, such as one in a Hugging Face cache.
   std::filesystem::copy_file(secret, root_ + "/blob");
   ASSERT_EQ(unlink(file.c_str()), 0);
   ASSERT_EQ(symlink((root_ + "/blob").c_str(), file.c_str()), 0);
   EXPECT_OK(Open(*cache, path));
 }
 
-// The name of the file does not matter.
+// The file's name does not matter.
 TEST_F(CheckpointCacheTest, AFileOfTheIndexThatIsALinkOutIsRefused) {
   const TempDir outside;
   CheckpointCache* const cache = NewCache();
@@ -176,7 +175,7 @@ TEST_F(CheckpointCacheTest, WhatIsOpenIsSharedByThoseOfTheSameRightsOnly) {
   EXPECT_EQ(opened, shared);
 }
 
-// Like a mount whose server is gone.
+// Like a mount without a server.
 TEST_F(CheckpointCacheTest, AFileSystemThatHangsKeepsItsOwnRootOnly) {
   HookedFileSystem fs;
   const std::string hung = root_ + "/hung";
@@ -213,7 +212,7 @@ TEST_F(CheckpointCacheTest, AFileSystemThatHangsKeepsItsOwnRootOnly) {
   threads.Stop();
 }
 
-// Opening a model of shards, held when it has come to one of them.
+// Opens a model with shards; the hook holds it at one of them.
 class HeldOpenTest : public CheckpointCacheTest {
  protected:
   static constexpr int kNumShards = 20;
@@ -242,7 +241,7 @@ class HeldOpenTest : public CheckpointCacheTest {
   ~HeldOpenTest() override { threads_.Stop(); }
 
   // Returns once the cache has recorded the earlier calls: one of the two
-  // threads is held, and the other takes calls in their order.
+  // threads is held, and the other takes calls in order.
   void WaitForCalls() {
     EXPECT_THAT(Open(cache_, root_ + "/missing"),
                 StatusIs(absl::StatusCode::kNotFound));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // CheckpointServer: a CheckpointService behind a real socket, with real
-// checkpoints below its root, and a client that checks what it gets. For tests.
+// checkpoints below a root, and a client that checks the answers. For tests.
 #ifndef TESTS_SERVER_READING_CHECKPOINT_SERVER_H_
 #define TESTS_SERVER_READING_CHECKPOINT_SERVER_H_
 
@@ -40,14 +40,14 @@
 
 namespace dcp::server {
 
-// The result of a stream of tensors.
+// The result of a tensor stream.
 struct Received {
   absl::Status status;
-  tessera::v1::ReadTensorsResponse::Header header;  // parts of all headers
+  tessera::v1::ReadTensorsResponse::Header header;  // all headers' parts
   uint64_t num_headers = 0;
   uint64_t num_chunks = 0;
   std::string bytes;  // from the requested offset
-  uint32_t part = 0;  // the part of the last chunk
+  uint32_t part = 0;  // the last chunk's part
   uint64_t part_begin = 0;
 };
 
@@ -88,7 +88,7 @@ class CheckpointServer {
     service_ = nullptr;
   }
 
-  // The stub does not share its connection.
+  // The stub has a connection that it does not share.
   std::unique_ptr<tessera::v1::CheckpointService::Stub> NewStub() const {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(64 << 20);

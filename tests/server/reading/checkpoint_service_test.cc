@@ -32,7 +32,7 @@ using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// All messages of a stream and how it ended.
+// All messages from a stream and how it ended.
 template <typename Response>
 struct Answers {
   std::vector<Response> messages;
@@ -316,7 +316,7 @@ TEST(CheckpointServiceDisk, AVerifyWhoseDiskHangsEnds) {
   EXPECT_EQ(server.budget().used_bytes(), 0u);
 }
 
-// The message is longer than what the transport accepts ahead.
+// The message is longer than the transport accepts ahead.
 TEST(CheckpointServiceStall, AMessageThatNobodyReadsEndsItsCall) {
   CheckpointServer server({}, /*stall_timeout=*/absl::Milliseconds(100));
   const uint64_t before = server.budget().used_bytes();

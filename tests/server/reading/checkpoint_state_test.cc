@@ -48,7 +48,7 @@ TEST_F(CheckpointStateTest, AFileThatIsWrittenToIsAnotherCheckpoint) {
   }
 }
 
-// A stream that broke would go on in another state.
+// A broken stream would otherwise continue in another state.
 TEST_F(CheckpointStateTest, ARewriteWithTheOldTimeIsAnotherCheckpoint) {
   for (const char* file :
        {"torch-2.11/archive.pt", "torch-2.11/sharded/__0_0.distcp"}) {
@@ -102,8 +102,8 @@ TEST_F(CheckpointStateTest, AnIndexThatComesToBinFilesIsSeen) {
 }
 
 // One client has opened it; another may not read the file that a link leads to.
-// The tag that `latest` names, and the files below it, are part of what a
-// DeepSpeed checkpoint is.
+// The tag that `latest` names, and the files below it, belong to a DeepSpeed
+// checkpoint.
 TEST_F(CheckpointStateTest, ADeepSpeedCheckpointChangesWithItsPointer) {
   CheckpointCache* const cache = NewCache();
   const std::string path = Golden("dialects/deepspeed/zero2_ws3");

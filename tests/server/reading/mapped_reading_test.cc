@@ -108,7 +108,7 @@ class MappedReadingTest : public ::testing::Test {
   CheckpointServer server_;
 };
 
-// Stands for a job of another program, which has no copy on a disk.
+// Stands for another program's job, which has no copy on a disk.
 TEST_F(MappedReadingTest, EveryPairIsReadAsTheProgramMadeIt) {
   for (const GoldenPair& pair : GoldenPairs()) {
     SCOPED_TRACE(::testing::PrintToString(pair));
@@ -189,7 +189,7 @@ TEST_F(MappedReadingTest, DiffComparesAcrossSpellings) {
   ASSERT_OK(WriteFile(*fs, b.path(), bytes));
   ASSERT_OK_AND_ASSIGN(report, Diff(a, b));
   EXPECT_EQ(report.num_findings(), 1u);
-  // The mapping of the other side is named as such.
+  // The error names the other side's mapping.
   v1::Source bad = b;
   *bad.mutable_map() = a.map();
   bad.mutable_map()->set_to_side("mars");
@@ -322,7 +322,7 @@ TEST_F(MappedReadingTest, WhatDescribesFilesRefusesAMapping) {
               StatusIs(kInvalid, HasSubstr("source.map is set")));
 }
 
-// The embeddings of a tied model, of which one copy was changed.
+// The embeddings of a tied model; one copy was changed.
 TEST_F(MappedReadingTest, RefusesToLoseATensorThatIsNotTied) {
   const v1::Source hf = SourceOf({.mapping = "llama",
                                   .model = "llama_tied",
@@ -390,7 +390,7 @@ TEST_F(MappedReadingTest, AnotherConfigIsNoticed) {
   std::filesystem::remove(config);
   EXPECT_THAT(Inspect(source).status(),
               StatusIs(kInvalid, HasSubstr("is in neither config.json")));
-  // One next to the directory does not count for a file in it.
+  // A file next to the directory does not count as one in it.
   ASSERT_OK(WriteFile(*fs, server_.Path("config.json"),
                       testing::GoldenConfig("llama")));
   EXPECT_FALSE(Inspect(source).ok());

@@ -77,7 +77,7 @@ TEST(ProgressTicker, IsFreedAfterItStopped) {
     weak = ticker;
     ticker->Stop();
   }
-  // The alarm's call, which comes on a gRPC thread, is its last owner.
+  // The last owner is the alarm's call, which comes on a gRPC thread.
   while (!weak.expired()) std::this_thread::yield();
 }
 

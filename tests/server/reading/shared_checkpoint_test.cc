@@ -46,7 +46,7 @@ TEST_F(SharedCheckpointTest, OneWhoseItemIsDamagedDoesNotFailOthers) {
   const std::string path = Golden("torch-2.11/sharded");
   ASSERT_OK_AND_ASSIGN(const auto shared, Open(*cache, path));
   const std::string cut = path + "/__1_0.distcp";
-  // The last item lacks its end.
+  // The last item is cut short.
   const uint64_t size = std::filesystem::file_size(cut) - 1;
   std::filesystem::resize_file(cut, size);
   const auto& entries = shared->checkpoint().entries();

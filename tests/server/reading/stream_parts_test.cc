@@ -23,7 +23,7 @@ StreamPart PartOf(const Box& box, DType dtype) {
 }
 
 // All windows of a part, in order. Checks that they are consecutive, not too
-// large, and at the place of their elements in the part.
+// large, and at the same place as their elements.
 std::vector<PartWindow> WindowsOf(const Dims& shape, const StreamPart& part) {
   std::vector<PartWindow> windows;
   uint64_t offset = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints and requests for the tests of streams of tensors.
+// Checkpoints and requests for tests of tensor streams.
 #ifndef TESTS_SERVER_READING_STREAM_SAMPLES_H_
 #define TESTS_SERVER_READING_STREAM_SAMPLES_H_
 

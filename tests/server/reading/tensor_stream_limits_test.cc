@@ -123,7 +123,7 @@ TEST(TensorStreamLimits, WhatNobodyReadsIsEnded) {
   }
 }
 
-// Like a mount whose server goes away during a read.
+// Like a mount that loses the server during a read.
 TEST(TensorStreamLimits, WhatTheDiskDoesNotGiveIsEnded) {
   ServerOptions options;
   options.disk_timeout = absl::Seconds(1);

@@ -34,7 +34,7 @@ using ::testing::Not;
 
 constexpr uint64_t kReaderMiB = uint64_t{1} << 20;
 
-// Counts the wake-ups of a stream, and waits for windows.
+// Counts a stream's wake-ups, and waits for windows.
 class Waker {
  public:
   std::function<void()> wake() {
@@ -144,7 +144,7 @@ TEST_F(WindowReadersTest, WindowsTellTheChecksumOfAnyPiece) {
     const auto num_bytes = static_cast<uint64_t>(num_rows) * 1024;
     const auto window = user.Want(Rows(0, num_rows), num_bytes);
     waker_.WaitFor(*window);
-    // The CRC of a whole window is remembered and must not be returned for a
+    // The CRC for a whole window is remembered and must not be returned for a
     // part.
     for (int i = 0; i < 2; ++i) {
       for (const uint64_t begin : {uint64_t{0}, uint64_t{1000}}) {
@@ -220,7 +220,7 @@ TEST_F(WindowReadersTest, IdleWindowsTakeNoMemoryThatOthersNeed) {
   EXPECT_EQ(budget_.num_waiting(), 0u);
 }
 
-// A root whose file system hangs leaves a reader for the other.
+// A hanging file system leaves a reader for the other root.
 TEST_F(WindowReadersTest, RootsDoNotWaitForEachOther) {
   HookedFileSystem hung_fs;
   const auto tasks =

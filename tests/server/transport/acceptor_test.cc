@@ -76,7 +76,7 @@ class AcceptorTest : public ::testing::Test {
   absl::Mutex mutex_;
   absl::CondVar changed_;
   std::vector<int> accepted_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<Acceptor> acceptor_;  // last: its thread uses the others
+  std::unique_ptr<Acceptor> acceptor_;  // last: the thread uses the others
 };
 
 TEST_F(AcceptorTest, ClosesWhatIsTooMuchForAnAddress) {
@@ -103,7 +103,7 @@ TEST_F(AcceptorTest, ClosesWhatIsTooMuchForTheProcess) {
 
 TEST_F(AcceptorTest, GoesOnWhenThereAreDescriptorsAgain) {
   Start({});
-  // The client gets its descriptor while there still are some.
+  // The client gets a descriptor while some are left.
   const auto first = Connect();
   WaitForAccepted(1);
   rlimit before;

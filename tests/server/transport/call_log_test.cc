@@ -28,11 +28,11 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 namespace v1 = tessera::v1;
 
-// Answers Inspect with an error and holds GetMetadata until its client leaves.
+// Answers Inspect with an error and holds GetMetadata until the client leaves.
 class FakeService : public v1::CheckpointService::CallbackService {
  public:
   absl::Notification entered;
-  std::string seen_id;  // of the last Inspect
+  std::string seen_id;  // from the last Inspect
 
  private:
   class Held : public grpc::ServerWriteReactor<v1::GetMetadataResponse> {

@@ -14,7 +14,7 @@
 namespace dcp::server {
 namespace {
 
-// The size of gRPC's allocations.
+// The size that gRPC allocates.
 constexpr uInt kBlockBytes = 1024;
 // For gzip, with gRPC's value.
 constexpr int kGzipWindowBits = 15 | 16;
@@ -36,8 +36,8 @@ std::string Gzip(const std::string& text) {
   return packed;
 }
 
-// Unpacks as message_compress.cc of gRPC does: a message comes in several
-// slices, and the loop ends at a block that is not full. Empty after an error.
+// Unpacks like gRPC's message_compress.cc: a message comes in several slices,
+// and the loop ends at a block that is not full. Empty after an error.
 std::string Gunzip(const std::string& packed, size_t slice_bytes) {
   z_stream stream = {};
   EXPECT_EQ(inflateInit2(&stream, kGzipWindowBits), Z_OK);

@@ -33,13 +33,14 @@ class FrameGuardTest : public ::testing::Test {
     return number;
   }
 
-  // The next call of the client.
+  // The headers of the client's next call.
   std::string Headers(uint8_t flags) {
     stream_ += 2;
     return Frame(kHeadersFrame, flags, stream_, std::string(300, 'x'));
   }
 
-  // What the server sends; a part of it, if the socket takes no more.
+  // The server sends `bytes`, or only the first `length` if the socket takes no
+  // more.
   void Send(const std::string& bytes, size_t length = std::string::npos) {
     std::string sent = bytes;
     iovec parts[] = {
@@ -55,7 +56,7 @@ class FrameGuardTest : public ::testing::Test {
 
   CallLoad load_;
   FrameGuard guard_{load_};
-  uint32_t stream_ = 0xFFFFFFFF;  // of the last call; the next one is 1
+  uint32_t stream_ = 0xFFFFFFFF;  // stream of the last call; the next one is 1
 };
 
 TEST_F(FrameGuardTest, CallsThatAreAnsweredPass) {
@@ -119,7 +120,7 @@ TEST_F(FrameGuardTest, CallsOfAConnectionAreBounded) {
 
 TEST_F(FrameGuardTest, ARequestThatStaysIncompleteIsLate) {
   const absl::Duration late = kNow + kMaxRequestTime + absl::Milliseconds(1);
-  // Headers with the end of the stream are not complete without their end.
+  // Headers that end the stream are not complete without END_HEADERS.
   for (const uint8_t flags : {kEndHeaders, kEndStream}) {
     EXPECT_TRUE(Pass(Headers(flags)));
     EXPECT_FALSE(guard_.IsLate(kNow + kMaxRequestTime));

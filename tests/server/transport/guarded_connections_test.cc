@@ -119,7 +119,7 @@ TEST_F(GuardedConnectionsTest, ALateRequestEndsItsConnection) {
   EXPECT_EQ(recv(fds_[1], &byte, 1, 0), 0) << "it has ended";
 }
 
-// A connection beside another with larger requests.
+// A connection next to another with larger requests.
 TEST_F(GuardedConnectionsTest, TheLargestConnectionEndsIfAllTakeTooMuch) {
   int others[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, others), 0);

@@ -23,7 +23,7 @@ constexpr int kPatienceMs = 60'000;
 
 char Byte(uint64_t value) { return static_cast<char>(value & 0xff); }
 
-// A header with the name of HPACK's static table, RFC 7541 appendix A.
+// A header with a name from HPACK's static table, RFC 7541 appendix A.
 std::string NamedHeader(std::string name, absl::string_view value) {
   DCP_CHECK(value.size() < 127);
   return absl::StrCat(name, std::string(1, Byte(value.size())), value);

@@ -27,15 +27,15 @@ inline constexpr uint8_t kEndHeaders = 4;
 
 std::string Frame(FrameType type, uint8_t flags, uint32_t stream,
                   absl::string_view payload);
-// The headers of a call, "/package.Service/Method", compressed as HPACK.
+// A call's headers, "/package.Service/Method", compressed as HPACK.
 std::string CallHeaders(absl::string_view method);
 // The beginning of a connection.
 std::string Preface();
 
 class RawConnection {
  public:
-  // Connects to 127.0.0.1 at the port of "address:port"; with `tls`, accepts
-  // any certificate of the server. If that fails, it is not connected.
+  // Connects to 127.0.0.1 at the port in "address:port"; with `tls`, accepts
+  // any server certificate. If that fails, it is not connected.
   explicit RawConnection(absl::string_view address, bool tls = false);
   ~RawConnection();
   RawConnection(const RawConnection&) = delete;
@@ -45,8 +45,8 @@ class RawConnection {
   // False once the server has closed the connection, or accepts nothing for a
   // second.
   bool Send(absl::string_view bytes);
-  // Reads what has arrived, at most 64 KiB, without waiting; false at the end
-  // of the connection.
+  // Reads everything that has arrived, at most 64 KiB, without waiting; false
+  // at the end of the connection.
   bool Drain();
   // Reads until the server has ended the call `stream`; false if the connection
   // ends first, or after a minute.

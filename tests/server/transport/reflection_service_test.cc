@@ -27,7 +27,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// The service behind a real server, and a client of it.
+// The service behind a real server, and a client.
 class ReflectionServiceTest : public ::testing::Test {
  protected:
   ReflectionServiceTest()
@@ -122,7 +122,7 @@ TEST_F(ReflectionServiceTest, MethodsThatStartJobsSayWhatTheyEndWith) {
     EXPECT_EQ(info.metadata_type(), "JobMetadata") << method.name();
     EXPECT_EQ(info.response_type(),
               method.name() == "Verify" ? "VerifyReport" : "ConvertResult");
-    // Both are of the service's own package.
+    // Both are in the service's own package.
     for (const std::string& type :
          {info.metadata_type(), info.response_type()}) {
       EXPECT_NE(service->file()->pool()->FindMessageTypeByName(
