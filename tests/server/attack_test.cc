@@ -260,7 +260,7 @@ class AttackTest : public ::testing::Test {
   std::unique_ptr<ServerProcess> process_;
 };
 
-TEST_F(AttackTest, TheServerOutlivesThemAll) {
+TEST_F(AttackTest, ServerSurvivesAllAttacks) {
   const absl::Duration time = absl::Seconds(absl::GetFlag(FLAGS_seconds));
   const double before = Throughput(time / 10);
   const uint64_t resident_before = process_->resident_bytes();
@@ -329,7 +329,7 @@ TEST_F(AttackTest, TheServerOutlivesThemAll) {
 }
 
 // README.md names these figures.
-TEST_F(AttackTest, AConnectionAndACallWithoutATokenTakeLittle) {
+TEST_F(AttackTest, ConnectionsAndCallsWithoutATokenTakeLittle) {
   constexpr uint64_t kConnectionBytes = 64 << 10;
   constexpr uint64_t kBytesOfACall = 32 << 10;
   const auto call = [](uint32_t stream, uint8_t flags) {

@@ -29,14 +29,14 @@ class ClockStepTest : public JobFixture {
   ~ClockStepTest() override { SetClockStep(absl::ZeroDuration()); }
 };
 
-TEST_F(ClockStepTest, TheClockOfThisProgramCanBeSet) {
+TEST_F(ClockStepTest, ClockCanBeSet) {
   // absl::Now follows only after some time.
   const auto before = std::chrono::system_clock::now();
   SetClockStep(absl::Hours(2));
   EXPECT_GT(std::chrono::system_clock::now(), before + std::chrono::hours(1));
 }
 
-TEST_F(ClockStepTest, AWatcherHearsOfAJobAfterAStepBack) {
+TEST_F(ClockStepTest, WatcherSeesAJobAfterAStepBack) {
   Gate gate(*server_, "Create", "out/");
   const std::string name = Submit("out");
   gate.WaitUntilReached();
@@ -66,7 +66,7 @@ TEST_F(ClockStepTest, AWatcherHearsOfAJobAfterAStepBack) {
   EXPECT_GE(metadata.end_time(), metadata.start_time());
 }
 
-TEST_F(ClockStepTest, AWaitEndsInTimeAfterAStepBack) {
+TEST_F(ClockStepTest, WaitEndsInTimeAfterAStepBack) {
   Gate gate(*server_, "Create", "out/");
   const std::string name = Submit("out");
   gate.WaitUntilReached();
@@ -77,7 +77,7 @@ TEST_F(ClockStepTest, AWaitEndsInTimeAfterAStepBack) {
 
 // The kernel's clock is not set, so gRPC's next alarm would be late; the first
 // tick is the last one.
-TEST_F(ClockStepTest, AStepForwardIsNoStall) {
+TEST_F(ClockStepTest, StepForwardIsNotAStall) {
   absl::Notification started;
   absl::Notification gone;
   std::atomic<bool> stalled = false;

@@ -92,7 +92,7 @@ grpc::Status CallRaw(const std::shared_ptr<grpc::Channel>& channel,
   return status;
 }
 
-TEST_F(HostileLoadTest, HostileMessagesAreRefusedByEveryMethod) {
+TEST_F(HostileLoadTest, EveryMethodRefusesHostileMessages) {
   const std::string before = Files();
   const auto channel = NewChannel(address_);
   const std::vector<std::string> methods = AllMethods();
@@ -140,7 +140,7 @@ std::string SourceBytes(const std::string& path) {
   return request.SerializeAsString();
 }
 
-TEST_F(HostileLoadTest, PathsThatEscapeAreRefusedByEveryMethod) {
+TEST_F(HostileLoadTest, EveryMethodRefusesPathsOutsideRoots) {
   const std::string data = one_.data("");
   ASSERT_EQ(symlink(dir_.Join("secret").c_str(), (data + "/out").c_str()), 0);
   ASSERT_EQ(symlink(dir_.Join("secret/key.safetensors").c_str(),
@@ -198,7 +198,7 @@ TEST_F(HostileLoadTest, PathsThatEscapeAreRefusedByEveryMethod) {
   ExpectServes();
 }
 
-TEST_F(HostileLoadTest, ConnectionsThatSayNothingOrNonsenseAreEnded) {
+TEST_F(HostileLoadTest, EndsSilentAndNonsenseConnections) {
   const uint64_t before = server_->num_descriptors();
   for (const absl::string_view nonsense :
        {"GET / HTTP/1.1\r\nHost: x\r\n\r\n",

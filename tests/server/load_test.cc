@@ -85,7 +85,7 @@ void ExpectTurns(const std::vector<std::pair<JobMetadata, int>>& jobs) {
   }
 }
 
-TEST_F(LoadTest, JobsAndStreamsStayWithinTheCaps) {
+TEST_F(LoadTest, JobsAndStreamsStayWithinLimits) {
   const int num_jobs = absl::GetFlag(FLAGS_jobs);
   const auto num_streams = static_cast<size_t>(absl::GetFlag(FLAGS_streams));
   std::vector<std::string> names[2];
@@ -140,7 +140,7 @@ TEST_F(LoadTest, JobsAndStreamsStayWithinTheCaps) {
             << " MiB resident\n";
 }
 
-TEST_F(LoadTest, SlowClientsHoldUpNobody) {
+TEST_F(LoadTest, SlowClientsBlockNobody) {
   // Together they require more than half of the memory.
   constexpr size_t kNumSlow = 24;
   Progress slow;
@@ -189,7 +189,7 @@ TEST_F(LoadTest, SlowClientsHoldUpNobody) {
   ExpectNothingIsHeld();
 }
 
-TEST_F(LoadTest, ClientsThatAreKilledLeaveNothing) {
+TEST_F(LoadTest, KilledClientsLeaveNothing) {
   for (int i = 0; i < 2; ++i) {
     ServerProcess client(
         {"/proc/self/exe", absl::StrCat("--vanish=", address_),

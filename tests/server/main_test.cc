@@ -116,7 +116,7 @@ class MainTest : public ::testing::Test {
   TempDir dir_;
 };
 
-TEST_F(MainTest, ServesUntilItIsAskedToEnd) {
+TEST_F(MainTest, ServesUntilASignal) {
   for (int signal : {SIGTERM, SIGINT}) {
     Process process(Arguments());
     ASSERT_TRUE(process.ReadUntil("event=start address=127.0.0.1:"));
@@ -129,7 +129,7 @@ TEST_F(MainTest, ServesUntilItIsAskedToEnd) {
   }
 }
 
-TEST_F(MainTest, WrongOptionsAreAllTold) {
+TEST_F(MainTest, ReportsAllWrongOptions) {
   Process process(Arguments({"--drain=x", "--lsiten=y"}));
   EXPECT_EQ(process.Wait(), 2);
   EXPECT_THAT(process.output(),
@@ -146,7 +146,7 @@ TEST_F(MainTest, CheckConfigServesNothing) {
   EXPECT_THAT(wrong.output(), HasSubstr("tokens file: /none: No such file"));
 }
 
-TEST_F(MainTest, CheckConfigTellsAllProblemsOfFiles) {
+TEST_F(MainTest, CheckConfigReportsAllProblemsWithFiles) {
   const std::string tokens = dir_.WriteFile("tokens", "alice x\nbob y\n");
   Process process({"--check-config", "--root=/none/a", "--root=/none/b",
                    "--state-dir=/none/state", "--tls-cert=/none/c",
@@ -162,7 +162,7 @@ TEST_F(MainTest, CheckConfigTellsAllProblemsOfFiles) {
                     HasSubstr("dcp-server: state-dir /none/")));
 }
 
-TEST_F(MainTest, CheckConfigBesideAServerTakesAndMakesNothing) {
+TEST_F(MainTest, CheckConfigWorksNextToARunningServer) {
   Process first(Arguments());
   ASSERT_TRUE(first.ReadUntil("event=start"));
   Process check(Arguments({"--check-config"}));
@@ -175,7 +175,7 @@ TEST_F(MainTest, CheckConfigBesideAServerTakesAndMakesNothing) {
   EXPECT_FALSE(std::filesystem::exists(dir_.Join("other")));
 }
 
-TEST_F(MainTest, HangupReadsTokensAgain) {
+TEST_F(MainTest, HangupReloadsTokens) {
   const std::string hash(64, '0');
   const std::string file = dir_.WriteFile("tokens", "alice " + hash + "\n");
   Process process(Arguments({absl::StrCat("--tokens-file=", file)}));
@@ -190,7 +190,7 @@ TEST_F(MainTest, HangupReadsTokensAgain) {
   EXPECT_EQ(process.Wait(), 0) << process.output();
 }
 
-TEST_F(MainTest, SystemdIsToldThatItWorks) {
+TEST_F(MainTest, NotifiesSystemd) {
   const NotifySocket systemd;
   setenv("NOTIFY_SOCKET", systemd.name().c_str(), 1);
   setenv("WATCHDOG_USEC", "200000", 1);
@@ -215,7 +215,7 @@ TEST_F(MainTest, LogsInJson) {
 
 // protobuf complains about each of these requests; a client needs no token for
 // them.
-TEST_F(MainTest, LibrariesLogAtALimitedRateAndWaitForNobody) {
+TEST_F(MainTest, LibrariesLogAtALimitedRateWithoutBlocking) {
   Process process(Arguments({"--log-format=json"}));
   ASSERT_TRUE(process.ReadUntil("\"event\":\"start\",\"address\":\""));
   ASSERT_TRUE(process.ReadUntil("}\n"));
@@ -243,7 +243,7 @@ TEST_F(MainTest, LibrariesLogAtALimitedRateAndWaitForNobody) {
   EXPECT_THAT(lines, Each(StartsWith("{\"time\":")));
 }
 
-TEST_F(MainTest, AUnixSocketOfALiveServerIsLeftToIt) {
+TEST_F(MainTest, DoesNotTakeOverALiveUnixSocket) {
   char dir[] = "/tmp/dcp_main_test_XXXXXX";
   ASSERT_NE(mkdtemp(dir), nullptr);
   const std::string listen = absl::StrCat("--listen=unix:", dir, "/socket");
@@ -265,20 +265,20 @@ TEST_F(MainTest, AUnixSocketOfALiveServerIsLeftToIt) {
   std::filesystem::remove_all(dir);
 }
 
-TEST_F(MainTest, WithoutThreadsItSaysSo) {
+TEST_F(MainTest, ReportsThatNoThreadStarts) {
   Process process(Arguments(), &DenyNewThreads);
   EXPECT_EQ(process.Wait(), 1);
   EXPECT_THAT(process.output(),
               StartsWith("dcp-server: the system starts no more threads"));
 }
 
-TEST_F(MainTest, TellsItsVersion) {
+TEST_F(MainTest, PrintsTheVersion) {
   Process process({"--version"});
   EXPECT_EQ(process.Wait(), 0);
   EXPECT_THAT(process.output(), HasSubstr("dcp-server 0."));
 }
 
-TEST_F(MainTest, ASecondServerOfTheSameStateEnds) {
+TEST_F(MainTest, SecondServerWithTheSameStateEnds) {
   Process first(Arguments());
   ASSERT_TRUE(first.ReadUntil("event=start"));
   Process second(Arguments());
@@ -286,7 +286,7 @@ TEST_F(MainTest, ASecondServerOfTheSameStateEnds) {
   EXPECT_THAT(second.output(), HasSubstr("another server uses it"));
 }
 
-TEST_F(MainTest, AKilledServerLeavesItsStateToTheNext) {
+TEST_F(MainTest, NextServerTakesTheStateOfAKilledOne) {
   {
     Process first(Arguments());
     ASSERT_TRUE(first.ReadUntil("event=start"));
@@ -297,13 +297,13 @@ TEST_F(MainTest, AKilledServerLeavesItsStateToTheNext) {
   EXPECT_TRUE(second.ReadUntil("event=start"));
 }
 
-TEST_F(MainTest, MetricsThatCannotListenAreAnError) {
+TEST_F(MainTest, FailsIfMetricsCannotListen) {
   Process process(Arguments({"--metrics-listen=203.0.113.1:1"}));
   EXPECT_EQ(process.Wait(), 1);
   EXPECT_THAT(process.output(), HasSubstr("metrics at 203.0.113.1:1"));
 }
 
-TEST_F(MainTest, HelpTeaches) {
+TEST_F(MainTest, HelpShowsExamples) {
   Process process({"--help"});
   EXPECT_EQ(process.Wait(), 0);
   EXPECT_THAT(process.output(), HasSubstr("Usage: dcp-server"));

@@ -45,7 +45,7 @@ class ServerLimitsTest : public ServerFixture {
   }
 };
 
-TEST_F(ServerLimitsTest, AHugeRequestIsRefusedAndTheNextOneServed) {
+TEST_F(ServerLimitsTest, ServesAfterRefusingAHugeRequest) {
   Start();
   const auto stub = v1::CheckpointService::NewStub(Plaintext());
   v1::InspectRequest request;
@@ -57,7 +57,7 @@ TEST_F(ServerLimitsTest, AHugeRequestIsRefusedAndTheNextOneServed) {
   EXPECT_EQ(Health(Plaintext()), kServing);
 }
 
-TEST_F(ServerLimitsTest, CompressedRequestsAreServed) {
+TEST_F(ServerLimitsTest, ServesCompressedRequests) {
   dir_.WriteFile("data/t.safetensors", SafetensorsOf(10));
   Start();
   const auto stub = v1::CheckpointService::NewStub(Plaintext());
@@ -77,7 +77,7 @@ TEST_F(ServerLimitsTest, CompressedRequestsAreServed) {
 }
 
 // It is refused like a request that was not compressed.
-TEST_F(ServerLimitsTest, ARequestThatBecomesHugeIsRefused) {
+TEST_F(ServerLimitsTest, RefusesARequestThatUnpacksToTooMuch) {
   Start();
   const auto stub = v1::CheckpointService::NewStub(Plaintext());
   v1::InspectRequest request;
@@ -96,7 +96,7 @@ TEST_F(ServerLimitsTest, ARequestThatBecomesHugeIsRefused) {
 }
 
 // A channel that does not decompress messages shows how they were sent.
-TEST_F(ServerLimitsTest, AnswersAreCompressedForWhoAsks) {
+TEST_F(ServerLimitsTest, CompressesAnswersOnRequest) {
   std::string header = absl::StrCat("{\"__metadata__\":{\"k\":\"",
                                     std::string(900, 'k'), "\"}}");
   std::string file(8, '\0');
@@ -125,7 +125,7 @@ TEST_F(ServerLimitsTest, AnswersAreCompressedForWhoAsks) {
   EXPECT_TRUE(response.ParseFromString(answer(kInspect, "identity")));
 }
 
-TEST_F(ServerLimitsTest, TensorsAreNotCompressed) {
+TEST_F(ServerLimitsTest, DoesNotCompressTensors) {
   dir_.WriteFile("data/t.safetensors", SafetensorsOf(10000));
   Start();
   grpc::ChannelArguments arguments;
@@ -145,7 +145,7 @@ TEST_F(ServerLimitsTest, TensorsAreNotCompressed) {
   EXPECT_EQ(chunk.chunk().data(), std::string(10000, '\0'));
 }
 
-TEST_F(ServerLimitsTest, LargeMetadataIsRefused) {
+TEST_F(ServerLimitsTest, RefusesLargeMetadata) {
   Start();
   const auto stub = v1::CheckpointService::NewStub(Plaintext());
   grpc::ClientContext context;
@@ -165,7 +165,7 @@ bool IsCut(RawConnection& connection, const std::string& first,
   return connection.WaitForEnd();
 }
 
-TEST_F(ServerLimitsTest, HeadersWithoutEndAreCut) {
+TEST_F(ServerLimitsTest, CutsConnectionsWithEndlessHeaders) {
   Authority authority(dir_, "ca");
   for (const bool tls : {false, true}) {
     SCOPED_TRACE(tls);
@@ -184,7 +184,7 @@ TEST_F(ServerLimitsTest, HeadersWithoutEndAreCut) {
   }
 }
 
-TEST_F(ServerLimitsTest, CallsThatAreResetAtOnceAreCut) {
+TEST_F(ServerLimitsTest, CutsConnectionsThatResetCallsAtOnce) {
   Start();
   const uint64_t num_cut = NumConnectionsCut();
   RawConnection connection(address_);
@@ -201,7 +201,7 @@ TEST_F(ServerLimitsTest, CallsThatAreResetAtOnceAreCut) {
   EXPECT_EQ(Health(Plaintext()), kServing);
 }
 
-TEST_F(ServerLimitsTest, ConnectionsAreLimitedAndComeBack) {
+TEST_F(ServerLimitsTest, LimitsConnectionsAndRecovers) {
   options_.max_connections_per_address = 2;
   Start();
   auto first = std::make_unique<RawConnection>(address_);
@@ -215,7 +215,7 @@ TEST_F(ServerLimitsTest, ConnectionsAreLimitedAndComeBack) {
   while (health != kServing) health = Health(Plaintext());
 }
 
-TEST_F(ServerLimitsTest, AMalformedMessageIsRefused) {
+TEST_F(ServerLimitsTest, RefusesMalformedMessages) {
   Start();
   GenericStream call(Plaintext(), "/tessera.v1.CheckpointService/Inspect",
                      "\xff\xff\xff\xff");
@@ -225,7 +225,7 @@ TEST_F(ServerLimitsTest, AMalformedMessageIsRefused) {
 }
 
 // A message that would be malformed is not even parsed.
-TEST_F(ServerLimitsTest, NoMethodReadsTheRequestOfAStranger) {
+TEST_F(ServerLimitsTest, DoesNotParseRequestsWithoutAToken) {
   options_.tokens_file = dir_.WriteFile(
       "tokens",
       "a 7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed\n");
@@ -252,7 +252,7 @@ TEST_F(ServerLimitsTest, NoMethodReadsTheRequestOfAStranger) {
 }
 
 // Each two bytes become a message that takes a hundred.
-TEST_F(ServerLimitsTest, ARequestIsParsedInMemoryOfItsClient) {
+TEST_F(ServerLimitsTest, ParsesRequestsInTheClientsMemory) {
   options_.max_memory_bytes = uint64_t{64} << 20;
   Start();
   for (const char* method : {"Convert", "Reshard"}) {
@@ -264,7 +264,7 @@ TEST_F(ServerLimitsTest, ARequestIsParsedInMemoryOfItsClient) {
 }
 
 // However much memory there is.
-TEST_F(ServerLimitsTest, ARequestThatGrowsTooMuchIsNotParsed) {
+TEST_F(ServerLimitsTest, DoesNotParseRequestsThatGrowTooMuch) {
   options_.max_memory_bytes = uint64_t{4} << 30;
   Start();
   for (const char* method : {"Convert", "Reshard"}) {
@@ -276,7 +276,7 @@ TEST_F(ServerLimitsTest, ARequestThatGrowsTooMuchIsNotParsed) {
 }
 
 // gRPC parses requests on threads that all clients share.
-TEST_F(ServerLimitsTest, RequestsThatTakeLongToParseHaveARate) {
+TEST_F(ServerLimitsTest, LimitsTheRateOfCostlyRequests) {
   options_.max_memory_bytes = uint64_t{1} << 30;
   options_.max_requests_per_second = 50;
   Start();

@@ -47,7 +47,7 @@ struct Stream {
   v1::ReadTensorsResponse response;
 };
 
-TEST_F(ServerRevokeTest, OnlyCallsOfClientsWithOtherRightsEnd) {
+TEST_F(ServerRevokeTest, EndsOnlyCallsOfClientsWithChangedRights) {
   const std::string path =
       dir_.WriteFile("data/t.safetensors", SafetensorsOf(64 << 20));
   const std::string one = absl::StrCat(kA, " write=", dir_.Join("data"), "\n");

@@ -62,7 +62,7 @@ class ServerStrangerTest : public ServerFixture,
   uint64_t num_cut_ = 0;
 };
 
-TEST_P(ServerStrangerTest, CallsThatNeverBeginAreBoundedForEachConnection) {
+TEST_P(ServerStrangerTest, LimitsUnstartedCallsPerConnection) {
   const auto connection = Connect();
   // It never acknowledges the server's SETTINGS.
   int num_sent = 0;
@@ -80,7 +80,7 @@ TEST_P(ServerStrangerTest, CallsThatNeverBeginAreBoundedForEachConnection) {
 }
 
 // Two connections send as much as all may; a third, which sends little, stays.
-TEST_P(ServerStrangerTest, UnfinishedRequestsAreBoundedForAllConnections) {
+TEST_P(ServerStrangerTest, LimitsUnfinishedRequestsForAllConnections) {
   ProcessCallLoad().max_request_bytes = 1 << 20;
   const auto small = Connect();
   ASSERT_TRUE(small->Send(
@@ -107,7 +107,7 @@ TEST_P(ServerStrangerTest, UnfinishedRequestsAreBoundedForAllConnections) {
   EXPECT_TRUE(small->Drain()) << "it has been cut";
 }
 
-TEST_P(ServerStrangerTest, CallsThatNeedNoTokenTakeMemoryAsLongAsTheyLast) {
+TEST_P(ServerStrangerTest, PublicCallsCountUntilTheyEnd) {
   const auto connection = Connect();
   for (uint32_t stream = 1; stream < 40; stream += 2) {
     ASSERT_TRUE(connection->Send(absl::StrCat(
@@ -124,7 +124,7 @@ TEST_P(ServerStrangerTest, CallsThatNeedNoTokenTakeMemoryAsLongAsTheyLast) {
   EXPECT_EQ(HealthOfServer(), kServing);
 }
 
-TEST_P(ServerStrangerTest, RefusedCallsTakeNothingAfterwards) {
+TEST_P(ServerStrangerTest, RefusedCallsLeaveNothing) {
   const auto connection = Connect();
   // A request that is whole, in a call that is not: it is refused at once.
   for (uint32_t stream = 1; stream < 1000; stream += 2) {

@@ -42,12 +42,12 @@ using ::dcp::testing::kInvalid;
 
 using ServerTest = ServerFixture;
 
-TEST_F(ServerTest, SaysThatItServes) {
+TEST_F(ServerTest, ReportsHealth) {
   Start();
   EXPECT_EQ(Health(Plaintext()), kServing);
 }
 
-TEST_F(ServerTest, EachServiceSaysThatItServes) {
+TEST_F(ServerTest, EachServiceReportsHealth) {
   Start();
   for (const absl::string_view service :
        {"tessera.v1.CheckpointService", "tessera.v1.JobService",
@@ -60,13 +60,13 @@ TEST_F(ServerTest, EachServiceSaysThatItServes) {
   }
 }
 
-TEST_F(ServerTest, ReflectionNamesItsServices) {
+TEST_F(ServerTest, ReflectionListsServices) {
   Start();
   GenericStream stream(Plaintext(), kReflection, kListServices);
   EXPECT_THAT(stream.Read(), HasSubstr("grpc.health.v1.Health"));
 }
 
-TEST_F(ServerTest, ReflectionIsThereInBothVersions) {
+TEST_F(ServerTest, ServesBothReflectionVersions) {
   Start();
   const std::string alpha =
       GenericStream(Plaintext(), kReflection, kListServices).Read();
@@ -85,7 +85,7 @@ TEST_F(ServerTest, ReflectionIsThereInBothVersions) {
   }
 }
 
-TEST_F(ServerTest, HeldCallsOfReflectionHoldUpNobody) {
+TEST_F(ServerTest, HeldReflectionCallsBlockNobody) {
   Start();
   const auto channel = Plaintext();
   std::vector<std::unique_ptr<GenericStream>> held;
@@ -112,7 +112,7 @@ TEST_F(ServerTest, ServesAUnixSocket) {
   std::filesystem::remove_all(dir);
 }
 
-TEST_F(ServerTest, APortInUseIsAnError) {
+TEST_F(ServerTest, RefusesAPortInUse) {
   Start();
   ServerOptions options = options_;
   options.listen = address_;
@@ -124,7 +124,7 @@ TEST_F(ServerTest, APortInUseIsAnError) {
   EXPECT_EQ(Health(Plaintext()), kServing);
 }
 
-TEST_F(ServerTest, WithoutTlsOnlyThisMachineIsServed) {
+TEST_F(ServerTest, WithoutTlsServesOnlyThisMachine) {
   options_.listen = "0.0.0.0:0";
   EXPECT_THAT(Server::Create(options_),
               StatusIs(kInvalid, HasSubstr("without TLS")));
@@ -133,7 +133,7 @@ TEST_F(ServerTest, WithoutTlsOnlyThisMachineIsServed) {
   EXPECT_EQ(Health(Plaintext()), kServing);
 }
 
-TEST_F(ServerTest, MistakesAreFoundBeforeItServes) {
+TEST_F(ServerTest, FindsMistakesBeforeServing) {
   const auto refused = [](const ServerOptions& options) {
     EXPECT_THAT(Server::Create(options), StatusIs(kInvalid));
   };
@@ -162,7 +162,7 @@ TEST_F(ServerTest, TlsAndPlaintextDoNotMix) {
   EXPECT_EQ(Health(Tls(authority.cert())), kServing);
 }
 
-TEST_F(ServerTest, TheServersCertificateIsOfTheRightAuthority) {
+TEST_F(ServerTest, ClientsCheckTheServersCertificate) {
   Authority authority(dir_, "ca");
   Authority other(dir_, "other-ca");
   UseTls(authority.Sign("server"));
@@ -170,7 +170,7 @@ TEST_F(ServerTest, TheServersCertificateIsOfTheRightAuthority) {
   EXPECT_EQ(Health(Tls(other.cert())), kUnavailable);
 }
 
-TEST_F(ServerTest, AFailedHandshakeIsCounted) {
+TEST_F(ServerTest, CountsFailedHandshakes) {
   Authority authority(dir_, "ca");
   UseTls(authority.Sign("server"));
   Start();
@@ -183,7 +183,7 @@ TEST_F(ServerTest, AFailedHandshakeIsCounted) {
   EXPECT_GT(NumFailedHandshakes(), before);
 }
 
-TEST_F(ServerTest, MutualTlsRequiresACertificateOfTheClient) {
+TEST_F(ServerTest, MutualTlsRequiresAClientCertificate) {
   Authority authority(dir_, "ca");
   Authority clients(dir_, "client-ca");
   Authority other(dir_, "other-ca");
@@ -196,7 +196,7 @@ TEST_F(ServerTest, MutualTlsRequiresACertificateOfTheClient) {
   EXPECT_EQ(Health(Tls(authority.cert(), clients.Sign("client"))), kServing);
 }
 
-TEST_F(ServerTest, CertificatesAreReadAgain) {
+TEST_F(ServerTest, ReloadsCertificates) {
   Authority authority(dir_, "ca");
   UseTls(authority.Sign("server"));
   Start();
@@ -217,7 +217,7 @@ TEST_F(ServerTest, CertificatesAreReadAgain) {
   EXPECT_EQ(Health(Tls(other.cert())), kServing);
 }
 
-TEST_F(ServerTest, DrainingSaysThatItDoesNotServeAndEnds) {
+TEST_F(ServerTest, DrainingReportsNotServingAndEnds) {
   Start();
   GenericStream watch(Plaintext(), kHealthWatch, "");
   EXPECT_EQ(watch.Read(), kServing);
@@ -227,7 +227,7 @@ TEST_F(ServerTest, DrainingSaysThatItDoesNotServeAndEnds) {
   EXPECT_EQ(Health(Plaintext()), kUnavailable);
 }
 
-TEST_F(ServerTest, TheStateIsFreeOnceItIsGone) {
+TEST_F(ServerTest, DestructionUnlocksTheState) {
   Start();
   EXPECT_THAT(Server::Create(options_),
               StatusIs(absl::StatusCode::kFailedPrecondition));
@@ -248,7 +248,7 @@ grpc::StatusCode Inspect(const std::shared_ptr<grpc::Channel>& channel,
   return stub->Inspect(&context, request, &response).error_code();
 }
 
-TEST_F(ServerTest, CallsRequireATokenWhereThereAreTokens) {
+TEST_F(ServerTest, CallsRequireATokenIfTokensAreSet) {
   // The digest of "alice".
   options_.tokens_file = dir_.WriteFile(
       "tokens",
@@ -269,7 +269,7 @@ TEST_F(ServerTest, CallsRequireATokenWhereThereAreTokens) {
   EXPECT_EQ(Health(channel), kServing);
 }
 
-TEST_F(ServerTest, PathsOutsideOfTheRootsAreDenied) {
+TEST_F(ServerTest, DeniesPathsOutsideTheRoots) {
   dir_.WriteFile("secret/.metadata", "x");
   ASSERT_EQ(symlink(dir_.Join("secret").c_str(), dir_.Join("data/out").c_str()),
             0);
@@ -355,7 +355,7 @@ class HungRootTest : public ServerTest {
   std::unique_ptr<v1::CheckpointService::Stub> stub_;
 };
 
-TEST_F(HungRootTest, ItHoldsNeitherOthersNorHealth) {
+TEST_F(HungRootTest, BlocksNeitherOtherRootsNorHealth) {
   using Call = std::function<absl::Status(const std::string& root)>;
   const Call calls[] = {
       [this](const std::string& root) { return Inspect(root); },
@@ -381,14 +381,14 @@ TEST_F(HungRootTest, ItHoldsNeitherOthersNorHealth) {
   EXPECT_OK(Read("hung"));
 }
 
-TEST_F(HungRootTest, TheDrainEndsWhileThreadsAreHeld) {
+TEST_F(HungRootTest, DrainEndsWhileThreadsAreBlocked) {
   EXPECT_THAT(Inspect("hung"), StatusIs(absl::StatusCode::kUnavailable));
   server_->Drain();
   EXPECT_FALSE(answers_.HasBeenNotified());
   EXPECT_EQ(Health(Plaintext()), kUnavailable);
 }
 
-TEST_F(ServerTest, AStreamThatIsNotReadEndsWithTheDrain) {
+TEST_F(ServerTest, DrainEndsIdleStreams) {
   options_.drain = absl::ZeroDuration();
   dir_.WriteFile("data/m.safetensors", SafetensorsOf(uint64_t{64} << 20));
   Start();

@@ -138,7 +138,7 @@ class ServerWatchTest : public ServerFixture {
       dir_.WriteFile("data/t.safetensors", SafetensorsOf(10));
 };
 
-TEST_F(ServerWatchTest, EachRootHasItsHealth) {
+TEST_F(ServerWatchTest, RootsHaveSeparateHealth) {
   std::filesystem::create_directory(dir_.Join("other"));
   options_.roots.push_back({.path = dir_.Join("other")});
   LogLines log;
@@ -160,8 +160,7 @@ TEST_F(ServerWatchTest, EachRootHasItsHealth) {
   }
 }
 
-TEST_F(ServerWatchTest,
-       WithoutAnyRootTheServicesAreUnhealthyAndTheProcessIsNot) {
+TEST_F(ServerWatchTest, WithoutRootsOnlyTheServicesAreUnhealthy) {
   auto server = Server::Create(options_);
   ASSERT_OK(server);
   server_ = *std::move(server);
@@ -218,7 +217,7 @@ TEST_F(ServerWatchTest, HealthDependsOnTheJournalAndOnRoots) {
   EXPECT_EQ(HealthOf(kCheckpointServiceName), kServing);
 }
 
-TEST_F(ServerWatchTest, LinesAboutAJobCarryTheCallThatStartedIt) {
+TEST_F(ServerWatchTest, LogLinesOfAJobNameTheCall) {
   LogLines log;
   Start();
   const std::string id = Convert("out");
@@ -232,14 +231,14 @@ TEST_F(ServerWatchTest, LinesAboutAJobCarryTheCallThatStartedIt) {
   }
 }
 
-TEST_F(ServerWatchTest, ItIsAliveUntilItsEnd) {
+TEST_F(ServerWatchTest, IsAliveUntilItEnds) {
   Start();
   for (int i = 0; i < 3; ++i) server_->CheckAlive();
   server_->Drain();
   server_->CheckAlive();
 }
 
-TEST_F(ServerWatchTest, ACallToItselfWaitsForAnAnswer) {
+TEST_F(ServerWatchTest, SelfCallWaitsForAnAnswer) {
   BareServer bare;
   SelfCall call(*bare.server);
   call.WaitForAnswer();
@@ -253,7 +252,7 @@ TEST_F(ServerWatchTest, ACallToItselfWaitsForAnAnswer) {
   call.WaitForAnswer();
 }
 
-TEST_F(ServerWatchTest, TheManualListsEachMetric) {
+TEST_F(ServerWatchTest, ManualListsAllMetrics) {
   options_.metrics_listen = "127.0.0.1:0";
   // The digest of "one".
   options_.tokens_file = dir_.WriteFile(

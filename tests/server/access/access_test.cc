@@ -77,7 +77,7 @@ class AccessTest : public ::testing::Test {
   std::string base_;
 };
 
-TEST_F(AccessTest, BelowARootIsAllowed) {
+TEST_F(AccessTest, AllowsPathsBelowARoot) {
   const Access access = LoadRoots();
   const Client& client = Anyone(access);
   EXPECT_EQ(client.name(), "anonymous");
@@ -91,7 +91,7 @@ TEST_F(AccessTest, BelowARootIsAllowed) {
               IsOkAndHolds(Path("data/new/deep")));
 }
 
-TEST_F(AccessTest, HostilePathsAreRefused) {
+TEST_F(AccessTest, RefusesHostilePaths) {
   const Access access = LoadRoots();
   const Client& client = Anyone(access);
   const std::string data = Path("data");
@@ -122,7 +122,7 @@ TEST_F(AccessTest, HostilePathsAreRefused) {
   }
 }
 
-TEST_F(AccessTest, RootsInAnObjectStoreAreNames) {
+TEST_F(AccessTest, ObjectStoreRootsAreNames) {
   const auto access =
       Access::Load({{.path = "s3://bucket/runs/", .writable = true},
                     {.path = "s3://whole", .writable = false}},
@@ -157,7 +157,7 @@ TEST_F(AccessTest, RootsInAnObjectStoreAreNames) {
               StatusIs(kInvalid));
 }
 
-TEST_F(AccessTest, LinksMayNotLeadOut) {
+TEST_F(AccessTest, RefusesLinksThatLeadOut) {
   Link(Path("secret"), "data/out");
   Link("../secret/key", "data/out-file");
   Link(Path("nowhere"), "data/dangling");
@@ -182,7 +182,7 @@ TEST_F(AccessTest, LinksMayNotLeadOut) {
   }
 }
 
-TEST_F(AccessTest, LinksThatStayInsideAreFollowed) {
+TEST_F(AccessTest, FollowsLinksThatStayInside) {
   Link("step-1", "data/latest");
   const Access access = LoadRoots();
   EXPECT_THAT(Anyone(access).CheckRead(Path("data/latest/.metadata")),
@@ -195,7 +195,7 @@ absl::StatusOr<std::string> EntryOf(const Client& client, PathUse use,
   return location.path;
 }
 
-TEST_F(AccessTest, ALinkThatIsAnEntryIsNotFollowed) {
+TEST_F(AccessTest, DoesNotFollowALinkAsAnEntry) {
   Link(Path("secret"), "data/out");
   Link("step-1", "data/latest");
   const Access access = LoadRoots();
@@ -230,7 +230,7 @@ TEST_F(AccessTest, ARootMayBeALink) {
   }
 }
 
-TEST_F(AccessTest, ReadOnlyRootsAndRootsThemselvesAreNotWritten) {
+TEST_F(AccessTest, RefusesToWriteReadOnlyRootsAndRootsThemselves) {
   const Access read_only = LoadRoots(false);
   EXPECT_OK(Anyone(read_only).CheckRead(Path("data/step-1")));
   EXPECT_THAT(Anyone(read_only).CheckWrite(Path("data/step-2")),
@@ -266,7 +266,7 @@ TEST_F(AccessTest, TokensNameClientsAndTheirRoots) {
 
 // Work that a client left behind is done with the rights that the client has
 // now.
-TEST_F(AccessTest, ClientsAreFoundByName) {
+TEST_F(AccessTest, FindsClientsByName) {
   absl::StatusOr<Access> access =
       LoadTokens(absl::StrCat("alice ", kAlice, " read=", Path("data"),
                               "\nalice ", kBob, " write=", Path("data"), "\n"));
@@ -294,7 +294,7 @@ TEST_F(AccessTest, AClientWithoutRootsMayReadAll) {
               StatusIs(kDenied));
 }
 
-TEST_F(AccessTest, MistakesInTheFileAreNamedWithTheirLine) {
+TEST_F(AccessTest, NamesMistakesWithTheLine) {
   struct Case {
     const char* name;
     std::string text;
@@ -319,7 +319,7 @@ TEST_F(AccessTest, MistakesInTheFileAreNamedWithTheirLine) {
   }
 }
 
-TEST_F(AccessTest, TheFileMustBeSafe) {
+TEST_F(AccessTest, RefusesAFileThatOthersMayChange) {
   const std::string path =
       dir_.WriteFile("tokens", absl::StrCat("alice ", kAlice));
   const std::vector<Root> roots = {{.path = Path("data")}};
@@ -336,7 +336,7 @@ TEST_F(AccessTest, TheFileMustBeSafe) {
   EXPECT_THAT(Access::Load(roots, Path("data")), StatusIs(kInvalid));
 }
 
-TEST_F(AccessTest, TokensAreReadAgain) {
+TEST_F(AccessTest, ReloadsTokens) {
   const std::string file =
       dir_.WriteFile("tokens", absl::StrCat("alice ", kAlice));
   ASSERT_OK_AND_ASSIGN(
@@ -357,7 +357,7 @@ TEST_F(AccessTest, TokensAreReadAgain) {
   EXPECT_OK(access.AuthenticateToken("bob"));
 }
 
-TEST_F(AccessTest, OnlyClientsWithOtherRightsAreRevoked) {
+TEST_F(AccessTest, RevokesOnlyClientsWithChangedRights) {
   const std::string alice = absl::StrCat("alice ", kAlice);
   const std::string bob = absl::StrCat("bob ", kBob);
   dir_.WriteFile("tokens", absl::StrCat(alice, "\n", bob));

@@ -18,14 +18,14 @@ namespace {
 constexpr ClientLimits kLimits{
     .num_streams = 2, .memory_bytes = 100, .requests_per_second = 5};
 
-TEST(PeerAddress, IsWithoutThePort) {
+TEST(PeerAddress, OmitsThePort) {
   EXPECT_EQ(PeerAddress("ipv4:10.0.0.7:4711"), "10.0.0.7");
   EXPECT_EQ(PeerAddress("unix:"), "unix");
   EXPECT_EQ(PeerAddress("unix:/run/x:1"), "unix");
 }
 
 // A client with one IPv6 address has 2^64 of them.
-TEST(PeerAddress, OfIpv6IsTheNetwork) {
+TEST(PeerAddress, Ipv6IsTheNetwork) {
   for (const char* peer :
        {"ipv6:%5B2001:db8:0:1::7%5D:4711", "ipv6:[2001:db8:0:1:ffff::8]:1"}) {
     EXPECT_EQ(PeerAddress(peer), "2001:db8:0:1::/64") << peer;
@@ -45,14 +45,14 @@ class AdmissionTest : public ::testing::Test {
   Admission admission_;
 };
 
-TEST_F(AdmissionTest, EachClientHasAnAccountOfItsOwn) {
+TEST_F(AdmissionTest, ClientsHaveSeparateAccounts) {
   const auto one = admission_.AccountOf("one", absl::Hours(1));
   EXPECT_EQ(admission_.AccountOf("one", absl::Hours(2)), one);
   EXPECT_NE(admission_.AccountOf("two", absl::Hours(1)), one);
 }
 
 // New addresses cost nothing: no table grows with them.
-TEST_F(AdmissionTest, AccountsAreBounded) {
+TEST_F(AdmissionTest, LimitsTheNumberOfAccounts) {
   const absl::Duration now = absl::Hours(1);
   std::vector<std::shared_ptr<ClientAccount>> held;
   for (int i = 0; i < 10'000; ++i) {

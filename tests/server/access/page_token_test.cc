@@ -15,7 +15,7 @@
 namespace dcp::server {
 namespace {
 
-TEST(PageTokens, ATokenIsGoodForItsQuery) {
+TEST(PageTokens, TokensAreValidForOneQuery) {
   const PageTokens tokens;
   for (const uint64_t next : {uint64_t{0}, uint64_t{1}, UINT64_MAX}) {
     EXPECT_EQ(*tokens.Read("jobs of a", tokens.Make("jobs of a", next)), next);
@@ -23,7 +23,7 @@ TEST(PageTokens, ATokenIsGoodForItsQuery) {
   }
 }
 
-TEST(PageTokens, ATokenTellsNothing) {
+TEST(PageTokens, TokensRevealNothing) {
   const PageTokens tokens;
   std::set<std::string> made;
   for (int i = 0; i < 100; ++i) made.insert(tokens.Make("jobs", 1));
@@ -33,7 +33,7 @@ TEST(PageTokens, ATokenTellsNothing) {
   }
 }
 
-TEST(PageTokens, TokensOfOthersAreRefused) {
+TEST(PageTokens, RefusesTokensFromOtherQueries) {
   const PageTokens tokens;
   const PageTokens other_run;
   const std::string token = tokens.Make("jobs of a", 7);

@@ -30,7 +30,7 @@ class PinnedPathTest : public ::testing::Test {
   const std::string root_;
 };
 
-TEST_F(PinnedPathTest, StaysWithWhatItFound) {
+TEST_F(PinnedPathTest, KeepsThePlaceAfterRenames) {
   const auto entry =
       PinnedPath::OpenEntry({.root = root_, .path = root_ + "/sub/file"});
   ASSERT_OK(entry);
@@ -44,7 +44,7 @@ TEST_F(PinnedPathTest, StaysWithWhatItFound) {
   EXPECT_EQ(ReadFile(directory->name() + "/file"), "inside");
 }
 
-TEST_F(PinnedPathTest, WalksOverNoLink) {
+TEST_F(PinnedPathTest, DoesNotFollowLinks) {
   ASSERT_EQ(symlink(dir_.Join("other").c_str(), (root_ + "/out").c_str()), 0);
   ASSERT_EQ(symlink("sub", (root_ + "/in").c_str()), 0);
   for (const char* name : {"/out", "/in"}) {
@@ -63,13 +63,13 @@ TEST_F(PinnedPathTest, WalksOverNoLink) {
               StatusIs(absl::StatusCode::kPermissionDenied));
 }
 
-TEST_F(PinnedPathTest, ARootIsItsOwnEntry) {
+TEST_F(PinnedPathTest, ARootIsAnEntry) {
   const auto entry = PinnedPath::OpenEntry({.root = root_, .path = root_});
   ASSERT_OK(entry);
   EXPECT_TRUE(std::filesystem::exists(entry->name() + "/sub/file"));
 }
 
-TEST_F(PinnedPathTest, WhatIsNotThereIsNotFound) {
+TEST_F(PinnedPathTest, MissingPathsAreNotFound) {
   EXPECT_THAT(
       PinnedPath::OpenDirectory({.root = root_, .path = root_ + "/none"}),
       StatusIs(absl::StatusCode::kNotFound));

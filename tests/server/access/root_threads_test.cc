@@ -40,7 +40,7 @@ class RootThreadsTest : public ::testing::Test {
   RootThreads threads_;
 };
 
-TEST_F(RootThreadsTest, EachRootHasItsOwn) {
+TEST_F(RootThreadsTest, RootsHaveSeparateThreads) {
   EXPECT_EQ(Of("/a"), Of("/a/x/y"));
   EXPECT_NE(Of("/a"), Of("/b"));
   EXPECT_NE(Of("/b"), Of("/b/inner/x"));
@@ -49,7 +49,7 @@ TEST_F(RootThreadsTest, EachRootHasItsOwn) {
 }
 
 // A client's roots may have other names than the server's.
-TEST_F(RootThreadsTest, AClientsNamesLeadToTheServersRoots) {
+TEST_F(RootThreadsTest, ClientPathsLeadToServerRoots) {
   const Client client("me", {{.path = "/alias", .real_path = top_ + "/a/x"},
                              {.path = "/other", .real_path = top_ + "/b"}});
   EXPECT_EQ(threads_.QueueOf(client, "/alias//y").get(), Of("/a"));
@@ -60,7 +60,7 @@ TEST_F(RootThreadsTest, AClientsNamesLeadToTheServersRoots) {
   }
 }
 
-TEST_F(RootThreadsTest, OneThatIsHeldHoldsNoOther) {
+TEST_F(RootThreadsTest, ABlockedRootBlocksNoOther) {
   absl::Notification go_on;
   absl::Notification done;
   ASSERT_OK(threads_.QueueOf(top_ + "/a")->Post(kNoClient, [&] {

@@ -87,14 +87,14 @@ class RootWatchTest : public ::testing::Test {
   Heard heard_;
 };
 
-TEST_F(RootWatchTest, ASoundRootIsUpAndHasSpace) {
+TEST_F(RootWatchTest, HealthyRootIsUpAndHasSpace) {
   const RootCondition now = LookAtRoot(ThisRoot(), /*was_mounted=*/false);
   EXPECT_OK(now.readable);
   EXPECT_OK(now.usable);
   EXPECT_GT(now.free_bytes, 0u);
 }
 
-TEST_F(RootWatchTest, ARootThatIsGoneOrNoDirectoryIsDown) {
+TEST_F(RootWatchTest, MissingRootIsDown) {
   std::filesystem::remove(path_);
   EXPECT_THAT(LookAtRoot(ThisRoot(), false).readable,
               StatusIs(absl::StatusCode::kNotFound, HasSubstr(path_)));
@@ -116,7 +116,7 @@ void WithoutCapabilities(const std::function<void()>& body) {
   }).join();
 }
 
-TEST_F(RootWatchTest, ARootThatCannotBeWrittenIsDownOnlyIfClientsMayWrite) {
+TEST_F(RootWatchTest, UnwritableRootIsDownOnlyIfClientsMayWrite) {
   ASSERT_EQ(chmod(path_.c_str(), 0500), 0);
   WithoutCapabilities([&] {
     const RootCondition now = LookAtRoot(ThisRoot(), false);
@@ -128,7 +128,7 @@ TEST_F(RootWatchTest, ARootThatCannotBeWrittenIsDownOnlyIfClientsMayWrite) {
   });
 }
 
-TEST_F(RootWatchTest, ARootThatCannotBeReadIsDown) {
+TEST_F(RootWatchTest, UnreadableRootIsDown) {
   for (const mode_t mode : {0000, 0300, 0600}) {
     ASSERT_EQ(chmod(path_.c_str(), mode), 0);
     WithoutCapabilities([&] {
@@ -140,7 +140,7 @@ TEST_F(RootWatchTest, ARootThatCannotBeReadIsDown) {
   chmod(path_.c_str(), 0700);
 }
 
-TEST_F(RootWatchTest, AFileSystemThatIsNoLongerMountedIsDown) {
+TEST_F(RootWatchTest, UnmountedRootIsDown) {
   EXPECT_TRUE(IsMountPoint("/proc"));
   EXPECT_FALSE(IsMountPoint(path_));
   EXPECT_FALSE(IsMountPoint(dir_.Join("none")));
@@ -148,7 +148,7 @@ TEST_F(RootWatchTest, AFileSystemThatIsNoLongerMountedIsDown) {
               StatusIs(kUnavailable, HasSubstr("mount it again")));
 }
 
-TEST_F(RootWatchTest, StoresAreNotLookedAt) {
+TEST_F(RootWatchTest, DoesNotWatchObjectStores) {
   const Client server("server", {{.path = "s3://bucket", .writable = true},
                                  ThisRoot(),
                                  {.path = "/proc", .real_path = "/proc"}});
@@ -161,7 +161,7 @@ TEST_F(RootWatchTest, StoresAreNotLookedAt) {
   EXPECT_OK(roots[1].look().usable);
 }
 
-TEST_F(RootWatchTest, TellsOfARootThatGoesAndComesBack) {
+TEST_F(RootWatchTest, ReportsARootThatGoesAndComesBack) {
   const auto watch =
       Start(DirectoryRoots(Client("server", {ThisRoot()})), absl::Hours(1));
   std::filesystem::rename(path_, dir_.Join("away"));
@@ -173,7 +173,7 @@ TEST_F(RootWatchTest, TellsOfARootThatGoesAndComesBack) {
   EXPECT_OK(watch->Condition(0).readable);
 }
 
-TEST_F(RootWatchTest, ARootThatHangsIsDownAndHoldsUpNoOther) {
+TEST_F(RootWatchTest, HangingRootIsDownAndBlocksNoOther) {
   absl::Notification answers;
   const auto hang = [&] {
     answers.WaitForNotification();
@@ -197,7 +197,7 @@ TEST_F(RootWatchTest, ARootThatHangsIsDownAndHoldsUpNoOther) {
   EXPECT_OK(heard_.News(2).second.usable);
 }
 
-TEST_F(RootWatchTest, ItStopsWhileARootHangs) {
+TEST_F(RootWatchTest, StopsWhileARootHangs) {
   absl::Notification begun;
   absl::Notification answers;
   const auto hang = [&] {

@@ -72,7 +72,7 @@ class RootedFileSystemTest : public ::testing::Test {
   std::unique_ptr<RootedFileSystem> fs_;
 };
 
-TEST_F(RootedFileSystemTest, ReadsInsideOnly) {
+TEST_F(RootedFileSystemTest, ReadsOnlyInsideRoots) {
   EXPECT_THAT(Read("data/a", false), IsOkAndHolds("inside"));
   EXPECT_THAT(Read("read/a", true), IsOkAndHolds("inside"));
   EXPECT_THAT(Read("data/link", true), IsOkAndHolds("inside"));
@@ -86,7 +86,7 @@ TEST_F(RootedFileSystemTest, ReadsInsideOnly) {
   EXPECT_THAT(Read("data/none", true), StatusIs(absl::StatusCode::kNotFound));
 }
 
-TEST_F(RootedFileSystemTest, LooksAtLinksAndNotThroughThem) {
+TEST_F(RootedFileSystemTest, StatDoesNotFollowLinks) {
   EXPECT_EQ(fs_->Stat(Path("data/key"))->kind, FileKind::kSymlink);
   EXPECT_EQ(fs_->Stat(Path("data"))->kind, FileKind::kDirectory);
   EXPECT_THAT(fs_->Stat(Path("data/out/key")), StatusIs(kDenied));
@@ -95,7 +95,7 @@ TEST_F(RootedFileSystemTest, LooksAtLinksAndNotThroughThem) {
   EXPECT_THAT(fs_->List(base_), StatusIs(kDenied));
 }
 
-TEST_F(RootedFileSystemTest, WritesInsideOnly) {
+TEST_F(RootedFileSystemTest, WritesOnlyInsideRoots) {
   EXPECT_OK(WriteFile(*fs_, Path("data/new"), "x"));
   EXPECT_OK(fs_->MakeDirectory(Path("data/sub")));
   EXPECT_OK(fs_->Rename(Path("data/new"), Path("data/sub/new")));
@@ -122,7 +122,7 @@ TEST_F(RootedFileSystemTest, WritesInsideOnly) {
 }
 
 // A client that has lost the right can still remove the files that a job wrote.
-TEST_F(RootedFileSystemTest, AJobHasTheRightsThatItsClientHasNow) {
+TEST_F(RootedFileSystemTest, AJobHasTheClientsCurrentRights) {
   const std::string hash(64, '0');
   const std::string writes =
       absl::StrCat("a ", hash, " write=", Path("data"), "\n");
@@ -153,7 +153,7 @@ TEST_F(RootedFileSystemTest, AJobHasTheRightsThatItsClientHasNow) {
   EXPECT_OK(fs.Remove(Path("data/newer")));
 }
 
-TEST(RootedObjects, AreReadAndWrittenBelowTheirNameOnly) {
+TEST(RootedObjects, AreReadAndWrittenOnlyBelowTheRoot) {
   testing::SimObjectServer server;
   server.PutBytes("runs/a", "inside");
   server.PutBytes("read/a", "inside");
@@ -214,7 +214,7 @@ TEST(RootedObjects, AreReadAndWrittenBelowTheirNameOnly) {
 
 // A name is alternately the client's file and a link. An owner who replaces a
 // checkpoint does this, and so does an attacker.
-TEST_F(RootedFileSystemTest, ALinkThatIsMadeMeanwhileLeadsNowhere) {
+TEST_F(RootedFileSystemTest, DoesNotFollowLinksMadeMeanwhile) {
   constexpr int kRounds = 2000;
   for (const bool is_file : {true, false}) {
     const std::string own = Path("data/swapped");
@@ -266,7 +266,7 @@ TEST_F(RootedFileSystemTest, ALinkThatIsMadeMeanwhileLeadsNowhere) {
 }
 
 // A relative link, an absolute one, and one from root to root.
-TEST_F(RootedFileSystemTest, LinksThatStayInTheRootsAreFollowed) {
+TEST_F(RootedFileSystemTest, FollowsLinksWithinRoots) {
   for (const auto& [to, name] :
        std::vector<std::pair<std::string, std::string>>{
            {"../data/a", "data/relative"},
@@ -282,7 +282,7 @@ TEST_F(RootedFileSystemTest, LinksThatStayInTheRootsAreFollowed) {
   EXPECT_THAT(fs_->Remove(Path("data/other/a")), StatusIs(kDenied));
 }
 
-TEST_F(RootedFileSystemTest, ErrorsDoNotShowWhereARootThatIsALinkLeads) {
+TEST_F(RootedFileSystemTest, ErrorsHideTheTargetOfARootLink) {
   ASSERT_EQ(symlink("data", Path("shortcut").c_str()), 0);
   const absl::StatusOr<Access> access =
       Access::Load({{.path = Path("shortcut"), .writable = true}}, "");
@@ -303,7 +303,7 @@ TEST_F(RootedFileSystemTest, ErrorsDoNotShowWhereARootThatIsALinkLeads) {
 }
 
 // A user who can write next to a client's root can replace it with a link.
-TEST_F(RootedFileSystemTest, ARootThatBecameALinkIsNotFollowed) {
+TEST_F(RootedFileSystemTest, DoesNotFollowARootReplacedByALink) {
   dir_.WriteFile("data/mine/a", "inside");
   const std::string mine = Path("data/mine");
   RootedFileSystem fs(
@@ -317,7 +317,7 @@ TEST_F(RootedFileSystemTest, ARootThatBecameALinkIsNotFollowed) {
   EXPECT_THAT(WriteFile(fs, mine + "/x", "x"), StatusIs(kDenied));
 }
 
-TEST_F(RootedFileSystemTest, ErrorsNameThePathThatWasAskedFor) {
+TEST_F(RootedFileSystemTest, ErrorsNameTheRequestedPath) {
   for (const absl::Status& status :
        {Read("data/none", true).status(), fs_->Remove(Path("data/none")),
         fs_->MakeDirectory(Path("data/a")), fs_->List(Path("data/a")).status(),
@@ -327,7 +327,7 @@ TEST_F(RootedFileSystemTest, ErrorsNameThePathThatWasAskedFor) {
   }
 }
 
-TEST_F(RootedFileSystemTest, ALinkThatLeadsOutCanBeRemoved) {
+TEST_F(RootedFileSystemTest, RemovesLinksThatLeadOut) {
   EXPECT_FALSE(WriteFile(*fs_, Path("data/key"), "x").ok());
   EXPECT_OK(fs_->Remove(Path("data/key")));
   EXPECT_OK(WriteFile(*fs_, Path("data/other"), "x"));

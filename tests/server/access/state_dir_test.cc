@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 
 using ::dcp::testing::kInvalid;
 
-TEST(StateDir, IsMadeForThisUserOnly) {
+TEST(StateDir, IsAccessibleOnlyForThisUser) {
   const TempDir dir;
   ASSERT_OK_AND_ASSIGN(const StateDir state,
                        StateDir::Open(dir.Join("state"), {}));
@@ -36,7 +36,7 @@ TEST(StateDir, IsMadeForThisUserOnly) {
   EXPECT_EQ(info.st_mode & 0777, 0700);
 }
 
-TEST(StateDir, IsOfOneServerAtATime) {
+TEST(StateDir, IsUsedByOneServerAtATime) {
   const TempDir dir;
   absl::StatusOr<StateDir> first = StateDir::Open(dir.path(), {});
   ASSERT_OK(first);
@@ -61,7 +61,7 @@ TEST(StateDir, MayNotLieBelowARoot) {
   EXPECT_OK(StateDir::Open(dir.Join("data-2"), {{.path = dir.Join("data")}}));
 }
 
-TEST(StateDir, IsCheckedWithoutBeingTakenOrMade) {
+TEST(StateDir, CheckNeitherLocksNorCreates) {
   const TempDir dir;
   dir.WriteFile("data/x", "");
   dir.WriteFile("file", "");

@@ -39,7 +39,7 @@ class CallMemoryTest : public ::testing::Test {
       std::make_shared<ClientAccount>("two", limits_);
 };
 
-TEST_F(CallMemoryTest, OneClientLeavesMemoryToTheOthers) {
+TEST_F(CallMemoryTest, LeavesMemoryToOtherClients) {
   Got first;
   Got second;
   Got other;
@@ -62,7 +62,7 @@ TEST_F(CallMemoryTest, OneClientLeavesMemoryToTheOthers) {
   EXPECT_EQ(one_->memory().used_bytes(), 40u);
 }
 
-TEST_F(CallMemoryTest, WhoHasTooMuchItselfIsToldSo) {
+TEST_F(CallMemoryTest, NamesTheClientsOwnLimit) {
   Got first;
   Ask(one_, 80, first);
   absl::Notification done;
@@ -84,7 +84,7 @@ TEST_F(CallMemoryTest, WhoHasTooMuchItselfIsToldSo) {
   EXPECT_THAT(never->status(), StatusIs(absl::StatusCode::kResourceExhausted));
 }
 
-TEST_F(CallMemoryTest, ACancelledRequestHoldsNothing) {
+TEST_F(CallMemoryTest, CancelledRequestsHoldNothing) {
   Got first;
   Got second;
   Got third;

@@ -49,7 +49,7 @@ class Desk {
   MemoryBudget& budget_;
 };
 
-TEST(MemoryBudget, GrantsAtOnceWhatIsThere) {
+TEST(MemoryBudget, GrantsAvailableMemoryAtOnce) {
   MemoryBudget budget(100);
   Desk desk(budget);
   desk.Ask(1, 60);
@@ -62,7 +62,7 @@ TEST(MemoryBudget, GrantsAtOnceWhatIsThere) {
 }
 
 // Neither a small nor a large request waits for ever.
-TEST(MemoryBudget, SmallRequestsOvertakeALargeOneSoManyTimes) {
+TEST(MemoryBudget, SmallRequestsOvertakeALargeOneALimitedNumberOfTimes) {
   for (const MemoryUse use : {MemoryUse::kCall, MemoryUse::kJob}) {
     MemoryBudget budget(100);
     Desk desk(budget);
@@ -85,7 +85,7 @@ TEST(MemoryBudget, SmallRequestsOvertakeALargeOneSoManyTimes) {
   }
 }
 
-TEST(MemoryBudget, JobsLeaveCallsTheirShare) {
+TEST(MemoryBudget, JobsLeaveAShareToCalls) {
   MemoryBudget budget(100, /*calls_bytes=*/30);
   Desk desk(budget);
   desk.AskForJob(1, 70);
@@ -98,7 +98,7 @@ TEST(MemoryBudget, JobsLeaveCallsTheirShare) {
   EXPECT_TRUE(budget.Cancel(waits));
 }
 
-TEST(MemoryBudget, CallsHaveMoreThanTheirShareOnlyWhileNoJobWaits) {
+TEST(MemoryBudget, CallsExceedTheirShareOnlyWhileNoJobWaits) {
   MemoryBudget budget(100, /*calls_bytes=*/30);
   Desk desk(budget);
   desk.Ask(1, 90);
@@ -109,7 +109,7 @@ TEST(MemoryBudget, CallsHaveMoreThanTheirShareOnlyWhileNoJobWaits) {
   EXPECT_THAT(desk.served_, ElementsAre(1, 2, 3));
 }
 
-TEST(MemoryBudget, WhatIsKeptCanNeverBeGranted) {
+TEST(MemoryBudget, KeptMemoryIsNeverGranted) {
   MemoryBudget budget(100, /*calls_bytes=*/30);
   const Reservation kept = budget.Keep(20);
   EXPECT_EQ(budget.used_bytes(), 20);
@@ -121,14 +121,14 @@ TEST(MemoryBudget, WhatIsKeptCanNeverBeGranted) {
   EXPECT_THAT(desk.served_, ElementsAre(1));
 }
 
-TEST(MemoryBudget, RefusesWhatCanNeverBe) {
+TEST(MemoryBudget, RefusesImpossibleRequests) {
   MemoryBudget budget(100);
   EXPECT_THAT(
       budget.Request(MemoryUse::kCall, 101, [](Reservation) { FAIL(); }),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("101 bytes")));
 }
 
-TEST(MemoryBudget, RefusesMoreThanMayWait) {
+TEST(MemoryBudget, RefusesTooManyWaitingRequests) {
   MemoryBudget budget(1);
   uint64_t num_served = 0;
   {
@@ -146,7 +146,7 @@ TEST(MemoryBudget, RefusesMoreThanMayWait) {
   EXPECT_EQ(num_served, kMaxWaiting);
 }
 
-TEST(MemoryBudget, AWithdrawnRequestIsNotServedAndNobodyWaitsForIt) {
+TEST(MemoryBudget, WithdrawnRequestsAreNotServedAndBlockNobody) {
   MemoryBudget budget(100);
   Desk desk(budget);
   desk.Ask(1, 60);
@@ -159,13 +159,13 @@ TEST(MemoryBudget, AWithdrawnRequestIsNotServedAndNobodyWaitsForIt) {
   EXPECT_THAT(desk.served_, ElementsAre(1, 3));
 }
 
-TEST(MemoryBudget, AServedRequestIsNotWithdrawn) {
+TEST(MemoryBudget, DoesNotWithdrawServedRequests) {
   MemoryBudget budget(100);
   Desk desk(budget);
   EXPECT_FALSE(budget.Cancel(desk.Ask(1, 60)));
 }
 
-TEST(MemoryBudget, AWithdrawnRequestMayHoldMemoryItself) {
+TEST(MemoryBudget, WithdrawnRequestMayHoldMemory) {
   MemoryBudget budget(100);
   Desk desk(budget);
   desk.Ask(1, 60);
@@ -177,7 +177,7 @@ TEST(MemoryBudget, AWithdrawnRequestMayHoldMemoryItself) {
   EXPECT_EQ(budget.used_bytes(), 0);
 }
 
-TEST(MemoryBudget, WhoIsServedMayAskAgain) {
+TEST(MemoryBudget, ServedUsersMayRequestAgain) {
   MemoryBudget budget(100);
   Desk desk(budget);
   ASSERT_OK(budget.Request(MemoryUse::kCall, 100, [&](Reservation first) {
@@ -189,7 +189,7 @@ TEST(MemoryBudget, WhoIsServedMayAskAgain) {
   EXPECT_THAT(desk.served_, ElementsAre(2));
 }
 
-TEST(MemoryBudget, ReassigningGivesBack) {
+TEST(MemoryBudget, ReassigningReturnsMemory) {
   MemoryBudget budget(100);
   Desk desk(budget);
   desk.Ask(1, 30);

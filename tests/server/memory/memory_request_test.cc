@@ -16,7 +16,7 @@ namespace {
 
 using ::dcp::testing::StatusIs;
 
-TEST(MemoryRequest, IsGrantedAtOnceWhereThereIsMemory) {
+TEST(MemoryRequest, IsGrantedAtOnceIfThereIsMemory) {
   MemoryBudget budget(100);
   std::optional<absl::StatusOr<Reservation>> got;
   MemoryRequest::Ask(
@@ -28,7 +28,7 @@ TEST(MemoryRequest, IsGrantedAtOnceWhereThereIsMemory) {
   EXPECT_EQ(budget.used_bytes(), 60u);
 }
 
-TEST(MemoryRequest, IsGrantedWhenMemoryComesBack) {
+TEST(MemoryRequest, IsGrantedWhenMemoryIsReturned) {
   MemoryBudget budget(100);
   std::optional<absl::StatusOr<Reservation>> first;
   std::optional<absl::StatusOr<Reservation>> second;
@@ -44,7 +44,7 @@ TEST(MemoryRequest, IsGrantedWhenMemoryComesBack) {
   EXPECT_OK(*second);
 }
 
-TEST(MemoryRequest, EndsWithUnavailableAfterItsTime) {
+TEST(MemoryRequest, IsUnavailableAfterTheTimeout) {
   MemoryBudget budget(100);
   std::optional<absl::StatusOr<Reservation>> all;
   MemoryRequest::Ask(
@@ -80,7 +80,7 @@ TEST(MemoryRequest, CanBeWithdrawn) {
   EXPECT_FALSE(called);
 }
 
-TEST(MemoryRequest, MoreThanThereCanEverBeIsRefused) {
+TEST(MemoryRequest, RefusesMoreThanTheBudget) {
   MemoryBudget budget(100);
   absl::Status status;
   MemoryRequest::Ask(

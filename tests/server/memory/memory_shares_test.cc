@@ -68,7 +68,7 @@ void ExpectNothingWaits(const ServerOptions& options) {
 }
 
 // For every pair of values with which the server starts.
-TEST(MemoryShares, WhatTheOptionsAllowIsGranted) {
+TEST(MemoryShares, GrantsAllThatOptionsAllow) {
   int num_accepted = 0;
   int num_refused = 0;
   for (const int64_t num_readers : {1, 4, 7, 256}) {
@@ -90,7 +90,7 @@ TEST(MemoryShares, WhatTheOptionsAllowIsGranted) {
   EXPECT_GT(num_refused, 1000);
 }
 
-TEST(MemoryShares, OptionsThatCouldNeverRunAJobAreRefused) {
+TEST(MemoryShares, RefusesOptionsThatCannotRunAJob) {
   for (const auto& [max_mib, job_mib] :
        std::vector<std::pair<uint64_t, uint64_t>>{
            {512, 512}, {1024, 900}, {256, 256}}) {
@@ -103,7 +103,7 @@ TEST(MemoryShares, OptionsThatCouldNeverRunAJobAreRefused) {
     EXPECT_OK(ParseMemory(max_mib, 0, 4));
 }
 
-TEST(MemoryShares, LittleMemoryHasNoReaders) {
+TEST(MemoryShares, HasNoReadersWithLittleMemory) {
   const MemoryShares shares = DivideMemory(kMinReadingBytes - 1, 4);
   EXPECT_EQ(shares.num_readers, 0);
   EXPECT_EQ(shares.readers_bytes(), 0u);
@@ -111,7 +111,7 @@ TEST(MemoryShares, LittleMemoryHasNoReaders) {
   EXPECT_EQ(DivideMemory(kMinReadingBytes, 4).num_readers, 1);
 }
 
-TEST(MemoryShares, ReadersTakeAQuarterAtMost) {
+TEST(MemoryShares, ReadersTakeAtMostAQuarter) {
   for (uint64_t mib = 64; mib < 5000; mib += 64) {
     EXPECT_LE(DivideMemory(mib * kMiB, 256).readers_bytes(), mib * kMiB / 4);
   }

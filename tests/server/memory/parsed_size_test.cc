@@ -38,14 +38,14 @@ std::string Repeat(const std::string& text, int times) {
   return all;
 }
 
-TEST(ParsedSize, ManyEmptyMessagesAreBounded) {
+TEST(ParsedSize, BoundsManyEmptyMessages) {
   const std::string empty("\x2a\x00", 2);
   ExpectBound<v1::ConvertRequest>(Repeat(empty, 100'000), 3);
   const std::string meshes("\x7a\x00", 2);
   ExpectBound<v1::ConvertRequest>(Repeat(meshes, 100'000), 3);
 }
 
-TEST(ParsedSize, StringsMapsAndMessagesInMessagesAreBounded) {
+TEST(ParsedSize, BoundsStringsMapsAndNestedMessages) {
   v1::ConvertRequest request;
   request.mutable_source()->set_path(std::string(3000, 'p'));
   for (int i = 0; i < 1000; ++i) {
@@ -56,7 +56,7 @@ TEST(ParsedSize, StringsMapsAndMessagesInMessagesAreBounded) {
   ExpectBound<v1::ConvertRequest>(request.SerializeAsString(), 4);
 }
 
-TEST(ParsedSize, UnknownFieldsAreBounded) {
+TEST(ParsedSize, BoundsUnknownFields) {
   // Fields 1000: a number, and a string.
   const std::string number("\xc0\x3e\x01", 3);
   const std::string text("\xc2\x3e\x01x", 4);
@@ -64,7 +64,7 @@ TEST(ParsedSize, UnknownFieldsAreBounded) {
   ExpectBound<v1::InspectRequest>(Repeat(text, 10'000), 5);
 }
 
-TEST(ParsedSize, LooksNoFurtherThanTheMost) {
+TEST(ParsedSize, StopsAtTheMaximum) {
   const std::string empty("\x2a\x00", 2);
   const std::string wire = Repeat(empty, 100'000);
   const auto& type = *v1::ConvertRequest::descriptor();
@@ -75,7 +75,7 @@ TEST(ParsedSize, LooksNoFurtherThanTheMost) {
   EXPECT_LT(some, all / 9);
 }
 
-TEST(ParsedSize, AnyBytesHaveASize) {
+TEST(ParsedSize, AcceptsAnyBytes) {
   std::mt19937 random(1);
   for (int i = 0; i < 20'000; ++i) {
     std::string wire(random() % 60, '\0');

@@ -30,7 +30,7 @@ absl::StatusOr<ServerOptions> Parse(std::vector<std::string> arguments) {
   return ParseServerOptions(arguments);
 }
 
-TEST(ServerOptions, DefaultsServeThisMachine) {
+TEST(ServerOptions, DefaultsServeOnlyThisMachine) {
   ASSERT_OK_AND_ASSIGN(const ServerOptions options, Parse({}));
   EXPECT_EQ(options.listen, "127.0.0.1:7420");
   ASSERT_EQ(options.roots.size(), 1);
@@ -40,7 +40,7 @@ TEST(ServerOptions, DefaultsServeThisMachine) {
   EXPECT_FALSE(options.check_config);
 }
 
-TEST(ServerOptions, EveryOptionIsRead) {
+TEST(ServerOptions, ReadsEveryOption) {
   ASSERT_OK_AND_ASSIGN(const ServerOptions options,
                        Parse({"--listen",
                               "[::]:1",
@@ -103,7 +103,7 @@ TEST(ServerOptions, EveryOptionIsRead) {
   EXPECT_TRUE(options.check_config);
 }
 
-TEST(ServerOptions, TheFileHasTheSameKeysAndFlagsTheLastWord) {
+TEST(ServerOptions, FlagsOverrideTheFile) {
   const TempDir dir;
   const std::string path = dir.WriteFile("conf",
                                          "# a server\n"
@@ -127,7 +127,7 @@ TEST(ServerOptions, TheFileHasTheSameKeysAndFlagsTheLastWord) {
   EXPECT_EQ(options.roots[0].path, "/f");
 }
 
-TEST(ServerOptions, EverythingWrongIsToldAtOnce) {
+TEST(ServerOptions, ReportsAllMistakesAtOnce) {
   const TempDir dir;
   const std::string path =
       dir.WriteFile("conf", "listen = nowhere\n\nmax-streams = 0\nhelp\n");
@@ -146,7 +146,7 @@ TEST(ServerOptions, EverythingWrongIsToldAtOnce) {
                      HasSubstr("--job-memory: requires a value: SIZE"))));
 }
 
-TEST(ServerOptions, OptionsThatDoNotFitTogetherAreToldWithTheOthers) {
+TEST(ServerOptions, ReportsConflictsWithOtherMistakes) {
   const absl::Status status =
       ParseServerOptions({"--drain=30", "--listen=0.0.0.0:1", "--max-streams=5",
                           "--max-streams-per-client=6", "--client-memory=3GiB",
@@ -165,7 +165,7 @@ TEST(ServerOptions, OptionsThatDoNotFitTogetherAreToldWithTheOthers) {
 }
 
 // It may be misspelt, or the comparison would be with the default.
-TEST(ServerOptions, AMistakeIsToldOnce) {
+TEST(ServerOptions, ReportsAMistakeOnce) {
   const absl::Status status =
       ParseServerOptions({"--max-memory=1PB", "--client-memory=3GiB",
                           "--rot=/data", "--state-dir=/state"})
@@ -177,7 +177,7 @@ TEST(ServerOptions, AMistakeIsToldOnce) {
                     Not(HasSubstr("root: is missing"))));
 }
 
-TEST(ServerOptions, EachMistakeHasItsWords) {
+TEST(ServerOptions, MistakesHaveClearMessages) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"--listen=0.0.0.0:1"}, "listen: 0.0.0.0:1 can be reached by other"},
       {{"--tls-cert=/c"}, "tls-key: is missing"},
@@ -204,19 +204,19 @@ TEST(ServerOptions, EachMistakeHasItsWords) {
                                        HasSubstr("state-dir: is missing"))));
 }
 
-TEST(ServerOptions, OtherMachinesRequireTlsOrARisk) {
+TEST(ServerOptions, OtherMachinesRequireTlsOrAllowInsecure) {
   EXPECT_OK(Parse({"--listen=[::]:1", "--tls-cert=/c", "--tls-key=/k"}));
   EXPECT_OK(Parse({"--listen=[::]:1", "--allow-insecure"}));
   EXPECT_OK(Parse({"--listen=unix:/run/a.sock"}));
 }
 
-TEST(ServerOptions, HelpNeedsNothingElse) {
+TEST(ServerOptions, HelpNeedsNoOtherOption) {
   ASSERT_OK_AND_ASSIGN(const ServerOptions options,
                        ParseServerOptions({"--help"}));
   EXPECT_TRUE(options.help);
 }
 
-TEST(ServerOptions, OneClientHasAPartByDefault) {
+TEST(ServerOptions, ClientLimitsHaveDefaults) {
   ASSERT_OK_AND_ASSIGN(ServerOptions options, Parse({"--max-memory=1GiB"}));
   EXPECT_EQ(StreamsPerClient(options), 750);
   EXPECT_EQ(ClientMemoryBytes(options), uint64_t{512} << 20);
@@ -235,7 +235,7 @@ TEST(ServerOptions, OneClientHasAPartByDefault) {
                        HasSubstr("client-memory: 2 GiB exceeds max-memory")));
 }
 
-TEST(ServerOptions, HelpTellsEachOptionAndDefaultInNarrowLines) {
+TEST(ServerOptions, HelpListsOptionsAndDefaultsInShortLines) {
   const std::string help = ServerHelp();
   EXPECT_THAT(help, HasSubstr("--max-memory=SIZE"));
   EXPECT_THAT(help, HasSubstr("Default: 2 GiB"));

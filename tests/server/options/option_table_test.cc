@@ -12,7 +12,7 @@
 namespace dcp::server {
 namespace {
 
-TEST(OptionTable, EachKeyIsThereOnce) {
+TEST(OptionTable, KeysAreUnique) {
   std::set<absl::string_view> keys;
   for (const OptionRow& row : AllOptions()) {
     EXPECT_TRUE(keys.insert(row.key).second) << row.key;
@@ -21,7 +21,7 @@ TEST(OptionTable, EachKeyIsThereOnce) {
   EXPECT_EQ(FindOption("help"), nullptr);
 }
 
-TEST(OptionTable, DefaultsAsHelpShowsThemAreAccepted) {
+TEST(OptionTable, AcceptsDefaultsInHelp) {
   for (const OptionRow& row : AllOptions()) {
     if (row.show == nullptr) continue;
     ServerOptions options;
@@ -32,7 +32,7 @@ TEST(OptionTable, DefaultsAsHelpShowsThemAreAccepted) {
   }
 }
 
-TEST(OptionTable, HelpIsNarrow) {
+TEST(OptionTable, HelpLinesAreShort) {
   for (const OptionRow& row : AllOptions()) {
     for (absl::string_view line : absl::StrSplit(row.help, '\n')) {
       EXPECT_LE(line.size(), 53u) << line;

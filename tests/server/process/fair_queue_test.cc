@@ -37,7 +37,7 @@ TEST(FairQueue, ClientsTakeTurns) {
   EXPECT_THAT(PopAll(queue), ElementsAre(1, 10, 20, 2, 21, 3, 4));
 }
 
-TEST(FairQueue, AClientThatComesLaterIsNext) {
+TEST(FairQueue, ALaterClientIsNext) {
   FairQueue<int64_t> queue;
   for (const int64_t job : {1, 2, 3}) queue.Push("m", job);
   EXPECT_EQ(queue.Pop(), 1);
@@ -45,7 +45,7 @@ TEST(FairQueue, AClientThatComesLaterIsNext) {
   EXPECT_THAT(PopAll(queue), ElementsAre(10, 2, 3));
 }
 
-TEST(FairQueue, PassesOverThoseThatMayNot) {
+TEST(FairQueue, SkipsBlockedClients) {
   FairQueue<int64_t> queue;
   for (const int64_t job : {1, 2}) queue.Push("a", job);
   queue.Push("c", 20);
@@ -58,7 +58,7 @@ TEST(FairQueue, PassesOverThoseThatMayNot) {
   EXPECT_THAT(PopAll(queue), ElementsAre(1, 2));
 }
 
-TEST(FairQueue, RemovesWhatIsThere) {
+TEST(FairQueue, RemovesPresentItems) {
   FairQueue<int64_t> queue;
   for (const int64_t job : {1, 2, 3}) queue.Push("a", job);
   EXPECT_TRUE(queue.Remove("a", 2));

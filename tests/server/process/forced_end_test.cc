@@ -22,13 +22,13 @@ void WaitForEver() {
   never.WaitForNotification();
 }
 
-TEST(ForcedEndDeathTest, EndsAProcessThatCannotEnd) {
+TEST(ForcedEndDeathTest, EndsAHangingProcess) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(WaitForEver(), ::testing::ExitedWithCode(3),
               "event=stop_forced .* flushed");
 }
 
-TEST(ForcedEnd, WhatEndsInTimeIsLeftAlone) {
+TEST(ForcedEnd, DoesNothingIfTheProcessEndsInTime) {
   ForcedEnd forced_end(3, [] {});
   forced_end.Within(absl::Hours(1));
 }

@@ -11,7 +11,7 @@
 namespace dcp::server {
 namespace {
 
-TEST(LogLimiter, LetsABurstThroughAndCountsTheRest) {
+TEST(LogLimiter, AllowsABurstAndCountsTheRest) {
   std::string lines;
   SetLogSink([&](LogSeverity, absl::string_view line) {
     absl::StrAppend(&lines, line, "\n");

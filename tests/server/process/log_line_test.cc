@@ -15,18 +15,18 @@ std::string Json(absl::string_view event) {
   return LogLine(LogSeverity::kWarning, event, kTime, {.json = true});
 }
 
-TEST(LogLine, IsForPeople) {
+TEST(LogLine, IsReadable) {
   EXPECT_EQ(LogLine(LogSeverity::kInfo, "event=call code=OK", kTime, {}),
             "2026-01-31T12:00:00.123Z I event=call code=OK\n");
 }
 
-TEST(LogLine, IsForPrograms) {
+TEST(LogLine, IsJson) {
   EXPECT_EQ(Json("event=call code=OK"),
             "{\"time\":\"2026-01-31T12:00:00.123Z\",\"level\":\"warning\","
             "\"event\":\"call\",\"code\":\"OK\"}\n");
 }
 
-TEST(LogLine, ValuesAreUnquoted) {
+TEST(LogLine, JsonValuesAreUnquoted) {
   const std::string odd = "a \"b\"\\c\n\x01 = d";
   EXPECT_EQ(
       Json(absl::StrCat("event=x message=", LogText(odd), " last=1")),
@@ -35,7 +35,7 @@ TEST(LogLine, ValuesAreUnquoted) {
       "\"last\":1}\n");
 }
 
-TEST(LogLine, NumbersAreNumbersAndNamesStayStrings) {
+TEST(LogLine, OnlyNumbersBecomeJsonNumbers) {
   EXPECT_EQ(Json(absl::StrCat("event=x bytes=73400320 seconds=0.021 offset=-3",
                               " client=", LogText("42"), " version=1.2.3")),
             "{\"time\":\"2026-01-31T12:00:00.123Z\",\"level\":\"warning\","
@@ -43,7 +43,7 @@ TEST(LogLine, NumbersAreNumbersAndNamesStayStrings) {
             "\"offset\":-3,\"client\":\"42\",\"version\":\"1.2.3\"}\n");
 }
 
-TEST(LogLine, TextIsAMessage) {
+TEST(LogLine, PlainTextIsAMessage) {
   EXPECT_EQ(Json("something happened = 1"),
             "{\"time\":\"2026-01-31T12:00:00.123Z\",\"level\":\"warning\","
             "\"message\":\"something happened = 1\"}\n");

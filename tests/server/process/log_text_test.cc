@@ -10,12 +10,12 @@
 namespace dcp::server {
 namespace {
 
-TEST(LogText, OneWordStaysAsItIs) {
+TEST(LogText, OneWordIsUnchanged) {
   EXPECT_EQ(LogText("/data/step-10"), "/data/step-10");
   EXPECT_EQ(LogText("ipv6:[::1]:80"), "ipv6:[::1]:80");
 }
 
-TEST(LogText, OtherTextIsQuotedAndCannotEndTheLine) {
+TEST(LogText, QuotesOtherText) {
   EXPECT_EQ(LogText(""), "\"\"");
   EXPECT_EQ(LogText("two words"), "\"two words\"");
   EXPECT_EQ(LogText("x\nevent=fake"), "\"x\\nevent=fake\"");
@@ -24,7 +24,7 @@ TEST(LogText, OtherTextIsQuotedAndCannotEndTheLine) {
   EXPECT_EQ(LogText("\xff"), "\"\\377\"");
 }
 
-TEST(LogText, ANumberIsOneAsJsonWritesIt) {
+TEST(LogText, RecognizesJsonNumbers) {
   for (const char* number : {"0", "-1", "10", "0.021", "73400320"}) {
     EXPECT_TRUE(IsJsonNumber(number)) << number;
     EXPECT_EQ(LogText(number), absl::StrCat("\"", number, "\""));
@@ -34,7 +34,7 @@ TEST(LogText, ANumberIsOneAsJsonWritesIt) {
   }
 }
 
-TEST(LogText, LongTextIsCut) {
+TEST(LogText, CutsLongText) {
   const std::string text(kMaxLogTextBytes, 'x');
   EXPECT_EQ(LogText(text), text);
   EXPECT_EQ(LogText(text + "y"), text + "...");

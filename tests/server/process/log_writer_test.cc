@@ -40,7 +40,7 @@ TEST(LogWriter, WritesLinesInOrder) {
   close(fd);
 }
 
-TEST(LogWriter, APipeThatNobodyReadsStopsNobody) {
+TEST(LogWriter, FullPipeBlocksNobody) {
   int pipe_fds[2];
   ASSERT_EQ(pipe2(pipe_fds, O_CLOEXEC), 0);
   std::string got;
@@ -67,7 +67,7 @@ TEST(LogWriter, APipeThatNobodyReadsStopsNobody) {
   close(pipe_fds[1]);
 }
 
-TEST(LogWriter, AnErrorIsOfOneLine) {
+TEST(LogWriter, AnErrorLosesOneLine) {
   const TempDir dir;
   const std::string path = dir.WriteFile("log", "");
   const int file = open(path.c_str(), O_WRONLY | O_CLOEXEC);
@@ -89,7 +89,7 @@ TEST(LogWriter, AnErrorIsOfOneLine) {
   close(file);
 }
 
-TEST(LogWriter, EndsAlthoughThePipeIsFull) {
+TEST(LogWriter, EndsWithAFullPipe) {
   int pipe_fds[2];
   ASSERT_EQ(pipe2(pipe_fds, O_CLOEXEC), 0);
   {
@@ -101,7 +101,7 @@ TEST(LogWriter, EndsAlthoughThePipeIsFull) {
   close(pipe_fds[1]);
 }
 
-TEST(LogWriter, WithoutAThreadIsAnError) {
+TEST(LogWriter, FailsWithoutAThread) {
   WithoutNewThreads([] {
     LogWriter writer(STDERR_FILENO);
     EXPECT_THAT(writer.Start(), StatusIs(absl::StatusCode::kResourceExhausted));

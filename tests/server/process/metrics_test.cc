@@ -41,7 +41,7 @@ TEST(Metrics, CountersSumByLabel) {
   EXPECT_THAT(text, HasSubstr("# TYPE tessera_bytes_total counter\n"));
 }
 
-TEST(Metrics, GaugesAreAskedUntilTheirHandleIsGone) {
+TEST(Metrics, ReadsGaugesUntilTheHandleIsDestroyed) {
   Metrics metrics;
   double value = 3;
   std::shared_ptr<void> handle = metrics.AddGauge(
@@ -62,7 +62,7 @@ TEST(Metrics, AHandleMayOutliveTheMetrics) {
   handle.reset();
 }
 
-TEST(Metrics, RemovingWaitsForACallThatGoesOn) {
+TEST(Metrics, RemovingWaitsForACallInProgress) {
   Metrics metrics;
   std::atomic<int> num_calls = 0;
   auto value = std::make_unique<double>(1);
@@ -83,7 +83,7 @@ TEST(Metrics, RemovingWaitsForACallThatGoesOn) {
   EXPECT_EQ(num_calls, num_before);
 }
 
-TEST(Metrics, AGaugeMayHaveAValueForEachLabel) {
+TEST(Metrics, GaugesCanHaveLabels) {
   Metrics metrics;
   const auto handle = metrics.AddGauges("tessera_x", "X", "root", [] {
     return std::vector<LabeledValue>{{.label = "/a", .value = 1},
@@ -96,7 +96,7 @@ TEST(Metrics, AGaugeMayHaveAValueForEachLabel) {
                                         "tessera_x{root=\"/b \\\"\"} 0\n"));
 }
 
-TEST(Metrics, ServesItsTextOverHttp) {
+TEST(Metrics, ServesTextOverHttp) {
   Metrics metrics;
   metrics.CountJob("VERIFY", "FAILED");
   const std::shared_ptr<void> handle =
@@ -109,7 +109,7 @@ TEST(Metrics, ServesItsTextOverHttp) {
   EXPECT_THAT(HttpGet(port, "/other"), HasSubstr("404"));
 }
 
-TEST(Metrics, ConnectionsThatSayNothingLeaveThemAlone) {
+TEST(Metrics, SilentConnectionsDoNotBlockScrapers) {
   Metrics metrics;
   ASSERT_OK_AND_ASSIGN(const int port, metrics.Listen("127.0.0.1:0"));
   const std::string address = absl::StrCat("127.0.0.1:", port);
@@ -137,7 +137,7 @@ TEST(Metrics, TimesAreHistograms) {
   EXPECT_THAT(text, HasSubstr("tessera_build_info{version=\""));
 }
 
-TEST(Metrics, WhatOnlyGoesUpIsACounter) {
+TEST(Metrics, AddsCounters) {
   Metrics metrics;
   const auto handle =
       metrics.AddCounter("tessera_x_total", "X", [] { return 3; });
@@ -145,7 +145,7 @@ TEST(Metrics, WhatOnlyGoesUpIsACounter) {
                                         "tessera_x_total 3\n"));
 }
 
-TEST(Metrics, APortInUseIsAnError) {
+TEST(Metrics, RefusesAPortInUse) {
   Metrics first;
   ASSERT_OK_AND_ASSIGN(const int port, first.Listen("127.0.0.1:0"));
   Metrics second;

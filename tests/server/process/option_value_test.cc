@@ -75,7 +75,7 @@ TEST(OptionValue, AddressesHaveAPort) {
               StatusIs(kInvalid, HasSubstr("more than 107 bytes")));
 }
 
-TEST(OptionValue, LoopbackIsThisMachineOnly) {
+TEST(OptionValue, LoopbackIsOnlyThisMachine) {
   for (const char* loopback : {"127.0.0.1:1", "127.9.9.9:1", "[::1]:1",
                                "localhost:1", "unix:/run/a.sock"}) {
     EXPECT_TRUE(IsLoopback(loopback)) << loopback;
@@ -86,7 +86,7 @@ TEST(OptionValue, LoopbackIsThisMachineOnly) {
   }
 }
 
-TEST(OptionValue, WhatIsShownParsesAgain) {
+TEST(OptionValue, ParsesFormattedValues) {
   EXPECT_EQ(FormatBytes(uint64_t{2} << 30), "2 GiB");
   EXPECT_EQ(FormatBytes(uint64_t{1536} << 20), "1536 MiB");
   EXPECT_EQ(FormatBytes(4097), "4097 B");

@@ -30,7 +30,7 @@ double ValueOf(const Metrics& metrics, const std::string& name) {
   return number;
 }
 
-TEST(ProcessMetrics, TellOfThisProcess) {
+TEST(ProcessMetrics, DescribeThisProcess) {
   Metrics metrics;
   auto handles = AddProcessMetrics(metrics);
   EXPECT_GT(ValueOf(metrics, "process_cpu_seconds_total"), 0);

@@ -13,7 +13,7 @@ namespace {
 
 using ::dcp::testing::StatusIs;
 
-TEST(Refusal, SaysWhatAndWhetherToTryAgain) {
+TEST(Refusal, NamesTheLimitAndTheRetry) {
   const absl::Status reached = LimitReached(
       {.name = "max-streams", .value = 7, .retry_after_ms = 3}, "full");
   EXPECT_THAT(reached, StatusIs(absl::StatusCode::kResourceExhausted, "full"));

@@ -14,7 +14,7 @@ namespace {
 using ::dcp::testing::StatusIs;
 using ::dcp::testing::WithoutNewThreads;
 
-TEST(SteadyAlarm, RingsWhenItsTimeHasCome) {
+TEST(SteadyAlarm, RingsAfterTheTime) {
   absl::Notification rung;
   SteadyAlarm alarm;
   ASSERT_OK(alarm.Start(absl::Milliseconds(1), [&] { rung.Notify(); }));
@@ -28,7 +28,7 @@ TEST(SteadyAlarm, RingsAtOnceWithoutTime) {
   rung.WaitForNotification();
 }
 
-TEST(SteadyAlarm, IsSilentWhenItIsDestroyedBefore) {
+TEST(SteadyAlarm, DoesNotRingAfterDestruction) {
   bool rung = false;
   for (const absl::Duration after :
        {absl::InfiniteDuration(), absl::Hours(24)}) {
@@ -38,7 +38,7 @@ TEST(SteadyAlarm, IsSilentWhenItIsDestroyedBefore) {
   EXPECT_FALSE(rung);
 }
 
-TEST(SteadyAlarm, WithoutAThreadIsAnError) {
+TEST(SteadyAlarm, FailsWithoutAThread) {
   WithoutNewThreads([] {
     SteadyAlarm alarm;
     EXPECT_THAT(alarm.Start(absl::ZeroDuration(), [] {}),

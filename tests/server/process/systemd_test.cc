@@ -15,7 +15,7 @@
 namespace dcp::server {
 namespace {
 
-TEST(Systemd, IsToldWhereItAsks) {
+TEST(Systemd, IsNotifiedWhenConfigured) {
   const NotifySocket socket;
   setenv("NOTIFY_SOCKET", socket.name().c_str(), 1);
   NotifySystemd("READY=1");
@@ -23,7 +23,7 @@ TEST(Systemd, IsToldWhereItAsks) {
   EXPECT_EQ(socket.Receive(), "READY=1");
 }
 
-TEST(Systemd, IsNotToldWhereItDoesNotAsk) {
+TEST(Systemd, IsNotNotifiedWithoutASocket) {
   unsetenv("NOTIFY_SOCKET");
   NotifySystemd("READY=1");
   setenv("NOTIFY_SOCKET", "/none/socket", 1);
@@ -33,7 +33,7 @@ TEST(Systemd, IsNotToldWhereItDoesNotAsk) {
   unsetenv("NOTIFY_SOCKET");
 }
 
-TEST(Systemd, SaysInWhichTimeItExpectsToBeTold) {
+TEST(Systemd, ReadsTheWatchdogTimeout) {
   EXPECT_EQ(WatchdogTimeout(), absl::InfiniteDuration());
   setenv("WATCHDOG_USEC", "30000000", 1);
   EXPECT_EQ(WatchdogTimeout(), absl::Seconds(30));

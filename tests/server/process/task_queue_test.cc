@@ -20,7 +20,7 @@ using ::dcp::testing::StatusIs;
 using ::dcp::testing::WithoutNewThreads;
 using ::testing::HasSubstr;
 
-TEST(TaskQueue, RunsAllBeforeItStops) {
+TEST(TaskQueue, RunsAllTasksBeforeItStops) {
   std::atomic<int> num_run{0};
   TaskQueue queue({.num_threads = 3, .per_client = 3, .max_waiting = 100});
   for (int i = 0; i < 100; ++i) {
@@ -32,7 +32,7 @@ TEST(TaskQueue, RunsAllBeforeItStops) {
               StatusIs(absl::StatusCode::kUnavailable));
 }
 
-TEST(TaskQueue, RefusesMoreThanMayWaitAndDestroysThem) {
+TEST(TaskQueue, RefusesAndDestroysExcessTasks) {
   TaskQueue queue({.max_waiting = 2});
   absl::Notification begun;
   absl::Notification go;
@@ -78,7 +78,7 @@ TEST(TaskQueue, ClientsTakeTurns) {
   EXPECT_EQ(order, "babaa");
 }
 
-TEST(TaskQueue, AClientLeavesAThreadToOthers) {
+TEST(TaskQueue, LeavesAThreadToOtherClients) {
   TaskQueue queue({.num_threads = 2, .per_client = 1, .max_waiting = 100});
   Hold hold;
   bool second_ran = false;
@@ -96,7 +96,7 @@ TEST(TaskQueue, AClientLeavesAThreadToOthers) {
   EXPECT_TRUE(second_ran);
 }
 
-TEST(TaskQueue, AClientLeavesPlacesToOthers) {
+TEST(TaskQueue, LeavesPlacesToOtherClients) {
   TaskQueue queue({.max_waiting = 4});
   Hold hold;
   ASSERT_OK(queue.Post("a", [&] { hold(); }));
@@ -112,7 +112,7 @@ TEST(TaskQueue, AClientLeavesPlacesToOthers) {
   hold.open.Notify();
 }
 
-TEST(TaskQueue, WithoutAThreadATaskIsRefused) {
+TEST(TaskQueue, RefusesTasksWithoutAThread) {
   TaskQueue queue({.num_threads = 2, .per_client = 2, .max_waiting = 100});
   std::atomic<int> num_run{0};
   WithoutNewThreads([&] {

@@ -28,7 +28,7 @@ TEST(TextFile, IsReadWhole) {
   EXPECT_THAT(ReadTextFile(dir.WriteFile("e", "")), IsOkAndHolds(""));
 }
 
-TEST(TextFile, TellsItsMode) {
+TEST(TextFile, ReturnsTheMode) {
   const TempDir dir;
   const std::string path = dir.WriteFile("f", "x");
   ASSERT_EQ(chmod(path.c_str(), 0640), 0);
@@ -37,7 +37,7 @@ TEST(TextFile, TellsItsMode) {
   EXPECT_EQ(mode & 0777, 0640);
 }
 
-TEST(TextFile, WhatIsNoneIsNamed) {
+TEST(TextFile, NamesPathsThatAreNoTextFile) {
   const TempDir dir;
   const std::string fifo = dir.Join("fifo");
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);

@@ -7,7 +7,7 @@
 namespace dcp::server {
 namespace {
 
-TEST(TokenBucket, GivesItsBurstAndThenByTime) {
+TEST(TokenBucket, GivesABurstAndThenARate) {
   TokenBucket bucket({.burst = 3, .per_second = 2});
   const absl::Duration start = absl::Seconds(100);
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(bucket.Take(start));
@@ -17,7 +17,7 @@ TEST(TokenBucket, GivesItsBurstAndThenByTime) {
   EXPECT_FALSE(bucket.Take(start + absl::Milliseconds(500)));
 }
 
-TEST(TokenBucket, MoreThanThereIsIsMadeUpForByTime) {
+TEST(TokenBucket, RecoversFromADebt) {
   TokenBucket bucket({.burst = 3, .per_second = 2});
   const absl::Duration start = absl::Seconds(100);
   EXPECT_TRUE(bucket.Take(start, 0));
@@ -28,7 +28,7 @@ TEST(TokenBucket, MoreThanThereIsIsMadeUpForByTime) {
   EXPECT_TRUE(bucket.Take(start + absl::Milliseconds(4100)));
 }
 
-TEST(TokenBucket, HoldsNoMoreThanItsBurst) {
+TEST(TokenBucket, HoldsNoMoreThanTheBurst) {
   TokenBucket bucket({.burst = 2, .per_second = 1});
   EXPECT_TRUE(bucket.Take(absl::Seconds(1)));
   EXPECT_TRUE(bucket.Take(absl::Hours(1)));
@@ -36,7 +36,7 @@ TEST(TokenBucket, HoldsNoMoreThanItsBurst) {
   EXPECT_FALSE(bucket.Take(absl::Hours(1)));
 }
 
-TEST(TokenBucket, TimeThatGoesBackGivesNothing) {
+TEST(TokenBucket, GivesNothingWhenTimeGoesBack) {
   TokenBucket bucket({.burst = 1, .per_second = 1});
   EXPECT_TRUE(bucket.Take(absl::Seconds(100)));
   EXPECT_FALSE(bucket.Take(absl::Seconds(1)));

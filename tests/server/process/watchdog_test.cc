@@ -11,7 +11,7 @@
 namespace dcp::server {
 namespace {
 
-TEST(Watchdog, TellsSystemdAfterEachCheck) {
+TEST(Watchdog, NotifiesSystemdAfterEachCheck) {
   const NotifySocket systemd;
   setenv("NOTIFY_SOCKET", systemd.name().c_str(), 1);
   setenv("WATCHDOG_USEC", "10000000", 1);
@@ -27,7 +27,7 @@ TEST(Watchdog, TellsSystemdAfterEachCheck) {
   unsetenv("NOTIFY_SOCKET");
 }
 
-TEST(Watchdog, TellsNothingWhileTheProcessIsStuck) {
+TEST(Watchdog, IsSilentWhileTheProcessIsStuck) {
   const NotifySocket systemd;
   setenv("NOTIFY_SOCKET", systemd.name().c_str(), 1);
   absl::Notification is_stuck;

@@ -38,7 +38,7 @@ using ::testing::Not;
 
 using CheckpointCacheTest = CheckpointCacheFixture;
 
-TEST_F(CheckpointCacheTest, GivesTheSameUntilItIsReplaced) {
+TEST_F(CheckpointCacheTest, ReturnsTheSameUntilReplaced) {
   for (const char* name : {"torch-2.11/sharded", "torch-2.11/archive.pt",
                            "torch-2.11/hugging_face"}) {
     SCOPED_TRACE(name);
@@ -61,7 +61,7 @@ TEST_F(CheckpointCacheTest, GivesTheSameUntilItIsReplaced) {
   }
 }
 
-TEST_F(CheckpointCacheTest, CallsThatComeTogetherOpenOnce) {
+TEST_F(CheckpointCacheTest, ConcurrentCallsOpenOnce) {
   CheckpointCache* const cache = NewCache();
   const std::string path = Golden("torch-2.11/train");
   constexpr size_t kCalls = 50;
@@ -83,7 +83,7 @@ TEST_F(CheckpointCacheTest, CallsThatComeTogetherOpenOnce) {
   }
 }
 
-TEST_F(CheckpointCacheTest, TheOneThatWasUsedLeastRecentlyGoes) {
+TEST_F(CheckpointCacheTest, EvictsTheLeastRecentlyUsed) {
   CheckpointCache* const cache = NewCache({.num_checkpoints = 2});
   const std::string a = Golden("torch-2.11/sharded");
   const std::string b = Golden("torch-2.11/train");
@@ -97,7 +97,7 @@ TEST_F(CheckpointCacheTest, TheOneThatWasUsedLeastRecentlyGoes) {
   EXPECT_TRUE(second.expired());
 }
 
-TEST_F(CheckpointCacheTest, IndicesInUseAreBounded) {
+TEST_F(CheckpointCacheTest, LimitsIndexMemory) {
   CheckpointCache* const cache = NewCache({.index_bytes = 1});
   const std::string a = Golden("torch-2.11/sharded");
   const std::string b = Golden("torch-2.11/train");
@@ -111,7 +111,7 @@ TEST_F(CheckpointCacheTest, IndicesInUseAreBounded) {
   EXPECT_OK(Open(*cache, a));
 }
 
-TEST_F(CheckpointCacheTest, ErrorsCarryThePath) {
+TEST_F(CheckpointCacheTest, ErrorsNameThePath) {
   CheckpointCache* const cache = NewCache();
   const std::string missing = root_ + "/missing";
   const OpenResult result = Open(*cache, missing);
@@ -124,7 +124,7 @@ TEST_F(CheckpointCacheTest, ErrorsCarryThePath) {
 }
 
 // A path inside the root to files that lie elsewhere.
-TEST_F(CheckpointCacheTest, LinksThatLeadOutAreRefused) {
+TEST_F(CheckpointCacheTest, RefusesLinksOutOfTheRoot) {
   const TempDir outside;
   const std::string secret = CopyGolden(outside, "torch-2.11/hugging_face") +
                              "/model-00001-of-00002.safetensors";
@@ -144,7 +144,7 @@ TEST_F(CheckpointCacheTest, LinksThatLeadOutAreRefused) {
 }
 
 // The file's name does not matter.
-TEST_F(CheckpointCacheTest, AFileOfTheIndexThatIsALinkOutIsRefused) {
+TEST_F(CheckpointCacheTest, RefusesIndexedFilesThatLinkOut) {
   const TempDir outside;
   CheckpointCache* const cache = NewCache();
   const std::string path = IndexOf("model");
@@ -159,7 +159,7 @@ TEST_F(CheckpointCacheTest, AFileOfTheIndexThatIsALinkOutIsRefused) {
               StatusIs(absl::StatusCode::kPermissionDenied, Not("")));
 }
 
-TEST_F(CheckpointCacheTest, WhatIsOpenIsSharedByThoseOfTheSameRightsOnly) {
+TEST_F(CheckpointCacheTest, SharesOnlyBetweenClientsWithTheSameRights) {
   const std::string path = IndexOf("mine/model");
   std::filesystem::create_directory(root_ + "/theirs");
   std::filesystem::rename(path + "/w.bin", root_ + "/theirs/w.bin");
@@ -176,7 +176,7 @@ TEST_F(CheckpointCacheTest, WhatIsOpenIsSharedByThoseOfTheSameRightsOnly) {
 }
 
 // Like a mount without a server.
-TEST_F(CheckpointCacheTest, AFileSystemThatHangsKeepsItsOwnRootOnly) {
+TEST_F(CheckpointCacheTest, HangingFileSystemBlocksOnlyOneRoot) {
   HookedFileSystem fs;
   const std::string hung = root_ + "/hung";
   const std::string sound = root_ + "/sound";
@@ -257,7 +257,7 @@ class HeldOpenTest : public CheckpointCacheTest {
   CheckpointCache cache_{hooked_, threads_, threads_, budget_, {}};
 };
 
-TEST_F(HeldOpenTest, OneClientThatStillWaitsKeepsAnOpenAlive) {
+TEST_F(HeldOpenTest, OneWaitingClientKeepsTheOpeningAlive) {
   Call first(client_, cache_, path_);
   held_.WaitForNotification();
   Call second(client_, cache_, path_);
@@ -269,7 +269,7 @@ TEST_F(HeldOpenTest, OneClientThatStillWaitsKeepsAnOpenAlive) {
   EXPECT_EQ(num_opened_, num_heads_ + kNumShards);
 }
 
-TEST_F(HeldOpenTest, WhenTheLastClientIsGoneAnOpenEnds) {
+TEST_F(HeldOpenTest, OpeningEndsWhenTheLastClientLeaves) {
   Call first(client_, cache_, path_);
   held_.WaitForNotification();
   Call second(client_, cache_, path_);
@@ -284,7 +284,7 @@ TEST_F(HeldOpenTest, WhenTheLastClientIsGoneAnOpenEnds) {
   EXPECT_EQ(cache_.num_open(), 0u);
 }
 
-TEST_F(HeldOpenTest, WhatWasGivenUpIsOpenedForTheNextClient) {
+TEST_F(HeldOpenTest, NextClientOpensAgainAfterACancelledOpening) {
   Call first(client_, cache_, path_);
   held_.WaitForNotification();
   first.Leave();
@@ -299,7 +299,7 @@ TEST_F(HeldOpenTest, WhatWasGivenUpIsOpenedForTheNextClient) {
   EXPECT_EQ(cache_.num_open(), 1u);
 }
 
-TEST_F(HeldOpenTest, AClientThatWasToldOfTheTimeoutFindsItOpenLater) {
+TEST_F(HeldOpenTest, CheckpointIsOpenAfterATimeout) {
   CheckpointCache hurried(hooked_, threads_, threads_, budget_,
                           {.disk_timeout = absl::Milliseconds(1)});
   // Some calls may time out before their turn has come.

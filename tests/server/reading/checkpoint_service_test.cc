@@ -115,7 +115,7 @@ class CheckpointServiceTest : public ::testing::Test {
   std::string path_;
 };
 
-TEST_F(CheckpointServiceTest, InspectTellsWhatThereIs) {
+TEST_F(CheckpointServiceTest, InspectListsTensorsAndObjects) {
   v1::InspectRequest request;
   *request.mutable_source() = Source(path_);
   ASSERT_OK_AND_ASSIGN(const v1::InspectResponse response, Inspect(request));
@@ -147,7 +147,7 @@ TEST_F(CheckpointServiceTest, InspectShowsObjectsOfADamagedFileWithoutValues) {
   EXPECT_FALSE(response.files(0).has_num_bytes());
 }
 
-TEST_F(CheckpointServiceTest, MetadataIsTheIndex) {
+TEST_F(CheckpointServiceTest, MetadataReturnsTheIndex) {
   const auto answers = GetMetadata(path_);
   ASSERT_OK(answers.status);
   std::string bytes;
@@ -157,7 +157,7 @@ TEST_F(CheckpointServiceTest, MetadataIsTheIndex) {
   EXPECT_EQ(metadata.entries.size(), 4u);
 }
 
-TEST_F(CheckpointServiceTest, ObjectsComeAsPickles) {
+TEST_F(CheckpointServiceTest, ReturnsObjectsAsPickles) {
   const auto answers = ReadObjects(path_, {});
   ASSERT_OK(answers.status);
   ASSERT_EQ(answers.messages.size(), 2u);
@@ -176,7 +176,7 @@ TEST_F(CheckpointServiceTest, ObjectsComeAsPickles) {
   EXPECT_EQ(ReadObjects(path_, {"no"}).messages.size(), 0u);
 }
 
-TEST_F(CheckpointServiceTest, VerifyFindsWhatIsWrong) {
+TEST_F(CheckpointServiceTest, VerifyFindsDamage) {
   const auto sound = Verify(path_);
   ASSERT_OK(sound.status);
   ASSERT_FALSE(sound.messages.empty());
@@ -201,7 +201,7 @@ TEST_F(CheckpointServiceTest, VerifyFindsWhatIsWrong) {
                        HasSubstr("sample_percent is 101")));
 }
 
-TEST_F(CheckpointServiceTest, DiffTellsWhatDiffers) {
+TEST_F(CheckpointServiceTest, DiffReportsDifferences) {
   const std::string same = server_.Convert(path_, "same.pt");
   const auto equal = Diff(path_, same);
   ASSERT_OK(equal.status);
@@ -218,7 +218,7 @@ TEST_F(CheckpointServiceTest, DiffTellsWhatDiffers) {
               StatusIs(absl::StatusCode::kNotFound, Not("")));
 }
 
-TEST_F(CheckpointServiceTest, ErrorsSayWhere) {
+TEST_F(CheckpointServiceTest, ErrorsNameThePlace) {
   const std::string missing = server_.Path("missing");
   for (const absl::Status& status :
        {GetMetadata(missing).status, ReadObjects(missing, {}).status,
@@ -235,7 +235,7 @@ TEST_F(CheckpointServiceTest, ErrorsSayWhere) {
                                          HasSubstr("source.path is empty")));
 }
 
-TEST_F(CheckpointServiceTest, CallsThatAreCancelledEnd) {
+TEST_F(CheckpointServiceTest, CancelledCallsEnd) {
   for (int i = 0; i < 20; ++i) {
     grpc::ClientContext context;
     v1::VerifyCheckpointRequest request;
@@ -250,7 +250,7 @@ TEST_F(CheckpointServiceTest, CallsThatAreCancelledEnd) {
 
 // For each kind of call that opens a checkpoint; the disk answers after the
 // calls are over.
-TEST_F(CheckpointServiceTest, WhatNobodyWaitsForAnyMoreIsNotOpenedOn) {
+TEST_F(CheckpointServiceTest, OpeningStopsWhenNobodyWaits) {
   const std::string path = server_.Path("shards");
   ConvertOptions options;
   options.to = Format::kSafetensors;
@@ -287,7 +287,7 @@ TEST_F(CheckpointServiceTest, WhatNobodyWaitsForAnyMoreIsNotOpenedOn) {
 }
 
 // Verify reads the disk itself, after the read that all calls have in common.
-TEST(CheckpointServiceDisk, AVerifyWhoseDiskHangsEnds) {
+TEST(CheckpointServiceDisk, VerifyEndsOnAHangingDisk) {
   ServerOptions options;
   options.disk_timeout = absl::Milliseconds(100);
   CheckpointServer server(options);
@@ -317,7 +317,7 @@ TEST(CheckpointServiceDisk, AVerifyWhoseDiskHangsEnds) {
 }
 
 // The message is longer than the transport accepts ahead.
-TEST(CheckpointServiceStall, AMessageThatNobodyReadsEndsItsCall) {
+TEST(CheckpointServiceStall, CallEndsIfTheClientStopsReading) {
   CheckpointServer server({}, /*stall_timeout=*/absl::Milliseconds(100));
   const uint64_t before = server.budget().used_bytes();
   SampleState state;
@@ -336,7 +336,7 @@ TEST(CheckpointServiceStall, AMessageThatNobodyReadsEndsItsCall) {
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
-TEST(CheckpointServiceQuota, OneClientLeavesStreamsToOthers) {
+TEST(CheckpointServiceQuota, LeavesStreamsToOtherClients) {
   ServerOptions options;
   options.max_streams = 2;
   options.max_streams_per_client = 1;
@@ -362,7 +362,7 @@ TEST(CheckpointServiceQuota, OneClientLeavesStreamsToOthers) {
   EXPECT_OK(server.Read(request).status);
 }
 
-TEST(CheckpointServiceQuota, CallsOfOneClientHaveARate) {
+TEST(CheckpointServiceQuota, LimitsCallRatePerClient) {
   ServerOptions options;
   options.max_requests_per_second = 1;
   CheckpointServer server(options);
@@ -390,7 +390,7 @@ TEST_F(CheckpointServiceTest, ADrainingServerRefusesAllCalls) {
 }
 
 // Reads every version and format that there is.
-TEST_F(CheckpointServiceTest, ReadsWhatPyTorchWrote) {
+TEST_F(CheckpointServiceTest, ReadsPyTorchCheckpoints) {
   for (const testing::GoldenCase& golden : testing::GoldenCases()) {
     SCOPED_TRACE(golden.name);
     CheckpointServer server;  // one case is inside another

@@ -22,7 +22,7 @@ namespace {
 
 using CheckpointStateTest = CheckpointCacheFixture;
 
-TEST_F(CheckpointStateTest, EtagsOfRanksDiffer) {
+TEST_F(CheckpointStateTest, RanksHaveDifferentEtags) {
   CheckpointCache* const cache = NewCache();
   const std::string path = Golden("torch-2.11/sharded");
   ASSERT_OK_AND_ASSIGN(const auto all, Open(*cache, path));
@@ -31,7 +31,7 @@ TEST_F(CheckpointStateTest, EtagsOfRanksDiffer) {
   EXPECT_NE(all->etag(), one->etag());
 }
 
-TEST_F(CheckpointStateTest, AFileThatIsWrittenToIsAnotherCheckpoint) {
+TEST_F(CheckpointStateTest, WritingToAFileChangesTheEtag) {
   for (const char* name : {"a", "b"}) {
     CheckpointCache* const cache = NewCache();
     const bool is_dcp = std::string(name) == "b";
@@ -49,7 +49,7 @@ TEST_F(CheckpointStateTest, AFileThatIsWrittenToIsAnotherCheckpoint) {
 }
 
 // A broken stream would otherwise continue in another state.
-TEST_F(CheckpointStateTest, ARewriteWithTheOldTimeIsAnotherCheckpoint) {
+TEST_F(CheckpointStateTest, RewritingWithTheOldTimeChangesTheEtag) {
   for (const char* file :
        {"torch-2.11/archive.pt", "torch-2.11/sharded/__0_0.distcp"}) {
     CheckpointCache* const cache = NewCache();
@@ -65,7 +65,7 @@ TEST_F(CheckpointStateTest, ARewriteWithTheOldTimeIsAnotherCheckpoint) {
 }
 
 // All snapshots are there before and after.
-TEST_F(CheckpointStateTest, AHubsCacheChangesWithTheSnapshotThatCounts) {
+TEST_F(CheckpointStateTest, HubCacheChangesWithTheCurrentSnapshot) {
   CheckpointCache* const cache = NewCache();
   const std::string golden = Golden("torch-2.11/hugging_face");
   const std::string hub = root_ + "/models--org--name";
@@ -85,7 +85,7 @@ TEST_F(CheckpointStateTest, AHubsCacheChangesWithTheSnapshotThatCounts) {
 }
 
 // The index appears after the folder was opened without it.
-TEST_F(CheckpointStateTest, AnIndexThatComesToBinFilesIsSeen) {
+TEST_F(CheckpointStateTest, DetectsANewIndexForBinFiles) {
   CheckpointCache* const cache = NewCache();
   const std::string archive = Golden("torch-2.11/archive.pt");
   const std::string directory = root_ + "/bin";
@@ -104,7 +104,7 @@ TEST_F(CheckpointStateTest, AnIndexThatComesToBinFilesIsSeen) {
 // One client has opened it; another may not read the file that a link leads to.
 // The tag that `latest` names, and the files below it, belong to a DeepSpeed
 // checkpoint.
-TEST_F(CheckpointStateTest, ADeepSpeedCheckpointChangesWithItsPointer) {
+TEST_F(CheckpointStateTest, DeepSpeedCheckpointChangesWithThePointer) {
   CheckpointCache* const cache = NewCache();
   const std::string path = Golden("dialects/deepspeed/zero2_ws3");
   ASSERT_OK_AND_ASSIGN(const auto before, Open(*cache, path));

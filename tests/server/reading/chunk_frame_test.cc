@@ -24,7 +24,7 @@ std::string TextOf(const grpc::ByteBuffer& buffer) {
   return text;
 }
 
-TEST(ChunkFrame, IsWhatProtobufReads) {
+TEST(ChunkFrame, ProtobufReadsIt) {
   for (const uint32_t part : {0u, 1u, 127u, 128u, 0xFFFFFFFFu}) {
     for (const uint64_t offset : {uint64_t{0}, uint64_t{300}, UINT64_MAX}) {
       for (const size_t size : {1, 127, 128, 20'000, 300'000}) {
@@ -48,7 +48,7 @@ TEST(ChunkFrame, IsWhatProtobufReads) {
   }
 }
 
-TEST(ChunkFrame, HoldsTheOwnerAsLongAsTheMessageIs) {
+TEST(ChunkFrame, HoldsTheOwnerUntilTheMessageEnds) {
   auto owner = std::make_shared<std::string>("payload");
   const std::weak_ptr<std::string> weak = owner;
   const ByteSpan data = AsBytes(*owner);

@@ -71,14 +71,14 @@ class InspectionPageTest : public ::testing::Test {
   const PageTokens tokens_;
 };
 
-TEST_F(InspectionPageTest, ACancelledCallIsNotCarriedOut) {
+TEST_F(InspectionPageTest, StopsACancelledCall) {
   const auto shared = Open("torch-2.11/sharded", "a");
   EXPECT_THAT(
       ChoosePage(*shared, v1::InspectRequest(), tokens_, [] { return true; }),
       StatusIs(absl::StatusCode::kCancelled));
 }
 
-TEST_F(InspectionPageTest, PagesOfAnySizeMakeTheWhole) {
+TEST_F(InspectionPageTest, PagesOfAnySizeListEverything) {
   const auto shared = Open("torch-2.11/sharded", "a");
   v1::InspectRequest request;
   request.set_chunks(true);
@@ -114,7 +114,7 @@ TEST_F(InspectionPageTest, PagesOfAnySizeMakeTheWhole) {
   }
 }
 
-TEST_F(InspectionPageTest, NamesChoose) {
+TEST_F(InspectionPageTest, FiltersByName) {
   const auto shared = Open("torch-2.11/archive.pt", "a");
   v1::InspectRequest request;
   const std::string name = shared->checkpoint().entries()[0].fqn;
@@ -124,7 +124,7 @@ TEST_F(InspectionPageTest, NamesChoose) {
   EXPECT_EQ(page.num_tensors() + page.num_objects(), 1u);
 }
 
-TEST_F(InspectionPageTest, TokensOfOthersAreRefused) {
+TEST_F(InspectionPageTest, RefusesTokensFromOtherQueries) {
   const auto shared = Open("torch-2.11/sharded", "a");
   const auto replaced = Open("torch-2.11/train", "b");
   v1::InspectRequest request;
@@ -154,7 +154,7 @@ TEST_F(InspectionPageTest, TokensOfOthersAreRefused) {
   }
 }
 
-TEST_F(InspectionPageTest, SizesAreChecked) {
+TEST_F(InspectionPageTest, ChecksSizes) {
   const auto shared = Open("torch-2.11/sharded", "a");
   v1::InspectRequest request;
   for (const int size : {-1, 10'001}) {

@@ -109,7 +109,7 @@ class MappedReadingTest : public ::testing::Test {
 };
 
 // Stands for another program's job, which has no copy on a disk.
-TEST_F(MappedReadingTest, EveryPairIsReadAsTheProgramMadeIt) {
+TEST_F(MappedReadingTest, ReadsEveryPairAsTheProgramWroteIt) {
   for (const GoldenPair& pair : GoldenPairs()) {
     SCOPED_TRACE(::testing::PrintToString(pair));
     const v1::Source source = SourceOf(pair);
@@ -124,7 +124,7 @@ TEST_F(MappedReadingTest, EveryPairIsReadAsTheProgramMadeIt) {
 }
 
 // GPT-2's matrices are transposed there.
-TEST_F(MappedReadingTest, BoxesAreThoseOfTheOtherProgram) {
+TEST_F(MappedReadingTest, BoxesAreInTheOtherSpelling) {
   const v1::Source source = SourceOf(
       {.mapping = "gpt2", .model = "gpt2", .side = "plain", .judge = ""});
   const std::vector<ArrayTensor> whole = ReadAll(source);
@@ -153,7 +153,7 @@ TEST_F(MappedReadingTest, BoxesAreThoseOfTheOtherProgram) {
   EXPECT_EQ(received.bytes, expected);
 }
 
-TEST_F(MappedReadingTest, ARankReadsItsShardsOfTheOtherProgramsTensors) {
+TEST_F(MappedReadingTest, ARankReadsShardsInTheOtherSpelling) {
   const v1::Source source = SourceOf(kLlama);
   const std::vector<ArrayTensor> whole = ReadAll(source);
   std::vector<std::string> joined(whole.size());
@@ -196,7 +196,7 @@ TEST_F(MappedReadingTest, DiffComparesAcrossSpellings) {
   EXPECT_EQ(FieldOf(Diff(a, bad).status()), "b.map.to_side");
 }
 
-TEST_F(MappedReadingTest, BadMappingsAreNamed) {
+TEST_F(MappedReadingTest, NamesBadMappings) {
   const struct {
     std::function<void(v1::MapSpec&)> change;
     std::string field;
@@ -243,7 +243,7 @@ TEST_F(MappedReadingTest, BadMappingsAreNamed) {
 }
 
 // The checkpoint is not damaged: it is another model, or lacks a layer.
-TEST_F(MappedReadingTest, RulesThatDoNotFitAreNamed) {
+TEST_F(MappedReadingTest, NamesRulesThatDoNotFit) {
   const struct {
     std::function<void(v1::MapSpec&)> change;
     std::string says;
@@ -280,7 +280,7 @@ TEST_F(MappedReadingTest, RulesThatDoNotFitAreNamed) {
   EXPECT_OK(Inspect(source));
 }
 
-TEST_F(MappedReadingTest, InspectSaysWhatATensorIsMadeOf) {
+TEST_F(MappedReadingTest, InspectShowsTheSourcesOfATensor) {
   const v1::Source source = SourceOf(kLlama);
   ASSERT_OK_AND_ASSIGN(const v1::InspectResponse mapped, Inspect(source));
   const auto fused =
@@ -301,7 +301,7 @@ TEST_F(MappedReadingTest, InspectSaysWhatATensorIsMadeOf) {
   EXPECT_EQ(stored.tensors(0).made_of(), "");
 }
 
-TEST_F(MappedReadingTest, WhatDescribesFilesRefusesAMapping) {
+TEST_F(MappedReadingTest, FileCallsRefuseAMapping) {
   const v1::Source source = SourceOf(kLlama);
   grpc::ClientContext metadata_context;
   v1::GetMetadataRequest metadata;
@@ -356,7 +356,7 @@ TEST_F(MappedReadingTest, RefusesToLoseATensorThatIsNotTied) {
                        HasSubstr("elements differ, the first at")));
 }
 
-TEST_F(MappedReadingTest, AnEtagIsThatOfOneMapping) {
+TEST_F(MappedReadingTest, EtagsDependOnTheMapping) {
   const v1::Source megatron = SourceOf(kLlama);
   v1::Source plain = megatron;
   plain.clear_map();
@@ -382,7 +382,7 @@ TEST_F(MappedReadingTest, AnEtagIsThatOfOneMapping) {
   EXPECT_OK(server_.Read(request).status);
 }
 
-TEST_F(MappedReadingTest, AnotherConfigIsNoticed) {
+TEST_F(MappedReadingTest, DetectsAReplacedConfig) {
   const v1::Source source = SourceOf(kLlama);
   ASSERT_OK_AND_ASSIGN(const v1::InspectResponse before, Inspect(source));
   const std::unique_ptr<FileSystem> fs = NewPosixFileSystem();
@@ -402,7 +402,7 @@ TEST_F(MappedReadingTest, AnotherConfigIsNoticed) {
   EXPECT_NE(after.etag(), before.etag());
 }
 
-TEST_F(MappedReadingTest, AConfigOutsideTheRootsIsNotRead) {
+TEST_F(MappedReadingTest, DoesNotReadAConfigOutsideTheRoots) {
   const v1::Source source = SourceOf(kLlama);
   const std::string config = server_.Path("llama/config.json");
   const testing::TempDir elsewhere;
@@ -417,7 +417,7 @@ TEST_F(MappedReadingTest, AConfigOutsideTheRootsIsNotRead) {
   EXPECT_OK(Inspect(source));
 }
 
-TEST_F(MappedReadingTest, ARuleFileTakesMemoryOfItsClient) {
+TEST_F(MappedReadingTest, RuleFilesUseTheClientsMemory) {
   const v1::Source source = SourceOf(kLlama);
   v1::Source large = source;
   large.mutable_map()->clear_builtin();

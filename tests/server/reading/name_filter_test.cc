@@ -7,7 +7,7 @@
 namespace dcp::server {
 namespace {
 
-TEST(NameFilter, TakesWhatAnyPatternMatches) {
+TEST(NameFilter, MatchesAnyPattern) {
   const NameFilter filter({"model.a", "*.bias", "h.[01].w", "x\\*"});
   for (const char* name : {"model.a", "c.bias", "h.1.w", "x*"}) {
     EXPECT_TRUE(filter.Matches(name)) << name;
@@ -17,7 +17,7 @@ TEST(NameFilter, TakesWhatAnyPatternMatches) {
   }
 }
 
-TEST(NameFilter, WithoutPatternsTakesAll) {
+TEST(NameFilter, MatchesAllWithoutPatterns) {
   EXPECT_TRUE(NameFilter({}).Matches("any"));
   EXPECT_TRUE(NameFilter({}).Matches(""));
 }

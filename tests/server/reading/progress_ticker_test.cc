@@ -11,7 +11,7 @@
 namespace dcp::server {
 namespace {
 
-TEST(ProgressTicker, TellsHowFarATransferIsAgainAndAgain) {
+TEST(ProgressTicker, ReportsProgressRepeatedly) {
   // Owners: this test and the ticker's calls.
   auto third = std::make_shared<absl::Notification>();
   auto num_told = std::make_shared<std::atomic<int>>(0);
@@ -30,7 +30,7 @@ TEST(ProgressTicker, TellsHowFarATransferIsAgainAndAgain) {
   EXPECT_EQ(last->load(), 3007u);
 }
 
-TEST(ProgressTicker, TellsWhenNothingWasRead) {
+TEST(ProgressTicker, ReportsAStall) {
   // Owners: this test and the ticker's calls.
   auto stalled = std::make_shared<absl::Notification>();
   const auto ticker = ProgressTicker::Start(
@@ -44,7 +44,7 @@ TEST(ProgressTicker, TellsWhenNothingWasRead) {
 }
 
 // Items that are found count like bytes that are read.
-TEST(ProgressTicker, AsLongAsSomethingIsReadNothingStalls) {
+TEST(ProgressTicker, DoesNotStallWhileReading) {
   for (const bool items : {false, true}) {
     // Owners: this test and the ticker's calls.
     auto ticker_of = std::make_shared<std::atomic<ProgressTicker*>>(nullptr);
@@ -68,7 +68,7 @@ TEST(ProgressTicker, AsLongAsSomethingIsReadNothingStalls) {
   }
 }
 
-TEST(ProgressTicker, IsFreedAfterItStopped) {
+TEST(ProgressTicker, IsFreedAfterStop) {
   std::weak_ptr<ProgressTicker> weak;
   {
     const auto ticker = ProgressTicker::Start(

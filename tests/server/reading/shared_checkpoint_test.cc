@@ -19,7 +19,7 @@ namespace {
 
 using SharedCheckpointTest = CheckpointCacheFixture;
 
-TEST_F(SharedCheckpointTest, LocatesForAllWhoAsk) {
+TEST_F(SharedCheckpointTest, LocatesForConcurrentRequests) {
   CheckpointCache* const cache = NewCache();
   ASSERT_OK_AND_ASSIGN(const auto shared,
                        Open(*cache, Golden("torch-2.11/sharded")));
@@ -41,7 +41,7 @@ TEST_F(SharedCheckpointTest, LocatesForAllWhoAsk) {
   }
 }
 
-TEST_F(SharedCheckpointTest, OneWhoseItemIsDamagedDoesNotFailOthers) {
+TEST_F(SharedCheckpointTest, DamageFailsOnlyTheRequestForThatItem) {
   CheckpointCache* const cache = NewCache();
   const std::string path = Golden("torch-2.11/sharded");
   ASSERT_OK_AND_ASSIGN(const auto shared, Open(*cache, path));

@@ -12,7 +12,7 @@
 namespace dcp::server {
 namespace {
 
-TEST(StallTimer, AWriteThatNobodyTakesIsFound) {
+TEST(StallTimer, DetectsAStalledWrite) {
   const auto timer = StallTimer::Create(absl::Milliseconds(5));
   absl::Notification stalled;
   timer->BeginWait();
@@ -22,7 +22,7 @@ TEST(StallTimer, AWriteThatNobodyTakesIsFound) {
 }
 
 // A later stall is found even after many waits that ended.
-TEST(StallTimer, ALaterWriteIsFound) {
+TEST(StallTimer, DetectsALaterStall) {
   const auto timer = StallTimer::Create(absl::Milliseconds(5));
   absl::Notification stalled;
   timer->Start([&] { stalled.Notify(); });
@@ -34,7 +34,7 @@ TEST(StallTimer, ALaterWriteIsFound) {
   stalled.WaitForNotification();
 }
 
-TEST(StallTimer, NothingIsCalledAfterStop) {
+TEST(StallTimer, CallsNothingAfterStop) {
   for (int i = 0; i < 50; ++i) {
     // Owners: this round, and the function.
     const auto over = std::make_shared<std::atomic<bool>>(false);

@@ -114,7 +114,7 @@ TEST(PartWindows, OverlappingPartsShareWindows) {
   EXPECT_GE(num_common, half.size() - 2);
 }
 
-TEST(StreamParts, FindThePartOfAByte) {
+TEST(StreamParts, FindThePartWithAByte) {
   StreamParts parts;
   for (const uint64_t size : {0, 3, 0, 0, 5, 0}) {
     StreamPart part;

@@ -70,7 +70,7 @@ class IdleReader final
   absl::Notification done_;
 };
 
-TEST(TensorStreamLimits, SlowClientsHoldTheirWindowsAndNoMore) {
+TEST(TensorStreamLimits, SlowClientsHoldOnlyTheirWindows) {
   ServerOptions options;
   options.max_memory_bytes = 256 * kMiB;
   CheckpointServer server(options);
@@ -98,7 +98,7 @@ TEST(TensorStreamLimits, SlowClientsHoldTheirWindowsAndNoMore) {
   EXPECT_EQ(server.budget().used_bytes(), 0u);
 }
 
-TEST(TensorStreamLimits, WhatNobodyReadsIsEnded) {
+TEST(TensorStreamLimits, EndsIdleStreams) {
   ServerOptions options;
   options.max_memory_bytes = 256 * kMiB;
   CheckpointServer server(options, absl::Milliseconds(100));
@@ -124,7 +124,7 @@ TEST(TensorStreamLimits, WhatNobodyReadsIsEnded) {
 }
 
 // Like a mount that loses the server during a read.
-TEST(TensorStreamLimits, WhatTheDiskDoesNotGiveIsEnded) {
+TEST(TensorStreamLimits, EndsStreamsOnAHangingDisk) {
   ServerOptions options;
   options.disk_timeout = absl::Seconds(1);
   absl::Notification answers;  // outlives the threads that wait for it
@@ -153,7 +153,7 @@ TEST(TensorStreamLimits, WhatTheDiskDoesNotGiveIsEnded) {
 
 // Without the limit, 48 such requests would take gigabytes in addition to the
 // budget.
-TEST(TensorStreamLimits, TheMemoryOfARequestIsOfTheBudget) {
+TEST(TensorStreamLimits, CountsRequestMemoryInTheBudget) {
   ServerOptions options;
   options.max_memory_bytes = 64 * kMiB;
   CheckpointServer server(options);
@@ -170,7 +170,7 @@ TEST(TensorStreamLimits, TheMemoryOfARequestIsOfTheBudget) {
 }
 
 // Half of the old bytes and half of the new ones would have the right sums.
-TEST(TensorStreamLimits, AFileThatIsWrittenToEndsTheStream) {
+TEST(TensorStreamLimits, ChangedFileEndsTheStream) {
   CheckpointServer server;
   std::vector<SampleTensor> tensors;
   tensors.emplace_back("w", DType::kFloat32, Dims{16'384, 1024});  // 64 MiB
@@ -194,7 +194,7 @@ TEST(TensorStreamLimits, AFileThatIsWrittenToEndsTheStream) {
   EXPECT_OK(server.Read(request).status);
 }
 
-TEST(TensorStreamLimits, ClientsThatVanishFreeEverything) {
+TEST(TensorStreamLimits, VanishedClientsFreeEverything) {
   CheckpointServer server;
   std::vector<SampleTensor> tensors;
   tensors.emplace_back("w", DType::kFloat32, Dims{8192, 1024});  // 32 MiB
@@ -288,7 +288,7 @@ TEST(TensorStreamLimits, DrainRefusesNewCallsOnly) {
   EXPECT_EQ(num_bytes, tensors[0].bytes.size());
 }
 
-TEST(TensorStreamLimits, AThousandSmallStreamsGoAtOnce) {
+TEST(TensorStreamLimits, RunsAThousandSmallStreamsAtOnce) {
   ServerOptions options;
   options.max_memory_bytes = 96 * kMiB;
   options.client_memory_bytes = options.max_memory_bytes;

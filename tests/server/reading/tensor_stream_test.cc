@@ -30,7 +30,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(TensorStream, BringsTheSameFromAllFormats) {
+TEST(TensorStream, ReadsTheSameFromAllFormats) {
   CheckpointServer server;
   const auto tensors = SomeTensors();
   const std::string dcp = SaveAll(server, "dcp", tensors);
@@ -55,7 +55,7 @@ TEST(TensorStream, BringsTheSameFromAllFormats) {
   }
 }
 
-TEST(TensorStream, BringsEachRankItsParts) {
+TEST(TensorStream, SendsEachRankTheRightParts) {
   CheckpointServer server;
   const auto tensors = SomeTensors();
   const std::string path = SaveAll(server, "dcp", tensors);
@@ -104,7 +104,7 @@ TEST(TensorStream, BringsEachRankItsParts) {
   }
 }
 
-TEST(TensorStream, BringsBoxesInOtherTypes) {
+TEST(TensorStream, ConvertsBoxesToOtherTypes) {
   CheckpointServer server;
   const auto tensors = SomeTensors();
   const std::string path = SaveAll(server, "dcp", tensors);
@@ -133,7 +133,7 @@ TEST(TensorStream, BringsBoxesInOtherTypes) {
   EXPECT_EQ(received.bytes, sink.bytes());
 }
 
-TEST(TensorStream, ResumesAnywhere) {
+TEST(TensorStream, ResumesAtAnyOffset) {
   CheckpointServer server;
   const auto tensors = SomeTensors();
   auto request = WholeRequest(SaveAll(server, "dcp", tensors), tensors);
@@ -166,7 +166,7 @@ TEST(TensorStream, ResumesAnywhere) {
                        HasSubstr("resume_offset is")));
 }
 
-TEST(TensorStream, ACheckpointThatWasReplacedIsSeen) {
+TEST(TensorStream, DetectsAReplacedCheckpoint) {
   CheckpointServer server;
   auto tensors = SomeTensors();
   auto request = WholeRequest(SaveAll(server, "dcp", tensors), tensors);
@@ -184,7 +184,7 @@ TEST(TensorStream, ACheckpointThatWasReplacedIsSeen) {
                        HasSubstr(after.header.etag())));
 }
 
-TEST(TensorStream, HeadersOfManyPartsAreSeveral) {
+TEST(TensorStream, SplitsLargeHeaders) {
   CheckpointServer server;
   const auto tensors = SomeTensors();
   v1::ReadTensorsRequest request;
@@ -206,7 +206,7 @@ TEST(TensorStream, HeadersOfManyPartsAreSeveral) {
   EXPECT_TRUE(received.bytes == expected);
 }
 
-TEST(TensorStream, SaysAllThatIsWrongAtOnce) {
+TEST(TensorStream, ReportsAllMistakesAtOnce) {
   CheckpointServer server;
   const std::string path = SaveAll(server, "dcp", SomeTensors());
   v1::ReadTensorsRequest request;
@@ -247,7 +247,7 @@ TEST(TensorStream, SaysAllThatIsWrongAtOnce) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(" more")));
 }
 
-TEST(TensorStream, RefusesWhatIsHostile) {
+TEST(TensorStream, RefusesHostileRequests) {
   CheckpointServer server;
   const std::string path = SaveAll(server, "dcp", SomeTensors());
   v1::ReadTensorsRequest request;
@@ -286,7 +286,7 @@ TEST(TensorStream, RefusesWhatIsHostile) {
                        HasSubstr("rank_parts.coordinate has 3 entries")));
 }
 
-TEST(TensorStream, ADamagedFileEndsTheStreamWithItsPlace) {
+TEST(TensorStream, DamagedFileEndsTheStreamAndIsNamed) {
   CheckpointServer server;
   const auto tensors = SomeTensors();
   const std::string path = SaveAll(server, "dcp", tensors);
@@ -309,7 +309,7 @@ TEST(TensorStream, ADamagedFileEndsTheStreamWithItsPlace) {
 }
 
 // Several ranks request the same data at the same time.
-TEST(TensorStream, StreamsOfTheSameShareReads) {
+TEST(TensorStream, StreamsOfTheSameTensorShareReads) {
   CheckpointServer server;
   std::vector<SampleTensor> tensors;
   tensors.emplace_back("w", DType::kFloat32, Dims{8192, 1024});  // 32 MiB

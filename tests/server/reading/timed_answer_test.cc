@@ -20,7 +20,7 @@ const absl::Status& Late() {
   return late;
 }
 
-TEST(TimedAnswer, TheFirstAnswerCounts) {
+TEST(TimedAnswer, OnlyTheFirstAnswerCounts) {
   int num_answers = 0;
   const auto answer =
       Answer::Start(absl::Hours(1), Late(), [&](const absl::Status& status) {
@@ -34,7 +34,7 @@ TEST(TimedAnswer, TheFirstAnswerCounts) {
   EXPECT_EQ(num_answers, 1);
 }
 
-TEST(TimedAnswer, NobodyWaitsLongerThanTheTime) {
+TEST(TimedAnswer, AnswersAfterTheTimeout) {
   absl::Status given;
   absl::Notification done;
   const auto answer =
@@ -47,7 +47,7 @@ TEST(TimedAnswer, NobodyWaitsLongerThanTheTime) {
   EXPECT_EQ(answer->Take(), nullptr);
 }
 
-TEST(TimedAnswer, WhatIsTakenIsNotGivenByTheAlarm) {
+TEST(TimedAnswer, AlarmDoesNotAnswerAfterTake) {
   bool given = false;
   const auto answer = Answer::Start(absl::Hours(1), Late(),
                                     [&](const absl::Status&) { given = true; });

@@ -122,7 +122,7 @@ class WindowReadersTest : public ::testing::Test {
   Waker waker_;
 };
 
-TEST_F(WindowReadersTest, ReadsWhatIsWanted) {
+TEST_F(WindowReadersTest, ReadsRequestedWindows) {
   const auto readers = NewReaders(0);
   WindowUser user(*readers, waker_.wake());
   std::vector<std::shared_ptr<const SharedWindow>> windows;
@@ -137,7 +137,7 @@ TEST_F(WindowReadersTest, ReadsWhatIsWanted) {
   }
 }
 
-TEST_F(WindowReadersTest, WindowsTellTheChecksumOfAnyPiece) {
+TEST_F(WindowReadersTest, WindowsComputeChecksumsOfAnyPiece) {
   const auto readers = NewReaders(0);
   WindowUser user(*readers, waker_.wake());
   for (const int64_t num_rows : {1024, 100}) {
@@ -160,7 +160,7 @@ TEST_F(WindowReadersTest, WindowsTellTheChecksumOfAnyPiece) {
   }
 }
 
-TEST_F(WindowReadersTest, UsersShareWhatIsThereAndWhatIsOnItsWay) {
+TEST_F(WindowReadersTest, UsersShareReadyAndPendingWindows) {
   const auto readers = NewReaders(0);
   WindowUser first(*readers, waker_.wake());
   WindowUser second(*readers, waker_.wake());
@@ -174,7 +174,7 @@ TEST_F(WindowReadersTest, UsersShareWhatIsThereAndWhatIsOnItsWay) {
   EXPECT_NE(third.Want(Rows(0, 511), 511 * 1024), a);
 }
 
-TEST_F(WindowReadersTest, WindowsStayAWhileWithinTheirShare) {
+TEST_F(WindowReadersTest, KeepsIdleWindowsWithinTheLimit) {
   const auto readers = NewReaders(2 * kReaderMiB);
   const uint64_t readers_bytes = 2 * 4 * kBlockBytes;
   std::weak_ptr<const SharedWindow> oldest;
@@ -207,7 +207,7 @@ TEST_F(WindowReadersTest, WindowsStayAWhileWithinTheirShare) {
   EXPECT_EQ(budget_.used_bytes(), readers_bytes);
 }
 
-TEST_F(WindowReadersTest, IdleWindowsTakeNoMemoryThatOthersNeed) {
+TEST_F(WindowReadersTest, IdleWindowsYieldMemory) {
   const auto readers = NewReaders(100 * kReaderMiB);
   WindowUser user(*readers, waker_.wake());
   waker_.WaitFor(*user.Want(Rows(0, 512), 512 * 1024));
@@ -252,7 +252,7 @@ TEST_F(WindowReadersTest, RootsDoNotWaitForEachOther) {
   tasks->Stop();
 }
 
-TEST_F(WindowReadersTest, IdleWindowsGoAfterTheirTime) {
+TEST_F(WindowReadersTest, IdleWindowsExpire) {
   const auto readers = NewReaders(100 * kReaderMiB, absl::Milliseconds(1));
   WindowUser user(*readers, waker_.wake());
   std::weak_ptr<const SharedWindow> window;
@@ -266,7 +266,7 @@ TEST_F(WindowReadersTest, IdleWindowsGoAfterTheirTime) {
   EXPECT_EQ(readers->num_idle_bytes(), 0u);
 }
 
-TEST_F(WindowReadersTest, UsersThatLeaveTakeNothingFromOthers) {
+TEST_F(WindowReadersTest, LeavingUsersDoNotDisturbOthers) {
   const auto readers = NewReaders(0);
   for (int round = 0; round < 10; ++round) {
     auto leaving = std::make_unique<WindowUser>(*readers, waker_.wake());
@@ -291,7 +291,7 @@ TEST_F(WindowReadersTest, UsersThatLeaveTakeNothingFromOthers) {
   }
 }
 
-TEST_F(WindowReadersTest, AnErrorIsThatOfItsWindowAndIsTriedAnew) {
+TEST_F(WindowReadersTest, AnErrorFailsOneWindowAndIsRetried) {
   const auto readers = NewReaders(0);
   for (const auto& file : std::filesystem::directory_iterator(path_)) {
     if (file.path().extension() != ".distcp") continue;
@@ -312,7 +312,7 @@ TEST_F(WindowReadersTest, AnErrorIsThatOfItsWindowAndIsTriedAnew) {
   EXPECT_NE(user.Want(Rows(1000, 10), 10 * 1024), damaged);
 }
 
-TEST_F(WindowReadersTest, AFileThatIsWrittenToIsAnErrorAndNoMixture) {
+TEST_F(WindowReadersTest, ChangedFileFailsInsteadOfMixing) {
   const auto readers = NewReaders(0);
   WindowUser user(*readers, waker_.wake());
   const auto before = user.Want(Rows(0, 10), 10 * 1024);

@@ -79,7 +79,7 @@ class AcceptorTest : public ::testing::Test {
   std::unique_ptr<Acceptor> acceptor_;  // last: the thread uses the others
 };
 
-TEST_F(AcceptorTest, ClosesWhatIsTooMuchForAnAddress) {
+TEST_F(AcceptorTest, ClosesConnectionsBeyondTheAddressLimit) {
   Start({.max_connections = 10, .max_per_address = 2});
   const auto first = Connect();
   const auto second = Connect();
@@ -91,7 +91,7 @@ TEST_F(AcceptorTest, ClosesWhatIsTooMuchForAnAddress) {
   ConnectUntilAccepted();
 }
 
-TEST_F(AcceptorTest, ClosesWhatIsTooMuchForTheProcess) {
+TEST_F(AcceptorTest, ClosesConnectionsBeyondTheProcessLimit) {
   Start({.max_connections = 1, .max_per_address = 10});
   const auto first = Connect();
   WaitForAccepted(1);
@@ -101,7 +101,7 @@ TEST_F(AcceptorTest, ClosesWhatIsTooMuchForTheProcess) {
   ConnectUntilAccepted();
 }
 
-TEST_F(AcceptorTest, GoesOnWhenThereAreDescriptorsAgain) {
+TEST_F(AcceptorTest, ContinuesWhenDescriptorsAreFree) {
   Start({});
   // The client gets a descriptor while some are left.
   const auto first = Connect();
@@ -125,7 +125,7 @@ TEST_F(AcceptorTest, GoesOnWhenThereAreDescriptorsAgain) {
   SetLogSink([](LogSeverity, absl::string_view) {});
 }
 
-TEST_F(AcceptorTest, AQuarterOfTheDescriptorsIsKeptForFiles) {
+TEST_F(AcceptorTest, KeepsAQuarterOfTheDescriptorsForFiles) {
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const rlimit few = {.rlim_cur = 400, .rlim_max = before.rlim_max};
@@ -137,7 +137,7 @@ TEST_F(AcceptorTest, AQuarterOfTheDescriptorsIsKeptForFiles) {
   EXPECT_EQ(fewer, 100);
 }
 
-TEST(Acceptor, WithoutAThreadIsAnError) {
+TEST(Acceptor, FailsWithoutAThread) {
   WithoutNewThreads([] {
     ASSERT_OK_AND_ASSIGN(Listener listener, Listener::Open("127.0.0.1:0"));
     Acceptor acceptor(std::move(listener), {}, [](int, int) {});

@@ -101,7 +101,7 @@ class CallLogTest : public ::testing::Test {
   std::unique_ptr<v1::CheckpointService::Stub> stub_;
 };
 
-TEST_F(CallLogTest, EachCallIsALineAndACount) {
+TEST_F(CallLogTest, LogsAndCountsEachCall) {
   grpc::ClientContext context;
   v1::InspectResponse response;
   EXPECT_EQ(stub_->Inspect(&context, {}, &response).error_code(),
@@ -117,7 +117,7 @@ TEST_F(CallLogTest, EachCallIsALineAndACount) {
                         "Inspect\"} 1\n"));
 }
 
-TEST_F(CallLogTest, HandlersKnowTheNumberOfTheirCall) {
+TEST_F(CallLogTest, HandlersKnowTheCallId) {
   for (const char* expected : {"1", "2"}) {
     grpc::ClientContext context;
     context.AddMetadata("tessera-call-id", "of the client");
@@ -129,7 +129,7 @@ TEST_F(CallLogTest, HandlersKnowTheNumberOfTheirCall) {
   }
 }
 
-TEST_F(CallLogTest, ALookSaysAtWhat) {
+TEST_F(CallLogTest, InspectionsLogThePath) {
   {
     v1::InspectRequest request;
     request.mutable_source()->set_path("/a b");
@@ -174,7 +174,7 @@ TEST_F(CallLogTest, ALookSaysAtWhat) {
   }
 }
 
-TEST_F(CallLogTest, MethodsThatDoNotExistAreOne) {
+TEST_F(CallLogTest, UnknownMethodsShareOneName) {
   grpc::GenericStub stub(channel_);
   constexpr int kCalls = 300;
   for (int i = 0; i < kCalls; ++i) {
@@ -205,7 +205,7 @@ TEST_F(CallLogTest, MethodsThatDoNotExistAreOne) {
   EXPECT_LT(std::count(all.begin(), all.end(), '\n'), kCalls);
 }
 
-TEST_F(CallLogTest, CallsThatGoOnAreWaitedFor) {
+TEST_F(CallLogTest, WaitsForCallsInProgress) {
   grpc::ClientContext context;
   auto reader = stub_->GetMetadata(&context, {});
   service_.entered.WaitForNotification();
@@ -217,7 +217,7 @@ TEST_F(CallLogTest, CallsThatGoOnAreWaitedFor) {
   EXPECT_THAT(lines(), HasSubstr("GetMetadata code=CANCELLED"));
 }
 
-TEST_F(CallLogTest, WaitingIsInterrupted) {
+TEST_F(CallLogTest, WaitingCanBeInterrupted) {
   grpc::ClientContext context;
   auto reader = stub_->GetMetadata(&context, {});
   service_.entered.WaitForNotification();

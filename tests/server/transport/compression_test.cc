@@ -74,7 +74,7 @@ class CompressionTest : public ::testing::Test {
   ~CompressionTest() override { BoundDecompression(UINT64_MAX); }
 };
 
-TEST_F(CompressionTest, WhatFitsIsUnpackedWhole) {
+TEST_F(CompressionTest, UnpacksMessagesWithinTheLimit) {
   for (const size_t size : {1, 1023, 1024, 1025, 100'000, 1 << 20}) {
     const std::string text(size, 'x');
     BoundDecompression(size);
@@ -84,7 +84,7 @@ TEST_F(CompressionTest, WhatFitsIsUnpackedWhole) {
 }
 
 // 64 MiB in 64 KiB.
-TEST_F(CompressionTest, ABombIsCutBehindTheBound) {
+TEST_F(CompressionTest, CutsABombAfterTheLimit) {
   const std::string bomb = Gzip(std::string(64 << 20, '\0'));
   ASSERT_LT(bomb.size(), 1 << 17);
   constexpr uint64_t kBound = 1 << 20;

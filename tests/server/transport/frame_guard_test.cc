@@ -59,7 +59,7 @@ class FrameGuardTest : public ::testing::Test {
   uint32_t stream_ = 0xFFFFFFFF;  // stream of the last call; the next one is 1
 };
 
-TEST_F(FrameGuardTest, CallsThatAreAnsweredPass) {
+TEST_F(FrameGuardTest, AnsweredCallsPass) {
   load_.max_open_per_connection = 1;
   for (int i = 0; i < 5000; ++i) {
     ASSERT_TRUE(Pass(Headers(kEndHeaders)));
@@ -74,7 +74,7 @@ TEST_F(FrameGuardTest, CallsThatAreAnsweredPass) {
   EXPECT_EQ(load_.request_bytes, 0);
 }
 
-TEST_F(FrameGuardTest, ARequestTakesMemoryUntilItIsCompleteAndAnswered) {
+TEST_F(FrameGuardTest, RequestsCountUntilCompleteAndAnswered) {
   EXPECT_TRUE(Pass(Headers(kEndHeaders)));
   EXPECT_EQ(load_.request_bytes, kCallBytes + 300);
   EXPECT_TRUE(Pass(Frame(kDataFrame, 0, stream_, std::string(5000, 'x'))));
@@ -91,7 +91,7 @@ TEST_F(FrameGuardTest, ARequestTakesMemoryUntilItIsCompleteAndAnswered) {
   EXPECT_EQ(load_.num_open, 2);
 }
 
-TEST_F(FrameGuardTest, ACallThatOneSideResetsTakesNothing) {
+TEST_F(FrameGuardTest, ResetCallsTakeNothing) {
   EXPECT_TRUE(Pass(Headers(kEndHeaders)));
   EXPECT_TRUE(Pass(Frame(kResetFrame, 0, stream_, "1234")));
   EXPECT_EQ(load_.num_open, 0);
@@ -101,7 +101,7 @@ TEST_F(FrameGuardTest, ACallThatOneSideResetsTakesNothing) {
   EXPECT_EQ(load_.request_bytes, 0);
 }
 
-TEST_F(FrameGuardTest, OnlyTheBytesThatWereSentAnswerACall) {
+TEST_F(FrameGuardTest, OnlySentBytesAnswerACall) {
   EXPECT_TRUE(Pass(Headers(kEndHeaders | kEndStream)));
   const std::string answer =
       Frame(kHeadersFrame, kEndHeaders | kEndStream, stream_, "answer");
@@ -111,14 +111,14 @@ TEST_F(FrameGuardTest, OnlyTheBytesThatWereSentAnswerACall) {
   EXPECT_EQ(load_.num_open, 0);
 }
 
-TEST_F(FrameGuardTest, CallsOfAConnectionAreBounded) {
+TEST_F(FrameGuardTest, LimitsCallsPerConnection) {
   load_.max_open_per_connection = 3;
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(Pass(Headers(kEndHeaders)));
   EXPECT_FALSE(Pass(Headers(kEndHeaders)));
   EXPECT_THAT(guard_.complaint(), HasSubstr("more than 3 calls at once"));
 }
 
-TEST_F(FrameGuardTest, ARequestThatStaysIncompleteIsLate) {
+TEST_F(FrameGuardTest, IncompleteRequestsBecomeLate) {
   const absl::Duration late = kNow + kMaxRequestTime + absl::Milliseconds(1);
   // Headers that end the stream are not complete without END_HEADERS.
   for (const uint8_t flags : {kEndHeaders, kEndStream}) {
@@ -139,7 +139,7 @@ TEST_F(FrameGuardTest, ARequestThatStaysIncompleteIsLate) {
   EXPECT_FALSE(guard_.IsLate(late)) << "a conversation";
 }
 
-TEST_F(FrameGuardTest, WhatIsCutTakesNothing) {
+TEST_F(FrameGuardTest, CutConnectionsTakeNothing) {
   EXPECT_TRUE(Pass(Headers(kEndHeaders)));
   guard_.AddPublicCall(1);
   EXPECT_EQ(load_.request_bytes, 2 * kCallBytes + 300);
@@ -152,7 +152,7 @@ TEST_F(FrameGuardTest, WhatIsCutTakesNothing) {
   EXPECT_FALSE(Pass(Headers(kEndHeaders)));
 }
 
-TEST_F(FrameGuardTest, AConnectionThatEndsTakesNothing) {
+TEST_F(FrameGuardTest, EndedConnectionsTakeNothing) {
   {
     FrameGuard guard(load_);
     EXPECT_TRUE(guard.Receive(Preface() + Headers(kEndHeaders), kNow));
@@ -162,7 +162,7 @@ TEST_F(FrameGuardTest, AConnectionThatEndsTakesNothing) {
   EXPECT_EQ(load_.request_bytes, 0);
 }
 
-TEST_F(FrameGuardTest, FramesMayArriveByteByByte) {
+TEST_F(FrameGuardTest, AcceptsFramesByteByByte) {
   const std::string reset = Frame(kResetFrame, 0, 1, "1234");
   for (int i = 0; i < static_cast<int>(kMaxResets.burst); ++i) {
     for (char c : reset) {
@@ -172,7 +172,7 @@ TEST_F(FrameGuardTest, FramesMayArriveByteByByte) {
   EXPECT_FALSE(Pass(reset));
 }
 
-TEST_F(FrameGuardTest, HeadersThatDoNotEndAreCut) {
+TEST_F(FrameGuardTest, CutsEndlessHeaders) {
   EXPECT_TRUE(Pass(Frame(kHeadersFrame, 0, 1, std::string(16 << 10, 'x'))));
   const std::string more =
       Frame(kContinuationFrame, 0, 1, std::string(16 << 10, 'x'));
@@ -181,19 +181,19 @@ TEST_F(FrameGuardTest, HeadersThatDoNotEndAreCut) {
   EXPECT_FALSE(Pass("x")) << "it stays cut";
 }
 
-TEST_F(FrameGuardTest, EmptyContinuationsAreCut) {
+TEST_F(FrameGuardTest, CutsEmptyContinuations) {
   EXPECT_TRUE(Pass(Frame(kHeadersFrame, 0, 1, "")));
   EXPECT_EQ(NumThatPass(Frame(kContinuationFrame, 0, 1, ""), 100), 31);
   EXPECT_THAT(guard_.complaint(), HasSubstr("33 frames exceed 32"));
 }
 
-TEST_F(FrameGuardTest, ALargeFrameIsCutBeforeItsPayload) {
+TEST_F(FrameGuardTest, CutsALargeFrameBeforeThePayload) {
   const std::string frame =
       Frame(kHeadersFrame, kEndHeaders, 1, std::string(100'000, 'x'));
   EXPECT_FALSE(Pass(frame.substr(0, 9)));
 }
 
-TEST_F(FrameGuardTest, ResetsAreBoundedByTime) {
+TEST_F(FrameGuardTest, LimitsTheRateOfResets) {
   const std::string reset = Frame(kResetFrame, 0, 1, "1234");
   const int burst = static_cast<int>(kMaxResets.burst);
   EXPECT_EQ(NumThatPass(reset, burst), burst);
@@ -203,7 +203,7 @@ TEST_F(FrameGuardTest, ResetsAreBoundedByTime) {
   EXPECT_THAT(guard_.complaint(), HasSubstr("calls were reset"));
 }
 
-TEST_F(FrameGuardTest, CallsAreBoundedWhileTheServerHoldsTooMany) {
+TEST_F(FrameGuardTest, LimitsNewCallsUnderLoad) {
   const int burst = static_cast<int>(kMaxCallsUnderLoad.burst);
   load_.max_calls = 1000;
   load_.num_calls = 1000;
@@ -219,7 +219,7 @@ TEST_F(FrameGuardTest, CallsAreBoundedWhileTheServerHoldsTooMany) {
   EXPECT_FALSE(other.Receive(Headers(kEndHeaders), kNow));
 }
 
-TEST_F(FrameGuardTest, ControlFramesAreBounded) {
+TEST_F(FrameGuardTest, LimitsControlFrames) {
   for (const std::string& frame :
        {Frame(kSettingsFrame, 0, 0, ""), Frame(kPingFrame, 0, 0, "12345678"),
         Frame(kDataFrame, 0, 1, "")}) {

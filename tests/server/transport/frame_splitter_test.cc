@@ -44,12 +44,12 @@ constexpr char kEvents[] =
     "begin type 4 flags 0 stream 0 length 0\n"
     "end type 4 flags 0 stream 0 length 0\n";
 
-TEST(FrameSplitter, FramesAreFound) {
+TEST(FrameSplitter, FindsFrames) {
   FrameSplitter splitter(0);
   EXPECT_EQ(Events(splitter, Frames()), kEvents);
 }
 
-TEST(FrameSplitter, FramesMayArriveByteByByteAfterAPreface) {
+TEST(FrameSplitter, FindsFramesByteByByteAfterAPreface) {
   FrameSplitter splitter(3);
   std::string events;
   for (const char byte : absl::StrCat("PRI", Frames())) {
@@ -58,7 +58,7 @@ TEST(FrameSplitter, FramesMayArriveByteByByteAfterAPreface) {
   EXPECT_EQ(events, kEvents);
 }
 
-TEST(FrameSplitter, AFrameEndsOnlyAfterItsPayload) {
+TEST(FrameSplitter, FrameEndsAfterThePayload) {
   FrameSplitter splitter(0);
   const std::string frame = Frame(kDataFrame, kEndStream, 1, "12");
   EXPECT_EQ(Events(splitter, frame.substr(0, 10)),
@@ -67,7 +67,7 @@ TEST(FrameSplitter, AFrameEndsOnlyAfterItsPayload) {
             "end type 0 flags 1 stream 1 length 2\n");
 }
 
-TEST(FrameSplitter, TheReservedBitOfAStreamIsIgnored) {
+TEST(FrameSplitter, IgnoresTheReservedBit) {
   FrameSplitter splitter(0);
   EXPECT_THAT(Events(splitter, Frame(kDataFrame, 0, 0x80000001, "")),
               ::testing::HasSubstr("stream 1 "));

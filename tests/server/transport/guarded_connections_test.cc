@@ -59,14 +59,14 @@ class GuardedConnectionsTest : public ::testing::Test {
   int fds_[2];
 };
 
-TEST_F(GuardedConnectionsTest, ConnectionsInGoodOrderAreRead) {
+TEST_F(GuardedConnectionsTest, PassesValidConnections) {
   Guard();
   const std::string frames =
       Preface() + Frame(kHeadersFrame, kEndHeaders, 1, "x");
   EXPECT_EQ(Transfer(frames), static_cast<ssize_t>(frames.size()));
 }
 
-TEST_F(GuardedConnectionsTest, OthersLookBroken) {
+TEST_F(GuardedConnectionsTest, InvalidConnectionsLookBroken) {
   Guard();
   const uint64_t num_cut = NumConnectionsCut();
   EXPECT_EQ(Transfer(Endless()), -1);
@@ -74,11 +74,11 @@ TEST_F(GuardedConnectionsTest, OthersLookBroken) {
   EXPECT_EQ(NumConnectionsCut(), num_cut + 1);
 }
 
-TEST_F(GuardedConnectionsTest, WhatIsNotRegisteredIsNotLookedAt) {
+TEST_F(GuardedConnectionsTest, IgnoresUnregisteredDescriptors) {
   EXPECT_EQ(Transfer(Endless()), static_cast<ssize_t>(Endless().size()));
 }
 
-TEST_F(GuardedConnectionsTest, ALaterSocketOfTheSameDescriptorIsNotGuarded) {
+TEST_F(GuardedConnectionsTest, DoesNotGuardALaterSocketWithTheSameDescriptor) {
   Guard();
   close(fds_[0]);
   close(fds_[1]);
@@ -107,7 +107,7 @@ TEST_F(GuardedConnectionsTest,
   EXPECT_EQ(ProcessCallLoad().num_open, num_open);
 }
 
-TEST_F(GuardedConnectionsTest, ALateRequestEndsItsConnection) {
+TEST_F(GuardedConnectionsTest, LateRequestEndsTheConnection) {
   Guard();
   const std::string frames =
       Preface() + Frame(kHeadersFrame, kEndHeaders, 1, "x");
@@ -120,7 +120,7 @@ TEST_F(GuardedConnectionsTest, ALateRequestEndsItsConnection) {
 }
 
 // A connection next to another with larger requests.
-TEST_F(GuardedConnectionsTest, TheLargestConnectionEndsIfAllTakeTooMuch) {
+TEST_F(GuardedConnectionsTest, EndsTheLargestConnectionUnderLoad) {
   int others[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, others), 0);
   GuardConnection(others[0], Encryption::kNone, [] {});
@@ -146,7 +146,7 @@ TEST_F(GuardedConnectionsTest, TheLargestConnectionEndsIfAllTakeTooMuch) {
   close(others[1]);
 }
 
-TEST_F(GuardedConnectionsTest, ACookieIsOfOneSocket) {
+TEST_F(GuardedConnectionsTest, CookiesAreUnique) {
   EXPECT_NE(SocketCookie(fds_[0]), 0u);
   EXPECT_EQ(SocketCookie(fds_[0]), SocketCookie(fds_[0]));
   EXPECT_NE(SocketCookie(fds_[0]), SocketCookie(fds_[1]));

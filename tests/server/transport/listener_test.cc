@@ -49,13 +49,13 @@ TEST(Listener, TakesAnyFreePort) {
   EXPECT_THAT(one.sockets(), SizeIs(1));
 }
 
-TEST(Listener, APortHasOneListener) {
+TEST(Listener, RefusesASecondListenerOnAPort) {
   ASSERT_OK_AND_ASSIGN(const Listener one, Listener::Open("127.0.0.1:0"));
   EXPECT_THAT(Listener::Open(one.address()),
               StatusIs(kUnavailable, HasSubstr("it is in use")));
 }
 
-TEST(Listener, AllAddressesOfANameHaveTheSamePort) {
+TEST(Listener, AllAddressesHaveTheSamePort) {
   ASSERT_OK_AND_ASSIGN(const Listener listener, Listener::Open("localhost:0"));
   EXPECT_THAT(Listener::Open(absl::StrCat(
                   "127.0.0.1",
@@ -63,12 +63,12 @@ TEST(Listener, AllAddressesOfANameHaveTheSamePort) {
               StatusIs(kUnavailable));
 }
 
-TEST(Listener, AnAddressOfAnotherMachineIsAnError) {
+TEST(Listener, RefusesAnAddressOfAnotherMachine) {
   EXPECT_THAT(Listener::Open("203.0.113.1:7420"),
               StatusIs(kUnavailable, HasSubstr("203.0.113.1:7420")));
 }
 
-TEST(Listener, ALiveUnixSocketIsNotTakenOver) {
+TEST(Listener, DoesNotTakeOverALiveUnixSocket) {
   const SocketDir dir;
   const std::string address = absl::StrCat("unix:", dir.socket());
   absl::StatusOr<Listener> opened = Listener::Open(address);
@@ -81,7 +81,7 @@ TEST(Listener, ALiveUnixSocketIsNotTakenOver) {
   EXPECT_FALSE(std::filesystem::exists(dir.socket()));
 }
 
-TEST(Listener, TheSocketOfAServerThatWasKilledIsReplaced) {
+TEST(Listener, ReplacesTheSocketOfAKilledServer) {
   const SocketDir dir;
   const std::string address = absl::StrCat("unix:", dir.socket());
   const std::string kept = absl::StrCat(dir.socket(), ".kept");
@@ -93,7 +93,7 @@ TEST(Listener, TheSocketOfAServerThatWasKilledIsReplaced) {
   EXPECT_OK(Listener::Open(address));
 }
 
-TEST(Listener, AFileIsNeverReplacedByASocket) {
+TEST(Listener, NeverReplacesAFile) {
   const SocketDir dir;
   std::ofstream(dir.socket()) << "precious";
   EXPECT_THAT(Listener::Open(absl::StrCat("unix:", dir.socket())),

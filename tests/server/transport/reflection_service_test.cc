@@ -86,7 +86,7 @@ TEST_F(ReflectionServiceTest, ListsServices) {
 }
 
 // A client without any files builds the service from those that it gets.
-TEST_F(ReflectionServiceTest, FilesMakeAWholePool) {
+TEST_F(ReflectionServiceTest, FilesBuildACompletePool) {
   const reflection_v1::ServerReflectionResponse response =
       AskForSymbol("tessera.v1.JobService.Reshard");
   const auto& files =
@@ -108,7 +108,7 @@ TEST_F(ReflectionServiceTest, FilesMakeAWholePool) {
 }
 
 // Generators of clients look for these options.
-TEST_F(ReflectionServiceTest, MethodsThatStartJobsSayWhatTheyEndWith) {
+TEST_F(ReflectionServiceTest, JobMethodsNameTheirResponseType) {
   const google::protobuf::ServiceDescriptor* service =
       google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
           "tessera.v1.JobService");
@@ -134,7 +134,7 @@ TEST_F(ReflectionServiceTest, MethodsThatStartJobsSayWhatTheyEndWith) {
   EXPECT_EQ(num_found, 4);
 }
 
-TEST_F(ReflectionServiceTest, ExtensionsAreFound) {
+TEST_F(ReflectionServiceTest, FindsExtensions) {
   reflection_v1::ServerReflectionRequest numbers;
   numbers.set_all_extension_numbers_of_type("google.protobuf.MethodOptions");
   reflection_v1::ServerReflectionRequest file;
@@ -153,7 +153,7 @@ TEST_F(ReflectionServiceTest, ExtensionsAreFound) {
             responses[2].file_descriptor_response().SerializeAsString());
 }
 
-TEST_F(ReflectionServiceTest, WhatIsNotThereIsAnErrorAndTheStreamGoesOn) {
+TEST_F(ReflectionServiceTest, StreamContinuesAfterAnUnknownName) {
   reflection_v1::ServerReflectionRequest symbol;
   symbol.set_file_containing_symbol("no.Such");
   reflection_v1::ServerReflectionRequest file;

@@ -38,7 +38,7 @@ class TlsFilesTest : public ::testing::Test {
   TlsPaths paths_;
 };
 
-TEST_F(TlsFilesTest, AreReadWhole) {
+TEST_F(TlsFilesTest, ReadsAllFiles) {
   paths_.client_ca = authority_.cert();
   ASSERT_OK_AND_ASSIGN(const TlsFiles files, ReadTlsFiles(paths_));
   EXPECT_EQ(files.cert, testing::ReadFile(files_.cert));
@@ -54,14 +54,14 @@ TEST_F(TlsFilesTest, WithoutACertificateThereIsNoTls) {
   EXPECT_EQ(tls.expiry(), absl::InfiniteFuture());
 }
 
-TEST_F(TlsFilesTest, AKeyOfAnotherCertificateIsNamed) {
+TEST_F(TlsFilesTest, NamesAKeyOfAnotherCertificate) {
   paths_.key = authority_.Sign("other").key;
   EXPECT_THAT(ReadTlsFiles(paths_),
               StatusIs(kInvalid, AllOf(HasSubstr("other.key: is not the key"),
                                        HasSubstr("server.pem"))));
 }
 
-TEST_F(TlsFilesTest, AFileThatIsNotACertificateIsNamed) {
+TEST_F(TlsFilesTest, NamesAFileThatIsNotACertificate) {
   const std::string text = dir_.WriteFile("text", "hello");
   const std::string broken = dir_.WriteFile(
       "broken", "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n");
@@ -88,7 +88,7 @@ TEST_F(TlsFilesTest, AFileThatIsNotACertificateIsNamed) {
   }
 }
 
-TEST_F(TlsFilesTest, ReloadingKeepsWhatIsRightUntilThereIsBetter) {
+TEST_F(TlsFilesTest, FailedReloadKeepsTheOldFiles) {
   ASSERT_OK_AND_ASSIGN(ServerTls tls, ServerTls::Load(paths_));
   const absl::Time expiry = tls.expiry();
   EXPECT_GT(expiry, absl::Now());
