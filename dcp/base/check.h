@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Assertions for bugs, never for data: a broken invariant prints the
-// expression, its place and a message, and aborts. What comes from a file, a
-// flag or a peer is answered with absl::Status instead. Any thread.
+// expression, the place and a message, and aborts. Errors in data from a file,
+// a flag or a peer are reported as absl::Status instead. Any thread.
 #ifndef DCP_BASE_CHECK_H_
 #define DCP_BASE_CHECK_H_
 

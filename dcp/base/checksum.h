@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checksums of the system: CRC-32 as zip files use it (zlib's polynomial,
-// computed by libdeflate), CRC-32C as the wire protocol uses it (Castagnoli's
+// The checksums in use: CRC-32 as zip files use it (zlib's polynomial, computed
+// by libdeflate), CRC-32C as the wire protocol uses it (Castagnoli's
 // polynomial, computed by the processor's own instruction if it has one), and
 // XXH3-64 for our own digests of stored chunks (computed by xxHash). All take
 // their input in pieces of any size. Thread-compatible.
@@ -14,7 +14,7 @@
 
 namespace dcp {
 
-// The CRC-32 of what `crc` covers followed by `bytes`; begin with 0.
+// The CRC-32 of the bytes that `crc` covers, followed by `bytes`; begin with 0.
 uint32_t ExtendCrc32(uint32_t crc, ByteSpan bytes);
 
 // The same for CRC-32C.
@@ -22,7 +22,7 @@ uint32_t ExtendCrc32c(uint32_t crc, ByteSpan bytes);
 // CRC-32C without the instruction, for tests.
 uint32_t ExtendCrc32cPortable(uint32_t crc, ByteSpan bytes);
 
-// XXH3-64 with seed 0 of all bytes given so far.
+// XXH3-64, with seed 0, over all bytes given so far.
 class Digest64 {
  public:
   Digest64();
@@ -39,7 +39,7 @@ class Digest64 {
   std::unique_ptr<State> state_;
 };
 
-// XXH3-64 with seed 0 of one span.
+// XXH3-64, with seed 0, over one span.
 uint64_t Digest64Of(ByteSpan bytes);
 
 }  // namespace dcp

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A CRC-32 is the remainder of a polynomial over GF(2), with the first 32 bits
-// and the result inverted. Without the inversions it is linear: the remainder
-// of a message is the sum of the remainders of its pieces, each multiplied by x
-// to the power of the number of bits that follow it. The inversions add a term
-// that depends only on the length. Polynomials are reflected, as in zlib: the
+// and the result inverted. Without the inversions it is linear: a message's
+// remainder is the sum of the pieces' remainders, each multiplied by x to the
+// power n, where n bits follow the piece. The inversions add a term that
+// depends only on the length. Polynomials are reflected, as in zlib: the
 // highest bit is the coefficient of x^0. Source: zlib, crc32_combine.
 #include "dcp/base/crc32_pieces.h"
 
@@ -54,7 +54,7 @@ uint32_t Shift(uint32_t remainder, uint64_t num_bytes) {
 }  // namespace
 
 uint32_t Crc32Pieces::ContributionOf(ByteSpan piece, uint64_t bytes_behind) {
-  // The inversions before and after cancel those of ExtendCrc32.
+  // The inversions before and after cancel those in ExtendCrc32.
   return Shift(~ExtendCrc32(~uint32_t{0}, piece), bytes_behind);
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// CRC-32C by the crc32 instruction of SSE 4.2. The instruction can start on 8
-// bytes in every cycle but takes three cycles to give its result, so three
+// CRC-32C with the crc32 instruction in SSE 4.2. The instruction can start on 8
+// bytes in every cycle but takes three cycles to return a result, so three
 // neighbouring stretches are processed at once and then joined. Appending n
-// zero bytes to what a CRC covers is a linear map of its 32 bits, which four
-// tables of 256 entries hold for one n (Mark Adler's method).
+// zero bytes to the covered bytes is a linear map on the CRC's 32 bits, which
+// four tables of 256 entries hold for one n (Mark Adler's method).
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -52,11 +52,11 @@ uint32_t UpdatePortable(uint32_t crc, const uint8_t* data, size_t size) {
 constexpr size_t kLongBytes = 8192;
 constexpr size_t kShortBytes = 256;
 
-// What a CRC becomes when `kBytes` zero bytes follow.
+// The CRC after `kBytes` more zero bytes.
 template <size_t kBytes>
 struct ZerosAppended {
   ZerosAppended() {
-    // The map is linear, so that each entry is the sum of those of its bits.
+    // The map is linear, so that each entry is the sum of its bits' entries.
     for (uint32_t i = 0; i < 4; ++i) {
       tables[i][0] = 0;
       for (uint32_t bit = 0; bit < 8; ++bit) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A misfit: the source is sound, but is not one that the rules of a mapping are
-// for. A Status says so in addition to its code, so that a program can tell it
+// A misfit: the source is sound, but a mapping's rules are not made for it. A
+// Status carries this in addition to the code, so that a program can tell it
 // from damage. Any thread.
 #ifndef DCP_BASE_ERROR_MISFIT_H_
 #define DCP_BASE_ERROR_MISFIT_H_

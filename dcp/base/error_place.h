@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where an error belongs: which checkpoint, which file of it, which tensor. A
-// Status carries the place in addition to its message, so that programs need
-// not parse messages; Annotate and the macros of status.h keep it. Any thread.
+// Where an error belongs: the checkpoint, the file in it, the tensor. A Status
+// carries the place in addition to the message, so that programs need not parse
+// messages; Annotate and the macros in status.h keep it. Any thread.
 #ifndef DCP_BASE_ERROR_PLACE_H_
 #define DCP_BASE_ERROR_PLACE_H_
 
@@ -15,14 +15,14 @@ namespace dcp {
 struct ErrorPlace {
   std::string path = {};    // the checkpoint's
   std::string file = {};    // in the checkpoint
-  std::string tensor = {};  // or the name of an object
+  std::string tensor = {};  // or an object's name
   std::string offset = {};  // in the file
 
   friend bool operator==(const ErrorPlace&, const ErrorPlace&) = default;
 };
 
-// `status` with those fields of `place` that it does not have yet: the code
-// that saw the error first knows its place best. OK stays OK.
+// Adds those fields of `place` that `status` does not have yet: the code that
+// saw the error first knows the place best. OK stays OK.
 absl::Status WithPlace(absl::Status status, const ErrorPlace& place);
 
 ErrorPlace PlaceOf(const absl::Status& status);

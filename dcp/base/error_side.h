@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which end of a transfer an error belongs to: the side that was read or the
+// The end of a transfer that an error belongs to: the side that was read or the
 // side that was written. A Status carries the side, so that a program can tell
 // a broken source from a full disk. Any thread.
 #ifndef DCP_BASE_ERROR_SIDE_H_

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each glob is a row of states, one more than it has characters. The rows of
-// all globs are next to each other in one long row of bits:
+// Each glob is a row of states, one more than it has characters. All globs'
+// rows lie next to each other in one long row of bits:
 //
 //   glob     a  b  *  c          x
 //   states  0  1  2      3 |    0  1
 //                 ^ repeats
 //
-// The next character of a name moves each reached state to the one after it, if
-// the character fits; states followed by a star also stay reached. So a step is
-// a shift, two ands and an or.
+// A name's next character moves each reached state to the one after it, if the
+// character fits; states followed by a star also stay reached. So a step is a
+// shift, two ands and an or.
 #include "dcp/base/glob_set.h"
 
 #include <fnmatch.h>
@@ -24,7 +24,7 @@ namespace {
 
 using ByteSet = std::bitset<256>;
 
-// The length in bytes of the first element of `glob`: a star, or something that
+// The length in bytes of the first element of `glob`: a star, or a pattern that
 // matches one character. 0 at the end.
 size_t ElementBytes(absl::string_view glob) {
   if (glob.empty()) return 0;
@@ -54,7 +54,7 @@ bool MatchesElement(absl::string_view element, char c) {
   return fnmatch(std::string(element).c_str(), text, 0) == 0;
 }
 
-// The bytes that match `element`; those of brackets are computed only once.
+// The bytes that match `element`; for brackets they are computed only once.
 const ByteSet& BytesOf(absl::string_view element,
                        std::map<std::string, ByteSet, std::less<>>& known) {
   const auto [it, is_new] = known.try_emplace(std::string(element));
@@ -158,14 +158,14 @@ bool GlobSet::Match(absl::string_view name, std::vector<bool>& matched) const {
   return any;
 }
 
-// Like fnmatch(3), but without its exponential time for many stars: once the
-// next star is reached, what a star matched is final, so only the last one is
+// Like fnmatch(3), but not exponential in the number of stars: once the next
+// star is reached, the previous star's match is final, so only the last one is
 // tried again.
 bool MatchesGlob(absl::string_view glob, absl::string_view name) {
   size_t g = 0;
   size_t n = 0;
   size_t star = absl::string_view::npos;  // the last one, and
-  size_t after_star = 0;                  // the end of what it matched
+  size_t after_star = 0;                  // where the match of the star ends
   while (n < name.size()) {
     const size_t element = ElementBytes(glob.substr(g));
     if (element > 0 && glob[g] == '*') {

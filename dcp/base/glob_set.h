@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// GlobSet: matches many globs at once, in time linear in the length of the
-// name, whatever the globs are: all are matched in parallel, 64 of their
-// characters per step. A set of regular expressions (RE2::Set) needs
-// milliseconds per name for a thousand globs with several stars each.
-// Immutable; any thread.
+// GlobSet: matches many globs at once, in time linear in the name's length,
+// whatever the globs are: all are matched in parallel, 64 glob characters per
+// step. A set of regular expressions (RE2::Set) needs milliseconds per name for
+// a thousand globs with several stars each. Immutable; any thread.
 #ifndef DCP_BASE_GLOB_SET_H_
 #define DCP_BASE_GLOB_SET_H_
 
@@ -18,7 +17,8 @@
 
 namespace dcp {
 
-// Globs are those of fnmatch(3): * ? [..]; * also matches dots and slashes.
+// Globs have the syntax of fnmatch(3): * ? [..]; * also matches dots and
+// slashes.
 class GlobSet {
  public:
   explicit GlobSet(const std::vector<std::string>& globs);
@@ -27,8 +27,8 @@ class GlobSet {
   bool MatchesAny(absl::string_view name) const;
   // The index of the last glob that matches.
   std::optional<size_t> LastMatch(absl::string_view name) const;
-  // Sets the entries of `matched`, which has one for each glob, whose globs
-  // match, and returns whether any does.
+  // Sets an entry in `matched` for each glob, true if it matches, and returns
+  // whether any does.
   bool Match(absl::string_view name, std::vector<bool>& matched) const;
 
  private:
@@ -41,7 +41,7 @@ class GlobSet {
   Words first_;   // the states before the first character
   Words last_;    // those in which a glob has matched
   Words repeat_;  // states with a star, which any character keeps
-  std::vector<uint32_t> last_state_;  // of each glob
+  std::vector<uint32_t> last_state_;  // for each glob
   // For each byte, the states that it leads to from the previous state. Bytes
   // that no glob distinguishes share an entry.
   std::vector<Words> steps_;

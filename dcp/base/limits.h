@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every limit of the system with its reason. If one limit depends on another, a
+// All limits, each with the reason. If one limit depends on another, a
 // static_assert checks it.
 #ifndef DCP_BASE_LIMITS_H_
 #define DCP_BASE_LIMITS_H_
@@ -21,19 +21,19 @@ inline constexpr uint64_t kDirectAlignment = 4096;
 inline constexpr uint64_t kBlockBytes = uint64_t{4} << 20;
 static_assert(kBlockBytes % kDirectAlignment == 0);
 
-// Blocks of transfers to and from object stores: a request takes so long that
-// parts of 4 MiB would make it the bottleneck (and S3 refuses parts below 5
-// MiB). Larger files have larger parts, up to the second.
+// Blocks for transfers to and from object stores: a request takes so long that
+// 4 MiB parts would make it the bottleneck (and S3 refuses parts below 5 MiB).
+// Larger files have larger parts, up to the second.
 inline constexpr uint64_t kObjectBlockBytes = uint64_t{8} << 20;
 inline constexpr uint64_t kMaxBlockBytes = uint64_t{64} << 20;
 
-// The smallest number of blocks with which the pipeline progresses: two to read
-// into, two to write from.
+// The fewest blocks with which the pipeline progresses: two to read into, two
+// to write from.
 inline constexpr uint64_t kMinBlocks = 4;
 inline constexpr uint64_t kMinMemoryBytes = kMinBlocks * kBlockBytes;
 
-// The payload memory of a transfer, unless its caller says otherwise: what two
-// lanes with full queues use.
+// A transfer's payload memory, unless the caller sets it: as much as two lanes
+// with full queues use.
 inline constexpr uint64_t kDefaultMemoryBytes = uint64_t{256} << 20;
 static_assert(kDefaultMemoryBytes >= kMinMemoryBytes);
 
@@ -47,32 +47,32 @@ inline constexpr uint32_t kQueueDepth = 16;
 // keeps them for the next reader.
 inline constexpr uint64_t kMinDirectFileBytes = uint64_t{1} << 20;
 
-// A transfer that is interrupted, must be retried, or moves nothing this many
+// A transfer that is interrupted, must be retried, or moves no bytes this many
 // times in a row has failed.
 inline constexpr uint32_t kMaxIoTries = 1000;
 
-// Payload inside an item that we write starts at a multiple of this many
-// bytes from the file's start, as torch.save aligns storages.
+// Payload inside an item that we write starts at a multiple of this many bytes
+// from the file's start, as torch.save aligns storages.
 inline constexpr uint64_t kStorageAlignment = 64;
 
-// Two needed ranges of one file are read as one if the gap between them is at
+// Two needed ranges in one file are read as one if the gap between them is at
 // most this: reading the gap costs less than another request.
 inline constexpr uint64_t kReadGapBytes = 64 << 10;
 
-// Every read covers this many bytes past its end, so that an element that
+// Every read covers this many bytes past the end, so that an element that
 // begins in one read and ends in the next is whole in the first. The largest
 // element has 16 bytes.
 inline constexpr uint64_t kReadMarginBytes = 16;
 
-// Dimensions of a tensor. PyTorch allows at most 64.
+// A tensor's dimensions. PyTorch allows at most 64.
 inline constexpr uint64_t kMaxDims = 64;
 
-// The size of a text that is held in memory while it is parsed: .metadata,
-// data.pkl of a state dict, an index or a header. A checkpoint of a million
+// The size of a text that is held in memory while it is parsed: .metadata, a
+// state dict's data.pkl, an index or a header. A checkpoint with a million
 // chunks needs some 300 MiB.
 inline constexpr uint64_t kMaxMetadataBytes = uint64_t{1} << 30;
 
-// The manifest of a TorchSnapshot, which is read as a stream: those of large
+// A TorchSnapshot's manifest, which is read as a stream: those for large
 // recommendation models have 2 GB.
 inline constexpr uint64_t kMaxManifestBytes = uint64_t{4} << 30;
 
@@ -90,98 +90,98 @@ inline constexpr uint64_t kMaxPickleValues = uint64_t{1} << 28;
 inline constexpr uint64_t kMaxPickleValuesPerByte = 16;
 inline constexpr uint64_t kMinPickleValues = uint64_t{1} << 20;
 
-// Slots of a pickle's memo that may be skipped: Python 2 counts from 1.
+// Slots that may be skipped in a pickle's memo: Python 2 counts from 1.
 inline constexpr uint64_t kMaxPickleMemoGap = 64;
 
-// Bytes of an integer in a pickle: far more than a state dict needs, small
+// An integer's bytes in a pickle: far more than a state dict needs, small
 // enough that decimal conversion stays fast.
 inline constexpr uint64_t kMaxPickleIntBytes = 4096;
 
-// Nesting of a JSON text: a safetensors header needs 3, an index 2.
+// Nesting in a JSON text: a safetensors header needs 3, an index 2.
 inline constexpr uint32_t kMaxJsonDepth = 32;
 
-// Records in one zip archive: one per storage of a state dict.
+// Records in one zip archive: one per storage in a state dict.
 inline constexpr uint64_t kMaxZipRecords = uint64_t{1} << 22;
 
 // The end-of-central-directory record with the longest possible comment.
 inline constexpr uint64_t kMaxZipTailBytes = 22 + 65535;
 
 // The memory that a chunk takes in addition to its payload: first while the
-// index that names it is read (including the bytes of that index), then with
-// its location and checksum until it is converted, and finally for its part of
-// the output. The first was measured with 1.28 million chunks of 20,000 tensors
-// (see tests/bench), in an index of ours and one of PyTorch's. The other two
-// are the sizes of the structures that hold them.
+// index that names it is read (including the index's bytes), then with the
+// location and checksum until it is converted, and finally for the chunk's part
+// of the output. The first was measured with 1.28 million chunks of 20,000
+// tensors (see tests/bench), in an index of ours and one from PyTorch. The
+// other two are the sizes of the structures that hold them.
 inline constexpr uint64_t kIndexBytesPerChunkRead = 480;
 inline constexpr uint64_t kIndexBytesPerChunk = 448;
 inline constexpr uint64_t kOutputBytesPerChunk = 512;
 
-// This much of it is not counted against the memory budget.
+// The part that is not counted against the memory budget.
 inline constexpr uint64_t kFreeIndexBytes = uint64_t{32} << 20;
 
-// Ranges of a source that were read but do not adjoin yet, while their
+// Ranges that were read from a source but do not adjoin yet, while their
 // checksums are compared: 16 bytes each. Reads leave gaps of more than
-// kReadGapBytes, so this is enough for 64 GiB of items that are open at once.
+// kReadGapBytes, so this is enough for 64 GiB in items that are open at once.
 inline constexpr uint64_t kMaxSeenStretches = uint64_t{1} << 20;
 
-// The pieces that workers share are about as large. A worker that dies loses at
-// most one piece of work, which a disk of 1 GB/s writes in a second; and 64
-// workers that share 10 TB differ by less than a hundredth.
+// The approximate size of the pieces that workers share. A worker that dies
+// loses at most one piece of work, which a disk at 1 GB/s writes in a second;
+// and 64 workers that share 10 TB differ by less than a hundredth.
 inline constexpr uint64_t kPieceBytes = uint64_t{1} << 30;
 
 // Output files that one lane may have open at once.
 inline constexpr uint64_t kMaxOpenOutputs = 64;
 
-// What object stores allow (the limits of Amazon S3, which the others follow):
-// the length of a key, the parts of one upload, the size of each part but the
-// last, and the keys that one request removes.
+// Limits of object stores (Amazon S3's, which the others follow): a key's
+// length, the parts in one upload, the size of each part but the last, and the
+// keys that one request removes.
 inline constexpr uint64_t kMaxObjectKeyBytes = 1024;
 inline constexpr uint32_t kMaxObjectParts = 10'000;
 inline constexpr uint64_t kMinObjectPartBytes = uint64_t{5} << 20;
 inline constexpr size_t kMaxObjectsRemoved = 1000;
 static_assert(kObjectBlockBytes >= kMinObjectPartBytes);
 
-// One answer of an object store that is not the bytes of an object: a page of
-// 1000 keys of the greatest length, each percent-encoded, needs 4 MiB.
+// One answer from an object store that is not an object's bytes: a page with
+// 1000 keys at the greatest length, each percent-encoded, needs 4 MiB.
 inline constexpr size_t kMaxObjectAnswerBytes = size_t{16} << 20;
 
 // Workers who each read a part of a stretch with a checksum check it together
-// in cells of this size. Each reads the last cell that it begins to its end,
-// half of one on average, and records some 20 bytes for each: 20 MB for a TB.
+// in cells of this size. Each reads the last cell that it begins to the end,
+// half a cell more on average, and records some 20 bytes for each: 20 MB for a
+// TB.
 inline constexpr uint64_t kCheckedCellBytes = uint64_t{1} << 20;
 
-// Files of a store that are opened, or of which the first bytes are read, at
-// the same time: each waits for a round trip or a few, and a server answers
+// Files in a store that are opened, or that have their first bytes read, at the
+// same time: each waits for a round trip or a few, and a server answers
 // thousands a second.
 inline constexpr uint32_t kFilesAtOnce = 32;
 
 // Files in one checkpoint directory: ranks times files per rank.
 inline constexpr uint64_t kMaxFiles = uint64_t{1} << 20;
 
-// Ranks of a mesh, and pieces of a strided shard: each writes at most one file.
+// Ranks in a mesh, and pieces in a strided shard: each writes at most one file.
 inline constexpr int64_t kMaxRanks = int64_t{1} << 20;
 
-// Boxes of one tensor that one rank holds (uneven strided shards leave
-// several), and the most intervals that may be examined to find them. Both are
-// thousands of times what a real mesh needs.
+// One tensor's boxes on one rank (uneven strided shards leave several), and the
+// most intervals that may be examined to find them. Both are thousands of times
+// a real mesh's need.
 inline constexpr uint64_t kMaxBoxesPerRank = uint64_t{1} << 16;
 inline constexpr uint64_t kMaxShardSteps = uint64_t{1} << 24;
 
-// Layers of a model that one tensor may hold, and the numbers (offsets of boxes
-// and parts of names, 8 bytes each) that all tensors of a checkpoint may be cut
-// into: enough for 4 million boxes of 4 dimensions.
+// A model's layers that one tensor may hold, and the numbers (box offsets and
+// parts of names, 8 bytes each) that all tensors in a checkpoint may be cut
+// into: enough for 4 million boxes with 4 dimensions.
 inline constexpr int64_t kMaxStackedLayers = int64_t{1} << 14;
 inline constexpr uint64_t kMaxCutNumbers = uint64_t{1} << 24;
 
-// The length of the name of a tensor or file.
+// The length of a tensor's or file's name.
 inline constexpr uint64_t kMaxNameBytes = 64 << 10;
 
 // The names that an error lists before it says that there are more.
 inline constexpr size_t kMaxNamesShown = 5;
 
-// A list index in a planner path may not exceed the larger of this and 16
-// times the number of entries, so that one index cannot extend a list
-// without limit.
+// A list index in a planner path may not exceed the larger of this and 16 times
+// the number of entries, so that one index cannot extend a list without limit.
 inline constexpr uint64_t kMaxListIndex = 65536;
 
 }  // namespace dcp

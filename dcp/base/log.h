@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line of log per event, key=value, to a sink that the program may replace.
-// Only checkpoint, server and tools log; the layers below return what they have
-// to report. Any thread: lines never mix.
+// One log line per event, key=value, to a sink that the program may replace.
+// Only checkpoint, server and tools log; the layers below return their results.
+// Any thread: lines never mix.
 #ifndef DCP_BASE_LOG_H_
 #define DCP_BASE_LOG_H_
 
@@ -14,7 +14,7 @@ namespace dcp {
 
 enum class LogSeverity { kInfo, kWarning, kError };
 
-// Takes a line without its newline. Called with a lock held: it must not log.
+// Takes a line without the newline. Called with a lock held: it must not log.
 using LogSink = absl::AnyInvocable<void(LogSeverity, absl::string_view line)>;
 
 // Replaces the sink, which at first writes "I|W|E line" to stderr.

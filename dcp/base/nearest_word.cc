@@ -13,7 +13,7 @@ namespace {
 // The number of letters that are missing, superfluous, different, or swapped
 // with a neighbour (optimal string alignment).
 size_t EditDistance(absl::string_view a, absl::string_view b) {
-  std::vector<size_t> before(b.size() + 1);  // the rows of i - 2 and i - 1
+  std::vector<size_t> before(b.size() + 1);  // the rows i - 2 and i - 1
   std::vector<size_t> above(b.size() + 1);
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) above[j] = j;

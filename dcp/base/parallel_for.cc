@@ -54,7 +54,7 @@ absl::Status ParallelFor(size_t count, uint32_t num_threads,
     const size_t most = std::min<size_t>(num_threads, count);
     for (size_t i = 1; i < most; ++i) {
       absl::StatusOr<Thread> thread = Thread::Start([&] { loop.Run(); });
-      // The others do its work.
+      // The other threads do this thread's work.
       if (!thread.ok()) break;
       threads.push_back(*std::move(thread));
     }

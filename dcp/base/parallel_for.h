@@ -13,8 +13,8 @@
 namespace dcp {
 
 // Calls `body` with 0 to count - 1, in any order, on at most `num_threads`
-// threads, of which the calling thread is one, and waits for all. After an
-// error no further call begins; the first one is returned.
+// threads, including the calling thread, and waits for all. After an error no
+// further call begins; the first error is returned.
 absl::Status ParallelFor(size_t count, uint32_t num_threads,
                          absl::FunctionRef<absl::Status(size_t)> body);
 

@@ -16,7 +16,7 @@
 namespace dcp {
 
 uint64_t PeakMemoryBytes() {
-  // Not getrusage: its maximum survives exec, so it may be the parent's.
+  // Not getrusage: that maximum survives exec, so it may be the parent's.
   std::ifstream file("/proc/self/status");
   std::ostringstream text;
   text << file.rdbuf();

@@ -9,7 +9,7 @@
 
 namespace dcp {
 
-// In bytes; 0 if the kernel does not tell.
+// In bytes; 0 if the kernel does not report it.
 uint64_t PeakMemoryBytes();
 
 // The same from the text of /proc/self/status.

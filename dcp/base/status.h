@@ -16,8 +16,8 @@
 
 namespace dcp {
 
-// `status` with "<parts...>: " before its message and its payloads kept; OK
-// stays OK.
+// `status` with "<parts...>: " before the message and with the payloads kept;
+// OK stays OK.
 template <typename... Parts>
 absl::Status Annotate(const absl::Status& status, const Parts&... parts) {
   if (status.ok()) return status;

@@ -41,7 +41,7 @@ void SteadyCondVar::Wait(absl::Mutex* mutex) {
 bool SteadyCondVar::WaitUntil(absl::Mutex* mutex, absl::Duration end) {
   const timespec until =
       absl::ToTimespec(std::min(end, SteadyNow() + kLongestWait));
-  // A signal needs mutex_, so none is lost between the two.
+  // A signal needs mutex_, so none is lost between the two calls.
   DCP_CHECK(pthread_mutex_lock(&mutex_) == 0);
   mutex->Unlock();
   pthread_cond_timedwait(&condition_, &mutex_, &until);

@@ -13,13 +13,13 @@
 
 namespace dcp {
 
-// Since a moment in the past, which is the same for all threads of the process.
-// Any thread.
+// The time since a past moment, which is the same for all threads in the
+// process. Any thread.
 absl::Duration SteadyNow();
 
-// A condition variable like absl::CondVar, whose waits with an end follow
-// SteadyNow: those of absl::CondVar follow the system's clock, so they last an
-// hour more if somebody sets that back by an hour. Thread-safe.
+// A condition variable like absl::CondVar, with timed waits that follow
+// SteadyNow. absl::CondVar follows the system's clock, so a wait lasts an hour
+// more if someone sets that clock back by an hour. Thread-safe.
 class SteadyCondVar {
  public:
   SteadyCondVar();
@@ -36,7 +36,7 @@ class SteadyCondVar {
   void SignalAll();
 
  private:
-  pthread_mutex_t mutex_;  // held between the look of a waiter and its wait
+  pthread_mutex_t mutex_;  // held from a waiter's check until it waits
   pthread_cond_t condition_;
 };
 

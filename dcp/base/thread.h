@@ -16,7 +16,7 @@ namespace dcp {
 
 class Thread {
  public:
-  // Calls `body` in a new thread. ResourceExhausted, with the limits that may
+  // Calls `body` in a new thread. ResourceExhausted, naming the limits that may
   // be the reason, if the system allows none.
   static absl::StatusOr<Thread> Start(absl::AnyInvocable<void() &&> body);
 
@@ -29,7 +29,7 @@ class Thread {
   }
   ~Thread() { Join(); }
 
-  // Waits for its end. Does nothing if it has been joined.
+  // Waits for the thread's end. Does nothing if it has been joined.
   void Join();
 
   // Valid until it is joined.

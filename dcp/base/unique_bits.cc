@@ -17,7 +17,7 @@ namespace dcp {
 
 uint64_t UniqueBits() {
   // Not std::random_device: linked statically, it requires a newer C library
-  // than many of the machines have that programs are copied to, and it throws.
+  // than many machines have that programs are copied to, and it throws.
   uint64_t bits;
   if (getentropy(&bits, sizeof(bits)) == 0) return bits;
   static std::atomic<uint64_t> counter{0};

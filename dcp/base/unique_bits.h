@@ -14,7 +14,7 @@ namespace dcp {
 // No other call gets the same, in whatever thread, process or machine.
 uint64_t UniqueBits();
 
-// A random UUID of them, "xxxxxxxx-xxxx-4xxx-yxxx-xxxxxxxxxxxx" (RFC 4122,
+// A UUID from random bits, "xxxxxxxx-xxxx-4xxx-yxxx-xxxxxxxxxxxx" (RFC 4122,
 // version 4).
 std::string NewUuid();
 

@@ -37,7 +37,8 @@ class KeptLanes {
     std::unique_ptr<IoQueue> queue;  // for the pool's memory
   };
 
-  // What lane `index` kept, or an empty Kept. Each index is used by one thread.
+  // The blocks and queue that lane `index` kept, or an empty Kept. Each index
+  // is used by one thread.
   Kept Take(uint32_t index) { return std::move(lanes_[index]); }
   void Keep(uint32_t index, Kept kept) { lanes_[index] = std::move(kept); }
   void Reserve(uint32_t num_lanes);

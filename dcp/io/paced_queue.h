@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PacedQueue: a queue whose writes begin at a limited rate, so that a transfer
+// PacedQueue: a queue that begins writes at a limited rate, so that a transfer
 // leaves bandwidth to others. For the thread of the queue below, except Cancel.
 #ifndef DCP_IO_PACED_QUEUE_H_
 #define DCP_IO_PACED_QUEUE_H_

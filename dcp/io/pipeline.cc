@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One turn of the loop: start batches as memory allows, fill the oldest, submit
-// what can be submitted, and repeat until nothing is left but to wait for
+// all that can be submitted, and repeat until nothing is left but to wait for
 // completions; then handle these. A batch goes through
 //
 //   started -> reads submitted -> reads done -> filled -> writes submitted

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The texts of the rule files in this folder. The build makes map_texts.cc of
+// The texts of this folder's rule files. The build generates map_texts.cc from
 // them. Plain data; any thread.
 #ifndef DCP_MAPS_MAP_TEXTS_H_
 #define DCP_MAPS_MAP_TEXTS_H_

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// AppendOptionHelp: the lines of --help about one option, in two columns. Pure;
-// any thread.
+// AppendOptionHelp: the --help lines for one option, in two columns. Pure; any
+// thread.
 #ifndef DCP_OPTIONS_OPTION_HELP_H_
 #define DCP_OPTIONS_OPTION_HELP_H_
 
@@ -10,8 +10,8 @@
 
 namespace dcp {
 
-// `head` is "--name VALUE" or similar, `help` lines separated by '\n', which
-// begin at `column`. A head that reaches into that column gets its own line.
+// `head` is "--name VALUE" or similar, `help` is lines separated by '\n', which
+// begin at `column`. A head that reaches into that column gets a separate line.
 void AppendOptionHelp(absl::string_view head, absl::string_view help,
                       int column, std::string& text);
 

@@ -38,7 +38,7 @@ void FindName(absl::Span<const OptionSpec> options, const OptionSyntax& syntax,
                                   : Kind::kAmbiguous;
 }
 
-// Splits a word that begins with "--"; its value may be a word of its own.
+// Splits a word that begins with "--"; the value may be a separate word.
 OptionWord SplitOption(absl::string_view text,
                        absl::Span<const OptionSpec> options,
                        const OptionSyntax& syntax) {

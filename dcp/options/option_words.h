@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// SplitOptionWords: the arguments of a program, recognised as options and their
-// values by the table of the program's options. It neither interprets values
-// nor words messages: callers apply the options in order and explain the words
-// that are not right. dcp-convert, fsdp-config, dcp-server and train_llama call
-// it. Pure; any thread.
+// SplitOptionWords: splits a program's arguments into options and values,
+// according to the program's option table. It neither interprets values nor
+// words messages: callers apply the options in order and explain wrong words.
+// dcp-convert, fsdp-config, dcp-server and train_llama call it. Pure; any
+// thread.
 #ifndef DCP_OPTIONS_OPTION_WORDS_H_
 #define DCP_OPTIONS_OPTION_WORDS_H_
 
@@ -17,7 +17,7 @@
 
 namespace dcp {
 
-// What parsing must know of an option.
+// The facts about an option that parsing needs.
 struct OptionSpec {
   absl::string_view name;  // without the dashes
   bool takes_value = false;
@@ -32,7 +32,8 @@ struct OptionSyntax {
   enum class Style : uint8_t { kCommand, kSettings };
 
   Style style = Style::kCommand;
-  // The beginning of a name stands for the name if no other begins so.
+  // The beginning of a name stands for the name if no other name begins with
+  // it.
   bool abbreviations = false;
   // "--output_file" is "--output-file".
   bool underscores = false;
@@ -41,9 +42,9 @@ struct OptionSyntax {
 struct OptionWord {
   enum class Kind : uint8_t {
     kOption,         // "--name", "--name=value" or "--name value"
-    kMissingValue,   // a known option, whose value is missing
+    kMissingValue,   // a known option; the value is missing
     kUnwantedValue,  // a known flag, which has a value
-    kUnknown,        // "--name" or "--name=value", and no option of that name
+    kUnknown,        // "--name" or "--name=value", but there is no such option
     kAmbiguous,      // the beginning of several names
     kShort,          // "-x"; the program decides which of these it accepts
     kOperand,        // any other word
@@ -51,7 +52,7 @@ struct OptionWord {
 
   Kind kind = Kind::kOperand;
   std::string text = {};  // the first word, as given
-  std::string name = {};  // of options: as given, without dashes and value
+  std::string name = {};  // for options: as given, without dashes and value
   std::string value = {};
   bool has_value = false;
   // For the first three kinds: the option's index in the table.

@@ -21,11 +21,11 @@ struct SettingLine {
   bool has_value = false;  // whether the line has an equals sign
 };
 
-// Where a '#' begins a comment: only at the beginning of a line, so that values
-// may contain it, or anywhere.
+// Where a '#' begins a comment: only at a line's beginning, so that values may
+// contain it, or anywhere.
 enum class CommentStyle : uint8_t { kWholeLines, kAnywhere };
 
-// Lines without anything but space and comments are left out.
+// Lines that have only space and comments are left out.
 std::vector<SettingLine> SplitSettingLines(absl::string_view text,
                                            CommentStyle comments);
 

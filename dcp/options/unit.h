@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Units of sizes, as people write and read them in options. Pure; any thread.
+// Units for sizes, as people write and read them in options. Pure; any thread.
 #ifndef DCP_OPTIONS_UNIT_H_
 #define DCP_OPTIONS_UNIT_H_
 
@@ -16,9 +16,9 @@ struct Unit {
   uint64_t factor;
 };
 
-// Powers of 1024: B, KiB, MiB, GiB, TiB, of which "iB" may be left out; powers
-// of 1000: KB, MB, GB, TB. An empty name is one byte. The first of those that
-// divides a size is the one to show it in.
+// Powers of 1024: B, KiB, MiB, GiB, TiB, where "iB" may be left out; powers of
+// 1000: KB, MB, GB, TB. An empty name is one byte. To show a size, use the
+// first unit that divides it.
 absl::Span<const Unit> ByteUnits();
 
 // The unit's factor, whatever the case of `name`; nullopt if none has the name.

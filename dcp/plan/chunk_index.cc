@@ -21,8 +21,8 @@ bool IsEmpty(const Box& box) {
 
 // The dimension along which the chunks follow each other while they are alike
 // in all others. nullopt when they are cut differently or listed in another
-// order, or when the end of a chunk (which may be an empty one) does not fit
-// into 64 bits.
+// order, or when a chunk's end (the chunk may be empty) does not fit into 64
+// bits.
 std::optional<size_t> SlicedDim(absl::Span<const Box> chunks) {
   if (chunks.empty() || chunks[0].offsets.empty()) return std::nullopt;
   const Box& first = chunks[0];
@@ -221,7 +221,7 @@ absl::Status CheckCoverage(absl::Span<const int64_t> shape,
   }
   std::optional<std::pair<uint32_t, uint32_t>> overlap;
   // Slices in order cannot overlap. The loop above checked that they lie inside
-  // the shape, except for empty ones, whose offsets may be anything.
+  // the shape, except for empty ones, which may have any offsets.
   if (full.size() < chunks.size() || !SlicedDim(chunks).has_value()) {
     overlap = FindOverlap(chunks, std::move(full));
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds which of a tensor's chunks overlap a wanted box without comparing all
+// Finds a tensor's chunks that overlap a requested box without comparing all
 // pairs, and checks that chunks cover a tensor exactly. Pure; thread-safe once
 // built.
 #ifndef DCP_PLAN_CHUNK_INDEX_H_
@@ -22,11 +22,11 @@ class ChunkIndex {
   // `chunks` must outlive the index; all have the same number of dimensions.
   explicit ChunkIndex(absl::Span<const Box> chunks);
 
-  // Calls `visit` for every chunk that overlaps `wanted`, in order of the
-  // chunks' offsets along the two dimensions with the most distinct offsets.
-  // O(log n) for each match when the chunks are cut along one or two
-  // dimensions. Building the index allocates nothing when the chunks are slices
-  // in order, as FSDP cuts them.
+  // Calls `visit` for every chunk that overlaps `wanted`, sorted by the chunks'
+  // offsets along the two dimensions with the most distinct offsets. O(log n)
+  // for each match when the chunks are cut along one or two dimensions.
+  // Building the index allocates no memory when the chunks are slices in order,
+  // as FSDP cuts them.
   void ForEachOverlap(
       const Box& wanted,
       absl::FunctionRef<void(size_t chunk, const Box& overlap)> visit) const;
@@ -47,11 +47,11 @@ class ChunkIndex {
   IntervalList inner_;               // order_ along inner_dim_
 };
 
-// OK when the chunks lie inside `shape`, are disjoint and leave no gap. Chunks
-// of zero volume are ignored; a tensor without elements needs no chunks.
-// Otherwise DataLoss, which names the first two chunks that overlap, the chunk
-// that is out of bounds, or how many elements are not covered. O(n log n) for
-// the usual grids.
+// OK when the chunks lie inside `shape`, are disjoint and leave no gap. Empty
+// chunks are ignored; a tensor without elements needs no chunks. Otherwise
+// DataLoss, which names the first two chunks that overlap, the chunk that is
+// out of bounds, or the number of uncovered elements. O(n log n) for the usual
+// grids.
 absl::Status CheckCoverage(absl::Span<const int64_t> shape,
                            absl::Span<const Box> chunks);
 

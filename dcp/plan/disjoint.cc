@@ -49,8 +49,8 @@ bool IsAbove(const Box& box, const Cut& cut) {
   return box.offsets[cut.dim] + box.sizes[cut.dim] > cut.position;
 }
 
-// The cheapest of the planes through the median offset and the median end of
-// every dimension, judged by some of the boxes.
+// The cheapest plane among those through the median offset and the median end
+// in every dimension, judged by some of the boxes.
 Cut ChooseCut(absl::Span<const Box> boxes, const Members& members) {
   std::vector<uint32_t> samples;
   const size_t num_samples = std::min(kNumSamples, members.size());
@@ -82,7 +82,7 @@ Cut ChooseCut(absl::Span<const Box> boxes, const Members& members) {
 Pair InOrder(uint32_t a, uint32_t b) { return std::minmax(a, b); }
 
 // For boxes that no cut separates: along one dimension, compares each box with
-// those that are still open where it begins.
+// the boxes that are still open where it begins.
 Pair SweepDim(absl::Span<const Box> boxes, Members members, size_t dim) {
   std::sort(members.begin(), members.end(), [&](uint32_t a, uint32_t b) {
     return boxes[a].offsets[dim] < boxes[b].offsets[dim];
@@ -121,7 +121,7 @@ Pair FindOverlap(absl::Span<const Box> boxes, Members members) {
   if (members.size() > 1 && boxes[members[0]].offsets.empty()) {
     return InOrder(members[0], members[1]);
   }
-  // Depth first: each entry is a set of boxes that is still to be searched.
+  // Depth first: each entry is a set of boxes that must still be searched.
   std::vector<Members> todo;
   todo.push_back(std::move(members));
   while (!todo.empty()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds two boxes that overlap among many, or proves that there are none, by
+// Finds two overlapping boxes among many, or proves that all are disjoint, by
 // cutting space where the cut meets few boxes. The boxes are chunks that a file
 // claims to have, so this must stay fast for arrangements that no training job
 // makes. Pure; any thread.
@@ -19,8 +19,7 @@ namespace dcp {
 // Two overlapping boxes boxes[i] and boxes[j] with i and j in `members`, the
 // lower index first; nullopt when all are disjoint. The members have the same
 // number of dimensions, no empty sizes, and ends that fit into 64 bits. O(n log
-// n) wherever most boxes lie to one side of a plane through the median, as in
-// grids.
+// n) if most boxes lie to one side of a plane through the median, as in grids.
 std::optional<std::pair<uint32_t, uint32_t>> FindOverlap(
     absl::Span<const Box> boxes, std::vector<uint32_t> members);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file before it exists: parts, one after the other, each of some literal
+// A file before it exists: parts, one after the other, each with some literal
 // bytes followed by some payload bytes. All lengths and offsets are known
 // beforehand; the bytes are not. Pure data; any thread.
 #ifndef DCP_PLAN_FILE_LAYOUT_H_
@@ -23,9 +23,10 @@ struct LayoutPart {
   uint64_t offset = 0;
   uint64_t literal_length = 0;
   uint64_t payload_length = 0;
-  uint32_t payload = 0;  // the caller's index; meaningless if there is none
-  // The literal holds checksums of payloads of the parts from this one up to
-  // its own.
+  // the caller's index; meaningless if there is no payload
+  uint32_t payload = 0;
+  // The literal holds payload checksums for the parts from this one up to the
+  // literal's own.
   uint32_t needs_from = kNeedsNoPart;
 
   uint64_t payload_offset() const { return offset + literal_length; }
@@ -36,12 +37,12 @@ class FileLayout {
  public:
   explicit FileLayout(std::string name) : name_(std::move(name)) {}
 
-  // Adds a part at the end and returns its index. The caller has checked that
-  // the size of the file fits into 64 bits.
+  // Adds a part at the end and returns the index. The caller has checked that
+  // the file size fits into 64 bits.
   size_t Append(uint64_t literal_length, uint64_t payload_length,
                 uint32_t payload, uint32_t needs_from = kNeedsNoPart);
 
-  // Adds `by` to the number of each payload, whose outputs are joined.
+  // Adds `by` to each payload number. For joining outputs.
   void ShiftPayloads(uint32_t by);
 
   const std::string& name() const { return name_; }
@@ -49,7 +50,7 @@ class FileLayout {
   uint64_t size() const { return size_; }
   const std::vector<LayoutPart>& parts() const { return parts_; }
 
-  // The pieces of the file range [offset, offset + length), in order: calls
+  // The pieces in the file range [offset, offset + length), in order: calls
   // `visit(part, literal, begin, end)` with begin and end relative to the
   // part's literal or payload, never with an empty piece. The range must lie
   // inside the file.

@@ -36,14 +36,14 @@ size_t IntervalList::EndOfThoseBefore(size_t first, size_t last,
 size_t IntervalList::FirstEndingAfter(size_t first, size_t last,
                                       int64_t value) const {
   if (first >= last) return last;
-  // Climb to the first subtree to the right of everything searched so far...
+  // Climb to the first subtree to the right of the part searched so far...
   size_t node = num_leaves_ + first;
   while (max_end_[node] <= value) {
-    while (node % 2 == 1) node /= 2;  // a right child: done with its parent
+    while (node % 2 == 1) node /= 2;  // a right child: done with the parent
     if (node == 0) return last;       // climbed past the root
     ++node;
   }
-  // ... and descend to its first leaf.
+  // ... and descend to the first leaf there.
   while (node < num_leaves_) {
     node *= 2;
     if (max_end_[node] <= value) ++node;

@@ -37,9 +37,10 @@ class PieceCutter {
   }
 
  private:
-  // Finds the parts in front of which the file may be cut: those with payload,
-  // if no literal behind theirs needs what is before them. Only the last
-  // literal of the file may, because it can be left out at the end of a piece.
+  // Finds the parts in front of which the file may be cut: parts with payload,
+  // unless a literal behind it needs checksums from before the cut. Only the
+  // file's last literal may need them, because it can be left out at the end of
+  // a piece.
   void FindCuts() {
     may_cut_.resize(parts_.size());
     size_t needed = parts_.size();  // by the literals behind, from this part on
@@ -66,7 +67,7 @@ class PieceCutter {
     return piece;
   }
 
-  // Whether the literal of `part` is in no piece, if its piece begins at
+  // Whether the literal of `part` is in no piece, if the part's piece begins at
   // `first`.
   bool IsMissing(size_t part, size_t first) const {
     if (part == 0 && spec_.head_is_last) return true;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pieces: how one conversion, or verify, is cut into pieces that several
-// workers share without speaking to each other. The pieces depend on the files
-// alone, so that every worker has the same, however many workers there are.
-// Pure; any thread.
+// workers share without communication. The pieces depend only on the files, so
+// that all workers have the same pieces, however many workers there are. Pure;
+// any thread.
 //
-// A file is cut in front of parts of its layout. The literal of a part may need
-// checksums of payloads before it (LayoutPart::needs_from); if these are in
-// another piece, the literal is in no piece: whoever has the checksums of all
-// pieces writes it.
+// A file is cut in front of parts in its layout. A literal may need checksums
+// of payloads before it (LayoutPart::needs_from); if these are in another
+// piece, the literal is in no piece: it is written by the process that has the
+// checksums from all pieces.
 #ifndef DCP_PLAN_PIECES_H_
 #define DCP_PLAN_PIECES_H_
 
@@ -21,10 +21,11 @@ namespace dcp {
 
 // A stretch of one file.
 struct FilePiece {
-  uint32_t file = 0;        // its index among the layouts
-  uint32_t first_part = 0;  // parts [first_part, end_part) of its layout
+  uint32_t file = 0;        // the file's index among the layouts
+  uint32_t first_part = 0;  // parts [first_part, end_part) in the file's layout
   uint32_t end_part = 0;
-  uint64_t offset = 0;  // the bytes of it; literals that it lacks are outside
+  // the piece's bytes; literals that are in no piece are outside
+  uint64_t offset = 0;
   uint64_t length = 0;
 
   friend bool operator==(const FilePiece&, const FilePiece&) = default;
@@ -33,17 +34,17 @@ struct FilePiece {
 // The layout of a file that is to be cut.
 struct FileToCut {
   const FileLayout* layout = nullptr;
-  // The literal of the first part needs the checksums of the whole file.
+  // The first part's literal needs the checksums of the whole file.
   bool head_is_last = false;
 };
 
-// Pieces of about `piece_bytes` that follow each other: every payload is in one
-// of them, whole, so that a payload which is larger makes a larger piece. A
-// file without bytes is one piece.
+// Consecutive pieces of about `piece_bytes`. Each payload lies whole in one
+// piece, so that a larger payload makes a larger piece. A file without bytes is
+// one piece.
 std::vector<FilePiece> CutIntoPieces(absl::Span<const FileToCut> files,
                                      uint64_t piece_bytes);
 
-// Bytes of a file that are read together.
+// Bytes in a file that are read together.
 struct StoredItem {
   uint32_t file = 0;
   uint64_t offset = 0;
@@ -51,25 +52,27 @@ struct StoredItem {
 };
 
 struct ItemPieces {
-  // By the file and the offset where they begin; a piece may go on in the files
-  // that follow. `length` is the sum of its items; they have no parts.
+  // By the file and the offset where they begin; a piece may continue in the
+  // following files. `length` is the sum of the items' lengths; these pieces
+  // have no parts.
   std::vector<FilePiece> pieces;
   std::vector<uint32_t> piece_of_item;
 };
 
-// Runs of about `piece_bytes` of items that follow each other in the files; the
-// first begins at the start of all. Items at the same place are in the same
-// piece. There is always a piece, even without items.
+// Runs of consecutive items, about `piece_bytes` each; the first begins at the
+// very start. Items at the same place are in the same piece. There is always a
+// piece, even without items.
 ItemPieces CutItems(absl::Span<const StoredItem> items, uint64_t piece_bytes);
 
-// The worker `index` of `count`.
+// Worker `index` out of `count`.
 struct Share {
   uint32_t index = 0;
   uint32_t count = 1;
 };
 
-// The numbers of the pieces of a share: those whose middle byte lies in that
-// share of all bytes. They follow each other; there may be none.
+// The numbers of the pieces in a share: a piece belongs to the share of all
+// bytes in which the piece's middle byte lies. The numbers are consecutive;
+// there may be none.
 std::vector<uint32_t> PiecesOfShare(absl::Span<const FilePiece> pieces,
                                     const Share& share);
 
@@ -82,7 +85,7 @@ struct MissingLiteral {
                          const MissingLiteral&) = default;
 };
 
-// All of them, in the order of files and parts.
+// All missing literals, ordered by file and part.
 std::vector<MissingLiteral> LiteralsOutside(absl::Span<const FileToCut> files,
                                             absl::Span<const FilePiece> pieces);
 

@@ -35,7 +35,7 @@ bool AreAlike(const ReadSchedule& schedule, const ReadRange& a,
          RunsOf(schedule, a) == RunsOf(schedule, b);
 }
 
-// How many ranges from `first` on are rows of the same stripe.
+// The number of ranges from `first` on that are rows of the same stripe.
 size_t NumAlike(const ReadSchedule& schedule, size_t first) {
   const std::vector<ReadRange>& ranges = schedule.ranges;
   size_t end = first + 1;
@@ -48,7 +48,7 @@ size_t NumAlike(const ReadSchedule& schedule, size_t first) {
   return end - first;
 }
 
-// How many rows of a stripe a group has; 0 if groups would not help.
+// The number of stripe rows in a group; 0 if groups would not help.
 uint64_t RowsPerGroup(const ReadSchedule& schedule, const ReadRange& row,
                       size_t num_runs, absl::Span<const NestRun> nests,
                       uint64_t max_bytes) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups of reads whose elements are put in place together. A stripe of a
-// matrix that is transposed is read in one short range for each row, and the
-// elements of a row go to as many places, each in a line of the cache of its
-// own. Those of many rows fill the lines. Pure; any thread.
+// Groups of reads with elements that are put in place together. If a matrix is
+// transposed, a stripe is read in one short range for each row, and a row's
+// elements go to as many places, each in a separate cache line. The elements of
+// many rows fill the lines. Pure; any thread.
 #ifndef DCP_PLAN_READ_GROUPS_H_
 #define DCP_PLAN_READ_GROUPS_H_
 
@@ -15,7 +15,7 @@
 
 namespace dcp {
 
-// Consecutive ranges of a schedule: rows of one file that are equally long and
+// Consecutive ranges in a schedule: rows of one file that are equally long and
 // equally far apart, and serve the same nests.
 struct ReadGroup {
   uint32_t first_range = 0;
@@ -24,14 +24,14 @@ struct ReadGroup {
   friend bool operator==(const ReadGroup&, const ReadGroup&) = default;
 };
 
-// The rows of a group and where they are in the memory in which they are
-// collected: rows.count * rows.pitch bytes.
+// A group's rows and their place in the memory in which they are collected:
+// rows.count * rows.pitch bytes.
 FileRows RowsOf(const ReadGroup& group, const ReadSchedule& schedule);
 
-// The groups of a schedule of `num_runs` runs and then `nests`, in its order.
-// Collected, each has at most `max_bytes`. Ranges for which a group would not
-// help are in none: those that serve runs, or only nests whose units fill lines
-// of the cache, and those that are too long or too few to make a group.
+// The groups in a schedule for `num_runs` runs and then `nests`, in schedule
+// order. Collected, each has at most `max_bytes`. Ranges that a group would not
+// help are in none: those that serve runs, or only nests with units that fill
+// cache lines, and those that are too long or too few to make a group.
 std::vector<ReadGroup> GroupReads(const ReadSchedule& schedule, size_t num_runs,
                                   absl::Span<const NestRun> nests,
                                   uint64_t max_bytes);

@@ -12,7 +12,7 @@
 namespace dcp {
 namespace {
 
-// Bytes [begin, end) of a file, which `run` needs.
+// Bytes [begin, end) in a file, which `run` needs.
 struct Extent {
   uint32_t file;
   uint32_t run;
@@ -24,7 +24,7 @@ bool ComesBefore(const Extent& a, const Extent& b) {
   return std::tie(a.file, a.begin, a.run) < std::tie(b.file, b.begin, b.run);
 }
 
-// What a schedule serves: runs, numbered from 0, and nests, numbered after
+// The input to a schedule: runs, numbered from 0, and nests, numbered after
 // them.
 struct Runs {
   absl::Span<const CopyRun> runs;
@@ -38,8 +38,8 @@ struct Runs {
   }
 };
 
-// Appends the extents of a run: one per unit if reading what lies between its
-// units would cost more than separate requests.
+// Appends a run's extents: one per unit if reading the gaps between units would
+// cost more than separate requests.
 void AppendExtents(const CopyRun& run, uint32_t index, uint64_t gap_bytes,
                    std::vector<Extent>& extents) {
   const uint64_t length = SourceExtent(run);
@@ -55,7 +55,7 @@ void AppendExtents(const CopyRun& run, uint32_t index, uint64_t gap_bytes,
   }
 }
 
-// The extents of all runs, sorted.
+// All runs' extents, sorted.
 std::vector<Extent> SortedExtents(const Runs& runs, uint64_t gap_bytes) {
   uint64_t num_nest_extents = 0;
   for (const NestRun& run : runs.nests) {
@@ -79,7 +79,7 @@ std::vector<Extent> SortedExtents(const Runs& runs, uint64_t gap_bytes) {
   return extents;
 }
 
-// Builds the ranges of a schedule from left to right.
+// Builds a schedule's ranges from left to right.
 class RangeBuilder {
  public:
   RangeBuilder(const Runs& runs, uint64_t max_bytes)
@@ -112,8 +112,8 @@ class RangeBuilder {
   ReadSchedule Finish() && { return std::move(schedule_); }
 
  private:
-  // Adds the range with the runs of those open extents that have an element
-  // beginning in it. If there are none, the range is left out: it would hold
+  // Adds the range with the runs that have an element beginning in it, among
+  // the open extents. If there are none, the range is left out: it would hold
   // only the end of an element, which lies in the margin of the range before.
   void AddRange(uint32_t file, uint64_t begin, uint64_t length) {
     const auto range_index = static_cast<uint32_t>(schedule_.ranges.size());
@@ -141,7 +141,7 @@ class RangeBuilder {
   const Runs runs_;
   const uint64_t max_bytes_;
   ReadSchedule schedule_;
-  std::vector<Extent> open_;  // those that reach into the next range
+  std::vector<Extent> open_;  // extents that reach into the next range
   // For each run, the last range that lists it: a run with many extents is
   // listed only once in each range.
   std::vector<uint32_t> last_listed_;

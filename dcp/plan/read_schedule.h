@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns the runs of a batch into reads: in each file, ranges are sorted, merged
-// if they overlap or are close, and cut if they are long, so that each byte is
+// Turns a batch's runs into reads: in each file, ranges are sorted, merged if
+// they overlap or are close, and cut if they are long, so that each byte is
 // read once and the disk gets few large requests. Pure; any thread.
 #ifndef DCP_PLAN_READ_SCHEDULE_H_
 #define DCP_PLAN_READ_SCHEDULE_H_
@@ -32,13 +32,14 @@ struct ReadSchedule {
   std::vector<uint32_t> run_indices;  // into the runs given, then the nests
 };
 
-// Gaps that are read too where a request takes a round trip to an object store:
-// at 20 ms and 80 MB/s of a connection, it costs as much as 1.6 MB.
+// The largest gap that is read too if a request takes a round trip to an object
+// store: at 20 ms and 80 MB/s per connection, a request costs as much as 1.6
+// MB.
 inline constexpr uint64_t kObjectReadGapBytes = uint64_t{1} << 20;
 
 struct ReadLimits {
-  uint64_t max_bytes;  // of a range
-  // A run whose units lie further apart becomes several ranges.
+  uint64_t max_bytes;  // in one range
+  // A run becomes several ranges if the units lie further apart.
   uint64_t gap_bytes = kReadGapBytes;
 };
 

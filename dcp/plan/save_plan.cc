@@ -99,7 +99,7 @@ class SavePlanner {
     plans_[rank].push_back({.item = index, .box = std::move(box)});
   }
 
-  // The least loaded of the ranks that hold the shard of rank `shard`.
+  // The least loaded rank among those that hold the shard of rank `shard`.
   size_t LeastLoaded(int64_t shard) const {
     size_t best = static_cast<size_t>(shard);
     for (const int64_t replica : groups_.replicas) {
@@ -112,10 +112,10 @@ class SavePlanner {
   const Mesh& mesh_;
   std::vector<SavePlan> plans_;
   std::vector<uint64_t> num_bytes_;  // per rank, so far
-  // Those of the last item; the next one usually has the same placements.
+  // The last item's placements; the next item usually has the same ones.
   Placements placements_;
   RankGroups groups_{.replicas = {0}, .shards = {0}};
-  absl::flat_hash_set<std::pair<Dims, Dims>> seen_empty_;  // of this item
+  absl::flat_hash_set<std::pair<Dims, Dims>> seen_empty_;  // for this item
 };
 
 }  // namespace

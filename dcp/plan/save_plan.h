@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rank writes what: the boxes of every tensor on a mesh, replicas written
-// once, bytes spread evenly over the ranks. Pure and deterministic: the same
-// input gives the same plan on every rank, without communication.
+// Which rank writes which boxes: every tensor's boxes on a mesh, with replicas
+// written once and bytes spread evenly over the ranks. Pure and deterministic:
+// the same input gives the same plan on every rank, without communication.
 #ifndef DCP_PLAN_SAVE_PLAN_H_
 #define DCP_PLAN_SAVE_PLAN_H_
 
@@ -15,7 +15,7 @@
 
 namespace dcp {
 
-// One value to save. A bytes entry is an item with an empty shape, its length
+// One value to save. A bytes entry is an item with an empty shape, the length
 // as element_bytes and Replicate on every axis.
 struct SaveItem {
   Dims shape;
@@ -31,13 +31,13 @@ struct WriteItem {
   friend bool operator==(const WriteItem&, const WriteItem&) = default;
 };
 
-// The chunks of one rank, in the order of the items.
+// One rank's chunks, in item order.
 using SavePlan = std::vector<WriteItem>;
 
-// One plan for every rank of `mesh`. Of the ranks that hold a box, the one with
-// the fewest bytes so far writes it; among equals, the lowest. A shard without
-// elements is written once, by the lowest rank that holds it. Errors are those
-// of LocalBoxes and name the item's index.
+// One plan for every rank of `mesh`. Among the ranks that hold a box, the one
+// with the fewest bytes so far writes it; among equals, the lowest. A shard
+// without elements is written once, by the lowest rank that holds it. Errors
+// are those of LocalBoxes and name the item's index.
 absl::StatusOr<std::vector<SavePlan>> PlanSave(absl::Span<const SaveItem> items,
                                                const Mesh& mesh);
 

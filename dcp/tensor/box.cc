@@ -96,7 +96,7 @@ std::string ToString(const Box& box) {
   for (size_t d = 0; d < box.offsets.size(); ++d) {
     absl::StrAppend(&text, d == 0 ? "" : ", ", box.offsets[d], ":");
     int64_t end;
-    // Messages also show hostile boxes, whose ends may overflow.
+    // Messages also show hostile boxes, and those may have ends that overflow.
     if (__builtin_add_overflow(box.offsets[d], box.sizes[d], &end)) {
       absl::StrAppend(&text, box.offsets[d], "+", box.sizes[d]);
     } else {

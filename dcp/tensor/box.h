@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Box: a hyper-rectangle of elements in a tensor, and the little geometry that
 // resharding needs. Pure; allocates nothing up to 4 dimensions; any thread. A
-// Box knows nothing of bytes, strides or files.
+// Box has no bytes, strides or files.
 #ifndef DCP_TENSOR_BOX_H_
 #define DCP_TENSOR_BOX_H_
 
@@ -17,7 +17,7 @@ namespace dcp {
 // One number per tensor dimension: a shape, offsets or strides, in elements.
 using Dims = absl::InlinedVector<int64_t, 4>;
 
-// `offsets` and `sizes` have equal length; a box of a 0-d tensor has none and
+// `offsets` and `sizes` have equal length; a 0-d tensor's box has none and
 // holds one element. Sizes are not negative.
 struct Box {
   Dims offsets;
@@ -26,7 +26,7 @@ struct Box {
   friend bool operator==(const Box&, const Box&) = default;
 };
 
-// The box of a whole tensor.
+// The box that covers a whole tensor.
 Box WholeBox(absl::Span<const int64_t> shape);
 
 // The number of elements; 1 without dimensions. nullopt when a size is negative
@@ -42,7 +42,7 @@ int64_t Volume(absl::Span<const int64_t> sizes);
 std::optional<Box> Intersect(const Box& a, const Box& b);
 
 // True when `inner` lies inside `outer`. Offsets and sizes may be hostile:
-// nothing overflows.
+// there is no overflow.
 bool Contains(const Box& outer, const Box& inner);
 
 // A size or an offset that is known not to be negative.
@@ -50,7 +50,7 @@ inline uint64_t ToUnsigned(int64_t value) {
   return static_cast<uint64_t>(value);
 }
 
-// The index of element `number`, in row-major order, of a tensor of `shape`.
+// The index of element `number`, in row-major order, for a tensor with `shape`.
 Dims IndexOfElement(uint64_t number, absl::Span<const int64_t> shape);
 
 // Row-major strides, in elements, computed with max(size, 1) as PyTorch does.

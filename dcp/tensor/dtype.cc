@@ -21,7 +21,7 @@ struct Row {
   absl::string_view safetensors;
 };
 
-// In the order of the enumeration.
+// In the enumeration's order.
 const std::array<Row, kNumDTypes>& Table() {
   using enum DType;
   using enum Class;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The element types that checkpoints hold, their sizes, and the names each
-// has in torch, in the pickles of torch.save and in safetensors. Pure; any
-// thread. Source of the names: torch/_utils.py, torch/storage.py and the
-// safetensors format description.
+// The element types in checkpoints, their sizes, and their names in torch, in
+// torch.save's pickles and in safetensors. Pure; any thread. Sources for the
+// names: torch/_utils.py, torch/storage.py and the safetensors format
+// description.
 #ifndef DCP_TENSOR_DTYPE_H_
 #define DCP_TENSOR_DTYPE_H_
 
@@ -45,17 +45,17 @@ enum class DType : uint8_t {
 
 inline constexpr int kNumDTypes = static_cast<int>(DType::kBits16) + 1;
 
-// Bytes of one element, 1 to 16.
+// Bytes per element, 1 to 16.
 uint64_t ElementSize(DType dtype);
 
-// How many bytes are swapped together when the byte order changes: the
-// element's size, or half of it for complex types.
+// The number of bytes that are swapped together when the byte order changes:
+// the element's size, or half that for complex types.
 uint64_t ComponentSize(DType dtype);
 
 bool IsFloatingPoint(DType dtype);  // including float8 and float4
 bool IsComplex(DType dtype);
 
-// "float32", "bfloat16", ...: the attribute of the module torch.
+// "float32", "bfloat16", ...: the attribute in the module torch.
 absl::string_view TorchName(DType dtype);
 std::optional<DType> DTypeFromTorchName(absl::string_view name);
 
@@ -64,7 +64,7 @@ std::optional<DType> DTypeFromTorchName(absl::string_view name);
 absl::string_view StorageClassName(DType dtype);
 std::optional<DType> DTypeFromStorageClassName(absl::string_view name);
 
-// "F32", "BF16", ...; empty where safetensors has no such type.
+// "F32", "BF16", ...; empty if safetensors has no such type.
 absl::string_view SafetensorsName(DType dtype);
 std::optional<DType> DTypeFromSafetensorsName(absl::string_view name);
 

@@ -124,7 +124,7 @@ void FixElements(const ElementTransform& transform, uint8_t* data,
   if (transform.neg) Negate(transform.from, data, num_elements);
 }
 
-// The values of float4_e2m1fn: a sign, two bits of exponent, one of mantissa.
+// The float4_e2m1fn values: a sign, two exponent bits, one mantissa bit.
 constexpr float kFloat4[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,
                                4.0f,  6.0f,  -0.0f, -0.5f, -1.0f, -1.5f,
                                -2.0f, -3.0f, -4.0f, -6.0f};

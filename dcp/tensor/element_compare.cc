@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CompareElements of element.h.
+// CompareElements in element.h.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -40,9 +40,9 @@ Distance DistanceFrom(double b, double abs, uint64_t ulp) {
 constexpr std::array<double, 8> kFloat4Values = {0, .5, 1, 1.5, 2, 3, 4, 6};
 constexpr uint8_t kFloat8E8M0Nan = 0xff;
 
-// `values` are those of the codes. Codes are sign and magnitude, so the number
-// of codes between two is computed by arithmetic. Two NaNs have the distance 0,
-// a NaN and a number are infinitely far apart.
+// `values` belong to `codes`. Codes are sign and magnitude, so the number of
+// codes between two is computed by arithmetic. Two NaNs have the distance 0, a
+// NaN and a number are infinitely far apart.
 Distance FloatDistance(std::array<uint64_t, 2> codes, uint32_t num_bits,
                        std::array<double, 2> values) {
   const bool a_is_nan = std::isnan(values[0]);
@@ -74,7 +74,7 @@ double DoubleAt(DType dtype, const uint8_t* src) {
   return static_cast<double>(value);
 }
 
-// The type of the two components of a complex type.
+// The type of a complex type's two components.
 DType ComponentType(DType dtype) {
   switch (dtype) {
     case DType::kComplex32:
@@ -99,7 +99,7 @@ bool IsSigned(DType dtype) {
          dtype == DType::kInt16 || dtype == DType::kInt8;
 }
 
-// The nearest double of an integer.
+// The double nearest to an integer.
 double IntegerAt(DType dtype, const uint8_t* src) {
   const uint64_t size = ElementSize(dtype);
   const uint64_t code = CodeAt(size, src);
@@ -160,7 +160,7 @@ Distance Float8E8M0Distance(uint8_t a, uint8_t b) {
                       static_cast<uint64_t>(std::max(a, b) - std::min(a, b)));
 }
 
-// The distance of two components of a type that is not complex.
+// The distance between two components. Their type is not complex.
 Distance ComponentDistance(DType dtype, const uint8_t* a, const uint8_t* b) {
   const uint64_t size = ElementSize(dtype);
   if (HasFloatCodec(dtype)) {

@@ -9,13 +9,13 @@
 namespace dcp {
 namespace {
 
-// Adds the boxes of a range to a list.
+// Adds a range's boxes to a list.
 class Cutter {
  public:
   Cutter(absl::Span<const int64_t> shape, std::vector<FlatBox>& boxes)
       : shape_(shape), boxes_(boxes) {}
 
-  // Adds [begin, end) of the block that `prefix` selects in the leading
+  // Adds [begin, end) in the block that `prefix` selects in the leading
   // dimensions. The range is not empty.
   void Cut(Dims& prefix, int64_t begin, int64_t end) {
     const size_t dim = prefix.size();
@@ -44,8 +44,8 @@ class Cutter {
     prefix.pop_back();
   }
 
-  // Adds the indices [begin, end) of the dimension after `prefix`, with
-  // everything in the dimensions after it.
+  // Adds the indices [begin, end) in the dimension after `prefix`, with all
+  // elements in the dimensions after it.
   void Add(const Dims& prefix, int64_t begin, int64_t end) {
     FlatBox& added = boxes_.emplace_back();
     added.offset = size_;

@@ -15,15 +15,15 @@ namespace dcp {
 
 struct FlatBox {
   Box box;
-  // Elements from the beginning of the range to the box's first one. The
-  // elements of the box follow one another in the range, in row-major order.
+  // The elements from the range's beginning to the box's first one. The box's
+  // elements follow one another in the range, in row-major order.
   int64_t offset = 0;
 
   friend bool operator==(const FlatBox&, const FlatBox&) = default;
 };
 
-// The disjoint boxes that cover the elements [begin, end) of a tensor of
-// `shape`, in order: at most 2 * dimensions - 1 of them, and one for a tensor
+// The disjoint boxes that cover the elements [begin, end) of a tensor with
+// `shape`, in order: at most 2 * dimensions - 1 boxes, and one for a tensor
 // without dimensions; none if the range is empty. The shape's volume is valid
 // (CheckedVolume), and 0 <= begin <= end <= volume.
 std::vector<FlatBox> FlatBoxes(absl::Span<const int64_t> shape, int64_t begin,

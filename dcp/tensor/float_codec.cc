@@ -18,11 +18,11 @@ constexpr uint32_t kFloatMantissaBits = 23;
 constexpr uint32_t kFloatBias = 127;
 constexpr uint32_t kFloatInfinity = 0x7f800000;
 
-// What the codes with the largest exponent mean.
+// The meaning of the codes with the largest exponent.
 enum class Top : uint8_t {
   kIeee,  // infinity, then NaNs
   kFn,    // numbers, except for the last code, a NaN; no infinity
-  kFnuz,  // numbers; the code of minus zero is the only NaN
+  kFnuz,  // numbers; minus zero's code is the only NaN
 };
 
 template <uint32_t mantissa_bits_, uint32_t bias_, uint32_t bits_, Top top_>
@@ -37,7 +37,7 @@ struct Format {
   static constexpr uint32_t kEnd = kTop == Top::kIeee
                                        ? kSign - (1u << kMantissaBits)
                                        : (kTop == Top::kFn ? kSign - 1 : kSign);
-  // What overflows become.
+  // The result of an overflow.
   static constexpr uint32_t kOverflow = kTop == Top::kFn ? kEnd - 1 : kEnd;
   static constexpr uint32_t kNan = kTop == Top::kFnuz ? kSign : kSign - 1;
 };
@@ -59,7 +59,7 @@ template <typename F>
 constexpr uint32_t EncodeOne(float value) {
   constexpr uint32_t kRebias = (kFloatBias - F::kBias) << kFloatMantissaBits;
   // Added to a value below the normal range, this leaves the rounded code in
-  // the lowest bits of the sum.
+  // the sum's lowest bits.
   constexpr uint32_t kMagic = (kFloatBias - F::kBias + F::kShift + 1)
                               << kFloatMantissaBits;
   constexpr uint32_t kSmallestNormal = kRebias + (1u << kFloatMantissaBits);
@@ -116,7 +116,7 @@ constexpr float DecodeOne(uint32_t code) {
 }
 
 // dst[i] = function(src[i]) at any alignment. The compiler vectorises only
-// loops whose length it knows and whose ranges do not overlap, so most elements
+// loops with a known length and without overlapping ranges, so most elements
 // are processed in pieces of a fixed length.
 template <typename Src, typename Dst, typename Function>
 void Map(const uint8_t* __restrict src, uint8_t* __restrict dst,
@@ -314,7 +314,7 @@ uint64_t CountBeyondFloat(const uint8_t* src, uint64_t num_elements) {
     double value;
     std::memcpy(&value, src + i * sizeof(value), sizeof(value));
     const double magnitude = std::fabs(value);
-    // 2^128 - 2^103, halfway to the first power of two that float32 lacks.
+    // 2^128 - 2^103, halfway to the first power of two beyond float32's range.
     count += static_cast<uint64_t>(magnitude >= 0x1.ffffffp127 &&
                                    magnitude < kInfinity);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the index of a checkpoint says, whatever format it came from: names,
-// shapes, and where each chunk lies. The terms are those of
+// The contents of a checkpoint's index, whatever the format: names, shapes, and
+// the place of each chunk. The terms are those of
 // torch.distributed.checkpoint.metadata; storage information, which DCP keeps
-// in a second table, is stored with its chunk. Plain data.
+// in a second table, is stored with the chunk. Plain data.
 #ifndef DCP_TENSOR_METADATA_H_
 #define DCP_TENSOR_METADATA_H_
 
@@ -18,7 +18,7 @@
 
 namespace dcp {
 
-// The byte range of an item: `file` indexes Metadata::files.
+// An item's byte range: `file` is an index into Metadata::files.
 struct StorageInfo {
   uint32_t file = 0;
   uint64_t offset = 0;
@@ -36,8 +36,8 @@ struct TensorStorageMetadata {
   DType dtype = DType::kFloat32;
   Dims size;  // global shape
   std::vector<ChunkStorageMetadata> chunks;
-  // What Megatron-core records for a tensor that it stores in another shape, as
-  // blocks whose elements are in one dimension: the shape of the tensor itself.
+  // The tensor's own shape, if Megatron-core stores it in another shape, as
+  // blocks with all elements in one dimension.
   std::optional<Dims> reformulated_from = std::nullopt;
 };
 

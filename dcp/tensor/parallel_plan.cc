@@ -60,7 +60,7 @@ constexpr absl::string_view kPacked =
     "no style cuts the halves of a packed weight separately; keep gate and up "
     "in tensors of their own";
 
-// Words of transformers that have no meaning here.
+// Words from transformers that have no meaning here.
 constexpr RefusedWord kRefused[] = {
     {"local_colwise", "write colwise"},
     {"local_rowwise", "write rowwise"},

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// ParallelPlan: which modules of a model are parallel on one axis of a mesh
-// (tensor and sequence parallelism), and how their parameters therefore lie on
-// that axis. What jobs train with and what checkpoints are resharded for are
-// one plan; config/parallel_plan.h reads its text. The styles are those of
-// PyTorch (torch/distributed/tensor/parallel/style.py of 2.11), the words those
-// of transformers (integrations/tensor_parallel.py of 4.56 and 5). Pure; any
+// ParallelPlan: a model's modules that are parallel on one mesh axis (tensor
+// and sequence parallelism), and their parameters' layout on that axis. The
+// same plan serves training and resharding; config/parallel_plan.h reads the
+// text. The styles come from PyTorch
+// (torch/distributed/tensor/parallel/style.py in 2.11), the words from
+// transformers (integrations/tensor_parallel.py in 4.56 and 5). Pure; any
 // thread.
 #ifndef DCP_TENSOR_PARALLEL_PLAN_H_
 #define DCP_TENSOR_PARALLEL_PLAN_H_
@@ -22,8 +22,8 @@
 
 namespace dcp {
 
-// A plan names the kinds of layers of a model, some dozens; every pattern is
-// tried on every name, so these bound the time that a plan may cost.
+// A plan names a model's kinds of layers, some dozens; every pattern is tried
+// on every name, so these bound a plan's running time.
 inline constexpr size_t kMaxPlanEntries = 4096;
 inline constexpr size_t kMaxPlanPatterns = 10'000;  // with braces expanded
 inline constexpr size_t kMaxPlanPatternBytes = 1024;
@@ -44,10 +44,11 @@ absl::StatusOr<ActivationLayout> ParseActivationLayout(absl::string_view text);
 struct ParallelStyle {
   enum class Kind : uint8_t { kColwise, kRowwise, kSequence, kReplicate };
   Kind kind = Kind::kReplicate;
-  // Whether the module is an embedding; a linear layer otherwise. Absent: what
-  // the module is, or where only names are known, IsEmbeddingName.
+  // Whether the module is an embedding; a linear layer otherwise. Absent:
+  // decided by the module itself, or by IsEmbeddingName if only names are
+  // known.
   std::optional<bool> embedding = {};
-  // Absent: the default of the style.
+  // Absent: the style's default.
   std::optional<ActivationLayout> input_layouts = {};
   std::optional<ActivationLayout> output_layouts = {};
   std::optional<bool> use_local_output = {};
@@ -56,20 +57,20 @@ struct ParallelStyle {
   friend bool operator==(const ParallelStyle&, const ParallelStyle&) = default;
 };
 
-// The word of a kind: "colwise", "rowwise", "sequence_parallel", "replicate".
+// The word for a kind: "colwise", "rowwise", "sequence_parallel", "replicate".
 absl::string_view ParallelKindName(ParallelStyle::Kind kind);
 
-// The style that a word means. In addition to those of the kinds: colwise_rep
-// and colwise_gather_output (output_layouts: replicate), rowwise_rep and
+// The style that a word means. In addition to the kinds' words: colwise_rep and
+// colwise_gather_output (output_layouts: replicate), rowwise_rep and
 // rowwise_split_input (input_layouts: replicate), embedding_colwise and
 // embedding_rowwise (embedding: true), replicated_with_grad_allreduce (the same
-// as replicate: such gradients are always reduced). For any other word an error
-// with the allowed ones, or what to write instead of a word of transformers
+// as replicate: such gradients are always reduced). Any other word is an error,
+// which lists the allowed words, or the replacement for a transformers word
 // that has no meaning here.
 absl::StatusOr<ParallelStyle> ParseParallelStyle(absl::string_view word);
 
-// A pattern without its braces: "mlp.{gate,up}_proj" becomes "mlp.gate_proj"
-// and "mlp.up_proj". InvalidArgument for braces that are open or nested, for a
+// A pattern without braces: "mlp.{gate,up}_proj" becomes "mlp.gate_proj" and
+// "mlp.up_proj". InvalidArgument for braces that are open or nested, for a
 // token without a character, and for more than the limits above.
 absl::StatusOr<std::vector<std::string>> ExpandBraces(
     absl::string_view pattern);
@@ -80,16 +81,16 @@ absl::StatusOr<std::vector<std::string>> ExpandBraces(
 // matches as in fnmatch(3).
 bool MatchesModule(absl::string_view pattern, absl::string_view module);
 
-// Whether a module's last name looks like that of an embedding: it contains
-// "embed", but neither "out" nor "proj", or one of its words is emb, wte or
-// wpe. So it is for tok_embeddings and embed_tokens, but not for embed_out,
-// GPT-NeoX's output layer.
+// Whether a module's last name looks like an embedding's: it contains "embed",
+// but neither "out" nor "proj", or one word in it is emb, wte or wpe. This is
+// true for tok_embeddings and embed_tokens, but not for embed_out, GPT-NeoX's
+// output layer.
 bool IsEmbeddingName(absl::string_view module);
 
 class ParallelPlan {
  public:
   struct Entry {
-    std::string pattern;  // of modules: "layers.*.mlp.{gate,up}_proj"
+    std::string pattern;  // module names: "layers.*.mlp.{gate,up}_proj"
     ParallelStyle style = {};
     int line = 0;  // in the plan's text, from 1; 0: not known
   };
@@ -116,15 +117,15 @@ class ParallelPlan {
   };
 
   std::vector<Entry> entries_;
-  std::vector<Pattern> patterns_;  // in the order of the entries
+  std::vector<Pattern> patterns_;  // in entry order
 };
 
-// How the parameter `name` ("weight", "bias") of the module at `module`, with
-// `num_dims` dimensions, lies on the axis of a plan that has `style` for that
+// The placement of a module's parameter `name` ("weight", "bias"), with
+// `num_dims` dimensions, on the plan's axis if the plan has `style` for the
 // module: a colwise Linear's weight and bias are Shard(0), a rowwise Linear's
 // weight is Shard(1), a colwise Embedding's weight is Shard(1), a rowwise
-// Embedding's is Shard(0); everything else is Replicate. InvalidArgument if a
-// weight to cut does not have 2 dimensions.
+// Embedding's is Shard(0); any other parameter is Replicate. InvalidArgument if
+// a weight to cut does not have 2 dimensions.
 absl::StatusOr<Placement> ParameterPlacement(const ParallelStyle& style,
                                              absl::string_view module,
                                              absl::string_view name,

@@ -21,18 +21,18 @@
 namespace dcp {
 namespace {
 
-// Indices [begin, end) of one dimension.
+// Indices [begin, end) in one dimension.
 struct Interval {
   int64_t begin;
   int64_t end;
 };
 
-// The indices of one dimension that a rank holds, in increasing order:
-// disjoint intervals that do not touch, none of them empty.
+// A rank's indices in one dimension, in increasing order: disjoint intervals
+// that do not touch, none of them empty.
 using Intervals = absl::InlinedVector<Interval, 2>;
 
-// Piece `index` of `length` things cut into `num_pieces`, as torch.chunk does:
-// all pieces have the same length except for the last ones, which may be
+// Piece `index` if `length` elements are cut into `num_pieces` as torch.chunk
+// does: all pieces have the same length except for the last ones, which may be
 // shorter or empty.
 Interval Chunk(int64_t length, int64_t num_pieces, int64_t index) {
   const int64_t piece = length / num_pieces + (length % num_pieces != 0);
@@ -50,7 +50,7 @@ int64_t Length(const Intervals& held) {
   return length;
 }
 
-// Appends the indices at the positions `slice` of the list that `held`
+// Appends the indices at the positions `slice` in the list that `held`
 // represents.
 void AppendSlice(const Intervals& held, Interval slice, Intervals& result) {
   int64_t position = 0;
@@ -74,14 +74,14 @@ Intervals ApplyShard(const Intervals& held, int64_t axis_size, int64_t index) {
   return result;
 }
 
-// Cuts the list into split_factor pieces and takes the rank's part of each.
+// Cuts the list into split_factor pieces and takes the rank's part from each.
 Intervals ApplyStridedShard(const Intervals& held, int64_t split_factor,
                             int64_t axis_size, int64_t index) {
   Intervals result;
   const int64_t length = Length(held);
   for (int64_t j = 0; j < split_factor; ++j) {
     const Interval piece = Chunk(length, split_factor, j);
-    if (piece.begin == piece.end) break;  // so are all that follow
+    if (piece.begin == piece.end) break;  // so are all later ones
     const Interval part = Chunk(piece.end - piece.begin, axis_size, index);
     AppendSlice(
         held,
@@ -245,7 +245,7 @@ absl::StatusOr<Placements> ParsePlacements(absl::string_view spec) {
   Placements placements;
   size_t begin = 0;
   while (begin <= text.size()) {
-    // A comma separates placements unless it stands between parentheses.
+    // A comma separates placements unless it is between parentheses.
     size_t end = text.find_first_of(",(", begin);
     if (end != std::string::npos && text[end] == '(') {
       end = text.find(')', end);
@@ -315,7 +315,7 @@ absl::StatusOr<std::vector<Box>> LocalBoxes(
   bool empty = false;
   for (const Intervals& intervals : held) empty |= intervals.empty();
   if (empty) {
-    // One box is enough for nothing, so each dimension gets one interval.
+    // One box is enough for no elements, so each dimension gets one interval.
     for (size_t d = 0; d < shape.size(); ++d) {
       if (held[d].empty()) {
         held[d].push_back({.begin = shape[d], .end = shape[d]});

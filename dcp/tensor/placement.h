@@ -26,7 +26,7 @@ struct Mesh {
   std::vector<Axis> axes;
 
   int64_t num_ranks() const;
-  // The coordinate of a rank on every axis.
+  // A rank's coordinate on every axis.
   Dims Coordinate(int64_t rank) const;
 };
 
@@ -52,16 +52,16 @@ using Placements = absl::InlinedVector<Placement, 4>;
 absl::StatusOr<Placements> ParsePlacements(absl::string_view spec);
 std::string ToString(absl::Span<const Placement> placements);
 
-// The default for a tensor without placements: Replicate on an axis whose name
-// contains "rep", else Shard(0); Replicate everywhere for a 0-d tensor.
+// The default for a tensor without placements: Replicate on an axis with "rep"
+// in its name, else Shard(0); Replicate everywhere for a 0-d tensor.
 Placements DefaultPlacements(const Mesh& mesh, absl::Span<const int64_t> shape);
 
-// The parts of a tensor of `shape` that the rank at `coordinate` holds: almost
-// always one box; several when uneven strided sharding leaves indices that are
-// not contiguous; one box of zero volume, at the dimension's end, when the rank
-// holds nothing. InvalidArgument when a placement names a dimension that the
-// tensor lacks, when the number of placements is not that of the axes, or when
-// strided shards leave more than kMaxBoxesPerRank boxes.
+// The parts of a tensor with `shape` that the rank at `coordinate` holds:
+// almost always one box; several when uneven strided sharding leaves indices
+// that are not contiguous; one empty box, at the dimension's end, when the rank
+// holds no elements. InvalidArgument when a placement names a dimension that
+// the tensor does not have, when the numbers of placements and axes differ, or
+// when strided shards leave more than kMaxBoxesPerRank boxes.
 absl::StatusOr<std::vector<Box>> LocalBoxes(
     absl::Span<const int64_t> shape, const Mesh& mesh,
     absl::Span<const Placement> placements,

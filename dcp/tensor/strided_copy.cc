@@ -2,9 +2,9 @@
 // A copy of single elements is fast if every cache line is touched once while
 // it is in the cache, on both sides. One loop has the smallest stride in the
 // destination, another may have the smallest in the source. If they differ, as
-// in a transposition, the two are walked in tiles: lines of the source are
-// copied into a tile, the tile is transposed in registers, and lines of the
-// destination are copied out of it. All other loops go around these two.
+// in a transposition, the two are walked in tiles: source lines are copied into
+// a tile, the tile is transposed in registers, and destination lines are copied
+// out of it. All other loops go around these two.
 #include "dcp/tensor/strided_copy.h"
 
 #include <algorithm>
@@ -37,15 +37,15 @@ void CopyElement(const uint8_t* src, uint8_t* dst) {
   std::memcpy(dst, src, sizeof(T));
 }
 
-// Calls visit(ends) for each combination of steps of `loops`, the last of which
-// is the innermost.
+// Calls visit(ends) for each combination of steps in `loops`. The last loop is
+// the innermost.
 template <typename Visit>
 void ForEachStep(absl::Span<const CopyLoop> loops, CopyEnds ends,
                  const Visit& visit) {
   absl::InlinedVector<uint64_t, 9> step(loops.size(), 0);
   while (true) {
     visit(ends);
-    // Like an odometer: when the innermost loop reaches its end, the next one
+    // Like an odometer: when the innermost loop reaches the end, the next one
     // steps.
     size_t i = loops.size();
     while (true) {
@@ -61,7 +61,8 @@ void ForEachStep(absl::Span<const CopyLoop> loops, CopyEnds ends,
   }
 }
 
-// Fills `count` adjacent elements with one, by copying what is already filled.
+// Fills `count` adjacent elements with one, by copying the elements already
+// filled.
 void Repeat(CopyEnds ends, uint64_t unit_bytes, uint64_t count) {
   const uint64_t length = count * unit_bytes;
   std::memcpy(ends.dst, ends.src, unit_bytes);
@@ -85,7 +86,7 @@ void CopyLine(CopyEnds ends, const CopyLoop& loop) {
 }
 
 // Writes a line around the cache, like StreamingCopy, to an address that is a
-// multiple of its size.
+// multiple of the line's size.
 void StoreAroundCache(const void* line, uint8_t* dst) {
 #if defined(__SSE2__)
   const auto* from = static_cast<const __m128i*>(line);
@@ -98,16 +99,16 @@ void StoreAroundCache(const void* line, uint8_t* dst) {
 #endif
 }
 
-// The end of writing around the cache: when it returns, other threads and
-// devices may be given what was written.
+// Ends writing around the cache: when it returns, the written bytes may be
+// given to other threads and devices.
 void EndStoresAroundCache() {
 #if defined(__SSE2__)
   _mm_sfence();
 #endif
 }
 
-// Transposes: the elements of the source are adjacent along `columns`, those of
-// the destination along `rows`.
+// Transposes: the source's elements are adjacent along `columns`, the
+// destination's along `rows`.
 template <typename T>
 class Transposition {
  public:
@@ -115,8 +116,7 @@ class Transposition {
       : ends_(ends), rows_(rows), columns_(columns) {}
 
   void Run() {
-    // The lines of the destination that are filled together should be those of
-    // the cache.
+    // The destination lines that are filled together should be cache lines.
     const uint64_t before_line =
         (kLineBytes - reinterpret_cast<uintptr_t>(ends_.dst) % kLineBytes) %
         kLineBytes;
@@ -136,9 +136,9 @@ class Transposition {
   // A block of tiles touches few enough pages that their addresses are at hand.
   static constexpr uint64_t kBlockRows = 256;
   static constexpr uint64_t kBlockColumns = 1024 / sizeof(T);
-  // What extends over less may be needed again while it is in the cache.
+  // Smaller ranges may be needed again while they are in the cache.
   static constexpr uint64_t kMinBytesAroundCache = 256 << 10;
-  // A part of a tile with fewer elements is copied one by one: to transpose the
+  // Smaller parts of a tile are copied element by element: to transpose the
   // whole tile would take longer.
   static constexpr uint64_t kMinOfTile = kSize * kSize / 8;
 
@@ -147,7 +147,7 @@ class Transposition {
     uint64_t end;
 
     uint64_t size() const { return end - begin; }
-    // The part of this from `at` on that has at most `most`.
+    // The part of this that begins at `at` and has at most `most` elements.
     Range From(uint64_t at, uint64_t most) const {
       return {at, std::min(end, at + most)};
     }
@@ -255,9 +255,9 @@ void SortByDestination(Loops& loops) {
             });
 }
 
-// Takes the innermost two loops, along which memory is walked in the smallest
-// steps, out of `loops`: first that of the destination, then that of the
-// source, which has a count of 1 if they are the same.
+// Removes the two loops with the smallest steps from `loops`, to make them the
+// innermost: first the destination's, then the source's, which has a count of 1
+// if they are the same.
 struct InnerLoops {
   CopyLoop dst;
   CopyLoop src;
@@ -296,7 +296,7 @@ void CopyElements(CopyEnds ends, Loops loops) {
   });
 }
 
-// The loops that take more than one step; nullopt if one takes none, so that
+// The loops that take more than one step; nullopt if one takes no step, so that
 // there is nothing to copy.
 std::optional<Loops> LoopsThatStep(absl::Span<const CopyLoop> loops) {
   Loops steps;
@@ -307,7 +307,7 @@ std::optional<Loops> LoopsThatStep(absl::Span<const CopyLoop> loops) {
   return steps;
 }
 
-// Takes out of `loops` those over units that are adjacent on both sides, and
+// Removes from `loops` those over units that are adjacent on both sides, and
 // returns how many units they join.
 uint64_t TakeAdjacent(uint64_t unit_bytes, Loops& loops) {
   uint64_t count = 1;
@@ -324,8 +324,8 @@ uint64_t TakeAdjacent(uint64_t unit_bytes, Loops& loops) {
   return count;
 }
 
-// Units that are not elements of any type: each by itself, forwards in the
-// destination.
+// For units that are not elements of any type: copies each separately, in
+// destination order.
 void CopyUnits(CopyEnds ends, uint64_t unit_bytes, Loops loops) {
   SortByDestination(loops);
   ForEachStep(loops, ends, [unit_bytes](CopyEnds at) {
@@ -333,8 +333,8 @@ void CopyUnits(CopyEnds ends, uint64_t unit_bytes, Loops loops) {
   });
 }
 
-// Transforms blocks of a nest that fit into a buffer: gathers the elements of a
-// block, transforms them, and scatters them.
+// Transforms a nest in blocks that fit into a buffer: gathers a block's
+// elements, transforms them, and scatters them.
 class BlockTransform {
  public:
   BlockTransform(const ElementTransform& transform, uint64_t unit,
@@ -345,7 +345,7 @@ class BlockTransform {
         unit_(unit),
         inner_(inner),
         num_beyond_(num_beyond) {
-    // A square of a transposition; a line if there is no second loop.
+    // A square for a transposition; a line if there is no second loop.
     const uint64_t most = kMost / unit;
     width_ = inner.src.count > 1 ? std::min(most, kWidth) : most;
     width_ = std::min(inner.dst.count, width_);
@@ -369,7 +369,7 @@ class BlockTransform {
   static constexpr uint64_t kMaxUnit = 32;
 
  private:
-  static constexpr uint64_t kMost = 4096;  // elements of a buffer
+  static constexpr uint64_t kMost = 4096;  // elements in a buffer
   static constexpr uint64_t kWidth = 64;
 
   void RunBlock(CopyEnds ends, uint64_t height, uint64_t width) {
@@ -393,7 +393,7 @@ class BlockTransform {
   const uint64_t unit_;
   const InnerLoops inner_;
   uint64_t* const num_beyond_;
-  uint64_t width_;   // of a block, along inner_.dst
+  uint64_t width_;   // in a block, along inner_.dst
   uint64_t height_;  // along inner_.src
   alignas(kLineBytes) uint8_t gathered_[kMost * 16];
   alignas(kLineBytes) uint8_t transformed_[kMost * 16];

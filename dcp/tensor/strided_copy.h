@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies of elements between memories whose strides differ: rows that move as
-// they are, transposition, interleaving, repetition. Pure; any thread; any
+// Copies elements between memories with different strides: rows that move
+// unchanged, transposition, interleaving, repetition. Pure; any thread; any
 // alignment.
 #ifndef DCP_TENSOR_STRIDED_COPY_H_
 #define DCP_TENSOR_STRIDED_COPY_H_
@@ -28,8 +28,8 @@ struct CopyEnds {
   uint8_t* dst;
 };
 
-// Copies `unit_bytes` adjacent bytes for each combination of steps of `loops`.
-// The units of the destination overlap neither each other nor the source.
+// Copies `unit_bytes` adjacent bytes for each combination of steps in `loops`.
+// The destination units overlap neither each other nor the source.
 void CopyStrided(CopyEnds ends, uint64_t unit_bytes,
                  absl::Span<const CopyLoop> loops);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // TransposeTile: a square of elements, one cache line each way, transposed in
-// registers. For strided_copy.cc alone; pure; any thread.
+// registers. Only for strided_copy.cc; pure; any thread.
 #ifndef DCP_TENSOR_TRANSPOSE_TILE_H_
 #define DCP_TENSOR_TRANSPOSE_TILE_H_
 
@@ -13,14 +13,14 @@ namespace dcp {
 
 inline constexpr size_t kLineBytes = 64;
 
-// Vectors of 16 bytes, which every compiler that builds this can shuffle.
+// Vectors of 16 bytes, which every supported compiler can shuffle.
 template <typename T>
 struct Vector {
   using Type __attribute__((vector_size(16))) = T;
 };
 
-// The elements of the lower (kBegin = 0) or upper halves of two vectors, by
-// turns.
+// The elements in the lower (kBegin = 0) or upper halves of two vectors,
+// alternating.
 template <typename T, size_t kBegin, size_t... kIndices>
 typename Vector<T>::Type Interleave(typename Vector<T>::Type a,
                                     typename Vector<T>::Type b,
@@ -31,9 +31,9 @@ typename Vector<T>::Type Interleave(typename Vector<T>::Type a,
        (kIndices % 2 == 0 ? 0 : sizeof...(kIndices)))...);
 }
 
-// Transposes the square of 16 bytes each way at `src`. Each round interleaves
-// the first half of the rows with the second, which moves one bit from the
-// number of a row to the number of a column.
+// Transposes the square at `src`, 16 bytes each way. Each round interleaves the
+// first half of the rows with the second, which moves one bit from the row
+// number to the column number.
 template <typename T, size_t kPitch>
 void TransposeSquare(const T* src, T* dst) {
   using V = typename Vector<T>::Type;

@@ -12,7 +12,7 @@ namespace dcp {
 namespace {
 
 struct Foreign {
-  absl::string_view sign;  // the beginning of the file, or the end of its name
+  absl::string_view sign;  // at the file's beginning, or at the end of the name
   absl::string_view text;
 };
 
@@ -88,7 +88,7 @@ bool IsWebPage(absl::string_view head) {
          absl::StartsWith(text, "<html");
 }
 
-// The name of the first file in a zip archive; empty for other files.
+// The first file name in a zip archive; empty for other files.
 absl::string_view FirstInZip(absl::string_view head) {
   constexpr size_t kLengthOffset = 26;
   constexpr size_t kNameOffset = 30;
@@ -99,7 +99,7 @@ absl::string_view FirstInZip(absl::string_view head) {
                                       AsBytes(head).data() + kLengthOffset));
 }
 
-// "weights-00001.data-00000-of-00002" of TensorFlow.
+// TensorFlow's "weights-00001.data-00000-of-00002".
 bool IsTensorFlowData(absl::string_view name) {
   return absl::StrContains(name, ".data-0") && absl::StrContains(name, "-of-");
 }

@@ -10,14 +10,14 @@
 
 namespace dcp {
 
-// So many bytes of a file suffice to recognise it.
+// This many bytes suffice to recognise a file.
 inline constexpr size_t kForeignHeadBytes = 512;
 
-// "a GGUF file of llama.cpp, ...", with the way out, by the first bytes of a
-// file; empty if they are not known.
+// "a GGUF file of llama.cpp, ...", with advice, from a file's first bytes;
+// empty if they are unknown.
 std::string ForeignContent(absl::string_view head);
 
-// The same by the name of a file; empty for other names.
+// The same from a file's name; empty for other names.
 std::string ForeignName(absl::string_view name);
 
 }  // namespace dcp

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a parser gets bytes of the file or item that it reads: parsers do not
-// know files; their callers pass this function. Offsets count from the start of
-// the item. The span holds exactly `length` bytes and is valid until the next
+// How a parser gets the bytes of the file or item that it reads. Parsers do not
+// open files; their callers pass this function. Offsets count from the item's
+// start. The span holds exactly `length` bytes and is valid until the next
 // call; a range that leaves the item is an error.
 #ifndef DCP_FORMAT_FILE_READ_AT_H_
 #define DCP_FORMAT_FILE_READ_AT_H_

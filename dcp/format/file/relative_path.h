@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks the names of files that an index contains, so that a hostile index
-// cannot lead out of its directory. Pure; any thread.
+// Checks the file names in an index, so that a hostile index cannot lead out of
+// the directory. Pure; any thread.
 #ifndef DCP_FORMAT_FILE_RELATIVE_PATH_H_
 #define DCP_FORMAT_FILE_RELATIVE_PATH_H_
 
@@ -9,7 +9,7 @@
 
 namespace dcp {
 
-// InvalidArgument unless `path` is a relative path that stays inside its
+// InvalidArgument unless `path` is a relative path that stays inside the
 // directory: not empty, no NUL, no empty, "." or ".." component.
 absl::Status CheckRelativePath(absl::string_view path);
 

@@ -27,7 +27,7 @@ namespace {
 using Kind = Value::Kind;
 using Chunk = ByteCheckpointMetadata::Chunk;
 using FlatSlot = ByteCheckpointMetadata::FlatSlot;
-// The pickle of the tensor in each chunk, by name and offsets.
+// Each chunk's tensor pickle, by name and offsets.
 using Pickles =
     absl::flat_hash_map<std::pair<absl::string_view, Dims>, absl::string_view>;
 
@@ -117,8 +117,8 @@ absl::StatusOr<std::vector<Chunk>> ParseChunks(const MetadataEntry& entry,
   return chunks;
 }
 
-// A parameter's name: `prefix` and `fqn`, in which old versions repeat the end
-// of the prefix.
+// A parameter's name: `prefix` and `fqn`. Old versions repeat the prefix's end
+// in `fqn`.
 std::string JoinNames(absl::string_view prefix, absl::string_view fqn) {
   for (size_t n = std::min(prefix.size(), fqn.size()); n > 0; --n) {
     if (absl::StartsWith(fqn, prefix.substr(prefix.size() - n))) {
@@ -128,7 +128,7 @@ std::string JoinNames(absl::string_view prefix, absl::string_view fqn) {
   return absl::StrCat(prefix, fqn);
 }
 
-// The values under `key` of one table of the layout, a list or a tuple.
+// The values under `key` in one table of the layout, a list or a tuple.
 absl::StatusOr<absl::Span<const Value>> TableItems(const Value& layout,
                                                    absl::string_view table,
                                                    absl::string_view key) {
@@ -190,7 +190,7 @@ absl::StatusOr<std::vector<FlatSlot>> ParseSlots(const Value& layout,
                                           " sizes that are not padding"));
 }
 
-// Adds what one model's layout says, whose entries begin with `prefix`.
+// Adds one model's layout. The entries there begin with `prefix`.
 absl::Status ParseLayout(const Value& layout, const std::string& prefix,
                          MetadataObjects& objects,
                          ByteCheckpointMetadata& result) {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The index of ByteCheckpoint, .metadata: that of DCP with other classes, in
-// which each tensor's pickle is kept in the index and its storage alone in the
-// data file. Checks what ParseDcpMetadata checks, and that the pickles fit. Any
-// thread; pure.
-// Source: bytecheckpoint/checkpointer/meta_type.py, utilities/serialization.py,
-// utilities/ckpt_format/fsdp_ckpt_utils.py (0.0.2).
+// ByteCheckpoint's index, .metadata: DCP's index with other classes. Each
+// tensor's pickle is in the index and only the storage is in the data file.
+// Makes the checks of ParseDcpMetadata, and checks that the pickles fit. Any
+// thread; pure. Source: bytecheckpoint/checkpointer/meta_type.py,
+// utilities/serialization.py, utilities/ckpt_format/fsdp_ckpt_utils.py (0.0.2).
 #ifndef DCP_FORMAT_INDEX_BYTECHECKPOINT_METADATA_H_
 #define DCP_FORMAT_INDEX_BYTECHECKPOINT_METADATA_H_
 
@@ -22,26 +21,26 @@
 namespace dcp {
 
 struct ByteCheckpointMetadata {
-  // Where the elements of a chunk are in the bytes that its StorageInfo names.
-  // They are inside these bytes.
+  // The place of a chunk's elements within the bytes that the chunk's
+  // StorageInfo names. They lie completely inside these bytes.
   struct Chunk {
-    uint64_t offset = 0;  // bytes to its first element
+    uint64_t offset = 0;  // bytes to the first element
     Dims strides;         // elements; empty means row-major
     bool conj = false;
     bool neg = false;
   };
-  // A parameter in a flat parameter of FSDP1, or padding.
+  // A parameter, or padding, in a flat parameter of FSDP1.
   struct FlatSlot {
     std::string name;  // empty: padding
-    Dims shape;        // its volume is numel
+    Dims shape;        // the volume is numel
     int64_t numel = 0;
   };
 
   Metadata metadata;
-  // Parallel to metadata.entries, and for a tensor to its chunks. A chunk
+  // Parallel to metadata.entries, and for a tensor to the chunks there. A chunk
   // without elements has no meaningful value.
   std::vector<std::vector<Chunk>> chunks;
-  // For each entry that is a flat parameter, by fqn, what is in it, in order.
+  // For each entry that is a flat parameter, by fqn: the slots in order.
   absl::flat_hash_map<std::string, std::vector<FlatSlot>> flat;
 };
 

@@ -73,8 +73,8 @@ absl::Status CheckLayout(const Value& value) {
 }
 
 // Parses a TensorProperties with the state (dtype, layout, requires_grad,
-// memory format, pin_memory), of which a reader needs only the first. Newer
-// versions of PyTorch (such as 2.15) append the strides, a tuple or None.
+// memory format, pin_memory). A reader needs only the dtype. Newer versions of
+// PyTorch (such as 2.15) append the strides, a tuple or None.
 absl::StatusOr<DType> ParseProperties(const Value& value) {
   if (!IsCallOfEither(value, "TensorProperties", "TensorProperties") ||
       !value.state().is(Kind::kTuple) || value.state().items().size() < 5 ||
@@ -102,7 +102,7 @@ absl::StatusOr<DType> ParseProperties(const Value& value) {
 
 constexpr uint32_t kNotListed = std::numeric_limits<uint32_t>::max();
 
-// An entry of storage_data. Chunks find it by entry and offset; the index in a
+// An entry in storage_data. Chunks find it by entry and offset; the index in a
 // MetadataIndex is only a hint.
 struct Stored {
   uint32_t entry;
@@ -115,8 +115,8 @@ bool ComesBefore(const Stored& a, const Stored& b) {
   return std::pair(a.entry, a.offset) < std::pair(b.entry, b.offset);
 }
 
-// Builds a Metadata table by table: the names, the locations of their items,
-// and then the entries, in which each chunk gets the item of its offset.
+// Builds a Metadata table by table: the names, the items' locations, and then
+// the entries, in which each chunk gets the item at its offset.
 class Parser {
  public:
   explicit Parser(MetadataObjects& objects) : objects_(objects) {}
@@ -187,7 +187,7 @@ class Parser {
       DCP_ASSIGN_OR_RETURN(const MetadataObjects::Key key,
                            objects_.KeyOf(items[i]));
       const std::optional<uint32_t> entry = EntryOf(key.name);
-      if (!entry.has_value()) continue;  // its name is not listed
+      if (!entry.has_value()) continue;  // the name is not listed
       const absl::StatusOr<MetadataObjects::InfoId> info =
           objects_.InfoOf(items[i + 1]);
       if (!info.ok()) {
@@ -207,7 +207,7 @@ class Parser {
                      ": the same offset occurs twice"));
   }
 
-  // Adds a file to Metadata::files, which contains only files of listed names.
+  // Adds a file to Metadata::files, which has only the files of listed names.
   void AddFile(uint32_t file) {
     if (file >= listed_file_.size()) listed_file_.resize(file + 1, kNotListed);
     if (listed_file_[file] != kNotListed) return;
@@ -287,8 +287,8 @@ class Parser {
     return Dims(dims.begin(), dims.end());
   }
 
-  // Finds the storage of a chunk. Chunks without elements may share an offset,
-  // as the empty shards of several ranks do, because nothing is ever read for
+  // Finds a chunk's storage. Chunks without elements may share an offset, as
+  // empty shards from several ranks do, because no bytes are ever read for
   // them.
   absl::Status Take(SizeId offset, bool holds_elements, StorageInfo& info) {
     const auto it = std::lower_bound(
@@ -311,7 +311,7 @@ class Parser {
 
   // Parses {name: {}} or {name: {"nd_reformulated_orig_global_shape": shape}}.
   // Source: MCoreSavePlanner.create_global_plan in
-  // megatron/core/dist_checkpointing/strategies/torch.py of 0.15.
+  // megatron/core/dist_checkpointing/strategies/torch.py, version 0.15.
   absl::Status ParseMcoreData(const Value& table) {
     if (table.is_none()) return absl::OkStatus();
     if (!IsMapping(table)) return WrongType("mcore_data", table);
@@ -445,7 +445,7 @@ class Parser {
   // Maps indices in objects_.files() to indices in metadata_.files.
   std::vector<uint32_t> listed_file_;
   std::vector<Stored> stored_;  // sorted by entry and offset
-  absl::Span<Stored> items_;    // of the current entry
+  absl::Span<Stored> items_;    // for the current entry
 };
 
 }  // namespace

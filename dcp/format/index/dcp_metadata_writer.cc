@@ -18,7 +18,7 @@ constexpr absl::string_view kMetadataVersion = "1.0.0";
 // Python's pickler writes dicts and lists in batches of this many.
 constexpr size_t kBatch = 1000;
 
-// Writes the objects of the index, from the outside in.
+// Writes the index's objects, from the outside in.
 class Writer {
  public:
   explicit Writer(const Metadata& metadata) : metadata_(metadata) {}
@@ -39,7 +39,7 @@ class Writer {
   }
 
  private:
-  // An object whose attributes follow, until End().
+  // Begins an object. The attributes follow, until End().
   void Begin(absl::string_view module, absl::string_view name) {
     out_.Global(module, name);
     out_.EmptyTuple();
@@ -68,8 +68,8 @@ class Writer {
     WriteSize(value);
   }
 
-  // Items of a dict or a list are written in batches, between marks.
-  // Called before each item and after the last one.
+  // The items in a dict or a list are written in batches, between marks. Called
+  // before each item and after the last one.
   void NextItem(size_t i) {
     if (i % kBatch != 0) return;
     if (i != 0) out_.SetItems();
@@ -204,8 +204,8 @@ class Writer {
   void WriteChunkStorage(const MetadataEntry& entry,
                          const TensorStorageMetadata& tensor,
                          size_t& num_items) {
-    // A key may stand once only, and a chunk with elements has a right to it
-    // before those without.
+    // A key may occur only once. A chunk with elements takes precedence over
+    // chunks without.
     absl::flat_hash_set<Dims> taken;
     const bool has_empty =
         std::any_of(tensor.chunks.begin(), tensor.chunks.end(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the index of a DCP checkpoint, .metadata. Pure; any thread.
+// Writes a DCP checkpoint's index, .metadata. Pure; any thread.
 #ifndef DCP_FORMAT_INDEX_DCP_METADATA_WRITER_H_
 #define DCP_FORMAT_INDEX_DCP_METADATA_WRITER_H_
 

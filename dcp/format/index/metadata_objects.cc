@@ -21,13 +21,13 @@ constexpr absl::string_view kInfo = "_StorageInfo";
 // More attributes than any object in the index has, with room for future ones.
 constexpr size_t kMaxAttributes = 64;
 
-// The types of tokens.
+// The token types.
 enum Token : uint32_t {
   kSizeToken,
   kChunkToken,
   kKeyToken,
   kInfoToken,
-  kPlanToken,  // a part of a save plan, of which nothing is kept
+  kPlanToken,  // a part of a save plan, which is dropped
 };
 
 bool IsToken(const Value& value, Token type) {
@@ -46,7 +46,7 @@ bool HasStateAndIs(const Value& object, absl::string_view module,
 }
 
 // Whether `object` is part of the plans that Megatron-core keeps in the index:
-// they say again, for each rank and chunk, what the rest of the index says.
+// they repeat, for each rank and chunk, the rest of the index.
 bool IsPlan(const Value& object) {
   return HasStateAndIs(object, kPlannerModule, "TensorWriteData") ||
          HasStateAndIs(object, kPlannerModule, "WriteItem") ||

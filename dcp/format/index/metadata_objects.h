@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The objects that occur by the million in the index of a large checkpoint:
+// The objects that occur by the million in a large checkpoint's index:
 // torch.Size, ChunkStorageMetadata, MetadataIndex and _StorageInfo. While the
-// pickle is read, each is replaced by a token of 16 bytes, instead of some 450
-// bytes for its attributes; equal sizes and equal names are stored once. The
+// pickle is read, each is replaced by a 16-byte token, instead of some 450
+// bytes for the attributes; equal sizes and equal names are stored once. The
 // parts of save plans (SavePlan, WriteItem and TensorWriteData, which
-// Megatron-core keeps in its index) become tokens that mean nothing. A
-// malformed object is left as it is, so that the caller, which knows the name
-// of the tensor, reports the error. Not thread-safe.
+// Megatron-core keeps in the index) become tokens without meaning. A malformed
+// object is left as it is, so that the caller, which knows the tensor's name,
+// reports the error. Not thread-safe.
 #ifndef DCP_FORMAT_INDEX_METADATA_OBJECTS_H_
 #define DCP_FORMAT_INDEX_METADATA_OBJECTS_H_
 
@@ -27,8 +27,8 @@
 
 namespace dcp {
 
-// Where ByteCheckpoint has its own Metadata and _StorageInfo, whose attributes
-// include DCP's.
+// The module with ByteCheckpoint's own Metadata and _StorageInfo. Their
+// attributes include DCP's.
 inline constexpr absl::string_view kByteCheckpointModule =
     "bytecheckpoint.checkpointer.meta_type";
 
@@ -41,7 +41,7 @@ inline absl::string_view Short(absl::string_view text) {
   return text.substr(0, 200);
 }
 
-// The attributes of one object: the dict that BUILD assigned to it.
+// One object's attributes: the dict that BUILD assigned to it.
 class Attributes {
  public:
   // DataLoss unless `object` is made by `module`.`name`() and has unique
@@ -62,8 +62,8 @@ class Attributes {
 
 class MetadataObjects {
  public:
-  // Identifiers of sizes, names and items. Equal sizes share an identifier, and
-  // so do equal names.
+  // Identifiers for sizes, names and items. Equal sizes share an identifier,
+  // and so do equal names.
   using SizeId = uint32_t;
   using NameId = uint32_t;
   using InfoId = uint32_t;
@@ -73,7 +73,7 @@ class MetadataObjects {
     SizeId offsets;
     SizeId sizes;
   };
-  // A MetadataIndex without its index, which is only a hint.
+  // A MetadataIndex without the index, which is only a hint.
   struct Key {
     NameId name;
     SizeId offset;  // kNoSize if it is not a tensor
@@ -92,10 +92,10 @@ class MetadataObjects {
   absl::StatusOr<Key> KeyOf(const Value& value);
   absl::StatusOr<InfoId> InfoOf(const Value& value);
 
-  // The dimensions of a size. Valid until the next size is added.
+  // A size's dimensions. Valid until the next size is added.
   absl::Span<const int64_t> dims(SizeId id) const;
   absl::string_view name(NameId id) const { return names_[id]; }
-  // A _StorageInfo; its `file` indexes files().
+  // A _StorageInfo; `file` is an index into files().
   const StorageInfo& info(InfoId id) const { return infos_[id]; }
   // The relative paths without duplicates, in the order in which they were
   // found.
@@ -131,7 +131,7 @@ class MetadataObjects {
   std::vector<Size> sizes_;
   absl::flat_hash_set<SizeId, SizeHash, SizeEqual> size_ids_;
   absl::node_hash_map<std::string, NameId> name_ids_;
-  std::vector<absl::string_view> names_;  // keys of name_ids_
+  std::vector<absl::string_view> names_;  // keys in name_ids_
   absl::node_hash_map<std::string, uint32_t> file_ids_;
   std::vector<std::string> files_;
   std::vector<StorageInfo> infos_;

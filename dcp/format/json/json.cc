@@ -117,7 +117,7 @@ class BlockText {
       status_ = block.status();
       return false;
     }
-    // The parser would take a NUL for the end of its input.
+    // The parser would mistake a NUL for the end of input.
     const auto nul = std::find(block->begin(), block->end(), uint8_t{0});
     if (nul != block->end()) {
       status_ = NulAt(begin_ + static_cast<uint64_t>(nul - block->begin()));
@@ -129,13 +129,13 @@ class BlockText {
 
   const uint64_t length_;
   const ReadAt read_;
-  uint64_t begin_ = 0;  // of the block
+  uint64_t begin_ = 0;  // where the block begins
   ByteSpan block_;
   size_t at_ = 0;  // in the block
   absl::Status status_;
 };
 
-// A BlockText as the parser asks for it; null is the end of any text.
+// A BlockText in the form that the parser requires; null marks the end.
 class BlockTextIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -167,8 +167,8 @@ class BlockTextIterator {
 };
 
 // The length in bytes of the UTF-8 sequence at the start of `text`; 0 if there
-// is none. Follows the table of the Unicode standard: no overlong forms, no
-// surrogates, nothing above U+10FFFF.
+// is none. Follows the Unicode standard's table: no overlong forms, no
+// surrogates, no code points above U+10FFFF.
 size_t Utf8Length(absl::string_view text) {
   const auto byte = [&](size_t i) {
     return i < text.size() ? static_cast<uint8_t>(text[i]) : uint8_t{0};
@@ -225,7 +225,7 @@ void AppendEscaped(char c, std::string& out) {
 absl::Status ParseJson(
     absl::string_view text,
     absl::FunctionRef<absl::Status(const JsonEvent&)> handle) {
-  // The parser would take a NUL for the end of its input.
+  // The parser would mistake a NUL for the end of input.
   const size_t nul = text.find('\0');
   if (nul != absl::string_view::npos) return NulAt(nul);
   SaxHandler handler(handle);

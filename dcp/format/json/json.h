@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON as the formats need it: a parser that reports events instead of building
-// a tree, because a header may name a million tensors, and quoting of text for
+// JSON for the formats: a parser that reports events instead of building a
+// tree, because a header may name a million tensors, and text quoting for
 // writers. Strict (RFC 8259, UTF-8 only, one value, no comments) and limited in
 // depth. The event handler decides about duplicate keys. Pure; any thread.
 #ifndef DCP_FORMAT_JSON_JSON_H_
@@ -31,14 +31,14 @@ struct JsonEvent {
   };
 
   Kind kind;
-  // How many objects and arrays enclose it. The two ends of a container have
-  // the same depth, its keys and values one more.
+  // The number of objects and arrays around it. A container's two ends have the
+  // same depth, and the keys and values in it one more.
   uint32_t depth;
   absl::string_view text;  // valid during the call
   uint64_t number = 0;
 };
 
-// Calls `handle` for everything in `text`, in order; an error that it returns
+// Calls `handle` for each event in `text`, in order; an error from `handle`
 // ends the parse and is the result. DataLoss, with the byte offset, when `text`
 // is not JSON or nested deeper than kMaxJsonDepth. Events before an error have
 // been handled.
@@ -47,7 +47,7 @@ absl::Status ParseJson(
     absl::FunctionRef<absl::Status(const JsonEvent&)> handle);
 
 // The same for a text of `length` bytes that need not fit into memory: `read`
-// gives it in blocks, and its errors end the parse.
+// returns it in blocks, and an error from `read` ends the parse.
 absl::Status ParseJson(
     uint64_t length, ReadAt read,
     absl::FunctionRef<absl::Status(const JsonEvent&)> handle);

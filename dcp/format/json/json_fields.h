@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parsers of JSON in checkpoints share: arrays of numbers, and the
-// errors for what stands in the wrong place. Pure; any thread.
+// Shared by the parsers of JSON in checkpoints: arrays of numbers, and errors
+// for misplaced values. Pure; any thread.
 #ifndef DCP_FORMAT_JSON_JSON_FIELDS_H_
 #define DCP_FORMAT_JSON_JSON_FIELDS_H_
 
@@ -32,7 +32,7 @@ inline absl::string_view ShortJson(absl::string_view text) {
 template <typename T, size_t kMax>
 class JsonNumbers {
  public:
-  // True when `event` belongs to the array: its ends and its numbers.
+  // True when `event` belongs to the array: the two ends and the numbers.
   absl::Status Take(const JsonEvent& event, absl::string_view where) {
     switch (event.kind) {
       case JsonEvent::Kind::kBeginArray:

@@ -16,8 +16,8 @@ namespace {
 
 using EventKind = JsonEvent::Kind;
 
-// A number that is an integer of Python if it has neither a point nor an
-// exponent; one of more than 64 bits becomes a float.
+// A number without point and exponent is a Python integer; an integer with more
+// than 64 bits becomes a float.
 Value NumberOf(absl::string_view text) {
   int64_t integer = 0;
   if (absl::SimpleAtoi(text, &integer)) return Value::Int(integer);
@@ -37,7 +37,7 @@ Value UnsignedOf(uint64_t number) {
 
 absl::StatusOr<Value> ParseJsonValue(absl::string_view text,
                                      ValueArena& arena) {
-  // The children so far of each container that is open, keys included.
+  // The children so far in each open container, keys included.
   std::vector<std::vector<Value>> open(1);
   const auto close = [&](bool is_object) {
     const std::vector<Value> children = std::move(open.back());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ParseJsonValue: a JSON text as a Value, as Python's json.loads makes it of
-// dicts, lists, strings and numbers. For small files next to a checkpoint, such
-// as the state of a trainer. Pure; any thread.
+// ParseJsonValue: a JSON text as a Value with dicts, lists, strings and
+// numbers, as Python's json.loads returns it. For small files next to a
+// checkpoint, such as a trainer's state. Pure; any thread.
 #ifndef DCP_FORMAT_JSON_JSON_VALUE_H_
 #define DCP_FORMAT_JSON_JSON_VALUE_H_
 

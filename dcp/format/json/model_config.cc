@@ -20,7 +20,8 @@ class Scanner {
   explicit Scanner(absl::string_view json) : json_(json) {}
 
   std::vector<TextRange> Find() {
-    absl::string_view key;  // a key of the outermost object, until its value
+    // a key in the outermost object, until the value comes
+    absl::string_view key;
     for (; at_ < json_.size(); ++at_) {
       switch (json_[at_]) {
         case '{':
@@ -50,7 +51,7 @@ class Scanner {
   }
 
  private:
-  // Reads a string, from its first quotation mark to its last.
+  // Reads a string, from the first quotation mark to the last.
   void TakeString(absl::string_view& key) {
     const size_t begin = ++at_;
     while (json_[at_] != '"') at_ += json_[at_] == '\\' ? 2 : 1;
@@ -85,9 +86,8 @@ bool IsObject(absl::string_view json) {
   return is_json.ok();
 }
 
-// The range of a key of the outermost object with its value, in a text that is
-// known to be an object; with the comma behind it, or the one before it if it
-// is the last.
+// The range of an outermost key and the value, in a text that is known to be an
+// object; with the comma behind it, or the one before it if it is the last.
 std::optional<TextRange> FindMember(absl::string_view json,
                                     absl::string_view key) {
   std::optional<size_t> begin;

@@ -23,8 +23,8 @@ bool HasKey(const Value& dict, absl::string_view name) {
   return false;
 }
 
-// Visits values in the order in which they are written, so that everything that
-// an object may refer to has been seen before.
+// Visits values in writing order, so that every object that a value may refer
+// to has been seen before.
 class Inspector {
  public:
   absl::Status Check(const Value& value) {
@@ -76,14 +76,14 @@ std::string ClassName(const Value& call) {
   return absl::StrCat(call.callable().module(), ".", call.callable().name());
 }
 
-// Whether a call looks like that of an enumeration: Kind(1), Kind("a").
+// Whether a call looks like an enumeration member: Kind(1), Kind("a").
 bool IsMember(const Value& call) {
   const absl::Span<const Value> args = call.args().items();
   return args.size() == 1 && (args[0].is(Kind::kInt) || args[0].is(Kind::kStr));
 }
 
-// "f4", "|b1", "U12", "M8[ns]": what numpy itself pickles of a dtype without
-// Python objects.
+// "f4", "|b1", "U12", "M8[ns]": the texts that numpy itself pickles for a dtype
+// without Python objects.
 bool IsPlainDType(absl::string_view text) {
   const auto begins_with_one_of = [&](absl::string_view characters) {
     return !text.empty() && characters.find(text[0]) != absl::string_view::npos;

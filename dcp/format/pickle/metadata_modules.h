@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Python modules of the classes in an index of PyTorch's DCP (.metadata).
-// Pure.
+// The Python modules for the classes in PyTorch's DCP index (.metadata). Pure.
 #ifndef DCP_FORMAT_PICKLE_METADATA_MODULES_H_
 #define DCP_FORMAT_PICKLE_METADATA_MODULES_H_
 
@@ -10,7 +9,7 @@ namespace dcp {
 
 inline constexpr absl::string_view kMetadataModule =
     "torch.distributed.checkpoint.metadata";
-// The module of TensorProperties and its enum in PyTorch 2.2 and earlier.
+// The module for TensorProperties and the enum in PyTorch 2.2 and earlier.
 inline constexpr absl::string_view kOldMetadataModule =
     "torch.distributed._shard.sharded_tensor.metadata";
 inline constexpr absl::string_view kStorageModule =

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pickle may name and call, and what such a call becomes: a plain value
-// where Python's own pickler uses a call to write one, an inert kCall
-// otherwise. Nothing is ever run. Used by the pickle reader alone; one thread.
+// The globals and calls that a pickle may contain, and the result of such a
+// call: a plain value if Python's own pickler uses the call to write one, an
+// inert kCall otherwise. No code from the pickle ever runs. Used only by the
+// pickle reader; one thread.
 #ifndef DCP_FORMAT_PICKLE_PICKLE_CALLS_H_
 #define DCP_FORMAT_PICKLE_PICKLE_CALLS_H_
 
@@ -26,7 +27,7 @@ class PickleCalls {
   PickleCalls(const PickleOptions& options, ValueArena& arena)
       : options_(options), arena_(arena) {}
 
-  // Whether a value was made that is not allowed: of another global, or an
+  // Whether a value was made that is not allowed: from another global, or an
   // array of Python objects.
   bool has_unknown_globals() const { return has_unknown_globals_; }
 

@@ -16,7 +16,7 @@
 namespace dcp {
 namespace {
 
-// Everything listed here is treated as data, whatever its arguments; names that
+// Every name listed here is treated as data, with any arguments; a name that
 // would run code in Python when called with chosen arguments must not be
 // listed.
 
@@ -35,7 +35,7 @@ constexpr AllowedGlobal kCommon[] = {
     {"torch", "preserve_format"},   {"torch.serialization", "_get_layout"},
 };
 
-// Classes whose objects hold data and whose construction has no effects.
+// Classes for objects that hold data and are constructed without side effects.
 constexpr AllowedGlobal kInert[] = {
     {"_io", "BytesIO"},
     {"argparse", "Namespace"},
@@ -69,7 +69,7 @@ constexpr AllowedGlobal kInert[] = {
     {"uuid", "UUID"},
 };
 
-// The parts of a DTensor. Until PyTorch 2.5 the modules had other names.
+// A DTensor's parts. Until PyTorch 2.5 the modules had other names.
 constexpr AllowedGlobal kDTensor[] = {
     {"torch._utils", "_rebuild_wrapper_subclass"},
     {"torch.distributed._mesh_layout", "_MeshLayout"},
@@ -187,7 +187,7 @@ constexpr AllowedGlobal kMetadata[] = {
     {"megatron.core.dist_checkpointing.strategies.torch", "MCoreMetadata"},
     {"megatron.core.dist_checkpointing.strategies.torch", "MCoreSavePlan"},
     {"torch.distributed.checkpoint.filesystem", "_StorageInfo"},
-    // Megatron-core keeps the plans of all ranks; nothing in them is needed.
+    // Megatron-core keeps all ranks' plans; no reader needs them.
     {"torch.distributed.checkpoint.planner", "BytesIOWriteData"},
     {"torch.distributed.checkpoint.planner", "SavePlan"},
     {"torch.distributed.checkpoint.planner", "TensorWriteData"},
@@ -211,7 +211,7 @@ bool IsDType(absl::string_view module, absl::string_view name) {
 }
 
 // The storage classes, including those of quantized tensors: such a tensor is
-// then refused, or left out, by its name in the state dict.
+// then refused, or left out, by the name in the state dict.
 bool IsStorageClass(absl::string_view module, absl::string_view name) {
   if (module != "torch" && module != "torch.cuda") return false;
   constexpr absl::string_view kQuantized[] = {

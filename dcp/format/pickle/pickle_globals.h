@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The allow-lists of globals for reading pickles, and a list of those that are
-// never kept. Pure; any thread.
+// The allow-lists of globals for reading pickles, and a list of globals that
+// are never kept. Pure; any thread.
 #ifndef DCP_FORMAT_PICKLE_PICKLE_GLOBALS_H_
 #define DCP_FORMAT_PICKLE_PICKLE_GLOBALS_H_
 
@@ -8,17 +8,17 @@
 
 namespace dcp {
 
-// The globals of training state: collections, torch's tensors, types and
-// devices, builtins as constructors of data, paths, numpy scalars and arrays,
-// and classes of Python's standard library, Lightning and OmegaConf that only
-// hold data. For data.pkl of items and state dicts.
+// The globals in training state: collections, torch's tensors, types and
+// devices, builtins that construct data, paths, numpy scalars and arrays, and
+// classes in Python's standard library, Lightning and OmegaConf that only hold
+// data. For data.pkl in items and state dicts.
 bool IsStateDictGlobal(absl::string_view module, absl::string_view name);
 
-// Globals whose only use is to run code, such as os.system and eval. The list
+// Globals with no use but to run code, such as os.system and eval. The list
 // stops obvious attacks early; safety does not depend on it.
 bool IsCodeGlobal(absl::string_view module, absl::string_view name);
 
-// The globals of .metadata.
+// The globals in .metadata.
 bool IsMetadataGlobal(absl::string_view module, absl::string_view name);
 
 }  // namespace dcp

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes of a pickle, from which its opcodes and their operands are taken in
-// order. Never reads past the end: what is cut short is DataLoss. Used by the
-// pickle reader alone; one thread.
+// A pickle's bytes. Opcodes and operands are taken from them in order. Never
+// reads past the end: truncated bytes are DataLoss. Used only by the pickle
+// reader; one thread.
 #ifndef DCP_FORMAT_PICKLE_PICKLE_INPUT_H_
 #define DCP_FORMAT_PICKLE_PICKLE_INPUT_H_
 

@@ -114,7 +114,7 @@ absl::Status ReadText(uint8_t opcode, PickleInput& input, ValueArena& arena,
     case 0x8d:  // BINUNICODE8
       DCP_RETURN_IF_ERROR(input.TakeNumber<uint64_t>(length));
       return TakeStr(length, input, arena, value);
-    case 'U':  // SHORT_BINSTRING, a str of Python 2
+    case 'U':  // SHORT_BINSTRING, a str in Python 2
       DCP_RETURN_IF_ERROR(input.TakeNumber<uint8_t>(length));
       return TakeOldStr(length, input, arena, value);
     case 'T':  // BINSTRING

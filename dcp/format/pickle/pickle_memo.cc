@@ -14,8 +14,8 @@
 namespace dcp {
 namespace {
 
-// The operand of an opcode: a number of bytes, or a length of some bytes and
-// then that many bytes, or lines.
+// An opcode's operand: a fixed number of bytes, or a length followed by that
+// many bytes, or lines.
 enum class Operand : uint8_t {
   kNone,
   kOneByte,
@@ -29,8 +29,8 @@ enum class Operand : uint8_t {
   kTwoLines,
 };
 
-// Opcodes that the reader refuses are left out, because nothing after them
-// counts.
+// Opcodes that the reader refuses are left out, because bytes after them do not
+// count.
 constexpr std::array<Operand, 256> MakeOperands() {
   std::array<Operand, 256> operands{};
   const auto add = [&](Operand operand, absl::string_view opcodes) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memo of a pickle: numbered slots. Some opcodes store the value on top of
-// the stack in a slot, and others read it from there. Picklers fill a slot for
-// nearly every object but read few of them. Only those are kept, so that the
-// memo of an index is small and keeps few values alive. Not thread-safe.
+// A pickle's memo: numbered slots. Some opcodes store the value on top of the
+// stack in a slot, and others read it from there. Picklers fill a slot for
+// nearly every object but read few slots. Only slots that are read are kept, so
+// that an index's memo is small and keeps few values alive. Not thread-safe.
 #ifndef DCP_FORMAT_PICKLE_PICKLE_MEMO_H_
 #define DCP_FORMAT_PICKLE_PICKLE_MEMO_H_
 
@@ -21,7 +21,7 @@ namespace dcp {
 
 class PickleMemo {
  public:
-  // Scans the opcodes at the head of `bytes`, up to STOP or the end, for the
+  // Scans the opcodes at the start of `bytes`, up to STOP or the end, for the
   // slots that they read.
   explicit PickleMemo(ByteSpan bytes);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PickleOptions: what a pickle that is read may contain. Plain data.
+// PickleOptions: the allowed contents of a pickle. Plain data.
 #ifndef DCP_FORMAT_PICKLE_PICKLE_OPTIONS_H_
 #define DCP_FORMAT_PICKLE_PICKLE_OPTIONS_H_
 
@@ -22,13 +22,13 @@ struct PickleOptions {
   // CheckInert.
   bool keep_unknown_globals = false;
   // Called with each object when it is made and again when it has its state.
-  // The value that it returns replaces the object on the stack and in
-  // everything that is built from it; nullopt leaves the object. This is for
-  // pickles of millions of small objects for each of which the caller keeps a
-  // token: the memory of replaced objects is freed while the rest is read. The
-  // function must therefore not keep any Value that it was given, and `arena`
-  // must be empty when reading begins. An object may still change after the
-  // call if the pickle fetches it again.
+  // The returned value replaces the object on the stack and in every value
+  // built from it; nullopt leaves the object. This is for pickles with millions
+  // of small objects, where the caller keeps a token for each: the memory of
+  // replaced objects is freed while the rest is read. The function must
+  // therefore not keep any Value that it was given, and `arena` must be empty
+  // when reading begins. An object may still change after the call if the
+  // pickle fetches it again.
   std::optional<absl::FunctionRef<std::optional<Value>(const Value& object)>>
       replace = std::nullopt;
 };

@@ -31,7 +31,7 @@ constexpr uint64_t kMaxProtocol = 5;
 constexpr size_t kLeastSlackBytes = size_t{4} << 10;
 
 // Groups of opcodes. All others are refused, among them PERSID, INST, OBJ, EXT1
-// to EXT4 and those of out-of-band buffers.
+// to EXT4 and the opcodes for out-of-band buffers.
 enum class Group : uint8_t {
   kRefused,
   kStack,
@@ -110,9 +110,9 @@ class Machine {
   PickleCalls calls_;
   PickleStack stack_;
   PickleMemo memo_;
-  // How much the arena may grow before values that nothing refers to are freed.
-  // Values take about seven times the bytes of an index, so they are freed at
-  // most some thirty times, whatever the size.
+  // How much the arena may grow before unreferenced values are freed. Values
+  // take about seven times an index's bytes, so they are freed at most some
+  // thirty times, whatever the size.
   size_t slack_;
   size_t collect_at_;
 };
@@ -207,7 +207,8 @@ void Machine::ReplaceTop() {
   stack_.Top() = *other;
   if (arena_.num_bytes() < collect_at_) return;
   arena_.KeepOnly({stack_.values(), memo_.held()});
-  // What is kept is copied, so the more it is, the rarer that has to be.
+  // Kept values are copied, so the more there are, the less often they may be
+  // copied.
   collect_at_ = arena_.num_bytes() + std::max(slack_, arena_.num_bytes() / 2);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The stack of a pickle's machine: values, and marks between them. A mark is
-// the height of the stack when it was set, and nothing below the last mark can
-// be popped before the mark is. Used by the pickle reader alone; one thread.
+// the stack's height when it was set, and no value below the last mark can be
+// popped before the mark is. Used only by the pickle reader; one thread.
 #ifndef DCP_FORMAT_PICKLE_PICKLE_STACK_H_
 #define DCP_FORMAT_PICKLE_PICKLE_STACK_H_
 

@@ -67,7 +67,7 @@ size_t SequenceLength(absl::string_view text) {
   return point >= least && point <= 0x10ffff ? length : 0;
 }
 
-// The value of `count` hexadecimal digits at the start of `text`.
+// The value of the `count` hexadecimal digits that begin `text`.
 std::optional<uint32_t> HexDigits(absl::string_view text, size_t count) {
   uint32_t value = 0;
   text = text.substr(0, count);
@@ -79,7 +79,7 @@ std::optional<uint32_t> HexDigits(absl::string_view text, size_t count) {
   return value;
 }
 
-// The character that `letter` after a backslash stands for.
+// The character that backslash and `letter` represent.
 std::optional<char> SimpleEscape(char letter) {
   constexpr absl::string_view kLetters = "\\'\"abfnrtv";
   constexpr absl::string_view kMeanings = "\\'\"\a\b\f\n\r\t\v";

@@ -27,11 +27,11 @@ std::string Utf8FromLatin1(absl::string_view bytes);
 // sign; empty for 0.
 absl::string_view ShortestInt(absl::string_view little_endian);
 
-// The little-endian two's complement form of a decimal integer of at most 4300
-// digits, which is Python's own limit.
+// The little-endian two's complement form of a decimal integer with at most
+// 4300 digits, which is Python's own limit.
 std::optional<std::string> ParseDecimalInt(absl::string_view text);
 
-// Parses a string literal of Python 2, such as 'it\'s\n'.
+// Parses a Python 2 string literal, such as 'it\'s\n'.
 std::optional<std::string> ParseQuotedString(absl::string_view text);
 
 // Parses Python's raw-unicode-escape, latin1 with \uXXXX and \UXXXXXXXX, to

@@ -204,7 +204,7 @@ void TreeWriter::Count(const Value& value) {
   CountAll(value.items());
 }
 
-// Memoizes what was just pushed, if it will be fetched again.
+// Memoizes the value just pushed, if it will be fetched again.
 void TreeWriter::Memoize(const Value& value) {
   Seen& seen = seen_[value.identity()];
   if (!seen.shared || seen.written) return;
@@ -269,7 +269,7 @@ void TreeWriter::EmitContainer(const Value& value) {
   Emit(value.callable());
   Emit(value.args());
   value.is_new() ? writer_.NewObj() : writer_.Reduce();
-  Memoize(value);  // before anything that may refer to it
+  Memoize(value);  // before any value that may refer to it
   EmitItems(value.items());
   EmitElements(value.elements());
   if (value.state().is_none()) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes pickles of protocol 2, the newest that torch.load(weights_only=True)
+// Writes pickles with protocol 2, the newest that torch.load(weights_only=True)
 // accepts, without frames. There are two interfaces: WritePickle for a Value,
 // and the opcode methods for large regular tables (.metadata), for which a tree
 // would be too large. Pure; thread-compatible.
@@ -15,9 +15,9 @@
 
 namespace dcp {
 
-// The pickle of `root`; containers that are shared stay shared. `root` is
-// acyclic, not deeper than what a reader or Unflatten builds, and contains
-// everything that a kEnclosing in it refers to. Bytes become
+// The pickle for `root`; containers that are shared stay shared. `root` is
+// acyclic, not deeper than the values from a reader or Unflatten, and contains
+// every value that a kEnclosing in it refers to. Bytes become
 // _codecs.encode(text, 'latin1'), and builtins are spelled __builtin__, as in
 // Python's own protocol 2 pickler.
 std::string WritePickle(const Value& root);
@@ -41,7 +41,7 @@ class PickleWriter {
   void EmptyDict();
   void Mark();
   void Tuple();   // from the mark
-  void Tuple1();  // from the top of the stack
+  void Tuple1();  // from the stack's top
   void Tuple2();
   void Tuple3();
   void Appends();   // from the mark
@@ -51,8 +51,7 @@ class PickleWriter {
   void Build();
   void PersistentId();
 
-  // Put memoizes the top of the stack and returns its slot; Get fetches it
-  // again.
+  // Put memoizes the value on top and returns the slot; Get fetches it again.
   uint32_t Put();
   void Get(uint32_t slot);
 

@@ -29,8 +29,8 @@ constexpr uint64_t kHeaderAlignment = 8;
 constexpr absl::string_view kMetadataKey = "__metadata__";
 
 // {"name": {"dtype": ..., "shape": [...], "data_offsets": [b, e]}, ...,
-// "__metadata__": {"key": "value", ...}}.
-// Other fields of a tensor are ignored, as in the reference reader.
+// "__metadata__": {"key": "value", ...}}. A tensor's other fields are ignored,
+// as in the reference reader.
 class HeaderParser {
  public:
   explicit HeaderParser(SafetensorsHeader& header) : header_(header) {}
@@ -145,8 +145,8 @@ class HeaderParser {
   JsonNumbers<std::vector<uint64_t>, 2> data_offsets_;
 };
 
-// The file counts two elements of float4 as two; torch counts them as one of
-// float4_e2m1fn_x2.
+// The file counts two float4 elements as two; torch counts them as one
+// float4_e2m1fn_x2 element.
 absl::Status PackShape(SafetensorsTensor& tensor) {
   if (tensor.dtype != DType::kFloat4E2M1FNX2) return absl::OkStatus();
   if (tensor.shape.empty() || tensor.shape.back() % 2 != 0) {
@@ -206,7 +206,7 @@ absl::Status CheckTiling(uint64_t data_length, SafetensorsHeader& header) {
   return absl::OkStatus();
 }
 
-// Fills saved_offsets from the metadata, for the tensors of this file.
+// Fills saved_offsets from the metadata, for this file's tensors.
 absl::Status ReadShardingInfo(SafetensorsHeader& header) {
   absl::flat_hash_set<absl::string_view> keys;
   const std::string* info = nullptr;
@@ -244,28 +244,28 @@ absl::Status ReadShardingInfo(SafetensorsHeader& header) {
 // [Note: digests in a header] The value has a fixed width, so that the header
 // can be written before the payload is known:
 //
-//   "xxh3-64:" <16 hex digits: of the header> <16 hex digits: of a tensor>...
+//   "xxh3-64:" <16 hex digits: the header> <16 hex digits: a tensor>...
 //
 // The first digest covers the whole header, including length word and padding,
 // with all of these digits zero. Other programs copy __metadata__ to files with
-// other tensors, and digests copied that way mean nothing, so the form of a
-// header says whether it is ours: it begins with the digests, and it has 8 more
-// spaces than the alignment requires, which no other writer adds. A header of
-// that form with another digest than the recorded one is damaged.
+// other tensors, and digests copied that way mean nothing, so a header's form
+// says whether it is ours: it begins with the digests, and it has 8 more spaces
+// than the alignment requires, which no other writer adds. A header in that
+// form is damaged if the digest differs from the recorded one.
 constexpr absl::string_view kDigestsPrefix = "xxh3-64:";
 constexpr size_t kDigestDigits = 16;
 constexpr size_t kExtraPadding = kHeaderAlignment;
-// Bytes of the beginning that may be damaged before it is that of another
-// program.
+// The most damaged bytes at the beginning. With more, it counts as another
+// program's.
 constexpr size_t kMaxDamagedBytes = 4;
 
-// The beginning of a header with digests, behind its length word.
+// The beginning of a header with digests, after the length word.
 std::string DigestsStart() {
   return absl::StrCat("{\"", kMetadataKey, "\":{\"", kSafetensorsDigestsKey,
                       "\":\"", kDigestsPrefix);
 }
 
-// Whether our writer made `header`, a whole header, with digests; some bits of
+// Whether our writer made `header`, a whole header, with digests; some bits in
 // it may have flipped since then.
 bool IsOurs(absl::string_view header) {
   const std::string start = DigestsStart();
@@ -280,7 +280,7 @@ bool IsOurs(absl::string_view header) {
              std::string(kExtraPadding, ' ');
 }
 
-// The digits of the digests in `header`, which is ours.
+// The digests' digits in `header`, which is ours.
 absl::string_view FindDigests(absl::string_view header) {
   const absl::string_view rest =
       header.substr(kLengthBytes + DigestsStart().size());
@@ -297,8 +297,8 @@ uint64_t DigestWithout(absl::string_view digits, absl::string_view header) {
   return digest.Value();
 }
 
-// The digests of the header itself and of each tensor; nullopt unless `digits`
-// are those of so many tensors.
+// The digests of the header and each tensor; nullopt unless `digits` contains
+// exactly that many.
 std::optional<std::vector<uint64_t>> ParseDigits(absl::string_view digits,
                                                  size_t num_tensors) {
   if (digits.size() != kDigestDigits * (1 + num_tensors) ||
@@ -314,7 +314,7 @@ std::optional<std::vector<uint64_t>> ParseDigits(absl::string_view digits,
   return digests;
 }
 
-// Moves the digests out of the metadata of `header`, which was read from
+// Moves the digests out of the metadata in `header`, which was read from
 // `text`, keeps them if our writer made the header, and says whether it is
 // damaged.
 void TakeDigests(absl::string_view text, SafetensorsHeader& header) {
@@ -361,7 +361,7 @@ void AppendTensor(const SafetensorsTensor& tensor, std::string& json) {
                   "]}");
 }
 
-// For a file of `length` bytes that does not begin with the length of a header.
+// For a file of `length` bytes that does not begin with a header's length.
 absl::Status BadLength(uint64_t json_length, uint64_t length, ReadAt read) {
   DCP_ASSIGN_OR_RETURN(const ByteSpan head,
                        read(0, std::min<uint64_t>(length, kForeignHeadBytes)));

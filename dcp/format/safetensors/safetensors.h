@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The header of a safetensors file, with the digests that we keep in it. In one
-// respect stricter than the reference reader: duplicate names are refused.
-// Pure; any thread.
-// Source: the format description in the safetensors repository.
+// A safetensors file's header, with the digests that we keep in it. It is
+// stricter than the reference reader in one point: duplicate names are refused.
+// Pure; any thread. Source: the format description in the safetensors
+// repository.
 #ifndef DCP_FORMAT_SAFETENSORS_SAFETENSORS_H_
 #define DCP_FORMAT_SAFETENSORS_SAFETENSORS_H_
 
@@ -25,7 +25,7 @@ struct SafetensorsTensor {
   std::string name;
   DType dtype = DType::kFloat32;
   Dims shape;          // as torch sees it (float4_e2m1fn_x2 counts bytes)
-  uint64_t begin = 0;  // bytes from the start of the data section
+  uint64_t begin = 0;  // bytes from the data section's start
   uint64_t end = 0;
 };
 
@@ -39,27 +39,27 @@ struct SafetensorsHeader {
   // another program has rewritten the header. `metadata` does not include them.
   std::vector<uint64_t> digests;
 
-  // Why a header of our writer is not as it was written: names, shapes, dtypes
-  // and metadata may be wrong then. Empty for a sound header, and for that of
-  // another program.
+  // Why a header from our writer differs from the written one: names, shapes,
+  // dtypes and metadata may be wrong then. Empty for a sound header, and for
+  // another program's.
   std::string damage;
 
-  // Offsets of saved shards by tensor name, from DCP_SHARDING_INFO; empty when
+  // Saved shards' offsets by tensor name, from DCP_SHARDING_INFO; empty when
   // the file has none.
   SavedOffsets saved_offsets;
 };
 
-// The key of the digests in __metadata__; no other program uses it.
+// The digests' key in __metadata__; no other program uses it.
 inline constexpr absl::string_view kSafetensorsDigestsKey = "tessera_digests";
 
-// `length` is the length of the file, which the tensors must fill exactly.
+// `length` is the file's length, which the tensors must fill exactly.
 absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(uint64_t length,
                                                         ReadAt read);
 
-// The first bytes of a file: length word and JSON, padded with spaces so that
-// the data section starts at a multiple of 8. Uses begin and end of the tensors
-// as given. Every dtype has a safetensors name. `room_for_digests` reserves
-// room for one digest per tensor, which PutSafetensorsDigests fills.
+// A file's first bytes: length word and JSON, padded with spaces so that the
+// data section starts at a multiple of 8. Uses the tensors' begin and end as
+// given. Every dtype has a safetensors name. `room_for_digests` reserves room
+// for one digest per tensor, which PutSafetensorsDigests fills.
 std::string WriteSafetensorsHeader(
     absl::Span<const SafetensorsTensor> tensors,
     absl::Span<const std::pair<std::string, std::string>> metadata,

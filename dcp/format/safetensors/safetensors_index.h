@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The index of a sharded model, model.safetensors.index.json, which says in
-// which file each tensor is. Pure; any thread.
+// A sharded model's index, model.safetensors.index.json, which says in which
+// file each tensor is. Pure; any thread.
 #ifndef DCP_FORMAT_SAFETENSORS_SAFETENSORS_INDEX_H_
 #define DCP_FORMAT_SAFETENSORS_SAFETENSORS_INDEX_H_
 
@@ -17,8 +17,8 @@
 namespace dcp {
 
 // Tensor name -> file name. File names are checked to stay inside the
-// directory. DataLoss for a malformed index; Unimplemented for that of
-// published differences between weights.
+// directory. DataLoss for a malformed index; Unimplemented for an index of
+// published weight differences.
 absl::StatusOr<absl::flat_hash_map<std::string, std::string>>
 ParseSafetensorsIndex(ByteSpan json);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// DCP_SHARDING_INFO: where the parts of tensors in one safetensors file begin
-// in the whole tensors, as DCP's Hugging Face writer keeps it in the header.
-// Pure; any thread.
+// DCP_SHARDING_INFO: the offsets in the whole tensors at which the parts in one
+// safetensors file begin, as DCP's Hugging Face writer keeps them in the
+// header. Pure; any thread.
 #ifndef DCP_FORMAT_SAFETENSORS_SHARDING_INFO_H_
 #define DCP_FORMAT_SAFETENSORS_SHARDING_INFO_H_
 
@@ -14,7 +14,7 @@
 
 namespace dcp {
 
-// The key of the information in __metadata__.
+// The key for this information in __metadata__.
 inline constexpr absl::string_view kShardingInfoKey = "DCP_SHARDING_INFO";
 
 // By tensor name.

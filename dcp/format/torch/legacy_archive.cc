@@ -19,7 +19,7 @@
 namespace dcp {
 namespace {
 
-// The start of a file that torch.save wrote in its old format: the integer
+// The start of a file that torch.save wrote in the old format: the integer
 // 0x1950a86a20f9469cfc6c, in little-endian order.
 constexpr absl::string_view kLegacyMagic(
     "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 10);
@@ -78,7 +78,7 @@ absl::Status AddPersistent(const Value& id, ElementSizes& sizes) {
   return absl::OkStatus();
 }
 
-// Finds every storage in `value`, whose depth is bounded.
+// Finds every storage in `value`, which has a bounded depth.
 absl::Status CollectStorages(const Value& value, ElementSizes& sizes) {
   switch (value.kind()) {
     case Value::Kind::kPersistent:
@@ -107,7 +107,7 @@ bool IsLegacyMagic(const Value& value) {
   return value.is(Value::Kind::kBigInt) && value.text() == kLegacyMagic;
 }
 
-// The pickle of facts, {"little_endian": bool, ...}: nearly always true.
+// The pickle with facts, {"little_endian": bool, ...}: nearly always true.
 absl::StatusOr<bool> IsBigEndian(const Value& info) {
   if (!info.is(Value::Kind::kDict)) {
     return absl::DataLossError("the third pickle is not a dict");
@@ -125,7 +125,7 @@ absl::StatusOr<bool> IsBigEndian(const Value& info) {
 
 struct LegacyHead {
   Value keys;
-  uint64_t length = 0;  // total of the five pickles
+  uint64_t length = 0;  // total for the five pickles
 };
 
 // Takes one pickle from the start of `rest`.
@@ -220,7 +220,7 @@ absl::Status ReadLegacyStorages(uint64_t length, const LegacyHead& head,
 }  // namespace
 
 absl::StatusOr<TorchArchive> ReadLegacyArchive(uint64_t length, ReadAt read) {
-  // Nothing tells how long the pickles are. If parsing fails because the piece
+  // The pickles' lengths are not recorded. If parsing fails because the piece
   // is too short, it succeeds with a longer piece; malformed pickles fail with
   // every piece.
   const uint64_t longest = std::min(length, kMaxMetadataBytes);

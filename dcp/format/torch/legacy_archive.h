@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What torch.save wrote before PyTorch 1.6: five pickles (magic number,
-// protocol version, facts about the writer, the object, the list of storage
-// keys), then for every key the number of elements and the elements. Used only
-// by torch_archive; never written. Pure; any thread.
+// The format that torch.save wrote before PyTorch 1.6: five pickles (magic
+// number, protocol version, facts about the writer, the object, the list of
+// storage keys), then for every key the element count and the elements. Used
+// only by torch_archive; never written. Pure; any thread.
 #ifndef DCP_FORMAT_TORCH_LEGACY_ARCHIVE_H_
 #define DCP_FORMAT_TORCH_LEGACY_ARCHIVE_H_
 

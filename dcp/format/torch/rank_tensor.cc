@@ -21,7 +21,7 @@ namespace {
 
 using Kind = Value::Kind;
 
-// What torch._tensor._rebuild_from_type_v2 is called with for a subclass that
+// The arguments to torch._tensor._rebuild_from_type_v2 for a subclass that
 // wraps other tensors: (function, class, (class, dtype, size, ...), state).
 struct Wrapper {
   Value type;
@@ -61,7 +61,7 @@ std::optional<Wrapper> WrapperOf(Value value) {
   return Wrapper{args[1], args[2].items(), args[3]};
 }
 
-// The ints of a tuple or a list.
+// The ints in a tuple or a list.
 absl::StatusOr<Dims> ParseInts(const Value& value, absl::string_view what) {
   const bool is_sequence = value.is(Kind::kTuple) || value.is(Kind::kList);
   if (!is_sequence || value.items().size() > kMaxDims) {
@@ -89,8 +89,8 @@ absl::StatusOr<int64_t> AxisSize(const Value& value) {
   return *size;
 }
 
-// The sizes of a DeviceMesh: those of its tensor of ranks until PyTorch 2.9,
-// then those of a layout with one shape for all axes (2.11) or one for each.
+// A DeviceMesh's sizes: the shape of the rank tensor until PyTorch 2.9, then a
+// layout's sizes, with one shape for all axes (2.11) or one for each.
 absl::StatusOr<Dims> MeshSizes(const Value& mesh) {
   if (const Value ranks = AttributeOf(mesh, "mesh"); !ranks.is_none()) {
     DCP_ASSIGN_OR_RETURN(const TorchTensor tensor, ParseTensor(ranks));
@@ -177,8 +177,8 @@ absl::StatusOr<Placements> PlacementsOf(const Value& value) {
   return placements;
 }
 
-// Where each box of this rank begins in its own tensor, in which all boxes
-// stand next to each other in the order of their offsets.
+// For each of this rank's boxes, where it begins in the local tensor, in which
+// all boxes lie next to each other, sorted by offset.
 std::vector<Dims> OffsetsInLocal(absl::Span<const Box> boxes) {
   std::vector<Dims> offsets(boxes.size());
   const size_t num_dims = boxes.empty() ? 0 : boxes[0].sizes.size();
@@ -202,7 +202,7 @@ std::vector<Dims> OffsetsInLocal(absl::Span<const Box> boxes) {
   return offsets;
 }
 
-// OK if the local tensor has just the elements of its boxes, which begin at
+// OK if the local tensor has exactly the elements of `boxes`, which begin at
 // `offsets` in it.
 absl::Status CheckLocalSizes(absl::Span<const Box> boxes,
                              absl::Span<const Dims> offsets,
@@ -226,7 +226,7 @@ absl::Status CheckLocalSizes(absl::Span<const Box> boxes,
                    boxes.size() > kMaxShown ? ", ..." : ""));
 }
 
-// What both kinds say of the whole tensor.
+// The facts about the whole tensor that both kinds have.
 absl::StatusOr<RankTensor> ParseWhole(const Wrapper& wrapper) {
   RankTensor result;
   const Value& type = wrapper.args[1];
@@ -248,7 +248,7 @@ absl::StatusOr<RankTensor> ParseWhole(const Wrapper& wrapper) {
   return result;
 }
 
-// OK if a piece has the type of the whole.
+// OK if a piece has the whole tensor's type.
 absl::Status CheckDType(const RankTensor& whole, const TorchTensor& piece) {
   if (piece.dtype == whole.dtype) return absl::OkStatus();
   return BadShards(absl::StrCat("this rank's tensor is ",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// RankTensor: the part of a tensor that one rank holds, as the pickle of that
-// rank describes it: a DTensor, or a ShardedTensor of FSDP1. Finds it in a
-// Value tree and computes where in the whole tensor its elements belong;
-// executes nothing. Pure; any thread.
+// RankTensor: the part of a tensor that one rank holds, according to that
+// rank's pickle: a DTensor, or a ShardedTensor from FSDP1. Finds it in a Value
+// tree and computes the place of the elements in the whole tensor; executes no
+// code. Pure; any thread.
 //
 // Sources: torch/distributed/tensor (_api.py, _dtensor_spec.py,
 // placement_types.py), torch/distributed/device_mesh.py,
@@ -30,10 +30,10 @@ struct RankTensor {
     Dims offsets;  // where the box begins in that tensor
   };
   DType dtype = DType::kFloat32;
-  Dims shape;                 // of the whole tensor
-  std::vector<Piece> pieces;  // none if this rank holds nothing
-  // The mesh as "dp=2,tp=4", and how the tensor lies on it, as "S(0),R"; empty
-  // for a ShardedTensor.
+  Dims shape;                 // the whole tensor's shape
+  std::vector<Piece> pieces;  // empty if this rank holds no elements
+  // The mesh as "dp=2,tp=4", and the tensor's placements on it, as "S(0),R";
+  // empty for a ShardedTensor.
   std::string mesh;
   std::string placements;
   // For a ShardedTensor, the number of ranks that saved it, and this rank.

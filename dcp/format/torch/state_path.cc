@@ -35,8 +35,7 @@ bool IsPlainText(absl::string_view text) {
   });
 }
 
-// Python's str() of a key; nullopt for kinds whose exact text is not known
-// here.
+// Python's str() for a key; nullopt for kinds with an unknown text.
 std::optional<std::string> KeyText(const Value& key) {
   switch (key.kind()) {
     case Kind::kStr:
@@ -98,7 +97,7 @@ class Flattener {
   absl::flat_hash_map<const void*, bool> named_;
 };
 
-// A mapping whose keys cannot be part of a name is one leaf.
+// A mapping with keys that cannot be part of a name is one leaf.
 bool Flattener::IsLeaf(const Value& value) {
   if (IsMapping(value)) return !path_.empty() && !HasNames(value);
   return !value.is(Kind::kList) || IsLeafList(value);

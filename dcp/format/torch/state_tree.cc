@@ -37,21 +37,22 @@ class PathTree {
   struct Node {
     NodeKind kind = NodeKind::kUnknown;
     const PathElement* element = nullptr;  // in the parent
-    Value key;                             // what `element` is the text of,
+    Value key;                             // the original key of `element`,
     bool has_key = false;                  // if that is known
-    Value container;                       // that its children stood in
-    bool mixed = false;                    // they stood in several
-    int64_t max_index = -1;                // of a list
-    size_t leaf = 0;                       // which path ends here
-    std::vector<uint32_t> children;        // in order of first appearance
+    // the original container of the children
+    Value container;
+    bool mixed = false;              // they stood in several
+    int64_t max_index = -1;          // for a list
+    size_t leaf = 0;                 // which path ends here
+    std::vector<uint32_t> children;  // in order of first appearance
   };
 
   PathTree() : nodes_(1) { nodes_[kRoot].kind = NodeKind::kDict; }
 
   absl::Status Add(const StatePath& path, size_t leaf,
                    absl::Span<const StateStep> steps = {});
-  // Checks that the lists that the paths describe are not much longer than the
-  // number of paths.
+  // Checks that the lists in the paths are not much longer than the number of
+  // paths.
   absl::Status CheckLists(size_t num_paths) const;
   const Node& node(uint32_t index) const { return nodes_[index]; }
 
@@ -85,7 +86,7 @@ absl::Status Conflict(const StatePath& path, absl::string_view what) {
       absl::StrCat("path ", PathToName(path), " ", what));
 }
 
-// Whether `element` of a path is the key that `step` follows.
+// Whether `element` in a path is the key that `step` follows.
 bool Matches(const PathElement& element, const StateStep& step) {
   if (step.container.is(Kind::kList)) return IsIndex(element);
   if (IsIndex(element)) return false;
@@ -95,7 +96,7 @@ bool Matches(const PathElement& element, const StateStep& step) {
 }
 
 // Records in the nodes on the way to a leaf which containers they were in. A
-// renamed path shares its last elements with the old one, preceded by one new
+// renamed path shares the last elements with the old one, preceded by one new
 // element.
 void PathTree::Remember(absl::Span<const uint32_t> way,
                         absl::Span<const StateStep> steps) {
@@ -185,7 +186,7 @@ class TreeBuilder {
               absl::FunctionRef<Value(const Value&)> copy)
       : arena_(arena), tree_(tree), leaves_(leaves), copy_(copy) {}
 
-  // The value of a node. Recurses as deep as the longest path.
+  // A node's value. Recurses as deep as the longest path.
   Value Build(uint32_t index);
 
  private:
@@ -197,8 +198,8 @@ class TreeBuilder {
   const PathTree& tree_;
   const absl::Span<const FlatValue> leaves_;
   const absl::FunctionRef<Value(const Value&)> copy_;
-  // What each container became: several values if the paths to it were treated
-  // differently.
+  // The result for each container: several values if the paths to it were
+  // treated differently.
   absl::flat_hash_map<const void*, std::vector<Value>> built_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds the nested dict that names and paths of a state describe, with its
+// Builds the nested dict that a state's names and paths describe, with the
 // original containers if these are known. state_path.h is the inverse. Pure;
 // any thread.
 #ifndef DCP_FORMAT_TORCH_STATE_TREE_H_
@@ -22,17 +22,16 @@ namespace dcp {
 // 2 steps.
 absl::Status CheckPaths(absl::Span<const StatePath> paths);
 
-// The nested dict whose leaves are `leaves`: text keys make dicts, indices make
-// lists (gaps are None). An entry with an empty path is stored under its fqn.
+// The nested dict with the leaves `leaves`: text keys make dicts, indices make
+// lists (gaps are None). An entry with an empty path is stored under the fqn.
 // Errors are those of CheckPaths.
 absl::StatusOr<Value> Unflatten(ValueArena& arena,
                                 absl::Span<const FlatValue> leaves);
 
-// The same with the containers and keys that the steps of the leaves give: a
-// container gets the type that all of its contents had as their container
-// before, even if a rename moved them; if these differ, it becomes a dict or
-// list. `copy` copies keys, and the arguments and states of containers, into
-// `arena`.
+// The same with the containers and keys from the leaves' steps: a container
+// gets the type that all its contents had as their container before, even if a
+// rename moved them; if these differ, it becomes a dict or list. `copy` copies
+// keys, and the containers' arguments and states, into `arena`.
 absl::StatusOr<Value> UnflattenLike(
     ValueArena& arena, absl::Span<const FlatValue> leaves,
     absl::FunctionRef<Value(const Value&)> copy);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What torch.save writes: one object with its tensors, as a zip archive or in
-// the format from before PyTorch 1.6. DCP items and .pt files are such
+// The files that torch.save writes: one object with tensors, as a zip archive
+// or in the format from before PyTorch 1.6. DCP items and .pt files are such
 // archives. Pure; thread-compatible.
 #ifndef DCP_FORMAT_TORCH_TORCH_ARCHIVE_H_
 #define DCP_FORMAT_TORCH_TORCH_ARCHIVE_H_
@@ -21,7 +21,7 @@ struct TorchArchive {
   struct Storage {
     uint64_t payload_offset;  // from the archive's start
     uint64_t size;            // bytes
-    uint32_t crc = 0;         // of all bytes; 0 when not recorded
+    uint32_t crc = 0;         // over all bytes; 0 when not recorded
   };
 
   ValueArena arena;
@@ -32,7 +32,7 @@ struct TorchArchive {
   // Whether `root` holds something that must not be written again (see
   // CheckInert).
   bool has_unknown_globals = false;
-  // Every record of the zip with its CRC, for verification; empty if legacy.
+  // Every zip record with the CRC, for verification; empty if legacy.
   std::vector<ZipRecord> records;
   absl::flat_hash_map<std::string, Storage> storages;
 

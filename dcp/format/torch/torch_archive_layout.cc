@@ -88,7 +88,7 @@ std::string TorchArchiveLayout::Gap(size_t i,
   const absl::string_view head[kNumHeadRecords] = {pickle_, kFormatVersion,
                                                    alignment, kByteOrder};
   std::string gap;
-  uint32_t crc = i == 0 ? 0 : crcs[i - 1];  // of the payload before
+  uint32_t crc = i == 0 ? 0 : crcs[i - 1];  // for the payload before
   if (i == 0) {
     for (size_t record = 0; record < kNumHeadRecords; ++record) {
       absl::StrAppend(&gap, zip_.InnerGap(record, crc), head[record]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TorchArchiveLayout: where everything is in an archive that is to be written
-// as torch.save writes it. Pure; thread-compatible.
+// TorchArchiveLayout: the layout of an archive that is to be written as
+// torch.save writes it. Pure; thread-compatible.
 #ifndef DCP_FORMAT_TORCH_TORCH_ARCHIVE_LAYOUT_H_
 #define DCP_FORMAT_TORCH_TORCH_ARCHIVE_LAYOUT_H_
 
@@ -15,12 +15,13 @@
 
 namespace dcp {
 
-// The first directory that torch.save gives the records of a file at `path`:
-// its name without the last extension, or "archive" if that is not plain ASCII.
+// The first directory in torch.save's record names for a file at `path`: the
+// file name without the last extension, or "archive" if that is not plain
+// ASCII.
 std::string TorchArchiveName(absl::string_view path);
 
 // The layout of an archive that holds `pickle` and storages data/0, data/1, ...
-// of the given lengths, under the first directory `name` ("archive" in DCP
+// with the given lengths, under the first directory `name` ("archive" in DCP
 // items). Only storages count as payloads between the gaps: gap i (0 <= i < n)
 // is before storage i, gap n is behind the last one.
 class TorchArchiveLayout {
@@ -31,7 +32,7 @@ class TorchArchiveLayout {
   uint64_t size() const { return zip_.size(); }
   uint64_t payload_offset(size_t i) const;
   uint64_t gap_length(size_t i) const;
-  // `crcs` holds those of the storages 0 to i-1, and may hold more.
+  // `crcs` holds the CRCs for storages 0 to i-1, and may hold more.
   std::string Gap(size_t i, absl::Span<const uint32_t> crcs) const;
 
  private:

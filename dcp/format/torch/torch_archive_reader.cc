@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads the records of an archive, checks the version, and parses the pickle.
 // Tested by tests/dcp/format/torch/torch_archive_test.cc.
 #include "dcp/format/torch/torch_archive_reader.h"
 
@@ -25,7 +26,7 @@ namespace {
 
 constexpr absl::string_view kZipMagic("PK\x03\x04", 4);
 
-// Versions of the archive that PyTorch reads.
+// The archive versions that PyTorch reads.
 constexpr uint32_t kMinVersion = 1;
 constexpr uint32_t kMaxVersion = 10;
 // For records that hold a word or a number.
@@ -34,7 +35,7 @@ constexpr uint64_t kMaxSmallRecordBytes = 64;
 constexpr absl::string_view kPickleRecord = "data.pkl";
 constexpr absl::string_view kStoragePrefix = "data/";
 
-// What a file that is not an archive looks like, for the message.
+// A description, for the message, of a file that is not an archive.
 std::string Describe(absl::string_view head) {
   const std::string foreign = ForeignContent(head);
   if (!foreign.empty()) return foreign;
@@ -115,7 +116,7 @@ absl::StatusOr<bool> IsBigEndian(const ZipRecord* record, ReadAt read,
       absl::StrCat("record byteorder holds \"", text, "\", not little or big"));
 }
 
-// The first directory of all records, including its slash.
+// All records' first directory, including the slash.
 absl::StatusOr<std::string> CommonPrefix(
     const std::vector<ZipRecord>& records) {
   if (records.empty())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads what torch.save wrote. Pure; any thread.
+// Reads files that torch.save wrote. Pure; any thread.
 #ifndef DCP_FORMAT_TORCH_TORCH_ARCHIVE_READER_H_
 #define DCP_FORMAT_TORCH_TORCH_ARCHIVE_READER_H_
 
@@ -12,15 +12,15 @@
 namespace dcp {
 
 // Reads only the structure, no payload. `allow_legacy` also accepts the old
-// format (for state dict files, never for items of a DCP checkpoint). With
-// `check_crcs`, DataLoss for a record that is read here and contradicts its
+// format (for state dict files, never for items in a DCP checkpoint). With
+// `check_crcs`, DataLoss for a record that is read here and contradicts the
 // CRC-32.
 absl::StatusOr<TorchArchive> ReadTorchArchive(uint64_t length,
                                               bool allow_legacy, ReadAt read,
                                               bool check_crcs = false);
 
-// Reads a pickle of values that no archive is around, as programs write it with
-// Python's own module. DataLoss if it is not one.
+// Reads a pickle without an archive around it, as programs write it with
+// Python's own module. DataLoss if it is not a pickle.
 absl::StatusOr<TorchArchive> ReadBarePickle(uint64_t length, ReadAt read);
 
 }  // namespace dcp

@@ -21,7 +21,7 @@ namespace {
 
 using Kind = Value::Kind;
 
-// A view that repeats its storage may not have more elements than this.
+// A view that repeats storage elements may not have more elements than this.
 constexpr uint64_t kMaxExpandedElements = uint64_t{1} << 31;
 
 absl::Status BadTensor(absl::string_view what) {
@@ -33,12 +33,11 @@ absl::Status Unsupported(absl::string_view what) {
       absl::StrCat("tensor: ", what, " is not supported"));
 }
 
-// A rebuild function and its arguments.
+// A rebuild function and the arguments.
 struct Rebuild {
   Value function;
   absl::Span<const Value> args;
-  // The value of the outermost _rebuild_parameter, which overrides the
-  // tensor's.
+  // The outermost _rebuild_parameter's value, which overrides the tensor's.
   std::optional<bool> requires_grad = std::nullopt;
 };
 
@@ -54,8 +53,8 @@ bool IsDTensor(const Value& type) {
          type.IsGlobal("torch.distributed._tensor.api", "DTensor");
 }
 
-// The local tensor of a DTensor, if it is the whole tensor. `args` are those of
-// _rebuild_from_type_v2.
+// A DTensor's local tensor, if it is the whole tensor. `args` are the arguments
+// of _rebuild_from_type_v2.
 absl::StatusOr<Value> WholeLocalTensor(absl::Span<const Value> args) {
   constexpr size_t kSizeArgument = 2;
   const Value local = AttributeInState(args[3], "_local_tensor");
@@ -87,7 +86,7 @@ absl::StatusOr<Value> WholeLocalTensor(absl::Span<const Value> args) {
 }
 
 // Removes the wrappers: parameters, and tensors of a subclass or with
-// attributes. A tensor has at most a few of them.
+// attributes. A tensor has at most a few wrappers.
 absl::StatusOr<Rebuild> Unwrap(const Value& value, TorchTensor& tensor) {
   constexpr int kMaxWrappers = 4;
   Rebuild call = {value.callable(), value.args().items()};
@@ -133,7 +132,7 @@ absl::StatusOr<Rebuild> Unwrap(const Value& value, TorchTensor& tensor) {
   return BadTensor(absl::StrCat("more than ", kMaxWrappers, " wrappers"));
 }
 
-// A number of elements or bytes.
+// A count of elements or bytes.
 absl::StatusOr<uint64_t> Count(const Value& value, absl::string_view what) {
   if (!value.is(Kind::kInt) || value.int_value() < 0) {
     return BadTensor(
@@ -146,7 +145,7 @@ absl::StatusOr<uint64_t> Count(const Value& value, absl::string_view what) {
 struct Storage {
   absl::string_view key;
   absl::string_view location;
-  DType dtype = DType::kUInt8;  // according to its class
+  DType dtype = DType::kUInt8;  // according to the class
   bool typed = false;
   uint64_t offset = 0;       // where a legacy file's view begins,
   uint64_t numel = 0;        // how long it is, and
@@ -172,7 +171,7 @@ absl::Status ParseStorageClass(const Value& value, Storage& storage) {
 }
 
 // The sixth element of an id in a legacy file: None, or the key, offset and
-// length of a storage that is a piece of another.
+// length for a storage that is a piece of another.
 absl::Status ParseStorageView(const Value& view, Storage& storage) {
   if (view.is_none()) return absl::OkStatus();
   if (!view.is(Kind::kTuple) || view.items().size() != 3) {
@@ -250,8 +249,8 @@ absl::Status ParseFlags(const Value& flags, TorchTensor& tensor) {
   return absl::OkStatus();
 }
 
-// Checks that the view lies inside its storage. Sets the offset and the length,
-// in bytes, of the storage that the tensor may touch.
+// Checks that the view lies inside the storage. Sets the offset and the length,
+// in bytes, of the part that the tensor may touch.
 absl::Status CheckBounds(const Storage& storage, uint64_t offset,
                          TorchTensor& tensor) {
   const uint64_t element = ElementSize(tensor.dtype);
@@ -431,8 +430,7 @@ Value MakeTensor(ValueArena& arena, DType dtype, const Dims& sizes,
 
 namespace {
 
-// Puts `elements` in place of the call of the innermost rebuild function of
-// `tensor`.
+// Puts `elements` in place of the innermost rebuild call in `tensor`.
 Value ReplaceInnermost(ValueArena& arena, const Value& tensor,
                        const Value& elements,
                        absl::FunctionRef<Value(const Value&)> copy) {
@@ -440,7 +438,7 @@ Value ReplaceInnermost(ValueArena& arena, const Value& tensor,
   const absl::Span<const Value> args = tensor.args().items();
   std::vector<Value> copies;
   if (function.IsGlobal("torch._tensor", "_rebuild_from_type_v2")) {
-    // What a DTensor says of other ranks would be wrong for other elements.
+    // A DTensor's facts about other ranks would be wrong for other elements.
     if (IsDTensor(args[1])) return elements;
     // (function, type, its arguments, attributes): the first and third describe
     // the inner tensor.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tensor as a torch.save pickle describes it: finds it in a Value tree,
-// checks it, and builds it again for writing. Knows the rebuild functions of
+// checks it, and builds it again for writing. Supports the rebuild functions in
 // torch._utils, typed and untyped storages, and Parameters; executes none of
 // them. Pure; any thread.
 #ifndef DCP_FORMAT_TORCH_TORCH_TENSOR_H_
@@ -23,7 +23,7 @@ struct TorchTensor {
   Dims sizes;
   Dims strides;                   // elements; not negative
   uint64_t storage_offset = 0;    // elements
-  absl::string_view storage_key;  // in the arena of the Value
+  absl::string_view storage_key;  // in the Value's arena
   absl::string_view location;     // "cpu", "cuda:0", ...; likewise
   uint64_t storage_bytes = 0;     // the storage's size according to the pickle
   bool requires_grad = false;
@@ -37,10 +37,9 @@ struct TorchTensor {
 bool IsTensor(const Value& value);
 
 // The tensor that `value` describes, with every bound checked: the view lies
-// inside its storage and its number of elements fits. DataLoss, or
-// Unimplemented for sparse, quantized, nested and meta tensors, and for an
-// expansion bomb: a stride of 0 over more elements than the storage has, beyond
-// 2^31 elements.
+// inside the storage and the element count fits. DataLoss, or Unimplemented for
+// sparse, quantized, nested and meta tensors, and for an expansion bomb: a
+// stride of 0 over more elements than the storage has, beyond 2^31 elements.
 absl::StatusOr<TorchTensor> ParseTensor(const Value& value);
 
 // A torch.Size or a tuple of ints that are not negative: sizes or strides.
@@ -54,22 +53,22 @@ Value MakeTensor(ValueArena& arena, DType dtype, const Dims& sizes,
                  bool requires_grad, absl::string_view key,
                  absl::string_view location = "cpu");
 
-// `tensor`, which ParseTensor accepts, with contiguous elements of `dtype` in
-// their own storage `key`. A Parameter or a tensor with attributes stays one.
-// `copy` copies everything around the elements into `arena`.
+// `tensor`, which ParseTensor accepts, with contiguous elements of `dtype` in a
+// separate storage `key`. A Parameter or a tensor with attributes stays one.
+// `copy` copies all values around the elements into `arena`.
 Value ReplaceElements(ValueArena& arena, const Value& tensor, DType dtype,
                       absl::string_view key,
                       absl::FunctionRef<Value(const Value&)> copy);
 
-// What a persistent id says of a storage.
+// The facts about a storage in a persistent id.
 struct TorchStorage {
-  absl::string_view key;  // in the arena of the Value
-  // The dtype of its class; none if the class has no dtype, as for quantized
-  // tensors. An untyped storage has bytes.
+  absl::string_view key;  // in the Value's arena
+  // The class's dtype; nullopt if the class has none, as for quantized tensors.
+  // An untyped storage has bytes.
   std::optional<DType> dtype;
 };
 
-// DataLoss when `value` is not the persistent id of a storage.
+// DataLoss when `value` is not a storage's persistent id.
 absl::StatusOr<TorchStorage> ParseStorage(const Value& value);
 
 // The same storage under another key, in the form for zip archives.

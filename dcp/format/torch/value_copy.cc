@@ -52,7 +52,7 @@ void VisitStored(const Value& value, bool is_in_tensors,
 
 Value ValueCopier::Copy(const Value& value) {
   if (!IsContainer(value)) return CopyLeaf(value);
-  // Empty tuples have no identity of their own.
+  // Empty tuples have no separate identity.
   const void* identity = value.identity();
   if (identity != nullptr) {
     if (auto it = copies_.find(identity); it != copies_.end()) {
@@ -114,7 +114,7 @@ Value ValueCopier::CopyCall(const Value& value) {
   const Value args = Copy(value.args());
   const Value call =
       value.is_new() ? arena_.New(callable, args) : arena_.Call(callable, args);
-  copies_.emplace(value.identity(), call);  // what follows may refer to it
+  copies_.emplace(value.identity(), call);  // later values may refer to it
   arena_.Update(call, CopyAll(value.items()));
   arena_.Extend(call, CopyAll(value.elements()));
   if (!value.state().is_none()) arena_.SetState(call, Copy(value.state()));

@@ -15,12 +15,12 @@
 
 namespace dcp {
 
-// Asked for every container and call before it is copied; a value that it
-// returns stands in the copy instead and is not looked into.
+// Asked for every container and call before it is copied; a returned value
+// replaces it in the copy and is not looked into.
 using SubstituteFn = absl::FunctionRef<std::optional<Value>(const Value&)>;
 
-// Copies values of one arena into another; what was shared, by several calls of
-// Copy too, stays shared. Values are acyclic and of bounded depth, as
+// Copies values from one arena into another. Shared values stay shared, also
+// across several calls of Copy. Values are acyclic and have bounded depth, as
 // ReadPickle promises. `arena` and `substitute` outlive it.
 class ValueCopier {
  public:
@@ -29,8 +29,8 @@ class ValueCopier {
 
   Value Copy(const Value& value);
 
-  // Whether a value referred to an enclosing object that was not copied before;
-  // None stands in its place.
+  // Whether a value referred to an enclosing object that was not copied before.
+  // None replaces such a reference.
   bool lost() const { return lost_; }
 
  private:
@@ -49,11 +49,11 @@ class ValueCopier {
 Value CopyValue(ValueArena& arena, const Value& value, SubstituteFn substitute);
 Value CopyValue(ValueArena& arena, const Value& value);
 
-// Calls `visit` for every distinct tensor inside `value`, itself included, and
+// Calls `visit` for every distinct tensor inside `value`, `value` included, and
 // every storage that is not part of one, in order of first appearance.
 void ForEachStored(const Value& value,
                    absl::FunctionRef<void(const Value& stored)> visit);
-// The same for every distinct storage, those of tensors too.
+// The same for every distinct storage, including those in tensors.
 void ForEachStorage(const Value& value,
                     absl::FunctionRef<void(const Value& storage)> visit);
 

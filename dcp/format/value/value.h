@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Python values as a pickle describes them, as inert data: nothing here is ever
-// called. Values live in a ValueArena and are small handles (16 bytes) into it.
-// Containers keep their identity, so that a list referred to twice is one list.
-// Produced by pickle_reader, used by pickle_writer and by the modules that
-// interpret tensors and Metadata. Thread-compatible; a Value is valid as long
-// as its arena.
+// Python values as a pickle describes them, as inert data: no value here is
+// ever called. Values live in a ValueArena and are small handles (16 bytes)
+// into it. Containers keep their identity, so that a list referred to twice is
+// one list. Produced by pickle_reader, used by pickle_writer and by the modules
+// that interpret tensors and Metadata. Thread-compatible; a Value is valid as
+// long as the arena.
 #ifndef DCP_FORMAT_VALUE_VALUE_H_
 #define DCP_FORMAT_VALUE_VALUE_H_
 
@@ -33,7 +33,7 @@ class Value {
     kBytes,  // text() holds the bytes
     kTuple,  // items()
     kList,   // items()
-    // items() alternates keys and values, in the order of the pickle. A key may
+    // items() alternates keys and values, in the pickle's order. A key may
     // occur twice; in Python the last one counts.
     kDict,
     kGlobal,  // module(), name()
@@ -42,12 +42,11 @@ class Value {
     // are appended, and state() is given to __setstate__ or __dict__.
     kCall,
     kPersistent,  // persistent_id()
-    // Refers to a call that contains this value or comes before it, as a child
-    // refers to its parent. A walk treats it as a leaf, so that values stay
-    // acyclic.
+    // Refers to a call that contains this value or comes before it, as from
+    // child to parent. A walk treats it as a leaf, so that values stay acyclic.
     kEnclosing,  // enclosing()
-    // Stands for an object that a caller of ReadPickle keeps itself, and which
-    // defines the meaning of the two numbers. Never written.
+    // Represents an object that a caller of ReadPickle keeps itself. That
+    // caller defines the meaning of the two numbers. Never written.
     kToken,  // token_type(), token()
   };
 
@@ -109,7 +108,8 @@ class Value {
 };
 static_assert(sizeof(Value) == 16);
 
-// What a Value points to. Private: only value.cc and value_arena*.cc use it.
+// The nodes that Values point to. Private: only value.cc and value_arena*.cc
+// use them.
 struct Value::GlobalNode {
   absl::string_view module;
   absl::string_view name;
@@ -163,8 +163,9 @@ class ValueArena {
   Value Persistent(Value id);
   Value Enclosing(Value call);
 
-  // Changes that a pickle makes to a container after its creation. The first
-  // argument must be of a kind that its name says: kList, kDict or kCall.
+  // Changes that a pickle makes to a container after creation. The first
+  // argument must have a kind that the argument's name mentions: kList, kDict
+  // or kCall.
   void Append(Value list_or_call, Value element);
   void SetItem(Value dict_or_call, Value key, Value value);
   void SetState(Value call, Value state);
@@ -174,19 +175,19 @@ class ValueArena {
 
   // The size of `root` when shared parts are counted each time they occur and
   // 16 bytes of text count as a value. A reference from a call's own items,
-  // elements or state back to the call becomes kEnclosing. DataLoss if anything
-  // else contains itself, is nested deeper than kMaxPickleDepth or is larger
-  // than `max_values`, which must be less than 2^31. Linear in the number of
-  // values, without recursion. Call this once `root` is complete, because the
-  // result is stored in the values.
+  // elements or state back to the call becomes kEnclosing. DataLoss if any
+  // other value contains itself, is nested deeper than kMaxPickleDepth or is
+  // larger than `max_values`, which must be less than 2^31. Linear in the
+  // number of values, without recursion. Call this once `root` is complete,
+  // because the result is stored in the values.
   absl::StatusOr<uint64_t> Measure(Value root, uint64_t max_values);
 
   uint64_t num_values() const;  // containers created so far, or kept
 
   // Frees all containers that `roots` do not reach, but no text, and updates
   // the roots; every other handle to a container becomes invalid. Shared parts
-  // stay shared. Must not be called after Measure(). Linear in what is kept,
-  // which temporarily exists twice.
+  // stay shared. Must not be called after Measure(). Linear in the kept values,
+  // which temporarily exist twice.
   void KeepOnly(absl::Span<const absl::Span<Value>> roots);
 
   size_t num_bytes() const;  // taken by values, in whole blocks
@@ -199,9 +200,9 @@ class ValueArena {
 
 // Structural equality: kinds, numbers (floats by bits), texts and containers in
 // order; shared parts are compared by content. Unless `exact`, a dict and an
-// OrderedDict with equal items are equal (the attributes of an OrderedDict are
+// OrderedDict with equal items are equal (an OrderedDict's attributes are
 // ignored). Both values come from ReadPickle or a builder and are therefore
-// acyclic, of bounded depth and bounded expansion.
+// acyclic, with bounded depth and bounded expansion.
 bool DeepEqual(const Value& a, const Value& b, bool exact = false);
 
 // A short Python-like text for people: {'lr': 0.1, 'betas': (0.9, ...)} cut at
@@ -216,7 +217,7 @@ absl::string_view KindName(Value::Kind kind);
 // Counter or Lightning's AttributeDict.
 bool IsMapping(const Value& value);
 
-// Whether a class is Lightning's dict of hyper-parameters, whose module was
+// Whether a class is Lightning's dict for hyper-parameters. The module was
 // renamed twice.
 bool IsAttributeDict(absl::string_view module, absl::string_view name);
 

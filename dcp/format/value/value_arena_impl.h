@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of a ValueArena: for value_arena*.cc alone.
+// A ValueArena's memory. Only for value_arena*.cc.
 #ifndef DCP_FORMAT_VALUE_VALUE_ARENA_IMPL_H_
 #define DCP_FORMAT_VALUE_VALUE_ARENA_IMPL_H_
 
@@ -31,7 +31,7 @@ struct ArenaMemory {
   static constexpr size_t kFirstBlockBytes = 4 << 10;
   static constexpr size_t kLastBlockBytes = 8 << 20;
   // Blocks of at least this size use huge pages if the kernel provides them: an
-  // index of 100,000 tensors uses 170 MB, and page faults took a third of the
+  // index with 100,000 tensors uses 170 MB, and page faults took a third of the
   // time to read it.
   static constexpr size_t kHugePageBytes = 2 << 20;
 
@@ -45,7 +45,7 @@ struct ArenaMemory {
 
   using Block = std::unique_ptr<char, FreeBlock>;
 
-  // `alignment` must not exceed that of operator new.
+  // `alignment` must not exceed operator new's.
   char* Allocate(size_t bytes, size_t alignment) {
     const size_t skip =
         (0 - reinterpret_cast<uintptr_t>(next)) & (alignment - 1);
@@ -83,8 +83,8 @@ struct ArenaMemory {
     return block;
   }
 
-  // Takes the largest blocks of `other`, which is not used any more, for later:
-  // the kernel would have to clear new ones.
+  // Takes the largest blocks from `other`, which is not used any more, for
+  // later: the kernel would have to clear new ones.
   void TakeSpare(ArenaMemory& other) {
     for (Block& block : other.blocks) {
       if (block.get_deleter().size != kLastBlockBytes) continue;
@@ -100,11 +100,10 @@ struct ArenaMemory {
   size_t num_bytes = 0;
 };
 
-// [Note: what stands before a container]
-// Every container except kGlobal has 8 bytes before the address in its Value.
-// Measure() stores its results there, and KeepOnly() the container's new
-// address. Otherwise each walk over a graph with shared parts would need a hash
-// table of all containers.
+// [Note: bytes before a container] Every container except kGlobal has 8 bytes
+// before the address that Values hold. Measure() stores results there, and
+// KeepOnly() the container's new address. Otherwise each walk over a graph with
+// shared parts would need a hash table of all containers.
 struct ValueArena::Impl {
   struct Mark {
     static constexpr uint32_t kOpen = ~uint32_t{0};  // being walked
@@ -136,7 +135,7 @@ struct ValueArena::Impl {
   }
 
   // A container's contents, in stages of consecutive values: the order in which
-  // a pickle is written. Nothing in the first stage can refer to the call.
+  // a pickle is written. No value in the first stage can refer to the call.
   static constexpr int kNumStages = 4;
   static absl::Span<const Value> Parts(const Value& container, int stage);
 
@@ -144,12 +143,12 @@ struct ValueArena::Impl {
   void Grow(Value::SequenceNode& sequence, size_t added, bool exactly);
   void AppendAll(Value::SequenceNode& sequence, absl::Span<const Value> added);
 
-  ArenaMemory containers;  // and what is in them, except for texts
-  // Texts and globals, which KeepOnly() keeps: a pickle has most of them as
-  // long as it has, so moving them again and again would free little.
+  ArenaMemory containers;  // and their contents, except for texts
+  // Texts and globals, which KeepOnly() keeps: most are needed as long as the
+  // pickle, so moving them again and again would free little.
   ArenaMemory lasting;
   uint64_t num_values = 0;
-  // The texts of the keys are in the arena.
+  // The keys' texts are in the arena.
   absl::flat_hash_map<std::pair<absl::string_view, absl::string_view>,
                       Value::GlobalNode*>
       globals;

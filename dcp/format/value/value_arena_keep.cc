@@ -54,7 +54,8 @@ class ValueArena::Mover {
     }
   }
 
-  // The new address of `node`. After the first call its Mark holds the address.
+  // The new address of `node`. After the first call the node's Mark holds the
+  // address.
   template <typename Node>
   Node* Moved(Node* node, const Value& value) {
     Impl::Mark& mark = Impl::MarkOf(node);
@@ -103,7 +104,8 @@ class ValueArena::Mover {
   }
 
   Impl& to_;
-  std::vector<absl::Span<Value>> open_;  // copies whose contents have not moved
+  // copies with contents that have not moved
+  std::vector<absl::Span<Value>> open_;
 };
 
 void ValueArena::KeepOnly(absl::Span<const absl::Span<Value>> roots) {

@@ -43,10 +43,10 @@ absl::Span<const Value> ValueArena::Impl::Parts(const Value& container,
 
 namespace {
 
-// A container on the path from the root, and what is known of its parts.
+// A container on the path from the root, and the state of walking its parts.
 struct Step {
   Value value;
-  absl::Span<const Value> rest;  // of the parts in this stage
+  absl::Span<const Value> rest;  // in this stage
   int stage = 0;
   uint32_t depth = 0;
   uint64_t size = 1;
@@ -121,7 +121,7 @@ absl::StatusOr<uint64_t> ValueArena::Measure(Value root, uint64_t max_values) {
     Step& parent = steps.back();
     parent.size += size;
     parent.depth = std::max(parent.depth, depth);
-    // A part that was measured before is not walked again, so its depth is
+    // A part that was measured before is not walked again, so the depth is
     // checked here.
     if (steps.size() + depth > kMaxPickleDepth) return TooDeep();
     if (parent.size > max_values) {

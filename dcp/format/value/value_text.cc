@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ToString of a Value: text for people, in the manner of Python's repr().
+// ToString for a Value: text for people, in the manner of Python's repr().
 
 #include <algorithm>
 #include <charconv>
@@ -37,7 +37,7 @@ std::string FloatText(double value) {
   return text;
 }
 
-// The decimal digits of a little-endian two's complement integer.
+// The decimal digits for a little-endian two's complement integer.
 std::string BigIntText(absl::string_view bytes) {
   const bool negative =
       !bytes.empty() && (static_cast<uint8_t>(bytes.back()) & 0x80) != 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sizes and flags of the records of a zip archive (PKWARE's APPNOTE, 4.3 and
-// 4.4), which its reader and its writer agree on. Pure.
+// Sizes and flags for the records in a zip archive (PKWARE's APPNOTE, 4.3 and
+// 4.4), shared by the reader and the writer. Pure.
 #ifndef DCP_FORMAT_ZIP_ZIP_FIELDS_H_
 #define DCP_FORMAT_ZIP_ZIP_FIELDS_H_
 
@@ -8,7 +8,7 @@
 
 namespace dcp {
 
-// Bytes of records without their names and extra fields.
+// Record bytes without names and extra fields.
 inline constexpr uint64_t kZipLocalBytes = 30;
 inline constexpr uint64_t kZipCentralBytes = 46;
 inline constexpr uint64_t kZipEndBytes = 22;

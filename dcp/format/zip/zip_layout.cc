@@ -53,13 +53,13 @@ void Put32(std::string& out, uint64_t value) {
 
 bool IsWide(uint64_t value) { return value >= kZipSaturated32; }
 
-// The size of the zip64 numbers for a record at `header_offset`.
+// The zip64 numbers' size for a record at `header_offset`.
 uint64_t WideBytes(uint64_t size, uint64_t header_offset) {
   return (IsWide(size) ? 16u : 0u) + (IsWide(header_offset) ? 8u : 0u);
 }
 
-// The size of the zip64 field, including its header of four bytes; 0 if it is
-// not needed.
+// The zip64 field's size, including the four-byte header; 0 if it is not
+// needed.
 uint64_t WideFieldBytes(uint64_t size, uint64_t header_offset) {
   const uint64_t bytes = WideBytes(size, header_offset);
   return bytes == 0 ? 0 : kExtraHeaderBytes + bytes;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bytes of a stored zip archive around payloads that do not exist yet:
-// sizes and offsets are known beforehand, checksums once the payloads have
-// passed. The format is torch.save's (flag bit 3 and a data descriptor behind
+// sizes and offsets are known beforehand, checksums once the payloads have been
+// written. The format is torch.save's (flag bit 3 and a data descriptor behind
 // each payload, "FB" padding that aligns payloads, zip64 fields where sizes
-// require them, always a zip64 end record), which allows the CRC of a payload
-// to become known after it. Pure; any thread.
+// require them, always a zip64 end record), which allows a payload's CRC to
+// become known after it. Pure; any thread.
 #ifndef DCP_FORMAT_ZIP_ZIP_LAYOUT_H_
 #define DCP_FORMAT_ZIP_ZIP_LAYOUT_H_
 
@@ -19,15 +19,15 @@ namespace dcp {
 class ZipLayout {
  public:
   struct Record {
-    std::string name;  // including its first directory
-    uint64_t size;     // bytes of payload
+    std::string name;  // including the first directory
+    uint64_t size;     // payload bytes
   };
 
   // Payloads begin at multiples of `alignment` (a power of two, at most 4096)
   // from the archive's start.
   ZipLayout(std::vector<Record> records, uint64_t alignment);
 
-  uint64_t size() const { return size_; }  // of the whole archive
+  uint64_t size() const { return size_; }  // the whole archive's bytes
   uint64_t num_records() const { return records_.size(); }
   uint64_t payload_offset(size_t record) const;
 
@@ -35,10 +35,10 @@ class ZipLayout {
   // the bytes between payload i-1 and payload i; the last gap ends with the
   // central directory.
   uint64_t gap_length(size_t i) const;
-  // `crcs` holds the CRC-32 of the payloads 0 to i-1, and may hold more.
+  // `crcs` holds the CRC-32 for payloads 0 to i-1, and may hold more.
   std::string Gap(size_t i, absl::Span<const uint32_t> crcs) const;
-  // Gap(i) for an i below n, which needs only the CRC of payload i-1; gap 0
-  // ignores it.
+  // Gap(i) for an i below n, which needs only payload i-1's CRC; gap 0 ignores
+  // it.
   std::string InnerGap(size_t i, uint32_t previous_crc) const;
 
  private:

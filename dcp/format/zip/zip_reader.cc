@@ -67,7 +67,7 @@ struct Directory {
   uint64_t num_entries = 0;
 };
 
-// An entry of the directory, joined with the place of its local header.
+// A directory entry, joined with the local header's position.
 struct Entry {
   ZipRecord record;
   uint64_t header_offset = 0;
@@ -83,7 +83,8 @@ absl::StatusOr<Tail> ReadTail(uint64_t length, uint64_t wanted, ReadAt read) {
   return tail;
 }
 
-// The position in `tail` of the end record whose comment ends the archive.
+// The position in `tail` of the end record: the one with a comment that ends
+// the archive.
 std::optional<size_t> FindEnd(ByteSpan tail) {
   if (tail.size() < kZipEndBytes) return std::nullopt;
   for (size_t at = tail.size() - kZipEndBytes + 1; at-- > 0;) {
@@ -105,7 +106,7 @@ absl::StatusOr<ByteSpan> ReadRange(uint64_t offset, uint64_t length,
   return read(offset, length);
 }
 
-// Checks that a field of the end record and its zip64 twin agree.
+// Checks that a field in the end record agrees with the zip64 record.
 absl::Status CheckTwin(absl::string_view what, uint64_t narrow,
                        uint64_t saturated, uint64_t wide) {
   if (narrow == saturated || narrow == wide) return absl::OkStatus();
@@ -196,8 +197,8 @@ absl::StatusOr<Directory> FindDirectory(uint64_t length, const Tail& tail,
   return directory;
 }
 
-// The data of the zip64 field among the extra fields, all of which must be
-// complete; empty if there is none. A tail too short for a field is padding.
+// The zip64 field's data among the extra fields, all of which must be complete;
+// empty if there is none. A tail too short for a field is padding.
 absl::StatusOr<ByteSpan> FindZip64Field(ByteSpan extra,
                                         absl::string_view name) {
   ByteSpan found;
@@ -215,9 +216,9 @@ absl::StatusOr<ByteSpan> FindZip64Field(ByteSpan extra,
   return found;
 }
 
-// If `value` is saturated, replaces it with the next 64-bit number of the
-// field. A field that ends early leaves it unchanged: without zip64 the number
-// is meant literally, and bounds are checked afterwards.
+// If `value` is saturated, replaces it with the field's next 64-bit number. A
+// field that ends early leaves it unchanged: without zip64 the number is meant
+// literally, and bounds are checked afterwards.
 void TakeWide(ByteSpan& field, uint64_t& value) {
   if (value != kZipSaturated32 || field.size() < 8) return;
   value = U64(field, 0);
@@ -247,7 +248,7 @@ absl::Status CheckFlags(absl::string_view name, uint16_t flags,
         absl::StrCat("zip record ", name, " is encrypted"));
   }
   if (method != 0) {
-    // Only this kind of the files that are called .pt contains code.
+    // Among the files called .pt, only this kind contains code.
     const bool is_script = absl::StrContains(name, "/code/__torch__");
     return absl::UnimplementedError(absl::StrCat(
         "zip record ", name, " is compressed (method ", method, ")",
@@ -262,7 +263,7 @@ absl::Status CheckFlags(absl::string_view name, uint16_t flags,
   return absl::OkStatus();
 }
 
-// Takes one entry from the start of `rest`. `end` is where payloads must end.
+// Takes one entry from the start of `rest`. Payloads must end at `end`.
 absl::StatusOr<Entry> TakeEntry(ByteSpan& rest, uint64_t end) {
   if (rest.size() < kZipCentralBytes || U32(rest, 0) != kCentralSignature) {
     return absl::DataLossError("zip directory ends before its last record");
@@ -370,8 +371,8 @@ absl::Status ReadLocal(uint64_t end, ReadAt read, Entry& entry) {
   return CheckLocalSizes(record, header, field);
 }
 
-// A name that two records have; nullptr if there is none. For the few records
-// of an item, comparing all pairs is several times as fast as a table.
+// A name that two records have; nullptr if there is none. For an item's few
+// records, comparing all pairs is several times as fast as a table.
 const std::string* FindDuplicate(absl::Span<const Entry> entries) {
   constexpr size_t kMaxPairwise = 16;
   if (entries.size() <= kMaxPairwise) {

@@ -19,13 +19,12 @@ namespace dcp {
 struct ZipRecord {
   std::string name;
   uint64_t payload_offset;  // from the archive's start
-  uint64_t size;            // bytes of payload
-  uint32_t crc;             // CRC-32 of the payload; 0 when not recorded
+  uint64_t size;            // payload bytes
+  uint32_t crc;             // the payload's CRC-32; 0 when not recorded
 };
 
-// The records in the order of the central directory. `length` is the length of
-// the archive. Reads the tail first, then the directory, then every local
-// header.
+// The records in the central directory's order. `length` is the archive's
+// length. Reads the tail first, then the directory, then every local header.
 absl::StatusOr<std::vector<ZipRecord>> ReadZip(uint64_t length, ReadAt read);
 
 }  // namespace dcp

@@ -23,7 +23,7 @@ std::string LackingPrefix(const MappingSide& side,
 // The first of `names` that is unknown: neither a rule nor `drop` on side
 // `side` names it, as a tensor, as optimizer state, or as codes or scales in
 // `blocks`. nullopt if all are known. `names` have no wrapper prefixes. Rules
-// whose `when` is 0 do not count; names that depend on unknown sizes count as
+// with a `when` of 0 do not count; names that depend on unknown sizes count as
 // known. InvalidArgument for a side that is not there or a config that is not
 // one, ResourceExhausted after kMaxNameComparisons.
 absl::StatusOr<std::optional<std::string>> FirstUnknownName(

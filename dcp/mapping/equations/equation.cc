@@ -268,7 +268,7 @@ absl::Status Equation::AddMatch(size_t term, size_t source,
   return absl::OkStatus();
 }
 
-// A shared index whose size is known must have all values, and a choice all
+// A shared index with a known size must have all values, and a choice all
 // texts, for every combination of the other variables. A rule that may match
 // nothing must be complete if it matches anything.
 absl::Status Equation::CheckThere() {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// In each dimension of the tensor in the middle, both pieces visit numbers of a
-// mixed-radix system: a base, and digits whose steps fall. The pairs of digits
-// that meet are found from the largest step on. Digits of equal steps advance
-// together, from where one of them begins; a digit of a smaller step is split
-// at the multiples of the larger one; and what is left of the larger step has
-// one or two values at which the smaller digits can still meet it.
+// In each dimension of the middle tensor, both pieces visit numbers in a
+// mixed-radix system: a base, and digits with falling steps. The pairs of
+// digits that meet are found from the largest step on. Digits with equal steps
+// advance together, from where one begins; a digit with a smaller step is split
+// at the multiples of the larger one; and the rest of the larger step has one
+// or two values at which the smaller digits can still meet it.
 #include "dcp/plan/strided/composition.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace dcp {
 namespace {
 
-// A loop of either piece: how it moves in the middle, and on its other side.
+// A loop of either piece: how it moves in the middle, and on the other side.
 struct Walker {
   uint64_t count = 1;
   int64_t step = 0;
@@ -53,7 +53,7 @@ class Composer {
     result_.dst = side == PieceSide::kSrc ? second.dst : second.src;
     result_.dst_base =
         side == PieceSide::kSrc ? second.dst_base : second.src_base;
-    // What the second repeats.
+    // Loops that repeat elements in the second piece.
     for (const StridedLoop& loop : second.loops) {
       if (MiddleDim(loop) >= 0 || loop.count == 1) continue;
       result_.loops.push_back({.count = loop.count,
@@ -69,7 +69,7 @@ class Composer {
     return side_ == PieceSide::kSrc ? loop.src_dim : loop.dst_dim;
   }
 
-  // The loops along a dimension of the middle, by falling step.
+  // The loops along a dimension in the middle, by falling step.
   Walkers WalkersOf(const StridedPiece& piece, PieceSide side,
                     size_t dim) const {
     Walkers walkers;
@@ -104,7 +104,7 @@ class Composer {
                     static_cast<int64_t>(first_.dst_base[dim]));
   }
 
-  // All ways in which what `a` adds is what `b` adds, and `delta`.
+  // All ways in which the sum from `a` equals the sum from `b` plus `delta`.
   bool Join(size_t dim, const Walkers& a, const Walkers& b, int64_t delta) {
     if (max_steps_ == 0) return false;
     --max_steps_;
@@ -127,7 +127,7 @@ class Composer {
                : FixSecond(dim, a, b, delta);
   }
 
-  // The values of the first digit that `a` can have.
+  // Tries the values that the first digit of `a` can have.
   bool FixFirst(size_t dim, const Walkers& a, const Walkers& b, int64_t delta) {
     const Walkers rest(a.begin() + 1, a.end());
     const int64_t low = CeilDivide(delta - ReachOf(rest, 0), a[0].step);
@@ -186,8 +186,8 @@ class Composer {
     return true;
   }
 
-  // Splits the first digit of `b`, whose step is the smaller one, where that of
-  // `a` advances.
+  // Splits the first digit of `b`, which has the smaller step, where the first
+  // digit of `a` advances.
   bool SplitSecond(size_t dim, const Walkers& a, const Walkers& b,
                    int64_t delta, int64_t ratio) {
     const StridedPiece before = result_;
@@ -216,14 +216,14 @@ class Composer {
                        });
   }
 
-  // How many steps of the smaller digit there are to the next multiple of the
-  // larger one, which begins `distance` later.
+  // The number of the smaller digit's steps to the larger one's next multiple,
+  // which begins `distance` later.
   static uint64_t Alignment(int64_t distance, int64_t step, int64_t larger) {
     const int64_t rest = (distance % larger + larger) % larger;
     return static_cast<uint64_t>(rest / step);
   }
 
-  // What is left of the first digit after `aligned` steps becomes groups of
+  // After `aligned` steps, the rest of the first digit becomes groups with
   // `ratio` steps; before and after that are fewer.
   static bool ForEachPart(
       const Walkers& all, int64_t ratio, uint64_t aligned,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compose: one strided piece after another. Where the first makes elements that
-// the second takes, the result says which elements of the first's source they
-// are. Pure; any thread.
+// Compose: one strided piece after another. For elements that the first makes
+// and the second takes, the result gives their place in the first's source.
+// Pure; any thread.
 #ifndef DCP_PLAN_STRIDED_COMPOSITION_H_
 #define DCP_PLAN_STRIDED_COMPOSITION_H_
 
@@ -12,11 +12,11 @@
 
 namespace dcp {
 
-// Calls `visit` with pieces from the source of `first` to the other side of
-// `second`, whose side `side` is a tensor that `first` makes. Together they
-// have one step for each pair of steps of the two that meet at an element of
-// that tensor. With kDst, where both pieces make the same elements, a result
-// may have loops whose dst_dim is -1, and its `dst` is second.src.
+// Calls `visit` with pieces from `first`'s source to the other side of
+// `second`. The side `side` of `second` is a tensor that `first` makes.
+// Together the pieces have one step for each pair of steps that meet at an
+// element in that tensor. With kDst, where both pieces make the same elements,
+// a result may have loops with a dst_dim of -1, and its `dst` is second.src.
 //
 // Digits that divide each other, as those of shapes do, give few pieces. Others
 // are split into single steps, so `max_steps`, which is counted down, bounds

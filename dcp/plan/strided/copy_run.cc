@@ -14,8 +14,7 @@
 namespace dcp {
 namespace {
 
-// The coordinates in the tensor of element `index` in the row-major image of
-// `box`.
+// The tensor coordinates for element `index` in the box's row-major image.
 Dims CoordinatesOf(const Box& box, const Dims& strides, uint64_t index) {
   Dims coordinates = box.offsets;
   for (size_t d = 0; d < strides.size(); ++d) {
@@ -26,7 +25,7 @@ Dims CoordinatesOf(const Box& box, const Dims& strides, uint64_t index) {
   return coordinates;
 }
 
-// Calls visit(box) for boxes that together are elements [first, end) of the
+// Calls visit(box) for boxes that together are elements [first, end) in the
 // row-major image of `box`, in order. There are at most two per dimension: they
 // grow to whole rows, planes and so on, and shrink again.
 template <typename Visit>
@@ -59,7 +58,7 @@ void ForEachBoxOfRange(const Box& box, uint64_t first, uint64_t end,
   }
 }
 
-// A loop of a copy: `size` steps, which advance each side by this many bytes.
+// A loop in a copy: `size` steps, which advance each side by this many bytes.
 struct Loop {
   uint64_t size;
   uint64_t src_stride;
@@ -92,7 +91,7 @@ Loops MergedLoops(const Window& window, const ChunkView& chunk,
   return loops;
 }
 
-// The run of one unit that copies the first element of `part`.
+// The one-unit run that copies the part's first element.
 CopyRun FirstElement(const Window& window, const ChunkView& chunk,
                      const Box& part) {
   const Dims dst_strides = RowMajorStrides(window.box.sizes);
@@ -116,7 +115,7 @@ CopyRun FirstElement(const Window& window, const ChunkView& chunk,
           .dst_element_bytes = window.element_bytes};
 }
 
-// Appends `run`. If it continues where the last run (of index `first` or
+// Appends `run`. If it continues where the last run (with index `first` or
 // higher) ends, lengthens that one instead.
 void Append(const CopyRun& run, size_t first, std::vector<CopyRun>& runs) {
   if (runs.size() > first) {
@@ -131,14 +130,14 @@ void Append(const CopyRun& run, size_t first, std::vector<CopyRun>& runs) {
   runs.push_back(run);
 }
 
-// Appends `run` once for every combination of steps of `loops`.
+// Appends `run` once for every combination of steps in `loops`.
 void AppendRepeated(const Loops& loops, const CopyRun& run, size_t first,
                     std::vector<CopyRun>& runs) {
   absl::InlinedVector<uint64_t, 4> step(loops.size(), 0);
   CopyRun current = run;
   while (true) {
     Append(current, first, runs);
-    // Like an odometer: when the innermost loop reaches its end, the next one
+    // Like an odometer: when the innermost loop reaches the end, the next one
     // steps.
     size_t i = loops.size();
     while (i > 0) {
@@ -180,7 +179,7 @@ void AppendBox(const Window& window, const ChunkView& chunk, const Box& part,
   AppendRepeated(loops, run, first, runs);
 }
 
-// Units [first, last) of `run` in which an element begins inside [begin, end).
+// Units [first, last) in `run` with an element that begins inside [begin, end).
 // Begins grow with the unit's number, as strides are not negative.
 struct Units {
   uint64_t first;
@@ -189,8 +188,8 @@ struct Units {
 
 Units UnitsIn(const CopyRun& run, uint64_t begin, uint64_t end) {
   if (run.unit == 0 || run.count == 0 || end <= run.src) return {0, 0};
-  // The last element of a unit decides whether the unit reaches into the
-  // window, the first one whether it still begins there.
+  // A unit's last element decides whether the unit reaches into the window, the
+  // first one whether it still begins there.
   const uint64_t last_element =
       run.src + (run.unit - 1) * run.src_element_bytes;
   if (run.src_stride == 0) {
@@ -233,7 +232,7 @@ Box WindowBounds(const Box& box, uint64_t first, uint64_t num_elements) {
   while (d < num_dims && begin[d] == last[d]) ++d;
   if (d == num_dims) return bounds;
   bounds.sizes[d] = last[d] - begin[d] + 1;
-  // A step along d passes the end of all dimensions further in.
+  // A step along d passes the end in all dimensions further in.
   for (++d; d < num_dims; ++d) {
     bounds.offsets[d] = box.offsets[d];
     bounds.sizes[d] = box.sizes[d];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CopyRun: a regular piece of a copy from a stored chunk into a window of
-// row-major output, down to bytes. Any overlap of any layouts is a list of
+// CopyRun: a regular piece of a copy from a stored chunk into a row-major
+// output window, down to bytes. Any overlap between two layouts is a list of
 // runs. Pure; any thread.
 #ifndef DCP_PLAN_STRIDED_COPY_RUN_H_
 #define DCP_PLAN_STRIDED_COPY_RUN_H_
@@ -15,11 +15,11 @@
 
 namespace dcp {
 
-// `count` times `unit` elements. The elements of a unit are adjacent on both
-// sides; from one unit to the next the source advances by src_stride bytes and
-// the destination by dst_stride bytes. Source strides are not negative, but may
-// be 0 (one element is copied many times); each stride is a multiple of the
-// element's size on its side.
+// `count` times `unit` elements. A unit's elements are adjacent on both sides;
+// from one unit to the next the source advances by src_stride bytes and the
+// destination by dst_stride bytes. Source strides are not negative, but may be
+// 0 (one element is copied many times); each stride is a multiple of the
+// element size on that side.
 struct CopyRun {
   uint32_t file = 0;  // the source file's index
   uint32_t tag = 0;   // the caller's: which destination, which conversion
@@ -40,12 +40,12 @@ struct ChunkView {
   Box box;       // in the tensor
   Dims strides;  // elements, not negative, one per dimension
   uint32_t file = 0;
-  uint64_t offset = 0;  // of the element at box.offsets, bytes in the file
+  uint64_t offset = 0;  // the element at box.offsets, bytes in the file
   uint32_t element_bytes = 1;
 };
 
-// A piece of output: elements [first, first + num_elements) of the row-major
-// image of `box`, destined to byte `dst` of destination `tag`.
+// A piece of output: elements [first, first + num_elements) in the box's
+// row-major image, written to byte `dst` in destination `tag`.
 struct Window {
   Box box;  // in the tensor
   uint64_t first = 0;
@@ -55,26 +55,26 @@ struct Window {
   uint32_t tag = 0;
 };
 
-// Appends the runs that copy the part `overlap` (inside both boxes) of
+// Appends the runs that copy the part of `overlap` (inside both boxes) from
 // `chunk` that falls into the window. Runs are as long and as few as the
 // layouts allow: dimensions that are contiguous on both sides are merged.
 void AppendCopyRuns(const Window& window, const ChunkView& chunk,
                     const Box& overlap, std::vector<CopyRun>& runs);
 
-// The bounding box, over all dimensions, of elements [first, first + n) of
-// the row-major image of `box`: to find the chunks a window needs.
+// The bounding box, over all dimensions, for elements [first, first + n) in the
+// box's row-major image: to find the chunks that a window needs.
 Box WindowBounds(const Box& box, uint64_t first, uint64_t num_elements);
 
-// The number of bytes from the first that `run` reads to the last, inclusive.
+// The byte count from the first byte that `run` reads to the last, inclusive.
 uint64_t SourceExtent(const CopyRun& run);
 
-// True when an element of `run` begins inside [window_offset, window_offset +
-// window_length) of the file, so that ApplyRun has something to copy.
+// True when an element in `run` begins inside [window_offset, window_offset +
+// window_length) in the file, so that ApplyRun has elements to copy.
 bool HasElementIn(const CopyRun& run, uint64_t window_offset,
                   uint64_t window_length);
 
-// Calls `copy(src, dst_offset, num_elements)` for the elements of `run` that
-// begin inside [window_offset, window_offset + window_length) of the file, at
+// Calls `copy(src, dst_offset, num_elements)` for the elements in `run` that
+// begin inside [window_offset, window_offset + window_length) in the file, at
 // most once per unit, in order; `data` holds the file from window_offset on,
 // and up to kReadMarginBytes more than window_length where the file has them.
 void ApplyRun(const CopyRun& run, uint64_t window_offset,

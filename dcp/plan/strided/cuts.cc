@@ -24,13 +24,13 @@ class RangeCutter {
     }
   }
 
-  // Cuts the digits from `level` on; `base` is what those before are worth.
+  // Cuts the digits from `level` on; `base` is the earlier digits' value.
   bool Cut(size_t level, uint64_t base) {
     if (base >= range_.high || base + reach_[level] < range_.low) return true;
     if (base >= range_.low && base + reach_[level] < range_.high) {
       return VisitWhole(level);
     }
-    // Some numbers lie outside, so this digit counts: its step is not 0.
+    // Some numbers lie outside, so this digit counts: the step is not 0.
     const uint64_t step = digits_[level].step;
     const uint64_t reach = reach_[level + 1];
     // The values for which some numbers lie in the range, and those for which
@@ -54,7 +54,7 @@ class RangeCutter {
     return bound > start ? DivideUp(bound - start, step) : 0;
   }
 
-  // All values of the digits from `level` on.
+  // All values for the digits from `level` on.
   bool VisitWhole(size_t level) {
     for (size_t i = level; i < digits_.size(); ++i) {
       box_[i] = {.first = 0, .count = digits_[i].count};
@@ -62,7 +62,7 @@ class RangeCutter {
     return visit_(box_);
   }
 
-  // Each of the values [first, end) of the digit by itself.
+  // Each digit value in [first, end) separately.
   bool CutEach(size_t level, uint64_t base, uint64_t first, uint64_t end) {
     for (uint64_t value = first; value < end; ++value) {
       box_[level] = {.first = value, .count = 1};
@@ -74,7 +74,7 @@ class RangeCutter {
   const absl::Span<const Digit> digits_;
   const NumberRange range_;
   const absl::FunctionRef<bool(absl::Span<const DigitRange>)> visit_;
-  // What the digits from each on are worth at most.
+  // For each digit, the maximum value from there on.
   absl::InlinedVector<uint64_t, 10> reach_;
   absl::InlinedVector<DigitRange, 9> box_;
 };

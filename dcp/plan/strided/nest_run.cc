@@ -13,8 +13,8 @@
 namespace dcp {
 namespace {
 
-// A side of a run as a number: the loops, and the unit as one more, by falling
-// stride on that side.
+// One side of a run as a number: the loops, and the unit as one more, by
+// falling stride on that side.
 struct SideDigits {
   PieceSide side;
   absl::InlinedVector<size_t, 9> loops;  // their numbers; the last is the unit
@@ -42,7 +42,7 @@ SideDigits DigitsOf(const NestRun& run, PieceSide side) {
   return all;
 }
 
-// The part of `run` with these values of the digits.
+// The part of `run` with these digit values.
 NestRun PartOf(const NestRun& run, const SideDigits& digits,
                absl::Span<const DigitRange> cut) {
   NestRun part = run;
@@ -65,8 +65,8 @@ NestRun PartOf(const NestRun& run, const SideDigits& digits,
   return part;
 }
 
-// Calls `visit` with the parts of `run` whose elements begin in `range` of one
-// side.
+// Calls `visit` with the parts of `run` that have elements beginning in `range`
+// on one side.
 template <typename Visit>
 void CutRun(const NestRun& run, PieceSide side, NumberRange range,
             const Visit& visit) {
@@ -103,8 +103,8 @@ void MergeLoops(NestRun& run) {
   run.loops.assign(merged.rbegin(), merged.rend() - 1);
 }
 
-// The run of a piece inside the window's box and the chunk, as if the window
-// were all of its box.
+// The run for a piece inside the window's box and the chunk, as if the window
+// were the whole box.
 NestRun RunOf(const Window& window, const ChunkView& chunk,
               const StridedPiece& piece) {
   const Dims dst_strides = RowMajorStrides(window.box.sizes);
@@ -144,7 +144,7 @@ NestRun RunOf(const Window& window, const ChunkView& chunk,
   return run;
 }
 
-// Appends `run`. If it continues where the last run (of index `first` or
+// Appends `run`. If it continues where the last run (with index `first` or
 // higher) ends, lengthens that one instead.
 void Append(const NestRun& run, size_t first, std::vector<NestRun>& runs) {
   if (runs.size() > first) {
@@ -159,8 +159,8 @@ void Append(const NestRun& run, size_t first, std::vector<NestRun>& runs) {
   runs.push_back(run);
 }
 
-// The digits of the source up to the last that leaves a gap that is not worth
-// reading. Each combination of their values has an extent of `length` bytes.
+// The source digits up to the last that leaves a gap that is not worth reading.
+// Each combination of values has an extent of `length` bytes.
 struct ExtentDigits {
   Digits digits;
   uint64_t length;
@@ -187,7 +187,7 @@ ExtentDigits ExtentDigitsOf(const NestRun& run, uint64_t gap_bytes) {
   return extents;
 }
 
-// Calls `visit` with where the extent of each combination of values begins.
+// Calls `visit` with the extent's begin for each combination of values.
 void ForEachBegin(absl::Span<const Digit> digits, uint64_t begin,
                   absl::FunctionRef<void(uint64_t begin)> visit) {
   if (digits.empty()) return visit(begin);
@@ -196,8 +196,8 @@ void ForEachBegin(absl::Span<const Digit> digits, uint64_t begin,
   }
 }
 
-// Makes the source of `part` that of `rows` in memory, relative to the first
-// row. False if it is not made of rows.
+// Moves the part's source to `rows` in memory, relative to the first row. False
+// if it does not consist of rows.
 bool MoveToMemory(const FileRows& rows, NestRun& part) {
   const uint64_t src = part.src - rows.offset;
   uint64_t end_in_row = src % rows.stride + part.unit * part.src_element_bytes;
@@ -209,7 +209,7 @@ bool MoveToMemory(const FileRows& rows, NestRun& part) {
     }
   }
   part.src = src / rows.stride * rows.pitch + src % rows.stride;
-  // The end of an element may lie in the margin.
+  // An element's end may lie in the margin.
   return end_in_row < rows.length + part.src_element_bytes;
 }
 

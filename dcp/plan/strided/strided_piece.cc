@@ -89,7 +89,7 @@ class Clipper {
   }
 
  private:
-  // Leaves only these steps of a loop.
+  // Leaves only these steps in a loop.
   void Narrow(const StridedPiece& before, size_t number, DigitRange steps) {
     const StridedLoop& loop = before.loops[number];
     part_.loops[number].count = steps.count;
@@ -155,10 +155,10 @@ absl::Status CheckDims(const StridedPiece& piece, PieceSide side,
   return absl::OkStatus();
 }
 
-// If the bounds in the source have more than 4 times as many elements as the
-// piece reads there: the outermost loop of the dimension that is filled least.
+// If the source bounds have more than 4 times as many elements as the piece
+// reads there: the outermost loop along the dimension that is filled least.
 std::optional<size_t> SparsestLoop(const StridedPiece& piece) {
-  double emptiness = 1;  // of all dimensions together
+  double emptiness = 1;  // for all dimensions together
   double most = 1;
   std::optional<size_t> sparsest;
   for (size_t dim = 0; dim < piece.src_base.size(); ++dim) {

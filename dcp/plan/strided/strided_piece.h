@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// StridedPiece: what one tensor contributes to another when an equation between
-// shapes rearranges it: a box of loops, each of which walks along one dimension
-// of the source and one of the destination. Also which part of it lies in a box
-// of either tensor. Pure; any thread.
+// StridedPiece: one tensor's contribution to another when an equation between
+// shapes rearranges it: a box of loops, each of which walks along one source
+// dimension and one destination dimension. Also finds a piece's part in a box
+// on either side. Pure; any thread.
 //
-// Pieces are not related to FilePiece, the pieces of files that workers share.
+// Pieces are not related to FilePiece, the file pieces that workers share.
 #ifndef DCP_PLAN_STRIDED_STRIDED_PIECE_H_
 #define DCP_PLAN_STRIDED_STRIDED_PIECE_H_
 
@@ -20,12 +20,12 @@
 
 namespace dcp {
 
-// Loops of one piece. A rule of a mapping has up to 16 axes, but those that
+// Loops in one piece. A mapping's rule has up to 16 axes, but axes that
 // continue each other on both sides are one loop.
 inline constexpr size_t kMaxStridedLoops = 8;
 
-// `count` steps, which advance the index in dimension src_dim of the source by
-// src_step each, and that in dst_dim of the destination by dst_step.
+// `count` steps, which advance the source index in dimension src_dim by
+// src_step each, and the destination index in dst_dim by dst_step.
 struct StridedLoop {
   uint64_t count = 1;
   int src_dim = -1;  // -1: stays where it is, so that elements are repeated
@@ -36,23 +36,23 @@ struct StridedLoop {
   friend bool operator==(const StridedLoop&, const StridedLoop&) = default;
 };
 
-// Element dst_base + sum of i_j * dst_step_j of the destination, for all
-// 0 <= i_j < count_j, is element src_base + sum of i_j * src_step_j of the
-// source. A loop of no steps makes the piece empty; a piece without loops is
-// one element.
+// Element dst_base + sum of i_j * dst_step_j of the destination, for all 0 <=
+// i_j < count_j, is element src_base + sum of i_j * src_step_j of the source. A
+// loop without steps makes the piece empty; a piece without loops is one
+// element.
 //
-// On either side, the loops of a dimension that take more than one step are
-// digits of a number: sorted by step, each step is larger than the sum of
-// (count - 1) * step of those with smaller steps. Hence no element of the
-// destination occurs twice. CheckStridedPiece verifies this.
+// On either side, a dimension's loops that take more than one step are digits
+// of a number: sorted by step, each step is larger than the sum of (count - 1)
+// * step over the loops with smaller steps. Hence no destination element occurs
+// twice. CheckStridedPiece verifies this.
 struct StridedPiece {
-  // The number of a source without memory, all of whose elements are zero.
+  // The number for a source without memory, where all elements are zero.
   static constexpr uint32_t kZeros = std::numeric_limits<uint32_t>::max();
 
-  uint32_t src = 0;  // the number of the source tensor, or kZeros
-  uint32_t dst = 0;  // the number of the destination tensor
-  // Indices, one for each dimension of the tensor; src_base is empty for
-  // kZeros, whose loops have no src_dim.
+  uint32_t src = 0;  // the source tensor's number, or kZeros
+  uint32_t dst = 0;  // the destination tensor's number
+  // Indices, one for each tensor dimension; src_base is empty for kZeros. Loops
+  // have no src_dim then.
   absl::InlinedVector<uint64_t, 4> src_base;
   absl::InlinedVector<uint64_t, 4> dst_base;
   absl::InlinedVector<StridedLoop, 6> loops;  // at most kMaxStridedLoops
@@ -60,13 +60,14 @@ struct StridedPiece {
   friend bool operator==(const StridedPiece&, const StridedPiece&) = default;
 };
 
-// The piece that makes all of tensor `dst` from tensor `src` of the same shape.
+// The piece that makes all of tensor `dst` from tensor `src` with the same
+// shape.
 StridedPiece WholePiece(uint32_t src, uint32_t dst,
                         absl::Span<const int64_t> shape);
 
 enum class PieceSide : uint8_t { kSrc, kDst };
 
-// OK if the piece is as described above and stays inside its tensors. Otherwise
+// OK if the piece is as described above and stays inside the tensors. Otherwise
 // InvalidArgument, which names the loop or dimension at fault. `src_shape` is
 // ignored for zeros. All functions below, and those of nest_run.h, take only
 // pieces that have passed this check.
@@ -74,24 +75,22 @@ absl::Status CheckStridedPiece(const StridedPiece& piece,
                                absl::Span<const int64_t> src_shape,
                                absl::Span<const int64_t> dst_shape);
 
-// How many elements of the destination the piece makes.
+// The number of destination elements that the piece makes.
 uint64_t NumElements(const StridedPiece& piece);
 
-// The smallest box of that side's tensor that holds all elements of the piece,
-// which is not empty.
+// The smallest box in that side's tensor that holds all the piece's elements.
+// The piece is not empty.
 Box BoundsOf(const StridedPiece& piece, PieceSide side);
 
-// Calls `visit` with pieces that together are the elements of `piece` that lie
-// in `box` of that side's tensor. There are at most as many as the product,
-// over the dimensions of that side, of 2k - 1, where k loops walk along the
-// dimension.
+// Calls `visit` with pieces that together are the piece's elements inside
+// `box`, in that side's tensor. There are at most as many as the product, over
+// that side's dimensions, of 2k - 1, where k loops walk along the dimension.
 void Clip(const StridedPiece& piece, PieceSide side, const Box& box,
           absl::FunctionRef<void(const StridedPiece& part)> visit);
 
-// Calls `visit` with pieces that together are the elements of `piece`, each of
-// which has at least a quarter of the elements of its bounds on the side kSrc.
-// For sources of many chunks: whoever looks for the chunks of such bounds meets
-// few in vain.
+// Calls `visit` with pieces that together are the piece's elements. Each has at
+// least a quarter of the elements in its bounds on the side kSrc. For sources
+// with many chunks: a search for the chunks in such bounds meets few in vain.
 void ForEachDensePart(const StridedPiece& piece,
                       absl::FunctionRef<void(const StridedPiece& part)> visit);
 
