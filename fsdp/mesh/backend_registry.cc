@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The table of backends, by name.
+//
 // Tested by tests/fsdp/mesh/process_group_test.cc.
 #include "fsdp/mesh/backend_registry.h"
 

@@ -19,15 +19,15 @@
 
 namespace fsdp {
 
-// One group, as seen by one of its ranks.
+// One group, as one rank sees it.
 struct BackendRequest {
   c10::intrusive_ptr<c10d::Store> store;  // only for this group and backend
   int rank;                               // in the group
   int size;
   std::string name;             // unique in the process
-  std::vector<uint64_t> ranks;  // of the default group
+  std::vector<uint64_t> ranks;  // in the default group
   std::chrono::milliseconds timeout;
-  int64_t local_rank;  // of this process on its machine
+  int64_t local_rank;  // this process's rank on its machine
 };
 
 struct BackendKind {
@@ -36,14 +36,14 @@ struct BackendKind {
   c10d::ProcessGroup::BackendType type;
   // Whether this machine can run the backend.
   std::function<bool()> is_available;
-  // Collective over the ranks of the group. Throws what the backend throws.
+  // Collective over the group's ranks. Throws the backend's own errors.
   std::function<c10::intrusive_ptr<c10d::Backend>(const BackendRequest&)> make;
 };
 
 // Returns true, so that it can initialise a constant. Registering a name twice
 // is an error (c10::Error).
 bool RegisterBackend(BackendKind kind);
-// Null when there is none of this name.
+// Null when there is none with this name.
 const BackendKind* FindBackend(const std::string& name);
 std::vector<const BackendKind*> RegisteredBackends();
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Waits for collectives and adds context to their errors.
+//
 // Tested by tests/fsdp/mesh/process_group_test.cc.
 #include "fsdp/mesh/collective_errors.h"
 

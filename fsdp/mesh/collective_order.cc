@@ -44,16 +44,16 @@ std::atomic<bool>& OrderCheck() {
   return enabled;
 }
 
-// What one rank tells its neighbour before a collective.
+// The message that a rank sends to a neighbour before a collective.
 struct Message {
-  uint64_t number;       // among the collectives of this group
-  uint64_t fingerprint;  // of the collective's whole text
+  uint64_t number;       // among this group's collectives
+  uint64_t fingerprint;  // hash of the whole text of the collective
   char text[232];        // collective and reason, truncated; zero-terminated
   uint64_t has_come;     // not zero; TCP delivers it last
 };
 static_assert(std::is_trivially_copyable_v<Message> && sizeof(Message) == 256);
 
-// A collective of this rank, and the neighbour's message of the same number.
+// This rank's collective, and the neighbour's message with the same number.
 struct Unread {
   uint64_t number;
   std::string collective;
@@ -62,19 +62,20 @@ struct Unread {
   c10::intrusive_ptr<c10d::Work> receiving;
 };
 
-// What the check keeps for a process group.
+// The check's state for one process group.
 struct Channel {
   // Weak, so that it neither keeps the group alive nor mistakes another group
-  // at its address for it.
+  // at the same address for it.
   c10::weak_intrusive_ptr<c10d::ProcessGroup> group;
-  uint64_t number = 0;  // of its next collective
+  uint64_t number = 0;  // the next collective's number
   bool has_gloo = false;
   std::deque<Unread> unread;
   std::deque<c10::intrusive_ptr<c10d::Work>> sending;
 };
 
-// The collectives of one group come from one thread at a time, which alone uses
-// its channel, except for `unread`: a backward on another thread may take that.
+// A group's collectives come from one thread at a time. Only that thread uses
+// the group's channel, except for `unread`: a backward on another thread may
+// take that.
 struct Channels {
   std::mutex mutex;  // not held while waiting for a neighbour
   std::unordered_map<const c10d::ProcessGroup*, Channel> by_group;
@@ -115,7 +116,7 @@ std::string RankIsAt(int64_t rank, const std::string& collective,
                       reason);
 }
 
-// Advice for the user, based on what two ranks are about to do.
+// Advice for the user, based on the two collectives that two ranks announced.
 std::string Advice(const std::string& mine, const std::string& other) {
   const bool differ_in_gradients =
       (absl::StrContains(mine, kWithoutGradients) ||
@@ -133,7 +134,7 @@ int PreviousRank(const c10d::ProcessGroup& ranks) {
   return (ranks.getRank() + ranks.getSize() - 1) % ranks.getSize();
 }
 
-// For errors of messages.
+// Describes the awaited ranks, for errors while messages are sent or received.
 std::string WaitingFor(const c10d::ProcessGroup& ranks,
                        const std::string& collective,
                        const std::string& reason) {
@@ -141,8 +142,8 @@ std::string WaitingFor(const c10d::ProcessGroup& ranks,
                       PreviousRank(ranks), ")");
 }
 
-// Tells the next rank about this collective, and begins to receive what the
-// previous one says about its own.
+// Tells the next rank about this collective, and begins to receive the previous
+// rank's message.
 Unread Post(const ProcessGroup& ranks, Channel& channel, uint64_t number,
             const std::string& collective, const std::string& reason) {
   Message mine = {.number = number,
@@ -170,7 +171,8 @@ Unread Post(const ProcessGroup& ranks, Channel& channel, uint64_t number,
           })};
 }
 
-// Waits until the next rank has received all but the latest `num_left`.
+// Waits until the next rank has received all messages but the latest
+// `num_left`.
 void FinishSending(const ProcessGroup& ranks, Channel& channel, size_t num_left,
                    const std::string& collective, const std::string& reason) {
   while (channel.sending.size() > num_left) {
@@ -181,14 +183,14 @@ void FinishSending(const ProcessGroup& ranks, Channel& channel, size_t num_left,
   }
 }
 
-// Whether reading the message does not wait. Gloo cannot tell, so this looks at
-// the memory that the message arrives in.
+// Whether the message can be read without a wait. Gloo cannot tell, so this
+// looks at the memory in which the message arrives.
 bool HasCome(const Unread& unread) {
   auto* const message = static_cast<Message*>(unread.message.data_ptr());
   return std::atomic_ref<uint64_t>(message->has_come).load() != 0;
 }
 
-// Waits for the message and compares.
+// Waits for the message and compares it with this rank's own.
 void Compare(const ProcessGroup& ranks, const Unread& unread) {
   const auto gloo = ranks->getBackend(c10::kCPU);
   IssueWork(

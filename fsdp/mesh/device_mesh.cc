@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A mesh is a root, the grid that was made first, and some axes of it
-// (mesh_axis.h). So slices, views, flattened axes and joined ones are all lists
-// of axes; on every axis that is not in the list, the mesh lies at this rank's
+// (mesh_axis.h). Slices, views, flattened axes and joined ones are all lists of
+// axes. On every axis that is not in the list, the mesh lies at this rank's
 // place.
 #include "fsdp/mesh/device_mesh.h"
 
@@ -57,16 +57,16 @@ struct DeviceMesh::Impl {
     c10::DeviceType device_type;
     std::vector<int64_t> ranks;
     std::vector<MeshAxis> axes;
-    // This rank in `ranks`; absent outside of the mesh.
+    // This rank's place in `ranks`; absent outside the mesh.
     std::optional<int64_t> place;
-    // By name; grows when any mesh of this root is flattened.
+    // By name; grows when any mesh with this root is flattened.
     mutable std::map<std::string, MeshAxis> flattened;
-    // By the canonical extents of an axis, so that axes of the same ranks share
-    // one. Grows with views and flattened axes.
+    // By an axis's canonical extents, so that axes with the same ranks share
+    // one group. Grows with views and flattened axes.
     mutable std::map<std::vector<MeshExtent>, ProcessGroup> groups;
   };
 
-  // Shared by all meshes that were made from it.
+  // Shared by all meshes that are made from it.
   std::shared_ptr<const Root> root;
   std::vector<MeshAxis> axes;
   // Derived from the members above.
@@ -116,9 +116,9 @@ DeviceMesh DeviceMesh::Impl::MakeRoot(c10::DeviceType device_type,
   return Make(std::move(root), std::move(axes));
 }
 
-// The first call for an axis of these places is collective over the world: it
-// makes the groups of all parallels to `axis`, each of which begins at a place
-// where the index on the axis is 0.
+// The first call for an axis with these places is collective over the world: it
+// makes the groups for all parallels to `axis`. Each begins at a place with
+// index 0 on the axis.
 ProcessGroup DeviceMesh::Impl::GroupOf(const Root& root, const MeshAxis& axis) {
   const std::vector<MeshExtent> extents = Canonical(axis);
   const auto found = root.groups.find(extents);

@@ -20,7 +20,7 @@
 namespace fsdp {
 namespace {
 
-// Moves `tensor` to the mesh's type of device; a meta tensor stays on meta.
+// Moves `tensor` to the mesh's device type; a meta tensor stays on meta.
 at::Tensor OnDeviceOf(const at::Tensor& tensor, const DeviceMesh& mesh) {
   if (tensor.is_meta() || tensor.device().type() == mesh.device_type()) {
     return tensor;
@@ -33,7 +33,7 @@ struct ShapeAndStride {
   std::vector<int64_t> stride;
 };
 
-// The shape and stride of the whole, if every shard is as long as this one.
+// The whole tensor's shape and stride, if every shard is as long as this one.
 ShapeAndStride WholeOfEven(const at::Tensor& local, const DeviceMesh& mesh,
                            const Placements& placements) {
   ShapeAndStride whole{.shape = local.sizes().vec(),
@@ -50,7 +50,7 @@ ShapeAndStride WholeOfEven(const at::Tensor& local, const DeviceMesh& mesh,
   return whole;
 }
 
-// The largest of each number over all ranks of the mesh.
+// For each number, the largest on any rank in the mesh.
 at::Tensor MaxOverMesh(const std::vector<int64_t>& numbers,
                        const DeviceMesh& mesh, c10::Device device) {
   at::Tensor result = at::tensor(numbers, at::kLong).to(device);
@@ -60,7 +60,7 @@ at::Tensor MaxOverMesh(const std::vector<int64_t>& numbers,
   return result.cpu();
 }
 
-// Whether all ranks have the same numbers, and as many of them.
+// Whether all ranks have the same numbers, and equally many.
 bool AllAgree(const std::vector<int64_t>& numbers, const DeviceMesh& mesh,
               c10::Device device) {
   std::vector<int64_t> both = numbers;
@@ -171,7 +171,7 @@ int64_t DTensor::numel() const {
 std::optional<DTensor> DTensor::grad() const {
   const at::Tensor& gradient = local_.grad();
   if (!gradient.defined()) return std::nullopt;
-  // Each rank that contributed to a sum gets the gradient of the sum.
+  // Each rank that contributed to a sum gets the sum's gradient.
   DTensorSpec spec = spec_;
   spec.placements = WithoutPartials(spec_.placements);
   return DTensor(gradient, std::move(spec));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// DTensor: a tensor that lies on a mesh. It is a value type: the local tensor
-// of this rank, and the spec (mesh, placements, global shape) that says which
-// part of the whole it is. It has no operator overloads: computations use the
-// shards as plain tensors, and whatever needs the other ranks is a function
-// here. Calls marked collective must be made by all ranks of the mesh.
-// Semantics: torch/distributed/tensor/_api.py.
+// DTensor: a tensor that lies on a mesh. It is a value type: this rank's local
+// tensor, and the spec (mesh, placements, global shape), which says which part
+// of the whole it is. It has no operator overloads: computations use the shards
+// as plain tensors, and everything that needs the other ranks is a function
+// here. All ranks in the mesh must make the calls marked collective. Semantics:
+// torch/distributed/tensor/_api.py.
 #ifndef FSDP_MESH_DTENSOR_H_
 #define FSDP_MESH_DTENSOR_H_
 
@@ -29,7 +29,7 @@ class DTensor {
 
   // Infers the whole tensor from even local shards; give both shape and stride
   // when shards are uneven. With `run_check` the ranks compare shapes, and
-  // replicas take the values of their first rank: collective.
+  // replicas take the values of the first replica's rank: collective.
   static DTensor from_local(const at::Tensor& local, const DeviceMesh& mesh,
                             const Placements& placements,
                             bool run_check = false,
@@ -52,15 +52,15 @@ class DTensor {
   int64_t numel() const;
   at::ScalarType scalar_type() const { return local_.scalar_type(); }
 
-  // The gradient of the local tensor with this spec; absent when undefined.
+  // The local tensor's gradient with this spec; absent when undefined.
   std::optional<DTensor> grad() const;
 
-  // The p-norm of the whole tensor (p > 0 or infinity), as a tensor of no
+  // The whole tensor's p-norm (p > 0 or infinity), as a tensor without
   // dimensions, equal on every rank. Collective: one reduction per axis that
   // shards.
   at::Tensor norm(double p = 2.0) const;
 
-  // The same spec around another local tensor of the same shape.
+  // The same spec around another local tensor with the same shape.
   DTensor with_local(at::Tensor local) const;
 
  private:
@@ -68,9 +68,9 @@ class DTensor {
   DTensorSpec spec_;
 };
 
-// This rank's part of the `tensor` of rank 0 of every axis (collective), or,
-// with `src_data_rank` absent, of its own `tensor` (no communication). Default
-// placements: Replicate on every axis.
+// This rank's part of the `tensor` on rank 0 of every axis (collective), or,
+// with `src_data_rank` absent, of this rank's own `tensor` (no communication).
+// Default placements: Replicate on every axis.
 DTensor distribute_tensor(const at::Tensor& tensor, const DeviceMesh& mesh,
                           const Placements& placements = {},
                           std::optional<int64_t> src_data_rank = 0);

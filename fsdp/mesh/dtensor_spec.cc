@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Computes local boxes and shapes from placements.
+//
 // Tested by tests/fsdp/mesh/dtensor_test.cc.
 #include "fsdp/mesh/dtensor_spec.h"
 
@@ -11,7 +13,7 @@
 namespace fsdp {
 namespace {
 
-// The boxes of a tensor of `shape`; `placements` without Partial.
+// This rank's boxes in a tensor with `shape`; `placements` has no Partial.
 std::vector<dcp::Box> BoxesOf(const std::vector<int64_t>& shape,
                               const DeviceMesh& mesh,
                               const dcp::Placements& placements,

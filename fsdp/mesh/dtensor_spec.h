@@ -16,9 +16,9 @@ namespace fsdp {
 
 struct DTensorSpec {
   DeviceMesh mesh;
-  Placements placements;        // one per axis of the mesh, dims not negative
-  std::vector<int64_t> shape;   // of the whole tensor, in elements
-  std::vector<int64_t> stride;  // of the whole tensor, in elements
+  Placements placements;        // one per mesh axis, dims not negative
+  std::vector<int64_t> shape;   // the whole tensor's, in elements
+  std::vector<int64_t> stride;  // the whole tensor's, in elements
 
   // This rank's part: one box, or several when uneven strided shards leave rows
   // that are not adjacent; an empty box when it holds nothing. Partial counts
@@ -30,14 +30,14 @@ struct DTensorSpec {
   friend bool operator==(const DTensorSpec&, const DTensorSpec&) = default;
 };
 
-// The placements with dims that are not negative, for a tensor of `ndim`
-// dimensions. Throws c10::ValueError unless there is one per axis of the mesh,
-// and c10::IndexError for a dimension that the tensor does not have.
+// The placements with dims that are not negative, for a tensor with `ndim`
+// dimensions. Throws c10::ValueError unless there is one per mesh axis, and
+// c10::IndexError for a dimension that the tensor does not have.
 Placements Normalized(const Placements& placements, const DeviceMesh& mesh,
                       int64_t ndim);
 
-// With each Partial as a Replicate: for the geometry it is whole, on every
-// rank.
+// Replaces each Partial with a Replicate: to the geometry, such a tensor is
+// whole on every rank.
 Placements WithoutPartials(const Placements& placements);
 
 }  // namespace fsdp

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Opens Gloo's network devices and makes Gloo backends.
+//
 // Tested by tests/fsdp/mesh/process_group_test.cc.
 #include "fsdp/mesh/gloo_backend.h"
 

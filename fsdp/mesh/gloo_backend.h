@@ -9,10 +9,10 @@
 
 namespace fsdp {
 
-// Chooses the network interfaces for the groups made afterwards: those that
+// Chooses the network interfaces for groups that are made later: those that
 // GLOO_SOCKET_IFNAME lists, loopback when all ranks are on this machine, else
-// the one that the machine's own name resolves to. Throws c10::Error when there
-// is no such interface.
+// the interface to which the machine's own name resolves. Throws c10::Error
+// when there is no such interface.
 void OpenGlooDevices(const Launch& launch);
 // Releases them; existing groups keep theirs.
 void CloseGlooDevices();

@@ -42,7 +42,7 @@ constexpr Names kMpi[] = {
     {"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
 };
 
-// A whole number of at least `least`.
+// A whole number, `least` or greater.
 std::optional<int64_t> Number(Environment environment, const char* name,
                               int64_t least) {
   if (name == nullptr) return std::nullopt;
@@ -94,7 +94,7 @@ Launch ReadPlace(Environment environment, const Names& names) {
   return launch;
 }
 
-// One of them is set where each process may see other devices.
+// A launcher sets one of them where each process may see other devices.
 constexpr const char* kOwnDevices[] = {
     "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_GPUS_PER_TASK"};
 
@@ -103,7 +103,7 @@ bool IsLocal(const std::string& address) {
          address.compare(0, 4, "127.") == 0;
 }
 
-// MASTER_ADDR and MASTER_PORT, or what the launcher offers instead.
+// MASTER_ADDR and MASTER_PORT, or the launcher's substitute for them.
 void ReadMaster(Environment environment, const Names& names, Launch* launch) {
   const bool is_slurm = &names == &kSlurm;
   const bool is_mpi = !is_slurm && &names != &kTorchrun;

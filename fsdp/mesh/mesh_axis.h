@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// MeshAxis: one axis of a mesh as a set of places in the row-major order of a
-// root grid. Slices, flattened axes and other views of one grid are all made of
-// it. For device_mesh.cc; everything but the group is a pure value.
+// MeshAxis: one mesh axis as a set of places in a root grid's row-major order.
+// It makes up slices, flattened axes and other views of one grid. For
+// device_mesh.cc; everything but the group is a pure value.
 #ifndef FSDP_MESH_MESH_AXIS_H_
 #define FSDP_MESH_MESH_AXIS_H_
 
@@ -23,14 +23,14 @@ struct MeshExtent {
 
 struct MeshAxis {
   std::string name;
-  // The slowest first; one for each axis of the root that this one covers.
+  // The slowest first; one for each root axis that this axis covers.
   std::vector<MeshExtent> extents;
   // The group of the ranks on this axis, through this rank.
   ProcessGroup group;
 };
 
-// Axes of a row-major grid of this shape whose places are `stride` apart.
-// `names` are as many as the axes, or none.
+// The axes of a row-major grid with this shape, where places are `stride`
+// apart. `names` are as many as the axes, or none.
 std::vector<MeshAxis> AxesOf(const std::vector<int64_t>& shape,
                              const std::vector<std::string>& names,
                              int64_t stride = 1);
@@ -38,16 +38,16 @@ std::vector<MeshAxis> AxesOf(const std::vector<int64_t>& shape,
 int64_t SizeOf(const MeshAxis& axis);
 
 // The fewest extents that give the same places in the same order: axes with
-// equal ones consist of the same ranks.
+// equal extents have the same ranks.
 std::vector<MeshExtent> Canonical(const MeshAxis& axis);
 
 // Whether a step on one axis may also be a step on the other.
 bool Overlap(const MeshAxis& a, const MeshAxis& b);
 
-// The offsets of the indices of `axis` in the root's order, from the first.
+// The offset of each index on `axis` in the root's order, from the first.
 std::vector<int64_t> OffsetsOf(const MeshAxis& axis);
 
-// The index on `axis` of the place `index` in the root's order.
+// The index on `axis` for the place `index` in the root's order.
 int64_t CoordinateOn(const MeshAxis& axis, int64_t index);
 
 // The places that `axes` span, row-major, through the place `through`.

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs the collectives that move placements, as bytes where possible.
+//
 // Tested by tests/fsdp/mesh/redistribute_test.cc.
 #include "fsdp/mesh/mesh_collectives.h"
 
@@ -42,8 +44,8 @@ c10::intrusive_ptr<c10d::Backend> BackendOf(const ProcessGroup& group,
   return group->getBackend(tensor.device().type());
 }
 
-// The same memory as a flat run of bytes. A contiguous tensor of one element
-// may have any strides, which a view of it would keep.
+// The same memory as a flat run of bytes. A contiguous tensor with one element
+// may have any strides, which a view would keep.
 at::Tensor Bytes(const at::Tensor& tensor) {
   return tensor.as_strided({tensor.numel()}, {1}).view(at::kByte);
 }
@@ -127,7 +129,8 @@ at::Tensor AllToAllRows(const at::Tensor& rows,
   at::Tensor dst = bytes_by_row(result);
   std::vector<int64_t> src_rows = sent;
   std::vector<int64_t> dst_rows = received;
-  // The number of rows is this rank's own, so the ranks compare those of one.
+  // Each rank has a row count of its own, so the ranks compare the size of one
+  // row.
   CheckInStep(group, rows.device().type(),
               absl::StrCat("all-to-all of rows of ", src.size(1), " bytes"),
               "rows that are exchanged");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// It includes CUDA's headers and is the only file that does, so that everything
-// else compiles and links without CUDA.
+// Makes NCCL backends. Only this file includes CUDA's headers, so that
+// everything else compiles and links without CUDA.
 #include "fsdp/mesh/nccl_backend.h"
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace fsdp {
 namespace {
 
 c10::intrusive_ptr<c10d::Backend> MakeNccl(const BackendRequest& request) {
-  // NCCL takes the current device of each tensor; a process that did not
-  // choose one must not end up sharing GPU 0 with its neighbours.
+  // NCCL uses each tensor's current device; a process that did not choose one
+  // must not end up sharing GPU 0 with other processes.
   const int64_t index = DeviceIndexOf(
       request.local_rank, c10::cuda::device_count(), GetEnvironment);
   c10::cuda::set_device(static_cast<c10::DeviceIndex>(index));

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Computes the norm of many tensors with few kernels and reductions.
+//
 // Tested by tests/fsdp/mesh/dtensor_test.cc.
 #include "fsdp/mesh/norm.h"
 
@@ -49,7 +51,7 @@ std::vector<Bucket> BucketsOf(const std::vector<NormTerm>& terms) {
   return buckets;
 }
 
-// The norm of each tensor, in float64. Tensors of one device and dtype share
+// Each tensor's norm, in float64. Tensors with the same device and dtype share
 // a kernel.
 std::vector<at::Tensor> Norms(const std::vector<at::Tensor>& tensors, double p,
                               c10::Device device) {
@@ -81,7 +83,7 @@ at::Tensor LocalPart(const Bucket& bucket, double p, c10::Device device) {
   return std::isinf(p) ? norms.max() : norms.pow(p).sum();
 }
 
-// Reduces each of `parts`, which have no dimensions, over the ranks of a group.
+// Reduces each of `parts`, which have no dimensions, over a group's ranks.
 void ReduceParts(const std::vector<at::Tensor*>& parts, bool is_max,
                  const ProcessGroup& group) {
   std::vector<at::Tensor> locals;
@@ -101,9 +103,9 @@ void ReduceParts(const std::vector<at::Tensor*>& parts, bool is_max,
   for (size_t i = 0; i < parts.size(); ++i) *parts[i] = each[i];
 }
 
-// The sum of p-th powers of all terms, or the maximum, in float64. Which parts
-// a group reduces is decided on the host: an index on the device would be
-// copied there, and the host would wait for the device at each copy.
+// The sum of all terms' p-th powers, or the maximum, in float64. The host
+// decides which parts a group reduces: an index on the device would be copied
+// there, and the host would wait for the device at each copy.
 at::Tensor TotalPart(const std::vector<NormTerm>& terms, double p) {
   const c10::Device device = terms[0].device;
   const bool is_max = std::isinf(p);

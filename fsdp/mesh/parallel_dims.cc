@@ -99,8 +99,8 @@ int64_t ParallelDegrees::seq_len_divisor() const { return tp * cp * 2; }
 
 ParallelDims::ParallelDims(ParallelDegrees degrees, DeviceMesh world)
     : degrees_(degrees), world_(std::move(world)) {
-  // In one order on every rank. A group is named after the first axis that
-  // has its ranks.
+  // In one order on every rank. A group is named after the first axis that has
+  // the same ranks.
   const auto view = [&](const std::vector<std::string>& axes) {
     std::vector<int64_t> shape;
     for (const std::string& axis : axes) shape.push_back(degrees_.size(axis));

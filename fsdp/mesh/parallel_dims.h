@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // ParallelDims: how many ranks each kind of parallelism has, and the meshes for
-// it, as views of one world. Names of axes and the order of ranks are those of
+// it, as views of one world. Axis names and the order of ranks are those in
 // TorchTitan 0.2.2 (torchtitan/distributed/parallel_dims.py):
 //
 //   dense        pp, dp_replicate, fsdp, tp         parameters outside experts
 //   sparse       pp, dp_replicate, efsdp, ep, etp   the experts
 //   dataloading  pp, batch, cp, tp                  which rank reads which data
-//   loss         batch x cp                         what a loss is averaged
-//   over
+//   loss         batch x cp                         a loss is averaged over it
 //
-// with batch = dp_replicate * dp_shard, fsdp = dp_shard * cp and efsdp =
-// fsdp * tp / (ep * etp). So expert parallelism has no ranks of its own: it
-// divides those of fsdp and, unless etp is tp, of tp. For the thread that
+// with batch = dp_replicate * dp_shard, fsdp = dp_shard * cp and efsdp = fsdp *
+// tp / (ep * etp). So expert parallelism has no ranks of its own: it divides
+// the fsdp ranks and, unless etp is tp, the tp ranks. For the thread that
 // trains.
 #ifndef FSDP_MESH_PARALLEL_DIMS_H_
 #define FSDP_MESH_PARALLEL_DIMS_H_
@@ -27,11 +26,11 @@
 
 namespace fsdp {
 
-// Ranks of each kind; a plain value.
+// How many ranks each kind has; a plain value.
 struct ParallelDegrees {
   int64_t pp = 1;
   int64_t dp_replicate = 1;
-  // -1: what the others leave of the world.
+  // -1: all that the others leave of the world.
   int64_t dp_shard = -1;
   int64_t cp = 1;
   int64_t tp = 1;
@@ -39,24 +38,23 @@ struct ParallelDegrees {
   // How many ranks cut each expert: 1, or as many as tp.
   int64_t etp = 1;
 
-  // The same with dp_shard known, for a world of `world_size` ranks. Throws
+  // The same with dp_shard known, for a world with `world_size` ranks. Throws
   // c10::ValueError, which states the equation, when they do not fit.
   ParallelDegrees resolved(int64_t world_size) const;
 
-  // After resolved(): the number of ranks on an axis named above. Throws
+  // After resolved(): how many ranks an axis named above has. Throws
   // c10::ValueError for another name.
   int64_t size(const std::string& axis) const;
   // Whether an axis has more than one rank. efsdp is enabled, even with one
-  // rank, exactly when ep is: then experts are a group of fully_shard of their
-  // own.
+  // rank, exactly when ep is: then experts are a separate fully_shard group.
   bool enabled(const std::string& axis) const;
 
-  // The gradient of a parameter holds the sum of this many means of a loss, on
-  // every mesh.
+  // A parameter's gradient holds the sum of this many means of a loss, on every
+  // mesh.
   int64_t fsdp_gradient_divide_factor() const;
   int64_t non_data_parallel_size() const;
-  // Sequences must divide by it, for sequence parallelism and for context
-  // parallelism with its balancing.
+  // Sequence lengths must be multiples of it, for sequence parallelism and for
+  // balanced context parallelism.
   int64_t seq_len_divisor() const;
 };
 
@@ -64,9 +62,9 @@ class ParallelDims {
  public:
   const ParallelDegrees& degrees() const { return degrees_; }
 
-  // The mesh of these axes, which must belong to one of the views, in its
-  // order; absent unless all are enabled. Throws c10::ValueError for a name
-  // that does not exist, or for axes of different views.
+  // The mesh with these axes, which must belong to one view and be in that
+  // view's order; absent unless all are enabled. Throws c10::ValueError for a
+  // name that does not exist, or for axes from different views.
   std::optional<DeviceMesh> get_optional_mesh(
       const std::vector<std::string>& axes) const;
   std::optional<DeviceMesh> get_optional_mesh(const std::string& axis) const;

@@ -56,7 +56,7 @@ std::string to_string(c10::ArrayRef<Placement> placements) {
   const auto append = [](std::string* out, const Placement& placement) {
     absl::StrAppend(out, to_string(placement));
   };
-  // A tuple of one has a comma, as Python prints it.
+  // A one-element tuple has a comma, as Python prints it.
   return absl::StrCat("(", absl::StrJoin(placements, ", ", append),
                       placements.size() == 1 ? ",)" : ")");
 }

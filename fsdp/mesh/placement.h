@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a tensor lies along one axis of a mesh: Shard, Replicate, Partial, and
-// the strided shard that FSDP over tensor parallelism makes. Names and meaning
-// are DTensor's (torch/distributed/tensor/placement_types.py). The geometry
-// itself is dcp's (dcp/tensor/placement.h), so that a checkpoint and the
-// trainer that wrote it cannot disagree. Pure values; any thread.
+// How a tensor lies along one mesh axis: Shard, Replicate, Partial, and the
+// strided shard that FSDP over tensor parallelism makes. Names and meaning are
+// DTensor's (torch/distributed/tensor/placement_types.py). The geometry itself
+// is dcp's (dcp/tensor/placement.h), so that a checkpoint and the trainer that
+// wrote it cannot disagree. Pure values; any thread.
 #ifndef FSDP_MESH_PLACEMENT_H_
 #define FSDP_MESH_PLACEMENT_H_
 
@@ -16,7 +16,7 @@
 
 namespace fsdp {
 
-// How contributions of the ranks add up to the value of a Partial tensor.
+// How the ranks' contributions add up to a Partial tensor's value.
 enum class ReduceOp : uint8_t { kSum, kAvg, kMax, kMin };
 
 class Placement {
@@ -34,14 +34,14 @@ class Placement {
   // For a shard: the tensor dimension. A negative one counts from the end,
   // until `normalized`.
   int64_t dim() const { return dim_; }
-  // For a strided shard: into how many parts an axis to the right cut the
-  // dimension first; 1 otherwise.
+  // For a strided shard: into how many parts an axis to the right first cut the
+  // dimension; 1 otherwise.
   int64_t split_factor() const { return split_factor_; }
   // For a Partial.
   ReduceOp reduce_op() const { return reduce_op_; }
 
-  // With a negative dim made positive for a tensor of `ndim` dimensions.
-  // Throws c10::IndexError when there is no such dimension.
+  // Makes a negative dim positive for a tensor with `ndim` dimensions. Throws
+  // c10::IndexError when there is no such dimension.
   Placement normalized(int64_t ndim) const;
 
   friend bool operator==(const Placement&, const Placement&) = default;
@@ -58,7 +58,7 @@ class Placement {
 };
 
 // The forms that users write: Shard(0), Replicate(), Partial(). They add no
-// members to Placement, so slicing one is harmless.
+// members to Placement, so slicing them is harmless.
 struct Shard : Placement {
   explicit Shard(int64_t dim)
       : Placement(Kind::kShard, dim, 1, ReduceOp::kSum) {}

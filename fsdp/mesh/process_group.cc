@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the groups are made, the same on every rank:
 //   1. One process serves the store, rank 0 or the launcher's agent, and the
-//      others connect to it. A job of one process keeps it in memory.
+//      others connect to it. A job with one process keeps it in memory.
 //   2. Groups are numbered in the order of the calls that make them, and group
 //      n keeps its keys under "group/n/<backend>/". The ranks need not agree on
 //      the number because every rank makes the same calls in the same order.
-//   3. Only the members of a group make backends for it, one for each type of
-//      device, in which they find each other through those keys.
+//   3. Only a group's members make backends for it, one for each device type,
+//      in which they find each other through those keys.
 //   4. The members wait for each other: a member that continued and dropped the
 //      group would close connections that others have not made yet.
 #include "fsdp/mesh/process_group.h"
@@ -46,11 +46,11 @@ struct Job {
   int64_t num_groups = 0;  // made so far, by any rank
   ProcessGroup world;
   ProcessGroup self;                           // null until it is needed
-  std::map<std::string, ProcessGroup> second;  // by the key of the first
+  std::map<std::string, ProcessGroup> second;  // by the first group's key
 };
 
 // Null before init_process_group. Not destroyed with the process, because a
-// group whose collectives hang would keep it from ending.
+// group with a hanging collective would keep the process from ending.
 std::unique_ptr<Job>& CurrentJob() {
   static auto* const job = new std::unique_ptr<Job>();
   return *job;
@@ -72,7 +72,7 @@ const BackendKind* RequireBackend(const std::string& name) {
   return kind;
 }
 
-// One kind for each type of device.
+// One backend for each device type.
 std::vector<const BackendKind*> ParseBackends(const std::string& text) {
   std::vector<const BackendKind*> kinds;
   if (text.empty()) {
@@ -125,7 +125,7 @@ Store OpenStore(const Launch& launch, std::chrono::milliseconds timeout) {
       absl::StrCat("restart/", launch.restart_count), std::move(store));
 }
 
-// Step 4 of the head comment.
+// Step 4 in the head comment.
 void WaitForMembers(c10d::Store& store, int size) {
   const std::string all = "all_connected";
   if (store.add("num_connected", 1) == size) {
@@ -134,7 +134,7 @@ void WaitForMembers(c10d::Store& store, int size) {
   store.wait({all});
 }
 
-// Steps 3 and 4 of the head comment. Null on ranks that are not members.
+// Steps 3 and 4 in the head comment. Null on ranks that are not members.
 ProcessGroup MakeGroup(Job& job, const std::string& key,
                        const std::vector<int64_t>& ranks,
                        const std::string& name) {
@@ -192,9 +192,9 @@ void CheckRanks(const Job& job, const std::vector<int64_t>& ranks,
   }
 }
 
-// A handler rather than SIG_IGN, which programs that this one starts would
-// inherit. Gloo writes from its own threads and the caller's, so masking the
-// signal in one thread would not do.
+// A handler and not SIG_IGN, which programs that this one starts would inherit.
+// Gloo writes from several threads, its own and the caller's, so masking the
+// signal in one thread would not be enough.
 void SurviveBrokenPipes() {
   struct sigaction current = {};
   sigaction(SIGPIPE, nullptr, &current);

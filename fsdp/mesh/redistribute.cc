@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // [Note: order of steps]
-// Placements apply from left to right: on a tensor dimension that several axes
-// cut, an axis to the right cuts what those to its left have left over. So a
-// shard can be undone only while no axis to its right cuts the same dimension,
-// and made only when the axes to its left that will cut the dimension have, and
-// none to its right has. Each round takes the leftmost axis for which one step
-// leads to its target. Where all are blocked, the rightmost shard in the way is
-// gathered; it is cut again, locally, when its turn comes. A step towards a
-// target never blocks an axis to its left, so this ends.
+// Placements apply from left to right. Where several axes cut a tensor
+// dimension, each axis cuts the piece that the axes to the left have left over.
+// So a shard can be undone only while no axis to the right cuts the same
+// dimension. A shard can be made only when all axes to the left that will cut
+// the dimension have done so, and none to the right has. Each round takes the
+// leftmost axis that reaches its target in one step. Where all are blocked, the
+// rightmost shard in the way is gathered, and cut again locally in a later
+// round. A step towards a target never blocks an axis to the left, so this
+// ends.
 
 #include "fsdp/mesh/redistribute.h"
 
@@ -24,7 +25,7 @@
 namespace fsdp {
 namespace {
 
-// Copies the padded block of a rank back to its pieces' places in `whole`.
+// Copies a rank's padded block back to its places in `whole`.
 void UnpackBlock(const at::Tensor& block, int64_t dim,
                  const std::vector<AxisCut::Piece>& pieces,
                  const at::Tensor& whole) {
@@ -37,7 +38,7 @@ void UnpackBlock(const at::Tensor& block, int64_t dim,
   }
 }
 
-// `tensor` with `dim` first, padded with zeros to `length` of it.
+// `tensor` with `dim` first, padded with zeros to `length`.
 at::Tensor PaddedFront(const at::Tensor& tensor, int64_t dim, int64_t length) {
   const at::Tensor front = tensor.movedim(dim, 0);
   if (front.size(0) == length) return front.contiguous();
@@ -69,7 +70,7 @@ class Redistribution {
  private:
   int64_t ndim() const { return static_cast<int64_t>(current_.size()); }
 
-  // Takes the leftmost axis for which one step leads to its target; false when
+  // Takes the leftmost axis that reaches its target in one step; false when
   // there is none. See [Note: order of steps].
   bool StepOnce() {
     for (int64_t axis = 0; axis < ndim(); ++axis) {
@@ -103,7 +104,7 @@ class Redistribution {
                         [dim](const Placement& p) { return p.is_shard(dim); });
   }
 
-  // Whether the axes to the left cut `dim` as in the target, and none to the
+  // Whether the axes to the left cut `dim` as in the target, and no axis to the
   // right cuts it.
   bool IsNextOn(int64_t dim, int64_t axis) const {
     for (int64_t left = 0; left < axis; ++left) {
@@ -130,7 +131,8 @@ class Redistribution {
                           " to ", to_string(target_));
   }
 
-  // How `shard` on `axis` cuts what the axes to its left have left over.
+  // How `shard` on `axis` cuts the piece that the axes to the left have left
+  // over.
   AxisCut CutAt(int64_t axis, const Placement& shard) const {
     int64_t length = shape_[shard.dim()];
     for (int64_t left = 0; left < axis; ++left) {
@@ -181,8 +183,8 @@ class Redistribution {
     current_[axis] = shard;
   }
 
-  // Changes a shard of one dimension to a shard of another: each rank sends
-  // every other rank the part that it will hold.
+  // Changes a shard along one dimension to a shard along another: each rank
+  // sends every other rank the part that it will hold.
   void Exchange(int64_t axis) {
     const int64_t src_dim = current_[axis].dim();
     const int64_t dst_dim = target_[axis].dim();

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Backward of a checkpoint, in this order:
-//   1. The random state and the autocast of the first run are restored.
+// A checkpoint's backward, in this order:
+//   1. The random state and the autocast settings from the first run are
+//      restored.
 //   2. fn runs on detached inputs, with grad mode on. It gathers parameters
-//      under fully_shard, and because the current graph task is still that of
-//      the outer backward, the engine is notified of the end of the outer one.
-//   3. The random state of the backward is restored.
+//      under fully_shard. The current graph task is still the outer backward's,
+//      so the engine is notified when the outer backward ends.
+//   3. The backward's random state is restored.
 //   4. A nested backward runs from the outputs to the detached inputs and to
-//      the leaves that fn captured, whose gradients accumulate as usual. It may
-//      be the first to need parameters of a module under fully_shard (if fn
-//      captured a tensor that was computed from them), so the engine is told of
-//      the outer backward before: the end of the nested one is not the end.
+//      the leaves that fn captured. Their gradients accumulate as usual. It may
+//      be the first to need a module's parameters under fully_shard (if fn
+//      captured a tensor that was computed from them). So the engine is told
+//      about the outer backward before: the nested one's end is not the end.
 //   5. The gradients of the detached inputs continue in the outer backward.
 #include "fsdp/module/activation_checkpoint.h"
 
@@ -41,7 +42,7 @@ using Fn = std::function<Tensors(const Tensors&)>;
 
 // ---- Random state ----------------------------------------------------------
 
-// The generators of the CPU and of every other device that the inputs are on.
+// The generators for the CPU and for every other device with inputs.
 std::vector<at::Generator> GeneratorsFor(const Tensors& inputs) {
   std::vector<at::Generator> generators = {
       at::globalContext().defaultGenerator(at::kCPU)};
@@ -83,7 +84,7 @@ class RngState {
   Tensors states_;
 };
 
-// Restores the generators to `state` while it lives.
+// Sets the generators to `state` during its lifetime.
 class RngScope {
  public:
   explicit RngScope(RngState& state) : outer_(state.generators()) {
@@ -129,8 +130,8 @@ struct AutocastState {
   }
 };
 
-// As Python's autocast context: the outermost one drops autocast's cached casts
-// of weights, which belong to the graph that was recorded in it.
+// Like Python's autocast context: the outermost one drops autocast's cached
+// weight casts, which belong to the graph that was recorded in it.
 class AutocastScope {
  public:
   explicit AutocastScope(const AutocastState& state)
@@ -151,7 +152,7 @@ class AutocastScope {
 
 // ---- The function ----------------------------------------------------------
 
-// The defined tensors of `all`; sets `positions` to their places.
+// The defined tensors in `all`; sets `positions` to their places.
 Tensors Defined(const Tensors& all, std::vector<size_t>& positions) {
   Tensors defined;
   for (size_t i = 0; i < all.size(); ++i) {
@@ -162,8 +163,8 @@ Tensors Defined(const Tensors& all, std::vector<size_t>& positions) {
   return defined;
 }
 
-// One call of checkpoint: shared by the autograd node and, during the call, by
-// its caller.
+// One call to checkpoint: shared by the autograd node and, during the call, by
+// the caller.
 struct Call : torch::CustomClassHolder {
   Fn fn;
   std::optional<RngState> rng;
@@ -172,7 +173,7 @@ struct Call : torch::CustomClassHolder {
   std::vector<size_t> inputs;  // places of the defined ones
   size_t num_outputs = 0;
   std::vector<size_t> outputs;
-  // That of the modules under fully_shard in or around fn.
+  // The scheduler of the modules under fully_shard in or around fn.
   std::weak_ptr<StepScheduler> scheduler;
 };
 
@@ -290,12 +291,12 @@ Tensors checkpoint_tensors(Fn fn, const Tensors& inputs,
 namespace {
 
 struct Switch {
-  std::weak_ptr<torch::nn::Module> module;  // tells if its address is reused
+  std::weak_ptr<torch::nn::Module> module;  // shows that the address is reused
   bool enabled = true;
 };
 
 // Modules that Checkpointed holders run. Dead ones are dropped whenever the
-// number has doubled, so that the size is bounded by the modules alive.
+// count has doubled, so that the modules alive bound the size.
 class Switches {
  public:
   static Switches& Get() {
@@ -330,7 +331,7 @@ class Switches {
   size_t num_after_sweep_ = 0;
 };
 
-// The entry of a Sequential that replaces a checkpointed child. It has another
+// The entry in a Sequential that replaces a checkpointed child. It has another
 // type, so that torch refuses typed access to the child.
 class CheckpointedChild final : public torch::nn::AnyModulePlaceholder {
  public:

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activation checkpointing: a part of forward keeps only its inputs and runs
-// again in backward. As PyTorch's torch.utils.checkpoint(use_reentrant=True)
-// and apply_activation_checkpointing. For the threads of forward and backward.
+// Activation checkpointing: a part of forward keeps only the inputs and runs
+// again in backward. Equivalent to PyTorch's
+// torch.utils.checkpoint(use_reentrant=True) and
+// apply_activation_checkpointing. For the threads of forward and backward.
 //
 // There are three ways to request it:
 //   h = fsdp::checkpoint([&](at::Tensor t) { return block->forward(t); }, h);
 //                                    a function, inside a forward
 //   fsdp::Checkpointed<BlockImpl> block{...};  h = block(h);
-//                                    a member of the model that may be
-//                                    switched off and on
+//                                    a model's member that may be switched off
+//                                    and on
 //   a child of torch::nn::Sequential, which needs no change at all,
-// and apply_activation_checkpointing chooses among the latter two by predicate.
-// None of them changes the names of parameters.
+// and apply_activation_checkpointing chooses among the last two by predicate.
+// None of them changes parameter names.
 //
 // Recomputation runs inside backward, under the random state and the autocast
-// of the first run; parameters of a module under fully_shard are gathered once
-// for it and for the backward that follows it.
+// settings of the first run. Parameters under fully_shard are gathered once for
+// it and for the backward that follows it.
 #ifndef FSDP_MODULE_ACTIVATION_CHECKPOINT_H_
 #define FSDP_MODULE_ACTIVATION_CHECKPOINT_H_
 
@@ -42,21 +43,21 @@ struct CheckpointOptions {
   bool preserve_rng_state = true;
 };
 
-// Calls `fn(inputs)` without recording it, and again when backward arrives. fn
-// must do the same both times, and must not write into its inputs. Captured
-// tensors get gradients if they are leaves, such as parameters; all others must
-// be inputs, because their graph would end here otherwise. Inputs and outputs
-// may be undefined or not floating. Floating outputs require grad, whether or
-// not an input does. Without grad mode it just calls fn. Backward throws
-// c10::Error for torch::autograd::grad, for backward with `inputs`, and when
-// the second run returns something other than the first;
-// c10::NotImplementedError for create_graph.
+// Calls `fn(inputs)` without recording it, and again in backward. fn must do
+// the same both times, and must not write into its inputs. Captured tensors get
+// gradients if they are leaves, such as parameters; all others must be inputs,
+// because their graph would end here otherwise. Inputs and outputs may be
+// undefined or not floating. Floating outputs require grad, whether or not an
+// input does. Without grad mode it just calls fn. Backward throws c10::Error
+// for torch::autograd::grad, for backward with `inputs`, and when the second
+// run's result differs from the first's; c10::NotImplementedError for
+// create_graph.
 std::vector<at::Tensor> checkpoint_tensors(
     std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> fn,
     const std::vector<at::Tensor>& inputs,
     const CheckpointOptions& options = {});
 
-// The same for a function of any arguments and any result: the tensors among
+// The same for a function with any arguments and any result: the tensors among
 // them (see visit_tensors.h) are inputs and outputs, and everything else is
 // kept by copy.
 template <typename Fn, typename... Args>
@@ -71,7 +72,7 @@ auto checkpoint(Fn fn, const Args&... args)
   VisitTensors(rest, [&inputs](at::Tensor& tensor) {
     inputs.push_back(std::exchange(tensor, at::Tensor()));
   });
-  // What the first run returns, without its tensors; later runs leave it alone.
+  // The first run's result, without tensors; later runs leave it alone.
   auto first = std::make_shared<std::optional<Result>>();
   Tensors outputs = checkpoint_tensors(
       [fn = std::move(fn), rest = std::move(rest),
@@ -98,7 +99,8 @@ auto checkpoint(Fn fn, const Args&... args)
 bool is_checkpointed(const torch::nn::Module& module);
 
 namespace internal {
-// Says that a holder runs `module`; checkpointed unless told otherwise before.
+// Records that a holder runs `module`, which is checkpointed unless it was
+// switched off before.
 void AddCheckpointedHolder(const std::shared_ptr<torch::nn::Module>& module);
 }  // namespace internal
 
@@ -139,13 +141,13 @@ std::unordered_set<const torch::nn::Module*> checkpointable_modules(
     torch::nn::Module& module);
 
 // Afterwards exactly those modules below `module` that `check_fn` accepts run
-// under checkpoint, wherever they are held in one of the two ways above; the
-// others do not. check_fn is never asked about the root. Throws
+// under checkpoint, wherever they are held in one of the last two ways above;
+// the others do not. check_fn is never asked about the root. Throws
 // c10::ValueError, and changes nothing, when check_fn accepts a module that is
-// neither a child of a Sequential nor held as Checkpointed, because its calls
+// neither a child of a Sequential nor held as Checkpointed, because calls to it
 // cannot be intercepted.
 //
-// Names, children and `seq[i]` of a Sequential stay the same; while a child is
+// A Sequential's names, children and `seq[i]` stay the same. While a child is
 // checkpointed, torch refuses `seq->at<T>(i)` and `seq->ptr<T>(i)`, which ask
 // for the exact type. The child must return a Tensor.
 void apply_activation_checkpointing(

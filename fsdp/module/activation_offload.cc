@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LibTorch asks its autograd engine for the hooks of a tensor that it saves.
-// Its own engine has none; the first ActivationOffload permanently replaces it
+// LibTorch asks its autograd engine for hooks when it saves a tensor. The
+// default engine has none; the first ActivationOffload permanently replaces it
 // with one that has them. Both run backward in the same way.
 #include "fsdp/module/activation_offload.h"
 

@@ -27,12 +27,12 @@ namespace {
 constexpr int64_t kPieceElements = int64_t{1} << 20;
 constexpr int64_t kElementsPerThread = int64_t{1} << 12;
 constexpr double kTwoPi = 6.283185307179586476925;
-// The number of standard deviations beyond which a double cannot represent the
+// How many standard deviations away a double can no longer represent the
 // probability.
 constexpr double kTail = 37;
 
 // ---- Random numbers --------------------------------------------------------
-// SplitMix64 with its state at any element at once: state = key + (i + 1) * c.
+// SplitMix64 with direct access to any element: state = key + (i + 1) * c.
 
 uint64_t Mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
@@ -111,7 +111,7 @@ double NormalQuantile(double p) {
 
 // ---- Places ----------------------------------------------------------------
 
-// A box of the whole tensor as rows of consecutive elements.
+// A box in the whole tensor as rows of consecutive elements.
 class Rows {
  public:
   Rows(const std::vector<int64_t>& shape, const dcp::Box& box) : box_(box) {
@@ -129,8 +129,8 @@ class Rows {
   }
 
   int64_t row_size() const { return row_size_; }
-  // The index in the whole tensor of element `position` of the box, in
-  // row-major order.
+  // The whole tensor's index for element `position` in the box, in row-major
+  // order.
   int64_t IndexOf(int64_t position) const {
     int64_t row = position / row_size_;
     int64_t index = position % row_size_;
@@ -179,7 +179,7 @@ void FillBox(const at::Tensor& view, const std::vector<int64_t>& shape,
   }
 }
 
-// The dimension along which the boxes of a strided shard follow one another.
+// The dimension along which a strided shard's boxes follow one another.
 int64_t DimThatDiffers(const std::vector<dcp::Box>& boxes) {
   for (size_t d = 0; d < boxes[0].offsets.size(); ++d) {
     if (boxes[0].offsets[d] != boxes[1].offsets[d]) {

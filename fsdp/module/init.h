@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Initialisation of parameters that does not depend on how they are sharded:
-// every element's value follows from the seed and its place in the whole
-// tensor. So each rank makes its own part without communication, and one
-// process, four ranks, HSDP or another sharded dimension all give the same
-// model. The functions are those of torch.nn.init; their random numbers are not
-// torch's. For the thread that trains.
+// Parameter initialisation that does not depend on sharding: every element's
+// value follows from the seed and the element's place in the whole tensor. So
+// each rank makes its own part without communication, and one process, four
+// ranks, HSDP or another sharded dimension all give the same model. The
+// functions are those in torch.nn.init; their random numbers are not torch's.
+// For the thread that trains.
 //
 //   fsdp::fully_shard(model, options);  // built under fsdp::MetaDeviceGuard
 //   fsdp::to_empty(model, device);
@@ -25,7 +25,7 @@
 namespace fsdp::init {
 
 // The tensor to initialise: a parameter as modules and optimizers hold it,
-// sharded or not, or a DTensor. Fans and values are those of the whole tensor.
+// sharded or not, or a DTensor. Fans and values are the whole tensor's.
 class Target {
  public:
   // NOLINTNEXTLINE(google-explicit-constructor): init::ones_(linear->weight)
@@ -33,9 +33,9 @@ class Target {
   // NOLINTNEXTLINE(google-explicit-constructor): as above
   Target(const DTensor& tensor);
 
-  // The shape of the whole tensor, in elements.
+  // The whole tensor's shape, in elements.
   const std::vector<int64_t>& shape() const { return shape_; }
-  // This rank's part, and its boxes of the whole tensor, in order.
+  // This rank's part, and its boxes in the whole tensor, in order.
   const at::Tensor& local() const { return local_; }
   const std::vector<dcp::Box>& boxes() const { return boxes_; }
 
@@ -45,13 +45,13 @@ class Target {
   std::vector<dcp::Box> boxes_;
 };
 
-// Writes values of the elements `first`, `first + 1`, ... of the whole tensor,
-// in row-major order; called from several threads, for parts in any order.
+// Writes the whole tensor's elements `first`, `first + 1`, ... in row-major
+// order; called from several threads, for parts in any order.
 using FillFn = std::function<void(int64_t first, double* values, int64_t size)>;
-// Sets every element of this rank's part, rounded to its dtype, and frees the
-// gathered parameter. All functions below do this. They throw c10::ValueError
-// for a parameter that is undefined or on the meta device, and for invalid
-// numbers.
+// Sets every element in this rank's part, rounded to the part's dtype, and
+// frees the gathered parameter. All functions below do this. They throw
+// c10::ValueError for a parameter that is undefined or on the meta device, and
+// for invalid numbers.
 void fill_(const Target& target, const FillFn& fill);
 
 // The values that normal_ writes, for a fill_ that changes some of them.
@@ -68,20 +68,20 @@ void trunc_normal_(const Target& target, double mean, double std, double low,
                    double high, uint64_t seed);
 
 struct Fans {
-  int64_t fan_in;  // of a Linear: in_features
+  int64_t fan_in;  // for a Linear: in_features
   int64_t fan_out;
 };
 // Throws c10::ValueError for fewer than 2 dimensions.
 Fans fans_of(const Target& target);
 
-// `gain` is that of torch::nn::init::calculate_gain; Linear and convolutions
-// use sqrt(1/3).
+// `gain` is the result of torch::nn::init::calculate_gain; Linear and
+// convolutions use sqrt(1/3).
 void kaiming_uniform_(const Target& target, double gain, uint64_t seed);
 void kaiming_normal_(const Target& target, double gain, uint64_t seed);
 void xavier_uniform_(const Target& target, double gain, uint64_t seed);
 void xavier_normal_(const Target& target, double gain, uint64_t seed);
 
-// The seed of the parameter `name` in a model of seed `seed`: parameters must
+// The seed for parameter `name` in a model with seed `seed`: parameters must
 // not share random numbers.
 uint64_t seed_of(uint64_t seed, const std::string& name);
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Initialises each torch::nn module type as its constructor does.
+//
 // Tested by tests/fsdp/module/init_test.cc.
 #include "fsdp/module/init_defaults.h"
 
@@ -24,8 +26,8 @@ namespace {
 
 using torch::nn::Module;
 
-// One module, with what is registered on it, and the seeds of its parameters.
-// With `dry`, it only notes which tensors would be set.
+// One module, the tensors registered on it, and the parameters' seeds. With
+// `dry`, it only notes which tensors would be set.
 class Own {
  public:
   Own(std::string prefix, Module& module, uint64_t seed, bool dry)
@@ -56,7 +58,7 @@ class Own {
       uniform_(target, -bound, bound, seed);
     });
   }
-  // The shape of a tensor that the module has.
+  // The shape of the module's tensor.
   std::vector<int64_t> ShapeOf(const std::string& name) const {
     return Target(ParametersOf(module_)[name]).shape();
   }
@@ -73,7 +75,7 @@ double BoundOfFan(int64_t fan) {
   return fan > 0 ? 1 / std::sqrt(static_cast<double>(fan)) : 0;
 }
 
-// kaiming_uniform of a = sqrt(5) is uniform in +-1/sqrt(fan_in).
+// kaiming_uniform with a = sqrt(5) is uniform in +-1/sqrt(fan_in).
 void InitByFan(Own& own) {
   const Target weight(ParametersOf(own.module())["weight"]);
   const double bound = BoundOfFan(fans_of(weight).fan_in);
@@ -198,7 +200,7 @@ std::function<void(Own&)> InitOf(const Module& module) {
   return {};
 }
 
-// Initialises what a module sets in its inner modules after they are
+// Initialises the tensors that a module sets in inner modules after they are
 // initialised, except for those that the caller initialised.
 void InitBelow(Module& module, const std::string& prefix, uint64_t seed,
                const std::unordered_set<const c10::TensorImpl*>& done) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// default_: initialises a whole model as the modules of torch::nn do in their
-// constructors, by type, with values that do not depend on how the model is
-// sharded (init.h). For the thread that trains.
+// default_: initialises a whole model as the constructors of torch::nn modules
+// do, by type, with values that do not depend on sharding (init.h). For the
+// thread that trains.
 #ifndef FSDP_MODULE_INIT_DEFAULTS_H_
 #define FSDP_MODULE_INIT_DEFAULTS_H_
 
@@ -16,16 +16,16 @@ namespace fsdp::init {
 
 // Initialises a module's own parameters and buffers (not its children's);
 // returns whether it did. `name` is the module's path, empty for the root;
-// seeds come from seed_of(seed, name of the parameter).
+// seeds come from seed_of(seed, the parameter's name).
 using ModuleInit = std::function<bool(
     const std::string& name, torch::nn::Module& module, uint64_t seed)>;
 
-// Initialises parameters and buffers as the modules of torch::nn do themselves
-// (in distribution), which is what reset_parameters does in Python after
-// to_empty. `custom` is called first, and what it initialised stays as it is.
-// Throws c10::NotImplementedError, and changes nothing that `custom` did not,
-// when `custom` declines a module that has its own parameters or buffers in
-// addition to those of a torch::nn module (weights of a loss count as such).
+// Initialises parameters and buffers as torch::nn modules do themselves (in
+// distribution), like reset_parameters in Python after to_empty. `custom` is
+// called first, and the tensors that it initialised stay as they are. Throws
+// c10::NotImplementedError when `custom` declines a module that has its own
+// parameters or buffers in addition to those of a torch::nn module (a loss's
+// weights count as such); only tensors that `custom` set have changed then.
 void default_(torch::nn::Module& module, uint64_t seed,
               const ModuleInit& custom = {});
 

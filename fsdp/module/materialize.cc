@@ -42,7 +42,7 @@ std::vector<std::pair<std::string, at::Tensor>> TensorsOf(
   return tensors;
 }
 
-// Whether all ranks of `group` have the same index on every axis that shards.
+// Whether all ranks in `group` have the same index on every axis that shards.
 bool HoldSamePart(const FsdpParam& param, const ProcessGroup& group) {
   const DTensor tensor = param.AsDTensor();
   const std::vector<int64_t> ranks = get_process_group_ranks(group);
@@ -59,8 +59,8 @@ bool HoldSamePart(const FsdpParam& param, const ProcessGroup& group) {
   return true;
 }
 
-// As PyTorch's deterministic mode does, so that nothing computes in silence
-// with values that nobody has set.
+// As PyTorch's deterministic mode does, so that nothing silently computes with
+// values that nobody has set.
 void FillWithNan(const at::Tensor& tensor) {
   if (tensor.is_meta() || !tensor.is_floating_point() ||
       tensor.element_size() < 2) {
@@ -75,7 +75,7 @@ void FillWithNan(const at::Tensor& tensor) {
 
 void to_empty(torch::nn::Module& module, c10::Device device) {
   const at::NoGradGuard no_grad;
-  // Checks that the device exists, and sets its index.
+  // Checks that the device exists, and sets the index.
   device = at::empty({0}, at::TensorOptions(device)).device();
   std::unordered_set<const FsdpParamGroup*> done;
   for (auto& [name, tensor] : TensorsOf(module)) {

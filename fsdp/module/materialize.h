@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gives a module memory and equal values: to_empty, which moves a module from
-// the meta device to a real one, and broadcast_module. Names are those of
-// torch. For the thread that trains.
+// the meta device to a real one, and broadcast_module. Names are torch's. For
+// the thread that trains.
 #ifndef FSDP_MODULE_MATERIALIZE_H_
 #define FSDP_MODULE_MATERIALIZE_H_
 
@@ -23,12 +23,12 @@ namespace fsdp {
 // dropped. Then use fsdp::init or load a checkpoint.
 void to_empty(torch::nn::Module& module, c10::Device device);
 
-// Replaces parameters and buffers with those of rank `src` of `group`, so that
+// Replaces parameters and buffers with those on rank `src` in `group`, so that
 // replicas are equal. `group` is the whole world for a module that is not
 // sharded, and the replicate axis under HSDP, where shards are sent. Collective
 // over `group`, one broadcast per tensor. Throws c10::ValueError, on every
 // rank, for a rank that the group lacks, for tensors on the meta device, and
-// for a group whose ranks hold different parts of a parameter.
+// for a group in which ranks hold different parts of a parameter.
 void broadcast_module(torch::nn::Module& module, const ProcessGroup& group,
                       int64_t src = 0);
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of what a module and its optimizers hold, as state dicts and
-// checkpoints spell them: "layers.0.weight", and optimizer state keyed by them.
-// They are the same whether or not the module is sharded or checkpoints
-// activations. Pure; for the thread that trains.
+// Parameter, buffer and optimizer state names, as state dicts and checkpoints
+// spell them: "layers.0.weight". They are the same whether or not the module is
+// sharded or checkpoints activations. Pure; for the thread that trains.
 #ifndef FSDP_MODULE_NAMES_H_
 #define FSDP_MODULE_NAMES_H_
 
@@ -22,7 +21,7 @@ std::vector<std::string> parameter_names(const torch::nn::Module& module);
 // The same for all buffers; torch::nn has no buffers that are not saved.
 std::vector<std::string> buffer_names(const torch::nn::Module& module);
 
-// Maps tensors of a module to names. Holds no tensors: make a new one when the
+// Maps a module's tensors to names. Holds no tensors: make a new one when the
 // module changes, for instance by fully_shard.
 class NameMap {
  public:
@@ -31,15 +30,15 @@ class NameMap {
   // Null for a tensor that the module has not registered.
   const std::string* find(const at::Tensor& tensor) const;
   // As find, but throws c10::ValueError. In a sharded module, the layer's
-  // member (`linear->weight`) has the name of its shard.
+  // member (`linear->weight`) has the same name as the shard.
   const std::string& name_of(const at::Tensor& tensor) const;
 
  private:
   std::unordered_map<const c10::TensorImpl*, std::string> names_;
 };
 
-// The names of the parameters that each of the optimizer's groups steps. Throws
-// c10::ValueError, which says which, for a parameter that is not the module's
+// The parameter names in each optimizer group. Throws c10::ValueError, which
+// names the parameter's place, for a parameter that is not the module's
 // (usually the optimizer was built before fully_shard), and for one that is
 // listed twice, because it is tied.
 std::vector<std::vector<std::string>> optimizer_parameter_names(

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of a tensor, on a device with streams. The compute stream is the one
-// that is current where forward packs and backward unpacks.
-//   1. A new parcel has its tensor copied to pinned memory, on the offload
-//      stream, after what the compute stream has been given so far. The parcel
+// A tensor's way, on a device with streams. The compute stream is the current
+// stream when forward packs and backward unpacks.
+//   1. A new parcel's tensor is copied to pinned memory, on the offload stream,
+//      after all work that the compute stream has been given so far. The parcel
 //      holds the tensor: once freed, its memory could be reused by the compute
 //      stream at once, while the copy still reads it.
 //   2. When the held tensors exceed the window, the compute stream waits for
-//      the copy of the oldest, which is then freed.
-//   3. Unpacking returns a tensor that is still held as it is. Another one has
-//      usually been fetched ahead; if not, it is fetched now. Its memory is
-//      allocated for the compute stream, because that is where it is used and
-//      freed. Earlier work of the compute stream may still use this memory, so
-//      the offload stream waits for that work before it copies; and the compute
+//      the oldest copy, and that tensor is freed.
+//   3. Unpacking returns a tensor that is still held as it is. Another tensor
+//      has usually been fetched ahead; if not, it is fetched now. Its memory is
+//      allocated for the compute stream, because it is used and freed there.
+//      Earlier work on the compute stream may still use this memory, so the
+//      offload stream waits for that work before it copies; and the compute
 //      stream waits for the copy.
-//   4. Then those packed just before it, which backward needs next, are
+//   4. Then the tensors packed just before it, which backward needs next, are
 //      fetched ahead, until they fill the window.
 // The host only issues this. It never asks whether an event has happened, so
-// the same memory is in use at the same point of every step. Pinned memory may
-// be freed while a copy still uses it: its allocator waits for the copies that
+// the same memory is in use at the same point in every step. Pinned memory may
+// be freed while a copy still uses it: the allocator waits for the copies that
 // copy_ has issued before it reuses the memory.
 #include "fsdp/module/offload_stream.h"
 
@@ -34,12 +34,12 @@
 namespace fsdp {
 namespace {
 
-// The number of parcels that an unpacking looks at, to fetch them ahead: its
+// How many parcels one unpacking looks at, to fetch them ahead. This bounds the
 // cost on the host, where thousands of small tensors fit the window.
 constexpr int kMaxAhead = 64;
 
-// With the layout of `tensor` if that is dense, so that one copy of memory
-// fills it; elements of other layouts may overlap.
+// Has the layout of `tensor` if that is dense, so that one memory copy fills
+// it; elements in other layouts may overlap.
 at::Tensor EmptyOnCpu(const at::Tensor& tensor, bool is_pinned) {
   const at::TensorOptions options =
       tensor.options().device(c10::kCPU).pinned_memory(is_pinned);
@@ -108,7 +108,7 @@ OffloadStream::EventPtr OffloadStream::Copy(const at::Tensor& dst,
   return copied;
 }
 
-// Frees the oldest held tensors, so that another of `num_bytes` fits.
+// Frees the oldest held tensors, so that another with `num_bytes` fits.
 void OffloadStream::MakeRoom(uint64_t num_bytes) {
   while (!held_.empty() && held_bytes_ + num_bytes > window_bytes_) {
     held_.begin()->second->EndHold();
@@ -149,8 +149,8 @@ OffloadStream::Parcel::Parcel(OffloadStream& offload, const at::Tensor& tensor)
       copied_(offload.Copy(kept_, source_)) {
   const std::lock_guard<std::mutex> lock(offload_.mutex_);
   number_ = offload_.next_number_++;
-  // While forward runs, nothing needs to be ready for backward; what an earlier
-  // backward has fetched, but not used, may never be.
+  // While forward runs, nothing needs to be ready for backward. A tensor that
+  // an earlier backward fetched but did not use may never be used.
   offload_.DropFetched();
   offload_.MakeRoom(held_bytes());
   const bool is_held = held_bytes() <= offload_.window_bytes_;
@@ -207,7 +207,7 @@ at::Tensor OffloadStream::Parcel::Unpack() {
   const std::optional<c10::Stream> current = offload_.Current();
   at::Tensor tensor = source_;
   if (!tensor.defined()) {
-    // What was fetched ahead has memory of the compute stream.
+    // Tensors fetched ahead have memory from the compute stream.
     const bool is_ready = fetched_.defined() && current == compute_;
     tensor = is_ready ? TakeFetched() : Fetch();
     Wait(current, copied_);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// OffloadStream: copies the saved tensors of one device to the memory of the
-// CPU and back on a stream of its own, next to the computation, without making
-// the host wait. ActivationOffload decides which tensors; see offload_stream.cc
-// for the steps. Safe for any threads: forward makes parcels, autograd's
-// threads unpack them, and whichever frees the graph ends them.
+// OffloadStream: copies one device's saved tensors to CPU memory and back on a
+// separate stream, next to the computation, without making the host wait.
+// ActivationOffload decides which tensors; see offload_stream.cc for the steps.
+// Safe for any threads: forward makes parcels, autograd's threads unpack them,
+// and the thread that frees the graph ends them.
 //
 // The CPU has no streams; there each copy is made at once.
 #ifndef FSDP_MODULE_OFFLOAD_STREAM_H_
@@ -30,17 +30,17 @@ class OffloadStream {
   // How much ActivationOffload copies at a time.
   static constexpr uint64_t kWindowBytes = uint64_t{256} << 20;
 
-  // At most `window_bytes` of tensors that are being copied to the CPU stay on
-  // the device, and as many that are fetched ahead.
+  // At most `window_bytes` of tensors stay on the device while they are copied
+  // to the CPU, and at most as many bytes are fetched ahead.
   OffloadStream(c10::Device device, uint64_t window_bytes);
   OffloadStream(const OffloadStream&) = delete;
   OffloadStream& operator=(const OffloadStream&) = delete;
 
-  // That of `device` with ActivationOffload's window; never destroyed.
+  // The stream for `device` with ActivationOffload's window; never destroyed.
   static OffloadStream& Of(c10::Device device);
 
-  // The memory on the device that packed tensors, and those fetched ahead, keep
-  // from being freed. A tensor that is a view counts with all of its storage.
+  // The device memory, in bytes, that packed tensors and tensors fetched ahead
+  // keep from being freed. A view counts with all of its storage.
   uint64_t held_bytes() const;
   uint64_t fetched_bytes() const;
 
@@ -48,11 +48,11 @@ class OffloadStream {
   using EventPtr = std::unique_ptr<c10::Event>;
 
   std::optional<c10::Stream> Current() const;
-  // Copies on this stream, after what the current stream has been given so far.
-  // Returns the event of the copy's end; null without streams.
+  // Copies on this stream, after all work that the current stream has been
+  // given so far. Returns the event at the copy's end; null without streams.
   EventPtr Copy(const at::Tensor& dst, const at::Tensor& src) const;
 
-  // The caller of these holds the mutex.
+  // The caller holds the mutex.
   void MakeRoom(uint64_t num_bytes);
   void DropFetched();
   void FetchBefore(const Parcel& parcel);
@@ -64,7 +64,7 @@ class OffloadStream {
   // Held while copies are issued, which neither waits nor calls back.
   mutable std::mutex mutex_;
   uint64_t next_number_ = 0;
-  // By the order of packing.
+  // In the order of packing.
   std::map<uint64_t, Parcel*> parcels_;
   std::map<uint64_t, Parcel*> held_;
   std::map<uint64_t, Parcel*> fetched_;
@@ -72,7 +72,7 @@ class OffloadStream {
   uint64_t fetched_bytes_ = 0;
 };
 
-// A tensor that was packed. Its end frees all of its memory.
+// A packed tensor. All of its memory is freed when the parcel ends.
 class OffloadStream::Parcel {
  public:
   // Packs `tensor`, which is strided and on the device of `offload`.
@@ -89,7 +89,7 @@ class OffloadStream::Parcel {
  private:
   friend class OffloadStream;
 
-  // The caller of these holds the mutex.
+  // The caller holds the mutex.
   void EndHold();
   void FreeSource();
   at::Tensor Fetch();
@@ -100,18 +100,18 @@ class OffloadStream::Parcel {
   uint64_t number_ = 0;
   // The stream that computed the tensor. Autograd uses it in backward too.
   const std::optional<c10::Stream> compute_;
-  at::Tensor source_;  // undefined once it is not held anymore
+  at::Tensor source_;  // undefined once it is no longer held
   const int64_t packed_version_;
   int64_t last_version_;  // when its hold ended
-  at::Tensor kept_;       // in the memory of the CPU
-  // It was unpacked, so it is not fetched ahead: its end is usually near.
+  at::Tensor kept_;       // in CPU memory
+  // It was unpacked, so it is not fetched ahead: it usually ends soon.
   bool is_used_ = false;
-  at::Tensor fetched_;  // ahead of its use; else undefined
-  EventPtr copied_;     // the last copy, of either direction
+  at::Tensor fetched_;  // before it is used; else undefined
+  EventPtr copied_;     // the last copy, in either direction
 };
 
 // Throws c10::Error if a tensor that was saved at one version is at another.
-// LibTorch makes the same check for what it saves without hooks.
+// LibTorch makes the same check for tensors that it saves without hooks.
 void CheckNotModified(at::IntArrayRef sizes, int64_t saved_version,
                       int64_t version);
 

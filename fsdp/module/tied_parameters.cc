@@ -71,7 +71,7 @@ std::string lowest_common_parent(const torch::nn::Module& module,
   for (const std::string& name : names) {
     common = CommonPrefix(common, PathOf(name));
   }
-  // Which of the modules on the way have a forward.
+  // The length of the path to the last module on the way that has a forward.
   size_t length = 0;
   const torch::nn::Module* below = &module;
   for (size_t i = 0; i < common.size(); ++i) {

@@ -14,14 +14,14 @@
 
 namespace fsdp {
 
-// The names of each tensor that has several, in the order of named_parameters.
+// The names for each tensor that has several, in the order of named_parameters.
 // A module that is registered twice ties all its parameters. Works on sharded
 // modules too.
 std::vector<std::vector<std::string>> find_tied_parameters(
     const torch::nn::Module& module);
 
 // module.parameters() with each tensor once, as Python's parameters() lists
-// them: for optimizers of LibTorch, which step a tensor once for each time that
+// them: for LibTorch's optimizers, which step a tensor once for each time that
 // it is listed. In a sharded module they are shards.
 std::vector<at::Tensor> unique_parameters(const torch::nn::Module& module);
 

@@ -53,8 +53,8 @@ class SizeBasedWalk {
   SizeBasedWalk(int64_t min_num_params, const Tensors& ignored)
       : min_num_params_(min_num_params), ignored_(Identities(ignored)) {}
 
-  // Picks modules below `module`, and itself unless it is the root. Returns the
-  // number of elements in the picks.
+  // Picks modules below `module`, and `module` itself unless it is the root.
+  // Returns how many elements the picks have.
   int64_t Visit(const Module& module, bool is_root) {
     const int64_t all = Count(module);
     if (all < min_num_params_ ||

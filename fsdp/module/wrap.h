@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wrap policies: rules for which modules of a model become groups, instead of a
-// fully_shard call for each. The rules are those of
+// Wrap policies: rules for which of a model's modules become groups, instead of
+// a fully_shard call for each. The rules are those in
 // torch/distributed/fsdp/wrap.py. For the thread that trains.
 //
 //   fsdp::auto_wrap(model, fsdp::ModuleWrapPolicy::of<BlockImpl>(), options);
-//   fsdp::auto_wrap(model, fsdp::SizeBasedWrapPolicy{.min_num_params = 1 <<
-//   20});
+//   fsdp::auto_wrap(model,
+//                   fsdp::SizeBasedWrapPolicy{.min_num_params = 1 << 20});
 #ifndef FSDP_MODULE_WRAP_H_
 #define FSDP_MODULE_WRAP_H_
 
@@ -26,14 +26,14 @@ namespace fsdp {
 
 using ModuleSet = std::unordered_set<const torch::nn::Module*>;
 
-// Picks modules of `root`. auto_wrap skips picks that cannot be sharded on
+// Picks modules below `root`. auto_wrap skips picks that cannot be sharded on
 // their own: the root, containers without forward, modules without parameters.
 using WrapPolicy =
     std::function<ModuleSet(const torch::nn::Module& root,
                             const std::vector<at::Tensor>& ignored_params)>;
 
-// Picks every module of the given types. With the types of its layers it is the
-// transformer policy.
+// Picks every module with one of the given types. With a model's layer types it
+// is the transformer policy.
 class ModuleWrapPolicy {
  public:
   // By class, including derived classes: ModuleWrapPolicy::of<BlockImpl>().
@@ -47,7 +47,7 @@ class ModuleWrapPolicy {
   }
   // By name as from type_name, with or without namespaces: "BlockImpl",
   // "torch::nn::LinearImpl". Throws c10::ValueError, when it is applied, for a
-  // name that no module of the root has.
+  // name that no module below the root has.
   explicit ModuleWrapPolicy(std::vector<std::string> type_names)
       : type_names_(std::move(type_names)) {}
 
@@ -62,7 +62,7 @@ class ModuleWrapPolicy {
 };
 
 // Bottom-up: picks a module once it holds `min_num_params` elements that no
-// pick inside it holds. Does not look into modules of fewer elements, or into
+// pick inside it holds. Does not look into modules with fewer elements, or into
 // attention, which reads its children's weights itself. Does not pick lists and
 // dicts.
 struct SizeBasedWrapPolicy {
@@ -86,7 +86,8 @@ struct AlwaysWrapPolicy {
                        const std::vector<at::Tensor>& ignored_params) const;
 };
 
-// Picks the children of the root; for a list or dict among them, its children.
+// Picks the root's children; for a list or dict among them, the children of
+// that.
 struct DirectChildrenWrapPolicy {
   ModuleSet operator()(const torch::nn::Module& root,
                        const std::vector<at::Tensor>& ignored_params) const;
@@ -98,7 +99,7 @@ struct NoWrapPolicy {
                        const std::vector<at::Tensor>& ignored_params) const;
 };
 
-// Picks what any of `policies` picks.
+// Picks all modules that any of `policies` picks.
 struct OrWrapPolicy {
   std::vector<WrapPolicy> policies;
 
@@ -106,22 +107,23 @@ struct OrWrapPolicy {
                        const std::vector<at::Tensor>& ignored_params) const;
 };
 
-// Returns the options of a module, as a custom policy does in Python.
+// Returns a module's options, as a custom policy does in Python.
 using OptionsFn = std::function<FullyShardOptions(
     const std::string& name, const torch::nn::Module& module)>;
 
-// The names of the modules that auto_wrap would shard, in its order: inner
+// The names of the modules that auto_wrap would shard, in the same order: inner
 // before outer, the root ("") last. Changes nothing.
 //
 // [Note: ties] If two picks, or a pick and the group around it, would each hold
-// one tied parameter, the innermost module with a forward that holds all of its
-// places is sharded instead of them. A picked module that is itself registered
-// in two places is one group and needs no special treatment.
+// one tied parameter, one module is sharded instead of them: the innermost
+// module with a forward that holds all of the parameter's places. A picked
+// module that is itself registered in two places is one group and needs no
+// special treatment.
 std::vector<std::string> modules_to_wrap(
     const torch::nn::Module& module, const WrapPolicy& policy,
     const std::vector<at::Tensor>& ignored_params = {});
 
-// Calls fully_shard on what the policy picks, then on `module`; returns their
+// Calls fully_shard on the policy's picks, then on `module`; returns the
 // handles, the root's last. Modules that are sharded already are left as they
 // are, with everything inside them. Throws as fully_shard does, and
 // c10::ValueError when `module` itself is sharded already.
