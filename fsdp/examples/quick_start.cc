@@ -39,12 +39,12 @@ int main() {
   const fsdp::FullyShardOptions options{
       .mesh = fsdp::init_device_mesh("cpu", {fsdp::get_world_size()})};
   for (auto& block : *net->blocks) fsdp::fully_shard(block, options);
-  fsdp::fully_shard(net, options);  // what is left: the head
+  fsdp::fully_shard(net, options);  // the rest: the head
 
   // The optimizer comes after sharding: it sees this rank's shards.
   torch::optim::AdamW optimizer(net->parameters(), 1e-2);
   torch::manual_seed(1 + fsdp::get_rank());
-  const torch::Tensor x = torch::randn({32, 64});  // each rank its own data
+  const torch::Tensor x = torch::randn({32, 64});  // other data on each rank
   const torch::Tensor y = x.sum(1, /*keepdim=*/true);
   for (int step = 0; step < 30; ++step) {
     const torch::Tensor loss = (net(x) - y).square().mean();

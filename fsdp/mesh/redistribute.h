@@ -22,8 +22,8 @@ struct AxisCut {
     int64_t length;  // how many indices
   };
 
-  int64_t length;      // the dimension's
-  int64_t max_length;  // the longest on any rank; others are padded
+  int64_t length;                // the dimension's
+  int64_t max_length;            // the longest on any rank; others are padded
   std::vector<int64_t> lengths;  // by rank on the axis
   // By rank on the axis, in increasing order: one piece, several for an uneven
   // strided shard, or none.

@@ -84,7 +84,7 @@ class RngState {
   Tensors states_;
 };
 
-// Sets the generators to `state` during its lifetime.
+// Sets the generators to `state` while this object lives.
 class RngScope {
  public:
   explicit RngScope(RngState& state) : outer_(state.generators()) {

@@ -104,11 +104,11 @@ namespace internal {
 void AddCheckpointedHolder(const std::shared_ptr<torch::nn::Module>& module);
 }  // namespace internal
 
-// A module holder, as torch::nn::Linear is for LinearImpl. Its calls run
+// A module holder, as torch::nn::Linear is for LinearImpl. Calls to it run
 // forward under checkpoint until apply_activation_checkpointing says otherwise.
-// The switch belongs to the module, so all its holders agree. It affects only
-// calls of the holder, `block(x)` and `block.forward(x)`; `block->forward(x)`
-// is the module's own forward.
+// The switch belongs to the module, so all holders agree. It affects only calls
+// through the holder, `block(x)` and `block.forward(x)`; `block->forward(x)` is
+// the module's own forward.
 template <typename Impl>
 class Checkpointed : public torch::nn::ModuleHolder<Impl> {
  public:

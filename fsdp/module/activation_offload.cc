@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LibTorch asks its autograd engine for hooks when it saves a tensor. The
+// LibTorch asks the autograd engine for hooks when it saves a tensor. The
 // default engine has none; the first ActivationOffload permanently replaces it
 // with one that has them. Both run backward in the same way.
 #include "fsdp/module/activation_offload.h"
@@ -66,7 +66,7 @@ class OffloadedTensor final : public torch::autograd::SavedVariableHooks {
 class OffloadingEngine final : public torch::autograd::Engine {
  public:
   static torch::autograd::Engine& Get() {
-    // Never destroyed, because its threads may outlive main.
+    // Never destroyed, because the engine's threads may outlive main.
     static auto* engine = new OffloadingEngine;
     return *engine;
   }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameter initialisation that does not depend on sharding: every element's
 // value follows from the seed and the element's place in the whole tensor. So
-// each rank makes its own part without communication, and one process, four
-// ranks, HSDP or another sharded dimension all give the same model. The
-// functions are those in torch.nn.init; their random numbers are not torch's.
-// For the thread that trains.
+// each rank makes the values for the part that it holds, without communication,
+// and one process, four ranks, HSDP or another sharded dimension all give the
+// same model. The functions are those in torch.nn.init; their random numbers
+// are not torch's. For the thread that trains.
 //
 //   fsdp::fully_shard(model, options);  // built under fsdp::MetaDeviceGuard
 //   fsdp::to_empty(model, device);

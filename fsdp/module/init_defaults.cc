@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Initialises each torch::nn module type as its constructor does.
+// Initialises torch::nn modules by type, as their constructors do.
 //
 // Tested by tests/fsdp/module/init_test.cc.
 #include "fsdp/module/init_defaults.h"

@@ -23,7 +23,7 @@ using ModuleInit = std::function<bool(
 // Initialises parameters and buffers as torch::nn modules do themselves (in
 // distribution), like reset_parameters in Python after to_empty. `custom` is
 // called first, and the tensors that it initialised stay as they are. Throws
-// c10::NotImplementedError when `custom` declines a module that has its own
+// c10::NotImplementedError when `custom` declines a module that has further
 // parameters or buffers in addition to those of a torch::nn module (a loss's
 // weights count as such); only tensors that `custom` set have changed then.
 void default_(torch::nn::Module& module, uint64_t seed,

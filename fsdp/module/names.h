@@ -15,7 +15,7 @@
 
 namespace fsdp {
 
-// In the order of named_parameters(); a tied parameter once, by its first name
+// In the order of named_parameters(); a tied parameter once, by the first name
 // (find_tied_parameters has the others).
 std::vector<std::string> parameter_names(const torch::nn::Module& module);
 // The same for all buffers; torch::nn has no buffers that are not saved.

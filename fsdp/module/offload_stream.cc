@@ -3,12 +3,12 @@
 // stream when forward packs and backward unpacks.
 //   1. A new parcel's tensor is copied to pinned memory, on the offload stream,
 //      after all work that the compute stream has been given so far. The parcel
-//      holds the tensor: once freed, its memory could be reused by the compute
-//      stream at once, while the copy still reads it.
+//      holds the tensor: if it were freed, the compute stream could reuse the
+//      memory at once, while the copy still reads it.
 //   2. When the held tensors exceed the window, the compute stream waits for
 //      the oldest copy, and that tensor is freed.
 //   3. Unpacking returns a tensor that is still held as it is. Another tensor
-//      has usually been fetched ahead; if not, it is fetched now. Its memory is
+//      has usually been fetched ahead; if not, it is fetched now. The memory is
 //      allocated for the compute stream, because it is used and freed there.
 //      Earlier work on the compute stream may still use this memory, so the
 //      offload stream waits for that work before it copies; and the compute

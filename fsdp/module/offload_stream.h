@@ -40,7 +40,7 @@ class OffloadStream {
   static OffloadStream& Of(c10::Device device);
 
   // The device memory, in bytes, that packed tensors and tensors fetched ahead
-  // keep from being freed. A view counts with all of its storage.
+  // keep from being freed. A view counts with the whole storage.
   uint64_t held_bytes() const;
   uint64_t fetched_bytes() const;
 
@@ -72,7 +72,7 @@ class OffloadStream {
   uint64_t fetched_bytes_ = 0;
 };
 
-// A packed tensor. All of its memory is freed when the parcel ends.
+// A packed tensor. The parcel's end frees all the memory.
 class OffloadStream::Parcel {
  public:
   // Packs `tensor`, which is strided and on the device of `offload`.
@@ -81,7 +81,7 @@ class OffloadStream::Parcel {
   Parcel(const Parcel&) = delete;
   Parcel& operator=(const Parcel&) = delete;
 
-  // The tensor on its device, for work on the current stream; not to be written
+  // The tensor on the device, for work on the current stream; not to be written
   // into. May be called several times. Throws c10::Error if the tensor was
   // modified while it was held, because that may have changed the copy.
   at::Tensor Unpack();
@@ -102,7 +102,7 @@ class OffloadStream::Parcel {
   const std::optional<c10::Stream> compute_;
   at::Tensor source_;  // undefined once it is no longer held
   const int64_t packed_version_;
-  int64_t last_version_;  // when its hold ended
+  int64_t last_version_;  // when the hold ended
   at::Tensor kept_;       // in CPU memory
   // It was unpacked, so it is not fetched ahead: it usually ends soon.
   bool is_used_ = false;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Converts between activations in parts and ordinary tensors, for programs.
+//
 // Tested by tests/fsdp/parallel/tensor/activation_test.cc.
 #include "fsdp/parallel/activation.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activations that lie in parts on the ranks of a mesh, for programs: what a
-// model computes under parallelize_module or context_parallel. They report the
-// sizes of the whole, and operators on them compute with the parts. For
+// Activations in parts on a mesh's ranks, for programs: they are the results
+// that a model computes under parallelize_module or context_parallel. They
+// report the whole sizes, and operators on them compute with the parts. For
 // parameters see DTensor. For the thread that trains.
 #ifndef FSDP_PARALLEL_ACTIVATION_H_
 #define FSDP_PARALLEL_ACTIVATION_H_
@@ -18,33 +18,32 @@
 
 namespace fsdp {
 
-// The activation whose part on this rank is `part`. Along a dimension that is
-// cut every rank must have the same length. Placements as for DTensor, one for
-// each axis of `mesh`; Replicate on all of them returns `part`. Gradients flow
-// to `part`. Communicates nothing. Throws c10::ValueError for a number of
-// placements that is not that of the axes, c10::IndexError for a dimension
-// that does not exist.
+// The activation with `part` as this rank's part. Along a dimension that is
+// cut, every rank must have the same length. Placements as for DTensor, one for
+// each axis of `mesh`; Replicate on all axes returns `part`. Gradients flow to
+// `part`. Communicates nothing. Throws c10::ValueError unless there are as many
+// placements as axes, c10::IndexError for a dimension that does not exist.
 at::Tensor from_local(const at::Tensor& part, const DeviceMesh& mesh,
                       const Placements& placements);
 
-// The activation that every rank of `mesh` has whole, cut along `dim`; a plain
+// Cuts an activation that is whole on every rank in `mesh` along `dim`; a plain
 // tensor must be equal on all of them. Communicates nothing in forward.
 at::Tensor shard(const at::Tensor& whole, const DeviceMesh& mesh, int64_t dim);
 
-// This rank's part, an ordinary tensor; an ordinary tensor itself.
+// This rank's part, an ordinary tensor. Returns an ordinary tensor unchanged.
 at::Tensor to_local(const at::Tensor& activation);
 
-// The whole, on every rank. Collective. An ordinary tensor itself.
+// The whole, on every rank. Collective. Returns an ordinary tensor unchanged.
 at::Tensor full_tensor(const at::Tensor& activation);
 
-// The same value, laid out on `mesh`, which has one axis, as `placement` says;
-// other axes stay. Collective.
+// The same value, laid out by `placement` on `mesh`, which has one axis; other
+// axes stay. Collective.
 at::Tensor redistribute(const at::Tensor& activation, const DeviceMesh& mesh,
                         const Placement& placement);
 
-// How an activation lies: an element for each axis on which it is not simply
-// the same on every rank, that which cuts first in front. Empty for an ordinary
-// tensor.
+// An activation's layout: an element for each axis on which it is not simply
+// the same on every rank, in the order in which the axes cut. Empty for an
+// ordinary tensor.
 struct AxisLayout {
   DeviceMesh mesh;
   Placement placement;

@@ -11,7 +11,7 @@
 namespace fsdp {
 namespace {
 
-// This rank's part of the values of `leaf`.
+// This rank's part of the values in `leaf`.
 at::Tensor PartOf(const at::Tensor& leaf, const DTensorSpec& spec,
                   std::optional<int64_t> src_data_rank) {
   const c10::NoGradGuard no_grad;

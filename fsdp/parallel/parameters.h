@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// parallelize_parameters: cuts parameters of a module over a mesh, in place, so
-// that each rank's module holds a part. It is the base of parallelize_module
-// (tensor/parallelize_module.h), and is called directly for modules whose
-// forward is written for parts, such as experts. For the thread that trains.
+// parallelize_parameters: cuts a module's parameters over a mesh, in place, so
+// that each rank's module holds a part. parallelize_module
+// (tensor/parallelize_module.h) is based on it. Call it directly for modules
+// with a forward that is written for parts, such as experts. For the thread
+// that trains.
 #ifndef FSDP_PARALLEL_PARAMETERS_H_
 #define FSDP_PARALLEL_PARAMETERS_H_
 
@@ -21,15 +22,15 @@
 
 namespace fsdp {
 
-// Makes the module's own parameters of these names this rank's parts: the
-// member of the class and what the registry gives. The values are those of rank
-// `src_data_rank` on every axis of `mesh` (collective over it), or, without it,
-// each rank's own whole values (no communication). On the meta device only
-// sizes change.
+// Turns the module's own parameters with these names into this rank's parts:
+// both the class's member and the tensor in the registry. The values are those
+// on rank `src_data_rank` on every axis of `mesh` (collective over it), or,
+// without it, each rank's own whole values (no communication). On the meta
+// device only sizes change.
 //
 // dtensor_of and fsdp::parameters give these parameters as DTensors on `mesh`.
-// A later fully_shard takes them over and adds its axes; both meshes must then
-// be slices of one mesh. Optimizers are built after that.
+// A later fully_shard takes them over and adds axes; both meshes must then be
+// slices of one mesh. Build optimizers after that.
 //
 // Throws c10::ValueError for an unknown name, a parameter that is parallel or
 // sharded already, or one that other modules hold too (tied weights: see
@@ -43,10 +44,10 @@ void parallelize_parameters(
 
 // For parallelize_module: one parameter, and every place that holds it.
 struct ParallelRequest {
-  ParallelTarget target;  // its spec is complete
+  ParallelTarget target;  // has a complete spec
   std::optional<int64_t> src_data_rank = 0;
 };
-// Cuts and takes over each of `requests`, which were checked. Collective.
+// Cuts and takes over each checked request. Collective.
 void TakeOverAll(const std::vector<ParallelRequest>& requests);
 
 }  // namespace fsdp

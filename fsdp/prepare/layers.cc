@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds the modules that a config names, by type, pattern or size.
+//
 // Tested by tests/fsdp/prepare/prepare_test.cc.
 #include "fsdp/prepare/layers.h"
 
@@ -76,8 +78,8 @@ std::string Instead(const Module& root, const std::string& name) {
                       "; PrepareOptions::type_names translates other names");
 }
 
-// The types of the layers: those that the config names, or the model's own;
-// empty when neither names any.
+// The layer types: those that the config names, or the model's own; empty when
+// neither names any.
 absl::StatusOr<Names> LayerTypes(const Module& root,
                                  const ShardingConfig& config,
                                  const PrepareOptions& options) {

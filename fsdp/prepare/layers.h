@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which modules of a model a config means: those that become groups, those that
-// stay whole, and those whose activations are computed again. For prepare; on
-// the thread that trains. Only CheckpointLayers changes anything.
+// Finds the modules that a config names: those that become groups, those that
+// stay whole, and those that compute activations again. For prepare; on the
+// thread that trains. Only CheckpointLayers changes anything.
 #ifndef FSDP_PREPARE_LAYERS_H_
 #define FSDP_PREPARE_LAYERS_H_
 
@@ -18,7 +18,7 @@
 
 namespace fsdp {
 
-// Parameters of the modules that ignored_modules matches.
+// The parameters of modules that ignored_modules matches.
 absl::StatusOr<std::vector<at::Tensor>> IgnoredParameters(
     const torch::nn::Module& module, const ShardingConfig& config);
 
@@ -30,7 +30,7 @@ absl::StatusOr<WrapPolicy> WrapPolicyFor(
 
 using ModuleList = std::vector<std::shared_ptr<torch::nn::Module>>;
 
-// The layers that activation_checkpointing names, in the order of the model; an
+// The layers that activation_checkpointing names, in the model's order; an
 // error when checkpointing cannot be switched on for them.
 absl::StatusOr<ModuleList> LayersToCheckpoint(
     torch::nn::Module& module, const ShardingConfig& config,
@@ -41,7 +41,7 @@ absl::StatusOr<ModuleList> LayersToCheckpoint(
 void CheckpointLayers(torch::nn::Module& module, const ModuleList& layers,
                       const PrepareOptions& options);
 
-// Returns an error for what fully_shard would refuse.
+// Returns an error for parameters that fully_shard would refuse.
 absl::Status CheckParameters(const torch::nn::Module& module,
                              const std::vector<at::Tensor>& ignored_params);
 

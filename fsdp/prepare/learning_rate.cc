@@ -16,7 +16,7 @@ namespace {
 
 using OptionalReal = Setting<std::optional<double>>;
 
-// Sets `value` to the config's unless the group has its own.
+// Sets `value` to the config's value unless the group has another.
 void Set(const OptionalReal& setting, double otherwise, double& value) {
   if (value == otherwise) value = setting->value_or(value);
 }
@@ -61,7 +61,7 @@ void LearningRate::set_step(int64_t step) {
 }
 
 absl::StatusOr<StateDict> LearningRate::state_dict() {
-  // LRScheduler counts the step that is to come.
+  // LRScheduler counts the coming step.
   return StateDict{{"last_epoch", int64_t{step_count_} - 1}};
 }
 

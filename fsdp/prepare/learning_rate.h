@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LearningRate: the schedule of a config, stepping a LibTorch optimizer's
-// learning rates; and a config's options of AdamW. For the thread that trains.
+// LearningRate: a config's schedule, which steps a LibTorch optimizer's
+// learning rates; and a config's AdamW options. For the thread that trains.
 #ifndef FSDP_PREPARE_LEARNING_RATE_H_
 #define FSDP_PREPARE_LEARNING_RATE_H_
 
@@ -17,23 +17,23 @@
 
 namespace fsdp {
 
-// Its step() is called after each step of the optimizer, as in PyTorch. As an
-// entry of a state dict it is saved, and continues from there when loaded.
+// Call step() after each optimizer step, as in PyTorch. As an entry in a state
+// dict it is saved, and continues from there when loaded.
 class LearningRate final : public torch::optim::LRScheduler, public Stateful {
  public:
-  // Sets the learning rates of step 0. The schedule multiplies the current rate
-  // of each of the optimizer's groups. The optimizer must outlive this. A
-  // schedule without total_steps ends with `num_steps`.
+  // Sets the learning rates for step 0. The schedule multiplies the current
+  // rate in each optimizer group. The optimizer must outlive this. A schedule
+  // without total_steps ends with `num_steps`.
   LearningRate(torch::optim::Optimizer& optimizer, const LrSchedule& schedule,
                int64_t num_steps);
 
-  // Sets the learning rates of a step, counted from 0, for a resumed run;
+  // Sets the learning rates for a step, counted from 0, in a resumed run;
   // step() continues from there.
   void set_step(int64_t step);
 
-  // {"last_epoch": step}, as the schedulers of PyTorch call it. The base rates
-  // are the config's and are not saved: a change in the config changes the
-  // rates of a resumed run.
+  // {"last_epoch": step}, as PyTorch's schedulers call it. The base rates are
+  // the config's and are not saved: a change in the config changes a resumed
+  // run's rates.
   absl::StatusOr<StateDict> state_dict() override;
   // InvalidArgument without a "last_epoch" that is an integer from 0.
   absl::Status load_state_dict(const StateDict& state) override;
@@ -43,23 +43,23 @@ class LearningRate final : public torch::optim::LRScheduler, public Stateful {
 
   LrSchedule schedule_;
   int64_t num_steps_;
-  std::vector<double> base_;  // of each group
+  std::vector<double> base_;  // one per group
 };
 
-// Whether the curve depends on the number of steps of the run.
+// Whether the curve depends on the run's step count.
 bool needs_num_steps(const LrSchedule& schedule);
 
-// Gives an AdamW (torch::optim::AdamW or FusedAdamW) the lr, weight_decay,
-// betas and eps of the config. Only values equal to the optimizer's defaults
-// are replaced, so that groups with their own value, such as no weight decay
-// for norms, keep it. What the config does not set stays. InvalidArgument, with
-// the first value that the config sets, for an optimizer of another class,
-// because the same numbers mean something else there.
+// Gives an AdamW (torch::optim::AdamW or FusedAdamW) the config's lr,
+// weight_decay, betas and eps. Only values equal to the optimizer's defaults
+// are replaced, so that groups with a different value, such as no weight decay
+// for norms, keep it. Values that the config does not set stay.
+// InvalidArgument, with the first value that the config sets, for an optimizer
+// of another class, because the same numbers mean something else there.
 absl::Status set_hyperparameters(const LoopConfig& loop,
                                  torch::optim::Optimizer& optimizer);
 
-// lr, weight_decay, betas and eps of the config; what it does not set is as in
-// `otherwise`.
+// The config's lr, weight_decay, betas and eps; values that it does not set are
+// as in `otherwise`.
 torch::optim::AdamWOptions adamw_options(
     const LoopConfig& loop, const torch::optim::AdamWOptions& otherwise = {});
 

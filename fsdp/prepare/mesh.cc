@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Makes the meshes for a config's degrees.
+//
 // Tested by tests/fsdp/prepare/prepare_test.cc.
 #include "fsdp/prepare/mesh.h"
 

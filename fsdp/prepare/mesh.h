@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The meshes of a run: the config's degrees on the job's ranks. For prepare;
+// A run's meshes: the config's degrees on the job's ranks. For prepare;
 // collective.
 #ifndef FSDP_PREPARE_MESH_H_
 #define FSDP_PREPARE_MESH_H_
@@ -13,14 +13,14 @@
 
 namespace fsdp {
 
-// Plans the mesh of the default group, which is made if needed.
+// Plans the default group's mesh; makes the group if needed.
 absl::StatusOr<MeshPlan> PlanMeshOfWorld(const MeshConfig& config);
 
 // `device`, or, if that is empty, "cuda" if this build and machine have it,
 // else "cpu".
 std::string DeviceOr(const std::string& device);
 
-// The meshes of the plan, whose product is the number of ranks.
+// The plan's meshes. The plan's product must be the rank count.
 ParallelDims MakeDims(const MeshPlan& plan, const std::string& device);
 
 }  // namespace fsdp

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checks a config's degrees, and cuts layers and experts.
+//
 // Tested by tests/fsdp/prepare/prepare_parallel_test.cc.
 #include "fsdp/prepare/parallelize.h"
 
@@ -46,7 +48,7 @@ absl::Status CheckLayers(const MeshConfig& config,
                  "a file, or PrepareOptions::parallelize");
 }
 
-// Cuts layers as a plan says.
+// Cuts layers by a plan.
 absl::Status ApplyPlan(Module& module, const MeshConfig& config,
                        const PrepareOptions& options, const DeviceMesh& mesh,
                        std::optional<int64_t> src_data_rank) {

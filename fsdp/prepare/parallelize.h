@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parallelisms of a config in addition to that of data: whether prepare can
-// do what the degrees ask for, and cutting layers and experts. For prepare; on
-// the thread that trains.
+// A config's parallelisms in addition to data parallelism: checks that prepare
+// can carry out the degrees, and cuts layers and experts. For prepare; on the
+// thread that trains.
 #ifndef FSDP_PREPARE_PARALLELIZE_H_
 #define FSDP_PREPARE_PARALLELIZE_H_
 
@@ -16,14 +16,14 @@
 
 namespace fsdp {
 
-// Changes nothing. Not for a program that brings its own mesh, whose degrees
-// are not those of the config.
+// Changes nothing. Not for a program that brings a mesh, because then the
+// config's degrees do not count.
 absl::Status CheckParallelisms(const torch::nn::Module& module,
                                const MeshConfig& config,
                                const PrepareOptions& options);
 
-// Cuts the layers of `module` over the axis tp, and its experts over ep, where
-// these have several ranks. Values are those of `src_data_rank`; see
+// Cuts the layers in `module` over the axis tp, and the experts over ep, where
+// these have several ranks. Values are those on `src_data_rank`; see
 // parallelize_module. Collective.
 absl::Status Parallelize(torch::nn::Module& module, const MeshConfig& config,
                          const PrepareOptions& options,

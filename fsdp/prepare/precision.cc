@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Converts dtypes and sharding options from a config.
+//
 // Tested by tests/fsdp/prepare/prepare_test.cc.
 #include "fsdp/prepare/precision.h"
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // prepare does the following, in this order:
 //   1. It chooses and checks everything without a change to the model: mesh,
-//      options of fully_shard, groups, layers to checkpoint, the source of the
-//      weights, and what the optimizer steps.
+//      fully_shard's options, groups, layers to checkpoint, the weights'
+//      source, and the optimizer's parameters.
 //   2. It casts parameters, or makes them equal on all ranks, while they are
 //      whole.
 //   3. Tensor parallelism cuts layers, and expert parallelism divides experts.
-//   4. Activation checkpointing is applied, because it must be inside what is
-//      sharded.
+//   4. Activation checkpointing is applied, because it must be inside the
+//      sharded modules.
 //   5. fully_shard is called, on inner modules before outer ones.
 //   6. Shards get memory and weights.
 //   7. The optimizer gets the shards, the config's numbers and a schedule.
@@ -36,7 +36,7 @@ namespace {
 
 using torch::nn::Module;
 
-// What step 1 has chosen.
+// The choices from step 1.
 struct Choices {
   MeshPlan plan;
   FullyShardOptions shard;
@@ -243,7 +243,7 @@ std::string FullModelPath(const CheckpointConfig& config) {
   return absl::StrCat(*config.folder, "/model.safetensors");
 }
 
-// The dtype of training, unless the config sets another.
+// The training dtype, unless the config sets another.
 std::optional<dcp::DType> ExportDtype(const CheckpointConfig& config) {
   if (config.export_dtype.place().has_value() ||
       *config.export_dtype != dcp::DType::kFloat32) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// prepare: turns a model and a TrainConfig into what a training loop needs, in
+// prepare: makes a model ready for a training loop, as a TrainConfig says, in
 // one call and in the required order: tensor and expert parallelism, activation
 // checkpointing, fully_shard, weights, optimizer, learning rate, checkpoints.
 // For the thread that trains; collective: every rank calls it with the same
@@ -42,23 +42,24 @@
 namespace fsdp {
 
 struct Prepared {
-  // What fully_shard cuts parameters over: PrepareOptions::mesh, or the axes
-  // "fsdp" and, with copies, "dp_replicate" in front of it.
+  // The mesh over which fully_shard cuts parameters: PrepareOptions::mesh, or
+  // the axes "fsdp" and, with copies, "dp_replicate" in front of it.
   DeviceMesh mesh;
-  // All meshes of the config's degrees, for the loop: "cp" for
-  // context_parallel, "batch" for which sequences a rank reads, "loss" for what
-  // losses are averaged over, and the others of parallel_dims.h. Absent with
+  // All meshes for the config's degrees, for the loop: "cp" for
+  // context_parallel, "batch" for which sequences a rank reads, "loss" for
+  // averaging losses, and the others in parallel_dims.h. Absent with
   // PrepareOptions::mesh.
   std::optional<ParallelDims> dims;
   FSDPModule root;
   std::vector<FSDPModule> groups;  // the root's last
   // Set if the config has activation_cpu_offload. While it lives, every forward
-  // of the thread that called prepare keeps what it saves for backward in CPU
-  // memory, without any work for the loop. The same thread must destroy it.
+  // on the thread that called prepare keeps the tensors that it saves for
+  // backward in CPU memory, without any work for the loop. The same thread must
+  // destroy it.
   std::unique_ptr<ActivationOffload> activation_offload;
   // Set if the config has a schedule and there was an optimizer. The loop calls
-  // its step() after the optimizer's, and saves it together with the model and
-  // the optimizer. Owners: this, and state dicts with it.
+  // step() on it after the optimizer's step(), and saves it together with the
+  // model and the optimizer. Owners: this, and state dicts with it.
   std::shared_ptr<LearningRate> learning_rate;
   // Set if the config has a folder. Steps are always saved sharded, so that any
   // number of ranks can resume from them.
@@ -78,23 +79,23 @@ struct Prepared {
 };
 
 // Errors name the place in the config. Everything on which the config, the
-// model and the number of ranks can disagree is checked before the model
-// changes; after that, only reading the weights, callbacks and a plan that does
-// not fit the modules can fail.
+// model and the rank count can disagree is checked before the model changes;
+// after that, only reading the weights, callbacks and a plan that does not fit
+// the modules can fail.
 //   - tensor_parallel_degree above 1 requires a plan, in PrepareOptions or in
 //     the config, or a function there.
 //   - context_parallel_degree: parameters are cut over the ranks that share
 //     sequences as well; the loop calls context_parallel on each batch, with
 //     Prepared::dims.
-//   - expert_parallel_degree divides every GroupedExperts of the model; a loop
+//   - expert_parallel_degree divides every GroupedExperts in the model; a loop
 //     with an expert_bias calls update_expert_bias.
 //   - pipeline_parallel_degree above 1 is an error that says how to proceed.
 //   - The parameters are cast to precision.dtype if the config sets it or
 //     computes in another precision.
-//   - With cpu_ram_efficient_loading every rank gets rank 0's weights: those of
-//     initial_load_path or else of rank 0's model. The other ranks may have
+//   - With cpu_ram_efficient_loading every rank gets rank 0's weights: those in
+//     initial_load_path or else in rank 0's model. The other ranks may have
 //     built their models on the meta device.
-//   - initial_load_path is a model, or a step of a run with a "model" entry.
+//   - initial_load_path is a model, or a run's step with a "model" entry.
 //   - Every n-th layer is checkpointed, n = activation_checkpointing. Layers
 //     have the types that the config or `layers` names; without names they are
 //     the groups. With 0 the model stays as it is.

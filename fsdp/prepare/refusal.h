@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Refusals: errors about a value of a config, with its place. For the parts of
+// Refusals: errors about a config's value, with the place. For the parts of
 // prepare.
 #ifndef FSDP_PREPARE_REFUSAL_H_
 #define FSDP_PREPARE_REFUSAL_H_
@@ -13,8 +13,8 @@
 
 namespace fsdp {
 
-// The place where the setting was written; `name`, the field's, if a program
-// set it.
+// The place where the setting was written; the field's `name` if a program set
+// it.
 template <typename T>
 std::string PlaceOf(const Setting<T>& setting, absl::string_view name) {
   return setting.place().has_value() ? to_string(*setting.place())

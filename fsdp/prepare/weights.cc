@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Chooses, checks and loads the weights with which a run begins.
+//
 // Tested by tests/fsdp/prepare/prepare_weights_test.cc.
 #include "fsdp/prepare/weights.h"
 
@@ -58,7 +60,7 @@ MetaCount CountMeta(bool is_meta, bool is_mixed, c10::Device device) {
           .num_mixed = sums[2].item<int64_t>()};
 }
 
-// A copy under the names of state dicts, because fully_shard frees the
+// A copy under the names in state dicts, because fully_shard frees the
 // originals.
 absl::StatusOr<StateDict> CopyOf(const Module& module) {
   DCP_ASSIGN_OR_RETURN(StateDict state, get_model_state_dict(module));
@@ -78,7 +80,7 @@ absl::Status LoadFile(Module& module, const CheckpointConfig& config) {
   const std::string& path = *config.initial_load_path;
   const absl::Status loaded = load_model(model, path, {});
   if (!absl::IsNotFound(loaded)) return loaded;
-  // A step of a run has the model under this name; the tensors are the same.
+  // A run's step has the model under this name; the tensors are the same.
   StateDict step = {{"model", model}};
   return load_model(step, path, {}).ok() ? absl::OkStatus() : loaded;
 }
@@ -98,7 +100,7 @@ absl::Status Initialise(Module& module, const TrainConfig& config,
 }
 
 // Parameters keep their dtype unless the config sets another, or sets a
-// precision of computation, with which shards are kept in `dtype`.
+// computation precision, with which shards are kept in `dtype`.
 bool Casts(const PrecisionConfig& precision) {
   return precision.dtype.place().has_value() ||
          *precision.dtype != dcp::DType::kFloat32 ||

@@ -6,7 +6,7 @@
 //   kBuilt        as the caller built them, the same on every rank
 //   kInitialised  the model is on the meta device: initialised when sharded
 //   kFile         initial_load_path
-//   kRank0        those of rank 0; others may have built theirs on meta
+//   kRank0        rank 0's; others may have built theirs on meta
 //   kResumed      nothing yet: the loop resumes a step
 #ifndef FSDP_PREPARE_WEIGHTS_H_
 #define FSDP_PREPARE_WEIGHTS_H_
@@ -35,7 +35,7 @@ enum class WeightsFrom : uint8_t {
 struct StartingWeights {
   WeightsFrom from = WeightsFrom::kBuilt;
   bool is_meta = false;  // this rank's model
-  // For kRank0, when a rank's model is on meta: on rank 0, a copy of its
+  // For kRank0, when a rank's model is on meta: on rank 0, a copy of the
   // weights.
   std::optional<StateDict> whole = {};
 };

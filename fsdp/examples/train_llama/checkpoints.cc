@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Saves, resumes and exports a run.
+//
 // Tested by tests/fsdp/examples/resume_test.py.
 #include "fsdp/examples/train_llama/checkpoints.h"
 
@@ -18,9 +20,9 @@
 namespace llama {
 namespace {
 
-// The flags that a resumed run must share with the one that saved: those on
-// which shapes depend, and those that decide which sequences make up a step.
-// The number of ranks, the optimizer's numbers and dtypes may change.
+// The flags that must not change when a run is resumed: those on which shapes
+// depend, and those that decide which sequences make up a step. The rank count,
+// the optimizer's numbers and dtypes may change.
 fsdp::StateDict LastingOptions(const Run& run) {
   const Config& config = run.config;
   fsdp::StateDict options = {
@@ -52,7 +54,7 @@ fsdp::StateDict& DictAt(fsdp::StateDict& dict, const std::string& key) {
   return *dict.find(key)->get_if<fsdp::StateDict>();
 }
 
-// Removes an optimizer's numbers from its state, and returns them.
+// Removes an optimizer's numbers from the state, and returns them.
 fsdp::StateDict TakeGroups(fsdp::StateDict& optimizer) {
   fsdp::StateDict groups;
   for (const auto& [key, value] : optimizer) {
@@ -67,16 +69,16 @@ fsdp::StateDict TakeGroups(fsdp::StateDict& optimizer) {
 Checkpoints::Checkpoints(const Run& run)
     : run_(run), manager_(run.training.checkpoints.get()) {}
 
-// Tensors are those of the run, not copies. The data of a step depends on its
-// number, so the step is also the position in the data and in the schedule of
-// the learning rate. Training draws no random numbers; a model with dropout
-// would add fsdp::get_rng_state() here.
+// Tensors are the run's own, not copies. A step's data depends on its number,
+// so the step is also the position in the data and in the learning rate
+// schedule. Training draws no random numbers; a model with dropout would add
+// fsdp::get_rng_state() here.
 absl::StatusOr<fsdp::StateDict> Checkpoints::State() {
   absl::StatusOr<fsdp::StateDict> model =
       fsdp::get_model_state_dict(*run_.model);
   if (!model.ok()) return model.status();
-  // The stages of a pipeline have different parameters in their groups, whose
-  // numbers then go by the parameters' names.
+  // Pipeline stages have different parameters in their groups. Numbers are then
+  // stored under the parameter names.
   absl::StatusOr<fsdp::StateDict> optimizer = fsdp::get_optimizer_state_dict(
       *run_.model, run_.optimizer,
       {.flatten_optimizer_state_dict =

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run has on disk: its steps in --checkpoint-dir, where it resumes from
-// the newest, whatever number of ranks saved it, and the model that it writes
-// at the end, because of --export or of the config. For the thread that trains;
-// all ranks make the same calls, and all ranks get an error of any rank.
+// A run's files: steps in --checkpoint-dir, where it resumes from the newest,
+// whatever number of ranks saved it, and the model that it writes at the end,
+// because of --export or the config. For the thread that trains; all ranks make
+// the same calls, and an error on any rank reaches all.
 #ifndef FSDP_EXAMPLES_TRAIN_LLAMA_CHECKPOINTS_H_
 #define FSDP_EXAMPLES_TRAIN_LLAMA_CHECKPOINTS_H_
 
@@ -20,11 +20,11 @@
 
 namespace llama {
 
-// What is saved and restored, in addition to the numbers in `config`. All of it
-// must outlive Checkpoints.
+// The state that is saved and restored, in addition to the numbers in `config`.
+// All of it must outlive Checkpoints.
 struct Run {
   const Config& config;
-  int64_t data_bytes;  // of the text
+  int64_t data_bytes;  // the text's size
   Llama& model;
   torch::optim::Optimizer& optimizer;
   Progress& progress;
@@ -39,8 +39,8 @@ class Checkpoints {
   // InvalidArgument, with all differences, if that step belongs to another
   // model, seed or data.
   absl::Status Begin();
-  // To be called before parameters change: waits for a save that copies them
-  // while the next step computes.
+  // Call it before parameters change: waits for a save that copies them while
+  // the next step computes.
   absl::Status BeforeOptimizerStep();
   // Saves if this step is one to save.
   absl::Status AfterStep();

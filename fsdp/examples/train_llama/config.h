@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Config: the options of a run of train_llama; flags.h reads them. Pure values;
-// any thread.
+// Config: the options for a run of train_llama; flags.h reads them. Pure
+// values; any thread.
 #ifndef FSDP_EXAMPLES_TRAIN_LLAMA_CONFIG_H_
 #define FSDP_EXAMPLES_TRAIN_LLAMA_CONFIG_H_
 
@@ -17,7 +17,7 @@ struct Config {
 
   std::string data;
   int64_t seq_len = 64;
-  // Sequences of all ranks together, times `accumulate` for the optimizer. 0:
+  // Sequences on all ranks together, times `accumulate` for the optimizer. 0:
   // FitBatch derives it from the config.
   int64_t batch = 0;
   int64_t accumulate = 0;
@@ -25,12 +25,12 @@ struct Config {
   int64_t seed = 0;
 
   std::string optimizer = "adamw";
-  // The largest norm of the gradients; 0: no limit.
+  // The largest gradient norm; 0: no limit.
   double clip = 1.0;
 
-  // What parallelisms need in addition to the degrees of `train`.
+  // Options for parallelisms in addition to the degrees in `train`.
   bool sequence_parallel = false;
-  std::string plan;  // a file; empty: that of `train`, or one that is built in
+  std::string plan;  // a file; empty: the plan in `train`, or the built-in one
   int64_t microbatches = 0;  // 0: FitMicrobatches sets it
   std::string pipeline_schedule = "1f1b";
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads a text and cuts it into batches.
+//
 // Tested by tests/fsdp/examples/train_llama_test.cc.
 #include "fsdp/examples/train_llama/data.h"
 

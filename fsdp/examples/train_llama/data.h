@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text as bytes, cut into sequences: the vocabulary is the 256 values of a
-// byte. Which sequences make up a step depends only on the seed and the step,
-// not on how many ranks share them. Immutable; any thread.
+// Text as bytes, cut into sequences: the vocabulary is a byte's 256 values.
+// Which sequences make up a step depends only on the seed and the step, not on
+// how many ranks share them. Immutable; any thread.
 #ifndef FSDP_EXAMPLES_TRAIN_LLAMA_DATA_H_
 #define FSDP_EXAMPLES_TRAIN_LLAMA_DATA_H_
 
@@ -19,7 +19,7 @@ struct Batch {
   at::Tensor targets;
 };
 
-// Some sequences of a step.
+// Some of a step's sequences.
 struct BatchRange {
   int64_t step = 0;
   int64_t first_sequence = 0;

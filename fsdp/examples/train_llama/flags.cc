@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads train_llama's options, and checks each against the others.
+//
 // Tested by tests/fsdp/examples/train_llama_test.cc.
 #include "fsdp/examples/train_llama/flags.h"
 
@@ -24,7 +26,7 @@
 namespace llama {
 namespace {
 
-// The column at which the explanations of options begin.
+// The column at which options' explanations begin.
 constexpr int kHelpColumn = 28;
 
 // The keys for the model and the data; each writes into `c`.
@@ -250,7 +252,7 @@ std::string Table(const std::vector<Option>& options) {
   return text;
 }
 
-// Takes over what a file says about the loop; flags may override it.
+// Takes over a file's loop settings; flags may override them.
 void TakeLoop(const fsdp::LoopConfig& otherwise, Config* config) {
   fsdp::LoopConfig& loop = config->train.loop;
   config->steps = loop.steps->value_or(config->steps);
@@ -281,9 +283,9 @@ absl::Status ReadFiles(const std::vector<KeyAndValue>& pairs, Config* config) {
   return absl::OkStatus();
 }
 
-// Rank 0 alone reads a file, whatever its format, and each rank receives its
-// part. A daemon gives each rank the shards of its place on the mesh, and the
-// stages of a pipeline read their own layers.
+// Only rank 0 reads a file, whatever the format, and sends the parts to the
+// ranks. A daemon gives each rank the shards for the rank's place on the mesh,
+// and pipeline stages read their own layers.
 void ChooseReader(Config* config) {
   fsdp::CheckpointConfig& checkpoint = config->train.checkpoint;
   if (checkpoint.initial_load_path->empty()) return;
@@ -293,8 +295,8 @@ void ChooseReader(Config* config) {
       !absl::StartsWith(*checkpoint.initial_load_path, "tessera://");
 }
 
-// Unless told otherwise, the stages of a pipeline gather their parameters once
-// in a step, not for each microbatch.
+// By default, pipeline stages gather their parameters once in a step, not for
+// each microbatch.
 void ChooseReshard(Config* config) {
   auto& reshard = config->train.sharding.reshard_after_forward;
   if (*config->train.mesh.pipeline_parallel_degree == 1 ||

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What --help of train_llama says before its options. For flags.cc.
+// The text that train_llama --help prints before the options. For flags.cc.
 #ifndef FSDP_EXAMPLES_TRAIN_LLAMA_HOW_TO_TRAIN_H_
 #define FSDP_EXAMPLES_TRAIN_LLAMA_HOW_TO_TRAIN_H_
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Builds and runs the model, and draws the weights.
+//
 // Tested by tests/fsdp/examples/train_llama_test.cc.
 #include "fsdp/examples/train_llama/model.h"
 
@@ -33,8 +35,8 @@ torch::nn::Linear MakeLinear(int64_t in_features, int64_t out_features) {
       torch::nn::LinearOptions(in_features, out_features).bias(false));
 }
 
-// The experts of a token share its output by their scores, as in Mixtral; the
-// bias of scores evens out their loads.
+// A token's experts share the output by their scores, as in Mixtral; the bias
+// on scores evens out their loads.
 fsdp::MoEArgs ExpertsOf(const ModelOptions& options) {
   return {.router = {.num_experts = options.num_experts,
                      .top_k = options.top_k,
@@ -44,7 +46,7 @@ fsdp::MoEArgs ExpertsOf(const ModelOptions& options) {
           .score_before_experts = false};
 }
 
-// Rotates each pair (x[i], x[i + half]) by the angle of its position.
+// Rotates each pair (x[i], x[i + half]) by the angle for the position.
 at::Tensor Rotate(const at::Tensor& x, const Rotary& rotary) {
   const std::vector<at::Tensor> halves = x.chunk(2, -1);
   const at::Tensor turned = at::cat({-halves[1], halves[0]}, -1);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Llama-style language model in plain torch::nn: RMSNorm, rotary position
 // embedding, grouped-query attention, SwiGLU or a mixture of such experts,
-// linears without bias. It contains
-// nothing about sharding, and forward runs the modules that are there, so that
-// a stage of a pipeline may lack some. Parameters have the names of published
-// checkpoints of Llama. For the thread that trains.
+// linears without bias. It contains nothing about sharding. forward runs the
+// modules that are there, so that a pipeline stage may lack some. Parameters
+// have the names in published Llama checkpoints. For the thread that trains.
 #ifndef FSDP_EXAMPLES_TRAIN_LLAMA_MODEL_H_
 #define FSDP_EXAMPLES_TRAIN_LLAMA_MODEL_H_
 
@@ -31,10 +30,10 @@ struct ModelOptions {
   int64_t num_heads = 4;
   // Each serves num_heads / num_kv_heads query heads.
   int64_t num_kv_heads = 2;
-  // The size of SwiGLU's hidden layer, or that of one expert.
+  // The size of SwiGLU's hidden layer, or of one expert's.
   int64_t ffn_dim = 352;
-  // 0: a feed-forward layer in each block; otherwise experts in its place, of
-  // which each token has top_k.
+  // 0: a feed-forward layer in each block; otherwise experts in its place,
+  // top_k for each token.
   int64_t num_experts = 0;
   int64_t top_k = 2;
   double norm_eps = 1e-5;
@@ -46,7 +45,7 @@ struct ModelOptions {
 // Returns InvalidArgument, naming the option, if no model can have these sizes.
 absl::Status CheckOptions(const ModelOptions& options);
 
-// cos and sin of the angles of `seq_len` positions: [seq_len, dim of a head].
+// cos and sin of the angles for `seq_len` positions: [seq_len, head size].
 struct Rotary {
   at::Tensor cos;
   at::Tensor sin;
@@ -105,14 +104,14 @@ class BlockImpl : public torch::nn::Module {
   FeedForward mlp{nullptr};
   fsdp::MoE moe{nullptr};
 };
-// A block whose forward can be computed again in backward.
+// A block that can run forward again in backward.
 using Block = fsdp::Checkpointed<BlockImpl>;
 
 class LlamaImpl : public torch::nn::Module {
  public:
   // No block is computed again in backward until
   // fsdp::apply_activation_checkpointing says so. Throws c10::ValueError with
-  // the message of CheckOptions.
+  // CheckOptions' message.
   explicit LlamaImpl(const ModelOptions& options);
   const ModelOptions& options() const { return options_; }
 
@@ -121,8 +120,8 @@ class LlamaImpl : public torch::nn::Module {
   // without norm and lm_head it returns such.
   at::Tensor forward(const at::Tensor& tokens);
 
-  // Keeps the modules with these names and removes the others, for a stage of a
-  // pipeline; see fsdp::keep_modules. Not with tied embeddings.
+  // Keeps the modules with these names and removes the others, for a pipeline
+  // stage; see fsdp::keep_modules. Not with tied embeddings.
   void KeepModules(const std::vector<std::string>& names);
 
   torch::nn::Embedding embed_tokens{nullptr};
@@ -137,12 +136,12 @@ class LlamaImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Llama);
 
-// The initial standard deviation of the weight of a linear or an embedding, or
-// of the weights of experts.
-// Outputs of residual branches start smaller, the deeper the model is.
+// The initial standard deviation for a linear's, an embedding's or the experts'
+// weights. The deeper the model, the smaller the residual branches' outputs
+// start.
 double InitialStd(const ModelOptions& options, const std::string& name);
 
-// Draws the weights of an unsharded model from the default generator: normally
+// Draws an unsharded model's weights from the default generator: normally
 // distributed, except for norms, which are ones.
 void InitWeights(const Llama& model, const ModelOptions& options);
 

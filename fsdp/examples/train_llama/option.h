@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Option: one key of train_llama's lines and flags: how its value is read,
-// where it goes, and what --help says about it. An option writes into a field
-// of Config, or into a setting of its TrainConfig, which keeps the place. For
-// flags.cc. Pure; any thread.
+// Option: one key in train_llama's lines and flags: how the value is read,
+// where it goes, and the --help text. An option writes into a field of Config,
+// or into a setting in TrainConfig, which keeps the place. For flags.cc. Pure;
+// any thread.
 #ifndef FSDP_EXAMPLES_TRAIN_LLAMA_OPTION_H_
 #define FSDP_EXAMPLES_TRAIN_LLAMA_OPTION_H_
 
@@ -41,8 +41,7 @@ inline absl::Status Refuse(absl::string_view key, absl::string_view value,
       absl::StrCat(key, " is '", value, "', not ", wanted));
 }
 
-// Writes a field of Config, or a setting of its TrainConfig, which keeps the
-// place.
+// Writes a field of Config, or a setting in TrainConfig, which keeps the place.
 template <typename T>
 void Assign(const T& value, const fsdp::SourceLocation& /*place*/, T* target) {
   *target = value;
@@ -168,7 +167,7 @@ inline Option Reshard(const std::string& key,
   return {key, set, help, "auto"};
 }
 
-// One field of the schedule of learning rates; the others stay as they are.
+// One field in the learning rate schedule; the others stay as they are.
 using Schedule = fsdp::Setting<std::optional<fsdp::LrSchedule>>;
 template <typename T>
 void AssignTo(T fsdp::LrSchedule::*field, T value,

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checks the parallel options, and cuts the model by a plan.
+//
 // Tested by tests/fsdp/examples/parallel_test.cc.
 #include "fsdp/examples/train_llama/parallel.h"
 
@@ -20,12 +22,12 @@ int64_t TensorParallel(const Config& config) {
   return *config.train.mesh.tensor_parallel_degree;
 }
 
-// Whether the file of --config says how to cut layers.
+// Whether the --config file says how to cut layers.
 bool HasPlan(const fsdp::TrainConfig& config) {
   return !config.mesh.parallelize_plan->entries().empty();
 }
 
-// What contradicts --pp, and what requires it.
+// Options that contradict --pp, and options that require it.
 std::vector<std::pair<bool, std::string>> PipelineMistakes(
     const Config& config) {
   const int64_t pp = *config.train.mesh.pipeline_parallel_degree;
@@ -160,7 +162,7 @@ fsdp::ParallelizePlan PlanOf(const Config& config, LlamaImpl& model) {
           ? fsdp::to_parallelize_plan(*config.train.mesh.parallelize_plan)
           : BuiltInPlan(model, config.sequence_parallel);
   if (*config.train.mesh.pipeline_parallel_degree == 1) return plan;
-  // What not even the whole model has stays, for the warning.
+  // Entries that not even the whole model has stay, for the warning.
   const fsdp::MetaDeviceGuard on_meta;
   Llama whole(config.model);
   std::erase_if(plan, [&](const auto& entry) {

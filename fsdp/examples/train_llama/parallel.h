@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parallelisms of train_llama in addition to data parallelism: which ranks
-// share what, and the plan by which tensor parallelism cuts this Llama;
-// stages.h has its pipelines. For the thread that trains.
+// train_llama's parallelisms in addition to data parallelism: which ranks share
+// layers or sequences, and the plan by which tensor parallelism cuts this
+// Llama; stages.h has the pipelines. For the thread that trains.
 #ifndef FSDP_EXAMPLES_TRAIN_LLAMA_PARALLEL_H_
 #define FSDP_EXAMPLES_TRAIN_LLAMA_PARALLEL_H_
 
@@ -17,35 +17,35 @@
 
 namespace llama {
 
-// Returns InvalidArgument, with what to write instead, for options that
-// contradict each other, whatever the number of ranks.
+// Returns InvalidArgument, which says what to write instead, for options that
+// contradict each other for any rank count.
 absl::Status CheckParallel(const Config& config);
 
-// The degrees of a job of `world_size` ranks, `local_world_size` of them on
+// The degrees for a job with `world_size` ranks, `local_world_size` of them on
 // this machine. Returns InvalidArgument if the options do not multiply to that.
 absl::StatusOr<fsdp::ParallelDegrees> DegreesOf(const Config& config,
                                                 int64_t world_size,
                                                 int64_t local_world_size);
 
-// To be called after FitBatch: fills `microbatches` if no flag did. Returns
-// InvalidArgument if the sequences of a rank cannot be divided into them.
+// Call it after FitBatch: fills `microbatches` if no flag did. Returns
+// InvalidArgument if a rank's sequences cannot be divided into them.
 absl::Status FitMicrobatches(int64_t num_readers, Config* config);
 
-// The plan that is built in, for the modules that `model` has. Without sequence
-// parallelism each of two all-reduces a block gives every rank the whole
-// activation; with it they become a reduce-scatter and an all-gather, between
-// which each rank has its part of the sequence. Logits stay cut by class, so
-// the loss is parallel too.
+// The built-in plan, for the modules that `model` has. Without sequence
+// parallelism, two all-reduces in a block each give every rank the whole
+// activation. With it they become a reduce-scatter and an all-gather, and
+// between them each rank has its part of the sequence. Logits stay cut by
+// class, so the loss is parallel too.
 fsdp::ParallelizePlan BuiltInPlan(const LlamaImpl& model,
                                   bool sequence_parallel);
 
-// That of --plan or of the file of --config, or else the one that is built in,
-// without the modules that other stages of a pipeline have. Throws
-// c10::ValueError with every problem of the file.
+// The plan from --plan or from the --config file, or else the built-in one,
+// without the modules on other pipeline stages. Throws c10::ValueError with
+// every problem in the file.
 fsdp::ParallelizePlan PlanOf(const Config& config, LlamaImpl& model);
 
-// Cuts layers over the ranks of --tp by that plan, and divides experts among
-// those of --ep.
+// Cuts layers over the --tp ranks by that plan, and divides experts among the
+// --ep ranks.
 void CutLayers(const Config& config, const fsdp::ParallelDims& dims,
                LlamaImpl& model);
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Collects losses and prints progress.
+//
 // Tested by tests/fsdp/examples/resume_test.py.
 #include "fsdp/examples/train_llama/progress.h"
 
@@ -25,7 +27,7 @@ at::Tensor RoomFor(const Config& config, int64_t num_steps) {
                    at::TensorOptions(config.device).dtype(at::kDouble));
 }
 
-// Peak memory of this process, or on its GPU.
+// This process's peak memory, or the GPU's.
 double PeakMemoryMib(c10::Device device) {
   constexpr double kMib = 1 << 20;
   if (device.is_cpu()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The progress of a run: the losses of its steps, and the lines that it prints.
-// For the thread that trains; all ranks make the same calls.
+// A run's progress: the steps' losses, and the lines that it prints. For the
+// thread that trains; all ranks make the same calls.
 #ifndef FSDP_EXAMPLES_TRAIN_LLAMA_PROGRESS_H_
 #define FSDP_EXAMPLES_TRAIN_LLAMA_PROGRESS_H_
 
@@ -22,20 +22,19 @@ class Progress {
   // `config` must outlive this.
   explicit Progress(const Config& config);
 
-  // The number of finished steps.
+  // How many steps are finished.
   int64_t num_steps() const { return num_steps_; }
 
-  // Adds a finished step; `loss` is that of this rank. Prints every few steps,
-  // with the learning rate of that step, because printing waits for the other
-  // ranks and for a GPU.
+  // Adds a finished step; `loss` is this rank's. Prints every few steps, with
+  // that step's learning rate, because printing waits for the other ranks and
+  // for a GPU.
   void Add(const at::Tensor& loss, double learning_rate);
 
-  // The loss of each step, averaged over ranks: [num_steps], float64. An alias
-  // of memory that later steps do not change. Collective.
+  // Each step's loss, averaged over ranks: [num_steps], float64. An alias to
+  // memory that later steps do not change. Collective.
   at::Tensor Losses();
 
-  // Takes over the losses of an earlier run's steps, after which this run
-  // continues.
+  // Takes over the losses from an earlier run, which this run continues.
   void GoOnAfter(const at::Tensor& losses);
 
   // Writes --losses-out, on rank 0. Collective.

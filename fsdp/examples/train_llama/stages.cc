@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs a batch, whole or through the pipeline's stages.
+//
 // Tested by tests/fsdp/examples/stages_test.cc.
 #include "fsdp/examples/train_llama/stages.h"
 
@@ -25,8 +27,8 @@ at::Tensor LossOf(const Config& config, const at::Tensor& logits,
          config.accumulate;
 }
 
-// With --sp, stages pass on the parts of sequences that their ranks of tensor
-// parallelism have; otherwise each of those ranks passes on the whole.
+// With --sp, each tensor parallel rank in a stage passes on a part of the
+// sequences; otherwise each passes on the whole.
 fsdp::PipelineStage MakeStage(const Config& config,
                               const fsdp::ParallelDims& dims, Llama model) {
   const fsdp::DeviceMesh pp = dims.get_mesh("pp");
@@ -55,7 +57,7 @@ BatchRunner MakePipelineRunner(const Config& config,
                                  const at::Tensor& targets) {
     return LossOf(config, logits, targets);
   };
-  // The runner owns it; std::function copies what it has.
+  // The runner owns it, through std::function, which copies all that it holds.
   std::shared_ptr<fsdp::PipelineSchedule> schedule;
   if (config.pipeline_schedule == "gpipe") {
     schedule = std::make_shared<fsdp::ScheduleGPipe>(stage, config.microbatches,

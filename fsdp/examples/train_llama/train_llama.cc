@@ -52,7 +52,7 @@ Llama MakeModel(const Config& config) {
   return model;
 }
 
-// No rank ever has more than its part: the model is built without memory, and
+// No rank ever has more than a part: the model is built without memory, and
 // DrawWeights is called once it is sharded.
 Llama MakeLargeModel(const Config& config) {
   const fsdp::MetaDeviceGuard on_meta;
@@ -60,7 +60,7 @@ Llama MakeLargeModel(const Config& config) {
 }
 
 // Each element is drawn by the rank that keeps it. The values depend only on
-// the seed, not on the number of ranks.
+// the seed, not on the rank count.
 void DrawWeights(const Config& config, torch::nn::Module& model) {
   fsdp::init::init_parameters(
       model,
@@ -74,21 +74,20 @@ void DrawWeights(const Config& config, torch::nn::Module& model) {
         }
       },
       static_cast<uint64_t>(config.seed));
-  // The bias of each expert.
+  // Each expert's bias.
   for (at::Tensor& buffer : model.buffers()) buffer.zero_();
 }
 
-// Everything about this program that a config of sharding cannot know. Each
-// block becomes a group that is gathered before it runs and freed afterwards;
-// the rest (embedding, last norm, output) is the root's group.
+// Everything about this program that a sharding config cannot know. Each block
+// becomes a group that is gathered before it runs and freed afterwards; the
+// rest (embedding, last norm, output) is the root's group.
 fsdp::PrepareOptions HowToPrepare(const Config& config,
                                   const fsdp::ParallelDims& dims,
                                   const Llama& model,
                                   torch::optim::Optimizer& optimizer) {
   return {
       .layers = {"BlockImpl"},
-      // The names of the corresponding types in Python, for which people have
-      // configs.
+      // The corresponding type names in Python, for which people have configs.
       .type_names = {{"LlamaDecoderLayer", "BlockImpl"},
                      {"MistralDecoderLayer", "BlockImpl"},
                      {"Qwen2DecoderLayer", "BlockImpl"},
@@ -117,8 +116,8 @@ fsdp::PrepareOptions HowToPrepare(const Config& config,
       .device = config.device};
 }
 
-// An optimizer of whole parameters; prepare gives it this rank's part of each,
-// and the numbers of the config.
+// An optimizer for whole parameters; prepare gives it this rank's part of each,
+// and the config's numbers.
 std::unique_ptr<torch::optim::Optimizer> MakeOptimizer(const Config& config,
                                                        const Llama& model) {
   if (config.optimizer == "fused_adamw") {
@@ -127,8 +126,8 @@ std::unique_ptr<torch::optim::Optimizer> MakeOptimizer(const Config& config,
   return std::make_unique<torch::optim::AdamW>(model->parameters());
 }
 
-// This rank's sequences of the i-th batch of a step. Ranks that share layers or
-// sequences have the same ones; with context parallelism each holds its part of
+// This rank's sequences in a step's i-th batch. Ranks that share layers or
+// sequences have the same ones; with context parallelism each holds a part of
 // every sequence.
 Batch MakeBatch(const Config& config, const fsdp::ParallelDims& dims,
                 const Corpus& corpus, int64_t step, int64_t i) {
@@ -150,7 +149,7 @@ Batch MakeBatch(const Config& config, const fsdp::ParallelDims& dims,
   return batch;
 }
 
-// Runs forward and backward for all batches of a step. Returns the loss of this
+// Runs forward and backward for all batches in a step. Returns the loss on this
 // rank's sequences.
 at::Tensor ForwardBackward(const Config& config, const fsdp::ParallelDims& dims,
                            const Corpus& corpus, int64_t step, Llama& model,
@@ -177,7 +176,7 @@ absl::Status TrainStep(const Config& config, const fsdp::ParallelDims& dims,
   const at::Tensor loss =
       ForwardBackward(config, dims, corpus, progress.num_steps(), model, run);
   if (config.clip > 0) {
-    // The norm is that of all stages.
+    // The norm covers all stages.
     fsdp::clip_grad_norm_(model->parameters(), config.clip, /*norm_type=*/2.0,
                           /*error_if_nonfinite=*/false,
                           dims.get_optional_mesh("pp"));
@@ -201,8 +200,8 @@ void SayWhatWasOffloaded(const fsdp::Prepared& training) {
           kMib));
 }
 
-// Prints the operators that could not compute with parts of activations, which
-// were communicated for them on this rank.
+// Prints the operators that could not compute with parts of activations. For
+// them, this rank communicated to gather the parts.
 void SayWhatWasGathered() {
   const std::map<std::string, int64_t> operators = fsdp::gathered_operators();
   if (operators.empty()) return;
@@ -243,8 +242,8 @@ absl::Status Train(Config config) {
                            .optimizer = *optimizer,
                            .progress = progress,
                            .training = *training});
-  // The host waits for the numbers of tokens that experts get, and cannot
-  // gather ahead by itself.
+  // The host waits for the experts' token counts, and cannot gather ahead by
+  // itself.
   if (dims.degrees().ep > 1) fsdp::prefetch_blocks(model->layers->children());
   const BatchRunner run = MakeBatchRunner(config, dims, model);
   status = checkpoints.Begin();

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// context_parallel: long sequences, of which each rank of an axis has a part.
-// The model is unmodified: its positions, rotary tables and masks, which it
-// makes for the whole sequence, are cut where they meet the parts, and
-// attention gathers keys and values. As torch.distributed.tensor.experimental's
-// context_parallel with the all-gather of keys and values. For the thread that
-// trains.
+// context_parallel: long sequences that are divided among an axis's ranks. The
+// model is unmodified: it makes positions, rotary tables and masks for the
+// whole sequence. They are cut where they meet the parts, and attention gathers
+// keys and values. As torch.distributed.tensor.experimental's context_parallel
+// with the all-gather of keys and values. For the thread that trains.
 //
 //   auto mesh = fsdp::init_device_mesh("cuda", {2, 4}, {"dp", "cp"});
 //   fsdp::fully_shard(model, {.mesh = mesh[{"dp", "cp"}].flatten()});
@@ -28,16 +27,17 @@ struct ContextParallelOptions {
   bool load_balance = true;
 };
 
-// Replaces each of `tensors`, which every rank of `mesh` (one axis) has whole
-// and equal, by an activation that is cut along its sequence; operators on it
-// compute with this rank's part, and its sizes stay those of the whole.
-// Communicates nothing. fsdp::full_tensor gives the whole back, in order.
+// Replaces each of `tensors`, which must be whole and equal on every rank in
+// `mesh` (one axis), with an activation that is cut along the sequence.
+// Operators on it compute with this rank's part, and it still reports the whole
+// sizes. Communicates nothing. fsdp::full_tensor gives the whole back, in
+// order.
 //
-// Gradients of parameters are summed over the axis: by fully_shard in its own
-// reduction, if its mesh contains the axis, otherwise one by one.
+// Parameter gradients are summed over the axis: by fully_shard in the same
+// reduction, if the mesh there contains the axis, otherwise one by one.
 //
-// Throws c10::ValueError for a mesh of several axes, and, with load_balance,
-// for a sequence that twice the number of ranks does not divide;
+// Throws c10::ValueError for a mesh with several axes, and, with load_balance,
+// for a sequence length that is not a multiple of twice the rank count;
 // c10::IndexError for a dimension that a tensor does not have. No tensor has
 // been replaced then.
 void context_parallel(const DeviceMesh& mesh,

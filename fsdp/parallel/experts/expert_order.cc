@@ -35,7 +35,7 @@ AlignedRows Align(const at::Tensor& counts, int64_t num_rows,
   const at::Tensor padded =
       (counts + (alignment - 1)).floor_divide(alignment) * alignment;
   const at::Tensor ends = padded.cumsum(0);
-  // How far the rows of each expert move.
+  // How far each expert's rows move.
   const at::Tensor shift = (ends - padded) - (counts.cumsum(0) - counts);
   return {.places = at::arange(num_rows, counts.options()) +
                     at::repeat_interleave(shift, counts, /*dim=*/0, num_rows),

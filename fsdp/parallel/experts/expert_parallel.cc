@@ -39,7 +39,8 @@ void CheckDivides(const std::string& layer, const char* what, int64_t size,
                     " (", ranks, ")");
 }
 
-// The axes over which experts are cut, the experts themselves first.
+// The axes that cut experts, beginning with the axis that divides the experts
+// themselves.
 struct ExpertMesh {
   DeviceMesh mesh;
   bool by_expert;
@@ -56,7 +57,7 @@ std::optional<ExpertMesh> ExpertMeshOf(const ParallelDims& dims) {
   return std::nullopt;
 }
 
-// The placements of a weight whose hidden dimension is `hidden`.
+// The placements for a weight with `hidden` as the hidden dimension.
 Placements PlacementsOf(const ExpertMesh& cut, int64_t hidden) {
   Placements placements;
   if (cut.by_expert) placements.push_back(Shard(0));
@@ -142,7 +143,7 @@ void update_expert_bias(Module& model,
   }
   if (layers.empty()) return;
   const at::NoGradGuard no_grad;
-  // Layers may differ in their number of experts.
+  // Layers may have different expert counts.
   const at::Tensor all = at::cat(counts);
   if (loss_mesh.has_value()) {
     AllReduce(all, ReduceOp::kSum, loss_mesh->get_group());

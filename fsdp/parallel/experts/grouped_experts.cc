@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How rows reach experts of other ranks and come back:
-//   1. The ranks of `ep` tell each other how many rows they have for each
-//      expert: one all-to-all of counts, which the host reads.
-//   2. One all-to-all brings every row to the rank of its expert. The rows then
-//      lie by rank; a permutation puts them by expert.
+// How rows reach experts on other ranks and come back:
+//   1. The ranks in `ep` tell each other how many rows they have for each
+//      expert: one all-to-all with counts, which the host reads.
+//   2. One all-to-all brings every row to the expert's rank. The rows then lie
+//      by rank; a permutation puts them by expert.
 //   3. The experts compute them. If `tp` cuts the experts, each rank has a part
-//      of every expert's hidden dimension, so that its output is a part of a
-//      sum, and so is the gradient of its input.
+//      of every expert's hidden dimension, so that the output is a part of a
+//      sum, and so is the input's gradient.
 //   4. The inverse permutation and an all-to-all bring the results back.
 // Backward does the same the other way round, without counts.
 #include "fsdp/parallel/experts/grouped_experts.h"
@@ -29,7 +29,7 @@
 namespace fsdp {
 namespace {
 
-// The backward of a grouped product reads columns of 16 bytes.
+// A grouped product's backward reads columns of 16 bytes.
 constexpr int64_t kRowAlignment = 8;
 
 // Waits for the device, unless `counts` is on the CPU.
@@ -75,7 +75,7 @@ at::Tensor GroupedExpertsImpl::DispatchComputeCombine(
   const int64_t ranks = groups_.ep->getSize();
   const at::Tensor mine = counts.view({ranks, -1}).contiguous();
   const at::Tensor theirs = AllToAll(mine, groups_.ep);
-  // One wait for the device, for all that the host needs.
+  // One wait for the device, for everything that the host needs.
   const at::Tensor host = at::cat({mine.sum(1), theirs.flatten()}).to(at::kCPU);
   const at::Tensor theirs_on_host =
       host.narrow(0, ranks, theirs.numel()).view(theirs.sizes());
@@ -106,7 +106,7 @@ at::Tensor RunExpertsInALoop(const at::Tensor& w1, const at::Tensor& w2,
   const std::vector<at::Tensor> by_expert =
       rows.split_with_sizes(OnHost(counts));
   std::vector<at::Tensor> outputs;
-  // An expert without rows runs too, so that its weights have gradients on
+  // An expert without rows runs too, so that the weights have gradients on
   // every rank.
   for (size_t e = 0; e < by_expert.size(); ++e) {
     const int64_t expert = static_cast<int64_t>(e);
@@ -121,7 +121,7 @@ at::Tensor RunExpertsGrouped(const at::Tensor& w1, const at::Tensor& w2,
                              const at::Tensor& w3, const at::Tensor& rows,
                              const at::Tensor& counts) {
   const AlignedRows aligned = Align(counts, rows.size(0), kRowAlignment);
-  // Padding is zero, so it adds nothing to gradients of weights.
+  // Padding is zero, so it adds nothing to weight gradients.
   const at::Tensor x = rows.new_zeros({aligned.num_places, rows.size(1)})
                            .index_copy(0, aligned.places, rows);
   const auto product = [&](const at::Tensor& input, const at::Tensor& weight) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// GroupedExperts: the experts of one layer, each a SwiGLU with weights of its
-// own, held as three tensors. Names and shapes are TorchTitan's
-// (torchtitan/models/moe/moe.py of 0.2.2). For the threads of forward and
+// GroupedExperts: one layer's experts, each a SwiGLU with separate weights,
+// held as three tensors. Names and shapes are TorchTitan's
+// (torchtitan/models/moe/moe.py in 0.2.2). For the threads of forward and
 // backward.
 #ifndef FSDP_PARALLEL_EXPERTS_GROUPED_EXPERTS_H_
 #define FSDP_PARALLEL_EXPERTS_GROUPED_EXPERTS_H_
@@ -16,7 +16,7 @@
 
 namespace fsdp {
 
-// What parallelize_experts has made of the experts of one layer.
+// How parallelize_experts divided one layer's experts.
 struct ExpertGroups {
   // The ranks that divide the experts; null: this rank has all of them.
   ProcessGroup ep;
@@ -32,12 +32,12 @@ class GroupedExpertsImpl : public torch::nn::Module {
   // x: [rows, dim], by expert. num_tokens_per_expert: [num_experts], int64: how
   // many rows each expert has, whether or not it is on this rank. Returns
   // [rows, dim], in the same order. With ExpertGroups the call is collective
-  // over them, and rows travel to the ranks of their experts and back; ranks
-  // may have no rows, and experts none either.
+  // over them, and rows travel to their experts' ranks and back; ranks may have
+  // no rows, and neither may experts.
   at::Tensor forward(const at::Tensor& x,
                      const at::Tensor& num_tokens_per_expert);
 
-  // The number in the whole layer.
+  // In the whole layer.
   int64_t num_experts() const { return num_experts_; }
   int64_t hidden_dim() const { return hidden_dim_; }
 
@@ -50,7 +50,7 @@ class GroupedExpertsImpl : public torch::nn::Module {
   at::Tensor w3;  // [num_experts, hidden_dim, dim]
 
  private:
-  // The experts of this rank, of rows by expert. `counts_on_host`, the same
+  // Runs this rank's experts on rows by expert. `counts_on_host`, the same
   // numbers, are read without a wait if they are on the CPU.
   at::Tensor Compute(const at::Tensor& rows, const at::Tensor& counts,
                      const at::Tensor& counts_on_host);
@@ -63,9 +63,9 @@ class GroupedExpertsImpl : public torch::nn::Module {
 };
 TORCH_MODULE(GroupedExperts);
 
-// w2(silu(w1 x) * w3 x) of each expert, one after the other, in any dtype.
-// counts: [experts of w1], int64, whose sum is the number of rows, on any
-// device; waits for it.
+// w2(silu(w1 x) * w3 x) for each expert, one after the other, in any dtype.
+// counts: [experts in w1], int64, on any device; they add up to the row count.
+// Waits for them.
 at::Tensor RunExpertsInALoop(const at::Tensor& w1, const at::Tensor& w2,
                              const at::Tensor& w3, const at::Tensor& rows,
                              const at::Tensor& counts);

@@ -81,8 +81,9 @@ at::Tensor MoEImpl::ForwardOfParts(const spmd::Operand& x,
       !spmd::IsAveragedByFullyShard(router->gate->weight, *axis)) {
     return forward(x.To(spmd::Layout::Same()));
   }
-  // fully_shard will take the mean over the axis, where the sum of the parts'
-  // gradients is meant: those of parameters are multiplied, that of x is not.
+  // fully_shard will take the mean over the axis where the sum of the parts'
+  // gradients is needed: parameter gradients are multiplied, the gradient of x
+  // is not.
   const at::Tensor y = forward(spmd::ShareGradient(x.part(), axis));
   return spmd::Wrap(spmd::MultiplyGradient(y, axis), x.layout(), axis,
                     x.sizes());
@@ -105,7 +106,7 @@ at::Tensor MoEImpl::RoutedOfAll(
 at::Tensor MoEImpl::Routed(const at::Tensor& x,
                            const TokenChoiceTopKRouterImpl::Choice& choice) {
   const int64_t top_k = choice.experts.size(1);
-  // Places of [tokens, top_k], by expert.
+  // Places in [tokens, top_k], by expert.
   const at::Tensor order = choice.experts.reshape({-1}).argsort(
       /*stable=*/true, /*dim=*/0, /*descending=*/false);
   at::Tensor rows = x.index_select(0, order.floor_divide(top_k));

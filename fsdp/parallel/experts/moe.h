@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// MoE: a layer of routed experts, with shared experts beside them that every
-// token visits. Names of state and the meaning of options are TorchTitan's
-// (torchtitan/models/moe/moe.py of 0.2.2), so that checkpoints agree. No token
+// MoE: a layer with routed experts, and shared experts that every token visits
+// in addition. State names and the meaning of options are TorchTitan's
+// (torchtitan/models/moe/moe.py in 0.2.2), so that checkpoints agree. No token
 // is dropped. For the threads of forward and backward.
 #ifndef FSDP_PARALLEL_EXPERTS_MOE_H_
 #define FSDP_PARALLEL_EXPERTS_MOE_H_
@@ -23,10 +23,10 @@ namespace fsdp {
 
 struct MoEArgs {
   RouterOptions router = {};
-  // Experts of the same size that every token visits; they are one FeedForward.
+  // Equally large experts that every token visits; they are one FeedForward.
   int64_t num_shared_experts = 1;
-  // A token is multiplied by its scores before its experts, or their outputs
-  // are.
+  // true: a token is multiplied by the scores before the experts; false: the
+  // experts' outputs are.
   bool score_before_experts = true;
   // How far update_expert_bias moves a bias; absent: there is none.
   std::optional<double> load_balance_coeff = 1e-3;
@@ -44,16 +44,16 @@ TORCH_MODULE(FeedForward);
 
 class MoEImpl : public torch::nn::Module {
  public:
-  // `hidden_dim` is that of one expert.
+  // `hidden_dim` is one expert's.
   MoEImpl(const MoEArgs& args, int64_t dim, int64_t hidden_dim);
 
-  // x: [..., dim]; so is the result. An x that lies in parts is gathered, and
-  // the result is the whole; but parts of a sequence stay where they are on an
-  // axis over which fully_shard reduces (context parallelism).
+  // x: [..., dim], and so is the result. An x in parts is gathered, and the
+  // result is whole. But sequence parts stay in place on an axis over which
+  // fully_shard reduces (context parallelism).
   at::Tensor forward(const at::Tensor& x);
 
   const MoEArgs& args() const { return args_; }
-  // For parallelize_experts: the ranks of `tp`, whose tokens are equal, divide
+  // For parallelize_experts: the ranks in `tp`, which have equal tokens, divide
   // them, so that each expert gets every token once.
   void divide_tokens_over(spmd::AxisPtr tp) { token_axis_ = std::move(tp); }
 
@@ -64,13 +64,13 @@ class MoEImpl : public torch::nn::Module {
   // update_expert_bias. A buffer, hence in checkpoints; undefined without
   // load_balance_coeff.
   at::Tensor expert_bias;
-  // [num_experts], float32: the tokens of this rank for each expert in training
-  // since the last update_expert_bias. Not in checkpoints.
+  // [num_experts], float32: how many of this rank's tokens went to each expert
+  // in training since the last update_expert_bias. Not in checkpoints.
   at::Tensor tokens_per_expert;
 
  private:
   at::Tensor ForwardOfParts(const spmd::Operand& x, const spmd::AxisPtr& axis);
-  // The outputs of routed experts for this rank's share of `tokens`, from all
+  // The routed experts' outputs for this rank's share of `tokens`, from all
   // ranks that have one.
   at::Tensor RoutedOfAll(const at::Tensor& tokens,
                          const TokenChoiceTopKRouterImpl::Choice& choice);
@@ -79,13 +79,13 @@ class MoEImpl : public torch::nn::Module {
   void CountTokens(const at::Tensor& chosen);
 
   MoEArgs args_;
-  spmd::AxisPtr token_axis_;  // null: this rank's tokens are its own
+  spmd::AxisPtr token_axis_;  // null: no other rank has this rank's tokens
 };
 TORCH_MODULE(MoE);
 
-// Initialises the weights of GroupedExperts as TorchTitan does (normal, w1 with
-// deviation 0.02, w2 and w3 with `init_std`, within 2) and the buffer of MoE.
-// For init::default_, which initialises their linears itself.
+// Initialises GroupedExperts' weights as TorchTitan does (normal, w1 with
+// deviation 0.02, w2 and w3 with `init_std`, within 2) and MoE's buffer. For
+// init::default_, which initialises their linears itself.
 init::ModuleInit moe_init(double init_std = 0.02);
 
 }  // namespace fsdp

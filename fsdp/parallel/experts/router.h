@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TokenChoiceTopKRouter: every token chooses its experts by the scores of a
-// linear layer. Names, options and meaning are TorchTitan's
-// (torchtitan/models/moe/moe.py of 0.2.2). For the threads of forward and
+// TokenChoiceTopKRouter: every token chooses experts by a linear layer's
+// scores. Names, options and meaning are TorchTitan's
+// (torchtitan/models/moe/moe.py in 0.2.2). For the threads of forward and
 // backward.
 #ifndef FSDP_PARALLEL_EXPERTS_ROUTER_H_
 #define FSDP_PARALLEL_EXPERTS_ROUTER_H_
@@ -26,8 +26,9 @@ struct RouterOptions {
   bool route_norm = false;
   double route_scale = 1;
   bool gate_bias = false;
-  // Only experts of the best num_limited_groups of num_expert_groups equal
-  // groups may be chosen. A group is as good as its two best experts.
+  // The experts form num_expert_groups equal groups. Only experts in the best
+  // num_limited_groups may be chosen. A group is as good as its two best
+  // experts.
   std::optional<int64_t> num_expert_groups = {};
   std::optional<int64_t> num_limited_groups = {};
 };
@@ -42,13 +43,13 @@ class TokenChoiceTopKRouterImpl : public torch::nn::Module {
     at::Tensor experts;  // [tokens, top_k], int64
   };
   // x: [tokens, dim]. `expert_bias`, [num_experts] or undefined, is added to
-  // scores for the choice, and is not part of what is returned.
+  // the scores for the choice, but not to the returned scores.
   Choice forward(const at::Tensor& x, const at::Tensor& expert_bias = {});
 
   torch::nn::Linear gate{nullptr};
 
  private:
-  // The scores with -inf for the experts of groups that are not chosen.
+  // The scores, with -inf for experts in groups that are not chosen.
   at::Tensor WithinBestGroups(const at::Tensor& scores) const;
 
   RouterOptions options_;

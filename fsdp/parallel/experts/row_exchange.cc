@@ -23,7 +23,7 @@ struct Exchange : torch::autograd::Function<Exchange> {
     context->saved_data["received"] = received;
     return AllToAllRows(rows.contiguous(), sent, received, group);
   }
-  // Made of the function itself, so that it can be differentiated again.
+  // Calls the function itself, so that it can be differentiated again.
   static variable_list backward(AutogradContext* context,
                                 variable_list gradients) {
     const auto group = c10::static_intrusive_pointer_cast<c10d::ProcessGroup>(

@@ -23,7 +23,7 @@ namespace {
 using torch::nn::Module;
 using Modules = std::unordered_set<const Module*>;
 
-// An entry of a module's registry.
+// An entry in a module's registry.
 struct Entry {
   Module* parent;
   std::string key;
@@ -40,13 +40,13 @@ bool HoldsElements(const Module& module) {
          module.as<torch::nn::ModuleDictImpl>() != nullptr;
 }
 
-// Whether a container keeps its children in a list of its own as well.
+// Whether a container also keeps children in a list outside the registry.
 bool HoldsChildrenTwice(const Module& module) {
   return HoldsElements(module) ||
          module.as<torch::nn::SequentialImpl>() != nullptr;
 }
 
-// What is to be done with the entries of a model.
+// Decides which entries of a model stay.
 class Split {
  public:
   Split(Module& model, const std::vector<std::string>& names) : model_(model) {
@@ -156,7 +156,7 @@ void CheckMembers(const Split& split,
   }
 }
 
-// A tensor of a module that is removed must not be one of a module that stays.
+// A removed module must not share a tensor with a module that stays.
 void CheckTies(Module& model, const Split& split) {
   std::unordered_map<const c10::TensorImpl*, std::string> kept;
   const auto for_each = [](const Module& module, const auto& visit) {

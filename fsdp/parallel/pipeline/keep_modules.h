@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// keep_modules: makes a whole model the part that one stage of a pipeline runs,
-// by removing the other modules. What stays keeps its name ("layers.5.weight"
-// on the second stage), so state dicts, checkpoints and optimizers need to know
-// nothing of stages. It comes before parallelize_module and fully_shard, and
-// before weights are initialised or loaded. For the thread that trains.
+// keep_modules: reduces a whole model to the part that one pipeline stage runs,
+// by removing the other modules. Modules that stay keep their names
+// ("layers.5.weight" on the second stage), so state dicts, checkpoints and
+// optimizers need to know nothing about stages. It comes before
+// parallelize_module and fully_shard, and before weights are initialised or
+// loaded. For the thread that trains.
 #ifndef FSDP_PARALLEL_PIPELINE_KEEP_MODULES_H_
 #define FSDP_PARALLEL_PIPELINE_KEEP_MODULES_H_
 
@@ -46,13 +47,13 @@ class ModuleMember {
   std::function<void()> reset_;
 };
 
-// Keeps the modules of `model` that are called `names`, with all that is in
-// them and the modules around them, and removes the other ones:
+// Keeps the modules in `model` that are called `names`, with everything in them
+// and the modules around them, and removes the other ones:
 //
 //   - A ModuleList, ModuleDict or Sequential loses elements; the others keep
 //     their names but move up in the container, so a loop over it, or its
-//     forward, runs those that are left. A list or dict of which nothing is
-//     kept stays, empty.
+//     forward, runs those that are left. A list or dict that keeps nothing
+//     stays, empty.
 //   - Any other child leaves the registry. The member of the model's class that
 //     holds it becomes empty if `members` lists it, and must be listed:
 //     otherwise the module would stay in memory, and forward would run it.
@@ -61,14 +62,14 @@ class ModuleMember {
 //       torch::Tensor h = embed ? embed(tokens) : tokens;
 //
 // Parameters and buffers that are registered on a module around others, such as
-// the model itself, stay on every stage. `members` may list members whose
-// modules are kept, so the same list works on every stage.
+// the model itself, stay on every stage. `members` may also list members that
+// hold kept modules, so the same list works on every stage.
 //
 // Everything is checked before anything changes. Throws c10::ValueError for a
 // name that the model does not have, a removed module that something other than
-// the model and `members` holds, a member that holds a module of another model,
-// a parameter that a kept and a removed module share (each stage would train
-// its own copy), and a model that is sharded or parallelized already.
+// the model and `members` holds, a member that holds another model's module, a
+// parameter that a kept and a removed module share (each stage would train a
+// separate copy), and a model that is sharded or parallelized already.
 void keep_modules(torch::nn::Module& model,
                   const std::vector<std::string>& names,
                   const std::vector<ModuleMember>& members = {});

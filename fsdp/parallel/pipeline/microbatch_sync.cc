@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Switches fully_shard's reductions off and on again within a batch.
+//
 // Tested by tests/fsdp/parallel/pipeline/pipeline_fsdp_test.cc.
 #include "fsdp/parallel/pipeline/microbatch_sync.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// MicrobatchSync: while a pipeline trains one batch in microbatches, the groups
-// of fully_shard in a stage's module keep gradients unreduced and parameters
-// gathered in every backward but the last, which reduces the sums once. For the
-// thread that trains.
+// MicrobatchSync: while a pipeline trains one batch in microbatches, the
+// fully_shard groups in a stage's module keep gradients unreduced and
+// parameters gathered in every backward but the last, which reduces the sums
+// once. For the thread that trains.
 #ifndef FSDP_PARALLEL_PIPELINE_MICROBATCH_SYNC_H_
 #define FSDP_PARALLEL_PIPELINE_MICROBATCH_SYNC_H_
 
@@ -24,13 +24,13 @@ class MicrobatchSync {
   MicrobatchSync(const MicrobatchSync&) = delete;
   MicrobatchSync& operator=(const MicrobatchSync&) = delete;
 
-  // Gives every group the settings that it had before the batch: those that
-  // were to reduce do, in the backward that follows.
+  // Gives every group the settings from before the batch: groups that reduced
+  // before it reduce in the next backward.
   void BeforeLastBackward();
 
  private:
-  // The handles of all fully_shard calls in the module, and what each group's
-  // settings were; a handle keeps its group alive.
+  // The handles of all fully_shard calls in the module, and each group's
+  // earlier settings; a handle keeps the group alive.
   std::vector<FSDPModule> modules_;
   std::vector<GroupSettings> before_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// pipeline_module_names: which modules of a model go to which stage of a
-// pipeline, by name. The division and its checks are those of TorchTitan 0.2.2
+// pipeline_module_names: which of a model's modules go to which pipeline stage,
+// by name. The division and the checks are those in TorchTitan 0.2.2
 // (generate_llm_fqn_per_model_part in torchtitan/distributed/
 // pipeline_parallel.py). Pure; any thread.
 #ifndef FSDP_PARALLEL_PIPELINE_MODULE_NAMES_H_
@@ -13,11 +13,11 @@
 namespace fsdp {
 
 struct PipelineModuleNamesOptions {
-  // What the modules before and after the layers cost, in layers.
+  // The cost of the modules before and after the layers, in layers.
   int64_t input_weight = 1;
   int64_t output_weight = 1;
-  // Names below the model: the modules before the layers, the list of the
-  // layers, and the modules after them.
+  // Names below the model: the modules before the layers, the list of layers,
+  // and the modules after them.
   std::vector<std::string> inputs = {"tok_embeddings"};
   std::string layers = "layers";
   std::vector<std::string> outputs = {"norm", "output"};
@@ -32,9 +32,9 @@ struct PipelineModuleNamesOptions {
 //     {{"tok_embeddings", "layers.0", "layers.1"},
 //      {"layers.2", "norm", "output"}}
 //
-// One stage has everything, whatever the weights. Throws c10::ValueError for
-// fewer than one stage, a negative number of layers or weight, more stages than
-// layers and weights together, and a weight above what the smallest stage has.
+// A single stage has everything, whatever the weights. Throws c10::ValueError
+// for fewer than one stage, a negative layer count or weight, more stages than
+// layers and weights together, and a weight above the smallest stage's cost.
 std::vector<std::vector<std::string>> pipeline_module_names(
     int64_t num_stages, int64_t num_layers,
     const PipelineModuleNamesOptions& options = {});

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checks a stage's arguments and stores them.
+//
 // Tested by tests/fsdp/parallel/pipeline/schedules_test.cc.
 #include "fsdp/parallel/pipeline/pipeline_stage.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PipelineStage: the part of a model that this rank runs, and its place in the
-// pipeline. A schedule runs it. Names and meaning are PyTorch's (torch/
+// PipelineStage: the model part that this rank runs, and the rank's place in
+// the pipeline. A schedule runs it. Names and meaning are PyTorch's (torch/
 // distributed/pipelining/stage.py, 2.11), with one stage on each rank. For the
 // thread that trains.
 #ifndef FSDP_PARALLEL_PIPELINE_PIPELINE_STAGE_H_
@@ -22,8 +22,8 @@
 namespace fsdp {
 
 using StageTensors = std::vector<at::Tensor>;
-// Runs a stage's module on one microbatch: its inputs, or the outputs of the
-// stage before, in; its outputs out.
+// Runs a stage's module on one microbatch: takes the inputs, or the previous
+// stage's outputs, and returns the outputs.
 using StageForward = std::function<StageTensors(const StageTensors&)>;
 
 namespace internal {
@@ -55,10 +55,10 @@ StageTensors CallStage(Impl& module, const StageTensors& inputs) {
 
 class PipelineStage {
  public:
-  // `pp_mesh` has one axis, the pipeline: this rank's stage is its place on it.
-  // `module` is what keep_modules left; its forward takes one to three tensors
-  // and returns a tensor, or several in a tuple or vector, each of which goes
-  // to the next stage.
+  // `pp_mesh` has one axis, the pipeline: this rank's index on it is the stage.
+  // `module` comes from keep_modules. The module's forward takes one to three
+  // tensors and returns a tensor, or several in a tuple or vector; each goes to
+  // the next stage.
   template <typename Impl>
   PipelineStage(const torch::nn::ModuleHolder<Impl>& module,
                 const DeviceMesh& pp_mesh)
@@ -73,7 +73,8 @@ class PipelineStage {
               return internal::CallStage(*module, inputs);
             },
             pp_mesh) {}
-  // For other signatures: `forward` calls `module`, whose parameters it uses.
+  // For other signatures: `forward` calls `module` and uses the same
+  // parameters.
   PipelineStage(std::shared_ptr<torch::nn::Module> module, StageForward forward,
                 const DeviceMesh& pp_mesh);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order in which one stage of a pipeline runs the forwards and backwards of
-// its microbatches, for each schedule. The orders are those of PyTorch 2.11
+// The order in which a pipeline stage runs forwards and backwards of
+// microbatches, for each schedule. The orders are those in PyTorch 2.11
 // (torch/distributed/pipelining/schedules.py). Pure; any thread.
 #ifndef FSDP_PARALLEL_PIPELINE_SCHEDULE_ORDER_H_
 #define FSDP_PARALLEL_PIPELINE_SCHEDULE_ORDER_H_
@@ -25,14 +25,14 @@ struct PipelineAction {
                          const PipelineAction&) = default;
 };
 
-// All forwards; the order of evaluation.
+// All forwards; the order for evaluation.
 std::vector<PipelineAction> ForwardOrder(int64_t num_microbatches);
 
 // kGPipe: all forwards, then all backwards.
 //
 // k1F1B: as many forwards as there are stages from this one to the last, then
-// one backward and one forward in turn, then the backwards that are left: stage
-// s of n holds the activations of n - s microbatches at most.
+// one backward and one forward in turn, then the remaining backwards: stage s
+// of n holds the activations of n - s microbatches at most.
 //
 //   stage 0 of 2, 4 microbatches: F0 F1 B0 F2 B1 F3 B2 B3
 //   stage 1 of 2:                 F0 B0 F1 B1 F2 B2 F3 B3

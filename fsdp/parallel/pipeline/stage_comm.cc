@@ -19,10 +19,10 @@ namespace {
 using Work = c10::intrusive_ptr<c10d::Work>;
 using MessageKind = StageMessage::Kind;
 
-// The first word of a header: "PPIPE" and the version of its layout.
+// A header's first word: "PPIPE" and the layout's version.
 constexpr int64_t kHeaderMagic = 0x5050495045'01;
-// The tags of messages, by kind; messages of one kind between two stages arrive
-// in the order in which they were sent.
+// Message tags, by kind; messages of one kind between two stages arrive in the
+// order in which they were sent.
 constexpr int kFirstTag = 0x50503100;
 
 constexpr int kUnusedTag = kFirstTag + 100;
@@ -40,13 +40,13 @@ bool IsGloo(c10d::Backend& backend) {
   return backend.getBackendName() == "gloo";
 }
 
-// Closes the connections of this rank, so that the other ranks get errors.
+// Closes this rank's connections, so that the other ranks get errors.
 void Close(c10d::Backend& backend) {
   if (!IsGloo(backend)) {
     backend.abort();
     return;
   }
-  // Gloo cannot abort, but a wait that times out closes all connections of its
+  // Gloo cannot abort, but a wait that times out closes all connections in the
   // group. Nobody sends with this tag. If the connection to one rank is closed
   // already, that wait fails at once, and closes nothing.
   for (int peer = 0; peer < backend.getSize(); ++peer) {
@@ -142,12 +142,12 @@ StageComm::StageComm(const DeviceMesh& pp_mesh)
                           : second_group(group_)),
       header_device_(HasBackendFor(*group_, c10::kCPU) ? c10::Device(c10::kCPU)
                                                        : device_) {
-  // What an earlier pipeline of these ranks left there.
+  // Removes a key that an earlier pipeline on these ranks may have left.
   ErrorTextOf([&] { job_store()->deleteKey(ActivityKey(stage_index())); });
   if (gradient_group_ != group_) Connect();
 }
 
-// Sends the first message of each direction to each neighbour, one number. The
+// Sends the first message in each direction to each neighbour, one number. The
 // first stage waits for the second, which then goes on to the third.
 void StageComm::Connect() {
   const auto message = [this](MessageKind kind, int64_t peer) {

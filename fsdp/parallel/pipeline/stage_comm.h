@@ -1,27 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// StageComm: messages between the neighbours of a pipeline: activations to the
-// next stage, gradients to the previous one, and before the first activations
-// of a step a header that says what the step is and what activations are like.
-// The stage of a rank is its rank in the group of the pipeline. For the thread
-// that trains.
+// StageComm: messages between neighbours in a pipeline: activations to the next
+// stage, gradients to the previous one. Before a step's first activations it
+// sends a header that describes the step and the activations. A rank's stage is
+// the rank in the pipeline's group. For the thread that trains.
 //
-// Headers travel over the group's backend for the CPU, if it has one, so that a
-// GPU need not wait for them.
+// Headers travel over the group's CPU backend, if there is one, so that a GPU
+// need not wait for them.
 //
 // [Note: two groups]
 // Gloo keeps messages apart by their tags. NCCL ignores tags: between two ranks
-// of a group it has one queue for both directions, and a message leaves the
-// queue of the sender together with that of the receiver. There gradients
-// travel on a second group, so that each queue has messages of one direction,
-// which both ends issue by ascending microbatch. No schedule of
-// schedule_order.h can then wait in a circle: a stage issues what it computed
-// before it waits for anything; forwards depend on earlier stages alone; and
-// the backward of microbatch i needs of the stages after this one only their
-// forwards and backwards up to i, for which this stage has sent all they need.
-// Whoever waits for a message to leave waits for the other stage to reach such
-// a point. NCCL also connects two ranks at their first message, and the host
-// waits for both; so the stages connect when they make a StageComm, because a
-// stage that throws in its first step could not end that wait of the others.
+// in a group it has one queue for both directions, and a message leaves the
+// sender's queue together with the receiver's. There gradients travel on a
+// second group, so that each queue has messages in one direction, which both
+// ends issue by ascending microbatch. No schedule in schedule_order.h can then
+// wait in a circle: a stage issues each result before it waits for anything;
+// forwards depend on earlier stages alone; and microbatch i's backward depends
+// only on later stages' forwards and backwards up to i, for which this stage
+// has already sent everything. A stage that waits for a message to leave waits
+// for the other stage to reach such a point. NCCL also connects two ranks at
+// their first message, and the host waits for both. So the stages connect when
+// they make a StageComm, because a stage that throws in the first step could
+// not end the others' wait.
 #ifndef FSDP_PARALLEL_PIPELINE_STAGE_COMM_H_
 #define FSDP_PARALLEL_PIPELINE_STAGE_COMM_H_
 
@@ -40,20 +39,21 @@
 
 namespace fsdp {
 
-// What the activations of one microbatch are like; the same for all
-// microbatches of a step.
+// Describes one microbatch's activations; the same for all microbatches in a
+// step.
 struct ActivationSpec {
   c10::ScalarType dtype;
   std::vector<int64_t> sizes;
   bool requires_grad;  // so a gradient comes back
 };
 
-// What two neighbours must agree on before a step.
+// The facts that two neighbours must agree on before a step.
 struct StepHeader {
   ScheduleKind schedule;
   int64_t num_microbatches;
   bool has_backward;
-  // From the sender; at most kMaxActivations of kMaxActivationDims dimensions.
+  // From the sender; at most kMaxActivations with kMaxActivationDims
+  // dimensions.
   std::vector<ActivationSpec> activations;
 };
 
@@ -74,7 +74,7 @@ struct StageMessage {
   Kind kind;
   int64_t microbatch;
   int64_t peer;  // the other stage
-  // Contiguous; what is received is written into them.
+  // Contiguous; received data is written into them.
   std::vector<at::Tensor> tensors;
 };
 
@@ -86,31 +86,30 @@ struct StageTransfer {
 
 class StageComm {
  public:
-  // Collective over the stages of this pipeline; see [Note: two groups].
+  // Collective over this pipeline's stages; see [Note: two groups].
   explicit StageComm(const DeviceMesh& pp_mesh);
 
   int64_t stage_index() const { return group_->getRank(); }
   int64_t num_stages() const { return group_->getSize(); }
-  // Where activations are.
+  // The activations' device.
   c10::Device device() const { return device_; }
 
   StageTransfer SendHeader(const StepHeader& header, int64_t peer);
   StepHeader ReceiveHeader(int64_t peer);
-  // Issues both messages, either of which may be absent, first the one that is
-  // sent, and waits for the one that is received. Returns the one that is sent,
-  // which Wait ends. Throws c10::DistBackendError, which names rank, stage,
-  // peer and microbatch.
+  // Issues both messages, either of which may be absent, the sent one first,
+  // and waits for the received one. Returns the sent one; Wait ends it. Throws
+  // c10::DistBackendError, which names rank, stage, peer and microbatch.
   std::optional<StageTransfer> Exchange(
       std::optional<StageMessage> sent,
       const std::optional<StageMessage>& received);
   void Wait(std::optional<StageTransfer>& transfer);
 
-  // What this stage is doing, "the forward of microbatch 3": other stages say
-  // so if it is abandoned.
+  // This stage's current work, "the forward of microbatch 3": other stages
+  // report it if the step is abandoned.
   void set_activity(std::string activity) { activity_ = std::move(activity); }
   // Called when this stage leaves a step with an error: publishes the activity
-  // and closes the connections of both groups, so that the other stages get
-  // errors soon instead of waiting for the timeout. The groups cannot be used
+  // and closes both groups' connections, so that the other stages get errors
+  // soon instead of waiting for the timeout. The groups cannot be used
   // afterwards. Does not throw.
   void Abandon();
 
@@ -127,14 +126,14 @@ class StageComm {
   std::string ActivityKey(int64_t stage) const;
 
   ProcessGroup group_;
-  std::vector<int64_t> ranks_;  // of the stages, in the job
+  std::vector<int64_t> ranks_;  // the stages' ranks in the job
   c10::Device device_;
-  ProcessGroup gradient_group_;  // `group_` if its messages have tags
+  ProcessGroup gradient_group_;  // `group_` if messages have tags
   c10::Device header_device_;
   std::string activity_;
 };
 
-// Abandons a step unless Finish is called: its scope is left by an exception.
+// Abandons a step if an exception leaves the scope before Finish is called.
 class StepGuard {
  public:
   explicit StepGuard(StageComm& comm) : comm_(comm) {}

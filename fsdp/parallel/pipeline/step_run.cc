@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step, on each stage, for each action of its order:
-//   1. What the previous action computed is sent, and what this action needs is
-//      received: activations from the stage before, gradients from the stage
-//      after. Before the first activations comes the header.
+// A step, on each stage, for each action in the stage's order:
+//   1. The previous action's results are sent, and this action's inputs are
+//      received: activations from the previous stage, gradients from the next
+//      stage. The header comes before the first activations.
 //   2. The action computes.
-// Nobody waits for what it sent before it has to: activations are awaited when
-// the gradients of their microbatch have come back, so they have arrived; other
-// messages when the next one of their kind is sent. So a stage waits only for
-// messages of lower microbatches, and stages cannot wait for each other in a
-// circle.
+// Nobody waits for a sent message before it is necessary: the wait for
+// activations comes when their microbatch's gradients have come back, so they
+// have arrived; the wait for other messages when the next one of their kind is
+// sent. So a stage waits only for messages with lower microbatches, and stages
+// cannot wait for each other in a circle.
 //
 // Tested by tests/fsdp/parallel/pipeline/schedules_test.cc.
 #include "fsdp/parallel/pipeline/step_run.h"
@@ -76,7 +76,7 @@ void StepRun::Run(const std::vector<PipelineAction>& order) {
   comm_.Wait(header_sent_);
 }
 
-// Remembers what is being sent until it must have arrived.
+// Keeps a sent message until it must have arrived.
 void StepRun::Keep(std::optional<StageTransfer> transfer) {
   if (!transfer.has_value()) return;
   const StageMessage& message = transfer->message;
@@ -104,7 +104,7 @@ void StepRun::ReceiveHeader() {
       "function on all or none");
 }
 
-// What must be received before `action` can compute.
+// The message that must be received before `action` can compute.
 std::optional<StageMessage> StepRun::MessageBefore(
     const PipelineAction& action) {
   Microbatch& batch = microbatches_[static_cast<size_t>(action.microbatch)];
@@ -180,7 +180,7 @@ std::optional<StageMessage> StepRun::Forward(int64_t microbatch) {
   return message;
 }
 
-// Tells the next stage what to expect.
+// Tells the next stage which activations to expect.
 void StepRun::AnnounceOutputs(const StageTensors& outputs) {
   announced_ = plan_.header;
   for (const at::Tensor& output : outputs) {

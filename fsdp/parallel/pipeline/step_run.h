@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepRun: one batch on one stage of a pipeline: its microbatches, what they
-// exchange with the neighbours, and their backwards. A schedule makes one for
-// each step and gives it the order. For the thread that trains.
+// StepRun: one batch on one pipeline stage: the microbatches, the messages that
+// they exchange with the neighbours, and their backwards. A schedule makes one
+// for each step and gives it the order. For the thread that trains.
 #ifndef FSDP_PARALLEL_PIPELINE_STEP_RUN_H_
 #define FSDP_PARALLEL_PIPELINE_STEP_RUN_H_
 
@@ -19,7 +19,7 @@
 
 namespace fsdp {
 
-// What a step computes on this stage.
+// The step's work on this stage.
 struct StepPlan {
   // Without activations, which the first microbatch adds.
   StepHeader header;
@@ -28,7 +28,7 @@ struct StepPlan {
   std::vector<at::Tensor> targets;
   // On the last stage; null without a loss.
   std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> loss_fn;
-  // The gradient of each microbatch's loss.
+  // The gradient for each microbatch's loss.
   double loss_scale = 1;
   bool keep_outputs = true;
 };
@@ -38,8 +38,8 @@ class StepRun {
   // Both must outlive this.
   StepRun(const PipelineStage& stage, StageComm& comm, StepPlan plan);
 
-  // Runs the actions, in which a microbatch's forward comes before its
-  // backward, and waits for what was sent.
+  // Runs the actions, in which a microbatch's forward comes before the
+  // backward, and waits for all sent messages.
   void Run(const std::vector<PipelineAction>& order);
 
   // On the last stage, after Run: by microbatch, detached.
@@ -49,9 +49,9 @@ class StepRun {
  private:
   struct Microbatch {
     StageTensors inputs;
-    StageTensors outputs;  // roots of the graph
+    StageTensors outputs;  // the graph's roots
     at::Tensor loss;
-    StageTensors grads;                 // of the outputs that require one
+    StageTensors grads;                 // for the outputs that require one
     std::optional<StageTransfer> sent;  // the activations
   };
 
@@ -70,8 +70,8 @@ class StepRun {
   std::optional<MicrobatchSync> sync_;
   int64_t backwards_left_;
   std::vector<Microbatch> microbatches_;
-  StepHeader received_;   // what the previous stage sends
-  StepHeader announced_;  // what this stage sends
+  StepHeader received_;   // from the previous stage
+  StepHeader announced_;  // to the next stage
   std::optional<StageTransfer> header_sent_;
   std::optional<StageTransfer> last_sent_;  // that no gradient answers
   std::vector<at::Tensor> outputs_;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Keeps the interned axes, and which fully_shard groups cover them.
+//
 // Tested by tests/fsdp/parallel/spmd/sharded_test.cc.
 #include "fsdp/parallel/spmd/axis.h"
 
@@ -9,8 +11,8 @@
 namespace fsdp::spmd {
 namespace {
 
-// An axis of a row-major grid varies the more slowly, the farther apart its
-// ranks are. This orders the axes of all views of one root.
+// The farther apart an axis's ranks are, the more slowly it varies in a
+// row-major grid. This orders the axes of all views with one root.
 int64_t LevelOf(const DeviceMesh& mesh) {
   return mesh.size() == 1 ? 0 : mesh.ranks()[0] - mesh.ranks()[1];
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Axis: one axis of a mesh over which activations are parallel. Interned: the
-// same process group gives the same object, so axes are compared by address.
-// For the thread that trains.
+// Axis: one mesh axis over which activations are parallel. Interned: the same
+// process group gives the same object, so axes are compared by address. For the
+// thread that trains.
 #ifndef FSDP_PARALLEL_SPMD_AXIS_H_
 #define FSDP_PARALLEL_SPMD_AXIS_H_
 
@@ -16,16 +16,16 @@
 namespace fsdp::spmd {
 
 struct Axis {
-  DeviceMesh mesh;  // of one axis
+  DeviceMesh mesh;  // with one axis
   ProcessGroup group;
   int64_t size;
   int64_t rank;
-  // If two axes cut a tensor, the one with the smaller level does so first, and
-  // the other one cuts its parts. The first is the slower axis of the root
+  // If two axes cut a tensor, the one with the smaller level cuts first, and
+  // the other one cuts those parts. The first is the slower axis in the root
   // mesh.
   int64_t level;
-  // Whether all ranks of the axis are in a group of fully_shard, which then
-  // averages gradients over them. By group, filled when asked for.
+  // Whether a fully_shard group has all ranks on the axis, and so averages
+  // gradients over them. By group, filled on demand.
   std::vector<std::pair<ProcessGroup, bool>> averaged_by = {};
 };
 using AxisPtr = std::shared_ptr<Axis>;

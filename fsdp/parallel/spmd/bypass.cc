@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Excludes the handler from this thread's operators.
+//
 // Tested by tests/fsdp/parallel/spmd/sharded_test.cc.
 #include "fsdp/parallel/spmd/bypass.h"
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// BypassHandler: the engine's operators on members of parallel parameters.
+// BypassHandler: lets the engine run operators on members of parallel
+// parameters.
 #ifndef FSDP_PARALLEL_SPMD_BYPASS_H_
 #define FSDP_PARALLEL_SPMD_BYPASS_H_
 
 namespace fsdp::spmd {
 
-// While it lives, operators of this thread go to the engine as if nothing were
+// While it lives, this thread's operators go to the engine as if nothing were
 // parallel.
 class BypassHandler {
  public:

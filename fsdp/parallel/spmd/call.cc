@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs an operator call, whole or as PyTorch composes it.
+//
 // Tested by tests/fsdp/parallel/spmd/rules/pointwise_test.cc.
 #include "fsdp/parallel/spmd/call.h"
 
@@ -36,7 +38,7 @@ std::optional<Values> Call::RunComposed() const {
           c10::DispatchKey::CompositeImplicitAutograd)) {
     return std::nullopt;
   }
-  // What is composed is the same for every device.
+  // PyTorch composes the operator in the same way for every device.
   Values values = args();
   op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::AutogradCPU),
                       &values);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Call and Rule: one operator call on an axis, and what a family of operators
-// does with parts. For the thread that trains, and autograd's when it
+// Call and Rule: one operator call on an axis, and how a family of operators
+// computes with parts. For the thread that trains, and autograd's when it
 // recomputes a forward.
 #ifndef FSDP_PARALLEL_SPMD_CALL_H_
 #define FSDP_PARALLEL_SPMD_CALL_H_
@@ -30,7 +30,7 @@ class Call {
        const AxisPtr& axis)
       : op_(op), args_(args), axis_(axis) {}
 
-  // "aten::add_", without the name of the overload.
+  // "aten::add_", without the overload's name.
   const std::string& name() const { return op_.schema().name(); }
   const std::string& overload() const { return op_.schema().overload_name(); }
   const c10::FunctionSchema& schema() const { return op_.schema(); }
@@ -40,7 +40,7 @@ class Call {
   size_t num_args() const { return args_.size(); }
   const c10::IValue& arg(size_t i) const { return args_[i]; }
   Values args() const { return args_.vec(); }
-  // The place of the argument of this name; nullopt if there is none.
+  // The place of the argument with this name; nullopt if there is none.
   std::optional<size_t> place_of(const char* name) const;
   // The same call with other arguments, which outlive it.
   Call WithArgs(c10::ArrayRef<c10::IValue> args) const {
@@ -55,7 +55,7 @@ class Call {
   Operand operand(size_t i) const {
     return has_tensor(i) ? Operand(args_[i].toTensor(), axis_) : Operand();
   }
-  // The operands of a list of tensors.
+  // The operands in a list of tensors.
   std::vector<Operand> operands(size_t i) const;
   bool writes(size_t i) const {
     const c10::AliasInfo* alias = op_.schema().arguments()[i].alias_info();
@@ -67,7 +67,7 @@ class Call {
     op_.callBoxed(&args);
     return args;
   }
-  // The same, and the first result is this rank's part of an activation of
+  // The same, and the first result is this rank's part of an activation with
   // sizes `whole`.
   Values Run(Values args, const Layout& layout, c10::IntArrayRef whole) const {
     Values results = Run(std::move(args));
@@ -78,12 +78,12 @@ class Call {
                      c10::IntArrayRef whole) const {
     return Wrap(std::move(part), layout, axis_, whole);
   }
-  // The same, where the whole has the sizes of the part, except for `length`
-  // along the dimension that is cut.
+  // The same, where the whole has the part's sizes, except for `length` along
+  // the dimension that is cut.
   at::Tensor Wrapped(at::Tensor part, const Layout& layout,
                      int64_t length) const;
-  // Runs the operator as PyTorch composes it of others, which follow their own
-  // rules; nullopt for one that is not composed of others.
+  // Runs the operator as PyTorch composes it from others, which follow their
+  // own rules; nullopt for one that is not composed.
   std::optional<Values> RunComposed() const;
 
  private:
@@ -97,7 +97,7 @@ class Call {
 // collective.
 using Rule = std::optional<Values> (*)(Call& call);
 
-// The rule of an operator ("aten::add_"); null without one.
+// The rule for an operator ("aten::add_"); null without one.
 Rule RuleOf(const std::string& name);
 
 }  // namespace fsdp::spmd

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds an operator's rule and runs it, or gathers the arguments.
+//
 // Tested by tests/fsdp/parallel/spmd/sharded_test.cc.
 #include "fsdp/parallel/spmd/handler.h"
 
@@ -36,7 +38,7 @@ struct Gathered {
   }
 };
 
-// What the arguments of an operator are.
+// Describes an operator's arguments.
 class Arguments {
  public:
   void Add(const at::Tensor& tensor) {
@@ -75,8 +77,8 @@ class Arguments {
   bool has_activation_ = false;
 };
 
-// The rule of an operator, found by the address of its schema, which is that of
-// the operator while the program runs.
+// An operator's rule, found by the schema's address, which stays the same while
+// the program runs.
 Rule FindRule(const c10::OperatorHandle& op) {
   thread_local std::unordered_map<const c10::FunctionSchema*, Rule> rules;
   const c10::FunctionSchema* schema = &op.schema();
@@ -108,7 +110,7 @@ c10::IValue Whole(const Call& call, const c10::IValue& value) {
     }
     return whole;
   }
-  // Optional tensors, as indices are.
+  // Optional tensors, such as indices.
   c10::impl::GenericList list = value.toList().copy();
   for (size_t i = 0; i < list.size(); ++i) {
     const c10::IValue element = list.get(i);
@@ -142,7 +144,7 @@ void CountGathered(const Call& call) {
   ++gathered.counts[call.name()];
 }
 
-// Without a rule: right, and slow.
+// Without a rule: correct, and slow.
 Values GatherAll(Call& call) {
   for (size_t i = 0; i < call.num_args(); ++i) {
     TORCH_CHECK_NOT_IMPLEMENTED(
@@ -185,8 +187,8 @@ bool Handle(const c10::OperatorHandle& op, Stack* stack) {
   for (const c10::IValue& value : args) arguments.Add(value);
   CheckViewCopies(schema, args);
   if (!arguments.axis() || WritesIntoParam(schema, *stack, begin)) return false;
-  // A move of a parameter reads it beside nothing else; an activation among the
-  // arguments tells that this is a forward.
+  // A move of a parameter reads it together with nothing else; an activation
+  // among the arguments shows that this is a forward.
   std::optional<ForwardScope> forward;
   if (arguments.has_activation()) forward.emplace();
   std::optional<Values> results;
@@ -201,7 +203,7 @@ bool Handle(const c10::OperatorHandle& op, Stack* stack) {
   return true;
 }
 
-// The form of a Sharded activation around its part, which may have one, too.
+// A Sharded activation's form around the part, which may have one, too.
 class ShardedForm final : public ActivationForm {
  public:
   ShardedForm(const Sharded& sharded,

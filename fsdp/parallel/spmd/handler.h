@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handler: what happens to an operator that takes an activation in parts or
-// a parameter with a style. The engine's lazy key calls it first (see
-// SetOperatorHook in fsdp/engine/lazy/lazy_fallback.h) from the first
-// parallelize_module or shard on; before that, programs pay nothing.
+// The handler for operators that take an activation in parts or a parameter
+// with a style. The engine's lazy key calls it first (see SetOperatorHook in
+// fsdp/engine/lazy/lazy_fallback.h) from the first parallelize_module or shard
+// on; before that, programs pay nothing.
 #ifndef FSDP_PARALLEL_SPMD_HANDLER_H_
 #define FSDP_PARALLEL_SPMD_HANDLER_H_
 
@@ -12,16 +12,16 @@
 
 namespace fsdp::spmd {
 
-// Has the lazy key ask the handler from now on. Any thread; idempotent.
+// Makes the lazy key ask the handler from now on. Any thread; idempotent.
 void InstallHandler();
 
-// How often an operator without a rule for what it was given gathered its
-// arguments, by the operator's name; since the start of the process, or the
-// last call with `reset`. Any thread.
+// How often an operator gathered the arguments because no rule fitted them, by
+// the operator's name; since the process started, or since the last call with
+// `reset`. Any thread.
 std::map<std::string, int64_t> gathered_operators(bool reset = false);
 
-// While it lives, an operator that would gather its arguments throws c10::Error
-// with its name and their layouts, on this thread.
+// While it lives, on this thread, an operator that would gather arguments
+// throws c10::Error with the operator's name and the layouts.
 class StrictLayouts {
  public:
   StrictLayouts();

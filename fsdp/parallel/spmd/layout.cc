@@ -10,7 +10,7 @@
 namespace fsdp::spmd {
 namespace {
 
-// Runs of dimensions [begin, end) of either shape that hold the same elements.
+// Runs of dimensions [begin, end) in either shape that hold the same elements.
 struct Run {
   size_t from_begin, from_end, to_begin, to_end;
 };
@@ -47,7 +47,7 @@ std::optional<Layout> ReshapedRun(const Sizes& from, const Layout& cut,
                                   const Run& run) {
   const auto dim = static_cast<size_t>(cut.dim);
   // How many equal blocks lie in front of the cut, and how many elements one
-  // index of the cut dimension has in this run.
+  // index in the cut dimension has in this run.
   const int64_t blocks = ProductOf(from, run.from_begin, dim) * cut.blocks;
   const int64_t inner = ProductOf(from, dim + 1, run.from_end);
   const int64_t length = from[dim] / cut.blocks;

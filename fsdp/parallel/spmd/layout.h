@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layout: how the value of an activation lies on the ranks of one mesh axis,
-// and where a cut goes when dimensions are reordered, merged or split. Pure;
-// any thread.
+// Layout: how an activation's value lies on the ranks of one mesh axis, and
+// where a cut goes when dimensions are reordered, merged or split. Pure; any
+// thread.
 //
 // [Note: layouts]
 //   same      every rank has the whole value, and its gradient is the whole
@@ -12,9 +12,8 @@
 //   varying   every rank has the whole value, but uses it in a computation that
 //             differs between ranks, so the gradient is the sum of theirs. No
 //             user ever sees it: see Operand::Varying.
-// These are JAX's "varying manual axes" (jax.shard_map) and the types of
-// TorchTitan's spmd_types; the layout of each gradient follows from the
-// forward.
+// These are JAX's "varying manual axes" (jax.shard_map) and the types in
+// TorchTitan's spmd_types; each gradient's layout follows from the forward.
 #ifndef FSDP_PARALLEL_SPMD_LAYOUT_H_
 #define FSDP_PARALLEL_SPMD_LAYOUT_H_
 
@@ -28,7 +27,7 @@
 
 namespace fsdp::spmd {
 
-// Sizes of a tensor, in elements. In this folder they are those of the whole,
+// A tensor's sizes, in elements. In this folder they are the whole tensor's,
 // unless a name says otherwise.
 using Sizes = std::vector<int64_t>;
 
@@ -38,8 +37,8 @@ struct Layout {
   Kind kind = Kind::kSame;
   // For a shard, the dimension that is cut.
   int64_t dim = 0;
-  // For a shard: the dimension is this number of equal blocks, each of which is
-  // cut by itself. Merging [batch, cut sequence] makes `batch` blocks.
+  // For a shard: how many equal blocks the dimension has; each is cut
+  // separately. Merging [batch, cut sequence] makes `batch` blocks.
   int64_t blocks = 1;
   // For a shard: each block is cut into twice as many pieces as there are
   // ranks, and rank r has the pieces r and 2 * ranks - 1 - r, in this order.
@@ -57,10 +56,10 @@ struct Layout {
   bool is_shard(int64_t d) const { return is_shard() && dim == d; }
   bool is_partial() const { return kind == Kind::kPartial; }
 
-  // The same cut of another dimension.
+  // The same cut along another dimension.
   Layout At(int64_t d) const { return {kind, d, blocks, balanced}; }
 
-  // The same cut of a dimension of so many blocks.
+  // The same cut along a dimension with so many blocks.
   Layout WithBlocks(int64_t number) const {
     return {kind, dim, number, balanced};
   }
@@ -71,35 +70,35 @@ struct Layout {
 // "same", "partial", "shard(1)", "shard(0, blocks=4)".
 std::string to_string(const Layout& layout);
 
-// The layout of a placement for a tensor of `ndim` dimensions. Throws
+// A placement's layout for a tensor with `ndim` dimensions. Throws
 // c10::IndexError for a dimension that does not exist, c10::ValueError for a
 // strided shard or a Partial that is not a sum.
 Layout LayoutOf(const Placement& placement, int64_t ndim);
 // The nearest placement, for messages and users.
 Placement PlacementOf(const Layout& layout);
 
-// The indices of the cut dimension, which has `length`, that a rank holds, in
-// the order in which its part has them.
+// The indices that a rank holds along the cut dimension, which has `length`, in
+// the part's order.
 struct Piece {
   int64_t begin;
   int64_t length;
 };
 std::vector<Piece> PiecesOf(int64_t length, const Layout& shard, int64_t ranks,
                             int64_t rank);
-// Their number.
+// How many indices those are.
 int64_t PartLength(int64_t length, const Layout& shard, int64_t ranks,
                    int64_t rank);
-// The sizes of a rank's part of a tensor of `whole` sizes.
+// The sizes of a rank's part of a tensor with `whole` sizes.
 Sizes PartSizes(const Sizes& whole, const Layout& layout, int64_t ranks,
                 int64_t rank);
 
-// Where the cut of a tensor of sizes `from` lies after it is viewed as `to`, so
-// that each rank can view its own part; nullopt if the parts would not be a cut
-// of one dimension.
+// Where the cut lies after a tensor with sizes `from` is viewed as `to`, so
+// that each rank can view a part by itself; nullopt if the parts would not be a
+// cut along one dimension.
 std::optional<Layout> Reshaped(const Sizes& from, const Layout& cut,
                                const Sizes& to, int64_t ranks);
 
-// Fills in a -1 of `to`, a shape for `numel` elements.
+// Fills in a -1 in `to`, a shape for `numel` elements.
 Sizes WithInferred(Sizes to, int64_t numel);
 
 // The product of sizes [begin, end).

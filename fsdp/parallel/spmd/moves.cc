@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Moves parts between layouts with autograd Functions.
+//
 // Tested by tests/fsdp/parallel/spmd/sharded_test.cc.
 #include "fsdp/parallel/spmd/moves.h"
 
@@ -28,7 +30,7 @@ enum Step : int64_t {
   kScale
 };
 
-// `tensor` with zeros after its first dimension, up to `rows`; contiguous.
+// `tensor` with zeros after the first dimension, up to `rows`; contiguous.
 at::Tensor PadRows(const at::Tensor& tensor, int64_t rows) {
   if (tensor.size(0) == rows) return tensor.contiguous();
   Sizes sizes = tensor.sizes().vec();
@@ -43,7 +45,7 @@ int64_t LengthOf(int64_t length, const Layout& shard, const Axis& axis,
   return PartLength(length, shard, axis.size, rank);
 }
 
-// The longest part of any rank, which others are padded to: rank 0's, except
+// The longest part on any rank; others are padded to it. Rank 0 has it, except
 // that balanced parts may be unequal in any order.
 int64_t LongestOf(int64_t length, const Layout& shard, const Axis& axis) {
   int64_t longest = 0;
@@ -119,7 +121,7 @@ at::Tensor AllReduceSum(const at::Tensor& part, const Axis& axis) {
   return sum;
 }
 
-// From a cut of one dimension to a cut of another.
+// From a cut along one dimension to a cut along another.
 at::Tensor Exchange(const at::Tensor& part, const Layout& from,
                     const Layout& to, const Sizes& whole, const Axis& axis) {
   const int64_t old_length = whole[static_cast<size_t>(from.dim)];
@@ -154,8 +156,8 @@ at::Tensor Exchange(const at::Tensor& part, const Layout& from,
   return result;
 }
 
-// One step forward and its dual backward. `shard` is the cut that either of
-// them makes or undoes; `other` is the second one of an exchange.
+// One step forward and its dual backward. `shard` is the cut that one of them
+// makes and the other undoes; `other` is the second cut in an exchange.
 struct Route {
   Step there;
   Step back;
@@ -194,7 +196,7 @@ at::Tensor Do(const Route& route, const at::Tensor& x) {
   return x;
 }
 
-// The result has memory of its own even if nothing was communicated, so that a
+// The result has separate memory even if nothing was communicated, so that a
 // write into a part does not change the tensor that it was cut from. It is not
 // a view, because autograd refuses writes into views that a Function returns.
 at::Tensor Moved(const Route& route, const at::Tensor& x) {
@@ -239,15 +241,15 @@ at::Tensor Take(const at::Tensor& x, Route route) {
   return MoveFunction::apply(x, route);
 }
 
-// `part` in the place of inner's own.
+// `part` in the place of the part in `inner`.
 at::Tensor WrapAs(const Sharded& inner, at::Tensor part, const Sizes& sizes) {
   return inner.param == nullptr
              ? Wrap(std::move(part), inner.layout, inner.axis, sizes)
              : WrapView(std::move(part), *inner.param, inner.layout, sizes);
 }
 
-// A part that is itself Sharded, on an inner axis: what lies in its own parts
-// moves, unless both axes cut the same dimension.
+// A part that is itself Sharded, on an inner axis: the tensors in the inner
+// parts move, unless both axes cut the same dimension.
 at::Tensor MoveNested(Sharded& inner, const Layout& from, const Layout& to,
                       bool varying, const Sizes& whole, const AxisPtr& axis) {
   const auto conflicts = [&](const Layout& layout) {
@@ -324,7 +326,7 @@ at::Tensor Move(const at::Tensor& part, const Layout& from, const Layout& to,
                        .whole = whole,
                        .axis = axis});
   }
-  // Another cut of the same dimension, or a sum.
+  // Another cut along the same dimension, or a sum.
   return Move(Move(part, from, Layout::Same(), whole, axis), Layout::Same(), to,
               whole, axis);
 }
@@ -341,7 +343,7 @@ at::Tensor MoveToVarying(const at::Tensor& part, const Layout& from,
               .other = {},
               .whole = whole,
               .axis = axis};
-  // fully_shard will take the mean over the axis, where the sum is meant.
+  // fully_shard will take the mean over the axis where the sum is needed.
   if (from.is_same() && IsAveragedByFullyShard(part, *axis)) {
     route.back = kScale;
   }

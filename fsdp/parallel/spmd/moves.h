@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves of a part from one layout to another: each is an autograd Function
-// whose backward is its dual.
+// Moves a part from one layout to another: each move is an autograd Function,
+// with the dual move as backward.
 //
 //   from       to             forward         backward
 //   same       varying        nothing         all-reduce
@@ -13,8 +13,8 @@
 //   partial    varying        all-reduce      all-reduce
 //   partial    shard          reduce-scatter  all-gather
 //
-// Backward is made of moves, too, so that gradients of gradients exist. Moves
-// that communicate are collective over the axis; errors are those of
+// Backward also consists of moves, so that gradients of gradients exist. Moves
+// that communicate are collective over the axis; errors are those in
 // mesh_collectives.h. For the thread that trains, and autograd's.
 #ifndef FSDP_PARALLEL_SPMD_MOVES_H_
 #define FSDP_PARALLEL_SPMD_MOVES_H_
@@ -25,27 +25,27 @@
 
 namespace fsdp::spmd {
 
-// The part under `to` of the activation of sizes `whole` that has `part` under
-// `from`. `part` may be Sharded on another axis.
+// Given the `part` under `from` of an activation with sizes `whole`, returns
+// the part under `to`. `part` may be Sharded on another axis.
 at::Tensor Move(const at::Tensor& part, const Layout& from, const Layout& to,
                 const Sizes& whole, const AxisPtr& axis);
 
 // The whole value, for a computation that differs between ranks. If it is a
 // parameter that fully_shard averages over this axis too, nothing is reduced in
-// backward: the gradient is multiplied by the number of ranks instead, so that
-// the mean becomes the sum.
+// backward: the gradient is multiplied by the rank count instead, so that the
+// mean becomes the sum.
 at::Tensor MoveToVarying(const at::Tensor& part, const Layout& from,
                          const Sizes& whole, const AxisPtr& axis);
 
-// The value as it is, under a dual that divides the gradient by the number of
-// ranks: for a parameter whose ranks' gradients are added up anyway, in a
+// The value as it is, under a dual that divides the gradient by the rank count:
+// for a parameter with gradients that are added up over the ranks anyway, in a
 // computation that is the same on every rank.
 at::Tensor ShareGradient(const at::Tensor& whole, const AxisPtr& axis);
-// The dual: the gradient is multiplied by the number of ranks.
+// The dual: the gradient is multiplied by the rank count.
 at::Tensor MultiplyGradient(const at::Tensor& whole, const AxisPtr& axis);
 
-// Whether `member` is that of a parameter whose gradients fully_shard averages
-// over `axis` together with its own axes.
+// Whether `member` belongs to a parameter for which fully_shard averages
+// gradients over `axis` together with fully_shard's axes.
 bool IsAveragedByFullyShard(const at::Tensor& member, Axis& axis);
 
 // This rank's part, without a graph and without communication; contiguous.

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads an operator's tensor argument as a part and a layout.
+//
 // Tested by tests/fsdp/parallel/spmd/sharded_test.cc.
 #include "fsdp/parallel/spmd/operand.h"
 
@@ -21,8 +23,8 @@ namespace fsdp::spmd {
 namespace {
 
 // The plain tensor that was last used as varying, and the move's node in the
-// graph: the input of several projections has one all-reduce in backward, not
-// one each. Neither is kept alive.
+// graph: when several projections share an input, backward has one all-reduce
+// for it, not one each. Neither is kept alive.
 struct LastVarying {
   using Weak =
       c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
@@ -57,8 +59,8 @@ at::Tensor VaryingOfPlain(const at::Tensor& plain, const Sizes& sizes,
   return varying;
 }
 
-// In debug mode, compares a tensor that is taken for equal on all ranks of the
-// axis with theirs, by a digest of its bytes.
+// In debug mode, checks a tensor that should be equal on all ranks of the axis:
+// compares a digest of the bytes with the other ranks'.
 void CheckEqualOnRanks(const at::Tensor& plain, const Axis& axis) {
   if (!debug_mode() || HasLazyKey(plain)) return;
   const c10::NoGradGuard no_grad;

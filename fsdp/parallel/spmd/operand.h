@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operand: one tensor argument of an operator, as the rules see it: this rank's
-// part and its layout on the axis of the call. For the thread that trains, and
-// autograd's when it recomputes a forward.
+// Operand: one tensor argument to an operator, as the rules see it: this rank's
+// part and the part's layout on the call's axis. For the thread that trains,
+// and autograd's when it recomputes a forward.
 #ifndef FSDP_PARALLEL_SPMD_OPERAND_H_
 #define FSDP_PARALLEL_SPMD_OPERAND_H_
 
@@ -20,14 +20,14 @@ class Operand {
  public:
   // An argument that is absent.
   Operand() = default;
-  // `tensor` on `axis`: a Sharded or a styled parameter of that axis, or
-  // anything else, which is the same on every rank of it. Carries out what is
-  // pending on a Sharded. Throws c10::Error for a Sharded that an autograd
-  // Function returned.
+  // `tensor` on `axis`: a Sharded or a styled parameter on that axis, or
+  // anything else, which is the same on every rank. Carries out a Sharded's
+  // pending move. Throws c10::Error for a Sharded that an autograd Function
+  // returned.
   Operand(const at::Tensor& tensor, const AxisPtr& axis);
 
   bool defined() const { return part_.defined(); }
-  // The sizes of the whole.
+  // The whole tensor's sizes.
   const Sizes& sizes() const { return sizes_; }
   int64_t size(int64_t dim) const {
     return sizes_[static_cast<size_t>(NonNegative(dim, ndim()))];
@@ -45,12 +45,13 @@ class Operand {
 
   // The part under the layout that it has.
   const at::Tensor& part() const { return part_; }
-  // The part under `to`; undefined if the operand is absent. Whether the result
-  // is used in the same way on every rank follows from `to`: a whole (same) is.
+  // The part under `to`; undefined if the operand is absent. `to` also decides
+  // whether every rank must use the result in the same way: for a whole (same)
+  // it must.
   at::Tensor To(const Layout& to) const;
   // The whole, for a computation that differs between ranks.
   at::Tensor Varying() const;
-  // Takes the argument for an activation of which it is this rank's part.
+  // Treats the argument as this rank's part of an activation with `layout`.
   void TakeAsPart(const Layout& layout);
 
  private:
@@ -62,7 +63,7 @@ class Operand {
   AxisPtr axis_;
 };
 
-// Carries out what is pending on `sharded`.
+// Carries out the pending move of `sharded`.
 void Settle(Sharded& sharded);
 
 }  // namespace fsdp::spmd

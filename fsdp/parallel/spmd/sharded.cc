@@ -23,7 +23,7 @@ c10::DispatchKeySet KeysFor(const at::Tensor& part) {
       .remove(c10::DispatchKey::Python);
 }
 
-// The grad_fn of a Sharded tensor: see Note: sharded activations.
+// A Sharded tensor's grad_fn: see Note: sharded activations.
 struct Unreachable : torch::autograd::Node {
   torch::autograd::variable_list apply(
       torch::autograd::variable_list&& /*grads*/) override {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// StyledParam: a parameter that parallelize_module has cut, with what its style
-// says about the operators that take it. The member means the whole parameter:
-// the handler computes with this rank's part and moves activations as the style
+// StyledParam: a parameter that parallelize_module has cut, with the style's
+// rules for operators that take it. The member means the whole parameter: the
+// handler computes with this rank's part and moves activations as the style
 // requires. For the thread that trains.
 #ifndef FSDP_PARALLEL_SPMD_STYLED_PARAM_H_
 #define FSDP_PARALLEL_SPMD_STYLED_PARAM_H_
@@ -18,7 +18,7 @@
 
 namespace fsdp::spmd {
 
-// What happens to activations at an operator that takes the parameter.
+// How activations move at an operator that takes the parameter.
 struct OperatorStyle {
   // A plain input is this part already; unset: it is the whole.
   std::optional<Placement> input;
@@ -46,12 +46,12 @@ struct StyledParam final : ParallelParam {
   // A tied weight has both.
   OperatorStyle product;    // a linear, or any other operator
   OperatorStyle embedding;  // a lookup
-  // The bias of the same module, which is added to the result before it moves;
-  // null without one.
+  // The same module's bias, which is added to the result before it moves; null
+  // without one.
   const c10::TensorImpl* bias = nullptr;
 };
 
-// Null unless `tensor` is the member of a parameter that was given a style.
+// Null unless `tensor` is a parameter's member and has a style.
 const StyledParam* StyledParamOf(const at::Tensor& tensor);
 
 }  // namespace fsdp::spmd

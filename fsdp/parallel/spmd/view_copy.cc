@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mark is the storage, which views of the copy share, so that nothing has
-// to follow them; the lazy key brings their operators to the handler. A copy
-// that is in parts on another axis has no storage: there the mark is on its
-// part.
+// Marks copies that stand for views. The mark is the storage. The copy's views
+// share it, so that nothing has to follow them; the lazy key brings operators
+// on them to the handler. A copy that is in parts on another axis has no
+// storage: there the mark is on the part.
 //
 // Tested by tests/fsdp/parallel/spmd/sharded_test.cc.
 #include "fsdp/parallel/spmd/view_copy.h"
@@ -21,7 +21,7 @@ namespace {
 
 class ViewCopyStorage final : public c10::StorageImpl {
  public:
-  // Shares `memory`. `op` made the copy of a part with the counter `written`.
+  // Shares `memory`. `op` copied a part when the part's counter was `written`.
   ViewCopyStorage(const c10::Storage& memory, std::string op, Layout layout,
                   c10::VariableVersion written)
       : c10::StorageImpl(
@@ -95,7 +95,7 @@ void MarkViewCopies(const Call& call, Values& results) {
   for (size_t i = 0; i < results.size() && i < returns.size(); ++i) {
     const c10::AliasInfo* alias = returns[i].alias_info();
     if (alias == nullptr || alias->isWrite() || !call.has_tensor(0)) continue;
-    // Operators that make views make them of their first argument.
+    // Operators that return views return views of the first argument.
     const Sharded* of = AsSharded(call.arg(0).toTensor());
     if (of == nullptr || of->param != nullptr || !of->layout.is_shard()) {
       continue;
@@ -104,7 +104,7 @@ void MarkViewCopies(const Call& call, Values& results) {
     if (!MakesView(call.name(), part)) continue;
     ForEachTensor(results[i], [&](const at::Tensor& result) {
       if (!result.defined() || result.dtype() != part.dtype()) return;
-      // The part of the result is a view of that of the argument.
+      // The result's part is a view of the argument's part.
       const Sharded* in_parts = AsSharded(result);
       if (in_parts != nullptr && in_parts->axis == call.axis()) return;
       const at::Tensor& copy = InnermostPart(result);

@@ -39,7 +39,7 @@ Slots SlotsOf(Module& root) {
   return slots;
 }
 
-// Collects what a plan asks for, and checks it.
+// Collects a plan's requests, and checks them.
 class Planner {
  public:
   Planner(Module& root, const DeviceMesh& mesh,
@@ -109,7 +109,7 @@ class Planner {
   std::vector<ParallelRequest> Take() { return std::move(requests_); }
 
  private:
-  // Moves the tensors of a module's boundary.
+  // Moves the tensors at a module's boundary.
   std::function<at::Tensor(size_t, const at::Tensor&)> Mover(
       const ParallelStyle::Layouts& given,
       const ParallelStyle::Layouts& desired, bool use_local) const {
@@ -203,7 +203,7 @@ class Planner {
     lookups_.push_back(&embedding);
   }
 
-  // The bias is added by an operator of its own, after the product.
+  // A separate operator adds the bias after the product.
   void SetBias(Module& module) {
     const at::Tensor* weight = ParametersOf(module).find("weight");
     const at::Tensor* bias = ParametersOf(module).find("bias");

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Matches a plan's patterns with module names, and finds similar names.
+//
 // Tested by tests/fsdp/parallel/tensor/parallelize_module_test.cc.
 #include "fsdp/parallel/tensor/plan_match.h"
 
@@ -16,7 +18,7 @@ namespace {
 
 using torch::nn::Module;
 
-// The number of letters to change, add or remove.
+// How many letters to change, add or remove.
 size_t EditDistance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which modules the names of a plan mean. Pure; for the thread that trains.
+// Finds the modules for the names in a plan. Pure; for the thread that trains.
 #ifndef FSDP_PARALLEL_TENSOR_PLAN_MATCH_H_
 #define FSDP_PARALLEL_TENSOR_PLAN_MATCH_H_
 
@@ -21,7 +21,7 @@ struct MatchedModule {
 std::vector<MatchedModule> MatchModules(torch::nn::Module& root,
                                         const std::string& pattern);
 
-// The name of a module below `root` that is most like `pattern`, for a message;
+// The module name below `root` that is most like `pattern`, for a message;
 // empty if there is none.
 std::string NearestName(const torch::nn::Module& root,
                         const std::string& pattern);

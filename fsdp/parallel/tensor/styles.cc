@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Builds the styles and prints them.
+//
 // Tested by tests/fsdp/parallel/tensor/styles_test.cc.
 #include "fsdp/parallel/tensor/styles.h"
 

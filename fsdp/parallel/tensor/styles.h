@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Styles: how parallelize_module cuts one module, and what happens to its input
+// Styles: how parallelize_module cuts one module, and how it moves the input
 // and output. Names and meaning are PyTorch's
-// (torch/distributed/tensor/parallel/style.py); differences are in the README
-// of this folder. Plain values; any thread.
+// (torch/distributed/tensor/parallel/style.py); fsdp/parallel/README.md lists
+// the differences. Plain values; any thread.
 #ifndef FSDP_PARALLEL_TENSOR_STYLES_H_
 #define FSDP_PARALLEL_TENSOR_STYLES_H_
 
@@ -35,9 +35,9 @@ class ParallelStyle {
   std::optional<Placement> output_layouts = {};
   int64_t sequence_dim = 1;
   bool use_local_output = false;
-  // What the text of a plan says of the module: an Embedding, or a Linear.
-  // Another one is refused, because dcp-convert, which knows names alone, would
-  // cut its weight along another dimension. Unset: either.
+  // The module type in a plan's text: true is an Embedding, false a Linear. A
+  // module of another type is refused, because dcp-convert, which knows only
+  // names, would cut the weight along another dimension. Unset: either.
   std::optional<bool> embedding = {};
   // For the kinds that prepare inputs and outputs.
   Layouts given_inputs = {};
@@ -62,13 +62,13 @@ struct ParallelStyleOptions {
   bool use_local_output = false;
 };
 
-// A Linear's rows of the weight and bias, or an Embedding's columns, are cut:
+// Cuts a Linear's weight and bias by rows, or an Embedding's weight by columns:
 // the output is Shard(-1) unless output_layouts says otherwise.
 ParallelStyle ColwiseParallel(const ParallelStyleOptions& options = {});
 
-// A Linear's columns of the weight, or an Embedding's rows, are cut; the output
-// is summed: Replicate unless output_layouts says otherwise. A Linear's bias is
-// replicated.
+// Cuts a Linear's weight by columns, or an Embedding's weight by rows; the
+// output is summed: Replicate unless output_layouts says otherwise. A Linear's
+// bias is replicated.
 ParallelStyle RowwiseParallel(const ParallelStyleOptions& options = {});
 
 struct SequenceParallelOptions {
@@ -76,9 +76,9 @@ struct SequenceParallelOptions {
   bool use_local_output = false;
 };
 // A module that computes along other dimensions than the sequence (a norm, a
-// dropout) works on this rank's part of the sequence. Its parameters are
-// replicated and their gradients summed, once in each backward, with the
-// gradients of the parameters of the same group.
+// dropout) works on this rank's part of the sequence. The parameters are
+// replicated and their gradients summed, once in each backward, together with
+// the other parameter gradients in the group.
 ParallelStyle SequenceParallel(const SequenceParallelOptions& options = {});
 
 // The module's parameters are replicated on the mesh, so that all of a model's
@@ -86,10 +86,10 @@ ParallelStyle SequenceParallel(const SequenceParallelOptions& options = {});
 ParallelStyle ReplicateParallel();
 
 // Inputs that are moved before the module's forward, and outputs after it.
-// `given` says of which activations plain tensors are the parts; nullopt: they
+// `given` says for plain tensors which activation part they are; nullopt: they
 // are the whole. They act where a module is called through fsdp::forward or
-// fsdp::Wrapped, where inputs and outputs are seen; a module that is called
-// otherwise takes activations as they come, which gives the same numbers.
+// fsdp::Wrapped, which see inputs and outputs; a module that is called in
+// another way takes activations as they come, which gives the same numbers.
 struct PrepareModuleInputOptions {
   ParallelStyle::Layouts input_layouts = {};
   ParallelStyle::Layouts desired_input_layouts = {};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators that work along some dimensions, for every index of the others:
-// slices, reductions, scans, sorting, softmax. What is cut along another
-// dimension stays cut; sums and means along the cut one are added up.
+// Operators that work along some dimensions, for every index in the others:
+// slices, reductions, scans, sorting, softmax. A cut along another dimension
+// stays; sums and means along the cut one are added up.
 //
 // Tested by tests/fsdp/parallel/spmd/rules/rules_test.cc.
 
@@ -46,7 +46,7 @@ bool IsWholeSlice(const Call& call, const Operand& x) {
          integer(4, 1) == 1;
 }
 
-// One result, or several, or a list, each with the cut of x.
+// One result, or several, or a list, each with the same cut as x.
 Values WrapAll(const Call& call, Values results, const Operand& x,
                const Sizes& dims) {
   const auto wrapped = [&](const at::Tensor& part) {
@@ -112,7 +112,7 @@ std::optional<Values> SumRule(Call& call) {
   const bool is_mean = call.name() == "aten::mean";
   const bool reduces_cut =
       x.is_shard() && (!dims.has_value() || Contains(*dims, x.layout().dim));
-  // A sum of everything is reduced right away: scalars are ordinary tensors.
+  // A sum over everything is reduced right away: scalars are ordinary tensors.
   if (x.is_partial() && !dims.has_value()) {
     Values args = call.args();
     args[0] = x.part();
@@ -130,7 +130,7 @@ std::optional<Values> SumRule(Call& call) {
   const c10::ScalarType result_type = dtype.value_or(x.part().scalar_type());
   if (is_mean && !c10::isFloatingType(result_type)) return std::nullopt;
   const auto keepdim = call.place_of("keepdim");
-  // The sum of a mean may be larger than low precision can express.
+  // A mean's sum may be larger than low precision can express.
   if (is_mean && result_type != at::kDouble) dtype = at::kFloat;
   at::Tensor sum =
       at::sum(x.part(),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // scaled_dot_product_attention: q [.., heads, L, E], k and v [.., heads, S, E].
 //
-//   heads or batch cut   each rank attends with its own heads; fewer heads of
-//                        keys than of queries: those that its queries use
-//   sequence of q cut    keys and values are gathered, and each rank has its
-//                        own queries, under the rows of the mask that are
-//                        theirs
+//   heads or batch cut   each rank attends with the heads that it has; if keys
+//                        have fewer heads than queries, with those that the
+//                        queries use
+//   sequence of q cut    keys and values are gathered; each rank has some
+//                        queries, and uses the mask's rows for them
 //
 // Tested by tests/fsdp/parallel/spmd/rules/layers_test.cc.
 
@@ -22,15 +22,15 @@ constexpr size_t kMask = 3;
 constexpr size_t kDropout = 4;
 constexpr size_t kIsCausal = 5;
 
-// The part of a mask, broadcast to [.., L, S], for attention of `ndim`
-// dimensions that is cut as `layout`.
+// A mask's part, broadcast to [.., L, S], for attention with `ndim` dimensions
+// that is cut as `layout`.
 at::Tensor MaskFor(const Operand& mask, const Layout& layout, int64_t ndim) {
   const int64_t dim = layout.dim - (ndim - mask.ndim());
   if (dim < 0 || mask.size(dim) == 1) return mask.Varying();
   return mask.To(layout.At(dim));
 }
 
-// The indices of the cut dimension, which has `length`, that this rank has.
+// This rank's indices along the cut dimension, which has `length`.
 at::Tensor OwnIndices(const Call& call, const Layout& layout, int64_t length,
                       at::Device device) {
   const at::Tensor all =
@@ -38,7 +38,7 @@ at::Tensor OwnIndices(const Call& call, const Layout& layout, int64_t length,
   return Cut(all, layout.At(0), *call.axis());
 }
 
-// Keys or values for queries whose heads or batch are cut as `layout`.
+// Keys or values for queries with heads or batch cut as `layout`.
 at::Tensor ForOwnHeads(const Call& call, const Operand& keys, const Operand& q,
                        const Layout& layout) {
   const int64_t heads = keys.size(layout.dim);

@@ -12,8 +12,8 @@
 namespace fsdp::spmd {
 namespace {
 
-// x with the indices of dimension `dim` replaced by those of `index`, a tensor
-// of any number of dimensions.
+// x with the indices along dimension `dim` replaced by those in `index`, a
+// tensor with any number of dimensions.
 std::optional<Values> Pick(
     Call& call, const Operand& x, const Operand& index, int64_t dim,
     const std::function<Values(at::Tensor, at::Tensor)>& run) {

@@ -12,14 +12,14 @@
 namespace fsdp::spmd {
 namespace {
 
-// A weight or bias of a computation on what lies as `layout`: each rank has
-// another share of its gradient, unless all compute the same.
+// A weight or bias for a computation on a tensor that lies as `layout`: each
+// rank has another share of the weight's gradient, unless all compute the same.
 at::Tensor WholeFor(const Operand& weight, const Layout& layout) {
   return layout.is_same() ? weight.To(layout) : weight.Varying();
 }
 
-// The rows of a table that is cut by rows: those of other ranks are zeros, so
-// that the result is a sum. `padding` is a row of the whole table, or -1.
+// Looks up rows in a table that is cut by rows. Rows on other ranks give zeros,
+// so that the result is a sum. `padding` is a row in the whole table, or -1.
 at::Tensor LookUpOwnRows(const Call& call, const Operand& table,
                          const at::Tensor& index, int64_t padding) {
   const Piece own = PiecesOf(table.size(0), table.layout(), call.ranks(),
@@ -72,7 +72,8 @@ std::optional<Values> NormRule(Call& call) {
                                  layout, x.sizes(), nullptr)};
 }
 
-// Cut along the batch; groups of channels and what they average over are whole.
+// Cut along the batch; channel groups, and the dimensions they average over,
+// are whole.
 std::optional<Values> GroupNormRule(Call& call) {
   const Operand x = call.operand(0);
   if (x.is_shard() && !x.is_shard(0)) return std::nullopt;

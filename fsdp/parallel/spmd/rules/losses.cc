@@ -22,8 +22,8 @@
 namespace fsdp::spmd {
 namespace {
 
-// A loss of classes: logits or log-probabilities [N, C, ..], or [C], against
-// the indices of classes [N, ..].
+// A loss over classes: logits or log-probabilities [N, C, ..], or [C], against
+// class indices [N, ..].
 struct ClassLoss {
   Operand x;
   Operand target;
@@ -36,8 +36,7 @@ struct ClassLoss {
   int64_t class_dim() const { return x.ndim() == 1 ? 0 : 1; }
 };
 
-// The loss of each target, and what each weighs in the mean; zeros where the
-// target is ignored.
+// Each target's loss and weight in the mean; zeros where the target is ignored.
 struct Losses {
   at::Tensor each;
   at::Tensor weights;
@@ -67,8 +66,8 @@ void CheckTargets(const at::Tensor& target, const at::Tensor& ignored,
                     num_classes, " classes");
 }
 
-// No rank has all classes of a row: the largest logit, and the sums over the
-// classes, in one, are reduced. Backward communicates nothing.
+// No rank has all classes for a row: the largest logit is reduced, and then the
+// sums over the classes, together. Backward communicates nothing.
 Losses LossesOfCutClasses(const Call& call, const ClassLoss& loss) {
   const int64_t dim = loss.class_dim();
   const Operand& x = loss.x;
@@ -129,7 +128,7 @@ Losses LossesOfCutClasses(const Call& call, const ClassLoss& loss) {
   return {each.masked_fill(ignored, 0), weights};
 }
 
-// Each rank has all classes of its rows.
+// Each rank has all classes for the rows that it holds.
 Losses LossesOfRows(const ClassLoss& loss, const Layout& rows) {
   const at::Tensor target = loss.target.To(rows);
   const at::Tensor& x = loss.x.part();
@@ -186,7 +185,7 @@ std::optional<Values> CrossEntropyRule(Call& call) {
                        .reduction = call.arg(3).toInt(),
                        .ignore_index = call.arg(4).toInt(),
                        .label_smoothing = call.arg(5).toDouble()};
-  // Probabilities of classes have as many dimensions as the logits.
+  // Class probabilities have as many dimensions as the logits.
   return ClassLossRule(call, loss);
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators that compute each element of the result from the elements of the
-// arguments at the same place, after broadcasting.
+// Operators that compute each element of the result from the arguments'
+// elements at the same place, after broadcasting.
 //
-// The result is cut as the first argument that is cut; the others are cut
-// likewise, or moved there. What a sum does not pass through is reduced first:
-// see Sums.
+// The result is cut like the first argument that is cut; the others are cut
+// likewise, or moved there. A sum that the operator cannot pass on is reduced
+// first: see Sums.
 
 #include <utility>
 #include <vector>
@@ -16,10 +16,10 @@
 namespace fsdp::spmd {
 namespace {
 
-// What the operator makes of arguments that are sums of the ranks' tensors.
+// How the operator treats arguments that are sums of the ranks' tensors.
 enum class Sums {
-  kReduced,  // nothing
-  kPassed,   // the sum of the operator's results: it is linear in one argument
+  kReduced,  // it reduces them first
+  kPassed,   // the result is a sum, too: linear in one argument
   kAdded,    // the same, linear in two arguments together
   kScaled,   // the same, linear in the first argument
 };
@@ -39,14 +39,14 @@ Sizes BroadcastSizes(const std::vector<Operand>& operands) {
   return out;
 }
 
-// Where the result lies.
+// The result's layout.
 Layout ResultLayout(Sums sums, const std::vector<Operand>& operands,
                     int64_t ndim) {
   bool all_partial = true;
   const Operand* cut = nullptr;
   for (const Operand& operand : operands) {
     all_partial = all_partial && operand.is_partial();
-    // A cut of a dimension that is broadcast is none of the result.
+    // A cut along a broadcast dimension does not cut the result.
     if (cut == nullptr && operand.is_shard() &&
         operand.size(operand.layout().dim) != 1) {
       cut = &operand;
@@ -64,7 +64,7 @@ Layout ResultLayout(Sums sums, const std::vector<Operand>& operands,
   return passes ? Layout::Partial() : Layout::Same();
 }
 
-// The part of an argument for a result that lies as `result`.
+// An argument's part for a result that lies as `result`.
 at::Tensor PartFor(const Operand& operand, Sums sums, const Layout& result,
                    int64_t ndim) {
   if (result.is_partial()) {
@@ -77,13 +77,13 @@ at::Tensor PartFor(const Operand& operand, Sums sums, const Layout& result,
   return operand.To(result.At(dim));
 }
 
-// Where what is written is to lie: where it does, unless it is a sum that the
-// operator does not pass.
+// The layout for a tensor that is written in place: the present layout, unless
+// the tensor is a sum that the operator does not pass on.
 Layout LayoutInPlace(const Call& call, Sums sums, const Operand& self,
                      const Layout& result) {
   if (self.sharded() == nullptr) return Layout::Same();
   if (self.is_shard() || self.layout() == result) return self.layout();
-  // Views of what moves would not see what is written.
+  // Views of a tensor that moves would not see the write.
   if (!self.part().is_view()) return result;
   TORCH_CHECK_NOT_IMPLEMENTED(
       sums == Sums::kAdded && call.has_tensor(1), call.name(),
@@ -92,7 +92,7 @@ Layout LayoutInPlace(const Call& call, Sums sums, const Operand& self,
   return self.layout();
 }
 
-// The part of a bias that is added to the last dimension of a result of `ndim`
+// A bias's part, for adding to the last dimension of a result with `ndim`
 // dimensions that lies as `layout`.
 at::Tensor BiasFor(const Operand& bias, const Layout& layout, int64_t ndim) {
   if (layout.is_same()) return bias.To(layout);
@@ -101,7 +101,7 @@ at::Tensor BiasFor(const Operand& bias, const Layout& layout, int64_t ndim) {
 }
 
 // out += bias, after the product that it belongs to: the bias is added to the
-// part before that moves to where the style says.
+// part before that moves to the style's layout.
 std::optional<Values> AddOwnBias(Call& call) {
   if (call.name() != "aten::add_" && call.name() != "aten::add") {
     return std::nullopt;
@@ -136,9 +136,9 @@ std::optional<Values> AddOwnBias(Call& call) {
   return Values{call.arg(0)};
 }
 
-// Most operators between two products: every argument is cut, all of them
-// alike, so nothing moves and the result lies as they do. This saves the
-// general case the time of making operands.
+// The case for most operators between two products: every argument is cut, all
+// in the same way, so nothing moves and the result has the same layout. This
+// saves the time that the general case takes to make operands.
 std::optional<Values> OnPartsCutAlike(const Call& call) {
   Values args = call.args();
   const Sharded* like = nullptr;
@@ -223,7 +223,7 @@ std::optional<Values> CastRule(Call& call) {
   Values args = call.args();
   c10::ScalarType dtype = x.part().scalar_type();
   if (call.has_tensor(1)) {
-    // Only its dtype and device count.
+    // Only the dtype and device count.
     const at::Tensor like = call.operand(1).part();
     dtype = like.scalar_type();
     args[1] = like;
@@ -238,7 +238,7 @@ std::optional<Values> CastRule(Call& call) {
   const Layout layout = reduces ? Layout::Same() : x.layout();
   args[0] = x.To(layout);
   Values results = call.Run(std::move(args), layout, x.sizes());
-  // Without a change, the same object, as of an ordinary tensor.
+  // Without a change, it returns the same object, as for an ordinary tensor.
   const at::Tensor& part = AsSharded(results[0].toTensor()) == nullptr
                                ? results[0].toTensor()
                                : AsSharded(results[0].toTensor())->local;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of matrices: what is cut decides where the result lies.
+// Matrix products: the cut of the arguments decides the result's layout.
 //
 //   x [.., K] times w [K, N]:  w cut along N: x whole, the result cut along N
 //                              w cut along K: x cut along K, the result partial
@@ -28,18 +28,18 @@ struct Product {
   bool transposed = false;
 };
 
-// What a product does with its arguments, whose places are in `product`.
+// A product's arguments on this rank, and the layouts of result and bias.
 struct Parts {
   at::Tensor x;
   at::Tensor w;
   Layout result;
-  // Where the bias is added; varying if each rank adds all of it.
+  // The layout in which the bias is added; varying if each rank adds all of it.
   Layout bias;
   bool bias_varies = false;
 };
 
-// `rows` is the dimension K of w. A sum is multiplied as it is, by what is the
-// same on every rank.
+// `rows` is the dimension K in w. A sum is multiplied as it is, by a tensor
+// that is the same on every rank.
 std::optional<Parts> PartsOfProduct(const Operand& x, const Operand& w,
                                     int64_t rows) {
   const int64_t columns = 1 - rows;
@@ -55,7 +55,7 @@ std::optional<Parts> PartsOfProduct(const Operand& x, const Operand& w,
     return Parts{x.part(), w.Varying(), x.layout(), {}, /*bias_varies=*/true};
   }
   if (x.is_shard()) {
-    // A parameter that is cut nowhere has its gradient everywhere.
+    // A parameter that is not cut has a gradient on every rank.
     if (w.param() != nullptr) return std::nullopt;
     return Parts{x.part(), w.To(x.layout().At(rows)), Layout::Partial(),
                  Layout::Partial()};
@@ -80,7 +80,7 @@ std::optional<Values> ProductRule(Call& call, const Product& product) {
   const OperatorStyle* style =
       w.param() != nullptr ? &w.param()->product : nullptr;
   ApplyInputStyle(style, x);
-  const int64_t rows = product.transposed ? 1 : 0;  // the dimension K of w
+  const int64_t rows = product.transposed ? 1 : 0;  // the dimension K in w
   TORCH_CHECK_VALUE(
       !w.is_shard(rows) || x.sizes().back() == w.size(rows), call.name(),
       ": an input whose last dimension is ", x.sizes().back(),
@@ -106,8 +106,8 @@ std::optional<Values> ProductRule(Call& call, const Product& product) {
                                  adds_bias_later ? w.param()->bias : nullptr)};
 }
 
-// Two stacks of matrices of equal numbers: cut in front of the matrices, along
-// the rows or columns that the result keeps, or where they meet.
+// Two equally long stacks of matrices: cut in front of the matrices, along the
+// rows or columns that the result keeps, or where they meet.
 std::optional<Values> BatchedProduct(Call& call, const Operand& a,
                                      const Operand& b) {
   if (a.ndim() != b.ndim() || a.ndim() < 3) return std::nullopt;

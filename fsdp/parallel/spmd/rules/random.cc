@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random operators and those that make tensors like others.
 //
-// Every rank draws the numbers of the whole and takes its part, so that they do
-// not depend on the number of ranks, and all ranks' generators go on alike.
+// Every rank draws the whole tensor's numbers and takes a part, so that they do
+// not depend on the rank count, and all ranks' generators go on alike.
 //
 // Tested by tests/fsdp/parallel/spmd/rules/layers_test.cc.
 
@@ -34,8 +34,8 @@ std::optional<Values> DropoutRule(Call& call) {
   const Operand x = call.operand(0);
   const double p = call.arg(1).toDouble();
   if (!call.arg(2).toBool() || p == 0) return Values{call.arg(0)};
-  // What each element is multiplied by: that of the operator on the whole,
-  // whichever kernel it has.
+  // The factor for each element, from the operator on the whole, whichever
+  // kernel it has.
   const at::Tensor factors =
       at::dropout(at::ones(x.sizes(), x.part().options()), p, /*train=*/true);
   const at::Tensor own = CutAs(factors, x.layout(), call);

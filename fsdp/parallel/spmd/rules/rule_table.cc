@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which operators follow which rule. An operator that is not here gathers its
-// arguments.
+// Which operators follow which rule. For an operator that is not listed, the
+// arguments are gathered.
 //
 // Tested by tests/fsdp/parallel/spmd/rules/rules_test.cc.
 
@@ -113,7 +113,7 @@ const Family kFamilies[] = {
     {NewRule,
      {"new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros"}},
     {ItemRule, {"item", "is_nonzero", "_local_scalar_dense"}},
-    // What PyTorch composes of the above.
+    // Operators that PyTorch composes from the above.
     {ComposedRule,
      {"adjoint", "broadcast_to", "einsum", "expand_as", "hstack", "inner",
       "kron", "matrix_H", "moveaxis", "outer", "tensordot", "tile", "vstack"}},

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Moves inputs and results to the layouts in a parameter's style.
+//
 // Tested by tests/fsdp/parallel/tensor/styles_test.cc.
 #include "fsdp/parallel/spmd/rules/styled.h"
 
@@ -9,7 +11,7 @@
 namespace fsdp::spmd {
 namespace {
 
-// The last plain part whose bias is to come.
+// The last plain part that still needs a bias.
 struct LastLocal {
   using Weak =
       c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;

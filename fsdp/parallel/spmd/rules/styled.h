@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the style of a parameter does to the input and the result of an operator
-// that takes it. For the thread that trains.
+// Applies a parameter's style to the input and the result of an operator that
+// takes the parameter. For the thread that trains.
 #ifndef FSDP_PARALLEL_SPMD_RULES_STYLED_H_
 #define FSDP_PARALLEL_SPMD_RULES_STYLED_H_
 
@@ -11,13 +11,13 @@
 
 namespace fsdp::spmd {
 
-// Takes a plain `input` for the part that style.input says it is.
+// Treats a plain `input` as the part that style.input names.
 void ApplyInputStyle(const OperatorStyle* style, Operand& input);
 
-// The activation of sizes `whole` whose part under `layout` is `part`, moved to
-// style.output. `bias`: is added to the result before it moves, by the next
-// operator; null if there is none, or it was added already. A null style leaves
-// the result where it is.
+// The activation with sizes `whole` and this rank's `part` under `layout`,
+// moved to style.output. `bias` is the tensor that the next operator adds to
+// the result before it moves; null if there is none, or it was added already. A
+// null style leaves the result in place.
 at::Tensor ApplyOutputStyle(const Call& call, const OperatorStyle* style,
                             at::Tensor part, const Layout& layout,
                             const Sizes& whole, const c10::TensorImpl* bias);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Views and reshapes: the same operator on the part, with the cut where the
-// dimension has gone.
+// Views and reshapes: the same operator on the part, with the cut on the
+// dimension's new place.
 //
 // Tested by tests/fsdp/parallel/spmd/rules/rules_test.cc.
 
@@ -78,7 +78,7 @@ std::optional<Sizes> TargetSizes(const Call& call, const Operand& x) {
   return WithInferred(call.arg(1).toIntVector(), NumelOf(x.sizes()));
 }
 
-// Keeps what the view of a parameter is a view of.
+// Notes the parameter that the results are views of.
 Values OfParam(Values results, const StyledParam* param) {
   if (Sharded* sharded = AsSharded(results[0].toTensor())) {
     sharded->param = param;
@@ -143,7 +143,7 @@ std::optional<Values> ReshapeRule(Call& call) {
 
 std::optional<Values> SqueezeRule(Call& call) {
   const Operand x = call.operand(0);
-  // By the sizes of the whole: a part may have one index where that has more.
+  // By the whole sizes: a part may have one index where the whole has more.
   std::vector<int64_t> dims;
   if (call.num_args() > 1 && call.arg(1).isInt()) dims = {call.arg(1).toInt()};
   if (call.num_args() > 1 && call.arg(1).isIntList()) {
@@ -216,7 +216,7 @@ std::optional<Values> RepeatInterleaveRule(Call& call) {
   const Layout& layout = x.layout();
   int64_t length = layout.is_shard() ? x.size(layout.dim) : 0;
   if (x.is_shard(dim)) {
-    // As a merge of [length, times].
+    // Like a merge of [length, times].
     if (Reshaped({length, times}, layout.At(0), {length * times},
                  call.ranks()) != layout.At(0)) {
       return std::nullopt;
