@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// CallerSource: a tensor in the caller's memory, or from a function of the
-// caller. Internal; see tessera_file_add_tensor for threads and ownership.
+// CallerSource: a tensor in the caller's memory, or from a function that the
+// caller provides. Internal; see tessera_file_add_tensor for threads and
+// ownership.
 #ifndef CAPI_CALLER_SOURCE_H_
 #define CAPI_CALLER_SOURCE_H_
 

@@ -155,11 +155,11 @@ absl::StatusOr<LoadTensor> WantedOf(const Checkpoint& checkpoint,
   return wanted;
 }
 
-// Blocks for a read of so few bytes, or none. A load registers its own with the
-// kernel, which would take longer than such a read.
+// Blocks for a read of so few bytes, or none. A load registers new blocks with
+// the kernel, which would take longer than such a read.
 std::unique_ptr<BlockPool> BlocksOfSmallRead(uint64_t num_bytes) {
   if (num_bytes > kMinMemoryBytes) return nullptr;
-  // Without this memory, the load reports what it lacks.
+  // Without this memory, the load reports which memory is missing.
   if (!std::unique_ptr<uint8_t[]>(new (std::nothrow)
                                       uint8_t[kMinMemoryBytes])) {
     return nullptr;
@@ -193,7 +193,7 @@ absl::Status Read(Checkpoint& checkpoint, const tessera_region* regions,
                .verify = verify});
 }
 
-// The archive of one object, as an item of a DCP checkpoint.
+// The archive of one object, as an item in a DCP checkpoint.
 absl::StatusOr<std::string> ArchiveOf(Checkpoint& checkpoint,
                                       absl::string_view name,
                                       const std::stop_token& stop) {

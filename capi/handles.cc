@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Makes errors and checks arguments.
+//
 // Tested by tests/capi/capi_test.cc.
 #include "capi/handles.h"
 

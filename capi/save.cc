@@ -38,7 +38,7 @@
 namespace dcp::capi {
 namespace {
 
-// What belongs to a failed call on `path`.
+// Makes the error for a failed call on `path`.
 tessera_error* ErrorAt(const absl::Status& status, absl::string_view path) {
   return MakeError(WithPlace(status, {.path = std::string(path)}));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Items as they are stored: for a caller that unpickles them by its own rules.
+// Stored items in raw form: for a caller with unpickling rules of its own.
 //
 // Tested by tests/capi/capi_test.cc.
 #include <algorithm>
@@ -59,7 +59,7 @@ absl::StatusOr<std::vector<std::string>> NotDense(Checkpoint& checkpoint,
   }
   std::vector<std::string> found;
   if (checkpoint.Locate(entries, stop).ok()) return found;
-  // Which ones it was: each by itself.
+  // Finds the entries at fault: tries each by itself.
   for (const uint32_t entry : entries) {
     const absl::Status located = checkpoint.Locate({&entry, 1}, stop);
     if (located.ok()) continue;

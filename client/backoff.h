@@ -28,7 +28,7 @@ struct RetryOptions {
 
 // The bounds of a call. A stop ends it with Cancelled.
 struct CallOptions {
-  // For the whole call with its retries.
+  // For the whole call including retries.
   absl::Duration timeout = absl::InfiniteDuration();
   std::stop_token stop = {};
 };

@@ -21,7 +21,7 @@ namespace v1 = tessera::v1;
 // memory a dishonest server can make this process use.
 constexpr size_t kMaxMetadataBytes = size_t{1} << 30;
 
-// Reads a call that streams its progress and ends with a report; returns the
+// Reads a call that streams progress and ends with a report; returns the
 // report.
 template <typename Response, typename Report>
 absl::StatusOr<Report> ReadReport(

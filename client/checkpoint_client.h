@@ -20,7 +20,7 @@
 
 namespace dcp::client {
 
-// A part of a tensor, and the caller's memory of exactly its size.
+// A part of a tensor, and exactly as much memory, which the caller owns.
 struct WantedPart {
   tessera::v1::ReadTensorsRequest::Part part;
   std::span<uint8_t> memory;
@@ -61,12 +61,12 @@ class CheckpointClient {
 
   // Reads parts into the caller's memory and verifies their checksums. After an
   // error the memory holds some of the bytes. DataLoss if the server sends data
-  // that does not fit; InvalidArgument if the size of a part differs from that
-  // of its memory.
+  // that does not fit; InvalidArgument if a part and the memory for it differ
+  // in size.
   absl::StatusOr<ReadTensorsStats> ReadTensors(
       const tessera::v1::Source& source, std::span<const WantedPart> parts,
       const ReadTensorsOptions& options = {});
-  // Reads parts or a rank's share, as the request says, into memory that
+  // Reads the parts, or the rank's share, in the request into memory that
   // `allocate` provides once the sizes are known; it is called once for each
   // part, in this thread. The caller leaves `resume_offset` and `etag` unset.
   absl::StatusOr<ReadTensorsStats> ReadTensors(

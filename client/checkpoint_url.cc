@@ -26,7 +26,8 @@ bool HasPort(absl::string_view address) {
          port <= UINT16_MAX;
 }
 
-// A checkpoint in an object store is named in whole after the server's address.
+// The whole name of a checkpoint in an object store follows the server's
+// address.
 std::string PathOnServer(absl::string_view path) {
   const size_t mark = path.find("://");
   if (mark == absl::string_view::npos || mark < 2) return std::string(path);

@@ -20,13 +20,13 @@ struct CheckpointUrl {
 // Whether `text` begins with "tessera://".
 bool IsCheckpointUrl(absl::string_view text);
 
-// Accepts "tessera://host:7420/srv/run/step-12", "tessera://[::1]:7420/..",
-// for a daemon on the same machine
-// "tessera://unix:/run/dcp-server.sock:/srv/..", whose socket has no colon in
-// its path, and, where the address is known from elsewhere,
-// "tessera:///srv/..". After the address there may be a name in an object store
-// that the daemon serves, "tessera://host:7420/s3://bucket/run/step-12". The
-// path is taken literally, without escapes. InvalidArgument says what is wrong.
+// Accepts "tessera://host:7420/srv/run/step-12", "tessera://[::1]:7420/..", for
+// a daemon on the same machine "tessera://unix:/run/dcp-server.sock:/srv/.."
+// (without a colon in the socket's path), and, if the address is known from
+// elsewhere, "tessera:///srv/..". After the address there may be a name in an
+// object store that the daemon serves,
+// "tessera://host:7420/s3://bucket/run/step-12". The path is taken literally,
+// without escapes. InvalidArgument says what is wrong.
 absl::StatusOr<CheckpointUrl> ParseCheckpointUrl(absl::string_view text);
 
 }  // namespace dcp::client

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ClientOptions: how a program reaches a daemon. Plain data that does not
-// include gRPC's headers, so that code that only passes it on does not need
-// them.
+// ClientOptions: how a program reaches a daemon. Plain data without gRPC's
+// headers, for code that only passes it on.
 #ifndef CLIENT_CLIENT_OPTIONS_H_
 #define CLIENT_CLIENT_OPTIONS_H_
 

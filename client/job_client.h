@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// JobClient: starts, inspects, awaits and cancels jobs of a daemon. Calls that
+// JobClient: starts, inspects, awaits and cancels jobs on a daemon. Calls that
 // fail because the daemon cannot be reached are retried, including those that
 // start a job, because each carries a request id. Blocking; thread-safe;
 // statuses begin with the call's name.
@@ -56,7 +56,7 @@ class JobClient {
 
   absl::StatusOr<Job> Get(const std::string& name,
                           const CallOptions& options = {});
-  // `filter` is such as "state = RUNNING AND kind = RESHARD".
+  // An example of `filter`: "state = RUNNING AND kind = RESHARD".
   absl::StatusOr<JobPage> List(const std::string& filter, int page_size,
                                const std::string& page_token,
                                const CallOptions& options = {});

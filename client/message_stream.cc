@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads raw messages from a call through a completion queue.
+//
 // Tested by tests/client/tensor_reader_test.cc.
 #include "client/message_stream.h"
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Parses a chunk message without copying the payload.
 // server/reading/chunk_frame.cc writes such messages and shows their format.
 #include "client/received_chunk.h"
 
@@ -11,7 +12,7 @@ namespace {
 
 using ::google::protobuf::io::CodedInputStream;
 
-// A tag is (number of the field << 3) | wire type.
+// A tag is (field number << 3) | wire type.
 constexpr uint32_t kChunkTag = 0x12;
 constexpr uint32_t kPartTag = 0x08;
 constexpr uint32_t kOffsetTag = 0x10;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ReceivedChunk: a message of payload, whose bytes stay where gRPC received
-// them, so that they are copied once, to where they belong.
+// ReceivedChunk: a payload message. The bytes stay where gRPC received them, so
+// that they are copied only once, to their destination.
 #ifndef CLIENT_RECEIVED_CHUNK_H_
 #define CLIENT_RECEIVED_CHUNK_H_
 
@@ -19,8 +19,8 @@ struct ReceivedChunk {
   uint32_t part = 0;
   uint64_t offset = 0;
   uint32_t crc32c = 0;
-  // The data, in order. Its memory belongs to the parser or the message that
-  // this was made from, and must outlive it.
+  // The data, in order. The parser or the message from which this was made owns
+  // the memory and must outlive it.
   absl::InlinedVector<ByteSpan, 16> pieces;
   uint64_t num_bytes = 0;  // of all pieces
 
@@ -35,7 +35,7 @@ class ChunkParser {
   // of the chunk.
   explicit ChunkParser(grpc::ByteBuffer& message) : reader_(&message) {}
 
-  // Returns false if the message is not a chunk, or one whose encoding only
+  // Returns false if the message is not a chunk, or has an encoding that only
   // protobuf understands. To be called once.
   bool Parse(ReceivedChunk& chunk);
 

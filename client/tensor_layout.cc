@@ -15,9 +15,9 @@
 namespace dcp::client {
 namespace {
 
-// The number of parts with a name of one byte in a request of 64 MiB, the
-// largest that a server may accept. A server that sends more would fill this
-// machine's memory.
+// How many parts fit in a request of 64 MiB, the largest that a server may
+// accept, if each has a name of one byte. A server that sends more would fill
+// this machine's memory.
 constexpr size_t kMaxParts = size_t{16} << 20;
 
 }  // namespace

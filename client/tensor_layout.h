@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// TensorLayout: what a ReadTensors stream delivers and where it goes.
-// TensorRange: a piece of it that one stream reads. Both check each message of
-// the server against its earlier ones and do not trust it: nothing is written
-// outside the caller's memory. Thread-compatible; ranges that do not overlap
-// may be filled by different threads.
+// TensorLayout: the parts that a ReadTensors stream delivers and the memory for
+// them. TensorRange: a range of these bytes that one stream reads. Both check
+// each message from the server against earlier ones and do not trust it:
+// nothing is written outside the caller's memory. Thread-compatible; different
+// threads may fill ranges that do not overlap.
 #ifndef CLIENT_TENSOR_LAYOUT_H_
 #define CLIENT_TENSOR_LAYOUT_H_
 
@@ -61,7 +61,7 @@ class TensorRange {
   TensorRange(uint64_t begin, uint64_t end) : position_(begin), end_(end) {}
 
   // Checks that the chunk is the next one and copies the bytes that belong to
-  // the range. DataLoss names tensor and offset if it is another chunk or its
+  // the range. DataLoss names tensor and offset if it is another chunk or the
   // checksum is wrong.
   absl::Status Place(const ReceivedChunk& chunk, const TensorLayout& layout);
 

@@ -19,8 +19,8 @@ namespace {
 
 constexpr absl::string_view kCall = "ReadTensors";
 
-// A stream for fewer bytes is not worth the round trips of its connection, and
-// whatever the server has read ahead when a range ends is wasted.
+// A stream for fewer bytes is not worth the round trips for connecting. When a
+// range ends, all data that the server has read ahead is wasted.
 constexpr uint64_t kMinRangeBytes = uint64_t{32} << 20;
 
 std::string Method() {

@@ -93,7 +93,7 @@ class TensorReader {
   int64_t num_resumed_ ABSL_GUARDED_BY(mutex_) = 0;
 
   std::list<TensorRange> ranges_;
-  std::list<TensorRange*> left_;  // of ranges_, for the thread of Run
+  std::list<TensorRange*> left_;  // refers to ranges_, for the thread in Run
   std::list<Thread> threads_;     // joined before the rest is destroyed
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The details of an error for programs, in addition to its code and message: a
-// reason from tessera.v1.ErrorReason with its metadata, and the field of the
-// request that it refuses. They are kept in the Status as google.rpc.ErrorInfo
-// and google.rpc.BadRequest, which rpc_status.h sends and receives; Annotate
-// and returns keep them. Pure; any thread.
+// An error's details for programs, in addition to code and message: a reason
+// from tessera.v1.ErrorReason with metadata, and the request field that it
+// refuses. They are kept in the Status as google.rpc.ErrorInfo and
+// google.rpc.BadRequest, which rpc_status.h sends and receives; Annotate and
+// returns keep them. Pure; any thread.
 #ifndef PROTO_ERROR_DETAIL_H_
 #define PROTO_ERROR_DETAIL_H_
 
@@ -24,11 +24,11 @@ namespace dcp {
 
 using tessera::v1::ErrorReason;
 
-// Domain of the google.rpc.ErrorInfo that errors carry.
+// The domain in the google.rpc.ErrorInfo that errors carry.
 inline constexpr absl::string_view kErrorDomain = "tessera";
 
-// Metadata of a reason: names in lower case, and short texts. rpc_status.h cuts
-// what does not fit into the trailers.
+// A reason's metadata: names in lower case, and short texts. rpc_status.h
+// shortens metadata that does not fit into the trailers.
 using ErrorMetadata =
     std::initializer_list<std::pair<absl::string_view, std::string>>;
 
@@ -43,8 +43,8 @@ std::string ReasonOf(const absl::Status& status);
 // Empty if there is none.
 std::string ReasonMetadataOf(const absl::Status& status, absl::string_view key);
 
-// INVALID_ARGUMENT with the reason INVALID_FIELD: in the message `problem`,
-// such as " is 0: must be 1 or more", follows the name of the field.
+// INVALID_ARGUMENT with the reason INVALID_FIELD. The message is the field's
+// name followed by `problem`, such as " is 0: must be 1 or more".
 absl::Status InvalidField(absl::string_view field, absl::string_view problem);
 // If `status` is INVALID_ARGUMENT and does not name a field yet, blames `field`
 // and adds `reason`.

@@ -21,16 +21,16 @@ namespace {
 
 constexpr absl::string_view kRetryPayloadType = "tessera/retry-after-ms";
 
-// gRPC accepts at most 8 KiB of trailers unless told otherwise, and silently
-// ends the stream if there is more. The message travels twice: as
-// "grpc-message", where anything except printable ASCII becomes %XX, and in the
-// details, which are base64. This bounds the sum of both. The rest is for the
-// place and for gRPC itself.
+// gRPC accepts at most 8 KiB of trailers by default, and silently ends the
+// stream if there is more. The message travels twice: as "grpc-message", where
+// anything except printable ASCII becomes %XX, and in the details, which are
+// base64. This bounds the sum of both. The rest is for the place and for gRPC
+// itself.
 constexpr size_t kMaxMessageCost = 5120;
-// Limit of one field of the place.
+// The limit for one field in the place.
 constexpr size_t kMaxPlaceBytes = 256;
-// Limit of one metadata text, or of the field that is to blame, and of their
-// number.
+// The limit for one metadata text or for the field that is to blame; then the
+// limit for the number of metadata texts.
 constexpr size_t kMaxDetailBytes = 128;
 constexpr int kMaxDetails = 3;
 
@@ -75,8 +75,8 @@ const std::string& MisfitReason() {
   return tessera::v1::ErrorReason_Name(ErrorReason::MAPPING_DOES_NOT_FIT);
 }
 
-// The reason of an error to which no code gave one: an error of the checkpoint
-// itself, which comes from code that does not know the API.
+// The reason for an error to which no code gave one. Such an error comes from
+// the checkpoint itself, from code that does not know the API.
 std::string ImpliedReason(const absl::Status& status) {
   if (IsMisfit(status)) return MisfitReason();
   const ErrorPlace place = PlaceOf(status);
@@ -181,13 +181,13 @@ int64_t RetryAfterToSend(const absl::Status& status) {
   return said < 0 && absl::IsUnavailable(status) ? kRetryAfterMs : said;
 }
 
-// For a client, a code of DATA_LOSS is damage, which a misfit is not.
+// For a client, DATA_LOSS means damage. A misfit is not damage.
 absl::StatusCode CodeToSend(const absl::Status& status) {
   return IsMisfit(status) ? absl::StatusCode::kFailedPrecondition
                           : status.code();
 }
 
-// Only called for errors, so that a code of 0 is a mistake of the sender.
+// Only called for errors, so that a code of 0 is the sender's mistake.
 absl::StatusCode CodeOf(int code) {
   return static_cast<absl::StatusCode>(
       code == 0 ? static_cast<int>(absl::StatusCode::kUnknown) : code);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times for gRPC's deadlines and alarms, on the clock that setting the system's
-// clock does not affect. Any thread.
+// Times for gRPC's deadlines and alarms, on the clock that does not change when
+// the system's clock is set. Any thread.
 #ifndef PROTO_RPC_TIME_H_
 #define PROTO_RPC_TIME_H_
 

@@ -12,7 +12,7 @@ constexpr absl::string_view kReplacement = "\xEF\xBF\xBD";
 
 bool IsContinuation(char c) { return (static_cast<uint8_t>(c) & 0xC0) == 0x80; }
 
-// The number of bytes of the first character of `text`; 0 if it is not valid.
+// The byte count of the first character in `text`; 0 if it is not valid.
 // Follows Unicode's table 3-7: no overlong forms, no surrogates.
 size_t CharacterBytes(absl::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };

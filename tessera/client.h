@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The client of dcp-server: all that a program includes to start jobs there and
-// to read checkpoints from it. client/README.md shows how.
-// docs/compatibility.md says what stays from release to release.
+// The client of dcp-server: a program includes only this header to start jobs
+// there and to read checkpoints from it. client/README.md shows how.
+// docs/compatibility.md says which parts stay from release to release.
 #ifndef TESSERA_CLIENT_H_
 #define TESSERA_CLIENT_H_
 

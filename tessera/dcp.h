@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints without LibTorch: all that a program includes to list, load,
-// save, convert, verify and compare them. Each header below says how to call it
-// and on which thread. docs/compatibility.md says what stays from release to
-// release.
+// Checkpoints without LibTorch: a program includes only this header to list,
+// load, save, convert, verify and compare them. Each header below says how to
+// call it and on which thread. docs/compatibility.md says which parts stay from
+// release to release.
 #ifndef TESSERA_DCP_H_
 #define TESSERA_DCP_H_
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training on LibTorch: all that a program includes to shard, train, save and
-// load a model, and to prepare it by a config. fsdp/README.md begins with a
-// whole program. docs/compatibility.md says what stays from release to release.
+// Training on LibTorch: a program includes only this header to shard, train,
+// save and load a model, and to prepare it by a config. fsdp/README.md begins
+// with a whole program. docs/compatibility.md says which parts stay from
+// release to release.
 #ifndef TESSERA_FSDP_H_
 #define TESSERA_FSDP_H_
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks a checkpoint of any format: structure, coverage, CRCs and digests.
+// Checks a checkpoint in any format: structure, coverage, CRCs and digests.
 //
 //   verify_checkpoint PATH
 

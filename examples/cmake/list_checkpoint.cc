@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists the tensors of a checkpoint of any format, loads each, and prints the
-// CRC-32 of its bytes:
+// Lists the tensors in a checkpoint of any format, loads each, and prints the
+// CRC-32 of the bytes:
 //
 //   list_checkpoint PATH
 //
@@ -18,7 +18,7 @@
 
 namespace {
 
-// Receives a tensor in memory of its own.
+// Owns memory that receives a tensor.
 class Memory final : public dcp::TensorSink {
  public:
   explicit Memory(uint64_t num_bytes) : bytes_(num_bytes) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists the tensors of a checkpoint on a dcp-server:
+// Lists the tensors in a checkpoint on a dcp-server:
 //
 //   list_remote HOST:PORT PATH
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains a small model on all processes of a job and saves it as a checkpoint
+// Trains a small model on all processes in a job and saves it as a checkpoint
 // that any number of processes, here or in Python, can load:
 //
 //   torchrun --no-python --nproc-per-node=2 train CHECKPOINT
@@ -38,7 +38,7 @@ absl::Status Train(const char* path) {
   torch::optim::AdamW optimizer(net->parameters(), 1e-2);
 
   torch::manual_seed(1 + fsdp::get_rank());
-  const torch::Tensor x = torch::randn({32, 16});  // each rank its own data
+  const torch::Tensor x = torch::randn({32, 16});  // each rank has other data
   const torch::Tensor y = x.sum(1, /*keepdim=*/true);
   constexpr int64_t kNumSteps = 30;
   for (int64_t step = 1; step <= kNumSteps; ++step) {

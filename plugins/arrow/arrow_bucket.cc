@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// Opens Google's, Azure's and HDFS's file systems with the settings of this
+// machine.
+//
 // Tested by tests/plugins/arrow/gs_store_test.cc.
 #include "plugins/arrow/arrow_bucket.h"
 
@@ -36,9 +39,9 @@ arrow::Result<double> RetrySeconds() {
                   std::to_string(kMost));
 }
 
-// The bucket itself need not be readable for those who may list it, so this
-// lists a folder that is not there. Arrow's own error about that folder has no
-// errno, while the server's about the bucket has.
+// Some may list the bucket but not read it, so this lists a folder that is not
+// there. Arrow's own error about that folder has no errno, but the server's
+// error about the bucket has.
 arrow::Status CheckBucket(const ArrowBucket& bucket) {
   arrow::fs::FileSelector selector;
   selector.base_dir = bucket.root + "/.tessera-is-the-bucket-there";
@@ -106,7 +109,7 @@ arrow::Result<ArrowBucket> OpenAzure(const std::string& scheme,
     ARROW_RETURN_NOT_OK(options.ConfigureSASCredential(
         token.front() == '?' ? token : "?" + token));
   }
-  // Otherwise a stream copies all that is not sent yet.
+  // Otherwise a stream copies all data that is not sent yet.
   options.background_writes = false;
   ARROW_ASSIGN_OR_RAISE(opened.files,
                         arrow::fs::AzureFileSystem::Make(options));
@@ -114,7 +117,7 @@ arrow::Result<ArrowBucket> OpenAzure(const std::string& scheme,
   return opened;
 }
 
-// If Arrow finds no libhdfs where it should be, it takes that of the working
+// If Arrow finds no libhdfs in the usual place, it loads one from the working
 // directory, which may be anybody's.
 arrow::Status CheckWorkingDirectory() {
   std::error_code error;

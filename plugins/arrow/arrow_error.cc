@@ -33,7 +33,7 @@ struct KnownWord {
   Code code;
 };
 
-// How the text of a status of Google's client begins.
+// Status texts from Google's client begin with these words.
 constexpr KnownWord kGoogleCodes[] = {
     {"CANCELLED", Code::kCancelled},
     {"INVALID_ARGUMENT", Code::kInvalidArgument},
@@ -48,7 +48,7 @@ constexpr KnownWord kGoogleCodes[] = {
     {"DATA_LOSS", Code::kDataLoss},
 };
 
-// What the codes of Azure contain.
+// Azure's error codes contain these words.
 constexpr KnownWord kAzureCodes[] = {
     {"NotFound", Code::kNotFound},
     {"AlreadyExists", Code::kAlreadyExists},
@@ -92,7 +92,7 @@ Code CodeOfErrno(int error) {
   }
 }
 
-// What was said, fit for a line of a log. Queries of URLs may hold secrets.
+// The error text, fit for a log line. URL queries may hold secrets.
 std::string Clean(const std::string& text) {
   std::string clean;
   bool in_query = false;
@@ -105,7 +105,7 @@ std::string Clean(const std::string& text) {
   return clean;
 }
 
-// What was said, without what only the authors of the libraries understand.
+// The error text without the parts that only library authors understand.
 std::string WhatWasSaid(const arrow::Status& status) {
   std::string text = status.message();
   const size_t google = text.find(kGoogle);
@@ -212,8 +212,8 @@ std::string ErrorText(const std::string& url, const std::string& operation,
   return text;
 }
 
-// Arrow has no exceptions of its own, but the clients under it do, such as that
-// of Azure when it finds no credentials.
+// Arrow has no exceptions of its own, but the clients under it do, such as
+// Azure's when it finds no credentials.
 arrow::Status Guarded(const std::function<arrow::Status()>& work) {
   try {
     return work();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What went wrong in Arrow, as the codes of absl::StatusCode and a line of text
-// for the user. The only place of the plugin that knows what the libraries
-// under Arrow say, and the only one that meets exceptions. Any thread.
+// Turns Arrow's errors into codes of absl::StatusCode and a line of text for
+// the user. No other part of the plugin knows the error texts of the libraries
+// under Arrow, or meets exceptions. Any thread.
 #ifndef PLUGINS_ARROW_ARROW_ERROR_H_
 #define PLUGINS_ARROW_ARROW_ERROR_H_
 
@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// Those of absl::StatusCode that a plugin uses.
+// The codes of absl::StatusCode that a plugin uses.
 enum class Code : int {
   kOk = 0,
   kCancelled = 1,
@@ -27,14 +27,14 @@ enum class Code : int {
   kDataLoss = 15,
 };
 
-// An error of our own.
+// An error that the plugin itself found.
 arrow::Status Fail(Code code, const std::string& text);
 
 Code CodeOf(const arrow::Status& status);
 
-// "gs://bucket/key: get: what was said; what to check", without control
-// characters, queries of URLs and what only the library's authors understand.
-// `url` is that of the bucket or of the object.
+// "gs://bucket/key: get: the error; what to check", without control characters,
+// URL queries and the parts that only library authors understand. `url` names
+// the bucket or the object.
 std::string ErrorText(const std::string& url, const std::string& operation,
                       const arrow::Status& status);
 

@@ -55,7 +55,7 @@ ArrowStore::OnObject TellEach(const tessera_answer* answer) {
       [answer](const ArrowObject& object) { return Tell(answer, object) == 0; };
 }
 
-// Does `work` and answers what went wrong.
+// Does `work` and answers with the error, if any.
 int Answer(const std::string& url, const char* operation,
            const tessera_answer* answer,
            const std::function<arrow::Status()>& work) {

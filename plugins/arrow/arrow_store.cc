@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// How objects are made of Arrow's files:
+// How objects are made from Arrow's files:
 //
-//   ETag     size and time, the same from every call that tells of an object
+//   ETag     size and time, the same from every call that describes an object
 //   Get      Google's files are opened at one generation, so that all reads see
-//            the same object. The others are looked at again after each read
-//   folders  Google's listing has no folders, so all that is below is listed
+//            the same object. Others are checked again after each read
+//   folders  Google's listing has no folders, so everything below is listed
 //            and folded
 //   upload   Google's streams show nothing until they are closed. Others are
-//            written under another name and then moved; what is there already
-//            is replaced only where that happens at one instant
+//            written under another name and then moved; an existing object is
+//            replaced only where that happens at one instant
 //   Abort    destroying or aborting one of Google's streams closes it, and the
-//            object would appear with what has been written so far. So streams
-//            that are aborted stay open until the process ends; the server
-//            forgets them after a week
+//            object would appear with the bytes written so far. So aborted
+//            streams stay open until the process ends; the server forgets them
+//            after a week
 //
 // Tested by tests/plugins/arrow/gs_store_test.cc.
 #include "plugins/arrow/arrow_store.h"
@@ -35,7 +35,7 @@ using arrow::fs::FileInfo;
 using arrow::fs::FileType;
 
 constexpr size_t kMaxReaders = 64;
-// The metadata of an object with its label, when it is written and when it is
+// The metadata that holds an object's label, when it is written and when it is
 // read.
 constexpr char kLabelName[] = "tessera-label";
 constexpr char kLabelRead[] = "metadata.tessera-label";
@@ -80,7 +80,7 @@ std::string NewId() {
   return digits;
 }
 
-// Where the mark begins in the name of an upload; npos for other names.
+// Where the mark begins in an upload's name; npos for other names.
 size_t MarkIn(const std::string& key) {
   if (key.size() < kMarkBytes + kIdDigits) return std::string::npos;
   const size_t mark = key.size() - kMarkBytes - kIdDigits;
@@ -131,7 +131,7 @@ arrow::Result<ArrowObject> ArrowStore::Head(const std::string& key) {
   return object;
 }
 
-// The files and folders whose keys begin with `prefix`; those of folders end
+// The files and folders with keys that begin with `prefix`; folder keys end
 // with a slash.
 arrow::Status ArrowStore::ForEachBelow(
     const std::string& prefix, bool recursive,
@@ -191,11 +191,11 @@ ArrowStore::OpenReader(const std::string& key, const std::string& etag) {
   }
   std::shared_ptr<arrow::io::RandomAccessFile> file;
   ARROW_ASSIGN_OR_RAISE(file, bucket_.files->OpenInputFile(PathOf(key)));
-  // In this order: what was opened is what has the ETag.
+  // In this order: the ETag is that of the opened object.
   ARROW_RETURN_NOT_OK(CheckEtag(key, etag));
   ARROW_ASSIGN_OR_RAISE(const int64_t size, file->GetSize());
-  // One of Google's files would otherwise begin to fetch all of the object at
-  // the first read, next to what is asked for.
+  // Otherwise the first read makes Google's file fetch the whole object, in
+  // addition to the requested bytes.
   if (size > 0) ARROW_RETURN_NOT_OK(file->Seek(size - 1));
   const std::lock_guard<std::mutex> lock(mutex_);
   readers_.push_front({key, etag, file});

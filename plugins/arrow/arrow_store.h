@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ArrowStore: the objects of a bucket by means of one of Arrow's file systems.
-// What dcp/io/plugin/store_plugin.h says about its functions holds for the
-// methods of this. Thread-safe.
+// ArrowStore: a bucket's objects by means of one of Arrow's file systems. The
+// rules that dcp/io/plugin/store_plugin.h gives for functions hold for these
+// methods. Thread-safe.
 #ifndef PLUGINS_ARROW_ARROW_STORE_H_
 #define PLUGINS_ARROW_ARROW_STORE_H_
 

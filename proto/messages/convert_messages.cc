@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checks and converts requests for conversions, field by field.
+//
 // Tested by tests/server/jobs/job_runner_test.cc.
 #include "proto/messages/convert_messages.h"
 
@@ -91,7 +93,7 @@ void MetadataFromProto(const Request& request, ConvertSpec& spec) {
   for (const auto& [key, value] : request.metadata()) {
     spec.metadata.emplace_back(key, value);
   }
-  // The order of a map is undefined.
+  // A map has no defined order.
   std::sort(spec.metadata.begin(), spec.metadata.end());
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// ConvertSpec as the requests that ask for a conversion, and back. What comes
-// from a client is hostile: every field is checked, and an InvalidArgument
-// begins with the name of the field. `Request` is ConvertRequest,
-// ReshardRequest or ConsolidateRequest. Pure; any thread.
+// ConvertSpec as the requests that ask for a conversion, and back. Client input
+// is hostile: every field is checked, and an InvalidArgument begins with the
+// field's name. `Request` is ConvertRequest, ReshardRequest or
+// ConsolidateRequest. Pure; any thread.
 #ifndef PROTO_MESSAGES_CONVERT_MESSAGES_H_
 #define PROTO_MESSAGES_CONVERT_MESSAGES_H_
 
@@ -11,12 +11,12 @@
 
 namespace dcp {
 
-// All but the paths of source and destination. What the request cannot say is
-// left out.
+// All but the source and destination paths. Settings that the request cannot
+// express are left out.
 template <typename Request>
 void ConvertSpecToProto(const ConvertSpec& spec, Request& request);
 
-// All but `open`, which depends on the rights of the client.
+// All but `open`, which depends on the client's rights.
 template <typename Request>
 absl::StatusOr<ConvertSpec> ConvertSpecFromProto(const Request& request);
 

@@ -18,7 +18,7 @@ namespace {
 
 namespace v1 = ::tessera::v1;
 
-// Checks that these can be the dimensions of a tensor.
+// Checks that a tensor can have these dimensions.
 absl::StatusOr<Dims> DimsFrom(
     const google::protobuf::RepeatedField<int64_t>& numbers,
     const std::string& name) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entries of a checkpoint as messages and back. Pure; any thread.
+// A checkpoint's entries as messages and back. Pure; any thread.
 #ifndef PROTO_MESSAGES_ENTRY_MESSAGES_H_
 #define PROTO_MESSAGES_ENTRY_MESSAGES_H_
 
@@ -14,9 +14,8 @@
 
 namespace dcp {
 
-// `file_names` are those of the checkpoint; if they are empty, chunks are left
-// out. `entry` must be a tensor for TensorToProto and an object for
-// ObjectToProto.
+// `file_names` are the checkpoint's; if they are empty, chunks are left out.
+// `entry` must be a tensor for TensorToProto and an object for ObjectToProto.
 void TensorToProto(const CheckpointEntry& entry,
                    absl::Span<const std::string> file_names,
                    tessera::v1::Tensor& proto);
@@ -25,7 +24,7 @@ void ObjectToProto(const CheckpointEntry& entry, bool with_text,
                    tessera::v1::Object& proto);
 
 // From a server's answer: DataLoss if no tensor can look like that.
-// `file_number` gives the number of a file by its name.
+// `file_number` returns a file's number for its name.
 absl::StatusOr<TensorEntry> TensorFromProto(
     const tessera::v1::Tensor& proto,
     absl::FunctionRef<uint32_t(const std::string& name)> file_number);

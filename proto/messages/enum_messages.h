@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The enums of the API that are enums of dcp, each in one table. Pure; any
+// The API's enums that correspond to enums in dcp, each in one table. Pure; any
 // thread.
 #ifndef PROTO_MESSAGES_ENUM_MESSAGES_H_
 #define PROTO_MESSAGES_ENUM_MESSAGES_H_
@@ -14,7 +14,7 @@
 namespace dcp {
 
 tessera::v1::Format FormatToProto(Format format);
-// Absent for what is unspecified or unknown, as in the next.
+// Absent for an unspecified or unknown value, as in the next.
 std::optional<Format> FormatFromProto(tessera::v1::Format format);
 
 tessera::v1::DiffFinding::Kind DiffKindToProto(DiffFinding::Kind kind);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the conversions of this folder share: errors that name a field of a
-// request, and text that fits into a message. Pure; any thread.
+// Shared by the conversions in this folder: errors that name a request field,
+// and text that fits into a message. Pure; any thread.
 #ifndef PROTO_MESSAGES_FIELD_CHECKS_H_
 #define PROTO_MESSAGES_FIELD_CHECKS_H_
 
@@ -14,13 +14,13 @@
 
 namespace dcp::messages {
 
-// Bytes of a finding's text, or of a value: enough for a person.
+// Bytes in a finding's text, or in a value: enough for a person.
 inline constexpr size_t kMaxTextBytes = 1000;
-// Bytes of a pattern: people write them, and this is enough.
+// Bytes in a pattern: people write them, and this is enough.
 inline constexpr size_t kMaxPatternBytes = 1024;
 
-// InvalidArgument for `field`, such as "mesh.axes[1].size"; the parts, such as
-// " is 0: must be 1 or more", follow its name.
+// InvalidArgument for `field`, such as "mesh.axes[1].size". The message is that
+// name followed by the parts, such as " is 0: must be 1 or more".
 template <typename... Parts>
 absl::Status Invalid(absl::string_view field, const Parts&... parts) {
   return InvalidField(field, absl::StrCat(parts...));

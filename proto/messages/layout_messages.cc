@@ -30,7 +30,7 @@ constexpr int kMaxPlacementRules = 10'000;
 // Meshes besides the first one: dense and expert parameters have one each.
 constexpr int kMaxOtherMeshes = 16;
 
-// Axes of a mesh; each costs time for each part of each tensor. PyTorch's own
+// Axes in a mesh; each costs time for each part of each tensor. PyTorch's own
 // meshes have four or five.
 constexpr int kMaxAxes = 16;
 
@@ -47,7 +47,7 @@ absl::Status CheckDim(int64_t dim, absl::string_view field) {
                  kMaxDims - 1, " are allowed");
 }
 
-// The mesh of a rule; `rule` is its field.
+// A rule's mesh; `rule` is the field.
 absl::StatusOr<const Mesh*> MeshNamed(absl::string_view name, const Mesh& mesh,
                                       absl::Span<const NamedMesh> others,
                                       absl::string_view rule) {

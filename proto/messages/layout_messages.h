@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Boxes, meshes and placements as messages and back. What comes from a client
-// is hostile: every field is checked, and an InvalidArgument begins with the
-// name of the field ("mesh.axes[1].size is 0: ..."). `field` is the path of the
-// message. Pure; any thread.
+// Boxes, meshes and placements as messages and back. Client input is hostile:
+// every field is checked, and an InvalidArgument begins with the field's name
+// ("mesh.axes[1].size is 0: ..."). `field` is the message's path. Pure; any
+// thread.
 #ifndef PROTO_MESSAGES_LAYOUT_MESSAGES_H_
 #define PROTO_MESSAGES_LAYOUT_MESSAGES_H_
 
@@ -53,7 +53,7 @@ void PlacementToProto(const Placement& placement,
 void PlacementRuleToProto(const PlacementRule& rule,
                           tessera::v1::PlacementRule& proto);
 void NamedMeshToProto(const NamedMesh& mesh, tessera::v1::NamedMesh& proto);
-// Only what decides about parameters is sent, not the layouts of activations.
+// Sends only the entries that decide about parameters, not activation layouts.
 void TensorParallelToProto(const TensorParallel& parallel,
                            tessera::v1::TensorParallel& proto);
 

@@ -27,8 +27,8 @@ constexpr size_t kMaxMapSettings = 1000;
 
 constexpr int kMaxAllowMissing = 1000;
 
-// Memory for each byte of a rule file or a config.json, and for the pieces of a
-// large model.
+// Memory for each byte in a rule file or a config.json, and for a large model's
+// pieces.
 constexpr uint64_t kBytesPerByte = 48;
 constexpr uint64_t kPiecesBytes = uint64_t{8} << 20;
 

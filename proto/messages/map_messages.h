@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mappings as messages and back. A rule file of a client is hostile: reading it
-// is bounded (dcp/mapping/language/mapping_limits.h), but may take a second and
-// the memory that MapMemoryBytes says. Pure; any thread.
+// Mappings as messages and back. A client's rule file is hostile: reading it is
+// bounded (dcp/mapping/language/mapping_limits.h), but may take a second and
+// MapMemoryBytes of memory. Pure; any thread.
 #ifndef PROTO_MESSAGES_MAP_MESSAGES_H_
 #define PROTO_MESSAGES_MAP_MESSAGES_H_
 
@@ -16,20 +16,20 @@
 
 namespace dcp {
 
-// What is quickly seen to be wrong with a mapping: InvalidArgument begins with
-// the name of the field. `field` is the path of the message.
+// Finds the mistakes in a mapping that are quick to find: InvalidArgument
+// begins with the field's name. `field` is the message's path.
 absl::Status CheckMap(const tessera::v1::MapSpec& map, absl::string_view field);
 
-// The mapping of a message that has passed CheckMap, without the config.json
+// The mapping in a message that has passed CheckMap, without the config.json
 // that the source may have. InvalidArgument names the field, and for a rule
-// file its line and column.
+// file the line and column.
 absl::StatusOr<MapSpec> MapFromProto(const tessera::v1::MapSpec& map,
                                      absl::string_view field);
-// Sends the text of the rules, so that the server uses the same ones.
+// Sends the rules' text, so that the server uses the same ones.
 void MapToProto(const MapSpec& map, tessera::v1::MapSpec& proto);
 
-// An estimate of what it takes to read the mapping and its config.json, and to
-// apply it to a model.
+// An estimate of the memory for reading the mapping and the config.json and
+// applying them to a model.
 uint64_t MapMemoryBytes(const tessera::v1::MapSpec& map);
 
 }  // namespace dcp

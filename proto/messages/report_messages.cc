@@ -36,10 +36,10 @@ constexpr size_t kMaxListBytes = size_t{3} << 20;
 // The number of losses that the API documents.
 constexpr size_t kMaxWarnings = 100;
 
-// Rules, or names, in what is said of a mapping: more than people read.
+// Rules, or names, in a report about a mapping: more than people read.
 constexpr size_t kMaxMapLines = 1000;
 
-// Converts `values` with `convert` into `list`, up to the limits of a message.
+// Converts `values` with `convert` into `list`, up to a message's limits.
 template <typename Values, typename List, typename Convert>
 void ListToProto(const Values& values, List& list, Convert convert) {
   size_t num_bytes = 0;
@@ -97,7 +97,7 @@ v1::ConvertResult::MapResult::Rule::Class ClassToProto(RuleClass rule_class) {
   return v1::ConvertResult::MapResult::Rule::CLASS_UNSPECIFIED;
 }
 
-// A server of an earlier version does not say it.
+// An older server does not send it.
 RuleClass ClassFromProto(v1::ConvertResult::MapResult::Rule::Class rule_class) {
   switch (rule_class) {
     case v1::ConvertResult::MapResult::Rule::STRIDED:

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What verify, diff and conversions report, as messages and back. Messages are
-// bounded: long lists are cut, and their counts are whole. What comes from a
-// server is untrusted: DataLoss for contents that no server has. Pure; any
-// thread.
+// The reports of verify, diff and conversions as messages and back. Messages
+// are bounded: long lists are cut, and their counts are whole. Server input is
+// untrusted: DataLoss for contents that no server has. Pure; any thread.
 #ifndef PROTO_MESSAGES_REPORT_MESSAGES_H_
 #define PROTO_MESSAGES_REPORT_MESSAGES_H_
 
@@ -21,10 +20,10 @@
 
 namespace dcp {
 
-// A server's answer says which format this is; DataLoss for an unknown one.
+// The format that a server's answer names; DataLoss for an unknown one.
 absl::StatusOr<Format> AnsweredFormatFromProto(tessera::v1::Format format);
 
-// The losses of a checkpoint, up to the limit of the API.
+// A checkpoint's losses, up to the API's limit.
 void WarningsToProto(absl::Span<const std::string> warnings,
                      google::protobuf::RepeatedPtrField<std::string>& list);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of requests that name checkpoints and choose from them, as messages
-// and back. What comes from a client is hostile: every field is checked, and an
-// InvalidArgument begins with the name of the field. `field` is the path of the
-// message, such as "source_a". Pure; any thread.
+// The parts of requests that name checkpoints and select from them, as messages
+// and back. Client input is hostile: every field is checked, and an
+// InvalidArgument begins with the field's name. `field` is the message's path,
+// such as "source_a". Pure; any thread.
 #ifndef PROTO_MESSAGES_REQUEST_MESSAGES_H_
 #define PROTO_MESSAGES_REQUEST_MESSAGES_H_
 
@@ -28,15 +28,15 @@ namespace dcp {
 struct SourceSpec {
   std::string path;  // as it was sent; not checked against anyone's rights
   OpenOptions open;  // without `map`
-  // Has passed CheckMap; null if none is asked for. Shared by the copies of
-  // this; immutable.
+  // Has passed CheckMap; null if none is asked for. All copies of this object
+  // share it; immutable.
   std::shared_ptr<const tessera::v1::MapSpec> map = nullptr;
-  std::string field = "source";  // of the request
+  std::string field = "source";  // in the request
 };
 absl::StatusOr<SourceSpec> SourceFromProto(const tessera::v1::Source& source,
                                            absl::string_view field);
-// InvalidArgument if there is a mapping: what a checkpoint's files hold, as
-// they hold it, cannot be told of tensors that they do not.
+// InvalidArgument if there is a mapping: a description of a checkpoint's files
+// cannot name tensors that the files do not hold.
 absl::Status CheckUnmapped(const tessera::v1::Source& source,
                            absl::string_view field);
 // Only the rank, the dialect and the mapping are sent; a negative rank is left
@@ -44,8 +44,8 @@ absl::Status CheckUnmapped(const tessera::v1::Source& source,
 void SourceToProto(const std::string& path, const OpenOptions& open,
                    tessera::v1::Source& proto);
 
-// Serializes a message so that equal messages have equal bytes: the order of a
-// map's entries is undefined otherwise.
+// Serializes a message so that equal messages have equal bytes. Without this, a
+// map's entries have no defined order.
 std::string StableBytes(const google::protobuf::MessageLite& message);
 
 // Absent if the format is unspecified.

@@ -8,8 +8,8 @@
 // call from our code through here, where the edges are declared. Linked only
 // with --config=tsan.
 //
-// Await() and LockWhen() stay unknown: they evaluate the caller's condition on
-// threads of their choice, inside of the library. Use CondVar, or
+// Await() and LockWhen() stay unknown: they evaluate the caller's condition
+// inside the library, on threads that it chooses. Use CondVar, or
 // std::condition_variable_any.
 
 #include <sanitizer/tsan_interface.h>
@@ -18,8 +18,8 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 
-// A member function takes its object as first argument, so that a plain
-// function of the same remaining arguments has its calling convention.
+// A member function takes the object as first argument, so that a plain
+// function with the same remaining arguments has the same calling convention.
 #define DCP_MUTEX(name, symbol)                \
   void Real##name(absl::Mutex*) __asm__(       \
       "__real__ZN4absl7debian35Mutex" symbol); \
@@ -128,24 +128,26 @@ bool WrapAwaitWithTimeout(const absl::Notification* notification,
   return notified;
 }
 
-// Absl: the last owner of a Status frees it inside of the library, and the
-// decrements of the other owners happened there too. Notify() unlocks a mutex,
-// which asks whether the waiter's condition holds; a Notification lives until
-// that is done, because its destructor locks the mutex, inside of the library.
-// Rings: liburing maps and unmaps them with system calls of its own, which
-// ThreadSanitizer does not see. The ring of one thread at the address where
-// another thread's was before looks like a race; a ring has one thread.
-// gRPC: a call is made by the thread that reads its headers and begins on
-// another; its last owner destroys it, and where it was cancelled, that
-// decrement happened inside of the library. Below these, OnDone and the
-// destructor of the interceptor that logs the call are all that is ours. A call
-// of a method that does not exist (BatchCallAllocation) is answered by a
-// handler of gRPC's own, with nothing of ours below it but the interceptor that
-// logs it. An interceptor hands its call on to where gRPC has put what follows,
-// which another thread wrote inside of the library; only this one read is
-// passed over (race_top), not the handler that it leads to. A test sets up its
-// fake daemon (tests/client) before it calls it, and gRPC hands the call to
-// another thread inside of the library.
+// Absl: the last owner of a Status frees it inside the library, where the other
+// owners' decrements happened too. Notify() unlocks a mutex, which asks whether
+// the waiter's condition holds; a Notification lives until that is done,
+// because the destructor locks the mutex, inside the library.
+//
+// Rings: liburing maps and unmaps them with system calls that ThreadSanitizer
+// does not see. One thread's ring at the address where another thread's was
+// before looks like a race; a ring has one thread.
+//
+// gRPC: the thread that reads a call's headers makes the call, and it begins on
+// another; the last owner destroys it, and where it was cancelled, that
+// decrement happened inside the library. Below these, only OnDone and the
+// destructor of the interceptor that logs the call are ours. A handler in gRPC
+// answers a call to a method that does not exist (BatchCallAllocation); below
+// it, only the interceptor that logs it is ours. An interceptor hands a call on
+// to the next step, in memory that another thread wrote inside the library;
+// only this one read is passed over (race_top), not the handler that it leads
+// to. A test sets up a fake daemon (tests/client) before it calls it, and gRPC
+// hands the call to another thread inside the library.
+//
 // aws-c-s3: threads that end by themselves are joined by the next one.
 extern "C" const char* __tsan_default_suppressions() {
   return "race:absl::*Status::Unref\n"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes ThreadSanitizer see what gRPC promises: what was written before a batch
-// of operations was started is seen by whom its tag comes out to.
+// Makes ThreadSanitizer see gRPC's promise: memory that was written before a
+// batch of operations started is visible to the thread that receives the tag.
 //
 // Debian's gRPC is compiled without ThreadSanitizer (third_party/tsan). The
 // linker's --wrap (BUILD.bazel) sends the two calls through here. Linked only

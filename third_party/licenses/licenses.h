@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// LicensesText: the licences of this project and of all libraries that its
-// programs have linked in, as one text. Collected when they are built, from
-// Debian's packages. Pure; any thread.
+// LicensesText: the licences for this project and for all libraries that the
+// programs have linked in, as one text. Collected at build time, from Debian's
+// packages. Pure; any thread.
 #ifndef THIRD_PARTY_LICENSES_LICENSES_H_
 #define THIRD_PARTY_LICENSES_LICENSES_H_
 

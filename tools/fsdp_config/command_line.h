@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CommandLine: what a user asks of fsdp-config. Plain data;
+// CommandLine: a user's request to fsdp-config. Plain data;
 // command_line_parser.h makes it from words.
 #ifndef TOOLS_FSDP_CONFIG_COMMAND_LINE_H_
 #define TOOLS_FSDP_CONFIG_COMMAND_LINE_H_
@@ -20,12 +20,12 @@ struct CommandLine {
 
   Action action = Action::kRun;
   std::optional<Verb> verb;  // absent for general help and for the version
-  // The file to read; "-" is standard input. `check` alone takes several, and
+  // The file to read; "-" is standard input. Only `check` takes several, and
   // then `file` is the first.
   std::string file;
   std::vector<std::string> files;
   bool json = false;
-  bool strict = false;       // changes and what has no effect are problems too
+  bool strict = false;       // changed and ignored findings are problems too
   bool environment = false;  // FSDP_* and ACCELERATE_* win over the file
   // For explain; check and convert take the first two as well; 0: not given.
   int64_t world_size = 0;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads words as options, checks that they fit together, and writes the help.
+//
 // Tested by tests/tools/fsdp_config/command_line_test.cc.
 #include "tools/fsdp_config/command_line_parser.h"
 
@@ -20,7 +22,7 @@ namespace {
 
 using ::dcp::tools::VerbRow;
 
-// The column at which the explanations of options begin.
+// The column at which option explanations begin.
 constexpr int kHelpColumn = 25;
 
 absl::Status Refuse(const VerbRow& verb, absl::string_view message) {

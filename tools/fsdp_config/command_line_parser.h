@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses the command line of fsdp-config, and checks it as far as possible
-// without reading a file; its help. The verbs and options are tables in
+// Parses fsdp-config's command line, and checks it as far as possible without
+// reading a file; makes the help. The verbs and options are tables in
 // option_table.h. Pure; any thread.
 #ifndef TOOLS_FSDP_CONFIG_COMMAND_LINE_PARSER_H_
 #define TOOLS_FSDP_CONFIG_COMMAND_LINE_PARSER_H_
@@ -14,7 +14,7 @@
 namespace fsdp::tools {
 
 // `args` do not include the program's name. InvalidArgument is one line that
-// says what is wrong and which help to read.
+// names the mistake and the help to read.
 absl::StatusOr<CommandLine> ParseCommandLine(
     absl::Span<const std::string> args);
 

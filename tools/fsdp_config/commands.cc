@@ -58,7 +58,7 @@ ExitCode Fail(const Context& context, const absl::Status& status,
   return code;
 }
 
-// A config, and the texts that its findings refer to.
+// A config, and the texts that the findings refer to.
 struct Input {
   ReadConfig read;
   Sources sources;
@@ -107,9 +107,9 @@ ExitCode Refuse(const Context& context, std::optional<Dialect> dialect,
   return dcp::tools::kExitFound;
 }
 
-// The name of a file until it is complete. It is in the same directory, because
-// a rename does not cross file systems, and no other run uses the same name, so
-// the leftovers of a killed run are not in the way.
+// A temporary name for a file until it is complete. It is in the same
+// directory, because a rename does not cross file systems. No other run uses
+// the same name, so the leftovers of a killed run are not in the way.
 std::string TemporaryName(const std::string& path) {
   const size_t base = path.rfind('/') + 1;  // 0 without a directory
   return absl::StrCat(path.substr(0, base), ".", path.substr(base), ".",
@@ -136,7 +136,7 @@ absl::Status WriteFile(dcp::FileSystem& fs, const std::string& path,
                        : fs.RenameExclusive(temporary, path);
   }
   if (!status.ok()) {
-    // The first error already names a file that cannot be removed.
+    // The first error already names the file if it cannot be removed.
     fs.Remove(temporary).IgnoreError();
     return status;
   }
@@ -146,7 +146,7 @@ absl::Status WriteFile(dcp::FileSystem& fs, const std::string& path,
                                                      : path.substr(0, slash));
 }
 
-// A config that was made, and its sources.
+// A new config, and the texts that the findings refer to.
 struct Made {
   std::optional<Dialect> dialect;
   std::string text;
@@ -232,7 +232,7 @@ ExitCode CheckOne(const Context& context, const std::string& file) {
                                             : dcp::tools::kExitDone;
 }
 
-// Checks all files, whatever the result of each; returns the worst code.
+// Checks all files, whatever each result is; returns the worst code.
 ExitCode RunCheck(const Context& context) {
   ExitCode worst = dcp::tools::kExitDone;
   for (const std::string& file : context.line.files) {
@@ -241,8 +241,8 @@ ExitCode RunCheck(const Context& context) {
   return worst;
 }
 
-// The parameters in the index of a checkpoint: floating tensors of the model.
-// Losses of the checkpoint are printed.
+// The parameters in a checkpoint's index: the model's floating-point tensors.
+// Prints the checkpoint's losses.
 absl::StatusOr<std::vector<ParameterShape>> ReadShapes(
     const Context& context, const std::string& path) {
   DCP_ASSIGN_OR_RETURN(const std::unique_ptr<dcp::Checkpoint> checkpoint,
@@ -272,8 +272,8 @@ absl::StatusOr<std::vector<ParameterShape>> ReadShapes(
   return shapes;
 }
 
-// The ranks to explain a config for that does not name them: the fewest of at
-// least one machine that its degrees divide, or exactly those that they make.
+// How many ranks to assume when a config does not say: the smallest number, at
+// least one machine, that the degrees divide; or exactly their product.
 int64_t RanksForDegrees(const MeshConfig& mesh) {
   int64_t unit = 1;
   for (const int64_t degree :

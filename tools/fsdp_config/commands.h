@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RunCommand: all of fsdp-config except the process itself. Each verb does its
+// RunCommand: all of fsdp-config except the process itself. Each verb does the
 // work and returns the exit code; errors are printed here.
 #ifndef TOOLS_FSDP_CONFIG_COMMANDS_H_
 #define TOOLS_FSDP_CONFIG_COMMANDS_H_
@@ -15,7 +15,7 @@
 
 namespace fsdp::tools {
 
-// Input and color of the terminal.
+// The terminal's input and color.
 struct Terminal {
   std::istream* in = nullptr;  // answers to questions; null: none
   // Whether findings may be colored.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fsdp-config: streams and environment of the process; the rest is RunCommand.
+// fsdp-config: the process's streams and environment; RunCommand does the rest.
 //
 // Tested by tests/interop/packages_test.py.
 

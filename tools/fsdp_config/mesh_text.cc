@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Puts a mesh and a plan into words.
+//
 // Tested by tests/tools/fsdp_config/render_test.cc.
 #include "tools/fsdp_config/mesh_text.h"
 

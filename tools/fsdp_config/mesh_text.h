@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lines of an explanation about ranks: what each axis of the mesh divides,
-// and how layers are cut. Pure; any thread.
+// The lines about ranks in an explanation: how each axis of the mesh divides
+// the work, and how layers are cut. Pure; any thread.
 #ifndef TOOLS_FSDP_CONFIG_MESH_TEXT_H_
 #define TOOLS_FSDP_CONFIG_MESH_TEXT_H_
 
@@ -14,7 +14,7 @@ namespace fsdp::tools {
 // "Mesh: 16 ranks: 2 copies x 8 shards", and a line for each axis.
 std::string MeshText(const MeshPlan& mesh);
 
-// Where the plan of tensor parallelism is; empty without it.
+// The place of the tensor parallelism plan; empty without one.
 std::string LayersText(const MeshConfig& mesh);
 
 }  // namespace fsdp::tools

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The tables.
+//
 // Tested by tests/tools/fsdp_config/command_line_test.cc.
 #include "tools/fsdp_config/option_table.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbs and options of fsdp-config as tables, from which parsing and help
-// are made. Constant data; any thread.
+// fsdp-config's verbs and options as tables, from which parsing and help are
+// made. Constant data; any thread.
 #ifndef TOOLS_FSDP_CONFIG_OPTION_TABLE_H_
 #define TOOLS_FSDP_CONFIG_OPTION_TABLE_H_
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Asks the questions and checks each answer.
+//
 // Tested by tests/tools/fsdp_config/commands_test.cc.
 #include "tools/fsdp_config/questions.h"
 
@@ -27,7 +29,8 @@ class Questions {
  public:
   Questions(std::istream& in, std::ostream& out) : in_(in), out_(out) {}
 
-  // Repeats the question until `take` accepts the answer; its error is shown.
+  // Repeats the question until `take` accepts the answer; shows the error each
+  // time.
   absl::Status Ask(
       absl::string_view question, absl::string_view otherwise,
       const std::function<absl::Status(const std::string& answer)>& take) {
@@ -130,7 +133,7 @@ absl::Status AskForMesh(Questions& questions, Dialect dialect, bool is_sharded,
     mesh.data_parallel_shard_degree = int64_t{1};
     return absl::OkStatus();
   }
-  // Composer's files have no copies of shards.
+  // Composer's files cannot combine copies and shards.
   if (dialect == Dialect::kComposer) return absl::OkStatus();
   int64_t copies = 1;
   DCP_RETURN_IF_ERROR(questions.AskCount(

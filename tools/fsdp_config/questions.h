@@ -18,7 +18,7 @@ struct Answers {
   TrainConfig config;
 };
 
-// Writes one question a line to `out`, with its default in brackets, and reads
+// Writes one question a line to `out`, with the default in brackets, and reads
 // one answer a line from `in`. An empty answer means the default; after an
 // invalid one the question is repeated. The dialect is asked for if it is not
 // given. InvalidArgument: the answers end before the questions do.

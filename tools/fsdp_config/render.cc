@@ -57,8 +57,8 @@ absl::string_view ColorOf(Finding::Kind kind) {
   return "";
 }
 
-// The line of a place with a mark below its column; empty if the place has no
-// line, or the line is not safe for a terminal.
+// The source line for a place, with a mark below the column; empty if the place
+// has no line, or the line is not safe for a terminal.
 std::string Excerpt(absl::string_view text, const SourceLocation& place) {
   constexpr size_t kMaxShownBytes = 160;
   if (place.line <= 0) return "";
@@ -274,7 +274,7 @@ Json PlanJson(const dcp::ParallelPlan& plan) {
   return json;
 }
 
-// What RenderExplanation says about the config apart from mesh and memory.
+// The config's part of RenderExplanation, apart from mesh and memory.
 void AddConfig(const TrainConfig& config, Json& json) {
   const PrecisionConfig& precision = config.precision;
   const dcp::DType compute = precision.param_dtype->value_or(*precision.dtype);
@@ -380,7 +380,7 @@ std::string MemoryText(const TrainConfig& config,
 
 std::string RenderFindings(const Findings& findings, const Sources& sources,
                            bool color) {
-  // The findings of a file are in the order of its lines.
+  // A file's findings are in line order.
   std::vector<Finding> sorted = findings.list();
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const Finding& a, const Finding& b) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fsdp-config prints. Pure; any thread.
+// The output of fsdp-config. Pure; any thread.
 #ifndef TOOLS_FSDP_CONFIG_RENDER_H_
 #define TOOLS_FSDP_CONFIG_RENDER_H_
 
@@ -17,9 +17,8 @@ namespace fsdp::tools {
 // The texts that findings are about, by file name.
 using Sources = std::map<std::string, std::string>;
 
-// "problem: run.yaml:7: ...", problems first, each kind in the order of lines.
-// Below each is the line of the source, if there is one, with its column
-// marked.
+// "problem: run.yaml:7: ...", problems first, each kind in line order. Below
+// each is the source line, if there is one, with the column marked.
 std::string RenderFindings(const Findings& findings,
                            const Sources& sources = {}, bool color = false);
 // "2 problems, 1 change, 3 without effect"; "nothing to report" without any.

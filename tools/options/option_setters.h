@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Setters: what a row of a tool's table applies for the usual kinds of options.
-// The field is a pointer to a member of the tool's struct of options. Pure; any
-// thread.
+// Setters: functions that store common kinds of options, for the rows in a
+// tool's table. The field is a pointer to a member of the tool's options
+// struct. Pure; any thread.
 #ifndef TOOLS_OPTIONS_OPTION_SETTERS_H_
 #define TOOLS_OPTIONS_OPTION_SETTERS_H_
 
@@ -14,7 +14,7 @@
 
 namespace dcp::tools {
 
-// "'x' is not a number": `expected` has its article.
+// "'x' is not a number": `expected` includes the article.
 inline absl::Status IsNot(absl::string_view value, absl::string_view expected) {
   return absl::InvalidArgumentError(
       absl::StrCat("'", value, "' is not ", expected));
@@ -35,7 +35,7 @@ absl::Status SetText(absl::string_view value, Line& line) {
   return absl::OkStatus();
 }
 
-// An integer from 1 to what its type holds. The field keeps its value if the
+// An integer from 1 to the type's maximum. The field stays unchanged if the
 // text is wrong.
 template <auto kField, typename Line>
 absl::Status SetPositive(absl::string_view value, Line& line) {

@@ -16,7 +16,7 @@ namespace {
 
 using Kind = OptionWord::Kind;
 
-// The options of one verb, and where each is in the tool's table.
+// One verb's options, and their positions in the tool's table.
 struct TakenOptions {
   std::vector<OptionSpec> specs;
   std::vector<size_t> rows;
@@ -40,7 +40,7 @@ const VerbOption* FindOption(const VerbTool& tool, absl::string_view name) {
   return nullptr;
 }
 
-// The option that a user of that name means in a verb that takes `taken`: "did
+// The option that a user means by this name, in a verb that takes `taken`: "did
 // you mean '--overwrite'?"; empty if no habit is known.
 std::string Suggestion(const VerbTool& tool, const VerbRow& verb,
                        absl::string_view name, const TakenOptions& taken) {
@@ -163,8 +163,8 @@ absl::StatusOr<std::vector<std::string>> ParseVerbOptions(
   const TakenOptions taken = OptionsOfVerb(tool, verb);
   std::vector<std::string> operands;
   for (OptionWord& word : SplitOptionWords(args, taken.specs, tool.syntax)) {
-    // The beginning of a name stands for the name, but this word may be the
-    // whole name of another verb's option, or have a meaning to users of other
+    // A prefix of a name stands for the name, but this word may be the whole
+    // name of another verb's option, or have a meaning to users of other
     // programs.
     if (word.kind == Kind::kOption &&
         word.name != taken.specs[word.index].name &&

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In place of cuBLASLt's header; see cublas_v2.h.
+// Replaces cuBLASLt's header; see cublas_v2.h.
 #ifndef THIRD_PARTY_LIBTORCH_STAND_INS_CUBLASLT_H_
 #define THIRD_PARTY_LIBTORCH_STAND_INS_CUBLASLT_H_
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ATen's CUDA headers declare functions with cuBLAS's handle and status. These
-// declarations are all that they want; the library itself is 400 MB.
+// ATen's CUDA headers declare functions with cuBLAS's handle and status. They
+// need only these declarations; the library itself is 400 MB.
 #ifndef THIRD_PARTY_LIBTORCH_STAND_INS_CUBLAS_V2_H_
 #define THIRD_PARTY_LIBTORCH_STAND_INS_CUBLAS_V2_H_
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In place of cuSOLVER's header; see cublas_v2.h.
+// Replaces cuSOLVER's header; see cublas_v2.h.
 #ifndef THIRD_PARTY_LIBTORCH_STAND_INS_CUSOLVER_COMMON_H_
 #define THIRD_PARTY_LIBTORCH_STAND_INS_CUSOLVER_COMMON_H_
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In place of cuSPARSE's header; see cublas_v2.h.
+// Replaces cuSPARSE's header; see cublas_v2.h.
 #ifndef THIRD_PARTY_LIBTORCH_STAND_INS_CUSPARSE_H_
 #define THIRD_PARTY_LIBTORCH_STAND_INS_CUSPARSE_H_
 
