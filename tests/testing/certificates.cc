@@ -34,7 +34,7 @@ void AddExtension(X509* cert, int id, const char* value) {
   X509_EXTENSION_free(extension);
 }
 
-// Signed by `issuer_key`, whose certificate has the name `issuer`.
+// Signed by `issuer_key`; the issuer's certificate has the name `issuer`.
 X509* NewCertificate(const std::string& name, EVP_PKEY* key,
                      const std::string& issuer, EVP_PKEY* issuer_key) {
   static long serial = 1;

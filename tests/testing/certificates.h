@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Certificates: an authority and the certificates that it signs, in files, new
-// for each test. Valid for an hour. One thread; what OpenSSL refuses is a
+// for each test. Valid for an hour. One thread; a refusal from OpenSSL is a
 // DCP_CHECK.
 
 #ifndef TESTS_TESTING_CERTIFICATES_H_
@@ -21,7 +21,7 @@ struct CertificateFiles {
 
 class Authority {
  public:
-  // Its certificate is `name`.pem in `dir`, which must outlive it.
+  // The certificate is `name`.pem in `dir`, which must outlive the authority.
   Authority(const TempDir& dir, absl::string_view name);
   ~Authority();
   Authority(const Authority&) = delete;

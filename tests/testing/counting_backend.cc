@@ -224,8 +224,8 @@ CountingBackend& Count(const ProcessGroup& group) {
     return *counting;
   }
   const auto counting = c10::make_intrusive<CountingBackend>(current);
-  // Registered under a separate type, because a group keeps the first backend
-  // of each type.
+  // Registered under a separate type, because a group keeps only the first
+  // backend for each type.
   group->setBackend(c10::DeviceType::CPU,
                     c10d::ProcessGroup::BackendType::CUSTOM,
                     c10::intrusive_ptr<c10d::Backend>(counting));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CountingBackend: decorates the backend of a process group and counts the
-// collectives that go through it.
+// CountingBackend: wraps a process group's backend and counts the collectives
+// that go through it.
 //
 //   CountingBackend& counts = Count(mesh.get_group());
 //   ... train a step ...
@@ -8,8 +8,8 @@
 //   EXPECT_EQ(counts.ToString(), "all_gather 3, reduce_scatter 3");
 //   counts.Reset();
 //
-// For the thread of the test; counts may also rise on autograd's thread while
-// the test waits for it.
+// For the test's thread; counts may also rise on autograd's thread while the
+// test waits for it.
 #ifndef TESTS_TESTING_COUNTING_BACKEND_H_
 #define TESTS_TESTING_COUNTING_BACKEND_H_
 
@@ -34,13 +34,13 @@ class CountingBackend : public c10d::Backend {
   int64_t calls(const std::string& operation) const;
   // The bytes of this rank's input tensors.
   int64_t bytes(const std::string& operation) const;
-  // The calls of all operations.
+  // Calls of all operations together.
   int64_t calls() const;
   // "all_gather 3, broadcast 1"; alphabetical; empty if nothing was called.
   std::string ToString() const;
   void Reset();
-  // Called before each operation is forwarded, with its name and its input
-  // tensors; for tests of order, dtypes and values on the wire.
+  // Called before each operation is forwarded, with the operation's name and
+  // input tensors; for tests of order, dtypes and values on the wire.
   using Observer = std::function<void(const std::string& operation,
                                       const std::vector<at::Tensor>& inputs)>;
   void set_observer(Observer observer);

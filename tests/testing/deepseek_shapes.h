@@ -13,7 +13,7 @@ namespace dcp::testing {
 
 std::vector<MappingTensor> DeepSeekV3Tensors();
 
-// What the rules need of its config.json.
+// The part of config.json that the rules need.
 std::string DeepSeekV3Config();
 
 }  // namespace dcp::testing

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Denies system calls with a seccomp filter.
 // Tested by tests/dcp/base/thread_test.cc and
 // tests/dcp/base/unique_bits_test.cc.
 #include "tests/testing/denied_calls.h"

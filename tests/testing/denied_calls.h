@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a sandbox or a limit denies, for one thread: the kernel itself answers
-// its system calls with an error.
+// Denies system calls to one thread, as a sandbox or a limit does: the kernel
+// itself answers them with an error.
 #ifndef TESTS_TESTING_DENIED_CALLS_H_
 #define TESTS_TESTING_DENIED_CALLS_H_
 

@@ -35,14 +35,14 @@ sockaddr_in Loopback(int port) {
   return address;
 }
 
-// Waits until `fd` has bytes or was closed; false if `wake` was.
+// Waits until `fd` has bytes or was closed; false if `wake` was closed.
 bool WaitFor(int fd, int wake) {
   pollfd polled[] = {{fd, POLLIN, 0}, {wake, POLLIN, 0}};
   poll(polled, 2, -1);
   return polled[1].revents == 0;
 }
 
-// Appends what is there; false at the end, or where the proxy ends.
+// Appends the bytes that are there; false at the end, or when the proxy ends.
 bool ReadMore(int fd, int wake, std::string& text) {
   char buffer[65536];
   if (!WaitFor(fd, wake)) return false;

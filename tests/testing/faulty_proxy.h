@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// FaultyProxy: forwards requests of HTTP on loopback to a server, one to a
-// connection, and lets a test answer in the server's place, change what it
-// answered, or cut it off. A failing system call is a DCP_CHECK.
+// FaultyProxy: forwards HTTP requests on loopback to a server, one per
+// connection, and lets a test answer in the server's place, change the answer,
+// or cut it off. A failing system call is a DCP_CHECK.
 #ifndef TESTS_TESTING_FAULTY_PROXY_H_
 #define TESTS_TESTING_FAULTY_PROXY_H_
 
@@ -20,15 +20,16 @@ namespace dcp::testing {
 class FaultyProxy {
  public:
   struct Faults {
-    // Given the head of a request, what to answer without asking the server.
+    // Given a request's head, returns an answer if the server must not be
+    // asked.
     std::function<std::optional<std::string>(const std::string& head)> instead;
-    // Given the head of a request and the server's answer, what to send of it;
-    // nothing at all ends the connection.
+    // Given a request's head and the server's answer, returns the bytes to
+    // send; nothing at all ends the connection.
     std::function<std::string(const std::string& head,
                               const std::string& answer)>
         change;
-    // Whether a connection stays open, silent, after what is sent, for as long
-    // as the proxy lives.
+    // Whether a connection stays open and silent after these bytes, as long as
+    // the proxy lives.
     bool stalls = false;
   };
 
@@ -39,7 +40,7 @@ class FaultyProxy {
   FaultyProxy(const FaultyProxy&) = delete;
   FaultyProxy& operator=(const FaultyProxy&) = delete;
 
-  // As the server's.
+  // In the same form as the server's.
   const std::string& endpoint() const { return endpoint_; }
 
   // An answer with a status such as "503 Slow Down", further lines for its
@@ -59,7 +60,7 @@ class FaultyProxy {
   int wake_[2];  // a pipe: closed to end the threads
   std::string endpoint_;
   absl::Mutex mu_;
-  std::vector<std::thread> connections_;  // of thread_
+  std::vector<std::thread> connections_;  // started by thread_
   std::thread thread_;
 };
 

@@ -28,8 +28,8 @@ constexpr absl::string_view kSuffix = ".expected.json";
 
 using Kind = JsonEvent::Kind;
 
-// Fills a GoldenCase from the events of its JSON, which has the sections of
-// make_golden.py: {"path": ..., "tensors": {name: {...}}, "objects": {...}}.
+// Fills a GoldenCase from JSON events. The sections are make_golden.py's:
+// {"path": ..., "tensors": {name: {...}}, "objects": {...}}.
 class Reader {
  public:
   explicit Reader(GoldenCase& golden) : golden_(golden) {}

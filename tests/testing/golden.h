@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checkpoints that PyTorch itself wrote (tests/golden), and their contents.
-// A test that uses them has //tests/golden as data and runs in the root of its
-// runfiles. One thread; a file that is absent or malformed is a DCP_CHECK.
+// Checkpoints that PyTorch itself wrote (tests/golden), with contents. A test
+// that uses them has //tests/golden as data and runs in the runfiles' root. One
+// thread; a file that is absent or malformed is a DCP_CHECK.
 #ifndef TESTS_TESTING_GOLDEN_H_
 #define TESTS_TESTING_GOLDEN_H_
 
@@ -25,20 +25,20 @@ struct GoldenTensor {
 // One <case>.expected.json.
 struct GoldenCase {
   std::string name;  // "torch-2.4/sharded"
-  std::string path;  // of the checkpoint, for CopyGolden
+  std::string path;  // the checkpoint's path, for CopyGolden
   std::string kind;  // dcp, dcp-safetensors-items, hf, pt
   std::map<std::string, GoldenTensor> tensors;
   std::map<std::string, std::string> objects;  // as JSON, booleans as texts
-  // Tensors of which only the SHA-256 is known: those of single layers.
+  // SHA-256 digests of single layers' tensors; nothing else is known of them.
   std::map<std::string, std::string> unstacked;
 };
 
-// The cases of every version, sorted by name.
+// All versions' cases, sorted by name.
 std::vector<GoldenCase> GoldenCases();
 GoldenCase ReadGoldenCase(absl::string_view name);
 
-// `value` as canon() in tests/interop/values.py writes it, for the kinds of
-// values in golden files; booleans as texts.
+// `value` in the form of canon() in tests/interop/values.py, for the kinds in
+// golden files; booleans as texts.
 std::string Canonical(const Value& value);
 
 // Copies the file or directory tests/golden/`path` below `dir` and returns its

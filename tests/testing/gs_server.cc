@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Starts fake-gcs-server and waits until it answers.
 // Tested by tests/plugins/arrow/gs_store_test.cc.
 #include "tests/testing/gs_server.h"
 
@@ -61,7 +62,7 @@ GsServer::GsServer()
   setenv("STORAGE_EMULATOR_HOST", absl::StrCat("http://", address_).c_str(), 1);
   setenv("TESSERA_PLUGINS",
          (std::filesystem::current_path() / kPlugins).c_str(), 1);
-  // A proxy of this machine has no business here.
+  // This machine's proxy must not be used.
   for (const char* const name : {"http_proxy", "HTTP_PROXY"}) unsetenv(name);
 }
 

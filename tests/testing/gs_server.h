@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// GsServer: a real server of Google Cloud Storage's protocol on loopback,
-// fake-gcs-server, that lives as long as the test program and keeps everything
-// in memory. It takes part of a second to start.
+// GsServer: fake-gcs-server, a real server for Google Cloud Storage's protocol,
+// on loopback. It lives as long as the test program and keeps everything in
+// memory. It takes part of a second to start.
 #ifndef TESTS_TESTING_GS_SERVER_H_
 #define TESTS_TESTING_GS_SERVER_H_
 
@@ -15,7 +15,7 @@ namespace dcp::testing {
 class GsServer {
  public:
   // Starts it at the first call, and sets the environment so that gs:// leads
-  // to it, by the plugin of this build.
+  // to it through this build's plugin.
   static GsServer& Get();
 
   GsServer(const GsServer&) = delete;

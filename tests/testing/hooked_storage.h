@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// HookedStorage: another file system, with a call to a hook before each
-// operation, in its thread. If the hook returns an error, the operation fails
-// with it. The hook may use the other file system, and so do something between
-// two operations of the code under test. Closing and unlocking always work, as
-// they do when a process dies. Requests of queues are not hooked.
+// HookedStorage: wraps another file system and calls a hook before each
+// operation, on the operation's thread. If the hook returns an error, the
+// operation fails with it. The hook may use the other file system, and so act
+// between two operations of the code under test. Closing and unlocking always
+// work, as they do when a process dies. Queue requests are not hooked.
 #ifndef TESTS_TESTING_HOOKED_STORAGE_H_
 #define TESTS_TESTING_HOOKED_STORAGE_H_
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// KeptEnvironment: gives the process the environment again that it had when
-// this was made, so that a test that sets variables does not change the next
-// one. For the only thread of a test.
+// KeptEnvironment: the destructor restores the environment as it was when this
+// was made, so that a test that sets variables does not change the next one.
+// For a test with one thread.
 #ifndef TESTS_TESTING_KEPT_ENVIRONMENT_H_
 #define TESTS_TESTING_KEPT_ENVIRONMENT_H_
 

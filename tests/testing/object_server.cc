@@ -52,7 +52,7 @@ ObjectServer::ObjectServer() {
   close(from[0]);
   DCP_CHECK(absl::StartsWith(endpoint_, "http://"), script,
             " did not start; its messages are above");
-  // A proxy of this machine has no business here.
+  // This machine's proxy must not be used.
   for (const char* const name :
        {"http_proxy", "HTTP_PROXY", "AWS_PROFILE", "AWS_ENDPOINT_URL_S3",
         "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION"}) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ObjectServer: a real S3 server on loopback, Ceph's gateway, that lives as
-// long as the test program. radosgw.sh starts and ends it. It takes some 15
-// seconds, so that a test program has one.
+// ObjectServer: Ceph's gateway, a real S3 server, on loopback. It lives as long
+// as the test program. radosgw.sh starts and ends it. A start takes some 15
+// seconds, so a test program has only one.
 #ifndef TESTS_TESTING_OBJECT_SERVER_H_
 #define TESTS_TESTING_OBJECT_SERVER_H_
 
@@ -14,7 +14,7 @@ namespace dcp::testing {
 class ObjectServer {
  public:
   // Starts it at the first call, and sets the environment so that S3Settings
-  // lead to it with the rights of its user.
+  // lead to it with the user's rights.
   static ObjectServer& Get();
 
   ~ObjectServer();
@@ -31,7 +31,7 @@ class ObjectServer {
   // It answers after some seconds.
   void RestartGateway();
 
-  // The server's buckets: one that its user may use, and one that belongs to
+  // The server's buckets: one that the user may use, and one that belongs to
   // another user.
   static constexpr char kBucket[] = "tessera";
   static constexpr char kBucketOfStranger[] = "stranger";
@@ -40,7 +40,7 @@ class ObjectServer {
   ObjectServer();
 
   const TempDir dir_;
-  int stdin_ = -1;  // closed, it ends the server
+  int stdin_ = -1;  // closing it ends the server
   int pid_ = 0;
   std::string endpoint_;
 };

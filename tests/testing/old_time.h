@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A change that sizes and times of modification do not show.
+// Makes a change that sizes and modification times do not show.
 #ifndef TESTS_TESTING_OLD_TIME_H_
 #define TESTS_TESTING_OLD_TIME_H_
 
@@ -13,8 +13,8 @@
 
 namespace dcp::testing {
 
-// Writes `contents`, as long as those of the file, over them, and gives the
-// file its old time of modification back, as touch -r does.
+// Overwrites the file with `contents` of equal length, and restores the old
+// modification time, as touch -r does.
 inline void RewriteWithOldTime(const std::string& path,
                                absl::string_view contents) {
   const auto changed = [&] {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sockets are made in pairs before the ranks are started: rank 0 has one end of
-// pair r and rank r has the other, and everyone else closes both, so that the
-// end of a process is the end of its connections. All ranks hold the writing
-// end of one pipe, which ends when all of them have ended.
+// pair r and rank r has the other, and everyone else closes both, so that a
+// process's end closes its connections. All ranks hold the writing end of one
+// pipe, which ends when all of them have ended.
 #include "tests/testing/process_ranks.h"
 
 #include <fcntl.h>
@@ -50,7 +50,7 @@ absl::Status ReceiveAll(int fd, char* data, size_t size) {
   return absl::OkStatus();
 }
 
-// A message is its length, in this machine's byte order, and its bytes.
+// A message is sent as a length, in this machine's byte order, and the bytes.
 absl::Status Send(int fd, const std::string& message) {
   const uint64_t size = message.size();
   std::string bytes(reinterpret_cast<const char*>(&size), sizeof(size));
@@ -69,8 +69,8 @@ absl::StatusOr<std::string> Receive(int fd) {
 
 class SocketCoordinator final : public Coordinator {
  public:
-  // Rank 0 has the sockets of ranks 1, 2, ...; the others have the one to rank
-  // 0.
+  // Rank 0 has the sockets to ranks 1, 2, ...; the others have only the one to
+  // rank 0.
   SocketCoordinator(int64_t rank, int64_t num_ranks, std::vector<int> sockets)
       : rank_(rank), num_ranks_(num_ranks), sockets_(std::move(sockets)) {}
 

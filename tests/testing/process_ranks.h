@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // ProcessRanks: ranks that are separate processes and can be killed, each with
 // a Coordinator over sockets to rank 0. For tests without LibTorch: ranks are
-// forked and only run a function. If a rank dies, every later exchange of the
-// others fails with Unavailable; none of them waits for it. Requires a process
+// forked and only run a function. If a rank dies, every later exchange among
+// the others fails with Unavailable; no rank waits for it. Requires a process
 // with one thread.
 
 #ifndef TESTS_TESTING_PROCESS_RANKS_H_
@@ -22,7 +22,7 @@ namespace dcp::testing {
 
 class ProcessRanks {
  public:
-  // What a rank sends to the process that started it.
+  // Sends a byte to the process that started the rank.
   using Report = std::function<void(uint8_t)>;
 
   // Starts the ranks: each runs `work` and exits with 0 if it returned true,

@@ -37,7 +37,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long the other ranks may still report what they saw after one has failed.
+// How long the other ranks may still report after one has failed.
 constexpr std::chrono::seconds kGrace(3);
 constexpr size_t kOutputBytes = 6000;
 
@@ -51,13 +51,13 @@ std::string ReadIfThere(const std::string& path) {
 struct Rank {
   pid_t pid = -1;
   int socket = -1;  // -1 once closed
-  char said = 0;    // the last of W and D, until it is answered
+  char said = 0;    // the last W or D, until it is answered
   bool done = false;
   int wait_status = 0;
   std::vector<std::string> failures;
 };
 
-// The directory of the current test; removed with the next one's first call.
+// The current test's directory; the next test's first call removes it.
 std::string TestDirectory(int call) {
   static std::unique_ptr<dcp::testing::TempDir> directory;
   if (call == 0) directory = std::make_unique<dcp::testing::TempDir>();
@@ -274,7 +274,7 @@ class RankProcesses {
     }
   }
 
-  // Lets all ranks continue when all living ones wait for the same.
+  // Lets all ranks continue when all living ones wait for the same answer.
   void AnswerAll() {
     for (const Rank& rank : ranks_) {
       if (rank.socket >= 0 && rank.said == 0) return;

@@ -27,7 +27,7 @@
 namespace fsdp::testing {
 namespace {
 
-// Which RunRanks of the test this is; 0 for the first.
+// The number of this RunRanks call in the test; 0 for the first.
 int NextCall() {
   static const ::testing::TestInfo* test = nullptr;
   static int call = 0;
@@ -50,13 +50,13 @@ int Number(const char* variable) {
 
 bool IsRank() { return !Variable(kCallVariable).empty(); }
 
-// The call that this process is a rank of.
+// The call to which this rank belongs.
 int OwnCall() { return Number(kCallVariable); }
 
 int RankSocket() { return Number(kSocketVariable); }
 
 void Say(const std::string& message) {
-  // MSG_NOSIGNAL: a rank whose parent is gone is killed anyway.
+  // MSG_NOSIGNAL: a rank without a parent is killed anyway.
   (void)send(RankSocket(), message.data(),
              std::min(message.size(), kRankMessageBytes), MSG_NOSIGNAL);
 }
@@ -68,12 +68,12 @@ void WaitForGo() {
 
 [[noreturn]] void EndRank() {
   std::fflush(nullptr);
-  // No destructors: threads of a backend may be stuck in a collective.
+  // No destructors: a backend's threads may be stuck in a collective.
   _exit(::testing::Test::HasFailure() ? 1 : 0);
 }
 
-// Passes failures on as they happen, and ends the rank where the test ends
-// early, that is when an exception escaped.
+// Passes failures on as they happen, and ends the rank when the test ends early
+// because an exception escaped.
 class RankListener : public ::testing::EmptyTestEventListener {
   void OnTestPartResult(const ::testing::TestPartResult& result) override {
     if (!result.failed()) return;

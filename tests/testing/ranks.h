@@ -11,16 +11,16 @@
 //   }
 //
 // Each rank is a process: this binary, started again with the filter set to the
-// current test and with the variables that torchrun sets, on one store that the
-// parent serves on a free port of 127.0.0.1. In it the test's body runs up to
-// this call (so every rank computes what `body` captures again), then `body`,
-// then the process ends: nothing after the call runs in a rank. The ranks end
+// current test and with the variables that torchrun sets. The parent serves one
+// store on a free port at 127.0.0.1. In a rank the test's body runs up to this
+// call (so every rank computes the captures of `body` again), then `body`, then
+// the process ends: nothing after the call runs in a rank. The ranks end
 // together, so that none closes a connection that another still reads from.
 //
-// Failed expectations and exceptions of a rank become failures of the test in
-// the parent, with the rank in front; only then is the ranks' output shown. If
-// a rank fails or dies, or the deadline passes, all ranks are killed. For
-// counting collectives see counting_backend.h. For the thread of the test.
+// A rank's failed expectations and exceptions become test failures in the
+// parent, with the rank in front; only then is the ranks' output shown. If a
+// rank fails or dies, or the deadline passes, all ranks are killed. For
+// counting collectives see counting_backend.h. For the test's thread.
 #ifndef TESTS_TESTING_RANKS_H_
 #define TESTS_TESTING_RANKS_H_
 
@@ -44,9 +44,9 @@ struct RanksOptions {
   bool agent_store = true;
 };
 
-// Runs `body` in `world_size` processes and waits for them. Returns what each
-// rank passed to Report, by rank; the ranks of a later call in the same test
-// get the same values.
+// Runs `body` in `world_size` processes and waits for them. Returns each rank's
+// reported text, by rank; the ranks of a later call in the same test get the
+// same values.
 std::vector<std::string> RunRanks(int world_size,
                                   const std::function<void()>& body,
                                   const RanksOptions& options = {});
@@ -57,11 +57,11 @@ std::vector<std::string> FailuresOfRanks(int world_size,
                                          const std::function<void()>& body,
                                          const RanksOptions& options = {});
 
-// Within `body`: adds to what RunRanks returns for this rank.
+// Within `body`: adds to the text that RunRanks returns for this rank.
 void Report(const std::string& text);
 // Formats the number so that ParseNumbers returns it exactly.
 void Report(double number);
-// Parses the numbers of a Report, one a line.
+// Parses the numbers from a Report, one a line.
 std::vector<double> ParseNumbers(const std::string& report);
 
 // Within `body`: a directory that all ranks share and that is removed at the

@@ -2,7 +2,7 @@
 // Tensors in memory to save and to load into: MemorySource and MemorySink,
 // which move nothing before Flush, because a GPU's copies may not either;
 // SampleTensor, whole and with known values; SampleState, a SaveState that owns
-// what it refers to. Thread-compatible.
+// the tensors in it. Thread-compatible.
 
 #ifndef TESTS_TESTING_SAMPLE_STATE_H_
 #define TESTS_TESTING_SAMPLE_STATE_H_
@@ -50,7 +50,7 @@ class MemorySource final : public TensorSource {
 
 class MemorySink final : public TensorSink {
  public:
-  // With `direct`, a load may write to its memory directly.
+  // With `direct`, a load may write to the memory directly.
   explicit MemorySink(uint64_t num_bytes, bool direct = false)
       : direct_(direct), bytes_(num_bytes, '\0') {}
 
@@ -73,7 +73,7 @@ class MemorySink final : public TensorSink {
   absl::Status failure_;
 };
 
-// Bytes that depend on `seed` alone; no two parts of them are alike.
+// Bytes that depend only on `seed`; no two parts are alike.
 std::string RandomBytes(uint64_t seed, uint64_t num_bytes);
 
 struct SampleTensor {
@@ -103,7 +103,7 @@ class SampleState {
   SaveState& state() { return state_; }
   const SaveState& state() const { return state_; }
   ValueArena& arena() { return arena_; }
-  // The sources of the tensors, in the order of Add.
+  // The tensors' sources, in the order of Add.
   const std::vector<std::unique_ptr<MemorySource>>& sources() const {
     return sources_;
   }

@@ -17,8 +17,8 @@ namespace {
 constexpr size_t kBlock = 64;
 using State = std::array<uint32_t, 8>;
 
-// The first 32 bits of the fractional part of the n-th root of each of the
-// first primes: the square root for the state, the cube root for the rounds.
+// For each of the first primes: the first 32 bits in the n-th root's fractional
+// part. The state uses square roots, the rounds use cube roots.
 template <size_t kCount>
 std::array<uint32_t, kCount> RootsOfPrimes(bool cube) {
   std::array<uint32_t, kCount> roots{};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SHA-256, by which golden files name the bytes of tensors. Not fast. Any
-// thread.
+// SHA-256, by which golden files name tensors' bytes. Not fast. Any thread.
 // Source: FIPS 180-4.
 #ifndef TESTS_TESTING_SHA256_H_
 #define TESTS_TESTING_SHA256_H_

@@ -136,8 +136,8 @@ void SimDisk::SyncFile(Node& file) {
 }
 
 void SimDisk::SyncDirectory(const Node& directory) {
-  // Goes from the newest change to the oldest, and makes durable those of the
-  // directory and earlier ones of the same names.
+  // Goes from the newest change to the oldest, and makes durable the
+  // directory's changes, and earlier ones to the same names.
   std::set<Key> keys;
   std::vector<bool> kept(pending_.size());
   for (size_t i = pending_.size(); i-- > 0;) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// SimDisk: what a crash leaves of a file system. For every file and directory
-// it keeps what the running system sees and what is durable, and Crash() drops
-// a random part of the difference. Pure state without faults, handles or
+// SimDisk: a file system that can crash. For every file and directory it keeps
+// the state that the running system sees and the durable state, and Crash()
+// drops a random part of the difference. Pure state without faults, handles or
 // threads; SimStorage implements FileSystem on top of it.
 //
 // Data becomes durable in pages of 4 KiB: after a crash each page written since
-// the last sync of its file may be kept or lost, and the size may be the old or
-// the new one. Changes of directories are atomic; those not synced survive as
-// Survival says.
+// the file's last sync may be kept or lost, and the size may be the old or the
+// new one. Directory changes are atomic; unsynced ones survive as Survival
+// says.
 
 #ifndef TESTS_TESTING_SIM_DISK_H_
 #define TESTS_TESTING_SIM_DISK_H_
@@ -26,9 +26,9 @@
 
 namespace dcp::testing {
 
-// Which unsynced changes of directories a crash keeps.
+// Which unsynced directory changes a crash keeps.
 enum class Survival {
-  kPrefix,  // the first few of all, like a journal
+  kPrefix,  // only the first few, like a journal
   kSubset,  // any, if all earlier ones on the same name survive
 };
 
@@ -84,10 +84,10 @@ class SimDisk {
   static void SyncFile(Node& file);
   void SyncDirectory(const Node& directory);
 
-  // The bytes of all files that have a name, in whole pages.
+  // Bytes in all files that have a name, in whole pages.
   uint64_t UsedBytes() const;
 
-  // What remains is durable, and the running system sees it.
+  // Afterwards, the remaining state is durable, and the running system sees it.
   void Crash(Survival survival, std::mt19937_64& random);
 
  private:

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Carries out data calls on a thread, in random order.
 // Tested by tests/testing/sim_object_server_test.cc.
 #include "tests/testing/sim_object_client.h"
 

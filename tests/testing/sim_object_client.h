@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SimObjectClient: an ObjectStore of a SimObjectServer; see there.
+// SimObjectClient: an ObjectStore that talks to a SimObjectServer; see there.
 #ifndef TESTS_TESTING_SIM_OBJECT_CLIENT_H_
 #define TESTS_TESTING_SIM_OBJECT_CLIENT_H_
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Stores objects and uploads in memory, and decides which calls fail.
 // Tested by tests/testing/sim_object_server_test.cc.
 #include "tests/testing/sim_object_server.h"
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// SimObjectServer: an object store in memory, for tests of what happens when
-// the network, the server or the client misbehave. Its clients are
-// ObjectStores. Data calls end on a thread of the client, in an order that the
-// seed decides. A call may fail before or after it took effect (a lost answer),
-// and a client may die between any two calls, or during one. The same seed and
-// the same calls, one after the other, give the same events. Thread-safe;
-// outlives its clients.
+// SimObjectServer: an object store in memory, for tests in which the network,
+// the server or the client misbehave. Clients are ObjectStores. Data calls end
+// on a client thread, in an order that the seed decides. A call may fail before
+// or after it took effect (a lost answer), and a client may die between any two
+// calls, or during one. The same seed and the same calls, one after the other,
+// give the same events. Thread-safe; outlives all clients.
 #ifndef TESTS_TESTING_SIM_OBJECT_SERVER_H_
 #define TESTS_TESTING_SIM_OBJECT_SERVER_H_
 
@@ -34,8 +33,9 @@ class SimObjectServer {
     // How often a data call's answer is kept back while others pass it.
     uint32_t percent_late = 30;
     bool has_conditions = true;
-    bool refuses_conditions = false;  // where there are such, as some servers
-    size_t page_size = 3;             // of lists
+    // refuses conditional calls, as some servers do
+    bool refuses_conditions = false;
+    size_t page_size = 3;  // objects per page of a list
     int64_t first_ns =
         0;  // the time of the first change; the next is 1 s later
   };
@@ -46,10 +46,10 @@ class SimObjectServer {
 
   // A new client, for the bucket "bucket"; those that died stay dead.
   std::unique_ptr<ObjectStore> NewClient();
-  // What opens stores of this server for an ObjectFileSystem.
+  // Opens stores on this server for an ObjectFileSystem.
   OpenObjectStore Opener();
 
-  // Calls so far; those that change what the server has are mutations.
+  // Calls so far. Mutations are calls that change the server's contents.
   uint64_t num_calls() const;
   uint64_t num_mutations() const;
   uint64_t num_objects() const;
@@ -65,11 +65,11 @@ class SimObjectServer {
   // Unavailable.
   void KillClientsAfter(uint64_t num_before);
   bool clients_died() const;
-  // Forgets what FailCall and KillClientsAfter have asked for. Clients made so
-  // far are dead, those made from now on live.
+  // Forgets earlier FailCall and KillClientsAfter requests. Clients made so far
+  // are dead; new ones live.
   void Heal();
 
-  // The bytes of an object; nullopt if there is none.
+  // An object's bytes; nullopt if there is none.
   std::optional<std::string> BytesOf(absl::string_view key) const;
   std::vector<std::string> Keys() const;
   void PutBytes(absl::string_view key, absl::string_view bytes);
@@ -89,8 +89,7 @@ class SimObjectServer {
     int64_t begun_ns = 0;
     std::map<uint32_t, Object> parts;
   };
-  // How a call proceeds: `error` is what it returns; it takes effect if
-  // `happens`.
+  // How a call proceeds: it returns `error`, and takes effect if `happens`.
   struct Fate {
     absl::Status error;
     bool happens = true;

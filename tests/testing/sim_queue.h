@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SimQueue: the IoQueue of a SimStorage. It carries requests out when they are
-// reaped: some of them, in any order, as its seed says. Belongs to one thread.
+// SimQueue: SimStorage's IoQueue. It carries requests out when they are reaped:
+// some of them, in a random order that the seed decides. Belongs to one thread.
 #ifndef TESTS_TESTING_SIM_QUEUE_H_
 #define TESTS_TESTING_SIM_QUEUE_H_
 
@@ -17,8 +17,8 @@ class SimStorage;
 
 class SimQueue final : public IoQueue {
  public:
-  // `storage` outlives the queue, whose destructor tells it that `memory_bytes`
-  // are no longer in use.
+  // `storage` outlives the queue. The queue's destructor tells it that
+  // `memory_bytes` are no longer in use.
   SimQueue(SimStorage& storage, uint32_t depth, uint64_t memory_bytes,
            uint64_t seed);
   ~SimQueue() override;

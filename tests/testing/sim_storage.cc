@@ -15,7 +15,7 @@
 namespace dcp::testing {
 namespace {
 
-// What a disk writes completely or not at all.
+// The unit that a disk writes completely or not at all.
 constexpr uint64_t kSectorBytes = 512;
 
 // After the machine has died, every operation fails with this; before, none

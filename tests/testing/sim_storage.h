@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // SimStorage: FileSystem and IoQueue over one simulated disk in memory, for
-// tests of what happens when storage misbehaves. It shortens, interrupts and
-// reorders transfers, runs full, fails a chosen operation with a chosen errno,
-// and crashes at a chosen one; see SimDisk for what a crash leaves. The same
-// seed and the same calls give the same events. Paths begin at its root; there
-// are no symbolic links. Thread-safe, a queue belongs to one thread. Outlives
-// its queues.
+// tests in which storage misbehaves. It shortens, interrupts and reorders
+// transfers, runs full, fails a chosen operation with a chosen errno, and
+// crashes at a chosen one; see SimDisk for the state after a crash. The same
+// seed and the same calls give the same events. Paths begin at the root; there
+// are no symbolic links. Thread-safe; a queue belongs to one thread. Outlives
+// all queues.
 
 #ifndef TESTS_TESTING_SIM_STORAGE_H_
 #define TESTS_TESTING_SIM_STORAGE_H_
@@ -34,7 +34,7 @@ class SimStorage final : public FileSystem {
   struct Options {
     uint64_t seed = 1;
     uint64_t capacity_bytes = UINT64_MAX;
-    // These two apply to the requests of queues.
+    // These two apply to queue requests.
     uint32_t percent_short = 0;
     uint32_t percent_interrupted = 0;  // EINTR or EAGAIN
     Survival survival = Survival::kSubset;
@@ -44,13 +44,13 @@ class SimStorage final : public FileSystem {
   explicit SimStorage(const Options& options);
   SimStorage() : SimStorage(Options()) {}
 
-  // Every method of FileSystem but Close and NewQueue, and every request of a
-  // queue, is an operation; those that change something durable or not
-  // (syncs included) are mutations. Counted from the start.
+  // Every FileSystem method except Close and NewQueue, and every queue request,
+  // is an operation. Operations that change something, durable or not (syncs
+  // included), are mutations. Counted from the start.
   uint64_t num_operations() const;
   uint64_t num_mutations() const;
   uint64_t num_open_files() const;
-  // The most that queues had as their memory at one time.
+  // The most memory that queues had at one time.
   uint64_t most_queue_bytes() const;
 
   // After `num_before` more operations one fails with `error`, an errno.
@@ -65,8 +65,8 @@ class SimStorage final : public FileSystem {
   void CrashAfter(uint64_t num_before);
   bool crashed() const;
 
-  // The machine starts again (dying first if it has not) with what survived;
-  // handles are gone, a CrashAfter that was not reached is forgotten.
+  // The machine starts again (dying first if it has not) with the surviving
+  // state; handles are gone, a CrashAfter that was not reached is forgotten.
   void Reboot();
 
   absl::StatusOr<File> OpenForRead(absl::string_view path, DirectMode direct,

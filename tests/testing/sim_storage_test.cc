@@ -43,8 +43,8 @@ TEST(SimStorage, KeepsWhatWasSynced) {
   EXPECT_EQ(Contents(fs, "/d/f"), "hello");
 }
 
-// The possible remains of "old", synced, then overwritten by three pages
-// without a sync.
+// All possible contents after a crash: "old" was synced, then overwritten by
+// three pages without a sync.
 TEST(SimStorage, KeepsAnyPagesOfUnsyncedData) {
   std::set<std::string> seen;
   for (uint64_t seed = 0; seed < 200; ++seed) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matchers and assertions for absl::Status and absl::StatusOr<T>, which this
 // version of Abseil lacks: EXPECT_OK, ASSERT_OK, ASSERT_OK_AND_ASSIGN, IsOk,
-// IsOkAndHolds and StatusIs. For tests only. Any thread on which GoogleTest
+// IsOkAndHolds and StatusIs. For tests only. For any thread on which GoogleTest
 // allows assertions.
 
 #ifndef TESTS_TESTING_STATUS_MATCHERS_H_

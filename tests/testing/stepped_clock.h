@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that links this has a system clock which a test can set: the
-// definition of clock_gettime here takes the place of libc's. Other clocks stay
-// as they are. Any thread.
+// A program that links this has a system clock that a test can set: this
+// definition of clock_gettime replaces libc's. Other clocks stay as they are.
+// Any thread.
 #ifndef TESTS_TESTING_STEPPED_CLOCK_H_
 #define TESTS_TESTING_STEPPED_CLOCK_H_
 

@@ -14,7 +14,7 @@
 
 namespace dcp::testing {
 
-// Runs `work` on `num_ranks` threads and returns the status of each.
+// Runs `work` on `num_ranks` threads and returns each thread's status.
 std::vector<absl::Status> RunRanks(
     int64_t num_ranks,
     absl::FunctionRef<absl::Status(Coordinator& coordinator)> work);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// WaitingStore: a directory of a disk that says that it is an object store. It
-// holds the first calls for certain files until so many are there at the same
-// time. So a test shows without clocks that a program asks a store for many
-// files at once. After the first time it holds no calls.
+// WaitingStore: a directory on a disk that claims to be an object store. It
+// holds the first calls for certain files until a given number have come. So a
+// test shows without clocks that a program asks a store for many files at once.
+// After the first time it holds no calls.
 #ifndef TESTS_TESTING_WAITING_STORE_H_
 #define TESTS_TESTING_WAITING_STORE_H_
 
@@ -27,8 +27,8 @@ namespace dcp::testing {
 
 class WaitingStore final : public HookedStorage {
  public:
-  // Holds reads of the files that `is_held` is true for, until `num_at_once`
-  // are held; and the questions whether they exist, apart from that.
+  // Holds reads of files for which `is_held` is true, until `num_at_once` are
+  // held. Does the same, separately, for calls that ask whether they exist.
   WaitingStore(FileSystem& fs, std::function<bool(absl::string_view)> is_held,
                int num_at_once)
       : HookedStorage(fs, [] { return absl::OkStatus(); }),
@@ -36,7 +36,7 @@ class WaitingStore final : public HookedStorage {
         reads_(num_at_once),
         stats_(num_at_once) {}
 
-  // The most calls of a kind that were there at the same time.
+  // The most calls of one kind at the same time.
   int most_reads() const { return reads_.most(); }
   int most_stats() const { return stats_.most(); }
 
@@ -79,7 +79,7 @@ class WaitingStore final : public HookedStorage {
     void Pass() {
       absl::MutexLock lock(&mutex_);
       most_ = std::max(most_, ++num_inside_);
-      // Too few fail the test; they need not wait for ever.
+      // If too few calls come, the test fails, but must still end.
       constexpr absl::Duration kLongest = absl::Seconds(10);
       while (!is_open_ && num_inside_ < num_at_once_) {
         if (changed_.WaitWithTimeout(&mutex_, kLongest)) break;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Alias: the memory of a device tensor as a tensor on the CPU, for the thread
-// of a stream. It does not keep the memory allocated, as a kernel does not.
+// Alias: a device tensor's memory as a tensor on the CPU, for a stream's
+// thread. Like a kernel, it does not keep the memory allocated.
 #ifndef TESTS_TESTING_SIM_DEVICE_ALIAS_H_
 #define TESTS_TESTING_SIM_DEVICE_ALIAS_H_
 
@@ -19,7 +19,7 @@ class Alias {
   explicit Alias(const at::Tensor& tensor);
 
   at::Tensor OnCpu() const;
-  // A tensor of its own with the same sizes and strides, of zeros.
+  // A new tensor of zeros with the same sizes and strides.
   at::Tensor ZerosLike() const;
 
  private:

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// BlockPool: which bytes of a device belong to which tensor, by the rules of
-// CUDA's caching allocator: sizes are rounded up to 512 bytes; small blocks (at
-// most 1 MiB) are cut from segments of 2 MiB, larger ones from segments of
-// 20 MiB or of their own; a free block is taken by best fit, of the stream for
-// which its segment was made, and is split and joined with its free neighbours.
-// It hands out addresses and touches no memory. Guarded by the simulation's
-// mutex.
+// BlockPool: which bytes on a device belong to which tensor, by the rules of
+// CUDA's caching allocator. Sizes are rounded up to 512 bytes. Small blocks (at
+// most 1 MiB) are cut from 2 MiB segments, larger ones from 20 MiB segments or
+// from a segment that holds only them. A free block is taken by best fit, from
+// segments that were made for the same stream, and is split, and joined with
+// free neighbours. It hands out addresses and touches no memory. Guarded by the
+// simulation's mutex.
 //
 // Source: c10/cuda/CUDACachingAllocator.cpp of PyTorch, with its default
 // options.
@@ -23,13 +23,13 @@
 namespace sim {
 
 struct MemoryStats {
-  int64_t allocated = 0;  // bytes of blocks in use
-  int64_t peak = 0;       // the most of `allocated` since ResetPeak
-  int64_t reserved = 0;   // bytes of segments
+  int64_t allocated = 0;  // bytes in blocks in use
+  int64_t peak = 0;       // the largest `allocated` since ResetPeak
+  int64_t reserved = 0;   // bytes in segments
   int64_t num_segments = 0;
 };
 
-// Addresses of a device.
+// Addresses on a device.
 struct Block {
   uintptr_t begin = 0;
   size_t size = 0;  // rounded up
@@ -38,9 +38,9 @@ struct Block {
 
 class BlockPool {
  public:
-  // Pools of one device, of blocks of one size class.
+  // A pool: one stream's blocks in one size class.
   struct Key {
-    size_t stream;  // its actor
+    size_t stream;  // the stream's actor
     bool is_small;
     auto operator<=>(const Key&) const = default;
   };
@@ -52,7 +52,7 @@ class BlockPool {
   // Whether the stream has a free block for the allocation; takes it.
   bool HasFree(size_t stream, size_t bytes);
   Block TakeFree(size_t stream, size_t bytes);
-  // The size of the segment that an allocation needs.
+  // The segment size that an allocation needs.
   static size_t SegmentBytes(size_t bytes);
   // Takes a block from a new segment [begin, begin + SegmentBytes(bytes)).
   Block TakeFrom(uintptr_t begin, size_t stream, size_t bytes);
@@ -63,7 +63,7 @@ class BlockPool {
   Key KeyAt(uintptr_t begin) const { return pieces_.at(begin).key; }
   // The first byte of the block in use around `address`.
   std::optional<uintptr_t> BlockAt(uintptr_t address) const;
-  // Removes the segments without a block in use: [begin, end) of each.
+  // Removes the segments without a block in use; returns each [begin, end).
   std::vector<std::pair<uintptr_t, uintptr_t>> TakeEmptySegments();
 
   const MemoryStats& stats() const { return stats_; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pool against what CUDA's caching allocator does.
+// The pool follows the rules of CUDA's caching allocator.
 #include "tests/testing/sim_device/block_pool.h"
 
 #include <cstddef>

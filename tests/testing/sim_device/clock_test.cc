@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simulated clock (SIM_CLOCK=1): what overlaps, and who waits for whom.
+// The simulated clock (SIM_CLOCK=1): which work overlaps, and which waits.
 #include <cstdint>
 #include <string>
 
@@ -45,7 +45,7 @@ TEST(SimClock, WaitsOnlyForWhatDoesNotOverlap) {
   EXPECT_GT(product, 1000);
   EXPECT_NEAR(alone["busy_us"].get<double>() - before["busy_us"].get<double>(),
               product, 20);
-  // One of the two products is hidden behind its own.
+  // One of the side stream's two products is hidden behind this stream's own.
   EXPECT_NEAR(Idle(after, "aten::mm") - Idle(alone, "aten::mm"), product, 50);
 }
 

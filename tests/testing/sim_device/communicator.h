@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicator: the ranks of a collective as NCCL knows them. Its operations
-// run one after the other, in the order of issue. It is made at its first use,
-// and the host waits there until every rank of it has come, so a wrong order of
-// first uses hangs; here it is named. Any thread.
+// Communicator: a collective's ranks as NCCL knows them. Operations run one
+// after the other, in the order of issue. The first use makes it, and the host
+// waits there until every rank has come. A wrong order of first uses therefore
+// hangs in NCCL; here it is an error with names. Any thread.
 #ifndef TESTS_TESTING_SIM_DEVICE_COMMUNICATOR_H_
 #define TESTS_TESTING_SIM_DEVICE_COMMUNICATOR_H_
 
@@ -20,16 +20,16 @@ namespace sim {
 
 class Communicator {
  public:
-  // `members` are ranks of the group, `rank` is this one. Collective over them.
-  // Throws c10::DistBackendError that names those who do not come.
+  // `members` are ranks in the group, `rank` is this one. Collective over the
+  // members. Throws c10::DistBackendError, which names ranks that do not come.
   Communicator(const std::string& name, c10d::Store& store, int rank,
                const std::vector<int>& members, c10::DeviceIndex device);
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  // Where asynchronous operations run.
+  // The stream on which asynchronous operations run.
   c10::Stream stream() const { return stream_; }
-  // The place of the next operation; taken when it is issued.
+  // The next operation's place; taken when it is issued.
   uint64_t TakeTicket();
   // Runs the operation when those before it are done; on a stream's thread.
   void Run(uint64_t ticket, const std::function<void()>& operation);

@@ -10,9 +10,10 @@
 namespace sim {
 namespace {
 
-constexpr double kPerMicro = 1e6;  // a rate a second, by this, is one a us
+// turns a rate per second into one per microsecond
+constexpr double kPerMicro = 1e6;
 
-// Dense products: 989 TFLOP/s in 16 bits, of which large ones reach 0.7; 67 in
+// Dense products: 989 TFLOP/s in 16 bits, where large ones reach 0.7; 67 in
 // float32.
 constexpr double kLowFlops = 0.7 * 989e12 / kPerMicro;
 constexpr double kFloatFlops = 0.8 * 67e12 / kPerMicro;
@@ -21,8 +22,8 @@ constexpr double kMemoryBytes = 0.85 * 3.35e12 / kPerMicro;
 constexpr double kPcieBytes = 0.85 * 63e9 / kPerMicro;
 constexpr double kLaunchMicros = 2;
 
-// The bus bandwidth of NCCL over NVLink 4 (450 GB/s each way), and over one
-// port of 400 Gbit/s for each device.
+// NCCL's bus bandwidth over NVLink 4 (450 GB/s each way), and over one 400
+// Gbit/s port for each device.
 constexpr double kNvlinkBytes = 360e9 / kPerMicro;
 constexpr double kNetworkBytes = 45e9 / kPerMicro;
 constexpr double kNvlinkMicros = 15;
@@ -36,8 +37,8 @@ double NumBytes(const std::vector<Access>& accesses) {
   return bytes;
 }
 
-// Of [.., m, k] x [.., k, n]: the last two tensors among the arguments of mm,
-// addmm, bmm and baddbmm.
+// The flops in [.., m, k] x [.., k, n]: the last two tensors among the
+// arguments to mm, addmm, bmm and baddbmm.
 double ProductFlops(const std::string& op, const torch::jit::Stack& arguments) {
   size_t first = 0;
   if (op == "aten::addmm" || op == "aten::baddbmm") {

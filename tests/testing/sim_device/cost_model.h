@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long work takes on the simulated clock (SIM_CLOCK=1): a table of an H100
-// and of the links between several. Kernels take the longer of their products
-// and their memory traffic; collectives a latency and the bytes that a ring
-// moves. Any thread.
+// How long work takes on the simulated clock (SIM_CLOCK=1): a table for an H100
+// and the links between several. Kernels take the longer of the times for
+// products and for memory traffic; collectives a latency and the bytes that a
+// ring moves. Any thread.
 //
-// Sources: NVIDIA's data sheet of the H100 SXM; for the shares of these that
-// kernels and NCCL reach, the README of nccl-tests and published GEMM figures.
+// Sources: NVIDIA's data sheet for the H100 SXM; for the shares that kernels
+// and NCCL reach, the README of nccl-tests and published GEMM figures.
 #ifndef TESTS_TESTING_SIM_DEVICE_COST_MODEL_H_
 #define TESTS_TESTING_SIM_DEVICE_COST_MODEL_H_
 
@@ -21,13 +21,15 @@ namespace sim {
 // The host issues a piece of work in so many microseconds.
 inline constexpr double kIssueMicros = 5;
 
-// Of a kernel with these arguments, which reads and writes `accesses`.
+// The time for a kernel with these arguments, which reads and writes
+// `accesses`.
 double KernelMicros(const std::string& op, const torch::jit::Stack& arguments,
                     const std::vector<Access>& accesses);
-// Of a copy within a device, or over PCIe.
+// The time for a copy within a device, or over PCIe.
 double CopyMicros(const std::vector<Access>& accesses, bool is_local);
-// Of a collective of `num_ranks` that moves `bytes`: the larger of the whole
-// input and the whole output of a rank. `operation` is "all-gather" and so on.
+// The time for a collective over `num_ranks` ranks that moves `bytes`: the
+// larger of a rank's whole input and whole output. `operation` is "all-gather"
+// and so on.
 double CollectiveMicros(const std::string& operation, uint64_t bytes,
                         int num_ranks, bool is_one_machine);
 

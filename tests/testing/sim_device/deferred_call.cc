@@ -19,7 +19,7 @@ at::Tensor OnMeta(const at::Tensor& tensor) {
       at::TensorOptions(tensor.scalar_type()).device(c10::kMeta));
 }
 
-// A generator for this call alone.
+// A generator for only this call.
 at::Generator GeneratorForCall(const c10::IValue& value,
                                c10::DeviceIndex device) {
   at::Generator generator =

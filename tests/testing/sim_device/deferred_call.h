@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeferredCall: one call of an operator as its kernel will run it: with aliases
-// of the device's memory on the CPU in place of tensors. Made by the thread
-// that issues; Run is for the thread of the stream.
+// DeferredCall: one operator call as the kernel will run it: with CPU aliases
+// of the device's memory in place of tensors. Made by the thread that issues;
+// Run is for the stream's thread.
 #ifndef TESTS_TESTING_SIM_DEVICE_DEFERRED_CALL_H_
 #define TESTS_TESTING_SIM_DEVICE_DEFERRED_CALL_H_
 
@@ -17,7 +17,7 @@
 
 namespace sim {
 
-// Index of the argument that result `i` is, of in-place and out= variants.
+// For in-place and out= variants: the index of the argument that is result `i`.
 std::optional<size_t> ArgumentReturned(const c10::FunctionSchema& schema,
                                        size_t i);
 
@@ -26,17 +26,17 @@ struct DeferredCall {
   DeferredCall(const c10::FunctionSchema& schema,
                const torch::jit::Stack& values);
 
-  // What the kernel returns, on the CPU.
+  // Runs the kernel on the CPU and returns the results.
   torch::jit::Stack Run(const c10::OperatorHandle& op) const;
-  // The same with zeros in place of what is on the device.
+  // The same with zeros in place of the device's tensors.
   torch::jit::Stack RunOnZeros(const c10::OperatorHandle& op) const;
 
   torch::jit::Stack meta;  // the arguments, on the meta device
   std::vector<Access> accesses;
-  std::optional<c10::Device> device;  // of the tensors
+  std::optional<c10::Device> device;  // the tensors' device
 
  private:
-  // A tensor of ours, or another one as it is.
+  // A simulated device's tensor, or another one as it is.
   struct TensorArgument {
     std::optional<Alias> alias;
     at::Tensor host;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Delay: how the simulated device takes its time, and its watchdog looks again.
+// Delay: waits. The simulated device uses it for delays, and the watchdog
+// between two checks.
 #ifndef TESTS_TESTING_SIM_DEVICE_DELAY_H_
 #define TESTS_TESTING_SIM_DEVICE_DELAY_H_
 

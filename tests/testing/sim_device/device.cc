@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What LibTorch asks of a device: its guard, allocators, hooks and random
-// numbers. All of it registers itself before main, when the simulation is
+// The parts that LibTorch requires of a device: guard, allocators, hooks and
+// random numbers. All register themselves before main, when the simulation is
 // enabled.
 #include <cstdint>
 #include <cstdio>
@@ -236,7 +236,7 @@ struct Hooks final : at::CUDAHooksInterface {
   }
 };
 
-// Says at the end of the process what was found.
+// Prints the findings when the process ends.
 void PrintReport() {
   for (const auto& [reason, count] : TakeHostWaits()) {
     std::fprintf(stderr, "[sim] the host waited for %s: %lld times\n",

@@ -59,7 +59,7 @@ TEST(Extent, OverlapsAsItsBytesDo) {
     return std::uniform_int_distribution<int64_t>(0, below - 1)(random);
   };
   const auto view = [&] {
-    // Dimensions of a contiguous tensor, of which a part is taken.
+    // Takes a part of a contiguous tensor's dimensions.
     View made{.begin = 4096 + static_cast<uintptr_t>(draw(64)),
               .sizes = {},
               .strides = {},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every other operator: learns the shapes of its results on the meta device, or
-// by a run on zeros, allocates them, and issues its CPU kernel on the current
+// Every other operator: learns the results' shapes on the meta device, or by a
+// run on zeros, allocates the results, and issues the CPU kernel on the current
 // stream.
 #include <cstddef>
 #include <cstdint>
@@ -25,10 +25,10 @@ namespace {
 
 using torch::jit::Stack;
 
-// The results of one call, in the order of the schema.
+// One call's results, in the schema's order.
 struct Results {
   Stack values;
-  std::vector<at::Tensor> made;  // those that are not arguments
+  std::vector<at::Tensor> made;  // results that are not arguments
 };
 
 at::Tensor EmptyLike(const at::Tensor& shape, c10::Device device) {
@@ -38,7 +38,8 @@ at::Tensor EmptyLike(const at::Tensor& shape, c10::Device device) {
       at::TensorOptions(shape.scalar_type()).device(device));
 }
 
-// Results of a new call with the shapes of `shapes`, which are elsewhere.
+// A new call's results, with the shapes of the tensors in `shapes`, which are
+// on another device.
 Results Allocate(const c10::FunctionSchema& schema, const Stack& arguments,
                  const Stack& shapes, c10::Device device) {
   Results results;
@@ -60,7 +61,7 @@ Results Allocate(const c10::FunctionSchema& schema, const Stack& arguments,
   return results;
 }
 
-// The new tensors among what a call has returned.
+// The new tensors among a call's results.
 std::vector<at::Tensor> NewTensors(const c10::FunctionSchema& schema,
                                    const Stack& returned) {
   std::vector<at::Tensor> tensors;
@@ -88,8 +89,8 @@ bool ReturnsOnlyTensors(const c10::FunctionSchema& schema) {
   return true;
 }
 
-// Whether only the values tell the shapes of the results, such as the number of
-// rows of nonzero. The host waits for them on a GPU too.
+// Whether the results' shapes depend on values, as nonzero's rows do. The host
+// waits for the values on a GPU too.
 bool DependsOnValues(const c10::FunctionSchema& schema,
                      const Stack& arguments) {
   if (!ReturnsOnlyTensors(schema)) return true;
@@ -107,8 +108,8 @@ bool DependsOnValues(const c10::FunctionSchema& schema,
          arguments.back().isNone();
 }
 
-// The shapes of the results as tensors elsewhere; absent if neither the meta
-// device nor a run on zeros can tell them.
+// The results' shapes as tensors on another device; absent if neither the meta
+// device nor a run on zeros shows them.
 std::optional<Stack> ShapesOfResults(const c10::OperatorHandle& op,
                                      const DeferredCall& call) {
   const KernelScope scope;
@@ -150,7 +151,7 @@ void CopyAll(const std::vector<at::Tensor>& from,
   }
 }
 
-// Issues the kernel, which also copies what it returns into `results`.
+// Issues the kernel, which also copies the results into `results`.
 void IssueKernel(const c10::OperatorHandle& op, const Stack& values,
                  c10::Stream stream, DeferredCall call,
                  const Results& results) {
@@ -173,7 +174,7 @@ void IssueKernel(const c10::OperatorHandle& op, const Stack& values,
       micros);
 }
 
-// Runs the kernel now, after all that was issued on the stream.
+// Runs the kernel now, after all work issued on the stream.
 Results RunNow(const c10::OperatorHandle& op, const Stack& arguments,
                c10::Stream stream, const DeferredCall& call, bool is_wait) {
   const std::string name = op.schema().name();

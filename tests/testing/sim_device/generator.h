@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generator: the random numbers of a simulated device. A kernel that draws gets
-// a generator of its own, seeded when it is issued, so that its numbers do not
-// depend on when it runs. For the thread that issues work.
+// Generator: a simulated device's random numbers. A kernel that draws gets a
+// separate generator, seeded when the kernel is issued, so that the numbers do
+// not depend on when it runs. For the thread that issues work.
 #ifndef TESTS_TESTING_SIM_DEVICE_GENERATOR_H_
 #define TESTS_TESTING_SIM_DEVICE_GENERATOR_H_
 
@@ -35,7 +35,7 @@ class Generator final : public c10::GeneratorImpl {
   uint64_t offset_ = 0;
 };
 
-// The one that operators use without another.
+// The generator that operators use by default.
 const at::Generator& DefaultGenerator(c10::DeviceIndex device);
 
 }  // namespace sim

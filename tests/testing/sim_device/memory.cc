@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of the simulation: what CUDA's caching allocators do, and the
+// The simulation's memory: the behaviour of CUDA's caching allocators, and the
 // races that they make possible.
 #include <sys/mman.h>
 
@@ -22,7 +22,7 @@ constexpr size_t kMinPinnedBytes = 512;
 // A NaN in every floating-point dtype.
 constexpr int kPoison = 0xff;
 
-// What the owner of device memory knows of it.
+// Device memory as the owner knows it.
 struct Owner {
   c10::DeviceIndex device;
   uintptr_t begin;
@@ -65,7 +65,7 @@ std::vector<Simulation::Held> Simulation::TakeFinished(
     const bool done = std::all_of(
         held.uses.begin(), held.uses.end(),
         [](const Use& use) { return use.first->queue.IsDone(use.second); });
-    // The allocator has seen the events of these uses.
+    // The allocator has seen these uses' events.
     if (done) {
       host_.Join(held.clock);
       finished.push_back(std::move(held));
@@ -104,8 +104,8 @@ Block Simulation::TakeBlock(DeviceMemory& memory, const Stream& stream,
   return memory.pool.TakeFrom(begin, stream.actor, bytes);
 }
 
-// Memory that was freed while another stream used it may be given to whatever
-// is allocated next, although this time another block was.
+// Memory that was freed while another stream used it may go to the next
+// allocation, although this time another block did.
 void Simulation::NoteReuse(DeviceMemory& memory, const Stream& stream,
                            BlockPool::Key key, const Block& block,
                            size_t bytes) {
@@ -218,7 +218,7 @@ void Simulation::ResetPeak(c10::DeviceIndex device) {
 
 // --- Pinned memory ---------------------------------------------------------
 
-// CUDA's allocator of pinned memory rounds up to powers of two, and gives
+// CUDA's allocator for pinned memory rounds up to powers of two, and gives
 // memory out again when the copies that use it are done.
 c10::DataPtr Simulation::AllocatePinned(size_t bytes) {
   if (bytes == 0) return {nullptr, c10::Device(c10::kCPU)};

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backend "nccl" on the simulated device: ProcessGroupNCCL's behaviour
-// towards streams, with Gloo to move the bytes.
+// The backend "nccl" on the simulated device: treats streams as
+// ProcessGroupNCCL does, and moves the bytes with Gloo.
 //   - A collective runs on the current stream if asyncOp is false, and then
 //     there is no work to wait for. Otherwise it runs on the communicator's own
 //     stream, which waits for the current one; Work::wait makes the then
 //     current stream wait.
-//   - Nothing makes the host wait, except barrier() and the first use of a
-//     communicator.
-//   - Messages between two ranks use a communicator of that pair, in order and
-//     without regard to tags, and a send ends when its receive does. Those that
-//     are issued together (startCoalescing) use the group's communicator.
+//   - Nothing makes the host wait, except barrier() and a communicator's first
+//     use.
+//   - Messages between two ranks use the pair's own communicator, in order and
+//     without regard to tags, and a send ends when the receive does. Messages
+//     that are issued together (startCoalescing) use the group's communicator.
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -71,7 +71,8 @@ class StreamWork final : public c10d::Work {
   const bool blocks_host_;
 };
 
-// NCCL can multiply before it adds up; returns what Gloo is to do then.
+// NCCL can multiply before it adds up; returns the operation for Gloo after
+// that.
 c10d::ReduceOp Scale(const c10d::ReduceOp& op, Tensors& tensors) {
   if (op != c10d::ReduceOp::PREMUL_SUM) return op;
   const auto* const factor =
@@ -297,7 +298,7 @@ class NcclBackend final : public c10d::Backend {
         /*blocks_host=*/false);
   }
 
-  // On the simulated clock, when the last of the ranks has come.
+  // The time, on the simulated clock, at which the last rank has come.
   double LatestTime(double now_us, std::optional<int> peer) {
     Tensors own{at::full({1}, now_us, at::kDouble)};
     if (!peer.has_value()) {
@@ -325,7 +326,7 @@ class NcclBackend final : public c10d::Backend {
     return true;
   }
 
-  // Of this rank and `peer`, or of the group.
+  // The communicator for this rank and `peer`, or for the group.
   std::shared_ptr<Communicator> CommunicatorWith(std::optional<int> peer,
                                                  c10::DeviceIndex device) {
     std::shared_ptr<Communicator>& found = communicators_[peer];
@@ -405,7 +406,7 @@ class NcclBackend final : public c10d::Backend {
   }
 
   const std::string name_;
-  const std::vector<uint64_t> ranks_;  // of the default group
+  const std::vector<uint64_t> ranks_;  // in the default group
   const c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<Options> options_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo_;

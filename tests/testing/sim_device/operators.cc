@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operators of the simulated device that are not computed: those that make
-// tensors and views, and copies.
+// The simulated device's operators that compute nothing: copies, and operators
+// that make tensors and views.
 #include <cstdint>
 #include <cstring>
 #include <optional>
@@ -133,7 +133,7 @@ void CopyFromHost(const at::Tensor& dst, const at::Tensor& src,
                   bool non_blocking) {
   Simulation& simulation = Simulation::Get();
   const c10::Stream stream = CurrentStream(dst.device().index());
-  // Of another layout or dtype, it goes through a tensor in pageable memory.
+  // With another layout or dtype, it goes through a tensor in pageable memory.
   if (simulation.IsPinned(src.const_data_ptr()) && src.is_contiguous() &&
       src.scalar_type() == dst.scalar_type()) {
     simulation.RecordUse(src.const_data_ptr(), stream);
@@ -163,7 +163,7 @@ void CopyToHost(const at::Tensor& dst, const at::Tensor& src,
   if (non_blocking && simulation.IsPinned(dst.const_data_ptr()) &&
       dst.is_contiguous() && dst.scalar_type() == src.scalar_type()) {
     simulation.RecordUse(dst.const_data_ptr(), stream);
-    // What the host reads too early is not there yet.
+    // If the host reads too early, the data is not there yet.
     if (options().poison) {
       std::memset(dst.mutable_data_ptr(), 0xff, dst.nbytes());
     }

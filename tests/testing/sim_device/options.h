@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the simulated device behaves: variables of the environment, which are
-// read once, or fields that a test sets before it uses the device.
+// The simulated device's options: environment variables, which are read once,
+// or fields that a test sets before it uses the device.
 #ifndef TESTS_TESTING_SIM_DEVICE_OPTIONS_H_
 #define TESTS_TESTING_SIM_DEVICE_OPTIONS_H_
 
@@ -14,37 +14,36 @@ struct Options {
   bool enabled = false;
   // SIM_DEVICES: devices that the process sees.
   int64_t num_devices = 8;
-  // SIM_DELAY_US: each piece of work of a stream waits up to so long, at
+  // SIM_DELAY_US: each piece of work on a stream waits up to so long, at
   // random.
   int64_t max_delay_us = 0;
   // SIM_COLLECTIVE_US: each collective takes at least so long.
   int64_t collective_us = 0;
-  // SIM_SEED: of the delays.
+  // SIM_SEED: the seed for the delays.
   uint64_t seed = 1;
   // SIM_POISON=0: memory is not filled with NaN before it is used again.
   bool poison = true;
-  // SIM_MEMORY_MB: of each device; beyond it an allocation throws
+  // SIM_MEMORY_MB: each device's memory; beyond it an allocation throws
   // c10::OutOfMemoryError. 0: no limit.
   int64_t memory_mb = 0;
   // SIM_STACKS=1: a race says where both operators were issued.
   bool stacks = false;
   // SIM_PRINT=1: prints each race when it is found.
   bool print = false;
-  // SIM_REPORT=1: prints races, host waits and memory at the end of the
-  // process.
+  // SIM_REPORT=1: prints races, host waits and memory when the process ends.
   bool report = false;
-  // SIM_CLOCK=1: nothing is computed. Work takes the time of cost_model.h on a
-  // simulated clock, and all values are what memory happens to hold.
+  // SIM_CLOCK=1: nothing is computed. Work takes the time from cost_model.h on
+  // a simulated clock, and all values are undefined.
   bool clock = false;
   // SIM_MACHINE: how many ranks are on one machine, for the clock.
   int64_t ranks_per_machine = 8;
-  // SIM_WATCHDOG_S: when a piece of work takes so long, the process prints what
-  // its streams wait for, and ends. 0: never.
+  // SIM_WATCHDOG_S: when a piece of work takes so long, the process prints the
+  // work that each stream waits for, and ends. 0: never.
   int64_t watchdog_s = 60;
 };
 
-// Those of this process. Not synchronised: a test sets them while no stream has
-// work.
+// This process's options. Not synchronised: a test sets them while no stream
+// has work.
 Options& options();
 
 }  // namespace sim

@@ -103,7 +103,7 @@ void RaceDetector::Check(const Access& access, const Work& work,
     allocation = std::prev(after)->second.number;
   }
   std::erase_if(segment->records, [&](const Record& old) {
-    // All later work knows it, so it cannot take part in a race.
+    // All later work is ordered after it, so it cannot take part in a race.
     if (host.at(old.work.actor) >= old.work.tick) return true;
     const bool ordered = IsOrdered(old, work.actor, known);
     if (!ordered && (old.access.writes || access.writes) &&
@@ -111,7 +111,7 @@ void RaceDetector::Check(const Access& access, const Work& work,
       Report(*segment, old, access, work);
       return true;
     }
-    // What is ordered after this access is ordered after the old one, too.
+    // Work that is ordered after this access is ordered after the old one, too.
     return ordered && access.extent.Covers(old.access.extent) &&
            (access.writes ||
             (!old.access.writes && old.work.actor == work.actor));

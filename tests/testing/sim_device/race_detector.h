@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// RaceDetector: finds accesses of the same bytes, one of which writes, without
-// an order between them, whether or not the numbers were wrong this time. It
-// keeps the last accesses of all memory with their clocks, also of memory that
-// was freed since. Guarded by the simulation's mutex.
+// RaceDetector: finds two accesses to the same bytes without an order between
+// them, if at least one writes. It finds them even if the numbers were right
+// this time. It keeps the last accesses to all memory with clocks, also to
+// memory that was freed since. Guarded by the simulation's mutex.
 #ifndef TESTS_TESTING_SIM_DEVICE_RACE_DETECTOR_H_
 #define TESTS_TESTING_SIM_DEVICE_RACE_DETECTOR_H_
 
@@ -29,7 +29,7 @@ struct Work {
   std::string name;   // "aten::add"
   std::string stack;  // where it was issued; empty unless wanted
   size_t actor = 0;
-  uint64_t tick = 0;  // of the actor
+  uint64_t tick = 0;  // the actor's
 };
 
 class RaceDetector {
@@ -41,24 +41,24 @@ class RaceDetector {
   size_t AddActor(std::string name);
   void RenameActor(size_t actor, std::string name);
 
-  // A segment of memory [begin, end), of which allocations are parts, exists
-  // from now on; does not exist any more.
+  // A memory segment [begin, end), which contains allocations, exists from now
+  // on; does not exist any more.
   void AddSegment(uintptr_t begin, uintptr_t end);
   void RemoveSegment(uintptr_t begin);
   // Memory [begin, end) is one allocation from now on.
   void OnAllocate(uintptr_t begin, uintptr_t end);
 
-  // Checks an access by `work` with what is known before it, and remembers it.
-  // `host` is what every later piece of work knows too.
+  // Checks an access by `work`, and remembers it. `known` is the clock before
+  // `work`; every later piece of work knows `host` too.
   void Check(const Access& access, const Work& work, const VectorClock& known,
              const VectorClock& host);
-  // Whether something still uses memory [begin, end) that comes without an
-  // order before work of `actor` with what is `known`. If `reports`, that is a
-  // race: the memory was freed, and `actor` may be given it now.
+  // Whether memory [begin, end) has a use that is not ordered before work by
+  // `actor` with the clock `known`. If `reports`, that is a race: the memory
+  // was freed, and `actor` may be given it now.
   bool IsInUse(uintptr_t begin, uintptr_t end, size_t actor,
                const VectorClock& known, bool reports);
 
-  // Those found since the last call: "aten::copy_ on stream 'copy-in' writes
+  // Races found since the last call: "aten::copy_ on stream 'copy-in' writes
   // ...".
   std::vector<std::string> TakeRaces();
 
@@ -66,7 +66,7 @@ class RaceDetector {
   struct Record {
     Access access;
     Work work;
-    uint64_t allocation;  // in which it was made
+    uint64_t allocation;  // the allocation at the time of the access
   };
   struct Allocation {
     uintptr_t end;

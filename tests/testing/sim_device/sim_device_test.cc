@@ -40,7 +40,7 @@ class SimDevice : public ::testing::Test {
  protected:
   SimDevice() {
     at::set_num_threads(1);
-    // Nothing of another test is without an order to this one.
+    // All work from other tests is ordered before this test.
     c10::impl::getDeviceGuardImpl(c10::kCUDA)->synchronizeDevice(0);
     TakeRaces();
     TakeHostWaits();

@@ -23,7 +23,7 @@
 namespace sim {
 namespace {
 
-// Streams of each priority in a device's pool, as in CUDA.
+// Streams for each priority in a device's pool, as in CUDA.
 constexpr uint64_t kPoolStreams = 32;
 
 thread_local c10::DeviceIndex current_device = 0;
@@ -33,7 +33,7 @@ c10::Stream MakeStream(c10::DeviceIndex device, c10::StreamId id) {
   return c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, device), id);
 }
 
-// What CUDA would show for it.
+// The name that CUDA would show.
 std::string DefaultName(c10::Stream stream) {
   const std::string device =
       stream.device_index() == 0
@@ -102,7 +102,7 @@ uint64_t Simulation::IssueHere(Stream& stream, const std::string& name,
   return stream.queue.Push(name, std::move(work));
 }
 
-// Work that only takes its time.
+// Work that only takes time.
 std::function<void()> Simulation::Timed(Stream& stream, const std::string& name,
                                         double micros) {
   host_us_ += kIssueMicros;
@@ -292,8 +292,8 @@ std::string Simulation::Describe() {
   return text;
 }
 
-// Ends a process whose streams do not go on. Every rank has its own watchdog,
-// so all of them say what they wait for.
+// Ends a process when a stream is stuck. Every rank has a watchdog, so all
+// ranks print the work that they wait for.
 void Simulation::Watch() {
   const std::chrono::seconds most(options().watchdog_s);
   while (true) {
@@ -314,7 +314,7 @@ void Simulation::Watch() {
         rank == nullptr ? "0" : rank, static_cast<long long>(oldest.count()),
         Describe().c_str());
     std::fflush(stderr);
-    // The other ranks are to say the same before a launcher ends them.
+    // Gives the other ranks time to print the same before a launcher ends them.
     Delay(std::chrono::seconds(2));
     _exit(134);
   }

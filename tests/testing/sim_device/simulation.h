@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Simulation: the streams, events and memory of all simulated devices of the
-// process, and what is known to come before what. One mutex guards all of it
-// but the queues, because the host's side is not what is tested. Any thread.
+// Simulation: the process's simulated devices with their streams, events and
+// memory, and the known order of all work. One mutex guards everything except
+// the queues; the host's own parallelism is not tested. Any thread.
 //
-// Every stream has a vector clock of what comes before its next piece of work:
-// what was issued on it before, what it waits for by events, and what the host
-// has waited for when the work is issued. All threads of the host are one
+// Every stream has a vector clock of the work that comes before its next piece:
+// earlier work on the stream, work that it waits for through events, and work
+// that the host has waited for by the time of issue. All host threads are one
 // actor.
 #ifndef TESTS_TESTING_SIM_DEVICE_SIMULATION_H_
 #define TESTS_TESTING_SIM_DEVICE_SIMULATION_H_
@@ -36,7 +36,7 @@ class Simulation {
   struct Stream;
   struct Event {
     Stream* stream = nullptr;  // null: never recorded
-    uint64_t position = 0;     // of the marker in the stream's queue
+    uint64_t position = 0;     // the marker's, in the stream's queue
     VectorClock clock;
     // Written by the stream when it reaches the marker.
     struct Reached {
@@ -49,20 +49,21 @@ class Simulation {
   static Simulation& Get();
 
   // Issues `work` on the stream. It runs without the mutex, on the stream's
-  // thread, and `accesses` is what it reads and writes. With a simulated clock
-  // it does not run, and takes `micros`.
+  // thread; `accesses` lists the bytes that it reads and writes. With a
+  // simulated clock it does not run, and takes `micros`.
   void Issue(c10::Stream stream, const std::string& name,
              const std::vector<Access>& accesses, std::function<void()> work,
              double micros = 0);
   // With a simulated clock: issues work that runs, from the stream's time in
-  // microseconds on. Returns when all ranks of it have begun, and is done.
+  // microseconds on. It returns when all participating ranks have begun, and is
+  // done then.
   struct Period {
     double begin_us, end_us;
   };
   void IssueTimed(c10::Stream stream, const std::string& name,
                   const std::vector<Access>& accesses,
                   std::function<Period(double now_us)> run);
-  // The host waits for all that was issued on the stream. `reason` is counted.
+  // The host waits for all work issued on the stream. `reason` is counted.
   void Synchronize(c10::Stream stream, const std::string& reason);
   // The same for the simulation's own needs: not counted, and nothing is known
   // to be ordered by it.
@@ -78,11 +79,11 @@ class Simulation {
   c10::Stream StreamFromPool(c10::DeviceIndex device, bool high_priority);
   void Name(c10::Stream stream, const std::string& name);
 
-  // Memory for work of the stream. Throws c10::OutOfMemoryError. The memory
-  // belongs to the device of `stream`.
+  // Memory for work on the stream. Throws c10::OutOfMemoryError. The memory
+  // belongs to `stream`'s device.
   c10::DataPtr Allocate(c10::Stream stream, size_t bytes);
-  // recordStream: the memory is not used again before what is issued on the
-  // stream when it is freed is done.
+  // recordStream: after the memory is freed, it is not used again before the
+  // work issued on the stream by then is done.
   void RecordUse(const void* data, c10::Stream stream);
   c10::DataPtr AllocatePinned(size_t bytes);
   bool IsPinned(const void* data);
@@ -98,19 +99,20 @@ class Simulation {
   std::map<std::string, int64_t> TakeEagerOperators();
   void CountHostWait(const std::string& reason);
   void CountEager(const std::string& op);
-  // JSON for the simulated clock: the time of the device's default stream, what
-  // it waited for, and the most memory.
+  // JSON for the simulated clock: the time on the device's default stream, its
+  // waits by cause, and the peak of memory.
   std::string DescribeTime(c10::DeviceIndex device);
-  // What every stream of the process is doing, a line each.
+  // The current work on every stream in the process, a line each.
   std::string Describe();
 
  private:
-  using Use = std::pair<Stream*, uint64_t>;  // and a position in its queue
-  // Memory that other streams than its own still use, or pinned memory.
+  // and a position in the stream's queue
+  using Use = std::pair<Stream*, uint64_t>;
+  // Memory that other streams still use, or pinned memory.
   struct Held {
     uintptr_t begin = 0;
     std::vector<Use> uses;
-    VectorClock clock;  // of the uses
+    VectorClock clock;  // the uses' clock
   };
   struct DeviceMemory {
     BlockPool pool;
@@ -142,7 +144,7 @@ class Simulation {
   void HostWaitedFor(const Stream& stream, const VectorClock& clock,
                      const std::string& reason);
   Held HoldFor(uintptr_t begin, const std::set<Stream*>& streams);
-  // The members of `waiting` whose uses are over; they leave it.
+  // Removes from `waiting`, and returns, the memory that is no longer used.
   std::vector<Held> TakeFinished(std::vector<Held>& waiting);
   bool NeedsMore(DeviceMemory& memory, const Stream& stream, size_t bytes);
   Block TakeBlock(DeviceMemory& memory, const Stream& stream, size_t bytes);
@@ -156,7 +158,7 @@ class Simulation {
   double host_us_ = 0;  // on the simulated clock
   std::map<std::pair<c10::DeviceIndex, c10::StreamId>, std::unique_ptr<Stream>>
       streams_;
-  std::vector<Stream*> actors_{nullptr};  // by their number; the host is 0
+  std::vector<Stream*> actors_{nullptr};  // by number; the host is 0
   uint64_t next_in_pool_[2] = {0, 0};
   std::map<c10::DeviceIndex, DeviceMemory> memory_;
   PinnedMemory pinned_;

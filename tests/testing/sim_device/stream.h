@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stream of the simulation, for simulation.cc and memory.cc.
+// A simulated stream, for simulation.cc and memory.cc.
 #ifndef TESTS_TESTING_SIM_DEVICE_STREAM_H_
 #define TESTS_TESTING_SIM_DEVICE_STREAM_H_
 
@@ -20,7 +20,7 @@ struct Simulation::Stream {
   const c10::Stream id;
   const size_t actor;
   std::string name;
-  VectorClock clock;  // what comes before its next piece of work
+  VectorClock clock;  // the work that comes before the next piece
   StreamTime time;
   StreamQueue queue;
 };

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// StreamQueue: the work of one stream, which a thread of its own does in the
-// order of issue. Any thread; never destroyed, because the thread may outlive
-// main.
+// StreamQueue: one stream's work. A separate thread does it in the order of
+// issue. Any thread; never destroyed, because the thread may outlive main.
 #ifndef TESTS_TESTING_SIM_DEVICE_STREAM_QUEUE_H_
 #define TESTS_TESTING_SIM_DEVICE_STREAM_QUEUE_H_
 
@@ -22,12 +21,11 @@ class StreamQueue {
   StreamQueue(const StreamQueue&) = delete;
   StreamQueue& operator=(const StreamQueue&) = delete;
 
-  // Returns the position of the work: the first is 1. `what` is for reports.
+  // Returns the work's position: the first is 1. `what` is for reports.
   uint64_t Push(std::string what, std::function<void()> work);
   uint64_t num_issued() const;
   bool IsDone(uint64_t position) const;
-  // Throws the error of a piece of work (c10::Error), once, as a GPU reports
-  // it.
+  // Throws a piece of work's error (c10::Error), once, as a GPU reports it.
   void WaitUntilDone(uint64_t position);
 
   // How long the work under way has taken so far; 0 without any.
@@ -51,7 +49,7 @@ class StreamQueue {
   std::chrono::steady_clock::time_point began_;
   uint64_t num_issued_ = 0;
   uint64_t num_done_ = 0;
-  std::string error_;  // the first one that no wait has reported
+  std::string error_;  // the first error that no wait has reported
 };
 
 }  // namespace sim

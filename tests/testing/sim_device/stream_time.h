@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// StreamTime: where a stream is on the simulated clock. Written by the stream's
-// thread alone; read when the stream is finished.
+// StreamTime: a stream's position on the simulated clock. Written only by the
+// stream's thread; read when the stream is finished.
 #ifndef TESTS_TESTING_SIM_DEVICE_STREAM_TIME_H_
 #define TESTS_TESTING_SIM_DEVICE_STREAM_TIME_H_
 
@@ -13,7 +13,7 @@ class StreamTime {
  public:
   double now_us() const { return now_us_; }
   double busy_us() const { return busy_us_; }
-  // How long it had nothing to do, by what it waited for.
+  // How long the stream was idle, by cause.
   const std::map<std::string, double>& idle_us() const { return idle_us_; }
   // The last piece of work.
   const std::string& last() const { return last_; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// VectorClock: how much of each actor's work is known to have happened. Actors
+// VectorClock: how much work by each actor is known to have happened. Actors
 // are streams, and the host, and are numbered from 0. Not thread-safe.
 //
 // Source: Mattern, "Virtual Time and Global States of Distributed Systems",
@@ -19,7 +19,7 @@ class VectorClock {
   uint64_t at(size_t actor) const {
     return actor < ticks_.size() ? ticks_[actor] : 0;
   }
-  // From now on what `other` knows is known.
+  // Adds the knowledge of `other`.
   void Join(const VectorClock& other) {
     if (ticks_.size() < other.ticks_.size()) {
       ticks_.resize(other.ticks_.size());
