@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small checkpoints of each format, built byte by byte so that a test can
-// damage one part; also reads the tensors of an opened checkpoint. One thread;
-// what cannot fail in a sound test is a DCP_CHECK.
+// Small checkpoints in each format, built byte by byte so that a test can
+// damage one part; also reads the tensors in an opened checkpoint. One thread;
+// steps that cannot fail in a sound test use DCP_CHECK.
 #ifndef TESTS_DCP_CHECKPOINT_FIXTURES_H_
 #define TESTS_DCP_CHECKPOINT_FIXTURES_H_
 
@@ -24,23 +24,23 @@
 
 namespace dcp::testing {
 
-// The file system of the operating system, for all tests of a process.
+// The operating system's file system, for all tests in a process.
 FileSystem& Disk();
 
-// The bytes of `values`, as a payload.
+// The bytes in `values`, as a payload.
 template <typename T>
 std::string BytesOf(const std::vector<T>& values) {
   return std::string(reinterpret_cast<const char*>(values.data()),
                      values.size() * sizeof(T));
 }
 
-// A torch.save archive of `root`, whose storages "0", "1", ... hold `storages`;
+// A torch.save archive with `root`; the storages "0", "1", ... hold `storages`;
 // with correct CRCs, or without any storage.
 std::string TorchArchiveBytes(const Value& root,
                               const std::vector<std::string>& storages,
                               bool with_crcs = true);
 
-// One whole tensor as an archive: an item of a DCP checkpoint.
+// One whole tensor as an archive: an item in a DCP checkpoint.
 std::string TensorItem(DType dtype, const Dims& shape,
                        absl::string_view payload);
 // One object without tensors.
@@ -51,7 +51,7 @@ class DcpBuilder {
  public:
   // Adds a data file; the items follow each other without gaps.
   void StartFile(absl::string_view name);
-  // Adds `item` as a chunk of tensor `fqn`, which has the shape `shape`.
+  // Adds `item` as a chunk to tensor `fqn`, which has the shape `shape`.
   void AddChunk(absl::string_view fqn, DType dtype, const Dims& shape,
                 const Box& box, absl::string_view item);
   // Adds a whole tensor with a valid item.
@@ -60,10 +60,10 @@ class DcpBuilder {
   void AddObject(absl::string_view fqn, absl::string_view item);
 
   Metadata& metadata() { return metadata_; }
-  // The bytes of the data files, parallel to metadata().files.
+  // The data files' bytes, parallel to metadata().files.
   std::vector<std::string>& files() { return files_; }
 
-  // Writes everything below `directory` of `dir`; returns its path.
+  // Writes everything below `directory` in `dir`; returns the path.
   std::string Write(const TempDir& dir, absl::string_view directory,
                     absl::string_view metadata_name = ".metadata") const;
 
@@ -81,7 +81,7 @@ struct SmallTensor {
   std::string payload;
 };
 
-// A safetensors file of `tensors`, in the given order.
+// A safetensors file with `tensors`, in the given order.
 std::string SafetensorsBytes(
     const std::vector<SmallTensor>& tensors,
     const std::vector<std::pair<std::string, std::string>>& metadata = {});
@@ -90,11 +90,11 @@ std::string SafetensorsBytes(
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(
     absl::string_view path);
 
-// The entry of that name, which must be there.
+// The entry with this name, which must exist.
 const CheckpointEntry& EntryOf(const Checkpoint& checkpoint,
                                absl::string_view fqn);
 
-// The row-major bytes of every tensor, through Load.
+// Every tensor's row-major bytes, through Load.
 absl::StatusOr<std::map<std::string, std::string>> LoadAll(
     Checkpoint& checkpoint);
 

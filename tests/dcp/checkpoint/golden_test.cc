@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every checkpoint that a PyTorch wrote, read and compared with what PyTorch
-// said is in it.
+// Every checkpoint that PyTorch wrote, read and compared with the contents that
+// PyTorch recorded.
 
 #include "tests/testing/golden.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads through mappings: the tiny models of tests/golden/mappings, box by box,
-// against what the programs themselves made; what is read; and what is refused.
+// Loads through mappings: the tiny models in tests/golden/mappings, box by box,
+// against the programs' own results; which bytes are read; and the refusals.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -52,8 +52,8 @@ uint64_t NumBytes(const Box& box) {
   return static_cast<uint64_t>(Volume(box.sizes)) * 4;
 }
 
-// The part of a tensor that rank `rank` of `count` has: along the first
-// dimension, or the last one.
+// Rank `rank`'s part of a tensor, out of `count`: along the first dimension, or
+// the last one.
 Box ShardOf(const Dims& shape, bool along_last, int64_t rank, int64_t count) {
   Box box = WholeBox(shape);
   if (shape.empty()) return box;
@@ -64,7 +64,7 @@ Box ShardOf(const Dims& shape, bool along_last, int64_t rank, int64_t count) {
   return box;
 }
 
-// Copies the elements of `box`, which are 4 bytes each, into those of `shape`.
+// Copies the elements in `box`, which have 4 bytes each, into those in `shape`.
 void PutBox(const Dims& shape, const Box& box, const std::string& part,
             std::string& whole) {
   const Dims strides = RowMajorStrides(shape);
@@ -78,7 +78,7 @@ void PutBox(const Dims& shape, const Box& box, const std::string& part,
   }
 }
 
-// What rank `rank` of `count` loads of every tensor, put into `whole`.
+// Loads rank `rank`'s part of every tensor, out of `count`, into `whole`.
 absl::Status LoadRank(FileSystem& fs, Checkpoint& checkpoint, bool along_last,
                       int64_t rank, int64_t count,
                       std::vector<ArrayTensor>& whole) {
@@ -114,7 +114,7 @@ std::vector<GoldenPair> JudgedPairs() {
 
 class MappedLoad : public ::testing::TestWithParam<GoldenPair> {};
 
-TEST_P(MappedLoad, RanksGetWhatTheProgramMade) {
+TEST_P(MappedLoad, RanksGetTheProgramsTensors) {
   const GoldenPair& pair = GetParam();
   const std::unique_ptr<FileSystem> fs = NewPosixFileSystem();
   const std::string source =
@@ -188,7 +188,7 @@ TEST_F(MappedLoadTest, NamesTensorsOfBothSpellings) {
   EXPECT_EQ(sink.num_placed_bytes(), 0u);
 }
 
-TEST_F(MappedLoadTest, ComparesWhatTheRulesTakeForEqualBeforeItFillsAnything) {
+TEST_F(MappedLoadTest, ComparesTiedTensorsBeforeItFillsAnything) {
   MappedPair pair;
   pair.TearHead(7);
   pair.Save(fs_, "/source");
@@ -203,8 +203,8 @@ TEST_F(MappedLoadTest, ComparesWhatTheRulesTakeForEqualBeforeItFillsAnything) {
   EXPECT_EQ(sink.bytes(), fused.bytes);
 }
 
-// Three stored tensors, of which a rank needs one.
-TEST_F(MappedLoadTest, ReadsOnlyWhatItsBoxConsistsOf) {
+// Three stored tensors; a rank needs one.
+TEST_F(MappedLoadTest, ReadsOnlyTheBoxesSources) {
   constexpr int64_t kColumns = 20'000;
   SampleState state;
   std::string expected;
@@ -236,8 +236,8 @@ rules:
             1.1 * static_cast<double>(expected.size()));
 }
 
-// Each row of the result has an element of every stored row, so what does not
-// fit into a batch is read again for the next one.
+// Each row in the result has an element from every stored row, so rows that do
+// not fit into a batch are read again for the next one.
 TEST_F(MappedLoadTest, ReadsATransposedMatrixOnce) {
   const SampleTensor matrix("w", DType::kFloat32, {1700, 1702});
   SampleState state;

@@ -13,8 +13,8 @@
 namespace dcp::testing {
 namespace {
 
-// Attention: groups of q heads each, which have k and v in common; a head has
-// d = 2 * r rows.
+// Attention: groups with q heads each, which share k and v; a head has d = 2 *
+// r rows.
 constexpr int64_t kGroups = 3;
 constexpr int64_t kQueries = 2;
 constexpr int64_t kRows = 6;
@@ -25,7 +25,7 @@ constexpr int64_t kHidden = 14;
 
 uint64_t ToUnsigned(int64_t value) { return static_cast<uint64_t>(value); }
 
-// A loop that walks along the same dimension of both.
+// A loop along the same dimension in both.
 StridedLoop Along(int dim, int64_t count, int64_t src_step, int64_t dst_step) {
   return {.count = ToUnsigned(count),
           .src_dim = dim,
@@ -34,7 +34,7 @@ StridedLoop Along(int dim, int64_t count, int64_t src_step, int64_t dst_step) {
           .dst_step = ToUnsigned(dst_step)};
 }
 
-// `heads` heads of each group, which begin at row `first` of the group.
+// `heads` heads in each group, which begin at the group's row `first`.
 struct Heads {
   int64_t first;
   int64_t heads;
@@ -198,7 +198,7 @@ void MappedModel::AddFused() {
       });
 }
 
-// And back, from another tensor: three tensors take stripes of one.
+// And back, from another tensor: three tensors take stripes from one.
 void MappedModel::AddSplit() {
   const uint32_t fused = AddStored("whole", {kGroups * kGroupRows, kColumns});
   for (size_t i = 0; i < 3; ++i) {
@@ -269,7 +269,7 @@ void MappedModel::AddRotary() {
       });
 }
 
-// Two of e f to e (f 2), element by element.
+// Two tensors e f to e (f 2), element by element.
 void MappedModel::AddInterleaved() {
   const uint32_t gate = AddStored("gate", {kExperts, kHidden});
   const uint32_t up = AddStored("up", {kExperts, kHidden});

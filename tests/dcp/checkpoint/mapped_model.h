@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small model whose tensors are made of those of another: fused, split,
-// stacked, transposed, permuted, interleaved and padded. The stored tensors lie
-// in two files, cut into chunks; what is made of them is also computed element
-// by element. One thread.
+// A small model with tensors made from another model's: fused, split, stacked,
+// transposed, permuted, interleaved and padded. The stored tensors lie in two
+// files, cut into chunks; the results are also computed element by element. One
+// thread.
 #ifndef TESTS_DCP_CHECKPOINT_MAPPED_MODEL_H_
 #define TESTS_DCP_CHECKPOINT_MAPPED_MODEL_H_
 
@@ -24,19 +24,19 @@
 
 namespace dcp::testing {
 
-// How the stored tensors are cut: every so many rows, or into two halves along
-// their last dimension.
+// How the stored tensors are cut: after this many rows, or into two halves
+// along the last dimension.
 struct StoredCut {
   int64_t rows_per_chunk = 1 << 20;
   bool in_columns = false;
 };
 
-// The piece that transposes a stored matrix of this shape.
+// The piece that transposes a stored matrix with this shape.
 StridedPiece Transposition(uint32_t source, const Dims& shape);
 
 class MappedModel {
  public:
-  // An element of a stored tensor.
+  // An element in a stored tensor.
   struct Origin {
     uint32_t source;
     Dims index;
@@ -47,13 +47,13 @@ class MappedModel {
     std::unique_ptr<const MappedTensor> mapped;
     std::string bytes;  // row-major
 
-    // The elements of `box`, row-major, copied one by one.
+    // The elements in `box`, row-major, copied one by one.
     std::string BytesOf(const Box& box) const;
   };
 
   MappedModel(FileSystem& fs, DType dtype, const StoredCut& cut);
 
-  // Adds all kinds of tensors.
+  // Adds every kind of tensor.
   void AddEveryKind();
   // Adds a transposed matrix; the stored one has this shape.
   void AddTransposed(absl::string_view fqn, const Dims& shape);
@@ -67,7 +67,7 @@ class MappedModel {
 
  private:
   uint32_t AddStored(absl::string_view fqn, const Dims& shape);
-  // Adds a tensor; `origin` says where its elements come from, without pieces;
+  // Adds a tensor; `origin` returns each element's source, without pieces;
   // nullopt is a zero.
   void AddMade(
       absl::string_view fqn, const Dims& shape,
@@ -86,7 +86,7 @@ class MappedModel {
   std::list<SampleTensor> stored_;
   std::list<TensorEntry> entries_;  // parallel to stored_
   std::list<Made> made_;
-  std::string contents_[2];  // of the files
+  std::string contents_[2];  // each file's
   SourceFiles files_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small checkpoint, cut into chunks, and rules that make another spelling of
-// it: a fused tensor, a transposed one, and one that may be there twice. One
-// thread; what cannot fail in a sound test is a DCP_CHECK.
+// A small checkpoint, cut into chunks, and rules for another spelling: a fused
+// tensor, a transposed one, and one that may exist twice. One thread; steps
+// that cannot fail in a sound test use DCP_CHECK.
 #ifndef TESTS_DCP_CHECKPOINT_MAPPED_PAIR_H_
 #define TESTS_DCP_CHECKPOINT_MAPPED_PAIR_H_
 
@@ -50,7 +50,7 @@ class MappedPair {
   // The same seed gives the same elements.
   explicit MappedPair(uint64_t seed = 1);
 
-  // Changes an element of "head", which otherwise equals "emb", before Save.
+  // Changes an element in "head", which otherwise equals "emb", before Save.
   void TearHead(int64_t element);
 
   // Saves the checkpoint at `path`, every two rows as a chunk.
@@ -63,7 +63,7 @@ class MappedPair {
                                           absl::string_view path,
                                           absl::string_view rules = kPairRules);
 
-  // What the rules make, element by element.
+  // The rules' results, element by element.
   const std::map<std::string, SampleTensor>& made() const { return made_; }
 
  private:

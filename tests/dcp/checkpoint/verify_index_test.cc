@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies headers of safetensors and .metadata, which tell the places of
-// bytes.
+// Verifies safetensors headers and .metadata, which give the places of bytes.
 
 #include <string>
 #include <utility>
@@ -94,7 +93,7 @@ TEST(Verify, FindsAFlippedName) {
   EXPECT_EQ(report.num_digests_checked, 2u);
 }
 
-// A file of safetensors with digests in its header, and one bit wrong.
+// A safetensors file with digests in the header, and one bit wrong.
 TEST(Verify, OneSafetensorsFileHasDigestsInItsHeader) {
   const TempDir dir;
   const std::string from = dir.WriteFile(

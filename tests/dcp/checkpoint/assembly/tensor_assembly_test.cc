@@ -18,7 +18,7 @@ namespace {
 
 using ::dcp::testing::SampleTensor;
 
-// Puts `tensor` together from what each part would send, which must be the
+// Joins `tensor` from the bytes that each part would send, which must be the
 // part's own bytes, in order, without a gap.
 void ExpectWhole(const SampleTensor& tensor, const std::vector<Box>& parts) {
   const TensorAssembly assembly(tensor.shape, tensor.dtype, parts);
@@ -64,7 +64,7 @@ TEST(TensorAssembly, BlocksOfThreeDimensionsInAnyOrder) {
                {{2, 100, 120}, {3, 200, 80}}});
 }
 
-TEST(TensorAssembly, OneElementAndNone) {
+TEST(TensorAssembly, HandlesOneElementAndNone) {
   ExpectWhole(SampleTensor("w", DType::kInt64, {}), {Box()});
   const TensorAssembly none({0, 3}, DType::kFloat32, {});
   EXPECT_EQ(none.num_windows(), 0u);

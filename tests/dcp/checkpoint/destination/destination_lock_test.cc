@@ -19,13 +19,13 @@ using ::dcp::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-TEST(DestinationLock, LiesWhereTheWriterMakesItsFiles) {
+TEST(DestinationLock, LiesNextToTheWritersFiles) {
   EXPECT_EQ(DestinationLock::InsideOf("/a/c"), "/a/c/.writer.lock");
   EXPECT_EQ(DestinationLock::BesideOf("/a/c.pt"), "/a/.c.pt.lock");
   EXPECT_EQ(DestinationLock::BesideOf("c.pt"), "./.c.pt.lock");
 }
 
-TEST(DestinationLock, NamesWhatIsWrittenAndByWhom) {
+TEST(DestinationLock, NamesTheDestinationAndTheWriter) {
   SimStorage disk;
   ASSERT_OK(disk.MakeDirectory("/c"));
   for (const auto& [path, guarded] :
@@ -47,7 +47,7 @@ TEST(DestinationLock, NamesWhatIsWrittenAndByWhom) {
               StatusIs(absl::StatusCode::kNotFound));
 }
 
-TEST(DestinationLock, TellsWhatADeadHolderHadMade) {
+TEST(DestinationLock, ListsTheFilesOfADeadHolder) {
   SimStorage fs;
   ASSERT_OK_AND_ASSIGN(auto killed,
                        DestinationLock::Take(fs, "/.writer.lock", "a save"));
@@ -63,7 +63,7 @@ TEST(DestinationLock, TellsWhatADeadHolderHadMade) {
   EXPECT_TRUE(next->left().directory);
 }
 
-TEST(DestinationLock, WithoutLocksTheFileIsOneAndTheMessageSaysWhatToDo) {
+TEST(DestinationLock, UsesTheFileWithoutFlockAndGivesAdvice) {
   SimStorage fs({.has_locks = false});
   ASSERT_OK_AND_ASSIGN(auto first,
                        DestinationLock::Take(fs, "/.c.lock", "a save"));

@@ -20,7 +20,7 @@ using ::dcp::testing::Disk;
 using ::dcp::testing::TempDir;
 using ::testing::ElementsAre;
 
-TEST(Folders, AreThoseOfTheNames) {
+TEST(Folders, ListsTheFoldersInNames) {
   Output output;
   for (const char* const name : {"b/c/x", "a", "b/y", "b-/z"}) {
     output.files.push_back({.layout = FileLayout(name), .literal = nullptr});

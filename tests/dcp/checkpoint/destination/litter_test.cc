@@ -49,7 +49,7 @@ class LitterTest : public ::testing::Test {
   std::unique_ptr<FileSystem> fs_;
 };
 
-TEST_F(LitterTest, IsWhatNoIndexNames) {
+TEST_F(LitterTest, FindsFilesThatNoIndexNames) {
   const std::vector<std::string> whole = server_.Keys();
   server_.PutBytes("run/step-1/__0_0.abc.distcp", "dead");
   server_.PutBytes("run/step-1/.digests-abc", "dead");
@@ -82,7 +82,7 @@ TEST_F(LitterTest, DigestsBelongToWeights) {
               ElementsAre("s3://bucket/run/dead/.digests"));
 }
 
-TEST_F(LitterTest, WhatIsYoungMayBelongToALivingWriter) {
+TEST_F(LitterTest, KeepsYoungFilesForLivingWriters) {
   server_.PutBytes("run/step-2/__0_0.abc.distcp", "old");
   const int64_t written =
       fs_->Stat("s3://bucket/run/step-2/__0_0.abc.distcp")->modified_ns;
@@ -92,7 +92,7 @@ TEST_F(LitterTest, WhatIsYoungMayBelongToALivingWriter) {
             1u);
 }
 
-TEST_F(LitterTest, ADirectoryWhoseIndexIsUnreadableIsLeftAlone) {
+TEST_F(LitterTest, KeepsADirectoryWithAnUnreadableIndex) {
   server_.PutBytes("run/step-3/__0_0.distcp", "data");
   server_.PutBytes("run/step-3/.metadata", "not a pickle");
   const absl::StatusOr<Litter> litter =

@@ -48,7 +48,7 @@ void Add(FileSystem& fs, Destination& destination, absl::string_view name,
   destination.Created(name);
 }
 
-TEST(RenamedDestination, OfADcpDirectoryMakesTheIndexAppearLast) {
+TEST(RenamedDestination, DcpIndexAppearsLast) {
   SimStorage fs;
   ASSERT_OK_AND_ASSIGN(auto destination,
                        PlanDestination(fs, "/c/", Kind::kDcpDirectory, false));
@@ -66,7 +66,7 @@ TEST(RenamedDestination, OfADcpDirectoryMakesTheIndexAppearLast) {
               ElementsAre(".digests-1", ".metadata", "__0_0.distcp"));
 }
 
-TEST(RenamedDestination, ReplacesTheOldFilesOnlyAfterwards) {
+TEST(RenamedDestination, RemovesOldFilesAfterTheCommit) {
   SimStorage fs;
   ASSERT_OK(fs.MakeDirectory("/c"));
   for (const auto* name : {"__0_0.distcp", "__7.metadata", ".metadata",
@@ -119,7 +119,7 @@ TEST(RenamedDestination, ReplacesASafetensorsCheckpointByADcpOne) {
   }
 }
 
-TEST(RenamedDestination, LeavesNothingWithoutIt) {
+TEST(RenamedDestination, LeavesNothingWithoutACommit) {
   for (const Kind kind : {Kind::kDcpDirectory, Kind::kDirectory, Kind::kFile}) {
     SimStorage fs;
     {
@@ -132,7 +132,7 @@ TEST(RenamedDestination, LeavesNothingWithoutIt) {
   }
 }
 
-TEST(RenamedDestination, AnAttachedRankLeavesRemovalToTheFirst) {
+TEST(RenamedDestination, OnlyTheFirstRankRemovesFiles) {
   SimStorage fs;
   ASSERT_OK(fs.MakeDirectory("/c"));
   {
@@ -142,11 +142,11 @@ TEST(RenamedDestination, AnAttachedRankLeavesRemovalToTheFirst) {
   EXPECT_THAT(Names(fs, "/c"), ElementsAre("__1_0.distcp"));
 }
 
-TEST(RenamedDestination, ClearsWhatAnInterruptedRunLeft) {
+TEST(RenamedDestination, RemovesLeftoversOfAnInterruptedRun) {
   SimStorage fs;
-  // Leftovers of this version and of an earlier one. The one in between is
-  // another destination's, and the last belongs to a conversion that may still
-  // be running.
+  // Leftovers from this version and an earlier one. The one in between belongs
+  // to another destination, and the last to a conversion that may still be
+  // running.
   for (const auto* left : {"/.c.partial", "/.c.01234567-89ab.tmp"}) {
     ASSERT_OK(fs.MakeDirectory(left));
     ASSERT_OK(WriteFile(fs, JoinPath(left, "model.safetensors"), "half"));
@@ -170,7 +170,7 @@ TEST(RenamedDestination, ClearsWhatAnInterruptedRunLeft) {
   EXPECT_THAT(ReadFile(fs, "/c.pt", 10, true), testing::IsOkAndHolds("whole"));
 }
 
-TEST(RenamedDestination, ClearsTheFoldersThatAnInterruptedRunLeft) {
+TEST(RenamedDestination, RemovesFoldersOfAnInterruptedRun) {
   SimStorage fs;
   const std::string left = "/.c.01234567-89ab.tmp";
   for (const char* folder : {"", "/optimizer_0", "/pytorch_model_fsdp_0"}) {
@@ -181,7 +181,7 @@ TEST(RenamedDestination, ClearsTheFoldersThatAnInterruptedRunLeft) {
         "/pytorch_model_fsdp_0/__0_0.distcp"}) {
     ASSERT_OK(WriteFile(fs, left + file, "half"));
   }
-  // A model that was replaced, and the files of a user.
+  // A replaced model, and a user's files.
   ASSERT_OK(fs.MakeDirectory("/.c.12345678-9abc.tmp"));
   ASSERT_OK(WriteFile(fs, "/.c.12345678-9abc.tmp/m.safetensors", "old"));
   ASSERT_OK(fs.MakeDirectory("/.c.12345678-9abc.tmp/mine"));
@@ -195,7 +195,7 @@ TEST(RenamedDestination, ClearsTheFoldersThatAnInterruptedRunLeft) {
   EXPECT_THAT(Names(fs, "/.c.12345678-9abc.tmp"), ElementsAre("mine"));
 }
 
-TEST(RenamedDestination, ShortensLongNamesInThoseOfItsOwnFiles) {
+TEST(RenamedDestination, ShortensLongNamesInTemporaryNames) {
   const std::string name(240, 'n');
   EXPECT_EQ(ShortName("model"), "model");
   EXPECT_EQ(ShortName(name), ShortName(name));
@@ -207,14 +207,14 @@ TEST(RenamedDestination, ShortensLongNamesInThoseOfItsOwnFiles) {
     EXPECT_LE(BaseName(sibling).size(), 255u);
     EXPECT_TRUE(IsLeftSiblingName(BaseName(sibling), BaseName(path)));
   }
-  // A character of two bytes is not cut.
+  // A two-byte character is not cut.
   std::string umlauts = "x";
   while (umlauts.size() < 239) umlauts += "\xc3\xa4";
   const std::string cut = ShortName(umlauts);
   EXPECT_EQ(cut[cut.find('~') - 1], '\xa4');
 }
 
-TEST(RenamedDestination, ExchangesADirectoryThatIsThere) {
+TEST(RenamedDestination, ExchangesAnExistingDirectory) {
   SimStorage fs;
   ASSERT_OK(fs.MakeDirectory("/c"));
   ASSERT_OK(WriteFile(fs, "/c/old.safetensors", "old"));
@@ -245,7 +245,7 @@ TEST(RenamedDestination, RefusesToLoseForeignFiles) {
               StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
-TEST(RenamedDestination, TakesAnEmptyDirectoryForNothing) {
+TEST(RenamedDestination, TreatsAnEmptyDirectoryAsAbsent) {
   for (const Kind kind : {Kind::kDcpDirectory, Kind::kDirectory}) {
     SimStorage fs;
     ASSERT_OK(fs.MakeDirectory("/c"));
@@ -260,7 +260,7 @@ TEST(RenamedDestination, TakesAnEmptyDirectoryForNothing) {
   }
 }
 
-TEST(RenamedDestination, OneWriterAtATimeWhateverItWrites) {
+TEST(RenamedDestination, AllowsOneWriterAtATime) {
   // A DCP writer is in the directory; the others lock a file next to it.
   for (const Kind first : {Kind::kDcpDirectory, Kind::kDirectory}) {
     for (const Kind second : {Kind::kDcpDirectory, Kind::kDirectory}) {
@@ -340,7 +340,7 @@ TEST(RenamedDestination, KeepsTheCheckpointOfAWriterThatDiedAfterItsCommit) {
   EXPECT_THAT(Names(fs, "/c"), ElementsAre(".metadata", "__0_0.distcp"));
 }
 
-TEST(RenamedDestination, LooksWithoutTouching) {
+TEST(RenamedDestination, PlanningChangesNothing) {
   SimStorage fs;
   for (const Kind kind : {Kind::kDcpDirectory, Kind::kDirectory, Kind::kFile}) {
     EXPECT_OK(LookAtDestination(fs, "/c", kind, false));
@@ -354,8 +354,9 @@ TEST(RenamedDestination, LooksWithoutTouching) {
   }
 }
 
-// On the operating system's file system, which has what a simulation lacks.
-TEST(RenamedDestination, ReplacesOnlyWhatACheckpointCanBe) {
+// On the operating system's file system, which has features that a simulation
+// lacks.
+TEST(RenamedDestination, ReplacesOnlyFilesThatCanBeCheckpoints) {
   const TempDir dir;
   const auto fs = NewPosixFileSystem();
   dir.WriteFile("notes.pt", "years of work");

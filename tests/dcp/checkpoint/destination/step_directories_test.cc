@@ -58,7 +58,7 @@ TEST(StepDirectories, MakesDirectoriesAbove) {
   EXPECT_OK(fs.Stat("/a/b/c"));
 }
 
-TEST(StepDirectories, FindsWhatIsTorn) {
+TEST(StepDirectories, FindsTornSteps) {
   SimStorage fs;
   ASSERT_OK(fs.MakeDirectory("/run"));
   SaveStep(fs, 1);
@@ -109,7 +109,7 @@ TEST(StepDirectories, RemovesOldAndLeftOverSteps) {
   EXPECT_THAT(told, ElementsAre("removed /run/step-2", "removed /run/step-1"));
 }
 
-TEST(StepDirectories, LeavesAStepThatSomeoneIsWriting) {
+TEST(StepDirectories, KeepsAStepThatIsBeingWritten) {
   SimStorage fs;
   ASSERT_OK(fs.MakeDirectory("/run"));
   ASSERT_OK(fs.MakeDirectory("/run/step-1"));
@@ -148,7 +148,7 @@ TEST(StepDirectories, InAStoreStepsWithoutAnIndexStay) {
   EXPECT_THAT(ListSteps(fs, kRun), IsOkAndHolds(ElementsAre(1, 3, 4)));
 }
 
-TEST(StepDirectories, CrashWhileRemovingLeavesNothingThatLooksWhole) {
+TEST(StepDirectories, CrashWhileRemovingLeavesNoStepThatLooksWhole) {
   bool crashed = true;
   for (uint64_t mutation = 0; crashed; ++mutation) {
     SimStorage fs({.seed = mutation + 1});
@@ -162,8 +162,7 @@ TEST(StepDirectories, CrashWhileRemovingLeavesNothingThatLooksWhole) {
     if (fs.Stat("/run/step-1/.metadata").ok()) {
       EXPECT_OK(CheckWhole(fs, "/run/step-1")) << mutation;
     }
-    // At least the index, the sync of its directory, data, digests and
-    // directory.
+    // At least the index, the directory's sync, data, digests and directory.
     EXPECT_TRUE(crashed || mutation >= 4) << mutation;
   }
 }

@@ -42,7 +42,7 @@ using ::dcp::testing::SmallModel;
 using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
 
-// A disk and a client of a store, as one program sees them.
+// A disk and a store client, as one program sees them.
 struct Machine {
   explicit Machine(SimObjectServer& server) : Machine(server, {}) {}
   Machine(SimObjectServer& server, const SimStorage::Options& options)
@@ -57,10 +57,10 @@ struct Machine {
 
 struct Target {
   const char* path;
-  uint64_t max_file_bytes;  // of safetensors
+  uint64_t max_file_bytes;  // for safetensors
 };
 
-// What can be written: DCP, one file of each format, and shards with an index.
+// All possible outputs: DCP, one file in each format, and shards with an index.
 constexpr Target kTargets[] = {{"s3://bucket/run/dcp", 0},
                                {"s3://bucket/run/one.safetensors", 0},
                                {"s3://bucket/run/one.pt", 0},
@@ -118,7 +118,7 @@ TEST(StoreDestination, LargeHeadsOfSafetensorsKeepTheirDigests) {
   EXPECT_TRUE(*disk == server.BytesOf("store.safetensors"));
 }
 
-TEST(StoreDestination, WhatIsThereIsReplacedOnlyWhenAsked) {
+TEST(StoreDestination, ReplacesOnlyWithOverwrite) {
   SimObjectServer server;
   Machine machine(server);
   for (const Target& target : kTargets) {
@@ -143,7 +143,7 @@ TEST(StoreDestination, WhatIsThereIsReplacedOnlyWhenAsked) {
               StatusIs(kFailedPrecondition, HasSubstr("begins like neither")));
 }
 
-// Whether `path` is a whole checkpoint with the tensors of /new, or of /old, or
+// Whether `path` is a whole checkpoint with the tensors in /new, or in /old, or
 // not a checkpoint.
 enum class Found { kNothing, kOld, kNew };
 
@@ -170,8 +170,8 @@ std::vector<Case> Cases() {
   return cases;
 }
 
-// Writes /new with a client that dies `after` so many changes; returns whether
-// it did.
+// Writes /new with a client that dies after `after` changes; returns whether it
+// died.
 bool WriteAndDie(SimObjectServer& server, const Case& c, uint64_t after) {
   Machine machine(server);
   if (c.overwrite) EXPECT_OK(Write(*machine.fs, "/old", c.target, false));
@@ -185,7 +185,7 @@ bool WriteAndDie(SimObjectServer& server, const Case& c, uint64_t after) {
 
 // The client dies before, during or after each change that it makes: there is
 // always the old checkpoint, the new one or, where there was none, nothing.
-TEST(StoreDestination, AClientMayDieAtAnyCall) {
+TEST(StoreDestination, SurvivesAClientThatDiesAtAnyCall) {
   for (const Case& c : Cases()) {
     uint64_t num_deaths = 0;
     bool seen_new = false;
@@ -202,7 +202,7 @@ TEST(StoreDestination, AClientMayDieAtAnyCall) {
         if (!died) EXPECT_EQ(found, Found::kNew);
         EXPECT_NE(found, c.overwrite ? Found::kNothing : Found::kOld);
         seen_new = seen_new || (died && found == Found::kNew);
-        // What was left does not stop the next writer, except in a directory of
+        // The leftovers do not stop the next writer, except in a directory with
         // several files.
         if (!absl::IsNotFound(machine.fs->List(c.target.path).status()) &&
             c.target.max_file_bytes > 0) {
@@ -219,7 +219,7 @@ TEST(StoreDestination, AClientMayDieAtAnyCall) {
 
 // A call fails, before or after it took effect: an error leaves the old
 // checkpoint or the new one, and success means the new one.
-TEST(StoreDestination, ACallMayFailAndItsAnswerMayBeLost) {
+TEST(StoreDestination, SurvivesFailedCallsAndLostAnswers) {
   for (const Case& c : Cases()) {
     for (const bool happens : {false, true}) {
       bool failed = true;
@@ -303,7 +303,7 @@ TEST(StoreDestination, OfTwoWritersOneCommits) {
 }
 
 // Another writer is faster: its files stay, unless they may be replaced.
-TEST(StoreDestination, ObjectsThatAppearInTheMeantimeAreNotReplaced) {
+TEST(StoreDestination, KeepsObjectsThatAppearInTheMeantime) {
   for (const bool has_conditions : {true, false}) {
     SimObjectServer server({.has_conditions = has_conditions});
     Machine machine(server);
@@ -329,7 +329,7 @@ TEST(StoreDestination, ObjectsThatAppearInTheMeantimeAreNotReplaced) {
   }
 }
 
-TEST(StoreDestination, AServerThatRefusesConditionsSaysSoBeforePayload) {
+TEST(StoreDestination, RefusesAServerWithoutConditionsBeforePayload) {
   SimObjectServer server({.refuses_conditions = true});
   Machine machine(server);
   for (const Target& target : kTargets) {

@@ -97,7 +97,7 @@ TEST_F(ContainerDiffTest, TypesInsideAValueCountToo) {
   EXPECT_EQ(report.findings[0].kind, DiffFinding::Kind::kObject);
 }
 
-TEST_F(ContainerDiffTest, SaysWhenAFormatDoesNotTell) {
+TEST_F(ContainerDiffTest, ReportsFormatsWithoutContainers) {
   DcpBuilder builder;
   builder.StartFile("__0_0.distcp");
   builder.AddObject("d.x", ObjectItem(Value::Int(1)));

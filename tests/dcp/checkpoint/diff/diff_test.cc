@@ -47,7 +47,7 @@ DiffReport Diffed(const std::string& a, const std::string& b,
   return *std::move(report);
 }
 
-// The only difference between two safetensors files of one tensor each.
+// The only difference between two safetensors files with one tensor each.
 DiffFinding OnlyDifference(const SmallTensor& a, const SmallTensor& b) {
   const TempDir dir;
   const DiffReport report =
@@ -64,7 +64,7 @@ SmallTensor Floats(const std::vector<float>& values) {
           BytesOf<float>(values)};
 }
 
-TEST(Diff, SaysHowFarValuesAre) {
+TEST(Diff, ReportsHowFarValuesAreApart) {
   const DiffFinding finding = OnlyDifference(
       Floats({1, 2, 3, 4}), Floats({1, std::nextafter(2.0f, 3.0f), 3, 4.5}));
   EXPECT_EQ(finding.kind, Kind::kValues);
@@ -101,7 +101,7 @@ TEST(Diff, ElementsWithinTheToleranceAreEqual) {
       1u);
 }
 
-TEST(Diff, RefusesATolerance) {
+TEST(Diff, RefusesInvalidTolerances) {
   for (const Tolerance& tolerance :
        {Tolerance{.atol = -1}, Tolerance{.rtol = -0.5},
         Tolerance{.atol = std::nan("")}, Tolerance{.rtol = HUGE_VAL}}) {
@@ -113,7 +113,7 @@ TEST(Diff, RefusesATolerance) {
   }
 }
 
-TEST(Diff, SaysWhereTheFirstDifferenceIs) {
+TEST(Diff, ReportsTheFirstDifferentIndex) {
   const SmallTensor a{"w", DType::kUInt8, {2, 3, 2}, std::string(12, 'x')};
   SmallTensor b = a;
   b.payload[9] = 'y';
@@ -199,7 +199,7 @@ TEST(Diff, ComparesObjectsAndNames) {
   EXPECT_THAT(Diffed(a, c, std::move(renamed)).findings, IsEmpty());
 }
 
-TEST(Diff, ATensorIsNoObject) {
+TEST(Diff, ATensorDiffersFromAnObject) {
   const TempDir dir;
   const std::string a = WithObject("x", Value::Int(1)).Write(dir, "a");
   DcpBuilder other;
@@ -222,7 +222,7 @@ TEST(Diff, PatternsThatMatchNothingAtAllAreAMistake) {
               StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
-// A tuple of a tensor and a number is one object.
+// A tuple with a tensor and a number is one object.
 std::string WithTuple(const TempDir& dir, const char* name,
                       const std::string& payload, int64_t number) {
   ValueArena arena;

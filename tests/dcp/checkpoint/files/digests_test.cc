@@ -43,7 +43,7 @@ TEST(Digests, AreWrittenSortedByPlace) {
             "end 2\n");
 }
 
-TEST(Digests, OfOnePlaceHaveOneOrder) {
+TEST(Digests, SortsDigestsOfOnePlace) {
   const ChunkDigest small = {
       .file = "a", .offset = 8, .length = 4, .digest = 2};
   ChunkDigest other = small;
@@ -68,7 +68,7 @@ TEST(Digests, FileNamesMayHaveSpaces) {
               IsOkAndHolds(ElementsAre(digest)));
 }
 
-TEST(Digests, RefusesWhatItDoesNotWrite) {
+TEST(Digests, RefusesOtherTexts) {
   struct Case {
     const char* name;
     std::string text;

@@ -21,7 +21,7 @@ using ::dcp::testing::SimStorage;
 using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
 
-// A file whose byte i is i, modulo a prime.
+// In this file, byte i is i, modulo a prime.
 class FileReaderTest : public ::testing::Test {
  protected:
   static constexpr uint64_t kSize = 20000;
@@ -60,7 +60,7 @@ TEST_F(FileReaderTest, ReadsAnyPartInAnyOrder) {
   ExpectReads(reader, 1000, 15000, 0);
 }
 
-TEST_F(FileReaderTest, RefusesWhatIsBehindThePart) {
+TEST_F(FileReaderTest, RefusesReadsBehindThePart) {
   FileReader reader(storage_, file_, 1000, 100);
   EXPECT_THAT(reader.Read(90, 11),
               StatusIs(absl::StatusCode::kDataLoss,
@@ -71,7 +71,7 @@ TEST_F(FileReaderTest, RefusesWhatIsBehindThePart) {
   ExpectReads(reader, 1000, 90, 10);
 }
 
-TEST_F(FileReaderTest, SmallReadsInARowCostOne) {
+TEST_F(FileReaderTest, JoinsSmallReadsInARow) {
   FileReader reader(storage_, file_, 0, kSize);
   const uint64_t before = storage_.num_operations();
   for (uint64_t offset = 0; offset < 4000; offset += 10) {
@@ -91,7 +91,7 @@ TEST_F(FileReaderTest, AfterAStopNothingIsRead) {
   EXPECT_EQ(storage_.num_operations(), before);
 }
 
-TEST_F(FileReaderTest, AFailedReadIsNotTakenForData) {
+TEST_F(FileReaderTest, DoesNotKeepAFailedRead) {
   FileReader reader(storage_, file_, 0, kSize);
   ExpectReads(reader, 0, 0, 10);
   storage_.FailOperation(0, EIO);

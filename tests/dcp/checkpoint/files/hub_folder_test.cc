@@ -58,7 +58,7 @@ TEST(HubFolder, StandsForItsSnapshot) {
   EXPECT_OK(OpenCheckpoint(path));
 }
 
-TEST(HubFolder, NothingDownloadedIsSaid) {
+TEST(HubFolder, ReportsThatNothingWasDownloaded) {
   const TempDir dir;
   dir.WriteFile("models--a--b/snapshots/x/notes", "");
   EXPECT_THAT(OpenCheckpoint(dir.Join("models--a--b")),

@@ -52,7 +52,7 @@ TEST(MegatronNames, PartsOfOptimizers) {
 
 TEST(MegatronNames, MeshOfTheRandomState) {
   EXPECT_EQ(MeshInName("rng_state/shard_0.1_2.4"), "pipeline=2,tensor=4");
-  // Names that lie, or that old releases wrote without the last number.
+  // False names, and old releases' names without the last number.
   for (const char* other :
        {"rng_state/shard_2.1_2.4", "rng_state/shard_-1.0_2.2",
         "rng_state/shard_0.1_2", "rng_state/shard_0_1",

@@ -41,7 +41,7 @@ TEST(SourceFiles, OpensEachFileOnceWhenItIsNeeded) {
                                      HasSubstr(dir.Join("absent"))));
 }
 
-TEST(SourceFiles, CheckRangeKeepsWithinTheFile) {
+TEST(SourceFiles, CheckRangeRefusesRangesOutsideOfTheFile) {
   const TempDir dir;
   dir.WriteFile("a", "12345");
   SourceFiles files(Disk(), dir.path(), {"a"}, DirectMode::kOff, false);

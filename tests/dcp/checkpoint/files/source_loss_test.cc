@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(SourceLoss, IsChosenByItsPart) {
+TEST(SourceLoss, SelectsLossesByPart) {
   const std::vector<SourceLoss> losses = {
       {.part = StatePart::kModel, .text = "shapes"},
       {.part = StatePart::kOptimizer, .text = "names"}};

@@ -25,7 +25,7 @@ CheckpointEntry Tensor(StatePath path) {
   return entry;
 }
 
-// A tensor of a format without paths.
+// A tensor in a format without paths.
 CheckpointEntry Named(std::string fqn) {
   CheckpointEntry entry;
   entry.fqn = std::move(fqn);
@@ -105,12 +105,12 @@ TEST(StatePart, KnowsTheNamesOfTutorialsAndLibraries) {
   expect_known("net", "optim");
   expect_known("module", "opt_g");
   expect_known("params", "my_adam");
-  // Lightning has a list of optimizers.
+  // Lightning has a list with optimizers.
   EXPECT_THAT(PlacesOf({Tensor({"state_dict", "w"}),
                         Tensor({"optimizer_states", 0, "state", 0, "exp_avg"}),
                         Object({"hyper_parameters", "lr"})}),
               ::testing::ElementsAre("model 1", "optimizer 1", "extra 0"));
-  // PyTorch's tutorial of DCP.
+  // PyTorch's DCP tutorial.
   EXPECT_THAT(PlacesOf({Tensor({"app", "model", "w"}),
                         Tensor({"app", "optim", "state", "w", "exp_avg"})}),
               ::testing::ElementsAre("model 2", "optimizer 2"));
@@ -145,7 +145,7 @@ TEST(StatePart, KeysThatAreNotKnownAreNamed) {
                 .Check());
 }
 
-// The models of transformers have a module that is called so.
+// transformers' models have a module with this name.
 TEST(StatePart, AModelsOwnNamesMayBeginWithModel) {
   EXPECT_THAT(PlacesOf({Named("model.layers.0.weight"), Named("lm_head.weight"),
                         Tensor({"model.norm.weight"}), Tensor({"model"})}),

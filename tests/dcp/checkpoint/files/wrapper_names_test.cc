@@ -18,7 +18,7 @@ TEST(WrapperNames, WrappersAreLeftOut) {
       {"_orig_mod.module._fsdp_wrapped_module.layers.0."
        "_checkpoint_wrapped_module.mlp.w",
        "layers.0.mlp.w"},
-      // A module of that name inside a model is not a wrapper.
+      // A module with this name inside a model is not a wrapper.
       {"encoder.module.w", "encoder.module.w"},
       {"my_orig_mod.w", "my_orig_mod.w"},
       {"module", "module"},

@@ -44,7 +44,7 @@ TEST(DcpOpener, ReadsTheIndexAndNoItem) {
   const TempDir dir;
   DcpBuilder builder = SmallCheckpoint();
   builder.metadata().save_id = "some id";
-  builder.files()[0].clear();  // not looked into
+  builder.files()[0].clear();  // not examined
   ASSERT_OK_AND_ASSIGN(
       const CheckpointParts parts,
       OpenDcp(Disk(), builder.Write(dir, "c"), kDcpMetadataName, {}));
@@ -58,7 +58,7 @@ TEST(DcpOpener, ReadsTheIndexAndNoItem) {
               ::testing::Contains(std::pair("save id", "some id")));
 }
 
-TEST(DcpOpener, SaysWhenNothingWasFlattened) {
+TEST(DcpOpener, ReportsACheckpointWithoutFlattening) {
   const TempDir dir;
   DcpBuilder builder = SmallCheckpoint();
   builder.metadata().has_planner_data = false;
@@ -88,7 +88,7 @@ TEST(DcpOpener, RefusesHolesAndOverlaps) {
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("overlap")));
 }
 
-TEST(DcpOpener, TheIndexMustBeAFileOfItsOwn) {
+TEST(DcpOpener, RequiresARegularIndexFile) {
   const TempDir dir;
   const std::string path = SmallCheckpoint().Write(dir, "c");
   ASSERT_EQ(rename(dir.Join("c/.metadata").c_str(), dir.Join("moved").c_str()),

@@ -48,7 +48,7 @@ using ::dcp::testing::TensorItem;
 using ::dcp::testing::TorchArchiveBytes;
 using ::testing::HasSubstr;
 
-// What locating everything in the checkpoint at `path` answers.
+// The result when everything in the checkpoint at `path` is located.
 absl::Status LocateAllOf(const std::string& path) {
   const auto checkpoint = OpenCheckpoint(path);
   EXPECT_OK(checkpoint);
@@ -56,7 +56,7 @@ absl::Status LocateAllOf(const std::string& path) {
 }
 
 TEST(ItemLocator, FindsTensorsAndObjectsOfAnySize) {
-  // Items of some kilobytes are read whole, larger ones at head and tail; a
+  // Items with some kilobytes are read whole, larger ones at head and tail; a
   // pickle longer than the head is fetched.
   const std::string large(100000, 'x');
   ValueArena arena;
@@ -116,7 +116,7 @@ TEST(ItemLocator, FindsTensorsInsideObjects) {
             "hi");
 }
 
-TEST(ItemLocator, AnObjectOfAnUnknownClassIsAnItemAllTheSame) {
+TEST(ItemLocator, KeepsObjectsOfUnknownClasses) {
   ValueArena arena;
   const Value config =
       arena.New(arena.Global("mylib", "Config"), arena.Tuple({}));
@@ -196,7 +196,7 @@ TEST(ItemLocator, RefusesItemsUnlikeTheIndex) {
   }
 }
 
-TEST(ItemLocator, RefusesDataFilesThatAreNotThere) {
+TEST(ItemLocator, RefusesMissingDataFiles) {
   const TempDir dir;
   const std::string path = CopyGolden(dir, "torch-2.11/sharded");
   const std::string file = path + "/__1_0.distcp";
@@ -267,7 +267,7 @@ void WriteManyItems(SimStorage& fs) {
       WriteFile(fs, "/src/.metadata", WriteDcpMetadata(builder.metadata())));
 }
 
-TEST(ItemLocator, WhatIsDoneWithinABudgetLocatesWithinIt) {
+TEST(ItemLocator, KeepsWithinTheMemoryBudget) {
   SimStorage fs;
   WriteManyItems(fs);
   ConvertOptions convert;
@@ -286,7 +286,7 @@ TEST(ItemLocator, WhatIsDoneWithinABudgetLocatesWithinIt) {
   EXPECT_EQ(fs.most_queue_bytes(), 2 * kMinMemoryBytes);
 }
 
-// The requests that locate 20 items of 100 KB in one object.
+// The requests that locate 20 items with 100 KB in one object.
 TEST(ItemLocator, ReadsSmallItemsOfAStoreWithOneRequest) {
   constexpr int64_t kSize = 100'000;
   DcpBuilder builder;

@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// The elements of a chunk of `sizes`, as numbers of elements from the start of
+// The elements in a chunk with `sizes`, as element numbers from the start of
 // the item's tensor, in row-major order.
 std::vector<int64_t> ElementsOf(const ChunkLocation& location,
                                 const Dims& sizes, int64_t element_bytes) {
@@ -60,7 +60,7 @@ TEST(ItemPart, ARangeOfAStridedTensorKeepsItsStride) {
   EXPECT_THAT(ElementsOf(location, {2, 1, 2}, 8), ElementsAre(7, 9, 11, 13));
 }
 
-TEST(ItemPart, ALayerOfSeveral) {
+TEST(ItemPart, NarrowsToOneLayer) {
   ChunkLocation location = LocationAt(0);
   NarrowToPart({.shape = {3, 2, 2}, .box = {{1, 0, 0}, {1, 2, 2}}}, {2, 2}, 2,
                location);
@@ -68,8 +68,8 @@ TEST(ItemPart, ALayerOfSeveral) {
   EXPECT_THAT(location.strides, IsEmpty());
 }
 
-TEST(ItemPart, ALayerOfATransposedTensor) {
-  // The item holds 2 layers of (3, 2), in column-major order.
+TEST(ItemPart, NarrowsToOneLayerOfATransposedTensor) {
+  // The item holds 2 layers with shape (3, 2), in column-major order.
   ChunkLocation location = LocationAt(0, {6, 1, 3});
   NarrowToPart({.shape = {2, 3, 2}, .box = {{1, 0, 0}, {1, 3, 2}}}, {3, 2}, 4,
                location);
@@ -77,7 +77,7 @@ TEST(ItemPart, ALayerOfATransposedTensor) {
   EXPECT_THAT(ElementsOf(location, {3, 2}, 4), ElementsAre(6, 9, 7, 10, 8, 11));
 }
 
-TEST(ItemPart, OneElementAndNone) {
+TEST(ItemPart, HandlesOneElementAndNone) {
   ChunkLocation location = LocationAt(100);
   NarrowToPart({.shape = {4}, .box = {{3}, {1}}}, {}, 4, location);
   EXPECT_EQ(location.payload_offset, 112u);

@@ -37,7 +37,7 @@ using ::dcp::testing::TorchArchiveBytes;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A .bin shard: one tensor of floats.
+// A .bin shard: one float tensor.
 std::string Bin(const char* name, const std::vector<float>& values) {
   ValueArena arena;
   const Value tensor =
@@ -63,7 +63,7 @@ constexpr char kFirst[] = "pytorch_model-00001-of-00002.bin";
 constexpr char kSecond[] = "pytorch_model-00002-of-00002.bin";
 constexpr char kBinIndex[] = "pytorch_model.bin.index.json";
 
-// A model of two .bin shards, a and b, in the directory "m".
+// A model in two .bin shards, a and b, in the directory "m".
 void WriteModelShards(const TempDir& dir) {
   dir.WriteFile(std::string("m/") + kFirst, Bin("a", {1, 2}));
   dir.WriteFile(std::string("m/") + kSecond, Bin("b", {3}));
@@ -76,7 +76,7 @@ absl::StatusOr<std::map<std::string, std::string>> LoadFrom(
   return LoadAll(*checkpoint);
 }
 
-// Every way to name the model of WriteModelShards must give this result.
+// Every way to name the model from WriteModelShards must give this result.
 void ExpectShards(const std::string& path) {
   SCOPED_TRACE(path);
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
@@ -116,7 +116,7 @@ TEST(ModelFiles, AnIndexOfAnyNameOpensByItsPath) {
   const TempDir dir;
   dir.WriteFile("m/1.safetensors", Safetensors("a", {1}));
   dir.WriteFile("m/2.safetensors", Safetensors("b", {2}));
-  // Neither the name of the index nor that of a file says the format.
+  // Neither the index's name nor a file's says the format.
   dir.WriteFile("m/weights", Safetensors("c", {3}));
   const std::string one = dir.WriteFile("m/diffusion.index.json",
                                         IndexOf({{"a", "1.safetensors"}}));
@@ -138,7 +138,7 @@ TEST(ModelFiles, SafetensorsComeBeforeBinFiles) {
   EXPECT_EQ(checkpoint->format(), Format::kSafetensors);
 }
 
-TEST(ModelFiles, AnIndexMustBeTrueOfBinShardsToo) {
+TEST(ModelFiles, ChecksTheIndexOfBinShards) {
   const TempDir dir;
   WriteModelShards(dir);
   const auto open_with = [&](const std::string& index) {
@@ -164,7 +164,7 @@ TEST(ModelFiles, AnIndexMustBeTrueOfBinShardsToo) {
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr(kBinIndex)));
 }
 
-TEST(ModelFiles, WhatTheIndexDoesNotNameIsLeftOut) {
+TEST(ModelFiles, LeavesOutTensorsThatTheIndexDoesNotName) {
   const TempDir dir;
   WriteModelShards(dir);
   // An index names b only in its second file, and nothing called c.
@@ -188,7 +188,7 @@ TEST(ModelFiles, WhatTheIndexDoesNotNameIsLeftOut) {
                        OpenCheckpoint(dir.Join("m")));
   EXPECT_THAT(LossTexts(checkpoint->losses()),
               ElementsAre("c, which the index does not name, are left out"));
-  // Of a single file, too, which otherwise would be written again as it is.
+  // Also for a single file, which otherwise would be written again unchanged.
   dir.WriteFile(std::string("m/") + kBinIndex, IndexOf({{"a", kFirst}}));
   ASSERT_OK(ConvertCheckpoint(Disk(), dir.Join("m"), dir.Join("a.pt"), {}));
   ASSERT_OK_AND_ASSIGN(loaded, LoadFrom(dir.Join("a.pt")));
@@ -217,7 +217,7 @@ TEST(ModelFiles, AMissingShardIsNamedWithoutAnIndexToo) {
   EXPECT_THAT(OpenCheckpoint(dir.Join("s")),
               StatusIs(absl::StatusCode::kNotFound,
                        HasSubstr("missing: x-00002-of-00002.safetensors")));
-  // DCP's Hugging Face writer: rank 1 had no part of the second file.
+  // DCP's Hugging Face writer: rank 1 had no part in the second file.
   dir.WriteFile("d/shard-00001-model-00001-of-00002.safetensors",
                 Safetensors("a", {1}));
   EXPECT_OK(OpenCheckpoint(dir.Join("d")));

@@ -58,7 +58,7 @@ std::string ShardIndexText(const WeightMap& weight_map) {
   return WriteSafetensorsIndex(4, weight_map);
 }
 
-// A file of them may be given without its index, which says so too.
+// One such file may be given without the index, which says so too.
 TEST(SafetensorsOpener, RefusesDifferencesBetweenWeights) {
   const TempDir dir;
   const SmallTensor frame = {"w", DType::kUInt8, {3}, "abc"};
@@ -117,8 +117,8 @@ TEST(SafetensorsOpener, ShardsAreJoinedByTheirOffsets) {
   EXPECT_EQ(loaded["w"], BytesOf<float>({1, 2, 3}));
 }
 
-// Why the tensor w of the model in `directory` cannot be read; the model opens,
-// and so does the rest of it.
+// Why the tensor w cannot be read in the model in `directory`; the model opens,
+// and everything else can be read.
 absl::Status ProblemOfW(const std::string& directory) {
   const absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
       OpenCheckpoint(directory);
@@ -218,7 +218,7 @@ TEST(SafetensorsOpener, ANameInTwoShardsCanBeExcluded) {
                               std::move(options)));
 }
 
-// What DCP's Hugging Face writer leaves: the index has each name once.
+// DCP's Hugging Face writer leaves an index with each name once.
 TEST(SafetensorsOpener, AnIndexCountsAllPartsOfATensor) {
   const TempDir dir;
   dir.WriteFile("m/1.safetensors", Shard({1, 2}, 0));
@@ -266,7 +266,7 @@ TEST(SafetensorsOpener, TheIndexOfAVariantIsAnIndex) {
                                  "path")));
 }
 
-TEST(SafetensorsOpener, RefusesShardsBeyondWhatCanBe) {
+TEST(SafetensorsOpener, RefusesShardsThatAreTooLarge) {
   const TempDir dir;
   dir.WriteFile("m/1.safetensors", Shard({1}, 0));
   dir.WriteFile("m/2.safetensors", Shard({1}, INT64_MAX));
@@ -274,7 +274,7 @@ TEST(SafetensorsOpener, RefusesShardsBeyondWhatCanBe) {
               StatusIs(absl::StatusCode::kDataLoss));
 }
 
-TEST(SafetensorsOpener, TheIndexMustBeTrue) {
+TEST(SafetensorsOpener, ChecksTheIndex) {
   const TempDir dir;
   dir.WriteFile("m/a.safetensors", SafetensorsBytes({Floats("a", {1})}));
   const auto open_with = [&](const std::string& index) {
@@ -305,7 +305,7 @@ TEST(SafetensorsOpener, RefusesTwoModelsInADirectory) {
                        HasSubstr("several models")));
 }
 
-// The cache of a model hub names its blobs by links.
+// A model hub's cache names the blobs by links.
 TEST(SafetensorsOpener, FollowsLinks) {
   const TempDir dir;
   dir.WriteFile("blobs/1234", SafetensorsBytes({Floats("a", {1})}));

@@ -32,7 +32,7 @@ using ::dcp::testing::TempDir;
 using ::dcp::testing::TorchArchiveBytes;
 using ::testing::HasSubstr;
 
-TEST(TorchOpener, KeepsWhatLayoutsAndParametersSay) {
+TEST(TorchOpener, KeepsStridesAndRequiresGrad) {
   const TempDir dir;
   ASSERT_OK_AND_ASSIGN(
       const std::unique_ptr<Checkpoint> checkpoint,
@@ -46,7 +46,7 @@ TEST(TorchOpener, KeepsWhatLayoutsAndParametersSay) {
   EXPECT_TRUE(tensor("base").locations[0].strides.empty());
   EXPECT_EQ(tensor("transposed").locations[0].strides, Dims({1, 6}));
   EXPECT_EQ(tensor("broadcast").locations[0].strides, Dims({0, 1}));
-  // A view of the rows from the second on.
+  // A view that begins at the second row.
   EXPECT_EQ(tensor("rows").locations[0].payload_offset,
             tensor("base").locations[0].payload_offset + 6 * sizeof(float));
 }
@@ -79,7 +79,7 @@ TEST(TorchOpener, ObjectsOutliveThePickle) {
   EXPECT_EQ(pair.tensors.count(pair.value.items()[0].identity()), 1u);
 }
 
-TEST(TorchOpener, RefusesWhatIsNoStateDict) {
+TEST(TorchOpener, RefusesOtherValuesThanStateDicts) {
   const TempDir dir;
   ValueArena arena;
   EXPECT_THAT(OpenCheckpoint(dir.WriteFile(
@@ -121,7 +121,7 @@ TEST(TorchOpener, OneUnknownObjectStopsNothingElse) {
               HasSubstr("not read: global mylib.Config"));
 }
 
-TEST(TorchOpener, AWholeModuleIsRefusedWithWhatToDo) {
+TEST(TorchOpener, RefusesAWholeModuleWithAdvice) {
   const TempDir dir;
   ValueArena arena;
   const Value module =
@@ -182,7 +182,7 @@ TEST(TorchOpener, JaggedTensorsAreCarried) {
   EXPECT_TRUE(report.findings.empty());
   EXPECT_THAT(ConvertCheckpoint(Disk(), path, dir.Join("o.safetensors"), {}),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("nt")));
-  // The elements of both rows, and where the rows begin.
+  // Both rows' elements, and where the rows begin.
   const std::string whole = testing::ReadFile(path);
   for (const std::string& bytes : {testing::BytesOf<float>({1, 1, 1, 1, 1}),
                                    testing::BytesOf<int64_t>({0, 2, 5})}) {

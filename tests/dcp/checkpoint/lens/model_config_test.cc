@@ -30,7 +30,7 @@ class ModelConfigTest : public ::testing::Test {
   const std::unique_ptr<FileSystem> fs_ = NewPosixFileSystem();
 };
 
-TEST_F(ModelConfigTest, TheOneInTheSourceComesBeforeTheOneNextToIt) {
+TEST_F(ModelConfigTest, PrefersTheConfigInTheSource) {
   EXPECT_THAT(FindModelConfig(*fs_, source_), IsOkAndHolds(""));
   ASSERT_OK(WriteFile(*fs_, dir_.Join("config.json"), "next"));
   EXPECT_THAT(FindModelConfig(*fs_, source_), IsOkAndHolds("next"));
@@ -38,7 +38,7 @@ TEST_F(ModelConfigTest, TheOneInTheSourceComesBeforeTheOneNextToIt) {
   EXPECT_THAT(FindModelConfig(*fs_, source_), IsOkAndHolds("in"));
 }
 
-TEST_F(ModelConfigTest, ASourceThatIsAFileHasItNextToIt) {
+TEST_F(ModelConfigTest, FindsTheConfigNextToASourceFile) {
   const std::string file = JoinPath(source_, "model.safetensors");
   ASSERT_OK(WriteFile(*fs_, file, "weights"));
   EXPECT_THAT(FindModelConfig(*fs_, file), IsOkAndHolds(""));
@@ -46,13 +46,13 @@ TEST_F(ModelConfigTest, ASourceThatIsAFileHasItNextToIt) {
   EXPECT_THAT(FindModelConfig(*fs_, file), IsOkAndHolds("{}"));
 }
 
-TEST_F(ModelConfigTest, PassesOverWhatIsNotAFile) {
+TEST_F(ModelConfigTest, SkipsPathsThatAreNotFiles) {
   std::filesystem::create_directory(JoinPath(source_, "config.json"));
   ASSERT_OK(WriteFile(*fs_, dir_.Join("config.json"), "next"));
   EXPECT_THAT(FindModelConfig(*fs_, source_), IsOkAndHolds("next"));
 }
 
-TEST_F(ModelConfigTest, RefusesALargeOne) {
+TEST_F(ModelConfigTest, RefusesALargeConfig) {
   ASSERT_OK(WriteFile(*fs_, JoinPath(source_, "config.json"),
                       std::string(kMaxModelConfigBytes + 1, ' ')));
   EXPECT_THAT(FindModelConfig(*fs_, source_),

@@ -40,7 +40,7 @@ struct Tensor {
 
 class QuantizationTest : public ::testing::Test {
  protected:
-  // "NAME: SCHEME" of the tensors that are parts of quantized ones.
+  // "NAME: SCHEME" for the tensors that are parts of quantized ones.
   std::vector<std::string> Mark(const std::vector<Tensor>& tensors,
                                 const std::string& config = "") {
     if (!config.empty()) {
@@ -133,7 +133,7 @@ TEST_F(QuantizationTest, NumbersWithSuchNamesAreNumbers) {
               IsEmpty());
   EXPECT_THAT(Mark({{"m.scales", kF32}, {"weight_scale_inv", kF32}}),
               IsEmpty());
-  // What --cast float8_e4m3fn makes.
+  // The result of --cast float8_e4m3fn.
   EXPECT_THAT(Mark({{"m.weight", kF8}, {"m.bias", kF8}}), IsEmpty());
   EXPECT_THAT(parts_.properties, IsEmpty());
 }
@@ -160,8 +160,8 @@ TEST_F(QuantizationTest, ConfigsTellMoreThanNames) {
   EXPECT_THAT(Mark(tensors, "no JSON"), IsEmpty());
 }
 
-// As torchao 0.18 flattens the tensors of its subclasses.
-TEST_F(QuantizationTest, TorchaoSaysItInTheHeader) {
+// As torchao 0.18 flattens its subclasses' tensors.
+TEST_F(QuantizationTest, ReadsTorchaosHeader) {
   parts_.metadata = {{"tensor_names", R"(["m.weight", "m.bias"])"},
                      {"m.weight", R"({"_type": "Float8Tensor", "_data": {},
                        "_tensor_data_names": ["qdata", "scale"]})"},
@@ -174,7 +174,7 @@ TEST_F(QuantizationTest, TorchaoSaysItInTheHeader) {
                           "m._weight_scale: torchao's Float8Tensor"));
 }
 
-TEST_F(QuantizationTest, NothingIsComputedWithAPart) {
+TEST_F(QuantizationTest, RefusesToComputeWithAPart) {
   Mark({{"m.weight", kF8}, {"m.weight_scale_inv", kF32}, {"n.weight", kF32}});
   const TensorEntry& codes = *parts_.entries[0].tensor();
   EXPECT_THAT(CheckNotQuantized("m.weight", codes, "averaged"),

@@ -34,7 +34,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Saves `tensor` in rows of two and opens it.
+// Saves `tensor` with two rows per chunk and opens it.
 std::unique_ptr<Checkpoint> Stored(SimStorage& fs, const SampleTensor& tensor) {
   SampleState state;
   for (int64_t row = 0; row < tensor.shape[0]; row += 2) {
@@ -59,7 +59,7 @@ LoadTensor Want(const SampleTensor& tensor, const Box& box, MemorySink& sink) {
           .sink = &sink};
 }
 
-TEST(Load, FillsAnyBoxOfWhatWasSavedInOthers) {
+TEST(Load, FillsAnyBoxFromOtherBoxes) {
   SimStorage fs({.percent_short = 30, .percent_interrupted = 30});
   const SampleTensor tensor("w", DType::kFloat32, {7, 6, 3});
   const auto checkpoint = Stored(fs, tensor);
@@ -78,7 +78,7 @@ TEST(Load, FillsAnyBoxOfWhatWasSavedInOthers) {
 
 // An item that is read whole is compared with its CRC; one that is read in part
 // cannot be.
-TEST(Load, FindsAFlippedBitOfWhatItReadsWhole) {
+TEST(Load, FindsAFlippedBitInWholeItems) {
   SimStorage fs;
   const SampleTensor tensor("w", DType::kFloat32, {4, 1000});
   Stored(fs, tensor);
@@ -119,8 +119,8 @@ TEST(Load, FillsATensorOfManyBlocks) {
             1.2 * static_cast<double>(tensor.bytes.size()));
 }
 
-// One copy, from where a read left it to where it belongs.
-TEST(Load, WritesStraightIntoASinkThatLetsIt) {
+// One copy, from the read's block to the destination.
+TEST(Load, WritesDirectlyToASinksMemory) {
   SimStorage fs({.percent_short = 30, .percent_interrupted = 30});
   const SampleTensor tensor("w", DType::kComplex128, {6, 300, 1301});
   const auto checkpoint = Stored(fs, tensor);
@@ -147,7 +147,7 @@ TEST(Load, WritesStraightIntoASinkThatLetsIt) {
   }
 }
 
-TEST(Load, UsesTheCallersLaneAgainAndAgain) {
+TEST(Load, ReusesTheCallersLane) {
   SimStorage fs;
   const SampleTensor tensor("w", DType::kFloat32, {7, 6, 3});
   const auto checkpoint = Stored(fs, tensor);
@@ -197,7 +197,7 @@ TEST(Load, DoesNotConvertCodes) {
                                  "a part of a quantized tensor")));
 }
 
-TEST(Load, ListsEverythingThatDoesNotFitBeforeItReads) {
+TEST(Load, ListsAllMismatchesBeforeItReads) {
   SimStorage fs;
   const SampleTensor tensor("w", DType::kFloat32, {4, 3});
   const auto checkpoint = Stored(fs, tensor);
@@ -242,7 +242,7 @@ TEST(Load, FlushesSinksAfterAnError) {
   EXPECT_EQ(good.num_pending(), 0u);
 }
 
-TEST(Load, ReportsADiskThatCannotBeRead) {
+TEST(Load, ReportsReadErrors) {
   SimStorage fs;
   const SampleTensor tensor("w", DType::kFloat32, {4, 3});
   const auto checkpoint = Stored(fs, tensor);

@@ -60,7 +60,7 @@ TEST_F(MapRequestTest, TheRulesAreAFamilyAFileOrAText) {
   EXPECT_EQ(spec->model_to, "model.");
 }
 
-TEST_F(MapRequestTest, TheConfigIsAFileATextOrThatOfTheSource) {
+TEST_F(MapRequestTest, TheConfigIsAFileATextOrTheSources) {
   const std::string other = dir_.Join("other.json");
   ASSERT_OK(WriteFile(*fs_, dir_.Join("config.json"), "source"));
   ASSERT_OK(WriteFile(*fs_, other, "other"));
@@ -77,7 +77,7 @@ TEST_F(MapRequestTest, TheConfigIsAFileATextOrThatOfTheSource) {
   EXPECT_EQ(spec->options.config, "text");
 }
 
-TEST_F(MapRequestTest, SaysWhatIsWrong) {
+TEST_F(MapRequestTest, ReportsMistakes) {
   using testing::kInvalid;
   constexpr auto kNotFound = absl::StatusCode::kNotFound;
   ExpectRefused({.from = "hf", .to = "meta"}, kInvalid, "needs a family");

@@ -14,7 +14,7 @@ TEST(MappedNames, AFewAreListedAndTheOthersCounted) {
   EXPECT_EQ(SomeOf({"a", "b", "c", "d", "e"}), "a, b, c and 2 others");
 }
 
-TEST(MappedNames, WhatAMappingMakes) {
+TEST(MappedNames, ListsTheNamesThatAMappingMakes) {
   EXPECT_EQ(NamesMade(*testing::MappedPair::Map(), {"fused", "table"}),
             "; pair, from theirs to ours, makes fused, table of what is "
             "stored");

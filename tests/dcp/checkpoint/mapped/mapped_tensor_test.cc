@@ -26,7 +26,7 @@ TensorEntry MappedStored(DType dtype, const Dims& shape) {
   return entry;
 }
 
-// `count` elements of source `src`, which become those from `begin` on.
+// `count` elements from source `src`, which become those from `begin` on.
 StridedPiece Part(uint32_t src, uint64_t begin, uint64_t count) {
   return {.src = src,
           .dst = 0,

@@ -111,7 +111,7 @@ TEST(Selection, SeveralPartsKeepTheirNames) {
                                           "model.ids", "step"));
 }
 
-TEST(Selection, APartThatIsNotThereIsAMistake) {
+TEST(Selection, RefusesAPartThatTheCheckpointLacks) {
   SelectionOptions options;
   options.parts = {StatePart::kOptimizer};
   EXPECT_THAT(Refusal(options), StatusIs(absl::StatusCode::kInvalidArgument,

@@ -50,7 +50,7 @@ TEST(Checkpoint, FormatNamesRoundTrip) {
                                             HasSubstr("'onnx'")));
 }
 
-TEST(Checkpoint, FindsTheFormatOfWhatIsThere) {
+TEST(Checkpoint, DetectsTheFormat) {
   const TempDir dir;
   const auto format_of = [](const std::string& path) {
     const auto checkpoint = OpenCheckpoint(path);
@@ -81,7 +81,7 @@ TEST(Checkpoint, APathGivenByTheUserMayBeALink) {
   EXPECT_OK(OpenCheckpoint(dir.Join("model.safetensors")));
 }
 
-TEST(Checkpoint, SaysWhyThereIsNone) {
+TEST(Checkpoint, ExplainsWhyThereIsNone) {
   const TempDir dir;
   EXPECT_THAT(OpenCheckpoint(dir.Join("absent")),
               StatusIs(absl::StatusCode::kNotFound));
@@ -107,7 +107,7 @@ std::string ShardName(int shard, absl::string_view suffix) {
   return absl::StrFormat("m-%05d-of-%05d%s", shard + 1, kNumShards, suffix);
 }
 
-// A directory "/m" of shards with a tensor each, and with their index.
+// A directory "/m" with shards, each with a tensor, and with their index.
 void WriteShards(SimStorage& fs, bool safetensors) {
   const std::string suffix = safetensors ? ".safetensors" : ".bin";
   std::vector<std::pair<std::string, std::string>> weight_map;
@@ -143,8 +143,8 @@ void WriteDcp(SimStorage& fs) {
       WriteFile(fs, "/m/.metadata", WriteDcpMetadata(builder.metadata())));
 }
 
-// Finding out the format takes four looks at the directory and one at the first
-// file of the index, whatever the size of the checkpoint.
+// Detecting the format takes four operations on the directory and one on the
+// index's first file, whatever the checkpoint's size.
 constexpr uint64_t kMaxOperationsAfterStop = 4;
 
 // Wherever the stop comes.
@@ -194,7 +194,7 @@ TEST(Checkpoint, FindsEntriesByName) {
   EXPECT_EQ(checkpoint->Find("nothing"), std::nullopt);
 }
 
-TEST(Checkpoint, LocateFillsInOnlyWhatIsAsked) {
+TEST(Checkpoint, LocatesOnlyTheGivenEntries) {
   const TempDir dir;
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                        OpenCheckpoint(CopyGolden(dir, "torch-2.11/sharded")));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which dialect a directory has, and what is said about it. The contents of
-// each dialect are compared in dialects_test.cc.
+// Which dialect a directory has, and the messages about it. dialects_test.cc
+// compares each dialect's contents.
 #include "dcp/checkpoint/open/directory_opener.h"
 
 #include <unistd.h>
@@ -53,7 +53,7 @@ std::string StateDict(int64_t step) {
       {BytesOf<float>({1})});
 }
 
-// Moves a copy of a golden checkpoint to `name`.
+// Moves a copied golden checkpoint to `name`.
 void Put(const TempDir& dir, absl::string_view golden, absl::string_view name) {
   std::filesystem::create_directories(
       std::filesystem::path(dir.Join(name)).parent_path());
@@ -84,7 +84,7 @@ TEST(DirectoryOpener, TorchTitansNamesStandAtTheTop) {
           .has_value());
 }
 
-TEST(DirectoryOpener, FollowsPointersAndSaysSo) {
+TEST(DirectoryOpener, FollowsAndReportsPointers) {
   const TempDir dir;
   Put(dir, "torch-2.11/sharded", "runs/iter_0000007");
   Put(dir, "torch-2.11/train", "runs/iter_0000008");
@@ -173,7 +173,7 @@ TEST(DirectoryOpener, AModelIsReadWhenDeepSpeedsFolderIsGone) {
   EXPECT_OK(OpenCheckpoint(dir.Join("checkpoint-5")));
 }
 
-TEST(DirectoryOpener, RefusesWhatTorchCheckpointingHasNotFinished) {
+TEST(DirectoryOpener, RefusesAnUnfinishedTorchCheckpointingSave) {
   const TempDir dir;
   constexpr absl::string_view kGolden =
       "dialects/ranks/torch_checkpointing_ws2";
@@ -190,12 +190,12 @@ TEST(DirectoryOpener, RefusesWhatTorchCheckpointingHasNotFinished) {
 TEST(DirectoryOpener, RefusesACustomLayoutOfTorchCheckpointing) {
   const TempDir dir;
   dir.WriteFile("d/metadata.pkl", "\x80\x04}\x8c\x17nested_path_to_metadata");
-  // What this rank has, under the names of the whole.
+  // This rank's parts, under the whole tensors' names.
   dir.WriteFile("d/model_rank0.safetensors", OneTensor());
   EXPECT_THAT(
       OpenCheckpoint(dir.Join("d")),
       StatusIs(StatusCode::kUnimplemented, HasSubstr("custom layouts")));
-  // Another file of that name means nothing.
+  // Another file with this name means nothing.
   dir.WriteFile("d/metadata.pkl", "\x80\x04N.");
   EXPECT_OK(OpenCheckpoint(dir.Join("d")));
 }

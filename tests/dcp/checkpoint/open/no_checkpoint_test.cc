@@ -23,7 +23,7 @@ using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
 using ::testing::HasSubstr;
 
-// What is said of a directory with these files.
+// The error for a directory with these files.
 absl::Status Why(const std::vector<std::string>& files) {
   const TempDir dir;
   dir.WriteFile("d/notes.txt", "");
@@ -33,7 +33,7 @@ absl::Status Why(const std::vector<std::string>& files) {
   return WhyNoCheckpoint(*directory, {});
 }
 
-TEST(NoCheckpoint, SaysWhatIsMissing) {
+TEST(NoCheckpoint, NamesMissingFiles) {
   EXPECT_THAT(Why({}), StatusIs(StatusCode::kNotFound,
                                 HasSubstr("neither .metadata (which a save")));
 }

@@ -31,7 +31,7 @@ std::vector<ChunkDigest> Recorded(const std::string& path) {
   return *digests;
 }
 
-TEST(RecordedDigests, BelongToTheSaveOfTheirName) {
+TEST(RecordedDigests, CountOnlyForTheSaveInTheirName) {
   const TempDir dir;
   DcpBuilder builder;
   builder.StartFile("__0_0.distcp");

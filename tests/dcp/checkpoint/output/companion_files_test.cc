@@ -60,7 +60,7 @@ std::vector<std::string> NamesIn(const std::string& directory) {
   return names;
 }
 
-TEST(CompanionFiles, ComeAlongWithTheModel) {
+TEST(CompanionFiles, AreCopiedWithTheModel) {
   const TempDir dir;
   WriteModel(dir);
   ASSERT_OK_AND_ASSIGN(const ConvertPlan plan,
@@ -86,7 +86,7 @@ TEST(CompanionFiles, ComeAlongWithTheModel) {
   EXPECT_TRUE(report.findings.empty());
 }
 
-// A model whose config names a type, of tensors of these types.
+// A model with tensors in these types; the config names a type.
 void WriteTyped(const TempDir& dir, const std::string& config, DType a,
                 DType b) {
   dir.WriteFile(
@@ -103,7 +103,7 @@ constexpr char kTypedConfig[] =
     "  \"text_config\": {\"torch_dtype\": \"float32\"},\n"
     "  \"dtype\": \"float32\"}\n";
 
-TEST(CompanionFiles, AConfigSaysWhatACastHasMadeOfTheTensors) {
+TEST(CompanionFiles, ConfigNamesTheTypeAfterACast) {
   const TempDir dir;
   WriteTyped(dir, kTypedConfig, DType::kFloat32, DType::kFloat16);
   ConvertOptions cast = ToSafetensors();
@@ -124,7 +124,7 @@ TEST(CompanionFiles, AConfigSaysWhatACastHasMadeOfTheTensors) {
   EXPECT_TRUE(report.findings.empty());
 }
 
-TEST(CompanionFiles, AConfigStaysAsItIsUnlessOneTypeIsTrueOfAllTensors) {
+TEST(CompanionFiles, KeepsTheConfigWithoutACommonType) {
   struct Case {
     const char* config;
     std::vector<std::string> casts;
@@ -146,7 +146,7 @@ TEST(CompanionFiles, AConfigStaysAsItIsUnlessOneTypeIsTrueOfAllTensors) {
   }
 }
 
-TEST(CompanionFiles, StayBehindWhereTheyAreNotWanted) {
+TEST(CompanionFiles, AreNotCopiedWhenSwitchedOff) {
   const TempDir dir;
   WriteModel(dir);
   ConvertOptions without = ToSafetensors();
@@ -162,7 +162,7 @@ TEST(CompanionFiles, StayBehindWhereTheyAreNotWanted) {
               UnorderedElementsAre("model.safetensors", ".digests"));
 }
 
-TEST(CompanionFiles, ComeFromBesideAnIndexToo) {
+TEST(CompanionFiles, AreCopiedFromNextToAnIndex) {
   const TempDir dir;
   dir.WriteFile("m/a.safetensors", Model());
   dir.WriteFile("m/config.json", "{}");
@@ -172,7 +172,7 @@ TEST(CompanionFiles, ComeFromBesideAnIndexToo) {
   EXPECT_EQ(ReadFile(dir.Join("out/config.json")), "{}");
 }
 
-TEST(CompanionFiles, ComeFromTheFolderWhereVerlKeepsThem) {
+TEST(CompanionFiles, AreCopiedFromVerlsFolder) {
   const TempDir dir;
   dir.WriteFile("m/model.safetensors", Model());
   dir.WriteFile("m/huggingface/config.json", "{}");
@@ -181,7 +181,7 @@ TEST(CompanionFiles, ComeFromTheFolderWhereVerlKeepsThem) {
   EXPECT_EQ(ReadFile(dir.Join("out/config.json")), "{}");
 }
 
-TEST(CompanionFiles, ComeFromAnotherDirectoryIfItIsNamed) {
+TEST(CompanionFiles, AreCopiedFromANamedDirectory) {
   const TempDir dir;
   WriteModel(dir);
   dir.WriteFile("base/config.json", "{\"base\": 1}");
@@ -251,8 +251,7 @@ TEST(CompanionFiles, OverwriteLosesNoConfig) {
   ASSERT_OK(ConvertCheckpoint(Disk(), dir.Join("m"), out, std::move(again)));
   EXPECT_EQ(ReadFile(dir.Join("out/config.json")), "{\"new\": 1}");
   EXPECT_THAT(NamesIn(dir.path()), UnorderedElementsAre("m", "out"));
-  // Otherwise a source without a tokenizer would remove that of the
-  // destination.
+  // Otherwise a source without a tokenizer would remove the destination's.
   ConvertOptions bare = ToSafetensors();
   bare.overwrite = true;
   EXPECT_THAT(ConvertCheckpoint(Disk(), dir.Join("m/model.safetensors"), out,
@@ -274,7 +273,7 @@ TEST(CompanionFiles, APlanNamesThem) {
   EXPECT_THAT(plan.code_left_out, ElementsAre("modeling_llama.py"));
 }
 
-TEST(CompanionFiles, OneThatIsTooLargeIsRefused) {
+TEST(CompanionFiles, RefusesALargeFile) {
   const TempDir dir;
   dir.WriteFile("m/model.safetensors", Model());
   dir.WriteFile("m/tokenizer.json", "");
@@ -297,7 +296,7 @@ TEST(CompanionFiles, NamesAreSortedForTheSearch) {
   }
 }
 
-// A folder of peft: the library looks for these names.
+// A peft folder: the library looks for these names.
 TEST(CompanionFiles, AdaptersKeepTheirNames) {
   const TempDir dir;
   dir.WriteFile("m/adapter_model.safetensors", Model());
@@ -378,7 +377,7 @@ TEST(CompanionFiles, ModulesElsewhereAreRefused) {
   EXPECT_THAT(ConvertCheckpoint(Disk(), dir.Join("m"), dir.Join("out"),
                                 ToSafetensors()),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("../secrets")));
-  // A folder that is a link is not one of the model's.
+  // A folder that is a link does not belong to the model.
   dir.WriteFile("m/modules.json", R"([{"path": "1_Pooling"}])");
   ASSERT_EQ(
       symlink(dir.Join("secrets").c_str(), dir.Join("m/1_Pooling").c_str()), 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests the layouts of DCP files. convert_test and the interop tests check that
-// PyTorch's readers and ours read back what was written.
+// PyTorch's readers and ours read the written files.
 #include "dcp/checkpoint/output/dcp_output.h"
 
 #include <cstdint>
@@ -35,7 +35,7 @@ using ::dcp::testing::TempDir;
 using ::dcp::testing::TensorItem;
 using ::testing::ElementsAre;
 
-// The bytes of `file` when payload i of the output is `payloads[i]`.
+// The bytes in `file` when the output's payload i is `payloads[i]`.
 std::string Image(OutputFile& file, const std::vector<std::string>& payloads) {
   std::string image;
   std::vector<uint32_t> crcs;
@@ -88,7 +88,7 @@ TEST(DcpFileBuilder, LaysOutArchivesOnAlignedPlaces) {
   EXPECT_EQ(Cut(image, last), TensorItem(DType::kInt16, {2, 1}, "1234"));
 }
 
-TEST(DcpFileBuilder, LiteralsCanBeAskedForAgain) {
+TEST(DcpFileBuilder, LiteralsCanBeMadeAgain) {
   std::vector<Payload> payloads;
   DcpFileBuilder builder("f", payloads);
   builder.AddTensor(PayloadOf(DType::kUInt8, {3}));
@@ -98,7 +98,7 @@ TEST(DcpFileBuilder, LiteralsCanBeAskedForAgain) {
   EXPECT_EQ(Image(file, {"abc", "1234"}), image);
 }
 
-// Two tensors and an object in a source of two files.
+// Two tensors and an object in a source with two files.
 class DcpOutputTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -130,7 +130,7 @@ class DcpOutputTest : public ::testing::Test {
                                       Destination::Kind::kDcpDirectory, false));
   }
 
-  // The index of the output for `ranks`, parsed.
+  // The output's index for `ranks`, parsed.
   Metadata IndexOf(const std::vector<DcpRank>& ranks,
                    const DcpOutputOptions& options) {
     absl::StatusOr<Output> output = BuildDcpOutput(
@@ -179,7 +179,7 @@ TEST_F(DcpOutputTest, ChunksAsStoredStayWithTheirRank) {
   EXPECT_EQ(ranks[3][0].box, tensors_[0].boxes[0]);
 }
 
-TEST_F(DcpOutputTest, EveryRankHasAFileAndTheIndexTellsAll) {
+TEST_F(DcpOutputTest, EveryRankHasAFileAndTheIndexListsAll) {
   const Metadata metadata =
       IndexOf(ChunksAsStored(entries_, files_),
               {.max_file_bytes = 0, .flattened = true, .save_id = "id"});
@@ -223,7 +223,7 @@ TEST_F(DcpOutputTest, EntriesOnSeveralMeshesKeepTheirOrderInEachFile) {
   ASSERT_OK_AND_ASSIGN(const std::vector<DcpRank> ranks,
                        ChunksForMeshes(entries_, {dense, experts}, layouts));
   ASSERT_EQ(ranks.size(), 4u);
-  const std::vector<int64_t> first_rows = {0, 2, 1, 3};  // of "a", [4, 2]
+  const std::vector<int64_t> first_rows = {0, 2, 1, 3};  // in "a", [4, 2]
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     ASSERT_GE(ranks[rank].size(), 2u);
     EXPECT_EQ(ranks[rank][0].entry, 0u);
@@ -252,14 +252,14 @@ TEST_F(DcpOutputTest, AFileThatIsFullIsFollowedByAnother) {
                           "__1_0.distcp", "__2_0.distcp", "__3_0.distcp"));
 }
 
-TEST_F(DcpOutputTest, WithoutFlatteningThereArePathsNowhere) {
+TEST_F(DcpOutputTest, WritesNoPathsWithoutFlattening) {
   const Metadata metadata =
       IndexOf(ChunksAsStored(entries_, files_),
               {.max_file_bytes = 0, .flattened = false, .save_id = ""});
   EXPECT_FALSE(metadata.has_planner_data);
 }
 
-TEST_F(DcpOutputTest, RefusesPathsThatAreNoNestedDict) {
+TEST_F(DcpOutputTest, RefusesPathsThatDoNotFormANestedDict) {
   entries_[1].path = {PathElement("a"), PathElement("b")};
   EXPECT_THAT(
       BuildDcpOutput(entries_, files_, ChunksAsStored(entries_, files_), {},
@@ -269,7 +269,7 @@ TEST_F(DcpOutputTest, RefusesPathsThatAreNoNestedDict) {
       StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
-TEST(DcpOutput, ObjectsThatAreNotReadAreCarriedAsTheyAre) {
+TEST(DcpOutput, CopiesUnreadObjectsUnchanged) {
   const TempDir dir;
   ValueArena arena;
   const std::string item =

@@ -13,7 +13,7 @@
 namespace dcp {
 namespace {
 
-TEST(ObjectPickle, GivesTensorsStoragesOfTheirOwn) {
+TEST(ObjectPickle, GivesTensorsSeparateStorages) {
   ValueArena arena;
   const Value first = MakeTensor(arena, DType::kFloat32, {2, 3}, false, "17");
   const Value second = MakeTensor(arena, DType::kInt64, {4}, false, "42");

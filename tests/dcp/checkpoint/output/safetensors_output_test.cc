@@ -40,7 +40,7 @@ class SafetensorsOutputTest : public ::testing::Test {
     tensors_.push_back(std::move(tensor));
   }
 
-  // The header of a file of the output.
+  // The header in one of the output's files.
   SafetensorsHeader HeaderOf(OutputFile& file) {
     const std::string literal = file.literal(0, {});
     absl::StatusOr<SafetensorsHeader> header = ReadSafetensorsHeader(
@@ -87,14 +87,14 @@ TEST_F(SafetensorsOutputTest, WideTypesComeFirst) {
   EXPECT_THAT(header.metadata, ElementsAre(std::pair("format", "pt")));
 }
 
-TEST_F(SafetensorsOutputTest, NoTensorsMakeAFileToo) {
+TEST_F(SafetensorsOutputTest, WritesAFileWithoutTensors) {
   ASSERT_OK_AND_ASSIGN(
       Output output,
       BuildSafetensorsFile(entries_, files_, "model.safetensors"));
   EXPECT_THAT(HeaderOf(output.files[0]).tensors, ::testing::IsEmpty());
 }
 
-TEST_F(SafetensorsOutputTest, RefusesWhatTheFormatCannotHold) {
+TEST_F(SafetensorsOutputTest, RefusesValuesThatTheFormatCannotHold) {
   Add("a", DType::kComplex128, {1});
   EXPECT_THAT(BuildSafetensorsFile(entries_, files_, "m.safetensors"),
               StatusIs(absl::StatusCode::kFailedPrecondition,

@@ -24,7 +24,7 @@ using ::dcp::testing::OpenCheckpoint;
 using ::dcp::testing::TempDir;
 using ::dcp::testing::TorchArchiveBytes;
 
-// The names in the order given, all tensors of `source`.
+// The names in the given order, all tensors in `source`.
 std::vector<OutputEntry> EntriesOf(const Checkpoint& source,
                                    const std::vector<std::string>& names) {
   std::vector<OutputEntry> entries;

@@ -30,7 +30,7 @@ std::string Pattern(uint64_t size, uint32_t step) {
   return bytes;
 }
 
-TEST(RangeReader, GivesTheBytesOfEachRangeInOrder) {
+TEST(RangeReader, ReadsEachRangeInOrder) {
   SimStorage fs({.percent_short = 20, .percent_interrupted = 20});
   const std::vector<std::string> bytes = {Pattern(3 * kBlockBytes, 77),
                                           Pattern(1000, 3)};
@@ -63,7 +63,7 @@ TEST(RangeReader, GivesTheBytesOfEachRangeInOrder) {
   EXPECT_GE(stats.bytes_read.load(), 2 * kBlockBytes + 1012);
 }
 
-// How many requests an object of 20 MiB takes, and that its bytes are right.
+// How many requests a 20 MiB object takes; checks the bytes.
 uint64_t RequestsForObject(uint64_t memory_bytes) {
   const std::string bytes = Pattern(uint64_t{20} << 20, 77);
   SimObjectServer server;
@@ -84,7 +84,7 @@ uint64_t RequestsForObject(uint64_t memory_bytes) {
   return server.num_calls() - num_before;
 }
 
-TEST(RangeReader, ReadsObjectsInTheBlocksOfTheirStore) {
+TEST(RangeReader, ReadsObjectsInTheStoresBlocks) {
   EXPECT_EQ(RequestsForObject(kDefaultMemoryBytes), 3u);
   // Where the memory is too small for them, in smaller ones.
   EXPECT_EQ(RequestsForObject(kMinMemoryBytes), 6u);

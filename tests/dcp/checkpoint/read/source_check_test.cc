@@ -105,14 +105,14 @@ void ExpectRefused(FileSystem& fs, absl::string_view src,
   }
 }
 
-TEST(SourceCheck, AFlippedBitOfADcpCheckpointGoesNowhere) {
+TEST(SourceCheck, FindsAFlippedBitInADcpCheckpoint) {
   SimStorage fs({.percent_short = 20, .percent_interrupted = 20});
   SaveModel(fs, "/src");
   FlipBitOf(fs, "/src/__0_0.distcp", LargeTensor().bytes);
   ExpectRefused(fs, "/src", "/src/__0_0.distcp");
 }
 
-TEST(SourceCheck, AFlippedBitOfATorchFileGoesNowhere) {
+TEST(SourceCheck, FindsAFlippedBitInATorchFile) {
   SimStorage fs;
   SaveModel(fs, "/src");
   ASSERT_OK(ConvertCheckpoint(fs, "/src", "/src.pt", {}));
@@ -124,7 +124,7 @@ TEST(SourceCheck, AFlippedBitOfATorchFileGoesNowhere) {
 }
 
 // Digests only: no CRC is recorded.
-TEST(SourceCheck, AFlippedBitOfASafetensorsDirectoryGoesNowhere) {
+TEST(SourceCheck, FindsAFlippedBitInASafetensorsDirectory) {
   SimStorage saved;
   SaveModel(saved, "/first");
   ConvertOptions options;
@@ -140,7 +140,7 @@ TEST(SourceCheck, AFlippedBitOfASafetensorsDirectoryGoesNowhere) {
   ExpectRefused(fs, "/src", "/src/model.safetensors");
 }
 
-TEST(SourceCheck, AFlippedBitOfAnObjectGoesNowhere) {
+TEST(SourceCheck, FindsAFlippedBitInAnObject) {
   SimStorage fs;
   ValueArena arena;
   SampleState state;
@@ -155,7 +155,7 @@ TEST(SourceCheck, AFlippedBitOfAnObjectGoesNowhere) {
   EXPECT_THAT(fs.Stat("/dst"), StatusIs(absl::StatusCode::kNotFound));
 }
 
-TEST(SourceCheck, ASoundSourceIsCheckedWhollyWhateverIsMadeOfIt) {
+TEST(SourceCheck, ChecksASoundSourceForEveryOutput) {
   SimStorage fs({.percent_short = 20});
   SaveModel(fs, "/src");
   ConvertOptions directory;
@@ -181,7 +181,7 @@ TEST(SourceCheck, ASoundSourceIsCheckedWhollyWhateverIsMadeOfIt) {
   }
 }
 
-TEST(SourceCheck, IsLeftOutOnRequest) {
+TEST(SourceCheck, CanBeSwitchedOff) {
   SimStorage fs;
   SaveModel(fs, "/src");
   FlipBitOf(fs, "/src/__0_0.distcp", LargeTensor().bytes);
@@ -193,7 +193,7 @@ TEST(SourceCheck, IsLeftOutOnRequest) {
   EXPECT_EQ(plan->check.bytes_checked, 0u);
 }
 
-TEST(SourceCheck, SaysWhatHasNoChecksum) {
+TEST(SourceCheck, CountsItemsWithoutChecksum) {
   SimStorage fs;
   ASSERT_OK(WriteFile(fs, "/m.safetensors",
                       SafetensorsBytes({{"a", DType::kUInt8, {4}, "abcd"},
@@ -205,7 +205,7 @@ TEST(SourceCheck, SaysWhatHasNoChecksum) {
   EXPECT_EQ(plan->check.bytes_unchecked, 6u);
 }
 
-// A .pt file with one storage of 100 bytes, of which two tensors are views.
+// A .pt file with one 100-byte storage and two views of it.
 std::string TwoViews(ValueArena& arena) {
   const auto view = [&](int64_t offset, int64_t size) {
     const Value id = arena.Persistent(
@@ -225,7 +225,7 @@ std::string TwoViews(ValueArena& arena) {
   return TorchArchiveBytes(root, {storage});
 }
 
-TEST(SourceCheck, ReadsALittleMoreToCheckMostOfAStorage) {
+TEST(SourceCheck, ReadsTheRestOfAMostlyReadStorage) {
   SimStorage fs;
   ValueArena arena;
   std::string bytes = TwoViews(arena);
@@ -245,7 +245,7 @@ TEST(SourceCheck, ReadsALittleMoreToCheckMostOfAStorage) {
   EXPECT_THAT(fs.Stat("/b"), StatusIs(absl::StatusCode::kNotFound));
 }
 
-TEST(SourceCheck, SaysThatItReadTooLittleOfAStorageToCheckIt) {
+TEST(SourceCheck, CountsStoragesThatAreMostlyUnread) {
   SimStorage fs;
   ValueArena arena;
   ASSERT_OK(WriteFile(fs, "/m.pt", TwoViews(arena)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts of stretches by themselves, and workers that share a conversion of
-// tensors that none of them reads as a whole.
+// Parts of stretches alone, and workers that share a conversion in which no
+// worker reads a tensor as a whole.
 #include "dcp/checkpoint/read/stretch_part.h"
 
 #include <algorithm>
@@ -39,7 +39,7 @@ using ::dcp::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-TEST(StretchCells, WholeCellsInAnyOrderAddUpToTheCrc) {
+TEST(StretchCells, WholeCellsAddUpToTheCrcInAnyOrder) {
   std::mt19937 random(7);
   std::string text(5 * kCheckedCellBytes / 2, '\0');
   for (char& c : text) c = static_cast<char>(random());
@@ -76,7 +76,7 @@ TEST(StretchCells, WholeCellsInAnyOrderAddUpToTheCrc) {
   EXPECT_EQ(sum.Value(text.size()), ExtendCrc32(0, bytes));
 }
 
-// Two tensors, each cut by the mesh into as many files as there are workers.
+// Two tensors, each cut by the mesh into one file per worker.
 class SharedStretches : public ::testing::TestWithParam<const char*> {
  protected:
   static constexpr uint32_t kWorkers = 4;
@@ -106,7 +106,7 @@ class SharedStretches : public ::testing::TestWithParam<const char*> {
         {.share = {.index = index, .count = kWorkers}, .piece_bytes = 1 << 20});
   }
 
-  // In the middle of the second tensor.
+  // In the second tensor's middle.
   std::string FlipBit() {
     std::string path = source();
     if (source() == "/dcp") {
@@ -130,7 +130,7 @@ class SharedStretches : public ::testing::TestWithParam<const char*> {
   TransferStats stats_;
 };
 
-TEST_P(SharedStretches, AreReadOnceAndCheckedWholly) {
+TEST_P(SharedStretches, AreReadOnceAndFullyChecked) {
   std::optional<ShareResult> last;
   for (uint32_t i = 0; i < kWorkers; ++i) {
     absl::StatusOr<ShareResult> result = Work(i);
@@ -142,7 +142,7 @@ TEST_P(SharedStretches, AreReadOnceAndCheckedWholly) {
   EXPECT_EQ(check.num_items_unchecked, 0u);
   EXPECT_EQ(has_digests() ? check.num_digests_checked : check.num_crcs_checked,
             2u);
-  // Workers read the cells that they begin to the end. One of them reads items
+  // Workers read the cells that they begin to the end. One worker reads items
   // with only a digest, once for the CRC-32 and once for the digest.
   const uint64_t model = 2 * kTensorBytes;
   const uint64_t most = model + model / 2 + (has_digests() ? 2 * model : 0);
@@ -152,7 +152,7 @@ TEST_P(SharedStretches, AreReadOnceAndCheckedWholly) {
   EXPECT_TRUE(diff.findings.empty());
 }
 
-TEST_P(SharedStretches, AFlippedBitGoesNowhere) {
+TEST_P(SharedStretches, FindAFlippedBit) {
   const std::string path = FlipBit();
   absl::Status status;
   for (uint32_t i = 0; i < kWorkers && status.ok(); ++i) {
@@ -169,8 +169,8 @@ TEST_P(SharedStretches, AFlippedBitGoesNowhere) {
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kDataLoss));
 }
 
-// Its size and its time stay the same, so that all workers have one plan.
-TEST_P(SharedStretches, AFileThatIsRewrittenBetweenWorkersIsFoundOut) {
+// The size and the time stay the same, so that all workers have one plan.
+TEST_P(SharedStretches, FindAFileRewrittenBetweenWorkers) {
   absl::Status status = Work(0).status();
   ASSERT_OK(status);
   FlipBit();

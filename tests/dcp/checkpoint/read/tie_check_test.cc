@@ -39,7 +39,7 @@ TEST(TieCheck, NamesBothTensorsAndTheFirstElement) {
                                        "[20, 1]"))));
 }
 
-TEST(TieCheck, IsFineWithTensorsThatAreEqualAndWithoutAMapping) {
+TEST(TieCheck, AcceptsEqualTensorsAndNoMapping) {
   SimStorage fs;
   MappedPair().Save(fs, "/whole");
   EXPECT_OK(CheckTies(fs, *MappedPair::Open(fs, "/whole"),
@@ -49,7 +49,7 @@ TEST(TieCheck, IsFineWithTensorsThatAreEqualAndWithoutAMapping) {
   EXPECT_OK(CheckTies(fs, *stored, {}));
 }
 
-// The last three rows of "x.w" are taken for padding.
+// The last three rows in "x.w" are taken for padding.
 constexpr absl::string_view kPadded = R"(tessera-mapping: 1
 name: pair
 params: {v: 27, pad: 3}
@@ -67,7 +67,7 @@ rules:
   - {=0: pad c}
 )";
 
-TEST(TieCheck, PaddingIsComparedWithZeroIfItShallBe) {
+TEST(TieCheck, ComparesPaddingWithZeroOnRequest) {
   SimStorage fs;
   MappedPair().Save(fs, "/src");
   const auto checkpoint = MappedPair::Open(fs, "/src", kPadded);
@@ -97,8 +97,8 @@ TEST(TieCheck, PaddingIsComparedWithZeroIfItShallBe) {
                        HasSubstr("for equal to emb")));
 }
 
-// Wherever the difference is, exactly one of the parts has it.
-TEST(TieCheck, ThePartsTogetherAreEverything) {
+// Wherever the difference is, exactly one part has it.
+TEST(TieCheck, PartsTogetherCoverEverything) {
   for (const int64_t torn : {0, 1, 37, 60, 119}) {
     SimStorage fs;
     MappedPair pair;

@@ -28,7 +28,7 @@ namespace {
 using ::dcp::testing::SampleTensor;
 using ::dcp::testing::SimStorage;
 
-// A tensor in two files: the upper rows after 10 bytes of the first, the lower
+// A tensor in two files: the upper rows after 10 bytes in the first, the lower
 // ones transposed in the second.
 class WindowPlannerTest : public ::testing::Test {
  protected:
@@ -53,7 +53,7 @@ class WindowPlannerTest : public ::testing::Test {
     tensor_.locations[1].strides = {1, 3};
   }
 
-  // Carries out the reads of `batch` in reverse order; returns their bytes.
+  // Carries out the reads in `batch` in reverse order; returns their bytes.
   uint64_t Read(Batch& batch) {
     uint64_t total = 0;
     for (size_t i = batch.reads.size(); i-- > 0;) {
@@ -91,7 +91,7 @@ TEST_F(WindowPlannerTest, GathersAWindowFromAllChunks) {
   }
 }
 
-TEST_F(WindowPlannerTest, ReadsOnceWhatSeveralWindowsWant) {
+TEST_F(WindowPlannerTest, ReadsSharedBytesOnce) {
   WindowPlanner planner;
   std::vector<std::vector<uint8_t>> columns(6, std::vector<uint8_t>(5 * 4));
   for (int64_t i = 0; i < 6; ++i) {
@@ -123,7 +123,7 @@ TEST_F(WindowPlannerTest, SwapsBytesOnTheWay) {
   EXPECT_EQ(AsText(dst), sample_.bytes);
 }
 
-TEST_F(WindowPlannerTest, PlansNothingForNothing) {
+TEST_F(WindowPlannerTest, PlansNothingWithoutWindows) {
   WindowPlanner planner;
   planner.Add(tensor_, files_, WholeBox(sample_.shape), DType::kInt32, 3, 0,
               nullptr);
@@ -132,7 +132,7 @@ TEST_F(WindowPlannerTest, PlansNothingForNothing) {
   EXPECT_TRUE(batch.reads.empty());
 }
 
-TEST_F(WindowPlannerTest, MarksAFileThatIsMissingAsTheSources) {
+TEST_F(WindowPlannerTest, BlamesTheSourceForAMissingFile) {
   ASSERT_OK(fs_.Remove("/b"));
   WindowPlanner planner;
   std::vector<uint8_t> dst(sample_.bytes.size());
@@ -155,7 +155,7 @@ void CarryOut(SimStorage& fs, Batch& batch, size_t i) {
   EXPECT_OK(batch.on_read(i, AsBytes(data)));
 }
 
-// Carries out the reads of one window of a mapped tensor.
+// Carries out the reads for one window in a mapped tensor.
 std::string MappedWindow(testing::MappedModel& model, SimStorage& fs,
                          const testing::MappedModel::Made& made, const Box& box,
                          uint64_t first, uint64_t num_elements) {
@@ -170,7 +170,7 @@ std::string MappedWindow(testing::MappedModel& model, SimStorage& fs,
   return dst;
 }
 
-TEST(MappedWindows, AreWhatALoopOverElementsMakes) {
+TEST(MappedWindows, EqualAnElementwiseLoop) {
   std::mt19937_64 random(static_cast<uint64_t>(GTEST_FLAG_GET(random_seed)));
   const auto below = [&](int64_t end) {
     return static_cast<int64_t>(random() % static_cast<uint64_t>(end));
@@ -206,7 +206,7 @@ TEST(MappedWindows, AreWhatALoopOverElementsMakes) {
   }
 }
 
-TEST(MappedWindows, SayWhatTheirPlanTakes) {
+TEST(MappedWindows, CountTheExtentsOfTheirPlan) {
   SimStorage fs;
   testing::MappedModel model(fs, DType::kComplex128, {});
   // Rows that lie further apart than the gaps that are read.
@@ -224,8 +224,8 @@ TEST(MappedWindows, SayWhatTheirPlanTakes) {
   EXPECT_EQ(planner.num_nest_extents(), 0u);
 }
 
-// Windows that continue each other, and those of another box in between.
-TEST(MappedWindows, ThatContinueEachOtherAreOneInSeveralStretches) {
+// Windows that continue each other, and windows in another box in between.
+TEST(MappedWindows, AreJoinedWhenTheyContinueEachOther) {
   SimStorage fs;
   testing::MappedModel model(fs, DType::kComplex128, {});
   model.AddTransposed("w", {8, 10'000});
@@ -248,7 +248,7 @@ TEST(MappedWindows, ThatContinueEachOtherAreOneInSeveralStretches) {
     }
     first += num_elements;
   }
-  // A first and a last row of the destination that are not whole.
+  // A first and a last row in the destination that are not whole.
   EXPECT_LE(planner.num_nest_extents(), 2u * (8 + 5 + 5));
   Batch batch;
   ASSERT_OK(planner.Finish(batch, kBlockBytes));
@@ -266,7 +266,7 @@ TEST(MappedWindows, ThatContinueEachOtherAreOneInSeveralStretches) {
   }
 }
 
-// Elements [first, + num_elements) of a transposed matrix, as type `to`, whose
+// Elements [first, + num_elements) in a transposed matrix, as type `to`. The
 // reads complete in this order: every `step`-th, then those behind them, ...
 std::string InStripes(SimStorage& fs, testing::MappedModel& model, DType to,
                       uint64_t first, uint64_t num_elements, size_t step) {
@@ -293,7 +293,7 @@ TEST(MappedWindows, AreCollectedFromManyRows) {
   model.AddTransposed("w", {kRows, 8'600});
   model.Write();
   const std::string& all = model.made().front().bytes;
-  // Whole rows of the destination, and parts of the first and the last.
+  // Whole rows in the destination, and parts of the first and the last.
   for (const auto& [first, num_elements] :
        {std::pair{100 * kRows, 50 * kRows}, {7 * kRows + 9, 20 * kRows}}) {
     const std::string expected = all.substr(first * 8, num_elements * 8);
@@ -310,9 +310,9 @@ TEST(MappedWindows, AreCollectedFromManyRows) {
   }
 }
 
-// Rows have 214 KB, so that four are collected at once, and the first of each
+// Rows have 214 KB, so that four are collected at once, and the first in each
 // four come first.
-TEST(MappedWindows, AreNotCollectedForTooManyGroupsAtOnce) {
+TEST(MappedWindows, CollectOnlyAFewGroupsAtOnce) {
   SimStorage fs;
   testing::MappedModel model(fs, DType::kComplex128, {});
   model.AddTransposed("w", {24, 17'500});
@@ -326,7 +326,7 @@ TEST(MappedWindows, AreNotCollectedForTooManyGroupsAtOnce) {
 }
 
 // Two pieces make the same elements, and none makes others. The sum is right.
-TEST(MappedWindows, ThatArePartlyMadeAreRefused) {
+TEST(MappedWindows, AreRefusedWhenOnlyPartlyMade) {
   SimStorage fs;
   testing::MappedModel model(fs, DType::kInt16, {});
   model.AddTransposed("w", {4, 4});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saves that fail, as a trainer makes them: an error of one rank is an error on
+// Saves that fail, as a trainer makes them: one rank's error is an error on
 // all, and the same pools and plan caches serve the next save.
 #include <algorithm>
 #include <cerrno>
@@ -45,7 +45,7 @@ using ::testing::HasSubstr;
 
 // Random histories: states change, caches are lost, sources fail, on any
 // ranks. Each save is whole or an error on all; nothing hangs.
-TEST(AsyncSaveFault, WhateverHappenedBeforeASaveIsWholeOrAnErrorOnAll) {
+TEST(AsyncSaveFault, SavesAreWholeOrFailOnAllRanks) {
   constexpr int64_t kNumRanks = 3;
   const SampleTensor extra("extra", DType::kInt8, {9});
   const auto seed = static_cast<uint64_t>(GTEST_FLAG_GET(random_seed));
@@ -68,7 +68,7 @@ TEST(AsyncSaveFault, WhateverHappenedBeforeASaveIsWholeOrAnErrorOnAll) {
       if (chance(8)) world.savers[rank]->cache = SavePlanCache();
       world.savers[rank]->num_staged = 0;
       if (!chance(8)) continue;
-      // A rank may hold a replica that it is not asked for.
+      // A rank may hold a replica that no save reads from it.
       world.states[rank]->sources()[0]->FailAfter(
           0, absl::AbortedError("unplugged"));
       fails = true;
@@ -101,10 +101,10 @@ TEST(AsyncSaveFault, WhateverHappenedBeforeASaveIsWholeOrAnErrorOnAll) {
   EXPECT_GT(num_good, 50);
 }
 
-// Each operation of the disk fails once in a save by a kept plan. All ranks
-// learn of the error, what is on the disk is complete, and the next save works
+// Each disk operation fails once in a save by a kept plan. All ranks learn of
+// the error, the checkpoint on the disk is complete, and the next save works
 // with the same pools and caches.
-TEST(AsyncSaveFault, AfterAFaultOfTheDiskTheNextSaveWorks) {
+TEST(AsyncSaveFault, TheNextSaveWorksAfterADiskFault) {
   for (const int error : {EIO, ENOSPC}) {
     bool finished = false;
     for (uint64_t n = 0; !finished; ++n) {

@@ -69,7 +69,7 @@ TEST(AsyncSave, ALargePoolTakesAllBeforeAnythingIsWritten) {
   state.Add(big);
   state.AddObject("step", Value::Int(3));
   const uint64_t bytes = StagingBytes(state.state());
-  // 5 blocks of payload, and what surrounds it
+  // 5 blocks of payload, and the bytes around it
   EXPECT_EQ(bytes, 6 * kBlockBytes);
   Saver saver(bytes / kBlockBytes);
   SingleProcessCoordinator coordinator;
@@ -150,7 +150,7 @@ TEST(AsyncSave, RefusesAPoolThatIsTooSmall) {
   EXPECT_THAT(fs.Stat("/c"), StatusIs(absl::StatusCode::kNotFound));
 }
 
-TEST(AsyncSave, TheSecondCopiesBeforeTheRanksMeet) {
+TEST(AsyncSave, TheSecondSaveCopiesBeforeTheRanksMeet) {
   SimStorage fs;
   World world(3);
   std::vector<uint64_t> filled_first(3);
@@ -184,8 +184,7 @@ TEST(AsyncSave, TheSecondCopiesBeforeTheRanksMeet) {
   }
 }
 
-// A plan of other ranks does not count, even if this rank's part looks the
-// same.
+// Other ranks' plan does not count, even if this rank's part looks the same.
 TEST(AsyncSave, APlanForOtherRanksIsNotKept) {
   SimStorage fs;
   World world(2);
@@ -209,7 +208,7 @@ TEST(AsyncSave, ARankMayComeWithAnotherStateAtAnyTime) {
   world.savers[2]->cache = SavePlanCache();
   ASSERT_THAT(world.SaveAll(fs, "/c"), Each(IsOk()));
   ExpectHolds(fs, "/c", {&world.sharded, &world.replica, &extra});
-  // It lacks what the other ranks relied on.
+  // It lacks tensors that the other ranks relied on.
   world.states[1] = std::make_unique<SampleState>();
   EXPECT_THAT(
       world.SaveAll(fs, "/d"),

@@ -21,7 +21,7 @@ using ::dcp::testing::StatusIs;
 using ::testing::Each;
 using ::testing::ElementsAre;
 
-TEST(Coordinator, OfOneProcessTalksToItself) {
+TEST(Coordinator, WorksForOneProcess) {
   SingleProcessCoordinator coordinator;
   EXPECT_EQ(coordinator.rank(), 0);
   EXPECT_EQ(coordinator.num_ranks(), 1);

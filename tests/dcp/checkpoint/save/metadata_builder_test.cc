@@ -27,7 +27,7 @@ SaveTensor Rows(int64_t first, int64_t num) {
           .box = {{first, 0}, {num, 2}}};
 }
 
-// The metadata of a rank that writes `tensor` to its own file.
+// The metadata from a rank that writes `tensor` to its own file.
 Metadata OfRank(const SaveTensor& tensor, const std::string& file) {
   MetadataBuilder builder;
   builder.metadata().files = {file};
@@ -35,7 +35,7 @@ Metadata OfRank(const SaveTensor& tensor, const std::string& file) {
   return std::move(builder.metadata());
 }
 
-TEST(MetadataBuilder, GathersChunksUnderOneNameAndRenumbersFiles) {
+TEST(MetadataBuilder, GathersChunksByNameAndRenumbersFiles) {
   MetadataBuilder builder;
   builder.metadata().files = {"a"};
   builder.AddObject({.fqn = "step", .value = Value::Int(1)},
@@ -67,7 +67,7 @@ TEST(MetadataBuilder, KeepsTheFirstOfObjectsThatSeveralHave) {
             0u);
 }
 
-TEST(MetadataBuilder, RefusesANameThatIsSomethingElseElsewhere) {
+TEST(MetadataBuilder, RefusesANameWithTwoKindsOfValues) {
   MetadataBuilder object;
   object.metadata().files = {"a"};
   object.AddObject({.fqn = "w", .value = Value::Int(1)}, {});
@@ -83,7 +83,7 @@ TEST(MetadataBuilder, RefusesANameThatIsSomethingElseElsewhere) {
                        AllOf(HasSubstr("float32"), HasSubstr("int32"))));
 }
 
-TEST(MetadataBuilder, SeesWhatIsMissingAndCountsReplicasOnce) {
+TEST(MetadataBuilder, FindsMissingPartsAndCountsReplicasOnce) {
   MetadataBuilder builder;
   ASSERT_OK(builder.Merge(OfRank(Rows(0, 1), "a")));
   ASSERT_OK(builder.Merge(OfRank(Rows(0, 1), "b")));

@@ -31,7 +31,7 @@ using ::testing::HasSubstr;
 
 using Phase = SaveExchange::Phase;
 
-// Row `rank` of two, and two tensors that both ranks have.
+// One of two rows, by `rank`, and two tensors that both ranks have.
 SaveState StateOf(int64_t rank) {
   SaveState state;
   for (const char* name : {"a", "b"}) {
@@ -42,7 +42,7 @@ SaveState StateOf(int64_t rank) {
   return state;
 }
 
-// Both ranks go through the exchange; returns what each is to write.
+// Both ranks go through the exchange; returns what each must write.
 struct Outcome {
   bool had_plan[2];
   bool kept_plan[2];
@@ -93,7 +93,7 @@ TEST(SaveExchange, SharesReplicasAndKeepsThePlan) {
   EXPECT_THAT(fs.Stat("/c"), StatusIs(absl::StatusCode::kNotFound));
 }
 
-TEST(SaveExchange, PlansAnewUnlessAllHaveTheSamePlan) {
+TEST(SaveExchange, PlansAgainUnlessAllHaveTheSamePlan) {
   SimStorage fs;
   SavePlanCache caches[2];
   SavePlanCache* const both[2] = {&caches[0], &caches[1]};
@@ -113,7 +113,7 @@ TEST(SaveExchange, PlansAnewUnlessAllHaveTheSamePlan) {
   EXPECT_THAT(Exchange(fs, "/c", both).kept_plan, Each(true));
 }
 
-TEST(SaveExchange, AnErrorOfAnyRankIsTheEndForAll) {
+TEST(SaveExchange, OneRanksErrorFailsAllRanks) {
   for (const int64_t bad : {0, 1}) {
     SimStorage fs;
     EXPECT_THAT(RunRanks(2,

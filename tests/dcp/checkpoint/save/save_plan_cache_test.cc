@@ -31,12 +31,12 @@ SaveState SomeState() {
   return state;
 }
 
-TEST(SavePlanCache, HoldsNothingAtFirst) {
+TEST(SavePlanCache, IsEmptyAtFirst) {
   EXPECT_FALSE(SavePlanCache().Holds(SaveState(), 0, 1));
   EXPECT_EQ(SavePlanCache().plan_id(), "");
 }
 
-TEST(SavePlanCache, HoldsForTheSameStateWithOtherValues) {
+TEST(SavePlanCache, FitsTheSameStateWithOtherValues) {
   SavePlanCache cache;
   cache.Store(SomeState(), 1, 2, "id", {0, 2});
   EXPECT_EQ(cache.plan_id(), "id");
@@ -49,7 +49,7 @@ TEST(SavePlanCache, HoldsForTheSameStateWithOtherValues) {
   EXPECT_TRUE(cache.Holds(state, 1, 2));
 }
 
-TEST(SavePlanCache, DoesNotHoldForAnythingElse) {
+TEST(SavePlanCache, FitsNoOtherState) {
   SavePlanCache cache;
   cache.Store(SomeState(), 1, 2, "id", {0, 2});
   EXPECT_FALSE(cache.Holds(SomeState(), 0, 2));

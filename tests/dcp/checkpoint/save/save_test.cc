@@ -39,7 +39,7 @@ using ::testing::HasSubstr;
 
 SaveOptions Small() { return {.memory_bytes = kMinMemoryBytes}; }
 
-// Two rows for each of `num_ranks`.
+// Two rows for each rank.
 Box RowsOf(const SampleTensor& tensor, int64_t rank) {
   Box box = WholeBox(tensor.shape);
   box.offsets[0] = 2 * rank;
@@ -117,7 +117,7 @@ TEST(Save, FillsManyBlocksFromASource) {
   EXPECT_TRUE(LoadBytes(fs, "/c", big, WholeBox(big.shape)) == big.bytes);
 }
 
-TEST(Save, RefusesWhatIsThereWithoutOverwrite) {
+TEST(Save, RefusesAnExistingCheckpointWithoutOverwrite) {
   SimStorage fs;
   SampleState state;
   state.Add(SampleTensor("a", DType::kFloat32, {3, 4}));
@@ -205,7 +205,7 @@ TEST(Save, RanksWriteTheirPartsAndShareReplicas) {
   EXPECT_EQ(LoadBytes(fs, "/c", sharded, WholeBox(sharded.shape)),
             sharded.bytes);
   for (const auto& state : states) {
-    // Its rows, and two of the eight replicas.
+    // This rank's rows, and two of the eight replicas.
     uint64_t filled = 0;
     for (const auto& source : state->sources()) {
       filled += source->num_filled_bytes();
@@ -235,15 +235,15 @@ void ExpectDisagreement(const SampleTensor& first, const SampleTensor& second,
   EXPECT_THAT(fs.Stat("/c"), StatusIs(absl::StatusCode::kNotFound));
 }
 
-TEST(Save, RanksThatDisagreeAllHearOfIt) {
+TEST(Save, ReportsDisagreementOnAllRanks) {
   ExpectDisagreement(SampleTensor("w", DType::kFloat32, {4, 4}),
                      SampleTensor("w", DType::kFloat32, {4, 5}), "on another");
   ExpectDisagreement(SampleTensor("w", DType::kFloat32, {4, 4}),
                      SampleTensor("w", DType::kInt32, {4, 4}), "int32");
 }
 
-// The error of one rank reaches all; files that the others wrote are removed.
-TEST(Save, AnErrorOfOneRankIsReturnedOnAll) {
+// One rank's error reaches all; files that the others wrote are removed.
+TEST(Save, ReturnsOneRanksErrorOnAllRanks) {
   SimStorage fs;
   const SampleTensor tensor("w", DType::kFloat32, {6, 5});
   for (int64_t bad = 0; bad < 3; ++bad) {
@@ -268,9 +268,9 @@ TEST(Save, AnErrorOfOneRankIsReturnedOnAll) {
   }
 }
 
-// Each operation of a save by two ranks fails once. Whatever the error, all
+// Each operation in a save by two ranks fails once. Whatever the error, all
 // ranks return it, and the destination holds a complete checkpoint or none.
-TEST(Save, AFaultOfTheDiskLeavesNothingHalfDone) {
+TEST(Save, LeavesNoHalfCheckpointAfterADiskFault) {
   const SampleTensor tensor("w", DType::kFloat32, {4, 5});
   bool finished = false;
   for (uint64_t n = 0; !finished; ++n) {
@@ -359,7 +359,7 @@ class BabblingCoordinator final : public Coordinator {
   int num_calls_ = 0;
 };
 
-TEST(Save, RefusesAnOrderThatItCannotCarryOut) {
+TEST(Save, RefusesOrdersThatItCannotCarryOut) {
   for (const std::string order :
        {"order __1_0.distcp\nid\n5", "order __1_0.distcp\nid\nx",
         "order __1_0.distcp", "__1_0.distcp\nid\n0", ""}) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of saves share: ranks that keep their pools and plan caches
-// from save to save, and checks that a checkpoint holds what it should. A
-// failure counts for the test that calls.
+// Shared by the tests of saves: ranks that keep their pools and plan caches
+// from save to save, and checks that a checkpoint holds the right tensors. A
+// failure counts for the calling test.
 #ifndef TESTS_DCP_CHECKPOINT_SAVE_SAVE_WORLD_H_
 #define TESTS_DCP_CHECKPOINT_SAVE_SAVE_WORLD_H_
 
@@ -24,8 +24,8 @@
 
 namespace dcp::testing {
 
-// How many bytes the sources of a state have been asked for, and how many of
-// their copies are not flushed.
+// How many bytes the state's sources have been asked for, and how many copies
+// are not flushed.
 uint64_t NumFilled(const SampleState& state);
 size_t NumPending(const SampleState& state);
 

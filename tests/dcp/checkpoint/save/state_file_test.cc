@@ -31,7 +31,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Tensors of several blocks, of one element and of none.
+// Tensors with several blocks, with one element and with none.
 void FillTensors(SampleState& state) {
   state.Add(SampleTensor("model.small", DType::kUInt8, {3}));
   state.Add(SampleTensor("model.large", DType::kFloat32, {1500, 1000}));
@@ -59,7 +59,7 @@ std::vector<std::string> NamesIn(FileSystem& fs, absl::string_view path) {
   return names;
 }
 
-TEST(StateFile, IsWhatASaveToADirectoryHolds) {
+TEST(StateFile, HoldsTheSameAsASaveToADirectory) {
   for (const std::string path :
        {"/d/x.pt", "/d/x.pth", "/d/x.bin", "/d/x.safetensors"}) {
     SCOPED_TRACE(path);
@@ -83,7 +83,7 @@ TEST(StateFile, IsWhatASaveToADirectoryHolds) {
   }
 }
 
-TEST(StateFile, SaysItsOrder) {
+TEST(StateFile, ReportsTheOrder) {
   SimStorage fs;
   SampleState state;
   FillTensors(state);
@@ -108,7 +108,7 @@ TEST(StateFile, SafetensorsHoldsTensorsOnly) {
   EXPECT_THAT(fs.Stat("/x.safetensors"), StatusIs(absl::StatusCode::kNotFound));
 }
 
-TEST(StateFile, ReplacesOnlyWhatItMay) {
+TEST(StateFile, ReplacesOnlyCheckpointsOnRequest) {
   SimStorage fs;
   SampleState state;
   FillTensors(state);
@@ -121,7 +121,7 @@ TEST(StateFile, ReplacesOnlyWhatItMay) {
               StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
-TEST(StateFile, LeavesTheOldOneWhenASourceFails) {
+TEST(StateFile, KeepsTheOldFileWhenASourceFails) {
   SimStorage fs;
   SampleState old;
   FillTensors(old);

@@ -58,14 +58,14 @@ VerifyReport Verified(const std::string& path, double sample_percent = 100) {
   return *std::move(report);
 }
 
-// Flips a bit at the first occurrence of `text` in `bytes`.
+// Flips a bit where `text` first occurs in `bytes`.
 void Flip(std::string& bytes, absl::string_view text) {
   const size_t place = bytes.find(std::string(text));
   ASSERT_NE(place, std::string::npos);
   bytes[place] = static_cast<char>(bytes[place] ^ 1);
 }
 
-// Two tensors of distinctive bytes and an object.
+// Two tensors with distinctive bytes and an object.
 DcpBuilder SmallCheckpoint(bool with_crcs = true) {
   ValueArena arena;
   DcpBuilder builder;
@@ -82,7 +82,7 @@ DcpBuilder SmallCheckpoint(bool with_crcs = true) {
   return builder;
 }
 
-// Digests of the two tensors, as a save would leave them.
+// Digests for the two tensors, as a save would leave them.
 std::string DigestsOf(DcpBuilder& builder) {
   std::vector<ChunkDigest> digests;
   for (const char* text : {"bytes of first", "bytes of other"}) {
@@ -97,7 +97,7 @@ std::string DigestsOf(DcpBuilder& builder) {
   return WriteDigests(digests);
 }
 
-TEST(Verify, EveryGoldenZipIsSoundAndWhollyChecked) {
+TEST(Verify, ChecksEveryGoldenZipCompletely) {
   for (const GoldenCase& golden : GoldenCases()) {
     // These have neither CRCs nor digests.
     if (golden.kind == "hf" || golden.kind == "dcp-safetensors-items" ||
@@ -115,8 +115,8 @@ TEST(Verify, EveryGoldenZipIsSoundAndWhollyChecked) {
   }
 }
 
-// A checkpoint of many small items is read in few operations, and each item is
-// examined once, by one of two threads.
+// A checkpoint with many small items is read in few operations, and each item
+// is examined once, by one of two threads.
 TEST(Verify, ManySmallItemsAreReadTogether) {
   constexpr size_t kNumItems = 8400;
   SimStorage fs;
@@ -153,7 +153,7 @@ TEST(Verify, ManySmallItemsAreReadTogether) {
   EXPECT_EQ(report->findings[1].name, absl::StrCat("tensor", kNumItems / 2));
 }
 
-TEST(Verify, SaysWhatCannotBeChecked) {
+TEST(Verify, CountsItemsWithoutChecksums) {
   const TempDir dir;
   // All except the one tensor that has no elements.
   VerifyReport report = Verified(CopyGolden(dir, "torch-2.11/legacy.pt"));
@@ -187,7 +187,7 @@ TEST(Verify, FindsAFlippedBitOfAnObject) {
   EXPECT_EQ(report.findings[0].name, "step");
 }
 
-TEST(Verify, FindsAFlippedBitByDigestWhereThereIsNoCrc) {
+TEST(Verify, FindsAFlippedBitByDigestWithoutACrc) {
   DcpBuilder builder = SmallCheckpoint(/*with_crcs=*/false);
   const std::string digests = DigestsOf(builder);
   Flip(builder.files()[0], "bytes of first");
@@ -251,7 +251,7 @@ TEST(Verify, ASampleHasAnItemOfEachFile) {
   EXPECT_GT(report.bytes_checked, 0u);
 }
 
-TEST(Verify, SaysWhereAnItemIsNotWhatTheIndexSays) {
+TEST(Verify, NamesItemsThatContradictTheIndex) {
   DcpBuilder builder = SmallCheckpoint();
   std::string& file = builder.files()[0];
   const size_t second = file.find("PK\x03\x04", file.find("bytes of first"));
@@ -259,7 +259,7 @@ TEST(Verify, SaysWhereAnItemIsNotWhatTheIndexSays) {
   const size_t name = file.find(mark, file.find("bytes of first"));
   ASSERT_NE(name, std::string::npos);
   ASSERT_NE(second, std::string::npos);
-  // The end record of the second item's archive.
+  // The end record in the second item's archive.
   const size_t end = file.find("PK\x05\x06", file.find("bytes of other"));
   ASSERT_NE(end, std::string::npos);
   file[end] = 'X';
@@ -271,7 +271,7 @@ TEST(Verify, SaysWhereAnItemIsNotWhatTheIndexSays) {
   EXPECT_GT(report.findings[0].offset, 0u);
 }
 
-TEST(Verify, ChecksTheDigestsThatAConversionLeaves) {
+TEST(Verify, ChecksAConversionsDigests) {
   const TempDir dir;
   ConvertOptions options;
   options.selection.include = {"model.*"};
@@ -290,7 +290,7 @@ TEST(Verify, ChecksTheDigestsThatAConversionLeaves) {
   EXPECT_THAT(Verified(path).findings, SizeIs(1));
 }
 
-TEST(Verify, NamesAllThatAMissingFileTakesAway) {
+TEST(Verify, NamesAllEntriesInAMissingFile) {
   const TempDir dir;
   const std::string path = SmallCheckpoint().Write(dir, "c");
   ASSERT_EQ(unlink(dir.Join("c/__0_0.distcp").c_str()), 0);
@@ -304,7 +304,7 @@ TEST(Verify, NamesAllThatAMissingFileTakesAway) {
 
 // A failed read says nothing about the bytes. A script that removes checkpoints
 // with findings must not remove a sound one.
-TEST(Verify, TroubleOfTheStoreIsAnErrorAndNeverAFinding) {
+TEST(Verify, ReportsStoreTroubleAsAnError) {
   const TempDir dir;
   const std::string src = SmallCheckpoint().Write(dir, "c");
   testing::SimObjectServer server;
@@ -349,7 +349,7 @@ TEST(Verify, TroubleOfTheStoreIsAnErrorAndNeverAFinding) {
   }
 }
 
-TEST(Verify, ATruncatedFileTakesAwayItsEnd) {
+TEST(Verify, NamesTheEntriesBehindATruncation) {
   DcpBuilder builder = SmallCheckpoint();
   builder.files()[0].pop_back();
   const TempDir dir;
@@ -373,7 +373,7 @@ TEST(Verify, ASampleIsAShareOfTheItems) {
   EXPECT_EQ(report.num_items_unchecked, 0u);
 }
 
-TEST(Verify, RefusesSharesThatAreNone) {
+TEST(Verify, RefusesInvalidShares) {
   for (const double share :
        {0.0, -1.0, 100.1, std::numeric_limits<double>::quiet_NaN()}) {
     VerifyOptions options;
@@ -383,7 +383,7 @@ TEST(Verify, RefusesSharesThatAreNone) {
   }
 }
 
-// A .pt file of which `first` and `second` are views of one storage, with an
+// A .pt file in which `first` and `second` are views of one storage, with an
 // unrelated tensor and an object.
 std::string FileWithViews() {
   ValueArena arena;

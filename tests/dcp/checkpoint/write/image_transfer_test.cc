@@ -27,8 +27,8 @@ using ::dcp::testing::RandomBytes;
 using ::dcp::testing::SimStorage;
 using ::dcp::testing::StatusIs;
 
-// An output of `num_files`, each "head" + payload + the payload's CRC-32 in
-// decimal, padded to 10 characters.
+// An output with `num_files` files, each "head" + payload + the payload's
+// CRC-32 in decimal, padded to 10 characters.
 struct Sample {
   Sample(int num_files, uint64_t payload_bytes) {
     output.needs_crcs = true;
@@ -92,7 +92,7 @@ TEST(ImageTransfer, WritesLiteralsPayloadsAndChecksums) {
       ASSERT_OK(bytes);
       EXPECT_TRUE(*bytes == expected);
     }
-    EXPECT_EQ(fs.num_open_files(), 1u);  // the lock of the destination
+    EXPECT_EQ(fs.num_open_files(), 1u);  // the destination's lock
   }
 }
 

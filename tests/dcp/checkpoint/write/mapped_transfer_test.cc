@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Outputs whose payloads are mapped tensors, from the source's files to a
+// Outputs with mapped tensors as payloads, from the source's files to a
 // checkpoint that is read back.
 #include <cstdint>
 #include <memory>
@@ -48,7 +48,7 @@ std::vector<OutputEntry> MappedEntriesOf(const MappedModel& model,
   return entries;
 }
 
-// The model on a mesh, whose axes cut these dimensions.
+// The model on a mesh; the mesh's axes cut these dimensions.
 absl::StatusOr<Output> OnMesh(MappedModel& model, DType dtype,
                               const std::string& mesh_text,
                               const std::string& placements_text) {
@@ -94,7 +94,7 @@ absl::StatusOr<Transferred> Transfer(SimStorage& fs, Output& output,
   return done;
 }
 
-// What was made, as type `to`.
+// The made bytes, as type `to`.
 std::string Converted(const MappedModel::Made& made, DType to) {
   const DType from = made.mapped->entry().dtype;
   std::string bytes(made.bytes.size() / ElementSize(from) * ElementSize(to),
@@ -132,7 +132,7 @@ struct MappedCase {
   std::string placements;
 };
 
-TEST(MappedTransfer, ToDcpOnAnyMeshIsWhatALoopOverElementsMakes) {
+TEST(MappedTransfer, ToDcpOnAnyMeshEqualsAnElementwiseLoop) {
   for (const MappedCase& c :
        {MappedCase{"shard=1", "S(0)"}, MappedCase{"shard=3", "S(0)"},
         MappedCase{"a=2,b=2", "S(0),S(0)"}}) {
@@ -172,8 +172,8 @@ TEST(MappedTransfer, ToSafetensorsIsCastOnTheWay) {
   }
 }
 
-// Columns of the destination are rows of the source, and each rank needs some.
-TEST(MappedTransfer, OfTransposedMatricesReadsEachByteOnce) {
+// The destination's columns are the source's rows, and each rank needs some.
+TEST(MappedTransfer, ReadsTransposedMatricesOnce) {
   SimStorage fs;
   MappedModel model(fs, DType::kComplex128, {.rows_per_chunk = 100});
   for (const char* name : {"a", "b", "c"}) {
@@ -196,7 +196,7 @@ TEST(MappedTransfer, OfTransposedMatricesReadsEachByteOnce) {
   ExpectReadsBack(fs, "/c", model, DType::kComplex128);
 }
 
-TEST(MappedTransfer, InLittleMemoryReadsATransposedMatrixAgain) {
+TEST(MappedTransfer, ReadsATransposedMatrixAgainInLittleMemory) {
   SimStorage fs;
   MappedModel model(fs, DType::kComplex128, {});
   model.AddTransposed("w", {700, 800});
@@ -213,9 +213,9 @@ TEST(MappedTransfer, InLittleMemoryReadsATransposedMatrixAgain) {
   ExpectReadsBack(fs, "/c", model, DType::kComplex128);
 }
 
-// How many blocks the first batch of a transposed matrix of bytes gets, when a
-// matrix of this shape is stored and a batch may have 4000 extents. Nothing is
-// read.
+// How many blocks the first batch gets for a transposed byte matrix, when a
+// matrix with this shape is stored and a batch may have 4000 extents. Nothing
+// is read.
 size_t BlocksOfFirstBatch(const Dims& shape) {
   SimStorage fs;
   EXPECT_OK(WriteFile(fs, "/a", ""));
@@ -245,10 +245,10 @@ size_t BlocksOfFirstBatch(const Dims& shape) {
   return batch.writes.size();
 }
 
-TEST(MappedTransfer, ClosesABatchWhosePlanTakesMuchMemory) {
+TEST(MappedTransfer, ClosesABatchWithALargePlan) {
   EXPECT_EQ(BlocksOfFirstBatch({5000, 60'000}), 8u);
-  // Rows are too far apart to be read together. The blocks of a batch need one
-  // stripe of each, and an element more of some rows at the ends.
+  // Rows are too far apart to be read together. A batch's blocks need one
+  // stripe from each, and an element more from some rows at the ends.
   EXPECT_EQ(BlocksOfFirstBatch({1000, 70'000}), 8u);
   EXPECT_EQ(BlocksOfFirstBatch({5000, 70'000}), 1u);
 }
@@ -267,7 +267,7 @@ TEST(MappedTransfer, InterleavesFilesThatNeedStripesOfOneTensor) {
                                         MappedEntriesOf(model, DType::kFloat32),
                                         model.files(), 1));
   EXPECT_TRUE(NeedsInterleaving(each));
-  // Without those that are split off the same tensor, none shares a source.
+  // Without the tensors that are split off the same one, none shares a source.
   std::vector<OutputEntry> others;
   for (const OutputEntry& entry : MappedEntriesOf(model, DType::kFloat32)) {
     if (entry.fqn.find("split") == std::string::npos) others.push_back(entry);
@@ -275,13 +275,13 @@ TEST(MappedTransfer, InterleavesFilesThatNeedStripesOfOneTensor) {
   ASSERT_OK_AND_ASSIGN(Output apart,
                        BuildSafetensorsDirectory(others, model.files(), 1));
   EXPECT_FALSE(NeedsInterleaving(apart));
-  // Shards in rows of a fused tensor take rows of its sources.
+  // Shards in rows of a fused tensor take rows from the sources.
   ASSERT_OK_AND_ASSIGN(Output rows,
                        OnMesh(model, DType::kFloat32, "shard=3", "S(0)"));
   EXPECT_TRUE(NeedsInterleaving(rows));
 }
 
-TEST(MappedTransfer, OfWholeRowsIsNotScattered) {
+TEST(MappedTransfer, WholeRowsAreNotScattered) {
   SimStorage fs;
   MappedModel model(fs, DType::kFloat32, {});
   model.AddEveryKind();
@@ -297,7 +297,7 @@ TEST(MappedTransfer, OfWholeRowsIsNotScattered) {
   EXPECT_EQ(BlocksForScattered(0, kBlockBytes), 0u);
 }
 
-TEST(MappedTransfer, AsStoredHasAChunkForEachTensor) {
+TEST(MappedTransfer, KeepsOneChunkPerTensorAsStored) {
   SimStorage fs;
   MappedModel model(fs, DType::kFloat32, {.rows_per_chunk = 5});
   model.AddEveryKind();

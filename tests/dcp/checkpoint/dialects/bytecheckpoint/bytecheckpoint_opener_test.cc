@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What dialects_test reads is read right; here are the checkpoints that are not
-// as ByteCheckpoint leaves them.
+// Changed and damaged ByteCheckpoint checkpoints; dialects_test compares the
+// contents of unchanged ones.
 #include "dcp/checkpoint/dialects/bytecheckpoint/bytecheckpoint_opener.h"
 
 #include <filesystem>
@@ -39,7 +39,7 @@ using ::testing::Pair;
 constexpr absl::string_view kSharded = "dialects/bytecheckpoint/fsdp2_ws2";
 constexpr absl::string_view kFlat = "dialects/bytecheckpoint/fsdp1_flat_ws2";
 
-// Changes what is under `key` in the index at `path`.
+// Changes the values below `key` in the index at `path`.
 void EditIndex(const std::string& path, absl::string_view key,
                absl::FunctionRef<Value(ValueArena&, const Value&)> edit) {
   std::ifstream in(path, std::ios::binary);
@@ -47,7 +47,7 @@ void EditIndex(const std::string& path, absl::string_view key,
   std::ofstream(path, std::ios::binary) << EditPickle(pickle, key, edit);
 }
 
-TEST(ByteCheckpointOpener, SaysWhatItIs) {
+TEST(ByteCheckpointOpener, ReportsDialectAndProperties) {
   const TempDir dir;
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                        OpenCheckpoint(CopyGolden(dir, kSharded)));

@@ -27,7 +27,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// What is found in a directory with these files; names that end in a slash are
+// The result for a directory with these files; names that end in a slash are
 // folders.
 absl::StatusOr<std::optional<DeepSpeedFiles>> Find(
     const std::vector<std::string>& names, absl::string_view latest = "") {
@@ -65,7 +65,7 @@ TEST(DeepSpeedFiles, ThePointerIsFollowed) {
       Find({"global_step7/mp_rank_00_model_states.pt"}, "global_step7\n"));
   ASSERT_TRUE(files.has_value());
   EXPECT_THAT(files->directory, ::testing::EndsWith("/global_step7"));
-  // The Trainer's model may be what is left.
+  // The Trainer's model may be all that is left.
   ASSERT_OK_AND_ASSIGN(const auto gone, Find({"x"}, "global_step7"));
   EXPECT_FALSE(gone.has_value());
   for (const char* outside : {"../x", "/etc", "..", "a/b", " "}) {
@@ -74,8 +74,8 @@ TEST(DeepSpeedFiles, ThePointerIsFollowed) {
   }
 }
 
-// DeepSpeed writes `latest` again for each model of accelerate.
-TEST(DeepSpeedFiles, OneOfSeveralModelsOfAccelerateIsNotTakenForAll) {
+// DeepSpeed writes `latest` again for each of accelerate's models.
+TEST(DeepSpeedFiles, RefusesOneOfSeveralAccelerateModels) {
   const std::vector<std::string> both = {
       "pytorch_model/mp_rank_00_model_states.pt",
       "pytorch_model_1/mp_rank_00_model_states.pt"};
@@ -86,7 +86,7 @@ TEST(DeepSpeedFiles, OneOfSeveralModelsOfAccelerateIsNotTakenForAll) {
                              HasSubstr("/pytorch_model_1"))));
   ASSERT_OK_AND_ASSIGN(const auto one, Find({both[0]}, "pytorch_model"));
   EXPECT_TRUE(one.has_value());
-  // Other tags are those of steps.
+  // Other tags name steps.
   ASSERT_OK_AND_ASSIGN(const auto step,
                        Find({"global_step1/mp_rank_00_model_states.pt",
                              "global_step2/mp_rank_00_model_states.pt"},
@@ -120,7 +120,7 @@ TEST(DeepSpeedFiles, LinksBelowAUniversalCheckpointAreNotFollowed) {
   EXPECT_THAT(files->universal, IsEmpty());
 }
 
-TEST(DeepSpeedFiles, WhatIsNotSupportedIsNamed) {
+TEST(DeepSpeedFiles, NamesUnsupportedLayouts) {
   const struct {
     std::vector<std::string> names;
     std::string message;
@@ -151,7 +151,7 @@ TEST(DeepSpeedFiles, WhatIsNotSupportedIsNamed) {
                AllOf(HasSubstr("*_model_states.pt"), HasSubstr("names"))));
 }
 
-TEST(DeepSpeedFiles, OtherDirectoriesAreLeftToOthers) {
+TEST(DeepSpeedFiles, LeavesOtherDirectoriesToOtherOpeners) {
   ASSERT_OK_AND_ASSIGN(const auto files, Find({"model.safetensors", "zero/"}));
   EXPECT_FALSE(files.has_value());
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeepSpeed's checkpoints in which one thing was changed, and small ones built
-// by hand. What the program itself wrote is compared in dialects_test.
+// DeepSpeed's checkpoints with one change each, and small ones built by hand.
+// dialects_test compares unchanged checkpoints.
 #include "dcp/checkpoint/dialects/deepspeed/deepspeed_opener.h"
 
 #include <cstdint>
@@ -56,7 +56,7 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenLowPrecision(
                           {.dialect = {.low_precision_weights = true}});
 }
 
-// A checkpoint of tests/golden/dialects/deepspeed, copied to be changed.
+// A checkpoint from tests/golden/dialects/deepspeed, copied for changes.
 class Copied {
  public:
   explicit Copied(absl::string_view name)
@@ -79,7 +79,7 @@ class Copied {
 
 using Change = std::function<void(const Copied&)>;
 
-// A vector of float32 in storage 0, which has at least `length` elements.
+// A float32 vector in storage 0, which has at least `length` elements.
 Value VectorOf(ArchiveEditor& editor, int64_t length) {
   return MakeTensor(editor.arena(), DType::kFloat32, {length}, false, "0");
 }
@@ -91,7 +91,7 @@ struct ChangedCase {
   std::string message;
 };
 
-// Checks that each change of zero2_ws3 is refused.
+// Checks that each changed zero2_ws3 is refused.
 void ExpectRefused(const std::vector<ChangedCase>& cases) {
   for (const ChangedCase& test : cases) {
     SCOPED_TRACE(test.what);
@@ -404,7 +404,7 @@ TEST_F(SmallDeepSpeedTest, AnFp16OptimizerIsLeftOut) {
   EXPECT_THAT(WarningOf(*checkpoint), HasSubstr("left out"));
 }
 
-// DeepSpeed 0.4: one dict of shapes, a number for the stage, no paddings.
+// DeepSpeed 0.4: one dict with shapes, a number for the stage, no paddings.
 TEST_F(SmallDeepSpeedTest, OldShapesAreOneDict) {
   const Value size = arena().Call(arena().Global("torch", "Size"),
                                   arena().Tuple({MakeInts(arena(), {3})}));
@@ -437,7 +437,7 @@ TEST_F(SmallDeepSpeedTest, OldShapesAreOneDict) {
             (Bytes{{"model.w", "abc"}, {"optimizer.state.w.exp_avg", "def"}}));
 }
 
-// One element in partitions of two: rank 1 has none, and nobody stores the
+// One element in partitions with two: rank 1 has none, and nobody stores the
 // padding.
 TEST_F(SmallDeepSpeedTest, ElasticCheckpointsHaveAListOfStates) {
   files_.Add(

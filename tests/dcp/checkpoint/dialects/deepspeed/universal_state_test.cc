@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Universal checkpoints of DeepSpeed in which one thing was changed.
+// Universal DeepSpeed checkpoints with one change each.
 #include "dcp/checkpoint/dialects/deepspeed/universal_state.h"
 
 #include <filesystem>
@@ -31,7 +31,7 @@ using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
 using ::testing::HasSubstr;
 
-// A vector of five elements in storage 0.
+// A vector with five elements in storage 0.
 Value Five(ArchiveEditor& editor) {
   return MakeTensor(editor.arena(), DType::kFloat32, {5}, false, "0");
 }
@@ -103,7 +103,7 @@ TEST(UniversalState, TheModulesWeightsCanBeReadInstead) {
       checkpoint->Find("optimizer.state.embed.weight.exp_avg").has_value());
 }
 
-// Each stage of a pipeline knows its own parameters only.
+// Each stage in a pipeline knows only its own parameters.
 TEST(UniversalState, APipelineIsReadOnceItIsUniversal) {
   EXPECT_THAT(
       OpenCheckpoint(Universal("pipe_s2").path()),
@@ -120,8 +120,8 @@ TEST(UniversalState, APipelineIsReadOnceItIsUniversal) {
               StatusIs(StatusCode::kNotFound, HasSubstr("4.bias/fp32.pt")));
 }
 
-// Buffers are in the files of layers, which ds_to_universal.py leaves out.
-TEST(UniversalState, ThatAPipelineHasBuffersIsALoss) {
+// Buffers are in the layers' files, which ds_to_universal.py leaves out.
+TEST(UniversalState, ReportsAPipelinesBuffersAsALoss) {
   const Universal copied("universal_pipe2");
   {
     ArchiveEditor e(copied.path() +

@@ -69,7 +69,7 @@ TEST(AccelerateOpener, ASecondModelHasANumber) {
   ASSERT_OK(checkpoint->LocateAll());
 }
 
-TEST(AccelerateOpener, NamesTheFilesOfOtherMachinesThatAreMissing) {
+TEST(AccelerateOpener, NamesMissingFilesOfOtherMachines) {
   const TempDir dir;
   const std::string path = Copy(dir, "fsdp2_sharded_ws2");
   fs::remove(JoinPath(path, "optimizer_0/__1_0.distcp"));

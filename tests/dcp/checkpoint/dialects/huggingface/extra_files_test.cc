@@ -63,13 +63,13 @@ TEST_F(ExtraFilesTest, NumbersAreNotRanks) {
             PathElement("custom_checkpoint_7"));
 }
 
-TEST_F(ExtraFilesTest, FilesThatAreNotThereAreNotMissed) {
+TEST_F(ExtraFilesTest, IgnoresAbsentFiles) {
   ASSERT_OK_AND_ASSIGN(const auto part,
                        Open({"scaler.pt", "custom_checkpoint_{number}.pkl"}));
   EXPECT_FALSE(part.has_value());
 }
 
-TEST_F(ExtraFilesTest, ThoseOfAllRanksMustBeThere) {
+TEST_F(ExtraFilesTest, RequiresFilesOfAllRanks) {
   std::filesystem::remove(JoinPath(path_, "random_states_0.pkl"));
   EXPECT_THAT(Open({"random_states_{rank}.pkl"}),
               StatusIs(absl::StatusCode::kNotFound,

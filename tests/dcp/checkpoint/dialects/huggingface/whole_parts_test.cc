@@ -45,7 +45,7 @@ bool HasEntry(const Checkpoint& checkpoint, absl::string_view name) {
   return checkpoint.Find(name).has_value();
 }
 
-// A state dict of tensors of uint8 by name, as torch.save writes it.
+// A state dict with uint8 tensors by name, as torch.save writes it.
 std::string StateDict(
     const std::vector<std::pair<std::string, std::string>>& tensors) {
   ValueArena arena;
@@ -61,7 +61,7 @@ std::string StateDict(
   return TorchArchiveBytes(arena.Dict(items), storages);
 }
 
-// An optimizer.state_dict() with a moment for each of the parameters.
+// An optimizer.state_dict() with a moment for each parameter.
 std::string OptimizerDict(const std::vector<std::string>& moments) {
   ValueArena arena;
   std::vector<Value> states;
@@ -84,7 +84,7 @@ std::string OptimizerDict(const std::vector<std::string>& moments) {
       storages);
 }
 
-// A file of safetensors with one tensor.
+// A safetensors file with one tensor.
 std::string OneTensorFile(const std::string& name, const std::string& bytes) {
   return SafetensorsBytes(
       {{name, DType::kUInt8, {static_cast<int64_t>(bytes.size())}, bytes}});
@@ -106,7 +106,7 @@ TEST(WholeParts, AccelerateIsReadWhole) {
               HasSubstr("some of the same shape cannot be told apart"));
 }
 
-TEST(WholeParts, AFileOfTheOrderGivesNames) {
+TEST(WholeParts, AFileWithTheOrderGivesNames) {
   const TempDir dir;
   const std::string path = CopyGolden(dir, kDdp);
   OpenOptions options;
@@ -135,7 +135,7 @@ TEST(WholeParts, AFileOfTheOrderGivesNames) {
                        HasSubstr("which is not in this file")));
 }
 
-TEST(WholeParts, ShapesOfTheirOwnGiveNames) {
+TEST(WholeParts, DistinctShapesGiveNames) {
   const TempDir dir;
   dir.WriteFile("c/pytorch_model.bin", StateDict({{"a", "12"}, {"b", "345"}}));
   dir.WriteFile("c/optimizer.bin", OptimizerDict({"ABC", "DE"}));
@@ -149,7 +149,7 @@ TEST(WholeParts, ShapesOfTheirOwnGiveNames) {
                        {"optimizer.state.b.m", "ABC"}}));
 }
 
-TEST(WholeParts, SecondOnesHaveANumber) {
+TEST(WholeParts, NumbersTheSecondModelAndOptimizer) {
   const TempDir dir;
   const std::string path = CopyGolden(dir, kDdp);
   for (const auto& [from, to] :
@@ -170,7 +170,7 @@ TEST(WholeParts, SecondOnesHaveANumber) {
   EXPECT_THAT(WarningOf(*checkpoint), HasSubstr("of which of the models"));
 }
 
-// Training scripts of diffusers save each model in a folder of its own.
+// diffusers' training scripts save each model in a separate folder.
 TEST(WholeParts, DiffusersHasAFolderForEachModel) {
   const TempDir dir;
   for (const std::string folder : {"unet", "unet_ema"}) {
@@ -189,13 +189,13 @@ TEST(WholeParts, DiffusersHasAFolderForEachModel) {
                        {"optimizer.state.unet.conv.weight.m", "wxyz"}}));
 }
 
-TEST(WholeParts, AModelAloneIsNoneOfThem) {
+TEST(WholeParts, LeavesAModelAloneToOtherOpeners) {
   const TempDir dir;
   dir.WriteFile("c/model.safetensors", OneTensorFile("w", "1"));
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                        OpenCheckpoint(dir.Join("c")));
   EXPECT_EQ(checkpoint->dialect(), Dialect::kSafetensors);
-  // The user may choose to read one so.
+  // The user may choose to read one this way.
   ASSERT_OK_AND_ASSIGN(
       const std::unique_ptr<Checkpoint> bare,
       Checkpoint::Open(Disk(), CopyGolden(dir, kDdp),

@@ -62,7 +62,7 @@ TEST_F(CommonStateTest, LeavesGetNamesAndPlaces) {
            {arena_.Str("param_groups"),
             arena_.List({arena_.Dict({arena_.Str("step"), Value::Int(5)})})}),
        arena_.Str("t"), tensor});
-  // As common.pt, and as the value of a ShardedObject.
+  // As common.pt, and as a ShardedObject's value.
   for (const Value& value : {root, arena_.List({root})}) {
     const std::string payload = BytesOf<float>({1, 2, 3});
     const std::string archive = TorchArchiveBytes(value, {payload});
@@ -82,7 +82,7 @@ TEST_F(CommonStateTest, LeavesGetNamesAndPlaces) {
   }
 }
 
-TEST_F(CommonStateTest, WhatIsNotAStateIsRefused) {
+TEST_F(CommonStateTest, RefusesOtherValues) {
   EXPECT_THAT(Read(TorchArchiveBytes(Value::Int(1), {})),
               StatusIs(StatusCode::kDataLoss));
   EXPECT_THAT(

@@ -41,7 +41,7 @@ TEST(MegatronFiles, TheConfigIsTheSign) {
   EXPECT_THAT(Recognise(dir), IsOkAndHolds(false));
   dir.WriteFile("metadata.json", kConfig);
   EXPECT_THAT(Recognise(dir), IsOkAndHolds(true));
-  // Other programs have files of that name.
+  // Other programs have files with this name.
   for (const std::string& other :
        {std::string("{"), std::string("[1]"), std::string("{\"a\": 1}"),
         std::string(R"({"x": {"sharded_backend": "torch_dist"}})"),

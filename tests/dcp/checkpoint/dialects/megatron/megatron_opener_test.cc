@@ -78,7 +78,7 @@ absl::StatusOr<Tensors> Read(const std::string& path,
   return LoadAll(*checkpoint);
 }
 
-TEST(MegatronOpener, LayersCanBeTensorsOfTheirOwn) {
+TEST(MegatronOpener, LayersCanBecomeSeparateTensors) {
   for (const char* name : kCases) {
     SCOPED_TRACE(name);
     const TempDir dir;
@@ -87,7 +87,7 @@ TEST(MegatronOpener, LayersCanBeTensorsOfTheirOwn) {
     ASSERT_OK_AND_ASSIGN(Tensors tensors,
                          Read(CopyGolden(dir, name), {.unstack_layers = true}));
     for (const auto& [fqn, digest] : golden.unstacked) {
-      // With singletons, the halves of gated weights have names of their own.
+      // With singletons, the halves of gated weights have separate names.
       const std::string bytes =
           tensors.contains(fqn)
               ? tensors[fqn]
@@ -99,7 +99,7 @@ TEST(MegatronOpener, LayersCanBeTensorsOfTheirOwn) {
   }
 }
 
-TEST(MegatronOpener, PropertiesSayWhatItIs) {
+TEST(MegatronOpener, ReportsDialectAndProperties) {
   const TempDir dir;
   ASSERT_OK_AND_ASSIGN(const auto sharded,
                        OpenMegatron(CopyGolden(dir, kCases[0])));
@@ -208,7 +208,7 @@ TEST(MegatronOpener, EachItemIsReadOnce) {
   }
 }
 
-// One bit of one item, of which several boxes are made.
+// One bit in one item, from which several boxes are made.
 TEST(MegatronOpener, DamageIsFoundOnce) {
   const TempDir dir;
   const std::string path = CopyGolden(dir, kReformulated);
@@ -308,13 +308,13 @@ TEST(MegatronOpener, PartsOfItemsCountAsMemory) {
   ASSERT_OK_AND_ASSIGN(
       const ConvertPlan unstacked,
       PlanConvert(Disk(), path, dir.Join("dcp"), std::move(options)));
-  // Every chunk of a layer was one chunk before.
+  // Every chunk in a layer was one chunk before.
   EXPECT_EQ((unstacked.index_bytes - stacked.index_bytes) % sizeof(ItemPart),
             0u);
   EXPECT_GT(unstacked.index_bytes, stacked.index_bytes);
 }
 
-// What programs keep next to the state may be of any class.
+// Programs may keep values of any class next to the state.
 TEST(MegatronOpener, OpaqueValuesAreNotWritten) {
   const TempDir dir;
   testing::DcpBuilder builder;
@@ -344,7 +344,7 @@ TEST(MegatronOpener, OpaqueValuesAreNotWritten) {
   }
 }
 
-// Transformer Engine's state is a stream of bytes.
+// Transformer Engine's state is a byte stream.
 TEST(MegatronOpener, StreamsOfBytesAreCarried) {
   const TempDir dir;
   ValueArena arena;
@@ -369,7 +369,7 @@ TEST(MegatronOpener, StreamsOfBytesAreCarried) {
   }
 }
 
-// A change to the index of a checkpoint, and the error that it must cause.
+// A change to a checkpoint's index, and the error that it must cause.
 struct MegatronCorruption {
   const char* name;
   std::function<void(ValueArena&, const Value& root)> change;
@@ -379,7 +379,7 @@ struct MegatronCorruption {
 constexpr absl::string_view kMegatronTensor =
     "optimizer.state.exp_avg.embedding.word_embeddings.weight";
 
-// Records `shape` for a tensor of shape [16, 8], stored as [2, 1, 64].
+// Records `shape` for a tensor with shape [16, 8], stored as [2, 1, 64].
 std::function<void(ValueArena&, const Value&)> SetShape(
     std::vector<int64_t> shape) {
   return [shape](ValueArena& arena, const Value& root) {
@@ -410,7 +410,7 @@ const MegatronCorruption kCorruptions[] = {
      "mcore_data of"},
 };
 
-// Changes the index of the checkpoint at `path`, which is `name` in `dir`.
+// Changes the index in the checkpoint at `path`, which is `name` in `dir`.
 void EditMegatronIndex(
     const TempDir& dir, const std::string& name,
     const std::function<void(ValueArena&, const Value&)>& change) {
@@ -425,7 +425,7 @@ void EditMegatronIndex(
   dir.WriteFile(index, WritePickle(pickle.root));
 }
 
-TEST(MegatronOpener, RefusesShapesThatLie) {
+TEST(MegatronOpener, RefusesFalseShapes) {
   for (const MegatronCorruption& corruption : kCorruptions) {
     SCOPED_TRACE(corruption.name);
     const TempDir dir;

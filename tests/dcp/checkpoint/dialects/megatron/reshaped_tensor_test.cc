@@ -19,9 +19,8 @@ using absl::StatusCode;
 using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
 
-// A tensor of bytes that is stored as `shape` in the given chunks. The items
-// follow each other without gaps, so that they hold its elements in the order
-// of the chunks.
+// A byte tensor that is stored as `shape` in the given chunks. The items follow
+// each other without gaps, so that they hold the elements in the chunks' order.
 TensorEntry Stored(const Dims& shape, const std::vector<Box>& chunks) {
   TensorEntry tensor;
   tensor.dtype = DType::kUInt8;
@@ -37,7 +36,7 @@ TensorEntry Stored(const Dims& shape, const std::vector<Box>& chunks) {
   return tensor;
 }
 
-// Calls `visit` with the position of each element of a box of `sizes`.
+// Calls `visit` with each element's position in a box with `sizes`.
 template <typename Visit>
 void ForEach(const Dims& sizes, Visit visit) {
   Dims at(sizes.size(), 0);
@@ -56,7 +55,7 @@ int64_t IndexOf(const Dims& at, const Dims& strides) {
   return index;
 }
 
-// Where each element of `tensor` is, in row-major order, once its items are
+// Where each element in `tensor` is, in row-major order, once the items are
 // located.
 std::vector<int64_t> PlacesOf(TensorEntry tensor) {
   std::vector<int64_t> places(static_cast<size_t>(Volume(tensor.shape)), -1);
@@ -79,8 +78,8 @@ std::vector<int64_t> PlacesOf(TensorEntry tensor) {
   return places;
 }
 
-// The same for the tensor of `shape` whose blocks `stored` holds, element by
-// element.
+// The same for the tensor with `shape` that `stored` holds as blocks, element
+// by element.
 std::vector<int64_t> PlacesInBlocks(const TensorEntry& stored,
                                     const Dims& shape) {
   const std::vector<int64_t> of_stored = PlacesOf(stored);
@@ -105,7 +104,7 @@ std::vector<int64_t> PlacesInBlocks(const TensorEntry& stored,
   return places;
 }
 
-// All blocks of `stored_shape`, each cut at the given elements.
+// All blocks in `stored_shape`, each cut at the given elements.
 std::vector<Box> CutBlocks(const Dims& stored_shape,
                            const std::vector<int64_t>& cuts) {
   std::vector<Box> chunks;
@@ -122,7 +121,7 @@ std::vector<Box> CutBlocks(const Dims& stored_shape,
   return chunks;
 }
 
-TEST(FromBlocks, PutsEveryElementWhereItBelongs) {
+TEST(FromBlocks, PutsEveryElementInPlace) {
   const struct {
     Dims stored;
     Dims shape;
@@ -181,8 +180,8 @@ TEST(FromBlocks, RefusesAChunkOfSeveralBlocks) {
                        HasSubstr("chunk [0:2, 0:6] of [2, 6] is not in one")));
 }
 
-TEST(Unstack, PutsEveryElementWhereItBelongs) {
-  // Chunks of one layer and of several.
+TEST(Unstack, PutsEveryElementInPlace) {
+  // Chunks with one layer and with several.
   const TensorEntry stacked = Stored(
       {3, 2, 4},
       {{{0, 0, 0}, {1, 2, 4}}, {{1, 0, 0}, {2, 1, 4}}, {{1, 1, 0}, {2, 1, 4}}});
@@ -229,7 +228,7 @@ TEST(Unstack, LayersWithoutElements) {
   EXPECT_OK(CheckCoverage(layers[1].shape, layers[1].boxes));
 }
 
-TEST(Unstack, RefusesWhatIsNotLayers) {
+TEST(Unstack, RefusesTensorsWithoutLayers) {
   CutBudget budget;
   EXPECT_THAT(
       Unstack(Stored({}, {WholeBox(Dims{})}), budget),
@@ -238,7 +237,7 @@ TEST(Unstack, RefusesWhatIsNotLayers) {
               StatusIs(StatusCode::kDataLoss, HasSubstr("[1000000000]")));
 }
 
-TEST(CutBudget, IsForAllTensorsTogether) {
+TEST(CutBudget, CountsAllTensorsTogether) {
   CutBudget budget;
   EXPECT_OK(budget.Take(kMaxCutNumbers / 8, 4));
   EXPECT_OK(budget.Take(kMaxCutNumbers / 8 - 1, 4));

@@ -52,7 +52,7 @@ TEST(DirectoryPointer, AFileNamesADirectory) {
   EXPECT_EQ(text, "latest to step-3");
 }
 
-TEST(DirectoryPointer, AnIterationIsMegatronsOrByteCheckpoints) {
+TEST(DirectoryPointer, ReadsIterationsOfMegatronAndByteCheckpoint) {
   const TempDir dir;
   dir.WriteFile(kIteration, "100");
   EXPECT_THAT(Pointer(dir), StatusIs(StatusCode::kNotFound,
@@ -120,7 +120,7 @@ TEST(DirectoryPointer, LinksLeadToTheSameDirectoryOnly) {
               StatusIs(StatusCode::kNotFound, HasSubstr("latest-rank0.pt")));
 }
 
-TEST(DirectoryPointer, ALinkCalledLatestIsOneToo) {
+TEST(DirectoryPointer, FollowsALinkCalledLatest) {
   const TempDir dir;
   dir.WriteFile("step-3/x", "");
   ASSERT_EQ(symlink("step-3", dir.Join("latest").c_str()), 0);

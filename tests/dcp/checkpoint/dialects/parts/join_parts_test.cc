@@ -27,7 +27,7 @@ using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
 using ::testing::HasSubstr;
 
-// A model of DCP in a/, and one of safetensors in b/.
+// A DCP model in a/, and a safetensors one in b/.
 class JoinPartsTest : public ::testing::Test {
  protected:
   JoinPartsTest() {

@@ -20,8 +20,8 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A tensor in one chunk at byte `offset` of file `file`, with a record of that
-// CRC-32.
+// A tensor in one chunk at byte `offset` of file `file`, with a record that has
+// this CRC-32.
 TensorEntry TensorAt(const Dims& shape, uint32_t file, uint64_t offset,
                      uint32_t crc) {
   TensorEntry tensor;
@@ -49,7 +49,7 @@ CheckpointEntry CollectedObject(int64_t value) {
   return entry;
 }
 
-// The elements [begin, end) of a vector of 6, in file `file`.
+// The elements [begin, end) of a 6-element vector, in file `file`.
 StateCollector::Part Range(int64_t begin, int64_t end, uint32_t file) {
   return FlatPart(TensorAt({end - begin}, file, 0, 1), 0, end - begin, {6},
                   begin);
@@ -130,8 +130,8 @@ TEST(StateCollector, EqualValuesAreKeptOnce) {
       ElementsAre("same", "rng.cpu", "rng.cpu@2", "list.0", "list.0@2"));
 }
 
-// Files of ranks that come from two saves look whole otherwise.
-TEST(StateCollector, RanksAreAtTheSameStep) {
+// Otherwise, the ranks' files from two saves look whole.
+TEST(StateCollector, RefusesRanksAtDifferentSteps) {
   StateCollector collector;
   const StatePath of_state = {"optimizer", "state", "w", "step"};
   const StatePath of_group = {"optimizer", "param_groups", 0, "step"};
@@ -144,7 +144,7 @@ TEST(StateCollector, RanksAreAtTheSameStep) {
   ASSERT_OK(collector.AddValue(of_group, 0, CollectedObject(3)));
   EXPECT_THAT(collector.AddValue(of_group, 1, CollectedObject(4)),
               StatusIs(StatusCode::kDataLoss, HasSubstr("different steps")));
-  // Other values may be those of ranks.
+  // Other values may differ between ranks.
   ASSERT_OK(collector.AddValue({"step"}, 0, CollectedObject(3)));
   ASSERT_OK(collector.AddValue({"step"}, 1, CollectedObject(4)));
 }

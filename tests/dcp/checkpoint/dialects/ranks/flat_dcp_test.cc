@@ -35,12 +35,12 @@ constexpr char kLayout[] = R"([{"flat": "l._flat_param", "params": [
   {"name": "l.a", "shape": [2, 2]}, {"padding": 1},
   {"name": "l.none", "shape": [0]}, {"name": "l.b", "shape": [2]}]}])";
 
-// Sets the path of the last entry.
+// Sets the last entry's path.
 void SetPath(DcpBuilder& builder, const StatePath& path) {
   builder.metadata().entries.back().path = path;
 }
 
-// A flat parameter in two chunks, and state of it.
+// A flat parameter in two chunks, and optimizer state for it.
 std::string WriteFlat(const TempDir& dir) {
   DcpBuilder builder;
   builder.StartFile("__0_0.distcp");
@@ -95,7 +95,7 @@ TEST(FlatDcp, ALayoutOfAnotherCheckpointIsRefused) {
                AllOf(HasSubstr("8 elements"), HasSubstr("has 7"))));
 }
 
-// Each rank had a piece of its own under that name, and DCP kept one.
+// Each rank had a different piece under this name, and DCP kept one.
 TEST(FlatDcp, StateOfOneRankIsReported) {
   const TempDir dir;
   const auto warning_of = [&](const Dims& shape) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flat parameters that FSDP1 wrote (tests/golden/dialects/fsdp1), by
-// themselves and with what a user says of them; and the same in a DCP
-// directory.
+// The flat parameters that FSDP1 wrote (tests/golden/dialects/fsdp1), alone and
+// with the user's facts about them; and the same in a DCP directory.
 #include "dcp/checkpoint/dialects/ranks/flat_model.h"
 
 #include <cstdint>
@@ -52,8 +51,8 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenFlatModel(
   return Checkpoint::Open(Disk(), path, {.dialect = std::move(options)});
 }
 
-// Checks that each parameter of the layout, and the optimizer's state of it if
-// `prefixes` say so, is the range of the flat tensor that the layout gives it.
+// Checks that each parameter in the layout, and the optimizer's state for it if
+// `prefixes` say so, is the flat tensor's range that the layout gives it.
 void ExpectRanges(const Bytes& whole, const Bytes& flat,
                   const FlatHints& layout) {
   size_t num_compared = 0;
@@ -85,7 +84,7 @@ void ExpectRanges(const Bytes& whole, const Bytes& flat,
 }
 
 // Both with a pickle for each rank and in a DCP directory.
-TEST(FlatModel, ALayoutNamesWhatIsInside) {
+TEST(FlatModel, ALayoutNamesTheParameters) {
   for (const char* test : {"pickle_local_ws2", "dcp_local_ws2"}) {
     SCOPED_TRACE(test);
     const TempDir dir;
@@ -166,7 +165,7 @@ TEST(FlatModel, WithoutALayoutTheVectorsStay) {
   }
 }
 
-// ---- Small checkpoints of two ranks, with one flat parameter of 5 elements --
+// ---- Small checkpoints by two ranks, one flat parameter with 5 elements -----
 
 class FlatModelFilesTest : public ::testing::Test {
  protected:
@@ -214,7 +213,7 @@ TEST_F(FlatModelFilesTest, ParametersCrossRanks) {
 
 TEST_F(FlatModelFilesTest, RanksThatContradictEachOtherAreRefused) {
   const struct {
-    ShardedSpec change;  // of rank 1
+    ShardedSpec change;  // on rank 1
     std::string message;
   } cases[] = {
       {{.shape = {6}}, "6 elements, but 5"},

@@ -49,7 +49,7 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenFlatOptimizer(
                           {.dialect = {.flat_units = std::move(flat_units)}});
 }
 
-TEST(FlatOptimizer, UnitsNameWhatIsInside) {
+TEST(FlatOptimizer, UnitsNameTheParameters) {
   const TempDir dir;
   const std::string path = CopyGolden(dir, "dialects/verl/verl_fsdp1_ws2");
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> plain,
@@ -60,7 +60,7 @@ TEST(FlatOptimizer, UnitsNameWhatIsInside) {
                        OpenFlatOptimizer(path, "model.layers.*"));
   EXPECT_THAT(WarningOf(*checkpoint), IsEmpty());
   ASSERT_OK_AND_ASSIGN(const Bytes named, LoadAll(*checkpoint));
-  // The parameters of a unit follow one another in the order of the model.
+  // A unit's parameters follow one another in the model's order.
   std::map<int, size_t> at;
   for (const CheckpointEntry& entry : checkpoint->entries()) {
     absl::string_view name = entry.fqn;
@@ -96,8 +96,8 @@ TEST(FlatOptimizer, UnitsThatDoNotFitAreRefused) {
                        HasSubstr("but the optimizer has")));
 }
 
-// Two ranks: DTensors of shape (3, 2), and an optimizer that has pieces of the
-// lengths that a test gives.
+// Two ranks: DTensors with shape (3, 2), and an optimizer that has pieces with
+// the test's lengths.
 class FlatOptimizerFilesTest : public ::testing::Test {
  protected:
   void AddRank(int64_t rank, std::vector<std::pair<int64_t, int64_t>> states) {

@@ -20,7 +20,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A vector of `numel` floats at byte `offset` of file `file`.
+// A vector with `numel` floats at byte `offset` of file `file`.
 TensorEntry VectorAt(uint32_t file, uint64_t offset, int64_t numel) {
   TensorEntry entry;
   entry.shape = {numel};
@@ -34,7 +34,7 @@ TensorEntry VectorAt(uint32_t file, uint64_t offset, int64_t numel) {
 
 StatePath PathOf(const std::string& parameter) { return {"model", parameter}; }
 
-TEST(FlatVector, IsCutAsChunkCuts) {
+TEST(FlatVector, IsCutLikeTorchChunk) {
   FlatVector vector;
   CutEvenly(10, 4, vector);
   EXPECT_THAT(vector.begins, ElementsAre(0, 3, 6, 9));
@@ -44,14 +44,14 @@ TEST(FlatVector, IsCutAsChunkCuts) {
   EXPECT_THAT(small.begins, ElementsAre(0, 1, 2, 2));
 }
 
-// Every element of every parameter lies where an element-wise count puts it.
+// Every parameter's every element lies where an element-wise count puts it.
 TEST(FlatVector, PiecesBecomeParameters) {
   FlatVector vector;
   vector.name = "w";
   CutEvenly(17, 3, vector);
   vector.parameters = {{"a", {2, 3}, 0, 6},
                        {"none", {0, 3}, 6, 0},
-                       {"b", {3, 3}, 8, 9}};  // two elements of padding
+                       {"b", {3, 3}, 8, 9}};  // two elements are padding
   StateCollector collector;
   for (int64_t rank = 0; rank < 3; ++rank) {
     // The last rank leaves out its padding.

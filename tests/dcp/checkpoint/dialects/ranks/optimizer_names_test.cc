@@ -23,7 +23,7 @@ using ::testing::IsEmpty;
 using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 
-// The names that are found, without being told the order of the parameters.
+// The names that are found without knowing the parameters' order.
 OptimizerNames Found(const Value& model, const Value& optimizer) {
   return FindOptimizerNames(SavedParameters(model), optimizer,
                             /*in_order=*/false)
@@ -36,7 +36,7 @@ class OptimizerNamesTest : public ::testing::Test {
   Value Tensor(const Dims& shape, absl::string_view key) {
     return MakeTensor(arena_, DType::kFloat32, shape, false, key);
   }
-  // Rows of a tensor of shape (2, columns).
+  // Rows in a tensor with shape (2, columns).
   Value Rows(int64_t columns, const std::string& key) {
     return MakeDTensor(arena_, {.shape = {2, columns},
                                 .local = {1, columns},
@@ -101,12 +101,12 @@ TEST_F(OptimizerNamesTest, TheOrderOfEqualShapesIsNotGuessed) {
   EXPECT_THAT(
       FindOptimizerNames(parameters, optimizer, /*in_order=*/true).names,
       UnorderedElementsAre(Pair(0, "a"), Pair(1, "b"), Pair(2, "c")));
-  // Of those without a state, none can get a wrong one.
+  // None of the parameters without a state can get a wrong one.
   EXPECT_THAT(Found(model, Optimizer(State(2, Tensor({3}, "5")), {{1, 2, 0}})),
               UnorderedElementsAre(Pair(1, "a"), Pair(0, "b"), Pair(2, "c")));
 }
 
-TEST_F(OptimizerNamesTest, ShapesOfTheirOwnTellTheNamesInAnyOrderAndGroups) {
+TEST_F(OptimizerNamesTest, DistinctShapesGiveNamesInAnyOrderAndGroups) {
   const Value model =
       arena_.Dict({Text("a"), Tensor({2}, "0"), Text("b"), Tensor({4}, "1"),
                    Text("buffer"), Tensor({5}, "2")});
@@ -132,7 +132,7 @@ TEST_F(OptimizerNamesTest, NamesThatTheGroupsRecordCount) {
   };
   EXPECT_THAT(Found(model, optimizer("a")),
               UnorderedElementsAre(Pair(0, "b"), Pair(1, "a")));
-  // These are those of another model.
+  // These names come from another model.
   EXPECT_THAT(FindOptimizerNames(SavedParameters(model), optimizer("x"),
                                  /*in_order=*/true)
                   .names,
@@ -177,7 +177,7 @@ TEST_F(OptimizerNamesTest, ANumberMayStandForSeveralNames) {
   EXPECT_EQ(GroupsWithNames(arena_, Value::Int(1), {}).int_value(), 1);
 }
 
-TEST_F(OptimizerNamesTest, NumbersAreThoseOfTheOnlyGroup) {
+TEST_F(OptimizerNamesTest, ReadsNumbersFromTheOnlyGroup) {
   EXPECT_THAT(*NumbersOf(Optimizer(arena_.Dict(), {{4, 2}})),
               ElementsAre(4, 2));
   EXPECT_FALSE(NumbersOf(Optimizer(arena_.Dict(), {})).has_value());

@@ -27,7 +27,7 @@ std::vector<DirectoryEntry> Entries(const std::vector<std::string>& names) {
   return entries;
 }
 
-// "part: first file ... (number)" of each family.
+// "part: first file ... (number)" for each family.
 std::vector<std::string> Summary(const std::vector<RankFiles>& families) {
   std::vector<std::string> lines;
   for (const RankFiles& family : families) {

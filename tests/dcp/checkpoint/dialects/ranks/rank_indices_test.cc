@@ -36,7 +36,7 @@ using ::testing::HasSubstr;
 
 using Bytes = std::map<std::string, std::string>;
 
-// Two rows of "w" on each rank, a replica, and values of each rank alone.
+// Two rows of "w" on each rank, a replica, and values that differ by rank.
 class RankIndicesTest : public ::testing::Test {
  protected:
   DcpBuilder Rank(int64_t rank, absl::string_view rows) {
@@ -72,7 +72,7 @@ TEST_F(RankIndicesTest, AreReadTogether) {
                        VerifyCheckpoint(Disk(), path, {}));
   EXPECT_TRUE(report.findings.empty());
   EXPECT_EQ(report.num_items_unchecked, 0u);
-  // Written, PyTorch reads it on any number of ranks.
+  // After a conversion, PyTorch reads it on any number of ranks.
   ASSERT_OK(ConvertCheckpoint(Disk(), path, dir_.Join("d"), {}));
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> copy,
                        OpenCheckpoint(dir_.Join("d")));
@@ -128,7 +128,7 @@ TEST_F(RankIndicesTest, OneRankMayBeChosen) {
       StatusIs(StatusCode::kDataLoss, HasSubstr("without the option rank")));
 }
 
-TEST_F(RankIndicesTest, NamesOfRanksAreThoseThatPyTorchWrites) {
+TEST_F(RankIndicesTest, IndexNamesAreLikePyTorchs) {
   EXPECT_EQ(RankMetadataName(12), "__12.metadata");
   EXPECT_EQ(RankOfMetadataName("__12.metadata"), 12);
   for (const char* name : {".metadata", "__.metadata", "__01.metadata",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Directories of small pickles of two ranks, in which one thing is wrong. What
-// programs wrote is compared in dialects_test.
+// Directories with two ranks' small pickles, in which one thing is wrong.
+// dialects_test compares the files that programs wrote.
 #include "dcp/checkpoint/dialects/ranks/ranks_opener.h"
 
 #include <cstdint>
@@ -55,7 +55,7 @@ class RanksOpenerTest : public ::testing::Test {
  protected:
   ValueArena& arena() { return files_.arena(); }
 
-  // A row of a matrix of two rows.
+  // A row in a matrix with two rows.
   DTensorSpec Row(int64_t rank) {
     return {.shape = {2, 3},
             .local = {1, 3},
@@ -76,7 +76,7 @@ class RanksOpenerTest : public ::testing::Test {
   absl::StatusOr<std::unique_ptr<Checkpoint>> Open() {
     return OpenCheckpoint(files_.Write(dir_));
   }
-  // What two ranks with these tensors give.
+  // The error for two ranks with these tensors.
   absl::Status Refusal(Value first, Value second) {
     files_.Clear();
     AddRank(0, first);
@@ -99,8 +99,8 @@ TEST_F(RanksOpenerTest, RowsAreJoinedAndTheMeshIsShown) {
                     ::testing::Contains(Pair("mesh", "dim0=2"))));
 }
 
-// The files of DTensors say where they belong, whatever they are called.
-TEST_F(RanksOpenerTest, SwappedDTensorsAreReadAlike) {
+// DTensors' files say where they belong, whatever their names.
+TEST_F(RanksOpenerTest, ReadsSwappedDTensorFiles) {
   AddRank(1, MakeDTensor(arena(), Row(0)));
   AddRank(0, MakeDTensor(arena(), Row(1)));
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint, Open());
@@ -137,7 +137,7 @@ TEST_F(RanksOpenerTest, RanksThatDisagreeAreRefused) {
               StatusIs(StatusCode::kDataLoss, HasSubstr("w is sharded")));
 }
 
-TEST_F(RanksOpenerTest, EachPartOfATensorIsThereOnce) {
+TEST_F(RanksOpenerTest, RequiresEachPartOfATensorOnce) {
   const auto shard = [&](int64_t begin, int64_t size, int64_t rank) {
     return MakeShardedTensor(arena(), {.shape = {4},
                                        .offsets = {begin},
@@ -164,7 +164,7 @@ TEST_F(RanksOpenerTest, EachPartOfATensorIsThereOnce) {
                                  "rank 1 of 2")));
 }
 
-TEST_F(RanksOpenerTest, AFileForEachRankIsThere) {
+TEST_F(RanksOpenerTest, RequiresAFileForEachRank) {
   AddRank(0, MakeDTensor(arena(), Row(0)));
   EXPECT_THAT(Open(), StatusIs(StatusCode::kNotFound, HasSubstr("1 of 2")));
   files_.Add("a.rank_0.pt", arena().Dict(), {});
@@ -189,7 +189,8 @@ TEST_F(RanksOpenerTest, ValuesThatDifferAreKeptByRank) {
   EXPECT_FALSE(checkpoint->Find("model.same@1").has_value());
 }
 
-// What a reader of one .pt file leaves unread does not stop this one either.
+// Values that the reader for one .pt file leaves unread do not stop this one
+// either.
 TEST_F(RanksOpenerTest, TensorsThatCannotBeReadAreNamed) {
   const auto call = [&](const char* module, const char* name, Value args) {
     return arena().Call(arena().Global(module, name), args);
@@ -279,7 +280,7 @@ TEST_F(RanksOpenerTest, TheNumberOfBoxesIsLimited) {
                                HasSubstr("boxes, more than 8 each")));
 }
 
-// ---- What verl wrote, with one file changed ---------------------------------
+// ---- verl's files, with one changed -----------------------------------------
 
 TEST(RanksOpenerGolden, AChangedFileIsRefused) {
   const std::string name = "dialects/verl/verl_fsdp2_ws2";
@@ -304,7 +305,7 @@ TEST(RanksOpenerGolden, AChangedFileIsRefused) {
               StatusIs(StatusCode::kDataLoss, HasSubstr("rank_1.pt")));
 }
 
-// A shard whose offsets lead out of the tensor, in what FSDP1 wrote.
+// A shard with offsets outside of the tensor, in FSDP1's files.
 TEST(RanksOpenerGolden, AShardOutsideOfItsTensorIsRefused) {
   const TempDir dir;
   const std::string path = CopyGolden(dir, "dialects/fsdp1/pickle_sharded_ws3");

@@ -36,7 +36,7 @@ RankValue Number(int64_t rank, StatePath path, int64_t number) {
   return {{rank, std::move(path)}, Object(Value::Int(number))};
 }
 
-// "rank name: value" of each value after the lists were put together.
+// "rank name: value" for each value after the lists were joined.
 std::vector<std::string> Joined(std::vector<RankValue> values,
                                 const std::vector<RankPath>& lists = {},
                                 const std::vector<RankPath>& others = {}) {
@@ -96,13 +96,13 @@ TEST(ListValues, ListsWithoutElementsAreEmpty) {
   EXPECT_THAT(Joined({}, {{0, {"l"}}}), ElementsAre("0 l: []"));
   EXPECT_THAT(Joined({}, {{0, {"l"}}, {0, {"l", 0}}, {0, {"l", 1}}}),
               ElementsAre("0 l: [[], []]"));
-  // What is replicated stands under rank 0 only.
+  // Replicated values stand under rank 0 only.
   EXPECT_THAT(Joined({Number(0, {"l", 0}, 1)}, {{0, {"l"}}, {1, {"l"}}}),
               ElementsAre("0 l: [1]"));
   EXPECT_THAT(Joined({}, {}), IsEmpty());
 }
 
-TEST(ListValues, WhatIsMadeBelongsToTheFile) {
+TEST(ListValues, NewListsBelongToTheGivenFile) {
   ValueArena arena;
   std::vector<RankValue> values = {Number(0, {"l", 0}, 1)};
   JoinLists({}, {}, /*file=*/7, arena, values);

@@ -31,7 +31,7 @@ absl::StatusOr<SnapshotManifest> Parse(const std::string& text) {
       });
 }
 
-// A manifest with these entries, of a world of two ranks.
+// A manifest with these entries, for a world with two ranks.
 std::string With(absl::string_view entries) {
   return absl::StrCat(R"({"version": "0.1.0", "world_size": 2, "manifest": {)",
                       entries, "}}");
@@ -198,7 +198,7 @@ TEST(SnapshotManifest, RefusesPathsThatLeadElsewhere) {
               StatusIs(StatusCode::kResourceExhausted, HasSubstr("100 keys")));
 }
 
-TEST(SnapshotManifest, RefusesWhatIsNotAManifest) {
+TEST(SnapshotManifest, RefusesOtherTexts) {
   const std::vector<Corruption> corruptions = {
       {"not JSON", "---\nmanifest: {}", "not valid JSON"},
       {"a list", "[]", "manifest"},
@@ -231,7 +231,7 @@ TEST(SnapshotManifest, RefusesWhatIsNotAManifest) {
   }
 }
 
-TEST(SnapshotManifest, RefusesWhatIsNotSupported) {
+TEST(SnapshotManifest, RefusesUnsupportedEntries) {
   const std::vector<Corruption> corruptions = {
       {"type", With(R"("0/a": {"type": "Quaternion"})"), "type 'Quaternion'"},
       {"no type", With(R"("0/a": {})"), "type ''"},

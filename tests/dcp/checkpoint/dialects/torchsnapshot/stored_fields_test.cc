@@ -16,7 +16,7 @@ using ::dcp::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// The fields of a JSON object.
+// The fields in a JSON object.
 absl::StatusOr<StoredFields> Fields(absl::string_view json) {
   StoredFields fields;
   std::string field;

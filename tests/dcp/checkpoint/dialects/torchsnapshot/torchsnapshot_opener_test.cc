@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What dialects_test reads is read right; here are the snapshots that are not
-// as TorchSnapshot leaves them.
+// Changed and damaged snapshots; dialects_test compares the contents of
+// unchanged ones.
 #include "dcp/checkpoint/dialects/torchsnapshot/torchsnapshot_opener.h"
 
 #include <filesystem>
@@ -45,7 +45,7 @@ std::string ReadText(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// A snapshot with such a manifest, and a slab of 64 bytes.
+// A snapshot with this manifest, and a slab with 64 bytes.
 std::string Snapshot(const TempDir& dir, absl::string_view entries,
                      int world_size = 2) {
   dir.WriteFile("s/slab", std::string(64, '\1'));
@@ -55,14 +55,14 @@ std::string Snapshot(const TempDir& dir, absl::string_view entries,
   return dir.Join("s");
 }
 
-// A tensor of `rows` times 2 float32 in bytes of the slab.
+// A tensor with `rows` times 2 float32 in the slab's bytes.
 std::string InSlab(int rows, absl::string_view range) {
   return absl::StrCat(R"({"type": "Tensor", "location": "slab",
       "serializer": "buffer_protocol", "dtype": "torch.float32", "shape": [)",
                       rows, R"(, 2], "byte_range": )", range, "}");
 }
 
-// A shard of `rows` rows from row `begin` on.
+// A shard with `rows` rows from row `begin` on.
 std::string Shard(absl::string_view begin, int rows, absl::string_view range) {
   return absl::StrCat(R"({"offsets": [)", begin, R"(, 0], "sizes": [)", rows,
                       R"(, 2], "tensor": )", InSlab(rows, range), "}");
@@ -73,7 +73,7 @@ std::string Sharded(absl::string_view path, absl::string_view shards) {
                       shards, "]}");
 }
 
-TEST(TorchSnapshotOpener, SaysWhatItIs) {
+TEST(TorchSnapshotOpener, ReportsDialectAndProperties) {
   const TempDir dir;
   ASSERT_OK_AND_ASSIGN(
       const std::unique_ptr<Checkpoint> checkpoint,
@@ -188,7 +188,7 @@ TEST(TorchSnapshotOpener, RefusesShardsThatDoNotMakeATensor) {
   }
 }
 
-TEST(TorchSnapshotOpener, RefusesBytesThatAreNotThere) {
+TEST(TorchSnapshotOpener, RefusesRangesOutsideOfFiles) {
   const struct {
     std::string entry;
     StatusCode code;
@@ -266,7 +266,7 @@ TEST(TorchSnapshotOpener, ReadsArchivesInsideAFile) {
                          "int32 [2, 2]")));
 }
 
-TEST(TorchSnapshotOpener, RefusesNamesThatMeet) {
+TEST(TorchSnapshotOpener, RefusesNamesThatCollide) {
   const struct {
     std::string entries;
     std::string message;
@@ -302,7 +302,7 @@ TEST(TorchSnapshotOpener, RefusesYaml) {
 
 // A changed byte makes another snapshot or a malformed one; the error says
 // which, and is never the caller's mistake.
-TEST(TorchSnapshotOpener, ChangedBytesOfTheManifestAreTheFilesMistake) {
+TEST(TorchSnapshotOpener, BlamesTheFileForChangedBytesInTheManifest) {
   const TempDir dir;
   const std::string path =
       CopyGolden(dir, "dialects/torchsnapshot/sharded_ws3");
@@ -326,7 +326,7 @@ TEST(TorchSnapshotOpener, ChangedBytesOfTheManifestAreTheFilesMistake) {
 }
 
 // Every prefix of a real manifest, and a slab that is cut short.
-TEST(TorchSnapshotOpener, RefusesWhatIsCutShort) {
+TEST(TorchSnapshotOpener, RefusesTruncatedFiles) {
   const TempDir dir;
   const std::string path =
       CopyGolden(dir, "dialects/torchsnapshot/sharded_ws3");

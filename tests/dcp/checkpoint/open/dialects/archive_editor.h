@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ArchiveEditor: changes one value in a torch.save file that a program wrote.
-// For tests only; one thread; what cannot fail in a sound test is a DCP_CHECK.
+// For tests only; one thread; steps that cannot fail in a sound test use
+// DCP_CHECK.
 #ifndef TESTS_DCP_CHECKPOINT_OPEN_DIALECTS_ARCHIVE_EDITOR_H_
 #define TESTS_DCP_CHECKPOINT_OPEN_DIALECTS_ARCHIVE_EDITOR_H_
 

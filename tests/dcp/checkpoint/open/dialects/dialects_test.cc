@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints that DeepSpeed, verl, accelerate and others wrote, read and
-// compared with what their own libraries said is in them.
+// compared with the contents according to their own libraries.
 
 #include <algorithm>
 #include <filesystem>
@@ -58,9 +58,9 @@ std::vector<std::string> Names() {
   return names;
 }
 
-// Whether the library does not say what is in a tensor: ranks have states of
-// their own, and so has FSDP1's optimizer of flat parameters, whose names are
-// not recorded.
+// Whether the library does not report a tensor's contents: ranks have separate
+// states, and so has FSDP1's optimizer with flat parameters, which have no
+// recorded names.
 bool IsUnknown(absl::string_view name, absl::string_view test) {
   if (absl::StartsWith(name, "extra.") || absl::StartsWith(name, "rng")) {
     return true;
@@ -70,8 +70,8 @@ bool IsUnknown(absl::string_view name, absl::string_view test) {
          absl::ascii_isdigit(name[0]);
 }
 
-// The names in a list of parameters, sorted: DeepSpeed's round_robin_gradients
-// orders them in another way than the library says.
+// The names in a parameter list, sorted: DeepSpeed's round_robin_gradients uses
+// another order than the library reports.
 std::string Sorted(absl::string_view list) {
   std::vector<std::string> texts = absl::StrSplit(list, ',');
   for (std::string& text : texts) {
@@ -81,14 +81,14 @@ std::string Sorted(absl::string_view list) {
   return absl::StrJoin(texts, ",");
 }
 
-// The path of a case, copied; that of a Trainer is one folder below.
+// A case's path, copied; a Trainer's is one folder below.
 std::string CopyCase(const TempDir& dir, const std::string& name) {
   const std::string path = CopyGolden(dir, name);
   const std::string below = JoinPath(path, "checkpoint-1");
   return std::filesystem::exists(below) ? below : path;
 }
 
-// The optimizers of all cases got model.parameters().
+// All cases' optimizers got model.parameters().
 OpenOptions InOrder() {
   return {.dialect = {.optimizer_in_model_order = true}};
 }
@@ -112,7 +112,7 @@ std::map<std::string, std::string> TensorsAt(const std::string& path) {
 
 class DialectTest : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(DialectTest, HoldsWhatItsLibrarySays) {
+TEST_P(DialectTest, HoldsTheLibrarysContents) {
   const TempDir dir;
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                        OpenCase(CopyCase(dir, GetParam())));
@@ -162,7 +162,7 @@ TEST_P(DialectTest, IsVerified) {
       VerifyCheckpoint(testing::Disk(), CopyCase(dir, GetParam()), {}));
   EXPECT_TRUE(report.findings.empty()) << report.findings[0].problem;
   EXPECT_EQ(report.num_items_checked, report.num_items);
-  // TorchSnapshot records no checksums of raw bytes.
+  // TorchSnapshot records no checksums for raw bytes.
   if (!absl::StrContains(GetParam(), "torchsnapshot")) {
     EXPECT_GT(report.num_crcs_checked, 0);
   }

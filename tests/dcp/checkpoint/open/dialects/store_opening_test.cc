@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whatever lies in many files of a store is read from many at the same time.
+// Many files in a store are read at the same time.
 #include <map>
 #include <memory>
 #include <string>
@@ -59,7 +59,7 @@ TEST_P(StoreOpening, ReadsFilesOfADialectAtTheSameTime) {
   if (GetParam().finds_sizes) {
     EXPECT_EQ(store.most_stats(), GetParam().num_files);
   }
-  // In the order of the files all the same.
+  // In the files' order all the same.
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> one_by_one,
                        OpenCheckpoint(path));
   ASSERT_EQ(opened->entries().size(), one_by_one->entries().size());
@@ -98,7 +98,7 @@ TEST(StoreOpening, ReadsManyShardsOfAModelAtTheSameTime) {
   WaitingStore store(
       Disk(),
       [](absl::string_view file) {
-        // The first says of which format they are.
+        // The first file shows the format.
         return absl::EndsWith(file, ".bin") &&
                !absl::StrContains(file, "model-00001-");
       },

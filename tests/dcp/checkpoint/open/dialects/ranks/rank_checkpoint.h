@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RankCheckpoint: a directory of torch.save files under construction, one for
+// RankCheckpoint: a directory with torch.save files under construction, one for
 // each rank. For tests only; one thread.
 #ifndef TESTS_DCP_CHECKPOINT_OPEN_DIALECTS_RANKS_RANK_CHECKPOINT_H_
 #define TESTS_DCP_CHECKPOINT_OPEN_DIALECTS_RANKS_RANK_CHECKPOINT_H_
@@ -22,7 +22,7 @@ class RankCheckpoint {
  public:
   ValueArena& arena() { return arena_; }
 
-  // Adds the file `name`, which holds `root`; its storages "0", "1", ... are
+  // Adds the file `name`, which holds `root`; the storages "0", "1", ... are
   // `storages`.
   void Add(std::string name, const Value& root,
            const std::vector<std::string>& storages) {
@@ -45,7 +45,7 @@ class RankCheckpoint {
   std::vector<std::pair<std::string, std::string>> files_;
 };
 
-// The losses of the checkpoint, as one text; empty if there are none.
+// The checkpoint's losses, as one text; empty if there are none.
 inline std::string WarningOf(const Checkpoint& checkpoint) {
   return absl::StrJoin(LossTexts(checkpoint.losses()), "; ");
 }
