@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saves that run in the background of the training thread.
+// Saves in the background while training goes on.
 
 #include "fsdp/checkpoint/async_saver.h"
 
@@ -71,7 +71,7 @@ TEST(AsyncSaver, WhatChangesAfterWaitStagedIsNotSaved) {
   }
 }
 
-// Memory of this process that is backed by pages, in bytes.
+// This process's memory that is backed by pages, in bytes.
 int64_t ResidentBytes() {
   std::ifstream file("/proc/self/statm");
   int64_t size = 0;
@@ -118,7 +118,7 @@ TEST(AsyncSaver, PreparesForAnotherStateOrAtTheWrongTimeWithoutHarm) {
   ASSERT_OK(second.wait());
   EXPECT_EQ(Loaded(dir.Join("a"), large), 2);
   EXPECT_EQ(Loaded(dir.Join("b"), small), 1);
-  // What was prepared for a smaller state is taken again for a larger one.
+  // Memory prepared for a smaller state is allocated again for a larger one.
   AsyncSaver other;
   ASSERT_OK(other.prepare({{"a", small}}, dir.Join("d")));
   ASSERT_OK_AND_ASSIGN(SaveHandle third,

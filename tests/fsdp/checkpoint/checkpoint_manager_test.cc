@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checkpoints of a training run: when they are saved, which are kept, and
-// where training resumes.
+// A training run's checkpoints: when they are saved, which are kept, and where
+// training resumes.
 
 #include "fsdp/checkpoint/checkpoint_manager.h"
 

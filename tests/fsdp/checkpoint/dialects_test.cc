@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training goes on from checkpoints that other frameworks wrote: model and
-// optimizer's state are loaded by three ranks, from the files of the framework
-// and from what dcp-convert makes of them.
+// Training goes on from checkpoints that other frameworks wrote: three ranks
+// load model and optimizer state, from the framework's files and from
+// dcp-convert's output.
 
 #include <cstdint>
 #include <filesystem>
@@ -47,7 +47,7 @@ using ::fsdp::testing::MakeNamedModule;
 using ::fsdp::testing::NamedTensor;
 using ::fsdp::testing::RunRanks;
 
-// What the framework's library says is in a case: the bytes of each tensor.
+// A case's contents according to the framework's library: each tensor's bytes.
 struct Expected {
   std::map<std::string, std::string> bytes;
   std::map<std::string, dcp::TensorEntry> tensors;
@@ -67,7 +67,7 @@ Expected ExpectedOf(const TempDir& dir, const std::string& name) {
   return expected;
 }
 
-// The parameters of each group of the optimizer.
+// The parameters in each optimizer group.
 std::vector<std::vector<std::string>> GroupsOf(const std::string& path) {
   const absl::StatusOr<std::unique_ptr<dcp::Checkpoint>> opened =
       OpenCheckpoint(path);
@@ -86,8 +86,7 @@ std::vector<std::vector<std::string>> GroupsOf(const std::string& path) {
   }
 }
 
-// A module that has the tensors that are expected, and nothing else, and its
-// optimizer.
+// A module that has only the expected tensors, and an optimizer for it.
 class Training {
  public:
   Training(const Expected& expected,

@@ -68,8 +68,8 @@ TEST(FileSave, HoldsWhatEveryLayoutHas) {
   }
 }
 
-// A tensor of many windows, and small tensors in another order than in the
-// file.
+// A tensor larger than many windows, and small tensors in another order than in
+// the file.
 StateDict Tensors(const DeviceMesh& mesh, const Placements& placements,
                   bool filled) {
   const auto make = [&](int64_t rows, int64_t columns, at::ScalarType type) {

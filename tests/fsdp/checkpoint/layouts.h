@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// States of a training job on several meshes. The values are the same
+// A training job's states on several meshes. The values are the same
 // everywhere, so that a state saved on one mesh and loaded on another can be
-// compared with the expected one. For ranks that have their process group.
+// compared with the expected one. For ranks that have a process group.
 #ifndef TESTS_FSDP_CHECKPOINT_LAYOUTS_H_
 #define TESTS_FSDP_CHECKPOINT_LAYOUTS_H_
 
@@ -17,7 +17,7 @@
 
 namespace fsdp::testing {
 
-// The layout of a state: the shape of the mesh, and placements of its matrices.
+// A state's layout: the mesh shape, and the matrices' placements.
 struct Layout {
   std::string name;
   std::vector<int64_t> mesh;
@@ -40,7 +40,7 @@ DTensor Placed(const at::Tensor& whole, const DeviceMesh& mesh,
 // A state as a training job has it; `filled` false: all values differ.
 StateDict StateOf(const Layout& layout, const DeviceMesh& mesh, bool filled);
 
-// Fails the test if `actual` lacks a part of `expected` or differs from it.
+// Fails the test if `actual` lacks any part of `expected` or differs from it.
 void ExpectEqual(const StateValue& actual, const StateValue& expected,
                  const std::string& name);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loads into a module that has run: a forward that records no gradient leaves
-// the root's parameters gathered, and the next one computes with what was
-// loaded.
+// the root's parameters gathered, and the next one computes with the loaded
+// values.
 #include <functional>
 #include <string>
 #include <vector>
@@ -87,7 +87,8 @@ double Output(Sequential& model) {
   return model->forward(at::ones({1, kSize}))[0][0].item<double>();
 }
 
-// Of ones through layers of kSize and 2, with `value` in every parameter.
+// The output for an input of ones, through layers of sizes kSize and 2, with
+// `value` in every parameter.
 double OutputOf(double value) {
   const double hidden = value * (kSize + 1);
   return value * (2 * hidden + 1);

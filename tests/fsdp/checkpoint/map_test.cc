@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads of models that another program spells: a Hugging Face Llama into a
+// Loads of models in another program's names: a Hugging Face Llama into a
 // module with TorchTitan's names, on two ranks, in place, from files and from a
 // daemon.
 #include <algorithm>
@@ -72,7 +72,7 @@ absl::Status LoadLlama(torch::nn::Module& model, const std::string& folder) {
 }
 // [/map]
 
-// What is in a line of a golden file: "NAME F32 [2,3] DIGEST".
+// The tensor in a golden file's line: "NAME F32 [2,3] DIGEST".
 NamedTensor TensorOf(const std::string& line) {
   const std::vector<std::string> words = absl::StrSplit(line, ' ');
   NamedTensor tensor{.name = words[0], .shape = {}};
@@ -94,7 +94,7 @@ std::vector<NamedTensor> TensorsOf(const std::string& file) {
   return tensors;
 }
 
-// Makes `folder` the folder of the model, as the Hub has it.
+// Makes `folder` a copy of the model's folder on the Hub.
 void CopyHubFolder(const std::string& folder) {
   for (const auto& [from, to] :
        {std::pair("hf.safetensors", "model.safetensors"),
@@ -104,7 +104,7 @@ void CopyHubFolder(const std::string& folder) {
   }
 }
 
-// The tensors of the module, whole, as lines of golden files.
+// The module's whole tensors, as lines of golden files.
 std::vector<std::string> LinesOfState(const StateDict& state) {
   std::vector<ArrayTensor> arrays;
   for (const auto& [name, value] : state) {
@@ -207,7 +207,7 @@ TEST(MapLoad, StatesOfAnOptimizer) {
   });
 }
 
-// Wherever the tensors differ, one of the ranks finds it, and all return it.
+// Wherever the tensors differ, some rank finds it, and all return it.
 TEST(MapLoad, AnErrorIsReturnedOnAllRanksAndLeavesTheTensors) {
   const TempDir dir;
   for (const int64_t torn : {0, 119}) {
@@ -282,7 +282,7 @@ TEST(MapLoad, AHubFolderOnADaemonFillsAShardedModule) {
       daemon.ForRanks());
 }
 
-// The rules and config.json are files of the job, not of the daemon.
+// The rules and config.json are the job's files, not the daemon's.
 TEST(MapLoad, ADaemonTakesTheRulesAndNumbersOfTheJob) {
   const TempDir dir;
   const TestDaemon daemon;
@@ -353,7 +353,7 @@ TEST(MapLoad, ADaemonSaysWhatIsWrongAsFilesDo) {
                absl::StatusCode::kInvalidArgument,
                AllOf(HasSubstr("requested as [12, 5]"),
                      HasSubstr("(made of x.q, x.k)")));
-        // The rule that the model does not fit is named by its line.
+        // The error names the line of the rule that the model does not fit.
         expect({{"table", table}}, "llama.safetensors",
                absl::StatusCode::kFailedPrecondition,
                AllOf(HasSubstr("rules:9: "), HasSubstr("x.q")));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A module that has tensors of given names and nothing else: the state dict of
-// a model of which only names and shapes are known. One thread.
+// A module that has tensors with given names and nothing else: stands for a
+// model when only names and shapes are known. One thread.
 #ifndef TESTS_FSDP_CHECKPOINT_NAMED_MODULE_H_
 #define TESTS_FSDP_CHECKPOINT_NAMED_MODULE_H_
 
@@ -16,7 +16,7 @@ namespace fsdp::testing {
 struct NamedTensor {
   std::string name;  // "layers.0.weight"
   std::vector<int64_t> shape;
-  bool is_buffer = false;  // of integers; otherwise a parameter of floats
+  bool is_buffer = false;  // integers; otherwise a parameter of floats
   bool is_trained = true;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Modules that fully_shard has sharded, one of them over tensor parallelism:
-// each loads what any of the others saved.
+// each loads any other's checkpoint.
 
 #include <cstdint>
 #include <functional>
@@ -28,7 +28,7 @@ using ::fsdp::testing::Mlp;
 using ::fsdp::testing::RunRanks;
 using ::fsdp::testing::SharedDir;
 
-// One that no number of ranks divides evenly into rows.
+// Not divisible into rows by the number of ranks.
 constexpr int64_t kHidden = 6;
 
 struct Training {
@@ -46,7 +46,7 @@ Training ShardedTraining(const std::string& name, const Mlp& module,
               module->parameters(), torch::optim::AdamWOptions(0.1))};
 }
 
-// The same weights, those of `seed`, on 4 ranks in every way; no optimizer has
+// The same weights, from `seed`, on 4 ranks in every way; no optimizer has
 // stepped yet.
 std::vector<Training> EveryWay(int64_t seed) {
   torch::manual_seed(static_cast<uint64_t>(seed));
@@ -77,7 +77,7 @@ void Train(Training& training) {
   for (int64_t step = 0; step < 2; ++step) {
     torch::manual_seed(static_cast<uint64_t>(step));
     training.optimizer->zero_grad();
-    // The values are equal on all ranks, so it does not matter which of them
+    // The values are equal on all ranks, so it does not matter which ranks
     // share one.
     training.module->forward(torch::randn({6, kMlpDim}))
         .square()

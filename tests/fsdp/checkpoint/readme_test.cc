@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The code of fsdp/checkpoint/README.md, literally (tests/style/tidy.py
-// compares the parts between the marks), run on two ranks.
+// Runs the code in fsdp/checkpoint/README.md on two ranks. tests/style/tidy.py
+// compares the parts between the marks.
 
 #include <cstdint>
 #include <filesystem>
@@ -215,7 +215,7 @@ TEST(Readme, Resumes) {
     Enter();
     Training whole(0.25);
     ASSERT_OK(Train(whole, 6));
-    // The newest is gone: it goes on from the one before.
+    // The newest step is gone: training goes on from the step before.
     fsdp::testing::WaitForAllRanks();
     if (fsdp::get_rank() == 0) std::filesystem::remove_all("runs/a/step-6");
     fsdp::testing::WaitForAllRanks();

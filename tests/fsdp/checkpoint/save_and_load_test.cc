@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saves on one mesh and loads on others, over real processes; what is loaded
-// is compared with the whole tensors, which every rank makes for itself.
+// Saves on one mesh and loads on others, over real processes. Loaded values are
+// compared with the whole tensors, which every rank makes for itself.
 
 #include "fsdp/checkpoint/save_and_load.h"
 
@@ -70,8 +70,8 @@ void ExpectLoads(const Layout& layout, const std::string& path,
 
 TEST(Checkpoint, IsSavedOnEachMeshAndLoadedOnEveryOther) {
   const TempDir dir;
-  // The parent's variable tells the ranks the place, because they are new
-  // processes.
+  // The ranks are new processes, so the parent passes them the place in a
+  // variable.
   const std::string root = dir.path();
   std::vector<std::pair<std::string, std::string>> where{
       {"TESSERA_TEST_ROOT", root}};
@@ -146,13 +146,13 @@ TEST(Checkpoint, ReplicasReadOnceTogether) {
     EXPECT_LT(read_by_all(true, path, dcp::kMinMemoryBytes),
               3 * kOne + kOne / 4);
     EXPECT_GE(read_by_all(false, path), (2 + 4 + 4) * kOne);
-    // All of them see one page cache, which now has the files.
+    // All ranks see one page cache, which now has the files.
     for (const auto& file : std::filesystem::directory_iterator(path)) {
       std::ifstream stream(file.path(), std::ios::binary);
       stream.ignore(std::numeric_limits<std::streamsize>::max());
     }
     EXPECT_GE(read_by_all(std::nullopt, path), (2 + 4 + 4) * kOne);
-    // Copies of their own are what several hosts have.
+    // With a separate copy each, the ranks behave as on several hosts.
     const std::string own = absl::StrCat(path, get_rank());
     std::filesystem::copy(path, own, std::filesystem::copy_options::recursive);
     EXPECT_LT(read_by_all(std::nullopt, own), 3 * kOne + kOne / 4);
@@ -165,7 +165,7 @@ TEST(Checkpoint, RanksThatWantDifferentThingsReadForThemselves) {
     const std::string path = SharedDir() + "/c";
     const int64_t rank = get_rank();
     ASSERT_OK(save({{"a", at::ones({3})}, {"b", at::ones({4}) * 2}}, path));
-    // Orders and names that broadcasts would confuse.
+    // Broadcasts would confuse these orders and names.
     StateDict state =
         rank == 0 ? StateDict{{"a", at::zeros({3})}, {"b", at::zeros({4})}}
                   : StateDict{{"b", at::zeros({4})}};
@@ -387,7 +387,7 @@ at::Tensor LargeWhole() {
   return at::arange(1500 * 1000, at::kFloat).view({1500, 1000});
 }
 
-// Flips a bit of an element in the middle of LargeWhole(), which the file has.
+// Flips a bit in the middle of LargeWhole(), which the file contains.
 void FlipBit(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(in), {}};

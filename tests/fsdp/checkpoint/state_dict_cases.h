@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, optimizers and comparisons that the tests of state dicts share.
+// Models, optimizers and comparisons for tests of state dicts.
 #ifndef TESTS_FSDP_CHECKPOINT_STATE_DICT_CASES_H_
 #define TESTS_FSDP_CHECKPOINT_STATE_DICT_CASES_H_
 
@@ -18,13 +18,14 @@ using OptimizerPtr = std::unique_ptr<torch::optim::Optimizer>;
 
 TinyModel MakeModel(int64_t seed, bool tied = false);
 
-// Shards on a mesh of one dimension; replicates and shards on one of two.
+// Shards on a mesh with one dimension; replicates and shards on a mesh with
+// two.
 void ShardModel(TinyModel& model, const std::vector<int64_t>& mesh_shape);
 
-// The rows of a global batch.
+// Rows in a global batch.
 inline constexpr int64_t kBatch = 12;
 
-// One step on this rank's slice of the global batch; the loss of the slice.
+// One step on this rank's slice of the global batch; returns the slice's loss.
 double TrainStep(TinyModel& model, torch::optim::Optimizer& optimizer,
                  int64_t step, int64_t rank, int64_t world);
 
@@ -34,10 +35,10 @@ const StateDict& Dict(const StateValue& value);
 
 std::vector<std::string> KeysOf(const StateDict& dict);
 
-// The whole tensor of a leaf; collective for a DTensor.
+// A leaf's whole tensor; collective for a DTensor.
 torch::Tensor WholeOf(const StateValue& value);
 
-// Values of tensors and everything plain; collective for DTensors.
+// Compares tensor values and all plain values; collective for DTensors.
 void ExpectSame(const StateValue& a, const StateValue& b,
                 const std::string& name, double tolerance = 0);
 

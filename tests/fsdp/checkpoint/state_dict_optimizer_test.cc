@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// State dicts of optimizers over real processes: training continues from them
-// as if nothing had happened, on the same mesh or another.
+// Optimizers' state dicts over real processes: training continues from them as
+// if nothing had happened, on the same mesh or another.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -177,7 +177,7 @@ TEST(StateDictOfOptimizer, TrainingGoesOnFromItOnAnotherMesh) {
   });
 }
 
-// As in PyTorch, where the tensors of a state dict are those of the optimizer.
+// As in PyTorch, where a state dict has the optimizer's own tensors.
 TEST(StateDictOfOptimizer, ALoadIntoItIsALoadIntoTheOptimizer) {
   RunRanks(2, [] {
     init_process_group();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// State dicts of whole and sharded models: their names, the memory of their
-// values, and what rank 0 sends to the others.
+// State dicts of whole and sharded models: names, the memory that values alias,
+// and the parts that rank 0 sends to the others.
 #include "fsdp/checkpoint/state_dict.h"
 
 #include <cstdint>
@@ -185,8 +185,8 @@ TEST(StateDictOfModel, NeedsNoProcessGroup) {
   }
 }
 
-// Shards alias, whole tensors equal those of the model that was sharded, and
-// offload puts them where the options say.
+// Shards alias, whole tensors equal the original model's, and offload puts them
+// where the options say.
 TEST(StateDictOfShardedModel, ShardedFullAndOffloaded) {
   for (const int world : {1, 2, 3}) {
     RunRanks(world, [world] {
@@ -251,7 +251,7 @@ TEST(StateDictOfShardedModel, SetsShardsAndWhatIsGatheredFollows) {
     const torch::Tensor batch = fsdp::testing::TinyBatch(0, kBatch);
     const at::NoGradGuard no_grad;
     fsdp::testing::TinyLoss(model, batch);  // leaves parameters gathered
-    // DTensors of another model on the same mesh.
+    // DTensors from another model on the same mesh.
     ASSERT_OK(
         set_model_state_dict(*model, *get_model_state_dict(*source)).status());
     EXPECT_EQ(fsdp::testing::TinyLoss(model, batch).item<float>(),

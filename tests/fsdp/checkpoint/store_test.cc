@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training jobs of several processes whose checkpoints are in a real object
-// store.
+// Training jobs with several processes and checkpoints in a real object store.
 #include <cstdint>
 #include <cstdlib>
 #include <optional>
@@ -56,14 +55,14 @@ std::string InBucket(absl::string_view name) {
 
 class Store : public ::testing::Test {
  protected:
-  // The ranks, which this program starts, have its environment.
+  // The ranks inherit this program's environment.
   static void SetUpTestSuite() {
     if (std::getenv("RANK") == nullptr) ObjectServer::Get();
   }
 };
 
-// The state of layouts.h, and a tensor of which each of three ranks has more
-// than one part of an upload.
+// The state from layouts.h, and a tensor so large that each of three ranks
+// uploads more than one part.
 StateDict LargeState(const Layout& layout, bool filled) {
   const DeviceMesh mesh = MeshOf(layout);
   StateDict state = StateOf(layout, mesh, filled);
@@ -111,7 +110,7 @@ TEST_F(Store, WhatThreeRanksSaveIsLoadedOnTwo) {
   ASSERT_OK(load(model, exported));
   EXPECT_TRUE(
       at::equal(*model.find("a.weight")->get_if<at::Tensor>(), Whole(1)));
-  // Nothing is left that no index names.
+  // No file is left that no index names.
   const auto fs = dcp::NewDefaultFileSystem();
   const auto litter = dcp::FindLitter(*fs, InBucket("ranks"), INT64_MAX, {});
   ASSERT_OK(litter.status());
@@ -185,7 +184,7 @@ TEST_F(Store, AnErrorOfTheStoreIsToldOnAllRanks) {
   });
 }
 
-// The parts of an upload are larger than the blocks for a disk.
+// Upload parts are larger than the blocks for a disk.
 TEST_F(Store, OneSaverSavesOnADiskAndThenInAStore) {
   const TempDir dir;
   const at::Tensor a = at::full({3 << 20}, 3.0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TestDaemon: a dcp-server in the test's process, on a free port, with its own
-// root. The test's ranks are new processes and find it there. For the thread of
-// the test.
+// TestDaemon: a dcp-server in the test's process, on a free port, with a
+// separate root. The test's ranks are new processes and find it there. For the
+// test's thread.
 #ifndef TESTS_FSDP_CHECKPOINT_TEST_DAEMON_H_
 #define TESTS_FSDP_CHECKPOINT_TEST_DAEMON_H_
 
@@ -18,13 +18,13 @@ namespace fsdp::testing {
 
 class TestDaemon {
  public:
-  // `options` set what differs from the default: TLS, tokens.
+  // `options` override defaults: TLS, tokens.
   explicit TestDaemon(dcp::server::ServerOptions options = {});
 
-  // False in a rank, which only knows the daemon's address.
+  // False in a rank, which knows only the daemon's address.
   bool is_here() const { return server_ != nullptr; }
   const std::string& address() const { return address_; }
-  // For a checkpoint below the root: its path on this machine, and its URL.
+  // For a checkpoint below the root: the path on this machine, and the URL.
   std::string Path(absl::string_view name) const;
   std::string Url(absl::string_view name) const;
   // The options with which RunRanks lets ranks find it.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators that write into a state while a save in the background still copies
-// it: they wait, so that the save has the values of the call.
+// Operators that write into a state while a background save still copies it:
+// they wait, so that the save has the values at the call.
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -163,7 +163,7 @@ TEST(WriteDuringSave, CollectivesWait) {
   });
 }
 
-// The kernel of BatchNorm does not declare that it writes. Statistics of few
+// BatchNorm's kernel does not declare that it writes. Statistics for few
 // channels are copied before save returns.
 TEST(WriteDuringSave, AForwardMayChangeRunningStatistics) {
   const TempDir dir;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters that a fully_shard call takes, and what happens to them. Cases
-// of one rank run in this process.
+// Which parameters a fully_shard call takes, and how it shards them. Cases with
+// one rank run in this process.
 
 #include "fsdp/engine/shard_plan.h"
 
@@ -157,7 +157,7 @@ TEST(FullyShardManages, BuffersStayWhole) {
     }
     EXPECT_TRUE(mean.is_same(net->named_buffers()["norm.running_mean"]));
     net->norm(torch::arange(12).view({2, 6}).to(torch::kFloat));
-    // 0.1 of the mean of x and x + 6.
+    // 0.1 * (the mean of x and x + 6).
     EXPECT_TRUE(torch::allclose(mean, 0.1 * (torch::arange(6) + 3)));
   });
 }
@@ -179,7 +179,7 @@ TEST(FullyShardManages, IgnoredParametersStayAsTheyAre) {
     EXPECT_EQ(fsdp::named_parameters(*model).size(), 2U);
     const auto rank = static_cast<double>(get_rank());
     model->forward(torch::full({1, 4}, 1 + rank)).sum().backward();
-    // Not reduced: the gradient is that of this rank's input alone, which is
+    // Not reduced: the gradient comes only from this rank's input, which is
     // constant over a row.
     const torch::Tensor want = bias.grad().unsqueeze(1).expand({8, 4});
     EXPECT_TRUE(torch::allclose(weight.grad(), want * (1 + rank)));

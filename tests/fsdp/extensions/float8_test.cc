@@ -98,7 +98,7 @@ TEST(Nf4, ErrorIsWithinTheBound) {
 }
 
 TEST(Nf4, PicksTheNearestCode) {
-  // One block: its largest magnitude is 1, so codes are the values.
+  // One block with the largest magnitude 1, so codes are the values.
   at::Tensor x = at::linspace(-1, 1, kNf4BlockElements);
   const at::Tensor y =
       dequantize_nf4(quantize_nf4(x), kNf4BlockElements, at::kFloat);
@@ -118,7 +118,7 @@ TEST(Nf4, MakesItsTablesOnce) {
   quantize_nf4(x);
   const testing::OperatorCounts operators;
   quantize_nf4(x);
-  // The quotients of x; the boundaries between codes would be another.
+  // Only x is divided; making the boundaries between codes would divide again.
   EXPECT_EQ(operators.calls("aten::div"), 1);
 }
 
@@ -150,8 +150,8 @@ TEST(Nf4, RefusesWhatDoesNotFit) {
   EXPECT_THROW(nf4_all_gather(at::zeros({4}, at::kLong)), c10::ValueError);
 }
 
-// Does what a group does around an extension: pads the shard of `whole`,
-// gathers each of its tensors, and lets the extension fill the parameter's
+// Uses an extension as a group does: pads the shard of `whole`, gathers each
+// tensor from the extension, and lets the extension fill the parameter's
 // memory.
 at::Tensor GatherThrough(const AllGatherExtension& extension,
                          const at::Tensor& whole, int64_t dim,
@@ -256,14 +256,14 @@ FullyShardOptions OptionsFor(const DeviceMesh& mesh, bool is_nf4,
   return options;
 }
 
-// A layer that computes with float8 weights and keeps its own.
+// A layer that computes with float8 weights and keeps the originals.
 at::Tensor RoundTripFloat8(const at::Tensor& weight) {
   const at::Tensor scale = float8_scale(weight.abs().max());
   return dequantize_float8(quantize_float8(weight, scale), scale, at::kFloat);
 }
 
 // One process: each step computes with rounded weights, and gives the gradient
-// to the weights that were not.
+// to the original weights.
 std::vector<double> TrainWithRoundedWeights(Mlp& model, int steps) {
   std::vector<double> losses;
   for (int64_t step = 0; step < steps; ++step) {
@@ -355,11 +355,11 @@ TEST(Float8, GathersAByteAnElementAndComputesInTheParamDtype) {
     const at::Tensor out = model->forward(BatchOf(0));
     EXPECT_EQ(out.scalar_type(), at::kBFloat16);
     EXPECT_EQ(counts.calls("all_gather"), 1);
-    // Rows of 34 and 3; biases of two bytes, and some alignment.
+    // 34 and 3 rows; two-byte biases, and some alignment.
     const int64_t weight_bytes = 34 * 30 + 3 * 67;
     EXPECT_GE(counts.bytes("all_gather"), weight_bytes + 2 * (34 + 3));
     EXPECT_LE(counts.bytes("all_gather"), weight_bytes + 2 * (34 + 3) + 64);
-    EXPECT_EQ(counts.calls("all_reduce"), 1);  // the scales of both weights
+    EXPECT_EQ(counts.calls("all_reduce"), 1);  // both weights' scales
     EXPECT_EQ(counts.bytes("all_reduce"), 2 * 4);
     out.to(at::kFloat).square().mean().backward();
     for (const auto& [name, parameter] : fsdp::named_parameters(*model)) {
@@ -383,7 +383,7 @@ TEST(Nf4, FreezesTheBaseAndTrainsTheRest) {
       m->down->weight.requires_grad_(false);
     }
     {
-      // Each rank rounds the rows it has, padded to those of the first.
+      // Each rank rounds the rows that it has, padded to the first rank's size.
       const at::NoGradGuard no_grad;
       for (const at::Tensor& weight :
            {reference->up->weight, reference->down->weight}) {

@@ -42,7 +42,7 @@ FullyShardOptions StoredInNf4(const DeviceMesh& mesh) {
   return options;
 }
 
-// Biases train, weights are frozen and, of the reference, rounded.
+// Biases train; weights are frozen and, in the reference, rounded.
 Mlp FrozenMlp(bool is_rounded) {
   Mlp model;
   for (const at::Tensor& weight : {model->up->weight, model->down->weight}) {
@@ -53,7 +53,7 @@ Mlp FrozenMlp(bool is_rounded) {
   return model;
 }
 
-// The bytes of everything that the registry holds, counting each storage once.
+// Bytes that the registry holds, counting each storage once.
 size_t StoredBytes(const torch::nn::Module& module) {
   std::map<const void*, size_t> storages;
   for (const at::Tensor& shard : module.parameters()) {

@@ -9,7 +9,7 @@
 namespace fsdp::testing {
 namespace {
 
-// The statistics of all pools of the allocator together.
+// Statistics for all the allocator's pools together.
 constexpr size_t kAll =
     static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One step of tools/gpu_check, on a GPU or, to try it without one, on the CPU.
-// Prints one line of JSON: {"ok", "problems", "figures", "libtorch"}.
+// Runs one step of tools/gpu_check, on a GPU or, to try it without one, on the
+// CPU. Prints one line of JSON: {"ok", "problems", "figures", "libtorch"}.
 //
 //   gpu_steps STEP cpu|cuda FOLDER      files are written to FOLDER
 //
@@ -46,7 +46,7 @@ std::map<std::string, Step> Steps() {
           {"trace", CheckTrace}};
 }
 
-// The file that LibTorch was loaded from.
+// The file from which LibTorch was loaded.
 std::string LibTorchPath() {
   Dl_info info = {};
   void* const function = reinterpret_cast<void*>(&at::show_config);

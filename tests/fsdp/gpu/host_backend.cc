@@ -24,7 +24,7 @@ c10::intrusive_ptr<c10d::Backend::Options> HostBackend::getBackendOptions() {
   return cpu_->getBackendOptions();
 }
 
-// The works have ended: each function waits for its own.
+// The returned works have ended: each function waits before it returns.
 
 c10::intrusive_ptr<c10d::Work> HostBackend::allreduce(
     std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& opts) {

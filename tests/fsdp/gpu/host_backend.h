@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// HostBackend: collectives of tensors on a device that go over the CPU, so that
+// HostBackend: collectives on device tensors that go over the CPU, so that
 // several ranks can share one GPU, which NCCL refuses. It computes on the
-// current stream, for which the host waits. For the thread that makes the
+// current stream, and the host waits for that. For the thread that makes the
 // collective.
 #ifndef TESTS_FSDP_GPU_HOST_BACKEND_H_
 #define TESTS_FSDP_GPU_HOST_BACKEND_H_
@@ -18,7 +18,7 @@ namespace fsdp::testing {
 // The collectives that fully_shard makes.
 class HostBackend : public c10d::Backend {
  public:
-  // `cpu` is for tensors of the CPU.
+  // `cpu` is for tensors on the CPU.
   explicit HostBackend(c10::intrusive_ptr<c10d::Backend> cpu);
 
   const std::string getBackendName() const override { return "host"; }
@@ -38,7 +38,7 @@ class HostBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend> cpu_;
 };
 
-// Makes `group`, which has a backend for the CPU, use it for tensors of
+// Makes `group`, which has a backend for the CPU, use that for tensors on
 // `device` too. Further calls change nothing.
 void UseHost(const ProcessGroup& group, c10::DeviceType device);
 

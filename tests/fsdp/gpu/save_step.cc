@@ -33,7 +33,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kRounds = 5;
 constexpr int64_t kSaveSteps = 20;
-// Staging must reach this part of the speed of one large copy.
+// Staging must reach this share of one large copy's speed.
 constexpr double kLeastPartOfCopy = 0.5;
 constexpr int64_t kTensorElements = int64_t{4} << 20;
 
@@ -50,7 +50,7 @@ void CheckOk(const absl::Status& status) {
   TORCH_CHECK(status.ok(), status.ToString());
 }
 
-// Tensors on the device whose values follow from their places.
+// Tensors on the device; each value follows from the element's place.
 class Weights {
  public:
   Weights(const CheckDevice& device, int64_t num_tensors) : device_(device) {
@@ -87,7 +87,7 @@ class Weights {
     return true;
   }
 
-  // As an optimizer, reads and writes each; changes none.
+  // Reads and writes each tensor, as an optimizer does; changes no value.
   void Update() {
     for (at::Tensor& tensor : tensors_) tensor.mul_(1.0);
   }
@@ -106,7 +106,7 @@ class Weights {
   StateDict state_;
 };
 
-// Bytes per second of one large copy from the device to memory that a copy can
+// Bytes per second for one large copy from the device to memory that a copy can
 // use directly, or back; the best of several.
 double CopyRate(const CheckDevice& device, bool to_device) {
   const at::Tensor there =
@@ -127,8 +127,8 @@ double CopyRate(const CheckDevice& device, bool to_device) {
   return best;
 }
 
-// Steps of training: products of matrices, then the optimizer, before which
-// the state of a save must have been copied.
+// Training steps: matrix products, then the optimizer. The state in a save must
+// have been copied before the optimizer runs.
 class Trainer {
  public:
   Trainer(const CheckDevice& device, Weights& weights)
@@ -137,7 +137,7 @@ class Trainer {
         a_(at::ones({Width(), Width()}, at::TensorOptions(device.device()))),
         c_(at::empty_like(a_)) {}
 
-  // Seconds of one step, which waits for the copies of `save`, if any.
+  // Seconds for one step, which waits for the copies in `save`, if any.
   double Step(SaveHandle* save) {
     const Clock::time_point begin = Clock::now();
     for (int i = 0; i < 8; ++i) at::mm_out(c_, a_, a_);
@@ -164,7 +164,7 @@ class Trainer {
   at::Tensor c_;
 };
 
-// Staging alone, in bytes per second; the best of several.
+// Speed of staging alone, in bytes per second; the best of several.
 double StagingRate(Weights& weights, AsyncSaver& saver,
                    const std::string& path) {
   double best = 0;
@@ -198,7 +198,8 @@ void MeasureOverlap(Trainer& trainer, Weights& weights, AsyncSaver& saver,
   CheckOk(save->wait());
   result.figures["save_call_seconds"] = call;
   result.figures["save_seconds"] = SecondsSince(begin);
-  // What the call and the first step, which waits for the copies, take longer.
+  // The extra time in the call and in the first step, which waits for the
+  // copies.
   result.figures["stall_seconds"] =
       call + std::max(0.0, seconds.front() - before);
   result.figures["steps_during_save"] = seconds.size();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The step of gpu_steps about checkpoints: async_save copies from the device
-// while training goes on, and load copies back. Called once in a process, on
-// the thread that trains; throws what LibTorch throws.
+// gpu_steps' step for checkpoints: async_save copies from the device while
+// training goes on, and load copies back. Called once in a process, on the
+// thread that trains; throws LibTorch's exceptions.
 #ifndef TESTS_FSDP_GPU_SAVE_STEP_H_
 #define TESTS_FSDP_GPU_SAVE_STEP_H_
 

@@ -99,7 +99,7 @@ at::Tensor SmallTraining::Step() {
   return loss;
 }
 
-// Forward and backward. Returns what it adds to the loss.
+// Forward and backward. Returns this microbatch's share of the loss.
 at::Tensor SmallTraining::Microbatch(const at::Tensor& rows, bool is_last) {
   for (FSDPModule& module : fsdp_modules(*model_)) {
     module.set_requires_all_reduce(is_last, /*recurse=*/false);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small Llama that is trained on random tokens, the same in every run, with
-// and without what a step of gpu_steps is about. For the thread that trains.
+// Trains a small Llama on random tokens, the same in every run, with and
+// without the feature that a step of gpu_steps checks. For the thread that
+// trains.
 #ifndef TESTS_FSDP_GPU_SMALL_TRAINING_H_
 #define TESTS_FSDP_GPU_SMALL_TRAINING_H_
 
@@ -19,13 +20,13 @@ namespace fsdp::testing {
 struct SmallTrainingOptions {
   // Whether fully_shard is called; otherwise the model is a plain one.
   bool sharded = true;
-  // Whether one rank makes the collectives of several, on their streams and
-  // with their buffers. Otherwise it computes with its shards where they are.
+  // Whether one rank makes collectives as several ranks do, with streams and
+  // buffers. Otherwise it computes with the shards where they are.
   bool communicates = true;
-  // Without a mesh: one rank. Otherwise each rank of the mesh has its part of
-  // the batch, and `communicates` and `plan` do not apply.
+  // Without a mesh: one rank. Otherwise each rank in the mesh has a part of the
+  // batch, and `communicates` and `plan` do not apply.
   FullyShardOptions sharding = {};
-  // A plan of tests/fsdp/parity/parallel.h, on an axis of one rank; empty:
+  // A plan from tests/fsdp/parity/parallel.h, on an axis with one rank; empty:
   // none.
   std::string plan = {};
   int64_t batch = 4;
@@ -37,13 +38,13 @@ struct SmallTrainingOptions {
 
 class SmallTraining {
  public:
-  // Initialises the default process group, of one rank, if there is no mesh and
-  // that has not happened.
+  // Initialises the default process group, with one rank, if there is no mesh
+  // and no default group.
   SmallTraining(const CheckDevice& device, const SmallTrainingOptions& options);
 
   llama::Llama& model() { return model_; }
-  // Forward, backward and optimizer on the batch of this step. Returns the
-  // loss, of this rank's part, on the device, without waiting for it.
+  // Forward, backward and optimizer on this step's batch. Returns the loss on
+  // this rank's part, on the device, without waiting for it.
   at::Tensor Step();
   // That many steps. Returns the losses.
   std::vector<double> Train(int64_t num_steps);
@@ -58,8 +59,8 @@ class SmallTraining {
   int64_t num_steps_ = 0;
 };
 
-// The largest difference between losses of the same step, divided by the loss
-// of `expected`; infinite if one is not finite.
+// The largest difference between losses in the same step, divided by the loss
+// in `expected`; infinite if one is not finite.
 double LargestDifference(const std::vector<double>& found,
                          const std::vector<double>& expected);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepResult: what a step of gpu_steps found: figures, and what is wrong. A
-// plain value.
+// StepResult: the result of a gpu_steps step: figures and problems. A plain
+// value.
 #ifndef TESTS_FSDP_GPU_STEP_RESULT_H_
 #define TESTS_FSDP_GPU_STEP_RESULT_H_
 

@@ -42,7 +42,7 @@ std::unique_ptr<profiler::ProfilerResult> Profile(const CheckDevice& device,
   return profiler::disableProfiler();
 }
 
-// What ran on the device, by stream, in order of time.
+// The work on the device, by stream, in order of time.
 std::map<int64_t, std::vector<Span>> SpansByStream(
     const profiler::ProfilerResult& profile) {
   std::map<int64_t, std::vector<Span>> streams;
@@ -62,7 +62,7 @@ int64_t Total(const std::vector<Span>& spans) {
   return total;
 }
 
-// For how long two streams were busy at once. Spans of one stream do not
+// For how long two streams were busy at once. Spans on one stream do not
 // overlap.
 int64_t Overlap(const std::vector<Span>& a, const std::vector<Span>& b) {
   int64_t total = 0;
@@ -95,7 +95,7 @@ void MeasureTracedOverlap(const profiler::ProfilerResult& profile,
   result.Expect(hidden > 0, "nothing ran while the device computed");
 }
 
-// The names of the rows that the engine's own trace has, each once.
+// The row names in the engine's own trace, each once.
 std::set<std::string> RowsOf(const std::string& path) {
   std::ifstream file(path);
   std::set<std::string> rows;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The step of gpu_steps about overlap: communication runs while the device
-// computes. Called once in a process, on the thread that trains; throws what
-// LibTorch throws.
+// gpu_steps' step for overlap: communication runs while the device computes.
+// Called once in a process, on the thread that trains; throws LibTorch's
+// exceptions.
 #ifndef TESTS_FSDP_GPU_TRACE_STEP_H_
 #define TESTS_FSDP_GPU_TRACE_STEP_H_
 
@@ -12,9 +12,9 @@
 
 namespace fsdp::testing {
 
-// Writes into `folder`, which exists, fsdp_trace.json, the engine's own trace
-// of one step, and profile.json, that of PyTorch's profiler; Perfetto displays
-// both.
+// Writes two files into `folder`, which exists: fsdp_trace.json, the engine's
+// own trace for one step, and profile.json, from PyTorch's profiler. Perfetto
+// displays both.
 StepResult CheckTrace(const CheckDevice& device, const std::string& folder);
 
 }  // namespace fsdp::testing

@@ -73,8 +73,7 @@ void CheckAllReduce(const CheckDevice& device, StepResult& result) {
                 absl::StrCat("the backend is ", backend));
 }
 
-// The peak of each step: on a GPU of all its memory, on a CPU of what was
-// gathered.
+// Each step's peak: on a GPU of all memory, on a CPU of gathered bytes.
 std::vector<int64_t> StepPeaks(const CheckDevice& device,
                                SmallTraining& training,
                                std::vector<double>& losses) {
@@ -103,8 +102,8 @@ DeviceMesh MeshOverHost(const CheckDevice& device,
   return mesh;
 }
 
-// Trains on this rank's part of each batch and compares the mean loss of both
-// ranks with that of the whole.
+// Trains on this rank's part of each batch and compares both ranks' mean loss
+// with the whole batch's loss.
 void CheckTwoRanks(const CheckDevice& device, const FullyShardOptions& sharding,
                    int64_t num_microbatches,
                    const std::vector<double>& expected, const std::string& what,
@@ -128,8 +127,8 @@ void CheckTwoRanks(const CheckDevice& device, const FullyShardOptions& sharding,
                 absl::StrCat(what, ": training made no collectives"));
 }
 
-// Whether shards and gradients are in pinned memory of the CPU, as far as the
-// device has pinned memory.
+// Expects shards and gradients in the CPU's memory, pinned if the device has
+// pinned memory.
 void CheckOffloaded(const CheckDevice& device, SmallTraining& training,
                     StepResult& result) {
   for (const auto& item : training.model()->named_parameters()) {

@@ -40,8 +40,7 @@ using testing::RunRanks;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// A parameter of zeros whose gradient is the part of `grad` that is placed
-// here.
+// A parameter of zeros. The gradient is this rank's part of `grad`.
 DTensor ParameterWithGrad(const at::Tensor& grad, const DeviceMesh& mesh,
                           const Placements& placements) {
   const DTensor placed = distribute_tensor(grad, mesh, placements, {});
@@ -127,8 +126,8 @@ TEST(ClipGradNorm, CountsReplicasOnceOnTwoAxes) {
       {
         const OperatorCounts operators;
         norm = clip_grad_norm_(parameters, 0.5, p);
-        // On a GPU, an index would be copied there, and a value read, at the
-        // cost of a wait for it.
+        // On a GPU, an index would be copied there, and a value read, and the
+        // host would wait.
         EXPECT_EQ(operators.calls("aten::index_select"), 0);
         EXPECT_EQ(operators.calls("aten::index_copy_"), 0);
         EXPECT_EQ(operators.calls("aten::_local_scalar_dense"), 0);
@@ -289,7 +288,7 @@ TEST(ClipGradNorm, StagesOfAPipelineHaveOneNorm) {
     const std::vector<at::Tensor> all = Gradients();
     const bool is_first = mesh.get_local_rank("pp") == 0;
     for (const double p : {1.0, 2.0, 3.5, kInfinity}) {
-      // The second stage has one of them, or none.
+      // The second stage has one parameter, or none.
       for (const size_t num_second : {1, 0}) {
         std::vector<DTensor> mine;
         for (size_t i = 0; i < all.size(); ++i) {

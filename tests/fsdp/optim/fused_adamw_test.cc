@@ -171,7 +171,7 @@ TEST(FusedAdamW, LeavesParametersWithoutGradientAlone) {
   EXPECT_FALSE(state.max_exp_avg_sq().defined());
 }
 
-// The kernel itself reads both in the order of memory.
+// The kernel itself reads both in memory order.
 TEST(FusedAdamW, FollowsStridesOfTheGradient) {
   const at::Tensor ours = at::zeros({2, 3}).requires_grad_();
   const at::Tensor theirs = at::zeros({2, 3}).requires_grad_();

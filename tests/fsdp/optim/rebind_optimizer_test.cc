@@ -126,7 +126,7 @@ TEST(RebindOptimizer, RefusesStateAndStrangersByName) {
               ThrowsMessage<c10::ValueError>(HasSubstr("'2.weight'")));
   EXPECT_THAT([&] { rebind_optimizer(optimizer, *model, {}); },
               ThrowsMessage<c10::ValueError>(HasSubstr("1 groups, but had 0")));
-  // Nothing of that changed the optimizer.
+  // None of these calls changed the optimizer.
   EXPECT_TRUE(
       optimizer.param_groups()[0].params()[0].is_same(model->parameters()[0]));
 }

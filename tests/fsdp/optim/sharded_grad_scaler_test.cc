@@ -33,7 +33,7 @@ struct Job {
   torch::optim::SGD optimizer{std::vector<at::Tensor>{parameter},
                               torch::optim::SGDOptions(1)};
 
-  // One iteration's backward, of a loss whose gradient is 2.
+  // One iteration's backward; the loss has the gradient 2.
   void Backward(ShardedGradScaler& scaler) {
     optimizer.zero_grad();
     scaler.scale((parameter * 2).sum()).backward();
@@ -71,7 +71,7 @@ TEST(ShardedGradScaler, OnlyStepReadsWhatWasFound) {
     scaler.step(job.optimizer);
     EXPECT_FALSE(scaler.found_inf(job.optimizer));
     scaler.update();
-    // The two numbers of step, which come to the CPU in one tensor.
+    // step's two numbers, which come to the CPU in one tensor.
     EXPECT_EQ(operators.calls("aten::_local_scalar_dense"), 2);
   });
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Saving and loading on the simulated device while training goes on. A
-// checkpoint must equal that of the CPU at the same step, and the next forward
-// must gather the values that a load has written.
+// checkpoint must equal the CPU's at the same step, and the next forward must
+// gather the values that a load has written.
 #include <map>
 #include <string>
 #include <utility>
@@ -30,7 +30,7 @@ StateDict ModelState(const Training& training) {
   return *std::move(state);
 }
 
-// The whole tensors of a checkpoint.
+// A checkpoint's whole tensors.
 std::map<std::string, at::Tensor> Loaded(const std::string& path) {
   Net net;
   std::map<std::string, at::Tensor> loaded;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine on the simulated device: every way to shard, gather, reduce and
-// accumulate has the CPU's numbers, no race, even memory, and no more waits of
-// the host than it says.
+// accumulate has the CPU's numbers, no race, even memory, and only the host
+// waits that the recipe lists.
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -19,8 +19,8 @@ namespace {
 
 using HostWaits = std::map<std::string, int64_t>;
 
-// The optimizer reads offloaded gradients on the CPU: a wait for each group, at
-// the end of backward.
+// The optimizer reads offloaded gradients on the CPU: a wait for each group,
+// when backward ends.
 const HostWaits kOffloadWaits{{"an event", 4}};
 
 // --- The recipes -----------------------------------------------------------

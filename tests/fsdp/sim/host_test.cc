@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host may do on its own: see a device of its own, and run ahead.
+// The host may see only one device, and may run ahead.
 #include <cmath>
 
 #include "fsdp/fully_shard.h"
@@ -20,7 +20,7 @@ TEST(SimHost, EachRankMaySeeOneDeviceOfItsOwn) {
       {.environment = {{"SIM_DEVICES", "1"}, {"CUDA_VISIBLE_DEVICES", "0"}}});
 }
 
-// The check of the order of collectives may not keep the hosts in step.
+// The check of collective order must not keep the hosts in step.
 TEST(SimHost, ARankIssuesAForwardBeforeItsNeighbourBegins) {
   RunRanks(2, [] {
     init_process_group();
@@ -32,7 +32,7 @@ TEST(SimHost, ARankIssuesAForwardBeforeItsNeighbourBegins) {
     fully_shard(net, options);
     const torch::Tensor x =
         torch::ones({4, NetImpl::kIn}, options.mesh->device());
-    // The first use of a communicator waits for all ranks.
+    // A communicator's first use waits for all ranks.
     net->forward(x).sum().backward();
     if (get_rank() == 1) WaitForAllRanks();
     const torch::Tensor loss = net->forward(x).sum();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Offloaded tensors on the simulated device, with windows that are smaller than
-// what is saved: copies in both directions, and memory that is freed in time.
+// Offloaded tensors on the simulated device, with windows smaller than the
+// saved tensors: copies in both directions, and memory that is freed in time.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -25,7 +25,7 @@ constexpr int kTensors = 8;
 constexpr int64_t kElements = 1000;
 constexpr uint64_t kBytes = kElements * sizeof(float);
 
-// The tensors of a forward, of which nothing but their parcels keeps memory.
+// A forward's tensors; only their parcels keep memory.
 void Forward(c10::Device device,
              const std::function<void(const torch::Tensor&)>& save) {
   torch::Tensor x = torch::ones({kElements}, device);
@@ -65,7 +65,7 @@ TEST_P(SimOffload, TensorsComeBackAsTheyWere) {
     for (int i = kTensors; i-- > 0;) {
       sums.push_back(parcels[i]->Unpack() + 1);
       parcels[i].reset();
-      // A backward's own memory, which may be what was freed.
+      // A backward's own memory, which may be memory that was freed.
       torch::zeros({kElements}, device).add_(1);
     }
     EXPECT_THAT(sim::TakeHostWaits(), IsEmpty());
@@ -87,8 +87,8 @@ TEST_P(SimOffload, WhatIsNeverUsedIsFreedInTime) {
     Forward(device, [&](const torch::Tensor& x) {
       parcels.push_back(std::make_unique<Parcel>(offload, x));
     });
-    // Those before it are fetched ahead: the next round's forward drops them,
-    // or their end does.
+    // Earlier parcels are fetched ahead: the next round's forward drops them,
+    // or their destructors do.
     const torch::Tensor sum = parcels.back()->Unpack() + 1;
     if (round % 2 == 0) {
       parcels.clear();

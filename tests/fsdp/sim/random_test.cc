@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Combinations of the recipes' parts, others each time.
+// Random combinations of the recipes' parts.
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
@@ -84,7 +84,7 @@ Recipe RandomRecipe(uint64_t seed) {
   return recipe;
 }
 
-// Six combinations, others each time. SIM_RECIPE=N tries one again.
+// Six random combinations. SIM_RECIPE=N repeats one.
 TEST(SimEngineAtRandom, TrainsAsOnTheCpu) {
   for (int i = 0; i < 6; ++i) {
     const char* const given = std::getenv("SIM_RECIPE");

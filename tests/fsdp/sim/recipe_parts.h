@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What recipes are made of: policies, changes of the model before and after it
-// is sharded, and what happens in and between steps. For the ranks of RunRanks.
+// Parts of recipes: policies, changes to the model before and after it is
+// sharded, and actions in and between steps. For ranks in RunRanks.
 #ifndef TESTS_FSDP_SIM_RECIPE_PARTS_H_
 #define TESTS_FSDP_SIM_RECIPE_PARTS_H_
 
@@ -21,7 +21,7 @@ inline const MixedPrecisionPolicy kBfloat16{.param_dtype = at::kBFloat16,
 inline const MixedPrecisionPolicy kFloat16{.param_dtype = at::kHalf,
                                            .reduce_dtype = at::kHalf};
 
-// --- Changes of the model --------------------------------------------------
+// --- Changes to the model --------------------------------------------------
 
 void Checkpoint(Net& net);
 void AddAdapters(Net& net);
@@ -29,7 +29,7 @@ void FreezeTheStem(Net& net);
 void FreezeTheBlocks(Net& net);
 void AddATwinOfTheStem(Net& net);
 
-// --- Changes of the sharded model ------------------------------------------
+// --- Changes to the sharded model ------------------------------------------
 
 void PrefetchTheNext(Training& training);
 void SetCustomCollectives(Training& training);
@@ -42,7 +42,7 @@ void ToDouble(Training& training);
 void ScaleShards(Training& training);
 // As torch::load and set_data do.
 void ReplaceShards(Training& training);
-// Through tensors of which the engine hears nothing.
+// Through tensors that the engine does not see.
 void ScaleData(Training& training);
 void RecordAnEvent(Training& training);
 // Every third step ends in the middle.
@@ -55,16 +55,16 @@ void WriteWhileGathering(Training& training);
 
 // Evaluates, changes the shards, and begins the next forward elsewhere.
 torch::Tensor EnterElsewhere(Training& training, const torch::Tensor& x);
-// The same through tensors whose changes autograd does not count.
+// The same through tensors for which autograd counts no changes.
 torch::Tensor ScaleDataInAForward(Training& training, const torch::Tensor& x);
 torch::Tensor RunTwice(Training& training, const torch::Tensor& x);
 // Each microbatch leaves another block out.
 torch::Tensor LeaveABlockOut(Training& training, const torch::Tensor& x);
-// Only the weight of a block's last layer, in the first microbatch.
+// Uses only the weight in a block's last layer, in the first microbatch.
 torch::Tensor UseAPartOfABlock(Training& training, const torch::Tensor& x);
 torch::Tensor OffloadActivations(Training& training, const torch::Tensor& x);
 
-// --- Forms of parameters ---------------------------------------------------
+// --- Parameter forms --------------------------------------------------------
 
 std::optional<AllGatherExtension> Float8(const std::string& name,
                                          const at::Tensor& parameter);

@@ -32,7 +32,7 @@ constexpr int kSteps = 5;
 // Steps that may allocate what later ones use again.
 constexpr int kFirstSteps = 2;
 constexpr int64_t kBlocks = 3;
-// So large that Adam does not turn the rounding of tiny gradients into steps.
+// So large that Adam does not turn tiny gradients' rounding errors into steps.
 constexpr double kEps = 1e-2;
 
 using HostWaits = std::map<std::string, int64_t>;
@@ -40,7 +40,7 @@ using HostWaits = std::map<std::string, int64_t>;
 struct Outcome {
   std::vector<double> losses;
   std::map<std::string, torch::Tensor> parameters;
-  // Of each step, on the simulated device.
+  // For each step, on the simulated device.
   std::vector<HostWaits> host_waits;
   std::vector<int64_t> peaks;
 };
@@ -85,8 +85,8 @@ Training Shard(const Recipe& recipe, const std::string& device) {
   return training;
 }
 
-// The inputs of all microbatches, on the device before training: a copy from
-// the host waits for the device, and hides what is missing.
+// All microbatches' inputs, on the device before training: a copy from the host
+// waits for the device, and would hide missing waits.
 std::vector<torch::Tensor> Inputs(const Recipe& recipe,
                                   const torch::Device& device) {
   std::vector<torch::Tensor> inputs;
@@ -174,7 +174,7 @@ class Trainer {
     return loss;
   }
 
-  // Of all microbatches; returns the sum of their losses.
+  // For all microbatches; returns the sum of the losses.
   torch::Tensor Backward() {
     torch::Tensor sum = torch::zeros({}, training_.device);
     for (int64_t i = 0; i < recipe_.num_microbatches; ++i) {
@@ -271,7 +271,7 @@ torch::Tensor NetImpl::Body(torch::Tensor h) {
 
 void ExpectTrainsAsOnTheCpu(const Recipe& recipe) {
   at::set_num_threads(1);
-  // Without SIM_SEED, other delays each time; a failure prints them.
+  // Without SIM_SEED, delays differ each time; a failure prints the seed.
   sim::Options& options = sim::options();
   if (std::getenv("SIM_SEED") == nullptr) {
     options.seed = std::random_device()();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains a small model under fully_shard on the simulated device and on the
-// CPU, and compares. For the ranks of RunRanks.
+// CPU, and compares. For ranks in RunRanks.
 #ifndef TESTS_FSDP_SIM_TRAINING_H_
 #define TESTS_FSDP_SIM_TRAINING_H_
 
@@ -19,8 +19,8 @@
 
 namespace fsdp::testing {
 
-// A stem, blocks with a residual, and a head. Its sizes are not multiples of
-// the number of ranks, so that shards have padding.
+// A stem, blocks with a residual, and a head. Sizes are not multiples of the
+// rank count, so that shards have padding.
 struct NetImpl : torch::nn::Module {
   static constexpr int64_t kIn = 8;
   static constexpr int64_t kDim = 30;
@@ -48,12 +48,12 @@ struct Training {
   std::vector<FSDPModule> blocks;
   torch::Device device;
   int64_t step = 0;
-  int64_t microbatch = 0;  // of the step
+  int64_t microbatch = 0;  // in the step
 
   bool is_on_device() const { return device.is_cuda(); }
 };
 
-// What is postponed until the last microbatch of a step.
+// The work that is postponed until a step's last microbatch.
 enum class Postponed { kNothing, kReduction, kAllReduce };
 
 enum class Optimizer { kAdamW, kFusedAdamW, kLbfgs };
@@ -69,22 +69,23 @@ struct Recipe {
   bool clips = false;
   bool scales = false;  // the loss, for float16
   bool is_double = false;
-  // On the model before it is sharded; on the sharded one; before each step,
-  // and before its optimizer changes the shards; in place of a forward and
-  // backward of `x`, of which it returns the loss.
+  // Called before the model is sharded.
   std::function<void(Net& net)> change = {};
+  // Called once the model is sharded.
   std::function<void(Training& training)> prepare = {};
   std::function<void(Training& training)> before_step = {};
+  // Called before the optimizer changes the shards.
   std::function<void(Training& training)> before_optimizer = {};
+  // Called in place of the forward and backward on `x`; returns the loss.
   std::function<torch::Tensor(Training& training, const torch::Tensor& x)>
       forward = {};
   // How often the host waits in a step, by reason; absent where the numbers
   // decide.
   std::optional<std::map<std::string, int64_t>> host_waits =
       std::map<std::string, int64_t>();
-  // Whether the most memory of each step from the third on is the same.
+  // Whether peak memory is the same in each step from the third on.
   bool has_even_memory = true;
-  // Of losses and parameters; absent: what rounding in the precision allows.
+  // For losses and parameters; absent: the rounding that the precision allows.
   std::optional<double> tolerance = {};
 };
 

@@ -13,7 +13,7 @@
 namespace fsdp {
 namespace {
 
-// Views whose memory is not in the order in which they are read.
+// Views that are read in another order than they lie in memory.
 std::vector<at::Tensor> Views(at::ScalarType type) {
   const at::Tensor base = at::arange(2 * 5 * 7).to(type).view({2, 5, 7});
   return {base,

@@ -70,7 +70,7 @@ TEST(ProcessGroupCoordinator, MovesTextsOfAnyLength) {
     EXPECT_THAT(dcp::Agree(*all, rank == 1 ? absl::DataLossError("torn")
                                            : absl::OkStatus()),
                 StatusIs(absl::StatusCode::kDataLoss, "rank 1: torn"));
-    // One for the training thread of a group is kept.
+    // A coordinator for a group's training thread is kept.
     ASSERT_OK_AND_ASSIGN(const auto one,
                          ProcessGroupCoordinator::OfTraining(nullptr));
     ASSERT_OK_AND_ASSIGN(const auto same,

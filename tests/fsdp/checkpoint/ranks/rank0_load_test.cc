@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a malformed answer or request does; the loads themselves are tested in
+// Malformed answers and requests; the loads themselves are tested in
 // tests/fsdp/checkpoint/save_and_load_test.cc.
 #include "fsdp/checkpoint/ranks/rank0_load.h"
 

@@ -32,7 +32,7 @@ std::shared_ptr<ProcessGroupCoordinator> Coordinator() {
   return *ProcessGroupCoordinator::OfTraining(nullptr);
 }
 
-// A destination of the shape of `whole`, of another type if asked for.
+// A destination shaped like `whole`, with another type if asked for.
 TensorCopy CopyOf(const std::string& name, const torch::Tensor& whole,
                   const DeviceMesh* mesh, const Placements& placements,
                   at::ScalarType type) {

@@ -26,7 +26,7 @@ using ::dcp::testing::WithoutNewThreads;
 using ::fsdp::testing::TestDaemon;
 using ::testing::HasSubstr;
 
-// The numbers of a box's elements in a tensor of that shape.
+// The row-major indices of a box's elements in a tensor with that shape.
 std::vector<int64_t> ElementsOf(const dcp::Box& box, const dcp::Dims& shape) {
   const dcp::Dims strides = dcp::RowMajorStrides(shape);
   std::vector<int64_t> elements{0};
@@ -68,7 +68,7 @@ TEST(DaemonReader, RunsOfABoxAreItsElementsInTheirOrder) {
   EXPECT_EQ(RunOf({}, 0, 1), dcp::Box());
 }
 
-// Holds what is placed against what a tensor of ascending numbers has.
+// Compares placed bytes with a tensor of ascending numbers.
 class CountingSink final : public dcp::TensorSink {
  public:
   explicit CountingSink(uint64_t fails_at) : fails_at_(fails_at) {}

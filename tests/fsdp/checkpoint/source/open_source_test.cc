@@ -71,7 +71,7 @@ dcp::client::RetryOptions QuickRetry() {
   return retry;
 }
 
-// The model alone, as a state to load into or to compare with.
+// Only the model, as a state to load into or to compare with.
 StateDict ModelOf(const Layout& layout, const DeviceMesh& mesh, bool filled) {
   return {{"model", *StateOf(layout, mesh, filled).find("model")}};
 }

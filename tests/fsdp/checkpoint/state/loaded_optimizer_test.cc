@@ -77,7 +77,7 @@ TEST(LoadedOptimizer, EmptyAndHalfEmptyDicts) {
   const auto empty = ParseOptimizerState({}, kNames);
   ASSERT_OK(empty.status());
   EXPECT_THAT(empty->groups, IsEmpty());
-  // A checkpoint of a stateless optimizer's state holds nothing.
+  // A checkpoint of a stateless optimizer holds nothing.
   const auto stateless = ParseOptimizerState(
       {{"param_groups", StateList{StateDict({{"lr", 1.0}})}}}, kNames);
   ASSERT_OK(stateless.status());

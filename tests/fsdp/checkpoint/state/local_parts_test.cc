@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a tensor that ranks hold, and the stages that must know them.
+// The tensor parts that ranks hold, and the stages that must know them.
 
 #include "fsdp/checkpoint/state/local_parts.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the tables with what PyTorch 2.11 prints for its optimizers.
+// Compares the tables with PyTorch 2.11's output for the same optimizers.
 #include "fsdp/checkpoint/state/optimizer_kind.h"
 
 #include <memory>

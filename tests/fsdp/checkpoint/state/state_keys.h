@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys of a dict, in its order. For tests; any thread.
+// A dict's keys, in order. For tests; any thread.
 #ifndef TESTS_FSDP_CHECKPOINT_STATE_STATE_KEYS_H_
 #define TESTS_FSDP_CHECKPOINT_STATE_STATE_KEYS_H_
 

@@ -94,7 +94,7 @@ TEST(StateLeaves, ObjectsAreReplacedByTheirStateAndGetItBack) {
                        "nested: scheduler: not started"));
 }
 
-// Notes who is asked and told; fails on demand.
+// Notes which objects are asked and told; fails on demand.
 class Recorder final : public Stateful {
  public:
   Recorder(std::string name, std::string& calls, bool fails = false)
@@ -129,12 +129,12 @@ TEST(StateLeaves, ObjectsAreVisitedInOneOrderWhateverThatOfTheKeys) {
   calls.clear();
   ASSERT_OK(RestoreState(expanded, state));
   EXPECT_EQ(calls, "012345");
-  // The dict keeps its own order.
+  // The dict keeps the order in which keys were added.
   EXPECT_EQ(expanded.begin()->first, "c");
 }
 
 TEST(StateLeaves, AllObjectsAreVisitedAlsoAfterOneThatFailed) {
-  // The source of another rank does not fail, and may wait for later messages.
+  // Another rank's source does not fail, and may wait for later messages.
   std::string calls;
   StateDict state{{"b", std::make_shared<Recorder>("1", calls)},
                   {"a", std::make_shared<Recorder>("0", calls, true)},
