@@ -13,19 +13,19 @@ namespace {
 
 constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
 
-TEST(Bytes, CheckedAddStopsAtTheLargestNumber) {
+TEST(Bytes, CheckedAddRefusesOverflow) {
   EXPECT_EQ(CheckedAdd(kMax - 1, 1), std::optional<uint64_t>(kMax));
   EXPECT_EQ(CheckedAdd(kMax, 1), std::nullopt);
   EXPECT_EQ(CheckedAdd(kMax, kMax), std::nullopt);
 }
 
-TEST(Bytes, CheckedMulStopsAtTheLargestNumber) {
+TEST(Bytes, CheckedMulRefusesOverflow) {
   EXPECT_EQ(CheckedMul(kMax, 1), std::optional<uint64_t>(kMax));
   EXPECT_EQ(CheckedMul(kMax, 0), std::optional<uint64_t>(0));
   EXPECT_EQ(CheckedMul(uint64_t{1} << 32, uint64_t{1} << 32), std::nullopt);
 }
 
-TEST(Bytes, AlignmentKeepsMultiplesAndRoundsTheRest) {
+TEST(Bytes, AlignmentKeepsMultiplesAndRoundsOthers) {
   EXPECT_EQ(AlignDown(4096, 4096), 4096u);
   EXPECT_EQ(AlignUp(4096, 4096), 4096u);
   EXPECT_EQ(AlignDown(4097, 4096), 4096u);
@@ -39,7 +39,7 @@ TEST(Bytes, LittleEndianLoadsFromAnyAddress) {
   EXPECT_EQ(LoadLittleEndian<uint16_t>(bytes + 1), 0x5678u);
 }
 
-TEST(Bytes, TextAndBytesAreTwoViewsOfOneThing) {
+TEST(Bytes, TextAndBytesViewTheSameMemory) {
   const absl::string_view text("a\0b", 3);
   EXPECT_EQ(AsText(AsBytes(text)), text);
   EXPECT_EQ(AsBytes(text)[2], 'b');

@@ -12,8 +12,8 @@
 namespace dcp {
 namespace {
 
-// Published check values: CRC-32 of "123456789", and XXH3-64 (seed 0) of the
-// empty input as xxHash's own sanity test has it.
+// Published check values: CRC-32 of "123456789", and XXH3-64 (seed 0) of empty
+// input, from xxHash's own sanity test.
 constexpr uint32_t kCrcOfDigits = 0xcbf43926;
 constexpr uint64_t kDigestOfNothing = 0x2d06800538d394c2;
 
@@ -23,7 +23,7 @@ std::string Pattern(size_t size) {
   return text;
 }
 
-// CRC-32 as its definition reads, a bit at a time.
+// CRC-32 by definition, a bit at a time.
 uint32_t BitwiseCrc32(ByteSpan bytes) {
   uint32_t crc = ~uint32_t{0};
   for (uint8_t byte : bytes) {
@@ -39,12 +39,12 @@ TEST(Crc32, HasThePublishedCheckValue) {
   EXPECT_EQ(ExtendCrc32(0, AsBytes("123456789")), kCrcOfDigits);
 }
 
-TEST(Crc32, OfNothingIsZeroAndAddsNothing) {
+TEST(Crc32, EmptyInputIsZeroAndChangesNothing) {
   EXPECT_EQ(ExtendCrc32(0, ByteSpan()), 0u);
   EXPECT_EQ(ExtendCrc32(kCrcOfDigits, ByteSpan()), kCrcOfDigits);
 }
 
-TEST(Crc32, AgreesWithItsDefinitionHoweverItIsCut) {
+TEST(Crc32, AgreesWithTheDefinitionForAnyPieces) {
   const std::string text = Pattern(1000);
   const ByteSpan bytes = AsBytes(text);
   const uint32_t expected = BitwiseCrc32(bytes);
@@ -54,12 +54,12 @@ TEST(Crc32, AgreesWithItsDefinitionHoweverItIsCut) {
   }
 }
 
-TEST(Digest64, OfNothingIsThePublishedValue) {
+TEST(Digest64, EmptyInputHasThePublishedValue) {
   EXPECT_EQ(Digest64Of(ByteSpan()), kDigestOfNothing);
   EXPECT_EQ(Digest64().Value(), kDigestOfNothing);
 }
 
-TEST(Digest64, DoesNotDependOnHowTheInputIsCut) {
+TEST(Digest64, IsTheSameForAnyPieces) {
   const std::string text = Pattern(5000);
   const ByteSpan bytes = AsBytes(text);
   for (size_t step : {size_t{1}, size_t{241}, size_t{5000}}) {
@@ -71,7 +71,7 @@ TEST(Digest64, DoesNotDependOnHowTheInputIsCut) {
   }
 }
 
-TEST(Digest64, BeginsAnewAfterResetAndSurvivesAMove) {
+TEST(Digest64, StartsAgainAfterResetAndSurvivesAMove) {
   Digest64 digest;
   digest.Update(AsBytes("abc"));
   Digest64 moved = std::move(digest);

@@ -20,11 +20,11 @@ std::vector<uint8_t> RandomBytes(size_t size, std::mt19937& random) {
   return bytes;
 }
 
-TEST(Crc32Pieces, OfNothingIsThatOfNoBytes) {
+TEST(Crc32Pieces, NoPiecesAreTheCrcOfEmptyInput) {
   EXPECT_EQ(Crc32Pieces().Value(0), 0u);
 }
 
-TEST(Crc32Pieces, OfOnePieceIsThatOfItsBytes) {
+TEST(Crc32Pieces, OnePieceIsTheCrcOfItsBytes) {
   std::mt19937 random(1);
   for (const size_t size : {1, 2, 31, 4096, 100'003}) {
     const std::vector<uint8_t> bytes = RandomBytes(size, random);

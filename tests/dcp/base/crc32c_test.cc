@@ -28,7 +28,7 @@ std::string Crc32cPattern(size_t size) {
   return text;
 }
 
-// RFC 3720, B.4, and the check value of the catalogue of CRCs.
+// RFC 3720, B.4, and the check value in the CRC catalogue.
 TEST(Crc32c, HasPublishedValues) {
   EXPECT_EQ(ExtendCrc32c(0, AsBytes("123456789")), 0xe3069283u);
   EXPECT_EQ(ExtendCrc32c(0, AsBytes(std::string(32, '\0'))), 0x8a9136aau);

@@ -17,7 +17,7 @@ TEST(ErrorMisfit, IsCarriedThroughAnnotation) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
 }
 
-TEST(ErrorMisfit, OtherErrorsAndOkAreNone) {
+TEST(ErrorMisfit, OtherErrorsAndOkAreNotMisfits) {
   EXPECT_FALSE(IsMisfit(absl::DataLossError("torn")));
   EXPECT_FALSE(IsMisfit(WithMisfit(absl::OkStatus())));
 }

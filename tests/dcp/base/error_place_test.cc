@@ -17,7 +17,7 @@ TEST(ErrorPlace, IsCarriedThroughAnnotation) {
   EXPECT_EQ(status.message(), "read: torn");
 }
 
-TEST(ErrorPlace, WhatIsKnownStaysAndTheRestIsAdded) {
+TEST(ErrorPlace, KeepsKnownFieldsAndAddsOthers) {
   absl::Status status =
       WithPlace(absl::DataLossError("torn"), {.file = "b", .offset = "12"});
   status = WithPlace(status, {.path = "/a", .file = "c"});

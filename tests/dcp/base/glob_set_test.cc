@@ -13,7 +13,7 @@
 namespace dcp {
 namespace {
 
-TEST(GlobSet, MatchesWhatEachGlobMatches) {
+TEST(GlobSet, MatchesAsEachGlobDoes) {
   const std::vector<std::string> words = {
       "a",     "b",    "*",      "?",    "]",           "!",    "-",    ".",
       "\\a",   "\\*",  "\\[",    "[ab]", "[!a]",        "[^-]", "[]a]", "[!]]",
@@ -50,7 +50,7 @@ TEST(GlobSet, MatchesWhatEachGlobMatches) {
 }
 
 // One by one these would take hours.
-TEST(GlobSet, ManyGlobsWithManyStarsCostLittle) {
+TEST(GlobSet, ManyGlobsWithManyStarsAreFast) {
   std::vector<std::string> globs;
   for (int i = 0; i < 1000; ++i) {
     std::string& glob = globs.emplace_back();

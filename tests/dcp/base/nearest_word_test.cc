@@ -10,7 +10,7 @@
 namespace dcp {
 namespace {
 
-TEST(NearestWord, WantsTheWordsToBeClose) {
+TEST(NearestWord, RequiresCloseWords) {
   const std::vector<absl::string_view> words = {"listen", "max-memory", "root",
                                                 "overwrite"};
   EXPECT_EQ(NearestWord("max-memroy", words), "max-memory");
@@ -28,7 +28,7 @@ TEST(NearestWord, SwappedLettersAreOneMistake) {
   EXPECT_EQ(NearestWord("sjno", {"json", "plan"}), "");
 }
 
-TEST(NearestWord, OfNothingOrOfAWordWithoutEndIsNone) {
+TEST(NearestWord, EmptyAndOverlongWordsHaveNone) {
   EXPECT_EQ(NearestWord("", {"json"}), "");
   EXPECT_EQ(NearestWord("json", {}), "");
   EXPECT_EQ(NearestWord(std::string(1000, 'x'), {"json"}), "");

@@ -12,12 +12,12 @@ TEST(PeakMemory, ReadsTheLineOfTheKernel) {
             uint64_t{5120} * 1024);
 }
 
-TEST(PeakMemory, IsZeroWhereTheKernelIsSilent) {
+TEST(PeakMemory, IsZeroWithoutTheKernelsLine) {
   EXPECT_EQ(PeakMemoryFrom(""), 0u);
   EXPECT_EQ(PeakMemoryFrom("VmHWM:\tmuch\n"), 0u);
 }
 
-TEST(PeakMemory, OfThisProcessIsKnown) {
+TEST(PeakMemory, IsKnownForThisProcess) {
   EXPECT_GT(PeakMemoryBytes(), uint64_t{100'000});
 }
 

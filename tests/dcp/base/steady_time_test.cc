@@ -10,7 +10,7 @@
 namespace dcp {
 namespace {
 
-TEST(SteadyCondVar, AWaitEndsAtItsEnd) {
+TEST(SteadyCondVar, AWaitEndsAtItsDeadline) {
   absl::Mutex mutex;
   SteadyCondVar never;
   const absl::Duration end = SteadyNow() + absl::Milliseconds(5);
@@ -22,7 +22,7 @@ TEST(SteadyCondVar, AWaitEndsAtItsEnd) {
   EXPECT_TRUE(never.WaitUntil(&mutex, -absl::InfiniteDuration()));
 }
 
-// Two threads take turns, so that one lost signal would end the test in its
+// Two threads take turns, so that one lost signal would end the test at the
 // time limit.
 TEST(SteadyCondVar, LosesNoSignal) {
   constexpr int kNumTurns = 20000;
@@ -43,7 +43,7 @@ TEST(SteadyCondVar, LosesNoSignal) {
   EXPECT_GE(turn, kNumTurns);
 }
 
-TEST(SteadyCondVar, WakesAllWhoWait) {
+TEST(SteadyCondVar, WakesAllWaiters) {
   absl::Mutex mutex;
   SteadyCondVar changed;
   bool open = false;

@@ -12,7 +12,7 @@ namespace dcp {
 namespace {
 
 // Every length around the limits, from and to every alignment that matters;
-// nothing except `dst` changes.
+// only `dst` changes.
 TEST(StreamingCopy, CopiesAsMemcpyDoes) {
   constexpr size_t kMargin = 128;
   std::vector<uint8_t> src(20'000);

@@ -29,7 +29,7 @@ TEST(Thread, RunsAndIsJoined) {
   EXPECT_EQ(calls, 2);
 }
 
-TEST(Thread, OneThatCannotBeStartedIsAnError) {
+TEST(Thread, AFailedStartIsAnError) {
   WithoutNewThreads([] {
     EXPECT_THAT(Thread::Start([] {}).status(),
                 StatusIs(absl::StatusCode::kResourceExhausted,

@@ -43,7 +43,7 @@ void Free(void* memory) {
 
 }  // namespace
 
-// Counts what this test has allocated at once.
+// Counts the bytes that this test has allocated at once.
 void* operator new(size_t size) { return Count(std::malloc(size)); }
 void* operator new(size_t size, std::align_val_t alignment) {
   const auto bytes = static_cast<size_t>(alignment);
@@ -84,8 +84,8 @@ std::string LargeIndex(int64_t chunks_of_each = kChunksOfEach) {
   return WriteDcpMetadata(metadata);
 }
 
-// The same index with the plans that Megatron-core keeps: the storage of each
-// item and the properties of its tensor once more.
+// The same index with the plans that Megatron-core keeps: each item's storage
+// and the tensor's properties once more.
 std::string IndexWithPlans(const std::string& bytes) {
   constexpr absl::string_view kPlanner = "torch.distributed.checkpoint.planner";
   ValueArena arena;
@@ -112,7 +112,7 @@ std::string IndexWithPlans(const std::string& bytes) {
   return WritePickle(root);
 }
 
-// The memory for reading an index, without its bytes.
+// The memory for reading an index, without the index's bytes.
 uint64_t MemoryToRead(const std::string& bytes) {
   const uint64_t before = num_bytes;
   most_bytes = num_bytes;
@@ -122,19 +122,19 @@ uint64_t MemoryToRead(const std::string& bytes) {
   return most_bytes - before;
 }
 
-TEST(IndexMemory, AChunkTakesWhatTheLimitsSay) {
+TEST(IndexMemory, AChunkStaysWithinTheLimit) {
   const std::string bytes = LargeIndex();
-  // The limit covers the bytes of the index as well.
+  // The limit covers the index's bytes as well.
   EXPECT_LE(
       (MemoryToRead(bytes) + bytes.size()) / (kNumTensors * kChunksOfEach),
       kIndexBytesPerChunkRead);
 }
 
-TEST(IndexMemory, PlansTakeLittleMore) {
+TEST(IndexMemory, PlansNeedLittleMoreMemory) {
   const std::string bytes = LargeIndex(/*chunks_of_each=*/20);
   const std::string with_plans = IndexWithPlans(bytes);
   ASSERT_GE(with_plans.size(), bytes.size() * 5 / 4);
-  // Values that nothing refers to are freed in steps of a quarter of the index.
+  // Unreferenced values are freed in steps of a quarter of the index.
   EXPECT_LE(MemoryToRead(with_plans),
             MemoryToRead(bytes) + with_plans.size() * 3 / 4);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An item in memory that parsers read through ReadAt. Every read returns new
-// memory and frees that of the previous read, so that AddressSanitizer finds a
-// parser that keeps a span for too long. For tests only.
+// memory and frees the previous read's, so that AddressSanitizer finds a parser
+// that keeps a span for too long. For tests only.
 #ifndef TESTS_DCP_FORMAT_MEMORY_ITEM_H_
 #define TESTS_DCP_FORMAT_MEMORY_ITEM_H_
 
@@ -40,7 +40,7 @@ class MemoryItem {
 
  private:
   absl::string_view bytes_;
-  // A FunctionRef calls its target as const.
+  // A FunctionRef calls the target as const.
   mutable std::vector<uint8_t> last_;
   mutable uint64_t largest_read_ = 0;
 };

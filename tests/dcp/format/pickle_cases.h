@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the tests of the pickle reader: calls of it as for each kind of
-// file, and pickles that it must refuse, each with its reason. One thread.
+// Shared by the pickle reader's tests: calls as for each kind of file, and
+// pickles that it must refuse, each with the reason. One thread.
 #ifndef TESTS_DCP_FORMAT_PICKLE_CASES_H_
 #define TESTS_DCP_FORMAT_PICKLE_CASES_H_
 
@@ -18,7 +18,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
 
-// A literal with its NUL bytes.
+// A literal with the NUL bytes in it.
 #define PICKLE(literal) absl::string_view(literal, sizeof(literal) - 1)
 
 namespace dcp::testing {
@@ -52,7 +52,7 @@ inline std::ostream& operator<<(std::ostream& os, const BadPickle& bad) {
   return os << bad.name;
 }
 
-// Expects that the reader of .metadata refuses the pickle for that reason.
+// Expects that the reader for .metadata refuses the pickle for that reason.
 inline void ExpectRefused(const BadPickle& bad) {
   ValueArena arena;
   EXPECT_THAT(ReadMetadata(bad.pickle, arena),

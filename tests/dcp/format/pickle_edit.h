@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Changes a part of a pickle, so that a test can damage one that a real program
-// wrote. One thread; a pickle that cannot be read is a DCP_CHECK.
+// Changes a part of a pickle, so that a test can damage a real program's
+// pickle. One thread; a pickle that cannot be read is a DCP_CHECK.
 #ifndef TESTS_DCP_FORMAT_PICKLE_EDIT_H_
 #define TESTS_DCP_FORMAT_PICKLE_EDIT_H_
 
@@ -19,9 +19,9 @@
 
 namespace dcp::testing {
 
-// `pickle` with other values under `key` in all dicts, objects' attributes
-// included: what `edit` returns for the present one, made in the arena that it
-// gets. At least one dict must have the key.
+// `pickle` with other values under `key` in all dicts, including objects'
+// attributes: `edit` returns the new value for the present one, made in the
+// given arena. At least one dict must have the key.
 inline std::string EditPickle(
     absl::string_view pickle, absl::string_view key,
     absl::FunctionRef<Value(ValueArena&, const Value&)> edit) {

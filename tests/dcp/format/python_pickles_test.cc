@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads what Python's own pickler writes, in all protocols.
+// Reads pickles from Python's own pickler, in all protocols.
 
 #include <cstddef>
 #include <ostream>
@@ -25,11 +25,11 @@ std::ostream& operator<<(std::ostream& os, const Form& form) {
   return os << form.text;
 }
 
-// What Python's pickle.dumps makes of each value, in the protocols 0, 2, 4 and
-// 5 in turn.
+// The results of Python's pickle.dumps for each value, in the protocols 0, 2, 4
+// and 5 in turn.
 class PythonPickle : public ::testing::TestWithParam<Form> {};
 
-TEST_P(PythonPickle, ReadsAsItsValue) {
+TEST_P(PythonPickle, ReadsAsTheOriginalValue) {
   ValueArena arena;
   ASSERT_OK_AND_ASSIGN(const PickleResult result,
                        ReadStateDict(GetParam().pickle, arena));
@@ -38,7 +38,7 @@ TEST_P(PythonPickle, ReadsAsItsValue) {
 }
 
 // Only the whole length is a pickle, and no cut crashes the reader.
-TEST_P(PythonPickle, IsRefusedWhenCut) {
+TEST_P(PythonPickle, IsRefusedWhenTruncated) {
   for (size_t size = 0; size < GetParam().pickle.size(); ++size) {
     ValueArena arena;
     EXPECT_THAT(ReadStateDict(GetParam().pickle.substr(0, size), arena),

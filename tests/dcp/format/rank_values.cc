@@ -14,7 +14,7 @@ Value MakeIntList(ValueArena& arena, const Dims& ints) {
   return arena.List(MakeInts(arena, ints).items());
 }
 
-// The wrapper of _rebuild_from_type_v2.
+// The wrapper that _rebuild_from_type_v2 makes.
 Value Wrap(ValueArena& arena, Value type, DType dtype, const Dims& shape,
            Value state) {
   const Value sizes = MakeInts(arena, shape);
@@ -27,7 +27,7 @@ Value Wrap(ValueArena& arena, Value type, DType dtype, const Dims& shape,
                    type, args, state}));
 }
 
-// The state of a class with slots.
+// The state for a class with slots.
 Value Slots(ValueArena& arena, Value attributes) {
   return arena.Tuple({Value(), attributes});
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sharded tensors as the pickles of ranks describe them, built value by value
-// so that a test can change one part. For tests only; one thread.
+// Sharded tensors as ranks pickle them, built value by value so that a test can
+// change one part. For tests only; one thread.
 #ifndef TESTS_DCP_FORMAT_RANK_VALUES_H_
 #define TESTS_DCP_FORMAT_RANK_VALUES_H_
 
@@ -15,7 +15,7 @@
 
 namespace dcp::testing {
 
-// An object of a class, with the attributes {name: value, ...}.
+// An object with a class and the attributes {name: value, ...}.
 Value MakeObject(ValueArena& arena, absl::string_view module,
                  absl::string_view name,
                  const std::vector<std::pair<std::string, Value>>& attributes);
@@ -23,26 +23,26 @@ Value MakeObject(ValueArena& arena, absl::string_view module,
 // A tuple of ints.
 Value MakeInts(ValueArena& arena, const Dims& ints);
 
-// What a rank has of a ShardedTensor: one shard in storage `key`, or none if
-// the key is empty.
+// A rank's part in a ShardedTensor: one shard in storage `key`, or none if the
+// key is empty.
 struct ShardedSpec {
   DType dtype = DType::kUInt8;
-  Dims shape = {};    // of the whole
-  Dims offsets = {};  // of the shard
+  Dims shape = {};    // the whole tensor's
+  Dims offsets = {};  // the shard's
   Dims sizes = {};    // recorded for the shard
   std::string key = {};
   int64_t rank = 0;
   int64_t world_size = 1;
-  // The sizes of the shard's own tensor; those recorded if there are none.
+  // The sizes of the shard's own tensor; empty: the recorded ones.
   Dims local_sizes = {};
 };
 Value MakeShardedTensor(ValueArena& arena, const ShardedSpec& spec);
 
-// What a rank has of a DTensor, in the form of PyTorch 2.11.
+// A rank's part in a DTensor, in PyTorch 2.11's form.
 struct DTensorSpec {
   DType dtype = DType::kUInt8;
-  Dims shape;  // of the whole
-  Dims local;  // of the rank's own tensor
+  Dims shape;  // the whole tensor's
+  Dims local;  // the rank's own tensor's
   std::string key;
   Dims mesh;
   Dims coordinate;

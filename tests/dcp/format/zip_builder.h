@@ -99,8 +99,8 @@ inline std::string BuildZip(const ZipFile& zip) {
   return out;
 }
 
-// A zip64 end record and its locator, for before_end. `at` is where the record
-// will stand.
+// A zip64 end record and the locator, for before_end. The record will begin at
+// `at`.
 inline std::string Zip64End(uint64_t num_records, uint64_t directory_length,
                             uint64_t directory_offset, uint64_t at) {
   return absl::StrCat(absl::string_view("PK\x06\x06", 4), Le64(44), Le32(0),

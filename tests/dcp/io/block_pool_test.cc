@@ -31,7 +31,7 @@ TEST(BlockPool, HandsOutEachBlockOnceAndAligned) {
   EXPECT_FALSE(pool.TryAcquire());
 }
 
-TEST(BlockPool, TakesABlockBackWhenItGoes) {
+TEST(BlockPool, TakesABlockBackWhenItIsDestroyed) {
   BlockPool pool(1);
   uint8_t* data;
   {
@@ -48,7 +48,7 @@ TEST(BlockPool, MovingABlockMovesTheOwnership) {
   Block a = pool.TryAcquire();
   Block b = pool.TryAcquire();
   uint8_t* data = b.data();
-  a = std::move(b);  // what was in `a` goes back now
+  a = std::move(b);  // the previous block goes back now
   EXPECT_EQ(pool.num_free(), 1u);
   EXPECT_EQ(a.data(), data);
   EXPECT_FALSE(b);  // NOLINT(bugprone-use-after-move): empty, as documented
@@ -56,7 +56,7 @@ TEST(BlockPool, MovingABlockMovesTheOwnership) {
   EXPECT_EQ(pool.num_free(), 2u);
 }
 
-// Counts what it passes on.
+// Counts the bytes that it passes on.
 class CountingResource final : public std::pmr::memory_resource {
  public:
   uint64_t num_bytes = 0;
@@ -76,7 +76,7 @@ class CountingResource final : public std::pmr::memory_resource {
   }
 };
 
-TEST(BlockPool, TakesItsMemoryFromTheResourceAndReturnsIt) {
+TEST(BlockPool, TakesMemoryFromTheResourceAndReturnsIt) {
   CountingResource resource;
   {
     BlockPool pool(5, 2 * kBlockBytes, &resource);

@@ -48,7 +48,7 @@ TEST(BlockingQueue, CarriesRequestsOutInOrder) {
   EXPECT_OK(fs->Close(file));
 }
 
-TEST(BlockingQueue, GivesTheErrnoAsResult) {
+TEST(BlockingQueue, ReturnsTheErrno) {
   std::string data(1, '\0');
   IoRequest request = RequestOf(IoRequest::Op::kRead, -1, 0, data);
   BlockingQueue queue(1);

@@ -28,7 +28,7 @@ using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
 using ::testing::HasSubstr;
 
-// Writes 20 pages with the lane's number to a file of its own, through a
+// Writes 20 pages with the lane's number to a separate file, through a
 // pipeline, and reads them back.
 absl::Status WriteAndRead(FileSystem& fs, const std::string& directory,
                           Lane& lane, std::stop_token stop) {
@@ -59,7 +59,7 @@ absl::Status WriteAndRead(FileSystem& fs, const std::string& directory,
   return absl::OkStatus();
 }
 
-TEST(Lane, SeveralMoveBytesAtOnceOnEveryFileSystem) {
+TEST(Lane, LanesMoveBytesAtOnceOnEveryFileSystem) {
   TempDir uring_dir;
   TempDir blocking_dir;
   SimStorage sim({.percent_short = 30, .percent_interrupted = 10});
@@ -78,7 +78,7 @@ TEST(Lane, SeveralMoveBytesAtOnceOnEveryFileSystem) {
   }
 }
 
-TEST(Lane, ShareMemoryEqually) {
+TEST(Lane, LanesShareMemoryEqually) {
   SimStorage fs;
   std::atomic<uint64_t> indices{0};
   EXPECT_OK(RunLanes(fs, 3, 3 * 5 * kBlockBytes + 7, {},
@@ -91,7 +91,7 @@ TEST(Lane, ShareMemoryEqually) {
   EXPECT_EQ(indices, 7u);
 }
 
-TEST(Lane, TakeNoMoreMemoryThanCanBeInFlight) {
+TEST(Lane, LanesTakeOnlyMemoryThatCanBeInFlight) {
   SimStorage fs;
   EXPECT_OK(
       RunLanes(fs, 1, uint64_t{1} << 40, {}, [&](Lane& lane, std::stop_token) {
@@ -100,7 +100,7 @@ TEST(Lane, TakeNoMoreMemoryThanCanBeInFlight) {
       }));
 }
 
-TEST(Lane, TakeMoreMemoryForLargeBatches) {
+TEST(Lane, LanesTakeMoreMemoryForLargeBatches) {
   LaneMemory memory(uint64_t{1} << 40);
   const uint64_t in_flight = BlocksOfLane(1, memory);
   memory.more_blocks = 30;
@@ -109,7 +109,7 @@ TEST(Lane, TakeMoreMemoryForLargeBatches) {
   EXPECT_EQ(BlocksOfLane(1, memory), 10u);
 }
 
-TEST(Lane, MayUseAPoolOfTheCaller) {
+TEST(Lane, ALaneMayUseTheCallersPool) {
   TempDir dir;
   const auto fs = NewPosixFileSystem();
   BlockPool pool(3 * kQueueDepth);
@@ -127,7 +127,7 @@ TEST(Lane, MayUseAPoolOfTheCaller) {
               StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
-// Moves bytes on two lanes, and returns where the blocks of each are.
+// Moves bytes on two lanes, and returns where each lane's blocks are.
 std::vector<const uint8_t*> MoveOnTwoLanes(FileSystem& fs,
                                            const std::string& directory,
                                            LaneMemory memory, KeptLanes& kept) {
@@ -143,7 +143,7 @@ std::vector<const uint8_t*> MoveOnTwoLanes(FileSystem& fs,
   return blocks;
 }
 
-TEST(Lane, KeepTheirBlocksForTheNextTransfer) {
+TEST(Lane, LanesKeepBlocksForTheNextTransfer) {
   constexpr uint64_t kMemoryBytes = 2 * kMinMemoryBytes;
   TempDir dir;
   const auto fs = NewPosixFileSystem();
@@ -163,14 +163,14 @@ TEST(Lane, KeepTheirBlocksForTheNextTransfer) {
   EXPECT_NE(kept.Take(0).pool, nullptr);
   EXPECT_EQ(kept.Take(1).pool, nullptr);
   move(kMemoryBytes);
-  // Blocks of another number or size are made again.
+  // Another number or size of blocks makes new blocks.
   move({2 * kMemoryBytes, 2 * kBlockBytes});
   EXPECT_EQ(kept.Take(0).pool->block_bytes(), 2 * kBlockBytes);
   move(2 * kMemoryBytes);
   EXPECT_EQ(kept.Take(0).pool->num_blocks(), kMemoryBytes / kBlockBytes);
 }
 
-TEST(Lane, OneRunsOnTheCallingThread) {
+TEST(Lane, ASingleLaneRunsOnTheCallingThread) {
   SimStorage fs;
   EXPECT_OK(
       RunLanes(fs, 1, kMinMemoryBytes, {},
@@ -201,7 +201,7 @@ TEST(Lane, TheFirstErrorStopsTheOthersAndIsReturned) {
               StatusIs(absl::StatusCode::kDataLoss, "lane 1"));
 }
 
-TEST(Lane, AStopReachesAll) {
+TEST(Lane, AStopReachesAllLanes) {
   SimStorage fs;
   std::stop_source source;
   std::atomic<int> num_running{0};
@@ -223,7 +223,7 @@ TEST(Lane, RefusesTooLittleMemory) {
               StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
-TEST(Lane, ReportsThatThereIsNoQueue) {
+TEST(Lane, ReportsAMissingQueue) {
   SimStorage fs;
   fs.CrashAfter(0);
   EXPECT_THAT(fs.MakeDirectory("/d"), StatusIs(absl::StatusCode::kUnavailable));

@@ -67,7 +67,7 @@ TEST(Pipeline, ReadsOfLaterBatchesOverlapWrites) {
   WatchingQueue queue(*fs.NewQueue(16, pool.memory()));
   EXPECT_OK(files.job.Run(queue, pool));
   EXPECT_TRUE(queue.both());
-  EXPECT_EQ(queue.reads_max(), 4u);  // half of the pool
+  EXPECT_EQ(queue.reads_max(), 4u);  // half the pool
 }
 
 TEST(Pipeline, WritesBatchesWithoutReadsFromTheWholePool) {
@@ -101,7 +101,7 @@ TEST(Pipeline, WritesBatchesWithoutReadsFromTheWholePool) {
   EXPECT_OK(fs.Close(dst));
 }
 
-// A wait for `next` waits for its copies and for nothing else.
+// A wait for `next` waits only for the copies that `next` makes.
 TEST(Pipeline, StartsBatchesAsLongAsBlocksAreFreeBeforeItFillsOne) {
   SimStorage fs;
   constexpr uint64_t kNumBlocks = 40;
@@ -134,9 +134,9 @@ TEST(Pipeline, StartsBatchesAsLongAsBlocksAreFreeBeforeItFillsOne) {
   EXPECT_OK(fs.Close(dst));
 }
 
-// Batches with and without reads, blocks to write, or anything at all, in
-// pools and queues of every size.
-TEST(Pipeline, NeverWaitsForItself) {
+// Batches with and without reads, with blocks to write, or empty, in pools and
+// queues of every size.
+TEST(Pipeline, NeverDeadlocks) {
   SimStorage fs({.percent_short = 20, .percent_interrupted = 20});
   ASSERT_OK(WriteFile(fs, "/s", RandomBytes(40'000)));
   ASSERT_OK_AND_ASSIGN(const File src,
@@ -180,7 +180,7 @@ TEST(Pipeline, NeverWaitsForItself) {
   EXPECT_OK(fs.Close(dst));
 }
 
-TEST(Pipeline, ReadsWithTheWholePoolWhenBatchesWantNoBlocks) {
+TEST(Pipeline, ReadsWithTheWholePoolIfBatchesNeedNoBlocks) {
   SimStorage fs;
   const std::string expected = RandomBytes(200'000);
   ASSERT_OK(WriteFile(fs, "/s", expected));
@@ -213,7 +213,7 @@ TEST(Pipeline, ReadsWithTheWholePoolWhenBatchesWantNoBlocks) {
   EXPECT_OK(fs.Close(src));
 }
 
-// Reaps all that is in flight at once, as with a fast disk.
+// Reaps all requests in flight at once, as with a fast disk.
 class WholesaleQueue final : public IoQueue {
  public:
   explicit WholesaleQueue(std::unique_ptr<IoQueue> queue)
@@ -256,7 +256,7 @@ TEST(Pipeline, GoesOnAfterABatchThatIsOnlyRead) {
   EXPECT_OK(fs.Close(src));
 }
 
-TEST(Pipeline, TakesBatchesWithNothingInThem) {
+TEST(Pipeline, AcceptsEmptyBatches) {
   SimStorage fs;
   Engine engine(fs);
   uint64_t num_batches = 0;

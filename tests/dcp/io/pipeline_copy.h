@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the pipeline share: files with random bytes, their copy by
-// RunPipeline, which checks what each callback is given, and the queue and the
-// pool that it runs on. One thread.
+// Shared by the pipeline tests: files with random bytes, their copy by
+// RunPipeline, with checks of each callback's input, and the queue and pool
+// that it runs on. One thread.
 #ifndef TESTS_DCP_IO_PIPELINE_COPY_H_
 #define TESTS_DCP_IO_PIPELINE_COPY_H_
 
@@ -42,8 +42,8 @@ inline std::string RandomBytes(uint64_t size) {
 
 inline std::string DescribeAs(const char* name) { return name; }
 
-// Copies `src` to `dst`, `piece_bytes` of it in each block, by reads of at most
-// `read_bytes`, which need not be aligned to anything.
+// Copies `src` to `dst`, `piece_bytes` in each block, by reads of at most
+// `read_bytes`, which need no alignment.
 struct Copy {
   File src;
   File dst;
@@ -51,7 +51,7 @@ struct Copy {
   uint64_t piece_bytes = 16384;
   uint64_t read_bytes = 5000;
   uint64_t blocks_per_batch = 2;
-  std::string expected;  // the source's bytes, to compare what reads are given
+  std::string expected;  // the source's bytes, to compare with the reads
 
   uint64_t at = 0;  // how far `Next` has come
   uint64_t num_filled = 0;
@@ -82,8 +82,8 @@ inline bool Copy::Next(Batch& batch) {
     return Place(batch, begin, index, data);
   };
   batch.on_filled = [this, begin, &batch](std::vector<Block>& blocks) {
-    // In order: the first byte of each batch follows the last of the one
-    // before, and all of its bytes are there.
+    // In order: each batch's first byte follows the previous batch's last, and
+    // all bytes are there.
     EXPECT_EQ(begin, num_filled);
     for (const PlannedWrite& write : batch.writes) {
       EXPECT_TRUE(
@@ -161,7 +161,7 @@ struct Files {
     job.dst = *target;
   }
 
-  // The contents of the target, cut to the proper size.
+  // The target's contents, cut to the proper size.
   std::string Result() {
     EXPECT_OK(fs.Truncate(job.dst, job.size));
     return ReadFile(fs, dst, UINT64_MAX, true).value_or("unreadable");

@@ -81,8 +81,8 @@ ErrorSide SideByMessage(const absl::Status& status) {
              : ErrorSide::kDestination;
 }
 
-// Every request of the copy fails once with each errno.
-TEST(Pipeline, ReportsEveryErrorWhereverItHappensAndWorksAgain) {
+// Every request in the copy fails once with each errno.
+TEST(Pipeline, ReportsEveryErrorAndThenWorksAgain) {
   const std::vector<std::pair<int, absl::StatusCode>> errors = {
       {EINTR, absl::StatusCode::kOk},
       {EAGAIN, absl::StatusCode::kOk},
@@ -134,7 +134,7 @@ TEST(Pipeline, ReportsAFullDisk) {
       StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("target [")));
 }
 
-TEST(Pipeline, NamesThePlaceWhereAFileEndsTooEarly) {
+TEST(Pipeline, NamesTheOffsetOfAPrematureEnd) {
   for (const DirectMode direct : {DirectMode::kOn, DirectMode::kOff}) {
     for (const uint64_t size : {uint64_t{50'000}, uint64_t{49'152}}) {
       SimStorage fs;
@@ -150,7 +150,7 @@ TEST(Pipeline, NamesThePlaceWhereAFileEndsTooEarly) {
   }
 }
 
-TEST(Pipeline, RefusesAReadBehindTheEnd) {
+TEST(Pipeline, RefusesAReadBeyondTheEnd) {
   SimStorage fs;
   Files files(fs, "/", 50'000);
   files.job.size += 1;
@@ -193,7 +193,7 @@ TEST(Pipeline, ReturnsTheErrorOfACallback) {
               StatusIs(absl::StatusCode::kDataLoss, "bad bytes"));
 }
 
-TEST(Pipeline, DiesWithTheMachineWithoutHanging) {
+TEST(Pipeline, EndsWhenTheMachineDies) {
   for (uint64_t n = 0; n < 8; ++n) {
     SimStorage fs;
     auto files = std::make_unique<Files>(fs, "/", 100'000);
@@ -220,7 +220,7 @@ TEST(Pipeline, PadsTheLastBlockOfADirectFileWithZeros) {
   Files files(fs, "/", 20'000);
   Engine engine(fs);
   {
-    // The previous contents of the memory must not reach the file.
+    // The memory's previous contents must not reach the file.
     std::vector<Block> all;
     while (Block block = engine.pool.TryAcquire()) {
       std::fill_n(block.data(), block.size(), uint8_t{0xee});

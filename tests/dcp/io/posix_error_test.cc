@@ -13,7 +13,7 @@ namespace {
 
 using ::dcp::testing::StatusIs;
 
-TEST(PosixError, SaysWhatFailedAndWhy) {
+TEST(PosixError, NamesTheOperationAndTheReason) {
   EXPECT_THAT(PosixError(ENOENT, "open /a"),
               StatusIs(absl::StatusCode::kNotFound,
                        "open /a: No such file or directory"));
@@ -27,14 +27,14 @@ TEST(PosixError, NamesTheLimitThatAUserMayRaise) {
   EXPECT_THAT(PosixError(EFBIG, "write /a"),
               StatusIs(absl::StatusCode::kResourceExhausted,
                        ::testing::HasSubstr("ulimit -f")));
-  // The end of a request of io_uring that the kernel has no thread for.
+  // How an io_uring request ends if the kernel has no thread for it.
   EXPECT_THAT(PosixError(ECANCELED, "write /a"),
               StatusIs(absl::StatusCode::kResourceExhausted,
                        ::testing::HasSubstr("starts no more threads for this "
                                             "process: raise ulimit -u")));
 }
 
-TEST(PosixError, GivesTheCodeByWhatTheCallerCanDo) {
+TEST(PosixError, ChoosesTheCodeByThePossibleReaction) {
   const auto code = [](int error) { return PosixError(error, "x").code(); };
   EXPECT_EQ(code(EEXIST), absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(code(EACCES), absl::StatusCode::kPermissionDenied);
@@ -45,7 +45,7 @@ TEST(PosixError, GivesTheCodeByWhatTheCallerCanDo) {
   EXPECT_EQ(code(EIO), absl::StatusCode::kUnavailable);
 }
 
-TEST(PosixError, KeepsTheNumberOfAnErrorWithoutAName) {
+TEST(PosixError, KeepsTheNumberOfAnUnknownError) {
   EXPECT_THAT(PosixError(4095, "x"),
               StatusIs(absl::StatusCode::kUnknown, "x: unknown errno 4095"));
 }

@@ -79,7 +79,7 @@ TEST_F(PosixFileSystemTest, OpensRegularFilesOnly) {
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("none")));
 }
 
-TEST_F(PosixFileSystemTest, FollowsALinkOnlyWhenAsked) {
+TEST_F(PosixFileSystemTest, FollowsALinkOnlyOnRequest) {
   const std::string target = dir_.WriteFile("target", "x");
   const std::string link = dir_.Join("link");
   ASSERT_EQ(symlink(target.c_str(), link.c_str()), 0);
@@ -108,7 +108,7 @@ TEST_F(PosixFileSystemTest, ReadsAndWritesDirectFilesAtAnyAlignment) {
   EXPECT_OK(fs_->Close(file));
 }
 
-TEST_F(PosixFileSystemTest, StatTellsAFileFromItsSuccessor) {
+TEST_F(PosixFileSystemTest, StatDistinguishesAFileFromItsSuccessor) {
   const std::string path = dir_.WriteFile("a", "12345");
   ASSERT_OK_AND_ASSIGN(const FileInfo before, fs_->Stat(path));
   EXPECT_THAT(fs_->Stat(path), IsOkAndHolds(before));
@@ -138,7 +138,7 @@ TEST_F(PosixFileSystemTest, ChoosesDirectForLargeFilesThatAreNotCached) {
   EXPECT_EQ(from_cache.size, kMinDirectFileBytes);
   EXPECT_OK(fs_->Sync(from_cache));
   posix_fadvise(from_cache.handle, 0, 0, POSIX_FADV_DONTNEED);
-  // Looking must not bring anything into the cache.
+  // Looking must not bring pages into the cache.
   for (int i = 0; i < 2; ++i) {
     ASSERT_OK_AND_ASSIGN(const File uncached,
                          OpenForRead(cached, DirectMode::kAuto));
@@ -197,7 +197,7 @@ TEST_F(PosixFileSystemTest, SharesADirectFileAtAnyAlignment) {
   EXPECT_OK(fs_->Close(second));
 }
 
-TEST_F(PosixFileSystemTest, SaysHowMuchIsFreeWhenTheDiskCannotHoldAFile) {
+TEST_F(PosixFileSystemTest, NamesTheFreeBytesOfAFullDisk) {
   struct statvfs disk;
   ASSERT_EQ(statvfs(dir_.path().c_str(), &disk), 0);
   // More than the disk has, but less than the largest file.

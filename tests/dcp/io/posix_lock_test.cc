@@ -77,7 +77,7 @@ TEST_F(PosixLock, ADeadProcessHoldsNoLock) {
   EXPECT_OK(fs_->Unlock(path, lock.file));
 }
 
-TEST_F(PosixLock, TakesNothingElseForALockFile) {
+TEST_F(PosixLock, RefusesFilesThatAreNotLockFiles) {
   const std::string notes = dir_.WriteFile(".notes.lock", "my notes");
   const std::string link = dir_.Join(".link.lock");
   ASSERT_EQ(symlink(notes.c_str(), link.c_str()), 0);
@@ -92,8 +92,8 @@ TEST_F(PosixLock, TakesNothingElseForALockFile) {
   EXPECT_THAT(ReadFile(*fs_, notes, 100, true), IsOkAndHolds("my notes"));
 }
 
-// Holders come and go: whoever has the lock is alone.
-TEST_F(PosixLock, RemovesALockFileUnderNobodysFeet) {
+// Holders come and go: each one with the lock is alone.
+TEST_F(PosixLock, NeverRemovesAnotherHoldersLockFile) {
   const std::string path = dir_.Join(".x.lock");
   std::atomic<int> num_holders = 0;
   std::atomic<int> num_taken = 0;

@@ -69,7 +69,7 @@ class UringQueueTest : public ::testing::Test {
   BlockPool pool_{2};
 };
 
-TEST_F(UringQueueTest, MovesBytesOfRegisteredMemory) {
+TEST_F(UringQueueTest, MovesBytesInRegisteredMemory) {
   // So little that every user may lock it.
   ASSERT_OK_AND_ASSIGN(
       const auto queue,
@@ -77,7 +77,7 @@ TEST_F(UringQueueTest, MovesBytesOfRegisteredMemory) {
   RoundTrip(*queue, pool_.memory().data() + kBytes);
 }
 
-TEST_F(UringQueueTest, MovesBytesOutsideOfTheRegisteredMemory) {
+TEST_F(UringQueueTest, MovesBytesOutsideRegisteredMemory) {
   ASSERT_OK_AND_ASSIGN(const auto queue,
                        NewUringQueue(4, pool_.memory().first(kBytes)));
   RoundTrip(*queue, pool_.memory().data() + kBytes);
@@ -90,7 +90,7 @@ TEST_F(UringQueueTest, MovesBytesWithoutRegistration) {
   RoundTrip(*queue, pool_.memory().data());
 }
 
-TEST_F(UringQueueTest, GoesOnWhereMemoryMayNotBeLocked) {
+TEST_F(UringQueueTest, WorksIfMemoryMayNotBeLocked) {
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_MEMLOCK, &before), 0);
   // This is enough for the ring itself.
@@ -102,7 +102,7 @@ TEST_F(UringQueueTest, GoesOnWhereMemoryMayNotBeLocked) {
   RoundTrip(**queue, pool_.memory().data());
 }
 
-TEST_F(UringQueueTest, TakesAsManyRequestsAsItIsDeep) {
+TEST_F(UringQueueTest, AcceptsAsManyRequestsAsItsDepth) {
   constexpr uint32_t kDepth = 5;  // not a power of two
   ASSERT_OK_AND_ASSIGN(const auto queue, NewUringQueue(kDepth, pool_.memory()));
   EXPECT_EQ(queue->depth(), kDepth);
@@ -119,7 +119,7 @@ TEST_F(UringQueueTest, TakesAsManyRequestsAsItIsDeep) {
   for (const IoRequest& request : requests) EXPECT_EQ(request.result, kBytes);
 }
 
-TEST_F(UringQueueTest, GivesTheErrnoAsResult) {
+TEST_F(UringQueueTest, ReturnsTheErrno) {
   ASSERT_OK_AND_ASSIGN(const auto queue, NewUringQueue(1, pool_.memory()));
   IoRequest request = RequestOf(IoRequest::Op::kRead, 0, pool_.memory().data());
   request.file = -1;
@@ -127,7 +127,7 @@ TEST_F(UringQueueTest, GivesTheErrnoAsResult) {
   EXPECT_EQ(request.result, -EBADF);
 }
 
-TEST_F(UringQueueTest, WaitsForWhatIsInFlightWhenItGoes) {
+TEST_F(UringQueueTest, DestructorWaitsForRequestsInFlight) {
   ASSERT_OK_AND_ASSIGN(auto queue, NewUringQueue(1, pool_.memory()));
   std::fill_n(pool_.memory().data(), kBytes, uint8_t{7});
   IoRequest request =

@@ -15,8 +15,8 @@
 namespace dcp::testing {
 namespace {
 
-// How a piece walks through the bytes of one of its tensors: the offset where
-// it begins, and the bytes of one step of each loop.
+// How a piece walks through a tensor's bytes: the offset where it begins, and
+// the bytes in one step of each loop.
 struct ByteWalk {
   size_t begin = 0;
   std::vector<size_t> steps;
@@ -55,7 +55,7 @@ absl::StatusOr<ByteWalk> WalkIn(const MappingTensor& tensor,
   return walk;
 }
 
-// Calls `copy` for the two offsets of each element of a piece.
+// Calls `copy` for the two offsets of each element in a piece.
 absl::Status ForElements(
     const StridedPiece& piece, const MappingTensor* src,
     const MappingTensor& dst,

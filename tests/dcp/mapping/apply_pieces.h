@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What pieces mean, one element after the other: the judge of every test of
-// mappings. For tests only; one thread.
+// The meaning of pieces, one element after the other: every mapping test is
+// judged by this. For tests only; one thread.
 #ifndef TESTS_DCP_MAPPING_APPLY_PIECES_H_
 #define TESTS_DCP_MAPPING_APPLY_PIECES_H_
 
@@ -21,9 +21,9 @@ struct ArrayTensor {
 
 std::vector<MappingTensor> WithoutBytes(absl::Span<const ArrayTensor> arrays);
 
-// The destinations of `mapped`, in order. An error if an element of a
-// destination is written twice or never, if a piece leaves its tensors, or if a
-// tie does not hold.
+// The destinations in `mapped`, in order. An error if a destination element is
+// written twice or never, if a piece leaves the tensors, or if a tie does not
+// hold.
 absl::StatusOr<std::vector<ArrayTensor>> ApplyPieces(
     const MappedTensors& mapped, absl::Span<const ArrayTensor> sources);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tiny models of tests/golden/mappings, and what other programs made of
+// The tiny models in tests/golden/mappings, and other programs' results for
 // them. A test that uses them has //tests/golden:mappings as data and runs in
 // the root of its runfiles. One thread; a file that is absent or malformed is a
 // DCP_CHECK.
@@ -15,25 +15,25 @@
 
 namespace dcp::testing {
 
-// The text of MODEL/config.json.
+// The text in MODEL/config.json.
 std::string GoldenConfig(absl::string_view model);
 
-// The tensors of MODEL/FILE.safetensors, by name.
+// The tensors in MODEL/FILE.safetensors, by name.
 std::vector<ArrayTensor> GoldenTensors(absl::string_view model,
                                        absl::string_view file);
 
-// The tensors of the safetensors file `path`, by name.
+// The tensors in the safetensors file `path`, by name.
 std::vector<ArrayTensor> TensorsIn(const std::string& path);
 
-// Where MODEL/FILE is, relative to the root of the runfiles.
+// The path to MODEL/FILE, relative to the root of the runfiles.
 std::string GoldenPath(absl::string_view model, absl::string_view file);
 
-// The lines of MODEL/FILE.txt: what a program made, without its elements.
+// The lines in MODEL/FILE.txt: a program's result, without the elements.
 std::vector<std::string> GoldenLines(absl::string_view model,
                                      absl::string_view file);
 
 // The same lines for tensors: "NAME F32 [2,3] DIGEST", the first 16 digits of
-// the SHA-256 of the elements.
+// the elements' SHA-256.
 std::vector<std::string> LinesOf(absl::Span<const ArrayTensor> tensors);
 
 }  // namespace dcp::testing

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random equations: axes in random order and groups, sums, indices in names or
-// shapes. What the interpreter of arrays makes by their pieces is compared with
-// what the axes mean, element by element, and has to come back.
+// shapes. The array interpreter's result is compared with the axes' definition,
+// element by element, and must come back.
 
 #include <algorithm>
 #include <cstdint>
@@ -30,9 +30,9 @@ using ::dcp::testing::WithoutBytes;
 
 using Index = std::map<std::string, size_t>;  // by axis
 
-// The axes of one side, from the slowest: `index` is in the name, the others
-// are grouped into dimensions, and one of those has an axis that is different
-// in each of the summands.
+// One side's axes, from the slowest: `index` is in the name, the others are
+// grouped into dimensions, and one dimension has an axis that is different in
+// each summand.
 struct Side {
   std::string index;  // empty: none
   std::vector<std::vector<std::string>> dims;
@@ -68,7 +68,7 @@ class RandomEquation {
                         Terms("b", b_));
   }
 
-  // The tensors of a side, each element with a number of its own.
+  // The tensors on a side, each element with a different number.
   std::vector<ArrayTensor> Tensors(bool is_a) const {
     const Side& side = is_a ? a_ : b_;
     std::vector<ArrayTensor> tensors;
@@ -84,7 +84,7 @@ class RandomEquation {
       ArrayTensor& tensor = tensors.emplace_back();
       tensor.tensor.name = name;
       tensor.tensor.dtype = DType::kUInt8;
-      // Row-major is the order of the map; the last place is the largest.
+      // The map's order is row-major; the last place is the largest.
       for (const size_t last : values.rbegin()->first) {
         tensor.tensor.shape.push_back(static_cast<int64_t>(last) + 1);
       }
@@ -98,7 +98,7 @@ class RandomEquation {
  private:
   static std::string SummandAxis(size_t k) { return absl::StrCat("s", k); }
 
-  // "s" stands for the axis of the summand.
+  // "s" stands for the summand's axis.
   void MakeSide(Side& side) {
     std::vector<std::string> axes = {"s"};
     for (const auto& [axis, size] : sizes_) axes.push_back(axis);
@@ -165,7 +165,7 @@ class RandomEquation {
     }
   }
 
-  // Which element of which tensor an index of summand `k` is.
+  // The tensor and the element for an index in summand `k`.
   std::pair<std::string, std::vector<size_t>> PlaceOf(absl::string_view prefix,
                                                       const Side& side,
                                                       size_t k,
@@ -173,7 +173,7 @@ class RandomEquation {
     std::string name = absl::StrCat(prefix, side.is_fused ? 0 : k);
     if (!side.index.empty()) absl::StrAppend(&name, ".", at.at(side.index));
     std::vector<size_t> place;
-    size_t before = 0;  // of the sum
+    size_t before = 0;  // in the sum
     size_t all = 0;
     for (size_t i = 0; i < summands_.size(); ++i) {
       if (i < k) before += summands_[i];
@@ -195,8 +195,8 @@ class RandomEquation {
   }
 
   std::mt19937 random_;
-  std::map<std::string, size_t> sizes_;  // of the axes of all summands
-  std::vector<size_t> summands_;         // the sizes of their own axes
+  std::map<std::string, size_t> sizes_;  // all summands' axes
+  std::vector<size_t> summands_;         // the sizes of the summands' own axes
   std::map<std::string, size_t> params_;
   Side a_;
   Side b_;

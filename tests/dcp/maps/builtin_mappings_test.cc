@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every built-in mapping, in both directions, against what the programs
-// themselves made of tiny models (tests/golden/mappings).
+// Every built-in mapping, in both directions, compared with the programs' own
+// results for tiny models (tests/golden/mappings).
 #include "dcp/maps/builtin_mappings.h"
 
 #include <algorithm>
@@ -66,7 +66,7 @@ std::vector<ArrayTensor> Convert(const GoldenPair& pair,
 
 class BuiltinPair : public ::testing::TestWithParam<GoldenPair> {};
 
-TEST_P(BuiltinPair, EqualsWhatTheProgramMadeAndComesBack) {
+TEST_P(BuiltinPair, EqualsTheProgramsResultAndComesBack) {
   const GoldenPair& pair = GetParam();
   const std::vector<ArrayTensor> source = GoldenTensors(pair.model, pair.file);
   const std::vector<ArrayTensor> made = Convert(pair, "hf", pair.side, source);
@@ -80,8 +80,8 @@ TEST_P(BuiltinPair, EqualsWhatTheProgramMadeAndComesBack) {
 
 INSTANTIATE_TEST_SUITE_P(All, BuiltinPair, ::testing::ValuesIn(GoldenPairs()));
 
-// Between two sides of which none is hf: as in two steps.
-TEST_P(BuiltinPair, BecomesAnotherSideOfTheModel) {
+// Between two sides that are not hf: as in two steps.
+TEST_P(BuiltinPair, BecomesEveryOtherSide) {
   const GoldenPair& pair = GetParam();
   const auto other = std::find_if(
       GoldenPairs().begin(), GoldenPairs().end(), [&](const GoldenPair& next) {
@@ -129,8 +129,8 @@ TEST(BuiltinMappings, EverySideOfEveryFamilyIsTested) {
   }
 }
 
-// "yes" if a program made the same of a model, "back" if only the way there and
-// back is tested, and nothing if the family has no such side.
+// "yes" if a program made the same from a model, "back" if only the way there
+// and back is tested, and empty if the family has no such side.
 std::string TestsOf(const std::string& family, const std::string& side) {
   if (side == "hf") return "yes";
   std::string tests;
@@ -142,7 +142,7 @@ std::string TestsOf(const std::string& family, const std::string& side) {
   return tests;
 }
 
-// The cells of the lines of README.md that begin as this table's do.
+// The cells in README.md's lines that begin as this table's do.
 std::vector<std::vector<std::string>> TableOfReadme() {
   std::ifstream readme("README.md");
   std::vector<std::vector<std::string>> rows;
@@ -160,7 +160,7 @@ std::vector<std::vector<std::string>> TableOfReadme() {
   return rows;
 }
 
-TEST(BuiltinMappings, TheTableInReadmeSaysWhatIsTested) {
+TEST(BuiltinMappings, TheReadmeTableListsTheTests) {
   const std::vector<std::vector<std::string>> rows = TableOfReadme();
   ASSERT_GT(rows.size(), 2u) << "README.md has no table of sides";
   const std::vector<std::string> families(rows[0].begin() + 1, rows[0].end());
@@ -183,12 +183,12 @@ TEST(BuiltinMappings, TheTableInReadmeSaysWhatIsTested) {
   }
 }
 
-TEST(BuiltinMappings, FamiliesComeFromTheTypeOfTheModel) {
+TEST(BuiltinMappings, FamiliesFollowTheModelType) {
   for (const GoldenPair& pair : GoldenPairs()) {
     EXPECT_THAT(FamiliesFor(GoldenConfig(pair.model)),
                 IsOkAndHolds(ElementsAre(pair.mapping)));
   }
-  // A model of text within one of text and pictures.
+  // A text model within a model for text and pictures.
   EXPECT_THAT(
       FamiliesFor(R"({"model_type": "any", "vision_config": {"model_type":
                       "gpt2"}, "text_config": {"model_type": "qwen2"}})"),
@@ -215,7 +215,7 @@ TEST(BuiltinMappings, FamiliesComeFromTheTypeOfTheModel) {
                                          HasSubstr("config.json: ")));
 }
 
-TEST(BuiltinMappings, FamilyThatIsNotThere) {
+TEST(BuiltinMappings, RefusesAnUnknownFamily) {
   EXPECT_THAT(BuiltinMapping("lama"),
               StatusIs(absl::StatusCode::kNotFound,
                        HasSubstr("there are deepseek-v3, gpt-oss, gpt2")));

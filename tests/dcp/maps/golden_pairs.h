@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The conversions between programs of which tests/golden/mappings has the
-// result. Constant data; any thread.
+// The conversions between programs that have results in tests/golden/mappings.
+// Constant data; any thread.
 #ifndef TESTS_DCP_MAPS_GOLDEN_PAIRS_H_
 #define TESTS_DCP_MAPS_GOLDEN_PAIRS_H_
 
@@ -12,16 +12,16 @@
 
 namespace dcp::testing {
 
-// A conversion of the model that transformers saved, and back.
+// A conversion of a model that transformers saved, and back.
 struct GoldenPair {
   std::string mapping;
   std::string model;
   std::string side;
-  // What the other program made, as golden files name it. Empty: no program
+  // The other program's result, as golden files name it. Empty: no program
   // judged this, so only the way back counts.
   std::string judge;
   MappingSettings settings = {};
-  // The file of transformers: "hf" or the state of an optimizer.
+  // The file from transformers: "hf" or an optimizer's state.
   std::string file = "hf";
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How large the plan of DeepSeek V3 is, whose 45,395 tensors become 906.
+// The size of DeepSeek V3's plan, which turns 45,395 tensors into 906.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -12,8 +12,8 @@
 namespace dcp {
 namespace {
 
-// Each source is one piece, however many elements it has, and its loops need no
-// memory but the piece's own.
+// Each source is one piece, however many elements it has, and the loops need no
+// memory outside the piece.
 TEST(LargeModel, HasOnePieceForEachSource) {
   const std::vector<MappingTensor> sources = testing::DeepSeekV3Tensors();
   ASSERT_EQ(sources.size(), 45395u);
@@ -28,7 +28,7 @@ TEST(LargeModel, HasOnePieceForEachSource) {
   EXPECT_EQ(mapped->pieces.size(), sources.size());
   for (const StridedPiece& piece : mapped->pieces) {
     ASSERT_LE(piece.loops.size(), 2u);
-    ASSERT_EQ(piece.loops.capacity(), 6u);  // that of its own
+    ASSERT_EQ(piece.loops.capacity(), 6u);  // the piece's own capacity
   }
   EXPECT_LT(mapped->pieces.capacity() * sizeof(StridedPiece), size_t{32} << 20);
 }

@@ -18,7 +18,7 @@ TEST(AppendOptionHelp, HasTwoColumns) {
             "            or to stay\n");
 }
 
-TEST(AppendOptionHelp, ALongHeadHasItsOwnLine) {
+TEST(AppendOptionHelp, ALongHeadHasASeparateLine) {
   std::string text;
   AppendOptionHelp("--where NAME", "where to go", 12, text);
   EXPECT_EQ(text,

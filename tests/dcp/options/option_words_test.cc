@@ -45,19 +45,19 @@ TEST(SplitOptionWords, AValueFollowsAnEqualsSignOrIsTheNextWord) {
   EXPECT_THAT(Split({}), IsEmpty());
 }
 
-TEST(SplitOptionWords, SaysWhatIsWrongWithAnOption) {
+TEST(SplitOptionWords, ReportsWrongOptions) {
   EXPECT_THAT(
       Split({"--json=1", "--jsn=2", "--output-file"}),
       ElementsAre("unwanted json=1", "unknown jsn=2", "missing output-file"));
 }
 
-TEST(SplitOptionWords, TwoDashesEndTheOptionsOfACommand) {
+TEST(SplitOptionWords, TwoDashesEndACommandsOptions) {
   EXPECT_THAT(Split({"a", "-", "-q", "--", "--json", "-q", "--"}),
               ElementsAre("operand a", "operand -", "short -q",
                           "operand --json", "operand -q", "operand --"));
 }
 
-TEST(SplitOptionWords, SettingsAreKeysOfAFileToo) {
+TEST(SplitOptionWords, SettingsMayComeFromAFile) {
   const OptionSyntax settings = {.style = Style::kSettings};
   EXPECT_THAT(
       Split({"--json=false", "--", "--output-file", "--json"}, settings),
@@ -65,7 +65,7 @@ TEST(SplitOptionWords, SettingsAreKeysOfAFileToo) {
                   "option json"));
 }
 
-TEST(SplitOptionWords, TheBeginningOfANameIsTheNameWhereThatIsAllowed) {
+TEST(SplitOptionWords, AcceptsAbbreviationsIfAllowed) {
   const OptionSyntax syntax = {.abbreviations = true};
   EXPECT_THAT(
       Split({"--js", "--output=1", "--output-f", "a"}, syntax),
@@ -76,7 +76,7 @@ TEST(SplitOptionWords, TheBeginningOfANameIsTheNameWhereThatIsAllowed) {
   EXPECT_THAT(Split({"--js"}), ElementsAre("unknown js"));
 }
 
-TEST(SplitOptionWords, UnderscoresAreDashesWhereThatIsAllowed) {
+TEST(SplitOptionWords, AcceptsUnderscoresIfAllowed) {
   EXPECT_THAT(Split({"--output_file", "a"}, {.underscores = true}),
               ElementsAre("option output_file=a"));
   EXPECT_THAT(Split({"--output_file", "a"}),

@@ -30,7 +30,7 @@ TEST(SplitSettingLines, EachLineIsAKeyAndAValue) {
               ElementsAre("1 a|1", "3 b|2 = 3", "4 flag", "5 empty|"));
 }
 
-TEST(SplitSettingLines, CommentsAreWholeLinesOrEndOnes) {
+TEST(SplitSettingLines, CommentsAreWholeLinesOrLineEnds) {
   const char* text = "# c = 1\na = b#2 # d\n  # e";
   EXPECT_THAT(SplitLines(text, CommentStyle::kWholeLines),
               ElementsAre("2 a|b#2 # d"));

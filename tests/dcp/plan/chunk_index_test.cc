@@ -24,14 +24,14 @@ uint64_t num_allocations = 0;
 
 }  // namespace
 
-// Counts what this test allocates.
+// Counts this test's allocations.
 void* operator new(size_t size) {
   ++num_allocations;
   void* const memory = std::malloc(size);
   if (memory == nullptr) std::abort();
   return memory;
 }
-// The buffers of std::stable_sort, which are freed as others are.
+// The buffers in std::stable_sort, which are freed as others are.
 void* operator new(size_t size, const std::nothrow_t& /*tag*/) noexcept {
   ++num_allocations;
   return std::malloc(size);
@@ -49,7 +49,7 @@ using ::testing::HasSubstr;
 
 using ::dcp::testing::kDataLoss;
 
-// Marks the elements of `box` and returns how many were marked already.
+// Marks the elements in `box` and returns how many were marked already.
 int64_t Mark(const Dims& shape, const Box& box, std::vector<bool>& marks) {
   const Dims strides = RowMajorStrides(shape);
   int64_t num_twice = 0;
@@ -66,8 +66,8 @@ int64_t Mark(const Dims& shape, const Box& box, std::vector<bool>& marks) {
   return num_twice;
 }
 
-// A conversion makes the index of a tensor again for every file that it writes.
-TEST(ChunkIndex, OfSlicesInOrderAllocatesNothing) {
+// A conversion builds a tensor's index again for every file that it writes.
+TEST(ChunkIndex, SlicesInOrderNeedNoAllocation) {
   std::vector<Box> chunks;
   for (int64_t i = 0; i < 1000; ++i) {
     chunks.push_back({.offsets = {0, 3 * i}, .sizes = {5, 3}});
@@ -83,7 +83,7 @@ TEST(ChunkIndex, OfSlicesInOrderAllocatesNothing) {
   EXPECT_EQ(found, 999u);
 }
 
-TEST(ChunkIndex, FindsWhatComparingAllPairsFinds) {
+TEST(ChunkIndex, FindsTheSameAsComparingAllPairs) {
   testing::Random random;
   for (int round = 0; round < 300; ++round) {
     const Dims shape = random.Shape(4, 12);
@@ -155,7 +155,7 @@ TEST(Coverage, AgreesWithMarkingElements) {
   EXPECT_GE(num_ok, 100);
 }
 
-TEST(Coverage, NamesWhatIsWrong) {
+TEST(Coverage, NamesTheFaultyChunks) {
   EXPECT_THAT(CheckCoverage({4}, {{.offsets = {0}, .sizes = {3}}}),
               StatusIs(kDataLoss,
                        "1 of 4 elements of shape [4] are in none of its 1 "
@@ -167,13 +167,13 @@ TEST(Coverage, NamesWhatIsWrong) {
               StatusIs(kDataLoss, "chunk 0 [0:5] is not inside shape [4]"));
 }
 
-TEST(Coverage, ScalarsAndEmptyTensors) {
+TEST(Coverage, AcceptsScalarsAndEmptyTensors) {
   EXPECT_OK(CheckCoverage({}, {Box{}}));
   EXPECT_THAT(CheckCoverage({}, {}), StatusIs(kDataLoss));
   EXPECT_THAT(CheckCoverage({}, {Box{}, Box{}}), StatusIs(kDataLoss));
   EXPECT_OK(CheckCoverage({0, 4}, {}));
   EXPECT_OK(CheckCoverage({0, 4}, {WholeBox({0, 4})}));
-  // The shards of ranks that hold nothing lie at the end, several at one place.
+  // Shards on ranks without elements lie at the end, several at one place.
   const Box empty{.offsets = {4}, .sizes = {0}};
   EXPECT_OK(CheckCoverage({4}, {WholeBox({4}), empty, empty}));
 }

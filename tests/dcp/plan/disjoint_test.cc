@@ -75,8 +75,8 @@ TEST(Disjoint, EqualBoxesOverlap) {
   EXPECT_TRUE(FindOverlapOfAll(boxes).has_value());
 }
 
-// A comb whose teeth and whose spaces are cut along different dimensions:
-// sorting along any one of them would leave thousands side by side.
+// A comb with teeth and spaces that are cut along different dimensions: sorting
+// along either one would leave thousands side by side.
 TEST(Disjoint, EndsSoonForBoxesCutAlongDifferentDimensions) {
   constexpr int64_t kSize = 20000;
   std::vector<Box> boxes;

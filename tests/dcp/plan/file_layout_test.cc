@@ -13,8 +13,8 @@
 namespace dcp {
 namespace {
 
-// Where a byte of the file comes from: the part, literal or payload, and the
-// index in it.
+// The source of a byte in the file: the part, literal or payload, and the index
+// in it.
 using Origin = std::tuple<size_t, bool, uint64_t>;
 
 TEST(FileLayout, PartsLieBackToBack) {
@@ -30,7 +30,7 @@ TEST(FileLayout, PartsLieBackToBack) {
   EXPECT_EQ(layout.parts()[1].end(), 18u);
 }
 
-TEST(FileLayout, PiecesOfARangeAreItsBytesInOrder) {
+TEST(FileLayout, PiecesAreTheRangesBytesInOrder) {
   testing::Random random;
   for (int round = 0; round < 100; ++round) {
     FileLayout layout("file");

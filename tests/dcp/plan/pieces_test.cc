@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Files like those of the formats.
+// Files like those in the formats.
 struct Files {
   std::deque<FileLayout> layouts;
   std::vector<FileToCut> specs;
@@ -41,7 +41,7 @@ void AddSafetensors(testing::Random& random, Files& files) {
   if (num_payloads == 0) layout.Append(7, 0, 0);
 }
 
-// Each literal needs the payload before it, the last one all of them.
+// Each literal needs the payload before it, and the last one needs them all.
 void AddTorch(testing::Random& random, Files& files) {
   FileLayout& layout = files.Add();
   const auto num_payloads = static_cast<uint32_t>(random.Uniform(0, 9));
@@ -52,7 +52,7 @@ void AddTorch(testing::Random& random, Files& files) {
   layout.Append(9, 0, 0, num_payloads == 0 ? kNeedsNoPart : 0);
 }
 
-// Archives of one or more payloads back to back.
+// Archives with one or more payloads back to back.
 void AddDcp(testing::Random& random, Files& files) {
   FileLayout& layout = files.Add();
   for (int64_t item = random.Uniform(0, 6); item > 0; --item) {
@@ -83,7 +83,8 @@ Files RandomFiles(testing::Random& random) {
   return files;
 }
 
-// How often each byte of each file is in a piece or a missing literal.
+// For each file and byte, the number of pieces and missing literals with that
+// byte.
 std::vector<std::vector<int>> CountBytes(
     const Files& files, const std::vector<FilePiece>& pieces,
     const std::vector<MissingLiteral>& missing) {
@@ -105,7 +106,7 @@ std::vector<std::vector<int>> CountBytes(
   return counts;
 }
 
-// No literal in a piece may need what is in another one.
+// No literal in a piece may need bytes from another piece.
 void ExpectSelfContained(const Files& files, const FilePiece& piece) {
   const FileToCut& spec = files.specs[piece.file];
   spec.layout->ForEachPiece(piece.offset, piece.length,
@@ -191,7 +192,7 @@ TEST(Pieces, AnArchiveIsCutBetweenItsItems) {
                   FilePiece{0, 4, 6, 220, 110}));
 }
 
-TEST(Pieces, WhatNeedsTheChecksumsOfSeveralPiecesIsInNone) {
+TEST(Pieces, LiteralsThatNeedSeveralPiecesAreInNone) {
   Files files;
   FileLayout& torch = files.Add();
   torch.Append(4, 100, 0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the random tests of plans: a generator whose seed is printed and
-// set by --gtest_random_seed, and random shapes, boxes and tilings. One thread.
+// Shared by the random tests of plans: a generator with a seed that is printed
+// and set by --gtest_random_seed, and random shapes, boxes and tilings. One
+// thread.
 #ifndef TESTS_DCP_PLAN_RANDOM_H_
 #define TESTS_DCP_PLAN_RANDOM_H_
 

@@ -14,9 +14,9 @@
 namespace dcp {
 namespace {
 
-constexpr uint64_t kPitch = 200'000;  // bytes of a row in the file
+constexpr uint64_t kPitch = 200'000;  // a row's bytes in the file
 
-// A stripe of a matrix that is transposed.
+// A stripe in a matrix that is transposed.
 NestRun Stripe(uint64_t rows, uint64_t columns, uint32_t element_bytes = 2) {
   NestRun run;
   run.src = 1000;
@@ -34,8 +34,8 @@ std::vector<ReadGroup> GroupsOf(const std::vector<CopyRun>& runs,
                     nests, max_bytes);
 }
 
-TEST(ReadGroups, AreWholeLinesOfRows) {
-  // A row has 200 bytes, and 256 with its margin.
+TEST(ReadGroups, FillWholeCacheLines) {
+  // A row has 200 bytes, and 256 with the margin.
   EXPECT_EQ(GroupsOf({}, {Stripe(100, 100)}, 50 * 256),
             (std::vector<ReadGroup>{{0, 32}, {32, 32}, {64, 32}, {96, 4}}));
   EXPECT_EQ(GroupsOf({}, {Stripe(50, 100)}), (std::vector<ReadGroup>{{0, 50}}));
@@ -44,12 +44,12 @@ TEST(ReadGroups, AreWholeLinesOfRows) {
             (std::vector<ReadGroup>{{0, 32}}));
 }
 
-TEST(ReadGroups, AreNotTooManyRows) {
+TEST(ReadGroups, HaveALimitedNumberOfRows) {
   EXPECT_EQ(GroupsOf({}, {Stripe(300, 1)}),
             (std::vector<ReadGroup>{{0, 256}, {256, 44}}));
 }
 
-TEST(ReadGroups, AreInMemoryWithTheirMargins) {
+TEST(ReadGroups, IncludeMargins) {
   const std::vector<NestRun> nests = {Stripe(50, 100)};
   const ReadSchedule schedule = ScheduleReads({}, nests, {kBlockBytes});
   const FileRows rows = RowsOf({.first_range = 3, .num_ranges = 7}, schedule);
@@ -60,35 +60,35 @@ TEST(ReadGroups, AreInMemoryWithTheirMargins) {
   EXPECT_EQ(rows.pitch, 256u);
 }
 
-TEST(ReadGroups, LongRowsAreFewOrNone) {
+TEST(ReadGroups, HaveFewLongRows) {
   // 60,000 bytes and their margin are 60,032.
   EXPECT_EQ(GroupsOf({}, {Stripe(9, 30'000)}, 5 * 60'032),
             (std::vector<ReadGroup>{{0, 5}, {5, 4}}));
   EXPECT_TRUE(GroupsOf({}, {Stripe(9, 30'000)}, 4 * 60'032 - 1).empty());
 }
 
-TEST(ReadGroups, AreOfRowsThatServeTheSameNests) {
+TEST(ReadGroups, HaveRowsThatServeTheSameNests) {
   NestRun upper = Stripe(20, 10);
   upper.src += 20;  // in the same rows, next to the other
   EXPECT_EQ(GroupsOf({}, {Stripe(50, 10), upper}),
             (std::vector<ReadGroup>{{0, 20}, {20, 30}}));
 }
 
-TEST(ReadGroups, AreOfOneFile) {
+TEST(ReadGroups, HaveRowsOfOneFile) {
   NestRun other = Stripe(10, 10);
   other.file = 1;
   EXPECT_EQ(GroupsOf({}, {Stripe(10, 10), other}),
             (std::vector<ReadGroup>{{0, 10}, {10, 10}}));
 }
 
-TEST(ReadGroups, AreOfRowsThatAreEquallyFarApart) {
+TEST(ReadGroups, HaveEquallyDistantRows) {
   NestRun later = Stripe(10, 10);
   later.src += 10 * kPitch + 100'000;
   EXPECT_EQ(GroupsOf({}, {Stripe(10, 10), later}),
             (std::vector<ReadGroup>{{0, 10}, {10, 10}}));
 }
 
-TEST(ReadGroups, DoNotServeWhatFillsLinesAnyway) {
+TEST(ReadGroups, DoNotServeUnitsThatFillLines) {
   NestRun run = Stripe(50, 10, 4);
   run.unit = 8;
   run.loops[0].src_stride *= 8;
@@ -112,7 +112,9 @@ TEST(ReadGroups, DoNotServeRuns) {
   EXPECT_TRUE(GroupsOf({rows}, {Stripe(50, 10)}).empty());
 }
 
-TEST(ReadGroups, NothingIsInNone) { EXPECT_TRUE(GroupsOf({}, {}).empty()); }
+TEST(ReadGroups, AreEmptyForAnEmptySchedule) {
+  EXPECT_TRUE(GroupsOf({}, {}).empty());
+}
 
 }  // namespace
 }  // namespace dcp

@@ -38,7 +38,7 @@ TEST(ReadSchedule, NoRunsNeedNoReads) {
   EXPECT_TRUE(ScheduleReads({Bytes(0, 5, 0)}, {100}).ranges.empty());
 }
 
-TEST(ReadSchedule, SortsAndMergesWhatIsClose) {
+TEST(ReadSchedule, SortsAndMergesCloseRanges) {
   const std::vector<CopyRun> runs = {
       Bytes(1, 0, 10), Bytes(0, 20 + kReadGapBytes, 10),  // just close enough
       Bytes(0, 10, 10),
@@ -66,7 +66,7 @@ TEST(ReadSchedule, CutsLongRanges) {
   EXPECT_EQ(schedule.run_indices, (std::vector<uint32_t>{0, 1, 0, 0}));
 }
 
-TEST(ReadSchedule, UnitsFarApartAreRangesOfTheirOwn) {
+TEST(ReadSchedule, DistantUnitsAreSeparateRanges) {
   CopyRun run = Bytes(0, 0, 10);
   run.count = 3;
   run.src_stride = 11 + kReadGapBytes;
@@ -79,7 +79,7 @@ TEST(ReadSchedule, UnitsFarApartAreRangesOfTheirOwn) {
             (Ranges{{0, 0, 30 + 2 * kReadGapBytes}}));
 }
 
-TEST(ReadSchedule, ARunOfManyRangesIsListedOnceInEach) {
+TEST(ReadSchedule, ARunInManyRangesIsListedOnceInEach) {
   CopyRun far = Bytes(0, 0, 10);
   far.count = 3;
   far.src_stride = 11 + kReadGapBytes;
@@ -90,8 +90,8 @@ TEST(ReadSchedule, ARunOfManyRangesIsListedOnceInEach) {
   EXPECT_EQ(schedule.run_indices, (std::vector<uint32_t>{0, 1}));
 }
 
-TEST(ReadSchedule, TheEndOfAnElementIsNoRangeOfItsOwn) {
-  // Two elements of 16 bytes; the second begins in the first range.
+TEST(ReadSchedule, TheEndOfAnElementIsNotASeparateRange) {
+  // Two elements with 16 bytes each; the second begins in the first range.
   const CopyRun run{.src = 0, .unit = 2, .src_element_bytes = 16};
   EXPECT_EQ(RangesOf(ScheduleReads({run}, {20})), (Ranges{{0, 0, 20}}));
 }
@@ -128,7 +128,7 @@ CopyRun RandomRun(testing::Random& random) {
   return run;
 }
 
-// (run, destination, source) of all elements, sorted.
+// (run, destination, source) for all elements, sorted.
 using Elements = std::vector<std::tuple<uint32_t, uint64_t, uint64_t>>;
 
 Elements ElementsOf(const std::vector<CopyRun>& runs) {
@@ -215,7 +215,7 @@ NestRun RandomNest(testing::Random& random) {
   return run;
 }
 
-// The sources of all elements of nests.
+// The sources of all the nests' elements.
 std::vector<uint64_t> SourcesOf(absl::Span<const NestRun> nests) {
   std::vector<uint64_t> sources;
   for (const NestRun& run : nests) {

@@ -23,7 +23,7 @@ using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// Asks every rank for its boxes and gives each box to one of its holders.
+// Asks every rank for the boxes there and gives each box to one of the holders.
 std::vector<SavePlan> PlanRankByRank(const std::vector<SaveItem>& items,
                                      const Mesh& mesh) {
   const auto num_ranks = static_cast<size_t>(mesh.num_ranks());
@@ -128,7 +128,7 @@ TEST(SavePlan, EmptyShardsAreWrittenOnce) {
   EXPECT_TRUE(plans[3].empty());
 }
 
-TEST(SavePlan, NamesTheItemThatIsWrong) {
+TEST(SavePlan, NamesTheFaultyItem) {
   ASSERT_OK_AND_ASSIGN(const Mesh mesh, ParseMesh("shard=4"));
   ASSERT_OK_AND_ASSIGN(const Placements shard, ParsePlacements("S(0)"));
   const SaveItem good{.shape = {4}, .placements = shard};

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 using ::dcp::testing::kInvalid;
 
-// The placements of cuts on a mesh in words, or the error's text.
+// The placements for cuts on a mesh as text, or the error's text.
 std::string Placed(absl::string_view mesh_spec, absl::string_view cuts_spec) {
   const absl::StatusOr<Mesh> mesh = ParseMesh(mesh_spec);
   const absl::StatusOr<std::vector<AxisCut>> cuts = ParseAxisCuts(cuts_spec);
@@ -31,8 +31,9 @@ std::string Placed(absl::string_view mesh_spec, absl::string_view cuts_spec) {
                          : std::string(placements.status().message());
 }
 
-// What PyTorch's fully_shard gives to parameters that are cut already.
-TEST(AxisCuts, AreThePlacementsOfFullyShard) {
+// PyTorch's fully_shard uses these placements for parameters that are already
+// cut.
+TEST(AxisCuts, EqualFullyShardsPlacements) {
   EXPECT_EQ(Placed("dp=2,tp=2", "tp:S(0),dp:S(0)"), "SS(0,2),S(0)");
   EXPECT_EQ(Placed("dp=2,tp=2", "dp:S(0),tp:S(0)"), "S(0),S(0)");
   EXPECT_EQ(Placed("dp=2,tp=4", "tp:S(1),dp:S(0)"), "S(0),S(1)");
@@ -50,8 +51,8 @@ TEST(AxisCuts, AnAxisOfOneRankDoesNotMakeAShardStrided) {
   EXPECT_EQ(Placed("dp=2,tp=1", "tp:S(0),dp:S(0)"), "S(0),S(0)");
 }
 
-// The rows that a rank holds after its axes have cut one after the other.
-TEST(AxisCuts, HoldTheRowsThatTheAxesCutOneAfterTheOther) {
+// A rank's rows after the axes have cut one after the other.
+TEST(AxisCuts, HoldTheRowsAfterEachAxisHasCut) {
   ASSERT_OK_AND_ASSIGN(const Mesh mesh, ParseMesh("a=2,b=3,c=2"));
   ASSERT_OK_AND_ASSIGN(const std::vector<AxisCut> cuts,
                        ParseAxisCuts("c:S(0),a:S(0),b:S(0)"));
@@ -85,7 +86,7 @@ TEST(AxisCuts, MistakesAreNamed) {
   EXPECT_THAT(ParseAxisCuts("").status(), StatusIs(kInvalid));
 }
 
-TEST(AxisCuts, AreToldFromPlacementsByTheirColons) {
+TEST(AxisCuts, DifferFromPlacementsByTheirColons) {
   EXPECT_TRUE(NamesAxes("tp:S(0)"));
   EXPECT_FALSE(NamesAxes("SS(0,2),S(0)"));
 }

@@ -42,7 +42,7 @@ TEST(Box, BoxesWithoutDimensionsMeet) {
   EXPECT_EQ(WholeBox({}), Box{});
 }
 
-TEST(Box, CheckedVolumeRefusesWhatDoesNotFit) {
+TEST(Box, CheckedVolumeRefusesOverflow) {
   EXPECT_EQ(CheckedVolume({2, 3, 4}), 24);
   EXPECT_EQ(CheckedVolume({2, 0, 4}), 0);
   EXPECT_EQ(CheckedVolume({kMax}), kMax);

@@ -13,7 +13,7 @@ namespace {
 
 DType At(int index) { return static_cast<DType>(index); }
 
-TEST(DType, EveryNameLeadsBackToItsType) {
+TEST(DType, EveryNameMapsBackToItsType) {
   std::set<std::string> names;
   for (int i = 0; i < kNumDTypes; ++i) {
     const DType dtype = At(i);
@@ -54,7 +54,7 @@ TEST(DType, ComplexTypesSwapTheirHalves) {
   EXPECT_EQ(ComponentSize(DType::kComplex32), 2u);
 }
 
-TEST(DType, FloatingPointIsWhatTorchCallsSo) {
+TEST(DType, FloatingPointTypesAreTorchs) {
   EXPECT_TRUE(IsFloatingPoint(DType::kFloat8E8M0FNU));
   EXPECT_TRUE(IsFloatingPoint(DType::kBFloat16));
   EXPECT_FALSE(IsFloatingPoint(DType::kComplex64));

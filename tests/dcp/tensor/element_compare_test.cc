@@ -55,7 +55,7 @@ TEST(ElementCompare, CountsAndFindsTheFirst) {
   EXPECT_EQ(difference.max_ulp, 10u);
 }
 
-TEST(ElementCompare, AddsToWhatIsThere) {
+TEST(ElementCompare, AddsToTheGivenDifference) {
   ElementDifference difference;
   const float a = 1, b = 2, c = 4;
   const auto compare = [&](const float& x, const float& y, uint64_t index) {
@@ -86,7 +86,7 @@ TEST(ElementCompare, UlpCountsTheValuesBetween) {
             3u);
 }
 
-TEST(ElementCompare, TheZerosDifferByNothing) {
+TEST(ElementCompare, TheZerosHaveDistanceZero) {
   const ElementDifference difference =
       Compared<float>(DType::kFloat32, {0.0f}, {-0.0f});
   EXPECT_EQ(difference.num_different, 1u);
@@ -125,7 +125,7 @@ TEST(ElementCompare, IntegersDoNotOverflow) {
   EXPECT_EQ(Compared<int8_t>(DType::kInt8, {-128}, {127}).max_abs, 255);
 }
 
-TEST(ElementCompare, ComplexAndPackedTypesByTheirParts) {
+TEST(ElementCompare, ComparesComplexAndPackedTypesByParts) {
   const ElementDifference complex =
       Compared<float>(DType::kComplex64, {1, 2, 3, 4}, {1, 2, 3, 6});
   EXPECT_EQ(complex.num_different, 1u);
@@ -140,7 +140,7 @@ TEST(ElementCompare, ComplexAndPackedTypesByTheirParts) {
   EXPECT_EQ(Compared<uint8_t>(DType::kFloat8E8M0FNU, {127}, {129}).max_abs, 3);
 }
 
-TEST(ElementCompare, RelativeDifferencesAreThoseToTheSecond) {
+TEST(ElementCompare, RelativeDifferencesReferToTheSecond) {
   EXPECT_EQ(Compared<float>(DType::kFloat32, {1, 6}, {2, 4}).max_rel, 0.5);
   EXPECT_EQ(Compared<float>(DType::kFloat32, {1}, {0}).max_rel, kInfinity);
   EXPECT_EQ(Compared<float>(DType::kFloat32, {0.0f}, {-0.0f}).max_rel, 0);
@@ -166,7 +166,7 @@ TEST(ElementCompare, WithinTheToleranceElementsAreEqual) {
   EXPECT_EQ(outside.max_rel, 1);
 }
 
-TEST(ElementCompare, AToleranceKnowsInfinityAndNan) {
+TEST(ElementCompare, AToleranceHandlesInfinityAndNan) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float infinity = std::numeric_limits<float>::infinity();
   const Tolerance wide{.atol = 1e300, .rtol = 1};
@@ -184,7 +184,7 @@ TEST(ElementCompare, AToleranceKnowsInfinityAndNan) {
   EXPECT_FALSE(outside(1, 1, strict));
 }
 
-TEST(ElementCompare, AToleranceIsForEveryType) {
+TEST(ElementCompare, AToleranceAppliesToEveryType) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   EXPECT_EQ(NumOutside<int64_t>(DType::kInt64, {kMost, kMost}, {kMost - 1, 1},
                                 {.atol = 1}),

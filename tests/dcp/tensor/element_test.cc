@@ -75,7 +75,7 @@ TEST(Element, ConjNegatesTheImaginaryComponent) {
             (std::vector<Complex>{{-1, 2}, {-3, -4}}));
 }
 
-TEST(Element, NegIsThatOfTheType) {
+TEST(Element, NegNegatesAsTheTypeDoes) {
   const auto neg = [](DType type) {
     return ElementTransform{.neg = true, .from = type, .to = type};
   };

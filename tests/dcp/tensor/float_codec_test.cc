@@ -32,7 +32,7 @@ void Append(T value, std::vector<uint8_t>& bytes) {
   std::memcpy(bytes.data() + end, &value, sizeof(T));
 }
 
-// The inputs of make_float_table.py.
+// The inputs in make_float_table.py.
 std::vector<uint8_t> Inputs(DType dtype) {
   constexpr std::array kLower = {0x0000u, 0x0001u, 0x0fffu, 0x1000u,
                                  0x1001u, 0x2fffu, 0x3000u, 0x3001u,
@@ -59,7 +59,7 @@ std::vector<uint8_t> Inputs(DType dtype) {
   return bytes;
 }
 
-TEST(FloatCodec, MakesOfEveryValueWhatTorchMakesOfIt) {
+TEST(FloatCodec, ConvertsEveryValueAsTorchDoes) {
   std::ifstream file("tests/golden/float_table.json");
   ASSERT_TRUE(file.is_open());
   const nlohmann::json table = nlohmann::json::parse(file)["crc32"];
@@ -84,7 +84,7 @@ std::vector<float> Decoded(DType dtype, const std::vector<uint8_t>& bytes) {
   return floats;
 }
 
-TEST(FloatCodec, CountsWhatIsBeyondTheRange) {
+TEST(FloatCodec, CountsValuesBeyondTheRange) {
   for (DType from : kTypes) {
     const std::vector<uint8_t> src = Inputs(from);
     const std::vector<float> before = Decoded(from, src);
@@ -108,14 +108,14 @@ TEST(FloatCodec, CountsWhatIsBeyondTheRange) {
             to == DType::kFloat8E4M3FN && std::fabs(before[i]) > 464;
         expected += became_infinite || became_nan || became_largest ? 1 : 0;
       }
-      // float64 itself holds everything, infinities too.
+      // float64 itself holds all values, infinities too.
       EXPECT_EQ(num_beyond, to == DType::kFloat64 ? 0 : expected)
           << TorchName(from) << " to " << TorchName(to);
     }
   }
 }
 
-TEST(FloatCodec, GivesBackWhatItMade) {
+TEST(FloatCodec, DecodesItsOwnCodes) {
   for (DType dtype : kTypes) {
     if (ElementSize(dtype) > 2) continue;
     const std::vector<uint8_t> codes = Inputs(dtype);
@@ -134,7 +134,7 @@ TEST(FloatCodec, GivesBackWhatItMade) {
   }
 }
 
-TEST(FloatCodec, IsForTheTypesOneByOne) {
+TEST(FloatCodec, HasACodecForEachType) {
   int num = 0;
   for (int i = 0; i < kNumDTypes; ++i) {
     if (HasFloatCodec(static_cast<DType>(i))) ++num;

@@ -62,7 +62,7 @@ TEST(ParallelStyle, AnUnknownWordGetsTheAllowedOnesAndTheNearest) {
   EXPECT_THAT(ParseParallelStyle("").status(), StatusIs(kInvalid));
 }
 
-TEST(ParallelStyle, AWordOfTransformersWithoutMeaningIsRefusedByName) {
+TEST(ParallelStyle, RefusesTransformersWordsWithoutMeaning) {
   const std::vector<std::pair<const char*, const char*>> words = {
       {"local_colwise", "write colwise"},
       {"local_rowwise", "write rowwise"},
@@ -81,7 +81,7 @@ TEST(ParallelStyle, AWordOfTransformersWithoutMeaningIsRefusedByName) {
   }
 }
 
-TEST(ActivationLayout, IsReplicateOrAShardThatMayCountFromTheEnd) {
+TEST(ActivationLayout, IsReplicateOrAShardCountedFromEitherEnd) {
   ASSERT_OK_AND_ASSIGN(ActivationLayout layout,
                        ParseActivationLayout("Replicate"));
   EXPECT_EQ(layout, ActivationLayout{});
@@ -107,7 +107,7 @@ TEST(ExpandBraces, GivesEveryCombinationInOrder) {
   EXPECT_THAT(root, ElementsAre(""));
 }
 
-TEST(ExpandBraces, RefusesWhatIsMalformedOrTooLarge) {
+TEST(ExpandBraces, RefusesMalformedAndLargePatterns) {
   for (const char* pattern : {"a{b", "a}b", "{a,{b}}", "}{"}) {
     EXPECT_THAT(ExpandBraces(pattern).status(),
                 StatusIs(kInvalid, HasSubstr("braces")))
@@ -131,7 +131,7 @@ TEST(MatchesModule, MatchesTokenByToken) {
       MatchesModule("layers.*.attention.w[qkv]", "layers.11.attention.wk"));
   EXPECT_FALSE(
       MatchesModule("layers.*.attention.w[qkv]", "layers.11.attention.wo"));
-  // A star stays on its level.
+  // A star matches only one level.
   EXPECT_FALSE(MatchesModule("layers.*.wq", "layers.1.attention.wq"));
   EXPECT_FALSE(MatchesModule("layers.*", "layers"));
   EXPECT_TRUE(MatchesModule("layers.?", "layers.7"));
@@ -142,7 +142,7 @@ TEST(MatchesModule, MatchesTokenByToken) {
   EXPECT_FALSE(MatchesModule("*", "a.b"));
 }
 
-TEST(IsEmbeddingName, GoesByTheLastNameOfTheModule) {
+TEST(IsEmbeddingName, UsesTheModulesLastName) {
   for (const char* name : {"tok_embeddings", "model.embed_tokens", "embed_in",
                            "transformer.wte", "wpe", "tok_emb", "Embedding"}) {
     EXPECT_TRUE(IsEmbeddingName(name)) << name;
@@ -186,7 +186,7 @@ TEST(ParallelPlan, AModuleWithTwoStylesIsAnError) {
                                        HasSubstr("'*.w2', which is rowwise"))));
 }
 
-TEST(ParallelPlan, RefusesAPatternOfParametersAndTooManyEntries) {
+TEST(ParallelPlan, RefusesParameterPatternsAndTooManyEntries) {
   ParallelPlan plan;
   EXPECT_THAT(plan.Add({.pattern = "layers.*.wq.weight"}),
               StatusIs(kInvalid, HasSubstr("leave .weight out")));
@@ -211,8 +211,8 @@ std::string PlacementOf(ParallelStyle style, absl::string_view module,
   return ToString({&*placement, 1});
 }
 
-// The table of PyTorch's styles.
-TEST(ParameterPlacement, IsThatOfPyTorchsStyles) {
+// The table in PyTorch's styles.
+TEST(ParameterPlacement, EqualsPyTorchsStyles) {
   const ParallelStyle colwise = {.kind = Kind::kColwise};
   const ParallelStyle rowwise = {.kind = Kind::kRowwise};
   EXPECT_EQ(PlacementOf(colwise, "layers.0.wq", "weight", 2), "S(0)");
@@ -234,7 +234,7 @@ TEST(ParameterPlacement, TheOptionEmbeddingOverridesTheName) {
   EXPECT_EQ(PlacementOf(embedding, "vocabulary", "weight", 2), "S(0)");
 }
 
-TEST(ParameterPlacement, AWeightOfAnotherKindOfModuleIsRefused) {
+TEST(ParameterPlacement, RefusesOtherModulesWeights) {
   const std::string error =
       PlacementOf({.kind = Kind::kColwise}, "norm", "weight", 1);
   EXPECT_THAT(error, AllOf(HasSubstr("norm.weight has 1 dimensions"),

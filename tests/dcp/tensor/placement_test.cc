@@ -57,7 +57,7 @@ std::string ToSpec(const nlohmann::json& placements) {
   return absl::StrJoin(specs, ",");
 }
 
-// The indices of every dimension, one by one, as DTensor defines them.
+// The indices in every dimension, one by one, as DTensor defines them.
 std::vector<std::vector<int64_t>> NaiveIndices(const Dims& shape,
                                                const Mesh& mesh,
                                                const Placements& placements,
@@ -169,7 +169,7 @@ TEST(Placement, HugeShapesDoNotOverflow) {
   EXPECT_EQ(boxes[0].offsets[0] + boxes[0].sizes[0], size);
 }
 
-TEST(Placement, RefusesWhatDoesNotFitTheTensor) {
+TEST(Placement, RefusesPlacementsThatDoNotFitTheTensor) {
   ASSERT_OK_AND_ASSIGN(const Mesh mesh, ParseMesh("shard=2"));
   ASSERT_OK_AND_ASSIGN(const Placements shard1, ParsePlacements("S(1)"));
   ASSERT_OK_AND_ASSIGN(const Placements two, ParsePlacements("R,R"));
@@ -196,7 +196,7 @@ TEST(Mesh, ParsesAndPrints) {
   EXPECT_EQ(mesh.Coordinate(4), (Dims{1, 1}));
 }
 
-TEST(Mesh, RefusesWhatIsNoMesh) {
+TEST(Mesh, RefusesInvalidMeshes) {
   for (const char* spec :
        {"", "4", "shard", "shard=", "shard=0", "shard=-1", "shard=x", "=4",
         "a=2,", "a=2,a=2", "a b=2", "a=1048577", "a=1024,b=1024,c=2",
@@ -214,7 +214,7 @@ TEST(Placement, ParsesAndPrints) {
   EXPECT_EQ(ToString(spaced), "SS(1,3),R");
 }
 
-TEST(Placement, RefusesWhatIsNoPlacement) {
+TEST(Placement, RefusesInvalidPlacements) {
   for (const char* spec :
        {"", "R,", ",R", "S", "S(", "S()", "S(-1)", "S(64)", "S(0", "S(0)R",
         "S(0,2)", "SS(0)", "SS(0,0)", "SS(0,2,3)", "P", "r", "S(x)",
@@ -229,8 +229,8 @@ TEST(Placement, DefaultsFollowTheNamesOfTheAxes) {
   EXPECT_EQ(ToString(DefaultPlacements(mesh, {})), "R,R");
 }
 
-// A request of a remote client must not fill the memory.
-TEST(LocalBoxes, RefusesMorePiecesThanAnyMeshNeeds) {
+// A remote client's request must not fill the memory.
+TEST(LocalBoxes, RefusesTooManyPieces) {
   const Mesh mesh{{{"a", 2}, {"b", 2}}};
   const int64_t many = int64_t{1} << 20;
   const Placement rows{Placement::Kind::kStridedShard, 0, many};

@@ -40,7 +40,7 @@ class StridedCopyTest : public ::testing::Test {
   std::mt19937_64 generator_;
 };
 
-// The bytes from the first to the last that a side of a copy touches.
+// The bytes from the first to the last that one side of a copy touches.
 uint64_t ReachOf(uint64_t unit_bytes, const Loops& loops,
                  uint64_t CopyLoop::*stride) {
   uint64_t reach = unit_bytes;
@@ -51,7 +51,7 @@ uint64_t ReachOf(uint64_t unit_bytes, const Loops& loops,
   return reach;
 }
 
-// What both functions do, unit by unit.
+// The result of both functions, unit by unit.
 template <typename Copy>
 void UnitByUnit(const uint8_t* src, uint8_t* dst,
                 absl::Span<const CopyLoop> loops, const Copy& copy) {

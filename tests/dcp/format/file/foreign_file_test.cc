@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The beginning of a zip archive; its first file has that name.
+// The beginning of a zip archive with this name for the first file.
 std::string ZipHead(const std::string& name) {
   std::string head("PK\x03\x04", 4);
   head.resize(30);
@@ -22,7 +22,7 @@ std::string ZipHead(const std::string& name) {
   return head + name + "bytes";
 }
 
-TEST(ForeignFile, ContentsAreKnownByTheirBeginning) {
+TEST(ForeignFile, FormatsAreKnownByTheFirstBytes) {
   const std::pair<std::string, const char*> files[] = {
       {"version https://git-lfs.github.com/spec/v1\noid sha256:aa\n",
        "git lfs pull"},
@@ -44,7 +44,7 @@ TEST(ForeignFile, ContentsAreKnownByTheirBeginning) {
   EXPECT_EQ(ForeignContent(ZipHead("archive/data.pkl")), "");
 }
 
-TEST(ForeignFile, SomeAreKnownByTheirName) {
+TEST(ForeignFile, SomeFormatsAreKnownByTheFileName) {
   const std::pair<const char*, const char*> files[] = {
       {"flax_model.msgpack", "from_flax=True"},
       {"tf_model.h5", "from_tf=True"},

@@ -60,7 +60,7 @@ size_t IndexOf(const ByteCheckpointMetadata& index, absl::string_view fqn) {
   return 0;
 }
 
-TEST(ByteCheckpointMetadata, IsToldFromThatOfDcp) {
+TEST(ByteCheckpointMetadata, DiffersFromDcpMetadata) {
   EXPECT_TRUE(IsByteCheckpointMetadata(Model().substr(0, 256)));
   EXPECT_FALSE(IsByteCheckpointMetadata(
       "\x80\x02"
@@ -83,7 +83,7 @@ TEST(ByteCheckpointMetadata, DescribesStorages) {
               ElementsAre(1, 6));
 }
 
-TEST(ByteCheckpointMetadata, RecordsWhatIsInFlatParameters) {
+TEST(ByteCheckpointMetadata, RecordsThePartsOfFlatParameters) {
   ASSERT_OK_AND_ASSIGN(const ByteCheckpointMetadata index, Parse(FlatModel()));
   ASSERT_THAT(index.flat, SizeIs(1));
   const auto& slots = index.flat.at("layers.0._flat_param");
@@ -187,7 +187,7 @@ TEST(ByteCheckpointMetadata, RefusesPicklesThatDoNotFit) {
   }
 }
 
-TEST(ByteCheckpointMetadata, RefusesWhatWouldRunCode) {
+TEST(ByteCheckpointMetadata, RefusesCode) {
   const auto system = EachBytes(
       [](const std::string&) { return "cos\nsystem\n(S'true'\ntR."; });
   EXPECT_THAT(Parse(EditPickle(Model(), "all_tensor_metadata", system)),
@@ -199,7 +199,7 @@ TEST(ByteCheckpointMetadata, RefusesWhatWouldRunCode) {
               StatusIs(StatusCode::kDataLoss, HasSubstr("'..'")));
 }
 
-// What stands for the flat parameter in one table of the layout.
+// The entry for the flat parameter in one layout table.
 Edit Row(const Edit& edit) {
   return [edit](ValueArena& arena, const Value& table) {
     return arena.Dict({table.items()[0], edit(arena, table.items()[1])});
@@ -241,7 +241,7 @@ TEST(ByteCheckpointMetadata, RefusesLayoutsThatDoNotAddUp) {
   }
 }
 
-TEST(ByteCheckpointMetadata, ChangedBytesAreTheFilesMistake) {
+TEST(ByteCheckpointMetadata, ChangedBytesAreDataLoss) {
   constexpr StatusCode kExpected[] = {
       StatusCode::kOk, StatusCode::kDataLoss, StatusCode::kPermissionDenied,
       StatusCode::kUnimplemented, StatusCode::kResourceExhausted};
@@ -258,7 +258,7 @@ TEST(ByteCheckpointMetadata, ChangedBytesAreTheFilesMistake) {
   EXPECT_GT(num_refused, 500);
 }
 
-TEST(ByteCheckpointMetadata, RefusesWhatIsCutShort) {
+TEST(ByteCheckpointMetadata, RefusesTruncation) {
   for (size_t size = 0; size < Model().size(); size += 61) {
     EXPECT_FALSE(Parse(Model().substr(0, size)).ok()) << size;
   }

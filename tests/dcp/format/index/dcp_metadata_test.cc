@@ -28,10 +28,10 @@ using ::dcp::testing::StatusIs;
 using ::testing::Eq;
 using ::testing::HasSubstr;
 
-// Attributes of an object under construction, to be changed by a test.
+// An object's attributes under construction, to be changed by a test.
 using Fields = std::vector<std::pair<std::string, Value>>;
 
-// An index with the tensor w of shape [4, 3] in two chunks and the bytes entry
+// An index with the tensor w, shape [4, 3], in two chunks and the bytes entry
 // "step", in pieces that a test changes before they are pickled.
 struct Index {
   ValueArena arena;
@@ -96,7 +96,7 @@ struct Index {
   Value path_of_step = arena.Tuple({arena.Str("step")});
   std::pair<std::string, std::string> root_class = {
       std::string(kMetadataModule), "Metadata"};
-  Fields root_changes;  // replace or add attributes of Metadata
+  Fields root_changes;  // replace or add Metadata's attributes
   std::vector<std::pair<Value, Value>> more_state;
   std::vector<std::pair<Value, Value>> storage = {
       {Key("step", Value(), Value()), Value()},
@@ -481,7 +481,7 @@ TEST(DcpMetadata, RefusesCorruption) {
   }
 }
 
-TEST(DcpMetadata, RefusesWhatIsNoIndex) {
+TEST(DcpMetadata, RefusesOtherFiles) {
   EXPECT_THAT(ParseDcpMetadata(AsBytes("")),
               StatusIs(absl::StatusCode::kDataLoss));
   EXPECT_THAT(ParseDcpMetadata(AsBytes("\x80\x02N.")),

@@ -58,7 +58,7 @@ class MetadataObjectsTest : public ::testing::Test {
   MetadataObjects objects_;
 };
 
-TEST_F(MetadataObjectsTest, EqualSizesAreOne) {
+TEST_F(MetadataObjectsTest, EqualSizesShareAnIdentifier) {
   const Value a = Replaced(Size({2, 3}));
   const Value b = Replaced(Size({2, 3}));
   const Value other = Replaced(Size({2}));
@@ -71,7 +71,7 @@ TEST_F(MetadataObjectsTest, EqualSizesAreOne) {
   ASSERT_OK_AND_ASSIGN(const MetadataObjects::SizeId none,
                        objects_.SizeOf(scalar));
   EXPECT_TRUE(objects_.dims(none).empty());
-  // The object holds the same as its token.
+  // The object holds the same data as the token.
   ASSERT_OK_AND_ASSIGN(const MetadataObjects::SizeId whole,
                        objects_.SizeOf(Size({2, 3})));
   EXPECT_EQ(whole, id);
@@ -112,7 +112,7 @@ TEST_F(MetadataObjectsTest, ChunksKeysAndItemsBecomeTokens) {
   EXPECT_THAT(objects_.files(), ElementsAre("__0_0.distcp"));
 }
 
-TEST_F(MetadataObjectsTest, PlansBecomeTokensThatMeanNothing) {
+TEST_F(MetadataObjectsTest, PlansBecomeEmptyTokens) {
   constexpr absl::string_view kPlanner = "torch.distributed.checkpoint.planner";
   for (const auto& [module, name] :
        std::initializer_list<std::pair<absl::string_view, absl::string_view>>{
@@ -140,8 +140,8 @@ TEST_F(MetadataObjectsTest, ATokenIsOfOneType) {
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("torch.Size")));
 }
 
-// Each stays for an error that names its tensor.
-TEST_F(MetadataObjectsTest, WhatIsMalformedStaysAsItIs) {
+// Each stays, so that the error can name the tensor.
+TEST_F(MetadataObjectsTest, MalformedObjectsStay) {
   const Value no_state = arena_.New(
       arena_.Global(kMetadataModule, "MetadataIndex"), arena_.Tuple({}));
   for (const Value& object :

@@ -83,7 +83,7 @@ TEST(Json, ReportsEverythingWithItsDepth) {
                           "1 key a", "1 {", "2 key b", "2 null", "1 }", "0 }"));
 }
 
-TEST(Json, NumbersBeyond64BitsAreOther) {
+TEST(Json, NumbersBeyond64BitsAreOtherEvents) {
   ASSERT_OK_AND_ASSIGN(const std::vector<std::string> events,
                        Events("[18446744073709551616,1e3]"));
   EXPECT_THAT(events, ElementsAre("0 [", "1 other", "1 other", "0 ]"));
@@ -142,7 +142,7 @@ TEST(Json, BoundsItsDepth) {
   }
 }
 
-TEST(Json, StopsWhereTheListenerFails) {
+TEST(Json, StopsWhenTheHandlerFails) {
   int num_events = 0;
   EXPECT_THAT(ParseJson("[1,2,3]",
                         [&](const JsonEvent&) {
@@ -163,7 +163,7 @@ TEST(Json, ReadsATextInBlocks) {
   EXPECT_EQ(events.back(), "0 ]");
 }
 
-TEST(Json, AnErrorOfTheReaderIsTheResult) {
+TEST(Json, ReturnsTheReadersError) {
   const std::string json = "[" + std::string(1000000, ' ') + "]";
   int num_reads = 0;
   EXPECT_THAT(
@@ -178,7 +178,7 @@ TEST(Json, AnErrorOfTheReaderIsTheResult) {
   EXPECT_EQ(num_reads, 2);
 }
 
-TEST(Json, QuotesSoThatItReadsBack) {
+TEST(Json, QuotedTextReadsBack) {
   std::string all;
   for (int c = 0; c < 128; ++c) all += static_cast<char>(c);
   all += "\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80";
@@ -188,7 +188,7 @@ TEST(Json, QuotesSoThatItReadsBack) {
   EXPECT_EQ(QuoteJson("a\"\\\n\x01"), "\"a\\\"\\\\\\n\\u0001\"");
 }
 
-TEST(Json, QuotesWhatIsNotUtf8AsReplacement) {
+TEST(Json, QuotesInvalidUtf8AsReplacement) {
   const std::string replacement = "\xef\xbf\xbd";
   EXPECT_EQ(QuoteJson("\xff"), "\"" + replacement + "\"");
   EXPECT_EQ(QuoteJson("a\xc3"), "\"a" + replacement + "\"");

@@ -20,7 +20,7 @@ std::string TextOf(absl::string_view json) {
   return value.ok() ? ToString(*value, 1000) : value.status().ToString();
 }
 
-TEST(JsonValue, IsWhatPythonMakesOfIt) {
+TEST(JsonValue, EqualsPythonsResult) {
   EXPECT_EQ(TextOf(R"({"a": [1, -2, 0.5, 1e3], "b": {"c": null}, "d": true})"),
             "{'a': [1, -2, 0.5, 1000.0], 'b': {'c': None}, 'd': True}");
   EXPECT_EQ(TextOf("[]"), "[]");
@@ -30,7 +30,7 @@ TEST(JsonValue, IsWhatPythonMakesOfIt) {
   EXPECT_EQ(TextOf("9223372036854775808"), "9.223372036854776e+18");
 }
 
-TEST(JsonValue, RefusesWhatIsNotJson) {
+TEST(JsonValue, RefusesInvalidJson) {
   ValueArena arena;
   for (const std::string& text :
        {std::string(), std::string("{"), std::string("{\"a\" 1}"),

@@ -23,7 +23,7 @@ std::string Marked(std::string json) {
   return json;
 }
 
-TEST(FindTensorTypes, FindsBothNamesOfIt) {
+TEST(FindTensorTypes, FindsBothKeys) {
   EXPECT_EQ(Marked(R"({"torch_dtype": "float32", "a": 1})"),
             R"({"torch_dtype": "X", "a": 1})");
   EXPECT_EQ(Marked("{\n  \"a\": [1, \"b\"],\n  \"dtype\" : \"bfloat16\"\n}\n"),
@@ -32,7 +32,7 @@ TEST(FindTensorTypes, FindsBothNamesOfIt) {
             R"({"dtype":"X","torch_dtype":"X"})");
 }
 
-TEST(FindTensorTypes, LeavesEverythingElse) {
+TEST(FindTensorTypes, IgnoresOtherKeys) {
   for (const char* json : {
            R"({"model_type": "llama"})",
            R"({"torch_dtype": null})",
@@ -54,7 +54,7 @@ TEST(FindTensorTypes, LeavesEverythingElse) {
   }
 }
 
-TEST(FindTensorTypes, FindsItBehindParts) {
+TEST(FindTensorTypes, FindsTheKeyAfterSubmodels) {
   EXPECT_EQ(Marked(R"({"a": {"dtype": "float32"}, "dtype": "float64"})"),
             R"({"a": {"dtype": "float32"}, "dtype": "X"})");
   EXPECT_EQ(Marked(R"({"a": "\\", "dtype": "float64"})"),

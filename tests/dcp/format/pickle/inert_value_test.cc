@@ -41,7 +41,7 @@ TEST(InertValue, EveryGlobalMustBeKnown) {
   refused(elements);
 }
 
-TEST(InertValue, OpaqueObjectsAreNamedByTheirClass) {
+TEST(InertValue, OpaqueObjectsHaveTheirClassName) {
   ValueArena arena;
   const Value config = New(arena, "mylib", "Config");
   arena.SetState(config, arena.Dict({arena.Str("lr"), Value::Float(0.1),
@@ -54,7 +54,7 @@ TEST(InertValue, OpaqueObjectsAreNamedByTheirClass) {
   };
   EXPECT_EQ(OpaqueClass(call(Value::Int(1))), "mylib.Kind");
   EXPECT_EQ(OpaqueClass(call(arena.Str("a"))), "mylib.Kind");
-  // A function with other arguments, and objects of other unknown classes.
+  // A function with other arguments, and objects with other unknown classes.
   EXPECT_EQ(OpaqueClass(call(arena.List())), "");
   EXPECT_EQ(
       OpaqueClass(arena.Call(arena.Global("mylib", "Kind"), arena.Tuple({}))),
@@ -67,7 +67,7 @@ TEST(InertValue, OpaqueObjectsAreNamedByTheirClass) {
   EXPECT_EQ(OpaqueClass(Value::Int(1)), "");
 }
 
-TEST(InertValue, WholeModulesAreNamedWithWhatToDo) {
+TEST(InertValue, WholeModulesAreNamedWithAdvice) {
   ValueArena arena;
   const Value module = New(arena, "models", "Net");
   arena.SetState(module, arena.Dict({arena.Str("_parameters"), arena.Dict(),
@@ -80,7 +80,7 @@ TEST(InertValue, WholeModulesAreNamedWithWhatToDo) {
                        HasSubstr("models.Net, which requires its code")));
 }
 
-TEST(InertValue, AnObjectStaysWithTheOneThatEnclosesIt) {
+TEST(InertValue, AnObjectNeedsItsEnclosingObject) {
   ValueArena arena;
   const Value parent = New(arena, "omegaconf.dictconfig", "DictConfig");
   const Value child = New(arena, "omegaconf.nodes", "AnyNode");

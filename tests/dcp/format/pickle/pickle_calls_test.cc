@@ -75,7 +75,7 @@ TEST(PickleCalls, StateDictsRefuseForeignClassesToo) {
       StatusIs(kDenied, HasSubstr("_codecs.encode to bz2_codec")));
 }
 
-TEST(PickleCalls, UnknownClassesCanBeKeptToBeLookedAt) {
+TEST(PickleCalls, UnknownClassesCanBeKeptForDisplay) {
   const auto read = [](absl::string_view pickle, ValueArena& arena) {
     return ReadPickle(
         AsBytes(pickle),
@@ -89,7 +89,7 @@ TEST(PickleCalls, UnknownClassesCanBeKeptToBeLookedAt) {
   EXPECT_TRUE(config.has_unknown_globals);
   EXPECT_TRUE(config.root.IsCallOf("mylib", "Config"));
   EXPECT_TRUE(config.root.is_new());
-  // The result of a call is called, and an object is made with keywords.
+  // A call's result is called, and an object is made with keywords.
   EXPECT_OK(read("cmylib\nf\n)R)R.", arena));
   EXPECT_OK(read(PICKLE("cmylib\nf\n)}X\001\0\0\0aK\001s\x92."), arena));
   ASSERT_OK_AND_ASSIGN(const PickleResult known,
@@ -104,7 +104,7 @@ TEST(PickleCalls, UnknownClassesCanBeKeptToBeLookedAt) {
               StatusIs(absl::StatusCode::kDataLoss));
 }
 
-TEST(PickleCalls, RangesHaveTheNameOfPython3) {
+TEST(PickleCalls, RangesHaveThePython3Name) {
   ValueArena arena;
   ASSERT_OK_AND_ASSIGN(
       const PickleResult range,
@@ -112,7 +112,7 @@ TEST(PickleCalls, RangesHaveTheNameOfPython3) {
   EXPECT_TRUE(range.root.IsCallOf("builtins", "range"));
 }
 
-TEST(PickleCalls, WhatPythonWouldInflateOrRunIsRefused) {
+TEST(PickleCalls, RefusesCallsThatPythonWouldInflateOrRun) {
   ValueArena arena;
   constexpr auto kDamaged = absl::StatusCode::kDataLoss;
   EXPECT_THAT(
@@ -140,7 +140,7 @@ TEST(PickleCalls, WhatPythonWouldInflateOrRunIsRefused) {
   }
 }
 
-TEST(PickleCalls, OrderedDictOfPairsAsPython2WroteIt) {
+TEST(PickleCalls, ReadsPython2OrderedDicts) {
   ValueArena arena;
   ASSERT_OK_AND_ASSIGN(
       const PickleResult result,
@@ -179,7 +179,7 @@ TEST(PickleCalls, EnumerationMembersByNameOrNumber) {
               StatusIs(kDenied, HasSubstr("builtins.getattr")));
 }
 
-TEST(PickleCalls, PathsOfPython313AreThoseOfOthers) {
+TEST(PickleCalls, Python313PathsEqualOlderOnes) {
   ValueArena arena;
   ASSERT_OK_AND_ASSIGN(
       const PickleResult result,

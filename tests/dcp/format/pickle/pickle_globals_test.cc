@@ -67,7 +67,7 @@ TEST(PickleGlobals, NothingThatRunsCodeIsOnEitherList) {
   }
 }
 
-TEST(PickleGlobals, ListsHoldWhatTheirFilesNeedAndNoMore) {
+TEST(PickleGlobals, ListsHoldOnlyTheNeededGlobals) {
   EXPECT_TRUE(IsStateDictGlobal("torch._utils", "_rebuild_tensor_v2"));
   EXPECT_TRUE(IsStateDictGlobal("torch", "float8_e4m3fn"));
   EXPECT_TRUE(IsStateDictGlobal("torch.cuda", "HalfStorage"));

@@ -33,7 +33,7 @@ TEST(PickleInput, TakesInOrder) {
   EXPECT_EQ(input.num_left(), 0u);
 }
 
-TEST(PickleInput, WhatIsCutShortIsRefusedAndStays) {
+TEST(PickleInput, TruncatedInputIsRefusedAndNotTaken) {
   PickleInput input(AsBytes("abc"));
   uint64_t number = 0;
   absl::string_view text;

@@ -51,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(
     }),
     [](const auto& test) { return std::string(test.param.name); });
 
-// Checks what the operand of `opcode` means, and that all of it is taken.
+// Checks the operand's meaning, and that all bytes are taken.
 std::string ReadLeaves(absl::Status (*read)(uint8_t, PickleInput&, ValueArena&,
                                             Value&),
                        uint8_t opcode, absl::string_view operand) {
@@ -63,7 +63,7 @@ std::string ReadLeaves(absl::Status (*read)(uint8_t, PickleInput&, ValueArena&,
   return ToString(value);
 }
 
-TEST(PickleLeaves, ScalarsHaveTheirSign) {
+TEST(PickleLeaves, ScalarsKeepTheirSign) {
   EXPECT_EQ(ReadLeaves(ReadScalar, 'K', "\xff"), "255");
   EXPECT_EQ(ReadLeaves(ReadScalar, 'M', "\xff\xff"), "65535");
   EXPECT_EQ(ReadLeaves(ReadScalar, 'J', "\xfe\xff\xff\xff"), "-2");
@@ -79,7 +79,7 @@ TEST(PickleLeaves, TextsAndBytesDiffer) {
   EXPECT_EQ(ReadLeaves(ReadText, 'C', "\x02\xc3\xa9"), "b'\\xc3\\xa9'");
 }
 
-TEST(PickleLeaves, LinesAreTextOfPython) {
+TEST(PickleLeaves, LinesArePythonText) {
   EXPECT_EQ(ReadLeaves(ReadLine, 'I', "01\n"), "True");
   EXPECT_EQ(ReadLeaves(ReadLine, 'I', "1\n"), "1");
   EXPECT_EQ(ReadLeaves(ReadLine, 'L', "-7L\n"), "-7");

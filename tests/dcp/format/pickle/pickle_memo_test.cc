@@ -14,14 +14,14 @@ namespace {
 using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
 
-// A literal with its NUL bytes.
+// A literal with the NUL bytes in it.
 #define PICKLE(literal) absl::string_view(literal, sizeof(literal) - 1)
 
 size_t NumHeld(absl::string_view pickle) {
   return PickleMemo(AsBytes(pickle)).held().size();
 }
 
-TEST(PickleMemo, HoldsOnlyWhatIsRead) {
+TEST(PickleMemo, KeepsOnlySlotsThatAreRead) {
   PickleMemo memo(AsBytes(PICKLE("\x94\x94\x94h\001.")));
   ASSERT_OK(memo.Put(Value::Int(10)));
   ASSERT_OK(memo.Put(Value::Int(11)));
@@ -32,8 +32,8 @@ TEST(PickleMemo, HoldsOnlyWhatIsRead) {
   EXPECT_EQ(value.int_value(), 11);
 }
 
-// A kept value may be moved; it is read at its new place.
-TEST(PickleMemo, WhatIsHeldCanBeChangedInPlace) {
+// A kept value may be moved; it is read at the new place.
+TEST(PickleMemo, KeptValuesCanBeMoved) {
   PickleMemo memo(AsBytes(PICKLE("\x94h\0.")));
   ASSERT_OK(memo.Put(Value::Int(1)));
   memo.held()[0] = Value::Int(2);
@@ -41,13 +41,13 @@ TEST(PickleMemo, WhatIsHeldCanBeChangedInPlace) {
   EXPECT_EQ(value.int_value(), 2);
 }
 
-TEST(PickleMemo, FindsEachFormOfReading) {
+TEST(PickleMemo, FindsEveryReadingOpcode) {
   EXPECT_EQ(NumHeld(PICKLE("h\003h\003j\004\0\0\0g5\n.")), 3u);
   EXPECT_EQ(NumHeld("g70000\n."), 0u);  // cannot be set
   EXPECT_EQ(NumHeld("gno\n."), 0u);
 }
 
-// Operands are skipped whatever they look like, and so is everything after
+// Operands are skipped whatever they look like, and so are all bytes after
 // STOP.
 TEST(PickleMemo, OperandsAreNotOpcodes) {
   for (const absl::string_view operand : {PICKLE("Kh"),
@@ -84,7 +84,7 @@ TEST(PickleMemo, OperandsAreNotOpcodes) {
   }
 }
 
-TEST(PickleMemo, CutShortAnywhereItReadsNoFurther) {
+TEST(PickleMemo, StopsAtTheEndOfTruncatedPickles) {
   const absl::string_view pickle =
       PICKLE("X\002\0\0\0hhg5\ncab\ncd\nj\004\0\0\0\x8d\377\377\377\377\377");
   for (size_t size = 0; size <= pickle.size(); ++size) {

@@ -118,9 +118,9 @@ std::string ManySizes(int count) {
   return pickle + "e.";
 }
 
-// Every size becomes a token with its first dimension, and the pickle is long
+// Every size becomes a token with the first dimension, and the pickle is long
 // enough for the arena to be cleared many times.
-TEST(PickleReader, WhatIsReplacedIsFreedAndTheRestStays) {
+TEST(PickleReader, FreesReplacedValuesAndKeepsOthers) {
   constexpr int kCount = 20000;
   const std::string pickle = ManySizes(kCount);
   int num_seen = 0;
@@ -166,7 +166,7 @@ TEST(PickleReader, AnObjectIsOfferedAgainWithItsState) {
   EXPECT_TRUE(result.root.IsCallOf("torch", "Size"));
 }
 
-TEST(PickleReaderDeathTest, ReplacingRequiresAnArenaOfItsOwn) {
+TEST(PickleReaderDeathTest, ReplacingRequiresAnEmptyArena) {
   const auto replace = [](const Value&) { return std::nullopt; };
   ValueArena arena;
   arena.List();
@@ -177,7 +177,7 @@ TEST(PickleReaderDeathTest, ReplacingRequiresAnArenaOfItsOwn) {
       "values of others would be freed");
 }
 
-TEST(PickleReader, WhatFollowsStopIsLeftAlone) {
+TEST(PickleReader, IgnoresBytesAfterStop) {
   ValueArena arena;
   ASSERT_OK_AND_ASSIGN(const PickleResult result,
                        ReadStateDict("\x80\x02K\x07.rest", arena));
@@ -194,7 +194,7 @@ TEST(PickleReader, SharedContainersStayShared) {
   EXPECT_EQ(result.expanded_values, 3u);
 }
 
-TEST(PickleReader, KeysThatStandTwiceAreKept) {
+TEST(PickleReader, KeepsRepeatedKeys) {
   ValueArena arena;
   ASSERT_OK_AND_ASSIGN(const PickleResult result,
                        ReadStateDict("}(NK\001NK\002u.", arena));

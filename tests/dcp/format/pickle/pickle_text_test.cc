@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::Optional;
 
-TEST(PickleText, Utf8MayHoldSurrogatesButNothingElseOdd) {
+TEST(PickleText, Utf8MayHoldSurrogatesButNoOtherErrors) {
   EXPECT_TRUE(IsPickleUtf8(""));
   EXPECT_TRUE(IsPickleUtf8("plain ascii, longer than a word"));
   EXPECT_TRUE(IsPickleUtf8("\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"));
@@ -49,7 +49,7 @@ TEST(PickleText, ShortestIntKeepsTheSign) {
   EXPECT_EQ(ShortestInt("\x7f\xff"), "\x7f\xff");
 }
 
-TEST(PickleText, DecimalIntegersOfAnyLength) {
+TEST(PickleText, ParsesDecimalIntegersOfAnyLength) {
   EXPECT_THAT(ParseDecimalInt("0"), Optional(std::string()));
   EXPECT_THAT(ParseDecimalInt("-1"), Optional(std::string("\xff")));
   EXPECT_THAT(ParseDecimalInt("+128"), Optional(std::string("\x80\0", 2)));
@@ -62,7 +62,7 @@ TEST(PickleText, DecimalIntegersOfAnyLength) {
   EXPECT_EQ(ParseDecimalInt(std::string(4301, '1')), std::nullopt);
 }
 
-TEST(PickleText, QuotedStringsOfPython2) {
+TEST(PickleText, ParsesPython2StringLiterals) {
   EXPECT_THAT(ParseQuotedString("'it\\'s\\n\\x41'"),
               Optional(std::string("it's\nA")));
   EXPECT_THAT(ParseQuotedString("\"a'b\""), Optional(std::string("a'b")));

@@ -21,7 +21,7 @@ absl::StatusOr<PickleResult> ReadPickle(absl::string_view pickle,
       {.allow_global = IsStateDictGlobal, .allow_persistent_ids = true}, arena);
 }
 
-// Writes `value` and reads it again; what is read writes the same bytes.
+// Writes `value` and reads it again; the read value writes the same bytes.
 void ExpectRoundTrip(const Value& value) {
   ValueArena arena;
   const std::string pickle = WritePickle(value);
@@ -31,7 +31,7 @@ void ExpectRoundTrip(const Value& value) {
   EXPECT_EQ(WritePickle(result.root), pickle);
 }
 
-TEST(PickleWriter, WritesWhatPythonWrites) {
+TEST(PickleWriter, WritesTheSameBytesAsPython) {
   ValueArena arena;
   const auto bytes = [](absl::string_view text) { return std::string(text); };
   EXPECT_EQ(WritePickle(Value()), "\x80\x02N.");
@@ -107,7 +107,7 @@ TEST(PickleWriter, SharedContainersStayShared) {
   EXPECT_EQ(items[0].items()[0].identity(), items[2].identity());
 }
 
-TEST(PickleWriter, ObjectsMadeByNewAndThoseTheyEncloseComeBack) {
+TEST(PickleWriter, NewObjectsAndEnclosedOnesComeBack) {
   ValueArena arena;
   const Value made =
       arena.New(arena.Global("collections", "OrderedDict"), arena.Tuple({}));

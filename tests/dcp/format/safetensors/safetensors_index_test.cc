@@ -39,13 +39,13 @@ TEST(SafetensorsIndex, IsReadBack) {
   EXPECT_OK(ReadIndex(WriteSafetensorsIndex(0, {})));
 }
 
-TEST(SafetensorsIndex, PassesOverWhatItDoesNotKnow) {
+TEST(SafetensorsIndex, IgnoresUnknownKeys) {
   EXPECT_OK(ReadIndex(
       R"({"metadata":[{"weight_map":1}],"weight_map":{"a":"f"},"x":null})"));
 }
 
-// Readers of such folders apply them to the weights that they have.
-TEST(SafetensorsIndex, RefusesDifferencesBetweenWeights) {
+// Readers of such folders apply them to weights that they have already.
+TEST(SafetensorsIndex, RefusesWeightDifferences) {
   EXPECT_THAT(
       ReadIndex(R"({"metadata": {"version": "000002", "delta_encoding": "xor",
                     "base_version": "000001"}, "weight_map": {}})"),

@@ -132,7 +132,7 @@ std::string A(absl::string_view dtype, absl::string_view shape,
                       R"(,"data_offsets":)", offsets, "}}");
 }
 
-// Headers that are not the JSON of a header.
+// Texts that are not a header's JSON.
 std::vector<SafetensorsCorruption> BadSyntax() {
   const std::string a(kA);
   return {
@@ -204,7 +204,7 @@ std::vector<SafetensorsCorruption> BadNumbers() {
   };
 }
 
-// Other fields of tensors.
+// Other fields in tensors.
 std::vector<SafetensorsCorruption> BadFields() {
   const std::string a(kA);
   return {
@@ -300,7 +300,7 @@ TEST(Safetensors, RefusesBadLengths) {
       StatusIs(absl::StatusCode::kDataLoss, HasSubstr("exceeds 100000000")));
 }
 
-TEST(Safetensors, WritesWhatItReads) {
+TEST(Safetensors, WritesTheBytesThatItReads) {
   const std::vector<SafetensorsTensor> tensors = {
       {"odd \"name\"\n\xc3\xa9", DType::kFloat32, {2, 3}, 0, 24},
       {"scalar", DType::kInt64, {}, 24, 32},
@@ -323,7 +323,7 @@ TEST(Safetensors, WritesWhatItReads) {
   }
 }
 
-// A file of two tensors; its header has digests 1 and 2.
+// A file with two tensors; the header has digests 1 and 2.
 std::string WithDigests() {
   const std::vector<SafetensorsTensor> tensors = {
       {.name = "a", .dtype = DType::kUInt8, .shape = {1}, .begin = 0, .end = 1},
@@ -340,7 +340,7 @@ std::string WithDigests() {
   return header + "xy";
 }
 
-TEST(SafetensorsDigests, ComeBackAndAreNoMetadata) {
+TEST(SafetensorsDigests, ComeBackAndAreNotInTheMetadata) {
   ASSERT_OK_AND_ASSIGN(const SafetensorsHeader header,
                        ReadHeader(WithDigests()));
   EXPECT_EQ(header.digests, (std::vector<uint64_t>{1, 2}));
@@ -348,7 +348,7 @@ TEST(SafetensorsDigests, ComeBackAndAreNoMetadata) {
   EXPECT_EQ(header.data_offset % 8, 0u);
 }
 
-// Also of the bits of a name, of the padding, of the key of the digests.
+// Also bits in a name, in the padding, in the digests' key.
 TEST(SafetensorsDigests, EveryFlippedBitOfAHeaderIsFound) {
   const std::string ours = WithDigests();
   const size_t header_bytes = ours.size() - 2;
@@ -359,7 +359,7 @@ TEST(SafetensorsDigests, EveryFlippedBitOfAHeaderIsFound) {
     changed[i] = static_cast<char>(changed[i] ^ (1 << bit % 8));
     const absl::StatusOr<SafetensorsHeader> header = ReadHeader(changed);
     if (!header.ok()) continue;
-    // The digest of a tensor then differs from that of its bytes.
+    // A tensor's digest then differs from the digest over the bytes.
     const bool of_a_tensor = i >= of_tensors && i < of_tensors + 2 * 16;
     if (of_a_tensor && header->damage.empty()) {
       EXPECT_NE(header->digests, (std::vector<uint64_t>{1, 2})) << bit;
@@ -378,7 +378,7 @@ TEST(SafetensorsDigests, StillCountInADamagedHeader) {
 }
 
 // It writes the same with as little padding as possible.
-TEST(SafetensorsDigests, CopiedByAnotherProgramDoNotCount) {
+TEST(SafetensorsDigests, AreIgnoredWhenCopiedByAnotherProgram) {
   const std::string ours = WithDigests();
   std::string theirs = ours.substr(0, ours.size() - 2 - 8) + "xy";
   theirs[0] = static_cast<char>(theirs[0] - 8);
@@ -388,8 +388,8 @@ TEST(SafetensorsDigests, CopiedByAnotherProgramDoNotCount) {
   EXPECT_THAT(header.metadata, ElementsAre(std::pair("format", "pt")));
 }
 
-// As in a store that cannot change its objects.
-TEST(SafetensorsDigests, ThatWereNeverFilledInAreNone) {
+// As in a store that cannot change objects.
+TEST(SafetensorsDigests, AreAbsentIfNeverFilledIn) {
   std::string bytes = WithDigests();
   const size_t begin = bytes.find("xxh3-64:") + 8;
   bytes.replace(begin, 3 * 16, std::string(3 * 16, '0'));
@@ -398,7 +398,7 @@ TEST(SafetensorsDigests, ThatWereNeverFilledInAreNone) {
   EXPECT_EQ(header.damage, "");
 }
 
-TEST(SafetensorsDigests, AFlippedDigestIsThere) {
+TEST(SafetensorsDigests, AreKeptWithAFlippedBit) {
   std::string bytes = WithDigests();
   const size_t at = bytes.find("0000000000000002");
   ASSERT_NE(at, std::string::npos);
@@ -407,7 +407,7 @@ TEST(SafetensorsDigests, AFlippedDigestIsThere) {
   EXPECT_EQ(header.digests, (std::vector<uint64_t>{1, 3}));
 }
 
-TEST(SafetensorsDigests, OfAnotherNumberOrFormDoNotCount) {
+TEST(SafetensorsDigests, AreIgnoredWithAnotherCountOrForm) {
   for (const char* value :
        {"", "xxh3-64:", "xxh3-64:0000000000000000", "sha256:00"}) {
     const std::vector<SafetensorsTensor> tensors = {{.name = "a",

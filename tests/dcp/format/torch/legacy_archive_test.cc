@@ -48,7 +48,7 @@ struct Legacy {
   std::string payload = std::string(24, 'x');
 
   std::string Object() const {
-    // {"w": a tensor of shape [2, 3]}
+    // {"w": a tensor with shape [2, 3]}
     return Pickle(absl::StrCat(
         "}", Text("w"), "ctorch._utils\n_rebuild_tensor_v2\n((", Text(kind),
         storage_class, Text("94"), Text("cpu"), "K\x06", view, "tQK",
@@ -91,7 +91,7 @@ TEST(LegacyArchive, ReadsPicklesLongerThanTheFirstPiece) {
   EXPECT_OK(ReadLegacy(legacy.Bytes()));
 }
 
-TEST(LegacyArchive, TellsBigEndian) {
+TEST(LegacyArchive, RecognisesBigEndian) {
   Legacy legacy;
   legacy.info = Pickle("}" + Text("little_endian") + "\x89s");
   ASSERT_OK_AND_ASSIGN(const TorchArchive archive, ReadLegacy(legacy.Bytes()));
@@ -163,7 +163,7 @@ TEST(LegacyArchive, RefusesEveryTruncation) {
   }
 }
 
-TEST(LegacyArchive, RefusesAStorageShorterThanItsPersistentIdSays) {
+TEST(LegacyArchive, RefusesAStorageShorterThanRecorded) {
   Legacy legacy;
   legacy.count = Le64(5);
   legacy.payload.resize(20);

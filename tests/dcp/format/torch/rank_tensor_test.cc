@@ -55,7 +55,7 @@ class RankTensorTest : public ::testing::Test {
   ValueArena arena_;
 };
 
-TEST_F(RankTensorTest, ADTensorSaysWhichRowsItHas) {
+TEST_F(RankTensorTest, ADTensorKnowsItsRows) {
   const Value value = MakeDTensor(arena_, Rows());
   ASSERT_TRUE(IsRankTensor(value));
   ASSERT_OK_AND_ASSIGN(const RankTensor tensor, ParseRankTensor(value));
@@ -67,7 +67,7 @@ TEST_F(RankTensorTest, ADTensorSaysWhichRowsItHas) {
   EXPECT_EQ(tensor.pieces[0].offsets, Dims({0, 0}));
 }
 
-// (4, 3) in two pieces of two rows, each of them cut over two ranks.
+// (4, 3) in two pieces of two rows, each cut over two ranks.
 TEST_F(RankTensorTest, AStridedShardHasSeveralBoxes) {
   DTensorSpec spec = Rows();
   spec.shape = {4, 3};
@@ -81,8 +81,8 @@ TEST_F(RankTensorTest, AStridedShardHasSeveralBoxes) {
   EXPECT_EQ(tensor.pieces[1].offsets, Dims({1, 0}));
 }
 
-// Each of 2^15 pieces of three elements gives the second rank its last one.
-TEST_F(RankTensorTest, ManyBoxesTakeNoLongerThanTheirNumber) {
+// Each of 2^15 pieces with three elements gives the second rank the last one.
+TEST_F(RankTensorTest, ManyBoxesTakeLinearTime) {
   constexpr int64_t kNumPieces = int64_t{1} << 15;
   DTensorSpec spec = Rows();
   spec.shape = {3 * kNumPieces};
@@ -98,7 +98,7 @@ TEST_F(RankTensorTest, ManyBoxesTakeNoLongerThanTheirNumber) {
               StatusIs(StatusCode::kDataLoss, HasSubstr("[11:12], ...")));
 }
 
-TEST_F(RankTensorTest, EachFormOfAMeshIsRead) {
+TEST_F(RankTensorTest, ReadsEveryFormOfMesh) {
   const auto mesh_of = [&](Value mesh) -> std::string {
     DTensorSpec spec = Rows();
     spec.shape = spec.local = {2, 2};
@@ -135,7 +135,7 @@ TEST_F(RankTensorTest, EachFormOfAMeshIsRead) {
               HasSubstr("its mesh has no shape"));
 }
 
-TEST_F(RankTensorTest, ARankOutsideOfTheMeshHasNothing) {
+TEST_F(RankTensorTest, ARankOutsideTheMeshHasNoPieces) {
   const Value layout =
       MakeObject(arena_, "torch.distributed._mesh_layout", "_MeshLayout",
                  {{"shape", MakeInts(arena_, {2})}});
@@ -177,7 +177,7 @@ TEST_F(RankTensorTest, MalformedDTensorsAreRefused) {
   }
 }
 
-TEST_F(RankTensorTest, WhatIsNotSupportedIsNamed) {
+TEST_F(RankTensorTest, NamesUnsupportedTensors) {
   DTensorSpec partial = Rows();
   partial.placements = {
       MakeObject(arena_, "torch.distributed.tensor.placement_types", "Partial",
@@ -204,7 +204,7 @@ TEST_F(RankTensorTest, TheDTypesOfPieceAndWholeAgree) {
               StatusIs(StatusCode::kDataLoss, HasSubstr("int8")));
 }
 
-TEST_F(RankTensorTest, AShardedTensorSaysItsRank) {
+TEST_F(RankTensorTest, AShardedTensorKnowsItsRank) {
   ASSERT_OK_AND_ASSIGN(const RankTensor tensor,
                        ParseRankTensor(MakeShardedTensor(arena_, Shard())));
   EXPECT_EQ(tensor.rank, 1);

@@ -79,12 +79,12 @@ TEST_F(FlattenTest, TuplesAreLeavesEvenWithTensors) {
   EXPECT_THAT(Names(arena_.Dict({Str("t"), tuple})), ElementsAre("t"));
 }
 
-TEST_F(FlattenTest, EmptyMappingsLeaveNothing) {
+TEST_F(FlattenTest, EmptyMappingsLeaveNoEntries) {
   EXPECT_THAT(Names(arena_.Dict({Str("e"), arena_.Dict()})), IsEmpty());
   EXPECT_THAT(Names(arena_.Dict()), IsEmpty());
 }
 
-TEST_F(FlattenTest, KeysBecomeTextAsStrMakesIt) {
+TEST_F(FlattenTest, KeysBecomeTextAsInPythonsStr) {
   const Value one = Value::Int(1);
   const Value root = arena_.Dict({
       Value::Int(0),
@@ -109,7 +109,7 @@ TEST_F(FlattenTest, KeysBecomeTextAsStrMakesIt) {
   EXPECT_THAT(Names(arena_.Dict({Str("d"), object})), ElementsAre("d"));
 }
 
-TEST_F(FlattenTest, ANameThatStandsTwiceIsRefused) {
+TEST_F(FlattenTest, RefusesANameThatOccursTwice) {
   const Value one = Value::Int(1);
   const Value root =
       arena_.Dict({Str("a"), arena_.Dict({Str("b"), one}), Str("a.b"), one});
@@ -138,7 +138,7 @@ TEST_F(FlattenTest, SharedListsAreLookedThroughOnce) {
   EXPECT_THAT(Names(arena_.Dict({Str("l"), list})), ElementsAre("l"));
 }
 
-TEST_F(FlattenTest, WholeItHasEmptyContainersAndTheStepsToEachLeaf) {
+TEST_F(FlattenTest, FlattenWholeKeepsEmptyContainersAndSteps) {
   const Value empty = arena_.Dict();
   const Value state = arena_.Dict({Value::Int(0), empty});
   const Value root = arena_.Dict({Str("state"), state, Str("none"), empty});
@@ -160,7 +160,7 @@ TEST(RenamePath, KeepsTheElementsThatAreStillTheEnd) {
   EXPECT_EQ(RenamePath(path, "model.a.w"), path);
   EXPECT_EQ(RenamePath(path, "other"), Path({"other"}));
   EXPECT_EQ(RenamePath(path, "x.model.a.w"), Path({"x", "model", "a.w"}));
-  // "w" is a part of the element only.
+  // "w" is only a part of the element.
   EXPECT_EQ(RenamePath(path, "w"), Path({"w"}));
 }
 

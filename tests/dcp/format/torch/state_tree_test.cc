@@ -19,14 +19,14 @@ StatePath TreePath(std::vector<PathElement> elements) {
   return StatePath(elements.begin(), elements.end());
 }
 
-TEST(CheckPaths, AcceptsWhatOneNestedDictCanHold) {
+TEST(CheckPaths, AcceptsPathsOfOneNestedDict) {
   EXPECT_OK(CheckPaths({TreePath({"a"}), TreePath({"b", int64_t{0}, "lr"}),
                         TreePath({"b", int64_t{1}, "lr"}), TreePath({"c", "0"}),
                         TreePath({"d", int64_t{7}})}));
   EXPECT_OK(CheckPaths({}));
 }
 
-TEST(CheckPaths, RefusesWhatNoNestedDictCanHold) {
+TEST(CheckPaths, RefusesConflictingPaths) {
   const auto refused = [](std::vector<StatePath> paths,
                           absl::string_view message) {
     EXPECT_THAT(CheckPaths(paths), StatusIs(absl::StatusCode::kInvalidArgument,
@@ -61,7 +61,7 @@ TEST(Unflatten, IsTheInverseOfFlatten) {
   EXPECT_TRUE(DeepEqual(root, again)) << ToString(again);
 }
 
-TEST(Unflatten, FillsGapsWithNoneAndPutsPathlessValuesUnderTheirName) {
+TEST(Unflatten, FillsGapsWithNoneAndNamesPathlessValues) {
   ValueArena arena;
   const std::vector<FlatValue> leaves = {
       {.fqn = "a.2",
@@ -103,7 +103,7 @@ class UnflattenLikeTest : public ::testing::Test {
     return *std::move(flat);
   }
 
-  // The leaves whose names begin with "model.", without that.
+  // The leaves with names that begin with "model.", without that.
   std::vector<FlatValue> ModelOf(const Value& root) {
     std::vector<FlatValue> model;
     for (FlatValue& leaf : Leaves(root)) {
@@ -118,7 +118,7 @@ class UnflattenLikeTest : public ::testing::Test {
   ValueArena arena_;
 };
 
-TEST_F(UnflattenLikeTest, ContainersAndKeysAreThoseTheLeavesStoodIn) {
+TEST_F(UnflattenLikeTest, RestoresContainersAndKeys) {
   const Value model = OrderedDict({Str("a.w"), Value::Int(1)});
   arena_.SetState(model, arena_.Dict({Str("_metadata"), arena_.Dict()}));
   const Value counts =
@@ -143,7 +143,7 @@ TEST_F(UnflattenLikeTest, ContainersAndKeysAreThoseTheLeavesStoodIn) {
   EXPECT_TRUE(DeepEqual(root, again, /*exact=*/true)) << ToString(again, 1000);
 }
 
-TEST_F(UnflattenLikeTest, AContainerAtTwoPathsStaysOneUnlessTheyBecomeUnlike) {
+TEST_F(UnflattenLikeTest, ASharedContainerStaysSharedWhileEqual) {
   const Value shared = arena_.Dict({Str("w"), Value::Int(1)});
   const Value root = arena_.Dict({Str("a"), shared, Str("b"), shared});
   std::vector<FlatValue> leaves = Leaves(root);
@@ -154,14 +154,14 @@ TEST_F(UnflattenLikeTest, AContainerAtTwoPathsStaysOneUnlessTheyBecomeUnlike) {
   EXPECT_EQ(ToString(unlike), "{'a': {'w': 1}, 'b': {'w': 2}}");
 }
 
-TEST_F(UnflattenLikeTest, WhatARenameLiftsTakesItsContainerAlong) {
+TEST_F(UnflattenLikeTest, ARenamedLeafKeepsItsContainer) {
   const Value model = OrderedDict({Str("a.w"), Value::Int(1)});
   arena_.SetState(model, arena_.Dict({Str("_metadata"), arena_.Dict()}));
   const Value root = arena_.Dict({Str("model"), model, Str("x"), Str("y")});
   EXPECT_TRUE(DeepEqual(Again(ModelOf(root)), model, /*exact=*/true));
 }
 
-TEST_F(UnflattenLikeTest, WhatComesFromSeveralContainersStandsInADict) {
+TEST_F(UnflattenLikeTest, LeavesOfSeveralContainersMakeADict) {
   const Value root =
       arena_.Dict({Str("model"), OrderedDict({Str("a"), Value::Int(1)}),
                    Str("step"), Value::Int(2)});

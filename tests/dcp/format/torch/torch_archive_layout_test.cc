@@ -75,7 +75,7 @@ TEST(TorchArchiveLayout, IsReadBack) {
   }
 }
 
-TEST(TorchArchiveLayout, HasTheRecordsOfPyTorchInItsOrder) {
+TEST(TorchArchiveLayout, HasPyTorchsRecordsInOrder) {
   const TorchArchiveLayout layout("model", "\x80\x02N.", {4});
   const std::string bytes = Assemble(layout, {"data"});
   const MemoryItem item(bytes);
@@ -98,13 +98,13 @@ TEST(TorchArchiveLayout, HasTheRecordsOfPyTorchInItsOrder) {
               ::testing::MatchesRegex("[0-9]{40}"));
 }
 
-TEST(TorchArchiveLayout, DependsOnNothingButItsArguments) {
+TEST(TorchArchiveLayout, DependsOnlyOnItsArguments) {
   const TorchArchiveLayout a("m", "\x80\x02N.", {4});
   const TorchArchiveLayout b("m", "\x80\x02N.", {4});
   EXPECT_EQ(Assemble(a, {"data"}), Assemble(b, {"data"}));
 }
 
-TEST(TorchArchiveName, IsTheFileNameWithoutItsLastExtension) {
+TEST(TorchArchiveName, IsTheFileNameWithoutTheLastExtension) {
   EXPECT_EQ(TorchArchiveName("/a/b/model.pt"), "model");
   EXPECT_EQ(TorchArchiveName("model.v1.pt"), "model.v1");
   EXPECT_EQ(TorchArchiveName("model"), "model");

@@ -25,7 +25,7 @@ using ::dcp::testing::StatusIs;
 using ::dcp::testing::ZipFile;
 using ::testing::HasSubstr;
 
-// The pickle of a float32 tensor of shape [2, 3] in storage "0".
+// The pickle for a float32 tensor with shape [2, 3] in storage "0".
 std::string TensorPickle() {
   ValueArena arena;
   return WritePickle(MakeTensor(arena, DType::kFloat32, {2, 3}, false, "0"));
@@ -57,7 +57,7 @@ TEST(TorchArchive, FindsThePayloadOfATensor) {
   EXPECT_EQ(bytes.substr(offset, 24), std::string(24, 'x'));
 }
 
-TEST(TorchArchive, PayloadOffsetAddsTheViewsOwn) {
+TEST(TorchArchive, PayloadOffsetIncludesTheViewOffset) {
   ASSERT_OK_AND_ASSIGN(const TorchArchive archive,
                        ReadArchive(BuildZip(Sound())));
   ASSERT_OK_AND_ASSIGN(TorchTensor tensor, ParseTensor(archive.root));
@@ -166,7 +166,7 @@ TEST(TorchArchive, RefusesCorruption) {
   }
 }
 
-TEST(TorchArchive, SaysWhatAFileLooksLike) {
+TEST(TorchArchive, DescribesOtherFiles) {
   std::string tar(512, '\0');
   tar.replace(257, 5, "ustar");
   const std::pair<std::string, const char*> files[] = {

@@ -26,7 +26,7 @@ Value Ints(ValueArena& arena, const std::vector<int64_t>& numbers) {
   return arena.Tuple(values);
 }
 
-// The parts of a tensor's pickle; each test changes something.
+// The parts of a tensor's pickle; each test changes one.
 struct Parts {
   std::string function = "_rebuild_tensor_v2";
   std::string storage_module = "torch";
@@ -35,7 +35,7 @@ struct Parts {
   std::string key = "0";
   std::string location = "cpu";
   int64_t numel = 6;
-  std::vector<Value> view = {};  // of the storage, none or one value
+  std::vector<Value> view = {};  // in the storage, none or one value
   int64_t offset = 0;
   std::vector<int64_t> sizes = {2, 3};
   std::vector<int64_t> strides = {3, 1};
@@ -62,7 +62,7 @@ Value Make(ValueArena& arena, const Parts& parts) {
                     arena.Tuple(Args(arena, parts)));
 }
 
-TEST(TorchTensor, OrdinaryTensor) {
+TEST(TorchTensor, ReadsAnOrdinaryTensor) {
   ValueArena arena;
   const Value value = Make(arena, {.requires_grad = true});
   EXPECT_TRUE(IsTensor(value));
@@ -77,7 +77,7 @@ TEST(TorchTensor, OrdinaryTensor) {
   EXPECT_FALSE(tensor.is_parameter);
 }
 
-TEST(TorchTensor, ViewsReachExactlyToTheEndOfTheirStorage) {
+TEST(TorchTensor, ViewsMayReachTheStoragesEnd) {
   ValueArena arena;
   EXPECT_OK(ParseTensor(Make(arena, {.numel = 9, .offset = 3})));
   EXPECT_OK(ParseTensor(Make(arena, {.strides = {1, 2}})));
@@ -148,7 +148,7 @@ TEST(TorchTensor, ParametersKeepTheirOwnRequiresGrad) {
               StatusIs(absl::StatusCode::kDataLoss));
 }
 
-TEST(TorchTensor, WrappersEndSomewhere) {
+TEST(TorchTensor, RefusesEndlessWrappers) {
   ValueArena arena;
   Value value = Make(arena, {});
   for (int i = 0; i < 100; ++i) {
@@ -160,7 +160,7 @@ TEST(TorchTensor, WrappersEndSomewhere) {
                                            HasSubstr("more than 4 wrappers")));
 }
 
-TEST(TorchTensor, TensorsWithAttributes) {
+TEST(TorchTensor, ReadsTensorsWithAttributes) {
   ValueArena arena;
   const auto wrapped = [&](Value type) {
     return arena.Call(
@@ -221,7 +221,7 @@ struct TensorCorruption {
 
 constexpr int64_t kHuge = int64_t{1} << 62;
 
-TEST(TorchTensor, RefusesWhatDoesNotFit) {
+TEST(TorchTensor, RefusesInconsistentTensors) {
   constexpr absl::StatusCode kUnimplemented = absl::StatusCode::kUnimplemented;
   const TensorCorruption kCorruptions[] = {
       {"numel huge", {.numel = kHuge}, "too large"},
@@ -291,7 +291,7 @@ TEST(TorchTensor, RefusesBackwardHooksAndOtherValues) {
   EXPECT_THAT(ParseTensor(arena.Dict()), StatusIs(absl::StatusCode::kDataLoss));
 }
 
-TEST(TorchTensor, MadeTensorsParseAsWhatTheyWereMadeFrom) {
+TEST(TorchTensor, MadeTensorsParseBack) {
   for (int i = 0; i < kNumDTypes; ++i) {
     const DType dtype = static_cast<DType>(i);
     for (const Dims& sizes : {Dims{}, Dims{0, 3}, Dims{2, 3}}) {
@@ -315,7 +315,7 @@ TEST(TorchTensor, MadeTensorsParseAsWhatTheyWereMadeFrom) {
   }
 }
 
-// A DTensor of 4 rows, of which this rank holds `rows`, as PyTorch pickles it.
+// A DTensor with 4 rows, `rows` of them on this rank, as PyTorch pickles it.
 Value MakeDTensor(ValueArena& arena, int64_t rows, const char* placement) {
   const Value local = MakeTensor(arena, DType::kFloat32, {rows}, false, "0");
   const auto with_state = [&](const char* module, const char* name,
@@ -341,7 +341,7 @@ Value MakeDTensor(ValueArena& arena, int64_t rows, const char* placement) {
                                              arena.Str("_spec"), spec})})}));
 }
 
-TEST(TorchTensor, ADTensorThatOneRankHoldsWholeIsATensor) {
+TEST(TorchTensor, AWholeDTensorIsATensor) {
   ValueArena arena;
   for (const char* placement : {"Replicate", "Shard"}) {
     const Value value = MakeDTensor(arena, 4, placement);
@@ -352,7 +352,7 @@ TEST(TorchTensor, ADTensorThatOneRankHoldsWholeIsATensor) {
   }
 }
 
-TEST(TorchTensor, APartOfADTensorIsRefusedAsSuch) {
+TEST(TorchTensor, RefusesAPartOfADTensor) {
   ValueArena arena;
   EXPECT_THAT(
       ParseTensor(MakeDTensor(arena, 2, "Shard")),

@@ -17,7 +17,7 @@ Value TensorNamed(ValueArena& arena, absl::string_view key) {
   return MakeTensor(arena, DType::kFloat32, {2}, false, key);
 }
 
-// One of every kind.
+// One value of every kind.
 Value Everything(ValueArena& arena) {
   const Value call =
       arena.Call(arena.Global("collections", "OrderedDict"), arena.Tuple({}));
@@ -47,7 +47,7 @@ TEST(ValueCopy, OutlivesTheArenaItCameFrom) {
   EXPECT_EQ(call.state().items()[1].float_value(), 0.5);
 }
 
-TEST(ValueCopy, WhatIsSharedStaysShared) {
+TEST(ValueCopy, SharedValuesStayShared) {
   ValueArena arena;
   const Value list = arena.List({Value::Int(1)});
   const Value copy = CopyValue(

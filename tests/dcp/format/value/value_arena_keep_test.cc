@@ -19,7 +19,7 @@ using ::dcp::testing::IsOkAndHolds;
 using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
 using Kind = Value::Kind;
-// One of each kind, with a shared list.
+// One value of each kind, with a shared list.
 Value OneOfEach(ValueArena& arena) {
   const Value shared = arena.List({arena.Str("in both")});
   const Value call = OrderedDict(arena);
@@ -35,7 +35,7 @@ Value OneOfEach(ValueArena& arena) {
        Value::Bool(true), Value()});
 }
 
-TEST(ValueArena, KeepsWhatItsRootsReachAndFreesTheRest) {
+TEST(ValueArena, KeepsReachableValuesAndFreesOthers) {
   ValueArena arena;
   for (int i = 0; i < 10000; ++i) arena.Tuple({Value::Int(i)});
   Value roots[] = {OneOfEach(arena), arena.Str("another root")};
@@ -57,7 +57,7 @@ TEST(ValueArena, KeepsWhatItsRootsReachAndFreesTheRest) {
   EXPECT_EQ(call.state().items()[0].items().size(), 2u);
 }
 
-TEST(ValueArena, KeepsWhatSeveralRootsShare) {
+TEST(ValueArena, KeepsValuesSharedByRoots) {
   ValueArena arena;
   const Value list = arena.List({Value::Int(1)});
   Value first[] = {arena.Tuple({list})};
@@ -77,7 +77,7 @@ TEST(ValueArena, KeepsCyclesAndDeepNestsWithoutRecursion) {
   EXPECT_EQ(deep.items()[0].identity(), deep.identity());
 }
 
-TEST(ValueArena, WhatIsKeptManyTimesStaysTheSame) {
+TEST(ValueArena, KeepingManyTimesChangesNothing) {
   ValueArena arena;
   Value list = arena.List();
   for (int i = 0; i < 1000; ++i) {

@@ -35,7 +35,7 @@ TEST(Measure, LooksIntoEveryPartOfACall) {
   arena.SetItem(call, Value::Int(1), Value::Int(2));
   arena.Append(call, Value::Int(3));
   arena.SetState(call, arena.Tuple({Value::Int(4)}));
-  // The call, its empty arguments, 2 items, 1 element, state with 1.
+  // The call, the empty arguments, 2 items, 1 element, state with 1.
   EXPECT_THAT(arena.Measure(arena.Persistent(call), kMany),
               IsOkAndHolds(1 + 1 + 1 + 2 + 1 + 2));
 }
@@ -56,7 +56,7 @@ TEST(Measure, RefusesOtherCycles) {
       StatusIs(absl::StatusCode::kDataLoss, HasSubstr("contains itself")));
 }
 
-TEST(Measure, WhatAnObjectHoldsMayReferToTheObject) {
+TEST(Measure, AnObjectsPartsMayReferToIt) {
   ValueArena arena;
   const Value call = OrderedDict(arena);
   arena.SetState(call, arena.Dict({arena.Str("parent"), call}));

@@ -12,7 +12,7 @@ namespace {
 
 using testing::OrderedDict;
 
-TEST(Value, ScalarsKeepWhatTheyWereGiven) {
+TEST(Value, ScalarsKeepTheirValue) {
   EXPECT_TRUE(Value().is_none());
   EXPECT_TRUE(Value::Bool(true).bool_value());
   EXPECT_EQ(Value::Int(std::numeric_limits<int64_t>::min()).int_value(),

@@ -88,8 +88,7 @@ TEST(ZipLayout, WritesHeadersAsPyTorchDoes) {
       absl::string_view("PK\x07\x08\x04\x03\x02\x01\5\0\0\0\5\0\0\0", 16));
 }
 
-// A file of which only the gaps exist; payloads read as zeros are never asked
-// for.
+// A file with only the gaps; payloads that read as zeros are never requested.
 class SparseItem {
  public:
   explicit SparseItem(const ZipLayout& layout) {
@@ -126,7 +125,7 @@ class SparseItem {
   mutable std::vector<uint8_t> last_;
 };
 
-TEST(ZipLayout, GoesOverToZip64WhereSizesOrOffsetsAskForIt) {
+TEST(ZipLayout, UsesZip64ForLargeSizesAndOffsets) {
   const uint64_t limit = 0xffffffff;
   for (const uint64_t size :
        {limit - 200, limit - 1, limit, limit + 1, 3 * limit}) {
@@ -145,7 +144,7 @@ TEST(ZipLayout, GoesOverToZip64WhereSizesOrOffsetsAskForIt) {
   }
 }
 
-TEST(ZipLayout, GoesOverToZip64AtTheLimitAsPyTorchDoes) {
+TEST(ZipLayout, UsesZip64AtTheSameLimitAsPyTorch) {
   const auto tail_length = [](uint64_t size) {
     return ZipLayout({{"a/b", size}}, 64).gap_length(1);
   };

@@ -119,7 +119,7 @@ TEST(ZipReader, DoesNotCompareHeadersWithADescriptor) {
   zip.records[1].flags = 0x0808;
   zip.records[1].local_size = 0;
   zip.records[1].local_crc = 0;
-  // A reader needs no descriptor, so the payload may be followed by anything.
+  // A reader needs no descriptor, so any bytes may follow the payload.
   EXPECT_OK(RecordsIn(BuildZip(zip)));
 }
 

@@ -28,7 +28,7 @@ TEST(DefaultFileSystem, HasPathsOfThisMachine) {
   EXPECT_EQ(ReadFile(*fs, dir.Join("f"), 10, false).value(), "text");
 }
 
-TEST(DefaultFileSystem, NamesWhatItCannotReach) {
+TEST(DefaultFileSystem, NamesUnsupportedPaths) {
   const std::unique_ptr<FileSystem> fs = NewDefaultFileSystem();
   EXPECT_THAT(fs->Stat("gs://bucket/f").status(),
               StatusIs(kUnimplemented, HasSubstr("gs://bucket: needs the")));

@@ -100,7 +100,7 @@ TEST_F(ObjectFiles, AHiddenFileAppearsWhenItIsPublished) {
   }
 }
 
-TEST_F(ObjectFiles, AHiddenFileThatIsDiscardedLeavesWhatIsThere) {
+TEST_F(ObjectFiles, ADiscardedHiddenFileChangesNothing) {
   server_.PutBytes("f", "old");
   const absl::StatusOr<File> file = fs_.CreateInParts(
       "s3://bucket/f", {.size = 3, .part_bytes = kPart, .hidden = true});
@@ -154,13 +154,13 @@ TEST_F(ObjectFiles, AHiddenFileIsPublishedByAnotherProcess) {
   }
 }
 
-TEST_F(ObjectFiles, FoldersAreWhatKeysHaveInCommon) {
+TEST_F(ObjectFiles, FoldersAreCommonPrefixesOfKeys) {
   for (const char* key : {"run/step-1/.metadata", "run/step-1/__0_0.distcp",
                           "run/step-2/.metadata", "run/notes", "run/a", "run/b",
                           "run/c", "other"}) {
     server_.PutBytes(key, "x");
   }
-  server_.PutBytes("run/", "");  // a marker of another program
+  server_.PutBytes("run/", "");  // another program's marker
   const absl::StatusOr<std::vector<DirectoryEntry>> entries =
       fs_.List("s3://bucket/run/");
   ASSERT_OK(entries.status());
@@ -195,7 +195,7 @@ TEST_F(ObjectFiles, AReaderNeverSeesTwoObjects) {
   EXPECT_OK(fs_.Close(*file));
 }
 
-TEST_F(ObjectFiles, ReplaceKeepsToWhatWasSeen) {
+TEST_F(ObjectFiles, ReplaceRequiresTheSeenVersion) {
   EXPECT_OK(fs_.Replace("s3://bucket/i", "1", std::nullopt));
   EXPECT_THAT(fs_.Replace("s3://bucket/i", "2", std::nullopt),
               StatusIs(kAlreadyExists));
@@ -210,9 +210,9 @@ TEST_F(ObjectFiles, ReplaceKeepsToWhatWasSeen) {
               StatusIs(kAlreadyExists, HasSubstr("removed")));
 }
 
-TEST_F(ObjectFiles, ReplaceKnowsItsOwnBytesWhenAnAnswerWasLost) {
+TEST_F(ObjectFiles, ReplaceRecognisesItsBytesAfterALostAnswer) {
   // Another writer is first, after Replace has looked, with the same bytes, as
-  // the first try of a put whose answer was lost is.
+  // after a put with a lost answer.
   server_.FailCall(1, absl::AlreadyExistsError("is there"), /*happens=*/true);
   EXPECT_OK(fs_.Replace("s3://bucket/i", "same", std::nullopt));
   server_.FailCall(1, absl::AlreadyExistsError("is there"), /*happens=*/false);
@@ -220,7 +220,7 @@ TEST_F(ObjectFiles, ReplaceKnowsItsOwnBytesWhenAnAnswerWasLost) {
               StatusIs(kAlreadyExists, HasSubstr("is there")));
 }
 
-TEST_F(ObjectFiles, RefusesWhatObjectsCannotBe) {
+TEST_F(ObjectFiles, RefusesUnsupportedOperations) {
   EXPECT_THAT(fs_.Rename("s3://bucket/a", "s3://bucket/b"),
               StatusIs(kUnimplemented));
   EXPECT_THAT(fs_.Lock("s3://bucket/a", "").status(), StatusIs(kUnimplemented));
@@ -277,7 +277,7 @@ TEST_F(ObjectFiles, AQueueMovesManyRequestsAtOnce) {
   EXPECT_TRUE(server_.BytesOf("f") == bytes);
 }
 
-TEST_F(ObjectFiles, ARequestThatFailsSaysWhy) {
+TEST_F(ObjectFiles, AFailedRequestExplainsWhy) {
   server_.PutBytes("f", Pattern(10));
   const absl::StatusOr<File> file =
       fs_.OpenForRead("s3://bucket/f", DirectMode::kAuto, false);

@@ -21,7 +21,7 @@ using ::dcp::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-TEST(ObjectUrl, OnlyTheSchemesOfStoresAreStores) {
+TEST(ObjectUrl, OnlyKnownSchemesAreStores) {
   for (const char* path : {"s3://b", "gs://b/k", "abfs://b", "abfss://b/k",
                            "hdfs://host/k", "s3://"}) {
     EXPECT_TRUE(IsObjectUrl(path)) << path;
@@ -43,7 +43,7 @@ TEST(ObjectUrl, SplitsBucketAndKey) {
   EXPECT_EQ(ParseObjectUrl("gs://bucket/")->key, "");
 }
 
-TEST(ObjectUrl, RefusesWhatNoStoreTakes) {
+TEST(ObjectUrl, RefusesInvalidNames) {
   EXPECT_THAT(ParseObjectUrl("s3://").status(),
               StatusIs(kInvalidArgument, HasSubstr("bucket has no name")));
   EXPECT_THAT(ParseObjectUrl("s3:///key").status(),

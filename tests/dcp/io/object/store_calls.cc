@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Calls an ObjectStore and waits for the answers.
 // Tested by tests/testing/sim_object_server_test.cc.
 #include "tests/dcp/io/object/store_calls.h"
 

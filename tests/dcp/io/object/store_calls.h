@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of an ObjectStore, waiting for their answers. For tests; any
-// thread.
+// An ObjectStore's calls, waiting for their answers. For tests; any thread.
 #ifndef TESTS_DCP_IO_OBJECT_STORE_CALLS_H_
 #define TESTS_DCP_IO_OBJECT_STORE_CALLS_H_
 
@@ -27,7 +26,7 @@ absl::StatusOr<std::string> Get(ObjectStore& store, absl::string_view key,
                                 absl::string_view etag, uint64_t offset,
                                 size_t size,
                                 std::stop_token stop = std::stop_token());
-// The keys below `prefix`, of all pages.
+// The keys below `prefix`, from all pages.
 absl::StatusOr<std::vector<ObjectInfo>> ListAll(ObjectStore& store,
                                                 absl::string_view prefix);
 

@@ -85,7 +85,7 @@ std::vector<std::string> KeysOf(const std::vector<ObjectInfo>& objects) {
   return keys;
 }
 
-TEST_P(StoreContract, WhatWasPutComesBackInAnyRange) {
+TEST_P(StoreContract, PutBytesComeBackInAnyRange) {
   const std::string text = PatternedText(300'000, 1);
   const absl::StatusOr<std::string> etag = Put(*store_, Key("a"), text);
   ASSERT_OK(etag);
@@ -99,7 +99,7 @@ TEST_P(StoreContract, WhatWasPutComesBackInAnyRange) {
               IsOkAndHolds(text.substr(4097, 70'001)));
 }
 
-TEST_P(StoreContract, HeadTellsSizeEtagAndTime) {
+TEST_P(StoreContract, HeadReturnsSizeEtagAndTime) {
   const absl::StatusOr<std::string> etag = Put(*store_, Key("a"), "12345");
   ASSERT_OK(etag);
   const absl::StatusOr<ObjectInfo> info = store_->Head(Key("a"));
@@ -123,7 +123,7 @@ TEST_P(StoreContract, AnEmptyObjectIsAnObject) {
   EXPECT_EQ(info->size, 0);
 }
 
-TEST_P(StoreContract, WhatIsAbsentIsNotFoundAndItsMessageNamesIt) {
+TEST_P(StoreContract, AnAbsentObjectIsNotFoundByName) {
   EXPECT_THAT(store_->Head(Key("absent")),
               StatusIs(kNotFound, HasSubstr(absl::StrCat(store_->url(), "/",
                                                          Key("absent")))));
@@ -131,7 +131,7 @@ TEST_P(StoreContract, WhatIsAbsentIsNotFoundAndItsMessageNamesIt) {
               StatusIs(kNotFound, HasSubstr(Key("absent"))));
 }
 
-TEST_P(StoreContract, AReaderOfAReplacedObjectIsTold) {
+TEST_P(StoreContract, AReaderNoticesAReplacedObject) {
   const absl::StatusOr<std::string> before = Put(*store_, Key("a"), "before");
   ASSERT_OK(before);
   const absl::StatusOr<std::string> after = Put(*store_, Key("a"), "after!");
@@ -142,8 +142,8 @@ TEST_P(StoreContract, AReaderOfAReplacedObjectIsTold) {
   EXPECT_THAT(Get(*store_, Key("a"), *after, 0, 6), IsOkAndHolds("after!"));
 }
 
-// The size was known before, so that the server contradicts itself: nothing is
-// known of the bytes.
+// The size was known before, so the server contradicts itself: the bytes cannot
+// be trusted.
 TEST_P(StoreContract, AReadPastTheEndIsUnavailable) {
   const absl::StatusOr<std::string> etag = Put(*store_, Key("a"), "12345");
   ASSERT_OK(etag);
@@ -215,7 +215,7 @@ TEST_P(StoreContract, ListsInPagesAndRemovesAPageAtOnce) {
   EXPECT_THAT(KeysOf(*listed), ElementsAre(keys[0], keys[1], keys[2]));
 }
 
-TEST_P(StoreContract, RemovingWhatIsAbsentIsNotAnError) {
+TEST_P(StoreContract, RemovingAnAbsentObjectIsNotAnError) {
   ASSERT_OK(Put(*store_, Key("a"), "1"));
   ASSERT_OK(Put(*store_, Key("b"), "1"));
   EXPECT_OK(store_->Remove({}));
@@ -237,7 +237,7 @@ TEST_P(StoreContract, APutIfAbsentReplacesNothing) {
   EXPECT_OK(Put(*store_, Key("a"), "third", IfAbsent()));
 }
 
-TEST_P(StoreContract, APutIfEtagReplacesThatObjectOnly) {
+TEST_P(StoreContract, APutIfEtagReplacesOnlyThatObject) {
   if (!store_->has_conditions()) return ExpectReplaces(IfEtag("another"));
   const absl::StatusOr<std::string> first = Put(*store_, Key("a"), "first");
   ASSERT_OK(first);
@@ -322,7 +322,7 @@ TEST_P(StoreContract, AnUploadAppearsWholeWhenItIsFinished) {
   EXPECT_THAT(left->uploads, IsEmpty());
 }
 
-TEST_P(StoreContract, AnUploadThatReplacesNothingMeetsTheObjectOfAnother) {
+TEST_P(StoreContract, AnUploadDoesNotReplaceAnotherWritersObject) {
   const std::string key = Key("file");
   const absl::StatusOr<std::string> upload = store_->Begin(key, "writer1");
   ASSERT_OK(upload);
@@ -344,7 +344,7 @@ TEST_P(StoreContract, AnUploadThatReplacesNothingMeetsTheObjectOfAnother) {
   EXPECT_OK(store_->Finish(key, *upload, {*part}, /*replaces=*/false));
 }
 
-TEST_P(StoreContract, PartsThatMustComeInOrderAreRefusedOtherwise) {
+TEST_P(StoreContract, RefusesPartsOutOfOrder) {
   const std::string key = Key("file");
   const absl::StatusOr<std::string> upload = store_->Begin(key, "");
   ASSERT_OK(upload);
@@ -374,7 +374,7 @@ TEST_P(StoreContract, AnAbortedUploadLeavesNothing) {
   EXPECT_THAT(store_->Head(key), StatusIs(kNotFound));
 }
 
-TEST_P(StoreContract, ListsUploadsThatAreLeft) {
+TEST_P(StoreContract, ListsAbandonedUploads) {
   std::vector<std::string> ids;
   for (const char* const name : {"a/1", "a/2 &", "b"}) {
     const absl::StatusOr<std::string> id = store_->Begin(Key(name), "");
@@ -428,7 +428,7 @@ TEST_P(StoreContract, ManyReadsAndWritesAtOnce) {
   EXPECT_TRUE(AsText(back) == text);
 }
 
-TEST_P(StoreContract, ACallThatIsStoppedIsCancelled) {
+TEST_P(StoreContract, AStoppedCallIsCancelled) {
   const absl::StatusOr<std::string> etag = Put(*store_, Key("a"), "12345");
   ASSERT_OK(etag);
   std::stop_source stop;
@@ -438,7 +438,7 @@ TEST_P(StoreContract, ACallThatIsStoppedIsCancelled) {
   EXPECT_THAT(Get(*store_, Key("a"), *etag, 0, 5), IsOkAndHolds("12345"));
 }
 
-TEST_P(StoreContract, StoppingManyCallsEndsEach) {
+TEST_P(StoreContract, StoppingManyCallsEndsThemAll) {
   constexpr size_t kCalls = 32;
   const std::string text = PatternedText(1'000'000, 4);
   const absl::StatusOr<std::string> etag = Put(*store_, Key("a"), text);

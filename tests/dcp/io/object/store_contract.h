@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// StoreContract: what every ObjectStore must do, as tests that run with each of
-// them. A test of a store instantiates the suite with a way to open it:
+// StoreContract: tests that every ObjectStore must pass. A store's test
+// instantiates the suite with a way to open it:
 //
 //   INSTANTIATE_TEST_SUITE_P(Radosgw, StoreContract,
 //                            ::testing::Values(OpenRadosgw));
@@ -18,9 +18,9 @@
 
 namespace dcp {
 
-// Opens a store. Its objects may be those of an earlier test. What it says of
-// itself, such as has_conditions(), decides what is expected where stores
-// differ.
+// Opens a store. It may hold an earlier test's objects. Where stores differ,
+// the store's own properties, such as has_conditions(), decide which result is
+// expected.
 using OpenStore = std::unique_ptr<ObjectStore> (*)();
 
 class StoreContract : public ::testing::TestWithParam<OpenStore> {

@@ -37,7 +37,7 @@ class LoadPluginTest : public ::testing::Test {
   const TempDir dir_;
 };
 
-TEST_F(LoadPluginTest, SaysWhereItLookedAndWhatToDo) {
+TEST_F(LoadPluginTest, NamesTheFoldersAndAdvises) {
   setenv(kFolderVariable, dir_.path().c_str(), 1);
   const std::unique_ptr<FileSystem> fs = NewDefaultFileSystem();
   for (const char* const url :
@@ -54,7 +54,7 @@ TEST_F(LoadPluginTest, SaysWhereItLookedAndWhatToDo) {
   }
 }
 
-TEST_F(LoadPluginTest, LooksNextToTheProgramOnly) {
+TEST_F(LoadPluginTest, LooksOnlyNextToTheProgram) {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe");
   const std::filesystem::path folder =
       std::filesystem::path(program).parent_path();
@@ -90,7 +90,7 @@ TEST_F(LoadPluginTest, RefusesAnotherVersionOfTheInterface) {
                            TESSERA_PLUGIN_ABI_VERSION + 1))));
 }
 
-TEST_F(LoadPluginTest, RefusesWhatIsNotAPlugin) {
+TEST_F(LoadPluginTest, RefusesOtherFiles) {
   setenv(kFolderVariable, dir_.path().c_str(), 1);
   dir_.WriteFile("libtessera-text.so", "text");
   EXPECT_THAT(LoadPlugin("libtessera-text.so").status(),

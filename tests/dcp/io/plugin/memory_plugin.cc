@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A plugin with stores in memory.
 // Tested by tests/dcp/io/plugin/plugin_store_test.cc.
 #include "tests/dcp/io/plugin/memory_plugin.h"
 
@@ -103,7 +104,7 @@ int Head(tessera_store* store, tessera_text key, const tessera_answer* answer) {
   return 0;
 }
 
-// Folders are folded by the one who asks, too, so that they are not here.
+// The caller folds folders, too, so it is not done here.
 int List(tessera_store* store, tessera_text prefix, int by_folder,
          const tessera_answer* answer) {
   const std::string begin = StringOf(prefix);

@@ -51,8 +51,8 @@ TEST(PluginStore, NamesItselfByItsUrl) {
               StatusIs(kPermissionDenied, HasSubstr("gs://forbidden")));
 }
 
-// As a lane gives them: all at once.
-TEST(PluginStore, PartsThatComeAtOnceAreWrittenInTheirOrder) {
+// As a lane sends them: all at once.
+TEST(PluginStore, WritesConcurrentPartsInOrder) {
   constexpr uint32_t kParts = 100;
   constexpr uint32_t kUploads = 8;
   const std::unique_ptr<ObjectStore> store = OpenMemory();
@@ -85,7 +85,7 @@ TEST(PluginStore, PartsThatComeAtOnceAreWrittenInTheirOrder) {
   }
 }
 
-TEST(PluginStore, AfterAPartThatFailedTheUploadFails) {
+TEST(PluginStore, AnUploadFailsAfterAFailedPart) {
   const std::unique_ptr<ObjectStore> store = OpenMemory();
   const std::string id = *store->Begin("broken", "");
   FailNextWrite();
@@ -100,7 +100,7 @@ TEST(PluginStore, AfterAPartThatFailedTheUploadFails) {
   EXPECT_EQ(NumOpenUploads(), 0);
 }
 
-TEST(PluginStore, APartThatIsStoppedIsNotWritten) {
+TEST(PluginStore, AStoppedPartIsNotWritten) {
   const std::unique_ptr<ObjectStore> store = OpenMemory();
   const std::string id = *store->Begin("stopped", "");
   std::stop_source stop;
@@ -115,7 +115,7 @@ TEST(PluginStore, APartThatIsStoppedIsNotWritten) {
   EXPECT_OK(store->Abort("stopped", id));
 }
 
-TEST(PluginStore, AStoreThatEndsAbortsItsUploads) {
+TEST(PluginStore, ADestroyedStoreAbortsItsUploads) {
   {
     const std::unique_ptr<ObjectStore> store = OpenMemory();
     const std::string id = *store->Begin("left", "");

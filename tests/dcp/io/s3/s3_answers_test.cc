@@ -23,7 +23,7 @@ using testing::StatusIs;
 using ::dcp::testing::kDataLoss;
 constexpr char kHead[] = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
 
-// What Amazon's documentation shows, shortened.
+// The example in Amazon's documentation, shortened.
 TEST(S3Answers, ReadsAListOfObjects) {
   const absl::StatusOr<ObjectPage> page = ParseS3Objects(
       absl::StrCat(
@@ -59,7 +59,7 @@ TEST(S3Answers, KeysAreDecodedOnlyWhereTheServerEncodedThem) {
   EXPECT_EQ(page->next, "");
 }
 
-TEST(S3Answers, ReadsUploadsAndWhereTheyGoOn) {
+TEST(S3Answers, ReadsUploadsAndTheNextMarker) {
   const absl::StatusOr<UploadPage> page = ParseS3Uploads(
       "<ListMultipartUploadsResult><IsTruncated>true</IsTruncated>"
       "<NextKeyMarker>a/&amp;b</NextKeyMarker>"
@@ -92,7 +92,7 @@ TEST(S3Answers, ReadsPartsWithTheirChecksums) {
   EXPECT_EQ(page->parts[1].crc32c, "");
 }
 
-TEST(S3Answers, ReadsPartsOfAServerThatNamesTheListOtherwise) {
+TEST(S3Answers, ReadsPartsUnderAnotherListName) {
   const absl::StatusOr<S3PartsPage> page = ParseS3Parts(
       "<ListPartsResponse><Part><PartNumber>1</PartNumber><Size>5</Size>"
       "<ETag>e1</ETag></Part></ListPartsResponse>");
@@ -125,7 +125,7 @@ TEST(S3Answers, ReadsUploadIdsRemovalsAndErrors) {
   EXPECT_FALSE(ParseS3Error("<Error></Error>").has_value());
 }
 
-TEST(S3Answers, RefusesWhatHasAnotherForm) {
+TEST(S3Answers, RefusesOtherForms) {
   for (const std::string& xml : {
            std::string(),
            std::string("text"),

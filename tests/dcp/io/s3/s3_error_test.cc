@@ -18,8 +18,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::StatusIs;
 
-// The numbers of aws-c-s3 for an answer that is not a success, and for trouble
-// of the server after all tries; any other number is one of the network.
+// The aws-c-s3 numbers for an unsuccessful answer, and for a server error after
+// all tries; any other number is a network error.
 constexpr int kInvalidStatus = 14 * 1024 + 7;
 constexpr int kInternalError = 14 * 1024 + 5;
 constexpr int kCanceled = 14 * 1024 + 11;
@@ -51,7 +51,7 @@ TEST(S3Error, NamesObjectRequestCodeAndId) {
             "(request tx01)");
 }
 
-TEST(S3Error, SaysWhatToCheck) {
+TEST(S3Error, AdvisesWhereToLook) {
   const struct {
     int status;
     const char* code;
@@ -116,7 +116,7 @@ TEST(S3Error, WithoutAnAnswerTheLibraryIsQuoted) {
                                       HasSubstr("check the network")));
 }
 
-TEST(S3Error, WhatTheServerSaysIsMadeHarmless) {
+TEST(S3Error, SanitisesTheServersText) {
   const std::string text =
       absl::StrCat("line\n\x1b[31m", std::string(900, 'a'));
   const absl::Status status = Error(Refused(400, "Odd", text));
@@ -128,7 +128,7 @@ TEST(S3Error, WhatTheServerSaysIsMadeHarmless) {
       Not(HasSubstr("Signature")));
 }
 
-TEST(S3Error, OneObjectOfSeveralIsNamed) {
+TEST(S3Error, NamesOneObjectAmongSeveral) {
   S3ErrorText error;
   error.code = "AccessDenied";
   error.key = "other";
@@ -138,7 +138,7 @@ TEST(S3Error, OneObjectOfSeveralIsNamed) {
                              HasSubstr("s3:DeleteObject"))));
 }
 
-TEST(S3Error, TellsTheServersCode) {
+TEST(S3Error, ReturnsTheServersCode) {
   EXPECT_EQ(S3ErrorCode(Refused(403, "AccessDenied")), "AccessDenied");
   EXPECT_EQ(S3ErrorCode(Refused(403, "")), "");
 }

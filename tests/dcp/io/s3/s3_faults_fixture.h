@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// S3FaultsTest: a real server behind a proxy that answers in its place.
+// S3FaultsTest: a real server behind a proxy that answers in the server's
+// place.
 #ifndef TESTS_DCP_IO_S3_S3_FAULTS_FIXTURE_H_
 #define TESTS_DCP_IO_S3_S3_FAULTS_FIXTURE_H_
 
@@ -61,8 +62,8 @@ class S3FaultsTest : public ::testing::Test {
     return settings;
   }
 
-  // Answers `answer` to the first `num` requests that have `what` in their
-  // first line.
+  // Answers `answer` to the first `num` requests that have `what` in the first
+  // line.
   void OpenWithAnswers(int num, std::string what, std::string answer) {
     Open({.instead =
               [this, num, what = std::move(what), answer = std::move(answer)](
@@ -76,7 +77,7 @@ class S3FaultsTest : public ::testing::Test {
           .change = nullptr});
   }
 
-  // The upload of one part at `key`, ready to be finished.
+  // Begins an upload at `key` with one part, ready to be finished.
   ObjectPart BeginWithPart(const std::string& key, std::string& upload) {
     const absl::StatusOr<std::string> id = store_->Begin(key, "");
     EXPECT_OK(id);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of the faults of servers and networks, with a real server behind
-// a proxy.
+// The results of server and network faults, with a real server behind a proxy.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,7 +33,7 @@ using testing::ObjectServer;
 using testing::S3FaultsTest;
 using testing::StatusIs;
 
-TEST_F(S3FaultsTest, AnotherRangeThanTheOneAskedForIsUnavailable) {
+TEST_F(S3FaultsTest, AnotherRangeThanRequestedIsUnavailable) {
   Open({.instead = nullptr,
         .change = [](const std::string&, const std::string& answer) {
           return absl::StrReplaceAll(
@@ -56,7 +55,7 @@ TEST_F(S3FaultsTest, AServerThatIgnoresRangesIsRefused) {
               StatusIs(absl::StatusCode::kUnavailable));
 }
 
-TEST_F(S3FaultsTest, AServerThatIgnoresIfMatchIsFoundOutByTheEtag) {
+TEST_F(S3FaultsTest, TheEtagRevealsAServerThatIgnoresIfMatch) {
   const std::string other =
       FaultyProxy::Answer("206 Partial Content", "34",
                           "ETag: \"other\"\r\nContent-Range: bytes 2-3/5\r\n");
@@ -75,7 +74,7 @@ TEST_F(S3FaultsTest, AnErrorInASuccessfulAnswerIsAnError) {
   EXPECT_EQ(num_faults_, 2);
 }
 
-TEST_F(S3FaultsTest, AnErrorInASuccessfulAnswerThatStaysIsReported) {
+TEST_F(S3FaultsTest, APersistentErrorInASuccessfulAnswerIsReported) {
   OpenWithAnswers(100, "POST /tessera/fault?uploadId",
                   FaultyProxy::Error("200 OK", "AccessDenied"));
   std::string upload;
@@ -88,7 +87,7 @@ TEST_F(S3FaultsTest, AnErrorInASuccessfulAnswerThatStaysIsReported) {
 }
 
 // Amazon then says that there is no such upload.
-TEST_F(S3FaultsTest, AnUploadWhoseEndWasNotAnsweredIsFinished) {
+TEST_F(S3FaultsTest, AnUploadIsFinishedAfterALostAnswer) {
   Open({.instead =
             [this](const std::string& head) -> std::optional<std::string> {
           if (!absl::StartsWith(head, "POST /tessera/fault?uploadId") ||
@@ -112,7 +111,7 @@ TEST_F(S3FaultsTest, AnUploadWhoseEndWasNotAnsweredIsFinished) {
   EXPECT_EQ(info->size, 4);
 }
 
-TEST_F(S3FaultsTest, AnUploadIsNotFinishedWithPartsThatTheServerLacks) {
+TEST_F(S3FaultsTest, AnUploadIsNotFinishedWithMissingParts) {
   Open({});
   std::string upload;
   ObjectPart part = BeginWithPart("fault", upload);
@@ -126,8 +125,8 @@ TEST_F(S3FaultsTest, AnUploadIsNotFinishedWithPartsThatTheServerLacks) {
   EXPECT_OK(store_->Abort("fault", upload));
 }
 
-// Such as moto, which the tests of many programs use.
-TEST_F(S3FaultsTest, AServerWithoutAListOfPartsTakesFiles) {
+// Such as moto, which many programs use in tests.
+TEST_F(S3FaultsTest, AServerWithoutPartListsTakesFiles) {
   OpenWithAnswers(100, "GET /tessera/fault?uploadId",
                   FaultyProxy::Error("501 Not Implemented", "NotImplemented"));
   std::string upload;
@@ -136,7 +135,7 @@ TEST_F(S3FaultsTest, AServerWithoutAListOfPartsTakesFiles) {
   EXPECT_EQ(num_faults_, 0);
 }
 
-// The server has other bytes than were sent, and says so by its ETag alone.
+// The server has other bytes than were sent. Only the ETag shows it.
 class S3ChangedPutTest : public S3FaultsTest {
  protected:
   void OpenWithOtherEtags(int num) {
@@ -154,7 +153,7 @@ class S3ChangedPutTest : public S3FaultsTest {
   }
 };
 
-TEST_F(S3ChangedPutTest, ASingleOneIsSentAgain) {
+TEST_F(S3ChangedPutTest, IsSentAgain) {
   OpenWithOtherEtags(1);
   std::string upload;
   const ObjectPart part = BeginWithPart("fault", upload);
@@ -162,7 +161,7 @@ TEST_F(S3ChangedPutTest, ASingleOneIsSentAgain) {
   EXPECT_OK(store_->Finish("fault", upload, {part}, true));
 }
 
-TEST_F(S3ChangedPutTest, OneThatStaysIsDataLoss) {
+TEST_F(S3ChangedPutTest, IsDataLossIfItPersists) {
   OpenWithOtherEtags(100);
   const absl::StatusOr<std::string> upload = store_->Begin("fault", "");
   ASSERT_OK(upload);
@@ -176,7 +175,7 @@ TEST_F(S3ChangedPutTest, OneThatStaysIsDataLoss) {
   EXPECT_OK(store_->Abort("fault", *upload));
 }
 
-TEST_F(S3FaultsTest, AClockThatIsWrongIsSaidSoon) {
+TEST_F(S3FaultsTest, AWrongClockIsReportedSoon) {
   num_retries_ = 1000;
   OpenWithAnswers(2000, "PUT",
                   FaultyProxy::Error("403 Forbidden", "RequestTimeTooSkewed"));
@@ -195,7 +194,7 @@ TEST_F(S3FaultsTest, ExpiredCredentialsAreReadAgainOnce) {
   EXPECT_EQ(num_faults_, 2);
 }
 
-TEST_F(S3FaultsTest, CredentialsThatStayExpiredAreReported) {
+TEST_F(S3FaultsTest, PersistentlyExpiredCredentialsAreReported) {
   OpenWithAnswers(100, "PUT",
                   FaultyProxy::Error("400 Bad Request", "ExpiredToken"));
   EXPECT_THAT(Put(*store_, "fault", "text"),
@@ -205,7 +204,7 @@ TEST_F(S3FaultsTest, CredentialsThatStayExpiredAreReported) {
   EXPECT_EQ(num_faults_, 2);
 }
 
-TEST_F(S3FaultsTest, TheBucketsRegionReplacesAnother) {
+TEST_F(S3FaultsTest, TheBucketsRegionReplacesTheConfiguredOne) {
   FaultyProxy::Faults faults;
   faults.instead =
       [this](const std::string& head) -> std::optional<std::string> {
@@ -224,7 +223,7 @@ TEST_F(S3FaultsTest, TheBucketsRegionReplacesAnother) {
   EXPECT_EQ(num_faults_, 1);
 }
 
-TEST_F(S3FaultsTest, ARedirectToNowhereSaysWhatToSet) {
+TEST_F(S3FaultsTest, ARedirectWithoutALocationNamesTheSetting) {
   FaultyProxy::Faults faults;
   faults.instead = [](const std::string&) {
     return FaultyProxy::Error("301 Moved Permanently", "PermanentRedirect");
@@ -236,7 +235,7 @@ TEST_F(S3FaultsTest, ARedirectToNowhereSaysWhatToSet) {
                        HasSubstr("set AWS_REGION")));
 }
 
-TEST_F(S3FaultsTest, AServerThatIsNotThereIsUnavailable) {
+TEST_F(S3FaultsTest, AnUnreachableServerIsUnavailable) {
   absl::StatusOr<S3Settings> settings = Settings({});
   ASSERT_OK(settings);
   proxy_.reset();
@@ -246,7 +245,7 @@ TEST_F(S3FaultsTest, AServerThatIsNotThereIsUnavailable) {
                              HasSubstr("check the network"))));
 }
 
-TEST_F(S3FaultsTest, ARequestThatWaitsToBeTriedAgainCanBeStopped) {
+TEST_F(S3FaultsTest, AWaitingRetryCanBeStopped) {
   std::stop_source stop;
   Open({.instead = [&](const std::string& head) -> std::optional<std::string> {
           if (!absl::StartsWith(head, "GET")) return std::nullopt;
@@ -258,7 +257,7 @@ TEST_F(S3FaultsTest, ARequestThatWaitsToBeTriedAgainCanBeStopped) {
               StatusIs(absl::StatusCode::kCancelled));
 }
 
-TEST_F(S3FaultsTest, AListWithKeysFromElsewhereIsUnavailable) {
+TEST_F(S3FaultsTest, AListWithForeignKeysIsUnavailable) {
   OpenWithAnswers(1, "GET",
                   FaultyProxy::Answer("200 OK",
                                       "<ListBucketResult><Contents><Key>b</Key>"

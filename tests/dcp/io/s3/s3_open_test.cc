@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What OpenS3Store says about wrong names, credentials, certificates and
+// OpenS3Store's errors about wrong names, credentials, certificates and
 // permissions, with a real server, and a server that is restarted.
 
 #include <gmock/gmock.h>
@@ -45,7 +45,7 @@ class S3OpenTest : public ::testing::Test {
   }
 };
 
-TEST_F(S3OpenTest, ABucketThatIsMissing) {
+TEST_F(S3OpenTest, ReportsAMissingBucket) {
   EXPECT_THAT(
       Open("missing"),
       StatusIs(absl::StatusCode::kNotFound,
@@ -53,12 +53,12 @@ TEST_F(S3OpenTest, ABucketThatIsMissing) {
                      HasSubstr("request tx"), HasSubstr("check the name"))));
 }
 
-TEST_F(S3OpenTest, ANameThatNoBucketHas) {
+TEST_F(S3OpenTest, ReportsAnInvalidBucketName) {
   EXPECT_THAT(Open("a/b"), StatusIs(absl::StatusCode::kInvalidArgument,
                                     HasSubstr("name of a bucket")));
 }
 
-TEST_F(S3OpenTest, AKeyThatTheServerDoesNotKnow) {
+TEST_F(S3OpenTest, ReportsAnUnknownAccessKey) {
   SetKeys("nobody", "secretive");
   EXPECT_THAT(Open(ObjectServer::kBucket),
               StatusIs(kDenied, AllOf(HasSubstr("InvalidAccessKeyId"),
@@ -66,7 +66,7 @@ TEST_F(S3OpenTest, AKeyThatTheServerDoesNotKnow) {
                                       Not(HasSubstr("secretive")))));
 }
 
-TEST_F(S3OpenTest, ASecretThatIsWrong) {
+TEST_F(S3OpenTest, ReportsAWrongSecret) {
   SetKeys("tessera", "secretive");
   EXPECT_THAT(Open(ObjectServer::kBucket),
               StatusIs(kDenied, AllOf(HasSubstr("SignatureDoesNotMatch"),
@@ -74,7 +74,7 @@ TEST_F(S3OpenTest, ASecretThatIsWrong) {
                                       Not(HasSubstr("secretive")))));
 }
 
-TEST_F(S3OpenTest, NoCredentialsAtAll) {
+TEST_F(S3OpenTest, ReportsMissingCredentials) {
   unsetenv("AWS_ACCESS_KEY_ID");
   unsetenv("AWS_SECRET_ACCESS_KEY");
   setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
@@ -83,7 +83,7 @@ TEST_F(S3OpenTest, NoCredentialsAtAll) {
                                       HasSubstr("set AWS_ACCESS_KEY_ID"))));
 }
 
-TEST_F(S3OpenTest, ABucketOfSomebodyElse) {
+TEST_F(S3OpenTest, ReportsAnotherUsersBucket) {
   const absl::StatusOr<std::unique_ptr<ObjectStore>> store =
       Open(ObjectServer::kBucketOfStranger);
   // It might be that objects may be read although they may not be listed.
@@ -101,7 +101,7 @@ TEST_F(S3OpenTest, ABucketOfSomebodyElse) {
               StatusIs(kDenied, HasSubstr("s3:DeleteObject")));
 }
 
-TEST_F(S3OpenTest, TlsWithACertificateThatIsTrusted) {
+TEST_F(S3OpenTest, AcceptsATrustedCertificate) {
   absl::StatusOr<S3Settings> settings = ReadS3Settings();
   ASSERT_OK(settings);
   settings->endpoint = ObjectServer::Get().tls_endpoint();
@@ -118,7 +118,7 @@ TEST_F(S3OpenTest, TlsWithACertificateThatIsTrusted) {
   EXPECT_TRUE(*back == text);
 }
 
-TEST_F(S3OpenTest, AFileOfCertificatesThatIsMissing) {
+TEST_F(S3OpenTest, ReportsAMissingCertificateFile) {
   absl::StatusOr<S3Settings> settings = ReadS3Settings();
   ASSERT_OK(settings);
   settings->endpoint = ObjectServer::Get().tls_endpoint();
@@ -129,7 +129,7 @@ TEST_F(S3OpenTest, AFileOfCertificatesThatIsMissing) {
                AllOf(HasSubstr("absent.pem"), HasSubstr("AWS_CA_BUNDLE"))));
 }
 
-TEST_F(S3OpenTest, AGatewayThatIsKilledAndComesBackGoesUnnoticed) {
+TEST_F(S3OpenTest, SurvivesARestartOfTheServer) {
   const absl::StatusOr<std::unique_ptr<ObjectStore>> store =
       Open(ObjectServer::kBucket);
   ASSERT_OK(store);

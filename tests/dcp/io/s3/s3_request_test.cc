@@ -23,7 +23,7 @@ TEST(S3Request, DecodingUndoesEncodingOfEveryByte) {
   EXPECT_EQ(DecodeFromUri(EncodeForUri(all, false)), all);
 }
 
-TEST(S3Request, WhatIsNotAnEscapeStays) {
+TEST(S3Request, InvalidEscapesStay) {
   EXPECT_EQ(DecodeFromUri("100%"), "100%");
   EXPECT_EQ(DecodeFromUri("%4"), "%4");
   EXPECT_EQ(DecodeFromUri("%zz%41"), "%zzA");

@@ -35,7 +35,7 @@ using testing::ObjectServer;
 using testing::S3FaultsTest;
 using testing::StatusIs;
 
-TEST_F(S3FaultsTest, AServerThatIsOverloadedForAWhileIsAskedAgain) {
+TEST_F(S3FaultsTest, ATemporarilyOverloadedServerIsRetried) {
   OpenWithAnswers(kNumRetries, "PUT",
                   FaultyProxy::Error("503 Slow Down", "SlowDown"));
   const absl::StatusOr<std::string> etag = Put(*store_, "fault", "text");
@@ -44,7 +44,7 @@ TEST_F(S3FaultsTest, AServerThatIsOverloadedForAWhileIsAskedAgain) {
   EXPECT_THAT(Get(*store_, "fault", *etag, 0, 4), IsOkAndHolds("text"));
 }
 
-TEST_F(S3FaultsTest, AServerThatStaysOverloadedIsUnavailable) {
+TEST_F(S3FaultsTest, APersistentlyOverloadedServerIsUnavailable) {
   OpenWithAnswers(100, "PUT", FaultyProxy::Error("503 Slow Down", "SlowDown"));
   EXPECT_THAT(
       Put(*store_, "fault", "text"),
@@ -56,16 +56,16 @@ TEST_F(S3FaultsTest, AServerThatStaysOverloadedIsUnavailable) {
   EXPECT_OK(store_->List("", true, ""));
 }
 
-TEST_F(S3FaultsTest, TooManyRequestsAndConflictsAreTriedAgain) {
+TEST_F(S3FaultsTest, TooManyRequestsAndConflictsAreRetried) {
   OpenWithAnswers(
       2, "PUT", FaultyProxy::Error("429 Too Many Requests", "TooManyRequests"));
   EXPECT_OK(Put(*store_, "fault", "text"));
   EXPECT_EQ(num_faults_, 3);
 }
 
-// Whoever tries again: Amazon's client, or we. Amazon's may have begun another
-// try or two when it is told.
-TEST_F(S3FaultsTest, AfterTheLongestTimeATryThatFailsIsTheLast) {
+// Either Amazon's client or our code retries. Amazon's may have begun another
+// try or two when it is stopped.
+TEST_F(S3FaultsTest, NoRetryBeginsAfterTheDeadline) {
   give_up_s_ = 0;
   num_retries_ = 40;
   for (const std::string& answer :
@@ -87,7 +87,7 @@ TEST_F(S3FaultsTest, AfterTheLongestTimeATryThatFailsIsTheLast) {
   }
 }
 
-TEST_F(S3FaultsTest, ARequestCountsAsRetriedUntilItEnds) {
+TEST_F(S3FaultsTest, ARetriedRequestCountsUntilItEnds) {
   std::vector<int64_t> counts;
   Open({.instead = [&](const std::string&) -> std::optional<std::string> {
           counts.push_back(NumRetriedRequests());
@@ -100,7 +100,7 @@ TEST_F(S3FaultsTest, ARequestCountsAsRetriedUntilItEnds) {
   EXPECT_EQ(NumRetriedRequests(), 0);
 }
 
-TEST_F(S3FaultsTest, AConflictOfConditionsIsTriedAgain) {
+TEST_F(S3FaultsTest, AConditionalConflictIsRetried) {
   OpenWithAnswers(
       2, "PUT",
       FaultyProxy::Error("409 Conflict", "ConditionalRequestConflict"));
@@ -109,7 +109,7 @@ TEST_F(S3FaultsTest, AConflictOfConditionsIsTriedAgain) {
   EXPECT_EQ(num_faults_, 3);
 }
 
-TEST_F(S3FaultsTest, AConflictThatStaysIsUnavailable) {
+TEST_F(S3FaultsTest, APersistentConflictIsUnavailable) {
   OpenWithAnswers(
       100, "PUT",
       FaultyProxy::Error("409 Conflict", "ConditionalRequestConflict"));
@@ -119,7 +119,7 @@ TEST_F(S3FaultsTest, AConflictThatStaysIsUnavailable) {
   EXPECT_EQ(num_faults_, kNumRetries + 1);
 }
 
-TEST_F(S3FaultsTest, ABodyThatIsCutIsReadAgain) {
+TEST_F(S3FaultsTest, ATruncatedBodyIsReadAgain) {
   const std::string text = PatternedText(500'000, 1);
   Open({.instead = nullptr,
         .change = [this](const std::string& head, const std::string& answer) {
@@ -137,7 +137,7 @@ TEST_F(S3FaultsTest, ABodyThatIsCutIsReadAgain) {
   EXPECT_EQ(num_faults_, 3);
 }
 
-TEST_F(S3FaultsTest, AnswersThatAreLostAreAskedForAgain) {
+TEST_F(S3FaultsTest, LostAnswersAreRequestedAgain) {
   Open({.instead = nullptr,
         .change = [this](const std::string&, const std::string& answer) {
           return ++num_faults_ % 2 == 1 ? std::string() : answer;
@@ -149,7 +149,7 @@ TEST_F(S3FaultsTest, AnswersThatAreLostAreAskedForAgain) {
   EXPECT_EQ(num_faults_, 6);
 }
 
-TEST_F(S3FaultsTest, ABodyThatStallsIsReadAgain) {
+TEST_F(S3FaultsTest, AStalledBodyIsReadAgain) {
   FaultyProxy::Faults faults;
   faults.stalls = true;
   faults.change = [this](const std::string& head, const std::string& answer) {
@@ -170,7 +170,7 @@ TEST_F(S3FaultsTest, ABodyThatStallsIsReadAgain) {
   EXPECT_EQ(num_faults_, 2);
 }
 
-// A part of the body is missing, and the head says its length as it is sent.
+// A part of the body is missing. The header has the length as sent.
 std::string WithoutPartOfBody(const std::string& answer, size_t from,
                               size_t length) {
   const size_t body = answer.find("\r\n\r\n") + 4;
@@ -182,7 +182,7 @@ std::string WithoutPartOfBody(const std::string& answer, size_t from,
                       answer.substr(end, body - end), kept);
 }
 
-// Where the missing part begins, and its length.
+// The missing part's begin and length.
 using ShortBody = std::pair<size_t, size_t>;
 
 class S3ShortBodyTest : public S3FaultsTest,
@@ -204,7 +204,7 @@ class S3ShortBodyTest : public S3FaultsTest,
   const std::string text_ = PatternedText(500'000, 1);
 };
 
-TEST_P(S3ShortBodyTest, IsAskedForAgain) {
+TEST_P(S3ShortBodyTest, IsRequestedAgain) {
   OpenWithShortBodies(2);
   const absl::StatusOr<std::string> etag = Put(*store_, "fault", text_);
   ASSERT_OK(etag);
@@ -215,7 +215,7 @@ TEST_P(S3ShortBodyTest, IsAskedForAgain) {
   EXPECT_EQ(num_faults_, 3);
 }
 
-TEST_P(S3ShortBodyTest, IsNotAskedForAgainAfterTheLongestTime) {
+TEST_P(S3ShortBodyTest, IsNotRequestedAgainAfterTheDeadline) {
   give_up_s_ = 0;
   OpenWithShortBodies(1000);
   const absl::StatusOr<std::string> etag = Put(*store_, "fault", text_);
@@ -225,7 +225,7 @@ TEST_P(S3ShortBodyTest, IsNotAskedForAgainAfterTheLongestTime) {
   EXPECT_EQ(num_faults_, 1);
 }
 
-TEST_P(S3ShortBodyTest, IsAnErrorIfItStays) {
+TEST_P(S3ShortBodyTest, IsAnErrorIfItPersists) {
   OpenWithShortBodies(100);
   const absl::StatusOr<std::string> etag = Put(*store_, "fault", text_);
   ASSERT_OK(etag);

@@ -51,7 +51,7 @@ class S3SettingsTest : public ::testing::Test {
   const testing::TempDir dir_;
 };
 
-TEST_F(S3SettingsTest, WithoutAnythingItIsAmazon) {
+TEST_F(S3SettingsTest, DefaultsToAmazon) {
   const absl::StatusOr<S3Settings> settings = ReadS3Settings();
   ASSERT_OK(settings);
   EXPECT_EQ(settings->endpoint, "");
@@ -85,7 +85,7 @@ TEST_F(S3SettingsTest, ReadsVariables) {
   EXPECT_EQ(settings->region, "us-west-2");
 }
 
-TEST_F(S3SettingsTest, ReadsTheProfileWhereVariablesSayNothing) {
+TEST_F(S3SettingsTest, ReadsTheProfileIfVariablesAreUnset) {
   dir_.WriteFile("config",
                  "[default]\nregion = eu-west-1\n"
                  "[profile lab]\nregion = eu-west-2\n"
@@ -128,7 +128,7 @@ TEST_F(S3SettingsTest, ReadsTheProfileWhereVariablesSayNothing) {
   EXPECT_OK(ReadS3Settings());
 }
 
-TEST_F(S3SettingsTest, ChecksumsAreLeftOutWhereTheAwsToolsLeaveThemOut) {
+TEST_F(S3SettingsTest, LeavesOutChecksumsAsTheAwsToolsDo) {
   Set("AWS_REQUEST_CHECKSUM_CALCULATION", "WHEN_REQUIRED");
   absl::StatusOr<S3Settings> settings = ReadS3Settings();
   ASSERT_OK(settings);

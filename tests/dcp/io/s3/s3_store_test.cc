@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The contract of ObjectStore, kept with a real server.
+// ObjectStore's contract, with a real server.
 
 #include "dcp/io/s3/s3_store.h"
 
@@ -33,7 +33,7 @@ std::unique_ptr<ObjectStore> OpenRadosgw() {
 INSTANTIATE_TEST_SUITE_P(Radosgw, StoreContract,
                          ::testing::Values(OpenRadosgw));
 
-// Other programs give objects names that are not those of files.
+// Other programs give objects names that files cannot have.
 TEST(S3Store, HasKeysWithEmptyComponents) {
   const std::unique_ptr<ObjectStore> store = OpenRadosgw();
   ASSERT_OK(Put(*store, "empty//component", "x"));

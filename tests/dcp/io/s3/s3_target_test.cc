@@ -43,7 +43,7 @@ TEST(S3Target, ABucketWithADotIsInThePathBecauseOfTheCertificate) {
   EXPECT_EQ(target->path, "/my.bucket");
 }
 
-TEST(S3Target, RegionsOfChinaHaveADomainOfTheirOwn) {
+TEST(S3Target, ChineseRegionsHaveTheirOwnDomain) {
   const auto target = FindS3Target("bucket", InRegion("cn-north-1"));
   ASSERT_OK(target);
   EXPECT_EQ(target->authority, "bucket.s3.cn-north-1.amazonaws.com.cn");
@@ -71,7 +71,7 @@ TEST(S3Target, AnEndpointMayHaveAPath) {
   EXPECT_EQ(target->path, "/store/s3/bucket");
 }
 
-TEST(S3Target, AddressingSaysWhereTheBucketIsNamed) {
+TEST(S3Target, AddressingDecidesWhereTheBucketIsNamed) {
   S3Settings settings = AtEndpoint("https://example.com/s3");
   settings.addressing = S3Addressing::kVirtual;
   const auto elsewhere = FindS3Target("bucket", settings);
@@ -86,7 +86,7 @@ TEST(S3Target, AddressingSaysWhereTheBucketIsNamed) {
   EXPECT_EQ(amazon->path, "/bucket");
 }
 
-TEST(S3Target, RefusesNamesThatNoBucketHas) {
+TEST(S3Target, RefusesInvalidBucketNames) {
   for (const char* const name : {"", "ab", "a/b/c", "bucket?x", "bücket"}) {
     EXPECT_THAT(FindS3Target(name, {}),
                 StatusIs(kInvalid, HasSubstr("name of a bucket")))

@@ -73,7 +73,7 @@ std::vector<std::string> NamesOf(const MappedTensors& mapped) {
   return names;
 }
 
-TEST(Mapping, SaysWhatItIs) {
+TEST(Mapping, HasNameTypesTextAndSides) {
   const Mapping mapping = Sample();
   EXPECT_EQ(mapping.name(), "test");
   EXPECT_THAT(mapping.model_types(), ElementsAre("tiny"));
@@ -116,7 +116,7 @@ TEST(Mapping, DestinationsAreSortedAndReported) {
 
 TEST(Mapping, ReportsShapesAndHowElementsMove) {
   const struct {
-    const char* a;  // the terms of both sides
+    const char* a;  // both sides' terms
     const char* b;
     int64_t f;
     int64_t c;
@@ -132,7 +132,7 @@ TEST(Mapping, ReportsShapesAndHowElementsMove) {
       {"{w: (f + f) c}", "{v: (f (1 + 1)) c}", 4, 6, "[8, 6]", RuleClass::kBox},
       {"{w: f (c + c)}", "{v: f (c (1 + 1))}", 8, 3, "[8, 6]",
        RuleClass::kStrided},
-      // Rows and columns of the source.
+      // The source's rows and columns.
       {"{w: f c}", "{\"v.{f}\": c}", 8, 6, "[8, 6] -> 8 x [6]",
        RuleClass::kBox},
       {"{w: f c}", "{\"v.{c}\": f}", 8, 6, "[8, 6] -> 6 x [8]",
@@ -161,8 +161,8 @@ TEST(Mapping, ReportsShapesAndHowElementsMove) {
   }
 }
 
-// The tensors in the middle are those of neither side.
-TEST(Mapping, RulesByWayOfThePivotReportTheirOwnSide) {
+// The tensors in the middle belong to neither side.
+TEST(Mapping, RulesThroughThePivotReportTheirOwnSide) {
   ASSERT_OK_AND_ASSIGN(const MappedTensors there,
                        Sample().Map(Sources(), Options()));
   MapOptions options = Options();
@@ -194,7 +194,7 @@ TEST(Mapping, SameInputInAnyOrderGivesTheSamePlan) {
   }
 }
 
-TEST(Mapping, RefusesSidesThatAreNotThere) {
+TEST(Mapping, RefusesUnknownSides) {
   MapOptions options = Options();
   options.to = "d";
   EXPECT_THAT(Sample().Map(Sources(), options),
@@ -206,7 +206,7 @@ TEST(Mapping, RefusesSidesThatAreNotThere) {
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a into itself")));
 }
 
-TEST(Mapping, SaysWhatIsScaledAndAddedTo) {
+TEST(Mapping, ReportsScaledAndShiftedSources) {
   ASSERT_OK_AND_ASSIGN(
       const Mapping mapping,
       ParseMapping("tessera-mapping: 1\nname: t\n"
@@ -240,7 +240,7 @@ TEST(Mapping, SaysWhatIsScaledAndAddedTo) {
                        HasSubstr("m.yaml:6: the state of an optimizer")));
 }
 
-TEST(Mapping, WhatNoRuleNamesIsAnErrorUnlessToldOtherwise) {
+TEST(Mapping, UnmatchedSourcesAreAnErrorByDefault) {
   std::vector<MappingTensor> sources = Sources();
   sources.push_back(Tensor("extra"));
   sources.push_back(Tensor("l.1.cache"));
@@ -267,7 +267,7 @@ TEST(Mapping, WhatNoRuleNamesIsAnErrorUnlessToldOtherwise) {
                        HasSubstr("m.0.w is made twice")));
 }
 
-TEST(Mapping, PartsOfACheckpoint) {
+TEST(Mapping, MapsAPartOfACheckpoint) {
   std::vector<MappingTensor> sources = Sources();
   sources.push_back(Tensor("o.l.0.w.exp_avg"));
   sources.push_back(Tensor("o.l.0.w.step", {}));
@@ -290,7 +290,7 @@ TEST(Mapping, PartsOfACheckpoint) {
   EXPECT_THAT(states.dropped, ElementsAre("embed", "l.0.w", "l.1.w"));
 }
 
-TEST(Mapping, StatesThatCannotBeConverted) {
+TEST(Mapping, RefusesStatesThatCannotBeConverted) {
   std::vector<MappingTensor> sources = Sources();
   sources.push_back(Tensor("o.l.0.w.exp_avg_sq_row", {1}));
   EXPECT_THAT(
@@ -307,7 +307,7 @@ TEST(Mapping, StatesThatCannotBeConverted) {
                        HasSubstr("does not say how c names the state")));
 }
 
-TEST(Mapping, TwoRulesForOneTensor) {
+TEST(Mapping, RefusesTwoRulesForOneTensor) {
   ASSERT_OK_AND_ASSIGN(
       const Mapping twice,
       ParseMapping(absl::StrCat(kText, "- {a: l.0.w, b: z}\n"), "m.yaml"));
@@ -325,7 +325,7 @@ TEST(Mapping, TwoRulesForOneTensor) {
                        HasSubstr("m.yaml:19: m.0.w is made twice")));
 }
 
-TEST(Mapping, SourcesOfOneName) {
+TEST(Mapping, RefusesTwoSourcesWithOneName) {
   std::vector<MappingTensor> sources = Sources();
   sources.push_back(Tensor("embed"));
   EXPECT_THAT(Sample().Map(sources, Options()),
@@ -333,7 +333,7 @@ TEST(Mapping, SourcesOfOneName) {
                        HasSubstr("two sources are called embed")));
 }
 
-TEST(Mapping, NamesWhatConfigLacks) {
+TEST(Mapping, NamesMissingConfigKeys) {
   ASSERT_OK_AND_ASSIGN(
       const Mapping mapping,
       ParseMapping("tessera-mapping: 1\nname: t\nconfig:\n"

@@ -48,7 +48,7 @@ absl::StatusOr<std::optional<std::string>> Unknown(
   return FirstUnknownName(mapping->file(), side, names, config, {});
 }
 
-TEST(NameSpelling, KnowsWhatRulesNameTieAndDrop) {
+TEST(NameSpelling, KnowsNamesInRulesTiesAndDrops) {
   EXPECT_THAT(Unknown("a", {"l.0.w", "x", "w", "a.b.cache", "o.m.l.1.w"}),
               IsOkAndHolds(Eq(std::nullopt)));
   EXPECT_THAT(Unknown("a", {"x", "l.0.v", "n"}),
@@ -66,7 +66,7 @@ TEST(NameSpelling, TakesConditionsAndOffsetsFromTheConfig) {
               IsOkAndHolds(Eq(std::nullopt)));
 }
 
-TEST(NameSpelling, KnowsCodesAndScalesOfWeights) {
+TEST(NameSpelling, KnowsCodesAndScales) {
   const std::string config = R"({"layers": 3})";
   EXPECT_THAT(Unknown("b", {"m.3.codes", "m.3.scales", "y"}, config),
               IsOkAndHolds(Eq(std::nullopt)));
@@ -76,7 +76,7 @@ TEST(NameSpelling, KnowsCodesAndScalesOfWeights) {
               IsOkAndHolds(Optional(Eq("l.3.codes"))));
 }
 
-TEST(NameSpelling, RefusesWhatIsNotThere) {
+TEST(NameSpelling, RefusesUnknownSidesAndConfigs) {
   EXPECT_THAT(Unknown("c", {}), StatusIs(absl::StatusCode::kInvalidArgument,
                                          HasSubstr("has no side 'c'")));
   EXPECT_THAT(

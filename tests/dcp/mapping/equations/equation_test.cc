@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one rule does, element by element. Mapping::Map applies it, because
-// that is how an Equation gets its sources.
+// The effect of one rule, element by element. Mapping::Map applies it, because
+// that is how an Equation gets sources.
 
 #include <algorithm>
 #include <cstdint>
@@ -45,7 +45,7 @@ rules:
 constexpr absl::string_view kConfig =
     R"({"layers": 2, "experts": 3, "heads": 4, "groups": 2})";
 
-// A tensor of bytes `values`.
+// A tensor with bytes `values`.
 ArrayTensor Bytes(std::string name, const Dims& shape,
                   const std::vector<int>& values) {
   ArrayTensor array;
@@ -83,7 +83,7 @@ absl::StatusOr<std::vector<ArrayTensor>> Convert(
   return ApplyPieces(mapped, sources);
 }
 
-// Side b of `sources` as text; also checks that it becomes `sources` again.
+// `sources` on side b as text; also checks that it becomes `sources` again.
 std::string ThereAndBack(absl::string_view rules,
                          const std::vector<ArrayTensor>& sources) {
   const absl::StatusOr<std::vector<ArrayTensor>> there =
@@ -118,7 +118,7 @@ TEST(Equation, InterleavesGroups) {
             "qk [12] 1 2 3 4 9 10 5 6 7 8 11 12");
 }
 
-TEST(Equation, TurnsAndTransposes) {
+TEST(Equation, RotatesAndTransposes) {
   EXPECT_EQ(ThereAndBack("- {a: {x: (2 r)}, b: {y: (r 2)}}",
                          {Bytes("x", {6}, {1, 2, 3, 4, 5, 6})}),
             "y [6] 1 4 2 5 3 6");
@@ -132,7 +132,7 @@ TEST(Equation, StacksIndices) {
                          {Bytes("x.0", {2}, {1, 2}), Bytes("x.1", {2}, {3, 4}),
                           Bytes("x.2", {2}, {5, 6})}),
             "y [2, 3] 1 3 5 2 4 6");
-  // Nothing tells how many there are, except for the names.
+  // Only the names show how many there are.
   EXPECT_EQ(ThereAndBack("- {a: {\"x.{k}\": f}, b: {y: k f}}",
                          {Bytes("x.0", {1}, {1}), Bytes("x.1", {1}, {2})}),
             "y [2, 1] 1 2");
@@ -149,7 +149,7 @@ TEST(Equation, PadsWithZeros) {
             "y [3, 2] 1 2 0 0 0 0");
 }
 
-TEST(Equation, ConstantsAlone) {
+TEST(Equation, MakesConstantsWithoutSources) {
   EXPECT_EQ(ThereAndBack("- a: x\n  b: y\n"
                          "- {a: {=0: e}, b: {\"z.{n}\": e}, dtype: uint8}",
                          {Bytes("x", {1}, {7})}),
@@ -167,8 +167,8 @@ TEST(Equation, RenamesWithTextsOffsetsAndEmptyTensors) {
       "3");
 }
 
-TEST(Equation, AxisOfOneSideIsTheSameForAll) {
-  // An index of names only.
+TEST(Equation, AnAxisOnOneSideHasOneValueForAll) {
+  // An index that is only in names.
   const absl::string_view files = "- {a: x, b: \"{tp}/y\"}";
   EXPECT_EQ(ThereAndBack(files, {Bytes("x", {2}, {1, 2})}),
             "0/y [2] 1 2; 1/y [2] 1 2");
@@ -176,7 +176,7 @@ TEST(Equation, AxisOfOneSideIsTheSameForAll) {
       Convert(files, {Bytes("0/y", {2}, {1, 2}), Bytes("1/y", {2}, {1, 3})},
               "b", "a"),
       StatusIs(absl::StatusCode::kDataLoss, HasSubstr("1/y differs from 0/y")));
-  // An axis of a shape.
+  // An axis in a shape.
   const absl::string_view axes = "- {a: {x: h}, b: {y: (h pad)}}";
   EXPECT_EQ(ThereAndBack(axes, {Bytes("x", {2}, {1, 2})}), "y [4] 1 1 2 2");
   EXPECT_THAT(
@@ -204,7 +204,7 @@ TEST(Equation, TiedTensorsAreWrittenAndCompared) {
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("z is missing")));
 }
 
-TEST(Equation, StatesOfAnOptimizer) {
+TEST(Equation, ConvertsOptimizerStates) {
   const absl::string_view rules =
       "- {a: [{x: f c}, {y: f c}], b: {z: (f + f) c}}";
   // A step is one value for all, so both must be equal.
@@ -224,7 +224,7 @@ TEST(Equation, StatesOfAnOptimizer) {
       StatusIs(absl::StatusCode::kDataLoss, HasSubstr("only one is a scalar")));
 }
 
-TEST(Equation, RulesForTheModelOrTheStates) {
+TEST(Equation, AppliesRulesToTheModelOrTheStates) {
   const absl::string_view rules =
       "- {a: x, b: y, of: model}\n- {a: {x: f c}, b: {z: c f}, of: states}";
   EXPECT_EQ(ThereAndBack(rules, {Bytes("o.x.m", {1, 2}, {1, 2}),
@@ -248,7 +248,7 @@ void ExpectMisfits(const std::vector<Misfit>& cases) {
   }
 }
 
-TEST(Equation, SourcesThatDoNotFit) {
+TEST(Equation, RefusesSourcesThatDoNotFit) {
   const ArrayTensor x = Bytes("x", {2}, {1, 2});
   ArrayTensor other_type = Bytes("y", {2}, {1, 2});
   other_type.tensor.dtype = DType::kInt8;
@@ -291,7 +291,7 @@ TEST(Equation, SourcesThatDoNotFit) {
   });
 }
 
-TEST(Equation, SourcesThatAreMissing) {
+TEST(Equation, ReportsMissingSources) {
   const ArrayTensor x = Bytes("x", {2}, {1, 2});
   ExpectMisfits({
       {"- {a: {\"x.{n}\": f}, b: {y: n f}}",
@@ -323,7 +323,7 @@ TEST(Equation, SourcesThatAreMissing) {
   });
 }
 
-TEST(Equation, FormulasTellWhichRulesAreOptional) {
+TEST(Equation, FormulasDecideWhichRulesAreOptional) {
   const ArrayTensor x = Bytes("x", {1}, {1});
   EXPECT_EQ(ThereAndBack(
                 "- {a: x, b: y}\n- {a: z, b: w, optional: experts == 3}", {x}),
@@ -347,7 +347,7 @@ TEST(Equation, FormulasTellWhichRulesAreOptional) {
                        HasSubstr("model_type.strict is in neither")));
 }
 
-TEST(Equation, SizesThatNothingTells) {
+TEST(Equation, RefusesUnknownSizes) {
   const ArrayTensor x = Bytes("x", {4}, {1, 2, 3, 4});
   EXPECT_THAT(
       Convert("- {a: {x: (f g)}, b: {y: f g}}", {x}, "a", "b"),
@@ -365,7 +365,7 @@ TEST(Equation, SizesThatNothingTells) {
                HasSubstr("the rule has no dtype")));
 }
 
-TEST(Equation, IndexWithoutValuesNeedsNoTensors) {
+TEST(Equation, AnIndexWithoutValuesNeedsNoTensors) {
   EXPECT_EQ(ThereAndBack("- {a: x, b: y}\n"
                          "- {a: \"z.{k}\", b: \"w.{k}\", for: {k: 2 .. 2}}",
                          {Bytes("x", {1}, {1})}),
@@ -397,7 +397,7 @@ TEST(Equation, HostileSizesEndQuickly) {
   }
 }
 
-TEST(Equation, MoreLoopsThanAPieceHas) {
+TEST(Equation, RefusesMoreLoopsThanAPieceMayHave) {
   const std::vector<ArrayTensor> sources = {
       Bytes("x", {512}, std::vector<int>(512, 1))};
   EXPECT_THAT(Convert("- {a: {x: ((2 pad) tp f)}, b: {y: (f tp pad 2)}}",
@@ -419,7 +419,7 @@ TEST(Equation, MoreLoopsThanAPieceHas) {
                HasSubstr("rearranges 9 axes, more than 8")));
 }
 
-// A random order and grouping of axes, and its text.
+// A random order and grouping of axes, and the text for it.
 struct RandomSide {
   std::vector<size_t> order;
   std::string text;

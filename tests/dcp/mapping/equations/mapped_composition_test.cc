@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions between two sides of which none is the pivot, element by element.
+// Conversions between two sides that are not the pivot, element by element.
 #include "dcp/mapping/equations/mapped_composition.h"
 
 #include <string>
@@ -51,7 +51,7 @@ absl::StatusOr<MappedTensors> Map(absl::string_view rules,
   return mapping.Map(WithoutBytes(sources), {.from = "a", .to = "b"});
 }
 
-// What side a becomes as side b: "NAME BYTES" for each tensor.
+// Side a's tensors as side b: "NAME BYTES" for each tensor.
 absl::StatusOr<std::vector<std::string>> ConvertComposed(
     absl::string_view rules, const std::vector<ArrayTensor>& sources) {
   DCP_ASSIGN_OR_RETURN(const MappedTensors mapped, Map(rules, sources));
@@ -64,8 +64,8 @@ absl::StatusOr<std::vector<std::string>> ConvertComposed(
   return texts;
 }
 
-TEST(MappedComposition, GoesByWayOfThePivot) {
-  // Rules of their own for each side, which cut the pivot at other places.
+TEST(MappedComposition, GoesThroughThePivot) {
+  // Separate rules for each side, which cut the pivot at other places.
   EXPECT_THAT(ConvertComposed("- {p: {x: (k r) c}, a: {y: (r k) c}}\n"
                               "- {p: {x: c d}, b: {z: d c}}\n",
                               {ComposedBytes("y", {4, 2}, "abcdefgh")}),
@@ -84,8 +84,8 @@ TEST(MappedComposition, GoesByWayOfThePivot) {
       IsOkAndHolds(ElementsAre("b.0 ad", "b.1 be", "b.2 cf")));
 }
 
-TEST(MappedComposition, PaddingsAndTiesAreThoseOfTheSource) {
-  // Padding of a is left out, and b has its own.
+TEST(MappedComposition, PaddingsAndTiesReferToTheSource) {
+  // Padding in a is left out, and b has other padding.
   const std::vector<ArrayTensor> padded = {
       ComposedBytes("y", {3}, {'a', 'b', '\0'})};
   const absl::string_view pad =
@@ -95,7 +95,7 @@ TEST(MappedComposition, PaddingsAndTiesAreThoseOfTheSource) {
   EXPECT_THAT(mapped.paddings, SizeIs(1));
   EXPECT_TRUE(PaddingsAreZero(mapped, padded));
   EXPECT_THAT(ConvertComposed(pad, padded), IsOkAndHolds(ElementsAre("z ab")));
-  // What b lacks must be equal in the pivot, and so in a.
+  // Elements that b lacks must be equal in the pivot, and so in a.
   const absl::string_view equal =
       "- {p: {x: h k}, a: {y: k h}}\n- {p: {x: h k}, b: {z: h}}\n";
   EXPECT_THAT(ConvertComposed(equal, {ComposedBytes("y", {2, 2}, "abab")}),
@@ -103,12 +103,12 @@ TEST(MappedComposition, PaddingsAndTiesAreThoseOfTheSource) {
   EXPECT_THAT(
       ConvertComposed(equal, {ComposedBytes("y", {2, 2}, "abac")}),
       StatusIs(absl::StatusCode::kDataLoss, HasSubstr("y differs from y")));
-  // What a has once is equal without a check.
+  // Elements that a has once are equal without a check.
   const absl::string_view once =
       "- {p: {x: h k}, a: {y: h}}\n- {p: {x: h k}, b: {z: h}}\n";
   const std::vector<ArrayTensor> y = {ComposedBytes("y", {2}, "ab")};
   EXPECT_THAT(ConvertComposed(once, y), IsOkAndHolds(ElementsAre("z ab")));
-  // What the pivot alone pads is a padding of nothing.
+  // Padding in the pivot alone pads no tensor.
   const absl::string_view zero =
       "- {p: {x: (v + pad)}, a: [{y: v}, {=0: pad}]}\n"
       "- {p: {x: (v + pad)}, b: [{z: v}, {=0: pad}]}\n";

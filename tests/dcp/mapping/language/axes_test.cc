@@ -63,7 +63,7 @@ TEST(Axes, ReadsProductsAndSums) {
               ElementsAre("x", "a", "c", "d"));
 }
 
-TEST(Axes, RefusesWhatHasNoMeaning) {
+TEST(Axes, RefusesInvalidAxes) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"(a", "lack a \")\""},
       {"a)", "without a \"(\""},

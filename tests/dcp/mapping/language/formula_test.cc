@@ -38,7 +38,7 @@ absl::StatusOr<int64_t> Evaluate(absl::string_view text) {
   return formula.Evaluate(Lookup);
 }
 
-TEST(Formula, HasTheValueThatPythonGives) {
+TEST(Formula, HasTheSameValueAsInPython) {
   const std::vector<std::pair<std::string, int64_t>> cases = {
       {"1 + 2 * 3", 7},
       {"(1 + 2) * 3", 9},
@@ -79,14 +79,14 @@ TEST(Formula, HasTheValueThatPythonGives) {
   }
 }
 
-TEST(Formula, WhatAndAndOrDoNotNeedIsNotEvaluated) {
+TEST(Formula, AndAndOrEvaluateOnlyTheNeededOperands) {
   EXPECT_THAT(Evaluate("0 and missing"), IsOkAndHolds(0));
   EXPECT_THAT(Evaluate("1 or 1 / 0"), IsOkAndHolds(1));
   EXPECT_THAT(Evaluate("1 and missing"),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("missing")));
 }
 
-TEST(Formula, RefusesWhatHasNoValue) {
+TEST(Formula, RefusesFormulasWithoutAValue) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"7 / 2", "not a multiple"},
       {"7 / 0", "division by zero"},
@@ -108,7 +108,7 @@ TEST(Formula, RefusesWhatHasNoValue) {
   }
 }
 
-TEST(Formula, RefusesWhatIsNotAFormula) {
+TEST(Formula, RefusesInvalidFormulas) {
   const std::vector<std::string> cases = {"",
                                           "1 +",
                                           "* 2",
@@ -138,7 +138,7 @@ TEST(Formula, RefusesWhatIsNotAFormula) {
   }
 }
 
-TEST(Formula, RefusesWhatIsTooLargeOrTooDeep) {
+TEST(Formula, RefusesLargeAndDeepFormulas) {
   EXPECT_OK(Formula::Parse(std::string(kMaxFormulaDepth, '(') + "1" +
                            std::string(kMaxFormulaDepth, ')')));
   for (const std::string& text :
@@ -158,7 +158,7 @@ TEST(Formula, RefusesWhatIsTooLargeOrTooDeep) {
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("exceeds 4096")));
 }
 
-TEST(Formula, NamesItsNames) {
+TEST(Formula, ListsItsNames) {
   ASSERT_OK_AND_ASSIGN(const Formula formula,
                        Formula::Parse("a / b.c + round_up(a, 2)"));
   EXPECT_THAT(formula.Names(), ElementsAre("a", "b.c", "a"));

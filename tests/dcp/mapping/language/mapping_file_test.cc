@@ -219,7 +219,7 @@ TEST(MappingFile, RefusesRulesThatMakeNoSense) {
   }
 }
 
-TEST(MappingFile, AxisOfOneSideMayComeFromTheModelOrTheOtherSide) {
+TEST(MappingFile, AnAxisOnOneSideMayGetItsSizeFromTheModelOrTheRest) {
   for (const absl::string_view rules :
        {"[{a: \"x{i}\", b: y}]", "[{a: {x: e c}, b: {y: c}}]",
         "[{a: [{x: f}, {z: f c}], b: [{y: f c}, {w: f c}]}]",
@@ -229,7 +229,7 @@ TEST(MappingFile, AxisOfOneSideMayComeFromTheModelOrTheOtherSide) {
 }
 
 TEST(MappingFile, RefusesHeadsThatMakeNoSense) {
-  // What replaces what, and the message.
+  // The replaced text, the new text, and the message.
   struct Case {
     std::string from;
     std::string to;
@@ -272,7 +272,7 @@ TEST(MappingFile, RefusesHeadsThatMakeNoSense) {
                        HasSubstr("a rule file is not a map")));
 }
 
-TEST(MappingFile, LimitsWhatRulesCanGrowTo) {
+TEST(MappingFile, LimitsTheSizeOfRules) {
   std::string rules = "rules:\n- each:\n";
   for (int i = 0; i < 100; ++i) rules += "  - {A: x}\n";
   rules += "  rules:\n";

@@ -65,7 +65,7 @@ TEST(ModelSizes, LooksInSettingsFileParamsAndConfig) {
   EXPECT_EQ(sizes.Explain("c", 7), "c = 7");
 }
 
-TEST(ModelSizes, SettingsReplaceEverything) {
+TEST(ModelSizes, SettingsReplaceAllOtherValues) {
   const MappingFile file = File("  head: heads\n  d: dim / head\n");
   ASSERT_OK_AND_ASSIGN(
       ModelSizes sizes,
@@ -79,7 +79,7 @@ TEST(ModelSizes, SettingsReplaceEverything) {
                HasSubstr("the setting heats is not a name in m.yaml; is")));
 }
 
-TEST(ModelSizes, OnlyNamesOfTheFileAreSizes) {
+TEST(ModelSizes, OnlyNamesInTheFileAreSizes) {
   const MappingFile file = File("  head: heads\n  n: minus\n  g: groups\n");
   ASSERT_OK_AND_ASSIGN(ModelSizes sizes,
                        ModelSizes::Create(file, kSizesConfig, {}));
@@ -94,7 +94,7 @@ TEST(ModelSizes, OnlyNamesOfTheFileAreSizes) {
                                           HasSubstr("n is -3")));
 }
 
-TEST(ModelSizes, ValuesThatAreNotIntegers) {
+TEST(ModelSizes, RefusesValuesThatAreNotIntegers) {
   const MappingFile file = File("  head: heads\n");
   ASSERT_OK_AND_ASSIGN(ModelSizes sizes,
                        ModelSizes::Create(file, kSizesConfig, {}));
@@ -111,7 +111,7 @@ TEST(ModelSizes, ValuesThatAreNotIntegers) {
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("list.0")));
 }
 
-TEST(ModelSizes, NamesThatReferToEachOther) {
+TEST(ModelSizes, RefusesNamesThatReferToEachOther) {
   const MappingFile file = File("  x: y + 1\n  y: [z, x]\n  s: s\n");
   ASSERT_OK_AND_ASSIGN(ModelSizes sizes, ModelSizes::Create(file, "", {}));
   EXPECT_THAT(sizes.ValueOf("x"),
@@ -121,7 +121,7 @@ TEST(ModelSizes, NamesThatReferToEachOther) {
                                            HasSubstr("s refers to itself")));
 }
 
-TEST(ModelSizes, HostileFilesCostLittle) {
+TEST(ModelSizes, HostileFilesEndQuickly) {
   // Each name has two formulas that need the next one, which has no value.
   std::string fails;
   std::string chain;
@@ -139,7 +139,7 @@ TEST(ModelSizes, HostileFilesCostLittle) {
                                             HasSubstr("more than 32")));
 }
 
-TEST(ModelSizes, RefusesWhatIsNotAnObject) {
+TEST(ModelSizes, RefusesOtherJson) {
   const MappingFile file = File("  head: heads\n");
   for (const absl::string_view text : {"[1]", "3", "{", "{} {}", "\"x\""}) {
     EXPECT_THAT(

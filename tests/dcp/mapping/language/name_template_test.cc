@@ -90,13 +90,13 @@ TEST(NameTemplate, MatchesTexts) {
   EXPECT_EQ(Match("l{i}{j}", "l123"), "i=12 j=3");
 }
 
-TEST(NameTemplate, VariableThatOccursTwiceHasOneValue) {
+TEST(NameTemplate, AVariableThatOccursTwiceHasOneValue) {
   EXPECT_EQ(Match("b.{i}.l.{i}", "b.2.l.2"), "i=2");
   EXPECT_EQ(Match("b.{i}.l.{i}", "b.2.l.3"), "no");
   EXPECT_EQ(Match("{x:**}.{x:**}", "a.b.a.b"), "x=a.b");
 }
 
-TEST(NameTemplate, HostileNamesCostLittle) {
+TEST(NameTemplate, HostileNamesEndQuickly) {
   const std::string many(kMaxMappingTextBytes - 1, 'a');
   EXPECT_EQ(Match("{a:**}a{b:**}a{c:**}a{d:**}a{e:**}b", many), "no");
   EXPECT_EQ(Match("{a:**}a{b:**}a{a:**}a{d:**}a{b:**}b", many), "no");
@@ -104,7 +104,7 @@ TEST(NameTemplate, HostileNamesCostLittle) {
             "no");
 }
 
-TEST(NameTemplate, RefusesWhatIsNotAName) {
+TEST(NameTemplate, RefusesInvalidTemplates) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", "no text outside"},
       {"{i}", "no text outside"},
@@ -138,7 +138,7 @@ TEST(NameTemplate, RefusesWhatIsNotAName) {
                        HasSubstr("longer than 4096")));
 }
 
-TEST(NameTemplate, EveryNameThatIsFormattedMatches) {
+TEST(NameTemplate, EveryFormattedNameMatches) {
   std::mt19937 random(1);
   const auto below = [&](uint32_t n) -> uint32_t {
     return static_cast<uint32_t>(random() % n);

@@ -20,7 +20,7 @@ namespace {
 using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
 
-// As JSON without quotes, with ~ for nothing.
+// As JSON without quotes, with ~ for null.
 std::string YamlTextOf(const YamlTree& tree) {
   switch (tree.kind) {
     case YamlTree::Kind::kNull:
@@ -69,7 +69,7 @@ h:
   EXPECT_TRUE(tree.Find("c")->Find("e")->items[3].is(YamlTree::Kind::kText));
 }
 
-TEST(YamlTree, EmptyText) {
+TEST(YamlTree, ReadsEmptyText) {
   ASSERT_OK_AND_ASSIGN(const YamlTree tree, ParseYamlTree("", "m.yaml"));
   EXPECT_TRUE(tree.is(YamlTree::Kind::kNull));
 }

@@ -79,7 +79,7 @@ TEST(InventedModel, SatisfiesTheConfigAndTheFormulas) {
   }
 }
 
-TEST(InventedModel, OfStatesAndOfTheOtherSide) {
+TEST(InventedModel, InventsStatesAndTheOtherSide) {
   const MappingSettings settings = {{"layers", 1}, {"vocab", 5}};
   ASSERT_OK_AND_ASSIGN(
       const InventedModel states,
@@ -101,7 +101,7 @@ TEST(InventedModel, OfStatesAndOfTheOtherSide) {
   EXPECT_THAT(none.tensors, IsEmpty());
 }
 
-TEST(InventedModel, SaysWhatCannotBeMadeUp) {
+TEST(InventedModel, ReportsFormulasThatCannotBeSatisfied) {
   EXPECT_THAT(InventModel(InventedSample(), {.side = "z"}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("has no side 'z'")));

@@ -70,7 +70,7 @@ TEST(RoundTrip, FollowsEqualElementsAndPaddings) {
   EXPECT_OK(TryMapping(mapping, b.tensors, options, 1));
 }
 
-TEST(RoundTrip, SaysWhatIsLost) {
+TEST(RoundTrip, ReportsLosses) {
   // "nabc" is divided at another place than where it was put together.
   const Mapping mapping = ParseRoundTrip(
       "sides: {a: , b: }\nrules:\n- {a: \"{u:*}.{v:*}\", b: "
@@ -85,8 +85,8 @@ TEST(RoundTrip, SaysWhatIsLost) {
       options));
 }
 
-TEST(RoundTrip, ErrorsOfTheWayBackSaySo) {
-  // Nothing tells the sizes of f and g once they are one dimension.
+TEST(RoundTrip, ErrorsOnTheWayBackAreMarked) {
+  // The sizes of f and g are unknown once they are one dimension.
   const Mapping mapping = ParseRoundTrip(
       "sides: {a: , b: }\nrules:\n- {a: {x: f g}, b: {y: (f g)}}\n");
   const std::vector<MappingTensor> sources = {RoundTripTensor("x", {2, 3})};

@@ -24,7 +24,7 @@ using ::testing::SizeIs;
 // Far more than a small piece needs.
 constexpr uint64_t kMaxSteps = 100000;
 
-// What the pairs of elements that meet are, found by trying all of them.
+// The pairs of elements that meet, found by trying all pairs.
 std::vector<PlacedElement> Pairs(const StridedPiece& first,
                                  const StridedPiece& second, PieceSide side) {
   std::vector<PlacedElement> pairs;
@@ -54,7 +54,7 @@ std::vector<PlacedElement> ElementsOfAll(
     const std::vector<StridedPiece>& pieces) {
   std::vector<PlacedElement> elements;
   for (StridedPiece piece : pieces) {
-    // Loops of neither side repeat a pair.
+    // Loops with no step on either side repeat a pair.
     for (StridedLoop& loop : piece.loops) {
       if (loop.dst_dim < 0) {
         EXPECT_EQ(loop.dst_step, 0U);
@@ -69,7 +69,7 @@ std::vector<PlacedElement> ElementsOfAll(
   return elements;
 }
 
-TEST(Composition, IsOnePieceAfterTheOther) {
+TEST(Composition, EqualsApplyingBothPieces) {
   testing::Random random;
   int num_met = 0;
   for (int round = 0; round < 4000; ++round) {
@@ -96,8 +96,8 @@ TEST(Composition, IsOnePieceAfterTheOther) {
   EXPECT_GT(num_met, 300);
 }
 
-// A row of `count` elements that are made in groups, the index in a group
-// being the slow one on the other side.
+// A row of `count` elements that are made in groups, where the index in a group
+// is the slow one on the other side.
 StridedPiece Turned(uint64_t count, uint64_t group) {
   StridedPiece piece;
   piece.src_base = {0};

@@ -17,11 +17,10 @@
 namespace dcp {
 namespace {
 
-// From where each element of the destination comes: (destination byte, source
-// byte), sorted.
+// The source of each destination byte: (destination byte, source byte), sorted.
 using Copies = std::vector<std::pair<uint64_t, uint64_t>>;
 
-// The coordinates of element `index` of the row-major image of `box`.
+// The coordinates of element `index` in the box's row-major image.
 Dims Coordinates(const Box& box, uint64_t index) {
   Dims result = box.offsets;
   for (size_t d = box.sizes.size(); d-- > 0;) {
@@ -130,7 +129,7 @@ std::vector<CopyRun> RunsOf(const Case& c) {
   return runs;
 }
 
-// Copies all of a chunk with these strides into all of a window.
+// Copies a whole chunk with these strides into a whole window.
 std::vector<CopyRun> RunsOfWhole(const Dims& shape, const Dims& strides) {
   const Box whole = WholeBox(shape);
   return RunsOf(
@@ -141,7 +140,7 @@ std::vector<CopyRun> RunsOfWhole(const Dims& shape, const Dims& strides) {
        .overlap = whole});
 }
 
-TEST(CopyRun, CopiesWhatALoopOverElementsCopies) {
+TEST(CopyRun, CopiesTheSameAsAnElementLoop) {
   testing::Random random;
   for (int round = 0; round < 3000; ++round) {
     const Case c = RandomCase(random);
@@ -212,7 +211,7 @@ TEST(CopyRun, EmptyWindowHasNoRuns) {
 }
 
 TEST(CopyRun, RunsStayFewWithManyDimensions) {
-  // One element of 64 dimensions, and 2 along the first and the last of them.
+  // One element with 64 dimensions, and 2 along the first and the last.
   Dims shape(64, 1);
   EXPECT_EQ(RunsOfWhole(shape, Dims(64, 1)).size(), 1u);
   shape.front() = shape.back() = 2;
@@ -259,8 +258,8 @@ TEST(CopyRun, SourceExtentReachesTheLastByte) {
   }
 }
 
-// Applies the run to consecutive windows of the file.
-TEST(CopyRun, EachElementIsAppliedInTheWindowWhereItBegins) {
+// Applies the run to consecutive windows in the file.
+TEST(CopyRun, AppliesEachElementInTheWindowWhereItBegins) {
   testing::Random random;
   for (int round = 0; round < 500; ++round) {
     const std::vector<CopyRun> runs = RunsOf(RandomCase(random));

@@ -14,7 +14,7 @@ namespace {
 
 using Numbers = std::vector<uint64_t>;
 
-// The numbers of a box of digits, in the order of the digits.
+// The numbers in a box of digits, in digit order.
 Numbers NumbersOf(uint64_t base, absl::Span<const Digit> digits,
                   absl::Span<const DigitRange> box) {
   Numbers numbers = {base};
@@ -36,7 +36,7 @@ Numbers AllNumbers(uint64_t base, const Digits& digits) {
   return NumbersOf(base, digits, all);
 }
 
-// Digits of a number, some with gaps behind them.
+// A number's digits, some with gaps behind them.
 Digits RandomDigits(testing::Random& random) {
   Digits digits;
   uint64_t reach = 0;
@@ -51,7 +51,7 @@ Digits RandomDigits(testing::Random& random) {
 }
 
 struct Cut {
-  Numbers numbers;  // in the order of the boxes
+  Numbers numbers;  // in box order
   size_t num_boxes = 0;
 };
 
@@ -76,7 +76,7 @@ Numbers Filtered(const Numbers& numbers, NumberRange range) {
   return inside;
 }
 
-TEST(Cuts, AreTheNumbersOfTheRangeInOrderAndFew) {
+TEST(Cuts, HoldTheNumbersInTheRangeInOrder) {
   testing::Random random;
   for (int round = 0; round < 5000; ++round) {
     const Digits digits = RandomDigits(random);
@@ -94,8 +94,8 @@ TEST(Cuts, AreTheNumbersOfTheRangeInOrderAndFew) {
   }
 }
 
-// Such as those of a view whose rows overlap in memory, or are all the same.
-TEST(Cuts, OfDigitsThatOverlapAreComplete) {
+// As in a view with rows that overlap in memory, or are all the same.
+TEST(Cuts, AreCompleteForOverlappingDigits) {
   testing::Random random;
   for (int round = 0; round < 2000; ++round) {
     Digits digits;
@@ -115,7 +115,7 @@ TEST(Cuts, OfDigitsThatOverlapAreComplete) {
   }
 }
 
-TEST(Cuts, EndWhenTheVisitorSaysSo) {
+TEST(Cuts, EndWhenTheVisitorReturnsFalse) {
   int num_calls = 0;
   EXPECT_FALSE(ForEachCut(
       0, Digits{{3, 10}, {5, 1}}, {3, 22},
@@ -123,7 +123,7 @@ TEST(Cuts, EndWhenTheVisitorSaysSo) {
   EXPECT_EQ(num_calls, 2);
 }
 
-// Two heads of 128 rows and a part of a third.
+// Two heads with 128 rows and a part of a third.
 TEST(Cuts, WholeHeadsAreOneBox) {
   const Digits heads{{32, 128}, {128, 1}};
   EXPECT_EQ(CutBy(0, heads, {128, 384}).num_boxes, 1u);

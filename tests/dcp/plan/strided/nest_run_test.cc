@@ -21,8 +21,7 @@ using testing::ElementsOf;
 using testing::PlacedElement;
 using testing::PlacedPiece;
 
-// From where each element of the destination comes: (destination byte, source
-// byte), sorted.
+// The source of each destination byte: (destination byte, source byte), sorted.
 using Copies = std::vector<std::pair<uint64_t, uint64_t>>;
 
 uint64_t OffsetIn(const std::vector<uint64_t>& index, const Box& box,
@@ -116,7 +115,7 @@ Copies ExpandNest(const std::vector<NestRun>& runs) {
   return copies;
 }
 
-TEST(NestRun, CopiesWhatALoopOverElementsCopies) {
+TEST(NestRun, CopiesTheSameAsAnElementLoop) {
   testing::Random random;
   for (int round = 0; round < 4000; ++round) {
     const NestCase c = RandomNestCase(random, true);
@@ -205,8 +204,8 @@ TEST(NestRun, RepeatedElementIsOneRun) {
   EXPECT_EQ(runs[0].loops, loops);
 }
 
-// A hostile piece: loops of 2 in opposite orders. As CopyRuns, it would be as
-// many as half of its elements.
+// A hostile piece: loops of 2 in opposite orders. As CopyRuns, it would have
+// half as many runs as elements.
 TEST(NestRun, ReversedAxesStayFew) {
   StridedPiece reversed;
   reversed.src_base = {0};
@@ -235,7 +234,7 @@ TEST(NestRun, AnEmptyWindowHasNoRuns) {
   EXPECT_TRUE(NestRunsOf(c).empty());
 }
 
-TEST(NestRun, ExtentsHoldWhatIsReadAndSkipGaps) {
+TEST(NestRun, ExtentsHoldAllReadBytesAndSkipGaps) {
   testing::Random random;
   for (int round = 0; round < 1000; ++round) {
     const auto gap_bytes = ToUnsigned(random.Uniform(0, 100));
@@ -278,8 +277,8 @@ TEST(NestRun, ALongerGapIsSkipped) {
   EXPECT_EQ(NumExtents(run, 197), 3u);
 }
 
-// Applies the run to consecutive windows of the file.
-TEST(NestRun, EachElementIsAppliedInTheWindowWhereItBegins) {
+// Applies the run to consecutive windows in the file.
+TEST(NestRun, AppliesEachElementInTheWindowWhereItBegins) {
   testing::Random random;
   for (int round = 0; round < 500; ++round) {
     const bool repeats = random.Uniform(0, 1) == 0;
@@ -323,7 +322,7 @@ TEST(NestRun, EachElementIsAppliedInTheWindowWhereItBegins) {
   }
 }
 
-TEST(NestRun, IsCutByItsDestination) {
+TEST(NestRun, IsCutByDestination) {
   testing::Random random;
   for (int round = 0; round < 500; ++round) {
     for (const NestRun& run : NestRunsOf(RandomNestCase(random, true))) {
@@ -348,10 +347,10 @@ TEST(NestRun, IsCutByItsDestination) {
   }
 }
 
-// What is written: (destination byte, bytes of the element), sorted.
+// The written elements: (destination byte, element bytes), sorted.
 using Written = std::vector<std::pair<uint64_t, std::vector<uint8_t>>>;
 
-// What a run copies from rows that were collected in memory.
+// The elements that a run copies from rows collected in memory.
 Written FromRows(const NestRun& run, const FileRows& rows,
                  const std::vector<uint8_t>& file) {
   std::vector<uint8_t> memory(rows.count * rows.pitch, 0xAB);
@@ -373,8 +372,8 @@ Written FromRows(const NestRun& run, const FileRows& rows,
   return written;
 }
 
-// Rows of any length that adjoin, and rows like those of the outermost loop,
-// between which nothing is needed.
+// Rows with any length that adjoin, and rows like the outermost loop's, with
+// unneeded bytes between them.
 TEST(NestRun, RowsInMemoryHoldTheElementsThatBeginInThem) {
   testing::Random random;
   uint64_t num_apart = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the tests of strided pieces: random pieces between random tensors,
+// Shared by the tests for strided pieces: random pieces between random tensors,
 // and their elements one by one. One thread.
 #ifndef TESTS_DCP_PLAN_STRIDED_RANDOM_PIECE_H_
 #define TESTS_DCP_PLAN_STRIDED_RANDOM_PIECE_H_
@@ -16,15 +16,15 @@
 
 namespace dcp::testing {
 
-// A piece, and the shapes of its tensors.
+// A piece, and the tensors' shapes.
 struct PlacedPiece {
   StridedPiece piece;
   Dims src_shape;
   Dims dst_shape;
 };
 
-// Gives the loops that walk along `dim` of a side steps in random order, and
-// returns how far they reach.
+// Gives the loops along `dim` on one side steps in random order, and returns
+// how far they reach.
 inline uint64_t GiveSteps(Random& random, StridedPiece& piece, PieceSide side,
                           int dim) {
   std::vector<StridedLoop*> loops;
@@ -46,7 +46,7 @@ inline uint64_t GiveSteps(Random& random, StridedPiece& piece, PieceSide side,
   return reach;
 }
 
-// Up to `max_loops` loops between tensors of up to 3 dimensions. Some repeat
+// Up to `max_loops` loops between tensors with up to 3 dimensions. Some repeat
 // elements, unless `repeats` is false.
 inline PlacedPiece RandomPiece(Random& random, int64_t max_loops,
                                bool repeats = true) {
@@ -77,7 +77,7 @@ inline PlacedPiece RandomPiece(Random& random, int64_t max_loops,
   return placed;
 }
 
-// The indices of an element on either side.
+// An element's indices on either side.
 struct PlacedElement {
   std::vector<uint64_t> dst;
   std::vector<uint64_t> src;
@@ -85,7 +85,7 @@ struct PlacedElement {
   friend auto operator<=>(const PlacedElement&, const PlacedElement&) = default;
 };
 
-// All elements of a piece, sorted.
+// All elements in a piece, sorted.
 inline std::vector<PlacedElement> ElementsOf(const StridedPiece& piece) {
   std::vector<PlacedElement> elements = {
       {.dst = {piece.dst_base.begin(), piece.dst_base.end()},

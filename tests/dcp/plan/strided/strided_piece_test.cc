@@ -26,7 +26,7 @@ using testing::PlacedPiece;
 using testing::RandomPiece;
 using testing::StatusIs;
 
-// The most parts that a box of this side may cut a piece into.
+// The most parts that a box on this side may cut a piece into.
 size_t MostParts(const StridedPiece& piece, PieceSide side, size_t num_dims) {
   size_t most = 1;
   for (size_t d = 0; d < num_dims; ++d) {
@@ -124,7 +124,7 @@ TEST(StridedPiece, DensePartsAreDenseAndComplete) {
   EXPECT_GT(num_split, 100u);
 }
 
-// A matrix of 6 x 8 of 4 heads, 2 halves and r = 6 rows each in dimension 0.
+// A 6 x 8 matrix with 4 heads, 2 halves and r = 6 rows each in dimension 0.
 StridedPiece Rotary() {
   return {.src_base = {0, 0},
           .dst_base = {0, 0},
@@ -138,7 +138,7 @@ StridedPiece Rotary() {
                      .dst_step = 1}}};
 }
 
-TEST(StridedPiece, WholeHeadsOfARotaryPermutationStayOnePart) {
+TEST(StridedPiece, WholeRotaryHeadsStayOnePart) {
   const auto num_parts = [](int64_t first, int64_t count) {
     size_t parts = 0;
     Clip(Rotary(), PieceSide::kDst, {{first, 0}, {count, 8}},
@@ -200,7 +200,7 @@ std::vector<Broken> BrokenPieces() {
   return all;
 }
 
-TEST(StridedPiece, BrokenOnesAreRefused) {
+TEST(StridedPiece, RefusesInvalidPieces) {
   EXPECT_OK(CheckStridedPiece(Rotary(), {48, 8}, {48, 8}));
   for (const Broken& broken : BrokenPieces()) {
     SCOPED_TRACE(broken.what);
