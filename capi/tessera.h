@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The C interface of Tessera: reads checkpoints of every format that the core
+/* The C interface of Tessera: reads checkpoints in every format that the core
  * knows, and writes DCP checkpoints of many processes that appear whole or not
- * at all. It is what the Python package calls; other languages can call it too.
+ * at all. The Python package calls it; other languages can call it too.
  * README.md has an example.
  *
  * Every function that can fail returns null, or an error that the caller frees.
@@ -36,8 +36,8 @@ typedef struct tessera_error tessera_error;
 TESSERA_API int tessera_error_code(const tessera_error* error);
 /* For people. Valid until the error is freed, as are the following. */
 TESSERA_API const char* tessera_error_message(const tessera_error* error);
-/* Where the error belongs; empty where that is not known: the checkpoint, a
- * file of it, the name of a tensor or object, and an offset in the file. */
+/* The error's place; empty if it is not known: the checkpoint, a file in it,
+ * the name of a tensor or object, and an offset in the file. */
 TESSERA_API const char* tessera_error_path(const tessera_error* error);
 TESSERA_API const char* tessera_error_file(const tessera_error* error);
 TESSERA_API const char* tessera_error_tensor(const tessera_error* error);
@@ -53,7 +53,7 @@ TESSERA_API const uint8_t* tessera_bytes_data(const tessera_bytes* bytes);
 TESSERA_API size_t tessera_bytes_size(const tessera_bytes* bytes);
 TESSERA_API void tessera_bytes_free(tessera_bytes* bytes);
 
-/* The CRC-32C of bytes, with which a daemon sends them (proto/README.md). */
+/* The CRC-32C of bytes, which a daemon sends with them (proto/README.md). */
 TESSERA_API uint32_t tessera_crc32c(const void* data, size_t size);
 
 /* ---- Stopping a call ---- */
@@ -73,13 +73,13 @@ typedef struct tessera_checkpoint tessera_checkpoint;
 /* The library's version, such as "1.2.3". */
 TESSERA_API const char* tessera_version(void);
 
-/* Whether `path` can be read and written here: a path of this machine, s3://,
- * or the URL of a store with a plugin that is there. Nothing of the network is
- * touched. UNIMPLEMENTED for other URLs, and where a plugin is missing. */
+/* Whether `path` can be read and written here: a path on this machine, s3://,
+ * or the URL of a store with an installed plugin. Does not use the network.
+ * UNIMPLEMENTED for other URLs, and if a plugin is missing. */
 TESSERA_API tessera_error* tessera_check_served(const char* path);
 
-/* Opens the checkpoint of any format at `path`, a path or s3:// URL, and reads
- * its index. NOT_FOUND if there is none, DATA_LOSS if it is damaged,
+/* Opens the checkpoint at `path`, in any format, and reads the index; `path`
+ * may be an s3:// URL. NOT_FOUND if there is none, DATA_LOSS if it is damaged,
  * PERMISSION_DENIED if a pickle needs more than data. `stop` may be null, here
  * and below. */
 TESSERA_API tessera_error* tessera_checkpoint_open(const char* path,
@@ -87,35 +87,35 @@ TESSERA_API tessera_error* tessera_checkpoint_open(const char* path,
                                                    tessera_checkpoint** out);
 TESSERA_API void tessera_checkpoint_free(tessera_checkpoint* checkpoint);
 
-/* What is in it, as JSON:
+/* The contents, as JSON:
  *   {"path", "format": "dcp" | "safetensors" | "pt", "flattened": bool,
  *    "metadata": {key: text}, "warnings": [text],
  *    "tensors": [{"name", "dtype": "float32", "shape": [int],
  *                 "keys": [text or int], "place": [file, offset],
  *                 "chunks": [[[offset], [size]]]}],
  *    "objects": [{"name", "keys"}]}
- * `warnings` name the losses of the checkpoint, such as the shapes of its
- * weights: show them to the user.
+ * `warnings` name contents that the checkpoint lost, such as weight shapes:
+ * show them to the user.
  * `keys` is the position in the nested state dict, empty if it is not recorded;
- * dtypes have PyTorch's names. Reading tensors in the order of `place`, where
- * their first chunk is, reads each file from its beginning to its end. */
+ * dtypes have PyTorch's names. `place` is where the first chunk is: reading
+ * tensors in this order reads each file from beginning to end. */
 TESSERA_API tessera_error* tessera_checkpoint_describe(
     const tessera_checkpoint* checkpoint, tessera_bytes** out);
 
 /* A part of a tensor and the memory for it. */
 typedef struct tessera_region {
   const char* name;
-  const char* dtype; /* of the memory, as PyTorch names it; converted */
+  const char* dtype; /* in memory, as PyTorch names it; converted */
   size_t num_dims;
-  const int64_t* offsets; /* of the first element, in elements */
+  const int64_t* offsets; /* to the first element, in elements */
   const int64_t* sizes;   /* in elements */
   void* data;             /* row-major */
-  uint64_t num_bytes;     /* of the memory; must be what the sizes need */
+  uint64_t num_bytes;     /* of memory; exactly as many as the sizes need */
 } tessera_region;
 
-/* Fills all regions in one pass over the files, in at most `memory_bytes` of
- * memory (0: 256 MiB). With `verify` not 0, whatever is read as a whole is
- * compared with its recorded checksum. NOT_FOUND and INVALID_ARGUMENT name
+/* Fills all regions in one pass over the files, with at most `memory_bytes` of
+ * memory (0: 256 MiB). If `verify` is not 0, every item that is read whole is
+ * compared with the recorded checksum. NOT_FOUND and INVALID_ARGUMENT name
  * every region that does not fit, before anything is read. After another error,
  * the regions hold some of the bytes. */
 TESSERA_API tessera_error* tessera_checkpoint_read(
@@ -123,22 +123,22 @@ TESSERA_API tessera_error* tessera_checkpoint_read(
     size_t num_regions, uint64_t memory_bytes, int verify, tessera_stop* stop);
 
 /* An object that is not a tensor, as a torch.save archive that the library has
- * written again from data: it names only classes of the library's list, and
+ * written again from data: it names only classes on the library's list, and
  * none of these runs code. PERMISSION_DENIED if the object has others. */
 TESSERA_API tessera_error* tessera_checkpoint_object(
     tessera_checkpoint* checkpoint, const char* name, tessera_stop* stop,
     tessera_bytes** out);
 
-/* Which of the tensors named are stored as something other than dense elements,
- * such as a subclass of torch.Tensor that pickles itself: a JSON list of names.
+/* The named tensors that are not stored as dense elements, such as a subclass
+ * of torch.Tensor that pickles itself: a JSON list of names.
  * tessera_checkpoint_read refuses them, with the reason. */
 TESSERA_API tessera_error* tessera_checkpoint_not_dense(
     tessera_checkpoint* checkpoint, const char* const* names, size_t num_names,
     tessera_stop* stop, tessera_bytes** out);
 
-/* The bytes of a tensor's chunk (its number in "chunks"), or of an object
- * (chunk 0), as they are stored: an archive of torch.save that anybody may have
- * written. Unpickle it only by rules of your own. UNIMPLEMENTED if the
+/* The stored bytes of a tensor's chunk (`chunk` is the index in "chunks"), or
+ * of an object (chunk 0): a torch.save archive that anybody may have written.
+ * Unpickle it only by rules of your own. UNIMPLEMENTED if the
  * checkpoint has no items. */
 TESSERA_API tessera_error* tessera_checkpoint_item(
     tessera_checkpoint* checkpoint, const char* name, size_t chunk,
@@ -152,14 +152,14 @@ TESSERA_API tessera_error* tessera_object_check(const uint8_t* data,
 
 /* ---- Writing ----
  *
- * One process, the coordinator, begins the save and asks for a name of a file
- * for each process; each process writes one file and gives the coordinator the
- * places of its items and its digests; the coordinator commits the index. */
+ * One process, the coordinator, begins the save and asks for a file name for
+ * each process; each process writes one file and gives the coordinator the
+ * items' places and the digests; the coordinator commits the index. */
 
 typedef struct tessera_save tessera_save;
 
-/* Takes the lock of the directory `path`, which appears as a checkpoint with
- * tessera_save_commit. ALREADY_EXISTS if there is one and `overwrite` is 0;
+/* Takes the lock of the directory `path`. tessera_save_commit makes it appear
+ * as a checkpoint. ALREADY_EXISTS if there is one and `overwrite` is 0;
  * FAILED_PRECONDITION if another writer is at work, which the message names. */
 TESSERA_API tessera_error* tessera_save_begin(const char* path, int overwrite,
                                               tessera_save** out);
@@ -168,23 +168,23 @@ TESSERA_API tessera_error* tessera_save_begin(const char* path, int overwrite,
 TESSERA_API tessera_error* tessera_save_file_name(tessera_save* save,
                                                   int64_t rank,
                                                   tessera_bytes** out);
-/* The same for a file whose name its process has chosen. */
+/* The same for a file name that the process has chosen. */
 TESSERA_API tessera_error* tessera_save_adopt(tessera_save* save,
                                               const char* name);
 /* Makes the checkpoint appear, durable, when all files are written. `metadata`
- * is the content of .metadata, which `save_id` is a part of; `digests` are
- * those of all files. */
+ * is the content of .metadata, which includes `save_id`; `digests` are those of
+ * all files. */
 TESSERA_API tessera_error* tessera_save_commit(
     tessera_save* save, const char* save_id, const uint8_t* metadata,
     size_t num_metadata_bytes, const char* const* digests, size_t num_digests);
-/* Removes what was written, unless it was committed. */
+/* Removes the written files, unless they were committed. */
 TESSERA_API void tessera_save_free(tessera_save* save);
 
 typedef struct tessera_file tessera_file;
 
 /* The next bytes of a tensor that is not in contiguous memory: fills `dst` with
- * bytes [offset, offset + size) of its row-major payload. Called by a thread of
- * the library, one call at a time, with increasing offsets. Returns 0, or
+ * bytes [offset, offset + size) of the row-major payload. Called by one of the
+ * library's threads, one call at a time, with increasing offsets. Returns 0, or
  * another number to fail the write. */
 typedef int (*tessera_fill)(void* context, uint64_t offset, uint8_t* dst,
                             uint64_t size);
@@ -198,15 +198,15 @@ typedef struct tessera_range {
 /* The data file of one process, laid out item by item. */
 TESSERA_API tessera_error* tessera_file_new(const char* path,
                                             tessera_file** out);
-/* Adds a tensor, or a part of one, of `sizes`. Its elements are at `data`,
- * row-major, or if that is null, are asked from `fill`; both must stay valid
- * until the file is written. */
+/* Adds a tensor, or a part of one, with `sizes`. The elements are at `data`,
+ * row-major; if that is null, `fill` provides them. Both must stay valid until
+ * the file is written. */
 TESSERA_API tessera_error* tessera_file_add_tensor(
     tessera_file* file, const char* dtype, size_t num_dims,
     const int64_t* sizes, const void* data, tessera_fill fill, void* context,
     tessera_range* out);
-/* Adds an object of `size` bytes, as torch.save has written it; where the bytes
- * come from is said as for a tensor. */
+/* Adds an object with `size` bytes, as torch.save has written it. The bytes are
+ * given as for a tensor. */
 TESSERA_API tessera_error* tessera_file_add_object(
     tessera_file* file, uint64_t size, const void* data, tessera_fill fill,
     void* context, tessera_range* out);
@@ -230,21 +230,21 @@ TESSERA_API void tessera_file_free(tessera_file* file);
  * The checkpoints "step-<N>" in a directory, or below a name in an object
  * store, by the rules of fsdp::CheckpointManager. */
 
-/* The newest step that is complete, as JSON: {"step": int or null, "skipped":
- * [text]}, with a line for each newer one that is not. */
+/* The newest complete step, as JSON: {"step": int or null, "skipped": [text]},
+ * with a line for each newer step, which is incomplete. */
 TESSERA_API tessera_error* tessera_newest_step(const char* directory,
                                                tessera_bytes** out);
 /* Removes steps before `durable`, which is complete: all but the newest
  * `keep_last` (0: all stay) and the multiples of `keep_every` (0: none), and
- * older ones that a crash left unfinished. A JSON list of lines for people says
- * what was removed, and what could not be. */
+ * older ones that a crash left unfinished. Returns a JSON list of lines for
+ * people, one for each step that was removed or could not be. */
 TESSERA_API tessera_error* tessera_remove_old_steps(const char* directory,
                                                     int64_t durable,
                                                     int64_t keep_last,
                                                     int64_t keep_every,
                                                     tessera_bytes** out);
 
-/* An entry of the metadata of a safetensors file. */
+/* An entry in a safetensors file's metadata. */
 typedef struct tessera_pair {
   const char* key;
   const char* value;
@@ -252,7 +252,7 @@ typedef struct tessera_pair {
 
 /* Writes whole tensors as one file, which appears whole or not at all. `format`
  * is "safetensors" or "pt" (torch.save's); if it is null, the suffix of `path`
- * says so. The offsets of the regions are not read and may be null; `data` is
+ * decides. The offsets of the regions are not read and may be null; `data` is
  * read only. Metadata is for safetensors; without a `format`, "format": "pt" is
  * added if it is missing. ALREADY_EXISTS if there is a file and `overwrite` is
  * 0. */

@@ -180,7 +180,7 @@ absl::StatusOr<ReadTensorsStats> CheckpointClient::ReadTensors(
         if (index >= parts.size() || part.name() != parts[index].part.name()) {
           return absl::DataLossError(
               absl::StrCat("part ", index, " is '", part.name(),
-                           "', which is not what was asked for"));
+                           "', which was not requested"));
         }
         ++num_parts;
         return parts[index].memory;

@@ -106,7 +106,7 @@ ReadConfig Read(absl::string_view name, absl::string_view text,
         {.file = std::string(name)},
         "is a program that makes TorchTitan's config (0.3 and later), and no "
         "Python runs here; start it with --debug.print_config, or "
-        "--debug.save_config_file config.json, and give what that prints");
+        "--debug.save_config_file config.json, and read that output");
     return read;
   }
   Node document = ParseText(name, text, read.findings);

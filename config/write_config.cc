@@ -30,10 +30,9 @@ std::string write_config(const TrainConfig& config, Dialect dialect,
   if (can_write(dialect)) {
     text = config::RowOf(dialect).write(config, written);
   } else {
-    written.Problem({},
-                    absl::StrCat("configs of ", program_of(dialect),
-                                 " can be read, but not written: most of "
-                                 "what they need is about models and data"));
+    written.Problem({}, absl::StrCat("configs of ", program_of(dialect),
+                                     " can be read, but not written: most of "
+                                     "their keys are about models and data"));
   }
   if (written.has_problems()) text.clear();
   findings.Append(std::move(written));

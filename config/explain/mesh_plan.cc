@@ -67,10 +67,13 @@ absl::StatusOr<int64_t> DataRanks(const MeshConfig& mesh, int64_t world_size) {
         std::pair(mesh.context_parallel_degree, kContext),
         std::pair(mesh.pipeline_parallel_degree, kPipeline)}) {
     if (rest % *degree != 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          Said(degree, name), ", which does not divide ",
-          rest == world_size ? "" : "what other degrees leave of ", world_size,
-          " ranks", rest == world_size ? "" : absl::StrCat(", ", rest)));
+      return absl::InvalidArgumentError(
+          absl::StrCat(Said(degree, name), ", which does not divide ",
+                       rest == world_size
+                           ? absl::StrCat(world_size, " ranks")
+                           : absl::StrCat("the ", rest,
+                                          " ranks that other degrees leave of ",
+                                          world_size)));
     }
     rest /= *degree;
   }

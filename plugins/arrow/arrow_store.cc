@@ -288,10 +288,10 @@ arrow::Status ArrowStore::Appear(const Upload& upload) {
   if (there.type() != FileType::NotFound && !bucket_.moves_replace) {
     return Fail(Code::kFailedPrecondition,
                 "this store cannot replace an object at one instant, so it "
-                "replaces none: choose another name, or remove what is there");
+                "replaces none: choose another name, or remove that object");
   }
   const arrow::Status moved = bucket_.files->Move(upload.path, path);
-  // Accounts of Azure without a hierarchical namespace copy only.
+  // Azure accounts without a hierarchical namespace copy only.
   if (CodeOf(moved) != Code::kUnimplemented) return moved;
   ARROW_RETURN_NOT_OK(bucket_.files->CopyFile(upload.path, path));
   return bucket_.files->DeleteFile(upload.path);

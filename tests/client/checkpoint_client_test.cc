@@ -101,7 +101,7 @@ TEST_F(CheckpointClientTest, PartsAndMemoryMustAgree) {
   wanted.part.set_name("other");
   EXPECT_THAT(client_.ReadTensors({}, {&wanted, 1}),
               StatusIs(absl::StatusCode::kDataLoss,
-                       HasSubstr("not what was asked for")));
+                       HasSubstr("which was not requested")));
   EXPECT_OK(client_.ReadTensors({}, std::span<const WantedPart>()));
 }
 

@@ -116,7 +116,7 @@ std::string GeneralHelp() {
   for (const VerbRow& row : Tool().verbs) {
     absl::StrAppendFormat(&text, "  %-10s%s\n", row.name, row.summary);
   }
-  absl::StrAppend(&text, "\nPrograms whose configs are read:\n");
+  absl::StrAppend(&text, "\nConfigs of these programs are read:\n");
   for (const Dialect dialect : all_dialects()) {
     absl::StrAppendFormat(
         &text, "  %-15s%s\n", program_of(dialect),

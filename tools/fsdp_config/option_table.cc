@@ -28,15 +28,15 @@ using ::dcp::tools::VerbRow;
 using ::dcp::tools::VerbTool;
 
 constexpr std::array<VerbRow, 5> kVerbs = {{
-    {VerbBit(Verb::kCheck), "check", "FILE",
-     "report everything that is wrong with a config",
+    {VerbBit(Verb::kCheck), "check", "FILE", "report all mistakes in a config",
      "Reads a training config of a program that 'fsdp-config --help' names, "
      "as\n"
-     "YAML, JSON, TOML or a Python dict, and prints everything that is wrong\n"
-     "with it: the line, the key, its value and the values that are allowed,\n"
-     "and for an unknown key the nearest known one; then what has a different\n"
-     "meaning here, and what has no effect. The exit code is 1 if something "
-     "is\nwrong.\n",
+     "YAML, JSON, TOML or a Python dict, and prints all mistakes in it: the\n"
+     "line, the key, the value and the allowed values, and for an unknown key\n"
+     "the nearest known one. Then it prints the options that have a different\n"
+     "meaning here, and those that have no effect. The exit code is 1 if "
+     "there\n"
+     "are mistakes.\n",
      "fsdp-config check accelerate.yaml\n"
      "fsdp-config check --strict configs/*.yaml\n"
      "fsdp-config check fsdp.json --json | jq '.findings[].text'\n"},
@@ -44,15 +44,15 @@ constexpr std::array<VerbRow, 5> kVerbs = {{
      "explain what a config will do",
      "Prints the mesh of ranks, the groups that are gathered and reduced\n"
      "together, ZeRO's stage, and the memory of one rank: parameters,\n"
-     "gradients, optimizer state, what is gathered at one time, and a bound "
-     "of\n"
-     "the activations. Groups and memory require a model: any checkpoint of\n"
-     "it, of which only the index is read.\n",
+     "gradients, optimizer state, parameters gathered at one time, and a "
+     "bound\n"
+     "for the activations. Groups and memory require a model: any checkpoint\n"
+     "of it; only the checkpoint's index is read.\n",
      "fsdp-config explain llama3_8b.toml --world-size 64\n"
      "fsdp-config explain accelerate.yaml --world-size 16 \\\n"
      "  --model model.safetensors --local-batch-size 2 --seq-len 8192\n"},
     {VerbBit(Verb::kToFsdp2), "to-fsdp2", "FILE",
-     "turn a config of FSDP1 into one of FSDP2",
+     "turn an FSDP1 config into an FSDP2 config",
      "Writes the same file for FSDP2: options are renamed, mapped or dropped,\n"
      "and each is named with the reason. Comments, order and all other keys\n"
      "stay as they were. A file for FSDP2 is not changed. The result goes to\n"
@@ -73,10 +73,9 @@ constexpr std::array<VerbRow, 5> kVerbs = {{
      "  --output-file accelerate.yaml\n"},
     {VerbBit(Verb::kInit), "init", "",
      "ask for the settings of a config and write it",
-     "Asks as `accelerate config` does, and writes a config for the program "
-     "of\n"
-     "--to, which it asks for as well. Questions go to standard error, the\n"
-     "config to standard output or to --output-file.\n",
+     "Asks questions like `accelerate config`, and writes a config for the\n"
+     "program that --to names, or asks for the program too. Questions go to\n"
+     "standard error, the config to standard output or to --output-file.\n",
      "fsdp-config init --output-file accelerate.yaml\n"
      "fsdp-config init --to torchtitan >llama3.toml\n"},
 }};
@@ -108,7 +107,7 @@ absl::Status SetTo(absl::string_view value, CommandLine& line) {
 
 constexpr OptionRow<CommandLine> kOptions[] = {
     {{"to", "DIALECT", VerbBit(Verb::kConvert) | VerbBit(Verb::kInit),
-      "for which program; 'fsdp-config --help' names them"},
+      "the program; 'fsdp-config --help' lists them"},
      SetTo},
     {{"output-file", "FILE", kWrites,
       "where to write; refused if the file exists"},
@@ -122,19 +121,19 @@ constexpr OptionRow<CommandLine> kOptions[] = {
      SetFlag<&CommandLine::strict>},
     {{"world-size", "N", kCountsRanks,
       "ranks in total; default: those the config was\nwritten for (explain: or "
-      "as many as its\ndegrees make, at least 8 if they make no number)"},
+      "the product\nof the degrees, at least 8 if that is no number)"},
      SetPositive<&CommandLine::world_size>},
     {{"local-world-size", "N", kCountsRanks,
-      "ranks of one machine; default: at most 8"},
+      "ranks on one machine; default: at most 8"},
      SetPositive<&CommandLine::local_world_size>},
     {{"model", "PATH", kExplains,
       "a checkpoint of the model: safetensors, .pt, DCP"},
      SetText<&CommandLine::model>},
     {{"local-batch-size", "N", kExplains,
-      "sequences of one rank; default: the config's, or 1"},
+      "sequences for one rank; default: the config's, or 1"},
      SetPositive<&CommandLine::local_batch_size>},
     {{"seq-len", "N", kExplains,
-      "tokens of a sequence; default: the config's, or 2048"},
+      "tokens in a sequence; default: the config's, or 2048"},
      SetPositive<&CommandLine::seq_len>},
     {{"environment", nullptr, kAll,
       "FSDP_* and ACCELERATE_* variables override the file"},

@@ -155,8 +155,8 @@ std::string OtherText(const TrainConfig& config) {
   }
   if (*config.sharding.activation_cpu_offload) {
     text +=
-        "Activation offload: what forward keeps for backward waits in the "
-        "memory of the host\n";
+        "Activation offload: activations wait for backward in the memory of "
+        "the host\n";
   }
   if (*config.sharding.cpu_offload) {
     text +=
@@ -365,7 +365,7 @@ std::string MemoryText(const TrainConfig& config,
                    "sequence"),
       " of ", FormatCount(static_cast<uint64_t>(explanation.seq_len)),
       " tokens, with attention\n  that keeps no scores; all numbers leave out "
-      "what the allocator wastes.\n");
+      "memory that the allocator wastes.\n");
   const MeshPlan& mesh = explanation.mesh;
   if (mesh.tensor_parallel * mesh.pipeline_parallel * mesh.expert_parallel >
       1) {

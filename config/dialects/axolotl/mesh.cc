@@ -95,10 +95,11 @@ void SetCopies(const AxolotlSizes& sizes, const SourceLocation& place,
   RefuseTogether(sizes.shard, "dp_shard_size", kWithoutFsdp, findings);
   const bool is_cut = *sizes.tensor > 1 || *sizes.context > 1;
   if (is_cut) {
-    RefuseTogether(sizes.replicate, "dp_replicate_size",
-                   "beside tensor_parallel_size and context_parallel_size "
-                   "without fsdp_config",
-                   findings);
+    RefuseTogether(
+        sizes.replicate, "dp_replicate_size",
+        "together with tensor_parallel_size and context_parallel_size "
+        "without fsdp_config",
+        findings);
   }
   ReadAsCopies(place, "has no fsdp_config, and is", mesh, findings);
   if (*sizes.replicate > 1) {

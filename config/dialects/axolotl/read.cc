@@ -57,8 +57,9 @@ void ReadVersions(Section& root, const Node& options, TrainConfig& config) {
   if (!is_outside || *version == outside) return;
   root.findings().Problem(
       PlaceOf(version, "fsdp_config.fsdp_version"),
-      absl::StrCat("is ", *version, ", but fsdp_version beside fsdp_config is ",
-                   outside, "; keep one of the two"));
+      absl::StrCat("is ", *version,
+                   ", but fsdp_version next to fsdp_config is ", outside,
+                   "; keep one of the two"));
 }
 
 // Returns whether the file has FSDP options.

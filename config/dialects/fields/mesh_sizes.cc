@@ -75,7 +75,7 @@ void CheckMeshSizes(bool is_fsdp, const TrainConfig& config,
   const SourceLocation place = PlaceOf(shard, "dp_shard_size");
   if (is_fsdp && *config.sharding.fsdp_version == 1) {
     findings.Problem(PlaceOf(config.sharding.fsdp_version, "fsdp_version"),
-                     "is 1, for which there are no sizes of a mesh; write 2");
+                     "is 1, which has no mesh sizes; write 2");
   } else if (is_fsdp && *shard == 1 && *context == 1) {
     findings.Problem(place,
                      "makes dp_shard_size 1, so FSDP has no ranks to shard "

@@ -61,8 +61,8 @@ void ReadSaves(Section& section, CheckpointConfig& checkpoint) {
   IgnoreWhenOn(section, "enable_first_step_checkpoint",
                "the first save is after interval steps");
   section.Refuse("create_seed_checkpoint", "false",
-                 "a checkpoint for several runs to begin with is what a run "
-                 "of no steps saves");
+                 "to make a checkpoint that several runs begin with, save one "
+                 "from a run with no steps");
   PassOver(section, {"enable_ft_dataloader_checkpoints"});
 }
 

@@ -160,9 +160,10 @@ void CheckTorchtuneMesh(const Node& root, const MeshConfig& mesh,
   const Setting<int64_t>& tensor = mesh.tensor_parallel_degree;
   if (*shard == 1 && *mesh.context_parallel_degree == 1 &&
       *mesh.data_parallel_replicate_degree > 1) {
-    findings.Problem(PlaceOf(shard, "data_parallel_shard_dim"),
-                     "is 1 beside data_parallel_replicate_dim, for which "
-                     "torchtune averages no gradients; write -1");
+    findings.Problem(
+        PlaceOf(shard, "data_parallel_shard_dim"),
+        "is 1 with data_parallel_replicate_dim, for which torchtune "
+        "averages no gradients; write -1");
   }
   if (*tensor > 1 && NodeAt(root, "tensor_parallel_plan") == nullptr) {
     findings.Problem(PlaceOf(tensor, "tensor_parallel_dim"),

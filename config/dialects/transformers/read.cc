@@ -266,8 +266,9 @@ void ReadArguments(Section& root, TrainConfig& config) {
   } else if (!is_sharded) {
     ReadCopies(root, config);
   } else if (options != nullptr && options->kind == Node::Kind::kString) {
-    findings.Problem(options->place,
-                     "names another file; put what that one says here");
+    findings.Problem(
+        options->place,
+        "names another file; copy the options from that file to here");
   } else if (options != nullptr) {
     ReadOptions(*options, config, findings);
   }

@@ -46,7 +46,7 @@ absl::Status Destination::RefuseOtherWorkers(FileSystem& fs,
                           own.names.end();
       if (!has_records || is_own) continue;
       return absl::FailedPreconditionError(absl::StrCat(
-          path, " is the destination of workers, whose records are in ", name,
+          path, " is the destination of workers with records in ", name,
           ": wait until they are done, or remove their work with `dcp-convert "
           "workers ",
           path, " --discard`"));

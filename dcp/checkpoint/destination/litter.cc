@@ -117,7 +117,7 @@ absl::StatusOr<Litter> FindLitter(FileSystem& fs, absl::string_view path,
     return absl::InvalidArgumentError(absl::StrCat(
         path,
         " is not in an object store; on a file system the next writer to a "
-        "destination removes what killed writers left there"));
+        "destination removes the files that killed writers left"));
   }
   Search search(fs, before_ns, stop);
   DCP_RETURN_IF_ERROR(search.Run(path));

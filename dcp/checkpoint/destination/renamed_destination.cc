@@ -143,7 +143,7 @@ absl::Status RenamedDestination::CheckSpace(uint64_t num_bytes) {
   return absl::ResourceExhaustedError(absl::StrCat(
       path_, ": ", num_bytes, " bytes are needed for all files together, ",
       free, " are free on the file system of ", directory,
-      exists_ ? "; what is to be replaced stays until the new checkpoint is "
+      exists_ ? "; the old checkpoint stays until the new checkpoint is "
                 "complete"
               : "",
       "; make room or choose another destination"));
@@ -269,7 +269,7 @@ absl::Status RenamedDestination::InspectDirectory(bool overwrite) {
     return absl::AlreadyExistsError(absl::StrCat(
         path_,
         " exists and is not empty; a checkpoint with folders replaces nothing: "
-        "remove what is there, or choose another destination"));
+        "remove the files there, or choose another destination"));
   }
   if (!overwrite) {
     return absl::AlreadyExistsError(

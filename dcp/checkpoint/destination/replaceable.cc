@@ -37,7 +37,7 @@ absl::StatusOr<std::optional<FileInfo>> FindReplaceable(FileSystem& fs,
         absl::StrCat(path, " is a symbolic link",
                      is_dcp ? " that does not lead to a directory"
                             : ", which the output would replace",
-                     "; name what it leads to, or remove it"));
+                     "; name the target of the link, or remove it"));
   }
   const bool is_directory = info->kind != FileKind::kFile;
   if (is_directory == (kind == DestinationKind::kFile)) {

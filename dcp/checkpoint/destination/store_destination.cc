@@ -172,7 +172,7 @@ absl::Status StoreDestination::InspectDirectory(
         absl::StrCat(path_,
                      " is not empty; in an object store a directory of several "
                      "files replaces nothing, because readers would meet a "
-                     "mixture: remove what is there, or choose another "
+                     "mixture: remove the objects there, or choose another "
                      "destination"));
   }
   return absl::OkStatus();

@@ -106,8 +106,8 @@ TEST(PlanMesh, NamesTheDegreeThatDoesNotFit) {
   MeshConfig mesh = Degrees(1, kShardOverRest, 2);
   mesh.context_parallel_degree = 3;
   refuses(mesh,
-          "context_parallel_degree is 3, which does not divide what other "
-          "degrees leave of 8 ranks, 4");
+          "context_parallel_degree is 3, which does not divide the 4 ranks "
+          "that other degrees leave of 8");
   mesh.context_parallel_degree = 0;
   refuses(mesh, "context_parallel_degree is 0, less than 1");
   mesh = Degrees(2, 2);

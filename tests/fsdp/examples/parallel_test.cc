@@ -115,11 +115,11 @@ TEST(Parallel, DegreesMultiplyToTheRanks) {
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(what)));
   };
   refuses({"--cp=3", "--seq-len=60", "--tp=2"},
-          "--cp is 3, which does not divide what other degrees leave of 4 "
-          "ranks, 2");
+          "--cp is 3, which does not divide the 2 ranks that other degrees "
+          "leave of 4");
   refuses({"--pp=3", "--tp=2"},
-          "--pp is 3, which does not divide what other degrees leave of 4 "
-          "ranks, 2");
+          "--pp is 3, which does not divide the 2 ranks that other degrees "
+          "leave of 4");
   refuses({"--experts=8", "--ep=4", "--replicate=2"},
           "--ep is 4: experts are divided among the 2 ranks of shards");
   refuses({"--tp=3"}, "--tp is 3, which does not divide 4 ranks");

@@ -147,7 +147,7 @@ TEST(FsdpConfigRender, ExplainsWhereActivationsAre) {
   config.sharding.activation_cpu_offload = true;
   const Explanation explanation = Explain(config, 4, /*with_model=*/true);
   EXPECT_THAT(RenderExplanation(config, explanation),
-              AllOf(HasSubstr("Activation offload: what forward keeps"),
+              AllOf(HasSubstr("Activation offload: activations wait"),
                     HasSubstr("activations (host), at most"),
                     HasSubstr("all on the device, at most"),
                     HasSubstr("all on the host, at most")));

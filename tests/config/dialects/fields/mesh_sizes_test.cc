@@ -99,7 +99,7 @@ TEST(MeshSizes, Version1HasNone) {
                                "{fsdp_version: 1}\nparallelism_config: "
                                "{parallelism_config_dp_shard_size: 8}\n")
                   .findings),
-      Contains(HasSubstr("fsdp_version is 1, for which there are no sizes")));
+      Contains(HasSubstr("fsdp_version is 1, which has no mesh sizes")));
 }
 
 TEST(MeshSizes, AcceleratesFileNeedsThePrefix) {

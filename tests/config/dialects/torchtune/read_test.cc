@@ -69,7 +69,7 @@ TEST(Torchtune, WhatItRefusesIsAProblem) {
          "tensor_parallel_dim is 2, which torchtune refuses without "
          "tensor_parallel_plan");
   expect("data_parallel_shard_dim: 1\ndata_parallel_replicate_dim: 2\n",
-         "data_parallel_shard_dim is 1 beside data_parallel_replicate_dim");
+         "data_parallel_shard_dim is 1 with data_parallel_replicate_dim");
   expect("enable_activation_offloading: true\n",
          "enable_activation_offloading is true, which torchtune refuses "
          "without enable_activation_checkpointing: true");
