@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the cost of planning grows with the size of a checkpoint. The code is
-// that of dcp-convert and of Save; storage is simulated and files have no
-// payload. Prints JSON: for each size, the processor seconds and the peak of
-// memory of each step.
+// Measures how planning costs grow with a checkpoint's size. The code is the
+// same as in dcp-convert and Save; storage is simulated and files have no
+// payload. Prints JSON: for each size, each step's processor seconds and peak
+// memory.
 //
 //   growth_bench --what=chunks --sizes=10000,100000   a checkpoint of 64 ranks
 //   growth_bench --what=reshard --sizes=16,1024       ranks, to 3/4 as many
 //   growth_bench --what=save --sizes=1,64             ranks that save
 //
-// Ranks that save are threads of this process; the figures are of rank 0, which
-// merges what all have, and count its processor time only.
+// Ranks that save are threads in this process. The figures are for rank 0,
+// which merges all ranks' plans, and count only rank 0's processor time.
 #include <time.h>
 
 #include <algorithm>
@@ -47,16 +47,16 @@ namespace {
 
 constexpr char kSource[] = "/source";
 constexpr char kDestination[] = "/out";
-constexpr int64_t kRanks = 64;           // of a checkpoint of many chunks
-constexpr int64_t kTensorsOfRank = 200;  // of one that is resharded or saved
+constexpr int64_t kRanks = 64;           // in a checkpoint with many chunks
+constexpr int64_t kTensorsOfRank = 200;  // in one that is resharded or saved
 constexpr int64_t kColumns = 1024;
 
 void Check(const absl::Status& status) {
   DCP_CHECK(status.ok(), status.message());
 }
 
-// The processor time of the process or of the calling thread, which does not
-// depend on what else the machine does.
+// Processor time for the process or the calling thread, which does not depend
+// on other work on the machine.
 double ProcessorSeconds(clockid_t clock) {
   timespec time{};
   DCP_CHECK(clock_gettime(clock, &time) == 0);
@@ -64,14 +64,14 @@ double ProcessorSeconds(clockid_t clock) {
          1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// The steps of one size, as JSON.
+// The steps for one size, as JSON.
 class Row {
  public:
   Row(absl::string_view size, absl::string_view unit)
       : text_(absl::StrCat("{\"size\": ", size, ", \"unit\": \"", unit,
                            "\", \"steps\": {")) {}
 
-  // Runs a step and adds what it took.
+  // Runs a step and adds the cost.
   template <typename Work>
   void Measure(absl::string_view step, const Work& work) {
     ForgetPeak();
@@ -96,7 +96,7 @@ class Row {
   bool is_first_ = true;
 };
 
-// A checkpoint of `num_tensors` tensors, each cut by rows for all ranks.
+// A checkpoint with `num_tensors` tensors, each cut by rows for all ranks.
 class Source {
  public:
   Source(PhantomStorage& storage, int64_t num_tensors, int64_t num_ranks)
@@ -168,7 +168,7 @@ std::string MeasureSave(Row row, int64_t num_ranks) {
     double seconds = 0;
     int64_t peak_bytes = 0;
   };
-  std::vector<Cost> costs(2);  // of rank 0, for the first save and a later one
+  std::vector<Cost> costs(2);  // on rank 0, for the first save and a later one
   const std::vector<absl::Status> done = testing::RunRanks(
       num_ranks, [&](Coordinator& coordinator) -> absl::Status {
         Zeros zeros;

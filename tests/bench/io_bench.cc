@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies a file through the pipeline and says how fast, to find the block size
-// and depth for a disk and to compare with what the disk can do:
+// Copies a file through the pipeline and prints the speed, to find the block
+// size and depth for a disk and to compare with the disk's own speed:
 //
 //   io_bench --directory=D --gigabytes=2 --lanes=2 --direct=on --mode=copy
 //
-// Modes: read (a file, into nothing), write (a file, of nothing), copy. The
+// Modes: read (a file, into nothing), write (a file, from nothing), copy. The
 // files are made before and removed after; each mode's clock stops when the
 // target is synced.
 #include <fcntl.h>
@@ -49,7 +49,7 @@ struct Job {
   uint64_t read_bytes = kMaxReadBytes;
 };
 
-// The part of the file that one lane moves.
+// The part that one lane moves.
 struct Part {
   uint64_t at = 0;
   uint64_t end = 0;

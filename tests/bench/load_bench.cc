@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads of a checkpoint with and without a comparison of its checksums, in
-// turn, by one process for each rank, each its own chunks:
+// Loads a checkpoint with and without comparing checksums, in turn, by one
+// process for each rank, each with other chunks:
 //
 //   load_bench --directory=D --gigabytes=2 --ranks=2 --rounds=7
 //
-// A round is a load of each kind out of the page cache and from the disk. Says
-// medians of the seconds until the last rank has ended, and of what checking
-// adds in a round.
+// A round is one load in each way, from the page cache and from the disk.
+// Prints the median seconds until the last rank has ended, and the median that
+// checking adds in a round.
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -83,8 +83,8 @@ FileSystem& Files() {
   return files;
 }
 
-// A safetensors file, whose bytes do not repeat, becomes a DCP checkpoint with
-// a file for each rank.
+// Makes a DCP checkpoint with a file for each rank from a safetensors file with
+// bytes that do not repeat.
 void MakeCheckpoint(const std::string& path, uint32_t num_ranks) {
   const std::string whole = path + ".safetensors";
   const uint64_t tensor_bytes = NumRows() * kRowElements * sizeof(float);
@@ -136,7 +136,7 @@ void Prepare(const std::string& path, bool cached) {
   }
 }
 
-// One rank's memory, and its contents.
+// One rank's memory, and the contents.
 struct RankState {
   std::vector<std::unique_ptr<MemorySink>> sinks;
   std::vector<LoadTensor> tensors;
@@ -207,7 +207,7 @@ void Run(const std::string& path, uint32_t rank, Meeting& meeting) {
     return longest;
   };
   for (const bool cached : {true, false}) {
-    seconds(cached, false);  // pages of the state are touched
+    seconds(cached, false);  // the state's pages are touched
     std::array<std::vector<double>, 2> times;
     for (uint32_t i = 0; i < absl::GetFlag(FLAGS_rounds); ++i) {
       // Neither kind is always the first.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an operator costs on the host. Prints JSON: for each case, rounds of
-// microseconds of processor time, plain and under fsdp, and their difference;
-// torch_operators.py measures PyTorch's DTensor likewise.
+// Measures an operator's cost on the host. Prints JSON: for each case, rounds
+// in microseconds of processor time, plain and under fsdp, and their
+// difference; torch_operators.py measures PyTorch's DTensor likewise.
 //
 //   operator_bench
 
@@ -35,8 +35,8 @@ constexpr int kRounds = 101;
 constexpr int kCalls = 2000;
 constexpr int64_t kDim = 32;
 
-// The processor time of this thread, which other processes affect less than
-// wall time.
+// This thread's processor time, which other processes affect less than wall
+// time.
 double CpuSeconds() {
   timespec time = {};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -67,7 +67,7 @@ Json Compare(const Operator& plain, const Operator& ours) {
           {"overhead_us", overhead_us}};
 }
 
-// A Linear: a transposition and a product of two managed tensors.
+// A Linear: a transposition and a product with two managed tensors.
 Json MeasureManaged() {
   torch::nn::Linear plain(kDim, kDim);
   torch::nn::Linear managed(kDim, kDim);
@@ -76,8 +76,8 @@ Json MeasureManaged() {
   return Compare([&] { plain(input); }, [&] { managed(input); });
 }
 
-// Operators on activations that lie in parts on an axis of one rank, which
-// makes no collectives.
+// Operators on activations in parts on an axis with one rank, which makes no
+// collectives.
 void MeasureParallel(Json& cases) {
   const DeviceMesh mesh = init_device_mesh("cpu", {1}, {"tp"});
   const at::Tensor plain = at::ones({4, kDim, kDim});

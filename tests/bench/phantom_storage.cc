@@ -104,7 +104,7 @@ File PhantomStorage::Opened(File file, const Large* large) {
   return file;
 }
 
-// The literals of an image are made when they are read.
+// An image's literals are made when they are read.
 void PhantomStorage::Fill(const Large& large, uint64_t offset,
                           MutableByteSpan data) {
   std::memset(data.data(), 0, data.size());

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// PhantomStorage: a file system for plans of terabytes. Small files are kept on
-// a simulated disk; a large file has a size, and no bytes but zeros and those
-// of the Output that it is an image of. Counts what it is asked, and lets calls
-// wait; requests of queues do not. Paths begin at its root. Thread-safe; a
-// queue belongs to one thread.
+// PhantomStorage: a file system for plans with terabytes. Small files are kept
+// on a simulated disk. A large file has a size; the bytes are zeros, except for
+// those from the Output that the file is an image of. Counts calls and reads,
+// and makes calls wait; queued requests do not wait. Paths begin at the root.
+// Thread-safe; a queue belongs to one thread.
 #ifndef TESTS_BENCH_PHANTOM_STORAGE_H_
 #define TESTS_BENCH_PHANTOM_STORAGE_H_
 
@@ -30,23 +30,23 @@ namespace dcp::bench {
 
 class PhantomStorage final : public FileSystem {
  public:
-  // What is below this directory is in an object store.
+  // Everything below this directory is in an object store.
   static constexpr absl::string_view kStore = "/store";
 
   struct Counts {
     uint64_t num_calls = 0;  // on a file system
     uint64_t num_store_calls = 0;
-    uint64_t num_reads = 0;  // of queues, many at once
+    uint64_t num_reads = 0;  // by queues, many at once
     uint64_t num_store_reads = 0;
     uint64_t bytes_read = 0;
     uint64_t bytes_written = 0;
   };
 
-  // Adds a file of the output, which outlives this. Its payload is zeros.
+  // Adds a file from the output, which outlives this. The payload is zeros.
   absl::Status AddImage(const std::string& path, OutputFile& image);
   // Since the last call.
   Counts TakeCounts();
-  // From now on, each call waits so long for its answer.
+  // From now on, each call waits this long for an answer.
   void SetLatency(absl::Duration of_disk, absl::Duration of_store);
 
   FileSystemTraits TraitsOf(absl::string_view path) override;
@@ -90,7 +90,7 @@ class PhantomStorage final : public FileSystem {
   };
 
   void Count(absl::string_view path);
-  // Null for a file of the disk.
+  // Null for a file on the disk.
   const Large* Find(absl::string_view path) ABSL_LOCKS_EXCLUDED(mutex_);
   const Large* FindOpen(FileHandle handle) ABSL_LOCKS_EXCLUDED(mutex_);
   File Opened(File file, const Large* large) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -107,8 +107,8 @@ class PhantomStorage final : public FileSystem {
   absl::Duration store_latency_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The DCP checkpoint of `entries`, each cut by rows among `num_ranks`. `files`
-// has what the entries refer to and outlives the output.
+// The DCP checkpoint with `entries`, each cut by rows among `num_ranks`.
+// `files` holds the files to which the entries refer, and outlives the output.
 Output OutputByRows(const std::vector<OutputEntry>& entries, SourceFiles& files,
                     int64_t num_ranks);
 

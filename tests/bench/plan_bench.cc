@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times the planner of saves, and the index in which loads find their chunks,
-// on checkpoints of a million chunks. Writes JSON: a list of {"workload",
+// Times the save planner, and the index in which loads find their chunks, on
+// checkpoints with a million chunks. Writes JSON: a list of {"workload",
 // "scale", "chunks", "items", "seconds": [...]}, one number for each
 // repetition. They are processor time: planning has one thread and waits for
 // nothing, so other work on the machine disturbs little.
@@ -12,8 +12,8 @@
 //   load-grid-*, check-grid       one tensor in 1000 x 1000 chunks; wanted as
 //                                 32 x 32, 1024 rows, or 999 x 999
 //
-// A scale of 10 divides the number of tensors, or of the grid's chunks, by
-// ten. plan_bench.py times PyTorch's planner on the same problems.
+// A scale of 10 means a tenth of the tensors, or of the grid's chunks.
+// plan_bench.py times PyTorch's planner on the same problems.
 
 #include <cstddef>
 #include <cstdint>
@@ -36,7 +36,7 @@
 namespace dcp {
 namespace {
 
-constexpr int64_t kRows = 1'048'576;  // of every tensor
+constexpr int64_t kRows = 1'048'576;  // in every tensor
 constexpr int64_t kColumns = 4096;
 
 Mesh MeshOf(const std::vector<int64_t>& sizes) {
@@ -48,7 +48,7 @@ Mesh MeshOf(const std::vector<int64_t>& sizes) {
   return mesh;
 }
 
-// The parts of a tensor on all ranks of `mesh`: dimension a is cut by axis a.
+// A tensor's parts on all ranks in `mesh`: axis a cuts dimension a.
 std::vector<Box> Shards(const Dims& shape, const Mesh& mesh) {
   Placements placements(mesh.axes.size());
   for (size_t a = 0; a < placements.size(); ++a) {
@@ -65,7 +65,7 @@ std::vector<Box> Shards(const Dims& shape, const Mesh& mesh) {
   return shards;
 }
 
-// Adds one line of the report: `run()` returns the number of items planned.
+// Adds one line to the report: `run()` returns how many items it planned.
 template <typename Run>
 void Measure(absl::string_view workload, int64_t scale, int64_t num_chunks,
              int repeat, const Run& run, std::vector<std::string>& report) {
@@ -84,7 +84,7 @@ void Measure(absl::string_view workload, int64_t scale, int64_t num_chunks,
                    ", \"seconds\": [", absl::StrJoin(seconds, ", "), "]}"));
 }
 
-// Finds the chunks that hold the `wanted` boxes of `num_tensors` tensors, each
+// Finds the chunks that hold the `wanted` boxes in `num_tensors` tensors, each
 // cut like `stored`, as WindowPlanner does for every load.
 size_t FindChunks(int64_t num_tensors, const std::vector<Box>& wanted,
                   const std::vector<Box>& stored) {
@@ -123,7 +123,7 @@ size_t PlanSaves(const std::vector<SaveItem>& items, const Mesh& mesh) {
   return num_items;
 }
 
-// 1000 tensors of 1000 ranks, to be loaded by 1024.
+// 1000 tensors from 1000 ranks, to be loaded by 1024.
 void MeasureTensors(int64_t scale, int repeat,
                     std::vector<std::string>& report) {
   const Dims shape = {kRows, kColumns};

@@ -10,7 +10,7 @@
 namespace dcp {
 namespace {
 
-// A line of /proc/self/status, in bytes.
+// A line in /proc/self/status, in bytes.
 int64_t StatusBytes(const std::string& name) {
   std::ifstream status("/proc/self/status");
   std::string line;
@@ -24,8 +24,8 @@ int64_t StatusBytes(const std::string& name) {
 
 int64_t PrivateBytes() { return StatusBytes("RssAnon"); }
 
-// The number of file pages only grows, so there were at most as many at the
-// peak as now.
+// The file page count only grows, so there were at most as many at the peak as
+// now.
 int64_t PeakPrivateBytes() {
   return StatusBytes("VmHWM") - StatusBytes("RssFile") -
          StatusBytes("RssShmem");

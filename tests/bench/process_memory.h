@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of this process that it does not share, as the benchmarks report
-// it. Bytes; any thread.
+// This process's unshared memory, as the benchmarks report it. Bytes; any
+// thread.
 #ifndef TESTS_BENCH_PROCESS_MEMORY_H_
 #define TESTS_BENCH_PROCESS_MEMORY_H_
 

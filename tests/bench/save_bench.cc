@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank that saves and loads with fsdp/checkpoint, measured; torch_save.py
-// is its twin and save_bench.py runs both, with the environment of a rank.
+// is its twin and save_bench.py runs both, with a rank's environment.
 //
 //   save_bench save|steps|load|rank0 SPEC.json OUT    writes OUT.<rank>.json
 //
-// The state is one of a model and Adam whose values follow from their places,
-// so that whoever loads it can tell whether it is right.
+// The state belongs to a model and Adam. Values follow from their places, so
+// that every process that loads it can tell whether it is right.
 
 #include <fcntl.h>
 #include <malloc.h>
@@ -51,8 +51,7 @@ namespace {
 using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-// The constants of the pattern: values are exact as floats, also with a salt
-// added.
+// The pattern's constants: values are exact as floats, also with a salt added.
 constexpr int64_t kPatternMask = (1 << 23) - 1;
 constexpr int64_t kStep = 12;
 
@@ -130,7 +129,7 @@ int64_t DiskReadBytes() {
   return value;
 }
 
-// Memory that `work` takes in addition to `before`.
+// The memory that `work` takes in addition to `before`.
 int64_t AddedBytes(int64_t before, const std::function<void()>& work) {
   dcp::ForgetPeak();
   work();
@@ -304,7 +303,7 @@ Json MeasureSave(const Json& spec) {
 
   malloc_trim(0);
   {
-    // The first save of a job that has prepared it, as CheckpointManager does.
+    // A prepared job's first save, as CheckpointManager does it.
     AsyncSaver prepared;
     CheckOk(prepared.prepare(state.state(), path));
     // Training goes on meanwhile.
@@ -345,8 +344,8 @@ Json MeasureSave(const Json& spec) {
   return result;
 }
 
-// One rank's training: products of matrices, a collective, and an optimizer
-// that goes over its parameters.
+// One rank's training: matrix products, a collective, and an optimizer that
+// goes over all parameters.
 class Trainer {
  public:
   Trainer(BenchState& state, const Json& spec)

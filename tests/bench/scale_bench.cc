@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What workers that share one conversion of many terabytes have in common: the
-// time for a plan and for the commit, requests, and bytes, with any number of
-// workers. The code is that of dcp-convert; files have no payload. Calls wait
-// as long as storage would let them; the time of reads, of which many are in
-// flight, is added up:
+// Measures the work that workers share when they convert many terabytes: the
+// time for a plan and for the commit, requests, and bytes, with any worker
+// count. The code is the same as in dcp-convert; files have no payload. Calls
+// wait as long as real storage would make them; reads overlap, and their times
+// are added up:
 //
 //   scale_bench --terabytes=20 --source_ranks=128 --ranks=96
 #include <stdio.h>
@@ -51,7 +51,7 @@ namespace {
 
 constexpr char kDestination[] = "/out";
 
-// Those of this process, whatever else the machine does.
+// Only this process's, not other processes' on the machine.
 double ProcessorSeconds() {
   return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
 }
@@ -60,7 +60,7 @@ void Check(const absl::Status& status) {
   DCP_CHECK(status.ok(), status.message());
 }
 
-// A language model and its Adam: every tensor cut by rows.
+// A language model and Adam: every tensor cut by rows.
 class Source {
  public:
   Source(PhantomStorage& storage, const std::string& path)
@@ -112,7 +112,7 @@ class Source {
   uint64_t index_bytes_ = 0;
 };
 
-// What a part of the work took.
+// The cost of one part of the work.
 struct Cost {
   double processor = 0;  // seconds
   double elapsed = 0;    // seconds, without reads
@@ -158,7 +158,7 @@ class Bench {
   Bench(PhantomStorage& storage, std::string src)
       : storage_(storage), src_(std::move(src)) {}
 
-  // A worker up to the moment at which it would move its first byte.
+  // A worker up to the moment before it moves a first byte.
   Cost Plan(uint32_t index, uint32_t count) {
     std::stop_source stop;
     Cost cost;
@@ -173,7 +173,7 @@ class Bench {
     return cost;
   }
 
-  // The pieces of the plan, and a record of each, as if they had moved.
+  // The plan's pieces, and a record for each, as if they had moved.
   Cost WriteRecords() {
     const auto found = WorkRecords::Find(storage_, kDestination);
     Check(found.status());
@@ -199,7 +199,8 @@ class Bench {
     return watch.Read();
   }
 
-  // The worker that finds all records; less the plan, which all make.
+  // The worker that finds all records, without the plan, which all workers
+  // make.
   Cost Commit() {
     std::optional<Stopwatch> watch;
     const absl::StatusOr<ShareResult> result =
@@ -216,7 +217,7 @@ class Bench {
 
   const WorkPlan& plan() const { return plan_; }
 
-  // The largest share, by the mean one.
+  // The largest share, divided by the mean share.
   double Imbalance(uint32_t count) const {
     uint64_t total = 0;
     uint64_t largest = 0;
@@ -249,7 +250,7 @@ class Bench {
     record.host = "node07";
     const uint32_t num_parts = piece.end_part - piece.first_part;
     record.written.crcs.assign(num_parts, 0x12345678);
-    // Every second part is the end of an archive, without payload.
+    // Every second part is an archive's end, without payload.
     for (uint32_t i = 0; i < num_parts; i += 2) {
       record.written.digests.push_back({.file = plan_.files[piece.file],
                                         .offset = piece.offset + i,

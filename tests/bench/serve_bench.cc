@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tools/bench serve runs in addition to dcp-server: ranks that read from
-// it, and what they are compared with, a stream of the same bytes out of memory
-// in messages of the same size, by gRPC alone.
+// The programs that tools/bench serve runs in addition to dcp-server: ranks
+// that read from it, and, for comparison, a stream with the same bytes from
+// memory in messages of the same size, by gRPC alone.
 //
 //   serve_bench raw FILE
 //       serves the bytes of FILE, which it keeps in memory, prints
@@ -9,11 +9,11 @@
 //   serve_bench read raw ADDRESS BYTES RANKS AXIS
 //   serve_bench read stream ADDRESS PATH RANKS AXIS
 //   serve_bench read library ADDRESS PATH RANKS AXIS
-//       reads with so many threads, each on a connection of its own: AXIS is
-//       "shard", of everything a part each, or "replicate", everything each.
-//       `stream` looks at the bytes no more than `raw` does; `library` is
-//       //client: it checks them and puts them where they belong, in memory
-//       that was used before. Prints seconds and bytes as JSON.
+//       reads with RANKS threads, each on a separate connection. AXIS is
+//       "shard" (each thread reads a part) or "replicate" (each reads
+//       everything). `stream` looks at the bytes no more than `raw` does;
+//       `library` is //client: it checks them and puts them where they belong,
+//       in memory that was used before. Prints seconds and bytes as JSON.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -50,7 +50,7 @@ namespace {
 
 namespace v1 = ::tessera::v1;
 
-// The size of a message, dcp-server's default.
+// A message's size, dcp-server's default.
 constexpr uint64_t kMessageBytes = uint64_t{1} << 20;
 
 // A file in memory, until the process ends.
@@ -70,7 +70,7 @@ absl::StatusOr<std::span<uint8_t>> MapFile(const std::string& path) {
   return std::span<uint8_t>(static_cast<uint8_t*>(memory), size);
 }
 
-// Bytes of memory as messages of one field, without a copy.
+// Bytes in memory as one-field messages, without a copy.
 class RawStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   explicit RawStream(std::span<uint8_t> bytes) : left_(bytes) { WriteNext(); }
@@ -104,7 +104,7 @@ class RawStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   grpc::ByteBuffer buffer_;
 };
 
-// The request's path is "BEGIN LENGTH", of the bytes.
+// The request's path is "BEGIN LENGTH", in the bytes.
 class RawService final
     : public v1::CheckpointService::WithRawCallbackMethod_GetMetadata<
           v1::CheckpointService::Service> {
@@ -152,7 +152,7 @@ absl::Status ServeRaw(const std::string& path) {
 struct Wish {
   std::string way;  // "raw", "stream" or "library"
   std::string address;
-  std::string what;  // a path, or for "raw" a number of bytes
+  std::string what;  // a path, or for "raw" a byte count
   uint64_t num_ranks = 0;
   std::string axis;  // "shard" or "replicate"
 };
@@ -171,7 +171,7 @@ v1::ReadTensorsRequest RequestOf(const Wish& wish, uint64_t rank) {
 std::unique_ptr<v1::CheckpointService::Stub> NewStub(const Wish& wish) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(static_cast<int>(8 * kMessageBytes));
-  // A connection of its own.
+  // A separate connection.
   arguments.SetInt("grpc.use_local_subchannel_pool", 1);
   return v1::CheckpointService::NewStub(grpc::CreateCustomChannel(
       wish.address, grpc::InsecureChannelCredentials(), arguments));
@@ -207,7 +207,7 @@ absl::StatusOr<uint64_t> ReadStream(const Wish& wish, uint64_t rank) {
   return num_bytes;
 }
 
-// The memory of a rank's tensors, by part; there already when a job loads.
+// The memory for a rank's tensors, by part; there already when a job loads.
 using RankMemory = std::vector<std::vector<uint8_t>>;
 
 absl::StatusOr<uint64_t> ReadLibrary(const Wish& wish, uint64_t rank,

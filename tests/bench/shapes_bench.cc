@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plan takes for the real shapes of DeepSeek V3: 45,395 tensors of 671
-// billion parameters in files of 5 GB, which become other tensors. The code is
-// that of dcp-convert; files have heads and sizes, but no payload. Seconds are
-// those of a processor.
+// Measures a plan's cost for the real shapes in DeepSeek V3: 45,395 tensors
+// with 671 billion parameters in 5 GB files, which become other tensors. The
+// code is the same as in dcp-convert; files have heads and sizes, but no
+// payload. Seconds are processor seconds.
 //
 //   shapes_bench --to=torchtitan
 //
@@ -41,7 +41,7 @@ void Check(const absl::Status& status) {
   DCP_CHECK(status.ok(), status.message());
 }
 
-// The processor time of this process, whatever else the machine does.
+// This process's processor time, without other processes' on the machine.
 double ProcessorSeconds() {
   return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times copies between memories of different strides, and compares them with a
-// memcpy of as many bytes and with a loop over elements. Prints a table in
-// GB/s of bytes copied, the median of all repetitions:
+// Times copies between memories with different strides, and compares them with
+// a memcpy of as many bytes and with a loop over elements. Prints a table in
+// GB/s of bytes copied, the median over all repetitions:
 //
 //   strided_bench [--repeat=N]
 //
-// What is copied, of elements of 1 to 16 bytes: a transposed matrix of 32 MiB;
-// what one read of 4 MiB gives to a transposed matrix; 96 rows of a stripe,
-// that were collected from as many reads, and one such row, of a transposed
-// matrix that has 16,384 rows; every second element (gate and up of gpt-oss);
-// and rows of 2 KiB in another order (a rotary permutation).
+// The copies, with elements of 1 to 16 bytes: a transposed matrix of 32 MiB;
+// the part of a transposed matrix that one 4 MiB read gives; 96 rows in a
+// stripe, that were collected from as many reads, and one such row, in a
+// transposed matrix with 16,384 rows; every second element (gate and up in
+// gpt-oss); and rows of 2 KiB in another order (a rotary permutation).
 
 #include <algorithm>
 #include <chrono>
@@ -32,7 +32,7 @@ namespace dcp {
 namespace {
 
 constexpr uint64_t kBytes = uint64_t{32} << 20;
-constexpr uint64_t kPitch = 8192;  // bytes of a row of the transposed matrices
+constexpr uint64_t kPitch = 8192;  // bytes per row in the transposed matrices
 
 struct Workload {
   std::string name;
@@ -51,7 +51,7 @@ std::vector<Workload> Workloads() {
   for (const uint64_t element : {1, 2, 4, 8, 16}) {
     const uint64_t columns = kPitch / element;
     for (const uint64_t bytes : {kBytes, uint64_t{4} << 20}) {
-      // A read holds some rows of a large matrix.
+      // A read holds some of a large matrix's rows.
       const uint64_t rows = bytes / kPitch;
       all.push_back(
           {absl::StrCat("transpose ", bytes >> 20, " MiB of ", element,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of a training run with fsdp, measured; torch_train.py is its twin.
-// train_bench.py and parallel_bench.py run both, with the environment of a
-// rank. train_bench_nccl is the same program with NCCL, for a GPU.
+// One rank in a training run with fsdp, measured; torch_train.py is its twin.
+// train_bench.py and parallel_bench.py run both, with a rank's environment.
+// train_bench_nccl is the same program with NCCL, for a GPU.
 //
 //   train_bench SPEC.json OUT     writes OUT.<rank>.json
 
@@ -50,7 +50,7 @@ std::string ReadFile(const std::string& path) {
                      std::istreambuf_iterator<char>());
 }
 
-// Processor time of this process (all threads) or of this thread, by the clock.
+// Processor time for this process (all threads) or this thread, by the clock.
 double CpuSeconds(clockid_t clock) {
   timespec time = {};
   clock_gettime(clock, &time);
@@ -134,7 +134,7 @@ void CountCollectives(const DeviceMesh& mesh, const std::function<void()>& step,
 
 Json TrainAndMeasure(const Json& spec) {
   const testing::CheckDevice device(spec["device"].get<std::string>());
-  // Some sandboxes with a GPU do not count the memory of the host.
+  // Some sandboxes with a GPU do not count host memory.
   const int64_t before = device.is_cuda() ? 0 : dcp::PrivateBytes();
   const int64_t tp = spec["tp"];
   const DeviceMesh mesh = init_device_mesh(
@@ -177,7 +177,7 @@ Json TrainAndMeasure(const Json& spec) {
   if (spec["sharded"]) {
     result["unsharded_peak_bytes"] = step_report(*model).unsharded_bytes_peak;
   }
-  // Collectives of a GPU are not counted.
+  // Collectives on a GPU are not counted.
   if ((spec["sharded"] || tp > 1) && !device.is_cuda()) {
     const auto step = [&] {
       optimizer->zero_grad();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads the tensors of a checkpoint with fsdp::load, on the ranks of a job and
-// with placements that a seed chooses, and saves them with fsdp::save:
+// Loads a checkpoint's tensors with fsdp::load, on a job's ranks and with
+// placements that a seed chooses, and saves them with fsdp::save:
 //
 //   reload SRC DST SEED
 //

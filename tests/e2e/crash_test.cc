@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A machine that dies, or a disk that fails, at every single operation of a
-// save or a conversion: afterwards the destination holds what was there before
-// or what should be there, complete in either case.
+// A machine dies, or a disk fails, at every single operation in a save or a
+// conversion. Afterwards the destination holds either the old or the new
+// checkpoint, complete in both cases.
 #include <cerrno>
 #include <cstdint>
 #include <functional>
@@ -44,7 +44,7 @@ using ::dcp::testing::Survival;
 // The paths on the simulated disk. The two models are durable from the start.
 constexpr absl::string_view kOldModel = "/old";
 constexpr absl::string_view kNewModel = "/new";
-constexpr absl::string_view kPlace = "/place";  // of the destination
+constexpr absl::string_view kPlace = "/place";  // the destination's
 
 enum class How : uint8_t { kSave, kConvert };
 
@@ -115,7 +115,7 @@ absl::Status PutNew(FileSystem& fs, const Scenario& scenario) {
   return Put(fs, scenario, 2, scenario.overwrite);
 }
 
-// Every file below `path`, as its path.
+// Lists the path of every file below `path`.
 void ListTree(FileSystem& fs, const std::string& path,
               std::vector<std::string>& files) {
   const auto entries = fs.List(path);
@@ -147,7 +147,7 @@ bool Equal(FileSystem& fs, absl::string_view a, absl::string_view b) {
 
 enum class Found : uint8_t { kNothing, kOld, kNew, kBroken };
 
-// The contents of the destination, which must be complete.
+// The destination's contents, which must be complete.
 Found Inspect(FileSystem& fs, const Scenario& scenario) {
   const std::string path = scenario.path();
   VerifyOptions options;
@@ -159,7 +159,7 @@ Found Inspect(FileSystem& fs, const Scenario& scenario) {
   for (const VerifyFinding& finding : report->findings) {
     ADD_FAILURE() << finding.name << ": " << finding.problem;
   }
-  // The number of tensors tells which model it should be.
+  // The tensor count tells which model it should be.
   const bool is_new = report->num_tensors == 3;
   if (!Equal(fs, path, is_new ? kNewModel : kOldModel)) {
     ADD_FAILURE() << path << " is neither the old nor the new model";
@@ -168,7 +168,7 @@ Found Inspect(FileSystem& fs, const Scenario& scenario) {
   return is_new ? Found::kNew : Found::kOld;
 }
 
-// A second run completes in any case, and nothing of the first remains.
+// A second run completes in any case, and leaves nothing from the first.
 void ExpectNextRunWorks(FileSystem& fs, const Scenario& scenario,
                         size_t num_files) {
   ASSERT_OK(Put(fs, scenario, 2, /*overwrite=*/true));
@@ -252,8 +252,8 @@ TEST_P(Crash, LeavesTheOldOrTheNewWhole) {
   EXPECT_TRUE(saw_new);  // a crash just after the commit
 }
 
-// Each operation fails once. What was there stays, and nothing is added to it.
-// If only operations after the commit fail, the new checkpoint is there.
+// Each operation fails once. The old files stay, and nothing is added. If only
+// operations after the commit fail, the new checkpoint is there.
 TEST_P(Crash, AFaultLeavesNoLitter) {
   const Scenario& scenario = GetParam();
   const DryRun dry = Measure(scenario);

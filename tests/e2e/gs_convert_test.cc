@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // dcp-convert with checkpoints in Google's store, by the plugin: each format to
-// it, from it and within it, and what it says without the plugin.
+// it, from it and within it, and the error without the plugin.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -56,7 +56,7 @@ class GsConvertTest : public ::testing::Test {
     EXPECT_OK(Save(*fs_, source_, state.state(), coordinator, {}));
   }
 
-  // Runs the program, and returns what it printed.
+  // Runs the program, and returns the output.
   static std::string Run(std::vector<std::string> words, int code = 0) {
     words.insert(words.begin(), "tools/dcp_convert/dcp-convert");
     ServerProcess process(words);
@@ -87,7 +87,7 @@ TEST_F(GsConvertTest, EveryFormatGoesThereAndComesBack) {
   Run({"diff", source_, Url("dcp")});
   Run({"reshard", Url("dcp"), Url("resharded"), "--mesh", "shard=3"});
   ExpectIsSource(Url("resharded"));
-  // Files of columns are written side by side.
+  // Files with columns are written side by side.
   Run({"reshard", Url("resharded"), Url("columns"), "--mesh", "shard=3",
        "--place", "*=S(1)"});
   ExpectIsSource(Url("columns"));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kills ranks with SIGKILL while they save; the moment and the number of ranks
-// are random. Every checkpoint that was reported durable before must still be
+// Kills ranks with SIGKILL while they save; the moment and the rank count are
+// random. Every checkpoint that was reported durable before must still be
 // there, complete and with the right bytes. The one being written is complete
 // or not a checkpoint. The other ranks end by themselves, and the next ranks
-// save to the same directory. --rounds sets the number of rounds.
+// save to the same directory. --rounds sets how many rounds.
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -51,13 +51,13 @@ using ::dcp::testing::TempDir;
 using ::testing::AnyOf;
 
 constexpr int64_t kNumRanks = 3;
-constexpr int kNumSteps = 3;  // of the ranks that are started together
+constexpr int kNumSteps = 3;  // for ranks that are started together
 constexpr uint64_t kRowBytes = uint64_t{1} << 20;
-// Rank 0's rows do not fit in its pool: they stream through.
+// Rank 0's rows do not fit in the pool: they stream through.
 constexpr int64_t kFirstRow[kNumRanks + 1] = {0, 17, 19, 21};
 constexpr int64_t kNumRows = kFirstRow[kNumRanks];
 
-// The bytes of all steps: each step has a different part of them.
+// The bytes for all steps: each step has a different part of them.
 const std::string& Pattern() {
   static const std::string& pattern =
       *new std::string(RandomBytes(5, (kNumRows + 1) * kRowBytes));
@@ -103,7 +103,7 @@ absl::Status SaveStep(FileSystem& fs, const std::string& path, int64_t step,
   return Save(fs, path, state, coordinator, options);
 }
 
-// A trainer that only saves checkpoints: each to its own directory, or each
+// A trainer that only saves checkpoints: each to another directory, or each
 // over the previous one.
 bool SaveSteps(const std::string& run, bool overwrite, int64_t first_step,
                Coordinator& coordinator, const ProcessRanks::Report& report) {
@@ -122,8 +122,7 @@ bool SaveSteps(const std::string& run, bool overwrite, int64_t first_step,
   return true;
 }
 
-// Checks that the checkpoint is sound; returns which of the steps it has, or
-// -1.
+// Checks that the checkpoint is sound; returns which step it has, or -1.
 int64_t StepAt(FileSystem& fs, const std::string& path) {
   VerifyOptions verify;
   verify.memory_bytes = kMinMemoryBytes;
@@ -204,8 +203,8 @@ class KillTest : public ::testing::Test {
     latest_ = step;
   }
 
-  // Saved to separate directories: those that were durable before, those that
-  // have become durable, and perhaps one more.
+  // Saved to separate directories: the checkpoints that were durable before,
+  // those that have become durable, and perhaps one more.
   void ExpectSteps(int64_t num_durable) {
     for (int64_t i = 0; i < num_durable; ++i) steps_.push_back(next_step_ + i);
     const int64_t torn = next_step_ + num_durable;
@@ -237,7 +236,7 @@ class KillTest : public ::testing::Test {
 };
 
 TEST_F(KillTest, NothingDurableIsLost) {
-  SetLogSink([](LogSeverity, absl::string_view) {});  // of files left behind
+  SetLogSink([](LogSeverity, absl::string_view) {});  // about files left behind
   using Clock = std::chrono::steady_clock;
   const auto seed = static_cast<uint64_t>(GTEST_FLAG_GET(random_seed));
   SCOPED_TRACE(absl::StrCat("--gtest_random_seed=", seed));

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writers that race to one destination: two or three processes at once, of
-// every verb and format, saves, and jobs of a daemon. At random, one of them is
-// stopped for a while or killed. Whatever happens, those that succeeded exit
-// with 0 and the others with the code of a refusal; the destination holds a
-// complete checkpoint that is, bit for bit, what one of the winners was to
-// write; and no temporary file, lock file or file of digests is left over.
-// --rounds says how often.
+// Writers race to one destination: two or three processes at once, with every
+// verb and format, saves, and a daemon's jobs. At random, one is stopped for a
+// while or killed. In every case, those that succeeded exit with 0 and the
+// others with a refusal's code; the destination holds a complete checkpoint
+// that is, bit for bit, the one that a winner was to write; and no temporary
+// file, lock file or digest file is left over. --rounds says how often.
 #include <signal.h>
 #include <unistd.h>
 
@@ -84,8 +83,8 @@ int SaveAndEnd() {
              : kFailed;
 }
 
-// One way to write a destination: the words of a command before the source and
-// after the destination; without any a save.
+// One way to write a destination: a command's words before the source and after
+// the destination; without any words, a save.
 struct Way {
   std::vector<std::string> verb = {};
   std::vector<std::string> options = {};
@@ -125,10 +124,10 @@ std::vector<Shape> Shapes() {
   return shapes;
 }
 
-// Writers of one destination, and what happened to them.
+// The writers to one destination, and how they ended.
 struct Round {
   std::string path;
-  bool one_kind = true;  // what is there may be replaced
+  bool one_kind = true;  // an existing destination may be replaced
   bool existed = false;
   bool overwrite = false;
   std::vector<Way> ways;  // the writer i writes model i
@@ -210,7 +209,7 @@ class RaceTest : public ::testing::Test {
     return -2;
   }
 
-  // There is nothing but what belongs to the checkpoint.
+  // There is nothing but the checkpoint's files.
   void ExpectNoLitter(const std::string& path) {
     for (const auto& entry : std::filesystem::directory_iterator(place_)) {
       EXPECT_EQ(entry.path().string(), path);
@@ -251,7 +250,7 @@ class RaceTest : public ::testing::Test {
   int num_killed_ = 0;
 };
 
-// Starts the writers of one destination, which may exist before.
+// Starts the writers to one destination, which may exist before.
 Round RaceTest::StartRound(const Shape& shape) {
   Round round;
   round.path = JoinPath(place_, shape.name);
@@ -281,7 +280,7 @@ Round RaceTest::StartRound(const Shape& shape) {
 void RaceTest::RunRound(Round& round) {
   round.victim = random_() % round.ways.size();
   ServerProcess& victim = *round.writers[round.victim];
-  // A client of the daemon may die while its job continues.
+  // A daemon's client may die while the job continues.
   const uint64_t what = round.ways[round.victim].is_job ? 0 : random_() % 3;
   const bool stops = what == 1;
   const bool kills = what == 2;
@@ -303,7 +302,8 @@ void RaceTest::RunRound(Round& round) {
   round.was_killed = kills && round.codes[round.victim] == -SIGKILL;
 }
 
-// The models of the writers that succeeded; the others were refused or killed.
+// The models from the writers that succeeded; the others were refused or
+// killed.
 std::set<int64_t> RaceTest::Winners(const Round& round) {
   std::set<int64_t> winners;
   for (uint64_t i = 0; i < round.ways.size(); ++i) {
@@ -322,15 +322,16 @@ std::set<int64_t> RaceTest::Winners(const Round& round) {
   return winners;
 }
 
-// The destination holds what a winner wrote; the next run removes what a dead
-// one left.
+// The destination holds a winner's checkpoint; the next run removes files that
+// a dead writer left.
 void RaceTest::ExpectTheWinners(const Round& round) {
   std::set<int64_t> allowed = Winners(round);
   const bool has_winner = !allowed.empty();
   if (!has_winner) allowed.insert(round.existed ? int64_t{kNumModels} - 1 : -1);
   if (round.was_killed) {
     ++num_killed_;
-    allowed.insert(static_cast<int64_t>(round.victim));  // after its commit
+    // killed after the commit
+    allowed.insert(static_cast<int64_t>(round.victim));
   }
   if (round.was_killed && !has_winner && !round.existed &&
       !fs_->Stat(JoinPath(round.path, ".metadata")).ok() &&

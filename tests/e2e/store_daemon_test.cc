@@ -77,7 +77,7 @@ class StoreDaemonTest : public ::testing::Test {
     EXPECT_THAT(process->said(), HasSubstr(std::string(said)));
   }
 
-  // That `path` holds what the source does, whole.
+  // Expects at `path` the same checkpoint as the source, whole.
   void ExpectSame(const std::string& path) {
     const auto diff = DiffCheckpoints(*fs_, source_, path, DiffOptions());
     ASSERT_OK(diff.status());
@@ -113,7 +113,7 @@ TEST_F(StoreDaemonTest, JobsReadWriteAndVerifyBelowTheRootOnly) {
   ExpectSame(columns);
   ExpectSame(dir_.Join("data/model.safetensors"));
 
-  // What the daemon's credentials could reach.
+  // The daemon's credentials could reach it.
   ASSERT_OK(WriteFile(*fs_, "s3://tessera/daemon/secret", "secret"));
   for (const std::string path :
        {"s3://tessera/daemon/secret", "s3://tessera/daemon/root-2/x",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes of dcp-convert that write into real object stores and are killed
-// at random: there is always the old checkpoint or the new one, whole, and the
+// dcp-convert processes that write into real object stores and are killed at
+// random: there is always the old checkpoint or the new one, whole, and the
 // next process ends the work; also where several processes share a conversion.
 // --rounds says how often.
 #include <cstdint>
@@ -44,7 +44,7 @@ using ::dcp::testing::SampleState;
 using ::dcp::testing::SampleTensor;
 using ::dcp::testing::TempDir;
 
-// Names of checkpoints: DCP in several files, and one file with two parts.
+// Checkpoint names: DCP in several files, and one file with two parts.
 constexpr absl::string_view kNames[] = {"dcp", "model.pt"};
 
 class StoreKillTest : public ::testing::Test {
@@ -81,9 +81,9 @@ class StoreKillTest : public ::testing::Test {
   // Conversions to each of kNames below `run`, killed at random.
   void KillConversionsInto(const std::string& run);
 
-  // Which source is at `dst`: 0 or 1; -1 for none. The server may still carry
-  // out the last request of a process that was killed, while this reads, which
-  // then says that the object was replaced. That happens once.
+  // Which source is at `dst`: 0 or 1; -1 for none. While this reads, the server
+  // may still carry out the last request from a killed process. The read then
+  // fails because the object was replaced. That happens once.
   int WhatIsAt(const std::string& dst) {
     absl::StatusOr<int> found = ReadWhatIsAt(dst);
     if (absl::IsFailedPrecondition(found.status())) found = ReadWhatIsAt(dst);
@@ -149,7 +149,7 @@ void StoreKillTest::KillConversionsInto(const std::string& run) {
     EXPECT_EQ(WhatIsAt(dst), 1);
   }
   std::cout << num_new << " new, " << num_old << " old" << std::endl;
-  // What the dead have left is found, and nothing else.
+  // It finds the dead processes' files, and nothing else.
   const absl::StatusOr<Litter> litter = FindLitter(*fs_, run, INT64_MAX, {});
   ASSERT_OK(litter.status());
   EXPECT_OK(RemoveLitter(*fs_, *litter, {}));
@@ -168,8 +168,8 @@ TEST_F(StoreKillTest, TheSameIsTrueOfGooglesStore) {
   KillConversionsInto(absl::StrCat("gs://", GsServer::kBucket, "/kills"));
 }
 
-// The files of a conversion that workers share, which is for each round another
-// one: a directory of safetensors replaces nothing.
+// The files for a conversion that workers share. Each round uses another one,
+// because a directory with safetensors replaces nothing.
 struct SharedKind {
   std::string name;
   std::vector<std::string> options;
@@ -191,7 +191,7 @@ TEST_F(StoreKillTest, WorkersAreKilledAndStartedAgainInAnotherNumber) {
       SCOPED_TRACE(absl::StrCat(kind.name, " round ", round));
       const std::string place = JoinPath(run, absl::StrCat("round-", round));
       const std::string dst = JoinPath(place, kind.name);
-      // Starts workers, of which the first `num_victims` are killed.
+      // Starts workers; the first `num_victims` are killed.
       const auto work = [&](int count, int num_victims) {
         std::vector<std::unique_ptr<ServerProcess>> workers;
         for (int i = 0; i < count; ++i) {
@@ -222,7 +222,7 @@ TEST_F(StoreKillTest, WorkersAreKilledAndStartedAgainInAnotherNumber) {
           fs_->List(place);
       ASSERT_OK(entries.status());
       EXPECT_EQ(entries->size(), 1u) << entries->front().name;
-      // Uploads of the second in which the checkpoint appeared.
+      // Uploads from the second in which the checkpoint appeared.
       const absl::StatusOr<Litter> litter =
           FindLitter(*fs_, place, INT64_MAX, {});
       ASSERT_OK(litter.status());

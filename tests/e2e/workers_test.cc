@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes of dcp-convert that share a conversion and are killed at random:
-// whatever happens, workers that are started again, in another number, end the
-// work; the result is, byte for byte, that of one worker, and nothing is left
-// over. --rounds says how often.
+// dcp-convert processes share a conversion and are killed at random. In every
+// case, workers that are started again, in another number, end the work; the
+// result is, byte for byte, the same as one worker's, and nothing is left over.
+// --rounds says how often.
 #include <utime.h>
 
 #include <cstdint>
@@ -119,7 +119,7 @@ class WorkersTest : public ::testing::Test {
     for (const auto& entry :
          std::filesystem::recursive_directory_iterator(place)) {
       const std::string name = entry.path().lexically_relative(place).string();
-      // The mark of the result, which names its inode; and the lock file of a
+      // The result's mark, which names its inode; and the lock file from a
       // worker that was killed when everything was done.
       if (name.starts_with(".") && absl::EndsWith(name, ".done")) continue;
       if (absl::EndsWith(name, ".lock")) continue;
@@ -154,7 +154,7 @@ TEST_F(WorkersTest, AreKilledAndStartedAgainInAnotherNumber) {
       RunWorkers(kind, place, count,
                  std::uniform_int_distribution(1, count)(random_));
       RunWorkers(kind, place, std::uniform_int_distribution(1, 7)(random_), 0);
-      // Whoever had the lock of the commit may have been killed with it.
+      // The worker that held the commit's lock may have been killed with it.
       RunWorkers(kind, place, 1, 0);
       const Tree found = Read(place);
       EXPECT_TRUE(found == expected);
@@ -170,7 +170,7 @@ TEST_F(WorkersTest, AreKilledAndStartedAgainInAnotherNumber) {
   }
 }
 
-// Runs to its end: whether it says `text`, and exits with `code`.
+// Runs to the end: whether it prints `text`, and exits with `code`.
 void ExpectEnd(std::vector<std::string> words, int code,
                absl::string_view text) {
   ServerProcess process(std::move(words));

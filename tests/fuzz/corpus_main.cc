@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The main of a fuzz target that runs as a plain test. Each argument is a file,
-// or a folder of files, whose bytes are given to the target once; the empty
-// input comes first. A crash, a sanitizer or a failed DCP_CHECK in the target
+// The main for a fuzz target that runs as a plain test. Each argument is a
+// file, or a folder of files; the target gets each file's bytes once, and the
+// empty input first. A crash, a sanitizer or a failed DCP_CHECK in the target
 // fails the test, and the last line printed names the input.
 
 #include <cstddef>
@@ -24,8 +24,8 @@ bool RunFile(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   const std::vector<char> bytes(std::istreambuf_iterator<char>(file), {});
   if (!file.good()) return false;
-  // An exact heap allocation of its own, so that AddressSanitizer sees a read
-  // past the end.
+  // A separate heap allocation with the exact size, so that AddressSanitizer
+  // sees a read past the end.
   const std::vector<uint8_t> input(bytes.begin(), bytes.end());
   LLVMFuzzerTestOneInput(input.data(), input.size());
   return true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs ParseDcpMetadata on any bytes; writes and reads back what it accepts.
-// The same bytes may be an index of ByteCheckpoint.
+// Runs ParseDcpMetadata on any bytes; writes accepted values and reads them
+// back. The same bytes may be a ByteCheckpoint index.
 
 #include <cstddef>
 #include <cstdint>

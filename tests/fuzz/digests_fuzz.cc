@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs ParseDigests on any bytes; writes and reads back what it accepts.
+// Runs ParseDigests on any bytes; writes accepted values and reads them back.
 
 #include <cstddef>
 #include <cstdint>

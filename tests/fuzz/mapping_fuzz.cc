@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads any bytes as a rule file, and what follows the first line "---" as a
-// config.json. What is a rule file is applied to a small model that is made up
-// for it: if the model becomes another side, all its pieces fit their tensors;
-// and if that comes back, then with the bits that it had, which CheckRoundTrip
-// and TryMapping find out in different ways.
+// Reads any bytes as a rule file, and the bytes after the first line "---" as a
+// config.json. A valid rule file is applied to a small model that is made up
+// for it. If the model becomes another side, all pieces fit their tensors. If
+// that comes back, it has the same bits as before, which CheckRoundTrip and
+// TryMapping find out in different ways.
 
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +26,7 @@ namespace dcp {
 namespace {
 
 constexpr absl::string_view kConfigFollows = "\n---\n";
-// An input may ask for more than an input is worth.
+// An input that asks for more would take too long.
 constexpr size_t kMaxTensors = 2000;
 constexpr int64_t kMaxElements = 1 << 16;
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens checkpoints of Megatron-core whose index and common state are any
-// bytes, with every option, and checks where the tensors are that are found.
+// Opens Megatron-core checkpoints with any bytes as index and common state,
+// with every option, and checks the places of the tensors that it finds.
 //
-// The input is .metadata, then kSplit and the pickle of common.pt, if any. The
-// data file __0_0.distcp has an item at every multiple of kItemBytes: a tensor
-// of twelve numbers, of shape [1, 1, 12], [1, 12], [12], [1, 3, 4] or [2, 3, 2]
-// in turn, or a list of one dict.
+// The input is .metadata, then kSplit and the pickle from common.pt, if any.
+// The data file __0_0.distcp has an item at every multiple of kItemBytes: a
+// tensor with twelve numbers, in the shape [1, 1, 12], [1, 12], [12], [1, 3, 4]
+// or
+// [2, 3, 2] in turn, or a list with one dict.
 
 #include <cstddef>
 #include <cstdint>
@@ -36,7 +37,7 @@ constexpr size_t kItemBytes = 2048;
 constexpr size_t kNumItems = 36;
 constexpr size_t kPayloadBytes = 12 * sizeof(float);
 
-// An archive of `pickle` and one storage.
+// An archive with `pickle` and one storage.
 std::string ArchiveOf(const std::string& pickle) {
   const std::vector<uint64_t> lengths = {kPayloadBytes};
   const TorchArchiveLayout layout("archive", pickle, lengths);
@@ -86,7 +87,8 @@ void Run(absl::string_view input) {
     const auto checkpoint = Checkpoint::Open(storage, "c", options);
     if (!checkpoint.ok()) return;
     DCP_CHECK((*checkpoint)->dialect() == Dialect::kMegatron);
-    // What can be located must be in bounds, even if other items are damaged.
+    // Tensors that can be located must be in bounds, even if other items are
+    // damaged.
     for (uint32_t i = 0; i < (*checkpoint)->entries().size(); ++i) {
       if (!(*checkpoint)->Locate({i}).ok()) break;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs FindTensorTypes on any bytes; replaces what it finds, and finds it
-// again. Sets what SetQuantization sets, and removes what FindQuantization
-// finds, after both of which there is still an object.
+// Runs FindTensorTypes on any bytes, replaces the types that it finds, and
+// finds them again. Applies the edit from SetQuantization, and removes the
+// range that FindQuantization returns. After both there is still an object.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads any text as a plan of tensor parallelism in each syntax. A plan that is
-// read finds the modules that its patterns name, and places their parameters on
-// an axis that its tensors have.
+// Reads any text as a tensor parallelism plan in each syntax. A plan that is
+// read finds the modules for its patterns, and places their parameters on an
+// axis that the tensors have.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must be true of every tensor that an opener finds, whatever was in the
-// files. One thread.
+// Conditions for every tensor that an opener finds, whatever was in the files.
+// One thread.
 #ifndef TESTS_FUZZ_PLACED_TENSORS_H_
 #define TESTS_FUZZ_PLACED_TENSORS_H_
 
@@ -13,8 +13,8 @@
 
 namespace dcp::testing {
 
-// Every element of every located box lies in its file, and the boxes have as
-// many elements as the tensor.
+// Every element in every located box lies in the box's file, and the boxes have
+// as many elements as the tensor.
 inline void CheckPlaces(Checkpoint& checkpoint) {
   for (const CheckpointEntry& entry : checkpoint.entries()) {
     const TensorEntry* const tensor = entry.tensor();

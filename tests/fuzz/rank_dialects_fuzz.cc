@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens checkpoints of DeepSpeed, of one pickle for each rank, of accelerate
-// and of the Trainer, whose pickles are any bytes, and checks where the tensors
-// are that are found.
+// Opens checkpoints from DeepSpeed, accelerate and the Trainer, and with one
+// pickle for each rank. The pickles are any bytes. Checks the places of the
+// tensors that it finds.
 //
-// The first byte of the input chooses the names of the files. The rest are
-// their pickles, with kSplit between them; the last of them fills the files
-// that are left.
+// The input's first byte chooses the file names. The rest are their pickles,
+// with kSplit between them; the last pickle fills the remaining files.
 
 #include <algorithm>
 #include <cstddef>
@@ -29,13 +28,13 @@ namespace {
 
 constexpr absl::string_view kSplit = "====";
 
-// Every archive has as many storages of this size, "0" and so on.
+// Every archive has as many storages with this size, "0" and so on.
 constexpr size_t kNumStorages = 64;
 constexpr size_t kStorageBytes = 1280;
 
 struct Layout {
   std::vector<std::string> files;
-  bool has_layout = false;  // the first pickle is the text of a flat layout
+  bool has_layout = false;  // the first pickle is a flat layout's text
 };
 
 const std::vector<Layout>& Layouts() {

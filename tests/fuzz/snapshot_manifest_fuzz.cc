@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs ParseSnapshotManifest on any bytes, read in one block, and checks what
-// it promises of the manifests that it accepts.
+// Runs ParseSnapshotManifest on any bytes, read in one block, and checks the
+// promises about the manifests that it accepts.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes any bytes as a strided piece between two small tensors. What passes the
-// check is cut by a box of the source and a window of the destination, and
-// copied; the result is that of a loop over its elements, and the runs are as
-// few as promised.
+// Takes any bytes as a strided piece between two small tensors. A piece that
+// passes the check is cut by a box in the source and a window in the
+// destination, and copied. The result is equal to that from a loop over the
+// elements, and the runs are as few as promised.
 
 #include <algorithm>
 #include <cstddef>
@@ -81,7 +81,7 @@ StridedPiece ReadPiece(Numbers& numbers, const Dims& src_shape,
   return piece;
 }
 
-// The offset of an element in the row-major image of `box`; false if it lies
+// An element's offset in the row-major image of `box`; false if it lies
 // outside.
 template <typename Index>
 bool FindIn(const Box& box, const Index& index, uint64_t& offset) {
@@ -120,7 +120,7 @@ void CopyElements(const StridedPiece& piece, size_t loop, const Window& window,
   dst[to - window.first] = src[from];
 }
 
-// The most runs that a window of one chunk may have.
+// The most runs that a one-chunk window may have.
 uint64_t MostRuns(const StridedPiece& piece) {
   uint64_t most = 2 * piece.loops.size() + 1;
   for (const PieceSide side : {PieceSide::kSrc, PieceSide::kDst}) {
@@ -178,7 +178,7 @@ void Check(Numbers& numbers) {
   }
   DCP_CHECK(copied == expected);
   // Through rows of this many bytes that were collected in memory, into a
-  // window of two stretches.
+  // window with two stretches.
   std::fill(copied.begin(), copied.end(), 1);
   const FileRows rows{.offset = 0,
                       .length = length,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs ReadTorchArchive on any bytes, as an item and as a file, and parses and
-// locates every tensor in it; writes and reads back what it accepts.
+// locates every tensor in it; writes accepted values and reads them back.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs ParsePlanRecord and ParsePieceRecord on any bytes; writes and reads back
-// what they accept.
+// Runs ParsePlanRecord and ParsePieceRecord on any bytes; writes accepted
+// values and reads them back.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs ReadZip on any bytes; lays out again and reads back what it accepts.
+// Runs ReadZip on any bytes; lays out accepted archives again and reads them
+// back.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the bound of activations that fsdp-config prints with what the
-// forward of a real model keeps for its backward.
+// Compares the activation bound that fsdp-config prints with the tensors that a
+// real model's forward keeps for backward.
 
 #include <cstdint>
 #include <memory>
@@ -27,7 +27,7 @@ namespace {
 constexpr int64_t kSequences = 2;
 constexpr int64_t kSeqLen = 64;
 
-// Bytes of tensors on the CPU that this thread made and that still live.
+// Bytes in live CPU tensors that this thread made.
 class LiveBytes : public c10::MemoryReportingInfoBase {
  public:
   void reportMemoryUsage(void*, int64_t alloc_size, size_t, size_t,
@@ -54,7 +54,7 @@ int64_t Measured(const llama::ModelOptions& options) {
   return live->bytes();
 }
 
-// Bytes that an offload of a sharded model copies. Collective.
+// Bytes that a sharded model's offload copies. Collective.
 int64_t MeasuredOffload(const llama::ModelOptions& options) {
   llama::Llama model(options);
   fully_shard(model);

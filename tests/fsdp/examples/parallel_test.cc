@@ -82,7 +82,7 @@ TEST(Parallel, MicrobatchesDivideTheSequencesOfARank) {
                                  "multiples can be divided")));
 }
 
-// No rank can send the weights of all stages, and microbatches would gather
+// No rank can send all stages' weights, and microbatches would gather
 // parameters again and again.
 TEST(Parallel, StagesReadTheirOwnWeightsAndKeepWhatTheyGather) {
   const auto train = [](const std::vector<std::string>& flags) {
@@ -128,7 +128,7 @@ TEST(Parallel, DegreesMultiplyToTheRanks) {
           "4 ranks");
 }
 
-// A config has degrees and a plan of its own, which flags override.
+// A config has degrees and a plan, which flags override.
 TEST(Parallel, AConfigSaysWhatFlagsSay) {
   TempDir dir;
   const std::string path = dir.path() + "/composer.yaml";
@@ -162,7 +162,7 @@ TEST(Parallel, WarnsOfHeadsThatDoNotDivide) {
               HasSubstr("--tp=4 does not divide the 4 heads or the 2 of keys"));
 }
 
-// No operator of this Llama gathers, whichever way the plan is written.
+// In this Llama no operator gathers, whichever way the plan is written.
 void ExpectTrainsInParts(const fsdp::ParallelDims& dims, Llama model,
                          const fsdp::ParallelizePlan& plan) {
   fsdp::parallelize_module(model, dims.get_mesh("tp"), plan);
@@ -186,7 +186,7 @@ TEST(Parallel, ThePlanThatIsBuiltInGathersNothing) {
   });
 }
 
-// The lines of `text` between two lines, without what they all begin with.
+// The lines in `text` between two lines, without their common beginning.
 std::string LinesBetween(const std::string& text, const std::string& first,
                          const std::string& last) {
   const size_t begin = text.find('\n', text.find(first)) + 1;

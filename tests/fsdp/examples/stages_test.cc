@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The runner of a batch, with stages and without, against one process. No
-// operator of this Llama gathers, on whatever stage.
+// The batch runner, with stages and without, against one process. In this Llama
+// no operator gathers, on any stage.
 #include "fsdp/examples/train_llama/stages.h"
 
 #include <cstdint>
@@ -54,7 +54,7 @@ Llama ModelOf(const Config& config) {
   return model;
 }
 
-// The rows of the batch that begin at `begin`.
+// The batch's rows from `begin`.
 Batch Rows(int64_t begin, int64_t num) {
   const torch::Tensor tokens =
       fsdp::testing::TokensOf(0).narrow(0, begin, num).contiguous();
@@ -145,8 +145,8 @@ TEST(Stages, OnEightRanksTrainAsOneProcess) {
   });
 }
 
-// The names of a plan that only other stages have are no mistakes; those that
-// no stage has stay, for parallelize_module to warn of.
+// Names in a plan that only other stages have are not mistakes. Names that no
+// stage has stay, so that parallelize_module warns about them.
 TEST(Stages, HaveTheirPartOfAPlan) {
   fsdp::testing::RunRanks(2, [] {
     fsdp::testing::StartRankInDouble();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that diverge are told so, by name, instead of hanging or getting wrong
-// numbers: by their neighbours, and in debug mode by all.
+// Ranks that diverge get an error that names them, instead of a hang or wrong
+// numbers: from their neighbours, and in debug mode from all ranks.
 
 #include "fsdp/mesh/collective_order.h"
 
@@ -149,7 +149,7 @@ TEST(OrderCheck, GoesOnAfterADivergence) {
     init_process_group();
     const ProcessGroup group = world_group();
     const std::string mine = get_rank() == 1 ? "b" : "a";
-    // Rank 0 agrees with the one before it, which is rank 2.
+    // Rank 0 agrees with the previous rank, which is rank 2.
     const auto compare = [&] { CheckInStep(group, c10::kCPU, mine, "a test"); };
     if (get_rank() == 0) {
       compare();
@@ -169,8 +169,8 @@ void CheckOnDevice(const ProcessGroup& group, const std::string& collective) {
   CheckInStep(group, c10::kCUDA, collective, "a test");
 }
 
-// Makes both calls, of which one fails, and returns the error. The first one
-// fails if the message of the neighbour has come by then.
+// Makes both calls and returns the error; one of them fails. The first one
+// fails if the neighbour's message has arrived by then.
 std::string ErrorOfEither(const std::function<void()>& first,
                           const std::function<void()>& second) {
   bool first_is_done = false;
@@ -348,7 +348,7 @@ TEST(DebugMode, NamesTheRankThatWentOn) {
         init_process_group();
         Net net;
         const torch::Tensor loss = net.Layer(0).sum();
-        // Rank 1 forgets its backward.
+        // Rank 1 forgets the backward.
         const std::string error = get_rank() == 0
                                       ? ErrorOf([&] { loss.backward(); })
                                       : ErrorOf([&] { net.Layer(1); });

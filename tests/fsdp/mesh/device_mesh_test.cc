@@ -149,7 +149,7 @@ TEST(DeviceMesh, UnflattenedAxesAreViewsOfOneRoot) {
               (std::vector<int64_t>{11, 1100, 110000, 11000000})[rank / 2]);
     EXPECT_EQ(MembersOf(sparse.get_group("ep")), rank < 4 ? 1111 : 11110000);
     EXPECT_EQ(sparse.get_local_rank("efsdp"), rank / 4);
-    // One axis of a view, with places that are not adjacent.
+    // One axis in a view, with places that are not adjacent.
     const DeviceMesh parts = dense["fsdp"].unflatten({2, 2}, {"outer", "dp"});
     EXPECT_THAT(parts["dp"].ranks(), ElementsAre(rank / 4 * 4 + rank % 2,
                                                  rank / 4 * 4 + rank % 2 + 2));

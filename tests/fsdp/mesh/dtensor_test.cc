@@ -66,7 +66,7 @@ TEST(DTensor, EmptyShardKeepsTheOtherSizes) {
   });
 }
 
-// Only the tensors of rank 0 of each axis count.
+// Only the tensors on each axis's rank 0 count.
 TEST(DTensor, DistributeTakesTheFirstRanksValues) {
   RunRanks(4, [] {
     init_process_group();
@@ -246,7 +246,7 @@ TEST(DTensor, NormOfNarrowTypesDoesNotOverflow) {
         at::full({100}, 60000.0).to(at::kHalf), mesh, {Shard(0)});
     EXPECT_EQ(tensor.norm().scalar_type(), at::kFloat);
     EXPECT_NEAR(tensor.norm().item<double>(), 600000, 500);
-    // The tenth power of 1e5 does not fit into a float.
+    // 1e5 to the tenth power does not fit into a float.
     EXPECT_NEAR(distribute_tensor(at::full({2}, 1e5), mesh, {Shard(0)})
                     .norm(10)
                     .item<double>(),

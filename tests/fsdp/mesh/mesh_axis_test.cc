@@ -28,7 +28,7 @@ TEST(MeshAxis, AxesOfAGridAreRowMajor) {
 }
 
 TEST(MeshAxis, PlacesLieOnItsExtents) {
-  // The first and the last of the three axes of a grid (2, 2, 2), flattened.
+  // The first and the last axis of a (2, 2, 2) grid, flattened.
   const MeshAxis axis = AxisOf({{2, 4}, {2, 1}});
   EXPECT_EQ(SizeOf(axis), 4);
   EXPECT_THAT(OffsetsOf(axis), ElementsAre(0, 1, 4, 5));
@@ -44,7 +44,7 @@ TEST(MeshAxis, CanonicalExtentsTellEqualRanks) {
               ElementsAre(MeshExtent{8, 1}));
   EXPECT_THAT(Canonical(AxisOf({{2, 4}, {2, 1}})),
               ElementsAre(MeshExtent{2, 4}, MeshExtent{2, 1}));
-  // Another order of the same places.
+  // The same places in another order.
   EXPECT_THAT(Canonical(AxisOf({{2, 1}, {2, 2}})),
               ElementsAre(MeshExtent{2, 1}, MeshExtent{2, 2}));
   EXPECT_THAT(Canonical(AxisOf({{1, 8}})), IsEmpty());

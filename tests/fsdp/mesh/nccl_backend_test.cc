@@ -24,7 +24,7 @@ torch::nn::Sequential MakeModel() {
                                torch::nn::Linear(32, 4));
 }
 
-// Losses of ten steps on the GPU.
+// Losses from ten steps on the GPU.
 std::vector<double> Train(torch::nn::Sequential& model) {
   torch::optim::Adam optimizer(model->parameters(), 1e-2);
   std::vector<double> losses;

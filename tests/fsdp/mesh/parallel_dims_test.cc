@@ -42,7 +42,7 @@ TEST(ParallelDegrees, RefusesWhatDoesNotFit) {
   EXPECT_THAT(error({.dp_replicate = 2, .dp_shard = 2, .tp = 2}, 10),
               HasSubstr("pp(1) * dp_replicate(2) * dp_shard(2) * cp(1) * tp(2) "
                         "!= number of ranks(10)"));
-  // What is left for dp_shard is nothing, or not whole.
+  // The remainder for dp_shard is zero, or not a whole number.
   EXPECT_THAT(error({.tp = 4}, 2), HasSubstr("dp_shard(0)"));
   EXPECT_THAT(error({.tp = 3}, 8), HasSubstr("dp_shard(2)"));
   EXPECT_THAT(error({.tp = 4, .ep = 2, .etp = 2}, 8),
@@ -131,7 +131,7 @@ TEST(ParallelDims, OfEightRanks) {
     EXPECT_FALSE(dims.get_optional_mesh({"ep", "etp"}).has_value());
     EXPECT_FALSE(dims.get_optional_mesh("cp").has_value());
     EXPECT_THROW(dims.get_mesh({"batch", "fsdp"}), c10::ValueError);
-    // What FSDP over tensor parallelism lies on.
+    // The mesh for FSDP over tensor parallelism.
     EXPECT_THAT(dims.get_mesh("fsdp").concatenate(dims.get_mesh("tp")).ranks(),
                 ElementsAre(rank / 4 * 4, rank / 4 * 4 + 1, rank / 4 * 4 + 2,
                             rank / 4 * 4 + 3));

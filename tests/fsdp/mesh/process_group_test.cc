@@ -31,7 +31,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::RunRanks;
 
-// The sum of `value` over the ranks of `group`.
+// The sum of `value` over the ranks in `group`.
 float SumOver(const ProcessGroup& group, float value) {
   std::vector<at::Tensor> tensors = {at::full({3}, value)};
   WaitForWork(
@@ -163,7 +163,7 @@ TEST(ProcessGroup, ASecondGroupHasItsOwnBackends) {
   RunRanks(3, [] {
     init_process_group();
     const ProcessGroup group = new_group({2, 0}, "pair");
-    if (!group) return;  // Only the ranks of the group make its second one.
+    if (!group) return;  // Only the group's ranks make the second group.
     const ProcessGroup second = second_group(group);
     EXPECT_NE(second, group);
     EXPECT_EQ(second, second_group(group));

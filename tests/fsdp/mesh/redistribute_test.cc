@@ -37,7 +37,7 @@ DTensorSpec SpecOf(const DeviceMesh& mesh, const Placements& placements,
           .stride = at::arange(1).expand(shape).contiguous().strides().vec()};
 }
 
-// The indices of each dimension that this rank holds.
+// Keeps the indices that this rank holds in each dimension.
 at::Tensor CutByBoxes(at::Tensor whole, const DTensorSpec& spec) {
   std::vector<std::set<int64_t>> held(spec.shape.size());
   for (const dcp::Box& box : spec.local_boxes()) {
@@ -55,8 +55,8 @@ at::Tensor CutByBoxes(at::Tensor whole, const DTensorSpec& spec) {
   return whole;
 }
 
-// The contribution of the rank at `coordinate`: differs along Partial axes
-// only.
+// The contribution from the rank at `coordinate`: differs only along Partial
+// axes.
 at::Tensor Contribution(const DTensorSpec& spec,
                         const std::vector<int64_t>& coordinate) {
   int64_t numel = 1;
@@ -71,7 +71,7 @@ at::Tensor Contribution(const DTensorSpec& spec,
   return whole;
 }
 
-// The value of the whole: contributions reduced over the Partial axes.
+// The whole value: contributions reduced over the Partial axes.
 at::Tensor WholeOf(const DTensorSpec& spec, std::vector<int64_t> coordinate,
                    size_t axis = 0) {
   if (axis == spec.placements.size()) return Contribution(spec, coordinate);

@@ -61,7 +61,8 @@ void ExpectSame(const Tensors& a, const Tensors& b) {
   }
 }
 
-// Gradients of `module` after backward of the sum of run(), from a fixed seed.
+// The gradients in `module` after a backward from the sum of run(), from a
+// fixed seed.
 Tensors GradsFrom(torch::nn::Module& module,
                   const std::function<Tensor()>& run) {
   torch::manual_seed(7);

@@ -95,7 +95,7 @@ TEST(ActivationOffload, AGraphThatNobodyHoldsIsFreed) {
   std::weak_ptr<torch::autograd::Node> exp, dot;
   {
     const ActivationOffload offload;
-    const at::Tensor y = x.exp();  // saves its result
+    const at::Tensor y = x.exp();  // saves the result
     const at::Tensor z = y.dot(y);
     exp = y.grad_fn();
     dot = z.grad_fn();
@@ -115,7 +115,7 @@ TEST(ActivationOffload, SavesNothingWhereNothingNeedsBackward) {
   EXPECT_EQ(offload.num_saved_bytes(), 0u);
 }
 
-// Losses and gradients of a step, with and without offload.
+// A step's losses and gradients, with and without offload.
 void ExpectEqualSteps(bool reshard_after_forward, bool is_checkpointed) {
   RunRanks(2, [&] {
     init_process_group();
@@ -146,7 +146,7 @@ void ExpectEqualSteps(bool reshard_after_forward, bool is_checkpointed) {
     const auto [none, expected] = train(false);
     const auto [saved, all] = train(true);
     EXPECT_EQ(none, 0u);
-    // x and the output of relu, each of 12 rows; parameters are not included.
+    // x and relu's output, each with 12 rows; parameters are not included.
     EXPECT_GE(saved, 12 * 30 * kFloat);
     EXPECT_LE(saved, 12 * (30 + 2 * 67) * kFloat);
     ASSERT_EQ(all.size(), expected.size());

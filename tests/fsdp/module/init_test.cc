@@ -114,7 +114,7 @@ TEST(Init, ArgumentsThatMakeNoSenseAreRefused) {
               ThrowsMessage<c10::ValueError>(HasSubstr("to_empty")));
 }
 
-// Compares distributions: the largest value, or the spread, of every tensor.
+// Compares distributions: the largest value, or the spread, in every tensor.
 TEST(Init, DefaultsAreThoseOfTorch) {
   struct BigImpl : torch::nn::Module {
     BigImpl() {
@@ -170,7 +170,7 @@ TEST(Init, DefaultsAreThoseOfTorch) {
         << a[i].first;
     const double rms_x = x.square().mean().sqrt().item<double>();
     const double rms_y = y.square().mean().sqrt().item<double>();
-    // With n values the rms of a uniform distribution varies by 0.45/sqrt(n).
+    // With n values a uniform distribution's rms varies by 0.45/sqrt(n).
     const double slack = 0.02 + 2.5 / std::sqrt(static_cast<double>(x.numel()));
     EXPECT_NEAR(rms_y, rms_x, slack * rms_x) << a[i].first;
   }
@@ -225,7 +225,7 @@ TEST(Init, DefaultsDoNotGuessWhatAModuleAddsToOneOfTorch) {
               ThrowsMessage<c10::NotImplementedError>(HasSubstr("'weight'")));
 }
 
-// A Transformer draws its inner modules again, except for those that the caller
+// A Transformer draws the inner modules again, except for those that the caller
 // initialised.
 TEST(Init, DefaultsLeaveToCustomWhatItTook) {
   torch::nn::Transformer model(

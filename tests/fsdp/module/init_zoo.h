@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Zoo: a module with one of each kind of layer that is hard to shard, and the
-// comparison of two, of which one may be sharded. For tests of initial values.
+// Zoo: a module with one layer of each kind that is hard to shard, and a
+// comparison between two such modules, where one may be sharded. For tests of
+// initial values.
 #ifndef TESTS_FSDP_MODULE_INIT_ZOO_H_
 #define TESTS_FSDP_MODULE_INIT_ZOO_H_
 

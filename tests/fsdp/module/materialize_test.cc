@@ -68,7 +68,7 @@ void ShardStock(Stock& model, const FullyShardOptions& options) {
   fully_shard(model, options);
 }
 
-// Every rank has the same batch, so that averages are those of one process,
+// Every rank has the same batch, so that averages are those in one process,
 // also inside BatchNorm.
 std::vector<double> TrainStock(Stock& model) {
   torch::optim::SGD optimizer(model->parameters(), 0.1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Zoo: a model and a step of it, run with and without fully_shard; outputs,
+// Zoo: a model and one step, run with and without fully_shard; outputs,
 // gradients and buffers are equal, where the ranks average the gradients. In
 // float64, so that rounding hides nothing. Within a rank of RunRanks.
 #ifndef TESTS_FSDP_MODULE_MODULE_ZOO_H_
@@ -25,7 +25,7 @@ namespace fsdp::testing {
 
 using Tensors = std::vector<torch::Tensor>;
 
-// Every child that has a forward, in its own group, and the rest.
+// Puts every child that has a forward in a group, and the rest in the root's.
 inline void ShardChildren(const std::shared_ptr<torch::nn::Module>& model,
                           const FullyShardOptions& options) {
   for (const auto& child : model->children()) {
@@ -39,8 +39,8 @@ inline torch::Tensor Input(at::IntArrayRef sizes) {
   return torch::randn(sizes);
 }
 
-// One model of the zoo. `run` does forward and backward, whether sharded or
-// not, and returns what to compare.
+// One model in the zoo. `run` does forward and backward, whether sharded or
+// not, and returns the tensors to compare.
 template <typename Impl>
 struct Zoo {
   std::function<std::shared_ptr<Impl>()> make;
@@ -123,7 +123,7 @@ void ExpectSame(const std::string& name, const Zoo<Impl>& zoo) {
   EXPECT_EQ(step_report(*model).unsharded_bytes, 0u);
 }
 
-// `output`, after backward of a number made of it.
+// Returns `output` after a backward from a number computed from it.
 inline torch::Tensor Trained(const torch::Tensor& output) {
   (output * output + output).sum().backward();
   return output;
@@ -134,7 +134,7 @@ struct ReaderImpl : torch::nn::Module {
   torch::Tensor weight;
 };
 
-// A chain of modules whose one parameter is a matrix.
+// A chain of modules with one parameter each, a matrix.
 struct ReadersImpl : torch::nn::Module {
   ReadersImpl()
       : a(register_module("a", std::make_shared<ReaderImpl>())),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unchanged modules of torch::nn, and modules that read their parameters in
+// Unchanged torch::nn modules, and modules that read their parameters in
 // unusual ways, under fully_shard. For the ways to run a model see
 // ways_to_run_test.cc.
 
@@ -30,7 +30,8 @@ using torch::nn::Module;
 
 // ---- Layers ----------------------------------------------------------------
 
-// The layer under test between two that make it neither first nor last.
+// The layer under test between two others, so that it is neither first nor
+// last.
 template <typename Layer>
 struct SandwichImpl : Module {
   SandwichImpl(int64_t in, Layer layer_, int64_t out)
@@ -190,8 +191,8 @@ TEST(ModuleZoo, TablesAndBilinear) {
   });
 }
 
-// Each forward looks up rows as if they had been renormalised for good; shards
-// keep their values, as in PyTorch, whose unsharded parameter is dropped too.
+// Each forward looks up rows as if they had been renormalised for good. Shards
+// keep their values, as in PyTorch, which drops the unsharded parameter too.
 TEST(ModuleZoo, AnEmbeddingWithMaxNorm) {
   RunRanks(2, [] {
     StartRankInDouble();

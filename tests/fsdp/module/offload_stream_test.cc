@@ -27,8 +27,8 @@ using Parcel = OffloadStream::Parcel;
 constexpr int64_t kElements = 10;
 constexpr uint64_t kBytes = kElements * sizeof(float);
 
-// The parcels of tensors that each have one value, their index; nothing else
-// has the tensors.
+// Parcels with one tensor each, filled with the parcel's index; nothing else
+// holds the tensors.
 class Packed {
  public:
   explicit Packed(OffloadStream& stream) : stream_(stream) {}
@@ -90,7 +90,7 @@ TEST(OffloadStream, DoesNotHoldWhatExceedsTheWindow) {
   Packed packed(stream);
   packed.Pack(1);
   const at::Tensor large = at::arange(kElements * 3);
-  // A view keeps all of its storage.
+  // A view keeps the whole storage.
   Parcel view(stream, large.narrow(0, 2, 2));
   EXPECT_EQ(stream.held_bytes(), 0u);
   EXPECT_TRUE(view.Unpack().equal(large.narrow(0, 2, 2)));
@@ -171,7 +171,7 @@ TEST(OffloadStream, RefusesATensorThatWasModifiedWhileItWasHeld) {
   Parcel held(stream, tensor);
   tensor.add_(1);
   ExpectError<c10::Error>([&] { held.Unpack(); }, {"modified in place"});
-  // Its copy has ended when the next one takes its place.
+  // The copy has ended when the next one takes its place.
   const at::Tensor next = at::zeros({kElements});
   Parcel freed(stream, next);
   ExpectError<c10::Error>([&] { held.Unpack(); }, {"modified in place"});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ways to run a model under fully_shard, independent of its modules:
-// several forwards and backwards, groups that a step or a rank does not use,
-// evaluation in between, checkpoints.
+// The ways to run a model under fully_shard, whatever the modules are: several
+// forwards and backwards, groups that a step or a rank does not use, evaluation
+// in between, checkpoints.
 
 #include <cstdint>
 #include <memory>
@@ -189,7 +189,7 @@ TEST(ModuleZoo, InterleavedMicrobatches) {
           for (FSDPModule module : fsdp_modules(m)) module.unshard(true);
         }
         SetFlags(m, false);
-        // Like the middle stage of a pipeline: one forward, one backward.
+        // Like a pipeline's middle stage: one forward, one backward.
         const Tensor y0 = Chain(m, Input({3, 6}));
         const Tensor y1 = Chain(m, Input({3, 6}));
         Trained(y0);
@@ -207,7 +207,7 @@ TEST(ModuleZoo, InterleavedMicrobatches) {
 
 // ---- Ranks that do different things ----------------------------------------
 
-// Layers of which each rank, and each microbatch, uses only some.
+// Layers; each rank, and each microbatch, uses only some.
 struct ExpertsImpl : Module {
   ExpertsImpl() {
     for (int i = 0; i < 3; ++i) experts->push_back(torch::nn::Linear(6, 6));
@@ -226,8 +226,8 @@ struct ExpertsImpl : Module {
   torch::nn::Linear head = register_module("head", torch::nn::Linear(6, 2));
 };
 
-// A model and the same model unsharded, whose gradients the ranks average; a
-// gradient that a rank does not have counts as zero.
+// A model and the same model unsharded, for which the ranks average gradients;
+// a gradient that a rank does not have counts as zero.
 struct ExpertsPair {
   ExpertsPair() {
     torch::manual_seed(42);
@@ -322,7 +322,7 @@ TEST(ModuleZoo, MicrobatchesThatUseDifferentParametersOfAGroup) {
     StartRankInDouble();
     const FullyShardOptions options{
         .mesh = init_device_mesh("cpu", {2, 2}, {"replicate", "shard"})};
-    // In the last case a group of the first microbatch is not one of the last.
+    // In the last case, a group in the first microbatch is not in the last.
     for (const bool own_groups : {false, true}) {
       ExpertsPair pair;
       if (own_groups) {
@@ -431,7 +431,7 @@ TEST(ModuleZoo, ACheckpointDoesNotEndTheBackwardAroundIt) {
     StartRankInDouble();
     Zoo<ReadersImpl> zoo = Readers([](ReadersImpl& m) -> Tensors {
       const Tensor x = Input({3, 6});
-      // The nested backward is the first to need a parameter, that of `a`.
+      // The nested backward is the first to need a parameter, the one in `a`.
       const Tensor captured = x.matmul(m.a->weight);
       const Tensor y =
           checkpoint([captured](const Tensor& t) { return t * captured; },
@@ -439,7 +439,7 @@ TEST(ModuleZoo, ACheckpointDoesNotEndTheBackwardAroundIt) {
       const bool sharded = find_fsdp_module(m).has_value();
       if (sharded) reset_step_report(m);
       Trained(y);
-      // One group: one reduction, whichever backward its gradients came from.
+      // One group: one reduction, whichever backward the gradients came from.
       EXPECT_EQ(sharded ? step_report(m).num_reduce_scatters : 1, 1);
       return {y};
     });

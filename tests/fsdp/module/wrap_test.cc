@@ -122,7 +122,7 @@ TEST(Wrap, BySizeFromTheInnermostOut) {
                           "blocks.1.down", ""));
   EXPECT_THAT(modules_to_wrap(*model, SizeBasedWrapPolicy{41}),
               ElementsAre("blocks.0", "blocks.1", ""));
-  // The list is large enough, but lists are not wrapped: its elements stay with
+  // The list is large enough, but lists are not wrapped: the elements stay with
   // the root.
   EXPECT_THAT(modules_to_wrap(*model, SizeBasedWrapPolicy{77}),
               ElementsAre(""));
@@ -166,7 +166,7 @@ TEST(Wrap, ATieIsShardedWithTheInnermostModuleThatHoldsIt) {
   torch::nn::Sequential outer(inner, Linear(6, 6));
   EXPECT_THAT(modules_to_wrap(*outer, ModuleWrapPolicy({"EmbeddingImpl"})),
               ElementsAre("0", ""));
-  // A tie between blocks of a list does not make the list a group.
+  // A tie between a list's blocks does not make the list a group.
   WrappedModel tied;
   auto first = tied->blocks->ptr<WrappedBlockImpl>(0);
   auto second = tied->blocks->ptr<WrappedBlockImpl>(1);

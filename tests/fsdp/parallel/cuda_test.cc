@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What only a GPU can prove of parallelism, with one rank: rules, moves and
-// grouped products run on CUDA's tensors and streams. Run with --config=cuda.
+// Parallelism that only a GPU can test, with one rank: rules, moves and grouped
+// products run on CUDA's tensors and streams. Run with --config=cuda.
 #include <cstddef>
 #include <optional>
 #include <vector>

@@ -45,7 +45,7 @@ inline torch::Tensor TokensOf(int64_t step, int64_t seq_len = 8) {
       .view({4, seq_len + 1});
 }
 
-// How a rank gives its rows of the batch, [rows, seq_len] each, to the model.
+// How a rank gives its rows in the batch, [rows, seq_len] each, to the model.
 using Prepare =
     std::function<void(torch::Tensor& inputs, torch::Tensor& targets)>;
 
@@ -80,8 +80,8 @@ inline ParallelizePlan SequencePlan() {
           {"lm_head", ColwiseParallel()}};
 }
 
-// Trains `model`, whose rows of the batch are [begin, begin + rows), and the
-// same model in one process, with AdamW and clipping.
+// Trains `model` on rows [begin, begin + rows) in each batch, and the same
+// model in one process, with AdamW and clipping.
 inline void ExpectTrainsAsOne(llama::Llama model, llama::Llama whole,
                               int64_t begin, int64_t rows, int64_t seq_len = 8,
                               const Prepare& prepare = {}) {

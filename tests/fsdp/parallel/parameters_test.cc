@@ -25,8 +25,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Two linears whose forward is written for parts: it adds up what the ranks of
-// `tp` have computed.
+// Two linears with a forward that is written for parts: it adds up the results
+// from the ranks in `tp`.
 struct PartsImpl : torch::nn::Module {
   explicit PartsImpl(std::optional<DeviceMesh> mesh = {})
       : tp(std::move(mesh)) {
@@ -70,7 +70,7 @@ void Cut(Parts& model, const DeviceMesh& tp) {
                          {{"weight", {Shard(1)}}, {"bias", {Replicate()}}});
 }
 
-// The same steps of AdamW as one process makes.
+// Makes the same AdamW steps as one process.
 void TrainAsOne(Parts& model, Parts& whole, int64_t begin, int64_t length) {
   torch::optim::AdamW step(model->parameters(), 0.1);
   torch::optim::AdamW reference_step(whole->parameters(), 0.1);

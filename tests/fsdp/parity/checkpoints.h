@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saves and resumes the training of parity_trainer; the counterpart of
-// checkpoints.py, whose head describes the files. Collective; raises on errors.
+// Saves and resumes parity_trainer's training; the counterpart to
+// checkpoints.py, which describes the files. Collective; raises on errors.
 #ifndef TESTS_FSDP_PARITY_CHECKPOINTS_H_
 #define TESTS_FSDP_PARITY_CHECKPOINTS_H_
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small transformer whose sizes no number of ranks divides: layer norms,
-// learned positions, a parameter of three rows used in a mean. Its Python
-// counterpart is models.py. For the thread that trains.
+// A small transformer with sizes that no rank count divides: layer norms,
+// learned positions, a parameter with three rows used in a mean. The Python
+// counterpart is in models.py. For the thread that trains.
 #ifndef TESTS_FSDP_PARITY_GPT_H_
 #define TESTS_FSDP_PARITY_GPT_H_
 

@@ -32,8 +32,8 @@ ParallelizePlan LlamaPlan(bool sequence, bool cut_logits, bool tied) {
   return plan;
 }
 
-// Queries, keys and values are one matrix, whose parts are not heads. So its
-// result is gathered, and each rank computes the whole attention.
+// Queries, keys and values are one matrix, and parts of it are not heads. So
+// the result is gathered, and each rank computes the whole attention.
 ParallelizePlan GptPlan() {
   const ParallelStyleOptions whole{.output_layouts = Replicate()};
   return {{"tok", RowwiseParallel()},

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plans of tensor parallelism of the models of parity_trainer, by the names
-// that parallel.py gives them, for this trainer and for benchmarks. For the
-// thread that trains.
+// Tensor parallelism plans for parity_trainer's models, under the names in
+// parallel.py, for this trainer and for benchmarks. For the thread that trains.
 #ifndef TESTS_FSDP_PARITY_PARALLEL_H_
 #define TESTS_FSDP_PARITY_PARALLEL_H_
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains with fsdp as a job file describes; the twin of torch_trainer.py, whose
-// head describes the output. One process is one rank, which the environment
-// sets:
+// Trains with fsdp as a job file describes; the twin of torch_trainer.py, which
+// describes the output. One process is one rank, which the environment sets:
 //   parity_trainer JOB.json OUT
 
 #include <cstddef>
@@ -74,7 +73,7 @@ void WriteJson(const std::string& path, const Json& value) {
   if (get_rank() == 0) std::ofstream(path) << value;
 }
 
-// The model of a job, independent of its type.
+// A job's model, independent of the type.
 struct Model {
   std::shared_ptr<torch::nn::Module> module;
   std::vector<std::shared_ptr<torch::nn::Module>> layers;
@@ -96,7 +95,7 @@ Model MakeModel(const Json& config) {
   if (config["model"] == "gpt") {
     return Hold(Gpt(config["checkpoint_activations"].get<bool>()));
   }
-  // SMALL_LLAMA of models.py.
+  // SMALL_LLAMA in models.py.
   return Hold(llama::Llama(
       llama::ModelOptions{.vocab_size = 37,
                           .dim = 24,
@@ -140,7 +139,7 @@ class Trainer {
   void RecomputeBlocks();
   void Shard();
   std::unique_ptr<torch::optim::Optimizer> MakeOptimizer();
-  // All micro-batches of one step; returns the mean loss of all ranks.
+  // Runs all of a step's micro-batches; returns the mean loss on all ranks.
   double Backward(int64_t step);
   void Clip();
   void WriteGradients();
@@ -154,9 +153,9 @@ class Trainer {
   int64_t tp_;  // ranks that cut one model
   Model model_;
   std::optional<DeviceMesh> mesh_;
-  std::vector<std::string> shard_axes_;  // of mesh_, for fully_shard
+  std::vector<std::string> shard_axes_;  // in mesh_, for fully_shard
   std::optional<FSDPModule> sharded_;
-  std::set<ProcessGroup> groups_;  // all that the model communicates in
+  std::set<ProcessGroup> groups_;  // all groups in which the model communicates
   at::Tensor data_;  // [micro-batches of all steps, batch, tokens and target]
 };
 

@@ -69,7 +69,7 @@ TEST(LearningRateScheduler, OptionsOfAdamWAreTheConfigs) {
   EXPECT_EQ(options.weight_decay(), 0.3);
 }
 
-// The values of a config for two groups, the second of which has its own decay.
+// A config's values for two groups, where the second has a different decay.
 template <typename Optimizer, typename Options>
 void ExpectSetsWhatIsNoGroupsOwn() {
   std::vector<torch::optim::OptimizerParamGroup> groups;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What prepare refuses before it changes anything; each error names the place
-// in the config.
+// Mistakes that prepare refuses before it changes anything; each error names
+// the place in the config.
 
 #include <cstdint>
 #include <functional>
@@ -126,7 +126,7 @@ TEST(PrepareRefuses, WithThePlaceInTheConfig) {
       if (!config.checkpoint.initial_load_path->empty()) continue;
       EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
       EXPECT_TRUE(model->parameters()[0].is_same(first));
-      // Nothing of that changed the model.
+      // None of these calls changed the model.
       config = TrainConfig();
       EXPECT_OK(prepare(model, config,
                         {.layers = {"BlockImpl"},

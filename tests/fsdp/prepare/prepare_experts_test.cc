@@ -44,7 +44,8 @@ mode = "none"
         model, config,
         {.layers = {"MoELayerImpl"}, .optimizer = &optimizer, .device = "cpu"});
     ASSERT_OK(training.status());
-    ASSERT_EQ(training->groups.size(), 5u);  // 2 of experts, 2 layers, the root
+    // 2 for experts, 2 layers, the root
+    ASSERT_EQ(training->groups.size(), 5u);
     EXPECT_TRUE(training->root == training->groups.back());
     const int64_t share = kTokens / 4;
     for (int64_t step = 0; step < 3; ++step) {

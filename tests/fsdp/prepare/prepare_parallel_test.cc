@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models that are trained over several axes, from configs of the programs that
-// have them, in the same steps as in one process.
+// Trains models over several axes, from configs for programs with such axes, in
+// the same steps as in one process.
 
 #include <optional>
 #include <string>
@@ -35,7 +35,7 @@ TrainConfig ConfigOf(absl::string_view text) {
   return read.config;
 }
 
-// The first of this rank's two rows of a batch of four.
+// The first of this rank's two rows in a batch with four.
 int64_t FirstRow(const Prepared& training) {
   return 2 * training.dims->get_mesh("batch").get_local_rank();
 }
@@ -99,7 +99,7 @@ TEST(PrepareParallel, CutsTheWeightsOfRank0ByThePlanOfTheProgram) {
       ASSERT_OK(training.status());
       ExpectTrainsAsOne(model, MakeLlama(), FirstRow(*training), 2);
     };
-    // Whole on every rank, where those of the others do not count.
+    // Whole on every rank, but only rank 0's count.
     llama::Llama other = MakeLlama();
     if (get_rank() != 0) {
       const torch::NoGradGuard no_grad;
@@ -108,7 +108,7 @@ TEST(PrepareParallel, CutsTheWeightsOfRank0ByThePlanOfTheProgram) {
       }
     }
     train(other);
-    // On rank 0 alone.
+    // Only on rank 0.
     std::optional<MetaDeviceGuard> on_meta;
     if (get_rank() != 0) on_meta.emplace();
     llama::Llama model =

@@ -47,13 +47,12 @@ TinyModel SameModel(bool tied = false) {
   return TinyModel(TinyModelOptions{.tied = tied});
 }
 
-// This rank's slice of a step's batch.
+// This rank's slice from a step's batch.
 torch::Tensor Slice(int64_t step) {
   return TinyBatch(step).chunk(get_world_size())[get_rank()];
 }
 
-// Trains both, `model` on slices of the batches that `reference` gets, and
-// compares.
+// Trains both, `model` on slices of the batches for `reference`, and compares.
 void ExpectTrainsAs(TinyModel& reference, TinyModel& model,
                     torch::optim::Optimizer& optimizer) {
   torch::optim::SGD whole(reference->parameters(), 0.1);
@@ -100,7 +99,7 @@ TEST(Prepare, TrainsWithAnOptimizerThatWasThereBefore) {
   });
 }
 
-// The values of a config for TrainingArguments.
+// A config's values for TrainingArguments.
 LoopConfig SomeLoop() {
   LoopConfig loop;
   loop.steps = std::optional<int64_t>(8);
@@ -327,7 +326,7 @@ TEST(Prepare, CastsAndComputesAsThePrecisionSays) {
     logits.sum().backward();
     EXPECT_EQ(model->parameters()[0].grad().scalar_type(), torch::kFloat);
 
-    // A model with its own precision keeps it if the config does not set one.
+    // A model with a given precision keeps it if the config does not set one.
     TinyModel half = SameModel();
     half->to(torch::kBFloat16);
     ASSERT_OK(
@@ -337,7 +336,7 @@ TEST(Prepare, CastsAndComputesAsThePrecisionSays) {
   });
 }
 
-// Holds its layers so that they can be computed again.
+// Holds layers so that they can be computed again.
 struct LayersImpl : torch::nn::Module {
   LayersImpl() {
     register_module("layers", layers);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The initial state of a prepared model, and what remains of it at the end.
+// A prepared model's initial state, and the files at the end.
 
 #include <cstdint>
 #include <fstream>

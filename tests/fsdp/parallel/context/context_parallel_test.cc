@@ -37,7 +37,7 @@ TEST(ContextParallel, TrainsAsOneProcess) {
   });
 }
 
-// The gradients are summed in fully_shard's own reduction.
+// fully_shard sums the gradients in the same reduction.
 TEST(ContextParallel, IsReducedByFullyShard) {
   RunRanks(4, [] {
     StartRankInDouble();

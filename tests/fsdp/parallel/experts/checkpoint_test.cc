@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints of experts beside dense parameters, on two meshes: each way to
-// lay them out loads what the others saved.
+// Checkpoints with experts and dense parameters on two meshes: each way to lay
+// them out loads the checkpoints that the others saved.
 
 #include <cstdint>
 #include <memory>
@@ -28,7 +28,7 @@ MoEArgs Args() {
   return args;
 }
 
-// One model with its optimizer; without degrees, on this process alone.
+// One model and an optimizer; without degrees, on this process alone.
 struct Training {
   explicit Training(const std::optional<ParallelDegrees>& degrees) {
     if (degrees.has_value()) {
@@ -39,7 +39,7 @@ struct Training {
         model->parameters(), torch::optim::AdamWOptions(1e-2));
   }
 
-  // The ranks of the loss mesh divide the tokens.
+  // The ranks in the loss mesh divide the tokens.
   void Step(int64_t step) {
     std::optional<DeviceMesh> mesh;
     if (dims.has_value()) mesh = dims->get_mesh("loss");
@@ -134,7 +134,7 @@ TEST(ExpertCheckpoints, LoadOnEveryOtherMesh) {
   });
 }
 
-// What a mesh with parts of experts wrote, on one without.
+// A mesh with parts of experts writes; one without reads.
 TEST(ExpertCheckpoints, PartsOfExpertsAreJoined) {
   RunRanks(4, [] {
     StartRank();

@@ -22,7 +22,7 @@ std::vector<int64_t> Numbers(const at::Tensor& tensor) {
   return {t.const_data_ptr<int64_t>(), t.const_data_ptr<int64_t>() + t.numel()};
 }
 
-// The permutation for counts of `ranks` ranks, one after the other.
+// The permutation for counts from `ranks` ranks, one after the other.
 std::vector<int64_t> OrderOf(int64_t ranks,
                              const std::vector<int64_t>& counts) {
   return Numbers(

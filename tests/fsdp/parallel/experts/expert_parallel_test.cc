@@ -34,7 +34,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// What PyTorch 2.11 says of the same model on one rank and on four, with and
+// PyTorch 2.11's losses for the same model on one rank and on four, with and
 // without expert parallelism, which agree to 1e-14.
 constexpr double kLosses[] = {5.58209860283569, 5.216913996506747,
                               5.2180827489590795, 3.823531670575503};
@@ -52,7 +52,7 @@ const std::map<std::string, double>& FinalSums() {
   return *sums;
 }
 
-// Four steps of AdamW on this rank's share of the tokens.
+// Four AdamW steps on this rank's share of the tokens.
 void TrainLikePyTorch(TinyMoE& model) {
   torch::optim::AdamW optimizer(
       model->parameters(), torch::optim::AdamWOptions(1e-2).weight_decay(0.1));
@@ -91,7 +91,7 @@ void TrainLikePyTorchWith(int64_t ep) {
 
 TEST(ExpertParallel, WithoutItTrainsAsPyTorch) { TrainLikePyTorchWith(1); }
 TEST(ExpertParallel, OfTwoTrainsAsPyTorch) { TrainLikePyTorchWith(2); }
-// Experts are then sharded over groups of one rank, whose gradients are divided
+// Experts are then sharded over groups with one rank, which divide gradients
 // once; PyTorch divides them twice.
 TEST(ExpertParallel, OfFourTrainsAsPyTorch) { TrainLikePyTorchWith(4); }
 
@@ -161,8 +161,8 @@ TEST(ExpertParallel, DimensionOfExpertsWithoutIt) {
   });
 }
 
-// A model with all that a layer may have, against the whole batch on this rank.
-// `plan` is for tensor parallelism outside the experts.
+// A model with everything that a layer may have, against the whole batch on
+// this rank. `plan` is for tensor parallelism outside the experts.
 void TrainsAsOneProcess(const ParallelDegrees& degrees,
                         const ParallelizePlan& plan = {}) {
   const ParallelDims dims = init_parallel_dims(degrees, "cpu");
@@ -176,7 +176,7 @@ void TrainsAsOneProcess(const ParallelDegrees& degrees,
   ShardMoE(model, dims);
   torch::optim::SGD step(model->parameters(), 0.2);
   torch::optim::SGD whole_step(whole->parameters(), 0.2);
-  // The ranks of tp have the same tokens; those of cp divide theirs.
+  // The tp ranks have the same tokens; the cp ranks divide theirs.
   const DeviceMesh loss_mesh = dims.get_mesh("loss");
   const auto cp = dims.get_optional_mesh("cp");
   const DeviceMesh batch_mesh = dims.get_mesh("batch");
@@ -302,7 +302,7 @@ TEST(ExpertParallel, RowsTravelInThePrecisionOfTheExperts) {
                           const std::vector<at::Tensor>& inputs) {
           if (operation != "all_to_all" || inputs[0].dim() != 2) return;
           ++exchanges;
-          EXPECT_EQ(inputs[0].size(1), 2 * kDim);  // bytes of a row
+          EXPECT_EQ(inputs[0].size(1), 2 * kDim);  // a row's bytes
         });
     const at::Tensor loss = LossOf(model, BatchOf(0, 6 * get_rank(), 6));
     loss.backward();
@@ -317,7 +317,7 @@ TEST(ExpertParallel, RowsTravelInThePrecisionOfTheExperts) {
   });
 }
 
-// A step in two halves, whose gradients are reduced once.
+// A step in two halves, with one reduction for the gradients.
 TEST(ExpertParallel, AccumulatesGradients) {
   RunRanks(4, [] {
     StartRank();
@@ -345,7 +345,7 @@ TEST(ExpertParallel, AccumulatesGradients) {
   });
 }
 
-// Between layers whose activations are cut along the sequence.
+// Between layers with activations that are cut along the sequence.
 TEST(ExpertParallel, TakesActivationsInParts) {
   RunRanks(2, [] {
     StartRank();
@@ -425,7 +425,7 @@ TEST(ExpertParallel, RanksAndExpertsWithoutTokens) {
     ShardMoE(model, dims);
     const int64_t rank = get_rank();
     const Batch batch = BatchOf(0, 0, 9);
-    // 3, 0, 3 and 3 tokens; the loss of the whole is a third of three means.
+    // 3, 0, 3 and 3 tokens; the whole loss is a third of three means.
     const int64_t first = rank == 0 ? 0 : 3 * (rank - 1);
     const at::Tensor mine = batch.tokens.narrow(0, first, rank == 1 ? 0 : 3);
     const at::Tensor logits = model(mine);

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 
 struct Pass {
   at::Tensor output;
-  std::vector<at::Tensor> gradients;  // of rows, w1, w2, w3
+  std::vector<at::Tensor> gradients;  // for rows, w1, w2, w3
 };
 
 using RunExperts = at::Tensor (*)(const at::Tensor&, const at::Tensor&,

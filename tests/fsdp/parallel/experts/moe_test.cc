@@ -26,7 +26,7 @@ MoEArgs ArgsOf(bool before, int64_t shared) {
           .score_before_experts = before};
 }
 
-// One expert of `moe` for one token.
+// One expert in `moe` for one token.
 at::Tensor Expert(MoE& moe, int64_t e, const at::Tensor& x) {
   const auto& w = moe->experts;
   return w->w2[e].mv(torch::silu(w->w1[e].mv(x)) * w->w3[e].mv(x));

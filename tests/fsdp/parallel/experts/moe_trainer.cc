@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains the tiny mixture of experts of tiny_moe.h for a few steps, on as many
-// ranks as there are, saves and resumes it as its users would, and writes this
+// Trains the tiny mixture of experts in tiny_moe.h for a few steps, on as many
+// ranks as there are, saves and resumes it as a user would, and writes this
 // rank's view of the losses.
 //
 //   moe_trainer EP FIRST_STEP LAST_STEP LOAD SAVE OUT     LOAD, SAVE: or "-"

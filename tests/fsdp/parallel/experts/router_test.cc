@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A router whose scores before the score function are its inputs.
+// A router with the inputs as scores before the score function.
 TokenChoiceTopKRouter Identity(const RouterOptions& options) {
   TokenChoiceTopKRouter router(options.num_experts, options);
   const torch::NoGradGuard no_grad;
@@ -71,7 +71,7 @@ TEST(Router, ChoosesWithinTheBestGroups) {
                                            .top_k = 2,
                                            .num_expert_groups = 3,
                                            .num_limited_groups = 1});
-  // The best expert is in a group whose second one is bad.
+  // The best expert is in a group with a bad second expert.
   const auto choice = router(torch::tensor({{3.0, -9.0, 1.5, 1.0, 0.0, 0.0}}));
   EXPECT_TRUE(Chosen(choice).equal(Experts({2, 3})));
 }

@@ -14,7 +14,7 @@
 namespace fsdp::testing {
 namespace {
 
-// Rank r sends counts[r][s] rows to rank s; the value of a row tells both.
+// Rank r sends counts[r][s] rows to rank s; a row's value tells both.
 TEST(ExchangeRows, BringsEveryRowAndItsGradientBack) {
   RunRanks(3, [] {
     StartRank();
@@ -36,8 +36,8 @@ TEST(ExchangeRows, BringsEveryRowAndItsGradientBack) {
     const at::Tensor result =
         ExchangeRows(rows, counts[rank], received, world_group());
     EXPECT_TRUE(result.equal(torch::cat(expected)));
-    // The square's gradient is twice the row, wherever it was computed; its own
-    // gradient is 2.
+    // The square's gradient is twice the row, wherever it was computed; the
+    // second gradient is 2.
     const at::Tensor gradient = torch::autograd::grad(
         {result.square().sum()}, {rows}, {}, /*retain_graph=*/true,
         /*create_graph=*/true)[0];

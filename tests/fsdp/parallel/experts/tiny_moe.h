@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tiny mixture of experts whose weights and tokens follow a formula, so that
+// A tiny mixture of experts with weights and tokens by a formula, so that
 // PyTorch trains the same one. For tests.
 #ifndef TESTS_FSDP_PARALLEL_EXPERTS_TINY_MOE_H_
 #define TESTS_FSDP_PARALLEL_EXPERTS_TINY_MOE_H_
@@ -73,7 +73,7 @@ struct TinyMoEImpl : torch::nn::Module {
   torch::nn::Linear head{nullptr};
 
  private:
-  // Each weight is a piece of a sine, in the order of the names.
+  // Each weight is a piece of a sine, in the order of names.
   void FillByFormula() {
     const torch::NoGradGuard no_grad;
     std::vector<std::string> names = {"embed.weight"};
@@ -104,7 +104,7 @@ struct TinyMoEImpl : torch::nn::Module {
 };
 TORCH_MODULE(TinyMoE);
 
-// Tokens `first` to `first + count` of a step, and what follows them.
+// A step's tokens `first` to `first + count`, and the tokens that follow them.
 struct Batch {
   at::Tensor tokens;
   at::Tensor targets;

@@ -59,7 +59,7 @@ TEST(KeepModules, NamesStayAndLoopsSeeWhatIsLeft) {
   EXPECT_THAT(parameter_names(*model),
               ElementsAre("layers.3.up.weight", "layers.3.up.bias",
                           "layers.3.down.weight", "layers.3.down.bias"));
-  // A list of which nothing is kept is an empty list.
+  // A list that keeps nothing is an empty list.
   keep_modules(*model, {}, model->members());
   EXPECT_TRUE(model->layers->is_empty());
   const torch::Tensor x = torch::ones({2, kDim});

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stages of a pipeline never wait for each other in a circle on a backend
-// that ignores tags. The stages run over Gloo, each behind a backend that notes
-// what it issues and what it waits for, and a model of NCCL judges the notes:
-//   - Between two ranks of a group there is one queue for both directions, and
-//     one for all ranks of a group for calls that are coalesced. The host of a
-//     rank that is the first to use a queue waits for all its ranks.
+// Pipeline stages never wait for each other in a circle on a backend that
+// ignores tags. The stages run over Gloo, each behind a backend that notes its
+// messages and waits, and a model of NCCL judges the notes:
+//   - Between two ranks in a group there is one queue for both directions, and
+//     one for all ranks in a group for calls that are coalesced. The host on
+//     the rank that first uses a queue waits for all ranks on that queue.
 //   - A send and its receive end together, when both are first in their queues
 //     and everything has ended that their ranks waited for before they issued
 //     them.
@@ -34,12 +34,12 @@
 namespace fsdp::testing {
 namespace {
 
-// ---- What a stage does -----------------------------------------------------
+// ---- A stage's actions -----------------------------------------------------
 
 // A message that is issued, or, if `queue` is empty, the wait for one.
 struct Event {
   std::string queue = {};    // "first/0:1"
-  size_t message = 0;        // its place among those of the stage
+  size_t message = 0;        // the place among the stage's messages
   bool sends = false;        // or receives
   int peer = 0;              // the other stage
   std::string content = {};  // the same at both ends
@@ -62,7 +62,7 @@ class NotedWork : public c10d::Work {
   Events& events_;
 };
 
-// What all backends of a stage note.
+// The notes from all backends on a stage.
 struct Notes {
   Events events;
   size_t num_messages = 0;
@@ -97,7 +97,7 @@ class NotingBackend : public CountingBackend {
                                       bool sends, int peer, int tag) {
     const auto [low, high] = std::minmax({getRank(), peer});
     const std::string pair = coalesces_ ? "all" : absl::StrCat(low, ":", high);
-    // Gloo delivers messages of one tag in order.
+    // Gloo delivers messages with one tag in order.
     const int64_t number = numbers_[{sends, peer, tag}]++;
     const size_t message = notes_.num_messages++;
     notes_.events.push_back({.queue = absl::StrCat(name_, "/", pair),
@@ -114,7 +114,7 @@ class NotingBackend : public CountingBackend {
   const std::string name_;
   Notes& notes_;
   bool coalesces_ = false;
-  // Kept, because their callers wait for the last one of a group alone.
+  // Kept, because their callers wait only for the last one in a group.
   std::vector<c10::intrusive_ptr<c10d::Work>> coalesced_;
   std::map<std::tuple<bool, int, int>, int64_t> numbers_;
 };
@@ -168,7 +168,7 @@ class Judge {
     size_t issued = 0;    // events that the host has passed
     size_t computed = 0;  // and the stream that computes
     std::set<size_t> done;
-    // Places of issued messages in `events`, by queue.
+    // Places in `events` of issued messages, by queue.
     std::map<std::string, std::vector<size_t>> queues;
   };
 
@@ -203,7 +203,7 @@ class Judge {
     return stage.computed > before;
   }
 
-  // The first message of a queue; null if it cannot go yet.
+  // The first message in a queue; null if it cannot go yet.
   static const Event* First(const Stage& stage, const std::string& queue) {
     const auto found = stage.queues.find(queue);
     if (found == stage.queues.end() || found->second.empty()) return nullptr;
@@ -211,7 +211,7 @@ class Judge {
     return place < stage.computed ? &stage.events[place] : nullptr;
   }
 
-  // Ends what this stage sends and its peer receives.
+  // Ends a message that this stage sends and the peer receives.
   bool Move(size_t index) {
     Stage& stage = stages_[index];
     for (auto& [queue, places] : stage.queues) {
@@ -267,7 +267,8 @@ std::unique_ptr<PipelineSchedule> MakeNotedSchedule(const DeviceMesh& mesh,
   return std::make_unique<Schedule1F1B>(stage, num_microbatches, loss);
 }
 
-// Runs `judge` for each schedule on `num_stages` stages, with its name.
+// Runs `judge` for each schedule on `num_stages` stages, with the schedule's
+// name.
 void ForEachSchedule(
     int64_t num_stages,
     const std::function<void(const std::string& name, ScheduleKind kind,
@@ -284,7 +285,7 @@ void ForEachSchedule(
   }
 }
 
-// Makes every schedule, runs it twice, and reports what happened.
+// Makes every schedule, runs it twice, and reports the events.
 void RunAndReport() {
   StartRank();
   const DeviceMesh mesh = init_device_mesh("cpu", {get_world_size()}, {"pp"});
@@ -304,7 +305,7 @@ void RunAndReport() {
   });
 }
 
-// Reads the events of the next schedule.
+// Reads the next schedule's events.
 Events ReadEvents(std::istream& text) {
   Events events;
   Event event;

@@ -48,7 +48,7 @@ TEST(PipelineModuleNames, OtherModulesCountAsLayers) {
       pipeline_module_names(2, 3, {.input_weight = 2, .output_weight = 2}),
       ElementsAre(ElementsAre("tok_embeddings", "layers.0", "layers.1"),
                   ElementsAre("layers.2", "norm", "output")));
-  // 8 + 2 in 4: 3, 3, 2, 2, of which the ends have one less.
+  // 8 + 2 in 4: 3, 3, 2, 2; the ends have one less.
   EXPECT_THAT(LayersPerStage(pipeline_module_names(4, 8)),
               ElementsAre(2, 3, 2, 1));
   EXPECT_THAT(LayersPerStage(pipeline_module_names(3, 6)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints of a pipeline whose two stages are sharded over two ranks each:
+// Checkpoints from a pipeline with two stages, each sharded over two ranks:
 // they load on one process, on four, and on other stages.
 
 #include <cstdint>
@@ -61,7 +61,7 @@ StagedModel Sharded(StagedModel model, const DeviceMesh& dp) {
   return model;
 }
 
-// Other values than those that are saved.
+// Sets values other than the saved ones.
 StagedModel Forget(StagedModel model) {
   const torch::NoGradGuard no_grad;
   for (Tensor& parameter : model->parameters()) parameter.fill_(7);
@@ -79,7 +79,7 @@ void Train(Training& training, const DeviceMesh& mesh, int64_t num_steps) {
   }
 }
 
-// What one process trains.
+// The training in one process.
 Training Reference(int64_t num_steps) {
   Training training(WholeModel(kLayers));
   for (int64_t step = 0; step < num_steps; ++step) {
@@ -91,7 +91,7 @@ Training Reference(int64_t num_steps) {
   return training;
 }
 
-// Every value that `training` has is that of `whole`. Collective.
+// Every value in `training` is equal to that in `whole`. Collective.
 void ExpectSame(Training& training, Training& whole, const std::string& text) {
   const StateDict actual = training.State(), expected = whole.State();
   size_t num_tensors = 0;
@@ -117,7 +117,7 @@ void ExpectSame(Training& training, Training& whole, const std::string& text) {
   EXPECT_EQ(num_tensors, 4 * training.model->parameters().size()) << text;
 }
 
-// This process alone, as a group of one.
+// A group with this process alone.
 ProcessGroup Alone() {
   std::vector<std::vector<int64_t>> groups;
   for (int64_t rank = 0; rank < get_world_size(); ++rank) {
@@ -132,7 +132,7 @@ StagedModel StageOf(const DeviceMesh& mesh) {
   return ModelOfStage(mesh.get_local_rank("pp"), mesh.size(0), kLayers);
 }
 
-// Loads what `path` has in every way, on 4 ranks.
+// Loads the checkpoint at `path` in every way, on 4 ranks.
 void LoadInEveryWay(const std::string& path, Training& reference) {
   Training whole(Forget(WholeModel(kLayers)));
   whole.Load(path, {.process_group = Alone()});
@@ -190,7 +190,7 @@ TEST(PipelineCheckpoint, LoadsOnAnyStagesAndRanks) {
   });
 }
 
-// The first stage loads where only its own files are.
+// The first stage loads from a folder that has only the files for that stage.
 TEST(PipelineCheckpoint, AStageReadsOnlyItsNames) {
   RunRanks(4, [] {
     StartRankInDouble();

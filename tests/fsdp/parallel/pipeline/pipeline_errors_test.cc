@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pipeline refuses, and what an error or the end of one stage does to
+// Arguments that a pipeline refuses, and how one stage's error or end reaches
 // the others.
 
 #include <signal.h>
@@ -65,7 +65,7 @@ TEST(PipelineErrors, StagesAndSchedulesAreChecked) {
   });
 }
 
-// An error of one stage reaches the other, which says whose it is.
+// One stage's error reaches the other, which names the failed stage.
 void ExpectErrors(const PipelineBatch& batch, bool grad_mode,
                   const std::string& of_first, const std::string& of_last) {
   RunRanks(2, [=] {
@@ -129,7 +129,7 @@ TEST(PipelineErrors, AStageThatThrows) {
                             3, TokenLoss);
       schedule.step(RowsOf(3));
       if (get_rank() == fails) {
-        // The first forward of the second step.
+        // The second step's first forward.
         ExpectError<c10::IndexError>([&] { schedule.step(RowsOf(3)); },
                                      {"the user's own error"});
       } else {
@@ -179,7 +179,7 @@ TEST(PipelineErrors, AStageThatNeverComes) {
   });
 }
 
-// Returns what the second call of forward must not: other sizes or numbers.
+// On the second call, returns forbidden outputs: other sizes or numbers.
 struct Changing : torch::nn::Module {
   explicit Changing(bool in_number) : in_number_(in_number) {}
   std::vector<Tensor> forward(const Tensor& x) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pipelines whose stages are sharded: two stages on two ranks each, which see
-// their own half of each batch.
+// Pipelines with sharded stages: two stages on two ranks each, which see their
+// own half of each batch.
 
 #include <cstdint>
 #include <functional>
@@ -29,7 +29,7 @@ constexpr int64_t kMicrobatches = 4;
 constexpr int64_t kRows = 16;
 
 struct Batch {
-  Tensor x, y;  // of all ranks
+  Tensor x, y;  // on all ranks
   // This rank's half.
   PipelineBatch Mine(const DeviceMesh& mesh) const {
     const int64_t half = mesh.get_local_rank("dp");
@@ -41,8 +41,8 @@ Batch BatchOf(int64_t step) {
   return {.x = Tokens(step, kRows), .y = Tokens(50 + step, kRows)};
 }
 
-// With `reshards` the root takes what no layer has; otherwise these are groups
-// of their own, as in TorchTitan.
+// With `reshards` the root takes the modules outside the layers; otherwise
+// these are separate groups, as in TorchTitan.
 StagedModel ShardedStage(const DeviceMesh& mesh, bool reshards) {
   StagedModel model = ModelOfStage(mesh.get_local_rank("pp"), 2, kLayers);
   const FullyShardOptions options{.mesh = mesh["dp"],
@@ -68,7 +68,7 @@ std::unique_ptr<PipelineSchedule> MakeSchedule(ScheduleKind kind,
   return std::make_unique<Schedule1F1B>(stage, kMicrobatches, TokenLoss);
 }
 
-// The gradients of the mean of all rows' losses, which the ranks average.
+// The gradients for the mean of all rows' losses, which the ranks average.
 void ExpectGradients(const StagedModel& model, const StagedModel& whole,
                      const std::string& text) {
   const auto expected = whole->named_parameters();
@@ -103,7 +103,7 @@ TEST(PipelineFsdp, GradientsAreTheAveragedReferences) {
           schedule->step(batch.Mine(mesh));
           ExpectGradients(model, whole, text);
           const StepReport report = step_report(*model);
-          // One reduction of each group, and with nothing resharded one gather.
+          // One reduction in each group, and with nothing resharded one gather.
           EXPECT_EQ(report.num_reduce_scatters, num_groups) << text;
           if (!reshard) {
             EXPECT_EQ(report.num_all_gathers, num_groups) << text;
@@ -154,7 +154,7 @@ TEST(PipelineFsdp, TrainsAsOneProcess) {
   });
 }
 
-// Gradients of two batches, of which only the second is reduced.
+// Gradients from two batches; only the second is reduced.
 TEST(PipelineFsdp, SettingsOfTheUserStay) {
   RunRanks(4, [] {
     StartRankInDouble();
@@ -177,7 +177,7 @@ TEST(PipelineFsdp, SettingsOfTheUserStay) {
   });
 }
 
-// Layers that are roots of their own, in one communication context.
+// Layers that are separate roots, in one communication context.
 TEST(PipelineFsdp, SeveralRootsShareACommContext) {
   RunRanks(4, [] {
     StartRankInDouble();

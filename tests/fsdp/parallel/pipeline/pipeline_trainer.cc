@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains the model of staged_model.h in stages, each sharded over the ranks
-// that are left, for pipeline_parity_test.py.
+// Trains the model in staged_model.h in stages, each sharded over the remaining
+// ranks, for pipeline_parity_test.py.
 
 #include <cstdint>
 #include <fstream>
@@ -58,7 +58,7 @@ StagedModel ShardedStage(const DeviceMesh& mesh) {
   return model;
 }
 
-// The loss of the whole batch, on every rank.
+// The whole batch's loss, on every rank.
 double Step(PipelineSchedule& schedule, const DeviceMesh& mesh, int64_t step) {
   const auto mine = [&](const torch::Tensor& rows) {
     return rows.chunk(mesh.size(1))[mesh.get_local_rank("dp")];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The code of fsdp/parallel/pipeline/README.md, literally (tests/style/tidy.py
+// The code in fsdp/parallel/pipeline/README.md, literally (tests/style/tidy.py
 // compares the parts between the marks), run on four ranks.
 
 #include <cstddef>

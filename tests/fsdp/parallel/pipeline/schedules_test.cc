@@ -51,7 +51,7 @@ std::unique_ptr<PipelineSchedule> MakeTestedSchedule(
 
 constexpr ScheduleKind kKinds[] = {ScheduleKind::kGPipe, ScheduleKind::k1F1B};
 
-// This stage's gradients are those of the same parameters of `whole`.
+// This stage's gradients are equal to those for the same parameters in `whole`.
 void ExpectSameGradients(const StagedModel& model, const StagedModel& whole,
                          const std::string& text) {
   const auto expected = whole->named_parameters();
@@ -204,7 +204,7 @@ TEST(Schedules, OneStageIsAnOrdinaryModel) {
   });
 }
 
-// ---- What stages pass on ---------------------------------------------------
+// ---- Tensors between stages ------------------------------------------------
 
 // Returns the activation, mask and scale that it got, and an unused tensor.
 struct SplitterImpl : torch::nn::Module {
@@ -231,7 +231,7 @@ Tensor SquareLoss(const Tensor& output, const Tensor& target) {
   return (output - target).square().mean();
 }
 
-// Tensors of other dtypes, not contiguous, without gradients, and unused.
+// Tensors with other dtypes, not contiguous, without gradients, and unused.
 TEST(Schedules, StagesPassSeveralTensors) {
   RunRanks(2, [] {
     StartRankInDouble();
@@ -288,7 +288,7 @@ TEST(Schedules, FrozenStagesGetNoGradients) {
   }
 }
 
-// A function that calls the module in another way, and keeps its own inputs.
+// A function that calls the module in another way, and keeps inputs itself.
 TEST(Schedules, AFunctionMayCallTheModule) {
   RunRanks(2, [] {
     StartRankInDouble();

@@ -67,7 +67,7 @@ TEST(StepHeader, OtherNumbersAreRefused) {
     words[index] = value;
     return words;
   };
-  // Magic, schedule, number of activations; then dtype and dimensions of one.
+  // Magic, schedule, how many activations; then dtype and dimensions of one.
   for (const auto& [index, value] : std::vector<std::pair<int64_t, int64_t>>{
            {0, 7}, {1, 2}, {1, -1}, {4, 9}, {4, -1}}) {
     ExpectError<c10::Error>([&] { DecodeStepHeader(with(index, value)); },

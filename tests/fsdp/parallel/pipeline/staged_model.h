@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small model that can be split into stages, in plain torch::nn: its forward
-// runs the modules that are there. For tests.
+// A small model that can be split into stages, in plain torch::nn: forward runs
+// the modules that are there. For tests.
 #ifndef TESTS_FSDP_PARALLEL_PIPELINE_STAGED_MODEL_H_
 #define TESTS_FSDP_PARALLEL_PIPELINE_STAGED_MODEL_H_
 

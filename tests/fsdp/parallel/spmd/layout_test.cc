@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts against a model that is an element-wise loop: the indices of the
-// elements that each rank has, in the order in which it has them.
+// Layouts against a model that is an element-wise loop: the indices of each
+// rank's elements, in the rank's order.
 
 #include "fsdp/parallel/spmd/layout.h"
 
@@ -21,9 +21,8 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// The indices along the cut dimension that a rank has: each of the blocks in
-// equal chunks, the last ones smaller or empty; balanced, the chunks of both
-// ends.
+// The indices that a rank has along the cut dimension: each block in equal
+// chunks, the last ones smaller or empty; balanced, the chunks from both ends.
 std::vector<int64_t> IndicesOf(int64_t length, const Layout& shard,
                                int64_t ranks, int64_t rank) {
   const int64_t block = length / shard.blocks;
@@ -44,7 +43,7 @@ std::vector<int64_t> IndicesOf(int64_t length, const Layout& shard,
   return found;
 }
 
-// The elements, counted in row-major order in the whole, of a rank's part.
+// A rank's elements, counted in row-major order in the whole.
 std::vector<int64_t> ElementsOf(const Sizes& whole, const Layout& shard,
                                 int64_t ranks, int64_t rank) {
   const auto dim = static_cast<size_t>(shard.dim);
@@ -69,7 +68,7 @@ std::string Describe(const Sizes& from, const Layout& cut, const Sizes& to,
                       " ranks");
 }
 
-// Every shape of up to `max_ndim` dimensions with so many elements.
+// Every shape with up to `max_ndim` dimensions and so many elements.
 std::vector<Sizes> ShapesOf(int64_t numel, size_t max_ndim) {
   std::vector<Sizes> shapes;
   if (numel == 1) shapes.push_back({});
@@ -111,8 +110,8 @@ TEST(LayoutTest, PiecesAreThoseOfTheModel) {
   }
 }
 
-// Whether a cut of some dimension of `to`, with any number of blocks, gives
-// each rank the elements that it has under `cut`.
+// Whether a cut along some dimension of `to`, with any block count, gives each
+// rank the same elements as `cut`.
 bool SomeCutFits(const Sizes& from, const Layout& cut, const Sizes& to,
                  int64_t ranks) {
   for (size_t d = 0; d < to.size(); ++d) {
@@ -132,7 +131,7 @@ bool SomeCutFits(const Sizes& from, const Layout& cut, const Sizes& to,
 }
 
 // Where Reshaped gives a cut, every rank has the same elements under it, in the
-// same order; where it gives none, there is none of an evenly cut dimension.
+// same order. Where it gives none, an evenly cut dimension has none.
 void CheckReshape(const Sizes& from, const Layout& cut, const Sizes& to,
                   int64_t ranks, int64_t& num_fitting) {
   const std::optional<Layout> result = Reshaped(from, cut, to, ranks);
@@ -184,7 +183,7 @@ TEST(LayoutTest, ReshapesOfModels) {
             Layout::Shard(2));
   EXPECT_EQ(Reshaped({2, 5, 4, 6}, Layout::Shard(2), {2, 5, 24}, 2),
             Layout::Shard(2));
-  // The part of a head is no part of the heads.
+  // A part of one head is not a part of the heads.
   EXPECT_EQ(Reshaped({2, 5, 24}, Layout::Shard(2), {2, 5, 3, 8}, 2),
             std::nullopt);
   // Batch and sequence are merged for the loss, and split again.

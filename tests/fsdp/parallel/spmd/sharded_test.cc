@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activations in parts: the moves between layouts with their duals, and what is
-// loud where a gradient would be lost.
+// Activations in parts: the moves between layouts with their duals, and errors
+// where a gradient would be lost.
 
 #include "fsdp/parallel/spmd/sharded.h"
 
@@ -81,7 +81,7 @@ TEST(Sharded, MovesKeepTheValueAndTheGradient) {
             const at::Tensor back =
                 Move(moved, to, Layout::Same(), sizes, axis);
             EXPECT_TRUE(at::allclose(back, x)) << what;
-            // The gradient of the sum of cubes, and of that, its own.
+            // The gradient of a sum of cubes, and the gradient of that.
             const at::Tensor grad = torch::autograd::grad(
                 {back.pow(3).sum()}, {x}, {}, {}, /*create_graph=*/true)[0];
             EXPECT_TRUE(at::allclose(grad, 3 * x * x)) << what;
@@ -95,7 +95,7 @@ TEST(Sharded, MovesKeepTheValueAndTheGradient) {
   }
 }
 
-// Each rank computes with its own factor; the gradient is the sum of theirs.
+// Each rank computes with another factor; the gradient is the sum of theirs.
 TEST(Sharded, VaryingSumsTheGradients) {
   RunOnAxes(3, [](const AxisPtr& axis) {
     const Sizes sizes = {5, 4};
@@ -147,8 +147,8 @@ struct Identity : torch::autograd::Function<Identity> {
   }
 };
 
-// A Function that takes an activation in parts records it as its input, and one
-// that returns one, as its result: neither is where the graph is.
+// A Function that takes an activation in parts records it as an input, and one
+// that returns one, as a result: the graph is in neither place.
 TEST(Sharded, FunctionsThatLoseGradientsAreLoud) {
   RunOnAxes(2, [](const AxisPtr& axis) {
     const at::Tensor x = torch::randn({4, 4}).requires_grad_();
@@ -186,7 +186,8 @@ TEST(Sharded, WithoutARuleArgumentsAreGathered) {
   });
 }
 
-// A slice of what is cut elsewhere is a view, and writes reach the whole.
+// A slice along a dimension that is not cut is a view, and writes reach the
+// whole.
 TEST(Sharded, WritesIntoSlices) {
   RunOnAxes(2, [](const AxisPtr& axis) {
     const at::Tensor x = torch::randn({4, 6}).requires_grad_();
@@ -410,7 +411,7 @@ TEST(Sharded, TwoAxesOfOneMesh) {
   });
 }
 
-// Three projections of one input move it once, and so do their gradients.
+// Three projections on one input move it once, and so do their gradients.
 TEST(Sharded, SeveralUsesMoveOnce) {
   RunOnAxes(2, [](const AxisPtr& axis) {
     testing::CountingBackend& counts = Count(axis->group);
@@ -426,7 +427,7 @@ TEST(Sharded, SeveralUsesMoveOnce) {
     const at::Tensor again = at::matmul(parts, w) + at::matmul(parts, w);
     AsSharded(again)->local.sum().backward();
     EXPECT_EQ(counts.calls("reduce_scatter"), 1);
-    EXPECT_EQ(counts.calls("all_gather"), 2);  // forward's, and of the cut
+    EXPECT_EQ(counts.calls("all_gather"), 2);  // forward's, and the cut's
   });
 }
 

@@ -20,7 +20,7 @@
 namespace fsdp::testing {
 namespace {
 
-// The parameters and the momentum of Adam, each of which a step has changed.
+// The parameters and Adam's momentum; a step has changed each.
 struct Trained {
   explicit Trained(int64_t seed, const DeviceMesh& tp) {
     torch::manual_seed(seed);

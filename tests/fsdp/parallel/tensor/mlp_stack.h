@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stack of MLPs for tests of tensor parallelism, its plan and its batches; as
-// MLPStack of torch/testing/_internal/common_fsdp.py, but smooth, so that no
-// gradient is zero. For the thread of a rank.
+// A stack of MLPs for tests of tensor parallelism, with a plan and batches;
+// like MLPStack in torch/testing/_internal/common_fsdp.py, but smooth, so that
+// no gradient is zero. For a rank's thread.
 #ifndef TESTS_FSDP_PARALLEL_TENSOR_MLP_STACK_H_
 #define TESTS_FSDP_PARALLEL_TENSOR_MLP_STACK_H_
 
@@ -65,7 +65,7 @@ inline const ParallelizePlan& StackPlan() {
   return *plan;
 }
 
-// This rank's rows of the batch of a step, and all of them.
+// This rank's rows in a step's batch, and all rows.
 struct Batch {
   torch::Tensor mine, whole;
 };

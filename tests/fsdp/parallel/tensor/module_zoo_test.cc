@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unchanged modules of torch::nn between two Linears that a plan cuts, so that
-// what they are given lies in parts on the ranks: with rules for their
-// operators, and without.
+// Unchanged torch::nn modules between two Linears that a plan cuts, so that
+// their inputs lie in parts on the ranks: with rules for their operators, and
+// without.
 
 #include <cstdint>
 #include <functional>
@@ -43,8 +43,8 @@ struct Zoo {
   int64_t in, out;
   std::function<Layer()> make;
   std::function<Tensor(Layer&, const Tensor&)> call;
-  std::vector<int64_t> sizes;       // of the input of `first`
-  ParallelizePlan plan = {};        // for what is below `layer`
+  std::vector<int64_t> sizes;       // the input's to `first`
+  ParallelizePlan plan = {};        // for modules below `layer`
   bool every_one_has_rule = false;  // whether nothing may be gathered
 
   Tensor Run(SandwichImpl<Layer>& model) const {
@@ -61,7 +61,7 @@ Tensor GradientOf(const Tensor& parameter) {
   return gradient.has_value() ? gradient->full_tensor() : Tensor();
 }
 
-// The output and all gradients are those of one process.
+// The output and all gradients are equal to those in one process.
 template <typename Layer>
 void ExpectSame(const std::string& name, const Zoo<Layer>& zoo) {
   SCOPED_TRACE(name);
@@ -91,7 +91,7 @@ void ExpectSame(const std::string& name, const Zoo<Layer>& zoo) {
   for (const auto& item : model->named_parameters()) {
     const Tensor& wanted = parameters[item.key()].grad();
     const Tensor gradient = GradientOf(item.value());
-    // A lookup has none for what its indices are computed with.
+    // A lookup gives no gradient to the parameters that compute the indices.
     ASSERT_EQ(gradient.defined(), wanted.defined()) << item.key();
     if (!wanted.defined()) continue;
     EXPECT_TRUE(torch::allclose(gradient, wanted, 1e-9, 1e-12)) << item.key();
@@ -107,7 +107,7 @@ Tensor CallOf(Layer& layer, const Tensor& x) {
 template <typename Layer>
 void ExpectLayer(const std::string& name, int64_t in, int64_t out, Layer layer,
                  std::vector<int64_t> sizes, bool every_one_has_rule) {
-  // Each model has its own layer with the same weights.
+  // Each model has a layer with the same weights.
   ExpectSame<Layer>(
       name, {.in = in,
              .out = out,

@@ -41,7 +41,7 @@ struct StylesCase {
   ParallelStyle last;
 };
 
-// Every pair of styles computes what the whole module does.
+// Every pair of styles computes the same as the whole module.
 TEST(Styles, OfALinearKeepItsNumbers) {
   RunRanks(2, [] {
     StartRankInDouble();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// parallelize_module beneath fully_shard: what PyTorch's tests of two
-// parallelisms expect (test/distributed/_composable/test_composability/
-// test_2d_composability.py and the 2-D cases of
+// parallelize_module beneath fully_shard: the expectations in PyTorch's tests
+// for two parallelisms (test/distributed/_composable/test_composability/
+// test_2d_composability.py and the 2-D cases in
 // test/distributed/_composable/fsdp/test_fully_shard_*.py), for the modules
 // that they use.
 
@@ -59,7 +59,7 @@ void ExpectNear(const torch::nn::Module& module,
   }
 }
 
-// Steps of Adam on `model` and on the same module in one process.
+// Makes Adam steps on `model` and on the same module in one process.
 void ExpectTrainsAsOne(Stack model, Stack reference, const DeviceMesh& mesh,
                        int64_t dim, const std::string& where) {
   torch::optim::Adam step(model->parameters(), 1e-2);
@@ -248,7 +248,7 @@ TEST(TwoDimensional, OffloadedShardsCommunicateOnTheTensorAxisAlone) {
       EXPECT_EQ(counts.ToString(), "all_reduce 3");
       counts.Reset();
       loss.backward();
-      // The input of the first part has no gradient.
+      // The first part's input has no gradient.
       EXPECT_EQ(counts.ToString(), "all_reduce 2");
       for (const auto& [name, parameter] : named_parameters(*model)) {
         EXPECT_TRUE(parameter.to_local().is_cpu()) << name;

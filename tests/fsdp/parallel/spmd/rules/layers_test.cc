@@ -222,8 +222,8 @@ torch::nn::Sequential MakeModel() {
   return model;
 }
 
-// The loss of a table, a norm and logits under a plan, and all gradients, are
-// those of the whole module.
+// With a table, a norm and logits under a plan, the loss and all gradients are
+// equal to the whole module's.
 void CheckPlan(const ParallelizePlan& plan, const DeviceMesh& mesh) {
   const at::Tensor tokens = torch::tensor({{0, 6, 2, 3}, {5, 5, 1, 6}});
   const at::Tensor targets = torch::tensor({0, 1, 2, 3, 4, 5, 0, 5});

@@ -23,7 +23,7 @@ namespace {
 
 using Layouts = std::vector<Layout>;
 
-// More combinations than that of one case are thinned out.
+// A case with more combinations than this is thinned out.
 constexpr size_t kMaxCombinations = 40;
 
 bool IsReal(const Input& input) {
@@ -61,7 +61,7 @@ Layouts LayoutsOf(const Input& input) {
   return found;
 }
 
-// Every combination of layouts in which something is in parts.
+// Every layout combination with something in parts.
 std::vector<Layouts> CombinationsOf(const std::vector<Input>& inputs) {
   std::vector<Layouts> all = {{}};
   for (const Input& input : inputs) {
@@ -103,7 +103,7 @@ bool MayGather(const OpCase& op_case, const Layouts& layouts) {
   return false;
 }
 
-// The gradients of `inputs` of a sum over `results` that depends on every
+// The gradients for `inputs` from a sum over `results` that depends on every
 // element; empty if nothing has a gradient.
 Tensors GradientsOf(const Tensors& results, const Tensors& inputs) {
   at::Tensor sum;
@@ -188,7 +188,7 @@ class Checker {
     ASSERT_EQ(actual_gradients.size(), gradients.size()) << what;
     for (size_t i = 0; i < gradients.size(); ++i) {
       const at::Tensor& actual = actual_gradients[i];
-      // An argument that is not used has no gradient, and moved, zeros.
+      // An unused argument has no gradient, and zeros if it was moved.
       const bool unused = !gradients[i].defined() && actual.defined();
       ExpectEqual(actual, unused ? at::zeros_like(actual) : gradients[i],
                   absl::StrCat("gradient ", i, " of ", what));

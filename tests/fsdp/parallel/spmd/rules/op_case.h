@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// OpCase: a call of an operator on whole tensors. CheckOnRanks runs it with its
-// arguments in parts, under every combination of layouts, and compares results
-// and gradients with those of the whole.
+// OpCase: an operator call on whole tensors. CheckOnRanks runs it with the
+// arguments in parts, under every layout combination, and compares results and
+// gradients with those on the whole.
 #ifndef TESTS_FSDP_PARALLEL_SPMD_RULES_OP_CASE_H_
 #define TESTS_FSDP_PARALLEL_SPMD_RULES_OP_CASE_H_
 
@@ -20,7 +20,7 @@ using Tensors = std::vector<at::Tensor>;
 // One argument.
 struct Input {
   enum class Kind {
-    kReal,      // float64, of both signs; a leaf that requires grad
+    kReal,      // float64, with both signs; a leaf that requires grad
     kPositive,  // the same, in [0.5, 1.5]
     kIndex,     // int64 in [0, bound)
     kMask,      // bool
@@ -44,10 +44,9 @@ struct OpCase {
   std::vector<Input> inputs;
   std::function<Tensors(const Tensors&)> op;
   // Arguments under layouts for which the operator may gather: "0:1" is
-  // argument 0 cut along dimension 1, "0:pieces" one whose ranks have
-  // several pieces, "1:partial" a partial argument 1, "0:*" argument 0 in any
-  // parts. Under all
-  // others it must not.
+  // argument 0 cut along dimension 1, "0:pieces" an argument with several
+  // pieces on a rank, "1:partial" a partial argument 1, "0:*" argument 0 in any
+  // parts. Under all others it must not.
   std::vector<std::string> gathers = {};
 };
 
