@@ -55,7 +55,7 @@ def _precompiled(attributes, is_test):
     copts = attributes.pop("copts", [])
     deps = attributes.pop("deps", [])
     if name == "libtorch" and not is_test:
-        # @libtorch brings its header along.
+        # @libtorch brings a header along.
         return dict(attributes, copts = LIBTORCH_COPTS + copts, deps = deps)
     if name == "libtorch":
         copts = LIBTORCH_WARNINGS + copts

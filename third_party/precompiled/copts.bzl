@@ -12,11 +12,11 @@ def precompiled_copts(header):
     """
     return ["-include", "$(BINDIR)/" + header]
 
-# LibTorch's inline functions and macros convert as they like, where the compiler
-# cannot tell that they come from a system header.
+# LibTorch's inline functions and macros convert implicitly, and the compiler cannot
+# always tell that they come from a system header.
 LIBTORCH_WARNINGS = ["-Wno-conversion", "-Wno-sign-conversion"]
 
-# For what depends on @libtorch, which brings the header along.
+# For targets that depend on @libtorch, which brings the header along.
 LIBTORCH_COPTS = LIBTORCH_WARNINGS + precompiled_copts(
     "external/libtorch/libtorch_precompiled.h",
 )
@@ -26,7 +26,7 @@ def here(label):
     found = Label(label)
     return "@%s//%s:%s" % (found.workspace_name, found.package, found.name)
 
-# For tests and what only tests use, in modes that optimise (.bazelrc).
+# For tests and libraries that only tests use, in modes that optimise (.bazelrc).
 TEST_COPTS = select({
     here("//third_party/precompiled:unoptimized_tests"): ["-O0"],
     "//conditions:default": [],
