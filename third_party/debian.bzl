@@ -28,7 +28,7 @@ def _debian_library_impl(rctx):
         archives += found
     if rctx.attr.merge_into:
         # One archive, because the linker searches one archive until nothing
-        # new is found: the members' order does not matter, whereas
+        # new is found: the order of its members does not matter, whereas
         # many archives would have to be listed in topological order.
         script = "\n".join(
             ["CREATE " + rctx.attr.merge_into] +

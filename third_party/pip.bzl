@@ -5,7 +5,7 @@ does not come along: nothing is imported.
 
 load(":build_file.bzl", "write_build_file")
 
-# These choose the wheels, not the Python that runs pip.
+# The wheels are chosen by these and not by the Python that runs pip.
 _PIP_FLAGS = [
     "--no-deps",
     "--require-hashes",
@@ -42,7 +42,7 @@ def install_wheels(rctx, requirements, what):
       what: what this is and who needs it, for messages.
     """
 
-    # Debian's, even if another one is first in the path.
+    # Debian's, whatever else is first in the path.
     python = "/usr/bin/python3"
     if rctx.execute([python, "-m", "pip", "--version"]).return_code != 0:
         fail("%s: fetched with pip, and %s has none: install the " %

@@ -31,7 +31,7 @@ def _aws_c_s3_impl(rctx):
 
     rctx.report_progress("pip downloads " + _WHAT)
     _run(rctx, [
-        # Debian's, even if another one is first in the path.
+        # Debian's, whatever else is first in the path.
         "/usr/bin/python3",
         "-m",
         "pip",
@@ -70,7 +70,7 @@ def _aws_c_s3_impl(rctx):
         "-DSOURCES=%s" % rctx.path(_PACKAGE + "/crt"),
         "-DCMAKE_BUILD_TYPE=Release",
         "-DCMAKE_C_COMPILER=gcc",
-        # The messages name source files, by fixed paths.
+        # Its messages name source files, by paths of their own.
         "-DCMAKE_C_FLAGS=-ffile-prefix-map=%s=" %
         rctx.path(_PACKAGE + "/crt/"),
         "-DCMAKE_INSTALL_PREFIX=%s" % rctx.path("."),

@@ -20,7 +20,7 @@ _UNWANTED = [
     "torch/lib/libtorch_python.so",
 ]
 
-# With CUDA's own libraries these are needed after all.
+# With CUDA's own libraries these are wanted after all.
 _UNWANTED_WITHOUT_CUDA = ["nvidia/nccl/lib"]
 
 def _libtorch_impl(rctx):
