@@ -255,7 +255,7 @@ absl::StatusOr<CheckpointParts> OpenSafetensors(FileSystem& fs,
         {.part = StatePart::kModel,
          .text = absl::StrCat("the __metadata__ of the files differs in ",
                               absl::StrJoin(parts.metadata_conflicts, ", "),
-                              ": that of the first file by name counts")});
+                              ": the first file by name counts")});
   }
   const absl::Status finished = std::move(collector).Finish(stop, parts);
   // A damaged name is not in the index.

@@ -157,7 +157,8 @@ absl::Status CheckHoldsTensor(const TorchArchive& archive) {
       absl::StrCat("the item holds ", ToString(archive.root, 60));
   if (archive.has_unknown_globals) {
     return absl::UnimplementedError(absl::StrCat(
-        holds, ", which only its own program can make a tensor of"));
+        holds,
+        ", which only the program that wrote it can turn into a tensor"));
   }
   return absl::DataLossError(
       absl::StrCat(holds, ", but the index says it is a tensor"));

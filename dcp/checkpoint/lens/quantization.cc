@@ -283,8 +283,8 @@ class Marker {
 
 std::string WayOut(const Quantization& quantization) {
   return quantization.decode.empty()
-             ? "nothing here decodes that: let the program that wrote it do "
-               "so, or leave such tensors as they are"
+             ? "this scheme cannot be decoded here: decode it with the program "
+               "that wrote it, or leave such tensors unchanged"
              : absl::StrCat("the option decode ", quantization.decode,
                             " makes numbers of it first");
 }

@@ -20,14 +20,16 @@ absl::Status CheckRequest(const MapRequest& request) {
                         (request.rules.empty() ? 0 : 1);
   if (num_rules != 1) {
     return absl::InvalidArgumentError(
-        num_rules == 0 ? "a mapping needs a family, the path of a rule file, "
-                         "or the text of one"
-                       : "the rules of a mapping are a family, the path of a "
-                         "rule file, or the text of one: say one of them");
+        num_rules == 0
+            ? "a mapping needs a family, the path of a rule file, "
+              "or the text of one"
+            : "the rules of a mapping are a family, the path of a "
+              "rule file, or the text of one: give only one of them");
   }
   if (!request.config_file.empty() && !request.config.empty()) {
     return absl::InvalidArgumentError(
-        "config.json is given by its path and as a text: say one of them");
+        "config.json is given both as a path and as a text: give only one of "
+        "them");
   }
   return absl::OkStatus();
 }

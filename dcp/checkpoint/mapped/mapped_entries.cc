@@ -98,7 +98,7 @@ class MappedEntriesBuilder {
     if (spec_.encode && !mapped_.has_encoded()) {
       return absl::FailedPreconditionError(
           "nothing can be encoded: the result has no floating-point matrix "
-          "whose name is that of a weight and is not excluded");
+          "with the name of a weight that is not excluded");
     }
     ClassifyRules();
     mapped_.ties = std::exchange(mapped_.report.ties, {});

@@ -30,7 +30,7 @@ std::string NamesMade(const MapSpec& spec,
                       absl::Span<const absl::string_view> names) {
   return absl::StrCat("; ", spec.mapping.name(), ", from ", spec.options.from,
                       " to ", spec.options.to, ", makes ", SomeOf(names),
-                      " of what is stored");
+                      " from the stored tensors");
 }
 
 }  // namespace dcp

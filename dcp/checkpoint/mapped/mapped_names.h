@@ -16,8 +16,8 @@ namespace dcp {
 std::string SomeOf(absl::Span<const absl::string_view> names);
 
 // For an error about a missing name: the names that the mapping makes instead,
-// "; llama, from hf to torchtitan, makes a, b, c and 5 others of what is
-// stored". `names` are all tensors that it makes.
+// "; llama, from hf to torchtitan, makes a, b, c and 5 others from the
+// stored tensors". `names` are all tensors that it makes.
 std::string NamesMade(const MapSpec& spec,
                       absl::Span<const absl::string_view> names);
 

@@ -85,8 +85,8 @@ class Checkpoint {
   // it, "a, b and 3 others"; empty without a mapping.
   std::string MadeOf(uint32_t entry) const;
   // For messages about a missing name: the names that the mapping makes
-  // instead, "; llama, from hf to torchtitan, makes a, b and 20 others of what
-  // is stored"; empty without a mapping.
+  // instead, "; llama, from hf to torchtitan, makes a, b and 20 others from the
+  // stored tensors"; empty without a mapping.
   std::string NamesMade() const;
   bool flattened() const { return parts_.flattened; }
   // The index of the entry with this name.

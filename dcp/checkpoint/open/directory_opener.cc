@@ -120,8 +120,8 @@ absl::Status CheckFound(const SourceDirectory& directory,
       absl::StartsWith(BaseName(directory.path), kUnfinishedPrefix)) {
     return absl::FailedPreconditionError(absl::StrCat(
         directory.path,
-        ": torch_checkpointing calls a directory so until its save has "
-        "finished; if it is complete, rename it"));
+        ": torch_checkpointing uses this name until its save has finished; "
+        "if the directory is complete, rename it"));
   }
   return absl::OkStatus();
 }

@@ -183,8 +183,8 @@ TEST_F(MappedLoadTest, NamesTensorsOfBothSpellings) {
   EXPECT_THAT(Load(fs_, *checkpoint, {missing}, {}),
               StatusIs(absl::StatusCode::kNotFound,
                        HasSubstr("lacks model.fused; pair, from theirs to "
-                                 "ours, makes fused, table, turned of what is "
-                                 "stored")));
+                                 "ours, makes fused, table, turned from the "
+                                 "stored tensors")));
   EXPECT_EQ(sink.num_placed_bytes(), 0u);
 }
 

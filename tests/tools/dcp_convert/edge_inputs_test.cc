@@ -149,7 +149,7 @@ TEST_F(EdgeInputsTest, DeepSpeedWithoutItsOptimizer) {
        {Arguments{"inspect", path}, Arguments{"verify", path},
         Arguments{"convert", path, In("out")}}) {
     ExpectSays(tools::kExitDone, verb,
-               {"*_optim_states.pt are missing: the weights are those in 16 "
+               {"*_optim_states.pt are missing: the weights have 16 "
                 "bits, and there is no optimizer"});
   }
 }

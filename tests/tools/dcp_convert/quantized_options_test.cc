@@ -123,7 +123,7 @@ TEST_F(QuantizedTest, BlocksOfAnotherSizeAreNotDecoded) {
   ExpectRefused({"convert", In("fp8"), In("out"), "--to", "safetensors",
                  "--cast", "bf16"},
                 "(float8 with scales of blocks of 64 x 128), so it cannot be "
-                "converted to bfloat16; nothing here decodes that");
+                "converted to bfloat16; this scheme cannot be decoded here");
 }
 
 TEST_F(QuantizedTest, InspectSaysTheScheme) {

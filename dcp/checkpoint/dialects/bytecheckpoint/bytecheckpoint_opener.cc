@@ -346,7 +346,7 @@ void ByteCheckpointReader::AddProperties() {
          .text = absl::StrCat(entry.fqn,
                               " and perhaps others are flat parameters of "
                               "FSDP1, and the checkpoint does not record "
-                              "what is inside")});
+                              "the parameters in them")});
     break;
   }
 }

@@ -336,14 +336,14 @@ absl::Status DeepSpeedReader::AddOptimizer() {
   if (!shapes.is_none() && optimizer.is_none()) {
     parts_.losses.push_back(
         {.part = StatePart::kModel,
-         .text = "*_optim_states.pt are missing: the weights are those in 16 "
+         .text = "*_optim_states.pt are missing: the weights have 16 "
                  "bits, and there is no optimizer"});
   }
   if (!IsMapping(optimizer) || optimizer.items().empty()) {
     return absl::OkStatus();
   }
   if (!IsTorchOptimizer(optimizer)) {
-    LoseOptimizer("it is that of fp16 without ZeRO, which is not supported");
+    LoseOptimizer("it comes from fp16 without ZeRO, which is not supported");
     return absl::OkStatus();
   }
   DCP_ASSIGN_OR_RETURN(const Value module, GetKey(model(), "module"));

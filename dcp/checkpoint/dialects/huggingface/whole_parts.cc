@@ -218,9 +218,9 @@ absl::StatusOr<PartToJoin> OpenOptimizer(const SourceDirectory& directory,
     part.parts.losses.push_back(
         {.part = StatePart::kOptimizer,
          .text = absl::StrCat(file,
-                              " counts its parameters, and of which of the "
-                              "models they are is not recorded: its state "
-                              "keeps the numbers")});
+                              " numbers the parameters, and no file records "
+                              "which model they belong to: the state keeps "
+                              "the numbers")});
   }
   for (CheckpointEntry& entry : part.parts.entries) {
     entry.path[0] = root;

@@ -111,9 +111,9 @@ absl::StatusOr<TensorEntry> FromBlocks(const TensorEntry& stored,
 absl::StatusOr<std::vector<TensorEntry>> Unstack(const TensorEntry& stacked,
                                                  CutBudget& budget) {
   if (stacked.shape.empty() || stacked.shape[0] > kMaxStackedLayers) {
-    return absl::DataLossError(
-        absl::StrCat("the shape ", ShapeToString(stacked.shape),
-                     " is not that of at most ", kMaxStackedLayers, " layers"));
+    return absl::DataLossError(absl::StrCat(
+        "the shape ", ShapeToString(stacked.shape),
+        " is not a stack of at most ", kMaxStackedLayers, " layers"));
   }
   const auto num_layers = static_cast<size_t>(stacked.shape[0]);
   DCP_RETURN_IF_ERROR(budget.Take(num_layers, stacked.shape.size()));

@@ -186,9 +186,9 @@ absl::StatusOr<std::vector<CheckpointEntry>> StateCollector::Finish() && {
       value.path = i == 0 ? collected.path : PathOfRank(collected.path, rank);
       value.fqn = PathToName(value.path);
       if (i > 0 && by_name_.contains(value.fqn)) {
-        return absl::DataLossError(
-            absl::StrCat(value.fqn, " is the name of a value and that of rank ",
-                         rank, "'s own ", PathToName(collected.path)));
+        return absl::DataLossError(absl::StrCat(
+            value.fqn, " is the name of a value, and also of rank ", rank,
+            "'s own ", PathToName(collected.path)));
       }
       entries.push_back(std::move(value));
     }

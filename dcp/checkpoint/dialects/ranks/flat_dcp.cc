@@ -125,7 +125,7 @@ absl::Status ResolveFlatParameters(FileSystem& fs, const OpenOptions& options,
         {.part = places.EntryPlace(parts.entries[flats[0]]).part,
          .needs_consent = true,
          .text = "flat parameters of FSDP1 instead of weights: the option "
-                 "layout says what is inside"});
+                 "layout names the parameters in them"});
     return absl::OkStatus();
   }
   DCP_ASSIGN_OR_RETURN(const FlatHints hints,

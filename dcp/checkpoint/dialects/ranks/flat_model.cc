@@ -60,7 +60,7 @@ class FlatModel {
     if (hints_.has_layout || (hints_.has_like && !views_.empty())) return "";
     return views_.empty()
                ? "flat parameters of FSDP1 instead of weights: the option "
-                 "layout says what is inside"
+                 "layout names the parameters in them"
                : "flat parameters of FSDP1: the weights lack their shapes, "
                  "which the option like or the option layout gives";
   }
@@ -253,7 +253,7 @@ absl::Status FlatModel::TakePieces(const RankFile& file,
     if (piece.begin != begin) {
       return absl::DataLossError(absl::StrCat(
           vectors_[i].name, ": rank ", file.rank, " has the elements from ",
-          piece.begin, " on, expected those from ", begin));
+          piece.begin, " on, expected from ", begin, " on"));
     }
     DCP_ASSIGN_OR_RETURN(
         const TensorEntry tensor,

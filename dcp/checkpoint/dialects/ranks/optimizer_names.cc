@@ -236,8 +236,8 @@ FoundNames FindOptimizerNames(const Parameters& parameters,
 SourceLoss NumberedOptimizer(bool has_order) {
   return {.part = StatePart::kOptimizer,
           .text = absl::StrCat(
-              "the optimizer counts its parameters, and some of the same "
-              "shape cannot be told apart: its state keeps the numbers",
+              "the optimizer numbers the parameters, and some of the same "
+              "shape cannot be told apart: the state keeps the numbers",
               has_order ? "; if the optimizer got the parameters in the order "
                           "of the model, the option optimizer_in_model_order "
                           "gives names"

@@ -50,8 +50,8 @@ absl::StatusOr<int64_t> CountRanks(FileSystem& fs,
   if (missing.empty()) return last + 1;
   if (missing.size() > kMaxRanksShown) missing.back() = "...";
   return absl::NotFoundError(absl::StrCat(
-      directory, ": of the indices __{rank}", kDcpMetadataName,
-      ", those of these ranks are missing: ", absl::StrJoin(missing, ", "),
+      directory, ": the indices __{rank}", kDcpMetadataName,
+      " of these ranks are missing: ", absl::StrJoin(missing, ", "),
       "; the save did not finish, or each machine wrote to its own disk; in "
       "that case, copy their files together"));
 }
@@ -230,9 +230,10 @@ absl::StatusOr<CheckpointParts> OpenRankIndices(FileSystem& fs,
     absl::StatusOr<CheckpointParts> parts =
         OpenDcp(fs, directory, name, options, stop);
     if (parts.ok() || !absl::IsDataLoss(parts.status())) return parts;
-    return Annotate(parts.status(),
-                    "the index of one rank may have only a part of a tensor; "
-                    "without the option rank, those of all are read together");
+    return Annotate(
+        parts.status(),
+        "one rank's index may have only a part of a tensor; without "
+        "the option rank, all ranks' indices are read together");
   }
   DCP_ASSIGN_OR_RETURN(const int64_t num_ranks, CountRanks(fs, directory));
   // With one rank, there is nothing to join.

@@ -17,11 +17,10 @@ namespace dcp {
 absl::Status CheckOwner(const RankFile& file, const RankTensor& tensor) {
   if (tensor.world_size.value_or(file.world_size) != file.world_size ||
       tensor.rank.value_or(file.rank) != file.rank) {
-    return absl::DataLossError(
-        absl::StrCat("the file is that of rank ", file.rank, " of ",
-                     file.world_size, ", but its contents are those of rank ",
-                     tensor.rank.value_or(file.rank), " of ",
-                     tensor.world_size.value_or(file.world_size)));
+    return absl::DataLossError(absl::StrCat(
+        "the file belongs to rank ", file.rank, " of ", file.world_size,
+        ", but the contents belong to rank ", tensor.rank.value_or(file.rank),
+        " of ", tensor.world_size.value_or(file.world_size)));
   }
   return absl::OkStatus();
 }

@@ -43,7 +43,7 @@ absl::StatusOr<SnapshotRange> StoredFields::Range(uint32_t file) const {
   const ByteRange& ends = range_.values();
   if (ends.size() != 2 || ends[0] > ends[1]) {
     return absl::DataLossError(absl::StrCat("byte_range ", ShapeToString(ends),
-                                            " is not a begin and its end"));
+                                            " is not a begin and an end"));
   }
   range.is_whole = false;
   range.begin = static_cast<uint64_t>(ends[0]);

@@ -129,7 +129,7 @@ TEST(ConvertOutput, GathersTheMetadataOfShards) {
   ASSERT_OK(checkpoint);
   ASSERT_EQ((*checkpoint)->losses().size(), 1u);
   EXPECT_EQ((*checkpoint)->losses()[0].text,
-            "the __metadata__ of the files differs in run: that of the first "
+            "the __metadata__ of the files differs in run: the first "
             "file by name counts");
 }
 

@@ -85,7 +85,7 @@ TEST_F(MapRequestTest, ReportsMistakes) {
                  .rules = std::string(kPairRules),
                  .from = "hf",
                  .to = "meta"},
-                kInvalid, "say one of them");
+                kInvalid, "give only one of them");
   ExpectRefused({.family = "lama", .from = "hf", .to = "meta"}, kNotFound,
                 "llama");
   ExpectRefused({.family = "llama", .from = "hf"}, kInvalid, "no side ''");

@@ -16,8 +16,8 @@ TEST(MappedNames, AFewAreListedAndTheOthersCounted) {
 
 TEST(MappedNames, ListsTheNamesThatAMappingMakes) {
   EXPECT_EQ(NamesMade(*testing::MappedPair::Map(), {"fused", "table"}),
-            "; pair, from theirs to ours, makes fused, table of what is "
-            "stored");
+            "; pair, from theirs to ours, makes fused, table from the "
+            "stored tensors");
 }
 
 }  // namespace

@@ -167,7 +167,7 @@ TEST(WholeParts, NumbersTheSecondModelAndOptimizer) {
         "extra.scheduler_1.last_epoch"}) {
     EXPECT_TRUE(HasEntry(*checkpoint, name)) << name;
   }
-  EXPECT_THAT(WarningOf(*checkpoint), HasSubstr("of which of the models"));
+  EXPECT_THAT(WarningOf(*checkpoint), HasSubstr("which model they belong to"));
 }
 
 // diffusers' training scripts save each model in a separate folder.

@@ -217,9 +217,9 @@ TEST_F(FlatModelFilesTest, RanksThatContradictEachOtherAreRefused) {
     std::string message;
   } cases[] = {
       {{.shape = {6}}, "6 elements, but 5"},
-      {{.offsets = {2}}, "from 2 on, expected those from 3"},
+      {{.offsets = {2}}, "from 2 on, expected from 3 on"},
       {{.offsets = {3}, .sizes = {1}}, "expected a vector of 3 elements"},
-      {{.world_size = 3}, "rank 1 of 2, but its contents are those of"},
+      {{.world_size = 3}, "rank 1 of 2, but the contents belong to"},
       {{.shape = {5, 1}, .offsets = {3, 0}, .sizes = {2, 1}},
        "expected at most one piece of a vector"},
   };

@@ -160,7 +160,7 @@ TEST_F(RanksOpenerTest, RequiresEachPartOfATensorOnce) {
   // Swapped files.
   EXPECT_THAT(Refusal(shard(3, 1, 1), shard(0, 3, 0)),
               StatusIs(StatusCode::kDataLoss,
-                       HasSubstr("rank 0 of 2, but its contents are those of "
+                       HasSubstr("rank 0 of 2, but the contents belong to "
                                  "rank 1 of 2")));
 }
 

@@ -129,7 +129,7 @@ std::string Edited(absl::string_view good, absl::string_view from,
 TEST(SnapshotManifest, RefusesNumbersThatDoNotFit) {
   const std::vector<Corruption> corruptions = {
       {"reversed range", Edited(kTensor, "[16, 40]", "[40, 16]"),
-       "0/model/w: byte_range [40, 16] is not a begin and its end"},
+       "0/model/w: byte_range [40, 16] is not a begin and an end"},
       {"range of one number", Edited(kTensor, "[16, 40]", "[16]"),
        "byte_range [16]"},
       {"range of three numbers", Edited(kTensor, "[16, 40]", "[1, 2, 3]"),
