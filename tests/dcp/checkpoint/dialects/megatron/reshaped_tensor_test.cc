@@ -232,7 +232,7 @@ TEST(Unstack, RefusesTensorsWithoutLayers) {
   CutBudget budget;
   EXPECT_THAT(
       Unstack(Stored({}, {WholeBox(Dims{})}), budget),
-      StatusIs(StatusCode::kDataLoss, HasSubstr("not that of at most")));
+      StatusIs(StatusCode::kDataLoss, HasSubstr("not a stack of at most")));
   EXPECT_THAT(Unstack(Stored({1'000'000'000}, {}), budget),
               StatusIs(StatusCode::kDataLoss, HasSubstr("[1000000000]")));
 }
