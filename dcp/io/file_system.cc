@@ -41,7 +41,8 @@ absl::Status WriteOpenFile(FileSystem& fs, const File& file,
 
 absl::Status HasRename(absl::string_view path) {
   return absl::UnimplementedError(absl::StrCat(
-      path, " is on a file system that renames, and publishes nothing"));
+      path,
+      " is on a file system that renames files and does not publish them"));
 }
 
 }  // namespace

@@ -287,8 +287,8 @@ absl::StatusOr<Placement> ParameterPlacement(const ParallelStyle& style,
     return absl::InvalidArgumentError(
         absl::StrCat(module, ".weight has ", num_dims,
                      " dimensions and cannot be ", ParallelKindName(style.kind),
-                     ", which is for Linear and Embedding, "
-                     "whose weights have 2"));
+                     ", which is for Linear and Embedding: "
+                     "their weights have 2"));
   }
   return Placement{.kind = Placement::Kind::kShard,
                    .dim = is_colwise == is_embedding ? 1 : 0};

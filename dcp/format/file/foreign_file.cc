@@ -34,10 +34,10 @@ constexpr absl::string_view kNpz =
 
 constexpr Foreign kForeignContents[] = {
     {"version https://git-lfs",
-     "a pointer of Git LFS, whose contents were not fetched: run `git lfs "
+     "a pointer of Git LFS; the contents were not fetched: run `git lfs "
      "pull` there, or `hf download` for a model of Hugging Face"},
     {"# xet version",
-     "a pointer of Xet, whose contents were not fetched: run `git xet "
+     "a pointer of Xet; the contents were not fetched: run `git xet "
      "checkout`, or `hf download` for a model of Hugging Face"},
     {"<?xml", "an error of a web server in XML, instead of the file"},
     {"Entry not found", "an error of a web server, instead of the file"},

@@ -376,8 +376,8 @@ absl::Status BadLength(uint64_t json_length, uint64_t length, ReadAt read) {
                                             kMaxSafetensorsHeaderBytes));
   }
   return absl::DataLossError(absl::StrCat("header length ", json_length,
-                                          " exceeds what a file of ", length,
-                                          " bytes can hold"));
+                                          " does not fit into a file of ",
+                                          length, " bytes"));
 }
 
 }  // namespace

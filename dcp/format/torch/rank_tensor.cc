@@ -261,7 +261,8 @@ absl::StatusOr<RankTensor> ParseDTensor(const Wrapper& wrapper) {
   const Value local = AttributeInState(wrapper.state, "_local_tensor");
   if (IsRankTensor(local)) {
     return absl::UnimplementedError(
-        "a DTensor whose local tensor is itself a DTensor or ShardedTensor is "
+        "a DTensor with a local tensor that is itself a DTensor or "
+        "ShardedTensor is "
         "not supported");
   }
   const Value spec = AttributeInState(wrapper.state, "_spec");

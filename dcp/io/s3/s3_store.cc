@@ -164,7 +164,7 @@ void S3Store::Get(absl::string_view key, absl::string_view etag,
               ": GetObject: the server, or a proxy before it, "
               "sent ",
               answer.num_received, " bytes of ", size, " in each of ",
-              answer.num_tries, " tries; nothing is known of the others"));
+              answer.num_tries, " tries; the other bytes are unknown"));
         }
         std::move(done)(std::move(status));
       });
@@ -225,7 +225,7 @@ absl::Status S3Store::CheckPut(absl::string_view key,
       url_, "/", key, ": ", operation,
       ": the server has other bytes than were "
       "sent: their ETag is ",
-      answer.etag, ", and the MD5 of what was sent is ", answer.md5_expected,
+      answer.etag, ", and the MD5 of the sent bytes is ", answer.md5_expected,
       "; they changed on their way, or the ETags of this server are not MD5s: "
       "then set TESSERA_S3_CHECKSUM=md5"));
 }

@@ -153,7 +153,7 @@ class Solver {
     const Axes& axes = result_.src_axes[equation.term];
     if (unknown.size() > 1) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "nothing tells the sizes of ", absl::StrJoin(unknown, " and "),
+          "cannot determine the sizes of ", absl::StrJoin(unknown, " and "),
           " in ", ToString(axes.dims()[equation.dim]), Why(unknown)));
     }
     if (unknown.size() == 1) {
@@ -182,7 +182,7 @@ class Solver {
     const uint64_t factor = *at_one - *at_zero;
     if (factor == 0) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "nothing tells the size of ", axis, " in ",
+          "cannot determine the size of ", axis, " in ",
           ToString(axes.dims()[equation.dim]), ", which is empty"));
     }
     const uint64_t rest = equation.extent - *at_zero;
@@ -246,7 +246,7 @@ class Solver {
     for (const std::string& index : sides_.spread) {
       if (result_.sizes.contains(index)) continue;
       return absl::InvalidArgumentError(
-          absl::StrCat("nothing tells how many values the index ", index,
+          absl::StrCat("cannot determine how many values the index ", index,
                        " has", Why({index})));
     }
     return absl::OkStatus();
@@ -260,7 +260,7 @@ class Solver {
             axes.UnknownAxes(dim, result_.sizes);
         if (unknown.empty()) continue;
         return absl::InvalidArgumentError(
-            absl::StrCat("nothing tells the size of ", unknown[0], " in ",
+            absl::StrCat("cannot determine the size of ", unknown[0], " in ",
                          ToString(axes.dims()[dim]), Why(unknown)));
       }
       return absl::OkStatus();

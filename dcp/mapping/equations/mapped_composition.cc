@@ -167,8 +167,8 @@ class Composer {
     // In between are the numbers of the pivot, or those of one other side.
     if (!(before.to == then.from)) {
       return absl::FailedPreconditionError(
-          "what one conversion scales or adds to, the next one would scale or "
-          "add to in another way; do them one by one");
+          "the two conversions scale the same tensor, or add to it, in "
+          "different ways; do them one by one");
     }
     if (before.from == then.to) return before.source;
     if (before.source == StridedPiece::kZeros) {
@@ -206,7 +206,7 @@ class Composer {
     const bool src_is_zero = tie.src == StridedPiece::kZeros;
     if (src_is_zero != (tie.dst == StridedPiece::kZeros)) {
       return absl::FailedPreconditionError(
-          "what a rule writes as zero would have to equal a tensor of the "
+          "zeros that a rule writes would have to equal a tensor of the "
           "source; convert in two steps");
     }
     if (src_is_zero) return absl::OkStatus();

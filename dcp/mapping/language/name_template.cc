@@ -93,7 +93,7 @@ absl::Status NameTemplate::AddSlot(absl::string_view inside) {
   const absl::string_view word = absl::StripAsciiWhitespace(parts.first);
   if (!IsWord(word)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("has {", inside, "}, whose variable is not a word"));
+        absl::StrCat("has {", inside, "}, but the variable is not a word"));
   }
   const Variable variable{.name = std::string(word),
                           .is_index = slot.kind == Kind::kIndex};

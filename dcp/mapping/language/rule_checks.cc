@@ -63,8 +63,8 @@ absl::Status CheckSizes(const MappingFile& file, const MappingRule& rule,
         continue;
       }
       return absl::InvalidArgumentError(absl::StrCat(
-          "summand ", k + 1, " of ", side, " has ", axis, ", which that of ",
-          other, " lacks, and nothing tells its size"));
+          "summand ", k + 1, " of ", side, " has ", axis, ", but the one of ",
+          other, " does not, and the size is unknown"));
     }
   }
   return absl::OkStatus();

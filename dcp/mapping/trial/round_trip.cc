@@ -108,9 +108,9 @@ class Checker {
     }
     const Box box = BoundsOf(piece, PieceSide::kDst);
     return absl::DataLossError(absl::StrCat(
-        "what comes back as ", sources_[number].name, " between ",
+        "the elements that come back as ", sources_[number].name, " between ",
         ShapeToString(box.offsets), " and ", ShapeToString(box.sizes),
-        " elements further was ",
+        " elements further were ",
         piece.src == StridedPiece::kZeros
             ? std::string("not there")
             : absl::StrCat(

@@ -292,9 +292,10 @@ TEST(Safetensors, RefusesBadLengths) {
   EXPECT_THAT(ReadHeader(""), StatusIs(absl::StatusCode::kDataLoss));
   EXPECT_THAT(ReadHeader("1234567"), StatusIs(absl::StatusCode::kDataLoss));
   EXPECT_THAT(ReadHeader(Le64(0)), StatusIs(absl::StatusCode::kDataLoss));
-  EXPECT_THAT(ReadHeader(Le64(3) + "{}"),
-              StatusIs(absl::StatusCode::kDataLoss,
-                       HasSubstr("header length 3 exceeds what a file of 10")));
+  EXPECT_THAT(
+      ReadHeader(Le64(3) + "{}"),
+      StatusIs(absl::StatusCode::kDataLoss,
+               HasSubstr("header length 3 does not fit into a file of 10")));
   EXPECT_THAT(
       ReadHeader(Le64(uint64_t{1} << 63) + "{}"),
       StatusIs(absl::StatusCode::kDataLoss, HasSubstr("exceeds 100000000")));

@@ -343,11 +343,12 @@ TEST(Mapping, NamesMissingConfigKeys) {
   EXPECT_THAT(
       mapping.Map(std::vector<MappingTensor>{Tensor("x")},
                   {.from = "a", .to = "b"}),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("m.yaml:7: nothing tells the sizes of group and d in "
-                         "(group d): num_key_value_heads is in neither "
-                         "config.json nor the settings; needed by group "
-                         "(m.yaml:4)")));
+      StatusIs(
+          absl::StatusCode::kInvalidArgument,
+          HasSubstr("m.yaml:7: cannot determine the sizes of group and d in "
+                    "(group d): num_key_value_heads is in neither "
+                    "config.json nor the settings; needed by group "
+                    "(m.yaml:4)")));
 }
 
 TEST(Mapping, ConditionsComeFromConfigAndSettings) {

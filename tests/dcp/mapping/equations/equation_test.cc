@@ -352,7 +352,7 @@ TEST(Equation, RefusesUnknownSizes) {
   EXPECT_THAT(
       Convert("- {a: {x: (f g)}, b: {y: f g}}", {x}, "a", "b"),
       StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("m.yaml:9: nothing tells the sizes of f and g")));
+               HasSubstr("m.yaml:9: cannot determine the sizes of f and g")));
   EXPECT_THAT(Convert("- {a: {x: f, y: g}, b: {z: f g}}", {x}, "a", "b"),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("neither NAME nor NAME: AXES")));

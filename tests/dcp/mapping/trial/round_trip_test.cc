@@ -90,10 +90,10 @@ TEST(RoundTrip, ErrorsOnTheWayBackAreMarked) {
   const Mapping mapping = ParseRoundTrip(
       "sides: {a: , b: }\nrules:\n- {a: {x: f g}, b: {y: (f g)}}\n");
   const std::vector<MappingTensor> sources = {RoundTripTensor("x", {2, 3})};
-  const auto says =
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               AllOf(HasSubstr("on the way back from b: m.yaml:7: "),
-                     HasSubstr("nothing tells the sizes of f and g in (f g)")));
+  const auto says = StatusIs(
+      absl::StatusCode::kInvalidArgument,
+      AllOf(HasSubstr("on the way back from b: m.yaml:7: "),
+            HasSubstr("cannot determine the sizes of f and g in (f g)")));
   const MapOptions options = {.from = "a", .to = "b"};
   EXPECT_THAT(CheckRoundTrip(mapping, sources, options).status(), says);
   EXPECT_THAT(TryMapping(mapping, sources, options, 1).status(), says);

@@ -145,7 +145,7 @@ TEST_F(MapsTest, ChecksARuleFileOfOnesOwn) {
       {"(head r 2) c", "(head r 2) c d", tools::kExitUsage, "bad.yaml:6:3"},
       // Nothing tells a and b apart when they are one dimension.
       {"(head r 2) c", "(head r 2 c)", tools::kExitFound,
-       "bad.yaml:6: nothing tells the sizes of r and c in (head r 2 c)"},
+       "bad.yaml:6: cannot determine the sizes of r and c in (head r 2 c)"},
       {"mine: norm", "mine: blocks.0.q", tools::kExitFound,
        "bad.yaml:8: blocks.0.q is made twice"},
       {"theirs: norm", "theirs: layers.0.q", tools::kExitFound,
