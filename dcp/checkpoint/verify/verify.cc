@@ -464,7 +464,7 @@ class Verifier {
   // The index's counts, and the findings in the finished pieces.
   VerifyReport report_;
   uint32_t next_ = 0;  // the first piece that is not finished
-  // What follows changes under the mutex while items are visited.
+  // These change under the mutex while items are visited:
   absl::Mutex mutex_;
   std::vector<VerifyReport> found_;  // by piece
   std::vector<bool> visited_;

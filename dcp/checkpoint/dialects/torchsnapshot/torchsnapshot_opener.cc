@@ -411,7 +411,7 @@ absl::Status SnapshotReader::Add(const SnapshotEntry& entry) {
                          PartOf(entry, shape->second));
     return collector_.AddPart(entry.path, entry.rank, std::move(part));
   }
-  // Old versions list what is replicated under every rank.
+  // Old versions list replicated values under every rank.
   if (entry.is_replicated &&
       !replicated_.insert(PathToName(entry.path)).second) {
     return absl::OkStatus();
