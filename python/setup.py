@@ -13,7 +13,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 class Binary(Distribution):
-    """Has libraries for one platform."""
+    """A distribution with libraries for one platform."""
 
     def has_ext_modules(self):
         return True

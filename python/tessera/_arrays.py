@@ -13,7 +13,7 @@ from typing import Tuple
 
 from tessera import _errors
 
-# Bytes of an element, by the names of PyTorch.
+# Bytes per element, by PyTorch's dtype names.
 ELEMENT_BYTES = {
     **{"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2},
     **{"float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1},
@@ -31,7 +31,7 @@ _OF_NUMPY = {
 
 
 class Region(NamedTuple):
-    """A box of a tensor and the memory for it."""
+    """A box in a tensor and the memory for it."""
 
     name: str
     dtype: str
@@ -60,7 +60,7 @@ def _numpy() -> Any:
 
 
 def numpy_dtype(name: str) -> Any:
-    """The dtype of NumPy, or of ml_dtypes for those that NumPy lacks."""
+    """NumPy's dtype, or one from ml_dtypes if NumPy lacks it."""
     numpy = _numpy()
     if name in _OF_NUMPY:
         return numpy.dtype(name)
@@ -76,13 +76,13 @@ def numpy_dtype(name: str) -> Any:
 
 
 def empty_numpy(dtype: str, sizes: Sequence[int]) -> Tuple[Any, int]:
-    """An array, and the address of its memory."""
+    """An array, and the address of the memory."""
     array = _numpy().empty(tuple(sizes), numpy_dtype(dtype))
     return array, array.ctypes.data
 
 
 def torch_dtype(name: str, tensor: str = "") -> Any:
-    """The dtype of PyTorch, whose older versions lack some; for this tensor."""
+    """PyTorch's dtype for this tensor; older versions lack some."""
     torch = module("torch", "or read tensors with .numpy()")
     if not hasattr(torch, name):
         raise _errors.UnimplementedError(
@@ -95,7 +95,7 @@ def torch_dtype(name: str, tensor: str = "") -> Any:
 
 
 def empty_torch(dtype: str, sizes: Sequence[int]) -> Tuple[Any, int]:
-    """A tensor on the CPU, and the address of its memory."""
+    """A tensor on the CPU, and the address of the memory."""
     wanted = torch_dtype(dtype)
     from tessera import _dense  # which imports torch
 
@@ -108,7 +108,8 @@ def num_bytes(dtype: str, sizes: Sequence[int]) -> int:
 
 
 def dtype_name(dtype: Any) -> str:
-    """The name of a dtype of torch or NumPy, or of its name."""
+    """The name for a dtype from torch or NumPy, which may be given as a
+    name."""
     if isinstance(dtype, str):
         name = dtype
     elif "torch" in sys.modules and isinstance(

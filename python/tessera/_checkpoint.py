@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tessera.open: a checkpoint of any format as a read-only mapping."""
+"""tessera.open: a checkpoint in any format as a read-only mapping."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ if TYPE_CHECKING:
     _OneIndex = Union[int, slice, "ellipsis"]  # the type of `...`
     Index = Union[_OneIndex, Tuple[_OneIndex, ...]]
 
-# Makes an array of a dtype and sizes, and tells the address of its memory.
+# Makes an array for a dtype and sizes, and returns the address of the memory.
 Empty = Callable[[str, Sequence[int]], Tuple[Any, int]]
 _EMPTY: Dict[str, Empty] = {
     "numpy": _arrays.empty_numpy,
     "torch": _arrays.empty_torch,
 }
 
-# What to_torch() reads at once for another device.
+# The bytes that to_torch() reads at once for another device.
 BATCH_BYTES = 256 << 20
 
-# How the URL of a checkpoint on a daemon begins.
+# The prefix of URLs for checkpoints on a daemon.
 DAEMON = "tessera://"
 
 
 class Tensor:
-    """A tensor of a checkpoint, of which nothing is read yet.
+    """A tensor in a checkpoint; nothing is read yet.
 
-    Indexing it reads what the index selects into a NumPy array: t[2:7],
-    t[..., 0], or t[:] for all of it. Also numpy.asarray(t).
+    Indexing it reads the selected part into a NumPy array: t[2:7], t[..., 0],
+    or t[:] for all of it. Also numpy.asarray(t).
 
     Attributes:
       name, dtype (as PyTorch names it), shape.
@@ -113,13 +113,14 @@ class Tensor:
         return 1, 0  # the CPU
 
     def numpy(self, index: Index = Ellipsis, dtype: Any = None) -> NDArray[Any]:
-        """What `index` selects, as a NumPy array, converted to `dtype`."""
+        """The part that `index` selects, as a NumPy array, converted to
+        `dtype`."""
         return self._read(index, dtype, _arrays.empty_numpy)
 
     def torch(
         self, index: Index = Ellipsis, dtype: Any = None, device: Any = None
     ) -> torch.Tensor:
-        """What `index` selects, as a torch.Tensor on `device`."""
+        """The part that `index` selects, as a torch.Tensor on `device`."""
         tensor = self._read(index, dtype, _arrays.empty_torch)
         return tensor if device is None else tensor.to(device)
 
@@ -165,13 +166,13 @@ class Checkpoint(Mapping[str, Tensor]):
       path: a path or URL.
       format: "dcp", "safetensors" or "pt".
       metadata: the texts of a safetensors header.
-      warnings: its losses, such as the shapes of its weights; each was a
-        LossWarning when it was opened.
-      objects: a mapping of the values that are not tensors.
+      warnings: parts that the checkpoint lacks, such as the shapes of flat
+        weights; each was a LossWarning when it was opened.
+      objects: a mapping with the values that are not tensors.
     """
 
     def __init__(self, source: Any):
-        """Takes over a FileSource, or what takes its place."""
+        """Takes over a FileSource, or another source with the same methods."""
         self._source = source
         told = source.describe()
         self.path: str = told["path"]
@@ -186,7 +187,7 @@ class Checkpoint(Mapping[str, Tensor]):
         self.objects = Objects(self, told["objects"])
 
     def close(self) -> None:
-        """Closes its files; reading from it is an error afterwards."""
+        """Closes the files; reading from it is an error afterwards."""
         self._source.close()
 
     def __enter__(self) -> Checkpoint:
@@ -229,21 +230,22 @@ class Checkpoint(Mapping[str, Tensor]):
         self._source.read(regions, parse_bytes(memory), verify)
 
     def object_archives(self, names: Sequence[str]) -> Dict[str, bytes]:
-        """Objects by name, as torch.save archives of nothing but data."""
+        """Objects by name, as torch.save archives with nothing but data."""
         return self._source.object_archives(names)
 
     def in_file_order(self) -> List[Tensor]:
-        """The tensors as their first parts lie in the files."""
+        """The tensors, ordered by the position of their first parts in the
+        files."""
         return sorted(self.tensors.values(), key=lambda tensor: tensor._place)
 
     def not_dense(self, names: Sequence[str]) -> List[str]:
-        """Those of the tensors that are stored as objects of other classes,
-        which read() refuses."""
+        """The tensors that are stored as objects of other classes; read()
+        refuses them."""
         return self._source.not_dense(names)
 
     def stored_item(self, name: str, chunk: int = 0) -> bytes:
-        """The torch.save archive of a chunk or object, which anybody may have
-        made: unpickling it may run code."""
+        """The torch.save archive of a chunk or object. Anybody may have made
+        it: unpickling it may run code."""
         return self._source.item(name, chunk)
 
     @overload  # type: ignore[override]
@@ -266,13 +268,13 @@ class Checkpoint(Mapping[str, Tensor]):
         memory: Union[int, str, None] = None,
         framework: str = "numpy",
     ) -> Any:
-        """The names and tensors of the mapping; with `memory`, their contents.
+        """The names and tensors; with `memory`, their contents.
 
         Args:
           memory: reads all tensors in the order of the files, as much at once
             as this, "1GiB"; a larger tensor is read alone. Yields
             (name, array).
-          framework: what the arrays are, "numpy" or "torch".
+          framework: the type of the arrays, "numpy" or "torch".
         """
         if memory is None:
             return super().items()

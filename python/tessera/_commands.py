@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The verbs of dcp-convert as functions.
 
-Each runs the program, which keeps to its own memory limit, so that nothing of a
+Each runs the program with its separate memory limit, so that no part of a
 conversion is in this process.
 """
 
@@ -39,7 +39,7 @@ Path = Union[str, "os.PathLike[str]"]
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """How far a call has come; also the last report when it is done."""
+    """A call's progress; also the last report when it is done."""
 
     done_bytes: int
     total_bytes: int
@@ -60,7 +60,7 @@ _USAGE = 2
 
 
 def program(name: str) -> str:
-    """The path of one of the programs that the package brings along."""
+    """The path of a program in the package."""
     return os.environ.get("TESSERA_" + name.upper().replace("-", "_")) or str(
         FOLDER / "bin" / name
     )
@@ -70,7 +70,7 @@ def _words(options: Mapping[str, Any]) -> List[str]:
     """cast="bf16" as --cast bf16, direct=True as --direct, and so on."""
     words = []
     for name, value in options.items():
-        # "from" is a word of Python's own: from_="deepspeed".
+        # "from" is a keyword in Python: from_="deepspeed".
         flag = "--" + name.rstrip("_").replace("_", "-")
         if value is None:
             continue
@@ -106,7 +106,7 @@ _HELP = re.compile(r" \(try dcp-convert (\w+) --help\)$")
 
 
 def _in_python(text: str) -> str:
-    """A message with options as they are called here."""
+    """A message with Python's names for the options."""
     text = _HELP.sub(r" (try help(tessera.\1))", text)
 
     def keyword(found: re.Match[str]) -> str:
@@ -120,7 +120,7 @@ def _in_python(text: str) -> str:
 def _follow(
     lines: Iterable[str], on_progress: Optional[OnProgress], said: List[str]
 ) -> None:
-    """Reads what the program says until it ends."""
+    """Reads the program's output until it ends."""
     for line in lines:
         try:
             report = json.loads(line)
@@ -141,10 +141,10 @@ def run(
     options: Mapping[str, Any],
     progress: Shown,
 ) -> Dict[str, Any]:
-    """Runs a verb; the JSON object that it prints.
+    """Runs a verb, and returns the JSON object that it prints.
 
-    `progress` is called in this thread. Whatever interrupts the call, such as
-    Ctrl-C or an error of `progress`, also stops the program, which leaves
+    `progress` is called in this thread. If anything interrupts the call, such
+    as Ctrl-C or an error in `progress`, the program stops too and leaves
     nothing half-written.
     """
     if progress is True:
@@ -212,7 +212,7 @@ def convert(
 
     Args:
       src, dst: paths or s3:// URLs; the suffix of `dst`, or to="dcp",
-        "safetensors" or "pt", says the format.
+        "safetensors" or "pt", sets the format.
       progress: called about each second; True shows a bar, with tqdm if it is
         there.
       **options: those of `dcp-convert convert --help`, with underscores:
@@ -221,10 +221,10 @@ def convert(
         verify=False.
 
     Returns:
-      What `dcp-convert convert --json` prints.
+      The output of `dcp-convert convert --json`.
 
     Raises:
-      tessera.Error: a subclass says what kind of error; nothing is left at the
+      tessera.Error: a subclass for each kind of error; nothing is left at the
         destination.
     """
     return run("convert", [src, dst], options, progress)
@@ -267,7 +267,7 @@ def verify(
 
     Returns:
       The report: result["ok"] says whether the checkpoint is sound, and
-      result["content_checked"] whether any checksum of its content is recorded.
+      result["content_checked"] whether any content checksum is recorded.
     """
     return run("verify", [path], options, progress)
 
@@ -282,7 +282,7 @@ def diff(
     """Compares two checkpoints, as `dcp-convert diff`.
 
     Returns:
-      What differs: result["equal"] says whether nothing does.
+      The differences: result["equal"] says whether there are none.
     """
     return run("diff", [a, b], options, progress)
 
@@ -290,5 +290,5 @@ def diff(
 def inspect(
     path: Path, **options: Unpack[_options.InspectOptions]
 ) -> Dict[str, Any]:
-    """Says what is in a checkpoint, as `dcp-convert inspect --json`."""
+    """Lists the contents of a checkpoint, as `dcp-convert inspect --json`."""
     return run("inspect", [path], options, None)

@@ -2,7 +2,7 @@
 """torch.Tensors with elements in memory, and the addresses of that memory.
 
 Nothing else in this package asks a tensor for its address: a subclass may have
-none (0), one of another device, or one of memory that was freed.
+none (0), one on another device, or one in freed memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tessera import _errors
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the elements of a tensor are the bytes of its own storage.
+    """Whether a tensor's elements are the bytes in the tensor's own storage.
 
     They are not for a wrapper, such as torchao's and DTensor, which answers for
     other tensors; nor for tensors that are sparse, nested, quantized, or without
@@ -33,7 +33,7 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 
 def is_in_place(tensor: torch.Tensor) -> bool:
-    """Whether memory of the CPU holds the elements, row after row."""
+    """Whether CPU memory holds the elements, row after row."""
     return (
         is_dense(tensor)
         and tensor.device.type == "cpu"
@@ -44,10 +44,10 @@ def is_in_place(tensor: torch.Tensor) -> bool:
 
 
 def address(tensor: torch.Tensor, name: str = "") -> int:
-    """The address of the elements of a tensor that is_in_place.
+    """The address of the elements in a tensor that is_in_place.
 
-    Raises FailedPreconditionError if its memory was freed, as FSDP does with the
-    parameters that it has sharded.
+    Raises FailedPreconditionError if the memory was freed, as FSDP does with
+    sharded parameters.
     """
     if not is_in_place(tensor):
         raise _errors.InvalidArgumentError(
@@ -69,7 +69,7 @@ def address(tensor: torch.Tensor, name: str = "") -> int:
 
 
 def row_major_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements of a dense tensor, row after row, as its bytes."""
+    """A dense tensor's elements, row after row, as bytes."""
     tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
     if tensor.numel() <= 1:
         # It is contiguous with any strides, but view() takes only 1.
@@ -78,5 +78,5 @@ def row_major_bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def empty(dtype: torch.dtype, sizes: Sequence[int]) -> torch.Tensor:
-    """A dense tensor on the CPU, whichever device is the default."""
+    """A dense tensor on the CPU, also if another device is the default."""
     return torch.empty(tuple(sizes), dtype=dtype, device="cpu")

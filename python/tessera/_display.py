@@ -13,7 +13,7 @@ from tessera._quantity import quantity
 
 # A larger checkpoint is cut.
 MAX_ROWS = 60
-# Boxes of a shard map, at most.
+# The most boxes in a shard map.
 MAX_CHUNKS = 64
 
 
@@ -52,7 +52,7 @@ def text(checkpoint: Any) -> str:
 
 
 def objects_text(objects: Any) -> str:
-    """The names of the objects; their values are not read."""
+    """The objects' names; their values are not read."""
     names = list(objects)
     lines = [f"{len(names)} objects", *names[:MAX_ROWS]]
     if len(names) > MAX_ROWS:
@@ -61,7 +61,7 @@ def objects_text(objects: Any) -> str:
 
 
 def _shard_map(tensor: Any) -> str:
-    """The chunks of a tensor, drawn by their first two dimensions."""
+    """A tensor's chunks, drawn by their first two dimensions."""
     if not tensor.shape or 0 in tensor.shape:
         return ""
     rows, columns = (*tensor.shape, 1)[:2]

@@ -15,16 +15,16 @@ import warnings
 
 
 class Error(Exception):
-    """What the core refused or could not do.
+    """An error from the core or the daemon.
 
     Attributes:
-      path: the checkpoint, or "" if that is not known, as for the others.
-      file: the file of the checkpoint.
-      tensor: the name of the tensor or object.
+      path: the checkpoint, or "" if it is not known, as for the others.
+      file: the file in the checkpoint.
+      tensor: the tensor's or object's name.
       offset: where in the file, as text.
-      reason: why, in a word of the daemon's API (proto/README.md); "" for errors
-        from elsewhere.
-      field: the field of the request that is to blame, or the option.
+      reason: why, in a word from the daemon's API (proto/README.md); "" for
+        errors from elsewhere.
+      field: the request field or the option that caused the error.
       retry_after: the seconds after which the same call may succeed, if the
         daemon says so.
     """
@@ -55,13 +55,14 @@ class Error(Exception):
 
 
 class _SystemError(Error):
-    """One that also has a class of Python's own, with its attributes."""
+    """An error that also has one of Python's own classes, with the attributes
+    of that class."""
 
     _errno = 0
 
     def __init__(self, message: str, **place: Any):
         super().__init__(message, **place)
-        # What programs that handle an OSError read.
+        # Programs that handle an OSError read these.
         self.errno = self._errno
         self.filename = self.path or None
 
@@ -121,8 +122,8 @@ class DataLossError(Error):
 
 
 class LossWarning(UserWarning):
-    """A checkpoint lacks something of the state that was saved, such as the
-    optimizer, or cannot give it back, such as the shapes of flat weights."""
+    """A checkpoint lacks a part of the saved state, such as the optimizer, or
+    cannot restore it, such as the shapes of flat weights."""
 
 
 def warn_of_losses(path: str, texts: Iterable[str]) -> None:
@@ -140,7 +141,7 @@ def _is_ours(frame: types.FrameType) -> bool:
     return frame.f_globals.get("__name__", "").split(".")[0] == "tessera"
 
 
-# The classes by the name of their code, and its number.
+# The classes by the name and the number of their code.
 CLASSES: Dict[str, Type[Error]] = {
     "CANCELLED": CancelledError,
     "INVALID_ARGUMENT": InvalidArgumentError,

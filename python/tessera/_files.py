@@ -19,7 +19,7 @@ from tessera import _arrays
 from tessera import _errors
 from tessera import _library
 
-# Those of this process.
+# The handles in this process.
 _SOURCES: weakref.WeakSet[FileSource] = weakref.WeakSet()
 
 
@@ -64,7 +64,7 @@ class FileSource:
             )
 
     def describe(self) -> Dict[str, Any]:
-        """What tessera_checkpoint_describe says."""
+        """The result of tessera_checkpoint_describe."""
         out = ctypes.c_void_p()
         _library.call(
             "tessera_checkpoint_describe", self._handle.value, ctypes.byref(out)
@@ -80,7 +80,7 @@ class FileSource:
     def read(
         self, regions: Sequence[_arrays.Region], memory: int, verify: bool
     ) -> None:
-        keep = []  # what the structures point to
+        keep = []  # targets of pointers in the structures
         array = (_library.Region * len(regions))()
         for each, region in zip(array, regions):
             offsets = _library.dims(region.offsets)
@@ -111,7 +111,7 @@ class FileSource:
         return archives
 
     def not_dense(self, names: Sequence[str]) -> List[str]:
-        """Those of the tensors that are stored as objects of other classes."""
+        """The tensors that are stored as objects of other classes."""
         out = ctypes.c_void_p()
         self._call(
             "tessera_checkpoint_not_dense",
@@ -149,7 +149,7 @@ class FileSource:
 
 
 def _file_stamp(path: str) -> Tuple[int, ...]:
-    """Differs once the checkpoint at a path of this machine was replaced."""
+    """Differs once the checkpoint at a path on this machine was replaced."""
     for place in (os.path.join(path, ".metadata"), path):
         try:
             told = os.stat(place)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tessera.folder: any checkpoint as a folder of transformers'."""
+"""tessera.folder: any checkpoint as a transformers folder."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from tessera import _options
 
 
-# How transformers spell a model, as mappings call it.
+# The name that mappings use for transformers' spelling.
 _SIDE = "hf"
-# A part of the error of the program for a source that is spelled so.
+# A part of the program's error for a source with this spelling.
 _IS_ITSELF = f"to turn {_SIDE} into itself"
 _OF_MAPPINGS = {
     *("at", "check_padding", "config", "from_side", "map", "map_file", "set"),
@@ -35,7 +35,8 @@ _OF_MAPPINGS = {
 
 
 class Folder(os.PathLike):  # type: ignore[type-arg]
-    """A path of a folder, for from_pretrained and for whatever takes a path.
+    """A folder's path, for from_pretrained and all other functions that take a
+    path.
 
     A folder that was made for it is removed with it: at the end of a `with`
     statement, or when nothing refers to it any more.
@@ -79,11 +80,12 @@ def folder(
         model = AutoModel.from_pretrained(tessera.folder("run7/step-1000",
                                                          config="base"))
 
-    A folder of transformers' own, with config.json and weights, is returned as
-    it is. Of any other checkpoint that a mapping knows (docs/mappings.md), the
-    model is converted into a temporary folder: the names and shapes are those
-    of transformers, and the config comes from the checkpoint or from `config`.
-    An optimizer and other state next to the model are left out.
+    A folder that already is in transformers' format, with config.json and
+    weights, is returned unchanged. For any other checkpoint that a mapping
+    knows (docs/mappings.md), the model is converted into a temporary folder:
+    names and shapes are those of transformers, and the config comes from the
+    checkpoint or from `config`. An optimizer and other state next to the model
+    are left out.
 
     Args:
       path: a checkpoint of any format, a path or URL.
@@ -112,7 +114,7 @@ def folder(
 def _convert(
     path: Path, work: str, given: Mapping[str, Any], progress: Shown
 ) -> str:
-    """The folder below `work` that it makes."""
+    """The folder that it makes below `work`."""
     options = {"to": "safetensors", "to_side": _SIDE, "map": "auto", **given}
     if "map_file" in given:
         del options["map"]
@@ -131,8 +133,8 @@ def _convert(
     if _IS_ITSELF in str(whole):
         _commands.run("convert", [path, made], rest, progress)
         return made
-    # A mapping must know every tensor: an optimizer next to the model, and the
-    # name of the model before its names, are taken away first.
+    # A mapping must know every tensor. Therefore an optimizer next to the
+    # model, and the model's prefix before the names, are removed first.
     part = os.path.join(work, "part")
     try:
         _commands.run(
@@ -156,7 +158,7 @@ def _convert(
 
 
 def _without_mapping(options: Dict[str, Any]) -> Dict[str, Any]:
-    """The options of a conversion that keeps names and shapes."""
+    """The options for a conversion that keeps names and shapes."""
     left = {
         name: value
         for name, value in options.items()

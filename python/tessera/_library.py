@@ -69,7 +69,7 @@ _OUT = ctypes.POINTER(ctypes.c_void_p)
 _DIMS = ctypes.POINTER(ctypes.c_int64)
 _RANGE = ctypes.POINTER(Range)
 
-# The functions that can fail, with the types of their arguments.
+# The functions that can fail, with their argument types.
 _CALLS = {
     "tessera_checkpoint_open": [_TEXT, _HANDLE, _OUT],
     "tessera_checkpoint_describe": [_HANDLE, _OUT],
@@ -155,7 +155,7 @@ def library() -> ctypes.CDLL:
 
 
 def call(name: str, *arguments: Any) -> None:
-    """Calls a function of _CALLS; raises the error that it returns."""
+    """Calls a function in _CALLS; raises the error that it returns."""
     error = getattr(library(), name)(*arguments)
     if error is None:
         return
@@ -172,7 +172,7 @@ def call(name: str, *arguments: Any) -> None:
 
 
 def take_bytes(handle: ctypes.c_void_p) -> bytes:
-    """The content of a tessera_bytes, which it frees."""
+    """The content of a tessera_bytes; frees the tessera_bytes."""
     try:
         return ctypes.string_at(
             library().tessera_bytes_data(handle),
@@ -183,17 +183,17 @@ def take_bytes(handle: ctypes.c_void_p) -> bytes:
 
 
 def dims(numbers) -> Any:
-    """An array of int64 for the library."""
+    """An int64 array for the library."""
     return (ctypes.c_int64 * len(numbers))(*numbers)
 
 
 def texts(strings) -> Any:
-    """An array of texts for the library."""
+    """A text array for the library."""
     return (ctypes.c_char_p * len(strings))(*map(str.encode, strings))
 
 
 class Handle:
-    """Owns a handle of the library and frees it with `free`, once.
+    """Owns a library handle and frees it with `free`, once.
 
     After a fork, only the process that made the handle frees it.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects of a checkpoint that are not tensors, without importing anything that
+"""Objects in a checkpoint that are not tensors, without importing anything that
 the checkpoint names.
 
 The core has read the object as data and has written it again; here it becomes
@@ -24,12 +24,12 @@ from typing import Tuple
 
 
 class Opaque:
-    """An object of a class that was not imported: what its pickle says.
+    """An object of a class that was not imported, as described in the pickle.
 
     Attributes:
       module, name: the class.
-      args: what it is made with.
-      state: what it is given afterwards, or None.
+      args: the arguments of the constructor.
+      state: the state that is set afterwards, or None.
     """
 
     module = ""
@@ -48,7 +48,7 @@ class Opaque:
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """Bytes, as pickles of protocol 2 spell them."""
+    """Bytes, as pickles with protocol 2 encode them."""
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"the encoding {encoding!r}")
     return text.encode("latin1")
@@ -99,6 +99,6 @@ class _Unpickler(pickle.Unpickler):
 
 
 def decode(archive: bytes) -> Any:
-    """The value of an object that tessera_checkpoint_object returned."""
+    """The value for the result of tessera_checkpoint_object."""
     with zipfile.ZipFile(io.BytesIO(archive)) as file:
         return _Unpickler(io.BytesIO(file.read("archive/data.pkl"))).load()

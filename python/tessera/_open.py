@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens a checkpoint, wherever it is."""
+"""Opens a checkpoint on a disk, in an object store or on a daemon."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tessera._files import FileSource
 def open(
     path: Union[str, "os.PathLike[str]"], daemon: Any = None
 ) -> Checkpoint:
-    """Opens a checkpoint of any format, and reads its index only.
+    """Opens a checkpoint in any format, and reads only the index.
 
     Args:
       path: a path, an s3:// URL, or a checkpoint on a daemon,
         tessera://host:7420/srv/run7/step-1000.
       daemon: how to reach the daemon, a tessera.client.ClientOptions; by
-        default without TLS, and with the token of the variable TESSERA_TOKEN.
+        default without TLS, and with the token from the variable TESSERA_TOKEN.
 
     Raises:
       tessera.NotFoundError: nothing is there.

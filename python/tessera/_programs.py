@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of the package as commands of the environment."""
+"""The package's programs as commands in the environment."""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ from tessera._quantity import quantity
 
 
 class Bar:
-    """Shows how far a call has come: a bar of tqdm where that is installed,
-    otherwise a line on standard error. Leaves the last state there.
+    """Shows a call's progress: a tqdm bar if tqdm is installed, otherwise a
+    line on standard error. Leaves the last state there.
 
     Args:
-      what: the name of the call.
+      what: the call's name.
     """
 
     def __init__(self, what: str):

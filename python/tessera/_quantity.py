@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers of bytes as texts."""
+"""Byte counts as texts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ for _power, _letter in enumerate("KMGT", 1):
 
 
 def parse_bytes(value: Union[int, str], name: str = "memory") -> int:
-    """A number of bytes, or a text such as "1GiB", given for argument `name`."""
+    """A byte count, or a text such as "1GiB", given for argument `name`."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     if isinstance(value, str):

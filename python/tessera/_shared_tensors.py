@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tensors of a state dict share memory, as safetensors decides it.
+"""Which tensors in a state dict share memory, by safetensors' rule.
 
 Two tensors share memory if they are in one storage and their elements lie in
-ranges of it that overlap.
+overlapping ranges.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tessera import _dense
 
 
 def _memory_range(tensor: torch.Tensor) -> Tuple[int, int]:
-    """The first byte of its elements, and the byte after the last one."""
+    """The first byte of the elements, and the byte after the last one."""
     begin = tensor.data_ptr()
     if tensor.numel() == 0:
         return begin, begin
@@ -53,7 +53,7 @@ def shared(tensors: Dict[str, torch.Tensor]) -> List[Set[str]]:
 
 
 def _is_whole(tensor: torch.Tensor) -> bool:
-    """Whether it has every byte of its storage."""
+    """Whether it has every byte in the storage."""
     storage = tensor.untyped_storage()
     return (
         tensor.data_ptr() == storage.data_ptr()
@@ -64,11 +64,11 @@ def _is_whole(tensor: torch.Tensor) -> bool:
 def copies(
     tensors: Dict[str, torch.Tensor], preferred: Iterable[str] = ()
 ) -> Dict[str, str]:
-    """The names to leave out, each with the one that is kept in its place: of a
-    group, one that has the whole storage; if there are several, one of
-    `preferred`, the first in the alphabet.
+    """The names to leave out, each with the kept one: in a group, one that has
+    the whole storage; if there are several, one in `preferred`, the first in
+    the alphabet.
 
-    Raises RuntimeError if none of a group has the whole storage.
+    Raises RuntimeError if no tensor in a group has the whole storage.
     """
     left_out: Dict[str, str] = {}
     wanted = set(preferred)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Indices of safetensors' slices for NumPy, which are stricter than NumPy's: a
-slice must lie within the tensor, and a list must be empty."""
+"""Indices for safetensors' slices, stricter than NumPy's: a slice must lie
+within the tensor, and a list must be empty."""
 
 from __future__ import annotations
 

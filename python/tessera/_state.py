@@ -13,7 +13,7 @@ from tessera import _errors
 
 Path = Union[str, "os.PathLike[str]"]
 
-# How the names of single files end.
+# The suffixes of single files.
 _FILES = (".bin", ".pt", ".pth", ".safetensors")
 
 
@@ -27,15 +27,15 @@ def save(
 ) -> None:
     """Saves a state dict as a checkpoint that appears whole or not at all.
 
-    If torch.distributed is initialised, all ranks make this call, each with its
-    parts of the tensors, such as DTensors; otherwise one process saves alone.
+    If torch.distributed is initialised, all ranks make this call, each with one
+    part of the tensors, such as DTensors; otherwise one process saves alone.
     The checkpoint is PyTorch's own (DCP), with digests, and can be loaded onto
     any number of ranks.
 
     Args:
-      state: tensors, objects, and dicts and lists of them; an object with a
+      state: tensors, objects, and dicts and lists with them; an object with a
         state_dict() is asked for it, as in torch.distributed.checkpoint.save.
-      path: a directory, which is made with its parents, or an s3:// URL.
+      path: a directory, which is made with all parents, or an s3:// URL.
       overwrite, memory, max_rate: as for tessera.torch.Writer.
 
     Raises:
@@ -62,14 +62,14 @@ def load(
     verify: bool = False,
     daemon: Any = None,
 ) -> None:
-    """Loads a checkpoint of any format into a state dict, in place.
+    """Loads a checkpoint in any format into a state dict, in place.
 
-    If torch.distributed is initialised, all ranks make this call, and each reads
-    its own parts; otherwise one process loads alone.
+    If torch.distributed is initialised, all ranks make this call, and each
+    reads only the parts that it needs; otherwise one process loads alone.
 
     Args:
       state: tensors, which are filled, and other values, which are replaced. An
-        object with a load_state_dict() is given its part, as in
+        object with a load_state_dict() gets the values under that key, as in
         torch.distributed.checkpoint.load.
       path: a path, an s3:// URL, or the tessera:// URL of a checkpoint on a
         daemon.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that end early on Ctrl-C, or on any signal whose handler raises.
+"""Calls that end early on Ctrl-C, or on any signal with a handler that raises.
 
-Python handles signals in the main thread, between its own instructions. A call
+Python handles signals in the main thread, between Python instructions. A call
 that blocks there keeps them waiting, so another thread makes it.
 """
 
@@ -21,7 +21,7 @@ _LOOK_SECONDS = 0.1
 
 
 class _Call:
-    """A call in a thread of its own."""
+    """A call in a separate thread."""
 
     def __init__(
         self, work: Callable[[], Any], fail: Callable[[BaseException], None]
@@ -60,10 +60,10 @@ class _Call:
 def run_all(
     works: Sequence[Callable[[], Any]], request_stop: Callable[[], None]
 ) -> List[Any]:
-    """Calls each of `works` in a thread of its own; their results.
+    """Calls each of `works` in a separate thread, and returns the results.
 
-    Returns or raises once all have ended, because they may use memory of the
-    caller. Raises the first exception, of a call or of a signal handler, and
+    Returns or raises once all have ended, because they may use the caller's
+    memory. Raises the first exception, from a call or a signal handler, and
     calls `request_stop` in any thread, perhaps more than once, to end the
     others.
     """
@@ -84,7 +84,7 @@ def run_all(
             call.start()
     except BaseException as failure:
         failures.append(failure)
-    # Not Thread.join, which takes a thread for ended when it is interrupted.
+    # Not Thread.join, which treats a thread as ended when it is interrupted.
     while True:
         try:
             if failures:
@@ -102,8 +102,8 @@ def run_all(
 
 
 class Lines:
-    """Iterates over the lines of a text stream, which another thread reads to its
-    end and closes. A signal interrupts the wait for a line.
+    """Iterates over the lines of a text stream, which another thread reads to
+    the end and closes. A signal interrupts the wait for a line.
     """
 
     def __init__(self, stream: Any):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The calls of safetensors.torch and safetensors.safe_open, on the core.
 
-Arguments, results and errors are those of safetensors 0.8. What differs:
+Arguments, results and errors are those of safetensors 0.8. The differences:
 
-- A file that is written appears whole or not at all, and has a digest of each
-  tensor in its header, which safetensors ignores and `tessera.verify` checks.
+- A file that is written appears whole or not at all, and has a digest for each
+  tensor in the header, which safetensors ignores and `tessera.verify` checks.
 - Everything that tessera.open can open can be loaded, directories with an index
   and URLs among them.
 - Frameworks are PyTorch and NumPy. Tensors are read when they are asked for, and
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 else:
     try:
-        # For programs that catch the error of that package.
+        # For programs that catch that package's error.
         from safetensors import SafetensorError
     except ImportError:
 
@@ -64,8 +64,8 @@ __all__ = [
 
 Path = Union[str, "os.PathLike[str]"]
 
-# The names of dtypes in headers, from the last of the alphabet of safetensors to
-# the first: the order of tensors in what save() returns.
+# The dtype names in headers, in the reverse of the order that safetensors gives
+# to dtypes: save() returns tensors in this order.
 _CODES = {
     **{"uint64": "U64", "int64": "I64", "float64": "F64", "complex64": "C64"},
     **{"float32": "F32", "uint32": "U32", "int32": "I32", "bfloat16": "BF16"},
@@ -79,7 +79,7 @@ _ORDER = {name: number for number, name in enumerate(_CODES)}
 
 
 def _both(kind: Type[_errors.Error]) -> Type[_errors.Error]:
-    """The class of errors that are of the class `kind` and SafetensorErrors."""
+    """The class for errors that are both a `kind` and a SafetensorError."""
     made = type(f"_{kind.__name__}", (kind, SafetensorError), {})
     made.__module__ = __name__
     globals()[made.__name__] = made  # pickle looks for it there
@@ -114,13 +114,13 @@ def _safetensor_errors(doing: str) -> Iterator[None]:
 def load_file(
     filename: Path, device: Union[str, int] = "cpu", *, backend: str = "mmap"
 ) -> Dict[str, torch.Tensor]:
-    """All tensors of a file, by name, on `device`."""
+    """All tensors in a file, by name, on `device`."""
     with safe_open(filename, "pt", device, backend=backend) as file:
         return file.get_tensors()
 
 
 def load(data: bytes) -> Dict[str, torch.Tensor]:
-    """All tensors of the content of a file."""
+    """All tensors in a file's content."""
     with tempfile.TemporaryDirectory(prefix="tessera-") as folder:
         path = pathlib.Path(folder, "model.safetensors")
         path.write_bytes(data)
@@ -132,7 +132,7 @@ def save_file(
     filename: Path,
     metadata: Optional[Dict[str, str]] = None,
 ) -> None:
-    """Writes tensors to a file of any name, which it replaces.
+    """Writes tensors to a file with any name; replaces an existing one.
 
     Args:
       tensors: contiguous, dense, on any device; no two share memory.
@@ -169,7 +169,7 @@ def save_file(
 def save(
     tensors: Dict[str, torch.Tensor], metadata: Optional[Dict[str, str]] = None
 ) -> bytes:
-    """The content of a file with these tensors, without digests; see save_file."""
+    """A file's content with these tensors, without digests; see save_file."""
     kept = {name: tensor for name, (tensor, _) in _on_cpu(tensors).items()}
     header: Dict[str, Any] = {}
     if metadata is not None:
@@ -201,8 +201,8 @@ def save_model(
     metadata: Optional[Dict[str, str]] = None,
     force_contiguous: bool = True,
 ) -> None:
-    """Writes the state dict of a module. It writes one of the tensors that share
-    memory; the metadata has its name for each of the others."""
+    """Writes a module's state dict. It writes one of the tensors that share
+    memory; the metadata maps each other name to that one."""
     from tessera import _shared_tensors  # which imports torch
 
     state = model.state_dict()
@@ -230,7 +230,7 @@ def load_model(
     *,
     backend: str = "mmap",
 ) -> Tuple[List[str], List[str]]:
-    """Loads what save_model wrote into a module.
+    """Loads a file from save_model into a module.
 
     Returns:
       The names that the file lacks, and those that the module lacks.
@@ -259,8 +259,8 @@ def load_model(
 def _on_cpu(
     tensors: Dict[str, torch.Tensor],
 ) -> Dict[str, Tuple[torch.Tensor, int]]:
-    """The tensors on the CPU, each with its address, by name; raises what
-    save_file says."""
+    """The tensors on the CPU, each with its address, by name; raises the errors
+    that save_file lists."""
     import torch
 
     from tessera import _dense
@@ -328,7 +328,7 @@ def _dtype_name(name: str, tensor: torch.Tensor) -> str:
 
 
 def _stored_shape(dtype: str, shape: Any) -> List[int]:
-    """In elements; PyTorch counts two of four bits as one."""
+    """In elements; PyTorch counts two 4-bit elements as one."""
     sizes = list(shape)
     if _CODES.get(dtype) == "F4" and sizes:
         sizes[-1] *= 2
@@ -351,7 +351,7 @@ def _content(tensor: torch.Tensor) -> bytes:
 
 
 class safe_open:
-    """Reads some tensors of a file; see safetensors.safe_open.
+    """Reads some tensors in a file; see safetensors.safe_open.
 
     Args:
       framework: "pt" for torch.Tensors, "np" for NumPy arrays.
@@ -398,7 +398,7 @@ class safe_open:
         return sorted(self._opened())
 
     def offset_keys(self) -> List[str]:
-        """The names in the order of the tensors in the file."""
+        """The names in the tensors' order in the file."""
         return [tensor.name for tensor in self._opened().in_file_order()]
 
     def metadata(self) -> Optional[Dict[str, str]]:
@@ -434,7 +434,7 @@ def _is_torch(framework: str) -> bool:
 
 
 def _device(device: Union[str, int, None], is_torch: bool) -> Any:
-    """None for the CPU, or what Tensor.to takes."""
+    """None for the CPU, or an argument for Tensor.to."""
     if device in ("cpu", None):
         return None
     if not is_torch:
@@ -454,7 +454,7 @@ def _device(device: Union[str, int, None], is_torch: bool) -> Any:
 
 
 class TensorSlice:
-    """A tensor of which an index reads a part; see safetensors.PySafeSlice."""
+    """A tensor; an index reads a part of it. See safetensors.PySafeSlice."""
 
     def __init__(self, tensor: Tensor, as_torch: bool, device: Any):
         self._tensor = tensor
@@ -470,7 +470,7 @@ class TensorSlice:
     def read(self, index: Any = Ellipsis) -> Any:
         if self._torch:
             return self._tensor.torch(index, device=self._device)
-        # An array, also of one number.
+        # An array, also for one number.
         return self._tensor.numpy(index).__array__()
 
     def __getitem__(self, index: Any) -> Any:
@@ -483,5 +483,5 @@ class TensorSlice:
         try:
             return self.read(index)
         except IndexError:
-            # A list or a mask, or an error of PyTorch's.
+            # A list or a mask, or an error from PyTorch.
             return self.read()[index]

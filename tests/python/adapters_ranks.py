@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of a training in a framework: torchrun adapters_ranks.py CASE DIR.
 
-Each case trains with the package itself and saves its checkpoints with it, then
-resumes in a training that began with other weights. Both must compute the same
-from there on, bit for bit.
+Each case trains with the package itself and lets the package save checkpoints,
+then resumes in a training that began with other weights. Both must compute the
+same from there on, bit for bit.
 """
 
 import os
@@ -27,7 +27,7 @@ def make_net(seed):
 
 
 def loss_of(net, step):
-    """That of a batch which depends on the step and the rank only."""
+    """The loss on a batch that depends only on the step and the rank."""
     generator = torch.Generator().manual_seed(100 * step + dist.get_rank())
     return net(torch.randn(4, FEATURES, generator=generator)).square().sum()
 
@@ -35,8 +35,8 @@ def loss_of(net, step):
 def shard_on_the_cpu():
     """Lets accelerate shard without a GPU.
 
-    It does so on accelerators only, and this method says which there are. The
-    rest of it runs as it is.
+    accelerate shards only on accelerators, and this method says which there
+    are. The rest of the package runs unchanged.
     """
     from accelerate.state import PartialState
     from accelerate.utils import DistributedType
@@ -240,8 +240,8 @@ def lightning_fsdp(folder):
     from lightning.pytorch.strategies import FSDPStrategy
     from torch.distributed.fsdp import FullyShardedDataParallel
 
-    # Without a GPU, the trainer refuses this very class but no derived one. The
-    # strategy cannot name the CPU to FSDP, so the module is wrapped here.
+    # Without a GPU, the trainer refuses exactly this class, but no derived one.
+    # The strategy cannot name the CPU to FSDP, so the module is wrapped here.
     class OnTheCpu(FSDPStrategy):
         pass
 
@@ -269,7 +269,7 @@ class Count:
 
 
 def torchtitan(folder):
-    """CheckpointManager, in each of its modes."""
+    """CheckpointManager, in each mode."""
     import tessera.torch.registered  # as --experimental.custom_import does
 
     for mode in ("disabled", "async", "async_with_pinned_mem"):
@@ -322,7 +322,8 @@ def torchtitan_mode(folder, mode):
 
         def save(self):
             if mode == "async_with_pinned_mem":
-                # Its own needs a GPU. That of PyTorch 2.11 works once only.
+                # TorchTitan's own requires a GPU. The one in PyTorch 2.11 works
+                # only once.
                 self.checkpointer.stager = DefaultStager(
                     StagingOptions(
                         use_pinned_memory=False, use_non_blocking_copy=False
@@ -361,7 +362,7 @@ def main():
     dist.init_process_group("gloo")
     CASES[sys.argv[1]](pathlib.Path(sys.argv[2]))
     dist.barrier()
-    # Threads of Gloo may still free tensors, which would abort an interpreter
+    # Gloo's threads may still free tensors, which would abort an interpreter
     # that is being finalized.
     sys.stdout.flush()
     os._exit(0)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong between a client and a daemon: kills, hangs, broken
-connections, Ctrl-C, forks, replaced checkpoints and dishonest servers."""
+"""Faults between a client and a daemon: kills, hangs, broken connections,
+Ctrl-C, forks, replaced checkpoints and dishonest servers."""
 
 import contextlib
 import http.server
@@ -95,7 +95,7 @@ def test_a_stream_that_breaks_resumes(daemon):
         url = f"tessera://{proxy.address}{daemon.root / 'c'}"
         assert torch.equal(tessera.open(url)["w"].torch(), WEIGHT)
         assert proxy.num_connections == 4
-        # What has arrived is not sent again.
+        # Data that has arrived is not sent again.
         assert proxy.num_bytes < 2 * WEIGHT.nbytes
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of tessera.client."""
+"""Jobs in tessera.client."""
 
 import uuid
 

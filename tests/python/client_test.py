@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """tessera.client and tessera:// paths, with a real daemon; NumPy, PyTorch and
-what tessera.open reads from the disk are the judges."""
+tessera.open on the disk are the judges."""
 
 import os
 import pathlib
@@ -39,7 +39,7 @@ def daemon(tmp_path_factory):
 
 @pytest.fixture
 def name(state, daemon, request):
-    """A checkpoint of its own for each test."""
+    """A separate checkpoint for each test."""
     name = request.node.name.replace("[", "-").replace("]", "")
     dcp.save(state, checkpoint_id=daemon.root / name)
     return name
@@ -183,7 +183,7 @@ def test_names_with_the_letters_of_globs(daemon):
 
 
 def test_a_unix_socket(state, tmp_path):
-    # The path of a socket must be short.
+    # A socket's path must be short.
     with tempfile.TemporaryDirectory() as folder:
         local = Daemon(tmp_path, listen=f"unix:{folder}/s")
         try:

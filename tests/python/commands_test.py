@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verbs as functions, and the commands of the environment."""
+"""The verbs as functions, and the commands in the environment."""
 
 import os
 import pathlib
@@ -107,7 +107,7 @@ def test_a_bar_is_shown(path, tmp_path, capsys):
 
 
 def test_the_types_are_those_of_the_options():
-    # The wheel has them; they are made from the help of the program.
+    # The wheel has them; they are made from the program's help.
     from tessera import _options
 
     told = _options.ConvertOptions.__annotations__

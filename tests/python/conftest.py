@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""States that the tests save, how they are compared, and what may be skipped."""
+"""States that the tests save, functions that compare them, and marks for tests
+that may be skipped."""
 
 import concurrent.futures
 import os
@@ -13,7 +14,7 @@ TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
 
 
 def requires_torch(version, what):
-    """A mark that skips a test before this (major, minor) of PyTorch."""
+    """A mark that skips a test before this PyTorch version (major, minor)."""
     return pytest.mark.skipif(
         TORCH < version,
         reason=f"PyTorch {torch.__version__} is older than "
@@ -22,7 +23,7 @@ def requires_torch(version, what):
 
 
 def make_state():
-    """A state with tensors of every sort and with objects."""
+    """A state with all sorts of tensors and with objects."""
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(7, 5, generator=generator)
     return {
@@ -43,7 +44,7 @@ def make_state():
 
 
 def blank(state):
-    """The same state without its values."""
+    """The same state without the values."""
     if isinstance(state, torch.Tensor):
         return torch.zeros_like(state.resolve_conj().contiguous())
     if isinstance(state, dict):
@@ -52,7 +53,7 @@ def blank(state):
 
 
 def row_major(tensor):
-    """The elements of a tensor as bytes."""
+    """A tensor's elements as bytes."""
     tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
     return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
@@ -76,7 +77,7 @@ def state():
 
 
 def run_ranks(num_ranks, script, *arguments):
-    """Runs a script as ranks of torchrun; each must end without an error."""
+    """Runs a script as torchrun's ranks; each must end without an error."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
@@ -91,7 +92,7 @@ def run_ranks(num_ranks, script, *arguments):
 
 
 def assert_threads_read(checkpoint, name, expected):
-    """Eight threads read rows of a tensor of an open checkpoint."""
+    """Eight threads read rows of a tensor in an open checkpoint."""
 
     def read(i):
         row = i % len(expected)
@@ -103,7 +104,7 @@ def assert_threads_read(checkpoint, name, expected):
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
-    """Fails what is skipped, except for a run with another PyTorch.
+    """Fails skipped tests, except in a run with another PyTorch.
 
     tools/dev/torch_versions sets TESSERA_OTHER_TORCH for those.
     """

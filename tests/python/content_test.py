@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the wheel carries, and on which systems it runs."""
+"""The contents of the wheel, and the systems on which it runs."""
 
 import importlib.metadata
 import json
@@ -14,7 +14,8 @@ import tessera
 WHEEL = pathlib.Path(os.environ["TESSERA_WHEEL"])
 FOLDER = pathlib.Path(tessera.__file__).parent
 LOADER = "/lib64/ld-linux-x86-64.so.2"
-# What the tag of the wheel says that each system has (PEP 600), of what ours need.
+# The libraries that ours need and that each system has according to the wheel's
+# tag (PEP 600).
 SYSTEM = re.compile(
     r"(linux-vdso|ld-linux-x86-64|lib(c|m|gcc_s|stdc\+\+|z))\.so\."
 )
@@ -49,7 +50,7 @@ def test_every_library_is_found_in_the_wheel():
                     name
                 )
                 used.add(name)
-    # Nothing else is carried.
+    # The wheel contains nothing else.
     assert used == {file.name for file in (FOLDER / "lib").iterdir()}
 
 
@@ -58,7 +59,7 @@ def test_no_library_has_a_name_that_others_ask_for():
     names = {file.name for file in libraries} - {"libtessera.so"}
     assert names
     for name in names:
-        # The system has none of that name.
+        # The system has none with that name.
         assert name.startswith("tsr")
         assert name in libraries_of(FOLDER / "lib" / "libtessera.so") or (
             name in libraries_of(FOLDER / "bin" / "dcp-server")
@@ -100,6 +101,6 @@ def test_the_licences_are_in_it():
         assert printed.strip() == licenses.strip()
     assert "License-File: LICENSE" in texts["METADATA"]
     assert "Classifier: " in texts["METADATA"]
-    # Links to files of the sources lead nowhere from a page of the package.
+    # Links to source files would be broken on a page of the package.
     links = re.findall(r"\]\(([^)]*)\)", texts["METADATA"])
     assert all(link.startswith(("#", "https://")) for link in links), links

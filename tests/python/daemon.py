@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A dcp-server for tests, and what comes between it and a client."""
+"""A dcp-server for tests, and proxies between it and a client."""
 
 import concurrent.futures
 import os
@@ -17,7 +17,7 @@ from tessera._commands import program
 
 
 class Daemon:
-    """The process, on a socket of its own; `folder` has its root.
+    """The process, on a separate socket; `folder` has the root.
 
     Attributes:
       log: the lines that it has written so far.
@@ -49,7 +49,7 @@ class Daemon:
         self.process.stderr.close()
 
     def wait_for(self, text, field=None):
-        """The first line of the log with `text`, or a field of it."""
+        """The first log line with `text`, or a field in it."""
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             ended = self.process.poll() is not None
@@ -89,7 +89,7 @@ class Daemon:
 
 
 def make_certificate(folder):
-    """A certificate for 127.0.0.1 that is its own authority, and its key."""
+    """A self-signed certificate for 127.0.0.1, and the key."""
     certificate, key = folder / "server.pem", folder / "server.key"
     subprocess.run(
         [
@@ -167,10 +167,10 @@ class Proxy:
 
 
 class Interloper(grpc.GenericRpcHandler):
-    """A server that passes calls on, and changes the answers of one method.
+    """A server that passes calls on, and changes one method's answers.
 
     Args:
-      change: (number of the message in its call, message) -> message.
+      change: (number of the message in the call, message) -> message.
     """
 
     def __init__(self, address, method, change):

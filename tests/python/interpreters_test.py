@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Subinterpreters: each imports the package and opens checkpoints of its own."""
+"""Subinterpreters: each imports the package and opens separate checkpoints."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-# _xxsubinterpreters is what CPython 3.11 has, with which these tests run.
+# _xxsubinterpreters is the module in CPython 3.11, with which these tests run.
 SEVERAL = """
 import _xxsubinterpreters as interpreters
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What manager_test.py runs on several ranks: manager_ranks.py save|resume DIR"""
+"""The ranks that manager_test.py starts: manager_ranks.py save|resume DIR"""
 
 import atexit
 import os
@@ -70,7 +70,7 @@ call(
 )
 dist.barrier()
 dist.destroy_process_group()
-# Threads of PyTorch may still drop tensors. They need the GIL for it, and abort
+# PyTorch's threads may still drop tensors. They need the GIL for it, and abort
 # the process if Python ends meanwhile.
 atexit._run_exitfuncs()
 os._exit(0)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Executes the notebook of examples/notebook in a copy, with a kernel of its own."""
+"""Executes the notebook in examples/notebook in a copy, with a separate
+kernel."""
 
 import json
 import pathlib
@@ -18,8 +19,8 @@ NOTEBOOK = (
 
 @pytest.fixture
 def executed(tmp_path, monkeypatch):
-    """The outputs of the notebook's cells by the ids of these."""
-    # What Jupyter and IPython write about themselves stays in the test.
+    """The outputs of the notebook's cells, by cell id."""
+    # Files that Jupyter and IPython write about themselves stay in the test.
     for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR"):
         monkeypatch.setenv(name, str(tmp_path / "jupyter"))
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))
@@ -28,7 +29,7 @@ def executed(tmp_path, monkeypatch):
         notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}
     )
     with client.setup_kernel():
-        # Twice, because the reader of a notebook runs it again.
+        # Twice, because a notebook's reader runs it again.
         for _ in range(2):
             for index, cell in enumerate(notebook.cells):
                 client.execute_cell(cell, index)
@@ -38,7 +39,7 @@ def executed(tmp_path, monkeypatch):
 
 
 def shown(outputs, kind):
-    """What cells display as this MIME type, joined."""
+    """The cells' output with this MIME type, joined."""
     return "".join(
         output.data.get(kind, "") for output in outputs if "data" in output
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tessera.open: names, slices, objects, and what cannot be read."""
+"""tessera.open: names, slices, objects, and unreadable parts."""
 
 import collections
 import errno
@@ -300,8 +300,8 @@ def test_sizes_are_parsed():
 
 @pytest.fixture
 def numbered(tmp_path):
-    """What accelerate saves, with an optimizer that counts parameters of equal
-    shapes."""
+    """A checkpoint as accelerate saves it, with an optimizer that counts
+    parameters with equal shapes."""
     model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
     optimizer = torch.optim.AdamW(model.parameters())
     model(torch.ones(1, 3)).sum().backward()

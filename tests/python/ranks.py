@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of the tests of several: torchrun ranks.py CASE FOLDER."""
+"""One rank in the tests with several: torchrun ranks.py CASE FOLDER."""
 
 import multiprocessing
 import os
@@ -33,7 +33,7 @@ except ImportError:  # before PyTorch 2.6
 
 
 def make_training(case, seed):
-    """A model under one of the parallelisms, with its optimizer, after a step."""
+    """A model under one parallelism, with an optimizer, after a step."""
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(6, 10), nn.ReLU(), nn.Linear(10, 3))
     ranks = dist.get_world_size()
@@ -72,7 +72,7 @@ def state_of(model, optimizer):
 
 
 def full(value):
-    """The whole values, however they are sharded."""
+    """The whole values, for any sharding."""
     if isinstance(value, dict):
         return {key: full(each) for key, each in value.items()}
     if isinstance(value, DTensor):
@@ -123,7 +123,7 @@ def there_and_back(case, folder):
 
 
 def failing_rank(folder):
-    """A rank whose tensor cannot be resolved fails the save on all."""
+    """If one rank cannot resolve a tensor, the save fails on all."""
     path = folder / "failing"
     kept = {"w": torch.full((3,), 7.0)}
     dcp.save(kept, storage_writer=tessera.torch.Writer(path))
@@ -171,7 +171,7 @@ def resharding(folder):
         (square, [Replicate(), Shard(0)]),
         (square, [Shard(1), Replicate()]),
     ]
-    # Does not divide by the number of ranks.
+    # Not divisible by the number of ranks.
     whole = torch.arange(70.0).reshape(7, 10)
     for i, layout in enumerate(layouts):
         path = folder / f"layout-{i}"
@@ -186,7 +186,7 @@ def resharding(folder):
 
 
 def alone(folder):
-    """Without the process group, each rank reads the whole of a tensor."""
+    """Without the process group, each rank reads the whole tensor."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     whole = torch.arange(70.0).reshape(7, 10)
     dcp.save(
@@ -224,7 +224,7 @@ def process(folder):
 
 
 def from_daemon(url):
-    """Loads the rows of this rank from a daemon."""
+    """Loads this rank's rows from a daemon."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     rows = distribute_tensor(torch.zeros(1024, 1024), mesh, [Shard(0)])
     state = {"w": rows, "step": 0}
@@ -249,8 +249,8 @@ def main():
     else:
         there_and_back(case, folder)
     dist.barrier()
-    # Threads of Gloo may still free tensors, which would abort an interpreter
-    # that is being finalized. Nothing else ends the processes of PyTorch then.
+    # Gloo's threads may still free tensors, which would abort an interpreter
+    # that is being finalized. Nothing else ends PyTorch's processes then.
     for child in multiprocessing.active_children():
         child.kill()
     sys.stdout.flush()

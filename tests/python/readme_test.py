@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the snippets of python/README.md, one after the other."""
+"""Runs the snippets in python/README.md, one after the other."""
 
 import pathlib
 import re
@@ -26,14 +26,14 @@ def test_the_snippets_run(tmp_path):
     assert len(snippets) >= 9
     daemon = Daemon(tmp_path)
     code = "\n".join([STATE, *snippets, CHECK])
-    # The daemon has an address and a root of its own here.
+    # The daemon has another address and root here.
     code = code.replace("trainer-7:7420", daemon.address)
     code = code.replace("/srv/", f"{daemon.root}/")
     (daemon.root / "run7").mkdir()
     (daemon.root / "run8").mkdir()
     make_certificate(daemon.root)[0].rename(daemon.root / "ca.pem")
     (daemon.root / "token").write_text("secret")
-    # In a process of their own, because some change what PyTorch does.
+    # In a separate process, because some change PyTorch's behaviour.
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=daemon.root,

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tessera.torch.register replaces, and what it leaves alone.
+"""The parts that tessera.torch.register replaces, and those that it leaves
+alone.
 
-Each test runs in a process of its own, because a registration cannot be undone.
+Each test runs in a separate process, because a registration cannot be undone.
 adapters_test.py has a save in another process.
 """
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tessera.safetensors next to the package that it takes the place of: the same
-calls, with the same results and errors."""
+"""tessera.safetensors next to the package that it replaces: the same calls,
+with the same results and errors."""
 
 import copy
 import os

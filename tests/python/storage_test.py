@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch's own tests of its file storage ask, asked of ours."""
+"""The checks in PyTorch's own tests for file storage, run with ours."""
 
 import pytest
 import torch
@@ -103,7 +103,7 @@ def test_stateful_objects_are_saved_and_loaded(tmp_path):
         storage_reader=tessera.torch.Reader(tmp_path / "c"),
     )
     assert counter.count == 5
-    # The very tensor is filled.
+    # This tensor itself is filled.
     assert_same(values, torch.full((3,), 5.0))
 
 

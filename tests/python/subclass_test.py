@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors without memory of their own, and objects of classes of a program: they
-take PyTorch's way, or are named."""
+"""Tensors that have no memory themselves, and objects of a program's classes:
+PyTorch writes and reads them, or an error names them."""
 
 import dataclasses
 import functools
@@ -36,7 +36,7 @@ safe_pickles = requires_torch((2, 6), "safe_globals")
 
 @pytest.fixture(autouse=True)
 def allowed():
-    """The classes that the pickles of these tests name."""
+    """The classes that the pickles in these tests name."""
     torch.serialization.add_safe_globals([Wrapper, Codes, Rounding])
     yield
     torch.serialization.clear_safe_globals()

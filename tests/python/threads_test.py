@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals that interrupt calls of other threads, at any moment."""
+"""Signals that interrupt calls in other threads, at any moment."""
 
 import os
 import random

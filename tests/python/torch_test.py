@@ -124,7 +124,7 @@ def test_asynchronous_saves_keep_their_memory(state, tmp_path):
             state, checkpoint_id=tmp_path / str(step), storage_writer=writer
         )
         saved.result()
-        # What changes afterwards is not in the checkpoint.
+        # Later changes are not in the checkpoint.
         state["model"]["layers.0.weight"].fill_(-1)
         weight = tessera.open(tmp_path / str(step))["model.layers.0.weight"]
         assert (weight[:] == step).all()
@@ -203,7 +203,7 @@ def test_an_asynchronous_save_keeps_objects(tmp_path):
 
 
 class Halved(torch.Tensor):
-    """A wrapper; its elements are half of those of another tensor."""
+    """A wrapper; each element is half of another tensor's element."""
 
     @staticmethod
     def __new__(cls, whole):

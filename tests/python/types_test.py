@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What mypy says of the snippets of python/README.md, and of our types."""
+"""mypy's findings for the snippets in python/README.md, and for our types."""
 
 import re
 import subprocess
@@ -14,8 +14,8 @@ import torch
 tensor = torch.ones(2)
 state: Dict[str, Any] = {}
 """
-# PyTorch does not export what everybody imports, and async_save returns one of
-# two classes; tqdm has no types.
+# PyTorch does not export names that everybody imports, and async_save returns
+# one of two classes; tqdm has no types.
 OF_OTHERS = re.compile(
     'Module "torch.distributed.checkpoint" does not explicitly export'
     '|"AsyncSaveResponse|AsyncSaveResponse"|"tqdm"'
@@ -53,7 +53,7 @@ REVEALED = [
 
 
 def mypy(code, folder):
-    """What mypy --strict says of a program, a line each."""
+    """The lines that mypy --strict prints for a program."""
     path = folder / "program.py"
     path.write_text(code)
     done = subprocess.run(

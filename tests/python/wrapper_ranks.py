@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FSDP2 with parameters that are wrappers, as torchao's for training in float8:
-the part of each rank is a wrapper, without memory of its own."""
+"""FSDP2 with parameters that are wrappers, like torchao's for training in
+float8: each rank's part is a wrapper that has no memory itself."""
 
 import pathlib
 import sys
@@ -20,7 +20,7 @@ WEIGHT = torch.arange(40.0).reshape(8, 5)
 
 
 def sharded(tensor, mesh, placement):
-    """A DTensor; its part on this rank is a Wrapper."""
+    """A DTensor; the part on this rank is a Wrapper."""
     part = tensor
     if placement.is_shard():
         part = tensor.chunk(mesh.size(), placement.dim)[mesh.get_local_rank()]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Subclasses of torch.Tensor that have no memory of their own, as those of
+"""Subclasses of torch.Tensor that have no memory themselves, like those in
 torchao: tensors that answer for others."""
 
 import enum
@@ -40,15 +40,15 @@ class Wrapper(torch.Tensor):
 
         tree_map = torch.utils._pytree.tree_map
         result = function(*tree_map(unwrap, args), **(kwargs or {}))
-        # What writes into its argument returns this argument.
+        # An operator that writes into an argument returns that argument.
         if function._schema.is_mutable:
             return args[0]
         return tree_map(wrap, result)
 
 
 class Codes(torch.Tensor):
-    """8 bits and a scale for each number, as an optimizer keeps its state; it
-    can be copied from another one and converted, and nothing else."""
+    """8 bits and a scale for each number, as an optimizer keeps state; it can
+    be copied from another one and converted, and nothing else."""
 
     @staticmethod
     def __new__(cls, codes, scale, rounding=Rounding.NEAREST):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon, dcp-server: its jobs, and the tensors of its checkpoints.
+"""A daemon, dcp-server: jobs, and tensors in checkpoints.
 
     client = tessera.client.Client("trainer-7:7420")
     job = client.reshard("/srv/run7/step-1000", "/srv/run8/start", mesh={"shard": 8})

@@ -52,11 +52,12 @@ class ClientOptions:
     Attributes:
       tls: uses TLS; the system's authorities check the server's certificate.
       ca_file: uses TLS, and this authority checks it. PEM, as are the next two.
-      cert_file, key_file: this client's certificate and its key, if the server
+      cert_file, key_file: this client's certificate and key, if the server
         requires one; both or neither.
-      token_file: the file of the token.
-      token_variable: the environment variable of the token, without a file.
-      timeout: seconds for each call with all its retries, unless the call says
+      token_file: the file with the token.
+      token_variable: the environment variable with the token, if there is no
+        file.
+      timeout: seconds for each call with all retries, unless the call sets
         another; None: as long as the daemon answers.
       max_retries: how often in a row a call is made again after the daemon
         could not be reached. The default lasts about a minute, which is long
@@ -135,7 +136,7 @@ def _token(options: ClientOptions) -> str:
 
 class Channel:
     """Connects on first use and again whenever the connection is lost. Any
-    thread of the process that made it.
+    thread in the process that made it.
 
     Args:
       address: "host:7420", "[::1]:7420" or "unix:/run/dcp-server.sock".
@@ -175,7 +176,7 @@ class Channel:
         """When a call that begins now must have ended, by time.monotonic().
 
         Args:
-          timeout: in seconds; None: that of the options.
+          timeout: in seconds; None: from the options.
         """
         seconds = self.options.timeout if timeout is None else timeout
         return None if seconds is None else time.monotonic() + seconds
@@ -202,7 +203,7 @@ class Channel:
         deadline: Optional[float],
         stop: Stop,
     ) -> Iterator[bytes]:
-        """One attempt at a call: its messages, as they arrived. The call ends
+        """One attempt at a call: the messages, as they arrived. The call ends
         with the generator, which is to be closed."""
         make = self._open().unary_stream(method.path)
         call = make(
@@ -236,7 +237,7 @@ class Channel:
         request: Any,
         timeout: Optional[float] = None,
     ) -> Any:
-        """The answer of a method that has one. Repeats the call until it
+        """The answer from a method that has one. Repeats the call until it
         succeeds or Backoff gives up, so that it must be harmless to make
         twice."""
         answers = self.collect(method, request, timeout)
@@ -254,7 +255,7 @@ class Channel:
         timeout: Optional[float] = None,
         max_bytes: int = 256 << 20,
     ) -> List[Any]:
-        """All messages of a method; the same otherwise. DataLossError if they
+        """All messages from a method; otherwise the same. DataLossError if they
         have more than `max_bytes`."""
         deadline = self.deadline(timeout)
         stop = Stop()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Client: a daemon whose jobs and checkpoints a program uses."""
+"""Client: a program's connection to a daemon, for jobs and checkpoints."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Path = Union[str, "os.PathLike[str]"]
 
 class Client:
     """A daemon. Connects on first use. Any thread, but not in a fork of the
-    process: that makes a client of its own.
+    process: that must make another client.
 
     Paths are the daemon's: absolute, or in an object store that it serves. The
-    keywords of jobs are the fields of the request and of the source,
-    destination, selection and options in it, which proto/tessera/v1 documents:
+    keywords for jobs are the fields in the request and in its source,
+    destination, selection and options, which proto/tessera/v1 documents:
 
       include=["model.*"], casts="bf16", renames, parts   of Selection
       overwrite=True                                      of Destination
@@ -64,7 +64,7 @@ class Client:
         return f"Client({self.address!r})"
 
     def open(self, path: Path) -> Checkpoint:
-        """The checkpoint at a path of the daemon, as tessera.open returns it.
+        """The checkpoint at a path on the daemon, as tessera.open returns it.
         It uses this client's connection."""
         return Checkpoint(DaemonSource(self._channel, os.fspath(path)))
 
@@ -82,7 +82,7 @@ class Client:
         Args:
           mesh: the axes and their sizes, {"replicate": 2, "shard": 3}.
           timeout: seconds for this call.
-          **fields: see Client; those of ConvertRequest.
+          **fields: see Client; the fields in ConvertRequest.
         """
         fields.update(source=source, destination=destination, mesh=mesh)
         return _jobs.submit(self._channel, "Convert", fields, timeout)
@@ -101,7 +101,7 @@ class Client:
         Args:
           mesh: the axes and their sizes, {"replicate": 2, "shard": 3}.
           timeout: seconds for this call.
-          **fields: see Client; those of ReshardRequest.
+          **fields: see Client; the fields in ReshardRequest.
         """
         fields.update(source=source, destination=destination, mesh=mesh)
         return _jobs.submit(self._channel, "Reshard", fields, timeout)
@@ -118,7 +118,7 @@ class Client:
 
         Args:
           timeout: seconds for this call.
-          **fields: see Client; those of ConsolidateRequest.
+          **fields: see Client; the fields in ConsolidateRequest.
         """
         fields.update(source=source, destination=destination)
         return _jobs.submit(self._channel, "Consolidate", fields, timeout)
@@ -130,13 +130,13 @@ class Client:
 
         Args:
           timeout: seconds for this call.
-          **fields: see Client; those of VerifyRequest.
+          **fields: see Client; the fields in VerifyRequest.
         """
         fields.update(source=path)
         return _jobs.submit(self._channel, "Verify", fields, timeout)
 
     def job(self, name: str, timeout: Optional[float] = None) -> _jobs.Job[Any]:
-        """The job of that name, "operations/..."."""
+        """The job with that name, "operations/..."."""
         operation = _jobs.operation_call(
             self._channel, "GetOperation", {"name": name}, timeout
         )
@@ -152,7 +152,7 @@ class Client:
 
 
 def open_url(url: str, options: Optional[ClientOptions]) -> Checkpoint:
-    """The checkpoint at a tessera:// URL, which closes its connection."""
+    """The checkpoint at a tessera:// URL; closing it closes the connection."""
     address, path = parse_url(url)
     channel = Channel(address, options or ClientOptions())
     try:

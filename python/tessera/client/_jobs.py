@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of a daemon: they outlive the call that starts them, and the daemon."""
+"""Jobs on a daemon: they outlive the call that starts them, and the daemon."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from tessera.client._stop import Stop
 
 _JOBS = "tessera.v1.JobService"
 _OPERATIONS = "google.longrunning.Operations"
-# Limit of one WaitOperation: the server answers after it, done or not, so that
-# a connection that died silently is noticed.
+# The limit for one WaitOperation: the server answers after it, done or not, so
+# that a connection that died silently is noticed.
 _WAIT_SECONDS = 60
 # How many times a list is begun again because the server was restarted between
 # two pages.
@@ -37,7 +37,7 @@ _MAX_LIST_RESTARTS = 5
 
 @dataclasses.dataclass(frozen=True)
 class JobStatus:
-    """The state and progress of a job at one time.
+    """A job's state and progress at one time.
 
     Attributes:
       name: "operations/...", or "" for a plan.
@@ -49,7 +49,7 @@ class JobStatus:
       client: the client that submitted the job.
       done: whether it has ended; then one of the next two is set.
       error: how it failed.
-      result: what it returns.
+      result: the job's result.
     """
 
     name: str
@@ -94,7 +94,7 @@ def _word(metadata: Any, field: str) -> str:
 
 
 def status_of(operation: Any) -> JobStatus:
-    """DataLossError if the google.longrunning.Operation is not a job's."""
+    """DataLossError if the google.longrunning.Operation is not a job."""
 
     def malformed(what: str) -> _errors.Error:
         return _errors.DataLossError(f"operation {operation.name!r} {what}")
@@ -147,9 +147,9 @@ R = TypeVar("R", bound=_results.Result)
 
 
 class Job(Generic[R]):
-    """A job, and what was last heard of it. Any thread.
+    """A job, and the last status. Any thread.
 
-    Calls take a `timeout` in seconds, by default that of the ClientOptions.
+    Calls take a `timeout` in seconds, by default the one in ClientOptions.
     Ctrl-C ends a call, but not the job.
 
     Attributes:
@@ -166,14 +166,14 @@ class Job(Generic[R]):
         return f"Job({self.name!r}, {self.status.kind}, {self.status.state})"
 
     def refresh(self, timeout: Optional[float] = None) -> JobStatus:
-        """Asks the daemon how the job is."""
+        """Asks the daemon for the job's status."""
         return self._update("GetOperation", {"name": self.name}, timeout)
 
     def wait(self, timeout: Optional[float] = None) -> R:
         """Waits until the job has ended, and returns its result.
 
         Raises:
-          tessera.Error: of the class that says how the job failed, such as
+          tessera.Error: in the subclass for the job's failure, such as
             CancelledError; DeadlineExceededError if it has not ended in time.
         """
         deadline = self._channel.deadline(timeout)
@@ -189,7 +189,7 @@ class Job(Generic[R]):
 
     def watch(self, timeout: Optional[float] = None) -> Iterator[JobStatus]:
         """Yields the status now, on changes at most once a second, and when the
-        job has ended. Goes on after the connection broke.
+        job has ended. Continues after the connection broke.
 
         `status.error` says how the job failed; call wait() to have it raised.
         """
@@ -262,7 +262,7 @@ def operation_call(
     request: Dict[str, Any],
     timeout: Optional[float],
 ) -> Any:
-    """Calls a method of google.longrunning.Operations."""
+    """Calls a method in google.longrunning.Operations."""
     request_class = _messages.message(f"google.longrunning.{method}Request")
     return channel.call(
         _messages.method(_OPERATIONS, method), request_class(**request), timeout
@@ -287,7 +287,7 @@ def submit(
 def list_jobs(
     channel: Channel, filter_: str, timeout: Optional[float]
 ) -> List[Job[Any]]:
-    """The jobs of all pages, which are read again from the first one if the
+    """The jobs on all pages, which are read again from the first one if the
     server was restarted."""
     deadline = channel.deadline(timeout)
     jobs: List[Job[Any]] = []

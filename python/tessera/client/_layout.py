@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a stream of ReadTensors delivers, and where it goes.
+"""The data in a ReadTensors stream, and the memory that it goes to.
 
-Each message of the server is checked against its earlier ones and not trusted:
+Each message from the server is checked against earlier ones and not trusted:
 nothing is written outside the caller's memory.
 """
 
@@ -22,8 +22,8 @@ from tessera import _errors
 from tessera import _library
 from tessera.client import _messages
 
-# Tags of the wire format, (number of the field << 3) | wire type, of
-# ReadTensorsResponse.chunk and of its fields.
+# Tags in the wire format, (field number << 3) | wire type, for
+# ReadTensorsResponse.chunk and the fields in it.
 _CHUNK = 0x12
 _PART = 0x08
 _OFFSET = 0x10
@@ -32,16 +32,16 @@ _CRC = 0x25
 
 
 class Chunk(NamedTuple):
-    """The fields of ReadTensorsResponse.Chunk."""
+    """The fields in ReadTensorsResponse.Chunk."""
 
     part: int
     offset: int
-    data: Any  # an array of bytes
+    data: Any  # a byte array
     crc32c: int
 
 
 def _varint(data: bytes, at: int) -> Tuple[int, int]:
-    """The number, and where it ends."""
+    """The number, and the position after it."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -55,8 +55,8 @@ def _varint(data: bytes, at: int) -> Tuple[int, int]:
 
 
 def parse_chunk(reply: bytes) -> Optional[Chunk]:
-    """The chunk in a message, whose data stays where it is, whereas protobuf
-    would copy it; None for other messages, and for encodings that only protobuf
+    """The chunk in a message. The data stays where it is, whereas protobuf
+    would copy it. None for other messages, and for encodings that only protobuf
     understands."""
     try:
         if reply[0] != _CHUNK:
@@ -92,7 +92,7 @@ def parse_chunk(reply: bytes) -> Optional[Chunk]:
 
 
 def _memory(region: _arrays.Region) -> Any:
-    """The region's memory as an array of bytes."""
+    """The region's memory as a byte array."""
     size = _arrays.num_bytes(region.dtype, region.sizes)
     if size == 0:
         return numpy.empty(0, numpy.uint8)
@@ -101,12 +101,12 @@ def _memory(region: _arrays.Region) -> Any:
 
 
 class Layout:
-    """The bytes of all regions in order, and the header that announces them.
+    """The bytes for all regions in order, and the header that announces them.
 
     Ranges that do not overlap may be filled by different threads.
 
     Attributes:
-      num_bytes: of all regions.
+      num_bytes: the sum over all regions.
     """
 
     def __init__(self, regions: Sequence[_arrays.Region]):
@@ -118,7 +118,7 @@ class Layout:
         self.num_bytes = self._begins[-1]
 
     def check(self, header: Sequence[Any]) -> None:
-        """DataLossError if the parts of a header are not the regions."""
+        """DataLossError if a header's parts are not the regions."""
         if len(header) != len(self._regions):
             raise _errors.DataLossError(
                 f"ReadTensors: {len(header)} of {len(self._regions)} parts"
@@ -174,10 +174,10 @@ class Layout:
 
 
 class Header:
-    """The header of one stream, which may come in several messages.
+    """A stream's header, which may come in several messages.
 
     Attributes:
-      parts: those of the messages so far.
+      parts: the parts in the messages so far.
       is_complete: whether the last message has come.
     """
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages and methods of the daemon's API, made from its descriptors.
+"""The messages and methods in the daemon's API, made from descriptors.
 
-proto/README.md and the .proto files document them. They live in a pool of their
-own, so that they neither depend on generated code nor clash with that of other
+proto/README.md and the .proto files document them. They live in a separate
+pool, so that they neither depend on generated code nor clash with code in other
 packages, such as googleapis-common-protos.
 """
 
@@ -24,11 +24,11 @@ from tessera import _errors
 
 
 class Method(NamedTuple):
-    """A method of a service."""
+    """A method in a service."""
 
     name: str  # "Inspect"
     path: str  # "/tessera.v1.CheckpointService/Inspect"
-    reply: Any  # the class of its messages
+    reply: Any  # the class of the messages
 
 
 @functools.lru_cache(maxsize=None)
@@ -40,21 +40,22 @@ def _pool() -> Any:
         pathlib.Path(path).read_bytes()
     )
     pool = descriptor_pool.DescriptorPool()
-    for file in files.file:  # each comes after what it imports
+    for file in files.file:  # each comes after its imports
         pool.AddSerializedFile(file.SerializeToString())
     return pool
 
 
 @functools.lru_cache(maxsize=None)
 def message(name: str) -> Any:
-    """The class of a message, by its name in full or within tessera.v1."""
+    """The class for a message, by the full name or the name within
+    tessera.v1."""
     full = name if name.startswith("google.") else f"tessera.v1.{name}"
     return message_factory.GetMessageClass(_pool().FindMessageTypeByName(full))
 
 
 @functools.lru_cache(maxsize=None)
 def method(service: str, name: str) -> Method:
-    """A method of "tessera.v1.JobService" or another service, by its name."""
+    """A method in "tessera.v1.JobService" or another service, by name."""
     found = _pool().FindServiceByName(service).methods_by_name[name]
     return Method(
         name,
@@ -64,7 +65,7 @@ def method(service: str, name: str) -> Method:
 
 
 def enum_word(message_class: Any, field: str, number: int) -> str:
-    """The name of a value of an enum; "" for one that is not known here."""
+    """The name of an enum value; "" for one that is not known here."""
     values = message_class.DESCRIPTOR.fields_by_name[field].enum_type
     value = values.values_by_number.get(number)
     return "" if value is None else value.name
@@ -82,8 +83,8 @@ def parse(message_class: Any, data: bytes, what: str) -> Any:
 
 
 def unpack(any_: Any, name: str) -> Optional[Any]:
-    """What a google.protobuf.Any holds if it is of the named class; otherwise,
-    and if it is malformed, None."""
+    """The message in a google.protobuf.Any if it has the named class;
+    otherwise, and if it is malformed, None."""
     message_class = message(name)
     if any_.type_url.rpartition("/")[2] != message_class.DESCRIPTOR.full_name:
         return None

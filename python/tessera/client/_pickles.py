@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Objects as a daemon sends them: pickles, which are not trusted.
 
-torch.load, to which PyTorch's planner gives them, would run what they name. The
-core writes an object again when it reads a file; here the opcodes are looked
-through instead, which are those that any unpickler executes.
+PyTorch's planner gives them to torch.load, which would run the functions that
+they name. When the core reads a file it writes each object again; here the
+opcodes are checked instead, the same ones that any unpickler executes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tessera import _arrays
 from tessera import _errors
 from tessera import _objects
 
-# Classes whose objects hold data and whose construction has no effects, in
+# Classes with objects that hold data and constructors that have no effects, in
 # addition to those that become Python's own types; as in
 # dcp/format/pickle/pickle_globals.cc.
 _INERT = {
@@ -45,7 +45,7 @@ _INERT = {
 _ALLOWED = set(_objects.DATA) | {
     (module, name) for module, names in _INERT.items() for name in names.split()
 }
-# Name a class in another way than by a text in the opcode itself.
+# These name a class in another way than by a text in the opcode itself.
 _REFUSED = {
     *("INST", "STACK_GLOBAL", "EXT1", "EXT2", "EXT4"),
     *("PERSID", "BINPERSID", "NEXT_BUFFER", "READONLY_BUFFER"),
@@ -58,7 +58,7 @@ def escape(name: str) -> str:
 
 
 def archive(name: str, pickled: bytes) -> bytes:
-    """The torch.save archive of an object that names nothing but data."""
+    """The torch.save archive for an object that names nothing but data."""
     try:
         for opcode, argument, _ in pickletools.genops(pickled):
             if opcode.name in _REFUSED:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests for jobs, made from keywords: the fields of the request and of the
+"""Requests for jobs, made from keywords: the fields in the request and in the
 messages in it, which the .proto files document, without their nesting."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tessera._quantity import parse_bytes
 from tessera.client import _messages
 from tessera.client._results import FORMATS
 
-# The messages in a request whose fields are keywords of their own.
+# The messages in a request that have their fields as separate keywords.
 _NESTED = ("source", "destination", "selection", "options")
 
 
@@ -34,7 +34,7 @@ def _format_of(word: Any) -> Any:
     return FORMATS[word]
 
 
-# How values that people write become those of the API, by the field.
+# How values that people write become the API's values, by field.
 _READERS = {
     "format": _format_of,
     "mesh": mesh_of,
@@ -56,11 +56,11 @@ def _value(field: str, value: Any) -> Any:
 
 
 def make_request(name: str, keywords: Dict[str, Any]) -> Any:
-    """The request of a method.
+    """The request for a method.
 
     Args:
       name: the message, such as "ConvertRequest".
-      keywords: those whose value is None are left out.
+      keywords: those with the value None are left out.
 
     Raises:
       InvalidArgumentError: `field` names the keyword that is wrong.
@@ -73,7 +73,7 @@ def make_request(name: str, keywords: Dict[str, Any]) -> Any:
         if outer in fields:
             for inner in fields[outer].message_type.fields_by_name:
                 homes[inner] = outer
-    # "path" alone would not say whose it is.
+    # "path" alone would be ambiguous.
     homes.pop("path", None)
     for field in fields:
         homes[field] = ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What jobs return, as dataclasses. Each keeps the whole message of the API,
+"""The results of jobs, as dataclasses. Each keeps the API's whole message,
 which the .proto files document, in `message`."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Union
 
 from tessera.client import _messages
 
-# Formats by the names that the rest of the package has for them.
+# The rest of the package's names for formats.
 FORMATS = {
     "dcp": "FORMAT_DCP",
     "safetensors": "FORMAT_SAFETENSORS",
@@ -30,14 +30,15 @@ def format_word(message_class: Any, field: str, number: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class ConvertResult:
-    """What a job has written, or with validate_only what it would write.
+    """The output of a job, or with validate_only the output that it would
+    write.
 
     Attributes:
       format: "dcp", "safetensors" or "pt".
-      files: the size of each by its name relative to the destination, which is
+      files: each file's size, by the name relative to the destination, which is
         empty if the destination is one file; at most 10000.
       dropped: names of entries that were left out; at most 10000.
-      warnings: losses of the source, as those of a Checkpoint.
+      warnings: the source's losses, as in a Checkpoint.
       elapsed_seconds: how long the job ran; None in a plan.
       message: the tessera.v1.ConvertResult.
     """
@@ -57,7 +58,7 @@ class ConvertResult:
 
 @dataclasses.dataclass(frozen=True)
 class VerifyFinding:
-    """Something that is wrong.
+    """A mistake in a checkpoint.
 
     Attributes:
       name: the tensor or object; empty for the checkpoint as a whole.
@@ -71,12 +72,12 @@ class VerifyFinding:
 
 @dataclasses.dataclass(frozen=True)
 class VerifyReport:
-    """What a job has found.
+    """The findings of a job.
 
     Attributes:
       findings: at most 10000; num_findings counts all.
-      num_items_unchecked: those for which nothing is recorded.
-      warnings: losses of the checkpoint, as those of a Checkpoint.
+      num_items_unchecked: items for which nothing is recorded.
+      warnings: the checkpoint's losses, as in a Checkpoint.
       message: the tessera.v1.VerifyReport.
     """
 
@@ -104,7 +105,7 @@ def _numbers(message: Any, names: Tuple[str, ...]) -> Dict[str, int]:
 
 
 def result_of(any_: Any) -> Optional[Result]:
-    """The result in a google.protobuf.Any; None if its kind is not known
+    """The result in a google.protobuf.Any; None if the kind is not known
     here."""
     message = _messages.unpack(any_, "ConvertResult")
     if message is not None:

@@ -27,15 +27,15 @@ from tessera.client._url import url_of
 _SERVICE = "tessera.v1.CheckpointService"
 # Equals the daemon's own limit on the metadata that it reads.
 _MAX_METADATA_BYTES = 1 << 30
-# The same for the objects of one request.
+# The same for the objects in one request.
 _MAX_OBJECT_BYTES = 1 << 30
-# What the parts of one request have at most; a server accepts requests of 4 MiB
-# by default.
+# The most bytes that the parts in one request take; a server accepts 4 MiB by
+# default.
 _MAX_REQUEST_BYTES = 1 << 20
 # Names in one request for objects; a server accepts a thousand.
 _MAX_NAMES = 500
-# What a stream may have in flight: a message in gRPC, one that is being placed,
-# and what the windows of the connection hold.
+# The bytes that a stream may have in flight: a message in gRPC, one that is
+# being placed, and the connection's windows.
 _MESSAGES_IN_FLIGHT = 4
 _MIN_MESSAGE_BYTES = 1 << 10
 _MAX_MESSAGE_BYTES = 1 << 20
@@ -44,13 +44,13 @@ _MAX_MESSAGE_BYTES = 1 << 20
 class DaemonSource:
     """Takes the place of a FileSource; any thread.
 
-    The index comes first and every later answer must have its etag: a checkpoint
-    that is replaced is a FailedPreconditionError, and two never mix.
+    The index comes first, and every later answer must have the same etag: a
+    checkpoint that is replaced is a FailedPreconditionError, and two never mix.
 
     Args:
-      path: the daemon's.
-      url: what the checkpoint is called here; it also says that the connection
-        is this checkpoint's own, and is closed with it.
+      path: the path on the daemon.
+      url: the checkpoint's name here; it also says that the connection belongs
+        to this checkpoint, and is closed with it.
     """
 
     def __init__(self, channel: Channel, path: str, url: Optional[str] = None):
@@ -65,8 +65,8 @@ class DaemonSource:
         self._places: Dict[str, Tuple[int, int]] = {}
 
     def describe(self) -> Dict[str, Any]:
-        """Reads the index. It comes as DCP describes a checkpoint, whatever its
-        own format is, and the core reads it: nothing in it is trusted."""
+        """Reads the index. It comes in DCP's form for every format, and the
+        core reads it: nothing in it is trusted."""
         head = self._inspect()
         self._etag = head.etag
         replies = self._channel.collect(
@@ -86,7 +86,7 @@ class DaemonSource:
         return told
 
     def _read_index(self, replies: List[Any]) -> Dict[str, Any]:
-        """What the core says of a .metadata without its files."""
+        """The core's description of a .metadata without the files."""
         with contextlib.ExitStack() as stack:
             try:
                 folder = stack.enter_context(
@@ -147,7 +147,7 @@ class DaemonSource:
                 archives[reply.name] = _pickles.archive(
                     reply.name, reply.pickle
                 )
-        # The answers do not say which checkpoint they are of.
+        # The answers do not name their checkpoint.
         if names and self._inspect().etag != self._etag:
             raise _errors.FailedPreconditionError(
                 f"{self._url}: the checkpoint was replaced after it was opened",
@@ -188,7 +188,7 @@ class DaemonSource:
         )
 
     def _message_bytes(self, memory: int) -> int:
-        """The payload of a message at most; 0: the server decides."""
+        """The most payload in a message; 0: the server decides."""
         if memory == 0:
             return 0
         in_flight = _MESSAGES_IN_FLIGHT * self._channel.options.num_streams

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gRPC's statuses and the details of the daemon's errors, as our exceptions."""
+"""gRPC's statuses and the daemon's error details, as our exceptions."""
 
 from __future__ import annotations
 

@@ -16,18 +16,18 @@ from tessera.client import _messages
 from tessera.client._channel import Channel
 from tessera.client._stop import Stop
 
-# A stream for fewer bytes is not worth the round trips of its connection, and
-# whatever the server has read ahead when a range ends is wasted.
+# A stream for fewer bytes is not worth the round trips for a connection, and
+# the data that the server has read ahead when a range ends is wasted.
 _MIN_RANGE_BYTES = 32 << 20
 
 
 class TensorReader:
-    """Reads regions into the caller's memory; each stream reads a range of their
-    bytes and resumes where it broke off, in a thread of its own. Used once.
+    """Reads regions into the caller's memory; each stream reads a byte range
+    and resumes where it broke off, in a separate thread. Used once.
 
     Args:
       request: a ReadTensorsRequest with the parts, which are the regions, and
-        the etag of the checkpoint.
+        the checkpoint's etag.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class TensorReader:
                 backoff.wait(failure)
 
     def _positions(self, replies: Any, position: int, end: int) -> Any:
-        """Takes the messages of a stream; yields how far it has come."""
+        """Takes a stream's messages; yields the progress."""
         header = _layout.Header()
         for reply in replies:
             message = _layout.parse_reply(reply)

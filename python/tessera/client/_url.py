@@ -17,13 +17,13 @@ class CheckpointUrl(NamedTuple):
 
     tessera://host:7420/srv/run/step-12, tessera://[::1]:7420/..,
     tessera://unix:/run/dcp-server.sock:/srv/.. for a daemon on the same machine
-    whose socket has no colon in its path, and after any of these addresses a
+    (the socket path must have no colon), and after any of these addresses a
     name in an object store, tessera://host:7420/s3://bucket/run/step-12. The
     path is taken literally, without escapes.
     """
 
     address: str  # "host:7420" or "unix:/socket"
-    path: str  # the server's, "/srv/run/step-12" or "s3://bucket/run"
+    path: str  # on the server, "/srv/run/step-12" or "s3://bucket/run"
 
 
 def has_port(address: str) -> bool:
@@ -38,14 +38,14 @@ def has_port(address: str) -> bool:
 
 
 def _path_on_server(path: str) -> str:
-    """A checkpoint in an object store is named in whole after the address."""
+    """The full name of a checkpoint in an object store follows the address."""
     scheme, mark, _ = path[1:].partition("://")
     in_store = mark and scheme.isascii() and scheme.isalnum()
     return path[1:] if in_store else path
 
 
 def parse_url(text: str) -> CheckpointUrl:
-    """InvalidArgumentError says what is wrong."""
+    """InvalidArgumentError names the mistake."""
 
     def malformed(what: str) -> _errors.Error:
         return _errors.InvalidArgumentError(

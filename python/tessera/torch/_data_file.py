@@ -30,7 +30,8 @@ _MAX_NAMED = 8
 
 @dataclasses.dataclass(frozen=True)
 class FirstResult(WriteResult):
-    """The result of the first item of a rank, with the digests of its file."""
+    """The result for a rank's first item, with the digests for the rank's
+    file."""
 
     digests: str = ""
 
@@ -40,7 +41,7 @@ class DataFile:
 
     Args:
       path: the checkpoint.
-      planner: resolves the items, each when its bytes are written.
+      planner: resolves each item when the bytes are written.
     """
 
     def __init__(self, path: str, planner: SavePlanner):
@@ -51,15 +52,15 @@ class DataFile:
         self._ranges: List[_library.Range] = []
         self._sources: List[Source] = []
         self._keep: List[Any] = []  # the file refers to them
-        self._problems: Dict[str, str] = {}  # of objects
+        self._problems: Dict[str, str] = {}  # for objects
 
     def add(self, item: WriteItem) -> None:
-        """Raises UnimplementedError, with its name, if it cannot be saved."""
+        """Raises UnimplementedError, with the name, if it cannot be saved."""
         if item.type == WriteItemType.BYTE_IO:
             self._add_object(item)
         else:
-            # Only a look: it is resolved again, which planners allow, when it is
-            # written, so that copies of all tensors never exist at once.
+            # Only a check: the item is resolved again when it is written, which
+            # planners allow, so that copies of all tensors never exist at once.
             tensor = self._planner.resolve_data(item)
             _pickled.check_tensor(item.index.fqn, tensor)
             if _dense.is_dense(tensor):

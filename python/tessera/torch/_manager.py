@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CheckpointManager: the checkpoints of a training run in one directory."""
+"""CheckpointManager: a training run's checkpoints in one directory."""
 
 from __future__ import annotations
 
@@ -75,15 +75,15 @@ class CheckpointManager:
         manager.finish()
 
     Args:
-      directory: a path, which is made with its parents, or an s3:// URL.
+      directory: a path, which is made with all parents, or an s3:// URL.
       save_every: steps; 0: only when asked.
       keep_last: how many of the newest stay; 0: all.
       keep_every: the multiples of this stay too; 0: none.
       asynchronous: saves are written while training goes on.
       save_on_sigterm: SIGTERM (pre-emption) makes should_save and should_exit
         true on all ranks at the next step. Only in the main thread.
-      writer: makes the saves; its options apply. By default one that copies the
-        state in the background.
+      writer: makes the saves, with the options that it has. By default one that
+        copies the state in the background.
       log: receives a line for each checkpoint that is skipped or removed, on
         rank 0, perhaps on the thread that saves. By default standard error.
     """
@@ -144,7 +144,8 @@ class CheckpointManager:
             self.close()
 
     def close(self) -> None:
-        """Waits for a save in flight, and gives SIGTERM its former action."""
+        """Waits for a save in flight, and restores the former action for
+        SIGTERM."""
         self._wait()
         if self._notice is not None:
             self._notice.close()
@@ -168,10 +169,10 @@ class CheckpointManager:
         return self._exits
 
     def save(self, step: int, state: Dict[str, Any]) -> None:
-        """Starts, or makes, the checkpoint of `step`. Steps beyond keep_last and
-        keep_every, and older ones that a crash left unfinished, are removed once
-        their successor is durable, never before. Raises the error of an earlier
-        save, once."""
+        """Starts, or makes, the checkpoint of `step`. Steps beyond keep_last
+        and keep_every, and older ones that a crash left unfinished, are removed
+        once the next one is durable, never before. Raises an earlier save's
+        error, once."""
         _check_count("step", step)
         self.finish()
         path = self.path_of(step)
@@ -186,7 +187,7 @@ class CheckpointManager:
             storage_writer=self._writer,
             process_group=group,
         )
-        # Since PyTorch 2.9 with a staging of its own.
+        # Since PyTorch 2.9 with separate staging.
         self._staged = getattr(started, "staging_completion", None)
         written = getattr(started, "upload_completion", started)
         # Done once old steps are removed, too.
@@ -207,12 +208,12 @@ class CheckpointManager:
         """Waits until the save in flight has copied the state."""
         staged, self._staged = self._staged, None
         if staged is not None:
-            # Its error is that of the save, which finish() raises.
+            # This is the save's error, which finish() raises.
             staged.exception()
 
     def finish(self) -> None:
-        """Waits until every save that was started is durable, and raises the
-        error of one, once."""
+        """Waits until every save that was started is durable, and raises an
+        error from one, once."""
         self.before_optimizer_step()
         saved, self._saved = self._saved, None
         if saved is not None:
@@ -222,7 +223,7 @@ class CheckpointManager:
     def latest(self) -> Optional[int]:
         """The newest complete step; incomplete ones are skipped, with a line in
         the log. None without one. Collective."""
-        self._wait()  # its directory is not torn but in progress
+        self._wait()  # the directory is not torn but in progress
         found: Any = None
         if _rank() == 0:
             try:
@@ -236,15 +237,15 @@ class CheckpointManager:
         return step
 
     def resume(self, state: Dict[str, Any]) -> Optional[int]:
-        """Loads the latest into `state`, in place, and returns its step; None if
-        there is none. Collective."""
+        """Loads the latest into `state`, in place, and returns the step; None
+        if there is none. Collective."""
         step = self.latest()
         if step is not None:
             _state.load(state, self.path_of(step))
         return step
 
     def _wait(self) -> None:
-        """Until no save is in flight; its error stays for finish()."""
+        """Waits until no save is in flight; an error stays for finish()."""
         self.before_optimizer_step()
         if self._saved is not None:
             self._saved.exception()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors and objects that PyTorch alone can write and read: their pickles.
+"""Pickles for tensors and objects that only PyTorch can write and read.
 
-The core reads pickles as data. Everything else, such as a tensor of torchao's,
-goes the way that PyTorch's own storage takes: torch.save writes it, and
-torch.load(weights_only=True) reads it, which makes objects of those classes only
-that PyTorch knows or that torch.serialization.add_safe_globals has named.
+The core reads pickles as data. Everything else, such as a torchao tensor, is
+handled as in PyTorch's own storage: torch.save writes it, and
+torch.load(weights_only=True) reads it, which makes objects only of classes that
+PyTorch knows or that torch.serialization.add_safe_globals has named.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tessera import _dense
 from tessera import _errors
 from tessera import _library
 
-# The core's errors for bytes that it does not make an object of.
+# The core's errors for bytes that it does not turn into an object.
 REFUSED = (_errors.PermissionDeniedError, _errors.UnimplementedError)
 
 # Held while this process allows more than the program does.
@@ -70,7 +70,7 @@ def _save(name: str, tensor: torch.Tensor, file: Any) -> None:
     try:
         tensor = tensor.detach().cpu()
         try:
-            tensor = tensor.clone()  # without the rest of its storages
+            tensor = tensor.clone()  # without the rest of the storages
         except NotImplementedError:
             pass
         torch.save(tensor, file)
@@ -83,21 +83,22 @@ def _save(name: str, tensor: torch.Tensor, file: Any) -> None:
 
 
 def archive_size(name: str, tensor: torch.Tensor) -> int:
-    """The length of archive(tensor), which needs no memory for it."""
+    """The length of archive(tensor), without memory for it."""
     length = _Length()
     _save(name, tensor, length)
     return length.num_bytes
 
 
 def archive(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """What torch.save writes of a tensor, as its bytes."""
+    """The bytes that torch.save writes for a tensor."""
     file = io.BytesIO()
     _save(name, tensor, file)
     return torch.frombuffer(file.getbuffer(), dtype=torch.uint8)
 
 
 def load(name: str, data: bytes, verify: bool = False) -> Any:
-    """What torch.save wrote, if PyTorch's rules for safe pickles allow it.
+    """The object that torch.save wrote, if PyTorch's rules for safe pickles
+    allow it.
 
     Raises PermissionDeniedError, with the class, if they do not.
     """
@@ -138,8 +139,8 @@ def _load_weights(data: bytes) -> Any:
 
 
 def _member(kind: Any, name: str) -> Any:
-    """What getattr does in the pickle of a member of an enumeration, which
-    Python 3.11 writes so. PyTorch allows no other use of it either."""
+    """getattr as Python 3.11 uses it in the pickle of an enumeration member.
+    PyTorch allows no other use of it either."""
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return kind[name]
     raise pickle.UnpicklingError(f"getattr of {kind!r}, not of an enum.Enum")

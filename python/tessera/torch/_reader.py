@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reader: PyTorch's StorageReader on the core, for checkpoints of any format."""
+"""Reader: PyTorch's StorageReader on the core, for checkpoints in any
+format."""
 
 from __future__ import annotations
 
@@ -44,21 +45,21 @@ _BOUNCE_BYTES = 256 << 20
 
 
 class Reader(PathStorage, StorageReader):
-    """Reads checkpoints of any format that Tessera knows, on any mesh.
+    """Reads checkpoints in any format that Tessera knows, on any mesh.
 
-    For the `storage_reader` of dcp.load. Nothing of the checkpoint is
-    unpickled as it is: objects come from the core, which keeps only data.
+    For the `storage_reader` of dcp.load. Nothing from the checkpoint is
+    unpickled unchecked: objects come from the core, which keeps only data.
 
-    A tensor appears as one chunk, however many are stored: planning takes no
-    time for each chunk, and the core reads what a rank needs of all of them in
-    one pass.
+    A tensor appears as one chunk, even if many are stored: planning takes no
+    time for each chunk, and the core reads all parts that a rank needs in one
+    pass.
 
     Args:
       path: a path, an s3:// URL, or the tessera:// URL of a checkpoint on a
         daemon; may be left out with `checkpoint_id`.
       memory: at most for blocks on their way from the disk, "16MiB".
-      verify: compares what is read as a whole with the recorded checksums; not
-        on a daemon, which has a job for that.
+      verify: compares each item that is read as a whole with the recorded
+        checksum; not on a daemon, which has a job for that.
       daemon: how to reach the daemon, a tessera.client.ClientOptions.
     """
 
@@ -194,8 +195,8 @@ class Reader(PathStorage, StorageReader):
             planner.load_bytes(item, io.BytesIO(archive))
 
     def _object_archive(self, name: str) -> bytes:
-        """The archive of an object that the core knows as data, or of classes that
-        the program has declared safe."""
+        """The archive for an object that the core knows as data, or for classes
+        that the program has declared safe."""
         try:
             return self._open().object_archives([name])[name]
         except _pickled.REFUSED as failure:
@@ -214,7 +215,8 @@ class Reader(PathStorage, StorageReader):
         return archive
 
     def _read_pickled(self, item: ReadItem, target: torch.Tensor) -> None:
-        """Copies from tensors that PyTorch alone can make of the stored bytes."""
+        """Copies from tensors that only PyTorch can make from the stored
+        bytes."""
         name = item.storage_index.fqn
         wanted = list(zip(_offsets(item), item.lengths))
         chunks = self._open()[name].chunks
@@ -276,7 +278,7 @@ class _Unreadable(Metadata):
     """Stands for a checkpoint that could not be opened or described.
 
     If read_metadata raised the error, PyTorch would try to read an index of one
-    rank instead and would not report it. It reports errors of the next step,
+    rank instead and would not report it. It reports errors in the next step,
     set_up_storage_reader. Access to state_dict_metadata raises the error too.
     """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes Writer and Reader what PyTorch uses by default."""
+"""Makes Writer and Reader the default in PyTorch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ except ImportError:  # before PyTorch 2.7
 # With these, PyTorch's writer and reader use another format.
 _FORMAT_OPTIONS = ("_extensions", "serialization_format", "_extension_registry")
 
-# The modules that have the function which makes storage of a path.
+# The modules with the function that makes storage from a path.
 _MODULES = (_storage_utils, state_dict_loader, state_dict_saver)
 _torch_setup = getattr(_storage_utils, "_storage_setup", None)
 _torch_execute_save = _ProcessExecutor and _ProcessExecutor.execute_save
@@ -82,11 +82,10 @@ def _execute_save(
 
 
 def _replace(theirs: type, make: Callable[[Dict[str, Any]], Any]) -> None:
-    """Makes calls of the class `theirs` return what `make` returns.
+    """Makes calls of the class `theirs` return the result of `make`.
 
     The class itself stays: a name that was imported earlier works too, and
-    classes derived from it, which rely on how PyTorch writes and reads, keep
-    what they had.
+    derived classes, which rely on how PyTorch writes and reads, do not change.
 
     Args:
       make: called with the arguments that the caller gave, by name.
@@ -114,7 +113,8 @@ def _replace(theirs: type, make: Callable[[Dict[str, Any]], Any]) -> None:
 
 
 def _check_pytorch() -> None:
-    """Raises UnimplementedError if PyTorch lacks what register() replaces."""
+    """Raises UnimplementedError if PyTorch lacks a part that register()
+    replaces."""
     missing = [
         f"{module.__name__}._storage_setup"
         for module in _MODULES
@@ -133,13 +133,13 @@ def _check_pytorch() -> None:
 
 
 def register(*, file_system: bool = False) -> None:
-    """From now on, dcp.save, dcp.async_save and dcp.load of this process use
-    Writer and Reader where they are given a path only.
+    """From now on, dcp.save, dcp.async_save and dcp.load in this process use
+    Writer and Reader when they get only a path.
 
     A URL that Tessera cannot serve, such as gs:// without the plugin for it, is
     left to PyTorch and fsspec.
 
-    Raises UnimplementedError if this PyTorch makes its storage in another way.
+    Raises UnimplementedError if this PyTorch makes storage in another way.
 
     Args:
       file_system: FileSystemWriter and FileSystemReader of

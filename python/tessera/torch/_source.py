@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tensor on its way into a file: resolved when its first byte is needed, and
+"""A tensor on the way into a file: resolved when the first byte is needed, and
 dropped after the last."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Source:
       resolve: returns them: one dimension, uint8, on any device.
 
     Attributes:
-      failure: what went wrong in `fill`, or None.
+      failure: the error in `fill`, or None.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Source:
         self._num_bytes = num_bytes
         self._resolve = resolve
         self._bytes: Optional[torch.Tensor] = None
-        self._address = 0  # of the bytes, if they are on the CPU
+        self._address = 0  # address of the bytes, if they are on the CPU
         self.failure: Optional[BaseException] = None
 
     def _open(self) -> torch.Tensor:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory of the CPU to which asynchronous saves copy their state."""
+"""The CPU memory to which asynchronous saves copy their state."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ except ImportError:  # before PyTorch 2.8
 def _copy_others(value: Any, copies: Dict[int, Any]) -> None:
     """Copies the tensors in `value` that StateDictStager would change.
 
-    It copies storages, and makes tensors with the same sizes and strides of the
-    copies. Everything else is lost: whether elements are to be negated or
+    It copies storages, and makes tensors with the same sizes and strides from
+    the copies. Everything else is lost: whether elements are to be negated or
     conjugated, and how a subclass computes them.
 
     Args:
@@ -81,7 +81,7 @@ class Stager:
             self._executor = ThreadPoolExecutor(1, "tessera-staging")
             if torch.accelerator.is_available():
                 self._stream = torch.Stream()
-        # Keeps the memory: an object of PyTorch, or before 2.8 the last copy.
+        # Keeps the memory: a PyTorch object, or before 2.8 the last copy.
         self._kept: Any = None
         self._last: Optional[weakref.ref] = None
 
@@ -90,7 +90,7 @@ class Stager:
     ) -> Union[Dict[str, Any], "Future[Dict[str, Any]]"]:
         """A copy of the state.
 
-        Its memory is used again by the first copy that is made when nobody
+        The memory is used again by the first copy that is made when nobody
         refers to this one any more; a save does so until it ends.
         """
         if self._executor is None:
@@ -128,7 +128,7 @@ class Stager:
                 return _copy_state_dict(
                     state_dict, self._kept, type_check=False
                 )
-            except Exception:  # PyTorch's own, whose name changed
+            except Exception:  # PyTorch's own; the name changed
                 pass  # the state has another structure now
         self._kept = _create_cpu_state_dict(state_dict, pin_memory=self._pin)
         return _copy_state_dict(state_dict, self._kept, type_check=False)

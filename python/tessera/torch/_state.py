@@ -28,8 +28,8 @@ def has_ranks() -> bool:
 
 @contextlib.contextmanager
 def own_errors() -> Iterator[None]:
-    """Raises what went wrong, on the first rank that failed, and not PyTorch's
-    list of it, which is no Exception."""
+    """Raises the error from the first rank that failed, and not PyTorch's list
+    of errors, which is not an Exception."""
     try:
         yield
     except CheckpointException as failures:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Writer and Reader have in common: the path of the checkpoint."""
+"""The common part of Writer and Reader: the checkpoint's path."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tessera._checkpoint import DAEMON
 
 
 class PathStorage:
-    """Implements those methods of PyTorch's storage that are about its path."""
+    """Implements the methods of PyTorch's storage that concern the path."""
 
     # Whether the path may be on a daemon, which does not take saves.
     takes_daemons = False
@@ -28,7 +28,7 @@ class PathStorage:
 
     @property
     def path(self) -> Union[str, "os.PathLike[str]"]:
-        """As PyTorch's classes have it: a pathlib.Path, or the text of a URL."""
+        """As in PyTorch's classes: a pathlib.Path, or a URL as text."""
         is_local = self._place and "://" not in self._place
         return pathlib.Path(self._place) if is_local else self._place
 
@@ -38,7 +38,7 @@ class PathStorage:
 
     @property
     def fs(self) -> FileSystem:
-        """The file system of PyTorch's classes; for paths of this machine."""
+        """The file system in PyTorch's classes; for paths on this machine."""
         return FileSystem()
 
     @property

@@ -37,7 +37,7 @@ from tessera.torch._storage import PathStorage
 # PyTorch writes it since 2.6; older versions ignore it.
 _VERSION = "1.0.0"
 
-# Where the data of a checkpoint goes: past the page cache, or through it.
+# How a checkpoint's data is written: past the page cache, or through it.
 _DIRECT = ((None, 0), (True, 1), (False, 2))
 
 
@@ -68,14 +68,15 @@ class _FileName:
 class _Save:
     """A save that the coordinator has begun."""
 
-    # Those of this process that wait for their ranks, by path.
+    # The saves in this process that wait for their ranks, by path.
     _waiting: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
     _lock = threading.Lock()
 
     def __init__(self, path: str, overwrite: bool):
-        # A save in which another rank failed is not told so. It may still be
-        # referred to, by the traceback of the error, and would keep the lock of
-        # the directory; a new save to the same path in this process takes over.
+        # A save is not told that another rank failed. Something may still refer
+        # to it, such as the error's traceback, and then it would keep the
+        # directory's lock; a new save to the same path in this process takes
+        # over.
         with self._lock:
             former = self._waiting.pop(path, None)
         if former is not None:
@@ -123,15 +124,15 @@ class _Save:
         )
 
     def close(self) -> None:
-        """Removes what was written, unless it was committed."""
+        """Removes the written files, unless they were committed."""
         self._handle.close()
 
 
 class _Current(threading.local):
-    """What belongs to the save that a thread makes.
+    """The state of the save that a thread makes.
 
     PyTorch makes each save in one thread, from reset() to finish(), so that
-    saves of one writer that overlap do not mix.
+    overlapping saves with one writer do not mix.
     """
 
     def __init__(self, path: str):
@@ -149,12 +150,12 @@ class Writer(PathStorage, StorageWriter, AsyncStager):
     """Writes DCP checkpoints that appear whole or not at all.
 
     For the `storage_writer` of dcp.save and dcp.async_save, with any planner.
-    What it writes is PyTorch's own format, with digests next to it, and synced.
-    Keep one Writer for all saves of a run, and name each checkpoint with
-    `checkpoint_id`: it then keeps the memory of asynchronous saves.
+    It writes PyTorch's own format, with digests next to it, and syncs. Keep one
+    Writer for all saves in a run, and name each checkpoint with
+    `checkpoint_id`: it then keeps the memory for asynchronous saves.
 
     Args:
-      path: a directory, which is made with its parents, or an s3:// URL; may be
+      path: a directory, which is made with all parents, or an s3:// URL; may be
         left out if each save has a `checkpoint_id`.
       overwrite: replaces a checkpoint that is there, once the new one is whole.
       memory: at most for blocks on their way to the disk, "16MiB".
@@ -167,7 +168,7 @@ class Writer(PathStorage, StorageWriter, AsyncStager):
     """
 
     _synchronize_after_execute = False
-    # What PyTorch's class calls so, as it is here.
+    # Attributes of PyTorch's class, with the values that hold here.
     single_file_per_rank = True
     sync_files = True
 
@@ -200,7 +201,7 @@ class Writer(PathStorage, StorageWriter, AsyncStager):
 
     @property
     def _place(self) -> str:
-        """That of the save which this thread makes."""
+        """The state of the save that this thread makes."""
         return self._current.path
 
     @_place.setter
@@ -209,7 +210,7 @@ class Writer(PathStorage, StorageWriter, AsyncStager):
 
     @property
     def save_id(self) -> str:
-        """The id of the save that this thread makes; also in its .metadata."""
+        """The id of the save that this thread makes; also in the .metadata."""
         return self._current.save_id
 
     # StorageWriter
@@ -248,7 +249,7 @@ class Writer(PathStorage, StorageWriter, AsyncStager):
         try:
             save = self._current.save = _Save(self._place, self.overwrite)
         except _errors.AlreadyExistsError as failure:
-            # The words of PyTorch's writer, for which programs look.
+            # The words in PyTorch's writer, for which programs look.
             raise _errors.AlreadyExistsError(
                 f"Checkpoint already exists and {self.overwrite=}: {failure}",
                 path=self._place,
@@ -285,8 +286,8 @@ class Writer(PathStorage, StorageWriter, AsyncStager):
     def _file_name(self, name: str) -> str:
         """The name that the coordinator gave, or the next one.
 
-        A planner that caches plans may pass an order of an earlier save, whose
-        file is a part of a checkpoint.
+        A planner that caches plans may pass an order from an earlier save. That
+        save's file is a part of a checkpoint.
         """
         if "://" in self._place:
             return name
@@ -327,9 +328,9 @@ class Writer(PathStorage, StorageWriter, AsyncStager):
     def stage(
         self, state_dict: Dict[str, Any]
     ) -> Union[Dict[str, Any], "concurrent.futures.Future[Dict[str, Any]]"]:
-        """Copies the state to memory of the CPU, which is kept for the next one.
+        """Copies the state to CPU memory, which is kept for the next one.
 
-        While a save is not done, another one takes memory of its own.
+        While a save is not done, another one takes separate memory.
         """
         return self._stager.stage(state_dict)
 
@@ -337,6 +338,6 @@ class Writer(PathStorage, StorageWriter, AsyncStager):
         """Does nothing: stage() returns when everything is copied."""
 
     def close(self) -> None:
-        """Frees the memory of asynchronous saves."""
+        """Frees the memory for asynchronous saves."""
         self._stager.close()
         self._current.drop()

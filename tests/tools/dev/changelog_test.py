@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs tools/dev/changelog over projects of a few files."""
+"""Runs tools/dev/changelog over projects with a few files."""
 
 import os
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints the tensors of a DCP checkpoint as examples/cmake's list_checkpoint
+"""Prints the tensors in a DCP checkpoint as examples/cmake's list_checkpoint
 does, read by PyTorch: tensor_crcs.py CHECKPOINT.
 """
 
