@@ -215,7 +215,7 @@ DryRun Measure(const Scenario& scenario) {
 // than the dry run. With these the last crashes come after the commit.
 constexpr uint64_t kMoreMutations = 4;
 
-TEST_P(Crash, LeavesTheOldOrTheNewWhole) {
+TEST_P(Crash, LeavesTheOldOrTheNewCheckpoint) {
   const Scenario& scenario = GetParam();
   const DryRun dry = Measure(scenario);
   ASSERT_GT(dry.num_mutations, 3u);

@@ -85,7 +85,7 @@ class FleetTest : public ::testing::Test {
   std::vector<std::string> addresses_{3};
 };
 
-TEST_F(FleetTest, EachDoesItsShareAndOneIsKilledAndStartedAgain) {
+TEST_F(FleetTest, DaemonsShareWorkThroughAKillAndARestart) {
   const auto client = Reshard();
   EXPECT_TRUE(daemons_[1]->WaitUntilItSays("event=job_started"));
   EXPECT_TRUE(daemons_[1]->Kill());
@@ -98,7 +98,7 @@ TEST_F(FleetTest, EachDoesItsShareAndOneIsKilledAndStartedAgain) {
   ExpectDone();
 }
 
-TEST_F(FleetTest, TheShareOfOneThatIsGoneMoves) {
+TEST_F(FleetTest, ADeadDaemonsShareMoves) {
   EXPECT_TRUE(daemons_[2]->Kill());
   const auto client = Reshard();
   EXPECT_EQ(client->Wait(), 0) << client->said();
@@ -110,7 +110,7 @@ TEST_F(FleetTest, TheShareOfOneThatIsGoneMoves) {
   ExpectDone();
 }
 
-TEST_F(FleetTest, AnErrorOfOneIsTheErrorOfAll) {
+TEST_F(FleetTest, OneDaemonsErrorReachesAll) {
   ASSERT_OK(fs_->MakeDirectory(dst_));
   ASSERT_OK(WriteFile(*fs_, JoinPath(dst_, ".metadata"), "something"));
   const auto client = Reshard();

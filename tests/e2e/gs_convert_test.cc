@@ -80,7 +80,7 @@ class GsConvertTest : public ::testing::Test {
   const std::string source_;
 };
 
-TEST_F(GsConvertTest, EveryFormatGoesThereAndComesBack) {
+TEST_F(GsConvertTest, EveryFormatRoundTrips) {
   Run({"convert", source_, Url("dcp"), "--max-memory", "32MiB"});
   ExpectIsSource(Url("dcp"));
   Run({"verify", Url("dcp")});
@@ -113,7 +113,7 @@ TEST_F(GsConvertTest, ADirectoryOfSafetensorsHasDigestsAndAFileHasNone) {
               HasSubstr(kUncheckedNote));
 }
 
-TEST_F(GsConvertTest, WhatIsThereIsReplacedOnRequestOnly) {
+TEST_F(GsConvertTest, ReplacesADestinationOnlyOnRequest) {
   for (const char* const name : {"twice", "twice.pt"}) {
     Run({"convert", source_, Url(name)});
     EXPECT_THAT(Run({"convert", source_, Url(name)}, kRefused),
@@ -123,7 +123,7 @@ TEST_F(GsConvertTest, WhatIsThereIsReplacedOnRequestOnly) {
   }
 }
 
-TEST_F(GsConvertTest, CleanFindsWhatNoIndexNames) {
+TEST_F(GsConvertTest, CleanFindsFilesThatNoIndexNames) {
   Run({"convert", source_, Url("cleaned")});
   const std::string left = Url("cleaned/__7_0.0123456789abcdef.distcp");
   ASSERT_OK(WriteFile(*fs_, left, "left"));
@@ -139,7 +139,7 @@ TEST_F(GsConvertTest, CleanFindsWhatNoIndexNames) {
   ExpectIsSource(Url("cleaned"));
 }
 
-TEST_F(GsConvertTest, WithoutThePluginItSaysWhatIsMissing) {
+TEST_F(GsConvertTest, NamesTheMissingPlugin) {
   const std::string before = getenv("TESSERA_PLUGINS");
   setenv("TESSERA_PLUGINS", dir_.path().c_str(), 1);
   EXPECT_THAT(Run({"verify", Url("dcp")}, kBadSource),

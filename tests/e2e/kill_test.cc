@@ -235,7 +235,7 @@ class KillTest : public ::testing::Test {
   int num_unreported_ = 0;      // durable, but killed before it was reported
 };
 
-TEST_F(KillTest, NothingDurableIsLost) {
+TEST_F(KillTest, LosesNothingDurable) {
   SetLogSink([](LogSeverity, absl::string_view) {});  // about files left behind
   using Clock = std::chrono::steady_clock;
   const auto seed = static_cast<uint64_t>(GTEST_FLAG_GET(random_seed));

@@ -372,7 +372,7 @@ void RaceTest::Race(const Shape& shape) {
   std::filesystem::create_directory(place_);
 }
 
-TEST_F(RaceTest, OneWriterWinsAndPublishesItsOwn) {
+TEST_F(RaceTest, OneWriterWins) {
   SCOPED_TRACE(
       absl::StrCat("--gtest_random_seed=", GTEST_FLAG_GET(random_seed)));
   const std::vector<Shape> shapes = Shapes();

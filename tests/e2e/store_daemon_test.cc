@@ -126,7 +126,7 @@ TEST_F(StoreDaemonTest, JobsReadWriteAndVerifyBelowTheRootOnly) {
          "query");
 }
 
-TEST_F(StoreDaemonTest, JobsGoOnWhenItIsKilledAndStartedAgain) {
+TEST_F(StoreDaemonTest, JobsContinueAfterAKillAndARestart) {
   for (const std::string name : {"dcp", "model.pt"}) {
     SCOPED_TRACE(name);
     const std::string dst = InRoot(absl::StrCat("killed/", name));

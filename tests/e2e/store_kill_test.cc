@@ -159,11 +159,11 @@ void StoreKillTest::KillConversionsInto(const std::string& run) {
   }
 }
 
-TEST_F(StoreKillTest, TheOldCheckpointOrTheNewOneIsThere) {
+TEST_F(StoreKillTest, KeepsTheOldOrTheNewCheckpoint) {
   KillConversionsInto(absl::StrCat("s3://", ObjectServer::kBucket, "/kills"));
 }
 
-TEST_F(StoreKillTest, TheSameIsTrueOfGooglesStore) {
+TEST_F(StoreKillTest, KeepsTheOldOrTheNewCheckpointInGooglesStore) {
   GsServer::Get();
   KillConversionsInto(absl::StrCat("gs://", GsServer::kBucket, "/kills"));
 }
@@ -181,7 +181,7 @@ std::vector<SharedKind> SharedKinds() {
           {"model.safetensors", {}}};
 }
 
-TEST_F(StoreKillTest, WorkersAreKilledAndStartedAgainInAnotherNumber) {
+TEST_F(StoreKillTest, WorkersSurviveKillsAndRestarts) {
   std::cout << "seed " << GTEST_FLAG_GET(random_seed) << std::endl;
   const std::string run =
       absl::StrCat("s3://", ObjectServer::kBucket, "/workers");

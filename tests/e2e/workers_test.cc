@@ -137,7 +137,7 @@ class WorkersTest : public ::testing::Test {
   std::mt19937_64 random_{static_cast<uint64_t>(GTEST_FLAG_GET(random_seed))};
 };
 
-TEST_F(WorkersTest, AreKilledAndStartedAgainInAnotherNumber) {
+TEST_F(WorkersTest, SurviveKillsAndRestartsInAnotherNumber) {
   std::cout << "seed " << GTEST_FLAG_GET(random_seed) << std::endl;
   for (const Kind& kind : Kinds()) {
     const std::string alone = Place(absl::StrCat("alone-", kind.name));
@@ -227,7 +227,7 @@ TEST_F(WorkersTest, WaitEndsWhenTheLastWorkerDoes) {
   EXPECT_EQ(watch.Wait(), 0);
 }
 
-TEST_F(WorkersTest, TheLauncherSaysTheShare) {
+TEST_F(WorkersTest, TheLauncherSetsTheShare) {
   const std::string dst = dir_.Join("launched.pt");
   const std::vector<std::string> words = {"/usr/bin/env",
                                           "-i",

@@ -89,7 +89,7 @@ llama::ModelOptions Llama(int64_t num_layers) {
           .ffn_dim = 352};
 }
 
-TEST(ActivationsBound, HoldsForALlamaAndIsNotFarAway) {
+TEST(ActivationsBound, HoldsForALlamaAndIsClose) {
   for (const int64_t num_layers : {1, 6}) {
     const int64_t measured = Measured(Llama(num_layers));
     const auto bound =
@@ -99,7 +99,7 @@ TEST(ActivationsBound, HoldsForALlamaAndIsNotFarAway) {
   }
 }
 
-TEST(ActivationsBound, HoldsForWhatAnOffloadCopies) {
+TEST(ActivationsBound, HoldsForTheBytesOfAnOffload) {
   testing::RunRanks(1, [] {
     init_process_group();
     TrainConfig config;

@@ -38,7 +38,7 @@ using ::fsdp::testing::MakeLlama;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-TEST(Parallel, SaysWhatToWriteInstead) {
+TEST(Parallel, SuggestsOptionsThatWork) {
   const auto refuses = [](std::vector<std::string> flags,
                           const std::string& what) {
     flags.emplace_back("--data=a");
@@ -69,7 +69,7 @@ TEST(Parallel, SaysWhatToWriteInstead) {
           "write at least 3, the number of stages, or --pp-schedule=gpipe");
 }
 
-TEST(Parallel, MicrobatchesDivideTheSequencesOfARank) {
+TEST(Parallel, MicrobatchesDivideARanksSequences) {
   Config config = ParseFlags({"--data=a", "--pp=2", "--batch=12"}).value();
   config.accumulate = 1;
   EXPECT_OK(FitMicrobatches(/*num_readers=*/2, &config));
@@ -84,7 +84,7 @@ TEST(Parallel, MicrobatchesDivideTheSequencesOfARank) {
 
 // No rank can send all stages' weights, and microbatches would gather
 // parameters again and again.
-TEST(Parallel, StagesReadTheirOwnWeightsAndKeepWhatTheyGather) {
+TEST(Parallel, StagesReadTheirOwnWeightsAndGatherOnce) {
   const auto train = [](const std::vector<std::string>& flags) {
     return ParseFlags(flags).value().train;
   };
@@ -129,7 +129,7 @@ TEST(Parallel, DegreesMultiplyToTheRanks) {
 }
 
 // A config has degrees and a plan, which flags override.
-TEST(Parallel, AConfigSaysWhatFlagsSay) {
+TEST(Parallel, AConfigMayReplaceFlags) {
   TempDir dir;
   const std::string path = dir.path() + "/composer.yaml";
   std::ofstream(path) << "precision: fp32\n"
@@ -152,7 +152,7 @@ TEST(Parallel, AConfigSaysWhatFlagsSay) {
                        HasSubstr("the file of --plan or --config")));
 }
 
-TEST(Parallel, WarnsOfHeadsThatDoNotDivide) {
+TEST(Parallel, WarnsAboutHeadsThatDoNotDivide) {
   const auto warning = [](const std::string& flag) {
     return WarningOf(ParseFlags({"--data=a", flag}).value());
   };
@@ -175,7 +175,7 @@ void ExpectTrainsInParts(const fsdp::ParallelDims& dims, Llama model,
   EXPECT_THAT(fsdp::gathered_operators(), IsEmpty());
 }
 
-TEST(Parallel, ThePlanThatIsBuiltInGathersNothing) {
+TEST(Parallel, TheBuiltInPlanGathersNothing) {
   fsdp::testing::RunRanks(4, [] {
     fsdp::testing::StartRankInDouble();
     const fsdp::ParallelDims dims = fsdp::init_parallel_dims({.tp = 2}, "cpu");
@@ -196,7 +196,7 @@ std::string LinesBetween(const std::string& text, const std::string& first,
       .substr(text[begin] == ' ' ? 2 : 0);
 }
 
-TEST(Parallel, PlansThatAreShownAreTheOneThatIsBuiltIn) {
+TEST(Parallel, DocumentedPlansMatchTheBuiltInPlan) {
   std::ifstream readme("fsdp/examples/README.md");
   const std::string page((std::istreambuf_iterator<char>(readme)),
                          std::istreambuf_iterator<char>());

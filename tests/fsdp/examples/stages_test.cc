@@ -118,7 +118,7 @@ TEST(Stages, TrainAsOneProcess) {
   });
 }
 
-TEST(Stages, OfExpertsTrainAsOneProcess) {
+TEST(Stages, WithExpertsTrainAsOneProcess) {
   fsdp::testing::RunRanks(4, [] {
     fsdp::testing::StartRankInDouble();
     ExpectTrainsAsOne({"--experts=4"});
@@ -147,7 +147,7 @@ TEST(Stages, OnEightRanksTrainAsOneProcess) {
 
 // Names in a plan that only other stages have are not mistakes. Names that no
 // stage has stay, so that parallelize_module warns about them.
-TEST(Stages, HaveTheirPartOfAPlan) {
+TEST(Stages, UseTheirPartOfAPlan) {
   fsdp::testing::RunRanks(2, [] {
     fsdp::testing::StartRankInDouble();
     TempDir dir;

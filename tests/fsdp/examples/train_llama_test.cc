@@ -48,7 +48,7 @@ TEST(Config, FlagsOverrideTheFile) {
   EXPECT_TRUE(config->model.tied_embeddings);
 }
 
-TEST(Config, RefusesWhatItDoesNotKnowByName) {
+TEST(Config, RefusesUnknownKeysByName) {
   const auto refuses = [](const std::vector<std::string>& flags,
                           const std::string& what) {
     EXPECT_THAT(ParseFlags(flags).status(),
@@ -75,7 +75,7 @@ TEST(Config, RefusesWhatItDoesNotKnowByName) {
           "--keep-every requires --keep-last");
 }
 
-TEST(Config, TakesWhatToSaveWhereAndHowOften) {
+TEST(Config, ReadsTheOptionsForSaving) {
   const absl::StatusOr<Config> config = ParseFlags(
       {"--data=a", "--checkpoint-dir=run", "--save-every=10", "--keep-last=2",
        "--keep-every=100", "--init-from=b.pt", "--export=c.safetensors"});
@@ -110,7 +110,7 @@ TEST(Config, FlagsBecomeSettingsWithTheirPlaces) {
             "--offload-activations");
 }
 
-TEST(Config, OptionsAndFlagsOverrideAConfigOfAnotherProgram) {
+TEST(Config, OptionsAndFlagsOverrideAnotherProgramsConfig) {
   TempDir dir;
   const std::string toml = absl::StrCat(dir.path(), "/titan.toml");
   std::ofstream(toml) << "[training]\nsteps = 7\nseq_len = 32\n"
@@ -132,7 +132,7 @@ TEST(Config, OptionsAndFlagsOverrideAConfigOfAnotherProgram) {
   EXPECT_EQ(config->accumulate, 1);
 }
 
-TEST(Config, MakesBatchesOfWhatAConfigSays) {
+TEST(Config, TakesBatchSizesFromAConfig) {
   Config config;
   EXPECT_OK(FitBatch(2, &config));
   EXPECT_EQ(config.batch, 8);
@@ -153,7 +153,7 @@ TEST(Config, MakesBatchesOfWhatAConfigSays) {
                        HasSubstr("--batch=5 is not a multiple of 2 ranks")));
 }
 
-TEST(Config, NamesTheLineOfAFile) {
+TEST(Config, NamesTheLineInAFile) {
   Config config;
   EXPECT_THAT(ReadOptionsText("llama.conf", "steps = 3\nwidth = 4\n", &config),
               StatusIs(absl::StatusCode::kInvalidArgument,

@@ -43,7 +43,7 @@ struct Net {
   torch::Tensor x = torch::ones({1, 4});
 };
 
-TEST(DebugMode, IsOffUnlessAskedFor) {
+TEST(DebugMode, IsOffByDefault) {
   EXPECT_FALSE(debug_mode());
   set_debug_mode(true);
   EXPECT_TRUE(debug_mode());
@@ -51,14 +51,14 @@ TEST(DebugMode, IsOffUnlessAskedFor) {
   EXPECT_FALSE(debug_mode());
 }
 
-TEST(DebugMode, IsOnByTheEnvironment) {
+TEST(DebugMode, TheEnvironmentSwitchesItOn) {
   RunRanks(
       1, [] { EXPECT_TRUE(debug_mode()); }, kDebug);
   RunRanks(1, [] { EXPECT_FALSE(debug_mode()); },
            {.environment = {{"TESSERA_FSDP_DEBUG", "0"}}});
 }
 
-TEST(DebugMode, LeavesStepsThatAgreeAlone) {
+TEST(DebugMode, AcceptsStepsThatAgree) {
   RunRanks(
       2,
       [] {
@@ -87,7 +87,7 @@ TEST(DebugMode, LeavesStepsThatAgreeAlone) {
       kDebug);
 }
 
-TEST(OrderCheck, IsOnUnlessSwitchedOff) {
+TEST(OrderCheck, IsOnByDefault) {
   RunRanks(1, [] {
     EXPECT_TRUE(order_check());
     set_order_check(false);
@@ -129,7 +129,7 @@ TEST(OrderCheck, NamesACollectiveThatOthersDoNotMake) {
   });
 }
 
-TEST(OrderCheck, SeesCollectivesOutsideOfGroups) {
+TEST(OrderCheck, ChecksCollectivesOutsideGroups) {
   RunRanks(2, [] {
     init_process_group();
     Net net;
@@ -144,7 +144,7 @@ TEST(OrderCheck, SeesCollectivesOutsideOfGroups) {
   });
 }
 
-TEST(OrderCheck, GoesOnAfterADivergence) {
+TEST(OrderCheck, ContinuesAfterADivergence) {
   RunRanks(3, [] {
     init_process_group();
     const ProcessGroup group = world_group();
@@ -183,7 +183,7 @@ std::string ErrorOfEither(const std::function<void()>& first,
   return error;
 }
 
-TEST(OrderCheck, OnADeviceNobodyWaitsForANeighbour) {
+TEST(OrderCheck, DeviceRanksDoNotWaitForNeighbours) {
   RunRanks(2, [] {
     init_process_group();
     const ProcessGroup group = world_group();
@@ -197,7 +197,7 @@ TEST(OrderCheck, OnADeviceNobodyWaitsForANeighbour) {
   });
 }
 
-TEST(OrderCheck, OnADeviceTheEndOfABackwardSeesADivergence) {
+TEST(OrderCheck, DeviceRanksFindADivergenceAfterBackward) {
   RunRanks(2, [] {
     init_process_group();
     // No other call looks at this group's messages.
@@ -218,7 +218,7 @@ TEST(OrderCheck, OnADeviceTheEndOfABackwardSeesADivergence) {
   });
 }
 
-TEST(OrderCheck, OnADeviceTheNextCollectiveSeesADivergenceThatHasCome) {
+TEST(OrderCheck, DeviceRanksFindAnArrivedDivergenceAtTheNextCollective) {
   RunRanks(2, [] {
     init_process_group();
     const ProcessGroup group = world_group();
@@ -232,7 +232,7 @@ TEST(OrderCheck, OnADeviceTheNextCollectiveSeesADivergenceThatHasCome) {
   });
 }
 
-TEST(OrderCheck, OnADeviceARankIsNotAheadWithoutBound) {
+TEST(OrderCheck, DeviceRanksAreAheadByALimitedCount) {
   RunRanks(2, [] {
     init_process_group();
     const ProcessGroup group = world_group();
@@ -248,7 +248,7 @@ TEST(OrderCheck, OnADeviceARankIsNotAheadWithoutBound) {
   });
 }
 
-TEST(OrderCheck, OnTheCpuWhatADeviceLeftIsReadFirst) {
+TEST(OrderCheck, CpuCollectivesFirstReadADevicesMessages) {
   RunRanks(2, [] {
     init_process_group();
     const ProcessGroup group = world_group();
@@ -341,7 +341,7 @@ TEST(DebugMode, NamesTheGroupsOfRanksThatDiverge) {
       kDebug);
 }
 
-TEST(DebugMode, NamesTheRankThatWentOn) {
+TEST(DebugMode, NamesTheRankThatContinued) {
   RunRanks(
       2,
       [] {
@@ -361,7 +361,7 @@ TEST(DebugMode, NamesTheRankThatWentOn) {
       kDebug);
 }
 
-TEST(DebugMode, SeesWhatTheUserGathers) {
+TEST(DebugMode, ChecksTheUsersGathers) {
   RunRanks(
       2,
       [] {

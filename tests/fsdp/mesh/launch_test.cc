@@ -57,7 +57,7 @@ const Variables& Torchrun() {
   return *variables;
 }
 
-TEST(Launch, NobodyStartedIsAJobOfOne) {
+TEST(Launch, WithoutALauncherTheJobHasOneRank) {
   const Launch launch = Read({{"PATH", "/bin"}});
   EXPECT_EQ(launch.rank, 0);
   EXPECT_EQ(launch.world_size, 1);
@@ -125,7 +125,7 @@ TEST(Launch, ReadsOtherMpis) {
             1);
 }
 
-TEST(Launch, ReadsAStepOfSlurm) {
+TEST(Launch, ReadsASlurmStep) {
   const Variables slurm = {{"SLURM_PROCID", "9"},
                            {"SLURM_STEP_NUM_TASKS", "16"},
                            {"SLURM_LOCALID", "1"},
@@ -141,12 +141,12 @@ TEST(Launch, ReadsAStepOfSlurm) {
   EXPECT_EQ(Read(With(slurm, {{"MASTER_PORT", "77"}})).master_port, 77);
 }
 
-TEST(Launch, ABatchScriptOfSlurmRunsAlone) {
+TEST(Launch, ASlurmBatchScriptRunsAlone) {
   EXPECT_EQ(Read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "16"}}).world_size,
             1);
 }
 
-TEST(Launch, TorchrunInsideOfOthersCounts) {
+TEST(Launch, TorchrunInsideOtherLaunchersCounts) {
   const Variables both =
       With(Torchrun(), {{"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}});
   EXPECT_EQ(Read(both).rank, 5);
@@ -213,7 +213,7 @@ TEST(DeviceIndex, IsTheLocalRankAmongSeveral) {
   EXPECT_EQ(DeviceIndexOf(0, 1, EnvironmentOf({})), 0);
 }
 
-TEST(DeviceIndex, IsZeroForAProcessWithADeviceOfItsOwn) {
+TEST(DeviceIndex, IsZeroForAProcessThatSeesOneDevice) {
   for (const char* name : {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
                            "SLURM_GPUS_PER_TASK"}) {
     const Variables variables = {{name, "1"}};

@@ -27,7 +27,7 @@ TEST(MeshAxis, AxesOfAGridAreRowMajor) {
               ElementsAre(MeshExtent{2, 12}));
 }
 
-TEST(MeshAxis, PlacesLieOnItsExtents) {
+TEST(MeshAxis, PlacesLieOnTheExtents) {
   // The first and the last axis of a (2, 2, 2) grid, flattened.
   const MeshAxis axis = AxisOf({{2, 4}, {2, 1}});
   EXPECT_EQ(SizeOf(axis), 4);
@@ -39,7 +39,7 @@ TEST(MeshAxis, PlacesLieOnItsExtents) {
               ElementsAre(2, 6, 3, 7));
 }
 
-TEST(MeshAxis, CanonicalExtentsTellEqualRanks) {
+TEST(MeshAxis, CanonicalExtentsIdentifyEqualRanks) {
   EXPECT_THAT(Canonical(AxisOf({{2, 4}, {1, 4}, {4, 1}})),
               ElementsAre(MeshExtent{8, 1}));
   EXPECT_THAT(Canonical(AxisOf({{2, 4}, {2, 1}})),

@@ -56,7 +56,7 @@ void ExpectTrainsAsWithout(FullyShardOptions options) {
   destroy_process_group();
 }
 
-TEST(Cuda, TrainsAsWithout) { ExpectTrainsAsWithout({}); }
+TEST(Cuda, TrainsAsWithoutSharding) { ExpectTrainsAsWithout({}); }
 
 TEST(Cuda, OffloadsToPinnedMemory) {
   ExpectTrainsAsWithout({.offload_policy = CPUOffloadPolicy{}});

@@ -23,7 +23,7 @@ using ::testing::Key;
 using testing::RunRanks;
 using ::testing::UnorderedElementsAre;
 
-TEST(ParallelDegrees, DataParallelismTakesWhatIsLeft) {
+TEST(ParallelDegrees, DataParallelismTakesTheRemainingRanks) {
   const ParallelDegrees degrees =
       ParallelDegrees{.dp_replicate = 2, .tp = 2}.resolved(8);
   EXPECT_EQ(degrees.dp_shard, 2);
@@ -34,7 +34,7 @@ TEST(ParallelDegrees, DataParallelismTakesWhatIsLeft) {
   EXPECT_EQ(given.size("cp"), 1);
 }
 
-TEST(ParallelDegrees, RefusesWhatDoesNotFit) {
+TEST(ParallelDegrees, RefusesDegreesThatDoNotFit) {
   const auto error = [](const ParallelDegrees& degrees, int64_t ranks) {
     EXPECT_THROW(degrees.resolved(ranks), c10::ValueError);
     return ErrorOf([&] { degrees.resolved(ranks); });
@@ -82,7 +82,7 @@ TEST(ParallelDegrees, AnAxisIsEnabledWithSeveralRanks) {
   EXPECT_THAT(enabled(ParallelDegrees{.dp_shard = 1}), IsEmpty());
 }
 
-TEST(ParallelDegrees, NumbersThatFollow) {
+TEST(ParallelDegrees, ComputesDerivedNumbers) {
   EXPECT_EQ((ParallelDegrees{.dp_replicate = 2, .dp_shard = 3, .cp = 2}
                  .fsdp_gradient_divide_factor()),
             12);
@@ -96,7 +96,7 @@ TEST(ParallelDegrees, NumbersThatFollow) {
               HasSubstr("there is no axis \"dp\", only pp, batch"));
 }
 
-TEST(ParallelDims, OfOneRankHasNoMeshes) {
+TEST(ParallelDims, HasNoMeshesOnOneRank) {
   const ParallelDims dims = init_parallel_dims({}, "cpu");
   EXPECT_EQ(dims.world_mesh().size(), 1);
   EXPECT_THAT(dims.get_all_one_dimensional_meshes(), IsEmpty());
@@ -109,7 +109,7 @@ TEST(ParallelDims, OfOneRankHasNoMeshes) {
   destroy_process_group();
 }
 
-TEST(ParallelDims, OfEightRanks) {
+TEST(ParallelDims, HasMeshesOnEightRanks) {
   RunRanks(8, [] {
     const ParallelDims dims =
         init_parallel_dims({.dp_replicate = 2, .tp = 2}, "cpu");
@@ -157,7 +157,7 @@ TEST(ParallelDims, ExpertsDivideTheSameRanks) {
   });
 }
 
-TEST(ParallelDims, GroupsOfEqualRanksAreMadeOnce) {
+TEST(ParallelDims, MakesGroupsOfEqualRanksOnce) {
   RunRanks(4, [] {
     const ParallelDims dims =
         init_parallel_dims({.tp = 2, .ep = 2, .etp = 2}, "cpu");

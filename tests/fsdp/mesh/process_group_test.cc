@@ -40,7 +40,7 @@ float SumOver(const ProcessGroup& group, float value) {
   return tensors[0][0].item<float>();
 }
 
-TEST(ProcessGroup, AProcessAloneIsAJobOfOne) {
+TEST(ProcessGroup, ASingleProcessIsAJobOfOne) {
   EXPECT_FALSE(is_initialized());
   EXPECT_EQ(get_rank(), 0);
   EXPECT_EQ(get_world_size(), 1);
@@ -70,7 +70,7 @@ void ExpectBrokenPipesAreErrors() {
   close(ends[1]);
 }
 
-TEST(ProcessGroup, ABrokenPipeIsAnErrorAndNoSignal) {
+TEST(ProcessGroup, ABrokenPipeIsAnErrorNotASignal) {
   RunRanks(1, [] {
     signal(SIGPIPE, SIG_DFL);
     init_process_group();
@@ -83,7 +83,7 @@ TEST(ProcessGroup, ABrokenPipeIsAnErrorAndNoSignal) {
   });
 }
 
-TEST(ProcessGroup, LeavesAnotherHandlerOfBrokenPipesAlone) {
+TEST(ProcessGroup, KeepsAnotherHandlerForBrokenPipes) {
   RunRanks(1, [] {
     static int calls = 0;
     signal(SIGPIPE, [](int) { ++calls; });
@@ -118,7 +118,7 @@ TEST(ProcessGroup, RanksFindEachOther) {
   RunRanks(3, body, {.environment = {{"TORCHELASTIC_RESTART_COUNT", "1"}}});
 }
 
-TEST(ProcessGroup, UsesTheInterfaceThatIsNamed) {
+TEST(ProcessGroup, UsesTheNamedInterface) {
   const auto body = [] {
     init_process_group();
     EXPECT_EQ(SumOver(world_group(), 1), 2);
@@ -132,7 +132,7 @@ TEST(ProcessGroup, UsesTheInterfaceThatIsNamed) {
            {.environment = {{"GLOO_SOCKET_IFNAME", "nosuchnet0"}}});
 }
 
-TEST(ProcessGroup, GroupsOfSomeRanks) {
+TEST(ProcessGroup, MakesGroupsOfSomeRanks) {
   RunRanks(4, [] {
     init_process_group();
     const int64_t rank = get_rank();
@@ -190,7 +190,7 @@ TEST(ProcessGroup, CountsThroughADecoratedBackend) {
   });
 }
 
-TEST(ProcessGroup, ARankThatDiesEndsTheOthers) {
+TEST(ProcessGroup, ADeadRankEndsTheOthers) {
   RunRanks(3,
            [] {
              init_process_group();
@@ -236,7 +236,7 @@ TEST(ProcessGroup, AGroupThatOneRankDoesNotMakeTimesOut) {
   });
 }
 
-TEST(ProcessGroup, AJobThatIsNotCompleteTimesOut) {
+TEST(ProcessGroup, AnIncompleteJobTimesOut) {
   RunRanks(2,
            [] {
              if (std::string(std::getenv("RANK")) == "1") return;
@@ -250,7 +250,7 @@ TEST(ProcessGroup, AJobThatIsNotCompleteTimesOut) {
            {.agent_store = false});
 }
 
-TEST(Work, ContextIsPutBeforeTheError) {
+TEST(Work, AddsContextBeforeTheError) {
   const auto context = [] { return std::string("while reading"); };
   WithContext(context, [] {});
   EXPECT_THAT(ErrorOf([&] {

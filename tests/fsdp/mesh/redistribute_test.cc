@@ -246,7 +246,7 @@ TEST(Redistribute, RefusesPartialTargetsAndReductionsThatDoNotCommute) {
   });
 }
 
-TEST(AxisCut, OfAStridedShardHasAPieceForEachSplit) {
+TEST(AxisCut, StridedShardHasAPieceForEachSplit) {
   const AxisCut cut = CutOf(9, StridedShard(0, 2), 4);
   EXPECT_EQ(cut.lengths, (std::vector<int64_t>{3, 3, 2, 1}));
   EXPECT_EQ(cut.max_length, 3);

@@ -76,7 +76,7 @@ class CheckpointTest : public ::testing::Test {
   CheckpointTest() { torch::manual_seed(1); }
 };
 
-TEST_F(CheckpointTest, GradientsAreThoseOfThePlainCall) {
+TEST_F(CheckpointTest, GradientsMatchThePlainCall) {
   Block block(4);
   Tensor x = torch::randn({3, 4}, torch::requires_grad());
   const Tensors want = GradsFrom(*block, [&] { return block(x); });
@@ -91,7 +91,7 @@ TEST_F(CheckpointTest, GradientsAreThoseOfThePlainCall) {
   EXPECT_EQ(block->num_runs, 2);
 }
 
-TEST_F(CheckpointTest, ParametersGetGradientsThoughNoInputRequiresIt) {
+TEST_F(CheckpointTest, ParametersGetGradientsIfNoInputRequiresGrad) {
   Block block(4);
   const Tensor x = torch::randn({3, 4});
   const Tensors want = GradsFrom(*block, [&] { return block(x); });
@@ -102,7 +102,7 @@ TEST_F(CheckpointTest, ParametersGetGradientsThoughNoInputRequiresIt) {
       want);
 }
 
-TEST_F(CheckpointTest, NothingToDifferentiateIsNoError) {
+TEST_F(CheckpointTest, AcceptsNothingToDifferentiate) {
   const Tensor weight = torch::ones({2}, torch::requires_grad());
   const Tensor y = checkpoint([](Tensor t) { return t * 2; }, torch::ones({2}));
   (y * weight).sum().backward();
@@ -217,7 +217,7 @@ TEST_F(CheckpointTest, BackwardTwiceWithRetainGraph) {
   }
 }
 
-TEST_F(CheckpointTest, AutocastOfTheFirstRunIsThatOfTheSecond) {
+TEST_F(CheckpointTest, TheSecondRunUsesTheFirstRunsAutocast) {
   torch::nn::Linear linear(4, 4);
   std::vector<at::ScalarType> dtypes;
   at::autocast::set_autocast_enabled(at::kCPU, true);
@@ -237,7 +237,7 @@ TEST_F(CheckpointTest, AutocastOfTheFirstRunIsThatOfTheSecond) {
   EXPECT_TRUE(linear->weight.grad().defined());
 }
 
-TEST_F(CheckpointTest, AFunctionThatFailsLeavesModesAndRandomStateAsTheyWere) {
+TEST_F(CheckpointTest, AFailureRestoresModesAndRandomState) {
   bool fail = true;
   const auto run = [&](Tensor t) {
     const Tensor noise = torch::rand_like(t);
@@ -262,7 +262,7 @@ TEST_F(CheckpointTest, AFunctionThatFailsLeavesModesAndRandomStateAsTheyWere) {
   EXPECT_TRUE(torch::equal(x.grad(), y.detach()));
 }
 
-TEST_F(CheckpointTest, RefusesWhatARecomputationCannotServe) {
+TEST_F(CheckpointTest, RefusesBackwardsThatItCannotSupport) {
   const Tensor x = torch::ones({2}, torch::requires_grad());
   const auto run = [](Tensor t) { return t * t; };
   EXPECT_THAT([&] { torch::autograd::grad({checkpoint(run, x).sum()}, {x}); },
@@ -368,7 +368,7 @@ TEST_F(CheckpointTest, PredicateSwitchesHoldersAndChildrenOfSequentials) {
   EXPECT_EQ(model->tail->at<BlockImpl>(0).in->weight.size(0), 8);
 }
 
-TEST_F(CheckpointTest, AModuleWhoseCallsNobodySeesIsRefusedByName) {
+TEST_F(CheckpointTest, RefusesAModuleWithCallsThatCannotBeIntercepted) {
   Model model;
   apply_activation_checkpointing(*model, Nothing);
   EXPECT_THAT(
@@ -397,7 +397,7 @@ TEST_F(CheckpointTest, TheRootIsNotAsked) {
   EXPECT_EQ(asked, 1);
 }
 
-TEST_F(CheckpointTest, AChildThatReturnsNoTensorIsRefused) {
+TEST_F(CheckpointTest, RefusesAChildThatReturnsNoTensor) {
   torch::nn::Sequential model(torch::nn::LSTM(3, 4));
   apply_activation_checkpointing(*model,
                                  [](const auto& /*module*/) { return true; });
@@ -407,7 +407,7 @@ TEST_F(CheckpointTest, AChildThatReturnsNoTensorIsRefused) {
                   AllOf(HasSubstr("LSTM"), HasSubstr("only a Tensor"))));
 }
 
-TEST_F(CheckpointTest, AForgottenModuleLeavesNoSwitchBehind) {
+TEST_F(CheckpointTest, ADestroyedModuleLeavesNoSwitch) {
   for (int i = 0; i < 200; ++i) {
     Checkpointed<BlockImpl> block(2);
     EXPECT_TRUE(is_checkpointed(*block));

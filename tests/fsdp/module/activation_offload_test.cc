@@ -27,7 +27,7 @@ namespace {
 
 constexpr uint64_t kFloat = sizeof(float);
 
-TEST(ActivationOffload, HoldsWhatForwardSavesAndNothingElse) {
+TEST(ActivationOffload, HoldsOnlyTensorsThatForwardSaves) {
   const at::Tensor weight = at::randn({4, 3}).requires_grad_();
   const at::Tensor x = at::randn({5, 4}).requires_grad_();
   const at::Tensor expected = x.detach().t().matmul(at::ones({5, 3}));
@@ -74,7 +74,7 @@ TEST(ActivationOffload, SeveralMayEndInAnyOrder) {
   EXPECT_EQ(next.num_saved_bytes(), 3 * kFloat);
 }
 
-TEST(ActivationOffload, SeesWhatWasChangedInPlace) {
+TEST(ActivationOffload, DetectsChangesInPlace) {
   const at::Tensor x = at::randn({3}).requires_grad_();
   at::Tensor y;
   at::Tensor loss;
@@ -90,7 +90,7 @@ TEST(ActivationOffload, SeesWhatWasChangedInPlace) {
   ExpectError<c10::Error>([&] { loss.backward(); }, {"modified in place"});
 }
 
-TEST(ActivationOffload, AGraphThatNobodyHoldsIsFreed) {
+TEST(ActivationOffload, FreesAnAbandonedGraph) {
   const at::Tensor x = at::randn({3}).requires_grad_();
   std::weak_ptr<torch::autograd::Node> exp, dot;
   {

@@ -70,7 +70,7 @@ TEST(Init, MomentsAndBoundsOfTheDistributions) {
   EXPECT_NEAR(t.std().item<double>(), 0.0813, 0.001);
 }
 
-TEST(Init, FansAreOfTheWholeTensor) {
+TEST(Init, UsesTheFansOfTheWholeTensor) {
   const Tensor conv = torch::empty({8, 4, 3, 5});
   EXPECT_EQ(init::fans_of(conv).fan_in, 60);
   EXPECT_EQ(init::fans_of(conv).fan_out, 120);
@@ -102,7 +102,7 @@ TEST(Init, ScalarsEmptyStridedAndLowPrecision) {
   EXPECT_NE(init::seed_of(1, "a"), init::seed_of(2, "a"));
 }
 
-TEST(Init, ArgumentsThatMakeNoSenseAreRefused) {
+TEST(Init, RefusesInvalidArguments) {
   const Tensor t = torch::empty({3});
   EXPECT_THROW(init::uniform_(t, 1, 0, 0), c10::ValueError);
   EXPECT_THROW(init::uniform_(t, 0, INFINITY, 0), c10::ValueError);
@@ -115,7 +115,7 @@ TEST(Init, ArgumentsThatMakeNoSenseAreRefused) {
 }
 
 // Compares distributions: the largest value, or the spread, in every tensor.
-TEST(Init, DefaultsAreThoseOfTorch) {
+TEST(Init, DefaultsMatchTorch) {
   struct BigImpl : torch::nn::Module {
     BigImpl() {
       namespace nn = torch::nn;
@@ -183,7 +183,7 @@ TEST(Init, DefaultsZeroThePaddingRow) {
   EXPECT_EQ((embed->weight == 0).sum().item<int64_t>(), 3);
 }
 
-TEST(Init, DefaultsAskForWhatTheyDoNotKnow) {
+TEST(Init, DefaultsRefuseUnknownModules) {
   struct OwnImpl : torch::nn::Module {
     OwnImpl() {
       register_module("linear", torch::nn::Linear(2, 2));
@@ -208,7 +208,7 @@ TEST(Init, DefaultsAskForWhatTheyDoNotKnow) {
   EXPECT_FALSE(torch::equal(model->parameters()[1], before));
 }
 
-TEST(Init, DefaultsDoNotGuessWhatAModuleAddsToOneOfTorch) {
+TEST(Init, DefaultsRefuseTensorsAddedToATorchModule) {
   struct ScaledImpl : torch::nn::LinearImpl {
     ScaledImpl() : LinearImpl(2, 3) {
       register_parameter("scale", torch::zeros({3}));
@@ -227,7 +227,7 @@ TEST(Init, DefaultsDoNotGuessWhatAModuleAddsToOneOfTorch) {
 
 // A Transformer draws the inner modules again, except for those that the caller
 // initialised.
-TEST(Init, DefaultsLeaveToCustomWhatItTook) {
+TEST(Init, DefaultsKeepCustomValues) {
   torch::nn::Transformer model(
       torch::nn::TransformerOptions(4, 2, 1, 1).dim_feedforward(6));
   const auto is_custom = [](const std::string& name) {
@@ -250,7 +250,7 @@ TEST(Init, DefaultsLeaveToCustomWhatItTook) {
   EXPECT_EQ(num_fives, (6 * 4 + 6) + (4 * 4 + 4));
 }
 
-TEST(Init, ParametersEachWithASeedTiedOnesOnce) {
+TEST(Init, SeedsEachParameterAndTiedOnesOnce) {
   torch::nn::Linear shared(4, 4);
   torch::nn::Sequential model(shared, torch::nn::Linear(4, 4), shared);
   std::vector<std::string> names;
@@ -287,7 +287,7 @@ TEST_P(InitOnRanks, ValuesDoNotDependOnTheNumberOfRanks) {
 INSTANTIATE_TEST_SUITE_P(WorldSizes, InitOnRanks,
                          ::testing::Values(1, 2, 3, 4));
 
-TEST(InitSharded, NorOnTheDimensionOrTheReplicas) {
+TEST(InitSharded, ValuesDoNotDependOnTheDimensionOrTheReplicas) {
   RunRanks(4, [] {
     init_process_group();
     ExpectShardedEqualsPlain(
@@ -299,7 +299,7 @@ TEST(InitSharded, NorOnTheDimensionOrTheReplicas) {
   });
 }
 
-TEST(InitSharded, ADTensorOfSeveralBoxes) {
+TEST(InitSharded, FillsADTensorWithSeveralBoxes) {
   RunRanks(4, [] {
     init_process_group();
     const DeviceMesh mesh = init_device_mesh("cpu", {2, 2}, {"fsdp", "tp"});

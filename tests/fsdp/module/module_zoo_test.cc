@@ -276,7 +276,7 @@ struct ByHand : torch::autograd::Function<ByHand> {
   }
 };
 
-TEST(ModuleZoo, FunctionsByHandAndViewsOfWeights) {
+TEST(ModuleZoo, CustomFunctionsAndViewsOfWeights) {
   RunRanks(3, [] {
     StartRankInDouble();
     ExpectSame("a function that saves the weight",

@@ -37,13 +37,13 @@ TEST(Names, FirstNamesOfParametersAndBuffers) {
       ElementsAre("1.running_mean", "1.running_var", "1.num_batches_tracked"));
 }
 
-TEST(Names, CheckpointingActivationsDoesNotShow) {
+TEST(Names, AreTheSameWithActivationCheckpointing) {
   torch::nn::Sequential model = Model();
   apply_activation_checkpointing(*model, [](const auto&) { return true; });
   EXPECT_THAT(parameter_names(*model), kParameters);
 }
 
-TEST(Names, OfTensors) {
+TEST(Names, FindsTheNamesOfTensors) {
   torch::nn::Sequential model = Model();
   const NameMap map(*model);
   EXPECT_EQ(map.name_of(model->parameters()[2]), "1.weight");
@@ -54,7 +54,7 @@ TEST(Names, OfTensors) {
               ThrowsMessage<c10::ValueError>(HasSubstr("[2]")));
 }
 
-TEST(Names, OfTheGroupsOfAnOptimizer) {
+TEST(Names, ListsTheNamesInOptimizerGroups) {
   torch::nn::Sequential model = Model();
   const std::vector<torch::Tensor> p = model->parameters();
   std::vector<torch::optim::OptimizerParamGroup> groups;

@@ -53,7 +53,7 @@ class Packed {
   std::vector<std::unique_ptr<Parcel>> parcels_;
 };
 
-TEST(OffloadStream, HoldsWhatFitsTheWindow) {
+TEST(OffloadStream, HoldsTensorsThatFitTheWindow) {
   OffloadStream stream(at::kCPU, 3 * kBytes);
   Packed packed(stream);
   packed.Pack(3);
@@ -85,7 +85,7 @@ TEST(OffloadStream, FreesTheOldest) {
   EXPECT_TRUE(memory.expired());
 }
 
-TEST(OffloadStream, DoesNotHoldWhatExceedsTheWindow) {
+TEST(OffloadStream, DoesNotHoldTensorsLargerThanTheWindow) {
   OffloadStream stream(at::kCPU, 2 * kBytes);
   Packed packed(stream);
   packed.Pack(1);
@@ -100,7 +100,7 @@ TEST(OffloadStream, DoesNotHoldWhatExceedsTheWindow) {
   packed.Use(0);
 }
 
-TEST(OffloadStream, FetchesThosePackedBefore) {
+TEST(OffloadStream, FetchesTensorsPackedBefore) {
   OffloadStream stream(at::kCPU, 2 * kBytes);
   Packed packed(stream);
   packed.Pack(7);  // 5 and 6 are held
@@ -135,7 +135,7 @@ TEST(OffloadStream, FetchesNothingTwice) {
   packed.Use(0);
 }
 
-TEST(OffloadStream, AForwardDropsWhatBackwardDidNotUse) {
+TEST(OffloadStream, ForwardDropsUnusedFetches) {
   OffloadStream stream(at::kCPU, 2 * kBytes);
   Packed packed(stream);
   packed.Pack(5);

@@ -75,7 +75,7 @@ TEST(TiedParameters, LowestCommonParent) {
   EXPECT_EQ(lowest_common_parent(*decoder, {"head.weight"}), "head");
 }
 
-TEST(TiedParameters, AListIsNoParent) {
+TEST(TiedParameters, AListIsNotAParent) {
   Decoder decoder;
   EXPECT_EQ(lowest_common_parent(*decoder,
                                  {"layers.0.0.weight", "layers.1.0.weight"}),

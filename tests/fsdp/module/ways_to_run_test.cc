@@ -119,7 +119,7 @@ struct State {
   std::vector<std::tuple<Tensor, int>> history;
 };
 
-TEST(ModuleZoo, ActivationsThatAreNoTensors) {
+TEST(ModuleZoo, ActivationsThatAreNotTensors) {
   RunRanks(2, [] {
     StartRankInDouble();
     ExpectSame("structs", Readers([](ReadersImpl& m) -> Tensors {
@@ -156,7 +156,7 @@ TEST(ModuleZoo, ARootWithoutInputsNeedsItsBoundary) {
   });
 }
 
-TEST(ModuleZoo, ListOfModulesNotFullyRun) {
+TEST(ModuleZoo, ModuleListThatIsPartlyRun) {
   RunRanks(3, [] {
     StartRankInDouble();
     Zoo<ReadersImpl> zoo = Readers([](ReadersImpl& m) -> Tensors {
@@ -256,7 +256,7 @@ struct ExpertsPair {
   std::shared_ptr<ExpertsImpl> model, reference;
 };
 
-TEST(ModuleZoo, ExpertsWithoutTokens) {
+TEST(ModuleZoo, ExpertsThatARankDoesNotCall) {
   RunRanks(4, [] {
     StartRankInDouble();
     const auto rank = static_cast<size_t>(get_rank());
@@ -290,7 +290,7 @@ TEST(ModuleZoo, ExpertsWithoutTokens) {
 }
 
 // Every rank calls every expert, with as many tokens as it has.
-TEST(ModuleZoo, ExpertsOfNoTokens) {
+TEST(ModuleZoo, ExpertsThatGetNoTokens) {
   RunRanks(2, [] {
     StartRankInDouble();
     Zoo<ExpertsImpl> zoo{

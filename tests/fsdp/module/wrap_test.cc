@@ -75,7 +75,7 @@ TEST(Wrap, ByClass) {
       ElementsAre("embed", "blocks.0", "blocks.1", ""));
 }
 
-TEST(Wrap, ByNameOfType) {
+TEST(Wrap, ByTypeName) {
   WrappedModel model;
   EXPECT_THAT(
       modules_to_wrap(*model, ModuleWrapPolicy({"WrappedBlockImpl",
@@ -113,7 +113,7 @@ TEST(Wrap, AlwaysNeverAndEither) {
 }
 
 // A WrappedBlock has 40 elements in `up`, 36 in `down`; embed and head have 24.
-TEST(Wrap, BySizeFromTheInnermostOut) {
+TEST(Wrap, BySizeFromTheInsideOut) {
   WrappedModel model;
   EXPECT_THAT(modules_to_wrap(*model, SizeBasedWrapPolicy{40}),
               ElementsAre("blocks.0.up", "blocks.1.up", ""));
@@ -176,7 +176,7 @@ TEST(Wrap, ATieIsShardedWithTheInnermostModuleThatHoldsIt) {
               ElementsAre("0", ""));
 }
 
-TEST(Wrap, TiesInsideOnePickOrOfIgnoredParametersNeedNoCare) {
+TEST(Wrap, IgnoresTiesInsideOnePickAndOfIgnoredParameters) {
   WrappedModel model;
   auto block = model->blocks->ptr<WrappedBlockImpl>(0);
   block->down->register_parameter("tied", block->up->weight);

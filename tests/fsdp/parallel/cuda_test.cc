@@ -45,7 +45,7 @@ std::vector<double> Train(torch::nn::Sequential& model,
   return losses;
 }
 
-TEST(CudaParallel, TrainsAsWithout) {
+TEST(CudaParallel, TrainsAsWithoutParallelism) {
   init_process_group();
   const DeviceMesh mesh =
       init_device_mesh("cuda", {1, 1, 1}, {"dp", "cp", "tp"});
@@ -63,7 +63,7 @@ TEST(CudaParallel, TrainsAsWithout) {
   destroy_process_group();
 }
 
-TEST(CudaParallel, GroupedProductsAreThoseOfALoop) {
+TEST(CudaParallel, GroupedProductsMatchALoop) {
   torch::manual_seed(3);
   const auto random = [](torch::IntArrayRef sizes) {
     return (0.1 * torch::randn(sizes)).to(torch::kCUDA, torch::kBFloat16);

@@ -150,7 +150,7 @@ TEST(ParallelParameters, MayBeOnTheMetaDevice) {
   });
 }
 
-TEST(ParallelParameters, MistakesAreNamed) {
+TEST(ParallelParameters, NameMistakes) {
   RunRanks(2, [] {
     Start();
     const DeviceMesh mesh = init_device_mesh("cpu", {1, 2}, {"dp", "tp"});

@@ -60,7 +60,7 @@ TEST(LearningRateScheduler, StepsEachGroupByItsOwnRate) {
   EXPECT_EQ(rates(0), 0.25);
 }
 
-TEST(LearningRateScheduler, OptionsOfAdamWAreTheConfigs) {
+TEST(LearningRateScheduler, AdamWOptionsComeFromTheConfig) {
   const torch::optim::AdamWOptions options =
       adamw_options(SomeLoop(), torch::optim::AdamWOptions().weight_decay(0.3));
   EXPECT_EQ(options.lr(), 0.5);
@@ -90,13 +90,13 @@ void ExpectSetsWhatIsNoGroupsOwn() {
   }
 }
 
-TEST(LearningRateScheduler, SetsHyperparametersOfAdamW) {
+TEST(LearningRateScheduler, SetsAdamWsHyperparameters) {
   ExpectSetsWhatIsNoGroupsOwn<torch::optim::AdamW,
                               torch::optim::AdamWOptions>();
   ExpectSetsWhatIsNoGroupsOwn<FusedAdamW, FusedAdamWOptions>();
 }
 
-TEST(LearningRateScheduler, RefusesOtherOptimizersByTheConfigsLine) {
+TEST(LearningRateScheduler, RefusesOtherOptimizersWithTheConfigsLine) {
   torch::optim::SGD sgd({at::ones({2})}, 0.1);
   EXPECT_OK(set_hyperparameters(LoopConfig(), sgd));
   LoopConfig loop;
@@ -134,7 +134,7 @@ TEST(LearningRateScheduler, StateIsTheStep) {
   EXPECT_EQ(second.param_groups()[0].options().get_lr(), 0.25);
 }
 
-TEST(LearningRateScheduler, SomeCurvesNeedTheLengthOfTheRun) {
+TEST(LearningRateScheduler, SomeCurvesNeedTheRunsLength) {
   EXPECT_FALSE(needs_num_steps({.warmup_steps = 3}));
   EXPECT_TRUE(needs_num_steps({.warmup_ratio = 0.1}));
   EXPECT_TRUE(needs_num_steps({.decay = LrDecay::kCosine}));

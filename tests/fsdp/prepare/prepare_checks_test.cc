@@ -137,7 +137,7 @@ TEST(PrepareRefuses, WithThePlaceInTheConfig) {
   });
 }
 
-TEST(PrepareRefuses, WhatTheProgramGotWrong) {
+TEST(PrepareRefuses, MistakesInTheProgram) {
   RunRanks(2, [] {
     const auto error = [](TinyModel model, const PrepareOptions& options) {
       const absl::Status status =

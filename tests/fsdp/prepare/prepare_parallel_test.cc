@@ -40,7 +40,7 @@ int64_t FirstRow(const Prepared& training) {
   return 2 * training.dims->get_mesh("batch").get_local_rank();
 }
 
-TEST(PrepareParallel, CutsLayersByThePlanOfAConfig) {
+TEST(PrepareParallel, CutsLayersByAConfigsPlan) {
   RunRanks(4, [] {
     StartRankInDouble();
     const TrainConfig config = ConfigOf(R"(
@@ -86,7 +86,7 @@ parallelism_config:
   parallelism_config_tp_size: 2
 )";
 
-TEST(PrepareParallel, CutsTheWeightsOfRank0ByThePlanOfTheProgram) {
+TEST(PrepareParallel, CutsRank0sWeightsByTheProgramsPlan) {
   RunRanks(4, [] {
     StartRankInDouble();
     const PrepareOptions options = {

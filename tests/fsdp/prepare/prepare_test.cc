@@ -72,7 +72,7 @@ void ExpectTrainsAs(TinyModel& reference, TinyModel& model,
   }
 }
 
-TEST(Prepare, TrainsWithAnOptimizerThatWasThereBefore) {
+TEST(Prepare, TrainsWithAnExistingOptimizer) {
   RunRanks(4, [] {
     TinyModel reference = SameModel(), model = SameModel();
     torch::optim::SGD optimizer(model->parameters(), 0.1);
@@ -112,7 +112,7 @@ LoopConfig SomeLoop() {
   return loop;
 }
 
-TEST(Prepare, TrainsWithTheNumbersAndTheScheduleOfTheConfig) {
+TEST(Prepare, TrainsWithTheConfigsNumbersAndSchedule) {
   RunRanks(2, [] {
     TinyModel reference = SameModel(), model = SameModel();
     // The same steps without prepare: AdamW with these numbers, and
@@ -150,7 +150,7 @@ TEST(Prepare, TrainsWithTheNumbersAndTheScheduleOfTheConfig) {
   });
 }
 
-TEST(Prepare, ASavedScheduleGoesOnWhereItWas) {
+TEST(Prepare, ASavedScheduleContinues) {
   RunRanks(2, [] {
     init_process_group();
     const std::string path = absl::StrCat(SharedDir(), "/step");
@@ -179,7 +179,7 @@ TEST(Prepare, ASavedScheduleGoesOnWhereItWas) {
   });
 }
 
-TEST(Prepare, AScheduleThatCountsInEpochsNeedsTheNumberOfSteps) {
+TEST(Prepare, AScheduleInEpochsNeedsNumSteps) {
   RunRanks(1, [] {
     TinyModel model = SameModel();
     torch::optim::AdamW optimizer(model->parameters());
@@ -199,7 +199,7 @@ TEST(Prepare, AScheduleThatCountsInEpochsNeedsTheNumberOfSteps) {
   });
 }
 
-TEST(Prepare, OffloadsActivationsWhereTheConfigSaysSo) {
+TEST(Prepare, OffloadsActivationsIfTheConfigSaysSo) {
   RunRanks(2, [] {
     TinyModel reference = SameModel(), model = SameModel();
     torch::optim::SGD optimizer(model->parameters(), 0.1);
@@ -215,7 +215,7 @@ TEST(Prepare, OffloadsActivationsWhereTheConfigSaysSo) {
   });
 }
 
-TEST(Prepare, AModuleMayHaveOptionsOfItsOwn) {
+TEST(Prepare, AModuleMayHaveSeparateOptions) {
   RunRanks(2, [] {
     TinyModel reference = SameModel(), model = SameModel();
     torch::optim::SGD optimizer(model->parameters(), 0.1);
@@ -250,7 +250,7 @@ TEST(Prepare, AModuleMayHaveOptionsOfItsOwn) {
   });
 }
 
-TEST(Prepare, WrapsByThePolicyOfTheConfig) {
+TEST(Prepare, WrapsByTheConfigsPolicy) {
   RunRanks(2, [] {
     const auto groups = [](AutoWrapPolicy policy, bool tied = false) {
       TinyModel model = SameModel(tied);
@@ -433,7 +433,7 @@ TEST(Prepare, CutsLayersBeforeItShardsThem) {
   });
 }
 
-TEST(Prepare, UsesTheMeshAndTheParallelismsOfItsProgram) {
+TEST(Prepare, UsesTheProgramsMeshAndParallelisms) {
   RunRanks(2, [] {
     TinyModel reference = SameModel(), model = SameModel();
     torch::optim::SGD optimizer(model->parameters(), 0.1);

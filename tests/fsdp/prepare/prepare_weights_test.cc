@@ -49,7 +49,7 @@ fsdp::StateDict StepOf(TinyModel& model) {
   return {{"model", *fsdp::get_model_state_dict(*model)}, {"step", 1}};
 }
 
-TEST(PrepareWeights, BeginWithAFileBareOrAStep) {
+TEST(PrepareWeights, BeginWithAModelFileOrAStep) {
   RunRanks(2, [] {
     init_process_group();
     TinyModel saved = ModelOf(1);
@@ -102,7 +102,7 @@ torch::nn::Sequential MetaLayers() {
       torch::nn::Linear(5, 7));
 }
 
-TEST(PrepareWeights, OfAMetaModelAreInitialised) {
+TEST(PrepareWeights, AreInitialisedForAMetaModel) {
   RunRanks(2, [] {
     TrainConfig config;
     config.sharding.auto_wrap_policy = AutoWrapPolicy::kDirectChildren;
@@ -118,7 +118,7 @@ TEST(PrepareWeights, OfAMetaModelAreInitialised) {
   });
 }
 
-TEST(PrepareWeights, OfAnUnknownModuleAreTheProgramsToInitialise) {
+TEST(PrepareWeights, ForUnknownModulesNeedInitWeights) {
   RunRanks(2, [] {
     EXPECT_THAT(prepare(MetaModel(), TrainConfig(), OnCpu()).status(),
                 StatusIs(absl::StatusCode::kInvalidArgument,
@@ -134,7 +134,7 @@ TEST(PrepareWeights, OfAnUnknownModuleAreTheProgramsToInitialise) {
   });
 }
 
-TEST(PrepareWeights, AreLeftToTheStepThatIsResumed) {
+TEST(PrepareWeights, AreLeftToTheResumedStep) {
   RunRanks(2, [] {
     init_process_group();
     TrainConfig config;

@@ -135,7 +135,7 @@ TEST(ExpertCheckpoints, LoadOnEveryOtherMesh) {
 }
 
 // A mesh with parts of experts writes; one without reads.
-TEST(ExpertCheckpoints, PartsOfExpertsAreJoined) {
+TEST(ExpertCheckpoints, JoinsPartsOfExperts) {
   RunRanks(4, [] {
     StartRank();
     const std::string path = SharedDir() + "/checkpoint";

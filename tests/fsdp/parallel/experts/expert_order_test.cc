@@ -30,22 +30,22 @@ std::vector<int64_t> OrderOf(int64_t ranks,
                std::accumulate(counts.begin(), counts.end(), int64_t{0})));
 }
 
-TEST(ByExpert, OfTwoRanksWithTwoExperts) {
+TEST(ByExpert, OrdersTwoRanksWithTwoExperts) {
   EXPECT_THAT(OrderOf(2, {2, 3, 1, 4}),
               ElementsAre(0, 1, 5, 2, 3, 4, 6, 7, 8, 9));
 }
 
-TEST(ByExpert, OfOneRankOrOneExpertStays) {
+TEST(ByExpert, KeepsTheOrderForOneRankOrOneExpert) {
   EXPECT_THAT(OrderOf(1, {2, 0, 1}), ElementsAre(0, 1, 2));
   EXPECT_THAT(OrderOf(3, {1, 0, 2}), ElementsAre(0, 1, 2));
 }
 
-TEST(ByExpert, OfExpertsWithoutRows) {
+TEST(ByExpert, AcceptsExpertsWithoutRows) {
   EXPECT_THAT(OrderOf(2, {0, 3, 2, 0}), ElementsAre(3, 4, 0, 1, 2));
   EXPECT_THAT(OrderOf(2, {0, 0, 0, 0}), IsEmpty());
 }
 
-TEST(ByExpert, OfEqualCounts) {
+TEST(ByExpert, OrdersEqualCounts) {
   EXPECT_THAT(OrderOf(3, {2, 2, 2, 2, 2, 2}),
               ElementsAre(0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11));
 }

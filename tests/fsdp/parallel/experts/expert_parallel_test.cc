@@ -89,13 +89,15 @@ void TrainLikePyTorchWith(int64_t ep) {
   });
 }
 
-TEST(ExpertParallel, WithoutItTrainsAsPyTorch) { TrainLikePyTorchWith(1); }
-TEST(ExpertParallel, OfTwoTrainsAsPyTorch) { TrainLikePyTorchWith(2); }
+TEST(ExpertParallel, WithoutExpertAxisTrainsAsPyTorch) {
+  TrainLikePyTorchWith(1);
+}
+TEST(ExpertParallel, OnTwoRanksTrainsAsPyTorch) { TrainLikePyTorchWith(2); }
 // Experts are then sharded over groups with one rank, which divide gradients
 // once; PyTorch divides them twice.
-TEST(ExpertParallel, OfFourTrainsAsPyTorch) { TrainLikePyTorchWith(4); }
+TEST(ExpertParallel, OnFourRanksTrainsAsPyTorch) { TrainLikePyTorchWith(4); }
 
-TEST(ExpertParallel, PlacementsAreThoseOfPyTorch) {
+TEST(ExpertParallel, PlacementsMatchPyTorch) {
   RunRanks(4, [] {
     StartRank();
     const ParallelDims dims = init_parallel_dims({.ep = 2}, "cpu");
@@ -146,7 +148,7 @@ TEST(ExpertParallel, PlacementsWithReplicasAndHiddenParts) {
 }
 
 // Without ep: on dimension 0 while there are as many experts as shards.
-TEST(ExpertParallel, DimensionOfExpertsWithoutIt) {
+TEST(ExpertParallel, ShardDimensionWithoutExpertAxis) {
   RunRanks(8, [] {
     StartRank();
     const ParallelDims dims = init_parallel_dims({}, "cpu");
@@ -241,7 +243,7 @@ TEST(ExpertParallel, WithContextParallelism) {
 }
 
 // Parts of a sequence under fully_shard are not gathered for the experts.
-TEST(ExpertParallel, LeavesPartsOfASequenceWhereTheyAre) {
+TEST(ExpertParallel, KeepsPartsOfASequenceInPlace) {
   RunRanks(2, [] {
     StartRank();
     const ParallelDims dims = init_parallel_dims({.cp = 2, .ep = 2}, "cpu");
@@ -284,7 +286,7 @@ TEST(ExpertParallel, WithRecomputedLayers) {
   });
 }
 
-TEST(ExpertParallel, RowsTravelInThePrecisionOfTheExperts) {
+TEST(ExpertParallel, RowsTravelInTheExpertsPrecision) {
   RunRanks(4, [] {
     StartRank();
     const ParallelDims dims = init_parallel_dims({.ep = 2}, "cpu");
@@ -385,7 +387,7 @@ TEST(ExpertParallel, AxesOfParallelDimsAreOrderedForActivations) {
   });
 }
 
-TEST(ExpertParallel, CollectivesOfAStep) {
+TEST(ExpertParallel, CountsTheCollectivesInAStep) {
   RunRanks(4, [] {
     StartRank();
     const ParallelDims dims = init_parallel_dims({.ep = 2}, "cpu");

@@ -41,7 +41,7 @@ Pass PassOf(RunExperts run, const std::vector<at::Tensor>& inputs,
   return result;
 }
 
-TEST(GroupedExperts, TheLoopIsOneFeedForwardForEachExpert) {
+TEST(GroupedExperts, LoopMatchesOneFeedForwardPerExpert) {
   GroupedExperts experts(6, 5, 3);
   const std::vector<int64_t> sizes = {2, 0, 3};
   const at::Tensor x = torch::randn({5, 6});
@@ -57,7 +57,7 @@ TEST(GroupedExperts, TheLoopIsOneFeedForwardForEachExpert) {
   }
 }
 
-TEST(GroupedExperts, WithoutRowsWeightsHaveGradientsOfZero) {
+TEST(GroupedExperts, WithoutRowsWeightGradientsAreZero) {
   GroupedExperts experts(6, 5, 3);
   const at::Tensor y =
       experts(torch::empty({0, 6}), torch::zeros({3}, at::kLong));
@@ -70,7 +70,7 @@ TEST(GroupedExperts, WithoutRowsWeightsHaveGradientsOfZero) {
 }
 
 // The grouped products that CUDA runs, here by LibTorch's own loop.
-TEST(GroupedExperts, GroupedIsTheLoop) {
+TEST(GroupedExperts, GroupedMatchesTheLoop) {
   torch::manual_seed(5);
   for (const std::vector<int64_t>& sizes :
        {std::vector<int64_t>{3, 0, 13, 8}, std::vector<int64_t>{0, 0, 0, 24},
@@ -95,7 +95,7 @@ TEST(GroupedExperts, GroupedIsTheLoop) {
   }
 }
 
-TEST(GroupedExperts, RefusesCountsOfOtherExperts) {
+TEST(GroupedExperts, RefusesCountsForOtherExperts) {
   GroupedExperts experts(6, 5, 3);
   EXPECT_THAT(testing::ErrorOf([&] {
                 experts(torch::ones({2, 6}), torch::ones({2}, at::kLong));

@@ -53,7 +53,7 @@ void ExpectTokenByToken(MoE& moe) {
   }
 }
 
-TEST(MoE, IsItsExpertsTokenByToken) {
+TEST(MoE, MatchesTheExpertsTokenByToken) {
   torch::manual_seed(1);
   MoE before(ArgsOf(/*before=*/true, /*shared=*/0), 6, 5);
   ExpectTokenByToken(before);
@@ -62,7 +62,7 @@ TEST(MoE, IsItsExpertsTokenByToken) {
   ExpectTokenByToken(after);
 }
 
-TEST(MoE, StateHasTheNamesOfTorchTitan) {
+TEST(MoE, StateHasTorchTitansNames) {
   MoE moe(ArgsOf(true, 1), 6, 5);
   std::vector<std::string> names;
   for (const auto& item : moe->named_parameters()) names.push_back(item.key());
@@ -75,7 +75,7 @@ TEST(MoE, StateHasTheNamesOfTorchTitan) {
   EXPECT_EQ(moe->named_buffers()[0].key(), "expert_bias");
 }
 
-TEST(MoE, CountsTokensOfTrainingOnce) {
+TEST(MoE, CountsTrainingTokensOnce) {
   MoE moe(ArgsOf(true, 1), 6, 5);
   const at::Tensor x = torch::randn({1, 5, 6});
   moe(x);
@@ -104,7 +104,7 @@ TEST(MoE, InitialisesByName) {
   EXPECT_FALSE(experts->w1.equal(experts->w3));
 }
 
-TEST(MoE, RefusesWhatCannotBe) {
+TEST(MoE, RefusesInvalidArguments) {
   EXPECT_THAT(testing::ErrorOf([] { MoE(ArgsOf(true, -1), 6, 5); }),
               HasSubstr("num_shared_experts is -1"));
   MoEArgs args = ArgsOf(true, 1);

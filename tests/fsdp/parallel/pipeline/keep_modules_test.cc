@@ -21,7 +21,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-TEST(KeepModules, StagesOneAfterAnotherAreTheWholeModel) {
+TEST(KeepModules, StagesInOrderMatchTheWholeModel) {
   constexpr int64_t kLayers = 5;
   StagedModel whole = WholeModel(kLayers);
   const torch::Tensor tokens = Tokens(0, 3);
@@ -41,7 +41,7 @@ TEST(KeepModules, StagesOneAfterAnotherAreTheWholeModel) {
   EXPECT_EQ(names, parameter_names(*whole));
 }
 
-TEST(KeepModules, NamesStayAndLoopsSeeWhatIsLeft) {
+TEST(KeepModules, KeepsNamesAndLoopsRunTheRemainingModules) {
   StagedModel model = WholeModel(4);
   const auto layer = model->layers->ptr(2).get();
   const std::weak_ptr<torch::nn::Module> gone = model->embed.ptr();
@@ -104,7 +104,7 @@ struct WrapperImpl : torch::nn::Module {
   std::shared_ptr<torch::nn::LinearImpl> lm_head;
 };
 
-TEST(KeepModules, ModulesAroundWhatIsKeptStay) {
+TEST(KeepModules, KeepsModulesAroundKeptOnes) {
   const auto wrapper = std::make_shared<WrapperImpl>();
   keep_modules(*wrapper, {"model.embed", "model.layers.1"}, wrapper->members());
   EXPECT_EQ(wrapper->lm_head, nullptr);
@@ -125,7 +125,7 @@ void ExpectRefused(StagedModel& model, const std::vector<std::string>& names,
   EXPECT_FALSE(model->embed.is_empty());
 }
 
-TEST(KeepModules, RefusesWhatWouldGoWrongLater) {
+TEST(KeepModules, RefusesRemovalsThatWouldFailLater) {
   StagedModel model = WholeModel(3);
   ExpectRefused(model, {"layers.7"}, model->members(),
                 {"no module 'layers.7'", "'layers' has the children 0, 1, 2"});

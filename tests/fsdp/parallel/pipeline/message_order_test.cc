@@ -364,7 +364,7 @@ TEST(MessageOrder, TwoSendsThatMeetInAQueueNeverEnd) {
       "stage 1 issued 4 and reached 2 of 4 events; ");
 }
 
-TEST(MessageOrder, WhoUsesAQueueFirstWaitsForTheOther) {
+TEST(MessageOrder, TheFirstUserOfAQueueWaitsForTheOther) {
   EXPECT_EQ(Judge({SendAndReceive(1, "a/0:1", "b/0:1"),
                    SendAndReceive(0, "b/0:1", "a/0:1")})
                 .Stuck(),

@@ -76,7 +76,7 @@ TEST(PipelineModuleNames, EveryLayerHasOneStage) {
   }
 }
 
-TEST(PipelineModuleNames, NamesAreTheModels) {
+TEST(PipelineModuleNames, UsesTheModelsNames) {
   EXPECT_THAT(
       pipeline_module_names(2, 2,
                             {.inputs = {"model.embed_tokens", "model.rope"},
@@ -87,7 +87,7 @@ TEST(PipelineModuleNames, NamesAreTheModels) {
           ElementsAre("model.layers.1", "model.norm", "lm_head")));
 }
 
-TEST(PipelineModuleNames, RefusesWhatCannotBeDivided) {
+TEST(PipelineModuleNames, RefusesCountsThatCannotBeDivided) {
   const auto expect_error = [](int64_t num_stages, int64_t num_layers,
                                const PipelineModuleNamesOptions& options,
                                const std::vector<std::string>& says) {

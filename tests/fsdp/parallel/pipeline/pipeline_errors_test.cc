@@ -45,7 +45,7 @@ void ExpectErrorOfStep(const std::function<Tensor()>& step,
   for (const std::string& text : says) EXPECT_THAT(error, HasSubstr(text));
 }
 
-TEST(PipelineErrors, StagesAndSchedulesAreChecked) {
+TEST(PipelineErrors, ChecksStagesAndSchedules) {
   RunRanks(2, [] {
     StartRank();
     const PipelineStage stage = MyStage();
@@ -78,7 +78,7 @@ void ExpectErrors(const PipelineBatch& batch, bool grad_mode,
   });
 }
 
-TEST(PipelineErrors, BatchesThatCannotBeDivided) {
+TEST(PipelineErrors, RefusesBatchesThatCannotBeDivided) {
   const std::string left = "after an error of stage 0 in the division of a";
   ExpectErrors({.args = {Tokens(0, 3)}, .target = Tokens(1, 4)}, true,
                "inputs along dim 0 into 2 equal microbatches", left);
@@ -94,7 +94,7 @@ TEST(PipelineErrors, BatchesThatCannotBeDivided) {
                "grad mode is off; call eval()");
 }
 
-TEST(PipelineErrors, StagesThatRunOtherSchedules) {
+TEST(PipelineErrors, RefusesStagesWithDifferentSchedules) {
   RunRanks(2, [] {
     StartRank();
     const PipelineStage stage = MyStage();
@@ -113,7 +113,7 @@ TEST(PipelineErrors, StagesThatRunOtherSchedules) {
   });
 }
 
-TEST(PipelineErrors, AStageThatThrows) {
+TEST(PipelineErrors, ReportsAStageThatThrows) {
   for (const int64_t fails : {0, 1, 2}) {
     RunRanks(3, [fails] {
       StartRank();
@@ -146,7 +146,7 @@ TEST(PipelineErrors, AStageThatThrows) {
   }
 }
 
-TEST(PipelineErrors, AStageThatIsKilled) {
+TEST(PipelineErrors, ReportsAKilledStage) {
   RunRanks(3,
            [] {
              StartRank();
@@ -163,7 +163,7 @@ TEST(PipelineErrors, AStageThatIsKilled) {
            {.may_die = {1}});
 }
 
-TEST(PipelineErrors, AStageThatNeverComes) {
+TEST(PipelineErrors, ReportsAMissingStage) {
   RunRanks(2, [] {
     StartRank({.timeout = std::chrono::seconds(20)});
     Schedule1F1B schedule(MyStage(), 2, TokenLoss);
@@ -193,7 +193,7 @@ struct Changing : torch::nn::Module {
   int calls_ = 0;
 };
 
-TEST(PipelineErrors, MicrobatchesThatDiffer) {
+TEST(PipelineErrors, RefusesMicrobatchesThatDiffer) {
   for (const bool in_number : {false, true}) {
     RunRanks(2, [in_number] {
       StartRank();

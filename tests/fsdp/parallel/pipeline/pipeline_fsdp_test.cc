@@ -80,7 +80,7 @@ void ExpectGradients(const StagedModel& model, const StagedModel& whole,
   }
 }
 
-TEST(PipelineFsdp, GradientsAreTheAveragedReferences) {
+TEST(PipelineFsdp, GradientsMatchTheAveragedReference) {
   RunRanks(4, [] {
     StartRankInDouble();
     const DeviceMesh mesh = TwoByTwo();
@@ -155,7 +155,7 @@ TEST(PipelineFsdp, TrainsAsOneProcess) {
 }
 
 // Gradients from two batches; only the second is reduced.
-TEST(PipelineFsdp, SettingsOfTheUserStay) {
+TEST(PipelineFsdp, KeepsTheUsersSettings) {
   RunRanks(4, [] {
     StartRankInDouble();
     const DeviceMesh mesh = TwoByTwo();

@@ -26,7 +26,7 @@ std::string Text(const std::vector<PipelineAction>& order) {
   return text;
 }
 
-TEST(ScheduleOrder, IsPyTorchs) {
+TEST(ScheduleOrder, MatchesPyTorch) {
   EXPECT_EQ(Text(ForwardOrder(3)), "F0 F1 F2");
   EXPECT_EQ(Text(TrainingOrder(ScheduleKind::kGPipe, 1, 2, 3)),
             "F0 F1 F2 B0 B1 B2");

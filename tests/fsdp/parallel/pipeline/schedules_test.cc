@@ -67,7 +67,7 @@ bool IsLast() { return get_rank() == get_world_size() - 1; }
 
 // ---- Training --------------------------------------------------------------
 
-TEST(Schedules, GradientsAreTheWholeModels) {
+TEST(Schedules, GradientsMatchTheWholeModel) {
   RunRanks(3, [] {
     StartRankInDouble();
     const DeviceMesh mesh = PipelineMesh();

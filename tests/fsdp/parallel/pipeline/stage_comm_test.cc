@@ -36,7 +36,7 @@ StepHeader SampleHeader() {
           {.dtype = at::kLong, .sizes = {}, .requires_grad = false}}};
 }
 
-TEST(StepHeader, SurvivesTheJourney) {
+TEST(StepHeader, RoundTrips) {
   const StepHeader header = DecodeStepHeader(EncodeStepHeader(SampleHeader()));
   EXPECT_EQ(header.schedule, ScheduleKind::k1F1B);
   EXPECT_EQ(header.num_microbatches, 5);
@@ -50,7 +50,7 @@ TEST(StepHeader, SurvivesTheJourney) {
   EXPECT_FALSE(header.activations[1].requires_grad);
 }
 
-TEST(StepHeader, HasLimits) {
+TEST(StepHeader, EnforcesLimits) {
   StepHeader header = SampleHeader();
   header.activations.resize(9, header.activations[0]);
   ExpectError<c10::ValueError>([&] { EncodeStepHeader(header); },
@@ -61,7 +61,7 @@ TEST(StepHeader, HasLimits) {
                                {"9 dimensions", "at most 8"});
 }
 
-TEST(StepHeader, OtherNumbersAreRefused) {
+TEST(StepHeader, RefusesOtherNumbers) {
   const auto with = [](int64_t index, int64_t value) {
     at::Tensor words = EncodeStepHeader(SampleHeader());
     words[index] = value;
@@ -80,7 +80,7 @@ TEST(StepHeader, OtherNumbersAreRefused) {
   }
 }
 
-TEST(StageComm, BothDirectionsAtOnceAndInOrder) {
+TEST(StageComm, SendsBothWaysAtOnceAndInOrder) {
   RunRanks(2, [] {
     StartRank();
     StageComm comm(init_device_mesh("cpu", {2}, {"pp"}));
@@ -121,7 +121,7 @@ c10::intrusive_ptr<UntaggedBackend> PutUntagged(const ProcessGroup& group) {
   return untagged;
 }
 
-TEST(StageComm, WithoutTagsGradientsHaveAGroupOfTheirOwn) {
+TEST(StageComm, WithoutTagsGradientsUseASecondGroup) {
   RunRanks(2, [] {
     StartRank();
     const DeviceMesh mesh = init_device_mesh("cpu", {2}, {"pp"});
@@ -162,7 +162,7 @@ TEST(StageComm, WithoutTagsGradientsHaveAGroupOfTheirOwn) {
   });
 }
 
-TEST(StageComm, AnAbandonedStepIsAnErrorOfAllStages) {
+TEST(StageComm, AnAbandonedStepFailsOnAllStages) {
   RunRanks(3, [] {
     StartRank();
     StageComm comm(init_device_mesh("cpu", {3}, {"pp"}));

@@ -83,7 +83,7 @@ std::vector<Sizes> ShapesOf(int64_t numel, size_t max_ndim) {
   return shapes;
 }
 
-TEST(LayoutTest, PiecesAreThoseOfTheModel) {
+TEST(LayoutTest, PiecesMatchTheModel) {
   for (int64_t ranks = 1; ranks <= 4; ++ranks) {
     for (const int64_t blocks : {1, 2, 3}) {
       for (int64_t block = 0; block <= 13; ++block) {
@@ -177,7 +177,7 @@ TEST(LayoutTest, ReshapedCutsHoldTheSameElements) {
   EXPECT_GT(num_fitting, 1000);
 }
 
-TEST(LayoutTest, ReshapesOfModels) {
+TEST(LayoutTest, ReshapesInModels) {
   // Heads are split off, and merged.
   EXPECT_EQ(Reshaped({2, 5, 24}, Layout::Shard(2), {2, 5, 4, 6}, 2),
             Layout::Shard(2));
@@ -206,14 +206,14 @@ TEST(LayoutTest, PlacementsAndLayouts) {
   EXPECT_EQ(PlacementOf(Layout::Partial()), Placement(fsdp::Partial()));
 }
 
-TEST(LayoutTest, Text) {
+TEST(LayoutTest, PrintsLayouts) {
   EXPECT_EQ(to_string(Layout::Same()), "same");
   EXPECT_EQ(to_string(Layout::Partial()), "partial");
   EXPECT_EQ(to_string(Layout::Shard(0, 4)), "shard(0, blocks=4)");
   EXPECT_EQ(to_string(Layout::Shard(1, 1, true)), "shard(1, balanced)");
 }
 
-TEST(LayoutTest, SizesOfParts) {
+TEST(LayoutTest, ComputesTheSizesOfParts) {
   EXPECT_THAT(PartSizes({10, 3}, Layout::Shard(0), 4, 3), ElementsAre(1, 3));
   EXPECT_THAT(PartSizes({2, 3}, Layout::Shard(0), 3, 2), ElementsAre(0, 3));
   EXPECT_THAT(PartSizes({2, 3}, Layout::Partial(), 3, 2), ElementsAre(2, 3));

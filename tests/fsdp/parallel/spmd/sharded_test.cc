@@ -118,7 +118,7 @@ TEST(Sharded, VaryingSumsTheGradients) {
   });
 }
 
-TEST(Sharded, ClaimsTheWholesSizesAndHasNoStorage) {
+TEST(Sharded, ReportsTheWholeSizesAndHasNoStorage) {
   RunOnAxes(2, [](const AxisPtr& axis) {
     const at::Tensor x = torch::randn({3, 4});
     const at::Tensor parts = InParts(x, Layout::Shard(0), axis);
@@ -149,7 +149,7 @@ struct Identity : torch::autograd::Function<Identity> {
 
 // A Function that takes an activation in parts records it as an input, and one
 // that returns one, as a result: the graph is in neither place.
-TEST(Sharded, FunctionsThatLoseGradientsAreLoud) {
+TEST(Sharded, FunctionsThatLoseGradientsThrow) {
   RunOnAxes(2, [](const AxisPtr& axis) {
     const at::Tensor x = torch::randn({4, 4}).requires_grad_();
     const at::Tensor parts = InParts(x, Layout::Shard(0), axis) * 2;
@@ -346,7 +346,7 @@ TEST(Sharded, PlainTensorsGetWholeValues) {
   });
 }
 
-TEST(Sharded, CopiesOfViewsAreReadAsEver) {
+TEST(Sharded, CopiesOfViewsCanBeRead) {
   RunOnAxes(2, [](const AxisPtr& axis) {
     const at::Tensor x = torch::randn({2, 4, 8}).requires_grad_();
     const at::Tensor y = InParts(x, Layout::Shard(1), axis) * 2;
@@ -431,7 +431,7 @@ TEST(Sharded, SeveralUsesMoveOnce) {
   });
 }
 
-TEST(Sharded, AnAxisIsOneOfAMesh) {
+TEST(Sharded, RefusesAMeshWithTwoAxes) {
   RunRanks(2, [] {
     StartRankInDouble();
     EXPECT_THAT(ErrorOf([] {

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 torch::Tensor Numbers() { return torch::arange(12.0).view({4, 3}); }
 
-TEST(Activation, GoesIntoPartsAndBack) {
+TEST(Activation, IsCutIntoPartsAndGathered) {
   RunRanks(2, [] {
     StartRankInDouble();
     const DeviceMesh tp = init_device_mesh("cpu", {2}, {"tp"});
@@ -42,7 +42,7 @@ TEST(Activation, GoesIntoPartsAndBack) {
   });
 }
 
-TEST(Activation, IsMadeOfParts) {
+TEST(Activation, IsMadeFromParts) {
   RunRanks(4, [] {
     StartRankInDouble();
     const DeviceMesh mesh = init_device_mesh("cpu", {2, 2}, {"cp", "tp"});
@@ -67,7 +67,7 @@ TEST(Activation, IsMadeOfParts) {
   });
 }
 
-TEST(Activation, PassesACheckpointInParts) {
+TEST(Activation, CrossesACheckpointInParts) {
   RunRanks(2, [] {
     StartRankInDouble();
     const DeviceMesh tp = init_device_mesh("cpu", {2}, {"tp"});
@@ -92,7 +92,7 @@ struct Identity : torch::autograd::Function<Identity> {
   }
 };
 
-TEST(Activation, ThatAFunctionTakesOrReturnsDoesNotLoseItsGradient) {
+TEST(Activation, ThrowsWhereAFunctionWouldLoseTheGradient) {
   RunRanks(2, [] {
     StartRankInDouble();
     const DeviceMesh tp = init_device_mesh("cpu", {2}, {"tp"});
@@ -110,7 +110,7 @@ TEST(Activation, ThatAFunctionTakesOrReturnsDoesNotLoseItsGradient) {
   });
 }
 
-TEST(Activation, WithoutARuleIsGathered) {
+TEST(Activation, IsGatheredWithoutARule) {
   RunRanks(2, [] {
     StartRankInDouble();
     const DeviceMesh tp = init_device_mesh("cpu", {2}, {"tp"});

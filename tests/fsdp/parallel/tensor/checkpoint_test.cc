@@ -62,7 +62,7 @@ struct Trained {
   std::optional<torch::optim::Adam> step;
 };
 
-TEST(ParallelCheckpoint, NeedsNoFullyShard) {
+TEST(ParallelCheckpoint, WorksWithoutFullyShard) {
   RunRanks(2, [] {
     StartRankInDouble();
     const DeviceMesh tp = init_device_mesh("cpu", {2}, {"tp"});

@@ -66,7 +66,7 @@ TEST(LoadPlan, SaysWhichModulesAreEmbeddings) {
   });
 }
 
-TEST(LoadPlan, NamesWhatIsWrong) {
+TEST(LoadPlan, NamesTheProblem) {
   EXPECT_THAT(ErrorOf([] { load_plan(FileWith("a.b: colwse\n")); }),
               HasSubstr("a.b is 'colwse'"));
   EXPECT_THAT(ErrorOf([] { load_plan("/no/such/plan.yaml"); }),

@@ -42,7 +42,7 @@ struct StylesCase {
 };
 
 // Every pair of styles computes the same as the whole module.
-TEST(Styles, OfALinearKeepItsNumbers) {
+TEST(Styles, ForALinearKeepTheResults) {
   RunRanks(2, [] {
     StartRankInDouble();
     const DeviceMesh tp = init_device_mesh("cpu", {2}, {"tp"});
@@ -132,7 +132,7 @@ TEST(Styles, TiedEmbeddingsHaveOnePadding) {
 }
 
 // A slice along the cut sequence gathers an activation like any other.
-TEST(Styles, OfASequenceThatIsCutReachMixedPrecision) {
+TEST(Styles, ForACutSequenceReachMixedPrecision) {
   RunRanks(2, [] {
     StartRankInDouble();
     const DeviceMesh mesh = init_device_mesh("cpu", {1, 2}, {"dp", "tp"});
@@ -204,7 +204,7 @@ TEST(Styles, PrepareInputsAndOutputsAtTheBoundary) {
   });
 }
 
-TEST(Styles, OfOtherModulesAreRefused) {
+TEST(Styles, RefuseOtherModules) {
   RunRanks(2, [] {
     StartRankInDouble();
     const DeviceMesh mesh = init_device_mesh("cpu", {1, 2}, {"dp", "tp"});

@@ -262,7 +262,7 @@ TEST(TwoDimensional, OffloadedShardsCommunicateOnTheTensorAxisAlone) {
   });
 }
 
-TEST(TwoDimensional, NormsOfGradientsAreThoseOfOneProcess) {
+TEST(TwoDimensional, GradientNormsMatchOneProcess) {
   RunRanks(4, [] {
     StartRankInDouble();
     const DeviceMesh mesh = init_device_mesh("cpu", {2, 2}, {"dp", "tp"});

@@ -248,7 +248,7 @@ void CheckPlan(const ParallelizePlan& plan, const DeviceMesh& mesh) {
   }
 }
 
-TEST(LayerRules, StylesOfTablesAndNorms) {
+TEST(LayerRules, StylesForTablesAndNorms) {
   testing::RunRanks(2, [] {
     testing::StartRankInDouble();
     const DeviceMesh tp = init_device_mesh("cpu", {2}, {"tp"});
@@ -266,21 +266,17 @@ TEST(LayerRules, StylesOfTablesAndNorms) {
   });
 }
 
-TEST(LayerRules, NormsAreThoseOfTheWhole) { CheckOnRanks(Norms()); }
+TEST(LayerRules, NormsMatchTheWhole) { CheckOnRanks(Norms()); }
 
-TEST(LayerRules, LookupsAreThoseOfTheWhole) { CheckOnRanks(Lookups()); }
+TEST(LayerRules, LookupsMatchTheWhole) { CheckOnRanks(Lookups()); }
 
-TEST(LayerRules, AttentionIsThatOfTheWhole) { CheckOnRanks(Attention()); }
+TEST(LayerRules, AttentionMatchesTheWhole) { CheckOnRanks(Attention()); }
 
-TEST(LayerRules, ClassLossesAreThoseOfTheWhole) { CheckOnRanks(ClassLosses()); }
+TEST(LayerRules, ClassLossesMatchTheWhole) { CheckOnRanks(ClassLosses()); }
 
-TEST(LayerRules, ElementLossesAreThoseOfTheWhole) {
-  CheckOnRanks(ElementLosses());
-}
+TEST(LayerRules, ElementLossesMatchTheWhole) { CheckOnRanks(ElementLosses()); }
 
-TEST(LayerRules, RandomNumbersAreThoseOfTheWhole) {
-  CheckOnRanks(RandomNumbers());
-}
+TEST(LayerRules, RandomNumbersMatchTheWhole) { CheckOnRanks(RandomNumbers()); }
 
 }  // namespace
 }  // namespace fsdp::spmd

@@ -186,17 +186,17 @@ std::vector<OpCase> Casts() {
   };
 }
 
-TEST(PointwiseRules, ArithmeticIsThatOfTheWhole) { CheckOnRanks(Arithmetic()); }
+TEST(PointwiseRules, ArithmeticMatchesTheWhole) { CheckOnRanks(Arithmetic()); }
 
-TEST(PointwiseRules, OptionsAreThoseOfTheWhole) { CheckOnRanks(WithOptions()); }
+TEST(PointwiseRules, OptionsMatchTheWhole) { CheckOnRanks(WithOptions()); }
 
-TEST(PointwiseRules, MasksAreThoseOfTheWhole) { CheckOnRanks(Masks()); }
+TEST(PointwiseRules, MasksMatchTheWhole) { CheckOnRanks(Masks()); }
 
-TEST(PointwiseRules, CastsAreThoseOfTheWhole) { CheckOnRanks(Casts()); }
+TEST(PointwiseRules, CastsMatchTheWhole) { CheckOnRanks(Casts()); }
 
-TEST(PointwiseRules, WritesAreThoseOfTheWhole) { CheckOnRanks(InPlace()); }
+TEST(PointwiseRules, WritesMatchTheWhole) { CheckOnRanks(InPlace()); }
 
-TEST(PointwiseRules, FunctionsAreThoseOfTheWhole) { CheckOnRanks(Functions()); }
+TEST(PointwiseRules, FunctionsMatchTheWhole) { CheckOnRanks(Functions()); }
 
 }  // namespace
 }  // namespace fsdp::spmd

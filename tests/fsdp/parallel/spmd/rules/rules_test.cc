@@ -202,15 +202,15 @@ std::vector<OpCase> Indexing() {
   };
 }
 
-TEST(Rules, SlicesAreThoseOfTheWhole) { CheckOnRanks(Slices()); }
+TEST(Rules, SlicesMatchTheWhole) { CheckOnRanks(Slices()); }
 
-TEST(Rules, ReductionsAreThoseOfTheWhole) { CheckOnRanks(Reductions()); }
+TEST(Rules, ReductionsMatchTheWhole) { CheckOnRanks(Reductions()); }
 
-TEST(Rules, PickedAndJoinedIsThatOfTheWhole) { CheckOnRanks(Indexing()); }
+TEST(Rules, IndexingAndJoiningMatchTheWhole) { CheckOnRanks(Indexing()); }
 
-TEST(Rules, ProductsAreThoseOfTheWhole) { CheckOnRanks(Products()); }
+TEST(Rules, ProductsMatchTheWhole) { CheckOnRanks(Products()); }
 
-TEST(Rules, ViewsAreThoseOfTheWhole) { CheckOnRanks(Views()); }
+TEST(Rules, ViewsMatchTheWhole) { CheckOnRanks(Views()); }
 
 }  // namespace
 }  // namespace fsdp::spmd
