@@ -132,7 +132,7 @@ std::optional<DiffFinding> Compare(const Value& a, const Value& b) {
 void AddMissing(const Containers& from, const Containers& other,
                 DiffFinding::Kind kind, DiffReport& report) {
   for (const auto& [name, container] : from) {
-    // A container that is not empty is reported through its missing contents.
+    // A container that is not empty is reported by the missing contents.
     if (!container.empty || other.contains(name)) continue;
     const std::string text = ToString(container.value, kMaxShownBytes);
     const bool in_a = kind == DiffFinding::Kind::kOnlyInA;

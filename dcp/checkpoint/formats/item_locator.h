@@ -24,7 +24,7 @@
 
 namespace dcp {
 
-// An item that is being located, for a visitor that checks its bytes.
+// An item that is being located, for a visitor that checks the bytes.
 struct VisitedItem {
   // At least one; several only if their entries have parts (ItemPart). They
   // have the same storage.

@@ -30,7 +30,7 @@ std::vector<ItemChunk> NotLocated(const CheckpointParts& parts,
 std::vector<size_t> ItemStarts(const CheckpointParts& parts,
                                absl::Span<const ItemChunk> chunks);
 
-// For each file, where its bytes entries end according to the index.
+// For each file, where the bytes entries end according to the index.
 std::vector<uint64_t> ObjectEnds(const CheckpointParts& parts);
 
 }  // namespace dcp

@@ -80,7 +80,7 @@ class IndexedTensors {
   // The names that the index does not have, in the order of the files.
   const std::vector<std::string>& surplus() const { return surplus_; }
 
-  // DataLoss unless each tensor in the index was in its file.
+  // DataLoss unless each tensor was in the file that the index names.
   absl::Status CheckAll() const;
 
  private:

@@ -23,7 +23,7 @@
 namespace dcp {
 namespace {
 
-// The keys that DCP's Hugging Face writer adds about its shards.
+// The keys that DCP's Hugging Face writer adds about shards.
 constexpr absl::string_view kShardingInfoKey = "DCP_SHARDING_INFO";
 constexpr absl::string_view kShardingVersionKey = "DCP_VERSION";
 

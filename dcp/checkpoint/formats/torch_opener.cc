@@ -260,7 +260,7 @@ ObjectEntry UnreadableObject(const TorchArchive& archive, const Value& value,
   ForEachStorage(value, [&](const Value& inner) {
     absl::StatusOr<TensorEntry> storage =
         StorageInArchive(archive, inner, file, start);
-    if (!storage.ok()) return;  // only its own program can read it
+    if (!storage.ok()) return;  // only the program that wrote it can read it
     object.tensors.emplace(inner.identity(), *std::move(storage));
   });
   return object;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // StretchPart: one worker's part of a file stretch that has a checksum. Workers
 // that each read a part check the stretch together. It is cut into cells; a
-// worker reads each cell that it begins to the end, and records each cell's
-// term in the stretch's CRC-32. Pure, except for CheckStretchParts, which is
-// blocking; any thread.
+// worker that needs a cell's first byte reads the whole cell, and records the
+// cell's term in the stretch's CRC-32. Pure, except for CheckStretchParts,
+// which is blocking; any thread.
 #ifndef DCP_CHECKPOINT_READ_STRETCH_PART_H_
 #define DCP_CHECKPOINT_READ_STRETCH_PART_H_
 

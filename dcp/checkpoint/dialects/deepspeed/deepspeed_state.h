@@ -18,7 +18,7 @@
 
 namespace dcp {
 
-// One file and its useful value.
+// One file and the value to use in it.
 struct DeepSpeedPickle {
   uint32_t file = 0;
   std::string name;  // the file's, for messages

@@ -50,7 +50,7 @@ bool HasShards(const Value& state) {
   return false;
 }
 
-// The model: a family of its own, or the state dict in the files that has
+// The model: a separate family, or the state dict in the files that has
 // sharded tensors, or is called "model".
 std::optional<RankState> FindModel(std::vector<RankPart>& parts) {
   std::optional<RankState> named;

@@ -302,7 +302,7 @@ TEST(StoreDestination, OfTwoWritersOneCommits) {
   EXPECT_EQ(server.num_objects(), 2u * 3);  // the loser removed its own
 }
 
-// Another writer is faster: its files stay, unless they may be replaced.
+// Another writer is faster: the first files stay, unless they may be replaced.
 TEST(StoreDestination, KeepsObjectsThatAppearInTheMeantime) {
   for (const bool has_conditions : {true, false}) {
     SimObjectServer server({.has_conditions = has_conditions});

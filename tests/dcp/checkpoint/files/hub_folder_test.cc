@@ -47,7 +47,7 @@ TEST(HubFolder, StandsForItsSnapshot) {
   const TempDir dir;
   const std::string path = WriteHubFolder(dir);
   EXPECT_OK(OpenCheckpoint(path));
-  // With its config.
+  // With the config.
   ASSERT_OK(ConvertCheckpoint(Disk(), path, dir.Join("out"), {}));
   EXPECT_EQ(testing::ReadFile(dir.Join("out/config.json")), "{}");
   dir.WriteFile("models--a--b/snapshots/other/notes", "");

@@ -222,7 +222,7 @@ TEST(ItemLocator, RefusesMissingDataFiles) {
   EXPECT_THAT(LocateAllOf(path), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
-// A data file that is one safetensors file; its items are placed by name.
+// A data file that is one safetensors file; the items are placed by name.
 DcpBuilder SafetensorsItems(const std::string& file) {
   DcpBuilder builder;
   builder.StartFile("__0_0.distcp");

@@ -167,7 +167,7 @@ TEST(ModelFiles, ChecksTheIndexOfBinShards) {
 TEST(ModelFiles, LeavesOutTensorsThatTheIndexDoesNotName) {
   const TempDir dir;
   WriteModelShards(dir);
-  // An index names b only in its second file, and nothing called c.
+  // An index names b only in the second file, and nothing called c.
   ValueArena arena;
   const auto tensor = [&](absl::string_view key) {
     return MakeTensor(arena, DType::kFloat32, {1}, false, key);

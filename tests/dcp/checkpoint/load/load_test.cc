@@ -76,7 +76,7 @@ TEST(Load, FillsAnyBoxFromOtherBoxes) {
   }
 }
 
-// An item that is read whole is compared with its CRC; one that is read in part
+// An item that is read whole is compared with the CRC; one that is read in part
 // cannot be.
 TEST(Load, FindsAFlippedBitInWholeItems) {
   SimStorage fs;
@@ -136,7 +136,7 @@ TEST(Load, WritesDirectlyToASinksMemory) {
         Load(fs, *checkpoint, {Want(tensor, box, direct)}, {.pool = &pool}));
     EXPECT_TRUE(direct.bytes() == expected) << ToString(box);
     EXPECT_EQ(direct.num_placed_bytes(), 0u);
-    // Next to one that must be given its bytes.
+    // Together with a sink that does not expose its memory.
     ASSERT_OK(Load(fs, *checkpoint,
                    {Want(tensor, box, placed), Want(tensor, box, direct_too)},
                    {.pool = &pool}));

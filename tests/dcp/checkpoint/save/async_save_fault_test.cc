@@ -153,7 +153,7 @@ TEST(AsyncSaveFault, AFullDiskIsAnErrorOnAllAndLeavesRoom) {
   ExpectHolds(fs, "/b", {&world.sharded, &world.replica});
 }
 
-// Requests a stop when it is asked for its bytes.
+// Requests a stop when a save asks for bytes.
 class StoppingSource final : public TensorSource {
  public:
   StoppingSource(std::stop_source& stop, uint64_t at) : stop_(stop), at_(at) {}

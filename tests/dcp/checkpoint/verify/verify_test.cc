@@ -388,7 +388,7 @@ TEST(Verify, RefusesInvalidShares) {
 std::string FileWithViews() {
   ValueArena arena;
   const Value base = MakeTensor(arena, DType::kUInt8, {4}, false, "0");
-  // The same storage from its third byte on.
+  // The same storage from the third byte on.
   const std::vector<Value> args(base.args().items().begin(),
                                 base.args().items().end());
   std::vector<Value> view = args;

@@ -149,7 +149,7 @@ TEST(StateCollector, RefusesRanksAtDifferentSteps) {
   ASSERT_OK(collector.AddValue({"step"}, 1, CollectedObject(4)));
 }
 
-// A matrix has 3 columns, and its elements have 4 bytes.
+// The matrix has 3 columns and 4-byte elements.
 TEST(StateCollector, APartOfAChunkKeepsItsStrides) {
   const ChunkLocation rows =
       PartOfChunk(TensorAt({4, 3}, 0, 1000, 1), {{1, 0}, {2, 3}});

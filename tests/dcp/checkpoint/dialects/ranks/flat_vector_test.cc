@@ -54,7 +54,7 @@ TEST(FlatVector, PiecesBecomeParameters) {
                        {"b", {3, 3}, 8, 9}};  // two elements are padding
   StateCollector collector;
   for (int64_t rank = 0; rank < 3; ++rank) {
-    // The last rank leaves out its padding.
+    // The last rank leaves out the padding.
     const int64_t numel = rank == 2 ? 5 : 6;
     ASSERT_OK(AddFlatPiece(vector, rank,
                            VectorAt(static_cast<uint32_t>(rank), 100, numel),

@@ -30,7 +30,7 @@ class RankCheckpoint {
   }
   void Clear() { files_.clear(); }
 
-  // Writes the files to a folder that is empty otherwise; returns its path.
+  // Writes the files to a folder that is empty otherwise; returns the path.
   std::string Write(const TempDir& dir) const {
     const std::string path = dir.Join("ranks");
     std::filesystem::remove_all(path);
