@@ -106,7 +106,7 @@ TEST(Ranks, AHangEndsAtTheDeadline) {
               Contains("rank 1: was still running at the deadline"));
 }
 
-TEST(Ranks, ErrorOfIsTheMessageAlone) {
+TEST(Ranks, ThrownMessageHasNoStackTrace) {
   EXPECT_EQ(ErrorOf([] { TORCH_CHECK(false, "a ", 1); }), "a 1");
 }
 

@@ -33,7 +33,7 @@ absl::Status WriteUnsynced(FileSystem& fs, absl::string_view path,
   return fs.Close(file);
 }
 
-TEST(SimStorage, KeepsWhatWasSynced) {
+TEST(SimStorage, KeepsSyncedData) {
   SimStorage fs;
   EXPECT_OK(fs.MakeDirectory("/d"));
   EXPECT_OK(WriteFile(fs, "/d/f", "hello"));
@@ -190,7 +190,7 @@ TEST(SimStorage, RunsFull) {
   EXPECT_OK(WriteFile(fs, "/g", std::string(3 * kPage, 'x')));
 }
 
-TEST(SimStorage, RefusesWhatPosixRefuses) {
+TEST(SimStorage, RefusesTheSameCallsAsPosix) {
   SimStorage fs;
   EXPECT_OK(WriteFile(fs, "/f", "x"));
   EXPECT_OK(fs.MakeDirectory("/d"));
@@ -214,7 +214,7 @@ TEST(SimStorage, RefusesWhatPosixRefuses) {
   EXPECT_EQ(entries[0].kind, FileKind::kDirectory);
 }
 
-TEST(SimStorage, WantsAlignmentOnDirectFiles) {
+TEST(SimStorage, RequiresAlignmentOnDirectFiles) {
   SimStorage fs;
   ASSERT_OK_AND_ASSIGN(const File file,
                        fs.Create("/f", kPage, DirectMode::kOn));

@@ -40,7 +40,7 @@ TEST(StatusMatchers, TakeStatusOr) {
   EXPECT_EQ(value, 7);
 }
 
-TEST(Sha256, OfKnownTexts) {
+TEST(Sha256, MatchesKnownTexts) {
   EXPECT_EQ(Sha256(""),
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(Sha256("abc"),
@@ -62,7 +62,7 @@ TEST(TempDir, IsEmptyThenHoldsFilesThenIsGone) {
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
-TEST(TempDir, TwoAreApart) {
+TEST(TempDir, TwoAreDistinct) {
   TempDir first;
   TempDir second;
   EXPECT_NE(first.path(), second.path());

@@ -50,7 +50,7 @@ double Loaded(const std::string& path, const at::Tensor& like) {
   return a.max().item<double>();
 }
 
-TEST(AsyncSaver, WhatChangesAfterWaitStagedIsNotSaved) {
+TEST(AsyncSaver, ChangesAfterWaitStagedAreNotSaved) {
   const TempDir dir;
   // More than the smallest pool holds, so that it streams through.
   for (const uint64_t staging_bytes : {uint64_t{0}, dcp::kMinMemoryBytes}) {
@@ -129,7 +129,7 @@ TEST(AsyncSaver, PreparesForAnotherStateOrAtTheWrongTimeWithoutHarm) {
               StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
-TEST(AsyncSaver, MemoryThatIsNotThereIsAnErrorOnAllRanks) {
+TEST(AsyncSaver, MissingMemoryIsAnErrorOnAllRanks) {
   RunRanks(2, [] {
     init_process_group();
     const std::string path = SharedDir() + "/c";
@@ -249,7 +249,7 @@ TEST(AsyncSaver, FailureSurfacesOnceAtTheNextSaveOnAllRanks) {
   });
 }
 
-TEST(AsyncSaver, FailureThatAllWaitedForIsNotToldAgain) {
+TEST(AsyncSaver, FailureIsReportedOnlyOnce) {
   RunRanks(2, [] {
     init_process_group();
     AsyncSaver saver;
@@ -284,7 +284,7 @@ TEST(AsyncSaver, StopsOnRequest) {
   });
 }
 
-TEST(AsyncSaver, DestructorWaitsForWhatWasPromised) {
+TEST(AsyncSaver, DestructorWaitsForTheSave) {
   const TempDir dir;
   const at::Tensor a = at::full({4 << 20}, 7.0f);
   {
@@ -294,7 +294,7 @@ TEST(AsyncSaver, DestructorWaitsForWhatWasPromised) {
   EXPECT_EQ(Loaded(dir.Join("c"), a), 7);
 }
 
-TEST(AsyncSaver, TheSaverOfTheProcessFollowsTheJob) {
+TEST(AsyncSaver, TheProcessSaverFollowsTheJob) {
   const TempDir dir;
   const at::Tensor a = at::full({8}, 7.0f);
   ASSERT_OK_AND_ASSIGN(SaveHandle handle,

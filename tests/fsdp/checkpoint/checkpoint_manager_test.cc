@@ -78,7 +78,7 @@ TEST(CheckpointManager, SavesKeepsRemovesAndResumes) {
   });
 }
 
-TEST(CheckpointManager, LatestSkipsTornStepsAndSaysSo) {
+TEST(CheckpointManager, LatestSkipsAndLogsTornSteps) {
   const TempDir dir;
   std::vector<std::string> told;
   const auto log = [&](const std::string& text) { told.push_back(text); };
@@ -117,7 +117,7 @@ TEST(CheckpointManager, SigtermOfOneRankSavesAndEndsAll) {
   });
 }
 
-TEST(CheckpointManager, FailedSaveKeepsTheStepBeforeAndIsTold) {
+TEST(CheckpointManager, FailedSaveKeepsTheStepBeforeAndIsReported) {
   RunRanks(2, [] {
     init_process_group();
     const std::string dir = SharedDir() + "/run";

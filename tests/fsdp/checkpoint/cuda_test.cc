@@ -32,7 +32,7 @@ TEST(Cuda, StagingMemoryIsPinned) {
   StagingMemory()->deallocate(memory, 4096, 4096);
 }
 
-TEST(Cuda, SavesWhatWasComputedBeforeAndNothingAfterStaging) {
+TEST(Cuda, SavesTheValuesAtTheCall) {
   const TempDir dir;
   AsyncSaver saver;
   const at::Tensor value = at::zeros({kSize}, kGpu);
@@ -66,7 +66,7 @@ TEST(Cuda, LoadsIntoAnyStrides) {
   EXPECT_TRUE(transposed.equal(value));
 }
 
-TEST(Cuda, RandomNumbersGoOn) {
+TEST(Cuda, RandomNumbersContinue) {
   ASSERT_OK_AND_ASSIGN(const StateDict state, get_rng_state());
   ASSERT_NE(state.find("cuda"), nullptr);
   const at::Tensor expected = at::rand({100}, kGpu);

@@ -41,7 +41,7 @@ std::string SaveSharded() {
   return path;
 }
 
-TEST(Export, WritesWhatLiesBelowAPrefixWhole) {
+TEST(Export, WritesWholeTensorsBelowAPrefix) {
   RunRanks(2, [] {
     init_process_group();
     const std::string path = SaveSharded();

@@ -47,7 +47,7 @@ std::vector<std::string> FilesIn(const std::string& path) {
   return names;
 }
 
-TEST(FileSave, HoldsWhatEveryLayoutHas) {
+TEST(FileSave, SavesEveryLayout) {
   for (int world = 1; world <= 4; ++world) {
     RunRanks(world, [world] {
       init_process_group();
@@ -85,7 +85,7 @@ StateDict Tensors(const DeviceMesh& mesh, const Placements& placements,
           {"double", make(2, 2, at::kDouble)}};
 }
 
-TEST(FileSave, TensorsOfManyWindows) {
+TEST(FileSave, SavesTensorsLargerThanAWindow) {
   RunRanks(2, [] {
     init_process_group();
     const DeviceMesh mesh = init_device_mesh("cpu", {2});
@@ -106,7 +106,7 @@ TEST(FileSave, TensorsOfManyWindows) {
   });
 }
 
-TEST(FileSave, TakesWhatOnlyAnotherRankHas) {
+TEST(FileSave, SavesTensorsThatOnlyOneRankHas) {
   RunRanks(2, [] {
     init_process_group();
     const std::string path = SharedDir() + "/x.pt";
@@ -127,7 +127,7 @@ TEST(FileSave, TakesWhatOnlyAnotherRankHas) {
   });
 }
 
-TEST(FileSave, AnErrorOfOneRankIsOneOfAllAndLeavesNothing) {
+TEST(FileSave, OneRanksErrorFailsAllAndLeavesNoFile) {
   RunRanks(2, [] {
     init_process_group();
     const DeviceMesh mesh = init_device_mesh("cpu", {2});
@@ -158,7 +158,7 @@ TEST(FileSave, AnErrorOfOneRankIsOneOfAllAndLeavesNothing) {
   });
 }
 
-TEST(FileSave, ByOneProcessWithoutAGroup) {
+TEST(FileSave, WorksInOneProcessWithoutAGroup) {
   const TempDir dir;
   const StateDict saved = {{"a", StateDict{{"b", at::ones({2, 3}).t()}}},
                            {"step", 5}};

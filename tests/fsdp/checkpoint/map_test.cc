@@ -160,7 +160,7 @@ TEST(MapLoad, AHubFolderFillsAShardedModuleInPlace) {
   });
 }
 
-TEST(MapLoad, ThroughRank0AndBelowAPrefix) {
+TEST(MapLoad, LoadsThroughRank0AndBelowAPrefix) {
   const TempDir dir;
   const std::string folder = dir.path();
   CopyHubFolder(folder);
@@ -181,7 +181,7 @@ TEST(MapLoad, ThroughRank0AndBelowAPrefix) {
 }
 
 // TorchTitan's optimizer has one state for queries, keys and values.
-TEST(MapLoad, StatesOfAnOptimizer) {
+TEST(MapLoad, LoadsOptimizerStates) {
   RunRanks(2, [&] {
     init_process_group();
     const DeviceMesh mesh = init_device_mesh("cpu", {2});
@@ -283,7 +283,7 @@ TEST(MapLoad, AHubFolderOnADaemonFillsAShardedModule) {
 }
 
 // The rules and config.json are the job's files, not the daemon's.
-TEST(MapLoad, ADaemonTakesTheRulesAndNumbersOfTheJob) {
+TEST(MapLoad, ADaemonUsesTheJobsRulesAndConfig) {
   const TempDir dir;
   const TestDaemon daemon;
   const std::string path = daemon.Path("model.safetensors");
@@ -316,7 +316,7 @@ TEST(MapLoad, ADaemonTakesTheRulesAndNumbersOfTheJob) {
 }
 
 // The same errors as from files, on all ranks, and no tensor changes.
-TEST(MapLoad, ADaemonSaysWhatIsWrongAsFilesDo) {
+TEST(MapLoad, ADaemonReportsTheSameErrorsAsFiles) {
   const TestDaemon daemon;
   if (daemon.is_here()) {
     MappedPair torn;

@@ -125,7 +125,7 @@ void ExpectSame(Training& from, Training& to) {
   EXPECT_EQ(next, 4 * 4);
 }
 
-TEST(ParallelState, EachLoadsWhatEachSaved) {
+TEST(ParallelState, EachLoadsEveryOthersCheckpoint) {
   RunRanks(4, [] {
     init_process_group();
     std::vector<Training> savers = EveryWay(1);

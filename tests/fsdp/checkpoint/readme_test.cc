@@ -175,7 +175,7 @@ absl::Status SaveBehindTraining(Training& training, int64_t num_steps) {
   // [/async_save]
 }
 
-TEST(Readme, SavesBehindTraining) {
+TEST(Readme, SavesInTheBackground) {
   RunRanks(2, [] {
     Enter();
     Training training(0.25);

@@ -159,7 +159,7 @@ TEST(Checkpoint, ReplicasReadOnceTogether) {
   });
 }
 
-TEST(Checkpoint, RanksThatWantDifferentThingsReadForThemselves) {
+TEST(Checkpoint, RanksWithDifferentTargetsReadForThemselves) {
   RunRanks(2, [] {
     init_process_group();
     const std::string path = SharedDir() + "/c";
@@ -175,7 +175,7 @@ TEST(Checkpoint, RanksThatWantDifferentThingsReadForThemselves) {
   });
 }
 
-TEST(Checkpoint, ListsAllThatIsWrongOnEveryRankAndChangesNothing) {
+TEST(Checkpoint, ListsAllErrorsOnEveryRankAndChangesNothing) {
   RunRanks(2, [] {
     init_process_group();
     const std::string path = SharedDir() + "/c";
@@ -218,7 +218,7 @@ TEST(Checkpoint, ListsAllThatIsWrongOnEveryRankAndChangesNothing) {
   });
 }
 
-TEST(Checkpoint, FailureOfOneRankIsOneOfAll) {
+TEST(Checkpoint, OneRanksFailureFailsAll) {
   RunRanks(2, [] {
     init_process_group();
     const std::string path = SharedDir() + "/c";
@@ -322,7 +322,7 @@ class Summed final : public Stateful {
   const int64_t size_;
 };
 
-TEST(Checkpoint, StatefulObjectsOfRanksThatOrderThemDifferently) {
+TEST(Checkpoint, StatefulObjectsMayBeInAnotherOrderOnEachRank) {
   RunRanks(2, [] {
     init_process_group();
     const auto one = std::make_shared<Summed>(1);
@@ -338,7 +338,7 @@ TEST(Checkpoint, StatefulObjectsOfRanksThatOrderThemDifferently) {
   });
 }
 
-TEST(Checkpoint, TensorsInAnyStridesAndNoneAtAll) {
+TEST(Checkpoint, SavesAnyStridesAndEmptyTensors) {
   const TempDir dir;
   const at::Tensor whole = Whole(3);
   ASSERT_OK(save({{"t", whole.t()},
@@ -359,7 +359,7 @@ TEST(Checkpoint, TensorsInAnyStridesAndNoneAtAll) {
   EXPECT_EQ(state.find("number")->get_if<at::Tensor>()->item<double>(), 2.5);
 }
 
-TEST(Checkpoint, ConvertsFloatsToTheTypeThatIsWanted) {
+TEST(Checkpoint, ConvertsFloatsToTheTargetType) {
   const TempDir dir;
   ASSERT_OK(save({{"a", Whole(1)}}, dir.Join("c")));
   StateDict state{{"a", at::zeros({7, 5}, at::kBFloat16)}};
@@ -400,7 +400,7 @@ void FlipBit(const std::string& path) {
 }
 
 // Whichever parts the ranks load, together they load all of it.
-TEST(Checkpoint, FromRank0ATensorIsCheckedAcrossItsWindows) {
+TEST(Checkpoint, LoadFromRank0ChecksTensorsAcrossWindows) {
   RunRanks(2, [] {
     init_process_group();
     const DeviceMesh mesh = init_device_mesh("cpu", {2});

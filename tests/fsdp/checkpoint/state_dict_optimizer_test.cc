@@ -51,7 +51,7 @@ struct NamedOptimizer {
   MakeOptimizer make;
 };
 
-TEST(StateDictOfOptimizer, SpeaksAsPythonDoes) {
+TEST(StateDictOfOptimizer, HasPythonsFormat) {
   torch::nn::Sequential model(torch::nn::Linear(3, 2), torch::nn::Linear(2, 2));
   model[1]->parameters()[1].requires_grad_(false);
   OptimizerPtr optimizer = MakeAdamW(model->parameters());
@@ -84,7 +84,7 @@ TEST(StateDictOfOptimizer, SpeaksAsPythonDoes) {
             nullptr);
 }
 
-TEST(StateDictOfOptimizer, GettingChangesNoStepThatFollows) {
+TEST(StateDictOfOptimizer, GettingDoesNotChangeLaterSteps) {
   TinyModel one = MakeModel(9);
   TinyModel two = MakeModel(9);
   OptimizerPtr first = MakeAdamW(one->parameters());
@@ -137,7 +137,7 @@ std::vector<NamedOptimizer> AllOptimizers() {
 
 // Trains on one mesh, carries model and optimizer over, and compares further
 // training with the first.
-TEST(StateDictOfOptimizer, TrainingGoesOnFromItOnAnotherMesh) {
+TEST(StateDictOfOptimizer, TrainingContinuesOnAnotherMesh) {
   RunRanks(4, [] {
     init_process_group();
     const int64_t rank = get_rank();
@@ -178,7 +178,7 @@ TEST(StateDictOfOptimizer, TrainingGoesOnFromItOnAnotherMesh) {
 }
 
 // As in PyTorch, where a state dict has the optimizer's own tensors.
-TEST(StateDictOfOptimizer, ALoadIntoItIsALoadIntoTheOptimizer) {
+TEST(StateDictOfOptimizer, LoadingIntoItLoadsIntoTheOptimizer) {
   RunRanks(2, [] {
     init_process_group();
     const int64_t rank = get_rank();
@@ -213,7 +213,7 @@ TEST(StateDictOfOptimizer, ALoadIntoItIsALoadIntoTheOptimizer) {
   });
 }
 
-TEST(StateDictOfOptimizer, AParameterThatIsListedTwiceIsRefused) {
+TEST(StateDictOfOptimizer, RefusesAParameterListedTwice) {
   TinyModel model = MakeModel(14, /*tied=*/true);
   OptimizerPtr twice = MakeAdamW(model->parameters());
   const auto refused =
@@ -231,7 +231,7 @@ TEST(StateDictOfOptimizer, AParameterThatIsListedTwiceIsRefused) {
             unique_parameters(*model).size());
 }
 
-TEST(StateDictOfOptimizer, NumbersForNamesAreUnderstood) {
+TEST(StateDictOfOptimizer, AcceptsNumbersForNames) {
   torch::nn::Linear model(3, 2);
   OptimizerPtr optimizer = MakeAdamW(model->parameters());
   const auto entry = [](double value, at::IntArrayRef shape) {
@@ -260,7 +260,7 @@ TEST(StateDictOfOptimizer, NumbersForNamesAreUnderstood) {
   EXPECT_EQ(options.eps(), 1e-8);
 }
 
-TEST(StateDictOfOptimizer, EverythingWrongIsToldAtOnceAndNothingChanges) {
+TEST(StateDictOfOptimizer, ListsAllErrorsAndChangesNothing) {
   torch::nn::Linear model(3, 2);
   OptimizerPtr optimizer = MakeAdamW(model->parameters());
   const StateDict state = {
@@ -293,7 +293,7 @@ TEST(StateDictOfOptimizer, EverythingWrongIsToldAtOnceAndNothingChanges) {
       set_optimizer_state_dict(*model, *optimizer, {}, {.strict = false}));
 }
 
-TEST(StateDictOfOptimizer, GroupsAreFoundByTheirNames) {
+TEST(StateDictOfOptimizer, FindsGroupsByName) {
   torch::nn::Linear model(3, 2);
   const auto make = [&](bool weight_first, double weight_lr, double bias_lr) {
     const auto group = [](const torch::Tensor& parameter, double lr) {

@@ -54,7 +54,7 @@ TEST(StateDictOfModel, HasTheNamesAndTheOrderOfPython) {
                   ->is_alias_of(model->parameters()[0]));
 }
 
-TEST(StateDictOfModel, TiedParametersStandUnderEveryNameAndAnyWillDo) {
+TEST(StateDictOfModel, TiedParametersHaveEveryNameAndLoadFromAny) {
   TinyModel model = MakeModel(1, /*tied=*/true);
   TinyModel other = MakeModel(2, /*tied=*/true);
   auto state = get_model_state_dict(*model);
@@ -112,7 +112,7 @@ TEST(StateDictOfModel, SubmodulesWithAndWithoutTheirPrefix) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("not inside")));
 }
 
-TEST(StateDictOfModel, EverythingWrongIsToldAtOnceAndNothingChanges) {
+TEST(StateDictOfModel, ListsAllErrorsAndChangesNothing) {
   torch::nn::Sequential model(torch::nn::Linear(3, 2), torch::nn::Linear(2, 2));
   const torch::Tensor before = model->parameters()[0].detach().clone();
   StateDict state = {{"0.weight", torch::zeros({2, 3})},
@@ -141,7 +141,7 @@ TEST(StateDictOfModel, EverythingWrongIsToldAtOnceAndNothingChanges) {
                HasSubstr("full_state_dict must be true")));
 }
 
-TEST(StateDictOfModel, ValuesAreCastIntoTensorsThatStayTheObjectsTheyAre) {
+TEST(StateDictOfModel, CastsValuesIntoTheExistingTensors) {
   torch::nn::Linear model(3, 2);
   const torch::Tensor weight = model->weight;
   const void* const data = weight.data_ptr();
@@ -238,7 +238,7 @@ TEST(StateDictOfShardedModel, ShardedFullAndOffloaded) {
   }
 }
 
-TEST(StateDictOfShardedModel, SetsShardsAndWhatIsGatheredFollows) {
+TEST(StateDictOfShardedModel, SetsShardsAndRefreshesGatheredParameters) {
   RunRanks(2, [] {
     init_process_group();
     TinyModel reference = MakeModel(4);
@@ -273,7 +273,7 @@ TEST(StateDictOfShardedModel, SetsShardsAndWhatIsGatheredFollows) {
   });
 }
 
-TEST(StateDictOfShardedModel, TheErrorOfOneRankIsThatOfAll) {
+TEST(StateDictOfShardedModel, OneRanksErrorFailsAll) {
   RunRanks(3, [] {
     init_process_group();
     TinyModel model = MakeModel(7);

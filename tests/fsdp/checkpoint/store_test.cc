@@ -81,7 +81,7 @@ void ExpectLoads(const Layout& layout, const std::string& path,
   ExpectEqual(StateValue(state), StateValue(LargeState(layout, true)), "");
 }
 
-TEST_F(Store, WhatThreeRanksSaveIsLoadedOnTwo) {
+TEST_F(Store, ThreeRanksSaveAndTwoLoad) {
   const std::string step = InBucket("ranks/step");
   const std::string file = InBucket("ranks/whole.pt");
   const std::string exported = InBucket("ranks/model.safetensors");
@@ -166,7 +166,7 @@ TEST_F(Store, StepsAreKeptRemovedAndResumed) {
   EXPECT_THAT(dcp::ListSteps(*fs, run), IsOkAndHolds(ElementsAre(12)));
 }
 
-TEST_F(Store, AnErrorOfTheStoreIsToldOnAllRanks) {
+TEST_F(Store, StoreErrorIsReportedOnAllRanks) {
   RunRanks(2, [] {
     init_process_group();
     const std::string path =

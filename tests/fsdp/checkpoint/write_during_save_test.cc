@@ -92,7 +92,7 @@ double LargestLoaded(const std::string& path, const at::Tensor& like) {
   return a.max().item<double>();
 }
 
-TEST(WriteDuringSave, OperatorsWaitForWhatIsStillCopied) {
+TEST(WriteDuringSave, OperatorsWaitForPendingCopies) {
   const TempDir dir;
   const at::Tensor other = Streamed(5);
   ASSERT_OK(save({{"a", other}}, dir.Join("other")));

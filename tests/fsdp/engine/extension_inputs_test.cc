@@ -21,7 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(ExtensionInputs, OfAllExtensionsTakeOneAllReduce) {
+TEST(ExtensionInputs, TakeOneAllReduceForAllExtensions) {
   RunRanks(2, [] {
     init_process_group();
     const DeviceMesh mesh = init_device_mesh("cpu", {2});

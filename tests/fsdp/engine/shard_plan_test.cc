@@ -66,7 +66,7 @@ TEST(FullyShardManages, ChunksOnTheGlobalMesh) {
   });
 }
 
-TEST(FullyShardManages, WhatInnerCallsLeft) {
+TEST(FullyShardManages, TakesParametersThatInnerCallsLeft) {
   OneRank();
   MlpTower tower(3);
   const FSDPModule inner = fully_shard(tower->layers[1]);
@@ -97,7 +97,7 @@ TEST(FullyShardManages, NothingIsLeftForTheRoot) {
   EXPECT_EQ(parameters(*model).size(), 4U);
 }
 
-TEST(FullyShardManages, OneModuleInTwoPlacesOnce) {
+TEST(FullyShardManages, TakesAModuleInTwoPlacesOnce) {
   OneRank();
   auto model = std::make_shared<torch::nn::Module>();
   const Mlp mlp(4);
@@ -128,7 +128,7 @@ TEST(FullyShardManages, AListIsOneGroup) {
   EXPECT_THAT(NamesOf(fsdp_modules(*tower)), ElementsAre("", "a, c"));
 }
 
-TEST(FullyShardManages, OfAListTheOuterModulesCount) {
+TEST(FullyShardManages, OnlyOuterModulesInAListCount) {
   OneRank();
   MlpTower tower(2);
   const FSDPModule handle = fully_shard(std::vector<ModulePtr>{

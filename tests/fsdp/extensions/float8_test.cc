@@ -142,7 +142,7 @@ TEST(Nf4, InfinityAndNanMakeTheirBlockNan) {
   }
 }
 
-TEST(Nf4, RefusesWhatDoesNotFit) {
+TEST(Nf4, RefusesBlocksThatDoNotFit) {
   const Nf4Tensor quantized = quantize_nf4(at::zeros({64}));
   EXPECT_THROW(dequantize_nf4(quantized, 65, at::kFloat), c10::ValueError);
   EXPECT_THROW(nf4_all_gather(at::zeros({4}).requires_grad_()),
@@ -221,7 +221,7 @@ TEST(Float8, OneRanksNanIsSeenByAll) {
   });
 }
 
-TEST(Nf4, GathersShardsWhoseLastBlockIsShort) {
+TEST(Nf4, GathersShardsWithAShortLastBlock) {
   RunRanks(3, [] {
     init_process_group();
     const DeviceMesh mesh = init_device_mesh("cpu", {3});
@@ -418,7 +418,7 @@ TEST(Nf4, FreezesTheBaseAndTrainsTheRest) {
   });
 }
 
-TEST(Nf4, BlocksAreThoseOfTheWholeTensor) {
+TEST(Nf4, BlocksFollowTheWholeTensor) {
   torch::manual_seed(1);
   const at::Tensor x = at::randn({9, 30});  // 5 blocks, the last one short
   const at::Tensor packed = pack_nf4(x);

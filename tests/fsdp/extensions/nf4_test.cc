@@ -99,8 +99,8 @@ void CheckStoredTraining(int world_size) {
   });
 }
 
-TEST(Nf4Storage, TrainsWhatIsBesideIt) { CheckStoredTraining(3); }
-TEST(Nf4Storage, OfOneRankIsInFourBitsToo) { CheckStoredTraining(1); }
+TEST(Nf4Storage, TrainsTheOtherParameters) { CheckStoredTraining(3); }
+TEST(Nf4Storage, UsesFourBitsOnOneRankToo) { CheckStoredTraining(1); }
 
 TEST(Nf4Storage, GathersBlocksAndComputesInTheParamDtype) {
   RunRanks(2, [] {
@@ -154,7 +154,7 @@ TEST(Nf4Storage, BlocksLoadOnAnyNumberOfRanks) {
   });
 }
 
-TEST(Nf4Storage, RefusesByNameWhatItCannotKeep) {
+TEST(Nf4Storage, RefusesUnsupportedParametersByName) {
   RunRanks(2, [] {
     init_process_group();
     const DeviceMesh mesh = init_device_mesh("cpu", {2});

@@ -62,7 +62,7 @@ std::vector<at::Tensor> Gradients() {
           at::zeros({0, 2})};
 }
 
-TEST(ClipGradNorm, ShardedNormIsThatOfTheWhole) {
+TEST(ClipGradNorm, ShardedNormEqualsTheWholeNorm) {
   RunRanks(3, [] {
     init_process_group();
     const DeviceMesh mesh = init_device_mesh("cpu", {3});
@@ -249,7 +249,7 @@ TEST(ClipGradNorm, PlainTensorsCountAsTheyAre) {
   });
 }
 
-TEST(ClipGradNorm, OfAShardedModuleIsThatOfTheWholeModule) {
+TEST(ClipGradNorm, ShardedModulesNormEqualsTheWholeModules) {
   RunRanks(2, [] {
     init_process_group();
     const DeviceMesh mesh = init_device_mesh("cpu", {2});
@@ -318,7 +318,7 @@ TEST(ClipGradNorm, StagesOfAPipelineHaveOneNorm) {
   });
 }
 
-TEST(ClipGradNorm, ANonFiniteGradientIsAnErrorOfAllStages) {
+TEST(ClipGradNorm, NonFiniteGradientIsAnErrorOnAllStages) {
   RunRanks(2, [] {
     init_process_group();
     const DeviceMesh pp = init_device_mesh("cpu", {2}, {"pp"});

@@ -226,7 +226,7 @@ TEST(FusedAdamW, RunsTheClosureWithGrad) {
   EXPECT_LT(p[0].item<float>(), 1);
 }
 
-TEST(FusedAdamW, RefusesWhatItCannotStep) {
+TEST(FusedAdamW, RefusesUnsupportedParameters) {
   const at::Tensor p = at::ones({4, 4}).requires_grad_();
   EXPECT_THROW(FusedAdamW({p}, FusedAdamWOptions(-1)), c10::ValueError);
   EXPECT_THROW(FusedAdamW({p}, FusedAdamWOptions(1).eps(-1)), c10::ValueError);

@@ -58,7 +58,7 @@ void Step(torch::nn::Sequential& model, torch::optim::Optimizer& optimizer) {
   optimizer.step();
 }
 
-TEST(RebindOptimizer, StepsShardsAsOneBuiltAfterwards) {
+TEST(RebindOptimizer, StepsShardsLikeALaterOptimizer) {
   RunRanks(2, [] {
     init_process_group();
     torch::nn::Sequential before = Model(), after = Model();
@@ -106,7 +106,7 @@ TEST(RebindOptimizer, FollowsAModelFromTheMetaDevice) {
   });
 }
 
-TEST(RebindOptimizer, RefusesStateAndStrangersByName) {
+TEST(RebindOptimizer, RefusesStateAndUnknownParametersByName) {
   torch::nn::Sequential model = Model();
   const torch::nn::Sequential other = Model();
   torch::optim::AdamW optimizer(model->parameters());

@@ -60,7 +60,7 @@ TEST(ShardedGradScaler, UnscalesStepsAndKeepsTheScale) {
   });
 }
 
-TEST(ShardedGradScaler, OnlyStepReadsWhatWasFound) {
+TEST(ShardedGradScaler, OnlyStepReadsTheResult) {
   RunRanks(1, [] {
     init_process_group();
     Job job;

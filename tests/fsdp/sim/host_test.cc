@@ -14,7 +14,7 @@ namespace fsdp::testing {
 namespace {
 
 // As `srun --gpus-per-task=1` starts ranks.
-TEST(SimHost, EachRankMaySeeOneDeviceOfItsOwn) {
+TEST(SimHost, EachRankMaySeeOnlyOneDevice) {
   RunRanks(
       2, [] { ExpectTrainsAsOnTheCpu({.name = "OneDevice"}); },
       {.environment = {{"SIM_DEVICES", "1"}, {"CUDA_VISIBLE_DEVICES", "0"}}});

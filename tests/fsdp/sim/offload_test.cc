@@ -78,7 +78,7 @@ TEST_P(SimOffload, TensorsComeBackAsTheyWere) {
   EXPECT_THAT(sim::TakeRaces(), IsEmpty());
 }
 
-TEST_P(SimOffload, WhatIsNeverUsedIsFreedInTime) {
+TEST_P(SimOffload, UnusedTensorsAreFreedInTime) {
   SCOPED_TRACE(sim::options().seed);
   const c10::Device device(c10::kCUDA, 0);
   OffloadStream offload(device, GetParam() * kBytes);

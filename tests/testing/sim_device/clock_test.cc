@@ -26,7 +26,7 @@ double Idle(const nlohmann::json& time, const std::string& cause) {
   return time["idle_us"].value(cause, 0.0);
 }
 
-TEST(SimClock, WaitsOnlyForWhatDoesNotOverlap) {
+TEST(SimClock, WaitsOnlyForWorkThatDoesNotOverlap) {
   const torch::Tensor x = torch::empty(
       {kSize, kSize}, torch::TensorOptions(torch::kBFloat16).device(kCuda));
   const c10::Stream side = NewStream();
@@ -65,7 +65,7 @@ TEST(SimClock, NothingIsComputed) {
   EXPECT_EQ(x.cpu().sum().item<float>(), 0);
 }
 
-TEST(SimClock, CollectivesTakeWhatARingMoves) {
+TEST(SimClock, CollectivesTakeTheTimeOfARing) {
   const double whole = CollectiveMicros("all-gather", 1 << 30, 8, true);
   EXPECT_NEAR(CollectiveMicros("all-reduce", 1 << 30, 8, true), 2 * whole, 50);
   EXPECT_GT(CollectiveMicros("all-gather", 1 << 30, 8, false), 7 * whole);

@@ -51,7 +51,7 @@ TEST(Extent, NeighbouringColumnsDoNotOverlap) {
   EXPECT_TRUE(left.extent().Overlaps(right.extent()));
 }
 
-TEST(Extent, OverlapsAsItsBytesDo) {
+TEST(Extent, OverlapsWhenBytesDo) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);

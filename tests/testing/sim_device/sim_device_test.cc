@@ -250,7 +250,7 @@ TEST_F(SimDevice, PeakMemoryIsTheSameEachTime) {
   EXPECT_EQ(peak(), first);
 }
 
-TEST_F(SimDevice, MoreThanItsMemoryIsAnError) {
+TEST_F(SimDevice, ExceedingTheMemoryIsAnError) {
   options().memory_mb = 64;
   EXPECT_THROW(torch::empty({int64_t{128} << 20}, kCuda),
                c10::OutOfMemoryError);
@@ -271,7 +271,7 @@ TEST_F(SimDevice, DevicesOfOneProcessExchangeMemory) {
   EXPECT_THROW(here + there, c10::Error);
 }
 
-TEST_F(SimDevice, AnErrorOfAKernelIsThatOfALaterWait) {
+TEST_F(SimDevice, ALaterWaitReportsAKernelsError) {
   const torch::Tensor x = torch::ones({4}, kCuda);
   const torch::Tensor y = x.index_select(
       0, torch::full({1}, 9, torch::TensorOptions(torch::kLong).device(kCuda)));
@@ -325,7 +325,7 @@ TEST(SimNccl, ACommunicatorThatNotAllRanksUseIsNamed) {
                                            "come")));
 }
 
-TEST(SimNccl, AHangSaysWhatEachStreamWaitsFor) {
+TEST(SimNccl, AHangPrintsTheWorkOfEachStream) {
   const std::vector<std::string> failures = fsdp::testing::FailuresOfRanks(
       2,
       [] {

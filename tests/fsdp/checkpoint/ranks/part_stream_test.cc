@@ -33,7 +33,7 @@ std::vector<uint8_t> BytesOf(const at::Tensor& tensor) {
   return {data, data + flat.nbytes()};
 }
 
-TEST(PartStream, PiecesOfAnyLengthAreTheBytesOfTheParts) {
+TEST(PartStream, PiecesOfAnyLengthMatchTheParts) {
   for (const at::ScalarType type :
        {at::kBool, at::kBFloat16, at::kFloat, at::kComplexDouble}) {
     PartStream stream;
@@ -57,7 +57,7 @@ TEST(PartStream, PiecesOfAnyLengthAreTheBytesOfTheParts) {
   }
 }
 
-TEST(PartStream, WhatIsReadOnOneSideIsWrittenOnTheOtherAndCast) {
+TEST(PartStream, WritesTheReadBytesWithACast) {
   PartStream from;
   PartStream to;
   const std::vector<at::Tensor> sources = Views(at::kFloat);

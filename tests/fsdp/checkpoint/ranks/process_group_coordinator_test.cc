@@ -29,7 +29,7 @@ std::string TextOf(int64_t rank, size_t length) {
   return std::string(length, static_cast<char>('a' + rank));
 }
 
-TEST(ProcessGroupCoordinator, IsAloneWithoutAJob) {
+TEST(ProcessGroupCoordinator, HasOneRankWithoutAJob) {
   ASSERT_OK_AND_ASSIGN(const auto alone,
                        ProcessGroupCoordinator::Make(nullptr, "test"));
   EXPECT_EQ(alone->num_ranks(), 1);
@@ -79,7 +79,7 @@ TEST(ProcessGroupCoordinator, MovesTextsOfAnyLength) {
   });
 }
 
-TEST(ProcessGroupCoordinator, SomeRanksAlone) {
+TEST(ProcessGroupCoordinator, WorksForASubsetOfRanks) {
   RunRanks(3, [] {
     init_process_group();
     const ProcessGroup pair = new_group({0, 2}, "pair");
@@ -96,7 +96,7 @@ TEST(ProcessGroupCoordinator, SomeRanksAlone) {
   });
 }
 
-TEST(ProcessGroupCoordinator, ARankThatIsGoneIsAnError) {
+TEST(ProcessGroupCoordinator, ADeadRankIsAnError) {
   RunRanks(
       2,
       [] {

@@ -35,7 +35,7 @@ absl::StatusOr<std::unique_ptr<CheckpointSource>> NeverOpened() {
 }
 
 // The test plays rank 0.
-TEST(Rank0Load, NonsenseFromRank0IsAnError) {
+TEST(Rank0Load, MalformedAnswerIsAnError) {
   RunRanks(2, [] {
     init_process_group();
     ASSERT_OK_AND_ASSIGN(const auto ranks,
@@ -71,7 +71,7 @@ TEST(Rank0Load, NonsenseFromRank0IsAnError) {
   });
 }
 
-TEST(Rank0Load, NonsenseFromAnotherRankIsAnError) {
+TEST(Rank0Load, MalformedRequestIsAnError) {
   RunRanks(2, [] {
     init_process_group();
     ASSERT_OK_AND_ASSIGN(const auto ranks,

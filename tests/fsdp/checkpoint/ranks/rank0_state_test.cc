@@ -148,7 +148,7 @@ TEST(Rank0State, PlainValuesAndShapesReachAll) {
   });
 }
 
-TEST(Rank0State, RanksThatWantDifferentTensorsAreTold) {
+TEST(Rank0State, ReportsRanksWithDifferentTensors) {
   RunRanks(3, [] {
     init_process_group();
     const torch::Tensor whole = torch::ones({4});
@@ -166,7 +166,7 @@ TEST(Rank0State, RanksThatWantDifferentTensorsAreTold) {
 }
 
 // The test plays rank 0, which answers with something else.
-TEST(Rank0State, NonsenseFromRank0IsAnError) {
+TEST(Rank0State, MalformedAnswerIsAnError) {
   RunRanks(2, [] {
     init_process_group();
     const auto ranks = Coordinator();
@@ -193,7 +193,7 @@ TEST(Rank0State, NonsenseFromRank0IsAnError) {
   });
 }
 
-TEST(Rank0State, NonsenseFromAnotherRankIsAnError) {
+TEST(Rank0State, MalformedRequestIsAnError) {
   RunRanks(2, [] {
     init_process_group();
     const auto ranks = Coordinator();
@@ -213,7 +213,7 @@ TEST(Rank0State, NonsenseFromAnotherRankIsAnError) {
 }
 
 // A destination that takes nothing; the other ranks must not be left waiting.
-TEST(Rank0State, ARankThatCannotCopyIsAnErrorOfAll) {
+TEST(Rank0State, FailedCopyIsAnErrorOnAllRanks) {
   RunRanks(2, [] {
     init_process_group();
     const DeviceMesh mesh = init_device_mesh(c10::kCPU, {2}, {"a"});

@@ -67,7 +67,7 @@ TEST(RankPull, ArrivesWholeAndInOrder) {
   });
 }
 
-TEST(RankPull, FailureOfEitherEndLeavesTheOtherWell) {
+TEST(RankPull, OneEndsFailureStopsTheOtherCleanly) {
   RunRanks(2, [] {
     init_process_group();
     ASSERT_OK_AND_ASSIGN(const auto ranks,

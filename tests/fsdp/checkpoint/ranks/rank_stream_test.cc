@@ -55,7 +55,7 @@ TEST(RankStream, ArrivesWholeAndInOrder) {
   });
 }
 
-TEST(RankStream, FailureOfEitherEndLeavesTheOtherWell) {
+TEST(RankStream, OneEndsFailureStopsTheOtherCleanly) {
   RunRanks(2, [] {
     init_process_group();
     ASSERT_OK_AND_ASSIGN(const auto ranks,

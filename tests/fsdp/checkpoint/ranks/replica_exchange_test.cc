@@ -77,7 +77,7 @@ TEST(ReplicaExchange, EachTensorIsReadOnceAndReachesAll) {
   });
 }
 
-TEST(ReplicaExchange, DifferentWishesAreNotExchanged) {
+TEST(ReplicaExchange, DifferentTargetsAreNotExchanged) {
   RunRanks(2, [] {
     init_process_group();
     ASSERT_OK_AND_ASSIGN(const auto ranks,
@@ -121,7 +121,7 @@ TEST(ReplicaExchange, ReplicasWithOneCacheReadForThemselves) {
   });
 }
 
-TEST(ReplicaExchange, TellsWhatEachRankSays) {
+TEST(ReplicaExchange, ReportsEachRanksError) {
   RunRanks(3, [] {
     init_process_group();
     ASSERT_OK_AND_ASSIGN(const auto ranks,

@@ -42,7 +42,7 @@ std::vector<int64_t> ElementsOf(const dcp::Box& box, const dcp::Dims& shape) {
   return elements;
 }
 
-TEST(DaemonReader, RunsOfABoxAreItsElementsInTheirOrder) {
+TEST(DaemonReader, RunsCoverABoxInRowMajorOrder) {
   const dcp::Dims shape{4, 3, 5, 2};
   const std::vector<dcp::Box> boxes{
       dcp::WholeBox(shape),
@@ -165,7 +165,7 @@ class StoppingSink final : public dcp::TensorSink {
   uint64_t num_placed_ = 0;
 };
 
-TEST(DaemonReader, AStopEndsItOnTheWay) {
+TEST(DaemonReader, StopsOnRequest) {
   const TestDaemon daemon;
   const int64_t num_elements = int64_t{1} << 20;
   ASSERT_OK(save({{"a", at::arange(num_elements)}}, daemon.Path("c")));

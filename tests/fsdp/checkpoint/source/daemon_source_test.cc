@@ -24,7 +24,7 @@ using ::fsdp::testing::TestDaemon;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(DaemonSource, TellsWhatIsStored) {
+TEST(DaemonSource, ListsStoredEntries) {
   const TestDaemon daemon;
   ASSERT_OK(save({{"a", at::ones({2, 3})}, {"n", 5}}, daemon.Path("c")));
   ASSERT_OK_AND_ASSIGN(const auto source,
@@ -82,7 +82,7 @@ TEST(DaemonSource, NeverMixesTwoCheckpoints) {
                        HasSubstr(daemon.Url("c"))));
 }
 
-TEST(DaemonSource, AUrlThatIsNoneIsNamed) {
+TEST(DaemonSource, ErrorNamesAMalformedUrl) {
   EXPECT_THAT(DaemonSource::Open("tessera://host/c", {}, {}, {}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("tessera://host/c")));

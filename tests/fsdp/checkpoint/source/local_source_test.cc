@@ -18,7 +18,7 @@ using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
 using ::testing::ElementsAre;
 
-TEST(LocalSource, TellsWhatIsStored) {
+TEST(LocalSource, ListsStoredEntries) {
   const TempDir dir;
   ASSERT_OK(save({{"a", at::ones({2, 3})}, {"n", 5}}, dir.Join("c")));
   ASSERT_OK_AND_ASSIGN(const auto source,
@@ -38,7 +38,7 @@ TEST(LocalSource, TellsWhatIsStored) {
   EXPECT_EQ(values.at("n").int_value(), 5);
 }
 
-TEST(LocalSource, NoCheckpointIsNotFound) {
+TEST(LocalSource, MissingCheckpointIsNotFound) {
   const TempDir dir;
   EXPECT_THAT(LocalSource::Open(nullptr, dir.Join("c")),
               StatusIs(absl::StatusCode::kNotFound));

@@ -76,7 +76,7 @@ StateDict ModelOf(const Layout& layout, const DeviceMesh& mesh, bool filled) {
   return {{"model", *StateOf(layout, mesh, filled).find("model")}};
 }
 
-TEST(DaemonLoad, EveryMeshAndFormatOntoEveryMesh) {
+TEST(DaemonLoad, LoadsEveryMeshAndFormatOntoEveryMesh) {
   const TestDaemon daemon;
   const auto for_each_layout = [&](int world, auto body) {
     RunRanks(
@@ -123,7 +123,7 @@ TEST(DaemonLoad, EveryMeshAndFormatOntoEveryMesh) {
   }
 }
 
-TEST(DaemonLoad, SaysWhatIsWrongAsFilesDo) {
+TEST(DaemonLoad, ReportsTheSameErrorsAsFiles) {
   const TestDaemon daemon;
   RunRanks(
       2,
@@ -231,7 +231,7 @@ TEST(DaemonLoad, StreamsThroughASmallBudget) {
       daemon.ForRanks());
 }
 
-TEST(DaemonLoad, NobodyThereIsUnavailableOnAllRanks) {
+TEST(DaemonLoad, MissingDaemonIsUnavailableOnAllRanks) {
   TestDaemon daemon;
   daemon.Stop();
   RunRanks(
@@ -252,7 +252,7 @@ TEST(DaemonLoad, NobodyThereIsUnavailableOnAllRanks) {
       daemon.ForRanks());
 }
 
-TEST(DaemonLoad, WantsTheTokenAndTheCertificate) {
+TEST(DaemonLoad, RequiresTokenAndCertificate) {
   const TempDir dir;
   Authority authority(dir, "ca");
   const CertificateFiles files = authority.Sign("server");
@@ -299,7 +299,7 @@ TEST(DaemonLoad, AnAddressMayComeFromTheOptions) {
   EXPECT_EQ(*state.find("n")->get_if<int64_t>(), 5);
 }
 
-TEST(DaemonLoad, AStopEndsIt) {
+TEST(DaemonLoad, StopsOnRequest) {
   const TestDaemon daemon;
   ASSERT_OK(save({{"a", at::ones({3})}}, daemon.Path("c")));
   StateDict state{{"a", at::zeros({3})}};
@@ -313,7 +313,7 @@ TEST(DaemonLoad, AStopEndsIt) {
   EXPECT_OK(load(state, daemon.Url("c")));
 }
 
-TEST(DaemonLoad, NothingIsSavedThere) {
+TEST(DaemonLoad, RefusesSaves) {
   const std::string url = "tessera://host:7420/runs/a";
   const auto refused = [&](const absl::Status& status,
                            const std::string& what) {
@@ -331,7 +331,7 @@ TEST(DaemonLoad, NothingIsSavedThere) {
   refused(export_full("c", url), "an export works on files");
 }
 
-TEST(SavePath, ThatNamesOneFileIsNotForSavesBehindTraining) {
+TEST(SavePath, OneFileIsRefusedForBackgroundSaves) {
   StateDict state{{"n", 5}};
   for (const std::string name : {"x.pt", "x.pth", "x.bin", "x.safetensors"}) {
     const TempDir dir;

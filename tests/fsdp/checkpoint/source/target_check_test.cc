@@ -28,7 +28,7 @@ dcp::Metadata Describe(const StateDict& state) {
   return DescribeTargets(**targets, [](size_t) { return true; });
 }
 
-TEST(TargetCheck, ListsWhatRanksWantAndIsNotThere) {
+TEST(TargetCheck, ListsMissingTargets) {
   const TempDir dir;
   ASSERT_OK(save({{"a", at::ones({2})}, {"n", 1}}, dir.Join("c")));
   ASSERT_OK_AND_ASSIGN(const auto source,

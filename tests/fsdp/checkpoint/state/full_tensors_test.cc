@@ -18,7 +18,7 @@ namespace {
 
 using ::fsdp::testing::RunRanks;
 
-TEST(FullTensors, GathersWhereverDTensorsAreInTheState) {
+TEST(FullTensors, GathersDTensorsAnywhereInTheState) {
   RunRanks(3, [] {
     init_process_group();
     const DeviceMesh mesh = init_device_mesh(c10::kCPU, {3}, {"s"});

@@ -85,7 +85,7 @@ TEST(LoadedOptimizer, EmptyAndHalfEmptyDicts) {
   EXPECT_EQ(stateless->groups.size(), 1u);
 }
 
-TEST(LoadedOptimizer, SaysWhatIsNoOptimizerState) {
+TEST(LoadedOptimizer, RefusesOtherDicts) {
   const std::vector<std::pair<StateDict, std::string>> cases = {
       {{{"state", 1}}, "state is an int; expected a dict"},
       {{{"state", StateDict({{"w", 2.5}})}},

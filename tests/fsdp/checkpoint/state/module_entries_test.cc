@@ -35,7 +35,7 @@ const auto kNames =
     ElementsAre("0.weight", "1.weight", "1.bias", "1.running_mean",
                 "1.running_var", "1.num_batches_tracked", "2.weight");
 
-TEST(ModuleEntries, EveryNameInTheOrderOfPython) {
+TEST(ModuleEntries, ListsEveryNameInPythonsOrder) {
   const torch::nn::Sequential model = Model();
   EXPECT_THAT(NamesOf(*model), kNames);
   const std::vector<ModuleEntry> entries = EntriesOf(*model);
@@ -46,13 +46,13 @@ TEST(ModuleEntries, EveryNameInTheOrderOfPython) {
   EXPECT_EQ(SpecOf(entries[0].tensor), std::nullopt);
 }
 
-TEST(ModuleEntries, CheckpointingActivationsDoesNotShow) {
+TEST(ModuleEntries, HidesActivationCheckpointing) {
   torch::nn::Sequential model = Model();
   apply_activation_checkpointing(*model, [](const auto&) { return true; });
   EXPECT_THAT(NamesOf(*model), kNames);
 }
 
-TEST(ModuleEntries, PrefixesOfModulesInside) {
+TEST(ModuleEntries, FindsPrefixesOfInnerModules) {
   torch::nn::Sequential model = Model();
   EXPECT_THAT(*PrefixesOf(*model, {model.get()}), ElementsAre(""));
   EXPECT_THAT(*PrefixesOf(*model, {model[2].get(), model[1].get()}),
@@ -61,7 +61,7 @@ TEST(ModuleEntries, PrefixesOfModulesInside) {
   EXPECT_EQ(PrefixesOf(*model, {model[1].get(), stranger.get()}), std::nullopt);
 }
 
-TEST(ModuleEntries, OfAShardedModule) {
+TEST(ModuleEntries, ListsShardsOfAShardedModule) {
   RunRanks(2, [] {
     init_process_group();
     torch::nn::Sequential model = Model();

@@ -98,7 +98,7 @@ std::vector<Case> Cases() {
   return cases;
 }
 
-TEST(OptimizerKind, KeysArePythons) {
+TEST(OptimizerKind, KeysMatchPython) {
   for (Case& c : Cases()) {
     SCOPED_TRACE(c.name);
     const auto kind = KindOf(*c.optimizer);
@@ -121,7 +121,7 @@ TEST(OptimizerKind, KeysArePythons) {
   }
 }
 
-TEST(OptimizerKind, WhatCannotBeSetIsToldAndTheRestIsSet) {
+TEST(OptimizerKind, ReportsUnsettableValuesAndSetsTheRest) {
   optim::AdamW optimizer(Parameters());
   const OptimizerKind& kind = **KindOf(optimizer);
   std::vector<std::string> problems;
@@ -145,7 +145,7 @@ TEST(OptimizerKind, WhatCannotBeSetIsToldAndTheRestIsSet) {
   EXPECT_EQ(options.eps(), 1e-8);
 }
 
-TEST(OptimizerKind, CompletesStateAndKeepsWhatIsThere) {
+TEST(OptimizerKind, CompletesStateAndKeepsExistingTensors) {
   optim::AdamW optimizer(Parameters(), optim::AdamWOptions().amsgrad(true));
   const OptimizerKind& kind = **KindOf(optimizer);
   optim::AdamWParamState half;
@@ -177,7 +177,7 @@ TEST(OptimizerKind, CompletesStateAndKeepsWhatIsThere) {
       12);
 }
 
-TEST(OptimizerKind, OthersAreNamed) {
+TEST(OptimizerKind, NamesUnknownOptimizers) {
   optim::LBFGS optimizer(Parameters());
   EXPECT_THAT(KindOf(optimizer),
               StatusIs(StatusCode::kUnimplemented, HasSubstr("LBFGS")));

@@ -50,7 +50,7 @@ absl::Status SetAll(const torch::nn::Module& module,
   return std::move(*plan).Commit(optimizer);
 }
 
-TEST(OptimizerState, OptionsFromTheDictDecideWhichStateThereIs) {
+TEST(OptimizerState, OptionsInTheDictDecideWhichStateExists) {
   torch::nn::Linear model(3, 2);
   AdamW saved(model->parameters(), AdamWOptions(1).amsgrad(true));
   AdamW plain(model->parameters());
@@ -69,7 +69,7 @@ TEST(OptimizerState, OptionsFromTheDictDecideWhichStateThereIs) {
       torch::full({2}, 3.0)));
 }
 
-TEST(OptimizerState, TensorsThatAreThereStayTheObjectsTheyAre) {
+TEST(OptimizerState, KeepsExistingTensors) {
   torch::nn::Linear model(3, 2);
   AdamW optimizer(model->parameters());
   const auto state = OptimizerState(*model, optimizer);
@@ -110,7 +110,7 @@ TEST(OptimizerState, OneDictHoldsSeveralOptimizers) {
   EXPECT_EQ(again.param_groups()[0].options().get_lr(), 2);
 }
 
-TEST(OptimizerState, FrozenParametersNeedNone) {
+TEST(OptimizerState, FrozenParametersNeedNoState) {
   torch::nn::Linear model(3, 2);
   model->bias.requires_grad_(false);
   AdamW optimizer(model->parameters());

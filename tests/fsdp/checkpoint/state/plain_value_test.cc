@@ -33,7 +33,7 @@ TEST(PlainValue, ValuesComeBackAsTheyWere) {
   EXPECT_EQ(*dict.get_if<StateDict>()->find("0")->get_if<std::string>(), "a");
 }
 
-TEST(PlainValue, RefusesWhatHasNoCounterpart) {
+TEST(PlainValue, RefusesValuesWithoutACounterpart) {
   dcp::ValueArena arena;
   EXPECT_THAT(ToValue(StateTuple{{at::ones({1})}}, arena),
               StatusIs(absl::StatusCode::kUnimplemented));

@@ -17,7 +17,7 @@ using ::dcp::testing::IsOk;
 using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
 
-TEST(RngState, NumbersGoOnFromIt) {
+TEST(RngState, NumbersContinueFromIt) {
   const auto state = get_rng_state();
   ASSERT_OK(state.status());
   const auto* bytes = state->find("cpu")->get_if<at::Tensor>();
@@ -30,7 +30,7 @@ TEST(RngState, NumbersGoOnFromIt) {
   EXPECT_TRUE(at::equal(first, at::rand({7})));
 }
 
-TEST(RngState, RefusesWhatIsNone) {
+TEST(RngState, RefusesOtherDicts) {
   EXPECT_THAT(set_rng_state({}),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("missing")));
   EXPECT_THAT(set_rng_state({{"cpu", 3}}),

@@ -39,7 +39,7 @@ TEST(SaveSources, ListsTensorsAndObjectsByName) {
   EXPECT_EQ(held->state.objects[0].value.int_value(), 5);
 }
 
-TEST(SaveSources, KnowsAboutWhatItsShareIs) {
+TEST(SaveSources, EstimatesItsShare) {
   const at::Tensor a = at::ones({1 << 20});
   StateDict state;
   for (const char* name : {"a", "b", "c", "d", "e", "f", "g", "h"}) {
@@ -53,7 +53,7 @@ TEST(SaveSources, KnowsAboutWhatItsShareIs) {
               AllOf(Ge(3 * kOne), Lt(4 * kOne)));
 }
 
-TEST(SaveSources, TellsWhatCannotBeStored) {
+TEST(SaveSources, NamesEntriesThatCannotBeStored) {
   EXPECT_THAT(
       MakeSaveSources(
           {{"ok", 1}, {"bad", at::empty({2}, at::device(at::kMeta))}}, 1)

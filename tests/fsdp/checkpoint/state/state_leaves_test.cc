@@ -33,7 +33,7 @@ std::vector<std::pair<std::string, size_t>> NamesOf(StateDict state) {
 }
 
 // The table of the format's description.
-TEST(StateLeaves, NamesAreThoseOfPyTorch) {
+TEST(StateLeaves, NamesMatchPyTorch) {
   const at::Tensor t = at::ones({2});
   EXPECT_THAT(NamesOf({{"model", StateDict{{"blocks.0.w", t}}}}),
               ElementsAre(Pair("model.blocks.0.w", 2)));
@@ -56,7 +56,7 @@ TEST(StateLeaves, NamesAreThoseOfPyTorch) {
   EXPECT_THAT(NamesOf({{"", StateDict{{"", 2}}}}), ElementsAre(Pair(".", 2)));
 }
 
-TEST(StateLeaves, RefusesOneNameForTwo) {
+TEST(StateLeaves, RefusesDuplicateNames) {
   StateDict state{{"a.b", 1}, {"a", StateDict{{"b", 2}}}};
   EXPECT_THAT(FlattenState(state),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a.b")));
@@ -115,7 +115,7 @@ class Recorder final : public Stateful {
   const bool fails_;
 };
 
-TEST(StateLeaves, ObjectsAreVisitedInOneOrderWhateverThatOfTheKeys) {
+TEST(StateLeaves, VisitsObjectsInTheSameOrderForAnyKeyOrder) {
   std::string calls;
   const auto make = [&](const char* name) {
     return std::make_shared<Recorder>(name, calls);

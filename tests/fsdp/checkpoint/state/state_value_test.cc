@@ -15,7 +15,7 @@
 namespace fsdp {
 namespace {
 
-TEST(StateDict, KeepsTheOrderOfItsKeysAndEachOnce) {
+TEST(StateDict, KeepsKeysUniqueAndInOrder) {
   StateDict dict = {{"b", 1}, {"a", 2}, {"b", 3}};
   dict["c"] = "text";
   EXPECT_THAT(testing::StateKeys(dict), ::testing::ElementsAre("b", "a", "c"));
@@ -27,7 +27,7 @@ TEST(StateDict, KeepsTheOrderOfItsKeysAndEachOnce) {
   EXPECT_EQ(dict.size(), 4u);
 }
 
-TEST(StateDict, FindsWhatIsThereAfterErasing) {
+TEST(StateDict, FindsRemainingKeysAfterErasing) {
   StateDict dict = {{"a", 1}, {"b", 2}, {"c", 3}};
   EXPECT_TRUE(dict.erase("a"));
   EXPECT_FALSE(dict.erase("a"));

@@ -40,7 +40,7 @@ std::vector<std::string> Problems(const at::Tensor& dst, StateValue src,
   return mismatches.wrong;
 }
 
-TEST(TensorCopies, WhatCannotBeCopiedIsTold) {
+TEST(TensorCopies, NamesTensorsThatCannotBeCopied) {
   const at::Tensor dst = torch::zeros({2, 3});
   EXPECT_THAT(Problems(dst, torch::ones({2, 3}, at::kHalf)), IsEmpty());
   EXPECT_THAT(Problems(dst, torch::ones({3, 2})),

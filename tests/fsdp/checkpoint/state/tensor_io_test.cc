@@ -102,7 +102,7 @@ TEST(TensorIo, TypesHaveCounterparts) {
               StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
-TEST(TensorIo, RefusesWhatHasNoMemory) {
+TEST(TensorIo, RefusesTensorsWithoutMemory) {
   EXPECT_OK(CheckHasMemory(at::zeros({2})));
   EXPECT_THAT(CheckHasMemory(at::Tensor()),
               StatusIs(absl::StatusCode::kInvalidArgument));

@@ -24,7 +24,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(TorchStatus, ReturnsWhatTheCallReturns) {
+TEST(TorchStatus, ReturnsTheCallsResult) {
   EXPECT_OK(CatchTorch([] {}));
   EXPECT_THAT(CatchTorch([] { return 7; }), IsOkAndHolds(7));
   EXPECT_THAT(CatchTorch([] { return absl::NotFoundError("x"); }),
@@ -37,7 +37,7 @@ TEST(TorchStatus, ReturnsWhatTheCallReturns) {
               StatusIs(absl::StatusCode::kDataLoss, "y"));
 }
 
-TEST(TorchStatus, ReturnsWhatCannotBeCopiedOrMadeFromNothing) {
+TEST(TorchStatus, ReturnsMoveOnlyResults) {
   struct Odd {
     explicit Odd(int v) : value(v) {}
     Odd(Odd&&) = default;
@@ -48,7 +48,7 @@ TEST(TorchStatus, ReturnsWhatCannotBeCopiedOrMadeFromNothing) {
   EXPECT_EQ(odd->value, 5);
 }
 
-TEST(TorchStatus, KindsOfExceptionsAreCodes) {
+TEST(TorchStatus, MapsExceptionTypesToCodes) {
   const std::vector<std::pair<absl::Status, absl::StatusCode>> cases = {
       {CatchTorch([] { TORCH_CHECK_VALUE(false, "what"); }),
        absl::StatusCode::kInvalidArgument},
@@ -99,7 +99,7 @@ TEST(TorchStatus, MessagesHaveNoStackTrace) {
                                      Not(HasSubstr("Exception raised from")))));
 }
 
-TEST(TorchStatus, MemoryThatIsNotThereIsExhausted) {
+TEST(TorchStatus, OutOfMemoryIsResourceExhausted) {
   EXPECT_THAT(CatchTorch([] { at::empty({int64_t{1} << 55}); }),
               StatusIs(absl::StatusCode::kResourceExhausted, ::testing::_));
 }
