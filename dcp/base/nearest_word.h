@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NearestWord: which option, verb or key a misspelt one was probably meant to
-// be.
-// Pure; any thread.
+// NearestWord: the option, verb or key that a misspelt word was probably meant
+// to be. Pure; any thread.
 #ifndef DCP_BASE_NEAREST_WORD_H_
 #define DCP_BASE_NEAREST_WORD_H_
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// UniqueBits: random bits for names that must not meet, and for waits that must
-// not be the same; not for secrets. They need no file and no permission: where
-// a sandbox denies the kernel's random bytes, others take their place. Any
+// UniqueBits: random bits for names that must not collide, and for waits that
+// must differ; not for secrets. They need no file and no permission: where a
+// sandbox denies the kernel's random bytes, others take their place. Any
 // thread.
 #ifndef DCP_BASE_UNIQUE_BITS_H_
 #define DCP_BASE_UNIQUE_BITS_H_
@@ -11,7 +11,7 @@
 
 namespace dcp {
 
-// No other call gets the same, in whatever thread, process or machine.
+// No other call returns the same bits, in any thread, process or machine.
 uint64_t UniqueBits();
 
 // A UUID from random bits, "xxxxxxxx-xxxx-4xxx-yxxx-xxxxxxxxxxxx" (RFC 4122,

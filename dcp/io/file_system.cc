@@ -140,8 +140,8 @@ absl::Status WriteFile(FileSystem& fs, absl::string_view path,
   const absl::Status written = WriteOpenFile(fs, file, bytes);
   const absl::Status closed = fs.Close(file);
   const absl::Status status = written.ok() ? closed : written;
-  // Half a file is useless. If it cannot be removed either, why it is half is
-  // still the more important error.
+  // Half a file is useless. If removing it fails too, the first error is still
+  // the more important one.
   if (!status.ok()) fs.Remove(path).IgnoreError();
   return Annotate(status, "write ", path);
 }

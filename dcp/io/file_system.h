@@ -107,7 +107,7 @@ struct InParts {
   std::string label = {};
 };
 
-// A file that was begun, by whatever process, and has not appeared.
+// A file that some process began and that has not appeared.
 struct HiddenFile {
   std::string path;
   std::string id;        // the upload's id, for the file system

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // IoQueue: positioned reads and writes that are submitted and complete later.
 // UringQueue, BlockingQueue and, in tests, the simulated disk implement it, and
-// ObjectQueue does so for object stores. It hides how
-// requests reach the kernel. It does not retry, split or align: Pipeline does.
-// A queue belongs to one thread.
+// ObjectQueue does so for object stores. It hides how requests reach the
+// kernel. It does not retry, split or align: Pipeline does. A queue belongs to
+// one thread.
 #ifndef DCP_IO_IO_QUEUE_H_
 #define DCP_IO_IO_QUEUE_H_
 

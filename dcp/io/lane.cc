@@ -54,7 +54,7 @@ class Outcome {
   std::stop_callback<std::function<void()>> forward_;
 };
 
-// Whether the system provides this process with so much memory. A pool that
+// Whether the system provides this process with this much memory. A pool that
 // cannot be allocated would end the process. Another thread may take the memory
 // between this check and the allocation; then the program's new-handler
 // decides.

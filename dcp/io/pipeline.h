@@ -32,7 +32,7 @@ namespace dcp {
 inline constexpr uint64_t MaxReadBytes(uint64_t block_bytes) {
   return block_bytes - 3 * kDirectAlignment;
 }
-// The same for the smallest blocks, which every pool's are at least.
+// The same for the smallest blocks that a pool may have.
 inline constexpr uint64_t kMaxReadBytes = MaxReadBytes(kBlockBytes);
 
 struct PlannedRead {

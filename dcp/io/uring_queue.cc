@@ -139,7 +139,7 @@ class UringQueue final : public IoQueue {
 };
 
 // Whether a request comes back: a sandbox may allow io_uring_setup and deny
-// io_uring_enter, which would show only when requests are lost.
+// io_uring_enter. Otherwise that would show only when requests are lost.
 absl::Status Probe(io_uring& ring) {
   io_uring_sqe* const sqe = io_uring_get_sqe(&ring);
   DCP_CHECK(sqe != nullptr);

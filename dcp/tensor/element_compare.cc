@@ -21,7 +21,7 @@ constexpr uint64_t kMaxElementBytes = 16;
 constexpr uint64_t kFarthest = std::numeric_limits<uint64_t>::max();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// How far apart two unequal components are.
+// The distance between two unequal components.
 struct Distance {
   double abs = 0;
   double rel = 0;

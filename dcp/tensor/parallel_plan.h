@@ -28,7 +28,8 @@ inline constexpr size_t kMaxPlanEntries = 4096;
 inline constexpr size_t kMaxPlanPatterns = 10'000;  // with braces expanded
 inline constexpr size_t kMaxPlanPatternBytes = 1024;
 
-// How an activation lies on the axis. A negative `dim` counts from the end.
+// How an activation is placed on the axis. A negative `dim` counts from the
+// end.
 struct ActivationLayout {
   enum class Kind : uint8_t { kReplicate, kShard };
   Kind kind = Kind::kReplicate;

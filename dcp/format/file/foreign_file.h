@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names files that no opener here reads, and a way out, for error messages.
-// They are recognised by their first bytes or by their names. Pure; any thread.
+// Names files that no opener here reads, with advice, for error messages. They
+// are recognised by their first bytes or by their names. Pure; any thread.
 #ifndef DCP_FORMAT_FILE_FOREIGN_FILE_H_
 #define DCP_FORMAT_FILE_FOREIGN_FILE_H_
 

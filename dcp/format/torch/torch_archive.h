@@ -29,7 +29,7 @@ struct TorchArchive {
   bool big_endian = false;
   bool legacy = false;
   bool pickle_has_crc = false;
-  // Whether `root` holds something that must not be written again (see
+  // Whether `root` holds a value that must not be written again (see
   // CheckInert).
   bool has_unknown_globals = false;
   // Every zip record with the CRC, for verification; empty if legacy.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // [Note: two queues] A lane may read from one file system and write to the
-// other. Requests to the local one end soon whatever the other does, so Reap
-// waits for those while there are any, and for the store otherwise.
+// other. Local requests end soon in any case, so Reap waits for them while
+// there are any, and for the store otherwise.
 #include "dcp/io/file_systems/routed_file_system.h"
 
 #include <optional>

@@ -41,7 +41,8 @@ using OpenObjectStore =
 class ObjectFileSystem final : public FileSystem {
  public:
   explicit ObjectFileSystem(OpenObjectStore open) : open_(std::move(open)) {}
-  // Files may be open that are read. Hidden ones that were not published end.
+  // Files that are being read may still be open. Hidden files that were not
+  // published end.
   ~ObjectFileSystem() override;
 
   FileSystemTraits TraitsOf(absl::string_view path) override;

@@ -22,10 +22,10 @@ std::string FolderPrefix(absl::string_view key);
 // The files and folders in a folder, sorted by name.
 absl::StatusOr<std::vector<DirectoryEntry>> ListFolder(ObjectStore& store,
                                                        absl::string_view key);
-// All files below it, sorted by path.
+// All files below the folder, sorted by path.
 absl::StatusOr<std::vector<StoredFile>> ListFilesBelow(ObjectStore& store,
                                                        absl::string_view key);
-// The uploads below it that are not finished, sorted by path and id.
+// The unfinished uploads below the folder, sorted by path and id.
 absl::StatusOr<std::vector<HiddenFile>> ListUploadsBelow(ObjectStore& store,
                                                          absl::string_view key);
 

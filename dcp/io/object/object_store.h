@@ -42,7 +42,7 @@ struct ObjectInfo {
   uint64_t size = 0;
   std::string etag;         // opaque, as the server spells it, with quotes
   int64_t modified_ns = 0;  // since 1970
-  std::string label = {};   // see Begin; only Head says it
+  std::string label = {};   // see Begin; only Head returns it
 };
 
 // Whether a put may replace an object with the same key.
@@ -89,7 +89,7 @@ class ObjectStore {
   using Done = absl::AnyInvocable<void(absl::Status) &&>;
   // Receives the ETag of the bytes that were put.
   using PutDone = absl::AnyInvocable<void(absl::StatusOr<std::string>) &&>;
-  // With the part that the server has then.
+  // Receives the part as the server has it.
   using PutPartDone = absl::AnyInvocable<void(absl::StatusOr<ObjectPart>) &&>;
 
   // Waits for the calls in flight.
@@ -103,7 +103,7 @@ class ObjectStore {
   // Whether Uploads lists all uploads. If not, Uploads is empty, and the server
   // forgets abandoned uploads by itself.
   virtual bool lists_uploads() const = 0;
-  // Whether objects keep their labels. Where they do not, all are empty.
+  // Whether objects keep their labels. If not, all are empty.
   virtual bool has_labels() const = 0;
 
   // These calls return at once, and `done` is called once, on a thread of the
@@ -128,7 +128,7 @@ class ObjectStore {
                        uint32_t number, ByteSpan bytes, std::stop_token stop,
                        PutPartDone done) = 0;
 
-  // The other calls wait for their answer.
+  // The other calls wait for the answer.
 
   virtual absl::StatusOr<ObjectInfo> Head(absl::string_view key) = 0;
   // The keys that begin with `prefix`; with `by_folder`, those with a slash

@@ -36,7 +36,7 @@ class PendingCalls {
     changed_.Signal();
   }
 
-  // Waits for all; the first error.
+  // Waits for all calls and returns the first error.
   absl::Status Wait() {
     absl::MutexLock lock(&mutex_);
     while (num_running_ > 0) changed_.Wait(&mutex_);

@@ -43,7 +43,7 @@ std::string StringOf(tessera_text text) {
 // The answer to one call.
 class Answer {
  public:
-  // `on_object` returns whether more may come.
+  // `on_object` returns whether to continue.
   explicit Answer(absl::AnyInvocable<bool(ObjectInfo info)> on_object = nullptr)
       : on_object_(std::move(on_object)) {}
   Answer(const Answer&) = delete;
@@ -134,7 +134,7 @@ class PluginStore final : public ObjectStore {
     std::stop_token stop;
     PutPartDone done;
   };
-  // One that this process has begun. Calls in flight own it too.
+  // An upload that this process has begun. Calls in flight own it too.
   struct Upload {
     explicit Upload(tessera_upload* upload) : handle(upload) {}
 

@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-// Changes with every change below.
+// Changes with every change to the declarations below.
 #define TESSERA_PLUGIN_ABI_VERSION 1
 
 // Bytes that belong to the caller or, in an answer, to the plugin, until the
@@ -35,7 +35,7 @@ typedef struct tessera_object {
   // Differs whenever the object's bytes differ; opaque. For an upload: the id.
   tessera_text etag;
   int64_t modified_ns;  // since 1970; for an upload: when it was begun
-  tessera_text label;   // see `begin`; only `head` says it
+  tessera_text label;   // see `begin`; only `head` returns it
 } tessera_object;
 
 // The receiver of a call's answer.
@@ -104,7 +104,8 @@ typedef struct tessera_plugin {
   // copied if they are few.
   int (*write)(tessera_upload* upload, const void* bytes, size_t length,
                const tessera_answer* answer);
-  // The object appears. Whatever these two return, the upload is gone.
+  // The object appears. After either of these two, the upload is gone, even
+  // after an error.
   int (*finish)(tessera_upload* upload, const tessera_answer* answer);
   int (*abort)(tessera_upload* upload, const tessera_answer* answer);
 

@@ -33,7 +33,7 @@ class S3Credentials {
 
   aws_credentials_provider* provider() const { return provider_; }
 
-  // Begins at the beginning, as a new process would: files are read again.
+  // Starts the search again, as a new process would: files are read again.
   void Renew();
 
  private:

@@ -169,7 +169,7 @@ Meaning MeaningOfStatus(int status, absl::string_view operation) {
   }
 }
 
-// Where no answer explains the error.
+// For errors without an answer that explains them.
 Meaning MeaningOfError(int error) {
   switch (error) {
     case AWS_ERROR_S3_CANCELED:
@@ -222,8 +222,8 @@ std::string ServerText(absl::string_view text) {
   return clean;
 }
 
-// Which proxy requests to `server` go through; Amazon's client reads the same
-// variables.
+// The proxy setting that applies to requests to `server`; Amazon's client reads
+// the same variables.
 std::string ProxyOf(absl::string_view server) {
   const bool has_tls = absl::StartsWith(server, "https:");
   for (const char* const name : {has_tls ? "https_proxy" : "http_proxy",
@@ -265,7 +265,7 @@ std::string WhatServerSaid(const S3ErrorText& error) {
 absl::Status S3Error(absl::string_view bucket_url, absl::string_view key,
                      absl::string_view operation, const S3Answer& answer) {
   if (answer.error == AWS_ERROR_SUCCESS) return absl::OkStatus();
-  // Amazon's client keeps the answer for these only.
+  // Amazon's client keeps the answer only for these.
   const bool has_answer =
       answer.error == AWS_ERROR_S3_INVALID_RESPONSE_STATUS ||
       answer.error == AWS_ERROR_S3_NON_RECOVERABLE_ASYNC_ERROR;

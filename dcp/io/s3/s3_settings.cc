@@ -23,7 +23,7 @@
 namespace dcp {
 namespace {
 
-// Empty where it is not set: the AWS tools treat both alike.
+// Empty if it is not set: the AWS tools treat both alike.
 std::string Environment(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr ? "" : value;

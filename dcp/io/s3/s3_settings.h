@@ -30,7 +30,7 @@ struct S3Settings {
   // "scheme://host[:port][/path]" for another server; empty for Amazon's own.
   std::string endpoint;
   S3Addressing addressing = S3Addressing::kAuto;
-  // Empty: "us-east-1", and with Amazon whatever the bucket says.
+  // Empty: "us-east-1", and with Amazon the region that the bucket reports.
   std::string region;
   // A profile in ~/.aws/config; empty for "default".
   std::string profile;
@@ -43,7 +43,7 @@ struct S3Settings {
   // Whether puts carry conditions. Not every server knows If-None-Match.
   bool conditional = true;
 
-  // A request is tried again this often after an answer that promises success
+  // A request is retried this often after an answer that promises success
   // later. Waits double from the first to the longest, each shortened by
   // chance: a minute in all.
   uint32_t num_retries = 11;

@@ -42,7 +42,7 @@ namespace dcp {
 namespace {
 
 constexpr int kHttpPreconditionFailed = 412;
-// After so many tries to finish an upload, a look shows whether it is gone.
+// After this many tries to finish an upload, a list shows whether it is gone.
 constexpr uint32_t kTriesBeforeList = 3;
 
 std::string Value(absl::string_view text) {
@@ -461,7 +461,7 @@ absl::StatusOr<UploadPage> S3Store::Uploads(absl::string_view prefix,
   return page;
 }
 
-// The first request to a bucket: the answer to HEAD would not say why.
+// The first request to a bucket: the answer to HEAD would not give a reason.
 S3Answer Probe(S3Client& client) {
   S3Request request = Request("ListObjectsV2", "GET", "");
   request.query = "list-type=2&max-keys=1";

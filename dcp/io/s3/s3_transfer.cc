@@ -57,7 +57,7 @@ uint32_t MaxTries(int error) {
     case AWS_IO_DNS_INVALID_NAME:
       return 3;
     case AWS_IO_TLS_ERROR_NEGOTIATION_FAILURE:
-      // The library hides for 10 to 30 s how a handshake failed.
+      // The library does not report for 10 to 30 s how a handshake failed.
       return 1;
     default:
       return UINT32_MAX;
@@ -244,7 +244,7 @@ void S3Transfer::SetCallbacks(aws_s3_meta_request_options& options) {
 
 void S3Transfer::DropHold() {
   if (--num_holds_ > 0) return;
-  // Waits for a request to stop that is just being carried out.
+  // Waits for a stop request that is in progress.
   stop_callback_.reset();
   has_let_go_.store(true, std::memory_order_release);
   // OnReleased may be called by this, or by another thread at once.

@@ -86,7 +86,7 @@ class S3Transfer {
   aws_byte_buf into_ = {};
   std::optional<std::stop_callback<std::function<void()>>> stop_callback_;
   // Submit and OnFinished each hold `meta_request_`, so that a request to stop
-  // finds it; the last one lets go.
+  // finds it; the last one releases it.
   std::atomic<int> num_holds_ = 0;
   // OnReleased reads this, so that it sees the writes of the threads before it.
   // Amazon's client orders them only internally.

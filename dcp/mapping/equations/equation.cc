@@ -272,7 +272,7 @@ absl::Status Equation::AddMatch(size_t term, size_t source,
 // texts, for every combination of the other variables. A rule that may match
 // nothing must be complete if it matches anything.
 absl::Status Equation::CheckThere() {
-  // An optimizer has states for the layers that it trains, and no more.
+  // An optimizer has states only for the layers that it trains.
   if (sources_.are_states) return absl::OkStatus();
   if (instances_.empty() && rule_.optional.has_value()) {
     DCP_ASSIGN_OR_RETURN(const int64_t is_optional,

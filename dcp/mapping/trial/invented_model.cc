@@ -27,7 +27,7 @@ namespace {
 // Half of them are powers of two, because head and group counts must divide
 // each other.
 constexpr std::array<int64_t, 8> kNumbers = {1, 2, 4, 8, 2, 3, 4, 6};
-// Formulas that are satisfied at all are so within a few.
+// If the formulas can be satisfied, a few attempts suffice.
 constexpr int kMaxAttempts = 2000;
 // The number of values for an index without a limit.
 constexpr uint64_t kNumUnlimited = 2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// InventedModel: small tensors that a rule file is about, made up, so that it
+// InventedModel: small made-up tensors that fit a rule file, so that the file
 // can be tried without a model. Pure; any thread.
 #ifndef DCP_MAPPING_TRIAL_INVENTED_MODEL_H_
 #define DCP_MAPPING_TRIAL_INVENTED_MODEL_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // TryMapping: converts random tensors there and back in memory, and compares
-// the bits. For files that somebody writes, where a mistake shows at once;
-// pure; any thread.
+// the bits. It shows mistakes in a new rule file at once; pure; any thread.
 #ifndef DCP_MAPPING_TRIAL_MAPPING_TRIAL_H_
 #define DCP_MAPPING_TRIAL_MAPPING_TRIAL_H_
 
