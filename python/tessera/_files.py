@@ -19,7 +19,7 @@ from tessera import _arrays
 from tessera import _errors
 from tessera import _library
 
-# The handles in this process.
+# The sources in this process.
 _SOURCES: weakref.WeakSet[FileSource] = weakref.WeakSet()
 
 

@@ -29,7 +29,7 @@ class ClockStepTest : public JobFixture {
   ~ClockStepTest() override { SetClockStep(absl::ZeroDuration()); }
 };
 
-TEST_F(ClockStepTest, ClockCanBeSet) {
+TEST_F(ClockStepTest, SystemClockCanBeSet) {
   // absl::Now follows only after some time.
   const auto before = std::chrono::system_clock::now();
   SetClockStep(absl::Hours(2));

@@ -303,7 +303,7 @@ TEST_F(MainTest, FailsIfMetricsCannotListen) {
   EXPECT_THAT(process.output(), HasSubstr("metrics at 203.0.113.1:1"));
 }
 
-TEST_F(MainTest, HelpShowsExamples) {
+TEST_F(MainTest, PrintsHelp) {
   Process process({"--help"});
   EXPECT_EQ(process.Wait(), 0);
   EXPECT_THAT(process.output(), HasSubstr("Usage: dcp-server"));

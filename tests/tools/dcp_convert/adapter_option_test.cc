@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `dcp-convert --adapter`: LoRA adapters as peft and runs leave them, and those
+// `dcp-convert --adapter`: LoRA adapters from peft and from runs, and adapters
 // that cannot be merged as plain LoRA.
 #include <string>
 #include <utility>
@@ -60,7 +60,7 @@ class AdapterTest : public CommandFixture {
             adapter};
   }
 
-  // What peft made of the same adapter.
+  // The result must equal peft's for the same adapter.
   void ExpectMerged(const std::string& adapter, const std::string& to) {
     Expect(tools::kExitDone, Merge(adapter, to));
     EXPECT_THAT(LinesOf(TensorsIn(In(to))),
@@ -72,8 +72,8 @@ class AdapterTest : public CommandFixture {
   }
 };
 
-// peft changed the weights of the model first, and says so in one key.
-TEST_F(AdapterTest, OnesThatBeganWithOtherWeightsAreRefused) {
+// peft changed the model's weights first, and one key says so.
+TEST_F(AdapterTest, RefusesAdaptersThatChangedTheBaseWeights) {
   for (const std::string& init : {"pissa", "olora"}) {
     ExpectNotMerged(Golden(init),
                     absl::StrCat("init_lora_weights is '", init, "'"));
@@ -86,7 +86,7 @@ TEST_F(AdapterTest, OnesThatBeganWithOtherWeightsAreRefused) {
   }
 }
 
-TEST_F(AdapterTest, OnesThatBeganWithTheWeightsOfTheModelAreMerged) {
+TEST_F(AdapterTest, MergesAdaptersOnTheBaseWeights) {
   for (const std::string& init : {"true", "false", "null", "\"gaussian\"",
                                   "\"orthogonal\"", "\"eva\"", "\"mica\""}) {
     SCOPED_TRACE(init);
@@ -96,7 +96,7 @@ TEST_F(AdapterTest, OnesThatBeganWithTheWeightsOfTheModelAreMerged) {
   }
 }
 
-TEST_F(AdapterTest, KeysThatAreNotKnownMustBeOff) {
+TEST_F(AdapterTest, RefusesUnknownKeysUnlessOff) {
   for (const std::string& setting :
        {"\"use_dora\": true", "\"alora_invocation_tokens\": [1, 2]",
         "\"arrow_config\": {\"top_k\": 3}", "\"use_qalora\": true",
@@ -116,7 +116,7 @@ TEST_F(AdapterTest, KeysThatAreNotKnownMustBeOff) {
   ExpectMerged(In("lora"), "merged.safetensors");
 }
 
-TEST_F(AdapterTest, WhatItNeedsMustBeThere) {
+TEST_F(AdapterTest, RefusesInvalidAdapterConfigs) {
   const std::pair<std::string, std::string> cases[] = {
       {R"({"peft_type": "IA3", "r": 4, "lora_alpha": 8})", "not LORA"},
       {R"({"peft_type": "LORA", "r": 8, "lora_alpha": 8})", "says r = 8"},
@@ -134,14 +134,14 @@ TEST_F(AdapterTest, WhatItNeedsMustBeThere) {
   ExpectNotMerged(In("lora"), "there is no adapter_config.json in ");
 }
 
-TEST_F(AdapterTest, OneIsMergedAtATime) {
+TEST_F(AdapterTest, MergesOneAdapterAtATime) {
   Arguments both = Merge(In("lora"), "x.safetensors");
   both.insert(both.end(), {"--adapter", Golden("lora")});
   ExpectRefused(both, "--adapter is given twice");
 }
 
-// The checkpoint of a Trainer has an optimizer and more next to the adapter.
-TEST_F(AdapterTest, AmongTheFilesOfATrainer) {
+// A Trainer's checkpoint has an optimizer and more next to the adapter.
+TEST_F(AdapterTest, ReadsAnAdapterInATrainerCheckpoint) {
   for (const std::string& name :
        {"trainer_state.json", "optimizer.pt", "scheduler.pt"}) {
     ASSERT_OK(WriteFile(*fs_, In(absl::StrCat("lora/", name)), "{}"));
@@ -150,7 +150,7 @@ TEST_F(AdapterTest, AmongTheFilesOfATrainer) {
   ExpectMerged(In("lora/adapter_model.safetensors"), "same.safetensors");
 }
 
-TEST_F(AdapterTest, InAFolderOfTheHubsCache) {
+TEST_F(AdapterTest, ReadsAnAdapterInTheHubCache) {
   const std::string hub = In("models--org--name");
   for (const char* folder : {"", "/snapshots", "/snapshots/0123abcd"}) {
     ASSERT_OK(fs_->MakeDirectory(absl::StrCat(hub, folder)));
@@ -163,9 +163,9 @@ TEST_F(AdapterTest, InAFolderOfTheHubsCache) {
   ExpectMerged(hub, "merged.safetensors");
 }
 
-// With the names of peft's model in a run of FSDP: the adapter's name,
+// With the names from peft's model in an FSDP run: the adapter's name,
 // wrappers, and weights that peft does not train.
-TEST_F(AdapterTest, InACheckpointOfARun) {
+TEST_F(AdapterTest, ReadsAnAdapterInARunCheckpoint) {
   const std::string adapter = In("lora/adapter_model.safetensors");
   ASSERT_OK(fs_->MakeDirectory(In("step")));
   Expect(tools::kExitDone,
@@ -180,7 +180,7 @@ TEST_F(AdapterTest, InACheckpointOfARun) {
   ExpectMerged(In("step/checkpoint"), "merged.safetensors");
 }
 
-TEST_F(AdapterTest, WhatIsNeitherItsMatrixNorOfTheModelIsNamed) {
+TEST_F(AdapterTest, NamesTensorsThatBelongToNeither) {
   const std::string adapter = In("lora/adapter_model.safetensors");
   const auto renamed = [&](const std::string& rename) {
     Expect(tools::kExitDone, {"convert", adapter, In("renamed/a.safetensors"),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The config, tokenizer and generation files that come along with what
-// dcp-convert makes of a checkpoint that does not have them.
+// Config, tokenizer and generation files: dcp-convert copies them when it
+// converts a checkpoint that does not have them.
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
-// A checkpoint as TorchTitan saves it, and the folder of its base model.
+// A checkpoint as TorchTitan saves it, and the base model's folder.
 class AssetsTest : public CommandFixture {
  protected:
   AssetsTest() {
@@ -46,7 +46,7 @@ class AssetsTest : public CommandFixture {
     EXPECT_OK(WriteFile(*fs_, In(name), text));
   }
 
-  // What the folder has apart from weights and digests.
+  // All files in the folder except weights and digests.
   std::vector<std::string> AssetsOf(const std::string& name) {
     std::vector<std::string> names;
     const std::vector<DirectoryEntry> entries = *fs_->List(In(name));
@@ -77,7 +77,7 @@ class AssetsTest : public CommandFixture {
   std::string config_;
 };
 
-TEST_F(AssetsTest, ComeFromNextToTheConfig) {
+TEST_F(AssetsTest, AreCopiedFromNextToTheConfig) {
   const Done done = Run(Back("out"));
   EXPECT_EQ(done.code, tools::kExitDone) << done.err;
   EXPECT_THAT(AssetsOf("out"),
@@ -87,7 +87,7 @@ TEST_F(AssetsTest, ComeFromNextToTheConfig) {
   EXPECT_THAT(done.out, HasSubstr("because it is code: modeling.py"));
   Expect(tools::kExitDone, With(Back("bare"), {"--no-copy-config"}));
   EXPECT_THAT(AssetsOf("bare"), UnorderedElementsAre());
-  // A file of another name says the numbers, and no more.
+  // A file with another name only provides the numbers.
   Write("base/other.json", config_);
   Arguments other = Back("other");
   other.back() = In("base/other.json");
@@ -95,7 +95,7 @@ TEST_F(AssetsTest, ComeFromNextToTheConfig) {
   EXPECT_THAT(AssetsOf("other"), UnorderedElementsAre());
 }
 
-TEST_F(AssetsTest, ComeFromAnotherFolderWithAndWithoutAMapping) {
+TEST_F(AssetsTest, AreCopiedFromAnotherFolderWithAndWithoutAMapping) {
   ASSERT_OK(fs_->MakeDirectory(In("more")));
   Write("more/vocab.json", "[]");
   const Arguments assets = {"--assets", In("more")};
@@ -107,7 +107,7 @@ TEST_F(AssetsTest, ComeFromAnotherFolderWithAndWithoutAMapping) {
   EXPECT_THAT(AssetsOf("plain"), UnorderedElementsAre("vocab.json"));
 }
 
-TEST_F(AssetsTest, ThatCannotComeAlongAreRefused) {
+TEST_F(AssetsTest, RefusesFilesThatCannotBeCopied) {
   ASSERT_OK(fs_->MakeDirectory(In("empty")));
   const std::pair<Arguments, std::string> cases[] = {
       {{"--assets", In("none")}, "none"},
@@ -125,8 +125,8 @@ TEST_F(AssetsTest, ThatCannotComeAlongAreRefused) {
                 "becomes dcp");
 }
 
-// The config of the base model says how its codes are to be read.
-TEST_F(AssetsTest, TheConfigOfWhatIsNotQuantizedDoesNotSayThatItIs) {
+// The base model's config says how to read the codes.
+TEST_F(AssetsTest, ConfigLosesQuantizationIfTheModelIsNotQuantized) {
   const std::string start = "{\"quantization_config\": {\"a\": 1}, ";
   ASSERT_EQ(config_[0], '{');
   ASSERT_OK(fs_->Remove(In("base/config.json")));
@@ -138,7 +138,7 @@ TEST_F(AssetsTest, TheConfigOfWhatIsNotQuantizedDoesNotSayThatItIs) {
                                   "so in the result: quantization_config"));
   EXPECT_THAT(Run(With(Back("plan"), {"--plan", "--json"})).out,
               HasSubstr(R"("dropped_config":["quantization_config"])"));
-  // What may be codes is left to the config.
+  // If the tensors may be codes, the config stays.
   const Done codes = Run(With(Back("codes"), {"--cast", "float8_e4m3fn"}));
   EXPECT_EQ(codes.code, tools::kExitDone) << codes.err;
   EXPECT_THAT(codes.out, Not(HasSubstr("left out of config.json")));

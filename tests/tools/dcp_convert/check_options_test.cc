@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `dcp-convert --check` and --check-padding: what they compare, and what they
-// say and leave when something differs.
+// `dcp-convert --check` and --check-padding: the tensors that they compare, and
+// the messages and files after a difference.
 #include <atomic>
 #include <fstream>
 #include <string>
@@ -52,7 +52,7 @@ class CheckTest : public CommandFixture {
   const Arguments map_ = {"--map", "llama-hf-to-torchtitan", "--check"};
 };
 
-TEST_F(CheckTest, ComparesTheResultThroughTheMappingAndAsItWasCast) {
+TEST_F(CheckTest, ComparesThroughTheMappingAndTheCast) {
   const Done done = Run(With({"convert", source_, In("a.safetensors")}, map_));
   EXPECT_EQ(done.code, tools::kExitDone) << done.err;
   EXPECT_THAT(done.out, HasSubstr("\nequal: 21 tensors"));
@@ -67,7 +67,7 @@ TEST_F(CheckTest, ComparesTheResultThroughTheMappingAndAsItWasCast) {
          {"consolidate", In("back"), In("back.pt"), "--check"});
 }
 
-TEST_F(CheckTest, ComparesWhatIsEncoded) {
+TEST_F(CheckTest, ComparesEncodedTensors) {
   const Arguments encode = {
       "--map",    "deepseek-v3-torchtitan-to-hf",
       "--encode", "fp8-128",
@@ -81,7 +81,7 @@ TEST_F(CheckTest, ComparesWhatIsEncoded) {
   Expect(tools::kExitDone, With(convert, {"--check"}));
 }
 
-TEST_F(CheckTest, ADifferenceIsNamedAndTheResultStays) {
+TEST_F(CheckTest, NamesADifferenceAndKeepsTheResult) {
   const std::string out = In("a.safetensors");
   const Arguments convert = With({"convert", source_, out}, map_);
   const Done done = RunAndTear(out, convert);
@@ -100,13 +100,13 @@ TEST_F(CheckTest, ADifferenceIsNamedAndTheResultStays) {
             HasSubstr(R"("name":"tok_embeddings.weight","kind":"values")")));
 }
 
-TEST_F(CheckTest, APlanOnlyMentionsIt) {
+TEST_F(CheckTest, PlanOnlyMentionsTheCheck) {
   EXPECT_THAT(
       Run(With({"convert", source_, In("a.safetensors"), "--plan"}, map_)).out,
       HasSubstr("and then read both again to compare them"));
 }
 
-TEST_F(CheckTest, WhatCannotBeComparedIsRefused) {
+TEST_F(CheckTest, RefusesUncheckableConversions) {
   ExpectRefused({"convert", source_, "-", "--check"}, "cannot be read again");
   ExpectRefused(
       {"convert", source_, In("x"), "--to", "dcp", "--check", "--share", "0/2"},
@@ -120,7 +120,7 @@ TEST_F(CheckTest, WhatCannotBeComparedIsRefused) {
   EXPECT_THAT(done.err, HasSubstr("which it replaces"));
 }
 
-// Rules for one tensor, whose last rows one side takes for padding.
+// Rules for one tensor; one side treats the last rows as padding.
 class PaddingTest : public CommandFixture {
  protected:
   PaddingTest() {
@@ -150,7 +150,7 @@ rules:
   }
 };
 
-TEST_F(PaddingTest, IsLeftOutUnseenUnlessItShallBeChecked) {
+TEST_F(PaddingTest, IsNotComparedByDefault) {
   Expect(tools::kExitDone, Cut(In("a.safetensors"), "plain"));
   for (const char* to : {"plain", "turned"}) {
     const Done done =
@@ -163,7 +163,7 @@ TEST_F(PaddingTest, IsLeftOutUnseenUnlessItShallBeChecked) {
   }
 }
 
-TEST_F(PaddingTest, OfZerosMayBeChecked) {
+TEST_F(PaddingTest, AcceptsZeroPadding) {
   const std::string source = GoldenPath("llama", "hf.safetensors");
   Expect(tools::kExitDone,
          {"convert", source, In("padded"), "--to", "dcp", "--mesh", "dp=3",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CommandFixture: runs dcp-convert on files in a folder of its own, and says
-// with which exit code and texts it ended. For tests of its options.
+// CommandFixture: runs dcp-convert on files in a separate folder, and checks
+// the exit code and texts. For tests of options.
 #ifndef TESTS_TOOLS_DCP_CONVERT_COMMAND_FIXTURE_H_
 #define TESTS_TOOLS_DCP_CONVERT_COMMAND_FIXTURE_H_
 

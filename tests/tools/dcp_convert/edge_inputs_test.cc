@@ -36,7 +36,7 @@ class EdgeInputsTest : public CommandFixture {
   }
 };
 
-TEST_F(EdgeInputsTest, AFlippedBitInAHeader) {
+TEST_F(EdgeInputsTest, FlippedBitInAHeader) {
   const std::string path = Golden("edges/flipped_name.safetensors");
   ExpectSays(tools::kExitFound, {"verify", path},
              {"the header is damaged", "1 problem found"});
@@ -69,7 +69,7 @@ TEST_F(EdgeInputsTest, CodesWithScales) {
   ExpectSays(tools::kExitDone, {"inspect", In("out")}, {"bfloat16 1 "});
 }
 
-TEST_F(EdgeInputsTest, APointerOfGitLfs) {
+TEST_F(EdgeInputsTest, GitLfsPointer) {
   const std::string path = Golden("edges/lfs.safetensors");
   for (const Arguments& verb :
        {Arguments{"inspect", path}, Arguments{"verify", path},
@@ -79,7 +79,7 @@ TEST_F(EdgeInputsTest, APointerOfGitLfs) {
   }
 }
 
-TEST_F(EdgeInputsTest, ValuesThatCannotBeRead) {
+TEST_F(EdgeInputsTest, UnreadableValues) {
   const std::string array = Golden("edges/object_array.pt");
   const std::string jagged = Golden("edges/jagged.pt");
   ExpectSays(tools::kExitDone, {"inspect", array}, {"v       not read: "});
@@ -95,7 +95,7 @@ TEST_F(EdgeInputsTest, ValuesThatCannotBeRead) {
   Expect(tools::kExitDone, {"diff", jagged, In("jagged.pt")});
 }
 
-TEST_F(EdgeInputsTest, TensorsBesideTheIndex) {
+TEST_F(EdgeInputsTest, TensorsMissingFromTheIndex) {
   const std::string path = Golden("edges/surplus");
   for (const Arguments& verb :
        {Arguments{"inspect", path},
@@ -107,7 +107,7 @@ TEST_F(EdgeInputsTest, TensorsBesideTheIndex) {
              {"l1, l2, l3 and 1 other, which the index does not name"});
 }
 
-TEST_F(EdgeInputsTest, ANameInTwoShards) {
+TEST_F(EdgeInputsTest, NameInTwoShards) {
   const std::string path = Golden("edges/in_two_files");
   const std::string says =
       "layers.0.w is in model-00001-of-00003.safetensors and in "
@@ -122,7 +122,7 @@ TEST_F(EdgeInputsTest, ANameInTwoShards) {
          {"convert", path, In("o.safetensors"), "--exclude", "layers.0.w"});
 }
 
-TEST_F(EdgeInputsTest, TheModelOfPyTorchsTutorial) {
+TEST_F(EdgeInputsTest, PyTorchTutorialModel) {
   Expect(tools::kExitDone, {"convert", Golden("dialects/torch/tutorial.pt"),
                             In("o.safetensors"), "--part", "model"});
   ExpectSays(tools::kExitDone, {"inspect", In("o.safetensors")},
@@ -130,7 +130,7 @@ TEST_F(EdgeInputsTest, TheModelOfPyTorchsTutorial) {
 }
 
 // The optimizer's numbers would go to other parameters of the same shape.
-TEST_F(EdgeInputsTest, FlatRanksWithNumbersForNames) {
+TEST_F(EdgeInputsTest, FlatRanksWithNumericNames) {
   const std::string path = Golden("dialects/fsdp1/ranks_local_ids_ws3");
   const std::string order = "--optimizer-names order";
   ExpectSays(tools::kExitDone, {"inspect", path},
@@ -143,7 +143,7 @@ TEST_F(EdgeInputsTest, FlatRanksWithNumbersForNames) {
              {"optimizer.state.layers.0.up.weight.exp_avg "});
 }
 
-TEST_F(EdgeInputsTest, DeepSpeedWithoutItsOptimizer) {
+TEST_F(EdgeInputsTest, DeepSpeedWithoutOptimizer) {
   const std::string path = Golden("dialects/deepspeed/zero2_without_optim");
   for (const Arguments& verb :
        {Arguments{"inspect", path}, Arguments{"verify", path},

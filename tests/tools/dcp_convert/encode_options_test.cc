@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `dcp-convert --encode`: float8 in blocks against what transformers made of
-// the same tensors, bit for bit, in every format and on any mesh; and rules
-// that scale and add.
+// `dcp-convert --encode`: float8 in blocks against transformers' result for the
+// same tensors, bit for bit, in every format and on any mesh; and rules that
+// scale and add.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -36,7 +36,7 @@ using ::testing::SizeIs;
 
 class EncodeTest : public CommandFixture {
  protected:
-  // The tensors that the golden codes of transformers were made of.
+  // The tensors behind transformers' golden codes.
   std::string Source() {
     std::string path = In("source.safetensors");
     if (!fs_->Stat(path).ok()) {
@@ -59,7 +59,7 @@ class EncodeTest : public CommandFixture {
     return names;
   }
 
-  // A safetensors file of one tensor [rows, columns] of float32 values.
+  // A safetensors file with one float32 tensor [rows, columns].
   void WriteMatrix(const std::string& path, int rows, int columns,
                    const std::vector<float>& values) {
     const std::string header = absl::StrCat(
@@ -102,7 +102,7 @@ TEST_F(EncodeTest, EncodesAsTransformersDoes) {
 }
 
 // Blocks at the edges are cut, rows are longer than a part that is held at
-// once, and the result fits what the arithmetic says.
+// once, and the result matches the arithmetic.
 TEST_F(EncodeTest, EncodesWideMatricesAndEdges) {
   constexpr int kRows = 130;
   constexpr int kColumns = 17000;  // 8 MiB hold 128 rows of 16384 float32
@@ -110,8 +110,8 @@ TEST_F(EncodeTest, EncodesWideMatricesAndEdges) {
   for (size_t i = 0; i < values.size(); ++i) {
     values[i] = static_cast<float>(i % 1013) - 506;
   }
-  values.back() = 4096;  // in a block of 2 x 104
-  values[0] = 0x1p-20F;  // in a block whose greatest is 506
+  values.back() = 4096;  // in a 2 x 104 block
+  values[0] = 0x1p-20F;  // in a block with maximum 506
   WriteMatrix("x.safetensors", kRows, kColumns, values);
   Expect(tools::kExitDone, {"convert", In("x.safetensors"), In("codes"), "--to",
                             "dcp", "--mesh", "dp=3", "--encode", "fp8-128"});
@@ -125,10 +125,10 @@ TEST_F(EncodeTest, EncodesWideMatricesAndEdges) {
   std::memcpy(found.data(), back[0].bytes.data(), back[0].bytes.size());
   EXPECT_EQ(found.back(), 4096);
   EXPECT_EQ(found[0], 0);
-  // Three bits of mantissa: half a unit of the last is 1/16.
+  // The mantissa has three bits: half a unit in the last place is 1/16.
   for (size_t i = 1; i + 1 < values.size(); ++i) {
     const float most = std::max(std::abs(values[i]) / 16, 0.5F);
-    // The block of 4096 has a coarser scale.
+    // The block with 4096 has a coarser scale.
     if (i / kColumns >= 128 && i % kColumns >= 16896) continue;
     ASSERT_NEAR(found[i], values[i], most) << i;
   }
@@ -150,7 +150,7 @@ TEST_F(EncodeTest, ZerosHaveScaleOneAndTinyNumbersStayFinite) {
   EXPECT_NE(codes[1] & 0x7f, 0x7f);  // not NaN
 }
 
-TEST_F(EncodeTest, LeavesOutWhatIsNoLinearLayer) {
+TEST_F(EncodeTest, EncodesOnlyLinearLayers) {
   const std::string llama = GoldenPath("llama", "hf.safetensors");
   Expect(tools::kExitDone, {"convert", llama, In("a.safetensors"), "--encode",
                             "fp8-128", "--encode-exclude", "*.mlp.*"});
@@ -163,8 +163,8 @@ TEST_F(EncodeTest, LeavesOutWhatIsNoLinearLayer) {
   }
 }
 
-// The whole way: a family in float8, from ranks of another program, and back.
-TEST_F(EncodeTest, AFamilyGoesToFloat8AndBack) {
+// The whole way: a family in float8, from another program's ranks, and back.
+TEST_F(EncodeTest, FamilyRoundTripsThroughFloat8) {
   ASSERT_OK_AND_ASSIGN(
       const std::string text,
       ReadFile(*fs_, GoldenPath("qwen3_moe", "config.json"), 1 << 20, true));
@@ -179,14 +179,14 @@ TEST_F(EncodeTest, AFamilyGoesToFloat8AndBack) {
          With({"convert", In("tt"), In("hf"), "--to", "safetensors", "--map",
                "qwen3-moe-torchtitan-to-hf", "--encode", "fp8-128"},
               config));
-  // The side is found from the names of codes and scales.
+  // The side follows from the names of codes and scales.
   Expect(tools::kExitDone, With({"convert", In("hf"), In("back"), "--to", "dcp",
                                  "--map", "auto", "--to-side", "torchtitan"},
                                 config));
   ASSERT_OK_AND_ASSIGN(const std::string there,
                        ReadFile(*fs_, In("hf/config.json"), 1 << 20, true));
   EXPECT_THAT(there, HasSubstr("\"quant_method\": \"fp8\""));
-  // What was float8 once does not change a second time.
+  // Values that were float8 once do not change a second time.
   Expect(tools::kExitDone,
          With({"convert", In("back"), In("hf2"), "--to", "safetensors", "--map",
                "qwen3-moe-torchtitan-to-hf", "--encode", "fp8-128"},
@@ -195,7 +195,7 @@ TEST_F(EncodeTest, AFamilyGoesToFloat8AndBack) {
                             "--include", "*.weight"});
 }
 
-TEST_F(EncodeTest, TheConfigSaysThatTheModelIsQuantized) {
+TEST_F(EncodeTest, ConfigSaysThatTheModelIsQuantized) {
   ASSERT_OK(fs_->MakeDirectory(In("model")));
   Expect(tools::kExitDone, {"convert", GoldenPath("llama", "hf.safetensors"),
                             In("model/model.safetensors")});
@@ -211,7 +211,7 @@ TEST_F(EncodeTest, TheConfigSaysThatTheModelIsQuantized) {
             "\"weight_block_size\": [128, 128]},\"dtype\": \"x\"}");
 }
 
-TEST_F(EncodeTest, RefusesWhatMakesNoSense) {
+TEST_F(EncodeTest, RefusesInvalidRequests) {
   const std::string source = Source();
   ExpectRefused({"convert", source, In("x"), "--encode", "fp4"}, "fp8-128");
   ExpectRefused({"convert", source, In("x"), "--encode-exclude", "*"},
@@ -283,7 +283,7 @@ TEST_F(RescaleTest, ScalesAndAddsInBothDirections) {
   ExpectSame("x.safetensors", "back.safetensors");
   Map("x.safetensors", "h.safetensors", "plain", "half");
   EXPECT_THAT(ValuesIn("h.safetensors"), ElementsAre(0.5F, 0.625F, -1.5F));
-  // By way of the pivot, both at once.
+  // Through the pivot, both at once.
   Map("c.safetensors", "h2.safetensors", "centered", "half");
   ExpectSame("h.safetensors", "h2.safetensors");
   // Between sides with the same numbers nothing is computed.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The losses of a checkpoint: each verb that opens one prints them, and has
-// them in its JSON.
+// The losses of a checkpoint: each verb that opens one prints them, and lists
+// them in JSON.
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -47,7 +47,7 @@ class LossesTest : public CommandFixture {
     rules_ = dir_.WriteFile("small.yaml", rules);
   }
 
-  // Every verb that opens a checkpoint. The names of their files begin with
+  // Every verb that opens a checkpoint. Their files have names that begin with
   // `out`.
   std::vector<Arguments> Verbs(const std::string& out) {
     const auto at = [&](const char* name) { return In(out + name); };
@@ -74,7 +74,7 @@ class LossesTest : public CommandFixture {
   const std::string source_ = CopyGolden(dir_, "dialects/deepspeed/zero2_ws3");
 };
 
-TEST_F(LossesTest, AreToldByEveryVerb) {
+TEST_F(LossesTest, EveryVerbPrintsThem) {
   for (const Arguments& verb : Verbs("text_")) {
     SCOPED_TRACE(absl::StrJoin(verb, " "));
     const Done done = Run(verb);
@@ -85,7 +85,7 @@ TEST_F(LossesTest, AreToldByEveryVerb) {
   }
 }
 
-TEST_F(LossesTest, StandInTheJsonOfEveryVerb) {
+TEST_F(LossesTest, AreInTheJsonOfEveryVerb) {
   for (const Arguments& verb : Verbs("json_")) {
     SCOPED_TRACE(absl::StrJoin(verb, " "));
     const Done done = Run(With(verb, {"--json"}));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `dcp-convert --map` requires the model to be of the family, as its
-// config.json says, and to have every tensor that the family's rules require.
+// `dcp-convert --map` requires that config.json names the family, and that the
+// model has every tensor that the family's rules require.
 #include <string>
 #include <utility>
 
@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 
 class MapRequirementsTest : public CommandFixture {
  protected:
-  // Makes the checkpoint "lacking" of a golden model, without one tensor.
+  // Makes the checkpoint "lacking" from a golden model, without one tensor.
   void LeaveOut(const std::string& model, const std::string& name) {
     Expect(tools::kExitDone,
            {"convert", GoldenPath(model, "hf.safetensors"), In("lacking"),
@@ -41,7 +41,7 @@ class MapRequirementsTest : public CommandFixture {
   }
 };
 
-TEST_F(MapRequirementsTest, ATensorOfTheFamilyIsMissed) {
+TEST_F(MapRequirementsTest, RequiresEveryTensorOfTheFamily) {
   const struct {
     std::string model;
     std::string name;
@@ -95,7 +95,7 @@ TEST_F(MapRequirementsTest, NamedTensorsMayBeMissing) {
                 "--allow-missing requires --map");
 }
 
-// One tensor is made of it and of others.
+// One tensor is made from it and others.
 TEST_F(MapRequirementsTest, PartsOfATensorCannotBeMissing) {
   LeaveOut("qwen3", "model.layers.1.self_attn.k_proj.weight");
   ExpectRefused(
@@ -103,7 +103,7 @@ TEST_F(MapRequirementsTest, PartsOfATensorCannotBeMissing) {
       "k_proj.weight is missing where model.layers.1.self_attn.q_proj.weight");
 }
 
-TEST_F(MapRequirementsTest, AnotherFamilyIsRefusedUnlessForced) {
+TEST_F(MapRequirementsTest, RefusesAnotherFamilyUnlessForced) {
   LeaveOut("qwen3", "*_norm.weight");
   ExpectRefused(Map("qwen3", "llama-hf-to-torchtitan"),
                 "config.json says that the type of the model is qwen3 or "
@@ -134,7 +134,7 @@ TEST_F(MapRequirementsTest, AnotherFamilyIsRefusedUnlessForced) {
 }
 
 // transformers reads both.
-TEST_F(MapRequirementsTest, Gpt2AsPublishedLacksTheModuleInFront) {
+TEST_F(MapRequirementsTest, PublishedGpt2LacksThePrefix) {
   const std::string whole = GoldenPath("gpt2", "hf.safetensors");
   const std::string config = GoldenPath("gpt2", "config.json");
   Expect(tools::kExitDone, {"convert", whole, In("published.safetensors"),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What dcp-convert does with codes and scales: it copies and cuts them, and
-// computes with nothing of them unless they are decoded.
+// Codes and scales: dcp-convert copies and cuts them, and computes with them
+// only if they are decoded.
 #include <string>
 
 #include "dcp/io/file_system.h"
@@ -27,7 +27,7 @@ constexpr absl::string_view kConfig = R"({"model_type": "deepseek_v3",
 
 class QuantizedTest : public CommandFixture {
  protected:
-  // Makes a folder of a.weight and b.weight in float8, with their scales.
+  // Makes a folder with a.weight and b.weight in float8, with their scales.
   void SetUp() override {
     ASSERT_OK(fs_->MakeDirectory(In("fp8")));
     Expect(tools::kExitDone,
@@ -42,7 +42,7 @@ class QuantizedTest : public CommandFixture {
   }
 };
 
-TEST_F(QuantizedTest, NeitherCodesNorScalesAreCast) {
+TEST_F(QuantizedTest, CastsNeitherCodesNorScales) {
   for (const std::string& verb : {"convert", "consolidate"}) {
     ExpectRefused(
         {verb, In("fp8"), In("out"), "--to", "safetensors", "--cast", "bf16"},
@@ -69,8 +69,8 @@ TEST_F(QuantizedTest, NeitherCodesNorScalesAreCast) {
           "--decode", "fp8-128", "--cast", "bf16"});
 }
 
-// Then nothing but the config tells that these are codes.
-TEST_F(QuantizedTest, AConfigKnowsCodesWithoutScales) {
+// Then only the config tells that these are codes.
+TEST_F(QuantizedTest, ConfigIdentifiesCodesWithoutScales) {
   Expect(tools::kExitDone, {"convert", In("fp8"), In("codes"), "--to",
                             "safetensors", "--exclude", "*_scale_inv"});
   ExpectRefused({"convert", In("codes"), In("out"), "--to", "safetensors",
@@ -82,7 +82,7 @@ TEST_F(QuantizedTest, AConfigKnowsCodesWithoutScales) {
                             "safetensors", "--cast", "bf16"});
 }
 
-TEST_F(QuantizedTest, NothingElseIsComputed) {
+TEST_F(QuantizedTest, RefusesOtherComputations) {
   ExpectRefused(
       {"convert", In("fp8"), In("out"), "--to", "safetensors", "--average",
        In("fp8")},
@@ -106,7 +106,7 @@ rules:
       "so it cannot be moved by a rule");
 }
 
-TEST_F(QuantizedTest, AdaptersDoNotChangeThem) {
+TEST_F(QuantizedTest, RefusesAdaptersOnCodes) {
   Expect(tools::kExitDone, {"convert", In("fp8"), In("model.safetensors"),
                             "--rename", "s/^a/model.layers.0.mlp.down_proj/"});
   ExpectRefused({"convert", In("model.safetensors"), In("out"), "--to",
@@ -114,7 +114,7 @@ TEST_F(QuantizedTest, AdaptersDoNotChangeThem) {
                 "so it cannot be changed by an adapter; --decode fp8-128");
 }
 
-TEST_F(QuantizedTest, BlocksOfAnotherSizeAreNotDecoded) {
+TEST_F(QuantizedTest, RefusesBlocksOfAnotherSize) {
   Configure(R"({"quantization_config": {"quant_method": "fp8",
                 "weight_block_size": [64, 128]}})");
   ExpectRefused({"convert", In("fp8"), In("out"), "--to", "safetensors",
@@ -126,7 +126,7 @@ TEST_F(QuantizedTest, BlocksOfAnotherSizeAreNotDecoded) {
                 "converted to bfloat16; this scheme cannot be decoded here");
 }
 
-TEST_F(QuantizedTest, InspectSaysTheScheme) {
+TEST_F(QuantizedTest, InspectNamesTheScheme) {
   EXPECT_THAT(Run({"inspect", In("fp8")}).out,
               HasSubstr("quantized  float8 with scales of blocks, 4 tensors, "
                         "decoded as fp8-128\n"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entries of a small made-up checkpoint, for the tests of output.
+// Entries from a small made-up checkpoint, for tests of the output.
 #ifndef TESTS_TOOLS_DCP_CONVERT_SAMPLE_ENTRIES_H_
 #define TESTS_TOOLS_DCP_CONVERT_SAMPLE_ENTRIES_H_
 
@@ -11,9 +11,8 @@
 
 namespace dcp::tools {
 
-// A float32 tensor of 4 x 3 in two chunks, "w"; a scalar int64 in the first of
-// two files, "step"; an object that is read, "lr"; and one that is not,
-// "hidden".
+// A 4 x 3 float32 tensor in two chunks, "w"; a scalar int64 in the first of two
+// files, "step"; an object that is read, "lr"; and one that is not, "hidden".
 inline std::vector<CheckpointEntry> SampleEntries() {
   const auto item = [](uint32_t file, uint64_t offset, uint64_t length) {
     ChunkLocation location;

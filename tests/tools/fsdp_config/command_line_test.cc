@@ -37,7 +37,7 @@ auto IsUsageError(const std::string& text, const std::string& help) {
                   AllOf(HasSubstr(text), HasSubstr(help)));
 }
 
-TEST(FsdpConfigCommandLine, TakesEveryOption) {
+TEST(FsdpConfigCommandLine, ParsesEveryOption) {
   ASSERT_OK_AND_ASSIGN(
       const CommandLine explain,
       Parse("explain a.toml --world-size 16 --local-world-size=4 --model m.pt "
@@ -60,7 +60,7 @@ TEST(FsdpConfigCommandLine, TakesEveryOption) {
   EXPECT_EQ(convert.file, "--odd");
 }
 
-TEST(FsdpConfigCommandLine, TakesAcceleratesSpellings) {
+TEST(FsdpConfigCommandLine, AcceptsAcceleratesSpellings) {
   ASSERT_OK_AND_ASSIGN(
       const CommandLine line,
       Parse("to-fsdp2 --config_file a.yaml --output_file=b.yaml --overwrite"));
@@ -68,13 +68,13 @@ TEST(FsdpConfigCommandLine, TakesAcceleratesSpellings) {
   EXPECT_EQ(line.output_file, "b.yaml");
 }
 
-TEST(FsdpConfigCommandLine, CheckTakesSeveralFiles) {
+TEST(FsdpConfigCommandLine, CheckAcceptsSeveralFiles) {
   ASSERT_OK_AND_ASSIGN(const CommandLine line, Parse("check a - --strict b"));
   EXPECT_EQ(line.files, (std::vector<std::string>{"a", "-", "b"}));
   EXPECT_TRUE(line.strict);
 }
 
-TEST(FsdpConfigCommandLine, NamesWhatIsWrong) {
+TEST(FsdpConfigCommandLine, NamesMistakes) {
   EXPECT_THAT(Parse(""), IsUsageError("VERB", "fsdp-config --help"));
   EXPECT_THAT(Parse("chekc a"),
               IsUsageError("did you mean 'check'?", "--help"));
@@ -121,7 +121,7 @@ TEST(FsdpConfigCommandLine, NamesWhatIsWrong) {
               IsUsageError("requires an --output-file", "convert"));
 }
 
-TEST(FsdpConfigCommandLine, HelpIsAskedForAnywhere) {
+TEST(FsdpConfigCommandLine, HelpMayStandAnywhere) {
   for (const char* words :
        {"--help", "-h", "help", "check --help", "convert a -h"}) {
     ASSERT_OK_AND_ASSIGN(const CommandLine line, Parse(words));
@@ -133,7 +133,7 @@ TEST(FsdpConfigCommandLine, HelpIsAskedForAnywhere) {
   EXPECT_EQ(version.action, CommandLine::Action::kVersion);
 }
 
-TEST(FsdpConfigHelp, TeachesEveryVerbInEightyColumns) {
+TEST(FsdpConfigHelp, DescribesEveryVerbInEightyColumns) {
   std::vector<std::string> pages = {GeneralHelp()};
   for (const Verb verb : {Verb::kCheck, Verb::kExplain, Verb::kToFsdp2,
                           Verb::kConvert, Verb::kInit}) {

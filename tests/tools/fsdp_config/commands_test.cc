@@ -55,7 +55,7 @@ class FsdpConfigCommands : public ::testing::Test {
   std::unique_ptr<dcp::FileSystem> fs_ = dcp::NewPosixFileSystem();
 };
 
-TEST_F(FsdpConfigCommands, CheckSaysEveryProblemAtOnce) {
+TEST_F(FsdpConfigCommands, CheckReportsAllProblemsAtOnce) {
   const std::string path = dir_.WriteFile("a.yaml", R"(distributed_type: FSDP
 fsdp_config:
   fsdp_version: 3
@@ -72,7 +72,7 @@ fsdp_config:
                     HasSubstr("3 problems")));
 }
 
-TEST_F(FsdpConfigCommands, CheckOfAGoodFileIsDone) {
+TEST_F(FsdpConfigCommands, CheckAcceptsAGoodFile) {
   const std::string path = dir_.WriteFile("a.yaml", kFsdp1);
   const Outcome outcome = Run({"check", path});
   EXPECT_EQ(outcome.code, 0) << outcome.out;
@@ -81,7 +81,7 @@ TEST_F(FsdpConfigCommands, CheckOfAGoodFileIsDone) {
               HasSubstr(R"("dialect":"accelerate")"));
 }
 
-TEST_F(FsdpConfigCommands, CheckGoesThroughAllFiles) {
+TEST_F(FsdpConfigCommands, CheckReadsAllFiles) {
   const std::string bad = dir_.WriteFile("bad.yaml", "distributed_type: X\n");
   const std::string good = dir_.WriteFile("good.yaml", kFsdp1);
   const Outcome outcome = Run({"check", bad, good});
@@ -101,7 +101,7 @@ TEST_F(FsdpConfigCommands, StrictEndsWith1ForChangesToo) {
   EXPECT_EQ(Run({"convert", path, "--to", "torchtitan", "--strict"}).out, "");
 }
 
-TEST_F(FsdpConfigCommands, DegreesThatDoNotFitTheRanksAreFoundByCheck) {
+TEST_F(FsdpConfigCommands, CheckFindsDegreesThatDoNotFitTheRanks) {
   const std::string path = dir_.WriteFile(
       "a.yaml",
       "distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\n"
@@ -110,7 +110,7 @@ TEST_F(FsdpConfigCommands, DegreesThatDoNotFitTheRanksAreFoundByCheck) {
   const Outcome outcome = Run({"check", path, "--world-size", "8"});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_THAT(outcome.out, HasSubstr("do not multiply to 8 ranks"));
-  // For a file that names its ranks; if others are started, they decide.
+  // For a file that sets the ranks; if others are started, they decide.
   const std::string written = dir_.WriteFile(
       "b.yaml",
       "distributed_type: FSDP\nnum_processes: 8\n"
@@ -122,7 +122,7 @@ TEST_F(FsdpConfigCommands, DegreesThatDoNotFitTheRanksAreFoundByCheck) {
   EXPECT_EQ(Run({"check", written, "--world-size", "6"}).code, 0);
 }
 
-TEST_F(FsdpConfigCommands, AMeshWithoutShardsForFsdpIsFoundByCheck) {
+TEST_F(FsdpConfigCommands, CheckFindsAMeshWithoutShards) {
   const std::string path =
       dir_.WriteFile("a.yaml",
                      "base_model: x/y\nmicro_batch_size: 1\nfsdp_version: 2\n"
@@ -136,7 +136,7 @@ TEST_F(FsdpConfigCommands, AMeshWithoutShardsForFsdpIsFoundByCheck) {
                         "FSDP no ranks to shard over"));
 }
 
-TEST_F(FsdpConfigCommands, ConfigsThatAreOnlyReadAreConverted) {
+TEST_F(FsdpConfigCommands, ConvertsReadOnlyDialects) {
   const std::string path = dir_.WriteFile(
       "a.yaml",
       "optimizer: {_component_: torch.optim.AdamW, lr: 1e-5}\ndtype: bf16\n"
@@ -149,7 +149,7 @@ TEST_F(FsdpConfigCommands, ConfigsThatAreOnlyReadAreConverted) {
                                  HasSubstr("dtype = \"bfloat16\"")));
 }
 
-TEST_F(FsdpConfigCommands, EveryVerbSpeaksJson) {
+TEST_F(FsdpConfigCommands, EveryVerbPrintsJson) {
   const std::string path = dir_.WriteFile("a.yaml", kFsdp1);
   EXPECT_THAT(Run({"to-fsdp2", path, "--json"}).out,
               AllOf(HasSubstr(R"("dialect":"accelerate")"),
@@ -169,7 +169,7 @@ TEST_F(FsdpConfigCommands, EveryVerbSpeaksJson) {
               HasSubstr(R"("kind":"problem")"));
 }
 
-TEST_F(FsdpConfigCommands, InitAsksAndWritesWhatReadsBack) {
+TEST_F(FsdpConfigCommands, InitWritesAReadableFile) {
   for (const char* dialect :
        {"accelerate", "transformers", "composer", "torchtitan"}) {
     // Sharded, 8 ranks, 2 copies, and the default for the other questions.
@@ -201,7 +201,7 @@ TEST_F(FsdpConfigCommands, InitAsksAndWritesWhatReadsBack) {
   EXPECT_THAT(ended.err, HasSubstr("the input ends"));
 }
 
-TEST_F(FsdpConfigCommands, ADashIsStandardInput) {
+TEST_F(FsdpConfigCommands, DashIsStandardInput) {
   const std::string path = dir_.WriteFile("a.yaml", kFsdp1);
   ASSERT_NE(freopen(path.c_str(), "r", stdin), nullptr);
   const Outcome outcome = Run({"check", "-"});
@@ -209,7 +209,7 @@ TEST_F(FsdpConfigCommands, ADashIsStandardInput) {
   EXPECT_THAT(outcome.out, HasSubstr("standard input (accelerate)"));
 }
 
-TEST_F(FsdpConfigCommands, AFileOfAnotherProgramIsAProblem) {
+TEST_F(FsdpConfigCommands, ReportsAFileOfAnotherProgram) {
   const std::string path = dir_.WriteFile("a.yaml", "services: {}\n");
   const Outcome outcome = Run({"check", path});
   EXPECT_EQ(outcome.code, 1);
@@ -219,14 +219,14 @@ TEST_F(FsdpConfigCommands, AFileOfAnotherProgramIsAProblem) {
               HasSubstr(R"("dialect":null)"));
 }
 
-TEST_F(FsdpConfigCommands, TheEnvironmentWinsWhereItIsAskedFor) {
+TEST_F(FsdpConfigCommands, EnvironmentOverridesOnRequest) {
   const std::string path = dir_.WriteFile("a.yaml", kFsdp1);
   const std::vector<std::string> variables = {"FSDP_VERSION=7"};
   EXPECT_EQ(Run({"check", path}, variables).code, 0);
   EXPECT_EQ(Run({"check", path, "--environment"}, variables).code, 1);
 }
 
-TEST_F(FsdpConfigCommands, ExplainTakesTheRanksOfTheFile) {
+TEST_F(FsdpConfigCommands, ExplainUsesTheRanksInTheFile) {
   const std::string path = dir_.WriteFile("a.yaml", kFsdp1);
   EXPECT_THAT(Run({"explain", path}).out,
               AllOf(HasSubstr("4 ranks: 4 shards"), HasSubstr("ZeRO stage 2"),
@@ -238,7 +238,7 @@ TEST_F(FsdpConfigCommands, ExplainTakesTheRanksOfTheFile) {
   EXPECT_THAT(outcome.err, HasSubstr("a.toml:2"));
 }
 
-TEST_F(FsdpConfigCommands, ExplainTakesTheRanksThatDegreesMake) {
+TEST_F(FsdpConfigCommands, ExplainDerivesRanksFromDegrees) {
   const auto first_line = [this](const std::string& degrees) {
     const std::string out =
         Run({"explain", dir_.WriteFile("a.toml", "[parallelism]\n" + degrees)})
@@ -258,7 +258,7 @@ TEST_F(FsdpConfigCommands, ExplainTakesTheRanksThatDegreesMake) {
               HasSubstr("Mesh: 32 ranks: 4 stages x 8 shards"));
 }
 
-TEST_F(FsdpConfigCommands, ExplainSaysWhatIsWrongInJsonToo) {
+TEST_F(FsdpConfigCommands, ExplainReportsMistakesInJson) {
   const std::string path = dir_.WriteFile(
       "a.toml", "[parallelism]\ndata_parallel_shard_degree = 3\n");
   const Outcome outcome = Run({"explain", path, "--world-size", "8", "--json"});
@@ -268,7 +268,7 @@ TEST_F(FsdpConfigCommands, ExplainSaysWhatIsWrongInJsonToo) {
                                  HasSubstr(R"("dialect":"torchtitan")")));
 }
 
-TEST_F(FsdpConfigCommands, ToFsdp2KeepsCommentsAndDoesNotClobber) {
+TEST_F(FsdpConfigCommands, ToFsdp2KeepsCommentsAndOtherFiles) {
   const std::string path = dir_.WriteFile("a.yaml", kFsdp1);
   const std::string copy = dir_.Join("b.yaml");
   const Outcome printed = Run({"to-fsdp2", path});
@@ -289,7 +289,7 @@ TEST_F(FsdpConfigCommands, ToFsdp2KeepsCommentsAndDoesNotClobber) {
   EXPECT_EQ(ReadFile(path), printed.out);
 }
 
-TEST_F(FsdpConfigCommands, WhatAKilledRunLeftIsNotInTheWay) {
+TEST_F(FsdpConfigCommands, IgnoresFilesFromAKilledRun) {
   const std::string path = dir_.WriteFile("a.yaml", kFsdp1);
   const std::string left = dir_.WriteFile("b.yaml.tmp", "half");
   const std::string copy = dir_.Join("b.yaml");
@@ -299,7 +299,7 @@ TEST_F(FsdpConfigCommands, WhatAKilledRunLeftIsNotInTheWay) {
   EXPECT_EQ(ReadFile(left), "half") << "a file of somebody else";
 }
 
-TEST_F(FsdpConfigCommands, ConvertWritesWhatReadsBack) {
+TEST_F(FsdpConfigCommands, ConvertWritesAReadableFile) {
   const std::string path = dir_.WriteFile("a.yaml", kFsdp1);
   for (const char* dialect :
        {"accelerate", "transformers", "composer", "torchtitan"}) {
@@ -317,7 +317,7 @@ TEST_F(FsdpConfigCommands, ConvertWritesWhatReadsBack) {
   }
 }
 
-TEST_F(FsdpConfigCommands, ConvertCountsRanksWhereItIsToldHowMany) {
+TEST_F(FsdpConfigCommands, ConvertUsesTheGivenRanks) {
   const std::string copies =
       dir_.WriteFile("a.json", "{\"bf16\": true, \"num_train_epochs\": 1}");
   const Outcome unknown = Run({"convert", copies, "--to", "torchtitan"});
@@ -345,7 +345,7 @@ TEST_F(FsdpConfigCommands, ConvertCountsRanksWhereItIsToldHowMany) {
       HasSubstr("which does not divide 6 ranks"));
 }
 
-TEST_F(FsdpConfigCommands, NothingIsWrittenOfABrokenFile) {
+TEST_F(FsdpConfigCommands, WritesNothingForABrokenFile) {
   const std::string path = dir_.WriteFile("a.yaml", "fsdp_config: [\n");
   const std::string copy = dir_.Join("b.yaml");
   for (const char* verb : {"to-fsdp2", "convert"}) {
@@ -359,7 +359,7 @@ TEST_F(FsdpConfigCommands, NothingIsWrittenOfABrokenFile) {
   }
 }
 
-TEST_F(FsdpConfigCommands, UnreadableFilesAreNamed) {
+TEST_F(FsdpConfigCommands, NamesUnreadableFiles) {
   const Outcome outcome = Run({"check", dir_.Join("none.yaml")});
   EXPECT_EQ(outcome.code, 3);
   EXPECT_THAT(outcome.err, HasSubstr("none.yaml"));

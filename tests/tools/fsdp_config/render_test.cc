@@ -34,7 +34,7 @@ TEST(FsdpConfigRender, PutsProblemsFirst) {
   EXPECT_EQ(RenderCounts({}), "nothing to report");
 }
 
-TEST(FsdpConfigRender, ShowsTheLineAndItsColumn) {
+TEST(FsdpConfigRender, ShowsLineAndColumn) {
   const Sources sources = {{"a.yaml", "\n\n  x: 1\n\n\n\n\n\n\ty: 1\n"}};
   EXPECT_EQ(RenderFindings(SomeFindings(), sources),
             "problem: a.yaml:9: y is '1', not 2\n"
@@ -71,7 +71,7 @@ TEST(FsdpConfigRender, JsonHasEveryPlace) {
   EXPECT_EQ(json["findings"][1]["key"], "y");
 }
 
-TEST(FsdpConfigRender, JsonTakesTextOfAnyBytes) {
+TEST(FsdpConfigRender, JsonAcceptsAnyBytes) {
   Findings findings;
   findings.Problem({.file = "\xff"}, "is \xc3(");
   const std::string json = FindingsJson(Dialect::kComposer, findings);
@@ -158,7 +158,7 @@ TEST(FsdpConfigRender, ExplainsWhereActivationsAre) {
             explanation.memory.activations_on_host);
 }
 
-TEST(FsdpConfigRender, WithoutAModelSaysHowToSeeMemory) {
+TEST(FsdpConfigRender, WithoutAModelExplainsHowToSeeMemory) {
   TrainConfig config;
   config.sharding.reshard_after_forward = ReshardSetting(false);
   const std::string text =

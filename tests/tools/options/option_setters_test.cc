@@ -23,7 +23,7 @@ struct Line {
 
 using ::dcp::testing::kInvalid;
 
-TEST(OptionSetters, StoreInTheirField) {
+TEST(OptionSetters, StoreInTheField) {
   Line line;
   EXPECT_OK(SetFlag<&Line::flag>("", line));
   EXPECT_TRUE(line.flag);

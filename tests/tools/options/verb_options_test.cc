@@ -73,7 +73,7 @@ absl::StatusOr<Parsed> Parse(const VerbTool& tool, Verb verb,
   return parsed;
 }
 
-TEST(VerbOptions, AreAppliedInOrderAndTheRestIsReturned) {
+TEST(VerbOptions, AppliesInOrderAndReturnsTheRest) {
   ASSERT_OK_AND_ASSIGN(const Parsed parsed, Parse(Tool(), Verb::kWrite,
                                                   {"a", "--to=x", "b", "--outp",
                                                    "y", "-h", "--", "--to"}));
@@ -81,14 +81,14 @@ TEST(VerbOptions, AreAppliedInOrderAndTheRestIsReturned) {
   EXPECT_THAT(parsed.operands, ElementsAre("a", "b", "--to"));
 }
 
-TEST(VerbOptions, EachMistakeIsToldWithTheHelpToRead) {
+TEST(VerbOptions, MistakesNameTheHelpToRead) {
   const struct {
     Verb verb;
     std::string word;
     std::string message;
   } cases[] = {
       {Verb::kRead, "--to=x", "--to is not an option of read but of write"},
-      // This is not an abbreviation of --output-file.
+      // This is not an abbreviation for --output-file.
       {Verb::kWrite, "--out=x", "--out is not an option of write but of read"},
       {Verb::kWrite, "--o=x", "'--o' is ambiguous: --output-file, --overwrite"},
       {Verb::kWrite, "--overwirte", "did you mean '--overwrite'?"},
@@ -115,7 +115,7 @@ TEST(VerbOptions, EachMistakeIsToldWithTheHelpToRead) {
   }
 }
 
-TEST(VerbOptions, ShortWordsAreOperandsWhereTheToolSaysSo) {
+TEST(VerbOptions, ShortWordsCanBeOperands) {
   VerbTool tool = Tool();
   tool.short_words_are_operands = true;
   ASSERT_OK_AND_ASSIGN(const Parsed parsed,

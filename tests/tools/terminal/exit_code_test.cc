@@ -48,7 +48,7 @@ TEST(ExitCode, FollowsCodeAndSide) {
 }
 
 // A daemon says FailedPrecondition where a mapping here says DataLoss.
-TEST(ExitCode, AMisfitIsAtTheSourceWhoeverSaysIt) {
+TEST(ExitCode, MisfitBelongsToTheSource) {
   EXPECT_EQ(ExitCodeOf(WithMisfit(absl::DataLossError("x"))), kExitSource);
   EXPECT_EQ(ExitCodeOf(WithMisfit(absl::FailedPreconditionError("x"))),
             kExitSource);

@@ -33,7 +33,7 @@ TEST(ParseSize, IgnoresCaseAndSpaces) {
   EXPECT_THAT(ParseSize(" 16 mib "), IsOkAndHolds(16 << 20));
 }
 
-TEST(ParseSize, RefusesWhatIsNoSize) {
+TEST(ParseSize, RefusesInvalidSizes) {
   for (const char* text :
        {"", "GB", "-1", "+5GB", "5 G B", "5GBs", "1e9", ".5GB", "0x10", "1,5GB",
         "99999999999999999999", "5 QiB"}) {
@@ -43,7 +43,7 @@ TEST(ParseSize, RefusesWhatIsNoSize) {
   }
 }
 
-TEST(ParseSize, RefusesWhatSixtyFourBitsDoNotHold) {
+TEST(ParseSize, RefusesMoreThanSixtyFourBits) {
   EXPECT_THAT(ParseSize("16777215TiB"), IsOkAndHolds(uint64_t{16777215} << 40));
   EXPECT_THAT(
       ParseSize("16777216TiB"),

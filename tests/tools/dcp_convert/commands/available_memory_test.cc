@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-TEST(AvailableMemory, IsTheLeastOfWhatGroupsAndMachineLeave) {
+TEST(AvailableMemory, IsTheMinimumOfGroupsAndMachine) {
   const TempDir root;
   root.WriteFile("proc/meminfo",
                  "MemTotal: 9000000 kB\nMemAvailable:   1048576 kB\n"
@@ -39,14 +39,14 @@ TEST(AvailableMemory, IsTheLeastOfWhatGroupsAndMachineLeave) {
   EXPECT_THAT(available.limit, HasSubstr("control group /outer"));
 }
 
-TEST(AvailableMemory, WhatCannotBeReadIsNoLimit) {
+TEST(AvailableMemory, UnreadableFilesSetNoLimit) {
   const TempDir root;
   root.WriteFile("proc/self/cgroup", "0::/\n");
   root.WriteFile("sys/fs/cgroup/memory.max", "plenty\n");
   EXPECT_GT(FindAvailableMemory(root.path()).bytes, uint64_t{1} << 60);
 }
 
-TEST(AvailableMemory, MoreThanThatIsRefusedWithTheFigures) {
+TEST(AvailableMemory, RefusesMoreWithTheFigures) {
   const AvailableMemory available{.bytes = 90 * kMiB, .limit = "a limit"};
   EXPECT_OK(CheckAvailableMemory(90 * kMiB, available));
   EXPECT_THAT(CheckAvailableMemory(91 * kMiB, available),

@@ -38,11 +38,11 @@ class Clean : public ::testing::Test {
     return out.str() + err.str();
   }
 
-  SimObjectServer server_;  // whose objects are as old as 1970
+  SimObjectServer server_;  // all objects are from 1970
   std::unique_ptr<FileSystem> fs_;
 };
 
-TEST_F(Clean, ListsAndRemovesOnlyWhenAsked) {
+TEST_F(Clean, ListsAndRemovesOnlyOnRequest) {
   EXPECT_THAT(Run({"s3://bucket/run"}, kExitDone),
               AllOf(HasSubstr("1970-01-01"), HasSubstr("4 B"),
                     HasSubstr("s3://bucket/run/__0_0.abc.distcp"),
@@ -58,7 +58,7 @@ TEST_F(Clean, ListsAndRemovesOnlyWhenAsked) {
               HasSubstr("nothing to remove"));
 }
 
-TEST_F(Clean, LeavesWhatIsYoungAndWhatIsNotInAStore) {
+TEST_F(Clean, LeavesRecentFilesAndRefusesLocalPaths) {
   EXPECT_THAT(Run({"s3://bucket/run", "--older-than", "1000000"}, kExitDone),
               HasSubstr("nothing to remove"));
   EXPECT_THAT(Run({"s3://bucket/run", "--older-than", "40000d"}, kExitDone),

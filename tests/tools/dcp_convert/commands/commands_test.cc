@@ -80,8 +80,8 @@ TEST_F(CommandsTest, EachVerbEndsAfterAnInterrupt) {
   }
 }
 
-// From the first look at the disk to the last read of what a plan is made of.
-TEST_F(CommandsTest, APlanThatIsInterruptedIsNotPrinted) {
+// From the first access to the disk to the last read for the plan.
+TEST_F(CommandsTest, InterruptedPlanIsNotPrinted) {
   const Arguments arguments{"convert", "/src", "/dst.pt", "--plan"};
   const uint64_t before = fs_.num_operations();
   const std::string plan = RunWith(arguments, {}).out;

@@ -24,14 +24,14 @@ struct Case {
   uint32_t num_workers = 0;
   uint32_t index = 0;
   uint32_t count = 0;      // 0: refused
-  std::string error = "";  // a part of it
+  std::string error = "";  // a part of the message
 };
 
 void PrintTo(const Case& one, std::ostream* os) { *os << one.name; }
 
 class Launcher : public ::testing::TestWithParam<Case> {};
 
-TEST_P(Launcher, SaysWhichShareThisProcessHas) {
+TEST_P(Launcher, FindsTheShareOfThisProcess) {
   const Case& one = GetParam();
   const auto environment = [&one](const char* name) -> const char* {
     const auto found = one.variables.find(name);

@@ -30,7 +30,7 @@ class MapsTest : public CommandFixture {
     return CommandFixture::Run(arguments);
   }
 
-  // The path of a new file.
+  // Returns the new file's path.
   std::string Write(const std::string& name, absl::string_view text) {
     const std::string path =
         JoinPath(dir_.path(), absl::StrCat(num_files_++, "-", name));
@@ -62,7 +62,7 @@ TEST_F(MapsTest, ListsAndShowsFamilies) {
   EXPECT_EQ(shown.code, tools::kExitDone);
   EXPECT_THAT(Run({"show", "gpt2", "--json"}).out,
               HasSubstr("tessera-mapping: 1"));
-  // A copy of it may be changed.
+  // Users may change a copy.
   const std::string copy = Write("gpt2.yaml", shown.out);
   EXPECT_EQ(Run({"show", copy}).out, shown.out);
   EXPECT_EQ(Run({"show", "lama"}).code, tools::kExitSource);
@@ -88,7 +88,7 @@ TEST_F(MapsTest, ShowsRulesWithTheSizesOfAModel) {
                       ".weight: (group=2 (q=2 + 1 + 1) 2 r=4) c\n"),
             HasSubstr("  hf        0: pad=0 c\n"),
             HasSubstr("not for this model: the rules of lines")));
-  // Without a model, and by way of the first side.
+  // Without a model, and through the first side.
   const Done steps = Run({"show", "llama", "--from-side", "meta", "--to-side",
                           "megatron_local", "--set", "tied=1"});
   EXPECT_THAT(steps.out, AllOf(HasSubstr("llama, meta to hf: "),
@@ -104,7 +104,7 @@ TEST_F(MapsTest, ShowsRulesWithTheSizesOfAModel) {
               HasSubstr("has no side 'mars'"));
 }
 
-TEST_F(MapsTest, EveryFamilyComesBackFromEverySide) {
+TEST_F(MapsTest, EveryFamilyRoundTripsFromEverySide) {
   for (const std::string& family : BuiltinMappings()) {
     const Done checked = Run({"check", family});
     EXPECT_EQ(checked.code, tools::kExitDone) << checked.out << checked.err;
@@ -114,7 +114,7 @@ TEST_F(MapsTest, EveryFamilyComesBackFromEverySide) {
   }
 }
 
-TEST_F(MapsTest, TriesTheTensorsOfAModel) {
+TEST_F(MapsTest, TestsWithTheShapesOfAModel) {
   const std::string shapes = GoldenPath("qwen2", "hf.safetensors");
   const Done checked = Run({"check", "qwen", "--shapes", shapes});
   EXPECT_EQ(checked.code, tools::kExitDone) << checked.out << checked.err;
@@ -130,7 +130,7 @@ TEST_F(MapsTest, TriesTheTensorsOfAModel) {
             tools::kExitSource);
 }
 
-TEST_F(MapsTest, ChecksARuleFileOfOnesOwn) {
+TEST_F(MapsTest, ChecksACustomRuleFile) {
   const Done good = Run({"check", Write("mine.yaml", kRules)});
   EXPECT_EQ(good.code, tools::kExitDone) << good.out << good.err;
   EXPECT_THAT(good.out, HasSubstr("mine: 2 rules between theirs, mine"));
@@ -141,7 +141,7 @@ TEST_F(MapsTest, ChecksARuleFileOfOnesOwn) {
     std::string says;
   } cases[] = {
       {"rules:", "rulez:", tools::kExitUsage, "bad.yaml:5:1"},
-      // The size of a half is known on one side only.
+      // Only one side tells the size of a half.
       {"(head r 2) c", "(head r 2) c d", tools::kExitUsage, "bad.yaml:6:3"},
       // Nothing tells a and b apart when they are one dimension.
       {"(head r 2) c", "(head r 2 c)", tools::kExitFound,
@@ -160,7 +160,7 @@ TEST_F(MapsTest, ChecksARuleFileOfOnesOwn) {
     EXPECT_EQ(bad.code, c.code) << c.to << bad.out << bad.err;
     EXPECT_THAT(absl::StrCat(bad.out, bad.err), HasSubstr(c.says));
   }
-  // What was made up is said, so that a failure can be seen again.
+  // The output names the made-up numbers, so that a failure can be repeated.
   const std::string twice =
       absl::StrReplaceAll(kRules, {{"mine: norm", "mine: blocks.0.q"}});
   EXPECT_THAT(Run({"test", Write("bad.yaml", twice)}).out,

@@ -21,7 +21,7 @@ void WaitForStop(std::stop_token token) {
   stopped.wait(lock, token, [] { return false; });
 }
 
-TEST(SignalStopper, AsksToStopOnceASignalComes) {
+TEST(SignalStopper, RequestsStopOnASignal) {
   for (int signal : {SIGHUP, SIGINT, SIGTERM}) {
     const SignalStopper stopper;
     EXPECT_FALSE(stopper.token().stop_requested());

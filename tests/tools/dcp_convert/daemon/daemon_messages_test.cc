@@ -33,7 +33,7 @@ CommandLine Line(absl::string_view words) {
   return *std::move(line);
 }
 
-TEST(DaemonMessages, RequestsHaveWhatTheCommandLineSays) {
+TEST(DaemonMessages, RequestsContainTheCommandLine) {
   const v1::ConvertRequest request = ConvertMessage(
       Line("convert /s /d --to dcp --rank 3 --mesh dp=2,tp=3 --place "
            "*.w=S(1),SS(0,2) --include a --exclude b --rename s/a/b/ --cast "
@@ -62,7 +62,7 @@ TEST(DaemonMessages, RequestsHaveWhatTheCommandLineSays) {
   EXPECT_EQ(request.options().memory_bytes(), 64 << 20);
 }
 
-TEST(DaemonMessages, MeshesAndThePlanAreSent) {
+TEST(DaemonMessages, SendsMeshesAndThePlan) {
   CommandLine line = Line(
       "reshard /s /d --mesh dp=2,tp=2 --mesh experts:efsdp=2,ep=2 --place "
       "*.experts.*@experts=ep:S(0),efsdp:S(0) --tp-plan p --tp-axis tp");
@@ -85,7 +85,7 @@ TEST(DaemonMessages, MeshesAndThePlanAreSent) {
   EXPECT_TRUE(request.tensor_parallel().entries(0).embedding());
 }
 
-TEST(DaemonMessages, TheMappingIsThatOfTheFirstSource) {
+TEST(DaemonMessages, MappingAppliesToTheFirstSource) {
   CommandLine line = Line("diff /a /b");
   absl::StatusOr<Mapping> mapping = ParseMapping(
       "tessera-mapping: 1\nname: m\nsides: {x: , y: }\n"
@@ -105,7 +105,7 @@ TEST(DaemonMessages, TheMappingIsThatOfTheFirstSource) {
   EXPECT_TRUE(ConvertMessage(line).source().has_map());
 }
 
-TEST(DaemonMessages, LossesAreAskedFor) {
+TEST(DaemonMessages, RequestsLosses) {
   for (const std::string& verb :
        {std::string("convert"), std::string("consolidate")}) {
     EXPECT_TRUE(ConvertMessage(Line(verb + " /s /d.pt --allow-losses"))
@@ -115,12 +115,12 @@ TEST(DaemonMessages, LossesAreAskedFor) {
   EXPECT_FALSE(ConvertMessage(Line("convert /s /d")).options().allow_losses());
 }
 
-TEST(DaemonMessages, ChecksAreAskedFor) {
+TEST(DaemonMessages, RequestsChecks) {
   const CommandLine line =
       Line("convert /s /d --include a --part model --check --check-padding");
   EXPECT_TRUE(ConvertMessage(line).options().check_padding());
   EXPECT_FALSE(ConvertMessage(Line("convert /s /d")).options().check_padding());
-  // All that the result has is compared with what was chosen of the source.
+  // The whole result is compared with the selected part of the source.
   const v1::DiffRequest request = DiffMessage(line);
   EXPECT_TRUE(request.tensors_only());
   EXPECT_THAT(request.selection_a().include(), ElementsAre("a"));
@@ -129,7 +129,7 @@ TEST(DaemonMessages, ChecksAreAskedFor) {
   EXPECT_EQ(request.selection_b().parts_size(), 0);
 }
 
-TEST(DaemonMessages, WhatWasNotSaidIsTheServersToDecide) {
+TEST(DaemonMessages, UnsetOptionsAreLeftToTheServer) {
   const v1::ConvertRequest request = ConvertMessage(Line("convert /s /d"));
   EXPECT_FALSE(request.source().has_rank());
   EXPECT_EQ(request.format(), v1::FORMAT_UNSPECIFIED);
@@ -137,7 +137,7 @@ TEST(DaemonMessages, WhatWasNotSaidIsTheServersToDecide) {
   EXPECT_EQ(request.options().memory_bytes(), 0);
 }
 
-TEST(DaemonMessages, PyTorchsVerbsSayTheirFormat) {
+TEST(DaemonMessages, PyTorchVerbsSetTheFormat) {
   EXPECT_EQ(ConvertMessage(Line("dcp_to_torch /s /d")).format(),
             v1::FORMAT_TORCH);
   EXPECT_EQ(ConvertMessage(Line("torch_to_dcp /s /d")).format(),
@@ -154,7 +154,7 @@ TEST(DaemonMessages, DiffTakesPatternsForBothSidesUnlessNamesChange) {
   EXPECT_EQ(renamed.selection_b().include_size(), 0);
 }
 
-TEST(DaemonMessages, DiffSaysItsTolerance) {
+TEST(DaemonMessages, DiffSendsTheTolerance) {
   EXPECT_FALSE(DiffMessage(Line("diff /a /b")).has_tolerance());
   const v1::DiffRequest close =
       DiffMessage(Line("diff /a /b --atol 0 --rtol 0.5 --no-equal-nan"));
@@ -163,7 +163,7 @@ TEST(DaemonMessages, DiffSaysItsTolerance) {
   EXPECT_TRUE(close.tolerance().nan_differs());
 }
 
-TEST(DaemonMessages, AnInspectionIsThatOfHere) {
+TEST(DaemonMessages, InspectionEqualsALocalOne) {
   v1::InspectResponse response;
   response.set_format(v1::FORMAT_DCP);
   response.set_num_tensors(1);
@@ -194,7 +194,7 @@ TEST(DaemonMessages, AnInspectionIsThatOfHere) {
   EXPECT_EQ(owned.num_entries, 2);
 }
 
-TEST(DaemonMessages, WhatNoServerSaysIsRefused) {
+TEST(DaemonMessages, RefusesInvalidAnswers) {
   v1::InspectResponse response;
   response.set_format(v1::FORMAT_DCP);
   v1::Tensor& tensor = *response.add_tensors();

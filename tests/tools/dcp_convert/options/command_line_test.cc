@@ -34,7 +34,7 @@ TEST(CommandLine, TakesVerbAndPaths) {
   EXPECT_THAT(line.paths, ElementsAre("a", "b"));
 }
 
-TEST(CommandLine, OptionsStandAnywhereBehindTheVerb) {
+TEST(CommandLine, OptionsMayFollowTheVerbAnywhere) {
   ASSERT_OK_AND_ASSIGN(
       const CommandLine line,
       Parse("inspect --json path --tensors *.w --chunks --rank=3"));
@@ -45,7 +45,7 @@ TEST(CommandLine, OptionsStandAnywhereBehindTheVerb) {
   EXPECT_THAT(line.paths, ElementsAre("path"));
 }
 
-TEST(CommandLine, ATolerance) {
+TEST(CommandLine, ParsesATolerance) {
   ASSERT_OK_AND_ASSIGN(const CommandLine bits, Parse("diff a b"));
   EXPECT_FALSE(bits.tolerance.has_value());
   ASSERT_OK_AND_ASSIGN(const CommandLine line,
@@ -70,7 +70,7 @@ TEST(CommandLine, TwoDashesEndTheOptions) {
   EXPECT_THAT(line.paths, ElementsAre("--json"));
 }
 
-TEST(CommandLine, TakesEveryOptionOfWriting) {
+TEST(CommandLine, ParsesEveryWriteOption) {
   ASSERT_OK_AND_ASSIGN(
       const CommandLine line,
       Parse("convert s d --to=dcp --mesh dp=2,tp=2 --place *=S(0),R "
@@ -99,7 +99,7 @@ TEST(CommandLine, TakesEveryOptionOfWriting) {
   EXPECT_EQ(line.progress, ProgressMode::kJson);
 }
 
-TEST(CommandLine, TakesEveryOptionOfDialects) {
+TEST(CommandLine, ParsesEveryDialectOption) {
   ASSERT_OK_AND_ASSIGN(
       const CommandLine line,
       Parse("diff s d --from deepspeed --rank-files w.{rank}.pt --layout l "
@@ -121,7 +121,7 @@ TEST(CommandLine, TakesEveryOptionOfDialects) {
   EXPECT_TRUE(line.selection.strip_wrappers);
 }
 
-TEST(CommandLine, ADashIsStandardOutput) {
+TEST(CommandLine, DashIsStandardOutput) {
   for (const char* words :
        {"convert a -", "consolidate a - --to pt", "consolidate a -",
         "dcp_to_torch a -", "convert a - --plan --json"}) {
@@ -134,7 +134,7 @@ TEST(CommandLine, ADashIsStandardOutput) {
   EXPECT_FALSE(WritesToStandardOutput(*file));
 }
 
-TEST(CommandLine, WorkersOfAVerifyHaveRecords) {
+TEST(CommandLine, VerifyWorkersHaveRecords) {
   ASSERT_OK_AND_ASSIGN(CommandLine line,
                        Parse("verify a --share 1/3 --records d --wait"));
   EXPECT_TRUE(IsShared(line));
@@ -191,7 +191,7 @@ struct Refusal {
 
 class CommandLineRefuses : public ::testing::TestWithParam<Refusal> {};
 
-TEST_P(CommandLineRefuses, WithOneLineThatHelps) {
+TEST_P(CommandLineRefuses, WithOneHelpfulLine) {
   EXPECT_THAT(Parse(GetParam().words),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr(GetParam().message), HasSubstr("try "),
@@ -304,7 +304,7 @@ TEST(CommandLine, SampleTakesAPercentSign) {
   EXPECT_EQ(line.sample_percent, 2.5);
 }
 
-TEST(CommandLine, TakesEveryOptionOfAServer) {
+TEST(CommandLine, ParsesEveryServerOption) {
   ASSERT_OK_AND_ASSIGN(
       const CommandLine line,
       Parse("verify a --server h:1 --tls --tls-ca ca --tls-cert c --tls-key k "
@@ -317,7 +317,7 @@ TEST(CommandLine, TakesEveryOptionOfAServer) {
   EXPECT_EQ(line.token_file, "t");
 }
 
-TEST(CommandLine, TheEnvironmentsServerStandsWhereNoneIsGiven) {
+TEST(CommandLine, ServerDefaultsToTheEnvironment) {
   ASSERT_OK_AND_ASSIGN(CommandLine line,
                        ParseCommandLine({"verify", "a"}, "env:1"));
   EXPECT_EQ(line.server, "env:1");
@@ -326,7 +326,7 @@ TEST(CommandLine, TheEnvironmentsServerStandsWhereNoneIsGiven) {
   EXPECT_EQ(line.server, "h:1");
 }
 
-TEST(CommandLine, JobsAreOfAServer) {
+TEST(CommandLine, JobsRequireAServer) {
   ASSERT_OK_AND_ASSIGN(const CommandLine line,
                        Parse("jobs wait operations/7 --server h:1"));
   EXPECT_EQ(line.verb, Verb::kJobs);

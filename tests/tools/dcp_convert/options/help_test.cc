@@ -39,7 +39,7 @@ TEST(Help, NamesEveryVerb) {
   ExpectFitsATerminal(GeneralHelp());
 }
 
-TEST(Help, OfAVerbHasItsOptionsExamplesAndExitCodes) {
+TEST(Help, OfAVerbHasOptionsExamplesAndExitCodes) {
   for (const VerbRow& row : AllVerbs()) {
     const std::string help = VerbHelp(VerbOf(row));
     EXPECT_THAT(help, AllOf(HasSubstr("Examples:"), HasSubstr("Exit codes:"),
@@ -75,7 +75,7 @@ std::vector<std::string> ShellWords(absl::string_view command) {
   return words;
 }
 
-TEST(Help, ItsExamplesAreCommandsThatParse) {
+TEST(Help, ExamplesParse) {
   for (const VerbRow& row : AllVerbs()) {
     const std::vector<std::string> commands =
         absl::StrSplit(row.examples, "dcp-convert ", absl::SkipEmpty());
@@ -97,8 +97,8 @@ TEST(ManPage, HasEveryVerbAndOption) {
   }
 }
 
-// A line of text that begins like this would be a request to troff.
-TEST(ManPage, HasNoRequestsButItsOwn) {
+// troff would take a line of text that begins like this as a request.
+TEST(ManPage, HasNoUnintendedRequests) {
   const std::vector<std::string> lines = absl::StrSplit(ManPage(), '\n');
   for (absl::string_view line : lines) {
     if (!absl::StartsWith(line, ".") && !absl::StartsWith(line, "'")) continue;
@@ -109,7 +109,7 @@ TEST(ManPage, HasNoRequestsButItsOwn) {
   }
 }
 
-TEST(Completion, KnowsEveryOptionAndEveryChoice) {
+TEST(Completion, KnowsEveryOptionAndChoice) {
   for (const absl::string_view shell : CompletionShells()) {
     const std::string script = CompletionScript(shell);
     for (const auto& row : AllOptions()) {
@@ -121,7 +121,7 @@ TEST(Completion, KnowsEveryOptionAndEveryChoice) {
   }
 }
 
-TEST(Help, EachChoiceIsAValueThatParses) {
+TEST(Help, EachChoiceParses) {
   for (const auto& row : AllOptions()) {
     if (row.choices == nullptr) continue;
     for (absl::string_view choice : absl::StrSplit(row.choices, ' ')) {

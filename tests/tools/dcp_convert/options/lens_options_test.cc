@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `dcp-convert --decode`, --adapter and --average against what transformers,
-// Megatron-Bridge, peft and torch made of the same files: bit for bit, in every
-// format and on any mesh.
+// `dcp-convert --decode`, --adapter and --average against the results of
+// transformers, Megatron-Bridge, peft and torch for the same files: bit for
+// bit, in every format and on any mesh.
 #include <string>
 #include <utility>
 
@@ -28,8 +28,9 @@ using ::testing::HasSubstr;
 
 class LensTest : public CommandFixture {
  protected:
-  // The result is that of the judge: from one file, from ranks whose shards cut
-  // blocks to other ranks, and from a .pt file; and so diff sees it.
+  // The result equals the judge's: from one file, from ranks with shards that
+  // cut blocks to other ranks, and from a .pt file; and diff finds no
+  // difference.
   void ExpectJudged(const std::string& source, const std::string& judge,
                     const Arguments& options) {
     Expect(tools::kExitDone,
@@ -119,8 +120,8 @@ TEST_F(LensTest, TakesTheMeanAsTorchDoes) {
                 Golden("mean_c.safetensors")});
 }
 
-// Each step of AveragedModel rounds to the type of the parameter, and float64
-// holds what float32 does not.
+// Each step of AveragedModel rounds to the parameter's type, and float64 holds
+// values that float32 does not.
 TEST_F(LensTest, TakesTheMeanOfEachTypeAsTorchDoes) {
   const std::string a = Golden("mean_types_a.safetensors");
   const Arguments others = {"--average", Golden("mean_types_b.safetensors"),
@@ -147,7 +148,7 @@ TEST_F(LensTest, NamesTensorsWithoutAMean) {
                 "w (float8_e5m2 [16, 8]) has no mean");
 }
 
-TEST_F(LensTest, RoundsOnceToTheTypeThatIsWritten) {
+TEST_F(LensTest, RoundsOnceToTheWrittenType) {
   const std::string source = Golden("fp8_edge.safetensors");
   Expect(tools::kExitDone, {"convert", source, In("wide.safetensors"),
                             "--decode", "fp8-128", "--cast", "f32"});
@@ -161,7 +162,7 @@ TEST_F(LensTest, RoundsOnceToTheTypeThatIsWritten) {
       "cast them in a second run");
 }
 
-TEST_F(LensTest, SaysWhatDoesNotBelongTogether) {
+TEST_F(LensTest, RefusesTensorsThatDoNotMatch) {
   const std::string fp8 = Golden("fp8.safetensors");
   ExpectRefused({"convert", fp8, In("a.safetensors"), "--average",
                  Golden("mean_b.safetensors")},
@@ -175,7 +176,7 @@ TEST_F(LensTest, SaysWhatDoesNotBelongTogether) {
                  "--decode", "fp8-128"},
                 "a.weight is float8, but its scales a.weight_scale_inv are "
                 "missing");
-  // The scales of b for a.
+  // The scales for b used for a.
   Expect(tools::kExitDone,
          {"convert", fp8, In("mixed.safetensors"), "--exclude",
           "a.weight_scale_inv", "--exclude", "b.weight", "--rename",
@@ -186,8 +187,8 @@ TEST_F(LensTest, SaysWhatDoesNotBelongTogether) {
                 "[2, 3]");
 }
 
-// Otherwise transformers would take what was decoded for codes.
-TEST_F(LensTest, TheConfigOfADecodedModelIsNotQuantized) {
+// Otherwise transformers would treat the decoded values as codes.
+TEST_F(LensTest, DecodedModelsHaveNoQuantizationConfig) {
   ASSERT_OK(fs_->MakeDirectory(In("model")));
   ASSERT_OK_AND_ASSIGN(
       const std::string weights,
@@ -204,7 +205,7 @@ TEST_F(LensTest, TheConfigOfADecodedModelIsNotQuantized) {
   EXPECT_EQ(config, R"({"dtype": "float32",  "z": 1})");
 }
 
-TEST_F(LensTest, OptionsThatContradictEachOtherAreRefused) {
+TEST_F(LensTest, RefusesContradictoryOptions) {
   const std::string a = Golden("mean_a.safetensors");
   const std::string b = Golden("mean_b.safetensors");
   ExpectRefused({"convert", a, In("x"), "--decode", "fp4"}, "fp8-128 or mxfp4");

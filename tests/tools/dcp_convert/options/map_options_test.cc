@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `dcp-convert --map` on tiny models of every family, against what the programs
-// made of them: from one file, from ranks to other ranks and back, and compared
+// `dcp-convert --map` on tiny models from every family, against the programs'
+// own results: from one file, from ranks to other ranks and back, and compared
 // by `diff`.
 #include <filesystem>
 #include <string>
@@ -37,7 +37,7 @@ using ::testing::HasSubstr;
 class MapPairTest : public CommandFixture,
                     public ::testing::WithParamInterface<GoldenPair> {
  protected:
-  // `more`, and what maps `from` to `to`.
+  // `more`, and the options that map `from` to `to`.
   static Arguments Mapped(Arguments more, const std::string& from,
                           const std::string& to) {
     const GoldenPair& pair = GetParam();
@@ -51,7 +51,7 @@ class MapPairTest : public CommandFixture,
   }
 };
 
-TEST_P(MapPairTest, EqualsWhatTheProgramMadeFromFilesAndRanks) {
+TEST_P(MapPairTest, EqualsTheProgramsResultFromFilesAndRanks) {
   const GoldenPair& pair = GetParam();
   const std::string source =
       GoldenPath(pair.model, absl::StrCat(pair.file, ".safetensors"));
@@ -62,7 +62,7 @@ TEST_P(MapPairTest, EqualsWhatTheProgramMadeFromFilesAndRanks) {
     EXPECT_THAT(LinesOf(TensorsIn(In("there.safetensors"))),
                 ElementsAreArray(GoldenLines(pair.model, pair.judge)));
   }
-  // Between ranks whose shards cut groups and heads.
+  // Between ranks with shards that cut groups and heads.
   Expect(tools::kExitDone,
          {"convert", source, In("ranks"), "--to", "dcp", "--mesh", "dp=3"});
   Expect(tools::kExitDone,
@@ -92,8 +92,8 @@ class MapOptionsTest : public CommandFixture {
   const std::string config_ = GoldenPath("llama", "config.json");
 };
 
-// A directory in the format torch_dist, with an index of Megatron-core's own.
-TEST_F(MapOptionsTest, ReadsWhatMegatronCoreSaved) {
+// A directory in the format torch_dist, with Megatron-core's own index.
+TEST_F(MapOptionsTest, ReadsMegatronCoreCheckpoints) {
   const std::string saved =
       testing::CopyGolden(dir_, "mappings/llama/megatron_dist");
   const auto mapped = [&](Arguments more, const std::string& to) {
@@ -115,15 +115,15 @@ TEST_F(MapOptionsTest, ReadsWhatMegatronCoreSaved) {
               ElementsAreArray(GoldenLines("llama", "torchtitan")));
 }
 
-// Between sides neither of which is that of transformers.
-TEST_F(MapOptionsTest, PairsOfOtherProgramsEqualWhatTheyMade) {
+// Between two sides other than transformers.
+TEST_F(MapOptionsTest, PairsOfOtherProgramsEqualTheirResults) {
   const struct {
     std::string family;
     std::string model;
     std::string file;
     std::string from;
     std::string to;
-    std::string judge;  // of `to`; none made a state of Megatron's
+    std::string judge;  // file for `to`; none made a Megatron state
   } pairs[] = {
       {"llama", "llama", "hf", "torchtitan", "megatron_stacked",
        "megatron_dist"},
@@ -159,7 +159,7 @@ TEST_F(MapOptionsTest, PairsOfOtherProgramsEqualWhatTheyMade) {
   }
 }
 
-TEST_F(MapOptionsTest, ToTheSideThatTheSourceHasSaysWhatToDo) {
+TEST_F(MapOptionsTest, MappingToTheSourcesSideNamesTheAlternative) {
   for (const Arguments& map :
        {Arguments{"auto", "--to-side", "hf"}, Arguments{"llama-hf-to-hf"}}) {
     const Done done = Run(With({"convert", source_, In("same.safetensors"),
@@ -174,7 +174,7 @@ TEST_F(MapOptionsTest, ToTheSideThatTheSourceHasSaysWhatToDo) {
 }
 
 // The config.json is in the snapshot.
-TEST_F(MapOptionsTest, AFolderOfTheHubsCacheIsMapped) {
+TEST_F(MapOptionsTest, MapsAFolderInTheHubCache) {
   const std::string hub = In("models--org--name");
   const std::string snapshot = JoinPath(hub, "snapshots/0123abcd");
   std::filesystem::create_directories(snapshot);
@@ -204,8 +204,8 @@ rules:
   EXPECT_EQ(tensors[0].tensor.name, "model.blocks.0.q");
 }
 
-// The example of docs/mappings.md.
-TEST_F(MapOptionsTest, TheExampleOfTheManualGoesThereAndBack) {
+// The example in docs/mappings.md.
+TEST_F(MapOptionsTest, ManualExampleRoundTrips) {
   ASSERT_OK_AND_ASSIGN(const std::string manual,
                        ReadFile(*fs_, "docs/mappings.md", 1 << 20, true));
   const std::string begin = "```yaml\n";
@@ -227,8 +227,8 @@ TEST_F(MapOptionsTest, TheExampleOfTheManualGoesThereAndBack) {
   Expect(tools::kExitDone, {"diff", source_, In("back.safetensors")});
 }
 
-// The family and the side of the source come from config.json and the names.
-TEST_F(MapOptionsTest, FindsOutHowTheSourceIsSpelled) {
+// The family and the source's side come from config.json and the names.
+TEST_F(MapOptionsTest, DetectsTheSpellingOfTheSource) {
   Arguments there = {"convert",    source_, In("titan.safetensors"),
                      "--map",      "auto",  "--to-side",
                      "torchtitan", "--at",  "torchtitan=model."};
@@ -272,7 +272,7 @@ TEST_F(MapOptionsTest, FindsOutHowTheSourceIsSpelled) {
   EXPECT_EQ(missing.code, tools::kExitSource);
 }
 
-TEST_F(MapOptionsTest, ThePlanSaysWhatEachRuleDoes) {
+TEST_F(MapOptionsTest, PlanDescribesEachRule) {
   Arguments plan = {"convert", source_,  In("out"), "--to",
                     "dcp",     "--plan", "--map",   "llama-hf-to-megatron"};
   EXPECT_THAT(
@@ -292,8 +292,8 @@ TEST_F(MapOptionsTest, ThePlanSaysWhatEachRuleDoes) {
   EXPECT_FALSE(fs_->Stat(In("out")).ok());
 }
 
-// What a rule makes in the middle, another one takes: it reads nothing.
-TEST_F(MapOptionsTest, ThePlanOfTwoStepsSaysWhichOneReads) {
+// One rule makes the middle, and another takes it without reading.
+TEST_F(MapOptionsTest, PlanOfTwoStepsNamesTheReadingRule) {
   Expect(tools::kExitDone,
          {"convert", GoldenPath("gpt_oss", "hf.safetensors"),
           In("there.safetensors"), "--map", "gpt-oss-hf-to-torchtitan"});
@@ -319,7 +319,7 @@ TEST_F(MapOptionsTest, ReadsTheConfigNextToTheSource) {
   EXPECT_THAT(done.err, HasSubstr("num_attention_heads"));
 }
 
-TEST_F(MapOptionsTest, PartsStandWhereTheyAreSaid) {
+TEST_F(MapOptionsTest, AtOptionAddsPrefixes) {
   const std::string states = GoldenPath("llama", "hf_optim.safetensors");
   Expect(tools::kExitDone,
          {"convert", states, In("there.safetensors"), "--map",
@@ -334,7 +334,7 @@ TEST_F(MapOptionsTest, PartsStandWhereTheyAreSaid) {
                             "--at", "torchtitan.states=app.optim.state."});
 }
 
-TEST_F(MapOptionsTest, WorkersShare) {
+TEST_F(MapOptionsTest, WorkersShareAMapping) {
   const Arguments map = {"convert",
                          source_,
                          In("out"),
@@ -353,7 +353,7 @@ TEST_F(MapOptionsTest, WorkersShare) {
                             "llama-hf-to-megatron", "--tensors-only"});
 }
 
-TEST_F(MapOptionsTest, SaysWhatIsWrong) {
+TEST_F(MapOptionsTest, NamesMistakes) {
   const struct {
     Arguments more;
     std::string says;
@@ -383,14 +383,14 @@ TEST_F(MapOptionsTest, SaysWhatIsWrong) {
   }
 }
 
-// The embeddings of a tied model, of which one copy was changed.
+// The embeddings of a tied model; one copy was changed.
 TEST_F(MapOptionsTest, RefusesToLoseATensorThatIsNotTied) {
   const std::string tied = GoldenPath("llama_tied", "hf.safetensors");
   const Arguments map = {"--config", GoldenPath("llama_tied", "config.json")};
   Expect(tools::kExitDone, With({"convert", tied, In("there.safetensors"),
                                  "--map", "llama-hf-to-torchtitan"},
                                 map));
-  // lm_head.weight of another model.
+  // lm_head.weight from another model.
   std::vector<std::string> names = {"tok_embeddings.weight", "lm_head.weight"};
   ASSERT_OK_AND_ASSIGN(std::string bytes,
                        ReadFile(*fs_, In("there.safetensors"), 1 << 30, true));

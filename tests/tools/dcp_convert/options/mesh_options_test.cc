@@ -28,7 +28,7 @@ absl::StatusOr<CommandLine> Reshard(absl::string_view options) {
       absl::StrSplit(absl::StrCat("reshard a b ", options), ' ')));
 }
 
-// "glob[@mesh] placements" of each rule, or the error's text.
+// "glob[@mesh] placements" for each rule, or the error's text.
 std::vector<std::string> Rules(absl::string_view options) {
   const absl::StatusOr<CommandLine> line = Reshard(options);
   if (!line.ok()) return {std::string(line.status().message())};
@@ -40,7 +40,7 @@ std::vector<std::string> Rules(absl::string_view options) {
   return rules;
 }
 
-TEST(MeshOptions, PlacementsNameAxesInTheOrderInWhichTheyCut) {
+TEST(MeshOptions, PlacementsNameAxesInCutOrder) {
   EXPECT_THAT(Rules("--place *.up.weight*=tp:S(0),dp:S(0) --mesh dp=2,tp=2 "
                     "--place *.down.weight*=tp:S(1),dp:S(0) "
                     "--place *.bias=dp:S(0)"),
@@ -48,7 +48,7 @@ TEST(MeshOptions, PlacementsNameAxesInTheOrderInWhichTheyCut) {
                           "*.down.weight* S(0),S(1)", "*.bias S(0),R"));
 }
 
-TEST(MeshOptions, APatternMayNameAMesh) {
+TEST(MeshOptions, PatternsMayNameAMesh) {
   EXPECT_THAT(
       Rules("--place *.experts.*@experts=ep:S(0),efsdp:S(0) "
             "--mesh experts:efsdp=2,ep=2 --mesh fsdp=4 --place *@0=S(0) "
@@ -64,7 +64,7 @@ TEST(MeshOptions, APatternMayNameAMesh) {
   EXPECT_EQ(ToString(line.spec.other_meshes[0].mesh), "efsdp=2,ep=2");
 }
 
-TEST(MeshOptions, MistakesAreNamed) {
+TEST(MeshOptions, NamesMistakes) {
   const std::vector<std::pair<const char*, const char*>> mistakes = {
       {"--mesh a=2 --mesh b=2", "write NAME:SPEC for another one"},
       {"--mesh a=2 --mesh :b=2", "NAME:SPEC"},
@@ -83,7 +83,7 @@ TEST(MeshOptions, MistakesAreNamed) {
   }
 }
 
-TEST(LoadTpPlan, ReadsThePlanAndItsAxis) {
+TEST(LoadTpPlan, ReadsThePlanAndTheAxis) {
   SimStorage fs;
   ASSERT_OK(WriteFile(fs, "/plan.yaml", "layers.*.w1: colwise\n"));
   ASSERT_OK_AND_ASSIGN(CommandLine line,
@@ -102,7 +102,7 @@ TEST(LoadTpPlan, ReadsThePlanAndItsAxis) {
   EXPECT_FALSE(line.spec.tensor_parallel.has_value());
 }
 
-TEST(LoadTpPlan, ProblemsHaveTheirLines) {
+TEST(LoadTpPlan, NamesTheLineOfProblems) {
   SimStorage fs;
   ASSERT_OK(WriteFile(fs, "/plan.yaml", "a: colwse\nb: 3\n"));
   ASSERT_OK_AND_ASSIGN(CommandLine line,

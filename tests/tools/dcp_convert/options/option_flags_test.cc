@@ -8,7 +8,7 @@
 namespace dcp::tools {
 namespace {
 
-TEST(WithFlags, PutsFlagsInPlaceOfFields) {
+TEST(WithFlags, ReplacesFieldsByFlags) {
   EXPECT_EQ(WithFlags("/x exists; the option overwrite replaces it"),
             "/x exists; --overwrite replaces it");
   EXPECT_EQ(WithFlags("the option to, or the option max_shard_bytes"),
@@ -21,7 +21,7 @@ TEST(WithFlags, PutsFlagsInPlaceOfFields) {
             "--no-copy-config leaves them out");
 }
 
-TEST(WithFlags, LeavesOtherTextAlone) {
+TEST(WithFlags, DoesNotChangeOtherText) {
   for (const char* message :
        {"", "the option ", "the option toml", "the option To",
         "an option to overwrite", "the option copy_companions"}) {

@@ -41,7 +41,7 @@ TEST(Inspection, CountsInTheOrderOfTheIndex) {
   EXPECT_EQ(inspection.objects[0]->fqn, "lr");
 }
 
-TEST(Inspection, CountsOnlyWhatThePatternTakes) {
+TEST(Inspection, CountsOnlyMatchingNames) {
   const std::vector<CheckpointEntry> entries = SampleEntries();
   const Inspection inspection = InspectEntries(entries, "[sl]*");
   EXPECT_THAT(inspection.tensors, SizeIs(1));
@@ -49,7 +49,7 @@ TEST(Inspection, CountsOnlyWhatThePatternTakes) {
   EXPECT_EQ(inspection.num_bytes, 8u);
 }
 
-TEST(RenderInspection, IsForPeople) {
+TEST(RenderInspection, IsReadable) {
   const std::vector<CheckpointEntry> entries = SampleEntries();
   EXPECT_EQ(RenderInspection(Sample(entries), {}),
             "run/step-3\n"
@@ -72,7 +72,7 @@ TEST(RenderInspection, IsForPeople) {
             "hidden  (not read)\n");
 }
 
-TEST(RenderInspection, ListsChunksWhenAsked) {
+TEST(RenderInspection, ListsChunksOnRequest) {
   const std::vector<CheckpointEntry> entries = SampleEntries();
   EXPECT_THAT(RenderInspection(Sample(entries), {.chunks = true}),
               HasSubstr("TENSOR  CHUNK       FILE          OFFSET  LENGTH\n"
@@ -89,7 +89,7 @@ TEST(RenderInspection, SaysWhyObjectsAreNotShown) {
               HasSubstr("hidden  (not read)\nToo many.\n"));
 }
 
-TEST(RenderInspection, SumsUpManyFiles) {
+TEST(RenderInspection, SummarizesManyFiles) {
   Inspection inspection;
   for (int i = 0; i < 100; ++i) {
     inspection.files.push_back({absl::StrCat("f", i), 10});
@@ -99,7 +99,7 @@ TEST(RenderInspection, SumsUpManyFiles) {
   EXPECT_THAT(text, Not(HasSubstr("f32")));
 }
 
-// `num_layers` layers of two tensors of 4 bytes, and "head".
+// `num_layers` layers with two 4-byte tensors each, and "head".
 std::vector<CheckpointEntry> Layers(int num_layers) {
   std::vector<CheckpointEntry> entries;
   const auto add = [&](std::string name) {
@@ -119,7 +119,7 @@ std::vector<CheckpointEntry> Layers(int num_layers) {
   return entries;
 }
 
-TEST(RenderInspection, SumsUpManyTensorsAsFarAsTheyFitOnAScreen) {
+TEST(RenderInspection, SummarizesManyTensorsToFitAScreen) {
   const std::vector<CheckpointEntry> many = Layers(100);
   EXPECT_THAT(RenderInspection(InspectEntries(many, ""), {}),
               HasSubstr("TENSORS NAMED  NUMBER  ELEMENTS   SIZE\n"
@@ -131,7 +131,7 @@ TEST(RenderInspection, SumsUpManyTensorsAsFarAsTheyFitOnAScreen) {
               HasSubstr("model.9.bias    float32  [1]"));
 }
 
-TEST(RenderInspection, SumsUpToTheDepthThatWasAskedFor) {
+TEST(RenderInspection, SummarizesToTheRequestedDepth) {
   const std::vector<CheckpointEntry> entries = Layers(3);
   EXPECT_THAT(RenderInspection(InspectEntries(entries, ""), {.depth = 2}),
               HasSubstr("model.0.*           2         2   8 B\n"
@@ -144,7 +144,7 @@ TEST(RenderInspection, SumsUpToTheDepthThatWasAskedFor) {
                 "(3 more)            5         5  20 B\n"));
 }
 
-TEST(RenderInspection, ListsAllWhenAsked) {
+TEST(RenderInspection, ListsAllOnRequest) {
   const std::vector<CheckpointEntry> entries = Layers(150);
   const std::string text =
       RenderInspection(InspectEntries(entries, ""), {.all = true});
@@ -152,7 +152,7 @@ TEST(RenderInspection, ListsAllWhenAsked) {
   EXPECT_THAT(text, Not(HasSubstr("are grouped")));
 }
 
-TEST(RenderInspection, ALimitCountsWhatItLeavesOut) {
+TEST(RenderInspection, LimitCountsHiddenNames) {
   const std::vector<CheckpointEntry> entries = Layers(150);
   const std::string text =
       RenderInspection(InspectEntries(entries, ""), {.limit = 1});
@@ -161,7 +161,7 @@ TEST(RenderInspection, ALimitCountsWhatItLeavesOut) {
   EXPECT_THAT(text, Not(HasSubstr("model.0.bias")));
 }
 
-TEST(RenderInspection, ObeysNoNameInTheCheckpoint) {
+TEST(RenderInspection, EscapesNamesFromTheCheckpoint) {
   std::vector<CheckpointEntry> entries = SampleEntries();
   entries[0].fqn = "w\033]0;title\007";
   Inspection inspection = Sample(entries);

@@ -68,7 +68,7 @@ TEST(JsonOutput, Inspect) {
      "length": 200}])"));
 }
 
-TEST(JsonOutput, SaysOfAnObjectWhyItIsNotThere) {
+TEST(JsonOutput, SaysWhyAnObjectIsMissing) {
   std::vector<CheckpointEntry> entries = SampleEntries();
   for (CheckpointEntry& entry : entries) {
     auto* object = std::get_if<ObjectEntry>(&entry.value);
@@ -84,7 +84,7 @@ TEST(JsonOutput, SaysOfAnObjectWhyItIsNotThere) {
                             "message": "of class my.Config"})"));
 }
 
-TEST(JsonOutput, NamesThatAreNotUtf8ArePrintedAllTheSame) {
+TEST(JsonOutput, PrintsNamesThatAreNotUtf8) {
   std::vector<CheckpointEntry> entries = SampleEntries();
   entries[0].fqn = "w\xff";
   const Json json =
@@ -284,7 +284,7 @@ TEST(JsonOutput, Error) {
     "exit_code": 3})"));
 }
 
-TEST(JsonOutput, AnErrorOfADaemonHasAReason) {
+TEST(JsonOutput, DaemonErrorsHaveAReason) {
   EXPECT_EQ(ParseJsonText(
                 ErrorJson("convert", InvalidField("mesh", " is missing"), 2)),
             Json::parse(R"({

@@ -32,7 +32,8 @@ TEST(LayoutName, KnowsGrids) {
   EXPECT_EQ(LayoutName({4, 3}, boxes), "2 x Shard(0), 3 x Shard(1)");
 }
 
-// Boxes of rows, as ranks wrote them: rank r the chunk chunks[r] of `size`.
+// Boxes of rows, as ranks wrote them: rank r wrote chunk chunks[r] of `size`
+// rows.
 std::string NameOfRows(std::vector<int64_t> chunks, int64_t size) {
   std::vector<Box> boxes;
   std::vector<int64_t> ranks;
@@ -43,7 +44,7 @@ std::string NameOfRows(std::vector<int64_t> chunks, int64_t size) {
   return LayoutName({size * static_cast<int64_t>(chunks.size())}, boxes, ranks);
 }
 
-TEST(LayoutName, KnowsByTheRanksWhichAxisCutFirst) {
+TEST(LayoutName, DerivesAxisOrderFromRanks) {
   EXPECT_EQ(NameOfRows({0, 2, 1, 3}, 3),
             "2 x StridedShard(0, 2), 2 x Shard(0)");
   EXPECT_EQ(NameOfRows({0, 4, 1, 5, 2, 6, 3, 7}, 2),
@@ -56,7 +57,7 @@ TEST(LayoutName, KnowsByTheRanksWhichAxisCutFirst) {
 }
 
 TEST(LayoutName, DoesNotGuessFromReplicas) {
-  // Four shards, of which two other ranks each wrote some.
+  // Four shards; two other ranks each wrote some.
   const std::vector<Box> boxes = {Box{{0}, {1}}, Box{{2}, {1}}, Box{{1}, {1}},
                                   Box{{3}, {1}}};
   EXPECT_EQ(LayoutName({4}, boxes, {0, 2, 5, 7}), "4 x Shard(0)");
@@ -72,7 +73,7 @@ TEST(LayoutName, SaysWhenPiecesAreUneven) {
             "3 x Shard(0) (uneven)");
 }
 
-TEST(LayoutName, CountsWhatIsNoGrid) {
+TEST(LayoutName, CountsChunksThatFormNoGrid) {
   EXPECT_EQ(LayoutName({2, 2}, {Box{{0, 0}, {1, 2}}, Box{{1, 0}, {1, 1}},
                                 Box{{1, 1}, {1, 1}}}),
             "3 chunks");

@@ -39,7 +39,7 @@ class ObjectJsonTest : public ::testing::Test {
   ValueArena arena_;
 };
 
-TEST_F(ObjectJsonTest, WhatJsonHasItself) {
+TEST_F(ObjectJsonTest, JsonTypesStay) {
   EXPECT_EQ(TextOf(Value()), "null");
   EXPECT_EQ(TextOf(Value::Bool(true)), "true");
   EXPECT_EQ(TextOf(Value::Float(0.1)), "0.1");
@@ -61,7 +61,7 @@ TEST_F(ObjectJsonTest, IntegersAreExact) {
             "18446744073709551616");
 }
 
-TEST_F(ObjectJsonTest, WhatJsonLacksHasATag) {
+TEST_F(ObjectJsonTest, OtherTypesHaveATag) {
   EXPECT_EQ(TextOf(Value::Float(std::nan(""))),
             R"({"$type":"float","value":"nan"})");
   EXPECT_EQ(TextOf(Value::Float(-HUGE_VAL)),
@@ -80,7 +80,7 @@ TEST_F(ObjectJsonTest, WhatJsonLacksHasATag) {
             R"({"$type":"global","module":"torch","name":"float32"})");
 }
 
-TEST_F(ObjectJsonTest, DictsThatJsonCannotHoldAreListsOfPairs) {
+TEST_F(ObjectJsonTest, DictsWithOtherKeysAreListsOfPairs) {
   EXPECT_EQ(TextOf(arena_.Dict({Value::Int(1), Str("a")})),
             R"({"$type":"dict","items":[[1,"a"]]})");
   EXPECT_EQ(TextOf(arena_.Dict({Str("$type"), Str("a")})),
@@ -90,7 +90,7 @@ TEST_F(ObjectJsonTest, DictsThatJsonCannotHoldAreListsOfPairs) {
       R"({"$type":"dict","items":[["a",1],["a",2]]})");
 }
 
-TEST_F(ObjectJsonTest, ObjectsOfClassesSayWhichAndWhatIsInThem) {
+TEST_F(ObjectJsonTest, ObjectsNameTheirClassAndContents) {
   const Value dict = CallOf("collections", "OrderedDict");
   arena_.SetItem(dict, Value::Int(1), arena_.Tuple({}));
   EXPECT_EQ(TextOf(dict), R"({"$type":"collections.OrderedDict",)"
@@ -115,7 +115,7 @@ TEST_F(ObjectJsonTest, TensorsAreDescribed) {
             R"([{"$type":"tensor","dtype":"bfloat16","shape":[2,3]}])");
 }
 
-TEST_F(ObjectJsonTest, WhatALimitLeavesOutIsNamed) {
+TEST_F(ObjectJsonTest, NamesPartsBeyondTheLimit) {
   std::vector<Value> many(1000, Value::Int(1234567));
   const std::string list = TextOf(arena_.List(many), {.max_bytes = 100});
   EXPECT_LT(list.size(), 200u);

@@ -55,7 +55,7 @@ class Pipe {
   int ends_[2] = {-1, -1};
 };
 
-TEST(OutputStream, APipeGetsAllBytesInOrder) {
+TEST(OutputStream, WritesAllBytesInOrderToAPipe) {
   Pipe pipe;
   std::vector<uint8_t> got;
   std::thread reader([&] {
@@ -79,7 +79,7 @@ TEST(OutputStream, APipeGetsAllBytesInOrder) {
   EXPECT_TRUE(got == want);
 }
 
-TEST(OutputStream, AFileGetsThemToo) {
+TEST(OutputStream, WritesAllBytesToAFile) {
   const TempDir dir;
   const std::string path = dir.WriteFile("out", "");
   const int file = open(path.c_str(), O_WRONLY);
@@ -92,7 +92,7 @@ TEST(OutputStream, AFileGetsThemToo) {
               std::string(bytes.begin(), bytes.end()));
 }
 
-TEST(OutputStream, AReaderThatHasGoneIsNamed) {
+TEST(OutputStream, ReportsAClosedPipe) {
   signal(SIGPIPE, SIG_IGN);
   Pipe pipe;
   pipe.CloseReader();
@@ -101,7 +101,7 @@ TEST(OutputStream, AReaderThatHasGoneIsNamed) {
               StatusIs(absl::StatusCode::kAborted, HasSubstr("gone away")));
 }
 
-TEST(OutputStream, AStopIsHeardWhileNobodyReads) {
+TEST(OutputStream, StopsWhileNobodyReads) {
   Pipe pipe;
   std::stop_source stop;
   ASSERT_OK_AND_ASSIGN(ByteStream stream,
@@ -116,7 +116,7 @@ TEST(OutputStream, AStopIsHeardWhileNobodyReads) {
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kCancelled));
 }
 
-TEST(OutputStream, ATerminalIsRefused) {
+TEST(OutputStream, RefusesATerminal) {
   const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
   ASSERT_GE(terminal, 0);
   EXPECT_THAT(

@@ -39,7 +39,7 @@ TEST(RateMeter, ForgetsTheDistantPast) {
   meter.Add(0, 0);
   meter.Add(1, 1000);
   EXPECT_EQ(meter.bytes_per_second(), 1000);
-  // A stall of two minutes, seen every tenth of a second, then 10 per second.
+  // A two-minute stall, seen every tenth of a second, then 10 per second.
   for (int i = 10; i <= 1200; ++i) meter.Add(i * 0.1, 1000);
   EXPECT_EQ(meter.bytes_per_second(), 0);
   for (int i = 1; i <= 200; ++i) {
@@ -48,7 +48,7 @@ TEST(RateMeter, ForgetsTheDistantPast) {
   EXPECT_DOUBLE_EQ(meter.bytes_per_second(), 10);
 }
 
-TEST(ProgressView, FractionStaysInItsBounds) {
+TEST(ProgressView, FractionStaysInBounds) {
   ProgressView view;
   EXPECT_EQ(view.fraction(), 1);
   view.total_bytes = 10;
@@ -79,7 +79,7 @@ TEST(RenderBar, IsFullAtTheEnd) {
               AllOf(HasSubstr("==]"), HasSubstr("100%"), HasSubstr("0.00 s")));
 }
 
-TEST(RenderLine, SaysWhatIsLeft) {
+TEST(RenderLine, ShowsTheRemainingTime) {
   EXPECT_EQ(RenderLine(HalfDone()),
             "convert: 50%, 1.00 GB of 2.00 GB, 500 MB/s, 2.00 s left\n");
 }
@@ -114,7 +114,7 @@ TEST(ProgressPrinter, BarAppearsLateAndIsCleared) {
   EXPECT_EQ(printer.Finish(0.6, 100), "\r\033[K");
 }
 
-TEST(ProgressPrinter, AutoIsSilentAboutShortWork) {
+TEST(ProgressPrinter, AutoIsSilentForShortWork) {
   for (const bool terminal : {true, false}) {
     ProgressPrinter printer({.label = "x", .terminal = terminal});
     printer.Begin(100);
@@ -124,7 +124,7 @@ TEST(ProgressPrinter, AutoIsSilentAboutShortWork) {
   }
 }
 
-TEST(ProgressPrinter, AutoWithoutTerminalPrintsALineNowAndThen) {
+TEST(ProgressPrinter, AutoWithoutTerminalPrintsLinesAtIntervals) {
   ProgressPrinter printer({.label = "x"});
   printer.Begin(100);
   EXPECT_EQ(printer.Tick(4.9, 10), "");
@@ -143,7 +143,7 @@ TEST(ProgressPrinter, PlainEndsWithALineAlsoOnATerminal) {
             "x: 100%, 100 B of 100 B, 50 B/s, 0.00 s left\n");
 }
 
-TEST(ProgressPrinter, JsonBeginsAtOnceAndTellsTheEnd) {
+TEST(ProgressPrinter, JsonReportsBeginAndEnd) {
   ProgressPrinter printer({.label = "x", .mode = ProgressMode::kJson});
   printer.Begin(100);
   EXPECT_THAT(printer.Tick(0, 0), HasSubstr("\"done_bytes\":0,"));
@@ -152,7 +152,7 @@ TEST(ProgressPrinter, JsonBeginsAtOnceAndTellsTheEnd) {
   EXPECT_THAT(printer.Finish(1.5, 100), HasSubstr("\"done_bytes\":100,"));
 }
 
-TEST(ProgressPrinter, TellsHowFarThePreparationHasCome) {
+TEST(ProgressPrinter, ShowsPreparationProgress) {
   ProgressPrinter printer({.label = "verify", .mode = ProgressMode::kPlain});
   EXPECT_EQ(printer.Prepare(0.9, {}), "");
   EXPECT_EQ(printer.Prepare(1.0, {}), "verify: reading the index\n");
@@ -166,7 +166,7 @@ TEST(ProgressPrinter, TellsHowFarThePreparationHasCome) {
   EXPECT_THAT(printer.Tick(11.1, 0), StartsWith("verify: 0%"));
 }
 
-TEST(ProgressPrinter, ABarStandsInPlaceOfThePhases) {
+TEST(ProgressPrinter, BarReplacesPhases) {
   ProgressPrinter printer({.label = "diff", .terminal = true, .width = 20});
   EXPECT_EQ(printer.Prepare(1, {.on_server = true}),
             "\r\033[Kdiff: waiting for t");
@@ -175,7 +175,7 @@ TEST(ProgressPrinter, ABarStandsInPlaceOfThePhases) {
   EXPECT_THAT(printer.Tick(1.1, 50), StartsWith("\r\033[Kdiff  50%"));
 }
 
-TEST(ProgressPrinter, PhasesAreEventsOfTheirOwnInJson) {
+TEST(ProgressPrinter, JsonHasPhaseEvents) {
   ProgressPrinter printer({.label = "diff", .mode = ProgressMode::kJson});
   const nlohmann::json event = nlohmann::json::parse(
       printer.Prepare(1, {.num_items = 4, .num_items_located = 1}));
@@ -188,7 +188,7 @@ TEST(ProgressPrinter, PhasesAreEventsOfTheirOwnInJson) {
                                    {"requests_retried", 0}}));
 }
 
-TEST(ProgressPrinter, SaysThatRequestsAreTriedAgain) {
+TEST(ProgressPrinter, ShowsRetriedRequests) {
   ProgressPrinter plain({.label = "verify", .mode = ProgressMode::kPlain});
   EXPECT_EQ(plain.Prepare(1, {.num_retried = 1}),
             "verify: reading the index, 1 request to a store is tried again\n");
@@ -204,7 +204,7 @@ TEST(ProgressPrinter, SaysThatRequestsAreTriedAgain) {
   EXPECT_EQ(nlohmann::json::parse(json.Tick(1, 50, 2))["requests_retried"], 2);
 }
 
-TEST(ProgressPrinter, NoneSaysNothing) {
+TEST(ProgressPrinter, NonePrintsNothing) {
   ProgressPrinter printer({.label = "x", .mode = ProgressMode::kNone});
   printer.Begin(100);
   EXPECT_EQ(printer.Tick(100, 10), "");
@@ -233,7 +233,7 @@ TEST(ProgressDisplay, PrintsFirstAndLastFromTheStats) {
   EXPECT_EQ(results.str(), "");
 }
 
-TEST(ProgressDisplay, CountsTheRequestsThatStoresTryAgain) {
+TEST(ProgressDisplay, CountsRequestsThatStoresRetry) {
   std::ostringstream text;
   TransferStats stats;
   {
@@ -246,7 +246,7 @@ TEST(ProgressDisplay, CountsTheRequestsThatStoresTryAgain) {
   EXPECT_THAT(text.str(), HasSubstr("\"requests_retried\":1"));
 }
 
-TEST(ProgressDisplay, EndsWithoutHavingStarted) {
+TEST(ProgressDisplay, EndsWithoutStart) {
   std::ostringstream text;
   TransferStats stats;
   {

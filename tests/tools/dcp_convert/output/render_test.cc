@@ -7,7 +7,7 @@
 namespace dcp::tools {
 namespace {
 
-TEST(Printable, LeavesTextAlone) {
+TEST(Printable, DoesNotChangePlainText) {
   EXPECT_EQ(Printable("model.w 100%"), "model.w 100%");
   EXPECT_EQ(Printable("gr\xc3\xb6\xc3\x9f"
                       "e \xe2\x86\x92 \xf0\x9f\x8d\xac"),
@@ -15,9 +15,9 @@ TEST(Printable, LeavesTextAlone) {
             "e \xe2\x86\x92 \xf0\x9f\x8d\xac");
 }
 
-TEST(Printable, EscapesWhatATerminalObeys) {
+TEST(Printable, EscapesTerminalControls) {
   EXPECT_EQ(Printable("a\033[2Jb\n\r\x7f"), "a\\x1b[2Jb\\x0a\\x0d\\x7f");
-  // U+009B, the C1 form of ESC [.
+  // U+009B, the C1 form for ESC [.
   EXPECT_EQ(Printable("\xc2\x9b"), "\\xc2\\x9b");
   EXPECT_EQ(Printable(absl::string_view("\0", 1)), "\\x00");
 }
@@ -41,7 +41,7 @@ TEST(Printable, EscapesCharactersThatAreInvisibleOrTurnText) {
             "\xe2\x82\xac \xf0\x9f\x98\x80");
 }
 
-TEST(Printable, EscapesWhatIsNotUtf8) {
+TEST(Printable, EscapesInvalidUtf8) {
   EXPECT_EQ(Printable("\xff"), "\\xff");
   EXPECT_EQ(Printable("\xc3"), "\\xc3");                    // cut off
   EXPECT_EQ(Printable("\xc0\xaf"), "\\xc0\\xaf");           // overlong
@@ -79,11 +79,11 @@ TEST(Table, AlignsColumns) {
   EXPECT_EQ(table.num_rows(), 2u);
 }
 
-TEST(Table, WithoutRowsIsItsTitles) {
+TEST(Table, WithoutRowsHasOnlyTitles) {
   EXPECT_EQ(Table({{"A"}, {"B"}}).Render(), "A  B\n");
 }
 
-TEST(Table, ALongCellWidensOnlyItsOwnLine) {
+TEST(Table, LongCellWidensOnlyOneLine) {
   const std::string long_name(100, 'n');
   Table table({{"NAME"}, {"SIZE", Align::kRight}});
   table.AddRow({"short", "1 kB"});
