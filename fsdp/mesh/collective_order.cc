@@ -298,7 +298,7 @@ void CheckAllRanks(const ProcessGroup& ranks, uint64_t number,
       compare);
   TORCH_CHECK(missing.empty(), "fsdp: ", describe(*ranks), " is at the ",
               collective, " for ", reason,
-              ", but never came: ", absl::StrJoin(missing, ", "));
+              ", but these never came: ", absl::StrJoin(missing, ", "));
   TORCH_CHECK(other.empty(), "fsdp: the ranks of ", describe(*ranks),
               " have diverged at collective ", number, ": ",
               absl::StrJoin(said, "; "), Advice(collective, other));

@@ -441,7 +441,7 @@ void apply_activation_checkpointing(
     chosen.insert(&below);
     TORCH_CHECK_VALUE(
         checkpointable.count(&below) != 0,
-        "apply_activation_checkpointing: nothing sees the calls of '",
+        "apply_activation_checkpointing: cannot intercept calls to '",
         item.key(), "' (", type_name(below),
         "), which check_fn accepts: it is neither a child of a Sequential nor "
         "held as fsdp::Checkpointed<...>. Hold it so and call it as "

@@ -212,9 +212,10 @@ absl::StatusOr<ModuleList> LayersToCheckpoint(Module& module,
         !options.checkpoint_layer) {
       return Refusal(setting, kName, "requires '", item.key(), "' (",
                      type_name(*item.value()),
-                     ") to be computed again in backward, but nothing sees its "
-                     "calls: hold the layer as fsdp::Checkpointed<...> or in "
-                     "a Sequential, or give PrepareOptions::checkpoint_layer");
+                     ") to be computed again in backward, but its calls cannot "
+                     "be intercepted: hold the layer as "
+                     "fsdp::Checkpointed<...> or in a Sequential, or give "
+                     "PrepareOptions::checkpoint_layer");
     }
     chosen.push_back(item.value());
   }

@@ -107,7 +107,7 @@ absl::Status Checkpoints::CheckSame(const std::string& path) const {
   }
   if (differences.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      path, " is of another run: ", absl::StrJoin(differences, ", "),
+      path, " belongs to another run: ", absl::StrJoin(differences, ", "),
       "; continue with the values that it was saved with, or begin in another "
       "--checkpoint-dir"));
 }

@@ -86,7 +86,7 @@ std::vector<Option> TrainingAndSharding(Config* c) {
       EveryBlock("checkpoint-activations", &t.sharding.activation_checkpointing,
                  "compute blocks again in backward; =2: every other"),
       Switch("offload-activations", &t.sharding.activation_cpu_offload,
-             "keep what backward needs in the memory of the CPU"),
+             "keep the tensors that backward needs in CPU memory"),
       Switch("deterministic-init", &c->deterministic_init,
              "build on the meta device; each rank makes only its part"),
       Integer("log-every", &c->log_every, 1, "steps between progress lines"),
@@ -118,8 +118,9 @@ std::vector<Option> OtherParallelisms(Config* c) {
 std::vector<Option> Saving(Config* c) {
   fsdp::CheckpointConfig& t = c->train.checkpoint;
   return {
-      Text("checkpoint-dir", &t.folder,
-           "a folder, or s3://bucket/run, for step-N; go on from the newest"),
+      Text(
+          "checkpoint-dir", &t.folder,
+          "a folder, or s3://bucket/run, for step-N; continue from the newest"),
       Integer("save-every", &t.interval, 0,
               "steps between saves; 0: after the last, and on SIGTERM"),
       Integer("keep-last", &t.keep_latest_k, 0,

@@ -16,13 +16,12 @@ Four, started by PyTorch's launcher, or by hand:
     RANK=$rank WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 \
       train_llama --data=book.txt &
   done; wait
-The losses are those of one process: the batch of a step is the same, each
-rank takes its slice.
+The losses are equal to those of one process: each step has the same batch, and
+each rank takes a slice of it.
 
 Ranks may share layers and sequences too, or have different blocks, with the
-same losses; --replicate and --shard then divide what ranks are left. Here each
-layer on 2 ranks, by a plan that is built in, or by one of your own, which
---plan reads:
+same losses; --replicate and --shard then divide the other ranks. Here each
+layer is on 2 ranks, by the built-in plan, or by your own, which --plan reads:
   torchrun --no-python --nproc-per-node=4 train_llama --data=book.txt --tp=2 --sp
   cat >plan.yaml <<'PLAN'
   embed_tokens: embedding_rowwise
@@ -32,12 +31,12 @@ layer on 2 ranks, by a plan that is built in, or by one of your own, which
   layers.*.mlp.down_proj: rowwise
   lm_head: colwise
   PLAN
-Here half of the blocks on 2 of 4 ranks, which share each layer, and half on the
-other 2; a batch passes them in 4 pieces:
+Here 2 of 4 ranks have half of the blocks and share each layer, and the other 2
+have the other half; a batch passes them in 4 pieces:
   torchrun --no-python --nproc-per-node=4 train_llama --data=book.txt --tp=2 \
     --pp=2 --microbatches=4
-A mixture of 8 experts in place of each feed-forward layer, of which each of 4
-ranks has 2:
+A mixture of 8 experts in place of each feed-forward layer; each of 4 ranks has
+2 of them:
   torchrun --no-python --nproc-per-node=4 train_llama --data=book.txt \
     --experts=8 --top-k=2 --ep=4
 
@@ -57,8 +56,8 @@ What to try:
   --pp=2 --microbatches=8        in smaller pieces, with less time idle
   --experts=8 --ep=2             half of the experts on each of 2 ranks
 
-A run with a folder can be killed, and goes on from its newest step, with the
-same losses, on as many processes as there are then, whatever they share:
+A run with a folder can be killed. It continues from its newest step, with the
+same losses, on any number of processes, whatever they share:
   torchrun --no-python --nproc-per-node=4 train_llama --data=book.txt \
     --steps=1000 --checkpoint-dir=run --save-every=100 --keep-last=2
   kill -9 ...                            or SIGTERM, which saves first
@@ -71,11 +70,11 @@ variables of the AWS tools:
   export AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=... AWS_REGION=us-east-1
   torchrun --no-python --nproc-per-node=4 train_llama --data=book.txt \
     --steps=1000 --checkpoint-dir=s3://bucket/run --save-every=100
-Saves are written while training goes on. dcp-convert and PyTorch read the
-steps and the export; another run begins with it:
+Saves are written while training continues. dcp-convert and PyTorch read the
+steps and the export; another run can begin with it:
   train_llama --data=other.txt --init-from=model.safetensors
-as it does with a step that a dcp-server has, of which each rank gets its own
-shards, on whatever mesh it was saved (TESSERA_TOKEN is the token, if any):
+It can also begin with a step on a dcp-server. Each rank then gets its own
+shards, whichever mesh saved the step (TESSERA_TOKEN is the token, if any):
   train_llama --data=other.txt --init-from=tessera://host:7420/srv/run/step-900
 )";
 

@@ -39,7 +39,8 @@ std::vector<std::pair<bool, std::string>> PipelineMistakes(
       {!has_pp && (config.microbatches > 0 || !is_1f1b),
        "--microbatches and --pp-schedule require --pp=N, the number of stages"},
       {has_pp && config.model.tied_embeddings,
-       "--tied-embeddings makes one weight of the first and the last stage; "
+       "--tied-embeddings shares one weight between the first and the last "
+       "stage; "
        "leave it out, or --pp"},
       {has_pp && num_layers < pp,
        absl::StrCat("--pp=", pp,
@@ -47,8 +48,8 @@ std::vector<std::pair<bool, std::string>> PipelineMistakes(
                     "to have one; ",
                     num_layers, " are fewer")},
       {has_pp && *config.train.mesh.context_parallel_degree > 1,
-       "--pp does not pass parts of sequences on, which --cp makes; for long "
-       "sequences write --tp=N --sp instead of --cp"},
+       "--pp cannot be combined with --cp, because stages do not pass on parts "
+       "of sequences; for long sequences write --tp=N --sp instead of --cp"},
       {has_pp && config.sequence_parallel && config.seq_len % tp != 0,
        absl::StrCat("--pp with --sp requires a --seq-len that is a multiple of "
                     "--tp=",
@@ -76,7 +77,7 @@ absl::Status CheckParallel(const Config& config) {
       {has_plan && !has_tp,
        "--plan requires --tp=N, the number of ranks that share each layer"},
       {(has_plan || HasPlan(config.train)) && config.sequence_parallel,
-       "--sp belongs to the plan that is built in; the file of --plan or "
+       "--sp belongs to the built-in plan; the --plan file or the "
        "--config says it itself, with sequence_parallel and output_layouts: "
        "shard(1)"},
       {config.seq_len % (2 * cp) != 0 && cp > 1,
@@ -88,8 +89,8 @@ absl::Status CheckParallel(const Config& config) {
     mistakes.emplace_back(*config.train.mesh.expert_parallel_degree > 1,
                           "--ep requires --experts=E, which the ranks divide");
     mistakes.emplace_back(model.top_k != ModelOptions().top_k,
-                          "--top-k requires --experts=E, of which a token has "
-                          "some");
+                          "--top-k requires --experts=E: it says how many "
+                          "experts a token has");
   }
   mistakes.emplace_back(
       model.num_experts % *config.train.mesh.expert_parallel_degree != 0,

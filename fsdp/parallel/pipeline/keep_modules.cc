@@ -150,9 +150,9 @@ void CheckMembers(const Split& split,
     TORCH_CHECK_VALUE(
         child.use_count() == split.NumOwners(*child) + listed[child.get()],
         "keep_modules removes '", entry.name,
-        "', which something else still holds, most likely a member of the "
+        "', but something else still holds it, most likely a member of the "
         "model's class: list a pointer to it, such as &model->",
-        entry.key, ", so that forward sees that it is gone");
+        entry.key, ", so that it becomes empty and forward skips it");
   }
 }
 

@@ -98,7 +98,9 @@ class ResumeTest(unittest.TestCase):
         end = (*kept, f"--steps={num_steps}")
         with self.job(1, *end, "--seed=7", "--batch=8") as job:
             job.end(1)
-            self.assertIn(f"run/step-{stopped} is of another run", job.told())
+            self.assertIn(
+                f"run/step-{stopped} belongs to another run", job.told()
+            )
             self.assertIn(
                 "seed was 0 and is 7, batch was 4 and is 8", job.told()
             )

@@ -65,7 +65,7 @@ std::vector<Case> Cases() {
        [](TrainConfig& c) {
          c.sharding.ignored_modules = At(std::string(".*"));
        }},
-      {"nothing sees its calls",
+      {"its calls cannot be intercepted",
        [](TrainConfig& c) {
          c.sharding.transformer_layer_cls_to_wrap = Words{"BlockImpl"};
          c.sharding.activation_checkpointing = At(int64_t{1});
