@@ -3,8 +3,8 @@
 # Installs the wheel in FOLDER into a new virtual environment, as a user does, and
 # runs the tests there with pytest: run_pytest.sh FOLDER FILE...
 #
-# PyTorch, pytest and what else the tests import come from TESSERA_PYTHON. No
-# compiler is in the path.
+# PyTorch, pytest and all other packages that the tests import come from
+# TESSERA_PYTHON. No compiler is in the path.
 
 set -euo pipefail
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034,SC2154
-# What all demonstrations use. Sourced by tools/demo, which sets dir.
+# Functions that all demonstrations use. Sourced by tools/demo, which sets dir.
 
 bold='' plain=''
 if [[ -t 1 ]]; then bold=$'\e[1;36m' plain=$'\e[0m'; fi
@@ -22,7 +22,7 @@ prepare_folder() {
   touch "$dir/$kMark"
 }
 
-# Puts the published model.safetensors into the cache, and prints its path.
+# Puts the published model.safetensors into the cache, and prints the path.
 fetch_model() {
   local cache=$kCache/$kPackage scratch
   if [[ ! -s $cache/model.safetensors ]]; then
@@ -92,8 +92,8 @@ free_port() {
 s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 }
 
-# build NAME TARGET: puts an optimized program into $dir; Bazel says meanwhile
-# what it builds.
+# build NAME TARGET: puts an optimized program into $dir; Bazel prints its
+# progress meanwhile.
 build() {
   echo "building $1"
   local binary

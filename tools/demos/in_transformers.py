@@ -3,9 +3,9 @@
 
     in_transformers.py FOLDER TEXT LOSSES [--seq-len N] [--batch N] [--seed N]
 
-FOLDER is one that transformers loads. The first line of LOSSES is what
-train_llama computed with these weights for the first batch of TEXT, and
-transformers must agree. Then the model continues a text by itself.
+FOLDER is one that transformers loads. The first line in LOSSES is train_llama's
+loss with these weights on the first batch of TEXT, and transformers must agree.
+Then the model continues a text by itself.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def mix(x):
 
 
 def first_batch(text, args):
-    """The bytes of the sequences of step 0, each with the one that follows."""
+    """The bytes in the sequences for step 0, each with the one that follows."""
     starts = [
         mix(mix(mix(args.seed)) ^ sequence) % (len(text) - args.seq_len)
         for sequence in range(args.batch)

@@ -2,7 +2,7 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # The daemon at work. Sourced by tools/demo, which sets dir.
 
-# The server is a child: it ends with this script, however the script ends.
+# The server is a child: it ends with this script, even if the script fails.
 server_pid=
 stop_server_at_exit() {
   [[ -z $server_pid ]] || kill -KILL "$server_pid" 2>/dev/null
@@ -74,7 +74,7 @@ show_server() {
   heading "4. Train a Llama on 4 processes, 2 copies of 2 halves"
   write_corpus
   write_config
-  # A multiple of all the numbers of processes.
+  # A multiple of all process counts.
   local start=$served/run/step-20
   train 4 --replicate=2 --batch=12 --steps=20 --checkpoint-dir="$served/run"
   show inspect "$start" --tensors 'model.layers.0.*'

@@ -4,10 +4,10 @@
 
 readonly kBucket=s3://tessera
 
-# The store ends with this script, however the script ends, because its standard
-# input is then closed.
+# The store ends with this script, even if the script fails, because this closes
+# the store's standard input.
 start_store() {
-  # Paths of sockets must be short.
+  # Socket paths must be short.
   local folder
   folder=$(mktemp -d)
   mkfifo "$dir/store.hold"
@@ -55,7 +55,7 @@ share() {
   )
 }
 
-# Compares what PyTorch reads at two places.
+# Compares the tensors that PyTorch reads at two places.
 load_with_torch() {
   echo "\$ python compare.py $*"
   cat >"$dir/compare.py" <<'PYTHON'

@@ -26,8 +26,8 @@ keep-last = 2
 CONFIG
 }
 
-# What transformers must know of the model: the options of llama.conf, and what
-# train_llama does without being told.
+# The facts that transformers must know about the model: the options in
+# llama.conf, and train_llama's fixed choices.
 write_hub_config() {
   cat >"$1" <<'CONFIG'
 {
@@ -137,8 +137,8 @@ if losses[-1] > 0.7 * losses[0]:
 PYTHON
 }
 
-# The model of a step, in a folder that transformers loads. train_llama computes
-# one loss with its weights, and transformers the same.
+# A step's model, in a folder that transformers loads. train_llama computes one
+# loss with these weights, and transformers computes it again.
 load_in_transformers() {
   local step=$1
   cp -f fsdp/examples/train_llama.yaml tools/demos/in_transformers.py "$dir"

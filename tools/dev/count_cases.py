@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts the test cases of one run of `bazel test`, from its build events.
+"""Counts the test cases in one run of `bazel test`, from the build events.
 
 Usage: count_cases.py EVENTS_FILE EXIT_CODE. Prints "PASSED FAILED". A test
 target that did not build or did not end counts as one failed case, and so does
@@ -18,7 +18,7 @@ def events_of(path):
             for line in file:
                 yield json.loads(line)
     except (OSError, ValueError):
-        return  # What is missing is missed below.
+        return  # Missing targets are found below.
 
 
 def cases_of(result):
@@ -41,7 +41,7 @@ def cases_of(result):
             if case.find("failure") is not None
             or case.find("error") is not None
         )
-        # A test that fails outside a case, by a crash or by a leak at its end,
+        # A test that fails outside a case, by a crash or by a leak at the end,
         # counts as failed too.
         if not ok:
             failed = max(failed, 1)
@@ -51,7 +51,7 @@ def cases_of(result):
 
 
 def count(events):
-    """(passed, failed) of a whole run, and whether it came to its end."""
+    """(passed, failed) for a whole run, and whether it ended."""
     expected = set()
     results = {}
     ended = False

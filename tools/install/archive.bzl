@@ -32,7 +32,7 @@ def _static_archive_impl(ctx):
     toolchain = find_cpp_toolchain(ctx)
     output = ctx.actions.declare_file("lib%s.a" % ctx.label.name)
 
-    # Members of different archives may have the same name: ar keeps both.
+    # Members in different archives may have the same name: ar keeps both.
     script = ctx.actions.declare_file(ctx.label.name + ".mri")
     ctx.actions.write(script, "\n".join(
         ["CREATE " + output.path] +

@@ -3,7 +3,7 @@
 
 Usage: copy_headers.py OUTPUT FOUND INCLUDE_DIR...
 
-FOUND is what a compiler wrote with -M; OUTPUT is a folder. The headers of other
+FOUND is a compiler's output with -M; OUTPUT is a folder. The headers of other
 projects, which lie outside of this folder or below external/, are left out. A
 header may be found through several of the folders that the compiler searched.
 It gets the name by which a header or the source includes it.

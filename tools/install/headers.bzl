@@ -28,7 +28,7 @@ def _public_headers_impl(ctx):
     )
     found = ctx.actions.declare_file(ctx.label.name + ".d")
 
-    # -M: lists what is included.
+    # -M: lists the included files.
     flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + ["-M", "-w"]
     variables = cc_common.create_compile_variables(
         feature_configuration = features,

@@ -39,9 +39,9 @@ start_server() {
   done <"$work/log.fifo" 3<"$work/log.fifo"
 }
 
-# Without what differs from run to run, times, rates, memory, without what a
-# server does not send, whole values of objects and the memory of indexes, and in
-# order: a server does not say in which order a checkpoint has its properties.
+# Removes values that differ from run to run (times, rates, memory) and values
+# that a server does not send (whole objects and the memory of indexes), and
+# sorts: a server does not send the order of a checkpoint's properties.
 steady() {
   sed -E -e 's/ in [0-9]+ lanes?$//' -e 's/in [0-9.:]+( s)?/in TIME/' \
     -e 's/"seconds":[0-9.e-]+/"seconds":0/g' \
@@ -67,8 +67,8 @@ for line in sorted(sys.stdin):
     print(line, end="")'
 }
 
-# same CODE ARGUMENTS...: OUT among the arguments is a place of its own for
-# each of the two runs.
+# same CODE ARGUMENTS...: OUT among the arguments is a different place in each
+# of the two runs.
 same() {
   local want=$1 got
   shift
@@ -86,7 +86,7 @@ same() {
   diff <(files near) <(files afar) || fail "$*: other files"
 }
 
-# The names of digests' files are drawn by chance.
+# Digest files have random names.
 files() {
   (cd "$1" && find . -type f | sed -E 's/(digests)-.*/\1/' | sort)
 }

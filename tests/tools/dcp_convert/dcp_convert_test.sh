@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the real dcp-convert over golden checkpoints: every cell of the table of
-# formats that README.md shows, exit codes, what is left behind.
+# Runs the real dcp-convert over golden checkpoints: every cell in README.md's
+# table of formats, exit codes, remaining files.
 
 set -uo pipefail
 
@@ -21,7 +21,7 @@ fail() {
   num_failed=$((num_failed + 1))
 }
 
-# expect CODE ARGUMENTS...: runs the tool; leaves what it says in out and err.
+# expect CODE ARGUMENTS...: runs the tool; leaves the output in out and err.
 expect() {
   local want=$1 got
   shift
@@ -220,7 +220,7 @@ test_standard_output_that_takes_nothing() {
   said err "standard output"
 }
 
-# big NAME: a safetensors file of one tensor of zeros, 300 MB without a disk's
+# big NAME: a safetensors file with one tensor of zeros, 300 MB without disk
 # blocks: long enough at work to be interrupted.
 big() {
   local bytes=300000000 header
@@ -229,8 +229,8 @@ big() {
   truncate -s $((8 + ${#header} + bytes)) "$1"
 }
 
-# A checkpoint to standard output: into a file of the shell, through a pipe,
-# into a pipe that nobody reads on.
+# A checkpoint to standard output: into a file by the shell, through a pipe, and
+# into a pipe that nobody reads any more.
 test_standard_output_as_destination() {
   local -a codes
   "$kTool" convert golden/hugging_face - >stream 2>err || fail "-: $(cat err)"
@@ -261,7 +261,7 @@ test_interrupt_leaves_no_output() {
   mkdir interrupted
   big interrupted/big.safetensors
   mkfifo progress
-  set -m # else the shell lets what runs in the background ignore SIGINT
+  set -m # otherwise background processes of the shell ignore SIGINT
   for signal in INT TERM; do
     "$kTool" convert interrupted/big.safetensors interrupted/out.pt \
       --progress json >out 2>progress &
@@ -284,7 +284,8 @@ test_interrupt_leaves_no_output() {
   set +m
 }
 
-# Not for a binary with a sanitizer, whose shadow needs all of the address space.
+# Not for a binary with a sanitizer, because the shadow memory needs all of the
+# address space.
 test_too_little_memory_is_refused() {
   local got source
   mkdir memory
@@ -312,7 +313,7 @@ test_too_little_memory_is_refused() {
   rm -r memory
 }
 
-# completed WORDS...: what bash offers for the last of them.
+# completed WORDS...: prints bash's suggestions for the last one.
 completed() (
   # shellcheck disable=SC1090
   source <("$kTool" completion bash)
@@ -438,7 +439,7 @@ test_what_the_system_denies_is_an_error() {
   [[ $(ls -A denied) == a.pt ]] || fail "left: $(ls -A denied)"
 }
 
-# Whatever it is that can no longer be opened, the checkpoint is not damaged.
+# If a file can no longer be opened, the checkpoint is not reported as damaged.
 test_too_few_descriptors_are_no_damage() {
   local source limit got seen
   expect 0 convert golden/train few.dcp --to dcp --mesh shard=24

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes the Debian package, checks what it says and holds, and starts the daemon
-# out of it.
+# Makes the Debian package, checks the metadata and the files, and starts the
+# daemon from it.
 set -euo pipefail
 # shellcheck source=../install/prefix.sh
 . tests/tools/install/prefix.sh
@@ -32,7 +32,7 @@ done
 same "the configuration" "$(dpkg-deb --ctrl-tarfile "$package" |
   tar -xO ./conffiles)" /etc/dcp-server/dcp-server.conf
 
-# What it holds, and that all of it is root's.
+# The files, and that root owns all of them.
 readonly files="/etc/dcp-server/dcp-server.conf
 /lib/systemd/system/dcp-server.service
 /usr/bin/dcp-convert
@@ -54,7 +54,7 @@ same "the files" "$(awk '/^-/ { print substr($6, 2) }' <<<"$listed" |
   LC_ALL=C sort)" "$files"
 same "their owners" "$(awk '{ print $2 }' <<<"$listed" | sort -u)" root/root
 
-# What its scripts and its unit say.
+# The package's scripts and unit.
 readonly root=$TEST_TMPDIR/root
 dpkg-deb --raw-extract "$package" "$root"
 for library in libabsl-dev libgrpc++-dev libssl-dev aws-c-s3; do

@@ -30,7 +30,7 @@ same "list_checkpoint and PyTorch" \
   "$("$build/list_checkpoint" "$saved" | sort)" \
   "$("$TESSERA_PYTHON" -B tests/tools/install/tensor_crcs.py "$saved" | sort)"
 
-# A project that has found LibTorch of another version is told so.
+# A project that has found another LibTorch version gets an error that says so.
 mkdir -p "$TEST_TMPDIR/torch/include/torch/headeronly" "$TEST_TMPDIR/torch/lib"
 sed 's/"[0-9.]*"/"2.10.0"/' \
   "$torch/../../include/torch/headeronly/version.h" \
@@ -46,8 +46,8 @@ says "another LibTorch" "is of LibTorch '2.10.0'" \
   cmake -S "$TEST_TMPDIR/project" -B "$TEST_TMPDIR/other" \
   "-DCMAKE_PREFIX_PATH=$prefix;$TEST_TMPDIR/torch"
 
-# A program for GPUs links and starts where there is none. What it includes of
-# the client finds the protobuf of gRPC, although LibTorch has headers of another.
+# A program for GPUs links and starts where there is none. The client's headers
+# find gRPC's protobuf, although LibTorch has headers from another.
 cat >"$TEST_TMPDIR/project/CMakeLists.txt" <<'CMAKE'
 cmake_minimum_required(VERSION 3.24)
 project(user LANGUAGES CXX)

@@ -7,17 +7,17 @@ set -euo pipefail
 . tests/tools/install/prefix.sh
 unpack tessera-base.tar
 
-# What was installed names no folder of the build.
+# The installed files name no build folder.
 if grep -rlE "bazel-|execroot" "$prefix/lib/cmake" "$prefix/lib/pkgconfig" \
   "$prefix/include"; then
   fail "these files name a folder of the build"
 fi
-# The licences of all libraries in the archives and programs come along.
+# The licences for all libraries in the archives and programs are installed.
 readonly docs=$prefix/share/doc/tessera
 same "our licence" "$(<"$docs/LICENSE")" "$(<LICENSE)"
 same "all licences" "$(<"$docs/licenses.txt")" \
   "$("$prefix/bin/dcp-convert" --licenses | sed '1{/^$/d}')"
-# Headers that only sources include stay at home.
+# Headers that only sources include are not installed.
 [[ ! -e $prefix/include/tessera/dcp/io/uring_queue.h &&
   ! -e $prefix/include/tessera/dcp/checkpoint/output/dcp_output.h ]] ||
   fail "private headers are installed"
@@ -25,8 +25,7 @@ same "all licences" "$(<"$docs/licenses.txt")" \
 configure "$prefix"
 compile describe_checkpoint list_checkpoint list_remote
 
-# The programs agree about a checkpoint of PyTorch and what dcp-convert makes of
-# it.
+# The programs agree about a PyTorch checkpoint and dcp-convert's result for it.
 mkdir "$TEST_TMPDIR/root"
 cp -rL tests/golden/torch-2.11/train "$TEST_TMPDIR/root/"
 readonly golden=$TEST_TMPDIR/root/train
@@ -69,7 +68,7 @@ same "C with pkg-config" \
 same "the version" "$(pkg-config --modversion tessera-client)" \
   "$("$prefix/bin/dcp-convert" --version | grep -o '[0-9.]*[0-9]')"
 
-# What is missing is named.
+# Missing parts are named.
 mkdir "$TEST_TMPDIR/project"
 cat >"$TEST_TMPDIR/project/CMakeLists.txt" <<'CMAKE'
 cmake_minimum_required(VERSION 3.24)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the tests of an installed prefix share; they source it.
+# Functions for the tests of an installed prefix, which source this file.
 
 readonly prefix=$TEST_TMPDIR/prefix
 readonly build=$TEST_TMPDIR/build
@@ -9,7 +9,7 @@ fail() {
   exit 1
 }
 
-# unpack ARCHIVE...: into `prefix`, which is not where it was made.
+# unpack ARCHIVE...: into `prefix`, which is not the folder where it was made.
 unpack() {
   mkdir -p "$prefix"
   local archive
@@ -48,8 +48,8 @@ compile() {
     >"$TEST_TMPDIR/make.log" 2>&1 || fail "$(cat "$TEST_TMPDIR/make.log")"
 }
 
-# start_server COMMAND...: a dcp-server; sets `server` to its process, which
-# ends with the test, and `address` to where it listens.
+# start_server COMMAND...: a dcp-server; sets `server` to the process, which
+# ends with the test, and `address` to the address.
 start_server() {
   local line log
   exec {log}< <(exec "$@" 2>&1)

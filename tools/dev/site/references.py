@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of reference in Markdown, made of what the sources say: of .proto files by
-their comments, and of the Python package by its docstrings. Pure, apart from
+"""Reference pages in Markdown, made from the sources: from the comments in
+.proto files, and from the docstrings in the Python package. Pure, apart from
 reading the files."""
 
 import ast
@@ -35,7 +35,7 @@ def _comment(lines):
 
 def proto_page(name, text):
     """A page: a heading for each service, message and enumeration, with the
-    comment before it, and its source."""
+    comment before it, and the source."""
     lines = text.split("\n")
     page = ["# " + name, ""]
     comments = []
@@ -76,7 +76,8 @@ _LISTS = ("Args", "Attributes", "Raises")
 
 
 def _docstring(node):
-    """A docstring as Markdown: its sections become lists of what is documented."""
+    """A docstring as Markdown: sections become lists of the documented
+    names."""
     text = inspect.cleandoc(ast.get_docstring(node, clean=False) or "")
     out, section = [], None
     for line in text.split("\n"):
@@ -95,7 +96,7 @@ def _docstring(node):
         else:
             section = section if not line.strip() else None
             out.append(line)
-    # What is indented is code.
+    # Indented lines are code.
     return re.sub(
         r"(?m)(?:^    .*\n?)+",
         lambda m: "\n```\n%s\n```\n" % inspect.cleandoc(m[0]),
@@ -207,7 +208,7 @@ class Package:
 
 
 def python_page(package, module):
-    """A page: the docstring of a module, and of each of its public names."""
+    """A page: the docstring of a module, and of each public name in it."""
     page = ["# " + module, "", _docstring(package.tree(module)), ""]
     for name in package.public_names(module):
         node = package.definition(module, name)

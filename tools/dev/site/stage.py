@@ -3,9 +3,9 @@
 
     stage.py ROOT OUTPUT
 
-The pages are the Markdown files that git tracks. A link to a source leads to a copy
-of it, and one to a folder to a list of its files, so that every link can be checked.
-OUTPUT gets the folder pages and the file mkdocs.yml.
+The pages are the Markdown files that git tracks. A link to a source leads to a
+copy of it, and one to a folder to a list of the files in it, so that every link
+can be checked. OUTPUT gets the folder pages and the file mkdocs.yml.
 """
 
 import os
@@ -104,9 +104,10 @@ class Links:
 
 
 class Lists:
-    """Indents the lines of lists as Python-Markdown requires it, by four spaces for
-    each list, and sets an item apart from a paragraph before it. The pages follow
-    CommonMark: what belongs to an item is below the first character of its text."""
+    """Indents the lines of lists as Python-Markdown requires it, by four spaces
+    for each list, and sets an item apart from a paragraph before it. The pages
+    follow CommonMark: lines that belong to an item are below the first
+    character of the item's text."""
 
     def __init__(self):
         self._columns = []  # where the text of each open item begins
@@ -139,8 +140,8 @@ class Lists:
 
 
 def staged_page(text, rewrite):
-    """A page as Python-Markdown reads it: its links are rewritten, outside of code,
-    and its lists are indented as there."""
+    """A page as Python-Markdown reads it: links outside of code are rewritten,
+    and lists are indented as there."""
     lines, fence, lists = [], None, Lists()
     for line in text.split("\n"):
         found = _FENCE.match(line)
