@@ -26,8 +26,9 @@ absl::StatusOr<dcp::SelectionOptions> SelectBelow(const std::string& prefix) {
         return absl::ascii_isalnum(c) || c == '_' || c == '-' || c == '.';
       });
   if (!is_plain) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "prefix '", prefix, "' is not of letters, digits, '_', '-' and '.'"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("prefix '", prefix,
+                     "' may contain only letters, digits, '_', '-' and '.'"));
   }
   dcp::SelectionOptions selection;
   selection.include = {absl::StrCat(prefix, ".*")};

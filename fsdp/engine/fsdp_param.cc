@@ -58,10 +58,11 @@ class ShardHook : public torch::autograd::FunctionPreHook {
     TORCH_CHECK(
         false, "fsdp: a gradient arrives at this rank's shard of '",
         param_->name(),
-        "': the loss, or a forward, read the part that module->parameters() "
-        "gives as if it were the parameter. Read the layer's member, or put an "
-        "fsdp::ForwardScope around it, in which module->parameters() are whole "
-        "for every operator; detach() what shall have no gradient");
+        "': the loss, or a forward, read this rank's part from "
+        "module->parameters() as if it were the whole parameter. Read the "
+        "layer's member, or put an fsdp::ForwardScope around it, in which "
+        "module->parameters() are whole for every operator; detach() tensors "
+        "that need no gradient");
   }
 
  private:
@@ -257,10 +258,11 @@ void FsdpParam::OnGradientNoticeRead(const std::string& op) {
   TORCH_CHECK(
       UsePhase::Now().backward && (op == "aten::add_" || op == "aten::add"),
       "fsdp: ", op, " reads the gradient of the parameter '", name_,
-      "' through the layer's member; gradients are on the shards. This rank's "
-      "part is module->named_parameters()[...].grad(), the whole, on every "
-      "rank, fsdp::dtensor_of(parameter)->grad()->full_tensor(). An optimizer "
-      "is built from module->parameters(), after fully_shard");
+      "' through the layer's member; gradients are on the shards. Read this "
+      "rank's part with module->named_parameters()[...].grad(), or, on every "
+      "rank, the whole with "
+      "fsdp::dtensor_of(parameter)->grad()->full_tensor(). "
+      "Build optimizers from module->parameters(), after fully_shard");
   const EngineScope scope;
   gradient_notice_.set_data(
       at::zeros(geometry_.sizes, leaf_.options().requires_grad(false)));

@@ -173,7 +173,7 @@ void FsdpParamGroup::CheckReady() const {
                 "'",
                 first->name(), "' is ", first->orig_dtype(), ", '",
                 param->name(), "' is ", param->orig_dtype(),
-                ". Shard them in calls of their own");
+                ". Shard them in separate calls");
   }
   TORCH_CHECK(on_meta.empty(), "fsdp: parameters are on the meta device: ",
               absl::StrJoin(on_meta, ", "),
@@ -305,7 +305,7 @@ void FsdpParamGroup::CheckLoadedShardsDiffer() {
       absl::StrJoin(same, ", "),
       ". A file that torch::save wrote on one rank holds that rank's "
       "shards. Save and load with fsdp::save and fsdp::load, or have each "
-      "rank write a file of its own and load that one");
+      "rank write and load a separate file");
 }
 
 bool FsdpParamGroup::AwaitsGradients() const {

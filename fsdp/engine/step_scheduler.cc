@@ -134,7 +134,8 @@ void StepScheduler::OnGroupUse(FsdpParamGroup& group, UsePhase phase,
       !group.config().mp_policy.output_dtype.has_value() ||
           group.seen_at_boundary(),
       "fsdp: the policy of '", group.name(),
-      "' sets output_dtype, but its outputs are not seen: call the module "
+      "' sets output_dtype, but fully_shard does not see its outputs: call "
+      "the module "
       "through fsdp::forward(module, inputs...) or hold it as fsdp::Wrapped");
   if (!phase.backward && group.ShardsChanged()) {
     group.DropGather();

@@ -23,9 +23,9 @@ RememberedParameters remember_parameters(
       TORCH_CHECK_VALUE(
           state.count(parameters[j].unsafeGetTensorImpl()) == 0,
           "rebind_optimizer: '", names[i][j],
-          "' has state in the optimizer, which is that of the whole parameter; "
-          "shard the module before the first step, and load the state after "
-          "it");
+          "' has state in the optimizer, which belongs to the whole "
+          "parameter, not to a shard; shard the module before the first step, "
+          "and load the state afterwards");
     }
   }
   return names;

@@ -170,8 +170,8 @@ void ShardedGradScaler::update(std::optional<double> new_scale) {
       any = true;
     }
     TORCH_CHECK(any,
-                "update before unscale_ or step: nothing is known of the "
-                "gradients");
+                "update was called before unscale_ or step, which check the "
+                "gradients; call one of them first");
     at::_amp_update_scale_(scale_, growth_tracker_, found,
                            options_.growth_factor, options_.backoff_factor,
                            options_.growth_interval);

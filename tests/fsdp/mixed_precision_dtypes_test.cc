@@ -141,7 +141,7 @@ TEST(MixedPrecision, OutputDtypeNeedsABoundary) {
                                        .output_dtype = kFloat}});
     const Tensor x = torch::ones({2, 5});
     EXPECT_THAT(ErrorOf([&] { linear(x); }),
-                HasSubstr("sets output_dtype, but its outputs are not seen"));
+                HasSubstr("sets output_dtype, but fully_shard does not see"));
     EXPECT_EQ(forward(linear, x).scalar_type(), kFloat);
   });
 }

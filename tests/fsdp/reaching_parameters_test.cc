@@ -251,8 +251,8 @@ TEST(Registry, AComputationWithAPartAloneWarnsOnce) {
       }
       ASSERT_EQ(told.texts.size(), 1u);
       EXPECT_THAT(told.texts[0],
-                  AllOf(HasSubstr("aten::square computes with this rank's part "
-                                  "of 'a.weight' alone"),
+                  AllOf(HasSubstr("aten::square computes only with this rank's "
+                                  "part of 'a.weight'"),
                         HasSubstr("ForwardScope"), HasSubstr("ShardScope")));
     });
   }

@@ -34,16 +34,17 @@ absl::Status RefuseDaemon(absl::string_view path, absl::string_view what) {
   if (!dcp::client::IsCheckpointUrl(path)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(path, ": ", what,
-                   " works on files that this machine sees, not on those "
-                   "of a daemon, from which load and load_from_rank0 read"));
+                   " works on files that this machine sees, not on a "
+                   "daemon's; only load and load_from_rank0 read from a "
+                   "daemon"));
 }
 
 absl::Status RefuseFile(absl::string_view path) {
   if (!dcp::NamesStateFile(path)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       path,
-      " is the name of one file, and async_save makes a directory, which all "
-      "ranks write: call save for the file, or save to a directory and call "
+      " names one file, but async_save makes a directory, which all ranks "
+      "write: call save for the file, or save to a directory and call "
       "export_full(directory, \"",
       dcp::BaseName(path), "\")"));
 }

@@ -124,7 +124,7 @@ absl::StatusOr<LoadedOptimizer> ParseFlattened(const StateDict& flat) {
     const size_t dot = rest.rfind('.');
     if ((!is_state && !is_group) || dot == absl::string_view::npos) {
       return absl::InvalidArgumentError(
-          absl::StrCat("optimizer state dict: the key ", key, " is none of ",
+          absl::StrCat("optimizer state dict: the key ", key, " is not one of ",
                        kState, ", ", kGroups, ", ", kState,
                        ".<name>.<key> and ", kGroups, ".<name>.<key>"));
     }

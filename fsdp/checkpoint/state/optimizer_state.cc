@@ -197,8 +197,8 @@ std::set<size_t> OptimizerPlanner::LoadedGroupsOf(
       loaded.groups.size() != optimizer_.param_groups().size()) {
     mismatches_.wrong.push_back(absl::StrCat(
         "a param group of the optimizer has no parameters; it can be set only "
-        "if exactly one group of the dict has none, and the dict is of this "
-        "optimizer alone"));
+        "if exactly one group in the dict has none, and the dict is only from "
+        "this optimizer"));
     groups.clear();
   }
   return groups;

@@ -172,13 +172,13 @@ void WarnOfPart(const c10::FunctionSchema& schema, const Arguments& arguments) {
   const ShardArgument& shard = arguments.shards.front();
   if (!IsPart(shard)) return;
   TORCH_WARN_ONCE(
-      "fsdp: ", schema.name(), " computes with this rank's part of ",
+      "fsdp: ", schema.name(), " computes only with this rank's part of ",
       ParameterName(shard),
-      " alone, and not with the whole parameter. Of fsdp::parameters(module), "
-      "full_tensor() is the whole, and norm() the norm of the whole. In a "
-      "forward, put an fsdp::ForwardScope around it, or call the module by "
-      "fsdp::forward. An fsdp::ShardScope says that the part is meant. Further "
-      "operators of this kind are not reported");
+      ", not with the whole parameter. On fsdp::parameters(module), "
+      "full_tensor() returns the whole parameter, and norm() the whole norm. "
+      "In a forward, put an fsdp::ForwardScope around it, or call the module "
+      "through fsdp::forward. To use this rank's part, put an fsdp::ShardScope "
+      "around it. Further operators of this kind are not reported");
 }
 
 // Refuses an optimizer that steps all parameters as one vector.
@@ -190,11 +190,10 @@ void CheckNotOneVector(const c10::FunctionSchema& schema,
       stack[begin].toTensor().numel() != shard.tensor.numel() || !IsPart(shard),
       "fsdp: ", shard.tensor.numel(), " elements of a tensor are viewed as ",
       "this rank's part of ", ParameterName(shard),
-      ", as an optimizer does that steps all parameters as one vector, such as "
-      "torch::optim::LBFGS. Its dot products and step lengths would be those "
-      "of "
-      "this rank's parts. Use fsdp::LBFGS; for this rank's part, put an "
-      "fsdp::ShardScope around it");
+      ". Optimizers that step all parameters as one vector do so, such as "
+      "torch::optim::LBFGS. Their dot products and step lengths would cover "
+      "only this rank's parts. Use fsdp::LBFGS; to use this rank's part, put "
+      "an fsdp::ShardScope around it");
 }
 
 bool IsInContainer(const ShardArgument& shard) {
@@ -208,8 +207,8 @@ void CheckContainerAlone(const c10::FunctionSchema& schema,
   TORCH_CHECK(
       TakesShardAlone(schema), "fsdp: ", schema.name(),
       " reads the parameter '", shard.param()->name(),
-      "' through its container, where no gradient is recorded and nothing else "
-      "tells a forward from a look at this rank's shard. In a forward, put an "
+      "' through its container without recording gradients, so it is not known "
+      "whether a forward or this rank's shard is meant. In a forward, put an "
       "fsdp::ForwardScope around it or call the module through fsdp::forward; "
       "for this rank's part, put an fsdp::ShardScope around it");
 }
@@ -242,11 +241,10 @@ at::Tensor ParameterOf(const ShardArgument& shard,
       param != nullptr, "fsdp: ", schema.name(),
       " takes a view of this rank's part of a parameter of '",
       group == nullptr ? "" : group->name(),
-      "', which module->parameters() gave, together with tensors of other "
-      "shapes, as a forward does. In a forward, read the layer's member, or "
-      "put an fsdp::ForwardScope around it, in which such a view is one of the "
-      "whole parameter; for this rank's part, put an fsdp::ShardScope around "
-      "it");
+      "', from module->parameters(), together with tensors of other shapes, as "
+      "a forward does. In a forward, read the layer's member, or put an "
+      "fsdp::ForwardScope around it and around the view; for this rank's part, "
+      "put an fsdp::ShardScope around it");
   return param->leaf();
 }
 

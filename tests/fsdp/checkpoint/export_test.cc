@@ -94,7 +94,7 @@ TEST(Export, FailsOnAllRanks) {
                          AllOf(HasSubstr("export to "), HasSubstr("model.*"))));
     EXPECT_THAT(export_full(path, file, {.prefix = "net*"}),
                 StatusIs(absl::StatusCode::kInvalidArgument,
-                         HasSubstr("prefix 'net*' is not of letters")));
+                         HasSubstr("prefix 'net*' may contain only letters")));
     EXPECT_THAT(export_full(path, SharedDir() + "/none/m.pt"),
                 StatusIs(absl::StatusCode::kNotFound, HasSubstr("none")));
     EXPECT_OK(export_full(path, file, {.overwrite = false}));

@@ -172,7 +172,7 @@ TEST(ShardedGradScaler, RefusesCallsOutOfOrder) {
                 HasSubstr("before any scale"));
     job.Backward(scaler);
     EXPECT_THAT(ErrorOf([&] { scaler.update(); }),
-                HasSubstr("nothing is known"));
+                HasSubstr("update was called before unscale_ or step"));
     scaler.unscale_(job.optimizer);
     EXPECT_THAT(ErrorOf([&] { scaler.unscale_(job.optimizer); }),
                 HasSubstr("since the last update"));
