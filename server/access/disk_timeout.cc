@@ -26,7 +26,7 @@ absl::Status DiskTimeoutError(const Client& client, absl::string_view path,
       WithPlace(absl::UnavailableError(absl::StrCat(
                     path, ": the file system", where, " has not answered for ",
                     absl::FormatDuration(timeout),
-                    ": check that it is mounted and its server runs")),
+                    ": check that it is mounted and that the server runs")),
                 {.path = std::string(path)}),
       kRetryAfterDiskMs);
 }

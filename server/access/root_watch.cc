@@ -142,7 +142,7 @@ RootCondition RootWatch::ConditionAt(size_t index, absl::Duration now) const {
   const absl::Status hangs = absl::UnavailableError(absl::StrCat(
       roots_[index].name, ": the file system has not answered for ",
       absl::FormatDuration(times_.timeout),
-      ": check that it is mounted and its server runs"));
+      ": check that it is mounted and that the server runs"));
   return {.readable = hangs, .usable = hangs, .free_bytes = std::nullopt};
 }
 
@@ -218,7 +218,7 @@ std::vector<std::shared_ptr<void>> AddRootGauges(const RootWatch& watch,
   handles.push_back(metrics.AddGauges(
       "tessera_root_up",
       "1 if the root can be read and, unless it is read-only, written; 0 if "
-      "not, or if its file system does not answer.",
+      "not, or if the file system does not answer.",
       "root", [&watch] {
         std::vector<LabeledValue> values;
         for (size_t i = 0; i < watch.roots().size(); ++i) {

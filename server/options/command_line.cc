@@ -44,8 +44,8 @@ constexpr CommandLineOption kCommandLineOptions[] = {
      "Options as lines of `key = value`; # begins a\n"
      "comment. The command line overrides them."},
     {kCheckConfig, "",
-     "Report what is wrong with options, files and\n"
-     "folders, and exit without serving: 0 if nothing is."},
+     "Report all mistakes in options, files and folders,\n"
+     "and exit without serving: 0 if there are none."},
     {kVersion, "", "Print the version."},
     {kLicenses, "",
      "Print the licences of this program and of the\n"

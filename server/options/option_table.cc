@@ -163,19 +163,19 @@ constexpr OptionRow kOptions[] = {
     {"read-only-root", "DIR", "Checkpoints below it may only be read.",
      AddRoot<false>, nullptr, true},
     {"state-dir", "DIR",
-     "Where jobs are remembered; for this server alone,\n"
-     "and not below a root. Required.",
+     "The folder for jobs; no other server may use it, and\n"
+     "it is not below a root. Required.",
      SetPath<&ServerOptions::state_dir>},
     {"tls-cert", "FILE",
      "Certificate chain, PEM. TLS requires this and\ntls-key.",
      SetPath<&ServerOptions::tls_cert>},
-    {"tls-key", "FILE", "Its private key, PEM.",
+    {"tls-key", "FILE", "The private key for tls-cert, PEM.",
      SetPath<&ServerOptions::tls_key>},
     {"tls-client-ca", "FILE",
-     "Clients must present a certificate of this authority\n(mutual TLS).",
+     "Clients must present a certificate from this\nauthority (mutual TLS).",
      SetPath<&ServerOptions::tls_client_ca>},
     {"tokens-file", "FILE",
-     "Clients must send a token of this file. Its lines:\n"
+     "Clients must send a token from this file. Lines:\n"
      "NAME SHA256 [admin] [read=DIR]... [write=DIR]...\n"
      "Make SHA256 with: printf %s \"$TOKEN\" | sha256sum",
      SetPath<&ServerOptions::tokens_file>},
@@ -183,7 +183,7 @@ constexpr OptionRow kOptions[] = {
     Bytes<&ServerOptions::max_memory_bytes, kMinReadingBytes, kMostMemoryBytes>(
         "max-memory", "Memory for the payload of all jobs and streams."),
     {"job-memory", "SIZE",
-     "Memory of a job that does not request any; less if\n"
+     "Memory for a job that does not request any; less if\n"
      "max-memory leaves less to jobs.",
      SetBytes<&ServerOptions::job_memory_bytes, kMinMemoryBytes,
               kMostMemoryBytes>,

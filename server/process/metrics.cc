@@ -165,7 +165,7 @@ struct Metrics::Impl {
   prometheus::Family<prometheus::Counter>& bytes = NewCounters(
       *registry, "tessera_bytes_total",
       "Payload that was read from disks, written to disks, streamed "
-      "to clients, and streamed without a read of its own.");
+      "to clients, and streamed without another read.");
   prometheus::Family<prometheus::Histogram>& request_seconds =
       prometheus::BuildHistogram()
           .Name("tessera_request_seconds")

@@ -35,7 +35,7 @@ absl::Status RequestTooLarge(absl::string_view limit, uint64_t value,
 absl::Status ServerDraining() {
   return WithReason(
       WithRetryAfter(absl::UnavailableError("the server is shutting down; jobs "
-                                            "continue after its next start"),
+                                            "continue after the next start"),
                      kRestartMs),
       ErrorReason::SERVER_DRAINING);
 }

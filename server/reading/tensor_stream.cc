@@ -332,7 +332,7 @@ absl::Status TensorStream::TakeOpened(Opened opened) {
       request_.etag() != opened_->checkpoint->etag()) {
     return WithReason(
         absl::FailedPreconditionError(absl::StrCat(
-            "the checkpoint was replaced: its etag is ",
+            "the checkpoint was replaced: the etag is now ",
             opened_->checkpoint->etag(), ", not ", ToUtf8(request_.etag()))),
         ErrorReason::CHECKPOINT_REPLACED,
         {{"etag", std::string(opened_->checkpoint->etag())}});

@@ -201,7 +201,7 @@ std::string Acceptor::CheckLimits(const std::string& address) {
                         " connections, see max-connections");
   }
   if (has_too_many()) {
-    return absl::StrCat("its address has ", limits_.max_per_address,
+    return absl::StrCat("the address has ", limits_.max_per_address,
                         " connections, see max-connections-per-address");
   }
   return "";

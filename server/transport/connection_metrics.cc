@@ -29,12 +29,12 @@ std::vector<std::shared_ptr<void>> AddConnectionMetrics(Acceptor& acceptor,
       [&acceptor] { return static_cast<double>(acceptor.num_refused()); }));
   handles.push_back(metrics.AddCounter(
       "tessera_connections_cut_total",
-      "Connections ended because of what they sent: see Limits in "
+      "Connections ended because the client sent too much: see Limits in "
       "server/README.md.",
       [] { return static_cast<double>(NumConnectionsCut()); }));
   handles.push_back(metrics.AddCounter(
       "tessera_handshakes_failed_total",
-      "TLS connections that ended before their client had sent anything.",
+      "TLS connections that ended before the client had sent anything.",
       [] { return static_cast<double>(NumFailedHandshakes()); }));
   return handles;
 }

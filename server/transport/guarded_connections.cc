@@ -177,7 +177,7 @@ class Connections {
     const int64_t bytes = largest->second.guard->request_bytes();
     return bytes > 0 &&
            Cut(largest->first, largest->second,
-               absl::StrCat("its requests that are incomplete or not answered "
+               absl::StrCat("the requests that are incomplete or not answered "
                             "take ",
                             bytes,
                             " bytes, the most of all connections, and "

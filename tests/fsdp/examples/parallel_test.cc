@@ -48,7 +48,8 @@ TEST(Parallel, SuggestsOptionsThatWork) {
   refuses({"--tp=0"}, "tp is '0', not a whole number from 1");
   refuses({"--sp"}, "--sp requires --tp=N");
   refuses({"--plan=p.yaml"}, "--plan requires --tp=N");
-  refuses({"--tp=2", "--sp", "--plan=p.yaml"}, "--sp belongs to the built-in plan");
+  refuses({"--tp=2", "--sp", "--plan=p.yaml"},
+          "--sp belongs to the built-in plan");
   refuses({"--cp=3", "--seq-len=64"},
           "--cp=3 requires a --seq-len that is a multiple of 6; 64 is not");
   refuses({"--ep=2"}, "--ep requires --experts=E");
