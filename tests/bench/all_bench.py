@@ -12,7 +12,7 @@ import time
 import figures
 import measure
 
-# What each is asked for with --quick, so that all of them take ten minutes on
+# The arguments for each with --quick, so that all of them take ten minutes on
 # two processors.
 QUICK = {
     "convert": ["--size", "400MB", "--rounds", "1", "--skip", "memory"],

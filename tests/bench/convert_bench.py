@@ -2,8 +2,8 @@
 """Compares dcp-convert with PyTorch, cp and the disk itself; see `--help`.
 
 Every round runs all of them in turn, with the page cache dropped before each,
-so that a change in the disk's mood meets all. Ratios are taken within a round;
-what is printed is the median over rounds.
+so that a change in the disk's speed affects all. Ratios are taken within a round;
+the printed figure is the median over rounds.
 """
 
 import argparse
@@ -189,7 +189,7 @@ class Bench:
         return {"bytes": size, "rounds": rounds}
 
     def inspect(self):
-        """Both with a warm cache: what is measured is parsing."""
+        """Both with a warm cache: this measures parsing."""
         src = self.make("index", self.args.index_tensors)
         rounds = []
         for number in range(self.args.rounds + 1):

@@ -3,7 +3,7 @@
 their own checkpoints; see `--help`.
 
 Every round runs both in turn on each checkpoint, with the page cache dropped
-before each. Ratios are taken within a round; what is printed is the median over
+before each. Ratios are taken within a round; the printed figure is the median over
 rounds.
 """
 

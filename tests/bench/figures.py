@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the reports of all benchmarks have in common: how many times as good as
-its rival Tessera is, row by row."""
+"""The common part of all benchmark reports: how many times as good as its rival
+Tessera is, row by row."""
 
 import collections
 

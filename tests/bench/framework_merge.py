@@ -29,7 +29,7 @@ def merge_deepspeed():
 
 
 def merge_verl():
-    """What `python -m verl.model_merger merge` does, except for building the
+    """Does the same as `python -m verl.model_merger merge`, except for building the
     model, which requires its configuration."""
     from safetensors.torch import save_file
     from verl.model_merger.fsdp_model_merger import FSDPModelMerger
@@ -69,7 +69,7 @@ def main():
     }[kind]()
     imported = time.monotonic()
     output = sys.stdout
-    sys.stdout = sys.stderr  # the converters print what they do
+    sys.stdout = sys.stderr  # the converters print their steps
     merge(src, dst)
     sys.stdout = output
     converted = time.monotonic()

@@ -117,7 +117,7 @@ def qwen3_moe():
 
 
 def gpt2():
-    """The layers of GPT-2 XL, whose Conv1D weights are [in, out]."""
+    """The layers of GPT-2 XL, with Conv1D weights that are [in, out]."""
     hidden, heads, vocab, positions = 1600, 25, 50257, 1024
     config = {
         "model_type": "gpt2",

@@ -3,7 +3,7 @@
 spellings, and with itself without a mapping; see `--help`.
 
 Every round runs all three in turn, with the page cache dropped before each.
-Ratios are taken within a round; what is printed is the median over rounds.
+Ratios are taken within a round; the printed figure is the median over rounds.
 """
 
 import argparse
@@ -145,7 +145,7 @@ class Bench:
             return one
         one["theirs"] = self.theirs(way.rival, src, theirs, config)
         measure.run([self.args.tool, "diff", mapped, theirs, "--tensors-only"])
-        # The way back begins with what that program wrote.
+        # The way back begins with the files that that program wrote.
         shutil.rmtree(mapped)
         theirs.rename(mapped)
         return one

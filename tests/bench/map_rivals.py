@@ -31,7 +31,7 @@ from torch.distributed.checkpoint import (
     HuggingFaceStorageWriter,
 )
 
-# What nanoGPT transposes.
+# The weights that nanoGPT transposes.
 CONV1D = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 
 
@@ -124,7 +124,7 @@ def titan(config_path):
     with torch.device("meta"):
         model = config.build()
     model = ModelWrapper(model.to_empty(device="cpu"))
-    # What the Hub's files lack is not converted.
+    # Tensors that the Hub's files lack are not converted.
     state = {
         name: tensor
         for name, tensor in model.state_dict().items()
@@ -243,7 +243,7 @@ def save_conv1d(src, dst, config):
 
 
 def sync(path):
-    """Removes what is not part of the result, too: the shards that are merged."""
+    """Also removes files that are not part of the result: the merged shards."""
     shutil.rmtree(path / "sharded", ignore_errors=True)
     for file in [path, *path.iterdir()]:
         fd = os.open(file, os.O_RDONLY)
@@ -262,7 +262,7 @@ def main():
         import_transformers()
     imported = time.monotonic()
     output = sys.stdout
-    sys.stdout = sys.stderr  # what is printed on the way
+    sys.stdout = sys.stderr  # output on the way
     convert = {
         function.__name__: function
         for function in (

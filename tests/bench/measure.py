@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What benchmarks share: their options, and how they run programs, ranks or fio
-and sum up seconds, memory, rates and medians."""
+"""The common parts of benchmarks: their options, and how they run programs, ranks
+or fio and sum up seconds, memory, rates and medians."""
 
 import argparse
 import collections
@@ -84,14 +84,14 @@ def size_of(path):
 
 
 def safetensors_header(tensors):
-    """What a file begins with whose tensors these are, by name."""
+    """The head of a file with these tensors, by name."""
     header = json.dumps(tensors).encode()
     header += b" " * (-len(header) % 8)
     return struct.pack("<Q", len(header)) + header
 
 
 def write_hole(path, rows, columns):
-    """A matrix of bfloat16 in safetensors, whose elements take no space."""
+    """A bfloat16 matrix in safetensors, with elements that take no space."""
     num_bytes = 2 * rows * columns
     weight = {
         "dtype": "BF16",

@@ -13,7 +13,7 @@ import tempfile
 
 import measure
 
-# Llama 7B, but for its vocabulary: the tokens are bytes.
+# Llama 7B, except for the vocabulary: the tokens are bytes.
 LLAMA_7B = (
     "--dim=4096",
     "--layers=32",
@@ -150,7 +150,7 @@ def step_of(tool, folder, ranks, flags, machine):
 
 
 class Stream:
-    """A stream on a clock, with what it waited for."""
+    """A stream on a clock, with the times that it waited."""
 
     def __init__(self):
         self.now = 0
@@ -207,7 +207,7 @@ def fsdp2_idle(block_us, machine):
         freed = use(done, forward_us)
         done = following
     done = gather()
-    before = 0  # the end of the reduction before, whose input is freed then
+    before = 0  # the end of the previous reduction, which frees the input
     for block in range(LAYERS):
         compute.wait(done, "all-gather")
         freed = compute.work(copy(gathered, gathered))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares tensor parallelism with Python's on the CPU; see `--help`.
 
-As train_bench.py, whose runs these are: rounds alternate, ratios are taken
+Like train_bench.py, and with the same runs: rounds alternate, ratios are taken
 within a round.
 """
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the Python package with PyTorch's own storage; see `--help`.
 
-Every round runs each side in turn. Ratios are taken within a round; what is
-printed is the median over rounds.
+Every round runs each side in turn. Ratios are taken within a round; the printed
+figure is the median over rounds.
 """
 
 import argparse
@@ -117,7 +117,7 @@ class Bench:
             result["async"][side] = self.ranks(
                 "async", side, self.root / "checkpoint"
             )
-        # Both load what the side that was last has written.
+        # Both load the files that the last side has written.
         for side in self.in_turn(("tessera", "torch-1"), number):
             measure.drop_caches()
             result["load"][side] = self.ranks(

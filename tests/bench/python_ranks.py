@@ -195,7 +195,7 @@ def whole(side, spec):
         from safetensors.torch import load_file
 
         tensors = load_file(spec["path"])
-    # What is only mapped is not loaded yet.
+    # A tensor that is only mapped is not loaded yet.
     total = sum(float(t.view(-1)[::512].sum()) for t in tensors.values())
     assert total > 0
     return {"seconds": time.monotonic() - begin}

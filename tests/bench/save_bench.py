@@ -2,10 +2,10 @@
 """Compares fsdp/checkpoint with PyTorch, fio and memcpy; see `--help`.
 
 Every round runs both in turn, and the disk's own speed between them, so that a
-change in the machine's mood meets all. Ratios are taken within a round; what
-is printed is the median over rounds, and how far rounds were apart. The first
-round also loads what every kind of save made, and each the other's checkpoint;
-every measured load is compared with what was saved.
+change in the machine's speed affects all. Ratios are taken within a round; the
+printed figure is the median over rounds, and how far rounds were apart. The first
+round also loads every kind of save, and each loads the other's checkpoint;
+every measured load is compared with the saved state.
 """
 
 import argparse
@@ -188,7 +188,7 @@ class Bench:
                 )
 
     def exchange(self):
-        """Each loads what the other saved, and compares it."""
+        """Each loads the other's save, and compares it."""
         for who, other in (WHO, WHO[::-1]):
             path = str(self.checkpoints[other])
             self.run(who, "load", [self.args.ranks], path=path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of save_bench.py: what each round measured, as rows of figures."""
+"""The table of save_bench.py: each round's results, as rows of figures."""
 
 import dataclasses
 import statistics
@@ -54,7 +54,7 @@ def slowdown(runs):
 
 
 def lost_seconds(runs):
-    """What a save costs training."""
+    """The cost of a save to training."""
     return statistics.median(
         run["saving"] - run["steps"] * (run["before"] + run["after"]) / 2
         for run in runs

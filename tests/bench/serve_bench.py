@@ -2,7 +2,7 @@
 """Compares dcp-server with plain gRPC, cp and dcp-convert; see `--help`.
 
 Rivals take turns within a round, and go first in turn, so that a change in the
-machine's mood meets all. Ratios are taken within a round; what is printed is
+machine's speed affects all. Ratios are taken within a round; the printed figure is
 the median over rounds, and how far rounds were apart.
 """
 
@@ -92,7 +92,7 @@ page cache, and root to drop it.""",
 
 
 def write_model(path, num_bytes):
-    """Float tensors in safetensors' format, whose bytes differ everywhere."""
+    """Float tensors in safetensors' format, with bytes that differ everywhere."""
     num_tensors = max(num_bytes // TENSOR_BYTES, 1)
     rows = TENSOR_BYTES // 4 // COLUMNS
     tensors = {
@@ -113,7 +113,7 @@ def write_model(path, num_bytes):
 
 
 class Process:
-    """A server on loopback, whose address `find` reads from its output."""
+    """A server on loopback; `find` reads the address from the output."""
 
     def __init__(self, command, stream, find):
         pipes = {"stdin": subprocess.PIPE, stream: subprocess.PIPE}
@@ -182,7 +182,7 @@ def bytes_read(server):
 
 
 def bytes_from_disk(server):
-    """The same, as the kernel counts it: without what was in the page cache."""
+    """The same, as the kernel counts it: without bytes from the page cache."""
     for line in pathlib.Path(f"/proc/{server.pid}/io").read_text().splitlines():
         if line.startswith("read_bytes:"):
             return float(line.split()[1])

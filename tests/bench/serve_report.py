@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of serve_bench.py: what each round measured, as rows of figures."""
+"""The table of serve_bench.py: each round's results, as rows of figures."""
 
 import typing
 

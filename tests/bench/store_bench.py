@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares dcp-convert with others in front of one object store; see `--help`.
 
-Every round runs all of them in turn, so that a change in the machine's mood
-meets all. Ratios are taken within a round; what is printed is the median over
+Every round runs all of them in turn, so that a change in the machine's speed
+affects all. Ratios are taken within a round; the printed figure is the median over
 rounds.
 """
 
@@ -23,7 +23,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 MIB = 2**20
 BUCKET = "tessera"
 
-# What is done, and who does it: the first is dcp-convert.
+# Each operation, and the programs for it: the first is dcp-convert.
 WORKS = {
     "put": ["dcp-convert", "s5cmd", "fsspec", "connector"],
     "get": ["dcp-convert", "s5cmd"],
@@ -95,7 +95,7 @@ def parse_arguments():
 
 
 class Server:
-    """A gateway with its cluster, and a count of what it is asked."""
+    """A gateway with a cluster, and a count of the requests."""
 
     def __init__(self, folder, num_bytes):
         self.folder = folder
@@ -229,7 +229,7 @@ class Bench:
         return self.args.only or list(WORKS)
 
     def act(self, row, name):
-        """Runs it. What is put has the name `name`, here or there."""
+        """Runs it. The uploaded checkpoint has the name `name`, here or there."""
         local, remote = self.dir / name, self.url(name)
         dcp, file = self.url("dcp"), self.url("model.safetensors")
         actions = {
@@ -282,7 +282,7 @@ class Bench:
         if row.work != "put":
             return
         self.s5cmd("rm", f"{self.url(name)}/*")
-        # The gateway frees what was removed after a few seconds.
+        # The gateway frees removed objects after a few seconds.
         time.sleep(8)
 
     def run(self):

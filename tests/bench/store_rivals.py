@@ -6,8 +6,8 @@
 
 WRITER and READER are `fsspec` (PyTorch's, with s3fs), `connector` (that of
 s3torchconnector) or, to read a safetensors file, `runai` (Run:ai's model
-streamer). Prints JSON: the seconds, the processor seconds and the bytes of what
-is measured, without imports and without what is not the store's.
+streamer). Prints JSON: seconds, processor seconds and bytes for the measured part,
+without imports and without work outside the store.
 """
 
 import argparse
@@ -82,7 +82,7 @@ def reader_of(kind, url):
 
 
 def stream(url):
-    """The tensors of a safetensors file, each in memory of its own."""
+    """The tensors in a safetensors file, each in separate memory."""
     from runai_model_streamer import SafetensorsStreamer
 
     with SafetensorsStreamer() as streamer:
@@ -91,7 +91,7 @@ def stream(url):
 
 
 def measured(action):
-    """What `action` returns, and what it cost."""
+    """The result of `action`, and the cost."""
     begin, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF)
     result = action()
     seconds = time.monotonic() - begin

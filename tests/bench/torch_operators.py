@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator on PyTorch's DTensor costs on the host.
+"""Measures the host's cost of an operator on PyTorch's DTensor.
 
 The twin of operator_bench: the same cases, rounds and figures, as JSON on
 standard output.

@@ -2,7 +2,7 @@
 """Compares fsdp with Python's FSDP2 on the CPU; see `--help`.
 
 Every round runs both in turn for each number of ranks, so that a change in the
-machine's mood meets both. Ratios are taken within a round; what is printed is
+machine's speed affects both. Ratios are taken within a round; the printed figure is
 the median over rounds, and how far rounds were apart.
 """
 
@@ -131,7 +131,7 @@ class Bench:
         return folder
 
     def train(self, who, folder, num_ranks, way):
-        """What one run on `num_ranks` took, of its slowest rank or largest."""
+        """The cost of one run on `num_ranks`, for the slowest or largest rank."""
         out = folder / f"out-{who}"
         spec = folder / f"{way}.json"
         measure.run_ranks([*self.commands[who], str(spec), str(out)], num_ranks)
@@ -218,7 +218,7 @@ def row_name(num_ranks, way):
 
 
 def expect_equal_losses(row):
-    """Refuses a run with other results, whose speed means nothing."""
+    """Refuses a run with other results, because its speed means nothing."""
     ours, theirs = row["ours"]["loss"], row["pytorch"]["loss"]
     if not abs(ours - theirs) <= LOSS_TOLERANCE * abs(theirs):
         raise RuntimeError(f"losses differ: {ours} and PyTorch's {theirs}")
@@ -268,7 +268,7 @@ def summarize(rounds, ranks):
 
 
 def overhead(rounds, num_ranks):
-    """What sharding adds to forward and backward, for each side."""
+    """The time that sharding adds to forward and backward, for each side."""
     sharded, plain = (row_name(num_ranks, way) for way in WAYS)
 
     def added(one, who):
@@ -355,7 +355,7 @@ def print_report(report):
 
 
 def new_report(args):
-    """What is known before anything ran."""
+    """The part that is known before anything ran."""
     return {
         "machine": {
             "processors": os.cpu_count(),

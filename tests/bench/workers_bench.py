@@ -3,7 +3,7 @@
 
 Workers run one after the other, so that each has the machine to itself: two
 cores say nothing about how many machines scale. Ratios are taken within a
-round; what is printed is the median over rounds.
+round; the printed figure is the median over rounds.
 """
 
 import argparse
@@ -94,7 +94,7 @@ class Bench:
         return ["--share", f"{k}/{n}", "--piece-size", self.args.piece_size]
 
     def run(self, *options):
-        """One process, with a cold cache; what it says is added."""
+        """One process, with a cold cache; its output is added."""
         measure.drop_caches()
         done = measure.run(self.command(*options))
         return {**json.loads(done.output), **done._asdict()}

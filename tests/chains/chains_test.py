@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random chains of conversions give what PyTorch gives."""
+"""Random chains of conversions give the same states as PyTorch."""
 
 import time
 

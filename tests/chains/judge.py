@@ -76,7 +76,7 @@ def flat(state):
 
 
 def plain(tensor):
-    """A row-major copy in memory of its own, if it has rows."""
+    """A row-major copy in separate memory, if it has rows."""
     if not any(part is tensor for part in dense(tensor)):
         return tensor
     values = tensor.detach().resolve_conj().resolve_neg()

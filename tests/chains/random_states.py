@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random state dicts, the same for a seed with every PyTorch.
 
-Most are what programs train with. Some have a value that few checkpoints have: a
-tensor of a subclass, a sparse or quantised one, an object of a class of one's own.
-`State.unusual` has the keys of these; Tessera may refuse them by name, but never
-change them.
+Most are like the states that programs train with. Some have a value that few
+checkpoints have: a tensor of a subclass, a sparse or quantised one, an object of a
+user's own class. `State.unusual` has the keys of these; Tessera may refuse them by
+name, but never change them.
 """
 
 import collections
@@ -67,7 +67,7 @@ class Tagged(torch.Tensor):
 
 
 class Scaled(torch.Tensor):
-    """A wrapper: int8 codes and a scale, without memory of its own."""
+    """A wrapper: int8 codes and a scale, without separate memory."""
 
     @staticmethod
     def __new__(cls, codes, scale):

@@ -3,7 +3,7 @@
 # dcp-convert under the launchers that people have: a Slurm of four nodes on
 # this machine (srun, and an array), Open MPI, torchrun. Each time one worker is
 # killed, workers are started again, in another number, and the result is, byte
-# for byte, that of one worker.
+# for byte, equal to one worker's.
 #
 # Requires root, Debian's slurm-wlm, munge and openmpi-bin, and TESSERA_PYTHON
 # with PyTorch; tools/setup installs them.
@@ -20,7 +20,7 @@ convert() {
     --piece-size 1MB --max-memory 16MiB --progress none "$@"
 }
 
-# worker TOOL FOLDER DST VICTIM: what the launchers start. The worker VICTIM is
+# worker TOOL FOLDER DST VICTIM: the launchers start this. The worker VICTIM is
 # killed the first time that it runs.
 if [[ $1 == worker ]]; then
   rank=${SLURM_ARRAY_TASK_ID:-${OMPI_COMM_WORLD_RANK:-${RANK:-$SLURM_PROCID}}}
@@ -57,7 +57,7 @@ fail() {
   num_failed=$((num_failed + 1))
 }
 
-# same DST: is what one worker makes.
+# same DST: is equal to the result of one worker.
 same() {
   diff -r "$work/alone" "$work/$1" || fail "$1 differs"
   [[ -d $work/$1.killed ]] || fail "$1: no worker was killed"

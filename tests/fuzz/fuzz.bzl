@@ -45,7 +45,7 @@ def fuzz_test(name, srcs, corpus = [], deps = [], size = "small", **kwargs):
     cc_binary(
         name = name + "_fuzzer",
         testonly = True,
-        # Its runfiles are the seeds from which tools/test starts.
+        # The runfiles are the seeds from which tools/test starts.
         data = corpus,
         linkopts = ["-fsanitize=fuzzer"],
         tags = [

@@ -135,7 +135,7 @@ class ConfigTest(unittest.TestCase):
         (self.folder / "text").write_text("".join(sums))
 
     def train(self, world_size, *flags, **options):
-        """What it printed, and the losses."""
+        """The output, and the losses."""
         job = Job(
             self.folder, world_size, *flags, "--losses-out=losses", **options
         )
@@ -181,7 +181,7 @@ class ConfigTest(unittest.TestCase):
         return f"--config={name}"
 
     def dtypes_of(self, path):
-        """Those of a safetensors file, by what its header says."""
+        """The dtypes in a safetensors file, from its header."""
         with open(self.folder / path, "rb") as file:
             (size,) = struct.unpack("<Q", file.read(8))
             header = file.read(size).decode()
@@ -218,7 +218,7 @@ class ConfigTest(unittest.TestCase):
         by_flags = (*BY_FLAGS, "--lr-decay=linear", "--checkpoint-dir=flags")
         _, expected = self.train(1, *by_flags)
         config = self.config("trainer.json", TRANSFORMERS)
-        # Without flags that would override its loop.
+        # Without flags that would override the loop settings.
         printed, losses = self.train(2, config, "--data=text", loop=())
         self.expect_close(losses, expected)
         # linear, without a warmup, is TrainingArguments' own.

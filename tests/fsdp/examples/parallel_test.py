@@ -13,7 +13,7 @@ from train_job import Job
 CONVERT = pathlib.Path("tools/dcp_convert/dcp-convert").resolve()
 # Sums over ranks are added in another order, and training enlarges that.
 TOLERANCE = 1e-3
-# No plan for the output, whose logits are then whole on every rank.
+# Without a plan for the output, logits are whole on every rank.
 PLAN = """
 embed_tokens: embedding_rowwise
 layers.*.self_attn.[qkv]_proj: colwise

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""train_llama in real processes: killed, it goes on on other meshes as if
-nothing had happened, and what it exports is what was trained."""
+"""train_llama in real processes: after a kill, it continues on other meshes as if
+nothing had happened, and it exports the trained weights."""
 
 import contextlib
 import os
@@ -84,7 +84,7 @@ class ResumeTest(unittest.TestCase):
             self.assertGreaterEqual(killed, 3)
             self.assertEqual(killed % 3, 0)
             self.assertIn(f"from run/step-{killed}", job.printed)
-            # Beyond what the kill may have left unfinished.
+            # Beyond the step that the kill may have left unfinished.
             job.read_until(f"step {killed + 4} of ")
             job.ranks[2].send_signal(signal.SIGTERM)
             printed = job.end(0)
@@ -197,7 +197,7 @@ class ResumeTest(unittest.TestCase):
 
     @contextlib.contextmanager
     def daemon(self):
-        """A server of the test's folder; its address."""
+        """Serves the test's folder; returns the address."""
         with tempfile.TemporaryDirectory(
             dir=os.environ.get("TEST_TMPDIR")
         ) as state:

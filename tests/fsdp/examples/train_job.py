@@ -64,7 +64,7 @@ class Job:
         return self.printed
 
     def told(self):
-        # LibTorch's stack traces would hide what happened.
+        # LibTorch's stack traces would hide the error.
         errors = [
             line
             for line in self.log.read_text(errors="replace").splitlines()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What train_llama trained runs in transformers, after its tensors were mapped
-by the rule file of the example, and what transformers made trains on.
-transformers is that of TESSERA_PYTHON."""
+"""A model from train_llama runs in transformers, after the example's rule file has
+mapped the tensors, and train_llama continues to train a model from transformers.
+transformers is installed for TESSERA_PYTHON."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from train_job import Job
 CONVERT = pathlib.Path(os.environ["TESSERA_PROGRAM"])
 CHECK = pathlib.Path("tools/demos/in_transformers.py").resolve()
 RULES = pathlib.Path("fsdp/examples/train_llama.yaml").resolve()
-# What train_job's flags and the defaults of train_llama make.
+# The sizes from train_job's flags and train_llama's defaults.
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",

@@ -131,7 +131,7 @@ def four_ranks():
 
 
 def saves(num_all_reduces, **others):
-    """What a case of tensor parallelism saves in a step.
+    """The collectives that a tensor parallel case saves in a step.
 
     "tp": in each of two blocks queries, keys and values have one all-reduce for
     the gradient of their input, not three, and gate and up one, not two. "sp":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saves and resumes what torch_trainer trains, as its users would.
+"""Saves and resumes a training by torch_trainer, as users would.
 
 A checkpoint has "model", "optim" and plain values. Its name ends in "-full" if
 it was saved from whole tensors: by PyTorch as a file of torch.save, by

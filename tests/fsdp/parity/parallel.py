@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plans of tensor parallelism for models.py, as PyTorch's.
+"""The tensor parallelism plans for models.py, in PyTorch's form.
 
 parallel.cc has ours, under the same names: "tp", and for a Llama also "sp"
 (activations between blocks are cut along the sequence) and "sp_loss" (logits
@@ -82,7 +82,7 @@ def llama_plan(plan):
 
 
 def gpt_plan():
-    """Queries, keys and values are one matrix, whose parts are not heads.
+    """Queries, keys and values are one matrix, and parts of it are not heads.
 
     So its result is gathered, and each rank computes the whole attention.
     """

@@ -22,7 +22,7 @@ def values(folder, prefix, dtype):
 
 
 def read(ours, theirs, name):
-    """What both have written as JSON."""
+    """The results that both wrote as JSON."""
     return [
         json.loads((folder / f"{name}.json").read_text())
         for folder in (ours, theirs)

@@ -7,7 +7,7 @@ PyTorch is imported once; the ranks are forked from there. Rank 0 writes, per
 configuration: losses.bin, grad.<name>.bin after the first backward,
 param.<name>.bin at the end, all in the dtype of the model; placements.json, the
 text of each parameter's placements; and counts.json and bytes.json, the
-collectives of the second step by kind, and what rank 0 gave to them.
+collectives of the second step by kind, and the bytes that rank 0 gave to them.
 """
 
 import json
@@ -63,7 +63,7 @@ class CountCollectives(TorchDispatchMode):
     def __init__(self):
         super().__init__()
         self.counts = dict.fromkeys(KINDS.values(), 0)
-        # What this rank gave to them.
+        # The bytes that this rank gave to them.
         self.bytes = dict.fromkeys(self.counts, 0)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):

@@ -50,7 +50,7 @@ def wait_for(processes):
 
 def tail(log):
     lines = log.read_text(errors="replace").splitlines()
-    # LibTorch's stack traces would hide what happened.
+    # LibTorch's stack traces would hide the error.
     lines = [line for line in lines if not line.startswith("frame #")]
     return "\n".join(lines)[-4000:]
 

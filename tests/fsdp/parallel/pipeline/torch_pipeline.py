@@ -105,7 +105,7 @@ def run(
         "cpu", (pp, ranks // pp), mesh_dim_names=("pp", "dp")
     )
     stage = mesh.get_local_rank("pp")
-    torch.manual_seed(stage)  # replaced by what is loaded
+    torch.manual_seed(stage)  # replaced by the loaded values
     model = Model(stage, pp)
     options = {"mesh": mesh["dp"], "reshard_after_forward": False}
     for layer in model.layers.values():
