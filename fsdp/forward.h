@@ -49,7 +49,7 @@ class ForwardBoundary {
   ForwardScope scope_;
 };
 
-// Calls module.forward(args...) inside its boundary.
+// Calls module.forward(args...) inside the boundary.
 template <typename Impl, typename... Args>
 auto forward(Impl& module, const Args&... args) requires
     std::is_base_of_v<torch::nn::Module, Impl> {
@@ -68,8 +68,9 @@ auto forward(torch::nn::ModuleHolder<Impl>& module, const Args&... args) {
   return forward(*module, args...);
 }
 
-// A module holder, as torch::nn::Linear is for LinearImpl. Its calls run inside
-// the boundary. `block->forward(x)` is the module's own forward and does not.
+// A module holder, as torch::nn::Linear is for LinearImpl. Calls through it run
+// inside the boundary. `block->forward(x)` is the module's own forward and does
+// not.
 template <typename Impl>
 class Wrapped : public torch::nn::ModuleHolder<Impl> {
  public:

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A save goes through two threads:   1. the thread that trains waits for the
-// previous save, flattens the state,      pickles its plain values, copies
-// small tensors, records where its      streams are and watches the other
-// tensors: from now on an operator that      writes into one of them first
-// waits   2. the saving thread runs the core's Save. wait_staged and such an
-// operator      wait for the copies that it makes. It then ends the watch and
-// writes Only the saving thread talks through coordinator_ while it lives. All
-// ranks see the same outcome, the core's, so that reporting it later needs the
-// other ranks only if some may have asked for it and others not.
+// A save goes through two threads:
+//   1. The thread that trains waits for the previous save, flattens the state,
+//      pickles plain values, copies small tensors, records the positions of the
+//      streams and watches the other tensors: from now on an operator that
+//      writes into one of them first waits.
+//   2. The saving thread runs the core's Save. wait_staged and such an operator
+//      wait for the copies that it makes. It then ends the watch and writes.
+// Only the saving thread talks through coordinator_ while it lives. All ranks
+// see the same outcome, the core's, so reporting it later needs the other ranks
+// only if some may have asked for it and others not.
 // Tested by tests/fsdp/checkpoint/async_saver_test.cc.
 #include "fsdp/checkpoint/background_saver.h"
 

@@ -50,7 +50,7 @@ class BackgroundSave {
   void AwaitStaged() ABSL_LOCKS_EXCLUDED(mutex_);
   // Blocks until the save has ended. From then on the caller knows the outcome.
   absl::Status TellOutcome() ABSL_LOCKS_EXCLUDED(mutex_);
-  // For a save that has ended: its error, unless TellOutcome returned it.
+  // For a save that has ended: the error, unless TellOutcome returned it.
   absl::Status UntoldFailure() ABSL_LOCKS_EXCLUDED(mutex_);
 
   void RequestStop() { stop_.request_stop(); }

@@ -65,7 +65,7 @@ struct CheckpointManager::Impl {
   bool exits = false;  // the ranks have agreed on it
   std::unique_ptr<ProcessGroupCoordinator> coordinator;
   std::shared_ptr<BackgroundSave> last;  // shared with the saver; or null
-  // The last member, because its destructor waits for a save, which uses the
+  // The last member, because the destructor waits for a save, which uses the
   // others.
   BackgroundSaver saver;
 };

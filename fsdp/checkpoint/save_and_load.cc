@@ -231,7 +231,7 @@ class Loading {
     return std::clamp<uint64_t>(options_.memory_bytes / 2, 1, kMaxWindowBytes);
   }
 
-  // Whether the memory is enough to read while an exchange has its window.
+  // Whether there is enough memory to read during an exchange.
   bool Overlaps() const {
     return exchange_->num_steps() > 1 &&
            options_.memory_bytes >= WindowBytes() + dcp::kMinMemoryBytes;

@@ -41,9 +41,9 @@ struct TorchSaveOptions {
 };
 
 // Blocks until the checkpoint is durable. It is a directory, to which each rank
-// writes its part, unless the path ends in .pt, .pth, .bin or .safetensors:
-// then rank 0 writes one file, as torch.save or safetensors' save_file would,
-// and receives the others' parts through windows, within `memory_bytes`.
+// writes a part, unless the path ends in .pt, .pth, .bin or .safetensors: then
+// rank 0 writes one file, as torch.save or safetensors' save_file would, and
+// receives the others' parts through windows, within `memory_bytes`.
 // FailedPrecondition if the format is safetensors and some values are not
 // tensors. InvalidArgument for a path on a daemon, from which checkpoints can
 // only be loaded.
@@ -79,9 +79,9 @@ struct TorchLoadOptions {
   // of the model's, and `states_to`, such as "app.optim.state.", in front of
   // the optimizer's. All tensors in the checkpoint must fit the rules by name
   // and shape, or nothing is loaded: InvalidArgument, DataLoss or
-  // FailedPrecondition name the rule and the tensor. Each rank reads the
-  // sources of its boxes. Tensors that the rules take for equal in the
-  // checkpoint, such as tied embeddings, are compared before anything is
+  // FailedPrecondition name the rule and the tensor. Each rank reads only the
+  // sources of the boxes that it holds. Tensors that the rules take for equal
+  // in the checkpoint, such as tied embeddings, are compared before anything is
   // loaded, by each rank in part. A daemon gets the rules' text, and
   // config.json's if `config_file` or `config` names one; it maps, compares,
   // and sends the boxes' sources. Rules that do not fit are then
@@ -103,8 +103,7 @@ absl::Status load(StateDict& state, const std::string& path,
 
 // As Accelerate's cpu_ram_efficient_loading: only rank 0 reads the checkpoint
 // (.pt, safetensors, a DCP directory) or talks to the daemon, and each rank
-// receives its parts of the tensors in `state` through a window of
-// `memory_bytes`.
+// receives parts of the tensors in `state` through a window of `memory_bytes`.
 absl::Status load_from_rank0(StateDict& state, const std::string& path,
                              const TorchLoadOptions& options = {});
 

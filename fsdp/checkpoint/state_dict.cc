@@ -165,7 +165,7 @@ absl::StatusOr<IncompatibleKeys> Set(NamedTargets targets,
   absl::Status done = targets.model_state == nullptr
                           ? absl::OkStatus()
                           : CatchTorch([&] { DropGathered(targets.module); });
-  // A rank that cannot go on says so before others wait for its data.
+  // A rank that cannot go on says so before others wait for data from it.
   DCP_RETURN_IF_ERROR(AgreeIf(coordinator.get(), done));
   done = Execute(targets, *plan, options, coordinator.get());
   DCP_RETURN_IF_ERROR(AgreeIf(coordinator.get(), done));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // AllGatherExtension: lets a parameter travel between ranks in another form
-// than its shard, such as scaled to float8 or quantized to NF4, and be stored
+// than the shard, such as scaled to float8 or quantized to NF4, and be stored
 // in that form. A pair of functions stands for PyTorch's fsdp_pre_all_gather
-// and fsdp_post_all_gather, a third for what torchao precomputes for all
+// and fsdp_post_all_gather, a third for torchao's precomputation over all
 // parameters together, and a fourth for the tensor subclass that has them.
 #ifndef FSDP_ENGINE_ALL_GATHER_EXTENSION_H_
 #define FSDP_ENGINE_ALL_GATHER_EXTENSION_H_

@@ -33,8 +33,8 @@ class FsdpParamGroup : public std::enable_shared_from_this<FsdpParamGroup> {
     bool is_root = true;
     std::vector<const FsdpParamGroup*> above;  // the groups of outer calls
   };
-  // The modules whose groups this one gathers ahead. Empty: implicit
-  // prefetching. An element without a group is skipped.
+  // The groups that this one gathers ahead, one for each module. Empty:
+  // implicit prefetching. An element without a group is skipped.
   using PrefetchList = std::vector<std::weak_ptr<FsdpParamGroup>>;
 
   FsdpParamGroup(GroupConfig config, ReshardAfterForward reshard_after_forward,

@@ -110,7 +110,7 @@ void FsdpState::AdoptChildren() {
     states.push_back(state);
     if (state->tree_ == tree_) continue;
     if (state->group() != nullptr) {
-      // The scheduler that the group leaves has counted its gather.
+      // The scheduler that the group leaves has counted the gather.
       state->group()->DropGather();
       state->group()->Reshard(/*after_forward=*/false);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// GroupData: the state that a parameter group shares with its gather and its
-// reduction: parameters, shards, communication and settings. FsdpParamGroup
-// owns it; see there for threads.
+// GroupData: the state that a parameter group's gather and reduction share:
+// parameters, shards, communication and settings. FsdpParamGroup owns it; see
+// there for threads.
 #ifndef FSDP_ENGINE_GROUP_DATA_H_
 #define FSDP_ENGINE_GROUP_DATA_H_
 

@@ -51,7 +51,7 @@ std::vector<std::shared_ptr<torch::nn::Module>>& ItemsOf(
 std::vector<torch::nn::AnyModule>& ItemsOf(torch::nn::SequentialImpl& sequence);
 
 // Makes Module::clone() of `module` fail, because the copy would have shards
-// where its code expects whole parameters.
+// where the code expects whole parameters.
 void RefuseClone(torch::nn::Module& module);
 
 // Whether the module only holds others: ModuleList, ModuleDict, ParameterList,

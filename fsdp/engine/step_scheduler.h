@@ -71,7 +71,7 @@ class StepScheduler : public std::enable_shared_from_this<StepScheduler> {
 
   // Frees a group when the module's forward ends, if the boundary is known.
   void AfterForward(FsdpParamGroup& group);
-  // The scheduler whose parameters this thread used last.
+  // The scheduler that owns the parameter this thread used last.
   static std::weak_ptr<StepScheduler> LastUsed();
 
   // The groups below the root, root first, then in the order of modules(); they

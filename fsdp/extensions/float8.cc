@@ -17,7 +17,7 @@ constexpr double kLargestE4m3 = 448;
 // subnormal: division by that is imprecise or impossible in float32.
 constexpr double kSmallestScale = 1e-30;
 
-// A rank whose shard is empty contributes 0.
+// A rank with an empty shard contributes 0.
 at::Tensor LargestMagnitude(const at::Tensor& shard) {
   TORCH_CHECK_VALUE(c10::isFloatingType(shard.scalar_type()),
                     "a float8 gather requires a floating-point parameter, not ",

@@ -41,7 +41,7 @@ GoldenCase ReadGoldenCase(absl::string_view name);
 // golden files; booleans as texts.
 std::string Canonical(const Value& value);
 
-// Copies the file or directory tests/golden/`path` below `dir` and returns its
+// Copies the file or directory tests/golden/`path` below `dir` and returns the
 // new path. In runfiles the originals are symbolic links, which a checkpoint's
 // directory may not contain.
 std::string CopyGolden(const TempDir& dir, absl::string_view path);

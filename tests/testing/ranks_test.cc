@@ -32,7 +32,7 @@ TEST(Ranks, RunAndReport) {
   });
   ASSERT_EQ(first.size(), 2);
   EXPECT_THAT(ParseNumbers(first[1]), ElementsAre(41.1, 1));
-  // Code before a call gives the same results in its ranks.
+  // Code before a call gives the same results in all ranks.
   const std::vector<std::string> second =
       RunRanks(3, [&] { Report(first[1]); });
   EXPECT_THAT(second, ElementsAre(first[1], first[1], first[1]));

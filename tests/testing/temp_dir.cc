@@ -28,7 +28,7 @@ TempDir::TempDir() {
 }
 
 TempDir::~TempDir() {
-  // A failure here can be ignored, because the runner cleans its folder.
+  // A failure here can be ignored, because the runner cleans the folder.
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
 }

@@ -4,7 +4,7 @@
 //   2. Rank 0 checks that all need the same tensors, and tells them how large a
 //      window is, and which tensors every rank needs whole.
 //   3. These tensors are broadcast, window by window.
-//   4. Each rank gets its boxes of the other tensors as one stream from rank 0
+//   4. Each rank gets boxes of the other tensors as one stream from rank 0
 //      (rank_stream.h), which writes one window for every rank, then the next.
 //      A rank that cannot use the data continues to receive.
 //   5. All ranks agree on the result.

@@ -25,7 +25,7 @@ absl::StatusOr<StateDict> ShareStateOfRank0(
 
 // Makes the copies, with the same names on every rank. Their sources are
 // tensors from a ShareStateOfRank0 dict. A tensor that every rank needs whole
-// is broadcast; for other tensors, rank 0 sends each rank its part. In addition
+// is broadcast; for other tensors, rank 0 sends each rank a part. In addition
 // to the tensors, every rank holds at most about `window_bytes`.
 absl::Status CopyFromRank0(ProcessGroupCoordinator& coordinator,
                            absl::Span<const TensorCopy> copies,

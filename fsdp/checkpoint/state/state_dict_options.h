@@ -14,7 +14,7 @@ namespace fsdp {
 
 struct StateDictOptions {
   // Whole tensors instead of DTensors. get: gathers one tensor at a time. set:
-  // every rank takes its part.
+  // every rank takes one part.
   bool full_state_dict = false;
   // get: copies on the CPU. With full_state_dict only rank 0 gets them, the
   // others an empty dict.
@@ -30,7 +30,7 @@ struct StateDictOptions {
   // InvalidArgument, all names listed).
   bool strict = true;
   // set, with full_state_dict: only rank 0's dict counts, others may be empty;
-  // each rank receives only its part.
+  // each rank receives only one part.
   bool broadcast_from_rank0 = false;
   // Optimizers: "state.<name>.<key>" and "param_groups.<name>.<key>" instead
   // of a nested dict.

@@ -14,7 +14,7 @@
 
 namespace fsdp {
 
-// The part of a state to which its tensors refer. They may outlive it.
+// The part of a state to which step tensors refer. They may outlive it.
 class StepCounter {
  public:
   StepCounter() = default;

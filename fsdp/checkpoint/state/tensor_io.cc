@@ -51,7 +51,7 @@ void ForEachPiece(const at::Tensor& tensor, uint64_t offset, uint64_t size,
     return;
   }
   const int64_t element = static_cast<int64_t>(tensor.element_size());
-  // Trailing dimensions whose elements lie in one run.
+  // Leaves out trailing dimensions with elements that lie in one run.
   int64_t num_outer = tensor.dim();
   int64_t run = 1;
   while (num_outer > 0 && (tensor.stride(num_outer - 1) == run ||

@@ -33,9 +33,9 @@
 
 namespace fsdp {
 
-// Replaces shards on the stack, whose arguments start at `begin`, with
-// parameters where those are meant. Returns whether it did. Throws c10::Error
-// where the result would be silently wrong.
+// Replaces shards among the arguments, which start at `begin` on the stack,
+// with parameters where those are meant. Returns whether it did. Throws
+// c10::Error where the result would be silently wrong.
 bool ResolveShards(const c10::FunctionSchema& schema, torch::jit::Stack& stack,
                    size_t begin);
 

@@ -41,7 +41,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-// A model on its device, sharded.
+// A sharded model on a device.
 struct Training {
   Net net;
   FSDPModule root;
