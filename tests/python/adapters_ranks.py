@@ -26,7 +26,7 @@ def make_net(seed):
     return nn.Sequential(nn.Linear(FEATURES, 10), nn.ReLU(), nn.Linear(10, 3))
 
 
-def loss_of(net, step):
+def compute_loss(net, step):
     """The loss on a batch that depends only on the step and the rank."""
     generator = torch.Generator().manual_seed(100 * step + dist.get_rank())
     return net(torch.randn(4, FEATURES, generator=generator)).square().sum()
@@ -73,7 +73,7 @@ def accelerate(folder):
         net, optimizer, schedule = training
         losses = []
         for step in steps:
-            loss = loss_of(net, step)
+            loss = compute_loss(net, step)
             accelerator.backward(loss)
             optimizer.step()
             schedule.step()
@@ -180,7 +180,7 @@ def lightning_fit(folder, make_strategy, shard):
             self.net = shard(self.net, self)
 
         def training_step(self, batch, index):
-            loss = loss_of(self.net, self.global_step)
+            loss = compute_loss(self.net, self.global_step)
             self.losses.append(loss.item())
             return loss
 
@@ -312,7 +312,7 @@ def torchtitan_mode(folder, mode):
 
         def step(self):
             self.optimizers.zero_grad()
-            loss = loss_of(self.net, self.train_state.count)
+            loss = compute_loss(self.net, self.train_state.count)
             loss.backward()
             self.checkpointer.maybe_wait_for_staging()
             self.optimizers.step()

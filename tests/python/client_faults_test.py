@@ -38,7 +38,7 @@ def daemon(tmp_path_factory):
 
 
 @contextlib.contextmanager
-def proxy_of(daemon, **options):
+def start_proxy(daemon, **options):
     proxy = Proxy(daemon.address, **options)
     try:
         yield proxy
@@ -91,7 +91,7 @@ def test_a_killed_daemon_is_an_error_until_there_is_another(tmp_path):
 
 
 def test_a_stream_that_breaks_resumes(daemon):
-    with proxy_of(daemon, cuts=[1 << 20, 2 << 20, 3 << 20]) as proxy:
+    with start_proxy(daemon, cuts=[1 << 20, 2 << 20, 3 << 20]) as proxy:
         url = f"tessera://{proxy.address}{daemon.root / 'c'}"
         assert torch.equal(tessera.open(url)["w"].torch(), WEIGHT)
         assert proxy.num_connections == 4
@@ -175,7 +175,7 @@ else:
 @pytest.mark.parametrize("work", ["read", "items", "wait"])
 def test_ctrl_c_ends_the_call_here_and_there(daemon, work):
     before = len(daemon.log)
-    with proxy_of(daemon, rate=200_000) as proxy:
+    with start_proxy(daemon, rate=200_000) as proxy:
         process = subprocess.Popen(
             [
                 *(sys.executable, "-X", "dev", "-c", INTERRUPTED),

@@ -25,7 +25,7 @@ from daemon import make_certificate
 from daemon import Proxy
 from tessera.client import _tensor_reader
 from tessera.client._url import parse_url
-from tessera.client._url import url_of
+from tessera.client._url import join_url
 
 RANKS = pathlib.Path(__file__).with_name("ranks.py")
 
@@ -88,7 +88,7 @@ def test_opening_a_path_does_not_import_grpcio():
 )
 def test_urls_are_parsed(url, address, path):
     assert parse_url(url) == (address, path)
-    assert url_of(address, path) == url
+    assert join_url(address, path) == url
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ SYSTEM = re.compile(
 )
 
 
-def libraries_of(file):
+def found_libraries(file):
     """The libraries that the loader finds for a program or library, by name."""
     listed = subprocess.check_output([LOADER, "--list", file], text=True)
     return dict(re.findall(r"^\t(\S+) => (.*?)(?: \(0x\w+\))?$", listed, re.M))
@@ -44,7 +44,7 @@ def test_every_library_is_found_in_the_wheel():
     assert len(roots) == 4
     used = {"libtessera.so"}
     for root in roots:
-        for name, path in libraries_of(root).items():
+        for name, path in found_libraries(root).items():
             if not SYSTEM.match(name):
                 assert pathlib.Path(path).parent.resolve() == FOLDER / "lib", (
                     name
@@ -61,8 +61,8 @@ def test_no_library_has_a_name_that_others_ask_for():
     for name in names:
         # The system has none with that name.
         assert name.startswith("tsr")
-        assert name in libraries_of(FOLDER / "lib" / "libtessera.so") or (
-            name in libraries_of(FOLDER / "bin" / "dcp-server")
+        assert name in found_libraries(FOLDER / "lib" / "libtessera.so") or (
+            name in found_libraries(FOLDER / "bin" / "dcp-server")
         )
 
 

@@ -66,7 +66,7 @@ def make_training(case, seed):
     return model, optimizer
 
 
-def state_of(model, optimizer):
+def train_state(model, optimizer):
     model_state, optim_state = get_state_dict(model, optimizer)
     return {"model": model_state, "optim": optim_state}
 
@@ -93,7 +93,7 @@ def same(a, b):
 def there_and_back(case, folder):
     """Trains, saves with each side and resumes with the other."""
     model, optimizer = make_training(case, seed=1)
-    state = state_of(model, optimizer)
+    state = train_state(model, optimizer)
     expected = full(state)
     dcp.save(
         state, storage_writer=tessera.torch.Writer(folder / f"{case}-ours")
@@ -105,7 +105,7 @@ def there_and_back(case, folder):
         ("ours", tessera.torch.Reader(folder / f"{case}-ours", verify=True)),
     ):
         model, optimizer = make_training(case, seed=2)
-        state = state_of(model, optimizer)
+        state = train_state(model, optimizer)
         assert not same(full(state), expected)
         dcp.load(state, storage_reader=reader)
         set_state_dict(
@@ -114,7 +114,7 @@ def there_and_back(case, folder):
             model_state_dict=state["model"],
             optim_state_dict=state["optim"],
         )
-        assert same(full(state_of(model, optimizer)), expected), source
+        assert same(full(train_state(model, optimizer)), expected), source
     dist.barrier()
     if dist.get_rank() == 0:
         ours, theirs = folder / f"{case}-ours", folder / f"{case}-theirs"
@@ -208,7 +208,7 @@ def process(folder):
     )
 
     model, optimizer = make_training("fsdp2", seed=1)
-    state = state_of(model, optimizer)
+    state = train_state(model, optimizer)
     expected = full(state)
     for step in range(2):
         dcp.async_save(
@@ -218,7 +218,7 @@ def process(folder):
             async_checkpointer_type=AsyncCheckpointerType.PROCESS,
         ).result()
     model, optimizer = make_training("fsdp2", seed=2)
-    state = state_of(model, optimizer)
+    state = train_state(model, optimizer)
     dcp.load(state, storage_reader=tessera.torch.Reader(folder / "1"))
     assert same(full(state), expected)
 

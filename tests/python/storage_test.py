@@ -21,7 +21,7 @@ def save(state, path):
     dcp.save(state, storage_writer=tessera.torch.Writer(path))
 
 
-def failure_of(work):
+def raised_error(work):
     """The one error that a save or load raises."""
     with pytest.raises(dcp.api.CheckpointException) as raised:
         work()
@@ -33,7 +33,7 @@ def test_a_missing_key_is_an_error_unless_partial_loads_are_allowed(tmp_path):
     save({"a": torch.ones(3)}, tmp_path / "c")
     state = {"a": torch.zeros(3), "b": torch.zeros(2)}
     reader = tessera.torch.Reader(tmp_path / "c")
-    failure = failure_of(lambda: dcp.load(state, storage_reader=reader))
+    failure = raised_error(lambda: dcp.load(state, storage_reader=reader))
     assert "Missing key" in str(failure) and "b" in str(failure)
     dcp.load(
         state,
@@ -47,7 +47,7 @@ def test_a_missing_key_is_an_error_unless_partial_loads_are_allowed(tmp_path):
 def test_another_size_is_an_error_that_names_the_tensor(tmp_path):
     save({"weight": torch.ones(3)}, tmp_path / "c")
     state = {"weight": torch.zeros(4)}
-    failure = failure_of(
+    failure = raised_error(
         lambda: dcp.load(
             state, storage_reader=tessera.torch.Reader(tmp_path / "c")
         )

@@ -51,7 +51,7 @@ def load(state, path, reader="tessera"):
     return state
 
 
-def failure_of(work):
+def raised_error(work):
     with pytest.raises(dcp.api.CheckpointException) as raised:
         work()
     ((failure, _),) = raised.value.failures.values()
@@ -106,7 +106,7 @@ def test_a_wrapper_is_saved_asynchronously(tmp_path):
 def test_a_wrapper_of_a_class_that_is_not_allowed_is_named(tmp_path):
     save({"fine": WEIGHT, "w": Wrapper(WEIGHT)}, tmp_path / "c")
     torch.serialization.clear_safe_globals()
-    failure = failure_of(
+    failure = raised_error(
         lambda: load({"w": Wrapper(torch.zeros(3, 4))}, tmp_path / "c")
     )
     assert isinstance(failure, tessera.PermissionDeniedError)
@@ -128,7 +128,7 @@ def test_a_flipped_bit_of_a_wrapper_is_found_when_verifying(tmp_path):
     content[content.index(WEIGHT.numpy().tobytes()) + 5] ^= 1
     file.write_bytes(content)
     reader = tessera.torch.Reader(tmp_path / "c", verify=True)
-    failure = failure_of(
+    failure = raised_error(
         lambda: dcp.load(
             {"w": Wrapper(torch.zeros(3, 4))}, storage_reader=reader
         )
@@ -149,7 +149,7 @@ def test_a_flipped_bit_of_a_wrapper_is_found_when_verifying(tmp_path):
 def test_a_tensor_without_elements_is_refused_by_its_name(tmp_path, tensor):
     save({"old": WEIGHT}, tmp_path / "c")
     before = sorted(path.name for path in (tmp_path / "c").iterdir())
-    failure = failure_of(
+    failure = raised_error(
         lambda: save({"fine": WEIGHT, "odd": tensor}, tmp_path / "c")
     )
     assert "odd" in str(failure)
@@ -159,11 +159,11 @@ def test_a_tensor_without_elements_is_refused_by_its_name(tmp_path, tensor):
 def test_freed_memory_is_refused_by_name(tmp_path):
     weight = WEIGHT.clone()
     weight.untyped_storage().resize_(0)
-    failure = failure_of(lambda: save({"freed": weight}, tmp_path / "c"))
+    failure = raised_error(lambda: save({"freed": weight}, tmp_path / "c"))
     assert isinstance(failure, tessera.FailedPreconditionError)
     assert failure.tensor == "freed"
     save({"freed": WEIGHT}, tmp_path / "c")
-    failure = failure_of(lambda: load({"freed": weight}, tmp_path / "c"))
+    failure = raised_error(lambda: load({"freed": weight}, tmp_path / "c"))
     assert isinstance(failure, tessera.FailedPreconditionError)
 
 
@@ -237,7 +237,7 @@ def test_a_save_warns_of_objects_that_a_load_would_refuse(tmp_path):
     # PyTorch's reader makes them; ours names the first one.
     blank = {"w": torch.zeros(3, 4), **dict.fromkeys(OBJECTS)}
     assert load(blank, tmp_path / "c", "pytorch")["config"] == Config(0.25)
-    failure = failure_of(
+    failure = raised_error(
         lambda: load({"config": None}, tmp_path / "c", "tessera")
     )
     assert isinstance(failure, tessera.PermissionDeniedError)
@@ -266,7 +266,7 @@ def test_getattr_of_anything_but_an_enumeration_is_refused(tmp_path):
 
     torch.serialization.add_safe_globals([Config])
     save({"o": Steal()}, tmp_path / "c", "pytorch")
-    failure = failure_of(lambda: load({"o": None}, tmp_path / "c"))
+    failure = raised_error(lambda: load({"o": None}, tmp_path / "c"))
     assert isinstance(failure, tessera.PermissionDeniedError)
 
 

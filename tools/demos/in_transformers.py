@@ -55,7 +55,7 @@ def load(folder):
     return model.eval()
 
 
-def loss_of(model, batch):
+def compute_loss(model, batch):
     logits = model(batch[:, :-1]).logits
     return torch.nn.functional.cross_entropy(
         logits.flatten(0, 1), batch[:, 1:].flatten()
@@ -83,7 +83,7 @@ def main():
     args = parser.parse_args()
     model = load(args.folder)
     with torch.no_grad():
-        loss = loss_of(model, first_batch(args.text.read_bytes(), args))
+        loss = compute_loss(model, first_batch(args.text.read_bytes(), args))
         text = continue_text(model)
     expected = float(args.losses.read_text().split()[0])
     difference = abs(loss - expected)

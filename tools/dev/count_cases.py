@@ -12,7 +12,7 @@ import urllib.parse
 import xml.etree.ElementTree
 
 
-def events_of(path):
+def read_events(path):
     try:
         with open(path, encoding="utf8") as file:
             for line in file:
@@ -21,7 +21,7 @@ def events_of(path):
         return  # Missing targets are found below.
 
 
-def cases_of(result):
+def count_attempt(result):
     """(passed, failed) of one attempt at one shard of a test."""
     ok = result.get("status") in ("PASSED", "FLAKY")
     for output in result.get("testActionOutput", []):
@@ -67,7 +67,7 @@ def count(events):
             key = ident["testResult"]
             # The last attempt counts.
             results[(key["label"], key.get("run"), key.get("shard"))] = (
-                cases_of(event["testResult"])
+                count_attempt(event["testResult"])
             )
         elif "buildFinished" in ident:
             ended = True
@@ -78,7 +78,7 @@ def count(events):
 
 
 def main():
-    passed, failed, ended = count(events_of(sys.argv[1]))
+    passed, failed, ended = count(read_events(sys.argv[1]))
     # A run that failed as a whole counts as failed even if no event says where.
     if failed == 0 and (not ended or sys.argv[2] != "0"):
         failed = 1

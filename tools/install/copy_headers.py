@@ -35,7 +35,7 @@ def spelled_includes(paths):
     return spelled
 
 
-def name_of(path, include_dirs, spelled):
+def include_name(path, include_dirs, spelled):
     for folder in include_dirs:
         name = os.path.relpath(path, folder)
         if name in spelled:
@@ -47,7 +47,7 @@ def main(output, found, *include_dirs):
     source, *headers = found_files(found)
     spelled = spelled_includes([source] + headers)
     for path in headers:
-        target = os.path.join(output, name_of(path, include_dirs, spelled))
+        target = os.path.join(output, include_name(path, include_dirs, spelled))
         os.makedirs(os.path.dirname(target), exist_ok=True)
         shutil.copyfile(path, target)
 

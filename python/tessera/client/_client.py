@@ -140,7 +140,7 @@ class Client:
         operation = _jobs.operation_call(
             self._channel, "GetOperation", {"name": name}, timeout
         )
-        return _jobs.Job(self._channel, _jobs.status_of(operation))
+        return _jobs.Job(self._channel, _jobs.make_status(operation))
 
     def jobs(
         self, filter: str = "", timeout: Optional[float] = None

@@ -93,7 +93,7 @@ def _word(metadata: Any, field: str) -> str:
     return _messages.enum_word(type(metadata), field, number).lower()
 
 
-def status_of(operation: Any) -> JobStatus:
+def make_status(operation: Any) -> JobStatus:
     """DataLossError if the google.longrunning.Operation is not a job."""
 
     def malformed(what: str) -> _errors.Error:
@@ -111,7 +111,7 @@ def status_of(operation: Any) -> JobStatus:
             raise malformed("has an error without a code")
         error = _status.error_of_status(operation.error, kind)
     elif operation.done:
-        result = _results.result_of(operation.response)
+        result = _results.parse_result(operation.response)
         if result is None:
             raise malformed(
                 "ended without a result of a kind that this client knows"
@@ -210,7 +210,7 @@ class Job(Generic[R]):
                         operation = _messages.parse(
                             method.reply, reply, method.name
                         )
-                        self.status = status_of(operation)
+                        self.status = make_status(operation)
                         yield self.status
                         if self.status.done:
                             return
@@ -242,7 +242,7 @@ class Job(Generic[R]):
     def _update(
         self, method: str, request: Dict[str, Any], timeout: Optional[float]
     ) -> JobStatus:
-        self.status = status_of(self._call(method, request, timeout))
+        self.status = make_status(self._call(method, request, timeout))
         return self.status
 
 
@@ -281,7 +281,7 @@ def submit(
     if not request.options.request_id:
         request.options.request_id = str(uuid.uuid4())
     operation = channel.call(_messages.method(_JOBS, method), request, timeout)
-    return Job(channel, status_of(operation))
+    return Job(channel, make_status(operation))
 
 
 def list_jobs(
@@ -310,7 +310,7 @@ def list_jobs(
                 raise
             jobs, token = [], ""
             continue
-        jobs += [Job(channel, status_of(each)) for each in page.operations]
+        jobs += [Job(channel, make_status(each)) for each in page.operations]
         if not page.next_page_token:
             return jobs
         if page.next_page_token == token:

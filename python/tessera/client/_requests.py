@@ -17,7 +17,7 @@ from tessera.client._results import FORMATS
 _NESTED = ("source", "destination", "selection", "options")
 
 
-def mesh_of(mesh: Any) -> Any:
+def parse_mesh(mesh: Any) -> Any:
     """{"replicate": 2, "shard": 3} as a Mesh."""
     if not isinstance(mesh, dict) or "axes" in mesh:
         return mesh
@@ -25,7 +25,7 @@ def mesh_of(mesh: Any) -> Any:
     return {"axes": axes}
 
 
-def _format_of(word: Any) -> Any:
+def _parse_format(word: Any) -> Any:
     if word not in FORMATS:
         raise _errors.InvalidArgumentError(
             f"{word!r} is not a format: it is one of {', '.join(FORMATS)}",
@@ -36,8 +36,8 @@ def _format_of(word: Any) -> Any:
 
 # How values that people write become the API's values, by field.
 _READERS = {
-    "format": _format_of,
-    "mesh": mesh_of,
+    "format": _parse_format,
+    "mesh": parse_mesh,
 }
 _SIZES = ("max_shard_bytes", "memory_bytes")
 _LISTS = ("include", "exclude", "renames", "casts", "parts")

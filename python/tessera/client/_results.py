@@ -104,7 +104,7 @@ def _numbers(message: Any, names: Tuple[str, ...]) -> Dict[str, int]:
     return {name: getattr(message, name) for name in names}
 
 
-def result_of(any_: Any) -> Optional[Result]:
+def parse_result(any_: Any) -> Optional[Result]:
     """The result in a google.protobuf.Any; None if the kind is not known
     here."""
     message = _messages.unpack(any_, "ConvertResult")

@@ -22,7 +22,7 @@ from tessera.client import _pickles
 from tessera.client import _results
 from tessera.client._channel import Channel
 from tessera.client._tensor_reader import TensorReader
-from tessera.client._url import url_of
+from tessera.client._url import join_url
 
 _SERVICE = "tessera.v1.CheckpointService"
 # Equals the daemon's own limit on the metadata that it reads.
@@ -58,7 +58,7 @@ class DaemonSource:
         # How tessera.open reaches the daemon again, in another process.
         self.daemon = channel.options
         self._path = path
-        self._url = url or url_of(channel.address, path)
+        self._url = url or join_url(channel.address, path)
         self._owns_channel = url is not None
         self._is_closed = False
         self._etag = ""

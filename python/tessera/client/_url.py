@@ -77,7 +77,7 @@ def parse_url(text: str) -> CheckpointUrl:
     return CheckpointUrl(address, _path_on_server(path))
 
 
-def url_of(address: str, path: str) -> str:
+def join_url(address: str, path: str) -> str:
     """The URL with these parts."""
     path = path if path.startswith("/") else "/" + path
     return DAEMON + address + (":" if address.startswith(UNIX) else "") + path

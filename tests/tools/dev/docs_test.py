@@ -100,7 +100,7 @@ class Pages(unittest.TestCase):
         )
 
     def test_pages_that_the_config_does_not_name_are_inside(self):
-        config = stage.nav_of(
+        config = stage.make_nav(
             "nav:\n- Home: README.md\n- Python:\n- Reference:\n",
             [
                 "README.md",

@@ -57,7 +57,7 @@ def tracked_files(root):
     )
 
 
-def copy_of(path):
+def copy_name(path):
     """The name of a source on the site: browsers show .txt, and mkdocs leaves out
     names that begin with a dot."""
     if path.endswith((".png", ".svg")):
@@ -96,7 +96,7 @@ class Links:
                 self.folders.add(full)
                 found = posixpath.join(full, LISTING)
         elif full in self._files and not full.endswith(".md"):
-            found = copy_of(full)
+            found = copy_name(full)
             self.sources.add(full)
         else:
             return link
@@ -191,7 +191,7 @@ def _base(path):
     return posixpath.basename(path)[: -len(".md")]
 
 
-def nav_of(config, pages):
+def make_nav(config, pages):
     """The text of mkdocs.yml with the references and the pages that it does not
     name."""
     proto = [p for p in pages if p.startswith("reference/proto/")]
@@ -245,7 +245,7 @@ def main(root, output):
     for path in sorted(links.folders):
         _write(folder, posixpath.join(path, LISTING), listing(path, files))
     for path in sorted(links.sources):
-        target = os.path.join(folder, copy_of(path))
+        target = os.path.join(folder, copy_name(path))
         os.makedirs(os.path.dirname(target), exist_ok=True)
         shutil.copyfile(os.path.join(root, path), target)
     for path in files:
@@ -261,7 +261,7 @@ def main(root, output):
         _write(folder, pages[-1], references.python_page(package, module))
     with open(os.path.join(HERE, "mkdocs.yml"), encoding="utf-8") as file:
         config = file.read()
-    _write(output, "mkdocs.yml", nav_of(config, pages))
+    _write(output, "mkdocs.yml", make_nav(config, pages))
 
 
 if __name__ == "__main__":
