@@ -29,7 +29,7 @@ inline constexpr char kCheckpointServiceName[] = "tessera.v1.CheckpointService";
 inline constexpr char kJobServiceName[] = "tessera.v1.JobService";
 inline constexpr char kOperationsName[] = "google.longrunning.Operations";
 
-// "root/1". It is not the path, because whoever may connect may ask for it.
+// "root/1". It is not the path, because anyone who may connect may ask for it.
 std::string RootHealthName(size_t number);
 
 class ServiceHealth {
