@@ -25,7 +25,7 @@
 namespace fsdp {
 namespace {
 
-// Copies a rank's padded block back to its places in `whole`.
+// Copies a rank's padded block back to the places in `whole`.
 void UnpackBlock(const at::Tensor& block, int64_t dim,
                  const std::vector<AxisCut::Piece>& pieces,
                  const at::Tensor& whole) {
@@ -115,7 +115,7 @@ class Redistribution {
     return IsLastOn(dim, axis);
   }
 
-  // The rightmost shard that blocks an axis to its left.
+  // The rightmost shard that blocks an axis to the left.
   int64_t InTheWay() const {
     for (int64_t axis = ndim() - 1; axis > 0; --axis) {
       if (!current_[axis].is_shard()) continue;

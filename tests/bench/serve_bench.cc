@@ -81,7 +81,7 @@ class RawStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     const std::span<uint8_t> now =
         left_.first(std::min<size_t>(left_.size(), kMessageBytes));
     left_ = left_.subspan(now.size());
-    // GetMetadataResponse.data and its length.
+    // GetMetadataResponse.data and the length.
     std::string head = "\x0a";
     size_t length = now.size();
     for (; length >= 0x80; length >>= 7) {

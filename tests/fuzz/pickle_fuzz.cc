@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs ReadPickle on any bytes with both allow-lists. A value that it accepts
-// is written, read back and compared, flattened and built again, and its
+// is written, read back and compared, flattened and built again, and the
 // tensors are parsed.
 
 #include <cstddef>
