@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // FakeServer: a daemon on a real socket that makes up the tensors it serves and
-// does what a test says, including what a correct daemon never does.
+// follows a test's instructions, even where a correct daemon never would.
 // Thread-safe where gRPC calls it; a test sets it up before the first call.
 
 #ifndef TESTS_CLIENT_FAKE_SERVER_H_

@@ -49,7 +49,7 @@ class TensorReaderTest : public ::testing::Test {
         options);
   }
 
-  // The first byte that is not what it should be, or the number of bytes.
+  // The first wrong byte, or the byte count if all are right.
   uint64_t FirstWrong() const {
     for (uint64_t i = 0; i < memory_.size(); ++i) {
       if (memory_[i] != FakeByte(i)) return i;

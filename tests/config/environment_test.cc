@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// read_environment: what accelerate launch sets.
+// read_environment: the variables that accelerate launch sets.
 #include <optional>
 #include <string>
 #include <vector>

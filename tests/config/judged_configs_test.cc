@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small configs mean what their programs' own code makes of them
+// Small configs read as their programs' own code reads them
 // (tests/golden/configs), or are refused where that refuses them.
 #include <cstdint>
 #include <fstream>
@@ -48,7 +48,7 @@ std::string Word(const std::optional<dcp::DType>& type) {
   return type.has_value() ? std::string(dcp::TorchName(*type)) : "none";
 }
 
-// A cast to what is there already is not one.
+// A cast to the type that is there already does not count.
 std::string ExpectedWord(const Json& type, const std::string& present) {
   if (type.is_null() || type.get<std::string>() == present) return "none";
   return type.get<std::string>();

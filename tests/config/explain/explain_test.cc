@@ -140,7 +140,7 @@ TEST(Explain, OffloadedActivationsAreOnTheHostButForOneLayers) {
   config.sharding.activation_checkpointing = 1;
   const MemoryPlan recomputing = Explain(config, 1).memory;
   EXPECT_EQ(recomputing.activations, memory.activations);
-  // The inputs of the layers, and what the root keeps.
+  // The layers' inputs, and the root's activations.
   EXPECT_EQ(recomputing.activations_on_host, 6u * 4 * (2 * 4 + 2 * 4 + 2 * 7));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plugin with a real server of Google's protocol, and what it says where
-// nothing can be reached.
+// The plugin with a real server for Google's protocol, and its errors when no
+// server can be reached.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>

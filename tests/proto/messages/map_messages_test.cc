@@ -87,7 +87,7 @@ TEST(MapMessages, AMappingArrivesAsItWasSent) {
   }
 }
 
-// What is seen before the rules are read.
+// Mistakes that are found before the rules are read.
 TEST(MapMessages, BadFieldsAreNamed) {
   const struct {
     std::function<void(v1::MapSpec&)> change;

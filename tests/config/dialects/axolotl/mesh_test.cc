@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What axolotl makes of its sizes: utils/distributed.py for the axes, and
+// How axolotl computes its mesh: utils/distributed.py for the axes, and
 // integrations/expert_parallel for experts.
 #include <cstdint>
 #include <optional>

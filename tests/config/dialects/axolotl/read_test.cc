@@ -105,7 +105,7 @@ TEST(Axolotl, DegreesAndTheLoopHaveNamesOfTheirOwn) {
   EXPECT_EQ(*config.sharding.activation_checkpointing, 1);
 }
 
-// Reads what a config sharded by FSDP2 says about activations.
+// Reads the activation settings of a config sharded by FSDP2.
 Reading ReadActivations(absl::string_view text) {
   return ReadAxolotlText(absl::StrCat(
       "fsdp_version: 2\nfsdp_config: {offload_params: false}\n", text, "\n"));

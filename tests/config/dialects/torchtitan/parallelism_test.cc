@@ -70,7 +70,7 @@ mode = "full"
   EXPECT_EQ(mesh.context_parallel_degree.place()->line, 21);
 }
 
-// Newer versions have keys for what schedules and FSDP do inside.
+// Newer versions have keys for details of schedules and FSDP.
 TEST(TorchTitan, DetailsOfParallelismHaveNoFinding) {
   EXPECT_THAT(ReadParallelism(R"(
 [parallelism]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // judged_configs_test.cc compares degrees, types, numbers and curves with verl
-// itself; here is what a reader says about the rest.
+// itself; this tests the reader's other findings.
 #include <optional>
 #include <string>
 
