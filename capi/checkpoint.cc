@@ -119,9 +119,9 @@ class MemorySink final : public TensorSink {
   const MutableByteSpan memory_;
 };
 
-absl::StatusOr<LoadTensor> WantedOf(const Checkpoint& checkpoint,
-                                    const tessera_region& region,
-                                    std::deque<MemorySink>& sinks) {
+absl::StatusOr<LoadTensor> MakeLoadTensor(const Checkpoint& checkpoint,
+                                          const tessera_region& region,
+                                          std::deque<MemorySink>& sinks) {
   LoadTensor wanted;
   wanted.fqn = region.name;
   const std::optional<uint32_t> entry = checkpoint.Find(wanted.fqn);
@@ -131,9 +131,9 @@ absl::StatusOr<LoadTensor> WantedOf(const Checkpoint& checkpoint,
     return absl::NotFoundError(
         absl::StrCat(wanted.fqn, " is not a tensor of ", checkpoint.path()));
   }
-  DCP_ASSIGN_OR_RETURN(wanted.dtype, DTypeOf(region.dtype));
+  DCP_ASSIGN_OR_RETURN(wanted.dtype, ParseDType(region.dtype));
   DCP_ASSIGN_OR_RETURN(wanted.box.sizes,
-                       SizesOf(region.num_dims, region.sizes));
+                       ParseSizes(region.num_dims, region.sizes));
   wanted.box.offsets.assign(region.offsets, region.offsets + region.num_dims);
   wanted.shape = tensor->shape;
   if (wanted.shape.size() != region.num_dims ||
@@ -157,7 +157,7 @@ absl::StatusOr<LoadTensor> WantedOf(const Checkpoint& checkpoint,
 
 // Blocks for a read of so few bytes, or none. A load registers new blocks with
 // the kernel, which would take longer than such a read.
-std::unique_ptr<BlockPool> BlocksOfSmallRead(uint64_t num_bytes) {
+std::unique_ptr<BlockPool> SmallReadBlocks(uint64_t num_bytes) {
   if (num_bytes > kMinMemoryBytes) return nullptr;
   // Without this memory, the load reports which memory is missing.
   if (!std::unique_ptr<uint8_t[]>(new (std::nothrow)
@@ -174,7 +174,8 @@ absl::Status Read(Checkpoint& checkpoint, const tessera_region* regions,
   std::vector<LoadTensor> tensors;
   uint64_t num_bytes = 0;
   for (size_t i = 0; i < num_regions; ++i) {
-    absl::StatusOr<LoadTensor> wanted = WantedOf(checkpoint, regions[i], sinks);
+    absl::StatusOr<LoadTensor> wanted =
+        MakeLoadTensor(checkpoint, regions[i], sinks);
     if (!wanted.ok()) {
       return WithPlace(Annotate(wanted.status(), regions[i].name),
                        {.path = checkpoint.path(), .tensor = regions[i].name});
@@ -183,7 +184,7 @@ absl::Status Read(Checkpoint& checkpoint, const tessera_region* regions,
     if (regions[i].num_bytes > 0) tensors.push_back(*std::move(wanted));
     num_bytes += regions[i].num_bytes;
   }
-  const std::unique_ptr<BlockPool> pool = BlocksOfSmallRead(num_bytes);
+  const std::unique_ptr<BlockPool> pool = SmallReadBlocks(num_bytes);
   return Load(ProcessFileSystem(), checkpoint, tensors,
               {.memory_bytes = memory_bytes == 0
                                    ? kDefaultMemoryBytes
@@ -194,9 +195,9 @@ absl::Status Read(Checkpoint& checkpoint, const tessera_region* regions,
 }
 
 // The archive of one object, as an item in a DCP checkpoint.
-absl::StatusOr<std::string> ArchiveOf(Checkpoint& checkpoint,
-                                      absl::string_view name,
-                                      const std::stop_token& stop) {
+absl::StatusOr<std::string> ReadArchive(Checkpoint& checkpoint,
+                                        absl::string_view name,
+                                        const std::stop_token& stop) {
   const std::optional<uint32_t> entry = checkpoint.Find(name);
   if (!entry.has_value() || checkpoint.entries()[*entry].object() == nullptr) {
     return absl::NotFoundError(
@@ -236,7 +237,7 @@ absl::StatusOr<std::string> ArchiveOf(Checkpoint& checkpoint,
 tessera_error* tessera_checkpoint_open(const char* path, tessera_stop* stop,
                                        tessera_checkpoint** out) {
   auto opened = dcp::Checkpoint::Open(dcp::capi::ProcessFileSystem(), path, {},
-                                      dcp::capi::TokenOf(stop));
+                                      dcp::capi::StopToken(stop));
   if (!opened.ok()) {
     return dcp::capi::MakeError(
         dcp::WithPlace(opened.status(), {.path = path}));
@@ -262,7 +263,7 @@ tessera_error* tessera_checkpoint_read(tessera_checkpoint* checkpoint,
                                        tessera_stop* stop) {
   const absl::Status read =
       dcp::capi::Read(*checkpoint->opened, regions, num_regions, memory_bytes,
-                      verify != 0, dcp::capi::TokenOf(stop));
+                      verify != 0, dcp::capi::StopToken(stop));
   return dcp::capi::MakeError(
       dcp::WithPlace(read, {.path = checkpoint->opened->path()}));
 }
@@ -270,8 +271,8 @@ tessera_error* tessera_checkpoint_read(tessera_checkpoint* checkpoint,
 tessera_error* tessera_checkpoint_object(tessera_checkpoint* checkpoint,
                                          const char* name, tessera_stop* stop,
                                          tessera_bytes** out) {
-  auto archive =
-      dcp::capi::ArchiveOf(*checkpoint->opened, name, dcp::capi::TokenOf(stop));
+  auto archive = dcp::capi::ReadArchive(*checkpoint->opened, name,
+                                        dcp::capi::StopToken(stop));
   if (!archive.ok()) {
     return dcp::capi::MakeError(
         dcp::WithPlace(archive.status(),

@@ -21,18 +21,18 @@ tessera_error* MakeError(const absl::Status& status) {
   if (status.ok()) return nullptr;
   return new tessera_error{.status = status,
                            .message = std::string(status.message()),
-                           .place = PlaceOf(status)};
+                           .place = StatusPlace(status)};
 }
 
 tessera_bytes* MakeBytes(std::string value) {
   return new tessera_bytes{.value = std::move(value)};
 }
 
-std::stop_token TokenOf(const tessera_stop* stop) {
+std::stop_token StopToken(const tessera_stop* stop) {
   return stop == nullptr ? std::stop_token() : stop->source.get_token();
 }
 
-absl::StatusOr<DType> DTypeOf(const char* name) {
+absl::StatusOr<DType> ParseDType(const char* name) {
   const std::optional<DType> dtype =
       name == nullptr ? std::nullopt : DTypeFromTorchName(name);
   if (dtype.has_value()) return *dtype;
@@ -41,7 +41,7 @@ absl::StatusOr<DType> DTypeOf(const char* name) {
                    "' is not the name of a dtype, such as 'float32'"));
 }
 
-absl::StatusOr<Dims> SizesOf(size_t num_dims, const int64_t* sizes) {
+absl::StatusOr<Dims> ParseSizes(size_t num_dims, const int64_t* sizes) {
   if (num_dims > kMaxDims) {
     return absl::InvalidArgumentError(absl::StrCat(
         num_dims, " dimensions, but a tensor has at most ", kMaxDims));
@@ -55,7 +55,7 @@ absl::StatusOr<Dims> SizesOf(size_t num_dims, const int64_t* sizes) {
   return dims;
 }
 
-DirectMode DirectModeOf(const tessera_write_options& options) {
+DirectMode ToDirectMode(const tessera_write_options& options) {
   if (options.direct == 1) return DirectMode::kOn;
   return options.direct == 2 ? DirectMode::kOff : DirectMode::kAuto;
 }

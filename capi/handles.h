@@ -44,15 +44,15 @@ tessera_error* MakeError(const absl::Status& status);
 tessera_bytes* MakeBytes(std::string value);
 
 // A token that is never requested for null.
-std::stop_token TokenOf(const tessera_stop* stop);
+std::stop_token StopToken(const tessera_stop* stop);
 
 // InvalidArgument for a null or unknown name.
-absl::StatusOr<DType> DTypeOf(const char* name);
+absl::StatusOr<DType> ParseDType(const char* name);
 
 // InvalidArgument for sizes that are negative, too many or too large.
-absl::StatusOr<Dims> SizesOf(size_t num_dims, const int64_t* sizes);
+absl::StatusOr<Dims> ParseSizes(size_t num_dims, const int64_t* sizes);
 
-DirectMode DirectModeOf(const tessera_write_options& options);
+DirectMode ToDirectMode(const tessera_write_options& options);
 
 // The process's file system, which any thread may use.
 FileSystem& ProcessFileSystem();

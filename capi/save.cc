@@ -98,8 +98,8 @@ absl::StatusOr<StorageInfo> AddTensor(tessera_file& file, const char* dtype,
                                       const void* data, tessera_fill fill,
                                       void* context) {
   Payload payload;
-  DCP_ASSIGN_OR_RETURN(payload.dtype, DTypeOf(dtype));
-  DCP_ASSIGN_OR_RETURN(const Dims dims, SizesOf(num_dims, sizes));
+  DCP_ASSIGN_OR_RETURN(payload.dtype, ParseDType(dtype));
+  DCP_ASSIGN_OR_RETURN(const Dims dims, ParseSizes(num_dims, sizes));
   payload.box = WholeBox(dims);
   if (!CheckedMul(static_cast<uint64_t>(Volume(dims)),
                   ElementSize(payload.dtype))) {
@@ -123,7 +123,7 @@ absl::StatusOr<std::string> Write(tessera_file& file, const char* name,
   file.output.files[0].layout.set_name(name);
   FileSystem& fs = ProcessFileSystem();
   DCP_ASSIGN_OR_RETURN(const OutputBlocks blocks,
-                       BlocksOfOutput(fs, file.path, file.output));
+                       OutputBlocksFor(fs, file.path, file.output));
   const std::unique_ptr<Destination> destination =
       AttachToDestination(fs, file.path);
   const uint64_t memory_bytes =
@@ -136,7 +136,7 @@ absl::StatusOr<std::string> Write(tessera_file& file, const char* name,
                         .open = [&]() -> absl::StatusOr<Destination*> {
                           return destination.get();
                         }},
-                       {.direct = DirectModeOf(options),
+                       {.direct = ToDirectMode(options),
                         .memory_bytes = std::max(
                             memory_bytes, kMinBlocks * blocks.block_bytes),
                         .block_bytes = blocks.block_bytes,
@@ -248,7 +248,7 @@ tessera_error* tessera_file_write(tessera_file* file, const char* name,
   if (!checked.ok()) return dcp::capi::ErrorAt(checked, file->path);
   auto written = dcp::capi::Write(
       *file, name, options == nullptr ? tessera_write_options{} : *options,
-      dcp::capi::TokenOf(stop));
+      dcp::capi::StopToken(stop));
   if (!written.ok()) return dcp::capi::ErrorAt(written.status(), file->path);
   *digests = dcp::capi::MakeBytes(*std::move(written));
   return nullptr;

@@ -138,7 +138,7 @@ tessera_error* tessera_checkpoint_not_dense(tessera_checkpoint* checkpoint,
                                             tessera_stop* stop,
                                             tessera_bytes** out) {
   const auto found = dcp::capi::NotDense(*checkpoint->opened, names, num_names,
-                                         dcp::capi::TokenOf(stop));
+                                         dcp::capi::StopToken(stop));
   if (!found.ok()) {
     return dcp::capi::MakeError(
         dcp::WithPlace(found.status(), {.path = checkpoint->opened->path()}));
@@ -153,7 +153,7 @@ tessera_error* tessera_checkpoint_item(tessera_checkpoint* checkpoint,
                                        tessera_stop* stop,
                                        tessera_bytes** out) {
   auto bytes = dcp::capi::ReadItem(*checkpoint->opened, name, chunk,
-                                   dcp::capi::TokenOf(stop));
+                                   dcp::capi::StopToken(stop));
   if (!bytes.ok()) {
     return dcp::capi::MakeError(dcp::WithPlace(
         bytes.status(), {.path = checkpoint->opened->path(), .tensor = name}));

@@ -31,12 +31,12 @@
 namespace dcp::capi {
 namespace {
 
-absl::StatusOr<SaveTensor> TensorOf(const tessera_region& region,
-                                    std::deque<CallerSource>& sources) {
+absl::StatusOr<SaveTensor> MakeSaveTensor(const tessera_region& region,
+                                          std::deque<CallerSource>& sources) {
   SaveTensor tensor;
   tensor.fqn = region.name;
-  DCP_ASSIGN_OR_RETURN(tensor.dtype, DTypeOf(region.dtype));
-  DCP_ASSIGN_OR_RETURN(tensor.shape, SizesOf(region.num_dims, region.sizes));
+  DCP_ASSIGN_OR_RETURN(tensor.dtype, ParseDType(region.dtype));
+  DCP_ASSIGN_OR_RETURN(tensor.shape, ParseSizes(region.num_dims, region.sizes));
   const std::optional<uint64_t> num_bytes = CheckedMul(
       static_cast<uint64_t>(Volume(tensor.shape)), ElementSize(tensor.dtype));
   if (num_bytes != region.num_bytes) {
@@ -60,7 +60,7 @@ struct WholeFile {
 
 absl::StatusOr<Format> FileFormat(const WholeFile& file) {
   if (file.format == nullptr) {
-    if (NamesStateFile(file.path)) return *FormatOfFileName(file.path);
+    if (NamesStateFile(file.path)) return *FormatFromSuffix(file.path);
     return absl::InvalidArgumentError(
         absl::StrCat(file.path,
                      " does not end in .safetensors, .pt, .pth or "
@@ -82,7 +82,8 @@ absl::Status Write(const WholeFile& file, const tessera_write_options& options,
   std::deque<CallerSource> sources;  // their addresses stay
   SaveState state;
   for (size_t i = 0; i < file.num_tensors; ++i) {
-    absl::StatusOr<SaveTensor> tensor = TensorOf(file.tensors[i], sources);
+    absl::StatusOr<SaveTensor> tensor =
+        MakeSaveTensor(file.tensors[i], sources);
     if (!tensor.ok()) {
       return WithPlace(Annotate(tensor.status(), file.tensors[i].name),
                        {.tensor = file.tensors[i].name});
@@ -96,7 +97,7 @@ absl::Status Write(const WholeFile& file, const tessera_write_options& options,
           file.format == nullptr ? WithFormat(file.metadata) : file.metadata,
           format));
   return planned->Write({.overwrite = file.overwrite,
-                         .direct = DirectModeOf(options),
+                         .direct = ToDirectMode(options),
                          .memory_bytes = options.memory_bytes == 0
                                              ? kDefaultMemoryBytes
                                              : options.memory_bytes,
@@ -122,6 +123,6 @@ tessera_error* tessera_write_file(
   }
   const absl::Status written = dcp::capi::Write(
       file, options == nullptr ? tessera_write_options{} : *options,
-      dcp::capi::TokenOf(stop));
+      dcp::capi::StopToken(stop));
   return dcp::capi::MakeError(dcp::WithPlace(written, {.path = path}));
 }

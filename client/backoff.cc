@@ -19,11 +19,11 @@ namespace dcp::client {
 bool IsRetryable(const absl::Status& status) {
   // A server never answers Internal: gRPC reports it when a stream was reset.
   return absl::IsUnavailable(status) || absl::IsInternal(status) ||
-         (absl::IsResourceExhausted(status) && RetryAfterOf(status) >= 0);
+         (absl::IsResourceExhausted(status) && RetryAfterMs(status) >= 0);
 }
 
 bool IsPageTokenRefused(const absl::Status& status) {
-  return ReasonOf(status) ==
+  return ErrorReasonName(status) ==
          tessera::v1::ErrorReason_Name(ErrorReason::INVALID_PAGE_TOKEN);
 }
 
@@ -41,7 +41,7 @@ absl::Duration Backoff::NextWait(const absl::Status& failure) {
     wait *= 2;
   }
   wait = std::min(wait, options_.max_wait);
-  const int64_t retry_after_ms = RetryAfterOf(failure);
+  const int64_t retry_after_ms = RetryAfterMs(failure);
   if (retry_after_ms >= 0) {
     wait = std::max(wait, absl::Milliseconds(retry_after_ms));
   }

@@ -52,7 +52,7 @@ bool ParseField(uint32_t tag, CodedInputStream& input, ReceivedChunk& chunk) {
 
 }  // namespace
 
-ReceivedChunk ReceivedChunk::Of(
+ReceivedChunk ReceivedChunk::FromChunk(
     const tessera::v1::ReadTensorsResponse::Chunk& message) {
   ReceivedChunk chunk{.part = message.part(),
                       .offset = message.offset(),

@@ -24,7 +24,7 @@ struct ReceivedChunk {
   absl::InlinedVector<ByteSpan, 16> pieces;
   uint64_t num_bytes = 0;  // of all pieces
 
-  static ReceivedChunk Of(
+  static ReceivedChunk FromChunk(
       const tessera::v1::ReadTensorsResponse::Chunk& message);
 };
 

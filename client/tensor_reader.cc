@@ -131,7 +131,7 @@ absl::Status TensorReader::Take(grpc::ByteBuffer& message, TensorLayout& header,
   if (!response.has_chunk()) {
     return absl::DataLossError("a message has neither header nor payload");
   }
-  return TakeChunk(ReceivedChunk::Of(response.chunk()), range);
+  return TakeChunk(ReceivedChunk::FromChunk(response.chunk()), range);
 }
 
 absl::Status TensorReader::TakeHeader(const Response::Header& message,

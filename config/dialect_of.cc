@@ -28,12 +28,12 @@ struct DialectKeys {
   absl::Span<const absl::string_view> typical;  // two of them decide
 };
 
-constexpr absl::string_view kSureOfAccelerate[] = {
+constexpr absl::string_view kSureAccelerateKeys[] = {
     "distributed_type",
     "fsdp_config_file",
     "main_training_function",
 };
-constexpr absl::string_view kTypicalOfAccelerate[] = {
+constexpr absl::string_view kTypicalAccelerateKeys[] = {
     "compute_environment", "downcast_bf16",     "dynamo_config",
     "enable_cpu_affinity", "gpu_ids",           "machine_rank",
     "main_process_ip",     "main_process_port", "megatron_lm_config",
@@ -41,7 +41,7 @@ constexpr absl::string_view kTypicalOfAccelerate[] = {
     "same_network",        "tpu_use_cluster",   "use_cpu",
 };
 // Nearly all files of axolotl have the first three, and need the first.
-constexpr absl::string_view kTypicalOfAxolotl[] = {
+constexpr absl::string_view kTypicalAxolotlKeys[] = {
     "base_model",
     "micro_batch_size",
     "sequence_len",
@@ -63,7 +63,7 @@ constexpr absl::string_view kTypicalOfAxolotl[] = {
     "val_set_size",
 };
 // Keys from LLM Foundry and from Composer's Trainer.
-constexpr absl::string_view kTypicalOfComposer[] = {
+constexpr absl::string_view kTypicalComposerKeys[] = {
     "algorithms",
     "device_eval_batch_size",
     "device_train_batch_size",
@@ -77,7 +77,7 @@ constexpr absl::string_view kTypicalOfComposer[] = {
     "train_loader",
 };
 // Options in Composer's blocks that transformers does not have.
-constexpr absl::string_view kOfComposerBlocks[] = {
+constexpr absl::string_view kComposerBlockKeys[] = {
     "sharding_strategy",
     "mixed_precision",
     "load_monolith_rank0_only",
@@ -101,7 +101,7 @@ constexpr absl::string_view kSharedByComposerBlocks[] = {
     "limit_all_gathers",        "backward_prefetch", "use_orig_params",
 };
 // TrainingArguments' keys that other programs do not share.
-constexpr absl::string_view kTypicalOfTransformers[] = {
+constexpr absl::string_view kTypicalTransformersKeys[] = {
     "activation_offloading",
     "adam_beta1",
     "adam_beta2",
@@ -131,7 +131,7 @@ constexpr absl::string_view kTypicalOfTransformers[] = {
     "warmup_ratio",
 };
 // Keys in a file that fsdp_config names.
-constexpr absl::string_view kSureOfFsdpOptions[] = {
+constexpr absl::string_view kSureFsdpOptionsKeys[] = {
     "fsdp_auto_wrap_policy",
     "fsdp_cpu_ram_efficient_loading",
     "fsdp_min_num_params",
@@ -144,7 +144,7 @@ constexpr absl::string_view kSureOfFsdpOptions[] = {
     "xla_fsdp_settings",
     "xla_fsdp_v2",
 };
-constexpr absl::string_view kTypicalOfFsdpOptions[] = {
+constexpr absl::string_view kTypicalFsdpOptionsKeys[] = {
     "activation_checkpointing",
     "auto_wrap_policy",
     "backward_prefetch",
@@ -167,45 +167,46 @@ struct SectionKeys {
   absl::string_view section;
   DialectKeys keys;
 };
-constexpr absl::string_view kOfParallelism[] = {
+constexpr absl::string_view kParallelismKeys[] = {
     "context_parallel_degree",      "data_parallel_replicate_degree",
     "data_parallel_shard_degree",   "disable_loss_parallel",
     "enable_async_tensor_parallel", "expert_parallel_degree",
     "fsdp_reshard_after_forward",   "pipeline_parallel_degree",
     "tensor_parallel_degree"};
-constexpr absl::string_view kSureOfTraining[] = {
+constexpr absl::string_view kSureTrainingKeys[] = {
     "data_parallel_degree", "data_parallel_replicate_degree",
     "data_parallel_shard_degree", "tensor_parallel_degree"};
-constexpr absl::string_view kTypicalOfTraining[] = {"enable_cpu_offload",
-                                                    "local_batch_size",
-                                                    "max_norm",
-                                                    "mixed_precision_reduce",
-                                                    "seq_len",
-                                                    "mixed_precision_param",
-                                                    "steps"};
-constexpr absl::string_view kOfActivations[] = {"mode", "selective_ac_option"};
-constexpr absl::string_view kOfCheckpoint[] = {
+constexpr absl::string_view kTypicalTrainingKeys[] = {"enable_cpu_offload",
+                                                      "local_batch_size",
+                                                      "max_norm",
+                                                      "mixed_precision_reduce",
+                                                      "seq_len",
+                                                      "mixed_precision_param",
+                                                      "steps"};
+constexpr absl::string_view kActivationsKeys[] = {"mode",
+                                                  "selective_ac_option"};
+constexpr absl::string_view kCheckpointKeys[] = {
     "async_mode",        "enable_checkpoint",    "export_dtype",
     "initial_load_path", "last_save_model_only", "keep_latest_k",
     "model_weights_only"};
-constexpr absl::string_view kOfJob[] = {"config_file", "description",
-                                        "dump_folder"};
-constexpr absl::string_view kOfModel[] = {"flavor", "hf_assets_path",
-                                          "tokenizer_path"};
-constexpr absl::string_view kOfExperimental[] = {"context_parallel_degree",
-                                                 "custom_args_module",
-                                                 "pipeline_parallel_degree"};
-constexpr SectionKeys kOfTorchTitan[] = {
-    {"parallelism", {kOfParallelism, {}}},
-    {"training", {kSureOfTraining, kTypicalOfTraining}},
-    {"activation_checkpoint", {{}, kOfActivations}},
-    {"checkpoint", {{}, kOfCheckpoint}},
-    {"job", {{}, kOfJob}},
-    {"model", {{}, kOfModel}},
-    {"experimental", {{}, kOfExperimental}},
+constexpr absl::string_view kJobKeys[] = {"config_file", "description",
+                                          "dump_folder"};
+constexpr absl::string_view kModelKeys[] = {"flavor", "hf_assets_path",
+                                            "tokenizer_path"};
+constexpr absl::string_view kExperimentalKeys[] = {"context_parallel_degree",
+                                                   "custom_args_module",
+                                                   "pipeline_parallel_degree"};
+constexpr SectionKeys kTorchTitanKeys[] = {
+    {"parallelism", {kParallelismKeys, {}}},
+    {"training", {kSureTrainingKeys, kTypicalTrainingKeys}},
+    {"activation_checkpoint", {{}, kActivationsKeys}},
+    {"checkpoint", {{}, kCheckpointKeys}},
+    {"job", {{}, kJobKeys}},
+    {"model", {{}, kModelKeys}},
+    {"experimental", {{}, kExperimentalKeys}},
 };
 
-size_t CountOf(const Node* map, absl::Span<const absl::string_view> keys) {
+size_t CountKeys(const Node* map, absl::Span<const absl::string_view> keys) {
   if (map == nullptr) return 0;
   size_t count = 0;
   for (const absl::string_view key : keys) {
@@ -216,8 +217,8 @@ size_t CountOf(const Node* map, absl::Span<const absl::string_view> keys) {
 
 // Two typical keys, or one that no other program has, are worth 2.
 constexpr size_t kEnough = 2;
-size_t WorthOf(const Node* map, const DialectKeys& keys) {
-  return kEnough * CountOf(map, keys.sure) + CountOf(map, keys.typical);
+size_t KeysWorth(const Node* map, const DialectKeys& keys) {
+  return kEnough * CountKeys(map, keys.sure) + CountKeys(map, keys.typical);
 }
 
 // Whether all options have accelerate's prefix and no key is one of
@@ -236,13 +237,14 @@ bool HasAcceleratesOptions(const Node& root) {
 }
 
 bool IsAccelerate(const Node& root) {
-  return WorthOf(&root, {kSureOfAccelerate, kTypicalOfAccelerate}) >= kEnough ||
+  return KeysWorth(&root, {kSureAccelerateKeys, kTypicalAccelerateKeys}) >=
+             kEnough ||
          HasAcceleratesOptions(root);
 }
 
 // Some axolotl files are parts of others, without base_model.
 bool IsAxolotl(const Node& root) {
-  const size_t count = CountOf(&root, kTypicalOfAxolotl);
+  const size_t count = CountKeys(&root, kTypicalAxolotlKeys);
   const Node* model = root.Find("base_model");
   if (model != nullptr) return model->is_scalar() && count >= kEnough;
   return root.Find("sequence_len") != nullptr && count > kEnough;
@@ -250,7 +252,7 @@ bool IsAxolotl(const Node& root) {
 
 // In TrainingArguments, fsdp is true or a list of FSDP words; in other programs
 // it is a map.
-size_t WorthOfFsdp(const Node& root) {
+size_t FsdpWorth(const Node& root) {
   const Node* fsdp = root.Find("fsdp");
   if (fsdp == nullptr || fsdp->kind == Kind::kMap) return 0;
   TrainConfig unused;
@@ -271,7 +273,7 @@ bool HasMeshSizes(const Node& root) {
 }
 
 bool IsTrainingArguments(const Node& root) {
-  return CountOf(&root, kTypicalOfTransformers) + WorthOfFsdp(root) +
+  return CountKeys(&root, kTypicalTransformersKeys) + FsdpWorth(root) +
              (HasMeshSizes(root) ? 1 : 0) >=
          kEnough;
 }
@@ -279,26 +281,27 @@ bool IsTrainingArguments(const Node& root) {
 // Whether these are only FSDP options, as in transformers' fsdp_config or in a
 // file that it names.
 bool IsFsdpOptions(const Node& root) {
-  const DialectKeys keys = {kSureOfFsdpOptions, kTypicalOfFsdpOptions};
-  if (WorthOf(root.Find("fsdp_config"), keys) > 0) return true;
+  const DialectKeys keys = {kSureFsdpOptionsKeys, kTypicalFsdpOptionsKeys};
+  if (KeysWorth(root.Find("fsdp_config"), keys) > 0) return true;
   // Many kinds of files have a version, so the value is checked.
   const Node* version = root.Find("version");
   const bool has_version = version != nullptr &&
                            version->kind == Kind::kInteger &&
                            (version->text == "1" || version->text == "2");
-  return WorthOf(&root, keys) + (has_version ? 1 : 0) >= kEnough;
+  return KeysWorth(&root, keys) + (has_version ? 1 : 0) >= kEnough;
 }
 
 // How much a Composer block, under any name, is worth. A Python dict may
 // contain nothing else, and is worth enough even if it is empty.
-size_t WorthOfComposersBlock(const Node& root) {
-  if (CountOf(root.Find("fsdp_config"), kOfComposerBlocks) > 0) return kEnough;
+size_t ComposerBlockWorth(const Node& root) {
+  if (CountKeys(root.Find("fsdp_config"), kComposerBlockKeys) > 0)
+    return kEnough;
   for (const absl::string_view key : {"fsdp", "fsdp2"}) {
     const Node* block = root.Find(key);
     if (block == nullptr || block->kind != Kind::kMap) continue;
     if (key == "fsdp2" || root.entries.size() == 1 ||
-        CountOf(block, kOfComposerBlocks) > 0 ||
-        CountOf(block, kSharedByComposerBlocks) > 0) {
+        CountKeys(block, kComposerBlockKeys) > 0 ||
+        CountKeys(block, kSharedByComposerBlocks) > 0) {
       return kEnough;
     }
   }
@@ -308,19 +311,19 @@ size_t WorthOfComposersBlock(const Node& root) {
 bool IsComposer(const Node& root) {
   const Node* parallelism = root.Find("parallelism_config");
   if (parallelism != nullptr && !HasMeshSizes(root) &&
-      CountOf(parallelism, {"fsdp", "fsdp2", "tp"}) > 0) {
+      CountKeys(parallelism, {"fsdp", "fsdp2", "tp"}) > 0) {
     return true;
   }
-  return CountOf(&root, kTypicalOfComposer) + WorthOfComposersBlock(root) >=
+  return CountKeys(&root, kTypicalComposerKeys) + ComposerBlockWorth(root) >=
          kEnough;
 }
 
 bool IsTorchTitan(const Node& root) {
   size_t worth = 0;
-  for (const auto& [section, keys] : kOfTorchTitan) {
+  for (const auto& [section, keys] : kTorchTitanKeys) {
     const Node* node = root.Find(section);
     if (node == nullptr || node->kind != Kind::kMap) continue;
-    worth += WorthOf(node, keys);
+    worth += KeysWorth(node, keys);
     // A section alone counts, so that a misspelt key in it is reported.
     if (section == "parallelism" && !node->entries.empty() &&
         std::all_of(node->entries.begin(), node->entries.end(),
@@ -335,7 +338,7 @@ bool IsTorchTitan(const Node& root) {
 
 }  // namespace
 
-Syntax SyntaxOf(absl::string_view name, absl::string_view text) {
+Syntax DetectSyntax(absl::string_view name, absl::string_view text) {
   if (absl::EndsWithIgnoreCase(name, ".toml")) return Syntax::kToml;
   if (absl::EndsWithIgnoreCase(name, ".json")) return Syntax::kJson;
   if (absl::EndsWithIgnoreCase(name, ".yaml") ||
@@ -356,14 +359,14 @@ const Node& ConfigRoot(const Node& root) {
   const Node* parameters = root.Find("parameters");
   const bool is_run =
       parameters != nullptr && parameters->kind == Kind::kMap &&
-      KnownProgramOf(root).name.empty() &&
+      FindKnownProgram(root).name.empty() &&
       (root.Find("command") != nullptr || root.Find("compute") != nullptr ||
        root.Find("image") != nullptr);
   return is_run ? *parameters : root;
 }
 
-std::optional<Dialect> DialectOf(const Node& root) {
-  const KnownProgram known = KnownProgramOf(root);
+std::optional<Dialect> DetectDialect(const Node& root) {
+  const KnownProgram known = FindKnownProgram(root);
   if (!known.name.empty()) return known.dialect;
   if (IsAxolotl(root)) return Dialect::kAxolotl;
   if (IsAccelerate(root)) return Dialect::kAccelerate;

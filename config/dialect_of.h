@@ -13,7 +13,7 @@
 namespace fsdp::config {
 
 // If the name ends in none of .toml, .json, .yaml and .yml, the text decides.
-Syntax SyntaxOf(absl::string_view name, absl::string_view text);
+Syntax DetectSyntax(absl::string_view name, absl::string_view text);
 
 // The map inside `root` that has the config: the root itself or, for a run of
 // MosaicML's mcli, the value of `parameters`.
@@ -22,7 +22,7 @@ const Node& ConfigRoot(const Node& root);
 // `root` is from ConfigRoot. One key that no other program has decides, or two
 // keys that are typical of a program. A file that known_programs.h refuses has
 // no dialect.
-std::optional<Dialect> DialectOf(const Node& root);
+std::optional<Dialect> DetectDialect(const Node& root);
 
 // Whether a text is a program that makes TorchTitan's config, such as
 // config_registry.py of version 0.3.

@@ -45,7 +45,7 @@ constexpr DialectRow kDialects[] = {
 
 absl::Span<const DialectRow> DialectTable() { return kDialects; }
 
-const DialectRow& RowOf(Dialect dialect) {
+const DialectRow& GetRow(Dialect dialect) {
   const auto row = std::find_if(
       std::begin(kDialects), std::end(kDialects),
       [dialect](const DialectRow& known) { return known.dialect == dialect; });
@@ -63,8 +63,8 @@ std::vector<Dialect> all_dialects() {
   return dialects;
 }
 
-absl::string_view name_of(Dialect dialect) {
-  return config::RowOf(dialect).name;
+absl::string_view dialect_name(Dialect dialect) {
+  return config::GetRow(dialect).name;
 }
 
 std::optional<Dialect> dialect_named(absl::string_view name) {
@@ -74,8 +74,8 @@ std::optional<Dialect> dialect_named(absl::string_view name) {
   return std::nullopt;
 }
 
-absl::string_view program_of(Dialect dialect) {
-  return config::RowOf(dialect).program;
+absl::string_view dialect_program(Dialect dialect) {
+  return config::GetRow(dialect).program;
 }
 
 }  // namespace fsdp

@@ -26,17 +26,17 @@ struct DialectRow {
 };
 
 absl::Span<const DialectRow> DialectTable();
-const DialectRow& RowOf(Dialect dialect);
+const DialectRow& GetRow(Dialect dialect);
 
 }  // namespace config
 
 // Every dialect, in the order in which users see them.
 std::vector<Dialect> all_dialects();
 // As options spell it: "accelerate", "torchtitan", "prime-rl".
-absl::string_view name_of(Dialect dialect);
+absl::string_view dialect_name(Dialect dialect);
 std::optional<Dialect> dialect_named(absl::string_view name);
 // As the program's authors spell it: "TorchTitan", "NeMo Automodel".
-absl::string_view program_of(Dialect dialect);
+absl::string_view dialect_program(Dialect dialect);
 
 }  // namespace fsdp
 

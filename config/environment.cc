@@ -26,8 +26,8 @@ namespace {
 using config::Node;
 
 // The variables with a prefix, as a map; keys are in lower case, without it.
-Node MapOf(const std::vector<std::string>& variables,
-           absl::string_view prefix) {
+Node VariablesAsMap(const std::vector<std::string>& variables,
+                    absl::string_view prefix) {
   Node map;
   map.kind = Node::Kind::kMap;
   map.place = {.file = "environment"};
@@ -89,7 +89,7 @@ void ChooseStrategy(bool is_version_1, Node& options) {
 }
 
 // accelerate's default for how each version saves.
-StateDictType StateDictTypeOf(int64_t version) {
+StateDictType DefaultStateDictType(int64_t version) {
   return version == 1 ? StateDictType::kFullStateDict
                       : StateDictType::kShardedStateDict;
 }
@@ -100,8 +100,8 @@ void FollowVersion(int64_t version_before, TrainConfig& base) {
   const int64_t version = *base.sharding.fsdp_version;
   Setting<StateDictType>& type = base.checkpoint.state_dict_type;
   if (version != version_before && !type.place().has_value() &&
-      *type == StateDictTypeOf(version_before)) {
-    type = StateDictTypeOf(version);
+      *type == DefaultStateDictType(version_before)) {
+    type = DefaultStateDictType(version);
   }
 }
 
@@ -112,14 +112,14 @@ void SwitchOn(const SourceLocation& place, TrainConfig& base) {
   base.mesh.data_parallel_shard_degree =
       Setting<int64_t>(kShardOverRest, place);
   base.sharding.fsdp_version = 1;
-  base.checkpoint.state_dict_type = StateDictTypeOf(1);
+  base.checkpoint.state_dict_type = DefaultStateDictType(1);
   // FSDP reduces in this dtype; DDP does not.
   base.precision.reduce_dtype = base.precision.param_dtype;
 }
 
 void ReadOptions(const std::vector<std::string>& variables, TrainConfig& base,
                  Findings& findings) {
-  Node options = MapOf(variables, "FSDP_");
+  Node options = VariablesAsMap(variables, "FSDP_");
   Rename("transformer_cls_to_wrap", "transformer_layer_cls_to_wrap", options);
   for (const absl::string_view unasked :
        {"use_orig_params", "sync_module_states", "backward_prefetch"}) {
@@ -141,7 +141,7 @@ void ReadOptions(const std::vector<std::string>& variables, TrainConfig& base,
 
 void ReadParallelism(const std::vector<std::string>& variables,
                      TrainConfig& base, Findings& findings) {
-  const Node options = MapOf(variables, "PARALLELISM_CONFIG_");
+  const Node options = VariablesAsMap(variables, "PARALLELISM_CONFIG_");
   config::Section section(options, findings);
   config::ReadParallelismOptions(section, base.mesh);
   section.FinishLenient("accelerate has no such variables");
@@ -151,7 +151,7 @@ void ReadParallelism(const std::vector<std::string>& variables,
 
 void read_environment(const std::vector<std::string>& variables,
                       TrainConfig& base, Findings& findings) {
-  const Node accelerate = MapOf(variables, "ACCELERATE_");
+  const Node accelerate = VariablesAsMap(variables, "ACCELERATE_");
   config::Section section(accelerate, findings);
   config::RefuseTrue("use_deepspeed", "there is no DeepSpeed here", section);
   config::RefuseTrue("use_megatron_lm", "there is no Megatron-LM here",

@@ -14,8 +14,8 @@ namespace fsdp {
 absl::StatusOr<dcp::ParallelPlan> parallel_plan_text(absl::string_view name,
                                                      absl::string_view text) {
   Findings findings;
-  const config::Node root =
-      config::ParseDocument(name, text, config::SyntaxOf(name, text), findings);
+  const config::Node root = config::ParseDocument(
+      name, text, config::DetectSyntax(name, text), findings);
   dcp::ParallelPlan plan = read_parallel_plan(root, findings);
   DCP_RETURN_IF_ERROR(findings.ToStatus());
   return plan;

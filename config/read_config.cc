@@ -35,7 +35,7 @@ using config::Syntax;
 
 Node ParseText(absl::string_view name, absl::string_view text,
                Findings& findings) {
-  const std::string printed = config::PrintedConfigOf(text);
+  const std::string printed = config::ExtractPrintedConfig(text);
   if (!printed.empty()) {
     return ParseDocument(name, printed, Syntax::kJson, findings);
   }
@@ -43,21 +43,21 @@ Node ParseText(absl::string_view name, absl::string_view text,
     return ParseDocument(name, config::PythonDictAsYaml(text), Syntax::kYaml,
                          findings);
   }
-  return ParseDocument(name, text, config::SyntaxOf(name, text), findings);
+  return ParseDocument(name, text, config::DetectSyntax(name, text), findings);
 }
 
 // "A, B or C".
 std::string ProgramsText() {
   std::vector<absl::string_view> programs;
   for (const Dialect dialect : all_dialects()) {
-    programs.push_back(program_of(dialect));
+    programs.push_back(dialect_program(dialect));
   }
   return config::Alternatives(programs);
 }
 
 // Says why a tree is in no dialect.
 void SayUnknown(const Node& root, Findings& findings) {
-  const config::KnownProgram known = config::KnownProgramOf(root);
+  const config::KnownProgram known = config::FindKnownProgram(root);
   if (known.is_refused()) {
     findings.Problem(root.place,
                      absl::StrCat("is a file of ", known.name,
@@ -113,7 +113,7 @@ ReadConfig Read(absl::string_view name, absl::string_view text,
   const Node& root = config::ConfigRoot(document);
   const bool is_broken = root.entries.empty() && read.findings.has_problems();
   if (is_broken) return read;
-  read.dialect = config::DialectOf(root);
+  read.dialect = config::DetectDialect(root);
   if (!read.dialect.has_value()) {
     SayUnknown(root, read.findings);
     return read;
@@ -122,7 +122,7 @@ ReadConfig Read(absl::string_view name, absl::string_view text,
       config::AsksForFsdp(document.Find("fsdp"))) {
     FollowOptionsFile(read_text, document, read.findings);
   }
-  config::RowOf(*read.dialect).read(root, read.config, read.findings);
+  config::GetRow(*read.dialect).read(root, read.config, read.findings);
   return read;
 }
 

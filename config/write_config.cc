@@ -12,7 +12,7 @@
 namespace fsdp {
 
 bool can_write(Dialect dialect) {
-  return config::RowOf(dialect).write != nullptr;
+  return config::GetRow(dialect).write != nullptr;
 }
 
 std::vector<absl::string_view> written_dialects() {
@@ -28,9 +28,9 @@ std::string write_config(const TrainConfig& config, Dialect dialect,
   Findings written;
   std::string text;
   if (can_write(dialect)) {
-    text = config::RowOf(dialect).write(config, written);
+    text = config::GetRow(dialect).write(config, written);
   } else {
-    written.Problem({}, absl::StrCat("configs of ", program_of(dialect),
+    written.Problem({}, absl::StrCat("configs of ", dialect_program(dialect),
                                      " can be read, but not written: most of "
                                      "their keys are about models and data"));
   }

@@ -8,7 +8,7 @@
 namespace fsdp {
 
 ForwardBoundary::ForwardBoundary(const torch::nn::Module& module)
-    : state_(FsdpState::Find(module)), hooks_(BoundaryHooksOf(module)) {
+    : state_(FsdpState::Find(module)), hooks_(FindBoundaryHooks(module)) {
   if (!state_ || state_->group() == nullptr) return;
   state_->group()->set_seen_at_boundary();
   state_->scheduler().OnGroupUse(*state_->group(), UsePhase::Now(),

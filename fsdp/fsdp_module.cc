@@ -11,7 +11,8 @@
 namespace fsdp {
 namespace {
 
-FsdpParamGroup::PrefetchList GroupsOf(const std::vector<FSDPModule>& modules) {
+FsdpParamGroup::PrefetchList MakePrefetchList(
+    const std::vector<FSDPModule>& modules) {
   FsdpParamGroup::PrefetchList groups;
   for (const FSDPModule& module : modules) {
     FsdpParamGroup* group = module.state()->group();
@@ -106,14 +107,14 @@ void FSDPModule::set_reshard_after_backward(bool value, bool recurse) {
 void FSDPModule::set_modules_to_forward_prefetch(
     const std::vector<FSDPModule>& modules) {
   ForGroups(*state_, false, [&modules](FsdpParamGroup& group) {
-    group.forward_prefetch() = GroupsOf(modules);
+    group.forward_prefetch() = MakePrefetchList(modules);
   });
 }
 
 void FSDPModule::set_modules_to_backward_prefetch(
     const std::vector<FSDPModule>& modules) {
   ForGroups(*state_, false, [&modules](FsdpParamGroup& group) {
-    group.backward_prefetch() = GroupsOf(modules);
+    group.backward_prefetch() = MakePrefetchList(modules);
   });
 }
 

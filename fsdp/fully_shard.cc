@@ -139,7 +139,8 @@ void MoveBuffers(const std::vector<at::Tensor>& buffers, c10::Device device) {
 }
 
 // LibTorch's optimizers step a parameter as often as it is listed.
-void WarnOfTies(const std::vector<ModulePtr>& modules, const ShardPlan& plan) {
+void WarnAboutTies(const std::vector<ModulePtr>& modules,
+                   const ShardPlan& plan) {
   std::unordered_map<const c10::TensorImpl*, std::string> first_names;
   for (const ShardPlan::Param& param : plan.params) {
     first_names.emplace(param.tensor.unsafeGetTensorImpl(), "");
@@ -192,7 +193,8 @@ std::shared_ptr<FsdpParamGroup> MakeGroup(FsdpState& state, ShardPlan plan,
         std::move(param.geometry), *std::move(param.spec), options.mp_policy));
     params.back()->set_name(param.name);
     params.back()->set_parallel(std::move(parallel));
-    if (param.stored.defined()) params.back()->KeepAs(std::move(param.stored));
+    if (param.stored.defined())
+      params.back()->SetStored(std::move(param.stored));
     params.back()->extension() = std::move(param.extension);
   }
   group->Shard(
@@ -217,7 +219,7 @@ FSDPModule fully_shard(const std::vector<ModulePtr>& modules,
   const int64_t post_forward_ranks = PostForwardRanks(
       options.reshard_after_forward, mesh.size(mesh.ndim() - 1));
   ShardPlan plan = PlanShards(outer, mesh, options);
-  WarnOfTies(outer, plan);
+  WarnAboutTies(outer, plan);
 
   ProcessGroup post_forward_group =
       MakePostForwardGroup(mesh, post_forward_ranks);
@@ -257,8 +259,8 @@ FSDPModule fully_shard(Module& module, const FullyShardOptions& options) {
 }
 
 std::optional<DTensor> dtensor_of(const at::Tensor& parameter) {
-  const FsdpParam* param = FsdpParam::OfShard(parameter);
-  if (const ManagedStorage* storage = ManagedStorageOf(parameter)) {
+  const FsdpParam* param = FsdpParam::FindByShard(parameter);
+  if (const ManagedStorage* storage = FindManagedStorage(parameter)) {
     param = storage->owner();
   }
   if (param == nullptr) return std::nullopt;

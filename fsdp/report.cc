@@ -19,7 +19,7 @@
 namespace fsdp {
 namespace {
 
-StepRecorder& RecorderOf(const torch::nn::Module& module) {
+StepRecorder& GetRecorder(const torch::nn::Module& module) {
   return get_fsdp_module(module).state()->scheduler().comm().recorder();
 }
 
@@ -90,12 +90,12 @@ void PrintTree(const torch::nn::Module& module, const std::string& name,
     os << "  [" << GroupLine(*state) << "]";
   os << "\n";
   const std::string below = indent + "  ";
-  for (const auto& item : ParametersOf(module)) {
+  for (const auto& item : ParameterRegistry(module)) {
     if (item.value().defined()) {
       os << below << ParameterLine(item.key(), item.value()) << "\n";
     }
   }
-  for (const auto& item : ChildrenOf(module)) {
+  for (const auto& item : ChildRegistry(module)) {
     PrintTree(*item.value(), item.key(), below, os);
   }
 }
@@ -113,11 +113,11 @@ std::string to_string(const torch::nn::Module& module) {
 }
 
 StepReport step_report(const torch::nn::Module& module) {
-  return RecorderOf(module).report();
+  return GetRecorder(module).report();
 }
 
 void reset_step_report(const torch::nn::Module& module) {
-  RecorderOf(module).Reset();
+  GetRecorder(module).Reset();
 }
 
 std::string to_string(const StepReport& report) {
@@ -133,7 +133,7 @@ std::string to_string(const StepReport& report) {
 }
 
 void set_tracing(const torch::nn::Module& module, bool tracing) {
-  StepRecorder& recorder = RecorderOf(module);
+  StepRecorder& recorder = GetRecorder(module);
   if (tracing) recorder.Reset();
   recorder.set_tracing(tracing);
 }
@@ -144,7 +144,7 @@ void write_trace(const torch::nn::Module& module, const std::string& path) {
   std::vector<std::string> rows;
   const char* separator = "";
   file << "{\"traceEvents\":[";
-  for (const StepRecorder::Span& span : RecorderOf(module).spans()) {
+  for (const StepRecorder::Span& span : GetRecorder(module).spans()) {
     auto row = std::find(rows.begin(), rows.end(), span.row);
     if (row == rows.end()) {
       rows.push_back(span.row);

@@ -36,7 +36,7 @@ Message Kept(const absl::Status& status, absl::string_view type) {
 
 absl::Status WithReason(absl::Status status, ErrorReason reason,
                         ErrorMetadata metadata) {
-  if (status.ok() || !ReasonOf(status).empty()) return status;
+  if (status.ok() || !ErrorReasonName(status).empty()) return status;
   google::rpc::ErrorInfo info;
   info.set_reason(tessera::v1::ErrorReason_Name(reason));
   info.set_domain(std::string(kErrorDomain));
@@ -47,13 +47,13 @@ absl::Status WithReason(absl::Status status, ErrorReason reason,
   return status;
 }
 
-std::string ReasonOf(const absl::Status& status) {
-  return ErrorInfoOf(status).reason();
+std::string ErrorReasonName(const absl::Status& status) {
+  return GetErrorInfo(status).reason();
 }
 
-std::string ReasonMetadataOf(const absl::Status& status,
-                             absl::string_view key) {
-  const google::rpc::ErrorInfo info = ErrorInfoOf(status);
+std::string FindReasonMetadata(const absl::Status& status,
+                               absl::string_view key) {
+  const google::rpc::ErrorInfo info = GetErrorInfo(status);
   const auto found = info.metadata().find(std::string(key));
   return found == info.metadata().end() ? "" : found->second;
 }
@@ -65,7 +65,7 @@ absl::Status InvalidField(absl::string_view field, absl::string_view problem) {
 
 absl::Status BlameField(absl::Status status, absl::string_view field,
                         ErrorReason reason) {
-  if (!absl::IsInvalidArgument(status) || !FieldOf(status).empty()) {
+  if (!absl::IsInvalidArgument(status) || !BlamedField(status).empty()) {
     return status;
   }
   google::rpc::BadRequest bad;
@@ -77,17 +77,17 @@ absl::Status BlameField(absl::Status status, absl::string_view field,
   return WithReason(std::move(status), reason, {{"field", std::string(field)}});
 }
 
-std::string FieldOf(const absl::Status& status) {
-  const google::rpc::BadRequest bad = BadRequestOf(status);
+std::string BlamedField(const absl::Status& status) {
+  const google::rpc::BadRequest bad = GetBadRequest(status);
   return bad.field_violations_size() == 0 ? ""
                                           : bad.field_violations(0).field();
 }
 
-google::rpc::ErrorInfo ErrorInfoOf(const absl::Status& status) {
+google::rpc::ErrorInfo GetErrorInfo(const absl::Status& status) {
   return Kept<google::rpc::ErrorInfo>(status, kInfoType);
 }
 
-google::rpc::BadRequest BadRequestOf(const absl::Status& status) {
+google::rpc::BadRequest GetBadRequest(const absl::Status& status) {
   return Kept<google::rpc::BadRequest>(status, kBadRequestType);
 }
 

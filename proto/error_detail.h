@@ -39,9 +39,10 @@ absl::Status WithReason(absl::Status status, ErrorReason reason,
 
 // The name of the reason, from ErrorReason or from a newer server; empty if
 // there is none.
-std::string ReasonOf(const absl::Status& status);
+std::string ErrorReasonName(const absl::Status& status);
 // Empty if there is none.
-std::string ReasonMetadataOf(const absl::Status& status, absl::string_view key);
+std::string FindReasonMetadata(const absl::Status& status,
+                               absl::string_view key);
 
 // INVALID_ARGUMENT with the reason INVALID_FIELD. The message is the field's
 // name followed by `problem`, such as " is 0: must be 1 or more".
@@ -51,11 +52,11 @@ absl::Status InvalidField(absl::string_view field, absl::string_view problem);
 absl::Status BlameField(absl::Status status, absl::string_view field,
                         ErrorReason reason = ErrorReason::INVALID_FIELD);
 // The field that is to blame; empty if there is none.
-std::string FieldOf(const absl::Status& status);
+std::string BlamedField(const absl::Status& status);
 
 // The complete messages, for rpc_status.cc. Empty if there are none.
-google::rpc::ErrorInfo ErrorInfoOf(const absl::Status& status);
-google::rpc::BadRequest BadRequestOf(const absl::Status& status);
+google::rpc::ErrorInfo GetErrorInfo(const absl::Status& status);
+google::rpc::BadRequest GetBadRequest(const absl::Status& status);
 void SetErrorInfo(absl::Status& status, const google::rpc::ErrorInfo& info);
 void SetBadRequest(absl::Status& status, const google::rpc::BadRequest& bad);
 

@@ -41,7 +41,7 @@ constexpr int64_t kRetryAfterMs = 1000;
 constexpr int64_t kMaxRetryAfterMs = int64_t{24} * 3600 * 1000;
 
 // The cost of one byte in the trailers: see kMaxMessageCost.
-size_t CostOf(char c) {
+size_t TrailerCost(char c) {
   const bool plain = c >= ' ' && c <= '~' && c != '%';
   return (plain ? 1 : 3) + 2;
 }
@@ -51,7 +51,7 @@ std::string ShortMessage(absl::string_view message) {
   size_t cost = 0;
   size_t length = 0;
   while (length < text.size() && cost <= kMaxMessageCost) {
-    cost += CostOf(text[length]);
+    cost += TrailerCost(text[length]);
     ++length;
   }
   if (cost <= kMaxMessageCost) return text;
@@ -79,8 +79,8 @@ const std::string& MisfitReason() {
 // the checkpoint itself, from code that does not know the API.
 std::string ImpliedReason(const absl::Status& status) {
   if (IsMisfit(status)) return MisfitReason();
-  const ErrorPlace place = PlaceOf(status);
-  const bool written = SideOf(status) == ErrorSide::kDestination;
+  const ErrorPlace place = StatusPlace(status);
+  const bool written = StatusSide(status) == ErrorSide::kDestination;
   const bool read = !written && place != ErrorPlace();
   const auto name = [](ErrorReason reason) {
     return tessera::v1::ErrorReason_Name(reason);
@@ -112,7 +112,7 @@ std::string ImpliedReason(const absl::Status& status) {
 }
 
 google::rpc::ErrorInfo MakeErrorInfo(const absl::Status& status) {
-  const google::rpc::ErrorInfo given = ErrorInfoOf(status);
+  const google::rpc::ErrorInfo given = GetErrorInfo(status);
   google::rpc::ErrorInfo info;
   info.set_reason(given.reason().empty() ? ImpliedReason(status)
                                          : given.reason());
@@ -122,13 +122,13 @@ google::rpc::ErrorInfo MakeErrorInfo(const absl::Status& status) {
     if (metadata.size() == kMaxDetails) break;
     metadata[key] = std::string(Utf8Prefix(text, kMaxDetailBytes));
   }
-  const ErrorPlace place = PlaceOf(status);
+  const ErrorPlace place = StatusPlace(status);
   for (const PlaceField& field : kPlaceFields) {
     const std::string text = ToUtf8(place.*field.text);
     if (text.empty()) continue;
     metadata[field.key] = std::string(Utf8Prefix(text, kMaxPlaceBytes));
   }
-  const ErrorSide side = SideOf(status);
+  const ErrorSide side = StatusSide(status);
   if (side != ErrorSide::kNone) {
     metadata["side"] = side == ErrorSide::kSource ? "source" : "destination";
   }
@@ -137,7 +137,7 @@ google::rpc::ErrorInfo MakeErrorInfo(const absl::Status& status) {
 
 // Empty if no field is to blame.
 google::rpc::BadRequest MakeBadRequest(const absl::Status& status) {
-  const google::rpc::BadRequest given = BadRequestOf(status);
+  const google::rpc::BadRequest given = GetBadRequest(status);
   google::rpc::BadRequest bad;
   if (given.field_violations_size() == 0) return bad;
   const auto& first = given.field_violations(0);
@@ -177,7 +177,7 @@ absl::Status WithRetryInfo(absl::Status status,
 
 // -1: the same call would fail again.
 int64_t RetryAfterToSend(const absl::Status& status) {
-  const int64_t said = RetryAfterOf(status);
+  const int64_t said = RetryAfterMs(status);
   return said < 0 && absl::IsUnavailable(status) ? kRetryAfterMs : said;
 }
 
@@ -188,7 +188,7 @@ absl::StatusCode CodeToSend(const absl::Status& status) {
 }
 
 // Only called for errors, so that a code of 0 is the sender's mistake.
-absl::StatusCode CodeOf(int code) {
+absl::StatusCode ToStatusCode(int code) {
   return static_cast<absl::StatusCode>(
       code == 0 ? static_cast<int>(absl::StatusCode::kUnknown) : code);
 }
@@ -202,7 +202,7 @@ absl::Status WithRetryAfter(absl::Status status, int64_t milliseconds) {
   return status;
 }
 
-int64_t RetryAfterOf(const absl::Status& status) {
+int64_t RetryAfterMs(const absl::Status& status) {
   const absl::optional<absl::Cord> text = status.GetPayload(kRetryPayloadType);
   int64_t milliseconds = -1;
   if (!text.has_value() ||
@@ -233,7 +233,7 @@ google::rpc::Status ToStatusProto(const absl::Status& status) {
 
 absl::Status FromStatusProto(const google::rpc::Status& proto) {
   if (proto.code() == 0) return absl::OkStatus();
-  absl::Status status(CodeOf(proto.code()), proto.message());
+  absl::Status status(ToStatusCode(proto.code()), proto.message());
   for (const google::protobuf::Any& detail : proto.details()) {
     google::rpc::ErrorInfo info;
     google::rpc::BadRequest bad;
@@ -262,7 +262,7 @@ absl::Status FromRpcStatus(const grpc::Status& status, absl::string_view call) {
   // Details are optional: those that cannot be parsed are dropped. Code and
   // message are taken from gRPC's own status.
   if (!proto.ParseFromString(status.error_details())) proto.Clear();
-  proto.set_code(static_cast<int>(CodeOf(status.error_code())));
+  proto.set_code(static_cast<int>(ToStatusCode(status.error_code())));
   proto.set_message(absl::StrCat(call, ": ", status.error_message()));
   return FromStatusProto(proto);
 }

@@ -26,7 +26,7 @@ namespace dcp {
 // (google.rpc.RetryInfo).
 absl::Status WithRetryAfter(absl::Status status, int64_t milliseconds);
 // Milliseconds, or -1.
-int64_t RetryAfterOf(const absl::Status& status);
+int64_t RetryAfterMs(const absl::Status& status);
 
 // For a handler to return: shortens the message until it fits into HTTP/2
 // trailers. The details are an ErrorInfo with the place (metadata "path",

@@ -147,7 +147,7 @@ class SignalWatch {
     while (true) {
       const absl::Duration now = dcp::SteadyNow();
       if (now >= next_warning) {
-        PostFiles([this] { server_.WarnOfExpiry(); });
+        PostFiles([this] { server_.WarnAboutExpiry(); });
         next_warning = now + kWarnPeriod;
       }
       if (now >= next_ping) {

@@ -88,7 +88,7 @@ constexpr int64_t kOtherCallsOfAll = 2000;
 constexpr size_t kTransportBytes = size_t{512} << 20;
 constexpr absl::Duration kJournalWatchInterval = absl::Seconds(5);
 // Long enough for people to renew a certificate manually.
-constexpr absl::Duration kWarnOfExpiry = absl::Hours(24 * 30);
+constexpr absl::Duration kExpiryWarningTime = absl::Hours(24 * 30);
 // gRPC must not make threads for calls; no service asks for it.
 constexpr int kMaxSyncThreads = 16;
 
@@ -143,7 +143,7 @@ std::string WithPort(absl::string_view address, int port) {
   return absl::StrCat(address.substr(0, address.rfind(':') + 1), port);
 }
 
-TlsPaths TlsPathsOf(const ServerOptions& options) {
+TlsPaths TlsFilePaths(const ServerOptions& options) {
   return {.cert = options.tls_cert,
           .key = options.tls_key,
           .client_ca = options.tls_client_ca};
@@ -222,7 +222,7 @@ struct Server::Impl {
   absl::Status StartServices();
   absl::Status StartWatches();
   absl::StatusOr<std::string> Start();
-  void WarnOfExpiry() const;
+  void WarnAboutExpiry() const;
   void CheckAlive();
   void StopAll();
   void Drain();
@@ -373,13 +373,13 @@ absl::Status Server::Impl::Accept(
       });
   DCP_RETURN_IF_ERROR(acceptor->Start());
   Keep(AddConnectionMetrics(*acceptor, metrics));
-  WarnOfExpiry();
+  WarnAboutExpiry();
   return absl::OkStatus();
 }
 
-void Server::Impl::WarnOfExpiry() const {
+void Server::Impl::WarnAboutExpiry() const {
   const absl::Duration left = tls.expiry() - absl::Now();
-  if (left > kWarnOfExpiry) return;
+  if (left > kExpiryWarningTime) return;
   DCP_LOG(kWarning) << "event=certificate_expires time="
                     << absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", tls.expiry(),
                                         absl::UTCTimeZone())
@@ -441,7 +441,7 @@ absl::Status Server::Check(const ServerOptions& options) {
   Problems problems;
   problems.Add(CheckListen(options));
   problems.Add(Access::Load(options.roots, options.tokens_file).status());
-  problems.Add(ServerTls::Load(TlsPathsOf(options)).status());
+  problems.Add(ServerTls::Load(TlsFilePaths(options)).status());
   problems.Add(StateDir::Check(options.state_dir, options.roots));
   return problems.status();
 }
@@ -451,7 +451,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(
   DCP_RETURN_IF_ERROR(CheckListen(options));
   DCP_ASSIGN_OR_RETURN(Access access,
                        Access::Load(options.roots, options.tokens_file));
-  DCP_ASSIGN_OR_RETURN(ServerTls tls, ServerTls::Load(TlsPathsOf(options)));
+  DCP_ASSIGN_OR_RETURN(ServerTls tls, ServerTls::Load(TlsFilePaths(options)));
   DCP_ASSIGN_OR_RETURN(StateDir state_dir,
                        StateDir::Open(options.state_dir, options.roots));
   DCP_ASSIGN_OR_RETURN(std::unique_ptr<JobJournal> journal,
@@ -482,12 +482,12 @@ void Server::Reload() {
     impl_->reload_seconds = absl::ToUnixSeconds(absl::Now());
   }
   impl_->expiry_seconds = absl::ToUnixSeconds(impl_->tls.expiry());
-  impl_->WarnOfExpiry();
+  impl_->WarnAboutExpiry();
   impl_->calls.EndRevoked();
   if (impl_->jobs != nullptr) impl_->jobs->StopRevoked();
 }
 
-void Server::WarnOfExpiry() const { impl_->WarnOfExpiry(); }
+void Server::WarnAboutExpiry() const { impl_->WarnAboutExpiry(); }
 
 void Server::CheckAlive() { impl_->CheckAlive(); }
 

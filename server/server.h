@@ -46,7 +46,7 @@ class Server {
   // stays if the new one is invalid. One thread at a time.
   void Reload();
   // Logs a warning if the certificate expires within a month.
-  void WarnOfExpiry() const;
+  void WarnAboutExpiry() const;
   // Returns if the server works: no lock is held forever, and gRPC answers. May
   // be called from Start until the destructor.
   void CheckAlive();

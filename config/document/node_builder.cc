@@ -27,13 +27,13 @@ size_t NumNodes(const Node& node) {
   return count;
 }
 
-int DepthOf(const Node& node) {
+int NodeDepth(const Node& node) {
   int depth = 0;
   for (const Node& item : node.items) {
-    depth = std::max(depth, DepthOf(item));
+    depth = std::max(depth, NodeDepth(item));
   }
   for (const auto& [key, value] : node.entries) {
-    depth = std::max(depth, DepthOf(value));
+    depth = std::max(depth, NodeDepth(value));
   }
   return node.is_scalar() ? 0 : depth + 1;
 }
@@ -49,10 +49,10 @@ std::string PathTo(absl::string_view parent, absl::string_view key) {
 NodeBuilder::NodeBuilder(absl::string_view name, Findings& findings)
     : name_(name), findings_(&findings) {
   root_.kind = Node::Kind::kMap;
-  root_.place = PlaceOf({});
+  root_.place = MakePlace({});
 }
 
-SourceLocation NodeBuilder::PlaceOf(TextPosition position) const {
+SourceLocation NodeBuilder::MakePlace(TextPosition position) const {
   SourceLocation place;
   place.file = name_;
   place.line = position.line;
@@ -61,7 +61,7 @@ SourceLocation NodeBuilder::PlaceOf(TextPosition position) const {
 }
 
 bool NodeBuilder::Fail(TextPosition position, absl::string_view text) {
-  if (!failed_) findings_->Problem(PlaceOf(position), std::string(text));
+  if (!failed_) findings_->Problem(MakePlace(position), std::string(text));
   failed_ = true;
   return false;
 }
@@ -88,7 +88,7 @@ bool NodeBuilder::Begin(Node::Kind kind, TextPosition position) {
   }
   Open open;
   open.node.kind = kind;
-  open.node.place = PlaceOf(position);
+  open.node.place = MakePlace(position);
   open_.push_back(std::move(open));
   return true;
 }
@@ -112,7 +112,7 @@ bool NodeBuilder::Key(absl::string_view key, TextPosition position) {
   if (++num_duplicates_ > kMaxDuplicates) {
     return Fail(position, "repeats many more keys");
   }
-  SourceLocation place = PlaceOf(position);
+  SourceLocation place = MakePlace(position);
   for (const Open& outer : open_) {
     if (outer.has_key) place.key = PathTo(place.key, outer.key);
   }
@@ -127,13 +127,13 @@ bool NodeBuilder::Scalar(Node::Kind kind, absl::string_view text,
   Node node;
   node.kind = kind;
   node.text = std::string(text);
-  node.place = PlaceOf(position);
+  node.place = MakePlace(position);
   return Attach(std::move(node));
 }
 
 bool NodeBuilder::Copy(const Node& node, TextPosition position) {
   if (!Count(node, position)) return false;
-  if (open_.size() + static_cast<size_t>(DepthOf(node)) >
+  if (open_.size() + static_cast<size_t>(NodeDepth(node)) >
       static_cast<size_t>(kMaxDocumentDepth)) {
     return Fail(position,
                 absl::StrCat("is nested deeper than ", kMaxDocumentDepth));
@@ -196,7 +196,7 @@ bool NodeBuilder::SetPaths(Node& node, const std::string& path) {
 Node NodeBuilder::Build() && {
   Node empty;
   empty.kind = Node::Kind::kMap;
-  empty.place = PlaceOf({});
+  empty.place = MakePlace({});
   if (failed_ || !has_root_ || root_.kind == Node::Kind::kNull) return empty;
   if (root_.kind != Node::Kind::kMap) {
     findings_->Problem(root_.place, "is not a map of keys and values");

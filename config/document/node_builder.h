@@ -61,7 +61,7 @@ class NodeBuilder {
     std::set<std::string> keys;
   };
 
-  SourceLocation PlaceOf(TextPosition position) const;
+  SourceLocation MakePlace(TextPosition position) const;
   bool CountNodes(size_t count, TextPosition position);
   bool Attach(Node node);
   bool SetPaths(Node& node, const std::string& path);

@@ -25,7 +25,7 @@ using dcp::ActivationLayout;
 using dcp::ParallelStyle;
 
 // An entry's place. The key in it may be the empty pattern.
-SourceLocation PlaceOf(absl::string_view pattern, const Node& node) {
+SourceLocation EntryPlace(absl::string_view pattern, const Node& node) {
   SourceLocation place = node.place;
   if (pattern.empty()) place.key = "\"\"";
   return place;
@@ -127,7 +127,7 @@ std::optional<ParallelStyle> ReadStyle(const Node& node,
 dcp::ParallelPlan read_parallel_plan(const Node& map, Findings& findings) {
   dcp::ParallelPlan plan;
   for (const auto& [pattern, node] : map.entries) {
-    const SourceLocation place = PlaceOf(pattern, node);
+    const SourceLocation place = EntryPlace(pattern, node);
     const std::optional<ParallelStyle> style = ReadStyle(node, place, findings);
     if (!style.has_value()) continue;
     const absl::Status added =

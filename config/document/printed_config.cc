@@ -18,7 +18,7 @@ namespace {
 constexpr absl::string_view kMark = "Running with configs: {";
 
 // "[rank0]:" at the beginning of a line; empty if there is none.
-absl::string_view RankOf(absl::string_view line) {
+absl::string_view RankPrefix(absl::string_view line) {
   constexpr absl::string_view kBegin = "[rank";
   const size_t end = line.find("]:");
   if (line.substr(0, kBegin.size()) != kBegin ||
@@ -51,12 +51,12 @@ size_t ObjectBytes(absl::string_view text) {
 
 }  // namespace
 
-std::string PrintedConfigOf(absl::string_view text) {
+std::string ExtractPrintedConfig(absl::string_view text) {
   const size_t mark = text.find(kMark);
   if (mark == absl::string_view::npos) return "";
   const size_t begin = mark + kMark.size() - 1;
   const size_t line_begin = text.rfind('\n', mark) + 1;  // 0 for the first line
-  const absl::string_view rank = RankOf(text.substr(line_begin));
+  const absl::string_view rank = RankPrefix(text.substr(line_begin));
   std::vector<absl::string_view> lines =
       absl::StrSplit(text.substr(begin), '\n');
   for (size_t i = 1; i < lines.size() && !rank.empty(); ++i) {

@@ -13,7 +13,7 @@ namespace fsdp::config {
 // The JSON, on the same lines as in the log, without the "[rank0]:" that
 // torchrun puts before each line; the rest of the log is blank. Empty if the
 // text has no such config.
-std::string PrintedConfigOf(absl::string_view text);
+std::string ExtractPrintedConfig(absl::string_view text);
 
 }  // namespace fsdp::config
 

@@ -27,7 +27,7 @@ constexpr size_t kMaxShownBytes = 60;
 constexpr size_t kMaxShownKeys = 6;
 
 // A value as a message shows it: 3, 'FULL_SHRAD', a list.
-std::string Shown(const Node& node) {
+std::string ValueText(const Node& node) {
   if (node.kind == Kind::kList) return "a list";
   if (node.kind == Kind::kMap) return "a map";
   if (node.kind == Kind::kNull) return "null";
@@ -63,12 +63,12 @@ std::string RangeText(RealRange range) {
 // The text for an unexpected value, or for a reference instead of one.
 std::string NotExpected(const Node& node, absl::string_view expected) {
   if (IsReference(node)) {
-    return absl::StrCat("is ", Shown(node),
+    return absl::StrCat("is ", ValueText(node),
                         ", a reference that nothing in this file resolves; "
                         "write the value, ",
                         expected);
   }
-  return absl::StrCat("is ", Shown(node), ", not ", expected);
+  return absl::StrCat("is ", ValueText(node), ", not ", expected);
 }
 
 // ", not A or B; did you mean A?".
@@ -155,8 +155,8 @@ bool IsSlip(absl::string_view word, absl::string_view known) {
 Section::Section(const Node& map, Findings& findings)
     : map_(&map), findings_(&findings) {
   if (map.kind != Kind::kMap && map.kind != Kind::kNull) {
-    findings.Problem(map.place,
-                     absl::StrCat("is ", Shown(map), ", not a map of keys"));
+    findings.Problem(
+        map.place, absl::StrCat("is ", ValueText(map), ", not a map of keys"));
   }
 }
 
@@ -312,9 +312,9 @@ void Section::Refuse(absl::string_view key, absl::string_view harmless,
   if (node == nullptr || IsEmptyValue(*node) || SaysSame(*node, harmless)) {
     return;
   }
-  findings_->Problem(
-      node->place,
-      absl::StrCat("is ", Shown(*node), ", which is not supported: ", reason));
+  findings_->Problem(node->place,
+                     absl::StrCat("is ", ValueText(*node),
+                                  ", which is not supported: ", reason));
 }
 
 void Section::Finish() {
@@ -370,7 +370,7 @@ void Section::FinishLenient(absl::string_view reason) {
     Node word;
     word.kind = Kind::kReal;  // shown without quotes
     word.text = std::string(others[i]);
-    absl::StrAppend(&shown, i == 0 ? "" : ", ", Shown(word));
+    absl::StrAppend(&shown, i == 0 ? "" : ", ", ValueText(word));
   }
   if (others.size() > num_shown) {
     absl::StrAppend(&shown, " and ", others.size() - num_shown, " more");

@@ -42,11 +42,11 @@ namespace {
 
 using Kind = Node::Kind;
 
-constexpr std::ptrdiff_t kMaxDotsOfLine = 128;
+constexpr std::ptrdiff_t kMaxLineDots = 128;
 // toml++ searches the tables that dotted keys have made one by one.
 constexpr std::ptrdiff_t kMaxDots = 16384;
 
-TextPosition PositionOf(const toml::source_region& region) {
+TextPosition ToPosition(const toml::source_region& region) {
   return {.line = static_cast<int>(region.begin.line),
           .column = static_cast<int>(region.begin.column)};
 }
@@ -59,9 +59,9 @@ bool CheckDots(const std::vector<absl::string_view>& lines,
     const std::ptrdiff_t dots =
         std::count(lines[i].begin(), lines[i].end(), '.');
     all += dots;
-    if (dots <= kMaxDotsOfLine && all <= kMaxDots) continue;
+    if (dots <= kMaxLineDots && all <= kMaxDots) continue;
     return builder.Fail({.line = static_cast<int>(i) + 1},
-                        absl::StrCat("has more dots than ", kMaxDotsOfLine,
+                        absl::StrCat("has more dots than ", kMaxLineDots,
                                      " in a line or ", kMaxDots, " in all"));
   }
   return true;
@@ -74,7 +74,7 @@ class Converter {
 
   // Returns false after a problem; the builder bounds the recursion.
   bool Convert(const toml::node& node) {
-    const TextPosition position = PositionOf(node.source());
+    const TextPosition position = ToPosition(node.source());
     if (const toml::table* table = node.as_table()) {
       return ConvertTable(*table, position);
     }
@@ -115,7 +115,7 @@ class Converter {
                        return a.first->source().begin < b.first->source().begin;
                      });
     for (const auto& [key, value] : entries) {
-      if (!builder_->Key(std::string(key->str()), PositionOf(key->source())))
+      if (!builder_->Key(std::string(key->str()), ToPosition(key->source())))
         return false;
       if (!Convert(*value)) return false;
     }
@@ -152,7 +152,7 @@ Node ParseToml(absl::string_view name, absl::string_view text,
   if (!CheckDots(lines, builder)) return std::move(builder).Build();
   const toml::parse_result result = toml::parse(std::string(text));
   if (!result) {
-    builder.Fail(PositionOf(result.error().source()),
+    builder.Fail(ToPosition(result.error().source()),
                  absl::StrCat("is not valid TOML: ",
                               std::string(result.error().description())));
   } else {

@@ -15,7 +15,7 @@
 namespace fsdp::config {
 namespace {
 
-constexpr absl::string_view kWordsOfSharding[] = {
+constexpr absl::string_view kShardingWords[] = {
     "deepspeed", "fsdp",     "fsdp1",       "fsdp2",       "hsdp",
     "megatron",  "parallel", "parallelism", "parallelize", "shard",
     "sharded",   "sharding", "zero1",       "zero2",       "zero3",
@@ -23,9 +23,9 @@ constexpr absl::string_view kWordsOfSharding[] = {
 // Sharding words before a size or a degree.
 constexpr absl::string_view kAxes[] = {"cp", "dp", "ep", "pp", "sp", "tp"};
 // Words in keys about data, and about a server next to the training.
-constexpr absl::string_view kWordsOfOthers[] = {"dataset", "vllm"};
-constexpr absl::string_view kWordsOfOptimizers[] = {"optim", "optimizer",
-                                                    "optimizers"};
+constexpr absl::string_view kOtherWords[] = {"dataset", "vllm"};
+constexpr absl::string_view kOptimizerWords[] = {"optim", "optimizer",
+                                                 "optimizers"};
 
 template <size_t n>
 bool Contains(const absl::string_view (&words)[n], absl::string_view word) {
@@ -43,12 +43,12 @@ absl::string_view TrainingSubject(absl::string_view key) {
   const std::vector<std::string> words = absl::StrSplit(
       absl::AsciiStrToLower(key), absl::ByAnyChar("_-. "), absl::SkipEmpty());
   for (const std::string& word : words) {
-    if (Contains(kWordsOfOthers, word)) return "";
+    if (Contains(kOtherWords, word)) return "";
   }
   if (NamesAxis(words)) return "sharding";
   for (size_t i = 0; i < words.size(); ++i) {
-    if (Contains(kWordsOfSharding, words[i])) return "sharding";
-    if (Contains(kWordsOfOptimizers, words[i])) return "an optimizer";
+    if (Contains(kShardingWords, words[i])) return "sharding";
+    if (Contains(kOptimizerWords, words[i])) return "an optimizer";
     const bool is_rate =
         words[i] == "lr" || (i > 0 && words[i - 1] == "learning" &&
                              (words[i] == "rate" || words[i] == "rates"));

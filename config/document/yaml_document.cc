@@ -65,7 +65,7 @@ bool TakeSign(absl::string_view& text) {
 
 // A plain scalar's kind. PyYAML reads "8e-4" as a string. OmegaConf, which
 // reads Composer's files, reads a number, and so does this.
-Kind KindOfPlain(absl::string_view text) {
+Kind PlainKind(absl::string_view text) {
   if (text.empty() || text == "~" || text == "None" ||
       IsOneOf(text, {"null"})) {
     return Kind::kNull;
@@ -89,7 +89,7 @@ Kind KindOfPlain(absl::string_view text) {
   return text.empty() ? Kind::kReal : Kind::kString;
 }
 
-TextPosition PositionOf(const YAML::Mark& mark) {
+TextPosition ToPosition(const YAML::Mark& mark) {
   return {.line = mark.line + 1, .column = mark.column + 1};
 }
 
@@ -105,7 +105,7 @@ class Handler final : public YAML::EventHandler {
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (has_document_) {
-      Check(builder_->Fail(PositionOf(mark),
+      Check(builder_->Fail(ToPosition(mark),
                            "begins a second document, but a config is one; put "
                            "each into a file of its own"));
     }
@@ -129,7 +129,7 @@ class Handler final : public YAML::EventHandler {
                tag == absl::StrCat(kPrefix, "float") ||
                tag == absl::StrCat(kPrefix, "bool") ||
                tag == absl::StrCat(kPrefix, "null")) {
-      Scalar(mark, anchor, KindOfPlain(value), value);
+      Scalar(mark, anchor, PlainKind(value), value);
     } else {
       RefuseTag(mark, tag);
     }
@@ -138,13 +138,13 @@ class Handler final : public YAML::EventHandler {
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const auto it = anchors_.find(anchor);
     if (it == anchors_.end()) {
-      Check(builder_->Fail(PositionOf(mark), "has an alias within its anchor"));
+      Check(builder_->Fail(ToPosition(mark), "has an alias within its anchor"));
       return;
     }
     if (builder_->expects_key()) {
       Key(mark, it->second);
     } else {
-      Check(builder_->Copy(it->second, PositionOf(mark)));
+      Check(builder_->Copy(it->second, ToPosition(mark)));
     }
   }
 
@@ -172,16 +172,16 @@ class Handler final : public YAML::EventHandler {
 
   void RefuseTag(const YAML::Mark& mark, absl::string_view tag) {
     Check(builder_->Fail(
-        PositionOf(mark),
+        ToPosition(mark),
         absl::StrCat("has a value with the tag ", tag.substr(0, 80),
                      ", which no config needs")));
   }
 
   void Key(const YAML::Mark& mark, const Node& key) {
     if (!key.is_scalar()) {
-      Check(builder_->Fail(PositionOf(mark), "has a key that is not a word"));
+      Check(builder_->Fail(ToPosition(mark), "has a key that is not a word"));
     }
-    Check(builder_->Key(key.text, PositionOf(mark)));
+    Check(builder_->Key(key.text, ToPosition(mark)));
   }
 
   void Scalar(const YAML::Mark& mark, YAML::anchor_t anchor, Kind kind,
@@ -194,7 +194,7 @@ class Handler final : public YAML::EventHandler {
       if (anchor != YAML::NullAnchor) Keep({anchor, mark}, key);
       return;
     }
-    Check(builder_->Scalar(kind, text, PositionOf(mark)));
+    Check(builder_->Scalar(kind, text, ToPosition(mark)));
     if (anchor != YAML::NullAnchor) Keep({anchor, mark}, builder_->last());
   }
 
@@ -205,9 +205,9 @@ class Handler final : public YAML::EventHandler {
       RefuseTag(mark, tag);
     }
     if (builder_->expects_key()) {
-      Check(builder_->Fail(PositionOf(mark), "has a key that is not a word"));
+      Check(builder_->Fail(ToPosition(mark), "has a key that is not a word"));
     }
-    Check(builder_->Begin(kind, PositionOf(mark)));
+    Check(builder_->Begin(kind, ToPosition(mark)));
     open_.push_back({anchor, mark});
   }
 
@@ -219,7 +219,7 @@ class Handler final : public YAML::EventHandler {
   }
 
   void Keep(const Anchor& anchor, const Node& node) {
-    Check(builder_->Count(node, PositionOf(anchor.mark)));
+    Check(builder_->Count(node, ToPosition(anchor.mark)));
     anchors_[anchor.anchor] = node;
   }
 
@@ -296,7 +296,7 @@ bool IsQuoteClosed(absl::string_view text) {
 
 // The first line that is indented with a tab; 0: there is none. YAML does not
 // allow tabs, and the parser reports the consequences only later.
-int LineOfTab(absl::string_view text) {
+int FindTabLine(absl::string_view text) {
   int number = 0;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     ++number;
@@ -321,18 +321,18 @@ Node ParseYaml(absl::string_view name, absl::string_view text,
     const YAML::Mark& quoted = handler.last_quoted();
     if (!quoted.is_null() &&
         !IsQuoteClosed(text.substr(static_cast<size_t>(quoted.pos)))) {
-      builder.Fail(PositionOf(quoted), "has a quote that is not closed");
+      builder.Fail(ToPosition(quoted), "has a quote that is not closed");
     }
   } catch (const Stop&) {
     // The builder has the problem.
   } catch (const YAML::Exception& error) {
-    const int tab = LineOfTab(text);
+    const int tab = FindTabLine(text);
     if (tab > 0 && tab <= error.mark.line + 1) {
       builder.Fail({.line = tab, .column = 1},
                    "is not valid YAML: the line is indented with a tab; write "
                    "spaces");
     } else {
-      builder.Fail(PositionOf(error.mark),
+      builder.Fail(ToPosition(error.mark),
                    absl::StrCat("is not valid YAML: ", error.msg));
     }
   }

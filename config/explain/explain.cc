@@ -104,7 +104,7 @@ uint64_t KeptByMatrices(const GroupPlan& group) {
 }
 
 // Elements per token of a layer's input: the size that most matrices take.
-uint64_t WidthOf(const GroupPlan& group) {
+uint64_t InputWidth(const GroupPlan& group) {
   std::map<int64_t, int> count;
   int64_t width = 0;
   for (const ParameterShape& parameter : group.parameters) {
@@ -142,7 +142,7 @@ ActivationBytes Activations(const std::vector<GroupPlan>& groups,
     const uint64_t all = KeptByMatrices(groups[i]);
     const bool recomputes =
         every > 0 && (i + 1) % static_cast<uint64_t>(every) == 0;
-    kept += recomputes ? WidthOf(groups[i]) : all;
+    kept += recomputes ? InputWidth(groups[i]) : all;
     if (recomputes) recomputed_max = std::max(recomputed_max, all);
     layer_max = std::max(layer_max, all);
   }
@@ -153,7 +153,7 @@ ActivationBytes Activations(const std::vector<GroupPlan>& groups,
       norms += static_cast<uint64_t>(2 * parameter.sizes[0]);
     }
   }
-  const uint64_t of_root = (norms + 2 * WidthOf(root)) * dtype_bytes +
+  const uint64_t of_root = (norms + 2 * InputWidth(root)) * dtype_bytes +
                            2 * LargestOutput(root) * kFloatBytes;
   if (*sharding.activation_cpu_offload) {
     return {.device = layer_max * dtype_bytes + of_root,

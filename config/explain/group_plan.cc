@@ -27,7 +27,7 @@ bool IsNumber(absl::string_view name) {
 
 // The names of the modules that contain a parameter, outermost first:
 // "a.0.weight": "a", "a.0".
-std::vector<absl::string_view> ModulesOf(absl::string_view name) {
+std::vector<absl::string_view> ParentModules(absl::string_view name) {
   std::vector<absl::string_view> modules;
   for (size_t dot = name.find('.'); dot != absl::string_view::npos;
        dot = name.find('.', dot + 1)) {
@@ -42,8 +42,8 @@ absl::string_view LastPart(absl::string_view module) {
 }
 
 // The layer that contains a parameter; empty: none.
-absl::string_view LayerOf(absl::string_view parameter) {
-  for (const absl::string_view module : ModulesOf(parameter)) {
+absl::string_view ParentLayer(absl::string_view parameter) {
+  for (const absl::string_view module : ParentModules(parameter)) {
     if (IsNumber(LastPart(module))) return module;
   }
   return "";
@@ -51,8 +51,8 @@ absl::string_view LayerOf(absl::string_view parameter) {
 
 // The root's child that contains the parameter; if that child is a list, the
 // list's child.
-absl::string_view DirectChildOf(absl::string_view parameter) {
-  const std::vector<absl::string_view> modules = ModulesOf(parameter);
+absl::string_view RootChild(absl::string_view parameter) {
+  const std::vector<absl::string_view> modules = ParentModules(parameter);
   if (modules.empty()) return "";
   const bool is_list = modules.size() > 1 && IsNumber(LastPart(modules[1]));
   return modules[is_list ? 1 : 0];
@@ -65,7 +65,7 @@ std::vector<absl::string_view> PickBySize(
     int64_t least, const std::vector<ParameterShape>& parameters) {
   std::map<absl::string_view, std::vector<size_t>> held;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    for (const absl::string_view module : ModulesOf(parameters[i].name)) {
+    for (const absl::string_view module : ParentModules(parameters[i].name)) {
       held[module].push_back(i);
     }
   }
@@ -112,9 +112,9 @@ std::vector<GroupPlan> plan_groups(
   GroupPlan root;
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (*sharding.auto_wrap_policy == AutoWrapPolicy::kTransformerBasedWrap) {
-      modules[i] = LayerOf(parameters[i].name);
+      modules[i] = ParentLayer(parameters[i].name);
     } else if (*sharding.auto_wrap_policy == AutoWrapPolicy::kDirectChildren) {
-      modules[i] = DirectChildOf(parameters[i].name);
+      modules[i] = RootChild(parameters[i].name);
     }
     if (modules[i].empty()) {
       root.parameters.push_back(parameters[i]);

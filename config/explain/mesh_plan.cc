@@ -14,7 +14,7 @@ namespace fsdp {
 namespace {
 
 // "run.yaml:3: dp_shard_size is 3", or with `name` if there is no place.
-std::string Said(const Setting<int64_t>& degree, absl::string_view name) {
+std::string DegreeText(const Setting<int64_t>& degree, absl::string_view name) {
   const std::string where = degree.place().has_value()
                                 ? to_string(*degree.place())
                                 : std::string(name);
@@ -25,7 +25,7 @@ absl::Status Check(const Setting<int64_t>& degree, absl::string_view name,
                    int64_t least) {
   if (*degree >= least) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(Said(degree, name), ", less than ", least));
+      absl::StrCat(DegreeText(degree, name), ", less than ", least));
 }
 
 // The degrees' names where nobody wrote them.
@@ -53,8 +53,8 @@ absl::Status CheckDegrees(const MeshConfig& mesh) {
        {std::pair(mesh.data_parallel_shard_degree, kShard),
         std::pair(mesh.data_parallel_replicate_degree, kReplicate)}) {
     if (*degree != 0) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(Said(degree, name), ", which is not a number of ranks"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        DegreeText(degree, name), ", which is not a number of ranks"));
   }
   return absl::OkStatus();
 }
@@ -68,7 +68,7 @@ absl::StatusOr<int64_t> DataRanks(const MeshConfig& mesh, int64_t world_size) {
         std::pair(mesh.pipeline_parallel_degree, kPipeline)}) {
     if (rest % *degree != 0) {
       return absl::InvalidArgumentError(
-          absl::StrCat(Said(degree, name), ", which does not divide ",
+          absl::StrCat(DegreeText(degree, name), ", which does not divide ",
                        rest == world_size
                            ? absl::StrCat(world_size, " ranks")
                            : absl::StrCat("the ", rest,
@@ -85,16 +85,16 @@ absl::Status CheckExperts(const MeshConfig& mesh, const MeshPlan& plan) {
   const Setting<int64_t>& cut = mesh.expert_tensor_parallel_degree;
   if (*cut != 1 && *cut != plan.tensor_parallel) {
     return absl::InvalidArgumentError(
-        absl::StrCat(Said(cut, kExpertTensor), ", neither 1 nor ",
-                     Said(mesh.tensor_parallel_degree, kTensor)));
+        absl::StrCat(DegreeText(cut, kExpertTensor), ", neither 1 nor ",
+                     DegreeText(mesh.tensor_parallel_degree, kTensor)));
   }
   const int64_t available = plan.num_shards() * plan.tensor_parallel;
   if (available % *ranks == 0 && available / *ranks % *cut == 0) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      Said(ranks, kExpert),
-      *cut == 1 ? "" : absl::StrCat(" and ", Said(cut, kExpertTensor)),
+      DegreeText(ranks, kExpert),
+      *cut == 1 ? "" : absl::StrCat(" and ", DegreeText(cut, kExpertTensor)),
       ": experts are divided among the ", available,
       " ranks of shards, context and tensor parallelism, which that does not "
       "divide"));
@@ -108,21 +108,21 @@ absl::Status CheckShards(const MeshConfig& mesh, const MeshPlan& plan) {
   const Setting<int64_t>& taker = plan.tensor_parallel > 1
                                       ? mesh.tensor_parallel_degree
                                       : mesh.data_parallel_replicate_degree;
-  return absl::InvalidArgumentError(
-      absl::StrCat(Said(taker, plan.tensor_parallel > 1 ? kTensor : kReplicate),
-                   ", which leaves FSDP no ranks to shard over"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      DegreeText(taker, plan.tensor_parallel > 1 ? kTensor : kReplicate),
+      ", which leaves FSDP no ranks to shard over"));
 }
 
 absl::Status DoNotMultiply(const MeshConfig& mesh, int64_t world_size,
                            int64_t local_world_size) {
   std::string degrees =
-      absl::StrCat(Said(mesh.data_parallel_replicate_degree, kReplicate), ", ",
-                   Said(mesh.data_parallel_shard_degree, kShard), ", ",
-                   Said(mesh.tensor_parallel_degree, kTensor));
+      absl::StrCat(DegreeText(mesh.data_parallel_replicate_degree, kReplicate),
+                   ", ", DegreeText(mesh.data_parallel_shard_degree, kShard),
+                   ", ", DegreeText(mesh.tensor_parallel_degree, kTensor));
   for (const auto& [degree, name] :
        {std::pair(mesh.context_parallel_degree, kContext),
         std::pair(mesh.pipeline_parallel_degree, kPipeline)}) {
-    if (*degree != 1) absl::StrAppend(&degrees, ", ", Said(degree, name));
+    if (*degree != 1) absl::StrAppend(&degrees, ", ", DegreeText(degree, name));
   }
   return absl::InvalidArgumentError(
       absl::StrCat(degrees, ": they do not multiply to ", world_size, " ranks",

@@ -94,7 +94,7 @@ class Conversion {
   absl::string_view Prefix(absl::string_view name) const {
     return name.substr(0, name.size() - Base(name).size());
   }
-  absl::string_view ValueOf(const EntryText& entry) const {
+  absl::string_view EntryValue(const EntryText& entry) const {
     return WithoutQuotes(entry.value.In(layout_));
   }
 
@@ -110,12 +110,12 @@ class Conversion {
                 line == absl::string_view::npos ? offset + 1 : offset - line),
             .key = absl::StrJoin(keys, ".")};
   }
-  SourceLocation PlaceOf(const EntryText& entry) const {
+  SourceLocation EntryPlace(const EntryText& entry) const {
     return PlaceAt(entry.value.begin, entry.name);
   }
-  SourceLocation PlaceOfMap() const { return PlaceAt(map_begin_, ""); }
+  SourceLocation MapPlace() const { return PlaceAt(map_begin_, ""); }
   void Problem(std::string text) {
-    findings_.Problem(PlaceOfMap(), std::move(text));
+    findings_.Problem(MapPlace(), std::move(text));
   }
 
   bool LosesComments() {
@@ -133,7 +133,7 @@ class Conversion {
     const EntryText& entry = options_->map().entries[i];
     options_->Remove(i);
     was_removed_ = true;
-    findings_.Ignored(PlaceOf(entry), absl::StrCat("is dropped: ", why));
+    findings_.Ignored(EntryPlace(entry), absl::StrCat("is dropped: ", why));
   }
 
   void ConvertOptions() {
@@ -177,21 +177,21 @@ class Conversion {
     options_->Rename(i, name);
     options_->SetValue(i, Bool(reshard()));
     has_reshard_ = true;
-    findings_.Changed(PlaceOf(entry),
+    findings_.Changed(EntryPlace(entry),
                       absl::StrCat("becomes ", name, ": ", Bool(reshard())));
   }
 
   void ConvertReshard(size_t i) {
     const EntryText& entry = options_->map().entries[i];
     has_reshard_ = true;
-    const ShardingStrategy* strategy = FindShardingStrategy(ValueOf(entry));
+    const ShardingStrategy* strategy = FindShardingStrategy(EntryValue(entry));
     if (strategy == nullptr) return;
     // true and false cannot express copies.
     if (is_version_2_ && (strategy->is_hybrid || strategy->is_replicated)) {
       return;
     }
     options_->SetValue(i, Bool(reshard()));
-    findings_.Changed(PlaceOf(entry),
+    findings_.Changed(EntryPlace(entry),
                       absl::StrCat("becomes ", Bool(reshard())));
   }
 
@@ -199,7 +199,7 @@ class Conversion {
     const EntryText& entry = options_->map().entries[i];
     for (const ComposerOption& option : ComposerOptions()) {
       if (option.name != entry.name) continue;
-      const absl::string_view value = ValueOf(entry);
+      const absl::string_view value = EntryValue(entry);
       const bool is_unset =
           option.unset.empty() ||
           std::any_of(option.unset.begin(), option.unset.end(),
@@ -209,7 +209,7 @@ class Conversion {
       if (is_unset) {
         Drop(i, "FSDP2Config has no such option");
       } else {
-        findings_.Changed(PlaceOf(entry),
+        findings_.Changed(EntryPlace(entry),
                           "stays, although Composer's FSDP2Config has no such "
                           "option, because it has an effect here");
       }
@@ -248,7 +248,7 @@ class Conversion {
       // The name stays: Composer's Trainer takes no other one from a map. This
       // key tells a reader that the map is for FSDP2.
       if (!has_reshard_) Add("reshard_after_forward", Bool(reshard()), false);
-      findings_.Changed(PlaceOfMap(),
+      findings_.Changed(MapPlace(),
                         "is for FSDP2 if Composer finds FSDP_VERSION=2 in its "
                         "environment; set that as well");
     }
@@ -278,7 +278,7 @@ class Conversion {
     }
     const std::string name = absl::StrCat(prefix, "state_dict_type");
     Add(name, value, true);
-    findings_.Changed(PlaceOfMap(),
+    findings_.Changed(MapPlace(),
                       absl::StrCat("gets ", name, ": ", value,
                                    ", which is not the default of FSDP2"));
   }

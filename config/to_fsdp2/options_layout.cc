@@ -15,7 +15,7 @@ namespace {
 using Path = std::vector<absl::string_view>;
 
 // The paths at which each dialect may have the options.
-std::vector<Path> PathsOf(Dialect dialect) {
+std::vector<Path> OptionPaths(Dialect dialect) {
   switch (dialect) {
     case Dialect::kAccelerate:
     case Dialect::kAxolotl:
@@ -33,7 +33,8 @@ std::vector<Path> PathsOf(Dialect dialect) {
   return {};
 }
 
-std::optional<size_t> IndexOf(const MapText& map, absl::string_view name) {
+std::optional<size_t> FindEntryIndex(const MapText& map,
+                                     absl::string_view name) {
   for (size_t i = 0; i < map.entries.size(); ++i) {
     if (map.entries[i].name == name) return i;
   }
@@ -53,7 +54,7 @@ std::optional<OptionsLayout> At(absl::string_view text, const Path& path) {
   std::optional<MapText> parent =
       FindMapText(text, absl::MakeConstSpan(path).first(path.size() - 1));
   if (!parent.has_value()) return std::nullopt;
-  const std::optional<size_t> index = IndexOf(*parent, path.back());
+  const std::optional<size_t> index = FindEntryIndex(*parent, path.back());
   if (!index.has_value()) return std::nullopt;
   const EntryText entry = parent->entries[*index];
   OptionsLayout layout;
@@ -71,7 +72,7 @@ std::optional<OptionsLayout> At(absl::string_view text, const Path& path) {
 
 // For an accelerate file without fsdp_config, for which version 1's defaults
 // hold.
-std::optional<OptionsLayout> NotThereYet(absl::string_view text) {
+std::optional<OptionsLayout> LayoutWithoutOptions(absl::string_view text) {
   std::optional<MapText> root = FindMapText(text, {});
   if (!root.has_value() || root->entries.empty() ||
       root->Find("fsdp_config") != nullptr) {
@@ -90,15 +91,15 @@ bool IsEmptyText(absl::string_view value) {
          value == "None";
 }
 
-bool HasFsdp1Options(Dialect dialect) { return !PathsOf(dialect).empty(); }
+bool HasFsdp1Options(Dialect dialect) { return !OptionPaths(dialect).empty(); }
 
 std::optional<OptionsLayout> FindOptions(absl::string_view text,
                                          Dialect dialect) {
-  for (const Path& path : PathsOf(dialect)) {
+  for (const Path& path : OptionPaths(dialect)) {
     std::optional<OptionsLayout> layout = At(text, path);
     if (layout.has_value()) return layout;
   }
-  if (dialect == Dialect::kAccelerate) return NotThereYet(text);
+  if (dialect == Dialect::kAccelerate) return LayoutWithoutOptions(text);
   return std::nullopt;
 }
 

@@ -26,8 +26,8 @@ namespace {
 
 // Whether FSDP2 can express the mesh: it shards over all ranks, or over those
 // of given degrees.
-bool CanBeSaid(absl::string_view name, const ReadConfig& read,
-               Findings& findings) {
+bool CanExpressMesh(absl::string_view name, const ReadConfig& read,
+                    Findings& findings) {
   const MeshConfig& mesh = read.config.mesh;
   const bool is_of_version_2 = *read.config.sharding.fsdp_version == 2;
   if (is_of_version_2 && !config::AreCopies(mesh)) return true;
@@ -52,8 +52,8 @@ bool CanBeSaid(absl::string_view name, const ReadConfig& read,
 }
 
 // Returns a version 2 file without the options that version 1 left behind.
-ToFsdp2 Mended(absl::string_view name, absl::string_view text,
-               absl::string_view layout, ReadConfig read) {
+ToFsdp2 MendFile(absl::string_view name, absl::string_view text,
+                 absl::string_view layout, ReadConfig read) {
   ToFsdp2 result;
   result.text = std::string(text);
   std::optional<config::OptionsLayout> found =
@@ -93,7 +93,7 @@ ToFsdp2 to_fsdp2(absl::string_view name, absl::string_view text) {
   if (read.dialect.has_value() && !config::HasFsdp1Options(*read.dialect)) {
     result.findings.Problem(
         {.file = std::string(name)},
-        absl::StrCat("is a config of ", program_of(*read.dialect),
+        absl::StrCat("is a config of ", dialect_program(*read.dialect),
                      read.dialect == Dialect::kVerl
                          ? "; write strategy: fsdp2 where it has fsdp"
                          : ", which has no FSDP1"));
@@ -109,12 +109,12 @@ ToFsdp2 to_fsdp2(absl::string_view name, absl::string_view text) {
     return result;
   }
   if (!read.findings.has_problems() &&
-      !CanBeSaid(name, read, result.findings)) {
+      !CanExpressMesh(name, read, result.findings)) {
     return result;
   }
   // Then only options left over from version 1 are edited; mostly there are
   // none.
-  if (is_version_2) return Mended(name, text, layout, std::move(read));
+  if (is_version_2) return MendFile(name, text, layout, std::move(read));
   std::optional<config::OptionsLayout> found =
       config::FindOptions(layout, *read.dialect);
   if (!found.has_value()) {

@@ -31,7 +31,7 @@ void Digest64::Update(ByteSpan bytes) {
 
 uint64_t Digest64::Value() const { return XXH3_64bits_digest(&state_->xxh); }
 
-uint64_t Digest64Of(ByteSpan bytes) {
+uint64_t Xxh3Digest(ByteSpan bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
 }
 

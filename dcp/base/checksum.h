@@ -40,7 +40,7 @@ class Digest64 {
 };
 
 // XXH3-64, with seed 0, over one span.
-uint64_t Digest64Of(ByteSpan bytes);
+uint64_t Xxh3Digest(ByteSpan bytes);
 
 }  // namespace dcp
 

@@ -53,7 +53,7 @@ uint32_t Shift(uint32_t remainder, uint64_t num_bytes) {
 
 }  // namespace
 
-uint32_t Crc32Pieces::ContributionOf(ByteSpan piece, uint64_t bytes_behind) {
+uint32_t Crc32Pieces::Contribution(ByteSpan piece, uint64_t bytes_behind) {
   // The inversions before and after cancel those in ExtendCrc32.
   return Shift(~ExtendCrc32(~uint32_t{0}, piece), bytes_behind);
 }

@@ -3,7 +3,7 @@
 // each exactly once. It keeps only one word: a CRC is linear, so each piece
 // contributes the value that it would have if all other bytes were zero. Not
 // for pieces of a few bytes: each piece costs about a microsecond in addition
-// to the bytes. Thread-compatible; ContributionOf is pure.
+// to the bytes. Thread-compatible; Contribution is pure.
 #ifndef DCP_BASE_CRC32_PIECES_H_
 #define DCP_BASE_CRC32_PIECES_H_
 
@@ -17,7 +17,7 @@ class Crc32Pieces {
  public:
   // The amount that `piece` adds to a stretch's CRC if `bytes_behind` bytes
   // follow the piece in the stretch. The cost grows with the piece's length.
-  static uint32_t ContributionOf(ByteSpan piece, uint64_t bytes_behind);
+  static uint32_t Contribution(ByteSpan piece, uint64_t bytes_behind);
 
   void Add(uint32_t contribution) { sum_ ^= contribution; }
 

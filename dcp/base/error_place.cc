@@ -35,7 +35,7 @@ absl::Status WithPlace(absl::Status status, const ErrorPlace& place) {
   return status;
 }
 
-ErrorPlace PlaceOf(const absl::Status& status) {
+ErrorPlace StatusPlace(const absl::Status& status) {
   ErrorPlace place;
   for (const Field& field : kFields) {
     const absl::optional<absl::Cord> text =

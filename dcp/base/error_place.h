@@ -25,7 +25,7 @@ struct ErrorPlace {
 // saw the error first knows the place best. OK stays OK.
 absl::Status WithPlace(absl::Status status, const ErrorPlace& place);
 
-ErrorPlace PlaceOf(const absl::Status& status);
+ErrorPlace StatusPlace(const absl::Status& status);
 
 }  // namespace dcp
 

@@ -15,14 +15,14 @@ constexpr absl::string_view kSideType = "tessera/error-side";
 
 absl::Status WithSide(absl::Status status, ErrorSide side) {
   if (status.ok() || side == ErrorSide::kNone) return status;
-  if (SideOf(status) != ErrorSide::kNone) return status;
+  if (StatusSide(status) != ErrorSide::kNone) return status;
   status.SetPayload(
       kSideType,
       absl::Cord(side == ErrorSide::kSource ? "source" : "destination"));
   return status;
 }
 
-ErrorSide SideOf(const absl::Status& status) {
+ErrorSide StatusSide(const absl::Status& status) {
   const absl::optional<absl::Cord> side = status.GetPayload(kSideType);
   if (!side.has_value()) return ErrorSide::kNone;
   return *side == "source" ? ErrorSide::kSource : ErrorSide::kDestination;

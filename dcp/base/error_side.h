@@ -16,7 +16,7 @@ enum class ErrorSide : uint8_t { kNone, kSource, kDestination };
 // `status` marked with `side`, unless it is OK or already marked.
 absl::Status WithSide(absl::Status status, ErrorSide side);
 
-ErrorSide SideOf(const absl::Status& status);
+ErrorSide StatusSide(const absl::Status& status);
 
 }  // namespace dcp
 

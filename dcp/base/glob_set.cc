@@ -55,8 +55,9 @@ bool MatchesElement(absl::string_view element, char c) {
 }
 
 // The bytes that match `element`; for brackets they are computed only once.
-const ByteSet& BytesOf(absl::string_view element,
-                       std::map<std::string, ByteSet, std::less<>>& known) {
+const ByteSet& MatchingBytes(
+    absl::string_view element,
+    std::map<std::string, ByteSet, std::less<>>& known) {
   const auto [it, is_new] = known.try_emplace(std::string(element));
   for (int byte = 0; is_new && byte < 256; ++byte) {
     const auto index = static_cast<size_t>(byte);
@@ -85,7 +86,8 @@ GlobSet::GlobSet(const std::vector<std::string>& globs)
       if (rest[0] == '*') {
         repeats.push_back(state);
       } else {
-        elements.emplace_back(++state, &BytesOf(rest.substr(0, length), known));
+        elements.emplace_back(++state,
+                              &MatchingBytes(rest.substr(0, length), known));
       }
       rest.remove_prefix(length);
     }

@@ -21,7 +21,7 @@ uint64_t UniqueBits() {
   uint64_t bits;
   if (getentropy(&bits, sizeof(bits)) == 0) return bits;
   static std::atomic<uint64_t> counter{0};
-  return Digest64Of(AsBytes(absl::StrCat(
+  return Xxh3Digest(AsBytes(absl::StrCat(
       absl::GetCurrentTimeNanos(), " ",
       std::chrono::steady_clock::now().time_since_epoch().count(), " ",
       getpid(), " ", gethostid(), " ", counter.fetch_add(1))));

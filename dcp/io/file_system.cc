@@ -167,7 +167,7 @@ std::string JoinPath(absl::string_view directory, absl::string_view name) {
 
 bool LeadToSame(FileSystem& fs, absl::string_view a, absl::string_view b) {
   if (a == b) return true;
-  if (!fs.TraitsOf(a).has_rename || !fs.TraitsOf(b).has_rename) return false;
+  if (!fs.TraitsAt(a).has_rename || !fs.TraitsAt(b).has_rename) return false;
   const absl::StatusOr<FileInfo> at_a = fs.Stat(a);
   const absl::StatusOr<FileInfo> at_b = fs.Stat(b);
   return at_a.ok() && at_b.ok() && at_a->inode == at_b->inode &&

@@ -125,7 +125,7 @@ class FileSystem {
  public:
   virtual ~FileSystem() = default;
 
-  virtual FileSystemTraits TraitsOf(absl::string_view path) {
+  virtual FileSystemTraits TraitsAt(absl::string_view path) {
     static_cast<void>(path);
     return {};
   }

@@ -108,7 +108,7 @@ void KeptLanes::Reserve(uint32_t num_lanes) {
   if (lanes_.size() < num_lanes) lanes_.resize(num_lanes);
 }
 
-uint64_t BlocksOfLane(uint32_t num_lanes, const LaneMemory& memory) {
+uint64_t NumLaneBlocks(uint32_t num_lanes, const LaneMemory& memory) {
   return std::min<uint64_t>(
       memory.memory_bytes / num_lanes / memory.block_bytes,
       memory.more_blocks + kInFlightMax);
@@ -119,7 +119,7 @@ absl::Status RunLanes(
     std::stop_token stop,
     absl::FunctionRef<absl::Status(Lane& lane, std::stop_token stop)> work) {
   if (num_lanes == 0) return absl::InvalidArgumentError("0 lanes");
-  const uint64_t num_blocks = BlocksOfLane(num_lanes, memory);
+  const uint64_t num_blocks = NumLaneBlocks(num_lanes, memory);
   if (num_blocks < kMinBlocks) {
     return absl::InvalidArgumentError(
         absl::StrCat(memory.memory_bytes, " bytes of memory for ", num_lanes,

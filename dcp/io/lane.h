@@ -63,7 +63,7 @@ struct LaneMemory {
 
 // The blocks for each of `num_lanes` lanes; at most as many as can be in
 // flight, plus memory.more_blocks.
-uint64_t BlocksOfLane(uint32_t num_lanes, const LaneMemory& memory);
+uint64_t NumLaneBlocks(uint32_t num_lanes, const LaneMemory& memory);
 
 // Runs `work` on `num_lanes` lanes at once and waits for all. Each gets an
 // equal share of `memory`, but not more than can be in flight. The first error

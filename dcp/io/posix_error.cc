@@ -12,7 +12,7 @@
 namespace dcp {
 namespace {
 
-absl::StatusCode CodeOf(int error) {
+absl::StatusCode ErrnoCode(int error) {
   switch (error) {
     case ENOENT:
       return absl::StatusCode::kNotFound;
@@ -79,7 +79,7 @@ absl::string_view AdviceFor(int error) {
 
 absl::Status PosixError(int error, absl::string_view what) {
   const char* text = strerrordesc_np(error);
-  return absl::Status(CodeOf(error),
+  return absl::Status(ErrnoCode(error),
                       text != nullptr
                           ? absl::StrCat(what, ": ", text, AdviceFor(error))
                           : absl::StrCat(what, ": unknown errno ", error));

@@ -24,7 +24,7 @@
 namespace dcp {
 namespace {
 
-FileKind KindOf(mode_t mode) {
+FileKind ToFileKind(mode_t mode) {
   if (S_ISREG(mode)) return FileKind::kFile;
   if (S_ISDIR(mode)) return FileKind::kDirectory;
   if (S_ISLNK(mode)) return FileKind::kSymlink;
@@ -35,8 +35,8 @@ int64_t Nanoseconds(const timespec& time) {
   return int64_t{time.tv_sec} * 1000000000 + time.tv_nsec;
 }
 
-FileInfo InfoOf(const struct stat& info) {
-  return {.kind = KindOf(info.st_mode),
+FileInfo ToFileInfo(const struct stat& info) {
+  return {.kind = ToFileKind(info.st_mode),
           .size = static_cast<uint64_t>(info.st_size),
           .device = info.st_dev,
           .inode = info.st_ino,
@@ -300,13 +300,13 @@ class PosixFileSystem final : public FileSystem {
     if (lstat(std::string(path).c_str(), &info) != 0) {
       return PosixError(errno, path);
     }
-    return InfoOf(info);
+    return ToFileInfo(info);
   }
 
   absl::StatusOr<FileInfo> Stat(const File& file) override {
     struct stat info;
     if (fstat(file.handle, &info) != 0) return PosixError(errno, "stat");
-    return InfoOf(info);
+    return ToFileInfo(info);
   }
 
   absl::StatusOr<std::vector<DirectoryEntry>> List(
@@ -323,7 +323,7 @@ class PosixFileSystem final : public FileSystem {
     const OwnedFd fd(file.handle);
     // Before the lock ends, because afterwards the file may belong to another
     // holder.
-    if (!LeadsTo(std::string(path), fd.get())) return absl::OkStatus();
+    if (!IsSameFile(std::string(path), fd.get())) return absl::OkStatus();
     return Remove(path);
   }
 
@@ -410,7 +410,7 @@ absl::StatusOr<std::vector<DirectoryEntry>> PosixFileSystem::List(
       }
       mode = info.st_mode;
     }
-    entries.push_back({std::string(name), KindOf(mode)});
+    entries.push_back({std::string(name), ToFileKind(mode)});
   }
   if (errno != 0) return PosixError(errno, absl::StrCat("list ", path));
   std::sort(entries.begin(), entries.end(),

@@ -76,7 +76,7 @@ absl::StatusOr<uint64_t> WriteLockFile(int fd, absl::string_view note) {
 
 }  // namespace
 
-bool LeadsTo(const std::string& path, int fd) {
+bool IsSameFile(const std::string& path, int fd) {
   struct stat named;
   struct stat opened;
   return lstat(path.c_str(), &named) == 0 && fstat(fd, &opened) == 0 &&
@@ -112,7 +112,7 @@ absl::StatusOr<FileLock> TakePosixLock(const std::string& path,
         return FileLock{.file = {}, .text = text, .by_existence = true};
       }
     }
-    if (!LeadsTo(path, fd.get())) continue;
+    if (!IsSameFile(path, fd.get())) continue;
     if (!writable) {  // left by a dead holder
       if (unlink(path.c_str()) != 0) return PosixError(errno, "remove");
       continue;

@@ -16,7 +16,7 @@ absl::StatusOr<FileLock> TakePosixLock(const std::string& path,
                                        absl::string_view note);
 
 // Whether the name still leads to the open file.
-bool LeadsTo(const std::string& path, int fd);
+bool IsSameFile(const std::string& path, int fd);
 
 }  // namespace dcp
 

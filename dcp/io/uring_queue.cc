@@ -90,7 +90,7 @@ class UringQueue final : public IoQueue {
   }
 
   // The registered piece that holds all the request's memory.
-  std::optional<int> PieceOf(const IoRequest& request) const {
+  std::optional<int> FindRegisteredPiece(const IoRequest& request) const {
     if (!registered_ || request.data < memory_.data()) return std::nullopt;
     const uint64_t begin = static_cast<uint64_t>(request.data - memory_.data());
     const uint64_t piece = begin / kMaxRegisteredBytes;
@@ -103,7 +103,7 @@ class UringQueue final : public IoQueue {
   }
 
   void Prepare(const IoRequest& request, io_uring_sqe& sqe) const {
-    const std::optional<int> piece = PieceOf(request);
+    const std::optional<int> piece = FindRegisteredPiece(request);
     const bool read = request.op == IoRequest::Op::kRead;
     if (piece.has_value() && read) {
       io_uring_prep_read_fixed(&sqe, request.file, request.data, request.length,

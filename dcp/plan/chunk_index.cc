@@ -173,13 +173,13 @@ void ChunkIndex::ForEachOverlap(
   const int64_t inner_begin = wanted.offsets[inner_dim_];
   const int64_t inner_end = inner_begin + wanted.sizes[inner_dim_];
   const size_t last_band =
-      bands_.EndOfThoseBefore(0, band_begins_.size() - 1, outer_end);
+      bands_.FirstBeginningAtOrAfter(0, band_begins_.size() - 1, outer_end);
   for (size_t band = bands_.FirstEndingAfter(0, last_band, outer_begin);
        band < last_band;
        band = bands_.FirstEndingAfter(band + 1, last_band, outer_begin)) {
     const size_t first = band_begins_[band];
-    const size_t last =
-        inner_.EndOfThoseBefore(first, band_begins_[band + 1], inner_end);
+    const size_t last = inner_.FirstBeginningAtOrAfter(
+        first, band_begins_[band + 1], inner_end);
     for (size_t i = inner_.FirstEndingAfter(first, last, inner_begin); i < last;
          i = inner_.FirstEndingAfter(i + 1, last, inner_begin)) {
       const std::optional<Box> overlap = Intersect(chunks_[order_[i]], wanted);

@@ -24,8 +24,8 @@ IntervalList::IntervalList(std::vector<int64_t> begins,
   }
 }
 
-size_t IntervalList::EndOfThoseBefore(size_t first, size_t last,
-                                      int64_t value) const {
+size_t IntervalList::FirstBeginningAtOrAfter(size_t first, size_t last,
+                                             int64_t value) const {
   const auto begin = begins_.begin();
   return static_cast<size_t>(
       std::lower_bound(begin + static_cast<std::ptrdiff_t>(first),

@@ -21,7 +21,8 @@ class IntervalList {
 
   // The end of the intervals in [first, last) that begin before `value`. The
   // stretch is sorted by the begins.
-  size_t EndOfThoseBefore(size_t first, size_t last, int64_t value) const;
+  size_t FirstBeginningAtOrAfter(size_t first, size_t last,
+                                 int64_t value) const;
 
   // The first interval in [first, last) that ends after `value`, or `last`.
   // O(log(last - first)), even if the ends are not sorted.

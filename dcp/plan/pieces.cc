@@ -30,10 +30,10 @@ class PieceCutter {
     for (size_t i = 1; i < parts_.size(); ++i) {
       const bool full = parts_[i].offset - parts_[first].offset >= piece_bytes;
       if (!full || !may_cut_[i]) continue;
-      pieces.push_back(PieceOf(first, i));
+      pieces.push_back(MakePiece(first, i));
       first = i;
     }
-    pieces.push_back(PieceOf(first, parts_.size()));
+    pieces.push_back(MakePiece(first, parts_.size()));
   }
 
  private:
@@ -52,7 +52,7 @@ class PieceCutter {
     }
   }
 
-  FilePiece PieceOf(size_t first, size_t end) const {
+  FilePiece MakePiece(size_t first, size_t end) const {
     FilePiece piece{.file = file_,
                     .first_part = static_cast<uint32_t>(first),
                     .end_part = static_cast<uint32_t>(end)};
@@ -113,8 +113,8 @@ ItemPieces CutItems(absl::Span<const StoredItem> items, uint64_t piece_bytes) {
   return cut;
 }
 
-std::vector<uint32_t> PiecesOfShare(absl::Span<const FilePiece> pieces,
-                                    const Share& share) {
+std::vector<uint32_t> SharePieces(absl::Span<const FilePiece> pieces,
+                                  const Share& share) {
   DCP_CHECK(share.index < share.count);
   uint64_t total = 0;
   for (const FilePiece& piece : pieces) total += piece.length;

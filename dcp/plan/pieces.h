@@ -73,8 +73,8 @@ struct Share {
 // The numbers of the pieces in a share: a piece belongs to the share of all
 // bytes in which the piece's middle byte lies. The numbers are consecutive;
 // there may be none.
-std::vector<uint32_t> PiecesOfShare(absl::Span<const FilePiece> pieces,
-                                    const Share& share);
+std::vector<uint32_t> SharePieces(absl::Span<const FilePiece> pieces,
+                                  const Share& share);
 
 // A literal that no piece has.
 struct MissingLiteral {

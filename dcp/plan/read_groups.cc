@@ -23,8 +23,8 @@ uint64_t PitchFor(uint64_t length) {
 }
 
 // The numbers of the runs and nests that a range serves.
-absl::Span<const uint32_t> RunsOf(const ReadSchedule& schedule,
-                                  const ReadRange& range) {
+absl::Span<const uint32_t> ServedRuns(const ReadSchedule& schedule,
+                                      const ReadRange& range) {
   return absl::MakeConstSpan(schedule.run_indices)
       .subspan(range.first_run, range.num_runs);
 }
@@ -32,7 +32,7 @@ absl::Span<const uint32_t> RunsOf(const ReadSchedule& schedule,
 bool AreAlike(const ReadSchedule& schedule, const ReadRange& a,
               const ReadRange& b) {
   return a.file == b.file && a.length == b.length &&
-         RunsOf(schedule, a) == RunsOf(schedule, b);
+         ServedRuns(schedule, a) == ServedRuns(schedule, b);
 }
 
 // The number of ranges from `first` on that are rows of the same stripe.
@@ -53,7 +53,7 @@ uint64_t RowsPerGroup(const ReadSchedule& schedule, const ReadRange& row,
                       size_t num_runs, absl::Span<const NestRun> nests,
                       uint64_t max_bytes) {
   uint64_t rows_of_line = 0;
-  for (const uint32_t number : RunsOf(schedule, row)) {
+  for (const uint32_t number : ServedRuns(schedule, row)) {
     if (number < num_runs) return 0;
     const NestRun& nest = nests[number - num_runs];
     const uint64_t unit_bytes = nest.unit * nest.dst_element_bytes;
@@ -68,7 +68,7 @@ uint64_t RowsPerGroup(const ReadSchedule& schedule, const ReadRange& row,
 
 }  // namespace
 
-FileRows RowsOf(const ReadGroup& group, const ReadSchedule& schedule) {
+FileRows GroupRows(const ReadGroup& group, const ReadSchedule& schedule) {
   const ReadRange& first = schedule.ranges[group.first_range];
   const ReadRange& second = schedule.ranges[group.first_range + 1];
   return {.offset = first.offset,

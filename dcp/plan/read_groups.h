@@ -26,7 +26,7 @@ struct ReadGroup {
 
 // A group's rows and their place in the memory in which they are collected:
 // rows.count * rows.pitch bytes.
-FileRows RowsOf(const ReadGroup& group, const ReadSchedule& schedule);
+FileRows GroupRows(const ReadGroup& group, const ReadSchedule& schedule);
 
 // The groups in a schedule for `num_runs` runs and then `nests`, in schedule
 // order. Collected, each has at most `max_bytes`. Ranges that a group would not

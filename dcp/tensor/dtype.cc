@@ -57,7 +57,7 @@ const std::array<Row, kNumDTypes>& Table() {
   return kRows;
 }
 
-const Row& RowOf(DType dtype) {
+const Row& FindRow(DType dtype) {
   const size_t index = static_cast<size_t>(dtype);
   DCP_CHECK(index < Table().size(), "dtype ", index);
   const Row& row = Table()[index];
@@ -76,31 +76,35 @@ std::optional<DType> Find(absl::string_view Row::*column,
 
 }  // namespace
 
-uint64_t ElementSize(DType dtype) { return RowOf(dtype).size; }
+uint64_t ElementSize(DType dtype) { return FindRow(dtype).size; }
 
 uint64_t ComponentSize(DType dtype) {
-  const Row& row = RowOf(dtype);
+  const Row& row = FindRow(dtype);
   return row.kind == Class::kComplex ? row.size / 2u : row.size;
 }
 
-bool IsFloatingPoint(DType dtype) { return RowOf(dtype).kind == Class::kFloat; }
+bool IsFloatingPoint(DType dtype) {
+  return FindRow(dtype).kind == Class::kFloat;
+}
 
-bool IsComplex(DType dtype) { return RowOf(dtype).kind == Class::kComplex; }
+bool IsComplex(DType dtype) { return FindRow(dtype).kind == Class::kComplex; }
 
-absl::string_view TorchName(DType dtype) { return RowOf(dtype).torch; }
+absl::string_view TorchName(DType dtype) { return FindRow(dtype).torch; }
 
 std::optional<DType> DTypeFromTorchName(absl::string_view name) {
   return Find(&Row::torch, name);
 }
 
-absl::string_view StorageClassName(DType dtype) { return RowOf(dtype).storage; }
+absl::string_view StorageClassName(DType dtype) {
+  return FindRow(dtype).storage;
+}
 
 std::optional<DType> DTypeFromStorageClassName(absl::string_view name) {
   return Find(&Row::storage, name);
 }
 
 absl::string_view SafetensorsName(DType dtype) {
-  return RowOf(dtype).safetensors;
+  return FindRow(dtype).safetensors;
 }
 
 std::optional<DType> DTypeFromSafetensorsName(absl::string_view name) {

@@ -182,7 +182,7 @@ uint64_t CountBetween(std::span<const float> src, uint32_t first,
 }
 
 template <typename F>
-uint64_t CountBeyondOf(std::span<const float> src) {
+uint64_t CountBeyondFormat(std::span<const float> src) {
   return CountBetween(
       src, FirstBeyond<F>(),
       F::kTop == Top::kIeee ? kFloatInfinity - 1 : kFloatInfinity);
@@ -291,17 +291,17 @@ uint64_t CountBeyond(DType dtype, std::span<const float> src) {
     case DType::kFloat32:
       return 0;
     case DType::kFloat16:
-      return CountBeyondOf<Half>(src);
+      return CountBeyondFormat<Half>(src);
     case DType::kBFloat16:
       return CountBetween(src, 0x7f7f8000u, kFloatInfinity - 1);
     case DType::kFloat8E4M3FN:
-      return CountBeyondOf<E4M3Fn>(src);
+      return CountBeyondFormat<E4M3Fn>(src);
     case DType::kFloat8E5M2:
-      return CountBeyondOf<E5M2>(src);
+      return CountBeyondFormat<E5M2>(src);
     case DType::kFloat8E4M3FNUZ:
-      return CountBeyondOf<E4M3Fnuz>(src);
+      return CountBeyondFormat<E4M3Fnuz>(src);
     case DType::kFloat8E5M2FNUZ:
-      return CountBeyondOf<E5M2Fnuz>(src);
+      return CountBeyondFormat<E5M2Fnuz>(src);
     default:
       DCP_CHECK(false, "no float codec for ", TorchName(dtype));
   }

@@ -92,7 +92,7 @@ Intervals ApplyStridedShard(const Intervals& held, int64_t split_factor,
 }
 
 // Every combination of one interval per dimension, in row-major order.
-std::vector<Box> ProductOf(absl::Span<const Intervals> held) {
+std::vector<Box> IntervalBoxes(absl::Span<const Intervals> held) {
   size_t num_boxes = 1;
   for (const Intervals& intervals : held) num_boxes *= intervals.size();
   std::vector<Box> boxes(num_boxes);
@@ -330,7 +330,7 @@ absl::StatusOr<std::vector<Box>> LocalBoxes(
     }
     num_boxes *= intervals.size();
   }
-  return ProductOf(held);
+  return IntervalBoxes(held);
 }
 
 }  // namespace dcp

@@ -182,12 +182,12 @@ class Transposition {
   void CopyTile(uint64_t row, uint64_t column) {
     Tile<T> in;
     Tile<T> out;
-    const uint8_t* src = SrcOf(row, column);
+    const uint8_t* src = SrcAddress(row, column);
     for (uint64_t i = 0; i < kSize; ++i) {
       std::memcpy(in.rows[i], src + i * rows_.src_stride, kLineBytes);
     }
     TransposeTile(in, out);
-    uint8_t* dst = DstOf(row, column);
+    uint8_t* dst = DstAddress(row, column);
     for (uint64_t j = 0; j < kSize; ++j, dst += columns_.dst_stride) {
       if (goes_around_cache_) {
         StoreAroundCache(out.rows[j], dst);
@@ -202,12 +202,12 @@ class Transposition {
     Tile<T> in = {};
     Tile<T> out;
     for (uint64_t i = 0; i < rows.size(); ++i) {
-      std::memcpy(in.rows[i], SrcOf(rows.begin + i, columns.begin),
+      std::memcpy(in.rows[i], SrcAddress(rows.begin + i, columns.begin),
                   columns.size() * sizeof(T));
     }
     TransposeTile(in, out);
     for (uint64_t j = 0; j < columns.size(); ++j) {
-      std::memcpy(DstOf(rows.begin, columns.begin + j), out.rows[j],
+      std::memcpy(DstAddress(rows.begin, columns.begin + j), out.rows[j],
                   rows.size() * sizeof(T));
     }
   }
@@ -215,15 +215,15 @@ class Transposition {
   void CopyElements(Range rows, Range columns) {
     for (uint64_t row = rows.begin; row < rows.end; ++row) {
       for (uint64_t column = columns.begin; column < columns.end; ++column) {
-        CopyElement<T>(SrcOf(row, column), DstOf(row, column));
+        CopyElement<T>(SrcAddress(row, column), DstAddress(row, column));
       }
     }
   }
 
-  const uint8_t* SrcOf(uint64_t row, uint64_t column) const {
+  const uint8_t* SrcAddress(uint64_t row, uint64_t column) const {
     return ends_.src + row * rows_.src_stride + column * sizeof(T);
   }
-  uint8_t* DstOf(uint64_t row, uint64_t column) const {
+  uint8_t* DstAddress(uint64_t row, uint64_t column) const {
     return ends_.dst + column * columns_.dst_stride + row * sizeof(T);
   }
 

@@ -13,7 +13,7 @@ absl::Status SaveHandle::wait_staged() {
   return absl::OkStatus();
 }
 
-absl::Status SaveHandle::wait() { return save_->TellOutcome(); }
+absl::Status SaveHandle::wait() { return save_->AwaitOutcome(); }
 
 bool SaveHandle::done() const { return save_->done(); }
 

@@ -63,15 +63,15 @@ void BackgroundSave::AwaitStaged() {
   absl::MutexLock lock(&mutex_, absl::Condition(&staged_));
 }
 
-absl::Status BackgroundSave::TellOutcome() {
+absl::Status BackgroundSave::AwaitOutcome() {
   absl::MutexLock lock(&mutex_, absl::Condition(&done_));
-  was_told_ = true;
+  was_reported_ = true;
   return status_;
 }
 
-absl::Status BackgroundSave::UntoldFailure() {
+absl::Status BackgroundSave::UnreportedFailure() {
   absl::MutexLock lock(&mutex_);
-  return was_told_ ? absl::OkStatus() : status_;
+  return was_reported_ ? absl::OkStatus() : status_;
 }
 
 bool BackgroundSave::done() const {
@@ -101,7 +101,7 @@ BackgroundSaver::BackgroundSaver(const AsyncSaverOptions& options)
 BackgroundSaver::~BackgroundSaver() {
   Join();
   if (latest_ == nullptr) return;
-  const absl::Status untold = latest_->UntoldFailure();
+  const absl::Status untold = latest_->UnreportedFailure();
   if (untold.ok()) return;
   DCP_LOG(kError) << "event=save_failed path=" << latest_->path()
                   << " error=" << untold.message();
@@ -117,7 +117,7 @@ absl::Status BackgroundSaver::ReportEarlierFailure() {
   if (earlier->ok()) return absl::OkStatus();
   // The save failed on all ranks, so all of them get here.
   return dcp::Agree(*coordinator_,
-                    dcp::Annotate(earlier->UntoldFailure(),
+                    dcp::Annotate(earlier->UnreportedFailure(),
                                   "the previous save, to ", earlier->path()));
 }
 

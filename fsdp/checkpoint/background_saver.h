@@ -49,9 +49,9 @@ class BackgroundSave {
   // Blocks until the state has been copied, or the save has failed.
   void AwaitStaged() ABSL_LOCKS_EXCLUDED(mutex_);
   // Blocks until the save has ended. From then on the caller knows the outcome.
-  absl::Status TellOutcome() ABSL_LOCKS_EXCLUDED(mutex_);
-  // For a save that has ended: the error, unless TellOutcome returned it.
-  absl::Status UntoldFailure() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status AwaitOutcome() ABSL_LOCKS_EXCLUDED(mutex_);
+  // For a save that has ended: the error, unless AwaitOutcome returned it.
+  absl::Status UnreportedFailure() ABSL_LOCKS_EXCLUDED(mutex_);
 
   void RequestStop() { stop_.request_stop(); }
   std::stop_token stop_token() const { return stop_.get_token(); }
@@ -79,7 +79,8 @@ class BackgroundSave {
   mutable absl::Mutex mutex_;
   bool staged_ ABSL_GUARDED_BY(mutex_) = false;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
-  bool was_told_ ABSL_GUARDED_BY(mutex_) = false;  // the caller has the outcome
+  bool was_reported_ ABSL_GUARDED_BY(mutex_) =
+      false;  // the caller has the outcome
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   // When the first waiting caller began to wait; infinite: nobody waits.
   absl::Duration stall_began_ ABSL_GUARDED_BY(mutex_) =

@@ -101,7 +101,7 @@ absl::Status CheckpointManager::save(int64_t step, const StateDict& state) {
   DCP_ASSIGN_OR_RETURN(impl.last,
                        impl.saver.Save(state, path_of(step), std::move(ready),
                                        std::move(on_durable)));
-  return impl.options.async ? absl::OkStatus() : impl.last->TellOutcome();
+  return impl.options.async ? absl::OkStatus() : impl.last->AwaitOutcome();
 }
 
 absl::Status CheckpointManager::before_optimizer_step() {
@@ -110,7 +110,8 @@ absl::Status CheckpointManager::before_optimizer_step() {
 }
 
 absl::Status CheckpointManager::finish() {
-  return impl_->last != nullptr ? impl_->last->TellOutcome() : absl::OkStatus();
+  return impl_->last != nullptr ? impl_->last->AwaitOutcome()
+                                : absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<int64_t>> CheckpointManager::latest() {

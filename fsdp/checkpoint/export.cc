@@ -61,7 +61,7 @@ absl::Status export_full(const std::string& checkpoint, const std::string& path,
   DCP_RETURN_IF_ERROR(RefuseDaemon(path, "an export"));
   DCP_ASSIGN_OR_RETURN(
       const std::shared_ptr<ProcessGroupCoordinator> coordinator,
-      ProcessGroupCoordinator::OfTraining(options.process_group));
+      ProcessGroupCoordinator::ForTraining(options.process_group));
   const absl::Status written = coordinator->rank() == 0
                                    ? Consolidate(checkpoint, path, options)
                                    : absl::OkStatus();

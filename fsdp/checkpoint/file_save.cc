@@ -264,7 +264,7 @@ class Gatherer {
   }
 
   // A chunk's rank and item: the file number is the rank.
-  PartOrigin OriginOf(const dcp::StorageInfo& storage) {
+  PartOrigin FindOrigin(const dcp::StorageInfo& storage) {
     const PartOrigin origin{.rank = storage.file, .item = storage.offset};
     if (origin.rank != 0) return origin;
     return {.rank = 0,
@@ -347,7 +347,7 @@ void Gatherer::AddTensor(const dcp::MetadataEntry& entry,
     const uint64_t num_bytes = NumBytes(chunk.box, tensor.dtype);
     if (num_bytes == 0 || !begins.insert(chunk.box.offsets).second) continue;
     boxes.push_back(chunk.box);
-    parts.push_back(OriginOf(chunk.storage));
+    parts.push_back(FindOrigin(chunk.storage));
     num_bytes_ += num_bytes;
     if (parts.back().rank != 0) {
       num_bytes_of_[parts.back().rank] += num_bytes;

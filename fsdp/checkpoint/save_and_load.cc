@@ -82,7 +82,7 @@ class Sinks {
   std::vector<dcp::LoadTensor> tensors_;
 };
 
-SourceOptions SourceOptionsOf(const TorchLoadOptions& options) {
+SourceOptions MakeSourceOptions(const TorchLoadOptions& options) {
   return {.stop = options.stop,
           .file_system = options.file_system,
           .verify = options.verify,
@@ -149,7 +149,8 @@ class Loading {
   }
 
   absl::Status Open(std::unique_ptr<CheckpointSource>& source) {
-    DCP_ASSIGN_OR_RETURN(source, OpenSource(path_, SourceOptionsOf(options_)));
+    DCP_ASSIGN_OR_RETURN(source,
+                         OpenSource(path_, MakeSourceOptions(options_)));
     const dcp::Metadata wanted =
         DescribeTargets(*targets_, [](size_t) { return false; });
     DCP_ASSIGN_OR_RETURN(
@@ -203,7 +204,7 @@ class Loading {
     if (status.ok()) {
       status = AddReadParts(
           *targets_, *exchange_, objects_.absent,
-          [&](size_t i) -> Sinks& { return steps[exchange_->StepOf(i)]; });
+          [&](size_t i) -> Sinks& { return steps[exchange_->ReadStep(i)]; });
     }
     if (status.ok()) status = ReadTensors(source, steps[0]);
     for (size_t step = 0; step < steps.size(); ++step) {
@@ -283,7 +284,7 @@ absl::Status Loading::RunFromRank0() {
   DCP_RETURN_IF_ERROR(transfer.Ask(
       DescribeTargets(*targets_,
                       [&](size_t tensor) { return exchange_->Reads(tensor); }),
-      [&] { return OpenSource(path_, SourceOptionsOf(options_)); }));
+      [&] { return OpenSource(path_, MakeSourceOptions(options_)); }));
   objects_.absent = transfer.absent();
   Sinks sinks;
   absl::Status status = TakeObjects(*targets_, transfer.objects(), objects_);
@@ -307,7 +308,7 @@ absl::Status save(const StateDict& state, const std::string& path,
   DCP_RETURN_IF_ERROR(RefuseDaemon(path, "a save"));
   DCP_ASSIGN_OR_RETURN(
       const std::shared_ptr<ProcessGroupCoordinator> coordinator,
-      ProcessGroupCoordinator::OfTraining(options.process_group));
+      ProcessGroupCoordinator::ForTraining(options.process_group));
   const std::unique_ptr<SaveSources> sources =
       MakeSaveSources(state, coordinator->num_ranks());
   dcp::FileSystem& fs = FileSystemOr(options.file_system);
@@ -328,7 +329,7 @@ absl::Status load(StateDict& state, const std::string& path,
                   const TorchLoadOptions& options) {
   DCP_ASSIGN_OR_RETURN(
       const std::shared_ptr<ProcessGroupCoordinator> coordinator,
-      ProcessGroupCoordinator::OfTraining(options.process_group));
+      ProcessGroupCoordinator::ForTraining(options.process_group));
   return Loading(state, path, options, *coordinator).Run();
 }
 
@@ -336,7 +337,7 @@ absl::Status load_from_rank0(StateDict& state, const std::string& path,
                              const TorchLoadOptions& options) {
   DCP_ASSIGN_OR_RETURN(
       const std::shared_ptr<ProcessGroupCoordinator> coordinator,
-      ProcessGroupCoordinator::OfTraining(options.process_group));
+      ProcessGroupCoordinator::ForTraining(options.process_group));
   return Loading(state, path, options, *coordinator).RunFromRank0();
 }
 

@@ -67,7 +67,7 @@ absl::StatusOr<dcp::BlockPool*> StagingPool::Get(absl::string_view path,
 
 absl::Status StagingPool::Take(absl::string_view path, uint64_t state_bytes) {
   DCP_ASSIGN_OR_RETURN(const uint64_t block_bytes,
-                       dcp::BlockBytesFor(fs_.TraitsOf(path), state_bytes));
+                       dcp::BlockBytesFor(fs_.TraitsAt(path), state_bytes));
   const uint64_t bytes = fixed_bytes_ != 0 ? fixed_bytes_ : state_bytes;
   const uint64_t num_blocks =
       std::max((bytes + block_bytes - 1) / block_bytes, dcp::kMinBlocks);

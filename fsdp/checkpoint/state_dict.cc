@@ -31,7 +31,7 @@ using torch::nn::Module;
 using torch::optim::Optimizer;
 using CoordinatorPtr = std::shared_ptr<ProcessGroupCoordinator>;
 
-int64_t RankIn(const ProcessGroup& group) {
+int64_t RankInGroup(const ProcessGroup& group) {
   return group == nullptr ? get_rank() : group->getRank();
 }
 
@@ -43,7 +43,7 @@ absl::Status Finish(const Module& module, const StateDictOptions& options,
   if (options.full_state_dict && IsSharded(module)) {
     DCP_ASSIGN_OR_RETURN(
         const CoordinatorPtr coordinator,
-        ProcessGroupCoordinator::OfTraining(options.process_group));
+        ProcessGroupCoordinator::ForTraining(options.process_group));
     DCP_RETURN_IF_ERROR(dcp::Agree(*coordinator, status));
   }
   DCP_RETURN_IF_ERROR(status);
@@ -52,7 +52,7 @@ absl::Status Finish(const Module& module, const StateDictOptions& options,
       .full = options.full_state_dict,
       .to_cpu = options.cpu_offload,
       .keep = !(options.full_state_dict && options.cpu_offload) ||
-              RankIn(options.process_group) == 0};
+              RankInGroup(options.process_group) == 0};
   for (StateDict* state : states) {
     DCP_RETURN_IF_ERROR(MakeFullTensors(full, *state));
   }
@@ -143,20 +143,20 @@ absl::StatusOr<IncompatibleKeys> Set(NamedTargets targets,
   StateDict shared_model;
   StateDict shared_optimizer;
   if (options.broadcast_from_rank0 || IsSharded(targets.module)) {
-    DCP_ASSIGN_OR_RETURN(coordinator, ProcessGroupCoordinator::OfTraining(
+    DCP_ASSIGN_OR_RETURN(coordinator, ProcessGroupCoordinator::ForTraining(
                                           options.process_group));
   }
   if (options.broadcast_from_rank0) {
     rules.values_elsewhere = coordinator->rank() != 0;
     if (targets.model_state != nullptr) {
-      DCP_ASSIGN_OR_RETURN(
-          shared_model, ShareStateOfRank0(*coordinator, *targets.model_state));
+      DCP_ASSIGN_OR_RETURN(shared_model,
+                           ShareRank0State(*coordinator, *targets.model_state));
       targets.model_state = &shared_model;
     }
     if (targets.optimizer_state != nullptr) {
       DCP_ASSIGN_OR_RETURN(
           shared_optimizer,
-          ShareStateOfRank0(*coordinator, *targets.optimizer_state));
+          ShareRank0State(*coordinator, *targets.optimizer_state));
       targets.optimizer_state = &shared_optimizer;
     }
   }

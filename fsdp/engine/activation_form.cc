@@ -51,7 +51,7 @@ TensorsFn OnParts(TensorsFn fn, std::vector<at::Tensor>& activations,
 
 void WrapParts(std::vector<at::Tensor>& parts, const ActivationForms& forms) {
   for (size_t i = 0; i < parts.size(); ++i) {
-    if (forms[i] != nullptr) parts[i] = forms[i]->Around(parts[i]);
+    if (forms[i] != nullptr) parts[i] = forms[i]->WrapPart(parts[i]);
   }
 }
 

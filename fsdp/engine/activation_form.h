@@ -19,7 +19,7 @@ class ActivationForm {
  public:
   virtual ~ActivationForm() = default;
   // `part`, wrapped as an activation of this form.
-  virtual at::Tensor Around(const at::Tensor& part) const = 0;
+  virtual at::Tensor WrapPart(const at::Tensor& part) const = 0;
 };
 
 struct ActivationPart {

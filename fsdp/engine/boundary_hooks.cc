@@ -32,7 +32,7 @@ void SetBoundaryHooks(const std::shared_ptr<torch::nn::Module>& module,
       module, std::make_shared<const BoundaryHooks>(std::move(hooks))};
 }
 
-std::shared_ptr<const BoundaryHooks> BoundaryHooksOf(
+std::shared_ptr<const BoundaryHooks> FindBoundaryHooks(
     const torch::nn::Module& module) {
   if (Entries().empty()) return nullptr;
   const auto found = Entries().find(&module);

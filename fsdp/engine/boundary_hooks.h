@@ -25,7 +25,7 @@ struct BoundaryHooks {
 void SetBoundaryHooks(const std::shared_ptr<torch::nn::Module>& module,
                       BoundaryHooks hooks);
 // Null without hooks.
-std::shared_ptr<const BoundaryHooks> BoundaryHooksOf(
+std::shared_ptr<const BoundaryHooks> FindBoundaryHooks(
     const torch::nn::Module& module);
 
 }  // namespace fsdp

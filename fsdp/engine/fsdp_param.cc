@@ -111,13 +111,14 @@ FsdpParam::~FsdpParam() {
   }
 }
 
-void FsdpParam::KeepAs(at::Tensor stored) {
+void FsdpParam::SetStored(at::Tensor stored) {
   own_dtype_ = leaf_.scalar_type();
   orig_dtype_ = stored.scalar_type();
   stored_ = std::move(stored);
 }
 
-c10::ScalarType FsdpParam::GatheredDtypeOf(c10::ScalarType shard_dtype) const {
+c10::ScalarType FsdpParam::ChooseGatheredDtype(
+    c10::ScalarType shard_dtype) const {
   return param_dtype_.value_or(own_dtype_.value_or(shard_dtype));
 }
 
@@ -141,7 +142,7 @@ void FsdpParam::Attach(at::Tensor shard, const Ties& ties) {
     shards.by_impl[shard.unsafeGetTensorImpl()] = this;
   }
   for (const Slot& slot : slots_) {
-    ParametersOf(*slot.module)[slot.name] = shard;
+    ParameterRegistry(*slot.module)[slot.name] = shard;
     RefuseClone(*slot.module);
   }
   AddLazyKey(shard);
@@ -186,7 +187,7 @@ at::Tensor FsdpParam::shard() const {
 
 bool FsdpParam::requires_grad() const { return shard().requires_grad(); }
 
-FsdpParam* FsdpParam::OfShard(const at::Tensor& shard) {
+FsdpParam* FsdpParam::FindByShard(const at::Tensor& shard) {
   Shards& shards = Shards::Get();
   const std::lock_guard<std::mutex> lock(shards.mutex);
   const auto found = shards.by_impl.find(shard.unsafeGetTensorImpl());
@@ -197,7 +198,7 @@ void FsdpParam::BindShard(const at::Tensor& padded_flat) {
   padded_shard_ = padded_flat;
   orig_dtype_ = padded_flat.scalar_type();
   if (!shard_.has_value()) return;
-  const at::Tensor local = geometry_.LocalPartOf(padded_flat);
+  const at::Tensor local = geometry_.WithoutPadding(padded_flat);
   at::Tensor held = shard();
   if (held.device() != local.device()) {
     held.unsafeGetTensorImpl()->_change_backend_component_keys(local.device());
@@ -249,7 +250,7 @@ void FsdpParam::RemoveGradientNotice() {
 void FsdpParam::DropGradientNotice() {
   if (!gradient_notice_.defined()) return;
   RemoveGradientNotice();
-  ManagedStorageOf(gradient_notice_)->Orphan();
+  FindManagedStorage(gradient_notice_)->Orphan();
   gradient_notice_ = at::Tensor();
 }
 

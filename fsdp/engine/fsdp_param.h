@@ -78,7 +78,7 @@ class FsdpParam {
 
   // Call it before Attach: ranks keep `stored`, which `geometry` cuts, instead
   // of the leaf; see AllGatherExtension::store.
-  void KeepAs(at::Tensor stored);
+  void SetStored(at::Tensor stored);
   bool is_stored() const { return own_dtype_.has_value(); }
   // The tensor that is cut into shards; valid until Attach.
   const at::Tensor& whole() const {
@@ -117,7 +117,7 @@ class FsdpParam {
   // it any more.
   at::Tensor shard() const;
   bool requires_grad() const;
-  static FsdpParam* OfShard(const at::Tensor& shard);
+  static FsdpParam* FindByShard(const at::Tensor& shard);
   // The shard as a DTensor, on the group's mesh and the axes of tensor
   // parallelism, if there are any.
   DTensor AsDTensor() const { return DTensor(shard(), spec_); }
@@ -126,7 +126,7 @@ class FsdpParam {
   c10::ScalarType orig_dtype() const { return orig_dtype_; }
   c10::ScalarType gathered_dtype() const { return leaf_.scalar_type(); }
   // The gathered parameter's dtype if shards have `shard_dtype`.
-  c10::ScalarType GatheredDtypeOf(c10::ScalarType shard_dtype) const;
+  c10::ScalarType ChooseGatheredDtype(c10::ScalarType shard_dtype) const;
   // The dtype that activations are cast to; absent: they are left alone.
   std::optional<c10::ScalarType> input_dtype() const { return input_dtype_; }
 

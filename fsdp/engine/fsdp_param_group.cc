@@ -75,12 +75,12 @@ void FsdpParamGroup::Shard(std::vector<std::unique_ptr<FsdpParam>> params,
     FsdpParam& param = *data_.params[i];
     const at::Tensor padded = data_.shards.Padded(i);
     param.BindShard(padded);
-    at::Tensor shard = param.geometry().LocalPartOf(padded);
+    at::Tensor shard = param.geometry().WithoutPadding(padded);
     if (!meta) shard.copy_(param.geometry().CutFrom(param.whole()));
     shard.set_requires_grad(param.leaf().requires_grad());
     param.Attach(std::move(shard), ties);
     param.ResetLeaf(meta ? c10::Device(c10::kMeta) : data_.config.device,
-                    param.GatheredDtypeOf(padded.scalar_type()));
+                    param.ChooseGatheredDtype(padded.scalar_type()));
   }
 }
 
@@ -124,11 +124,11 @@ void FsdpParamGroup::RefreshShards() {
     FsdpParam& param = *data_.params[i];
     const at::Tensor padded = data_.shards.Padded(i);
     if (!device.is_meta()) {
-      param.geometry().LocalPartOf(padded).copy_(held[i]);
+      param.geometry().WithoutPadding(padded).copy_(held[i]);
     }
     param.BindShard(padded);
     const c10::ScalarType gathered =
-        param.GatheredDtypeOf(padded.scalar_type());
+        param.ChooseGatheredDtype(padded.scalar_type());
     if (param.leaf().device() != computes ||
         param.gathered_dtype() != gathered) {
       param.ResetLeaf(computes, gathered);

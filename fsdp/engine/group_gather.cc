@@ -118,7 +118,7 @@ void GroupGather::FillInput(Pending& gather, const std::vector<Input>& inputs) {
     gather.offsets.push_back(num_bytes);
     num_bytes += AlignUp(input.num_bytes());
   }
-  c10d::ProcessGroup& group = ProcessGroupOf(gather);
+  c10d::ProcessGroup& group = GatherProcessGroup(gather);
   if (data_.comm->has_streams() && group.getSize() > 1 &&
       !data_.settings.custom_all_gather) {
     // The input's place in the output, where the collective leaves it.
@@ -181,7 +181,8 @@ at::Tensor GroupGather::EmptyOutput(int64_t num_bytes,
       /*is_custom=*/static_cast<bool>(data_.settings.custom_all_gather));
 }
 
-c10d::ProcessGroup& GroupGather::ProcessGroupOf(const Pending& gather) const {
+c10d::ProcessGroup& GroupGather::GatherProcessGroup(
+    const Pending& gather) const {
   return gather.from_post_forward ? *data_.config.post_forward_group
                                   : *data_.config.shard_group;
 }
@@ -203,7 +204,7 @@ void GroupGather::Wait(bool in_backward) {
   CommContext& comm = *data_.comm;
   Pending gather = std::move(*pending_);
   pending_.reset();
-  c10d::ProcessGroup& group = ProcessGroupOf(gather);
+  c10d::ProcessGroup& group = GatherProcessGroup(gather);
   Await(gather, group);
   if (!in_backward) comm.ReleaseGather();
   if (gather.alone) {
@@ -213,7 +214,7 @@ void GroupGather::Wait(bool in_backward) {
       AllocateUnsharded();
       CopyOutAll(gather);
     } else {
-      UnshardAlone();
+      UnshardOnOneRank();
     }
   } else if (!gather.in_place) {
     AllocateUnsharded();
@@ -276,7 +277,7 @@ void GroupGather::CopyOutExtension(FsdpParam& param, Pending& gather,
 }
 
 // A group with one rank computes with the shards where they are.
-void GroupGather::UnshardAlone() {
+void GroupGather::UnshardOnOneRank() {
   for (const auto& param : data_.params) {
     param->storage().Borrow(param->padded_shard());
   }
@@ -330,7 +331,7 @@ void GroupGather::Drop() {
   Pending gather = std::move(*pending_);
   pending_.reset();
   if (gather.work) {
-    WaitForWork(gather.work, ProcessGroupOf(gather),
+    WaitForWork(gather.work, GatherProcessGroup(gather),
                 [this] { return data_.Describe("all-gather"); });
   }
   data_.comm->WaitOnCurrent(gather.done);

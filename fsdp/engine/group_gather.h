@@ -70,7 +70,7 @@ class GroupGather {
   };
 
   // The process group that a gather in flight uses.
-  c10d::ProcessGroup& ProcessGroupOf(const Pending& gather) const;
+  c10d::ProcessGroup& GatherProcessGroup(const Pending& gather) const;
   void CopyIn(Pending& gather);
   void FillInput(Pending& gather, const std::vector<Input>& inputs);
   at::Tensor EmptyOutput(int64_t num_bytes, c10d::ProcessGroup& group) const;
@@ -79,7 +79,7 @@ class GroupGather {
   void CopyOutAll(Pending& gather);
   void CopyOutExtension(FsdpParam& param, Pending& gather, size_t& next_input,
                         const AllGatherExtension::Inputs& inputs);
-  void UnshardAlone();
+  void UnshardOnOneRank();
   void AllocateUnsharded();
   void FreeUnsharded();
 

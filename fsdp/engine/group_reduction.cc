@@ -168,7 +168,7 @@ void GroupReduction::Start(Gradients gradients) {
   const bool alone = group.getSize() == 1 && !is_custom;
   if (alone && !data_.config.replicate_group &&
       !data_.settings.all_reduce_hook) {
-    ReduceAlone(std::move(gradients), dtype);
+    ReduceOnOneRank(std::move(gradients), dtype);
     return;
   }
   int64_t width = 0;
@@ -200,7 +200,8 @@ void GroupReduction::Start(Gradients gradients) {
 }
 
 // With one rank, the whole gradient is the shard.
-void GroupReduction::ReduceAlone(Gradients gradients, c10::ScalarType dtype) {
+void GroupReduction::ReduceOnOneRank(Gradients gradients,
+                                     c10::ScalarType dtype) {
   for (size_t i = 0; i < gradients.tensors.size(); ++i) {
     const FsdpParam& param = *gradients.params[i];
     at::Tensor& gradient = gradients.tensors[i];
@@ -295,7 +296,7 @@ void GroupReduction::Complete(Pending& reduction) {
   int64_t offset = 0;
   for (const FsdpParam* param : reduction.params) {
     const ShardGeometry& geometry = param->geometry();
-    gradients.push_back(geometry.LocalPartOf(
+    gradients.push_back(geometry.WithoutPadding(
         output.narrow(0, offset, geometry.padded_numel())));
     offset += geometry.padded_numel();
   }

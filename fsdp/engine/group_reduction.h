@@ -68,7 +68,7 @@ class GroupReduction {
                            const std::vector<FsdpParam*>& params) const;
   ReductionPlan PlanFor(c10::ScalarType dtype) const;
   void Start(Gradients gradients);
-  void ReduceAlone(Gradients gradients, c10::ScalarType dtype);
+  void ReduceOnOneRank(Gradients gradients, c10::ScalarType dtype);
   void Fill(Pending& reduction, const std::vector<at::Tensor>& gradients) const;
   void Issue(Pending& reduction);
   void Complete(Pending& reduction);

@@ -18,11 +18,11 @@ namespace {
 // arguments of an explicit instantiation ([temp.spec]).
 template <bool c10::StorageImpl::*kFlag>
 struct PointerFlag {
-  friend bool& RefusePointersOf(c10::StorageImpl& storage) {
+  friend bool& RefusePointersFlag(c10::StorageImpl& storage) {
     return storage.*kFlag;
   }
 };
-bool& RefusePointersOf(c10::StorageImpl& storage);
+bool& RefusePointersFlag(c10::StorageImpl& storage);
 template struct PointerFlag<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
 
 }  // namespace
@@ -65,7 +65,7 @@ void ManagedStorage::Free() {
   set_data_ptr_noswap(at::DataPtr(nullptr, device()));
 }
 
-ManagedStorage* ManagedStorageOf(const at::Tensor& tensor) {
+ManagedStorage* FindManagedStorage(const at::Tensor& tensor) {
   if (!HasLazyKey(tensor) || !tensor.has_storage()) return nullptr;
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   return typeid(*storage) == typeid(ManagedStorage)
@@ -75,7 +75,7 @@ ManagedStorage* ManagedStorageOf(const at::Tensor& tensor) {
 
 // The following call to set_data_ptr_noswap puts the flag into effect.
 void ManagedStorage::RefusePointers(bool refuse) {
-  RefusePointersOf(*this) = refuse;
+  RefusePointersFlag(*this) = refuse;
 }
 
 ShardStorage::ShardStorage(FsdpParamGroup* group, at::DataPtr memory,
@@ -86,7 +86,7 @@ ShardStorage::ShardStorage(FsdpParamGroup* group, at::DataPtr memory,
       group_(group),
       in_container_(in_container) {}
 
-ShardStorage* ShardStorageOf(const at::Tensor& tensor) {
+ShardStorage* FindShardStorage(const at::Tensor& tensor) {
   if (!tensor.has_storage()) return nullptr;
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   return typeid(*storage) == typeid(ShardStorage)

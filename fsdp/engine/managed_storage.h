@@ -54,7 +54,7 @@ class ManagedStorage final : public c10::StorageImpl {
 };
 
 // Null when the storage of `tensor` is not managed.
-ManagedStorage* ManagedStorageOf(const at::Tensor& tensor);
+ManagedStorage* FindManagedStorage(const at::Tensor& tensor);
 
 // The storage that holds a group's shards. It also identifies views of a shard.
 class ShardStorage final : public c10::StorageImpl {
@@ -77,7 +77,7 @@ class ShardStorage final : public c10::StorageImpl {
 };
 
 // Null when `tensor` is not in a ShardStorage.
-ShardStorage* ShardStorageOf(const at::Tensor& tensor);
+ShardStorage* FindShardStorage(const at::Tensor& tensor);
 
 }  // namespace fsdp
 

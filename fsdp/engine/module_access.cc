@@ -64,37 +64,37 @@ template struct PrivateMember<SequenceTag,
 
 }  // namespace
 
-NamedTensors& ParametersOf(torch::nn::Module& module) {
+NamedTensors& ParameterRegistry(torch::nn::Module& module) {
   return module.*ProtectedMembers::kParameters;
 }
-NamedTensors& BuffersOf(torch::nn::Module& module) {
+NamedTensors& BufferRegistry(torch::nn::Module& module) {
   return module.*Get(BuffersTag());
 }
-Modules& ChildrenOf(torch::nn::Module& module) {
+Modules& ChildRegistry(torch::nn::Module& module) {
   return module.*Get(ChildrenTag());
 }
 
-const NamedTensors& ParametersOf(const torch::nn::Module& module) {
+const NamedTensors& ParameterRegistry(const torch::nn::Module& module) {
   return module.*ProtectedMembers::kParameters;
 }
-const NamedTensors& BuffersOf(const torch::nn::Module& module) {
+const NamedTensors& BufferRegistry(const torch::nn::Module& module) {
   return module.*Get(BuffersTag());
 }
-const Modules& ChildrenOf(const torch::nn::Module& module) {
+const Modules& ChildRegistry(const torch::nn::Module& module) {
   return module.*Get(ChildrenTag());
 }
 
-std::unique_ptr<torch::nn::AnyModulePlaceholder>& ContentOf(
+std::unique_ptr<torch::nn::AnyModulePlaceholder>& AnyModuleContent(
     torch::nn::AnyModule& module) {
   return module.*Get(ContentTag());
 }
 
-std::vector<std::shared_ptr<torch::nn::Module>>& ItemsOf(
+std::vector<std::shared_ptr<torch::nn::Module>>& SequentialItems(
     torch::nn::ModuleListImpl& list) {
   return list.*Get(ListTag());
 }
 
-std::vector<torch::nn::AnyModule>& ItemsOf(
+std::vector<torch::nn::AnyModule>& SequentialItems(
     torch::nn::SequentialImpl& sequence) {
   return sequence.*Get(SequenceTag());
 }
@@ -103,7 +103,7 @@ void RefuseClone(torch::nn::Module& module) {
   // clone() compares the buffer counts of the original and of the copy, which
   // reset() made. An undefined buffer counts there and nowhere else.
   static const char kName[] = "(sharded by fully_shard)";
-  auto& buffers = BuffersOf(module);
+  auto& buffers = BufferRegistry(module);
   if (!buffers.contains(kName)) buffers.insert(kName, at::Tensor());
 }
 

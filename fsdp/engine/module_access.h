@@ -27,28 +27,29 @@ namespace fsdp {
 // The registries themselves, not copies: assigning to an entry replaces the
 // tensor registered under that name (not the class's member). They live as long
 // as the module.
-torch::OrderedDict<std::string, at::Tensor>& ParametersOf(
+torch::OrderedDict<std::string, at::Tensor>& ParameterRegistry(
     torch::nn::Module& module);
-torch::OrderedDict<std::string, at::Tensor>& BuffersOf(
+torch::OrderedDict<std::string, at::Tensor>& BufferRegistry(
     torch::nn::Module& module);
-torch::OrderedDict<std::string, std::shared_ptr<torch::nn::Module>>& ChildrenOf(
-    torch::nn::Module& module);
+torch::OrderedDict<std::string, std::shared_ptr<torch::nn::Module>>&
+ChildRegistry(torch::nn::Module& module);
 
-const torch::OrderedDict<std::string, at::Tensor>& ParametersOf(
+const torch::OrderedDict<std::string, at::Tensor>& ParameterRegistry(
     const torch::nn::Module& module);
-const torch::OrderedDict<std::string, at::Tensor>& BuffersOf(
+const torch::OrderedDict<std::string, at::Tensor>& BufferRegistry(
     const torch::nn::Module& module);
 const torch::OrderedDict<std::string, std::shared_ptr<torch::nn::Module>>&
-ChildrenOf(const torch::nn::Module& module);
+ChildRegistry(const torch::nn::Module& module);
 
 // The content of an AnyModule, a child of a Sequential; null when it is empty.
-std::unique_ptr<torch::nn::AnyModulePlaceholder>& ContentOf(
+std::unique_ptr<torch::nn::AnyModulePlaceholder>& AnyModuleContent(
     torch::nn::AnyModule& module);
 
 // A container's elements, in the order of children().
-std::vector<std::shared_ptr<torch::nn::Module>>& ItemsOf(
+std::vector<std::shared_ptr<torch::nn::Module>>& SequentialItems(
     torch::nn::ModuleListImpl& list);
-std::vector<torch::nn::AnyModule>& ItemsOf(torch::nn::SequentialImpl& sequence);
+std::vector<torch::nn::AnyModule>& SequentialItems(
+    torch::nn::SequentialImpl& sequence);
 
 // Makes Module::clone() of `module` fail, because the copy would have shards
 // where the code expects whole parameters.

@@ -15,8 +15,8 @@ namespace fsdp {
 
 void CheckMayBeParallel(const at::Tensor& tensor, const std::string& name) {
   TORCH_CHECK_VALUE(
-      FsdpParam::OfShard(tensor) == nullptr &&
-          ManagedStorageOf(tensor) == nullptr,
+      FsdpParam::FindByShard(tensor) == nullptr &&
+          FindManagedStorage(tensor) == nullptr,
       "'", name,
       "' is under fully_shard or was made parallel already. Parallelize "
       "first, then add activation checkpointing, then call fully_shard, then "

@@ -39,7 +39,7 @@ int64_t ShardGeometry::padded_numel() const {
                          std::multiplies<>());
 }
 
-at::Tensor ShardGeometry::LocalPartOf(const at::Tensor& padded) const {
+at::Tensor ShardGeometry::WithoutPadding(const at::Tensor& padded) const {
   return padded.view(padded_sizes()).narrow(dim, 0, local_size());
 }
 

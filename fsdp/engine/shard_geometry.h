@@ -29,7 +29,7 @@ struct ShardGeometry {
 
   // This rank's part without padding: a view of `padded`, which has
   // padded_numel() elements.
-  at::Tensor LocalPartOf(const at::Tensor& padded) const;
+  at::Tensor WithoutPadding(const at::Tensor& padded) const;
   // This rank's part: a view of `whole`, which has `sizes`.
   at::Tensor CutFrom(const at::Tensor& whole) const;
 };

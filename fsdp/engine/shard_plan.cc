@@ -33,13 +33,13 @@ class Collector {
   void Visit(Module& module, const std::string& prefix, bool own) {
     if (!own && FsdpState::Find(module) != nullptr) return;
     if (!seen_modules_.insert(&module).second) return;
-    for (const auto& item : ChildrenOf(module)) {
+    for (const auto& item : ChildRegistry(module)) {
       Visit(*item.value(), absl::StrCat(prefix, item.key(), "."), false);
     }
-    for (const auto& item : ParametersOf(module)) {
+    for (const auto& item : ParameterRegistry(module)) {
       AddParameter(module, prefix, item.key(), item.value());
     }
-    for (const auto& item : BuffersOf(module)) {
+    for (const auto& item : BufferRegistry(module)) {
       if (!item.value().defined()) continue;
       if (seen_buffers_.insert(item.value().unsafeGetTensorImpl()).second) {
         plan_.buffers.push_back(item.value());
@@ -56,8 +56,8 @@ class Collector {
       return;
     }
     const std::string full_name = absl::StrCat(prefix, name);
-    FsdpParam* other = FsdpParam::OfShard(tensor);
-    if (const ManagedStorage* storage = ManagedStorageOf(tensor)) {
+    FsdpParam* other = FsdpParam::FindByShard(tensor);
+    if (const ManagedStorage* storage = FindManagedStorage(tensor)) {
       other = storage->owner();
     }
     const bool is_parallel =

@@ -26,7 +26,7 @@ std::string describe(const c10d::ProcessGroup& group) {
                       " in group \"", group.getGroupDesc(), "\"");
 }
 
-std::string ErrorTextOf(absl::FunctionRef<void()> call) {
+std::string CatchErrorText(absl::FunctionRef<void()> call) {
   // A backend may throw anything; Gloo's errors are not even LibTorch's.
   try {
     call();
@@ -40,7 +40,7 @@ std::string ErrorTextOf(absl::FunctionRef<void()> call) {
 
 void WithContext(absl::FunctionRef<std::string()> context,
                  absl::FunctionRef<void()> call) {
-  const std::string text = ErrorTextOf(call);
+  const std::string text = CatchErrorText(call);
   if (text.empty()) return;
   TORCH_CHECK_WITH(DistBackendError, false, context(), ": ", text);
 }

@@ -47,7 +47,7 @@ void WithContext(absl::FunctionRef<std::string()> context,
 
 // Calls `call` and returns the error's text, or an empty text; for destructors,
 // and for joining errors from several ranks.
-std::string ErrorTextOf(absl::FunctionRef<void()> call);
+std::string CatchErrorText(absl::FunctionRef<void()> call);
 
 }  // namespace fsdp
 

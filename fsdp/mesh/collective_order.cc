@@ -49,7 +49,7 @@ struct Message {
   uint64_t number;       // among this group's collectives
   uint64_t fingerprint;  // hash of the whole text of the collective
   char text[232];        // collective and reason, truncated; zero-terminated
-  uint64_t has_come;     // not zero; TCP delivers it last
+  uint64_t has_arrived;  // not zero; TCP delivers it last
 };
 static_assert(std::is_trivially_copyable_v<Message> && sizeof(Message) == 256);
 
@@ -93,7 +93,7 @@ bool HasGloo(c10d::ProcessGroup& group) {
          group.getBackend(c10::kCPU)->getBackendName() == "gloo";
 }
 
-Channel& ChannelOf(const ProcessGroup& group) {
+Channel& ChannelFor(const ProcessGroup& group) {
   Channels& channels = AllChannels();
   const std::lock_guard<std::mutex> lock(channels.mutex);
   const auto found = channels.by_group.find(group.get());
@@ -149,7 +149,7 @@ Unread Post(const ProcessGroup& ranks, Channel& channel, uint64_t number,
   Message mine = {.number = number,
                   .fingerprint = std::hash<std::string>()(collective),
                   .text = {},
-                  .has_come = 1};
+                  .has_arrived = 1};
   absl::StrCat(collective, "\n", reason).copy(mine.text, sizeof(mine.text) - 1);
   const auto options = at::TensorOptions(at::kByte).device(at::kCPU);
   const int64_t size = sizeof(Message);
@@ -185,9 +185,9 @@ void FinishSending(const ProcessGroup& ranks, Channel& channel, size_t num_left,
 
 // Whether the message can be read without a wait. Gloo cannot tell, so this
 // looks at the memory in which the message arrives.
-bool HasCome(const Unread& unread) {
+bool HasArrived(const Unread& unread) {
   auto* const message = static_cast<Message*>(unread.message.data_ptr());
-  return std::atomic_ref<uint64_t>(message->has_come).load() != 0;
+  return std::atomic_ref<uint64_t>(message->has_arrived).load() != 0;
 }
 
 // Waits for the message and compares it with this rank's own.
@@ -224,7 +224,7 @@ std::optional<Unread> TakeUnread(Channel& channel, size_t num_left) {
   const std::lock_guard<std::mutex> lock(AllChannels().mutex);
   std::deque<Unread>& unread = channel.unread;
   if (unread.empty()) return std::nullopt;
-  if (unread.size() <= num_left && !HasCome(unread.front())) {
+  if (unread.size() <= num_left && !HasArrived(unread.front())) {
     return std::nullopt;
   }
   Unread oldest = std::move(unread.front());
@@ -273,7 +273,7 @@ void CheckAllRanks(const ProcessGroup& ranks, uint64_t number,
                AsBytes(absl::StrCat(collective, "\n", reason)));
     for (int64_t rank = 0; rank < ranks->getSize(); ++rank) {
       const std::string key = Key(name, number, rank);
-      if (!ErrorTextOf([&] { store->wait({key}); }).empty()) {
+      if (!CatchErrorText([&] { store->wait({key}); }).empty()) {
         missing.push_back(absl::StrCat("rank ", rank));
         continue;
       }
@@ -317,7 +317,7 @@ bool order_check() { return OrderCheck(); }
 void CheckInStep(const ProcessGroup& ranks, c10::DeviceType device,
                  const std::string& collective, const std::string& reason) {
   if (ranks->getSize() == 1 || (!debug_mode() && !order_check())) return;
-  Channel& channel = ChannelOf(ranks);
+  Channel& channel = ChannelFor(ranks);
   const uint64_t number = channel.number++;
   if (debug_mode()) {
     CheckAllRanks(ranks, number, collective, reason);

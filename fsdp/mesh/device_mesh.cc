@@ -79,7 +79,7 @@ struct DeviceMesh::Impl {
   static DeviceMesh MakeRoot(c10::DeviceType device_type,
                              std::vector<int64_t> ranks,
                              std::vector<MeshAxis> axes);
-  static ProcessGroup GroupOf(const Root& root, const MeshAxis& axis);
+  static ProcessGroup AxisGroup(const Root& root, const MeshAxis& axis);
 
   size_t AxisIndex(int64_t mesh_dim) const;
   size_t AxisIndex(const std::string& name) const;
@@ -90,10 +90,10 @@ DeviceMesh DeviceMesh::Impl::Make(std::shared_ptr<const Root> root,
                                   std::vector<MeshAxis> axes) {
   auto impl = std::make_shared<Impl>();
   for (const MeshAxis& axis : axes) {
-    impl->shape.push_back(SizeOf(axis));
+    impl->shape.push_back(AxisSize(axis));
     if (!axis.name.empty()) impl->names.push_back(axis.name);
   }
-  for (const int64_t place : PlacesOf(axes, root->place.value_or(0))) {
+  for (const int64_t place : SpannedPlaces(axes, root->place.value_or(0))) {
     impl->ranks.push_back(root->ranks[place]);
   }
   impl->root = std::move(root);
@@ -119,17 +119,18 @@ DeviceMesh DeviceMesh::Impl::MakeRoot(c10::DeviceType device_type,
 // The first call for an axis with these places is collective over the world: it
 // makes the groups for all parallels to `axis`. Each begins at a place with
 // index 0 on the axis.
-ProcessGroup DeviceMesh::Impl::GroupOf(const Root& root, const MeshAxis& axis) {
+ProcessGroup DeviceMesh::Impl::AxisGroup(const Root& root,
+                                         const MeshAxis& axis) {
   const std::vector<MeshExtent> extents = Canonical(axis);
   const auto found = root.groups.find(extents);
   if (found != root.groups.end()) return found->second;
-  if (SizeOf(axis) == get_world_size()) return world_group();
+  if (AxisSize(axis) == get_world_size()) return world_group();
   std::vector<std::vector<int64_t>> groups;
   for (size_t place = 0; place < root.ranks.size(); ++place) {
     const int64_t first = static_cast<int64_t>(place);
     if (CoordinateOn(axis, first) != 0) continue;
     std::vector<int64_t>& members = groups.emplace_back();
-    for (const int64_t offset : OffsetsOf(axis)) {
+    for (const int64_t offset : AxisOffsets(axis)) {
       members.push_back(root.ranks[first + offset]);
     }
   }
@@ -170,7 +171,7 @@ DeviceMesh DeviceMesh::from_group(const ProcessGroup& group,
                                   c10::DeviceType device_type,
                                   const std::string& mesh_dim_name) {
   std::vector<int64_t> ranks = get_process_group_ranks(group);
-  std::vector<MeshAxis> axes = AxesOf({std::ssize(ranks)}, {});
+  std::vector<MeshAxis> axes = GridAxes({std::ssize(ranks)}, {});
   axes[0].name = mesh_dim_name;
   axes[0].group = group;
   return Impl::MakeRoot(device_type, std::move(ranks), std::move(axes));
@@ -192,11 +193,11 @@ DeviceMesh DeviceMesh::from_group(
   TORCH_CHECK_VALUE(
       distinct.size() == ranks.size(),
       "a rank is in the mesh twice: ", absl::StrJoin(ranks, ", "));
-  std::vector<MeshAxis> axes = AxesOf(shape, mesh_dim_names);
+  std::vector<MeshAxis> axes = GridAxes(shape, mesh_dim_names);
   const auto self = std::find(ranks.begin(), ranks.end(), fsdp::get_rank());
   for (size_t i = 0; i < groups.size() && self != ranks.end(); ++i) {
     std::vector<int64_t> expected;
-    for (const int64_t place : PlacesOf({axes[i]}, self - ranks.begin())) {
+    for (const int64_t place : SpannedPlaces({axes[i]}, self - ranks.begin())) {
       expected.push_back(ranks[place]);
     }
     const std::vector<int64_t> actual = get_process_group_ranks(groups[i]);
@@ -336,7 +337,7 @@ DeviceMesh DeviceMesh::flatten(const std::string& name) const {
                       "\" stands for other axes already; choose another name");
     return Impl::Make(impl_->root, {found->second});
   }
-  axis.group = Impl::GroupOf(root, axis);
+  axis.group = Impl::AxisGroup(root, axis);
   root.flattened.emplace(axis.name, axis);
   return Impl::Make(impl_->root, {std::move(axis)});
 }
@@ -352,8 +353,8 @@ DeviceMesh DeviceMesh::unflatten(const std::vector<int64_t>& shape,
   TORCH_CHECK_VALUE(whole.size() <= 1, "unflatten: the ranks of ",
                     to_string(*this), " are not equally far apart");
   std::vector<MeshAxis> axes =
-      AxesOf(shape, names, whole.empty() ? 1 : whole[0].stride);
-  for (MeshAxis& axis : axes) axis.group = Impl::GroupOf(*impl_->root, axis);
+      GridAxes(shape, names, whole.empty() ? 1 : whole[0].stride);
+  for (MeshAxis& axis : axes) axis.group = Impl::AxisGroup(*impl_->root, axis);
   return Impl::Make(impl_->root, std::move(axes));
 }
 
@@ -405,9 +406,9 @@ DeviceMesh init_device_mesh(c10::DeviceType device_type,
   DeviceMesh::Impl::Root root;
   root.ranks.resize(static_cast<size_t>(get_world_size()));
   std::iota(root.ranks.begin(), root.ranks.end(), 0);
-  std::vector<MeshAxis> axes = AxesOf(mesh_shape, names);
+  std::vector<MeshAxis> axes = GridAxes(mesh_shape, names);
   for (MeshAxis& axis : axes) {
-    axis.group = DeviceMesh::Impl::GroupOf(root, axis);
+    axis.group = DeviceMesh::Impl::AxisGroup(root, axis);
   }
   return DeviceMesh::Impl::MakeRoot(device_type, std::move(root.ranks),
                                     std::move(axes));

@@ -21,7 +21,7 @@ namespace fsdp {
 namespace {
 
 // Moves `tensor` to the mesh's device type; a meta tensor stays on meta.
-at::Tensor OnDeviceOf(const at::Tensor& tensor, const DeviceMesh& mesh) {
+at::Tensor MoveToMeshDevice(const at::Tensor& tensor, const DeviceMesh& mesh) {
   if (tensor.is_meta() || tensor.device().type() == mesh.device_type()) {
     return tensor;
   }
@@ -34,8 +34,8 @@ struct ShapeAndStride {
 };
 
 // The whole tensor's shape and stride, if every shard is as long as this one.
-ShapeAndStride WholeOfEven(const at::Tensor& local, const DeviceMesh& mesh,
-                           const Placements& placements) {
+ShapeAndStride InferEvenWhole(const at::Tensor& local, const DeviceMesh& mesh,
+                              const Placements& placements) {
   ShapeAndStride whole{.shape = local.sizes().vec(),
                        .stride = local.strides().vec()};
   for (int64_t axis = 0; axis < mesh.ndim(); ++axis) {
@@ -131,14 +131,14 @@ DTensor DTensor::from_local(const at::Tensor& local, const DeviceMesh& mesh,
     spec.shape = *std::move(shape);
     spec.stride = *std::move(stride);
   } else {
-    ShapeAndStride whole = WholeOfEven(local, mesh, spec.placements);
+    ShapeAndStride whole = InferEvenWhole(local, mesh, spec.placements);
     spec.shape = std::move(whole.shape);
     spec.stride = std::move(whole.stride);
   }
   if (!mesh.get_coordinate().has_value()) {
     return DTensor(local.new_empty({0}), std::move(spec));
   }
-  at::Tensor part = OnDeviceOf(local, mesh);
+  at::Tensor part = MoveToMeshDevice(local, mesh);
   if (!run_check || part.is_meta()) return DTensor(part, std::move(spec));
 
   CheckRanksAgree(part, spec);
@@ -182,7 +182,7 @@ at::Tensor DTensor::norm(double p) const {
   const Placements reduced = WithoutPartials(spec_.placements);
   if (reduced != spec_.placements) return redistribute(reduced).norm(p);
   return TotalNorm(
-      {NormTermOf(local_, local_.scalar_type(), local_.device(), spec_)}, p);
+      {MakeNormTerm(local_, local_.scalar_type(), local_.device(), spec_)}, p);
 }
 
 DTensor DTensor::with_local(at::Tensor local) const {
@@ -219,13 +219,13 @@ DTensor distribute_tensor(const at::Tensor& tensor, const DeviceMesh& mesh,
   }
 
   const bool communicate = src_data_rank.has_value() && !tensor.is_meta();
-  at::Tensor local = OnDeviceOf(tensor.detach(), mesh);
+  at::Tensor local = MoveToMeshDevice(tensor.detach(), mesh);
   for (int64_t axis = 0; axis < mesh.ndim(); ++axis) {
     const Placement& p = spec.placements[axis];
     const int64_t index = (*coordinate)[axis];
     const ProcessGroup group = mesh.get_group(axis);
     if (p.is_shard()) {
-      const AxisCut cut = CutOf(local.size(p.dim()), p, mesh.size(axis));
+      const AxisCut cut = MakeAxisCut(local.size(p.dim()), p, mesh.size(axis));
       local = communicate ? Scatter(PackBlocks(local, p.dim(), cut),
                                     *src_data_rank, group)
                                 .narrow(0, 0, cut.lengths[index])

@@ -14,10 +14,10 @@ namespace fsdp {
 namespace {
 
 // This rank's boxes in a tensor with `shape`; `placements` has no Partial.
-std::vector<dcp::Box> BoxesOf(const std::vector<int64_t>& shape,
-                              const DeviceMesh& mesh,
-                              const dcp::Placements& placements,
-                              const std::vector<int64_t>& coordinate) {
+std::vector<dcp::Box> RankBoxes(const std::vector<int64_t>& shape,
+                                const DeviceMesh& mesh,
+                                const dcp::Placements& placements,
+                                const std::vector<int64_t>& coordinate) {
   auto boxes = dcp::LocalBoxes(shape, mesh.to_dcp(), placements, coordinate);
   TORCH_CHECK_VALUE(boxes.ok(), boxes.status().ToString());
   return *std::move(boxes);
@@ -28,8 +28,8 @@ std::vector<dcp::Box> BoxesOf(const std::vector<int64_t>& shape,
 std::vector<dcp::Box> DTensorSpec::local_boxes() const {
   const std::optional<std::vector<int64_t>> coordinate = mesh.get_coordinate();
   if (coordinate.has_value()) {
-    return BoxesOf(shape, mesh, to_dcp(WithoutPartials(placements)),
-                   *coordinate);
+    return RankBoxes(shape, mesh, to_dcp(WithoutPartials(placements)),
+                     *coordinate);
   }
   return {{.offsets = dcp::Dims(shape.begin(), shape.end()),
            .sizes = dcp::Dims(shape.size(), 0)}};
@@ -54,7 +54,7 @@ std::vector<int64_t> DTensorSpec::local_shape() const {
     }
     int64_t held = 0;
     for (const dcp::Box& box :
-         BoxesOf({shape[dim]}, mesh, to_dcp(of_dim), *coordinate)) {
+         RankBoxes({shape[dim]}, mesh, to_dcp(of_dim), *coordinate)) {
       held += box.sizes[0];
     }
     result.push_back(held);

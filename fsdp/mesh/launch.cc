@@ -174,8 +174,8 @@ Launch ReadLaunch(Environment environment) {
   return launch;
 }
 
-int64_t DeviceIndexOf(int64_t local_rank, int64_t num_visible_devices,
-                      Environment environment) {
+int64_t ChooseDeviceIndex(int64_t local_rank, int64_t num_visible_devices,
+                          Environment environment) {
   if (local_rank < num_visible_devices) return local_rank;
   const bool has_its_own = std::any_of(
       std::begin(kOwnDevices), std::end(kOwnDevices), [&](const char* name) {

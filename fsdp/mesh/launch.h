@@ -50,8 +50,8 @@ Launch ReadLaunch(Environment environment);
 // 0 if the launcher or the user shows each process only one device
 // (CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, srun --gpus-per-task). Throws
 // c10::ValueError, which says what to do, when there is none for the rank.
-int64_t DeviceIndexOf(int64_t local_rank, int64_t num_visible_devices,
-                      Environment environment);
+int64_t ChooseDeviceIndex(int64_t local_rank, int64_t num_visible_devices,
+                          Environment environment);
 
 // The first host in a list as Slurm writes it: "gpu[007-012,20],login" is
 // "gpu007".

@@ -8,9 +8,9 @@
 
 namespace fsdp {
 
-std::vector<MeshAxis> AxesOf(const std::vector<int64_t>& shape,
-                             const std::vector<std::string>& names,
-                             int64_t stride) {
+std::vector<MeshAxis> GridAxes(const std::vector<int64_t>& shape,
+                               const std::vector<std::string>& names,
+                               int64_t stride) {
   std::vector<MeshAxis> axes(shape.size());
   for (size_t i = shape.size(); i-- > 0;) {
     axes[i].extents = {{.size = shape[i], .stride = stride}};
@@ -20,7 +20,7 @@ std::vector<MeshAxis> AxesOf(const std::vector<int64_t>& shape,
   return axes;
 }
 
-int64_t SizeOf(const MeshAxis& axis) {
+int64_t AxisSize(const MeshAxis& axis) {
   int64_t size = 1;
   for (const MeshExtent& extent : axis.extents) size *= extent.size;
   return size;
@@ -53,7 +53,7 @@ bool Overlap(const MeshAxis& a, const MeshAxis& b) {
   return false;
 }
 
-std::vector<int64_t> OffsetsOf(const MeshAxis& axis) {
+std::vector<int64_t> AxisOffsets(const MeshAxis& axis) {
   std::vector<int64_t> offsets = {0};
   for (const MeshExtent& extent : axis.extents) {
     std::vector<int64_t> finer;
@@ -75,11 +75,11 @@ int64_t CoordinateOn(const MeshAxis& axis, int64_t index) {
   return coordinate;
 }
 
-std::vector<int64_t> PlacesOf(const std::vector<MeshAxis>& axes,
-                              int64_t through) {
+std::vector<int64_t> SpannedPlaces(const std::vector<MeshAxis>& axes,
+                                   int64_t through) {
   std::vector<int64_t> places = {through};
   for (const MeshAxis& axis : axes) {
-    const std::vector<int64_t> offsets = OffsetsOf(axis);
+    const std::vector<int64_t> offsets = AxisOffsets(axis);
     const int64_t own = offsets[CoordinateOn(axis, through)];
     std::vector<int64_t> finer;
     for (const int64_t place : places) {

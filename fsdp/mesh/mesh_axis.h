@@ -31,11 +31,11 @@ struct MeshAxis {
 
 // The axes of a row-major grid with this shape, where places are `stride`
 // apart. `names` are as many as the axes, or none.
-std::vector<MeshAxis> AxesOf(const std::vector<int64_t>& shape,
-                             const std::vector<std::string>& names,
-                             int64_t stride = 1);
+std::vector<MeshAxis> GridAxes(const std::vector<int64_t>& shape,
+                               const std::vector<std::string>& names,
+                               int64_t stride = 1);
 
-int64_t SizeOf(const MeshAxis& axis);
+int64_t AxisSize(const MeshAxis& axis);
 
 // The fewest extents that give the same places in the same order: axes with
 // equal extents have the same ranks.
@@ -45,14 +45,14 @@ std::vector<MeshExtent> Canonical(const MeshAxis& axis);
 bool Overlap(const MeshAxis& a, const MeshAxis& b);
 
 // The offset of each index on `axis` in the root's order, from the first.
-std::vector<int64_t> OffsetsOf(const MeshAxis& axis);
+std::vector<int64_t> AxisOffsets(const MeshAxis& axis);
 
 // The index on `axis` for the place `index` in the root's order.
 int64_t CoordinateOn(const MeshAxis& axis, int64_t index);
 
 // The places that `axes` span, row-major, through the place `through`.
-std::vector<int64_t> PlacesOf(const std::vector<MeshAxis>& axes,
-                              int64_t through);
+std::vector<int64_t> SpannedPlaces(const std::vector<MeshAxis>& axes,
+                                   int64_t through);
 
 }  // namespace fsdp
 

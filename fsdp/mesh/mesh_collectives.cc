@@ -39,8 +39,8 @@ c10d::ReduceOp BackendOp(ReduceOp op, const at::Tensor& tensor) {
   TORCH_INTERNAL_ASSERT(false, "unknown reduction");
 }
 
-c10::intrusive_ptr<c10d::Backend> BackendOf(const ProcessGroup& group,
-                                            const at::Tensor& tensor) {
+c10::intrusive_ptr<c10d::Backend> GroupBackend(const ProcessGroup& group,
+                                               const at::Tensor& tensor) {
   return group->getBackend(tensor.device().type());
 }
 
@@ -70,7 +70,7 @@ void AllReduce(at::Tensor tensor, ReduceOp op, const ProcessGroup& group) {
   if (IsAlone(group) || tensor.numel() == 0) return;
   std::vector<at::Tensor> tensors{tensor};
   Run(group, "all-reduce", tensor,
-      [&] { return BackendOf(group, tensor)->allreduce(tensors, options); });
+      [&] { return GroupBackend(group, tensor)->allreduce(tensors, options); });
 }
 
 at::Tensor ReduceScatter(const at::Tensor& blocks, ReduceOp op,
@@ -83,7 +83,7 @@ at::Tensor ReduceScatter(const at::Tensor& blocks, ReduceOp op,
   at::Tensor src = blocks.view({-1});
   at::Tensor dst = block.view({-1});
   Run(group, "reduce-scatter", blocks, [&] {
-    return BackendOf(group, blocks)->_reduce_scatter_base(dst, src, options);
+    return GroupBackend(group, blocks)->_reduce_scatter_base(dst, src, options);
   });
   return block;
 }
@@ -97,7 +97,7 @@ at::Tensor AllGather(const at::Tensor& block, const ProcessGroup& group) {
   at::Tensor src = Bytes(block);
   at::Tensor dst = Bytes(blocks);
   Run(group, "all-gather", block,
-      [&] { return BackendOf(group, block)->_allgather_base(dst, src); });
+      [&] { return GroupBackend(group, block)->_allgather_base(dst, src); });
   return blocks;
 }
 
@@ -108,7 +108,7 @@ at::Tensor AllToAll(const at::Tensor& blocks, const ProcessGroup& group) {
   at::Tensor dst = Bytes(received);
   std::vector<int64_t> even_splits;  // empty: as many bytes to each rank
   Run(group, "all-to-all", blocks, [&] {
-    return BackendOf(group, blocks)
+    return GroupBackend(group, blocks)
         ->alltoall_base(dst, src, even_splits, even_splits);
   });
   return received;
@@ -135,7 +135,8 @@ at::Tensor AllToAllRows(const at::Tensor& rows,
               absl::StrCat("all-to-all of rows of ", src.size(1), " bytes"),
               "rows that are exchanged");
   IssueAndWait(*group, "all-to-all", [&] {
-    return BackendOf(group, rows)->alltoall_base(dst, src, dst_rows, src_rows);
+    return GroupBackend(group, rows)
+        ->alltoall_base(dst, src, dst_rows, src_rows);
   });
   return result;
 }
@@ -154,8 +155,9 @@ at::Tensor Scatter(const at::Tensor& blocks, int64_t src,
   }
   c10d::ScatterOptions options;
   options.rootRank = src;
-  Run(group, "scatter", block,
-      [&] { return BackendOf(group, blocks)->scatter(dst, sources, options); });
+  Run(group, "scatter", block, [&] {
+    return GroupBackend(group, blocks)->scatter(dst, sources, options);
+  });
   return block;
 }
 
@@ -165,7 +167,7 @@ void Broadcast(at::Tensor tensor, int64_t src, const ProcessGroup& group) {
   c10d::BroadcastOptions options;
   options.rootRank = src;
   Run(group, "broadcast", tensor,
-      [&] { return BackendOf(group, tensor)->broadcast(tensors, options); });
+      [&] { return GroupBackend(group, tensor)->broadcast(tensors, options); });
 }
 
 }  // namespace fsdp

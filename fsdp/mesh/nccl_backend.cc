@@ -15,7 +15,7 @@ namespace {
 c10::intrusive_ptr<c10d::Backend> MakeNccl(const BackendRequest& request) {
   // NCCL uses each tensor's current device; a process that did not choose one
   // must not end up sharing GPU 0 with other processes.
-  const int64_t index = DeviceIndexOf(
+  const int64_t index = ChooseDeviceIndex(
       request.local_rank, c10::cuda::device_count(), GetEnvironment);
   c10::cuda::set_device(static_cast<c10::DeviceIndex>(index));
   auto options = c10d::ProcessGroupNCCL::Options::create();

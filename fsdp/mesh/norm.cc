@@ -33,7 +33,7 @@ bool Contains(const std::vector<ProcessGroup>& groups,
   return std::find(groups.begin(), groups.end(), group) != groups.end();
 }
 
-std::vector<Bucket> BucketsOf(const std::vector<NormTerm>& terms) {
+std::vector<Bucket> GroupIntoBuckets(const std::vector<NormTerm>& terms) {
   std::vector<Bucket> buckets;
   for (const NormTerm& term : terms) {
     auto bucket = std::find_if(
@@ -109,7 +109,7 @@ void ReduceParts(const std::vector<at::Tensor*>& parts, bool is_max,
 at::Tensor TotalPart(const std::vector<NormTerm>& terms, double p) {
   const c10::Device device = terms[0].device;
   const bool is_max = std::isinf(p);
-  const std::vector<Bucket> buckets = BucketsOf(terms);
+  const std::vector<Bucket> buckets = GroupIntoBuckets(terms);
 
   std::vector<at::Tensor> parts;
   for (const Bucket& bucket : buckets) {
@@ -133,8 +133,8 @@ at::Tensor TotalPart(const std::vector<NormTerm>& terms, double p) {
 
 }  // namespace
 
-NormTerm NormTermOf(const at::Tensor& local, c10::ScalarType dtype,
-                    c10::Device device, const DTensorSpec& spec) {
+NormTerm MakeNormTerm(const at::Tensor& local, c10::ScalarType dtype,
+                      c10::Device device, const DTensorSpec& spec) {
   NormTerm term{
       .local = local, .dtype = dtype, .device = device, .shard_groups = {}};
   if (!spec.mesh.get_coordinate().has_value()) return term;

@@ -28,8 +28,8 @@ struct NormTerm {
 };
 
 // The term for `local`, a tensor placed like `spec`, which has no Partial.
-NormTerm NormTermOf(const at::Tensor& local, c10::ScalarType dtype,
-                    c10::Device device, const DTensorSpec& spec);
+NormTerm MakeNormTerm(const at::Tensor& local, c10::ScalarType dtype,
+                      c10::Device device, const DTensorSpec& spec);
 
 // Throws c10::ValueError unless p > 0; infinity is allowed.
 void CheckNormType(double p);

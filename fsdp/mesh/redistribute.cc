@@ -137,10 +137,10 @@ class Redistribution {
     int64_t length = shape_[shard.dim()];
     for (int64_t left = 0; left < axis; ++left) {
       if (!current_[left].is_shard(shard.dim())) continue;
-      length = CutOf(length, current_[left], mesh_.size(left))
+      length = MakeAxisCut(length, current_[left], mesh_.size(left))
                    .lengths[coordinate_[left]];
     }
-    return CutOf(length, shard, mesh_.size(axis));
+    return MakeAxisCut(length, shard, mesh_.size(axis));
   }
 
   void Gather(int64_t axis) {
@@ -237,7 +237,7 @@ void CheckPartials(const DTensorSpec& from, const Placements& to) {
 
 }  // namespace
 
-AxisCut CutOf(int64_t length, const Placement& shard, int64_t num_ranks) {
+AxisCut MakeAxisCut(int64_t length, const Placement& shard, int64_t num_ranks) {
   const dcp::Mesh mesh{.axes = {{.name = "axis", .size = num_ranks}}};
   const bool strided = shard.kind() == Placement::Kind::kStridedShard;
   const dcp::Placements placements = {

@@ -29,7 +29,7 @@ struct AxisCut {
   // strided shard, or none.
   std::vector<std::vector<Piece>> pieces;
 };
-AxisCut CutOf(int64_t length, const Placement& shard, int64_t num_ranks);
+AxisCut MakeAxisCut(int64_t length, const Placement& shard, int64_t num_ranks);
 
 // The pieces of rank `index` on the axis, joined on `dim`; a copy, contiguous.
 at::Tensor TakePieces(const at::Tensor& tensor, int64_t dim, const AxisCut& cut,

@@ -346,7 +346,7 @@ class CheckpointedChild final : public torch::nn::AnyModulePlaceholder {
     return checkpoint(
         [inner = inner_](std::vector<torch::nn::AnyValue> given) mutable {
           torch::nn::AnyValue result =
-              ContentOf(inner)->forward(std::move(given));
+              AnyModuleContent(inner)->forward(std::move(given));
           TORCH_CHECK_TYPE(result.try_get<at::Tensor>() != nullptr,
                            "checkpoint: ", type_name(*inner.ptr()),
                            " in a Sequential returns ",
@@ -371,11 +371,12 @@ class CheckpointedChild final : public torch::nn::AnyModulePlaceholder {
 
 void SetChild(torch::nn::AnyModule& child, bool checkpointed) {
   auto* const wrapper =
-      dynamic_cast<CheckpointedChild*>(ContentOf(child).get());
+      dynamic_cast<CheckpointedChild*>(AnyModuleContent(child).get());
   if ((wrapper != nullptr) == checkpointed) return;
   if (checkpointed) {
     torch::nn::AnyModule inner = std::move(child);
-    ContentOf(child) = std::make_unique<CheckpointedChild>(std::move(inner));
+    AnyModuleContent(child) =
+        std::make_unique<CheckpointedChild>(std::move(inner));
   } else {
     torch::nn::AnyModule inner = wrapper->inner();
     child = std::move(inner);
@@ -395,7 +396,7 @@ void internal::AddCheckpointedHolder(
 
 namespace {
 
-std::vector<torch::nn::SequentialImpl*> SequentialsOf(
+std::vector<torch::nn::SequentialImpl*> FindSequentials(
     torch::nn::Module& module) {
   std::vector<torch::nn::SequentialImpl*> sequentials;
   if (auto* sequential = module.as<torch::nn::SequentialImpl>()) {
@@ -414,7 +415,7 @@ std::vector<torch::nn::SequentialImpl*> SequentialsOf(
 std::unordered_set<const torch::nn::Module*> checkpointable_modules(
     torch::nn::Module& module) {
   std::unordered_set<const torch::nn::Module*> found;
-  for (torch::nn::SequentialImpl* sequential : SequentialsOf(module)) {
+  for (torch::nn::SequentialImpl* sequential : FindSequentials(module)) {
     for (torch::nn::AnyModule& child : *sequential) {
       found.insert(child.ptr().get());
     }
@@ -450,7 +451,7 @@ void apply_activation_checkpointing(
   for (const torch::nn::Module* below : held) {
     Switches::Get().Set(*below, chosen.count(below) != 0);
   }
-  for (torch::nn::SequentialImpl* sequential : SequentialsOf(module)) {
+  for (torch::nn::SequentialImpl* sequential : FindSequentials(module)) {
     for (torch::nn::AnyModule& child : *sequential) {
       SetChild(child, chosen.count(child.ptr().get()) != 0);
     }

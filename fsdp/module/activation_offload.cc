@@ -31,13 +31,13 @@ class OffloadedTensor final : public torch::autograd::SavedVariableHooks {
   void call_pack_hook(const at::Tensor& tensor) override {
     device_ = tensor.device();
     // A parameter is gathered into the same storage again.
-    const bool is_managed = ManagedStorageOf(tensor) != nullptr;
+    const bool is_managed = FindManagedStorage(tensor) != nullptr;
     if (is_managed || device_.is_cpu()) {
       // Without the graph, which owns this object.
       kept_ = tensor.tensor_data();
       version_ = tensor._version();
     } else if (pin_memory_ && tensor.layout() == at::kStrided) {
-      parcel_.emplace(OffloadStream::Of(device_), tensor);
+      parcel_.emplace(OffloadStream::ForDevice(device_), tensor);
     } else {
       kept_ = tensor.cpu();
     }

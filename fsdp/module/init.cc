@@ -131,7 +131,7 @@ class Rows {
   int64_t row_size() const { return row_size_; }
   // The whole tensor's index for element `position` in the box, in row-major
   // order.
-  int64_t IndexOf(int64_t position) const {
+  int64_t WholeIndex(int64_t position) const {
     int64_t row = position / row_size_;
     int64_t index = position % row_size_;
     for (size_t d = box_.offsets.size(); d-- > 0;) {
@@ -171,7 +171,7 @@ void FillBox(const at::Tensor& view, const std::vector<int64_t>& shape,
             const int64_t left =
                 rows.row_size() - (before + begin) % rows.row_size();
             const int64_t size = std::min(left, end - begin);
-            fill(rows.IndexOf(before + begin), values + begin, size);
+            fill(rows.WholeIndex(before + begin), values + begin, size);
             begin += size;
           }
         });
@@ -310,16 +310,16 @@ Fans fans_of(const Target& target) {
 
 namespace {
 
-double StdOfKaiming(const Target& target, double gain) {
+double KaimingStd(const Target& target, double gain) {
   const int64_t fan = std::max<int64_t>(1, fans_of(target).fan_in);
   return gain / std::sqrt(static_cast<double>(fan));
 }
-double StdOfXavier(const Target& target, double gain) {
+double XavierStd(const Target& target, double gain) {
   const Fans fans = fans_of(target);
   const int64_t fan = std::max<int64_t>(1, fans.fan_in + fans.fan_out);
   return gain * std::sqrt(2.0 / static_cast<double>(fan));
 }
-void UniformOfStd(const Target& target, double std, uint64_t seed) {
+void FillUniformWithStd(const Target& target, double std, uint64_t seed) {
   const double bound = std::sqrt(3.0) * std;
   uniform_(target, -bound, bound, seed);
 }
@@ -327,16 +327,16 @@ void UniformOfStd(const Target& target, double std, uint64_t seed) {
 }  // namespace
 
 void kaiming_uniform_(const Target& target, double gain, uint64_t seed) {
-  UniformOfStd(target, StdOfKaiming(target, gain), seed);
+  FillUniformWithStd(target, KaimingStd(target, gain), seed);
 }
 void kaiming_normal_(const Target& target, double gain, uint64_t seed) {
-  normal_(target, 0, StdOfKaiming(target, gain), seed);
+  normal_(target, 0, KaimingStd(target, gain), seed);
 }
 void xavier_uniform_(const Target& target, double gain, uint64_t seed) {
-  UniformOfStd(target, StdOfXavier(target, gain), seed);
+  FillUniformWithStd(target, XavierStd(target, gain), seed);
 }
 void xavier_normal_(const Target& target, double gain, uint64_t seed) {
-  normal_(target, 0, StdOfXavier(target, gain), seed);
+  normal_(target, 0, XavierStd(target, gain), seed);
 }
 
 // ---- Models ----------------------------------------------------------------

@@ -40,7 +40,8 @@ class Own {
   // (bias=false).
   void Set(const std::string& name,
            const std::function<void(const Target&, uint64_t seed)>& init) {
-    for (const auto* registry : {&ParametersOf(module_), &BuffersOf(module_)}) {
+    for (const auto* registry :
+         {&ParameterRegistry(module_), &BufferRegistry(module_)}) {
       const at::Tensor* found = registry->find(name);
       if (found == nullptr || !found->defined()) continue;
       covered_.insert(name);
@@ -59,8 +60,8 @@ class Own {
     });
   }
   // The shape of the module's tensor.
-  std::vector<int64_t> ShapeOf(const std::string& name) const {
-    return Target(ParametersOf(module_)[name]).shape();
+  std::vector<int64_t> TensorShape(const std::string& name) const {
+    return Target(ParameterRegistry(module_)[name]).shape();
   }
 
  private:
@@ -71,20 +72,20 @@ class Own {
   std::unordered_set<std::string> covered_;
 };
 
-double BoundOfFan(int64_t fan) {
+double FanBound(int64_t fan) {
   return fan > 0 ? 1 / std::sqrt(static_cast<double>(fan)) : 0;
 }
 
 // kaiming_uniform with a = sqrt(5) is uniform in +-1/sqrt(fan_in).
 void InitByFan(Own& own) {
-  const Target weight(ParametersOf(own.module())["weight"]);
-  const double bound = BoundOfFan(fans_of(weight).fan_in);
+  const Target weight(ParameterRegistry(own.module())["weight"]);
+  const double bound = FanBound(fans_of(weight).fan_in);
   own.Uniform("weight", bound);
   own.Uniform("bias", bound);
 }
 
 void InitBilinear(Own& own) {
-  const double bound = BoundOfFan(own.ShapeOf("weight")[1]);
+  const double bound = FanBound(own.TensorShape("weight")[1]);
   own.Uniform("weight", bound);
   own.Uniform("bias", bound);
 }
@@ -118,14 +119,14 @@ std::optional<int64_t> PaddingRow(const torch::nn::EmbeddingImpl& embedding) {
     return embedding.options.padding_idx();
   }
   const FsdpParam* param =
-      FsdpParam::OfShard(ParametersOf(embedding)["weight"]);
+      FsdpParam::FindByShard(ParameterRegistry(embedding)["weight"]);
   if (param == nullptr || param->parallel() == nullptr) return std::nullopt;
   return param->parallel()->padding_idx;
 }
 
 void InitRecurrent(Own& own, int64_t hidden_size) {
-  for (const auto& item : ParametersOf(own.module())) {
-    own.Uniform(item.key(), BoundOfFan(hidden_size));
+  for (const auto& item : ParameterRegistry(own.module())) {
+    own.Uniform(item.key(), FanBound(hidden_size));
   }
 }
 
@@ -150,7 +151,7 @@ bool IsOneOf(const Module& module) {
 }
 
 // How to initialise `module`; empty for a type that is not torch's.
-std::function<void(Own&)> InitOf(const Module& module) {
+std::function<void(Own&)> ChooseInit(const Module& module) {
   namespace nn = torch::nn;
   if (IsOneOf<nn::LinearImpl, nn::Conv1dImpl, nn::Conv2dImpl, nn::Conv3dImpl,
               nn::ConvTranspose1dImpl, nn::ConvTranspose2dImpl,
@@ -189,7 +190,8 @@ std::function<void(Own&)> InitOf(const Module& module) {
     };
   }
   if (IsOneOf<nn::RNNCellImpl, nn::LSTMCellImpl, nn::GRUCellImpl>(module)) {
-    return [](Own& own) { InitRecurrent(own, own.ShapeOf("weight_hh")[1]); };
+    return
+        [](Own& own) { InitRecurrent(own, own.TensorShape("weight_hh")[1]); };
   }
   if (IsOneOf<nn::MultiheadAttentionImpl>(module)) return InitAttention;
   if (const auto* prelu = module.as<nn::PReLUImpl>()) {
@@ -206,7 +208,7 @@ void InitBelow(Module& module, const std::string& prefix, uint64_t seed,
                const std::unordered_set<const c10::TensorImpl*>& done) {
   if (module.as<torch::nn::MultiheadAttentionImpl>() != nullptr) {
     const at::Tensor* bias =
-        ParametersOf(*ChildrenOf(module)["out_proj"]).find("bias");
+        ParameterRegistry(*ChildRegistry(module)["out_proj"]).find("bias");
     if (bias != nullptr && bias->defined() &&
         done.count(bias->unsafeGetTensorImpl()) == 0) {
       zeros_(*bias);
@@ -227,7 +229,7 @@ void InitBelow(Module& module, const std::string& prefix, uint64_t seed,
 // The first name that `own` has and `covered` lacks; empty when there is none.
 std::string FirstUncovered(const Module& own,
                            const std::unordered_set<std::string>& covered) {
-  for (const auto* registry : {&ParametersOf(own), &BuffersOf(own)}) {
+  for (const auto* registry : {&ParameterRegistry(own), &BufferRegistry(own)}) {
     for (const auto& item : *registry) {
       if (item.value().defined() && covered.count(item.key()) == 0) {
         return item.key();
@@ -246,7 +248,7 @@ struct Step {
 // Throws when default_ cannot initialise `module`.
 Step PlanStep(const std::string& name, Module& module, uint64_t seed) {
   Step step{name.empty() ? "" : absl::StrCat(name, "."), &module,
-            InitOf(module)};
+            ChooseInit(module)};
   Own own(step.prefix, module, seed, /*dry=*/true);
   if (step.init) step.init(own);
   const std::string unknown = FirstUncovered(module, own.covered());
@@ -270,7 +272,7 @@ void default_(Module& module, uint64_t seed, const ModuleInit& custom) {
       steps.push_back(PlanStep(name, own, seed));
       return;
     }
-    for (const auto& item : ParametersOf(own)) {
+    for (const auto& item : ParameterRegistry(own)) {
       done.insert(item.value().unsafeGetTensorImpl());
     }
   };

@@ -28,7 +28,7 @@ namespace fsdp {
 namespace {
 
 // Parameters and buffers, each tensor once.
-std::vector<std::pair<std::string, at::Tensor>> TensorsOf(
+std::vector<std::pair<std::string, at::Tensor>> UniqueTensors(
     const torch::nn::Module& module) {
   std::vector<std::pair<std::string, at::Tensor>> tensors;
   std::unordered_set<const c10::TensorImpl*> seen;
@@ -78,9 +78,9 @@ void to_empty(torch::nn::Module& module, c10::Device device) {
   // Checks that the device exists, and sets the index.
   device = at::empty({0}, at::TensorOptions(device)).device();
   std::unordered_set<const FsdpParamGroup*> done;
-  for (auto& [name, tensor] : TensorsOf(module)) {
+  for (auto& [name, tensor] : UniqueTensors(module)) {
     tensor.mutable_grad().reset();
-    if (const FsdpParam* param = FsdpParam::OfShard(tensor)) {
+    if (const FsdpParam* param = FsdpParam::FindByShard(tensor)) {
       if (done.insert(&param->group()).second) param->group().ToEmpty(device);
       FillWithNan(tensor);
       continue;
@@ -101,11 +101,11 @@ void broadcast_module(torch::nn::Module& module, const ProcessGroup& group,
   TORCH_CHECK_VALUE(src >= 0 && src < group->getSize(),
                     "broadcast_module: src is ", src, ", but the group has ",
                     group->getSize(), " ranks");
-  const auto tensors = TensorsOf(module);
+  const auto tensors = UniqueTensors(module);
   for (const auto& [name, tensor] : tensors) {
     TORCH_CHECK_VALUE(!tensor.is_meta(), "broadcast_module: '", name,
                       "' is on the meta device; call fsdp::to_empty first");
-    const FsdpParam* param = FsdpParam::OfShard(tensor);
+    const FsdpParam* param = FsdpParam::FindByShard(tensor);
     if (param == nullptr) continue;
     TORCH_CHECK_VALUE(HoldSamePart(*param, group),
                       "broadcast_module: the ranks of ", describe(*group),

@@ -42,7 +42,7 @@ NameMap::NameMap(const torch::nn::Module& module) {
     for (const auto& item : dict) {
       if (!item.value().defined()) continue;
       names_.try_emplace(item.value().unsafeGetTensorImpl(), item.key());
-      if (const FsdpParam* param = FsdpParam::OfShard(item.value())) {
+      if (const FsdpParam* param = FsdpParam::FindByShard(item.value())) {
         names_.try_emplace(param->leaf().unsafeGetTensorImpl(), item.key());
       }
     }
@@ -71,7 +71,7 @@ std::vector<std::vector<std::string>> optimizer_parameter_names(
     std::vector<std::string>& names = groups.emplace_back();
     for (const at::Tensor& parameter : group.params()) {
       const std::string* name = map.find(parameter);
-      const ManagedStorage* storage = ManagedStorageOf(parameter);
+      const ManagedStorage* storage = FindManagedStorage(parameter);
       TORCH_CHECK_VALUE(
           name != nullptr && storage == nullptr, "optimizer: parameter ",
           names.size(), " of group ", groups.size() - 1, ", of sizes ",

@@ -62,7 +62,7 @@ OffloadStream::OffloadStream(c10::Device device, uint64_t window_bytes)
                 .getStreamFromGlobalPool(device, /*isHighPriority=*/false);
 }
 
-OffloadStream& OffloadStream::Of(c10::Device device) {
+OffloadStream& OffloadStream::ForDevice(c10::Device device) {
   using Streams =
       std::unordered_map<c10::Device, std::unique_ptr<OffloadStream>>;
   static auto* const mutex = new std::mutex;
@@ -163,7 +163,7 @@ OffloadStream::Parcel::Parcel(OffloadStream& offload, const at::Tensor& tensor)
 
 OffloadStream::Parcel::~Parcel() {
   // Streams fail only after an operator has failed, and that error is known.
-  ErrorTextOf([this] {
+  CatchErrorText([this] {
     const std::lock_guard<std::mutex> lock(offload_.mutex_);
     offload_.parcels_.erase(number_);
     if (source_.defined()) EndHold();

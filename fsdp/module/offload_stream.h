@@ -37,7 +37,7 @@ class OffloadStream {
   OffloadStream& operator=(const OffloadStream&) = delete;
 
   // The stream for `device` with ActivationOffload's window; never destroyed.
-  static OffloadStream& Of(c10::Device device);
+  static OffloadStream& ForDevice(c10::Device device);
 
   // The device memory, in bytes, that packed tensors and tensors fetched ahead
   // keep from being freed. A view counts with the whole storage.

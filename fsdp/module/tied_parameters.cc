@@ -20,7 +20,7 @@ namespace {
 using Path = std::vector<std::string>;
 
 // The modules that lead to a parameter.
-Path PathOf(const std::string& name) {
+Path ModulePath(const std::string& name) {
   Path path = absl::StrSplit(name, '.');
   path.pop_back();
   return path;
@@ -67,15 +67,15 @@ std::string lowest_common_parent(const torch::nn::Module& module,
     TORCH_CHECK_VALUE(parameters.contains(name), "lowest_common_parent: '",
                       name, "' is not a parameter of the ", type_name(module));
   }
-  Path common = PathOf(names.front());
+  Path common = ModulePath(names.front());
   for (const std::string& name : names) {
-    common = CommonPrefix(common, PathOf(name));
+    common = CommonPrefix(common, ModulePath(name));
   }
   // The length of the path to the last module on the way that has a forward.
   size_t length = 0;
   const torch::nn::Module* below = &module;
   for (size_t i = 0; i < common.size(); ++i) {
-    below = ChildrenOf(*below)[common[i]].get();
+    below = ChildRegistry(*below)[common[i]].get();
     if (!is_container_without_forward(*below)) length = i + 1;
   }
   common.resize(length);

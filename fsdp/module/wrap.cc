@@ -64,7 +64,7 @@ class SizeBasedWalk {
     }
     int64_t taken = 0;
     std::unordered_set<const Module*> seen;
-    for (const auto& child : ChildrenOf(module)) {
+    for (const auto& child : ChildRegistry(module)) {
       if (!seen.insert(child.value().get()).second) continue;
       taken += Visit(*child.value(), /*is_root=*/false);
     }
@@ -106,7 +106,7 @@ void AppendPostOrder(const ModulePtr& module, const std::string& path,
                      std::unordered_set<const Module*>& seen,
                      std::vector<NamedModule>& modules) {
   if (!seen.insert(module.get()).second) return;
-  for (const auto& child : ChildrenOf(*module)) {
+  for (const auto& child : ChildRegistry(*module)) {
     AppendPostOrder(
         child.value(),
         path.empty() ? child.key() : absl::StrCat(path, ".", child.key()), seen,
@@ -170,7 +170,7 @@ class Selection {
   }
 
   // The group that would hold the parameter.
-  const Module* GroupOf(const std::string& name) const {
+  const Module* HoldingGroup(const std::string& name) const {
     for (std::string path = Outer(name); !path.empty(); path = Outer(path)) {
       const Module* module = paths_.at(path);
       if (picks_.count(module) != 0) return module;
@@ -180,7 +180,7 @@ class Selection {
 
   bool IsTogether(const std::vector<std::string>& names) const {
     return std::all_of(names.begin(), names.end(), [&](const auto& name) {
-      return GroupOf(name) == GroupOf(names.front());
+      return HoldingGroup(name) == HoldingGroup(names.front());
     });
   }
 
@@ -261,7 +261,7 @@ ModuleSet DirectChildrenWrapPolicy::operator()(
   while (!open.empty()) {
     const Module* holder = open.back();
     open.pop_back();
-    for (const auto& child : ChildrenOf(*holder)) {
+    for (const auto& child : ChildRegistry(*holder)) {
       if (is_container_without_forward(*child.value())) {
         open.push_back(child.value().get());
       } else {

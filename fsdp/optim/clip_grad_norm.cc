@@ -35,8 +35,8 @@ void CheckMaxNorm(double max_norm) {
 // parameter's, so that a rank without the gradient agrees with the others.
 NormTerm GradTerm(const DTensor& parameter) {
   const at::Tensor& local = parameter.to_local();
-  return NormTermOf(local.grad(), local.scalar_type(), local.device(),
-                    parameter.spec());
+  return MakeNormTerm(local.grad(), local.scalar_type(), local.device(),
+                      parameter.spec());
 }
 
 // Scales with one kernel for all gradients that share device and dtype.
@@ -55,10 +55,10 @@ void Scale(const std::vector<at::Tensor>& grads, double max_norm,
   }
 }
 
-const at::Tensor& LocalOf(const DTensor& parameter) {
+const at::Tensor& LocalTensor(const DTensor& parameter) {
   return parameter.to_local();
 }
-const at::Tensor& LocalOf(const at::Tensor& parameter) { return parameter; }
+const at::Tensor& LocalTensor(const at::Tensor& parameter) { return parameter; }
 
 // A parameter that is registered under two names is listed twice, but counts
 // once.
@@ -67,7 +67,7 @@ std::vector<Parameter> EachOnce(const std::vector<Parameter>& parameters) {
   std::unordered_set<const c10::TensorImpl*> seen;
   std::vector<Parameter> once;
   for (const Parameter& parameter : parameters) {
-    if (seen.insert(LocalOf(parameter).unsafeGetTensorImpl()).second) {
+    if (seen.insert(LocalTensor(parameter).unsafeGetTensorImpl()).second) {
       once.push_back(parameter);
     }
   }
@@ -102,7 +102,7 @@ at::Tensor get_total_norm(const std::vector<DTensor>& tensors, double norm_type,
     const DTensor whole = tensor.redistribute(placements);
     const at::Tensor local = whole.to_local().detach();
     terms.push_back(
-        NormTermOf(local, local.scalar_type(), local.device(), whole.spec()));
+        MakeNormTerm(local, local.scalar_type(), local.device(), whole.spec()));
   }
   const at::Tensor norm = TotalNorm(terms, norm_type);
   CheckFinite(norm, norm_type, error_if_nonfinite);

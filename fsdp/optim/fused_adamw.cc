@@ -48,7 +48,7 @@ void CheckOptions(const FusedAdamWOptions& options) {
                     options.weight_decay(), " is below 0");
 }
 
-const FusedAdamWOptions& OptionsOf(
+const FusedAdamWOptions& GetOptions(
     const torch::optim::OptimizerParamGroup& group) {
   return static_cast<const FusedAdamWOptions&>(group.options());
 }
@@ -157,7 +157,7 @@ FusedAdamW::FusedAdamW(
                 std::make_unique<FusedAdamWOptions>(defaults)) {
   CheckOptions(defaults);
   for (const auto& group : param_groups_) {
-    CheckOptions(OptionsOf(group));
+    CheckOptions(GetOptions(group));
     for (const at::Tensor& parameter : group.params()) {
       CheckParameter(parameter);
     }
@@ -169,8 +169,8 @@ FusedAdamW::FusedAdamW(std::vector<at::Tensor> params,
     : FusedAdamW({torch::optim::OptimizerParamGroup(std::move(params))},
                  defaults) {}
 
-FusedAdamWParamState& FusedAdamW::StateOf(const at::Tensor& parameter,
-                                          bool amsgrad) {
+FusedAdamWParamState& FusedAdamW::GetState(const at::Tensor& parameter,
+                                           bool amsgrad) {
   auto& slot = state_[parameter.unsafeGetTensorImpl()];
   if (!slot) slot = std::make_unique<FusedAdamWParamState>();
   auto& state = static_cast<FusedAdamWParamState&>(*slot);
@@ -195,9 +195,9 @@ at::Tensor FusedAdamW::step(LossClosure closure) {
   }
   const at::NoGradGuard no_grad;
   for (const auto& group : param_groups_) {
-    CheckOptions(OptionsOf(group));
+    CheckOptions(GetOptions(group));
     for (const at::Tensor& parameter : group.params()) {
-      TORCH_CHECK_VALUE(ManagedStorageOf(parameter) == nullptr,
+      TORCH_CHECK_VALUE(FindManagedStorage(parameter) == nullptr,
                         "FusedAdamW: a parameter of shape ", parameter.sizes(),
                         " is the member of a sharded layer, which holds no "
                         "data to step. Build the optimizer from "
@@ -213,11 +213,11 @@ at::Tensor FusedAdamW::step(LossClosure closure) {
   // From here on every operator means the shards.
   const c10::impl::ExcludeDispatchKeyGuard by_shard(kLazyKey);
   for (const auto& group : param_groups_) {
-    const FusedAdamWOptions& options = OptionsOf(group);
+    const FusedAdamWOptions& options = GetOptions(group);
     std::map<Kind, Batch> batches;
     for (const at::Tensor& parameter : group.params()) {
       if (!parameter.grad().defined()) continue;
-      FusedAdamWParamState& state = StateOf(parameter, options.amsgrad());
+      FusedAdamWParamState& state = GetState(parameter, options.amsgrad());
       Batch& batch =
           batches[{parameter.device().str(), parameter.scalar_type()}];
       batch.params.push_back(parameter);

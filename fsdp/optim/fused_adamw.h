@@ -74,7 +74,7 @@ class FusedAdamW : public torch::optim::Optimizer {
   void load(torch::serialize::InputArchive& archive) override;
 
  private:
-  FusedAdamWParamState& StateOf(const at::Tensor& parameter, bool amsgrad);
+  FusedAdamWParamState& GetState(const at::Tensor& parameter, bool amsgrad);
 
   template <typename Self, typename Archive>
   static void serialize(Self& self, Archive& archive) {

@@ -44,7 +44,7 @@ using GradientsByKind =
     std::map<std::pair<std::string, c10::ScalarType>, std::vector<at::Tensor>>;
 
 // Validates all before any is unscaled.
-GradientsByKind GradientsOf(torch::optim::Optimizer& optimizer) {
+GradientsByKind CollectGradients(torch::optim::Optimizer& optimizer) {
   GradientsByKind kinds;
   // A parameter that has two names may be listed twice.
   std::unordered_set<const c10::TensorImpl*> seen;
@@ -108,7 +108,7 @@ at::Tensor ShardedGradScaler::UnscaleGradients(
   // far from 1.
   const at::Tensor inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
   at::Tensor found = at::zeros_like(scale_);
-  const GradientsByKind kinds = GradientsOf(optimizer);
+  const GradientsByKind kinds = CollectGradients(optimizer);
   for (const auto& [kind, alike] : kinds) {
     at::Tensor found_here =
         at::zeros({}, scale_.options().device(alike[0].device()));

@@ -28,9 +28,9 @@ at::Tensor from_local(const at::Tensor& part, const DeviceMesh& mesh,
   at::Tensor activation = part;
   for (int64_t i = mesh.ndim() - 1; i >= 0; --i) {
     const spmd::Layout layout =
-        spmd::LayoutOf(normal[static_cast<size_t>(i)], part.dim());
+        spmd::ToLayout(normal[static_cast<size_t>(i)], part.dim());
     if (layout.is_same()) continue;
-    const spmd::AxisPtr axis = spmd::AxisOf(AxisMesh(mesh, i));
+    const spmd::AxisPtr axis = spmd::InternAxis(AxisMesh(mesh, i));
     spmd::Sizes whole = activation.sizes().vec();
     if (layout.is_shard()) whole[static_cast<size_t>(layout.dim)] *= axis->size;
     activation = spmd::Wrap(activation, layout, axis, whole);
@@ -62,8 +62,8 @@ at::Tensor full_tensor(const at::Tensor& activation) {
 at::Tensor redistribute(const at::Tensor& activation, const DeviceMesh& mesh,
                         const Placement& placement) {
   spmd::InstallHandler();
-  const spmd::AxisPtr axis = spmd::AxisOf(mesh);
-  const spmd::Layout layout = spmd::LayoutOf(placement, activation.dim());
+  const spmd::AxisPtr axis = spmd::InternAxis(mesh);
+  const spmd::Layout layout = spmd::ToLayout(placement, activation.dim());
   spmd::Sharded* outer = spmd::AsSharded(activation);
   if (outer != nullptr && outer->axis->level < axis->level) {
     spmd::Settle(*outer);
@@ -80,7 +80,7 @@ std::vector<AxisLayout> layout_of(const at::Tensor& activation) {
   while (spmd::Sharded* sharded = spmd::AsSharded(part)) {
     spmd::Settle(*sharded);
     layouts.push_back(
-        {sharded->axis->mesh, spmd::PlacementOf(sharded->layout)});
+        {sharded->axis->mesh, spmd::NearestPlacement(sharded->layout)});
     part = sharded->local;
   }
   return layouts;

@@ -12,8 +12,8 @@ namespace fsdp {
 namespace {
 
 // This rank's part of the values in `leaf`.
-at::Tensor PartOf(const at::Tensor& leaf, const DTensorSpec& spec,
-                  std::optional<int64_t> src_data_rank) {
+at::Tensor LocalValues(const at::Tensor& leaf, const DTensorSpec& spec,
+                       std::optional<int64_t> src_data_rank) {
   const c10::NoGradGuard no_grad;
   if (leaf.is_meta()) {
     return at::empty(spec.local_shape(), leaf.options().requires_grad(false));
@@ -31,10 +31,11 @@ void TakeOverAll(const std::vector<ParallelRequest>& requests) {
   const auto comm = std::make_shared<CommContext>(
       requests.front().target.parallel->spec.mesh.device());
   for (const ParallelRequest& request : requests) {
-    TakeOverParallel(request.target,
-                     PartOf(request.target.leaf, request.target.parallel->spec,
-                            request.src_data_rank),
-                     comm);
+    TakeOverParallel(
+        request.target,
+        LocalValues(request.target.leaf, request.target.parallel->spec,
+                    request.src_data_rank),
+        comm);
   }
 }
 
@@ -44,7 +45,7 @@ void parallelize_parameters(
     std::optional<int64_t> src_data_rank) {
   std::vector<ParallelRequest> requests;
   for (const auto& [name, placements] : parameters) {
-    const at::Tensor* leaf = ParametersOf(module).find(name);
+    const at::Tensor* leaf = ParameterRegistry(module).find(name);
     TORCH_CHECK_VALUE(leaf != nullptr && leaf->defined(),
                       "parallelize_parameters: a ", type_name(module),
                       " has no parameter '", name, "'");

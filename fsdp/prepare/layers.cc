@@ -43,7 +43,7 @@ bool HasType(const Module& root, const std::string& name) {
 }
 
 // The model's own types, without namespaces: "BlockImpl", "AttentionImpl".
-Names TypesOf(const Module& root) {
+Names OwnTypes(const Module& root) {
   std::set<std::string> types;
   for (const auto& module : root.modules(/*include_self=*/false)) {
     if (is_container_without_forward(*module)) continue;
@@ -56,8 +56,8 @@ Names TypesOf(const Module& root) {
 
 // The type in this model that a config calls `name`: the one that the program
 // gives, or the same name, which in C++ ends in Impl. Empty: none.
-std::string TypeNamed(const Module& root, const std::string& name,
-                      const PrepareOptions& options) {
+std::string FindTypeName(const Module& root, const std::string& name,
+                         const PrepareOptions& options) {
   for (const auto& [theirs, ours] : options.type_names) {
     if (theirs == name && HasType(root, ours)) return ours;
   }
@@ -68,8 +68,8 @@ std::string TypeNamed(const Module& root, const std::string& name,
 }
 
 // Suggests the type that was probably meant, or lists a few.
-std::string Instead(const Module& root, const std::string& name) {
-  const Names types = TypesOf(root);
+std::string SuggestTypes(const Module& root, const std::string& name) {
+  const Names types = OwnTypes(root);
   std::vector<absl::string_view> words(types.begin(), types.end());
   const absl::string_view nearest = dcp::NearestWord(name, words);
   if (!nearest.empty()) return absl::StrCat("did you mean ", nearest, "?");
@@ -86,19 +86,19 @@ absl::StatusOr<Names> LayerTypes(const Module& root,
   Names types;
   const auto& setting = config.transformer_layer_cls_to_wrap;
   for (const std::string& name : *setting) {
-    types.push_back(TypeNamed(root, name, options));
+    types.push_back(FindTypeName(root, name, options));
     if (!types.back().empty()) continue;
     return Refusal(setting, "transformer_layer_cls_to_wrap", "names ", name,
                    ", but no module of the ", type_name(root),
-                   " has that type; ", Instead(root, name));
+                   " has that type; ", SuggestTypes(root, name));
   }
   if (!types.empty()) return types;
   for (const std::string& name : options.layers) {
-    types.push_back(TypeNamed(root, name, options));
+    types.push_back(FindTypeName(root, name, options));
     if (!types.back().empty()) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "PrepareOptions::layers names ", name, ", but no module of the ",
-        type_name(root), " has that type; ", Instead(root, name)));
+        type_name(root), " has that type; ", SuggestTypes(root, name)));
   }
   return types;
 }
@@ -176,7 +176,7 @@ absl::StatusOr<WrapPolicy> WrapPolicyFor(const Module& module,
                        "wraps the layers of a transformer, but neither "
                        "transformer_layer_cls_to_wrap nor "
                        "PrepareOptions::layers says their type; ",
-                       Instead(module, ""));
+                       SuggestTypes(module, ""));
       }
       policy = ModuleWrapPolicy(std::move(types));
       break;

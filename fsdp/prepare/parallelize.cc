@@ -60,9 +60,10 @@ absl::Status ApplyPlan(Module& module, const MeshConfig& config,
                            : to_parallelize_plan(*config.parallelize_plan),
                        {.src_data_rank = src_data_rank});
   });
-  return dcp::Annotate(status, is_programs ? "PrepareOptions::parallelize_plan"
-                                           : PlaceOf(config.parallelize_plan,
-                                                     "parallelize_plan"));
+  return dcp::Annotate(
+      status, is_programs
+                  ? "PrepareOptions::parallelize_plan"
+                  : SettingPlace(config.parallelize_plan, "parallelize_plan"));
 }
 
 }  // namespace

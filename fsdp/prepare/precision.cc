@@ -46,7 +46,8 @@ absl::StatusOr<std::optional<c10::ScalarType>> OptionalType(
   return TypeOr(**setting, setting, name);
 }
 
-absl::StatusOr<MixedPrecisionPolicy> PolicyOf(const PrecisionConfig& config) {
+absl::StatusOr<MixedPrecisionPolicy> ToMixedPrecisionPolicy(
+    const PrecisionConfig& config) {
   MixedPrecisionPolicy policy;
   DCP_ASSIGN_OR_RETURN(policy.param_dtype,
                        OptionalType(config.param_dtype, "param_dtype"));
@@ -58,7 +59,7 @@ absl::StatusOr<MixedPrecisionPolicy> PolicyOf(const PrecisionConfig& config) {
   return policy;
 }
 
-absl::StatusOr<ReshardAfterForward> ReshardOf(
+absl::StatusOr<ReshardAfterForward> ToReshardAfterForward(
     const Setting<ReshardSetting>& setting, const MeshPlan& plan) {
   if (const bool* reshard = std::get_if<bool>(&*setting)) return *reshard;
   const int64_t* num_ranks = std::get_if<int64_t>(&*setting);
@@ -79,19 +80,21 @@ absl::StatusOr<ReshardAfterForward> ReshardOf(
 
 }  // namespace
 
-absl::StatusOr<c10::ScalarType> ScalarTypeOf(const Setting<dcp::DType>& setting,
+absl::StatusOr<c10::ScalarType> ToScalarType(const Setting<dcp::DType>& setting,
                                              absl::string_view name) {
   return TypeOr(*setting, setting, name);
 }
 
-absl::StatusOr<FullyShardOptions> ShardOptionsOf(const TrainConfig& config,
+absl::StatusOr<FullyShardOptions> ToShardOptions(const TrainConfig& config,
                                                  const MeshPlan& plan,
                                                  bool has_accelerator) {
   FullyShardOptions options;
-  DCP_RETURN_IF_ERROR(ScalarTypeOf(config.precision.dtype, "dtype").status());
-  DCP_ASSIGN_OR_RETURN(options.mp_policy, PolicyOf(config.precision));
-  DCP_ASSIGN_OR_RETURN(options.reshard_after_forward,
-                       ReshardOf(config.sharding.reshard_after_forward, plan));
+  DCP_RETURN_IF_ERROR(ToScalarType(config.precision.dtype, "dtype").status());
+  DCP_ASSIGN_OR_RETURN(options.mp_policy,
+                       ToMixedPrecisionPolicy(config.precision));
+  DCP_ASSIGN_OR_RETURN(
+      options.reshard_after_forward,
+      ToReshardAfterForward(config.sharding.reshard_after_forward, plan));
   if (*config.sharding.cpu_offload) {
     options.offload_policy = CPUOffloadPolicy{.pin_memory = has_accelerator};
   }

@@ -18,11 +18,11 @@ namespace fsdp {
 
 // InvalidArgument, with the place, for a dtype that LibTorch cannot compute
 // with. `name` is the setting's.
-absl::StatusOr<c10::ScalarType> ScalarTypeOf(const Setting<dcp::DType>& setting,
+absl::StatusOr<c10::ScalarType> ToScalarType(const Setting<dcp::DType>& setting,
                                              absl::string_view name);
 
 // All options except mesh, ignored_params and the functions.
-absl::StatusOr<FullyShardOptions> ShardOptionsOf(const TrainConfig& config,
+absl::StatusOr<FullyShardOptions> ToShardOptions(const TrainConfig& config,
                                                  const MeshPlan& plan,
                                                  bool has_accelerator);
 

@@ -99,7 +99,7 @@ absl::StatusOr<Choices> Choose(Module& module, const TrainConfig& config,
   DCP_ASSIGN_OR_RETURN(choices.plan, PlanMesh(module, config.mesh, options));
   const bool has_accelerator = DeviceOr(options.device) != "cpu";
   DCP_ASSIGN_OR_RETURN(choices.shard,
-                       ShardOptionsOf(config, choices.plan, has_accelerator));
+                       ToShardOptions(config, choices.plan, has_accelerator));
   DCP_RETURN_IF_ERROR(ChooseModules(module, config, options, choices));
   DCP_RETURN_IF_ERROR(CheckParameters(module, choices.shard.ignored_params));
   DCP_RETURN_IF_ERROR(LayersToCheckpoint(module, config.sharding, options,

@@ -16,7 +16,7 @@ namespace fsdp {
 // The place where the setting was written; the field's `name` if a program set
 // it.
 template <typename T>
-std::string PlaceOf(const Setting<T>& setting, absl::string_view name) {
+std::string SettingPlace(const Setting<T>& setting, absl::string_view name) {
   return setting.place().has_value() ? to_string(*setting.place())
                                      : std::string(name);
 }
@@ -26,7 +26,7 @@ template <typename T, typename... Parts>
 absl::Status Refusal(const Setting<T>& setting, absl::string_view name,
                      const Parts&... predicate) {
   return absl::InvalidArgumentError(
-      absl::StrCat(PlaceOf(setting, name), " ", predicate...));
+      absl::StrCat(SettingPlace(setting, name), " ", predicate...));
 }
 
 }  // namespace fsdp

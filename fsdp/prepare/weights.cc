@@ -28,7 +28,7 @@ namespace {
 
 using torch::nn::Module;
 
-std::vector<std::pair<std::string, at::Tensor>> TensorsOf(
+std::vector<std::pair<std::string, at::Tensor>> StateTensors(
     const Module& module) {
   std::vector<std::pair<std::string, at::Tensor>> tensors;
   for (const auto& dict : {module.named_parameters(), module.named_buffers()}) {
@@ -62,7 +62,7 @@ MetaCount CountMeta(bool is_meta, bool is_mixed, c10::Device device) {
 
 // A copy under the names in state dicts, because fully_shard frees the
 // originals.
-absl::StatusOr<StateDict> CopyOf(const Module& module) {
+absl::StatusOr<StateDict> CopyTensors(const Module& module) {
   DCP_ASSIGN_OR_RETURN(StateDict state, get_model_state_dict(module));
   for (auto& [name, value] : state) {
     if (auto* tensor = value.get_if<at::Tensor>()) {
@@ -113,7 +113,7 @@ absl::StatusOr<StartingWeights> ChooseWeights(const Module& module,
                                               const CheckpointConfig& config,
                                               bool resumes,
                                               c10::Device device) {
-  const auto tensors = TensorsOf(module);
+  const auto tensors = StateTensors(module);
   size_t num_meta = 0;
   for (const auto& [name, tensor] : tensors) num_meta += tensor.is_meta();
   StartingWeights weights = {.is_meta = num_meta > 0};
@@ -154,8 +154,8 @@ absl::Status ReadyWeights(Module& module, const TrainConfig& config,
   if (Casts(config.precision)) {
     const c10::NoGradGuard no_grad;
     DCP_ASSIGN_OR_RETURN(const c10::ScalarType dtype,
-                         ScalarTypeOf(config.precision.dtype, "dtype"));
-    for (const auto& [name, tensor] : TensorsOf(module)) {
+                         ToScalarType(config.precision.dtype, "dtype"));
+    for (const auto& [name, tensor] : StateTensors(module)) {
       if (tensor.is_floating_point()) tensor.set_data(tensor.to(dtype));
     }
   }
@@ -164,7 +164,7 @@ absl::Status ReadyWeights(Module& module, const TrainConfig& config,
     return CatchTorch([&] { broadcast_module(module, world_group()); });
   }
   if (get_rank() == 0) {
-    DCP_ASSIGN_OR_RETURN(weights.whole, CopyOf(module));
+    DCP_ASSIGN_OR_RETURN(weights.whole, CopyTensors(module));
   }
   return absl::OkStatus();
 }
@@ -181,7 +181,7 @@ absl::Status PlaceWeights(Module& module, const TrainConfig& config,
       return absl::OkStatus();
     case WeightsFrom::kFile:
       return dcp::Annotate(LoadFile(module, config.checkpoint),
-                           PlaceOf(path, "initial_load_path"));
+                           SettingPlace(path, "initial_load_path"));
     case WeightsFrom::kInitialised:
       return Initialise(module, config, options);
     case WeightsFrom::kResumed:

@@ -50,7 +50,7 @@ arrow::Status CheckBucket(const ArrowBucket& bucket) {
       status.ok() ||
       status.message().rfind("No such file or directory", 0) == 0;
   if (is_answer) return arrow::Status::OK();
-  if (CodeOf(status) != Code::kNotFound) return status;
+  if (FindCode(status) != Code::kNotFound) return status;
   return Fail(Code::kNotFound,
               "there is no such bucket, or the account may not know of it; "
               "check the name of the bucket");

@@ -60,14 +60,14 @@ constexpr KnownWord kAzureCodes[] = {
     {"InvalidRange", Code::kDataLoss},
 };
 
-Code CodeOfGoogle(const std::string& text) {
+Code GoogleCode(const std::string& text) {
   for (const KnownWord& known : kGoogleCodes) {
     if (text.rfind(known.word, 0) == 0) return known.code;
   }
   return Code::kUnavailable;
 }
 
-Code CodeOfAzure(const std::string& text) {
+Code AzureCode(const std::string& text) {
   const std::string code = text.substr(0, text.find(']'));
   for (const KnownWord& known : kAzureCodes) {
     if (code.find(known.word) != std::string::npos) return known.code;
@@ -75,7 +75,7 @@ Code CodeOfAzure(const std::string& text) {
   return Code::kUnavailable;
 }
 
-Code CodeOfErrno(int error) {
+Code ErrnoCode(int error) {
   switch (error) {
     case ENOENT:
       return Code::kNotFound;
@@ -106,7 +106,7 @@ std::string Clean(const std::string& text) {
 }
 
 // The error text without the parts that only library authors understand.
-std::string WhatWasSaid(const arrow::Status& status) {
+std::string PlainErrorText(const arrow::Status& status) {
   std::string text = status.message();
   const size_t google = text.find(kGoogle);
   if (google != std::string::npos) {
@@ -163,7 +163,7 @@ arrow::Status Fail(Code code, const std::string& text) {
                        std::make_shared<CodeDetail>(code));
 }
 
-Code CodeOf(const arrow::Status& status) {
+Code FindCode(const arrow::Status& status) {
   if (status.ok()) return Code::kOk;
   const auto* const own =
       dynamic_cast<const CodeDetail*>(status.detail().get());
@@ -171,11 +171,11 @@ Code CodeOf(const arrow::Status& status) {
   const std::string& text = status.message();
   const size_t google = text.find(kGoogle);
   if (google != std::string::npos) {
-    return CodeOfGoogle(text.substr(google + sizeof(kGoogle) - 1));
+    return GoogleCode(text.substr(google + sizeof(kGoogle) - 1));
   }
   const size_t azure = text.find(kAzure);
   if (azure != std::string::npos) {
-    return CodeOfAzure(text.substr(azure + sizeof(kAzure) - 1));
+    return AzureCode(text.substr(azure + sizeof(kAzure) - 1));
   }
   // Azure's client found no credentials, so that there is no answer with a
   // code.
@@ -184,7 +184,7 @@ Code CodeOf(const arrow::Status& status) {
   }
   if (LacksLibrary(text)) return Code::kFailedPrecondition;
   if (const int error = arrow::internal::ErrnoFromStatus(status); error != 0) {
-    return CodeOfErrno(error);
+    return ErrnoCode(error);
   }
   switch (status.code()) {
     case arrow::StatusCode::Cancelled:
@@ -205,9 +205,9 @@ Code CodeOf(const arrow::Status& status) {
 
 std::string ErrorText(const std::string& url, const std::string& operation,
                       const arrow::Status& status) {
-  const std::string said = WhatWasSaid(status);
+  const std::string said = PlainErrorText(status);
   std::string text = url + ": " + operation + ": " + said;
-  const std::string advice = Advice(url, CodeOf(status), said);
+  const std::string advice = Advice(url, FindCode(status), said);
   if (!advice.empty()) text += "; " + advice;
   return text;
 }

@@ -30,7 +30,7 @@ enum class Code : int {
 // An error that the plugin itself found.
 arrow::Status Fail(Code code, const std::string& text);
 
-Code CodeOf(const arrow::Status& status);
+Code FindCode(const arrow::Status& status);
 
 // "gs://bucket/key: get: the error; what to check", without control characters,
 // URL queries and the parts that only library authors understand. `url` names

@@ -29,24 +29,24 @@ struct tessera_upload {
 
 namespace {
 
-std::string StringOf(tessera_text text) {
+std::string TextToString(tessera_text text) {
   return text.size == 0 ? std::string() : std::string(text.data, text.size);
 }
 
-tessera_text TextOf(const std::string& text) {
+tessera_text StringToText(const std::string& text) {
   return {.data = text.data(), .size = text.size()};
 }
 
 void Say(const tessera_answer* answer, const std::string& text) {
-  answer->text(answer->context, TextOf(text));
+  answer->text(answer->context, StringToText(text));
 }
 
 int Tell(const tessera_answer* answer, const ArrowObject& object) {
-  const tessera_object told = {.key = TextOf(object.key),
+  const tessera_object told = {.key = StringToText(object.key),
                                .size = object.size,
-                               .etag = TextOf(object.etag),
+                               .etag = StringToText(object.etag),
                                .modified_ns = object.modified_ns,
-                               .label = TextOf(object.label)};
+                               .label = StringToText(object.label)};
   return answer->object(answer->context, &told);
 }
 
@@ -62,25 +62,25 @@ int Answer(const std::string& url, const char* operation,
   const arrow::Status status = tessera::Guarded(work);
   if (status.ok()) return 0;
   Say(answer, tessera::ErrorText(url, operation, status));
-  return static_cast<int>(tessera::CodeOf(status));
+  return static_cast<int>(tessera::FindCode(status));
 }
 
 int AnswerFor(tessera_store* store, tessera_text key, const char* operation,
               const tessera_answer* answer,
               const std::function<arrow::Status(
                   ArrowStore& store, const std::string& key)>& work) {
-  const std::string name = StringOf(key);
+  const std::string name = TextToString(key);
   return Answer(store->store.url() + "/" + name, operation, answer,
                 [&] { return work(store->store, name); });
 }
 
 int Open(tessera_text scheme, tessera_text bucket, tessera_traits* traits,
          tessera_store** store, const tessera_answer* answer) {
-  const std::string url = StringOf(scheme) + "://" + StringOf(bucket);
+  const std::string url = TextToString(scheme) + "://" + TextToString(bucket);
   return Answer(url, "open", answer, [&]() -> arrow::Status {
     ARROW_ASSIGN_OR_RAISE(
         tessera::ArrowBucket opened,
-        tessera::OpenArrowBucket(StringOf(scheme), StringOf(bucket)));
+        tessera::OpenArrowBucket(TextToString(scheme), TextToString(bucket)));
     auto made = std::make_unique<tessera_store>(std::move(opened));
     traits->lists_uploads = made->store.lists_uploads() ? 1 : 0;
     traits->has_labels = made->store.has_labels() ? 1 : 0;
@@ -115,7 +115,7 @@ int Get(tessera_store* store, tessera_text key, tessera_text etag,
         const tessera_answer* answer) {
   return AnswerFor(store, key, "get", answer,
                    [&](ArrowStore& objects, const std::string& name) {
-                     return objects.Get(name, StringOf(etag),
+                     return objects.Get(name, TextToString(etag),
                                         static_cast<int64_t>(offset), into,
                                         static_cast<int64_t>(length));
                    });
@@ -148,7 +148,7 @@ int Begin(tessera_store* store, tessera_text key, tessera_text label,
       store, key, "begin an upload", answer,
       [&](ArrowStore& objects, const std::string& name) -> arrow::Status {
         ARROW_ASSIGN_OR_RAISE(ArrowStore::Upload begun,
-                              objects.Begin(name, StringOf(label)));
+                              objects.Begin(name, TextToString(label)));
         Say(answer, begun.id);
         *upload = new tessera_upload{*store, std::move(begun)};
         return arrow::Status::OK();
@@ -157,8 +157,8 @@ int Begin(tessera_store* store, tessera_text key, tessera_text label,
 
 int Write(tessera_upload* upload, const void* bytes, size_t length,
           const tessera_answer* answer) {
-  return AnswerFor(&upload->owner, TextOf(upload->upload.key), "put a part",
-                   answer, [&](ArrowStore&, const std::string&) {
+  return AnswerFor(&upload->owner, StringToText(upload->upload.key),
+                   "put a part", answer, [&](ArrowStore&, const std::string&) {
                      return upload->upload.stream->Write(
                          bytes, static_cast<int64_t>(length));
                    });
@@ -166,7 +166,7 @@ int Write(tessera_upload* upload, const void* bytes, size_t length,
 
 int Finish(tessera_upload* upload, const tessera_answer* answer) {
   const std::unique_ptr<tessera_upload> gone(upload);
-  return AnswerFor(&upload->owner, TextOf(upload->upload.key),
+  return AnswerFor(&upload->owner, StringToText(upload->upload.key),
                    "finish an upload", answer,
                    [&](ArrowStore& objects, const std::string&) {
                      return objects.Finish(upload->upload);
@@ -175,7 +175,7 @@ int Finish(tessera_upload* upload, const tessera_answer* answer) {
 
 int Abort(tessera_upload* upload, const tessera_answer* answer) {
   const std::unique_ptr<tessera_upload> gone(upload);
-  return AnswerFor(&upload->owner, TextOf(upload->upload.key),
+  return AnswerFor(&upload->owner, StringToText(upload->upload.key),
                    "abort an upload", answer,
                    [&](ArrowStore& objects, const std::string&) {
                      return objects.Abort(upload->upload);
@@ -194,7 +194,7 @@ int RemoveUpload(tessera_store* store, tessera_text key, tessera_text id,
                  const tessera_answer* answer) {
   return AnswerFor(store, key, "remove an upload", answer,
                    [id](ArrowStore& objects, const std::string& name) {
-                     return objects.RemoveUpload(name, StringOf(id));
+                     return objects.RemoveUpload(name, TextToString(id));
                    });
 }
 

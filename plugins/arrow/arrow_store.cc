@@ -44,22 +44,22 @@ constexpr char kUploadMark[] = ".tessera-upload-";
 constexpr size_t kMarkBytes = sizeof(kUploadMark) - 1;
 constexpr size_t kIdDigits = 16;
 
-int64_t NanosecondsOf(const FileInfo& info) {
+int64_t ToNanoseconds(const FileInfo& info) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              info.mtime().time_since_epoch())
       .count();
 }
 
-std::string EtagOf(const FileInfo& info) {
+std::string MakeEtag(const FileInfo& info) {
   return "\"" + std::to_string(info.size()) + "-" +
-         std::to_string(NanosecondsOf(info)) + "\"";
+         std::to_string(ToNanoseconds(info)) + "\"";
 }
 
-ArrowObject ObjectOf(const std::string& key, const FileInfo& info) {
+ArrowObject MakeObject(const std::string& key, const FileInfo& info) {
   return {.key = key,
           .size = static_cast<uint64_t>(info.size()),
-          .etag = EtagOf(info),
-          .modified_ns = NanosecondsOf(info),
+          .etag = MakeEtag(info),
+          .modified_ns = ToNanoseconds(info),
           .label = {}};
 }
 
@@ -81,14 +81,14 @@ std::string NewId() {
 }
 
 // Where the mark begins in an upload's name; npos for other names.
-size_t MarkIn(const std::string& key) {
+size_t FindMark(const std::string& key) {
   if (key.size() < kMarkBytes + kIdDigits) return std::string::npos;
   const size_t mark = key.size() - kMarkBytes - kIdDigits;
   return key.compare(mark, kMarkBytes, kUploadMark) == 0 ? mark
                                                          : std::string::npos;
 }
 
-std::string FolderOf(const std::string& path) {
+std::string ParentFolder(const std::string& path) {
   const size_t slash = path.rfind('/');
   return slash == std::string::npos ? "" : path.substr(0, slash);
 }
@@ -111,15 +111,15 @@ void KeepOpen(std::shared_ptr<arrow::io::OutputStream> stream) {
 
 arrow::Result<ArrowObject> ArrowStore::Look(const std::string& key) {
   ARROW_ASSIGN_OR_RAISE(const FileInfo info,
-                        bucket_.files->GetFileInfo(PathOf(key)));
-  if (info.type() == FileType::File) return ObjectOf(key, info);
+                        bucket_.files->GetFileInfo(FullPath(key)));
+  if (info.type() == FileType::File) return MakeObject(key, info);
   return Fail(Code::kNotFound, "no such object");
 }
 
-arrow::Result<std::string> ArrowStore::LabelOf(const std::string& key) {
+arrow::Result<std::string> ArrowStore::ReadLabel(const std::string& key) {
   if (!bucket_.has_labels) return "";
   ARROW_ASSIGN_OR_RAISE(const auto file,
-                        bucket_.files->OpenInputFile(PathOf(key)));
+                        bucket_.files->OpenInputFile(FullPath(key)));
   ARROW_ASSIGN_OR_RAISE(const auto metadata, file->ReadMetadata());
   const int at = metadata->FindKey(kLabelRead);
   return at < 0 ? "" : metadata->value(at);
@@ -127,7 +127,7 @@ arrow::Result<std::string> ArrowStore::LabelOf(const std::string& key) {
 
 arrow::Result<ArrowObject> ArrowStore::Head(const std::string& key) {
   ARROW_ASSIGN_OR_RAISE(ArrowObject object, Look(key));
-  ARROW_ASSIGN_OR_RAISE(object.label, LabelOf(key));
+  ARROW_ASSIGN_OR_RAISE(object.label, ReadLabel(key));
   return object;
 }
 
@@ -138,14 +138,14 @@ arrow::Status ArrowStore::ForEachBelow(
     const std::function<bool(const std::string& key, const FileInfo& info)>&
         on_info) {
   arrow::fs::FileSelector selector;
-  const std::string folder = FolderOf(prefix);
-  selector.base_dir = folder.empty() ? bucket_.root : PathOf(folder);
+  const std::string folder = ParentFolder(prefix);
+  selector.base_dir = folder.empty() ? bucket_.root : FullPath(folder);
   if (selector.base_dir.empty()) selector.base_dir = "/";
   selector.allow_not_found = true;
   selector.recursive = recursive;
   ARROW_ASSIGN_OR_RAISE(const std::vector<FileInfo> infos,
                         bucket_.files->GetFileInfo(selector));
-  const std::string root = PathOf("");
+  const std::string root = FullPath("");
   for (const FileInfo& info : infos) {
     if (info.path().compare(0, root.size(), root) != 0) continue;
     std::string key = info.path().substr(root.size());
@@ -168,8 +168,8 @@ arrow::Status ArrowStore::List(const std::string& prefix, bool by_folder,
           return on_object(folder);
         }
         const bool is_object =
-            info.type() == FileType::File && MarkIn(key) == std::string::npos;
-        return !is_object || on_object(ObjectOf(key, info));
+            info.type() == FileType::File && FindMark(key) == std::string::npos;
+        return !is_object || on_object(MakeObject(key, info));
       });
 }
 
@@ -190,7 +190,7 @@ ArrowStore::OpenReader(const std::string& key, const std::string& etag) {
     }
   }
   std::shared_ptr<arrow::io::RandomAccessFile> file;
-  ARROW_ASSIGN_OR_RAISE(file, bucket_.files->OpenInputFile(PathOf(key)));
+  ARROW_ASSIGN_OR_RAISE(file, bucket_.files->OpenInputFile(FullPath(key)));
   // In this order: the ETag is that of the opened object.
   ARROW_RETURN_NOT_OK(CheckEtag(key, etag));
   ARROW_ASSIGN_OR_RAISE(const int64_t size, file->GetSize());
@@ -223,7 +223,7 @@ arrow::Status ArrowStore::Get(const std::string& key, const std::string& etag,
   if (!read.ok() || *read != length) ForgetReader(key);
   if (!read.ok()) {
     // Where a generation is gone, Arrow says only that the file is closed.
-    const Code there = CodeOf(CheckEtag(key, etag));
+    const Code there = FindCode(CheckEtag(key, etag));
     return there == Code::kFailedPrecondition || there == Code::kNotFound
                ? Replaced()
                : read.status();
@@ -239,8 +239,8 @@ arrow::Status ArrowStore::Get(const std::string& key, const std::string& etag,
 
 arrow::Status ArrowStore::Remove(const std::string& key) {
   ForgetReader(key);
-  const arrow::Status removed = bucket_.files->DeleteFile(PathOf(key));
-  return CodeOf(removed) == Code::kNotFound ? arrow::Status::OK() : removed;
+  const arrow::Status removed = bucket_.files->DeleteFile(FullPath(key));
+  return FindCode(removed) == Code::kNotFound ? arrow::Status::OK() : removed;
 }
 
 arrow::Result<std::string> ArrowStore::Put(const std::string& key,
@@ -258,11 +258,11 @@ arrow::Result<std::string> ArrowStore::Put(const std::string& key,
 
 arrow::Result<ArrowStore::Upload> ArrowStore::Begin(const std::string& key,
                                                     const std::string& label) {
-  Upload upload{.key = key, .id = NewId(), .path = PathOf(key), .stream = {}};
+  Upload upload{.key = key, .id = NewId(), .path = FullPath(key), .stream = {}};
   if (!bucket_.appears_when_closed) upload.path += kUploadMark + upload.id;
   if (bucket_.needs_folders) {
-    ARROW_RETURN_NOT_OK(
-        bucket_.files->CreateDir(FolderOf(upload.path), /*recursive=*/true));
+    ARROW_RETURN_NOT_OK(bucket_.files->CreateDir(ParentFolder(upload.path),
+                                                 /*recursive=*/true));
   }
   auto metadata = std::make_shared<arrow::KeyValueMetadata>();
   if (bucket_.has_labels && !label.empty()) {
@@ -283,7 +283,7 @@ arrow::Status ArrowStore::Finish(const Upload& upload) {
 }
 
 arrow::Status ArrowStore::Appear(const Upload& upload) {
-  const std::string path = PathOf(upload.key);
+  const std::string path = FullPath(upload.key);
   ARROW_ASSIGN_OR_RAISE(const FileInfo there, bucket_.files->GetFileInfo(path));
   if (there.type() != FileType::NotFound && !bucket_.moves_replace) {
     return Fail(Code::kFailedPrecondition,
@@ -292,7 +292,7 @@ arrow::Status ArrowStore::Appear(const Upload& upload) {
   }
   const arrow::Status moved = bucket_.files->Move(upload.path, path);
   // Azure accounts without a hierarchical namespace copy only.
-  if (CodeOf(moved) != Code::kUnimplemented) return moved;
+  if (FindCode(moved) != Code::kUnimplemented) return moved;
   ARROW_RETURN_NOT_OK(bucket_.files->CopyFile(upload.path, path));
   return bucket_.files->DeleteFile(upload.path);
 }
@@ -311,14 +311,14 @@ arrow::Status ArrowStore::Uploads(const std::string& prefix,
   return ForEachBelow(
       prefix, /*recursive=*/true,
       [&](const std::string& key, const FileInfo& info) {
-        const size_t mark = MarkIn(key);
+        const size_t mark = FindMark(key);
         if (mark == std::string::npos || info.type() != FileType::File) {
           return true;
         }
         return on_object({.key = key.substr(0, mark),
                           .size = static_cast<uint64_t>(info.size()),
                           .etag = key.substr(mark + kMarkBytes),
-                          .modified_ns = NanosecondsOf(info),
+                          .modified_ns = ToNanoseconds(info),
                           .label = {}});
       });
 }

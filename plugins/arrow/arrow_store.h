@@ -70,7 +70,7 @@ class ArrowStore {
     std::shared_ptr<arrow::io::RandomAccessFile> file;
   };
 
-  std::string PathOf(const std::string& key) const {
+  std::string FullPath(const std::string& key) const {
     return bucket_.root + "/" + key;
   }
   arrow::Status ForEachBelow(
@@ -81,7 +81,7 @@ class ArrowStore {
       const std::string& key, const std::string& etag);
   void ForgetReader(const std::string& key);
   arrow::Result<ArrowObject> Look(const std::string& key);
-  arrow::Result<std::string> LabelOf(const std::string& key);
+  arrow::Result<std::string> ReadLabel(const std::string& key);
   arrow::Status CheckEtag(const std::string& key, const std::string& etag);
   arrow::Status Appear(const Upload& upload);
 

@@ -32,7 +32,7 @@ constexpr Pair<DiffFinding::Kind, v1::DiffFinding::Kind> kDiffKinds[] = {
 
 // `unspecified` for a value that is not in the table.
 template <typename Table, typename Ours, typename Proto>
-Proto ProtoOf(const Table& table, Ours ours, Proto unspecified) {
+Proto ProtoValue(const Table& table, Ours ours, Proto unspecified) {
   for (const auto& pair : table) {
     if (pair.ours == ours) return pair.proto;
   }
@@ -40,8 +40,8 @@ Proto ProtoOf(const Table& table, Ours ours, Proto unspecified) {
 }
 
 template <typename Ours, typename Proto, size_t kSize>
-std::optional<Ours> OursOf(const Pair<Ours, Proto> (&table)[kSize],
-                           Proto proto) {
+std::optional<Ours> OurValue(const Pair<Ours, Proto> (&table)[kSize],
+                             Proto proto) {
   for (const Pair<Ours, Proto>& pair : table) {
     if (pair.proto == proto) return pair.ours;
   }
@@ -51,19 +51,19 @@ std::optional<Ours> OursOf(const Pair<Ours, Proto> (&table)[kSize],
 }  // namespace
 
 v1::Format FormatToProto(Format format) {
-  return ProtoOf(kFormats, format, v1::FORMAT_UNSPECIFIED);
+  return ProtoValue(kFormats, format, v1::FORMAT_UNSPECIFIED);
 }
 
 std::optional<Format> FormatFromProto(v1::Format format) {
-  return OursOf(kFormats, format);
+  return OurValue(kFormats, format);
 }
 
 v1::DiffFinding::Kind DiffKindToProto(DiffFinding::Kind kind) {
-  return ProtoOf(kDiffKinds, kind, v1::DiffFinding::KIND_UNSPECIFIED);
+  return ProtoValue(kDiffKinds, kind, v1::DiffFinding::KIND_UNSPECIFIED);
 }
 
 std::optional<DiffFinding::Kind> DiffKindFromProto(v1::DiffFinding::Kind kind) {
-  return OursOf(kDiffKinds, kind);
+  return OurValue(kDiffKinds, kind);
 }
 
 }  // namespace dcp

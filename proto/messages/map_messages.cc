@@ -77,8 +77,8 @@ absl::Status CheckAllowMissing(const v1::MapSpec& map,
   return absl::OkStatus();
 }
 
-absl::StatusOr<MapOptions::Parts> PartsOf(absl::string_view part,
-                                          absl::string_view field) {
+absl::StatusOr<MapOptions::Parts> ParseParts(absl::string_view part,
+                                             absl::string_view field) {
   if (part.empty()) return MapOptions::Parts::kAll;
   if (part == "model") return MapOptions::Parts::kModel;
   if (part == "optimizer") return MapOptions::Parts::kStates;
@@ -86,8 +86,8 @@ absl::StatusOr<MapOptions::Parts> PartsOf(absl::string_view part,
                  "': model and optimizer are allowed, or nothing for both");
 }
 
-absl::StatusOr<MapOptions::Unmatched> UnmatchedOf(absl::string_view mode,
-                                                  absl::string_view field) {
+absl::StatusOr<MapOptions::Unmatched> ParseUnmatched(absl::string_view mode,
+                                                     absl::string_view field) {
   if (mode.empty() || mode == "error") return MapOptions::Unmatched::kError;
   if (mode == "keep") return MapOptions::Unmatched::kKeep;
   if (mode == "drop") return MapOptions::Unmatched::kDrop;
@@ -95,8 +95,8 @@ absl::StatusOr<MapOptions::Unmatched> UnmatchedOf(absl::string_view mode,
                  "': error, keep and drop are allowed");
 }
 
-absl::StatusOr<Mapping> RulesOf(const v1::MapSpec& map,
-                                absl::string_view field) {
+absl::StatusOr<Mapping> ParseRules(const v1::MapSpec& map,
+                                   absl::string_view field) {
   if (!map.builtin().empty()) {
     absl::StatusOr<Mapping> mapping = BuiltinMapping(map.builtin());
     if (mapping.ok()) return mapping;
@@ -135,14 +135,14 @@ absl::Status CheckMap(const v1::MapSpec& map, absl::string_view field) {
   DCP_RETURN_IF_ERROR(
       CheckAllowMissing(map, absl::StrCat(field, ".allow_missing")));
   DCP_RETURN_IF_ERROR(
-      PartsOf(map.part(), absl::StrCat(field, ".part")).status());
-  return UnmatchedOf(map.unmatched(), absl::StrCat(field, ".unmatched"))
+      ParseParts(map.part(), absl::StrCat(field, ".part")).status());
+  return ParseUnmatched(map.unmatched(), absl::StrCat(field, ".unmatched"))
       .status();
 }
 
 absl::StatusOr<MapSpec> MapFromProto(const v1::MapSpec& map,
                                      absl::string_view field) {
-  DCP_ASSIGN_OR_RETURN(Mapping mapping, RulesOf(map, field));
+  DCP_ASSIGN_OR_RETURN(Mapping mapping, ParseRules(map, field));
   MapSpec spec{.mapping = std::move(mapping), .options = {}};
   spec.options.from = map.from_side();
   spec.options.to = map.to_side();
@@ -154,10 +154,10 @@ absl::StatusOr<MapSpec> MapFromProto(const v1::MapSpec& map,
   spec.options.config = map.config_json();
   spec.options.settings.insert(map.settings().begin(), map.settings().end());
   DCP_ASSIGN_OR_RETURN(spec.options.parts,
-                       PartsOf(map.part(), absl::StrCat(field, ".part")));
+                       ParseParts(map.part(), absl::StrCat(field, ".part")));
   DCP_ASSIGN_OR_RETURN(
       spec.options.unmatched,
-      UnmatchedOf(map.unmatched(), absl::StrCat(field, ".unmatched")));
+      ParseUnmatched(map.unmatched(), absl::StrCat(field, ".unmatched")));
   spec.options.allow_missing.assign(map.allow_missing().begin(),
                                     map.allow_missing().end());
   spec.options.force_family = map.force_family();

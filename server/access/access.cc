@@ -237,7 +237,7 @@ bool IsBelow(absl::string_view path, absl::string_view root) {
   return absl::ConsumePrefix(&path, root) && (path.empty() || path[0] == '/');
 }
 
-const Root* Client::RootOf(absl::string_view path) const {
+const Root* Client::FindRoot(absl::string_view path) const {
   const absl::StatusOr<std::string> normal = Normalize(path);
   if (!normal.ok()) return nullptr;
   const Root* found = nullptr;
@@ -273,12 +273,12 @@ std::string Client::Reach() const {
 
 absl::StatusOr<std::string> Client::CheckRead(absl::string_view path) const {
   DCP_ASSIGN_OR_RETURN(const Location location, Locate(path, PathUse::kRead));
-  return location.InClientsWords(location.path);
+  return location.WithClientPaths(location.path);
 }
 
 absl::StatusOr<std::string> Client::CheckWrite(absl::string_view path) const {
   DCP_ASSIGN_OR_RETURN(const Location location, Locate(path, PathUse::kWrite));
-  return location.InClientsWords(location.path);
+  return location.WithClientPaths(location.path);
 }
 
 absl::StatusOr<Location> Client::Locate(absl::string_view path,

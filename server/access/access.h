@@ -76,7 +76,7 @@ class Client {
 
   // The innermost root that `path` lies below, judged by the names alone; null
   // if there is none. Does not look at the disk.
-  const Root* RootOf(absl::string_view path) const;
+  const Root* FindRoot(absl::string_view path) const;
 
   // Which files the client may read, as text: clients with equal texts may read
   // the same files.

@@ -48,15 +48,16 @@ absl::StatusOr<Admission::Caller> Admission::Admit(
   Caller caller;
   DCP_ASSIGN_OR_RETURN(caller.client, access_.Authenticate(context));
   const absl::Duration now = SteadyNow();
-  caller.account = AccountOf(access_.has_tokens() ? caller.client->name()
-                                                  : PeerAddress(context.peer()),
-                             now);
+  caller.account =
+      AccountFor(access_.has_tokens() ? caller.client->name()
+                                      : PeerAddress(context.peer()),
+                 now);
   DCP_RETURN_IF_ERROR(caller.account->CountRequest(now));
   return caller;
 }
 
-std::shared_ptr<ClientAccount> Admission::AccountOf(const std::string& name,
-                                                    absl::Duration now) {
+std::shared_ptr<ClientAccount> Admission::AccountFor(const std::string& name,
+                                                     absl::Duration now) {
   absl::MutexLock lock(&mutex_);
   const auto found = accounts_.find(name);
   if (found != accounts_.end()) return found->second;

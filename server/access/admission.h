@@ -45,8 +45,8 @@ class Admission {
   absl::StatusOr<Caller> Admit(const grpc::ServerContextBase& context);
 
   // The account of a client that calls at `now`, a time of SteadyNow.
-  std::shared_ptr<ClientAccount> AccountOf(const std::string& name,
-                                           absl::Duration now);
+  std::shared_ptr<ClientAccount> AccountFor(const std::string& name,
+                                            absl::Duration now);
 
  private:
   const Access& access_;

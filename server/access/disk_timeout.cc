@@ -19,7 +19,7 @@ constexpr int64_t kRetryAfterDiskMs = 30'000;
 
 absl::Status DiskTimeoutError(const Client& client, absl::string_view path,
                               absl::Duration timeout) {
-  const Root* const root = client.RootOf(path);
+  const Root* const root = client.FindRoot(path);
   const std::string where =
       root == nullptr ? "" : absl::StrCat(" of root ", root->path);
   return WithRetryAfter(

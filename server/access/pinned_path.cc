@@ -78,7 +78,7 @@ absl::StatusOr<int> Walk(const std::string& root, const std::string& path) {
 
 }  // namespace
 
-std::string Location::InClientsWords(absl::string_view text) const {
+std::string Location::WithClientPaths(absl::string_view text) const {
   if (root_name == root || root == "/") return std::string(text);
   return absl::StrReplaceAll(text, {{root, root_name}});
 }

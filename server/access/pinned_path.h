@@ -22,7 +22,7 @@ struct Location {
   std::string root_name = {};
 
   // `text` with the root's name in place of the real path.
-  std::string InClientsWords(absl::string_view text) const;
+  std::string WithClientPaths(absl::string_view text) const;
 };
 
 class PinnedPath {

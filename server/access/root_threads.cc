@@ -18,13 +18,13 @@ RootThreads::RootThreads(const Access& access,
   queues_.emplace_back("", std::make_shared<TaskQueue>(limits));
 }
 
-const std::shared_ptr<TaskQueue>& RootThreads::QueueOf(const Client& client,
-                                                       absl::string_view path) {
-  const Root* const root = client.RootOf(path);
-  return QueueOf(root == nullptr ? absl::string_view() : root->real_path);
+const std::shared_ptr<TaskQueue>& RootThreads::QueueFor(
+    const Client& client, absl::string_view path) {
+  const Root* const root = client.FindRoot(path);
+  return QueueFor(root == nullptr ? absl::string_view() : root->real_path);
 }
 
-const std::shared_ptr<TaskQueue>& RootThreads::QueueOf(
+const std::shared_ptr<TaskQueue>& RootThreads::QueueFor(
     absl::string_view real_path) {
   const auto found = std::find_if(
       queues_.begin(), queues_.end() - 1,

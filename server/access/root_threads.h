@@ -30,10 +30,10 @@ class RootThreads {
   // The threads for a client's `path`: those of the root that contains it by
   // name, because this does not look at the disk. A link may lead from there to
   // another root.
-  const std::shared_ptr<TaskQueue>& QueueOf(const Client& client,
-                                            absl::string_view path);
+  const std::shared_ptr<TaskQueue>& QueueFor(const Client& client,
+                                             absl::string_view path);
   // The same for a path without symbolic links, for any client.
-  const std::shared_ptr<TaskQueue>& QueueOf(absl::string_view real_path);
+  const std::shared_ptr<TaskQueue>& QueueFor(absl::string_view real_path);
 
   // Runs the waiting tasks and ends the threads.
   void Stop();

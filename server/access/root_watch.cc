@@ -109,7 +109,7 @@ absl::Status RootWatch::StartThreads() {
     DCP_ASSIGN_OR_RETURN(Thread looker, Thread::Start([this, i] { Look(i); }));
     lookers_.push_back(std::move(looker));
   }
-  DCP_ASSIGN_OR_RETURN(teller_, Thread::Start([this] { Tell(); }));
+  DCP_ASSIGN_OR_RETURN(teller_, Thread::Start([this] { ReportNews(); }));
   return absl::OkStatus();
 }
 
@@ -189,7 +189,7 @@ absl::Duration RootWatch::NextTimeout(absl::Duration now) const {
   return next;
 }
 
-void RootWatch::Tell() {
+void RootWatch::ReportNews() {
   absl::MutexLock lock(&mutex_);
   while (!ending_) {
     const absl::Duration now = SteadyNow();

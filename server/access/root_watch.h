@@ -94,7 +94,7 @@ class RootWatch {
 
   // The bodies of the threads.
   void Look(size_t index);
-  void Tell();
+  void ReportNews();
 
   RootCondition ConditionAt(size_t index, absl::Duration now) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -110,7 +110,7 @@ class RootWatch {
   const Changed changed_;
   mutable absl::Mutex mutex_;
   SteadyCondVar ends_;  // for Look
-  SteadyCondVar news_;  // for Tell
+  SteadyCondVar news_;  // for ReportNews
   std::vector<State> states_ ABSL_GUARDED_BY(mutex_);
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<Thread> teller_;

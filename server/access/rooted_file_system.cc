@@ -25,7 +25,7 @@ absl::StatusOr<HeldPath> Hold(absl::string_view path, const Location& location,
                               absl::StatusOr<PinnedPath> pinned) {
   if (pinned.ok()) return HeldPath{path, *std::move(pinned)};
   return absl::Status(pinned.status().code(),
-                      location.InClientsWords(pinned.status().message()));
+                      location.WithClientPaths(pinned.status().message()));
 }
 
 absl::StatusOr<HeldPath> HoldEntry(const Client& client, absl::string_view path,
@@ -42,7 +42,7 @@ absl::StatusOr<HeldPath> HoldDirectory(const Client& client,
 }
 
 // Replaces the pinned path in errors with the path that the client asked for.
-absl::Status InClientsWords(const absl::Status& status, const HeldPath& held) {
+absl::Status WithClientPaths(const absl::Status& status, const HeldPath& held) {
   if (status.ok()) return status;
   absl::Status told(status.code(),
                     absl::StrReplaceAll(status.message(),
@@ -54,23 +54,23 @@ absl::Status InClientsWords(const absl::Status& status, const HeldPath& held) {
 }
 
 template <typename T>
-absl::StatusOr<T> InClientsWords(absl::StatusOr<T> result,
-                                 const HeldPath& held) {
-  if (!result.ok()) return InClientsWords(result.status(), held);
+absl::StatusOr<T> WithClientPaths(absl::StatusOr<T> result,
+                                  const HeldPath& held) {
+  if (!result.ok()) return WithClientPaths(result.status(), held);
   return result;
 }
 
 using TwoPaths = absl::FunctionRef<absl::Status(absl::string_view from,
                                                 absl::string_view to)>;
 
-absl::Status WithBoth(const Client& client, absl::string_view from,
-                      absl::string_view to, TwoPaths act) {
+absl::Status WithBothHeld(const Client& client, absl::string_view from,
+                          absl::string_view to, TwoPaths act) {
   DCP_ASSIGN_OR_RETURN(const HeldPath src,
                        HoldEntry(client, from, PathUse::kWriteEntry));
   DCP_ASSIGN_OR_RETURN(const HeldPath dst,
                        HoldEntry(client, to, PathUse::kWriteEntry));
-  return InClientsWords(
-      InClientsWords(act(src.pinned.name(), dst.pinned.name()), src), dst);
+  return WithClientPaths(
+      WithClientPaths(act(src.pinned.name(), dst.pinned.name()), src), dst);
 }
 
 }  // namespace
@@ -99,7 +99,7 @@ absl::StatusOr<File> RootedFileSystem::OpenForRead(absl::string_view path,
       HoldEntry(client(), path,
                 follow_symlinks ? PathUse::kRead : PathUse::kReadEntry));
   // Links have been followed already, so a link here would be new.
-  return InClientsWords(
+  return WithClientPaths(
       fs_.OpenForRead(held.pinned.name(), direct, /*follow_symlinks=*/false),
       held);
 }
@@ -109,7 +109,7 @@ absl::StatusOr<File> RootedFileSystem::Create(absl::string_view path,
                                               DirectMode direct) {
   DCP_ASSIGN_OR_RETURN(const HeldPath held,
                        HoldEntry(client(), path, PathUse::kWriteEntry));
-  return InClientsWords(fs_.Create(held.pinned.name(), size, direct), held);
+  return WithClientPaths(fs_.Create(held.pinned.name(), size, direct), held);
 }
 
 absl::StatusOr<File> RootedFileSystem::OpenShared(absl::string_view path,
@@ -117,81 +117,82 @@ absl::StatusOr<File> RootedFileSystem::OpenShared(absl::string_view path,
                                                   DirectMode direct) {
   DCP_ASSIGN_OR_RETURN(const HeldPath held,
                        HoldEntry(client(), path, PathUse::kWriteEntry));
-  return InClientsWords(fs_.OpenShared(held.pinned.name(), size, direct), held);
+  return WithClientPaths(fs_.OpenShared(held.pinned.name(), size, direct),
+                         held);
 }
 
 absl::Status RootedFileSystem::SyncDirectory(absl::string_view path) {
   // Only read access is needed: the directory may be a root, which itself
   // cannot be written.
   DCP_ASSIGN_OR_RETURN(const HeldPath held, HoldDirectory(client_, path));
-  return InClientsWords(fs_.SyncDirectory(held.pinned.name()), held);
+  return WithClientPaths(fs_.SyncDirectory(held.pinned.name()), held);
 }
 
 absl::Status RootedFileSystem::Rename(absl::string_view from,
                                       absl::string_view to) {
-  return WithBoth(client(), from, to,
-                  [this](absl::string_view src, absl::string_view dst) {
-                    return fs_.Rename(src, dst);
-                  });
+  return WithBothHeld(client(), from, to,
+                      [this](absl::string_view src, absl::string_view dst) {
+                        return fs_.Rename(src, dst);
+                      });
 }
 
 absl::Status RootedFileSystem::RenameExclusive(absl::string_view from,
                                                absl::string_view to) {
-  return WithBoth(client(), from, to,
-                  [this](absl::string_view src, absl::string_view dst) {
-                    return fs_.RenameExclusive(src, dst);
-                  });
+  return WithBothHeld(client(), from, to,
+                      [this](absl::string_view src, absl::string_view dst) {
+                        return fs_.RenameExclusive(src, dst);
+                      });
 }
 
 absl::Status RootedFileSystem::Exchange(absl::string_view a,
                                         absl::string_view b) {
-  return WithBoth(client(), a, b,
-                  [this](absl::string_view one, absl::string_view other) {
-                    return fs_.Exchange(one, other);
-                  });
+  return WithBothHeld(client(), a, b,
+                      [this](absl::string_view one, absl::string_view other) {
+                        return fs_.Exchange(one, other);
+                      });
 }
 
 absl::Status RootedFileSystem::Remove(absl::string_view path) {
   DCP_ASSIGN_OR_RETURN(const HeldPath held,
                        HoldEntry(client_, path, PathUse::kWriteEntry));
-  return InClientsWords(fs_.Remove(held.pinned.name()), held);
+  return WithClientPaths(fs_.Remove(held.pinned.name()), held);
 }
 
 absl::Status RootedFileSystem::MakeDirectory(absl::string_view path) {
   DCP_ASSIGN_OR_RETURN(const HeldPath held,
                        HoldEntry(client(), path, PathUse::kWriteEntry));
-  return InClientsWords(fs_.MakeDirectory(held.pinned.name()), held);
+  return WithClientPaths(fs_.MakeDirectory(held.pinned.name()), held);
 }
 
 absl::Status RootedFileSystem::RemoveDirectory(absl::string_view path) {
   DCP_ASSIGN_OR_RETURN(const HeldPath held,
                        HoldEntry(client_, path, PathUse::kWriteEntry));
-  return InClientsWords(fs_.RemoveDirectory(held.pinned.name()), held);
+  return WithClientPaths(fs_.RemoveDirectory(held.pinned.name()), held);
 }
 
 absl::StatusOr<File> RootedFileSystem::CreateInParts(absl::string_view path,
                                                      const InParts& parts) {
   DCP_ASSIGN_OR_RETURN(const HeldPath held,
                        HoldEntry(client(), path, PathUse::kWriteEntry));
-  return InClientsWords(fs_.CreateInParts(held.pinned.name(), parts), held);
+  return WithClientPaths(fs_.CreateInParts(held.pinned.name(), parts), held);
 }
 
 absl::Status RootedFileSystem::Publish(absl::string_view path, bool replaces) {
   DCP_ASSIGN_OR_RETURN(const HeldPath held,
                        HoldEntry(client(), path, PathUse::kWriteEntry));
-  return InClientsWords(fs_.Publish(held.pinned.name(), replaces), held);
+  return WithClientPaths(fs_.Publish(held.pinned.name(), replaces), held);
 }
 
 absl::Status RootedFileSystem::Discard(absl::string_view path) {
   DCP_ASSIGN_OR_RETURN(const HeldPath held,
                        HoldEntry(client_, path, PathUse::kWriteEntry));
-  return InClientsWords(fs_.Discard(held.pinned.name()), held);
+  return WithClientPaths(fs_.Discard(held.pinned.name()), held);
 }
 
 absl::StatusOr<HiddenFile> RootedFileSystem::Release(absl::string_view path) {
   DCP_ASSIGN_OR_RETURN(const HeldPath held,
                        HoldEntry(client(), path, PathUse::kWriteEntry));
-  return InClientsWords(fs_.Release(held.pinned.name()), held);
+  return WithClientPaths(fs_.Release(held.pinned.name()), held);
 }
 
 absl::Status RootedFileSystem::Adopt(const HiddenFile& hidden, uint64_t size) {
@@ -199,7 +200,7 @@ absl::Status RootedFileSystem::Adopt(const HiddenFile& hidden, uint64_t size) {
                        HoldEntry(client(), hidden.path, PathUse::kWriteEntry));
   HiddenFile pinned = hidden;
   pinned.path = held.pinned.name();
-  return InClientsWords(fs_.Adopt(pinned, size), held);
+  return WithClientPaths(fs_.Adopt(pinned, size), held);
 }
 
 absl::Status RootedFileSystem::Replace(absl::string_view path,
@@ -207,13 +208,13 @@ absl::Status RootedFileSystem::Replace(absl::string_view path,
                                        const std::optional<FileInfo>& seen) {
   DCP_ASSIGN_OR_RETURN(const HeldPath held,
                        HoldEntry(client(), path, PathUse::kWriteEntry));
-  return InClientsWords(fs_.Replace(held.pinned.name(), bytes, seen), held);
+  return WithClientPaths(fs_.Replace(held.pinned.name(), bytes, seen), held);
 }
 
 absl::StatusOr<std::vector<HiddenFile>> RootedFileSystem::ListHidden(
     absl::string_view path) {
   DCP_ASSIGN_OR_RETURN(const HeldPath held, HoldDirectory(client_, path));
-  return InClientsWords(fs_.ListHidden(held.pinned.name()), held);
+  return WithClientPaths(fs_.ListHidden(held.pinned.name()), held);
 }
 
 absl::Status RootedFileSystem::RemoveHidden(const HiddenFile& hidden) {
@@ -221,13 +222,13 @@ absl::Status RootedFileSystem::RemoveHidden(const HiddenFile& hidden) {
                        HoldEntry(client_, hidden.path, PathUse::kWriteEntry));
   HiddenFile pinned = hidden;
   pinned.path = held.pinned.name();
-  return InClientsWords(fs_.RemoveHidden(pinned), held);
+  return WithClientPaths(fs_.RemoveHidden(pinned), held);
 }
 
 absl::StatusOr<FileInfo> RootedFileSystem::Stat(absl::string_view path) {
   DCP_ASSIGN_OR_RETURN(const HeldPath held,
                        HoldEntry(client_, path, PathUse::kReadEntry));
-  return InClientsWords(fs_.Stat(held.pinned.name()), held);
+  return WithClientPaths(fs_.Stat(held.pinned.name()), held);
 }
 
 absl::StatusOr<FileInfo> RootedFileSystem::StatTarget(absl::string_view path) {
@@ -238,34 +239,34 @@ absl::StatusOr<FileInfo> RootedFileSystem::StatTarget(absl::string_view path) {
     return absl::PermissionDeniedError(absl::StrCat(
         "path ", path, " leads through a symbolic link that was just made"));
   }
-  return InClientsWords(info, held);
+  return WithClientPaths(info, held);
 }
 
 absl::StatusOr<std::vector<DirectoryEntry>> RootedFileSystem::List(
     absl::string_view path) {
   DCP_ASSIGN_OR_RETURN(const HeldPath held, HoldDirectory(client_, path));
-  return InClientsWords(fs_.List(held.pinned.name()), held);
+  return WithClientPaths(fs_.List(held.pinned.name()), held);
 }
 
 absl::StatusOr<uint64_t> RootedFileSystem::FreeBytes(absl::string_view path) {
   // Only read access is needed: the directory may be a root, which itself
   // cannot be written.
   DCP_ASSIGN_OR_RETURN(const HeldPath held, HoldDirectory(client_, path));
-  return InClientsWords(fs_.FreeBytes(held.pinned.name()), held);
+  return WithClientPaths(fs_.FreeBytes(held.pinned.name()), held);
 }
 
 absl::StatusOr<FileLock> RootedFileSystem::Lock(absl::string_view path,
                                                 absl::string_view note) {
   DCP_ASSIGN_OR_RETURN(const HeldPath held,
                        HoldEntry(client(), path, PathUse::kWriteEntry));
-  return InClientsWords(fs_.Lock(held.pinned.name(), note), held);
+  return WithClientPaths(fs_.Lock(held.pinned.name(), note), held);
 }
 
 absl::Status RootedFileSystem::Unlock(absl::string_view path, File file) {
   const absl::StatusOr<HeldPath> held =
       HoldEntry(client_, path, PathUse::kWriteEntry);
   if (held.ok()) {
-    return InClientsWords(fs_.Unlock(held->pinned.name(), file), *held);
+    return WithClientPaths(fs_.Unlock(held->pinned.name(), file), *held);
   }
   // The directory is no longer accessible by this path: the lock ends, but the
   // file stays.

@@ -35,8 +35,8 @@ class RootedFileSystem final : public FileSystem {
   RootedFileSystem(FileSystem& fs, const Access& access, const Client& client);
 
   // The same for every client.
-  FileSystemTraits TraitsOf(absl::string_view path) override {
-    return fs_.TraitsOf(path);
+  FileSystemTraits TraitsAt(absl::string_view path) override {
+    return fs_.TraitsAt(path);
   }
 
   absl::StatusOr<File> OpenForRead(absl::string_view path, DirectMode direct,

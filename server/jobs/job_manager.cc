@@ -176,7 +176,7 @@ absl::Status JobManager::Plan(const Client& client, JobRequest request,
                               std::stop_token stop, Planned planned) {
   if (draining()) return ServerDraining();
   DCP_RETURN_IF_ERROR(BeginPlan(client.name()));
-  TaskQueue& threads = *errands_.QueueOf(request.source);
+  TaskQueue& threads = *errands_.QueueFor(request.source);
   return threads.Post(
       client.name(), [this, &client, request = std::move(request), stop,
                       planned = std::move(planned)] {

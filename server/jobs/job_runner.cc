@@ -71,7 +71,7 @@ std::string SourceVersion(RootedFileSystem& fs, const std::string& path) {
 
 // Adds the path to an error.
 absl::Status WithPath(const absl::Status& status, const JobSpec& spec) {
-  const bool written = SideOf(status) == ErrorSide::kDestination;
+  const bool written = StatusSide(status) == ErrorSide::kDestination;
   return WithPlace(status, {.path = written ? spec.destination : spec.source});
 }
 

@@ -393,7 +393,7 @@ void JobScheduler::GiveUp(const JobEntryPtr& entry, const absl::Status& why) {
   };
   // Fails only when the server ends; the job then continues after the next
   // start.
-  errands_.QueueOf(path)->Post(entry->job.client, run).IgnoreError();
+  errands_.QueueFor(path)->Post(entry->job.client, run).IgnoreError();
 }
 
 void JobScheduler::Finish(const JobEntryPtr& entry,

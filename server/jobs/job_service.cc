@@ -177,9 +177,9 @@ grpc::ServerUnaryReactor* JobService::Start(
 // A source whose root hangs must not block a thread of the destination's root,
 // so a thread of the source's root accesses the source first.
 void JobService::CheckSource(const std::shared_ptr<const Asked>& asked) {
-  TaskQueue& of_source = *checkers_.QueueOf(*asked->client, asked->source);
+  TaskQueue& of_source = *checkers_.QueueFor(*asked->client, asked->source);
   TaskQueue& of_destination =
-      *checkers_.QueueOf(*asked->client, asked->destination);
+      *checkers_.QueueFor(*asked->client, asked->destination);
   const auto post = [asked](TaskQueue& threads, auto task) {
     const absl::Status posted = threads.Post(asked->caller, [asked, task] {
       // Nobody waits for the plan. A job is started all the same: its client

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kStreamRetryMs = 2000;
 constexpr int64_t kRateRetryMs = 1000;
 
-TokenBucket::Limits RateOf(const ClientLimits& limits) {
+TokenBucket::Limits RequestRate(const ClientLimits& limits) {
   const auto rate = static_cast<double>(limits.requests_per_second);
   return {.burst = kBurstSeconds * rate, .per_second = rate};
 }
@@ -23,8 +23,8 @@ ClientAccount::ClientAccount(const std::string& name,
                              const ClientLimits& limits)
     : name_(name),
       limits_(limits),
-      requests_(RateOf(limits)),
-      parsed_requests_(RateOf(limits)),
+      requests_(RequestRate(limits)),
+      parsed_requests_(RequestRate(limits)),
       memory_(limits.memory_bytes) {}
 
 absl::Status ClientAccount::CountRequest(absl::Duration now) {
@@ -43,7 +43,7 @@ absl::Status ClientAccount::CheckParsing(absl::Duration now) {
   if (parsed_requests_.Take(now, /*amount=*/0)) return absl::OkStatus();
   const uint64_t bytes_per_second =
       static_cast<uint64_t>(limits_.requests_per_second) *
-      kParsedBytesOfARequest;
+      kParsedBytesPerRequest;
   return LimitReached(
       {.name = "max-requests-per-second",
        .value = static_cast<uint64_t>(limits_.requests_per_second),
@@ -52,14 +52,14 @@ absl::Status ClientAccount::CheckParsing(absl::Duration now) {
                    bytes_per_second,
                    " bytes of memory a second, the most for one client "
                    "(max-requests-per-second times ",
-                   kParsedBytesOfARequest,
+                   kParsedBytesPerRequest,
                    "): send smaller requests, or ask less often"));
 }
 
 void ClientAccount::CountParsing(absl::Duration now, uint64_t bytes) {
   last_request_ns_.store(absl::ToInt64Nanoseconds(now));
   parsed_requests_.Take(now, static_cast<double>(bytes) /
-                                 static_cast<double>(kParsedBytesOfARequest));
+                                 static_cast<double>(kParsedBytesPerRequest));
 }
 
 bool ClientAccount::IsIdle(absl::Duration now) const {

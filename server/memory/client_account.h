@@ -58,7 +58,7 @@ class ClientAccount {
   const std::string name_;
   const ClientLimits limits_;
   TokenBucket requests_;
-  TokenBucket parsed_requests_;  // in units of kParsedBytesOfARequest
+  TokenBucket parsed_requests_;  // in units of kParsedBytesPerRequest
   std::atomic<int64_t> num_streams_{0};
   std::atomic<int64_t> last_request_ns_{0};
   MemoryBudget memory_;
@@ -67,7 +67,7 @@ class ClientAccount {
 // For each call that a client may make in a second, parsing requests may take
 // this much memory in a second. gRPC parses requests on the few threads that
 // all clients share, some hundred MiB a second.
-inline constexpr uint64_t kParsedBytesOfARequest = uint64_t{64} << 10;
+inline constexpr uint64_t kParsedBytesPerRequest = uint64_t{64} << 10;
 
 // A client may make this many seconds' worth of calls at once, because all
 // ranks of a job ask at the same moment.

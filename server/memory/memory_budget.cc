@@ -14,7 +14,7 @@ namespace dcp::server {
 namespace {
 
 // How many waiting requests are searched for one that fits; many may wait.
-constexpr size_t kMaxLookedAt = 64;
+constexpr size_t kMaxSearched = 64;
 
 }  // namespace
 
@@ -78,7 +78,7 @@ absl::StatusOr<uint64_t> MemoryBudget::Request(MemoryUse use, uint64_t bytes,
                        " bytes that the server has for ",
                        use == MemoryUse::kJob ? "jobs" : "calls"));
     }
-    Share& share = ShareOf(use);
+    Share& share = ShareFor(use);
     if (share.waiting.size() >= kMaxWaiting) {
       return LimitReached(
           {.name = "memory-waiting", .value = kMaxWaiting},
@@ -114,7 +114,7 @@ bool MemoryBudget::Cancel(uint64_t ticket) {
 void MemoryBudget::Return(MemoryUse use, uint64_t bytes) {
   {
     absl::MutexLock lock(&mutex_);
-    Share& share = ShareOf(use);
+    Share& share = ShareFor(use);
     DCP_CHECK(bytes <= share.used_bytes, bytes, " of ", share.used_bytes);
     share.used_bytes -= bytes;
   }
@@ -123,9 +123,9 @@ void MemoryBudget::Return(MemoryUse use, uint64_t bytes) {
 
 std::optional<MemoryBudget::WaitingRequest> MemoryBudget::TakeNext(
     MemoryUse use) {
-  std::deque<WaitingRequest>& waiting = ShareOf(use).waiting;
+  std::deque<WaitingRequest>& waiting = ShareFor(use).waiting;
   const auto end = waiting.begin() + static_cast<std::ptrdiff_t>(std::min(
-                                         waiting.size(), kMaxLookedAt));
+                                         waiting.size(), kMaxSearched));
   for (auto request = waiting.begin(); request != end; ++request) {
     if (Fits(use, request->bytes)) {
       for (auto before = waiting.begin(); before != request; ++before) {
@@ -155,7 +155,7 @@ void MemoryBudget::Grant() {
       request = TakeNext(use);
     }
     if (!request.has_value()) break;
-    ShareOf(use).used_bytes += request->bytes;
+    ShareFor(use).used_bytes += request->bytes;
     mutex_.Unlock();
     request->granted(Reservation(*this, use, request->bytes));
     request = std::nullopt;

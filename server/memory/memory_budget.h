@@ -104,7 +104,7 @@ class MemoryBudget {
     std::deque<WaitingRequest> waiting;
   };
 
-  Share& ShareOf(MemoryUse use) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  Share& ShareFor(MemoryUse use) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return use == MemoryUse::kJob ? jobs_ : calls_;
   }
   uint64_t MostFor(MemoryUse use) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

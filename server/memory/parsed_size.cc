@@ -79,12 +79,12 @@ class Sizer {
     }
     if (depth == kMaxDepth) return;
     const Descriptor& type = *field->message_type();
-    size_ += BytesOf(type) + kBlockBytes;
+    size_ += EmptyMessageBytes(type) + kBlockBytes;
     Add(type, wire, depth + 1);
   }
 
   // For an empty message.
-  uint64_t BytesOf(const Descriptor& type) {
+  uint64_t EmptyMessageBytes(const Descriptor& type) {
     if (type.options().map_entry()) return kMapEntryBytes;
     uint64_t& bytes = empty_bytes_[&type];
     if (bytes == 0) {

@@ -157,7 +157,7 @@ std::vector<Setting> ReadArguments(const std::vector<std::string>& arguments,
 // Reports combinations that are not allowed although each option is valid.
 // Leaves out options with other problems. If a key is unknown, does not report
 // a missing option, because the key may be a misspelling.
-void CheckTogether(Parser& parser) {
+void CheckCombinations(Parser& parser) {
   const ServerOptions& options = parser.options;
   const auto compare = [&](std::initializer_list<const char*> keys, bool wrong,
                            const auto&... parts) {
@@ -249,7 +249,7 @@ absl::StatusOr<ServerOptions> ParseServerOptions(
     parser.options.roots.clear();
   }
   parser.Apply(rest, true);
-  CheckTogether(parser);
+  CheckCombinations(parser);
   if (parser.problems.empty()) return parser.options;
   return absl::InvalidArgumentError(absl::StrJoin(parser.problems, "\n"));
 }

@@ -27,11 +27,11 @@ class FairQueue {
 
   // The next item, from the client after the one that was served last.
   std::optional<T> Pop() {
-    return PopOf([](const std::string&) { return true; });
+    return PopIf([](const std::string&) { return true; });
   }
 
   // The same, passing over the clients for which `may` returns false.
-  std::optional<T> PopOf(absl::FunctionRef<bool(const std::string&)> may) {
+  std::optional<T> PopIf(absl::FunctionRef<bool(const std::string&)> may) {
     auto row = rows_.upper_bound(last_client_);
     for (size_t i = 0; i < rows_.size(); ++i, ++row) {
       if (row == rows_.end()) row = rows_.begin();

@@ -7,18 +7,18 @@
 
 namespace dcp::server {
 
-LogLimiter::~LogLimiter() { TellSuppressed(); }
+LogLimiter::~LogLimiter() { LogSuppressed(); }
 
 bool LogLimiter::Allow() {
   if (!bucket_.Take(SteadyNow())) {
     ++num_suppressed_;
     return false;
   }
-  TellSuppressed();
+  LogSuppressed();
   return true;
 }
 
-void LogLimiter::TellSuppressed() {
+void LogLimiter::LogSuppressed() {
   const uint64_t num_lines = num_suppressed_.exchange(0);
   if (num_lines == 0) return;
   DCP_LOG(kWarning) << "event=suppressed of=" << event_

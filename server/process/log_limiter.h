@@ -32,7 +32,7 @@ class LogLimiter {
   bool Allow();
 
  private:
-  void TellSuppressed();
+  void LogSuppressed();
 
   const std::string event_;
   TokenBucket bucket_;

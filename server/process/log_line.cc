@@ -34,7 +34,7 @@ void AppendString(absl::string_view text, std::string& json) {
 }
 
 // The end of the value at the beginning of `text`; the value may be quoted.
-size_t EndOfValue(absl::string_view text) {
+size_t ValueEnd(absl::string_view text) {
   if (!absl::StartsWith(text, "\"")) {
     return std::min(text.find(' '), text.size());
   }
@@ -74,7 +74,7 @@ void AppendFields(absl::string_view event, std::string& json) {
     AppendString(event.substr(0, equals), json);
     json.push_back(':');
     event.remove_prefix(equals + 1);
-    const size_t end = EndOfValue(event);
+    const size_t end = ValueEnd(event);
     const absl::string_view value = event.substr(0, end);
     if (IsJsonNumber(value)) {
       absl::StrAppend(&json, value);

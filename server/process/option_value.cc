@@ -59,7 +59,7 @@ std::string FormatQuantity(uint64_t number, absl::Span<const Unit> units) {
 }
 
 // The host of "host:port", without brackets; nullopt if there is no port.
-std::optional<absl::string_view> HostOf(absl::string_view address) {
+std::optional<absl::string_view> HostPart(absl::string_view address) {
   const size_t colon = address.rfind(':');
   if (colon == absl::string_view::npos) return std::nullopt;
   uint32_t port;
@@ -123,7 +123,7 @@ absl::StatusOr<std::string> ParseAddress(absl::string_view text, bool unix) {
     return absl::InvalidArgumentError(absl::StrCat(
         "'", text, "' has a path of more than ", kMaxUnixPathBytes, " bytes"));
   }
-  const std::optional<absl::string_view> host = HostOf(text);
+  const std::optional<absl::string_view> host = HostPart(text);
   if (host.has_value() && !host->empty() && !absl::StartsWith(text, "unix:")) {
     return std::string(text);
   }
@@ -136,7 +136,7 @@ absl::StatusOr<std::string> ParseAddress(absl::string_view text, bool unix) {
 
 bool IsLoopback(absl::string_view address) {
   if (absl::StartsWith(address, "unix:")) return true;
-  const absl::string_view host = HostOf(address).value_or("");
+  const absl::string_view host = HostPart(address).value_or("");
   if (host == "::1" || absl::EqualsIgnoreCase(host, "localhost")) return true;
   // Digits only: a name such as 127.0.0.1.example.com is another machine's.
   return absl::StartsWith(host, "127.") &&

@@ -57,7 +57,7 @@ absl::Status TaskQueue::Post(const std::string& client,
 }
 
 std::optional<TaskQueue::Task> TaskQueue::Take() {
-  return tasks_.PopOf([this](const std::string& client) {
+  return tasks_.PopIf([this](const std::string& client) {
     mutex_.AssertHeld();
     const auto running = num_running_.find(client);
     return running == num_running_.end() ||

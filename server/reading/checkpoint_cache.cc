@@ -93,7 +93,7 @@ void CheckpointCache::Open(const Admission::Caller& caller,
                           [this, &waiter = *waiter] { Leave(waiter); });
   RootThreads& threads = source.map == nullptr ? threads_ : map_threads_;
   const absl::Status posted =
-      threads.QueueOf(client, source.path)
+      threads.QueueFor(client, source.path)
           ->Post(caller.account->name(),
                  [this, waiter] { OpenOnThread(waiter); });
   if (!posted.ok()) {
@@ -132,7 +132,7 @@ void CheckpointCache::OpenOnThread(const WaiterPtr& waiter) {
 
 void CheckpointCache::Serve(const Key& key, const OpeningPtr& opening) {
   std::stop_token stop;
-  while (const WaiterPtr next = NextOf(key, opening, stop)) {
+  while (const WaiterPtr next = NextWaiter(key, opening, stop)) {
     // All but the first waiter usually find the checkpoint open.
     absl::StatusOr<std::shared_ptr<SharedCheckpoint>> found =
         Find(*next, key, stop);
@@ -147,9 +147,8 @@ void CheckpointCache::Serve(const Key& key, const OpeningPtr& opening) {
   }
 }
 
-CheckpointCache::WaiterPtr CheckpointCache::NextOf(const Key& key,
-                                                   const OpeningPtr& opening,
-                                                   std::stop_token& stop) {
+CheckpointCache::WaiterPtr CheckpointCache::NextWaiter(
+    const Key& key, const OpeningPtr& opening, std::stop_token& stop) {
   std::vector<WaiterPtr> answered;
   absl::MutexLock lock(&mutex_);
   answered = opening->TakeAnswered();
@@ -183,7 +182,7 @@ void CheckpointCache::Leave(Waiter& waiter) {
   answered(absl::CancelledError("the call was cancelled"));
 }
 
-std::shared_ptr<SharedCheckpoint> CheckpointCache::Kept(const Key& key) {
+std::shared_ptr<SharedCheckpoint> CheckpointCache::FindOpen(const Key& key) {
   absl::MutexLock lock(&mutex_);
   for (auto it = kept_.begin(); it != kept_.end(); ++it) {
     if (it->first != key) continue;
@@ -196,7 +195,7 @@ std::shared_ptr<SharedCheckpoint> CheckpointCache::Kept(const Key& key) {
 absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::Find(
     const Waiter& waiter, const Key& key, const std::stop_token& stop) {
   const ErrorPlace place{.path = key.path};
-  std::shared_ptr<SharedCheckpoint> kept = Kept(key);
+  std::shared_ptr<SharedCheckpoint> kept = FindOpen(key);
   if (kept != nullptr) {
     const absl::StatusOr<bool> current = kept->IsCurrent(stop);
     if (current.ok() && *current) return kept;
@@ -254,9 +253,9 @@ absl::StatusOr<std::shared_ptr<SharedCheckpoint>> CheckpointCache::OpenFresh(
     return std::shared_ptr<SharedCheckpoint>();
   }
   const std::shared_ptr<SharedCheckpoint> opened = SharedCheckpoint::Make(
-      threads_.QueueOf(key.path), std::move(fs), *std::move(checkpoint),
-      {.digest = EtagOf(now, files.text),
-       .etag = EtagOf(key.map, EtagOf(now, files.text)),
+      threads_.QueueFor(key.path), std::move(fs), *std::move(checkpoint),
+      {.digest = CombinedDigest(now, files.text),
+       .etag = CombinedDigest(key.map, CombinedDigest(now, files.text)),
        .file_sizes = std::move(files.sizes)},
       open, index_bytes_);
   DCP_RETURN_IF_ERROR(Keep(key, opened));

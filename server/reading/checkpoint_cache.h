@@ -115,14 +115,14 @@ class CheckpointCache {
   void Serve(const Key& key, const OpeningPtr& opening);
   // The next waiter, with the stop token for the opening on behalf of that
   // waiter. If there is none, returns null, and no further waiter can join.
-  WaiterPtr NextOf(const Key& key, const OpeningPtr& opening,
-                   std::stop_token& stop);
+  WaiterPtr NextWaiter(const Key& key, const OpeningPtr& opening,
+                       std::stop_token& stop);
   void EndJoining(const Key& key, const OpeningPtr& opening)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Called when the client is gone.
   void Leave(Waiter& waiter);
   // The open checkpoint, or null. The files may have changed since.
-  std::shared_ptr<SharedCheckpoint> Kept(const Key& key);
+  std::shared_ptr<SharedCheckpoint> FindOpen(const Key& key);
   absl::StatusOr<std::shared_ptr<SharedCheckpoint>> Find(
       const Waiter& waiter, const Key& key, const std::stop_token& stop);
   absl::StatusOr<std::shared_ptr<SharedCheckpoint>> OpenFresh(

@@ -44,7 +44,8 @@ constexpr TaskQueue::Limits kThreads = {
 constexpr uint64_t kCheckMemoryBytes = uint64_t{64} << 20;
 
 // For opening a checkpoint as it was opened before.
-OpenOptions OpenAgain(const SharedCheckpoint& shared, OpenProgress& progress) {
+OpenOptions ReopenOptions(const SharedCheckpoint& shared,
+                          OpenProgress& progress) {
   OpenOptions options = shared.open_options();
   options.progress = &progress;
   return options;
@@ -112,7 +113,7 @@ void CheckpointChecks::Run(
     const std::shared_ptr<MessageStream<Response>>& stream,
     const CheckpointCalls::Caller& caller, const SharedCheckpoint& shared,
     absl::AnyInvocable<void(uint64_t)> check) {
-  TaskQueue& threads = *threads_.QueueOf(shared.checkpoint().path());
+  TaskQueue& threads = *threads_.QueueFor(shared.checkpoint().path());
   const uint64_t num_bytes =
       std::max(std::min(kCheckMemoryBytes, max_memory_bytes_ / kCallsShare),
                kMinMemoryBytes);
@@ -155,7 +156,7 @@ CheckpointChecks::Verify(grpc::CallbackServerContext* context,
     RootedFileSystem fs(fs_, *client);
     absl::StatusOr<VerifyReport> report = VerifyCheckpoint(
         fs, path,
-        {.open = OpenAgain(*shared, ticker.opening()),
+        {.open = ReopenOptions(*shared, ticker.opening()),
          .sample_percent = percent,
          .memory_bytes = memory_bytes,
          .stop = watch.stop(),
@@ -211,8 +212,8 @@ grpc::ServerWriteReactor<v1::DiffResponse>* CheckpointChecks::Diff(
     RootedFileSystem fs(fs_, *client);
     absl::StatusOr<DiffReport> report = DiffCheckpoints(
         fs, a->checkpoint().path(), b->checkpoint().path(),
-        {.open = OpenAgain(*a, ticker.opening()),
-         .open_b = OpenAgain(*b, ticker.opening()),
+        {.open = ReopenOptions(*a, ticker.opening()),
+         .open_b = ReopenOptions(*b, ticker.opening()),
          .selection_a = selection_a,
          .selection_b = selection_b,
          .tensors_only = tensors_only,

@@ -52,7 +52,7 @@ constexpr size_t kMetadataChunkBytes = size_t{1} << 20;
 
 // A single root may use all readers. With several roots each leaves one reader
 // to the others, in case a file system does not answer.
-int64_t ReadersOfARoot(const Access& access, int64_t num_readers) {
+int64_t ReadersPerRoot(const Access& access, int64_t num_readers) {
   return access.server().roots().size() < 2
              ? num_readers
              : std::max<int64_t>(1, num_readers - 1);
@@ -112,7 +112,7 @@ CheckpointService::CheckpointService(FileSystem& fs, Admission& admission,
   readers_ = std::make_unique<WindowReaders>(
       fs_, budget_, metrics_,
       WindowReadersOptions{.num_readers = shares.num_readers,
-                           .num_readers_per_root = ReadersOfARoot(
+                           .num_readers_per_root = ReadersPerRoot(
                                admission.access(), shares.num_readers),
                            .blocks_per_reader = shares.blocks_per_reader,
                            .idle_bytes = shares.idle_bytes});
@@ -193,10 +193,10 @@ CheckpointService::GetMetadata(grpc::CallbackServerContext* context,
                         absl::StatusOr<CallMemory> memory) {
     if (!memory.ok()) return stream->Fail(memory.status());
     const absl::Status posted =
-        openers_.QueueOf(shared->checkpoint().path())
+        openers_.QueueFor(shared->checkpoint().path())
             ->Post(client, [stream, shared,
                             memory = *std::move(memory)]() mutable {
-              stream->Send([index = DcpIndexOf(shared->checkpoint()),
+              stream->Send([index = EncodeDcpIndex(shared->checkpoint()),
                             memory = std::move(memory), sent = size_t{0}](
                                v1::GetMetadataResponse& response) mutable
                            -> absl::StatusOr<bool> {
@@ -264,7 +264,7 @@ CheckpointService::ReadObjects(grpc::CallbackServerContext* context,
         std::vector<uint32_t> wanted;
         for (uint32_t i = 0; i < entries.size(); ++i) {
           if (entries[i].object() == nullptr) continue;
-          if (i % kNamesPerLook == 0 && stream->stop().stop_requested()) {
+          if (i % kNamesPerCheck == 0 && stream->stop().stop_requested()) {
             return stream->Fail(absl::CancelledError("the call was cancelled"));
           }
           if (filter.Matches(entries[i].fqn)) wanted.push_back(i);

@@ -38,7 +38,7 @@ bool IsPartOfCheckpoint(absl::string_view name) {
 }
 
 // The part of `open` that affects how the checkpoint is read.
-std::string TextOf(const OpenOptions& open) {
+std::string OpenOptionsText(const OpenOptions& open) {
   const DialectOptions& dialect = open.dialect;
   return absl::StrCat(
       open.rank, "\n",
@@ -113,7 +113,7 @@ absl::StatusOr<std::string> IndexState(RootedFileSystem& fs,
   // A hub's cache says elsewhere which snapshot counts.
   DCP_ASSIGN_OR_RETURN(const std::string path, ResolveHubFolder(fs, given));
   DCP_ASSIGN_OR_RETURN(const FileInfo info, fs.Stat(path));
-  std::string text = TextOf(open);
+  std::string text = OpenOptionsText(open);
   if (path != given) absl::StrAppend(&text, path, "\n");
   if (open.map != nullptr) AddModelConfigs(fs, path, text);
   if (info.kind != FileKind::kDirectory) {
@@ -138,7 +138,7 @@ absl::StatusOr<FilesState> LookAtFiles(RootedFileSystem& fs,
   std::string text;
   for (uint32_t i = 0; i < files.names().size(); ++i) {
     DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
-    const absl::StatusOr<FileInfo> info = fs.StatTarget(files.PathOf(i));
+    const absl::StatusOr<FileInfo> info = fs.StatTarget(files.FullPath(i));
     // A checkpoint that lacks a file can still be inspected.
     if (absl::IsNotFound(info.status())) {
       absl::StrAppend(&text, "none\n");
@@ -158,10 +158,10 @@ absl::StatusOr<FilesState> LookAtFiles(RootedFileSystem& fs,
   return state;
 }
 
-std::string EtagOf(absl::string_view index_state,
-                   absl::string_view files_state) {
+std::string CombinedDigest(absl::string_view index_state,
+                           absl::string_view files_state) {
   return absl::StrFormat(
-      "%016x", Digest64Of(AsBytes(absl::StrCat(index_state, files_state))));
+      "%016x", Xxh3Digest(AsBytes(absl::StrCat(index_state, files_state))));
 }
 
 }  // namespace dcp::server

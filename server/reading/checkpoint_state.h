@@ -38,8 +38,8 @@ absl::StatusOr<FilesState> LookAtFiles(RootedFileSystem& fs,
                                        const std::stop_token& stop);
 
 // A digest of both.
-std::string EtagOf(absl::string_view index_state,
-                   absl::string_view files_state);
+std::string CombinedDigest(absl::string_view index_state,
+                           absl::string_view files_state);
 
 }  // namespace dcp::server
 

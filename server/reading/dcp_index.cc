@@ -40,7 +40,7 @@ TensorStorageMetadata DescribeTensor(const TensorEntry& tensor) {
 
 }  // namespace
 
-std::string DcpIndexOf(const Checkpoint& checkpoint) {
+std::string EncodeDcpIndex(const Checkpoint& checkpoint) {
   Metadata metadata;
   metadata.files = checkpoint.files().names();
   metadata.has_planner_data = checkpoint.flattened();

@@ -14,9 +14,10 @@ namespace dcp::server {
 // The bytes of a `.metadata` file. Files and offsets are those of the
 // checkpoint. In a format other than DCP they point to the bare payload, not to
 // a DCP item.
-std::string DcpIndexOf(const Checkpoint& checkpoint);
+std::string EncodeDcpIndex(const Checkpoint& checkpoint);
 
-// An upper estimate of the memory that DcpIndexOf needs, including the result.
+// An upper estimate of the memory that EncodeDcpIndex needs, including the
+// result.
 uint64_t DcpIndexBytes(const Checkpoint& checkpoint);
 
 }  // namespace dcp::server

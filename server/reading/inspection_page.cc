@@ -38,13 +38,13 @@ constexpr size_t kMaxPropertyBytes = 1000;
 constexpr size_t kMaxProperties = 100;
 
 // Identifies everything that the answer depends on.
-std::string QueryOf(const SharedCheckpoint& shared,
-                    const v1::InspectRequest& request) {
+std::string QueryText(const SharedCheckpoint& shared,
+                      const v1::InspectRequest& request) {
   std::string text = absl::StrCat(shared.etag(), "\n", request.chunks(), "\n");
   for (const std::string& name : request.names()) {
     absl::StrAppend(&text, name.size(), ":", name);
   }
-  return absl::StrFormat("inspect %016x", Digest64Of(AsBytes(text)));
+  return absl::StrFormat("inspect %016x", Xxh3Digest(AsBytes(text)));
 }
 
 void Count(const CheckpointEntry& entry, InspectionPage& page) {
@@ -104,14 +104,14 @@ absl::StatusOr<InspectionPage> ChoosePage(const SharedCheckpoint& shared,
   const size_t page_size = static_cast<size_t>(
       request.page_size() == 0 ? kDefaultPageSize : request.page_size());
   InspectionPage page;
-  page.query = QueryOf(shared, request);
+  page.query = QueryText(shared, request);
   if (!request.page_token().empty()) {
     DCP_ASSIGN_OR_RETURN(page.first,
                          tokens.Read(page.query, request.page_token()));
   }
   const auto& entries = shared.checkpoint().entries();
   for (uint32_t i = 0; i < entries.size(); ++i) {
-    if (i % kNamesPerLook == 0 && cancelled()) {
+    if (i % kNamesPerCheck == 0 && cancelled()) {
       return absl::CancelledError("the call was cancelled");
     }
     if (!filter.Matches(entries[i].fqn)) continue;
@@ -148,7 +148,7 @@ void FillPage(const SharedCheckpoint& shared, const v1::InspectRequest& request,
                         : absl::Span<const std::string>(),
                     *response.add_tensors());
       response.mutable_tensors()->rbegin()->set_made_of(
-          ToUtf8(checkpoint.MadeOf(index)));
+          ToUtf8(checkpoint.SourceNames(index)));
       num_bytes += response.tensors(response.tensors_size() - 1).ByteSizeLong();
     } else {
       ObjectToProto(entry, with_texts, *response.add_objects());

@@ -17,7 +17,7 @@
 namespace dcp::server {
 
 // After this many names, a loop checks whether the call was cancelled.
-inline constexpr uint32_t kNamesPerLook = 64;
+inline constexpr uint32_t kNamesPerCheck = 64;
 
 class NameFilter {
  public:

@@ -91,7 +91,8 @@ absl::StatusOr<bool> SharedCheckpoint::IsCurrent(
                        IndexState(*fs_, checkpoint_->path(), open_, stop));
   DCP_ASSIGN_OR_RETURN(const FilesState files,
                        LookAtFiles(*fs_, *checkpoint_, stop));
-  return !files.text.empty() && EtagOf(index, files.text) == state_.digest;
+  return !files.text.empty() &&
+         CombinedDigest(index, files.text) == state_.digest;
 }
 
 bool SharedCheckpoint::AreLocated(const std::vector<uint32_t>& entries) const {

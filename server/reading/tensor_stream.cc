@@ -80,7 +80,7 @@ TensorStream* TensorStream::Start(StreamContext& context,
   std::shared_ptr<TensorStream> stream(new TensorStream(
       context, call, caller, std::move(request), std::move(ended)));
   stream->self_ = stream;
-  stream->Happen([](Events&) {});
+  stream->Record([](Events&) {});
   return stream.get();
 }
 
@@ -98,20 +98,20 @@ TensorStream::TensorStream(StreamContext& context,
       disk_timer_(StallTimer::Create(context.disk_timeout)),
       request_bytes_(std::move(request)) {}
 
-std::function<void()> TensorStream::Telling(bool Events::*event) {
+std::function<void()> TensorStream::EventSetter(bool Events::*event) {
   return [weak = weak_from_this(), event] {
     const auto self = weak.lock();
     if (self == nullptr) return;
-    self->Happen([event](Events& events) { events.*event = true; });
+    self->Record([event](Events& events) { events.*event = true; });
   };
 }
 
 void TensorStream::StartDiskTimer() {
-  disk_timer_->Start(Telling(&Events::disk_stalled));
+  disk_timer_->Start(EventSetter(&Events::disk_stalled));
 }
 
 void TensorStream::AskForRequest() {
-  stall_timer_->Start(Telling(&Events::stalled));
+  stall_timer_->Start(EventSetter(&Events::stalled));
   StartDiskTimer();
   memory_request_ = CallMemoryRequest::Ask(
       account_, context_.budget, request_bytes_.Length() * kRequestExpansion,
@@ -126,12 +126,12 @@ void TensorStream::AskForRequest() {
 void TensorStream::Admit(size_t num_bytes, absl::StatusOr<CallMemory> memory) {
   auto admit = [self = shared_from_this(),
                 memory = std::move(memory)]() mutable {
-    self->Happen([&](Events& events) { events.admitted = std::move(memory); });
+    self->Record([&](Events& events) { events.admitted = std::move(memory); });
   };
   if (num_bytes <= kSmallRequestBytes) return admit();
   const absl::Status posted =
       context_.parsers.Post(account_->name(), std::move(admit));
-  if (!posted.ok()) Happen([&](Events& events) { events.admitted = posted; });
+  if (!posted.ok()) Record([&](Events& events) { events.admitted = posted; });
 }
 
 absl::Status TensorStream::ReadRequest() {
@@ -154,14 +154,14 @@ void TensorStream::Open() {
   absl::StatusOr<SourceSpec> source =
       SourceFromProto(request_.source(), "source");
   if (!source.ok()) {
-    return Happen([&](Events& events) { events.opened = source.status(); });
+    return Record([&](Events& events) { events.opened = source.status(); });
   }
   context_.cache.Open(
       {.client = &client_, .account = account_}, *source, gone_.get_token(),
       [self = shared_from_this()](
           absl::StatusOr<std::shared_ptr<SharedCheckpoint>> checkpoint) {
         if (checkpoint.ok()) return self->Locate(*std::move(checkpoint));
-        self->Happen([&](Events& events) {
+        self->Record([&](Events& events) {
           events.opened = BlameField(checkpoint.status(), "source.path");
         });
       });
@@ -173,7 +173,7 @@ void TensorStream::Locate(std::shared_ptr<SharedCheckpoint> checkpoint) {
   if (!parts.ok()) {
     const absl::Status status =
         WithPlace(parts.status(), {.path = checkpoint->checkpoint().path()});
-    return Happen([&](Events& events) { events.opened = status; });
+    return Record([&](Events& events) { events.opened = status; });
   }
   std::vector<uint32_t> entries;
   for (const StreamPart& part : parts->parts) {
@@ -188,7 +188,7 @@ void TensorStream::Locate(std::shared_ptr<SharedCheckpoint> checkpoint) {
                  opened = Opened{std::move(checkpoint), *std::move(parts)}](
                     absl::Status status) mutable {
                   status = UnlessReplaced(*opened.checkpoint, status);
-                  self->Happen([&](Events& events) {
+                  self->Record([&](Events& events) {
                     if (status.ok()) events.opened = std::move(opened);
                     if (!status.ok()) events.opened = std::move(status);
                   });
@@ -197,14 +197,14 @@ void TensorStream::Locate(std::shared_ptr<SharedCheckpoint> checkpoint) {
 
 void TensorStream::OnWriteDone(bool ok) {
   stall_timer_->EndWait();
-  Happen([&](Events& events) {
+  Record([&](Events& events) {
     events.written = true;
     events.write_failed = !ok;
   });
 }
 
 void TensorStream::OnCancel() {
-  Happen([](Events& events) { events.cancelled = true; });
+  Record([](Events& events) { events.cancelled = true; });
 }
 
 void TensorStream::OnDone() {
@@ -214,7 +214,7 @@ void TensorStream::OnDone() {
 }
 
 // See [Note: one at a time].
-void TensorStream::Happen(absl::FunctionRef<void(Events&)> change) {
+void TensorStream::Record(absl::FunctionRef<void(Events&)> change) {
   {
     absl::MutexLock lock(&mutex_);
     change(events_);
@@ -316,7 +316,7 @@ absl::Status TensorStream::Take(Events& events) {
     user_ = std::make_unique<WindowUser>(context_.readers,
                                          [weak = weak_from_this()] {
                                            if (const auto self = weak.lock())
-                                             self->Happen([](Events&) {});
+                                             self->Record([](Events&) {});
                                          });
   }
   return absl::OkStatus();
@@ -363,7 +363,7 @@ void TensorStream::AskForMemory() {
   memory_request_ = CallMemoryRequest::Ask(
       account_, context_.budget, num_bytes, kMaxMemoryWait,
       [self = shared_from_this()](absl::StatusOr<CallMemory> memory) {
-        self->Happen(
+        self->Record(
             [&](Events& events) { events.memory = std::move(memory); });
       });
 }

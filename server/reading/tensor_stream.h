@@ -92,7 +92,7 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                absl::AnyInvocable<void()> ended);
 
   // A function that records the event, if the stream still lives.
-  std::function<void()> Telling(bool Events::*event);
+  std::function<void()> EventSetter(bool Events::*event);
   void StartDiskTimer();
   void AskForRequest();
   // Continues with the memory for a request that has `num_bytes`.
@@ -102,7 +102,7 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void Locate(std::shared_ptr<SharedCheckpoint> checkpoint);
 
   // Applies `change` to the events and runs the next steps.
-  void Happen(absl::FunctionRef<void(Events&)> change);
+  void Record(absl::FunctionRef<void(Events&)> change);
   void Step(Events events);
   absl::Status Take(Events& events);
   absl::Status TakeOpened(Opened opened);

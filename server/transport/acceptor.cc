@@ -193,7 +193,8 @@ std::string Acceptor::CheckLimits(const std::string& address) {
   };
   const auto has_too_many = [&] {
     mutex_.AssertHeld();
-    return !address.empty() && NumOf(address) >= limits_.max_per_address;
+    return !address.empty() &&
+           NumConnections(address) >= limits_.max_per_address;
   };
   if (is_full() || has_too_many()) ForgetClosed();
   if (is_full()) {
@@ -226,7 +227,7 @@ void Acceptor::Forget(int fd) {
   connections_.erase(found);
 }
 
-int64_t Acceptor::NumOf(const std::string& address) const {
+int64_t Acceptor::NumConnections(const std::string& address) const {
   const auto found = num_of_.find(address);
   return found == num_of_.end() ? 0 : found->second;
 }

@@ -45,34 +45,35 @@ bool IsHealthOrReflection(absl::string_view method) {
          absl::StartsWith(method, "/grpc.reflection.");
 }
 
-std::string PathOf(const tessera::v1::Source& source) {
+std::string PathField(const tessera::v1::Source& source) {
   return absl::StrCat(" path=", LogText(source.path()));
 }
 
 // The checkpoints of a call, as text for the log line. Empty for tensor streams
 // and jobs, which write log lines themselves. `message` is the request, with
 // the type that gRPC parses for `method`.
-std::string PathsOf(absl::string_view method, const void* message) {
+std::string PathFields(absl::string_view method, const void* message) {
   namespace v1 = tessera::v1;
   if (message == nullptr) return "";
   if (method == "CheckpointService.Inspect") {
-    return PathOf(static_cast<const v1::InspectRequest*>(message)->source());
+    return PathField(static_cast<const v1::InspectRequest*>(message)->source());
   }
   if (method == "CheckpointService.GetMetadata") {
-    return PathOf(
+    return PathField(
         static_cast<const v1::GetMetadataRequest*>(message)->source());
   }
   if (method == "CheckpointService.ReadObjects") {
-    return PathOf(
+    return PathField(
         static_cast<const v1::ReadObjectsRequest*>(message)->source());
   }
   if (method == "CheckpointService.Verify") {
-    return PathOf(
+    return PathField(
         static_cast<const v1::VerifyCheckpointRequest*>(message)->source());
   }
   if (method == "CheckpointService.Diff") {
     const auto& diff = *static_cast<const v1::DiffRequest*>(message);
-    return absl::StrCat(PathOf(diff.a()), " path_b=", LogText(diff.b().path()));
+    return absl::StrCat(PathField(diff.a()),
+                        " path_b=", LogText(diff.b().path()));
   }
   return "";
 }
@@ -157,7 +158,7 @@ class CallLog::Call : public grpc::experimental::Interceptor {
     }
     if (methods->QueryInterceptionHookPoint(
             InterceptionHookPoints::POST_RECV_MESSAGE)) {
-      paths_ = PathsOf(method_, methods->GetRecvMessage());
+      paths_ = PathFields(method_, methods->GetRecvMessage());
     }
     if (methods->QueryInterceptionHookPoint(
             InterceptionHookPoints::PRE_SEND_STATUS)) {

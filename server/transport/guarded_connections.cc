@@ -57,7 +57,7 @@ std::string PlainPeer(absl::string_view peer) {
 }
 
 // The same name for a socket; empty for a unix socket.
-std::string PeerOf(int fd) {
+std::string SocketPeer(int fd) {
   sockaddr_storage peer{};
   socklen_t size = sizeof(peer);
   if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0)
@@ -89,7 +89,7 @@ class Connections {
   GuardPointer Add(int fd, Encryption encryption) {
     Connection added{.guard = std::make_shared<FrameGuard>(load_),
                      .encryption = encryption,
-                     .peer = PeerOf(fd)};
+                     .peer = SocketPeer(fd)};
     GuardPointer guard = added.guard;
     absl::MutexLock lock(&mutex_);
     if (!added.peer.empty()) by_peer_[added.peer] = added.guard;
@@ -110,7 +110,7 @@ class Connections {
     }
     if (forgotten.encryption == Encryption::kTls &&
         !forgotten.guard->has_received()) {
-      TellOfHandshake(forgotten.peer);
+      LogFailedHandshake(forgotten.peer);
     }
   }
 
@@ -136,7 +136,8 @@ class Connections {
   bool Receive(FrameGuard& guard, absl::string_view bytes) {
     const bool is_cut = !guard.complaint().empty();
     const bool passed = guard.Receive(bytes, SteadyNow());
-    if (!passed && !is_cut) Tell(guard.complaint(), PeerOfGuard(guard));
+    if (!passed && !is_cut)
+      LogConnectionCut(guard.complaint(), GuardedPeer(guard));
     while (load_.HasTooManyRequestBytes() && CutLargest()) {
     }
     return passed && guard.complaint().empty();
@@ -191,11 +192,11 @@ class Connections {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!connection.guard->Cut(why)) return false;
     shutdown(fd, SHUT_RDWR);
-    Tell(why, connection.peer);
+    LogConnectionCut(why, connection.peer);
     return true;
   }
 
-  std::string PeerOfGuard(const FrameGuard& guard) {
+  std::string GuardedPeer(const FrameGuard& guard) {
     absl::MutexLock lock(&mutex_);
     for (const auto& [fd, connection] : connections_) {
       if (connection.guard.get() == &guard) return connection.peer;
@@ -203,7 +204,7 @@ class Connections {
     return "";
   }
 
-  void Tell(absl::string_view why, absl::string_view peer) {
+  void LogConnectionCut(absl::string_view why, absl::string_view peer) {
     ++num_cut_;
     if (!log_limiter_.Allow()) return;
     DCP_LOG(kWarning) << "event=connection_cut peer=" << LogText(peer)
@@ -211,7 +212,7 @@ class Connections {
   }
 
   // A TLS client has left, or was refused, before it sent anything.
-  void TellOfHandshake(absl::string_view peer) {
+  void LogFailedHandshake(absl::string_view peer) {
     ++num_failed_handshakes_;
     if (!handshake_limiter_.Allow()) return;
     DCP_LOG(kWarning) << "event=handshake_failed peer=" << LogText(peer);
@@ -242,7 +243,7 @@ int GuardIndex() {
 }
 
 // Null if the SSL object does not belong to one of the server's connections.
-FrameGuard* GuardOf(SSL* ssl) {
+FrameGuard* FindGuard(SSL* ssl) {
   auto* const guard =
       static_cast<GuardPointer*>(SSL_get_ex_data(ssl, GuardIndex()));
   return guard == nullptr ? nullptr : guard->get();
@@ -342,7 +343,7 @@ ABSL_ATTRIBUTE_NOINLINE SSL* __wrap_SSL_new(SSL_CTX* context) {
 
 ABSL_ATTRIBUTE_NOINLINE int __wrap_SSL_read(SSL* ssl, void* bytes, int size) {
   const int length = __real_SSL_read(ssl, bytes, size);
-  FrameGuard* const guard = dcp::server::GuardOf(ssl);
+  FrameGuard* const guard = dcp::server::FindGuard(ssl);
   if (length <= 0 || guard == nullptr) return length;
   if (Connections::Get().Receive(*guard, {static_cast<const char*>(bytes),
                                           static_cast<size_t>(length)})) {
@@ -355,7 +356,7 @@ ABSL_ATTRIBUTE_NOINLINE int __wrap_SSL_read(SSL* ssl, void* bytes, int size) {
 
 ABSL_ATTRIBUTE_NOINLINE int __wrap_SSL_write(SSL* ssl, const void* bytes,
                                              int size) {
-  FrameGuard* const guard = dcp::server::GuardOf(ssl);
+  FrameGuard* const guard = dcp::server::FindGuard(ssl);
   const auto write = [&] { return __real_SSL_write(ssl, bytes, size); };
   if (guard == nullptr || size <= 0) return write();
   iovec part = {const_cast<void*>(bytes), static_cast<size_t>(size)};

@@ -40,7 +40,7 @@ int NewSocket(int family) {
   return socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
 
-uint16_t PortOf(int fd) {
+uint16_t BoundPort(int fd) {
   sockaddr_storage bound{};
   socklen_t size = sizeof(bound);
   if (getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size) != 0) {
@@ -159,7 +159,7 @@ absl::Status Listener::OpenTcp() {
       return missing;
     }
     sockets_.push_back(fd);
-    port = PortOf(fd);
+    port = BoundPort(fd);
   }
   if (sockets_.empty()) return missing;
   address_ = absl::StrCat(address_.substr(0, colon + 1), port);

@@ -76,7 +76,7 @@ bool RequestGate::Parse(google::protobuf::MessageLite& request,
 absl::Status RequestGate::Count(const google::protobuf::Descriptor& type,
                                 absl::string_view wire) {
   // The service counts the call.
-  std::shared_ptr<ClientAccount> account = context_.admission.AccountOf(
+  std::shared_ptr<ClientAccount> account = context_.admission.AccountFor(
       context_.admission.access().has_tokens() ? client_->name()
                                                : PeerAddress(call_.peer()),
       SteadyNow());

@@ -24,23 +24,23 @@ ServiceHealth::ServiceHealth(grpc::HealthCheckServiceInterface& grpc,
     grpc_.SetServingStatus(RootHealthName(number), true);
   }
   grpc_.SetServingStatus(kOperationsName, true);
-  Tell();
+  UpdateHealth();
 }
 
 void ServiceHealth::SetJournal(bool is_usable) {
   absl::MutexLock lock(&mutex_);
   journal_is_usable_ = is_usable;
-  Tell();
+  UpdateHealth();
 }
 
 void ServiceHealth::SetRoot(size_t number, bool is_readable, bool is_usable) {
   absl::MutexLock lock(&mutex_);
   root_is_readable_[number] = is_readable;
   grpc_.SetServingStatus(RootHealthName(number), is_usable);
-  Tell();
+  UpdateHealth();
 }
 
-void ServiceHealth::Tell() {
+void ServiceHealth::UpdateHealth() {
   const bool can_read =
       has_unwatched_ ||
       std::any_of(root_is_readable_.begin(), root_is_readable_.end(),

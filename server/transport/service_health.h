@@ -47,7 +47,7 @@ class ServiceHealth {
   void SetRoot(size_t number, bool is_readable, bool is_usable);
 
  private:
-  void Tell() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void UpdateHealth() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const bool has_unwatched_;
   absl::Mutex mutex_;

@@ -85,7 +85,7 @@ absl::StatusOr<TlsFiles> ReadTlsFiles(const TlsPaths& paths) {
   return files;
 }
 
-absl::StatusOr<absl::Time> ExpiryOf(const std::string& pem) {
+absl::StatusOr<absl::Time> CertificateExpiry(const std::string& pem) {
   const std::unique_ptr<BIO, decltype(&BIO_free)> bio(
       BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())), &BIO_free);
   const std::unique_ptr<X509, decltype(&X509_free)> cert(
@@ -142,7 +142,7 @@ absl::StatusOr<ServerTls> ServerTls::Load(TlsPaths paths) {
 absl::Status ServerTls::Reload() {
   if (paths_.cert.empty()) return absl::OkStatus();
   DCP_ASSIGN_OR_RETURN(const TlsFiles files, ReadTlsFiles(paths_));
-  DCP_ASSIGN_OR_RETURN(expiry_, ExpiryOf(files.cert));
+  DCP_ASSIGN_OR_RETURN(expiry_, CertificateExpiry(files.cert));
   cert_.Write(files.cert);
   key_.Write(files.key);
   client_ca_.Write(files.client_ca);

@@ -35,7 +35,7 @@ struct TlsFiles {
 absl::StatusOr<TlsFiles> ReadTlsFiles(const TlsPaths& paths);
 
 // When the first of these PEM certificates expires.
-absl::StatusOr<absl::Time> ExpiryOf(const std::string& pem);
+absl::StatusOr<absl::Time> CertificateExpiry(const std::string& pem);
 
 // Credentials of a server; the certificates may be replaced while it serves.
 // gRPC 1.51 reads them only from files, and again when those change; it gets

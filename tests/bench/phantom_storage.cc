@@ -139,7 +139,7 @@ absl::Status PhantomStorage::AddImage(const std::string& path,
   return absl::OkStatus();
 }
 
-FileSystemTraits PhantomStorage::TraitsOf(absl::string_view path) {
+FileSystemTraits PhantomStorage::TraitsAt(absl::string_view path) {
   if (!absl::StartsWith(path, kStore)) return {};
   return {.has_rename = false,
           .block_bytes = kObjectBlockBytes,

@@ -49,7 +49,7 @@ class PhantomStorage final : public FileSystem {
   // From now on, each call waits this long for an answer.
   void SetLatency(absl::Duration of_disk, absl::Duration of_store);
 
-  FileSystemTraits TraitsOf(absl::string_view path) override;
+  FileSystemTraits TraitsAt(absl::string_view path) override;
   absl::StatusOr<File> OpenForRead(absl::string_view path, DirectMode direct,
                                    bool follow_symlinks) override;
   absl::StatusOr<File> Create(absl::string_view path, uint64_t size,

@@ -39,7 +39,7 @@ namespace {
 constexpr int64_t kRows = 1'048'576;  // in every tensor
 constexpr int64_t kColumns = 4096;
 
-Mesh MeshOf(const std::vector<int64_t>& sizes) {
+Mesh MakeMesh(const std::vector<int64_t>& sizes) {
   Mesh mesh;
   for (const int64_t size : sizes) {
     mesh.axes.push_back(
@@ -128,9 +128,9 @@ void MeasureTensors(int64_t scale, int repeat,
                     std::vector<std::string>& report) {
   const Dims shape = {kRows, kColumns};
   const int64_t num_tensors = 1000 / scale;
-  const Mesh mesh = MeshOf({1000});
+  const Mesh mesh = MakeMesh({1000});
   const std::vector<Box> stored = Shards(shape, mesh);
-  const std::vector<Box> wanted = Shards(shape, MeshOf({1024}));
+  const std::vector<Box> wanted = Shards(shape, MakeMesh({1024}));
   const int64_t num_chunks = num_tensors * 1000;
   Measure(
       "load-tensors", scale, num_chunks, repeat,
@@ -158,17 +158,17 @@ void MeasureGrid(int64_t scale, int repeat, std::vector<std::string>& report) {
   const Dims shape = {kRows, kRows};
   int64_t side = 1000;
   while (side * side > 1'000'000 / scale) --side;
-  const std::vector<Box> stored = Shards(shape, MeshOf({side, side}));
+  const std::vector<Box> stored = Shards(shape, MakeMesh({side, side}));
   const int64_t num_chunks = side * side;
-  const std::vector<Box> coarse = Shards(shape, MeshOf({32, 32}));
+  const std::vector<Box> coarse = Shards(shape, MakeMesh({32, 32}));
   Measure(
       "load-grid-coarse", scale, num_chunks, repeat,
       [&] { return FindChunks(1, coarse, stored); }, report);
-  const std::vector<Box> rows = Shards(shape, MeshOf({1024}));
+  const std::vector<Box> rows = Shards(shape, MakeMesh({1024}));
   Measure(
       "load-grid-rows", scale, num_chunks, repeat,
       [&] { return FindChunks(1, rows, stored); }, report);
-  const std::vector<Box> fine = Shards(shape, MeshOf({side - 1, side - 1}));
+  const std::vector<Box> fine = Shards(shape, MakeMesh({side - 1, side - 1}));
   Measure(
       "load-grid-shifted", scale, num_chunks, repeat,
       [&] { return FindChunks(1, fine, stored); }, report);
@@ -177,7 +177,8 @@ void MeasureGrid(int64_t scale, int repeat, std::vector<std::string>& report) {
       [&] { return CheckCoverages(1, shape, stored); }, report);
 }
 
-int64_t FlagOf(int argc, char** argv, absl::string_view prefix, int64_t value) {
+int64_t ReadFlag(int argc, char** argv, absl::string_view prefix,
+                 int64_t value) {
   for (int i = 1; i < argc; ++i) {
     absl::string_view text = argv[i];
     if (!absl::ConsumePrefix(&text, prefix)) continue;
@@ -188,8 +189,8 @@ int64_t FlagOf(int argc, char** argv, absl::string_view prefix, int64_t value) {
 }
 
 void Main(int argc, char** argv) {
-  const int64_t scale = FlagOf(argc, argv, "--scale=", 1);
-  const auto repeat = static_cast<int>(FlagOf(argc, argv, "--repeat=", 5));
+  const int64_t scale = ReadFlag(argc, argv, "--scale=", 1);
+  const auto repeat = static_cast<int>(ReadFlag(argc, argv, "--repeat=", 5));
   std::vector<std::string> report;
   MeasureTensors(scale, repeat, report);
   MeasureGrid(scale, repeat, report);

@@ -86,7 +86,7 @@ void Remove(const std::string& path) {
   });
 }
 
-std::vector<std::string> FilesOf(const std::string& path) {
+std::vector<std::string> ListFiles(const std::string& path) {
   if (!std::filesystem::is_directory(path)) return {path};
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(path)) {
@@ -97,7 +97,7 @@ std::vector<std::string> FilesOf(const std::string& path) {
 
 void DropFromPageCache(const std::string& path) {
   OnRank0([&] {
-    for (const std::string& file : FilesOf(path)) {
+    for (const std::string& file : ListFiles(path)) {
       SyncFile(file);
       const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC);
       posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
@@ -109,7 +109,7 @@ void DropFromPageCache(const std::string& path) {
 void ReadIntoPageCache(const std::string& path) {
   OnRank0([&] {
     std::vector<char> buffer(size_t{4} << 20);
-    for (const std::string& file : FilesOf(path)) {
+    for (const std::string& file : ListFiles(path)) {
       std::ifstream stream(file, std::ios::binary);
       while (stream.read(buffer.data(),
                          static_cast<std::streamsize>(buffer.size()))) {

@@ -194,7 +194,7 @@ class Bench {
     }
     Stopwatch watch(storage_);
     for (uint32_t i = 0; i < plan_.pieces.size(); ++i) {
-      Check(records.Write(i, RecordOf(plan_.pieces[i])));
+      Check(records.Write(i, MakeRecord(plan_.pieces[i])));
     }
     return watch.Read();
   }
@@ -224,7 +224,7 @@ class Bench {
     for (uint32_t k = 0; k < count; ++k) {
       uint64_t bytes = 0;
       for (const uint32_t piece :
-           PiecesOfShare(plan_.pieces, {.index = k, .count = count})) {
+           SharePieces(plan_.pieces, {.index = k, .count = count})) {
         bytes += plan_.pieces[piece].length;
       }
       total += bytes;
@@ -243,7 +243,7 @@ class Bench {
     return options;
   }
 
-  PieceRecord RecordOf(const FilePiece& piece) const {
+  PieceRecord MakeRecord(const FilePiece& piece) const {
     PieceRecord record;
     record.bytes = piece.length;
     record.milliseconds = 1;

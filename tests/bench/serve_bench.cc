@@ -157,7 +157,7 @@ struct Wish {
   std::string axis;  // "shard" or "replicate"
 };
 
-v1::ReadTensorsRequest RequestOf(const Wish& wish, uint64_t rank) {
+v1::ReadTensorsRequest MakeRequest(const Wish& wish, uint64_t rank) {
   v1::ReadTensorsRequest request;
   request.mutable_source()->set_path(wish.what);
   v1::ReadTensorsRequest::RankParts& parts = *request.mutable_rank_parts();
@@ -199,7 +199,7 @@ absl::StatusOr<uint64_t> ReadRaw(const Wish& wish, uint64_t rank) {
 absl::StatusOr<uint64_t> ReadStream(const Wish& wish, uint64_t rank) {
   const auto stub = NewStub(wish);
   grpc::ClientContext context;
-  const auto reader = stub->ReadTensors(&context, RequestOf(wish, rank));
+  const auto reader = stub->ReadTensors(&context, MakeRequest(wish, rank));
   v1::ReadTensorsResponse message;
   uint64_t num_bytes = 0;
   while (reader->Read(&message)) num_bytes += message.chunk().data().size();
@@ -217,7 +217,7 @@ absl::StatusOr<uint64_t> ReadLibrary(const Wish& wish, uint64_t rank,
   DCP_ASSIGN_OR_RETURN(
       const client::ReadTensorsStats stats,
       client::CheckpointClient(channel).ReadTensors(
-          RequestOf(wish, rank),
+          MakeRequest(wish, rank),
           [&](size_t index, const v1::ReadTensorsResponse::Header::Part& part)
               -> absl::StatusOr<std::span<uint8_t>> {
             if (index == memory.size()) memory.emplace_back(part.num_bytes());

@@ -30,7 +30,7 @@ namespace {
 absl::StatusOr<at::ScalarType> ScalarTypeFor(dcp::DType dtype) {
   for (int i = 0; i < static_cast<int>(at::ScalarType::NumOptions); ++i) {
     const auto type = static_cast<at::ScalarType>(i);
-    const absl::StatusOr<dcp::DType> found = DTypeOf(type);
+    const absl::StatusOr<dcp::DType> found = ToDType(type);
     if (found.ok() && *found == dtype) return type;
   }
   return absl::UnimplementedError("LibTorch lacks the dtype");

@@ -43,8 +43,8 @@ TEST_F(CheckpointClientTest, PagesOfARestartedServerBeginAgain) {
   EXPECT_EQ(all.tensors(2).name(), "t2");
   server_.checkpoints.num_refused_tokens = 1000;
   const absl::Status status = client_.Inspect({}).status();
-  EXPECT_EQ(ReasonOf(status), "INVALID_PAGE_TOKEN");
-  EXPECT_EQ(FieldOf(status), "page_token");
+  EXPECT_EQ(ErrorReasonName(status), "INVALID_PAGE_TOKEN");
+  EXPECT_EQ(BlamedField(status), "page_token");
 }
 
 TEST_F(CheckpointClientTest, AStreamThatBrokeIsReadAgainFromItsBegin) {

@@ -110,7 +110,8 @@ TEST_F(JobClientTest, AListOfARestartedServerBeginsAgain) {
   ASSERT_EQ(jobs.size(), 2);
   EXPECT_EQ(jobs[0].name, "operations/1");
   server_.operations.num_refused_tokens = 1000;
-  EXPECT_EQ(ReasonOf(client_.ListAll("").status()), "INVALID_PAGE_TOKEN");
+  EXPECT_EQ(ErrorReasonName(client_.ListAll("").status()),
+            "INVALID_PAGE_TOKEN");
 }
 
 TEST_F(JobClientTest, CancelsByName) {

@@ -95,7 +95,7 @@ TEST(ReceivedChunk, LeavesEverythingElseToProtobuf) {
 TEST(ReceivedChunk, OfAParsedMessageIsTheSame) {
   Response response;
   ASSERT_TRUE(response.ParseFromString(MessageOf(3, 4, "payload")));
-  const ReceivedChunk chunk = ReceivedChunk::Of(response.chunk());
+  const ReceivedChunk chunk = ReceivedChunk::FromChunk(response.chunk());
   EXPECT_EQ(chunk.part, 3u);
   EXPECT_EQ(chunk.offset, 4u);
   EXPECT_EQ(chunk.crc32c, 0xfedcba98);

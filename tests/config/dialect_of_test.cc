@@ -14,27 +14,28 @@ namespace {
 std::optional<Dialect> Detected(absl::string_view name,
                                 absl::string_view text) {
   Findings findings;
-  const Node root = ParseDocument(name, text, SyntaxOf(name, text), findings);
+  const Node root =
+      ParseDocument(name, text, DetectSyntax(name, text), findings);
   EXPECT_FALSE(findings.has_problems()) << text;
-  return DialectOf(ConfigRoot(root));
+  return DetectDialect(ConfigRoot(root));
 }
 
-TEST(DialectOf, SyntaxFollowsTheName) {
-  EXPECT_EQ(SyntaxOf("a/b.toml", "{}"), Syntax::kToml);
-  EXPECT_EQ(SyntaxOf("b.JSON", "a: 1"), Syntax::kJson);
-  EXPECT_EQ(SyntaxOf("b.yaml", "{}"), Syntax::kYaml);
-  EXPECT_EQ(SyntaxOf("b.yml", "[a]"), Syntax::kYaml);
+TEST(DetectDialect, SyntaxFollowsTheName) {
+  EXPECT_EQ(DetectSyntax("a/b.toml", "{}"), Syntax::kToml);
+  EXPECT_EQ(DetectSyntax("b.JSON", "a: 1"), Syntax::kJson);
+  EXPECT_EQ(DetectSyntax("b.yaml", "{}"), Syntax::kYaml);
+  EXPECT_EQ(DetectSyntax("b.yml", "[a]"), Syntax::kYaml);
 }
 
-TEST(DialectOf, WithoutANameSyntaxFollowsTheText) {
-  EXPECT_EQ(SyntaxOf("config", " {\"a\": 1}"), Syntax::kJson);
-  EXPECT_EQ(SyntaxOf("config", "{'a': True}"), Syntax::kYaml);
-  EXPECT_EQ(SyntaxOf("config", "[model]\nname = 1"), Syntax::kToml);
-  EXPECT_EQ(SyntaxOf("config", "a: 1"), Syntax::kYaml);
-  EXPECT_EQ(SyntaxOf("config", ""), Syntax::kYaml);
+TEST(DetectDialect, WithoutANameSyntaxFollowsTheText) {
+  EXPECT_EQ(DetectSyntax("config", " {\"a\": 1}"), Syntax::kJson);
+  EXPECT_EQ(DetectSyntax("config", "{'a': True}"), Syntax::kYaml);
+  EXPECT_EQ(DetectSyntax("config", "[model]\nname = 1"), Syntax::kToml);
+  EXPECT_EQ(DetectSyntax("config", "a: 1"), Syntax::kYaml);
+  EXPECT_EQ(DetectSyntax("config", ""), Syntax::kYaml);
 }
 
-TEST(DialectOf, KeysTell) {
+TEST(DetectDialect, KeysTell) {
   const std::vector<std::pair<std::string, Dialect>> cases = {
       {"distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\n",
        Dialect::kAccelerate},
@@ -81,7 +82,7 @@ TEST(DialectOf, KeysTell) {
   }
 }
 
-TEST(DialectOf, ASuffixDecidesNothing) {
+TEST(DetectDialect, ASuffixDecidesNothing) {
   EXPECT_EQ(Detected("a.toml", ""), std::nullopt);
   EXPECT_EQ(Detected("Cargo.toml",
                      "[package]\nname = 'x'\n[dependencies]\nserde = '1'\n"),
@@ -96,7 +97,7 @@ TEST(DialectOf, ASuffixDecidesNothing) {
             Dialect::kTorchTitan);
 }
 
-TEST(DialectOf, AxolotlsKeysAreAmongItsOwn) {
+TEST(DetectDialect, AxolotlsKeysAreAmongItsOwn) {
   EXPECT_EQ(Detected("a.yaml",
                      "base_model: m\nmicro_batch_size: 2\n"
                      "output_dir: out\nbf16: auto\n"),
@@ -110,7 +111,7 @@ TEST(DialectOf, AxolotlsKeysAreAmongItsOwn) {
             std::nullopt);
 }
 
-TEST(DialectOf, AcceleratesFilesMayLackTheirType) {
+TEST(DetectDialect, AcceleratesFilesMayLackTheirType) {
   for (const char* text :
        {"mixed_precision: bf16\nfsdp_config: {fsdp_version: 2}\n",
         "fsdp_config: {fsdp_offload_params: true, fsdp_version: 1}\n",
@@ -119,7 +120,7 @@ TEST(DialectOf, AcceleratesFilesMayLackTheirType) {
   }
 }
 
-TEST(DialectOf, ParametersOfARunAreTheConfig) {
+TEST(DetectDialect, ParametersOfARunAreTheConfig) {
   EXPECT_EQ(Detected("a.yaml",
                      "name: run\nimage: i\ncompute: {gpus: 8}\n"
                      "command: composer train.py\n"
@@ -128,7 +129,7 @@ TEST(DialectOf, ParametersOfARunAreTheConfig) {
             Dialect::kComposer);
 }
 
-TEST(DialectOf, AProgramOfTorchTitanIsToldFromItsConfigs) {
+TEST(DetectDialect, AProgramOfTorchTitanIsToldFromItsConfigs) {
   EXPECT_TRUE(
       IsTorchTitanProgram("from torchtitan.trainer import Trainer\n\n"
                           "def debug() -> Trainer.Config:\n"
@@ -136,7 +137,7 @@ TEST(DialectOf, AProgramOfTorchTitanIsToldFromItsConfigs) {
   EXPECT_FALSE(IsTorchTitanProgram("# torchtitan Config.toml\n[training]\n"));
 }
 
-TEST(DialectOf, OneKeyOfManyProgramsDecidesNothing) {
+TEST(DetectDialect, OneKeyOfManyProgramsDecidesNothing) {
   for (const char* text :
        {"output_dir: x\n",
         "gradient_checkpointing: true\n",
@@ -165,7 +166,7 @@ TEST(DialectOf, OneKeyOfManyProgramsDecidesNothing) {
   }
 }
 
-TEST(DialectOf, OtherFilesAreNone) {
+TEST(DetectDialect, OtherFilesAreNone) {
   EXPECT_EQ(Detected("a.yaml", "services: {web: {}}\nversion: '3'\n"),
             std::nullopt);
   EXPECT_EQ(Detected("a.yaml", ""), std::nullopt);

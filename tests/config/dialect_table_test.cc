@@ -14,12 +14,12 @@ namespace {
 TEST(DialectTable, DialectsHaveNames) {
   ASSERT_EQ(all_dialects().size(), size_t{10});
   for (const Dialect dialect : all_dialects()) {
-    EXPECT_FALSE(name_of(dialect).empty());
-    EXPECT_FALSE(program_of(dialect).empty());
-    EXPECT_EQ(dialect_named(name_of(dialect)), dialect);
+    EXPECT_FALSE(dialect_name(dialect).empty());
+    EXPECT_FALSE(dialect_program(dialect).empty());
+    EXPECT_EQ(dialect_named(dialect_name(dialect)), dialect);
   }
-  EXPECT_EQ(name_of(Dialect::kAutomodel), "automodel");
-  EXPECT_EQ(program_of(Dialect::kAutomodel), "NeMo Automodel");
+  EXPECT_EQ(dialect_name(Dialect::kAutomodel), "automodel");
+  EXPECT_EQ(dialect_program(Dialect::kAutomodel), "NeMo Automodel");
   EXPECT_EQ(dialect_named("deepspeed"), std::nullopt);
 }
 
@@ -27,7 +27,7 @@ TEST(DialectTable, DialectsThatAreOnlyReadAreNotWritten) {
   for (const Dialect dialect : all_dialects()) {
     Findings findings;
     const std::string text = write_config(TrainConfig(), dialect, findings);
-    EXPECT_EQ(text.empty(), !can_write(dialect)) << name_of(dialect);
+    EXPECT_EQ(text.empty(), !can_write(dialect)) << dialect_name(dialect);
     EXPECT_EQ(findings.has_problems(), !can_write(dialect));
   }
   Findings findings;

@@ -108,7 +108,7 @@ TEST(JudgedConfigs, MeanWhatTheirProgramsMakeOfThem) {
         read_config_text(program == "prime-rl" ? "run.toml" : "run.yaml",
                          item["text"].get<std::string>());
     ASSERT_TRUE(read.dialect.has_value());
-    EXPECT_EQ(name_of(*read.dialect), program);
+    EXPECT_EQ(dialect_name(*read.dialect), program);
     const int64_t ranks = item["ranks"];
     const absl::StatusOr<MeshPlan> plan =
         plan_mesh(read.config.mesh, ranks, ranks);

@@ -48,7 +48,7 @@ TEST(ReadConfig, ReadsEachDialect) {
     const ReadConfig read =
         read_config_text(name, write_config(config, dialect, written));
     EXPECT_OK(read.findings.ToStatus());
-    EXPECT_EQ(read.dialect, dialect) << name_of(dialect);
+    EXPECT_EQ(read.dialect, dialect) << dialect_name(dialect);
     EXPECT_EQ(*read.config.sharding.reshard_after_forward,
               ReshardSetting(false));
   }

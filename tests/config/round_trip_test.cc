@@ -240,7 +240,7 @@ class Differences {
 
   template <typename T>
   void Add(absl::string_view name, const Setting<T>& a, const Setting<T>& b) {
-    if (a == b || IsSaid(name, PlaceOf(a, name))) return;
+    if (a == b || IsSaid(name, SettingPlace(a, name))) return;
     list_.emplace_back(name);
   }
 
@@ -340,7 +340,7 @@ std::optional<TrainConfig> Through(const TrainConfig& config, Dialect dialect) {
   AddSharding(config, read.config, differences);
   AddOthers(config, read.config, differences);
   EXPECT_THAT(differences.list(), IsEmpty())
-      << "through " << name_of(dialect) << "\n"
+      << "through " << dialect_name(dialect) << "\n"
       << text << "\nfindings:\n"
       << ::testing::PrintToString(TextsOf(said));
   return read.config;
@@ -354,7 +354,7 @@ TEST_P(RoundTrip, EachDialectSaysTheSameOrSaysWhatItCannot) {
   ASSERT_EQ(first.dialect, GetParam().dialect);
   ASSERT_THAT(Problems(first.findings), IsEmpty());
   for (const Dialect dialect : kDialects) {
-    SCOPED_TRACE(name_of(dialect));
+    SCOPED_TRACE(dialect_name(dialect));
     const std::optional<TrainConfig> there = Through(first.config, dialect);
     if (there.has_value()) Through(*there, GetParam().dialect);
     if (dialect == GetParam().dialect) EXPECT_TRUE(there.has_value());
@@ -379,7 +379,7 @@ TEST_P(RoundTrip, ASecondTimeChangesNothing) {
   const ReadConfig first =
       read_config_text(FileName(GetParam().dialect), GetParam().text);
   for (const Dialect dialect : kDialects) {
-    SCOPED_TRACE(name_of(dialect));
+    SCOPED_TRACE(dialect_name(dialect));
     const std::optional<TrainConfig> once = Through(first.config, dialect);
     if (!once.has_value()) continue;
     const std::optional<TrainConfig> twice = Through(*once, dialect);

@@ -96,7 +96,7 @@ bool ExpectSameRanksOrProblem(const MeshConfig& mesh, Dialect dialect) {
         plan_mesh(read.config.mesh, ranks, kRanksOfMachine);
     EXPECT_TRUE(again.ok() && *again == *plan)
         << MeshText(mesh) << " on " << ranks << " ranks, through "
-        << name_of(dialect) << "\n"
+        << dialect_name(dialect) << "\n"
         << text << again.status();
   }
   return true;
@@ -109,7 +109,7 @@ TEST(WrittenMesh, IsOfTheSameRanksOrAProblem) {
       num_written += ExpectSameRanksOrProblem(mesh, dialect) ? 1 : 0;
       if (HasFailure()) return;
     }
-    EXPECT_GT(num_written, 5) << name_of(dialect);
+    EXPECT_GT(num_written, 5) << dialect_name(dialect);
   }
 }
 

@@ -282,7 +282,7 @@ TEST_P(Crash, AFaultLeavesNoLitter) {
         const bool names_source =
             absl::StartsWith(status.message(), "read ") ||
             absl::StrContains(status.message(), kNewModel);
-        EXPECT_EQ(SideOf(status),
+        EXPECT_EQ(StatusSide(status),
                   names_source ? ErrorSide::kSource : ErrorSide::kDestination)
             << status;
       }

@@ -64,7 +64,7 @@ const std::string& Pattern() {
   return pattern;
 }
 
-uint64_t BeginOf(int64_t step) {
+uint64_t PatternBegin(int64_t step) {
   return static_cast<uint64_t>(step) * 64 % kRowBytes;
 }
 
@@ -85,8 +85,9 @@ absl::Status SaveStep(FileSystem& fs, const std::string& path, int64_t step,
                       Coordinator& coordinator, const SaveOptions& options) {
   const int64_t first = kFirstRow[coordinator.rank()];
   const int64_t last = kFirstRow[coordinator.rank() + 1];
-  PatternSource rows(BeginOf(step) + static_cast<uint64_t>(first) * kRowBytes);
-  PatternSource whole(BeginOf(step));  // every rank has it
+  PatternSource rows(PatternBegin(step) +
+                     static_cast<uint64_t>(first) * kRowBytes);
+  PatternSource whole(PatternBegin(step));  // every rank has it
   const auto row_bytes = static_cast<int64_t>(kRowBytes);
   SaveState state;
   state.tensors = {{.fqn = "rows",
@@ -149,7 +150,7 @@ int64_t StepAt(FileSystem& fs, const std::string& path) {
                    .sink = &sink}},
                  {.memory_bytes = kMinMemoryBytes}));
   EXPECT_TRUE(absl::string_view(Pattern()).substr(
-                  BeginOf(step), sink.bytes().size()) == sink.bytes())
+                  PatternBegin(step), sink.bytes().size()) == sink.bytes())
       << path;
   return step;
 }
@@ -208,22 +209,22 @@ class KillTest : public ::testing::Test {
   void ExpectSteps(int64_t num_durable) {
     for (int64_t i = 0; i < num_durable; ++i) steps_.push_back(next_step_ + i);
     const int64_t torn = next_step_ + num_durable;
-    if (HasIndex(PathOf(torn))) {
+    if (HasIndex(StepPath(torn))) {
       ++num_unreported_;
       steps_.push_back(torn);
     } else {
-      std::filesystem::remove_all(PathOf(torn));
+      std::filesystem::remove_all(StepPath(torn));
     }
     for (const int64_t step : steps_) {
-      EXPECT_EQ(StepAt(*fs_, PathOf(step)), step);
+      EXPECT_EQ(StepAt(*fs_, StepPath(step)), step);
     }
     while (steps_.size() > 1) {
-      std::filesystem::remove_all(PathOf(steps_.front()));
+      std::filesystem::remove_all(StepPath(steps_.front()));
       steps_.erase(steps_.begin());
     }
   }
 
-  std::string PathOf(int64_t step) const {
+  std::string StepPath(int64_t step) const {
     return run_.Join(absl::StrCat("step-", step));
   }
 

@@ -307,14 +307,14 @@ TEST(ChangesOfShards, OfOneRanksFileAreRefused) {
     if (get_rank() == 0) torch::save(both.model, file);
     WaitForAllRanks();
     torch::load(both.model, file);
-    EXPECT_THAT(ErrorOf([&] { both.model->forward(Input()); }),
+    EXPECT_THAT(ThrownMessage([&] { both.model->forward(Input()); }),
                 AllOf(HasSubstr("every rank has loaded the same shard"),
                       HasSubstr("'a.weight'"), HasSubstr("fsdp::load")));
     WaitForAllRanks();
     // A file with whole tensors is refused in the call itself.
     if (get_rank() == 0) torch::save(both.reference, file);
     WaitForAllRanks();
-    EXPECT_THAT(ErrorOf([&] { torch::load(both.model, file); }),
+    EXPECT_THAT(ThrownMessage([&] { torch::load(both.model, file); }),
                 AllOf(HasSubstr("'a.weight'"), HasSubstr("of shape [6, 6]"),
                       HasSubstr("has the shape [3, 6]")));
   });
@@ -336,7 +336,7 @@ TEST(ChangesOfShards, WholeTensorsAreRefusedAtTheCall) {
     const torch::NoGradGuard no_grad;
     for (const Tensor& source : {torch::ones({6, 6}), torch::tensor(1.0)}) {
       for (const bool by_set : {true, false}) {
-        EXPECT_THAT(ErrorOf([&] {
+        EXPECT_THAT(ThrownMessage([&] {
                       Tensor shard = model->parameters()[0];
                       by_set ? void(shard.set_(source))
                              : shard.set_data(source);
@@ -346,8 +346,9 @@ TEST(ChangesOfShards, WholeTensorsAreRefusedAtTheCall) {
                           HasSubstr("fsdp::distribute_tensor"),
                           HasSubstr("fsdp::set_model_state_dict")));
       }
-      EXPECT_THAT(ErrorOf([&] { on_meta->parameters()[0].set_data(source); }),
-                  HasSubstr("the shard of 'weight' was to be replaced"));
+      EXPECT_THAT(
+          ThrownMessage([&] { on_meta->parameters()[0].set_data(source); }),
+          HasSubstr("the shard of 'weight' was to be replaced"));
     }
     EXPECT_TRUE(model->parameters()[0].equal(weight));
     model->parameters()[0].set_data(weight * 2);
@@ -381,7 +382,7 @@ TEST(ChangesOfShards, TheShardOfAnotherParameterIsRefusedByTheNextForward) {
     fully_shard(model);
     model->parameters()[0].set_data(model->parameters()[1]);
     EXPECT_THAT(
-        ErrorOf([&] {
+        ThrownMessage([&] {
           model(torch::ones({1, 6}));
         }),
         AllOf(HasSubstr("the shard of 'weight' was replaced by a tensor "

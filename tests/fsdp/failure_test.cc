@@ -123,12 +123,12 @@ TEST(Failure, AForwardThatThrows) {
     StartRank();
     Pair pair;
     for (int64_t at = 0; at < kSmall.num_blocks; ++at) {
-      EXPECT_THAT(ErrorOf([&] { LossThatFails(pair.model, at, true); }),
+      EXPECT_THAT(ThrownMessage([&] { LossThatFails(pair.model, at, true); }),
                   HasSubstr("forward fails"));
       pair.ExpectStepsAreRight();
     }
     const torch::NoGradGuard no_grad;
-    EXPECT_THAT(ErrorOf([&] { LossThatFails(pair.model, 1, true); }),
+    EXPECT_THAT(ThrownMessage([&] { LossThatFails(pair.model, 1, true); }),
                 HasSubstr("forward fails"));
     at::AutoGradMode grad(true);
     pair.ExpectStepsAreRight();
@@ -143,7 +143,7 @@ TEST(Failure, ABackwardThatThrows) {
       // Reductions of the later blocks are done or under way, and a gather of
       // the earlier block is under way.
       const Tensor loss = LossThatFails(pair.model, at, false);
-      EXPECT_THAT(ErrorOf([&] { loss.backward(); }),
+      EXPECT_THAT(ThrownMessage([&] { loss.backward(); }),
                   HasSubstr("backward fails"));
       pair.ExpectStepsAreRight();
     }
@@ -153,7 +153,7 @@ TEST(Failure, ABackwardThatThrows) {
     root.set_requires_gradient_sync(false);
     for (int i = 0; i < 2; ++i) {
       const Tensor loss = LossThatFails(pair.model, 1, false);
-      EXPECT_THAT(ErrorOf([&] { loss.backward(); }),
+      EXPECT_THAT(ThrownMessage([&] { loss.backward(); }),
                   HasSubstr("backward fails"));
     }
     root.set_requires_gradient_sync(true);
@@ -169,7 +169,8 @@ TEST(Failure, AHookThatThrows) {
     block.set_all_reduce_hook(
         [](const at::Tensor&) { TORCH_CHECK(false, "hook fails"); });
     const Tensor loss = TinyLoss(pair.model, Mine(0));
-    EXPECT_THAT(ErrorOf([&] { loss.backward(); }), HasSubstr("hook fails"));
+    EXPECT_THAT(ThrownMessage([&] { loss.backward(); }),
+                HasSubstr("hook fails"));
     block.set_all_reduce_hook(nullptr);
     pair.ExpectStepsAreRight();
   });
@@ -197,7 +198,7 @@ TinyModel MakeTrained() {
 }
 
 std::string TrainUntilItFails(TinyModel& model) {
-  return ErrorOf([&] {
+  return ThrownMessage([&] {
     for (int step = 0; step < 1000; ++step) {
       TinyLoss(model, Mine(step)).backward();
     }
@@ -255,8 +256,9 @@ TEST(Failure, ARankThatNeverComes) {
   RunRanks(2,
            [] {
              if (std::getenv("RANK")[0] == '0') {
-               EXPECT_THAT(ErrorOf([] { StartRank({.timeout = kTimeout}); }),
-                           HasSubstr("rank 0 of 2"));
+               EXPECT_THAT(
+                   ThrownMessage([] { StartRank({.timeout = kTimeout}); }),
+                   HasSubstr("rank 0 of 2"));
              }
              WaitForAllRanks();
            },
@@ -300,7 +302,7 @@ TEST(Lifetime, AGraphWhoseModelIsGoneIsAnError) {
       TinyModel model = MakeSharded();
       loss = TinyLoss(model, Mine(0));
     }
-    EXPECT_THAT(ErrorOf([&] { loss.backward(); }),
+    EXPECT_THAT(ThrownMessage([&] { loss.backward(); }),
                 HasSubstr("is used after its module was destroyed"));
     // The layer survives, but the rest of its group does not.
     torch::nn::Linear layer{nullptr};
@@ -309,7 +311,7 @@ TEST(Lifetime, AGraphWhoseModelIsGoneIsAnError) {
       layer = model->head;
     }
     const Tensor x = torch::ones({2, kSmall.dim});
-    EXPECT_THAT(ErrorOf([&] { layer(x); }),
+    EXPECT_THAT(ThrownMessage([&] { layer(x); }),
                 HasSubstr("was removed from its module"));
     Pair().ExpectStepsAreRight();
   });

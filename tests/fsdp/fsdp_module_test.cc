@@ -287,7 +287,7 @@ TEST(Handles, OfModulesAndTensorsThatAreNotSharded) {
   EXPECT_FALSE(dtensor_of(torch::Tensor()).has_value());
   fully_shard(tower->stem);
   // The member and the registry's entry are one parameter.
-  const torch::Tensor shard = ParametersOf(*tower->stem)["weight"];
+  const torch::Tensor shard = ParameterRegistry(*tower->stem)["weight"];
   EXPECT_FALSE(shard.is_same(tower->stem->weight));
   EXPECT_TRUE(dtensor_of(shard)->to_local().is_same(shard));
   EXPECT_TRUE(dtensor_of(tower->stem->weight)->to_local().is_same(shard));

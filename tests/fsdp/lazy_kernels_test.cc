@@ -160,7 +160,7 @@ TEST(LazyKernels, RefuseAModuleThatIsGone) {
       const Both both = MakeBoth();
       weight = both.model->a->weight;
     }
-    EXPECT_THAT(ErrorOf([&] { Input().mm(weight); }),
+    EXPECT_THAT(ThrownMessage([&] { Input().mm(weight); }),
                 ::testing::HasSubstr("after its module was destroyed"));
   });
 }

@@ -323,7 +323,7 @@ TEST(CpuOffload, PinnedMemoryNeedsAnAccelerator) {
   RunRanks(1, [] {
     StartRank();
     TinyModel model = MakeModel();
-    EXPECT_THAT(ErrorOf([&] {
+    EXPECT_THAT(ThrownMessage([&] {
                   fully_shard(model, {.offload_policy = CPUOffloadPolicy{}});
                 }),
                 AllOf(HasSubstr("pinned memory needs an accelerator"),
@@ -368,7 +368,7 @@ TEST(Memory, FewGroupsAreGatheredAtOnce) {
       const auto make = [&](const FullyShardOptions& sharding) {
         TinyModel model(options);
         for (const auto& block : *model->blocks) {
-          block->as<Block>()->scale = ParametersOf(*block)["scale"] =
+          block->as<Block>()->scale = ParameterRegistry(*block)["scale"] =
               torch::ones({2, 8});
           for (auto& p : block->parameters()) p.set_requires_grad(!freeze);
         }

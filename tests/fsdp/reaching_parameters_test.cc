@@ -186,17 +186,17 @@ TEST(Registry, WhatWouldReadAPartInSilenceIsRefused) {
     const Tensor x = Input();
     const Tensor weight = model->named_parameters()["weight"];
     // A view of the shard cannot become one of the parameter.
-    EXPECT_THAT(ErrorOf([&] { x.matmul(weight.t()); }),
+    EXPECT_THAT(ThrownMessage([&] { x.matmul(weight.t()); }),
                 AllOf(HasSubstr("view of this rank's part"),
                       HasSubstr("ForwardScope"), HasSubstr("ShardScope")));
     // A loss of this rank's part of the weight.
-    EXPECT_THAT(ErrorOf([&] { weight.square().sum().backward(); }),
+    EXPECT_THAT(ThrownMessage([&] { weight.square().sum().backward(); }),
                 AllOf(HasSubstr("a gradient arrives at this rank's shard"),
                       HasSubstr("'weight'"), HasSubstr("ForwardScope")));
     {
       // Only a container shows whether a forward reads it.
       const torch::NoGradGuard no_grad;
-      EXPECT_THAT(ErrorOf([&] { model->list[0].sum(); }),
+      EXPECT_THAT(ThrownMessage([&] { model->list[0].sum(); }),
                   AllOf(HasSubstr("'list.0'"), HasSubstr("ForwardScope"),
                         HasSubstr("ShardScope")));
       EXPECT_EQ(model->list[0].clone().size(0), 3);
@@ -314,13 +314,13 @@ TEST(Members, HaveNoGradientsToStepOrRead) {
       }
       const auto says = AllOf(HasSubstr("'weight'"), HasSubstr("module->"),
                               HasSubstr("parameters()"));
-      EXPECT_THAT(ErrorOf([&] { sgd.step(); }), says);
-      EXPECT_THAT(ErrorOf([&] { adam.step(); }), says);
-      EXPECT_THAT(ErrorOf([&] { model->weight.grad().norm(); }),
+      EXPECT_THAT(ThrownMessage([&] { sgd.step(); }), says);
+      EXPECT_THAT(ThrownMessage([&] { adam.step(); }), says);
+      EXPECT_THAT(ThrownMessage([&] { model->weight.grad().norm(); }),
                   AllOf(says, HasSubstr("full_tensor()")));
-      EXPECT_THAT(
-          ErrorOf([&] { torch::nn::utils::clip_grad_norm_(members, 1.0); }),
-          says);
+      EXPECT_THAT(ThrownMessage(
+                      [&] { torch::nn::utils::clip_grad_norm_(members, 1.0); }),
+                  says);
       // Each backward adds to the existing gradient.
       const Tensor y = model(Input());
       y.sum().backward({}, /*retain_graph=*/true);
@@ -343,12 +343,12 @@ TEST(Members, RawPointersIntoThemSayWhatToDo) {
     Linear model(6, 6);
     FSDPModule handle = fully_shard(model);
     const auto says = AllOf(HasSubstr("Gather it first"), HasSubstr("unshard"));
-    EXPECT_THAT(ErrorOf([&] { model->weight.data_ptr<double>(); }), says);
-    EXPECT_THAT(ErrorOf([&] { model->weight.data_ptr(); }), says);
+    EXPECT_THAT(ThrownMessage([&] { model->weight.data_ptr<double>(); }), says);
+    EXPECT_THAT(ThrownMessage([&] { model->weight.data_ptr(); }), says);
     handle.unshard();
     EXPECT_NE(model->weight.data_ptr<double>(), nullptr);
     handle.reshard();
-    EXPECT_THAT(ErrorOf([&] { model->weight.const_data_ptr(); }), says);
+    EXPECT_THAT(ThrownMessage([&] { model->weight.const_data_ptr(); }), says);
     EXPECT_EQ(model(Input()).size(0), 3);
   });
 }
@@ -395,7 +395,8 @@ void ExpectAllWaysAreTheParameter(const std::string& phase, Pair& model,
       {"named_parameters()",
        [&] { return x.matmul(model->named_parameters()["a.weight"]); }},
       {"parameters()", [&] { return x.matmul(model->a->parameters()[0]); }},
-      {"registry", [&] { return x.matmul(ParametersOf(*model->a)["weight"]); }},
+      {"registry",
+       [&] { return x.matmul(ParameterRegistry(*model->a)["weight"]); }},
       {"DTensor",
        [&] { return x.matmul(dtensor_of(model->a->weight)->full_tensor()); }}};
   for (const auto& [name, way] : ways) EXPECT_TRUE(Close(way(), want)) << name;
@@ -454,7 +455,7 @@ TEST(Ties, CountOnceForClipping) {
     auto& first = *model[0]->as<Linear>();
     auto& second = *model[1]->as<Linear>();
     second.weight = first.weight;
-    ParametersOf(second)["weight"] = first.weight;
+    ParameterRegistry(second)["weight"] = first.weight;
     fully_shard(model);
     model->forward(Input()).square().sum().backward();
     const Tensor want = dtensor_of(first.weight)->grad()->full_tensor().clone();
@@ -477,7 +478,7 @@ TEST(FullyShardArguments, HoldersInBracesAndModulesOnTheStack) {
   EXPECT_EQ(fully_shard({a, b}).name(), ", ");
   fully_shard(*model);
   EXPECT_FALSE(find_fsdp_module(*a)->is_root());
-  EXPECT_THAT(ErrorOf([] {
+  EXPECT_THAT(ThrownMessage([] {
                 ReaderImpl on_the_stack(4);
                 fully_shard(on_the_stack);
               }),

@@ -104,7 +104,7 @@ TEST(TensorParallel, RefusesWhatItCannotDo) {
     Mlp whole(8, nullptr);
     Mlp model = Parallelize(whole, mesh["tp"]);
     const auto shard = [&](const FullyShardOptions& options) {
-      return ErrorOf([&] { fully_shard(model, options); });
+      return ThrownMessage([&] { fully_shard(model, options); });
     };
     FullyShardOptions options = ParallelOptions(whole, mesh["dp"], mesh["tp"]);
     options.reshard_after_forward = 2;
@@ -131,7 +131,7 @@ TEST(TensorParallel, ClonesOfAShardedModuleAreRefused) {
     init_process_group();
     torch::nn::Sequential model(torch::nn::Linear(4, 4));
     fully_shard(model);
-    EXPECT_NE(ErrorOf([&] { model->clone(); }).find("cloned module"),
+    EXPECT_NE(ThrownMessage([&] { model->clone(); }).find("cloned module"),
               std::string::npos);
     EXPECT_TRUE(model->buffers().empty());
   });

@@ -87,7 +87,7 @@ struct TinyModelImpl : torch::nn::Module {
     if (options.tied) {
       // Tied weights are one tensor in two slots.
       head->weight = tokens->weight;
-      ParametersOf(*head)["weight"] = tokens->weight;
+      ParameterRegistry(*head)["weight"] = tokens->weight;
     }
     register_module("head", head);
   }

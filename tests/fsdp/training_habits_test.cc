@@ -325,7 +325,7 @@ TEST(TrainingHabits, LbfgsOfLibTorchIsRefusedOnShards) {
       });
     };
     step(whole);
-    EXPECT_THAT(ErrorOf([&] { step(net); }),
+    EXPECT_THAT(ThrownMessage([&] { step(net); }),
                 AllOf(HasSubstr("Use fsdp::LBFGS"), HasSubstr("weight'")));
     // A forward may take the shape of a parameter, and a program this rank's.
     const torch::NoGradGuard no_grad;
@@ -372,7 +372,7 @@ TEST(TrainingHabits, AForwardThatThrowsHalfWay) {
                       Tensor loss;
                       for (int step = 0; step < 3; ++step) {
                         // The last layer gets an input that it cannot take.
-                        EXPECT_THAT(ErrorOf([&] {
+                        EXPECT_THAT(ThrownMessage([&] {
                                       net->last(net->layers[0](Input()).t());
                                     }),
                                     HasSubstr("shape"));

@@ -38,7 +38,7 @@ constexpr size_t kNumItems = 36;
 constexpr size_t kPayloadBytes = 12 * sizeof(float);
 
 // An archive with `pickle` and one storage.
-std::string ArchiveOf(const std::string& pickle) {
+std::string MakeArchive(const std::string& pickle) {
   const std::vector<uint64_t> lengths = {kPayloadBytes};
   const TorchArchiveLayout layout("archive", pickle, lengths);
   const std::vector<uint32_t> crcs = {0};
@@ -58,7 +58,7 @@ std::string DataFile() {
             ? MakeTensor(arena, DType::kFloat32, shapes[kind],
                          /*requires_grad=*/false, "0")
             : arena.List({arena.Dict({arena.Str("iteration"), Value::Int(7)})});
-    file += ArchiveOf(WritePickle(value));
+    file += MakeArchive(WritePickle(value));
     DCP_CHECK(file.size() <= (i + 1) * kItemBytes);
     file.resize((i + 1) * kItemBytes);
   }
@@ -78,7 +78,7 @@ void Run(absl::string_view input) {
   write("__0_0.distcp", data);
   if (split != absl::string_view::npos) {
     write("common.pt",
-          ArchiveOf(std::string(input.substr(split + kSplit.size()))));
+          MakeArchive(std::string(input.substr(split + kSplit.size()))));
   }
   for (const bool change : {false, true}) {
     OpenOptions options;

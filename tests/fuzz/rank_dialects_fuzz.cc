@@ -61,7 +61,7 @@ const std::vector<Layout>& Layouts() {
   return layouts;
 }
 
-std::string ArchiveOf(absl::string_view pickle) {
+std::string MakeArchive(absl::string_view pickle) {
   const std::vector<uint64_t> lengths(kNumStorages, kStorageBytes);
   const std::vector<uint32_t> crcs(kNumStorages, 0);
   const TorchArchiveLayout layout("archive", std::string(pickle), lengths);
@@ -97,7 +97,7 @@ void Run(absl::string_view input) {
     const std::string& name = layout.files[i];
     const bool is_json = absl::EndsWith(name, ".json");
     DCP_CHECK(WriteFile(storage, absl::StrCat("c/", name),
-                        is_json ? std::string(pickle) : ArchiveOf(pickle))
+                        is_json ? std::string(pickle) : MakeArchive(pickle))
                   .ok());
   }
   const auto checkpoint = Checkpoint::Open(storage, "c", options);

@@ -33,14 +33,14 @@ void CheckWritten(const TrainConfig& config, Dialect dialect,
   Findings findings;
   const std::string written = write_config(config, dialect, findings);
   // A mesh that the dialect cannot express.
-  DCP_CHECK(written.empty() == findings.has_problems(), name_of(dialect));
+  DCP_CHECK(written.empty() == findings.has_problems(), dialect_name(dialect));
   if (written.empty()) return;
   const ReadConfig again = read_config_text(name, written);
   DCP_CHECK(!again.findings.has_problems(), again.findings.ToStatus().message(),
             "\n", written);
-  DCP_CHECK(again.dialect == dialect, name_of(dialect), "\n", written);
+  DCP_CHECK(again.dialect == dialect, dialect_name(dialect), "\n", written);
   const bool is_same = same_training(config, again.config);
-  DCP_CHECK(is_same || !findings.list().empty(), name_of(dialect), "\n",
+  DCP_CHECK(is_same || !findings.list().empty(), dialect_name(dialect), "\n",
             written);
 }
 

@@ -26,9 +26,9 @@ TEST(ErrorDetail, TheFirstReasonCounts) {
                           {{"name", "operations/x"}}),
                "get"),
       ErrorReason::CHECKPOINT_NOT_FOUND, {{"name", "other"}});
-  EXPECT_EQ(ReasonOf(status), "JOB_NOT_FOUND");
-  EXPECT_EQ(ReasonMetadataOf(status, "name"), "operations/x");
-  EXPECT_EQ(ReasonMetadataOf(status, "path"), "");
+  EXPECT_EQ(ErrorReasonName(status), "JOB_NOT_FOUND");
+  EXPECT_EQ(FindReasonMetadata(status, "name"), "operations/x");
+  EXPECT_EQ(FindReasonMetadata(status, "path"), "");
   EXPECT_OK(WithReason(absl::OkStatus(), ErrorReason::JOB_NOT_FOUND));
 }
 
@@ -36,11 +36,11 @@ TEST(ErrorDetail, AFieldIsBlamedForInvalidArgumentsOnly) {
   const absl::Status outer = BlameField(InvalidField("a.b", " is empty"), "a");
   EXPECT_THAT(outer,
               StatusIs(absl::StatusCode::kInvalidArgument, "a.b is empty"));
-  EXPECT_EQ(FieldOf(outer), "a.b");
-  EXPECT_EQ(ReasonMetadataOf(outer, "field"), "a.b");
+  EXPECT_EQ(BlamedField(outer), "a.b");
+  EXPECT_EQ(FindReasonMetadata(outer, "field"), "a.b");
   const absl::Status missing = BlameField(absl::NotFoundError("no"), "a");
-  EXPECT_EQ(FieldOf(missing), "");
-  EXPECT_EQ(ReasonOf(missing), "");
+  EXPECT_EQ(BlamedField(missing), "");
+  EXPECT_EQ(ErrorReasonName(missing), "");
   EXPECT_OK(BlameField(absl::OkStatus(), "a"));
 }
 
@@ -48,7 +48,7 @@ TEST(ErrorDetail, WhatIsNotTextIsReplaced) {
   const absl::Status status =
       WithReason(absl::NotFoundError("no"), ErrorReason::JOB_NOT_FOUND,
                  {{"name", "\xFF"}});
-  EXPECT_EQ(ReasonMetadataOf(status, "name"), "\xEF\xBF\xBD");
+  EXPECT_EQ(FindReasonMetadata(status, "name"), "\xEF\xBF\xBD");
 }
 
 TEST(ErrorDetail, MalformedPayloadIsNone) {
@@ -57,8 +57,8 @@ TEST(ErrorDetail, MalformedPayloadIsNone) {
                     absl::Cord("\xFF\xFF"));
   status.SetPayload("type.googleapis.com/google.rpc.BadRequest",
                     absl::Cord("\xFF\xFF"));
-  EXPECT_EQ(ReasonOf(status), "");
-  EXPECT_EQ(FieldOf(status), "");
+  EXPECT_EQ(ErrorReasonName(status), "");
+  EXPECT_EQ(BlamedField(status), "");
 }
 
 // Whoever handles a reason looks it up there.

@@ -90,9 +90,9 @@ TEST(RpcStatus, PlaceSideAndRetryArrive) {
   status = WithSide(std::move(status), ErrorSide::kDestination);
   status = WithRetryAfter(std::move(status), 1750);
   const absl::Status got = OverTheWire(status);
-  EXPECT_EQ(PlaceOf(got), place);
-  EXPECT_EQ(SideOf(got), ErrorSide::kDestination);
-  EXPECT_EQ(RetryAfterOf(got), 1750);
+  EXPECT_EQ(StatusPlace(got), place);
+  EXPECT_EQ(StatusSide(got), ErrorSide::kDestination);
+  EXPECT_EQ(RetryAfterMs(got), 1750);
 }
 
 // DATA_LOSS would say that the checkpoint is damaged.
@@ -101,21 +101,21 @@ TEST(RpcStatus, AMisfitIsNotDamage) {
       WithMisfit(absl::DataLossError("x.q is missing")), {.path = "/a"}));
   EXPECT_THAT(got, StatusIs(absl::StatusCode::kFailedPrecondition,
                             "Get: x.q is missing"));
-  EXPECT_EQ(ReasonOf(got), "MAPPING_DOES_NOT_FIT");
-  EXPECT_EQ(PlaceOf(got).path, "/a");
+  EXPECT_EQ(ErrorReasonName(got), "MAPPING_DOES_NOT_FIT");
+  EXPECT_EQ(StatusPlace(got).path, "/a");
   EXPECT_TRUE(IsMisfit(got));
   // As it is kept in a record of jobs, and sent again.
   const absl::Status again = FromStatusProto(ToStatusProto(got));
-  EXPECT_EQ(ReasonOf(again), "MAPPING_DOES_NOT_FIT");
+  EXPECT_EQ(ErrorReasonName(again), "MAPPING_DOES_NOT_FIT");
   EXPECT_TRUE(IsMisfit(again));
   EXPECT_FALSE(IsMisfit(OverTheWire(absl::FailedPreconditionError("moved"))));
 }
 
 TEST(RpcStatus, WithoutDetailsThereAreNone) {
   const absl::Status got = OverTheWire(absl::NotFoundError("no"));
-  EXPECT_EQ(PlaceOf(got), ErrorPlace());
-  EXPECT_EQ(SideOf(got), ErrorSide::kNone);
-  EXPECT_EQ(RetryAfterOf(got), -1);
+  EXPECT_EQ(StatusPlace(got), ErrorPlace());
+  EXPECT_EQ(StatusSide(got), ErrorSide::kNone);
+  EXPECT_EQ(RetryAfterMs(got), -1);
 }
 
 TEST(RpcStatus, ErrorInfoNamesDomainAndReason) {
@@ -132,23 +132,23 @@ TEST(RpcStatus, ReasonMetadataAndFieldArrive) {
       absl::ResourceExhaustedError("full"), ErrorReason::LIMIT_REACHED,
       {{"limit", "max-streams"}, {"value", "7"}});
   const absl::Status got = OverTheWire(status);
-  EXPECT_EQ(ReasonOf(got), "LIMIT_REACHED");
-  EXPECT_EQ(ReasonMetadataOf(got, "limit"), "max-streams");
-  EXPECT_EQ(ReasonMetadataOf(got, "value"), "7");
-  EXPECT_EQ(FieldOf(got), "");
+  EXPECT_EQ(ErrorReasonName(got), "LIMIT_REACHED");
+  EXPECT_EQ(FindReasonMetadata(got, "limit"), "max-streams");
+  EXPECT_EQ(FindReasonMetadata(got, "value"), "7");
+  EXPECT_EQ(BlamedField(got), "");
   const absl::Status invalid =
       OverTheWire(InvalidField("mesh.axes[1].size", " is 0: must be 1"));
   EXPECT_THAT(invalid, StatusIs(absl::StatusCode::kInvalidArgument,
                                 "Get: mesh.axes[1].size is 0: must be 1"));
-  EXPECT_EQ(ReasonOf(invalid), "INVALID_FIELD");
-  EXPECT_EQ(FieldOf(invalid), "mesh.axes[1].size");
+  EXPECT_EQ(ErrorReasonName(invalid), "INVALID_FIELD");
+  EXPECT_EQ(BlamedField(invalid), "mesh.axes[1].size");
 }
 
 // For errors of the checkpoint, whose code does not know the API.
 TEST(RpcStatus, AReasonFollowsFromPlaceAndSide) {
   const auto reason = [](absl::StatusCode code, const ErrorPlace& place,
                          ErrorSide side = ErrorSide::kNone) {
-    return ReasonOf(FromStatusProto(ToStatusProto(
+    return ErrorReasonName(FromStatusProto(ToStatusProto(
         WithSide(WithPlace(absl::Status(code, "why"), place), side))));
   };
   using Code = absl::StatusCode;
@@ -173,7 +173,7 @@ TEST(RpcStatus, UnavailableAlwaysSaysWhen) {
   for (int code = 1; code <= 16; ++code) {
     const auto absl_code = static_cast<absl::StatusCode>(code);
     const absl::Status got = OverTheWire(absl::Status(absl_code, "why"));
-    EXPECT_EQ(RetryAfterOf(got) >= 0,
+    EXPECT_EQ(RetryAfterMs(got) >= 0,
               absl_code == absl::StatusCode::kUnavailable)
         << code;
   }
@@ -185,7 +185,7 @@ TEST(RpcStatus, TheLongestErrorFitsIntoTrailers) {
     std::string text;
     while (text.size() < 100'000) absl::StrAppend(&text, letter);
     absl::Status status = absl::DataLossError(text);
-    SetBadRequest(status, BadRequestOf(BlameField(
+    SetBadRequest(status, GetBadRequest(BlameField(
                               absl::InvalidArgumentError(text), text)));
     status = WithReason(status, ErrorReason::JOB_RESTARTED_TOO_OFTEN,
                         {{"limit", text}, {"value", text}, {"name", text}});
@@ -197,10 +197,10 @@ TEST(RpcStatus, TheLongestErrorFitsIntoTrailers) {
     EXPECT_THAT(
         got, StatusIs(absl::StatusCode::kDataLoss, HasSubstr("bytes more)")));
     EXPECT_GT(got.message().size(), 500) << letter;
-    EXPECT_EQ(RetryAfterOf(got), 86'399'999);
-    EXPECT_GE(PlaceOf(got).tensor.size(), 250);
-    EXPECT_GE(ReasonMetadataOf(got, "limit").size(), 120);
-    EXPECT_GE(FieldOf(got).size(), 120);
+    EXPECT_EQ(RetryAfterMs(got), 86'399'999);
+    EXPECT_GE(StatusPlace(got).tensor.size(), 250);
+    EXPECT_GE(FindReasonMetadata(got, "limit").size(), 120);
+    EXPECT_GE(BlamedField(got).size(), 120);
   }
 }
 
@@ -225,8 +225,8 @@ TEST(RpcStatus, HostileDetailsAreLeftOut) {
     const absl::Status status = FromRpcStatus(
         grpc::Status(grpc::StatusCode::NOT_FOUND, "no", details), "Get");
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound, "Get: no"));
-    EXPECT_EQ(PlaceOf(status), ErrorPlace());
-    EXPECT_EQ(RetryAfterOf(status), -1);
+    EXPECT_EQ(StatusPlace(status), ErrorPlace());
+    EXPECT_EQ(RetryAfterMs(status), -1);
   }
 }
 
@@ -236,8 +236,8 @@ TEST(RpcStatus, RetryAfterIsBounded) {
   google::rpc::RetryInfo retry;
   retry.mutable_retry_delay()->set_seconds(INT64_MAX);
   proto.add_details()->PackFrom(retry);
-  EXPECT_EQ(RetryAfterOf(FromStatusProto(proto)), int64_t{24} * 3600 * 1000);
-  EXPECT_EQ(RetryAfterOf(WithRetryAfter(absl::UnavailableError(""), -3)), 0);
+  EXPECT_EQ(RetryAfterMs(FromStatusProto(proto)), int64_t{24} * 3600 * 1000);
+  EXPECT_EQ(RetryAfterMs(WithRetryAfter(absl::UnavailableError(""), -3)), 0);
   EXPECT_OK(WithRetryAfter(absl::OkStatus(), 3));
 }
 
@@ -246,7 +246,7 @@ TEST(RpcStatus, AnOperationsErrorComesBack) {
       WithPlace(absl::DataLossError("torn"), {.tensor = "w"});
   const absl::Status got = FromStatusProto(ToStatusProto(status));
   EXPECT_THAT(got, StatusIs(absl::StatusCode::kDataLoss, StartsWith("torn")));
-  EXPECT_EQ(PlaceOf(got).tensor, "w");
+  EXPECT_EQ(StatusPlace(got).tensor, "w");
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ namespace {
 using ::dcp::testing::TempDir;
 namespace v1 = tessera::v1;
 
-constexpr uint64_t kBesideMemory = uint64_t{256} << 20;
+constexpr uint64_t kExtraMemory = uint64_t{256} << 20;
 constexpr uint64_t kTensorBytes = uint64_t{16} << 20;
 constexpr int kManyNames = 20'000;
 
@@ -107,7 +107,7 @@ class PacedStreams {
  private:
   void Read(const std::shared_ptr<grpc::Channel>& channel,
             const std::string& path) {
-    v1::ReadTensorsRequest request = ReadOf(path);
+    v1::ReadTensorsRequest request = MakeReadRequest(path);
     request.set_max_chunk_bytes(16 << 10);
     grpc::ClientContext context;
     context.set_wait_for_ready(true);
@@ -146,7 +146,7 @@ std::string ManyNames() {
   return file + header;
 }
 
-std::string SafetensorsOf(uint64_t num_bytes) {
+std::string SafetensorsImage(uint64_t num_bytes) {
   const std::string header =
       absl::StrCat("{\"t\":{\"dtype\":\"U8\",\"shape\":[", num_bytes,
                    "],\"data_offsets\":[0,", num_bytes, "]}}");
@@ -158,7 +158,8 @@ std::string SafetensorsOf(uint64_t num_bytes) {
 class AttackTest : public ::testing::Test {
  protected:
   AttackTest() {
-    path_ = dir_.WriteFile("data/m.safetensors", SafetensorsOf(kTensorBytes));
+    path_ =
+        dir_.WriteFile("data/m.safetensors", SafetensorsImage(kTensorBytes));
     names_path_ = dir_.WriteFile("data/names.safetensors", ManyNames());
     const std::string tokens = dir_.WriteFile(
         "tokens", absl::StrCat(kAttackers, dir_.Join("data"), "\n",
@@ -240,7 +241,7 @@ class AttackTest : public ::testing::Test {
   // read does.
   double Throughput(absl::Duration time) {
     const auto stub = v1::CheckpointService::NewStub(NewChannel(address_));
-    const v1::ReadTensorsRequest request = ReadOf(path_);
+    const v1::ReadTensorsRequest request = MakeReadRequest(path_);
     // The first read also waits until the server takes the connection.
     ReadOnce(*stub, request);
     const absl::Time begin = absl::Now();
@@ -317,7 +318,7 @@ TEST_F(AttackTest, ServerSurvivesAllAttacks) {
             << (process_->peak_resident_bytes() >> 20) << "; KiB of log "
             << (process_->said().size() >> 10)
             << (group_.empty() ? "; no control group" : "") << std::endl;
-  EXPECT_LT(resident_after, absl::GetFlag(FLAGS_max_memory) + kBesideMemory);
+  EXPECT_LT(resident_after, absl::GetFlag(FLAGS_max_memory) + kExtraMemory);
   EXPECT_LT(process_->peak_resident_bytes(), absl::GetFlag(FLAGS_memory_limit));
   EXPECT_GE(after, before * absl::GetFlag(FLAGS_min_throughput));
   EXPECT_GE(paced, absl::GetFlag(FLAGS_min_throughput));

@@ -40,7 +40,8 @@ inline std::shared_ptr<grpc::Channel> NewChannel(const std::string& address) {
                                    arguments);
 }
 
-inline tessera::v1::ReadTensorsRequest ReadOf(const std::string& path) {
+inline tessera::v1::ReadTensorsRequest MakeReadRequest(
+    const std::string& path) {
   tessera::v1::ReadTensorsRequest request;
   request.mutable_source()->set_path(path);
   request.mutable_parts()->add_parts()->set_name("t");
@@ -48,7 +49,7 @@ inline tessera::v1::ReadTensorsRequest ReadOf(const std::string& path) {
 }
 
 // A client's streams have odd numbers.
-inline uint32_t StreamOf(int call) {
+inline uint32_t StreamNumber(int call) {
   return static_cast<uint32_t>(2 * call + 1);
 }
 
@@ -96,9 +97,10 @@ class Attack {
       std::string frames;
       for (int i = begin; i < begin + kFramesAtOnce; ++i) {
         absl::StrAppend(
-            &frames, Frame(kHeadersFrame, kEndHeaders | kEndStream, StreamOf(i),
-                           CallHeaders(absl::StrCat("/tessera.v1.JobService/",
-                                                    i, std::string(80, 'x')))));
+            &frames,
+            Frame(kHeadersFrame, kEndHeaders | kEndStream, StreamNumber(i),
+                  CallHeaders(absl::StrCat("/tessera.v1.JobService/", i,
+                                           std::string(80, 'x')))));
       }
       return frames;
     });
@@ -110,9 +112,9 @@ class Attack {
       for (int i = begin; i < begin + kFramesAtOnce; ++i) {
         absl::StrAppend(
             &frames,
-            Frame(kHeadersFrame, kEndHeaders, StreamOf(i),
+            Frame(kHeadersFrame, kEndHeaders, StreamNumber(i),
                   CallHeaders("/tessera.v1.CheckpointService/ReadTensors")),
-            Frame(kResetFrame, 0, StreamOf(i),
+            Frame(kResetFrame, 0, StreamNumber(i),
                   absl::string_view("\0\0\0\x08", 4)));
       }
       return frames;
@@ -149,7 +151,7 @@ class Attack {
       for (int i = begin; i < begin + kFramesAtOnce; ++i) {
         absl::StrAppend(
             &frames,
-            Frame(kHeadersFrame, kEndHeaders, StreamOf(i),
+            Frame(kHeadersFrame, kEndHeaders, StreamNumber(i),
                   CallHeaders("/tessera.v1.CheckpointService/Inspect")));
       }
       return frames;
@@ -160,9 +162,9 @@ class Attack {
   void UnfinishedRequests() const {
     Flood([](int begin) {
       return absl::StrCat(
-          Frame(kHeadersFrame, kEndHeaders, StreamOf(begin),
+          Frame(kHeadersFrame, kEndHeaders, StreamNumber(begin),
                 CallHeaders("/tessera.v1.JobService/Convert")),
-          Frame(kDataFrame, 0, StreamOf(begin),
+          Frame(kDataFrame, 0, StreamNumber(begin),
                 absl::StrCat(absl::string_view("\0\0\x40\0\0", 5),
                              std::string(500, 'x'))));
     });
@@ -174,9 +176,9 @@ class Attack {
       std::string frames;
       for (int i = begin; i < begin + kFramesAtOnce; ++i) {
         absl::StrAppend(&frames,
-                        Frame(kHeadersFrame, kEndHeaders, StreamOf(i),
+                        Frame(kHeadersFrame, kEndHeaders, StreamNumber(i),
                               CallHeaders("/grpc.health.v1.Health/Watch")),
-                        Frame(kDataFrame, kEndStream, StreamOf(i),
+                        Frame(kDataFrame, kEndStream, StreamNumber(i),
                               absl::string_view("\0\0\0\0\0", 5)));
       }
       return frames;
@@ -190,10 +192,10 @@ class Attack {
       for (int i = begin; i < begin + kFramesAtOnce; ++i) {
         absl::StrAppend(
             &frames,
-            Frame(kHeadersFrame, kEndHeaders, StreamOf(i),
+            Frame(kHeadersFrame, kEndHeaders, StreamNumber(i),
                   CallHeaders("/grpc.reflection.v1.ServerReflection/"
                               "ServerReflectionInfo")),
-            Frame(kDataFrame, kEndStream, StreamOf(i),
+            Frame(kDataFrame, kEndStream, StreamNumber(i),
                   absl::StrCat(absl::string_view("\0\0\0\0\x04", 5),
                                "\x0a\x02\xff\xfe")));
       }
@@ -266,7 +268,7 @@ class Attack {
 
   // Begins as many streams as the client may have, and more.
   void UnreadStreams() const {
-    const tessera::v1::ReadTensorsRequest request = ReadOf(path_);
+    const tessera::v1::ReadTensorsRequest request = MakeReadRequest(path_);
     while (GoesOn()) {
       std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
       std::vector<

@@ -24,7 +24,7 @@
 namespace dcp::server {
 
 // The pair's family, from the spelling in transformers to the other.
-inline tessera::v1::MapSpec MapOf(const testing::GoldenPair& pair) {
+inline tessera::v1::MapSpec PairMapSpec(const testing::GoldenPair& pair) {
   tessera::v1::MapSpec map;
   map.set_builtin(pair.mapping);
   map.set_from_side("hf");

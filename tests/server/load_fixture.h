@@ -41,7 +41,7 @@ ABSL_DECLARE_FLAG(int, streams);
 namespace dcp::server {
 
 // The memory that README.md grants the process in addition to --max-memory.
-inline constexpr uint64_t kBesideMemory = uint64_t{1} << 30;
+inline constexpr uint64_t kExtraMemory = uint64_t{1} << 30;
 inline constexpr uint64_t kMaxMemory = uint64_t{512} << 20;
 // The server's readers have separate memory, from the start to the end.
 inline constexpr uint64_t kNumReaders = 2;
@@ -66,7 +66,7 @@ inline uint8_t ByteAt(uint64_t i) {
 }
 
 // A file with one tensor "t" of `num_bytes` bytes.
-inline std::string SafetensorsOf(uint64_t num_bytes) {
+inline std::string SafetensorsImage(uint64_t num_bytes) {
   const std::string header =
       absl::StrCat("{\"t\":{\"dtype\":\"U8\",\"shape\":[", num_bytes,
                    "],\"data_offsets\":[0,", num_bytes, "]}}");
@@ -88,7 +88,8 @@ inline std::shared_ptr<grpc::Channel> NewChannel(const std::string& address) {
                                    arguments);
 }
 
-inline tessera::v1::ReadTensorsRequest ReadOf(const std::string& path) {
+inline tessera::v1::ReadTensorsRequest MakeReadRequest(
+    const std::string& path) {
   tessera::v1::ReadTensorsRequest request;
   request.mutable_source()->set_path(path);
   request.mutable_parts()->add_parts()->set_name("t");
@@ -127,7 +128,7 @@ class StreamCall final
              Progress& progress)
       : progress_(progress),
         stub_(tessera::v1::CheckpointService::NewStub(channel)),
-        request_(ReadOf(path)) {
+        request_(MakeReadRequest(path)) {
     context_.AddMetadata("authorization", absl::StrCat("Bearer ", token));
     stub_->async()->ReadTensors(&context_, &request_, this);
     AddHold();
@@ -225,12 +226,12 @@ class LoadFixture : public ::testing::Test {
  protected:
   LoadFixture() : one_(dir_.path()), two_(dir_.path()) {
     MakeCheckpoint(one_.data("source"), 2, 1 << 16);
-    dir_.WriteFile("data/small.safetensors", SafetensorsOf(kSmallBytes));
+    dir_.WriteFile("data/small.safetensors", SafetensorsImage(kSmallBytes));
     // Made once for all tests.
     static const std::string& large =
-        *new std::string(SafetensorsOf(kLargeBytes));
+        *new std::string(SafetensorsImage(kLargeBytes));
     dir_.WriteFile("data/large.safetensors", large);
-    dir_.WriteFile("secret/key.safetensors", SafetensorsOf(1));
+    dir_.WriteFile("secret/key.safetensors", SafetensorsImage(1));
     std::string tokens(kTokens);
     for (size_t at; (at = tokens.find("$0")) != std::string::npos;) {
       tokens.replace(at, 2, one_.data(""));
@@ -254,7 +255,7 @@ class LoadFixture : public ::testing::Test {
   }
 
   ~LoadFixture() override {
-    EXPECT_LE(server_->peak_resident_bytes(), kMaxMemory + kBesideMemory);
+    EXPECT_LE(server_->peak_resident_bytes(), kMaxMemory + kExtraMemory);
     server_->Signal(SIGTERM);
     EXPECT_EQ(server_->Wait(), 0) << server_->said();
   }

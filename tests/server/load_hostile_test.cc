@@ -167,7 +167,7 @@ TEST_F(HostileLoadTest, EveryMethodRefusesPathsOutsideRoots) {
     for (const char* name : kCheckpointMethods) {
       std::string bytes = SourceBytes(path);
       if (std::string(name) == "ReadTensors") {
-        bytes = ReadOf(path).SerializeAsString();
+        bytes = MakeReadRequest(path).SerializeAsString();
       }
       EXPECT_EQ(
           CallRaw(channel, absl::StrCat("/tessera.v1.CheckpointService/", name),

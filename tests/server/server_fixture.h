@@ -98,7 +98,7 @@ class GenericStream {
 };
 
 // A file with one tensor "t" of `num_bytes` zero bytes.
-inline std::string SafetensorsOf(uint64_t num_bytes) {
+inline std::string SafetensorsImage(uint64_t num_bytes) {
   const std::string header =
       absl::StrCat("{\"t\":{\"dtype\":\"U8\",\"shape\":[", num_bytes,
                    "],\"data_offsets\":[0,", num_bytes, "]}}");

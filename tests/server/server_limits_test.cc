@@ -58,7 +58,7 @@ TEST_F(ServerLimitsTest, ServesAfterRefusingAHugeRequest) {
 }
 
 TEST_F(ServerLimitsTest, ServesCompressedRequests) {
-  dir_.WriteFile("data/t.safetensors", SafetensorsOf(10));
+  dir_.WriteFile("data/t.safetensors", SafetensorsImage(10));
   Start();
   const auto stub = v1::CheckpointService::NewStub(Plaintext());
   v1::InspectRequest request;
@@ -126,7 +126,7 @@ TEST_F(ServerLimitsTest, CompressesAnswersOnRequest) {
 }
 
 TEST_F(ServerLimitsTest, DoesNotCompressTensors) {
-  dir_.WriteFile("data/t.safetensors", SafetensorsOf(10000));
+  dir_.WriteFile("data/t.safetensors", SafetensorsImage(10000));
   Start();
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);

@@ -108,13 +108,13 @@ int ServerProcess::Wait() {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-uint64_t ServerProcess::resident_bytes() const { return MemoryOf("VmRSS:"); }
+uint64_t ServerProcess::resident_bytes() const { return StatusBytes("VmRSS:"); }
 
 uint64_t ServerProcess::peak_resident_bytes() const {
-  return MemoryOf("VmHWM:");
+  return StatusBytes("VmHWM:");
 }
 
-uint64_t ServerProcess::MemoryOf(absl::string_view field) const {
+uint64_t ServerProcess::StatusBytes(absl::string_view field) const {
   std::ifstream file(absl::StrCat("/proc/", pid_, "/status"));
   std::string line;
   while (std::getline(file, line)) {

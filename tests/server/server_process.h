@@ -53,7 +53,7 @@ class ServerProcess {
 
  private:
   void ReadOutput();
-  uint64_t MemoryOf(absl::string_view field) const;
+  uint64_t StatusBytes(absl::string_view field) const;
 
   pid_t pid_ = 0;
   int stdin_ = -1;

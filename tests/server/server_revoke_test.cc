@@ -49,7 +49,7 @@ struct Stream {
 
 TEST_F(ServerRevokeTest, EndsOnlyCallsOfClientsWithChangedRights) {
   const std::string path =
-      dir_.WriteFile("data/t.safetensors", SafetensorsOf(64 << 20));
+      dir_.WriteFile("data/t.safetensors", SafetensorsImage(64 << 20));
   const std::string one = absl::StrCat(kA, " write=", dir_.Join("data"), "\n");
   for (const std::string& tokens :
        {std::string(kB),

@@ -296,7 +296,7 @@ class HungRootTest : public ServerTest {
   HungRootTest() {
     for (const char* name : {"hung", "sound"}) {
       dir_.WriteFile(absl::StrCat(name, "/m.safetensors"),
-                     SafetensorsOf(1 << 20));
+                     SafetensorsImage(1 << 20));
     }
     const std::string hung =
         std::filesystem::canonical(dir_.Join("hung")).string();
@@ -390,7 +390,7 @@ TEST_F(HungRootTest, DrainEndsWhileThreadsAreBlocked) {
 
 TEST_F(ServerTest, DrainEndsIdleStreams) {
   options_.drain = absl::ZeroDuration();
-  dir_.WriteFile("data/m.safetensors", SafetensorsOf(uint64_t{64} << 20));
+  dir_.WriteFile("data/m.safetensors", SafetensorsImage(uint64_t{64} << 20));
   Start();
   const auto stub = v1::CheckpointService::NewStub(Plaintext());
   grpc::ClientContext context;

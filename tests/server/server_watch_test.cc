@@ -45,7 +45,7 @@ std::string HealthRequest(absl::string_view service) {
 }
 
 // The value for a key in a log line; empty if it is not there.
-std::string ValueOf(absl::string_view line, absl::string_view key) {
+std::string FieldValue(absl::string_view line, absl::string_view key) {
   for (absl::string_view word : absl::StrSplit(line, ' ')) {
     if (absl::ConsumePrefix(&word, absl::StrCat(key, "="))) {
       return std::string(word);
@@ -89,7 +89,7 @@ class LogLines {
 
 class ServerWatchTest : public ServerFixture {
  protected:
-  std::string HealthOf(absl::string_view service) {
+  std::string GetHealth(absl::string_view service) {
     GenericStream call(Plaintext(), kHealthCheck, HealthRequest(service));
     return call.Read();
   }
@@ -135,7 +135,7 @@ class ServerWatchTest : public ServerFixture {
   }
 
   const std::string path_ =
-      dir_.WriteFile("data/t.safetensors", SafetensorsOf(10));
+      dir_.WriteFile("data/t.safetensors", SafetensorsImage(10));
 };
 
 TEST_F(ServerWatchTest, RootsHaveSeparateHealth) {
@@ -152,11 +152,11 @@ TEST_F(ServerWatchTest, RootsHaveSeparateHealth) {
   AwaitHealth("root/2", kNotServing);
   EXPECT_THAT(log.WaitFor("event=root_down"),
               HasSubstr(absl::StrCat("root=", dir_.Join("other"), " error=")));
-  EXPECT_EQ(HealthOf("root/1"), kServing);
-  EXPECT_EQ(HealthOf("root/3"), "");
+  EXPECT_EQ(GetHealth("root/1"), kServing);
+  EXPECT_EQ(GetHealth("root/3"), "");
   // The others go on.
   for (const char* service : {"", kCheckpointServiceName, kJobServiceName}) {
-    EXPECT_EQ(HealthOf(service), kServing) << service;
+    EXPECT_EQ(GetHealth(service), kServing) << service;
   }
 }
 
@@ -170,8 +170,8 @@ TEST_F(ServerWatchTest, WithoutRootsOnlyTheServicesAreUnhealthy) {
        {"root/1", kCheckpointServiceName, kJobServiceName}) {
     AwaitHealth(service, kNotServing);
   }
-  EXPECT_EQ(HealthOf(""), kServing);
-  EXPECT_EQ(HealthOf(kOperationsName), kServing);
+  EXPECT_EQ(GetHealth(""), kServing);
+  EXPECT_EQ(GetHealth(kOperationsName), kServing);
 }
 
 // A gRPC server with the health service, and one other.
@@ -196,25 +196,25 @@ TEST_F(ServerWatchTest, HealthDependsOnTheJournalAndOnRoots) {
   address_ = absl::StrCat("127.0.0.1:", bare.port);
   ServiceHealth health(*server->GetHealthCheckService(), 2, {1, 2});
   health.SetJournal(false);
-  EXPECT_EQ(HealthOf(kJobServiceName), kNotServing);
-  EXPECT_EQ(HealthOf(kCheckpointServiceName), kServing);
+  EXPECT_EQ(GetHealth(kJobServiceName), kNotServing);
+  EXPECT_EQ(GetHealth(kCheckpointServiceName), kServing);
   health.SetRoot(1, /*is_readable=*/false, /*is_usable=*/false);
   health.SetRoot(2, /*is_readable=*/true, /*is_usable=*/false);
-  EXPECT_EQ(HealthOf("root/2"), kNotServing);
-  EXPECT_EQ(HealthOf(kCheckpointServiceName), kServing) << "it can be read";
+  EXPECT_EQ(GetHealth("root/2"), kNotServing);
+  EXPECT_EQ(GetHealth(kCheckpointServiceName), kServing) << "it can be read";
   health.SetRoot(2, false, false);
   health.SetJournal(true);
-  EXPECT_EQ(HealthOf(kCheckpointServiceName), kNotServing);
-  EXPECT_EQ(HealthOf(kJobServiceName), kNotServing);
+  EXPECT_EQ(GetHealth(kCheckpointServiceName), kNotServing);
+  EXPECT_EQ(GetHealth(kJobServiceName), kNotServing);
   health.SetRoot(1, true, true);
-  EXPECT_EQ(HealthOf("root/1"), kServing);
-  EXPECT_EQ(HealthOf(kCheckpointServiceName), kServing);
-  EXPECT_EQ(HealthOf(kJobServiceName), kServing);
+  EXPECT_EQ(GetHealth("root/1"), kServing);
+  EXPECT_EQ(GetHealth(kCheckpointServiceName), kServing);
+  EXPECT_EQ(GetHealth(kJobServiceName), kServing);
   // One of three roots is in a store, which nobody looks at.
   ServiceHealth with_store(*server->GetHealthCheckService(), 3, {1, 3});
   with_store.SetRoot(1, false, false);
   with_store.SetRoot(3, false, false);
-  EXPECT_EQ(HealthOf(kCheckpointServiceName), kServing);
+  EXPECT_EQ(GetHealth(kCheckpointServiceName), kServing);
 }
 
 TEST_F(ServerWatchTest, LogLinesOfAJobNameTheCall) {
@@ -222,12 +222,12 @@ TEST_F(ServerWatchTest, LogLinesOfAJobNameTheCall) {
   Start();
   const std::string id = Convert("out");
   const std::string call =
-      ValueOf(log.WaitFor("event=call", "JobService.Convert"), "call");
+      FieldValue(log.WaitFor("event=call", "JobService.Convert"), "call");
   EXPECT_NE(call, "");
   for (const char* event : {"job_submitted", "job_started", "job_ended"}) {
     const std::string line =
         log.WaitFor(absl::StrCat("event=", event, " id=", id));
-    EXPECT_EQ(ValueOf(line, "call"), call) << line;
+    EXPECT_EQ(FieldValue(line, "call"), call) << line;
   }
 }
 
@@ -268,7 +268,8 @@ TEST_F(ServerWatchTest, ManualListsAllMetrics) {
   log.WaitFor(absl::StrCat("event=job_ended id=", id));
   ReadTensor();
   log.WaitFor("event=stream");
-  const std::string address = ValueOf(log.WaitFor("event=metrics"), "address");
+  const std::string address =
+      FieldValue(log.WaitFor("event=metrics"), "address");
   int port = 0;
   ASSERT_TRUE(absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port));
   const std::string metrics = HttpGet(port, "/metrics");

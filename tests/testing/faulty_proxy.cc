@@ -21,7 +21,7 @@ namespace {
 
 constexpr absl::string_view kEndOfHead = "\r\n\r\n";
 
-int PortOf(absl::string_view endpoint) {
+int ParsePort(absl::string_view endpoint) {
   int port = 0;
   DCP_CHECK(absl::SimpleAtoi(endpoint.substr(endpoint.rfind(':') + 1), &port));
   return port;
@@ -92,7 +92,7 @@ std::string Ask(int port, int wake, absl::string_view head,
 
 FaultyProxy::FaultyProxy(absl::string_view endpoint, Faults faults)
     : faults_(std::move(faults)),
-      server_port_(PortOf(endpoint)),
+      server_port_(ParsePort(endpoint)),
       listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   sockaddr_in address = Loopback(0);
   socklen_t size = sizeof(address);

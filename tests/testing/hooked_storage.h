@@ -46,8 +46,8 @@ class HookedStorage : public FileSystem {
     DCP_RETURN_IF_ERROR(hook_());
     return fs_.OpenShared(path, size, direct);
   }
-  FileSystemTraits TraitsOf(absl::string_view path) override {
-    return fs_.TraitsOf(path);
+  FileSystemTraits TraitsAt(absl::string_view path) override {
+    return fs_.TraitsAt(path);
   }
   absl::StatusOr<File> CreateInParts(absl::string_view path,
                                      const InParts& parts) override {

@@ -132,7 +132,7 @@ class RankProcesses {
   }
 
   // Waits until all ranks are gone.
-  EndOfRanks Run() {
+  RanksResult Run() {
     const Clock::time_point end = Clock::now() + options_.deadline;
     if (options_.agent_store) {
       c10d::TCPStoreOptions store;
@@ -145,9 +145,9 @@ class RankProcesses {
     for (int rank = 0; rank < world_size(); ++rank) Start(rank);
     Converse(end);
     KillAll();
-    EndOfRanks result{.problems = Problems(),
-                      .outputs = {},
-                      .reports = ReadReports(directory_, call_, world_size())};
+    RanksResult result{.problems = Problems(),
+                       .outputs = {},
+                       .reports = ReadReports(directory_, call_, world_size())};
     if (!result.problems.empty()) result.outputs = Outputs();
     return result;
   }
@@ -174,7 +174,7 @@ class RankProcesses {
            0;
   }
 
-  std::vector<std::string> EnvironmentOf(int rank, int socket) const {
+  std::vector<std::string> RankEnvironment(int rank, int socket) const {
     std::map<std::string, std::string> variables = InheritedEnvironment();
     variables["RANK"] = variables["LOCAL_RANK"] = absl::StrCat(rank);
     variables["WORLD_SIZE"] = absl::StrCat(world_size());
@@ -206,7 +206,7 @@ class RankProcesses {
     const std::string output = RankFile(directory_, "output", call_, rank);
     const int output_fd =
         open(output.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    std::vector<std::string> environment = EnvironmentOf(rank, sockets[1]);
+    std::vector<std::string> environment = RankEnvironment(rank, sockets[1]);
     std::vector<std::string> arguments = RankArguments();
     const std::vector<char*> envp = Pointers(&environment);
     const std::vector<char*> argv = Pointers(&arguments);
@@ -303,7 +303,7 @@ class RankProcesses {
       for (const std::string& failure : rank.failures) {
         problems.push_back(absl::StrCat("rank ", number, ": ", failure));
       }
-      const std::string end = EndOf(number);
+      const std::string end = DescribeEnd(number);
       if (!end.empty()) {
         problems.push_back(absl::StrCat("rank ", number, ": ", end));
       }
@@ -312,7 +312,7 @@ class RankProcesses {
   }
 
   // How a rank ended, if it failed and has not said why.
-  std::string EndOf(int number) const {
+  std::string DescribeEnd(int number) const {
     const Rank& rank = ranks_[static_cast<size_t>(number)];
     if (rank.done || MayDie(number)) return "";
     if (rank.socket >= 0) {
@@ -355,8 +355,8 @@ std::vector<std::string> ReadReports(const std::string& directory, int call,
   return reports;
 }
 
-EndOfRanks RunRankProcesses(int world_size, const RanksOptions& options,
-                            int call) {
+RanksResult RunRankProcesses(int world_size, const RanksOptions& options,
+                             int call) {
   return RankProcesses(world_size, options, call).Run();
 }
 

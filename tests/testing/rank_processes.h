@@ -38,7 +38,7 @@ std::string RankFile(const std::string& directory, const char* kind, int call,
 std::vector<std::string> ReadReports(const std::string& directory, int call,
                                      int world_size);
 
-struct EndOfRanks {
+struct RanksResult {
   std::vector<std::string> problems;  // empty if all went well
   std::string outputs;                // from all ranks, if there are problems
   std::vector<std::string> reports;   // by rank
@@ -46,8 +46,8 @@ struct EndOfRanks {
 
 // Starts the current test again as each of the ranks of `call`, which counts
 // from 0 in the test, and waits until all are gone. For the thread of the test.
-EndOfRanks RunRankProcesses(int world_size, const RanksOptions& options,
-                            int call);
+RanksResult RunRankProcesses(int world_size, const RanksOptions& options,
+                             int call);
 
 }  // namespace fsdp::testing
 

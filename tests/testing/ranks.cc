@@ -109,16 +109,16 @@ std::vector<std::string> RunRanks(int world_size,
     if (call == OwnCall()) RunAsRank(body);
     return ReadReports(Variable(kDirectoryVariable), call, world_size);
   }
-  EndOfRanks end = RunRankProcesses(world_size, options, call);
+  RanksResult end = RunRankProcesses(world_size, options, call);
   if (!end.problems.empty()) {
     ADD_FAILURE() << absl::StrJoin(end.problems, "\n") << end.outputs;
   }
   return std::move(end.reports);
 }
 
-std::vector<std::string> FailuresOfRanks(int world_size,
-                                         const std::function<void()>& body,
-                                         const RanksOptions& options) {
+std::vector<std::string> RankFailures(int world_size,
+                                      const std::function<void()>& body,
+                                      const RanksOptions& options) {
   const int call = NextCall();
   if (!IsRank()) return RunRankProcesses(world_size, options, call).problems;
   if (call == OwnCall()) RunAsRank(body);
@@ -157,7 +157,7 @@ void WaitForAllRanks() {
   WaitForGo();
 }
 
-std::string ErrorOf(const std::function<void()>& call) {
+std::string ThrownMessage(const std::function<void()>& call) {
   std::string text;
   const auto take = [&text](const std::exception& error) {
     const auto* own = dynamic_cast<const c10::Error*>(&error);

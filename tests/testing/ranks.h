@@ -53,9 +53,9 @@ std::vector<std::string> RunRanks(int world_size,
 
 // The same, but returns the failures, "rank 2: ...", and does not fail the
 // test.
-std::vector<std::string> FailuresOfRanks(int world_size,
-                                         const std::function<void()>& body,
-                                         const RanksOptions& options = {});
+std::vector<std::string> RankFailures(int world_size,
+                                      const std::function<void()>& body,
+                                      const RanksOptions& options = {});
 
 // Within `body`: adds to the text that RunRanks returns for this rank.
 void Report(const std::string& text);
@@ -74,7 +74,7 @@ void WaitForAllRanks();
 
 // The message of the exception that `call` throws, without the stack trace. If
 // it throws none, fails the test and returns an empty string.
-std::string ErrorOf(const std::function<void()>& call);
+std::string ThrownMessage(const std::function<void()>& call);
 
 }  // namespace fsdp::testing
 

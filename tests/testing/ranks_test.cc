@@ -58,34 +58,34 @@ TEST(Ranks, EnvironmentIsSetAndUnset) {
 }
 
 TEST(Ranks, FailedExpectationsNameTheRank) {
-  EXPECT_THAT(FailuresOfRanks(2, [] { EXPECT_EQ(Rank(), 0) << "oh"; }),
+  EXPECT_THAT(RankFailures(2, [] { EXPECT_EQ(Rank(), 0) << "oh"; }),
               ElementsAre(AllOf(HasSubstr("rank 1: "),
                                 HasSubstr("ranks_test.cc"), HasSubstr("oh"))));
 }
 
 TEST(Ranks, ExceptionsNameTheRankAndEndTheOthers) {
   EXPECT_THAT(
-      FailuresOfRanks(2,
-                      [] {
-                        TORCH_CHECK(Rank() != 1, "no such thing");
-                        WaitForAllRanks();
-                        pause();
-                      }),
+      RankFailures(2,
+                   [] {
+                     TORCH_CHECK(Rank() != 1, "no such thing");
+                     WaitForAllRanks();
+                     pause();
+                   }),
       AllOf(Contains(AllOf(HasSubstr("rank 1: "), HasSubstr("no such thing"))),
             Contains("rank 0: was killed because another rank had "
                      "ended")));
 }
 
 TEST(Ranks, DeathNamesTheRankAndSignal) {
-  EXPECT_THAT(FailuresOfRanks(2,
-                              [] {
-                                if (Rank() == 0) raise(SIGKILL);
-                              }),
+  EXPECT_THAT(RankFailures(2,
+                           [] {
+                             if (Rank() == 0) raise(SIGKILL);
+                           }),
               ElementsAre(HasSubstr("rank 0: died of signal 9")));
-  EXPECT_THAT(FailuresOfRanks(2,
-                              [] {
-                                if (Rank() == 0) _exit(3);
-                              }),
+  EXPECT_THAT(RankFailures(2,
+                           [] {
+                             if (Rank() == 0) _exit(3);
+                           }),
               ElementsAre(HasSubstr("rank 0: ended with code 3")));
 }
 
@@ -98,16 +98,16 @@ TEST(Ranks, DeathMayBeExpected) {
 }
 
 TEST(Ranks, AHangEndsAtTheDeadline) {
-  EXPECT_THAT(FailuresOfRanks(2,
-                              [] {
-                                if (Rank() == 1) pause();
-                              },
-                              {.deadline = std::chrono::seconds(1)}),
+  EXPECT_THAT(RankFailures(2,
+                           [] {
+                             if (Rank() == 1) pause();
+                           },
+                           {.deadline = std::chrono::seconds(1)}),
               Contains("rank 1: was still running at the deadline"));
 }
 
 TEST(Ranks, ThrownMessageHasNoStackTrace) {
-  EXPECT_EQ(ErrorOf([] { TORCH_CHECK(false, "a ", 1); }), "a 1");
+  EXPECT_EQ(ThrownMessage([] { TORCH_CHECK(false, "a ", 1); }), "a 1");
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ using State = std::array<uint32_t, 8>;
 // For each of the first primes: the first 32 bits in the n-th root's fractional
 // part. The state uses square roots, the rounds use cube roots.
 template <size_t kCount>
-std::array<uint32_t, kCount> RootsOfPrimes(bool cube) {
+std::array<uint32_t, kCount> PrimeRoots(bool cube) {
   std::array<uint32_t, kCount> roots{};
   size_t found = 0;
   for (uint32_t n = 2; found < kCount; ++n) {
@@ -36,7 +36,7 @@ std::array<uint32_t, kCount> RootsOfPrimes(bool cube) {
 }
 
 void AddBlock(const char* block, State& state) {
-  static const std::array<uint32_t, 64> kRounds = RootsOfPrimes<64>(true);
+  static const std::array<uint32_t, 64> kRounds = PrimeRoots<64>(true);
   std::array<uint32_t, 64> w{};
   for (size_t i = 0; i < 64; ++i) {
     if (i < 16) {
@@ -69,7 +69,7 @@ void AddBlock(const char* block, State& state) {
 }  // namespace
 
 std::string Sha256(absl::string_view bytes) {
-  State state = RootsOfPrimes<8>(false);
+  State state = PrimeRoots<8>(false);
   std::string padded = absl::StrCat(bytes, "\x80");
   while (padded.size() % kBlock != kBlock - 8) padded.push_back('\0');
   for (int shift = 56; shift >= 0; shift -= 8) {

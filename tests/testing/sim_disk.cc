@@ -13,7 +13,7 @@ namespace {
 using Node = SimDisk::Node;
 using Key = std::pair<const Node*, std::string>;
 
-Key KeyOf(const SimDisk::Change& change) {
+Key ChangeKey(const SimDisk::Change& change) {
   return {change.dentry.directory.get(), change.dentry.name};
 }
 
@@ -53,9 +53,9 @@ void CrashTree(Node& node, std::mt19937_64& random) {
   for (auto& [name, child] : node.entries) CrashTree(*child, random);
 }
 
-uint64_t UsedBytesOf(const Node& node) {
+uint64_t UsedPageBytes(const Node& node) {
   uint64_t used = AlignUp(node.data.size(), SimDisk::kPageBytes);
-  for (const auto& [name, child] : node.entries) used += UsedBytesOf(*child);
+  for (const auto& [name, child] : node.entries) used += UsedPageBytes(*child);
   return used;
 }
 
@@ -143,10 +143,10 @@ void SimDisk::SyncDirectory(const Node& directory) {
   for (size_t i = pending_.size(); i-- > 0;) {
     for (const Change& change : pending_[i]) {
       kept[i] = kept[i] || change.dentry.directory.get() == &directory ||
-                keys.count(KeyOf(change)) > 0;
+                keys.count(ChangeKey(change)) > 0;
     }
     if (!kept[i]) continue;
-    for (const Change& change : pending_[i]) keys.insert(KeyOf(change));
+    for (const Change& change : pending_[i]) keys.insert(ChangeKey(change));
   }
   std::vector<Changes> rest;
   for (size_t i = 0; i < pending_.size(); ++i) {
@@ -159,7 +159,7 @@ void SimDisk::SyncDirectory(const Node& directory) {
   pending_ = std::move(rest);
 }
 
-uint64_t SimDisk::UsedBytes() const { return UsedBytesOf(*root_); }
+uint64_t SimDisk::UsedBytes() const { return UsedPageBytes(*root_); }
 
 void SimDisk::KeepSome(Survival survival, std::mt19937_64& random) {
   const size_t prefix = random() % (pending_.size() + 1);
@@ -172,12 +172,12 @@ void SimDisk::KeepSome(Survival survival, std::mt19937_64& random) {
             : random() % 2 == 0 &&
                   std::none_of(changes.begin(), changes.end(),
                                [&](const Change& change) {
-                                 return dropped.count(KeyOf(change)) > 0;
+                                 return dropped.count(ChangeKey(change)) > 0;
                                });
     if (kept) {
       ApplyDurably(changes);
     } else {
-      for (const Change& change : changes) dropped.insert(KeyOf(change));
+      for (const Change& change : changes) dropped.insert(ChangeKey(change));
     }
   }
   pending_.clear();

@@ -198,7 +198,7 @@ absl::StatusOr<std::string> SimObjectClient::Begin(absl::string_view key,
   if (fate.happens) {
     server_.uploads_[id] = {.key = std::string(key),
                             .label = std::string(label),
-                            .begun_ns = server_.TimeOf(server_.num_made_),
+                            .begun_ns = server_.CreationTime(server_.num_made_),
                             .parts = {}};
   }
   if (!fate.error.ok()) return fate.error;

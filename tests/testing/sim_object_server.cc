@@ -118,10 +118,10 @@ SimObjectServer::Object SimObjectServer::NewObject(absl::string_view bytes) {
   const uint64_t number = ++num_made_;
   return {.bytes = std::string(bytes),
           .etag = absl::StrCat("\"", number, "\""),
-          .modified_ns = TimeOf(number)};
+          .modified_ns = CreationTime(number)};
 }
 
-int64_t SimObjectServer::TimeOf(uint64_t number) const {
+int64_t SimObjectServer::CreationTime(uint64_t number) const {
   return options_.first_ns + static_cast<int64_t>(number) * 1000000000;
 }
 

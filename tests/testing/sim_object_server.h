@@ -107,7 +107,7 @@ class SimObjectServer {
   absl::Status FindUpload(absl::string_view key, absl::string_view id,
                           Upload** found) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // When the object or upload with this number was made.
-  int64_t TimeOf(uint64_t number) const;
+  int64_t CreationTime(uint64_t number) const;
   bool IsLate();
   void CountInFlight(int64_t num_bytes);
 

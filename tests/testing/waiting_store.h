@@ -40,7 +40,7 @@ class WaitingStore final : public HookedStorage {
   int most_reads() const { return reads_.most(); }
   int most_stats() const { return stats_.most(); }
 
-  FileSystemTraits TraitsOf(absl::string_view) override {
+  FileSystemTraits TraitsAt(absl::string_view) override {
     return {.has_rename = false};
   }
   absl::StatusOr<File> OpenForRead(absl::string_view path, DirectMode direct,

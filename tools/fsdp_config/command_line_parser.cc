@@ -30,7 +30,7 @@ absl::Status Refuse(const VerbRow& verb, absl::string_view message) {
 }
 
 absl::Status CheckWhole(const VerbRow& verb, const CommandLine& line) {
-  if (VerbOf(verb) == Verb::kInit) {
+  if (VerbForRow(verb) == Verb::kInit) {
     if (!line.files.empty()) {
       return Refuse(verb,
                     absl::StrCat("init reads no FILE, but got '", line.file,
@@ -42,7 +42,7 @@ absl::Status CheckWhole(const VerbRow& verb, const CommandLine& line) {
     return absl::OkStatus();
   }
   if (line.file.empty()) return Refuse(verb, "the FILE is missing");
-  if (line.files.size() > 1 && VerbOf(verb) != Verb::kCheck) {
+  if (line.files.size() > 1 && VerbForRow(verb) != Verb::kCheck) {
     return Refuse(verb, absl::StrCat("expected one FILE, but '", line.files[1],
                                      "' is a second one"));
   }
@@ -51,10 +51,10 @@ absl::Status CheckWhole(const VerbRow& verb, const CommandLine& line) {
                   "standard input cannot be replaced: --overwrite requires an "
                   "--output-file");
   }
-  if (VerbOf(verb) == Verb::kConvert && !line.to.has_value()) {
+  if (VerbForRow(verb) == Verb::kConvert && !line.to.has_value()) {
     return Refuse(verb, "--to DIALECT is missing");
   }
-  if (VerbOf(verb) == Verb::kConvert && line.overwrite &&
+  if (VerbForRow(verb) == Verb::kConvert && line.overwrite &&
       line.output_file.empty()) {
     return Refuse(verb, "--overwrite requires an --output-file");
   }
@@ -90,7 +90,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(
   }
   const VerbRow* verb = FindVerb(Tool(), args[0]);
   if (verb == nullptr) return UnknownVerb(Tool(), args[0]);
-  line.verb = VerbOf(*verb);
+  line.verb = VerbForRow(*verb);
   DCP_ASSIGN_OR_RETURN(
       const std::vector<std::string> files,
       ParseVerbOptions(Tool(), *verb, args.subspan(1),
@@ -119,9 +119,9 @@ std::string GeneralHelp() {
   absl::StrAppend(&text, "\nConfigs of these programs are read:\n");
   for (const Dialect dialect : all_dialects()) {
     absl::StrAppendFormat(
-        &text, "  %-15s%s\n", program_of(dialect),
+        &text, "  %-15s%s\n", dialect_program(dialect),
         can_write(dialect)
-            ? absl::StrCat("and written, --to ", name_of(dialect))
+            ? absl::StrCat("and written, --to ", dialect_name(dialect))
             : "but not written");
   }
   absl::StrAppend(&text,
@@ -134,7 +134,7 @@ std::string GeneralHelp() {
 }
 
 std::string VerbHelp(Verb verb) {
-  const VerbRow& row = RowOf(verb);
+  const VerbRow& row = RowForVerb(verb);
   std::string text =
       absl::StrCat("Usage: fsdp-config ", row.name, " [OPTION]...",
                    *row.operands == '\0' ? "" : " ", row.operands, "\n\n",

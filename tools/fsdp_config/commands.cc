@@ -64,18 +64,18 @@ struct Input {
   Sources sources;
 };
 
-absl::StatusOr<std::string> TextOf(const std::string& file) {
+absl::StatusOr<std::string> ReadText(const std::string& file) {
   return config_text(file == "-" ? "/dev/stdin" : file);
 }
 
-std::string NameOf(const std::string& file) {
+std::string DisplayName(const std::string& file) {
   return file == "-" ? "standard input" : file;
 }
 
 absl::StatusOr<Input> Read(const Context& context, const std::string& file) {
-  DCP_ASSIGN_OR_RETURN(std::string text, TextOf(file));
+  DCP_ASSIGN_OR_RETURN(std::string text, ReadText(file));
   Input input;
-  const std::string name = NameOf(file);
+  const std::string name = DisplayName(file);
   if (file == "-") {
     input.read = read_config_text(name, text);
   } else {
@@ -221,11 +221,11 @@ ExitCode CheckOne(const Context& context, const std::string& file) {
   } else {
     const std::string dialect =
         read.dialect.has_value()
-            ? absl::StrCat(" (", name_of(*read.dialect), ")")
+            ? absl::StrCat(" (", dialect_name(*read.dialect), ")")
             : "";
     context.console.out << RenderFindings(read.findings, input->sources,
                                           context.terminal.out_has_colors)
-                        << NameOf(file) << dialect << ": "
+                        << DisplayName(file) << dialect << ": "
                         << RenderCounts(read.findings) << "\n";
   }
   return AreTooMany(context, read.findings) ? dcp::tools::kExitFound
@@ -294,8 +294,8 @@ int64_t RanksForDegrees(const MeshConfig& mesh) {
   return kDefaultRanks;
 }
 
-ExplainOptions ExplainOptionsOf(const CommandLine& line,
-                                const MeshConfig& mesh) {
+ExplainOptions MakeExplainOptions(const CommandLine& line,
+                                  const MeshConfig& mesh) {
   const int64_t written_for = *mesh.num_processes;
   ExplainOptions options = {.local_batch_size = line.local_batch_size,
                             .seq_len = line.seq_len};
@@ -316,7 +316,7 @@ ExitCode RunExplain(const Context& context) {
   if (read.findings.has_problems()) {
     return Refuse(context, read.dialect, read.findings, input->sources);
   }
-  ExplainOptions options = ExplainOptionsOf(line, read.config.mesh);
+  ExplainOptions options = MakeExplainOptions(line, read.config.mesh);
   if (!line.model.empty()) {
     absl::StatusOr<std::vector<ParameterShape>> shapes =
         ReadShapes(context, line.model);
@@ -344,14 +344,14 @@ ExitCode RunExplain(const Context& context) {
 
 ExitCode RunToFsdp2(const Context& context) {
   const std::string& file = context.line.file;
-  absl::StatusOr<std::string> text = TextOf(file);
+  absl::StatusOr<std::string> text = ReadText(file);
   if (!text.ok()) {
     return Fail(context, text.status(), dcp::tools::kExitSource);
   }
-  const ToFsdp2 result = to_fsdp2(NameOf(file), *text);
+  const ToFsdp2 result = to_fsdp2(DisplayName(file), *text);
   const std::optional<Dialect> dialect =
-      read_config_text(NameOf(file), *text).dialect;
-  const Sources sources = {{NameOf(file), *std::move(text)}};
+      read_config_text(DisplayName(file), *text).dialect;
+  const Sources sources = {{DisplayName(file), *std::move(text)}};
   if (AreTooMany(context, result.findings)) {
     return Refuse(context, dialect, result.findings, sources);
   }

@@ -98,8 +98,9 @@ absl::Status AddFile(absl::string_view value, CommandLine& line) {
 absl::Status SetTo(absl::string_view value, CommandLine& line) {
   line.to = dialect_named(value);
   if (line.to.has_value() && !can_write(*line.to)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "configs of ", program_of(*line.to), " can be read, but not written"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("configs of ", dialect_program(*line.to),
+                     " can be read, but not written"));
   }
   if (line.to.has_value()) return absl::OkStatus();
   return IsNot(value, config::Alternatives(written_dialects()));
@@ -153,7 +154,7 @@ const VerbTool& Tool() {
   static const VerbTool kTool = {
       .name = "fsdp-config",
       .verbs = kVerbs,
-      .options = dcp::tools::OptionsOf(AllOptions()),
+      .options = dcp::tools::ToolOptions(AllOptions()),
       // accelerate spells its options with underscores.
       .syntax = {.underscores = true},
       .short_words_are_operands = true,
@@ -163,9 +164,11 @@ const VerbTool& Tool() {
 
 absl::Span<const OptionRow<CommandLine>> AllOptions() { return kOptions; }
 
-const VerbRow& RowOf(Verb verb) { return kVerbs[static_cast<size_t>(verb)]; }
+const VerbRow& RowForVerb(Verb verb) {
+  return kVerbs[static_cast<size_t>(verb)];
+}
 
-Verb VerbOf(const VerbRow& row) {
+Verb VerbForRow(const VerbRow& row) {
   return static_cast<Verb>(&row - kVerbs.data());
 }
 

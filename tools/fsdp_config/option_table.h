@@ -10,8 +10,8 @@
 
 namespace fsdp::tools {
 
-const dcp::tools::VerbRow& RowOf(Verb verb);
-Verb VerbOf(const dcp::tools::VerbRow& row);
+const dcp::tools::VerbRow& RowForVerb(Verb verb);
+Verb VerbForRow(const dcp::tools::VerbRow& row);
 
 absl::Span<const dcp::tools::OptionRow<CommandLine>> AllOptions();
 

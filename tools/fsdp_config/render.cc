@@ -45,7 +45,7 @@ absl::string_view KindName(Finding::Kind kind) {
 
 constexpr absl::string_view kPlain = "\033[0m";
 
-absl::string_view ColorOf(Finding::Kind kind) {
+absl::string_view KindColor(Finding::Kind kind) {
   switch (kind) {
     case Finding::Kind::kProblem:
       return "\033[1;31m";  // bold red
@@ -230,7 +230,7 @@ std::string GroupsText(const std::vector<GroupPlan>& groups) {
 
 Json NameJson(std::optional<Dialect> dialect) {
   if (!dialect.has_value()) return nullptr;
-  return std::string(name_of(*dialect));
+  return std::string(dialect_name(*dialect));
 }
 
 Json ListJson(const Findings& findings) {
@@ -390,7 +390,7 @@ std::string RenderFindings(const Findings& findings, const Sources& sources,
   for (const Finding::Kind kind : kKinds) {
     for (const Finding& finding : sorted) {
       if (finding.kind != kind) continue;
-      absl::StrAppend(&text, color ? ColorOf(kind) : "", KindName(kind),
+      absl::StrAppend(&text, color ? KindColor(kind) : "", KindName(kind),
                       color ? kPlain : "", ": ", to_string(finding), "\n");
       const auto source = sources.find(finding.place.file);
       if (source != sources.end()) {
@@ -455,7 +455,7 @@ std::string ExplanationJson(Dialect dialect, const TrainConfig& config,
                             const Findings& findings) {
   const MeshPlan& mesh = explanation.mesh;
   Json json = {
-      {"dialect", std::string(name_of(dialect))},
+      {"dialect", std::string(dialect_name(dialect))},
       {"findings", ListJson(findings)},
       {"mesh",
        {{"replicate", mesh.replicate},

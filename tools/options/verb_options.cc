@@ -22,7 +22,7 @@ struct TakenOptions {
   std::vector<size_t> rows;
 };
 
-TakenOptions OptionsOfVerb(const VerbTool& tool, const VerbRow& verb) {
+TakenOptions VerbOptions(const VerbTool& tool, const VerbRow& verb) {
   TakenOptions taken;
   for (size_t i = 0; i < tool.options.size(); ++i) {
     const VerbOption& option = tool.options[i];
@@ -160,7 +160,7 @@ absl::StatusOr<std::vector<std::string>> ParseVerbOptions(
     absl::Span<const std::string> args,
     absl::FunctionRef<absl::Status(size_t option, absl::string_view value)>
         apply) {
-  const TakenOptions taken = OptionsOfVerb(tool, verb);
+  const TakenOptions taken = VerbOptions(tool, verb);
   std::vector<std::string> operands;
   for (OptionWord& word : SplitOptionWords(args, taken.specs, tool.syntax)) {
     // A prefix of a name stands for the name, but this word may be the whole

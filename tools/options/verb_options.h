@@ -73,7 +73,7 @@ struct VerbTool {
 
 // The rows without their `apply`, for VerbTool.
 template <typename Line>
-std::vector<VerbOption> OptionsOf(absl::Span<const OptionRow<Line>> rows) {
+std::vector<VerbOption> ToolOptions(absl::Span<const OptionRow<Line>> rows) {
   return std::vector<VerbOption>(rows.begin(), rows.end());
 }
 

@@ -23,7 +23,7 @@ ExitCode CodeWithoutSide(absl::StatusCode code) {
 
 }  // namespace
 
-ExitCode ExitCodeOf(const absl::Status& status) {
+ExitCode ExitCodeFor(const absl::Status& status) {
   if (IsMisfit(status)) return kExitSource;
   switch (status.code()) {
     case absl::StatusCode::kOk:
@@ -36,7 +36,7 @@ ExitCode ExitCodeOf(const absl::Status& status) {
     default:
       break;
   }
-  switch (SideOf(status)) {
+  switch (StatusSide(status)) {
     case ErrorSide::kSource:
       return kExitSource;
     case ErrorSide::kDestination:
@@ -50,7 +50,7 @@ ExitCode ExitCodeOf(const absl::Status& status) {
 }
 
 absl::string_view SideName(const absl::Status& status) {
-  switch (SideOf(status)) {
+  switch (StatusSide(status)) {
     case ErrorSide::kSource:
       return "source";
     case ErrorSide::kDestination:

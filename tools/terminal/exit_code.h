@@ -21,7 +21,7 @@ enum ExitCode : int {
 };
 
 // The code for a status that dcp/checkpoint returned.
-ExitCode ExitCodeOf(const absl::Status& status);
+ExitCode ExitCodeFor(const absl::Status& status);
 
 // "source", "destination" or "": the end at which `status` arose.
 absl::string_view SideName(const absl::Status& status);

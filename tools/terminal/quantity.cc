@@ -41,7 +41,7 @@ SplitSize Split(absl::string_view text) {
 
 // The whole bytes in "0.<digits>" of `unit`. Digits after the ninth are
 // dropped: they are less than a billionth of the unit.
-uint64_t FractionOf(absl::string_view digits, uint64_t unit) {
+uint64_t FractionBytes(absl::string_view digits, uint64_t unit) {
   uint64_t numerator = 0;
   uint64_t denominator = 1;
   for (char digit : digits.substr(0, 9)) {
@@ -67,7 +67,7 @@ absl::StatusOr<uint64_t> ParseSize(absl::string_view text) {
   }
   const std::optional<uint64_t> product = CheckedMul(whole, *unit);
   const std::optional<uint64_t> sum =
-      product ? CheckedAdd(*product, FractionOf(split.fraction, *unit))
+      product ? CheckedAdd(*product, FractionBytes(split.fraction, *unit))
               : std::nullopt;
   if (!sum.has_value()) {
     return absl::InvalidArgumentError(

@@ -185,9 +185,10 @@ void IgnoreSageMaker(Section& root) {
 
 void ReadOffloads(Section& section, TrainConfig& config) {
   ShardingConfig& sharding = config.sharding;
-  section.Read(KeyOf("offload_params", section), sharding.cpu_offload);
+  section.Read(OptionKey("offload_params", section), sharding.cpu_offload);
   Setting<bool>& activations = sharding.activation_cpu_offload;
-  const std::string key = KeyOf("activation_checkpointing_offload", section);
+  const std::string key =
+      OptionKey("activation_checkpointing_offload", section);
   if (!section.Read(key, activations) || !*activations) return;
   if (*sharding.fsdp_version == 2 && *sharding.activation_checkpointing > 0) {
     return;
@@ -201,7 +202,7 @@ void ReadOffloads(Section& section, TrainConfig& config) {
 // accelerate's launcher requires both or neither: rank 0 reads the weights, and
 // the others get them from it.
 void RefuseUnequalRanks(Section& section, const CheckpointConfig& checkpoint) {
-  const Node* sync = section.Find(KeyOf("sync_module_states", section));
+  const Node* sync = section.Find(OptionKey("sync_module_states", section));
   if (sync == nullptr || AsBool(*sync) != false ||
       !*checkpoint.cpu_ram_efficient_loading) {
     return;

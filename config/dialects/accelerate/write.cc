@@ -109,12 +109,13 @@ int64_t WrittenProcesses(const MeshConfig& mesh, Findings& findings) {
   const int64_t ranks = *copies * *mesh.tensor_parallel_degree;
   if (ranks != *mesh.num_processes) {
     findings.Changed(
-        PlaceOf(mesh.num_processes, "mesh.num_processes"),
+        SettingPlace(mesh.num_processes, "mesh.num_processes"),
         absl::StrCat("is written as ", ranks, ", as many as the degrees make"));
   }
   if (*copies > 1) {
-    findings.Changed(PlaceOf(copies, "mesh.data_parallel_replicate_degree"),
-                     "is written as num_processes, each of which has a copy");
+    findings.Changed(
+        SettingPlace(copies, "mesh.data_parallel_replicate_degree"),
+        "is written as num_processes, each of which has a copy");
   }
   return ranks;
 }

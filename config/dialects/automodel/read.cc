@@ -118,7 +118,7 @@ constexpr KeyRow kAutomodelSharding[] = {
     {"cp_size", ReadAutomodelSize<&MeshConfig::context_parallel_degree>},
     {"pp_size", ReadAutomodelSize<&MeshConfig::pipeline_parallel_degree>},
     {"ep_size", ReadAutomodelSize<&MeshConfig::expert_parallel_degree>},
-    {"reshard_after_forward", IntoReshardOfLayers},
+    {"reshard_after_forward", IntoLayerReshard},
     {"mp_policy", ReadAutomodelTypes},
     {"offload_policy", ReadAutomodelOffload},
     {"activation_checkpointing", ReadAutomodelRecompute},
@@ -194,17 +194,17 @@ constexpr KeyRow kAutomodelRoot[] = {
     {"fp8", Pass},
     {"compile", Pass},
 };
-constexpr absl::string_view kOfAutomodelsRecipe =
+constexpr absl::string_view kAutomodelRecipeReason =
     "they are for the recipe's model, data and logs";
 constexpr KeyMap kAutomodelMaps[] = {
-    {"rng", kAutomodelRandom, kOfAutomodelsRecipe},
-    {"", kAutomodelRoot, kOfAutomodelsRecipe},
+    {"rng", kAutomodelRandom, kAutomodelRecipeReason},
+    {"", kAutomodelRoot, kAutomodelRecipeReason},
     {"distributed", kAutomodelSharding},
     {"optimizer", kAutomodelOptimizer, "the program makes its optimizer"},
     {"lr_scheduler", kAutomodelScheduler, "they are about weight decay"},
-    {"step_scheduler", kAutomodelSteps, kOfAutomodelsRecipe},
-    {"checkpoint", kAutomodelCheckpoint, kOfAutomodelsRecipe},
-    {"clip_grad_norm", kAutomodelNorm, kOfAutomodelsRecipe},
+    {"step_scheduler", kAutomodelSteps, kAutomodelRecipeReason},
+    {"checkpoint", kAutomodelCheckpoint, kAutomodelRecipeReason},
+    {"clip_grad_norm", kAutomodelNorm, kAutomodelRecipeReason},
     {"model", kAutomodelModel, "the program makes its model"},
 };
 
@@ -253,7 +253,7 @@ void SettleAutomodelMesh(const Node& root, TrainConfig& config,
           std::pair(mesh.data_parallel_replicate_degree,
                     "dp_replicate_size")}) {
       if (*degree == 1) continue;
-      findings.Problem(PlaceOf(degree, name),
+      findings.Problem(SettingPlace(degree, name),
                        absl::StrCat("is ", *degree,
                                     ", which NeMo Automodel refuses for ddp"));
     }
@@ -270,12 +270,12 @@ void SettleAutomodelMesh(const Node& root, TrainConfig& config,
   const bool fits = *data % *copies == 0 && (*copies == 1 || *copies < *data);
   if (!fits) {
     findings.Problem(
-        PlaceOf(copies, "dp_replicate_size"),
+        SettingPlace(copies, "dp_replicate_size"),
         absl::StrCat("is ", *copies, ", not a smaller divisor of dp_size, ",
                      *data));
     return;
   }
-  data = Setting<int64_t>(*data / *copies, PlaceOf(data, "dp_size"));
+  data = Setting<int64_t>(*data / *copies, SettingPlace(data, "dp_size"));
 }
 
 // By default, stages keep parameters, and so do models with divided experts,
@@ -286,7 +286,7 @@ void SettleAutomodelReshard(const Node& root, TrainConfig& config,
   const MeshConfig& mesh = config.mesh;
   if (*mesh.pipeline_parallel_degree > 1 &&
       NodeAt(root, "distributed.pipeline") == nullptr) {
-    findings.Problem(PlaceOf(mesh.pipeline_parallel_degree, "pp_size"),
+    findings.Problem(SettingPlace(mesh.pipeline_parallel_degree, "pp_size"),
                      "has no distributed.pipeline, without which NeMo "
                      "Automodel refuses it");
   }

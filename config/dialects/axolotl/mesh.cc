@@ -47,7 +47,7 @@ void RefuseTogether(const Setting<int64_t>& size, absl::string_view name,
                     absl::string_view other, Findings& findings) {
   if (*size == 1) return;
   findings.Problem(
-      PlaceOf(size, name),
+      SettingPlace(size, name),
       absl::StrCat("is ", *size, ", which axolotl refuses ", other));
 }
 
@@ -58,7 +58,8 @@ void SetExperts(const AxolotlSizes& sizes, MeshConfig& mesh,
   constexpr absl::string_view kTogether = "together with expert_parallel_size";
   RefuseTogether(sizes.tensor, "tensor_parallel_size", kTogether, findings);
   RefuseTogether(sizes.replicate, "dp_replicate_size", kTogether, findings);
-  const SourceLocation place = PlaceOf(sizes.expert, "expert_parallel_size");
+  const SourceLocation place =
+      SettingPlace(sizes.expert, "expert_parallel_size");
   const std::optional<uint64_t> product =
       dcp::CheckedMul(static_cast<uint64_t>(*sizes.expert),
                       static_cast<uint64_t>(*sizes.shard));
@@ -85,7 +86,7 @@ void SetShards(const AxolotlSizes& sizes, MeshConfig& mesh) {
   mesh.data_parallel_shard_degree = sizes.shard;
   if (*sizes.replicate == 1) {
     mesh.data_parallel_replicate_degree =
-        Setting<int64_t>(kReplicateOverRest, PlaceOf(sizes.shard, ""));
+        Setting<int64_t>(kReplicateOverRest, SettingPlace(sizes.shard, ""));
   }
 }
 
@@ -108,7 +109,7 @@ void SetCopies(const AxolotlSizes& sizes, const SourceLocation& place,
     mesh.data_parallel_replicate_degree = int64_t{1};
   }
   if (*sizes.context > 1) {
-    findings.Changed(PlaceOf(sizes.context, "context_parallel_size"),
+    findings.Changed(SettingPlace(sizes.context, "context_parallel_size"),
                      "cuts the weights over these ranks too; axolotl keeps "
                      "them whole, and trains the same");
   }

@@ -33,17 +33,18 @@ void SetAxolotlDefaults(TrainConfig& config) {
 void ReadFsdpConfig(const Node& node, TrainConfig& config, Findings& findings) {
   Section options(node, findings);
   ReadFsdpOptions(options, config);
-  options.Read(KeyOf("offload_params", options), config.sharding.cpu_offload);
+  options.Read(OptionKey("offload_params", options),
+               config.sharding.cpu_offload);
   options.Ignore(
-      KeyOf("activation_checkpointing_offload", options),
+      OptionKey("activation_checkpointing_offload", options),
       "axolotl does not hand it to accelerate; write activation_offloading");
-  options.Find(KeyOf("cpu_offload_pin_memory", options));
-  const std::string final_type = KeyOf("final_state_dict_type", options);
+  options.Find(OptionKey("cpu_offload_pin_memory", options));
+  const std::string final_type = OptionKey("final_state_dict_type", options);
   const Choices<StateDictType> kTypes = {
       {"SHARDED_STATE_DICT", StateDictType::kShardedStateDict},
       {"FULL_STATE_DICT", StateDictType::kFullStateDict}};
   options.Read(final_type, kTypes, config.checkpoint.state_dict_type);
-  const std::string policy = KeyOf("mixed_precision_policy", options);
+  const std::string policy = OptionKey("mixed_precision_policy", options);
   ReadMixedPrecision(policy, options, config);
   options.Finish();
 }
@@ -56,7 +57,7 @@ void ReadVersions(Section& root, const Node& options, TrainConfig& config) {
   ReadFsdpConfig(options, config, root.findings());
   if (!is_outside || *version == outside) return;
   root.findings().Problem(
-      PlaceOf(version, "fsdp_config.fsdp_version"),
+      SettingPlace(version, "fsdp_config.fsdp_version"),
       absl::StrCat("is ", *version,
                    ", but fsdp_version next to fsdp_config is ", outside,
                    "; keep one of the two"));
@@ -205,7 +206,7 @@ void ReadLoop(Section& root, LoopConfig& loop) {
   SetAxolotlLoopDefaults(loop);
   Setting<int64_t> steps;
   if (root.Read("max_steps", IntegerRange{.least = -1}, steps) && *steps > 0) {
-    loop.steps = Some(*steps, PlaceOf(steps, "max_steps"));
+    loop.steps = Some(*steps, SettingPlace(steps, "max_steps"));
   }
   constexpr IntegerRange kOne{.least = 1};
   root.Read("micro_batch_size", kOne, loop.local_batch_size);

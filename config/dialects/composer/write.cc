@@ -63,7 +63,7 @@ class ComposerWriter : private ConfigWriter {
       WriteTensorParallel();
       SayGroups();
     }
-    SayWhatIsNotWritten();
+    ReportUnwritten();
     return std::move(text_);
   }
 
@@ -208,9 +208,9 @@ class ComposerWriter : private ConfigWriter {
   // Sets precision_ and mixed_precision_, to a word if there is one.
   void ChoosePrecision() {
     const std::optional<DType> param =
-        TypeOf(config_.precision.param_dtype, "precision.param_dtype");
+        WrittenType(config_.precision.param_dtype, "precision.param_dtype");
     const std::optional<DType> reduce =
-        TypeOf(config_.precision.reduce_dtype, "precision.reduce_dtype");
+        WrittenType(config_.precision.reduce_dtype, "precision.reduce_dtype");
     precision_ = "fp32";
     if (param.has_value() && HasSixteenBits(*param)) {
       precision_ = *param == DType::kBFloat16 ? "amp_bf16" : "amp_fp16";
@@ -229,8 +229,8 @@ class ComposerWriter : private ConfigWriter {
                                     ", reduce_dtype: ", word(reduce), "}");
   }
 
-  std::optional<DType> TypeOf(const Setting<std::optional<DType>>& setting,
-                              absl::string_view name) {
+  std::optional<DType> WrittenType(const Setting<std::optional<DType>>& setting,
+                                   absl::string_view name) {
     if (!setting->has_value() || IsWord(**setting)) return *setting;
     Changed(setting, name,
             "is not written: Composer has float32, bfloat16 and float16");
@@ -263,7 +263,8 @@ class ComposerWriter : private ConfigWriter {
     Line(1, "fsdp", "null");
     if (*mesh.tensor_parallel_degree != 1) {
       findings_.Problem(
-          PlaceOf(mesh.tensor_parallel_degree, "mesh.tensor_parallel_degree"),
+          SettingPlace(mesh.tensor_parallel_degree,
+                       "mesh.tensor_parallel_degree"),
           absl::StrCat("is ", *mesh.tensor_parallel_degree,
                        ", but Composer cuts layers only together with FSDP"));
     }
@@ -364,7 +365,7 @@ class ComposerWriter : private ConfigWriter {
                "takes modules as objects of Python alone");
   }
 
-  void SayWhatIsNotWritten() {
+  void ReportUnwritten() {
     const CheckpointConfig& checkpoint = config_.checkpoint;
     NotWritten(config_.mesh.num_processes, int64_t{0}, "mesh.num_processes",
                "takes the number from its launcher");

@@ -30,7 +30,7 @@ inline std::string BoolText(bool value) { return value ? "true" : "false"; }
 // The place where a user wrote the setting; if nobody did, the name in
 // TrainConfig.
 template <typename T>
-SourceLocation PlaceOf(const Setting<T>& setting, absl::string_view name) {
+SourceLocation SettingPlace(const Setting<T>& setting, absl::string_view name) {
   if (setting.place().has_value()) return *setting.place();
   return SourceLocation{.key = std::string(name)};
 }
@@ -46,7 +46,7 @@ void SayNotWritten(absl::string_view program, const Setting<T>& setting,
                    const T& always, absl::string_view name,
                    absl::string_view why, Findings& findings) {
   if (*setting == always) return;
-  findings.Changed(PlaceOf(setting, name),
+  findings.Changed(SettingPlace(setting, name),
                    absl::StrCat("is not written: ", program, " ", why));
 }
 
@@ -79,7 +79,7 @@ class ConfigWriter {
   template <typename T>
   void Changed(const Setting<T>& setting, absl::string_view name,
                std::string text) {
-    findings_.Changed(PlaceOf(setting, name), std::move(text));
+    findings_.Changed(SettingPlace(setting, name), std::move(text));
   }
   // SayNotWritten for this program.
   template <typename T>

@@ -22,7 +22,8 @@ namespace {
 constexpr absl::string_view kPrefix = "fsdp_";
 
 void ReadVersion(Section& section, TrainConfig& config) {
-  section.Read(KeyOf("version", section), IntegerRange{.least = 1, .most = 2},
+  section.Read(OptionKey("version", section),
+               IntegerRange{.least = 1, .most = 2},
                config.sharding.fsdp_version);
 }
 
@@ -55,7 +56,8 @@ void ReadReshard(absl::string_view key, const Node& node, Section& section,
 }
 
 // Returns null if there is none, or after a problem.
-const ShardingStrategy* StrategyOf(const std::string& key, Section& section) {
+const ShardingStrategy* ReadStrategyName(const std::string& key,
+                                         Section& section) {
   const Node* node = section.Find(key);
   if (node == nullptr) return nullptr;
   const ShardingStrategy* strategy =
@@ -88,16 +90,16 @@ void SayOnlyNamed(const Node& reshard, absl::string_view strategy,
 // overrides.
 void ReadStrategy(const std::string& reshard_key, Section& section,
                   TrainConfig& config) {
-  const std::string named_key = KeyOf("sharding_strategy", section);
+  const std::string named_key = OptionKey("sharding_strategy", section);
   const Node* named = section.Find(named_key);
   const Node* reshard = section.Find(reshard_key);
   const bool reshard_is_bool = reshard != nullptr &&
                                FindShardingStrategy(reshard->text) == nullptr &&
                                AsBool(*reshard).has_value();
   Findings& findings = section.findings();
-  const ShardingStrategy* first = StrategyOf(named_key, section);
+  const ShardingStrategy* first = ReadStrategyName(named_key, section);
   const ShardingStrategy* second =
-      reshard_is_bool ? nullptr : StrategyOf(reshard_key, section);
+      reshard_is_bool ? nullptr : ReadStrategyName(reshard_key, section);
   if (first != nullptr && second != nullptr && first != second) {
     findings.Problem(
         reshard->place,
@@ -118,12 +120,12 @@ void ReadStrategy(const std::string& reshard_key, Section& section,
 }
 
 void ReadResharding(Section& section, TrainConfig& config) {
-  const std::string reshard = KeyOf("reshard_after_forward", section);
+  const std::string reshard = OptionKey("reshard_after_forward", section);
   if (*config.sharding.fsdp_version == 1) {
     ReadStrategy(reshard, section, config);
     return;
   }
-  section.Ignore(KeyOf("sharding_strategy", section),
+  section.Ignore(OptionKey("sharding_strategy", section),
                  "fsdp_version 2 has reshard_after_forward instead");
   const Node* node = section.Find(reshard);
   if (node != nullptr) ReadReshard(reshard, *node, section, config);
@@ -135,9 +137,9 @@ void ReadLeastSize(const Setting<int64_t>& least, Findings& findings,
   if (*least > 0) {
     sharding.min_num_params = least;
   } else if (*sharding.auto_wrap_policy == AutoWrapPolicy::kSizeBasedWrap) {
-    sharding.auto_wrap_policy =
-        Setting<AutoWrapPolicy>(AutoWrapPolicy::kNoWrap, PlaceOf(least, ""));
-    findings.Changed(PlaceOf(least, ""),
+    sharding.auto_wrap_policy = Setting<AutoWrapPolicy>(
+        AutoWrapPolicy::kNoWrap, SettingPlace(least, ""));
+    findings.Changed(SettingPlace(least, ""),
                      "is read as auto_wrap_policy: NO_WRAP");
   }
 }
@@ -145,23 +147,24 @@ void ReadLeastSize(const Setting<int64_t>& least, Findings& findings,
 void ReadWrapping(Section& section, TrainConfig& config) {
   ShardingConfig& sharding = config.sharding;
   section.Read(
-      KeyOf("auto_wrap_policy", section),
+      OptionKey("auto_wrap_policy", section),
       Choices<AutoWrapPolicy>{
           {"TRANSFORMER_BASED_WRAP", AutoWrapPolicy::kTransformerBasedWrap},
           {"SIZE_BASED_WRAP", AutoWrapPolicy::kSizeBasedWrap},
           {"NO_WRAP", AutoWrapPolicy::kNoWrap}},
       sharding.auto_wrap_policy);
-  section.Read(KeyOf("transformer_layer_cls_to_wrap", section),
+  section.Read(OptionKey("transformer_layer_cls_to_wrap", section),
                sharding.transformer_layer_cls_to_wrap);
   Setting<int64_t> least;
-  if (section.Read(KeyOf("min_num_params", section), IntegerRange{}, least)) {
+  if (section.Read(OptionKey("min_num_params", section), IntegerRange{},
+                   least)) {
     ReadLeastSize(least, section.findings(), sharding);
   }
-  section.Read(KeyOf("ignored_modules", section), sharding.ignored_modules);
+  section.Read(OptionKey("ignored_modules", section), sharding.ignored_modules);
 }
 
 void ReadStateDictType(Section& section, TrainConfig& config) {
-  const std::string key = KeyOf("state_dict_type", section);
+  const std::string key = OptionKey("state_dict_type", section);
   const Node* node = section.Find(key);
   if (node == nullptr) return;
   // torch's enum has numbers as well as names.
@@ -190,10 +193,10 @@ void ReadStateDictType(Section& section, TrainConfig& config) {
 
 void ReadActivations(Section& section, TrainConfig& config) {
   Setting<bool> checkpointing;
-  const std::string key = KeyOf("activation_checkpointing", section);
+  const std::string key = OptionKey("activation_checkpointing", section);
   if (section.Read(key, checkpointing)) {
-    config.sharding.activation_checkpointing =
-        Setting<int64_t>(*checkpointing ? 1 : 0, PlaceOf(checkpointing, key));
+    config.sharding.activation_checkpointing = Setting<int64_t>(
+        *checkpointing ? 1 : 0, SettingPlace(checkpointing, key));
   }
 }
 
@@ -209,7 +212,7 @@ std::string KeyWithPrefix(absl::string_view prefix, absl::string_view option,
   return has_plain ? std::string(option) : prefixed;
 }
 
-std::string KeyOf(absl::string_view option, Section& section) {
+std::string OptionKey(absl::string_view option, Section& section) {
   return KeyWithPrefix(kPrefix, option, section);
 }
 
@@ -217,7 +220,7 @@ void RefuseTrue(absl::string_view key, absl::string_view reason,
                 Section& section) {
   Setting<bool> value;
   if (section.Read(key, value) && *value) {
-    section.findings().Problem(PlaceOf(value, key),
+    section.findings().Problem(SettingPlace(value, key),
                                absl::StrCat("is true, but ", reason));
   }
 }
@@ -228,7 +231,7 @@ void ReadFsdpOptions(Section& section, TrainConfig& config) {
   ReadWrapping(section, config);
   ReadStateDictType(section, config);
   ReadActivations(section, config);
-  section.Read(KeyOf("cpu_ram_efficient_loading", section),
+  section.Read(OptionKey("cpu_ram_efficient_loading", section),
                config.checkpoint.cpu_ram_efficient_loading);
   ReadRemoved(kPrefix, section);
 }

@@ -21,7 +21,7 @@ namespace fsdp::config {
 std::string KeyWithPrefix(absl::string_view prefix, absl::string_view option,
                           Section& section);
 // With or without "fsdp_".
-std::string KeyOf(absl::string_view option, Section& section);
+std::string OptionKey(absl::string_view option, Section& section);
 
 // Reads all of them except those that offload parameters, for which dialects
 // have different names, and activations, which only accelerate's file has.

@@ -140,8 +140,8 @@ void IntoReshard(Section& section, const KeyRow& row, TrainConfig& config) {
       Setting<ReshardSetting>(ReshardSetting(*frees), *frees.place());
 }
 
-void IntoReshardOfLayers(Section& section, const KeyRow& row,
-                         TrainConfig& config) {
+void IntoLayerReshard(Section& section, const KeyRow& row,
+                      TrainConfig& config) {
   Setting<bool> frees;
   if (!section.Read(row.key, frees)) return;
   config.sharding.reshard_after_forward = Setting<ReshardSetting>(
@@ -153,7 +153,7 @@ void IntoMinimumRate(Section& section, const KeyRow& row, TrainConfig& config) {
   if (!section.Read(row.key, RealRange{}, least)) return;
   const std::optional<double> lr = *config.loop.lr;
   if (!lr.has_value() || **least > *lr) {
-    section.findings().Problem(PlaceOf(least, row.key),
+    section.findings().Problem(SettingPlace(least, row.key),
                                absl::StrCat("is ", RealText(**least),
                                             ", more than the learning rate"));
     return;

@@ -83,8 +83,7 @@ void IntoRecompute(Section& section, const KeyRow& row, TrainConfig& config);
 // A switch for reshard_after_forward. The second: true frees all but the
 // root's.
 void IntoReshard(Section& section, const KeyRow& row, TrainConfig& config);
-void IntoReshardOfLayers(Section& section, const KeyRow& row,
-                         TrainConfig& config);
+void IntoLayerReshard(Section& section, const KeyRow& row, TrainConfig& config);
 // A learning rate at which a schedule ends; the rate is read before.
 void IntoMinimumRate(Section& section, const KeyRow& row, TrainConfig& config);
 

@@ -210,7 +210,7 @@ const KnownFiles& ImagePrograms() {
 }
 
 // Files that lie next to models, and files that start jobs.
-const KnownFiles& NeighboursOfModels() {
+const KnownFiles& FilesNearModels() {
   static const auto& programs = *new KnownFiles{
       {"a state of transformers' Trainer (trainer_state.json)",
        {"log_history"}},
@@ -247,7 +247,7 @@ const KnownFiles& NeighboursOfModels() {
   return programs;
 }
 
-const KnownFiles& ToolsOfProjects() {
+const KnownFiles& ProjectTools() {
   static const auto& programs = *new KnownFiles{
       {"Cargo", {"package", "dependencies"}},
       {"Cargo", {"workspace.members"}},
@@ -314,11 +314,11 @@ bool HasAllKeys(const Node& root, const KnownFile& file) {
 
 }  // namespace
 
-KnownProgram KnownProgramOf(const Node& root) {
+KnownProgram FindKnownProgram(const Node& root) {
   for (const KnownFiles* files :
        {&ReinforcementPrograms(), &FineTuningPrograms(),
         &LanguageModelPrograms(), &ImagePrograms(), &MegatronPrograms(),
-        &NeighboursOfModels(), &ToolsOfProjects()}) {
+        &FilesNearModels(), &ProjectTools()}) {
     for (const KnownFile& file : *files) {
       if (HasAllKeys(root, file)) return {file.program, file.dialect};
     }

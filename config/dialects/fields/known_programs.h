@@ -21,7 +21,7 @@ struct KnownProgram {
   bool is_refused() const { return !name.empty() && !dialect.has_value(); }
 };
 
-KnownProgram KnownProgramOf(const Node& root);
+KnownProgram FindKnownProgram(const Node& root);
 
 }  // namespace fsdp::config
 

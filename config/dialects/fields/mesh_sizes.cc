@@ -72,9 +72,9 @@ void CheckMeshSizes(bool is_fsdp, const TrainConfig& config,
   const MeshConfig& mesh = config.mesh;
   const Setting<int64_t>& shard = mesh.data_parallel_shard_degree;
   const Setting<int64_t>& context = mesh.context_parallel_degree;
-  const SourceLocation place = PlaceOf(shard, "dp_shard_size");
+  const SourceLocation place = SettingPlace(shard, "dp_shard_size");
   if (is_fsdp && *config.sharding.fsdp_version == 1) {
-    findings.Problem(PlaceOf(config.sharding.fsdp_version, "fsdp_version"),
+    findings.Problem(SettingPlace(config.sharding.fsdp_version, "fsdp_version"),
                      "is 1, which has no mesh sizes; write 2");
   } else if (is_fsdp && *shard == 1 && *context == 1) {
     findings.Problem(place,
@@ -82,7 +82,7 @@ void CheckMeshSizes(bool is_fsdp, const TrainConfig& config,
                      "over; write dp_shard_size, or train without FSDP");
   }
   if (!is_fsdp && *context > 1) {
-    findings.Problem(PlaceOf(context, "cp_size"),
+    findings.Problem(SettingPlace(context, "cp_size"),
                      absl::StrCat("is ", *context,
                                   ", but ranks share sequences only with FSDP, "
                                   "which is off"));

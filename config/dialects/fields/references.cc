@@ -24,7 +24,7 @@ constexpr int kMaxReferences = 1000;
 constexpr size_t kMaxTextBytes = 4096;
 
 // "variables.seed" for "${variables.seed}".
-std::optional<absl::string_view> PathOf(const Node& node) {
+std::optional<absl::string_view> ReferencePath(const Node& node) {
   absl::string_view text = node.text;
   if (node.kind != Node::Kind::kString || !absl::ConsumePrefix(&text, "${") ||
       !absl::ConsumeSuffix(&text, "}") || absl::StrContains(text, "${")) {
@@ -43,10 +43,10 @@ const Node* At(const Node& root, absl::string_view path) {
 }
 
 // The scalar at the end of a reference chain; null if there is none.
-const Node* TargetOf(const Node& root, const Node& reference) {
+const Node* FindTarget(const Node& root, const Node& reference) {
   const Node* target = &reference;
   for (int hop = 0; hop < kMaxHops; ++hop) {
-    const std::optional<absl::string_view> path = PathOf(*target);
+    const std::optional<absl::string_view> path = ReferencePath(*target);
     if (!path.has_value()) return target;
     target = At(root, *path);
     if (target == nullptr || !target->is_scalar()) return nullptr;
@@ -56,8 +56,9 @@ const Node* TargetOf(const Node& root, const Node& reference) {
 
 // "runs/tune/logs" for "runs/${name}/logs"; nothing if a reference has no
 // scalar, or the text becomes too long.
-std::optional<std::string> Filled(const Node& root, absl::string_view text,
-                                  int hop, int& num_left) {
+std::optional<std::string> FillReferences(const Node& root,
+                                          absl::string_view text, int hop,
+                                          int& num_left) {
   std::string filled;
   for (size_t begin = text.find("${"); begin != absl::string_view::npos;
        begin = text.find("${")) {
@@ -68,7 +69,7 @@ std::optional<std::string> Filled(const Node& root, absl::string_view text,
     const Node* target = At(root, text.substr(begin + 2, end - begin - 2));
     if (target == nullptr || !target->is_scalar()) return std::nullopt;
     const std::optional<std::string> value =
-        Filled(root, target->text, hop + 1, num_left);
+        FillReferences(root, target->text, hop + 1, num_left);
     if (!value.has_value()) return std::nullopt;
     absl::StrAppend(&filled, text.substr(0, begin), *value);
     if (filled.size() > kMaxTextBytes) return std::nullopt;
@@ -81,8 +82,8 @@ std::optional<std::string> Filled(const Node& root, absl::string_view text,
 void Resolve(const Node& root, Node& node, int& num_left) {
   for (Node& item : node.items) Resolve(root, item, num_left);
   for (auto& [key, value] : node.entries) Resolve(root, value, num_left);
-  if (PathOf(node).has_value() && --num_left >= 0) {
-    const Node* target = TargetOf(root, node);
+  if (ReferencePath(node).has_value() && --num_left >= 0) {
+    const Node* target = FindTarget(root, node);
     if (target == nullptr || target->text.size() > kMaxTextBytes) return;
     node.kind = target->kind;
     node.text = target->text;
@@ -90,7 +91,8 @@ void Resolve(const Node& root, Node& node, int& num_left) {
   if (node.kind != Node::Kind::kString || !absl::StrContains(node.text, "${")) {
     return;
   }
-  if (std::optional<std::string> text = Filled(root, node.text, 0, num_left)) {
+  if (std::optional<std::string> text =
+          FillReferences(root, node.text, 0, num_left)) {
     node.text = *std::move(text);
   }
 }

@@ -16,7 +16,7 @@ constexpr absl::string_view kReplicateName =
 
 // The ranks that `others` and the degrees inside leave of num_processes;
 // nothing if the number is not known, or not a multiple.
-std::optional<int64_t> RestOfRanks(const MeshConfig& mesh, int64_t others) {
+std::optional<int64_t> RemainingRanks(const MeshConfig& mesh, int64_t others) {
   int64_t rest = *mesh.num_processes;
   for (const int64_t degree :
        {*mesh.pipeline_parallel_degree, *mesh.tensor_parallel_degree,
@@ -31,7 +31,7 @@ std::optional<int64_t> RestOfRanks(const MeshConfig& mesh, int64_t others) {
 int64_t NumberForRest(absl::string_view program, std::optional<int64_t> rest,
                       const Setting<int64_t>& degree, absl::string_view name,
                       Findings& findings) {
-  const SourceLocation place = PlaceOf(degree, name);
+  const SourceLocation place = SettingPlace(degree, name);
   if (rest.has_value()) {
     findings.Changed(place, absl::StrCat("is written as ", *rest,
                                          ", because a number is required"));
@@ -53,7 +53,7 @@ int64_t WrittenCopies(absl::string_view program, const MeshConfig& mesh,
   const int64_t shard = *mesh.data_parallel_shard_degree;
   // Only one of the two can be the rest.
   if (shard == kShardOverRest) return 1;
-  return NumberForRest(program, RestOfRanks(mesh, shard), replicate,
+  return NumberForRest(program, RemainingRanks(mesh, shard), replicate,
                        kReplicateName, findings);
 }
 
@@ -70,14 +70,14 @@ WrittenDegrees WrittenSizes(absl::string_view program, const MeshConfig& mesh,
     degrees.dp_shard_size = *shard;
   } else if (!degrees.is_plain()) {
     degrees.dp_shard_size =
-        NumberForRest(program, RestOfRanks(mesh, degrees.dp_replicate_size),
+        NumberForRest(program, RemainingRanks(mesh, degrees.dp_replicate_size),
                       shard, kShardName, findings);
   }
   const bool is_refused = degrees.dp_shard_size == 1 &&
                           degrees.dp_replicate_size > 1 && degrees.cp_size > 1;
   if (is_refused) {
     findings.Problem(
-        PlaceOf(shard, kShardName),
+        SettingPlace(shard, kShardName),
         absl::StrCat("is 1, but ", program,
                      " refuses copies with context parallelism without it"));
   }
@@ -94,7 +94,7 @@ void RefuseCutCopies(absl::string_view program, const MeshConfig& mesh,
   const Setting<int64_t>& tensor = mesh.tensor_parallel_degree;
   if (*tensor == 1 || *mesh.data_parallel_replicate_degree == 1) return;
   findings.Problem(
-      PlaceOf(tensor, "mesh.tensor_parallel_degree"),
+      SettingPlace(tensor, "mesh.tensor_parallel_degree"),
       absl::StrCat("is ", *tensor, ", but ", program,
                    " refuses tensor parallelism with copies and no shards"));
 }
@@ -103,7 +103,7 @@ void RefuseDegree(absl::string_view program, const Setting<int64_t>& degree,
                   absl::string_view name, Findings& findings) {
   if (*degree == 1) return;
   findings.Problem(
-      PlaceOf(degree, name),
+      SettingPlace(degree, name),
       absl::StrCat("is ", *degree, ", but ", program,
                    " has no option for it, and would use these ranks for "
                    "something else"));
@@ -114,7 +114,7 @@ void RefuseShardsWithinNode(absl::string_view program, const MeshConfig& mesh,
   const Setting<int64_t>& shard = mesh.data_parallel_shard_degree;
   if (*shard != kShardWithinNode) return;
   findings.Problem(
-      PlaceOf(shard, kShardName),
+      SettingPlace(shard, kShardName),
       absl::StrCat("is the ranks of one machine, which ", program,
                    " cannot express; give the number of ranks with "
                    "--world-size, and those of a machine with "

@@ -29,7 +29,7 @@ bool WrittenReshard(const TrainConfig& config, Findings& findings) {
       config.sharding.reshard_after_forward;
   if (const bool* value = std::get_if<bool>(&*reshard)) return *value;
   findings.Changed(
-      PlaceOf(reshard, "sharding.reshard_after_forward"),
+      SettingPlace(reshard, "sharding.reshard_after_forward"),
       std::holds_alternative<int64_t>(*reshard)
           ? "is written as true: a number of ranks cannot be expressed"
           : "is written as true, which frees the root's parameters as well");
@@ -49,7 +49,7 @@ absl::string_view WrittenWrapPolicy(const TrainConfig& config,
     case AutoWrapPolicy::kDirectChildren:
       break;
   }
-  findings.Changed(PlaceOf(policy, "sharding.auto_wrap_policy"),
+  findings.Changed(SettingPlace(policy, "sharding.auto_wrap_policy"),
                    "is written as TRANSFORMER_BASED_WRAP: groups of the root's "
                    "children cannot be expressed");
   return "TRANSFORMER_BASED_WRAP";
@@ -65,7 +65,7 @@ bool WrittenActivationCheckpointing(const TrainConfig& config,
                                     Findings& findings) {
   const Setting<int64_t>& every = config.sharding.activation_checkpointing;
   if (*every > 1) {
-    findings.Changed(PlaceOf(every, "sharding.activation_checkpointing"),
+    findings.Changed(SettingPlace(every, "sharding.activation_checkpointing"),
                      "is written as true: every layer, not some");
   }
   return *every > 0;
@@ -76,7 +76,7 @@ bool WrittenActivationOffload(const TrainConfig& config, Findings& findings) {
   if (!*offloads) return false;
   const bool recomputes = *config.sharding.activation_checkpointing > 0;
   if (!recomputes) {
-    findings.Changed(PlaceOf(offloads, "sharding.activation_cpu_offload"),
+    findings.Changed(SettingPlace(offloads, "sharding.activation_cpu_offload"),
                      "is not written: accelerate offloads only inputs of "
                      "layers with activation_checkpointing");
   }
@@ -90,8 +90,9 @@ absl::string_view WrittenMixedPrecision(const TrainConfig& config,
   const bool is_other_param =
       name == "no" && precision.param_dtype->has_value();
   if (is_other_param) {
-    findings.Changed(PlaceOf(precision.param_dtype, "precision.param_dtype"),
-                     "is written as no mixed precision");
+    findings.Changed(
+        SettingPlace(precision.param_dtype, "precision.param_dtype"),
+        "is written as no mixed precision");
   }
   OptionalDtype reduce;
   if (name != "no") {
@@ -100,7 +101,7 @@ absl::string_view WrittenMixedPrecision(const TrainConfig& config,
   }
   if (*precision.reduce_dtype != reduce) {
     findings.Changed(
-        PlaceOf(precision.reduce_dtype, "precision.reduce_dtype"),
+        SettingPlace(precision.reduce_dtype, "precision.reduce_dtype"),
         IsWithoutShards(config.mesh)
             ? std::string("is not written: copies average their gradients in "
                           "the type of the parameters")

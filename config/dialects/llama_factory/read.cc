@@ -108,8 +108,9 @@ void ReadFactoryTypes(Section root, bool is_sharded,
   if (!is_sharded) return;
   precision.param_dtype =
       Some(*is_bf16 ? dcp::DType::kBFloat16 : dcp::DType::kFloat32,
-           PlaceOf(is_bf16, "bf16"));
-  precision.reduce_dtype = Some(dcp::DType::kFloat32, PlaceOf(is_bf16, "bf16"));
+           SettingPlace(is_bf16, "bf16"));
+  precision.reduce_dtype =
+      Some(dcp::DType::kFloat32, SettingPlace(is_bf16, "bf16"));
 }
 
 // The ranks that share sequences are among those that share a copy.
@@ -119,7 +120,7 @@ void SettleFactoryMesh(Section root, bool is_sharded, MeshConfig& mesh) {
   const Setting<int64_t>& context = mesh.context_parallel_degree;
   if (!is_sharded) {
     if (*context > 1) {
-      findings.Problem(PlaceOf(context, "cp_size"),
+      findings.Problem(SettingPlace(context, "cp_size"),
                        absl::StrCat("is ", *context,
                                     ", but ranks share sequences only with "
                                     "dist_config"));
@@ -136,12 +137,13 @@ void SettleFactoryMesh(Section root, bool is_sharded, MeshConfig& mesh) {
   if (*shard == kShardOverRest || *context == 1) return;
   if (*shard % *context != 0) {
     findings.Problem(
-        PlaceOf(context, "cp_size"),
+        SettingPlace(context, "cp_size"),
         absl::StrCat("is ", *context, ", which does not divide mp_shard_size, ",
                      *shard, "; ranks that share sequences share a copy here"));
     return;
   }
-  shard = Setting<int64_t>(*shard / *context, PlaceOf(shard, "mp_shard_size"));
+  shard =
+      Setting<int64_t>(*shard / *context, SettingPlace(shard, "mp_shard_size"));
 }
 
 }  // namespace

@@ -102,26 +102,26 @@ constexpr KeyRow kPrimeRoot[] = {
     {"deployment", Pass},
     {"output_dir", Pass},
 };
-constexpr absl::string_view kOfPrimesRun =
+constexpr absl::string_view kPrimeRunReason =
     "they are for prime-rl's model, data, rollouts and logs";
-constexpr absl::string_view kOfPrimesOptimizer =
+constexpr absl::string_view kPrimeOptimizerReason =
     "the program makes its optimizer";
 constexpr KeyMap kPrimeSupervised[] = {
-    {"", kPrimeRoot, kOfPrimesRun},
-    {"model", kPrimeModel, kOfPrimesRun},
-    {"data", kPrimeData, kOfPrimesRun},
-    {"optim", kPrimeOptimizer, kOfPrimesOptimizer},
+    {"", kPrimeRoot, kPrimeRunReason},
+    {"model", kPrimeModel, kPrimeRunReason},
+    {"data", kPrimeData, kPrimeRunReason},
+    {"optim", kPrimeOptimizer, kPrimeOptimizerReason},
     {"scheduler", kPrimeScheduler},
-    {"ckpt", kPrimeCheckpoint, kOfPrimesRun},
+    {"ckpt", kPrimeCheckpoint, kPrimeRunReason},
 };
 constexpr KeyMap kPrimeReinforced[] = {
-    {"", kPrimeRoot, kOfPrimesRun},
-    {"ckpt", kPrimeCheckpoint, kOfPrimesRun},
-    {"trainer", kPrimeRoot, kOfPrimesRun},
-    {"trainer.model", kPrimeModel, kOfPrimesRun},
-    {"trainer.optim", kPrimeOptimizer, kOfPrimesOptimizer},
+    {"", kPrimeRoot, kPrimeRunReason},
+    {"ckpt", kPrimeCheckpoint, kPrimeRunReason},
+    {"trainer", kPrimeRoot, kPrimeRunReason},
+    {"trainer.model", kPrimeModel, kPrimeRunReason},
+    {"trainer.optim", kPrimeOptimizer, kPrimeOptimizerReason},
     {"trainer.scheduler", kPrimeScheduler},
-    {"trainer.ckpt", kPrimeCheckpoint, kOfPrimesRun},
+    {"trainer.ckpt", kPrimeCheckpoint, kPrimeRunReason},
 };
 
 void SetPrimeDefaults(bool is_reinforced, TrainConfig& config) {

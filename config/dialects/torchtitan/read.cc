@@ -299,7 +299,7 @@ void ReadActivationCheckpoint(Section section, ShardingConfig& sharding) {
 
 // 0.3 has a class for each mode and prints its fields, or null for no
 // checkpointing.
-bool IsOfVersion3(const Node& root, const Node& node) {
+bool HasVersion3Form(const Node& root, const Node& node) {
   return root.Find("model_spec") != nullptr && node.Find("mode") == nullptr;
 }
 
@@ -371,7 +371,7 @@ void ReadTorchTitan(const Node& root_node, TrainConfig& config,
   ReadParallelism(part("parallelism"), config);
   ReadCheckpoint(part("checkpoint"), dump_folder, config.checkpoint);
   if (const Node* node = root_node.Find("activation_checkpoint");
-      node != nullptr && IsOfVersion3(root_node, *node)) {
+      node != nullptr && HasVersion3Form(root_node, *node)) {
     root.Find("activation_checkpoint");
     ReadActivationCheckpoint3(*node, config.sharding, findings);
   } else {

@@ -50,7 +50,7 @@ class TorchTitanWriter : private ConfigWriter {
     Section("debug");
     WriteInteger("seed", config_.loop.seed);
     SayImplicitDefaults();
-    SayWhatIsNotWritten();
+    ReportUnwritten();
     return std::move(text_);
   }
 
@@ -157,11 +157,12 @@ class TorchTitanWriter : private ConfigWriter {
 
   void WriteTypes() {
     const PrecisionConfig& precision = config_.precision;
-    const DType dtype = TypeOf(precision.dtype, "precision.dtype");
+    const DType dtype = WrittenSettingType(precision.dtype, "precision.dtype");
     const Setting<std::optional<DType>>& param = precision.param_dtype;
     const DType param_type =
-        param->has_value() ? OneOf(**param, param, "precision.param_dtype")
-                           : dtype;
+        param->has_value()
+            ? WrittenType(**param, param, "precision.param_dtype")
+            : dtype;
     const DType reduce_type = precision.reduce_dtype->value_or(param_type);
     if (reduce_type != DType::kFloat32) {
       Changed(precision.reduce_dtype, "precision.reduce_dtype",
@@ -172,11 +173,13 @@ class TorchTitanWriter : private ConfigWriter {
     Line("mixed_precision_reduce", "\"float32\"");
   }
 
-  DType TypeOf(const Setting<DType>& setting, absl::string_view name) {
-    return OneOf(*setting, setting, name);
+  DType WrittenSettingType(const Setting<DType>& setting,
+                           absl::string_view name) {
+    return WrittenType(*setting, setting, name);
   }
   template <typename T>
-  DType OneOf(DType type, const Setting<T>& setting, absl::string_view name) {
+  DType WrittenType(DType type, const Setting<T>& setting,
+                    absl::string_view name) {
     if (type == DType::kFloat32 || type == DType::kBFloat16) return type;
     const DType written =
         type == DType::kFloat16 ? DType::kBFloat16 : DType::kFloat32;
@@ -300,7 +303,7 @@ class TorchTitanWriter : private ConfigWriter {
     open.Say("TorchTitan", findings_);
   }
 
-  void SayWhatIsNotWritten() {
+  void ReportUnwritten() {
     const ShardingConfig& sharding = config_.sharding;
     const std::optional<DType> no_type;
     NotWritten(config_.mesh.parallelize_plan, dcp::ParallelPlan(),

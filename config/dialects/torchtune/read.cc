@@ -62,7 +62,7 @@ constexpr KeyRow kTorchtuneRecipe[] = {
     {"memory_efficient_fsdp_wrap", Pass},
     {"fsdp", Ignore, "torchtune reads fsdp_cpu_offload instead"},
     {"fsdp_cpu_offload", kIntoSharding<&ShardingConfig::cpu_offload>},
-    {"fsdp_reshard_after_forward", IntoReshardOfLayers},
+    {"fsdp_reshard_after_forward", IntoLayerReshard},
     {"enable_activation_checkpointing", IntoRecompute},
     {"ac_mode", Pass},
     {"ac_option", Pass},
@@ -105,14 +105,14 @@ constexpr KeyRow kTorchtuneCheckpointer[] = {
 constexpr KeyRow kTorchtuneTokenizer[] = {
     {"max_seq_len", kIntoLoop<&LoopConfig::seq_len, 1>},
 };
-constexpr absl::string_view kOfTorchtunesModel =
+constexpr absl::string_view kTorchtuneModelReason =
     "they are for torchtune's model, data and logs";
 constexpr KeyMap kTorchtuneMaps[] = {
-    {"", kTorchtuneRecipe, kOfTorchtunesModel},
+    {"", kTorchtuneRecipe, kTorchtuneModelReason},
     {"optimizer", kTorchtuneOptimizer, "the program makes its optimizer"},
     {"lr_scheduler", kTorchtuneScheduler},
-    {"checkpointer", kTorchtuneCheckpointer, kOfTorchtunesModel},
-    {"tokenizer", kTorchtuneTokenizer, kOfTorchtunesModel},
+    {"checkpointer", kTorchtuneCheckpointer, kTorchtuneModelReason},
+    {"tokenizer", kTorchtuneTokenizer, kTorchtuneModelReason},
 };
 
 // ac_mode counts only while enable_activation_checkpointing is off; with both,
@@ -121,9 +121,10 @@ void ReadTorchtuneActivations(Section root, ShardingConfig& sharding) {
   const Setting<bool>& offloads = sharding.activation_cpu_offload;
   Setting<int64_t>& every = sharding.activation_checkpointing;
   if (*offloads && *every == 0) {
-    root.findings().Problem(PlaceOf(offloads, "enable_activation_offloading"),
-                            "is true, which torchtune refuses without "
-                            "enable_activation_checkpointing: true");
+    root.findings().Problem(
+        SettingPlace(offloads, "enable_activation_offloading"),
+        "is true, which torchtune refuses without "
+        "enable_activation_checkpointing: true");
   }
   Setting<absl::string_view> mode;
   const Choices<absl::string_view> kModes = {
@@ -161,12 +162,12 @@ void CheckTorchtuneMesh(const Node& root, const MeshConfig& mesh,
   if (*shard == 1 && *mesh.context_parallel_degree == 1 &&
       *mesh.data_parallel_replicate_degree > 1) {
     findings.Problem(
-        PlaceOf(shard, "data_parallel_shard_dim"),
+        SettingPlace(shard, "data_parallel_shard_dim"),
         "is 1 with data_parallel_replicate_dim, for which torchtune "
         "averages no gradients; write -1");
   }
   if (*tensor > 1 && NodeAt(root, "tensor_parallel_plan") == nullptr) {
-    findings.Problem(PlaceOf(tensor, "tensor_parallel_dim"),
+    findings.Problem(SettingPlace(tensor, "tensor_parallel_dim"),
                      absl::StrCat("is ", *tensor,
                                   ", which torchtune refuses without "
                                   "tensor_parallel_plan"));
@@ -185,7 +186,7 @@ void ReadTorchtuneEpochs(Section root, TrainConfig& config) {
     config.loop.steps = Some(**epochs * **steps, *steps.place());
   }
   if (**epochs > 1 && *config.checkpoint.interval == 0) {
-    root.findings().Changed(PlaceOf(epochs, "epochs"),
+    root.findings().Changed(SettingPlace(epochs, "epochs"),
                             "is read as a save after the last step alone; "
                             "write save_every_n_steps");
   }
@@ -206,7 +207,7 @@ void ReadTorchtune(const Node& root_node, TrainConfig& config,
     config.checkpoint.state_dict_type = StateDictType::kShardedStateDict;
   }
   if (*config.precision.dtype == dcp::DType::kFloat16) {
-    findings.Problem(PlaceOf(config.precision.dtype, "dtype"),
+    findings.Problem(SettingPlace(config.precision.dtype, "dtype"),
                      "is fp16, which torchtune refuses; write bf16 or fp32");
   }
   if (const Node* cycles = NodeAt(root, "lr_scheduler.num_cycles");

@@ -66,7 +66,7 @@ void CheckDistributedSizes(const MeshConfig& mesh, Findings& findings) {
   const bool divides = *expert % tensor == 0 && shard % (*expert / tensor) == 0;
   if (*expert > 1 && !divides) {
     findings.Problem(
-        PlaceOf(expert, "ep_size"),
+        SettingPlace(expert, "ep_size"),
         absl::StrCat("is ", *expert, ", not a multiple of tp_size, ", tensor,
                      ", that divides fsdp_size times it, ", shard, " times ",
                      tensor));
@@ -74,7 +74,7 @@ void CheckDistributedSizes(const MeshConfig& mesh, Findings& findings) {
   const Setting<int64_t>& stages = mesh.pipeline_parallel_degree;
   const bool has_data = shard > 1 || *mesh.data_parallel_replicate_degree > 1;
   if (*stages > 1 && has_data) {
-    findings.Problem(PlaceOf(stages, "pp_size"),
+    findings.Problem(SettingPlace(stages, "pp_size"),
                      absl::StrCat("is ", *stages,
                                   ", which transformers refuses together with "
                                   "fsdp_size or dp_replicate_size"));

@@ -67,14 +67,15 @@ void RefuseXla(Section& options) {
   constexpr absl::string_view kNoXla = "there is no XLA here";
   for (const absl::string_view key :
        {"xla", "xla_fsdp_v2", "xla_fsdp_grad_ckpt"}) {
-    RefuseTrue(KeyOf(key, options), kNoXla, options);
+    RefuseTrue(OptionKey(key, options), kNoXla, options);
   }
-  options.Refuse(KeyOf("xla_fsdp_settings", options), "", kNoXla);
+  options.Refuse(OptionKey("xla_fsdp_settings", options), "", kNoXla);
 }
 
 // For version 1 transformers expects a strategy in this key.
 void RefuseBoolInVersion1(Section& options, int64_t version) {
-  const Node* reshard = options.Find(KeyOf("reshard_after_forward", options));
+  const Node* reshard =
+      options.Find(OptionKey("reshard_after_forward", options));
   if (version != 1 || reshard == nullptr || AsBool(*reshard) != true) return;
   options.findings().Problem(reshard->place,
                              "is true, which transformers refuses for version "
@@ -85,8 +86,8 @@ void ReadOptions(const Node& node, TrainConfig& config, Findings& findings) {
   Section options(node, findings);
   ReadFsdpOptions(options, config);
   RefuseBoolInVersion1(options, *config.sharding.fsdp_version);
-  options.Read(KeyOf("cpu_offload", options), config.sharding.cpu_offload);
-  options.Ignore(KeyOf("activation_checkpointing_offload", options),
+  options.Read(OptionKey("cpu_offload", options), config.sharding.cpu_offload);
+  options.Ignore(OptionKey("activation_checkpointing_offload", options),
                  "transformers does not hand it to accelerate");
   RefuseXla(options);
   options.Finish();
@@ -94,7 +95,7 @@ void ReadOptions(const Node& node, TrainConfig& config, Findings& findings) {
   if (*sharding.auto_wrap_policy == AutoWrapPolicy::kSizeBasedWrap &&
       !sharding.min_num_params.place().has_value()) {
     const SourceLocation place =
-        PlaceOf(sharding.auto_wrap_policy, "auto_wrap_policy");
+        SettingPlace(sharding.auto_wrap_policy, "auto_wrap_policy");
     sharding.auto_wrap_policy =
         Setting<AutoWrapPolicy>(AutoWrapPolicy::kNoWrap, place);
     findings.Changed(place,
@@ -109,18 +110,19 @@ void ReadPrecision(Section& root, bool is_sharded, TrainConfig& config) {
   root.Read("bf16", bf16);
   root.Read("fp16", fp16);
   if (*bf16 && *fp16) {
-    root.findings().Problem(
-        PlaceOf(fp16, "fp16"),
-        absl::StrCat("is true, and so is ", to_string(PlaceOf(bf16, "bf16")),
-                     "; keep one of the two"));
+    root.findings().Problem(SettingPlace(fp16, "fp16"),
+                            absl::StrCat("is true, and so is ",
+                                         to_string(SettingPlace(bf16, "bf16")),
+                                         "; keep one of the two"));
   } else if (*bf16) {
-    SetMixedPrecision(dcp::DType::kBFloat16, PlaceOf(bf16, "bf16"), config);
+    SetMixedPrecision(dcp::DType::kBFloat16, SettingPlace(bf16, "bf16"),
+                      config);
   } else if (*fp16) {
-    SetMixedPrecision(dcp::DType::kFloat16, PlaceOf(fp16, "fp16"), config);
+    SetMixedPrecision(dcp::DType::kFloat16, SettingPlace(fp16, "fp16"), config);
   }
   const Setting<std::optional<dcp::DType>> type = config.precision.param_dtype;
   if (!is_sharded) {
-    CastCopies(*type, PlaceOf(type, "param_dtype"), config.precision);
+    CastCopies(*type, SettingPlace(type, "param_dtype"), config.precision);
   }
 }
 
@@ -134,13 +136,14 @@ void ReadGradientCheckpointing(Section& root, TrainConfig& config) {
     Setting<int64_t>& every = config.sharding.activation_checkpointing;
     if (*every > 0) {
       root.findings().Problem(
-          PlaceOf(asked, key),
-          absl::StrCat("is true, and so is ",
-                       to_string(PlaceOf(every, "activation_checkpointing")),
-                       "; keep the latter"));
+          SettingPlace(asked, key),
+          absl::StrCat(
+              "is true, and so is ",
+              to_string(SettingPlace(every, "activation_checkpointing")),
+              "; keep the latter"));
       continue;
     }
-    every = Setting<int64_t>(1, PlaceOf(asked, key));
+    every = Setting<int64_t>(1, SettingPlace(asked, key));
   }
   root.Find("gradient_checkpointing_kwargs");
   root.Find("activation_checkpointing_kwargs");
@@ -190,7 +193,7 @@ void ReadCheckpoint(Section& root, TrainConfig& config) {
   Setting<bool> only_model;
   if (root.Read("save_only_model", only_model) && *only_model) {
     checkpoint.last_save_model_only = only_model;
-    root.findings().Changed(PlaceOf(only_model, "save_only_model"),
+    root.findings().Changed(SettingPlace(only_model, "save_only_model"),
                             "is read for the last save alone");
   }
   const Node* resume = root.Find("resume_from_checkpoint");
@@ -204,8 +207,8 @@ void ReadLoop(Section& root, TrainConfig& config) {
   // -1: as many as the epochs need.
   Setting<int64_t> steps;
   if (root.Read("max_steps", IntegerRange{.least = -1}, steps) && *steps > 0) {
-    loop.steps =
-        Setting<std::optional<int64_t>>(*steps, PlaceOf(steps, "max_steps"));
+    loop.steps = Setting<std::optional<int64_t>>(
+        *steps, SettingPlace(steps, "max_steps"));
   }
   constexpr IntegerRange kOne{.least = 1};
   root.Read("per_device_train_batch_size", kOne, loop.local_batch_size);
@@ -227,7 +230,7 @@ void ReadCopies(Section& root, TrainConfig& config) {
   Findings& findings = root.findings();
   const Setting<int64_t> shard = config.mesh.data_parallel_shard_degree;
   if (*shard != kShardOverRest && *shard != 1) {
-    findings.Problem(PlaceOf(shard, "dp_shard_size"),
+    findings.Problem(SettingPlace(shard, "dp_shard_size"),
                      absl::StrCat("is ", *shard,
                                   ", but without fsdp: true nothing is "
                                   "sharded; write that as well"));

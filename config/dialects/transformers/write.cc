@@ -81,8 +81,9 @@ void AddCopies(const TrainConfig& config, Findings& findings, Json& json) {
   RefuseCutCopies(kTransformersName, config.mesh, findings);
   const Setting<int64_t>& copies = config.mesh.data_parallel_replicate_degree;
   if (*copies > 1) {
-    findings.Changed(PlaceOf(copies, "mesh.data_parallel_replicate_degree"),
-                     "is not written: each rank has a copy");
+    findings.Changed(
+        SettingPlace(copies, "mesh.data_parallel_replicate_degree"),
+        "is not written: each rank has a copy");
   }
   TrainConfig read;
   read.sharding.reshard_after_forward = ReshardSetting(true);
@@ -137,7 +138,7 @@ void AddSchedule(const LoopConfig& loop, Findings& findings, Json& json) {
   if (schedule.counts_from_one || schedule.decay_ratio.has_value() ||
       schedule.total_steps.has_value() || schedule.decay == LrDecay::kSqrt ||
       schedule.initial_factor > 0 || (has_minimum && !is_cosine)) {
-    findings.Changed(PlaceOf(loop.lr_schedule, "loop.lr_schedule"),
+    findings.Changed(SettingPlace(loop.lr_schedule, "loop.lr_schedule"),
                      "is not written: transformers has no such curve, and "
                      "decays linearly");
     return;

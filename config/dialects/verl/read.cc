@@ -41,7 +41,7 @@ void ReadVerlShards(Section& section, const KeyRow& row, TrainConfig& config) {
   ReadDegree(section, row.key, kShardOverRest, shard);
   if (*shard > 0) {
     config.mesh.data_parallel_replicate_degree =
-        Setting<int64_t>(kReplicateOverRest, PlaceOf(shard, row.key));
+        Setting<int64_t>(kReplicateOverRest, SettingPlace(shard, row.key));
   }
 }
 
@@ -226,31 +226,31 @@ constexpr KeyRow kVerlSftRoot[] = {
     {"ulysses_sequence_parallel_size", ReadVerlSequences},
 };
 
-constexpr absl::string_view kOfVerlsRun =
+constexpr absl::string_view kVerlRunReason =
     "they are for verl's model, data, rollouts and logs";
 constexpr KeyMap kVerlActorMaps[] = {
-    {"", {}, kOfVerlsRun},
+    {"", {}, kVerlRunReason},
     {"actor_rollout_ref.actor.fsdp_config", kVerlEngine},
     {"actor_rollout_ref.actor.optim", kVerlOptimizer},
-    {"actor_rollout_ref.actor", kVerlActor, kOfVerlsRun},
-    {"actor_rollout_ref.model", kVerlModel, kOfVerlsRun},
-    {"trainer", kVerlTrainer, kOfVerlsRun},
+    {"actor_rollout_ref.actor", kVerlActor, kVerlRunReason},
+    {"actor_rollout_ref.model", kVerlModel, kVerlRunReason},
+    {"trainer", kVerlTrainer, kVerlRunReason},
 };
 constexpr KeyMap kVerlEngineMaps[] = {
-    {"", {}, kOfVerlsRun},
+    {"", {}, kVerlRunReason},
     {"engine", kVerlEngine},
     {"optim", kVerlOptimizer},
-    {"model", kVerlModel, kOfVerlsRun},
-    {"data", kVerlData, kOfVerlsRun},
-    {"trainer", kVerlTrainer, kOfVerlsRun},
+    {"model", kVerlModel, kVerlRunReason},
+    {"data", kVerlData, kVerlRunReason},
+    {"trainer", kVerlTrainer, kVerlRunReason},
 };
 constexpr KeyMap kVerlSftMaps[] = {
-    {"", kVerlSftRoot, kOfVerlsRun},
+    {"", kVerlSftRoot, kVerlRunReason},
     {"model.fsdp_config", kVerlSftSharding},
-    {"model", kVerlSftModel, kOfVerlsRun},
+    {"model", kVerlSftModel, kVerlRunReason},
     {"optim", kVerlOptimizer},
-    {"data", kVerlData, kOfVerlsRun},
-    {"trainer", kVerlTrainer, kOfVerlsRun},
+    {"data", kVerlData, kVerlRunReason},
+    {"trainer", kVerlTrainer, kVerlRunReason},
 };
 
 void SetVerlDefaults(TrainConfig& config) {
@@ -278,24 +278,24 @@ void SettleVerlMesh(MeshConfig& mesh, Findings& findings) {
   const Setting<int64_t>& context = mesh.context_parallel_degree;
   const int64_t ranks = *mesh.num_processes;
   if (ranks > 0 && *shard >= ranks) {
-    shard = Setting<int64_t>(kShardOverRest, PlaceOf(shard, "fsdp_size"));
+    shard = Setting<int64_t>(kShardOverRest, SettingPlace(shard, "fsdp_size"));
     mesh.data_parallel_replicate_degree = int64_t{1};
   }
   if (*shard <= 0 || *context == 1) return;
   if (*shard % *context != 0) {
     findings.Problem(
-        PlaceOf(context, "ulysses_sequence_parallel_size"),
+        SettingPlace(context, "ulysses_sequence_parallel_size"),
         absl::StrCat("is ", *context, ", which does not divide fsdp_size, ",
                      *shard, "; ranks that share sequences share a copy here"));
     return;
   }
-  shard = Setting<int64_t>(*shard / *context, PlaceOf(shard, "fsdp_size"));
+  shard = Setting<int64_t>(*shard / *context, SettingPlace(shard, "fsdp_size"));
 }
 
 // For an actor, FSDP1 offloads nothing; FSDP2 follows offload_policy.
 void SettleVerlOffload(ShardingConfig& sharding, Findings& findings) {
   if (*sharding.fsdp_version == 2 || !*sharding.cpu_offload) return;
-  findings.Ignored(PlaceOf(sharding.cpu_offload, "offload_policy"),
+  findings.Ignored(SettingPlace(sharding.cpu_offload, "offload_policy"),
                    "has no effect: verl reads it for strategy: fsdp2 alone");
   sharding.cpu_offload = false;
 }
@@ -324,7 +324,7 @@ void ReadVerlRounds(const Node& root, TrainConfig& config, Findings& findings) {
   part("actor_rollout_ref.actor").Read("ppo_mini_batch_size", kRanks, batch);
   part("actor_rollout_ref.rollout").Read("n", kRanks, answers);
   config.loop.global_batch_size =
-      Some(**batch * **answers, PlaceOf(batch, "ppo_mini_batch_size"));
+      Some(**batch * **answers, SettingPlace(batch, "ppo_mini_batch_size"));
   const Setting<std::optional<LrSchedule>>& schedule = config.loop.lr_schedule;
   if (**schedule != LrSchedule() && schedule.place().has_value() &&
       ((*schedule)->decay != LrDecay::kConstant ||
@@ -384,8 +384,8 @@ void ReadVerl(const Node& root_node, TrainConfig& config, Findings& findings) {
     SettleVerlOffload(config.sharding, findings);
   }
   if (*config.checkpoint.interval < 0) {
-    config.checkpoint.interval =
-        Setting<int64_t>(0, PlaceOf(config.checkpoint.interval, "save_freq"));
+    config.checkpoint.interval = Setting<int64_t>(
+        0, SettingPlace(config.checkpoint.interval, "save_freq"));
   }
   SettleVerlMesh(config.mesh, findings);
   DropRedundantCasts(config.precision);

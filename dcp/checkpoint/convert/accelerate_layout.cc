@@ -92,7 +92,7 @@ void Join(Output from, absl::string_view folder, uint32_t first_entry,
           Output& to) {
   const auto first_payload = static_cast<uint32_t>(to.payloads.size());
   std::string index = from.index();
-  std::string digests = WriteDigests({DigestOfIndex(from.index_name, index)});
+  std::string digests = WriteDigests({MakeIndexDigest(from.index_name, index)});
   for (OutputFile& file : from.files) {
     file.layout.ShiftPayloads(first_payload);
     file.layout.set_name(JoinPath(folder, file.layout.name()));

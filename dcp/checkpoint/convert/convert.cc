@@ -61,8 +61,8 @@ class Converter {
  private:
   absl::Status IntoFiles(TransferSteps& steps) {
     DCP_RETURN_IF_ERROR(
-        WithSide(conversion_.destination->Begin(KeptNames(steps.kept),
-                                                FoldersOf(conversion_.output)),
+        WithSide(conversion_.destination->Begin(
+                     KeptNames(steps.kept), OutputFolders(conversion_.output)),
                  ErrorSide::kDestination));
     absl::StatusOr<std::vector<ChunkDigest>> more = TransferImages(
         fs_, conversion_.output, *conversion_.destination,
@@ -131,7 +131,7 @@ class Converter {
         {.memory_bytes = conversion_.plan.memory_bytes,
          .stop = options_.stop,
          .stats = &stats_},
-        conversion_.plan.num_files_kept > 0 ? SourceCheck::Missing::kWhatMoved
+        conversion_.plan.num_files_kept > 0 ? SourceCheck::Missing::kMovedBytes
                                             : SourceCheck::Missing::kLittle);
     conversion_.plan.check = conversion_.check->report();
     return checked;

@@ -29,8 +29,8 @@ absl::StatusOr<ConvertPlan> PlanConvert(FileSystem& fs, absl::string_view src,
 // the range. DataLoss when the source contradicts its own CRCs or digests.
 // ResourceExhausted when the disk cannot hold all files together, or when the
 // memory is too small. Cancelled after a stop. Otherwise the errors of
-// Checkpoint::Open. SideOf (dcp/base/error_side.h) tells whether the source or
-// the destination failed.
+// Checkpoint::Open. StatusSide (dcp/base/error_side.h) tells whether the source
+// or the destination failed.
 absl::StatusOr<ConvertPlan> ConvertCheckpoint(FileSystem& fs,
                                               absl::string_view src,
                                               absl::string_view dst,

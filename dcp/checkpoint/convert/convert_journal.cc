@@ -278,7 +278,7 @@ absl::StatusOr<std::string> IndexDigest(FileSystem& fs, absl::string_view dst) {
                /*follow_symlinks=*/true);
   if (absl::IsNotFound(index.status())) return "-";
   DCP_RETURN_IF_ERROR(index.status());
-  return Hex(Digest64Of(AsBytes(*index)));
+  return Hex(Xxh3Digest(AsBytes(*index)));
 }
 
 absl::StatusOr<bool> WasCommitted(FileSystem& fs, absl::string_view dst,
@@ -291,18 +291,18 @@ absl::StatusOr<bool> WasCommitted(FileSystem& fs, absl::string_view dst,
     DCP_ASSIGN_OR_RETURN(const std::string now, IndexDigest(fs, dst));
     return now == Hex(run.commit->digest);
   }
-  if (!fs.TraitsOf(dst).has_rename) {
+  if (!fs.TraitsAt(dst).has_rename) {
     return StoreDestination::HasAppeared(fs, dst, run.kind, run.own);
   }
   const absl::StatusOr<FileInfo> staging =
-      fs.Stat(Destination::StagingOf(dst, run.kind, run.own.id));
+      fs.Stat(Destination::StagingPath(dst, run.kind, run.own.id));
   if (absl::IsNotFound(staging.status())) return true;
   DCP_RETURN_IF_ERROR(staging.status());
   if (run.kind == Destination::Kind::kFile) return false;
   if (run.kind == Destination::Kind::kFolders) {
     // Exchanged with the empty directory that it replaced.
     const absl::StatusOr<std::vector<DirectoryEntry>> left =
-        fs.List(Destination::StagingOf(dst, run.kind, run.own.id));
+        fs.List(Destination::StagingPath(dst, run.kind, run.own.id));
     return left.ok() && left->empty();
   }
   // The directories may have been exchanged: the digests at the destination are
@@ -310,7 +310,7 @@ absl::StatusOr<bool> WasCommitted(FileSystem& fs, absl::string_view dst,
   const absl::StatusOr<std::string> digests =
       ReadFile(fs, JoinPath(dst, DigestsName("")), kMaxMetadataBytes,
                /*follow_symlinks=*/true);
-  return digests.ok() && Digest64Of(AsBytes(*digests)) == run.commit->digest;
+  return digests.ok() && Xxh3Digest(AsBytes(*digests)) == run.commit->digest;
 }
 
 }  // namespace dcp

@@ -49,7 +49,7 @@ struct TensorParallel {
 // What a conversion makes of its source.
 struct ConvertSpec {
   OpenOptions open;
-  // If absent, it follows from the destination's name (FormatOfFileName); for
+  // If absent, it follows from the destination's name (FormatFromSuffix); for
   // other names it is a directory in the source's format, or DCP for a .pt
   // source.
   std::optional<Format> to;

@@ -23,7 +23,7 @@ Format FormatOf(absl::string_view dst, Format from,
   if (options.to.has_value()) return *options.to;
   if (options.stream != nullptr) return Format::kSafetensors;
   if (options.mesh.has_value()) return Format::kDcp;
-  return FormatOfFileName(dst).value_or(from == Format::kTorch ? Format::kDcp
+  return FormatFromSuffix(dst).value_or(from == Format::kTorch ? Format::kDcp
                                                                : from);
 }
 
@@ -34,7 +34,7 @@ Destination::Kind KindOf(absl::string_view dst, Format to,
   if (to == Format::kTorch || options.stream != nullptr) {
     return Destination::Kind::kFile;
   }
-  return FormatOfFileName(dst) == Format::kSafetensors
+  return FormatFromSuffix(dst) == Format::kSafetensors
              ? Destination::Kind::kFile
              : Destination::Kind::kDirectory;
 }
@@ -65,7 +65,7 @@ absl::Status CheckSuffix(FileSystem& fs, absl::string_view dst,
   const absl::string_view suffix = FileSuffix(dst);
   if (suffix.empty() || suffix == FormatName(Format::kDcp) ||
       suffix == FormatName(Format::kSafetensors) ||
-      FormatOfFileName(dst).has_value()) {
+      FormatFromSuffix(dst).has_value()) {
     return absl::OkStatus();
   }
   const absl::StatusOr<FileInfo> info = fs.Stat(dst);

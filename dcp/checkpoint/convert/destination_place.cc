@@ -40,7 +40,7 @@ absl::Status CheckIsNoPartOfSource(FileSystem& fs, absl::string_view dst,
   absl::flat_hash_set<std::string> seen_folders;
   for (uint32_t file = 0; file < files.names().size(); ++file) {
     const std::string& name = files.names()[file];
-    const std::string path = files.PathOf(file);
+    const std::string path = files.FullPath(file);
     const bool is_seen = !seen_folders.insert(ParentDirectory(path)).second;
     if (is_seen && BaseName(path) != BaseName(dst)) continue;
     if (!Holds(fs, dst, path, name)) continue;

@@ -40,7 +40,7 @@ PlannedMap PlanMap(const MapSpec& spec, const MappedTensors& report) {
       .name = spec.mapping.name(),
       .from = spec.options.from,
       .to = spec.options.to,
-      .digest = absl::StrCat(absl::Hex(Digest64Of(AsBytes(spec.mapping.text())),
+      .digest = absl::StrCat(absl::Hex(Xxh3Digest(AsBytes(spec.mapping.text())),
                                        absl::kZeroPad16)),
       .config = report.config,
       .rules = {},

@@ -85,8 +85,8 @@ void AppendLocations(const Output& output, std::string& text) {
 // not follow from which it puts where.
 void AppendMapSpec(const MapSpec& spec, std::string& text) {
   const MapOptions& options = spec.options;
-  absl::StrAppend(&text, Digest64Of(AsBytes(spec.mapping.text())), " ",
-                  Digest64Of(AsBytes(options.config)), " ", options.from, " ",
+  absl::StrAppend(&text, Xxh3Digest(AsBytes(spec.mapping.text())), " ",
+                  Xxh3Digest(AsBytes(options.config)), " ", options.from, " ",
                   options.to);
   absl::StrAppend(&text, " ", static_cast<int>(options.parts), " ",
                   static_cast<int>(options.unmatched), " ",
@@ -118,7 +118,7 @@ void AppendMapped(const MappedEntries& mapped, std::string& text) {
   }
   for (const auto& tensor : mapped.tensors) {
     for (const StridedPiece& piece : tensor->pieces()) {
-      const TensorEntry* const source = tensor->SourceOf(piece);
+      const TensorEntry* const source = tensor->PieceSource(piece);
       absl::StrAppend(&text, source == nullptr ? UINT32_MAX : entries[source],
                       " ", absl::StrJoin(piece.src_base, ","), " ",
                       absl::StrJoin(piece.dst_base, ","));
@@ -167,10 +167,10 @@ std::string PlanId(const Conversion& conversion, const ConvertOptions& options,
 }
 
 std::string IdOfText(std::string text) {
-  const uint64_t first = Digest64Of(AsBytes(text));
+  const uint64_t first = Xxh3Digest(AsBytes(text));
   absl::StrAppend(&text, first);
   return absl::StrCat(absl::Hex(first, absl::kZeroPad16),
-                      absl::Hex(Digest64Of(AsBytes(text)), absl::kZeroPad16));
+                      absl::Hex(Xxh3Digest(AsBytes(text)), absl::kZeroPad16));
 }
 
 void AppendFile(absl::string_view name, const FileInfo& info, SourceView view,

@@ -62,9 +62,9 @@ uint64_t PayloadMemory(uint64_t index_bytes, uint64_t least, uint64_t budget) {
 absl::StatusOr<OutputBlocks> BlocksFor(FileSystem& fs, absl::string_view src,
                                        absl::string_view dst,
                                        const Output& output) {
-  DCP_ASSIGN_OR_RETURN(OutputBlocks blocks, BlocksOfOutput(fs, dst, output));
+  DCP_ASSIGN_OR_RETURN(OutputBlocks blocks, OutputBlocksFor(fs, dst, output));
   blocks.block_bytes =
-      std::max(blocks.block_bytes, fs.TraitsOf(src).block_bytes);
+      std::max(blocks.block_bytes, fs.TraitsAt(src).block_bytes);
   return blocks;
 }
 
@@ -98,10 +98,10 @@ void CompletePlan(Conversion& conversion, const ConvertOptions& options) {
   plan.memory_bytes = std::min(
       plan.memory_bytes,
       plan.num_lanes * block_bytes *
-          BlocksOfLane(plan.num_lanes,
-                       LaneMemoryFor(conversion.output,
-                                     std::numeric_limits<uint64_t>::max(),
-                                     block_bytes)));
+          NumLaneBlocks(plan.num_lanes,
+                        LaneMemoryFor(conversion.output,
+                                      std::numeric_limits<uint64_t>::max(),
+                                      block_bytes)));
 }
 
 // Sets what will really be read; the check cannot be used afterwards.
@@ -153,7 +153,7 @@ absl::Status OpenSource(FileSystem& fs, absl::string_view src,
 absl::Status CheckLosses(const Checkpoint& source,
                          const ConvertOptions& options, ConvertPlan& plan) {
   const std::vector<SourceLoss> losses =
-      LossesIn(source.losses(), options.selection.parts);
+      LossesAbout(source.losses(), options.selection.parts);
   plan.warnings = LossTexts(losses);
   // From DCP to DCP everything stays as it is.
   const bool is_copy =
@@ -326,7 +326,7 @@ absl::Status LocateForPlan(Checkpoint& source, Format to,
     (is_tensor ? tensors : objects).push_back(i);
   }
   absl::btree_set<uint32_t> needed;
-  for (const EntryChunk& chunk : source.ChunksOf(tensors)) {
+  for (const EntryChunk& chunk : source.StoredChunks(tensors)) {
     const TensorEntry& stored = *source.stored_entries()[chunk.entry].tensor();
     needed.insert(stored.locations[chunk.chunk].item.file);
   }

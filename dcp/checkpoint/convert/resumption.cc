@@ -30,7 +30,7 @@ namespace {
 // The fingerprint of everything that decides which bytes go where.
 uint64_t Fingerprint(const Conversion& conversion, absl::string_view src,
                      const ConvertOptions& options) {
-  return Digest64Of(AsBytes(
+  return Xxh3Digest(AsBytes(
       absl::StrCat(src, "\n", options.journal->source_version, "\n",
                    PlanText(conversion, options, SourceView::kThisMachine))));
 }
@@ -97,7 +97,7 @@ absl::Status ResumableRun::ReadRecords() {
   if (index == before_->index_before) return absl::OkStatus();
   // Another checkpoint has appeared, on a disk perhaps with files of the same
   // names.
-  if (!fs_.TraitsOf(dst_).has_rename) DCP_RETURN_IF_ERROR(Discard(*before_));
+  if (!fs_.TraitsAt(dst_).has_rename) DCP_RETURN_IF_ERROR(Discard(*before_));
   before_.reset();
   return absl::OkStatus();
 }
@@ -192,12 +192,12 @@ absl::Status ResumableRun::FindKept(Conversion& conversion,
   kept.resize(output.files.size());
   // In an object store the others were hidden, and ended with their process.
   const bool have_names = before_->kind == Destination::Kind::kDcpDirectory ||
-                          fs_.TraitsOf(dst_).has_rename;
+                          fs_.TraitsAt(dst_).has_rename;
   for (const auto& [index, file] : before_->files) {
     if (!have_names) break;
     const FileLayout& layout = output.files[index].layout;
     const absl::StatusOr<FileInfo> info =
-        fs_.Stat(conversion.destination->PathOf(layout.name()));
+        fs_.Stat(conversion.destination->FilePath(layout.name()));
     if (!info.ok() || info->kind != FileKind::kFile ||
         info->size != layout.size() || !Fits(file, output)) {
       continue;
@@ -231,7 +231,7 @@ absl::Status ResumableRun::RecordPlan() {
 absl::Status ResumableRun::RecordCommit(absl::string_view mark,
                                         const ConvertPlan& plan) {
   return journal_.append(
-      CommitRecord({.digest = Digest64Of(AsBytes(mark)), .plan = plan}));
+      CommitRecord({.digest = Xxh3Digest(AsBytes(mark)), .plan = plan}));
 }
 
 void ResumableRun::End(const absl::Status& status, Conversion& conversion) {

@@ -68,7 +68,7 @@ absl::Status RemoveLeftInside(FileSystem& fs, absl::string_view path) {
   return absl::OkStatus();
 }
 
-void RemoveLeftBeside(FileSystem& fs, absl::string_view path) {
+void RemoveLeftSiblings(FileSystem& fs, absl::string_view path) {
   const std::string parent = ParentDirectory(path);
   const absl::StatusOr<std::vector<DirectoryEntry>> entries = fs.List(parent);
   if (!entries.ok()) return;

@@ -17,7 +17,7 @@ absl::Status RemoveLeftInside(FileSystem& fs, absl::string_view path);
 // Removes the siblings of the file or directory `path` that writers had
 // prepared. One that cannot be removed does not affect this run and is only
 // logged.
-void RemoveLeftBeside(FileSystem& fs, absl::string_view path);
+void RemoveLeftSiblings(FileSystem& fs, absl::string_view path);
 
 }  // namespace dcp
 

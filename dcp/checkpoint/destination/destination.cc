@@ -14,8 +14,8 @@
 #include "dcp/checkpoint/destination/destination_names.h"
 
 namespace dcp {
-std::string Destination::StagingOf(absl::string_view path, Kind kind,
-                                   absl::string_view id) {
+std::string Destination::StagingPath(absl::string_view path, Kind kind,
+                                     absl::string_view id) {
   const std::string plain = WithoutTrailingSlashes(path);
   if (kind == Kind::kDcpDirectory) return plain;
   return SiblingPath(plain, id, "partial");
@@ -25,7 +25,7 @@ std::string Destination::DigestsText(Kind kind, absl::string_view index_name,
                                      absl::string_view index,
                                      std::vector<ChunkDigest> digests) {
   if (kind == Kind::kDcpDirectory) {
-    digests.push_back(DigestOfIndex(index_name, index));
+    digests.push_back(MakeIndexDigest(index_name, index));
   }
   return WriteDigests(std::move(digests));
 }

@@ -54,8 +54,8 @@ class Destination {
 
   // The place of the data files of the resumable conversion `id` before the
   // commit.
-  static std::string StagingOf(absl::string_view path, Kind kind,
-                               absl::string_view id);
+  static std::string StagingPath(absl::string_view path, Kind kind,
+                                 absl::string_view id);
 
   // Removes everything that was made, unless it may have become a checkpoint.
   virtual ~Destination() = default;
@@ -82,7 +82,7 @@ class Destination {
   virtual bool exists() const = 0;
 
   // Where data file `name`, which is ignored for kFile, is created.
-  virtual std::string PathOf(absl::string_view name) const = 0;
+  virtual std::string FilePath(absl::string_view name) const = 0;
   // Creates it. Any thread.
   virtual absl::StatusOr<File> CreateFile(absl::string_view name,
                                           const DataFile& file) = 0;

@@ -20,8 +20,8 @@ constexpr absl::string_view kMadeFiles = "made files";
 constexpr absl::string_view kMadeDirectory = "made directory";
 
 // The value of the line "key value", or `otherwise` if there is none.
-absl::string_view ValueOf(absl::string_view text, absl::string_view key,
-                          absl::string_view otherwise) {
+absl::string_view LineValue(absl::string_view text, absl::string_view key,
+                            absl::string_view otherwise) {
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     if (absl::ConsumePrefix(&line, key) && absl::ConsumePrefix(&line, " ")) {
       return line;
@@ -38,7 +38,7 @@ bool HasLine(absl::string_view text, absl::string_view wanted) {
 }
 
 // The destination that the lock file `path` guards.
-std::string GuardedBy(absl::string_view path) {
+std::string GuardedPath(absl::string_view path) {
   absl::string_view name = BaseName(path);
   const std::string parent = ParentDirectory(path);
   if (name == kLockName) return parent;
@@ -48,38 +48,38 @@ std::string GuardedBy(absl::string_view path) {
 }
 
 // The writer's name must stay on one line, whatever it contains.
-std::string NoteOf(absl::string_view writer) {
+std::string WriterLine(absl::string_view writer) {
   return absl::StrCat("writer ", absl::StrReplaceAll(writer, {{"\n", " "}}),
                       "\n");
 }
 
-absl::Status Held(absl::string_view path, const FileLock& lock) {
+absl::Status HeldError(absl::string_view path, const FileLock& lock) {
   const std::string holder =
-      absl::StrCat(ValueOf(lock.text, "writer", "another program"),
-                   ", process ", ValueOf(lock.text, "pid", "unknown"), " on ",
-                   ValueOf(lock.text, "host", "an unknown host"), ", since ",
-                   ValueOf(lock.text, "since", "a moment ago"));
+      absl::StrCat(LineValue(lock.text, "writer", "another program"),
+                   ", process ", LineValue(lock.text, "pid", "unknown"), " on ",
+                   LineValue(lock.text, "host", "an unknown host"), ", since ",
+                   LineValue(lock.text, "since", "a moment ago"));
   if (lock.by_existence) {
     return absl::FailedPreconditionError(
-        absl::StrCat(GuardedBy(path), " is locked by ", holder,
+        absl::StrCat(GuardedPath(path), " is locked by ", holder,
                      "; its file system does not support flock, so a killed "
                      "process leaves its lock "
                      "behind: if that process has ended, remove ",
                      path));
   }
   return absl::FailedPreconditionError(
-      absl::StrCat(GuardedBy(path), " is being written by ", holder,
+      absl::StrCat(GuardedPath(path), " is being written by ", holder,
                    "; run again when it has ended, or choose another "
                    "destination"));
 }
 
 }  // namespace
 
-std::string DestinationLock::InsideOf(absl::string_view path) {
+std::string DestinationLock::PathInside(absl::string_view path) {
   return JoinPath(path, kLockName);
 }
 
-std::string DestinationLock::BesideOf(absl::string_view path) {
+std::string DestinationLock::PathNextTo(absl::string_view path) {
   return JoinPath(ParentDirectory(path),
                   absl::StrCat(".", ShortName(BaseName(path)), ".lock"));
 }
@@ -94,16 +94,16 @@ std::unique_ptr<DestinationLock> DestinationLock::Holding(
 
 absl::StatusOr<std::unique_ptr<DestinationLock>> DestinationLock::Take(
     FileSystem& fs, std::string path, absl::string_view writer) {
-  DCP_ASSIGN_OR_RETURN(const FileLock lock, fs.Lock(path, NoteOf(writer)));
-  if (lock.file.handle < 0) return Held(path, lock);
+  DCP_ASSIGN_OR_RETURN(const FileLock lock, fs.Lock(path, WriterLine(writer)));
+  if (lock.file.handle < 0) return HeldError(path, lock);
   return Holding(fs, std::move(path), lock);
 }
 
 absl::StatusOr<std::unique_ptr<DestinationLock>> DestinationLock::TryTake(
     FileSystem& fs, std::string path, absl::string_view writer) {
-  DCP_ASSIGN_OR_RETURN(const FileLock lock, fs.Lock(path, NoteOf(writer)));
+  DCP_ASSIGN_OR_RETURN(const FileLock lock, fs.Lock(path, WriterLine(writer)));
   if (lock.file.handle >= 0) return Holding(fs, std::move(path), lock);
-  if (lock.by_existence) return Held(path, lock);
+  if (lock.by_existence) return HeldError(path, lock);
   return nullptr;
 }
 

@@ -26,8 +26,8 @@ class DestinationLock {
  public:
   // The lock file inside the directory `path`, or next to the destination
   // `path`.
-  static std::string InsideOf(absl::string_view path);
-  static std::string BesideOf(absl::string_view path);
+  static std::string PathInside(absl::string_view path);
+  static std::string PathNextTo(absl::string_view path);
 
   // Takes the lock file `path` for `writer` ("dcp-convert reshard").
   // FailedPrecondition when another writer has it; the error gives that

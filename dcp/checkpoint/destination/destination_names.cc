@@ -39,7 +39,7 @@ std::string ShortName(absl::string_view name) {
     return std::string(name);
   }
   const std::string digest =
-      absl::StrCat("~", absl::Hex(Digest64Of(AsBytes(name)), absl::kZeroPad16));
+      absl::StrCat("~", absl::Hex(Xxh3Digest(AsBytes(name)), absl::kZeroPad16));
   size_t kept = kMaxFileNameBytes - kMaxAddedBytes - digest.size();
   // Does not cut a UTF-8 character.
   while (kept > 0 && (static_cast<uint8_t>(name[kept]) & 0xc0) == 0x80) --kept;

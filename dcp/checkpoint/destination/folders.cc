@@ -32,7 +32,7 @@ absl::Status RemoveBelow(FileSystem& fs, const std::string& path,
 
 }  // namespace
 
-std::vector<std::string> FoldersOf(const Output& output) {
+std::vector<std::string> OutputFolders(const Output& output) {
   absl::btree_set<std::string> folders;
   for (const OutputFile& file : output.files) {
     const std::string& name = file.layout.name();

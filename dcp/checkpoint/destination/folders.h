@@ -15,7 +15,7 @@
 namespace dcp {
 
 // The folders in the files' names, parents first.
-std::vector<std::string> FoldersOf(const Output& output);
+std::vector<std::string> OutputFolders(const Output& output);
 
 // Makes those below `directory` that are not there.
 absl::Status MakeFolders(FileSystem& fs, const std::string& directory,

@@ -75,7 +75,7 @@ class Search {
     }
     if (candidates.empty()) return;
     const absl::StatusOr<absl::flat_hash_set<std::string>> named =
-        NamedIn(JoinPath(folder, kDcpMetadataName));
+        FilesInIndex(JoinPath(folder, kDcpMetadataName));
     if (!named.ok()) {
       litter_.unclear.push_back(
           absl::StrCat(folder, ": ", named.status().message()));
@@ -88,7 +88,7 @@ class Search {
   }
 
   // The files that an index needs; none if there is no index.
-  absl::StatusOr<absl::flat_hash_set<std::string>> NamedIn(
+  absl::StatusOr<absl::flat_hash_set<std::string>> FilesInIndex(
       const std::string& path) {
     absl::StatusOr<std::string> bytes =
         ReadFile(fs_, path, kMaxMetadataBytes, /*follow_symlinks=*/true, stop_);
@@ -113,7 +113,7 @@ class Search {
 absl::StatusOr<Litter> FindLitter(FileSystem& fs, absl::string_view path,
                                   int64_t before_ns,
                                   const std::stop_token& stop) {
-  if (fs.TraitsOf(path).has_rename) {
+  if (fs.TraitsAt(path).has_rename) {
     return absl::InvalidArgumentError(absl::StrCat(
         path,
         " is not in an object store; on a file system the next writer to a "

@@ -11,7 +11,7 @@ namespace dcp {
 namespace {
 
 bool HasRename(FileSystem& fs, absl::string_view path) {
-  return fs.TraitsOf(path).has_rename;
+  return fs.TraitsAt(path).has_rename;
 }
 
 }  // namespace

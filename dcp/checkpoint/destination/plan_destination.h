@@ -31,7 +31,7 @@ absl::StatusOr<std::unique_ptr<Destination>> PlanDestination(
     absl::string_view writer = "a writer");
 
 // The same as PlanDestination, but takes no lock and changes nothing; Begin
-// must not follow. If `own` ran before, PathOf names that run's files.
+// must not follow. If `own` ran before, FilePath names that run's files.
 absl::StatusOr<std::unique_ptr<Destination>> LookAtDestination(
     FileSystem& fs, absl::string_view path, Destination::Kind kind,
     bool overwrite, const OwnFiles& own = {});

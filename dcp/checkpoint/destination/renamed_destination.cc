@@ -92,7 +92,7 @@ absl::StatusOr<std::unique_ptr<RenamedDestination>> RenamedDestination::New(
       new RenamedDestination(fs, WithoutTrailingSlashes(path), kind));
   destination->own_ = own;
   destination->id_ = own.id.empty() ? NewSaveId() : own.id;
-  destination->staging_ = StagingOf(path, kind, own.id);
+  destination->staging_ = StagingPath(path, kind, own.id);
   if (own.id.empty() && kind != Kind::kDcpDirectory) {
     destination->staging_ =
         SiblingPath(destination->path_, destination->id_, "tmp");
@@ -114,7 +114,7 @@ absl::StatusOr<std::unique_ptr<Destination>> RenamedDestination::Plan(
                        New(fs, path, kind, own));
   // Comes before the lock file, which may be impossible there, for example next
   // to a device.
-  DCP_RETURN_IF_ERROR(destination->WhatIsThere().status());
+  DCP_RETURN_IF_ERROR(destination->FindExisting().status());
   DCP_RETURN_IF_ERROR(destination->TakeLocks(writer));
   DCP_RETURN_IF_ERROR(destination->InspectExisting(overwrite));
   return destination;
@@ -179,17 +179,17 @@ RenamedDestination::~RenamedDestination() {
 absl::Status RenamedDestination::TakeLocks(absl::string_view writer) {
   if (kind_ == Kind::kDcpDirectory) return EnterDcp(writer);
   absl::StatusOr<std::unique_ptr<DestinationLock>> lock =
-      DestinationLock::Take(fs_, DestinationLock::BesideOf(path_), writer);
+      DestinationLock::Take(fs_, DestinationLock::PathNextTo(path_), writer);
   if (absl::IsNotFound(lock.status())) return NoParent(path_);
   DCP_RETURN_IF_ERROR(lock.status());
-  lock_beside_ = *std::move(lock);
-  RemoveLeftBeside(fs_, path_);
+  sibling_lock_ = *std::move(lock);
+  RemoveLeftSiblings(fs_, path_);
   return IsPlainDirectory() ? LockInside(writer) : absl::OkStatus();
 }
 
 absl::Status RenamedDestination::EnterDcp(absl::string_view writer) {
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
-    DCP_ASSIGN_OR_RETURN(const std::optional<FileInfo> info, WhatIsThere());
+    DCP_ASSIGN_OR_RETURN(const std::optional<FileInfo> info, FindExisting());
     if (!info.has_value()) {
       const absl::Status made = fs_.MakeDirectory(path_);
       if (absl::IsAlreadyExists(made)) continue;
@@ -211,11 +211,11 @@ absl::Status RenamedDestination::EnterDcp(absl::string_view writer) {
 // Returns NotFound if the kind is kDcpDirectory and the directory is missing.
 absl::Status RenamedDestination::LockInside(absl::string_view writer) {
   if (IsPlainDirectory()) {
-    DCP_ASSIGN_OR_RETURN(const std::optional<FileInfo> info, WhatIsThere());
+    DCP_ASSIGN_OR_RETURN(const std::optional<FileInfo> info, FindExisting());
     if (!info.has_value()) return absl::OkStatus();
   }
   absl::StatusOr<std::unique_ptr<DestinationLock>> lock =
-      DestinationLock::Take(fs_, DestinationLock::InsideOf(path_), writer);
+      DestinationLock::Take(fs_, DestinationLock::PathInside(path_), writer);
   if (absl::IsNotFound(lock.status()) && IsPlainDirectory()) {
     return absl::OkStatus();
   }
@@ -227,14 +227,14 @@ absl::Status RenamedDestination::LockInside(absl::string_view writer) {
   return RemoveLeftInside(fs_, path_);
 }
 
-absl::StatusOr<std::optional<FileInfo>> RenamedDestination::WhatIsThere()
+absl::StatusOr<std::optional<FileInfo>> RenamedDestination::FindExisting()
     const {
   return FindReplaceable(fs_, path_, kind_);
 }
 
 absl::Status RenamedDestination::InspectExisting(bool overwrite) {
   DCP_RETURN_IF_ERROR(RefuseOtherWorkers(fs_, path_, own_));
-  DCP_ASSIGN_OR_RETURN(const std::optional<FileInfo> info, WhatIsThere());
+  DCP_ASSIGN_OR_RETURN(const std::optional<FileInfo> info, FindExisting());
   if (!info.has_value()) return absl::OkStatus();
   exists_ = !made_directory_;
   if (kind_ != Kind::kFile) return InspectDirectory(overwrite);
@@ -250,7 +250,7 @@ absl::Status RenamedDestination::InspectDirectory(bool overwrite) {
   std::erase_if(entries, [this](const DirectoryEntry& entry) {
     return entry.name == kLockName || own_names_.contains(entry.name);
   });
-  if (lock_beside_ != nullptr && lock_inside_ == nullptr) {
+  if (sibling_lock_ != nullptr && lock_inside_ == nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat(path_,
                      " has just been made by another writer; run again when it "
@@ -352,18 +352,18 @@ absl::Status RenamedDestination::RemoveStaging(
   return has_removed ? fs_.SyncDirectory(staging_) : absl::OkStatus();
 }
 
-std::string RenamedDestination::PathOf(absl::string_view name) const {
+std::string RenamedDestination::FilePath(absl::string_view name) const {
   return kind_ == Kind::kFile ? staging_ : JoinPath(staging_, name);
 }
 
 absl::StatusOr<File> RenamedDestination::CreateFile(absl::string_view name,
                                                     const DataFile& file) {
-  return file.is_shared ? fs_.OpenShared(PathOf(name), file.size, file.direct)
-                        : fs_.Create(PathOf(name), file.size, file.direct);
+  return file.is_shared ? fs_.OpenShared(FilePath(name), file.size, file.direct)
+                        : fs_.Create(FilePath(name), file.size, file.direct);
 }
 
 void RenamedDestination::Created(absl::string_view name) {
-  created_.push_back(PathOf(name));
+  created_.push_back(FilePath(name));
 }
 
 absl::Status RenamedDestination::WriteSideFile(absl::string_view name,
@@ -418,7 +418,7 @@ absl::Status RenamedDestination::CommitDirectory() {
   DCP_RETURN_IF_ERROR(fs_.Exchange(staging_, path_));
   committed_ = true;
   if (lock_inside_ != nullptr) {
-    lock_inside_->MovedTo(DestinationLock::InsideOf(staging_));
+    lock_inside_->MovedTo(DestinationLock::PathInside(staging_));
   }
   DCP_RETURN_IF_ERROR(SyncNamesIn(parent));
   RemoveStale();

@@ -56,7 +56,7 @@ class RenamedDestination final : public Destination {
   absl::Status Begin(const absl::flat_hash_set<std::string>& kept,
                      const std::vector<std::string>& folders) override;
   bool exists() const override { return exists_; }
-  std::string PathOf(absl::string_view name) const override;
+  std::string FilePath(absl::string_view name) const override;
   absl::StatusOr<File> CreateFile(absl::string_view name,
                                   const DataFile& file) override;
   void Created(absl::string_view name) override;
@@ -77,7 +77,7 @@ class RenamedDestination final : public Destination {
   absl::Status TakeLocks(absl::string_view writer);
   absl::Status EnterDcp(absl::string_view writer);
   absl::Status LockInside(absl::string_view writer);
-  absl::StatusOr<std::optional<FileInfo>> WhatIsThere() const;
+  absl::StatusOr<std::optional<FileInfo>> FindExisting() const;
   absl::Status InspectExisting(bool overwrite);
   absl::Status InspectDirectory(bool overwrite);
   absl::Status BeginDcp(const absl::flat_hash_set<std::string>& kept);
@@ -102,7 +102,7 @@ class RenamedDestination final : public Destination {
   absl::flat_hash_set<std::string> own_names_;  // may already be there
   // Next to the path (except for kDcpDirectory), and inside the directory
   // there.
-  std::unique_ptr<DestinationLock> lock_beside_;
+  std::unique_ptr<DestinationLock> sibling_lock_;
   std::unique_ptr<DestinationLock> lock_inside_;
   bool exists_ = false;
   bool made_directory_ = false;

@@ -26,10 +26,10 @@ absl::Status CheckInside(Checkpoint& checkpoint, const StorageInfo& item) {
 // checkpoint.
 absl::Status RemoveStep(FileSystem& fs, const std::string& path) {
   std::unique_ptr<DestinationLock> lock;
-  if (fs.TraitsOf(path).has_rename) {
+  if (fs.TraitsAt(path).has_rename) {
     // Without an index it may be a save of another run in progress.
     DCP_ASSIGN_OR_RETURN(
-        lock, DestinationLock::Take(fs, DestinationLock::InsideOf(path),
+        lock, DestinationLock::Take(fs, DestinationLock::PathInside(path),
                                     "the removal of old steps"));
   }
   const std::string index = JoinPath(path, kDcpMetadataName);
@@ -149,7 +149,7 @@ void RemoveOldSteps(FileSystem& fs, absl::string_view directory,
         JoinPath(StepPath(directory, step), kDcpMetadataName);
     const bool is_left_over = absl::IsNotFound(fs.Stat(index).status());
     // A store has no lock that shows whether a writer is still at work.
-    if (is_left_over && !fs.TraitsOf(directory).has_rename) continue;
+    if (is_left_over && !fs.TraitsAt(directory).has_rename) continue;
     (is_left_over ? removed : whole).push_back(step);
   }
   for (const int64_t step : StepsToRemove(whole, durable, rules)) {

@@ -52,7 +52,7 @@ namespace dcp {
 namespace {
 
 // Labels are letters and digits.
-std::string LabelOf(absl::string_view id) {
+std::string LabelForId(absl::string_view id) {
   return absl::StrReplaceAll(id, {{"-", ""}});
 }
 
@@ -61,7 +61,7 @@ absl::StatusOr<bool> HasLabel(FileSystem& fs, absl::string_view path,
   const absl::StatusOr<FileInfo> info = fs.Stat(path);
   if (absl::IsNotFound(info.status())) return false;
   DCP_RETURN_IF_ERROR(info.status());
-  return info->label == LabelOf(id);
+  return info->label == LabelForId(id);
 }
 
 bool IsJsonIndex(absl::string_view name) {
@@ -137,7 +137,7 @@ absl::StatusOr<bool> StoreDestination::IsOwn(absl::string_view name) const {
     if (own != name && !is_folder) continue;
     if (is_dcp()) return true;  // the name contains the id
     DCP_ASSIGN_OR_RETURN(const bool is_own,
-                         HasLabel(fs_, PathOf(own), own_.id));
+                         HasLabel(fs_, FilePath(own), own_.id));
     if (is_own) return true;
   }
   return false;
@@ -214,7 +214,7 @@ absl::Status StoreDestination::Begin(
     const absl::flat_hash_set<std::string>& kept,
     const std::vector<std::string>&) {
   for (const std::string& name : kept) Created(name);
-  WarnOfLeft(RemoveEarlier(kept));
+  WarnIfLeft(RemoveEarlier(kept));
   return CheckAccepts();
 }
 
@@ -226,7 +226,7 @@ absl::Status StoreDestination::CheckAccepts() {
       JoinPath(kind_ == Kind::kFile ? ParentDirectory(path_) : path_,
                DigestsName(absl::StrCat("probe-", id_)));
   const absl::Status put = fs_.Replace(path, "", std::nullopt);
-  if (put.ok()) WarnOfLeft(fs_.Remove(path));
+  if (put.ok()) WarnIfLeft(fs_.Remove(path));
   return Annotate(put, path_, " would not be accepted");
 }
 
@@ -240,10 +240,10 @@ absl::Status StoreDestination::RemoveEarlier(
                 [&](const std::string& name) { return kept.contains(name); });
   absl::flat_hash_set<std::string> paths;
   for (const std::string& name : names) {
-    paths.insert(PathOf(name));
+    paths.insert(FilePath(name));
     if (kind_ == Kind::kFile) continue;
     DCP_ASSIGN_OR_RETURN(const bool is_own, IsOwn(name));
-    if (is_own) DCP_RETURN_IF_ERROR(fs_.Remove(PathOf(name)));
+    if (is_own) DCP_RETURN_IF_ERROR(fs_.Remove(FilePath(name)));
   }
   DCP_ASSIGN_OR_RETURN(
       const std::vector<HiddenFile> uploads,
@@ -257,32 +257,32 @@ absl::Status StoreDestination::RemoveEarlier(
 
 void StoreDestination::Discard() {
   RemoveCreated();
-  WarnOfLeft(RemoveEarlier({}));
+  WarnIfLeft(RemoveEarlier({}));
 }
 
-void StoreDestination::WarnOfLeft(const absl::Status& status) const {
+void StoreDestination::WarnIfLeft(const absl::Status& status) const {
   if (status.ok()) return;
   DCP_LOG(kWarning) << "event=unfinished_output_left path=" << path_
                     << " error=" << status.message();
 }
 
-std::string StoreDestination::PathOf(absl::string_view name) const {
+std::string StoreDestination::FilePath(absl::string_view name) const {
   return kind_ == Kind::kFile ? path_ : JoinPath(path_, name);
 }
 
 absl::StatusOr<File> StoreDestination::CreateFile(absl::string_view name,
                                                   const DataFile& file) {
   if (file.is_shared)
-    return fs_.OpenShared(PathOf(name), file.size, file.direct);
-  return fs_.CreateInParts(PathOf(name),
+    return fs_.OpenShared(FilePath(name), file.size, file.direct);
+  return fs_.CreateInParts(FilePath(name),
                            {.size = file.size,
                             .part_bytes = file.block_bytes,
                             .hidden = !is_dcp(),
-                            .label = is_dcp() ? "" : LabelOf(id_)});
+                            .label = is_dcp() ? "" : LabelForId(id_)});
 }
 
 void StoreDestination::Created(absl::string_view name) {
-  created_.push_back(PathOf(name));
+  created_.push_back(FilePath(name));
 }
 
 absl::Status StoreDestination::Commit(absl::string_view index_name,
@@ -398,7 +398,7 @@ void StoreDestination::RemoveCreated() {
     const absl::StatusOr<bool> is_own = HasLabel(fs_, path, id_);
     if (is_own.ok() && *is_own) status.Update(fs_.Remove(path));
   }
-  WarnOfLeft(status);
+  WarnIfLeft(status);
 }
 
 }  // namespace dcp

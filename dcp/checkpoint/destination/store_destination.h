@@ -47,7 +47,7 @@ class StoreDestination final : public Destination {
   absl::Status Begin(const absl::flat_hash_set<std::string>& kept,
                      const std::vector<std::string>& folders) override;
   bool exists() const override { return seen_.has_value(); }
-  std::string PathOf(absl::string_view name) const override;
+  std::string FilePath(absl::string_view name) const override;
   absl::StatusOr<File> CreateFile(absl::string_view name,
                                   const DataFile& file) override;
   void Created(absl::string_view name) override;
@@ -78,7 +78,7 @@ class StoreDestination final : public Destination {
   bool WasRefused(absl::string_view path, const absl::Status& put) const;
   void RemoveStale();
   void RemoveCreated();
-  void WarnOfLeft(const absl::Status& status) const;
+  void WarnIfLeft(const absl::Status& status) const;
 
   FileSystem& fs_;
   const std::string path_;

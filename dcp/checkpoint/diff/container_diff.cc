@@ -40,7 +40,7 @@ bool IsSelected(absl::string_view name, const SelectionOptions& selection) {
 }
 
 // The containers that hold selected values, by name; the outermost has none.
-absl::StatusOr<Containers> ContainersOf(const ContainerSide& side) {
+absl::StatusOr<Containers> FindContainers(const ContainerSide& side) {
   const Value& root = side.checkpoint.torch_archive()->root;
   DCP_ASSIGN_OR_RETURN(const std::vector<FlatValue> leaves, FlattenWhole(root));
   Containers containers;
@@ -97,7 +97,7 @@ std::optional<std::pair<Value, Value>> DifferentKeys(const Value& a,
 }
 
 // The state that BUILD gave a container, without the storages' numbers.
-Value StateOf(ValueArena& arena, const Value& container) {
+Value BuildState(ValueArena& arena, const Value& container) {
   if (!container.is(Value::Kind::kCall)) return Value();
   return CopyValue(arena, container.state(),
                    [&](const Value& value) -> std::optional<Value> {
@@ -121,8 +121,8 @@ std::optional<DiffFinding> Compare(const Value& a, const Value& b) {
     return finding;
   }
   ValueArena arena;
-  const Value state_a = StateOf(arena, a);
-  const Value state_b = StateOf(arena, b);
+  const Value state_a = BuildState(arena, a);
+  const Value state_b = BuildState(arena, b);
   if (DeepEqual(state_a, state_b, /*exact=*/true)) return std::nullopt;
   finding.in_a = absl::StrCat("attributes ", ToString(state_a, kMaxShownBytes));
   finding.in_b = absl::StrCat("attributes ", ToString(state_b, kMaxShownBytes));
@@ -161,8 +161,8 @@ absl::Status CompareContainers(const ContainerSide& a, const ContainerSide& b,
       return absl::OkStatus();
     }
   }
-  DCP_ASSIGN_OR_RETURN(const Containers in_a, ContainersOf(a));
-  DCP_ASSIGN_OR_RETURN(const Containers in_b, ContainersOf(b));
+  DCP_ASSIGN_OR_RETURN(const Containers in_a, FindContainers(a));
+  DCP_ASSIGN_OR_RETURN(const Containers in_b, FindContainers(b));
   for (const auto& [name, container] : in_a) {
     const auto other = in_b.find(name);
     if (other == in_b.end()) continue;

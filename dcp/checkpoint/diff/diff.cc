@@ -237,7 +237,7 @@ class Differ {
   void AddWarnings(absl::string_view side, const Checkpoint& checkpoint,
                    const SelectionOptions& selection) {
     for (const SourceLoss& loss :
-         LossesIn(checkpoint.losses(), selection.parts)) {
+         LossesAbout(checkpoint.losses(), selection.parts)) {
       report_.warnings.push_back(absl::StrCat(side, loss.text));
     }
   }
@@ -284,8 +284,8 @@ class Differ {
         b_.checkpoint().format() != Format::kSafetensors) {
       return;
     }
-    const auto a = MetadataOf(a_.checkpoint());
-    const auto b = MetadataOf(b_.checkpoint());
+    const auto a = ReadMetadata(a_.checkpoint());
+    const auto b = ReadMetadata(b_.checkpoint());
     for (const auto& [key, value] : a) {
       const std::string name = absl::StrCat("__metadata__.", key);
       const auto other = b.find(key);
@@ -302,7 +302,7 @@ class Differ {
     }
   }
 
-  static absl::btree_map<std::string, std::string> MetadataOf(
+  static absl::btree_map<std::string, std::string> ReadMetadata(
       const Checkpoint& checkpoint) {
     absl::btree_map<std::string, std::string> metadata = {{"format", "pt"}};
     for (const auto& [key, value] : checkpoint.metadata()) {

@@ -70,11 +70,11 @@ std::string WriteDigests(std::vector<ChunkDigest> digests) {
   return text;
 }
 
-ChunkDigest DigestOfIndex(absl::string_view name, absl::string_view index) {
+ChunkDigest MakeIndexDigest(absl::string_view name, absl::string_view index) {
   return {.file = std::string(name),
           .offset = 0,
           .length = index.size(),
-          .digest = Digest64Of(AsBytes(index))};
+          .digest = Xxh3Digest(AsBytes(index))};
 }
 
 absl::StatusOr<std::vector<ChunkDigest>> ParseDigests(absl::string_view text) {

@@ -38,7 +38,7 @@ std::string WriteDigests(std::vector<ChunkDigest> digests);
 
 // The digest of a whole index, such as .metadata. It stands among the digests
 // for the files that the index describes, and shows damage to names and shapes.
-ChunkDigest DigestOfIndex(absl::string_view name, absl::string_view index);
+ChunkDigest MakeIndexDigest(absl::string_view name, absl::string_view index);
 
 // DataLoss for a text that WriteDigests does not write; file names are checked
 // to stay inside the directory.

@@ -16,7 +16,7 @@ constexpr uint64_t kReadAheadBytes = 4096;
 
 }  // namespace
 
-bool IsOfBytes(const absl::Status& status) {
+bool IsAboutBytes(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kDataLoss:
     case absl::StatusCode::kOutOfRange:

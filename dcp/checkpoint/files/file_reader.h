@@ -52,7 +52,7 @@ class FileReader {
 // Whether an error from reading and parsing is about the bytes themselves.
 // Other errors are about access: a store that does not answer, a permission,
 // memory, descriptors, a request to stop.
-bool IsOfBytes(const absl::Status& status);
+bool IsAboutBytes(const absl::Status& status);
 
 }  // namespace dcp
 

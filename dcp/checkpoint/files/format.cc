@@ -30,7 +30,7 @@ absl::StatusOr<Format> ParseFormat(absl::string_view name) {
       "unknown format '", name, "'; the formats are dcp, safetensors and pt"));
 }
 
-std::optional<Format> FormatOfFileName(absl::string_view path) {
+std::optional<Format> FormatFromSuffix(absl::string_view path) {
   if (absl::EndsWith(path, ".safetensors")) return Format::kSafetensors;
   for (const absl::string_view suffix : {".pt", ".pth", ".bin", ".ckpt"}) {
     if (absl::EndsWith(path, suffix)) return Format::kTorch;

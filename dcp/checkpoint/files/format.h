@@ -23,7 +23,7 @@ absl::StatusOr<Format> ParseFormat(absl::string_view name);
 
 // The format for a single file at `path`, by the suffix; nullopt for other
 // suffixes.
-std::optional<Format> FormatOfFileName(absl::string_view path);
+std::optional<Format> FormatFromSuffix(absl::string_view path);
 // All these suffixes, for a message.
 inline constexpr absl::string_view kFileSuffixes =
     ".safetensors, .pt, .pth, .bin or .ckpt";

@@ -73,7 +73,7 @@ SourceFiles::~SourceFiles() {
   }
 }
 
-std::string SourceFiles::PathOf(uint32_t file) const {
+std::string SourceFiles::FullPath(uint32_t file) const {
   return JoinPath(directory_, names_[file]);
 }
 
@@ -94,7 +94,7 @@ absl::StatusOr<File> SourceFiles::Get(uint32_t file) {
     absl::MutexLock lock(&mutex_);
     if (files_[file].file.handle >= 0) return files_[file].file;
   }
-  DCP_ASSIGN_OR_RETURN(const OpenFile made, OpenAt(PathOf(file)));
+  DCP_ASSIGN_OR_RETURN(const OpenFile made, OpenAt(FullPath(file)));
   absl::MutexLock lock(&mutex_);
   OpenFile& opened = files_[file];
   if (opened.file.handle >= 0) {

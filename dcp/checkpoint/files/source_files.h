@@ -50,8 +50,8 @@ class SourceFiles {
   const std::vector<std::string>& names() const { return names_; }
   // The properties of the storage that holds the files. In an object store all
   // machines see the same inodes.
-  FileSystemTraits traits() const { return fs_.TraitsOf(directory_); }
-  std::string PathOf(uint32_t file) const;
+  FileSystemTraits traits() const { return fs_.TraitsAt(directory_); }
+  std::string FullPath(uint32_t file) const;
 
   // The open file; the first call opens it.
   absl::StatusOr<File> Get(uint32_t file) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -6,8 +6,8 @@
 
 namespace dcp {
 
-std::vector<SourceLoss> LossesIn(absl::Span<const SourceLoss> losses,
-                                 absl::Span<const StatePart> parts) {
+std::vector<SourceLoss> LossesAbout(absl::Span<const SourceLoss> losses,
+                                    absl::Span<const StatePart> parts) {
   std::vector<SourceLoss> kept;
   for (const SourceLoss& loss : losses) {
     if (parts.empty() ||

@@ -26,8 +26,8 @@ struct SourceLoss {
 };
 
 // The losses about one of `parts`; empty stands for all.
-std::vector<SourceLoss> LossesIn(absl::Span<const SourceLoss> losses,
-                                 absl::Span<const StatePart> parts);
+std::vector<SourceLoss> LossesAbout(absl::Span<const SourceLoss> losses,
+                                    absl::Span<const StatePart> parts);
 
 // The losses' texts, in the same order.
 std::vector<std::string> LossTexts(absl::Span<const SourceLoss> losses);

@@ -54,7 +54,7 @@ std::string RootNumber(absl::string_view root, absl::string_view first) {
 }
 
 // Element `i` in the path; empty if it is a number or does not exist.
-absl::string_view RootAt(const CheckpointEntry& entry, size_t i) {
+absl::string_view RootElement(const CheckpointEntry& entry, size_t i) {
   if (i >= entry.path.size()) return "";
   const auto* const text = std::get_if<std::string>(&entry.path[i]);
   return text == nullptr ? absl::string_view() : absl::string_view(*text);
@@ -107,8 +107,8 @@ StateParts::StateParts(absl::Span<const CheckpointEntry> entries) {
   for (const absl::string_view wrapper : kWrappers) {
     const bool has_model = std::any_of(
         entries.begin(), entries.end(), [&](const CheckpointEntry& entry) {
-          return entry.path.size() > 2 && RootAt(entry, 0) == wrapper &&
-                 IsOneOf(kModelRoots, RootAt(entry, 1));
+          return entry.path.size() > 2 && RootElement(entry, 0) == wrapper &&
+                 IsOneOf(kModelRoots, RootElement(entry, 1));
         });
     if (has_model) wrapper_ = std::string(wrapper);
   }
@@ -116,7 +116,7 @@ StateParts::StateParts(absl::Span<const CheckpointEntry> entries) {
   for (const CheckpointEntry& entry : entries) {
     // Lightning has a list with optimizers.
     for (const size_t i : {first + 1, first + 2}) {
-      if (RootAt(entry, i) != kGroups) continue;
+      if (RootElement(entry, i) != kGroups) continue;
       optimizers_.emplace(EntryRoot(entry));
     }
   }
@@ -165,8 +165,9 @@ absl::Status StateParts::Check() const {
 }
 
 absl::string_view StateParts::EntryRoot(const CheckpointEntry& entry) const {
-  if (wrapper_.empty()) return RootAt(entry, 0);
-  return RootAt(entry, 0) == wrapper_ ? RootAt(entry, 1) : absl::string_view();
+  if (wrapper_.empty()) return RootElement(entry, 0);
+  return RootElement(entry, 0) == wrapper_ ? RootElement(entry, 1)
+                                           : absl::string_view();
 }
 
 StateParts::Place StateParts::EntryPlace(const CheckpointEntry& entry) const {

@@ -30,7 +30,7 @@ absl::StatusOr<TensorEntry> MakeTensorEntry(TensorStorageMetadata tensor) {
 
 }  // namespace
 
-absl::StatusOr<CheckpointEntry> EntryOfIndex(MetadataEntry& from) {
+absl::StatusOr<CheckpointEntry> MakeIndexEntry(MetadataEntry& from) {
   CheckpointEntry entry;
   if (auto* tensor = std::get_if<TensorStorageMetadata>(&from.value)) {
     absl::StatusOr<TensorEntry> made = MakeTensorEntry(std::move(*tensor));
@@ -79,7 +79,7 @@ absl::StatusOr<CheckpointParts> OpenIndexedDcp(FileSystem& fs,
   parts.entries.reserve(metadata.entries.size());
   for (MetadataEntry& entry : metadata.entries) {
     DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
-    DCP_ASSIGN_OR_RETURN(CheckpointEntry made, EntryOfIndex(entry));
+    DCP_ASSIGN_OR_RETURN(CheckpointEntry made, MakeIndexEntry(entry));
     parts.entries.push_back(std::move(made));
   }
   return parts;

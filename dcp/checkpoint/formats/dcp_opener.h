@@ -24,7 +24,7 @@ absl::StatusOr<Metadata> ReadDcpIndex(FileSystem& fs, absl::string_view path,
 
 // The entry, which is moved out of the index. DataLoss if a tensor's chunks do
 // not cover it.
-absl::StatusOr<CheckpointEntry> EntryOfIndex(MetadataEntry& from);
+absl::StatusOr<CheckpointEntry> MakeIndexEntry(MetadataEntry& from);
 
 // Opens the checkpoint in `directory` that has this index. The entries are in
 // the index's order.

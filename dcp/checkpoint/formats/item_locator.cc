@@ -78,7 +78,7 @@ absl::Status CheckReadable(const CheckpointParts& parts,
 // The lanes' shared state in addition to the checkpoint. The lane that reads an
 // item writes to that item's location or entry.
 struct Shared {
-  const std::vector<uint64_t> ends_of_objects;
+  const std::vector<uint64_t> object_ends;
   absl::Mutex mutex;  // guards the checkpoint's arena
 };
 
@@ -136,7 +136,7 @@ class Locator {
     for (; next_ < last; ++next_) {
       const ItemChunk& first = item(next_)[0];
       const StorageInfo& storage = first.storage;
-      DCP_RETURN_IF_ERROR(WithPlaceOf(
+      DCP_RETURN_IF_ERROR(WithChunkPlace(
           first, Annotate(parts_.files->CheckRange(storage.file, storage.offset,
                                                    storage.length),
                           parts_.entries[first.entry].fqn)));
@@ -190,7 +190,8 @@ class Locator {
     }
   }
 
-  absl::Status WithPlaceOf(const ItemChunk& chunk, absl::Status status) const {
+  absl::Status WithChunkPlace(const ItemChunk& chunk,
+                              absl::Status status) const {
     if (status.ok()) return status;
     return WithPlace(std::move(status),
                      {.file = parts_.files->names()[chunk.storage.file],
@@ -202,7 +203,7 @@ class Locator {
     for (size_t i = 0; i < round.probes.size(); ++i) {
       const Item read = item(round.first + i);
       const ItemChunk& first = read[0];
-      DCP_RETURN_IF_ERROR(WithPlaceOf(
+      DCP_RETURN_IF_ERROR(WithChunkPlace(
           first, Annotate(ParseItem(read, round.probes[i], round.buffer),
                           parts_.entries[first.entry].fqn, ": ",
                           parts_.files->names()[first.storage.file], " at ",
@@ -232,7 +233,7 @@ class Locator {
       DCP_RETURN_IF_ERROR(archive.status());
       return PlaceFromArchive(item, *archive);
     }
-    DCP_ASSIGN_OR_RETURN(ObjectEntry object, ObjectOf(storage, archive));
+    DCP_ASSIGN_OR_RETURN(ObjectEntry object, MakeObjectEntry(storage, archive));
     object.item = storage;
     object.located = true;
     entry.value = std::move(object);
@@ -241,7 +242,7 @@ class Locator {
 
   // An item with valid bytes that cannot be represented as an object remains in
   // the checkpoint as unreadable.
-  absl::StatusOr<ObjectEntry> ObjectOf(
+  absl::StatusOr<ObjectEntry> MakeObjectEntry(
       const StorageInfo& storage, const absl::StatusOr<TorchArchive>& archive) {
     if (absl::IsUnimplemented(archive.status())) {
       ObjectEntry unreadable;
@@ -262,8 +263,9 @@ class Locator {
   }
 
   // The item's requested bytes, or null data if the probe lacks them.
-  static ByteSpan Probed(const StorageInfo& storage, const Probe& probe,
-                         ByteSpan buffer, uint64_t offset, uint64_t bytes) {
+  static ByteSpan ProbedBytes(const StorageInfo& storage, const Probe& probe,
+                              ByteSpan buffer, uint64_t offset,
+                              uint64_t bytes) {
     const uint64_t length = storage.length;
     const uint64_t tail_start = length - probe.tail_length;
     if (offset <= probe.head_length && bytes <= probe.head_length - offset) {
@@ -281,7 +283,8 @@ class Locator {
     visitor_({.chunks = item,
               .archive = &archive,
               .bytes = [&](uint64_t offset, uint64_t length) {
-                return Probed(item[0].storage, probe, buffer, offset, length);
+                return ProbedBytes(item[0].storage, probe, buffer, offset,
+                                   length);
               }});
   }
 
@@ -293,7 +296,8 @@ class Locator {
     return ReadTorchArchive(
         storage.length, /*allow_legacy=*/false,
         [&](uint64_t offset, uint64_t bytes) -> absl::StatusOr<ByteSpan> {
-          const ByteSpan probed = Probed(storage, probe, buffer, offset, bytes);
+          const ByteSpan probed =
+              ProbedBytes(storage, probe, buffer, offset, bytes);
           if (probed.data() != nullptr) return probed;
           return reader.Read(offset, bytes);
         },
@@ -338,7 +342,8 @@ class Locator {
 
   absl::Status PlaceByName(Item item) {
     const StorageInfo& storage = item[0].storage;
-    DCP_ASSIGN_OR_RETURN(const NamedTensors* tensors, TensorsOf(storage.file));
+    DCP_ASSIGN_OR_RETURN(const NamedTensors* tensors,
+                         ReadNamedTensors(storage.file));
     const auto it = tensors->find(parts_.entries[item[0].entry].fqn);
     if (it == tensors->end()) {
       return absl::DataLossError(
@@ -360,16 +365,16 @@ class Locator {
   // some bytes entries. begin and end count from the start of the file.
   using NamedTensors = absl::flat_hash_map<std::string, SafetensorsTensor>;
 
-  absl::StatusOr<const NamedTensors*> TensorsOf(uint32_t file) {
+  absl::StatusOr<const NamedTensors*> ReadNamedTensors(uint32_t file) {
     std::unique_ptr<NamedTensors>& known = named_tensors_[file];
     if (known != nullptr) return known.get();
     DCP_ASSIGN_OR_RETURN(const File opened, parts_.files->Get(file));
-    const uint64_t start = std::min(shared_.ends_of_objects[file], opened.size);
+    const uint64_t start = std::min(shared_.object_ends[file], opened.size);
     FileReader reader(fs_, opened, start, opened.size - start);
     absl::StatusOr<SafetensorsHeader> header =
         ReadSafetensorsHeader(opened.size - start, reader.read_at());
     // Bytes that are not a header, read as a length, exceed the limit.
-    const bool is_other = IsOfBytes(header.status()) ||
+    const bool is_other = IsAboutBytes(header.status()) ||
                           absl::IsResourceExhausted(header.status());
     if (!header.ok() && !is_other) return header.status();
     if (!header.ok()) {
@@ -402,7 +407,7 @@ class Locator {
 
 }  // namespace
 
-std::vector<EntryChunk> ChunksOfEntries(const CheckpointParts& parts,
+std::vector<EntryChunk> ChunksInEntries(const CheckpointParts& parts,
                                         absl::Span<const uint32_t> entries) {
   std::vector<EntryChunk> chunks;
   for (const uint32_t i : entries) {
@@ -418,7 +423,7 @@ absl::Status LocateItems(FileSystem& fs, CheckpointParts& parts,
                          uint64_t memory_bytes, std::stop_token stop,
                          OpenProgress* progress, const ItemVisitor& visitor) {
   DCP_RETURN_IF_ERROR(CheckReadable(parts, wanted));
-  const std::vector<ItemChunk> chunks = NotLocated(parts, wanted);
+  const std::vector<ItemChunk> chunks = ChunksToLocate(parts, wanted);
   if (chunks.empty()) return absl::OkStatus();
   std::vector<uint32_t> files;
   for (const ItemChunk& chunk : chunks) {  // sorted by file
@@ -439,7 +444,7 @@ absl::Status LocateItems(FileSystem& fs, CheckpointParts& parts,
       std::clamp<uint64_t>(is_stored ? num_items : num_items / kItemsPerBlock,
                            kMinBlocks, kQueueDepth);
   TransferStats stats;
-  Shared shared{.ends_of_objects = ObjectEnds(parts), .mutex = {}};
+  Shared shared{.object_ends = ObjectEnds(parts), .mutex = {}};
   return RunLanes(
       fs, num_lanes,
       std::min(memory_bytes, num_lanes * num_blocks * kBlockBytes), stop,

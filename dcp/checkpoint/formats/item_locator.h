@@ -40,7 +40,7 @@ struct VisitedItem {
 using ItemVisitor = std::function<void(const VisitedItem& item)>;
 
 // All chunks in the entries.
-std::vector<EntryChunk> ChunksOfEntries(const CheckpointParts& parts,
+std::vector<EntryChunk> ChunksInEntries(const CheckpointParts& parts,
                                         absl::Span<const uint32_t> entries);
 
 // Fills in the missing locations and values for the given chunks in `parts`,

@@ -10,8 +10,8 @@
 
 namespace dcp {
 
-std::vector<ItemChunk> NotLocated(const CheckpointParts& parts,
-                                  absl::Span<const EntryChunk> wanted) {
+std::vector<ItemChunk> ChunksToLocate(const CheckpointParts& parts,
+                                      absl::Span<const EntryChunk> wanted) {
   std::vector<ItemChunk> chunks;
   for (const auto& [i, c] : wanted) {
     const CheckpointEntry& entry = parts.entries[i];

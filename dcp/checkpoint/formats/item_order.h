@@ -22,8 +22,8 @@ struct ItemChunk {
 };
 
 // The chunks in `wanted` that are not located yet, in file order.
-std::vector<ItemChunk> NotLocated(const CheckpointParts& parts,
-                                  absl::Span<const EntryChunk> wanted);
+std::vector<ItemChunk> ChunksToLocate(const CheckpointParts& parts,
+                                      absl::Span<const EntryChunk> wanted);
 
 // Items that are read once each: runs of `chunks`, as each run's first index,
 // then the total count.

@@ -12,8 +12,8 @@ namespace {
 
 // The strides for a chunk with `sizes`. The elements are a box with sizes
 // `box_sizes` in a tensor with `strides`.
-Dims StridesOfChunk(const Dims& sizes, const Dims& box_sizes,
-                    const Dims& strides) {
+Dims ChunkStrides(const Dims& sizes, const Dims& box_sizes,
+                  const Dims& strides) {
   Dims result = RowMajorStrides(sizes);
   if (Volume(sizes) <= 1) return result;
   Dims long_sizes;
@@ -49,7 +49,7 @@ void NarrowToPart(const ItemPart& part, const Dims& sizes,
     first += part.box.offsets[d] * strides[d];
   }
   location.payload_offset += static_cast<uint64_t>(first) * element_bytes;
-  Dims narrowed = StridesOfChunk(sizes, part.box.sizes, strides);
+  Dims narrowed = ChunkStrides(sizes, part.box.sizes, strides);
   location.strides =
       narrowed == RowMajorStrides(sizes) ? Dims() : std::move(narrowed);
 }

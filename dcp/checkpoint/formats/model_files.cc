@@ -36,24 +36,26 @@ constexpr absl::string_view kOtherBinFiles[] = {
 // Hugging Face's name for a model in a single .bin file.
 constexpr absl::string_view kWholeBinFile = "pytorch_model.bin";
 
-std::string Some(std::vector<std::string> names) {
+std::string FirstNames(std::vector<std::string> names) {
   const size_t count = names.size();
   names.resize(std::min(count, kMaxNamesShown));
   return absl::StrCat(absl::StrJoin(names, ", "),
                       count > kMaxNamesShown ? ", ..." : "");
 }
 
-absl::Status Missing(absl::string_view who, std::vector<std::string> names) {
-  return absl::NotFoundError(absl::StrCat(
-      who, ": ", names.size() == 1 ? "a file" : "files", " of the model ",
-      names.size() == 1 ? "is" : "are", " missing: ", Some(std::move(names))));
+absl::Status MissingFilesError(absl::string_view who,
+                               std::vector<std::string> names) {
+  return absl::NotFoundError(
+      absl::StrCat(who, ": ", names.size() == 1 ? "a file" : "files",
+                   " of the model ", names.size() == 1 ? "is" : "are",
+                   " missing: ", FirstNames(std::move(names))));
 }
 
-absl::Status SeveralModels(absl::string_view directory,
-                           std::vector<std::string> names) {
-  return absl::FailedPreconditionError(
-      absl::StrCat(directory, ": several models: ", Some(std::move(names)),
-                   "; give the path of one file or of one index"));
+absl::Status SeveralModelsError(absl::string_view directory,
+                                std::vector<std::string> names) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      directory, ": several models: ", FirstNames(std::move(names)),
+      "; give the path of one file or of one index"));
 }
 
 // "model-00002-of-00005.bin": the second of five shards of "model".
@@ -85,8 +87,8 @@ std::optional<ShardName> ParseShardName(absl::string_view name,
 using ShardSets = absl::btree_map<std::pair<std::string, uint64_t>,
                                   absl::btree_set<uint64_t>>;
 
-ShardSets ShardSetsOf(absl::Span<const std::string> names,
-                      absl::string_view suffix) {
+ShardSets FindShardSets(absl::Span<const std::string> names,
+                        absl::string_view suffix) {
   ShardSets sets;
   for (const std::string& name : names) {
     std::optional<ShardName> shard = ParseShardName(name, suffix);
@@ -106,7 +108,8 @@ absl::Status CheckComplete(absl::string_view directory, const ShardSets& sets,
       missing.push_back(absl::StrFormat("%s-%05d-of-%05d%s", set.first, number,
                                         set.second, suffix));
     }
-    if (!missing.empty()) return Missing(directory, std::move(missing));
+    if (!missing.empty())
+      return MissingFilesError(directory, std::move(missing));
   }
   return absl::OkStatus();
 }
@@ -123,8 +126,8 @@ absl::string_view NameBeforeIndex(absl::string_view name) {
 }
 
 // The names that end in `suffix`, in their order.
-std::vector<std::string> EndingIn(absl::Span<const DirectoryEntry> entries,
-                                  absl::string_view suffix) {
+std::vector<std::string> NamesWithSuffix(
+    absl::Span<const DirectoryEntry> entries, absl::string_view suffix) {
   std::vector<std::string> names;
   for (const DirectoryEntry& entry : entries) {
     if (entry.kind == FileKind::kDirectory) continue;
@@ -138,12 +141,12 @@ absl::StatusOr<std::optional<ModelFiles>> FindIndexed(
     FileSystem& fs, absl::string_view directory,
     absl::Span<const DirectoryEntry> entries, absl::string_view suffix,
     const std::stop_token& stop) {
-  std::vector<std::string> indices = EndingIn(entries, kJson);
+  std::vector<std::string> indices = NamesWithSuffix(entries, kJson);
   std::erase_if(indices, [&](const std::string& name) {
     return !absl::EndsWith(NameBeforeIndex(name), suffix);
   });
   if (indices.empty()) return std::nullopt;
-  if (indices.size() > 1) return SeveralModels(directory, indices);
+  if (indices.size() > 1) return SeveralModelsError(directory, indices);
   DCP_ASSIGN_OR_RETURN(
       ModelFiles model,
       ReadWeightIndex(fs, JoinPath(directory, indices[0]), stop));
@@ -154,10 +157,10 @@ absl::StatusOr<std::optional<ModelFiles>> FindIndexed(
 // DCP's Hugging Face writer leaves them this way.
 absl::StatusOr<std::optional<ModelFiles>> FindSafetensors(
     absl::string_view directory, absl::Span<const DirectoryEntry> entries) {
-  std::vector<std::string> names = EndingIn(entries, kSafetensors);
+  std::vector<std::string> names = NamesWithSuffix(entries, kSafetensors);
   if (names.empty()) return std::nullopt;
-  DCP_RETURN_IF_ERROR(
-      CheckComplete(directory, ShardSetsOf(names, kSafetensors), kSafetensors));
+  DCP_RETURN_IF_ERROR(CheckComplete(
+      directory, FindShardSets(names, kSafetensors), kSafetensors));
   return ModelFiles{.directory = std::string(directory),
                     .names = std::move(names),
                     .index = {}};
@@ -166,7 +169,7 @@ absl::StatusOr<std::optional<ModelFiles>> FindSafetensors(
 // Other .bin files may not belong to the model, or not be pickles at all.
 absl::StatusOr<std::optional<ModelFiles>> FindBin(
     absl::string_view directory, absl::Span<const DirectoryEntry> entries) {
-  std::vector<std::string> names = EndingIn(entries, kBin);
+  std::vector<std::string> names = NamesWithSuffix(entries, kBin);
   std::erase_if(names, [](const std::string& name) {
     return std::find(std::begin(kOtherBinFiles), std::end(kOtherBinFiles),
                      name) != std::end(kOtherBinFiles);
@@ -174,7 +177,7 @@ absl::StatusOr<std::optional<ModelFiles>> FindBin(
   if (names.empty()) return std::nullopt;
   ModelFiles model;
   model.directory = std::string(directory);
-  const ShardSets sets = ShardSetsOf(names, kBin);
+  const ShardSets sets = FindShardSets(names, kBin);
   if (std::find(names.begin(), names.end(), kWholeBinFile) != names.end()) {
     model.names.emplace_back(kWholeBinFile);
   } else if (sets.size() == 1) {
@@ -187,7 +190,7 @@ absl::StatusOr<std::optional<ModelFiles>> FindBin(
   } else if (names.size() == 1) {
     model.names = std::move(names);
   } else {
-    return SeveralModels(directory, std::move(names));
+    return SeveralModelsError(directory, std::move(names));
   }
   return model;
 }
@@ -232,7 +235,7 @@ absl::StatusOr<ModelFiles> ReadWeightIndex(FileSystem& fs,
                           /*follow_symlinks=*/true);
   std::vector<char> is_missing(model.names.size());
   DCP_RETURN_IF_ERROR(there.ForEach(stop, [&](uint32_t i) {
-    const absl::Status found = fs.Stat(there.PathOf(i)).status();
+    const absl::Status found = fs.Stat(there.FullPath(i)).status();
     is_missing[i] = absl::IsNotFound(found);
     return is_missing[i] ? absl::OkStatus() : Annotate(found, path);
   }));
@@ -240,7 +243,7 @@ absl::StatusOr<ModelFiles> ReadWeightIndex(FileSystem& fs,
   for (size_t i = 0; i < is_missing.size(); ++i) {
     if (is_missing[i]) missing.push_back(model.names[i]);
   }
-  if (!missing.empty()) return Missing(path, std::move(missing));
+  if (!missing.empty()) return MissingFilesError(path, std::move(missing));
   return model;
 }
 
@@ -287,8 +290,8 @@ absl::Status IndexedTensors::CheckAll() const {
   return absl::OkStatus();
 }
 
-absl::Status InTwoFiles(absl::string_view name, absl::string_view file,
-                        absl::string_view other_file) {
+absl::Status InTwoFilesError(absl::string_view name, absl::string_view file,
+                             absl::string_view other_file) {
   return absl::DataLossError(absl::StrCat(
       name, " is in ", file, " and in ", other_file,
       ", and no index says which of them counts: the option exclude leaves the "
@@ -297,7 +300,7 @@ absl::Status InTwoFiles(absl::string_view name, absl::string_view file,
 
 SourceLoss SurplusLoss(absl::Span<const std::string> surplus) {
   return {.part = StatePart::kModel,
-          .text = absl::StrCat(SomeOf(std::vector<absl::string_view>(
+          .text = absl::StrCat(ShortNameList(std::vector<absl::string_view>(
                                    surplus.begin(), surplus.end())),
                                ", which the index does not name, are left "
                                "out")};

@@ -94,8 +94,8 @@ class IndexedTensors {
 
 // An error for a tensor that two files hold as a whole, and that no index
 // assigns to one file.
-absl::Status InTwoFiles(absl::string_view name, absl::string_view file,
-                        absl::string_view other_file);
+absl::Status InTwoFilesError(absl::string_view name, absl::string_view file,
+                             absl::string_view other_file);
 
 // Reports that these tensors, at least one, are left out: "a, b and 3 others,
 // which the index does not name".

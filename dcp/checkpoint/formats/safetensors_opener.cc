@@ -125,8 +125,8 @@ class Collector {
       return box == WholeBox(entry.shape);
     };
     if (std::all_of(entry.boxes.begin(), entry.boxes.end(), is_whole)) {
-      return InTwoFiles(name, FirstFile(entry),
-                        model_.names[entry.locations[1].item.file]);
+      return InTwoFilesError(name, FirstFile(entry),
+                             model_.names[entry.locations[1].item.file]);
     }
     return Annotate(covered, absl::StrCat(name, ", whose first part is in ",
                                           FirstFile(entry)));
@@ -225,7 +225,7 @@ absl::StatusOr<CheckpointParts> OpenSafetensors(FileSystem& fs,
         absl::StatusOr<SafetensorsHeader> header =
             ReadSafetensorsHeader(file.size, reader.read_at());
         if (!header.ok()) {
-          return Annotate(header.status(), parts.files->PathOf(i));
+          return Annotate(header.status(), parts.files->FullPath(i));
         }
         headers[i] = *std::move(header);
         return absl::OkStatus();
@@ -233,13 +233,13 @@ absl::StatusOr<CheckpointParts> OpenSafetensors(FileSystem& fs,
   Collector collector(model);
   for (uint32_t i = 0; i < model.names.size(); ++i) {
     DCP_RETURN_IF_ERROR(
-        Annotate(CheckIsNoDelta(headers[i]), parts.files->PathOf(i)));
+        Annotate(CheckIsNoDelta(headers[i]), parts.files->FullPath(i)));
     DCP_RETURN_IF_ERROR(
-        Annotate(collector.Add(i, headers[i]), parts.files->PathOf(i)));
+        Annotate(collector.Add(i, headers[i]), parts.files->FullPath(i)));
     if (!headers[i].damage.empty()) {
       parts.damages.push_back(
           WithPlace(absl::DataLossError(absl::StrCat(
-                        parts.files->PathOf(i), ": ", headers[i].damage,
+                        parts.files->FullPath(i), ": ", headers[i].damage,
                         "; names, shapes and dtypes may be wrong")),
                     {.file = model.names[i]}));
     }

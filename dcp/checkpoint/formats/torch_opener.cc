@@ -21,8 +21,8 @@
 namespace dcp {
 namespace {
 
-ChunkLocation::Record RecordOf(const TorchArchive::Storage& storage,
-                               uint64_t start) {
+ChunkLocation::Record MakeRecord(const TorchArchive::Storage& storage,
+                                 uint64_t start) {
   if (storage.crc == 0) return {};
   return {.offset = start + storage.payload_offset,
           .length = storage.size,
@@ -60,22 +60,24 @@ absl::Status AddFile(uint32_t file, const std::stop_token& stop,
   return absl::OkStatus();
 }
 
-uint32_t FileOf(const CheckpointEntry& entry) {
+uint32_t EntryFile(const CheckpointEntry& entry) {
   return entry.object() != nullptr ? entry.object()->item.file
                                    : entry.tensor()->locations[0].item.file;
 }
 
 // Replaces entries with the same name in different files by one entry, which
 // cannot be read.
-void JoinTwins(const ModelFiles& model, std::vector<CheckpointEntry>& entries) {
+void JoinDuplicates(const ModelFiles& model,
+                    std::vector<CheckpointEntry>& entries) {
   absl::flat_hash_map<std::string, size_t> firsts;
   size_t num_kept = 0;
   for (CheckpointEntry& entry : entries) {
     const auto [it, is_new] = firsts.emplace(entry.fqn, num_kept);
     CheckpointEntry& first = entries[it->second];
-    if (!is_new && FileOf(first) != FileOf(entry)) {
-      absl::Status twice = InTwoFiles(entry.fqn, model.names[FileOf(first)],
-                                      model.names[FileOf(entry)]);
+    if (!is_new && EntryFile(first) != EntryFile(entry)) {
+      absl::Status twice =
+          InTwoFilesError(entry.fqn, model.names[EntryFile(first)],
+                          model.names[EntryFile(entry)]);
       if (auto* const tensor = std::get_if<TensorEntry>(&first.value)) {
         tensor->problem = std::move(twice);
       } else {
@@ -107,7 +109,7 @@ absl::Status ReadArchives(FileSystem& fs, const OpenOptions& options,
       if (pickle.ok()) archive = std::move(pickle);
     }
     if (!archive.ok()) {
-      return Annotate(archive.status(), parts.files->PathOf(i));
+      return Annotate(archive.status(), parts.files->FullPath(i));
     }
     parts.archives[i] = std::make_unique<TorchArchive>(*std::move(archive));
     return absl::OkStatus();
@@ -185,7 +187,7 @@ absl::StatusOr<TensorEntry> TensorInArchive(const TorchArchive& archive,
   location.swap_bytes = archive.big_endian && ComponentSize(entry.dtype) > 1;
   location.conj = tensor.conj;
   location.neg = tensor.neg;
-  location.record = RecordOf(archive.storages.at(tensor.storage_key), start);
+  location.record = MakeRecord(archive.storages.at(tensor.storage_key), start);
   return entry;
 }
 
@@ -219,7 +221,7 @@ absl::StatusOr<TensorEntry> StorageInArchive(const TorchArchive& archive,
   location.item.offset = location.payload_offset =
       start + it->second.payload_offset;
   location.item.length = it->second.size;
-  location.record = RecordOf(it->second, start);
+  location.record = MakeRecord(it->second, start);
   return entry;
 }
 
@@ -281,9 +283,9 @@ absl::StatusOr<CheckpointParts> OpenTorch(FileSystem& fs,
   IndexedTensors indexed(model);
   for (uint32_t i = 0; i < model.names.size(); ++i) {
     DCP_RETURN_IF_ERROR(
-        Annotate(AddFile(i, stop, indexed, parts), parts.files->PathOf(i)));
+        Annotate(AddFile(i, stop, indexed, parts), parts.files->FullPath(i)));
   }
-  if (model.names.size() > 1) JoinTwins(model, parts.entries);
+  if (model.names.size() > 1) JoinDuplicates(model, parts.entries);
   const bool any_legacy =
       std::any_of(parts.archives.begin(), parts.archives.end(),
                   [](const auto& archive) { return archive->legacy; });

@@ -28,7 +28,7 @@ int64_t MaxColumns(DType dtype) {
 }
 
 // The box of all values in the blocks that the window needs.
-Box BoundsOf(const EncodedWindow& work) {
+Box BlockBounds(const EncodedWindow& work) {
   Box bounds = WindowBounds(work.window.box, work.window.first,
                             work.window.num_elements);
   if (work.tensor->kind() == LensedTensor::Kind::kEncodedCodes) return bounds;
@@ -49,7 +49,7 @@ void ToFloats(DType from, const uint8_t* src, float* dst, int64_t count) {
 }
 
 // The factor that multiplies a block's elements.
-float FactorOf(float greatest) {
+float BlockFactor(float greatest) {
   if (greatest == 0) return 1;
   const float factor = 1 / greatest * kMaxFloat8;
   // For very small numbers the inverse is beyond float32.
@@ -69,7 +69,7 @@ int64_t NumberIn(const Box& box, const Dims& index) {
 
 void BlockEncoder::ForEachTile(const EncodedWindow& work,
                                absl::FunctionRef<void(const Box&)> visit) {
-  const Box bounds = BoundsOf(work);
+  const Box bounds = BlockBounds(work);
   if (Volume(bounds.sizes) == 0) return;
   const TensorEntry& values = work.tensor->values();
   const size_t row = bounds.sizes.size() - 2;
@@ -122,15 +122,15 @@ absl::Status BlockEncoder::Run(const EncodedWindow& work, ReadTable read) {
 
 absl::Status BlockEncoder::Get(const LensedTensor& tensor, const Box& tile,
                                ReadTable read) {
-  if (tile_of_ == &tensor && tile_ == tile) return absl::OkStatus();
-  tile_of_ = nullptr;
+  if (tile_tensor_ == &tensor && tile_ == tile) return absl::OkStatus();
+  tile_tensor_ = nullptr;
   const DType dtype = tensor.values().dtype;
   values_.resize(static_cast<uint64_t>(Volume(tile.sizes)) *
                  ElementSize(dtype));
   DCP_RETURN_IF_ERROR(read(tensor.tables()[0], tile, dtype, values_.data()));
   tile_ = tile;
   DCP_RETURN_IF_ERROR(FindFactors(tensor));
-  tile_of_ = &tensor;
+  tile_tensor_ = &tensor;
   return absl::OkStatus();
 }
 
@@ -162,7 +162,7 @@ absl::Status BlockEncoder::FindFactors(const LensedTensor& tensor) {
           "; float8 with scales cannot hold it"));
     }
   }
-  for (float& factor : factors_) factor = FactorOf(factor);
+  for (float& factor : factors_) factor = BlockFactor(factor);
   return absl::OkStatus();
 }
 

@@ -49,7 +49,7 @@ class BlockEncoder {
   void WriteScales(const EncodedWindow& work) const;
 
   // The last tile read; the next window mostly needs it too.
-  const LensedTensor* tile_of_ = nullptr;
+  const LensedTensor* tile_tensor_ = nullptr;
   Box tile_;
   std::vector<uint8_t> values_;  // the tile's elements, as stored
   std::vector<float> factors_;   // each block's factor

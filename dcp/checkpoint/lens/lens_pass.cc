@@ -75,7 +75,7 @@ uint64_t AddToMean(DType dtype, uint64_t count, const T* x, std::span<T> mean) {
 }
 
 // The smallest box that holds both.
-Box HullOf(const Box& a, const Box& b) {
+Box CommonHull(const Box& a, const Box& b) {
   Box hull = a;
   for (size_t i = 0; i < a.sizes.size(); ++i) {
     hull.offsets[i] = std::min(a.offsets[i], b.offsets[i]);
@@ -96,13 +96,13 @@ uint64_t NumInRow(uint64_t number, uint64_t stride, uint64_t count,
 }
 
 // The part of the lensed tensor that the window needs; nullopt for no part.
-std::optional<Box> BoundsOfWork(const LensedWindow& work) {
+std::optional<Box> NeededBounds(const LensedWindow& work) {
   const Box in_dst = WindowBounds(work.window.box, work.window.first,
                                   work.window.num_elements);
   std::optional<Box> bounds;
   Clip(work.part, PieceSide::kDst, in_dst, [&](const StridedPiece& part) {
-    const Box box = BoundsOf(part, PieceSide::kSrc);
-    bounds = bounds.has_value() ? HullOf(*bounds, box) : box;
+    const Box box = FindBounds(part, PieceSide::kSrc);
+    bounds = bounds.has_value() ? CommonHull(*bounds, box) : box;
   });
   return bounds;
 }
@@ -267,7 +267,7 @@ absl::StatusOr<const LensPass::Region*> LensPass::Get(
 }
 
 absl::Status LensPass::Scale(const LensedWindow& work, ReadTable read) {
-  const std::optional<Box> bounds = BoundsOfWork(work);
+  const std::optional<Box> bounds = NeededBounds(work);
   if (!bounds.has_value()) return absl::OkStatus();
   const Dims& shape = work.tensor->shape();
   const Dims& block = work.tensor->block();
@@ -320,7 +320,7 @@ absl::Status LensPass::Rescale(const LensedWindow& work) {
 
 template <typename T>
 absl::Status LensPass::Adapt(const LensedWindow& work, ReadTable read) {
-  const std::optional<Box> bounds = BoundsOfWork(work);
+  const std::optional<Box> bounds = NeededBounds(work);
   if (!bounds.has_value()) return absl::OkStatus();
   const LensedTensor& tensor = *work.tensor;
   const int64_t rank = tensor.tables()[0].tensor->shape[0];
@@ -378,7 +378,7 @@ absl::Status LensPass::Average(const LensedWindow& work, ReadTable read) {
 
 template <typename T>
 absl::Status LensPass::AverageSome(const LensedWindow& work, ReadTable read) {
-  const std::optional<Box> bounds = BoundsOfWork(work);
+  const std::optional<Box> bounds = NeededBounds(work);
   if (!bounds.has_value()) return absl::OkStatus();
   const Dims& shape = work.tensor->shape();
   std::vector<const Region*> others;

@@ -24,7 +24,7 @@ namespace {
 using Numbers = absl::btree_map<std::string, uint32_t>;
 using Tensors = absl::flat_hash_map<absl::string_view, const TensorEntry*>;
 
-Tensors TensorsOf(const StoredEntries& stored) {
+Tensors TensorsByName(const StoredEntries& stored) {
   Tensors tensors;
   for (const CheckpointEntry& entry : stored.entries) {
     if (entry.tensor() != nullptr) tensors[entry.fqn] = entry.tensor();
@@ -48,12 +48,13 @@ class LensedEntriesBuilder {
         return absl::FailedPreconditionError(absl::StrCat(
             "there is ", name, ", but no ", codes, " that it has scales for"));
       }
-      const LensTable code_table = TableOf(it->second);
+      const LensTable code_table = ScaleTable(it->second);
       DCP_ASSIGN_OR_RETURN(
           std::unique_ptr<const LensedTensor> tensor,
           blocks.kind == MappingBlocks::Kind::kMxfp4
-              ? LensedTensor::Mxfp4(fs_, code_table, TableOf(number))
-              : LensedTensor::Float8Blocks(fs_, code_table, TableOf(number)));
+              ? LensedTensor::Mxfp4(fs_, code_table, ScaleTable(number))
+              : LensedTensor::Float8Blocks(fs_, code_table,
+                                           ScaleTable(number)));
       lensed_.by_values[it->second] = {.tensor = std::move(tensor),
                                        .name = blocks.weight.Format(*values),
                                        .tables = {number}};
@@ -80,7 +81,7 @@ class LensedEntriesBuilder {
   absl::Status AddMeans(absl::Span<const StoredEntries> others) {
     std::vector<Tensors> tensors;
     for (const StoredEntries& other : others) {
-      tensors.push_back(TensorsOf(other));
+      tensors.push_back(TensorsByName(other));
       DCP_RETURN_IF_ERROR(CheckSameNames(other, tensors.back()));
     }
     for (uint32_t i = 0; i < stored_.entries.size(); ++i) {
@@ -101,7 +102,7 @@ class LensedEntriesBuilder {
       }
       DCP_ASSIGN_OR_RETURN(
           std::unique_ptr<const LensedTensor> mean,
-          LensedTensor::Mean(fs_, TableOf(i), std::move(tables)));
+          LensedTensor::Mean(fs_, ScaleTable(i), std::move(tables)));
       lensed_.by_values[i] = {.tensor = std::move(mean)};
     }
     return absl::OkStatus();
@@ -110,7 +111,7 @@ class LensedEntriesBuilder {
   LensedEntries Take() && { return std::move(lensed_); }
 
  private:
-  LensTable TableOf(uint32_t number) const {
+  LensTable ScaleTable(uint32_t number) const {
     return {.name = stored_.entries[number].fqn,
             .tensor = stored_.entries[number].tensor(),
             .files = stored_.files};
@@ -134,8 +135,8 @@ class LensedEntriesBuilder {
 
   // Explains why the model lacks the weight for a layer that an adapter
   // changes.
-  absl::Status NoWeight(const StoredEntries& adapter,
-                        absl::string_view layer) const {
+  absl::Status MissingWeightError(const StoredEntries& adapter,
+                                  absl::string_view layer) const {
     const std::string module = absl::StrCat(layer, ".");
     for (auto it = numbers_.lower_bound(module);
          it != numbers_.end() && absl::StartsWith(it->first, module); ++it) {
@@ -152,7 +153,7 @@ class LensedEntriesBuilder {
                         const AdapterConfig& config, absl::string_view layer,
                         const AdapterMatrices& matrices) {
     const auto it = numbers_.find(absl::StrCat(layer, ".weight"));
-    if (it == numbers_.end()) return NoWeight(adapter, layer);
+    if (it == numbers_.end()) return MissingWeightError(adapter, layer);
     const Dims& shape = matrices.a.tensor->shape;
     if (shape.empty() || shape[0] != config.rank) {
       return absl::FailedPreconditionError(
@@ -162,15 +163,15 @@ class LensedEntriesBuilder {
     }
     DCP_ASSIGN_OR_RETURN(
         std::unique_ptr<const LensedTensor> tensor,
-        LensedTensor::Adapter(fs_, TableOf(it->second), matrices.a, matrices.b,
-                              config.Factor()));
+        LensedTensor::Adapter(fs_, ScaleTable(it->second), matrices.a,
+                              matrices.b, config.Factor()));
     lensed_.by_values[it->second] = {.tensor = std::move(tensor)};
     return absl::OkStatus();
   }
 
   absl::Status CheckSameNames(const StoredEntries& other,
                               const Tensors& tensors) const {
-    const Tensors mine = TensorsOf(stored_);
+    const Tensors mine = TensorsByName(stored_);
     const auto differ = [](const StoredEntries& without, absl::string_view name,
                            const StoredEntries& with) {
       return absl::FailedPreconditionError(absl::StrCat(

@@ -18,21 +18,21 @@ namespace dcp {
 namespace {
 
 constexpr int64_t kMxfp4Group = 32;  // elements
-constexpr int64_t kBytesOfGroup = 16;
+constexpr int64_t kMxfp4GroupBytes = 16;
 
 std::string Describe(const LensTable& table) {
   return absl::StrCat(table.name, " (", TorchName(table.tensor->dtype), " ",
                       ShapeToString(table.tensor->shape), ")");
 }
 
-absl::Status DoNotBelong(const LensTable& a, const LensTable& b,
-                         absl::string_view why) {
+absl::Status MismatchError(const LensTable& a, const LensTable& b,
+                           absl::string_view why) {
   return absl::InvalidArgumentError(
       absl::StrCat(Describe(a), " and ", Describe(b), ": ", why));
 }
 
 // Blocks with 128 rows and columns, and size 1 in all dimensions before them.
-Dims Float8BlockOf(const Dims& shape) {
+Dims Float8BlockShape(const Dims& shape) {
   Dims block(shape.size() - 2, 1);
   const std::vector<int64_t> last = Float8Block();
   block.insert(block.end(), last.begin(), last.end());
@@ -42,7 +42,7 @@ Dims Float8BlockOf(const Dims& shape) {
 int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
 // The shape of a table with one scale per block.
-Dims ScalesOf(const Dims& shape, const Dims& block) {
+Dims ScalesShape(const Dims& shape, const Dims& block) {
   Dims scales;
   for (size_t i = 0; i < shape.size(); ++i) {
     scales.push_back(CeilDiv(shape[i], block[i]));
@@ -70,22 +70,22 @@ absl::StatusOr<std::unique_ptr<const LensedTensor>> LensedTensor::Float8Blocks(
     FileSystem& fs, const LensTable& codes, const LensTable& scales) {
   const Dims& shape = codes.tensor->shape;
   if (codes.tensor->dtype != DType::kFloat8E4M3FN || shape.size() < 2) {
-    return DoNotBelong(codes, scales,
-                       "the first must be torch.float8_e4m3fn and have rows "
-                       "and columns");
+    return MismatchError(codes, scales,
+                         "the first must be torch.float8_e4m3fn and have rows "
+                         "and columns");
   }
   const Quantization* const known = codes.tensor->quantization;
   if (known != nullptr && !known->block.empty()) {
-    return DoNotBelong(
+    return MismatchError(
         codes, scales,
         absl::StrCat("config.json says that the blocks are ",
                      absl::StrJoin(known->block, " x "),
                      ", and only those of 128 x 128 can be decoded"));
   }
-  Dims block = Float8BlockOf(shape);
-  const Dims wanted = ScalesOf(shape, block);
+  Dims block = Float8BlockShape(shape);
+  const Dims wanted = ScalesShape(shape, block);
   if (!HasFloatCodec(scales.tensor->dtype) || scales.tensor->shape != wanted) {
-    return DoNotBelong(
+    return MismatchError(
         codes, scales,
         absl::StrCat("blocks of 128 x 128 need floating-point scales of shape ",
                      ShapeToString(wanted)));
@@ -100,11 +100,12 @@ absl::StatusOr<std::unique_ptr<const LensedTensor>> LensedTensor::Mxfp4(
     FileSystem& fs, const LensTable& codes, const LensTable& scales) {
   const Dims& bytes = codes.tensor->shape;
   if (codes.tensor->dtype != DType::kUInt8 || bytes.size() < 3 ||
-      bytes.back() != kBytesOfGroup || scales.tensor->dtype != DType::kUInt8 ||
+      bytes.back() != kMxfp4GroupBytes ||
+      scales.tensor->dtype != DType::kUInt8 ||
       scales.tensor->shape != Dims(bytes.begin(), bytes.end() - 1)) {
-    return DoNotBelong(codes, scales,
-                       "MXFP4 needs torch.uint8 [..., rows, groups, 16] and "
-                       "torch.uint8 [..., rows, groups]");
+    return MismatchError(codes, scales,
+                         "MXFP4 needs torch.uint8 [..., rows, groups, 16] and "
+                         "torch.uint8 [..., rows, groups]");
   }
   Dims shape(bytes.begin(), bytes.end() - 1);
   shape.back() *= kMxfp4Group;
@@ -127,7 +128,7 @@ absl::StatusOr<std::unique_ptr<const LensedTensor>> LensedTensor::Adapter(
   DCP_RETURN_IF_ERROR(
       CheckNotQuantized(weight.name, w, "changed by an adapter"));
   if (w.shape.size() != 2 || !HasFloatCodec(w.dtype)) {
-    return DoNotBelong(weight, a, "an adapter needs a floating-point matrix");
+    return MismatchError(weight, a, "an adapter needs a floating-point matrix");
   }
   for (const LensTable* table : {&a, &b}) {
     DCP_RETURN_IF_ERROR(
@@ -136,12 +137,12 @@ absl::StatusOr<std::unique_ptr<const LensedTensor>> LensedTensor::Adapter(
     const size_t whole = table == &a ? 1 : 0;
     if (shape.size() != 2 || shape[whole] != w.shape[whole] ||
         !HasFloatCodec(table->tensor->dtype)) {
-      return DoNotBelong(weight, *table,
-                         "A must be [rank, columns] and B [rows, rank]");
+      return MismatchError(weight, *table,
+                           "A must be [rank, columns] and B [rows, rank]");
     }
   }
   if (a.tensor->shape[0] != b.tensor->shape[1]) {
-    return DoNotBelong(a, b, "their ranks differ");
+    return MismatchError(a, b, "their ranks differ");
   }
   auto lensed = absl::WrapUnique(
       new LensedTensor(Kind::kAdapter, fs, weight, w.dtype, w.shape, {a, b}));
@@ -162,8 +163,8 @@ absl::StatusOr<std::unique_ptr<const LensedTensor>> LensedTensor::Mean(
   for (const LensTable& other : others) {
     if (other.tensor->dtype != first.tensor->dtype ||
         other.tensor->shape != first.tensor->shape) {
-      return DoNotBelong(first, other,
-                         "a mean needs tensors of one type and shape");
+      return MismatchError(first, other,
+                           "a mean needs tensors of one type and shape");
     }
   }
   return absl::WrapUnique(
@@ -205,38 +206,38 @@ absl::StatusOr<LensedTensor::Encoded> LensedTensor::EncodedFloat8(
                      " cannot become float8 in blocks; that takes rows and "
                      "columns of float64, float32, float16 or bfloat16"));
   }
-  const Dims block = Float8BlockOf(tensor.shape);
+  const Dims block = Float8BlockShape(tensor.shape);
   Encoded encoded;
   for (const bool are_codes : {true, false}) {
     auto lensed = absl::WrapUnique(new LensedTensor(
         are_codes ? Kind::kEncodedCodes : Kind::kEncodedScales, fs, values,
         are_codes ? DType::kFloat8E4M3FN : DType::kFloat32,
-        are_codes ? tensor.shape : ScalesOf(tensor.shape, block), {values}));
+        are_codes ? tensor.shape : ScalesShape(tensor.shape, block), {values}));
     lensed->block_ = block;
     (are_codes ? encoded.codes : encoded.scales) = std::move(lensed);
   }
   return encoded;
 }
 
-absl::StatusOr<std::unique_ptr<const TensorEntry>> LensedTensor::BytesOfCodes()
+absl::StatusOr<std::unique_ptr<const TensorEntry>> LensedTensor::CodesAsBytes()
     const {
   auto bytes = std::make_unique<TensorEntry>(*values_);
   const auto join = [](Dims& dims, int64_t last) {
     dims.pop_back();
     dims.back() *= last;
   };
-  join(bytes->shape, kBytesOfGroup);
+  join(bytes->shape, kMxfp4GroupBytes);
   for (size_t i = 0; i < bytes->boxes.size(); ++i) {
     Box& box = bytes->boxes[i];
-    if (box.sizes.back() != kBytesOfGroup ||
+    if (box.sizes.back() != kMxfp4GroupBytes ||
         !bytes->locations[i].strides.empty()) {
       return absl::UnimplementedError(absl::StrCat(
           name_,
           " has a chunk that cuts groups of MXFP4 or is not row-major; "
           "convert the checkpoint to whole tensors first"));
     }
-    join(box.sizes, kBytesOfGroup);
-    join(box.offsets, kBytesOfGroup);
+    join(box.sizes, kMxfp4GroupBytes);
+    join(box.offsets, kMxfp4GroupBytes);
   }
   return bytes;
 }

@@ -112,7 +112,7 @@ class LensedTensor {
   const Dims& shape() const { return shape_; }
   bool is_transposed() const { return is_transposed_; }
   // The elements that are put in place first. They have shape(), except that
-  // each MXFP4 byte holds two elements; see BytesOfCodes.
+  // each MXFP4 byte holds two elements; see CodesAsBytes.
   const TensorEntry& values() const { return *values_; }
   bool has_two_a_byte() const { return has_two_a_byte_; }
   const std::vector<LensTable>& tables() const { return tables_; }
@@ -127,7 +127,7 @@ class LensedTensor {
 
   // MXFP4: the codes as a tensor with shape [..., groups * 16], once they are
   // located. Unimplemented if a chunk cuts groups, or is not row-major.
-  absl::StatusOr<std::unique_ptr<const TensorEntry>> BytesOfCodes() const;
+  absl::StatusOr<std::unique_ptr<const TensorEntry>> CodesAsBytes() const;
 
  private:
   LensedTensor(Kind kind, FileSystem& fs, const LensTable& values, DType dtype,

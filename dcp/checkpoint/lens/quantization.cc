@@ -63,7 +63,7 @@ constexpr std::pair<absl::string_view, absl::string_view> kAlone[] = {
 };
 
 // The quantization that config.json describes.
-struct ConfigOfModel {
+struct DeclaredQuantization {
   std::string method;
   std::vector<int64_t> block;
 };
@@ -80,7 +80,7 @@ std::vector<int64_t> Ints(const std::optional<Value>& list) {
 
 // nullopt if `text` does not describe a quantized model. A text that is not
 // JSON is not a model's configuration.
-std::optional<ConfigOfModel> ParseConfig(absl::string_view text) {
+std::optional<DeclaredQuantization> ParseConfig(absl::string_view text) {
   ValueArena arena;
   const absl::StatusOr<Value> config = ParseJsonValue(text, arena);
   if (!config.ok()) return std::nullopt;
@@ -94,7 +94,7 @@ std::optional<ConfigOfModel> ParseConfig(absl::string_view text) {
       const std::optional<Value> found = FindKey(place, key);
       if (!found.has_value() || !found->is(Value::Kind::kDict)) continue;
       const std::optional<Value> method = FindKey(*found, "quant_method");
-      return ConfigOfModel{
+      return DeclaredQuantization{
           .method = method.has_value() && method->is(Value::Kind::kStr)
                         ? std::string(method->text())
                         : "a method without a name",
@@ -115,7 +115,7 @@ bool IsTorchaoList(const std::pair<std::string, std::string>& metadata) {
 }
 
 // Whether the name alone identifies scales, or codes.
-bool IsTelling(absl::string_view name) {
+bool IsQuantizationName(absl::string_view name) {
   return std::any_of(std::begin(kPairs), std::end(kPairs),
                      [&](const NamedPair& pair) {
                        return absl::EndsWith(name, pair.scales);
@@ -134,7 +134,7 @@ class Marker {
     }
   }
 
-  void Mark(const std::optional<ConfigOfModel>& config) {
+  void Mark(const std::optional<DeclaredQuantization>& config) {
     for (const NamedPair& pair : kPairs) MarkPairs(pair, config);
     for (const auto& [name, tensor] : tensors_) {
       for (const auto& [suffix, scheme] : kAlone) {
@@ -164,7 +164,7 @@ class Marker {
   }
 
   void MarkPairs(const NamedPair& pair,
-                 const std::optional<ConfigOfModel>& config) {
+                 const std::optional<DeclaredQuantization>& config) {
     const bool is_other_block = config.has_value() && !config->block.empty() &&
                                 config->block != Float8Block();
     for (const auto& [name, scales] : tensors_) {
@@ -244,7 +244,7 @@ class Marker {
   }
 
   // Codes without scales, or in a scheme with other names.
-  void MarkConfigured(const ConfigOfModel& config) {
+  void MarkConfigured(const DeclaredQuantization& config) {
     const Quantization* scheme = nullptr;
     for (const auto& [name, tensor] : tensors_) {
       if (tensor->quantization != nullptr || !AreLikeCodes(*tensor)) continue;
@@ -281,7 +281,7 @@ class Marker {
   absl::btree_map<absl::string_view, TensorEntry*> tensors_;
 };
 
-std::string WayOut(const Quantization& quantization) {
+std::string ConversionAdvice(const Quantization& quantization) {
   return quantization.decode.empty()
              ? "this scheme cannot be decoded here: decode it with the program "
                "that wrote it, or leave such tensors unchanged"
@@ -303,19 +303,19 @@ bool MayBeCodes(DType dtype) {
 absl::Status MarkQuantized(FileSystem& fs, absl::string_view path,
                            CheckpointParts& parts) {
   bool has_codes = false;
-  bool is_told =
+  bool is_recognised =
       std::any_of(parts.metadata.begin(), parts.metadata.end(), IsTorchaoList);
   for (const CheckpointEntry& entry : parts.entries) {
     if (entry.tensor() == nullptr) continue;
     has_codes = has_codes || AreLikeCodes(*entry.tensor());
-    is_told = is_told || IsTelling(entry.fqn);
+    is_recognised = is_recognised || IsQuantizationName(entry.fqn);
   }
-  std::optional<ConfigOfModel> config;
+  std::optional<DeclaredQuantization> config;
   if (has_codes) {
     DCP_ASSIGN_OR_RETURN(const std::string text, FindModelConfig(fs, path));
     config = ParseConfig(text);
   }
-  if (is_told || config.has_value()) Marker(parts).Mark(config);
+  if (is_recognised || config.has_value()) Marker(parts).Mark(config);
   return absl::OkStatus();
 }
 
@@ -323,9 +323,10 @@ absl::Status CheckNotQuantized(absl::string_view name,
                                const TensorEntry& tensor,
                                absl::string_view action) {
   if (tensor.quantization == nullptr) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      name, " is a part of a quantized tensor (", tensor.quantization->scheme,
-      "), so it cannot be ", action, "; ", WayOut(*tensor.quantization)));
+  return absl::FailedPreconditionError(
+      absl::StrCat(name, " is a part of a quantized tensor (",
+                   tensor.quantization->scheme, "), so it cannot be ", action,
+                   "; ", ConversionAdvice(*tensor.quantization)));
 }
 
 std::string WhyNotCast(const TensorEntry& tensor, DType to) {
@@ -340,7 +341,7 @@ std::string WhyNotCast(const TensorEntry& tensor, DType to) {
   return absl::StrCat(stored, " and is a part of a quantized tensor (",
                       tensor.quantization->scheme,
                       "), so it cannot be converted to ", TorchName(to), "; ",
-                      WayOut(*tensor.quantization));
+                      ConversionAdvice(*tensor.quantization));
 }
 
 }  // namespace dcp

@@ -109,12 +109,12 @@ class Loader {
       }
       entries_.push_back(*entry);
       const TensorEntry* stored = checkpoint_.entries()[*entry].tensor();
-      std::string problem = ProblemOf(tensor, stored);
+      std::string problem = FindProblem(tensor, stored);
       if (problem.empty()) {
         NoteScattered(*stored, tensor.box);
         continue;
       }
-      const std::string made_of = checkpoint_.MadeOf(*entry);
+      const std::string made_of = checkpoint_.SourceNames(*entry);
       if (!made_of.empty())
         absl::StrAppend(&problem, " (made of ", made_of, ")");
       unfit.push_back(std::move(problem));
@@ -131,8 +131,8 @@ class Loader {
     return absl::OkStatus();
   }
 
-  static std::string ProblemOf(const LoadTensor& wanted,
-                               const TensorEntry* stored) {
+  static std::string FindProblem(const LoadTensor& wanted,
+                                 const TensorEntry* stored) {
     if (stored == nullptr) return absl::StrCat(wanted.fqn, " is not a tensor");
     if (stored->shape != wanted.shape) {
       return absl::StrCat(wanted.fqn, " is stored as ",

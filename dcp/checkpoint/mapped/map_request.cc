@@ -34,7 +34,7 @@ absl::Status CheckRequest(const MapRequest& request) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Mapping> MappingOf(FileSystem& fs, const MapRequest& request) {
+absl::StatusOr<Mapping> ReadMapping(FileSystem& fs, const MapRequest& request) {
   if (!request.family.empty()) return BuiltinMapping(request.family);
   if (!request.rules.empty()) return ParseMapping(request.rules, "rules");
   DCP_ASSIGN_OR_RETURN(const std::string text,
@@ -47,7 +47,7 @@ absl::StatusOr<Mapping> MappingOf(FileSystem& fs, const MapRequest& request) {
 
 absl::StatusOr<MapSpec> ReadMap(FileSystem& fs, const MapRequest& request) {
   DCP_RETURN_IF_ERROR(CheckRequest(request));
-  DCP_ASSIGN_OR_RETURN(Mapping mapping, MappingOf(fs, request));
+  DCP_ASSIGN_OR_RETURN(Mapping mapping, ReadMapping(fs, request));
   MapSpec spec{.mapping = std::move(mapping),
                .options = {.from = request.from,
                            .to = request.to,

@@ -35,8 +35,8 @@ bool IsDropped(const MappingSide& side, absl::string_view name) {
 }
 
 // An entry's name in the rules.
-std::string NameOfSource(const MappingSide& from, const MapSpec& spec,
-                         absl::string_view fqn) {
+std::string SourceName(const MappingSide& from, const MapSpec& spec,
+                       absl::string_view fqn) {
   std::string name = WithoutWrappers(fqn);
   if (absl::string_view rest = name;
       !spec.states_from.empty() &&
@@ -125,7 +125,7 @@ class MappedEntriesBuilder {
     for (const StridedPiece& piece : pieces) {
       if (piece.src == StridedPiece::kZeros) continue;
       DCP_RETURN_IF_ERROR(CheckNumbers(
-          mapped_.entry_of_source[mapped_.report.SourceOf(piece.src)],
+          mapped_.entry_of_source[mapped_.report.OriginalSource(piece.src)],
           "moved by a rule"));
     }
     return absl::OkStatus();
@@ -141,12 +141,12 @@ class MappedEntriesBuilder {
     sources.push_back(
         {.name = is_lensed && !it->second.name.empty()
                      ? it->second.name
-                     : NameOfSource(from_, spec_, stored_[stored].fqn),
+                     : SourceName(from_, spec_, stored_[stored].fqn),
          .dtype = source.dtype,
          .shape = source.shape});
   }
 
-  std::string NameOfDestination(absl::string_view name) const {
+  std::string DestinationName(absl::string_view name) const {
     if (!IsState(to_, name)) return absl::StrCat(spec_.model_to, name);
     if (spec_.states_to.empty()) return std::string(name);
     return absl::StrCat(spec_.states_to,
@@ -155,7 +155,7 @@ class MappedEntriesBuilder {
 
   void AddObject(uint32_t stored) {
     const CheckpointEntry& entry = stored_[stored];
-    if (IsDropped(from_, NameOfSource(from_, spec_, entry.fqn))) return;
+    if (IsDropped(from_, SourceName(from_, spec_, entry.fqn))) return;
     mapped_.entries.push_back(
         {.fqn = entry.fqn, .path = entry.path, .value = entry.object()});
     mapped_.stored.push_back({stored});
@@ -235,7 +235,7 @@ class MappedEntriesBuilder {
 
   void AddEntry(absl::string_view rule_name, const TensorEntry& tensor,
                 const std::vector<uint32_t>& stored) {
-    const std::string name = NameOfDestination(rule_name);
+    const std::string name = DestinationName(rule_name);
     mapped_.entries.push_back(
         {.fqn = name, .path = {PathElement(name)}, .value = tensor});
     mapped_.stored.push_back(stored);
@@ -343,7 +343,7 @@ absl::StatusOr<MappedEntries> MapEntries(FileSystem& fs,
       LensedEntries lensed,
       LensEntries(
           fs, stored, others, spec,
-          [&](absl::string_view fqn) { return NameOfSource(from, spec, fqn); },
+          [&](absl::string_view fqn) { return SourceName(from, spec, fqn); },
           stop));
   DCP_ASSIGN_OR_RETURN(
       MappedEntries mapped,

@@ -15,7 +15,7 @@ constexpr size_t kMaxSourcesShown = 3;
 
 }  // namespace
 
-std::string SomeOf(absl::Span<const absl::string_view> names) {
+std::string ShortNameList(absl::Span<const absl::string_view> names) {
   const size_t num_shown = std::min(names.size(), kMaxSourcesShown);
   std::string text = absl::StrJoin(names.first(num_shown), ", ");
   if (names.size() > num_shown) {
@@ -29,7 +29,7 @@ std::string SomeOf(absl::Span<const absl::string_view> names) {
 std::string NamesMade(const MapSpec& spec,
                       absl::Span<const absl::string_view> names) {
   return absl::StrCat("; ", spec.mapping.name(), ", from ", spec.options.from,
-                      " to ", spec.options.to, ", makes ", SomeOf(names),
+                      " to ", spec.options.to, ", makes ", ShortNameList(names),
                       " from the stored tensors");
 }
 

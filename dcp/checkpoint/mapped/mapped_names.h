@@ -13,7 +13,7 @@
 namespace dcp {
 
 // "a, b, c and 5 others".
-std::string SomeOf(absl::Span<const absl::string_view> names);
+std::string ShortNameList(absl::Span<const absl::string_view> names);
 
 // For an error about a missing name: the names that the mapping makes instead,
 // "; llama, from hf to torchtitan, makes a, b, c and 5 others from the

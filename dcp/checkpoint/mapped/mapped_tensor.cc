@@ -66,7 +66,7 @@ absl::StatusOr<std::unique_ptr<const MappedTensor>> MappedTensor::Make(
   std::vector<const TensorEntry*> used;
   absl::flat_hash_map<const TensorEntry*, uint32_t> numbers;
   for (StridedPiece& piece : pieces) {
-    bounds.push_back(BoundsOf(piece, PieceSide::kDst));
+    bounds.push_back(FindBounds(piece, PieceSide::kDst));
     if (piece.src == StridedPiece::kZeros) continue;
     const TensorEntry* const source = sources[piece.src];
     const auto [it, is_new] =

@@ -46,7 +46,7 @@ class MappedTensor {
   // The stored tensors that this is made from, each once.
   absl::Span<const TensorEntry* const> sources() const { return sources_; }
   // The stored tensor that a piece takes elements from; null for zeros.
-  const TensorEntry* SourceOf(const StridedPiece& piece) const {
+  const TensorEntry* PieceSource(const StridedPiece& piece) const {
     return piece.src == StridedPiece::kZeros ? nullptr : sources_[piece.src];
   }
 

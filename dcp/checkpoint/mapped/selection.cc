@@ -29,7 +29,7 @@ namespace dcp {
 namespace {
 
 // A loop checks for a stop after this many names.
-constexpr size_t kNamesPerLook = 64;
+constexpr size_t kNamesPerCheck = 64;
 
 class Rename {
  public:
@@ -125,7 +125,7 @@ class Patterns {
     if (globs_.empty()) return absl::OkStatus();
     std::vector<bool> matched(globs_.size());
     for (size_t i = 0; i < entries.size(); ++i) {
-      if (i % kNamesPerLook == 0) DCP_RETURN_IF_ERROR(CheckStopped(stop));
+      if (i % kNamesPerCheck == 0) DCP_RETURN_IF_ERROR(CheckStopped(stop));
       set_.Match(entries[i].fqn, matched);
     }
     const auto unused = std::find(matched.begin(), matched.end(), false);
@@ -155,7 +155,7 @@ class Casts {
   }
 
   // A tensor's type after the last cast that matches.
-  absl::StatusOr<DType> TypeOf(const CheckpointEntry& entry) {
+  absl::StatusOr<DType> TypeAfterCasts(const CheckpointEntry& entry) {
     const DType from = entry.tensor()->dtype;
     if (casts_.empty() || !IsFloatingPoint(from)) return from;
     set_.Match(entry.fqn, used_);
@@ -196,8 +196,9 @@ bool Contains(const std::vector<StatePart>& parts, StatePart part) {
 }
 
 // An entry's path before it is renamed.
-StatePath PathOf(const CheckpointEntry& entry, const StateParts::Place& place,
-                 const SelectionOptions& options) {
+StatePath UnrenamedPath(const CheckpointEntry& entry,
+                        const StateParts::Place& place,
+                        const SelectionOptions& options) {
   StatePath path = entry.path;
   // Several models' names would collide without their numbers.
   if (options.parts.size() == 1 && place.number.empty() &&
@@ -213,8 +214,8 @@ StatePath PathOf(const CheckpointEntry& entry, const StateParts::Place& place,
 }
 
 // The name for an entry at `path`, before it is renamed.
-std::string NameOf(const CheckpointEntry& entry, const StatePath& path,
-                   const SelectionOptions& options) {
+std::string UnrenamedName(const CheckpointEntry& entry, const StatePath& path,
+                          const SelectionOptions& options) {
   if (path != entry.path) return PathToName(path);
   return path.empty() && options.strip_wrappers ? WithoutWrappers(entry.fqn)
                                                 : entry.fqn;
@@ -263,7 +264,7 @@ absl::StatusOr<std::vector<SelectedEntry>> Select(
   std::vector<SelectedEntry> selected;
   absl::flat_hash_map<std::string, absl::string_view> origins;
   for (uint32_t i = 0; i < entries.size(); ++i) {
-    if (i % kNamesPerLook == 0) DCP_RETURN_IF_ERROR(CheckStopped(stop));
+    if (i % kNamesPerCheck == 0) DCP_RETURN_IF_ERROR(CheckStopped(stop));
     const CheckpointEntry& entry = entries[i];
     if (!include.empty() && !include.Match(entry.fqn)) continue;
     if (exclude.Match(entry.fqn)) continue;
@@ -273,8 +274,8 @@ absl::StatusOr<std::vector<SelectedEntry>> Select(
     }
     SelectedEntry& choice = selected.emplace_back();
     choice.entry = i;
-    const StatePath path = PathOf(entry, place, options);
-    choice.fqn = NameOf(entry, path, options);
+    const StatePath path = UnrenamedPath(entry, place, options);
+    choice.fqn = UnrenamedName(entry, path, options);
     const std::string name = choice.fqn;
     for (Rename& rename : renames) {
       rename.Apply(choice.fqn);
@@ -285,7 +286,7 @@ absl::StatusOr<std::vector<SelectedEntry>> Select(
     }
     choice.path = choice.fqn == name ? path : RenamePath(path, choice.fqn);
     if (entry.tensor() != nullptr) {
-      DCP_ASSIGN_OR_RETURN(choice.dtype, casts.TypeOf(entry));
+      DCP_ASSIGN_OR_RETURN(choice.dtype, casts.TypeAfterCasts(entry));
     }
     // Names are unique before this step.
     if (renames.empty() && !options.strip_wrappers) continue;

@@ -132,13 +132,13 @@ std::optional<uint32_t> Checkpoint::Find(absl::string_view fqn) const {
   return it->second;
 }
 
-std::string Checkpoint::MadeOf(uint32_t entry) const {
+std::string Checkpoint::SourceNames(uint32_t entry) const {
   if (!mapped_.has_value()) return "";
   std::vector<absl::string_view> names;
   for (const uint32_t i : mapped_->stored[entry]) {
     names.push_back(stored_entries()[i].fqn);
   }
-  return SomeOf(names);
+  return ShortNameList(names);
 }
 
 std::string Checkpoint::NamesMade() const {
@@ -153,12 +153,12 @@ std::string Checkpoint::NamesMade() const {
 absl::Status Checkpoint::Locate(absl::Span<const uint32_t> entries,
                                 std::stop_token stop,
                                 const ItemVisitor& visitor) {
-  return LocateChunks(ChunksOf(entries), std::move(stop), visitor);
+  return LocateChunks(StoredChunks(entries), std::move(stop), visitor);
 }
 
-std::vector<EntryChunk> Checkpoint::ChunksOf(
+std::vector<EntryChunk> Checkpoint::StoredChunks(
     absl::Span<const uint32_t> entries) const {
-  if (!mapped_.has_value()) return ChunksOfEntries(parts_, entries);
+  if (!mapped_.has_value()) return ChunksInEntries(parts_, entries);
   std::vector<uint32_t> stored;
   for (const uint32_t i : entries) {
     stored.insert(stored.end(), mapped_->stored[i].begin(),
@@ -166,7 +166,7 @@ std::vector<EntryChunk> Checkpoint::ChunksOf(
   }
   std::sort(stored.begin(), stored.end());
   stored.erase(std::unique(stored.begin(), stored.end()), stored.end());
-  return ChunksOfEntries(parts_, stored);
+  return ChunksInEntries(parts_, stored);
 }
 
 absl::Status Checkpoint::LocateChunks(absl::Span<const EntryChunk> chunks,

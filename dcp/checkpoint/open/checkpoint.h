@@ -83,7 +83,7 @@ class Checkpoint {
   }
   // For messages about an entry: the stored tensors from which a mapping makes
   // it, "a, b and 3 others"; empty without a mapping.
-  std::string MadeOf(uint32_t entry) const;
+  std::string SourceNames(uint32_t entry) const;
   // For messages about a missing name: the names that the mapping makes
   // instead, "; llama, from hf to torchtitan, makes a, b and 20 others from the
   // stored tensors"; empty without a mapping.
@@ -115,7 +115,8 @@ class Checkpoint {
 
   // All chunks from which the given entries are made, as chunks of stored
   // entries.
-  std::vector<EntryChunk> ChunksOf(absl::Span<const uint32_t> entries) const;
+  std::vector<EntryChunk> StoredChunks(
+      absl::Span<const uint32_t> entries) const;
 
   // Finds the payload for the given entries (indices): reads each item's head
   // and tail once, at full queue depth, and checks each item against the index.
@@ -126,7 +127,7 @@ class Checkpoint {
   // The same for stored entries, and for some chunks of them.
   absl::Status LocateStored(absl::Span<const uint32_t> stored,
                             std::stop_token stop = {}) {
-    return LocateChunks(ChunksOfEntries(parts_, stored), std::move(stop));
+    return LocateChunks(ChunksInEntries(parts_, stored), std::move(stop));
   }
   absl::Status LocateChunks(absl::Span<const EntryChunk> chunks,
                             std::stop_token stop = {},

@@ -53,7 +53,7 @@ MaybeParts TryOpenDcp(const SourceDirectory& directory,
   const bool has_indices =
       std::any_of(directory.entries.begin(), directory.entries.end(),
                   [](const DirectoryEntry& entry) {
-                    return RankOfMetadataName(entry.name).has_value();
+                    return ParseRankMetadataName(entry.name).has_value();
                   });
   if (!has_indices) return std::nullopt;
   return OpenRankIndices(*directory.fs, directory.path, options, stop);
@@ -172,7 +172,7 @@ MaybeParts Follow(const SourceDirectory& directory,
   if (!found.ok()) return found.status();
   if (!found->has_value()) return std::nullopt;
   const DirectoryPointer& pointer = **found;
-  const std::string path = directory.PathOf(pointer.target);
+  const std::string path = directory.FullPath(pointer.target);
   const bool is_directory = directory.HasDirectory(pointer.target);
   SourceDirectory target;
   if (is_directory) {

@@ -153,7 +153,7 @@ absl::Status CheckSteps(const SourceDirectory& directory) {
       Names(directory, [](const DirectoryEntry& entry) {
         // A .bin file would have been taken for the model.
         return entry.kind == FileKind::kFile &&
-               FormatOfFileName(entry.name) == Format::kTorch &&
+               FormatFromSuffix(entry.name) == Format::kTorch &&
                !absl::EndsWith(entry.name, ".bin");
       });
   for (const std::vector<std::string>* names : {&steps, &parts, &files}) {
@@ -175,7 +175,7 @@ absl::Status CheckPipeline(const SourceDirectory& directory,
   std::vector<std::string> models;
   for (const DirectoryEntry& entry : directory.entries) {
     DCP_ASSIGN_OR_RETURN(const std::optional<SourceDirectory> folder,
-                         ChildOf(directory, entry.name));
+                         OpenChildDirectory(directory, entry.name));
     if (!folder.has_value()) continue;
     const absl::StatusOr<std::optional<ModelFiles>> files =
         FindModelFiles(*folder->fs, folder->path, folder->entries, stop);
@@ -199,7 +199,7 @@ absl::Status WhyNoCheckpoint(const SourceDirectory& directory,
   for (const DirectoryEntry& entry : directory.entries) {
     if (entry.kind != FileKind::kFile) continue;
     DCP_RETURN_IF_ERROR(
-        CheckFileName(*directory.fs, directory.PathOf(entry.name), stop));
+        CheckFileName(*directory.fs, directory.FullPath(entry.name), stop));
   }
   return absl::NotFoundError(absl::StrCat(
       directory.path,
@@ -210,7 +210,7 @@ absl::Status WhyNoCheckpoint(const SourceDirectory& directory,
 absl::StatusOr<bool> HasItemsIndex(const SourceDirectory& directory,
                                    const std::stop_token& stop) {
   if (!directory.HasFile(kItemsIndex)) return false;
-  const std::string path = directory.PathOf(kItemsIndex);
+  const std::string path = directory.FullPath(kItemsIndex);
   DCP_ASSIGN_OR_RETURN(const File file,
                        directory.fs->OpenForRead(path, DirectMode::kOff,
                                                  /*follow_symlinks=*/false));

@@ -33,8 +33,8 @@ void AddMissing(const std::vector<ChunkDigest>& more,
 }
 
 // The digests in the file at `path`; none without this file.
-absl::StatusOr<std::vector<ChunkDigest>> DigestsIn(FileSystem& fs,
-                                                   const std::string& path) {
+absl::StatusOr<std::vector<ChunkDigest>> ReadDigestFile(
+    FileSystem& fs, const std::string& path) {
   // A single file has no separate directory for digests.
   const absl::Status there = fs.Stat(path).status();
   if (absl::IsNotFound(there) || absl::IsInvalidArgument(there)) {
@@ -48,7 +48,7 @@ absl::StatusOr<std::vector<ChunkDigest>> DigestsIn(FileSystem& fs,
 }
 
 // The digests in each of `places`.
-absl::StatusOr<std::vector<std::vector<ChunkDigest>>> DigestsInAll(
+absl::StatusOr<std::vector<std::vector<ChunkDigest>>> ReadDigestFiles(
     FileSystem& fs, const std::string& path,
     const std::vector<DigestFile>& places) {
   std::vector<std::string> names;
@@ -59,7 +59,7 @@ absl::StatusOr<std::vector<std::vector<ChunkDigest>>> DigestsInAll(
   const SourceFiles files(fs, path, std::move(names), DirectMode::kOff,
                           /*follow_symlinks=*/false);
   DCP_RETURN_IF_ERROR(files.ForEach({}, [&](uint32_t i) -> absl::Status {
-    DCP_ASSIGN_OR_RETURN(all[i], DigestsIn(fs, files.PathOf(i)));
+    DCP_ASSIGN_OR_RETURN(all[i], ReadDigestFile(fs, files.FullPath(i)));
     return absl::OkStatus();
   }));
   return all;
@@ -70,7 +70,7 @@ absl::StatusOr<std::vector<std::vector<ChunkDigest>>> DigestsInAll(
 absl::StatusOr<std::vector<ChunkDigest>> ReadRecordedDigests(
     FileSystem& fs, const std::string& path, const CheckpointParts& parts) {
   DCP_ASSIGN_OR_RETURN(std::vector<std::vector<ChunkDigest>> all,
-                       DigestsInAll(fs, path, parts.digest_files));
+                       ReadDigestFiles(fs, path, parts.digest_files));
   std::vector<ChunkDigest> digests;
   for (size_t i = 0; i < all.size(); ++i) {
     const std::string& folder = parts.digest_files[i].folder;
@@ -86,7 +86,7 @@ absl::StatusOr<std::vector<ChunkDigest>> ReadRecordedDigests(
 absl::Status CheckRecordedIndex(FileSystem& fs, const std::string& path,
                                 const CheckpointParts& parts) {
   DCP_ASSIGN_OR_RETURN(const std::vector<std::vector<ChunkDigest>> all,
-                       DigestsInAll(fs, path, parts.digest_files));
+                       ReadDigestFiles(fs, path, parts.digest_files));
   for (size_t i = 0; i < all.size(); ++i) {
     const std::vector<ChunkDigest>& digests = all[i];
     const auto recorded = std::find_if(
@@ -99,7 +99,7 @@ absl::Status CheckRecordedIndex(FileSystem& fs, const std::string& path,
     DCP_ASSIGN_OR_RETURN(
         const std::string index,
         ReadFile(fs, index_path, kMaxMetadataBytes, /*follow_symlinks=*/false));
-    const ChunkDigest found = DigestOfIndex(recorded->file, index);
+    const ChunkDigest found = MakeIndexDigest(recorded->file, index);
     if (found == *recorded) continue;
     return WithPlace(
         absl::DataLossError(absl::StrFormat(

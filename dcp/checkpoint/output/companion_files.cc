@@ -72,7 +72,7 @@ constexpr absl::string_view kHubBlobs = "../../blobs";
 
 using FileIds = absl::flat_hash_set<std::pair<uint64_t, uint64_t>>;
 
-std::pair<uint64_t, uint64_t> IdOf(const FileInfo& info) {
+std::pair<uint64_t, uint64_t> FileIdentity(const FileInfo& info) {
   return {info.device, info.inode};
 }
 
@@ -86,7 +86,8 @@ FileIds RegularFilesIn(FileSystem& fs, const std::string& directory) {
     if (entry.kind != FileKind::kFile) continue;
     const absl::StatusOr<FileInfo> info =
         fs.Stat(JoinPath(directory, entry.name));
-    if (info.ok() && info->kind == FileKind::kFile) ids.insert(IdOf(*info));
+    if (info.ok() && info->kind == FileKind::kFile)
+      ids.insert(FileIdentity(*info));
   }
   return ids;
 }
@@ -108,14 +109,14 @@ class Belongs {
         here_->merge(RegularFilesIn(fs_, JoinPath(directory_, folder)));
       }
     }
-    if (here_->contains(IdOf(opened))) return true;
+    if (here_->contains(FileIdentity(opened))) return true;
     if (!blobs_.has_value()) {
       const std::string blobs = JoinPath(directory_, kHubBlobs);
       const absl::StatusOr<FileInfo> info = fs_.Stat(blobs);
       const bool is_directory = info.ok() && info->kind == FileKind::kDirectory;
       blobs_ = is_directory ? RegularFilesIn(fs_, blobs) : FileIds();
     }
-    return blobs_->contains(IdOf(opened));
+    return blobs_->contains(FileIdentity(opened));
   }
 
  private:
@@ -127,7 +128,7 @@ class Belongs {
 };
 
 // The directory in which the companion files of `source` are.
-std::string DirectoryOf(FileSystem& fs, absl::string_view source) {
+std::string CompanionDirectory(FileSystem& fs, absl::string_view source) {
   if (IsWeightIndexName(source)) return ParentDirectory(source);
   const std::string folder = JoinPath(source, kFolder);
   const absl::StatusOr<FileInfo> info = fs.Stat(folder);
@@ -150,11 +151,11 @@ absl::Status Open(CompanionFiles& companions, Belongs& belongs) {
   for (uint32_t i = 0; i < files.names().size(); ++i) {
     DCP_ASSIGN_OR_RETURN(const File file, files.Get(i));
     if (!belongs(*files.OpenedAs(i))) {
-      return Refuse(files.PathOf(i),
+      return Refuse(files.FullPath(i),
                     "is a link that leads out of the model's directory");
     }
     if (file.size > kMaxCompanionBytes) {
-      return Refuse(files.PathOf(i),
+      return Refuse(files.FullPath(i),
                     absl::StrCat("has ", file.size, " bytes, more than ",
                                  kMaxCompanionBytes));
     }
@@ -250,10 +251,9 @@ absl::StatusOr<CompanionFiles> OpenAmong(
 }
 
 // The edits to file `i`, in the order of the text.
-absl::StatusOr<std::vector<TextEdit>> EditsOf(FileSystem& fs,
-                                              const CompanionFiles& companions,
-                                              uint32_t i,
-                                              const ConfigEdits& wanted) {
+absl::StatusOr<std::vector<TextEdit>> FindEdits(
+    FileSystem& fs, const CompanionFiles& companions, uint32_t i,
+    const ConfigEdits& wanted) {
   std::vector<TextEdit> edits;
   const uint64_t size = companions.sizes[i];
   if ((!wanted.tensor_type.has_value() && !wanted.drops_quantization &&
@@ -266,7 +266,7 @@ absl::StatusOr<std::vector<TextEdit>> EditsOf(FileSystem& fs,
   FileReader reader(fs, file, 0, size);
   const absl::StatusOr<ByteSpan> json = reader.Read(0, size);
   if (!json.ok()) {
-    return Annotate(json.status(), companions.files->PathOf(i));
+    return Annotate(json.status(), companions.files->FullPath(i));
   }
   if (wanted.tensor_type.has_value()) {
     for (const TextRange& range : FindTensorTypes(AsText(*json))) {
@@ -340,7 +340,7 @@ bool CompanionFiles::has_folders() const {
 absl::StatusOr<CompanionFiles> FindCompanionFiles(FileSystem& fs,
                                                   absl::string_view source) {
   DCP_ASSIGN_OR_RETURN(const std::string path, ResolveHubFolder(fs, source));
-  const std::string directory = DirectoryOf(fs, path);
+  const std::string directory = CompanionDirectory(fs, path);
   const absl::StatusOr<std::vector<DirectoryEntry>> entries =
       fs.List(directory);
   if (!entries.ok()) return CompanionFiles();  // the source is a single file
@@ -350,7 +350,7 @@ absl::StatusOr<CompanionFiles> FindCompanionFiles(FileSystem& fs,
 absl::StatusOr<CompanionFiles> CompanionFilesIn(FileSystem& fs,
                                                 absl::string_view directory) {
   DCP_ASSIGN_OR_RETURN(const std::string path, ResolveHubFolder(fs, directory));
-  const std::string folder = DirectoryOf(fs, path);
+  const std::string folder = CompanionDirectory(fs, path);
   DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
                        fs.List(folder));
   DCP_ASSIGN_OR_RETURN(CompanionFiles companions,
@@ -366,7 +366,7 @@ absl::StatusOr<std::vector<std::string>> AddCompanionFiles(
   std::vector<std::string> left_out;
   for (uint32_t i = 0; i < companions.sizes.size(); ++i) {
     DCP_ASSIGN_OR_RETURN(std::vector<TextEdit> edits,
-                         EditsOf(fs, companions, i, wanted));
+                         FindEdits(fs, companions, i, wanted));
     // Only the removal of that key has an empty replacement.
     for (const TextEdit& edit : edits) {
       if (edit.by.empty()) left_out.emplace_back("quantization_config");

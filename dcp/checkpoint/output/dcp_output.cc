@@ -36,7 +36,7 @@ constexpr absl::string_view kArchiveName = "archive";
 // The most layouts that a file keeps, a kilobyte each.
 constexpr size_t kMaxItemLayouts = 1024;
 
-std::string PickleOfTensor(DType dtype, const Dims& sizes) {
+std::string TensorPickle(DType dtype, const Dims& sizes) {
   ValueArena arena;
   return WritePickle(
       MakeTensor(arena, dtype, sizes, /*requires_grad=*/false, "0"));
@@ -44,7 +44,7 @@ std::string PickleOfTensor(DType dtype, const Dims& sizes) {
 
 }  // namespace
 
-std::optional<int64_t> RankOfDataFile(absl::string_view name) {
+std::optional<int64_t> ParseDataFileRank(absl::string_view name) {
   int64_t rank;
   if (!absl::ConsumePrefix(&name, "__")) return std::nullopt;
   const size_t middle = name.find('_');
@@ -78,9 +78,9 @@ struct DcpFileBuilder::Items {
   std::optional<TorchArchiveLayout> of_object;
 
   // Valid until the next call.
-  const TorchArchiveLayout& LayoutOf(size_t index) {
+  const TorchArchiveLayout& FindLayout(size_t index) {
     const Item& item = items[index];
-    if (item.pickle.empty()) return LayoutOfTensor(item);
+    if (item.pickle.empty()) return TensorLayoutFor(item);
     if (current != index) {
       of_object.emplace(kArchiveName, item.pickle, item.storage_bytes);
       current = index;
@@ -88,13 +88,13 @@ struct DcpFileBuilder::Items {
     return *of_object;
   }
 
-  const TorchArchiveLayout& LayoutOfTensor(const Item& item) {
+  const TorchArchiveLayout& TensorLayoutFor(const Item& item) {
     if (of_tensors.size() == kMaxItemLayouts) of_tensors.clear();
     std::unique_ptr<const TorchArchiveLayout>& layout =
         of_tensors[{item.dtype, item.sizes}];
     if (layout == nullptr) {
       layout = std::make_unique<const TorchArchiveLayout>(
-          kArchiveName, PickleOfTensor(item.dtype, item.sizes),
+          kArchiveName, TensorPickle(item.dtype, item.sizes),
           item.storage_bytes);
     }
     return *layout;
@@ -109,7 +109,7 @@ struct DcpFileBuilder::Items {
     const size_t gap = part - item.first_part;
     std::string bytes(gap == 0 ? item.padding : 0, '\0');
     if (item.as_stored) return bytes;
-    bytes += LayoutOf(index).Gap(gap, crcs.subspan(item.first_part, gap));
+    bytes += FindLayout(index).Gap(gap, crcs.subspan(item.first_part, gap));
     return bytes;
   }
 };
@@ -156,7 +156,7 @@ StorageInfo DcpFileBuilder::AddItem(std::vector<Payload> payloads) {
     item.storage_bytes.push_back(payload.num_bytes());
   }
   const TorchArchiveLayout& archive =
-      items_->LayoutOf(items_->items.size() - 1);
+      items_->FindLayout(items_->items.size() - 1);
   for (size_t i = 0; i < payloads.size(); ++i) {
     const auto part = static_cast<uint32_t>(layout_.parts().size());
     layout_.Append(archive.gap_length(i) + (i == 0 ? item.padding : 0),
@@ -236,7 +236,7 @@ absl::StatusOr<std::vector<DcpRank>> ChunksForMeshes(
 namespace {
 
 // The file that holds the first element that a mapped tensor reads.
-uint32_t FileOf(const MappedTensor& mapped) {
+uint32_t FirstSourceFile(const MappedTensor& mapped) {
   for (const TensorEntry* source : mapped.sources()) {
     if (!source->locations.empty()) return source->locations[0].item.file;
   }
@@ -250,7 +250,7 @@ std::vector<DcpRank> ChunksAsStored(absl::Span<const OutputEntry> entries,
   std::vector<size_t> rank_of_file(files.names().size());
   size_t num_ranks = 1;
   for (size_t i = 0; i < rank_of_file.size(); ++i) {
-    const std::optional<int64_t> rank = RankOfDataFile(files.names()[i]);
+    const std::optional<int64_t> rank = ParseDataFileRank(files.names()[i]);
     rank_of_file[i] = rank.has_value() && *rank < int64_t{kMaxFiles}
                           ? static_cast<size_t>(*rank)
                           : i;
@@ -265,7 +265,7 @@ std::vector<DcpRank> ChunksAsStored(absl::Span<const OutputEntry> entries,
       continue;
     }
     if (tensor->mapped != nullptr) {
-      ranks[rank_of_file[FileOf(*tensor->mapped)]].push_back(
+      ranks[rank_of_file[FirstSourceFile(*tensor->mapped)]].push_back(
           {.entry = i, .box = WholeBox(tensor->shape)});
       continue;
     }

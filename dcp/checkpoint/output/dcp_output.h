@@ -25,7 +25,7 @@ namespace dcp {
 
 // The rank that wrote the data file with this name: 3 for "__3_0.distcp".
 // Nothing for a name that is not DCP's.
-std::optional<int64_t> RankOfDataFile(absl::string_view name);
+std::optional<int64_t> ParseDataFileRank(absl::string_view name);
 
 // Lays out one data file, item by item.
 class DcpFileBuilder {

@@ -40,7 +40,7 @@ void ForEachRun(
                       .tag = 0};
   std::vector<NestRun> runs;
   mapped.ForEachPieceNear(box, [&](const StridedPiece& piece) {
-    const TensorEntry* source = mapped.SourceOf(piece);
+    const TensorEntry* source = mapped.PieceSource(piece);
     if (source == nullptr) return;
     const ChunkView whole{.box = WholeBox(source->shape),
                           .strides = RowMajorStrides(source->shape),
@@ -56,7 +56,7 @@ void ForEachRun(
 // The source bytes that a run extends over, without the loops that are the
 // outermost on both sides: they go through source and destination in the same
 // order.
-uint64_t ScatteredBytesOf(const NestRun& run) {
+uint64_t RunScatteredBytes(const NestRun& run) {
   uint64_t extent = run.unit * run.src_element_bytes;
   uint64_t scattered = 0;
   for (size_t i = run.loops.size(); i-- > 0;) {
@@ -83,7 +83,7 @@ bool IsMapped(const Payload& payload) {
 uint64_t ScatteredBytes(const MappedTensor& mapped, const Box& box) {
   uint64_t most = 0;
   ForEachRun(mapped, box, [&](const TensorEntry&, const NestRun& run) {
-    most = std::max(most, ScatteredBytesOf(run));
+    most = std::max(most, RunScatteredBytes(run));
   });
   return most;
 }

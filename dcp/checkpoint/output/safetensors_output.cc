@@ -56,7 +56,7 @@ std::string HeaderWithDigests(absl::Span<const uint64_t> lengths,
   of_tensors.reserve(lengths.size());
   size_t next = 0;
   for (const uint64_t length : lengths) {
-    of_tensors.push_back(length == 0 ? Digest64Of({}) : digests[next++].digest);
+    of_tensors.push_back(length == 0 ? Xxh3Digest({}) : digests[next++].digest);
   }
   PutSafetensorsDigests(of_tensors, header);
   return header;

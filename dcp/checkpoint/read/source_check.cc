@@ -42,7 +42,7 @@ absl::StatusOr<std::unique_ptr<SourceCheck>> SourceCheck::Make(
     FileSystem& fs, Checkpoint& checkpoint,
     absl::Span<const uint32_t> entries) {
   return Begin(absl::WrapUnique(new SourceCheck(fs, checkpoint)),
-               checkpoint.ChunksOf(entries));
+               checkpoint.StoredChunks(entries));
 }
 
 absl::StatusOr<std::unique_ptr<SourceCheck>> SourceCheck::MakeOneOfSeveral(
@@ -205,7 +205,7 @@ absl::Status SourceCheck::Saw(uint32_t file, uint64_t offset, ByteSpan bytes) {
   auto range = FirstBeyond(file, offset);
   for (; range != ranges_.end() && range->file == file && range->offset < end;
        ++range) {
-    DCP_RETURN_IF_ERROR(SawOf(*range, offset, bytes));
+    DCP_RETURN_IF_ERROR(SawInRange(*range, offset, bytes));
   }
   return absl::OkStatus();
 }
@@ -233,7 +233,8 @@ uint64_t SourceCheck::BytesToFinish(Missing missing) const {
   return num_bytes;
 }
 
-absl::Status SourceCheck::SawOf(Range& range, uint64_t offset, ByteSpan bytes) {
+absl::Status SourceCheck::SawInRange(Range& range, uint64_t offset,
+                                     ByteSpan bytes) {
   const uint64_t begin = std::max(offset, range.offset);
   const uint64_t range_end = range.offset + range.length;
   const uint64_t end = std::min(offset + bytes.size(), range_end);
@@ -249,7 +250,7 @@ absl::Status SourceCheck::SawOf(Range& range, uint64_t offset, ByteSpan bytes) {
     num_bytes += to - from;
     const ByteSpan piece = bytes.subspan(from - offset, to - from);
     if (!owned_.has_value()) {
-      contribution ^= Crc32Pieces::ContributionOf(piece, range_end - to);
+      contribution ^= Crc32Pieces::Contribution(piece, range_end - to);
       continue;
     }
     for (const StretchCells::Piece& cell :
@@ -314,8 +315,8 @@ absl::Status SourceCheck::Damaged(const Range& range,
   const std::string offset = absl::StrCat(range.offset);
   return WithSide(
       WithPlace(absl::DataLossError(absl::StrCat(
-                    name, ": ", checkpoint_.files().PathOf(range.file), " at ",
-                    offset, ": ", what)),
+                    name, ": ", checkpoint_.files().FullPath(range.file),
+                    " at ", offset, ": ", what)),
                 {.file = checkpoint_.files().names()[range.file],
                  .tensor = name,
                  .offset = offset}),
@@ -361,7 +362,7 @@ bool SourceCheck::IsWanted(const Range& range, Missing missing) const {
       return range.length - range.num_bytes_seen <= range.num_bytes_seen;
     case Missing::kCells:
       return range.num_bytes_seen > 0;
-    case Missing::kWhatMoved:
+    case Missing::kMovedBytes:
       // An earlier run has compared all that it moved, except for checks that
       // only the end of that run would have made.
       return range.num_bytes_seen > 0 || !range.crc.has_value();

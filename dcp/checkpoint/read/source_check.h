@@ -43,7 +43,7 @@ class SourceCheck {
     // The rest of each cell with its first byte seen: other workers see the
     // other cells. If the stretch has only a digest, one worker reads all.
     kCells,
-    kWhatMoved,  // the rest, if an earlier run has moved it
+    kMovedBytes,  // the rest, if an earlier run has moved it
   };
 
   // Checks the given entries in `checkpoint`, which must be located. `fs` and
@@ -126,7 +126,7 @@ class SourceCheck {
   void AddMissing(const Range& range, Missing missing,
                   std::vector<FileRange>& stretches) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status SawOf(Range& range, uint64_t offset, ByteSpan bytes)
+  absl::Status SawInRange(Range& range, uint64_t offset, ByteSpan bytes)
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status CompareCrc(Range& range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status ReadMissing(const ReadRangesOptions& options, Missing missing);

@@ -69,7 +69,7 @@ class Stretch {
 
   // Adds the source's `bytes` at `offset` in the file.
   void Add(uint64_t offset, ByteSpan bytes) {
-    sum_.Add(Crc32Pieces::ContributionOf(
+    sum_.Add(Crc32Pieces::Contribution(
         bytes, first_.offset + first_.length - offset - bytes.size()));
   }
 
@@ -83,13 +83,14 @@ class Stretch {
                        std::vector<uint32_t>& wrong) const {
     for (const OwnedPart& owned : parts_) wrong.push_back(owned.owner);
     const std::string offset = absl::StrCat(first_.offset);
-    return WithSide(WithPlace(absl::DataLossError(absl::StrCat(
-                                  first_.name, ": ", files.PathOf(first_.file),
-                                  " at ", offset, ": ", what)),
-                              {.file = files.names()[first_.file],
-                               .tensor = first_.name,
-                               .offset = offset}),
-                    ErrorSide::kSource);
+    return WithSide(
+        WithPlace(absl::DataLossError(absl::StrCat(first_.name, ": ",
+                                                   files.FullPath(first_.file),
+                                                   " at ", offset, ": ", what)),
+                  {.file = files.names()[first_.file],
+                   .tensor = first_.name,
+                   .offset = offset}),
+        ErrorSide::kSource);
   }
 
  private:
@@ -111,7 +112,7 @@ std::vector<StretchCells::Piece> StretchCells::Cut(uint64_t begin,
     const uint64_t end = std::min(CellEnd(cell, length), begin + bytes.size());
     pieces.push_back({.cell = cell,
                       .num_bytes = end - at,
-                      .contribution = Crc32Pieces::ContributionOf(
+                      .contribution = Crc32Pieces::Contribution(
                           bytes.subspan(at - begin, end - at), length - end)});
     at = end;
   }

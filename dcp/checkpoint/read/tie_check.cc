@@ -48,7 +48,7 @@ absl::StatusOr<TensorPointer> Visited(const StridedPiece& tie, PieceSide side,
 }
 
 // The index in the tensor for visited element `number`.
-Dims PlaceOf(const StridedPiece& tie, uint64_t number) {
+Dims ElementIndex(const StridedPiece& tie, uint64_t number) {
   Dims place(tie.dst_base.begin(), tie.dst_base.end());
   for (size_t i = tie.loops.size(); i-- > 0;) {
     const StridedLoop& loop = tie.loops[i];
@@ -62,18 +62,19 @@ Dims PlaceOf(const StridedPiece& tie, uint64_t number) {
 // The first step in part `part` of `count` equal parts of `num` steps. `num` is
 // at most a tensor's element count, which is below 2^63; the product, which
 // would not fit into 64 bits, is avoided.
-uint64_t CutOf(uint64_t num, uint64_t part, uint64_t count) {
+uint64_t PartBegin(uint64_t num, uint64_t part, uint64_t count) {
   return num / count * part + num % count * part / count;
 }
 
-absl::Status Differs(const Checkpoint& checkpoint, const StridedPiece& tie,
-                     const ElementDifference& difference) {
+absl::Status DifferenceError(const Checkpoint& checkpoint,
+                             const StridedPiece& tie,
+                             const ElementDifference& difference) {
   const MappedEntries& mapped = *checkpoint.mapped();
   const auto name_of = [&](uint32_t source) -> const std::string& {
     return checkpoint.stored_entries()[mapped.entry_of_source[source]].fqn;
   };
   const std::string place =
-      ShapeToString(PlaceOf(tie, difference.first_different));
+      ShapeToString(ElementIndex(tie, difference.first_different));
   const std::string message =
       tie.src == StridedPiece::kZeros
           ? absl::StrCat("the mapping leaves out the padding of ",
@@ -91,7 +92,7 @@ absl::Status Differs(const Checkpoint& checkpoint, const StridedPiece& tie,
 // A tie is cut along the first loop that has a step for each part. A tie
 // without such a loop, which is small if there are few parts, belongs to one
 // part.
-std::vector<StridedPiece> PartsOf(absl::Span<const StridedPiece> ties,
+std::vector<StridedPiece> CutTies(absl::Span<const StridedPiece> ties,
                                   const TieParts& parts) {
   std::vector<StridedPiece> some;
   for (size_t i = 0; i < ties.size(); ++i) {
@@ -104,8 +105,8 @@ std::vector<StridedPiece> PartsOf(absl::Span<const StridedPiece> ties,
       const uint64_t part = i % parts.count;
       if (part < parts.first || part >= parts.end) continue;
     } else {
-      const uint64_t begin = CutOf(loop->count, parts.first, parts.count);
-      const uint64_t end = CutOf(loop->count, parts.end, parts.count);
+      const uint64_t begin = PartBegin(loop->count, parts.first, parts.count);
+      const uint64_t end = PartBegin(loop->count, parts.end, parts.count);
       if (begin == end) continue;
       if (loop->src_dim >= 0) {
         tie.src_base[static_cast<size_t>(loop->src_dim)] +=
@@ -131,7 +132,7 @@ absl::Status CheckTies(FileSystem& fs, Checkpoint& checkpoint,
     const std::vector<StridedPiece>& paddings = mapped->report.paddings;
     all.insert(all.end(), paddings.begin(), paddings.end());
   }
-  const std::vector<StridedPiece> ties = PartsOf(all, options.parts);
+  const std::vector<StridedPiece> ties = CutTies(all, options.parts);
   if (ties.empty()) return absl::OkStatus();
   std::vector<uint32_t> stored;
   for (const StridedPiece& tie : ties) {
@@ -157,7 +158,7 @@ absl::Status CheckTies(FileSystem& fs, Checkpoint& checkpoint,
   for (size_t i = 0; i < ties.size(); ++i) {
     const ElementDifference& difference = comparison.difference(i);
     if (difference.num_different > 0) {
-      return Differs(checkpoint, ties[i], difference);
+      return DifferenceError(checkpoint, ties[i], difference);
     }
   }
   return absl::OkStatus();

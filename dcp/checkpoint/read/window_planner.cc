@@ -39,7 +39,7 @@ constexpr size_t kFewPieces = 16;
 constexpr size_t kFewNests = 64;
 constexpr size_t kMaxOpenWindows = 64;
 
-Box BoundsOf(const Window& window) {
+Box FindBounds(const Window& window) {
   return WindowBounds(window.box, window.first, window.num_elements);
 }
 
@@ -49,7 +49,7 @@ bool IsJoinable(const MappedTensor& mapped, const Box& bounds) {
   size_t num_pieces = 0;
   bool all_stored = true;
   mapped.ForEachPieceNear(bounds, [&](const StridedPiece& piece) {
-    const TensorEntry* source = mapped.SourceOf(piece);
+    const TensorEntry* source = mapped.PieceSource(piece);
     ++num_pieces;
     all_stored = all_stored && source != nullptr && source->lensed == nullptr;
   });
@@ -72,7 +72,8 @@ uint32_t TagFor(const ChunkLocation& location,
 }
 
 // The place of a located chunk's elements, in the files of all sources.
-ChunkView ViewOf(const TensorEntry& tensor, uint32_t file_base, size_t chunk) {
+ChunkView MakeChunkView(const TensorEntry& tensor, uint32_t file_base,
+                        size_t chunk) {
   const ChunkLocation& location = tensor.locations[chunk];
   DCP_CHECK(location.located);
   return {.box = tensor.boxes[chunk],
@@ -91,7 +92,7 @@ void WindowPlanner::Add(const TensorEntry& tensor, SourceFiles& files,
                         uint64_t num_elements, uint8_t* dst,
                         uint64_t* num_beyond) {
   if (num_elements == 0) return;
-  const uint32_t file_base = BaseOf(files);
+  const uint32_t file_base = FirstFileNumber(files);
   const Window window{.box = box,
                       .first = first,
                       .num_elements = num_elements,
@@ -114,9 +115,10 @@ void WindowPlanner::Add(const TensorEntry& tensor, SourceFiles& files,
     AddChunk(tensor, file_base, 0, window, *overlap, destination);
     return;
   }
-  IndexOf(tensor).ForEachOverlap(bounds, [&](size_t chunk, const Box& overlap) {
-    AddChunk(tensor, file_base, chunk, window, overlap, destination);
-  });
+  FindOrMakeIndex(tensor).ForEachOverlap(
+      bounds, [&](size_t chunk, const Box& overlap) {
+        AddChunk(tensor, file_base, chunk, window, overlap, destination);
+      });
 }
 
 void WindowPlanner::AddChunk(const TensorEntry& tensor, uint32_t file_base,
@@ -127,12 +129,12 @@ void WindowPlanner::AddChunk(const TensorEntry& tensor, uint32_t file_base,
   Window tagged = window;
   tagged.tag =
       TagFor(tensor.locations[chunk], destination, scatter.destinations);
-  AppendCopyRuns(tagged, ViewOf(tensor, file_base, chunk), overlap,
+  AppendCopyRuns(tagged, MakeChunkView(tensor, file_base, chunk), overlap,
                  scatter.runs);
 }
 
 void WindowPlanner::AddMapped(MappedWindow added) {
-  if (!IsJoinable(*added.mapped, BoundsOf(added.window))) {
+  if (!IsJoinable(*added.mapped, FindBounds(added.window))) {
     PlanMapped(added);
     Close(std::move(added));
     return;
@@ -171,7 +173,7 @@ bool WindowPlanner::Extend(MappedWindow& before, const MappedWindow& added) {
   joined.destination.memory.push_back(
       {.begin = window.num_elements * window.element_bytes,
        .dst = added.destination.memory.front().dst});
-  if (!IsJoinable(*joined.mapped, BoundsOf(joined.window))) return false;
+  if (!IsJoinable(*joined.mapped, FindBounds(joined.window))) return false;
   num_nest_extents_ -= before.num_extents;
   PlanMapped(joined);
   before = std::move(joined);
@@ -180,9 +182,9 @@ bool WindowPlanner::Extend(MappedWindow& before, const MappedWindow& added) {
 
 // Plans the pieces that make a window in a mapped tensor.
 void WindowPlanner::PlanMapped(MappedWindow& to) {
-  const Box bounds = BoundsOf(to.window);
+  const Box bounds = FindBounds(to.window);
   to.mapped->ForEachPieceNear(bounds, [&](const StridedPiece& piece) {
-    const TensorEntry* source = to.mapped->SourceOf(piece);
+    const TensorEntry* source = to.mapped->PieceSource(piece);
     if (source == nullptr) {
       AddZeros(piece, to);
       return;
@@ -230,16 +232,16 @@ void WindowPlanner::AddPart(const TensorEntry& source, const StridedPiece& part,
   const auto add = [&](const StridedPiece& piece, size_t chunk) {
     Window tagged = to.window;
     tagged.tag = TagFor(source.locations[chunk], destination, to.destinations);
-    AppendNestRuns(tagged, ViewOf(source, to.file_base, chunk), piece,
+    AppendNestRuns(tagged, MakeChunkView(source, to.file_base, chunk), piece,
                    to.nests);
   };
   if (source.boxes.size() == 1) {
     add(part, 0);
     return;
   }
-  const ChunkIndex& index = IndexOf(source);
+  const ChunkIndex& index = FindOrMakeIndex(source);
   const auto add_near = [&](const StridedPiece& piece) {
-    index.ForEachOverlap(BoundsOf(piece, PieceSide::kSrc),
+    index.ForEachOverlap(FindBounds(piece, PieceSide::kSrc),
                          [&](size_t chunk, const Box&) { add(piece, chunk); });
   };
   if (source.boxes.size() <= kFewChunks) {
@@ -275,7 +277,7 @@ void WindowPlanner::AddLensed(const LensedTensor& lensed,
     AddPart(lensed.values(), inner, values, to);
     return;
   }
-  const TensorEntry* const bytes = BytesOf(lensed);
+  const TensorEntry* const bytes = FindOrMakeCodeBytes(lensed);
   if (bytes == nullptr) return;
   values.transform.from = DType::kFloat4E2M1FNX2;
   ForEachHalf(inner, [&](const StridedPiece& half, bool is_high) {
@@ -294,16 +296,17 @@ void WindowPlanner::AddEncoded(const LensedTensor& lensed, MappedWindow& to) {
 
 // The codes as bytes; null, with an error in status_, if they cannot be viewed
 // as bytes.
-const TensorEntry* WindowPlanner::BytesOf(const LensedTensor& lensed) {
-  auto it = bytes_of_.find(&lensed);
-  if (it != bytes_of_.end()) return it->second.get();
+const TensorEntry* WindowPlanner::FindOrMakeCodeBytes(
+    const LensedTensor& lensed) {
+  auto it = code_bytes_.find(&lensed);
+  if (it != code_bytes_.end()) return it->second.get();
   absl::StatusOr<std::unique_ptr<const TensorEntry>> bytes =
-      lensed.BytesOfCodes();
+      lensed.CodesAsBytes();
   if (!bytes.ok()) {
     status_.Update(bytes.status());
     return nullptr;
   }
-  return bytes_of_.emplace(&lensed, *std::move(bytes)).first->second.get();
+  return code_bytes_.emplace(&lensed, *std::move(bytes)).first->second.get();
 }
 
 // Zeros need no read, so they are written at once.
@@ -317,13 +320,13 @@ void WindowPlanner::AddZeros(const StridedPiece& piece,
       piece, runs);
   for (const NestRun& run : runs) {
     to.num_ready += NumElements(run);
-    if (tells_of_plans_) continue;
+    if (reports_plans_) continue;
     CopyStrided({kZeros, to.destination.memory.front().dst + run.dst},
                 run.unit * run.dst_element_bytes, run.loops);
   }
 }
 
-const ChunkIndex& WindowPlanner::IndexOf(const TensorEntry& tensor) {
+const ChunkIndex& WindowPlanner::FindOrMakeIndex(const TensorEntry& tensor) {
   auto it = indices_.find(&tensor);
   if (it == indices_.end()) {
     if (indices_.size() >= kMaxIndices) indices_.clear();
@@ -333,7 +336,7 @@ const ChunkIndex& WindowPlanner::IndexOf(const TensorEntry& tensor) {
   return *it->second;
 }
 
-uint32_t WindowPlanner::BaseOf(SourceFiles& files) {
+uint32_t WindowPlanner::FirstFileNumber(SourceFiles& files) {
   uint32_t base = 0;
   for (SourceFiles* source : sources_) {
     if (source == &files) return base;
@@ -366,7 +369,7 @@ absl::Status WindowPlanner::Finish(Batch& batch, uint64_t block_bytes) {
     if (!opened.ok()) return WithSide(opened.status(), ErrorSide::kSource);
     batch.reads.push_back({*opened, range.offset, range.length});
     // The files of the check's checkpoint come first.
-    if (check_ != nullptr && tells_of_plans_ &&
+    if (check_ != nullptr && reports_plans_ &&
         range.file < check_->files().names().size()) {
       check_->WouldSee(range.file, range.offset, range.length);
     }
@@ -411,10 +414,10 @@ absl::Status WindowPlanner::Encode(std::vector<EncodedWindow> encoded,
                    });
   BlockEncoder encoder;
   for (const EncodedWindow& work : encoded) {
-    if (tells_of_plans_) {
+    if (reports_plans_) {
       absl::Status status;
       BlockEncoder::ForEachTile(work, [&](const Box& tile) {
-        status.Update(TellOf(work.tensor->tables()[0], tile));
+        status.Update(ReportTableReads(work.tensor->tables()[0], tile));
       });
       DCP_RETURN_IF_ERROR(status);
       continue;
@@ -430,9 +433,10 @@ absl::Status WindowPlanner::Encode(std::vector<EncodedWindow> encoded,
 }
 
 // Tells the check which bytes it would see if a box of a table were read.
-absl::Status WindowPlanner::TellOf(const LensTable& table, const Box& box) {
+absl::Status WindowPlanner::ReportTableReads(const LensTable& table,
+                                             const Box& box) {
   WindowPlanner planner(check_);
-  planner.TellOfPlans();
+  planner.ReportPlans();
   planner.Add(*table.tensor, *table.files, box, table.tensor->dtype, 0,
               static_cast<uint64_t>(Volume(box.sizes)), nullptr);
   Batch batch;

@@ -36,12 +36,12 @@ class WindowPlanner {
   // `check`, which must outlive the batches, sees the reads from its
   // checkpoint.
   explicit WindowPlanner(SourceCheck* check = nullptr) : check_(check) {
-    if (check != nullptr) BaseOf(check->files());
+    if (check != nullptr) FirstFileNumber(check->files());
   }
 
   // From now on, tells the check which bytes it would see as soon as a batch is
   // planned; for batches that never run.
-  void TellOfPlans() { tells_of_plans_ = true; }
+  void ReportPlans() { reports_plans_ = true; }
 
   // Requests that elements [first, first + num_elements) in the row-major image
   // of `box`, a box in `tensor`, be written to `dst` as type `to`. `dst` is
@@ -104,9 +104,9 @@ class WindowPlanner {
                  MappedWindow& to);
   void AddEncoded(const LensedTensor& lensed, MappedWindow& to);
   void AddZeros(const StridedPiece& piece, MappedWindow& to) const;
-  const ChunkIndex& IndexOf(const TensorEntry& tensor);
-  const TensorEntry* BytesOf(const LensedTensor& lensed);
-  uint32_t BaseOf(SourceFiles& files);
+  const ChunkIndex& FindOrMakeIndex(const TensorEntry& tensor);
+  const TensorEntry* FindOrMakeCodeBytes(const LensedTensor& lensed);
+  uint32_t FirstFileNumber(SourceFiles& files);
   static absl::Status ReadTable(FileSystem& fs, const LensTable& table,
                                 const Box& box, DType as, SourceCheck* check,
                                 uint8_t* dst, uint64_t& num_bytes_read);
@@ -114,10 +114,10 @@ class WindowPlanner {
                                     uint64_t& num_bytes_read);
   absl::Status Encode(std::vector<EncodedWindow> encoded,
                       uint64_t& num_bytes_read);
-  absl::Status TellOf(const LensTable& table, const Box& box);
+  absl::Status ReportTableReads(const LensTable& table, const Box& box);
 
   SourceCheck* check_;
-  bool tells_of_plans_ = false;
+  bool reports_plans_ = false;
   std::unique_ptr<Plan> plan_ = std::make_unique<Plan>();
   std::deque<MappedWindow> open_;  // to which adjacent ones may still be joined
   uint64_t num_nest_extents_ = 0;  // includes open windows
@@ -127,7 +127,7 @@ class WindowPlanner {
   absl::flat_hash_map<const TensorEntry*, std::unique_ptr<ChunkIndex>> indices_;
   // The codes for tensors that have two in a byte.
   absl::flat_hash_map<const LensedTensor*, std::unique_ptr<const TensorEntry>>
-      bytes_of_;
+      code_bytes_;
 };
 
 }  // namespace dcp

@@ -49,10 +49,10 @@ void WindowScatter::Schedule(const ReadLimits& limits) {
 }
 
 void WindowScatter::Scatter(size_t range, ByteSpan data) {
-  Group* const group = GroupOf(range);
+  Group* const group = FindGroup(range);
   if (group == nullptr) return ScatterRuns(ranges()[range], data);
   if (group->num_done == 0 && num_collected_ < kMaxGroups) {
-    const FileRows rows = RowsOf(group->reads, schedule_);
+    const FileRows rows = GroupRows(group->reads, schedule_);
     group->rows =
         std::make_unique_for_overwrite<uint8_t[]>(rows.count * rows.pitch);
     ++num_collected_;
@@ -63,7 +63,7 @@ void WindowScatter::Scatter(size_t range, ByteSpan data) {
 }
 
 // The group that has a range; null if none has.
-WindowScatter::Group* WindowScatter::GroupOf(size_t range) {
+WindowScatter::Group* WindowScatter::FindGroup(size_t range) {
   auto after = std::upper_bound(groups_.begin(), groups_.end(), range,
                                 [](size_t number, const Group& group) {
                                   return number < group.reads.first_range;
@@ -76,7 +76,7 @@ WindowScatter::Group* WindowScatter::GroupOf(size_t range) {
 
 // Adds a row; the last row puts all in place.
 void WindowScatter::Collect(Group& group, size_t range, ByteSpan data) {
-  const FileRows rows = RowsOf(group.reads, schedule_);
+  const FileRows rows = GroupRows(group.reads, schedule_);
   DCP_CHECK(data.size() <= rows.pitch, "a read of ", data.size(),
             " bytes, rows of ", rows.pitch);
   std::memcpy(group.rows.get() + (range - group.reads.first_range) * rows.pitch,

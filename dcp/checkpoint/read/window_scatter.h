@@ -63,7 +63,7 @@ class WindowScatter {
     std::unique_ptr<uint8_t[]> rows;  // null: they are not collected
   };
 
-  Group* GroupOf(size_t range);
+  Group* FindGroup(size_t range);
   void Collect(Group& group, size_t range, ByteSpan data);
   void ScatterRuns(const ReadRange& range, ByteSpan data) const;
   void ScatterNest(const NestRun& part, const uint8_t* src) const;

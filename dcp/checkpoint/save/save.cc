@@ -205,7 +205,7 @@ class Saver {
     output_.files.push_back(std::move(file).Finish());
     TransferStats own_stats;
     DCP_ASSIGN_OR_RETURN(const OutputBlocks blocks,
-                         BlocksOfOutput(fs_, path_, output_));
+                         OutputBlocksFor(fs_, path_, output_));
     DCP_ASSIGN_OR_RETURN(
         digests_,
         StageAndTransfer(

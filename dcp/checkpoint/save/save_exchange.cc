@@ -81,7 +81,7 @@ std::string ItemKey(absl::string_view fqn, const Box& box) {
 }
 
 // A rank's items, in order, from the metadata that it sent.
-std::vector<Offer> OffersOf(const Metadata& metadata) {
+std::vector<Offer> MakeOffers(const Metadata& metadata) {
   std::vector<std::pair<uint64_t, Offer>> numbered;
   for (const MetadataEntry& entry : metadata.entries) {
     if (auto* object = std::get_if<BytesStorageMetadata>(&entry.value)) {
@@ -260,7 +260,7 @@ absl::Status SaveExchange::MakeOrders(const std::vector<std::string>& all,
     MetadataBuilder merged;
     for (const std::string& bytes : all) {
       DCP_ASSIGN_OR_RETURN(Metadata metadata, ParseDcpMetadata(AsBytes(bytes)));
-      offers.push_back(OffersOf(metadata));
+      offers.push_back(MakeOffers(metadata));
       DCP_RETURN_IF_ERROR(merged.Merge(std::move(metadata)));
     }
     DCP_RETURN_IF_ERROR(merged.CheckWhole());

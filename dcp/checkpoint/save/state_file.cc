@@ -31,7 +31,7 @@ struct Entries {
   std::vector<OutputEntry> entries;
 };
 
-Entries EntriesOf(const SaveState& state) {
+Entries MakeEntries(const SaveState& state) {
   Entries made;
   for (const SaveTensor& tensor : state.tensors) {
     DCP_CHECK(tensor.box == WholeBox(tensor.shape), tensor.fqn);
@@ -64,16 +64,16 @@ absl::Status CheckTensorsOnly(const SaveState& state) {
 
 bool NamesStateFile(absl::string_view path) {
   // Trainers also use .ckpt for directories.
-  return FormatOfFileName(path).has_value() && !absl::EndsWith(path, ".ckpt");
+  return FormatFromSuffix(path).has_value() && !absl::EndsWith(path, ".ckpt");
 }
 
 absl::StatusOr<std::unique_ptr<StateFile>> StateFile::Plan(
     FileSystem& fs, absl::string_view path, const SaveState& state,
     const SafetensorsMetadata& metadata, std::optional<Format> format) {
   std::unique_ptr<StateFile> file(new StateFile(fs, path));
-  const Entries made = EntriesOf(state);
+  const Entries made = MakeEntries(state);
   SourceFiles nothing(fs, "", {}, DirectMode::kOff, /*follow_symlinks=*/false);
-  if (!format.has_value()) format = FormatOfFileName(path);
+  if (!format.has_value()) format = FormatFromSuffix(path);
   if (format == Format::kSafetensors) {
     DCP_RETURN_IF_ERROR(CheckTensorsOnly(state));
     DCP_ASSIGN_OR_RETURN(
@@ -103,7 +103,7 @@ absl::Status StateFile::Write(const SaveOptions& options) {
   DCP_RETURN_IF_ERROR(destination->Begin());
   TransferStats own_stats;
   DCP_ASSIGN_OR_RETURN(const OutputBlocks blocks,
-                       BlocksOfOutput(fs_, path_, output_));
+                       OutputBlocksFor(fs_, path_, output_));
   DCP_RETURN_IF_ERROR(
       TransferImages(fs_, output_, *destination,
                      {.direct = options.direct,

@@ -57,7 +57,7 @@ absl::StatusOr<std::string> DiskShareCommit::MarkOfDestination() {
                kMaxMetadataBytes, /*follow_symlinks=*/false);
   if (absl::IsNotFound(digests.status())) return MarkOf(dst_, 0);
   DCP_RETURN_IF_ERROR(digests.status());
-  return MarkOf(dst_, Digest64Of(AsBytes(*digests)));
+  return MarkOf(dst_, Xxh3Digest(AsBytes(*digests)));
 }
 
 absl::Status DiskShareCommit::Announce(
@@ -67,8 +67,8 @@ absl::Status DiskShareCommit::Announce(
   if (plan_.kind == DestinationKind::kDcpDirectory) return absl::OkStatus();
   DCP_ASSIGN_OR_RETURN(
       const std::string mark,
-      MarkOf(Destination::StagingOf(dst_, plan_.kind, plan_.id),
-             has_digests ? Digest64Of(AsBytes(WriteDigests(digests))) : 0));
+      MarkOf(Destination::StagingPath(dst_, plan_.kind, plan_.id),
+             has_digests ? Xxh3Digest(AsBytes(WriteDigests(digests))) : 0));
   DCP_RETURN_IF_ERROR(records_.Publish(MarkPath(plan_.id), mark));
   // Those of results that this one replaces.
   const std::string parent = ParentDirectory(dst_);
@@ -115,7 +115,7 @@ bool DiskShareCommit::IsAnythingLeft() {
 
 bool DiskShareCommit::HasStaging() {
   return plan_.kind != DestinationKind::kDcpDirectory &&
-         fs_.Stat(Destination::StagingOf(dst_, plan_.kind, plan_.id)).ok();
+         fs_.Stat(Destination::StagingPath(dst_, plan_.kind, plan_.id)).ok();
 }
 
 void DiskShareCommit::RemoveWhatIsLeft(Destination& destination) {
@@ -123,7 +123,7 @@ void DiskShareCommit::RemoveWhatIsLeft(Destination& destination) {
   absl::Status status = destination.FinishCommit();
   if (plan_.kind == DestinationKind::kFile && HasStaging()) {
     status.Update(
-        fs_.Remove(Destination::StagingOf(dst_, plan_.kind, plan_.id)));
+        fs_.Remove(Destination::StagingPath(dst_, plan_.kind, plan_.id)));
   }
   status.Update(fs_.SyncDirectory(ParentDirectory(records_.directory())));
   RemoveRecords(status);
@@ -157,7 +157,7 @@ absl::Status DiskShareCommit::Complete(const std::vector<PieceRecord>& records,
                                        Destination& destination) {
   // A run that this one knows nothing of may have removed files.
   for (uint32_t i = 0; i < plan_.files.size(); ++i) {
-    const std::string path = destination.PathOf(plan_.files[i]);
+    const std::string path = destination.FilePath(plan_.files[i]);
     const uint64_t size = conversion_.output.files[i].layout.size();
     const absl::StatusOr<FileInfo> info = fs_.Stat(path);
     if (info.ok() && info->size == size) continue;
@@ -198,9 +198,10 @@ absl::Status DiskShareCommit::WriteMissing(
       digests.insert(digests.end(), written.digests.begin(),
                      written.digests.end());
     }
-    DCP_ASSIGN_OR_RETURN(const File open,
-                         fs_.OpenShared(destination.PathOf(file.layout.name()),
-                                        file.layout.size(), DirectMode::kOff));
+    DCP_ASSIGN_OR_RETURN(
+        const File open,
+        fs_.OpenShared(destination.FilePath(file.layout.name()),
+                       file.layout.size(), DirectMode::kOff));
     absl::Status status;
     for (; i < missing.size() && missing[i].file == number; ++i) {
       const uint32_t part = missing[i].part;
@@ -215,7 +216,7 @@ absl::Status DiskShareCommit::WriteMissing(
     if (status.ok()) status = fs_.Sync(open);
     status.Update(fs_.Close(open));
     DCP_RETURN_IF_ERROR(
-        Annotate(status, destination.PathOf(file.layout.name())));
+        Annotate(status, destination.FilePath(file.layout.name())));
   }
   return absl::OkStatus();
 }

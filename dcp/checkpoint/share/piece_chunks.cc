@@ -90,7 +90,7 @@ void PieceChunks::FindThoseWithoutPayload(absl::Span<const uint32_t> entries) {
                           });
     if (!has_payload) without.push_back(entry);
   }
-  without_payload_ = source_.ChunksOf(without);
+  without_payload_ = source_.StoredChunks(without);
 }
 
 void PieceChunks::ForEachChunkOfPiece(uint32_t number, Visitor visit) const {
@@ -125,11 +125,11 @@ void PieceChunks::ForEachChunkOf(const Payload& payload, Visitor visit) const {
     return;
   }
   mapped->ForEachPieceNear(payload.box, [&](const StridedPiece& piece) {
-    const TensorEntry* const source = mapped->SourceOf(piece);
+    const TensorEntry* const source = mapped->PieceSource(piece);
     if (source == nullptr) return;
     Clip(piece, PieceSide::kDst, payload.box, [&](const StridedPiece& part) {
       ForEachDensePart(part, [&](const StridedPiece& dense) {
-        visit_overlaps(*source, BoundsOf(dense, PieceSide::kSrc));
+        visit_overlaps(*source, FindBounds(dense, PieceSide::kSrc));
       });
     });
   });

@@ -32,7 +32,7 @@ WorkPlan MakeWorkPlan(FileSystem& fs, absl::string_view dst,
   for (const OutputFile& file : output.files) {
     plan.files.push_back(file.layout.name());
   }
-  const bool cuts = fs.TraitsOf(dst).has_rename;
+  const bool cuts = fs.TraitsAt(dst).has_rename;
   plan.pieces =
       CutIntoPieces(FilesToCut(output, cuts), cuts ? piece_bytes : UINT64_MAX);
   return plan;

@@ -80,7 +80,7 @@ namespace {
 std::unique_ptr<ShareCommit> MakeShareCommit(
     FileSystem& fs, absl::string_view dst, Conversion& conversion,
     WorkRecords& records, const WorkPlan& plan, ConvertOptions& options) {
-  if (fs.TraitsOf(dst).has_rename) {
+  if (fs.TraitsAt(dst).has_rename) {
     return std::make_unique<DiskShareCommit>(fs, dst, conversion, records, plan,
                                              options);
   }
@@ -97,7 +97,7 @@ class ShareWorker {
         conversion_(conversion),
         options_(options),
         share_(share),
-        cuts_files_(fs.TraitsOf(dst).has_rename),
+        cuts_files_(fs.TraitsAt(dst).has_rename),
         plan_(MakeWorkPlan(fs, dst, conversion, share.piece_bytes)),
         records_(fs, WorkRecords::DirectoryOf(dst, plan_.kind, plan_.id)),
         commit_(MakeShareCommit(fs, dst, conversion, records_, plan_, options)),
@@ -168,7 +168,7 @@ class ShareWorker {
                                            options_.overwrite, commit_->Own()));
     if (plan_.kind != DestinationKind::kFile) {
       const std::string staging =
-          Destination::StagingOf(dst_, plan_.kind, plan_.id);
+          Destination::StagingPath(dst_, plan_.kind, plan_.id);
       absl::Status made = fs_.MakeDirectory(staging);
       if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
       DCP_RETURN_IF_ERROR(fs_.SyncDirectory(ParentDirectory(staging)));
@@ -180,7 +180,7 @@ class ShareWorker {
   absl::Status MoveShare() {
     DCP_ASSIGN_OR_RETURN(
         const std::vector<uint32_t> todo,
-        records_.Without(PiecesOfShare(plan_.pieces, share_.share)));
+        records_.Without(SharePieces(plan_.pieces, share_.share)));
     uint64_t num_bytes = 0;
     for (const uint32_t piece : todo) num_bytes += plan_.pieces[piece].length;
     conversion_.plan.check.checked = options_.verify;
@@ -303,7 +303,7 @@ class ShareWorker {
       if (plan_.kind == DestinationKind::kDcpDirectory) return absl::OkStatus();
       DCP_ASSIGN_OR_RETURN(
           HiddenFile hidden,
-          fs_.Release(destination_->PathOf(plan_.files[file])));
+          fs_.Release(destination_->FilePath(plan_.files[file])));
       record.upload = hidden.id;
       released_.push_back(std::move(hidden));
       return absl::OkStatus();
@@ -313,7 +313,7 @@ class ShareWorker {
 
   std::string DataDirectory() const {
     const std::string staging =
-        Destination::StagingOf(dst_, plan_.kind, plan_.id);
+        Destination::StagingPath(dst_, plan_.kind, plan_.id);
     return plan_.kind == DestinationKind::kFile ? ParentDirectory(staging)
                                                 : staging;
   }
@@ -372,7 +372,7 @@ class ShareWorker {
 absl::Status CheckOptions(FileSystem& fs, absl::string_view dst,
                           const ConvertOptions& options,
                           const ShareOptions& share) {
-  if (fs.TraitsOf(dst).in_order) {
+  if (fs.TraitsAt(dst).in_order) {
     return absl::UnimplementedError(
         absl::StrCat(dst,
                      ": workers share conversions to a file system or to s3:// "

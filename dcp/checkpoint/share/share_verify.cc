@@ -44,7 +44,7 @@ absl::StatusOr<std::string> VerifyId(FileSystem& fs,
   const SourceFiles& files = checkpoint.files();
   std::vector<FileInfo> infos(files.names().size());
   DCP_RETURN_IF_ERROR(files.ForEach({}, [&](uint32_t i) -> absl::Status {
-    const absl::StatusOr<FileInfo> info = fs.Stat(files.PathOf(i));
+    const absl::StatusOr<FileInfo> info = fs.Stat(files.FullPath(i));
     if (!info.ok() && !absl::IsNotFound(info.status())) {
       return WithSide(info.status(), ErrorSide::kSource);
     }
@@ -125,9 +125,8 @@ class VerifyWorker {
                      WorkRecords::DirectoryOf(directory_, plan.kind, plan.id));
     DCP_RETURN_IF_ERROR(records_->CheckNoOthers(directory_));
     DCP_RETURN_IF_ERROR(records_->Begin(plan));
-    DCP_ASSIGN_OR_RETURN(
-        const std::vector<uint32_t> todo,
-        records_->Without(PiecesOfShare(pieces, share_.share)));
+    DCP_ASSIGN_OR_RETURN(const std::vector<uint32_t> todo,
+                         records_->Without(SharePieces(pieces, share_.share)));
     std::vector<bool> wanted(pieces.size());
     for (const uint32_t piece : todo) wanted[piece] = true;
     result_.id = plan.id;

@@ -84,12 +84,12 @@ absl::Status StoreShareCommit::Complete(const std::vector<PieceRecord>& records,
       ParallelFor(found.size(), kRecordsAtOnce, [&](size_t i) -> absl::Status {
         DCP_ASSIGN_OR_RETURN(found[i],
                              Find(static_cast<uint32_t>(i), records[i],
-                                  destination.PathOf(plan_.files[i])));
+                                  destination.FilePath(plan_.files[i])));
         return absl::OkStatus();
       }));
   for (uint32_t i = 0; i < found.size(); ++i) {
     if (found[i] == Found::kNot) {
-      return ForgetFile(i, destination.PathOf(plan_.files[i]));
+      return ForgetFile(i, destination.FilePath(plan_.files[i]));
     }
     if (found[i] == Found::kHidden) destination.Created(plan_.files[i]);
   }

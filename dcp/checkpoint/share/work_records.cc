@@ -59,7 +59,7 @@ absl::StatusOr<std::vector<std::string>> WorkRecords::Find(
   }
   const std::string parent = ParentDirectory(plain);
   const absl::StatusOr<std::vector<DirectoryEntry>> beside = fs.List(parent);
-  if (absl::IsNotFound(beside.status()) && !fs.TraitsOf(path).has_rename) {
+  if (absl::IsNotFound(beside.status()) && !fs.TraitsAt(path).has_rename) {
     return found;  // folders of a store need not be made
   }
   DCP_RETURN_IF_ERROR(beside.status());
@@ -154,7 +154,7 @@ absl::Status WorkRecords::Publish(const std::string& path,
 // In an object store, those who read it must not see it replaced.
 absl::Status WorkRecords::Put(const std::string& path,
                               absl::string_view bytes) {
-  if (fs_.TraitsOf(path).has_rename) return Publish(path, bytes);
+  if (fs_.TraitsAt(path).has_rename) return Publish(path, bytes);
   const absl::Status put = fs_.Replace(path, bytes, std::nullopt);
   return absl::IsAlreadyExists(put) ? absl::OkStatus() : put;
 }
@@ -175,7 +175,7 @@ absl::StatusOr<PieceRecord> WorkRecords::Read(uint32_t piece,
 
 absl::StatusOr<bool> WorkRecords::HasAll(uint32_t num_pieces) {
   std::atomic<bool> has_all = true;
-  if (fs_.TraitsOf(directory_).has_rename) {
+  if (fs_.TraitsAt(directory_).has_rename) {
     // A list of a shared file system may be old.
     DCP_RETURN_IF_ERROR(
         ParallelFor(num_pieces, kRecordsAtOnce, [&](size_t i) -> absl::Status {

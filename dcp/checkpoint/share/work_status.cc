@@ -33,8 +33,8 @@ absl::Status RemoveIfThere(FileSystem& fs, absl::string_view path) {
 // Removes the data files of a plan whose records are gone.
 absl::Status RemoveFiles(FileSystem& fs, absl::string_view dst,
                          const WorkPlan& plan) {
-  const std::string staging = Destination::StagingOf(dst, plan.kind, plan.id);
-  if (!fs.TraitsOf(dst).has_rename) {
+  const std::string staging = Destination::StagingPath(dst, plan.kind, plan.id);
+  if (!fs.TraitsAt(dst).has_rename) {
     DCP_RETURN_IF_ERROR(RemoveUploads(fs, dst, plan, INT64_MAX));
     if (plan.kind != DestinationKind::kDcpDirectory) return absl::OkStatus();
   }

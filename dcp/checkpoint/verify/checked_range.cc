@@ -57,7 +57,7 @@ class RecordUses {
     for (size_t i = 0; i < records_.size(); ++i) {
       if (uses_[i] == Use::kUnsampled) continue;
       if (records_[i].size == 0 || !HasCrc(records_[i])) continue;
-      ranges.push_back(RangeOf(file, 0, records_[i], names_[i]));
+      ranges.push_back(RecordRange(file, 0, records_[i], names_[i]));
     }
     return ranges;
   }
@@ -72,8 +72,8 @@ class RecordUses {
 
 }  // namespace
 
-CheckedRange RangeOf(uint32_t file, uint64_t start, const ZipRecord& record,
-                     absl::string_view name) {
+CheckedRange RecordRange(uint32_t file, uint64_t start, const ZipRecord& record,
+                         absl::string_view name) {
   return {.file = file,
           .offset = start + record.payload_offset,
           .length = record.size,
@@ -82,7 +82,7 @@ CheckedRange RangeOf(uint32_t file, uint64_t start, const ZipRecord& record,
           .digest = std::nullopt};
 }
 
-absl::StatusOr<std::vector<ZipRecord>> RecordsOfTorchFile(
+absl::StatusOr<std::vector<ZipRecord>> ReadTorchFileRecords(
     FileSystem& fs, Checkpoint& checkpoint, uint32_t file) {
   DCP_ASSIGN_OR_RETURN(const File opened, checkpoint.files().Get(file));
   FileReader reader(fs, opened, 0, opened.size);
@@ -97,9 +97,10 @@ absl::StatusOr<std::vector<ZipRecord>> RecordsOfTorchFile(
   return records;
 }
 
-TorchFileRanges RangesOfTorchFile(const Checkpoint& checkpoint, uint32_t file,
-                                  const std::vector<ZipRecord>& records,
-                                  absl::Span<const TorchFileItem> items) {
+TorchFileRanges TorchFileRecordRanges(const Checkpoint& checkpoint,
+                                      uint32_t file,
+                                      const std::vector<ZipRecord>& records,
+                                      absl::Span<const TorchFileItem> items) {
   bool pickle_has_crc = false;
   for (const ZipRecord& record : records) {
     if (absl::EndsWith(record.name, "/data.pkl")) {

@@ -29,12 +29,12 @@ struct CheckedRange {
 inline bool HasCrc(const ZipRecord& record) { return record.crc != 0; }
 
 // The record in an archive that begins at byte `start` of `file`.
-CheckedRange RangeOf(uint32_t file, uint64_t start, const ZipRecord& record,
-                     absl::string_view name);
+CheckedRange RecordRange(uint32_t file, uint64_t start, const ZipRecord& record,
+                         absl::string_view name);
 
 // The zip records in a .pt file of `checkpoint`, by place. Any read error, or
 // DataLoss if it is not a zip.
-absl::StatusOr<std::vector<ZipRecord>> RecordsOfTorchFile(
+absl::StatusOr<std::vector<ZipRecord>> ReadTorchFileRecords(
     FileSystem& fs, Checkpoint& checkpoint, uint32_t file);
 
 // An object in a .pt file, or a chunk of a tensor.
@@ -54,9 +54,10 @@ struct TorchFileRanges {
 // storage's record, which they may share. All records are checked except those
 // that only tensors outside the sample use. `items` are all items in the file.
 // The ranges point to names in the entries and in `records`.
-TorchFileRanges RangesOfTorchFile(const Checkpoint& checkpoint, uint32_t file,
-                                  const std::vector<ZipRecord>& records,
-                                  absl::Span<const TorchFileItem> items);
+TorchFileRanges TorchFileRecordRanges(const Checkpoint& checkpoint,
+                                      uint32_t file,
+                                      const std::vector<ZipRecord>& records,
+                                      absl::Span<const TorchFileItem> items);
 
 }  // namespace dcp
 

@@ -36,7 +36,7 @@ struct Item {
   bool empty;  // a tensor without elements: there are no bytes to check
 };
 
-struct RangeOfPiece {
+struct RangeInPiece {
   CheckedRange range;
   uint32_t piece;
 };
@@ -52,7 +52,7 @@ class Verifier {
     CollectItems();
     ChooseSample();
     DCP_RETURN_IF_ERROR(pieces_.Choose(checkpoint_, report_, options_.pieces));
-    if (pieces_.WantsNone()) return std::move(report_);
+    if (pieces_.IsEmpty()) return std::move(report_);
     found_.resize(pieces_.size());
     CollectLocated();
     const absl::Status digests = digests_.Read(checkpoint_);
@@ -61,7 +61,7 @@ class Verifier {
     DCP_RETURN_IF_ERROR(WithSide(CollectTorchFiles(), ErrorSide::kSource));
     DCP_RETURN_IF_ERROR(
         WithSide(AddDamagedIndices(digests), ErrorSide::kSource));
-    AddDigestsOfChunks();
+    AddChunkDigests();
     CountUnchecked();
     DCP_RETURN_IF_ERROR(CheckRanges());
     return std::move(report_);
@@ -76,7 +76,8 @@ class Verifier {
     std::vector<VerifyFinding> damages;
   };
 
-  VerifyFinding DamageOf(const CheckedRange& range, std::string problem) const {
+  VerifyFinding DamageFinding(const CheckedRange& range,
+                              std::string problem) const {
     return {.name = std::string(range.name),
             .file = checkpoint_.files().names()[range.file],
             .offset = range.offset,
@@ -111,8 +112,8 @@ class Verifier {
                                    : digests);
     for (const absl::Status& damage : damages) {
       if (damage.ok()) continue;
-      if (!IsOfBytes(damage)) return damage;
-      found_[0].findings.push_back(FindingOfIndex(damage));
+      if (!IsAboutBytes(damage)) return damage;
+      found_[0].findings.push_back(IndexFinding(damage));
     }
     return absl::OkStatus();
   }
@@ -144,7 +145,7 @@ class Verifier {
                   .name = entry.fqn,
                   .crc = crc,
                   .digest = std::nullopt},
-                 pieces_.OfItem(own));
+                 pieces_.ItemPiece(own));
       }
     }
   }
@@ -159,20 +160,20 @@ class Verifier {
     const std::vector<uint32_t> entries = pieces_.Entries();
     const absl::Status all =
         checkpoint_.Locate(entries, options_.stop, visitor);
-    if (all.ok() || !IsOfBytes(all)) return all;
+    if (all.ok() || !IsAboutBytes(all)) return all;
     for (const uint32_t i : entries) {
       const absl::Status status = checkpoint_.Locate(absl::MakeConstSpan(&i, 1),
                                                      options_.stop, visitor);
       if (status.ok()) continue;
-      if (!IsOfBytes(status)) return status;
+      if (!IsAboutBytes(status)) return status;
       AddStructureFinding(i, status);
     }
     return absl::OkStatus();
   }
 
   void AddStructureFinding(uint32_t entry, const absl::Status& status) {
-    VerifyReport& piece = found_[pieces_.OfEntry(entry)];
-    piece.findings.push_back(FindingOfEntry(checkpoint_, entry, status));
+    VerifyReport& piece = found_[pieces_.EntryPiece(entry)];
+    piece.findings.push_back(EntryFinding(checkpoint_, entry, status));
     for (size_t i = first_items_[entry]; i < first_items_[entry + 1]; ++i) {
       if (visited_[i]) continue;
       covered_[i] = true;  // not by a checksum, but by the finding
@@ -208,7 +209,7 @@ class Verifier {
     const auto item_of = [this](const ItemChunk& chunk) {
       return first_items_[chunk.entry] + chunk.chunk;
     };
-    const uint32_t piece = pieces_.OfItem(item_of(first));
+    const uint32_t piece = pieces_.ItemPiece(item_of(first));
     if (!pieces_.Wants(piece) ||
         std::none_of(
             visited.chunks.begin(), visited.chunks.end(),
@@ -225,8 +226,8 @@ class Verifier {
       covered = covered && HasCrc(record);
       if (!HasCrc(record)) continue;
       CheckedRange range =
-          RangeOf(first.storage.file, first.storage.offset, record,
-                  checkpoint_.entries()[first.entry].fqn);
+          RecordRange(first.storage.file, first.storage.offset, record,
+                      checkpoint_.entries()[first.entry].fqn);
       const std::optional<size_t> digest =
           digests_.Find(range.file, range.offset, range.length);
       if (digest.has_value()) {
@@ -239,7 +240,7 @@ class Verifier {
         continue;
       }
       const uint32_t crc = ExtendCrc32(0, bytes);
-      Compare(range, crc, range.digest.has_value() ? Digest64Of(bytes) : 0,
+      Compare(range, crc, range.digest.has_value() ? Xxh3Digest(bytes) : 0,
               outcome);
     }
     absl::MutexLock lock(&mutex_);
@@ -276,14 +277,14 @@ class Verifier {
     for (uint32_t file = 0; file < num_files; ++file) {
       if (!checkpoint_.IsTorchFile(file)) continue;
       absl::StatusOr<std::vector<ZipRecord>> read =
-          RecordsOfTorchFile(fs_, checkpoint_, file);
-      if (!read.ok() && !IsOfBytes(read.status())) return read.status();
+          ReadTorchFileRecords(fs_, checkpoint_, file);
+      if (!read.ok() && !IsAboutBytes(read.status())) return read.status();
       const std::vector<ZipRecord>& records = file_records_.emplace_back();
       if (read.ok()) file_records_.back() = *std::move(read);
       const TorchFileRanges found =
-          RangesOfTorchFile(checkpoint_, file, records, items[file]);
+          TorchFileRecordRanges(checkpoint_, file, records, items[file]);
       for (const CheckedRange& range : found.ranges) {
-        AddRange(range, pieces_.At(file, range.offset));
+        AddRange(range, pieces_.LastPieceAt(file, range.offset));
       }
       for (size_t i = 0; i < places[file].size(); ++i) {
         covered_[places[file][i]] = found.covered[i];
@@ -293,7 +294,7 @@ class Verifier {
   }
 
   // For payloads without a recorded CRC. Those with one are read once for both.
-  void AddDigestsOfChunks() {
+  void AddChunkDigests() {
     if (digests_.size() == 0) return;
     uint32_t item = 0;
     for (const CheckpointEntry& entry : checkpoint_.entries()) {
@@ -306,7 +307,7 @@ class Verifier {
         const uint32_t owner = item++;
         // A tensor without elements begins where its neighbour does.
         if (items_[owner].empty || !sampled_[owner]) continue;
-        if (!pieces_.Wants(pieces_.OfItem(owner))) continue;
+        if (!pieces_.Wants(pieces_.ItemPiece(owner))) continue;
         const ChunkLocation& location = tensor.locations[c];
         const std::optional<size_t> digest =
             digests_.Find(location.item.file, location.payload_offset,
@@ -320,7 +321,7 @@ class Verifier {
                   .name = entry.fqn,
                   .crc = std::nullopt,
                   .digest = digests_[*digest].digest},
-                 pieces_.OfItem(owner));
+                 pieces_.ItemPiece(owner));
       }
     }
   }
@@ -328,7 +329,7 @@ class Verifier {
   // Reads the ranges in file order and compares.
   absl::Status CheckRanges() {
     std::sort(ranges_.begin(), ranges_.end(),
-              [](const RangeOfPiece& a, const RangeOfPiece& b) {
+              [](const RangeInPiece& a, const RangeInPiece& b) {
                 return std::tie(a.piece, a.range.file, a.range.offset) <
                        std::tie(b.piece, b.range.file, b.range.offset);
               });
@@ -382,20 +383,20 @@ class Verifier {
   // Ranges that reach past their file's end become findings and are not read.
   absl::Status DropUnreadable() {
     absl::Status trouble;
-    std::erase_if(ranges_, [&](const RangeOfPiece& checked) {
+    std::erase_if(ranges_, [&](const RangeInPiece& checked) {
       const auto& [range, piece] = checked;
       const absl::Status status = checkpoint_.files().CheckRange(
           range.file, range.offset, range.length);
       if (status.ok()) return false;
-      if (!IsOfBytes(status)) trouble.Update(status);
+      if (!IsAboutBytes(status)) trouble.Update(status);
       found_[piece].findings.push_back(
-          DamageOf(range, std::string(status.message())));
+          DamageFinding(range, std::string(status.message())));
       return true;
     });
     return trouble;
   }
 
-  void CheckStretch(const RangeOfPiece& checked, uint64_t begin,
+  void CheckStretch(const RangeInPiece& checked, uint64_t begin,
                     ByteSpan bytes) {
     const CheckedRange& range = checked.range;
     if (begin == 0) {
@@ -419,7 +420,7 @@ class Verifier {
     if (range.crc.has_value()) {
       ++outcome.num_crcs;
       if (crc != *range.crc) {
-        outcome.damages.push_back(DamageOf(
+        outcome.damages.push_back(DamageFinding(
             range, absl::StrFormat("CRC-32 of %d bytes is %08x, recorded %08x",
                                    range.length, crc, *range.crc)));
       }
@@ -427,7 +428,7 @@ class Verifier {
     if (range.digest.has_value()) {
       ++outcome.num_digests;
       if (digest != *range.digest) {
-        outcome.damages.push_back(DamageOf(
+        outcome.damages.push_back(DamageFinding(
             range,
             absl::StrFormat("digest of %d bytes is %016x, recorded %016x",
                             range.length, digest, *range.digest)));
@@ -448,7 +449,7 @@ class Verifier {
   void CountUnchecked() {
     for (size_t i = 0; i < items_.size(); ++i) {
       if (sampled_[i] && !covered_[i]) {
-        ++found_[pieces_.OfItem(i)].num_items_unchecked;
+        ++found_[pieces_.ItemPiece(i)].num_items_unchecked;
       }
     }
   }
@@ -470,7 +471,7 @@ class Verifier {
   std::vector<bool> visited_;
   std::vector<bool> covered_;                        // by a CRC or a digest
   std::vector<bool> digest_used_;                    // with a CRC
-  std::vector<RangeOfPiece> ranges_;                 // to be read
+  std::vector<RangeInPiece> ranges_;                 // to be read
   std::deque<std::vector<ZipRecord>> file_records_;  // .pt files' records
   // For the range being checked:
   uint32_t crc_ = 0;

@@ -37,16 +37,16 @@ absl::Status ChosenPieces::Choose(const Checkpoint& checkpoint,
   }
   ItemPieces cut = CutItems(stored, options->piece_bytes);
   pieces_ = std::move(cut.pieces);
-  piece_of_item_ = std::move(cut.piece_of_item);
+  item_pieces_ = std::move(cut.piece_of_item);
   DCP_ASSIGN_OR_RETURN(wanted_, options->choose(checkpoint, index, pieces_));
   return absl::OkStatus();
 }
 
-bool ChosenPieces::WantsNone() const {
+bool ChosenPieces::IsEmpty() const {
   return std::find(wanted_.begin(), wanted_.end(), true) == wanted_.end();
 }
 
-uint32_t ChosenPieces::At(uint32_t file, uint64_t offset) const {
+uint32_t ChosenPieces::LastPieceAt(uint32_t file, uint64_t offset) const {
   const auto after =
       std::upper_bound(pieces_.begin(), pieces_.end(), std::pair(file, offset),
                        [](const auto& place, const FilePiece& piece) {
@@ -60,9 +60,9 @@ uint32_t ChosenPieces::At(uint32_t file, uint64_t offset) const {
 std::vector<uint32_t> ChosenPieces::Entries() const {
   std::vector<uint32_t> entries;
   for (uint32_t i = 0; i + 1 < first_items_.size(); ++i) {
-    bool wanted = Wants(OfEntry(i));
+    bool wanted = Wants(EntryPiece(i));
     for (size_t item = first_items_[i]; item < first_items_[i + 1]; ++item) {
-      wanted = wanted || Wants(OfItem(item));
+      wanted = wanted || Wants(ItemPiece(item));
     }
     if (wanted) entries.push_back(i);
   }

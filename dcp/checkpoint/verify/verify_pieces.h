@@ -44,30 +44,30 @@ class ChosenPieces {
 
   uint32_t size() const { return static_cast<uint32_t>(wanted_.size()); }
   bool Wants(uint32_t piece) const { return wanted_[piece]; }
-  bool WantsNone() const;
+  bool IsEmpty() const;
 
   // The item's piece. Items are numbered in the order of the entries and their
   // chunks.
-  uint32_t OfItem(size_t item) const {
-    return piece_of_item_.empty() ? 0 : piece_of_item_[item];
+  uint32_t ItemPiece(size_t item) const {
+    return item_pieces_.empty() ? 0 : item_pieces_[item];
   }
   // The piece with the entry's first item; for a tensor without items, the
   // first piece.
-  uint32_t OfEntry(uint32_t entry) const {
+  uint32_t EntryPiece(uint32_t entry) const {
     return first_items_[entry] == first_items_[entry + 1]
                ? 0
-               : OfItem(first_items_[entry]);
+               : ItemPiece(first_items_[entry]);
   }
   // The last piece that begins at this place or before.
-  uint32_t At(uint32_t file, uint64_t offset) const;
+  uint32_t LastPieceAt(uint32_t file, uint64_t offset) const;
   // The entries that have an item in a piece that is checked.
   std::vector<uint32_t> Entries() const;
 
  private:
   std::vector<FilePiece> pieces_;  // none if all is one
   std::vector<bool> wanted_;
-  std::vector<uint32_t> piece_of_item_;  // empty if all is one
-  std::vector<size_t> first_items_;      // for each entry, and then the total
+  std::vector<uint32_t> item_pieces_;  // empty if all is one
+  std::vector<size_t> first_items_;    // for each entry, and then the total
 };
 
 }  // namespace dcp

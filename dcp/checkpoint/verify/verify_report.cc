@@ -27,16 +27,16 @@ void VerifyReport::Add(const VerifyReport& piece) {
             });
 }
 
-VerifyFinding FindingOfIndex(const absl::Status& status) {
-  const std::string file = PlaceOf(status).file;
+VerifyFinding IndexFinding(const absl::Status& status) {
+  const std::string file = StatusPlace(status).file;
   return {.name = "",
           .file = file.empty() ? "digests" : file,
           .problem = std::string(status.message())};
 }
 
-VerifyFinding FindingOfEntry(const Checkpoint& checkpoint, uint32_t entry,
-                             const absl::Status& status) {
-  const ErrorPlace place = PlaceOf(status);
+VerifyFinding EntryFinding(const Checkpoint& checkpoint, uint32_t entry,
+                           const absl::Status& status) {
+  const ErrorPlace place = StatusPlace(status);
   const CheckpointEntry& found = checkpoint.entries()[entry];
   VerifyFinding finding{.name = found.fqn,
                         .file = place.file,

@@ -57,12 +57,12 @@ struct VerifyReport {
 };
 
 // The finding for a damaged index or header.
-VerifyFinding FindingOfIndex(const absl::Status& status);
+VerifyFinding IndexFinding(const absl::Status& status);
 
 // The finding for an item in `entry` that contradicts the index. The error
 // knows the place, unless a file cannot even be opened.
-VerifyFinding FindingOfEntry(const Checkpoint& checkpoint, uint32_t entry,
-                             const absl::Status& status);
+VerifyFinding EntryFinding(const Checkpoint& checkpoint, uint32_t entry,
+                           const absl::Status& status);
 
 }  // namespace dcp
 

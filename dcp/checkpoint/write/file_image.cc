@@ -99,8 +99,8 @@ void FileImage::AddChecksums(size_t part, uint64_t begin, ByteSpan bytes) {
 absl::Status FileImage::Create(FileSystem& fs, Destination& destination,
                                DirectMode direct, uint64_t block_bytes) {
   const uint64_t size = layout().size();
-  path_ = destination.PathOf(layout().name());
-  const FileSystemTraits traits = fs.TraitsOf(path_);
+  path_ = destination.FilePath(layout().name());
+  const FileSystemTraits traits = fs.TraitsAt(path_);
   writes_head_ = !is_shared_ && spec_.head != nullptr && !traits.in_order;
   if (writes_head_ && !traits.has_rename) {
     const uint64_t head_bytes = layout().parts()[0].literal_length;
@@ -130,7 +130,7 @@ void FileImage::HoldEdges() {
   }
 }
 
-uint64_t FileImage::BytesOfBlock(uint64_t num_bytes) const {
+uint64_t FileImage::BytesInBlock(uint64_t num_bytes) const {
   const uint64_t offset = next_offset_;
   num_bytes = std::min(num_bytes, end_offset_ - offset);
   if (!is_shared_) return num_bytes;

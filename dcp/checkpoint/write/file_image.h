@@ -54,7 +54,7 @@ class FileImage {
   void Hold(uint64_t offset, ByteSpan bytes);
   uint64_t num_held() const { return held_.size() + back_.size(); }
   // How many bytes, up to `num_bytes` from next_offset(), fit in one block.
-  uint64_t BytesOfBlock(uint64_t num_bytes) const;
+  uint64_t BytesInBlock(uint64_t num_bytes) const;
 
   // Filling: writes a part's literal, starting at the literal's byte `begin`,
   // to `dst`.

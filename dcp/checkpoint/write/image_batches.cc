@@ -127,7 +127,7 @@ absl::Status ImageBatches::PlanSlot(FileImage& image, const Slot& slot,
                                     std::vector<ImagePiece>& pieces) {
   const FileLayout& layout = image.layout();
   const uint64_t offset = image.next_offset();
-  const uint64_t length = image.BytesOfBlock(slot.length);
+  const uint64_t length = image.BytesInBlock(slot.length);
   uint64_t position = slot.position;
   absl::Status status;
   layout.ForEachPiece(
@@ -168,12 +168,12 @@ absl::Status ImageBatches::PlanPayload(const LayoutPart& part,
             " length=", length);
   planner_.Add(*payload.stored, *payload.files, payload.box, payload.dtype,
                piece.begin / element, length / element, dst,
-               CounterOf(part.payload));
+               FindCounter(part.payload));
   return absl::OkStatus();
 }
 
 // The count of a payload's elements that are beyond the range.
-uint64_t* ImageBatches::CounterOf(uint32_t payload) {
+uint64_t* ImageBatches::FindCounter(uint32_t payload) {
   const Payload& spec = output_.payloads[payload];
   if (!count_beyond_ || spec.stored->dtype == spec.dtype) return nullptr;
   num_beyond_.resize(output_.payloads.size());

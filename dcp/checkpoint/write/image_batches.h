@@ -65,7 +65,7 @@ class ImageBatches {
   ImageBatches(Output& output, const ImageBatchesOptions& options);
 
   // For batches that never run: see WindowPlanner.
-  void TellOfPlans() { planner_.TellOfPlans(); }
+  void ReportPlans() { planner_.ReportPlans(); }
 
   // Begins with the given files, by their numbers in the output. Forgets the
   // previous files and their counts.
@@ -125,7 +125,7 @@ class ImageBatches {
   absl::Status PlanPayload(const LayoutPart& part, const ImagePiece& piece,
                            uint8_t* dst);
   absl::Status FillPiece(const ImagePiece& piece, uint8_t* block);
-  uint64_t* CounterOf(uint32_t payload);
+  uint64_t* FindCounter(uint32_t payload);
 
   Output& output_;
   const bool interleave_;

@@ -34,8 +34,8 @@ bool MovesPieces(const ImageTransferOptions& options) {
 }
 
 // The byte count of the file, or piece, with this number.
-uint64_t BytesOf(const Output& output, const ImageTransferOptions& options,
-                 uint32_t number) {
+uint64_t ImageBytes(const Output& output, const ImageTransferOptions& options,
+                    uint32_t number) {
   return MovesPieces(options) ? options.steps->pieces[number].length
                               : output.files[number].layout.size();
 }
@@ -51,7 +51,7 @@ size_t WaveSize(const Output& output, const ImageTransferOptions& options,
   if (options.steps == nullptr || interleave) return most;
   uint64_t bytes = 0;
   for (size_t i = 0; i < most; ++i) {
-    bytes += BytesOf(output, options, files[i]);
+    bytes += ImageBytes(output, options, files[i]);
     if (bytes >= options.steps->step_bytes) return i + 1;
   }
   return most;
@@ -68,8 +68,8 @@ ImageBatchesOptions BatchesOptions(const ImageTransferOptions& options,
 }
 
 // The counts for an image's payloads.
-std::vector<NumBeyond> NumBeyondOf(const FileImage& image,
-                                   absl::Span<const uint64_t> counts) {
+std::vector<NumBeyond> MakeNumBeyond(const FileImage& image,
+                                     absl::Span<const uint64_t> counts) {
   std::vector<NumBeyond> found;
   if (counts.empty()) return found;
   for (size_t i = image.first_part(); i < image.end_part(); ++i) {
@@ -175,7 +175,7 @@ class FilesTransfer {
                     image.digests().end());
     if (options_.steps == nullptr) return absl::OkStatus();
     WrittenFile written{.digests = image.digests(),
-                        .num_beyond = NumBeyondOf(image, num_beyond)};
+                        .num_beyond = MakeNumBeyond(image, num_beyond)};
     if (MovesPieces(options_) && output_.needs_crcs) {
       written.crcs.assign(image.crcs().begin(), image.crcs().end());
     }
@@ -206,7 +206,7 @@ std::vector<std::vector<uint32_t>> SpreadFiles(
     if (!kept) by_size.push_back(i);
   }
   std::stable_sort(by_size.begin(), by_size.end(), [&](uint32_t a, uint32_t b) {
-    return BytesOf(output, options, a) > BytesOf(output, options, b);
+    return ImageBytes(output, options, a) > ImageBytes(output, options, b);
   });
   std::vector<std::vector<uint32_t>> lanes(num_lanes);
   std::vector<uint64_t> bytes(num_lanes);
@@ -214,7 +214,7 @@ std::vector<std::vector<uint32_t>> SpreadFiles(
     const size_t lane = static_cast<size_t>(
         std::min_element(bytes.begin(), bytes.end()) - bytes.begin());
     lanes[lane].push_back(file);
-    bytes[lane] += BytesOf(output, options, file);
+    bytes[lane] += ImageBytes(output, options, file);
   }
   for (std::vector<uint32_t>& lane : lanes) std::sort(lane.begin(), lane.end());
   return lanes;
@@ -227,7 +227,7 @@ absl::StatusOr<uint64_t> CountReads(
     uint64_t num_blocks, absl::Span<const uint32_t> files,
     absl::FunctionRef<void(const PlannedRead& read)> on_read) {
   ImageBatches batches(output, BatchesOptions(options, interleave));
-  batches.TellOfPlans();
+  batches.ReportPlans();
   BlockPool pool(batches.BlocksPerBatch(num_blocks),
                  options.blocks.block_bytes);
   uint64_t num_bytes = 0;
@@ -257,14 +257,14 @@ absl::StatusOr<uint64_t> CountReads(
 
 }  // namespace
 
-absl::StatusOr<OutputBlocks> BlocksOfOutput(FileSystem& fs,
-                                            absl::string_view path,
-                                            const Output& output) {
+absl::StatusOr<OutputBlocks> OutputBlocksFor(FileSystem& fs,
+                                             absl::string_view path,
+                                             const Output& output) {
   uint64_t largest = 0;
   for (const OutputFile& file : output.files) {
     largest = std::max(largest, file.layout.size());
   }
-  const FileSystemTraits traits = fs.TraitsOf(path);
+  const FileSystemTraits traits = fs.TraitsAt(path);
   DCP_ASSIGN_OR_RETURN(const uint64_t block_bytes,
                        BlockBytesFor(traits, largest));
   return OutputBlocks{.block_bytes = block_bytes, .whole = !traits.has_rename};
@@ -311,7 +311,7 @@ absl::StatusOr<uint64_t> PlanTransfer(
     absl::FunctionRef<void(const PlannedRead& read)> on_read) {
   const bool interleave = NeedsInterleaving(output);
   uint64_t num_bytes = 0;
-  const uint64_t num_blocks = BlocksOfLane(
+  const uint64_t num_blocks = NumLaneBlocks(
       options.num_lanes,
       LaneMemoryFor(output, options.memory_bytes, options.blocks.block_bytes));
   for (const std::vector<uint32_t>& files : SpreadFiles(output, options)) {

@@ -89,9 +89,9 @@ struct ImageTransferOptions {
 
 // The blocks with which `output` is written to `path`: those that the largest
 // file needs. ResourceExhausted as BlockBytesFor.
-absl::StatusOr<OutputBlocks> BlocksOfOutput(FileSystem& fs,
-                                            absl::string_view path,
-                                            const Output& output);
+absl::StatusOr<OutputBlocks> OutputBlocksFor(FileSystem& fs,
+                                             absl::string_view path,
+                                             const Output& output);
 
 // How many lanes are useful for `output`; a file is written by one lane.
 uint32_t UsefulLanes(const Output& output);

@@ -47,7 +47,7 @@ absl::StatusOr<Pickles> ParsePickles(const Value& table,
     const Value& pickle = table.items()[i + 1];
     if (pickle.is_none()) continue;  // an object
     DCP_ASSIGN_OR_RETURN(const MetadataObjects::Key key,
-                         objects.KeyOf(table.items()[i]));
+                         objects.ReadKey(table.items()[i]));
     if (!pickle.is(Kind::kBytes) || key.offset == MetadataObjects::kNoSize) {
       return absl::DataLossError(absl::StrCat("all_tensor_metadata of ",
                                               Short(objects.name(key.name)),
@@ -175,7 +175,7 @@ absl::StatusOr<std::vector<FlatSlot>> ParseSlots(const Value& layout,
     }
     slot.name = JoinNames(prefix, names[next].text());
     DCP_ASSIGN_OR_RETURN(const MetadataObjects::SizeId size,
-                         objects.SizeOf(shapes[next]));
+                         objects.ReadSize(shapes[next]));
     const absl::Span<const int64_t> dims = objects.dims(size);
     slot.shape.assign(dims.begin(), dims.end());
     if (CheckedVolume(slot.shape) != slot.numel) {
@@ -252,7 +252,7 @@ absl::StatusOr<ByteCheckpointMetadata> ParseByteCheckpointMetadata(
       ReadPickle(bytes, {.allow_global = IsGlobal, .replace = replace}, arena));
   DCP_ASSIGN_OR_RETURN(
       const Attributes attributes,
-      Attributes::Of(pickle.root, kByteCheckpointModule, "Metadata"));
+      Attributes::FromObject(pickle.root, kByteCheckpointModule, "Metadata"));
   ByteCheckpointMetadata result;
   DCP_ASSIGN_OR_RETURN(result.metadata, ParseDcpMetadata(attributes, objects));
   const Value version = attributes.Get("bytecheckpoint_version");

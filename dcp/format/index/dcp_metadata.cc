@@ -164,17 +164,17 @@ class Parser {
     return absl::OkStatus();
   }
 
-  std::optional<uint32_t> EntryOf(absl::string_view fqn) const {
+  std::optional<uint32_t> FindEntry(absl::string_view fqn) const {
     const auto it = by_name_.find(fqn);
     if (it == by_name_.end()) return std::nullopt;
     return it->second;
   }
 
   // The same, but looks up each name only once.
-  std::optional<uint32_t> EntryOf(MetadataObjects::NameId name) {
+  std::optional<uint32_t> FindEntry(MetadataObjects::NameId name) {
     while (entry_of_.size() <= name) {
       const auto next = static_cast<MetadataObjects::NameId>(entry_of_.size());
-      entry_of_.push_back(EntryOf(objects_.name(next)));
+      entry_of_.push_back(FindEntry(objects_.name(next)));
     }
     return entry_of_[name];
   }
@@ -185,11 +185,11 @@ class Parser {
     stored_.reserve(items.size() / 2);
     for (size_t i = 0; i < items.size(); i += 2) {
       DCP_ASSIGN_OR_RETURN(const MetadataObjects::Key key,
-                           objects_.KeyOf(items[i]));
-      const std::optional<uint32_t> entry = EntryOf(key.name);
+                           objects_.ReadKey(items[i]));
+      const std::optional<uint32_t> entry = FindEntry(key.name);
       if (!entry.has_value()) continue;  // the name is not listed
       const absl::StatusOr<MetadataObjects::InfoId> info =
-          objects_.InfoOf(items[i + 1]);
+          objects_.ReadInfo(items[i + 1]);
       if (!info.ok()) {
         return Annotate(info.status(), "storage of ",
                         Short(objects_.name(key.name)));
@@ -237,14 +237,14 @@ class Parser {
   }
 
   absl::Status ParseTensor(const Value& value, TensorStorageMetadata& tensor) {
-    DCP_ASSIGN_OR_RETURN(
-        const Attributes attributes,
-        Attributes::Of(value, kMetadataModule, "TensorStorageMetadata"));
+    DCP_ASSIGN_OR_RETURN(const Attributes attributes,
+                         Attributes::FromObject(value, kMetadataModule,
+                                                "TensorStorageMetadata"));
     DCP_ASSIGN_OR_RETURN(tensor.dtype,
                          ParseProperties(attributes.Get("properties")));
     DCP_ASSIGN_OR_RETURN(const SizeId size,
-                         objects_.SizeOf(attributes.Get("size")));
-    tensor.size = DimsOf(size);
+                         objects_.ReadSize(attributes.Get("size")));
+    tensor.size = CopyDims(size);
     const std::optional<int64_t> volume = CheckedVolume(tensor.size);
     if (!volume.has_value() ||
         !CheckedMul(static_cast<uint64_t>(*volume), ElementSize(tensor.dtype))
@@ -263,11 +263,11 @@ class Parser {
 
   absl::Status ParseChunk(const Value& value, TensorStorageMetadata& tensor) {
     DCP_ASSIGN_OR_RETURN(const MetadataObjects::Chunk ids,
-                         objects_.ChunkOf(value));
+                         objects_.ReadChunk(value));
     ChunkStorageMetadata& chunk = tensor.chunks.emplace_back();
     Box& box = chunk.box;
-    box.offsets = DimsOf(ids.offsets);
-    box.sizes = DimsOf(ids.sizes);
+    box.offsets = CopyDims(ids.offsets);
+    box.sizes = CopyDims(ids.sizes);
     if (box.offsets.size() != tensor.size.size() ||
         box.sizes.size() != tensor.size.size() ||
         !Contains(WholeBox(tensor.size), box)) {
@@ -282,7 +282,7 @@ class Parser {
     return Annotate(taken, "chunk at ", ShapeToString(box.offsets));
   }
 
-  Dims DimsOf(SizeId id) const {
+  Dims CopyDims(SizeId id) const {
     const absl::Span<const int64_t> dims = objects_.dims(id);
     return Dims(dims.begin(), dims.end());
   }
@@ -320,7 +320,7 @@ class Parser {
       if (!items[i].is(Kind::kStr)) {
         return WrongType("a name in mcore_data", items[i]);
       }
-      const std::optional<uint32_t> entry = EntryOf(items[i].text());
+      const std::optional<uint32_t> entry = FindEntry(items[i].text());
       if (!entry.has_value()) continue;
       DCP_RETURN_IF_ERROR(
           Annotate(ParseMcoreData(items[i + 1], metadata_.entries[*entry]),
@@ -345,8 +345,8 @@ class Parser {
   // A plain tuple, or a torch.Size.
   absl::StatusOr<Dims> ParseShape(const Value& value) {
     if (!value.is(Kind::kTuple)) {
-      DCP_ASSIGN_OR_RETURN(const SizeId size, objects_.SizeOf(value));
-      return DimsOf(size);
+      DCP_ASSIGN_OR_RETURN(const SizeId size, objects_.ReadSize(value));
+      return CopyDims(size);
     }
     Dims shape;
     for (const Value& dim : value.items()) {
@@ -370,7 +370,7 @@ class Parser {
         return WrongType("a name in planner_data", items[i]);
       }
       const absl::string_view fqn = items[i].text();
-      const std::optional<uint32_t> entry = EntryOf(fqn);
+      const std::optional<uint32_t> entry = FindEntry(fqn);
       if (!entry.has_value()) continue;
       StatePath& path = metadata_.entries[*entry].path;
       if (!path.empty()) {
@@ -427,8 +427,9 @@ class Parser {
 
   absl::Status ParseStorageMeta(const Value& value) {
     if (value.is_none()) return absl::OkStatus();  // before PyTorch 2.3
-    DCP_ASSIGN_OR_RETURN(const Attributes attributes,
-                         Attributes::Of(value, kMetadataModule, "StorageMeta"));
+    DCP_ASSIGN_OR_RETURN(
+        const Attributes attributes,
+        Attributes::FromObject(value, kMetadataModule, "StorageMeta"));
     const Value save_id = attributes.Get("save_id");
     if (save_id.is(Kind::kStr)) {
       metadata_.save_id = std::string(save_id.text());
@@ -469,8 +470,9 @@ absl::StatusOr<Metadata> ParseDcpMetadata(ByteSpan bytes) {
   DCP_ASSIGN_OR_RETURN(
       const Attributes attributes,
       of_megatron
-          ? Attributes::Of(pickle.root, kMegatronModule, "MCoreMetadata")
-          : Attributes::Of(pickle.root, kMetadataModule, "Metadata"));
+          ? Attributes::FromObject(pickle.root, kMegatronModule,
+                                   "MCoreMetadata")
+          : Attributes::FromObject(pickle.root, kMetadataModule, "Metadata"));
   return ParseDcpMetadata(attributes, objects);
 }
 

@@ -98,9 +98,9 @@ absl::Status WrongType(absl::string_view what, const Value& value) {
       absl::StrCat(what, " has an unexpected value: ", ToString(value, 80)));
 }
 
-absl::StatusOr<Attributes> Attributes::Of(const Value& object,
-                                          absl::string_view module,
-                                          absl::string_view name) {
+absl::StatusOr<Attributes> Attributes::FromObject(const Value& object,
+                                                  absl::string_view module,
+                                                  absl::string_view name) {
   if (!object.IsCallOf(module, name) || !object.state().is(Kind::kDict)) {
     return WrongType(absl::StrCat("a ", name), object);
   }
@@ -116,7 +116,7 @@ absl::StatusOr<Attributes> Attributes::Of(const Value& object,
       return WrongType(absl::StrCat("an attribute name of ", name), items[i]);
     }
     const absl::string_view key = items[i].text();
-    if (attributes.IndexOf(key) != i) {
+    if (attributes.FindIndex(key) != i) {
       return absl::DataLossError(
           absl::StrCat(name, " has its attribute ", Short(key), " twice"));
     }
@@ -125,11 +125,11 @@ absl::StatusOr<Attributes> Attributes::Of(const Value& object,
 }
 
 Value Attributes::Get(absl::string_view name) const {
-  const size_t i = IndexOf(name);
+  const size_t i = FindIndex(name);
   return i == items_.size() ? Value() : items_[i + 1];
 }
 
-size_t Attributes::IndexOf(absl::string_view name) const {
+size_t Attributes::FindIndex(absl::string_view name) const {
   size_t i = 0;
   while (i < items_.size() && items_[i].text() != name) i += 2;
   return i;
@@ -170,25 +170,25 @@ std::optional<Value> MetadataObjects::Replace(const Value& object) {
   return std::nullopt;
 }
 
-absl::StatusOr<MetadataObjects::SizeId> MetadataObjects::SizeOf(
+absl::StatusOr<MetadataObjects::SizeId> MetadataObjects::ReadSize(
     const Value& value) {
   if (IsToken(value, kSizeToken)) return Low(value.token());
   return ParseSize(value);
 }
 
-absl::StatusOr<MetadataObjects::Chunk> MetadataObjects::ChunkOf(
+absl::StatusOr<MetadataObjects::Chunk> MetadataObjects::ReadChunk(
     const Value& value) {
   if (!IsToken(value, kChunkToken)) return ParseChunk(value);
   return Chunk{.offsets = High(value.token()), .sizes = Low(value.token())};
 }
 
-absl::StatusOr<MetadataObjects::Key> MetadataObjects::KeyOf(
+absl::StatusOr<MetadataObjects::Key> MetadataObjects::ReadKey(
     const Value& value) {
   if (!IsToken(value, kKeyToken)) return ParseKey(value);
   return Key{.name = High(value.token()), .offset = Low(value.token())};
 }
 
-absl::StatusOr<MetadataObjects::InfoId> MetadataObjects::InfoOf(
+absl::StatusOr<MetadataObjects::InfoId> MetadataObjects::ReadInfo(
     const Value& value) {
   if (!IsToken(value, kInfoToken)) return ParseInfo(value);
   return Low(value.token());
@@ -215,16 +215,16 @@ absl::StatusOr<MetadataObjects::SizeId> MetadataObjects::ParseSize(
 absl::StatusOr<MetadataObjects::Chunk> MetadataObjects::ParseChunk(
     const Value& value) {
   DCP_ASSIGN_OR_RETURN(const Attributes chunk,
-                       Attributes::Of(value, kMetadataModule, kChunk));
-  DCP_ASSIGN_OR_RETURN(const SizeId offsets, SizeOf(chunk.Get("offsets")));
-  DCP_ASSIGN_OR_RETURN(const SizeId sizes, SizeOf(chunk.Get("sizes")));
+                       Attributes::FromObject(value, kMetadataModule, kChunk));
+  DCP_ASSIGN_OR_RETURN(const SizeId offsets, ReadSize(chunk.Get("offsets")));
+  DCP_ASSIGN_OR_RETURN(const SizeId sizes, ReadSize(chunk.Get("sizes")));
   return Chunk{.offsets = offsets, .sizes = sizes};
 }
 
 absl::StatusOr<MetadataObjects::Key> MetadataObjects::ParseKey(
     const Value& value) {
   DCP_ASSIGN_OR_RETURN(const Attributes index,
-                       Attributes::Of(value, kMetadataModule, kKey));
+                       Attributes::FromObject(value, kMetadataModule, kKey));
   const Value fqn = index.Get("fqn");
   const Value hint = index.Get("index");
   const Value offset = index.Get("offset");
@@ -234,7 +234,7 @@ absl::StatusOr<MetadataObjects::Key> MetadataObjects::ParseKey(
   }
   Key key{.name = 0, .offset = kNoSize};
   if (!offset.is_none()) {
-    const absl::StatusOr<SizeId> size = SizeOf(offset);
+    const absl::StatusOr<SizeId> size = ReadSize(offset);
     if (!size.ok()) {
       return Annotate(size.status(), "storage of ", Short(fqn.text()));
     }
@@ -251,15 +251,15 @@ absl::StatusOr<MetadataObjects::InfoId> MetadataObjects::ParseInfo(
     const Value& value) {
   DCP_ASSIGN_OR_RETURN(
       const Attributes attributes,
-      Attributes::Of(value,
-                     value.IsCallOf(kByteCheckpointModule, kInfo)
-                         ? kByteCheckpointModule
-                         : kStorageModule,
-                     kInfo));
+      Attributes::FromObject(value,
+                             value.IsCallOf(kByteCheckpointModule, kInfo)
+                                 ? kByteCheckpointModule
+                                 : kStorageModule,
+                             kInfo));
   StorageInfo info;
   const Value path = attributes.Get("relative_path");
   if (!path.is(Kind::kStr)) return WrongType("relative_path", path);
-  DCP_ASSIGN_OR_RETURN(info.file, FileOf(path.text()));
+  DCP_ASSIGN_OR_RETURN(info.file, FileNumber(path.text()));
   DCP_ASSIGN_OR_RETURN(info.offset,
                        ParseCount(attributes.Get("offset"), "offset"));
   DCP_ASSIGN_OR_RETURN(info.length,
@@ -275,7 +275,7 @@ absl::StatusOr<MetadataObjects::InfoId> MetadataObjects::ParseInfo(
   return static_cast<InfoId>(infos_.size() - 1);
 }
 
-absl::StatusOr<uint32_t> MetadataObjects::FileOf(absl::string_view path) {
+absl::StatusOr<uint32_t> MetadataObjects::FileNumber(absl::string_view path) {
   if (const auto it = file_ids_.find(path); it != file_ids_.end()) {
     return it->second;
   }

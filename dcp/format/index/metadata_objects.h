@@ -46,16 +46,16 @@ class Attributes {
  public:
   // DataLoss unless `object` is made by `module`.`name`() and has unique
   // attributes. Attributes that are never requested are ignored.
-  static absl::StatusOr<Attributes> Of(const Value& object,
-                                       absl::string_view module,
-                                       absl::string_view name);
+  static absl::StatusOr<Attributes> FromObject(const Value& object,
+                                               absl::string_view module,
+                                               absl::string_view name);
 
   // None if absent.
   Value Get(absl::string_view name) const;
 
  private:
   explicit Attributes(absl::Span<const Value> items) : items_(items) {}
-  size_t IndexOf(absl::string_view name) const;
+  size_t FindIndex(absl::string_view name) const;
 
   absl::Span<const Value> items_;
 };
@@ -87,10 +87,10 @@ class MetadataObjects {
 
   // Read the value, which is either a token or the object itself. DataLoss if
   // it is neither, or Unimplemented for a transformed item.
-  absl::StatusOr<SizeId> SizeOf(const Value& value);
-  absl::StatusOr<Chunk> ChunkOf(const Value& value);
-  absl::StatusOr<Key> KeyOf(const Value& value);
-  absl::StatusOr<InfoId> InfoOf(const Value& value);
+  absl::StatusOr<SizeId> ReadSize(const Value& value);
+  absl::StatusOr<Chunk> ReadChunk(const Value& value);
+  absl::StatusOr<Key> ReadKey(const Value& value);
+  absl::StatusOr<InfoId> ReadInfo(const Value& value);
 
   // A size's dimensions. Valid until the next size is added.
   absl::Span<const int64_t> dims(SizeId id) const;
@@ -125,7 +125,7 @@ class MetadataObjects {
   absl::StatusOr<Chunk> ParseChunk(const Value& value);
   absl::StatusOr<Key> ParseKey(const Value& value);
   absl::StatusOr<InfoId> ParseInfo(const Value& value);
-  absl::StatusOr<uint32_t> FileOf(absl::string_view path);
+  absl::StatusOr<uint32_t> FileNumber(absl::string_view path);
 
   std::vector<int64_t> dims_;
   std::vector<Size> sizes_;

@@ -18,7 +18,7 @@ using EventKind = JsonEvent::Kind;
 
 // A number without point and exponent is a Python integer; an integer with more
 // than 64 bits becomes a float.
-Value NumberOf(absl::string_view text) {
+Value ParseNumber(absl::string_view text) {
   int64_t integer = 0;
   if (absl::SimpleAtoi(text, &integer)) return Value::Int(integer);
   double number = 0;
@@ -27,7 +27,7 @@ Value NumberOf(absl::string_view text) {
   return Value::Float(number);
 }
 
-Value UnsignedOf(uint64_t number) {
+Value MakeUnsigned(uint64_t number) {
   return number <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())
              ? Value::Int(static_cast<int64_t>(number))
              : Value::Float(static_cast<double>(number));
@@ -62,10 +62,10 @@ absl::StatusOr<Value> ParseJsonValue(absl::string_view text,
         open.back().push_back(arena.Str(event.text));
         break;
       case EventKind::kUnsigned:
-        open.back().push_back(UnsignedOf(event.number));
+        open.back().push_back(MakeUnsigned(event.number));
         break;
       case EventKind::kOtherNumber:
-        open.back().push_back(NumberOf(event.text));
+        open.back().push_back(ParseNumber(event.text));
         break;
       case EventKind::kBool:
         open.back().push_back(Value::Bool(event.number != 0));

@@ -43,7 +43,7 @@ bool IsShardedTensorClass(const Value& type) {
                        "ShardedTensor");
 }
 
-std::optional<Wrapper> WrapperOf(Value value) {
+std::optional<Wrapper> FindWrapper(Value value) {
   if (value.IsCallOf("torch._utils", "_rebuild_parameter") &&
       !value.args().items().empty()) {
     value = value.args().items()[0];
@@ -92,13 +92,13 @@ absl::StatusOr<int64_t> AxisSize(const Value& value) {
 // A DeviceMesh's sizes: the shape of the rank tensor until PyTorch 2.9, then a
 // layout's sizes, with one shape for all axes (2.11) or one for each.
 absl::StatusOr<Dims> MeshSizes(const Value& mesh) {
-  if (const Value ranks = AttributeOf(mesh, "mesh"); !ranks.is_none()) {
+  if (const Value ranks = ObjectAttribute(mesh, "mesh"); !ranks.is_none()) {
     DCP_ASSIGN_OR_RETURN(const TorchTensor tensor, ParseTensor(ranks));
     return tensor.sizes;
   }
-  const Value layout = AttributeOf(mesh, "_layout");
-  const Value axes = AttributeOf(layout, "axes");
-  const Value shape = AttributeOf(layout, "shape");
+  const Value layout = ObjectAttribute(mesh, "_layout");
+  const Value axes = ObjectAttribute(layout, "axes");
+  const Value shape = ObjectAttribute(layout, "shape");
   Dims sizes;
   if (shape.is(Kind::kInt)) {
     sizes.push_back(shape.int_value());
@@ -111,7 +111,7 @@ absl::StatusOr<Dims> MeshSizes(const Value& mesh) {
   for (const Value& axis : all.items()) {
     DCP_ASSIGN_OR_RETURN(
         const int64_t size,
-        AxisSize(axes.is_none() ? axis : AttributeOf(axis, "shape")));
+        AxisSize(axes.is_none() ? axis : ObjectAttribute(axis, "shape")));
     sizes.push_back(size);
   }
   return sizes;
@@ -119,8 +119,8 @@ absl::StatusOr<Dims> MeshSizes(const Value& mesh) {
 
 absl::StatusOr<Mesh> ParseDeviceMesh(const Value& value) {
   DCP_ASSIGN_OR_RETURN(const Dims sizes, MeshSizes(value));
-  Value names = AttributeOf(value, "_mesh_dim_names");
-  if (names.is_none()) names = AttributeOf(value, "mesh_dim_names");
+  Value names = ObjectAttribute(value, "_mesh_dim_names");
+  if (names.is_none()) names = ObjectAttribute(value, "mesh_dim_names");
   Mesh mesh;
   int64_t num_ranks = 1;
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -146,7 +146,7 @@ absl::StatusOr<Placement> ParsePlacement(const Value& value) {
     return absl::UnimplementedError(
         "a DTensor with Partial placements is not supported");
   }
-  const Value dim = AttributeOf(value, "dim");
+  const Value dim = ObjectAttribute(value, "dim");
   if ((name != "Shard" && name != "_StridedShard") || !dim.is(Kind::kInt) ||
       dim.int_value() < 0) {
     return BadShards(absl::StrCat("its placement is ", ToString(value, 60)));
@@ -154,7 +154,7 @@ absl::StatusOr<Placement> ParsePlacement(const Value& value) {
   if (name == "Shard") {
     return Placement{.kind = Placement::Kind::kShard, .dim = dim.int_value()};
   }
-  const Value factor = AttributeOf(value, "split_factor");
+  const Value factor = ObjectAttribute(value, "split_factor");
   if (!factor.is(Kind::kInt) || factor.int_value() < 1 ||
       factor.int_value() > kMaxRanks) {
     return BadShards(
@@ -165,7 +165,7 @@ absl::StatusOr<Placement> ParsePlacement(const Value& value) {
                    .split_factor = factor.int_value()};
 }
 
-absl::StatusOr<Placements> PlacementsOf(const Value& value) {
+absl::StatusOr<Placements> ParsePlacementList(const Value& value) {
   if (!value.is(Kind::kTuple) || value.items().size() > kMaxDims) {
     return BadShards(absl::StrCat("its placements are ", ToString(value, 60)));
   }
@@ -266,13 +266,13 @@ absl::StatusOr<RankTensor> ParseDTensor(const Wrapper& wrapper) {
         "not supported");
   }
   const Value spec = AttributeInState(wrapper.state, "_spec");
-  const Value device_mesh = AttributeOf(spec, "mesh");
+  const Value device_mesh = ObjectAttribute(spec, "mesh");
   DCP_ASSIGN_OR_RETURN(const Mesh mesh, ParseDeviceMesh(device_mesh));
   result.mesh = ToString(mesh);
   DCP_ASSIGN_OR_RETURN(const Placements placements,
-                       PlacementsOf(AttributeOf(spec, "placements")));
+                       ParsePlacementList(ObjectAttribute(spec, "placements")));
   result.placements = ToString(placements);
-  const Value coordinate = AttributeOf(device_mesh, "_coordinate_on_dim");
+  const Value coordinate = ObjectAttribute(device_mesh, "_coordinate_on_dim");
   if (coordinate.is_none()) return result;  // this rank is not in the mesh
   DCP_ASSIGN_OR_RETURN(const Dims where,
                        ParseInts(coordinate, "its place in the mesh"));
@@ -303,14 +303,14 @@ absl::StatusOr<RankTensor> ParseDTensor(const Wrapper& wrapper) {
 absl::StatusOr<RankTensor::Piece> ParseShard(const Value& shard,
                                              const RankTensor& whole) {
   RankTensor::Piece piece;
-  piece.tensor = AttributeOf(shard, "tensor");
-  const Value metadata = AttributeOf(shard, "metadata");
+  piece.tensor = ObjectAttribute(shard, "tensor");
+  const Value metadata = ObjectAttribute(shard, "metadata");
   DCP_ASSIGN_OR_RETURN(
       piece.box.offsets,
-      ParseInts(AttributeOf(metadata, "shard_offsets"), "shard_offsets"));
+      ParseInts(ObjectAttribute(metadata, "shard_offsets"), "shard_offsets"));
   DCP_ASSIGN_OR_RETURN(
       piece.box.sizes,
-      ParseInts(AttributeOf(metadata, "shard_sizes"), "shard_sizes"));
+      ParseInts(ObjectAttribute(metadata, "shard_sizes"), "shard_sizes"));
   DCP_ASSIGN_OR_RETURN(const TorchTensor tensor, ParseTensor(piece.tensor));
   DCP_RETURN_IF_ERROR(CheckDType(whole, tensor));
   if (tensor.sizes != piece.box.sizes) {
@@ -343,8 +343,8 @@ absl::StatusOr<RankTensor> ParseShardedTensor(const Wrapper& wrapper) {
     if (Volume(piece.box.sizes) > 0) result.pieces.push_back(std::move(piece));
   }
   const Value group = wrapper.state.items()[2];
-  const Value world_size = AttributeOf(group, "global_world_size");
-  const Value rank = AttributeOf(group, "global_rank");
+  const Value world_size = ObjectAttribute(group, "global_world_size");
+  const Value rank = ObjectAttribute(group, "global_rank");
   if (world_size.is(Kind::kInt)) result.world_size = world_size.int_value();
   if (rank.is(Kind::kInt)) result.rank = rank.int_value();
   return result;
@@ -352,10 +352,10 @@ absl::StatusOr<RankTensor> ParseShardedTensor(const Wrapper& wrapper) {
 
 }  // namespace
 
-bool IsRankTensor(const Value& value) { return WrapperOf(value).has_value(); }
+bool IsRankTensor(const Value& value) { return FindWrapper(value).has_value(); }
 
 absl::StatusOr<RankTensor> ParseRankTensor(const Value& value) {
-  const std::optional<Wrapper> wrapper = WrapperOf(value);
+  const std::optional<Wrapper> wrapper = FindWrapper(value);
   if (!wrapper.has_value()) {
     return BadShards(absl::StrCat("expected one, found ", ToString(value, 60)));
   }

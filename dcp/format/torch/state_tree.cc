@@ -192,7 +192,7 @@ class TreeBuilder {
  private:
   Value BuildList(const PathTree::Node& node);
   Value BuildMapping(const PathTree::Node& node);
-  Value BuiltBefore(const void* container, absl::Span<const Value> items) const;
+  Value FindBuilt(const void* container, absl::Span<const Value> items) const;
 
   ValueArena& arena_;
   const PathTree& tree_;
@@ -205,8 +205,8 @@ class TreeBuilder {
 
 // The value that was already built from `container` with these items; None if
 // there is none.
-Value TreeBuilder::BuiltBefore(const void* container,
-                               absl::Span<const Value> items) const {
+Value TreeBuilder::FindBuilt(const void* container,
+                             absl::Span<const Value> items) const {
   const auto it = built_.find(container);
   if (it == built_.end()) return Value();
   const auto same = [](const Value& a, const Value& b) {
@@ -243,7 +243,7 @@ Value TreeBuilder::BuildList(const PathTree::Node& node) {
     items[static_cast<size_t>(slot)] = Build(child);
   }
   const void* container = node.mixed ? nullptr : node.container.identity();
-  const Value before = BuiltBefore(container, items);
+  const Value before = FindBuilt(container, items);
   if (!before.is_none()) return before;
   const Value list = arena_.List(items);
   if (container != nullptr) built_[container].push_back(list);
@@ -261,7 +261,7 @@ Value TreeBuilder::BuildMapping(const PathTree::Node& node) {
   }
   const bool like = !node.mixed && IsMapping(node.container);
   const void* container = like ? node.container.identity() : nullptr;
-  const Value before = BuiltBefore(container, items);
+  const Value before = FindBuilt(container, items);
   if (!before.is_none()) return before;
   Value mapping;
   if (like && node.container.is(Kind::kCall)) {

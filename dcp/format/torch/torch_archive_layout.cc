@@ -25,8 +25,8 @@ constexpr absl::string_view kByteOrder = "little";
 // PyTorch hashes names and checksums here and only logs the result. Ours
 // depends only on the pickle, because it must be known beforehand.
 std::string SerializationId(absl::string_view pickle) {
-  const uint64_t first = Digest64Of(AsBytes(pickle));
-  const uint64_t second = Digest64Of(AsBytes(absl::StrCat(first)));
+  const uint64_t first = Xxh3Digest(AsBytes(pickle));
+  const uint64_t second = Xxh3Digest(AsBytes(absl::StrCat(first)));
   return absl::StrFormat("%020d%020d", first, second);
 }
 

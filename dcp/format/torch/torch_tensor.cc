@@ -63,7 +63,7 @@ absl::StatusOr<Value> WholeLocalTensor(absl::Span<const Value> args) {
       args[2].items().size() <= kSizeArgument) {
     return BadTensor("the DTensor has unexpected attributes");
   }
-  const Value placements = AttributeOf(spec, "placements");
+  const Value placements = ObjectAttribute(spec, "placements");
   if (!placements.is(Kind::kTuple))
     return BadTensor("the DTensor has no placements");
   for (const Value& placement : placements.items()) {

@@ -44,8 +44,8 @@ void ValueArena::Impl::AppendAll(Value::SequenceNode& sequence,
   sequence.size += static_cast<uint32_t>(added.size());
 }
 
-Value::GlobalNode* ValueArena::Impl::GlobalOf(absl::string_view module,
-                                              absl::string_view name) {
+Value::GlobalNode* ValueArena::Impl::InternGlobal(absl::string_view module,
+                                                  absl::string_view name) {
   if (auto it = globals.find({module, name}); it != globals.end()) {
     return it->second;
   }
@@ -115,7 +115,7 @@ Value ValueArena::Dict(absl::Span<const Value> keys_and_values) {
 Value ValueArena::Global(absl::string_view module, absl::string_view name) {
   Value v;
   v.kind_ = Kind::kGlobal;
-  v.global_ = impl_->GlobalOf(module, name);
+  v.global_ = impl_->InternGlobal(module, name);
   return v;
 }
 

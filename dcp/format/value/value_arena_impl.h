@@ -129,7 +129,7 @@ struct ValueArena::Impl {
     return raw + sizeof(Mark);
   }
 
-  static Mark& MarkOf(const void* identity) {
+  static Mark& ContainerMark(const void* identity) {
     return *reinterpret_cast<Mark*>(
         const_cast<char*>(static_cast<const char*>(identity)) - sizeof(Mark));
   }
@@ -139,7 +139,8 @@ struct ValueArena::Impl {
   static constexpr int kNumStages = 4;
   static absl::Span<const Value> Parts(const Value& container, int stage);
 
-  Value::GlobalNode* GlobalOf(absl::string_view module, absl::string_view name);
+  Value::GlobalNode* InternGlobal(absl::string_view module,
+                                  absl::string_view name);
   void Grow(Value::SequenceNode& sequence, size_t added, bool exactly);
   void AppendAll(Value::SequenceNode& sequence, absl::Span<const Value> added);
 

@@ -58,16 +58,16 @@ class ValueArena::Mover {
   // address.
   template <typename Node>
   Node* Moved(Node* node, const Value& value) {
-    Impl::Mark& mark = Impl::MarkOf(node);
+    Impl::Mark& mark = Impl::ContainerMark(node);
     if (const auto address = std::bit_cast<uintptr_t>(mark); address != 0) {
       return reinterpret_cast<Node*>(address);
     }
-    Node* const copy = CopyOf(node, value);
+    Node* const copy = NewAddress(node, value);
     mark = std::bit_cast<Impl::Mark>(reinterpret_cast<uintptr_t>(copy));
     return copy;
   }
 
-  Value* CopyOf(const Value* values, const Value& value) {
+  Value* NewAddress(const Value* values, const Value& value) {
     const size_t count = value.is(Kind::kTuple) ? value.length_ : 1;
     auto* copy = static_cast<Value*>(to_.AllocateMarked(count * sizeof(Value)));
     std::memcpy(static_cast<void*>(copy), values, count * sizeof(Value));
@@ -75,13 +75,14 @@ class ValueArena::Mover {
     return copy;
   }
 
-  Value::SequenceNode* CopyOf(const Value::SequenceNode* node, const Value&) {
+  Value::SequenceNode* NewAddress(const Value::SequenceNode* node,
+                                  const Value&) {
     auto* copy = new (to_.AllocateMarked(sizeof(*node))) Value::SequenceNode();
     CopySequence(*node, *copy);
     return copy;
   }
 
-  Value::CallNode* CopyOf(const Value::CallNode* node, const Value&) {
+  Value::CallNode* NewAddress(const Value::CallNode* node, const Value&) {
     auto* copy = new (to_.AllocateMarked(sizeof(*node))) Value::CallNode(*node);
     open_.push_back({&copy->args, 1});
     open_.push_back({&copy->state, 1});

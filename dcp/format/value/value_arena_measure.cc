@@ -75,7 +75,7 @@ absl::StatusOr<uint64_t> ValueArena::Measure(Value root, uint64_t max_values) {
   DCP_CHECK(max_values < (uint64_t{1} << 31), "max_values ", max_values);
   if (root.identity() == nullptr) return LeafSize(root);
   std::vector<Step> steps = {{.value = root, .rest = Impl::Parts(root, 0)}};
-  Impl::MarkOf(root.identity()) = {.depth = Mark::kOpen, .size = 0};
+  Impl::ContainerMark(root.identity()) = {.depth = Mark::kOpen, .size = 0};
   while (true) {
     Step& step = steps.back();
     while (step.rest.empty() && ++step.stage < Impl::kNumStages) {
@@ -86,7 +86,7 @@ absl::StatusOr<uint64_t> ValueArena::Measure(Value root, uint64_t max_values) {
     if (step.rest.empty()) {
       size = step.size;
       depth = step.depth + 1;
-      Impl::MarkOf(step.value.identity()) = {
+      Impl::ContainerMark(step.value.identity()) = {
           .depth = depth, .size = static_cast<uint32_t>(size)};
       steps.pop_back();
       if (steps.empty()) return size;
@@ -97,7 +97,7 @@ absl::StatusOr<uint64_t> ValueArena::Measure(Value root, uint64_t max_values) {
       if (part.identity() == nullptr) {
         size = LeafSize(part);
       } else {
-        Mark& mark = Impl::MarkOf(part.identity());
+        Mark& mark = Impl::ContainerMark(part.identity());
         if (mark.depth == Mark::kOpen) {
           if (!part.is(Kind::kCall) || steps[mark.size].stage == 0) {
             return absl::DataLossError(

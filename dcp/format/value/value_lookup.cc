@@ -54,7 +54,7 @@ Value AttributeInState(const Value& state, absl::string_view name) {
   return Value();
 }
 
-Value AttributeOf(const Value& object, absl::string_view name) {
+Value ObjectAttribute(const Value& object, absl::string_view name) {
   return object.is(Kind::kCall) ? AttributeInState(object.state(), name)
                                 : Value();
 }

@@ -30,7 +30,7 @@ std::vector<std::pair<absl::string_view, Value>> ItemsByKey(const Value& value);
 Value AttributeInState(const Value& state, absl::string_view name);
 
 // The same for an object; None for other values.
-Value AttributeOf(const Value& object, absl::string_view name);
+Value ObjectAttribute(const Value& object, absl::string_view name);
 
 }  // namespace dcp
 

@@ -53,109 +53,111 @@ class RoutedFileSystem final : public FileSystem {
   RoutedFileSystem(std::unique_ptr<FileSystem> local, OpenObjectStore open)
       : local_(std::move(local)), objects_(std::move(open)) {}
 
-  FileSystemTraits TraitsOf(absl::string_view path) override {
-    return Of(path).TraitsOf(path);
+  FileSystemTraits TraitsAt(absl::string_view path) override {
+    return SystemFor(path).TraitsAt(path);
   }
   absl::StatusOr<File> OpenForRead(absl::string_view path, DirectMode direct,
                                    bool follow_symlinks) override {
-    return Of(path).OpenForRead(path, direct, follow_symlinks);
+    return SystemFor(path).OpenForRead(path, direct, follow_symlinks);
   }
   absl::StatusOr<File> Create(absl::string_view path, uint64_t size,
                               DirectMode direct) override {
-    return Of(path).Create(path, size, direct);
+    return SystemFor(path).Create(path, size, direct);
   }
   absl::StatusOr<File> OpenShared(absl::string_view path, uint64_t size,
                                   DirectMode direct) override {
-    return Of(path).OpenShared(path, size, direct);
+    return SystemFor(path).OpenShared(path, size, direct);
   }
   absl::StatusOr<File> CreateInParts(absl::string_view path,
                                      const InParts& parts) override {
-    return Of(path).CreateInParts(path, parts);
+    return SystemFor(path).CreateInParts(path, parts);
   }
-  absl::Status Close(File file) override { return Of(file).Close(file); }
+  absl::Status Close(File file) override { return SystemFor(file).Close(file); }
   absl::Status Read(const File& file, uint64_t offset,
                     MutableByteSpan data) override {
-    return Of(file).Read(file, offset, data);
+    return SystemFor(file).Read(file, offset, data);
   }
   absl::Status Write(const File& file, uint64_t offset,
                      ByteSpan data) override {
-    return Of(file).Write(file, offset, data);
+    return SystemFor(file).Write(file, offset, data);
   }
   absl::Status Truncate(const File& file, uint64_t size) override {
-    return Of(file).Truncate(file, size);
+    return SystemFor(file).Truncate(file, size);
   }
-  absl::Status Sync(const File& file) override { return Of(file).Sync(file); }
+  absl::Status Sync(const File& file) override {
+    return SystemFor(file).Sync(file);
+  }
   absl::Status SyncDirectory(absl::string_view path) override {
-    return Of(path).SyncDirectory(path);
+    return SystemFor(path).SyncDirectory(path);
   }
   absl::Status Rename(absl::string_view from, absl::string_view to) override {
     DCP_RETURN_IF_ERROR(CheckSame(from, to));
-    return Of(from).Rename(from, to);
+    return SystemFor(from).Rename(from, to);
   }
   absl::Status RenameExclusive(absl::string_view from,
                                absl::string_view to) override {
     DCP_RETURN_IF_ERROR(CheckSame(from, to));
-    return Of(from).RenameExclusive(from, to);
+    return SystemFor(from).RenameExclusive(from, to);
   }
   absl::Status Exchange(absl::string_view a, absl::string_view b) override {
     DCP_RETURN_IF_ERROR(CheckSame(a, b));
-    return Of(a).Exchange(a, b);
+    return SystemFor(a).Exchange(a, b);
   }
   absl::Status Remove(absl::string_view path) override {
-    return Of(path).Remove(path);
+    return SystemFor(path).Remove(path);
   }
   absl::Status MakeDirectory(absl::string_view path) override {
-    return Of(path).MakeDirectory(path);
+    return SystemFor(path).MakeDirectory(path);
   }
   absl::Status RemoveDirectory(absl::string_view path) override {
-    return Of(path).RemoveDirectory(path);
+    return SystemFor(path).RemoveDirectory(path);
   }
   absl::Status Publish(absl::string_view path, bool replaces) override {
-    return Of(path).Publish(path, replaces);
+    return SystemFor(path).Publish(path, replaces);
   }
   absl::Status Discard(absl::string_view path) override {
-    return Of(path).Discard(path);
+    return SystemFor(path).Discard(path);
   }
   absl::StatusOr<HiddenFile> Release(absl::string_view path) override {
-    return Of(path).Release(path);
+    return SystemFor(path).Release(path);
   }
   absl::Status Adopt(const HiddenFile& hidden, uint64_t size) override {
-    return Of(hidden.path).Adopt(hidden, size);
+    return SystemFor(hidden.path).Adopt(hidden, size);
   }
   absl::Status Replace(absl::string_view path, absl::string_view bytes,
                        const std::optional<FileInfo>& seen) override {
-    return Of(path).Replace(path, bytes, seen);
+    return SystemFor(path).Replace(path, bytes, seen);
   }
   absl::StatusOr<std::vector<StoredFile>> ListBelow(
       absl::string_view path) override {
-    return Of(path).ListBelow(path);
+    return SystemFor(path).ListBelow(path);
   }
   absl::StatusOr<std::vector<HiddenFile>> ListHidden(
       absl::string_view path) override {
-    return Of(path).ListHidden(path);
+    return SystemFor(path).ListHidden(path);
   }
   absl::Status RemoveHidden(const HiddenFile& hidden) override {
-    return Of(hidden.path).RemoveHidden(hidden);
+    return SystemFor(hidden.path).RemoveHidden(hidden);
   }
   absl::StatusOr<FileInfo> Stat(absl::string_view path) override {
-    return Of(path).Stat(path);
+    return SystemFor(path).Stat(path);
   }
   absl::StatusOr<FileInfo> Stat(const File& file) override {
-    return Of(file).Stat(file);
+    return SystemFor(file).Stat(file);
   }
   absl::StatusOr<std::vector<DirectoryEntry>> List(
       absl::string_view path) override {
-    return Of(path).List(path);
+    return SystemFor(path).List(path);
   }
   absl::StatusOr<uint64_t> FreeBytes(absl::string_view path) override {
-    return Of(path).FreeBytes(path);
+    return SystemFor(path).FreeBytes(path);
   }
   absl::StatusOr<FileLock> Lock(absl::string_view path,
                                 absl::string_view note) override {
-    return Of(path).Lock(path, note);
+    return SystemFor(path).Lock(path, note);
   }
   absl::Status Unlock(absl::string_view path, File file) override {
-    return Of(path).Unlock(path, std::move(file));
+    return SystemFor(path).Unlock(path, std::move(file));
   }
   absl::StatusOr<std::unique_ptr<IoQueue>> NewQueue(
       uint32_t depth, std::span<uint8_t> memory) override {
@@ -165,10 +167,10 @@ class RoutedFileSystem final : public FileSystem {
   }
 
  private:
-  FileSystem& Of(absl::string_view path) {
+  FileSystem& SystemFor(absl::string_view path) {
     return IsObjectUrl(path) ? static_cast<FileSystem&>(objects_) : *local_;
   }
-  FileSystem& Of(const File& file) {
+  FileSystem& SystemFor(const File& file) {
     return IsObject(file.handle) ? static_cast<FileSystem&>(objects_) : *local_;
   }
   static absl::Status CheckSame(absl::string_view a, absl::string_view b) {

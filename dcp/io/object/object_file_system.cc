@@ -27,7 +27,9 @@ absl::Status NoRename(absl::string_view path) {
       absl::StrCat(path, ": an object store neither renames nor locks"));
 }
 
-uint64_t NumberOf(absl::string_view text) { return Digest64Of(AsBytes(text)); }
+uint64_t PathNumber(absl::string_view text) {
+  return Xxh3Digest(AsBytes(text));
+}
 
 absl::Status PutAndWait(ObjectStore& store, absl::string_view key,
                         ByteSpan bytes, const PutCondition& condition) {
@@ -83,7 +85,7 @@ File ObjectFileSystem::Add(std::shared_ptr<OpenObject> object, uint64_t size) {
   return {.handle = handle, .direct = false, .size = size};
 }
 
-FileSystemTraits ObjectFileSystem::TraitsOf(absl::string_view path) {
+FileSystemTraits ObjectFileSystem::TraitsAt(absl::string_view path) {
   return {.has_rename = false,
           .in_order = TakesPartsInOrder(path.substr(0, path.find(':'))),
           .block_bytes = kObjectBlockBytes,
@@ -107,7 +109,7 @@ absl::StatusOr<File> ObjectFileSystem::OpenForRead(absl::string_view path,
 absl::StatusOr<File> ObjectFileSystem::Create(absl::string_view path,
                                               uint64_t size, DirectMode) {
   DCP_ASSIGN_OR_RETURN(const uint64_t part_bytes,
-                       BlockBytesFor(TraitsOf(path), size));
+                       BlockBytesFor(TraitsAt(path), size));
   return CreateInParts(path, {.size = size, .part_bytes = part_bytes});
 }
 
@@ -298,9 +300,10 @@ absl::Status ObjectFileSystem::Replace(absl::string_view path,
   const absl::StatusOr<ObjectInfo> there = place.store->Head(place.url.key);
   if (!there.ok() && !absl::IsNotFound(there.status())) return there.status();
   const std::optional<FileInfo> now =
-      there.ok() ? std::optional(InfoOf(*place.store, *there)) : std::nullopt;
+      there.ok() ? std::optional(ToFileInfo(*place.store, *there))
+                 : std::nullopt;
   if (now != seen) {
-    return UnlessOurs(
+    return OkIfOurs(
         path, bytes,
         absl::AlreadyExistsError(absl::StrCat(
             path, now.has_value() ? " was written by another program in the "
@@ -318,14 +321,14 @@ absl::Status ObjectFileSystem::Replace(absl::string_view path,
   if (!absl::IsAlreadyExists(put) && !absl::IsFailedPrecondition(put)) {
     return put;
   }
-  return UnlessOurs(path, bytes, absl::AlreadyExistsError(put.message()));
+  return OkIfOurs(path, bytes, absl::AlreadyExistsError(put.message()));
 }
 
 // Success, instead of `error`, if `bytes` are at `path`: this process, or
 // another one with the same bytes, has put them there, although no answer came.
-absl::Status ObjectFileSystem::UnlessOurs(absl::string_view path,
-                                          absl::string_view bytes,
-                                          absl::Status error) {
+absl::Status ObjectFileSystem::OkIfOurs(absl::string_view path,
+                                        absl::string_view bytes,
+                                        absl::Status error) {
   const absl::StatusOr<bool> ours = HasBytes(path, bytes);
   return ours.ok() && *ours ? absl::OkStatus() : error;
 }
@@ -360,12 +363,12 @@ absl::Status ObjectFileSystem::RemoveHidden(const HiddenFile& hidden) {
   return place.store->Abort(place.url.key, hidden.id);
 }
 
-FileInfo ObjectFileSystem::InfoOf(const ObjectStore& store,
-                                  const ObjectInfo& info) {
+FileInfo ObjectFileSystem::ToFileInfo(const ObjectStore& store,
+                                      const ObjectInfo& info) {
   return {.kind = FileKind::kFile,
           .size = info.size,
-          .device = NumberOf(store.url()),
-          .inode = NumberOf(info.etag),
+          .device = PathNumber(store.url()),
+          .inode = PathNumber(info.etag),
           .num_links = 1,
           .modified_ns = info.modified_ns,
           .changed_ns = info.modified_ns,
@@ -376,7 +379,7 @@ absl::StatusOr<FileInfo> ObjectFileSystem::Stat(absl::string_view path) {
   DCP_ASSIGN_OR_RETURN(const Place place, Find(path));
   if (!place.url.key.empty()) {
     const absl::StatusOr<ObjectInfo> info = place.store->Head(place.url.key);
-    if (info.ok()) return InfoOf(*place.store, *info);
+    if (info.ok()) return ToFileInfo(*place.store, *info);
     if (!absl::IsNotFound(info.status())) return info.status();
   }
   DCP_ASSIGN_OR_RETURN(
@@ -386,7 +389,7 @@ absl::StatusOr<FileInfo> ObjectFileSystem::Stat(absl::string_view path) {
       place.url.key.empty() || !page.objects.empty() || !page.folders.empty();
   if (is_folder) {
     return FileInfo{.kind = FileKind::kDirectory,
-                    .device = NumberOf(place.store->url()),
+                    .device = PathNumber(place.store->url()),
                     .num_links = 1};
   }
   return absl::NotFoundError(absl::StrCat(path, ": no object has this name"));
@@ -395,7 +398,7 @@ absl::StatusOr<FileInfo> ObjectFileSystem::Stat(absl::string_view path) {
 absl::StatusOr<FileInfo> ObjectFileSystem::Stat(const File& file) {
   DCP_ASSIGN_OR_RETURN(const std::shared_ptr<OpenObject> object,
                        Lookup(file.handle));
-  return InfoOf(*object->store, object->info);
+  return ToFileInfo(*object->store, object->info);
 }
 
 absl::StatusOr<std::vector<DirectoryEntry>> ObjectFileSystem::List(

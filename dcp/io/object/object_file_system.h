@@ -45,7 +45,7 @@ class ObjectFileSystem final : public FileSystem {
   // published end.
   ~ObjectFileSystem() override;
 
-  FileSystemTraits TraitsOf(absl::string_view path) override;
+  FileSystemTraits TraitsAt(absl::string_view path) override;
 
   absl::StatusOr<File> OpenForRead(absl::string_view path, DirectMode direct,
                                    bool follow_symlinks) override;
@@ -118,11 +118,11 @@ class ObjectFileSystem final : public FileSystem {
   File Add(std::shared_ptr<OpenObject> object, uint64_t size);
   absl::StatusOr<std::unique_ptr<ObjectWriter>> TakeHidden(
       absl::string_view path);
-  absl::Status UnlessOurs(absl::string_view path, absl::string_view bytes,
-                          absl::Status error);
+  absl::Status OkIfOurs(absl::string_view path, absl::string_view bytes,
+                        absl::Status error);
   absl::StatusOr<bool> HasBytes(absl::string_view path,
                                 absl::string_view bytes);
-  static FileInfo InfoOf(const ObjectStore& store, const ObjectInfo& info);
+  static FileInfo ToFileInfo(const ObjectStore& store, const ObjectInfo& info);
 
   absl::Mutex mutex_;
   OpenObjectStore open_ ABSL_GUARDED_BY(mutex_);

@@ -41,8 +41,8 @@ absl::StatusOr<std::vector<std::filesystem::path>> Folders() {
       own.parent_path() / "lib" / "tessera", own};
 }
 
-absl::Status NotThere(absl::string_view library,
-                      const std::vector<std::filesystem::path>& folders) {
+absl::Status PluginNotFound(absl::string_view library,
+                            const std::vector<std::filesystem::path>& folders) {
   return absl::UnimplementedError(absl::StrCat(
       "needs the plugin ", library, ", which is not in ",
       absl::StrJoin(folders, " nor in ",
@@ -67,7 +67,7 @@ absl::StatusOr<const tessera_plugin*> LoadPlugin(absl::string_view library) {
     path = candidate.string();
     break;
   }
-  if (path.empty()) return NotThere(library, folders);
+  if (path.empty()) return PluginNotFound(library, folders);
   // Local, so that the plugin's symbols and the program's never meet.
   void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {

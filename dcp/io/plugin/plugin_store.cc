@@ -32,11 +32,11 @@ namespace {
 // Concurrent calls per store.
 constexpr uint32_t kMaxPluginCalls = 32;
 
-tessera_text TextOf(absl::string_view text) {
+tessera_text ToPluginText(absl::string_view text) {
   return {.data = text.data(), .size = text.size()};
 }
 
-std::string StringOf(tessera_text text) {
+std::string ToStdString(tessera_text text) {
   return text.size == 0 ? std::string() : std::string(text.data, text.size);
 }
 
@@ -53,28 +53,33 @@ class Answer {
   const std::string& text() const { return text_; }
 
   // The status for a call that returned `code`.
-  absl::Status StatusOf(int code) const {
+  absl::Status CallStatus(int code) const {
     if (code == 0) return absl::OkStatus();
     return absl::Status(static_cast<absl::StatusCode>(code), text_);
   }
 
  private:
-  static Answer& Of(void* context) { return *static_cast<Answer*>(context); }
+  static Answer& FromContext(void* context) {
+    return *static_cast<Answer*>(context);
+  }
 
   absl::AnyInvocable<bool(ObjectInfo info)> on_object_;
   std::string text_;
   const tessera_answer answer_ = {
       .context = this,
-      .text = [](void* context,
-                 tessera_text text) { Of(context).text_ = StringOf(text); },
+      .text =
+          [](void* context, tessera_text text) {
+            FromContext(context).text_ = ToStdString(text);
+          },
       .object = [](void* context, const tessera_object* object) -> int {
-        Answer& answer = Of(context);
-        const bool more = answer.on_object_ != nullptr &&
-                          answer.on_object_({.key = StringOf(object->key),
-                                             .size = object->size,
-                                             .etag = StringOf(object->etag),
-                                             .modified_ns = object->modified_ns,
-                                             .label = StringOf(object->label)});
+        Answer& answer = FromContext(context);
+        const bool more =
+            answer.on_object_ != nullptr &&
+            answer.on_object_({.key = ToStdString(object->key),
+                               .size = object->size,
+                               .etag = ToStdString(object->etag),
+                               .modified_ns = object->modified_ns,
+                               .label = ToStdString(object->label)});
         return more ? 0 : 1;
       }};
 };
@@ -175,9 +180,10 @@ void PluginStore::Get(absl::string_view key, absl::string_view etag,
                  done = std::move(done)]() mutable {
     if (stop.stop_requested()) return std::move(done)(Cancelled());
     Answer answer;
-    const int code = plugin_.get(store_, TextOf(key), TextOf(etag), offset,
-                                 into.data(), into.size(), answer.get());
-    std::move(done)(answer.StatusOf(code));
+    const int code =
+        plugin_.get(store_, ToPluginText(key), ToPluginText(etag), offset,
+                    into.data(), into.size(), answer.get());
+    std::move(done)(answer.CallStatus(code));
   });
 }
 
@@ -187,9 +193,9 @@ void PluginStore::Put(absl::string_view key, ByteSpan bytes,
                  done = std::move(done)]() mutable {
     if (stop.stop_requested()) return std::move(done)(Cancelled());
     Answer answer;
-    const int code = plugin_.put(store_, TextOf(key), bytes.data(),
+    const int code = plugin_.put(store_, ToPluginText(key), bytes.data(),
                                  bytes.size(), answer.get());
-    if (code != 0) return std::move(done)(answer.StatusOf(code));
+    if (code != 0) return std::move(done)(answer.CallStatus(code));
     std::move(done)(answer.text());
   });
 }
@@ -254,8 +260,8 @@ void PluginStore::PutNext(const std::shared_ptr<Upload>& upload) {
   if (status.ok() && part.stop.stop_requested()) status = Cancelled();
   if (status.ok()) {
     Answer answer;
-    status = answer.StatusOf(plugin_.write(upload->handle, part.bytes.data(),
-                                           part.bytes.size(), answer.get()));
+    status = answer.CallStatus(plugin_.write(upload->handle, part.bytes.data(),
+                                             part.bytes.size(), answer.get()));
   }
   // The upload as a whole has no ETag until it is finished.
   ObjectPart made{.number = part.number,
@@ -282,7 +288,7 @@ absl::StatusOr<ObjectInfo> PluginStore::Head(absl::string_view key) {
     return true;
   });
   DCP_RETURN_IF_ERROR(
-      answer.StatusOf(plugin_.head(store_, TextOf(key), answer.get())));
+      answer.CallStatus(plugin_.head(store_, ToPluginText(key), answer.get())));
   return info;
 }
 
@@ -303,8 +309,8 @@ absl::StatusOr<ObjectPage> PluginStore::List(absl::string_view prefix,
     }
     return !too_many;
   });
-  DCP_RETURN_IF_ERROR(answer.StatusOf(
-      plugin_.list(store_, TextOf(prefix), by_folder ? 1 : 0, answer.get())));
+  DCP_RETURN_IF_ERROR(answer.CallStatus(plugin_.list(
+      store_, ToPluginText(prefix), by_folder ? 1 : 0, answer.get())));
   if (too_many) {
     return absl::ResourceExhaustedError(
         absl::StrCat(url_, "/", prefix, ": more than ", kMaxFiles, " objects"));
@@ -322,8 +328,8 @@ absl::Status PluginStore::Remove(absl::Span<const std::string> keys) {
     if (!calls.Enter().ok()) break;
     threads_->Add([this, &key, &calls] {
       Answer answer;
-      calls.Leave(
-          answer.StatusOf(plugin_.remove(store_, TextOf(key), answer.get())));
+      calls.Leave(answer.CallStatus(
+          plugin_.remove(store_, ToPluginText(key), answer.get())));
     });
   }
   return calls.Wait();
@@ -333,8 +339,8 @@ absl::StatusOr<std::string> PluginStore::Begin(absl::string_view key,
                                                absl::string_view label) {
   Answer answer;
   tessera_upload* handle = nullptr;
-  DCP_RETURN_IF_ERROR(answer.StatusOf(plugin_.begin(
-      store_, TextOf(key), TextOf(label), &handle, answer.get())));
+  DCP_RETURN_IF_ERROR(answer.CallStatus(plugin_.begin(
+      store_, ToPluginText(key), ToPluginText(label), &handle, answer.get())));
   absl::MutexLock lock(&mutex_);
   uploads_[{std::string(key), answer.text()}] =
       std::make_shared<Upload>(handle);
@@ -361,7 +367,7 @@ absl::Status PluginStore::Finish(absl::string_view key, absl::string_view id,
         url_, "/", key, ": not all ", parts.size(), " parts were put"));
   }
   Answer answer;
-  return answer.StatusOf(plugin_.finish(upload->handle, answer.get()));
+  return answer.CallStatus(plugin_.finish(upload->handle, answer.get()));
 }
 
 absl::Status PluginStore::AbortUpload(Upload& upload) {
@@ -370,7 +376,7 @@ absl::Status PluginStore::AbortUpload(Upload& upload) {
     while (upload.busy) upload.idle.Wait(&upload.mutex);
   }
   Answer answer;
-  return answer.StatusOf(plugin_.abort(upload.handle, answer.get()));
+  return answer.CallStatus(plugin_.abort(upload.handle, answer.get()));
 }
 
 absl::Status PluginStore::Abort(absl::string_view key, absl::string_view id) {
@@ -378,8 +384,8 @@ absl::Status PluginStore::Abort(absl::string_view key, absl::string_view id) {
   if (upload != nullptr) return AbortUpload(*upload);
   if (!lists_uploads()) return absl::OkStatus();
   Answer answer;
-  return answer.StatusOf(
-      plugin_.remove_upload(store_, TextOf(key), TextOf(id), answer.get()));
+  return answer.CallStatus(plugin_.remove_upload(
+      store_, ToPluginText(key), ToPluginText(id), answer.get()));
 }
 
 absl::StatusOr<std::vector<ObjectPart>> PluginStore::Parts(
@@ -400,8 +406,8 @@ absl::StatusOr<UploadPage> PluginStore::Uploads(absl::string_view prefix,
                             .begun_ns = info.modified_ns});
     return page.uploads.size() < kMaxFiles;
   });
-  DCP_RETURN_IF_ERROR(
-      answer.StatusOf(plugin_.uploads(store_, TextOf(prefix), answer.get())));
+  DCP_RETURN_IF_ERROR(answer.CallStatus(
+      plugin_.uploads(store_, ToPluginText(prefix), answer.get())));
   std::sort(page.uploads.begin(), page.uploads.end(),
             [](const ObjectUpload& a, const ObjectUpload& b) {
               return std::pair(a.key, a.id) < std::pair(b.key, b.id);
@@ -416,8 +422,9 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> OpenPluginStore(
   Answer answer;
   tessera_traits traits = {};
   tessera_store* store = nullptr;
-  DCP_RETURN_IF_ERROR(answer.StatusOf(plugin.open(
-      TextOf(url.scheme), TextOf(url.bucket), &traits, &store, answer.get())));
+  DCP_RETURN_IF_ERROR(answer.CallStatus(
+      plugin.open(ToPluginText(url.scheme), ToPluginText(url.bucket), &traits,
+                  &store, answer.get())));
   return std::make_unique<PluginStore>(
       plugin, absl::StrCat(url.scheme, "://", url.bucket), store, traits);
 }

@@ -224,7 +224,7 @@ std::string ServerText(absl::string_view text) {
 
 // The proxy setting that applies to requests to `server`; Amazon's client reads
 // the same variables.
-std::string ProxyOf(absl::string_view server) {
+std::string ProxyNote(absl::string_view server) {
   const bool has_tls = absl::StartsWith(server, "https:");
   for (const char* const name : {has_tls ? "https_proxy" : "http_proxy",
                                  has_tls ? "HTTPS_PROXY" : "HTTP_PROXY"}) {
@@ -251,7 +251,7 @@ absl::Status Compose(absl::string_view bucket_url, absl::string_view key,
   return absl::Status(meaning.code, message);
 }
 
-std::string WhatServerSaid(const S3ErrorText& error) {
+std::string ServerErrorText(const S3ErrorText& error) {
   std::string what = ServerText(error.code);
   const std::string message = ServerText(error.message);
   if (!message.empty() && message != what) {
@@ -277,14 +277,14 @@ absl::Status S3Error(absl::string_view bucket_url, absl::string_view key,
         bucket_url, key, operation, MeaningOfError(answer.error),
         absl::StrCat(answer.server, answer.server.empty() ? "" : ": ",
                      aws_error_str(answer.error), status,
-                     ProxyOf(answer.server)),
+                     ProxyNote(answer.server)),
         answer);
   }
   const std::optional<S3ErrorText> text = ParseS3Error(answer.body);
   std::string what = absl::StrCat("HTTP ", answer.status);
   Meaning meaning;
   if (text.has_value()) {
-    absl::StrAppend(&what, " ", WhatServerSaid(*text));
+    absl::StrAppend(&what, " ", ServerErrorText(*text));
     meaning = MeaningOfCode(text->code, operation);
   }
   if (meaning.code == absl::StatusCode::kUnknown) {
@@ -303,7 +303,7 @@ absl::Status S3Error(absl::string_view bucket_url, absl::string_view operation,
                      const S3Answer& answer, const S3ErrorText& error) {
   Meaning meaning = MeaningOfCode(error.code, operation);
   return Compose(bucket_url, error.key, operation, meaning,
-                 WhatServerSaid(error), answer);
+                 ServerErrorText(error), answer);
 }
 
 std::string S3ErrorCode(const S3Answer& answer) {

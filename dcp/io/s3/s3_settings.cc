@@ -68,14 +68,14 @@ class Profile {
 
   // The profile names a services section, which has an endpoint for each
   // service.
-  std::string EndpointOfS3() const {
+  std::string ProfileEndpoint() const {
     const std::string services = Property("services");
     if (services.empty()) return "";
     return SubProperty(Find(AWS_PROFILE_SECTION_TYPE_SERVICES, services, "s3"),
                        "endpoint_url");
   }
 
-  std::string AddressingOfS3() const {
+  std::string ProfileAddressing() const {
     return SubProperty(Find(AWS_PROFILE_SECTION_TYPE_PROFILE, Name(), "s3"),
                        "addressing_style");
   }
@@ -145,7 +145,7 @@ absl::Status ReadEndpoint(const Profile& profile, S3Settings& settings) {
     }
   }
   if (settings.endpoint.empty()) {
-    settings.endpoint = profile.EndpointOfS3();
+    settings.endpoint = profile.ProfileEndpoint();
     if (settings.endpoint.empty()) {
       settings.endpoint = profile.Property("endpoint_url");
     }
@@ -182,7 +182,7 @@ absl::Status ReadAddressing(const Profile& profile, S3Settings& settings) {
   std::string text = Environment(kName);
   const char* source = kName;
   if (text.empty()) {
-    text = profile.AddressingOfS3();
+    text = profile.ProfileAddressing();
     source = "addressing_style of the profile";
   }
   if (text == "path") {

@@ -101,8 +101,8 @@ class S3Store final : public ObjectStore {
 
  private:
   // The status of `answer` to `operation`; OK for success.
-  absl::Status StatusOf(absl::string_view key, absl::string_view operation,
-                        const S3Answer& answer) const {
+  absl::Status AnswerStatus(absl::string_view key, absl::string_view operation,
+                            const S3Answer& answer) const {
     return S3Error(url_, key, operation, answer);
   }
   // The same for an answer that did not parse: it was cut or changed on the
@@ -118,14 +118,14 @@ class S3Store final : public ObjectStore {
                 std::stop_token stop, PutDone done);
   absl::Status CheckPut(absl::string_view key, absl::string_view operation,
                         const S3Answer& answer) const;
-  absl::Status IsThere(absl::string_view key) const {
+  absl::Status ExistsError(absl::string_view key) const {
     return absl::AlreadyExistsError(absl::StrCat(
         url_, "/", key,
         ": another writer has put an object there in the meantime"));
   }
   absl::Status RemoveOne(const std::string& key);
-  absl::StatusOr<ObjectInfo> InfoOf(absl::string_view key,
-                                    const S3Answer& answer) const;
+  absl::StatusOr<ObjectInfo> ToObjectInfo(absl::string_view key,
+                                          const S3Answer& answer) const;
   absl::Status CheckFinished(absl::string_view key,
                              absl::Span<const ObjectPart> parts,
                              const absl::Status& status);
@@ -149,7 +149,7 @@ void S3Store::Get(absl::string_view key, absl::string_view etag,
       std::move(request), std::move(stop),
       [this, key = std::string(key), etag = std::string(etag),
        size = into.size(), done = std::move(done)](S3Answer answer) mutable {
-        absl::Status status = StatusOf(key, "GetObject", answer);
+        absl::Status status = AnswerStatus(key, "GetObject", answer);
         const absl::string_view replaced =
             "it was replaced while it was read: read it again from the start";
         if (absl::IsFailedPrecondition(status)) {
@@ -194,7 +194,7 @@ void S3Store::Put(absl::string_view key, ByteSpan bytes,
       std::move(head), stop,
       [this, request = std::move(request), etag = condition.etag, stop,
        done = std::move(done)](S3Answer answer) mutable {
-        absl::Status status = StatusOf(request.key, "HeadObject", answer);
+        absl::Status status = AnswerStatus(request.key, "HeadObject", answer);
         if (status.ok() && answer.etag == etag) {
           StartPut(std::move(request), PutCondition::Kind::kIfEtag,
                    std::move(stop), std::move(done));
@@ -215,7 +215,7 @@ void S3Store::Put(absl::string_view key, ByteSpan bytes,
 absl::Status S3Store::CheckPut(absl::string_view key,
                                absl::string_view operation,
                                const S3Answer& answer) const {
-  DCP_RETURN_IF_ERROR(StatusOf(key, operation, answer));
+  DCP_RETURN_IF_ERROR(AnswerStatus(key, operation, answer));
   if (answer.etag.empty()) {
     return absl::DataLossError(absl::StrCat(url_, "/", key, ": ", operation,
                                             ": the answer has no ETag"));
@@ -277,8 +277,8 @@ void S3Store::PutPart(absl::string_view key, absl::string_view upload,
       });
 }
 
-absl::StatusOr<ObjectInfo> S3Store::InfoOf(absl::string_view key,
-                                           const S3Answer& answer) const {
+absl::StatusOr<ObjectInfo> S3Store::ToObjectInfo(absl::string_view key,
+                                                 const S3Answer& answer) const {
   ObjectInfo info;
   info.key = std::string(key);
   info.size = answer.content_length;
@@ -293,8 +293,8 @@ absl::StatusOr<ObjectInfo> S3Store::InfoOf(absl::string_view key,
 absl::StatusOr<ObjectInfo> S3Store::Head(absl::string_view key) {
   S3Request request = Request("HeadObject", "HEAD", key);
   const S3Answer answer = client_->Call(std::move(request));
-  DCP_RETURN_IF_ERROR(StatusOf(key, "HeadObject", answer));
-  return InfoOf(key, answer);
+  DCP_RETURN_IF_ERROR(AnswerStatus(key, "HeadObject", answer));
+  return ToObjectInfo(key, answer);
 }
 
 absl::StatusOr<ObjectPage> S3Store::List(absl::string_view prefix,
@@ -308,7 +308,7 @@ absl::StatusOr<ObjectPage> S3Store::List(absl::string_view prefix,
     absl::StrAppend(&request.query, "&continuation-token=", Value(after));
   }
   const S3Answer answer = client_->Call(std::move(request));
-  DCP_RETURN_IF_ERROR(StatusOf(prefix, "ListObjectsV2", answer));
+  DCP_RETURN_IF_ERROR(AnswerStatus(prefix, "ListObjectsV2", answer));
   absl::StatusOr<ObjectPage> page = ParseS3Objects(answer.body, prefix);
   if (!page.ok()) return Unexpected(prefix, "ListObjectsV2", page.status());
   return page;
@@ -317,7 +317,7 @@ absl::StatusOr<ObjectPage> S3Store::List(absl::string_view prefix,
 absl::Status S3Store::RemoveOne(const std::string& key) {
   S3Request request = Request("DeleteObject", "DELETE", key);
   const absl::Status status =
-      StatusOf(key, "DeleteObject", client_->Call(std::move(request)));
+      AnswerStatus(key, "DeleteObject", client_->Call(std::move(request)));
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
@@ -328,7 +328,7 @@ absl::Status S3Store::Remove(absl::Span<const std::string> keys) {
   request.query = "delete";
   request.text = RemovalBody(keys);
   const S3Answer answer = client_->Call(std::move(request));
-  DCP_RETURN_IF_ERROR(StatusOf("", "DeleteObjects", answer));
+  DCP_RETURN_IF_ERROR(AnswerStatus("", "DeleteObjects", answer));
   const absl::StatusOr<std::vector<S3ErrorText>> errors =
       ParseS3Removed(answer.body);
   if (!errors.ok()) return Unexpected("", "DeleteObjects", errors.status());
@@ -351,7 +351,7 @@ absl::StatusOr<std::string> S3Store::Begin(absl::string_view key,
     request.headers.emplace_back(kS3LabelHeader, std::string(label));
   }
   const S3Answer answer = client_->Call(std::move(request));
-  DCP_RETURN_IF_ERROR(StatusOf(key, "CreateMultipartUpload", answer));
+  DCP_RETURN_IF_ERROR(AnswerStatus(key, "CreateMultipartUpload", answer));
   absl::StatusOr<std::string> id = ParseS3UploadId(answer.body);
   if (!id.ok()) return Unexpected(key, "CreateMultipartUpload", id.status());
   return id;
@@ -368,13 +368,13 @@ absl::Status S3Store::Finish(absl::string_view key, absl::string_view upload,
     const absl::Status there = settings_.endpoint.empty()
                                    ? absl::NotFoundError("")
                                    : Head(key).status();
-    if (there.ok()) return IsThere(key);
+    if (there.ok()) return ExistsError(key);
     if (!absl::IsNotFound(there)) return there;
   }
   S3Request first = request;
   first.max_tries = kTriesBeforeList;
   S3Answer answer = client_->Call(std::move(first));
-  absl::Status status = StatusOf(key, "CompleteMultipartUpload", answer);
+  absl::Status status = AnswerStatus(key, "CompleteMultipartUpload", answer);
   bool may_be_done = answer.num_tries > 1;
   if (absl::IsUnavailable(status)) {
     may_be_done = true;
@@ -383,14 +383,14 @@ absl::Status S3Store::Finish(absl::string_view key, absl::string_view upload,
       status = listed;
     } else {
       answer = client_->Call(std::move(request));
-      status = StatusOf(key, "CompleteMultipartUpload", answer);
+      status = AnswerStatus(key, "CompleteMultipartUpload", answer);
     }
   }
   if (absl::IsNotFound(status) && may_be_done && replaces) {
     return CheckFinished(key, parts, status);
   }
   if (!replaces && answer.status == kHttpPreconditionFailed) {
-    return IsThere(key);
+    return ExistsError(key);
   }
   return status;
 }
@@ -413,8 +413,8 @@ absl::Status S3Store::CheckFinished(absl::string_view key,
 absl::Status S3Store::Abort(absl::string_view key, absl::string_view upload) {
   S3Request request = Request("AbortMultipartUpload", "DELETE", key);
   request.query = absl::StrCat("uploadId=", Value(upload));
-  const absl::Status status =
-      StatusOf(key, "AbortMultipartUpload", client_->Call(std::move(request)));
+  const absl::Status status = AnswerStatus(key, "AbortMultipartUpload",
+                                           client_->Call(std::move(request)));
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
@@ -429,7 +429,7 @@ absl::StatusOr<std::vector<ObjectPart>> S3Store::Parts(
       absl::StrAppend(&request.query, "&part-number-marker=", Value(next));
     }
     const S3Answer answer = client_->Call(std::move(request));
-    DCP_RETURN_IF_ERROR(StatusOf(key, "ListParts", answer));
+    DCP_RETURN_IF_ERROR(AnswerStatus(key, "ListParts", answer));
     absl::StatusOr<S3PartsPage> page = ParseS3Parts(answer.body);
     if (!page.ok()) return Unexpected(key, "ListParts", page.status());
     for (ObjectPart& part : page->parts) {
@@ -453,7 +453,7 @@ absl::StatusOr<UploadPage> S3Store::Uploads(absl::string_view prefix,
   request.query = absl::StrCat("uploads&prefix=", Value(prefix));
   if (!after.empty()) absl::StrAppend(&request.query, "&", after);
   const S3Answer answer = client_->Call(std::move(request));
-  DCP_RETURN_IF_ERROR(StatusOf(prefix, "ListMultipartUploads", answer));
+  DCP_RETURN_IF_ERROR(AnswerStatus(prefix, "ListMultipartUploads", answer));
   absl::StatusOr<UploadPage> page = ParseS3Uploads(answer.body);
   if (!page.ok()) {
     return Unexpected(prefix, "ListMultipartUploads", page.status());
@@ -468,7 +468,7 @@ S3Answer Probe(S3Client& client) {
   return client.Call(std::move(request));
 }
 
-std::string RegionOf(const S3Answer& answer) {
+std::string BucketRegion(const S3Answer& answer) {
   if (!answer.region.empty()) return answer.region;
   const std::optional<S3ErrorText> error = ParseS3Error(answer.body);
   return error.has_value() ? error->region : "";
@@ -485,7 +485,7 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> OpenS3Store(
   if (!client.ok()) return Annotate(client.status(), url);
   S3Answer answer = Probe(**client);
   absl::Status status = S3Error(url, "", "ListObjectsV2", answer);
-  const std::string region = RegionOf(answer);
+  const std::string region = BucketRegion(answer);
   if (!status.ok() && !region.empty() && region != used.region) {
     used.region = region;
     client = S3Client::Make(bucket, used);

@@ -68,7 +68,7 @@ uint32_t MaxTries(int error) {
 constexpr uint32_t kMaxRetriesOfChangedPut = 2;
 
 // Empty where OpenSSL is not allowed to compute it.
-std::string Md5Of(aws_byte_cursor body) {
+std::string BodyMd5(aws_byte_cursor body) {
   std::string digest(AWS_MD5_LEN, '\0');
   aws_byte_buf into = aws_byte_buf_from_empty_array(digest.data(), AWS_MD5_LEN);
   const int result =
@@ -103,7 +103,7 @@ std::string Header(const aws_http_headers* headers, absl::string_view name) {
   return std::string(ToView(value));
 }
 
-aws_byte_cursor BodyOf(const S3Request& request) {
+aws_byte_cursor RequestBody(const S3Request& request) {
   if (!request.text.empty()) return ToCursor(request.text);
   return aws_byte_cursor_from_array(request.payload.data(),
                                     request.payload.size());
@@ -133,7 +133,7 @@ void S3Transfer::Submit() {
     Finish();
     return;
   }
-  const aws_byte_cursor body = BodyOf(request_);
+  const aws_byte_cursor body = RequestBody(request_);
   aws_uri endpoint = {};
   const aws_byte_cursor url = ToCursor(shared_.target.url);
   DCP_CHECK(aws_uri_init_parse(&endpoint, AwsRuntime::Get().allocator, &url) ==
@@ -193,7 +193,7 @@ aws_http_message* S3Transfer::MakeMessage() const {
   for (const auto& [name, value] : request_.headers) {
     AddHeader(message, name, value);
   }
-  const aws_byte_cursor body = BodyOf(request_);
+  const aws_byte_cursor body = RequestBody(request_);
   if (request_.method == "PUT" || request_.method == "POST") {
     AddHeader(message, "Content-Length", absl::StrCat(body.len));
   }
@@ -201,7 +201,7 @@ aws_http_message* S3Transfer::MakeMessage() const {
   if (!request_.text.empty() ||
       (!request_.payload.empty() &&
        shared_.settings.checksum == S3Checksum::kMd5)) {
-    const std::string md5 = Md5Of(body);
+    const std::string md5 = BodyMd5(body);
     if (!md5.empty()) {
       AddHeader(message, "Content-MD5", absl::Base64Escape(md5));
     }
@@ -407,7 +407,8 @@ bool S3Transfer::HasChangedOnTheWay() {
   }
   const std::string shown = Md5InEtag(answer_.etag);
   if (shown.empty()) return false;
-  const std::string sent = absl::BytesToHexString(Md5Of(BodyOf(request_)));
+  const std::string sent =
+      absl::BytesToHexString(BodyMd5(RequestBody(request_)));
   if (sent.empty() || sent == shown) return false;
   answer_.md5_expected = sent;
   return true;

@@ -21,7 +21,7 @@ namespace {
 constexpr absl::string_view kModelType = "model_type";
 
 // "deepseekv3" for DeepseekV3ForCausalLM; empty if it is not a model's class.
-std::string TypeOfClass(absl::string_view name) {
+std::string ClassModelType(absl::string_view name) {
   for (const absl::string_view end : {"For", "LMHeadModel"}) {
     const size_t at = name.rfind(end);
     if (at != absl::string_view::npos) {
@@ -37,7 +37,7 @@ bool IsModelType(absl::Span<const std::string> types,
                  absl::string_view model_type) {
   const std::string letters = absl::StrReplaceAll(model_type, {{"_", ""}});
   return std::any_of(types.begin(), types.end(), [&](const std::string& type) {
-    return type == model_type || TypeOfClass(type) == letters;
+    return type == model_type || ClassModelType(type) == letters;
   });
 }
 

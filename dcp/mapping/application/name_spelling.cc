@@ -69,7 +69,7 @@ class Spelling {
     const auto terms = rule.sides.find(side_.name);
     if (terms == rule.sides.end()) return;
     if (rule.when.has_value()) {
-      const absl::StatusOr<int64_t> when = sizes_.ValueOf(*rule.when);
+      const absl::StatusOr<int64_t> when = sizes_.FindValue(*rule.when);
       if (when.ok() && *when == 0) return;
     }
     for (const MappingTerm& term : terms->second) {
@@ -85,7 +85,7 @@ class Spelling {
   // A name with an offset of unknown size is not compared.
   void Add(NameTemplate name) {
     const absl::Status resolved = name.Resolve(
-        [this](absl::string_view word) { return sizes_.ValueOf(word); });
+        [this](absl::string_view word) { return sizes_.FindValue(word); });
     if (resolved.ok()) forms_.push_back(std::move(name));
   }
 

@@ -181,7 +181,7 @@ class Application {
       }
       if (rule.part != MappingRule::Part::kAll && rule.part != part) continue;
       if (rule.when.has_value()) {
-        const absl::StatusOr<int64_t> when = sizes_.ValueOf(*rule.when);
+        const absl::StatusOr<int64_t> when = sizes_.FindValue(*rule.when);
         if (!when.ok()) {
           return Annotate(when.status(), file_.file_name, ":", rule.line);
         }
@@ -200,7 +200,7 @@ class Application {
     std::vector<NameTemplate> patterns = from_.drop;
     for (NameTemplate& pattern : patterns) {
       DCP_RETURN_IF_ERROR(pattern.Resolve(
-          [this](absl::string_view name) { return sizes_.ValueOf(name); }));
+          [this](absl::string_view name) { return sizes_.FindValue(name); }));
     }
     std::vector<std::string> lost;
     size_t num_lost = 0;

@@ -17,7 +17,7 @@
 namespace dcp {
 namespace {
 
-std::string TextOf(const std::vector<MappingTerm>& terms) {
+std::string TermsText(const std::vector<MappingTerm>& terms) {
   return absl::StrJoin(
       terms, ", ", [](std::string* out, const MappingTerm& term) {
         absl::StrAppend(out, term.name.has_value() ? term.name->text() : "0");
@@ -25,7 +25,7 @@ std::string TextOf(const std::vector<MappingTerm>& terms) {
 }
 
 // The variables in one side's names. All names on that side have the same ones.
-std::vector<NameTemplate::Variable> VariablesOf(
+std::vector<NameTemplate::Variable> TermVariables(
     const std::vector<MappingTerm>& terms) {
   for (const MappingTerm& term : terms) {
     if (term.name.has_value()) return term.name->variables();
@@ -103,14 +103,15 @@ absl::Status Equation::RescalePieces(size_t first) {
 
 absl::Status Equation::ApplyHere(RuleReport& report) {
   DCP_RETURN_IF_ERROR(Prepare());
-  report.text = absl::StrCat(TextOf(sides_.src), " -> ", TextOf(sides_.dst));
+  report.text =
+      absl::StrCat(TermsText(sides_.src), " -> ", TermsText(sides_.dst));
   if (IsVoid()) return absl::OkStatus();
   DCP_RETURN_IF_ERROR(Match());
   if (!HasName(sides_.src) && !sources_.are_states) {
     // There are only constants, so there is nothing to match.
     instances_[{}].found.resize(sides_.src.size());
   }
-  DCP_RETURN_IF_ERROR(CheckThere());
+  DCP_RETURN_IF_ERROR(CheckInstancesComplete());
   for (auto& [key, instance] : instances_) {
     CompleteStacked(instance);
     DCP_RETURN_IF_ERROR(CheckFound(instance));
@@ -140,11 +141,11 @@ absl::Status Equation::Prepare() {
     for (MappingTerm& term : *terms) {
       if (!term.name.has_value()) continue;
       DCP_RETURN_IF_ERROR(term.name->Resolve(
-          [this](absl::string_view name) { return model_.ValueOf(name); }));
+          [this](absl::string_view name) { return model_.FindValue(name); }));
     }
   }
-  const std::vector<NameTemplate::Variable> src = VariablesOf(sides_.src);
-  const std::vector<NameTemplate::Variable> dst = VariablesOf(sides_.dst);
+  const std::vector<NameTemplate::Variable> src = TermVariables(sides_.src);
+  const std::vector<NameTemplate::Variable> dst = TermVariables(sides_.dst);
   for (const NameTemplate::Variable& variable : src) {
     if (Contains(dst, variable)) {
       sides_.shared.push_back(variable);
@@ -168,7 +169,7 @@ absl::Status Equation::PrepareRanges() {
   for (const std::vector<MappingTerm>* terms : {&sides_.src, &sides_.dst}) {
     for (const MappingTerm& term : *terms) {
       for (size_t k = 0; k < term.axes.num_summands(); ++k) {
-        for (std::string& axis : term.axes.AxesOf(k)) {
+        for (std::string& axis : term.axes.SummandAxes(k)) {
           names.insert(std::move(axis));
         }
       }
@@ -176,7 +177,7 @@ absl::Status Equation::PrepareRanges() {
   }
   for (const std::string& name : names) {
     DCP_ASSIGN_OR_RETURN(const std::optional<uint64_t> size,
-                         model_.SizeOf(name));
+                         model_.FindKnownSize(name));
     if (!size.has_value()) continue;
     sides_.sizes[name] = *size;
     if (indices.contains(name))
@@ -184,8 +185,8 @@ absl::Status Equation::PrepareRanges() {
   }
   for (const MappingRule::Range& range : rule_.ranges) {
     if (!names.contains(range.index)) continue;
-    DCP_ASSIGN_OR_RETURN(const int64_t first, model_.ValueOf(range.first));
-    DCP_ASSIGN_OR_RETURN(const int64_t end, model_.ValueOf(range.end));
+    DCP_ASSIGN_OR_RETURN(const int64_t first, model_.FindValue(range.first));
+    DCP_ASSIGN_OR_RETURN(const int64_t end, model_.FindValue(range.end));
     if (first < 0) {
       return absl::InvalidArgumentError(
           absl::StrCat("the range of ", range.index, " begins at ", first));
@@ -271,12 +272,12 @@ absl::Status Equation::AddMatch(size_t term, size_t source,
 // A shared index with a known size must have all values, and a choice all
 // texts, for every combination of the other variables. A rule that may match
 // nothing must be complete if it matches anything.
-absl::Status Equation::CheckThere() {
+absl::Status Equation::CheckInstancesComplete() {
   // An optimizer has states only for the layers that it trains.
   if (sources_.are_states) return absl::OkStatus();
   if (instances_.empty() && rule_.optional.has_value()) {
     DCP_ASSIGN_OR_RETURN(const int64_t is_optional,
-                         model_.ValueOf(*rule_.optional));
+                         model_.FindValue(*rule_.optional));
     if (is_optional != 0) return absl::OkStatus();
   }
   const size_t num_missing = builder_.result().missing.size();
@@ -288,7 +289,7 @@ absl::Status Equation::CheckThere() {
     return absl::OkStatus();
   }
   return absl::DataLossError(
-      absl::StrCat("nothing is found for ", TextOf(sides_.src)));
+      absl::StrCat("nothing is found for ", TermsText(sides_.src)));
 }
 
 bool Equation::MayBeMissing(absl::string_view name) const {
@@ -309,8 +310,8 @@ absl::Status Equation::AllowMissing(const LackingInstance& lacking) {
   }
   return absl::DataLossError(absl::StrCat(
       instances_.empty()
-          ? absl::StrCat("nothing is found for ", TextOf(sides_.src))
-          : absl::StrCat(TextOf(sides_.src), " lacks ", lacking.values),
+          ? absl::StrCat("nothing is found for ", TermsText(sides_.src))
+          : absl::StrCat(TermsText(sides_.src), " lacks ", lacking.values),
       "; there is no ", absl::StrJoin(lacking.names, ", "),
       "; to map the rest without it, name it in the option allow_missing"));
 }

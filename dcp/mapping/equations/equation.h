@@ -50,7 +50,7 @@ class Equation {
   bool IsInRange(const std::string& index, uint64_t value) const;
   // Whether an index has no values, so that there are no tensors to find.
   bool IsVoid() const;
-  absl::Status CheckThere();
+  absl::Status CheckInstancesComplete();
   // OK if the tensors of this instance may be missing.
   absl::Status AllowMissing(const LackingInstance& lacking);
   bool MayBeMissing(absl::string_view name) const;

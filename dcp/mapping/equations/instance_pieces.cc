@@ -22,7 +22,7 @@ namespace dcp {
 namespace {
 
 // The product of `counts`; a number above any limit if it does not fit.
-uint64_t ProductOf(const std::vector<uint64_t>& counts) {
+uint64_t BoundedProduct(const std::vector<uint64_t>& counts) {
   uint64_t product = 1;
   bool is_empty = false;
   for (const uint64_t count : counts) {
@@ -43,7 +43,8 @@ std::vector<uint64_t> IndicesAt(uint64_t n,
   return indices;
 }
 
-size_t PlaceOf(const std::vector<std::string>& names, const std::string& name) {
+size_t NameIndex(const std::vector<std::string>& names,
+                 const std::string& name) {
   return static_cast<size_t>(std::find(names.begin(), names.end(), name) -
                              names.begin());
 }
@@ -82,8 +83,8 @@ InstancePieces::InstancePieces(const MappingRule& rule,
   for (const std::string& index : sides.spread) {
     spread_counts_.push_back(sizes.sizes.at(index));
   }
-  num_stacked_ = ProductOf(stacked_counts_);
-  num_spread_ = ProductOf(spread_counts_);
+  num_stacked_ = BoundedProduct(stacked_counts_);
+  num_spread_ = BoundedProduct(spread_counts_);
 }
 
 absl::Status InstancePieces::Make(const std::string& to) {
@@ -131,7 +132,8 @@ absl::Status InstancePieces::AddDestinations() {
     if (!sizes_.are_scalars) {
       const Axes& axes = sizes_.dst_axes[term];
       for (size_t dim = 0; dim < axes.dims().size(); ++dim) {
-        const std::optional<uint64_t> extent = axes.ExtentOf(dim, sizes_.sizes);
+        const std::optional<uint64_t> extent =
+            axes.DimExtent(dim, sizes_.sizes);
         if (!extent.has_value()) {
           return absl::InvalidArgumentError(
               absl::StrCat("the size of ", ToString(axes.dims()[dim]),
@@ -163,7 +165,7 @@ absl::Status InstancePieces::AddDestinations() {
         const uint64_t first =
             range == sides_.ranges.end() ? 0 : range->second.first;
         values.push_back(
-            {.number = first + spread[PlaceOf(sides_.spread, variable.name)],
+            {.number = first + spread[NameIndex(sides_.spread, variable.name)],
              .text = {}});
       }
       DCP_ASSIGN_OR_RETURN(
@@ -217,11 +219,11 @@ absl::Status InstancePieces::AddScalars() {
 }
 
 bool InstancePieces::IsStacked(const std::string& axis) const {
-  return PlaceOf(sides_.stacked, axis) < sides_.stacked.size();
+  return NameIndex(sides_.stacked, axis) < sides_.stacked.size();
 }
 
 bool InstancePieces::IsSpread(const std::string& axis) const {
-  return PlaceOf(sides_.spread, axis) < sides_.spread.size();
+  return NameIndex(sides_.spread, axis) < sides_.spread.size();
 }
 
 uint32_t InstancePieces::SourceAt(size_t term, const Indices& stacked) const {
@@ -285,7 +287,8 @@ absl::Status InstancePieces::AddTensors(const Pair& pair) {
     }
     if (!is_written) continue;
     for (uint64_t m = 0; m < num_spread_; ++m) {
-      StridedPiece piece = PieceOf(pair, stacked, IndicesAt(m, spread_counts_));
+      StridedPiece piece =
+          MakePiece(pair, stacked, IndicesAt(m, spread_counts_));
       piece.dst = destinations_[pair.dst_term][m];
       DCP_RETURN_IF_ERROR(builder_.AddPiece(std::move(piece)));
     }
@@ -293,8 +296,8 @@ absl::Status InstancePieces::AddTensors(const Pair& pair) {
   return absl::OkStatus();
 }
 
-StridedPiece InstancePieces::PieceOf(const Pair& pair, const Indices& stacked,
-                                     const Indices& spread) const {
+StridedPiece InstancePieces::MakePiece(const Pair& pair, const Indices& stacked,
+                                       const Indices& spread) const {
   StridedPiece piece;
   piece.src = SourceAt(pair.src_term, stacked);
   piece.src_base.assign(pair.src->base.begin(), pair.src->base.end());

@@ -52,8 +52,8 @@ class InstancePieces {
   absl::Status AddTensors(const Pair& pair);
   absl::Status AddTies(const Pair& pair, const Indices& stacked);
   absl::Status AddPaddings(const Pair& pair);
-  StridedPiece PieceOf(const Pair& pair, const Indices& stacked,
-                       const Indices& spread) const;
+  StridedPiece MakePiece(const Pair& pair, const Indices& stacked,
+                         const Indices& spread) const;
   // The number of a term's source for these stacked indices.
   uint32_t SourceAt(size_t term, const Indices& stacked) const;
   bool IsStacked(const std::string& axis) const;

@@ -57,7 +57,7 @@ class Solver {
   };
 
   // The first tensor for a source term; null for a constant.
-  const MappingTensor* TensorOf(size_t term) const {
+  const MappingTensor* FirstTensor(size_t term) const {
     const auto& found = instance_.found[term];
     if (found.empty()) return nullptr;
     return sources_.sources[found.begin()->second].tensor;
@@ -66,7 +66,7 @@ class Solver {
   absl::Status FindType() {
     const MappingTensor* first = nullptr;
     for (size_t term = 0; term < sides_.src.size(); ++term) {
-      const MappingTensor* tensor = TensorOf(term);
+      const MappingTensor* tensor = FirstTensor(term);
       if (tensor == nullptr) continue;
       if (first == nullptr) first = tensor;
       if (sources_.are_states &&
@@ -92,7 +92,7 @@ class Solver {
   absl::Status AddEquations() {
     for (size_t term = 0; term < sides_.src.size(); ++term) {
       const Axes& axes = sides_.src[term].axes;
-      const MappingTensor* tensor = TensorOf(term);
+      const MappingTensor* tensor = FirstTensor(term);
       if (tensor == nullptr) continue;
       const size_t num_named = axes.dims().size() - (axes.has_rest() ? 1 : 0);
       const size_t rank = tensor->shape.size();
@@ -115,7 +115,7 @@ class Solver {
     for (size_t term = 0; term < sides_.src.size(); ++term) {
       result_.src_axes.push_back(
           sides_.src[term].axes.WithRest(rest_.value_or(0)));
-      const MappingTensor* tensor = TensorOf(term);
+      const MappingTensor* tensor = FirstTensor(term);
       if (tensor == nullptr) continue;
       for (size_t dim = 0; dim < tensor->shape.size(); ++dim) {
         equations_.push_back(
@@ -154,12 +154,13 @@ class Solver {
     if (unknown.size() > 1) {
       return absl::InvalidArgumentError(absl::StrCat(
           "cannot determine the sizes of ", absl::StrJoin(unknown, " and "),
-          " in ", ToString(axes.dims()[equation.dim]), Why(unknown)));
+          " in ", ToString(axes.dims()[equation.dim]),
+          UnknownReasons(unknown)));
     }
     if (unknown.size() == 1) {
       DCP_RETURN_IF_ERROR(SolveAxis(equation, unknown[0]));
     }
-    if (axes.ExtentOf(equation.dim, result_.sizes) != equation.extent) {
+    if (axes.DimExtent(equation.dim, result_.sizes) != equation.extent) {
       return Misfit(equation, "");
     }
     return absl::OkStatus();
@@ -170,9 +171,9 @@ class Solver {
     const Axes& axes = result_.src_axes[equation.term];
     AxisSizes sizes = result_.sizes;
     sizes[axis] = 0;
-    const std::optional<uint64_t> at_zero = axes.ExtentOf(equation.dim, sizes);
+    const std::optional<uint64_t> at_zero = axes.DimExtent(equation.dim, sizes);
     sizes[axis] = 1;
-    const std::optional<uint64_t> at_one = axes.ExtentOf(equation.dim, sizes);
+    const std::optional<uint64_t> at_one = axes.DimExtent(equation.dim, sizes);
     if (!at_zero.has_value() || !at_one.has_value()) {
       return Misfit(equation, absl::StrCat("exceeds ", kMaxAxisSize));
     }
@@ -199,7 +200,7 @@ class Solver {
 
   // "NAME has 4100 rows; (group q 2 r) with group = 8 needs a multiple of 64".
   absl::Status Misfit(const Equation& equation, absl::string_view needs) const {
-    const MappingTensor& tensor = *TensorOf(equation.term);
+    const MappingTensor& tensor = *FirstTensor(equation.term);
     const Axes& axes = result_.src_axes[equation.term];
     const AxisDim& dim = axes.dims()[equation.dim];
     std::set<std::string> names(dim.before.begin(), dim.before.end());
@@ -220,7 +221,7 @@ class Solver {
     std::string wanted(needs);
     if (wanted.empty()) {
       const std::optional<uint64_t> extent =
-          axes.ExtentOf(equation.dim, result_.sizes);
+          axes.DimExtent(equation.dim, result_.sizes);
       wanted = extent.has_value() ? absl::StrCat("is ", *extent)
                                   : absl::StrCat("exceeds ", kMaxAxisSize);
     }
@@ -233,7 +234,7 @@ class Solver {
         absl::StrJoin(sizes, ", "), " ", wanted, settings));
   }
 
-  std::string Why(const std::vector<std::string>& axes) const {
+  std::string UnknownReasons(const std::vector<std::string>& axes) const {
     std::string text;
     for (const std::string& axis : axes) {
       const std::string why = model_.WhyUnknown(axis);
@@ -247,7 +248,7 @@ class Solver {
       if (result_.sizes.contains(index)) continue;
       return absl::InvalidArgumentError(
           absl::StrCat("cannot determine how many values the index ", index,
-                       " has", Why({index})));
+                       " has", UnknownReasons({index})));
     }
     return absl::OkStatus();
   }
@@ -261,7 +262,7 @@ class Solver {
         if (unknown.empty()) continue;
         return absl::InvalidArgumentError(
             absl::StrCat("cannot determine the size of ", unknown[0], " in ",
-                         ToString(axes.dims()[dim]), Why(unknown)));
+                         ToString(axes.dims()[dim]), UnknownReasons(unknown)));
       }
       return absl::OkStatus();
     };

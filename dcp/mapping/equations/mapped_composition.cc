@@ -65,7 +65,7 @@ class Composer {
       made.first = next;
       for (; next < first_.pieces.size() && first_.pieces[next].dst == i;
            ++next) {
-        made.bounds.push_back(BoundsOf(first_.pieces[next], PieceSide::kDst));
+        made.bounds.push_back(FindBounds(first_.pieces[next], PieceSide::kDst));
       }
     }
   }
@@ -117,7 +117,7 @@ class Composer {
     }
     absl::Status status;
     made.index->ForEachOverlap(
-        BoundsOf(piece, side), [&](size_t number, const Box& /*overlap*/) {
+        FindBounds(piece, side), [&](size_t number, const Box& /*overlap*/) {
           if (!status.ok()) return;
           const bool is_done =
               Compose(first_.pieces[made.first + number], piece, side,
@@ -141,7 +141,7 @@ class Composer {
       return builder_.AddPiece(piece);
     }
     StridedPiece of_middle = piece;
-    of_middle.src = second_.SourceOf(piece.src);
+    of_middle.src = second_.OriginalSource(piece.src);
     return ForEachComposed(
         of_middle, PieceSide::kSrc, [&](StridedPiece composed) -> absl::Status {
           SortLoops(composed);

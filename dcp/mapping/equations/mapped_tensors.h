@@ -88,7 +88,7 @@ struct MappedTensors {
 
   // The source that a piece with this `src`, which is not kZeros, takes
   // elements from.
-  uint32_t SourceOf(uint32_t src) const {
+  uint32_t OriginalSource(uint32_t src) const {
     return src < num_sources ? src : rescaled[src - num_sources].source;
   }
 };

@@ -50,8 +50,8 @@ bool CopiesRuns(const StridedPiece& piece, const Dims& src, const Dims& dst) {
 // The tensors that an instance takes, by number.
 using Taken = absl::flat_hash_map<uint32_t, const MappingTensor*>;
 
-RuleClass ClassOf(const StridedPiece& piece, const MappedTensors& made,
-                  const Taken& taken) {
+RuleClass PieceRuleClass(const StridedPiece& piece, const MappedTensors& made,
+                         const Taken& taken) {
   if (piece.src == StridedPiece::kZeros) return RuleClass::kBox;
   // This is an entry in `rescaled`.
   if (piece.src >= made.num_sources) return RuleClass::kArithmetic;
@@ -62,7 +62,7 @@ RuleClass ClassOf(const StridedPiece& piece, const MappedTensors& made,
 }
 
 // `num_bytes` plus the tensor's bytes, or the largest number.
-uint64_t AddBytesOf(const MappingTensor& tensor, uint64_t num_bytes) {
+uint64_t PlusTensorBytes(const MappingTensor& tensor, uint64_t num_bytes) {
   const std::optional<int64_t> volume = CheckedVolume(tensor.shape);
   std::optional<uint64_t> sum;
   if (volume.has_value()) {
@@ -78,9 +78,9 @@ std::string CountedShape(size_t count, const Dims& shape) {
   return count == 1 ? text : absl::StrCat(count, " x ", text);
 }
 
-std::string ShapesOf(const EquationInstance& instance,
-                     const EquationSources& sources,
-                     const InstanceResult& result) {
+std::string ShapesText(const EquationInstance& instance,
+                       const EquationSources& sources,
+                       const InstanceResult& result) {
   std::vector<std::string> src;
   for (const auto& found : instance.found) {
     if (found.empty()) continue;
@@ -123,7 +123,7 @@ void ReportInstance(const EquationInstance& instance,
                     const EquationSources& sources,
                     const InstanceResult& result, RuleReport& report) {
   if (report.num_instances == 0) {
-    report.shapes = ShapesOf(instance, sources, result);
+    report.shapes = ShapesText(instance, sources, result);
   }
   ++report.num_instances;
   Taken taken;
@@ -139,11 +139,11 @@ void ReportInstance(const EquationInstance& instance,
   report.num_destinations += made.tensors.size() - result.first_tensor;
   for (size_t i = result.first_tensor; i < made.tensors.size(); ++i) {
     report.destinations.push_back(static_cast<uint32_t>(i));
-    report.num_bytes = AddBytesOf(made.tensors[i], report.num_bytes);
+    report.num_bytes = PlusTensorBytes(made.tensors[i], report.num_bytes);
   }
   report.num_pieces += made.pieces.size() - result.first_piece;
   for (size_t i = result.first_piece; i < made.pieces.size(); ++i) {
-    const RuleClass of_piece = ClassOf(made.pieces[i], made, taken);
+    const RuleClass of_piece = PieceRuleClass(made.pieces[i], made, taken);
     report.rule_class = std::max(report.rule_class, of_piece);
   }
 }

@@ -42,7 +42,7 @@ std::optional<uint64_t> Extent(const AxisProduct& product,
                                const AxisSizes& sizes, size_t first = 0) {
   std::optional<uint64_t> extent = 1;
   for (size_t i = first; i < product.size(); ++i) {
-    extent = Times(extent, SizeOfAxis(product[i], sizes));
+    extent = Times(extent, FindAxisSize(product[i], sizes));
   }
   return extent;
 }
@@ -60,8 +60,8 @@ std::optional<uint64_t> SumExtent(const AxisDim& dim, const AxisSizes& sizes) {
 
 }  // namespace
 
-std::optional<uint64_t> SizeOfAxis(absl::string_view axis,
-                                   const AxisSizes& sizes) {
+std::optional<uint64_t> FindAxisSize(absl::string_view axis,
+                                     const AxisSizes& sizes) {
   if (IsNumber(axis)) {
     uint64_t number = 0;
     return absl::SimpleAtoi(axis, &number) ? std::optional(number)
@@ -277,7 +277,7 @@ bool Axes::has_rest() const {
                      [](const AxisDim& dim) { return dim.is_rest; });
 }
 
-std::vector<std::string> Axes::AxesOf(size_t summand) const {
+std::vector<std::string> Axes::SummandAxes(size_t summand) const {
   std::vector<std::string> axes;
   const auto add = [&](const AxisProduct& product) {
     for (const std::string& axis : product) {
@@ -324,7 +324,7 @@ std::vector<std::string> Axes::UnknownAxes(size_t dim,
   std::vector<std::string> unknown;
   const auto add = [&](const AxisProduct& product) {
     for (const std::string& axis : product) {
-      if (!SizeOfAxis(axis, sizes).has_value() &&
+      if (!FindAxisSize(axis, sizes).has_value() &&
           std::find(unknown.begin(), unknown.end(), axis) == unknown.end()) {
         unknown.push_back(axis);
       }
@@ -336,8 +336,8 @@ std::vector<std::string> Axes::UnknownAxes(size_t dim,
   return unknown;
 }
 
-std::optional<uint64_t> Axes::ExtentOf(size_t dim,
-                                       const AxisSizes& sizes) const {
+std::optional<uint64_t> Axes::DimExtent(size_t dim,
+                                        const AxisSizes& sizes) const {
   const AxisDim& d = dims_[dim];
   return Times(Times(Extent(d.before, sizes), SumExtent(d, sizes)),
                Extent(d.after, sizes));
@@ -363,7 +363,7 @@ absl::StatusOr<std::vector<SummandWalk>> Axes::Walks(
         for (size_t i = 0; i < product.size(); ++i) {
           walks.push_back(
               {.axis = product[i],
-               .count = checked(SizeOfAxis(product[i], sizes)),
+               .count = checked(FindAxisSize(product[i], sizes)),
                .dim = d,
                .step = checked(Times(Extent(product, sizes, i + 1), step))});
         }
@@ -376,7 +376,7 @@ absl::StatusOr<std::vector<SummandWalk>> Axes::Walks(
         start += checked(Extent(dim.summands[k], sizes));
       }
     }
-    checked(ExtentOf(d, sizes));
+    checked(DimExtent(d, sizes));
     if (overflows) {
       return absl::InvalidArgumentError(absl::StrCat(
           "the size of ", ToString(dim), " exceeds ", kMaxAxisSize));

@@ -66,7 +66,7 @@ class Axes {
   size_t num_summands() const;
   bool has_rest() const;
   // One summand's axes, in order, without numbers and "...".
-  std::vector<std::string> AxesOf(size_t summand) const;
+  std::vector<std::string> SummandAxes(size_t summand) const;
 
   // The same Axes with "..." replaced by `rank` axes named "...0", "...1" and
   // so on.
@@ -81,7 +81,7 @@ class Axes {
   std::vector<std::string> UnknownAxes(size_t dim,
                                        const AxisSizes& sizes) const;
   // A dimension's size; nullopt if it exceeds kMaxAxisSize.
-  std::optional<uint64_t> ExtentOf(size_t dim, const AxisSizes& sizes) const;
+  std::optional<uint64_t> DimExtent(size_t dim, const AxisSizes& sizes) const;
   // For each summand, how the axes move. InvalidArgument if a size exceeds
   // kMaxAxisSize.
   absl::StatusOr<std::vector<SummandWalk>> Walks(const AxisSizes& sizes) const;
@@ -96,8 +96,8 @@ class Axes {
 std::string ToString(const AxisDim& dim);
 
 // One axis's size, either a number or from `sizes`; nullopt if it has none.
-std::optional<uint64_t> SizeOfAxis(absl::string_view axis,
-                                   const AxisSizes& sizes);
+std::optional<uint64_t> FindAxisSize(absl::string_view axis,
+                                     const AxisSizes& sizes);
 
 }  // namespace dcp
 

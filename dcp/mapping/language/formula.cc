@@ -104,7 +104,7 @@ class Formula::Parser {
     return nodes_.size() - 1;
   }
 
-  std::optional<Op> TakeOneOf(absl::Span<const Operator> operators) {
+  std::optional<Op> TakeOperator(absl::Span<const Operator> operators) {
     for (const Operator& candidate : operators) {
       if (Take(candidate.word)) return candidate.op;
     }
@@ -117,7 +117,7 @@ class Formula::Parser {
   absl::StatusOr<size_t> Chain(Level next,
                                absl::Span<const Operator> operators) {
     DCP_ASSIGN_OR_RETURN(size_t left, (this->*next)());
-    while (const std::optional<Op> op = TakeOneOf(operators)) {
+    while (const std::optional<Op> op = TakeOperator(operators)) {
       DCP_ASSIGN_OR_RETURN(const size_t right, (this->*next)());
       left = Add({.op = *op, .left = left, .right = right});
     }
@@ -140,12 +140,12 @@ class Formula::Parser {
   // One comparison at most: a < b < c means something else in every language.
   absl::StatusOr<size_t> Comparison() {
     DCP_ASSIGN_OR_RETURN(const size_t left, Sum());
-    const std::optional<Op> op = TakeOneOf({{"==", Op::kEqual},
-                                            {"!=", Op::kNotEqual},
-                                            {"<=", Op::kLessEqual},
-                                            {">=", Op::kGreaterEqual},
-                                            {"<", Op::kLess},
-                                            {">", Op::kGreater}});
+    const std::optional<Op> op = TakeOperator({{"==", Op::kEqual},
+                                               {"!=", Op::kNotEqual},
+                                               {"<=", Op::kLessEqual},
+                                               {">=", Op::kGreaterEqual},
+                                               {"<", Op::kLess},
+                                               {">", Op::kGreater}});
     if (!op.has_value()) return left;
     DCP_ASSIGN_OR_RETURN(const size_t right, Sum());
     return Add({.op = *op, .left = left, .right = right});
@@ -239,19 +239,19 @@ std::vector<std::string> Formula::Names() const {
 }
 
 absl::StatusOr<int64_t> Formula::Evaluate(Lookup lookup) const {
-  return ValueOf(nodes_.size() - 1, lookup);
+  return NodeValue(nodes_.size() - 1, lookup);
 }
 
-absl::StatusOr<int64_t> Formula::ValueOf(size_t at, Lookup lookup) const {
+absl::StatusOr<int64_t> Formula::NodeValue(size_t at, Lookup lookup) const {
   const Node& node = nodes_[at];
   if (node.op == Op::kNumber) return node.number;
   if (node.op == Op::kName) return lookup(node.name);
-  DCP_ASSIGN_OR_RETURN(const int64_t left, ValueOf(node.left, lookup));
+  DCP_ASSIGN_OR_RETURN(const int64_t left, NodeValue(node.left, lookup));
   if (node.op == Op::kNot) return left == 0 ? 1 : 0;
   if (node.op == Op::kNegate) return Apply(Op::kSubtract, 0, left);
   if (node.op == Op::kOr && left != 0) return 1;
   if (node.op == Op::kAnd && left == 0) return 0;
-  DCP_ASSIGN_OR_RETURN(const int64_t right, ValueOf(node.right, lookup));
+  DCP_ASSIGN_OR_RETURN(const int64_t right, NodeValue(node.right, lookup));
   return Apply(node.op, left, right);
 }
 

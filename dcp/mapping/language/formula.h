@@ -72,7 +72,7 @@ class Formula {
   };
   class Parser;
 
-  absl::StatusOr<int64_t> ValueOf(size_t node, Lookup lookup) const;
+  absl::StatusOr<int64_t> NodeValue(size_t node, Lookup lookup) const;
   absl::StatusOr<int64_t> Apply(Op op, int64_t left, int64_t right) const;
 
   std::string text_;

@@ -162,12 +162,12 @@ std::vector<std::string> ModelSizes::AxisSettings(
   return settings;
 }
 
-absl::StatusOr<int64_t> ModelSizes::ValueOf(const Formula& formula) {
+absl::StatusOr<int64_t> ModelSizes::FindValue(const Formula& formula) {
   return formula.Evaluate(
-      [this](absl::string_view name) { return ValueOf(name); });
+      [this](absl::string_view name) { return FindValue(name); });
 }
 
-absl::StatusOr<int64_t> ModelSizes::ValueOf(absl::string_view text) {
+absl::StatusOr<int64_t> ModelSizes::FindValue(absl::string_view text) {
   const std::string name(text);
   if (const auto it = settings_.find(name); it != settings_.end()) {
     return it->second;
@@ -197,7 +197,7 @@ absl::StatusOr<int64_t> ModelSizes::FromFile(const MappingFile::Size& size) {
   }
   absl::StatusOr<int64_t> value = absl::NotFoundError("no formula");
   for (const Formula& formula : size.formulas) {
-    value = ValueOf(formula);
+    value = FindValue(formula);
     if (!absl::IsNotFound(value.status())) break;
   }
   open_.erase(size.name);
@@ -226,12 +226,12 @@ absl::StatusOr<int64_t> ModelSizes::FromConfig(const std::string& name) {
       absl::StrCat(name, " is in neither config.json nor the settings"));
 }
 
-absl::StatusOr<std::optional<uint64_t>> ModelSizes::SizeOf(
+absl::StatusOr<std::optional<uint64_t>> ModelSizes::FindKnownSize(
     const std::string& axis) {
   if (file_->FindSize(axis) == nullptr && !file_->params.contains(axis)) {
     return std::nullopt;
   }
-  const absl::StatusOr<int64_t> value = ValueOf(axis);
+  const absl::StatusOr<int64_t> value = FindValue(axis);
   if (absl::IsNotFound(value.status())) return std::nullopt;
   if (!value.ok()) return value.status();
   if (*value < 0) {
@@ -243,7 +243,7 @@ absl::StatusOr<std::optional<uint64_t>> ModelSizes::SizeOf(
 
 std::string ModelSizes::WhyUnknown(const std::string& axis) {
   if (file_->FindSize(axis) == nullptr) return "";
-  return std::string(ValueOf(axis).status().message());
+  return std::string(FindValue(axis).status().message());
 }
 
 std::string ModelSizes::Explain(const std::string& axis, uint64_t size) const {

@@ -39,14 +39,15 @@ class ModelSizes {
   // same as no key, and "model_type.qwen3" is 1 if that is the model's type.
   // NotFound, naming the formula that needs it, if it has no value;
   // InvalidArgument if it is not an integer or refers to itself.
-  absl::StatusOr<int64_t> ValueOf(absl::string_view name);
-  absl::StatusOr<int64_t> ValueOf(const Formula& formula);
+  absl::StatusOr<int64_t> FindValue(absl::string_view name);
+  absl::StatusOr<int64_t> FindValue(const Formula& formula);
 
   // The size of an axis or index; nullopt if only shapes or names determine it.
   // InvalidArgument if it is negative or the formula fails.
-  absl::StatusOr<std::optional<uint64_t>> SizeOf(const std::string& axis);
-  // Why SizeOf returned nullopt, for messages; empty if the rule file does not
-  // define this axis.
+  absl::StatusOr<std::optional<uint64_t>> FindKnownSize(
+      const std::string& axis);
+  // Why FindKnownSize returned nullopt, for messages; empty if the rule file
+  // does not define this axis.
   std::string WhyUnknown(const std::string& axis);
   // "group = num_key_value_heads = 8": where a size comes from.
   std::string Explain(const std::string& axis, uint64_t size) const;

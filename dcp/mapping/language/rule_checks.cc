@@ -32,7 +32,7 @@ std::vector<std::set<std::string>> Summands(
   std::vector<std::set<std::string>> summands;
   for (const MappingTerm& term : terms) {
     for (size_t k = 0; k < term.axes.num_summands(); ++k) {
-      const std::vector<std::string> axes = term.axes.AxesOf(k);
+      const std::vector<std::string> axes = term.axes.SummandAxes(k);
       std::set<std::string>& summand =
           summands.emplace_back(axes.begin(), axes.end());
       summand.insert(indices.begin(), indices.end());
@@ -80,7 +80,7 @@ absl::Status CheckTerms(const std::vector<MappingTerm>& terms,
     std::vector<NameTemplate::Variable> variables = term.name->variables();
     for (const NameTemplate::Variable& variable : variables) {
       for (size_t k = 0; k < term.axes.num_summands(); ++k) {
-        const std::vector<std::string> axes = term.axes.AxesOf(k);
+        const std::vector<std::string> axes = term.axes.SummandAxes(k);
         if (std::find(axes.begin(), axes.end(), variable.name) != axes.end()) {
           return absl::InvalidArgumentError(
               absl::StrCat(variable.name, " is in the name \"",

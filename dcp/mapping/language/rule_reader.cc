@@ -28,7 +28,7 @@ constexpr absl::string_view kOptions[] = {"when",     "for",    "of",
                                           "optional", "copies", "tolerates",
                                           "dtype",    "add",    "scale"};
 
-YamlTree PlaceOf(const YamlTree::Entry& entry) {
+YamlTree KeyTree(const YamlTree::Entry& entry) {
   YamlTree place;
   place.line = entry.line;
   place.column = entry.column;
@@ -105,9 +105,9 @@ absl::StatusOr<YamlTree> RuleReader::WriteOut(const YamlTree& tree,
     written.line = entry.line;
     written.column = entry.column;
     DCP_ASSIGN_OR_RETURN(written.key,
-                         WriteOut(PlaceOf(entry), entry.key, words));
+                         WriteOut(KeyTree(entry), entry.key, words));
     if (result.Find(written.key) != nullptr) {
-      return fields_.Refuse(PlaceOf(entry),
+      return fields_.Refuse(KeyTree(entry),
                             absl::StrCat(written.key, " occurs twice"));
     }
     DCP_ASSIGN_OR_RETURN(written.value, WriteOut(entry.value, words));
@@ -162,7 +162,7 @@ absl::Status RuleReader::ReadRule(const YamlTree& tree, bool is_optional) {
   DCP_RETURN_IF_ERROR(ReadOptions(tree, rule));
   for (const MappingSide& side : file_.sides) {
     DCP_ASSIGN_OR_RETURN(const std::optional<std::vector<Written>> terms,
-                         TermsOf(tree, side));
+                         ReadSideTerms(tree, side));
     if (!terms.has_value()) continue;
     DCP_ASSIGN_OR_RETURN(rule.sides[side.name],
                          ParseTerms(tree, side.name, *terms));
@@ -249,7 +249,7 @@ absl::Status RuleReader::ReadRescale(const YamlTree& tree,
   for (const YamlTree::Entry& entry : numbers->entries) {
     if (file_.FindSide(entry.key) == nullptr || entry.key == file_.pivot()) {
       return fields_.Refuse(
-          PlaceOf(entry),
+          KeyTree(entry),
           absl::StrCat(entry.key, " is not a side that can have ", key,
                        ", which is every side but the first, ", file_.pivot()));
     }
@@ -257,7 +257,7 @@ absl::Status RuleReader::ReadRescale(const YamlTree& tree,
     if (!absl::SimpleAtof(entry.value.text, &number) ||
         !std::isfinite(number) || (key == "scale" && number == 0)) {
       return fields_.Refuse(
-          PlaceOf(entry),
+          KeyTree(entry),
           absl::StrCat("\"", entry.value.text, "\" is not a number for ", key,
                        key == "scale" ? ", which is finite and not 0"
                                       : ", which is finite"));
@@ -283,7 +283,7 @@ absl::Status RuleReader::ReadNames(
   DCP_RETURN_IF_ERROR(fields_.CheckMap(*names, key));
   for (const YamlTree::Entry& entry : names->entries) {
     if (file_.FindSide(entry.key) == nullptr) {
-      return fields_.Refuse(PlaceOf(entry),
+      return fields_.Refuse(KeyTree(entry),
                             absl::StrCat(entry.key, " is not a side"));
     }
   }
@@ -327,14 +327,14 @@ absl::StatusOr<std::string> RuleReader::Spell(
 }
 
 absl::StatusOr<std::optional<std::vector<RuleReader::Written>>>
-RuleReader::TermsOf(const YamlTree& tree, const MappingSide& side) {
+RuleReader::ReadSideTerms(const YamlTree& tree, const MappingSide& side) {
   if (const YamlTree* written = tree.Find(side.name)) {
     DCP_ASSIGN_OR_RETURN(std::vector<Written> terms, ReadTerms(*written));
     return terms;
   }
   if (side.of.empty()) return std::nullopt;
   DCP_ASSIGN_OR_RETURN(std::optional<std::vector<Written>> terms,
-                       TermsOf(tree, *file_.FindSide(side.of)));
+                       ReadSideTerms(tree, *file_.FindSide(side.of)));
   if (!terms.has_value()) return std::nullopt;
   for (Written& term : *terms) {
     if (term.name.empty()) continue;

@@ -53,7 +53,7 @@ class RuleReader {
   absl::StatusOr<std::vector<Written>> ReadTerms(const YamlTree& tree);
   absl::StatusOr<Written> ReadTerm(const YamlTree& tree);
   // A side's terms; nullopt if the rule does not mention the side.
-  absl::StatusOr<std::optional<std::vector<Written>>> TermsOf(
+  absl::StatusOr<std::optional<std::vector<Written>>> ReadSideTerms(
       const YamlTree& tree, const MappingSide& side);
   absl::StatusOr<YamlTree> WriteOut(const YamlTree& tree, const Words& words);
   absl::StatusOr<std::string> WriteOut(const YamlTree& tree,

@@ -190,7 +190,7 @@ class Handler final : public YAML::EventHandler {
 
 // The first line that is indented with a tab; 0 if there is none. YAML does not
 // allow tabs, and the parser reports their effects only later.
-int LineOfTab(absl::string_view text) {
+int FindTabLine(absl::string_view text) {
   int number = 0;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     ++number;
@@ -217,7 +217,7 @@ absl::StatusOr<YamlTree> ParseYamlTree(absl::string_view text,
         absl::StrCat(file_name, ": has ", text.size(), " bytes, more than ",
                      kMaxMappingBytes));
   }
-  if (const int line = LineOfTab(text); line > 0) {
+  if (const int line = FindTabLine(text); line > 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(file_name, ":", line,
                      ":1: the line is indented with a tab; write spaces"));

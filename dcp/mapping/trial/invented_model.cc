@@ -91,7 +91,7 @@ class Inventor {
         continue;
       }
       if (file_.params.contains(name) ||
-          absl::IsNotFound(sizes.ValueOf(name).status())) {
+          absl::IsNotFound(sizes.FindValue(name).status())) {
         unknown.push_back(name);
       }
     }
@@ -104,7 +104,7 @@ class Inventor {
         ModelSizes sizes,
         ModelSizes::Create(file_, invention_.config, settings));
     for (const MappingFile::Size& size : file_.config) {
-      DCP_ASSIGN_OR_RETURN(const int64_t value, sizes.ValueOf(size.name));
+      DCP_ASSIGN_OR_RETURN(const int64_t value, sizes.FindValue(size.name));
       if (value < 0) {
         return absl::InvalidArgumentError(
             absl::StrCat("the size of ", size.name, " is ", value));
@@ -112,7 +112,7 @@ class Inventor {
     }
     for (const MappingRule& rule : file_.rules) {
       if (rule.when.has_value()) {
-        DCP_RETURN_IF_ERROR(sizes.ValueOf(*rule.when).status());
+        DCP_RETURN_IF_ERROR(sizes.FindValue(*rule.when).status());
       }
     }
     return absl::OkStatus();
@@ -153,14 +153,14 @@ class Inventor {
 
   absl::Status AddRule(const MappingRule& rule) {
     if (rule.when.has_value()) {
-      DCP_ASSIGN_OR_RETURN(const int64_t when, sizes_->ValueOf(*rule.when));
+      DCP_ASSIGN_OR_RETURN(const int64_t when, sizes_->FindValue(*rule.when));
       if (when == 0) return absl::OkStatus();
     }
     Parts parts;
     parts.rest = random_() % 3;
     for (const MappingRule::Range& range : rule.ranges) {
-      DCP_ASSIGN_OR_RETURN(const int64_t first, sizes_->ValueOf(range.first));
-      DCP_ASSIGN_OR_RETURN(const int64_t end, sizes_->ValueOf(range.end));
+      DCP_ASSIGN_OR_RETURN(const int64_t first, sizes_->FindValue(range.first));
+      DCP_ASSIGN_OR_RETURN(const int64_t end, sizes_->FindValue(range.end));
       parts.first[range.index] =
           static_cast<uint64_t>(std::max<int64_t>(first, 0));
       parts.count[range.index] =
@@ -178,7 +178,7 @@ class Inventor {
     if (copies == rule.copies.end() || !terms[0].name.has_value()) {
       return absl::OkStatus();
     }
-    DCP_ASSIGN_OR_RETURN(const Dims shape, ShapeOf(terms[0], parts));
+    DCP_ASSIGN_OR_RETURN(const Dims shape, MakeShape(terms[0], parts));
     for (const std::string& name : copies->second) {
       DCP_RETURN_IF_ERROR(AddTensor(name, shape));
     }
@@ -188,7 +188,7 @@ class Inventor {
   // Adds the sizes that a term has and no earlier term had.
   absl::Status AddSizes(const MappingTerm& term, Parts& parts) {
     for (size_t k = 0; k < term.axes.num_summands(); ++k) {
-      for (const std::string& axis : term.axes.AxesOf(k)) {
+      for (const std::string& axis : term.axes.SummandAxes(k)) {
         if (parts.sizes.contains(axis)) continue;
         const auto range = parts.count.find(axis);
         if (range != parts.count.end()) {
@@ -196,7 +196,7 @@ class Inventor {
           continue;
         }
         DCP_ASSIGN_OR_RETURN(const std::optional<uint64_t> size,
-                             sizes_->SizeOf(axis));
+                             sizes_->FindKnownSize(axis));
         parts.sizes[axis] = size.value_or(1 + random_() % kMaxAxis);
       }
     }
@@ -204,18 +204,18 @@ class Inventor {
     for (const NameTemplate::Variable& variable : term.name->variables()) {
       if (!variable.is_index || parts.count.contains(variable.name)) continue;
       DCP_ASSIGN_OR_RETURN(const std::optional<uint64_t> size,
-                           sizes_->SizeOf(variable.name));
+                           sizes_->FindKnownSize(variable.name));
       parts.count[variable.name] = size.value_or(kNumUnlimited);
     }
     return absl::OkStatus();
   }
 
-  static absl::StatusOr<Dims> ShapeOf(const MappingTerm& term,
-                                      const Parts& parts) {
+  static absl::StatusOr<Dims> MakeShape(const MappingTerm& term,
+                                        const Parts& parts) {
     Dims shape;
     for (size_t dim = 0; dim < term.axes.dims().size(); ++dim) {
       const std::optional<uint64_t> extent =
-          term.axes.ExtentOf(dim, parts.sizes);
+          term.axes.DimExtent(dim, parts.sizes);
       if (!extent.has_value()) return TooLarge();
       shape.push_back(static_cast<int64_t>(*extent));
     }
@@ -233,8 +233,8 @@ class Inventor {
   absl::Status AddTerm(const MappingTerm& term, const Parts& parts) {
     NameTemplate name = *term.name;
     DCP_RETURN_IF_ERROR(name.Resolve(
-        [this](absl::string_view word) { return sizes_->ValueOf(word); }));
-    DCP_ASSIGN_OR_RETURN(const Dims shape, ShapeOf(term, parts));
+        [this](absl::string_view word) { return sizes_->FindValue(word); }));
+    DCP_ASSIGN_OR_RETURN(const Dims shape, MakeShape(term, parts));
     std::vector<std::vector<NameValue>> values;
     for (size_t v = 0; v < name.variables().size(); ++v) {
       const NameTemplate::Variable& variable = name.variables()[v];

@@ -95,11 +95,12 @@ Filled Fill(absl::Span<const MappingTensor> tensors, uint32_t seed) {
 
 // The source bytes for a piece that stays within one set of tensors; a copy,
 // because the same tensor may be the destination too.
-Bytes CopyOfSource(const StridedPiece& piece, const Filled& filled) {
+Bytes CopySource(const StridedPiece& piece, const Filled& filled) {
   return piece.src == StridedPiece::kZeros ? Bytes() : filled.bytes[piece.src];
 }
 
-const MappingTensor& SourceOf(const StridedPiece& piece, const Filled& filled) {
+const MappingTensor& FindSource(const StridedPiece& piece,
+                                const Filled& filled) {
   static const MappingTensor kNone;
   return piece.src == StridedPiece::kZeros ? kNone : filled.tensors[piece.src];
 }
@@ -108,7 +109,7 @@ const MappingTensor& SourceOf(const StridedPiece& piece, const Filled& filled) {
 void MakeFit(const MappedTensors& mapped, Filled& sources) {
   for (const auto* pieces : {&mapped.ties, &mapped.paddings}) {
     for (const StridedPiece& piece : *pieces) {
-      CopyPiece(piece, SourceOf(piece, sources), CopyOfSource(piece, sources),
+      CopyPiece(piece, FindSource(piece, sources), CopySource(piece, sources),
                 sources.tensors[piece.dst], sources.bytes[piece.dst]);
     }
   }
@@ -120,7 +121,7 @@ absl::Status CheckFits(const MappedTensors& mapped, const Filled& sources) {
   for (const auto* pieces : {&mapped.ties, &mapped.paddings}) {
     for (const StridedPiece& piece : *pieces) {
       Bytes expected = sources.bytes[piece.dst];
-      CopyPiece(piece, SourceOf(piece, sources), CopyOfSource(piece, sources),
+      CopyPiece(piece, FindSource(piece, sources), CopySource(piece, sources),
                 sources.tensors[piece.dst], expected);
       if (expected == sources.bytes[piece.dst]) continue;
       return absl::DataLossError(absl::StrCat(
@@ -141,8 +142,8 @@ Filled Convert(const MappedTensors& mapped, const Filled& sources) {
   for (StridedPiece piece : mapped.pieces) {
     const bool is_zero = piece.src == StridedPiece::kZeros;
     // Bits are compared, so nothing is computed with them.
-    if (!is_zero) piece.src = mapped.SourceOf(piece.src);
-    CopyPiece(piece, SourceOf(piece, sources),
+    if (!is_zero) piece.src = mapped.FindSource(piece.src);
+    CopyPiece(piece, FindSource(piece, sources),
               is_zero ? Bytes() : sources.bytes[piece.src],
               made.tensors[piece.dst], made.bytes[piece.dst]);
   }

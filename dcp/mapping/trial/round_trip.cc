@@ -106,7 +106,7 @@ class Checker {
                                           })) {
       return absl::OkStatus();
     }
-    const Box box = BoundsOf(piece, PieceSide::kDst);
+    const Box box = FindBounds(piece, PieceSide::kDst);
     return absl::DataLossError(absl::StrCat(
         "the elements that come back as ", sources_[number].name, " between ",
         ShapeToString(box.offsets), " and ", ShapeToString(box.sizes),
@@ -115,7 +115,7 @@ class Checker {
             ? std::string("not there")
             : absl::StrCat(
                   "elsewhere: in ", sources_[piece.src].name, " at ",
-                  ShapeToString(BoundsOf(piece, PieceSide::kSrc).offsets))));
+                  ShapeToString(FindBounds(piece, PieceSide::kSrc).offsets))));
   }
 
   // A source that did not come back must have been left out on purpose.

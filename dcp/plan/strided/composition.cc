@@ -30,7 +30,7 @@ int64_t FloorDivide(int64_t a, int64_t b) {
 int64_t CeilDivide(int64_t a, int64_t b) { return -FloorDivide(-a, b); }
 
 // How far the walkers from `begin` on reach.
-int64_t ReachOf(const Walkers& walkers, size_t begin) {
+int64_t MaxReach(const Walkers& walkers, size_t begin) {
   int64_t reach = 0;
   for (size_t i = begin; i < walkers.size(); ++i) {
     reach += static_cast<int64_t>(walkers[i].count - 1) * walkers[i].step;
@@ -70,8 +70,8 @@ class Composer {
   }
 
   // The loops along a dimension in the middle, by falling step.
-  Walkers WalkersOf(const StridedPiece& piece, PieceSide side,
-                    size_t dim) const {
+  Walkers FindWalkers(const StridedPiece& piece, PieceSide side,
+                      size_t dim) const {
     Walkers walkers;
     for (const StridedLoop& loop : piece.loops) {
       const bool is_src = side == PieceSide::kSrc;
@@ -98,8 +98,8 @@ class Composer {
     }
     const auto& base =
         side_ == PieceSide::kSrc ? second_.src_base : second_.dst_base;
-    return Join(dim, WalkersOf(first_, PieceSide::kDst, dim),
-                WalkersOf(second_, side_, dim),
+    return Join(dim, FindWalkers(first_, PieceSide::kDst, dim),
+                FindWalkers(second_, side_, dim),
                 static_cast<int64_t>(base[dim]) -
                     static_cast<int64_t>(first_.dst_base[dim]));
   }
@@ -108,7 +108,7 @@ class Composer {
   bool Join(size_t dim, const Walkers& a, const Walkers& b, int64_t delta) {
     if (max_steps_ == 0) return false;
     --max_steps_;
-    if (delta > ReachOf(a, 0) || -delta > ReachOf(b, 0)) return true;
+    if (delta > MaxReach(a, 0) || -delta > MaxReach(b, 0)) return true;
     if (a.empty() && b.empty()) return Enter(dim + 1);
     if (b.empty()) return FixFirst(dim, a, b, delta);
     if (a.empty()) return FixSecond(dim, a, b, delta);
@@ -130,8 +130,8 @@ class Composer {
   // Tries the values that the first digit of `a` can have.
   bool FixFirst(size_t dim, const Walkers& a, const Walkers& b, int64_t delta) {
     const Walkers rest(a.begin() + 1, a.end());
-    const int64_t low = CeilDivide(delta - ReachOf(rest, 0), a[0].step);
-    const int64_t high = FloorDivide(delta + ReachOf(b, 0), a[0].step);
+    const int64_t low = CeilDivide(delta - MaxReach(rest, 0), a[0].step);
+    const int64_t high = FloorDivide(delta + MaxReach(b, 0), a[0].step);
     const int64_t end = std::min(high + 1, static_cast<int64_t>(a[0].count));
     const StridedPiece before = result_;
     for (int64_t value = std::max<int64_t>(low, 0); value < end; ++value) {
@@ -145,8 +145,8 @@ class Composer {
   bool FixSecond(size_t dim, const Walkers& a, const Walkers& b,
                  int64_t delta) {
     const Walkers rest(b.begin() + 1, b.end());
-    const int64_t low = CeilDivide(-delta - ReachOf(rest, 0), b[0].step);
-    const int64_t high = FloorDivide(ReachOf(a, 0) - delta, b[0].step);
+    const int64_t low = CeilDivide(-delta - MaxReach(rest, 0), b[0].step);
+    const int64_t high = FloorDivide(MaxReach(a, 0) - delta, b[0].step);
     const int64_t end = std::min(high + 1, static_cast<int64_t>(b[0].count));
     const StridedPiece before = result_;
     for (int64_t value = std::max<int64_t>(low, 0); value < end; ++value) {
@@ -162,8 +162,8 @@ class Composer {
     const Walkers rest_a(a.begin() + 1, a.end());
     const Walkers rest_b(b.begin() + 1, b.end());
     const int64_t step = a[0].step;
-    const int64_t low = CeilDivide(delta - ReachOf(rest_a, 0), step);
-    const int64_t high = FloorDivide(delta + ReachOf(rest_b, 0), step);
+    const int64_t low = CeilDivide(delta - MaxReach(rest_a, 0), step);
+    const int64_t high = FloorDivide(delta + MaxReach(rest_b, 0), step);
     const StridedPiece before = result_;
     for (int64_t shift = low; shift <= high; ++shift) {
       const int64_t begin = std::max<int64_t>(0, -shift);

@@ -15,7 +15,7 @@ namespace dcp {
 namespace {
 
 // The tensor coordinates for element `index` in the box's row-major image.
-Dims CoordinatesOf(const Box& box, const Dims& strides, uint64_t index) {
+Dims ElementCoordinates(const Box& box, const Dims& strides, uint64_t index) {
   Dims coordinates = box.offsets;
   for (size_t d = 0; d < strides.size(); ++d) {
     const uint64_t stride = ToUnsigned(strides[d]);
@@ -29,8 +29,8 @@ Dims CoordinatesOf(const Box& box, const Dims& strides, uint64_t index) {
 // row-major image of `box`, in order. There are at most two per dimension: they
 // grow to whole rows, planes and so on, and shrink again.
 template <typename Visit>
-void ForEachBoxOfRange(const Box& box, uint64_t first, uint64_t end,
-                       const Visit& visit) {
+void ForEachRangeBox(const Box& box, uint64_t first, uint64_t end,
+                     const Visit& visit) {
   const Dims strides = RowMajorStrides(box.sizes);
   const size_t num_dims = strides.size();
   while (first < end) {
@@ -40,7 +40,7 @@ void ForEachBoxOfRange(const Box& box, uint64_t first, uint64_t end,
                             end - first < ToUnsigned(strides[d]))) {
       ++d;
     }
-    Box part{.offsets = CoordinatesOf(box, strides, first),
+    Box part{.offsets = ElementCoordinates(box, strides, first),
              .sizes = Dims(num_dims, 1)};
     uint64_t num_elements = 1;  // without dimensions there is one
     if (d < num_dims) {
@@ -210,13 +210,13 @@ void AppendCopyRuns(const Window& window, const ChunkView& chunk,
   DCP_DCHECK(chunk.strides.size() == chunk.box.sizes.size(),
              "strides of another tensor");
   const size_t first = runs.size();
-  ForEachBoxOfRange(window.box, window.first,
-                    window.first + window.num_elements, [&](const Box& range) {
-                      const std::optional<Box> part = Intersect(range, overlap);
-                      if (part.has_value()) {
-                        AppendBox(window, chunk, *part, first, runs);
-                      }
-                    });
+  ForEachRangeBox(window.box, window.first, window.first + window.num_elements,
+                  [&](const Box& range) {
+                    const std::optional<Box> part = Intersect(range, overlap);
+                    if (part.has_value()) {
+                      AppendBox(window, chunk, *part, first, runs);
+                    }
+                  });
 }
 
 Box WindowBounds(const Box& box, uint64_t first, uint64_t num_elements) {
@@ -225,8 +225,8 @@ Box WindowBounds(const Box& box, uint64_t first, uint64_t num_elements) {
     return {.offsets = box.offsets, .sizes = Dims(num_dims, 0)};
   }
   const Dims strides = RowMajorStrides(box.sizes);
-  const Dims begin = CoordinatesOf(box, strides, first);
-  const Dims last = CoordinatesOf(box, strides, first + num_elements - 1);
+  const Dims begin = ElementCoordinates(box, strides, first);
+  const Dims last = ElementCoordinates(box, strides, first + num_elements - 1);
   Box bounds{.offsets = begin, .sizes = Dims(num_dims, 1)};
   size_t d = 0;
   while (d < num_dims && begin[d] == last[d]) ++d;

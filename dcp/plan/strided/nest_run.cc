@@ -21,15 +21,15 @@ struct SideDigits {
   Digits digits;
 };
 
-uint64_t StrideOf(const CopyLoop& loop, PieceSide side) {
+uint64_t SideStride(const CopyLoop& loop, PieceSide side) {
   return side == PieceSide::kSrc ? loop.src_stride : loop.dst_stride;
 }
 
-SideDigits DigitsOf(const NestRun& run, PieceSide side) {
+SideDigits FindSideDigits(const NestRun& run, PieceSide side) {
   SideDigits all{.side = side, .loops = {}, .digits = {}};
   const auto digit = [&](size_t i) {
     if (i < run.loops.size()) {
-      return Digit{run.loops[i].count, StrideOf(run.loops[i], side)};
+      return Digit{run.loops[i].count, SideStride(run.loops[i], side)};
     }
     return Digit{run.unit, side == PieceSide::kSrc ? run.src_element_bytes
                                                    : run.dst_element_bytes};
@@ -43,8 +43,8 @@ SideDigits DigitsOf(const NestRun& run, PieceSide side) {
 }
 
 // The part of `run` with these digit values.
-NestRun PartOf(const NestRun& run, const SideDigits& digits,
-               absl::Span<const DigitRange> cut) {
+NestRun CutRunPart(const NestRun& run, const SideDigits& digits,
+                   absl::Span<const DigitRange> cut) {
   NestRun part = run;
   for (size_t i = 0; i < cut.size(); ++i) {
     const size_t loop = digits.loops[i];
@@ -70,10 +70,10 @@ NestRun PartOf(const NestRun& run, const SideDigits& digits,
 template <typename Visit>
 void CutRun(const NestRun& run, PieceSide side, NumberRange range,
             const Visit& visit) {
-  const SideDigits digits = DigitsOf(run, side);
+  const SideDigits digits = FindSideDigits(run, side);
   ForEachCut(side == PieceSide::kSrc ? run.src : run.dst, digits.digits, range,
              [&](absl::Span<const DigitRange> cut) {
-               visit(PartOf(run, digits, cut));
+               visit(CutRunPart(run, digits, cut));
                return true;
              });
 }
@@ -105,8 +105,8 @@ void MergeLoops(NestRun& run) {
 
 // The run for a piece inside the window's box and the chunk, as if the window
 // were the whole box.
-NestRun RunOf(const Window& window, const ChunkView& chunk,
-              const StridedPiece& piece) {
+NestRun MakeRun(const Window& window, const ChunkView& chunk,
+                const StridedPiece& piece) {
   const Dims dst_strides = RowMajorStrides(window.box.sizes);
   NestRun run{.file = chunk.file,
               .tag = window.tag,
@@ -166,8 +166,8 @@ struct ExtentDigits {
   uint64_t length;
 };
 
-ExtentDigits ExtentDigitsOf(const NestRun& run, uint64_t gap_bytes) {
-  const SideDigits digits = DigitsOf(run, PieceSide::kSrc);
+ExtentDigits FindExtentDigits(const NestRun& run, uint64_t gap_bytes) {
+  const SideDigits digits = FindSideDigits(run, PieceSide::kSrc);
   ExtentDigits extents{.digits = {}, .length = run.src_element_bytes};
   size_t i = digits.digits.size();
   uint64_t length = run.src_element_bytes;
@@ -228,7 +228,7 @@ void AppendNestRuns(const Window& window, const ChunkView& chunk,
       WindowBounds(window.box, window.first, window.num_elements);
   Clip(piece, PieceSide::kDst, bounds, [&](const StridedPiece& inside) {
     Clip(inside, PieceSide::kSrc, chunk.box, [&](const StridedPiece& part) {
-      CutRun(RunOf(window, chunk, part), PieceSide::kDst, range,
+      CutRun(MakeRun(window, chunk, part), PieceSide::kDst, range,
              [&](NestRun run) {
                run.dst = window.dst + run.dst - range.low;
                Append(run, first, runs);
@@ -246,14 +246,14 @@ uint64_t NumElements(const NestRun& run) {
 void ForEachExtent(
     const NestRun& run, uint64_t gap_bytes,
     absl::FunctionRef<void(uint64_t begin, uint64_t end)> visit) {
-  const ExtentDigits extents = ExtentDigitsOf(run, gap_bytes);
+  const ExtentDigits extents = FindExtentDigits(run, gap_bytes);
   ForEachBegin(extents.digits, run.src,
                [&](uint64_t begin) { visit(begin, begin + extents.length); });
 }
 
 uint64_t NumExtents(const NestRun& run, uint64_t gap_bytes) {
   uint64_t product = 1;
-  for (const Digit& digit : ExtentDigitsOf(run, gap_bytes).digits) {
+  for (const Digit& digit : FindExtentDigits(run, gap_bytes).digits) {
     product *= digit.count;
   }
   return product;
@@ -261,7 +261,7 @@ uint64_t NumExtents(const NestRun& run, uint64_t gap_bytes) {
 
 bool HasElementIn(const NestRun& run, uint64_t window_offset,
                   uint64_t window_length) {
-  const SideDigits digits = DigitsOf(run, PieceSide::kSrc);
+  const SideDigits digits = FindSideDigits(run, PieceSide::kSrc);
   return !ForEachCut(run.src, digits.digits,
                      {window_offset, window_offset + window_length},
                      [](absl::Span<const DigitRange>) { return false; });

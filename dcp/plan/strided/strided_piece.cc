@@ -26,15 +26,15 @@ absl::Status Invalid(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat(parts...));
 }
 
-const Indices& BaseOf(const StridedPiece& piece, PieceSide side) {
+const Indices& SideBase(const StridedPiece& piece, PieceSide side) {
   return side == PieceSide::kSrc ? piece.src_base : piece.dst_base;
 }
 
-int DimOf(const StridedLoop& loop, PieceSide side) {
+int LoopDim(const StridedLoop& loop, PieceSide side) {
   return side == PieceSide::kSrc ? loop.src_dim : loop.dst_dim;
 }
 
-uint64_t StepOf(const StridedLoop& loop, PieceSide side) {
+uint64_t LoopStep(const StridedLoop& loop, PieceSide side) {
   return side == PieceSide::kSrc ? loop.src_step : loop.dst_step;
 }
 
@@ -44,19 +44,19 @@ struct DimLoops {
   Digits digits;
 };
 
-DimLoops LoopsOfDim(const StridedPiece& piece, PieceSide side, size_t dim) {
+DimLoops FindDimLoops(const StridedPiece& piece, PieceSide side, size_t dim) {
   DimLoops of_dim;
   for (size_t i = 0; i < piece.loops.size(); ++i) {
-    if (DimOf(piece.loops[i], side) == static_cast<int>(dim)) {
+    if (LoopDim(piece.loops[i], side) == static_cast<int>(dim)) {
       of_dim.loops.push_back(i);
     }
   }
   std::sort(of_dim.loops.begin(), of_dim.loops.end(), [&](size_t a, size_t b) {
-    return StepOf(piece.loops[a], side) > StepOf(piece.loops[b], side);
+    return LoopStep(piece.loops[a], side) > LoopStep(piece.loops[b], side);
   });
   for (const size_t i : of_dim.loops) {
     of_dim.digits.push_back(
-        {piece.loops[i].count, StepOf(piece.loops[i], side)});
+        {piece.loops[i].count, LoopStep(piece.loops[i], side)});
   }
   return of_dim;
 }
@@ -69,14 +69,14 @@ class Clipper {
 
   // Clips along the dimensions from `dim` on.
   void ClipFrom(size_t dim) {
-    if (dim == BaseOf(part_, side_).size()) {
+    if (dim == SideBase(part_, side_).size()) {
       visit_(part_);
       return;
     }
-    const DimLoops of_dim = LoopsOfDim(part_, side_, dim);
+    const DimLoops of_dim = FindDimLoops(part_, side_, dim);
     const uint64_t low = ToUnsigned(box_.offsets[dim]);
     const StridedPiece before = part_;
-    ForEachCut(BaseOf(before, side_)[dim], of_dim.digits,
+    ForEachCut(SideBase(before, side_)[dim], of_dim.digits,
                {low, low + ToUnsigned(box_.sizes[dim])},
                [&](absl::Span<const DigitRange> cut) {
                  for (size_t i = 0; i < cut.size(); ++i) {
@@ -113,7 +113,7 @@ absl::Status CheckSide(const StridedPiece& piece, PieceSide side,
   const absl::string_view tensor =
       side == PieceSide::kSrc ? "source" : "destination";
   for (size_t dim = 0; dim < shape.size(); ++dim) {
-    const DimLoops of_dim = LoopsOfDim(piece, side, dim);
+    const DimLoops of_dim = FindDimLoops(piece, side, dim);
     uint64_t reach = 0;
     for (size_t i = of_dim.digits.size(); i-- > 0;) {
       const Digit& digit = of_dim.digits[i];
@@ -125,9 +125,9 @@ absl::Status CheckSide(const StridedPiece& piece, PieceSide side,
       }
       reach = SaturatingAdd(reach, SaturatingMul(digit.count - 1, digit.step));
     }
-    if (SaturatingAdd(BaseOf(piece, side)[dim], reach) >=
+    if (SaturatingAdd(SideBase(piece, side)[dim], reach) >=
         ToUnsigned(shape[dim])) {
-      return Invalid("a piece reaches from ", BaseOf(piece, side)[dim],
+      return Invalid("a piece reaches from ", SideBase(piece, side)[dim],
                      " over ", reach, " more in dimension ", dim, " of the ",
                      tensor, ", which has ", shape[dim]);
     }
@@ -139,13 +139,13 @@ absl::Status CheckDims(const StridedPiece& piece, PieceSide side,
                        absl::Span<const int64_t> shape) {
   const absl::string_view tensor =
       side == PieceSide::kSrc ? "source" : "destination";
-  if (BaseOf(piece, side).size() != shape.size()) {
-    return Invalid("a piece has ", BaseOf(piece, side).size(),
+  if (SideBase(piece, side).size() != shape.size()) {
+    return Invalid("a piece has ", SideBase(piece, side).size(),
                    " indices for a ", tensor, " of ", shape.size(),
                    " dimensions");
   }
   for (const StridedLoop& loop : piece.loops) {
-    const int dim = DimOf(loop, side);
+    const int dim = LoopDim(loop, side);
     const int least = side == PieceSide::kSrc ? -1 : 0;
     if (dim < least || dim >= static_cast<int>(shape.size())) {
       return Invalid("a loop walks in dimension ", dim, " of a ", tensor,
@@ -162,7 +162,7 @@ std::optional<size_t> SparsestLoop(const StridedPiece& piece) {
   double most = 1;
   std::optional<size_t> sparsest;
   for (size_t dim = 0; dim < piece.src_base.size(); ++dim) {
-    const DimLoops of_dim = LoopsOfDim(piece, PieceSide::kSrc, dim);
+    const DimLoops of_dim = FindDimLoops(piece, PieceSide::kSrc, dim);
     double count = 1;
     double size = 1;
     for (const Digit& digit : of_dim.digits) {
@@ -204,16 +204,16 @@ uint64_t NumElements(const StridedPiece& piece) {
   return product;
 }
 
-Box BoundsOf(const StridedPiece& piece, PieceSide side) {
+Box FindBounds(const StridedPiece& piece, PieceSide side) {
   Box bounds;
-  for (const uint64_t index : BaseOf(piece, side)) {
+  for (const uint64_t index : SideBase(piece, side)) {
     bounds.offsets.push_back(static_cast<int64_t>(index));
     bounds.sizes.push_back(1);
   }
   for (const StridedLoop& loop : piece.loops) {
-    if (DimOf(loop, side) < 0) continue;
-    bounds.sizes[static_cast<size_t>(DimOf(loop, side))] +=
-        static_cast<int64_t>((loop.count - 1) * StepOf(loop, side));
+    if (LoopDim(loop, side) < 0) continue;
+    bounds.sizes[static_cast<size_t>(LoopDim(loop, side))] +=
+        static_cast<int64_t>((loop.count - 1) * LoopStep(loop, side));
   }
   return bounds;
 }

@@ -80,7 +80,7 @@ uint64_t NumElements(const StridedPiece& piece);
 
 // The smallest box in that side's tensor that holds all the piece's elements.
 // The piece is not empty.
-Box BoundsOf(const StridedPiece& piece, PieceSide side);
+Box FindBounds(const StridedPiece& piece, PieceSide side);
 
 // Calls `visit` with pieces that together are the piece's elements inside
 // `box`, in that side's tensor. There are at most as many as the product, over

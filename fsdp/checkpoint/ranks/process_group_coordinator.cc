@@ -39,7 +39,7 @@ at::Tensor Wrap(const void* data, uint64_t size) {
 
 at::Tensor EmptyEnvelope() { return at::empty({kEnvelopeBytes}, at::kByte); }
 
-at::Tensor EnvelopeOf(const std::string& text) {
+at::Tensor MakeEnvelope(const std::string& text) {
   at::Tensor envelope = EmptyEnvelope();
   auto* const bytes = envelope.mutable_data_ptr<uint8_t>();
   const uint64_t length = text.size();
@@ -51,7 +51,7 @@ at::Tensor EnvelopeOf(const std::string& text) {
 }
 
 // A string with the text's full length that begins with the envelope's part.
-std::string TextOf(const at::Tensor& envelope) {
+std::string BeginText(const at::Tensor& envelope) {
   const auto* const bytes = envelope.const_data_ptr<uint8_t>();
   uint64_t length = 0;
   std::memcpy(&length, bytes, sizeof(length));
@@ -63,7 +63,7 @@ std::string TextOf(const at::Tensor& envelope) {
 
 bool HasRest(const std::string& text) { return text.size() > kInlineBytes; }
 
-at::Tensor RestOf(const std::string& text) {
+at::Tensor TextRest(const std::string& text) {
   return Wrap(text.data() + kInlineBytes, text.size() - kInlineBytes);
 }
 
@@ -125,7 +125,7 @@ ProcessGroupCoordinator::Make(const ProcessGroup& group,
 }
 
 absl::StatusOr<std::shared_ptr<ProcessGroupCoordinator>>
-ProcessGroupCoordinator::OfTraining(const ProcessGroup& group) {
+ProcessGroupCoordinator::ForTraining(const ProcessGroup& group) {
   using Parent = c10::weak_intrusive_ptr<c10d::ProcessGroup>;
   // Weak pointers, because the cache must not keep a destroyed group alive or
   // mistake another group at the same address for it. The cache is never
@@ -171,23 +171,23 @@ absl::StatusOr<std::vector<std::string>> ProcessGroupCoordinator::Gather(
         envelopes[0].push_back(EmptyEnvelope());
       }
     }
-    std::vector<at::Tensor> own{EnvelopeOf(value)};
+    std::vector<at::Tensor> own{MakeEnvelope(value)};
     IssueAndWait(*group_, "gather",
                  [&] { return gloo().gather(envelopes, own, {}); });
     if (rank() != 0) {
       if (!HasRest(value)) return texts;
-      std::vector<at::Tensor> rest{RestOf(value)};
+      std::vector<at::Tensor> rest{TextRest(value)};
       IssueAndWait(*group_, "gather",
                    [&] { return gloo().send(rest, 0, kGatherTag); });
       return texts;
     }
     for (const at::Tensor& envelope : envelopes[0]) {
-      texts.push_back(TextOf(envelope));
+      texts.push_back(BeginText(envelope));
     }
     texts[0] = std::move(value);
     for (size_t i = 1; i < texts.size(); ++i) {
       if (!HasRest(texts[i])) continue;
-      std::vector<at::Tensor> rest{RestOf(texts[i])};
+      std::vector<at::Tensor> rest{TextRest(texts[i])};
       IssueAndWait(*group_, "gather", [&] {
         return gloo().recv(rest, static_cast<int>(i), kGatherTag);
       });
@@ -208,23 +208,23 @@ absl::StatusOr<std::string> ProcessGroupCoordinator::Scatter(
     if (rank() == 0) {
       envelopes.emplace_back();
       for (const std::string& value : values) {
-        envelopes[0].push_back(EnvelopeOf(value));
+        envelopes[0].push_back(MakeEnvelope(value));
       }
     }
     std::vector<at::Tensor> own{EmptyEnvelope()};
     IssueAndWait(*group_, "scatter",
                  [&] { return gloo().scatter(own, envelopes, {}); });
     if (rank() != 0) {
-      std::string text = TextOf(own[0]);
+      std::string text = BeginText(own[0]);
       if (!HasRest(text)) return text;
-      std::vector<at::Tensor> rest{RestOf(text)};
+      std::vector<at::Tensor> rest{TextRest(text)};
       IssueAndWait(*group_, "scatter",
                    [&] { return gloo().recv(rest, 0, kScatterTag); });
       return text;
     }
     for (size_t i = 1; i < values.size(); ++i) {
       if (!HasRest(values[i])) continue;
-      std::vector<at::Tensor> rest{RestOf(values[i])};
+      std::vector<at::Tensor> rest{TextRest(values[i])};
       IssueAndWait(*group_, "scatter", [&] {
         return gloo().send(rest, static_cast<int>(i), kScatterTag);
       });

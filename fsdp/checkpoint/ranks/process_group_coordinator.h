@@ -33,7 +33,7 @@ class ProcessGroupCoordinator final : public dcp::Coordinator {
   // A group's coordinator for the thread that trains. The first call for a
   // group makes it and is collective; it is kept from then on. Owners: the
   // cache and the caller.
-  static absl::StatusOr<std::shared_ptr<ProcessGroupCoordinator>> OfTraining(
+  static absl::StatusOr<std::shared_ptr<ProcessGroupCoordinator>> ForTraining(
       const ProcessGroup& group);
 
   int64_t rank() const override;

@@ -97,7 +97,7 @@ class Targets {
 };
 
 // The answer to a request: the plain values that it names, from `values`.
-std::string AnswerTo(
+std::string EncodeAnswer(
     const dcp::Metadata& request, uint64_t window_bytes,
     const absl::flat_hash_set<std::string>& all_absent,
     const absl::flat_hash_map<std::string, dcp::Value>& values) {
@@ -161,7 +161,7 @@ absl::StatusOr<std::vector<std::string>> Rank0Load::Answer(
       StreamWindowBytes(options_.memory_bytes / 2, coordinator_.num_ranks());
   std::vector<std::string> answers;
   for (const dcp::Metadata& request : requests_) {
-    answers.push_back(AnswerTo(request, window_bytes, absent_, values));
+    answers.push_back(EncodeAnswer(request, window_bytes, absent_, values));
   }
   return answers;
 }

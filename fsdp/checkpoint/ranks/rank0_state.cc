@@ -81,7 +81,7 @@ absl::StatusOr<dcp::Value> Describe(const StateValue& value,
 }
 
 // The type and sizes in a tensor's id.
-absl::StatusOr<std::vector<int64_t>> NumbersOf(const dcp::Value& id) {
+absl::StatusOr<std::vector<int64_t>> DecodeNumbers(const dcp::Value& id) {
   std::vector<int64_t> numbers;
   if (id.is(dcp::Value::Kind::kTuple)) {
     for (const dcp::Value& number : id.items()) {
@@ -107,7 +107,7 @@ absl::StatusOr<StateValue> FromDescription(const dcp::Value& value) {
           : absl::Span<const dcp::Value>();
   if (value.is(dcp::Value::Kind::kPersistent)) {
     DCP_ASSIGN_OR_RETURN(const std::vector<int64_t> numbers,
-                         NumbersOf(value.persistent_id()));
+                         DecodeNumbers(value.persistent_id()));
     const std::vector<int64_t> sizes(numbers.begin() + 1, numbers.end());
     const auto type = static_cast<at::ScalarType>(numbers[0]);
     DCP_ASSIGN_OR_RETURN(
@@ -148,7 +148,7 @@ absl::StatusOr<dcp::Value> Unpickle(const std::string& pickle,
   return result.root;
 }
 
-const at::Tensor& SourceOf(const TensorCopy& copy) {
+const at::Tensor& LocalTensor(const TensorCopy& copy) {
   return *copy.src.get_if<at::Tensor>();
 }
 
@@ -159,8 +159,8 @@ absl::StatusOr<std::string> RequestFor(
   dcp::Metadata request;
   request.files.emplace_back("wanted");
   for (size_t i = 0; i < copies.size(); ++i) {
-    const at::Tensor& whole = SourceOf(copies[i]);
-    DCP_ASSIGN_OR_RETURN(const dcp::DType dtype, DTypeOf(whole.scalar_type()));
+    const at::Tensor& whole = LocalTensor(copies[i]);
+    DCP_ASSIGN_OR_RETURN(const dcp::DType dtype, ToDType(whole.scalar_type()));
     request.entries.push_back(DescribeTensor(
         copies[i].name, dtype,
         dcp::Dims(whole.sizes().begin(), whole.sizes().end()), parts[i]));
@@ -170,7 +170,7 @@ absl::StatusOr<std::string> RequestFor(
 
 using Chunks = std::vector<dcp::ChunkStorageMetadata>;
 
-const Chunks& ChunksOf(const dcp::MetadataEntry& entry) {
+const Chunks& TensorChunks(const dcp::MetadataEntry& entry) {
   return std::get<dcp::TensorStorageMetadata>(entry.value).chunks;
 }
 
@@ -216,7 +216,7 @@ absl::Status CheckSameTensors(absl::Span<const TensorCopy> copies,
   for (i = 0; i < copies.size(); ++i) {
     const auto* tensor =
         std::get_if<dcp::TensorStorageMetadata>(&request.entries[i].value);
-    const at::IntArrayRef sizes = SourceOf(copies[i]).sizes();
+    const at::IntArrayRef sizes = LocalTensor(copies[i]).sizes();
     if (tensor == nullptr ||
         tensor->size != dcp::Dims(sizes.begin(), sizes.end())) {
       return absl::InvalidArgumentError(
@@ -252,12 +252,12 @@ class Transfer {
     return static_cast<size_t>(coordinator_.num_ranks());
   }
   at::ScalarType WireType(size_t i) const {
-    return SourceOf(copies_[i]).scalar_type();
+    return LocalTensor(copies_[i]).scalar_type();
   }
 
   absl::Status FindParts() {
     for (const TensorCopy& copy : copies_) {
-      DCP_ASSIGN_OR_RETURN(parts_.emplace_back(), PartsOfCopy(copy));
+      DCP_ASSIGN_OR_RETURN(parts_.emplace_back(), FindDestinationParts(copy));
     }
     DCP_ASSIGN_OR_RETURN(request_, RequestFor(copies_, parts_));
     return absl::OkStatus();
@@ -297,7 +297,8 @@ absl::Status Transfer::Decide(const std::vector<std::string>& texts) {
   for (size_t i = 0; i < copies_.size(); ++i) {
     const bool whole = std::all_of(
         requests_.begin(), requests_.end(), [&](const dcp::Metadata& request) {
-          return IsWhole(ChunksOf(request.entries[i]), SourceOf(copies_[i]));
+          return IsWhole(TensorChunks(request.entries[i]),
+                         LocalTensor(copies_[i]));
         });
     answer_.whole += whole ? '1' : '0';
   }
@@ -322,7 +323,7 @@ absl::Status Transfer::BroadcastWhole() {
   PartStream stream;
   for (size_t i = 0; i < copies_.size(); ++i) {
     if (answer_.whole[i] == '0') continue;
-    stream.Add(is_source() ? SourceOf(copies_[i]) : parts_[i][0].local,
+    stream.Add(is_source() ? LocalTensor(copies_[i]) : parts_[i][0].local,
                WireType(i));
   }
   absl::Status first_error;
@@ -357,8 +358,8 @@ absl::Status Transfer::SendParts() {
   for (size_t rank = 1; rank < num_ranks(); ++rank) {
     for (size_t i = 0; i < copies_.size(); ++i) {
       if (answer_.whole[i] == '1') continue;
-      for (const auto& chunk : ChunksOf(requests_[rank].entries[i])) {
-        parts[rank].Add(ViewOfBox(SourceOf(copies_[i]), chunk.box),
+      for (const auto& chunk : TensorChunks(requests_[rank].entries[i])) {
+        parts[rank].Add(BoxView(LocalTensor(copies_[i]), chunk.box),
                         WireType(i));
       }
     }
@@ -400,8 +401,8 @@ absl::Status Transfer::ReceiveParts() {
 
 }  // namespace
 
-absl::StatusOr<StateDict> ShareStateOfRank0(
-    ProcessGroupCoordinator& coordinator, const StateDict& state) {
+absl::StatusOr<StateDict> ShareRank0State(ProcessGroupCoordinator& coordinator,
+                                          const StateDict& state) {
   if (coordinator.num_ranks() == 1) return state;
   dcp::ValueArena arena;
   absl::StatusOr<dcp::Value> described = dcp::Value();

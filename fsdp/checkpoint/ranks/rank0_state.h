@@ -20,11 +20,11 @@ namespace fsdp {
 // Returns `state` itself on rank 0; elsewhere the plain values, and for each
 // tensor a meta tensor with the same shape and type. InvalidArgument on every
 // rank when rank 0's state holds DTensors.
-absl::StatusOr<StateDict> ShareStateOfRank0(
-    ProcessGroupCoordinator& coordinator, const StateDict& state);
+absl::StatusOr<StateDict> ShareRank0State(ProcessGroupCoordinator& coordinator,
+                                          const StateDict& state);
 
 // Makes the copies, with the same names on every rank. Their sources are
-// tensors from a ShareStateOfRank0 dict. A tensor that every rank needs whole
+// tensors from a ShareRank0State dict. A tensor that every rank needs whole
 // is broadcast; for other tensors, rank 0 sends each rank a part. In addition
 // to the tensors, every rank holds at most about `window_bytes`.
 absl::Status CopyFromRank0(ProcessGroupCoordinator& coordinator,

@@ -37,16 +37,16 @@ bool Serves(const ProcessGroup& group, const at::Tensor& tensor) {
   });
 }
 
-bool GoesAlone(const at::Tensor& tensor) {
+bool TravelsAlone(const at::Tensor& tensor) {
   return tensor.is_contiguous() && tensor.nbytes() >= kPackedBytes;
 }
 
 // The description that must be equal on all ranks that exchange a tensor.
-std::string DescriptionOf(const TargetTensor& tensor) {
+std::string TensorDescription(const TargetTensor& tensor) {
   std::string text =
       absl::StrCat(tensor.fqn, "\n", dcp::TorchName(tensor.dtype),
                    dcp::ShapeToString(tensor.shape),
-                   GoesAlone(tensor.local) ? "alone" : "packed",
+                   TravelsAlone(tensor.local) ? "alone" : "packed",
                    static_cast<int>(tensor.local.device().type()));
   if (tensor.spec.has_value()) {
     absl::StrAppend(&text, to_string(tensor.spec->placements),
@@ -237,7 +237,7 @@ std::string ReplicaExchange::Greeting(const absl::Status& mine,
     dcp::Digest64 digest;
     for (const Item& item : set.items) {
       digest.Update(
-          dcp::AsBytes(DescriptionOf(targets_->tensors[item.tensor])));
+          dcp::AsBytes(TensorDescription(targets_->tensors[item.tensor])));
     }
     absl::StrAppend(&greeting, digest.Value(), " ",
                     cached_as.empty() ? kNotCached : cached_as, " ",
@@ -383,7 +383,7 @@ void ReplicaExchange::RunSet(const Set& set, size_t step,
   for (const Item& item : set.items) {
     const TargetTensor& target = targets_->tensors[item.tensor];
     if (steps_[item.tensor] != step || absent.contains(target.fqn)) continue;
-    if (GoesAlone(target.local)) {
+    if (TravelsAlone(target.local)) {
       if (!reads_[item.tensor]) NoteShardWrite(target.local);
       const at::Tensor bytes = target.local.detach().view({-1}).view(at::kByte);
       const auto window = static_cast<int64_t>(window_bytes);

@@ -46,7 +46,7 @@ class ReplicaExchange {
   // exchanged while the next one is read. After Meet.
   size_t num_steps() const { return num_steps_; }
   // The step in which tensor `i` is read.
-  size_t StepOf(size_t i) const { return steps_[i]; }
+  size_t ReadStep(size_t i) const { return steps_[i]; }
 
   // Sends the others the tensors that this rank has read in `step`, and
   // receives theirs. Skips tensors named in `absent`. Collective.

@@ -20,8 +20,8 @@ constexpr uint64_t kMaxRequestBytes = uint64_t{1} << 20;
 // A smaller window spends most time on round trips.
 constexpr uint64_t kMinRequestWindowBytes = uint64_t{1} << 20;
 
-tessera::v1::ReadTensorsRequest::Part PartOf(const dcp::LoadTensor& tensor,
-                                             const dcp::Box& box) {
+tessera::v1::ReadTensorsRequest::Part MakeRequestPart(
+    const dcp::LoadTensor& tensor, const dcp::Box& box) {
   tessera::v1::ReadTensorsRequest::Part part;
   part.set_name(tensor.fqn);
   part.set_dtype(std::string(dcp::TorchName(tensor.dtype)));
@@ -34,7 +34,7 @@ tessera::v1::ReadTensorsRequest::Part PartOf(const dcp::LoadTensor& tensor,
 
 }  // namespace
 
-dcp::Box RunOf(const dcp::Box& box, uint64_t first, uint64_t max_elements) {
+dcp::Box NextRun(const dcp::Box& box, uint64_t first, uint64_t max_elements) {
   DCP_CHECK(max_elements > 0);
   dcp::Box run = box;
   uint64_t row = static_cast<uint64_t>(dcp::Volume(box.sizes));
@@ -120,14 +120,14 @@ void DaemonReader::Plan(Batch& batch) {
       if (batch.window == nullptr) {
         batch.window = std::make_unique_for_overwrite<uint8_t[]>(window_bytes_);
       }
-      box = RunOf(tensor.box, next_element_, room / element);
+      box = NextRun(tensor.box, next_element_, room / element);
       memory = {batch.window.get() + num_filled,
                 static_cast<uint64_t>(dcp::Volume(box.sizes)) * element};
       batch.pieces.push_back({tensor.sink, next_element_ * element, memory});
       num_filled += memory.size();
     }
     next_element_ += static_cast<uint64_t>(dcp::Volume(box.sizes));
-    batch.parts.push_back({PartOf(tensor, box), memory});
+    batch.parts.push_back({MakeRequestPart(tensor, box), memory});
     request_bytes += batch.parts.back().part.ByteSizeLong();
   }
 }

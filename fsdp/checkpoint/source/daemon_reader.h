@@ -64,7 +64,7 @@ class DaemonReader {
 
 // The elements of `box` from row-major index `first` on: as many as form a box,
 // at most `max_elements`, which is at least 1. `first` is a valid index.
-dcp::Box RunOf(const dcp::Box& box, uint64_t first, uint64_t max_elements);
+dcp::Box NextRun(const dcp::Box& box, uint64_t first, uint64_t max_elements);
 
 }  // namespace fsdp
 

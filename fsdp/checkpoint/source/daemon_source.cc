@@ -26,7 +26,7 @@ namespace v1 = tessera::v1;
 constexpr size_t kMaxNames = 1000;
 
 // A glob that matches only `name`.
-std::string GlobOf(absl::string_view name) {
+std::string ExactGlob(absl::string_view name) {
   std::string glob;
   for (const char c : name) {
     if (c == '*' || c == '?' || c == '[' || c == '\\') glob += '\\';
@@ -117,7 +117,8 @@ DaemonSource::ReadObjects(const absl::flat_hash_set<std::string>& names,
     v1::ReadObjectsRequest request;
     *request.mutable_source() = source_;
     const size_t end = std::min(present.size(), begin + kMaxNames);
-    for (size_t i = begin; i < end; ++i) request.add_names(GlobOf(present[i]));
+    for (size_t i = begin; i < end; ++i)
+      request.add_names(ExactGlob(present[i]));
     const auto objects = client_.ReadObjects(request, {.stop = stop});
     if (!objects.ok()) return dcp::Annotate(objects.status(), url_);
     for (const v1::ReadObjectsResponse& object : *objects) {

@@ -56,7 +56,7 @@ std::optional<StoredEntry> LocalSource::Find(absl::string_view name) const {
   return StoredEntry{.is_tensor = true,
                      .dtype = tensor->dtype,
                      .shape = tensor->shape,
-                     .made_of = checkpoint_->MadeOf(*entry)};
+                     .made_of = checkpoint_->SourceNames(*entry)};
 }
 
 absl::StatusOr<absl::flat_hash_map<std::string, dcp::Value>>

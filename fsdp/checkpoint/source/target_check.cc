@@ -17,8 +17,8 @@
 namespace fsdp {
 namespace {
 
-std::string ProblemOf(const dcp::MetadataEntry& wanted,
-                      const StoredEntry& stored) {
+std::string FindProblem(const dcp::MetadataEntry& wanted,
+                        const StoredEntry& stored) {
   const auto* tensor = std::get_if<dcp::TensorStorageMetadata>(&wanted.value);
   if (tensor == nullptr) {
     return stored.is_tensor ? absl::StrCat(wanted.fqn,
@@ -59,7 +59,7 @@ absl::StatusOr<absl::flat_hash_set<std::string>> CheckTargets(
         if (absent.insert(wanted.fqn).second) missing.push_back(wanted.fqn);
         continue;
       }
-      std::string problem = ProblemOf(wanted, *stored);
+      std::string problem = FindProblem(wanted, *stored);
       if (!problem.empty() && !stored->made_of.empty()) {
         absl::StrAppend(&problem, " (made of ", stored->made_of, ")");
       }

@@ -23,7 +23,7 @@ absl::StatusOr<TargetTensor> MakeTarget(const StateLeaf& leaf) {
     target.spec = tensor->spec();
     target.shape.assign(tensor->shape().begin(), tensor->shape().end());
     DCP_RETURN_IF_ERROR(CheckHasMemory(target.local));
-    DCP_ASSIGN_OR_RETURN(target.parts, LocalPartsOf(*tensor));
+    DCP_ASSIGN_OR_RETURN(target.parts, FindLocalParts(*tensor));
   } else {
     target.local = *leaf.value->get_if<at::Tensor>();
     DCP_RETURN_IF_ERROR(CheckHasMemory(target.local));
@@ -31,7 +31,7 @@ absl::StatusOr<TargetTensor> MakeTarget(const StateLeaf& leaf) {
                         target.local.sizes().end());
     target.parts.push_back({dcp::WholeBox(target.shape), target.local});
   }
-  DCP_ASSIGN_OR_RETURN(target.dtype, DTypeOf(target.local.scalar_type()));
+  DCP_ASSIGN_OR_RETURN(target.dtype, ToDType(target.local.scalar_type()));
   return target;
 }
 

@@ -34,7 +34,7 @@ class Numbering {
     }
   }
 
-  absl::StatusOr<std::string> NameOf(int64_t number) const {
+  absl::StatusOr<std::string> FindName(int64_t number) const {
     if (number < 0 || number >= static_cast<int64_t>(flat_.size())) {
       return absl::InvalidArgumentError(
           absl::StrCat("optimizer state dict: it names parameter ", number,
@@ -69,7 +69,7 @@ absl::StatusOr<LoadedOptimizer::Group> ParseGroup(const StateValue& value,
     } else if (const auto* number = item.get_if<int64_t>()) {
       numbered = true;
       DCP_ASSIGN_OR_RETURN(group.names.emplace_back(),
-                           numbering.NameOf(*number));
+                           numbering.FindName(*number));
     } else {
       return WrongShape("a parameter of a param group", &item, "a name");
     }
@@ -105,7 +105,7 @@ absl::StatusOr<LoadedOptimizer> ParseNested(
     std::string name = key;
     int64_t number = 0;
     if (numbered && absl::SimpleAtoi(key, &number)) {
-      DCP_ASSIGN_OR_RETURN(name, numbering.NameOf(number));
+      DCP_ASSIGN_OR_RETURN(name, numbering.FindName(number));
     }
     loaded.state[name] = *dict;
   }

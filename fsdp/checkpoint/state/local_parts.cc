@@ -31,7 +31,7 @@ std::vector<std::map<int64_t, int64_t>> LocalBegins(
 
 }  // namespace
 
-absl::StatusOr<std::vector<LocalPart>> LocalPartsOf(const DTensor& tensor) {
+absl::StatusOr<std::vector<LocalPart>> FindLocalParts(const DTensor& tensor) {
   const DTensorSpec& spec = tensor.spec();
   for (const Placement& placement : spec.placements) {
     if (placement.is_partial()) {

@@ -20,7 +20,7 @@ struct LocalPart {
 
 // One part, or several for uneven strided shards; none on a rank outside the
 // mesh. InvalidArgument for a Partial, which holds no part of the value.
-absl::StatusOr<std::vector<LocalPart>> LocalPartsOf(const DTensor& tensor);
+absl::StatusOr<std::vector<LocalPart>> FindLocalParts(const DTensor& tensor);
 
 }  // namespace fsdp
 

@@ -22,7 +22,7 @@ using torch::nn::Module;
 // The entries that the options select, under the names that they get.
 absl::StatusOr<std::vector<ModuleEntry>> ChosenEntries(
     const Module& module, const StateDictOptions& options) {
-  std::vector<ModuleEntry> entries = EntriesOf(module);
+  std::vector<ModuleEntry> entries = ListEntries(module);
   if (options.submodules.empty()) return entries;
   if (!options.keep_submodule_prefixes && options.submodules.size() > 1) {
     return absl::InvalidArgumentError(
@@ -31,7 +31,7 @@ absl::StatusOr<std::vector<ModuleEntry>> ChosenEntries(
                      "keep_submodule_prefixes, or give one submodule"));
   }
   const std::optional<std::vector<std::string>> prefixes =
-      PrefixesOf(module, options.submodules);
+      FindModulePrefixes(module, options.submodules);
   if (!prefixes.has_value()) {
     return absl::InvalidArgumentError(
         "one of the submodules is not inside the module");
@@ -50,9 +50,9 @@ absl::StatusOr<std::vector<ModuleEntry>> ChosenEntries(
   return chosen;
 }
 
-StateValue ValueOf(const ModuleEntry& entry) {
+StateValue EntryValue(const ModuleEntry& entry) {
   const at::Tensor tensor = entry.tensor.detach();
-  std::optional<DTensorSpec> spec = SpecOf(entry.tensor);
+  std::optional<DTensorSpec> spec = FindSpec(entry.tensor);
   if (!spec.has_value()) return StateValue(tensor);
   return StateValue(DTensor(tensor, *std::move(spec)));
 }
@@ -68,7 +68,7 @@ absl::StatusOr<StateDict> ModelState(const Module& module,
     for (const ModuleEntry& entry : entries) {
       const bool frozen = entry.is_parameter && !entry.tensor.requires_grad();
       if (frozen && options.ignore_frozen_params) continue;
-      state[entry.name] = ValueOf(entry);
+      state[entry.name] = EntryValue(entry);
     }
     return state;
   });
@@ -91,7 +91,7 @@ absl::StatusOr<ModelPlan> PlanModel(const Module& module,
     const void* const identity = entry.tensor.unsafeGetTensorImpl();
     if (src == nullptr || !given.insert(identity).second) continue;
     DCP_ASSIGN_OR_RETURN(std::optional<DTensorSpec> spec,
-                         CatchTorch([&] { return SpecOf(entry.tensor); }));
+                         CatchTorch([&] { return FindSpec(entry.tensor); }));
     plan.copies.push_back({.name = entry.name,
                            .dst = entry.tensor.detach(),
                            .spec = std::move(spec),

@@ -15,15 +15,15 @@ using torch::nn::Module;
 
 void AddEntries(const Module& module, const std::string& prefix,
                 std::vector<ModuleEntry>& entries) {
-  for (const auto& item : ParametersOf(module)) {
+  for (const auto& item : ParameterRegistry(module)) {
     if (!item.value().defined()) continue;
     entries.push_back({prefix + item.key(), item.value(), true});
   }
-  for (const auto& item : BuffersOf(module)) {
+  for (const auto& item : BufferRegistry(module)) {
     if (!item.value().defined()) continue;
     entries.push_back({prefix + item.key(), item.value(), false});
   }
-  for (const auto& item : ChildrenOf(module)) {
+  for (const auto& item : ChildRegistry(module)) {
     AddEntries(*item.value(), prefix + item.key() + ".", entries);
   }
 }
@@ -34,20 +34,20 @@ void FindPrefixes(const Module& module, const std::string& prefix,
                   std::unordered_set<const Module*>& wanted,
                   std::vector<std::string>& prefixes) {
   if (wanted.erase(&module) != 0) prefixes.push_back(prefix);
-  for (const auto& item : ChildrenOf(module)) {
+  for (const auto& item : ChildRegistry(module)) {
     FindPrefixes(*item.value(), prefix + item.key() + ".", wanted, prefixes);
   }
 }
 
 }  // namespace
 
-std::vector<ModuleEntry> EntriesOf(const Module& module) {
+std::vector<ModuleEntry> ListEntries(const Module& module) {
   std::vector<ModuleEntry> entries;
   AddEntries(module, "", entries);
   return entries;
 }
 
-std::optional<std::vector<std::string>> PrefixesOf(
+std::optional<std::vector<std::string>> FindModulePrefixes(
     const Module& root, const std::vector<const Module*>& modules) {
   std::unordered_set<const Module*> wanted(modules.begin(), modules.end());
   std::vector<std::string> prefixes;
@@ -57,21 +57,21 @@ std::optional<std::vector<std::string>> PrefixesOf(
 }
 
 bool IsSharded(const Module& module) {
-  for (const ModuleEntry& entry : EntriesOf(module)) {
-    if (FsdpParam::OfShard(entry.tensor) != nullptr) return true;
+  for (const ModuleEntry& entry : ListEntries(module)) {
+    if (FsdpParam::FindByShard(entry.tensor) != nullptr) return true;
   }
   return false;
 }
 
-std::optional<DTensorSpec> SpecOf(const at::Tensor& parameter) {
-  const FsdpParam* param = FsdpParam::OfShard(parameter);
+std::optional<DTensorSpec> FindSpec(const at::Tensor& parameter) {
+  const FsdpParam* param = FsdpParam::FindByShard(parameter);
   if (param == nullptr) return std::nullopt;
   return param->AsDTensor().spec();
 }
 
 void DropGathered(Module& module) {
-  for (const ModuleEntry& entry : EntriesOf(module)) {
-    FsdpParam* param = FsdpParam::OfShard(entry.tensor);
+  for (const ModuleEntry& entry : ListEntries(module)) {
+    FsdpParam* param = FsdpParam::FindByShard(entry.tensor);
     if (param == nullptr) continue;
     param->group().DropGather();
     param->group().Reshard(/*after_forward=*/false);

@@ -23,11 +23,11 @@ struct ModuleEntry {
 };
 
 // For each module: parameters, then buffers, then the children's entries.
-std::vector<ModuleEntry> EntriesOf(const torch::nn::Module& module);
+std::vector<ModuleEntry> ListEntries(const torch::nn::Module& module);
 
 // The names of `modules` below `root`, each with a trailing dot; the root's is
 // empty. Absent if any module is not there.
-std::optional<std::vector<std::string>> PrefixesOf(
+std::optional<std::vector<std::string>> FindModulePrefixes(
     const torch::nn::Module& root,
     const std::vector<const torch::nn::Module*>& modules);
 
@@ -36,7 +36,7 @@ bool IsSharded(const torch::nn::Module& module);
 
 // How a tensor with the parameter's shape lies on the mesh; absent when the
 // parameter is not sharded.
-std::optional<DTensorSpec> SpecOf(const at::Tensor& parameter);
+std::optional<DTensorSpec> FindSpec(const at::Tensor& parameter);
 
 // Frees the gathered parameters, so that the next forward gathers the shards as
 // they are then.

@@ -215,7 +215,7 @@ bool Is(const torch::optim::Optimizer& optimizer) {
 }
 
 // A number; Python writes a whole one as an int.
-std::optional<double> NumberOf(const StateValue& value) {
+std::optional<double> ParseNumber(const StateValue& value) {
   if (const auto* number = value.get_if<double>()) return *number;
   if (const auto* number = value.get_if<int64_t>()) {
     return static_cast<double>(*number);
@@ -229,16 +229,16 @@ std::optional<double> NumberOf(const StateValue& value) {
   return std::nullopt;
 }
 
-const StateList* ItemsOf(const StateValue& value) {
+const StateList* FindItems(const StateValue& value) {
   if (const auto* tuple = value.get_if<StateTuple>()) return &tuple->items;
   return value.get_if<StateList>();
 }
 
-std::optional<Betas> BetasOf(const StateValue& value) {
-  const StateList* items = ItemsOf(value);
+std::optional<Betas> ParseBetas(const StateValue& value) {
+  const StateList* items = FindItems(value);
   if (items == nullptr || items->size() != 2) return std::nullopt;
-  const std::optional<double> first = NumberOf((*items)[0]);
-  const std::optional<double> second = NumberOf((*items)[1]);
+  const std::optional<double> first = ParseNumber((*items)[0]);
+  const std::optional<double> second = ParseNumber((*items)[1]);
   if (!first.has_value() || !second.has_value()) return std::nullopt;
   return Betas(*first, *second);
 }
@@ -249,7 +249,7 @@ struct Setter {
   OptimizerOptions& options;
 
   std::string operator()(double& (*access)(OptimizerOptions&)) const {
-    const std::optional<double> number = NumberOf(value);
+    const std::optional<double> number = ParseNumber(value);
     if (!number.has_value()) return Wrong("a number");
     access(options) = *number;
     return "";
@@ -261,7 +261,7 @@ struct Setter {
     return "";
   }
   std::string operator()(Betas& (*access)(OptimizerOptions&)) const {
-    const std::optional<Betas> betas = BetasOf(value);
+    const std::optional<Betas> betas = ParseBetas(value);
     if (!betas.has_value()) return Wrong("a pair of numbers");
     access(options) = *betas;
     return "";
@@ -315,7 +315,7 @@ bool OptimizerKind::HasState(OptimizerOptions& options) const {
   return has_step() || !TensorsUnder(options).empty();
 }
 
-StateDict OptimizerKind::HyperparametersOf(OptimizerOptions& options) const {
+StateDict OptimizerKind::GetHyperparameters(OptimizerOptions& options) const {
   StateDict values;
   for (const Hyperparameter& parameter : hyperparameters) {
     values[parameter.key] = std::visit(Getter{options}, parameter.access);
@@ -368,7 +368,7 @@ bool OptimizerKind::IsComplete(ParamState* state,
   });
 }
 
-absl::StatusOr<const OptimizerKind*> KindOf(
+absl::StatusOr<const OptimizerKind*> FindOptimizerKind(
     const torch::optim::Optimizer& optimizer) {
   static const auto* const kAdam = new OptimizerKind(MakeAdam());
   static const auto* const kAdamW = new OptimizerKind(MakeAdamW());

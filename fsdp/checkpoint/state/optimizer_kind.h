@@ -66,7 +66,7 @@ struct OptimizerKind {
   // Whether a parameter has any state under these options.
   bool HasState(OptimizerOptions& options) const;
 
-  StateDict HyperparametersOf(OptimizerOptions& options) const;
+  StateDict GetHyperparameters(OptimizerOptions& options) const;
   // Sets those in `values`; others stay. For every value that cannot be set,
   // adds a problem such as "lr is a text".
   void SetHyperparameters(const StateDict& values, OptimizerOptions& options,
@@ -83,7 +83,7 @@ struct OptimizerKind {
 };
 
 // Unimplemented for an optimizer of another class.
-absl::StatusOr<const OptimizerKind*> KindOf(
+absl::StatusOr<const OptimizerKind*> FindOptimizerKind(
     const torch::optim::Optimizer& optimizer);
 
 }  // namespace fsdp

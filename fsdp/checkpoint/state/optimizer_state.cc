@@ -29,16 +29,16 @@ namespace {
 using torch::optim::Optimizer;
 using torch::optim::OptimizerParamGroup;
 
-void* KeyOf(const at::Tensor& parameter) {
+void* StateKey(const at::Tensor& parameter) {
   return parameter.unsafeGetTensorImpl();
 }
 
 // The accessors that read options take a mutable reference.
-OptimizerOptions& OptionsOf(const OptimizerParamGroup& group) {
+OptimizerOptions& GroupOptions(const OptimizerParamGroup& group) {
   return const_cast<OptimizerOptions&>(group.options());
 }
 
-at::Tensor StepOf(const OptimizerKind& kind, ParamState& state) {
+at::Tensor StepAsTensor(const OptimizerKind& kind, ParamState& state) {
   if (kind.step_tensor != nullptr) return kind.step_tensor(state);
   if (StepCounter* counter = FindStepCounter(state))
     return StepTensor(*counter);
@@ -47,11 +47,11 @@ at::Tensor StepOf(const OptimizerKind& kind, ParamState& state) {
                   at::TensorOptions(at::kFloat));
 }
 
-StateDict StateOfParameter(const OptimizerKind& kind, ParamState& state,
-                           const at::Tensor& parameter) {
-  const std::optional<DTensorSpec> spec = SpecOf(parameter);
+StateDict ParameterState(const OptimizerKind& kind, ParamState& state,
+                         const at::Tensor& parameter) {
+  const std::optional<DTensorSpec> spec = FindSpec(parameter);
   StateDict dict;
-  if (kind.has_step()) dict["step"] = StepOf(kind, state);
+  if (kind.has_step()) dict["step"] = StepAsTensor(kind, state);
   for (const StateTensor& tensor : kind.tensors) {
     const at::Tensor& value = tensor.access(state);
     if (!value.defined()) continue;
@@ -64,13 +64,14 @@ StateDict StateOfParameter(const OptimizerKind& kind, ParamState& state,
 
 void AddMissingState(const OptimizerKind& kind, Optimizer& optimizer) {
   for (const OptimizerParamGroup& group : optimizer.param_groups()) {
-    if (!kind.HasState(OptionsOf(group))) continue;
+    if (!kind.HasState(GroupOptions(group))) continue;
     for (const at::Tensor& parameter : group.params()) {
       if (!parameter.requires_grad()) continue;
-      std::unique_ptr<ParamState>& state = optimizer.state()[KeyOf(parameter)];
+      std::unique_ptr<ParamState>& state =
+          optimizer.state()[StateKey(parameter)];
       // Tensors from earlier state dicts stay tied to a state that stays.
-      if (kind.IsComplete(state.get(), OptionsOf(group))) continue;
-      state = kind.CompleteState(state.get(), parameter, OptionsOf(group));
+      if (kind.IsComplete(state.get(), GroupOptions(group))) continue;
+      state = kind.CompleteState(state.get(), parameter, GroupOptions(group));
     }
   }
 }
@@ -79,7 +80,8 @@ void AddMissingState(const OptimizerKind& kind, Optimizer& optimizer) {
 
 absl::StatusOr<StateDict> OptimizerState(const torch::nn::Module& module,
                                          Optimizer& optimizer) {
-  DCP_ASSIGN_OR_RETURN(const OptimizerKind* const kind, KindOf(optimizer));
+  DCP_ASSIGN_OR_RETURN(const OptimizerKind* const kind,
+                       FindOptimizerKind(optimizer));
   return CatchTorch([&] {
     const std::vector<std::vector<std::string>> names =
         optimizer_parameter_names(optimizer, module);
@@ -92,11 +94,11 @@ absl::StatusOr<StateDict> OptimizerState(const torch::nn::Module& module,
       for (size_t p = 0; p < names[g].size(); ++p) {
         params.emplace_back(names[g][p]);
         const at::Tensor& parameter = group.params()[p];
-        const auto found = optimizer.state().find(KeyOf(parameter));
+        const auto found = optimizer.state().find(StateKey(parameter));
         if (found == optimizer.state().end()) continue;
-        state[names[g][p]] = StateOfParameter(*kind, *found->second, parameter);
+        state[names[g][p]] = ParameterState(*kind, *found->second, parameter);
       }
-      StateDict dict = kind->HyperparametersOf(OptionsOf(group));
+      StateDict dict = kind->GetHyperparameters(GroupOptions(group));
       dict["params"] = std::move(params);
       groups.emplace_back(std::move(dict));
     }
@@ -115,8 +117,8 @@ class OptimizerPlanner {
         strict_(options.strict),
         rules_(rules),
         mismatches_(mismatches) {
-    for (const ModuleEntry& entry : EntriesOf(module)) {
-      names_of_[KeyOf(entry.tensor)].push_back(entry.name);
+    for (const ModuleEntry& entry : ListEntries(module)) {
+      names_of_[StateKey(entry.tensor)].push_back(entry.name);
       known_.insert(entry.name);
     }
   }
@@ -143,14 +145,14 @@ class OptimizerPlanner {
   void Unexpected(const std::string& name) {
     if (strict_) mismatches_.unexpected.push_back(name);
   }
-  const std::vector<std::string>& NamesOf(const at::Tensor& parameter) {
-    return names_of_[KeyOf(parameter)];
+  const std::vector<std::string>& FindNames(const at::Tensor& parameter) {
+    return names_of_[StateKey(parameter)];
   }
 
   absl::Status PlanGroup(const OptimizerParamGroup& group,
                          const LoadedOptimizer& loaded);
-  std::set<size_t> LoadedGroupsOf(const OptimizerParamGroup& group,
-                                  const LoadedOptimizer& loaded);
+  std::set<size_t> FindLoadedGroups(const OptimizerParamGroup& group,
+                                    const LoadedOptimizer& loaded);
   absl::StatusOr<StateDict> MergeHyperparameters(const std::set<size_t>& groups,
                                                  const LoadedOptimizer& loaded);
   absl::Status PlanParameter(const at::Tensor& parameter,
@@ -174,11 +176,11 @@ class OptimizerPlanner {
 
 // A group without parameters has no names to match, so it is matched only if
 // the dict has exactly one such group too.
-std::set<size_t> OptimizerPlanner::LoadedGroupsOf(
+std::set<size_t> OptimizerPlanner::FindLoadedGroups(
     const OptimizerParamGroup& group, const LoadedOptimizer& loaded) {
   std::set<size_t> groups;
   for (const at::Tensor& parameter : group.params()) {
-    const std::vector<std::string>& names = NamesOf(parameter);
+    const std::vector<std::string>& names = FindNames(parameter);
     const auto name = std::find_if(
         names.begin(), names.end(),
         [&](const std::string& n) { return group_of_.contains(n); });
@@ -233,7 +235,7 @@ absl::Status OptimizerPlanner::PlanGroup(const OptimizerParamGroup& group,
                                          const LoadedOptimizer& loaded) {
   DCP_ASSIGN_OR_RETURN(
       StateDict values,
-      MergeHyperparameters(LoadedGroupsOf(group, loaded), loaded));
+      MergeHyperparameters(FindLoadedGroups(group, loaded), loaded));
   const std::unique_ptr<OptimizerOptions> options = group.options().clone();
   std::vector<std::string> problems;
   plan_.kind_->SetHyperparameters(values, *options, problems);
@@ -254,12 +256,12 @@ absl::Status OptimizerPlanner::PlanGroup(const OptimizerParamGroup& group,
 absl::Status OptimizerPlanner::PlanParameter(const at::Tensor& parameter,
                                              OptimizerOptions& options,
                                              const LoadedOptimizer& loaded) {
-  for (const std::string& name : NamesOf(parameter)) {
+  for (const std::string& name : FindNames(parameter)) {
     const auto found = loaded.state.find(name);
     if (found == loaded.state.end()) continue;
     return PlanState(parameter, options, name, found->second);
   }
-  Missing(absl::StrCat("state.", NamesOf(parameter)[0]));
+  Missing(absl::StrCat("state.", FindNames(parameter)[0]));
   return absl::OkStatus();
 }
 
@@ -268,16 +270,16 @@ absl::Status OptimizerPlanner::PlanState(const at::Tensor& parameter,
                                          const std::string& name,
                                          const StateDict& values) {
   const OptimizerKind& kind = *plan_.kind_;
-  const auto old = optimizer_.state().find(KeyOf(parameter));
+  const auto old = optimizer_.state().find(StateKey(parameter));
   OptimizerPlan::NewState target;
-  target.key = KeyOf(parameter);
+  target.key = StateKey(parameter);
   target.state = kind.CompleteState(
       old == optimizer_.state().end() ? nullptr : old->second.get(), parameter,
       options);
   const std::string prefix = absl::StrCat("state.", name, ".");
   absl::flat_hash_set<std::string> used;
   DCP_ASSIGN_OR_RETURN(const std::optional<DTensorSpec> spec,
-                       CatchTorch([&] { return SpecOf(parameter); }));
+                       CatchTorch([&] { return FindSpec(parameter); }));
   if (kind.has_step()) {
     used.insert("step");
     PlanStep(prefix + "step", values, target);
@@ -364,7 +366,8 @@ absl::StatusOr<OptimizerPlan> PlanOptimizer(const torch::nn::Module& module,
                                             const StateDictOptions& options,
                                             const CopyRules& rules,
                                             Mismatches& mismatches) {
-  DCP_ASSIGN_OR_RETURN(const OptimizerKind* const kind, KindOf(optimizer));
+  DCP_ASSIGN_OR_RETURN(const OptimizerKind* const kind,
+                       FindOptimizerKind(optimizer));
   return CatchTorch([&]() -> absl::StatusOr<OptimizerPlan> {
     DCP_ASSIGN_OR_RETURN(const LoadedOptimizer loaded,
                          ParseOptimizerState(state, optimizer_parameter_names(

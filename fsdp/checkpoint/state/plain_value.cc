@@ -26,8 +26,8 @@ absl::StatusOr<std::string> KeyText(const dcp::Value& key) {
   }
 }
 
-absl::StatusOr<std::vector<dcp::Value>> ItemsOf(const StateList& list,
-                                                dcp::ValueArena& arena) {
+absl::StatusOr<std::vector<dcp::Value>> ConvertItems(const StateList& list,
+                                                     dcp::ValueArena& arena) {
   std::vector<dcp::Value> items;
   for (const StateValue& item : list) {
     DCP_ASSIGN_OR_RETURN(items.emplace_back(), ToValue(item, arena));
@@ -68,12 +68,12 @@ absl::StatusOr<dcp::Value> ToValue(const StateValue& leaf,
   }
   if (const auto* list = leaf.get_if<StateList>()) {
     DCP_ASSIGN_OR_RETURN(const std::vector<dcp::Value> items,
-                         ItemsOf(*list, arena));
+                         ConvertItems(*list, arena));
     return arena.List(items);
   }
   if (const auto* tuple = leaf.get_if<StateTuple>()) {
     DCP_ASSIGN_OR_RETURN(const std::vector<dcp::Value> items,
-                         ItemsOf(tuple->items, arena));
+                         ConvertItems(tuple->items, arena));
     return arena.Tuple(items);
   }
   if (const auto* dict = leaf.get_if<StateDict>()) {

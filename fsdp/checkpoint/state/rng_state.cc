@@ -20,12 +20,12 @@ constexpr char kCuda[] = "cuda";
 
 bool HasCuda() { return at::globalContext().hasCUDA(); }
 
-at::Generator GeneratorOf(c10::DeviceType type) {
+at::Generator FindGenerator(c10::DeviceType type) {
   return at::globalContext().defaultGenerator(c10::Device(type));
 }
 
-at::Tensor StateOf(c10::DeviceType type) {
-  at::Generator generator = GeneratorOf(type);
+at::Tensor GeneratorState(c10::DeviceType type) {
+  at::Generator generator = FindGenerator(type);
   const std::scoped_lock lock(generator.mutex());
   return generator.get_state();
 }
@@ -39,7 +39,7 @@ absl::Status SetState(absl::string_view key, c10::DeviceType type,
   }
   return dcp::Annotate(
       CatchTorch([&] {
-        at::Generator generator = GeneratorOf(type);
+        at::Generator generator = FindGenerator(type);
         const std::scoped_lock lock(generator.mutex());
         generator.set_state(tensor->detach().cpu().contiguous());
       }),
@@ -50,8 +50,8 @@ absl::Status SetState(absl::string_view key, c10::DeviceType type,
 
 absl::StatusOr<StateDict> get_rng_state() {
   return CatchTorch([] {
-    StateDict state = {{kCpu, StateOf(c10::kCPU)}};
-    if (HasCuda()) state[kCuda] = StateOf(c10::kCUDA);
+    StateDict state = {{kCpu, GeneratorState(c10::kCPU)}};
+    if (HasCuda()) state[kCuda] = GeneratorState(c10::kCUDA);
     return state;
   });
 }

@@ -34,7 +34,7 @@ constexpr uint64_t kMostBytesOfSmall = 64 << 10;
 
 bool IsSmall(const at::Tensor& tensor) {
   // A shard changes only in a step.
-  return CheckHasMemory(tensor).ok() && DTypeOf(tensor.scalar_type()).ok() &&
+  return CheckHasMemory(tensor).ok() && ToDType(tensor.scalar_type()).ok() &&
          !HasLazyKey(tensor) && tensor.nbytes() <= kMostBytesOfSmall;
 }
 
@@ -80,7 +80,7 @@ class Collector {
     if (const auto* tensor = leaf.value->get_if<DTensor>()) {
       DCP_RETURN_IF_ERROR(CheckHasMemory(tensor->to_local()));
       DCP_ASSIGN_OR_RETURN(const std::vector<LocalPart> parts,
-                           LocalPartsOf(*tensor));
+                           FindLocalParts(*tensor));
       const dcp::Dims shape(tensor->shape().begin(), tensor->shape().end());
       for (const LocalPart& part : parts) {
         DCP_RETURN_IF_ERROR(AddPart(leaf, shape, part,
@@ -110,7 +110,7 @@ class Collector {
                        const LocalPart& part, int64_t num_replicas,
                        const at::Tensor& memory) {
     DCP_ASSIGN_OR_RETURN(const dcp::DType dtype,
-                         DTypeOf(part.local.scalar_type()));
+                         ToDType(part.local.scalar_type()));
     DCP_ASSIGN_OR_RETURN(std::shared_ptr<TransferStream> stream,
                          streams_.For(part.local.device()));
     result_->sources.push_back(

@@ -16,7 +16,7 @@
 namespace fsdp {
 namespace {
 
-at::IntArrayRef ShapeOf(const TensorCopy& copy) {
+at::IntArrayRef DestinationShape(const TensorCopy& copy) {
   return copy.spec.has_value() ? at::IntArrayRef(copy.spec->shape)
                                : copy.dst.sizes();
 }
@@ -70,14 +70,14 @@ at::IntArrayRef SourceShape(const TensorCopy& copy) {
 std::string WrongValue(const TensorCopy& copy, const CopyRules& rules) {
   const at::Tensor& src = LocalSource(copy);
   if (!src.defined()) return "is undefined";
-  if (SourceShape(copy) != ShapeOf(copy)) {
-    return absl::StrCat(
-        "has shape ",
-        dcp::ShapeToString(
-            {SourceShape(copy).data(), SourceShape(copy).size()}),
-        ", but ",
-        dcp::ShapeToString({ShapeOf(copy).data(), ShapeOf(copy).size()}),
-        " is expected");
+  if (SourceShape(copy) != DestinationShape(copy)) {
+    return absl::StrCat("has shape ",
+                        dcp::ShapeToString({SourceShape(copy).data(),
+                                            SourceShape(copy).size()}),
+                        ", but ",
+                        dcp::ShapeToString({DestinationShape(copy).data(),
+                                            DestinationShape(copy).size()}),
+                        " is expected");
   }
   if (src.is_complex() && !copy.dst.is_complex()) {
     return "is complex, but real numbers are expected";
@@ -127,7 +127,7 @@ void CheckCopy(const TensorCopy& copy, const CopyRules& rules,
   mismatches.wrong.push_back(absl::StrCat(copy.name, " ", wrong));
 }
 
-at::Tensor ViewOfBox(const at::Tensor& whole, const dcp::Box& box) {
+at::Tensor BoxView(const at::Tensor& whole, const dcp::Box& box) {
   at::Tensor view = whole;
   for (size_t d = 0; d < box.sizes.size(); ++d) {
     view = view.narrow(static_cast<int64_t>(d),
@@ -136,13 +136,14 @@ at::Tensor ViewOfBox(const at::Tensor& whole, const dcp::Box& box) {
   return view;
 }
 
-absl::StatusOr<std::vector<LocalPart>> PartsOfCopy(const TensorCopy& copy) {
+absl::StatusOr<std::vector<LocalPart>> FindDestinationParts(
+    const TensorCopy& copy) {
   const at::Tensor dst = copy.dst.detach();
   if (!copy.spec.has_value()) {
     return std::vector<LocalPart>{
         {dcp::WholeBox({dst.sizes().data(), dst.sizes().size()}), dst}};
   }
-  return CatchTorch([&] { return LocalPartsOf(DTensor(dst, *copy.spec)); });
+  return CatchTorch([&] { return FindLocalParts(DTensor(dst, *copy.spec)); });
 }
 
 absl::Status RunCopy(const TensorCopy& copy) {
@@ -156,9 +157,10 @@ absl::Status RunCopy(const TensorCopy& copy) {
       if (!local.is_same(copy.dst)) copy.dst.detach().copy_(local);
       return absl::OkStatus();
     }
-    DCP_ASSIGN_OR_RETURN(const std::vector<LocalPart> parts, PartsOfCopy(copy));
+    DCP_ASSIGN_OR_RETURN(const std::vector<LocalPart> parts,
+                         FindDestinationParts(copy));
     for (const LocalPart& part : parts) {
-      part.local.copy_(ViewOfBox(*copy.src.get_if<at::Tensor>(), part.box));
+      part.local.copy_(BoxView(*copy.src.get_if<at::Tensor>(), part.box));
     }
     return absl::OkStatus();
   };

@@ -54,10 +54,11 @@ void CheckCopy(const TensorCopy& copy, const CopyRules& rules,
 absl::Status RunCopy(const TensorCopy& copy);
 
 // A view of the part of `whole` that lies in `box`.
-at::Tensor ViewOfBox(const at::Tensor& whole, const dcp::Box& box);
+at::Tensor BoxView(const at::Tensor& whole, const dcp::Box& box);
 
 // The parts of `copy.dst`, as views, with their boxes in the whole tensor.
-absl::StatusOr<std::vector<LocalPart>> PartsOfCopy(const TensorCopy& copy);
+absl::StatusOr<std::vector<LocalPart>> FindDestinationParts(
+    const TensorCopy& copy);
 
 // "an int", "a tensor": for errors.
 absl::string_view KindName(const StateValue& value);

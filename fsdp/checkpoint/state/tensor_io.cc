@@ -127,7 +127,7 @@ std::pmr::memory_resource* NewStagingMemory() {
 
 }  // namespace
 
-absl::StatusOr<dcp::DType> DTypeOf(at::ScalarType type) {
+absl::StatusOr<dcp::DType> ToDType(at::ScalarType type) {
   switch (type) {
     case at::kDouble:
       return dcp::DType::kFloat64;

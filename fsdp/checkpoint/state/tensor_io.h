@@ -26,7 +26,7 @@ namespace fsdp {
 
 // The DType for `type`; InvalidArgument for types that checkpoints do not hold,
 // such as quantized ones.
-absl::StatusOr<dcp::DType> DTypeOf(at::ScalarType type);
+absl::StatusOr<dcp::DType> ToDType(at::ScalarType type);
 
 // OK when `tensor` has elements in memory that can be copied: InvalidArgument
 // for undefined, sparse and meta tensors.

@@ -28,7 +28,8 @@ bool SaysTimeout(absl::string_view message) {
          absl::StrContains(text, "timeout");
 }
 
-absl::StatusCode CodeOf(const c10::Error& error, absl::string_view message) {
+absl::StatusCode FindStatusCode(const c10::Error& error,
+                                absl::string_view message) {
   if (IsAnyOf<c10::ValueError, c10::TypeError, c10::IndexError>(error)) {
     return absl::StatusCode::kInvalidArgument;
   }
@@ -53,7 +54,7 @@ absl::StatusCode CodeOf(const c10::Error& error, absl::string_view message) {
   return absl::StatusCode::kFailedPrecondition;
 }
 
-absl::Status ErrorOf(absl::StatusCode code, absl::string_view message) {
+absl::Status MakeError(absl::StatusCode code, absl::string_view message) {
   message = absl::StripAsciiWhitespace(message);
   return absl::Status(code,
                       message.empty() ? "an error without a message" : message);
@@ -66,11 +67,11 @@ absl::Status internal::CatchTorchError(absl::FunctionRef<void()> call) {
     call();
   } catch (const c10::Error& error) {
     const std::string message = error.what_without_backtrace();
-    return ErrorOf(CodeOf(error, message), message);
+    return MakeError(FindStatusCode(error, message), message);
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError("out of memory");
   } catch (const std::exception& error) {
-    return ErrorOf(absl::StatusCode::kInternal, error.what());
+    return MakeError(absl::StatusCode::kInternal, error.what());
   }
   return absl::OkStatus();
 }

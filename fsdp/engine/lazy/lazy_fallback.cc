@@ -42,7 +42,7 @@ struct Touched {
       has_other_tensor = true;
       return;
     }
-    const ManagedStorage* storage = ManagedStorageOf(tensor);
+    const ManagedStorage* storage = FindManagedStorage(tensor);
     if (storage == nullptr) {
       has_other_tensor = true;
       has_tagged_tensor = true;
@@ -112,9 +112,9 @@ Touched Collect(const c10::FunctionSchema& schema, const Stack& stack,
 // parts.
 bool IsOrdinary(const at::Tensor& tensor) {
   return !HasLazyKey(tensor) ||
-         (tensor.has_storage() && ManagedStorageOf(tensor) == nullptr &&
-          ShardStorageOf(tensor) == nullptr &&
-          FsdpParam::OfShard(tensor) == nullptr);
+         (tensor.has_storage() && FindManagedStorage(tensor) == nullptr &&
+          FindShardStorage(tensor) == nullptr &&
+          FsdpParam::FindByShard(tensor) == nullptr);
 }
 
 // Whether `tensor` is an activation with another dtype than `param` requires.

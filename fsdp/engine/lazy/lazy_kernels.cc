@@ -51,7 +51,7 @@ namespace {
 // Whether an operator in `phase` can take the argument as it is.
 bool IsReady(const at::Tensor& tensor, UsePhase phase) {
   if (!tensor.defined() || !HasLazyKey(tensor)) return true;
-  const ManagedStorage* storage = ManagedStorageOf(tensor);
+  const ManagedStorage* storage = FindManagedStorage(tensor);
   if (storage == nullptr ||
       storage->holds() != ManagedStorage::Holds::kParameter) {
     return false;

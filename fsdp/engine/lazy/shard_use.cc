@@ -36,7 +36,7 @@ struct ShardArgument {
   ShardStorage* storage;  // null once it was replaced (to(), load)
   bool is_written;
 
-  FsdpParam* param() const { return FsdpParam::OfShard(tensor); }
+  FsdpParam* param() const { return FsdpParam::FindByShard(tensor); }
 };
 
 struct Arguments {
@@ -47,13 +47,13 @@ struct Arguments {
   void Add(const at::Tensor& tensor, size_t argument,
            std::optional<size_t> element, bool is_written) {
     if (!tensor.defined()) return;
-    if (ManagedStorageOf(tensor) != nullptr) {
+    if (FindManagedStorage(tensor) != nullptr) {
       has_parameter = true;
       return;
     }
     if (HasLazyKey(tensor)) {
-      ShardStorage* storage = ShardStorageOf(tensor);
-      if (storage != nullptr || FsdpParam::OfShard(tensor) != nullptr) {
+      ShardStorage* storage = FindShardStorage(tensor);
+      if (storage != nullptr || FsdpParam::FindByShard(tensor) != nullptr) {
         shards.push_back({argument, element, tensor, storage, is_written});
         return;
       }
@@ -167,7 +167,8 @@ std::string ParameterName(const ShardArgument& shard) {
                           : absl::StrCat("'", param->name(), "'");
 }
 
-void WarnOfPart(const c10::FunctionSchema& schema, const Arguments& arguments) {
+void WarnAboutPart(const c10::FunctionSchema& schema,
+                   const Arguments& arguments) {
   if (!arguments.others.empty() || TakesShardAlone(schema)) return;
   const ShardArgument& shard = arguments.shards.front();
   if (!IsPart(shard)) return;
@@ -233,8 +234,8 @@ bool MeansParameters(const c10::FunctionSchema& schema,
   return false;
 }
 
-at::Tensor ParameterOf(const ShardArgument& shard,
-                       const c10::FunctionSchema& schema) {
+at::Tensor WholeParameter(const ShardArgument& shard,
+                          const c10::FunctionSchema& schema) {
   const FsdpParam* param = shard.param();
   FsdpParamGroup* group = shard.storage ? shard.storage->group() : nullptr;
   TORCH_CHECK(
@@ -251,7 +252,7 @@ at::Tensor ParameterOf(const ShardArgument& shard,
 void Substitute(const ShardArgument& shard, const c10::FunctionSchema& schema,
                 torch::jit::Stack& stack, size_t begin) {
   c10::IValue& value = stack[begin + shard.argument];
-  const at::Tensor parameter = ParameterOf(shard, schema);
+  const at::Tensor parameter = WholeParameter(shard, schema);
   if (!shard.element.has_value()) {
     value = parameter;
     return;
@@ -265,10 +266,10 @@ void Substitute(const ShardArgument& shard, const c10::FunctionSchema& schema,
 
 void NoteShardWrite(const at::Tensor& tensor) {
   WriteWatch::AwaitReaders(tensor);
-  const ShardStorage* storage = ShardStorageOf(tensor);
+  const ShardStorage* storage = FindShardStorage(tensor);
   FsdpParamGroup* group = storage == nullptr ? nullptr : storage->group();
   if (group == nullptr) {
-    FsdpParam* param = FsdpParam::OfShard(tensor);
+    FsdpParam* param = FsdpParam::FindByShard(tensor);
     if (param == nullptr) return;
     group = &param->group();
   }
@@ -294,7 +295,7 @@ bool ResolveShards(const c10::FunctionSchema& schema, torch::jit::Stack& stack,
   if (writes || ShardScope::active() || IsByShard(name)) return false;
   CheckNotOneVector(schema, stack, begin, arguments.shards.front());
   if (!MeansParameters(schema, arguments)) {
-    WarnOfPart(schema, arguments);
+    WarnAboutPart(schema, arguments);
     return false;
   }
   for (const ShardArgument& shard : arguments.shards) {

@@ -131,7 +131,7 @@ absl::Status Checkpoints::Resume(const std::string& path, int64_t step) {
   status =
       fsdp::set_optimizer_state_dict(*run_.model, run_.optimizer, optimizer);
   if (!status.ok()) return status;
-  run_.progress.GoOnAfter(losses);
+  run_.progress.ContinueAfter(losses);
   if (run_.training.learning_rate != nullptr) {
     run_.training.learning_rate->set_step(step);
   }

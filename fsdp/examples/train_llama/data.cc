@@ -45,7 +45,7 @@ absl::StatusOr<Corpus> Corpus::Open(const std::string& path, int64_t seq_len,
 Corpus::Corpus(std::string text, int64_t seq_len, int64_t seed)
     : text_(std::move(text)), seq_len_(seq_len), seed_(seed) {}
 
-int64_t Corpus::StartOf(int64_t step, int64_t sequence) const {
+int64_t Corpus::SequenceStart(int64_t step, int64_t sequence) const {
   const uint64_t drawn =
       Mix(Mix(Mix(static_cast<uint64_t>(seed_)) ^ static_cast<uint64_t>(step)) ^
           static_cast<uint64_t>(sequence));
@@ -58,7 +58,7 @@ Batch Corpus::MakeBatch(const BatchRange& range) const {
       at::empty({range.num_sequences, seq_len_ + 1}, at::kLong);
   int64_t* out = rows.mutable_data_ptr<int64_t>();
   for (int64_t i = 0; i < range.num_sequences; ++i) {
-    const int64_t start = StartOf(range.step, range.first_sequence + i);
+    const int64_t start = SequenceStart(range.step, range.first_sequence + i);
     for (int64_t j = 0; j <= seq_len_; ++j) {
       *out++ = static_cast<unsigned char>(text_[start + j]);
     }

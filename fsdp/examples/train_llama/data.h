@@ -41,7 +41,7 @@ class Corpus {
   Batch MakeBatch(const BatchRange& range) const;
 
  private:
-  int64_t StartOf(int64_t step, int64_t sequence) const;
+  int64_t SequenceStart(int64_t step, int64_t sequence) const;
 
   std::string text_;
   int64_t seq_len_;

@@ -37,7 +37,7 @@ torch::nn::Linear MakeLinear(int64_t in_features, int64_t out_features) {
 
 // A token's experts share the output by their scores, as in Mixtral; the bias
 // on scores evens out their loads.
-fsdp::MoEArgs ExpertsOf(const ModelOptions& options) {
+fsdp::MoEArgs MakeMoEArgs(const ModelOptions& options) {
   return {.router = {.num_experts = options.num_experts,
                      .top_k = options.top_k,
                      .score_func = fsdp::ScoreFunction::kSoftmax,
@@ -155,7 +155,7 @@ BlockImpl::BlockImpl(const ModelOptions& options) {
     mlp = register_module("mlp", FeedForward(options));
   } else {
     moe = register_module(
-        "moe", fsdp::MoE(ExpertsOf(options), options.dim, options.ffn_dim));
+        "moe", fsdp::MoE(MakeMoEArgs(options), options.dim, options.ffn_dim));
   }
 }
 

@@ -52,13 +52,14 @@ void Assign(const T& value, const fsdp::SourceLocation& place,
   *target = fsdp::Setting<U>(U(value), place);
 }
 // The text that --help shows for a value.
-inline std::string TextOf(int64_t field) { return absl::StrCat(field); }
-inline std::string TextOf(double field) { return absl::StrCat(field); }
-inline std::string TextOf(const fsdp::Setting<int64_t>& setting) {
-  return TextOf(*setting);
+inline std::string DefaultText(int64_t field) { return absl::StrCat(field); }
+inline std::string DefaultText(double field) { return absl::StrCat(field); }
+inline std::string DefaultText(const fsdp::Setting<int64_t>& setting) {
+  return DefaultText(*setting);
 }
-inline std::string TextOf(const fsdp::Setting<std::optional<double>>& setting) {
-  return setting->has_value() ? TextOf(**setting) : "";
+inline std::string DefaultText(
+    const fsdp::Setting<std::optional<double>>& setting) {
+  return setting->has_value() ? DefaultText(**setting) : "";
 }
 
 template <typename Target>
@@ -73,7 +74,7 @@ Option Integer(const std::string& key, Target* target, int64_t least,
     Assign(number, place, target);
     return absl::OkStatus();
   };
-  return {key, set, help, TextOf(*target)};
+  return {key, set, help, DefaultText(*target)};
 }
 
 template <typename Target>
@@ -88,7 +89,7 @@ Option Real(const std::string& key, Target* target, const std::string& help) {
     Assign(number, place, target);
     return absl::OkStatus();
   };
-  return {key, set, help, TextOf(*target)};
+  return {key, set, help, DefaultText(*target)};
 }
 
 template <typename Target>

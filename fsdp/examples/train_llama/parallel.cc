@@ -103,9 +103,9 @@ absl::Status CheckParallel(const Config& config) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<fsdp::ParallelDegrees> DegreesOf(const Config& config,
-                                                int64_t world_size,
-                                                int64_t local_world_size) {
+absl::StatusOr<fsdp::ParallelDegrees> ChooseDegrees(const Config& config,
+                                                    int64_t world_size,
+                                                    int64_t local_world_size) {
   const absl::StatusOr<fsdp::MeshPlan> plan =
       fsdp::plan_mesh(config.train.mesh, world_size, local_world_size);
   if (!plan.ok()) return plan.status();
@@ -156,7 +156,7 @@ fsdp::ParallelizePlan BuiltInPlan(const LlamaImpl& model,
   return plan;
 }
 
-fsdp::ParallelizePlan PlanOf(const Config& config, LlamaImpl& model) {
+fsdp::ParallelizePlan ChoosePlan(const Config& config, LlamaImpl& model) {
   fsdp::ParallelizePlan plan =
       !config.plan.empty() ? fsdp::load_plan(config.plan)
       : HasPlan(config.train)
@@ -176,12 +176,13 @@ fsdp::ParallelizePlan PlanOf(const Config& config, LlamaImpl& model) {
 void CutLayers(const Config& config, const fsdp::ParallelDims& dims,
                LlamaImpl& model) {
   if (dims.degrees().tp > 1) {
-    fsdp::parallelize_module(model, dims.get_mesh("tp"), PlanOf(config, model));
+    fsdp::parallelize_module(model, dims.get_mesh("tp"),
+                             ChoosePlan(config, model));
   }
   fsdp::parallelize_experts(model, dims);
 }
 
-std::string WarningOf(const Config& config) {
+std::string HeadsWarning(const Config& config) {
   const int64_t tp = TensorParallel(config);
   const ModelOptions& model = config.model;
   if (model.num_heads % tp == 0 && model.num_kv_heads % tp == 0) return "";

@@ -23,9 +23,9 @@ absl::Status CheckParallel(const Config& config);
 
 // The degrees for a job with `world_size` ranks, `local_world_size` of them on
 // this machine. Returns InvalidArgument if the options do not multiply to that.
-absl::StatusOr<fsdp::ParallelDegrees> DegreesOf(const Config& config,
-                                                int64_t world_size,
-                                                int64_t local_world_size);
+absl::StatusOr<fsdp::ParallelDegrees> ChooseDegrees(const Config& config,
+                                                    int64_t world_size,
+                                                    int64_t local_world_size);
 
 // Call it after FitBatch: fills `microbatches` if no flag did. Returns
 // InvalidArgument if a rank's sequences cannot be divided into them.
@@ -42,7 +42,7 @@ fsdp::ParallelizePlan BuiltInPlan(const LlamaImpl& model,
 // The plan from --plan or from the --config file, or else the built-in one,
 // without the modules on other pipeline stages. Throws c10::ValueError with
 // every problem in the file.
-fsdp::ParallelizePlan PlanOf(const Config& config, LlamaImpl& model);
+fsdp::ParallelizePlan ChoosePlan(const Config& config, LlamaImpl& model);
 
 // Cuts layers over the --tp ranks by that plan, and divides experts among the
 // --ep ranks.
@@ -51,7 +51,7 @@ void CutLayers(const Config& config, const fsdp::ParallelDims& dims,
 
 // A line about heads that the ranks cannot divide, which costs communication;
 // empty if they can.
-std::string WarningOf(const Config& config);
+std::string HeadsWarning(const Config& config);
 
 }  // namespace llama
 

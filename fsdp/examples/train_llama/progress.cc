@@ -78,7 +78,7 @@ at::Tensor Progress::Losses() {
   return losses_.slice(0, 0, num_steps_);
 }
 
-void Progress::GoOnAfter(const at::Tensor& losses) {
+void Progress::ContinueAfter(const at::Tensor& losses) {
   num_steps_ = num_averaged_ = num_printed_ = losses.size(0);
   losses_ =
       num_steps_ < config_.steps

@@ -35,7 +35,7 @@ class Progress {
   at::Tensor Losses();
 
   // Takes over the losses from an earlier run, which this run continues.
-  void GoOnAfter(const at::Tensor& losses);
+  void ContinueAfter(const at::Tensor& losses);
 
   // Writes --losses-out, on rank 0. Collective.
   absl::Status WriteLosses();

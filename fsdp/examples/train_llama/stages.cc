@@ -20,8 +20,8 @@
 namespace llama {
 namespace {
 
-at::Tensor LossOf(const Config& config, const at::Tensor& logits,
-                  const at::Tensor& targets) {
+at::Tensor BatchLoss(const Config& config, const at::Tensor& logits,
+                     const at::Tensor& targets) {
   return at::cross_entropy_loss(logits.to(at::kFloat).flatten(0, 1),
                                 targets.flatten()) /
          config.accumulate;
@@ -55,7 +55,7 @@ BatchRunner MakePipelineRunner(const Config& config,
   const fsdp::PipelineStage stage = MakeStage(config, dims, std::move(model));
   const auto loss_of = [&config](const at::Tensor& logits,
                                  const at::Tensor& targets) {
-    return LossOf(config, logits, targets);
+    return BatchLoss(config, logits, targets);
   };
   // The runner owns it, through std::function, which copies all that it holds.
   std::shared_ptr<fsdp::PipelineSchedule> schedule;
@@ -102,7 +102,7 @@ BatchRunner MakeBatchRunner(const Config& config,
   }
   return [&config, model = std::move(model)](const Batch& batch) mutable {
     const at::Tensor loss =
-        LossOf(config, fsdp::forward(model, batch.tokens), batch.targets);
+        BatchLoss(config, fsdp::forward(model, batch.tokens), batch.targets);
     loss.backward();
     return fsdp::full_tensor(loss).detach();
   };

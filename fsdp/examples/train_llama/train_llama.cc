@@ -191,7 +191,7 @@ absl::Status TrainStep(const Config& config, const fsdp::ParallelDims& dims,
 }
 
 // Prints the activations that this run's forwards offloaded on this rank.
-void SayWhatWasOffloaded(const fsdp::Prepared& training) {
+void PrintOffloadedBytes(const fsdp::Prepared& training) {
   if (training.activation_offload == nullptr) return;
   constexpr double kMib = 1 << 20;
   Say(absl::StrFormat(
@@ -202,7 +202,7 @@ void SayWhatWasOffloaded(const fsdp::Prepared& training) {
 
 // Prints the operators that could not compute with parts of activations. For
 // them, this rank communicated to gather the parts.
-void SayWhatWasGathered() {
+void PrintGatheredOperators() {
   const std::map<std::string, int64_t> operators = fsdp::gathered_operators();
   if (operators.empty()) return;
   Say(absl::StrCat("gathered the arguments of ",
@@ -213,8 +213,8 @@ void SayWhatWasGathered() {
 absl::Status Train(Config config) {
   fsdp::init_process_group();
   const absl::StatusOr<fsdp::ParallelDegrees> degrees =
-      DegreesOf(config, fsdp::get_world_size(),
-                fsdp::ReadLaunch(fsdp::GetEnvironment).local_world_size);
+      ChooseDegrees(config, fsdp::get_world_size(),
+                    fsdp::ReadLaunch(fsdp::GetEnvironment).local_world_size);
   if (!degrees.ok()) return degrees.status();
   const int64_t num_readers = degrees->size("batch");
   absl::Status status = FitBatch(num_readers, &config);
@@ -222,7 +222,7 @@ absl::Status Train(Config config) {
   if (!status.ok()) return status;
   const fsdp::ParallelDims dims =
       fsdp::init_parallel_dims(*degrees, config.device);
-  Say(WarningOf(config));
+  Say(HeadsWarning(config));
   const absl::StatusOr<Corpus> corpus =
       Corpus::Open(config.data, config.seq_len, config.seed);
   if (!corpus.ok()) return corpus.status();
@@ -252,8 +252,8 @@ absl::Status Train(Config config) {
     status = TrainStep(config, dims, *corpus, model, run, *optimizer,
                        training->learning_rate.get(), checkpoints, progress);
   }
-  if (status.ok()) SayWhatWasOffloaded(*training);
-  if (status.ok()) SayWhatWasGathered();
+  if (status.ok()) PrintOffloadedBytes(*training);
+  if (status.ok()) PrintGatheredOperators();
   if (status.ok()) status = progress.WriteLosses();
   if (status.ok()) status = checkpoints.Finish();
   if (status.ok()) fsdp::destroy_process_group();

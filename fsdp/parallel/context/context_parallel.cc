@@ -17,7 +17,7 @@ namespace fsdp {
 void context_parallel(const DeviceMesh& mesh,
                       std::initializer_list<at::Tensor*> tensors,
                       const ContextParallelOptions& options) {
-  const spmd::AxisPtr axis = spmd::AxisOf(mesh);
+  const spmd::AxisPtr axis = spmd::InternAxis(mesh);
   std::vector<at::Tensor> parts;
   for (const at::Tensor* tensor : tensors) {
     const int64_t dim = Shard(options.seq_dim).normalized(tensor->dim()).dim();

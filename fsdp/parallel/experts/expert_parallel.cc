@@ -47,7 +47,7 @@ struct ExpertMesh {
   bool by_hidden;
 };
 
-std::optional<ExpertMesh> ExpertMeshOf(const ParallelDims& dims) {
+std::optional<ExpertMesh> MakeExpertMesh(const ParallelDims& dims) {
   const ParallelDegrees& degrees = dims.degrees();
   if (degrees.ep > 1 && degrees.etp > 1) {
     return ExpertMesh{dims.get_mesh({"ep", "etp"}), true, true};
@@ -58,7 +58,7 @@ std::optional<ExpertMesh> ExpertMeshOf(const ParallelDims& dims) {
 }
 
 // The placements for a weight with `hidden` as the hidden dimension.
-Placements PlacementsOf(const ExpertMesh& cut, int64_t hidden) {
+Placements WeightPlacements(const ExpertMesh& cut, int64_t hidden) {
   Placements placements;
   if (cut.by_expert) placements.push_back(Shard(0));
   if (cut.by_hidden) placements.push_back(Shard(hidden));
@@ -69,7 +69,7 @@ Placements PlacementsOf(const ExpertMesh& cut, int64_t hidden) {
 
 void parallelize_experts(Module& model, const ParallelDims& dims,
                          std::optional<int64_t> src_data_rank) {
-  const std::optional<ExpertMesh> cut = ExpertMeshOf(dims);
+  const std::optional<ExpertMesh> cut = MakeExpertMesh(dims);
   if (!cut.has_value()) return;
   const ParallelDegrees& degrees = dims.degrees();
   const auto layers = Layers<GroupedExpertsImpl>(model);
@@ -81,20 +81,21 @@ void parallelize_experts(Module& model, const ParallelDims& dims,
   }
   for (const auto& [name, experts] : layers) {
     parallelize_parameters(*experts, cut->mesh,
-                           {{"w1", PlacementsOf(*cut, 1)},
-                            {"w2", PlacementsOf(*cut, 2)},
-                            {"w3", PlacementsOf(*cut, 1)}},
+                           {{"w1", WeightPlacements(*cut, 1)},
+                            {"w2", WeightPlacements(*cut, 2)},
+                            {"w3", WeightPlacements(*cut, 1)}},
                            src_data_rank);
     ExpertGroups groups;
     if (cut->by_expert) groups.ep = cut->mesh.get_group(0);
     if (cut->by_hidden) {
-      groups.tp = spmd::AxisOf(cut->mesh[cut->mesh.mesh_dim_names().back()]);
+      groups.tp =
+          spmd::InternAxis(cut->mesh[cut->mesh.mesh_dim_names().back()]);
     }
     experts->set_groups(std::move(groups));
   }
   if (degrees.tp == 1 || cut->by_hidden) return;
   for (const auto& [name, moe] : Layers<MoEImpl>(model)) {
-    moe->divide_tokens_over(spmd::AxisOf(dims.get_mesh("tp")));
+    moe->divide_tokens_over(spmd::InternAxis(dims.get_mesh("tp")));
   }
 }
 

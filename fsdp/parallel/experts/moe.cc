@@ -63,18 +63,18 @@ MoEImpl::MoEImpl(const MoEArgs& args, int64_t dim, int64_t hidden_dim)
 
 at::Tensor MoEImpl::forward(const at::Tensor& x) {
   if (const spmd::Sharded* parts = spmd::AsSharded(x)) {
-    return ForwardOfParts(spmd::Operand(x, parts->axis), parts->axis);
+    return ForwardParts(spmd::Operand(x, parts->axis), parts->axis);
   }
   const at::Tensor tokens = x.reshape({-1, x.size(-1)});
   const TokenChoiceTopKRouterImpl::Choice choice = router(tokens, expert_bias);
   CountTokens(choice.experts);
-  at::Tensor result = RoutedOfAll(tokens, choice);
+  at::Tensor result = RoutedOutputs(tokens, choice);
   if (!shared_experts.is_empty()) result = result + shared_experts(tokens);
   return result.view(x.sizes());
 }
 
-at::Tensor MoEImpl::ForwardOfParts(const spmd::Operand& x,
-                                   const spmd::AxisPtr& axis) {
+at::Tensor MoEImpl::ForwardParts(const spmd::Operand& x,
+                                 const spmd::AxisPtr& axis) {
   const bool has_whole_tokens = x.is_shard() && x.layout().dim + 1 < x.ndim() &&
                                 spmd::AsSharded(x.part()) == nullptr;
   if (!has_whole_tokens ||
@@ -89,7 +89,7 @@ at::Tensor MoEImpl::ForwardOfParts(const spmd::Operand& x,
                     x.sizes());
 }
 
-at::Tensor MoEImpl::RoutedOfAll(
+at::Tensor MoEImpl::RoutedOutputs(
     const at::Tensor& tokens, const TokenChoiceTopKRouterImpl::Choice& choice) {
   if (token_axis_ == nullptr) return Routed(tokens, choice);
   const spmd::Layout same = spmd::Layout::Same();

@@ -69,11 +69,11 @@ class MoEImpl : public torch::nn::Module {
   at::Tensor tokens_per_expert;
 
  private:
-  at::Tensor ForwardOfParts(const spmd::Operand& x, const spmd::AxisPtr& axis);
+  at::Tensor ForwardParts(const spmd::Operand& x, const spmd::AxisPtr& axis);
   // The routed experts' outputs for this rank's share of `tokens`, from all
   // ranks that have one.
-  at::Tensor RoutedOfAll(const at::Tensor& tokens,
-                         const TokenChoiceTopKRouterImpl::Choice& choice);
+  at::Tensor RoutedOutputs(const at::Tensor& tokens,
+                           const TokenChoiceTopKRouterImpl::Choice& choice);
   at::Tensor Routed(const at::Tensor& x,
                     const TokenChoiceTopKRouterImpl::Choice& choice);
   void CountTokens(const at::Tensor& chosen);

@@ -75,7 +75,7 @@ class Split {
     Module* module = &model_;
     for (size_t begin = 0; begin <= name.size();) {
       const size_t end = std::min(name.find('.', begin), name.size());
-      auto& children = ChildrenOf(*module);
+      auto& children = ChildRegistry(*module);
       const auto* child = children.find(name.substr(begin, end - begin));
       TORCH_CHECK_VALUE(
           child != nullptr, "the model has no module '", name, "': ",
@@ -89,7 +89,7 @@ class Split {
 
   void AddKept(Module& module, const std::string& prefix) {
     kept_.insert(&module);
-    for (const auto& item : ChildrenOf(module)) {
+    for (const auto& item : ChildRegistry(module)) {
       const std::string name = Join(prefix, item.key());
       Module& child = *item.value();
       if (named_.count(name) != 0) {
@@ -103,7 +103,7 @@ class Split {
   }
 
   void CountOwners(const Module& module) {
-    for (const auto& item : ChildrenOf(module)) {
+    for (const auto& item : ChildRegistry(module)) {
       const Module& child = *item.value();
       const bool is_new = owners_.count(&child) == 0;
       owners_[&child] += HoldsChildrenTwice(module) ? 2 : 1;
@@ -123,7 +123,7 @@ void CheckNotSharded(const Module& model) {
   bool is_sharded = false;
   for (const auto& module : model.modules()) {
     is_sharded |= find_fsdp_module(*module).has_value();
-    for (const auto& item : ParametersOf(*module)) {
+    for (const auto& item : ParameterRegistry(*module)) {
       is_sharded |= dtensor_of(item.value()).has_value();
     }
   }
@@ -160,7 +160,8 @@ void CheckMembers(const Split& split,
 void CheckTies(Module& model, const Split& split) {
   std::unordered_map<const c10::TensorImpl*, std::string> kept;
   const auto for_each = [](const Module& module, const auto& visit) {
-    for (const auto* tensors : {&ParametersOf(module), &BuffersOf(module)}) {
+    for (const auto* tensors :
+         {&ParameterRegistry(module), &BufferRegistry(module)}) {
       for (const auto& item : *tensors) {
         if (item.value().defined()) visit(item.key(), item.value());
       }
@@ -189,7 +190,7 @@ void CheckTies(Module& model, const Split& split) {
 }
 
 void Erase(const Entry& entry) {
-  auto& children = ChildrenOf(*entry.parent);
+  auto& children = ChildRegistry(*entry.parent);
   const auto erase_from = [&](auto& items) {
     TORCH_CHECK(items.size() == children.size(), "the container around '",
                 entry.name, "' has ", items.size(), " elements but ",
@@ -202,9 +203,9 @@ void Erase(const Entry& entry) {
     items.erase(item);
   };
   if (auto* list = entry.parent->as<torch::nn::ModuleListImpl>()) {
-    erase_from(ItemsOf(*list));
+    erase_from(SequentialItems(*list));
   } else if (auto* sequence = entry.parent->as<torch::nn::SequentialImpl>()) {
-    erase_from(ItemsOf(*sequence));
+    erase_from(SequentialItems(*sequence));
   } else if (auto* dict = entry.parent->as<torch::nn::ModuleDictImpl>()) {
     dict->pop(entry.key);
   }

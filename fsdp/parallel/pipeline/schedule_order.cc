@@ -32,7 +32,7 @@ std::vector<PipelineAction> OneForwardOneBackwardOrder(
 
 }  // namespace
 
-const char* NameOf(ScheduleKind kind) {
+const char* ScheduleName(ScheduleKind kind) {
   return kind == ScheduleKind::kGPipe ? "ScheduleGPipe" : "Schedule1F1B";
 }
 
@@ -48,7 +48,7 @@ std::vector<PipelineAction> TrainingOrder(ScheduleKind kind,
                                           int64_t stage_index,
                                           int64_t num_stages,
                                           int64_t num_microbatches) {
-  TORCH_CHECK_VALUE(num_microbatches >= 1, NameOf(kind),
+  TORCH_CHECK_VALUE(num_microbatches >= 1, ScheduleName(kind),
                     " needs at least one microbatch, not ", num_microbatches);
   if (kind == ScheduleKind::kGPipe) return GPipeOrder(num_microbatches);
   TORCH_CHECK_VALUE(num_microbatches >= num_stages,

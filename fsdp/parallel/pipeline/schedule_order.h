@@ -14,7 +14,7 @@ namespace fsdp {
 enum class ScheduleKind : int64_t { kGPipe = 0, k1F1B = 1 };
 
 // "ScheduleGPipe".
-const char* NameOf(ScheduleKind kind);
+const char* ScheduleName(ScheduleKind kind);
 
 struct PipelineAction {
   enum class Kind { kForward, kBackward };

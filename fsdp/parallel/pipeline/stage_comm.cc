@@ -27,7 +27,7 @@ constexpr int kFirstTag = 0x50503100;
 
 constexpr int kUnusedTag = kFirstTag + 100;
 
-int TagOf(MessageKind kind) { return kFirstTag + static_cast<int>(kind); }
+int MessageTag(MessageKind kind) { return kFirstTag + static_cast<int>(kind); }
 
 bool HasBackendFor(c10d::ProcessGroup& group, c10::DeviceType type) {
   const auto types = group.getDeviceTypes();
@@ -51,7 +51,7 @@ void Close(c10d::Backend& backend) {
   // already, that wait fails at once, and closes nothing.
   for (int peer = 0; peer < backend.getSize(); ++peer) {
     if (peer == backend.getRank()) continue;
-    ErrorTextOf([&] {
+    CatchErrorText([&] {
       std::vector<at::Tensor> nothing{at::zeros({1})};
       backend.recv(nothing, peer, kUnusedTag)
           ->wait(std::chrono::milliseconds(1));
@@ -61,11 +61,11 @@ void Close(c10d::Backend& backend) {
 
 void CloseAll(c10d::ProcessGroup& group) {
   for (const c10::Device device : group.getDeviceTypes()) {
-    ErrorTextOf([&] { Close(*group.getBackend(device.type())); });
+    CatchErrorText([&] { Close(*group.getBackend(device.type())); });
   }
 }
 
-std::string NameOf(const StageMessage& message) {
+std::string MessageName(const StageMessage& message) {
   if (message.kind == MessageKind::kHeader) return "the header of a step";
   return absl::StrCat(message.kind == MessageKind::kActivations
                           ? "the activations"
@@ -143,7 +143,7 @@ StageComm::StageComm(const DeviceMesh& pp_mesh)
       header_device_(HasBackendFor(*group_, c10::kCPU) ? c10::Device(c10::kCPU)
                                                        : device_) {
   // Removes a key that an earlier pipeline on these ranks may have left.
-  ErrorTextOf([&] { job_store()->deleteKey(ActivityKey(stage_index())); });
+  CatchErrorText([&] { job_store()->deleteKey(ActivityKey(stage_index())); });
   if (gradient_group_ != group_) Connect();
 }
 
@@ -173,7 +173,7 @@ void StageComm::Connect() {
   }
 }
 
-const ProcessGroup& StageComm::GroupOf(const StageMessage& message) const {
+const ProcessGroup& StageComm::MessageGroup(const StageMessage& message) const {
   return message.kind == MessageKind::kGradients ? gradient_group_ : group_;
 }
 
@@ -184,10 +184,10 @@ std::string StageComm::ActivityKey(int64_t stage) const {
 std::string StageComm::Describe(const StageMessage& message, bool sends) const {
   std::string text = absl::StrCat(
       "stage ", stage_index(), " of ", num_stages(), ": ",
-      sends ? "sending " : "receiving ", NameOf(message),
+      sends ? "sending " : "receiving ", MessageName(message),
       sends ? " to" : " from", " stage ", message.peer, ", which is rank ",
       ranks_[static_cast<size_t>(message.peer)], ",");
-  ErrorTextOf([&] {
+  CatchErrorText([&] {
     const auto store = job_store();
     for (int64_t stage = 0; stage < num_stages(); ++stage) {
       const std::string key = ActivityKey(stage);
@@ -202,10 +202,10 @@ std::string StageComm::Describe(const StageMessage& message, bool sends) const {
 
 Work StageComm::Issue(const StageMessage& message, bool sends,
                       const at::Tensor& tensor) {
-  const ProcessGroup& group = GroupOf(message);
+  const ProcessGroup& group = MessageGroup(message);
   const auto backend = group->getBackend(tensor.device().type());
   const int peer = static_cast<int>(message.peer);
-  const int tag = TagOf(message.kind);
+  const int tag = MessageTag(message.kind);
   std::vector<at::Tensor> tensors{tensor};
   return IssueWork(
       *group, [&] { return Describe(message, sends); },
@@ -218,7 +218,7 @@ Work StageComm::Issue(const StageMessage& message, bool sends,
 void StageComm::WaitFor(const Work& work, const StageMessage& message,
                         bool sends) {
   const auto operation = [&] { return Describe(message, sends); };
-  const ProcessGroup& group = GroupOf(message);
+  const ProcessGroup& group = MessageGroup(message);
   const auto backend =
       group->getBackend(message.tensors.front().device().type());
   if (!IsGloo(*backend)) {
@@ -286,7 +286,7 @@ StepHeader StageComm::ReceiveHeader(int64_t peer) {
 }
 
 void StageComm::Abandon() {
-  ErrorTextOf([&] {
+  CatchErrorText([&] {
     job_store()->set(ActivityKey(stage_index()),
                      std::vector<uint8_t>(activity_.begin(), activity_.end()));
   });

@@ -115,7 +115,7 @@ class StageComm {
 
  private:
   void Connect();
-  const ProcessGroup& GroupOf(const StageMessage& message) const;
+  const ProcessGroup& MessageGroup(const StageMessage& message) const;
   StageTransfer Send(StageMessage message);
   void Receive(const StageMessage& message);
   c10::intrusive_ptr<c10d::Work> Issue(const StageMessage& message, bool sends,

@@ -32,7 +32,7 @@ at::Tensor EmptyLike(const ActivationSpec& spec, c10::Device device) {
   return at::empty(spec.sizes, at::TensorOptions(spec.dtype).device(device));
 }
 
-ActivationSpec SpecOf(const at::Tensor& tensor) {
+ActivationSpec MakeActivationSpec(const at::Tensor& tensor) {
   return {.dtype = tensor.scalar_type(),
           .sizes = tensor.sizes().vec(),
           .requires_grad = tensor.requires_grad()};
@@ -40,7 +40,7 @@ ActivationSpec SpecOf(const at::Tensor& tensor) {
 
 std::string Describe(const StepHeader& header) {
   return absl::StrCat(header.has_backward ? "" : "only the forward of ",
-                      NameOf(header.schedule), " with ",
+                      ScheduleName(header.schedule), " with ",
                       header.num_microbatches, " microbatches");
 }
 
@@ -126,7 +126,8 @@ std::optional<StageMessage> StepRun::MessageBefore(
   if (stage_.is_last() || !AnyRequiresGrad(batch.outputs)) return std::nullopt;
   for (const at::Tensor& output : batch.outputs) {
     if (!output.requires_grad()) continue;
-    batch.grads.push_back(EmptyLike(SpecOf(output), comm_.device()));
+    batch.grads.push_back(
+        EmptyLike(MakeActivationSpec(output), comm_.device()));
   }
   return StageMessage{.kind = MessageKind::kGradients,
                       .microbatch = action.microbatch,
@@ -186,7 +187,7 @@ void StepRun::AnnounceOutputs(const StageTensors& outputs) {
   for (const at::Tensor& output : outputs) {
     TORCH_CHECK_VALUE(output.defined(), "stage ", stage_.stage_index(),
                       " returned an undefined tensor");
-    announced_.activations.push_back(SpecOf(output));
+    announced_.activations.push_back(MakeActivationSpec(output));
   }
   header_sent_ = comm_.SendHeader(announced_, stage_.stage_index() + 1);
 }

@@ -13,7 +13,7 @@ namespace {
 
 // The farther apart an axis's ranks are, the more slowly it varies in a
 // row-major grid. This orders the axes of all views with one root.
-int64_t LevelOf(const DeviceMesh& mesh) {
+int64_t AxisLevel(const DeviceMesh& mesh) {
   return mesh.size() == 1 ? 0 : mesh.ranks()[0] - mesh.ranks()[1];
 }
 
@@ -34,7 +34,7 @@ bool IsAveragedBy(const ProcessGroup& group, Axis& axis) {
   return averages;
 }
 
-AxisPtr AxisOf(const DeviceMesh& mesh) {
+AxisPtr InternAxis(const DeviceMesh& mesh) {
   TORCH_CHECK_VALUE(mesh.ndim() == 1, "a mesh of one axis is required, but ",
                     to_string(mesh), " has ", mesh.ndim(),
                     "; slice it, as in mesh[\"tp\"]");
@@ -51,7 +51,7 @@ AxisPtr AxisOf(const DeviceMesh& mesh) {
                                              .group = group,
                                              .size = mesh.size(),
                                              .rank = mesh.get_local_rank(),
-                                             .level = LevelOf(mesh)});
+                                             .level = AxisLevel(mesh)});
   axes->push_back(axis);
   return axis;
 }

@@ -35,7 +35,7 @@ bool IsAveragedBy(const ProcessGroup& group, Axis& axis);
 
 // The axis of `mesh`. Throws c10::ValueError unless the mesh has one axis, and
 // this rank is in it.
-AxisPtr AxisOf(const DeviceMesh& mesh);
+AxisPtr InternAxis(const DeviceMesh& mesh);
 
 }  // namespace fsdp::spmd
 

@@ -18,7 +18,7 @@ std::vector<Operand> Call::operands(size_t i) const {
   return found;
 }
 
-std::optional<size_t> Call::place_of(const char* name) const {
+std::optional<size_t> Call::argument_index(const char* name) const {
   const std::vector<c10::Argument>& arguments = op_.schema().arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i].name() == name) return i;

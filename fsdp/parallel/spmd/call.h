@@ -41,7 +41,7 @@ class Call {
   const c10::IValue& arg(size_t i) const { return args_[i]; }
   Values args() const { return args_.vec(); }
   // The place of the argument with this name; nullopt if there is none.
-  std::optional<size_t> place_of(const char* name) const;
+  std::optional<size_t> argument_index(const char* name) const;
   // The same call with other arguments, which outlive it.
   Call WithArgs(c10::ArrayRef<c10::IValue> args) const {
     return {op_, args, axis_};
@@ -98,7 +98,7 @@ class Call {
 using Rule = std::optional<Values> (*)(Call& call);
 
 // The rule for an operator ("aten::add_"); null without one.
-Rule RuleOf(const std::string& name);
+Rule LookUpRule(const std::string& name);
 
 }  // namespace fsdp::spmd
 

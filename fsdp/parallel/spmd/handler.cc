@@ -48,7 +48,7 @@ class Arguments {
     } else if (const Sharded* sharded = AsSharded(tensor)) {
       Consider(sharded->axis);
       has_activation_ = has_activation_ || sharded->param == nullptr;
-    } else if (const StyledParam* param = StyledParamOf(tensor)) {
+    } else if (const StyledParam* param = FindStyledParam(tensor)) {
       Consider(param->axis);
     } else if (IsViewCopy(tensor)) {
       has_activation_ = true;
@@ -83,11 +83,11 @@ Rule FindRule(const c10::OperatorHandle& op) {
   thread_local std::unordered_map<const c10::FunctionSchema*, Rule> rules;
   const c10::FunctionSchema* schema = &op.schema();
   const auto [found, is_new] = rules.try_emplace(schema, nullptr);
-  if (is_new) found->second = RuleOf(schema->name());
+  if (is_new) found->second = LookUpRule(schema->name());
   return found->second;
 }
 
-std::string LayoutsOf(const Call& call) {
+std::string LayoutsText(const Call& call) {
   std::vector<std::string> texts;
   for (size_t i = 0; i < call.num_args(); ++i) {
     if (!call.has_tensor(i)) continue;
@@ -136,7 +136,7 @@ bool HasCut(const Call& call) {
 void CountGathered(const Call& call) {
   TORCH_CHECK(strict_depth == 0, call.name(),
               " has no rule for activations that lie in parts as ",
-              LayoutsOf(call),
+              LayoutsText(call),
               ", and would gather them. Change the plan, or leave "
               "StrictLayouts");
   Gathered& gathered = Gathered::Get();
@@ -151,7 +151,7 @@ Values GatherAll(Call& call) {
         !call.writes(i) || !call.has_tensor(i) ||
             AsSharded(call.arg(i).toTensor()) == nullptr,
         call.name(), " writes into an activation that lies in parts as ",
-        LayoutsOf(call),
+        LayoutsText(call),
         ", which it has no rule for. Write into fsdp::full_tensor(x)");
   }
   if (HasCut(call)) CountGathered(call);
@@ -170,7 +170,7 @@ bool WritesIntoParam(const c10::FunctionSchema& schema, const Stack& stack,
     if (alias == nullptr || !alias->isWrite()) continue;
     const c10::IValue& value = stack[begin + i];
     if (value.isTensor() && value.toTensor().defined() &&
-        StyledParamOf(value.toTensor()) != nullptr) {
+        FindStyledParam(value.toTensor()) != nullptr) {
       return true;
     }
   }
@@ -212,8 +212,8 @@ class ShardedForm final : public ActivationForm {
         axis_(sharded.axis),
         sizes_(sharded.sizes().vec()),
         inner_(std::move(inner)) {}
-  at::Tensor Around(const at::Tensor& part) const override {
-    return Wrap(inner_ ? inner_->Around(part) : part, layout_, axis_, sizes_);
+  at::Tensor WrapPart(const at::Tensor& part) const override {
+    return Wrap(inner_ ? inner_->WrapPart(part) : part, layout_, axis_, sizes_);
   }
 
  private:

@@ -48,8 +48,8 @@ std::optional<Layout> ReshapedRun(const Sizes& from, const Layout& cut,
   const auto dim = static_cast<size_t>(cut.dim);
   // How many equal blocks lie in front of the cut, and how many elements one
   // index in the cut dimension has in this run.
-  const int64_t blocks = ProductOf(from, run.from_begin, dim) * cut.blocks;
-  const int64_t inner = ProductOf(from, dim + 1, run.from_end);
+  const int64_t blocks = SizesProduct(from, run.from_begin, dim) * cut.blocks;
+  const int64_t inner = SizesProduct(from, dim + 1, run.from_end);
   const int64_t length = from[dim] / cut.blocks;
   int64_t before = 1;
   for (size_t k = run.to_begin; k < run.to_end; ++k) {
@@ -65,14 +65,14 @@ std::optional<Layout> ReshapedRun(const Sizes& from, const Layout& cut,
     const Layout result =
         Layout::Shard(static_cast<int64_t>(k), blocks / before, cut.balanced);
     const int64_t new_length = to[k] / result.blocks;
-    const int64_t new_inner = ProductOf(to, k + 1, run.to_end);
+    const int64_t new_inner = SizesProduct(to, k + 1, run.to_end);
     if (new_length * new_inner != length * inner) return std::nullopt;
     // Each rank's pieces must begin and end at the same elements.
     for (int64_t rank = 0; rank < ranks; ++rank) {
       const auto old_pieces =
-          PiecesOf(length, cut.At(0).WithBlocks(1), ranks, rank);
+          RankPieces(length, cut.At(0).WithBlocks(1), ranks, rank);
       const auto new_pieces =
-          PiecesOf(new_length, result.At(0).WithBlocks(1), ranks, rank);
+          RankPieces(new_length, result.At(0).WithBlocks(1), ranks, rank);
       if (old_pieces.size() != new_pieces.size()) return std::nullopt;
       for (size_t p = 0; p < old_pieces.size(); ++p) {
         if (old_pieces[p].length * inner != new_pieces[p].length * new_inner ||
@@ -104,7 +104,7 @@ std::string to_string(const Layout& layout) {
   return absl::StrCat(text, ")");
 }
 
-Layout LayoutOf(const Placement& placement, int64_t ndim) {
+Layout ToLayout(const Placement& placement, int64_t ndim) {
   if (placement.is_replicate()) return Layout::Same();
   if (placement.is_partial()) {
     TORCH_CHECK_VALUE(placement.reduce_op() == ReduceOp::kSum,
@@ -118,15 +118,15 @@ Layout LayoutOf(const Placement& placement, int64_t ndim) {
   return Layout::Shard(placement.normalized(ndim).dim());
 }
 
-Placement PlacementOf(const Layout& layout) {
+Placement NearestPlacement(const Layout& layout) {
   if (layout.is_same()) return Replicate();
   if (layout.is_partial()) return fsdp::Partial();
   if (layout.blocks > 1) return StridedShard(layout.dim, layout.blocks);
   return fsdp::Shard(layout.dim);
 }
 
-std::vector<Piece> PiecesOf(int64_t length, const Layout& shard, int64_t ranks,
-                            int64_t rank) {
+std::vector<Piece> RankPieces(int64_t length, const Layout& shard,
+                              int64_t ranks, int64_t rank) {
   const int64_t block = length / shard.blocks;
   const int64_t num_cuts = shard.balanced ? 2 * ranks : ranks;
   const int64_t chunk = (block + num_cuts - 1) / num_cuts;
@@ -147,7 +147,7 @@ int64_t PartLength(int64_t length, const Layout& shard, int64_t ranks,
                    int64_t rank) {
   int64_t sum = 0;
   for (const Piece& piece :
-       PiecesOf(length / shard.blocks, shard.WithBlocks(1), ranks, rank)) {
+       RankPieces(length / shard.blocks, shard.WithBlocks(1), ranks, rank)) {
     sum += piece.length;
   }
   return sum * shard.blocks;
@@ -179,12 +179,12 @@ Sizes WithInferred(Sizes to, int64_t numel) {
   const auto unknown = std::find(to.begin(), to.end(), -1);
   if (unknown == to.end()) return to;
   *unknown = 1;
-  const int64_t known = NumelOf(to);
+  const int64_t known = ElementCount(to);
   *unknown = known == 0 ? 0 : numel / known;
   return to;
 }
 
-int64_t ProductOf(const Sizes& sizes, size_t begin, size_t end) {
+int64_t SizesProduct(const Sizes& sizes, size_t begin, size_t end) {
   int64_t product = 1;
   for (size_t i = begin; i < end; ++i) product *= sizes[i];
   return product;

@@ -73,9 +73,9 @@ std::string to_string(const Layout& layout);
 // A placement's layout for a tensor with `ndim` dimensions. Throws
 // c10::IndexError for a dimension that does not exist, c10::ValueError for a
 // strided shard or a Partial that is not a sum.
-Layout LayoutOf(const Placement& placement, int64_t ndim);
+Layout ToLayout(const Placement& placement, int64_t ndim);
 // The nearest placement, for messages and users.
-Placement PlacementOf(const Layout& layout);
+Placement NearestPlacement(const Layout& layout);
 
 // The indices that a rank holds along the cut dimension, which has `length`, in
 // the part's order.
@@ -83,8 +83,8 @@ struct Piece {
   int64_t begin;
   int64_t length;
 };
-std::vector<Piece> PiecesOf(int64_t length, const Layout& shard, int64_t ranks,
-                            int64_t rank);
+std::vector<Piece> RankPieces(int64_t length, const Layout& shard,
+                              int64_t ranks, int64_t rank);
 // How many indices those are.
 int64_t PartLength(int64_t length, const Layout& shard, int64_t ranks,
                    int64_t rank);
@@ -102,9 +102,9 @@ std::optional<Layout> Reshaped(const Sizes& from, const Layout& cut,
 Sizes WithInferred(Sizes to, int64_t numel);
 
 // The product of sizes [begin, end).
-int64_t ProductOf(const Sizes& sizes, size_t begin, size_t end);
-inline int64_t NumelOf(const Sizes& sizes) {
-  return ProductOf(sizes, 0, sizes.size());
+int64_t SizesProduct(const Sizes& sizes, size_t begin, size_t end);
+inline int64_t ElementCount(const Sizes& sizes) {
+  return SizesProduct(sizes, 0, sizes.size());
 }
 // `dim` counted from the front.
 inline int64_t NonNegative(int64_t dim, int64_t ndim) {

@@ -40,26 +40,26 @@ at::Tensor PadRows(const at::Tensor& tensor, int64_t rows) {
   return padded;
 }
 
-int64_t LengthOf(int64_t length, const Layout& shard, const Axis& axis,
-                 int64_t rank) {
+int64_t RankPartLength(int64_t length, const Layout& shard, const Axis& axis,
+                       int64_t rank) {
   return PartLength(length, shard, axis.size, rank);
 }
 
 // The longest part on any rank; others are padded to it. Rank 0 has it, except
 // that balanced parts may be unequal in any order.
-int64_t LongestOf(int64_t length, const Layout& shard, const Axis& axis) {
+int64_t LongestPart(int64_t length, const Layout& shard, const Axis& axis) {
   int64_t longest = 0;
   for (int64_t r = 0; r < axis.size; ++r) {
-    longest = std::max(longest, LengthOf(length, shard, axis, r));
+    longest = std::max(longest, RankPartLength(length, shard, axis, r));
   }
   return longest;
 }
 
-at::Tensor CutOfRank(const at::Tensor& whole, const Layout& shard,
-                     const Axis& axis, int64_t rank) {
+at::Tensor CutForRank(const at::Tensor& whole, const Layout& shard,
+                      const Axis& axis, int64_t rank) {
   std::vector<at::Tensor> pieces;
   for (const Piece& piece :
-       PiecesOf(whole.size(shard.dim), shard, axis.size, rank)) {
+       RankPieces(whole.size(shard.dim), shard, axis.size, rank)) {
     pieces.push_back(whole.narrow(shard.dim, piece.begin, piece.length));
   }
   return pieces.size() == 1 ? pieces[0].contiguous()
@@ -68,7 +68,7 @@ at::Tensor CutOfRank(const at::Tensor& whole, const Layout& shard,
 
 at::Tensor Gather(const at::Tensor& part, const Layout& shard, int64_t length,
                   const Axis& axis) {
-  const int64_t longest = LongestOf(length, shard, axis);
+  const int64_t longest = LongestPart(length, shard, axis);
   const at::Tensor rows =
       AllGather(PadRows(part.movedim(shard.dim, 0), longest), axis.group);
   const bool in_order = shard.blocks == 1 && !shard.balanced;
@@ -84,7 +84,7 @@ at::Tensor Gather(const at::Tensor& part, const Layout& shard, int64_t length,
   at::Tensor whole = rows.new_empty(sizes);
   for (int64_t r = 0; r < axis.size; ++r) {
     int64_t offset = 0;
-    for (const Piece& piece : PiecesOf(length, shard, axis.size, r)) {
+    for (const Piece& piece : RankPieces(length, shard, axis.size, r)) {
       whole.narrow(0, piece.begin, piece.length)
           .copy_(rows[r].narrow(0, offset, piece.length));
       offset += piece.length;
@@ -96,7 +96,7 @@ at::Tensor Gather(const at::Tensor& part, const Layout& shard, int64_t length,
 at::Tensor ReduceScatterTo(const at::Tensor& whole, const Layout& shard,
                            const Axis& axis) {
   const int64_t length = whole.size(shard.dim);
-  const int64_t longest = LongestOf(length, shard, axis);
+  const int64_t longest = LongestPart(length, shard, axis);
   at::Tensor rows;
   if (shard.blocks == 1 && !shard.balanced) {
     rows = PadRows(whole.movedim(shard.dim, 0), longest * axis.size)
@@ -105,12 +105,12 @@ at::Tensor ReduceScatterTo(const at::Tensor& whole, const Layout& shard,
     std::vector<at::Tensor> parts;
     for (int64_t r = 0; r < axis.size; ++r) {
       parts.push_back(PadRows(
-          CutOfRank(whole, shard, axis, r).movedim(shard.dim, 0), longest));
+          CutForRank(whole, shard, axis, r).movedim(shard.dim, 0), longest));
     }
     rows = at::stack(parts);
   }
   return ReduceScatter(rows, ReduceOp::kSum, axis.group)
-      .narrow(0, 0, LengthOf(length, shard, axis, axis.rank))
+      .narrow(0, 0, RankPartLength(length, shard, axis, axis.rank))
       .movedim(0, shard.dim)
       .contiguous();
 }
@@ -127,13 +127,13 @@ at::Tensor Exchange(const at::Tensor& part, const Layout& from,
   const int64_t old_length = whole[static_cast<size_t>(from.dim)];
   const int64_t new_length = whole[static_cast<size_t>(to.dim)];
   Sizes block = whole;
-  block[static_cast<size_t>(from.dim)] = LongestOf(old_length, from, axis);
-  block[static_cast<size_t>(to.dim)] = LongestOf(new_length, to, axis);
+  block[static_cast<size_t>(from.dim)] = LongestPart(old_length, from, axis);
+  block[static_cast<size_t>(to.dim)] = LongestPart(new_length, to, axis);
   Sizes sizes = block;
   sizes.insert(sizes.begin(), axis.size);
   at::Tensor sent = at::zeros(sizes, part.options());
   for (int64_t r = 0; r < axis.size; ++r) {
-    const at::Tensor mine = CutOfRank(part, to, axis, r);
+    const at::Tensor mine = CutForRank(part, to, axis, r);
     sent[r]
         .narrow(from.dim, 0, mine.size(from.dim))
         .narrow(to.dim, 0, mine.size(to.dim))
@@ -145,7 +145,7 @@ at::Tensor Exchange(const at::Tensor& part, const Layout& from,
   const int64_t rows = result_sizes[static_cast<size_t>(to.dim)];
   for (int64_t r = 0; r < axis.size; ++r) {
     int64_t offset = 0;
-    for (const Piece& piece : PiecesOf(old_length, from, axis.size, r)) {
+    for (const Piece& piece : RankPieces(old_length, from, axis.size, r)) {
       result.narrow(from.dim, piece.begin, piece.length)
           .copy_(received[r]
                      .narrow(to.dim, 0, rows)
@@ -285,7 +285,7 @@ at::Tensor MoveNested(Sharded& inner, const Layout& from, const Layout& to,
 }  // namespace
 
 bool IsAveragedByFullyShard(const at::Tensor& member, Axis& axis) {
-  const ManagedStorage* storage = ManagedStorageOf(member);
+  const ManagedStorage* storage = FindManagedStorage(member);
   if (storage == nullptr || storage->owner() == nullptr) return false;
   const GroupConfig& config = storage->owner()->group().config();
   return IsAveragedBy(config.shard_group, axis) ||
@@ -293,7 +293,7 @@ bool IsAveragedByFullyShard(const at::Tensor& member, Axis& axis) {
 }
 
 at::Tensor Cut(const at::Tensor& whole, const Layout& shard, const Axis& axis) {
-  return CutOfRank(whole, shard, axis, axis.rank);
+  return CutForRank(whole, shard, axis, axis.rank);
 }
 
 at::Tensor Move(const at::Tensor& part, const Layout& from, const Layout& to,

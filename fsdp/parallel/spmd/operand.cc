@@ -34,8 +34,8 @@ struct LastVarying {
 };
 thread_local LastVarying last_varying;
 
-at::Tensor VaryingOfPlain(const at::Tensor& plain, const Sizes& sizes,
-                          const AxisPtr& axis) {
+at::Tensor MovePlainToVarying(const at::Tensor& plain, const Sizes& sizes,
+                              const AxisPtr& axis) {
   const bool records = plain.requires_grad() && c10::GradMode::is_enabled();
   if (!records) return plain;
   if (HasLazyKey(plain)) {
@@ -94,7 +94,7 @@ Operand::Operand(const at::Tensor& tensor, const AxisPtr& axis) : axis_(axis) {
     sizes_ = tensor.sizes().vec();
     return;
   }
-  if (const StyledParam* param = StyledParamOf(tensor)) {
+  if (const StyledParam* param = FindStyledParam(tensor)) {
     part_ = WrapParam(tensor, *param);
   }
   Sharded* sharded = AsSharded(part_);
@@ -129,7 +129,7 @@ at::Tensor Operand::Varying() const {
   if (is_same() && adds_up) return part_;
   if (is_same()) CheckEqualOnRanks(part_, *axis_);
   if (sharded_ == nullptr) {
-    return is_same() ? VaryingOfPlain(part_, sizes_, axis_)
+    return is_same() ? MovePlainToVarying(part_, sizes_, axis_)
                      : MoveToVarying(part_, layout_, sizes_, axis_);
   }
   const bool graph = c10::GradMode::is_enabled();

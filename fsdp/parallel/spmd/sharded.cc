@@ -38,8 +38,8 @@ struct Unreachable : torch::autograd::Node {
 
 }  // namespace
 
-const StyledParam* StyledParamOf(const at::Tensor& tensor) {
-  const ManagedStorage* storage = ManagedStorageOf(tensor);
+const StyledParam* FindStyledParam(const at::Tensor& tensor) {
+  const ManagedStorage* storage = FindManagedStorage(tensor);
   if (storage == nullptr) return nullptr;
   const FsdpParam* param = storage->owner();
   if (param == nullptr || param->parallel() == nullptr ||

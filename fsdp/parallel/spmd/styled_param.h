@@ -34,7 +34,7 @@ struct StyledParam final : ParallelParam {
   StyledParam(DTensorSpec whole, AxisPtr mesh_axis, std::string full_name)
       : ParallelParam(std::move(whole)),
         axis(std::move(mesh_axis)),
-        layout(LayoutOf(spec.placements.front(),
+        layout(ToLayout(spec.placements.front(),
                         static_cast<int64_t>(spec.shape.size()))),
         name(std::move(full_name)) {
     has_rules = true;
@@ -52,7 +52,7 @@ struct StyledParam final : ParallelParam {
 };
 
 // Null unless `tensor` is a parameter's member and has a style.
-const StyledParam* StyledParamOf(const at::Tensor& tensor);
+const StyledParam* FindStyledParam(const at::Tensor& tensor);
 
 }  // namespace fsdp::spmd
 

@@ -56,7 +56,7 @@ const at::Tensor& InnermostPart(const at::Tensor& tensor) {
   return *part;
 }
 
-const ViewCopyStorage* StorageOfCopy(const at::Tensor& tensor) {
+const ViewCopyStorage* FindCopyStorage(const at::Tensor& tensor) {
   if (!tensor.defined()) return nullptr;
   const at::Tensor& part = InnermostPart(tensor);
   if (!HasLazyKey(part) || !part.has_storage()) return nullptr;
@@ -119,7 +119,7 @@ void MarkViewCopies(const Call& call, Values& results) {
 }
 
 bool IsViewCopy(const at::Tensor& tensor) {
-  return StorageOfCopy(tensor) != nullptr;
+  return FindCopyStorage(tensor) != nullptr;
 }
 
 void CheckViewCopies(const c10::FunctionSchema& schema,
@@ -128,7 +128,7 @@ void CheckViewCopies(const c10::FunctionSchema& schema,
     const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
     const bool writes = alias != nullptr && alias->isWrite();
     ForEachTensor(args[i], [&](const at::Tensor& tensor) {
-      const ViewCopyStorage* copy = StorageOfCopy(tensor);
+      const ViewCopyStorage* copy = FindCopyStorage(tensor);
       if (copy == nullptr) return;
       TORCH_CHECK_NOT_IMPLEMENTED(
           !writes, schema.name(), " writes into the result of ", copy->op(),

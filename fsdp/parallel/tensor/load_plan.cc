@@ -13,7 +13,7 @@ namespace {
 
 using PlannedKind = dcp::ParallelStyle::Kind;
 
-std::optional<Placement> PlacementOf(
+std::optional<Placement> ToPlacement(
     const std::optional<dcp::ActivationLayout>& layout) {
   if (!layout.has_value()) return std::nullopt;
   if (layout->kind == dcp::ActivationLayout::Kind::kReplicate) {
@@ -22,10 +22,10 @@ std::optional<Placement> PlacementOf(
   return Shard(layout->dim);
 }
 
-ParallelStyle StyleOfKind(const dcp::ParallelStyle& style) {
+ParallelStyle StyleWithoutLayouts(const dcp::ParallelStyle& style) {
   const ParallelStyleOptions options{
-      .input_layouts = PlacementOf(style.input_layouts),
-      .output_layouts = PlacementOf(style.output_layouts),
+      .input_layouts = ToPlacement(style.input_layouts),
+      .output_layouts = ToPlacement(style.output_layouts),
       .use_local_output = style.use_local_output.value_or(false)};
   switch (style.kind) {
     case PlannedKind::kColwise:
@@ -42,8 +42,8 @@ ParallelStyle StyleOfKind(const dcp::ParallelStyle& style) {
   return ReplicateParallel();
 }
 
-ParallelStyle StyleOf(const dcp::ParallelStyle& style) {
-  ParallelStyle result = StyleOfKind(style);
+ParallelStyle ToParallelStyle(const dcp::ParallelStyle& style) {
+  ParallelStyle result = StyleWithoutLayouts(style);
   result.embedding = style.embedding;
   return result;
 }
@@ -53,7 +53,7 @@ ParallelStyle StyleOf(const dcp::ParallelStyle& style) {
 ParallelizePlan to_parallelize_plan(const dcp::ParallelPlan& plan) {
   ParallelizePlan styles;
   for (const dcp::ParallelPlan::Entry& entry : plan.entries()) {
-    styles.emplace_back(entry.pattern, StyleOf(entry.style));
+    styles.emplace_back(entry.pattern, ToParallelStyle(entry.style));
   }
   return styles;
 }

@@ -27,10 +27,10 @@ using Slots =
     std::unordered_map<const c10::TensorImpl*, std::vector<FsdpParam::Slot>>;
 
 // Every registry entry below `root` by the tensor that it holds.
-Slots SlotsOf(Module& root) {
+Slots CollectSlots(Module& root) {
   Slots slots;
   for (const auto& module : root.modules()) {
-    for (const auto& item : ParametersOf(*module)) {
+    for (const auto& item : ParameterRegistry(*module)) {
       if (!item.value().defined()) continue;
       slots[item.value().unsafeGetTensorImpl()].push_back(
           {module.get(), item.key()});
@@ -44,7 +44,9 @@ class Planner {
  public:
   Planner(Module& root, const DeviceMesh& mesh,
           const ParallelizeOptions& options)
-      : axis_(spmd::AxisOf(mesh)), options_(options), slots_(SlotsOf(root)) {}
+      : axis_(spmd::InternAxis(mesh)),
+        options_(options),
+        slots_(CollectSlots(root)) {}
 
   void Add(const MatchedModule& match, const ParallelStyle& style) {
     if (style.kind == Kind::kPrepareInput ||
@@ -77,7 +79,7 @@ class Planner {
              !embedding->options.sparse()),
         "parallelize_module: the Embedding '", match.name,
         "' has max_norm or sparse gradients, which cannot be made parallel");
-    for (const auto& item : ParametersOf(*match.module)) {
+    for (const auto& item : ParameterRegistry(*match.module)) {
       if (!item.value().defined()) continue;
       AddParameter(match, item.key(), item.value(), style,
                    embedding != nullptr);
@@ -129,8 +131,9 @@ class Planner {
     };
   }
 
-  static Placement PlacementOf(const ParallelStyle& style,
-                               const std::string& name, bool is_embedding) {
+  static Placement ParameterPlacement(const ParallelStyle& style,
+                                      const std::string& name,
+                                      bool is_embedding) {
     switch (style.kind) {
       case Kind::kColwise:
         return Shard(is_embedding ? 1 : 0);
@@ -148,7 +151,7 @@ class Planner {
                     bool is_embedding) {
     const std::string full_name =
         match.name.empty() ? name : absl::StrCat(match.name, ".", name);
-    const Placement placement = PlacementOf(style, name, is_embedding);
+    const Placement placement = ParameterPlacement(style, name, is_embedding);
     const auto [found, is_new] =
         params_.try_emplace(leaf.unsafeGetTensorImpl(), nullptr);
     if (is_new) {
@@ -205,8 +208,8 @@ class Planner {
 
   // A separate operator adds the bias after the product.
   void SetBias(Module& module) {
-    const at::Tensor* weight = ParametersOf(module).find("weight");
-    const at::Tensor* bias = ParametersOf(module).find("bias");
+    const at::Tensor* weight = ParameterRegistry(module).find("weight");
+    const at::Tensor* bias = ParameterRegistry(module).find("bias");
     if (weight == nullptr || bias == nullptr || !weight->defined() ||
         !bias->defined()) {
       return;

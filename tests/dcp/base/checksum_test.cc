@@ -55,7 +55,7 @@ TEST(Crc32, AgreesWithTheDefinitionForAnyPieces) {
 }
 
 TEST(Digest64, EmptyInputHasThePublishedValue) {
-  EXPECT_EQ(Digest64Of(ByteSpan()), kDigestOfNothing);
+  EXPECT_EQ(Xxh3Digest(ByteSpan()), kDigestOfNothing);
   EXPECT_EQ(Digest64().Value(), kDigestOfNothing);
 }
 
@@ -67,7 +67,7 @@ TEST(Digest64, IsTheSameForAnyPieces) {
     for (size_t at = 0; at < bytes.size(); at += step) {
       digest.Update(bytes.subspan(at, std::min(step, bytes.size() - at)));
     }
-    EXPECT_EQ(digest.Value(), Digest64Of(bytes)) << step;
+    EXPECT_EQ(digest.Value(), Xxh3Digest(bytes)) << step;
   }
 }
 
@@ -75,7 +75,7 @@ TEST(Digest64, StartsAgainAfterResetAndSurvivesAMove) {
   Digest64 digest;
   digest.Update(AsBytes("abc"));
   Digest64 moved = std::move(digest);
-  EXPECT_EQ(moved.Value(), Digest64Of(AsBytes("abc")));
+  EXPECT_EQ(moved.Value(), Xxh3Digest(AsBytes("abc")));
   moved.Reset();
   EXPECT_EQ(moved.Value(), kDigestOfNothing);
 }

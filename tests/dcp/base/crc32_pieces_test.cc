@@ -29,7 +29,7 @@ TEST(Crc32Pieces, OnePieceIsTheCrcOfItsBytes) {
   for (const size_t size : {1, 2, 31, 4096, 100'003}) {
     const std::vector<uint8_t> bytes = RandomBytes(size, random);
     Crc32Pieces pieces;
-    pieces.Add(Crc32Pieces::ContributionOf(bytes, 0));
+    pieces.Add(Crc32Pieces::Contribution(bytes, 0));
     EXPECT_EQ(pieces.Value(size), ExtendCrc32(0, bytes)) << size;
   }
 }
@@ -46,7 +46,7 @@ TEST(Crc32Pieces, AnyCutsInAnyOrderGiveTheCrcOfTheWhole) {
     std::shuffle(order.begin(), order.end(), random);
     Crc32Pieces pieces;
     for (const size_t i : order) {
-      pieces.Add(Crc32Pieces::ContributionOf(
+      pieces.Add(Crc32Pieces::Contribution(
           ByteSpan(bytes.data() + cuts[i], cuts[i + 1] - cuts[i]),
           bytes.size() - cuts[i + 1]));
     }
@@ -67,7 +67,7 @@ TEST(Crc32Pieces, LengthsBeyondFourGigabytesCount) {
   expected = ExtendCrc32(expected, ByteSpan(zeros).first(zeros.size() - 1));
   expected = ExtendCrc32(expected, ByteSpan(&last, 1));
   Crc32Pieces pieces;
-  pieces.Add(Crc32Pieces::ContributionOf(ByteSpan(&last, 1), 0));
+  pieces.Add(Crc32Pieces::Contribution(ByteSpan(&last, 1), 0));
   EXPECT_EQ(pieces.Value(length), expected);
 }
 

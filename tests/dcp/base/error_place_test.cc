@@ -13,7 +13,7 @@ TEST(ErrorPlace, IsCarriedThroughAnnotation) {
   const ErrorPlace place{.path = "/a", .file = "b", .tensor = "w"};
   const absl::Status status =
       Annotate(WithPlace(absl::DataLossError("torn"), place), "read");
-  EXPECT_EQ(PlaceOf(status), place);
+  EXPECT_EQ(StatusPlace(status), place);
   EXPECT_EQ(status.message(), "read: torn");
 }
 
@@ -21,13 +21,13 @@ TEST(ErrorPlace, KeepsKnownFieldsAndAddsOthers) {
   absl::Status status =
       WithPlace(absl::DataLossError("torn"), {.file = "b", .offset = "12"});
   status = WithPlace(status, {.path = "/a", .file = "c"});
-  EXPECT_EQ(PlaceOf(status),
+  EXPECT_EQ(StatusPlace(status),
             (ErrorPlace{.path = "/a", .file = "b", .offset = "12"}));
 }
 
 TEST(ErrorPlace, OkHasNone) {
   EXPECT_EQ(WithPlace(absl::OkStatus(), {.path = "/a"}), absl::OkStatus());
-  EXPECT_EQ(PlaceOf(absl::DataLossError("torn")), ErrorPlace());
+  EXPECT_EQ(StatusPlace(absl::DataLossError("torn")), ErrorPlace());
 }
 
 }  // namespace

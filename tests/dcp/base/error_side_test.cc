@@ -13,7 +13,7 @@ TEST(ErrorSide, IsCarriedThroughAnnotation) {
   const absl::Status status =
       Annotate(WithSide(absl::DataLossError("torn"), ErrorSide::kSource),
                "read ", "a.pt");
-  EXPECT_EQ(SideOf(status), ErrorSide::kSource);
+  EXPECT_EQ(StatusSide(status), ErrorSide::kSource);
   EXPECT_EQ(status.message(), "read a.pt: torn");
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
 }
@@ -22,14 +22,14 @@ TEST(ErrorSide, TheFirstMarkStays) {
   absl::Status status =
       WithSide(absl::InternalError("x"), ErrorSide::kDestination);
   status = WithSide(status, ErrorSide::kSource);
-  EXPECT_EQ(SideOf(status), ErrorSide::kDestination);
+  EXPECT_EQ(StatusSide(status), ErrorSide::kDestination);
 }
 
 TEST(ErrorSide, OkHasNone) {
-  EXPECT_EQ(SideOf(WithSide(absl::OkStatus(), ErrorSide::kSource)),
+  EXPECT_EQ(StatusSide(WithSide(absl::OkStatus(), ErrorSide::kSource)),
             ErrorSide::kNone);
-  EXPECT_EQ(SideOf(absl::InternalError("x")), ErrorSide::kNone);
-  EXPECT_EQ(SideOf(WithSide(absl::InternalError("x"), ErrorSide::kNone)),
+  EXPECT_EQ(StatusSide(absl::InternalError("x")), ErrorSide::kNone);
+  EXPECT_EQ(StatusSide(WithSide(absl::InternalError("x"), ErrorSide::kNone)),
             ErrorSide::kNone);
 }
 

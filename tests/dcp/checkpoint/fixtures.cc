@@ -148,8 +148,8 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(
   return Checkpoint::Open(Disk(), path, {});
 }
 
-const CheckpointEntry& EntryOf(const Checkpoint& checkpoint,
-                               absl::string_view fqn) {
+const CheckpointEntry& GetEntry(const Checkpoint& checkpoint,
+                                absl::string_view fqn) {
   for (const CheckpointEntry& entry : checkpoint.entries()) {
     if (entry.fqn == fqn) return entry;
   }

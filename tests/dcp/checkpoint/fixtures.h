@@ -91,8 +91,8 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(
     absl::string_view path);
 
 // The entry with this name, which must exist.
-const CheckpointEntry& EntryOf(const Checkpoint& checkpoint,
-                               absl::string_view fqn);
+const CheckpointEntry& GetEntry(const Checkpoint& checkpoint,
+                                absl::string_view fqn);
 
 // Every tensor's row-major bytes, through Load.
 absl::StatusOr<std::map<std::string, std::string>> LoadAll(

@@ -54,7 +54,7 @@ uint64_t NumBytes(const Box& box) {
 
 // Rank `rank`'s part of a tensor, out of `count`: along the first dimension, or
 // the last one.
-Box ShardOf(const Dims& shape, bool along_last, int64_t rank, int64_t count) {
+Box RankShard(const Dims& shape, bool along_last, int64_t rank, int64_t count) {
   Box box = WholeBox(shape);
   if (shape.empty()) return box;
   const size_t dim = along_last ? shape.size() - 1 : 0;
@@ -86,7 +86,7 @@ absl::Status LoadRank(FileSystem& fs, Checkpoint& checkpoint, bool along_last,
   std::vector<LoadTensor> wanted;
   for (const ArrayTensor& array : whole) {
     const Dims& shape = array.tensor.shape;
-    const Box box = ShardOf(shape, along_last, rank, count);
+    const Box box = RankShard(shape, along_last, rank, count);
     // Every other one lets the load write to its memory.
     sinks.push_back(std::make_unique<MemorySink>(
         NumBytes(box), /*direct=*/sinks.size() % 2 == 0));

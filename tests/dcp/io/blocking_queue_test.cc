@@ -16,8 +16,8 @@ namespace {
 
 using ::dcp::testing::TempDir;
 
-IoRequest RequestOf(IoRequest::Op op, FileHandle file, uint64_t offset,
-                    std::string& data) {
+IoRequest MakeBlockingRequest(IoRequest::Op op, FileHandle file,
+                              uint64_t offset, std::string& data) {
   return {.op = op,
           .file = file,
           .offset = offset,
@@ -32,8 +32,10 @@ TEST(BlockingQueue, CarriesRequestsOutInOrder) {
                        fs->Create(dir.Join("f"), 0, DirectMode::kOff));
   std::string text = "hello";
   std::string got(8, '.');
-  IoRequest write = RequestOf(IoRequest::Op::kWrite, file.handle, 10, text);
-  IoRequest read = RequestOf(IoRequest::Op::kRead, file.handle, 12, got);
+  IoRequest write =
+      MakeBlockingRequest(IoRequest::Op::kWrite, file.handle, 10, text);
+  IoRequest read =
+      MakeBlockingRequest(IoRequest::Op::kRead, file.handle, 12, got);
   BlockingQueue queue(2);
   ASSERT_OK(queue.Submit(&write));
   ASSERT_OK(queue.Submit(&read));
@@ -50,7 +52,7 @@ TEST(BlockingQueue, CarriesRequestsOutInOrder) {
 
 TEST(BlockingQueue, ReturnsTheErrno) {
   std::string data(1, '\0');
-  IoRequest request = RequestOf(IoRequest::Op::kRead, -1, 0, data);
+  IoRequest request = MakeBlockingRequest(IoRequest::Op::kRead, -1, 0, data);
   BlockingQueue queue(1);
   ASSERT_OK(queue.Submit(&request));
   std::vector<IoRequest*> done;

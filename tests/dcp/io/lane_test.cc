@@ -102,11 +102,11 @@ TEST(Lane, LanesTakeOnlyMemoryThatCanBeInFlight) {
 
 TEST(Lane, LanesTakeMoreMemoryForLargeBatches) {
   LaneMemory memory(uint64_t{1} << 40);
-  const uint64_t in_flight = BlocksOfLane(1, memory);
+  const uint64_t in_flight = NumLaneBlocks(1, memory);
   memory.more_blocks = 30;
-  EXPECT_EQ(BlocksOfLane(1, memory), in_flight + 30);
+  EXPECT_EQ(NumLaneBlocks(1, memory), in_flight + 30);
   memory.memory_bytes = 10 * kBlockBytes;
-  EXPECT_EQ(BlocksOfLane(1, memory), 10u);
+  EXPECT_EQ(NumLaneBlocks(1, memory), 10u);
 }
 
 TEST(Lane, ALaneMayUseTheCallersPool) {

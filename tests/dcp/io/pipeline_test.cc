@@ -104,7 +104,7 @@ TEST(Pipeline, ReportsEveryErrorAndThenWorksAgain) {
       if (!status.ok()) {
         EXPECT_THAT(std::string(status.message()),
                     AllOf(HasSubstr(" ["), HasSubstr("+")));
-        EXPECT_EQ(SideOf(status), SideByMessage(status)) << status;
+        EXPECT_EQ(StatusSide(status), SideByMessage(status)) << status;
         files.job.at = files.job.num_filled = 0;
         EXPECT_OK(engine.Run(files.job));
       } else {
@@ -122,7 +122,7 @@ TEST(Pipeline, GivesUpOnADiskThatIsAlwaysInterrupted) {
   const absl::Status status = engine.Run(files.job);
   EXPECT_THAT(status,
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("source")));
-  EXPECT_EQ(SideOf(status), ErrorSide::kSource);
+  EXPECT_EQ(StatusSide(status), ErrorSide::kSource);
 }
 
 TEST(Pipeline, ReportsAFullDisk) {
@@ -159,9 +159,9 @@ TEST(Pipeline, RefusesAReadBeyondTheEnd) {
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kDataLoss,
                                AllOf(HasSubstr("read source ["),
                                      HasSubstr("file ends at 50000"))));
-  EXPECT_EQ(SideOf(status), ErrorSide::kSource);
-  EXPECT_EQ(PlaceOf(status).file, "source");
-  EXPECT_NE(PlaceOf(status).offset, "");
+  EXPECT_EQ(StatusSide(status), ErrorSide::kSource);
+  EXPECT_EQ(StatusPlace(status).file, "source");
+  EXPECT_NE(StatusPlace(status).offset, "");
 }
 
 TEST(Pipeline, StopsInTheMiddle) {

@@ -33,7 +33,8 @@ class UringQueueTest : public ::testing::Test {
   }
   void TearDown() override { EXPECT_OK(fs_->Close(file_)); }
 
-  IoRequest RequestOf(IoRequest::Op op, uint64_t offset, uint8_t* data) const {
+  IoRequest MakeUringRequest(IoRequest::Op op, uint64_t offset,
+                             uint8_t* data) const {
     return {.op = op,
             .file = file_.handle,
             .offset = offset,
@@ -44,11 +45,11 @@ class UringQueueTest : public ::testing::Test {
   // Writes and reads from one place in memory, and compares.
   void RoundTrip(IoQueue& queue, uint8_t* data) {
     std::fill_n(data, kBytes, uint8_t{0x5a});
-    IoRequest request = RequestOf(IoRequest::Op::kWrite, kBytes, data);
+    IoRequest request = MakeUringRequest(IoRequest::Op::kWrite, kBytes, data);
     Perform(queue, request);
     EXPECT_EQ(request.result, kBytes);
     std::fill_n(data, kBytes, uint8_t{0});
-    request = RequestOf(IoRequest::Op::kRead, kBytes, data);
+    request = MakeUringRequest(IoRequest::Op::kRead, kBytes, data);
     Perform(queue, request);
     EXPECT_EQ(request.result, kBytes);
     EXPECT_EQ(std::count(data, data + kBytes, 0x5a), kBytes);
@@ -110,7 +111,8 @@ TEST_F(UringQueueTest, AcceptsAsManyRequestsAsItsDepth) {
   for (uint32_t i = 0; i < kDepth; ++i) {
     uint8_t* data = pool_.memory().data() + i * kBytes;
     std::fill_n(data, kBytes, static_cast<uint8_t>(i));
-    requests.push_back(RequestOf(IoRequest::Op::kWrite, i * kBytes, data));
+    requests.push_back(
+        MakeUringRequest(IoRequest::Op::kWrite, i * kBytes, data));
   }
   std::vector<IoRequest*> done;
   for (IoRequest& request : requests) ASSERT_OK(queue->Submit(&request));
@@ -121,7 +123,8 @@ TEST_F(UringQueueTest, AcceptsAsManyRequestsAsItsDepth) {
 
 TEST_F(UringQueueTest, ReturnsTheErrno) {
   ASSERT_OK_AND_ASSIGN(const auto queue, NewUringQueue(1, pool_.memory()));
-  IoRequest request = RequestOf(IoRequest::Op::kRead, 0, pool_.memory().data());
+  IoRequest request =
+      MakeUringRequest(IoRequest::Op::kRead, 0, pool_.memory().data());
   request.file = -1;
   Perform(*queue, request);
   EXPECT_EQ(request.result, -EBADF);
@@ -131,7 +134,7 @@ TEST_F(UringQueueTest, DestructorWaitsForRequestsInFlight) {
   ASSERT_OK_AND_ASSIGN(auto queue, NewUringQueue(1, pool_.memory()));
   std::fill_n(pool_.memory().data(), kBytes, uint8_t{7});
   IoRequest request =
-      RequestOf(IoRequest::Op::kWrite, 0, pool_.memory().data());
+      MakeUringRequest(IoRequest::Op::kWrite, 0, pool_.memory().data());
   ASSERT_OK(queue->Submit(&request));
   queue.reset();
   std::string got(kBytes, '\0');

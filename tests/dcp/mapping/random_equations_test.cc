@@ -76,7 +76,7 @@ class RandomEquation {
     uint8_t number = 0;
     for (size_t k = 0; k < summands_.size(); ++k) {
       ForEachIndex(k, [&](const Index& at) {
-        const auto [name, place] = PlaceOf(is_a ? "a" : "b", side, k, at);
+        const auto [name, place] = ElementPlace(is_a ? "a" : "b", side, k, at);
         elements[name][place] = number++;
       });
     }
@@ -166,10 +166,9 @@ class RandomEquation {
   }
 
   // The tensor and the element for an index in summand `k`.
-  std::pair<std::string, std::vector<size_t>> PlaceOf(absl::string_view prefix,
-                                                      const Side& side,
-                                                      size_t k,
-                                                      const Index& at) const {
+  std::pair<std::string, std::vector<size_t>> ElementPlace(
+      absl::string_view prefix, const Side& side, size_t k,
+      const Index& at) const {
     std::string name = absl::StrCat(prefix, side.is_fused ? 0 : k);
     if (!side.index.empty()) absl::StrAppend(&name, ".", at.at(side.index));
     std::vector<size_t> place;

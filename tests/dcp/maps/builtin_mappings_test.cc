@@ -131,7 +131,7 @@ TEST(BuiltinMappings, EverySideOfEveryFamilyIsTested) {
 
 // "yes" if a program made the same from a model, "back" if only the way there
 // and back is tested, and empty if the family has no such side.
-std::string TestsOf(const std::string& family, const std::string& side) {
+std::string ExpectedTests(const std::string& family, const std::string& side) {
   if (side == "hf") return "yes";
   std::string tests;
   for (const GoldenPair& pair : GoldenPairs()) {
@@ -143,7 +143,7 @@ std::string TestsOf(const std::string& family, const std::string& side) {
 }
 
 // The cells in README.md's lines that begin as this table's do.
-std::vector<std::vector<std::string>> TableOfReadme() {
+std::vector<std::vector<std::string>> ReadmeTable() {
   std::ifstream readme("README.md");
   std::vector<std::vector<std::string>> rows;
   bool is_inside = false;
@@ -161,7 +161,7 @@ std::vector<std::vector<std::string>> TableOfReadme() {
 }
 
 TEST(BuiltinMappings, TheReadmeTableListsTheTests) {
-  const std::vector<std::vector<std::string>> rows = TableOfReadme();
+  const std::vector<std::vector<std::string>> rows = ReadmeTable();
   ASSERT_GT(rows.size(), 2u) << "README.md has no table of sides";
   const std::vector<std::string> families(rows[0].begin() + 1, rows[0].end());
   EXPECT_THAT(families, UnorderedElementsAreArray(BuiltinMappings()));
@@ -171,7 +171,7 @@ TEST(BuiltinMappings, TheReadmeTableListsTheTests) {
     sides.insert(side);
     ASSERT_EQ(rows[row].size(), families.size() + 1) << side;
     for (size_t i = 0; i < families.size(); ++i) {
-      EXPECT_EQ(rows[row][i + 1], TestsOf(families[i], side))
+      EXPECT_EQ(rows[row][i + 1], ExpectedTests(families[i], side))
           << side << " of " << families[i];
     }
   }

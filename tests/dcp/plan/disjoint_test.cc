@@ -16,7 +16,7 @@ namespace {
 
 using Pair = std::pair<uint32_t, uint32_t>;
 
-std::optional<Pair> FindOverlapOfAll(const std::vector<Box>& boxes) {
+std::optional<Pair> FindAnyOverlap(const std::vector<Box>& boxes) {
   std::vector<uint32_t> members(boxes.size());
   std::iota(members.begin(), members.end(), 0);
   return FindOverlap(boxes, members);
@@ -41,7 +41,7 @@ TEST(Disjoint, AgreesWithComparingAllPairs) {
       if (Volume(box.sizes) > 0) boxes.push_back(box);
     }
     if (round % 2 == 0) boxes.push_back(random.BoxInside(WholeBox(shape)));
-    const std::optional<Pair> found = FindOverlapOfAll(boxes);
+    const std::optional<Pair> found = FindAnyOverlap(boxes);
     ASSERT_EQ(found.has_value(), AnyPairOverlaps(boxes));
     if (!found.has_value()) continue;
     ++num_overlapping;
@@ -59,20 +59,20 @@ TEST(Disjoint, FindsOneOverlapInAGrid) {
       boxes.push_back({.offsets = {row * 2, column * 3}, .sizes = {2, 3}});
     }
   }
-  EXPECT_EQ(FindOverlapOfAll(boxes), std::nullopt);
+  EXPECT_EQ(FindAnyOverlap(boxes), std::nullopt);
   boxes[4711].sizes[1] = 4;
-  EXPECT_EQ(FindOverlapOfAll(boxes), Pair(4711, 4712));
+  EXPECT_EQ(FindAnyOverlap(boxes), Pair(4711, 4712));
 }
 
 TEST(Disjoint, BoxesWithoutDimensionsOverlap) {
-  EXPECT_EQ(FindOverlapOfAll({}), std::nullopt);
-  EXPECT_EQ(FindOverlapOfAll({Box{}}), std::nullopt);
-  EXPECT_EQ(FindOverlapOfAll(std::vector<Box>(50)), Pair(0, 1));
+  EXPECT_EQ(FindAnyOverlap({}), std::nullopt);
+  EXPECT_EQ(FindAnyOverlap({Box{}}), std::nullopt);
+  EXPECT_EQ(FindAnyOverlap(std::vector<Box>(50)), Pair(0, 1));
 }
 
 TEST(Disjoint, EqualBoxesOverlap) {
   const std::vector<Box> boxes(1000, Box{.offsets = {1, 2}, .sizes = {3, 4}});
-  EXPECT_TRUE(FindOverlapOfAll(boxes).has_value());
+  EXPECT_TRUE(FindAnyOverlap(boxes).has_value());
 }
 
 // A comb with teeth and spaces that are cut along different dimensions: sorting
@@ -85,7 +85,7 @@ TEST(Disjoint, EndsSoonForBoxesCutAlongDifferentDimensions) {
     boxes.push_back({.offsets = {0, i, 0}, .sizes = {kSize, 1, 1}});
     boxes.push_back({.offsets = {0, 1, i}, .sizes = {kSize, kSize, 1}});
   }
-  EXPECT_EQ(FindOverlapOfAll(boxes), std::nullopt);
+  EXPECT_EQ(FindAnyOverlap(boxes), std::nullopt);
 }
 
 }  // namespace

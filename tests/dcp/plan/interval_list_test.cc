@@ -15,7 +15,7 @@ namespace {
 
 TEST(IntervalList, EmptyListHasNoAnswer) {
   const IntervalList list;
-  EXPECT_EQ(list.EndOfThoseBefore(0, 0, 5), 0u);
+  EXPECT_EQ(list.FirstBeginningAtOrAfter(0, 0, 5), 0u);
   EXPECT_EQ(list.FirstEndingAfter(0, 0, 5), 0u);
 }
 
@@ -39,7 +39,7 @@ TEST(IntervalList, AnswersAsALoopDoes) {
       const int64_t value = random.Uniform(-1, 52);
       size_t before = first;
       while (before < last && begins[before] < value) ++before;
-      EXPECT_EQ(list.EndOfThoseBefore(first, last, value), before);
+      EXPECT_EQ(list.FirstBeginningAtOrAfter(first, last, value), before);
       size_t after = first;
       while (after < last && ends[after] <= value) ++after;
       EXPECT_EQ(list.FirstEndingAfter(first, last, value), after);

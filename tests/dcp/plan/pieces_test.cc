@@ -153,7 +153,7 @@ TEST(Pieces, SharesTileThePiecesForAnyNumberOfWorkers) {
     for (uint32_t count = 1; count <= 65; ++count) {
       std::vector<uint32_t> all;
       for (uint32_t index = 0; index < count; ++index) {
-        for (const uint32_t piece : PiecesOfShare(pieces, {index, count})) {
+        for (const uint32_t piece : SharePieces(pieces, {index, count})) {
           all.push_back(piece);
         }
       }
@@ -172,7 +172,7 @@ TEST(Pieces, SharesDifferByAtMostOnePiece) {
   ASSERT_EQ(pieces.size(), 1000u);
   for (const uint32_t count : {1u, 3u, 7u, 16u}) {
     for (uint32_t index = 0; index < count; ++index) {
-      const size_t size = PiecesOfShare(pieces, {index, count}).size();
+      const size_t size = SharePieces(pieces, {index, count}).size();
       EXPECT_GE(size, 1000 / count);
       EXPECT_LE(size, 1000 / count + 1);
     }
@@ -233,8 +233,8 @@ TEST(Pieces, FilesWithoutBytesAreSharedToo) {
   for (int i = 0; i < 5; ++i) files.Add();
   const std::vector<FilePiece> pieces = CutIntoPieces(files.specs, 10);
   EXPECT_EQ(pieces.size(), 5u);
-  EXPECT_THAT(PiecesOfShare(pieces, {0, 2}), ElementsAre(0, 2, 4));
-  EXPECT_THAT(PiecesOfShare(pieces, {1, 2}), ElementsAre(1, 3));
+  EXPECT_THAT(SharePieces(pieces, {0, 2}), ElementsAre(0, 2, 4));
+  EXPECT_THAT(SharePieces(pieces, {1, 2}), ElementsAre(1, 3));
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ CopyRun Bytes(uint32_t file, uint64_t src, uint64_t length) {
   return {.file = file, .src = src, .unit = length};
 }
 
-std::vector<std::tuple<uint32_t, uint64_t, uint64_t>> RangesOf(
+std::vector<std::tuple<uint32_t, uint64_t, uint64_t>> ScheduledRanges(
     const ReadSchedule& schedule) {
   std::vector<std::tuple<uint32_t, uint64_t, uint64_t>> ranges;
   for (const ReadRange& r : schedule.ranges) {
@@ -45,23 +45,23 @@ TEST(ReadSchedule, SortsAndMergesCloseRanges) {
       Bytes(0, 31 + 2 * kReadGapBytes, 10),  // one byte too far
   };
   const ReadSchedule schedule = ScheduleReads(runs, {kBlockBytes});
-  EXPECT_EQ(RangesOf(schedule), (Ranges{{0, 10, 20 + kReadGapBytes},
-                                        {0, 31 + 2 * kReadGapBytes, 10},
-                                        {1, 0, 10}}));
+  EXPECT_EQ(ScheduledRanges(schedule), (Ranges{{0, 10, 20 + kReadGapBytes},
+                                               {0, 31 + 2 * kReadGapBytes, 10},
+                                               {1, 0, 10}}));
   EXPECT_EQ(schedule.run_indices, (std::vector<uint32_t>{2, 1, 3, 0}));
 }
 
 TEST(ReadSchedule, OverlappingRunsAreReadOnce) {
   const ReadSchedule schedule = ScheduleReads(
       {Bytes(0, 0, 100), Bytes(0, 20, 30), Bytes(0, 0, 100)}, {kBlockBytes});
-  EXPECT_EQ(RangesOf(schedule), (Ranges{{0, 0, 100}}));
+  EXPECT_EQ(ScheduledRanges(schedule), (Ranges{{0, 0, 100}}));
   EXPECT_EQ(schedule.ranges[0].num_runs, 3u);
 }
 
 TEST(ReadSchedule, CutsLongRanges) {
   const ReadSchedule schedule =
       ScheduleReads({Bytes(0, 5, 100), Bytes(0, 40, 1)}, {40});
-  EXPECT_EQ(RangesOf(schedule),
+  EXPECT_EQ(ScheduledRanges(schedule),
             (Ranges{{0, 5, 40}, {0, 45, 40}, {0, 85, 25 - 5}}));
   EXPECT_EQ(schedule.run_indices, (std::vector<uint32_t>{0, 1, 0, 0}));
 }
@@ -70,12 +70,12 @@ TEST(ReadSchedule, DistantUnitsAreSeparateRanges) {
   CopyRun run = Bytes(0, 0, 10);
   run.count = 3;
   run.src_stride = 11 + kReadGapBytes;
-  EXPECT_EQ(RangesOf(ScheduleReads({run}, {kBlockBytes})),
+  EXPECT_EQ(ScheduledRanges(ScheduleReads({run}, {kBlockBytes})),
             (Ranges{{0, 0, 10},
                     {0, 11 + kReadGapBytes, 10},
                     {0, 22 + 2 * kReadGapBytes, 10}}));
   run.src_stride = 10 + kReadGapBytes;
-  EXPECT_EQ(RangesOf(ScheduleReads({run}, {kBlockBytes})),
+  EXPECT_EQ(ScheduledRanges(ScheduleReads({run}, {kBlockBytes})),
             (Ranges{{0, 0, 30 + 2 * kReadGapBytes}}));
 }
 
@@ -93,7 +93,7 @@ TEST(ReadSchedule, ARunInManyRangesIsListedOnceInEach) {
 TEST(ReadSchedule, TheEndOfAnElementIsNotASeparateRange) {
   // Two elements with 16 bytes each; the second begins in the first range.
   const CopyRun run{.src = 0, .unit = 2, .src_element_bytes = 16};
-  EXPECT_EQ(RangesOf(ScheduleReads({run}, {20})), (Ranges{{0, 0, 20}}));
+  EXPECT_EQ(ScheduledRanges(ScheduleReads({run}, {20})), (Ranges{{0, 0, 20}}));
 }
 
 TEST(ReadSchedule, ReadsLargerGapsWhereRequestsCostMore) {
@@ -102,13 +102,13 @@ TEST(ReadSchedule, ReadsLargerGapsWhereRequestsCostMore) {
   run.src_stride = 10 + kObjectReadGapBytes;
   const ReadLimits limits = {.max_bytes = 2 * kObjectReadGapBytes,
                              .gap_bytes = kObjectReadGapBytes};
-  EXPECT_EQ(RangesOf(ScheduleReads({run}, limits)),
+  EXPECT_EQ(ScheduledRanges(ScheduleReads({run}, limits)),
             (Ranges{{0, 0, 20 + kObjectReadGapBytes}}));
   EXPECT_EQ(ScheduleReads({run}, {limits.max_bytes}).ranges.size(), 2u);
   const uint64_t next = 10 + kObjectReadGapBytes;
-  EXPECT_EQ(
-      RangesOf(ScheduleReads({Bytes(0, 0, 10), Bytes(0, next, 10)}, limits)),
-      (Ranges{{0, 0, 20 + kObjectReadGapBytes}}));
+  EXPECT_EQ(ScheduledRanges(
+                ScheduleReads({Bytes(0, 0, 10), Bytes(0, next, 10)}, limits)),
+            (Ranges{{0, 0, 20 + kObjectReadGapBytes}}));
   EXPECT_EQ(ScheduleReads({Bytes(0, 0, 10), Bytes(0, next + 1, 10)}, limits)
                 .ranges.size(),
             2u);
@@ -131,7 +131,7 @@ CopyRun RandomRun(testing::Random& random) {
 // (run, destination, source) for all elements, sorted.
 using Elements = std::vector<std::tuple<uint32_t, uint64_t, uint64_t>>;
 
-Elements ElementsOf(const std::vector<CopyRun>& runs) {
+Elements RunElements(const std::vector<CopyRun>& runs) {
   Elements elements;
   for (uint32_t r = 0; r < runs.size(); ++r) {
     for (uint64_t u = 0; u < runs[r].count; ++u) {
@@ -194,7 +194,7 @@ TEST(ReadSchedule, ApplyingItCopiesEveryElementOnce) {
       }
     }
     std::sort(copied.begin(), copied.end());
-    ASSERT_EQ(copied, ElementsOf(runs));
+    ASSERT_EQ(copied, RunElements(runs));
   }
 }
 
@@ -216,7 +216,7 @@ NestRun RandomNest(testing::Random& random) {
 }
 
 // The sources of all the nests' elements.
-std::vector<uint64_t> SourcesOf(absl::Span<const NestRun> nests) {
+std::vector<uint64_t> ElementSources(absl::Span<const NestRun> nests) {
   std::vector<uint64_t> sources;
   for (const NestRun& run : nests) {
     const size_t first = sources.size();
@@ -265,7 +265,7 @@ TEST(ReadSchedule, NestsAreReadWithTheOtherRuns) {
         const size_t before = applied.size();
         ApplyRun(nests[index - runs.size()], range.offset, range.length, data,
                  [&](const NestRun& part, const uint8_t*) {
-                   for (const uint64_t src : SourcesOf({&part, 1})) {
+                   for (const uint64_t src : ElementSources({&part, 1})) {
                      applied.push_back(src);
                    }
                  });
@@ -273,7 +273,7 @@ TEST(ReadSchedule, NestsAreReadWithTheOtherRuns) {
       }
     }
     std::sort(applied.begin(), applied.end());
-    ASSERT_EQ(applied, SourcesOf(nests));
+    ASSERT_EQ(applied, ElementSources(nests));
     EXPECT_EQ(num_bytes, 1001u);
   }
 }

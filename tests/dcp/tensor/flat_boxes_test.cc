@@ -14,7 +14,7 @@ namespace {
 using testing::IsEmpty;
 
 // The row-major positions of a box's elements, one by one.
-std::vector<int64_t> PositionsOf(const Dims& shape, const Box& box) {
+std::vector<int64_t> BoxPositions(const Dims& shape, const Box& box) {
   const Dims strides = RowMajorStrides(shape);
   std::vector<int64_t> positions;
   Dims index(shape.size(), 0);
@@ -43,7 +43,7 @@ TEST(FlatBoxes, CoverEveryRangeOfSmallShapesInOrder) {
         const std::vector<FlatBox> boxes = FlatBoxes(shape, begin, end);
         for (const FlatBox& piece : boxes) {
           EXPECT_EQ(piece.offset, static_cast<int64_t>(found.size()));
-          for (const int64_t at : PositionsOf(shape, piece.box)) {
+          for (const int64_t at : BoxPositions(shape, piece.box)) {
             found.push_back(at);
           }
         }

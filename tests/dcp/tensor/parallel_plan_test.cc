@@ -203,8 +203,8 @@ TEST(ParallelPlan, RefusesParameterPatternsAndTooManyEntries) {
 }
 
 // The placement in words, or the error's text.
-std::string PlacementOf(ParallelStyle style, absl::string_view module,
-                        absl::string_view name, size_t num_dims) {
+std::string PlacementText(ParallelStyle style, absl::string_view module,
+                          absl::string_view name, size_t num_dims) {
   const absl::StatusOr<Placement> placement =
       ParameterPlacement(style, module, name, num_dims);
   if (!placement.ok()) return std::string(placement.status().message());
@@ -215,28 +215,28 @@ std::string PlacementOf(ParallelStyle style, absl::string_view module,
 TEST(ParameterPlacement, EqualsPyTorchsStyles) {
   const ParallelStyle colwise = {.kind = Kind::kColwise};
   const ParallelStyle rowwise = {.kind = Kind::kRowwise};
-  EXPECT_EQ(PlacementOf(colwise, "layers.0.wq", "weight", 2), "S(0)");
-  EXPECT_EQ(PlacementOf(colwise, "layers.0.wq", "bias", 1), "S(0)");
-  EXPECT_EQ(PlacementOf(rowwise, "layers.0.wo", "weight", 2), "S(1)");
-  EXPECT_EQ(PlacementOf(rowwise, "layers.0.wo", "bias", 1), "R");
-  EXPECT_EQ(PlacementOf(colwise, "tok_embeddings", "weight", 2), "S(1)");
-  EXPECT_EQ(PlacementOf(rowwise, "tok_embeddings", "weight", 2), "S(0)");
+  EXPECT_EQ(PlacementText(colwise, "layers.0.wq", "weight", 2), "S(0)");
+  EXPECT_EQ(PlacementText(colwise, "layers.0.wq", "bias", 1), "S(0)");
+  EXPECT_EQ(PlacementText(rowwise, "layers.0.wo", "weight", 2), "S(1)");
+  EXPECT_EQ(PlacementText(rowwise, "layers.0.wo", "bias", 1), "R");
+  EXPECT_EQ(PlacementText(colwise, "tok_embeddings", "weight", 2), "S(1)");
+  EXPECT_EQ(PlacementText(rowwise, "tok_embeddings", "weight", 2), "S(0)");
   for (const Kind kind : {Kind::kSequence, Kind::kReplicate}) {
-    EXPECT_EQ(PlacementOf({.kind = kind}, "norm", "weight", 1), "R");
+    EXPECT_EQ(PlacementText({.kind = kind}, "norm", "weight", 1), "R");
   }
-  EXPECT_EQ(PlacementOf(colwise, "layers.0.wq", "scale", 0), "R");
+  EXPECT_EQ(PlacementText(colwise, "layers.0.wq", "scale", 0), "R");
 }
 
 TEST(ParameterPlacement, TheOptionEmbeddingOverridesTheName) {
   const ParallelStyle linear = {.kind = Kind::kRowwise, .embedding = false};
-  EXPECT_EQ(PlacementOf(linear, "patch_embed", "weight", 2), "S(1)");
+  EXPECT_EQ(PlacementText(linear, "patch_embed", "weight", 2), "S(1)");
   const ParallelStyle embedding = {.kind = Kind::kRowwise, .embedding = true};
-  EXPECT_EQ(PlacementOf(embedding, "vocabulary", "weight", 2), "S(0)");
+  EXPECT_EQ(PlacementText(embedding, "vocabulary", "weight", 2), "S(0)");
 }
 
 TEST(ParameterPlacement, RefusesOtherModulesWeights) {
   const std::string error =
-      PlacementOf({.kind = Kind::kColwise}, "norm", "weight", 1);
+      PlacementText({.kind = Kind::kColwise}, "norm", "weight", 1);
   EXPECT_THAT(error, AllOf(HasSubstr("norm.weight has 1 dimensions"),
                            HasSubstr("colwise"), Not(HasSubstr("rowwise"))));
 }

@@ -41,8 +41,8 @@ class StridedCopyTest : public ::testing::Test {
 };
 
 // The bytes from the first to the last that one side of a copy touches.
-uint64_t ReachOf(uint64_t unit_bytes, const Loops& loops,
-                 uint64_t CopyLoop::*stride) {
+uint64_t TouchedBytes(uint64_t unit_bytes, const Loops& loops,
+                      uint64_t CopyLoop::*stride) {
   uint64_t reach = unit_bytes;
   for (const CopyLoop& loop : loops) {
     if (loop.count == 0) return 0;
@@ -66,7 +66,7 @@ void ExpectCopiesAsALoopDoes(const std::vector<uint8_t>& src,
                              uint64_t unit_bytes, const Loops& loops,
                              uint64_t misalignment) {
   const uint64_t size =
-      ReachOf(unit_bytes, loops, &CopyLoop::dst_stride) + misalignment;
+      TouchedBytes(unit_bytes, loops, &CopyLoop::dst_stride) + misalignment;
   std::vector<uint8_t> expected(size + 1, 0xAB);
   std::vector<uint8_t> copied = expected;
   UnitByUnit(src.data(), expected.data() + misalignment, loops,
@@ -91,7 +91,7 @@ TEST_F(StridedCopyTest, CopiesAsALoopDoes) {
     }
     std::shuffle(loops.begin(), loops.end(), generator_);
     const std::vector<uint8_t> src = RandomBytes(std::max<uint64_t>(
-        1, ReachOf(unit_bytes, loops, &CopyLoop::src_stride)));
+        1, TouchedBytes(unit_bytes, loops, &CopyLoop::src_stride)));
     ExpectCopiesAsALoopDoes(src, unit_bytes, loops, Uniform(0, 20));
   }
 }
@@ -151,8 +151,8 @@ TEST_F(StridedCopyTest, TransposesAFewRowsOfALargeMatrix) {
 void ExpectTransformsAsALoopDoes(const std::vector<uint8_t>& src,
                                  const ElementTransform& transform,
                                  uint64_t unit, const Loops& loops) {
-  const uint64_t size =
-      ReachOf(unit * ElementSize(transform.to), loops, &CopyLoop::dst_stride);
+  const uint64_t size = TouchedBytes(unit * ElementSize(transform.to), loops,
+                                     &CopyLoop::dst_stride);
   std::vector<uint8_t> expected(size + 1, 0xAB);
   std::vector<uint8_t> copied = expected;
   uint64_t expected_beyond = 0;
@@ -190,7 +190,7 @@ TEST_F(StridedCopyTest, TransformsAsALoopDoes) {
     }
     std::shuffle(loops.begin(), loops.end(), generator_);
     const std::vector<uint8_t> src = RandomBytes(std::max<uint64_t>(
-        1, ReachOf(unit * src_bytes, loops, &CopyLoop::src_stride)));
+        1, TouchedBytes(unit * src_bytes, loops, &CopyLoop::src_stride)));
     ExpectTransformsAsALoopDoes(src, transform, unit, loops);
   }
 }

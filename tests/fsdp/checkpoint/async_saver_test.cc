@@ -186,7 +186,7 @@ TEST(AsyncSaver, YieldsToTraining) {
         saver.Save(state, dir.Join("c"), absl::OkStatus(), [&] {
           niceness = getpriority(PRIO_PROCESS, static_cast<id_t>(gettid()));
         }));
-    ASSERT_OK(save->TellOutcome());
+    ASSERT_OK(save->AwaitOutcome());
     const int mine = getpriority(PRIO_PROCESS, static_cast<id_t>(gettid()));
     EXPECT_EQ(niceness, yields ? 19 : mine);
   }

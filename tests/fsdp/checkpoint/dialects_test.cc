@@ -53,7 +53,7 @@ struct Expected {
   std::map<std::string, dcp::TensorEntry> tensors;
 };
 
-Expected ExpectedOf(const TempDir& dir, const std::string& name) {
+Expected ReadExpected(const TempDir& dir, const std::string& name) {
   const absl::StatusOr<std::unique_ptr<dcp::Checkpoint>> opened =
       OpenCheckpoint(CopyGolden(dir, name + ".expected.safetensors"));
   EXPECT_OK(opened);
@@ -68,7 +68,7 @@ Expected ExpectedOf(const TempDir& dir, const std::string& name) {
 }
 
 // The parameters in each optimizer group.
-std::vector<std::vector<std::string>> GroupsOf(const std::string& path) {
+std::vector<std::vector<std::string>> ReadGroups(const std::string& path) {
   const absl::StatusOr<std::unique_ptr<dcp::Checkpoint>> opened =
       OpenCheckpoint(path);
   EXPECT_OK(opened);
@@ -91,7 +91,7 @@ class Training {
  public:
   Training(const Expected& expected,
            const std::vector<std::vector<std::string>>& groups)
-      : root_(ModuleOf(expected, groups)) {
+      : root_(MakeModule(expected, groups)) {
     std::vector<torch::optim::OptimizerParamGroup> of_optimizer;
     fully_shard(root_, {.mesh = init_device_mesh("cpu", {get_world_size()})});
     const auto parameters = root_->named_parameters();
@@ -108,7 +108,7 @@ class Training {
   torch::optim::Optimizer& optimizer() { return *optimizer_; }
 
  private:
-  static std::shared_ptr<torch::nn::Module> ModuleOf(
+  static std::shared_ptr<torch::nn::Module> MakeModule(
       const Expected& expected,
       const std::vector<std::vector<std::string>>& groups) {
     std::set<std::string> trained;
@@ -161,7 +161,7 @@ int ExpectEqual(const std::string& name, const StateValue& value,
 void ExpectResumes(const std::string& path, const Expected& expected,
                    bool from_rank0) {
   SCOPED_TRACE(path);
-  Training training(expected, GroupsOf(path));
+  Training training(expected, ReadGroups(path));
   ASSERT_OK_AND_ASSIGN(auto states,
                        get_state_dict(training.module(), training.optimizer()));
   StateDict state = {{"model", states.first}, {"optimizer", states.second}};
@@ -187,7 +187,7 @@ TEST_P(ResumeDialectTest, OnAnotherNumberOfRanks) {
   const TempDir dir;
   const std::string path = CopyGolden(dir, GetParam());
   const std::string converted = dir.Join("dcp");
-  const Expected expected = ExpectedOf(dir, GetParam());
+  const Expected expected = ReadExpected(dir, GetParam());
   dcp::ConvertOptions options;
   ASSERT_OK_AND_ASSIGN(options.mesh, dcp::ParseMesh("shard=4"));
   ASSERT_OK(

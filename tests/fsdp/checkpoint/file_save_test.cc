@@ -30,16 +30,16 @@ using ::dcp::testing::TempDir;
 using ::fsdp::testing::ExpectEqual;
 using ::fsdp::testing::Layout;
 using ::fsdp::testing::Layouts;
-using ::fsdp::testing::MeshOf;
+using ::fsdp::testing::MakeMesh;
+using ::fsdp::testing::MakeState;
 using ::fsdp::testing::Placed;
 using ::fsdp::testing::RunRanks;
 using ::fsdp::testing::SharedDir;
-using ::fsdp::testing::StateOf;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::vector<std::string> FilesIn(const std::string& path) {
+std::vector<std::string> ListFiles(const std::string& path) {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(path)) {
     names.push_back(entry.path().filename());
@@ -54,13 +54,13 @@ TEST(FileSave, SavesEveryLayout) {
       for (const Layout& layout : Layouts()) {
         if (layout.world() != world) continue;
         SCOPED_TRACE(layout.name);
-        const DeviceMesh mesh = MeshOf(layout);
-        const StateDict saved = StateOf(layout, mesh, /*filled=*/true);
+        const DeviceMesh mesh = MakeMesh(layout);
+        const StateDict saved = MakeState(layout, mesh, /*filled=*/true);
         const std::string path =
             absl::StrCat(SharedDir(), "/", layout.name, ".pt");
         ASSERT_OK(save(saved, path, {.memory_bytes = 1}));
         EXPECT_TRUE(std::filesystem::is_regular_file(path));
-        StateDict state = StateOf(layout, mesh, /*filled=*/false);
+        StateDict state = MakeState(layout, mesh, /*filled=*/false);
         ASSERT_OK(load(state, path, {.verify = true}));
         ExpectEqual(StateValue(state), StateValue(saved), "");
       }
@@ -152,7 +152,7 @@ TEST(FileSave, OneRanksErrorFailsAllAndLeavesNoFile) {
                 StatusIs(absl::StatusCode::kCancelled));
     ASSERT_OK(save(state, folder + "/y.pt"));
     world_group()->barrier()->wait();
-    EXPECT_THAT(FilesIn(folder), ElementsAre("y.pt"));
+    EXPECT_THAT(ListFiles(folder), ElementsAre("y.pt"));
     EXPECT_THAT(save(state, folder + "/y.pt", {.overwrite = false}),
                 StatusIs(absl::StatusCode::kAlreadyExists));
   });

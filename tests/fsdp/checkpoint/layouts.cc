@@ -32,7 +32,7 @@ std::vector<Layout> Layouts() {
   };
 }
 
-DeviceMesh MeshOf(const Layout& layout) {
+DeviceMesh MakeMesh(const Layout& layout) {
   std::vector<std::string> names;
   for (size_t i = 0; i < layout.mesh.size(); ++i) {
     names.push_back(absl::StrCat("axis", i));
@@ -52,7 +52,7 @@ DTensor Placed(const at::Tensor& whole, const DeviceMesh& mesh,
                            /*src_data_rank=*/std::nullopt);
 }
 
-StateDict StateOf(const Layout& layout, const DeviceMesh& mesh, bool filled) {
+StateDict MakeState(const Layout& layout, const DeviceMesh& mesh, bool filled) {
   const auto made = [&](at::Tensor whole) {
     return filled ? whole : at::zeros_like(whole);
   };

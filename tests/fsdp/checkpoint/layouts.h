@@ -29,7 +29,7 @@ struct Layout {
 // Each is for 1 to 4 ranks.
 std::vector<Layout> Layouts();
 
-DeviceMesh MeshOf(const Layout& layout);
+DeviceMesh MakeMesh(const Layout& layout);
 
 // All values are known; 7 rows and 5 columns do not divide evenly.
 at::Tensor Whole(int64_t seed, at::ScalarType type = at::kFloat);
@@ -38,7 +38,7 @@ DTensor Placed(const at::Tensor& whole, const DeviceMesh& mesh,
                const Placements& placements);
 
 // A state as a training job has it; `filled` false: all values differ.
-StateDict StateOf(const Layout& layout, const DeviceMesh& mesh, bool filled);
+StateDict MakeState(const Layout& layout, const DeviceMesh& mesh, bool filled);
 
 // Fails the test if `actual` lacks any part of `expected` or differs from it.
 void ExpectEqual(const StateValue& actual, const StateValue& expected,

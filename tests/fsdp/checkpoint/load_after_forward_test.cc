@@ -89,7 +89,7 @@ double Output(Sequential& model) {
 
 // The output for an input of ones, through layers of sizes kSize and 2, with
 // `value` in every parameter.
-double OutputOf(double value) {
+double ExpectedOutput(double value) {
   const double hidden = value * (kSize + 1);
   return value * (2 * hidden + 1);
 }
@@ -102,19 +102,19 @@ TEST(LoadAfterForward, IsSeenByTheNextForward) {
       Sequential model(Linear(kSize, 2), Linear(2, 1));
       way.shard(model);
       SaveThreeSteps(model);
-      EXPECT_EQ(Output(model), OutputOf(3));
+      EXPECT_EQ(Output(model), ExpectedOutput(3));
       StateDict target = StateAt(model);
       for (const bool broadcast : {false, true}) {
         const TorchLoadOptions options{.broadcast_to_replicas = broadcast};
         ASSERT_OK(load(target, StepAt(1), options));
-        EXPECT_EQ(Output(model), OutputOf(1)) << broadcast;
+        EXPECT_EQ(Output(model), ExpectedOutput(1)) << broadcast;
         ASSERT_OK(load_from_rank0(target, StepAt(2), options));
-        EXPECT_EQ(Output(model), OutputOf(2)) << broadcast;
+        EXPECT_EQ(Output(model), ExpectedOutput(2)) << broadcast;
       }
       CheckpointManager manager(SharedDir(), {.log = [](auto&) {}});
       EXPECT_THAT(manager.resume(target), IsOkAndHolds(Optional(3)));
       EXPECT_EQ(fsdp::forward(model, at::ones({1, kSize})).item<double>(),
-                OutputOf(3));
+                ExpectedOutput(3));
     });
   }
 }
@@ -136,7 +136,7 @@ TEST(LoadAfterForward, WholeTensorsForTheModelAreSeenToo) {
                                      {.full_state_dict = true,
                                       .broadcast_from_rank0 = from_rank0})
                     .status());
-      EXPECT_EQ(Output(model), OutputOf(value));
+      EXPECT_EQ(Output(model), ExpectedOutput(value));
     }
   });
 }

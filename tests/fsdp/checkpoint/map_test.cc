@@ -73,7 +73,7 @@ absl::Status LoadLlama(torch::nn::Module& model, const std::string& folder) {
 // [/map]
 
 // The tensor in a golden file's line: "NAME F32 [2,3] DIGEST".
-NamedTensor TensorOf(const std::string& line) {
+NamedTensor ParseTensorLine(const std::string& line) {
   const std::vector<std::string> words = absl::StrSplit(line, ' ');
   NamedTensor tensor{.name = words[0], .shape = {}};
   const absl::string_view sizes(words[2]);
@@ -86,10 +86,10 @@ NamedTensor TensorOf(const std::string& line) {
   return tensor;
 }
 
-std::vector<NamedTensor> TensorsOf(const std::string& file) {
+std::vector<NamedTensor> ReadTensorLines(const std::string& file) {
   std::vector<NamedTensor> tensors;
   for (const std::string& line : GoldenLines("llama", file)) {
-    tensors.push_back(TensorOf(line));
+    tensors.push_back(ParseTensorLine(line));
   }
   return tensors;
 }
@@ -105,7 +105,7 @@ void CopyHubFolder(const std::string& folder) {
 }
 
 // The module's whole tensors, as lines of golden files.
-std::vector<std::string> LinesOfState(const StateDict& state) {
+std::vector<std::string> StateLines(const StateDict& state) {
   std::vector<ArrayTensor> arrays;
   for (const auto& [name, value] : state) {
     const auto* const sharded = value.get_if<DTensor>();
@@ -126,7 +126,7 @@ std::vector<std::string> LinesOfState(const StateDict& state) {
 }
 
 std::shared_ptr<torch::nn::Module> ShardedLlama() {
-  const auto module = MakeNamedModule(TensorsOf("torchtitan"));
+  const auto module = MakeNamedModule(ReadTensorLines("torchtitan"));
   fully_shard(module, {.mesh = init_device_mesh("cpu", {get_world_size()})});
   return module;
 }
@@ -155,7 +155,7 @@ TEST(MapLoad, AHubFolderFillsAShardedModuleInPlace) {
     ASSERT_OK_AND_ASSIGN(const StateDict state, get_model_state_dict(*module));
     ASSERT_OK(LoadLlama(*module, folder));
     // `state` was taken before, and has the same memory.
-    EXPECT_THAT(LinesOfState(state),
+    EXPECT_THAT(StateLines(state),
                 ElementsAreArray(GoldenLines("llama", "torchtitan")));
   });
 }
@@ -175,7 +175,7 @@ TEST(MapLoad, LoadsThroughRank0AndBelowAPrefix) {
                                   .to = "torchtitan",
                                   .model_to = "app.model."};
     ASSERT_OK(load_from_rank0(state, folder, options));
-    EXPECT_THAT(LinesOfState(model),
+    EXPECT_THAT(StateLines(model),
                 ElementsAreArray(GoldenLines("llama", "torchtitan")));
   });
 }
@@ -188,7 +188,7 @@ TEST(MapLoad, LoadsOptimizerStates) {
     const std::string begins = "optimizer.state.";
     StateDict states;
     StateDict lines;
-    for (const NamedTensor& tensor : TensorsOf("torchtitan_optim")) {
+    for (const NamedTensor& tensor : ReadTensorLines("torchtitan_optim")) {
       const DTensor sharded = Sharded(tensor.shape, mesh);
       states[tensor.name.substr(begins.size())] = sharded;
       lines[tensor.name] = sharded;
@@ -202,7 +202,7 @@ TEST(MapLoad, LoadsOptimizerStates) {
                                   .states_to = "app.optim.state."};
     ASSERT_OK(
         load(state, GoldenPath("llama", "hf_optim.safetensors"), options));
-    EXPECT_THAT(LinesOfState(lines),
+    EXPECT_THAT(StateLines(lines),
                 ElementsAreArray(GoldenLines("llama", "torchtitan_optim")));
   });
 }
@@ -269,7 +269,7 @@ TEST(MapLoad, AHubFolderOnADaemonFillsAShardedModule) {
           const std::string url = daemon.Url("model.safetensors");
           ASSERT_OK(from_rank0 ? load_from_rank0(state, url, options)
                                : load(state, url, options));
-          EXPECT_THAT(LinesOfState(model),
+          EXPECT_THAT(StateLines(model),
                       ElementsAreArray(GoldenLines("llama", "torchtitan")));
           if (from_rank0) continue;
           uint64_t held_bytes = 0;
@@ -291,7 +291,7 @@ TEST(MapLoad, ADaemonUsesTheJobsRulesAndConfig) {
   ASSERT_OK_AND_ASSIGN(const absl::string_view rules,
                        dcp::BuiltinMappingText("llama"));
   const std::string name = "layers.0.attention.qkv_linear.wq.weight";
-  const std::vector<NamedTensor> tensors = TensorsOf("torchtitan");
+  const std::vector<NamedTensor> tensors = ReadTensorLines("torchtitan");
   const auto queries = std::find_if(
       tensors.begin(), tensors.end(),
       [&](const NamedTensor& tensor) { return tensor.name == name; });

@@ -87,7 +87,7 @@ void Train(Training& training) {
   }
 }
 
-StateDict StateOf(Training& training, const StateDictOptions& options) {
+StateDict GetState(Training& training, const StateDictOptions& options) {
   auto state = get_state_dict(*training.module, *training.optimizer, options);
   EXPECT_OK(state);
   return {{"model", state->first}, {"optim", state->second}};
@@ -109,13 +109,13 @@ void ForEachTensor(
 
 void ExpectSame(Training& from, Training& to) {
   const StateDictOptions full{.full_state_dict = true};
-  const StateDict expected = StateOf(from, full);
+  const StateDict expected = GetState(from, full);
   std::vector<at::Tensor> values;
   ForEachTensor("", expected, [&](const std::string&, const at::Tensor& value) {
     values.push_back(value);
   });
   size_t next = 0;
-  ForEachTensor("", StateOf(to, full),
+  ForEachTensor("", GetState(to, full),
                 [&](const std::string& name, const at::Tensor& value) {
                   ASSERT_LT(next, values.size());
                   EXPECT_TRUE(value.equal(values[next++]))
@@ -131,11 +131,11 @@ TEST(ParallelState, EachLoadsEveryOthersCheckpoint) {
     std::vector<Training> savers = EveryWay(1);
     for (Training& saver : savers) {
       Train(saver);
-      ASSERT_OK(save(StateOf(saver, {}), SharedDir() + "/" + saver.name));
+      ASSERT_OK(save(GetState(saver, {}), SharedDir() + "/" + saver.name));
     }
     for (Training& saver : savers) {
       for (Training& loader : EveryWay(2)) {
-        StateDict state = StateOf(loader, {});
+        StateDict state = GetState(loader, {});
         ASSERT_OK(load(state, SharedDir() + "/" + saver.name));
         ASSERT_OK(set_state_dict(*loader.module, *loader.optimizer,
                                  *state["model"].get_if<StateDict>(),

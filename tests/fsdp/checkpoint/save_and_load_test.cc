@@ -49,11 +49,11 @@ using ::dcp::testing::TempDir;
 using ::fsdp::testing::ExpectEqual;
 using ::fsdp::testing::Layout;
 using ::fsdp::testing::Layouts;
-using ::fsdp::testing::MeshOf;
+using ::fsdp::testing::MakeMesh;
+using ::fsdp::testing::MakeState;
 using ::fsdp::testing::Placed;
 using ::fsdp::testing::RunRanks;
 using ::fsdp::testing::SharedDir;
-using ::fsdp::testing::StateOf;
 using ::fsdp::testing::Whole;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -62,10 +62,10 @@ void ExpectLoads(const Layout& layout, const std::string& path,
                  bool from_rank0) {
   SCOPED_TRACE(absl::StrCat(path, " on ", layout.name,
                             from_rank0 ? " from rank 0" : ""));
-  const DeviceMesh mesh = MeshOf(layout);
-  StateDict state = StateOf(layout, mesh, /*filled=*/false);
+  const DeviceMesh mesh = MakeMesh(layout);
+  StateDict state = MakeState(layout, mesh, /*filled=*/false);
   ASSERT_OK(from_rank0 ? load_from_rank0(state, path) : load(state, path));
-  ExpectEqual(StateValue(state), StateValue(StateOf(layout, mesh, true)), "");
+  ExpectEqual(StateValue(state), StateValue(MakeState(layout, mesh, true)), "");
 }
 
 TEST(Checkpoint, IsSavedOnEachMeshAndLoadedOnEveryOther) {
@@ -84,8 +84,8 @@ TEST(Checkpoint, IsSavedOnEachMeshAndLoadedOnEveryOther) {
                  for (const Layout& layout : Layouts()) {
                    if (layout.world() != world) continue;
                    if (saves) {
-                     const DeviceMesh mesh = MeshOf(layout);
-                     EXPECT_OK(save(StateOf(layout, mesh, /*filled=*/true),
+                     const DeviceMesh mesh = MakeMesh(layout);
+                     EXPECT_OK(save(MakeState(layout, mesh, /*filled=*/true),
                                     absl::StrCat(place(), "/", layout.name)));
                      continue;
                    }

@@ -49,13 +49,13 @@ const StateDict& Dict(const StateValue& value) {
   return *value.get_if<StateDict>();
 }
 
-std::vector<std::string> KeysOf(const StateDict& dict) {
+std::vector<std::string> ListKeys(const StateDict& dict) {
   std::vector<std::string> keys;
   for (const auto& [key, value] : dict) keys.push_back(key);
   return keys;
 }
 
-torch::Tensor WholeOf(const StateValue& value) {
+torch::Tensor WholeTensor(const StateValue& value) {
   if (const auto* tensor = value.get_if<DTensor>()) {
     return tensor->full_tensor();
   }
@@ -68,7 +68,7 @@ void ExpectSame(const StateValue& a, const StateValue& b,
   SCOPED_TRACE(name);
   if (const auto* dict = a.get_if<StateDict>()) {
     ASSERT_NE(b.get_if<StateDict>(), nullptr);
-    EXPECT_EQ(KeysOf(*dict), KeysOf(Dict(b)));
+    EXPECT_EQ(ListKeys(*dict), ListKeys(Dict(b)));
     for (const auto& [key, value] : *dict) {
       ASSERT_NE(Dict(b).find(key), nullptr) << key;
       ExpectSame(value, *Dict(b).find(key), name + "." + key, tolerance);
@@ -87,8 +87,8 @@ void ExpectSame(const StateValue& a, const StateValue& b,
     }
     return;
   }
-  if (const torch::Tensor whole = WholeOf(a); whole.defined()) {
-    const torch::Tensor other = WholeOf(b);
+  if (const torch::Tensor whole = WholeTensor(a); whole.defined()) {
+    const torch::Tensor other = WholeTensor(b);
     ASSERT_TRUE(other.defined());
     EXPECT_EQ(whole.scalar_type(), other.scalar_type());
     EXPECT_TRUE(torch::allclose(whole, other, tolerance, tolerance))

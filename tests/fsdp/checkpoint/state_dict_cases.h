@@ -33,10 +33,10 @@ OptimizerPtr MakeAdamW(const std::vector<torch::Tensor>& parameters);
 
 const StateDict& Dict(const StateValue& value);
 
-std::vector<std::string> KeysOf(const StateDict& dict);
+std::vector<std::string> ListKeys(const StateDict& dict);
 
 // A leaf's whole tensor; collective for a DTensor.
-torch::Tensor WholeOf(const StateValue& value);
+torch::Tensor WholeTensor(const StateValue& value);
 
 // Compares tensor values and all plain values; collective for DTensors.
 void ExpectSame(const StateValue& a, const StateValue& b,

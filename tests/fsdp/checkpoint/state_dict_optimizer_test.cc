@@ -30,7 +30,7 @@ using absl::StatusCode;
 using ::dcp::testing::StatusIs;
 using ::fsdp::testing::Dict;
 using ::fsdp::testing::ExpectSame;
-using ::fsdp::testing::KeysOf;
+using ::fsdp::testing::ListKeys;
 using ::fsdp::testing::MakeAdamW;
 using ::fsdp::testing::MakeModel;
 using ::fsdp::testing::OptimizerPtr;
@@ -38,7 +38,7 @@ using ::fsdp::testing::RunRanks;
 using ::fsdp::testing::ShardModel;
 using ::fsdp::testing::TinyModel;
 using ::fsdp::testing::TrainStep;
-using ::fsdp::testing::WholeOf;
+using ::fsdp::testing::WholeTensor;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -57,18 +57,18 @@ TEST(StateDictOfOptimizer, HasPythonsFormat) {
   OptimizerPtr optimizer = MakeAdamW(model->parameters());
   const auto state = get_optimizer_state_dict(*model, *optimizer);
   ASSERT_OK(state.status());
-  EXPECT_THAT(KeysOf(*state), ElementsAre("state", "param_groups"));
-  EXPECT_THAT(KeysOf(Dict(*state->find("state"))),
+  EXPECT_THAT(ListKeys(*state), ElementsAre("state", "param_groups"));
+  EXPECT_THAT(ListKeys(Dict(*state->find("state"))),
               ElementsAre("0.weight", "0.bias", "1.weight"));
   const StateDict& weight = Dict(*Dict(*state->find("state")).find("0.weight"));
-  EXPECT_THAT(KeysOf(weight), ElementsAre("step", "exp_avg", "exp_avg_sq"));
+  EXPECT_THAT(ListKeys(weight), ElementsAre("step", "exp_avg", "exp_avg_sq"));
   const auto& step = *weight.find("step")->get_if<at::Tensor>();
   EXPECT_EQ(step.dim(), 0);
   EXPECT_EQ(step.scalar_type(), at::kFloat);
   EXPECT_EQ(step.item<float>(), 0);
   const auto& groups = *state->find("param_groups")->get_if<StateList>();
   ASSERT_EQ(groups.size(), 1u);
-  EXPECT_THAT(KeysOf(Dict(groups[0])),
+  EXPECT_THAT(ListKeys(Dict(groups[0])),
               ElementsAre("lr", "betas", "eps", "weight_decay", "amsgrad",
                           "maximize", "foreach", "capturable", "differentiable",
                           "fused", "decoupled_weight_decay", "params"));
@@ -250,9 +250,9 @@ TEST(StateDictOfOptimizer, AcceptsNumbersForNames) {
   const auto state = get_optimizer_state_dict(*model, *optimizer);
   ASSERT_OK(state.status());
   const StateDict& bias = Dict(*Dict(*state->find("state")).find("bias"));
-  EXPECT_EQ(WholeOf(*bias.find("step")).item<float>(), 5);
+  EXPECT_EQ(WholeTensor(*bias.find("step")).item<float>(), 5);
   EXPECT_TRUE(
-      torch::equal(WholeOf(*bias.find("exp_avg")), torch::full({2}, 2.)));
+      torch::equal(WholeTensor(*bias.find("exp_avg")), torch::full({2}, 2.)));
   const auto& options = static_cast<torch::optim::AdamWOptions&>(
       optimizer->param_groups()[0].options());
   EXPECT_EQ(options.lr(), 0.25);

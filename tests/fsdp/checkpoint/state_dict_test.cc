@@ -27,7 +27,7 @@ using absl::StatusCode;
 using ::dcp::testing::StatusIs;
 using ::fsdp::testing::ExpectSame;
 using ::fsdp::testing::kBatch;
-using ::fsdp::testing::KeysOf;
+using ::fsdp::testing::ListKeys;
 using ::fsdp::testing::MakeAdamW;
 using ::fsdp::testing::MakeModel;
 using ::fsdp::testing::OptimizerPtr;
@@ -46,7 +46,7 @@ TEST(StateDictOfModel, HasTheNamesAndTheOrderOfPython) {
   const auto state = get_model_state_dict(*model);
   ASSERT_OK(state.status());
   EXPECT_THAT(
-      KeysOf(*state),
+      ListKeys(*state),
       ElementsAre("0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean",
                   "1.running_var", "1.num_batches_tracked", "2.weight"));
   EXPECT_TRUE(state->find("0.weight")
@@ -85,18 +85,18 @@ TEST(StateDictOfModel, FrozenParametersCanBeLeftOut) {
   const auto state =
       get_model_state_dict(*model, {.ignore_frozen_params = true});
   ASSERT_OK(state.status());
-  EXPECT_THAT(KeysOf(*state), ElementsAre("1.weight", "1.bias"));
+  EXPECT_THAT(ListKeys(*state), ElementsAre("1.weight", "1.bias"));
 }
 
 TEST(StateDictOfModel, SubmodulesWithAndWithoutTheirPrefix) {
   torch::nn::Sequential model(torch::nn::Linear(3, 2), torch::nn::Linear(2, 2));
   StateDictOptions options;
   options.submodules = {model[1].get()};
-  EXPECT_THAT(KeysOf(*get_model_state_dict(*model, options)),
+  EXPECT_THAT(ListKeys(*get_model_state_dict(*model, options)),
               ElementsAre("1.weight", "1.bias"));
   options.keep_submodule_prefixes = false;
   const auto state = get_model_state_dict(*model, options);
-  EXPECT_THAT(KeysOf(*state), ElementsAre("weight", "bias"));
+  EXPECT_THAT(ListKeys(*state), ElementsAre("weight", "bias"));
   // Entries outside the submodule are not missing.
   const StateDict ones = {{"weight", torch::ones({2, 2})},
                           {"bias", torch::ones({2})}};

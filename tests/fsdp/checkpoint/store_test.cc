@@ -39,10 +39,10 @@ using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
 using ::fsdp::testing::ExpectEqual;
 using ::fsdp::testing::Layout;
-using ::fsdp::testing::MeshOf;
+using ::fsdp::testing::MakeMesh;
+using ::fsdp::testing::MakeState;
 using ::fsdp::testing::Placed;
 using ::fsdp::testing::RunRanks;
-using ::fsdp::testing::StateOf;
 using ::fsdp::testing::Whole;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
@@ -64,8 +64,8 @@ class Store : public ::testing::Test {
 // The state from layouts.h, and a tensor so large that each of three ranks
 // uploads more than one part.
 StateDict LargeState(const Layout& layout, bool filled) {
-  const DeviceMesh mesh = MeshOf(layout);
-  StateDict state = StateOf(layout, mesh, filled);
+  const DeviceMesh mesh = MakeMesh(layout);
+  StateDict state = MakeState(layout, mesh, filled);
   state["large"] = Placed(at::full({2560, 3072}, filled ? 7.0 : 0.0), mesh,
                           layout.placements);
   return state;

@@ -73,7 +73,7 @@ TEST(ExtensionInputs, RefuseAMaximumThatIsNotARow) {
     options.all_gather_extension_fn = [&](const std::string&,
                                           const at::Tensor&) { return wrong; };
     fully_shard(model, options);
-    EXPECT_THAT(ErrorOf([&] { model->forward(BatchOf(0)); }),
+    EXPECT_THAT(ThrownMessage([&] { model->forward(BatchOf(0)); }),
                 HasSubstr("'up.weight' gave a maximum"));
   });
 }

@@ -106,7 +106,7 @@ TEST(FullyShardManages, TakesAModuleInTwoPlacesOnce) {
   const FSDPModule root = fully_shard(ModulePtr(model));
   EXPECT_EQ(OwnParameters(root).size(), 4U);
   const torch::Tensor x = model->named_parameters()["x.first.weight"];
-  EXPECT_TRUE(x.is_same(ParametersOf(*mlp->first)["weight"]));
+  EXPECT_TRUE(x.is_same(ParameterRegistry(*mlp->first)["weight"]));
   EXPECT_TRUE(dtensor_of(x).has_value());
 }
 
@@ -194,8 +194,8 @@ TEST(FullyShardTies, InsideOneCallStayTied) {
   TinyModel model(TinyModelOptions{.tied = true});
   fully_shard(model->blocks[0]);
   const FSDPModule root = fully_shard(model);
-  const torch::Tensor shard = ParametersOf(*model->tokens)["weight"];
-  EXPECT_TRUE(shard.is_same(ParametersOf(*model->head)["weight"]));
+  const torch::Tensor shard = ParameterRegistry(*model->tokens)["weight"];
+  EXPECT_TRUE(shard.is_same(ParameterRegistry(*model->head)["weight"]));
   EXPECT_TRUE(model->tokens->weight.is_same(model->head->weight));
   EXPECT_FALSE(shard.is_same(model->head->weight));
   int64_t count = 0;
@@ -210,12 +210,12 @@ TEST(FullyShardTies, AcrossCallsAreRefusedByName) {
   TinyModel model(TinyModelOptions{.tied = true});
   fully_shard(model->tokens);
   fully_shard(model->blocks[0]);
-  const torch::Tensor before = ParametersOf(*model->norm)["weight"];
+  const torch::Tensor before = ParameterRegistry(*model->norm)["weight"];
   const std::vector<std::string> says = {"'head.weight' (", "in one call"};
   ExpectError<c10::ValueError>([&] { fully_shard(model); }, says);
   ExpectError<c10::ValueError>([&] { fully_shard(model->head); },
                                {"'weight' (", ") is tied to 'weight' ("});
-  EXPECT_TRUE(before.is_same(ParametersOf(*model->norm)["weight"]));
+  EXPECT_TRUE(before.is_same(ParameterRegistry(*model->norm)["weight"]));
   EXPECT_FALSE(HasLazyKey(before));
   EXPECT_FALSE(find_fsdp_module(*model).has_value());
   EXPECT_TRUE(get_fsdp_module(*model->blocks[0]).is_root());
@@ -230,10 +230,10 @@ TEST(FullyShardTies, AcrossListedModulesAreOneCall) {
       std::vector<ModulePtr>{model->tokens.ptr(), model->head.ptr()});
   EXPECT_EQ(OwnParameters(ends).size(), 1U);
   fully_shard(model);
-  EXPECT_TRUE(ParametersOf(*model->tokens)["weight"].is_same(
-      ParametersOf(*model->head)["weight"]));
+  EXPECT_TRUE(ParameterRegistry(*model->tokens)["weight"].is_same(
+      ParameterRegistry(*model->head)["weight"]));
   TinyLoss(model, TinyBatch(0)).backward();
-  EXPECT_TRUE(ParametersOf(*model->head)["weight"].grad().defined());
+  EXPECT_TRUE(ParameterRegistry(*model->head)["weight"].grad().defined());
 }
 
 TEST(FullyShardUse, MetaParametersMustBeMaterialised) {

@@ -101,7 +101,7 @@ TEST(Parallel, StagesReadTheirOwnWeightsAndGatherOnce) {
 TEST(Parallel, DegreesMultiplyToTheRanks) {
   const auto degrees_of = [](std::vector<std::string> flags, int64_t ranks) {
     flags.emplace_back("--data=a");
-    return DegreesOf(ParseFlags(flags).value(), ranks, ranks);
+    return ChooseDegrees(ParseFlags(flags).value(), ranks, ranks);
   };
   const auto degrees = degrees_of({"--tp=2", "--cp=2", "--replicate=2"}, 16);
   ASSERT_OK(degrees.status());
@@ -141,12 +141,12 @@ TEST(Parallel, AConfigMayReplaceFlags) {
                          "    layer_plan: {layers.*.mlp.up_proj: colwise}\n";
   std::vector<std::string> flags = {"--data=a", "--config=" + path};
   const Config config = ParseFlags(flags).value();
-  EXPECT_EQ(DegreesOf(config, 4, 4)->tp, 2);
-  EXPECT_EQ(PlanOf(config, *MakeLlama()),
+  EXPECT_EQ(ChooseDegrees(config, 4, 4)->tp, 2);
+  EXPECT_EQ(ChoosePlan(config, *MakeLlama()),
             (fsdp::ParallelizePlan{
                 {"layers.*.mlp.up_proj", fsdp::ColwiseParallel()}}));
   flags.emplace_back("--tp=4");
-  EXPECT_EQ(DegreesOf(ParseFlags(flags).value(), 4, 4)->tp, 4);
+  EXPECT_EQ(ChooseDegrees(ParseFlags(flags).value(), 4, 4)->tp, 4);
   flags.emplace_back("--sp");
   EXPECT_THAT(ParseFlags(flags).status(),
               StatusIs(absl::StatusCode::kInvalidArgument,
@@ -155,7 +155,7 @@ TEST(Parallel, AConfigMayReplaceFlags) {
 
 TEST(Parallel, WarnsAboutHeadsThatDoNotDivide) {
   const auto warning = [](const std::string& flag) {
-    return WarningOf(ParseFlags({"--data=a", flag}).value());
+    return HeadsWarning(ParseFlags({"--data=a", flag}).value());
   };
   EXPECT_EQ(warning("--tp=1"), "");
   EXPECT_EQ(warning("--tp=2"), "");
@@ -208,7 +208,8 @@ TEST(Parallel, DocumentedPlansMatchTheBuiltInPlan) {
     Config config;
     config.plan = absl::StrCat(dir.path(), "/plan.yaml");
     std::ofstream(config.plan) << lines;
-    EXPECT_EQ(PlanOf(config, *model), BuiltInPlan(*model, sequence_parallel))
+    EXPECT_EQ(ChoosePlan(config, *model),
+              BuiltInPlan(*model, sequence_parallel))
         << lines;
   };
   expect_plan(LinesBetween(HelpText(), "<<'PLAN'", "  PLAN"), false);

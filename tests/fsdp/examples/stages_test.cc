@@ -36,7 +36,7 @@ using ::testing::SizeIs;
 
 constexpr int64_t kBatch = 4;
 
-Config ConfigOf(const std::vector<std::string>& flags) {
+Config ParseConfig(const std::vector<std::string>& flags) {
   std::vector<std::string> all = {"--data=a", absl::StrCat("--batch=", kBatch)};
   all.insert(all.end(), flags.begin(), flags.end());
   Config config = ParseFlags(all).value();
@@ -47,7 +47,7 @@ Config ConfigOf(const std::vector<std::string>& flags) {
   return config;
 }
 
-Llama ModelOf(const Config& config) {
+Llama MakeModel(const Config& config) {
   torch::manual_seed(3);
   Llama model(config.model);
   InitWeights(model, config.model);
@@ -57,7 +57,7 @@ Llama ModelOf(const Config& config) {
 // The batch's rows from `begin`.
 Batch Rows(int64_t begin, int64_t num) {
   const torch::Tensor tokens =
-      fsdp::testing::TokensOf(0).narrow(0, begin, num).contiguous();
+      fsdp::testing::MakeTokens(0).narrow(0, begin, num).contiguous();
   const int64_t last = tokens.size(1) - 1;
   return {.tokens = tokens.narrow(1, 0, last).contiguous(),
           .targets = tokens.narrow(1, 1, last).contiguous()};
@@ -65,14 +65,14 @@ Batch Rows(int64_t begin, int64_t num) {
 
 void ExpectTrainsAsOne(const std::vector<std::string>& flags) {
   SCOPED_TRACE(testing::PrintToString(flags));
-  Config config = ConfigOf(flags);
+  Config config = ParseConfig(flags);
   const fsdp::ParallelDims dims = fsdp::init_parallel_dims(
-      DegreesOf(config, fsdp::get_world_size(), 1).value(), "cpu");
+      ChooseDegrees(config, fsdp::get_world_size(), 1).value(), "cpu");
   const auto readers = dims.get_optional_mesh("batch");
   const int64_t num_readers = readers.has_value() ? readers->size() : 1;
   ASSERT_TRUE(FitMicrobatches(num_readers, &config).ok());
 
-  Llama model = ModelOf(config);
+  Llama model = MakeModel(config);
   KeepStage(config, dims, model);
   CutLayers(config, dims, *model);
   const fsdp::FullyShardOptions options{.mesh = dims.fsdp_mesh()};
@@ -93,8 +93,8 @@ void ExpectTrainsAsOne(const std::vector<std::string>& flags) {
   EXPECT_THAT(fsdp::gathered_operators(), IsEmpty());
   fsdp::AllReduce(loss, fsdp::ReduceOp::kAvg, fsdp::world_group());
 
-  Llama whole = ModelOf(config);
-  const Config alone = ConfigOf({});
+  Llama whole = MakeModel(config);
+  const Config alone = ParseConfig({});
   const torch::Tensor expected =
       MakeBatchRunner(alone, dims, whole)(Rows(0, kBatch));
   EXPECT_NEAR(loss.item<double>(), expected.item<double>(), 1e-6);
@@ -151,7 +151,7 @@ TEST(Stages, UseTheirPartOfAPlan) {
   fsdp::testing::RunRanks(2, [] {
     fsdp::testing::StartRankInDouble();
     TempDir dir;
-    Config config = ConfigOf({"--pp=2", "--tp=2"});
+    Config config = ParseConfig({"--pp=2", "--tp=2"});
     config.plan = absl::StrCat(dir.path(), "/plan.yaml");
     std::ofstream(config.plan) << "embed_tokens: embedding_rowwise\n"
                                   "layers.0.mlp.up_proj: colwise\n"
@@ -160,9 +160,9 @@ TEST(Stages, UseTheirPartOfAPlan) {
                                   "nrom: sequence_parallel\n"
                                   "lm_head: colwise\n";
     const fsdp::ParallelDims dims = fsdp::init_parallel_dims({.pp = 2}, "cpu");
-    Llama model = ModelOf(config);
+    Llama model = MakeModel(config);
     KeepStage(config, dims, model);
-    const fsdp::ParallelizePlan plan = PlanOf(config, *model);
+    const fsdp::ParallelizePlan plan = ChoosePlan(config, *model);
     ASSERT_THAT(plan, SizeIs(4));
     const bool is_first = fsdp::get_rank() == 0;
     EXPECT_EQ(plan[0].first,

@@ -96,7 +96,7 @@ void MeasureTracedOverlap(const profiler::ProfilerResult& profile,
 }
 
 // The row names in the engine's own trace, each once.
-std::set<std::string> RowsOf(const std::string& path) {
+std::set<std::string> TraceRows(const std::string& path) {
   std::ifstream file(path);
   std::set<std::string> rows;
   const Json trace = Json::parse(file);
@@ -125,7 +125,7 @@ StepResult CheckTrace(const CheckDevice& device, const std::string& folder) {
   training.Train(1);
   set_tracing(*training.model(), false);
   write_trace(*training.model(), own);
-  const std::set<std::string> rows = RowsOf(own);
+  const std::set<std::string> rows = TraceRows(own);
   result.figures["rows"] = rows;
   result.Expect(rows.contains("all-gather"),
                 "the engine's trace has no row of all-gathers");

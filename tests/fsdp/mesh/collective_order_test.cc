@@ -104,12 +104,13 @@ TEST(OrderCheck, NamesTheGroupsOfRanksThatDiverge) {
     RunRanks(2, [size] {
       init_process_group();
       Net net(size);
-      EXPECT_THAT(ErrorOf([&] { net.Layer(static_cast<size_t>(get_rank())); }),
-                  AllOf(HasSubstr("have diverged"),
-                        HasSubstr("rank 0 is at the all-gather of '0' for "
-                                  "aten::"),
-                        HasSubstr("rank 1 is at the all-gather of '1' for "
-                                  "aten::")));
+      EXPECT_THAT(
+          ThrownMessage([&] { net.Layer(static_cast<size_t>(get_rank())); }),
+          AllOf(HasSubstr("have diverged"),
+                HasSubstr("rank 0 is at the all-gather of '0' for "
+                          "aten::"),
+                HasSubstr("rank 1 is at the all-gather of '1' for "
+                          "aten::")));
     });
   }
 }
@@ -119,7 +120,7 @@ TEST(OrderCheck, NamesACollectiveThatOthersDoNotMake) {
     init_process_group();
     Net net;
     const auto group = parameters(*net.model)[0].device_mesh().get_group();
-    const std::string error = ErrorOf([&] {
+    const std::string error = ThrownMessage([&] {
       if (get_rank() == 0) CheckInStep(group, c10::kCPU, "barrier", "a test");
       net.Layer(0);
     });
@@ -133,7 +134,7 @@ TEST(OrderCheck, ChecksCollectivesOutsideGroups) {
   RunRanks(2, [] {
     init_process_group();
     Net net;
-    const std::string error = ErrorOf([&] {
+    const std::string error = ThrownMessage([&] {
       if (get_rank() == 0) parameters(*net.model)[0].full_tensor();
       net.Layer(0);
     });
@@ -154,7 +155,7 @@ TEST(OrderCheck, ContinuesAfterADivergence) {
     if (get_rank() == 0) {
       compare();
     } else {
-      EXPECT_THAT(ErrorOf(compare),
+      EXPECT_THAT(ThrownMessage(compare),
                   HasSubstr(get_rank() == 1 ? "rank 0 is at the a"
                                             : "rank 1 is at the b"));
     }
@@ -174,7 +175,7 @@ void CheckOnDevice(const ProcessGroup& group, const std::string& collective) {
 std::string ErrorOfEither(const std::function<void()>& first,
                           const std::function<void()>& second) {
   bool first_is_done = false;
-  const std::string error = ErrorOf([&] {
+  const std::string error = ThrownMessage([&] {
     first();
     first_is_done = true;
     second();
@@ -222,7 +223,7 @@ TEST(OrderCheck, DeviceRanksFindAnArrivedDivergenceAtTheNextCollective) {
   RunRanks(2, [] {
     init_process_group();
     const ProcessGroup group = world_group();
-    EXPECT_THAT(ErrorOf([&] {
+    EXPECT_THAT(ThrownMessage([&] {
                   CheckOnDevice(group, get_rank() == 0 ? "a" : "b");
                   for (;;) CheckOnDevice(group, "c");
                 }),
@@ -239,7 +240,7 @@ TEST(OrderCheck, DeviceRanksAreAheadByALimitedCount) {
     if (get_rank() == 0) {
       for (size_t i = 0; i < kMaxUnread; ++i) CheckOnDevice(group, "a");
       group->getBackend(c10::kCPU)->setTimeout(std::chrono::seconds(1));
-      EXPECT_THAT(ErrorOf([&] { CheckOnDevice(group, "a"); }),
+      EXPECT_THAT(ThrownMessage([&] { CheckOnDevice(group, "a"); }),
                   AllOf(HasSubstr("rank 0 of 2 in group \"world\""),
                         HasSubstr("a for a test (waiting for rank 1)"),
                         HasSubstr("Timed out")));
@@ -278,7 +279,7 @@ void ExpectMissingGradientsAreNamed() {
     (get_rank() == 0 ? pair->a(x) : pair->b(x)).sum().backward();
   };
   EXPECT_THAT(
-      ErrorOf(train),
+      ThrownMessage(train),
       AllOf(HasSubstr("rank 0 is at the reduce-scatter of the root without "
                       "gradients of 'b.weight' for backward"),
             HasSubstr("rank 1 is at the reduce-scatter of the root without "
@@ -316,7 +317,7 @@ TEST(DebugMode, NamesReplicasThatBeginDifferently) {
             continue;
           }
           EXPECT_THAT(
-              ErrorOf(forward),
+              ThrownMessage(forward),
               AllOf(HasSubstr("the first use of the root: its shards must be "
                               "equal on these replicas"),
                     HasSubstr("fsdp::broadcast_module"),
@@ -333,7 +334,7 @@ TEST(DebugMode, NamesTheGroupsOfRanksThatDiverge) {
         init_process_group();
         Net net;
         EXPECT_THAT(
-            ErrorOf([&] { net.Layer(static_cast<size_t>(get_rank())); }),
+            ThrownMessage([&] { net.Layer(static_cast<size_t>(get_rank())); }),
             AllOf(HasSubstr("have diverged"),
                   HasSubstr("rank 0 is at the all-gather of '0' for aten::"),
                   HasSubstr("rank 1 is at the all-gather of '1' for aten::")));
@@ -350,8 +351,8 @@ TEST(DebugMode, NamesTheRankThatContinued) {
         const torch::Tensor loss = net.Layer(0).sum();
         // Rank 1 forgets the backward.
         const std::string error = get_rank() == 0
-                                      ? ErrorOf([&] { loss.backward(); })
-                                      : ErrorOf([&] { net.Layer(1); });
+                                      ? ThrownMessage([&] { loss.backward(); })
+                                      : ThrownMessage([&] { net.Layer(1); });
         EXPECT_THAT(
             error,
             AllOf(HasSubstr("rank 0 is at the reduce-scatter of '0' for "
@@ -367,7 +368,7 @@ TEST(DebugMode, ChecksTheUsersGathers) {
       [] {
         init_process_group();
         Net net;
-        const std::string error = ErrorOf([&] {
+        const std::string error = ThrownMessage([&] {
           if (get_rank() == 0) fsdp_modules(*net.model)[2].unshard();
           net.Layer(0);
         });
@@ -387,7 +388,7 @@ TEST(DebugMode, NamesTheRankThatNeverCame) {
         Net net;
         if (get_rank() == 0) {
           job_store()->setTimeout(std::chrono::seconds(2));
-          EXPECT_THAT(ErrorOf([&] { net.Layer(1); }),
+          EXPECT_THAT(ThrownMessage([&] { net.Layer(1); }),
                       AllOf(HasSubstr("the all-gather of '1' for aten::"),
                             HasSubstr("never came: rank 1")));
         }

@@ -17,14 +17,14 @@ namespace fsdp {
 namespace {
 
 using ::testing::ElementsAre;
-using testing::ErrorOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Optional;
 using testing::RunRanks;
+using testing::ThrownMessage;
 
 // The ranks that an all-reduce over `group` joins, as a sum of powers of ten.
-int64_t MembersOf(const ProcessGroup& group) {
+int64_t GroupMembers(const ProcessGroup& group) {
   double own = 1;
   for (int64_t i = 0; i < get_rank(); ++i) own *= 10;
   std::vector<at::Tensor> tensors = {at::full({1}, own, at::kDouble)};
@@ -63,8 +63,8 @@ TEST(DeviceMesh, TwoAxesWithGroups) {
                 Optional(ElementsAre(rank / 2, rank % 2)));
     EXPECT_EQ(mesh.get_local_rank("replicate"), rank / 2);
     EXPECT_EQ(mesh.get_local_rank(1), rank % 2);
-    EXPECT_EQ(MembersOf(mesh.get_group("shard")), rank < 2 ? 11 : 1100);
-    EXPECT_EQ(MembersOf(mesh.get_group("replicate")),
+    EXPECT_EQ(GroupMembers(mesh.get_group("shard")), rank < 2 ? 11 : 1100);
+    EXPECT_EQ(GroupMembers(mesh.get_group("replicate")),
               rank % 2 == 0 ? 101 : 1010);
     EXPECT_EQ(mesh.get_all_groups().size(), 2);
     EXPECT_EQ(mesh.get_group(0), mesh.get_group("replicate"));
@@ -104,7 +104,7 @@ TEST(DeviceMesh, SlicesShareGroups) {
 
     EXPECT_THROW((mesh[{"tp", "dp"}]), c10::ValueError);
     EXPECT_THROW((mesh[{"dp", "dp"}]), c10::ValueError);
-    EXPECT_THAT(ErrorOf([&] { (void)mesh["cp"]; }),
+    EXPECT_THAT(ThrownMessage([&] { (void)mesh["cp"]; }),
                 HasSubstr("no axis \"cp\", only pp, dp, tp"));
     EXPECT_THROW((void)mesh["cp"], c10::IndexError);
     EXPECT_THROW((void)tp["dp"], c10::IndexError);
@@ -120,13 +120,13 @@ TEST(DeviceMesh, Flatten) {
     EXPECT_THAT(flat.mesh_dim_names(), ElementsAre("dp_cp"));
     EXPECT_THAT(flat.shape(), ElementsAre(4));
     EXPECT_EQ(flat.get_local_rank(), rank % 4);
-    EXPECT_EQ(MembersOf(flat.get_group()), rank < 4 ? 1111 : 11110000);
+    EXPECT_EQ(GroupMembers(flat.get_group()), rank < 4 ? 1111 : 11110000);
     // The root remembers it, whichever slice asks.
     EXPECT_EQ(mesh["dp_cp"], flat);
     EXPECT_EQ((mesh[{"dp", "cp"}].flatten("dp_cp").get_group()),
               flat.get_group());
     const DeviceMesh outer = mesh[{"pp", "cp"}].flatten("outer");
-    EXPECT_EQ(MembersOf(outer.get_group()),
+    EXPECT_EQ(GroupMembers(outer.get_group()),
               rank / 2 % 2 == 0 ? 110011 : 11001100);
     EXPECT_EQ(mesh.flatten("all").get_group(), world_group());
     EXPECT_EQ(mesh["dp"].flatten("dp"), mesh["dp"]);
@@ -145,9 +145,9 @@ TEST(DeviceMesh, UnflattenedAxesAreViewsOfOneRoot) {
     const DeviceMesh dense = world.unflatten({4, 2}, {"fsdp", "tp"});
     const DeviceMesh sparse = world.unflatten({2, 4}, {"efsdp", "ep"});
     EXPECT_EQ(dense.root(), world);
-    EXPECT_EQ(MembersOf(dense.get_group("tp")),
+    EXPECT_EQ(GroupMembers(dense.get_group("tp")),
               (std::vector<int64_t>{11, 1100, 110000, 11000000})[rank / 2]);
-    EXPECT_EQ(MembersOf(sparse.get_group("ep")), rank < 4 ? 1111 : 11110000);
+    EXPECT_EQ(GroupMembers(sparse.get_group("ep")), rank < 4 ? 1111 : 11110000);
     EXPECT_EQ(sparse.get_local_rank("efsdp"), rank / 4);
     // One axis in a view, with places that are not adjacent.
     const DeviceMesh parts = dense["fsdp"].unflatten({2, 2}, {"outer", "dp"});
@@ -158,14 +158,14 @@ TEST(DeviceMesh, UnflattenedAxesAreViewsOfOneRoot) {
                 ElementsAre(2, 2));
     EXPECT_THROW(dense["fsdp"].concatenate(sparse["ep"]), c10::ValueError);
 
-    EXPECT_THAT(ErrorOf([&] {
+    EXPECT_THAT(ThrownMessage([&] {
                   world.unflatten({3, 2}, {"a", "b"});
                 }),
                 HasSubstr("(3, 2) has 6 ranks, but DeviceMesh((world=8,), "
                           "'cpu') has 8"));
     EXPECT_THROW(world.unflatten({4, 2}, {"a"}), c10::ValueError);
     EXPECT_THROW(dense.unflatten({4, 2}, {"a", "b"}), c10::Error);
-    EXPECT_THAT(ErrorOf([&] {
+    EXPECT_THAT(ThrownMessage([&] {
                   parts["outer"]
                       .concatenate(dense["tp"])
                       .flatten("apart")
@@ -181,7 +181,7 @@ TEST(DeviceMesh, WithoutNames) {
     EXPECT_THAT(mesh.mesh_dim_names(), IsEmpty());
     EXPECT_EQ(to_string(mesh), "DeviceMesh((2, 2), 'cpu')");
     EXPECT_EQ(dcp::ToString(mesh.to_dcp()), "0=2,1=2");
-    EXPECT_EQ(MembersOf(mesh.get_group(1)), get_rank() < 2 ? 11 : 1100);
+    EXPECT_EQ(GroupMembers(mesh.get_group(1)), get_rank() < 2 ? 11 : 1100);
     EXPECT_THROW((void)mesh["shard"], c10::Error);
     EXPECT_THROW(mesh.get_group(), c10::Error);
     EXPECT_THROW(mesh.get_local_rank(), c10::Error);
@@ -229,7 +229,7 @@ TEST(DeviceMesh, FromSeveralGroups) {
     EXPECT_THROW(from(groups, {2, 2}, {0, 1, 2, 2}, {"a", "b"}),
                  c10::ValueError);
     EXPECT_THAT(
-        ErrorOf([&] {
+        ThrownMessage([&] {
           from({groups[1], groups[0]}, {2, 2}, {0, 1, 2, 3}, {"a", "b"});
         }),
         HasSubstr("axis \"a\" has ranks"));
@@ -243,12 +243,12 @@ TEST(DeviceMesh, Validates) {
   EXPECT_THROW(init_device_mesh("cpu", {1, 1}, {"a"}), c10::ValueError);
   EXPECT_THROW(init_device_mesh("cpu", {1, 1}, {"a", "a"}), c10::ValueError);
   EXPECT_THROW(init_device_mesh("cpu", {1}, {""}), c10::ValueError);
-  EXPECT_THAT(ErrorOf([] {
+  EXPECT_THAT(ThrownMessage([] {
                 init_device_mesh("cpu", {2, 2});
               }),
               HasSubstr("(2, 2) has 4 ranks, but the world has 1"));
   const DeviceMesh one = init_device_mesh("cpu", {1, 1}, {"a", "b"});
-  EXPECT_EQ(MembersOf(one.get_group("b")), 1);
+  EXPECT_EQ(GroupMembers(one.get_group("b")), 1);
   EXPECT_FALSE(one == one["a"]);
   destroy_process_group();
 }

@@ -24,9 +24,9 @@ namespace fsdp {
 namespace {
 
 using ::testing::ElementsAre;
-using testing::ErrorOf;
 using ::testing::HasSubstr;
 using testing::RunRanks;
+using testing::ThrownMessage;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -101,10 +101,12 @@ TEST(DTensor, DistributeKeepsRequiresGradAndRefusesResults) {
     const DTensor tensor = distribute_tensor(leaf, mesh, {Shard(0)});
     EXPECT_TRUE(tensor.to_local().requires_grad());
     EXPECT_TRUE(tensor.to_local().is_leaf());
-    EXPECT_THAT(ErrorOf([&] { distribute_tensor(leaf * 2, mesh, {Shard(0)}); }),
-                HasSubstr("not a leaf"));
-    EXPECT_THAT(ErrorOf([&] { distribute_tensor(leaf, mesh, {Partial()}); }),
-                HasSubstr("not made Partial"));
+    EXPECT_THAT(
+        ThrownMessage([&] { distribute_tensor(leaf * 2, mesh, {Shard(0)}); }),
+        HasSubstr("not a leaf"));
+    EXPECT_THAT(
+        ThrownMessage([&] { distribute_tensor(leaf, mesh, {Partial()}); }),
+        HasSubstr("not made Partial"));
     EXPECT_THROW(distribute_tensor(leaf, mesh, {Shard(0)}, 2), c10::ValueError);
     EXPECT_THROW(distribute_tensor(leaf, mesh, {Shard(1)}), c10::IndexError);
     EXPECT_THROW(distribute_tensor(leaf, mesh, {Shard(0), Shard(0)}),
@@ -135,17 +137,18 @@ TEST(DTensor, FromLocalOfUnevenShardsNeedsTheShape) {
         local, mesh, {Shard(0)}, /*run_check=*/true, std::vector<int64_t>{3, 2},
         std::vector<int64_t>{2, 1});
     EXPECT_TRUE(tensor.full_tensor().equal(whole));
-    EXPECT_THAT(ErrorOf([&] {
+    EXPECT_THAT(ThrownMessage([&] {
                   DTensor::from_local(local, mesh, {Shard(0)}, false,
                                       std::vector<int64_t>{3, 2});
                 }),
                 HasSubstr("shape and stride"));
     // Inferred from their parts, the shapes differ between ranks: 4 rows and 2.
-    EXPECT_THAT(
-        ErrorOf([&] { DTensor::from_local(local, mesh, {Shard(0)}, true); }),
-        HasSubstr("differ in the shape of the whole"));
+    EXPECT_THAT(ThrownMessage([&] {
+                  DTensor::from_local(local, mesh, {Shard(0)}, true);
+                }),
+                HasSubstr("differ in the shape of the whole"));
     // The call is wrong on one rank only, but all ranks get an error.
-    EXPECT_THAT(ErrorOf([&] {
+    EXPECT_THAT(ThrownMessage([&] {
                   DTensor::from_local(
                       get_rank() == 0 ? local : at::ones({3, 2}), mesh,
                       {Shard(0)}, true, std::vector<int64_t>{3, 2},
@@ -175,11 +178,11 @@ TEST(DTensor, RefusesALocalTensorOfAnotherShape) {
     init_process_group();
     const DeviceMesh mesh = init_device_mesh("cpu", {2});
     const DTensor tensor = distribute_tensor(Numbers({4, 2}), mesh, {Shard(0)});
-    EXPECT_THAT(ErrorOf([&] {
+    EXPECT_THAT(ThrownMessage([&] {
                   tensor.with_local(at::ones({3, 2}));
                 }),
                 HasSubstr("has shape [3, 2]"));
-    EXPECT_THAT(ErrorOf([&] { tensor.with_local(at::Tensor()); }),
+    EXPECT_THAT(ThrownMessage([&] { tensor.with_local(at::Tensor()); }),
                 HasSubstr("undefined"));
     const DTensor same = tensor.with_local(at::zeros({2, 2}));
     EXPECT_EQ(same.spec(), tensor.spec());

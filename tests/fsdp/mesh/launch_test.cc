@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 using Variables = std::map<std::string, std::string>;
 
-auto EnvironmentOf(const Variables& variables) {
+auto MakeEnvironment(const Variables& variables) {
   return [&](const std::string& name) -> std::optional<std::string> {
     const auto found = variables.find(name);
     if (found == variables.end()) return std::nullopt;
@@ -30,7 +30,7 @@ auto EnvironmentOf(const Variables& variables) {
 }
 
 Launch Read(const Variables& variables) {
-  return ReadLaunch(EnvironmentOf(variables));
+  return ReadLaunch(MakeEnvironment(variables));
 }
 
 Variables With(Variables variables, const Variables& changes) {
@@ -104,7 +104,7 @@ TEST(Launch, ReadsOpenMpi) {
 
   const Variables two = With(mpi, {{"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
                                    {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
-  EXPECT_THAT(testing::ErrorOf([&] { Read(two); }),
+  EXPECT_THAT(testing::ThrownMessage([&] { Read(two); }),
               AllOf(HasSubstr("MASTER_ADDR is not set"),
                     HasSubstr("OMPI_COMM_WORLD_SIZE=4")));
   EXPECT_EQ(Read(With(two, {{"MASTER_ADDR", "node0"}})).master_addr, "node0");
@@ -198,7 +198,7 @@ TEST(Launch, RefusesContradictions) {
   for (const Contradiction& c : cases) {
     SCOPED_TRACE(c.name);
     EXPECT_THROW(Read(c.variables), c10::ValueError);
-    EXPECT_THAT(testing::ErrorOf([&] { Read(c.variables); }),
+    EXPECT_THAT(testing::ThrownMessage([&] { Read(c.variables); }),
                 HasSubstr(c.message));
   }
 }
@@ -207,18 +207,18 @@ TEST(DeviceIndex, IsTheLocalRankAmongSeveral) {
   for (const Variables& variables :
        {Variables{}, Variables{{"CUDA_VISIBLE_DEVICES", "4,5,6,7"}}}) {
     for (int64_t rank = 0; rank < 4; ++rank) {
-      EXPECT_EQ(DeviceIndexOf(rank, 4, EnvironmentOf(variables)), rank);
+      EXPECT_EQ(ChooseDeviceIndex(rank, 4, MakeEnvironment(variables)), rank);
     }
   }
-  EXPECT_EQ(DeviceIndexOf(0, 1, EnvironmentOf({})), 0);
+  EXPECT_EQ(ChooseDeviceIndex(0, 1, MakeEnvironment({})), 0);
 }
 
 TEST(DeviceIndex, IsZeroForAProcessThatSeesOneDevice) {
   for (const char* name : {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
                            "SLURM_GPUS_PER_TASK"}) {
     const Variables variables = {{name, "1"}};
-    EXPECT_EQ(DeviceIndexOf(0, 1, EnvironmentOf(variables)), 0) << name;
-    EXPECT_EQ(DeviceIndexOf(3, 1, EnvironmentOf(variables)), 0) << name;
+    EXPECT_EQ(ChooseDeviceIndex(0, 1, MakeEnvironment(variables)), 0) << name;
+    EXPECT_EQ(ChooseDeviceIndex(3, 1, MakeEnvironment(variables)), 0) << name;
   }
 }
 
@@ -231,10 +231,10 @@ TEST(DeviceIndex, ProcessesDoNotShareADeviceByAccident) {
         std::tuple{2, shown, "sees 2 devices:"},
         std::tuple{0, shown, "sees 0 devices:"}}) {
     const auto call = [num = num_devices, &all = variables] {
-      DeviceIndexOf(2, num, EnvironmentOf(all));
+      ChooseDeviceIndex(2, num, MakeEnvironment(all));
     };
     EXPECT_THROW(call(), c10::ValueError);
-    EXPECT_THAT(testing::ErrorOf(call),
+    EXPECT_THAT(testing::ThrownMessage(call),
                 AllOf(HasSubstr("this is process 2 of this machine"),
                       HasSubstr(sees), HasSubstr("CUDA_VISIBLE_DEVICES")));
   }

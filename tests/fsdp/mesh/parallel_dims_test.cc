@@ -16,11 +16,11 @@ namespace fsdp {
 namespace {
 
 using ::testing::ElementsAre;
-using testing::ErrorOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Key;
 using testing::RunRanks;
+using testing::ThrownMessage;
 using ::testing::UnorderedElementsAre;
 
 TEST(ParallelDegrees, DataParallelismTakesTheRemainingRanks) {
@@ -37,7 +37,7 @@ TEST(ParallelDegrees, DataParallelismTakesTheRemainingRanks) {
 TEST(ParallelDegrees, RefusesDegreesThatDoNotFit) {
   const auto error = [](const ParallelDegrees& degrees, int64_t ranks) {
     EXPECT_THROW(degrees.resolved(ranks), c10::ValueError);
-    return ErrorOf([&] { degrees.resolved(ranks); });
+    return ThrownMessage([&] { degrees.resolved(ranks); });
   };
   EXPECT_THAT(error({.dp_replicate = 2, .dp_shard = 2, .tp = 2}, 10),
               HasSubstr("pp(1) * dp_replicate(2) * dp_shard(2) * cp(1) * tp(2) "
@@ -92,7 +92,7 @@ TEST(ParallelDegrees, ComputesDerivedNumbers) {
             12);
   EXPECT_EQ(
       (ParallelDegrees{.dp_shard = 1, .cp = 2, .tp = 4}.seq_len_divisor()), 16);
-  EXPECT_THAT(ErrorOf([] { (void)ParallelDegrees{}.size("dp"); }),
+  EXPECT_THAT(ThrownMessage([] { (void)ParallelDegrees{}.size("dp"); }),
               HasSubstr("there is no axis \"dp\", only pp, batch"));
 }
 
@@ -102,7 +102,7 @@ TEST(ParallelDims, HasNoMeshesOnOneRank) {
   EXPECT_THAT(dims.get_all_one_dimensional_meshes(), IsEmpty());
   EXPECT_FALSE(dims.get_optional_mesh("tp").has_value());
   EXPECT_FALSE(dims.get_optional_mesh({"dp_replicate", "fsdp"}).has_value());
-  EXPECT_THAT(ErrorOf([&] { dims.get_mesh("fsdp"); }),
+  EXPECT_THAT(ThrownMessage([&] { dims.get_mesh("fsdp"); }),
               HasSubstr("there is no mesh of fsdp"));
   EXPECT_THROW(dims.get_mesh("nothing"), c10::ValueError);
   EXPECT_THROW(dims.get_optional_mesh("nothing"), c10::ValueError);
@@ -149,7 +149,7 @@ TEST(ParallelDims, ExpertsDivideTheSameRanks) {
     EXPECT_EQ(dims.get_mesh("efsdp").ranks()[1], rank % 4 + 4);
     EXPECT_FALSE(dims.get_optional_mesh("etp").has_value());
     // One root, on which the two overlap.
-    EXPECT_THAT(ErrorOf([&] {
+    EXPECT_THAT(ThrownMessage([&] {
                   dims.get_mesh("fsdp").concatenate(dims.get_mesh("ep"));
                 }),
                 HasSubstr("overlap"));

@@ -25,11 +25,11 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
-using testing::ErrorOf;
-using testing::FailuresOfRanks;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::RankFailures;
 using testing::RunRanks;
+using testing::ThrownMessage;
 
 // The sum of `value` over the ranks in `group`.
 float SumOver(const ProcessGroup& group, float value) {
@@ -50,7 +50,7 @@ TEST(ProcessGroup, ASingleProcessIsAJobOfOne) {
   EXPECT_TRUE(is_initialized());
   EXPECT_EQ(SumOver(world_group(), 3), 3);
   EXPECT_EQ(describe(*world_group()), "rank 0 of 1 in group \"world\"");
-  EXPECT_THAT(ErrorOf([] { init_process_group(); }),
+  EXPECT_THAT(ThrownMessage([] { init_process_group(); }),
               HasSubstr("destroy_process_group first"));
   destroy_process_group();
   destroy_process_group();
@@ -126,7 +126,7 @@ TEST(ProcessGroup, UsesTheNamedInterface) {
   RunRanks(2, body, {.environment = {{"GLOO_SOCKET_IFNAME", "lo"}}});
   RunRanks(2,
            [] {
-             EXPECT_THAT(ErrorOf([] { init_process_group(); }),
+             EXPECT_THAT(ThrownMessage([] { init_process_group(); }),
                          HasSubstr("GLOO_SOCKET_IFNAME=nosuchnet0"));
            },
            {.environment = {{"GLOO_SOCKET_IFNAME", "nosuchnet0"}}});
@@ -149,7 +149,7 @@ TEST(ProcessGroup, MakesGroupsOfSomeRanks) {
     EXPECT_THROW(new_group({}, "g"), c10::ValueError);
     EXPECT_THROW(new_group({0, 4}, "g"), c10::ValueError);
     EXPECT_THROW(new_group({-1}, "g"), c10::ValueError);
-    EXPECT_THAT(ErrorOf([] {
+    EXPECT_THAT(ThrownMessage([] {
                   new_group({1, 1}, "g");
                 }),
                 HasSubstr("group \"g\" has rank 1 twice"));
@@ -197,7 +197,7 @@ TEST(ProcessGroup, ADeadRankEndsTheOthers) {
              const ProcessGroup group = new_group({0, 1, 2}, "shard");
              if (get_rank() == 1) _exit(0);
              EXPECT_THAT(
-                 ErrorOf([&] { SumOver(group, 1); }),
+                 ThrownMessage([&] { SumOver(group, 1); }),
                  AllOf(HasSubstr(describe(*group)),
                        HasSubstr("group \"shard\""), HasSubstr("sum failed")));
            },
@@ -212,7 +212,7 @@ TEST(ProcessGroup, ACollectiveThatOneRankSkipsTimesOut) {
     world_group()->getBackend(c10::kCPU)->setTimeout(
         std::chrono::milliseconds(500));
     if (get_rank() == 0) {
-      EXPECT_THAT(ErrorOf([] { SumOver(world_group(), 1); }),
+      EXPECT_THAT(ThrownMessage([] { SumOver(world_group(), 1); }),
                   AllOf(HasSubstr("rank 0 of 2 in group \"world\": sum failed"),
                         HasSubstr("500ms")));
     }
@@ -226,7 +226,7 @@ TEST(ProcessGroup, AGroupThatOneRankDoesNotMakeTimesOut) {
     testing::WaitForAllRanks();
     init_process_group({.timeout = std::chrono::seconds(10)});
     if (get_rank() == 0) {
-      EXPECT_THAT(ErrorOf([] {
+      EXPECT_THAT(ThrownMessage([] {
                     new_group({0, 1}, "tp");
                   }),
                   AllOf(HasSubstr("rank 0 of 2 in group \"tp\""),
@@ -240,7 +240,7 @@ TEST(ProcessGroup, AnIncompleteJobTimesOut) {
   RunRanks(2,
            [] {
              if (std::string(std::getenv("RANK")) == "1") return;
-             EXPECT_THAT(ErrorOf([] {
+             EXPECT_THAT(ThrownMessage([] {
                            init_process_group(
                                {.timeout = std::chrono::milliseconds(500)});
                          }),
@@ -253,14 +253,14 @@ TEST(ProcessGroup, AnIncompleteJobTimesOut) {
 TEST(Work, AddsContextBeforeTheError) {
   const auto context = [] { return std::string("while reading"); };
   WithContext(context, [] {});
-  EXPECT_THAT(ErrorOf([&] {
+  EXPECT_THAT(ThrownMessage([&] {
                 WithContext(context, [] { TORCH_CHECK(false, "no disk"); });
               }),
               HasSubstr("while reading: no disk"));
   EXPECT_THROW(WithContext(context, [] { (void)std::string("").at(1); }),
                c10::DistBackendError);
-  EXPECT_THAT(ErrorTextOf([] { TORCH_CHECK(false, "x"); }), "x");
-  EXPECT_THAT(ErrorTextOf([] {}), IsEmpty());
+  EXPECT_THAT(CatchErrorText([] { TORCH_CHECK(false, "x"); }), "x");
+  EXPECT_THAT(CatchErrorText([] {}), IsEmpty());
 }
 
 }  // namespace

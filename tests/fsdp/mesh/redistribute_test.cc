@@ -25,12 +25,12 @@
 namespace fsdp {
 namespace {
 
-using testing::ErrorOf;
 using ::testing::HasSubstr;
 using testing::RunRanks;
+using testing::ThrownMessage;
 
-DTensorSpec SpecOf(const DeviceMesh& mesh, const Placements& placements,
-                   const std::vector<int64_t>& shape) {
+DTensorSpec MakeSpec(const DeviceMesh& mesh, const Placements& placements,
+                     const std::vector<int64_t>& shape) {
   return {.mesh = mesh,
           .placements = placements,
           .shape = shape,
@@ -72,16 +72,16 @@ at::Tensor Contribution(const DTensorSpec& spec,
 }
 
 // The whole value: contributions reduced over the Partial axes.
-at::Tensor WholeOf(const DTensorSpec& spec, std::vector<int64_t> coordinate,
-                   size_t axis = 0) {
+at::Tensor WholeValue(const DTensorSpec& spec, std::vector<int64_t> coordinate,
+                      size_t axis = 0) {
   if (axis == spec.placements.size()) return Contribution(spec, coordinate);
   if (!spec.placements[axis].is_partial()) {
-    return WholeOf(spec, coordinate, axis + 1);
+    return WholeValue(spec, coordinate, axis + 1);
   }
   std::vector<at::Tensor> parts;
   for (int64_t i = 0; i < spec.mesh.size(static_cast<int64_t>(axis)); ++i) {
     coordinate[axis] = i;
-    parts.push_back(WholeOf(spec, coordinate, axis + 1));
+    parts.push_back(WholeValue(spec, coordinate, axis + 1));
   }
   const at::Tensor all = at::stack(parts);
   switch (spec.placements[axis].reduce_op()) {
@@ -99,8 +99,8 @@ at::Tensor WholeOf(const DTensorSpec& spec, std::vector<int64_t> coordinate,
 
 void CheckPair(const DeviceMesh& mesh, const std::vector<int64_t>& shape,
                const Placements& from, const Placements& to) {
-  const DTensorSpec src = SpecOf(mesh, from, shape);
-  const DTensorSpec dst = SpecOf(mesh, to, shape);
+  const DTensorSpec src = MakeSpec(mesh, from, shape);
+  const DTensorSpec dst = MakeSpec(mesh, to, shape);
   SCOPED_TRACE(to_string(from) + " to " + to_string(to) + " of shape " +
                dcp::ShapeToString(shape) + " on " + to_string(mesh));
   const std::vector<int64_t> coordinate = *mesh.get_coordinate();
@@ -109,7 +109,7 @@ void CheckPair(const DeviceMesh& mesh, const std::vector<int64_t>& shape,
       src);
   const at::Tensor moved = tensor.redistribute(to).to_local();
   const at::Tensor expected =
-      CutByBoxes(WholeOf(src, coordinate), dst).reshape(dst.local_shape());
+      CutByBoxes(WholeValue(src, coordinate), dst).reshape(dst.local_shape());
   ASSERT_EQ(moved.sizes(), expected.sizes());
   ASSERT_TRUE(moved.allclose(expected)) << moved << "\nnot\n" << expected;
   ASSERT_TRUE(moved.is_contiguous());
@@ -161,7 +161,7 @@ TEST(Redistribute, EveryPairOnTwoRanks) { CheckAllPairs1D(2); }
 TEST(Redistribute, EveryPairOnThreeRanks) { CheckAllPairs1D(3); }
 TEST(Redistribute, EveryPairOnFourRanks) { CheckAllPairs1D(4); }
 
-std::vector<Placements> PairsOf(const std::vector<Placement>& kinds) {
+std::vector<Placements> AllPairs(const std::vector<Placement>& kinds) {
   std::vector<Placements> pairs;
   for (const Placement& first : kinds) {
     for (const Placement& second : kinds) pairs.push_back({first, second});
@@ -174,8 +174,8 @@ void CheckAllPairs2D(const std::vector<int64_t>& mesh_shape) {
     init_process_group();
     const DeviceMesh mesh = init_device_mesh("cpu", mesh_shape, {"dp", "tp"});
     for (const auto& shape : {Shapes()[0], Shapes()[1], Shapes()[2]}) {
-      for (const Placements& from : PairsOf(Sources())) {
-        for (const Placements& to : PairsOf(Targets())) {
+      for (const Placements& from : AllPairs(Sources())) {
+        for (const Placements& to : AllPairs(Targets())) {
           CheckPair(mesh, shape, from, to);
         }
       }
@@ -225,11 +225,11 @@ TEST(Redistribute, RefusesPartialTargetsAndReductionsThatDoNotCommute) {
     const at::Tensor local = at::arange(4);
     const Placements whole = {Replicate(), Replicate()};
     const DTensor replicated = DTensor::from_local(local, mesh, whole);
-    EXPECT_THAT(ErrorOf([&] {
+    EXPECT_THAT(ThrownMessage([&] {
                   replicated.redistribute({Replicate(), Partial()});
                 }),
                 HasSubstr("cannot become Partial on axis 1"));
-    EXPECT_THAT(ErrorOf([&] { replicated.redistribute({Replicate()}); }),
+    EXPECT_THAT(ThrownMessage([&] { replicated.redistribute({Replicate()}); }),
                 HasSubstr("1 placements"));
     EXPECT_THROW(replicated.redistribute({Shard(1), Replicate()}),
                  c10::IndexError);
@@ -247,7 +247,7 @@ TEST(Redistribute, RefusesPartialTargetsAndReductionsThatDoNotCommute) {
 }
 
 TEST(AxisCut, StridedShardHasAPieceForEachSplit) {
-  const AxisCut cut = CutOf(9, StridedShard(0, 2), 4);
+  const AxisCut cut = MakeAxisCut(9, StridedShard(0, 2), 4);
   EXPECT_EQ(cut.lengths, (std::vector<int64_t>{3, 3, 2, 1}));
   EXPECT_EQ(cut.max_length, 3);
   ASSERT_EQ(cut.pieces[0].size(), 2);

@@ -44,7 +44,7 @@ struct BlockImpl : torch::nn::Module {
 };
 TORCH_MODULE(Block);
 
-Tensors GradsOf(const torch::nn::Module& module) {
+Tensors CollectGrads(const torch::nn::Module& module) {
   Tensors grads;
   for (const Tensor& parameter : module.parameters()) {
     grads.push_back(parameter.grad().defined() ? parameter.grad().clone()
@@ -68,7 +68,7 @@ Tensors GradsFrom(torch::nn::Module& module,
   torch::manual_seed(7);
   module.zero_grad();
   run().square().sum().backward();
-  return GradsOf(module);
+  return CollectGrads(module);
 }
 
 class CheckpointTest : public ::testing::Test {
@@ -210,10 +210,10 @@ TEST_F(CheckpointTest, BackwardTwiceWithRetainGraph) {
   const Tensor x = torch::randn({3, 4});
   const Tensor loss = checkpoint([&](Tensor t) { return block(t); }, x).sum();
   loss.backward({}, /*retain_graph=*/true);
-  const Tensors once = GradsOf(*block);
+  const Tensors once = CollectGrads(*block);
   loss.backward();
   for (size_t i = 0; i < once.size(); ++i) {
-    EXPECT_TRUE(torch::allclose(GradsOf(*block)[i], once[i] * 2));
+    EXPECT_TRUE(torch::allclose(CollectGrads(*block)[i], once[i] * 2));
   }
 }
 

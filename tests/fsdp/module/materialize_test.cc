@@ -113,9 +113,9 @@ void CheckFromMeta(int64_t dim, const FullyShardOptions& options) {
   for (const Tensor& t : model->buffers()) EXPECT_TRUE(t.is_meta());
   ShardStock(model, options);
   for (const Tensor& t : model->parameters()) EXPECT_TRUE(t.is_meta());
-  EXPECT_THAT(ErrorOf([&] { init::default_(*model, 42); }),
+  EXPECT_THAT(ThrownMessage([&] { init::default_(*model, 42); }),
               HasSubstr("to_empty"));
-  EXPECT_THAT(ErrorOf([&] {
+  EXPECT_THAT(ThrownMessage([&] {
                 model->forward(torch::zeros({5, 4, dim}));
               }),
               AllOf(HasSubstr("meta device: in.weight, in.bias, "),
@@ -244,8 +244,9 @@ TEST(Materialize, BroadcastMakesReplicasEqual) {
     EXPECT_TRUE(torch::equal(model->parameters()[0], want->parameters()[0]));
     EXPECT_EQ(model->parameters()[2].sum().item<float>(), 8);
     EXPECT_EQ(model->buffers()[0].sum().item<float>(), 8);
-    EXPECT_THAT(ErrorOf([&] { broadcast_module(model, world_group(), 3); }),
-                HasSubstr("src is 3"));
+    EXPECT_THAT(
+        ThrownMessage([&] { broadcast_module(model, world_group(), 3); }),
+        HasSubstr("src is 3"));
   });
 }
 
@@ -264,7 +265,7 @@ TEST(Materialize, BroadcastAmongReplicasOfShards) {
     make(model, replica);
     make(want, 1);
     for (const ProcessGroup& group : {world_group(), mesh.get_group("shard")}) {
-      EXPECT_THAT(ErrorOf([&] { broadcast_module(model, group); }),
+      EXPECT_THAT(ThrownMessage([&] { broadcast_module(model, group); }),
                   AllOf(HasSubstr("different parts of 'linear.weight'"),
                         HasSubstr("replicate axis")));
     }

@@ -87,9 +87,9 @@ TEST(Names, AreTheSameForAShardedModule) {
     torch::optim::AdamW optimizer({model->parameters()[2]});
     EXPECT_THAT(optimizer_parameter_names(optimizer, *model),
                 ElementsAre(ElementsAre("1.weight")));
-    EXPECT_THAT(
-        testing::ErrorOf([&] { optimizer_parameter_names(early, *model); }),
-        HasSubstr("after fully_shard"));
+    EXPECT_THAT(testing::ThrownMessage(
+                    [&] { optimizer_parameter_names(early, *model); }),
+                HasSubstr("after fully_shard"));
   });
 }
 

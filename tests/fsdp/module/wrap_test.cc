@@ -53,7 +53,7 @@ struct WrappedModelImpl : torch::nn::Module {
   }
   // The member and the registered parameter, so that both are the same.
   void TieHead() {
-    ParametersOf(*head)["weight"] = embed->weight;
+    ParameterRegistry(*head)["weight"] = embed->weight;
     head->weight = embed->weight;
   }
   torch::nn::Embedding embed{6, 4};
@@ -170,7 +170,7 @@ TEST(Wrap, ATieIsShardedWithTheInnermostModuleThatHoldsIt) {
   WrappedModel tied;
   auto first = tied->blocks->ptr<WrappedBlockImpl>(0);
   auto second = tied->blocks->ptr<WrappedBlockImpl>(1);
-  ParametersOf(*second->up)["weight"] = first->up->weight;
+  ParameterRegistry(*second->up)["weight"] = first->up->weight;
   torch::nn::Sequential around(tied);
   EXPECT_THAT(modules_to_wrap(*around, ModuleWrapPolicy({"WrappedBlockImpl"})),
               ElementsAre("0", ""));
@@ -195,7 +195,7 @@ TEST(Wrap, APickedModuleInTwoPlacesIsOneGroup) {
   EXPECT_THAT(modules_to_wrap(*model, kAll), ElementsAre("0", "1", ""));
 }
 
-std::vector<std::string> NamesOf(const std::vector<FSDPModule>& handles) {
+std::vector<std::string> HandleNames(const std::vector<FSDPModule>& handles) {
   std::vector<std::string> names;
   for (const FSDPModule& handle : handles) names.push_back(handle.name());
   return names;
@@ -212,7 +212,7 @@ TEST(Wrap, AutoWrapShardsBottomUp) {
     WrappedModel model;
     const auto handles =
         auto_wrap(model, ModuleWrapPolicy::of<WrappedBlockImpl>(), options);
-    EXPECT_THAT(NamesOf(handles), ElementsAre("blocks.0", "blocks.1", ""));
+    EXPECT_THAT(HandleNames(handles), ElementsAre("blocks.0", "blocks.1", ""));
     EXPECT_TRUE(handles.back().is_root());
     EXPECT_EQ(model->blocks->ptr<WrappedBlockImpl>(0)->parameters()[0].size(0),
               4);
@@ -220,9 +220,9 @@ TEST(Wrap, AutoWrapShardsBottomUp) {
     for (const at::Tensor& parameter : model->parameters()) {
       EXPECT_TRUE(parameter.grad().defined());
     }
-    EXPECT_THAT(
-        testing::ErrorOf([&] { auto_wrap(model, NoWrapPolicy(), options); }),
-        HasSubstr("only once"));
+    EXPECT_THAT(testing::ThrownMessage(
+                    [&] { auto_wrap(model, NoWrapPolicy(), options); }),
+                HasSubstr("only once"));
   });
 }
 
@@ -231,7 +231,7 @@ TEST(Wrap, AutoWrapLeavesShardedModulesAlone) {
     const FullyShardOptions options = OnCpu();
     WrappedModel model;
     fully_shard(model->blocks->ptr(0), options);
-    EXPECT_THAT(NamesOf(auto_wrap(model, kAll, options)),
+    EXPECT_THAT(HandleNames(auto_wrap(model, kAll, options)),
                 ElementsAre("embed", "blocks.1.up", "blocks.1.down", "blocks.1",
                             "head", ""));
     EXPECT_EQ(fsdp_modules(*model).size(), 7);
@@ -258,11 +258,11 @@ TEST(Wrap, ChildrenAndTheElementsOfLists) {
   testing::RunRanks(2, [] {
     const FullyShardOptions options = OnCpu();
     WrappedModel model;
-    EXPECT_THAT(NamesOf(fully_shard_children(model, options)),
+    EXPECT_THAT(HandleNames(fully_shard_children(model, options)),
                 ElementsAre("embed", "blocks.0", "blocks.1", "head", ""));
     WrappedModel tied;
     tied->TieHead();
-    EXPECT_THAT(NamesOf(fully_shard_children(tied, options)),
+    EXPECT_THAT(HandleNames(fully_shard_children(tied, options)),
                 ElementsAre("blocks.0", "blocks.1", ""));
     EXPECT_EQ(parameters(*tied).size(), 2 * 4 + 2);
     tied(at::ones({3}, at::kLong)).sum().backward();

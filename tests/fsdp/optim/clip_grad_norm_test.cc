@@ -33,10 +33,10 @@ namespace {
 
 using testing::Count;
 using testing::CountingBackend;
-using testing::ErrorOf;
 using ::testing::HasSubstr;
 using testing::OperatorCounts;
 using testing::RunRanks;
+using testing::ThrownMessage;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -176,7 +176,7 @@ TEST(ClipGradNorm, NonFiniteIsAnErrorOnEveryRank) {
         grad[1] = bad;
         const std::vector<DTensor> parameters = {
             ParameterWithGrad(grad, mesh, {Shard(0)})};
-        EXPECT_THAT(ErrorOf([&] {
+        EXPECT_THAT(ThrownMessage([&] {
                       clip_grad_norm_(parameters, 1.0, p,
                                       /*error_if_nonfinite=*/true);
                     }),
@@ -327,8 +327,9 @@ TEST(ClipGradNorm, NonFiniteGradientIsAnErrorOnAllStages) {
         at::full({4}, get_rank() == 1 ? std::nan("") : 2.0);
     const std::vector<at::Tensor> mine = {parameter};
     for (const double p : {2.0, kInfinity}) {
-      EXPECT_THAT(ErrorOf([&] { clip_grad_norm_(mine, 1.0, p, true, pp); }),
-                  HasSubstr("of the gradients is nan"));
+      EXPECT_THAT(
+          ThrownMessage([&] { clip_grad_norm_(mine, 1.0, p, true, pp); }),
+          HasSubstr("of the gradients is nan"));
     }
   });
 }

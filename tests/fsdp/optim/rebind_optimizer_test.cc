@@ -41,7 +41,7 @@ void ShardModel(torch::nn::Sequential& model) {
 }
 
 // Two groups, in another order than the module's.
-std::vector<torch::optim::OptimizerParamGroup> GroupsOf(
+std::vector<torch::optim::OptimizerParamGroup> MakeGroups(
     const torch::nn::Sequential& model) {
   const auto p = model->parameters();
   std::vector<torch::optim::OptimizerParamGroup> groups;
@@ -62,14 +62,15 @@ TEST(RebindOptimizer, StepsShardsLikeALaterOptimizer) {
   RunRanks(2, [] {
     init_process_group();
     torch::nn::Sequential before = Model(), after = Model();
-    torch::optim::SGD rebound(GroupsOf(before), torch::optim::SGDOptions(0.1));
+    torch::optim::SGD rebound(MakeGroups(before),
+                              torch::optim::SGDOptions(0.1));
     const RememberedParameters names = remember_parameters(rebound, *before);
     EXPECT_THAT(names, ElementsAre(ElementsAre("2.weight", "0.weight"),
                                    ElementsAre("2.bias", "0.bias")));
     ShardModel(before);
     ShardModel(after);
     rebind_optimizer(rebound, *before, names);
-    torch::optim::SGD built(GroupsOf(after), torch::optim::SGDOptions(0.1));
+    torch::optim::SGD built(MakeGroups(after), torch::optim::SGDOptions(0.1));
     for (int i = 0; i < 3; ++i) {
       Step(before, rebound);
       Step(after, built);

@@ -23,10 +23,10 @@ namespace {
 
 using testing::Count;
 using testing::CountingBackend;
-using testing::ErrorOf;
 using ::testing::HasSubstr;
 using testing::OperatorCounts;
 using testing::RunRanks;
+using testing::ThrownMessage;
 
 struct Job {
   at::Tensor parameter = at::ones({3}).requires_grad_();
@@ -128,7 +128,7 @@ TEST(ShardedGradScaler, RanksWithoutGradientsTakePart) {
     EXPECT_TRUE(scaler.step(job.optimizer));
     scaler.update();
     job.optimizer.zero_grad();
-    EXPECT_THAT(ErrorOf([&] { scaler.step(job.optimizer); }),
+    EXPECT_THAT(ThrownMessage([&] { scaler.step(job.optimizer); }),
                 HasSubstr("no parameter of this optimizer has a gradient"));
   });
 }
@@ -166,20 +166,20 @@ TEST(ShardedGradScaler, RefusesCallsOutOfOrder) {
     init_process_group();
     Job job;
     ShardedGradScaler scaler;
-    EXPECT_THAT(ErrorOf([&] { scaler.unscale_(job.optimizer); }),
+    EXPECT_THAT(ThrownMessage([&] { scaler.unscale_(job.optimizer); }),
                 HasSubstr("before any scale"));
-    EXPECT_THAT(ErrorOf([&] { scaler.update(); }),
+    EXPECT_THAT(ThrownMessage([&] { scaler.update(); }),
                 HasSubstr("before any scale"));
     job.Backward(scaler);
-    EXPECT_THAT(ErrorOf([&] { scaler.update(); }),
+    EXPECT_THAT(ThrownMessage([&] { scaler.update(); }),
                 HasSubstr("update was called before unscale_ or step"));
     scaler.unscale_(job.optimizer);
-    EXPECT_THAT(ErrorOf([&] { scaler.unscale_(job.optimizer); }),
+    EXPECT_THAT(ThrownMessage([&] { scaler.unscale_(job.optimizer); }),
                 HasSubstr("since the last update"));
     scaler.step(job.optimizer);
-    EXPECT_THAT(ErrorOf([&] { scaler.step(job.optimizer); }),
+    EXPECT_THAT(ThrownMessage([&] { scaler.step(job.optimizer); }),
                 HasSubstr("since the last update"));
-    EXPECT_THAT(ErrorOf([&] { scaler.unscale_(job.optimizer); }),
+    EXPECT_THAT(ThrownMessage([&] { scaler.unscale_(job.optimizer); }),
                 HasSubstr("after step"));
     scaler.update();
     scaler.update(16.0);

@@ -38,7 +38,7 @@ inline llama::Llama MakeLlama(bool tied = false) {
   return model;
 }
 
-inline torch::Tensor TokensOf(int64_t step, int64_t seq_len = 8) {
+inline torch::Tensor MakeTokens(int64_t step, int64_t seq_len = 8) {
   const torch::Tensor place = torch::arange(4 * (seq_len + 1));
   return (place * place * 3 + place + 5 * step)
       .remainder(kVocab)
@@ -49,8 +49,9 @@ inline torch::Tensor TokensOf(int64_t step, int64_t seq_len = 8) {
 using Prepare =
     std::function<void(torch::Tensor& inputs, torch::Tensor& targets)>;
 
-inline torch::Tensor LossOf(llama::Llama& model, const torch::Tensor& tokens,
-                            const Prepare& prepare = {}) {
+inline torch::Tensor ComputeLoss(llama::Llama& model,
+                                 const torch::Tensor& tokens,
+                                 const Prepare& prepare = {}) {
   const int64_t last = tokens.size(1) - 1;
   torch::Tensor inputs = tokens.narrow(1, 0, last).contiguous();
   torch::Tensor targets = tokens.narrow(1, 1, last).contiguous();
@@ -89,13 +90,13 @@ inline void ExpectTrainsAsOne(llama::Llama model, llama::Llama whole,
   torch::optim::AdamW reference_step(whole->parameters(), 1e-2);
   const auto expected = whole->named_parameters();
   for (int i = 0; i < 3; ++i) {
-    const torch::Tensor tokens = TokensOf(i, seq_len);
+    const torch::Tensor tokens = MakeTokens(i, seq_len);
     step.zero_grad();
     reference_step.zero_grad();
     const torch::Tensor loss =
-        LossOf(model, tokens.narrow(0, begin, rows).contiguous(), prepare);
+        ComputeLoss(model, tokens.narrow(0, begin, rows).contiguous(), prepare);
     loss.backward();
-    const torch::Tensor reference = LossOf(whole, tokens);
+    const torch::Tensor reference = ComputeLoss(whole, tokens);
     reference.backward();
     if (rows == tokens.size(0)) {
       EXPECT_NEAR(full_tensor(loss).item<double>(), reference.item<double>(),

@@ -157,7 +157,7 @@ TEST(ParallelParameters, NameMistakes) {
     const DeviceMesh tp = mesh["tp"];
     Parts model(tp);
     const auto cut = [&](const std::string& name, Placements placements) {
-      return ErrorOf([&] {
+      return ThrownMessage([&] {
         parallelize_parameters(*model->up, tp, {{name, placements}});
       });
     };
@@ -169,8 +169,9 @@ TEST(ParallelParameters, NameMistakes) {
     Cut(model, tp);
     EXPECT_THAT(cut("weight", {Shard(0)}), HasSubstr("Parallelize first"));
     const torch::optim::AdamW early(model->parameters(), 0.1);
-    EXPECT_THAT(ErrorOf([&] { fully_shard(model, {.mesh = mesh["dp"]}); }),
-                HasSubstr("Build the optimizer"));
+    EXPECT_THAT(
+        ThrownMessage([&] { fully_shard(model, {.mesh = mesh["dp"]}); }),
+        HasSubstr("Build the optimizer"));
   });
 }
 

@@ -50,10 +50,10 @@ mode = "none"
     const int64_t share = kTokens / 4;
     for (int64_t step = 0; step < 3; ++step) {
       reference.zero_grad();
-      LossOf(whole, BatchOf(step, 0, kTokens)).backward();
+      ComputeLoss(whole, MakeBatch(step, 0, kTokens)).backward();
       reference.step();
       optimizer.zero_grad();
-      LossOf(model, BatchOf(step, share * get_rank(), share)).backward();
+      ComputeLoss(model, MakeBatch(step, share * get_rank(), share)).backward();
       optimizer.step();
     }
     const auto expected = whole->named_parameters();

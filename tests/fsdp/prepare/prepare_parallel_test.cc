@@ -29,7 +29,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TrainConfig ConfigOf(absl::string_view text) {
+TrainConfig ParseConfig(absl::string_view text) {
   const ReadConfig read = read_config_text("run.yaml", text);
   EXPECT_OK(read.findings.ToStatus());
   return read.config;
@@ -43,7 +43,7 @@ int64_t FirstRow(const Prepared& training) {
 TEST(PrepareParallel, CutsLayersByAConfigsPlan) {
   RunRanks(4, [] {
     StartRankInDouble();
-    const TrainConfig config = ConfigOf(R"(
+    const TrainConfig config = ParseConfig(R"(
 precision: fp32
 parallelism_config:
   fsdp2:
@@ -95,7 +95,7 @@ TEST(PrepareParallel, CutsRank0sWeightsByTheProgramsPlan) {
         .device = "cpu"};
     const auto train = [&](llama::Llama model) {
       const absl::StatusOr<Prepared> training =
-          prepare(model, ConfigOf(kTensorParallel), options);
+          prepare(model, ParseConfig(kTensorParallel), options);
       ASSERT_OK(training.status());
       ExpectTrainsAsOne(model, MakeLlama(), FirstRow(*training), 2);
     };
@@ -121,7 +121,7 @@ TEST(PrepareParallel, CutsRank0sWeightsByTheProgramsPlan) {
 TEST(PrepareParallel, ShardsOverRanksThatShareSequences) {
   RunRanks(4, [] {
     StartRankInDouble();
-    const TrainConfig config = ConfigOf(R"(
+    const TrainConfig config = ParseConfig(R"(
 distributed_type: FSDP
 fsdp_config:
   fsdp_version: 2
@@ -148,7 +148,7 @@ parallelism_config:
 TEST(PrepareParallel, NamesThePlanThatDoesNotFit) {
   RunRanks(2, [] {
     StartRankInDouble();
-    const TrainConfig config = ConfigOf(
+    const TrainConfig config = ParseConfig(
         "precision: fp32\n"
         "parallelism_config:\n"
         "  fsdp2: {activation_checkpointing: false}\n"

@@ -36,7 +36,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 
-std::vector<std::string> NamesOf(const std::vector<FSDPModule>& groups) {
+std::vector<std::string> GroupNames(const std::vector<FSDPModule>& groups) {
   std::vector<std::string> names;
   for (const FSDPModule& group : groups) names.push_back(group.name());
   return names;
@@ -89,7 +89,7 @@ TEST(Prepare, TrainsWithAnExistingOptimizer) {
     EXPECT_EQ(training->mesh.shape(), (std::vector<int64_t>{2, 2}));
     EXPECT_THAT(training->mesh.mesh_dim_names(),
                 ElementsAre("dp_replicate", "fsdp"));
-    EXPECT_THAT(NamesOf(training->groups),
+    EXPECT_THAT(GroupNames(training->groups),
                 ElementsAre("blocks.0", "blocks.1", "blocks.2", ""));
     EXPECT_TRUE(training->root == training->groups.back());
     EXPECT_EQ(training->checkpoints, nullptr);
@@ -260,7 +260,7 @@ TEST(Prepare, WrapsByTheConfigsPolicy) {
       const absl::StatusOr<Prepared> training =
           prepare(model, config, {.layers = {"BlockImpl"}, .device = "cpu"});
       EXPECT_OK(training.status());
-      return training.ok() ? NamesOf(training->groups)
+      return training.ok() ? GroupNames(training->groups)
                            : std::vector<std::string>();
     };
     EXPECT_THAT(groups(AutoWrapPolicy::kNoWrap), ElementsAre(""));
@@ -411,8 +411,8 @@ TEST(Prepare, CutsLayersBeforeItShardsThem) {
       mlp.up = part->up;
       mlp.down = part->down;
       mlp.group = part->group;
-      ChildrenOf(mlp)["up"] = part->up.ptr();
-      ChildrenOf(mlp)["down"] = part->down.ptr();
+      ChildRegistry(mlp)["up"] = part->up.ptr();
+      ChildRegistry(mlp)["down"] = part->down.ptr();
     };
     options.tensor_parallel_fn = [&](const std::string& name,
                                      const at::Tensor& tensor) {

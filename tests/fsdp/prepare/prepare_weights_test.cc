@@ -25,7 +25,7 @@ namespace {
 using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
 
-TinyModel ModelOf(uint64_t seed) {
+TinyModel MakeModel(uint64_t seed) {
   torch::manual_seed(seed);
   return TinyModel();
 }
@@ -45,23 +45,23 @@ void ExpectEqual(const TinyModel& model, const TinyModel& expected) {
 }
 
 // A step as a loop saves it.
-fsdp::StateDict StepOf(TinyModel& model) {
+fsdp::StateDict StepState(TinyModel& model) {
   return {{"model", *fsdp::get_model_state_dict(*model)}, {"step", 1}};
 }
 
 TEST(PrepareWeights, BeginWithAModelFileOrAStep) {
   RunRanks(2, [] {
     init_process_group();
-    TinyModel saved = ModelOf(1);
+    TinyModel saved = MakeModel(1);
     const std::string bare = SharedDir() + "/bare";
     const std::string step = SharedDir() + "/step";
     ASSERT_OK(fsdp::save(*fsdp::get_model_state_dict(*saved), bare));
-    ASSERT_OK(fsdp::save(StepOf(saved), step));
+    ASSERT_OK(fsdp::save(StepState(saved), step));
     for (const bool from_rank0 : {false, true}) {
       for (const std::string& path : {bare, step}) {
         for (const bool on_meta : {false, true}) {
           SCOPED_TRACE(absl::StrCat(path, from_rank0, on_meta));
-          TinyModel model = on_meta ? MetaModel() : ModelOf(2);
+          TinyModel model = on_meta ? MetaModel() : MakeModel(2);
           TrainConfig config;
           config.checkpoint.initial_load_path = path;
           config.checkpoint.cpu_ram_efficient_loading = from_rank0;
@@ -81,13 +81,13 @@ TEST(PrepareWeights, AreRank0sWithCpuRamEfficientLoading) {
     // The other ranks have memory only for their parts, or weights that do not
     // count.
     for (const bool on_meta : {true, false}) {
-      TinyModel model = get_rank() == 0 ? ModelOf(1)
+      TinyModel model = get_rank() == 0 ? MakeModel(1)
                         : on_meta       ? MetaModel()
-                                        : ModelOf(2);
+                                        : MakeModel(2);
       ASSERT_OK(prepare(model, config, OnCpu()).status());
-      ExpectEqual(model, ModelOf(1));
+      ExpectEqual(model, MakeModel(1));
     }
-    TinyModel mixed = get_rank() == 0 ? ModelOf(1) : MetaModel();
+    TinyModel mixed = get_rank() == 0 ? MakeModel(1) : MetaModel();
     EXPECT_THAT(prepare(mixed, TrainConfig(), OnCpu()).status(),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          HasSubstr("on some ranks and not on others")));
@@ -143,7 +143,7 @@ TEST(PrepareWeights, AreLeftToTheResumedStep) {
     config.checkpoint.keep_latest_k = 1;
     config.checkpoint.state_dict_type = StateDictType::kFullStateDict;
     config.checkpoint.export_dtype = dcp::DType::kBFloat16;
-    TinyModel model = ModelOf(1);
+    TinyModel model = MakeModel(1);
     {
       absl::StatusOr<Prepared> training = prepare(model, config, OnCpu());
       ASSERT_OK(training.status());
@@ -151,8 +151,8 @@ TEST(PrepareWeights, AreLeftToTheResumedStep) {
       ASSERT_NE(training->checkpoints, nullptr);
       EXPECT_TRUE(*training->checkpoints->should_save(2));
       EXPECT_FALSE(*training->checkpoints->should_save(3));
-      ASSERT_OK(training->checkpoints->save(1, StepOf(model)));
-      ASSERT_OK(training->checkpoints->save(2, StepOf(model)));
+      ASSERT_OK(training->checkpoints->save(1, StepState(model)));
+      ASSERT_OK(training->checkpoints->save(2, StepState(model)));
       ASSERT_OK(training->finish(2));
       EXPECT_EQ(training->full_model_path,
                 SharedDir() + "/run/model.safetensors");
@@ -167,9 +167,9 @@ TEST(PrepareWeights, AreLeftToTheResumedStep) {
     absl::StatusOr<Prepared> training = prepare(again, config, OnCpu());
     ASSERT_OK(training.status());
     EXPECT_EQ(training->latest_step, 2);
-    fsdp::StateDict state = StepOf(again);
+    fsdp::StateDict state = StepState(again);
     ASSERT_OK(training->checkpoints->resume(state).status());
-    ExpectEqual(again, ModelOf(1));
+    ExpectEqual(again, MakeModel(1));
   });
 }
 

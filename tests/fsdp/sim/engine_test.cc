@@ -25,7 +25,7 @@ const HostWaits kOffloadWaits{{"an event", 4}};
 
 // --- The recipes -----------------------------------------------------------
 
-void AddToAllNumbersOfRanks(std::vector<Recipe>& all) {
+void AddForEachRankCount(std::vector<Recipe>& all) {
   for (const int ranks : {1, 2, 4}) {
     const std::string on = "On" + std::to_string(ranks);
     all.push_back({.name = "Float32" + on, .num_ranks = ranks});
@@ -118,13 +118,13 @@ void AddHsdp(std::vector<Recipe>& all) {
                    .num_replicas = 2,
                    .num_microbatches = 3,
                    .postponed = Postponed::kAllReduce,
-                   .forward = LeaveABlockOut});
+                   .forward = SkipBlock});
     all.push_back({.name = "HsdpAccumulatesAPartOfAGroup" + on,
                    .num_ranks = ranks,
                    .num_replicas = 2,
                    .num_microbatches = 2,
                    .postponed = Postponed::kAllReduce,
-                   .forward = UseAPartOfABlock});
+                   .forward = UsePartOfBlock});
   }
 }
 
@@ -151,7 +151,7 @@ void AddAccumulations(std::vector<Recipe>& all) {
                  .num_microbatches = 3});
 }
 
-void AddSettingsOfReductions(std::vector<Recipe>& all) {
+void AddReductionSettings(std::vector<Recipe>& all) {
   all.push_back({.name = "Hook", .prepare = HookTheReduction});
   all.push_back({.name = "HookOnAStream",
                  .options = {.mp_policy = kFloat16},
@@ -177,7 +177,7 @@ void AddSettingsOfReductions(std::vector<Recipe>& all) {
                      [](Training& training) {
                        training.root.set_zero_missing_gradients(true);
                      },
-                 .forward = LeaveABlockOut});
+                 .forward = SkipBlock});
 }
 
 void AddModels(std::vector<Recipe>& all) {
@@ -188,7 +188,7 @@ void AddModels(std::vector<Recipe>& all) {
   all.push_back({.name = "FrozenStem", .change = FreezeTheStem});
   all.push_back({.name = "TiedWeights",
                  .options = {.mp_policy = kBfloat16},
-                 .change = AddATwinOfTheStem});
+                 .change = AddStemTwin});
   all.push_back({.name = "LowRankAdapters",
                  .options = {.mp_policy = kBfloat16},
                  .change = AddAdapters});
@@ -242,12 +242,12 @@ void AddOptimizers(std::vector<Recipe>& all) {
 
 std::vector<Recipe> Recipes() {
   std::vector<Recipe> all;
-  AddToAllNumbersOfRanks(all);
+  AddForEachRankCount(all);
   AddForms(all);
   AddGathers(all);
   AddHsdp(all);
   AddAccumulations(all);
-  AddSettingsOfReductions(all);
+  AddReductionSettings(all);
   AddModels(all);
   AddBetweenSteps(all);
   AddOptimizers(all);

@@ -68,7 +68,7 @@ Recipe RandomRecipe(uint64_t seed) {
   recipe.scales = recipe.options.mp_policy == kFloat16 && choose.OneIn(2);
   using Change = std::function<void(Net&)>;
   recipe.change = choose.Of<Change>(
-      {{}, Checkpoint, FreezeTheStem, AddAdapters, AddATwinOfTheStem});
+      {{}, Checkpoint, FreezeTheStem, AddAdapters, AddStemTwin});
   using Act = std::function<void(Training&)>;
   recipe.prepare = choose.Of<Act>(
       {{},

@@ -34,7 +34,7 @@ void FreezeTheBlocks(Net& net) {
   }
 }
 
-void AddATwinOfTheStem(Net& net) { net->AddATwinOfTheStem(); }
+void AddStemTwin(Net& net) { net->AddStemTwin(); }
 
 void PrefetchTheNext(Training& training) {
   for (size_t i = 0; i + 1 < training.blocks.size(); ++i) {
@@ -166,7 +166,7 @@ torch::Tensor RunTwice(Training& training, const torch::Tensor& x) {
   return training.net->forward(x) + training.net->forward(x.flip(0));
 }
 
-torch::Tensor LeaveABlockOut(Training& training, const torch::Tensor& x) {
+torch::Tensor SkipBlock(Training& training, const torch::Tensor& x) {
   torch::Tensor h = training.net->stem->forward(x);
   for (size_t i = 0; i < training.blocks.size(); ++i) {
     if (static_cast<int64_t>(i) == training.microbatch) continue;
@@ -175,7 +175,7 @@ torch::Tensor LeaveABlockOut(Training& training, const torch::Tensor& x) {
   return training.net->Head(h);
 }
 
-torch::Tensor UseAPartOfABlock(Training& training, const torch::Tensor& x) {
+torch::Tensor UsePartOfBlock(Training& training, const torch::Tensor& x) {
   if (training.microbatch != 0) return training.net->forward(x);
   const auto layer = training.net->blocks[0]->ptr<torch::nn::LinearImpl>(1);
   const torch::Tensor h = training.net->stem->forward(x);

@@ -27,7 +27,7 @@ void Checkpoint(Net& net);
 void AddAdapters(Net& net);
 void FreezeTheStem(Net& net);
 void FreezeTheBlocks(Net& net);
-void AddATwinOfTheStem(Net& net);
+void AddStemTwin(Net& net);
 
 // --- Changes to the sharded model ------------------------------------------
 
@@ -59,9 +59,9 @@ torch::Tensor EnterElsewhere(Training& training, const torch::Tensor& x);
 torch::Tensor ScaleDataInAForward(Training& training, const torch::Tensor& x);
 torch::Tensor RunTwice(Training& training, const torch::Tensor& x);
 // Each microbatch leaves another block out.
-torch::Tensor LeaveABlockOut(Training& training, const torch::Tensor& x);
+torch::Tensor SkipBlock(Training& training, const torch::Tensor& x);
 // Uses only the weight in a block's last layer, in the first microbatch.
-torch::Tensor UseAPartOfABlock(Training& training, const torch::Tensor& x);
+torch::Tensor UsePartOfBlock(Training& training, const torch::Tensor& x);
 torch::Tensor OffloadActivations(Training& training, const torch::Tensor& x);
 
 // --- Parameter forms --------------------------------------------------------

@@ -246,10 +246,10 @@ void NetImpl::AddAdapters() {
   }
 }
 
-void NetImpl::AddATwinOfTheStem() {
+void NetImpl::AddStemTwin() {
   twin = register_module("twin", torch::nn::Linear(kIn, kDim));
   twin->weight = stem->weight;
-  ParametersOf(*twin)["weight"] = stem->weight;
+  ParameterRegistry(*twin)["weight"] = stem->weight;
 }
 
 torch::Tensor NetImpl::forward(const torch::Tensor& x) {

@@ -29,7 +29,7 @@ struct NetImpl : torch::nn::Module {
   // Freezes the blocks and gives each one low-rank weights that are trained.
   void AddAdapters();
   // Adds another layer to the stem, with the same weight.
-  void AddATwinOfTheStem();
+  void AddStemTwin();
   torch::Tensor forward(const torch::Tensor& x);
   torch::Tensor Body(torch::Tensor h);
   torch::Tensor Head(const torch::Tensor& h) { return head(h); }

@@ -18,14 +18,14 @@ TEST(ArrowError, KnowsWhatGooglesClientSays) {
       "google::cloud::Status(PERMISSION_DENIED: Permanent error, with a last "
       "message of no storage.objects.get access "
       "error_info={reason=forbidden})");
-  EXPECT_EQ(CodeOf(denied), Code::kPermissionDenied);
+  EXPECT_EQ(FindCode(denied), Code::kPermissionDenied);
   EXPECT_EQ(ErrorText(kUrl, "get", denied),
             "gs://bucket/key: get: PERMISSION_DENIED: no storage.objects.get "
             "access; check GOOGLE_APPLICATION_CREDENTIALS, and that the "
             "account may list, read and write objects of the bucket");
   const arrow::Status unknown =
       arrow::Status::IOError("google::cloud::Status(INTERNAL: trouble)");
-  EXPECT_EQ(CodeOf(unknown), Code::kUnavailable);
+  EXPECT_EQ(FindCode(unknown), Code::kUnavailable);
 }
 
 TEST(ArrowError, KnowsWhatAzureSays) {
@@ -40,7 +40,7 @@ TEST(ArrowError, KnowsWhatAzureSays) {
       {"ServerBusy", Code::kUnavailable},
   };
   for (const auto& one : kCases) {
-    EXPECT_EQ(CodeOf(arrow::Status::IOError(
+    EXPECT_EQ(FindCode(arrow::Status::IOError(
                   std::string("failed. Azure Error: [") + one.code + "] said")),
               one.expected)
         << one.code;
@@ -51,7 +51,7 @@ TEST(ArrowError, KnowsWhatAzureThrowsWithoutCredentials) {
   const arrow::Status status = arrow::Status::IOError(
       "failed: N5Azure4Core11Credentials23AuthenticationExceptionE: Failed to "
       "get token from DefaultAzureCredential.");
-  EXPECT_EQ(CodeOf(status), Code::kPermissionDenied);
+  EXPECT_EQ(FindCode(status), Code::kPermissionDenied);
   EXPECT_NE(ErrorText("abfs://c/k", "open", status).find("AZURE_STORAGE_KEY"),
             std::string::npos);
 }
@@ -69,12 +69,12 @@ TEST(ArrowError, KeepsSecretsAndLinesOut) {
 }
 
 TEST(ArrowError, KnowsErrnoAndItsOwnCodes) {
-  EXPECT_EQ(CodeOf(arrow::Status::OK()), Code::kOk);
-  EXPECT_EQ(CodeOf(arrow::internal::IOErrorFromErrno(ENOENT, "x")),
+  EXPECT_EQ(FindCode(arrow::Status::OK()), Code::kOk);
+  EXPECT_EQ(FindCode(arrow::internal::IOErrorFromErrno(ENOENT, "x")),
             Code::kNotFound);
-  EXPECT_EQ(CodeOf(arrow::internal::IOErrorFromErrno(ENOSPC, "x")),
+  EXPECT_EQ(FindCode(arrow::internal::IOErrorFromErrno(ENOSPC, "x")),
             Code::kResourceExhausted);
-  EXPECT_EQ(CodeOf(Fail(Code::kDataLoss, "x")), Code::kDataLoss);
+  EXPECT_EQ(FindCode(Fail(Code::kDataLoss, "x")), Code::kDataLoss);
 }
 
 TEST(ArrowError, AnExceptionBecomesAnError) {
@@ -82,7 +82,7 @@ TEST(ArrowError, AnExceptionBecomesAnError) {
     return arrow::Status::FromArgs(arrow::StatusCode::IOError,
                                    std::string().at(1));
   });
-  EXPECT_EQ(CodeOf(status), Code::kUnavailable);
+  EXPECT_EQ(FindCode(status), Code::kUnavailable);
   EXPECT_NE(status.message().find("basic_string::at"), std::string::npos);
 }
 

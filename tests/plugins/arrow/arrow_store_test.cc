@@ -75,7 +75,7 @@ TEST_F(ArrowStoreTest, AnUploadIsHiddenUntilItIsFinished) {
   ArrowStore store = Open();
   const ArrowStore::Upload upload = store.Begin("run/a", "label1").ValueOrDie();
   ASSERT_TRUE(upload.stream->Write("12345", 5).ok());
-  EXPECT_EQ(CodeOf(store.Head("run/a").status()), Code::kNotFound);
+  EXPECT_EQ(FindCode(store.Head("run/a").status()), Code::kNotFound);
   EXPECT_TRUE(Keys(store, "run/", /*by_folder=*/true).empty());
   ASSERT_EQ(Uploads(store, "run/").size(), 1);
   EXPECT_EQ(Uploads(store, "run/")[0].key, "run/a");
@@ -114,7 +114,7 @@ TEST_F(ArrowStoreTest, ReplacesNothingWhereThatTakesTwoSteps) {
   ArrowStore store = Open();
   const std::string etag = Put(store, "a", "old").ValueOrDie();
   const arrow::Status put = Put(store, "a", "new").status();
-  EXPECT_EQ(CodeOf(put), Code::kFailedPrecondition);
+  EXPECT_EQ(FindCode(put), Code::kFailedPrecondition);
   EXPECT_NE(put.message().find("replaces none"), std::string::npos);
   char text[3] = {};
   EXPECT_TRUE(store.Get("a", etag, 0, text, 3).ok());
@@ -141,10 +141,10 @@ TEST_F(ArrowStoreTest, AReaderOfWhatIsReplacedIsTold) {
   const std::string etag = Put(store, "a", "12345").ValueOrDie();
   char text[5];
   EXPECT_TRUE(store.Get("a", etag, 1, text, 2).ok());
-  EXPECT_EQ(CodeOf(store.Get("a", etag, 3, text, 3)), Code::kUnavailable);
+  EXPECT_EQ(FindCode(store.Get("a", etag, 3, text, 3)), Code::kUnavailable);
   ASSERT_TRUE(Open().Remove("a").ok());
   ASSERT_TRUE(Put(store, "a", "123456").ok());
-  EXPECT_EQ(CodeOf(store.Get("a", etag, 1, text, 2)),
+  EXPECT_EQ(FindCode(store.Get("a", etag, 1, text, 2)),
             Code::kFailedPrecondition);
   EXPECT_TRUE(store.Remove("a").ok());
   EXPECT_TRUE(store.Remove("a").ok());

@@ -20,7 +20,7 @@ TEST(FieldChecks, AnErrorBeginsWithTheField) {
   const absl::Status status = Invalid(Index("mesh.axes", 2), " is ", 0);
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
                                StartsWith("mesh.axes[2] is 0")));
-  EXPECT_EQ(FieldOf(status), "mesh.axes[2]");
+  EXPECT_EQ(BlamedField(status), "mesh.axes[2]");
 }
 
 TEST(FieldChecks, PatternsAreShortText) {

@@ -139,7 +139,7 @@ TEST(MapMessages, BadFieldsAreNamed) {
     const absl::Status status = CheckMap(map, "m");
     EXPECT_THAT(status,
                 StatusIs(kInvalid, AllOf(StartsWith(field), HasSubstr(says))));
-    EXPECT_EQ(FieldOf(status), field);
+    EXPECT_EQ(BlamedField(status), field);
   }
 }
 
@@ -149,7 +149,7 @@ TEST(MapMessages, BadRulesAreNamedWithLineAndColumn) {
   map.set_yaml("tessera-mapping: 1\nrulez: 1\n");
   absl::Status status = MapFromProto(map, "m").status();
   EXPECT_THAT(status, StatusIs(kInvalid, StartsWith("rules.yaml:2:1: ")));
-  EXPECT_EQ(FieldOf(status), "m.yaml");
+  EXPECT_EQ(BlamedField(status), "m.yaml");
   map.set_yaml_name("mine.yaml");
   EXPECT_THAT(MapFromProto(map, "m"),
               StatusIs(kInvalid, StartsWith("mine.yaml:2:1: ")));
@@ -174,7 +174,7 @@ TEST(MapMessages, UnknownFamiliesAndSidesAreNamed) {
     ASSERT_OK(CheckMap(map, "m"));
     const absl::Status status = MapFromProto(map, "m").status();
     EXPECT_THAT(status, StatusIs(kInvalid, HasSubstr(says)));
-    EXPECT_EQ(FieldOf(status), field);
+    EXPECT_EQ(BlamedField(status), field);
   }
 }
 

@@ -189,8 +189,8 @@ TEST_F(AccessTest, FollowsLinksThatStayInside) {
               IsOkAndHolds(Path("data/step-1/.metadata")));
 }
 
-absl::StatusOr<std::string> EntryOf(const Client& client, PathUse use,
-                                    const std::string& path) {
+absl::StatusOr<std::string> LocateEntry(const Client& client, PathUse use,
+                                        const std::string& path) {
   DCP_ASSIGN_OR_RETURN(const Location location, client.Locate(path, use));
   return location.path;
 }
@@ -201,22 +201,23 @@ TEST_F(AccessTest, DoesNotFollowALinkAsAnEntry) {
   const Access access = LoadRoots();
   const Client& client = Anyone(access);
   for (const char* name : {"data/out", "data/latest", "data/none"}) {
-    EXPECT_THAT(EntryOf(client, PathUse::kReadEntry, Path(name)),
+    EXPECT_THAT(LocateEntry(client, PathUse::kReadEntry, Path(name)),
                 IsOkAndHolds(Path(name)));
-    EXPECT_THAT(EntryOf(client, PathUse::kWriteEntry, Path(name)),
+    EXPECT_THAT(LocateEntry(client, PathUse::kWriteEntry, Path(name)),
                 IsOkAndHolds(Path(name)));
   }
-  EXPECT_THAT(EntryOf(client, PathUse::kReadEntry, Path("data/latest/x")),
+  EXPECT_THAT(LocateEntry(client, PathUse::kReadEntry, Path("data/latest/x")),
               IsOkAndHolds(Path("data/step-1/x")));
-  EXPECT_THAT(EntryOf(client, PathUse::kReadEntry, Path("data/out/key")),
+  EXPECT_THAT(LocateEntry(client, PathUse::kReadEntry, Path("data/out/key")),
               StatusIs(kDenied));
-  EXPECT_THAT(EntryOf(client, PathUse::kWriteEntry, Path("data/out/key")),
+  EXPECT_THAT(LocateEntry(client, PathUse::kWriteEntry, Path("data/out/key")),
               StatusIs(kDenied));
-  EXPECT_THAT(EntryOf(client, PathUse::kReadEntry, Path("data")),
+  EXPECT_THAT(LocateEntry(client, PathUse::kReadEntry, Path("data")),
               IsOkAndHolds(Path("data")));
-  EXPECT_THAT(EntryOf(client, PathUse::kWriteEntry, Path("data")),
+  EXPECT_THAT(LocateEntry(client, PathUse::kWriteEntry, Path("data")),
               StatusIs(kDenied));
-  EXPECT_THAT(EntryOf(client, PathUse::kReadEntry, base_), StatusIs(kDenied));
+  EXPECT_THAT(LocateEntry(client, PathUse::kReadEntry, base_),
+              StatusIs(kDenied));
 }
 
 TEST_F(AccessTest, ARootMayBeALink) {

@@ -46,9 +46,9 @@ class AdmissionTest : public ::testing::Test {
 };
 
 TEST_F(AdmissionTest, ClientsHaveSeparateAccounts) {
-  const auto one = admission_.AccountOf("one", absl::Hours(1));
-  EXPECT_EQ(admission_.AccountOf("one", absl::Hours(2)), one);
-  EXPECT_NE(admission_.AccountOf("two", absl::Hours(1)), one);
+  const auto one = admission_.AccountFor("one", absl::Hours(1));
+  EXPECT_EQ(admission_.AccountFor("one", absl::Hours(2)), one);
+  EXPECT_NE(admission_.AccountFor("two", absl::Hours(1)), one);
 }
 
 // New addresses cost nothing: no table grows with them.
@@ -56,15 +56,15 @@ TEST_F(AdmissionTest, LimitsTheNumberOfAccounts) {
   const absl::Duration now = absl::Hours(1);
   std::vector<std::shared_ptr<ClientAccount>> held;
   for (int i = 0; i < 10'000; ++i) {
-    held.push_back(admission_.AccountOf(absl::StrCat(i), now));
+    held.push_back(admission_.AccountFor(absl::StrCat(i), now));
     ASSERT_OK(held.back()->CountRequest(now));
   }
-  const auto others = admission_.AccountOf("a", now);
-  EXPECT_EQ(admission_.AccountOf("b", now), others);
+  const auto others = admission_.AccountFor("a", now);
+  EXPECT_EQ(admission_.AccountFor("b", now), others);
   // Clients that left long ago make room for others.
   held.clear();
-  EXPECT_NE(admission_.AccountOf("a", now + absl::Minutes(1)),
-            admission_.AccountOf("b", now + absl::Minutes(1)));
+  EXPECT_NE(admission_.AccountFor("a", now + absl::Minutes(1)),
+            admission_.AccountFor("b", now + absl::Minutes(1)));
 }
 
 }  // namespace

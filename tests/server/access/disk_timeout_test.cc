@@ -22,8 +22,8 @@ TEST(DiskTimeoutError, NamesPathRootAndTime) {
               StatusIs(absl::StatusCode::kUnavailable,
                        HasSubstr("/mnt/x/step-1: the file system of root /data "
                                  "has not answered for 1m30s")));
-  EXPECT_EQ(PlaceOf(status).path, "/mnt/x/step-1");
-  EXPECT_GT(RetryAfterOf(status), 0);
+  EXPECT_EQ(StatusPlace(status).path, "/mnt/x/step-1");
+  EXPECT_GT(RetryAfterMs(status), 0);
 }
 
 }  // namespace

@@ -39,8 +39,8 @@ TEST(PageTokens, RefusesTokensFromOtherQueries) {
   const std::string token = tokens.Make("jobs of a", 7);
   const auto expect_refused = [](const absl::StatusOr<uint64_t>& read) {
     EXPECT_TRUE(absl::IsInvalidArgument(read.status())) << read.status();
-    EXPECT_EQ(ReasonOf(read.status()), "INVALID_PAGE_TOKEN");
-    EXPECT_EQ(FieldOf(read.status()), "page_token");
+    EXPECT_EQ(ErrorReasonName(read.status()), "INVALID_PAGE_TOKEN");
+    EXPECT_EQ(BlamedField(read.status()), "page_token");
   };
   expect_refused(tokens.Read("jobs of b", token));
   expect_refused(tokens.Read("", token));

@@ -31,7 +31,7 @@ class RootThreadsTest : public ::testing::Test {
   }
 
   const TaskQueue* Of(const std::string& path) {
-    return threads_.QueueOf(top_ + path).get();
+    return threads_.QueueFor(top_ + path).get();
   }
 
   const testing::TempDir dir_;
@@ -52,22 +52,22 @@ TEST_F(RootThreadsTest, RootsHaveSeparateThreads) {
 TEST_F(RootThreadsTest, ClientPathsLeadToServerRoots) {
   const Client client("me", {{.path = "/alias", .real_path = top_ + "/a/x"},
                              {.path = "/other", .real_path = top_ + "/b"}});
-  EXPECT_EQ(threads_.QueueOf(client, "/alias//y").get(), Of("/a"));
-  EXPECT_EQ(threads_.QueueOf(client, top_ + "/a/x/y").get(), Of("/a"));
-  EXPECT_EQ(threads_.QueueOf(client, "/other/inner").get(), Of("/b"));
+  EXPECT_EQ(threads_.QueueFor(client, "/alias//y").get(), Of("/a"));
+  EXPECT_EQ(threads_.QueueFor(client, top_ + "/a/x/y").get(), Of("/a"));
+  EXPECT_EQ(threads_.QueueFor(client, "/other/inner").get(), Of("/b"));
   for (const char* path : {"/none", "", "alias", "/alias/../y", "/"}) {
-    EXPECT_EQ(threads_.QueueOf(client, path).get(), Of("/c")) << path;
+    EXPECT_EQ(threads_.QueueFor(client, path).get(), Of("/c")) << path;
   }
 }
 
 TEST_F(RootThreadsTest, ABlockedRootBlocksNoOther) {
   absl::Notification go_on;
   absl::Notification done;
-  ASSERT_OK(threads_.QueueOf(top_ + "/a")->Post(kNoClient, [&] {
+  ASSERT_OK(threads_.QueueFor(top_ + "/a")->Post(kNoClient, [&] {
     go_on.WaitForNotification();
   }));
   ASSERT_OK(
-      threads_.QueueOf(top_ + "/b")->Post(kNoClient, [&] { done.Notify(); }));
+      threads_.QueueFor(top_ + "/b")->Post(kNoClient, [&] { done.Notify(); }));
   done.WaitForNotification();
   go_on.Notify();
   threads_.Stop();  // the task still uses `go_on` while it wakes up

@@ -167,7 +167,7 @@ TEST(RootedObjects, AreReadAndWrittenOnlyBelowTheRoot) {
   const auto read = [&](absl::string_view path) {
     return ReadFile(fs, path, 100, /*follow_symlinks=*/true);
   };
-  EXPECT_FALSE(fs.TraitsOf("s3://bucket/runs").has_rename);
+  EXPECT_FALSE(fs.TraitsAt("s3://bucket/runs").has_rename);
   EXPECT_THAT(read("s3://bucket/runs/a"), IsOkAndHolds("inside"));
   EXPECT_THAT(read("s3://bucket/read/a"), IsOkAndHolds("inside"));
   EXPECT_THAT(read("s3://bucket/secret"), StatusIs(kDenied));

@@ -173,9 +173,10 @@ TEST(JobFilter, RefusesTheRestWithTheColumn) {
         << refused.text;
     EXPECT_THAT(std::string(status.message()), HasSubstr(refused.problem))
         << refused.text;
-    EXPECT_EQ(ReasonOf(status), "INVALID_FILTER");
-    EXPECT_EQ(FieldOf(status), "filter");
-    EXPECT_EQ(ReasonMetadataOf(status, "column"), absl::StrCat(refused.column));
+    EXPECT_EQ(ErrorReasonName(status), "INVALID_FILTER");
+    EXPECT_EQ(BlamedField(status), "filter");
+    EXPECT_EQ(FindReasonMetadata(status, "column"),
+              absl::StrCat(refused.column));
   }
 }
 
@@ -276,7 +277,7 @@ TEST(JobFilter, NoBytesBreakIt) {
     if (filter.ok()) {
       filter->Matches(SampleJob());
     } else {
-      EXPECT_EQ(ReasonOf(filter.status()), "INVALID_FILTER") << text;
+      EXPECT_EQ(ErrorReasonName(filter.status()), "INVALID_FILTER") << text;
     }
   }
 }

@@ -57,7 +57,7 @@ TEST_F(JobManagerTest, AJobThatFailsSaysWhy) {
   EXPECT_EQ(MetadataOf(*ended).state(), JobMetadata::FAILED);
   EXPECT_THAT(ErrorOf(*ended),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("none")));
-  EXPECT_EQ(ReasonOf(ErrorOf(*ended)), "CHECKPOINT_NOT_FOUND");
+  EXPECT_EQ(ErrorReasonName(ErrorOf(*ended)), "CHECKPOINT_NOT_FOUND");
 }
 
 TEST_F(JobManagerTest, ARequestIdMakesASecondSubmitHarmless) {
@@ -75,7 +75,7 @@ TEST_F(JobManagerTest, ARequestIdMakesASecondSubmitHarmless) {
   const absl::Status reused = server_->Convert(request).status();
   EXPECT_THAT(reused,
               StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr(id)));
-  EXPECT_EQ(ReasonOf(reused), "REQUEST_ID_REUSED");
+  EXPECT_EQ(ErrorReasonName(reused), "REQUEST_ID_REUSED");
   // The same holds after a restart.
   Start();
   request.mutable_destination()->set_path(server_->data("out"));
@@ -91,9 +91,9 @@ TEST_F(JobManagerTest, TwoJobsDoNotWriteToOnePlace) {
       server_->Convert(server_->Request("out")).status();
   EXPECT_THAT(in_use, StatusIs(absl::StatusCode::kFailedPrecondition,
                                HasSubstr("another job")));
-  EXPECT_EQ(ReasonOf(in_use), "DESTINATION_IN_USE");
-  EXPECT_EQ(ReasonMetadataOf(in_use, "name"), first);
-  EXPECT_EQ(PlaceOf(in_use).path, server_->data("out"));
+  EXPECT_EQ(ErrorReasonName(in_use), "DESTINATION_IN_USE");
+  EXPECT_EQ(FindReasonMetadata(in_use, "name"), first);
+  EXPECT_EQ(StatusPlace(in_use).path, server_->data("out"));
   gate.Open();
   ASSERT_OK(server_->Wait(first));
   auto again = server_->Request("out");
@@ -144,7 +144,7 @@ TEST_F(JobManagerTest, KeepsToItsLimits) {
   const auto refused = server_->Convert(server_->Request("queued-3"));
   EXPECT_THAT(refused.status(), StatusIs(absl::StatusCode::kResourceExhausted,
                                          HasSubstr("queued")));
-  EXPECT_GT(RetryAfterOf(refused.status()), 0);
+  EXPECT_GT(RetryAfterMs(refused.status()), 0);
   gate.Open();
   for (const std::string& name : names) {
     EXPECT_OK(ErrorOf(*server_->Wait(name)));
@@ -166,7 +166,7 @@ TEST_F(JobManagerTest, TakesNothingMoreWhileItDrains) {
   server_->manager().Drain(absl::ZeroDuration());
   const auto refused = server_->Convert(server_->Request("out"));
   EXPECT_THAT(refused.status(), StatusIs(absl::StatusCode::kUnavailable));
-  EXPECT_GT(RetryAfterOf(refused.status()), 0);
+  EXPECT_GT(RetryAfterMs(refused.status()), 0);
   auto plan = server_->Request("out");
   plan.mutable_options()->set_validate_only(true);
   EXPECT_THAT(server_->Convert(plan).status(),

@@ -67,7 +67,7 @@ TEST(JobOperation, AnOutcomeComesBack) {
   const absl::Status status =
       AddOutcome({.response = "\xff", .error = ""}, malformed);
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kDataLoss));
-  EXPECT_EQ(ReasonOf(status), "JOURNAL_FAILED");
+  EXPECT_EQ(ErrorReasonName(status), "JOURNAL_FAILED");
 }
 
 }  // namespace

@@ -207,16 +207,16 @@ TEST_F(JobRunnerTest, RefusesWhatIsNotAllowed) {
     request.mutable_options()->set_request_id(id);
     EXPECT_THAT(check(request), StatusIs(absl::StatusCode::kInvalidArgument,
                                          HasSubstr("UUID")));
-    EXPECT_EQ(FieldOf(check(request)), "options.request_id");
+    EXPECT_EQ(BlamedField(check(request)), "options.request_id");
   }
   request = To<Request>("out");
   request.mutable_source()->set_path("relative");
-  EXPECT_EQ(FieldOf(check(request)), "source.path");
+  EXPECT_EQ(BlamedField(check(request)), "source.path");
   request = To<Request>("out");
   request.mutable_destination()->set_path("relative");
-  EXPECT_EQ(FieldOf(check(request)), "destination.path");
+  EXPECT_EQ(BlamedField(check(request)), "destination.path");
   request.mutable_destination()->set_path("/elsewhere");
-  EXPECT_EQ(ReasonOf(check(request)), "PATH_NOT_ALLOWED");
+  EXPECT_EQ(ErrorReasonName(check(request)), "PATH_NOT_ALLOWED");
   request = To<Request>("out");
   request.add_placements()->set_glob("*");
   EXPECT_THAT(check(request), StatusIs(absl::StatusCode::kInvalidArgument,
@@ -457,12 +457,12 @@ TEST_F(HalfDoneTest, ADestinationThatLeadsElsewhereIsNotWritten) {
 TEST_F(JobRunnerTest, AnErrorNamesItsPath) {
   auto request = To<tessera::v1::ConvertRequest>("out");
   request.mutable_source()->set_path(data("none"));
-  EXPECT_EQ(PlaceOf(Run(JobMetadata::CONVERT, request).status()).path,
+  EXPECT_EQ(StatusPlace(Run(JobMetadata::CONVERT, request).status()).path,
             data("none"));
   request = To<tessera::v1::ConvertRequest>("source");
   const absl::Status exists = Run(JobMetadata::CONVERT, request).status();
   EXPECT_THAT(exists, StatusIs(absl::StatusCode::kAlreadyExists));
-  EXPECT_EQ(PlaceOf(exists).path, data("source"));
+  EXPECT_EQ(StatusPlace(exists).path, data("source"));
 }
 
 TEST_F(JobRunnerTest, AnotherSourceUnderTheSameNameIsNoticed) {

@@ -141,7 +141,7 @@ TEST_F(MappedJobTest, EveryKindMakesWhatTheProgramMade) {
        }) {
     SCOPED_TRACE(::testing::PrintToString(pair));
     const std::string source = CopyModel(pair, server_->data(""));
-    const v1::MapSpec map = MapOf(pair);
+    const v1::MapSpec map = PairMapSpec(pair);
     auto convert = To<v1::ConvertRequest>("converted.safetensors", source, map);
     convert.mutable_destination()->set_overwrite(true);
     ASSERT_OK(Run(convert));
@@ -244,7 +244,7 @@ TEST_F(MappedJobTest, BadMappingsAreRefusedBeforeTheJobBegins) {
     const absl::Status status =
         server_->Convert(To<v1::ConvertRequest>("out", source, map)).status();
     EXPECT_THAT(status, StatusIs(kInvalid, HasSubstr(says)));
-    EXPECT_EQ(FieldOf(status), field);
+    EXPECT_EQ(BlamedField(status), field);
   }
   v1::VerifyRequest verify;
   verify.mutable_source()->set_path(source);
@@ -264,7 +264,7 @@ TEST_F(MappedJobTest, RulesThatDoNotFitAreNotDamage) {
   EXPECT_THAT(status,
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("rules.yaml:7: nothing is found for absent")));
-  EXPECT_EQ(ReasonOf(status), "MAPPING_DOES_NOT_FIT");
+  EXPECT_EQ(ErrorReasonName(status), "MAPPING_DOES_NOT_FIT");
   EXPECT_FALSE(std::filesystem::exists(server_->data("out")));
 }
 
@@ -276,7 +276,7 @@ TEST_F(MappedJobTest, AConfigOutsideTheRootsIsNotRead) {
   const testing::TempDir elsewhere;
   std::filesystem::rename(config, elsewhere.Join("config.json"));
   std::filesystem::create_symlink(elsewhere.Join("config.json"), config);
-  const auto request = To<v1::ConvertRequest>("out", source, MapOf(pair));
+  const auto request = To<v1::ConvertRequest>("out", source, PairMapSpec(pair));
   EXPECT_THAT(Run(request),
               StatusIs(kInvalid, HasSubstr("is in neither config.json")));
   EXPECT_FALSE(std::filesystem::exists(server_->data("out")));

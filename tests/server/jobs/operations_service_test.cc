@@ -163,16 +163,18 @@ TEST_F(OperationsServiceTest, TokensBelongToTheirQuery) {
   ASSERT_OK(second);
   EXPECT_EQ(second->operations_size(), 2);
   for (const char* filter : {"", "state = FAILED", "state =  SUCCEEDED"}) {
-    EXPECT_EQ(ReasonOf(server_->List(filter, 1, token).status()),
+    EXPECT_EQ(ErrorReasonName(server_->List(filter, 1, token).status()),
               "INVALID_PAGE_TOKEN")
         << filter;
   }
-  EXPECT_EQ(ReasonOf(server_->List("state = SUCCEEDED", 1, "1").status()),
-            "INVALID_PAGE_TOKEN");
+  EXPECT_EQ(
+      ErrorReasonName(server_->List("state = SUCCEEDED", 1, "1").status()),
+      "INVALID_PAGE_TOKEN");
   // The token does not work after the next start either.
   Start(false);
-  EXPECT_EQ(ReasonOf(server_->List("state = SUCCEEDED", 1, token).status()),
-            "INVALID_PAGE_TOKEN");
+  EXPECT_EQ(
+      ErrorReasonName(server_->List("state = SUCCEEDED", 1, token).status()),
+      "INVALID_PAGE_TOKEN");
 }
 
 TEST_F(OperationsServiceTest, TokensBelongToTheirClient) {
@@ -195,23 +197,24 @@ TEST_F(OperationsServiceTest, TokensBelongToTheirClient) {
   ASSERT_OK(page);
   ASSERT_OK(server_->List("", 1, page->next_page_token()));
   server_->set_token("b");
-  EXPECT_EQ(ReasonOf(server_->List("", 1, page->next_page_token()).status()),
-            "INVALID_PAGE_TOKEN");
+  EXPECT_EQ(
+      ErrorReasonName(server_->List("", 1, page->next_page_token()).status()),
+      "INVALID_PAGE_TOKEN");
 }
 
 TEST_F(OperationsServiceTest, RefusesListsThatMakeNoSense) {
   const absl::Status filter = server_->List("state = DONE").status();
   EXPECT_THAT(filter, StatusIs(absl::StatusCode::kInvalidArgument,
                                HasSubstr("column 9")));
-  EXPECT_EQ(ReasonOf(filter), "INVALID_FILTER");
-  EXPECT_EQ(FieldOf(filter), "filter");
-  EXPECT_EQ(ReasonMetadataOf(filter, "column"), "9");
+  EXPECT_EQ(ErrorReasonName(filter), "INVALID_FILTER");
+  EXPECT_EQ(BlamedField(filter), "filter");
+  EXPECT_EQ(FindReasonMetadata(filter, "column"), "9");
   const absl::Status token = server_->List("", 0, "x").status();
   EXPECT_THAT(token, StatusIs(absl::StatusCode::kInvalidArgument));
-  EXPECT_EQ(ReasonOf(token), "INVALID_PAGE_TOKEN");
+  EXPECT_EQ(ErrorReasonName(token), "INVALID_PAGE_TOKEN");
   const absl::Status size = server_->List("", -1).status();
   EXPECT_THAT(size, StatusIs(absl::StatusCode::kInvalidArgument));
-  EXPECT_EQ(FieldOf(size), "page_size");
+  EXPECT_EQ(BlamedField(size), "page_size");
   grpc::ClientContext context;
   google::longrunning::ListOperationsRequest request;
   request.set_name("elsewhere");
@@ -229,9 +232,9 @@ TEST_F(OperationsServiceTest, WhatIsNotThereIsNotFound) {
        {server_->Get(kNoJob).status(), server_->Wait(kNoJob).status(),
         server_->Cancel(kNoJob), server_->Delete(kNoJob)}) {
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound));
-    EXPECT_EQ(ReasonOf(status), "JOB_NOT_FOUND");
-    EXPECT_EQ(ReasonMetadataOf(status, "name"), kNoJob);
-    EXPECT_EQ(RetryAfterOf(status), -1);
+    EXPECT_EQ(ErrorReasonName(status), "JOB_NOT_FOUND");
+    EXPECT_EQ(FindReasonMetadata(status, "name"), kNoJob);
+    EXPECT_EQ(RetryAfterMs(status), -1);
   }
 }
 
@@ -246,7 +249,7 @@ TEST_F(OperationsServiceTest, WhatIsNotANameIsInvalid) {
       EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
                                    HasSubstr("a UUID")))
           << name;
-      EXPECT_EQ(FieldOf(status), "name");
+      EXPECT_EQ(BlamedField(status), "name");
     }
   }
 }
@@ -256,7 +259,7 @@ TEST_F(OperationsServiceTest, DeletesWhatHasEnded) {
   const std::string name = Submit("out");
   const absl::Status too_early = server_->Delete(name);
   EXPECT_THAT(too_early, StatusIs(absl::StatusCode::kFailedPrecondition));
-  EXPECT_EQ(ReasonOf(too_early), "JOB_NOT_ENDED");
+  EXPECT_EQ(ErrorReasonName(too_early), "JOB_NOT_ENDED");
   server_->ReleaseMemory();
   ASSERT_OK(server_->Wait(name));
   ASSERT_OK(server_->Cancel(name));  // too late, and harmless

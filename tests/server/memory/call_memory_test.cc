@@ -77,7 +77,7 @@ TEST_F(CallMemoryTest, NamesTheClientsOwnLimit) {
   EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted,
                                 HasSubstr("the calls of one have 80 bytes")));
   EXPECT_THAT(refused.message(), HasSubstr("client-memory"));
-  EXPECT_GT(RetryAfterOf(refused), 0);
+  EXPECT_GT(RetryAfterMs(refused), 0);
   Got never;
   Ask(one_, 101, never);
   ASSERT_TRUE(never.has_value());

@@ -26,7 +26,7 @@ TEST(ClientAccount, StreamsAreCounted) {
   EXPECT_THAT(refused,
               StatusIs(kExhausted, HasSubstr("trainer has 2 streams")));
   EXPECT_THAT(refused.message(), HasSubstr("max-streams-per-client"));
-  EXPECT_GT(RetryAfterOf(refused), 0);
+  EXPECT_GT(RetryAfterMs(refused), 0);
   account.EndStream();
   EXPECT_OK(account.BeginStream());
 }
@@ -39,7 +39,7 @@ TEST(ClientAccount, RequestsHaveARate) {
   }
   const absl::Status refused = account.CountRequest(now);
   EXPECT_THAT(refused, StatusIs(kExhausted, HasSubstr("more than 5 requests")));
-  EXPECT_GT(RetryAfterOf(refused), 0);
+  EXPECT_GT(RetryAfterMs(refused), 0);
   EXPECT_OK(account.CountRequest(now + absl::Milliseconds(200)));
   EXPECT_THAT(account.CountRequest(now + absl::Milliseconds(200)),
               StatusIs(kExhausted));
@@ -50,11 +50,11 @@ TEST(ClientAccount, LargeRequestsHaveARateOfTheirOwn) {
   const absl::Duration now = absl::Hours(1);
   ASSERT_OK(account.CheckParsing(now));
   // Takes the burst and five seconds more.
-  account.CountParsing(now, 5 * (kBurstSeconds + 5) * kParsedBytesOfARequest);
+  account.CountParsing(now, 5 * (kBurstSeconds + 5) * kParsedBytesPerRequest);
   const absl::Status refused = account.CheckParsing(now + absl::Seconds(5));
   EXPECT_THAT(refused,
               StatusIs(kExhausted, HasSubstr("327680 bytes of memory")));
-  EXPECT_GT(RetryAfterOf(refused), 0);
+  EXPECT_GT(RetryAfterMs(refused), 0);
   EXPECT_OK(account.CountRequest(now)) << "small ones are not affected";
   EXPECT_OK(account.CheckParsing(now + absl::Seconds(6)));
 }

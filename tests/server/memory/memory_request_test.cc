@@ -59,7 +59,7 @@ TEST(MemoryRequest, IsUnavailableAfterTheTimeout) {
                      });
   ended.WaitForNotification();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnavailable));
-  EXPECT_GT(RetryAfterOf(status), 0);
+  EXPECT_GT(RetryAfterMs(status), 0);
   EXPECT_EQ(budget.num_waiting(), 0u);
 }
 

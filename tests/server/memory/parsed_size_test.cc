@@ -18,7 +18,7 @@ namespace v1 = tessera::v1;
 // The bytes that the message takes in addition to the object, without those
 // that malloc adds.
 template <typename Message>
-uint64_t SizeOf(const std::string& wire) {
+uint64_t MeasuredBytes(const std::string& wire) {
   Message message;
   EXPECT_TRUE(message.ParseFromString(wire));
   return message.SpaceUsedLong() - sizeof(Message);
@@ -27,7 +27,7 @@ uint64_t SizeOf(const std::string& wire) {
 template <typename Message>
 void ExpectBound(const std::string& wire, uint64_t most_times) {
   const uint64_t bound = ParsedSize(*Message::descriptor(), wire);
-  const uint64_t size = SizeOf<Message>(wire);
+  const uint64_t size = MeasuredBytes<Message>(wire);
   EXPECT_GE(bound, size);
   EXPECT_LE(bound, most_times * (size + 100));
 }

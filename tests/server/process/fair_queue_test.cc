@@ -50,8 +50,8 @@ TEST(FairQueue, SkipsBlockedClients) {
   for (const int64_t job : {1, 2}) queue.Push("a", job);
   queue.Push("c", 20);
   const auto not_a = [](const std::string& client) { return client != "a"; };
-  EXPECT_EQ(queue.PopOf(not_a), 20);
-  EXPECT_EQ(queue.PopOf(not_a), std::nullopt);
+  EXPECT_EQ(queue.PopIf(not_a), 20);
+  EXPECT_EQ(queue.PopIf(not_a), std::nullopt);
   EXPECT_EQ(queue.size(), 2u);
   EXPECT_EQ(queue.size("a"), 2u);
   EXPECT_EQ(queue.size("c"), 0u);

@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-double ValueOf(const Metrics& metrics, const std::string& name) {
+double MetricValue(const Metrics& metrics, const std::string& name) {
   const std::string text = metrics.Text();
   const std::string line_start = "\n" + name + " ";
   const size_t begin = text.find(line_start);
@@ -33,13 +33,13 @@ double ValueOf(const Metrics& metrics, const std::string& name) {
 TEST(ProcessMetrics, DescribeThisProcess) {
   Metrics metrics;
   auto handles = AddProcessMetrics(metrics);
-  EXPECT_GT(ValueOf(metrics, "process_cpu_seconds_total"), 0);
-  EXPECT_GT(ValueOf(metrics, "process_resident_memory_bytes"), 1 << 20);
-  EXPECT_GT(ValueOf(metrics, "process_start_time_seconds"), 1.7e9);
-  const double before = ValueOf(metrics, "process_open_fds");
+  EXPECT_GT(MetricValue(metrics, "process_cpu_seconds_total"), 0);
+  EXPECT_GT(MetricValue(metrics, "process_resident_memory_bytes"), 1 << 20);
+  EXPECT_GT(MetricValue(metrics, "process_start_time_seconds"), 1.7e9);
+  const double before = MetricValue(metrics, "process_open_fds");
   const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  EXPECT_EQ(ValueOf(metrics, "process_open_fds"), before + 1);
-  EXPECT_GT(ValueOf(metrics, "process_max_fds"), before);
+  EXPECT_EQ(MetricValue(metrics, "process_open_fds"), before + 1);
+  EXPECT_GT(MetricValue(metrics, "process_max_fds"), before);
   close(fd);
   handles.clear();
   EXPECT_THAT(metrics.Text(), Not(HasSubstr("process_")));

@@ -17,20 +17,20 @@ TEST(Refusal, NamesTheLimitAndTheRetry) {
   const absl::Status reached = LimitReached(
       {.name = "max-streams", .value = 7, .retry_after_ms = 3}, "full");
   EXPECT_THAT(reached, StatusIs(absl::StatusCode::kResourceExhausted, "full"));
-  EXPECT_EQ(ReasonOf(reached), "LIMIT_REACHED");
-  EXPECT_EQ(ReasonMetadataOf(reached, "limit"), "max-streams");
-  EXPECT_EQ(ReasonMetadataOf(reached, "value"), "7");
-  EXPECT_EQ(RetryAfterOf(reached), 3);
+  EXPECT_EQ(ErrorReasonName(reached), "LIMIT_REACHED");
+  EXPECT_EQ(FindReasonMetadata(reached, "limit"), "max-streams");
+  EXPECT_EQ(FindReasonMetadata(reached, "value"), "7");
+  EXPECT_EQ(RetryAfterMs(reached), 3);
 
   const absl::Status large = RequestTooLarge("parts", 9, "many");
   EXPECT_THAT(large, StatusIs(absl::StatusCode::kResourceExhausted, "many"));
-  EXPECT_EQ(ReasonOf(large), "REQUEST_TOO_LARGE");
-  EXPECT_EQ(ReasonMetadataOf(large, "value"), "9");
-  EXPECT_EQ(RetryAfterOf(large), -1);
+  EXPECT_EQ(ErrorReasonName(large), "REQUEST_TOO_LARGE");
+  EXPECT_EQ(FindReasonMetadata(large, "value"), "9");
+  EXPECT_EQ(RetryAfterMs(large), -1);
 
   EXPECT_THAT(ServerDraining(), StatusIs(absl::StatusCode::kUnavailable));
-  EXPECT_EQ(ReasonOf(ServerDraining()), "SERVER_DRAINING");
-  EXPECT_GT(RetryAfterOf(ServerDraining()), 0);
+  EXPECT_EQ(ErrorReasonName(ServerDraining()), "SERVER_DRAINING");
+  EXPECT_GT(RetryAfterMs(ServerDraining()), 0);
 }
 
 }  // namespace

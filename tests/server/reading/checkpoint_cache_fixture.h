@@ -107,7 +107,7 @@ class CheckpointCacheFixture : public ::testing::Test {
   }
 
   // A safetensors file with another suffix, and an index that names it.
-  std::string IndexOf(const std::string& name) {
+  std::string WriteIndexedModel(const std::string& name) {
     const std::string golden = Golden("torch-2.11/hugging_face");
     const std::string directory = root_ + "/" + name;
     std::filesystem::create_directories(directory);

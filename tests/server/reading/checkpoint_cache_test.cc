@@ -116,7 +116,7 @@ TEST_F(CheckpointCacheTest, ErrorsNameThePath) {
   const std::string missing = root_ + "/missing";
   const OpenResult result = Open(*cache, missing);
   EXPECT_THAT(result, StatusIs(absl::StatusCode::kNotFound, Not("")));
-  EXPECT_EQ(PlaceOf(result.status()).path, missing);
+  EXPECT_EQ(StatusPlace(result.status()).path, missing);
   EXPECT_THAT(Open(*cache, "/etc"),
               StatusIs(absl::StatusCode::kPermissionDenied, Not("")));
   EXPECT_THAT(Open(*cache, root_), StatusIs(absl::StatusCode::kNotFound,
@@ -147,7 +147,7 @@ TEST_F(CheckpointCacheTest, RefusesLinksOutOfTheRoot) {
 TEST_F(CheckpointCacheTest, RefusesIndexedFilesThatLinkOut) {
   const TempDir outside;
   CheckpointCache* const cache = NewCache();
-  const std::string path = IndexOf("model");
+  const std::string path = WriteIndexedModel("model");
   ASSERT_OK(Open(*cache, path));
   std::filesystem::copy_file(path + "/w.bin", outside.Join("w.bin"));
   std::filesystem::remove(path + "/w.bin");
@@ -160,7 +160,7 @@ TEST_F(CheckpointCacheTest, RefusesIndexedFilesThatLinkOut) {
 }
 
 TEST_F(CheckpointCacheTest, SharesOnlyBetweenClientsWithTheSameRights) {
-  const std::string path = IndexOf("mine/model");
+  const std::string path = WriteIndexedModel("mine/model");
   std::filesystem::create_directory(root_ + "/theirs");
   std::filesystem::rename(path + "/w.bin", root_ + "/theirs/w.bin");
   ASSERT_EQ(symlink("../../theirs/w.bin", (path + "/w.bin").c_str()), 0);
@@ -201,8 +201,8 @@ TEST_F(CheckpointCacheTest, HangingFileSystemBlocksOnlyOneRoot) {
     const OpenResult result = OpenAs(client, cache, hung + "/a");
     EXPECT_THAT(result, StatusIs(absl::StatusCode::kUnavailable,
                                  HasSubstr("of root " + hung + " has not")));
-    EXPECT_EQ(PlaceOf(result.status()).path, hung + "/a");
-    EXPECT_GT(RetryAfterOf(result.status()), 0);
+    EXPECT_EQ(StatusPlace(result.status()).path, hung + "/a");
+    EXPECT_GT(RetryAfterMs(result.status()), 0);
   }
   EXPECT_EQ(num_held, 1);
   CheckpointCache patient(fs, threads, threads, budget_, {});

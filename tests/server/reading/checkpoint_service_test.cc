@@ -224,7 +224,7 @@ TEST_F(CheckpointServiceTest, ErrorsNameThePlace) {
        {GetMetadata(missing).status, ReadObjects(missing, {}).status,
         Verify(missing).status, Diff(missing, path_).status}) {
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound, Not("")));
-    EXPECT_EQ(PlaceOf(status).path, missing);
+    EXPECT_EQ(StatusPlace(status).path, missing);
   }
   v1::InspectRequest request;
   *request.mutable_source() = Source("/etc/passwd");
@@ -310,7 +310,7 @@ TEST(CheckpointServiceDisk, VerifyEndsOnAHangingDisk) {
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnavailable,
                                  HasSubstr("has not answered")));
   }
-  EXPECT_GT(RetryAfterOf(status), 0);
+  EXPECT_GT(RetryAfterMs(status), 0);
   answers.Notify();
   server.Stop();
   EXPECT_EQ(server.budget().used_bytes(), 0u);
@@ -353,7 +353,7 @@ TEST(CheckpointServiceQuota, LeavesStreamsToOtherClients) {
   const absl::Status refused = server.Read(request).status;
   EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted,
                                 HasSubstr("127.0.0.1 has 1 streams")));
-  EXPECT_GT(RetryAfterOf(refused), 0);
+  EXPECT_GT(RetryAfterMs(refused), 0);
   context.TryCancel();
   while (held->Read(&response)) {
   }
@@ -385,7 +385,7 @@ TEST_F(CheckpointServiceTest, ADrainingServerRefusesAllCalls) {
         Inspect({}).status()}) {
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnavailable,
                                  HasSubstr("shutting down")));
-    EXPECT_GT(RetryAfterOf(status), 0);
+    EXPECT_GT(RetryAfterMs(status), 0);
   }
 }
 

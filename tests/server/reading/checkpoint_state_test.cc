@@ -36,7 +36,7 @@ TEST_F(CheckpointStateTest, WritingToAFileChangesTheEtag) {
     CheckpointCache* const cache = NewCache();
     const bool is_dcp = std::string(name) == "b";
     const std::string path =
-        is_dcp ? Golden("torch-2.11/sharded") : IndexOf(name);
+        is_dcp ? Golden("torch-2.11/sharded") : WriteIndexedModel(name);
     const std::string file = path + (is_dcp ? "/__0_0.distcp" : "/w.bin");
     ASSERT_OK_AND_ASSIGN(const auto before, Open(*cache, path));
     std::filesystem::last_write_time(

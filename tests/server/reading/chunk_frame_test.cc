@@ -14,7 +14,7 @@
 namespace dcp::server {
 namespace {
 
-std::string TextOf(const grpc::ByteBuffer& buffer) {
+std::string BufferText(const grpc::ByteBuffer& buffer) {
   std::vector<grpc::Slice> slices;
   EXPECT_TRUE(buffer.Dump(&slices).ok());
   std::string text;
@@ -36,7 +36,7 @@ TEST(ChunkFrame, ProtobufReadsIt) {
                                                           .crc32c = crc},
                                                          nullptr);
         tessera::v1::ReadTensorsResponse response;
-        ASSERT_TRUE(response.ParseFromString(TextOf(buffer)));
+        ASSERT_TRUE(response.ParseFromString(BufferText(buffer)));
         ASSERT_TRUE(response.has_chunk());
         EXPECT_EQ(response.chunk().part(), part);
         EXPECT_EQ(response.chunk().offset(), offset);

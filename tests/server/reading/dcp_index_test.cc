@@ -29,7 +29,7 @@ class DcpIndexTest : public ::testing::Test {
     ASSERT_OK_AND_ASSIGN(
         const std::unique_ptr<Checkpoint> checkpoint,
         Checkpoint::Open(*fs, CopyGolden(dir, golden), OpenOptions()));
-    const std::string bytes = DcpIndexOf(*checkpoint);
+    const std::string bytes = EncodeDcpIndex(*checkpoint);
     EXPECT_LT(bytes.size(), DcpIndexBytes(*checkpoint));
     ASSERT_OK_AND_ASSIGN(const Metadata metadata,
                          ParseDcpMetadata(AsBytes(bytes)));

@@ -150,7 +150,7 @@ TEST_F(InspectionPageTest, RefusesTokensFromOtherQueries) {
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
                                  HasSubstr("page_token")))
         << forged;
-    EXPECT_EQ(ReasonOf(status), "INVALID_PAGE_TOKEN");
+    EXPECT_EQ(ErrorReasonName(status), "INVALID_PAGE_TOKEN");
   }
 }
 

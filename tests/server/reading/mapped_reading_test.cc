@@ -42,10 +42,10 @@ const GoldenPair kLlama = {
 
 class MappedReadingTest : public ::testing::Test {
  protected:
-  v1::Source SourceOf(const GoldenPair& pair) {
+  v1::Source MakeSource(const GoldenPair& pair) {
     v1::Source source;
     source.set_path(CopyModel(pair, server_.Path("")));
-    *source.mutable_map() = MapOf(pair);
+    *source.mutable_map() = PairMapSpec(pair);
     return source;
   }
 
@@ -70,10 +70,10 @@ class MappedReadingTest : public ::testing::Test {
     for (const v1::Tensor& tensor : inspected->tensors()) {
       request.mutable_parts()->add_parts()->set_name(tensor.name());
     }
-    return TensorsOf(server_.Read(request));
+    return ReceivedTensors(server_.Read(request));
   }
 
-  static std::vector<ArrayTensor> TensorsOf(const Received& received) {
+  static std::vector<ArrayTensor> ReceivedTensors(const Received& received) {
     EXPECT_OK(received.status);
     std::vector<ArrayTensor> tensors;
     size_t begin = 0;
@@ -112,7 +112,7 @@ class MappedReadingTest : public ::testing::Test {
 TEST_F(MappedReadingTest, ReadsEveryPairAsTheProgramWroteIt) {
   for (const GoldenPair& pair : GoldenPairs()) {
     SCOPED_TRACE(::testing::PrintToString(pair));
-    const v1::Source source = SourceOf(pair);
+    const v1::Source source = MakeSource(pair);
     const std::vector<std::string> lines = LinesOf(ReadAll(source));
     EXPECT_THAT(lines,
                 ElementsAreArray(
@@ -125,7 +125,7 @@ TEST_F(MappedReadingTest, ReadsEveryPairAsTheProgramWroteIt) {
 
 // GPT-2's matrices are transposed there.
 TEST_F(MappedReadingTest, BoxesAreInTheOtherSpelling) {
-  const v1::Source source = SourceOf(
+  const v1::Source source = MakeSource(
       {.mapping = "gpt2", .model = "gpt2", .side = "plain", .judge = ""});
   const std::vector<ArrayTensor> whole = ReadAll(source);
   v1::ReadTensorsRequest request;
@@ -154,7 +154,7 @@ TEST_F(MappedReadingTest, BoxesAreInTheOtherSpelling) {
 }
 
 TEST_F(MappedReadingTest, ARankReadsShardsInTheOtherSpelling) {
-  const v1::Source source = SourceOf(kLlama);
+  const v1::Source source = MakeSource(kLlama);
   const std::vector<ArrayTensor> whole = ReadAll(source);
   std::vector<std::string> joined(whole.size());
   for (int64_t rank = 0; rank < 3; ++rank) {
@@ -164,7 +164,8 @@ TEST_F(MappedReadingTest, ARankReadsShardsInTheOtherSpelling) {
     axis.set_name("shard");
     axis.set_size(3);
     request.mutable_rank_parts()->add_coordinate(rank);
-    const std::vector<ArrayTensor> parts = TensorsOf(server_.Read(request));
+    const std::vector<ArrayTensor> parts =
+        ReceivedTensors(server_.Read(request));
     ASSERT_EQ(parts.size(), whole.size());
     for (size_t i = 0; i < parts.size(); ++i) joined[i] += parts[i].bytes;
   }
@@ -174,7 +175,7 @@ TEST_F(MappedReadingTest, ARankReadsShardsInTheOtherSpelling) {
 }
 
 TEST_F(MappedReadingTest, DiffComparesAcrossSpellings) {
-  const v1::Source a = SourceOf(kLlama);
+  const v1::Source a = MakeSource(kLlama);
   v1::Source b;
   b.set_path(server_.Path("megatron.safetensors"));
   const size_t num_tensors = ConvertHere(a.path(), a.map(), b.path()).size();
@@ -193,7 +194,7 @@ TEST_F(MappedReadingTest, DiffComparesAcrossSpellings) {
   v1::Source bad = b;
   *bad.mutable_map() = a.map();
   bad.mutable_map()->set_to_side("mars");
-  EXPECT_EQ(FieldOf(Diff(a, bad).status()), "b.map.to_side");
+  EXPECT_EQ(BlamedField(Diff(a, bad).status()), "b.map.to_side");
 }
 
 TEST_F(MappedReadingTest, NamesBadMappings) {
@@ -224,7 +225,7 @@ TEST_F(MappedReadingTest, NamesBadMappings) {
       {[](v1::MapSpec& map) { (*map.mutable_settings())["wings"] = 2; },
        "source.map", "wings"},
   };
-  const v1::Source source = SourceOf(kLlama);
+  const v1::Source source = MakeSource(kLlama);
   const uint64_t used_bytes = server_.budget().used_bytes();
   for (const auto& [change, field, says] : cases) {
     v1::Source bad = source;
@@ -235,7 +236,7 @@ TEST_F(MappedReadingTest, NamesBadMappings) {
     for (const absl::Status& status :
          {Inspect(bad).status(), server_.Read(request).status}) {
       EXPECT_THAT(status, StatusIs(kInvalid, HasSubstr(says)));
-      EXPECT_EQ(FieldOf(status), field) << says;
+      EXPECT_EQ(BlamedField(status), field) << says;
     }
   }
   EXPECT_OK(Inspect(source));
@@ -261,7 +262,7 @@ TEST_F(MappedReadingTest, NamesRulesThatDoNotFit) {
        },
        "lacks i = "},
   };
-  const v1::Source source = SourceOf(kLlama);
+  const v1::Source source = MakeSource(kLlama);
   for (const auto& [change, says] : cases) {
     v1::Source other = source;
     change(*other.mutable_map());
@@ -273,15 +274,15 @@ TEST_F(MappedReadingTest, NamesRulesThatDoNotFit) {
           Diff(source, other).status()}) {
       EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
                                    HasSubstr(says)));
-      EXPECT_EQ(ReasonOf(status), "MAPPING_DOES_NOT_FIT");
-      EXPECT_EQ(PlaceOf(status).path, source.path());
+      EXPECT_EQ(ErrorReasonName(status), "MAPPING_DOES_NOT_FIT");
+      EXPECT_EQ(StatusPlace(status).path, source.path());
     }
   }
   EXPECT_OK(Inspect(source));
 }
 
 TEST_F(MappedReadingTest, InspectShowsTheSourcesOfATensor) {
-  const v1::Source source = SourceOf(kLlama);
+  const v1::Source source = MakeSource(kLlama);
   ASSERT_OK_AND_ASSIGN(const v1::InspectResponse mapped, Inspect(source));
   const auto fused =
       std::find_if(mapped.tensors().begin(), mapped.tensors().end(),
@@ -302,7 +303,7 @@ TEST_F(MappedReadingTest, InspectShowsTheSourcesOfATensor) {
 }
 
 TEST_F(MappedReadingTest, FileCallsRefuseAMapping) {
-  const v1::Source source = SourceOf(kLlama);
+  const v1::Source source = MakeSource(kLlama);
   grpc::ClientContext metadata_context;
   v1::GetMetadataRequest metadata;
   *metadata.mutable_source() = source;
@@ -324,10 +325,10 @@ TEST_F(MappedReadingTest, FileCallsRefuseAMapping) {
 
 // The embeddings of a tied model; one copy was changed.
 TEST_F(MappedReadingTest, RefusesToLoseATensorThatIsNotTied) {
-  const v1::Source hf = SourceOf({.mapping = "llama",
-                                  .model = "llama_tied",
-                                  .side = "torchtitan",
-                                  .judge = ""});
+  const v1::Source hf = MakeSource({.mapping = "llama",
+                                    .model = "llama_tied",
+                                    .side = "torchtitan",
+                                    .judge = ""});
   v1::Source back = hf;
   back.set_path(server_.Path("llama_tied/back.safetensors"));
   back.mutable_map()->set_from_side("torchtitan");
@@ -357,7 +358,7 @@ TEST_F(MappedReadingTest, RefusesToLoseATensorThatIsNotTied) {
 }
 
 TEST_F(MappedReadingTest, EtagsDependOnTheMapping) {
-  const v1::Source megatron = SourceOf(kLlama);
+  const v1::Source megatron = MakeSource(kLlama);
   v1::Source plain = megatron;
   plain.clear_map();
   v1::Source torchtitan = megatron;
@@ -383,7 +384,7 @@ TEST_F(MappedReadingTest, EtagsDependOnTheMapping) {
 }
 
 TEST_F(MappedReadingTest, DetectsAReplacedConfig) {
-  const v1::Source source = SourceOf(kLlama);
+  const v1::Source source = MakeSource(kLlama);
   ASSERT_OK_AND_ASSIGN(const v1::InspectResponse before, Inspect(source));
   const std::unique_ptr<FileSystem> fs = NewPosixFileSystem();
   const std::string config = server_.Path("llama/config.json");
@@ -403,7 +404,7 @@ TEST_F(MappedReadingTest, DetectsAReplacedConfig) {
 }
 
 TEST_F(MappedReadingTest, DoesNotReadAConfigOutsideTheRoots) {
-  const v1::Source source = SourceOf(kLlama);
+  const v1::Source source = MakeSource(kLlama);
   const std::string config = server_.Path("llama/config.json");
   const testing::TempDir elsewhere;
   std::filesystem::rename(config, elsewhere.Join("config.json"));
@@ -418,7 +419,7 @@ TEST_F(MappedReadingTest, DoesNotReadAConfigOutsideTheRoots) {
 }
 
 TEST_F(MappedReadingTest, RuleFilesUseTheClientsMemory) {
-  const v1::Source source = SourceOf(kLlama);
+  const v1::Source source = MakeSource(kLlama);
   v1::Source large = source;
   large.mutable_map()->clear_builtin();
   large.mutable_map()->set_yaml(std::string(kMaxMappingBytes, '#'));

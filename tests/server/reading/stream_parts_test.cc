@@ -15,7 +15,7 @@
 namespace dcp::server {
 namespace {
 
-StreamPart PartOf(const Box& box, DType dtype) {
+StreamPart MakePart(const Box& box, DType dtype) {
   StreamPart part{.name = "w", .dtype = dtype, .box = box};
   part.num_bytes =
       static_cast<uint64_t>(Volume(box.sizes)) * ElementSize(dtype);
@@ -24,7 +24,7 @@ StreamPart PartOf(const Box& box, DType dtype) {
 
 // All windows of a part, in order. Checks that they are consecutive, not too
 // large, and at the same place as their elements.
-std::vector<PartWindow> WindowsOf(const Dims& shape, const StreamPart& part) {
+std::vector<PartWindow> AllWindows(const Dims& shape, const StreamPart& part) {
   std::vector<PartWindow> windows;
   uint64_t offset = 0;
   const Dims strides = RowMajorStrides(part.box.sizes);
@@ -74,7 +74,8 @@ TEST(PartWindows, TileAnyPart) {
             DType::kUInt8,
             6},
        }) {
-    EXPECT_EQ(WindowsOf(c.shape, PartOf(c.box, c.dtype)).size(), c.num_windows)
+    EXPECT_EQ(AllWindows(c.shape, MakePart(c.box, c.dtype)).size(),
+              c.num_windows)
         << ShapeToString(c.shape) << " " << ToString(c.box);
   }
 }
@@ -95,8 +96,8 @@ TEST(PartWindows, TileRandomParts) {
       box.sizes.push_back(1 + below(shape.back() - box.offsets.back()));
     }
     if (Volume(box.sizes) > 200'000'000) continue;
-    WindowsOf(shape, PartOf(box, round % 2 == 0 ? DType::kFloat32
-                                                : DType::kComplex128));
+    AllWindows(shape, MakePart(box, round % 2 == 0 ? DType::kFloat32
+                                                   : DType::kComplex128));
     if (HasFailure()) return;
   }
 }
@@ -104,9 +105,10 @@ TEST(PartWindows, TileRandomParts) {
 // Parts that several ranks need are read in the same windows.
 TEST(PartWindows, OverlappingPartsShareWindows) {
   const Dims shape = {10'000, 1024};
-  const auto whole = WindowsOf(shape, PartOf(WholeBox(shape), DType::kFloat32));
+  const auto whole =
+      AllWindows(shape, MakePart(WholeBox(shape), DType::kFloat32));
   const auto half =
-      WindowsOf(shape, PartOf({{3'000, 0}, {5'000, 1024}}, DType::kFloat32));
+      AllWindows(shape, MakePart({{3'000, 0}, {5'000, 1024}}, DType::kFloat32));
   size_t num_common = 0;
   for (const PartWindow& window : half) {
     for (const PartWindow& other : whole) num_common += other.box == window.box;

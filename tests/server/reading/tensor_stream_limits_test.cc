@@ -143,7 +143,7 @@ TEST(TensorStreamLimits, EndsStreamsOnAHangingDisk) {
   EXPECT_EQ(received.num_headers, 1u);
   EXPECT_THAT(received.status, StatusIs(absl::StatusCode::kUnavailable,
                                         HasSubstr("has not answered for 1s")));
-  EXPECT_GT(RetryAfterOf(received.status), 0);
+  EXPECT_GT(RetryAfterMs(received.status), 0);
   while (server.service().num_streams() > 0) std::this_thread::yield();
   // Only the idle window is left.
   EXPECT_LE(server.budget().used_bytes(), before + 4 * kMiB);
@@ -229,7 +229,7 @@ TEST(TensorStreamLimits, TooManyStreamsAreRefused) {
   const absl::Status status = server.Read(request).status;
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kResourceExhausted,
                                HasSubstr("2 streams")));
-  EXPECT_GT(RetryAfterOf(status), 0);
+  EXPECT_GT(RetryAfterMs(status), 0);
   first.Cancel();
   second.Cancel();
   first.Wait().IgnoreError();
@@ -281,7 +281,7 @@ TEST(TensorStreamLimits, DrainRefusesNewCallsOnly) {
   const absl::Status status = server.Read(request).status;
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnavailable,
                                HasSubstr("shutting down")));
-  EXPECT_GT(RetryAfterOf(status), 0);
+  EXPECT_GT(RetryAfterMs(status), 0);
   uint64_t num_bytes = 0;
   while (reader->Read(&response)) num_bytes += response.chunk().data().size();
   EXPECT_TRUE(reader->Finish().ok());

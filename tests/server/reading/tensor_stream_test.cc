@@ -241,7 +241,7 @@ TEST(TensorStream, ReportsAllMistakesAtOnce) {
                 HasSubstr("[0:71, 0:1] is not inside"),
                 HasSubstr("parts.parts[5].box.offsets[0] is -1"),
                 HasSubstr("lacks nothing"))));
-  EXPECT_EQ(PlaceOf(status).path, path);
+  EXPECT_EQ(StatusPlace(status).path, path);
   for (int i = 0; i < 1000; ++i) add(absl::StrCat("no.", i).c_str());
   EXPECT_THAT(server.Read(request).status,
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(" more")));
@@ -302,10 +302,10 @@ TEST(TensorStream, DamagedFileEndsTheStreamAndIsNamed) {
   }
   const absl::Status status = server.Read(request).status;
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kDataLoss, Not("")));
-  EXPECT_EQ(PlaceOf(status).path, path);
-  EXPECT_NE(PlaceOf(status).tensor, "");
-  EXPECT_THAT(PlaceOf(status).file, HasSubstr(".distcp"));
-  EXPECT_NE(PlaceOf(status).offset, "");
+  EXPECT_EQ(StatusPlace(status).path, path);
+  EXPECT_NE(StatusPlace(status).tensor, "");
+  EXPECT_THAT(StatusPlace(status).file, HasSubstr(".distcp"));
+  EXPECT_NE(StatusPlace(status).offset, "");
 }
 
 // Several ranks request the same data at the same time.

@@ -307,8 +307,8 @@ TEST_F(WindowReadersTest, AnErrorFailsOneWindowAndIsRetried) {
               StatusIs(absl::StatusCode::kUnavailable, Not("")));
   EXPECT_THAT(damaged->status(),
               StatusIs(absl::StatusCode::kUnavailable, Not("")));
-  EXPECT_EQ(PlaceOf(damaged->status()).tensor, "w");
-  EXPECT_EQ(PlaceOf(damaged->status()).path, path_);
+  EXPECT_EQ(StatusPlace(damaged->status()).tensor, "w");
+  EXPECT_EQ(StatusPlace(damaged->status()).path, path_);
   EXPECT_NE(user.Want(Rows(1000, 10), 10 * 1024), damaged);
 }
 

@@ -28,7 +28,8 @@ void WaitForMembers(const std::string& name, c10d::Store& store, int rank,
   for (const int member : members) keys.push_back(Key(name, member));
   const std::chrono::seconds most(
       options().watchdog_s > 0 ? options().watchdog_s : 1 << 20);
-  const std::string error = fsdp::ErrorTextOf([&] { store.wait(keys, most); });
+  const std::string error =
+      fsdp::CatchErrorText([&] { store.wait(keys, most); });
   if (error.empty()) return;
   std::vector<int> missing;
   for (size_t i = 0; i < members.size(); ++i) {

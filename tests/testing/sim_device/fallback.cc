@@ -110,13 +110,14 @@ bool DependsOnValues(const c10::FunctionSchema& schema,
 
 // The results' shapes as tensors on another device; absent if neither the meta
 // device nor a run on zeros shows them.
-std::optional<Stack> ShapesOfResults(const c10::OperatorHandle& op,
-                                     const DeferredCall& call) {
+std::optional<Stack> ResultShapes(const c10::OperatorHandle& op,
+                                  const DeferredCall& call) {
   const KernelScope scope;
   Stack shapes = call.meta;
   // Not every operator has a kernel in C++ for the meta device.
-  if (fsdp::ErrorTextOf([&] { op.callBoxed(&shapes); }).empty()) return shapes;
-  if (fsdp::ErrorTextOf([&] { shapes = call.RunOnZeros(op); }).empty()) {
+  if (fsdp::CatchErrorText([&] { op.callBoxed(&shapes); }).empty())
+    return shapes;
+  if (fsdp::CatchErrorText([&] { shapes = call.RunOnZeros(op); }).empty()) {
     return shapes;
   }
   return std::nullopt;
@@ -132,7 +133,7 @@ void ResizeOutputs(const c10::OperatorHandle& op, const Stack& arguments) {
   }
   if (!any) return;
   const std::optional<Stack> shapes =
-      ShapesOfResults(op, DeferredCall(schema, arguments));
+      ResultShapes(op, DeferredCall(schema, arguments));
   if (!shapes.has_value()) return;
   for (size_t i = 0; i < schema.returns().size(); ++i) {
     const std::optional<size_t> out = ArgumentReturned(schema, i);
@@ -219,7 +220,7 @@ Results RunOperator(const c10::OperatorHandle& op, const Stack& arguments) {
   }
   std::optional<Stack> shapes;
   if (makes_tensors) {
-    shapes = ShapesOfResults(op, call);
+    shapes = ResultShapes(op, call);
     if (!shapes.has_value()) {
       return RunNow(op, arguments, stream, call, /*is_wait=*/false);
     }

@@ -423,7 +423,7 @@ class NcclBackend final : public c10d::Backend {
          .is_available = [] { return options().num_devices > 0; },
          .make = [](const fsdp::BackendRequest& request)
              -> c10::intrusive_ptr<c10d::Backend> {
-           const int64_t index = fsdp::DeviceIndexOf(
+           const int64_t index = fsdp::ChooseDeviceIndex(
                request.local_rank, options().num_devices, fsdp::GetEnvironment);
            c10::impl::getDeviceGuardImpl(kType)->setDevice(
                {kType, static_cast<c10::DeviceIndex>(index)});

@@ -309,7 +309,7 @@ TEST(SimNccl, AReadWithoutAWaitIsARace) {
 }
 
 TEST(SimNccl, ACommunicatorThatNotAllRanksUseIsNamed) {
-  const std::vector<std::string> failures = fsdp::testing::FailuresOfRanks(
+  const std::vector<std::string> failures = fsdp::testing::RankFailures(
       2,
       [] {
         fsdp::init_process_group();
@@ -326,7 +326,7 @@ TEST(SimNccl, ACommunicatorThatNotAllRanksUseIsNamed) {
 }
 
 TEST(SimNccl, AHangPrintsTheWorkOfEachStream) {
-  const std::vector<std::string> failures = fsdp::testing::FailuresOfRanks(
+  const std::vector<std::string> failures = fsdp::testing::RankFailures(
       2,
       [] {
         fsdp::init_process_group();

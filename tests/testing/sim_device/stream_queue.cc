@@ -80,7 +80,7 @@ void StreamQueue::Run() {
     if (const int64_t most = options().max_delay_us; most > 0) {
       Delay(std::chrono::microseconds(random_() % static_cast<uint64_t>(most)));
     }
-    const std::string error = fsdp::ErrorTextOf(work);
+    const std::string error = fsdp::CatchErrorText(work);
     work = nullptr;
     lock.lock();
     items_.pop_front();

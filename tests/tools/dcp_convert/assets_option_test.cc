@@ -47,7 +47,7 @@ class AssetsTest : public CommandFixture {
   }
 
   // All files in the folder except weights and digests.
-  std::vector<std::string> AssetsOf(const std::string& name) {
+  std::vector<std::string> AssetNames(const std::string& name) {
     std::vector<std::string> names;
     const std::vector<DirectoryEntry> entries = *fs_->List(In(name));
     for (const DirectoryEntry& entry : entries) {
@@ -70,7 +70,7 @@ class AssetsTest : public CommandFixture {
             In("base/config.json")};
   }
 
-  std::string TextOf(const std::string& name) {
+  std::string ReadText(const std::string& name) {
     return *ReadFile(*fs_, In(name), 1 << 20, true);
   }
 
@@ -80,19 +80,19 @@ class AssetsTest : public CommandFixture {
 TEST_F(AssetsTest, AreCopiedFromNextToTheConfig) {
   const Done done = Run(Back("out"));
   EXPECT_EQ(done.code, tools::kExitDone) << done.err;
-  EXPECT_THAT(AssetsOf("out"),
+  EXPECT_THAT(AssetNames("out"),
               UnorderedElementsAre("config.json", "tokenizer.json",
                                    "generation_config.json"));
-  EXPECT_EQ(TextOf("out/config.json"), config_);
+  EXPECT_EQ(ReadText("out/config.json"), config_);
   EXPECT_THAT(done.out, HasSubstr("because it is code: modeling.py"));
   Expect(tools::kExitDone, With(Back("bare"), {"--no-copy-config"}));
-  EXPECT_THAT(AssetsOf("bare"), UnorderedElementsAre());
+  EXPECT_THAT(AssetNames("bare"), UnorderedElementsAre());
   // A file with another name only provides the numbers.
   Write("base/other.json", config_);
   Arguments other = Back("other");
   other.back() = In("base/other.json");
   Expect(tools::kExitDone, other);
-  EXPECT_THAT(AssetsOf("other"), UnorderedElementsAre());
+  EXPECT_THAT(AssetNames("other"), UnorderedElementsAre());
 }
 
 TEST_F(AssetsTest, AreCopiedFromAnotherFolderWithAndWithoutAMapping) {
@@ -100,11 +100,11 @@ TEST_F(AssetsTest, AreCopiedFromAnotherFolderWithAndWithoutAMapping) {
   Write("more/vocab.json", "[]");
   const Arguments assets = {"--assets", In("more")};
   Expect(tools::kExitDone, With(Back("out"), assets));
-  EXPECT_THAT(AssetsOf("out"), UnorderedElementsAre("vocab.json"));
+  EXPECT_THAT(AssetNames("out"), UnorderedElementsAre("vocab.json"));
   Expect(
       tools::kExitDone,
       With({"convert", In("run"), In("plain"), "--to", "safetensors"}, assets));
-  EXPECT_THAT(AssetsOf("plain"), UnorderedElementsAre("vocab.json"));
+  EXPECT_THAT(AssetNames("plain"), UnorderedElementsAre("vocab.json"));
 }
 
 TEST_F(AssetsTest, RefusesFilesThatCannotBeCopied) {
@@ -133,7 +133,7 @@ TEST_F(AssetsTest, ConfigLosesQuantizationIfTheModelIsNotQuantized) {
   Write("base/config.json", start + config_.substr(1));
   const Done done = Run(Back("out"));
   EXPECT_EQ(done.code, tools::kExitDone) << done.err;
-  EXPECT_EQ(TextOf("out/config.json"), "{ " + config_.substr(1));
+  EXPECT_EQ(ReadText("out/config.json"), "{ " + config_.substr(1));
   EXPECT_THAT(done.out, HasSubstr("left out of config.json, because it is not "
                                   "so in the result: quantization_config"));
   EXPECT_THAT(Run(With(Back("plan"), {"--plan", "--json"})).out,

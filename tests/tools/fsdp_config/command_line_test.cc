@@ -107,15 +107,17 @@ TEST(FsdpConfigCommandLine, NamesMistakes) {
   EXPECT_THAT(Parse("convert a --to deepspeed"),
               IsUsageError("'deepspeed' is not accelerate", "convert"));
   for (const Dialect dialect : all_dialects()) {
-    const std::string words = absl::StrCat("convert a --to ", name_of(dialect));
+    const std::string words =
+        absl::StrCat("convert a --to ", dialect_name(dialect));
     if (can_write(dialect)) {
       EXPECT_EQ(Parse(words)->to, dialect) << words;
       continue;
     }
-    EXPECT_THAT(Parse(words),
-                IsUsageError(absl::StrCat("configs of ", program_of(dialect),
-                                          " can be read, but not written"),
-                             "convert"));
+    EXPECT_THAT(
+        Parse(words),
+        IsUsageError(absl::StrCat("configs of ", dialect_program(dialect),
+                                  " can be read, but not written"),
+                     "convert"));
   }
   EXPECT_THAT(Parse("convert a --to composer --overwrite"),
               IsUsageError("requires an --output-file", "convert"));
@@ -152,7 +154,7 @@ TEST(FsdpConfigHelp, DescribesEveryVerbInEightyColumns) {
                     HasSubstr("to-fsdp2"), HasSubstr("convert")));
   for (const Dialect dialect : all_dialects()) {
     EXPECT_THAT(GeneralHelp(),
-                HasSubstr(absl::StrCat("\n  ", program_of(dialect), " ")));
+                HasSubstr(absl::StrCat("\n  ", dialect_program(dialect), " ")));
   }
 }
 

@@ -41,16 +41,16 @@ TEST(ExitCode, FollowsCodeAndSide) {
     const absl::Status plain(test.code, "x");
     const absl::Status status =
         test.side == ErrorSide::kNone ? plain : WithSide(plain, test.side);
-    EXPECT_EQ(ExitCodeOf(status), test.want)
+    EXPECT_EQ(ExitCodeFor(status), test.want)
         << status << " of side " << SideName(status);
   }
-  EXPECT_EQ(ExitCodeOf(absl::OkStatus()), kExitDone);
+  EXPECT_EQ(ExitCodeFor(absl::OkStatus()), kExitDone);
 }
 
 // A daemon says FailedPrecondition where a mapping here says DataLoss.
 TEST(ExitCode, MisfitBelongsToTheSource) {
-  EXPECT_EQ(ExitCodeOf(WithMisfit(absl::DataLossError("x"))), kExitSource);
-  EXPECT_EQ(ExitCodeOf(WithMisfit(absl::FailedPreconditionError("x"))),
+  EXPECT_EQ(ExitCodeFor(WithMisfit(absl::DataLossError("x"))), kExitSource);
+  EXPECT_EQ(ExitCodeFor(WithMisfit(absl::FailedPreconditionError("x"))),
             kExitSource);
 }
 

@@ -58,12 +58,12 @@ void PrintError(const Console& console, absl::string_view message) {
 }
 
 ExitCode ReportFailure(const Context& context, const absl::Status& status) {
-  const ExitCode code = ExitCodeOf(status);
+  const ExitCode code = ExitCodeFor(status);
   const char* verb = RowOf(*context.line.verb).name;
   const absl::string_view side = SideName(status);
   // The path already names a file; the side says which one if either could be
   // meant. A daemon's reason is shown so that users can look it up.
-  const std::string reason = ReasonOf(status);
+  const std::string reason = ErrorReasonName(status);
   PrintError(context.console,
              absl::StrCat(verb, ": ", side, side.empty() ? "" : ": ",
                           status.message(), reason.empty() ? "" : " (", reason,
@@ -110,7 +110,7 @@ ExitCode RunCommand(absl::Span<const std::string> args, Console console,
     for (absl::string_view text : absl::StrSplit(loaded.message(), '\n')) {
       PrintError(console, text);
     }
-    return SideName(loaded).empty() ? kExitUsage : ExitCodeOf(loaded);
+    return SideName(loaded).empty() ? kExitUsage : ExitCodeFor(loaded);
   }
   std::unique_ptr<Daemon> daemon;
   if (!line->server.empty() && !IsFleet(*line)) {

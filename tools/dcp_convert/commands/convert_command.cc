@@ -42,7 +42,7 @@ constexpr uint64_t kMinIndexShown = uint64_t{1} << 20;
 bool IsOneFile(const ConvertPlan& plan, absl::string_view dst) {
   return plan.to == Format::kTorch || dst == "-" ||
          (plan.to == Format::kSafetensors &&
-          FormatOfFileName(dst) == Format::kSafetensors);
+          FormatFromSuffix(dst) == Format::kSafetensors);
 }
 
 absl::Status CheckAssets(const ConvertPlan& plan, const CommandLine& line) {

@@ -26,7 +26,7 @@ constexpr size_t kMaxObjectsRead = 1000;
 
 std::optional<uint64_t> FileSize(FileSystem& fs, SourceFiles& files,
                                  uint32_t file) {
-  const absl::StatusOr<FileInfo> info = fs.Stat(files.PathOf(file));
+  const absl::StatusOr<FileInfo> info = fs.Stat(files.FullPath(file));
   if (!info.ok()) return std::nullopt;
   if (info->kind == FileKind::kFile) return info->size;
   // If a checkpoint is a single file, its path may be a link.

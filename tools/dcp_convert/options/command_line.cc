@@ -23,7 +23,7 @@ std::optional<Format> OutputFormat(const CommandLine& line) {
       return Format::kTorch;
     case Verb::kConsolidate:
       return line.spec.to.has_value() ? line.spec.to
-                                      : FormatOfFileName(line.paths[1]);
+                                      : FormatFromSuffix(line.paths[1]);
     default:
       return line.spec.to;
   }

@@ -214,7 +214,7 @@ absl::Status CheckOperands(const VerbRow& verb, const CommandLine& line) {
 absl::Status CheckMesh(const VerbRow& verb, const CommandLine& line) {
   if (!line.spec.mesh.has_value()) return absl::OkStatus();
   const std::optional<Format> to =
-      line.spec.to.has_value() ? line.spec.to : FormatOfFileName(line.paths[1]);
+      line.spec.to.has_value() ? line.spec.to : FormatFromSuffix(line.paths[1]);
   if (line.verb == Verb::kConvert && to.has_value() && *to != Format::kDcp) {
     return Refuse(verb, absl::StrCat("--mesh requires DCP output, but the "
                                      "output is ",
@@ -240,7 +240,7 @@ absl::Status CheckCombination(const VerbRow& verb, const CommandLine& line) {
     if (!line.spec.mesh.has_value()) {
       return Refuse(verb, "reshard requires --mesh, such as --mesh shard=4");
     }
-    if (FormatOfFileName(line.paths[1]).has_value()) {
+    if (FormatFromSuffix(line.paths[1]).has_value()) {
       return Refuse(verb,
                     absl::StrCat("reshard writes a DCP directory; to write '",
                                  line.paths[1], "', use consolidate"));
@@ -248,7 +248,7 @@ absl::Status CheckCombination(const VerbRow& verb, const CommandLine& line) {
   }
   if (line.verb == Verb::kConsolidate && !line.spec.to.has_value() &&
       !WritesToStandardOutput(line) &&
-      !FormatOfFileName(line.paths[1]).has_value()) {
+      !FormatFromSuffix(line.paths[1]).has_value()) {
     return Refuse(
         verb,
         absl::StrCat("the name '", line.paths[1],

@@ -387,7 +387,7 @@ const VerbTool& Tool() {
       .verbs = AllVerbs(),
       .other_words = {"help", "man", "completion"},
       .habits = kHabits,
-      .options = OptionsOf(AllOptions()),
+      .options = ToolOptions(AllOptions()),
       .syntax = {.abbreviations = true},
   };
   return kTool;

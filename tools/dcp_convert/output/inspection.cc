@@ -259,7 +259,7 @@ std::string LayoutOf(const Inspection& inspection, const TensorEntry& tensor) {
   for (const ChunkLocation& location : tensor.locations) {
     const std::optional<int64_t> rank =
         location.item.file < inspection.files.size()
-            ? RankOfDataFile(inspection.files[location.item.file].name)
+            ? ParseDataFileRank(inspection.files[location.item.file].name)
             : std::nullopt;
     if (!rank.has_value()) return LayoutName(tensor.shape, tensor.boxes);
     ranks.push_back(*rank);

@@ -404,9 +404,9 @@ std::string ErrorJson(absl::string_view verb, const absl::Status& status,
       Json{{"code", absl::StatusCodeToString(status.code())},
            {"side", JsonText(SideName(status))},
            {"message", JsonText(WithFlags(status.message()))}};
-  const std::string reason = ReasonOf(status);
+  const std::string reason = ErrorReasonName(status);
   if (!reason.empty()) error["reason"] = reason;
-  const std::string field = FieldOf(status);
+  const std::string field = BlamedField(status);
   if (!field.empty()) error["field"] = field;
   json["exit_code"] = exit_code;
   return DumpJson(json);

@@ -75,8 +75,9 @@ class ByteCheckpointReader {
   absl::Status AddLeaves(const TorchArchive& archive, const Value& value,
                          uint32_t file, uint64_t begin, const StatePath& path,
                          int64_t rank);
-  absl::StatusOr<StateCollector::Part> PartOf(const Index& index, size_t entry);
-  StatePath PathOf(const Index& index, size_t entry) const;
+  absl::StatusOr<StateCollector::Part> FindPart(const Index& index,
+                                                size_t entry);
+  StatePath FullPath(const Index& index, size_t entry) const;
   void AddProperties();
 
   const SourceDirectory& directory_;
@@ -95,7 +96,7 @@ absl::Status ByteCheckpointReader::ReadIndices() {
   for (const absl::string_view folder :
        {kModel, absl::string_view("optimizer")}) {
     const std::string path =
-        JoinPath(directory_.PathOf(folder), kDcpMetadataName);
+        JoinPath(directory_.FullPath(folder), kDcpMetadataName);
     const absl::Status there = directory_.fs->Stat(path).status();
     if (absl::IsNotFound(there)) continue;
     DCP_RETURN_IF_ERROR(there);
@@ -119,7 +120,7 @@ absl::Status ByteCheckpointReader::ReadIndices() {
 absl::Status ByteCheckpointReader::FindExtra() {
   first_extra_ = static_cast<uint32_t>(names_.size());
   DCP_ASSIGN_OR_RETURN(const std::optional<SourceDirectory> folder,
-                       ChildOf(directory_, kExtraFolder));
+                       OpenChildDirectory(directory_, kExtraFolder));
   if (!folder.has_value() || folder->entries.empty()) return absl::OkStatus();
   absl::StatusOr<std::vector<RankFiles>> files =
       FindRankFiles(folder->entries, kExtraStateFiles);
@@ -131,7 +132,8 @@ absl::Status ByteCheckpointReader::FindExtra() {
   return absl::OkStatus();
 }
 
-StatePath ByteCheckpointReader::PathOf(const Index& index, size_t entry) const {
+StatePath ByteCheckpointReader::FullPath(const Index& index,
+                                         size_t entry) const {
   const MetadataEntry& found = index.contents.metadata.entries[entry];
   StatePath path = {index.folder};
   if (found.path.empty()) {
@@ -142,7 +144,7 @@ StatePath ByteCheckpointReader::PathOf(const Index& index, size_t entry) const {
   return path;
 }
 
-absl::StatusOr<StateCollector::Part> ByteCheckpointReader::PartOf(
+absl::StatusOr<StateCollector::Part> ByteCheckpointReader::FindPart(
     const Index& index, size_t entry) {
   const auto& tensor = std::get<TensorStorageMetadata>(
       index.contents.metadata.entries[entry].value);
@@ -211,13 +213,14 @@ absl::Status ByteCheckpointReader::AddFlat(
 }
 
 absl::Status ByteCheckpointReader::AddTensor(const Index& index, size_t entry) {
-  DCP_ASSIGN_OR_RETURN(StateCollector::Part part, PartOf(index, entry));
+  DCP_ASSIGN_OR_RETURN(StateCollector::Part part, FindPart(index, entry));
   const auto slots =
       index.contents.flat.find(index.contents.metadata.entries[entry].fqn);
   if (slots != index.contents.flat.end()) {
     return AddFlat(index, part, slots->second);
   }
-  return collector_.AddPart(PathOf(index, entry), /*rank=*/0, std::move(part));
+  return collector_.AddPart(FullPath(index, entry), /*rank=*/0,
+                            std::move(part));
 }
 
 absl::Status ByteCheckpointReader::AddLeaves(const TorchArchive& archive,
@@ -258,13 +261,13 @@ absl::StatusOr<std::vector<TorchArchive>> ByteCheckpointReader::ReadObjects(
     const StorageInfo item = StoredItem(index, i);
     DCP_RETURN_IF_ERROR(
         Annotate(parts_.files->CheckRange(item.file, item.offset, item.length),
-                 PathToName(PathOf(index, i))));
+                 PathToName(FullPath(index, i))));
     DCP_ASSIGN_OR_RETURN(const File file, parts_.files->Get(item.file));
     // Opening is therefore not more work than reading all files.
     object_bytes_[item.file] += item.length;
     if (object_bytes_[item.file] > file.size) {
       return absl::DataLossError(
-          absl::StrCat(PathToName(PathOf(index, i)),
+          absl::StrCat(PathToName(FullPath(index, i)),
                        ": several objects have the same bytes"));
     }
     objects.push_back(i);
@@ -278,7 +281,7 @@ absl::StatusOr<std::vector<TorchArchive>> ByteCheckpointReader::ReadObjects(
             *directory_.fs, file, item.offset, item.length, options_, stop_);
         if (!archive.ok()) {
           return Annotate(archive.status(),
-                          PathToName(PathOf(index, objects[i])));
+                          PathToName(FullPath(index, objects[i])));
         }
         archives[i] = *std::move(archive);
         return absl::OkStatus();
@@ -290,7 +293,7 @@ absl::Status ByteCheckpointReader::AddObject(const Index& index, size_t entry,
                                              const TorchArchive& archive) {
   const StorageInfo item = StoredItem(index, entry);
   return AddLeaves(archive, CopyValue(parts_.arena, archive.root), item.file,
-                   item.offset, PathOf(index, entry), /*rank=*/0);
+                   item.offset, FullPath(index, entry), /*rank=*/0);
 }
 
 absl::Status ByteCheckpointReader::AddIndex(const Index& index) {
@@ -303,7 +306,7 @@ absl::Status ByteCheckpointReader::AddIndex(const Index& index) {
     DCP_RETURN_IF_ERROR(Annotate(IsTensor(metadata.entries[i])
                                      ? AddTensor(index, i)
                                      : AddObject(index, i, objects[next++]),
-                                 PathToName(PathOf(index, i))));
+                                 PathToName(FullPath(index, i))));
   }
   return absl::OkStatus();
 }
@@ -378,9 +381,9 @@ absl::StatusOr<CheckpointParts> ByteCheckpointReader::Run() {
 absl::StatusOr<bool> IsByteCheckpoint(const SourceDirectory& directory,
                                       const std::stop_token& stop) {
   DCP_ASSIGN_OR_RETURN(const std::optional<SourceDirectory> model,
-                       ChildOf(directory, kModel));
+                       OpenChildDirectory(directory, kModel));
   if (!model.has_value() || !model->HasFile(kDcpMetadataName)) return false;
-  const std::string path = model->PathOf(kDcpMetadataName);
+  const std::string path = model->FullPath(kDcpMetadataName);
   DCP_ASSIGN_OR_RETURN(const File file,
                        directory.fs->OpenForRead(path, DirectMode::kOff,
                                                  /*follow_symlinks=*/false));

@@ -25,7 +25,7 @@ namespace {
 // Files by their rank: "zero_pp_rank_10_..." comes after "..._2_...".
 using ByRank = std::map<int64_t, std::string>;
 
-std::vector<std::string> NamesOf(ByRank files) {
+std::vector<std::string> NamesByRank(ByRank files) {
   std::vector<std::string> names;
   for (auto& [rank, name] : files) names.push_back(std::move(name));
   return names;
@@ -45,7 +45,7 @@ absl::StatusOr<std::vector<std::string>> UniversalFiles(
     DCP_RETURN_IF_ERROR(CheckStop(stop, kOpening));
     const std::string folder = folders[i];
     DCP_ASSIGN_OR_RETURN(const SourceDirectory below,
-                         ListDirectory(*tag.fs, tag.PathOf(folder)));
+                         ListDirectory(*tag.fs, tag.FullPath(folder)));
     for (const DirectoryEntry& entry : below.entries) {
       std::string name = absl::StrCat(folder, "/", entry.name);
       if (name.size() > kMaxNameBytes || folders.size() > kMaxFiles ||
@@ -127,9 +127,9 @@ class TagFiles {
 
   DeepSpeedFiles Take() {
     DeepSpeedFiles files;
-    files.models = NamesOf(std::move(models_));
-    files.parallel_models = NamesOf(std::move(parallel_models_));
-    files.optims = NamesOf(std::move(optims_));
+    files.models = NamesByRank(std::move(models_));
+    files.parallel_models = NamesByRank(std::move(parallel_models_));
+    files.optims = NamesByRank(std::move(optims_));
     files.is_stage3 = is_stage3_;
     return files;
   }
@@ -148,7 +148,7 @@ class TagFiles {
 };
 
 // One tag's files; nullopt if these are not DeepSpeed's.
-absl::StatusOr<std::optional<DeepSpeedFiles>> FilesOfTag(
+absl::StatusOr<std::optional<DeepSpeedFiles>> FindTagFiles(
     const SourceDirectory& tag, const std::stop_token& stop) {
   TagFiles found;
   for (const DirectoryEntry& entry : tag.entries) {
@@ -180,7 +180,7 @@ absl::StatusOr<std::optional<DeepSpeedFiles>> FilesOfTag(
 
 // Whether accelerate gives a model's checkpoint this name: pytorch_model,
 // pytorch_model_1 and so on.
-bool IsTagOfAccelerate(absl::string_view name) {
+bool IsAccelerateTag(absl::string_view name) {
   int64_t number = 0;
   return absl::ConsumePrefix(&name, "pytorch_model") &&
          (name.empty() ||
@@ -193,11 +193,11 @@ bool IsTagOfAccelerate(absl::string_view name) {
 absl::Status CheckIsOnlyModel(const SourceDirectory& directory,
                               absl::string_view pointer,
                               const std::string& tag) {
-  if (!IsTagOfAccelerate(tag)) return absl::OkStatus();
+  if (!IsAccelerateTag(tag)) return absl::OkStatus();
   std::vector<std::string> models;
   for (const DirectoryEntry& entry : directory.entries) {
-    if (entry.kind == FileKind::kDirectory && IsTagOfAccelerate(entry.name)) {
-      models.push_back(directory.PathOf(entry.name));
+    if (entry.kind == FileKind::kDirectory && IsAccelerateTag(entry.name)) {
+      models.push_back(directory.FullPath(entry.name));
     }
   }
   if (models.size() < 2) return absl::OkStatus();
@@ -212,18 +212,18 @@ absl::Status CheckIsOnlyModel(const SourceDirectory& directory,
 absl::StatusOr<std::optional<DeepSpeedFiles>> FindDeepSpeed(
     const SourceDirectory& directory, const std::stop_token& stop) {
   DCP_ASSIGN_OR_RETURN(std::optional<DeepSpeedFiles> here,
-                       FilesOfTag(directory, stop));
+                       FindTagFiles(directory, stop));
   if (here.has_value()) return here;
   for (const absl::string_view pointer : {"latest", "latest_universal"}) {
     if (!directory.HasFile(pointer)) continue;
     DCP_ASSIGN_OR_RETURN(const std::string tag,
                          ReadPointer(directory, pointer, stop));
     DCP_ASSIGN_OR_RETURN(const std::optional<SourceDirectory> below,
-                         ChildOf(directory, tag));
+                         OpenChildDirectory(directory, tag));
     // The folder may have been deleted from a Trainer checkpoint that has the
     // model elsewhere.
     if (!below.has_value()) continue;
-    DCP_ASSIGN_OR_RETURN(here, FilesOfTag(*below, stop));
+    DCP_ASSIGN_OR_RETURN(here, FindTagFiles(*below, stop));
     if (!here.has_value()) continue;
     DCP_RETURN_IF_ERROR(CheckIsOnlyModel(directory, pointer, tag));
     here->pointer = std::string(pointer);

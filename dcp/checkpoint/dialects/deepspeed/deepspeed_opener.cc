@@ -106,7 +106,7 @@ class DeepSpeedReader {
   void AddAliases();
   void AddProperties();
 
-  void LoseOptimizer(absl::string_view why) {
+  void AddOptimizerLoss(absl::string_view why) {
     parts_.losses.push_back(
         {.part = StatePart::kOptimizer,
          .needs_consent = true,
@@ -321,7 +321,7 @@ absl::Status DeepSpeedReader::AddOptimizer() {
                      UniversalOptimizer(state_));
   }
   if (!state_.optims.empty() && state_.groups.empty()) {
-    LoseOptimizer("names of parameters are not recorded");
+    AddOptimizerLoss("names of parameters are not recorded");
     return absl::OkStatus();
   }
   if (!state_.optims.empty()) {
@@ -343,7 +343,7 @@ absl::Status DeepSpeedReader::AddOptimizer() {
     return absl::OkStatus();
   }
   if (!IsTorchOptimizer(optimizer)) {
-    LoseOptimizer("it comes from fp16 without ZeRO, which is not supported");
+    AddOptimizerLoss("it comes from fp16 without ZeRO, which is not supported");
     return absl::OkStatus();
   }
   DCP_ASSIGN_OR_RETURN(const Value module, GetKey(model(), "module"));

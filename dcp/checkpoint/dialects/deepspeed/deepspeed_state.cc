@@ -86,7 +86,7 @@ std::optional<int64_t> StageNumber(const Value& value) {
   return std::nullopt;
 }
 
-absl::StatusOr<int> StageOf(const Value& optim) {
+absl::StatusOr<int> ParseStage(const Value& optim) {
   if (FindKey(optim, "local_sub_partitions_of_fp32_groups").has_value()) {
     return absl::UnimplementedError(
         "local_sub_partitions_of_fp32_groups: the partitions of DeepSpeed "
@@ -151,7 +151,7 @@ absl::Status CheckPartitionCount(const DeepSpeedState& state) {
 }
 
 // The stage of the checkpoint from which a universal one was made.
-int StageOfUniversal(const DeepSpeedState& state) {
+int UniversalStage(const DeepSpeedState& state) {
   const Value& optimizer = state.universal_optimizer.root;
   const std::optional<Value> stage = FindKey(optimizer, "zero_stage");
   const bool is_three = state.models.size() > 1 ||
@@ -268,10 +268,10 @@ absl::Status ParseDeepSpeed(bool names_optional, DeepSpeedState& state) {
     optim.root = *root;
   }
   if (!state.optims.empty()) {
-    DCP_ASSIGN_OR_RETURN(state.stage, StageOf(state.optims[0].root));
+    DCP_ASSIGN_OR_RETURN(state.stage, ParseStage(state.optims[0].root));
     DCP_RETURN_IF_ERROR(CheckPartitionCount(state));
   } else if (!state.universal.empty()) {
-    state.stage = StageOfUniversal(state);
+    state.stage = UniversalStage(state);
   } else {
     return absl::OkStatus();
   }

@@ -22,7 +22,7 @@ namespace {
 using Kind = Value::Kind;
 
 // The size rounded up to the multiple to which DeepSpeed pads a group.
-int64_t Padded(int64_t size, int64_t num_ranks) {
+int64_t PaddedSize(int64_t size, int64_t num_ranks) {
   const int64_t multiple = 2 * num_ranks;
   return (size + multiple - 1) / multiple * multiple;
 }
@@ -51,7 +51,8 @@ class PartitionedGroup {
       start += parameter.numel + gaps[i];
     }
     const int64_t num_ranks = static_cast<int64_t>(ranks_.size());
-    if (Padded(start, num_ranks) != Padded(size_ * num_ranks, num_ranks)) {
+    if (PaddedSize(start, num_ranks) !=
+        PaddedSize(size_ * num_ranks, num_ranks)) {
       return absl::DataLossError(
           absl::StrCat("group ", group_, ": its parameters have ", start,
                        " elements, but its ", num_ranks, " partitions have ",
@@ -74,7 +75,7 @@ class PartitionedGroup {
         GetKey(pickle.root, "single_partition_of_fp32_groups"));
     DCP_ASSIGN_OR_RETURN(
         const Value master,
-        ItemOf(masters, group_, "single_partition_of_fp32_groups"));
+        GetItem(masters, group_, "single_partition_of_fp32_groups"));
     ZeroVectors& vectors = ranks_.emplace_back();
     DCP_ASSIGN_OR_RETURN(TensorEntry tensor, TensorIn(pickle, master));
     DCP_RETURN_IF_ERROR(vectors[kMasterKey].Append(std::move(tensor)));
@@ -177,7 +178,7 @@ absl::Status AddPartitionedGroups(const DeepSpeedState& state,
     absl::StatusOr<Value> inner = GetKey(pickle.root, "base_optimizer_state");
     if (!inner.ok()) return Annotate(inner.status(), pickle.name);
     absl::StatusOr<std::vector<Value>> found =
-        StatesOf(*inner, state.groups.size());
+        ParseGroupStates(*inner, state.groups.size());
     if (!found.ok()) return Annotate(found.status(), pickle.name);
     states.push_back(*std::move(found));
   }

@@ -58,7 +58,7 @@ class PiecewiseGroups {
     DCP_ASSIGN_OR_RETURN(const Value inner,
                          GetKey(pickle.root, "optimizer_state_dict"));
     DCP_ASSIGN_OR_RETURN(const std::vector<Value> states,
-                         StatesOf(inner, state_.groups.size()));
+                         ParseGroupStates(inner, state_.groups.size()));
     ZeroVectors& vectors = ranks_.emplace_back();
     if (!flat.is(Kind::kList)) {
       return absl::DataLossError("fp32_flat_groups is not a list");

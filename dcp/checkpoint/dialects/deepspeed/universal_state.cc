@@ -68,7 +68,7 @@ class UniversalReader {
     const std::optional<Value> inner =
         FindKey(state_.universal_optimizer.root, "optimizer_state_dict");
     if (!inner.has_value()) return std::vector<Value>(state_.groups.size());
-    return StatesOf(*inner, state_.groups.size());
+    return ParseGroupStates(*inner, state_.groups.size());
   }
 
   // Adds parameters that no group has. If the model states have a parameter,

@@ -44,8 +44,8 @@ absl::StatusOr<TensorEntry> TensorIn(const DeepSpeedPickle& pickle,
   return tensor;
 }
 
-absl::StatusOr<Value> ItemOf(const Value& list, size_t index,
-                             absl::string_view name) {
+absl::StatusOr<Value> GetItem(const Value& list, size_t index,
+                              absl::string_view name) {
   if (!list.is(Kind::kList) || index >= list.items().size()) {
     return absl::DataLossError(
         absl::StrCat(name, " has no item ", index, " in a list"));
@@ -53,12 +53,13 @@ absl::StatusOr<Value> ItemOf(const Value& list, size_t index,
   return list.items()[index];
 }
 
-absl::StatusOr<std::vector<Value>> StatesOf(const Value& inner,
-                                            size_t num_groups) {
+absl::StatusOr<std::vector<Value>> ParseGroupStates(const Value& inner,
+                                                    size_t num_groups) {
   std::vector<Value> states(num_groups);
   if (inner.is(Kind::kList)) {  // elastic checkpoints: one dict for each group
     for (size_t g = 0; g < num_groups; ++g) {
-      DCP_ASSIGN_OR_RETURN(states[g], ItemOf(inner, g, "base_optimizer_state"));
+      DCP_ASSIGN_OR_RETURN(states[g],
+                           GetItem(inner, g, "base_optimizer_state"));
     }
     return states;
   }

@@ -36,14 +36,14 @@ absl::StatusOr<TensorEntry> TensorIn(const DeepSpeedPickle& pickle,
                                      const Value& value);
 
 // DataLoss if `list` has no such item; `name` is for the message.
-absl::StatusOr<Value> ItemOf(const Value& list, size_t index,
-                             absl::string_view name);
+absl::StatusOr<Value> GetItem(const Value& list, size_t index,
+                              absl::string_view name);
 
 // The optimizer's state for each group (for stage 3, sub-group) on one rank,
 // out of torch.optim's state_dict() or an elastic checkpoint's list; None where
 // the optimizer has made none. DataLoss unless there are `num_groups`.
-absl::StatusOr<std::vector<Value>> StatesOf(const Value& inner,
-                                            size_t num_groups);
+absl::StatusOr<std::vector<Value>> ParseGroupStates(const Value& inner,
+                                                    size_t num_groups);
 
 // Appends the vectors in a group's state to the earlier ones.
 absl::Status AppendStates(const DeepSpeedPickle& pickle, const Value& state,

@@ -53,8 +53,8 @@ constexpr absl::string_view kAccelerateFiles[] = {
     "custom_checkpoint_{number}.pkl"};
 
 // The root of the part that has `name` as a file or folder.
-std::optional<std::string> RootOfName(absl::Span<const NamePattern> kinds,
-                                      const std::string& name) {
+std::optional<std::string> FindRoot(absl::Span<const NamePattern> kinds,
+                                    const std::string& name) {
   for (const NamePattern& kind : kinds) {
     std::string number;
     if (RE2::FullMatch(name, RE2(std::string(kind.pattern)), &number)) {
@@ -117,22 +117,22 @@ absl::StatusOr<std::optional<PartToJoin>> OpenFolder(
 }
 
 // The models' and optimizers' torch.save files, full ones and the ranks'.
-absl::StatusOr<std::vector<RankFiles>> FilesOf(
+absl::StatusOr<std::vector<RankFiles>> FindStateFiles(
     const SourceDirectory& directory) {
   std::vector<RankFiles> families;
   std::vector<DirectoryEntry> of_ranks;
   for (const DirectoryEntry& entry : directory.entries) {
     if (entry.kind == FileKind::kDirectory) continue;
-    if (RootOfName(kRankFileNames, entry.name).has_value()) {
+    if (FindRoot(kRankFileNames, entry.name).has_value()) {
       of_ranks.push_back(entry);
-    } else if (const auto root = RootOfName(kFullFileNames, entry.name)) {
+    } else if (const auto root = FindRoot(kFullFileNames, entry.name)) {
       families.push_back({.part = *root, .names = {entry.name}});
     }
   }
   absl::StatusOr<std::vector<RankFiles>> found = FindRankFiles(of_ranks);
   if (!found.ok()) return Annotate(found.status(), directory.path);
   for (RankFiles& files : *found) {
-    files.part = *RootOfName(kRankFileNames, files.names[0]);
+    files.part = *FindRoot(kRankFileNames, files.names[0]);
     families.push_back(std::move(files));
   }
   return families;
@@ -149,10 +149,10 @@ absl::StatusOr<std::vector<PartToJoin>> OpenFsdpParts(
   bool has_model = false;
   for (const bool is_model : {true, false}) {  // models come first
     for (const DirectoryEntry& entry : directory.entries) {
-      const auto root = RootOfName(kFolderNames, entry.name);
+      const auto root = FindRoot(kFolderNames, entry.name);
       if (!root.has_value() || IsModel(*root) != is_model) continue;
       DCP_ASSIGN_OR_RETURN(const std::optional<SourceDirectory> folder,
-                           ChildOf(directory, entry.name));
+                           OpenChildDirectory(directory, entry.name));
       if (!folder.has_value()) continue;
       DCP_ASSIGN_OR_RETURN(
           std::optional<PartToJoin> part,
@@ -163,7 +163,7 @@ absl::StatusOr<std::vector<PartToJoin>> OpenFsdpParts(
     }
   }
   DCP_ASSIGN_OR_RETURN(const std::vector<RankFiles> families,
-                       FilesOf(directory));
+                       FindStateFiles(directory));
   has_model = has_model || std::any_of(families.begin(), families.end(),
                                        [](const RankFiles& files) {
                                          return IsModel(files.part);

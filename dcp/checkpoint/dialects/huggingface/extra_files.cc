@@ -20,7 +20,7 @@ constexpr absl::string_view kRank = "{rank}";
 constexpr absl::string_view kNumber = "{number}";
 
 // "random_states" for "random_states_{rank}.pkl".
-std::string StemOf(absl::string_view pattern) {
+std::string PatternStem(absl::string_view pattern) {
   const size_t end = pattern.find(kRank);
   absl::string_view stem = pattern.substr(
       0, end == absl::string_view::npos ? pattern.rfind('.') : end);
@@ -50,13 +50,14 @@ absl::StatusOr<std::optional<PartToJoin>> OpenExtraFiles(
     if (absl::StrContains(pattern, kNumber)) {
       for (const DirectoryEntry& entry : directory.entries) {
         if (!Matches(entry, pattern, kNumber)) continue;
-        families.push_back({.part = StemOf(entry.name), .names = {entry.name}});
+        families.push_back(
+            {.part = PatternStem(entry.name), .names = {entry.name}});
       }
       continue;
     }
     if (!absl::StrContains(pattern, kRank)) {
       if (directory.HasFile(pattern)) {
-        families.push_back({.part = StemOf(pattern), .names = {}});
+        families.push_back({.part = PatternStem(pattern), .names = {}});
         families.back().names.emplace_back(pattern);
       }
       continue;
@@ -70,7 +71,7 @@ absl::StatusOr<std::optional<PartToJoin>> OpenExtraFiles(
     DCP_ASSIGN_OR_RETURN(std::vector<RankFiles> found,
                          FindRankFiles(directory.entries, pattern));
     for (RankFiles& files : found) {
-      files.part = StemOf(pattern);
+      files.part = PatternStem(pattern);
       families.push_back(std::move(files));
     }
   }

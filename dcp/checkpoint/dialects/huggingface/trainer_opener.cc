@@ -65,7 +65,7 @@ absl::StatusOr<PartToJoin> OpenTrainerState(const SourceDirectory& directory,
   PartToJoin part{.folder = "", .prefix = {PathElement("extra")}, .parts = {}};
   CheckpointParts& parts = part.parts;
   absl::StatusOr<Value> value = ParseJsonValue(text, parts.arena);
-  if (!value.ok()) return Annotate(value.status(), directory.PathOf(kState));
+  if (!value.ok()) return Annotate(value.status(), directory.FullPath(kState));
   parts.format = Format::kTorch;
   parts.files = std::make_unique<SourceFiles>(
       *directory.fs, directory.path,

@@ -61,7 +61,7 @@ bool HasState(const SourceDirectory& directory) {
 }
 
 // The entries that may be a model's files.
-std::vector<DirectoryEntry> WithoutState(const SourceDirectory& directory) {
+std::vector<DirectoryEntry> RemoveStateFiles(const SourceDirectory& directory) {
   std::vector<DirectoryEntry> entries = directory.entries;
   std::erase_if(entries, [](const DirectoryEntry& entry) {
     return IsFile(entry, kOptimizerFile) || IsFile(entry, kOtherStateFile);
@@ -92,7 +92,7 @@ absl::StatusOr<std::vector<PartToJoin>> OpenNamedModels(
     DCP_ASSIGN_OR_RETURN(
         parts.emplace_back(),
         OpenModelPart(directory, "", {NumberedRoot("model", *number)},
-                      OneModelFile(directory.PathOf(entry.name)), options,
+                      OneModelFile(directory.FullPath(entry.name)), options,
                       stop));
   }
   return parts;
@@ -106,7 +106,7 @@ absl::StatusOr<std::vector<PartToJoin>> OpenOtherModels(
   std::vector<PartToJoin> parts;
   DCP_ASSIGN_OR_RETURN(std::optional<ModelFiles> files,
                        FindModelFiles(*directory.fs, directory.path,
-                                      WithoutState(directory), stop));
+                                      RemoveStateFiles(directory), stop));
   if (files.has_value()) {
     DCP_ASSIGN_OR_RETURN(
         parts.emplace_back(),
@@ -115,7 +115,7 @@ absl::StatusOr<std::vector<PartToJoin>> OpenOtherModels(
   for (const DirectoryEntry& entry : directory.entries) {
     if (absl::StartsWith(entry.name, ".")) continue;
     DCP_ASSIGN_OR_RETURN(const std::optional<SourceDirectory> folder,
-                         ChildOf(directory, entry.name));
+                         OpenChildDirectory(directory, entry.name));
     if (!folder.has_value()) continue;
     DCP_ASSIGN_OR_RETURN(files, FindModelFiles(*folder->fs, folder->path,
                                                folder->entries, stop));
@@ -177,10 +177,10 @@ absl::StatusOr<Parameters> OrderedLike(FileSystem& fs, const std::string& like,
 
 // The known facts about a model's parameters, by their names in an optimizer's
 // state.
-absl::StatusOr<ModelParameters> ParametersOfPart(FileSystem& fs,
-                                                 const PartToJoin& model,
-                                                 const DialectOptions& dialect,
-                                                 const std::stop_token& stop) {
+absl::StatusOr<ModelParameters> PartParameters(FileSystem& fs,
+                                               const PartToJoin& model,
+                                               const DialectOptions& dialect,
+                                               const std::stop_token& stop) {
   ModelParameters known{.parameters = ParametersIn(model.parts),
                         .has_order = model.parts.format == Format::kTorch};
   if (!known.has_order && dialect.optimizer_in_model_order &&
@@ -207,7 +207,7 @@ absl::StatusOr<PartToJoin> OpenOptimizer(const SourceDirectory& directory,
   std::optional<ModelParameters> known;
   if (model != nullptr) {
     DCP_ASSIGN_OR_RETURN(
-        known, ParametersOfPart(*directory.fs, *model, options.dialect, stop));
+        known, PartParameters(*directory.fs, *model, options.dialect, stop));
   }
   PartToJoin part{.folder = "", .prefix = {}, .parts = {}};
   DCP_ASSIGN_OR_RETURN(

@@ -59,14 +59,14 @@ absl::StatusOr<std::optional<Config>> ReadConfig(
   const absl::StatusOr<std::string> text =
       ReadText(directory, kConfigFile, kMaxMegatronConfigBytes, stop);
   if (absl::IsResourceExhausted(text.status())) return std::nullopt;
-  if (!text.ok() && !IsOfBytes(text.status())) return text.status();
+  if (!text.ok() && !IsAboutBytes(text.status())) return text.status();
   if (!text.ok()) return std::nullopt;
   return ParseConfig(*text);
 }
 
 absl::Status CheckConfig(const SourceDirectory& directory,
                          const Config& config) {
-  const std::string path = directory.PathOf(kConfigFile);
+  const std::string path = directory.FullPath(kConfigFile);
   if (config.backend != "torch_dist") {
     return absl::UnimplementedError(absl::StrCat(
         path, ": the sharded backend '", config.backend.substr(0, 100),
@@ -106,7 +106,7 @@ absl::Status CheckNotLegacy(const SourceDirectory& directory) {
       std::find_if(directory.entries.begin(), directory.entries.end(), is_rank);
   if (rank == directory.entries.end()) return absl::OkStatus();
   DCP_ASSIGN_OR_RETURN(const std::optional<SourceDirectory> child,
-                       ChildOf(directory, rank->name));
+                       OpenChildDirectory(directory, rank->name));
   if (!child.has_value() || !child->HasFile(kLegacyFile)) {
     return absl::OkStatus();
   }

@@ -56,7 +56,7 @@ class MegatronReader {
   absl::Status AddStep(const OptimizerName& name);
   absl::Status Add(CheckpointEntry entry);
   // The path that the options give a tensor; empty if it keeps its name.
-  StatePath PathOf(const std::string& name) const;
+  StatePath FullPath(const std::string& name) const;
   // The entry in the common state with this name; null if there is none.
   const CheckpointEntry* FindCommon(absl::string_view name) const;
 
@@ -75,7 +75,7 @@ class MegatronReader {
 };
 
 absl::Status MegatronReader::OpenIndex() {
-  const std::string path = directory_.PathOf(kDcpMetadataName);
+  const std::string path = directory_.FullPath(kDcpMetadataName);
   DCP_ASSIGN_OR_RETURN(Metadata metadata,
                        ReadDcpIndex(*directory_.fs, path, stop_));
   for (MetadataEntry& entry : metadata.entries) {
@@ -225,7 +225,7 @@ absl::Status MegatronReader::AddStored(CheckpointEntry entry,
   return absl::OkStatus();
 }
 
-StatePath MegatronReader::PathOf(const std::string& name) const {
+StatePath MegatronReader::FullPath(const std::string& name) const {
   if (!options_.dialect.torch_optimizer_names) return {};
   const auto state = SplitOptimizerName(name);
   if (!state.has_value()) {
@@ -238,7 +238,7 @@ StatePath MegatronReader::PathOf(const std::string& name) const {
 absl::Status MegatronReader::AddTensor(const std::string& name,
                                        TensorEntry tensor) {
   CheckpointEntry entry;
-  entry.path = PathOf(name);
+  entry.path = FullPath(name);
   entry.fqn = entry.path.empty() ? name : PathToName(entry.path);
   entry.value = std::move(tensor);
   DCP_RETURN_IF_ERROR(Add(std::move(entry)));

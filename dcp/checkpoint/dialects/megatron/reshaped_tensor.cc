@@ -16,7 +16,7 @@ namespace dcp {
 namespace {
 
 // One block's shape.
-absl::StatusOr<Dims> BlockOf(const TensorEntry& stored, const Dims& shape) {
+absl::StatusOr<Dims> BlockShape(const TensorEntry& stored, const Dims& shape) {
   const std::string found =
       absl::StrCat("a tensor of shape ", ShapeToString(shape), " is stored as ",
                    ShapeToString(stored.shape));
@@ -49,10 +49,12 @@ absl::StatusOr<Dims> BlockOf(const TensorEntry& stored, const Dims& shape) {
 }
 
 // `dims` without the first one.
-Dims Rest(const Dims& dims) { return Dims(dims.begin() + 1, dims.end()); }
+Dims WithoutFirstDim(const Dims& dims) {
+  return Dims(dims.begin() + 1, dims.end());
+}
 
 // Layer `k` of the `num_layers` that are in one part.
-ItemPart LayerOf(ItemPart part, int64_t k, int64_t num_layers) {
+ItemPart LayerPart(ItemPart part, int64_t k, int64_t num_layers) {
   const int64_t size = Volume(part.box.sizes) / num_layers;
   part.box.offsets.back() += k * size;
   part.box.sizes.back() = size;
@@ -76,7 +78,7 @@ absl::Status CutBudget::Take(uint64_t num_pieces, size_t numbers_each) {
 
 absl::StatusOr<TensorEntry> FromBlocks(const TensorEntry& stored,
                                        const Dims& shape, CutBudget& budget) {
-  DCP_ASSIGN_OR_RETURN(const Dims block, BlockOf(stored, shape));
+  DCP_ASSIGN_OR_RETURN(const Dims block, BlockShape(stored, shape));
   TensorEntry tensor;
   tensor.dtype = stored.dtype;
   tensor.shape = shape;
@@ -120,7 +122,7 @@ absl::StatusOr<std::vector<TensorEntry>> Unstack(const TensorEntry& stacked,
   std::vector<TensorEntry> layers(num_layers);
   for (TensorEntry& layer : layers) {
     layer.dtype = stacked.dtype;
-    layer.shape = Rest(stacked.shape);
+    layer.shape = WithoutFirstDim(stacked.shape);
   }
   for (size_t c = 0; c < stacked.boxes.size(); ++c) {
     const Box& chunk = stacked.boxes[c];
@@ -130,10 +132,11 @@ absl::StatusOr<std::vector<TensorEntry>> Unstack(const TensorEntry& stacked,
         budget.Take(static_cast<uint64_t>(count), stacked.shape.size()));
     for (int64_t k = 0; k < count; ++k) {
       TensorEntry& layer = layers[static_cast<size_t>(chunk.offsets[0] + k)];
-      layer.boxes.push_back({Rest(chunk.offsets), Rest(chunk.sizes)});
+      layer.boxes.push_back(
+          {WithoutFirstDim(chunk.offsets), WithoutFirstDim(chunk.sizes)});
       layer.locations.push_back(stacked.locations[c]);
       if (!stacked.parts.empty()) {
-        layer.parts.push_back(LayerOf(stacked.parts[c], k, count));
+        layer.parts.push_back(LayerPart(stacked.parts[c], k, count));
         continue;
       }
       ItemPart& part = layer.parts.emplace_back();

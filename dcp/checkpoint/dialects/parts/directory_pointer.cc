@@ -20,7 +20,8 @@ constexpr absl::string_view kRankLink = "latest-rank";
 constexpr absl::string_view kIteration = "latest_checkpointed_iteration.txt";
 
 // The file or directory to which the link at `path` leads.
-absl::StatusOr<FileInfo> Followed(FileSystem& fs, const std::string& path) {
+absl::StatusOr<FileInfo> StatLinkTarget(FileSystem& fs,
+                                        const std::string& path) {
   // As a directory, unless it is something else.
   absl::StatusOr<FileInfo> info = fs.Stat(JoinPath(path, "."));
   if (info.ok()) return info;
@@ -35,18 +36,18 @@ absl::StatusOr<FileInfo> Followed(FileSystem& fs, const std::string& path) {
 absl::StatusOr<DirectoryPointer> FollowLink(const SourceDirectory& directory,
                                             const std::string& name) {
   DCP_ASSIGN_OR_RETURN(const FileInfo target,
-                       Followed(*directory.fs, directory.PathOf(name)));
+                       StatLinkTarget(*directory.fs, directory.FullPath(name)));
   for (const DirectoryEntry& entry : directory.entries) {
     if (entry.kind != target.kind) continue;
     const absl::StatusOr<FileInfo> info =
-        directory.fs->Stat(directory.PathOf(entry.name));
+        directory.fs->Stat(directory.FullPath(entry.name));
     if (info.ok() && info->device == target.device &&
         info->inode == target.inode) {
       return DirectoryPointer{.name = name, .target = entry.name};
     }
   }
   return absl::FailedPreconditionError(absl::StrCat(
-      directory.PathOf(name),
+      directory.FullPath(name),
       " is a link that leads to another directory; give the path of the "
       "checkpoint itself"));
 }
@@ -60,7 +61,7 @@ absl::StatusOr<DirectoryPointer> FollowIteration(
   if (text != "release") {
     if (!absl::SimpleAtoi(text, &number)) {
       return absl::DataLossError(
-          absl::StrCat(directory.PathOf(kIteration),
+          absl::StrCat(directory.FullPath(kIteration),
                        ": expected a number or 'release', "
                        "found '",
                        text.substr(0, 100), "'"));
@@ -75,7 +76,7 @@ absl::StatusOr<DirectoryPointer> FollowIteration(
     }
   }
   return absl::NotFoundError(
-      absl::StrCat(directory.PathOf(kIteration), " names ", text,
+      absl::StrCat(directory.FullPath(kIteration), " names ", text,
                    ", but there is no folder ", names.front(),
                    names.size() > 1 ? absl::StrCat(" or ", names.back()) : ""));
 }
@@ -109,7 +110,7 @@ absl::StatusOr<std::optional<DirectoryPointer>> FindPointer(
     if (directory.Has(target)) {
       return DirectoryPointer{.name = entry.name, .target = std::move(target)};
     }
-    return absl::NotFoundError(absl::StrCat(directory.PathOf(kLatest),
+    return absl::NotFoundError(absl::StrCat(directory.FullPath(kLatest),
                                             " names ", target.substr(0, 100),
                                             ", which is not there"));
   }

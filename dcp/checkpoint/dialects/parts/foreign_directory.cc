@@ -17,7 +17,7 @@ namespace dcp {
 namespace {
 
 template <typename IsOne>
-bool HasOne(const SourceDirectory& directory, const IsOne& is_one) {
+bool HasMatchingName(const SourceDirectory& directory, const IsOne& is_one) {
   return std::any_of(directory.entries.begin(), directory.entries.end(),
                      [&](const DirectoryEntry& entry) {
                        return is_one(absl::string_view(entry.name));
@@ -29,7 +29,7 @@ bool IsOrbax(const SourceDirectory& directory) {
        {"_CHECKPOINT_METADATA", "_METADATA", "manifest.ocdbt", ".zarray"}) {
     if (directory.HasFile(name)) return true;
   }
-  return HasOne(directory, [](absl::string_view name) {
+  return HasMatchingName(directory, [](absl::string_view name) {
     return absl::StartsWith(name, "ocdbt.process_");
   });
 }
@@ -38,7 +38,7 @@ bool IsOrbax(const SourceDirectory& directory) {
 absl::StatusOr<bool> HasOrbaxItem(const SourceDirectory& directory) {
   for (const absl::string_view name : {"items", "default", "state", "params"}) {
     DCP_ASSIGN_OR_RETURN(const std::optional<SourceDirectory> item,
-                         ChildOf(directory, name));
+                         OpenChildDirectory(directory, name));
     if (item.has_value() && IsOrbax(*item)) return true;
   }
   return false;
@@ -56,14 +56,14 @@ bool IsFairscaleShard(absl::string_view name) {
 bool IsTensorFlow(const SourceDirectory& directory) {
   return directory.HasFile("saved_model.pb") ||
          (directory.HasFile("checkpoint") &&
-          HasOne(directory, [](absl::string_view name) {
+          HasMatchingName(directory, [](absl::string_view name) {
             return absl::EndsWith(name, ".index");
           }));
 }
 
 bool IsT5x(const SourceDirectory& directory) {
   return directory.HasFile("checkpoint") &&
-         HasOne(directory, [](absl::string_view name) {
+         HasMatchingName(directory, [](absl::string_view name) {
            return absl::StartsWith(name, "target.");
          });
 }
@@ -97,7 +97,7 @@ absl::Status CheckForeignDirectory(const SourceDirectory& directory) {
         "a checkpoint of nanotron, which is not supported: convert it with "
         "nanotron's convert_nanotron_to_hf.py");
   }
-  if (HasOne(directory, IsFairscaleShard)) {
+  if (HasMatchingName(directory, IsFairscaleShard)) {
     return refuse(
         "a checkpoint of fairscale's FSDP (fairseq, metaseq) in shards, which "
         "is not supported: join them with the consolidation script of the "

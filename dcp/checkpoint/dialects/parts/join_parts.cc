@@ -46,7 +46,7 @@ void AddPrefix(const StatePath& prefix, CheckpointEntry& entry) {
 }
 
 // A DCP part, if any, determines how the whole is opened further.
-Format FormatOf(const std::vector<PartToJoin>& all) {
+Format JoinedFormat(const std::vector<PartToJoin>& all) {
   Format format = Format::kSafetensors;
   for (const PartToJoin& part : all) {
     if (part.parts.format == Format::kDcp) return Format::kDcp;
@@ -79,7 +79,7 @@ class Joiner {
     for (const absl::Status& damage : from.damages) {
       whole_.damages.push_back(
           WithPlace(absl::Status(damage.code(), damage.message()),
-                    {.file = JoinPath(part.folder, PlaceOf(damage).file)}));
+                    {.file = JoinPath(part.folder, StatusPlace(damage).file)}));
     }
     for (const DigestFile& file : from.digest_files) {
       DCP_CHECK(file.folder.empty(), "parts are not joined twice");
@@ -125,7 +125,7 @@ std::string NumberedRoot(absl::string_view part, absl::string_view number) {
 
 absl::StatusOr<CheckpointParts> JoinParts(std::string directory,
                                           std::vector<PartToJoin> all) {
-  const Format format = FormatOf(all);
+  const Format format = JoinedFormat(all);
   Joiner joiner;
   for (PartToJoin& part : all) {
     DCP_RETURN_IF_ERROR(joiner.Add(std::move(part)));

@@ -40,7 +40,7 @@ bool SourceDirectory::HasDirectory(absl::string_view name) const {
   return found != nullptr && found->kind == FileKind::kDirectory;
 }
 
-std::string SourceDirectory::PathOf(absl::string_view name) const {
+std::string SourceDirectory::FullPath(absl::string_view name) const {
   return JoinPath(path, name);
 }
 
@@ -50,16 +50,16 @@ absl::StatusOr<SourceDirectory> ListDirectory(FileSystem& fs,
   return SourceDirectory{&fs, std::string(path), std::move(entries)};
 }
 
-absl::StatusOr<std::optional<SourceDirectory>> ChildOf(
+absl::StatusOr<std::optional<SourceDirectory>> OpenChildDirectory(
     const SourceDirectory& directory, absl::string_view name) {
   if (!directory.HasDirectory(name)) return std::nullopt;
-  return ListDirectory(*directory.fs, directory.PathOf(name));
+  return ListDirectory(*directory.fs, directory.FullPath(name));
 }
 
 absl::StatusOr<std::string> ReadText(const SourceDirectory& directory,
                                      absl::string_view name, uint64_t limit,
                                      const std::stop_token& stop) {
-  return ReadFile(*directory.fs, directory.PathOf(name), limit,
+  return ReadFile(*directory.fs, directory.FullPath(name), limit,
                   /*follow_symlinks=*/false, stop);
 }
 
@@ -73,7 +73,7 @@ absl::StatusOr<std::string> ReadPointer(const SourceDirectory& directory,
       target.find_first_of(absl::string_view("/\0", 2)) !=
           absl::string_view::npos) {
     return absl::DataLossError(
-        absl::StrCat(directory.PathOf(name),
+        absl::StrCat(directory.FullPath(name),
                      ": expected the name of a folder next to it, found '",
                      target.substr(0, 100), "'"));
   }

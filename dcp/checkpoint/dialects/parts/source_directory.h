@@ -25,14 +25,14 @@ struct SourceDirectory {
   bool Has(absl::string_view name) const;  // as anything
   bool HasFile(absl::string_view name) const;
   bool HasDirectory(absl::string_view name) const;
-  std::string PathOf(absl::string_view name) const;
+  std::string FullPath(absl::string_view name) const;
 };
 
 absl::StatusOr<SourceDirectory> ListDirectory(FileSystem& fs,
                                               absl::string_view path);
 
 // The directory `name` in `directory`; nullopt if there is none.
-absl::StatusOr<std::optional<SourceDirectory>> ChildOf(
+absl::StatusOr<std::optional<SourceDirectory>> OpenChildDirectory(
     const SourceDirectory& directory, absl::string_view name);
 
 // The text in the file `name` in `directory`, which has at most `limit` bytes.

@@ -70,7 +70,7 @@ bool CountsSteps(const StatePath& path) {
 // The path for rank `rank`'s own value: the last element ends in "@rank". An
 // index cannot, so it becomes one element with the key before it: rank 1's
 // ("rng", "cuda", 0) is ("rng", "cuda.0@1").
-StatePath PathOfRank(StatePath path, int64_t rank) {
+StatePath PathWithRank(StatePath path, int64_t rank) {
   std::string text;
   while (std::holds_alternative<int64_t>(path.back()) && path.size() > 1) {
     text = absl::StrCat(".", std::get<int64_t>(path.back()), text);
@@ -81,7 +81,7 @@ StatePath PathOfRank(StatePath path, int64_t rank) {
 }
 
 // Drops boxes that were there before.
-StateCollector::Part WithoutReplicas(StateCollector::Part part) {
+StateCollector::Part RemoveReplicas(StateCollector::Part part) {
   absl::flat_hash_set<std::string> seen;
   StateCollector::Part kept;
   kept.dtype = part.dtype;
@@ -94,8 +94,8 @@ StateCollector::Part WithoutReplicas(StateCollector::Part part) {
   return kept;
 }
 
-absl::StatusOr<TensorEntry> TensorOf(StateCollector::Part part) {
-  part = WithoutReplicas(std::move(part));
+absl::StatusOr<TensorEntry> JoinPart(StateCollector::Part part) {
+  part = RemoveReplicas(std::move(part));
   DCP_RETURN_IF_ERROR(CheckCoverage(part.shape, part.boxes));
   TensorEntry tensor;
   tensor.dtype = part.dtype;
@@ -175,7 +175,7 @@ absl::StatusOr<std::vector<CheckpointEntry>> StateCollector::Finish() && {
     if (collected.is_parts) {
       CheckpointEntry& entry = entries.emplace_back();
       entry.fqn = PathToName(collected.path);
-      absl::StatusOr<TensorEntry> tensor = TensorOf(std::move(collected.parts));
+      absl::StatusOr<TensorEntry> tensor = JoinPart(std::move(collected.parts));
       if (!tensor.ok()) return Annotate(tensor.status(), entry.fqn);
       entry.value = *std::move(tensor);
       entry.path = std::move(collected.path);
@@ -183,7 +183,7 @@ absl::StatusOr<std::vector<CheckpointEntry>> StateCollector::Finish() && {
     }
     for (size_t i = 0; i < collected.values.size(); ++i) {
       auto& [rank, value] = collected.values[i];
-      value.path = i == 0 ? collected.path : PathOfRank(collected.path, rank);
+      value.path = i == 0 ? collected.path : PathWithRank(collected.path, rank);
       value.fqn = PathToName(value.path);
       if (i > 0 && by_name_.contains(value.fqn)) {
         return absl::DataLossError(absl::StrCat(
@@ -196,7 +196,7 @@ absl::StatusOr<std::vector<CheckpointEntry>> StateCollector::Finish() && {
   return entries;
 }
 
-ChunkLocation PartOfChunk(const TensorEntry& tensor, const Box& box) {
+ChunkLocation NarrowToBox(const TensorEntry& tensor, const Box& box) {
   DCP_CHECK(tensor.locations.size() == 1, "a tensor of several chunks");
   ChunkLocation location = tensor.locations[0];
   const Dims strides = location.strides.empty() ? RowMajorStrides(tensor.shape)
@@ -222,7 +222,7 @@ StateCollector::Part FlatPart(const TensorEntry& vector, int64_t at,
   for (FlatBox& piece : FlatBoxes(shape, begin, begin + count)) {
     const int64_t size = Volume(piece.box.sizes);
     ChunkLocation location =
-        PartOfChunk(vector, {.offsets = {at + piece.offset}, .sizes = {size}});
+        NarrowToBox(vector, {.offsets = {at + piece.offset}, .sizes = {size}});
     // A vector's stride other than 1 would be a stride for each dimension.
     if (!location.strides.empty()) {
       Dims strides = RowMajorStrides(piece.box.sizes);

@@ -65,7 +65,7 @@ class StateCollector {
 
 // The location of a part in a tensor with one chunk: the elements in `box`,
 // which is relative to the tensor.
-ChunkLocation PartOfChunk(const TensorEntry& tensor, const Box& box);
+ChunkLocation NarrowToBox(const TensorEntry& tensor, const Box& box);
 
 // The part of a tensor with `shape` that is a range of row-major elements, from
 // `begin` on. They are the `count` elements from `at` on in `vector`, a tensor

@@ -131,7 +131,7 @@ absl::Status ResolveFlatParameters(FileSystem& fs, const OpenOptions& options,
   DCP_ASSIGN_OR_RETURN(const FlatHints hints,
                        ReadFlatHints(fs, options.dialect, stop));
   parts.check_index = options.check_index;
-  DCP_RETURN_IF_ERROR(LocateItems(fs, parts, ChunksOfEntries(parts, flats),
+  DCP_RETURN_IF_ERROR(LocateItems(fs, parts, ChunksInEntries(parts, flats),
                                   options.locate_memory_bytes, stop,
                                   /*progress=*/nullptr));
   std::vector<CheckpointEntry> entries;

@@ -185,8 +185,8 @@ absl::StatusOr<const FlatUnit*> FlatHints::Find(absl::string_view flat,
   return &found->second;
 }
 
-absl::StatusOr<Dims> FlatHints::ShapeOf(absl::string_view name,
-                                        int64_t numel) const {
+absl::StatusOr<Dims> FlatHints::FindShape(absl::string_view name,
+                                          int64_t numel) const {
   const absl::string_view option = has_layout ? "layout" : "like";
   const auto found = shapes.find(name);
   if (found == shapes.end()) {

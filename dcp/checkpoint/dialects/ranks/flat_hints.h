@@ -40,7 +40,7 @@ struct FlatHints {
                                        int64_t numel) const;
   // The shape of a parameter with `numel` elements. InvalidArgument if there is
   // none, or one with another size.
-  absl::StatusOr<Dims> ShapeOf(absl::string_view name, int64_t numel) const;
+  absl::StatusOr<Dims> FindShape(absl::string_view name, int64_t numel) const;
 };
 
 // Parses [{"flat": name, "params": [{"name": ..., "shape": [...]} or

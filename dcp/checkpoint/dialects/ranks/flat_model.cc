@@ -209,7 +209,7 @@ absl::Status FlatModel::MakeViews() {
     }
     Dims shape = {vector.numel};
     if (hints_.has_layout || hints_.has_like) {
-      DCP_ASSIGN_OR_RETURN(shape, hints_.ShapeOf(view, vector.numel));
+      DCP_ASSIGN_OR_RETURN(shape, hints_.FindShape(view, vector.numel));
     }
     vector.parameters = {{view, std::move(shape), 0, vector.numel}};
   }
@@ -286,7 +286,8 @@ absl::Status FlatModel::Take(ValueArena& arena,
 }
 
 std::optional<FlatVectors> FlatModel::Vectors(const Value& optimizer) const {
-  const std::optional<std::vector<int64_t>> numbers = NumbersOf(optimizer);
+  const std::optional<std::vector<int64_t>> numbers =
+      OnlyGroupNumbers(optimizer);
   if (!numbers.has_value() || numbers->size() != vectors_.size()) {
     return std::nullopt;
   }
@@ -328,7 +329,7 @@ absl::StatusOr<std::vector<SourceLoss>> TakeFlatModel(
     DCP_ASSIGN_OR_RETURN(const Value first,
                          optimizer->Get(optimizer->part->files[0]));
     std::optional<FlatVectors> vectors = flat.Vectors(first);
-    if (vectors.has_value() && !in_order && !HaveOwnSizes(*vectors)) {
+    if (vectors.has_value() && !in_order && !HaveDistinctSizes(*vectors)) {
       vectors.reset();
       losses.push_back(NumberedOptimizer(/*has_order=*/true));
     }

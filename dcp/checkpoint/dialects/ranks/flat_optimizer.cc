@@ -25,7 +25,7 @@ namespace {
 using Kind = Value::Kind;
 
 // The element count for a tensor with one dimension; nullopt for others.
-std::optional<int64_t> LengthOf(const Value& value) {
+std::optional<int64_t> VectorLength(const Value& value) {
   if (!IsTensor(value)) return std::nullopt;
   const absl::StatusOr<TorchTensor> tensor = ParseTensor(value);
   if (!tensor.ok() || tensor->sizes.size() != 1) return std::nullopt;
@@ -56,7 +56,7 @@ absl::StatusOr<std::optional<int64_t>> PieceLength(const Value& number,
   for (size_t i = 0; i < state.items().size(); i += 2) {
     const Value& value = state.items()[i + 1];
     if (!MayBeFlat(value)) return std::nullopt;
-    const std::optional<int64_t> found = LengthOf(value);
+    const std::optional<int64_t> found = VectorLength(value);
     if (length.has_value() && found.has_value() && *length != *found) {
       return absl::DataLossError(
           absl::StrCat("the optimizer has ", *length, " elements and ", *found,
@@ -81,7 +81,7 @@ absl::Status JoinPieces(FlatVector& vector) {
 
 // The outermost module that contains the parameter and that the glob matches.
 // Empty if there is none.
-std::string UnitOf(absl::string_view parameter, const GlobSet& glob) {
+std::string FindUnit(absl::string_view parameter, const GlobSet& glob) {
   for (size_t dot = parameter.find('.'); dot != absl::string_view::npos;
        dot = parameter.find('.', dot + 1)) {
     const absl::string_view module = parameter.substr(0, dot);
@@ -92,13 +92,13 @@ std::string UnitOf(absl::string_view parameter, const GlobSet& glob) {
 
 // The units in order: the unit with parameters outside of all modules first, if
 // any. InvalidArgument if the shapes are absurdly large.
-absl::StatusOr<std::vector<FlatVector>> UnitsOf(const Parameters& parameters,
-                                                absl::string_view unit_glob) {
+absl::StatusOr<std::vector<FlatVector>> GroupIntoUnits(
+    const Parameters& parameters, absl::string_view unit_glob) {
   const GlobSet glob({std::string(unit_glob)});
   std::vector<FlatVector> units(1);
   absl::flat_hash_map<std::string, size_t> by_name{{"", 0}};
   for (const auto& [name, shape] : parameters) {
-    const std::string module = UnitOf(name, glob);
+    const std::string module = FindUnit(name, glob);
     const auto [it, is_new] = by_name.emplace(module, units.size());
     if (is_new) units.emplace_back().name = module;
     FlatVector& unit = units[it->second];
@@ -117,7 +117,7 @@ absl::Status UseUnits(const Parameters& parameters,
                       const std::vector<int64_t>& numbers,
                       absl::string_view unit_glob, FlatVectors& vectors) {
   DCP_ASSIGN_OR_RETURN(std::vector<FlatVector> units,
-                       UnitsOf(parameters, unit_glob));
+                       GroupIntoUnits(parameters, unit_glob));
   if (units.size() != numbers.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the option flat_units '", unit_glob, "' gives ", units.size(),
@@ -150,7 +150,7 @@ absl::Status UseUnits(const Parameters& parameters,
 bool UseOrder(const Parameters& parameters, const std::vector<int64_t>& numbers,
               bool in_order, FlatVectors& vectors) {
   if (parameters.size() != numbers.size()) return false;
-  if (!in_order && !HaveOwnSizes(vectors)) return false;
+  if (!in_order && !HaveDistinctSizes(vectors)) return false;
   for (size_t i = 0; i < numbers.size(); ++i) {
     const auto found = vectors.find(numbers[i]);
     if (found != vectors.end() &&
@@ -214,7 +214,7 @@ absl::Status TakeState(const RankFile& file, const StatePath& prefix,
       path.insert(path.end(), {"state", parameter, name});
       return path;
     };
-    if (LengthOf(value).has_value()) {
+    if (VectorLength(value).has_value()) {
       DCP_ASSIGN_OR_RETURN(const TensorEntry piece,
                            TensorInArchive(*file.archive, value, file.file, 0));
       DCP_RETURN_IF_ERROR(Annotate(
@@ -232,7 +232,7 @@ absl::Status TakeState(const RankFile& file, const StatePath& prefix,
 }
 
 // The names for the groups; a number that remains a number is left out.
-absl::flat_hash_map<int64_t, std::vector<std::string>> NamesOf(
+absl::flat_hash_map<int64_t, std::vector<std::string>> NamesByNumber(
     const FlatVectors& vectors) {
   absl::flat_hash_map<int64_t, std::vector<std::string>> names;
   for (const auto& [number, vector] : vectors) {
@@ -246,7 +246,7 @@ absl::flat_hash_map<int64_t, std::vector<std::string>> NamesOf(
 
 }  // namespace
 
-bool HaveOwnSizes(const FlatVectors& vectors) {
+bool HaveDistinctSizes(const FlatVectors& vectors) {
   absl::flat_hash_set<int64_t> sizes;
   for (const auto& [number, vector] : vectors) {
     if (!sizes.insert(vector.numel).second) return false;
@@ -286,7 +286,8 @@ absl::StatusOr<bool> NameFlatOptimizer(const RankFile& file, const Value& model,
                                        const Value& optimizer,
                                        const FlatOrder& order,
                                        FlatVectors& vectors) {
-  const std::optional<std::vector<int64_t>> numbers = NumbersOf(optimizer);
+  const std::optional<std::vector<int64_t>> numbers =
+      OnlyGroupNumbers(optimizer);
   if (!numbers.has_value()) return false;
   const Parameters all = SavedParameters(model);
   const Parameters untied = WithoutCopies(file, model, all);
@@ -303,7 +304,7 @@ absl::StatusOr<bool> NameFlatOptimizer(const RankFile& file, const Value& model,
 absl::Status TakeFlatOptimizer(const RankState& optimizer,
                                const FlatVectors& vectors, ValueArena& arena,
                                StateCollector& collector) {
-  const auto names = NamesOf(vectors);
+  const auto names = NamesByNumber(vectors);
   for (RankFile& file : optimizer.part->files) {
     DCP_ASSIGN_OR_RETURN(const Value value, optimizer.Get(file));
     const absl::Span<const Value> states = StatesIn(value);

@@ -31,7 +31,7 @@ absl::StatusOr<FlatVectors> FindFlatOptimizer(const RankState& optimizer);
 
 // Whether no two vectors have the same element count, so that a wrong order
 // would not fit.
-bool HaveOwnSizes(const FlatVectors& vectors);
+bool HaveDistinctSizes(const FlatVectors& vectors);
 
 // The known facts about the order in which the optimizer got the parameters.
 struct FlatOrder {

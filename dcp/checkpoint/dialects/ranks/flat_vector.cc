@@ -23,7 +23,7 @@ void CutEvenly(int64_t numel, int64_t num_ranks, FlatVector& vector) {
 }
 
 absl::Status AddFlatPiece(const FlatVector& vector, int64_t rank,
-                          const TensorEntry& piece, FlatPathOf path_of,
+                          const TensorEntry& piece, FlatPathFunction path_of,
                           StateCollector& collector) {
   const size_t r = static_cast<size_t>(rank);
   const int64_t begin = vector.begins[r];

@@ -41,14 +41,15 @@ struct FlatVector {
 void CutEvenly(int64_t numel, int64_t num_ranks, FlatVector& vector);
 
 // Where a parameter's tensor goes.
-using FlatPathOf = absl::FunctionRef<StatePath(const std::string& parameter)>;
+using FlatPathFunction =
+    absl::FunctionRef<StatePath(const std::string& parameter)>;
 
 // Adds `piece`, rank `rank`'s part of the vector, as a tensor with one
 // dimension and one chunk: each parameter gets the elements in the piece that
 // belong to it. The piece may leave out the padding at the end. DataLoss if it
 // has another length.
 absl::Status AddFlatPiece(const FlatVector& vector, int64_t rank,
-                          const TensorEntry& piece, FlatPathOf path_of,
+                          const TensorEntry& piece, FlatPathFunction path_of,
                           StateCollector& collector);
 
 }  // namespace dcp

@@ -22,7 +22,7 @@ namespace {
 using Kind = Value::Kind;
 
 // The whole shape for a tensor, sharded or not; nullopt for anything else.
-std::optional<Dims> ShapeOf(const Value& value) {
+std::optional<Dims> WholeShape(const Value& value) {
   if (IsRankTensor(value)) {
     absl::StatusOr<RankTensor> tensor = ParseRankTensor(value);
     if (!tensor.ok()) return std::nullopt;
@@ -36,7 +36,7 @@ std::optional<Dims> ShapeOf(const Value& value) {
 
 // Equal for tensors that are one tensor in memory; empty if this rank has none
 // of the elements.
-std::string MemoryOf(const Value& value) {
+std::string MemoryIdentity(const Value& value) {
   Value local = value;
   if (IsRankTensor(value)) {
     const absl::StatusOr<RankTensor> tensor = ParseRankTensor(value);
@@ -50,7 +50,7 @@ std::string MemoryOf(const Value& value) {
 }
 
 // Each number's state.
-absl::flat_hash_map<int64_t, Value> StatesOf(const Value& optimizer) {
+absl::flat_hash_map<int64_t, Value> StatesByNumber(const Value& optimizer) {
   absl::flat_hash_map<int64_t, Value> states;
   const std::optional<Value> state = FindKey(optimizer, "state");
   if (!state.has_value() || !IsMapping(*state)) return states;
@@ -67,7 +67,7 @@ std::optional<Dims> StateShape(const Value& state) {
   std::optional<Dims> shape;
   if (!IsMapping(state)) return std::nullopt;
   for (size_t i = 1; i < state.items().size(); i += 2) {
-    std::optional<Dims> found = ShapeOf(state.items()[i]);
+    std::optional<Dims> found = WholeShape(state.items()[i]);
     if (!found.has_value() || found->empty()) continue;
     if (shape.has_value() && *shape != *found) return std::nullopt;
     shape = std::move(found);
@@ -81,7 +81,7 @@ bool HasTensors(const Value& state) {
     if (state.items()[i].is(Kind::kStr) && state.items()[i].text() == "step") {
       continue;
     }
-    if (ShapeOf(state.items()[i + 1]).has_value()) return true;
+    if (WholeShape(state.items()[i + 1]).has_value()) return true;
   }
   return false;
 }
@@ -119,7 +119,7 @@ class NameFinder {
   NameFinder(const Parameters& parameters, const Value& optimizer,
              std::vector<Group> groups)
       : parameters_(parameters),
-        states_(StatesOf(optimizer)),
+        states_(StatesByNumber(optimizer)),
         groups_(std::move(groups)) {
     for (const Group& group : groups_) {
       numbers_.insert(numbers_.end(), group.numbers.begin(),
@@ -132,7 +132,7 @@ class NameFinder {
   }
 
   // The names that the groups record; empty if they do not fit.
-  OptimizerNames Recorded() const {
+  OptimizerNames RecordedNames() const {
     OptimizerNames names;
     for (const Group& group : groups_) {
       if (group.names.size() != group.numbers.size()) return {};
@@ -153,7 +153,7 @@ class NameFinder {
   }
 
   // The names by order; empty if it does not fit.
-  OptimizerNames InOrder() const {
+  OptimizerNames NamesInOrder() const {
     if (!MayBeOrdered()) return {};
     OptimizerNames names;
     for (size_t i = 0; i < numbers_.size(); ++i) {
@@ -164,7 +164,7 @@ class NameFinder {
   }
 
   // The names that follow from the shapes; empty if they are not certain.
-  OptimizerNames ByShape() const {
+  OptimizerNames NamesByShape() const {
     OptimizerNames names;
     std::vector<bool> taken(parameters_.size());
     std::vector<int64_t> without_state;
@@ -203,7 +203,7 @@ class NameFinder {
     if (state == states_.end()) return true;
     if (!IsMapping(state->second)) return false;
     for (size_t i = 1; i < state->second.items().size(); i += 2) {
-      const std::optional<Dims> found = ShapeOf(state->second.items()[i]);
+      const std::optional<Dims> found = WholeShape(state->second.items()[i]);
       if (found.has_value() && !found->empty() && *found != shape) return false;
     }
     return true;
@@ -224,11 +224,11 @@ FoundNames FindOptimizerNames(const Parameters& parameters,
   std::optional<std::vector<Group>> groups = OptimizerGroups(optimizer);
   if (!groups.has_value()) return {};
   const NameFinder finder(parameters, optimizer, *std::move(groups));
-  OptimizerNames names = finder.Recorded();
+  OptimizerNames names = finder.RecordedNames();
   if (!names.empty()) return {.names = std::move(names)};
-  OptimizerNames ordered = finder.InOrder();
+  OptimizerNames ordered = finder.NamesInOrder();
   if (in_order && !ordered.empty()) return {.names = std::move(ordered)};
-  names = finder.ByShape();
+  names = finder.NamesByShape();
   const bool needs_order = !in_order && names.empty() && finder.MayBeOrdered();
   return {.names = std::move(names), .needs_order = needs_order};
 }
@@ -258,16 +258,16 @@ Parameters SavedParameters(const Value& model) {
     if (!items[i].is(Kind::kStr) || IsRankTensor(items[i + 1]) != any_sharded) {
       continue;
     }
-    std::optional<Dims> shape = ShapeOf(items[i + 1]);
+    std::optional<Dims> shape = WholeShape(items[i + 1]);
     if (!shape.has_value()) continue;
-    const std::string memory = MemoryOf(items[i + 1]);
+    const std::string memory = MemoryIdentity(items[i + 1]);
     if (!memory.empty() && !seen.insert(memory).second) continue;
     parameters.emplace_back(items[i].text(), *std::move(shape));
   }
   return parameters;
 }
 
-std::optional<std::vector<int64_t>> NumbersOf(const Value& optimizer) {
+std::optional<std::vector<int64_t>> OnlyGroupNumbers(const Value& optimizer) {
   const std::optional<Value> groups = FindKey(optimizer, "param_groups");
   if (!groups.has_value() || !groups->is(Kind::kList) ||
       groups->items().size() != 1) {

@@ -49,7 +49,7 @@ SourceLoss NumberedOptimizer(bool has_order);
 
 // The numbers in the only group of `optimizer`; nullopt if there are several
 // groups or if the group has names.
-std::optional<std::vector<int64_t>> NumbersOf(const Value& optimizer);
+std::optional<std::vector<int64_t>> OnlyGroupNumbers(const Value& optimizer);
 
 // `groups`, a list of param_groups, with names in place of the numbers. New
 // values are made in `arena`.

@@ -37,7 +37,7 @@ absl::StatusOr<int64_t> CountRanks(FileSystem& fs,
   absl::flat_hash_set<int64_t> ranks;
   int64_t last = -1;
   for (const DirectoryEntry& entry : entries) {
-    const std::optional<int64_t> rank = RankOfMetadataName(entry.name);
+    const std::optional<int64_t> rank = ParseRankMetadataName(entry.name);
     if (!rank.has_value()) continue;
     ranks.insert(*rank);
     last = std::max(last, *rank);
@@ -100,7 +100,8 @@ class RankIndices {
     const SourceFiles indices(fs_, std::string(directory_), std::move(names),
                               DirectMode::kOff, /*follow_symlinks=*/false);
     DCP_RETURN_IF_ERROR(indices.ForEach(stop_, [&](uint32_t i) -> absl::Status {
-      DCP_ASSIGN_OR_RETURN(all[i], ReadDcpIndex(fs_, indices.PathOf(i), stop_));
+      DCP_ASSIGN_OR_RETURN(all[i],
+                           ReadDcpIndex(fs_, indices.FullPath(i), stop_));
       return absl::OkStatus();
     }));
     for (size_t rank = 0; rank < all.size(); ++rank) {
@@ -151,14 +152,14 @@ class RankIndices {
     std::vector<int64_t> ranks;
     for (Stored& stored : stored_) {
       if (IsSharded(stored.entry)) continue;
-      absl::StatusOr<CheckpointEntry> entry = EntryOfIndex(stored.entry);
+      absl::StatusOr<CheckpointEntry> entry = MakeIndexEntry(stored.entry);
       if (!entry.ok()) return Annotate(entry.status(), directory_);
       parts_.entries.push_back(*std::move(entry));
       ranks.push_back(stored.rank);
     }
     std::vector<uint32_t> all(parts_.entries.size());
     for (uint32_t i = 0; i < all.size(); ++i) all[i] = i;
-    DCP_RETURN_IF_ERROR(LocateItems(fs_, parts_, ChunksOfEntries(parts_, all),
+    DCP_RETURN_IF_ERROR(LocateItems(fs_, parts_, ChunksInEntries(parts_, all),
                                     options_.locate_memory_bytes, stop_,
                                     options_.progress));
     for (size_t i = 0; i < ranks.size(); ++i) {
@@ -206,7 +207,7 @@ std::string RankMetadataName(int64_t rank) {
   return absl::StrCat("__", rank, kDcpMetadataName);
 }
 
-std::optional<int64_t> RankOfMetadataName(absl::string_view name) {
+std::optional<int64_t> ParseRankMetadataName(absl::string_view name) {
   int64_t rank = 0;
   if (!absl::ConsumePrefix(&name, "__") ||
       !absl::ConsumeSuffix(&name, kDcpMetadataName) ||

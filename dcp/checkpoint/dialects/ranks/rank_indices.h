@@ -24,7 +24,7 @@ namespace dcp {
 std::string RankMetadataName(int64_t rank);
 
 // The rank that has an index with this name; nullopt for other names.
-std::optional<int64_t> RankOfMetadataName(absl::string_view name);
+std::optional<int64_t> ParseRankMetadataName(absl::string_view name);
 
 // Opens one rank's checkpoint, if `options` choose one, or all together. Then
 // shards are joined, and values that ranks have whole are kept once; where they

@@ -25,8 +25,8 @@ absl::Status CheckOwner(const RankFile& file, const RankTensor& tensor) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<StateCollector::Part> PartOf(const RankFile& file,
-                                            RankTensor tensor) {
+absl::StatusOr<StateCollector::Part> MakePart(const RankFile& file,
+                                              RankTensor tensor) {
   DCP_RETURN_IF_ERROR(CheckOwner(file, tensor));
   StateCollector::Part part;
   part.dtype = tensor.dtype;
@@ -36,7 +36,7 @@ absl::StatusOr<StateCollector::Part> PartOf(const RankFile& file,
         const TensorEntry local,
         TensorInArchive(*file.archive, piece.tensor, file.file, 0));
     part.locations.push_back(
-        PartOfChunk(local, {piece.offsets, piece.box.sizes}));
+        NarrowToBox(local, {piece.offsets, piece.box.sizes}));
     part.boxes.push_back(std::move(piece.box));
   }
   return part;

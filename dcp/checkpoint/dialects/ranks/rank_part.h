@@ -39,8 +39,8 @@ struct RankPart {
 absl::Status CheckOwner(const RankFile& file, const RankTensor& tensor);
 
 // The part that the file holds of a sharded tensor, which it owns.
-absl::StatusOr<StateCollector::Part> PartOf(const RankFile& file,
-                                            RankTensor tensor);
+absl::StatusOr<StateCollector::Part> MakePart(const RankFile& file,
+                                              RankTensor tensor);
 
 // A state dict that each rank has: the roots of the files in `part`, or their
 // values at `key`.

@@ -290,7 +290,7 @@ absl::Status RanksReader::AddLeaf(const RankFile& file, const StatePath& path,
   }
   DCP_RETURN_IF_ERROR(CheckPlacement(path, file, tensor));
   DCP_ASSIGN_OR_RETURN(StateCollector::Part part,
-                       PartOf(file, std::move(tensor)));
+                       MakePart(file, std::move(tensor)));
   return collector_.AddPart(path, file.rank, std::move(part));
 }
 
@@ -323,8 +323,8 @@ absl::StatusOr<CheckpointParts> RanksReader::Run() {
   DCP_RETURN_IF_ERROR(Annotate(NameParameters(), directory_.path));
   for (const RankPart& part : ranks_) {
     for (const RankFile& file : part.files) {
-      DCP_RETURN_IF_ERROR(
-          Annotate(AddFile(file, part.name), parts_.files->PathOf(file.file)));
+      DCP_RETURN_IF_ERROR(Annotate(AddFile(file, part.name),
+                                   parts_.files->FullPath(file.file)));
     }
   }
   absl::StatusOr<std::vector<CheckpointEntry>> entries =

@@ -61,7 +61,7 @@ class ListJoiner {
     }
     for (const RankPath& list : lists) {
       if (list.second.empty() || has_elements_.contains(list.second)) continue;
-      values_.push_back({list, EntryOf(arena_.List())});
+      values_.push_back({list, MakeListEntry(arena_.List())});
       Note(list, values_.size() - 1);
     }
   }
@@ -87,7 +87,7 @@ class ListJoiner {
   }
 
  private:
-  CheckpointEntry EntryOf(Value value) const {
+  CheckpointEntry MakeListEntry(Value value) const {
     ObjectEntry object;
     object.item.file = file_;
     object.located = true;
@@ -111,7 +111,7 @@ class ListJoiner {
     const size_t first = *elements.begin()->second;
     for (const auto& [index, value] : elements) is_joined[*value] = true;
     is_joined[first] = false;
-    values_[first] = {place, EntryOf(arena_.List(items))};
+    values_[first] = {place, MakeListEntry(arena_.List(items))};
     const StatePath& path = place.second;
     const std::optional<int64_t> index = IndexAt(path, path.size() - 1);
     if (index.has_value()) {

@@ -76,7 +76,7 @@ struct EntryFields {
   std::vector<SnapshotPiece> pieces;
 };
 
-std::optional<EntryKind> KindOf(absl::string_view type) {
+std::optional<EntryKind> ParseEntryKind(absl::string_view type) {
   constexpr std::pair<absl::string_view, EntryKind> kKinds[] = {
       {"Tensor", EntryKind::kTensor},
       {"ChunkedTensor", EntryKind::kChunked},
@@ -133,7 +133,7 @@ class ManifestParser {
   absl::Status FillEntry(SnapshotEntry& entry);
   // Turns the keys after lists in a path into indices.
   void SetIndices(int64_t rank, StatePath& path) const;
-  absl::StatusOr<uint32_t> FileOf(const std::string& location);
+  absl::StatusOr<uint32_t> FileNumber(const std::string& location);
 
   SnapshotManifest manifest_;
   std::string top_field_;
@@ -248,7 +248,8 @@ absl::Status ManifestParser::HandlePieceField(const JsonEvent& event) {
              : absl::OkStatus();
 }
 
-absl::StatusOr<uint32_t> ManifestParser::FileOf(const std::string& location) {
+absl::StatusOr<uint32_t> ManifestParser::FileNumber(
+    const std::string& location) {
   const auto found = file_ids_.find(location);
   if (found != file_ids_.end()) return found->second;
   if (const absl::Status path = CheckRelativePath(location); !path.ok()) {
@@ -269,7 +270,8 @@ absl::Status ManifestParser::FinishPiece() {
   piece.box = {.offsets = piece_.offsets.values(),
                .sizes = piece_.sizes.values()};
   if (!piece_.has_tensor) return Bad("a piece has no tensor");
-  DCP_ASSIGN_OR_RETURN(const uint32_t file, FileOf(piece_.tensor.location()));
+  DCP_ASSIGN_OR_RETURN(const uint32_t file,
+                       FileNumber(piece_.tensor.location()));
   DCP_ASSIGN_OR_RETURN(piece.tensor, piece_.tensor.Tensor(file));
   if (piece.tensor.form == SnapshotTensor::Form::kQuantized) {
     return absl::UnimplementedError("quantized tensors are not supported");
@@ -323,13 +325,13 @@ absl::Status ManifestParser::FillEntry(SnapshotEntry& entry) {
   switch (entry.kind) {
     case EntryKind::kTensor: {
       DCP_ASSIGN_OR_RETURN(const uint32_t file,
-                           FileOf(entry_.stored.location()));
+                           FileNumber(entry_.stored.location()));
       DCP_ASSIGN_OR_RETURN(entry.tensor, entry_.stored.Tensor(file));
       return absl::OkStatus();
     }
     case EntryKind::kObject: {
       DCP_ASSIGN_OR_RETURN(const uint32_t file,
-                           FileOf(entry_.stored.location()));
+                           FileNumber(entry_.stored.location()));
       DCP_ASSIGN_OR_RETURN(entry.range, entry_.stored.Object(file));
       return absl::OkStatus();
     }
@@ -369,7 +371,7 @@ absl::Status ManifestParser::FinishEntry() {
   if (entry_.type == "dict" || entry_.type == "OrderedDict") {
     return absl::OkStatus();
   }
-  const std::optional<EntryKind> kind = KindOf(entry_.type);
+  const std::optional<EntryKind> kind = ParseEntryKind(entry_.type);
   if (!kind.has_value()) {
     return absl::UnimplementedError(absl::StrCat(
         "entries of type '", ShortJson(entry_.type), "' are not supported"));

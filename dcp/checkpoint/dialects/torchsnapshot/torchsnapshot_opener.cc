@@ -44,7 +44,8 @@ absl::Status BadText(absl::string_view kind, absl::string_view text) {
 }
 
 // The value that the manifest itself holds.
-absl::StatusOr<Value> ValueOf(const SnapshotEntry& entry, ValueArena& arena) {
+absl::StatusOr<Value> DecodeValue(const SnapshotEntry& entry,
+                                  ValueArena& arena) {
   std::string bytes;
   switch (entry.kind) {
     case EntryKind::kInt: {
@@ -114,18 +115,18 @@ class SnapshotReader {
   absl::Status FindShapes();
   absl::Status Add(const SnapshotEntry& entry);
   absl::Status AddValues();
-  absl::StatusOr<CheckpointEntry> EntryOf(const SnapshotEntry& entry);
+  absl::StatusOr<CheckpointEntry> MakeObjectEntry(const SnapshotEntry& entry);
   absl::StatusOr<CheckpointEntry> QuantizedEntry(const SnapshotTensor& tensor);
-  absl::StatusOr<StateCollector::Part> PartOf(const SnapshotEntry& entry,
-                                              const Dims& shape);
-  absl::StatusOr<ChunkLocation> LocationOf(const SnapshotTensor& tensor);
+  absl::StatusOr<StateCollector::Part> FindPart(const SnapshotEntry& entry,
+                                                const Dims& shape);
+  absl::StatusOr<ChunkLocation> LocateTensor(const SnapshotTensor& tensor);
   // The archive in a range that is Bounded. Several replicas may share one.
-  absl::StatusOr<const TorchArchive*> ArchiveIn(const SnapshotRange& range,
-                                                bool may_be_known);
+  absl::StatusOr<const TorchArchive*> FindArchive(const SnapshotRange& range,
+                                                  bool may_be_known);
   // Reads the archive in a range that is Bounded.
   absl::StatusOr<std::unique_ptr<TorchArchive>> ReadArchive(
       const SnapshotRange& range);
-  absl::StatusOr<uint64_t> SizeOf(uint32_t file);
+  absl::StatusOr<uint64_t> FindFileSize(uint32_t file);
   // The range, which is checked to be in its file.
   absl::StatusOr<SnapshotRange> Bounded(const SnapshotRange& range);
 
@@ -150,7 +151,7 @@ class SnapshotReader {
 };
 
 absl::Status SnapshotReader::ReadManifest() {
-  const std::string path = directory_.PathOf(kSnapshotMetadataName);
+  const std::string path = directory_.FullPath(kSnapshotMetadataName);
   DCP_ASSIGN_OR_RETURN(const File file,
                        directory_.fs->OpenForRead(path, DirectMode::kOff,
                                                   /*follow_symlinks=*/false));
@@ -187,7 +188,7 @@ void SnapshotReader::ReadAhead() {
   }
   ahead_.resize(is_archive.size());
   const auto read = [&](uint32_t file) {
-    const absl::StatusOr<uint64_t> size = SizeOf(file);
+    const absl::StatusOr<uint64_t> size = FindFileSize(file);
     if (!size.ok() || !is_archive[file]) return absl::OkStatus();
     auto archive = ReadArchive({.file = file, .begin = 0, .end = *size});
     if (archive.ok()) ahead_[file] = *std::move(archive);
@@ -206,15 +207,15 @@ absl::StatusOr<std::unique_ptr<TorchArchive>> SnapshotReader::ReadArchive(
   return std::make_unique<TorchArchive>(std::move(archive));
 }
 
-absl::StatusOr<uint64_t> SnapshotReader::SizeOf(uint32_t file) {
+absl::StatusOr<uint64_t> SnapshotReader::FindFileSize(uint32_t file) {
   std::optional<uint64_t>& size = file_sizes_[file];
   if (size.has_value()) return *size;
   // Opening each of a million files would be slow, and they would stay open.
   DCP_ASSIGN_OR_RETURN(const FileInfo info,
-                       directory_.fs->Stat(parts_.files->PathOf(file)));
+                       directory_.fs->Stat(parts_.files->FullPath(file)));
   if (info.kind != FileKind::kFile) {
     return absl::DataLossError(
-        absl::StrCat(parts_.files->PathOf(file), " is not a regular file"));
+        absl::StrCat(parts_.files->FullPath(file), " is not a regular file"));
   }
   size = info.size;
   return info.size;
@@ -222,7 +223,7 @@ absl::StatusOr<uint64_t> SnapshotReader::SizeOf(uint32_t file) {
 
 absl::StatusOr<SnapshotRange> SnapshotReader::Bounded(
     const SnapshotRange& range) {
-  DCP_ASSIGN_OR_RETURN(const uint64_t size, SizeOf(range.file));
+  DCP_ASSIGN_OR_RETURN(const uint64_t size, FindFileSize(range.file));
   SnapshotRange bounded = range;
   if (range.is_whole) {
     bounded.begin = 0;
@@ -235,7 +236,7 @@ absl::StatusOr<SnapshotRange> SnapshotReader::Bounded(
       ", which has ", size, " bytes"));
 }
 
-absl::StatusOr<const TorchArchive*> SnapshotReader::ArchiveIn(
+absl::StatusOr<const TorchArchive*> SnapshotReader::FindArchive(
     const SnapshotRange& range, bool may_be_known) {
   const uint32_t file = range.file;
   const bool is_whole = range.begin == 0 && range.end == *file_sizes_[file];
@@ -257,13 +258,13 @@ absl::StatusOr<const TorchArchive*> SnapshotReader::ArchiveIn(
   return archive.get();
 }
 
-absl::StatusOr<ChunkLocation> SnapshotReader::LocationOf(
+absl::StatusOr<ChunkLocation> SnapshotReader::LocateTensor(
     const SnapshotTensor& tensor) {
   const std::string& name = parts_.files->names()[tensor.range.file];
   DCP_ASSIGN_OR_RETURN(const SnapshotRange bounded, Bounded(tensor.range));
   if (tensor.form == SnapshotTensor::Form::kTorchSave) {
     absl::StatusOr<const TorchArchive*> archive =
-        ArchiveIn(bounded, /*may_be_known=*/true);
+        FindArchive(bounded, /*may_be_known=*/true);
     if (!archive.ok()) return Annotate(archive.status(), name);
     absl::StatusOr<TensorEntry> stored = TensorInArchive(
         **archive, (*archive)->root, bounded.file, bounded.begin);
@@ -292,7 +293,7 @@ absl::StatusOr<ChunkLocation> SnapshotReader::LocationOf(
   return location;
 }
 
-absl::StatusOr<StateCollector::Part> SnapshotReader::PartOf(
+absl::StatusOr<StateCollector::Part> SnapshotReader::FindPart(
     const SnapshotEntry& entry, const Dims& shape) {
   StateCollector::Part part;
   part.dtype = entry.tensor.dtype;
@@ -305,7 +306,7 @@ absl::StatusOr<StateCollector::Part> SnapshotReader::PartOf(
                        " at ", ShapeToString(piece.box.offsets),
                        " is not inside shape ", ShapeToString(shape)));
     }
-    DCP_ASSIGN_OR_RETURN(ChunkLocation location, LocationOf(piece.tensor));
+    DCP_ASSIGN_OR_RETURN(ChunkLocation location, LocateTensor(piece.tensor));
     part.boxes.push_back(piece.box);
     part.locations.push_back(std::move(location));
   }
@@ -324,13 +325,13 @@ absl::StatusOr<CheckpointEntry> SnapshotReader::QuantizedEntry(
   return entry;
 }
 
-absl::StatusOr<CheckpointEntry> SnapshotReader::EntryOf(
+absl::StatusOr<CheckpointEntry> SnapshotReader::MakeObjectEntry(
     const SnapshotEntry& entry) {
   CheckpointEntry result;
   if (entry.kind == EntryKind::kObject) {
     DCP_ASSIGN_OR_RETURN(const SnapshotRange bounded, Bounded(entry.range));
     const absl::StatusOr<const TorchArchive*> archive =
-        ArchiveIn(bounded, /*may_be_known=*/false);
+        FindArchive(bounded, /*may_be_known=*/false);
     if (!archive.ok()) {
       return Annotate(archive.status(), parts_.files->names()[bounded.file]);
     }
@@ -348,12 +349,12 @@ absl::StatusOr<CheckpointEntry> SnapshotReader::EntryOf(
     tensor.dtype = entry.tensor.dtype;
     tensor.shape = entry.tensor.shape;
     if (entry.kind == EntryKind::kTensor) {
-      DCP_ASSIGN_OR_RETURN(ChunkLocation location, LocationOf(entry.tensor));
+      DCP_ASSIGN_OR_RETURN(ChunkLocation location, LocateTensor(entry.tensor));
       tensor.boxes.push_back(WholeBox(tensor.shape));
       tensor.locations.push_back(std::move(location));
     } else {
       DCP_ASSIGN_OR_RETURN(StateCollector::Part part,
-                           PartOf(entry, tensor.shape));
+                           FindPart(entry, tensor.shape));
       DCP_RETURN_IF_ERROR(CheckCoverage(tensor.shape, part.boxes));
       tensor.boxes = std::move(part.boxes);
       tensor.locations = std::move(part.locations);
@@ -362,7 +363,7 @@ absl::StatusOr<CheckpointEntry> SnapshotReader::EntryOf(
     return result;
   }
   ObjectEntry object;
-  DCP_ASSIGN_OR_RETURN(object.value, ValueOf(entry, parts_.arena));
+  DCP_ASSIGN_OR_RETURN(object.value, DecodeValue(entry, parts_.arena));
   object.item.file = static_cast<uint32_t>(parts_.files->names().size() - 1);
   object.located = true;
   result.value = std::move(object);
@@ -408,7 +409,7 @@ absl::Status SnapshotReader::Add(const SnapshotEntry& entry) {
     if (entry.pieces.empty()) return absl::OkStatus();
     sharded_.emplace_back(entry.rank, entry.path);
     DCP_ASSIGN_OR_RETURN(StateCollector::Part part,
-                         PartOf(entry, shape->second));
+                         FindPart(entry, shape->second));
     return collector_.AddPart(entry.path, entry.rank, std::move(part));
   }
   // Old versions list replicated values under every rank.
@@ -416,7 +417,7 @@ absl::Status SnapshotReader::Add(const SnapshotEntry& entry) {
       !replicated_.insert(PathToName(entry.path)).second) {
     return absl::OkStatus();
   }
-  DCP_ASSIGN_OR_RETURN(CheckpointEntry value, EntryOf(entry));
+  DCP_ASSIGN_OR_RETURN(CheckpointEntry value, MakeObjectEntry(entry));
   values_.push_back({{entry.rank, entry.path}, std::move(value)});
   return absl::OkStatus();
 }
@@ -441,7 +442,7 @@ absl::StatusOr<CheckpointParts> SnapshotReader::Run() {
   parts_.format = Format::kTorch;
   parts_.dialect = Dialect::kTorchSnapshot;
   DCP_RETURN_IF_ERROR(ReadManifest());
-  const std::string path = directory_.PathOf(kSnapshotMetadataName);
+  const std::string path = directory_.FullPath(kSnapshotMetadataName);
   DCP_RETURN_IF_ERROR(Annotate(FindShapes(), path));
   ReadAhead();
   for (const SnapshotEntry& entry : manifest_.entries) {

@@ -18,9 +18,9 @@ namespace {
 
 // The dimensions that the operator works along; nullopt if it names none, which
 // means all.
-std::optional<Sizes> DimsOf(const Call& call, int64_t ndim) {
-  auto place = call.place_of("dim");
-  if (!place.has_value()) place = call.place_of("dims");
+std::optional<Sizes> OperatorDims(const Call& call, int64_t ndim) {
+  auto place = call.argument_index("dim");
+  if (!place.has_value()) place = call.argument_index("dims");
   if (!place.has_value()) return std::nullopt;
   const c10::IValue& value = call.arg(*place);
   Sizes dims;
@@ -82,7 +82,7 @@ std::optional<Values> AlongDims(Call& call, bool passes_sums) {
     args[0] = x.To(Layout::Same());
     return call.Run(std::move(args));
   }
-  const std::optional<Sizes> dims = DimsOf(call, x.ndim());
+  const std::optional<Sizes> dims = OperatorDims(call, x.ndim());
   if (x.is_shard() && (!dims.has_value() || Contains(*dims, x.layout().dim)) &&
       !IsWholeSlice(call, x)) {
     return std::nullopt;
@@ -108,7 +108,7 @@ std::optional<Values> MaximumRule(Call& call) {
 
 std::optional<Values> SumRule(Call& call) {
   const Operand x = call.operand(0);
-  const std::optional<Sizes> dims = DimsOf(call, x.ndim());
+  const std::optional<Sizes> dims = OperatorDims(call, x.ndim());
   const bool is_mean = call.name() == "aten::mean";
   const bool reduces_cut =
       x.is_shard() && (!dims.has_value() || Contains(*dims, x.layout().dim));
@@ -123,13 +123,13 @@ std::optional<Values> SumRule(Call& call) {
   if (!reduces_cut) return LinearAlongDimsRule(call);
   if (call.has_tensor(call.num_args() - 1)) return std::nullopt;  // out
   std::optional<c10::ScalarType> dtype;
-  if (const auto place = call.place_of("dtype");
+  if (const auto place = call.argument_index("dtype");
       place.has_value() && !call.arg(*place).isNone()) {
     dtype = call.arg(*place).toScalarType();
   }
   const c10::ScalarType result_type = dtype.value_or(x.part().scalar_type());
   if (is_mean && !c10::isFloatingType(result_type)) return std::nullopt;
-  const auto keepdim = call.place_of("keepdim");
+  const auto keepdim = call.argument_index("keepdim");
   // A mean's sum may be larger than low precision can express.
   if (is_mean && result_type != at::kDouble) dtype = at::kFloat;
   at::Tensor sum =

@@ -59,7 +59,7 @@ at::Tensor ForOwnHeads(const Call& call, const Operand& keys, const Operand& q,
 bool Matches(const Call& call, const Operand& q, const Operand& k,
              int64_t dim) {
   if (k.size(dim) == q.size(dim) || k.size(dim) == 1) return true;
-  const auto grouped = call.place_of("enable_gqa");
+  const auto grouped = call.argument_index("enable_gqa");
   return grouped.has_value() && call.arg(*grouped).toBool() &&
          dim == q.ndim() - 3 && q.size(dim) % k.size(dim) == 0;
 }

@@ -22,8 +22,8 @@ at::Tensor WholeFor(const Operand& weight, const Layout& layout) {
 // so that the result is a sum. `padding` is a row in the whole table, or -1.
 at::Tensor LookUpOwnRows(const Call& call, const Operand& table,
                          const at::Tensor& index, int64_t padding) {
-  const Piece own = PiecesOf(table.size(0), table.layout(), call.ranks(),
-                             call.axis()->rank)[0];
+  const Piece own = RankPieces(table.size(0), table.layout(), call.ranks(),
+                               call.axis()->rank)[0];
   at::Tensor rows = table.part();
   if (own.length == 0) {
     // Backward passes here on every rank.
@@ -55,7 +55,7 @@ std::optional<Values> NormRule(Call& call) {
   Layout layout = x.layout();
   if (!layout.is_shard() && style != nullptr &&
       style->sequence_dim.has_value()) {
-    layout = LayoutOf(fsdp::Shard(*style->sequence_dim), x.ndim());
+    layout = ToLayout(fsdp::Shard(*style->sequence_dim), x.ndim());
   }
   if (layout.is_partial()) layout = Layout::Same();
   const auto num_normalized =

@@ -42,8 +42,8 @@ struct Losses {
   at::Tensor weights;
 };
 
-at::Tensor WeightsOf(const ClassLoss& loss, const at::Tensor& target,
-                     const at::Tensor& ignored, at::ScalarType dtype) {
+at::Tensor TargetWeights(const ClassLoss& loss, const at::Tensor& target,
+                         const at::Tensor& ignored, at::ScalarType dtype) {
   if (!loss.class_weights.defined()) return ignored.logical_not().to(dtype);
   return loss.class_weights.to(dtype)
       .index_select(0, target.masked_fill(ignored, 0).flatten())
@@ -51,7 +51,7 @@ at::Tensor WeightsOf(const ClassLoss& loss, const at::Tensor& target,
       .masked_fill(ignored, 0);
 }
 
-at::ScalarType WideTypeOf(at::ScalarType dtype) {
+at::ScalarType SumType(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
 
@@ -68,15 +68,15 @@ void CheckTargets(const at::Tensor& target, const at::Tensor& ignored,
 
 // No rank has all classes for a row: the largest logit is reduced, and then the
 // sums over the classes, together. Backward communicates nothing.
-Losses LossesOfCutClasses(const Call& call, const ClassLoss& loss) {
+Losses CutClassLosses(const Call& call, const ClassLoss& loss) {
   const int64_t dim = loss.class_dim();
   const Operand& x = loss.x;
   const Piece own =
-      PiecesOf(x.size(dim), x.layout(), call.ranks(), call.axis()->rank)[0];
+      RankPieces(x.size(dim), x.layout(), call.ranks(), call.axis()->rank)[0];
   const at::Tensor target = loss.target.To(Layout::Same());
   const at::Tensor ignored = target.eq(loss.ignore_index);
   CheckTargets(target, ignored, x.size(dim));
-  at::Tensor values = x.part().to(WideTypeOf(x.part().scalar_type()));
+  at::Tensor values = x.part().to(SumType(x.part().scalar_type()));
   std::vector<at::Tensor> terms;
   if (loss.of_logits) {
     const at::Tensor fixed = values.detach();
@@ -112,7 +112,7 @@ Losses LossesOfCutClasses(const Call& call, const ClassLoss& loss) {
   const at::Tensor sums = Move(own_sums, Layout::Partial(), Layout::Same(),
                                own_sums.sizes().vec(), call.axis());
   const at::Tensor weights =
-      WeightsOf(loss, target, ignored, values.scalar_type());
+      TargetWeights(loss, target, ignored, values.scalar_type());
   if (!loss.of_logits) return {-sums[0] * weights, weights};
   const at::Tensor log_sum = sums[0].log();
   at::Tensor each = (log_sum - sums[1]) * weights;
@@ -129,7 +129,7 @@ Losses LossesOfCutClasses(const Call& call, const ClassLoss& loss) {
 }
 
 // Each rank has all classes for the rows that it holds.
-Losses LossesOfRows(const ClassLoss& loss, const Layout& rows) {
+Losses RowLosses(const ClassLoss& loss, const Layout& rows) {
   const at::Tensor target = loss.target.To(rows);
   const at::Tensor& x = loss.x.part();
   const at::Tensor each =
@@ -138,8 +138,8 @@ Losses LossesOfRows(const ClassLoss& loss, const Layout& rows) {
                            loss.ignore_index, loss.label_smoothing)
                      : at::nll_loss_nd(x, target, loss.class_weights,
                                        at::Reduction::None, loss.ignore_index);
-  return {each, WeightsOf(loss, target, target.eq(loss.ignore_index),
-                          WideTypeOf(x.scalar_type()))};
+  return {each, TargetWeights(loss, target, target.eq(loss.ignore_index),
+                              SumType(x.scalar_type()))};
 }
 
 std::optional<Values> ClassLossRule(Call& call, const ClassLoss& loss) {
@@ -154,7 +154,7 @@ std::optional<Values> ClassLossRule(Call& call, const ClassLoss& loss) {
   }
   const at::ScalarType dtype = x.part().scalar_type();
   if (cuts_classes) {
-    const Losses losses = LossesOfCutClasses(call, loss);
+    const Losses losses = CutClassLosses(call, loss);
     at::Tensor result = losses.each;
     if (loss.reduction != at::Reduction::None) result = result.sum();
     if (loss.reduction == at::Reduction::Mean) {
@@ -164,7 +164,7 @@ std::optional<Values> ClassLossRule(Call& call, const ClassLoss& loss) {
   }
   const Layout rows =
       x.layout().At(x.layout().dim == 0 ? 0 : x.layout().dim - 1);
-  const Losses losses = LossesOfRows(loss, rows);
+  const Losses losses = RowLosses(loss, rows);
   if (loss.reduction == at::Reduction::None) {
     return Values{call.Wrapped(losses.each, rows, loss.target.sizes())};
   }
@@ -200,7 +200,7 @@ std::optional<Values> NegativeLogLikelihoodRule(Call& call) {
 }
 
 std::optional<Values> ElementwiseLossRule(Call& call) {
-  const size_t place = call.place_of("reduction").value();
+  const size_t place = call.argument_index("reduction").value();
   const int64_t reduction = call.arg(place).toInt();
   Values args = call.args();
   args[place] = static_cast<int64_t>(at::Reduction::None);

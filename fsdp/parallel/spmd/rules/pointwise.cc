@@ -108,7 +108,7 @@ std::optional<Values> AddOwnBias(Call& call) {
   }
   if (!call.has_tensor(1)) return std::nullopt;
   const at::Tensor& bias = call.arg(1).toTensor();
-  if (auto local = LocalOutputOf(call.arg(0).toTensor(), bias)) {
+  if (auto local = FindLocalOutput(call.arg(0).toTensor(), bias)) {
     const Operand operand(bias, call.axis());
     Values args = call.args();
     args[1] = BiasFor(operand, *local, call.arg(0).toTensor().dim());

@@ -40,8 +40,8 @@ struct Parts {
 
 // `rows` is the dimension K in w. A sum is multiplied as it is, by a tensor
 // that is the same on every rank.
-std::optional<Parts> PartsOfProduct(const Operand& x, const Operand& w,
-                                    int64_t rows) {
+std::optional<Parts> ChooseProductParts(const Operand& x, const Operand& w,
+                                        int64_t rows) {
   const int64_t columns = 1 - rows;
   const int64_t last = x.ndim() - 1;
   if (w.is_shard(columns)) {
@@ -88,7 +88,7 @@ std::optional<Values> ProductRule(Call& call, const Product& product) {
       w.part().size(rows),
       ". A plain input is the whole; if it is this rank's part, set "
       "input_layouts = Shard(-1)");
-  const std::optional<Parts> parts = PartsOfProduct(x, w, rows);
+  const std::optional<Parts> parts = ChooseProductParts(x, w, rows);
   if (!parts.has_value()) return std::nullopt;
   Sizes whole = x.sizes();
   whole.back() = w.size(1 - rows);

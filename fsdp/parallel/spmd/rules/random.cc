@@ -19,7 +19,7 @@ namespace {
 
 // Another generator than the default may be in another state on each rank.
 bool HasGenerator(const Call& call) {
-  const auto place = call.place_of("generator");
+  const auto place = call.argument_index("generator");
   return place.has_value() && !call.arg(*place).isNone();
 }
 

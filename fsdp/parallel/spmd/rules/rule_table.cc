@@ -121,7 +121,7 @@ const Family kFamilies[] = {
 
 }  // namespace
 
-Rule RuleOf(const std::string& name) {
+Rule LookUpRule(const std::string& name) {
   static const auto* rules = [] {
     auto* all = new std::unordered_map<std::string, Rule>;
     for (const Family& family : kFamilies) {

@@ -28,7 +28,7 @@ void ApplyInputStyle(const OperatorStyle* style, Operand& input) {
       input.sharded() != nullptr || input.param() != nullptr) {
     return;
   }
-  input.TakeAsPart(LayoutOf(*style->input, input.ndim()));
+  input.TakeAsPart(ToLayout(*style->input, input.ndim()));
 }
 
 at::Tensor ApplyOutputStyle(const Call& call, const OperatorStyle* style,
@@ -36,7 +36,7 @@ at::Tensor ApplyOutputStyle(const Call& call, const OperatorStyle* style,
                             const Sizes& whole, const c10::TensorImpl* bias) {
   Layout to = layout;
   if (style != nullptr && style->output.has_value()) {
-    to = LayoutOf(*style->output, static_cast<int64_t>(whole.size()));
+    to = ToLayout(*style->output, static_cast<int64_t>(whole.size()));
   }
   if (style != nullptr && style->use_local_output) {
     at::Tensor moved = Move(part, layout, to, whole, call.axis());
@@ -55,8 +55,8 @@ at::Tensor ApplyOutputStyle(const Call& call, const OperatorStyle* style,
   return call.Wrapped(Move(part, layout, to, whole, call.axis()), to, whole);
 }
 
-std::optional<Layout> LocalOutputOf(const at::Tensor& output,
-                                    const at::Tensor& bias) {
+std::optional<Layout> FindLocalOutput(const at::Tensor& output,
+                                      const at::Tensor& bias) {
   if (!last_local.output.has_value() ||
       last_local.bias != bias.unsafeGetTensorImpl() ||
       last_local.output->lock().get() != output.unsafeGetTensorImpl()) {

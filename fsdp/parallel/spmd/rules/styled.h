@@ -24,8 +24,8 @@ at::Tensor ApplyOutputStyle(const Call& call, const OperatorStyle* style,
 
 // The layout of `output` if it is the plain part that ApplyOutputStyle returned
 // last, for use_local_output, and `bias` is still to be added to it.
-std::optional<Layout> LocalOutputOf(const at::Tensor& output,
-                                    const at::Tensor& bias);
+std::optional<Layout> FindLocalOutput(const at::Tensor& output,
+                                      const at::Tensor& bias);
 
 }  // namespace fsdp::spmd
 

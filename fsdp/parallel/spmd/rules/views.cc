@@ -16,7 +16,7 @@ namespace {
 
 // The order in which the operator puts the dimensions: result dimension d was
 // order[d].
-std::optional<std::vector<int64_t>> OrderOf(const Call& call, int64_t ndim) {
+std::optional<std::vector<int64_t>> DimOrder(const Call& call, int64_t ndim) {
   std::vector<int64_t> order(static_cast<size_t>(ndim));
   std::iota(order.begin(), order.end(), 0);
   const std::string& name = call.name();
@@ -58,7 +58,7 @@ std::optional<Sizes> TargetSizes(const Call& call, const Operand& x) {
     const auto end =
         static_cast<size_t>(NonNegative(call.arg(2).toInt(), ndim)) + 1;
     Sizes to(x.sizes().begin(), x.sizes().begin() + begin);
-    to.push_back(ProductOf(x.sizes(), begin, end));
+    to.push_back(SizesProduct(x.sizes(), begin, end));
     to.insert(to.end(), x.sizes().begin() + end, x.sizes().end());
     return to;
   }
@@ -75,11 +75,11 @@ std::optional<Sizes> TargetSizes(const Call& call, const Operand& x) {
     return call.arg(1).toTensor().sizes().vec();
   }
   if (!call.arg(1).isIntList()) return std::nullopt;  // view(dtype)
-  return WithInferred(call.arg(1).toIntVector(), NumelOf(x.sizes()));
+  return WithInferred(call.arg(1).toIntVector(), ElementCount(x.sizes()));
 }
 
 // Notes the parameter that the results are views of.
-Values OfParam(Values results, const StyledParam* param) {
+Values NoteViewedParam(Values results, const StyledParam* param) {
   if (Sharded* sharded = AsSharded(results[0].toTensor())) {
     sharded->param = param;
   }
@@ -90,7 +90,7 @@ Values OfParam(Values results, const StyledParam* param) {
 
 std::optional<Values> PermuteRule(Call& call) {
   const Operand x = call.operand(0);
-  const auto order = OrderOf(call, x.ndim());
+  const auto order = DimOrder(call, x.ndim());
   if (!order.has_value()) return std::nullopt;
   Sizes whole(x.sizes().size());
   Layout layout = x.layout();
@@ -105,7 +105,7 @@ std::optional<Values> PermuteRule(Call& call) {
     return Values{WrapView(call.Run(std::move(args))[0].toTensor(), *x.param(),
                            layout, whole)};
   }
-  return OfParam(call.Run(std::move(args), layout, whole), x.param());
+  return NoteViewedParam(call.Run(std::move(args), layout, whole), x.param());
 }
 
 std::optional<Values> UnsqueezeRule(Call& call) {
@@ -124,9 +124,9 @@ std::optional<Values> ReshapeRule(Call& call) {
   const Operand x = call.operand(0);
   const std::optional<Sizes> whole = TargetSizes(call, x);
   if (!whole.has_value()) return std::nullopt;
-  TORCH_CHECK(NumelOf(*whole) == NumelOf(x.sizes()), call.name(), ": shape ",
-              c10::IntArrayRef(*whole), " is invalid for an input of size ",
-              c10::IntArrayRef(x.sizes()));
+  TORCH_CHECK(ElementCount(*whole) == ElementCount(x.sizes()), call.name(),
+              ": shape ", c10::IntArrayRef(*whole),
+              " is invalid for an input of size ", c10::IntArrayRef(x.sizes()));
   Layout layout = x.layout();
   if (x.is_shard()) {
     const auto reshaped = Reshaped(x.sizes(), x.layout(), *whole, call.ranks());

@@ -23,10 +23,11 @@ TEST(Writing, RealsHaveAPointAndReadBack) {
 }
 
 TEST(Writing, APlaceIsTheUsersOrTheNameOfTheSetting) {
-  EXPECT_EQ(to_string(PlaceOf(Setting<int64_t>(1), "mesh.shard")),
+  EXPECT_EQ(to_string(SettingPlace(Setting<int64_t>(1), "mesh.shard")),
             "mesh.shard");
-  EXPECT_EQ(PlaceOf(Setting<int64_t>(1, {.file = "a.toml", .key = "b"}), "c"),
-            (SourceLocation{.file = "a.toml", .key = "b"}));
+  EXPECT_EQ(
+      SettingPlace(Setting<int64_t>(1, {.file = "a.toml", .key = "b"}), "c"),
+      (SourceLocation{.file = "a.toml", .key = "b"}));
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ constexpr KeyRow kOuter[] = {
 constexpr KeyRow kInner[] = {
     {"shards", IntoMesh<&MeshConfig::data_parallel_shard_degree, -1>},
     {"dtype", kIntoPrecision<&PrecisionConfig::param_dtype>},
-    {"frees", IntoReshardOfLayers},
+    {"frees", IntoLayerReshard},
     {"end", IntoMinimumRate},
 };
 constexpr KeyMap kMaps[] = {{"", kOuter, "they are for data"}, {"a.b", kInner}};

@@ -112,7 +112,7 @@ TEST(ConvertStream, AStreamThatNobodyReadsEnds) {
   const auto plan =
       ConvertCheckpoint(fs, "/a.safetensors", "-", std::move(options));
   EXPECT_THAT(plan, StatusIs(absl::StatusCode::kAborted));
-  EXPECT_EQ(SideOf(plan.status()), ErrorSide::kDestination);
+  EXPECT_EQ(StatusSide(plan.status()), ErrorSide::kDestination);
 }
 
 TEST(ConvertStream, StreamsNoDirectory) {

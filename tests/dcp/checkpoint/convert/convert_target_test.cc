@@ -76,14 +76,14 @@ TEST(ConvertTarget, TheKeyOfDigestsIsReserved) {
                        HasSubstr("tessera_digests")));
 }
 
-TEST(FormatOfFileName, KnowsTheEndingsOfFiles) {
-  EXPECT_EQ(FormatOfFileName("a/b.safetensors"), Format::kSafetensors);
-  EXPECT_EQ(FormatOfFileName("b.pt"), Format::kTorch);
-  EXPECT_EQ(FormatOfFileName("b.pth"), Format::kTorch);
-  EXPECT_EQ(FormatOfFileName("last.ckpt"), Format::kTorch);
-  EXPECT_EQ(FormatOfFileName("pytorch_model.bin"), Format::kTorch);
-  EXPECT_EQ(FormatOfFileName("a.pt/b"), std::nullopt);
-  EXPECT_EQ(FormatOfFileName("out"), std::nullopt);
+TEST(FormatFromSuffix, KnowsTheEndingsOfFiles) {
+  EXPECT_EQ(FormatFromSuffix("a/b.safetensors"), Format::kSafetensors);
+  EXPECT_EQ(FormatFromSuffix("b.pt"), Format::kTorch);
+  EXPECT_EQ(FormatFromSuffix("b.pth"), Format::kTorch);
+  EXPECT_EQ(FormatFromSuffix("last.ckpt"), Format::kTorch);
+  EXPECT_EQ(FormatFromSuffix("pytorch_model.bin"), Format::kTorch);
+  EXPECT_EQ(FormatFromSuffix("a.pt/b"), std::nullopt);
+  EXPECT_EQ(FormatFromSuffix("out"), std::nullopt);
 }
 
 }  // namespace

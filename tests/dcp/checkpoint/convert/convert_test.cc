@@ -58,7 +58,7 @@ TEST(Convert, ASourceThatIsWrittenToPublishesNothing) {
                                         std::move(options));
     EXPECT_THAT(plan, StatusIs(absl::StatusCode::kUnavailable,
                                HasSubstr("changed while it was read")));
-    EXPECT_EQ(SideOf(plan.status()), ErrorSide::kSource);
+    EXPECT_EQ(StatusSide(plan.status()), ErrorSide::kSource);
     EXPECT_EQ(fs.List(dir.path())->size(), 1u);
   }
   // Nothing writes to it any more.
@@ -158,7 +158,7 @@ TEST(Convert, StopsWithoutLitter) {
     options.on_plan = [&](const ConvertPlan&) { stop.request_stop(); };
     const auto result = ConvertCheckpoint(fs, "/a", dst, std::move(options));
     EXPECT_THAT(result, StatusIs(absl::StatusCode::kCancelled));
-    EXPECT_EQ(SideOf(result.status()), ErrorSide::kNone);
+    EXPECT_EQ(StatusSide(result.status()), ErrorSide::kNone);
     ASSERT_OK_AND_ASSIGN(const auto after, fs.List("/"));
     EXPECT_EQ(after.size(), before->size());
     EXPECT_EQ(fs.num_open_files(), 0u);

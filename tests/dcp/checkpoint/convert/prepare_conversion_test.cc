@@ -43,7 +43,7 @@ TEST(Conversion, ReportsADiskThatIsTooSmall) {
   SaveAll(fs, "/a", {SampleTensor("a", DType::kFloat32, {125'000})});
   const auto result = ConvertCheckpoint(fs, "/a", "/b", {});
   EXPECT_THAT(result, StatusIs(absl::StatusCode::kResourceExhausted));
-  EXPECT_EQ(SideOf(result.status()), ErrorSide::kDestination);
+  EXPECT_EQ(StatusSide(result.status()), ErrorSide::kDestination);
   EXPECT_THAT(fs.Stat("/b"), StatusIs(absl::StatusCode::kNotFound));
 }
 
@@ -77,7 +77,7 @@ TEST(Conversion, WhatDoesNotFitIsRefusedBeforeItBegins) {
     // Its lock file takes some space.
     EXPECT_THAT(result, StatusIs(absl::StatusCode::kResourceExhausted,
                                  HasSubstr("for all files together")));
-    EXPECT_EQ(SideOf(result.status()), ErrorSide::kDestination);
+    EXPECT_EQ(StatusSide(result.status()), ErrorSide::kDestination);
     EXPECT_FALSE(begun);
     EXPECT_EQ(fs.Stat("/b").ok(), overwrite);
   }

@@ -147,7 +147,7 @@ void ReadTree(FileSystem& fs, const std::string& path,
       ReadTree(fs, child, files);
     } else {
       const std::string bytes = *ReadFile(fs, child, 1 << 20, false);
-      files[child] = absl::StrCat(Digest64Of(AsBytes(bytes)));
+      files[child] = absl::StrCat(Xxh3Digest(AsBytes(bytes)));
     }
   }
 }

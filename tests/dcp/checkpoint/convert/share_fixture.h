@@ -154,7 +154,7 @@ inline std::multiset<uint64_t> DataOf(const Tree& tree) {
   std::multiset<uint64_t> data;
   for (const auto& [name, bytes] : tree) {
     if (absl::EndsWith(name, ".distcp"))
-      data.insert(Digest64Of(AsBytes(bytes)));
+      data.insert(Xxh3Digest(AsBytes(bytes)));
   }
   return data;
 }

@@ -27,7 +27,7 @@ namespace {
 using ::dcp::testing::BytesOf;
 using ::dcp::testing::CopyGolden;
 using ::dcp::testing::Disk;
-using ::dcp::testing::EntryOf;
+using ::dcp::testing::GetEntry;
 using ::dcp::testing::LoadAll;
 using ::dcp::testing::OpenCheckpoint;
 using ::dcp::testing::StatusIs;
@@ -158,7 +158,7 @@ TEST_F(TorchRewriteTest, StoragesKeepTheirBytesInEitherOrder) {
                            : arena_.Dict({Str("t"), tensor, Str("s"), storage});
     const std::unique_ptr<Checkpoint> copy =
         Rewritten(root, {BytesOf<float>({7}), "abc"});
-    EXPECT_EQ(BytesOfStorage(*copy, EntryOf(*copy, "s").object()->value),
+    EXPECT_EQ(BytesOfStorage(*copy, GetEntry(*copy, "s").object()->value),
               "abc");
     ASSERT_OK_AND_ASSIGN(const auto loaded, LoadAll(*copy));
     EXPECT_EQ(loaded.at("t"), BytesOf<float>({7}));
@@ -176,7 +176,7 @@ TEST_F(TorchRewriteTest, StoragesGoIntoADcpDirectoryAndBack) {
       ConvertCheckpoint(Disk(), dir_.Join("dcp"), dir_.Join("back.pt"), {}));
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> back,
                        OpenCheckpoint(dir_.Join("back.pt")));
-  const Value pair = EntryOf(*back, "pair").object()->value;
+  const Value pair = GetEntry(*back, "pair").object()->value;
   EXPECT_EQ(BytesOfStorage(*back, pair.items()[0]), "abc");
   ASSERT_OK_AND_ASSIGN(const DiffReport same,
                        DiffCheckpoints(Disk(), source, dir_.Join("dcp"), {}));

@@ -20,17 +20,17 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(DestinationLock, LiesNextToTheWritersFiles) {
-  EXPECT_EQ(DestinationLock::InsideOf("/a/c"), "/a/c/.writer.lock");
-  EXPECT_EQ(DestinationLock::BesideOf("/a/c.pt"), "/a/.c.pt.lock");
-  EXPECT_EQ(DestinationLock::BesideOf("c.pt"), "./.c.pt.lock");
+  EXPECT_EQ(DestinationLock::PathInside("/a/c"), "/a/c/.writer.lock");
+  EXPECT_EQ(DestinationLock::PathNextTo("/a/c.pt"), "/a/.c.pt.lock");
+  EXPECT_EQ(DestinationLock::PathNextTo("c.pt"), "./.c.pt.lock");
 }
 
 TEST(DestinationLock, NamesTheDestinationAndTheWriter) {
   SimStorage disk;
   ASSERT_OK(disk.MakeDirectory("/c"));
   for (const auto& [path, guarded] :
-       {std::pair(DestinationLock::InsideOf("/c"), "/c is being written by"),
-        std::pair(DestinationLock::BesideOf("/x.pt"),
+       {std::pair(DestinationLock::PathInside("/c"), "/c is being written by"),
+        std::pair(DestinationLock::PathNextTo("/x.pt"),
                   "/x.pt is being written by")}) {
     ASSERT_OK_AND_ASSIGN(
         auto first, DestinationLock::Take(disk, path, "dcp-convert reshard"));

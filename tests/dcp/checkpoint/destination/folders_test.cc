@@ -25,7 +25,7 @@ TEST(Folders, ListsTheFoldersInNames) {
   for (const char* const name : {"b/c/x", "a", "b/y", "b-/z"}) {
     output.files.push_back({.layout = FileLayout(name), .literal = nullptr});
   }
-  EXPECT_THAT(FoldersOf(output), ElementsAre("b", "b-", "b/c"));
+  EXPECT_THAT(OutputFolders(output), ElementsAre("b", "b-", "b/c"));
 }
 
 TEST(Folders, AreMadeAndRemoved) {

@@ -30,7 +30,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-std::vector<std::string> PathsOf(const Litter& litter) {
+std::vector<std::string> LitterPaths(const Litter& litter) {
   std::vector<std::string> paths;
   for (const HiddenFile& upload : litter.uploads) paths.push_back(upload.path);
   for (const StoredFile& file : litter.files) paths.push_back(file.path);
@@ -62,7 +62,7 @@ TEST_F(LitterTest, FindsFilesThatNoIndexNames) {
       FindLitter(*fs_, "s3://bucket/run/", INT64_MAX, {});
   ASSERT_OK(litter.status());
   EXPECT_THAT(
-      PathsOf(*litter),
+      LitterPaths(*litter),
       ElementsAre("s3://bucket/run/x.pt", "s3://bucket/run/step-1/.digests-abc",
                   "s3://bucket/run/step-1/__0_0.abc.distcp",
                   "s3://bucket/run/step-2/__7_0.abc.distcp"));
@@ -70,7 +70,7 @@ TEST_F(LitterTest, FindsFilesThatNoIndexNames) {
   EXPECT_OK(RemoveLitter(*fs_, *litter, {}));
   EXPECT_EQ(server_.num_uploads(), 0u);
   EXPECT_EQ(server_.num_objects(), whole.size() + 3);
-  EXPECT_THAT(PathsOf(*FindLitter(*fs_, "s3://bucket", INT64_MAX, {})),
+  EXPECT_THAT(LitterPaths(*FindLitter(*fs_, "s3://bucket", INT64_MAX, {})),
               IsEmpty());
 }
 
@@ -78,7 +78,7 @@ TEST_F(LitterTest, DigestsBelongToWeights) {
   server_.PutBytes("run/hf/.digests", "of the model");
   server_.PutBytes("run/hf/model.safetensors", "model");
   server_.PutBytes("run/dead/.digests", "of nothing");
-  EXPECT_THAT(PathsOf(*FindLitter(*fs_, "s3://bucket", INT64_MAX, {})),
+  EXPECT_THAT(LitterPaths(*FindLitter(*fs_, "s3://bucket", INT64_MAX, {})),
               ElementsAre("s3://bucket/run/dead/.digests"));
 }
 
@@ -86,10 +86,11 @@ TEST_F(LitterTest, KeepsYoungFilesForLivingWriters) {
   server_.PutBytes("run/step-2/__0_0.abc.distcp", "old");
   const int64_t written =
       fs_->Stat("s3://bucket/run/step-2/__0_0.abc.distcp")->modified_ns;
-  EXPECT_THAT(PathsOf(*FindLitter(*fs_, "s3://bucket", written, {})),
+  EXPECT_THAT(LitterPaths(*FindLitter(*fs_, "s3://bucket", written, {})),
               IsEmpty());
-  EXPECT_EQ(PathsOf(*FindLitter(*fs_, "s3://bucket", written + 1, {})).size(),
-            1u);
+  EXPECT_EQ(
+      LitterPaths(*FindLitter(*fs_, "s3://bucket", written + 1, {})).size(),
+      1u);
 }
 
 TEST_F(LitterTest, KeepsADirectoryWithAnUnreadableIndex) {
@@ -98,7 +99,7 @@ TEST_F(LitterTest, KeepsADirectoryWithAnUnreadableIndex) {
   const absl::StatusOr<Litter> litter =
       FindLitter(*fs_, "s3://bucket/run", INT64_MAX, {});
   ASSERT_OK(litter.status());
-  EXPECT_THAT(PathsOf(*litter), IsEmpty());
+  EXPECT_THAT(LitterPaths(*litter), IsEmpty());
   EXPECT_THAT(litter->unclear, ElementsAre(HasSubstr("run/step-3: ")));
 }
 

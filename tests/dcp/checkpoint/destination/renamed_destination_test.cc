@@ -44,7 +44,7 @@ std::vector<std::string> Names(FileSystem& fs, absl::string_view path) {
 // Writes data file `name` as a transfer does.
 void Add(FileSystem& fs, Destination& destination, absl::string_view name,
          absl::string_view bytes) {
-  ASSERT_OK(WriteFile(fs, destination.PathOf(name), bytes));
+  ASSERT_OK(WriteFile(fs, destination.FilePath(name), bytes));
   destination.Created(name);
 }
 
@@ -202,7 +202,7 @@ TEST(RenamedDestination, ShortensLongNamesInTemporaryNames) {
   EXPECT_NE(ShortName(name), ShortName(name + "n"));
   for (const size_t size : {200u, 223u, 224u, 240u, 255u}) {
     const std::string path = "/d/" + std::string(size, 'n');
-    EXPECT_LE(BaseName(DestinationLock::BesideOf(path)).size(), 255u);
+    EXPECT_LE(BaseName(DestinationLock::PathNextTo(path)).size(), 255u);
     const std::string sibling = SiblingPath(path, "01234567-89ab-cdef", "tmp");
     EXPECT_LE(BaseName(sibling).size(), 255u);
     EXPECT_TRUE(IsLeftSiblingName(BaseName(sibling), BaseName(path)));

@@ -116,7 +116,7 @@ TEST(StepDirectories, KeepsAStepThatIsBeingWritten) {
   SaveStep(fs, 2);
   ASSERT_OK_AND_ASSIGN(
       auto lock, DestinationLock::Take(
-                     fs, DestinationLock::InsideOf("/run/step-1"), "a save"));
+                     fs, DestinationLock::PathInside("/run/step-1"), "a save"));
   std::vector<std::string> told;
   const auto log = [&](const std::string& text) { told.push_back(text); };
   RemoveOldSteps(fs, "/run", 2, {.keep_last = 1}, log);

@@ -36,7 +36,7 @@ TEST(SourceFiles, OpensEachFileOnceWhenItIsNeeded) {
   EXPECT_EQ(first.size, 5u);
   EXPECT_EQ(files.Describe(first.handle), "a");
   EXPECT_EQ(files.Describe(first.handle + 1), "");
-  EXPECT_EQ(files.PathOf(1), dir.Join("absent"));
+  EXPECT_EQ(files.FullPath(1), dir.Join("absent"));
   EXPECT_THAT(files.Get(1), StatusIs(absl::StatusCode::kNotFound,
                                      HasSubstr(dir.Join("absent"))));
 }

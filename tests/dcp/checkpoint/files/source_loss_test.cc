@@ -17,10 +17,11 @@ TEST(SourceLoss, SelectsLossesByPart) {
   const std::vector<SourceLoss> losses = {
       {.part = StatePart::kModel, .text = "shapes"},
       {.part = StatePart::kOptimizer, .text = "names"}};
-  EXPECT_THAT(LossTexts(LossesIn(losses, {})), ElementsAre("shapes", "names"));
-  EXPECT_THAT(LossTexts(LossesIn(losses, {StatePart::kModel})),
+  EXPECT_THAT(LossTexts(LossesAbout(losses, {})),
+              ElementsAre("shapes", "names"));
+  EXPECT_THAT(LossTexts(LossesAbout(losses, {StatePart::kModel})),
               ElementsAre("shapes"));
-  EXPECT_THAT(LossesIn(losses, {StatePart::kExtra}), IsEmpty());
+  EXPECT_THAT(LossesAbout(losses, {StatePart::kExtra}), IsEmpty());
 }
 
 }  // namespace

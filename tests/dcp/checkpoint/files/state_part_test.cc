@@ -39,7 +39,8 @@ CheckpointEntry Object(StatePath path) {
 }
 
 // "model 1" and so on, for each.
-std::vector<std::string> PlacesOf(const std::vector<CheckpointEntry>& entries) {
+std::vector<std::string> PlaceTexts(
+    const std::vector<CheckpointEntry>& entries) {
   const StateParts parts(entries);
   std::vector<std::string> texts;
   for (const CheckpointEntry& entry : entries) {
@@ -59,34 +60,34 @@ TEST(StatePart, HasNames) {
 
 TEST(StatePart, RootsNameTheParts) {
   EXPECT_THAT(
-      PlacesOf({Tensor({"model", "a.weight"}),
-                Tensor({"optimizer", "state", "a.weight", "exp_avg"}),
-                Object({"extra", "step"}), Object({"epoch"})}),
+      PlaceTexts({Tensor({"model", "a.weight"}),
+                  Tensor({"optimizer", "state", "a.weight", "exp_avg"}),
+                  Object({"extra", "step"}), Object({"epoch"})}),
       ::testing::ElementsAre("model 1", "optimizer 1", "extra 1", "extra 0"));
 }
 
 TEST(StatePart, ComposerHasThemBelowState) {
   EXPECT_THAT(
-      PlacesOf({Tensor({"state", "model", "a.weight"}),
-                Tensor({"state", "optimizers", "Adam", "state"}),
-                Object({"state", "run_name"}), Object({"rng", 0})}),
+      PlaceTexts({Tensor({"state", "model", "a.weight"}),
+                  Tensor({"state", "optimizers", "Adam", "state"}),
+                  Object({"state", "run_name"}), Object({"rng", 0})}),
       ::testing::ElementsAre("model 2", "optimizer 2", "extra 0", "extra 0"));
 }
 
 TEST(StatePart, TorchTitanHasTheModelAtTheTop) {
   EXPECT_THAT(
-      PlacesOf({Tensor({"layers.0.wq.weight"}),
-                Tensor({"optimizer", "state", "w", "exp_avg"}),
-                Object({"lr_scheduler", "last_epoch"}),
-                Tensor({"train_state"})}),
+      PlaceTexts({Tensor({"layers.0.wq.weight"}),
+                  Tensor({"optimizer", "state", "w", "exp_avg"}),
+                  Object({"lr_scheduler", "last_epoch"}),
+                  Tensor({"train_state"})}),
       ::testing::ElementsAre("model 0", "optimizer 1", "extra 0", "extra 0"));
 }
 
 TEST(StatePart, MegatronHasNamesWithoutPaths) {
-  EXPECT_THAT(PlacesOf({Named("decoder.layers.mlp.linear_fc1.weight"),
-                        Named("optimizer.state.exp_avg.w"),
-                        Named("chained_1.optimizer.state.exp_avg.w"),
-                        Named("rng_state/shard_0_1")}),
+  EXPECT_THAT(PlaceTexts({Named("decoder.layers.mlp.linear_fc1.weight"),
+                          Named("optimizer.state.exp_avg.w"),
+                          Named("chained_1.optimizer.state.exp_avg.w"),
+                          Named("rng_state/shard_0_1")}),
               ::testing::ElementsAre("model 0", "optimizer 0", "optimizer 0",
                                      "extra 0"));
 }
@@ -95,9 +96,9 @@ TEST(StatePart, KnowsTheNamesOfTutorialsAndLibraries) {
   const auto expect_known = [](const std::string& model,
                                const std::string& optimizer) {
     SCOPED_TRACE(model);
-    EXPECT_THAT(PlacesOf({Object({"epoch"}), Tensor({model, "weight"}),
-                          Tensor({optimizer, "state", 0, "exp_avg"}),
-                          Object({optimizer, "param_groups", 0, "lr"})}),
+    EXPECT_THAT(PlaceTexts({Object({"epoch"}), Tensor({model, "weight"}),
+                            Tensor({optimizer, "state", 0, "exp_avg"}),
+                            Object({optimizer, "param_groups", 0, "lr"})}),
                 ::testing::ElementsAre("extra 0", "model 1", "optimizer 1",
                                        "optimizer 1"));
   };
@@ -106,13 +107,14 @@ TEST(StatePart, KnowsTheNamesOfTutorialsAndLibraries) {
   expect_known("module", "opt_g");
   expect_known("params", "my_adam");
   // Lightning has a list with optimizers.
-  EXPECT_THAT(PlacesOf({Tensor({"state_dict", "w"}),
-                        Tensor({"optimizer_states", 0, "state", 0, "exp_avg"}),
-                        Object({"hyper_parameters", "lr"})}),
-              ::testing::ElementsAre("model 1", "optimizer 1", "extra 0"));
+  EXPECT_THAT(
+      PlaceTexts({Tensor({"state_dict", "w"}),
+                  Tensor({"optimizer_states", 0, "state", 0, "exp_avg"}),
+                  Object({"hyper_parameters", "lr"})}),
+      ::testing::ElementsAre("model 1", "optimizer 1", "extra 0"));
   // PyTorch's DCP tutorial.
-  EXPECT_THAT(PlacesOf({Tensor({"app", "model", "w"}),
-                        Tensor({"app", "optim", "state", "w", "exp_avg"})}),
+  EXPECT_THAT(PlaceTexts({Tensor({"app", "model", "w"}),
+                          Tensor({"app", "optim", "state", "w", "exp_avg"})}),
               ::testing::ElementsAre("model 2", "optimizer 2"));
 }
 
@@ -147,9 +149,10 @@ TEST(StatePart, KeysThatAreNotKnownAreNamed) {
 
 // transformers' models have a module with this name.
 TEST(StatePart, AModelsOwnNamesMayBeginWithModel) {
-  EXPECT_THAT(PlacesOf({Named("model.layers.0.weight"), Named("lm_head.weight"),
-                        Tensor({"model.norm.weight"}), Tensor({"model"})}),
-              ::testing::Each("model 0"));
+  EXPECT_THAT(
+      PlaceTexts({Named("model.layers.0.weight"), Named("lm_head.weight"),
+                  Tensor({"model.norm.weight"}), Tensor({"model"})}),
+      ::testing::Each("model 0"));
 }
 
 }  // namespace

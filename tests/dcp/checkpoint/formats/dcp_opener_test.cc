@@ -24,7 +24,7 @@ using ::dcp::testing::BytesOf;
 using ::dcp::testing::CopyGolden;
 using ::dcp::testing::DcpBuilder;
 using ::dcp::testing::Disk;
-using ::dcp::testing::EntryOf;
+using ::dcp::testing::GetEntry;
 using ::dcp::testing::ObjectItem;
 using ::dcp::testing::OpenCheckpoint;
 using ::dcp::testing::StatusIs;
@@ -65,7 +65,7 @@ TEST(DcpOpener, ReportsACheckpointWithoutFlattening) {
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                        OpenCheckpoint(builder.Write(dir, "c")));
   EXPECT_FALSE(checkpoint->flattened());
-  EXPECT_TRUE(EntryOf(*checkpoint, "w").path.empty());
+  EXPECT_TRUE(GetEntry(*checkpoint, "w").path.empty());
 }
 
 TEST(DcpOpener, RefusesHolesAndOverlaps) {

@@ -35,7 +35,7 @@ using ::dcp::testing::BytesOf;
 using ::dcp::testing::CopyGolden;
 using ::dcp::testing::DcpBuilder;
 using ::dcp::testing::Disk;
-using ::dcp::testing::EntryOf;
+using ::dcp::testing::GetEntry;
 using ::dcp::testing::LoadAll;
 using ::dcp::testing::ObjectItem;
 using ::dcp::testing::OpenCheckpoint;
@@ -49,7 +49,7 @@ using ::dcp::testing::TorchArchiveBytes;
 using ::testing::HasSubstr;
 
 // The result when everything in the checkpoint at `path` is located.
-absl::Status LocateAllOf(const std::string& path) {
+absl::Status LocateAllAt(const std::string& path) {
   const auto checkpoint = OpenCheckpoint(path);
   EXPECT_OK(checkpoint);
   return (*checkpoint)->LocateAll();
@@ -71,7 +71,7 @@ TEST(ItemLocator, FindsTensorsAndObjectsOfAnySize) {
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                        OpenCheckpoint(builder.Write(dir, "c")));
   ASSERT_OK(checkpoint->LocateAll());
-  EXPECT_EQ(EntryOf(*checkpoint, "text").object()->value.text(), large);
+  EXPECT_EQ(GetEntry(*checkpoint, "text").object()->value.text(), large);
   std::map<std::string, std::string> loaded;
   ASSERT_OK_AND_ASSIGN(loaded, LoadAll(*checkpoint));
   EXPECT_EQ(loaded["small"], "abc");
@@ -108,7 +108,7 @@ TEST(ItemLocator, FindsTensorsInsideObjects) {
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                        OpenCheckpoint(builder.Write(dir, "c")));
   ASSERT_OK(checkpoint->LocateAll());
-  const ObjectEntry& pair = *EntryOf(*checkpoint, "pair").object();
+  const ObjectEntry& pair = *GetEntry(*checkpoint, "pair").object();
   ASSERT_EQ(pair.tensors.size(), 1u);
   const TensorEntry& inner = pair.tensors.at(pair.value.items()[0].identity());
   EXPECT_EQ(inner.shape, Dims({2}));
@@ -128,11 +128,11 @@ TEST(ItemLocator, KeepsObjectsOfUnknownClasses) {
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                        OpenCheckpoint(builder.Write(dir, "c")));
   ASSERT_OK(checkpoint->LocateAll());
-  const ObjectEntry& object = *EntryOf(*checkpoint, "config").object();
+  const ObjectEntry& object = *GetEntry(*checkpoint, "config").object();
   EXPECT_TRUE(object.located);
   EXPECT_TRUE(object.value.is_none());
   EXPECT_THAT(object.unreadable, StatusIs(absl::StatusCode::kPermissionDenied));
-  EXPECT_OK(EntryOf(*checkpoint, "n").object()->unreadable);
+  EXPECT_OK(GetEntry(*checkpoint, "n").object()->unreadable);
 }
 
 // They are copied as they are stored.
@@ -189,7 +189,7 @@ TEST(ItemLocator, RefusesItemsUnlikeTheIndex) {
     builder.StartFile("__0_0.distcp");
     builder.AddChunk("w", DType::kFloat32, {2}, WholeBox({2}), bad.item);
     const TempDir dir;
-    const absl::Status status = LocateAllOf(builder.Write(dir, "c"));
+    const absl::Status status = LocateAllAt(builder.Write(dir, "c"));
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kDataLoss,
                                  HasSubstr("w: __0_0.distcp at 0")));
     EXPECT_THAT(status.message(), HasSubstr(bad.message));
@@ -204,22 +204,22 @@ TEST(ItemLocator, RefusesMissingDataFiles) {
 
   dir.WriteFile("torch-2.11/sharded/__1_0.distcp",
                 bytes.substr(0, bytes.size() - 1));
-  EXPECT_THAT(LocateAllOf(path), StatusIs(absl::StatusCode::kDataLoss,
+  EXPECT_THAT(LocateAllAt(path), StatusIs(absl::StatusCode::kDataLoss,
                                           HasSubstr("reach past the end")));
   ASSERT_EQ(unlink(file.c_str()), 0);
-  EXPECT_THAT(LocateAllOf(path),
+  EXPECT_THAT(LocateAllAt(path),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("__1_0.distcp")));
   dir.WriteFile("elsewhere", bytes);
   ASSERT_EQ(symlink("../../elsewhere", file.c_str()), 0);
-  EXPECT_THAT(LocateAllOf(path), StatusIs(absl::StatusCode::kInvalidArgument,
+  EXPECT_THAT(LocateAllAt(path), StatusIs(absl::StatusCode::kInvalidArgument,
                                           HasSubstr("symbolic link")));
   ASSERT_EQ(unlink(file.c_str()), 0);
   ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
-  EXPECT_THAT(LocateAllOf(path), StatusIs(absl::StatusCode::kInvalidArgument,
+  EXPECT_THAT(LocateAllAt(path), StatusIs(absl::StatusCode::kInvalidArgument,
                                           HasSubstr("not a regular file")));
   ASSERT_EQ(unlink(file.c_str()), 0);
   ASSERT_EQ(mkdir(file.c_str(), 0700), 0);
-  EXPECT_THAT(LocateAllOf(path), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(LocateAllAt(path), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 // A data file that is one safetensors file; the items are placed by name.
@@ -234,17 +234,17 @@ DcpBuilder SafetensorsItems(const std::string& file) {
 TEST(ItemLocator, SafetensorsItemsMustMatchTheIndex) {
   const std::string floats = BytesOf<float>({1, 2});
   const TempDir dir;
-  EXPECT_OK(LocateAllOf(
+  EXPECT_OK(LocateAllAt(
       SafetensorsItems(SafetensorsBytes({{"w", DType::kFloat32, {2}, floats}}))
           .Write(dir, "sound")));
   EXPECT_THAT(
-      LocateAllOf(SafetensorsItems(
+      LocateAllAt(SafetensorsItems(
                       SafetensorsBytes({{"w", DType::kInt32, {2}, floats}}))
                       .Write(dir, "dtype")),
       StatusIs(absl::StatusCode::kDataLoss,
                HasSubstr("the safetensors file holds int32 [2]")));
   EXPECT_THAT(
-      LocateAllOf(SafetensorsItems(
+      LocateAllAt(SafetensorsItems(
                       SafetensorsBytes({{"v", DType::kFloat32, {2}, floats}}))
                       .Write(dir, "name")),
       StatusIs(absl::StatusCode::kDataLoss, HasSubstr("nor named")));
@@ -310,7 +310,7 @@ TEST(ItemLocator, ReadsSmallItemsOfAStoreWithOneRequest) {
   const uint64_t num_before = server.num_calls();
   EXPECT_OK(checkpoint->LocateAll());
   EXPECT_EQ(server.num_calls() - num_before, 2u);  // with the one to open it
-  EXPECT_TRUE(EntryOf(*checkpoint, "t19").tensor()->locations[0].located);
+  EXPECT_TRUE(GetEntry(*checkpoint, "t19").tensor()->locations[0].located);
 }
 
 }  // namespace

@@ -17,8 +17,8 @@ using ::testing::IsEmpty;
 
 // The elements in a chunk with `sizes`, as element numbers from the start of
 // the item's tensor, in row-major order.
-std::vector<int64_t> ElementsOf(const ChunkLocation& location,
-                                const Dims& sizes, int64_t element_bytes) {
+std::vector<int64_t> ChunkElements(const ChunkLocation& location,
+                                   const Dims& sizes, int64_t element_bytes) {
   const Dims strides =
       location.strides.empty() ? RowMajorStrides(sizes) : location.strides;
   std::vector<int64_t> elements;
@@ -49,7 +49,8 @@ TEST(ItemPart, ARangeInOneDimensionBecomesRows) {
                location);
   EXPECT_EQ(location.payload_offset, 16u);
   EXPECT_THAT(location.strides, IsEmpty());
-  EXPECT_THAT(ElementsOf(location, {2, 3}, 4), ElementsAre(4, 5, 6, 7, 8, 9));
+  EXPECT_THAT(ChunkElements(location, {2, 3}, 4),
+              ElementsAre(4, 5, 6, 7, 8, 9));
 }
 
 TEST(ItemPart, ARangeOfAStridedTensorKeepsItsStride) {
@@ -57,7 +58,7 @@ TEST(ItemPart, ARangeOfAStridedTensorKeepsItsStride) {
   NarrowToPart({.shape = {1, 12}, .box = {{0, 3}, {1, 4}}}, {2, 1, 2}, 8,
                location);
   EXPECT_EQ(location.payload_offset, 8u + 3 * 2 * 8);
-  EXPECT_THAT(ElementsOf(location, {2, 1, 2}, 8), ElementsAre(7, 9, 11, 13));
+  EXPECT_THAT(ChunkElements(location, {2, 1, 2}, 8), ElementsAre(7, 9, 11, 13));
 }
 
 TEST(ItemPart, NarrowsToOneLayer) {
@@ -74,7 +75,8 @@ TEST(ItemPart, NarrowsToOneLayerOfATransposedTensor) {
   NarrowToPart({.shape = {2, 3, 2}, .box = {{1, 0, 0}, {1, 3, 2}}}, {3, 2}, 4,
                location);
   EXPECT_THAT(location.strides, ElementsAre(1, 3));
-  EXPECT_THAT(ElementsOf(location, {3, 2}, 4), ElementsAre(6, 9, 7, 10, 8, 11));
+  EXPECT_THAT(ChunkElements(location, {3, 2}, 4),
+              ElementsAre(6, 9, 7, 10, 8, 11));
 }
 
 TEST(ItemPart, HandlesOneElementAndNone) {

@@ -27,7 +27,7 @@ namespace {
 
 using ::dcp::testing::BytesOf;
 using ::dcp::testing::Disk;
-using ::dcp::testing::EntryOf;
+using ::dcp::testing::GetEntry;
 using ::dcp::testing::LoadAll;
 using ::dcp::testing::OpenCheckpoint;
 using ::dcp::testing::SafetensorsBytes;
@@ -55,7 +55,7 @@ std::string Safetensors(const char* name, const std::vector<float>& values) {
 }
 
 using WeightMap = std::vector<std::pair<std::string, std::string>>;
-std::string IndexOf(const WeightMap& weight_map) {
+std::string WriteIndex(const WeightMap& weight_map) {
   return WriteSafetensorsIndex(4, weight_map);
 }
 
@@ -94,8 +94,9 @@ TEST(ModelFiles, BinShardsOpenWithAndWithoutTheirIndex) {
   WriteModelShards(dir);
   dir.WriteFile("m/training_args.bin", "not a model");
   ExpectShards(dir.Join("m"));
-  const std::string index = dir.WriteFile(
-      std::string("m/") + kBinIndex, IndexOf({{"a", kFirst}, {"b", kSecond}}));
+  const std::string index =
+      dir.WriteFile(std::string("m/") + kBinIndex,
+                    WriteIndex({{"a", kFirst}, {"b", kSecond}}));
   dir.WriteFile("m/other.bin", "not in the index");
   ExpectShards(dir.Join("m"));
   ExpectShards(index);
@@ -119,9 +120,9 @@ TEST(ModelFiles, AnIndexOfAnyNameOpensByItsPath) {
   // Neither the index's name nor a file's says the format.
   dir.WriteFile("m/weights", Safetensors("c", {3}));
   const std::string one = dir.WriteFile("m/diffusion.index.json",
-                                        IndexOf({{"a", "1.safetensors"}}));
+                                        WriteIndex({{"a", "1.safetensors"}}));
   const std::string other =
-      dir.WriteFile("m/text.bin.index.json", IndexOf({{"c", "weights"}}));
+      dir.WriteFile("m/text.bin.index.json", WriteIndex({{"c", "weights"}}));
   std::map<std::string, std::string> loaded;
   ASSERT_OK_AND_ASSIGN(loaded, LoadFrom(one));
   EXPECT_THAT(loaded, ElementsAre(std::pair("a", BytesOf<float>({1}))));
@@ -145,20 +146,20 @@ TEST(ModelFiles, ChecksTheIndexOfBinShards) {
     dir.WriteFile(std::string("m/") + kBinIndex, index);
     return OpenCheckpoint(dir.Join("m")).status();
   };
-  EXPECT_THAT(open_with(IndexOf({{"a", kFirst}, {"b", kFirst}})),
+  EXPECT_THAT(open_with(WriteIndex({{"a", kFirst}, {"b", kFirst}})),
               StatusIs(absl::StatusCode::kDataLoss,
                        HasSubstr("b is in pytorch_model-00001-of-00002.bin, "
                                  "which lacks it")));
-  EXPECT_THAT(open_with(IndexOf({{"a", kSecond}, {"b", kFirst}})),
+  EXPECT_THAT(open_with(WriteIndex({{"a", kSecond}, {"b", kFirst}})),
               StatusIs(absl::StatusCode::kDataLoss,
                        HasSubstr("it is in pytorch_model-0000")));
-  EXPECT_THAT(open_with(IndexOf({{"a", kFirst}, {"b", "absent.bin"}})),
+  EXPECT_THAT(open_with(WriteIndex({{"a", kFirst}, {"b", "absent.bin"}})),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("absent.bin")));
-  EXPECT_THAT(open_with(IndexOf({{"a", std::string("../m/") + kFirst}})),
+  EXPECT_THAT(open_with(WriteIndex({{"a", std::string("../m/") + kFirst}})),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("..")));
-  EXPECT_THAT(open_with(IndexOf({{"a", dir.Join("m/") + kFirst}})),
+  EXPECT_THAT(open_with(WriteIndex({{"a", dir.Join("m/") + kFirst}})),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("absolute")));
-  EXPECT_THAT(open_with(IndexOf({})),
+  EXPECT_THAT(open_with(WriteIndex({})),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("no tensor")));
   EXPECT_THAT(open_with("[]"),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr(kBinIndex)));
@@ -179,7 +180,7 @@ TEST(ModelFiles, LeavesOutTensorsThatTheIndexDoesNotName) {
                       arena.Str("c"), tensor("2")}),
           {BytesOf<float>({1}), BytesOf<float>({8}), BytesOf<float>({9})}));
   dir.WriteFile(std::string("m/") + kBinIndex,
-                IndexOf({{"a", kFirst}, {"b", kSecond}}));
+                WriteIndex({{"a", kFirst}, {"b", kSecond}}));
   std::map<std::string, std::string> loaded;
   ASSERT_OK_AND_ASSIGN(loaded, LoadFrom(dir.Join("m")));
   EXPECT_THAT(loaded, ElementsAre(std::pair("a", BytesOf<float>({1})),
@@ -189,7 +190,7 @@ TEST(ModelFiles, LeavesOutTensorsThatTheIndexDoesNotName) {
   EXPECT_THAT(LossTexts(checkpoint->losses()),
               ElementsAre("c, which the index does not name, are left out"));
   // Also for a single file, which otherwise would be written again unchanged.
-  dir.WriteFile(std::string("m/") + kBinIndex, IndexOf({{"a", kFirst}}));
+  dir.WriteFile(std::string("m/") + kBinIndex, WriteIndex({{"a", kFirst}}));
   ASSERT_OK(ConvertCheckpoint(Disk(), dir.Join("m"), dir.Join("a.pt"), {}));
   ASSERT_OK_AND_ASSIGN(loaded, LoadFrom(dir.Join("a.pt")));
   EXPECT_THAT(loaded, ElementsAre(std::pair("a", BytesOf<float>({1}))));

@@ -28,7 +28,7 @@ namespace {
 using ::dcp::testing::BytesOf;
 using ::dcp::testing::CopyGolden;
 using ::dcp::testing::Disk;
-using ::dcp::testing::EntryOf;
+using ::dcp::testing::GetEntry;
 using ::dcp::testing::LoadAll;
 using ::dcp::testing::OpenCheckpoint;
 using ::dcp::testing::SafetensorsBytes;
@@ -111,7 +111,7 @@ TEST(SafetensorsOpener, ShardsAreJoinedByTheirOffsets) {
   dir.WriteFile("m/shard-00002.safetensors", Shard({3}, 2));
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                        OpenCheckpoint(dir.Join("m")));
-  EXPECT_EQ(EntryOf(*checkpoint, "w").tensor()->shape, Dims({3}));
+  EXPECT_EQ(GetEntry(*checkpoint, "w").tensor()->shape, Dims({3}));
   std::map<std::string, std::string> loaded;
   ASSERT_OK_AND_ASSIGN(loaded, LoadAll(*checkpoint));
   EXPECT_EQ(loaded["w"], BytesOf<float>({1, 2, 3}));
@@ -119,7 +119,7 @@ TEST(SafetensorsOpener, ShardsAreJoinedByTheirOffsets) {
 
 // Why the tensor w cannot be read in the model in `directory`; the model opens,
 // and everything else can be read.
-absl::Status ProblemOfW(const std::string& directory) {
+absl::Status ReadProblem(const std::string& directory) {
   const absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
       OpenCheckpoint(directory);
   if (!checkpoint.ok()) return checkpoint.status();
@@ -131,19 +131,19 @@ TEST(SafetensorsOpener, ShardsThatDoNotMakeAWholeCannotBeRead) {
   dir.WriteFile("hole/1.safetensors", Shard({1}, 0));
   dir.WriteFile("hole/2.safetensors", Shard({1}, 2));
   EXPECT_THAT(
-      ProblemOfW(dir.Join("hole")),
+      ReadProblem(dir.Join("hole")),
       StatusIs(absl::StatusCode::kDataLoss,
                HasSubstr("w, whose first part is in 1.safetensors: 1 of 3")));
   dir.WriteFile("overlap/1.safetensors", Shard({1, 2}, 0));
   dir.WriteFile("overlap/2.safetensors", Shard({1}, 1));
-  EXPECT_THAT(ProblemOfW(dir.Join("overlap")),
+  EXPECT_THAT(ReadProblem(dir.Join("overlap")),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("overlap")));
   dir.WriteFile("types/1.safetensors", Shard({1}, 0));
   dir.WriteFile(
       "types/2.safetensors",
       SafetensorsBytes({{"w", DType::kInt32, {1}, BytesOf<int32_t>({1})}}));
   EXPECT_THAT(
-      ProblemOfW(dir.Join("types")),
+      ReadProblem(dir.Join("types")),
       StatusIs(absl::StatusCode::kDataLoss,
                HasSubstr("w is float32 of 1 dimensions in 1.safetensors, and "
                          "int32 of 1 in 2.safetensors")));
@@ -155,7 +155,7 @@ TEST(SafetensorsOpener, ATensorInTwoFilesDoesNotStopTheOthers) {
                 SafetensorsBytes({Floats("w", {1}), Floats("a", {2})}));
   dir.WriteFile("m/2.safetensors", SafetensorsBytes({Floats("w", {3})}));
   EXPECT_THAT(
-      ProblemOfW(dir.Join("m")),
+      ReadProblem(dir.Join("m")),
       StatusIs(absl::StatusCode::kDataLoss,
                HasSubstr("w is in 1.safetensors and in 2.safetensors, and no "
                          "index says which of them counts: the option "

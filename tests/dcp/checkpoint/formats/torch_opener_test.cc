@@ -24,7 +24,7 @@ namespace {
 
 using ::dcp::testing::CopyGolden;
 using ::dcp::testing::Disk;
-using ::dcp::testing::EntryOf;
+using ::dcp::testing::GetEntry;
 using ::dcp::testing::LoadAll;
 using ::dcp::testing::OpenCheckpoint;
 using ::dcp::testing::StatusIs;
@@ -38,7 +38,7 @@ TEST(TorchOpener, KeepsStridesAndRequiresGrad) {
       const std::unique_ptr<Checkpoint> checkpoint,
       OpenCheckpoint(CopyGolden(dir, "torch-2.11/archive.pt")));
   const auto tensor = [&](const char* name) -> const TensorEntry& {
-    return *EntryOf(*checkpoint, name).tensor();
+    return *GetEntry(*checkpoint, name).tensor();
   };
   EXPECT_TRUE(tensor("param").requires_grad);
   EXPECT_FALSE(tensor("frozen").requires_grad);
@@ -74,7 +74,7 @@ TEST(TorchOpener, ObjectsOutliveThePickle) {
   ASSERT_OK_AND_ASSIGN(
       const std::unique_ptr<Checkpoint> checkpoint,
       OpenCheckpoint(dir.WriteFile("x.pt", TorchArchiveBytes(root, {"hi"}))));
-  const ObjectEntry& pair = *EntryOf(*checkpoint, "pair").object();
+  const ObjectEntry& pair = *GetEntry(*checkpoint, "pair").object();
   EXPECT_EQ(pair.value.items()[1].text(), "text");
   EXPECT_EQ(pair.tensors.count(pair.value.items()[0].identity()), 1u);
 }
@@ -109,15 +109,15 @@ TEST(TorchOpener, OneUnknownObjectStopsNothingElse) {
   ASSERT_OK_AND_ASSIGN(
       const std::unique_ptr<Checkpoint> checkpoint,
       OpenCheckpoint(dir.WriteFile("x.pt", TorchArchiveBytes(root, {"1234"}))));
-  EXPECT_NE(EntryOf(*checkpoint, "w").tensor(), nullptr);
+  EXPECT_NE(GetEntry(*checkpoint, "w").tensor(), nullptr);
   for (const char* name : {"cfg", "odd"}) {
-    EXPECT_THAT(EntryOf(*checkpoint, name).object()->unreadable,
+    EXPECT_THAT(GetEntry(*checkpoint, name).object()->unreadable,
                 StatusIs(absl::StatusCode::kPermissionDenied,
                          HasSubstr("mylib.Config")));
   }
-  EXPECT_THAT(EntryOf(*checkpoint, "s").object()->unreadable,
+  EXPECT_THAT(GetEntry(*checkpoint, "s").object()->unreadable,
               StatusIs(absl::StatusCode::kUnimplemented));
-  EXPECT_THAT(ToString(*EntryOf(*checkpoint, "cfg").object(), 100),
+  EXPECT_THAT(ToString(*GetEntry(*checkpoint, "cfg").object(), 100),
               HasSubstr("not read: global mylib.Config"));
 }
 
@@ -153,7 +153,7 @@ TEST(TorchOpener, AnArrayOfObjectsStopsNothingElse) {
   const std::string path = CopyGolden(dir, "edges/object_array.pt");
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                        OpenCheckpoint(path));
-  EXPECT_THAT(EntryOf(*checkpoint, "v").object()->unreadable,
+  EXPECT_THAT(GetEntry(*checkpoint, "v").object()->unreadable,
               StatusIs(absl::StatusCode::kPermissionDenied,
                        HasSubstr("the dtype 'O8' may hold objects")));
   std::map<std::string, std::string> loaded;
@@ -213,10 +213,10 @@ TEST(TorchOpener, AnExpandedTensorStopsNothingElse) {
   ASSERT_OK_AND_ASSIGN(
       const std::unique_ptr<Checkpoint> checkpoint,
       OpenCheckpoint(dir.WriteFile("x.pt", TorchArchiveBytes(root, {"1"}))));
-  EXPECT_THAT(EntryOf(*checkpoint, "wide").object()->unreadable,
+  EXPECT_THAT(GetEntry(*checkpoint, "wide").object()->unreadable,
               StatusIs(absl::StatusCode::kUnimplemented,
                        HasSubstr("expands a storage of 1 elements")));
-  EXPECT_NE(EntryOf(*checkpoint, "w").tensor(), nullptr);
+  EXPECT_NE(GetEntry(*checkpoint, "w").tensor(), nullptr);
 }
 
 TEST(TorchOpener, ASingleTensorNeedsAName) {

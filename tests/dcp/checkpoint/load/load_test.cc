@@ -253,7 +253,7 @@ TEST(Load, ReportsReadErrors) {
   const absl::Status status = Load(fs, *checkpoint, {wanted}, {});
   EXPECT_THAT(status,
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr(".distcp [")));
-  EXPECT_EQ(SideOf(status), ErrorSide::kSource);
+  EXPECT_EQ(StatusSide(status), ErrorSide::kSource);
   EXPECT_OK(Load(fs, *checkpoint, {wanted}, {}));
   EXPECT_EQ(sink.bytes(), tensor.bytes);
 }

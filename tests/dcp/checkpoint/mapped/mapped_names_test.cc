@@ -9,9 +9,9 @@ namespace dcp {
 namespace {
 
 TEST(MappedNames, AFewAreListedAndTheOthersCounted) {
-  EXPECT_EQ(SomeOf({}), "");
-  EXPECT_EQ(SomeOf({"a", "b", "c"}), "a, b, c");
-  EXPECT_EQ(SomeOf({"a", "b", "c", "d", "e"}), "a, b, c and 2 others");
+  EXPECT_EQ(ShortNameList({}), "");
+  EXPECT_EQ(ShortNameList({"a", "b", "c"}), "a, b, c");
+  EXPECT_EQ(ShortNameList({"a", "b", "c", "d", "e"}), "a, b, c and 2 others");
 }
 
 TEST(MappedNames, ListsTheNamesThatAMappingMakes) {

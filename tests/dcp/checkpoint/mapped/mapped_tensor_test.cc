@@ -70,7 +70,7 @@ TEST_F(MappedTensorTest, HasTypeAndShapeButNoChunks) {
   EXPECT_EQ(mapped->entry().dtype, DType::kFloat32);
   EXPECT_EQ(mapped->entry().shape, Dims{10});
   EXPECT_TRUE(mapped->entry().boxes.empty());
-  EXPECT_EQ(mapped->SourceOf(mapped->pieces()[1]), &b_);
+  EXPECT_EQ(mapped->PieceSource(mapped->pieces()[1]), &b_);
 }
 
 TEST_F(MappedTensorTest, FindsThePiecesNearABox) {

@@ -54,7 +54,7 @@ std::string Image(OutputFile& file, const std::vector<std::string>& payloads) {
   return image;
 }
 
-Payload PayloadOf(DType dtype, const Dims& shape) {
+Payload MakePayload(DType dtype, const Dims& shape) {
   Payload payload;
   payload.box = WholeBox(shape);
   payload.dtype = dtype;
@@ -69,11 +69,12 @@ TEST(DcpFileBuilder, LaysOutArchivesOnAlignedPlaces) {
   std::vector<Payload> payloads;
   DcpFileBuilder builder("__0_0.distcp", payloads);
   const std::string object = ObjectItem(Value::Int(7));
-  const StorageInfo first = builder.AddTensor(PayloadOf(DType::kUInt8, {3}));
+  const StorageInfo first = builder.AddTensor(MakePayload(DType::kUInt8, {3}));
   const StorageInfo step = builder.AddObject(WritePickle(Value::Int(7)), {});
   const StorageInfo empty =
-      builder.AddTensor(PayloadOf(DType::kFloat32, {0, 2}));
-  const StorageInfo last = builder.AddTensor(PayloadOf(DType::kInt16, {2, 1}));
+      builder.AddTensor(MakePayload(DType::kFloat32, {0, 2}));
+  const StorageInfo last =
+      builder.AddTensor(MakePayload(DType::kInt16, {2, 1}));
   ASSERT_EQ(payloads.size(), 3u);
   OutputFile file = std::move(builder).Finish();
   EXPECT_EQ(file.layout.name(), "__0_0.distcp");
@@ -91,8 +92,8 @@ TEST(DcpFileBuilder, LaysOutArchivesOnAlignedPlaces) {
 TEST(DcpFileBuilder, LiteralsCanBeMadeAgain) {
   std::vector<Payload> payloads;
   DcpFileBuilder builder("f", payloads);
-  builder.AddTensor(PayloadOf(DType::kUInt8, {3}));
-  builder.AddTensor(PayloadOf(DType::kUInt8, {4}));
+  builder.AddTensor(MakePayload(DType::kUInt8, {3}));
+  builder.AddTensor(MakePayload(DType::kUInt8, {4}));
   OutputFile file = std::move(builder).Finish();
   const std::string image = Image(file, {"abc", "1234"});
   EXPECT_EQ(Image(file, {"abc", "1234"}), image);
@@ -131,8 +132,8 @@ class DcpOutputTest : public ::testing::Test {
   }
 
   // The output's index for `ranks`, parsed.
-  Metadata IndexOf(const std::vector<DcpRank>& ranks,
-                   const DcpOutputOptions& options) {
+  Metadata MakeIndex(const std::vector<DcpRank>& ranks,
+                     const DcpOutputOptions& options) {
     absl::StatusOr<Output> output = BuildDcpOutput(
         entries_, files_, ranks, options,
         [this](int64_t rank) { return destination_->NextDataFileName(rank); });
@@ -147,8 +148,8 @@ class DcpOutputTest : public ::testing::Test {
     return *std::move(metadata);
   }
 
-  static const TensorStorageMetadata& TensorOf(const Metadata& metadata,
-                                               absl::string_view fqn) {
+  static const TensorStorageMetadata& GetTensor(const Metadata& metadata,
+                                                absl::string_view fqn) {
     for (const MetadataEntry& entry : metadata.entries) {
       if (entry.fqn == fqn) return std::get<TensorStorageMetadata>(entry.value);
     }
@@ -181,23 +182,23 @@ TEST_F(DcpOutputTest, ChunksAsStoredStayWithTheirRank) {
 
 TEST_F(DcpOutputTest, EveryRankHasAFileAndTheIndexListsAll) {
   const Metadata metadata =
-      IndexOf(ChunksAsStored(entries_, files_),
-              {.max_file_bytes = 0, .flattened = true, .save_id = "id"});
+      MakeIndex(ChunksAsStored(entries_, files_),
+                {.max_file_bytes = 0, .flattened = true, .save_id = "id"});
   EXPECT_THAT(names_, ElementsAre("__0_0.distcp", "__1_0.distcp",
                                   "__2_0.distcp", "__3_0.distcp"));
   EXPECT_EQ(metadata.save_id, "id");
-  const TensorStorageMetadata& a = TensorOf(metadata, "a");
+  const TensorStorageMetadata& a = GetTensor(metadata, "a");
   EXPECT_EQ(a.dtype, DType::kBFloat16);
   EXPECT_EQ(a.size, Dims({4, 2}));
   EXPECT_EQ(a.chunks.size(), 2u);
 }
 
-TEST(RankOfDataFile, IsTheFirstNumberOfTheName) {
-  EXPECT_EQ(RankOfDataFile("__3_0.distcp"), 3);
-  EXPECT_EQ(RankOfDataFile("__12_1.distcp"), 12);
+TEST(ParseDataFileRank, IsTheFirstNumberOfTheName) {
+  EXPECT_EQ(ParseDataFileRank("__3_0.distcp"), 3);
+  EXPECT_EQ(ParseDataFileRank("__12_1.distcp"), 12);
   for (const char* name : {"", "__3.distcp", "3_0.distcp", "__x_0.distcp",
                            "__-1_0.distcp", "model.safetensors"}) {
-    EXPECT_EQ(RankOfDataFile(name), std::nullopt) << name;
+    EXPECT_EQ(ParseDataFileRank(name), std::nullopt) << name;
   }
 }
 
@@ -208,9 +209,9 @@ TEST_F(DcpOutputTest, AMeshCutsTensors) {
       {0, rows}, {0, rows}, {0, Placements(1)}};
   ASSERT_OK_AND_ASSIGN(const std::vector<DcpRank> ranks,
                        ChunksForMeshes(entries_, {mesh}, layouts));
-  const Metadata metadata = IndexOf(ranks, {});
-  EXPECT_EQ(TensorOf(metadata, "b").chunks.size(), 2u);
-  EXPECT_EQ(TensorOf(metadata, "b").chunks[1].box, (Box{{50}, {50}}));
+  const Metadata metadata = MakeIndex(ranks, {});
+  EXPECT_EQ(GetTensor(metadata, "b").chunks.size(), 2u);
+  EXPECT_EQ(GetTensor(metadata, "b").chunks[1].box, (Box{{50}, {50}}));
 }
 
 TEST_F(DcpOutputTest, EntriesOnSeveralMeshesKeepTheirOrderInEachFile) {
@@ -245,8 +246,8 @@ TEST_F(DcpOutputTest, PlacementsThatDoNotFitNameTheTensor) {
 }
 
 TEST_F(DcpOutputTest, AFileThatIsFullIsFollowedByAnother) {
-  IndexOf(ChunksAsStored(entries_, files_),
-          {.max_file_bytes = 500, .flattened = true, .save_id = ""});
+  MakeIndex(ChunksAsStored(entries_, files_),
+            {.max_file_bytes = 500, .flattened = true, .save_id = ""});
   EXPECT_THAT(names_,
               ElementsAre("__0_0.distcp", "__0_1.distcp", "__0_2.distcp",
                           "__1_0.distcp", "__2_0.distcp", "__3_0.distcp"));
@@ -254,8 +255,8 @@ TEST_F(DcpOutputTest, AFileThatIsFullIsFollowedByAnother) {
 
 TEST_F(DcpOutputTest, WritesNoPathsWithoutFlattening) {
   const Metadata metadata =
-      IndexOf(ChunksAsStored(entries_, files_),
-              {.max_file_bytes = 0, .flattened = false, .save_id = ""});
+      MakeIndex(ChunksAsStored(entries_, files_),
+                {.max_file_bytes = 0, .flattened = false, .save_id = ""});
   EXPECT_FALSE(metadata.has_planner_data);
 }
 
@@ -284,7 +285,7 @@ TEST(DcpOutput, CopiesUnreadObjectsUnchanged) {
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                        testing::OpenCheckpoint(copy));
   const StorageInfo& place =
-      testing::EntryOf(*checkpoint, "config").object()->item;
+      testing::GetEntry(*checkpoint, "config").object()->item;
   ASSERT_OK_AND_ASSIGN(const std::string file,
                        ReadFile(Disk(), dir.Join("copy/__0_0.distcp"),
                                 uint64_t{1} << 20, /*follow_symlinks=*/false));

@@ -41,7 +41,7 @@ class SafetensorsOutputTest : public ::testing::Test {
   }
 
   // The header in one of the output's files.
-  SafetensorsHeader HeaderOf(OutputFile& file) {
+  SafetensorsHeader ReadHeader(OutputFile& file) {
     const std::string literal = file.literal(0, {});
     absl::StatusOr<SafetensorsHeader> header = ReadSafetensorsHeader(
         file.layout.size(),
@@ -76,7 +76,7 @@ TEST_F(SafetensorsOutputTest, WideTypesComeFirst) {
       BuildSafetensorsFile(entries_, files_, "model.safetensors"));
   EXPECT_THAT(FileNames(output), ElementsAre("model.safetensors"));
   EXPECT_TRUE(output.needs_digests);
-  const SafetensorsHeader header = HeaderOf(output.files[0]);
+  const SafetensorsHeader header = ReadHeader(output.files[0]);
   std::vector<std::string> names;
   for (const SafetensorsTensor& tensor : header.tensors) {
     names.push_back(tensor.name);
@@ -91,7 +91,7 @@ TEST_F(SafetensorsOutputTest, WritesAFileWithoutTensors) {
   ASSERT_OK_AND_ASSIGN(
       Output output,
       BuildSafetensorsFile(entries_, files_, "model.safetensors"));
-  EXPECT_THAT(HeaderOf(output.files[0]).tensors, ::testing::IsEmpty());
+  EXPECT_THAT(ReadHeader(output.files[0]).tensors, ::testing::IsEmpty());
 }
 
 TEST_F(SafetensorsOutputTest, RefusesValuesThatTheFormatCannotHold) {

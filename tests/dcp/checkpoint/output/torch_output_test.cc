@@ -19,17 +19,17 @@ namespace dcp {
 namespace {
 
 using ::dcp::testing::CopyGolden;
-using ::dcp::testing::EntryOf;
+using ::dcp::testing::GetEntry;
 using ::dcp::testing::OpenCheckpoint;
 using ::dcp::testing::TempDir;
 using ::dcp::testing::TorchArchiveBytes;
 
 // The names in the given order, all tensors in `source`.
-std::vector<OutputEntry> EntriesOf(const Checkpoint& source,
-                                   const std::vector<std::string>& names) {
+std::vector<OutputEntry> OutputEntries(const Checkpoint& source,
+                                       const std::vector<std::string>& names) {
   std::vector<OutputEntry> entries;
   for (const std::string& name : names) {
-    const CheckpointEntry& entry = EntryOf(source, name);
+    const CheckpointEntry& entry = GetEntry(source, name);
     entries.push_back({.fqn = name,
                        .path = entry.path,
                        .tensor = entry.tensor(),
@@ -44,9 +44,10 @@ TEST(TorchOutput, IsOneArchiveNamedAfterTheFile) {
   ASSERT_OK_AND_ASSIGN(
       const std::unique_ptr<Checkpoint> source,
       OpenCheckpoint(CopyGolden(dir, "torch-2.11/archive.pt")));
-  ASSERT_OK_AND_ASSIGN(Output output,
-                       BuildTorchOutput(EntriesOf(*source, {"base", "scalar"}),
-                                        source->files(), "my.model.pt"));
+  ASSERT_OK_AND_ASSIGN(
+      Output output,
+      BuildTorchOutput(OutputEntries(*source, {"base", "scalar"}),
+                       source->files(), "my.model.pt"));
   ASSERT_EQ(output.files.size(), 1u);
   EXPECT_EQ(output.files[0].layout.name(), "my.model.pt");
   EXPECT_EQ(output.payloads.size(), 2u);
@@ -67,7 +68,8 @@ TEST(TorchOutput, TiedTensorsShareAStorageUnlessTheirTypeDiffers) {
       const std::unique_ptr<Checkpoint> source,
       OpenCheckpoint(dir.WriteFile(
           "x.pt", TorchArchiveBytes(root, {std::string(8, 'x')}))));
-  std::vector<OutputEntry> entries = EntriesOf(*source, {"in", "out", "half"});
+  std::vector<OutputEntry> entries =
+      OutputEntries(*source, {"in", "out", "half"});
   entries[2].dtype = DType::kBFloat16;
   ASSERT_OK_AND_ASSIGN(const Output output,
                        BuildTorchOutput(entries, source->files(), "y.pt"));

@@ -48,7 +48,7 @@ void SaveModel(FileSystem& fs, absl::string_view path) {
 }
 
 // Flips one bit in the middle of `text` in the file.
-void FlipBitOf(FileSystem& fs, const std::string& path,
+void FlipBitIn(FileSystem& fs, const std::string& path,
                const std::string& text) {
   absl::StatusOr<std::string> bytes =
       ReadFile(fs, path, uint64_t{1} << 30, /*follow_symlinks=*/false);
@@ -84,7 +84,7 @@ std::vector<Target> Targets() {
           {"/m.safetensors", "", ""}};
 }
 
-ConvertOptions WithFormatOf(const Target& target) {
+ConvertOptions OptionsForTarget(const Target& target) {
   ConvertOptions options = OptionsFor(target.mesh, target.placement);
   if (target.dst.find('.') == std::string::npos) options.to = Format::kDcp;
   return options;
@@ -95,11 +95,11 @@ void ExpectRefused(FileSystem& fs, absl::string_view src,
   for (const Target& target : Targets()) {
     SCOPED_TRACE(absl::StrCat(src, " to ", target.dst));
     const auto refused =
-        ConvertCheckpoint(fs, src, target.dst, WithFormatOf(target));
+        ConvertCheckpoint(fs, src, target.dst, OptionsForTarget(target));
     EXPECT_THAT(refused, StatusIs(absl::StatusCode::kDataLoss,
                                   AllOf(HasSubstr(kName), HasSubstr(file),
                                         HasSubstr("damaged"))));
-    EXPECT_EQ(SideOf(refused.status()), ErrorSide::kSource);
+    EXPECT_EQ(StatusSide(refused.status()), ErrorSide::kSource);
     EXPECT_THAT(fs.Stat(target.dst), StatusIs(absl::StatusCode::kNotFound));
     EXPECT_EQ(fs.List("/")->size(), 1u) << "something was left behind";
   }
@@ -108,7 +108,7 @@ void ExpectRefused(FileSystem& fs, absl::string_view src,
 TEST(SourceCheck, FindsAFlippedBitInADcpCheckpoint) {
   SimStorage fs({.percent_short = 20, .percent_interrupted = 20});
   SaveModel(fs, "/src");
-  FlipBitOf(fs, "/src/__0_0.distcp", LargeTensor().bytes);
+  FlipBitIn(fs, "/src/__0_0.distcp", LargeTensor().bytes);
   ExpectRefused(fs, "/src", "/src/__0_0.distcp");
 }
 
@@ -116,7 +116,7 @@ TEST(SourceCheck, FindsAFlippedBitInATorchFile) {
   SimStorage fs;
   SaveModel(fs, "/src");
   ASSERT_OK(ConvertCheckpoint(fs, "/src", "/src.pt", {}));
-  FlipBitOf(fs, "/src.pt", LargeTensor().bytes);
+  FlipBitIn(fs, "/src.pt", LargeTensor().bytes);
   SimStorage other;
   const auto bytes = ReadFile(fs, "/src.pt", uint64_t{1} << 30, false);
   ASSERT_OK(WriteFile(other, "/src.pt", *bytes));
@@ -136,7 +136,7 @@ TEST(SourceCheck, FindsAFlippedBitInASafetensorsDirectory) {
     ASSERT_OK(
         WriteFile(fs, name, *ReadFile(saved, name, uint64_t{1} << 30, false)));
   }
-  FlipBitOf(fs, "/src/model.safetensors", LargeTensor().bytes);
+  FlipBitIn(fs, "/src/model.safetensors", LargeTensor().bytes);
   ExpectRefused(fs, "/src", "/src/model.safetensors");
 }
 
@@ -148,7 +148,7 @@ TEST(SourceCheck, FindsAFlippedBitInAnObject) {
   state.AddObject("step", arena.Str("the number of steps"));
   SingleProcessCoordinator coordinator;
   ASSERT_OK(Save(fs, "/src", state.state(), coordinator, {}));
-  FlipBitOf(fs, "/src/__0_0.distcp", "the number of steps");
+  FlipBitIn(fs, "/src/__0_0.distcp", "the number of steps");
   EXPECT_THAT(ConvertCheckpoint(fs, "/src", "/dst", {}),
               StatusIs(absl::StatusCode::kDataLoss,
                        AllOf(HasSubstr("step"), HasSubstr("data.pkl"))));
@@ -169,7 +169,8 @@ TEST(SourceCheck, ChecksASoundSourceForEveryOutput) {
       SCOPED_TRACE(absl::StrCat(src, " to ", target.dst));
       const std::string dst =
           absl::StrCat("/", num_made++, "_", target.dst.substr(1));
-      const auto plan = ConvertCheckpoint(fs, src, dst, WithFormatOf(target));
+      const auto plan =
+          ConvertCheckpoint(fs, src, dst, OptionsForTarget(target));
       ASSERT_OK(plan);
       EXPECT_TRUE(plan->check.checked);
       EXPECT_EQ(plan->check.bytes_checked, num_bytes);
@@ -184,7 +185,7 @@ TEST(SourceCheck, ChecksASoundSourceForEveryOutput) {
 TEST(SourceCheck, CanBeSwitchedOff) {
   SimStorage fs;
   SaveModel(fs, "/src");
-  FlipBitOf(fs, "/src/__0_0.distcp", LargeTensor().bytes);
+  FlipBitIn(fs, "/src/__0_0.distcp", LargeTensor().bytes);
   ConvertOptions options;
   options.verify = false;
   const auto plan = ConvertCheckpoint(fs, "/src", "/dst", std::move(options));
@@ -237,7 +238,7 @@ TEST(SourceCheck, ReadsTheRestOfAMostlyReadStorage) {
   EXPECT_EQ(plan->check.num_items_unchecked, 0u);
   EXPECT_EQ(plan->check.bytes_checked, 100u);
   // Damaged data is read only for the check, and still found.
-  FlipBitOf(fs, "/m.pt", std::string("\x01\x02\x03"));
+  FlipBitIn(fs, "/m.pt", std::string("\x01\x02\x03"));
   ConvertOptions again;
   again.selection.include = {"most"};
   EXPECT_THAT(ConvertCheckpoint(fs, "/m.pt", "/b", std::move(again)),

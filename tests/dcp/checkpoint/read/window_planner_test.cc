@@ -141,7 +141,7 @@ TEST_F(WindowPlannerTest, BlamesTheSourceForAMissingFile) {
   Batch batch;
   const absl::Status status = planner.Finish(batch, kBlockBytes);
   EXPECT_FALSE(status.ok());
-  EXPECT_EQ(SideOf(status), ErrorSide::kSource);
+  EXPECT_EQ(StatusSide(status), ErrorSide::kSource);
 }
 
 // Carries out a read as the pipeline does, with the margin behind it.

@@ -32,7 +32,7 @@ using ::testing::HasSubstr;
 using Phase = SaveExchange::Phase;
 
 // One of two rows, by `rank`, and two tensors that both ranks have.
-SaveState StateOf(int64_t rank) {
+SaveState MakeRankState(int64_t rank) {
   SaveState state;
   for (const char* name : {"a", "b"}) {
     state.tensors.push_back({.fqn = name, .shape = {100}, .box = {{0}, {100}}});
@@ -57,7 +57,7 @@ Outcome Exchange(SimStorage& fs, const std::string& path,
       RunRanks(2,
                [&](Coordinator& coordinator) -> absl::Status {
                  const auto rank = static_cast<size_t>(coordinator.rank());
-                 const SaveState state = StateOf(coordinator.rank());
+                 const SaveState state = MakeRankState(coordinator.rank());
                  SaveExchange exchange(fs, path, state, coordinator,
                                        /*overwrite=*/true, caches[rank]);
                  EXPECT_EQ(exchange.phase(), Phase::kBegun);
@@ -116,40 +116,41 @@ TEST(SaveExchange, PlansAgainUnlessAllHaveTheSamePlan) {
 TEST(SaveExchange, OneRanksErrorFailsAllRanks) {
   for (const int64_t bad : {0, 1}) {
     SimStorage fs;
-    EXPECT_THAT(RunRanks(2,
-                         [&](Coordinator& coordinator) {
-                           const SaveState state = StateOf(coordinator.rank());
-                           SaveExchange exchange(fs, "/c", state, coordinator,
-                                                 /*overwrite=*/true, nullptr);
-                           const absl::Status met = exchange.Meet(
-                               coordinator.rank() == bad
-                                   ? absl::AbortedError("unplugged")
-                                   : absl::OkStatus());
-                           EXPECT_EQ(exchange.phase(), Phase::kOver);
-                           EXPECT_EQ(exchange.status(), met);
-                           return met;
-                         }),
-                Each(StatusIs(absl::StatusCode::kAborted,
-                              absl::StrCat("rank ", bad, ": unplugged"))));
+    EXPECT_THAT(
+        RunRanks(2,
+                 [&](Coordinator& coordinator) {
+                   const SaveState state = MakeRankState(coordinator.rank());
+                   SaveExchange exchange(fs, "/c", state, coordinator,
+                                         /*overwrite=*/true, nullptr);
+                   const absl::Status met =
+                       exchange.Meet(coordinator.rank() == bad
+                                         ? absl::AbortedError("unplugged")
+                                         : absl::OkStatus());
+                   EXPECT_EQ(exchange.phase(), Phase::kOver);
+                   EXPECT_EQ(exchange.status(), met);
+                   return met;
+                 }),
+        Each(StatusIs(absl::StatusCode::kAborted,
+                      absl::StrCat("rank ", bad, ": unplugged"))));
   }
 }
 
 TEST(SaveExchange, RankZeroMayStillFailAfterTheMeeting) {
   SimStorage fs;
-  EXPECT_THAT(RunRanks(2,
-                       [&](Coordinator& coordinator) {
-                         const SaveState state = StateOf(coordinator.rank());
-                         SaveExchange exchange(fs, "/c", state, coordinator,
-                                               /*overwrite=*/true, nullptr);
-                         EXPECT_OK(exchange.Meet(absl::OkStatus()));
-                         const absl::Status received = exchange.Receive(
-                             coordinator.rank() == 0
-                                 ? absl::AbortedError("unplugged")
-                                 : absl::OkStatus());
-                         EXPECT_EQ(exchange.phase(), Phase::kOver);
-                         return received;
-                       }),
-              Each(StatusIs(absl::StatusCode::kAborted, HasSubstr("rank 0"))));
+  EXPECT_THAT(
+      RunRanks(2,
+               [&](Coordinator& coordinator) {
+                 const SaveState state = MakeRankState(coordinator.rank());
+                 SaveExchange exchange(fs, "/c", state, coordinator,
+                                       /*overwrite=*/true, nullptr);
+                 EXPECT_OK(exchange.Meet(absl::OkStatus()));
+                 const absl::Status received = exchange.Receive(
+                     coordinator.rank() == 0 ? absl::AbortedError("unplugged")
+                                             : absl::OkStatus());
+                 EXPECT_EQ(exchange.phase(), Phase::kOver);
+                 return received;
+               }),
+      Each(StatusIs(absl::StatusCode::kAborted, HasSubstr("rank 0"))));
   EXPECT_THAT(fs.Stat("/c"), StatusIs(absl::StatusCode::kNotFound));
 }
 

@@ -40,7 +40,7 @@ using ::testing::HasSubstr;
 SaveOptions Small() { return {.memory_bytes = kMinMemoryBytes}; }
 
 // Two rows for each rank.
-Box RowsOf(const SampleTensor& tensor, int64_t rank) {
+Box RankRows(const SampleTensor& tensor, int64_t rank) {
   Box box = WholeBox(tensor.shape);
   box.offsets[0] = 2 * rank;
   box.sizes[0] = 2;
@@ -189,7 +189,7 @@ TEST(Save, RanksWriteTheirPartsAndShareReplicas) {
   std::vector<std::unique_ptr<SampleState>> states;
   for (int64_t rank = 0; rank < kNumRanks; ++rank) {
     SampleState& state = *states.emplace_back(std::make_unique<SampleState>());
-    state.Add(sharded, RowsOf(sharded, rank));
+    state.Add(sharded, RankRows(sharded, rank));
     for (const SampleTensor& replica : replicas) state.Add(replica);
     state.AddObject("step", Value::Int(7));
   }
@@ -249,7 +249,7 @@ TEST(Save, ReturnsOneRanksErrorOnAllRanks) {
   for (int64_t bad = 0; bad < 3; ++bad) {
     SampleState states[3];
     for (int64_t rank = 0; rank < 3; ++rank) {
-      MemorySource& source = states[rank].Add(tensor, RowsOf(tensor, rank));
+      MemorySource& source = states[rank].Add(tensor, RankRows(tensor, rank));
       if (rank == bad) {
         source.FailAfter(0, absl::ResourceExhaustedError("device is gone"));
       }
@@ -281,7 +281,7 @@ TEST(Save, LeavesNoHalfCheckpointAfterADiskFault) {
     fs.FailOperation(n, EIO);
     SampleState states[2];
     for (int64_t rank = 0; rank < 2; ++rank) {
-      states[rank].Add(tensor, RowsOf(tensor, rank));
+      states[rank].Add(tensor, RankRows(tensor, rank));
     }
     const std::vector<absl::Status> statuses =
         RunRanks(2, [&](Coordinator& coordinator) {

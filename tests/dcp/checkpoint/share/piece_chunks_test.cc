@@ -119,7 +119,7 @@ TEST_F(PieceChunksTest, TheFirstPieceHasWhatHasNoPayload) {
   const size_t num_common = expected.size();
   for (const char* name : {"empty", "step"}) {
     const std::vector<EntryChunk> chunks =
-        conversion_.source->ChunksOf({*conversion_.source->Find(name)});
+        conversion_.source->StoredChunks({*conversion_.source->Find(name)});
     expected.insert(chunks.begin(), chunks.end());
   }
   EXPECT_GT(expected.size(), num_common);
@@ -127,7 +127,7 @@ TEST_F(PieceChunksTest, TheFirstPieceHasWhatHasNoPayload) {
 }
 
 TEST_F(PieceChunksTest, AllPiecesNeedAllChunks) {
-  EXPECT_EQ(Chunks().Needed(all_), conversion_.source->ChunksOf(Entries()));
+  EXPECT_EQ(Chunks().Needed(all_), conversion_.source->StoredChunks(Entries()));
 }
 
 TEST_F(PieceChunksTest, EachChunkBelongsToOneOfThePiecesThatNeedIt) {

@@ -94,7 +94,7 @@ TEST(ShareCommit, DamageIsNotRecorded) {
                        Checkpoint::Open(fs, kModel, {}));
   ASSERT_OK(model->LocateAll());
   const ChunkLocation& last = model->entries()[4].tensor()->locations[0];
-  const std::string path = model->files().PathOf(last.item.file);
+  const std::string path = model->files().FullPath(last.item.file);
   ASSERT_OK_AND_ASSIGN(std::string bytes,
                        ReadFile(fs, path, UINT64_MAX, false));
   bytes[last.payload_offset] ^= 1;

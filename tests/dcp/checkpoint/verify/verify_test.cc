@@ -83,7 +83,7 @@ DcpBuilder SmallCheckpoint(bool with_crcs = true) {
 }
 
 // Digests for the two tensors, as a save would leave them.
-std::string DigestsOf(DcpBuilder& builder) {
+std::string MakeDigests(DcpBuilder& builder) {
   std::vector<ChunkDigest> digests;
   for (const char* text : {"bytes of first", "bytes of other"}) {
     const absl::string_view payload = absl::string_view(text);
@@ -189,7 +189,7 @@ TEST(Verify, FindsAFlippedBitOfAnObject) {
 
 TEST(Verify, FindsAFlippedBitByDigestWithoutACrc) {
   DcpBuilder builder = SmallCheckpoint(/*with_crcs=*/false);
-  const std::string digests = DigestsOf(builder);
+  const std::string digests = MakeDigests(builder);
   Flip(builder.files()[0], "bytes of first");
   const TempDir dir;
   const std::string path = builder.Write(dir, "c");
@@ -212,7 +212,7 @@ TEST(Verify, DigestsOfAnotherSaveDoNotCount) {
   const std::string path = builder.Write(dir, "c");
   dir.WriteFile("c/.digests-older", "not even digests");
   EXPECT_EQ(Verified(path).num_digests_checked, 0u);
-  dir.WriteFile("c/.digests-id", DigestsOf(builder));
+  dir.WriteFile("c/.digests-id", MakeDigests(builder));
   const VerifyReport report = Verified(path);
   EXPECT_EQ(report.num_digests_checked, 2u);
   EXPECT_THAT(report.findings, IsEmpty());

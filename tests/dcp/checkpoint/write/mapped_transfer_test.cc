@@ -36,8 +36,8 @@ using testing::MemorySink;
 using testing::SimStorage;
 using testing::StoredCut;
 
-std::vector<OutputEntry> MappedEntriesOf(const MappedModel& model,
-                                         DType dtype) {
+std::vector<OutputEntry> MappedOutputEntries(const MappedModel& model,
+                                             DType dtype) {
   std::vector<OutputEntry> entries;
   for (const MappedModel::Made& made : model.made()) {
     entries.push_back({.fqn = made.fqn,
@@ -55,7 +55,7 @@ absl::StatusOr<Output> OnMesh(MappedModel& model, DType dtype,
   DCP_ASSIGN_OR_RETURN(const Mesh mesh, ParseMesh(mesh_text));
   DCP_ASSIGN_OR_RETURN(const Placements placements,
                        ParsePlacements(placements_text));
-  std::vector<OutputEntry> entries = MappedEntriesOf(model, dtype);
+  std::vector<OutputEntry> entries = MappedOutputEntries(model, dtype);
   const std::vector<EntryLayout> layouts(entries.size(),
                                          {.placements = placements});
   DCP_ASSIGN_OR_RETURN(const std::vector<DcpRank> ranks,
@@ -164,7 +164,7 @@ TEST(MappedTransfer, ToSafetensorsIsCastOnTheWay) {
     model.Write();
     ASSERT_OK_AND_ASSIGN(
         Output output,
-        BuildSafetensorsDirectory(MappedEntriesOf(model, DType::kBFloat16),
+        BuildSafetensorsDirectory(MappedOutputEntries(model, DType::kBFloat16),
                                   model.files(), max_shard_bytes));
     ASSERT_OK(Transfer(fs, output, "/c", Destination::Kind::kDirectory,
                        kMinMemoryBytes));
@@ -216,7 +216,7 @@ TEST(MappedTransfer, ReadsATransposedMatrixAgainInLittleMemory) {
 // How many blocks the first batch gets for a transposed byte matrix, when a
 // matrix with this shape is stored and a batch may have 4000 extents. Nothing
 // is read.
-size_t BlocksOfFirstBatch(const Dims& shape) {
+size_t FirstBatchBlocks(const Dims& shape) {
   SimStorage fs;
   EXPECT_OK(WriteFile(fs, "/a", ""));
   SourceFiles files(fs, "/", {"a"}, DirectMode::kOff, true);
@@ -236,7 +236,7 @@ size_t BlocksOfFirstBatch(const Dims& shape) {
                                      files, "model.safetensors");
   EXPECT_OK(output);
   ImageBatches batches(*output, {.max_nest_extents = 4000});
-  batches.TellOfPlans();
+  batches.ReportPlans();
   batches.Start({0});
   BlockPool pool(8, kBlockBytes);
   Batch batch;
@@ -246,11 +246,11 @@ size_t BlocksOfFirstBatch(const Dims& shape) {
 }
 
 TEST(MappedTransfer, ClosesABatchWithALargePlan) {
-  EXPECT_EQ(BlocksOfFirstBatch({5000, 60'000}), 8u);
+  EXPECT_EQ(FirstBatchBlocks({5000, 60'000}), 8u);
   // Rows are too far apart to be read together. A batch's blocks need one
   // stripe from each, and an element more from some rows at the ends.
-  EXPECT_EQ(BlocksOfFirstBatch({1000, 70'000}), 8u);
-  EXPECT_EQ(BlocksOfFirstBatch({5000, 70'000}), 1u);
+  EXPECT_EQ(FirstBatchBlocks({1000, 70'000}), 8u);
+  EXPECT_EQ(FirstBatchBlocks({5000, 70'000}), 1u);
 }
 
 TEST(MappedTransfer, InterleavesFilesThatNeedStripesOfOneTensor) {
@@ -260,16 +260,18 @@ TEST(MappedTransfer, InterleavesFilesThatNeedStripesOfOneTensor) {
   model.Write();
   // One file, or a file for each tensor.
   ASSERT_OK_AND_ASSIGN(
-      Output one, BuildSafetensorsFile(MappedEntriesOf(model, DType::kFloat32),
-                                       model.files(), "model.safetensors"));
+      Output one,
+      BuildSafetensorsFile(MappedOutputEntries(model, DType::kFloat32),
+                           model.files(), "model.safetensors"));
   EXPECT_FALSE(NeedsInterleaving(one));
-  ASSERT_OK_AND_ASSIGN(Output each, BuildSafetensorsDirectory(
-                                        MappedEntriesOf(model, DType::kFloat32),
-                                        model.files(), 1));
+  ASSERT_OK_AND_ASSIGN(
+      Output each,
+      BuildSafetensorsDirectory(MappedOutputEntries(model, DType::kFloat32),
+                                model.files(), 1));
   EXPECT_TRUE(NeedsInterleaving(each));
   // Without the tensors that are split off the same one, none shares a source.
   std::vector<OutputEntry> others;
-  for (const OutputEntry& entry : MappedEntriesOf(model, DType::kFloat32)) {
+  for (const OutputEntry& entry : MappedOutputEntries(model, DType::kFloat32)) {
     if (entry.fqn.find("split") == std::string::npos) others.push_back(entry);
   }
   ASSERT_OK_AND_ASSIGN(Output apart,
@@ -286,7 +288,7 @@ TEST(MappedTransfer, WholeRowsAreNotScattered) {
   MappedModel model(fs, DType::kFloat32, {});
   model.AddEveryKind();
   std::vector<OutputEntry> in_rows;
-  for (const OutputEntry& entry : MappedEntriesOf(model, DType::kFloat32)) {
+  for (const OutputEntry& entry : MappedOutputEntries(model, DType::kFloat32)) {
     if (entry.fqn == "fused" || entry.fqn == "padded") {
       in_rows.push_back(entry);
     }
@@ -302,7 +304,7 @@ TEST(MappedTransfer, KeepsOneChunkPerTensorAsStored) {
   MappedModel model(fs, DType::kFloat32, {.rows_per_chunk = 5});
   model.AddEveryKind();
   const std::vector<OutputEntry> entries =
-      MappedEntriesOf(model, DType::kFloat32);
+      MappedOutputEntries(model, DType::kFloat32);
   size_t num_chunks = 0;
   for (const DcpRank& rank : ChunksAsStored(entries, model.files())) {
     for (const DcpChunk& chunk : rank) {

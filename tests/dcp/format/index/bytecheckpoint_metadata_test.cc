@@ -52,7 +52,7 @@ absl::StatusOr<ByteCheckpointMetadata> Parse(const std::string& pickle) {
   return ParseByteCheckpointMetadata(AsBytes(pickle));
 }
 
-size_t IndexOf(const ByteCheckpointMetadata& index, absl::string_view fqn) {
+size_t EntryIndex(const ByteCheckpointMetadata& index, absl::string_view fqn) {
   for (size_t i = 0; i < index.metadata.entries.size(); ++i) {
     if (index.metadata.entries[i].fqn == fqn) return i;
   }
@@ -75,11 +75,11 @@ TEST(ByteCheckpointMetadata, DescribesStorages) {
               ElementsAre("__0_0.distcp", "__1_0.distcp"));
   EXPECT_THAT(index.flat, IsEmpty());
   ASSERT_EQ(index.chunks.size(), index.metadata.entries.size());
-  const auto& rows = index.chunks[IndexOf(index, "embed.weight")];
+  const auto& rows = index.chunks[EntryIndex(index, "embed.weight")];
   ASSERT_THAT(rows, SizeIs(2));
   EXPECT_EQ(rows[1].offset, 0);
   EXPECT_THAT(rows[1].strides, IsEmpty());
-  EXPECT_THAT(index.chunks[IndexOf(index, "turned")][0].strides,
+  EXPECT_THAT(index.chunks[EntryIndex(index, "turned")][0].strides,
               ElementsAre(1, 6));
 }
 

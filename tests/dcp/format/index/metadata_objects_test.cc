@@ -66,14 +66,14 @@ TEST_F(MetadataObjectsTest, EqualSizesShareAnIdentifier) {
   ASSERT_TRUE(a.is(Kind::kToken));
   EXPECT_TRUE(DeepEqual(a, b));
   EXPECT_FALSE(DeepEqual(a, other));
-  ASSERT_OK_AND_ASSIGN(const MetadataObjects::SizeId id, objects_.SizeOf(b));
+  ASSERT_OK_AND_ASSIGN(const MetadataObjects::SizeId id, objects_.ReadSize(b));
   EXPECT_THAT(objects_.dims(id), ElementsAre(2, 3));
   ASSERT_OK_AND_ASSIGN(const MetadataObjects::SizeId none,
-                       objects_.SizeOf(scalar));
+                       objects_.ReadSize(scalar));
   EXPECT_TRUE(objects_.dims(none).empty());
   // The object holds the same data as the token.
   ASSERT_OK_AND_ASSIGN(const MetadataObjects::SizeId whole,
-                       objects_.SizeOf(Size({2, 3})));
+                       objects_.ReadSize(Size({2, 3})));
   EXPECT_EQ(whole, id);
 }
 
@@ -83,7 +83,7 @@ TEST_F(MetadataObjectsTest, ChunksKeysAndItemsBecomeTokens) {
              {{"offsets", Replaced(Size({4, 0}))}, {"sizes", Size({2, 3})}}));
   ASSERT_TRUE(chunk.is(Kind::kToken));
   ASSERT_OK_AND_ASSIGN(const MetadataObjects::Chunk ids,
-                       objects_.ChunkOf(chunk));
+                       objects_.ReadChunk(chunk));
   EXPECT_THAT(objects_.dims(ids.offsets), ElementsAre(4, 0));
   EXPECT_THAT(objects_.dims(ids.sizes), ElementsAre(2, 3));
 
@@ -95,9 +95,9 @@ TEST_F(MetadataObjectsTest, ChunksKeysAndItemsBecomeTokens) {
                       {{"fqn", arena_.Str("w")}, {"index", Value::Int(0)}}));
   ASSERT_TRUE(key.is(Kind::kToken));
   ASSERT_OK_AND_ASSIGN(const MetadataObjects::Key with_offset,
-                       objects_.KeyOf(key));
+                       objects_.ReadKey(key));
   ASSERT_OK_AND_ASSIGN(const MetadataObjects::Key without,
-                       objects_.KeyOf(of_bytes));
+                       objects_.ReadKey(of_bytes));
   EXPECT_EQ(objects_.name(with_offset.name), "w");
   EXPECT_EQ(with_offset.offset, ids.offsets);
   EXPECT_EQ(without.name, with_offset.name);
@@ -106,7 +106,7 @@ TEST_F(MetadataObjectsTest, ChunksKeysAndItemsBecomeTokens) {
   const Value info = Replaced(Info("__0_0.distcp", 16));
   ASSERT_TRUE(info.is(Kind::kToken));
   ASSERT_OK_AND_ASSIGN(const MetadataObjects::InfoId item,
-                       objects_.InfoOf(info));
+                       objects_.ReadInfo(info));
   EXPECT_EQ(objects_.info(item),
             (StorageInfo{.file = 0, .offset = 16, .length = 8}));
   EXPECT_THAT(objects_.files(), ElementsAre("__0_0.distcp"));
@@ -123,20 +123,20 @@ TEST_F(MetadataObjectsTest, PlansBecomeEmptyTokens) {
             "MCoreSavePlan"}}) {
     const Value plan = Replaced(Object(module, name, {{"a", Value::Int(1)}}));
     ASSERT_TRUE(plan.is(Kind::kToken)) << name;
-    EXPECT_FALSE(objects_.SizeOf(plan).ok());
-    EXPECT_FALSE(objects_.ChunkOf(plan).ok());
-    EXPECT_FALSE(objects_.KeyOf(plan).ok());
-    EXPECT_FALSE(objects_.InfoOf(plan).ok());
+    EXPECT_FALSE(objects_.ReadSize(plan).ok());
+    EXPECT_FALSE(objects_.ReadChunk(plan).ok());
+    EXPECT_FALSE(objects_.ReadKey(plan).ok());
+    EXPECT_FALSE(objects_.ReadInfo(plan).ok());
   }
   EXPECT_FALSE(objects_.Replace(Object(kPlanner, "LoadPlan", {})).has_value());
 }
 
 TEST_F(MetadataObjectsTest, ATokenIsOfOneType) {
   const Value size = Replaced(Size({2}));
-  EXPECT_THAT(objects_.ChunkOf(size), StatusIs(absl::StatusCode::kDataLoss));
-  EXPECT_THAT(objects_.KeyOf(size), StatusIs(absl::StatusCode::kDataLoss));
-  EXPECT_THAT(objects_.InfoOf(size), StatusIs(absl::StatusCode::kDataLoss));
-  EXPECT_THAT(objects_.SizeOf(Replaced(Info("a", 0))),
+  EXPECT_THAT(objects_.ReadChunk(size), StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(objects_.ReadKey(size), StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(objects_.ReadInfo(size), StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(objects_.ReadSize(Replaced(Info("a", 0))),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("torch.Size")));
 }
 
@@ -152,9 +152,9 @@ TEST_F(MetadataObjectsTest, MalformedObjectsStay) {
         Object(kMetadataModule, "StorageMeta", {})}) {
     EXPECT_FALSE(objects_.Replace(object).has_value()) << ToString(object);
   }
-  EXPECT_THAT(objects_.InfoOf(Info("../up", 0)),
+  EXPECT_THAT(objects_.ReadInfo(Info("../up", 0)),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("../up")));
-  EXPECT_THAT(objects_.KeyOf(
+  EXPECT_THAT(objects_.ReadKey(
                   Object(kMetadataModule, "MetadataIndex",
                          {{"fqn", arena_.Str("w")}, {"offset", Size({-1})}})),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("storage of w")));

@@ -14,20 +14,21 @@ namespace {
 
 using ::dcp::testing::StatusIs;
 
-std::string TextOf(absl::string_view json) {
+std::string JsonValueText(absl::string_view json) {
   ValueArena arena;
   const absl::StatusOr<Value> value = ParseJsonValue(json, arena);
   return value.ok() ? ToString(*value, 1000) : value.status().ToString();
 }
 
 TEST(JsonValue, EqualsPythonsResult) {
-  EXPECT_EQ(TextOf(R"({"a": [1, -2, 0.5, 1e3], "b": {"c": null}, "d": true})"),
-            "{'a': [1, -2, 0.5, 1000.0], 'b': {'c': None}, 'd': True}");
-  EXPECT_EQ(TextOf("[]"), "[]");
-  EXPECT_EQ(TextOf("{}"), "{}");
-  EXPECT_EQ(TextOf("\"x\""), "'x'");
-  EXPECT_EQ(TextOf("9223372036854775807"), "9223372036854775807");
-  EXPECT_EQ(TextOf("9223372036854775808"), "9.223372036854776e+18");
+  EXPECT_EQ(
+      JsonValueText(R"({"a": [1, -2, 0.5, 1e3], "b": {"c": null}, "d": true})"),
+      "{'a': [1, -2, 0.5, 1000.0], 'b': {'c': None}, 'd': True}");
+  EXPECT_EQ(JsonValueText("[]"), "[]");
+  EXPECT_EQ(JsonValueText("{}"), "{}");
+  EXPECT_EQ(JsonValueText("\"x\""), "'x'");
+  EXPECT_EQ(JsonValueText("9223372036854775807"), "9223372036854775807");
+  EXPECT_EQ(JsonValueText("9223372036854775808"), "9.223372036854776e+18");
 }
 
 TEST(JsonValue, RefusesInvalidJson) {

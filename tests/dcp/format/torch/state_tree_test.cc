@@ -104,7 +104,7 @@ class UnflattenLikeTest : public ::testing::Test {
   }
 
   // The leaves with names that begin with "model.", without that.
-  std::vector<FlatValue> ModelOf(const Value& root) {
+  std::vector<FlatValue> ModelLeaves(const Value& root) {
     std::vector<FlatValue> model;
     for (FlatValue& leaf : Leaves(root)) {
       if (leaf.fqn.substr(0, 6) != "model.") continue;
@@ -158,14 +158,14 @@ TEST_F(UnflattenLikeTest, ARenamedLeafKeepsItsContainer) {
   const Value model = OrderedDict({Str("a.w"), Value::Int(1)});
   arena_.SetState(model, arena_.Dict({Str("_metadata"), arena_.Dict()}));
   const Value root = arena_.Dict({Str("model"), model, Str("x"), Str("y")});
-  EXPECT_TRUE(DeepEqual(Again(ModelOf(root)), model, /*exact=*/true));
+  EXPECT_TRUE(DeepEqual(Again(ModelLeaves(root)), model, /*exact=*/true));
 }
 
 TEST_F(UnflattenLikeTest, LeavesOfSeveralContainersMakeADict) {
   const Value root =
       arena_.Dict({Str("model"), OrderedDict({Str("a"), Value::Int(1)}),
                    Str("step"), Value::Int(2)});
-  std::vector<FlatValue> leaves = ModelOf(root);
+  std::vector<FlatValue> leaves = ModelLeaves(root);
   leaves.push_back(Leaves(root)[1]);
   const Value merged = Again(leaves);
   EXPECT_TRUE(merged.is(Value::Kind::kDict));

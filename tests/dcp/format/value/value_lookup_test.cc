@@ -45,9 +45,9 @@ TEST_F(ValueLookupTest, TheLastValueOfAKeyCounts) {
 
 TEST_F(ValueLookupTest, AttributesAreInADictOrBehindSlots) {
   const Value object = MakeObject(arena_, "m", "C", {{"dim", Value::Int(2)}});
-  EXPECT_EQ(AttributeOf(object, "dim").int_value(), 2);
-  EXPECT_TRUE(AttributeOf(object, "other").is_none());
-  EXPECT_TRUE(AttributeOf(Value::Int(1), "dim").is_none());
+  EXPECT_EQ(ObjectAttribute(object, "dim").int_value(), 2);
+  EXPECT_TRUE(ObjectAttribute(object, "other").is_none());
+  EXPECT_TRUE(ObjectAttribute(Value::Int(1), "dim").is_none());
   const Value slots =
       arena_.Tuple({Value(), arena_.Dict({Text("dim"), Value::Int(3)})});
   EXPECT_EQ(AttributeInState(slots, "dim").int_value(), 3);

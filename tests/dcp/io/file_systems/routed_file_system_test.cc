@@ -41,8 +41,8 @@ TEST_F(RoutedFiles, NamesDecideWhereAFileIs) {
   EXPECT_EQ(ReadFile(*fs_, "/f", 100, false).value(), "local");
   EXPECT_EQ(ReadFile(*fs_, "s3://bucket/f", 100, false).value(), "object");
   EXPECT_EQ(server_.BytesOf("f"), "object");
-  EXPECT_TRUE(fs_->TraitsOf("/f").has_rename);
-  EXPECT_FALSE(fs_->TraitsOf("s3://bucket/f").has_rename);
+  EXPECT_TRUE(fs_->TraitsAt("/f").has_rename);
+  EXPECT_FALSE(fs_->TraitsAt("s3://bucket/f").has_rename);
   EXPECT_THAT(fs_->Rename("/f", "s3://bucket/g"),
               StatusIs(kInvalidArgument, HasSubstr("different")));
   EXPECT_OK(fs_->Remove("s3://bucket/f"));

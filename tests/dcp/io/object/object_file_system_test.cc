@@ -236,10 +236,10 @@ TEST_F(ObjectFiles, RefusesUnsupportedOperations) {
 }
 
 TEST_F(ObjectFiles, PartsGrowWithTheFile) {
-  const FileSystemTraits traits = fs_.TraitsOf("s3://bucket/f");
+  const FileSystemTraits traits = fs_.TraitsAt("s3://bucket/f");
   EXPECT_FALSE(traits.has_rename);
   EXPECT_FALSE(traits.in_order);
-  EXPECT_TRUE(fs_.TraitsOf("gs://bucket/f").in_order);
+  EXPECT_TRUE(fs_.TraitsAt("gs://bucket/f").in_order);
   EXPECT_EQ(BlockBytesFor(traits, 0).value(), kPart);
   EXPECT_EQ(BlockBytesFor(traits, 9999 * kPart).value(), kPart);
   EXPECT_EQ(BlockBytesFor(traits, 10000 * kPart).value(), 2 * kPart);

@@ -79,7 +79,7 @@ void PutAll(ObjectStore& store, const std::vector<std::string>& keys) {
   left.wait();
 }
 
-std::vector<std::string> KeysOf(const std::vector<ObjectInfo>& objects) {
+std::vector<std::string> ObjectKeys(const std::vector<ObjectInfo>& objects) {
   std::vector<std::string> keys;
   for (const ObjectInfo& info : objects) keys.push_back(info.key);
   return keys;
@@ -169,7 +169,7 @@ TEST_P(StoreContract, KeysMayHaveAnyCharacters) {
   std::sort(keys.begin(), keys.end());
   absl::StatusOr<std::vector<ObjectInfo>> listed = ListAll(*store_, Key(""));
   ASSERT_OK(listed);
-  EXPECT_EQ(KeysOf(*listed), keys);
+  EXPECT_EQ(ObjectKeys(*listed), keys);
   EXPECT_OK(store_->Remove(keys));
   EXPECT_THAT(ListAll(*store_, Key("")), IsOkAndHolds(IsEmpty()));
 }
@@ -180,14 +180,15 @@ TEST_P(StoreContract, ListsFoldersOrAllBelow) {
   const absl::StatusOr<ObjectPage> folded =
       store_->List(Key("x/"), /*by_folder=*/true, "");
   ASSERT_OK(folded);
-  EXPECT_THAT(KeysOf(folded->objects), ElementsAre(Key("x/a")));
+  EXPECT_THAT(ObjectKeys(folded->objects), ElementsAre(Key("x/a")));
   EXPECT_THAT(folded->folders, ElementsAre(Key("x/b/"), Key("x/c/")));
   EXPECT_EQ(folded->next, "");
   const absl::StatusOr<ObjectPage> flat =
       store_->List(Key("x/"), /*by_folder=*/false, "");
   ASSERT_OK(flat);
-  EXPECT_THAT(KeysOf(flat->objects), ElementsAre(Key("x/a"), Key("x/b/1"),
-                                                 Key("x/b/2"), Key("x/c/d/1")));
+  EXPECT_THAT(
+      ObjectKeys(flat->objects),
+      ElementsAre(Key("x/a"), Key("x/b/1"), Key("x/b/2"), Key("x/c/d/1")));
   EXPECT_THAT(flat->folders, IsEmpty());
   const absl::StatusOr<ObjectPage> none =
       store_->List(Key("z/"), /*by_folder=*/true, "");
@@ -207,12 +208,12 @@ TEST_P(StoreContract, ListsInPagesAndRemovesAPageAtOnce) {
   EXPECT_EQ(first->next.empty(), first->objects.size() == keys.size());
   absl::StatusOr<std::vector<ObjectInfo>> listed = ListAll(*store_, Key(""));
   ASSERT_OK(listed);
-  EXPECT_EQ(KeysOf(*listed), keys);
+  EXPECT_EQ(ObjectKeys(*listed), keys);
   EXPECT_OK(
       store_->Remove(absl::MakeConstSpan(keys).subspan(3, kMaxObjectsRemoved)));
   listed = ListAll(*store_, Key(""));
   ASSERT_OK(listed);
-  EXPECT_THAT(KeysOf(*listed), ElementsAre(keys[0], keys[1], keys[2]));
+  EXPECT_THAT(ObjectKeys(*listed), ElementsAre(keys[0], keys[1], keys[2]));
 }
 
 TEST_P(StoreContract, RemovingAnAbsentObjectIsNotAnError) {

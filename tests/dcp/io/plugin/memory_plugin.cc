@@ -48,17 +48,17 @@ namespace {
 std::atomic<size_t> num_open_uploads = 0;
 std::atomic<bool> fail_next_write = false;
 
-std::string StringOf(tessera_text text) {
+std::string ToStdString(tessera_text text) {
   return text.size == 0 ? std::string() : std::string(text.data, text.size);
 }
 
-tessera_text TextOf(const std::string& text) {
+tessera_text ToPluginText(const std::string& text) {
   return {.data = text.data(), .size = text.size()};
 }
 
 int Fail(const tessera_answer* answer, absl::StatusCode code,
          const std::string& text) {
-  answer->text(answer->context, TextOf(text));
+  answer->text(answer->context, ToPluginText(text));
   return static_cast<int>(code);
 }
 
@@ -71,11 +71,11 @@ int NoObject(tessera_store* store, const std::string& key,
 int Tell(const tessera_answer* answer, const std::string& key,
          const tessera_store::Object& object) {
   const std::string etag = absl::StrCat(object.number);
-  const tessera_object told = {.key = TextOf(key),
+  const tessera_object told = {.key = ToPluginText(key),
                                .size = object.bytes.size(),
-                               .etag = TextOf(etag),
+                               .etag = ToPluginText(etag),
                                .modified_ns = object.number,
-                               .label = TextOf(object.label)};
+                               .label = ToPluginText(object.label)};
   return answer->object(answer->context, &told);
 }
 
@@ -84,7 +84,7 @@ int Open(tessera_text scheme, tessera_text bucket, tessera_traits* traits,
   static absl::Mutex mutex;
   static auto& stores = *new std::map<std::string, tessera_store>;
   const std::string url =
-      absl::StrCat(StringOf(scheme), "://", StringOf(bucket));
+      absl::StrCat(ToStdString(scheme), "://", ToStdString(bucket));
   if (absl::EndsWith(url, "/forbidden")) {
     return Fail(answer, absl::StatusCode::kPermissionDenied,
                 absl::StrCat(url, ": forbidden"));
@@ -96,7 +96,7 @@ int Open(tessera_text scheme, tessera_text bucket, tessera_traits* traits,
 }
 
 int Head(tessera_store* store, tessera_text key, const tessera_answer* answer) {
-  const std::string name = StringOf(key);
+  const std::string name = ToStdString(key);
   absl::MutexLock lock(&store->mutex);
   const auto found = store->objects.find(name);
   if (found == store->objects.end()) return NoObject(store, name, answer);
@@ -107,7 +107,7 @@ int Head(tessera_store* store, tessera_text key, const tessera_answer* answer) {
 // The caller folds folders, too, so it is not done here.
 int List(tessera_store* store, tessera_text prefix, int by_folder,
          const tessera_answer* answer) {
-  const std::string begin = StringOf(prefix);
+  const std::string begin = ToStdString(prefix);
   absl::MutexLock lock(&store->mutex);
   for (const auto& [key, object] : store->objects) {
     if (!absl::StartsWith(key, begin)) continue;
@@ -123,12 +123,12 @@ int List(tessera_store* store, tessera_text prefix, int by_folder,
 int Get(tessera_store* store, tessera_text key, tessera_text etag,
         uint64_t offset, void* into, size_t length,
         const tessera_answer* answer) {
-  const std::string name = StringOf(key);
+  const std::string name = ToStdString(key);
   absl::MutexLock lock(&store->mutex);
   const auto found = store->objects.find(name);
   if (found == store->objects.end()) return NoObject(store, name, answer);
   const tessera_store::Object& object = found->second;
-  if (StringOf(etag) != absl::StrCat(object.number)) {
+  if (ToStdString(etag) != absl::StrCat(object.number)) {
     return Fail(answer, absl::StatusCode::kFailedPrecondition,
                 absl::StrCat(name, " was replaced"));
   }
@@ -151,15 +151,15 @@ std::string PutBytes(tessera_store* store, const std::string& key,
 int Put(tessera_store* store, tessera_text key, const void* bytes,
         size_t length, const tessera_answer* answer) {
   const std::string etag =
-      PutBytes(store, StringOf(key),
-               StringOf({static_cast<const char*>(bytes), length}));
-  answer->text(answer->context, TextOf(etag));
+      PutBytes(store, ToStdString(key),
+               ToStdString({static_cast<const char*>(bytes), length}));
+  answer->text(answer->context, ToPluginText(etag));
   return 0;
 }
 
 int Remove(tessera_store* store, tessera_text key, const tessera_answer*) {
   absl::MutexLock lock(&store->mutex);
-  store->objects.erase(StringOf(key));
+  store->objects.erase(ToStdString(key));
   return 0;
 }
 
@@ -167,10 +167,11 @@ int Begin(tessera_store* store, tessera_text key, tessera_text label,
           tessera_upload** upload, const tessera_answer* answer) {
   absl::MutexLock lock(&store->mutex);
   const std::string id = absl::StrCat("id-", ++store->num_begun);
-  *upload = new tessera_upload{store, StringOf(key), id, StringOf(label), ""};
+  *upload =
+      new tessera_upload{store, ToStdString(key), id, ToStdString(label), ""};
   store->uploads.emplace((*upload)->key, id);
   ++num_open_uploads;
-  answer->text(answer->context, TextOf(id));
+  answer->text(answer->context, ToPluginText(id));
   return 0;
 }
 
@@ -206,10 +207,10 @@ int Uploads(tessera_store* store, tessera_text prefix,
             const tessera_answer* answer) {
   absl::MutexLock lock(&store->mutex);
   for (const auto& [key, id] : store->uploads) {
-    if (!absl::StartsWith(key, StringOf(prefix))) continue;
-    const tessera_object told = {.key = TextOf(key),
+    if (!absl::StartsWith(key, ToStdString(prefix))) continue;
+    const tessera_object told = {.key = ToPluginText(key),
                                  .size = 0,
-                                 .etag = TextOf(id),
+                                 .etag = ToPluginText(id),
                                  .modified_ns = absl::GetCurrentTimeNanos(),
                                  .label = {}};
     if (answer->object(answer->context, &told) != 0) break;
@@ -220,7 +221,7 @@ int Uploads(tessera_store* store, tessera_text prefix,
 int RemoveUpload(tessera_store* store, tessera_text key, tessera_text id,
                  const tessera_answer*) {
   absl::MutexLock lock(&store->mutex);
-  store->uploads.erase({StringOf(key), StringOf(id)});
+  store->uploads.erase({ToStdString(key), ToStdString(id)});
   return 0;
 }
 

@@ -65,7 +65,7 @@ MapOptions Options() {
   return {.from = "a", .to = "b", .config = R"({"layers": 2, "vocab": 3})"};
 }
 
-std::vector<std::string> NamesOf(const MappedTensors& mapped) {
+std::vector<std::string> TensorNames(const MappedTensors& mapped) {
   std::vector<std::string> names;
   for (const MappingTensor& tensor : mapped.tensors) {
     names.push_back(tensor.name);
@@ -88,7 +88,8 @@ TEST(Mapping, HasNameTypesTextAndSides) {
 TEST(Mapping, DestinationsAreSortedAndReported) {
   ASSERT_OK_AND_ASSIGN(const MappedTensors mapped,
                        Sample().Map(Sources(), Options()));
-  EXPECT_THAT(NamesOf(mapped), ElementsAre("head", "m.0.w", "m.1.w", "tokens"));
+  EXPECT_THAT(TensorNames(mapped),
+              ElementsAre("head", "m.0.w", "m.1.w", "tokens"));
   EXPECT_EQ(mapped.tensors[3], Tensor("tokens", {3, 2}));
   ASSERT_THAT(mapped.pieces, SizeIs(4));
   for (uint32_t n = 0; n < 4; ++n) EXPECT_EQ(mapped.pieces[n].dst, n);
@@ -226,7 +227,7 @@ TEST(Mapping, ReportsScaledAndShiftedSources) {
   ASSERT_THAT(b.pieces, SizeIs(2));
   EXPECT_EQ(b.pieces[0].src, 0U);
   EXPECT_EQ(b.pieces[1].src, b.num_sources);
-  EXPECT_EQ(b.SourceOf(b.pieces[1].src), 1U);
+  EXPECT_EQ(b.OriginalSource(b.pieces[1].src), 1U);
   options = {.from = "b", .to = "c"};
   ASSERT_OK_AND_ASSIGN(const MappedTensors c, mapping.Map(b.tensors, options));
   EXPECT_THAT(c.rescaled, ElementsAre(RescaledSource{1, less, twice}));
@@ -273,7 +274,7 @@ TEST(Mapping, MapsAPartOfACheckpoint) {
   sources.push_back(Tensor("o.l.0.w.step", {}));
   MapOptions options = Options();
   ASSERT_OK_AND_ASSIGN(const MappedTensors all, Sample().Map(sources, options));
-  EXPECT_THAT(NamesOf(all),
+  EXPECT_THAT(TensorNames(all),
               ElementsAre("head", "m.0.w", "m.1.w", "o.m.0.w.exp_avg",
                           "o.m.0.w.step", "tokens"));
   ASSERT_THAT(all.rules, SizeIs(2));
@@ -286,7 +287,8 @@ TEST(Mapping, MapsAPartOfACheckpoint) {
   options.parts = MapOptions::Parts::kStates;
   ASSERT_OK_AND_ASSIGN(const MappedTensors states,
                        Sample().Map(sources, options));
-  EXPECT_THAT(NamesOf(states), ElementsAre("o.m.0.w.exp_avg", "o.m.0.w.step"));
+  EXPECT_THAT(TensorNames(states),
+              ElementsAre("o.m.0.w.exp_avg", "o.m.0.w.step"));
   EXPECT_THAT(states.dropped, ElementsAre("embed", "l.0.w", "l.1.w"));
 }
 
@@ -363,13 +365,13 @@ TEST(Mapping, ConditionsComeFromConfigAndSettings) {
   MapOptions options = {.from = "a", .to = "b"};
   ASSERT_OK_AND_ASSIGN(const MappedTensors untied,
                        mapping.Map(sources, options));
-  EXPECT_THAT(NamesOf(untied), ElementsAre("y"));
+  EXPECT_THAT(TensorNames(untied), ElementsAre("y"));
   options.config = R"({"tie": true})";
   ASSERT_OK_AND_ASSIGN(const MappedTensors tied, mapping.Map(sources, options));
-  EXPECT_THAT(NamesOf(tied), ElementsAre("z"));
+  EXPECT_THAT(TensorNames(tied), ElementsAre("z"));
   options.settings = {{"tied", 0}};
   ASSERT_OK_AND_ASSIGN(const MappedTensors set, mapping.Map(sources, options));
-  EXPECT_THAT(NamesOf(set), ElementsAre("y"));
+  EXPECT_THAT(TensorNames(set), ElementsAre("y"));
 }
 
 }  // namespace

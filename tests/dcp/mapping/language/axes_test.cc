@@ -30,14 +30,14 @@ Axes ParseAxes(absl::string_view text) {
   return *std::move(axes);
 }
 
-std::string AxesTextOf(const Axes& axes) {
+std::string AxesText(const Axes& axes) {
   return absl::StrJoin(
       axes.dims(), " ",
       [](std::string* out, const AxisDim& dim) { out->append(ToString(dim)); });
 }
 
 // "[0,8] group:0*16x2 ...": base, and axis:dim*step x count.
-std::string AxesTextOf(const SummandWalk& walk) {
+std::string AxesText(const SummandWalk& walk) {
   std::string text = absl::StrCat("[", absl::StrJoin(walk.base, ","), "]");
   for (const AxisWalk& w : walk.walks) {
     absl::StrAppend(&text, " ", w.axis, ":", w.dim, "*", w.step, "x", w.count);
@@ -46,20 +46,20 @@ std::string AxesTextOf(const SummandWalk& walk) {
 }
 
 TEST(Axes, ReadsProductsAndSums) {
-  EXPECT_EQ(AxesTextOf(ParseAxes("f c")), "f c");
-  EXPECT_EQ(AxesTextOf(ParseAxes("(group q 2 r) c")), "(group q 2 r) c");
-  EXPECT_EQ(AxesTextOf(ParseAxes("(group (q + 1 + 1) 2 r) c")),
+  EXPECT_EQ(AxesText(ParseAxes("f c")), "f c");
+  EXPECT_EQ(AxesText(ParseAxes("(group q 2 r) c")), "(group q 2 r) c");
+  EXPECT_EQ(AxesText(ParseAxes("(group (q + 1 + 1) 2 r) c")),
             "(group (q + 1 + 1) 2 r) c");
-  EXPECT_EQ(AxesTextOf(ParseAxes("e (f + f) c")), "e (f + f) c");
-  EXPECT_EQ(AxesTextOf(ParseAxes("(head d + head d)")), "(head d + head d)");
-  EXPECT_EQ(AxesTextOf(ParseAxes("((a b) c)")), "(a b c)");
-  EXPECT_EQ(AxesTextOf(ParseAxes("((a) + (b c))")), "(a + b c)");
-  EXPECT_EQ(AxesTextOf(ParseAxes("(group d) ...")), "(group d) ...");
-  EXPECT_EQ(AxesTextOf(ParseAxes("1 (1 a)")), "1 a");
-  EXPECT_EQ(AxesTextOf(ParseAxes("")), "");
+  EXPECT_EQ(AxesText(ParseAxes("e (f + f) c")), "e (f + f) c");
+  EXPECT_EQ(AxesText(ParseAxes("(head d + head d)")), "(head d + head d)");
+  EXPECT_EQ(AxesText(ParseAxes("((a b) c)")), "(a b c)");
+  EXPECT_EQ(AxesText(ParseAxes("((a) + (b c))")), "(a + b c)");
+  EXPECT_EQ(AxesText(ParseAxes("(group d) ...")), "(group d) ...");
+  EXPECT_EQ(AxesText(ParseAxes("1 (1 a)")), "1 a");
+  EXPECT_EQ(AxesText(ParseAxes("")), "");
   EXPECT_EQ(ParseAxes("(a + b + c) d").num_summands(), 3U);
   EXPECT_EQ(ParseAxes("a b").num_summands(), 1U);
-  EXPECT_THAT(ParseAxes("x (a 2 (b + c) d)").AxesOf(1),
+  EXPECT_THAT(ParseAxes("x (a 2 (b + c) d)").SummandAxes(1),
               ElementsAre("x", "a", "c", "d"));
 }
 
@@ -103,32 +103,30 @@ TEST(Axes, RefusesInvalidAxes) {
 TEST(Axes, WalksInEachSummand) {
   const AxisSizes sizes = {{"group", 2}, {"q", 3}, {"r", 4}, {"c", 5}};
   const Axes axes = ParseAxes("(group (q + 1 + 1) 2 r) c");
-  EXPECT_EQ(axes.ExtentOf(0, sizes), 80U);
+  EXPECT_EQ(axes.DimExtent(0, sizes), 80U);
   ASSERT_OK_AND_ASSIGN(const std::vector<SummandWalk> walks, axes.Walks(sizes));
   ASSERT_EQ(walks.size(), 3U);
-  EXPECT_EQ(AxesTextOf(walks[0]),
+  EXPECT_EQ(AxesText(walks[0]),
             "[0,0] group:0*40x2 q:0*8x3 2:0*4x2 r:0*1x4 c:1*1x5");
-  EXPECT_EQ(AxesTextOf(walks[1]),
-            "[24,0] group:0*40x2 2:0*4x2 r:0*1x4 c:1*1x5");
-  EXPECT_EQ(AxesTextOf(walks[2]),
-            "[32,0] group:0*40x2 2:0*4x2 r:0*1x4 c:1*1x5");
+  EXPECT_EQ(AxesText(walks[1]), "[24,0] group:0*40x2 2:0*4x2 r:0*1x4 c:1*1x5");
+  EXPECT_EQ(AxesText(walks[2]), "[32,0] group:0*40x2 2:0*4x2 r:0*1x4 c:1*1x5");
 }
 
 TEST(Axes, RestAndLeadingDimensions) {
   const Axes axes = ParseAxes("(group d) ...");
   EXPECT_TRUE(axes.has_rest());
-  EXPECT_EQ(AxesTextOf(axes.WithRest(2)), "(group d) ...0 ...1");
-  EXPECT_EQ(AxesTextOf(axes.WithRest(0)), "(group d)");
-  EXPECT_EQ(AxesTextOf(axes.WithLeading({"i", "e"})), "i e (group d) ...");
+  EXPECT_EQ(AxesText(axes.WithRest(2)), "(group d) ...0 ...1");
+  EXPECT_EQ(AxesText(axes.WithRest(0)), "(group d)");
+  EXPECT_EQ(AxesText(axes.WithLeading({"i", "e"})), "i e (group d) ...");
 }
 
 TEST(Axes, UnknownAxesAndSizesThatAreTooLarge) {
   const Axes axes = ParseAxes("(b + a b) c");
   EXPECT_THAT(axes.UnknownAxes(0, {{"a", 2}}), ElementsAre("b"));
   const uint64_t large = kMaxAxisSize / 2;
-  EXPECT_EQ(ParseAxes("(a b)").ExtentOf(0, {{"a", large}, {"b", 2}}),
+  EXPECT_EQ(ParseAxes("(a b)").DimExtent(0, {{"a", large}, {"b", 2}}),
             kMaxAxisSize);
-  EXPECT_EQ(ParseAxes("(a b)").ExtentOf(0, {{"a", large}, {"b", 3}}),
+  EXPECT_EQ(ParseAxes("(a b)").DimExtent(0, {{"a", large}, {"b", 3}}),
             std::nullopt);
   EXPECT_THAT(
       ParseAxes("(a + b)").Walks({{"a", kMaxAxisSize}, {"b", 1}}),
@@ -150,9 +148,9 @@ TEST(Axes, SummandsCoverATensorOnce) {
     for (const char* axis : {"a", "b", "c", "d", "e"}) {
       sizes[axis] = below(4);
     }
-    const uint64_t rows = *axes.ExtentOf(0, sizes);
+    const uint64_t rows = *axes.DimExtent(0, sizes);
     const uint64_t columns =
-        axes.dims().size() > 1 ? *axes.ExtentOf(1, sizes) : 1;
+        axes.dims().size() > 1 ? *axes.DimExtent(1, sizes) : 1;
     ASSERT_OK_AND_ASSIGN(const std::vector<SummandWalk> walks,
                          axes.Walks(sizes));
     std::multiset<uint64_t> seen;

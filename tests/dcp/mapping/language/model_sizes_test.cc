@@ -48,14 +48,14 @@ TEST(ModelSizes, LooksInSettingsFileParamsAndConfig) {
       "  pad: round_up(d, tp)\n");
   ASSERT_OK_AND_ASSIGN(ModelSizes sizes,
                        ModelSizes::Create(file, kSizesConfig, {}));
-  EXPECT_THAT(sizes.ValueOf("d"), IsOkAndHolds(128));
-  EXPECT_THAT(sizes.ValueOf("group"), IsOkAndHolds(32));
-  EXPECT_THAT(sizes.ValueOf("tp"), IsOkAndHolds(2));
-  EXPECT_THAT(sizes.ValueOf("tied"), IsOkAndHolds(1));
-  EXPECT_THAT(sizes.ValueOf("minus"), IsOkAndHolds(-3));
-  EXPECT_THAT(sizes.ValueOf("rope.factor"), IsOkAndHolds(8));
-  EXPECT_THAT(sizes.ValueOf("rope.deep.er"), IsOkAndHolds(9));
-  EXPECT_THAT(sizes.ValueOf("layers"), IsOkAndHolds(40));
+  EXPECT_THAT(sizes.FindValue("d"), IsOkAndHolds(128));
+  EXPECT_THAT(sizes.FindValue("group"), IsOkAndHolds(32));
+  EXPECT_THAT(sizes.FindValue("tp"), IsOkAndHolds(2));
+  EXPECT_THAT(sizes.FindValue("tied"), IsOkAndHolds(1));
+  EXPECT_THAT(sizes.FindValue("minus"), IsOkAndHolds(-3));
+  EXPECT_THAT(sizes.FindValue("rope.factor"), IsOkAndHolds(8));
+  EXPECT_THAT(sizes.FindValue("rope.deep.er"), IsOkAndHolds(9));
+  EXPECT_THAT(sizes.FindValue("layers"), IsOkAndHolds(40));
   EXPECT_THAT(
       sizes.used(),
       ElementsAre(Pair("dim", 4096), Pair("heads", 32), Pair("minus", -3),
@@ -71,8 +71,8 @@ TEST(ModelSizes, SettingsReplaceAllOtherValues) {
       ModelSizes sizes,
       ModelSizes::Create(file, kSizesConfig,
                          {{"dim", 64}, {"tp", 8}, {"head", 4}, {"flag", 1}}));
-  EXPECT_THAT(sizes.ValueOf("d"), IsOkAndHolds(16));
-  EXPECT_THAT(sizes.ValueOf("tp"), IsOkAndHolds(8));
+  EXPECT_THAT(sizes.FindValue("d"), IsOkAndHolds(16));
+  EXPECT_THAT(sizes.FindValue("tp"), IsOkAndHolds(8));
   EXPECT_THAT(
       ModelSizes::Create(file, kSizesConfig, {{"heats", 4}}),
       StatusIs(absl::StatusCode::kInvalidArgument,
@@ -83,15 +83,18 @@ TEST(ModelSizes, OnlyNamesInTheFileAreSizes) {
   const MappingFile file = File("  head: heads\n  n: minus\n  g: groups\n");
   ASSERT_OK_AND_ASSIGN(ModelSizes sizes,
                        ModelSizes::Create(file, kSizesConfig, {}));
-  EXPECT_THAT(sizes.SizeOf("head"), IsOkAndHolds(std::optional<uint64_t>(32)));
-  EXPECT_THAT(sizes.SizeOf("tp"), IsOkAndHolds(std::optional<uint64_t>(2)));
-  EXPECT_THAT(sizes.SizeOf("dim"), IsOkAndHolds(std::nullopt));
-  EXPECT_THAT(sizes.SizeOf("g"), IsOkAndHolds(std::nullopt));
+  EXPECT_THAT(sizes.FindKnownSize("head"),
+              IsOkAndHolds(std::optional<uint64_t>(32)));
+  EXPECT_THAT(sizes.FindKnownSize("tp"),
+              IsOkAndHolds(std::optional<uint64_t>(2)));
+  EXPECT_THAT(sizes.FindKnownSize("dim"), IsOkAndHolds(std::nullopt));
+  EXPECT_THAT(sizes.FindKnownSize("g"), IsOkAndHolds(std::nullopt));
   EXPECT_EQ(sizes.WhyUnknown("g"),
             "groups is in neither config.json nor the settings; needed by g "
             "(m.yaml:9)");
-  EXPECT_THAT(sizes.SizeOf("n"), StatusIs(absl::StatusCode::kInvalidArgument,
-                                          HasSubstr("n is -3")));
+  EXPECT_THAT(
+      sizes.FindKnownSize("n"),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("n is -3")));
 }
 
 TEST(ModelSizes, RefusesValuesThatAreNotIntegers) {
@@ -100,25 +103,25 @@ TEST(ModelSizes, RefusesValuesThatAreNotIntegers) {
                        ModelSizes::Create(file, kSizesConfig, {}));
   for (const absl::string_view name :
        {"theta", "name", "list", "big", "rope"}) {
-    EXPECT_THAT(sizes.ValueOf(name),
+    EXPECT_THAT(sizes.FindValue(name),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          HasSubstr("is not an integer")))
         << name;
   }
-  EXPECT_THAT(sizes.ValueOf("missing"),
+  EXPECT_THAT(sizes.FindValue("missing"),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("missing")));
-  EXPECT_THAT(sizes.ValueOf("list.0"),
+  EXPECT_THAT(sizes.FindValue("list.0"),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("list.0")));
 }
 
 TEST(ModelSizes, RefusesNamesThatReferToEachOther) {
   const MappingFile file = File("  x: y + 1\n  y: [z, x]\n  s: s\n");
   ASSERT_OK_AND_ASSIGN(ModelSizes sizes, ModelSizes::Create(file, "", {}));
-  EXPECT_THAT(sizes.ValueOf("x"),
+  EXPECT_THAT(sizes.FindValue("x"),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("x refers to itself: x, y")));
-  EXPECT_THAT(sizes.ValueOf("s"), StatusIs(absl::StatusCode::kInvalidArgument,
-                                           HasSubstr("s refers to itself")));
+  EXPECT_THAT(sizes.FindValue("s"), StatusIs(absl::StatusCode::kInvalidArgument,
+                                             HasSubstr("s refers to itself")));
 }
 
 TEST(ModelSizes, HostileFilesEndQuickly) {
@@ -133,10 +136,11 @@ TEST(ModelSizes, HostileFilesEndQuickly) {
   }
   const MappingFile file = File(fails + chain);
   ASSERT_OK_AND_ASSIGN(ModelSizes sizes, ModelSizes::Create(file, "", {}));
-  EXPECT_THAT(sizes.ValueOf("f0"), StatusIs(absl::StatusCode::kNotFound,
-                                            HasSubstr("f30 is in neither")));
-  EXPECT_THAT(sizes.ValueOf("c0"), StatusIs(absl::StatusCode::kInvalidArgument,
-                                            HasSubstr("more than 32")));
+  EXPECT_THAT(sizes.FindValue("f0"), StatusIs(absl::StatusCode::kNotFound,
+                                              HasSubstr("f30 is in neither")));
+  EXPECT_THAT(
+      sizes.FindValue("c0"),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("more than 32")));
 }
 
 TEST(ModelSizes, RefusesOtherJson) {

@@ -21,7 +21,7 @@ using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
 
 // As JSON without quotes, with ~ for null.
-std::string YamlTextOf(const YamlTree& tree) {
+std::string YamlText(const YamlTree& tree) {
   switch (tree.kind) {
     case YamlTree::Kind::kNull:
       return "~";
@@ -32,7 +32,7 @@ std::string YamlTextOf(const YamlTree& tree) {
           "[",
           absl::StrJoin(tree.items, ", ",
                         [](std::string* out, const YamlTree& t) {
-                          out->append(YamlTextOf(t));
+                          out->append(YamlText(t));
                         }),
           "]");
     case YamlTree::Kind::kMap:
@@ -43,7 +43,7 @@ std::string YamlTextOf(const YamlTree& tree) {
       absl::StrJoin(tree.entries, ", ",
                     [](std::string* out, const YamlTree::Entry& entry) {
                       absl::StrAppend(out, entry.key, ": ",
-                                      YamlTextOf(entry.value));
+                                      YamlText(entry.value));
                     }),
       "}");
 }
@@ -58,7 +58,7 @@ c: {d: not tied, e: ["f g", ~, null, "~"]}
 h:
 )",
                                                           "m.yaml"));
-  EXPECT_EQ(YamlTextOf(tree),
+  EXPECT_EQ(YamlText(tree),
             "{a: 1, b: [{x.{i}.w: (a + b) c}, {{tp}/w: s c}], c: {d: not tied, "
             "e: [f g, ~, ~, ~]}, h: ~}");
   const YamlTree& list = *tree.Find("b");

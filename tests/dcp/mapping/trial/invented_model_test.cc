@@ -40,7 +40,7 @@ rules:
   when: layers > 100
 )";
 
-std::vector<std::string> InventedNamesOf(const InventedModel& model) {
+std::vector<std::string> InventedNames(const InventedModel& model) {
   std::vector<std::string> names;
   for (const MappingTensor& tensor : model.tensors) {
     names.push_back(tensor.name);
@@ -62,7 +62,7 @@ TEST(InventedModel, SatisfiesTheConfigAndTheFormulas) {
                                        .config = R"({"layers": 2})",
                                        .settings = {{"tp", 3}},
                                        .seed = seed}));
-    EXPECT_THAT(InventedNamesOf(model),
+    EXPECT_THAT(InventedNames(model),
                 ElementsAre("l.0.k", "l.0.q", "l.1.k", "l.1.q"));
     const int64_t q = model.settings.at("heads") / model.settings.at("groups");
     EXPECT_EQ(q * model.settings.at("groups"), model.settings.at("heads"));
@@ -85,14 +85,14 @@ TEST(InventedModel, InventsStatesAndTheOtherSide) {
       const InventedModel states,
       InventModel(InventedSample(),
                   {.side = "b", .settings = settings, .states = true}));
-  EXPECT_THAT(InventedNamesOf(states),
+  EXPECT_THAT(InventedNames(states),
               ElementsAre("o.l.0.k.exp_avg", "o.l.0.k.step", "o.l.0.q.exp_avg",
                           "o.l.0.q.step", "o.tail.exp_avg", "o.tail.step"));
   EXPECT_THAT(states.tensors[1].shape, IsEmpty());
   ASSERT_OK_AND_ASSIGN(
       const InventedModel other,
       InventModel(InventedSample(), {.side = "c", .settings = settings}));
-  ASSERT_THAT(InventedNamesOf(other), ElementsAre("embed"));
+  ASSERT_THAT(InventedNames(other), ElementsAre("embed"));
   EXPECT_EQ(other.tensors[0].shape[0], 5);
   ASSERT_OK_AND_ASSIGN(
       const InventedModel none,

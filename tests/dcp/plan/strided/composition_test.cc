@@ -15,7 +15,7 @@
 namespace dcp {
 namespace {
 
-using testing::ElementsOf;
+using testing::PieceElements;
 using testing::PlacedElement;
 using testing::PlacedPiece;
 using testing::RandomPiece;
@@ -28,8 +28,8 @@ constexpr uint64_t kMaxSteps = 100000;
 std::vector<PlacedElement> Pairs(const StridedPiece& first,
                                  const StridedPiece& second, PieceSide side) {
   std::vector<PlacedElement> pairs;
-  for (const PlacedElement& a : ElementsOf(first)) {
-    for (const PlacedElement& b : ElementsOf(second)) {
+  for (const PlacedElement& a : PieceElements(first)) {
+    for (const PlacedElement& b : PieceElements(second)) {
       if (a.dst == (side == PieceSide::kSrc ? b.src : b.dst)) {
         pairs.push_back(
             {.dst = side == PieceSide::kSrc ? b.dst : b.src, .src = a.src});
@@ -62,7 +62,7 @@ std::vector<PlacedElement> ElementsOfAll(
         if (piece.dst_base.empty()) piece.dst_base.push_back(0);
       }
     }
-    const std::vector<PlacedElement> more = ElementsOf(piece);
+    const std::vector<PlacedElement> more = PieceElements(piece);
     elements.insert(elements.end(), more.begin(), more.end());
   }
   std::sort(elements.begin(), elements.end());

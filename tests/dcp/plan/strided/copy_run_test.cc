@@ -123,16 +123,16 @@ Case RandomCase(testing::Random& random) {
   }
 }
 
-std::vector<CopyRun> RunsOf(const Case& c) {
+std::vector<CopyRun> MakeCopyRuns(const Case& c) {
   std::vector<CopyRun> runs;
   AppendCopyRuns(c.window, c.chunk, c.overlap, runs);
   return runs;
 }
 
 // Copies a whole chunk with these strides into a whole window.
-std::vector<CopyRun> RunsOfWhole(const Dims& shape, const Dims& strides) {
+std::vector<CopyRun> MakeWholeRuns(const Dims& shape, const Dims& strides) {
   const Box whole = WholeBox(shape);
-  return RunsOf(
+  return MakeCopyRuns(
       {.window = {.box = whole,
                   .num_elements = ToUnsigned(Volume(shape)),
                   .element_bytes = 4},
@@ -144,7 +144,7 @@ TEST(CopyRun, CopiesTheSameAsAnElementLoop) {
   testing::Random random;
   for (int round = 0; round < 3000; ++round) {
     const Case c = RandomCase(random);
-    const std::vector<CopyRun> runs = RunsOf(c);
+    const std::vector<CopyRun> runs = MakeCopyRuns(c);
     ASSERT_EQ(Expand(runs), ElementByElement(c.window, c.chunk, c.overlap));
     for (const CopyRun& run : runs) {
       EXPECT_EQ(run.file, 3u);
@@ -154,7 +154,7 @@ TEST(CopyRun, CopiesTheSameAsAnElementLoop) {
 }
 
 TEST(CopyRun, ContiguousOnBothSidesIsOneUnit) {
-  const std::vector<CopyRun> runs = RunsOfWhole({2, 3, 4}, {12, 4, 1});
+  const std::vector<CopyRun> runs = MakeWholeRuns({2, 3, 4}, {12, 4, 1});
   ASSERT_EQ(runs.size(), 1u);
   EXPECT_EQ(runs[0].unit, 24u);
   EXPECT_EQ(runs[0].count, 1u);
@@ -186,12 +186,12 @@ TEST(CopyRun, RowsOfAWiderChunkAreUnits) {
 }
 
 TEST(CopyRun, TransposedChunkCountsAlongItsLongerDimension) {
-  EXPECT_EQ(RunsOfWhole({3, 100}, {1, 3}).size(), 3u);
-  EXPECT_EQ(RunsOfWhole({100, 3}, {1, 100}).size(), 3u);
+  EXPECT_EQ(MakeWholeRuns({3, 100}, {1, 3}).size(), 3u);
+  EXPECT_EQ(MakeWholeRuns({100, 3}, {1, 100}).size(), 3u);
 }
 
 TEST(CopyRun, ExpandedElementIsOneRun) {
-  const std::vector<CopyRun> runs = RunsOfWhole({3, 100}, {0, 0});
+  const std::vector<CopyRun> runs = MakeWholeRuns({3, 100}, {0, 0});
   ASSERT_EQ(runs.size(), 1u);
   EXPECT_EQ(runs[0].count, 300u);
   EXPECT_EQ(runs[0].src_stride, 0u);
@@ -199,26 +199,26 @@ TEST(CopyRun, ExpandedElementIsOneRun) {
 }
 
 TEST(CopyRun, ScalarIsOneElement) {
-  const std::vector<CopyRun> runs = RunsOfWhole({}, {});
+  const std::vector<CopyRun> runs = MakeWholeRuns({}, {});
   ASSERT_EQ(runs.size(), 1u);
   EXPECT_EQ(runs[0].unit, 1u);
   EXPECT_EQ(runs[0].count, 1u);
 }
 
 TEST(CopyRun, EmptyWindowHasNoRuns) {
-  EXPECT_TRUE(RunsOfWhole({0, 4}, {4, 1}).empty());
+  EXPECT_TRUE(MakeWholeRuns({0, 4}, {4, 1}).empty());
   EXPECT_EQ(Volume(WindowBounds(WholeBox({3, 4}), 5, 0).sizes), 0);
 }
 
 TEST(CopyRun, RunsStayFewWithManyDimensions) {
   // One element with 64 dimensions, and 2 along the first and the last.
   Dims shape(64, 1);
-  EXPECT_EQ(RunsOfWhole(shape, Dims(64, 1)).size(), 1u);
+  EXPECT_EQ(MakeWholeRuns(shape, Dims(64, 1)).size(), 1u);
   shape.front() = shape.back() = 2;
   Dims strides(64, 0);
   strides.front() = 7;
   strides.back() = 1;
-  EXPECT_EQ(RunsOfWhole(shape, strides).size(), 1u);
+  EXPECT_EQ(MakeWholeRuns(shape, strides).size(), 1u);
 }
 
 TEST(CopyRun, WindowBoundsAreTheSmallestBox) {
@@ -248,7 +248,7 @@ TEST(CopyRun, WindowBoundsAreTheSmallestBox) {
 TEST(CopyRun, SourceExtentReachesTheLastByte) {
   testing::Random random;
   for (int round = 0; round < 500; ++round) {
-    for (const CopyRun& run : RunsOf(RandomCase(random))) {
+    for (const CopyRun& run : MakeCopyRuns(RandomCase(random))) {
       uint64_t end = 0;
       for (const auto& [dst, src] : Expand({run})) {
         end = std::max(end, src + run.src_element_bytes);
@@ -262,7 +262,7 @@ TEST(CopyRun, SourceExtentReachesTheLastByte) {
 TEST(CopyRun, AppliesEachElementInTheWindowWhereItBegins) {
   testing::Random random;
   for (int round = 0; round < 500; ++round) {
-    const std::vector<CopyRun> runs = RunsOf(RandomCase(random));
+    const std::vector<CopyRun> runs = MakeCopyRuns(RandomCase(random));
     const auto window_length = ToUnsigned(random.Uniform(1, 60));
     for (const CopyRun& run : runs) {
       const uint64_t file_size = run.src + SourceExtent(run);

@@ -15,8 +15,8 @@ namespace {
 using Numbers = std::vector<uint64_t>;
 
 // The numbers in a box of digits, in digit order.
-Numbers NumbersOf(uint64_t base, absl::Span<const Digit> digits,
-                  absl::Span<const DigitRange> box) {
+Numbers BoxNumbers(uint64_t base, absl::Span<const Digit> digits,
+                   absl::Span<const DigitRange> box) {
   Numbers numbers = {base};
   for (size_t i = 0; i < digits.size(); ++i) {
     Numbers stepped;
@@ -33,7 +33,7 @@ Numbers NumbersOf(uint64_t base, absl::Span<const Digit> digits,
 Numbers AllNumbers(uint64_t base, const Digits& digits) {
   std::vector<DigitRange> all;
   for (const Digit& digit : digits) all.push_back({0, digit.count});
-  return NumbersOf(base, digits, all);
+  return BoxNumbers(base, digits, all);
 }
 
 // A number's digits, some with gaps behind them.
@@ -59,7 +59,7 @@ Cut CutBy(uint64_t base, const Digits& digits, NumberRange range) {
   Cut cut;
   EXPECT_TRUE(
       ForEachCut(base, digits, range, [&](absl::Span<const DigitRange> box) {
-        for (const uint64_t number : NumbersOf(base, digits, box)) {
+        for (const uint64_t number : BoxNumbers(base, digits, box)) {
           cut.numbers.push_back(number);
         }
         ++cut.num_boxes;

@@ -17,7 +17,7 @@
 namespace dcp {
 namespace {
 
-using testing::ElementsOf;
+using testing::PieceElements;
 using testing::PlacedElement;
 using testing::PlacedPiece;
 
@@ -61,7 +61,7 @@ NestCase RandomNestCase(testing::Random& random, bool repeats) {
   return c;
 }
 
-std::vector<NestRun> NestRunsOf(const NestCase& c) {
+std::vector<NestRun> MakeNestRuns(const NestCase& c) {
   std::vector<NestRun> runs;
   AppendNestRuns(c.window, c.chunk, c.placed.piece, runs);
   return runs;
@@ -70,7 +70,7 @@ std::vector<NestRun> NestRunsOf(const NestCase& c) {
 Copies NestElementByElement(const NestCase& c) {
   const Dims dst_strides = RowMajorStrides(c.window.box.sizes);
   Copies copies;
-  for (const PlacedElement& element : ElementsOf(c.placed.piece)) {
+  for (const PlacedElement& element : PieceElements(c.placed.piece)) {
     if (!testing::IsInside(element.dst, c.window.box) ||
         !testing::IsInside(element.src, c.chunk.box)) {
       continue;
@@ -119,7 +119,7 @@ TEST(NestRun, CopiesTheSameAsAnElementLoop) {
   testing::Random random;
   for (int round = 0; round < 4000; ++round) {
     const NestCase c = RandomNestCase(random, true);
-    const std::vector<NestRun> runs = NestRunsOf(c);
+    const std::vector<NestRun> runs = MakeNestRuns(c);
     ASSERT_EQ(ExpandNest(runs), NestElementByElement(c));
     for (const NestRun& run : runs) {
       EXPECT_EQ(run.file, 3u);
@@ -158,7 +158,7 @@ StridedPiece Transposed(uint64_t rows, uint64_t columns) {
 
 TEST(NestRun, ATransposedMatrixIsOneRun) {
   const std::vector<NestRun> runs =
-      NestRunsOf(WholeCase(Transposed(3, 100), {3, 100}, {100, 3}));
+      MakeNestRuns(WholeCase(Transposed(3, 100), {3, 100}, {100, 3}));
   ASSERT_EQ(runs.size(), 1u);
   EXPECT_EQ(runs[0].unit, 1u);
   const absl::InlinedVector<CopyLoop, 3> loops = {{100, 2, 6}, {3, 200, 2}};
@@ -185,7 +185,7 @@ TEST(NestRun, LoopsThatContinueEachOtherAreMerged) {
                                         .dst_dim = 2,
                                         .dst_step = 1}}};
   const std::vector<NestRun> runs =
-      NestRunsOf(WholeCase(stacked, {20, 6}, {9, 20, 6}));
+      MakeNestRuns(WholeCase(stacked, {20, 6}, {9, 20, 6}));
   ASSERT_EQ(runs.size(), 1u);
   EXPECT_EQ(runs[0].unit, 120u);
   EXPECT_TRUE(runs[0].loops.empty());
@@ -198,7 +198,7 @@ TEST(NestRun, RepeatedElementIsOneRun) {
       .src_base = {},
       .dst_base = {1, 0},
       .loops = {{.count = 3, .dst_dim = 0}, {.count = 5, .dst_dim = 1}}};
-  const std::vector<NestRun> runs = NestRunsOf(WholeCase(zeros, {}, {4, 5}));
+  const std::vector<NestRun> runs = MakeNestRuns(WholeCase(zeros, {}, {4, 5}));
   ASSERT_EQ(runs.size(), 1u);
   const absl::InlinedVector<CopyLoop, 3> loops = {{15, 0, 2}};
   EXPECT_EQ(runs[0].loops, loops);
@@ -221,7 +221,7 @@ TEST(NestRun, ReversedAxesStayFew) {
     NestCase c = WholeCase(reversed, {256}, {256});
     c.window.first = first;
     c.window.num_elements = std::min<uint64_t>(97, 256 - first);
-    const std::vector<NestRun> runs = NestRunsOf(c);
+    const std::vector<NestRun> runs = MakeNestRuns(c);
     EXPECT_LE(runs.size(), 2 * kMaxStridedLoops + 1);
     EXPECT_EQ(ExpandNest(runs), NestElementByElement(c));
   }
@@ -229,16 +229,16 @@ TEST(NestRun, ReversedAxesStayFew) {
 
 TEST(NestRun, AnEmptyWindowHasNoRuns) {
   NestCase c = WholeCase({}, {}, {});
-  EXPECT_EQ(NestRunsOf(c).size(), 1u);
+  EXPECT_EQ(MakeNestRuns(c).size(), 1u);
   c.window.num_elements = 0;
-  EXPECT_TRUE(NestRunsOf(c).empty());
+  EXPECT_TRUE(MakeNestRuns(c).empty());
 }
 
 TEST(NestRun, ExtentsHoldAllReadBytesAndSkipGaps) {
   testing::Random random;
   for (int round = 0; round < 1000; ++round) {
     const auto gap_bytes = ToUnsigned(random.Uniform(0, 100));
-    for (const NestRun& run : NestRunsOf(RandomNestCase(random, true))) {
+    for (const NestRun& run : MakeNestRuns(RandomNestCase(random, true))) {
       std::vector<std::pair<uint64_t, uint64_t>> extents;
       ForEachExtent(run, gap_bytes, [&](uint64_t begin, uint64_t end) {
         extents.emplace_back(begin, end);
@@ -283,7 +283,7 @@ TEST(NestRun, AppliesEachElementInTheWindowWhereItBegins) {
   for (int round = 0; round < 500; ++round) {
     const bool repeats = random.Uniform(0, 1) == 0;
     const std::vector<NestRun> runs =
-        NestRunsOf(RandomNestCase(random, repeats));
+        MakeNestRuns(RandomNestCase(random, repeats));
     const auto length = ToUnsigned(random.Uniform(1, 60));
     for (const NestRun& run : runs) {
       Copies expected = ExpandNest(run);
@@ -325,7 +325,7 @@ TEST(NestRun, AppliesEachElementInTheWindowWhereItBegins) {
 TEST(NestRun, IsCutByDestination) {
   testing::Random random;
   for (int round = 0; round < 500; ++round) {
-    for (const NestRun& run : NestRunsOf(RandomNestCase(random, true))) {
+    for (const NestRun& run : MakeNestRuns(RandomNestCase(random, true))) {
       const auto begin = run.dst + ToUnsigned(random.Uniform(0, 200));
       const auto end = begin + ToUnsigned(random.Uniform(0, 400));
       Copies copies;
@@ -378,7 +378,7 @@ TEST(NestRun, RowsInMemoryHoldTheElementsThatBeginInThem) {
   testing::Random random;
   uint64_t num_apart = 0;
   for (int round = 0; round < 1000; ++round) {
-    for (const NestRun& run : NestRunsOf(RandomNestCase(random, true))) {
+    for (const NestRun& run : MakeNestRuns(RandomNestCase(random, true))) {
       const Copies copies = ExpandNest(run);
       FileRows rows{.offset = run.src};
       rows.length = ToUnsigned(random.Uniform(1, 60));
@@ -417,7 +417,7 @@ TEST(NestRun, AStripeOfATransposedMatrixIsOnePart) {
   NestCase c = WholeCase(Transposed(50, 1000), {50, 1000}, {1000, 50});
   c.window.first = 300 * 50;
   c.window.num_elements = 100 * 50;
-  const std::vector<NestRun> runs = NestRunsOf(c);
+  const std::vector<NestRun> runs = MakeNestRuns(c);
   ASSERT_EQ(runs.size(), 1u);
   const FileRows rows{
       .offset = 600, .length = 200, .stride = 2000, .count = 50, .pitch = 256};

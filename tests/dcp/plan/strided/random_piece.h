@@ -86,7 +86,7 @@ struct PlacedElement {
 };
 
 // All elements in a piece, sorted.
-inline std::vector<PlacedElement> ElementsOf(const StridedPiece& piece) {
+inline std::vector<PlacedElement> PieceElements(const StridedPiece& piece) {
   std::vector<PlacedElement> elements = {
       {.dst = {piece.dst_base.begin(), piece.dst_base.end()},
        .src = {piece.src_base.begin(), piece.src_base.end()}}};

@@ -19,8 +19,8 @@
 namespace dcp {
 namespace {
 
-using testing::ElementsOf;
 using ::testing::HasSubstr;
+using testing::PieceElements;
 using testing::PlacedElement;
 using testing::PlacedPiece;
 using testing::RandomPiece;
@@ -56,13 +56,13 @@ TEST(StridedPiece, ClipLeavesTheElementsInsideTheBox) {
     size_t num_parts = 0;
     Clip(piece, side, box, [&](const StridedPiece& part) {
       EXPECT_OK(CheckStridedPiece(part, src_shape, dst_shape));
-      for (const PlacedElement& element : ElementsOf(part)) {
+      for (const PlacedElement& element : PieceElements(part)) {
         found.push_back(element);
       }
       ++num_parts;
     });
     std::vector<PlacedElement> expected;
-    for (const PlacedElement& element : ElementsOf(piece)) {
+    for (const PlacedElement& element : PieceElements(piece)) {
       if (testing::IsInside(is_src ? element.src : element.dst, box)) {
         expected.push_back(element);
       }
@@ -77,10 +77,10 @@ TEST(StridedPiece, BoundsAreTheSmallestBox) {
   testing::Random random;
   for (int round = 0; round < 1000; ++round) {
     const PlacedPiece placed = RandomPiece(random, 4);
-    const std::vector<PlacedElement> elements = ElementsOf(placed.piece);
+    const std::vector<PlacedElement> elements = PieceElements(placed.piece);
     EXPECT_EQ(NumElements(placed.piece), elements.size());
     for (const PieceSide side : {PieceSide::kSrc, PieceSide::kDst}) {
-      const Box bounds = BoundsOf(placed.piece, side);
+      const Box bounds = FindBounds(placed.piece, side);
       for (size_t d = 0; d < bounds.sizes.size(); ++d) {
         uint64_t low = std::numeric_limits<uint64_t>::max();
         uint64_t high = 0;
@@ -109,16 +109,16 @@ TEST(StridedPiece, DensePartsAreDenseAndComplete) {
     size_t num_parts = 0;
     ForEachDensePart(placed.piece, [&](const StridedPiece& part) {
       std::set<std::vector<uint64_t>> sources;
-      for (const PlacedElement& element : ElementsOf(part)) {
+      for (const PlacedElement& element : PieceElements(part)) {
         found.push_back(element);
         sources.insert(element.src);
       }
-      EXPECT_LE(Volume(BoundsOf(part, PieceSide::kSrc).sizes),
+      EXPECT_LE(Volume(FindBounds(part, PieceSide::kSrc).sizes),
                 static_cast<int64_t>(4 * sources.size()));
       ++num_parts;
     });
     std::sort(found.begin(), found.end());
-    ASSERT_EQ(found, ElementsOf(placed.piece));
+    ASSERT_EQ(found, PieceElements(placed.piece));
     num_split += num_parts > 1 ? 1 : 0;
   }
   EXPECT_GT(num_split, 100u);

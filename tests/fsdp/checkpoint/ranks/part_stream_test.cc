@@ -27,7 +27,7 @@ std::vector<at::Tensor> Views(at::ScalarType type) {
 }
 
 // Element by element, the straightforward way.
-std::vector<uint8_t> BytesOf(const at::Tensor& tensor) {
+std::vector<uint8_t> ElementBytes(const at::Tensor& tensor) {
   const at::Tensor flat = tensor.contiguous();
   const auto* const data = static_cast<const uint8_t*>(flat.const_data_ptr());
   return {data, data + flat.nbytes()};
@@ -40,7 +40,7 @@ TEST(PartStream, PiecesOfAnyLengthMatchTheParts) {
     std::vector<uint8_t> expected;
     for (const at::Tensor& view : Views(type)) {
       stream.Add(view, type);
-      const std::vector<uint8_t> bytes = BytesOf(view);
+      const std::vector<uint8_t> bytes = ElementBytes(view);
       expected.insert(expected.end(), bytes.begin(), bytes.end());
       expected.resize((expected.size() + 15) / 16 * 16);
     }

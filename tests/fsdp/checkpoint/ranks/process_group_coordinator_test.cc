@@ -25,7 +25,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-std::string TextOf(int64_t rank, size_t length) {
+std::string MakeText(int64_t rank, size_t length) {
   return std::string(length, static_cast<char>('a' + rank));
 }
 
@@ -47,23 +47,23 @@ TEST(ProcessGroupCoordinator, MovesTextsOfAnyLength) {
     const int64_t rank = all->rank();
     for (const size_t length : {0, 1, 247, 248, 249, 100000}) {
       ASSERT_OK_AND_ASSIGN(const std::vector<std::string> texts,
-                           all->Gather(TextOf(rank, rank == 1 ? 3 : length)));
+                           all->Gather(MakeText(rank, rank == 1 ? 3 : length)));
       if (rank == 0) {
-        EXPECT_THAT(texts, ElementsAre(TextOf(0, length), TextOf(1, 3),
-                                       TextOf(2, length)));
+        EXPECT_THAT(texts, ElementsAre(MakeText(0, length), MakeText(1, 3),
+                                       MakeText(2, length)));
       } else {
         EXPECT_THAT(texts, IsEmpty());
       }
       std::vector<std::string> values;
       if (rank == 0) {
-        values = {TextOf(0, 5), TextOf(1, length), TextOf(2, 2 * length)};
+        values = {MakeText(0, 5), MakeText(1, length), MakeText(2, 2 * length)};
       }
       EXPECT_THAT(
           all->Scatter(values),
-          IsOkAndHolds(TextOf(
+          IsOkAndHolds(MakeText(
               rank, rank == 0 ? 5 : static_cast<size_t>(rank) * length)));
-      EXPECT_THAT(all->Broadcast(rank == 0 ? TextOf(7, length) : ""),
-                  IsOkAndHolds(TextOf(7, length)));
+      EXPECT_THAT(all->Broadcast(rank == 0 ? MakeText(7, length) : ""),
+                  IsOkAndHolds(MakeText(7, length)));
     }
     EXPECT_THAT(all->Any(rank == 2), IsOkAndHolds(true));
     EXPECT_THAT(all->Any(false), IsOkAndHolds(false));
@@ -72,9 +72,9 @@ TEST(ProcessGroupCoordinator, MovesTextsOfAnyLength) {
                 StatusIs(absl::StatusCode::kDataLoss, "rank 1: torn"));
     // A coordinator for a group's training thread is kept.
     ASSERT_OK_AND_ASSIGN(const auto one,
-                         ProcessGroupCoordinator::OfTraining(nullptr));
+                         ProcessGroupCoordinator::ForTraining(nullptr));
     ASSERT_OK_AND_ASSIGN(const auto same,
-                         ProcessGroupCoordinator::OfTraining(world_group()));
+                         ProcessGroupCoordinator::ForTraining(world_group()));
     EXPECT_EQ(one, same);
   });
 }

@@ -29,13 +29,13 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::shared_ptr<ProcessGroupCoordinator> Coordinator() {
-  return *ProcessGroupCoordinator::OfTraining(nullptr);
+  return *ProcessGroupCoordinator::ForTraining(nullptr);
 }
 
 // A destination shaped like `whole`, with another type if asked for.
-TensorCopy CopyOf(const std::string& name, const torch::Tensor& whole,
-                  const DeviceMesh* mesh, const Placements& placements,
-                  at::ScalarType type) {
+TensorCopy MakeCopy(const std::string& name, const torch::Tensor& whole,
+                    const DeviceMesh* mesh, const Placements& placements,
+                    at::ScalarType type) {
   TensorCopy copy{.name = name, .dst = {}, .spec = {}, .src = whole};
   if (mesh == nullptr) {
     copy.dst = torch::zeros(whole.sizes(), type);
@@ -52,12 +52,12 @@ TensorCopy CopyOf(const std::string& name, const torch::Tensor& whole,
 // Expects the parts that a rank must have in the end, cut from the whole
 // tensor.
 void ExpectParts(const TensorCopy& copy, const torch::Tensor& whole) {
-  const auto parts = PartsOfCopy(copy);
+  const auto parts = FindDestinationParts(copy);
   ASSERT_OK(parts.status());
   int64_t num_elements = 0;
   for (const LocalPart& part : *parts) {
     EXPECT_TRUE(torch::equal(
-        part.local, ViewOfBox(whole, part.box).to(part.local.scalar_type())))
+        part.local, BoxView(whole, part.box).to(part.local.scalar_type())))
         << copy.name;
     num_elements += part.local.numel();
   }
@@ -100,15 +100,15 @@ TEST(Rank0State, EachRankGetsItsPartsThroughWindows) {
     for (size_t i = 0; i < entries.size(); ++i) {
       state[std::to_string(i)] = entries[i].whole;
     }
-    const auto shared = ShareStateOfRank0(
-        *Coordinator(), get_rank() == 0 ? state : StateDict());
+    const auto shared =
+        ShareRank0State(*Coordinator(), get_rank() == 0 ? state : StateDict());
     ASSERT_OK(shared.status());
     for (const uint64_t window_bytes : {1u, 200000u, 1u << 26}) {
       std::vector<TensorCopy> copies;
       for (size_t i = 0; i < entries.size(); ++i) {
         const std::string name = std::to_string(i);
-        copies.push_back(CopyOf(name, entries[i].whole, entries[i].mesh,
-                                entries[i].placements, entries[i].type));
+        copies.push_back(MakeCopy(name, entries[i].whole, entries[i].mesh,
+                                  entries[i].placements, entries[i].type));
         copies.back().src = *shared->find(name);
         const auto& src = *copies.back().src.get_if<at::Tensor>();
         EXPECT_EQ(src.is_meta(), get_rank() != 0);
@@ -131,7 +131,7 @@ TEST(Rank0State, PlainValuesAndShapesReachAll) {
                {"list", StateList{1, "two", torch::zeros({2, 3}, at::kHalf)}},
                {"tuple", StateTuple{{0.5, StateBytes{"b"}}}}};
     }
-    const auto shared = ShareStateOfRank0(*Coordinator(), state);
+    const auto shared = ShareRank0State(*Coordinator(), state);
     ASSERT_OK(shared.status());
     const auto& dict = *shared->find("dict")->get_if<StateDict>();
     EXPECT_TRUE(dict.find("none")->is_none());
@@ -153,8 +153,8 @@ TEST(Rank0State, ReportsRanksWithDifferentTensors) {
     init_process_group();
     const torch::Tensor whole = torch::ones({4});
     std::vector<TensorCopy> copies = {
-        CopyOf("a", whole, nullptr, {}, at::kFloat),
-        CopyOf(get_rank() == 2 ? "c" : "b", whole, nullptr, {}, at::kFloat)};
+        MakeCopy("a", whole, nullptr, {}, at::kFloat),
+        MakeCopy(get_rank() == 2 ? "c" : "b", whole, nullptr, {}, at::kFloat)};
     EXPECT_THAT(CopyFromRank0(*Coordinator(), copies, 1 << 20),
                 StatusIs(StatusCode::kInvalidArgument,
                          AllOf(HasSubstr("rank 2 asks for c"),
@@ -171,7 +171,7 @@ TEST(Rank0State, MalformedAnswerIsAnError) {
     init_process_group();
     const auto ranks = Coordinator();
     const std::vector<TensorCopy> copies = {
-        CopyOf("a", torch::ones({4}), nullptr, {}, at::kFloat)};
+        MakeCopy("a", torch::ones({4}), nullptr, {}, at::kFloat)};
     for (const std::string answer :
          {"", "65536", "65536 ", "65536 11", "65536 2", "x 1", "0 1", "-1 1",
           "99999999999 1"}) {
@@ -198,7 +198,7 @@ TEST(Rank0State, MalformedRequestIsAnError) {
     init_process_group();
     const auto ranks = Coordinator();
     const std::vector<TensorCopy> copies = {
-        CopyOf("a", torch::ones({4}), nullptr, {}, at::kFloat)};
+        MakeCopy("a", torch::ones({4}), nullptr, {}, at::kFloat)};
     absl::Status status;
     if (ranks->rank() == 1) {
       ASSERT_OK(dcp::Agree(*ranks, absl::OkStatus()));
@@ -218,7 +218,7 @@ TEST(Rank0State, FailedCopyIsAnErrorOnAllRanks) {
     init_process_group();
     const DeviceMesh mesh = init_device_mesh(c10::kCPU, {2}, {"a"});
     std::vector<TensorCopy> copies = {
-        CopyOf("w", torch::rand({300, 300}), &mesh, {Shard(0)}, at::kFloat)};
+        MakeCopy("w", torch::rand({300, 300}), &mesh, {Shard(0)}, at::kFloat)};
     if (get_rank() == 1) {
       copies[0].dst = torch::zeros({1}).expand(copies[0].dst.sizes());
     }

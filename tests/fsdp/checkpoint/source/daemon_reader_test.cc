@@ -27,7 +27,8 @@ using ::fsdp::testing::TestDaemon;
 using ::testing::HasSubstr;
 
 // The row-major indices of a box's elements in a tensor with that shape.
-std::vector<int64_t> ElementsOf(const dcp::Box& box, const dcp::Dims& shape) {
+std::vector<int64_t> ElementIndices(const dcp::Box& box,
+                                    const dcp::Dims& shape) {
   const dcp::Dims strides = dcp::RowMajorStrides(shape);
   std::vector<int64_t> elements{0};
   for (size_t d = 0; d < shape.size(); ++d) {
@@ -56,16 +57,16 @@ TEST(DaemonReader, RunsCoverABoxInRowMajorOrder) {
       std::vector<int64_t> elements;
       const auto num = static_cast<uint64_t>(dcp::Volume(box.sizes));
       while (elements.size() < num) {
-        const dcp::Box run = RunOf(box, elements.size(), most);
-        const std::vector<int64_t> more = ElementsOf(run, shape);
+        const dcp::Box run = NextRun(box, elements.size(), most);
+        const std::vector<int64_t> more = ElementIndices(run, shape);
         ASSERT_GT(more.size(), 0u);
         ASSERT_LE(more.size(), most);
         elements.insert(elements.end(), more.begin(), more.end());
       }
-      EXPECT_EQ(elements, ElementsOf(box, shape));
+      EXPECT_EQ(elements, ElementIndices(box, shape));
     }
   }
-  EXPECT_EQ(RunOf({}, 0, 1), dcp::Box());
+  EXPECT_EQ(NextRun({}, 0, 1), dcp::Box());
 }
 
 // Compares placed bytes with a tensor of ascending numbers.

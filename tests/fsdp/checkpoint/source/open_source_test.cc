@@ -47,10 +47,10 @@ using ::dcp::testing::TempDir;
 using ::fsdp::testing::ExpectEqual;
 using ::fsdp::testing::Layout;
 using ::fsdp::testing::Layouts;
-using ::fsdp::testing::MeshOf;
+using ::fsdp::testing::MakeMesh;
+using ::fsdp::testing::MakeState;
 using ::fsdp::testing::Placed;
 using ::fsdp::testing::RunRanks;
-using ::fsdp::testing::StateOf;
 using ::fsdp::testing::TestDaemon;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -72,8 +72,9 @@ dcp::client::RetryOptions QuickRetry() {
 }
 
 // Only the model, as a state to load into or to compare with.
-StateDict ModelOf(const Layout& layout, const DeviceMesh& mesh, bool filled) {
-  return {{"model", *StateOf(layout, mesh, filled).find("model")}};
+StateDict MakeModelState(const Layout& layout, const DeviceMesh& mesh,
+                         bool filled) {
+  return {{"model", *MakeState(layout, mesh, filled).find("model")}};
 }
 
 TEST(DaemonLoad, LoadsEveryMeshAndFormatOntoEveryMesh) {
@@ -84,13 +85,13 @@ TEST(DaemonLoad, LoadsEveryMeshAndFormatOntoEveryMesh) {
         [&] {
           init_process_group();
           for (const Layout& layout : Layouts()) {
-            if (layout.world() == world) body(layout, MeshOf(layout));
+            if (layout.world() == world) body(layout, MakeMesh(layout));
           }
         },
         daemon.ForRanks());
   };
   for_each_layout(2, [&](const Layout& layout, const DeviceMesh& mesh) {
-    EXPECT_OK(save(StateOf(layout, mesh, true), daemon.Path(layout.name)));
+    EXPECT_OK(save(MakeState(layout, mesh, true), daemon.Path(layout.name)));
   });
   if (daemon.is_here()) {
     Convert(daemon.Path("rows2"), daemon.Path("full.pt"));
@@ -102,8 +103,9 @@ TEST(DaemonLoad, LoadsEveryMeshAndFormatOntoEveryMesh) {
       for (const std::string& name : std::vector<std::string>{
                "rows2", "replicated", "full.pt", "model.safetensors"}) {
         const auto state_of = [&](bool filled) {
-          return name == "model.safetensors" ? ModelOf(layout, mesh, filled)
-                                             : StateOf(layout, mesh, filled);
+          return name == "model.safetensors"
+                     ? MakeModelState(layout, mesh, filled)
+                     : MakeState(layout, mesh, filled);
         };
         const auto expect = [&](bool from_rank0, bool broadcast) {
           SCOPED_TRACE(absl::StrCat(name, " on ", layout.name, " ", from_rank0,

@@ -28,7 +28,7 @@ StateDict Nested(const StateList& first, const StateList& second,
                      StateDict({{"lr", 0.25}, {"params", second}})}}};
 }
 
-double LrOf(const LoadedOptimizer& loaded, size_t group) {
+double LearningRate(const LoadedOptimizer& loaded, size_t group) {
   return *loaded.groups[group].hyperparameters.find("lr")->get_if<double>();
 }
 
@@ -41,7 +41,7 @@ TEST(LoadedOptimizer, NamesOrNumbersInNestedDicts) {
     ASSERT_EQ(loaded->groups.size(), 2u);
     EXPECT_THAT(loaded->groups[0].names, ElementsAre("a.b", "a.w"));
     EXPECT_THAT(loaded->groups[1].names, ElementsAre("c"));
-    EXPECT_EQ(LrOf(*loaded, 1), 0.25);
+    EXPECT_EQ(LearningRate(*loaded, 1), 0.25);
     ASSERT_TRUE(loaded->state.contains("a.b"));
     EXPECT_EQ(loaded->groups[0].hyperparameters.find("params"), nullptr);
   }
@@ -69,7 +69,7 @@ TEST(LoadedOptimizer, FlatteningAndBack) {
   ASSERT_OK(loaded.status());
   ASSERT_EQ(loaded->groups.size(), 3u);
   EXPECT_THAT(loaded->groups[1].names, ElementsAre("a.w"));
-  EXPECT_EQ(LrOf(*loaded, 2), 0.25);
+  EXPECT_EQ(LearningRate(*loaded, 2), 0.25);
   EXPECT_EQ(*loaded->state.at("a.b").find("step")->get_if<int64_t>(), 1);
 }
 

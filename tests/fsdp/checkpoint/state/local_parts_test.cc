@@ -40,7 +40,7 @@ TEST(LocalParts, ViewsHoldTheElementsOfTheirBoxes) {
         const DTensor tensor = distribute_tensor(
             whole, mesh, placements, /*src_data_rank=*/std::nullopt);
         ASSERT_OK_AND_ASSIGN(const std::vector<LocalPart> parts,
-                             LocalPartsOf(tensor));
+                             FindLocalParts(tensor));
         num_split += parts.size() > 1 ? 1 : 0;
         int64_t num_elements = 0;
         for (const LocalPart& part : parts) {
@@ -68,7 +68,7 @@ TEST(LocalParts, PartialValuesHaveNone) {
     init_process_group();
     const DTensor partial = DTensor::from_local(
         at::ones({2}), init_device_mesh("cpu", {1}), {Partial()});
-    EXPECT_THAT(LocalPartsOf(partial),
+    EXPECT_THAT(FindLocalParts(partial),
                 StatusIs(absl::StatusCode::kInvalidArgument));
   });
 }

@@ -16,7 +16,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-std::vector<std::string> NamesOf(const ModelPlan& plan) {
+std::vector<std::string> CopyNames(const ModelPlan& plan) {
   std::vector<std::string> names;
   for (const TensorCopy& copy : plan.copies) names.push_back(copy.name);
   return names;
@@ -32,7 +32,7 @@ TEST(ModelPlan, CopiesOnceIntoATiedTensorAndMissesNone) {
   const auto plan = PlanModel(*model, *state, {}, {}, mismatches);
   ASSERT_OK(plan.status());
   EXPECT_OK(mismatches.ToStatus("model"));
-  EXPECT_THAT(NamesOf(*plan), ElementsAre("0.weight", "1.weight", "1.bias"));
+  EXPECT_THAT(CopyNames(*plan), ElementsAre("0.weight", "1.weight", "1.bias"));
   EXPECT_FALSE(plan->copies[0].dst.requires_grad());
 }
 
@@ -44,7 +44,7 @@ TEST(ModelPlan, NotStrictListsNamesAndPlansTheRest) {
     const auto plan =
         PlanModel(*model, state, {.strict = strict}, {}, mismatches);
     ASSERT_OK(plan.status());
-    EXPECT_THAT(NamesOf(*plan), ElementsAre("bias"));
+    EXPECT_THAT(CopyNames(*plan), ElementsAre("bias"));
     EXPECT_THAT(plan->keys.missing_keys, ElementsAre("weight"));
     EXPECT_THAT(plan->keys.unexpected_keys, ElementsAre("other"));
     if (strict) {

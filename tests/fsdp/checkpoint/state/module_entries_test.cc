@@ -24,9 +24,9 @@ torch::nn::Sequential Model() {
   return torch::nn::Sequential(shared, torch::nn::BatchNorm1d(2), shared);
 }
 
-std::vector<std::string> NamesOf(const torch::nn::Module& module) {
+std::vector<std::string> EntryNames(const torch::nn::Module& module) {
   std::vector<std::string> names;
-  for (const ModuleEntry& entry : EntriesOf(module))
+  for (const ModuleEntry& entry : ListEntries(module))
     names.push_back(entry.name);
   return names;
 }
@@ -37,28 +37,29 @@ const auto kNames =
 
 TEST(ModuleEntries, ListsEveryNameInPythonsOrder) {
   const torch::nn::Sequential model = Model();
-  EXPECT_THAT(NamesOf(*model), kNames);
-  const std::vector<ModuleEntry> entries = EntriesOf(*model);
+  EXPECT_THAT(EntryNames(*model), kNames);
+  const std::vector<ModuleEntry> entries = ListEntries(*model);
   EXPECT_TRUE(entries[0].tensor.is_same(entries[6].tensor));
   EXPECT_TRUE(entries[2].is_parameter);
   EXPECT_FALSE(entries[3].is_parameter);
   EXPECT_FALSE(IsSharded(*model));
-  EXPECT_EQ(SpecOf(entries[0].tensor), std::nullopt);
+  EXPECT_EQ(FindSpec(entries[0].tensor), std::nullopt);
 }
 
 TEST(ModuleEntries, HidesActivationCheckpointing) {
   torch::nn::Sequential model = Model();
   apply_activation_checkpointing(*model, [](const auto&) { return true; });
-  EXPECT_THAT(NamesOf(*model), kNames);
+  EXPECT_THAT(EntryNames(*model), kNames);
 }
 
 TEST(ModuleEntries, FindsPrefixesOfInnerModules) {
   torch::nn::Sequential model = Model();
-  EXPECT_THAT(*PrefixesOf(*model, {model.get()}), ElementsAre(""));
-  EXPECT_THAT(*PrefixesOf(*model, {model[2].get(), model[1].get()}),
+  EXPECT_THAT(*FindModulePrefixes(*model, {model.get()}), ElementsAre(""));
+  EXPECT_THAT(*FindModulePrefixes(*model, {model[2].get(), model[1].get()}),
               ElementsAre("0.", "1."));
   const torch::nn::Linear stranger(1, 1);
-  EXPECT_EQ(PrefixesOf(*model, {model[1].get(), stranger.get()}), std::nullopt);
+  EXPECT_EQ(FindModulePrefixes(*model, {model[1].get(), stranger.get()}),
+            std::nullopt);
 }
 
 TEST(ModuleEntries, ListsShardsOfAShardedModule) {
@@ -68,12 +69,12 @@ TEST(ModuleEntries, ListsShardsOfAShardedModule) {
     FullyShardOptions options;
     options.reshard_after_forward = false;
     const FSDPModule handle = fully_shard(model, options);
-    EXPECT_THAT(NamesOf(*model), kNames);
+    EXPECT_THAT(EntryNames(*model), kNames);
     EXPECT_TRUE(IsSharded(*model));
-    const std::vector<ModuleEntry> entries = EntriesOf(*model);
-    ASSERT_TRUE(SpecOf(entries[0].tensor).has_value());
-    EXPECT_THAT(SpecOf(entries[0].tensor)->shape, ElementsAre(2, 2));
-    EXPECT_EQ(SpecOf(entries[3].tensor), std::nullopt);
+    const std::vector<ModuleEntry> entries = ListEntries(*model);
+    ASSERT_TRUE(FindSpec(entries[0].tensor).has_value());
+    EXPECT_THAT(FindSpec(entries[0].tensor)->shape, ElementsAre(2, 2));
+    EXPECT_EQ(FindSpec(entries[3].tensor), std::nullopt);
     model->forward(torch::ones({4, 2}));
     EXPECT_TRUE(handle.is_unsharded());
     DropGathered(*model);

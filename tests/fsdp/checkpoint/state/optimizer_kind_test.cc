@@ -34,7 +34,7 @@ std::vector<at::Tensor> Parameters() {
   return {at::ones({2, 3}).requires_grad_()};
 }
 
-OptimizerOptions& OptionsOf(optim::Optimizer& optimizer) {
+OptimizerOptions& GroupOptions(optim::Optimizer& optimizer) {
   return optimizer.param_groups()[0].options();
 }
 
@@ -101,10 +101,10 @@ std::vector<Case> Cases() {
 TEST(OptimizerKind, KeysMatchPython) {
   for (Case& c : Cases()) {
     SCOPED_TRACE(c.name);
-    const auto kind = KindOf(*c.optimizer);
+    const auto kind = FindOptimizerKind(*c.optimizer);
     ASSERT_OK(kind.status());
-    OptimizerOptions& options = OptionsOf(*c.optimizer);
-    EXPECT_THAT(testing::StateKeys((*kind)->HyperparametersOf(options)),
+    OptimizerOptions& options = GroupOptions(*c.optimizer);
+    EXPECT_THAT(testing::StateKeys((*kind)->GetHyperparameters(options)),
                 ElementsAreArray(c.hyperparameters));
     std::vector<std::string> tensors;
     for (const StateTensor* tensor : (*kind)->TensorsUnder(options)) {
@@ -115,7 +115,7 @@ TEST(OptimizerKind, KeysMatchPython) {
     EXPECT_EQ((*kind)->HasState(options), c.has_step || !c.tensors.empty());
     // The values that were read can be set.
     std::vector<std::string> problems;
-    (*kind)->SetHyperparameters((*kind)->HyperparametersOf(options), options,
+    (*kind)->SetHyperparameters((*kind)->GetHyperparameters(options), options,
                                 problems);
     EXPECT_THAT(problems, IsEmpty());
   }
@@ -123,7 +123,7 @@ TEST(OptimizerKind, KeysMatchPython) {
 
 TEST(OptimizerKind, ReportsUnsettableValuesAndSetsTheRest) {
   optim::AdamW optimizer(Parameters());
-  const OptimizerKind& kind = **KindOf(optimizer);
+  const OptimizerKind& kind = **FindOptimizerKind(optimizer);
   std::vector<std::string> problems;
   kind.SetHyperparameters({{"lr", 1},
                            {"betas", StateList{0, 0.5}},
@@ -132,14 +132,14 @@ TEST(OptimizerKind, ReportsUnsettableValuesAndSetsTheRest) {
                            {"decoupled_weight_decay", false},
                            {"fused", true},
                            {"unheard_of", 1}},
-                          OptionsOf(optimizer), problems);
+                          GroupOptions(optimizer), problems);
   EXPECT_THAT(problems,
               ElementsAre("eps is a text, not a number",
                           "amsgrad is an int, not a bool",
                           "decoupled_weight_decay is False, which this "
                           "optimizer does not support"));
   const auto& options =
-      static_cast<const optim::AdamWOptions&>(OptionsOf(optimizer));
+      static_cast<const optim::AdamWOptions&>(GroupOptions(optimizer));
   EXPECT_EQ(options.lr(), 1);
   EXPECT_EQ(options.betas(), std::make_tuple(0.0, 0.5));
   EXPECT_EQ(options.eps(), 1e-8);
@@ -147,12 +147,12 @@ TEST(OptimizerKind, ReportsUnsettableValuesAndSetsTheRest) {
 
 TEST(OptimizerKind, CompletesStateAndKeepsExistingTensors) {
   optim::AdamW optimizer(Parameters(), optim::AdamWOptions().amsgrad(true));
-  const OptimizerKind& kind = **KindOf(optimizer);
+  const OptimizerKind& kind = **FindOptimizerKind(optimizer);
   optim::AdamWParamState half;
   half.step(7);
   half.exp_avg(at::ones({2, 3}));
   const auto state = kind.CompleteState(
-      &half, optimizer.param_groups()[0].params()[0], OptionsOf(optimizer));
+      &half, optimizer.param_groups()[0].params()[0], GroupOptions(optimizer));
   auto& complete = static_cast<optim::AdamWParamState&>(*state);
   EXPECT_EQ(complete.step(), 7);
   EXPECT_TRUE(complete.exp_avg().is_alias_of(half.exp_avg()));
@@ -161,17 +161,17 @@ TEST(OptimizerKind, CompletesStateAndKeepsExistingTensors) {
 
   FusedAdamW fused(Parameters());
   const auto fresh =
-      (*KindOf(fused))
+      (*FindOptimizerKind(fused))
           ->CompleteState(nullptr, fused.param_groups()[0].params()[0],
-                          OptionsOf(fused));
+                          GroupOptions(fused));
   EXPECT_EQ(static_cast<FusedAdamWParamState&>(*fresh).step().dim(), 0);
 
   optim::Adagrad adagrad(Parameters(),
                          optim::AdagradOptions().initial_accumulator_value(2));
   const auto sums =
-      (*KindOf(adagrad))
+      (*FindOptimizerKind(adagrad))
           ->CompleteState(nullptr, adagrad.param_groups()[0].params()[0],
-                          OptionsOf(adagrad));
+                          GroupOptions(adagrad));
   EXPECT_EQ(
       static_cast<optim::AdagradParamState&>(*sums).sum().sum().item<float>(),
       12);
@@ -179,7 +179,7 @@ TEST(OptimizerKind, CompletesStateAndKeepsExistingTensors) {
 
 TEST(OptimizerKind, NamesUnknownOptimizers) {
   optim::LBFGS optimizer(Parameters());
-  EXPECT_THAT(KindOf(optimizer),
+  EXPECT_THAT(FindOptimizerKind(optimizer),
               StatusIs(StatusCode::kUnimplemented, HasSubstr("LBFGS")));
 }
 

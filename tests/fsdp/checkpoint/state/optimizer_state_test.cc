@@ -30,7 +30,7 @@ const StateDict& Dict(const StateValue& value) {
   return *value.get_if<StateDict>();
 }
 
-const StateDict& StateOf(const StateDict& state, const std::string& name) {
+const StateDict& FindState(const StateDict& state, const std::string& name) {
   return Dict(*Dict(*state.find("state")).find(name));
 }
 
@@ -56,16 +56,16 @@ TEST(OptimizerState, OptionsInTheDictDecideWhichStateExists) {
   AdamW plain(model->parameters());
   const auto state = OptimizerState(*model, saved);
   ASSERT_OK(state.status());
-  EXPECT_THAT(testing::StateKeys(StateOf(*state, "bias")),
+  EXPECT_THAT(testing::StateKeys(FindState(*state, "bias")),
               ElementsAre("step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"));
-  StateOf(*state, "bias")
+  FindState(*state, "bias")
       .find("max_exp_avg_sq")
       ->get_if<at::Tensor>()
       ->fill_(3);
   ASSERT_OK(SetAll(*model, plain, *state));
   const auto again = OptimizerState(*model, plain);
   EXPECT_TRUE(torch::equal(
-      *StateOf(*again, "bias").find("max_exp_avg_sq")->get_if<at::Tensor>(),
+      *FindState(*again, "bias").find("max_exp_avg_sq")->get_if<at::Tensor>(),
       torch::full({2}, 3.0)));
 }
 
@@ -74,7 +74,7 @@ TEST(OptimizerState, KeepsExistingTensors) {
   AdamW optimizer(model->parameters());
   const auto state = OptimizerState(*model, optimizer);
   const at::Tensor average =
-      *StateOf(*state, "weight").find("exp_avg")->get_if<at::Tensor>();
+      *FindState(*state, "weight").find("exp_avg")->get_if<at::Tensor>();
   StateDict other = *state;
   for (auto& [name, entry] : *other.find("state")->get_if<StateDict>()) {
     for (auto& [key, value] : *entry.get_if<StateDict>()) {
@@ -84,11 +84,11 @@ TEST(OptimizerState, KeepsExistingTensors) {
   ASSERT_OK(SetAll(*model, optimizer, other));
   EXPECT_TRUE(torch::equal(average, torch::full({2, 3}, 9.0)));
   const auto again = OptimizerState(*model, optimizer);
-  EXPECT_TRUE(StateOf(*again, "weight")
+  EXPECT_TRUE(FindState(*again, "weight")
                   .find("exp_avg")
                   ->get_if<at::Tensor>()
                   ->is_alias_of(average));
-  EXPECT_EQ(StateOf(*again, "weight")
+  EXPECT_EQ(FindState(*again, "weight")
                 .find("step")
                 ->get_if<at::Tensor>()
                 ->item<float>(),
@@ -101,7 +101,7 @@ TEST(OptimizerState, OneDictHoldsSeveralOptimizers) {
   AdamW second({model->bias}, AdamWOptions(2));
   StateDict both = *OptimizerState(*model, first);
   const StateDict other = *OptimizerState(*model, second);
-  (*both.find("state")->get_if<StateDict>())["bias"] = StateOf(other, "bias");
+  (*both.find("state")->get_if<StateDict>())["bias"] = FindState(other, "bias");
   both.find("param_groups")
       ->get_if<StateList>()
       ->push_back(other.find("param_groups")->get_if<StateList>()->front());
@@ -132,7 +132,7 @@ TEST(OptimizerState, TiedParametersAreFoundByAnyName) {
   EXPECT_THAT(testing::StateKeys(Dict(*state->find("state"))),
               ElementsAre("0.weight"));
   const StateDict renamed = {
-      {"state", StateDict({{"2.weight", StateOf(*state, "0.weight")}})},
+      {"state", StateDict({{"2.weight", FindState(*state, "0.weight")}})},
       {"param_groups",
        StateList{StateDict({{"lr", 0.5}, {"params", StateList{"2.weight"}}})}}};
   ASSERT_OK(SetAll(*model, optimizer, renamed));

@@ -22,7 +22,7 @@ using ::testing::IsEmpty;
 using ::testing::Pair;
 
 // Names, and how many steps each path has.
-std::vector<std::pair<std::string, size_t>> NamesOf(StateDict state) {
+std::vector<std::pair<std::string, size_t>> LeafNames(StateDict state) {
   std::vector<std::pair<std::string, size_t>> names;
   const auto leaves = FlattenState(state);
   EXPECT_OK(leaves);
@@ -35,25 +35,27 @@ std::vector<std::pair<std::string, size_t>> NamesOf(StateDict state) {
 // The table of the format's description.
 TEST(StateLeaves, NamesMatchPyTorch) {
   const at::Tensor t = at::ones({2});
-  EXPECT_THAT(NamesOf({{"model", StateDict{{"blocks.0.w", t}}}}),
+  EXPECT_THAT(LeafNames({{"model", StateDict{{"blocks.0.w", t}}}}),
               ElementsAre(Pair("model.blocks.0.w", 2)));
   EXPECT_THAT(
-      NamesOf({{"optim",
-                StateDict{{"param_groups",
-                           StateList{StateDict{
-                               {"lr", .1}, {"params", StateList{"w"}}}}}}}}),
+      LeafNames({{"optim",
+                  StateDict{{"param_groups",
+                             StateList{StateDict{
+                                 {"lr", .1}, {"params", StateList{"w"}}}}}}}}),
       ElementsAre(Pair("optim.param_groups.0.lr", 4),
                   Pair("optim.param_groups.0.params", 4)));
-  EXPECT_THAT(NamesOf({{"l", StateList{t, 5, StateDict{{"q", "z"}}}}}),
+  EXPECT_THAT(LeafNames({{"l", StateList{t, 5, StateDict{{"q", "z"}}}}}),
               ElementsAre(Pair("l.0", 2), Pair("l.1", 2), Pair("l.2.q", 3)));
-  EXPECT_THAT(NamesOf({{"l", StateList{1, 2, 3}}}), ElementsAre(Pair("l", 1)));
-  EXPECT_THAT(NamesOf({{"l", StateList{1, StateList{2, StateList{}}}}}),
+  EXPECT_THAT(LeafNames({{"l", StateList{1, 2, 3}}}),
               ElementsAre(Pair("l", 1)));
-  EXPECT_THAT(NamesOf({{"l", StateList{1, StateList{t}}}}),
+  EXPECT_THAT(LeafNames({{"l", StateList{1, StateList{2, StateList{}}}}}),
+              ElementsAre(Pair("l", 1)));
+  EXPECT_THAT(LeafNames({{"l", StateList{1, StateList{t}}}}),
               ElementsAre(Pair("l.0", 2), Pair("l.1.0", 3)));
-  EXPECT_THAT(NamesOf({{"t", StateTuple{{t, 1}}}}), ElementsAre(Pair("t", 1)));
-  EXPECT_THAT(NamesOf({{"e", StateDict{}}}), IsEmpty());
-  EXPECT_THAT(NamesOf({{"", StateDict{{"", 2}}}}), ElementsAre(Pair(".", 2)));
+  EXPECT_THAT(LeafNames({{"t", StateTuple{{t, 1}}}}),
+              ElementsAre(Pair("t", 1)));
+  EXPECT_THAT(LeafNames({{"e", StateDict{}}}), IsEmpty());
+  EXPECT_THAT(LeafNames({{"", StateDict{{"", 2}}}}), ElementsAre(Pair(".", 2)));
 }
 
 TEST(StateLeaves, RefusesDuplicateNames) {
@@ -79,7 +81,7 @@ TEST(StateLeaves, ObjectsAreReplacedByTheirStateAndGetItBack) {
   const auto scheduler = std::make_shared<Scheduler>();
   StateDict state{{"nested", StateDict{{"scheduler", scheduler}}}, {"n", 1}};
   ASSERT_OK_AND_ASSIGN(StateDict expanded, ExpandState(state));
-  EXPECT_THAT(NamesOf(expanded),
+  EXPECT_THAT(LeafNames(expanded),
               ElementsAre(Pair("nested.scheduler.epoch", 3), Pair("n", 1)));
   ASSERT_OK_AND_ASSIGN(const std::vector<StateLeaf> leaves,
                        FlattenState(expanded));

@@ -72,11 +72,11 @@ TEST(TensorCopies, CopiesCastAndKeepTheDestination) {
 
 TEST(TensorCopies, BoxesAreViews) {
   const at::Tensor whole = torch::arange(12).view({3, 4});
-  const at::Tensor view = ViewOfBox(whole, {{1, 2}, {2, 1}});
+  const at::Tensor view = BoxView(whole, {{1, 2}, {2, 1}});
   EXPECT_TRUE(torch::equal(view, torch::tensor({{6}, {10}})));
   EXPECT_TRUE(view.is_alias_of(whole));
   // A rank without rows holds an empty box at the end.
-  EXPECT_EQ(ViewOfBox(whole, {{3, 0}, {0, 4}}).numel(), 0);
+  EXPECT_EQ(BoxView(whole, {{3, 0}, {0, 4}}).numel(), 0);
 }
 
 TEST(TensorCopies, KindsHaveNames) {

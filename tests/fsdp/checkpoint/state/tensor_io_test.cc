@@ -89,16 +89,16 @@ TEST(TensorIo, SinkPutsAnyStretchIntoAnyStrides) {
 }
 
 TEST(TensorIo, TypesHaveCounterparts) {
-  EXPECT_THAT(DTypeOf(at::kBFloat16), IsOkAndHolds(dcp::DType::kBFloat16));
-  EXPECT_THAT(DTypeOf(at::kFloat8_e4m3fn),
+  EXPECT_THAT(ToDType(at::kBFloat16), IsOkAndHolds(dcp::DType::kBFloat16));
+  EXPECT_THAT(ToDType(at::kFloat8_e4m3fn),
               IsOkAndHolds(dcp::DType::kFloat8E4M3FN));
   for (const at::ScalarType type :
        {at::kDouble, at::kFloat, at::kHalf, at::kLong, at::kInt, at::kShort,
         at::kChar, at::kByte, at::kBool, at::kComplexFloat}) {
-    ASSERT_OK_AND_ASSIGN(const dcp::DType dtype, DTypeOf(type));
+    ASSERT_OK_AND_ASSIGN(const dcp::DType dtype, ToDType(type));
     EXPECT_EQ(dcp::ElementSize(dtype), c10::elementSize(type)) << type;
   }
-  EXPECT_THAT(DTypeOf(at::kQInt8),
+  EXPECT_THAT(ToDType(at::kQInt8),
               StatusIs(absl::StatusCode::kInvalidArgument));
 }
 

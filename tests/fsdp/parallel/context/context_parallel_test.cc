@@ -81,7 +81,7 @@ TEST(ContextParallel, DealsTheSequenceEvenly) {
     }
     EXPECT_TRUE(torch::equal(full_tensor(sequence), whole));
     torch::Tensor odd = torch::arange(12).unsqueeze(0);
-    EXPECT_THAT(ErrorOf([&] { context_parallel(cp, {&odd}); }),
+    EXPECT_THAT(ThrownMessage([&] { context_parallel(cp, {&odd}); }),
                 HasSubstr("a sequence of 12 cannot be balanced over 4 ranks; "
                           "its length must be a multiple of 8"));
     EXPECT_TRUE(layout_of(odd).empty());

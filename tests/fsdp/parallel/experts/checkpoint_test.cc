@@ -46,7 +46,7 @@ struct Training {
     const int64_t share = kTokens / (mesh.has_value() ? mesh->size() : 1);
     const int64_t rank = mesh.has_value() ? mesh->get_local_rank() : 0;
     optimizer->zero_grad();
-    LossOf(model, BatchOf(step, share * rank, share)).backward();
+    ComputeLoss(model, MakeBatch(step, share * rank, share)).backward();
     update_expert_bias(*model, mesh);
     optimizer->step();
   }

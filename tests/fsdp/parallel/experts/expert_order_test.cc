@@ -23,30 +23,30 @@ std::vector<int64_t> Numbers(const at::Tensor& tensor) {
 }
 
 // The permutation for counts from `ranks` ranks, one after the other.
-std::vector<int64_t> OrderOf(int64_t ranks,
-                             const std::vector<int64_t>& counts) {
+std::vector<int64_t> ExpertOrder(int64_t ranks,
+                                 const std::vector<int64_t>& counts) {
   return Numbers(
       ByExpert(torch::tensor(counts, at::kLong).view({ranks, -1}),
                std::accumulate(counts.begin(), counts.end(), int64_t{0})));
 }
 
 TEST(ByExpert, OrdersTwoRanksWithTwoExperts) {
-  EXPECT_THAT(OrderOf(2, {2, 3, 1, 4}),
+  EXPECT_THAT(ExpertOrder(2, {2, 3, 1, 4}),
               ElementsAre(0, 1, 5, 2, 3, 4, 6, 7, 8, 9));
 }
 
 TEST(ByExpert, KeepsTheOrderForOneRankOrOneExpert) {
-  EXPECT_THAT(OrderOf(1, {2, 0, 1}), ElementsAre(0, 1, 2));
-  EXPECT_THAT(OrderOf(3, {1, 0, 2}), ElementsAre(0, 1, 2));
+  EXPECT_THAT(ExpertOrder(1, {2, 0, 1}), ElementsAre(0, 1, 2));
+  EXPECT_THAT(ExpertOrder(3, {1, 0, 2}), ElementsAre(0, 1, 2));
 }
 
 TEST(ByExpert, AcceptsExpertsWithoutRows) {
-  EXPECT_THAT(OrderOf(2, {0, 3, 2, 0}), ElementsAre(3, 4, 0, 1, 2));
-  EXPECT_THAT(OrderOf(2, {0, 0, 0, 0}), IsEmpty());
+  EXPECT_THAT(ExpertOrder(2, {0, 3, 2, 0}), ElementsAre(3, 4, 0, 1, 2));
+  EXPECT_THAT(ExpertOrder(2, {0, 0, 0, 0}), IsEmpty());
 }
 
 TEST(ByExpert, OrdersEqualCounts) {
-  EXPECT_THAT(OrderOf(3, {2, 2, 2, 2, 2, 2}),
+  EXPECT_THAT(ExpertOrder(3, {2, 2, 2, 2, 2, 2}),
               ElementsAre(0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11));
 }
 

@@ -60,7 +60,7 @@ void TrainLikePyTorch(TinyMoE& model) {
   for (int64_t step = 0; step < 4; ++step) {
     optimizer.zero_grad();
     const at::Tensor loss =
-        LossOf(model, BatchOf(step, share * get_rank(), share));
+        ComputeLoss(model, MakeBatch(step, share * get_rank(), share));
     loss.backward();
     at::Tensor mean = loss.detach().clone();
     AllReduce(mean, ReduceOp::kAvg, world_group());
@@ -186,12 +186,12 @@ void TrainsAsOneProcess(const ParallelDegrees& degrees,
   for (int64_t i = 0; i < 3; ++i) {
     step.zero_grad();
     whole_step.zero_grad();
-    Batch mine = BatchOf(i, share * batch_mesh.get_local_rank(), share);
+    Batch mine = MakeBatch(i, share * batch_mesh.get_local_rank(), share);
     if (cp.has_value()) {
       context_parallel(*cp, {&mine.tokens, &mine.targets}, {.seq_dim = 0});
     }
-    LossOf(model, mine).backward();
-    LossOf(whole, BatchOf(i, 0, kTokens)).backward();
+    ComputeLoss(model, mine).backward();
+    ComputeLoss(whole, MakeBatch(i, 0, kTokens)).backward();
     const auto expected = whole->named_parameters();
     for (const auto& [name, parameter] : named_parameters(*model)) {
       EXPECT_TRUE(torch::allclose(parameter.grad()->full_tensor(),
@@ -249,7 +249,7 @@ TEST(ExpertParallel, KeepsPartsOfASequenceInPlace) {
     const ParallelDims dims = init_parallel_dims({.cp = 2, .ep = 2}, "cpu");
     TinyMoE model;
     ShardMoE(model, dims);
-    Batch batch = BatchOf(0, 0, kTokens);
+    Batch batch = MakeBatch(0, 0, kTokens);
     context_parallel(dims.get_mesh("cp"), {&batch.tokens}, {.seq_dim = 0});
     const at::Tensor h = model->layer(0).moe(model->embed(batch.tokens));
     const spmd::Sharded* parts = spmd::AsSharded(h);
@@ -267,8 +267,8 @@ TEST(ExpertParallel, WithRecomputedLayers) {
     TinyMoE model, recomputed;
     ShardMoE(model, dims);
     ShardMoE(recomputed, dims);
-    const Batch batch = BatchOf(0, 6 * get_rank(), 6);
-    LossOf(model, batch).backward();
+    const Batch batch = MakeBatch(0, 6 * get_rank(), 6);
+    ComputeLoss(model, batch).backward();
     at::Tensor h = recomputed->embed(batch.tokens);
     for (int64_t i = 0; i < kLayers; ++i) {
       MoELayerImpl& layer = recomputed->layer(i);
@@ -306,13 +306,14 @@ TEST(ExpertParallel, RowsTravelInTheExpertsPrecision) {
           ++exchanges;
           EXPECT_EQ(inputs[0].size(1), 2 * kDim);  // a row's bytes
         });
-    const at::Tensor loss = LossOf(model, BatchOf(0, 6 * get_rank(), 6));
+    const at::Tensor loss = ComputeLoss(model, MakeBatch(0, 6 * get_rank(), 6));
     loss.backward();
     EXPECT_EQ(exchanges, 4 * kLayers);
     TinyMoE whole;  // in float64
-    EXPECT_NEAR(loss.item<double>(),
-                LossOf(whole, BatchOf(0, 6 * get_rank(), 6)).item<double>(),
-                0.1);
+    EXPECT_NEAR(
+        loss.item<double>(),
+        ComputeLoss(whole, MakeBatch(0, 6 * get_rank(), 6)).item<double>(),
+        0.1);
     for (const DTensor& parameter : parameters(*model)) {
       EXPECT_EQ(parameter.grad()->scalar_type(), at::kFloat);
     }
@@ -328,7 +329,7 @@ TEST(ExpertParallel, AccumulatesGradients) {
     ShardMoE(model, dims);
     const auto loss_of = [](TinyMoE& m, int64_t half, int64_t first,
                             int64_t count) {
-      return LossOf(m, BatchOf(half, first, count)) / 2;
+      return ComputeLoss(m, MakeBatch(half, first, count)) / 2;
     };
     {
       const NoSync accumulate(get_fsdp_module(*model));
@@ -356,7 +357,7 @@ TEST(ExpertParallel, TakesActivationsInParts) {
     torch::nn::Sequential model(MoE(PlainArgs(), kDim, kHidden));
     parallelize_experts(*model, dims);
     MoEImpl& moe = model->at<MoEImpl>(0);
-    const spmd::AxisPtr tp = spmd::AxisOf(dims.get_mesh("tp"));
+    const spmd::AxisPtr tp = spmd::InternAxis(dims.get_mesh("tp"));
     const spmd::Layout sequence = spmd::Layout::Shard(1);
     const spmd::Sizes sizes = {2, 6, kDim};
     const at::Tensor whole = torch::randn(sizes).requires_grad_();
@@ -382,8 +383,8 @@ TEST(ExpertParallel, AxesOfParallelDimsAreOrderedForActivations) {
   RunRanks(4, [] {
     StartRank();
     const ParallelDims dims = init_parallel_dims({.cp = 2, .tp = 2}, "cpu");
-    EXPECT_LT(spmd::AxisOf(dims.get_mesh("cp"))->level,
-              spmd::AxisOf(dims.get_mesh("tp"))->level);
+    EXPECT_LT(spmd::InternAxis(dims.get_mesh("cp"))->level,
+              spmd::InternAxis(dims.get_mesh("tp"))->level);
   });
 }
 
@@ -397,7 +398,8 @@ TEST(ExpertParallel, CountsTheCollectivesInAStep) {
     CountingBackend& experts = Count(dims.get_mesh("efsdp").get_group());
     CountingBackend& dense = Count(dims.get_mesh("fsdp").get_group());
     for (int i = 0; i < 2; ++i) {
-      const at::Tensor loss = LossOf(model, BatchOf(0, 6 * get_rank(), 6));
+      const at::Tensor loss =
+          ComputeLoss(model, MakeBatch(0, 6 * get_rank(), 6));
       // For each layer: counts, rows, results.
       EXPECT_EQ(tokens.ToString(), "all_to_all 6");
       EXPECT_EQ(experts.ToString(), "all_gather 2");
@@ -426,7 +428,7 @@ TEST(ExpertParallel, RanksAndExpertsWithoutTokens) {
     }
     ShardMoE(model, dims);
     const int64_t rank = get_rank();
-    const Batch batch = BatchOf(0, 0, 9);
+    const Batch batch = MakeBatch(0, 0, 9);
     // 3, 0, 3 and 3 tokens; the whole loss is a third of three means.
     const int64_t first = rank == 0 ? 0 : 3 * (rank - 1);
     const at::Tensor mine = batch.tokens.narrow(0, first, rank == 1 ? 0 : 3);
@@ -438,7 +440,7 @@ TEST(ExpertParallel, RanksAndExpertsWithoutTokens) {
                 torch::kSum)) *
         4.0 / 9.0;
     loss.backward();
-    LossOf(whole, batch).backward();
+    ComputeLoss(whole, batch).backward();
     const auto expected = whole->named_parameters();
     for (const auto& [name, parameter] : named_parameters(*model)) {
       EXPECT_TRUE(torch::allclose(parameter.grad()->full_tensor(),
@@ -458,14 +460,15 @@ TEST(ExpertParallel, NamesTheLayerThatDoesNotDivide) {
     model->layers->push_back(MoELayer(odd));
     const auto cut = [&] { parallelize_experts(*model, dims); };
     EXPECT_THROW(cut(), c10::ValueError);
-    EXPECT_THAT(ErrorOf(cut), HasSubstr("layers.2.moe.experts: num_experts (6) "
-                                        "is not divisible by ep (4)"));
+    EXPECT_THAT(ThrownMessage(cut),
+                HasSubstr("layers.2.moe.experts: num_experts (6) "
+                          "is not divisible by ep (4)"));
     // The layers before it are as they were.
     EXPECT_EQ(model->layer(0).moe->experts->w1.size(0), 4);
     const ParallelDims parts =
         init_parallel_dims({.dp_shard = 1, .tp = 4}, "cpu");
     torch::nn::Sequential hidden(MoE(PlainArgs(), 16, 6));
-    EXPECT_THAT(ErrorOf([&] { parallelize_experts(*hidden, parts); }),
+    EXPECT_THAT(ThrownMessage([&] { parallelize_experts(*hidden, parts); }),
                 HasSubstr("0.experts: hidden_dim (6) is not divisible by tp "
                           "(4)"));
   });

@@ -26,8 +26,8 @@ using RunExperts = at::Tensor (*)(const at::Tensor&, const at::Tensor&,
                                   const at::Tensor&, const at::Tensor&,
                                   const at::Tensor&);
 
-Pass PassOf(RunExperts run, const std::vector<at::Tensor>& inputs,
-            const at::Tensor& counts, const at::Tensor& gradient) {
+Pass RunPass(RunExperts run, const std::vector<at::Tensor>& inputs,
+             const at::Tensor& counts, const at::Tensor& gradient) {
   std::vector<at::Tensor> leaves;
   for (const at::Tensor& input : inputs) {
     leaves.push_back(input.detach().clone().requires_grad_());
@@ -81,8 +81,8 @@ TEST(GroupedExperts, GroupedMatchesTheLoop) {
         torch::randn({4, 16, 32}), torch::randn({4, 32, 16})};
     for (at::Tensor& input : inputs) input = input.to(at::kBFloat16);
     const at::Tensor gradient = torch::randn({24, 16}).to(at::kBFloat16);
-    const Pass loop = PassOf(RunExpertsInALoop, inputs, counts, gradient);
-    const Pass grouped = PassOf(RunExpertsGrouped, inputs, counts, gradient);
+    const Pass loop = RunPass(RunExpertsInALoop, inputs, counts, gradient);
+    const Pass grouped = RunPass(RunExpertsGrouped, inputs, counts, gradient);
     const auto is_close = [](const at::Tensor& a, const at::Tensor& b) {
       const double scale = b.abs().max().to(at::kDouble).item<double>();
       return (a - b).abs().max().to(at::kDouble).item<double>() <= scale / 50;
@@ -97,7 +97,7 @@ TEST(GroupedExperts, GroupedMatchesTheLoop) {
 
 TEST(GroupedExperts, RefusesCountsForOtherExperts) {
   GroupedExperts experts(6, 5, 3);
-  EXPECT_THAT(testing::ErrorOf([&] {
+  EXPECT_THAT(testing::ThrownMessage([&] {
                 experts(torch::ones({2, 6}), torch::ones({2}, at::kLong));
               }),
               HasSubstr("num_tokens_per_expert has shape [2], but there are 3 "

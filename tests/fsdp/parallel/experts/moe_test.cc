@@ -20,7 +20,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-MoEArgs ArgsOf(bool before, int64_t shared) {
+MoEArgs MakeArgs(bool before, int64_t shared) {
   return {.router = {.num_experts = 4, .top_k = 2},
           .num_shared_experts = shared,
           .score_before_experts = before};
@@ -55,15 +55,15 @@ void ExpectTokenByToken(MoE& moe) {
 
 TEST(MoE, MatchesTheExpertsTokenByToken) {
   torch::manual_seed(1);
-  MoE before(ArgsOf(/*before=*/true, /*shared=*/0), 6, 5);
+  MoE before(MakeArgs(/*before=*/true, /*shared=*/0), 6, 5);
   ExpectTokenByToken(before);
-  MoE after(ArgsOf(/*before=*/false, /*shared=*/2), 6, 5);
+  MoE after(MakeArgs(/*before=*/false, /*shared=*/2), 6, 5);
   EXPECT_EQ(after->shared_experts->w1->weight.size(0), 10);
   ExpectTokenByToken(after);
 }
 
 TEST(MoE, StateHasTorchTitansNames) {
-  MoE moe(ArgsOf(true, 1), 6, 5);
+  MoE moe(MakeArgs(true, 1), 6, 5);
   std::vector<std::string> names;
   for (const auto& item : moe->named_parameters()) names.push_back(item.key());
   EXPECT_THAT(
@@ -76,7 +76,7 @@ TEST(MoE, StateHasTorchTitansNames) {
 }
 
 TEST(MoE, CountsTrainingTokensOnce) {
-  MoE moe(ArgsOf(true, 1), 6, 5);
+  MoE moe(MakeArgs(true, 1), 6, 5);
   const at::Tensor x = torch::randn({1, 5, 6});
   moe(x);
   EXPECT_EQ(moe->tokens_per_expert.sum().item<double>(), 10);
@@ -90,8 +90,8 @@ TEST(MoE, CountsTrainingTokensOnce) {
 }
 
 TEST(MoE, InitialisesByName) {
-  torch::nn::Sequential model(MoE(ArgsOf(true, 1), 6, 5));
-  torch::nn::Sequential other(MoE(ArgsOf(true, 1), 6, 5));
+  torch::nn::Sequential model(MoE(MakeArgs(true, 1), 6, 5));
+  torch::nn::Sequential other(MoE(MakeArgs(true, 1), 6, 5));
   init::default_(*model, /*seed=*/7, moe_init(/*init_std=*/0.5));
   init::default_(*other, /*seed=*/7, moe_init(/*init_std=*/0.5));
   const auto expected = other->named_parameters();
@@ -105,11 +105,11 @@ TEST(MoE, InitialisesByName) {
 }
 
 TEST(MoE, RefusesInvalidArguments) {
-  EXPECT_THAT(testing::ErrorOf([] { MoE(ArgsOf(true, -1), 6, 5); }),
+  EXPECT_THAT(testing::ThrownMessage([] { MoE(MakeArgs(true, -1), 6, 5); }),
               HasSubstr("num_shared_experts is -1"));
-  MoEArgs args = ArgsOf(true, 1);
+  MoEArgs args = MakeArgs(true, 1);
   args.load_balance_coeff = 0;
-  EXPECT_THAT(testing::ErrorOf([&] { MoE(args, 6, 5); }),
+  EXPECT_THAT(testing::ThrownMessage([&] { MoE(args, 6, 5); }),
               HasSubstr("load_balance_coeff is 0, but must be positive"));
   args.load_balance_coeff = {};
   EXPECT_FALSE(MoE(args, 6, 5)->expert_bias.defined());

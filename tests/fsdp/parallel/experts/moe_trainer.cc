@@ -25,7 +25,7 @@
 namespace fsdp::testing {
 namespace {
 
-StateDict StateOf(TinyMoE& model, torch::optim::AdamW& optimizer) {
+StateDict TrainingState(TinyMoE& model, torch::optim::AdamW& optimizer) {
   auto parts = get_state_dict(*model, optimizer);
   ThrowIfError(parts.status());
   return {{"model", std::move(parts->first)},
@@ -34,7 +34,7 @@ StateDict StateOf(TinyMoE& model, torch::optim::AdamW& optimizer) {
 
 void Load(const std::string& path, TinyMoE& model,
           torch::optim::AdamW& optimizer) {
-  StateDict state = StateOf(model, optimizer);
+  StateDict state = TrainingState(model, optimizer);
   ThrowIfError(load(state, path));
   ThrowIfError(set_state_dict(*model, optimizer,
                               *state["model"].get_if<StateDict>(),
@@ -59,7 +59,7 @@ void Run(int64_t ep, int64_t first_step, int64_t last_step,
   for (int64_t step = first_step; step < last_step; ++step) {
     optimizer.zero_grad();
     const at::Tensor loss =
-        LossOf(model, BatchOf(step, share * get_rank(), share));
+        ComputeLoss(model, MakeBatch(step, share * get_rank(), share));
     loss.backward();
     at::Tensor mean = loss.detach().clone();
     AllReduce(mean, ReduceOp::kAvg, world_group());
@@ -67,7 +67,7 @@ void Run(int64_t ep, int64_t first_step, int64_t last_step,
     optimizer.step();
   }
   if (save_path != "-")
-    ThrowIfError(save(StateOf(model, optimizer), save_path));
+    ThrowIfError(save(TrainingState(model, optimizer), save_path));
   destroy_process_group();
 }
 

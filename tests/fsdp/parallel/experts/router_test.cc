@@ -97,7 +97,7 @@ TEST(Router, ScoresHaveGradientsAndTheBiasHasNone) {
 
 TEST(Router, RefusesOptionsThatContradictEachOther) {
   const auto error = [](const RouterOptions& options) {
-    return testing::ErrorOf([&] { TokenChoiceTopKRouter(4, options); });
+    return testing::ThrownMessage([&] { TokenChoiceTopKRouter(4, options); });
   };
   EXPECT_THAT(error({.num_experts = 4, .top_k = 5}),
               HasSubstr("top_k (5) must be between 1 and num_experts (4)"));

@@ -109,13 +109,13 @@ struct Batch {
   at::Tensor tokens;
   at::Tensor targets;
 };
-inline Batch BatchOf(int64_t step, int64_t first, int64_t count) {
+inline Batch MakeBatch(int64_t step, int64_t first, int64_t count) {
   const at::Tensor i = torch::arange(first, first + count);
   return {.tokens = (3 * i * i + 5 * i + 7 * step).remainder(kVocab),
           .targets = (i * 11 + step).remainder(kVocab)};
 }
 
-inline at::Tensor LossOf(TinyMoE& model, const Batch& batch) {
+inline at::Tensor ComputeLoss(TinyMoE& model, const Batch& batch) {
   return torch::nn::functional::cross_entropy(model(batch.tokens),
                                               batch.targets);
 }

@@ -28,7 +28,7 @@ TEST(KeepModules, StagesInOrderMatchTheWholeModel) {
   torch::Tensor h = tokens;
   std::vector<std::string> names;
   for (int64_t stage = 0; stage < 3; ++stage) {
-    StagedModel model = ModelOfStage(stage, 3, kLayers);
+    StagedModel model = MakeStageModel(stage, 3, kLayers);
     h = model(h);
     for (const std::string& name : parameter_names(*model)) {
       names.push_back(name);
@@ -147,7 +147,7 @@ TEST(KeepModules, RefusesRemovalsThatWouldFailLater) {
 TEST(KeepModules, RefusesTensorsThatTwoStagesWouldTrain) {
   StagedModel model = WholeModel(3);
   model->head->weight = model->embed->weight;
-  ParametersOf(*model->head)["weight"] = model->embed->weight;
+  ParameterRegistry(*model->head)["weight"] = model->embed->weight;
   ExpectRefused(model, {"embed", "layers.0"}, model->members(),
                 {"'embed.weight' and 'head.weight' are one tensor"});
   // On one stage they may be tied, and the other stages have neither.

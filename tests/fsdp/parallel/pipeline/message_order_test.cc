@@ -119,8 +119,8 @@ class NotingBackend : public CountingBackend {
   std::map<std::tuple<bool, int, int>, int64_t> numbers_;
 };
 
-void NoteMessagesOf(const ProcessGroup& group, const std::string& name,
-                    Notes& notes) {
+void NoteMessages(const ProcessGroup& group, const std::string& name,
+                  Notes& notes) {
   group->setBackend(
       c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM,
       c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<NotingBackend>(
@@ -277,8 +277,8 @@ void ForEachSchedule(
     for (const Way way : kWays) {
       const int64_t fewest = kind == ScheduleKind::kGPipe ? 1 : num_stages;
       for (int64_t num = fewest; num <= kMostMicrobatches; ++num) {
-        judge(absl::StrCat(NameOf(kind), ", way ", static_cast<int>(way), ", ",
-                           num_stages, " stages, ", num, " microbatches"),
+        judge(absl::StrCat(ScheduleName(kind), ", way ", static_cast<int>(way),
+                           ", ", num_stages, " stages, ", num, " microbatches"),
               kind, way, num);
       }
     }
@@ -290,8 +290,8 @@ void RunAndReport() {
   StartRank();
   const DeviceMesh mesh = init_device_mesh("cpu", {get_world_size()}, {"pp"});
   Notes notes;
-  NoteMessagesOf(mesh.get_group(), "first", notes);
-  NoteMessagesOf(second_group(mesh.get_group()), "second", notes);
+  NoteMessages(mesh.get_group(), "first", notes);
+  NoteMessages(second_group(mesh.get_group()), "second", notes);
   ForEachSchedule(get_world_size(), [&](const std::string&, ScheduleKind kind,
                                         Way way, int64_t num_microbatches) {
     notes.events.clear();

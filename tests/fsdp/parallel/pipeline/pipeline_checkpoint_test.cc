@@ -128,8 +128,8 @@ ProcessGroup Alone() {
 
 DeviceMesh TwoByTwo() { return init_device_mesh("cpu", {2, 2}, {"pp", "dp"}); }
 
-StagedModel StageOf(const DeviceMesh& mesh) {
-  return ModelOfStage(mesh.get_local_rank("pp"), mesh.size(0), kLayers);
+StagedModel MakeStage(const DeviceMesh& mesh) {
+  return MakeStageModel(mesh.get_local_rank("pp"), mesh.size(0), kLayers);
 }
 
 // Loads the checkpoint at `path` in every way, on 4 ranks.
@@ -144,7 +144,7 @@ void LoadInEveryWay(const std::string& path, Training& reference) {
   ExpectSame(sharded, reference, "four ranks without stages");
 
   const DeviceMesh mesh = TwoByTwo();
-  Training same(Sharded(Forget(StageOf(mesh)), mesh["dp"]));
+  Training same(Sharded(Forget(MakeStage(mesh)), mesh["dp"]));
   same.Load(path);
   ExpectSame(same, reference, "the same stages");
 
@@ -162,7 +162,7 @@ void LoadInEveryWay(const std::string& path, Training& reference) {
   ExpectSame(other, reference, "other stages");
 
   const DeviceMesh four = init_device_mesh("cpu", {4, 1}, {"pp", "dp"});
-  Training plain(Forget(StageOf(four)));
+  Training plain(Forget(MakeStage(four)));
   plain.Load(path);
   ExpectSame(plain, reference, "four stages without sharding");
 }
@@ -173,7 +173,7 @@ TEST(PipelineCheckpoint, LoadsOnAnyStagesAndRanks) {
     Training reference = Reference(3);
     {
       const DeviceMesh mesh = TwoByTwo();
-      Training training(Sharded(StageOf(mesh), mesh["dp"]));
+      Training training(Sharded(MakeStage(mesh), mesh["dp"]));
       Train(training, mesh, 3);
       ExpectSame(training, reference, "trained");
       ASSERT_OK(save(training.State(), SharedDir() + "/sharded"));
@@ -182,7 +182,7 @@ TEST(PipelineCheckpoint, LoadsOnAnyStagesAndRanks) {
     {
       // Each rank has other plain tensors.
       const DeviceMesh mesh = init_device_mesh("cpu", {4, 1}, {"pp", "dp"});
-      Training training(StageOf(mesh));
+      Training training(MakeStage(mesh));
       Train(training, mesh, 3);
       ASSERT_OK(save(training.State(), SharedDir() + "/plain"));
     }
@@ -196,7 +196,7 @@ TEST(PipelineCheckpoint, AStageReadsOnlyItsNames) {
     StartRankInDouble();
     const std::string path = SharedDir() + "/saved";
     const DeviceMesh mesh = TwoByTwo();
-    Training training(Sharded(StageOf(mesh), mesh["dp"]));
+    Training training(Sharded(MakeStage(mesh), mesh["dp"]));
     Train(training, mesh, 2);
     ASSERT_OK(save(training.State(), path));
     if (get_rank() == 0) {
@@ -209,7 +209,7 @@ TEST(PipelineCheckpoint, AStageReadsOnlyItsNames) {
       EXPECT_EQ(num_removed, 2);
     }
     WaitForAllRanks();
-    Training again(Sharded(Forget(StageOf(mesh)), mesh["dp"]));
+    Training again(Sharded(Forget(MakeStage(mesh)), mesh["dp"]));
     StateDict state = again.State();
     const absl::Status loaded =
         load(state, path, {.process_group = mesh.get_group("dp")});

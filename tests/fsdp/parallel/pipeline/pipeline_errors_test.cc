@@ -31,17 +31,17 @@ constexpr int64_t kFailingLayers = 4;
 
 PipelineStage MyStage() {
   return PipelineStage(
-      ModelOfStage(get_rank(), get_world_size(), kFailingLayers),
+      MakeStageModel(get_rank(), get_world_size(), kFailingLayers),
       init_device_mesh("cpu", {get_world_size()}, {"pp"}));
 }
 
-PipelineBatch RowsOf(int64_t rows) {
+PipelineBatch BatchWithRows(int64_t rows) {
   return {.args = {Tokens(0, rows)}, .target = Tokens(1, rows)};
 }
 
 void ExpectErrorOfStep(const std::function<Tensor()>& step,
                        const std::vector<std::string>& says) {
-  const std::string error = ErrorOf([&] { step(); });
+  const std::string error = ThrownMessage([&] { step(); });
   for (const std::string& text : says) EXPECT_THAT(error, HasSubstr(text));
 }
 
@@ -90,7 +90,7 @@ TEST(PipelineErrors, RefusesBatchesThatCannotBeDivided) {
   ExpectErrors({.args = {Tokens(0, 4)}}, true,
                "after an error of stage 1 in the division of a batch",
                "needs what the loss function compares");
-  ExpectErrors(RowsOf(4), false, "grad mode is off; call eval()",
+  ExpectErrors(BatchWithRows(4), false, "grad mode is off; call eval()",
                "grad mode is off; call eval()");
 }
 
@@ -100,12 +100,12 @@ TEST(PipelineErrors, RefusesStagesWithDifferentSchedules) {
     const PipelineStage stage = MyStage();
     if (get_rank() == 0) {
       ScheduleGPipe schedule(stage, 4, TokenLoss);
-      ExpectErrorOfStep([&] { return schedule.step(RowsOf(4)); },
+      ExpectErrorOfStep([&] { return schedule.step(BatchWithRows(4)); },
                         {"after an error of stage 1"});
     } else {
       Schedule1F1B schedule(stage, 2, TokenLoss);
       ExpectErrorOfStep(
-          [&] { return schedule.step(RowsOf(4)); },
+          [&] { return schedule.step(BatchWithRows(4)); },
           {"stage 1 of 2 runs Schedule1F1B with 2 microbatches, but stage 0 "
            "runs ScheduleGPipe with 4 microbatches"});
     }
@@ -117,7 +117,7 @@ TEST(PipelineErrors, ReportsAStageThatThrows) {
   for (const int64_t fails : {0, 1, 2}) {
     RunRanks(3, [fails] {
       StartRank();
-      StagedModel model = ModelOfStage(get_rank(), 3, kFailingLayers);
+      StagedModel model = MakeStageModel(get_rank(), 3, kFailingLayers);
       auto calls = std::make_shared<int>(0);
       const auto forward = [=](const StageTensors& in) mutable {
         TORCH_CHECK_INDEX(get_rank() != fails || ++*calls < 4,
@@ -127,20 +127,21 @@ TEST(PipelineErrors, ReportsAStageThatThrows) {
       Schedule1F1B schedule(PipelineStage(model.ptr(), forward,
                                           init_device_mesh("cpu", {3}, {"pp"})),
                             3, TokenLoss);
-      schedule.step(RowsOf(3));
+      schedule.step(BatchWithRows(3));
       if (get_rank() == fails) {
         // The second step's first forward.
-        ExpectError<c10::IndexError>([&] { schedule.step(RowsOf(3)); },
+        ExpectError<c10::IndexError>([&] { schedule.step(BatchWithRows(3)); },
                                      {"the user's own error"});
       } else {
         const std::string me = std::to_string(get_rank());
-        ExpectErrorOfStep([&] { return schedule.step(RowsOf(3)); },
+        ExpectErrorOfStep([&] { return schedule.step(BatchWithRows(3)); },
                           {"rank " + me + " of 3", "stage " + me + " of 3: ",
                            "after an error of stage " + std::to_string(fails) +
                                " in the forward of microbatch 0"});
       }
       // A second attempt fails at once.
-      EXPECT_FALSE(ErrorOf([&] { schedule.step(RowsOf(3)); }).empty());
+      EXPECT_FALSE(
+          ThrownMessage([&] { schedule.step(BatchWithRows(3)); }).empty());
       WaitForAllRanks();
     });
   }
@@ -151,11 +152,11 @@ TEST(PipelineErrors, ReportsAKilledStage) {
            [] {
              StartRank();
              Schedule1F1B schedule(MyStage(), 3, TokenLoss);
-             schedule.step(RowsOf(3));
+             schedule.step(BatchWithRows(3));
              if (get_rank() == 1) raise(SIGKILL);
              const std::string me = std::to_string(get_rank());
-             const std::string error = ErrorOf([&] {
-               for (;;) schedule.step(RowsOf(3));
+             const std::string error = ThrownMessage([&] {
+               for (;;) schedule.step(BatchWithRows(3));
              });
              EXPECT_THAT(error, AllOf(HasSubstr("stage " + me + " of 3: "),
                                       HasSubstr("stage 1, which is rank 1")));
@@ -167,10 +168,10 @@ TEST(PipelineErrors, ReportsAMissingStage) {
   RunRanks(2, [] {
     StartRank({.timeout = std::chrono::seconds(20)});
     Schedule1F1B schedule(MyStage(), 2, TokenLoss);
-    schedule.step(RowsOf(4));
+    schedule.step(BatchWithRows(4));
     world_group()->getBackend(c10::kCPU)->setTimeout(std::chrono::seconds(2));
     if (get_rank() == 1) {
-      ExpectErrorOfStep([&] { return schedule.step(RowsOf(4)); },
+      ExpectErrorOfStep([&] { return schedule.step(BatchWithRows(4)); },
                         {"stage 1 of 2: receiving the header of a step from "
                          "stage 0, which is rank 0",
                          "Timed out"});

@@ -37,14 +37,14 @@ struct Batch {
   }
 };
 
-Batch BatchOf(int64_t step) {
+Batch MakeBatch(int64_t step) {
   return {.x = Tokens(step, kRows), .y = Tokens(50 + step, kRows)};
 }
 
 // With `reshards` the root takes the modules outside the layers; otherwise
 // these are separate groups, as in TorchTitan.
 StagedModel ShardedStage(const DeviceMesh& mesh, bool reshards) {
-  StagedModel model = ModelOfStage(mesh.get_local_rank("pp"), 2, kLayers);
+  StagedModel model = MakeStageModel(mesh.get_local_rank("pp"), 2, kLayers);
   const FullyShardOptions options{.mesh = mesh["dp"],
                                   .reshard_after_forward = reshards};
   for (const auto& layer : *model->layers) fully_shard(layer, options);
@@ -88,14 +88,14 @@ TEST(PipelineFsdp, GradientsMatchTheAveragedReference) {
          {ScheduleKind::kGPipe, ScheduleKind::k1F1B}) {
       for (const bool reshard : {false, true}) {
         const std::string text =
-            std::string(NameOf(kind)) + (reshard ? ", reshards: " : ": ");
+            std::string(ScheduleName(kind)) + (reshard ? ", reshards: " : ": ");
         StagedModel whole = WholeModel(kLayers);
         StagedModel model = ShardedStage(mesh, reshard);
         const auto schedule = MakeSchedule(kind, model, mesh);
         // The layers, and one more.
         const auto num_groups = static_cast<int64_t>(model->layers->size()) + 1;
         for (int64_t step = 0; step < 2; ++step) {
-          const Batch batch = BatchOf(step);
+          const Batch batch = MakeBatch(step);
           whole->zero_grad();
           model->zero_grad();
           TokenLoss(whole(batch.x), batch.y).backward();
@@ -125,7 +125,7 @@ TEST(PipelineFsdp, TrainsAsOneProcess) {
     torch::optim::Adam expected(whole->parameters(), 0.05);
     torch::optim::Adam optimizer(model->parameters(), 0.05);
     for (int64_t step = 0; step < 5; ++step) {
-      const Batch batch = BatchOf(step);
+      const Batch batch = MakeBatch(step);
       expected.zero_grad();
       optimizer.zero_grad();
       TokenLoss(whole(batch.x), batch.y).backward();
@@ -163,7 +163,7 @@ TEST(PipelineFsdp, KeepsTheUsersSettings) {
     StagedModel model = ShardedStage(mesh, true);
     const auto schedule = MakeSchedule(ScheduleKind::kGPipe, model, mesh);
     const FSDPModule root = get_fsdp_module(*model);
-    const Batch first = BatchOf(0), second = BatchOf(1);
+    const Batch first = MakeBatch(0), second = MakeBatch(1);
     TokenLoss(whole(first.x), first.y).backward();
     TokenLoss(whole(second.x), second.y).backward();
     reset_step_report(*model);
@@ -185,7 +185,7 @@ TEST(PipelineFsdp, SeveralRootsShareACommContext) {
     for (const ScheduleKind kind :
          {ScheduleKind::kGPipe, ScheduleKind::k1F1B}) {
       StagedModel whole = WholeModel(kLayers);
-      StagedModel model = ModelOfStage(mesh.get_local_rank("pp"), 2, kLayers);
+      StagedModel model = MakeStageModel(mesh.get_local_rank("pp"), 2, kLayers);
       std::vector<FSDPModule> roots;
       for (const auto& child : model->layers->children()) {
         roots.push_back(fully_shard(child, {.mesh = mesh["dp"]}));
@@ -197,13 +197,13 @@ TEST(PipelineFsdp, SeveralRootsShareACommContext) {
       share_comm_ctx(roots);
       const auto schedule = MakeSchedule(kind, model, mesh);
       for (int64_t step = 0; step < 2; ++step) {
-        const Batch batch = BatchOf(step);
+        const Batch batch = MakeBatch(step);
         whole->zero_grad();
         model->zero_grad();
         TokenLoss(whole(batch.x), batch.y).backward();
         reset_step_report(*model->layers->children()[0]);
         schedule->step(batch.Mine(mesh));
-        ExpectGradients(model, whole, NameOf(kind));
+        ExpectGradients(model, whole, ScheduleName(kind));
         EXPECT_EQ(
             step_report(*model->layers->children()[0]).num_reduce_scatters,
             static_cast<int64_t>(roots.size()));

@@ -31,7 +31,7 @@ constexpr double kMaxNorm = 0.5;
 
 const StateDictOptions kFlat{.flatten_optimizer_state_dict = true};
 
-StateDict StateOf(StagedModel& model, torch::optim::AdamW& optimizer) {
+StateDict TrainingState(StagedModel& model, torch::optim::AdamW& optimizer) {
   auto parts = get_state_dict(*model, optimizer, kFlat);
   ThrowIfError(parts.status());
   return {{"model", std::move(parts->first)},
@@ -40,7 +40,7 @@ StateDict StateOf(StagedModel& model, torch::optim::AdamW& optimizer) {
 
 void Load(const std::string& path, StagedModel& model,
           torch::optim::AdamW& optimizer) {
-  StateDict state = StateOf(model, optimizer);
+  StateDict state = TrainingState(model, optimizer);
   ThrowIfError(load(state, path));
   ThrowIfError(set_state_dict(*model, optimizer,
                               *state["model"].get_if<StateDict>(),
@@ -50,7 +50,7 @@ void Load(const std::string& path, StagedModel& model,
 
 StagedModel ShardedStage(const DeviceMesh& mesh) {
   StagedModel model =
-      ModelOfStage(mesh.get_local_rank("pp"), mesh.size(0), kLayers);
+      MakeStageModel(mesh.get_local_rank("pp"), mesh.size(0), kLayers);
   const FullyShardOptions options{.mesh = mesh["dp"],
                                   .reshard_after_forward = false};
   for (const auto& layer : *model->layers) fully_shard(layer, options);
@@ -98,7 +98,7 @@ void Run(int64_t pp, int64_t first_step, int64_t last_step,
     optimizer.step();
   }
   if (save_path != "-") {
-    ThrowIfError(save(StateOf(model, optimizer), save_path));
+    ThrowIfError(save(TrainingState(model, optimizer), save_path));
   }
   destroy_process_group();
 }

@@ -35,7 +35,7 @@ DeviceMesh PipelineMesh() {
 }
 
 StagedModel MyModel() {
-  return ModelOfStage(get_rank(), get_world_size(), kTestedLayers);
+  return MakeStageModel(get_rank(), get_world_size(), kTestedLayers);
 }
 
 std::unique_ptr<PipelineSchedule> MakeTestedSchedule(
@@ -75,7 +75,7 @@ TEST(Schedules, GradientsMatchTheWholeModel) {
     for (const ScheduleKind kind : kKinds) {
       for (const int64_t num_microbatches : {3, 4, 8}) {
         const std::string text =
-            std::string(NameOf(kind)) + std::to_string(num_microbatches);
+            std::string(ScheduleName(kind)) + std::to_string(num_microbatches);
         StagedModel whole = WholeModel(kTestedLayers), model = MyModel();
         const Tensor expected = whole(x);
         TokenLoss(expected, y).backward();
@@ -265,7 +265,7 @@ TEST(Schedules, FrozenStagesGetNoGradients) {
       StartRankInDouble();
       StagedModel whole = WholeModel(kTestedLayers), model = MyModel();
       for (const int64_t stage : frozen) {
-        const StagedModel part = ModelOfStage(stage, 3, kTestedLayers);
+        const StagedModel part = MakeStageModel(stage, 3, kTestedLayers);
         for (const auto& item : part->named_parameters()) {
           whole->named_parameters()[item.key()].set_requires_grad(false);
           if (get_rank() != stage) continue;
@@ -300,8 +300,8 @@ TEST(Schedules, AFunctionMayCallTheModule) {
     MakeTestedSchedule(ScheduleKind::kGPipe,
                        PipelineStage(model.ptr(), forward, PipelineMesh()), 2)
         ->step({.args = {x}, .target = y});
-    StagedModel first = ModelOfStage(0, 2, kTestedLayers);
-    StagedModel second = ModelOfStage(1, 2, kTestedLayers);
+    StagedModel first = MakeStageModel(0, 2, kTestedLayers);
+    StagedModel second = MakeStageModel(1, 2, kTestedLayers);
     TokenLoss(second(first(x) * 2.0), y).backward();
     ExpectSameGradients(model, get_rank() == 0 ? first : second, "");
   });

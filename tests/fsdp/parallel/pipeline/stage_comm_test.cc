@@ -175,7 +175,7 @@ TEST(StageComm, AnAbandonedStepFailsOnAllStages) {
                                   .peer = 1,
                                   .tensors = {at::zeros({2})}};
       const std::string error =
-          ErrorOf([&] { comm.Exchange(std::nullopt, received); });
+          ThrownMessage([&] { comm.Exchange(std::nullopt, received); });
       EXPECT_THAT(
           error,
           AllOf(HasSubstr(get_rank() == 0 ? "rank 0 of 3 in group \"world\""

@@ -70,8 +70,8 @@ inline std::vector<std::string> StageNames(int64_t stage, int64_t num_stages,
 }
 
 // The part of WholeModel that `stage` runs.
-inline StagedModel ModelOfStage(int64_t stage, int64_t num_stages,
-                                int64_t num_layers) {
+inline StagedModel MakeStageModel(int64_t stage, int64_t num_stages,
+                                  int64_t num_layers) {
   StagedModel model = WholeModel(num_layers);
   keep_modules(*model, StageNames(stage, num_stages, num_layers),
                model->members());

@@ -23,8 +23,8 @@ using ::testing::ElementsAre;
 
 // The indices that a rank has along the cut dimension: each block in equal
 // chunks, the last ones smaller or empty; balanced, the chunks from both ends.
-std::vector<int64_t> IndicesOf(int64_t length, const Layout& shard,
-                               int64_t ranks, int64_t rank) {
+std::vector<int64_t> RankIndices(int64_t length, const Layout& shard,
+                                 int64_t ranks, int64_t rank) {
   const int64_t block = length / shard.blocks;
   const int64_t num_chunks = shard.balanced ? 2 * ranks : ranks;
   const int64_t chunk = (block + num_chunks - 1) / num_chunks;
@@ -44,14 +44,14 @@ std::vector<int64_t> IndicesOf(int64_t length, const Layout& shard,
 }
 
 // A rank's elements, counted in row-major order in the whole.
-std::vector<int64_t> ElementsOf(const Sizes& whole, const Layout& shard,
-                                int64_t ranks, int64_t rank) {
+std::vector<int64_t> RankElements(const Sizes& whole, const Layout& shard,
+                                  int64_t ranks, int64_t rank) {
   const auto dim = static_cast<size_t>(shard.dim);
   const std::vector<int64_t> indices =
-      IndicesOf(whole[dim], shard, ranks, rank);
-  const int64_t inner = ProductOf(whole, dim + 1, whole.size());
+      RankIndices(whole[dim], shard, ranks, rank);
+  const int64_t inner = SizesProduct(whole, dim + 1, whole.size());
   std::vector<int64_t> found;
-  for (int64_t outer = 0; outer < ProductOf(whole, 0, dim); ++outer) {
+  for (int64_t outer = 0; outer < SizesProduct(whole, 0, dim); ++outer) {
     for (const int64_t index : indices) {
       for (int64_t i = 0; i < inner; ++i) {
         found.push_back((outer * whole[dim] + index) * inner + i);
@@ -69,13 +69,13 @@ std::string Describe(const Sizes& from, const Layout& cut, const Sizes& to,
 }
 
 // Every shape with up to `max_ndim` dimensions and so many elements.
-std::vector<Sizes> ShapesOf(int64_t numel, size_t max_ndim) {
+std::vector<Sizes> AllShapes(int64_t numel, size_t max_ndim) {
   std::vector<Sizes> shapes;
   if (numel == 1) shapes.push_back({});
   if (max_ndim == 0) return shapes;
   for (int64_t first = 1; first <= numel; ++first) {
     if (numel % first != 0) continue;
-    for (Sizes rest : ShapesOf(numel / first, max_ndim - 1)) {
+    for (Sizes rest : AllShapes(numel / first, max_ndim - 1)) {
       rest.insert(rest.begin(), first);
       shapes.push_back(std::move(rest));
     }
@@ -93,12 +93,12 @@ TEST(LayoutTest, PiecesMatchTheModel) {
           int64_t sum = 0;
           for (int64_t rank = 0; rank < ranks; ++rank) {
             std::vector<int64_t> indices;
-            for (const Piece& piece : PiecesOf(length, shard, ranks, rank)) {
+            for (const Piece& piece : RankPieces(length, shard, ranks, rank)) {
               for (int64_t i = 0; i < piece.length; ++i) {
                 indices.push_back(piece.begin + i);
               }
             }
-            EXPECT_EQ(indices, IndicesOf(length, shard, ranks, rank))
+            EXPECT_EQ(indices, RankIndices(length, shard, ranks, rank))
                 << length << " " << to_string(shard) << " rank " << rank;
             EXPECT_EQ(PartLength(length, shard, ranks, rank), indices.size());
             sum += PartLength(length, shard, ranks, rank);
@@ -121,8 +121,8 @@ bool SomeCutFits(const Sizes& from, const Layout& cut, const Sizes& to,
           Layout::Shard(static_cast<int64_t>(d), blocks, cut.balanced);
       bool fits = true;
       for (int64_t rank = 0; rank < ranks && fits; ++rank) {
-        fits = ElementsOf(from, cut, ranks, rank) ==
-               ElementsOf(to, other, ranks, rank);
+        fits = RankElements(from, cut, ranks, rank) ==
+               RankElements(to, other, ranks, rank);
       }
       if (fits) return true;
     }
@@ -147,8 +147,8 @@ void CheckReshape(const Sizes& from, const Layout& cut, const Sizes& to,
   ++num_fitting;
   EXPECT_EQ(result->balanced, cut.balanced);
   for (int64_t rank = 0; rank < ranks; ++rank) {
-    EXPECT_EQ(ElementsOf(to, *result, ranks, rank),
-              ElementsOf(from, cut, ranks, rank))
+    EXPECT_EQ(RankElements(to, *result, ranks, rank),
+              RankElements(from, cut, ranks, rank))
         << Describe(from, cut, to, ranks) << " as " << to_string(*result);
   }
 }
@@ -156,7 +156,7 @@ void CheckReshape(const Sizes& from, const Layout& cut, const Sizes& to,
 TEST(LayoutTest, ReshapedCutsHoldTheSameElements) {
   int64_t num_fitting = 0;
   for (const int64_t numel : {5, 6, 8, 12, 16, 18, 24}) {
-    const std::vector<Sizes> shapes = ShapesOf(numel, 3);
+    const std::vector<Sizes> shapes = AllShapes(numel, 3);
     for (const Sizes& from : shapes) {
       for (const Sizes& to : shapes) {
         for (size_t dim = 0; dim < from.size(); ++dim) {
@@ -194,16 +194,17 @@ TEST(LayoutTest, ReshapesInModels) {
 }
 
 TEST(LayoutTest, PlacementsAndLayouts) {
-  EXPECT_EQ(LayoutOf(Replicate(), 2), Layout::Same());
-  EXPECT_EQ(LayoutOf(fsdp::Shard(-1), 3), Layout::Shard(2));
-  EXPECT_EQ(LayoutOf(fsdp::Partial(), 3), Layout::Partial());
-  EXPECT_THROW(LayoutOf(fsdp::Shard(3), 3), c10::IndexError);
-  EXPECT_THROW(LayoutOf(StridedShard(0, 2), 3), c10::ValueError);
-  EXPECT_THROW(LayoutOf(fsdp::Partial(ReduceOp::kMax), 3), c10::ValueError);
-  EXPECT_EQ(PlacementOf(Layout::Same()), Placement(Replicate()));
-  EXPECT_EQ(PlacementOf(Layout::Shard(1)), Placement(fsdp::Shard(1)));
-  EXPECT_EQ(PlacementOf(Layout::Shard(1, 2)), Placement(StridedShard(1, 2)));
-  EXPECT_EQ(PlacementOf(Layout::Partial()), Placement(fsdp::Partial()));
+  EXPECT_EQ(ToLayout(Replicate(), 2), Layout::Same());
+  EXPECT_EQ(ToLayout(fsdp::Shard(-1), 3), Layout::Shard(2));
+  EXPECT_EQ(ToLayout(fsdp::Partial(), 3), Layout::Partial());
+  EXPECT_THROW(ToLayout(fsdp::Shard(3), 3), c10::IndexError);
+  EXPECT_THROW(ToLayout(StridedShard(0, 2), 3), c10::ValueError);
+  EXPECT_THROW(ToLayout(fsdp::Partial(ReduceOp::kMax), 3), c10::ValueError);
+  EXPECT_EQ(NearestPlacement(Layout::Same()), Placement(Replicate()));
+  EXPECT_EQ(NearestPlacement(Layout::Shard(1)), Placement(fsdp::Shard(1)));
+  EXPECT_EQ(NearestPlacement(Layout::Shard(1, 2)),
+            Placement(StridedShard(1, 2)));
+  EXPECT_EQ(NearestPlacement(Layout::Partial()), Placement(fsdp::Partial()));
 }
 
 TEST(LayoutTest, PrintsLayouts) {

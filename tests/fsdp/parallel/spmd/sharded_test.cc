@@ -27,21 +27,21 @@ namespace fsdp::spmd {
 namespace {
 
 using testing::Count;
-using testing::ErrorOf;
 using ::testing::HasSubstr;
 using testing::RunRanks;
 using testing::StartRankInDouble;
+using testing::ThrownMessage;
 
 void RunOnAxes(int ranks, const std::function<void(const AxisPtr&)>& body) {
   RunRanks(ranks, [&body, ranks] {
     StartRankInDouble();
     InstallHandler();
     torch::manual_seed(1);
-    body(AxisOf(init_device_mesh("cpu", {ranks})));
+    body(InternAxis(init_device_mesh("cpu", {ranks})));
   });
 }
 
-at::Tensor WholeOf(const at::Tensor& x, const AxisPtr& axis) {
+at::Tensor GatherWhole(const at::Tensor& x, const AxisPtr& axis) {
   return Operand(x, axis).To(Layout::Same());
 }
 
@@ -68,7 +68,7 @@ TEST(Sharded, MovesKeepTheValueAndTheGradient) {
           for (const Layout& to : AllLayouts()) {
             const std::string what =
                 absl::StrCat(to_string(from), " to ", to_string(to));
-            const at::Tensor x = torch::arange(NumelOf(sizes), at::kDouble)
+            const at::Tensor x = torch::arange(ElementCount(sizes), at::kDouble)
                                      .view(sizes)
                                      .requires_grad_();
             const at::Tensor part = Move(x, Layout::Same(), from, sizes, axis);
@@ -126,8 +126,8 @@ TEST(Sharded, ReportsTheWholeSizesAndHasNoStorage) {
     EXPECT_EQ(parts.numel(), 12);
     EXPECT_EQ(parts.scalar_type(), at::kDouble);
     EXPECT_FALSE(parts.has_storage());
-    EXPECT_NE(ErrorOf([&] { parts.data_ptr(); }), "");
-    EXPECT_NE(ErrorOf([&] { parts.storage(); }), "");
+    EXPECT_NE(ThrownMessage([&] { parts.data_ptr(); }), "");
+    EXPECT_NE(ThrownMessage([&] { parts.storage(); }), "");
     ASSERT_NE(AsSharded(parts), nullptr);
     EXPECT_EQ(AsSharded(parts)->local.size(0), axis->rank == 0 ? 2 : 1);
     EXPECT_EQ(AsSharded(x), nullptr);
@@ -154,9 +154,9 @@ TEST(Sharded, FunctionsThatLoseGradientsThrow) {
     const at::Tensor x = torch::randn({4, 4}).requires_grad_();
     const at::Tensor parts = InParts(x, Layout::Shard(0), axis) * 2;
     const at::Tensor returned = Identity::apply(parts);
-    EXPECT_THAT(ErrorOf([&] { (returned * 2).sum(); }),
+    EXPECT_THAT(ThrownMessage([&] { (returned * 2).sum(); }),
                 HasSubstr("returned an activation that lies in parts"));
-    EXPECT_THAT(ErrorOf([&] {
+    EXPECT_THAT(ThrownMessage([&] {
                   torch::autograd::backward({parts}, {torch::ones({4, 4})});
                 }),
                 HasSubstr("an autograd Function took it as it is"));
@@ -175,13 +175,13 @@ TEST(Sharded, WithoutARuleArgumentsAreGathered) {
     EXPECT_EQ(gathered.size(), 1);
     EXPECT_EQ(gathered.at("aten::cumprod"), 1);
     EXPECT_TRUE(gathered_operators().empty());
-    EXPECT_THAT(ErrorOf([&] {
+    EXPECT_THAT(ThrownMessage([&] {
                   const StrictLayouts strict;
                   at::cumprod(parts, 0);
                 }),
                 HasSubstr("aten::cumprod has no rule for activations that lie "
                           "in parts as [4, 4] shard(0)"));
-    EXPECT_THAT(ErrorOf([&] { parts.detach().cumprod_(0); }),
+    EXPECT_THAT(ThrownMessage([&] { parts.detach().cumprod_(0); }),
                 HasSubstr("writes into an activation that lies in parts"));
   });
 }
@@ -200,7 +200,7 @@ TEST(Sharded, WritesIntoSlices) {
     };
     const at::Tensor expected = write(x);
     const at::Tensor actual =
-        WholeOf(write(InParts(x, Layout::Shard(0), axis)), axis);
+        GatherWhole(write(InParts(x, Layout::Shard(0), axis)), axis);
     EXPECT_TRUE(at::equal(actual, expected));
     const auto want =
         torch::autograd::grad({expected.pow(2).sum()}, {x, written});
@@ -298,11 +298,11 @@ TEST(Sharded, WritesThatWouldBeLostAreRefused) {
           write.run(want);
           write.run(got);
         } else {
-          const std::string error = ErrorOf([&] { write.run(got); });
+          const std::string error = ThrownMessage([&] { write.run(got); });
           EXPECT_THAT(error, HasSubstr("an activation that lies in parts as "));
           EXPECT_THAT(error, HasSubstr("rite into fsdp::full_tensor(x)"));
         }
-        EXPECT_TRUE(at::equal(WholeOf(got, axis), want));
+        EXPECT_TRUE(at::equal(GatherWhole(got, axis), want));
       }
     }
   });
@@ -363,7 +363,7 @@ TEST(Sharded, CopiesOfViewsCanBeRead) {
     at::Tensor written = y.detach();
     const at::Tensor before = written.select(1, 0);
     written.mul_(2);
-    EXPECT_THAT(ErrorOf([&] { before.sum(); }),
+    EXPECT_THAT(ThrownMessage([&] { before.sum(); }),
                 HasSubstr("has been written into since"));
     EXPECT_TRUE(at::allclose(written.select(1, 0), x.select(1, 0) * 4));
   });
@@ -375,9 +375,9 @@ TEST(Sharded, TwoAxesOfOneMesh) {
     StartRankInDouble();
     InstallHandler();
     const DeviceMesh mesh = init_device_mesh("cpu", {2, 2}, {"cp", "tp"});
-    const AxisPtr cp = AxisOf(mesh["cp"]);
-    const AxisPtr tp = AxisOf(mesh["tp"]);
-    EXPECT_EQ(cp, AxisOf(mesh["cp"]));
+    const AxisPtr cp = InternAxis(mesh["cp"]);
+    const AxisPtr tp = InternAxis(mesh["tp"]);
+    EXPECT_EQ(cp, InternAxis(mesh["cp"]));
     EXPECT_LT(cp->level, tp->level);
     for (const Layout& outer : {Layout::Shard(0), Layout::Partial()}) {
       for (const Layout& inner :
@@ -391,7 +391,7 @@ TEST(Sharded, TwoAxesOfOneMesh) {
         const at::Tensor parts =
             Wrap(InParts(part, inner, tp), outer, cp, whole);
         const at::Tensor result = torch::relu(at::matmul(parts, w) + 1);
-        const at::Tensor full = WholeOf(WholeOf(result, cp), tp);
+        const at::Tensor full = GatherWhole(GatherWhole(result, cp), tp);
         const std::string what =
             absl::StrCat(to_string(outer), " and ", to_string(inner));
         ASSERT_EQ(AsSharded(full), nullptr) << what;
@@ -404,7 +404,7 @@ TEST(Sharded, TwoAxesOfOneMesh) {
         if (!outer.is_shard()) continue;
         // The copy that the outer axis has gathered is still in parts.
         at::Tensor y = parts.detach();
-        EXPECT_THAT(ErrorOf([&] { y.select(0, 0).zero_(); }),
+        EXPECT_THAT(ThrownMessage([&] { y.select(0, 0).zero_(); }),
                     HasSubstr("writes into the result of aten::select"));
       }
     }
@@ -434,8 +434,8 @@ TEST(Sharded, SeveralUsesMoveOnce) {
 TEST(Sharded, RefusesAMeshWithTwoAxes) {
   RunRanks(2, [] {
     StartRankInDouble();
-    EXPECT_THAT(ErrorOf([] {
-                  AxisOf(init_device_mesh("cpu", {2, 1}, {"a", "b"}));
+    EXPECT_THAT(ThrownMessage([] {
+                  InternAxis(init_device_mesh("cpu", {2, 1}, {"a", "b"}));
                 }),
                 HasSubstr("slice it, as in mesh[\"tp\"]"));
   });

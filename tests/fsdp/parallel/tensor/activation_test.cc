@@ -62,7 +62,7 @@ TEST(Activation, IsMadeFromParts) {
         redistribute(activation, mesh["tp"], Shard(1));
     EXPECT_TRUE(torch::equal(full_tensor(columns), whole));
     EXPECT_EQ(to_local(columns).size(0), 2);
-    EXPECT_THAT(ErrorOf([&] { from_local(part, mesh, {Shard(0)}); }),
+    EXPECT_THAT(ThrownMessage([&] { from_local(part, mesh, {Shard(0)}); }),
                 HasSubstr("1"));
   });
 }
@@ -98,7 +98,7 @@ TEST(Activation, ThrowsWhereAFunctionWouldLoseTheGradient) {
     const DeviceMesh tp = init_device_mesh("cpu", {2}, {"tp"});
     const torch::Tensor whole = Numbers().set_requires_grad(true);
     const torch::Tensor parts = shard(whole, tp, 0);
-    EXPECT_THAT(ErrorOf([&] {
+    EXPECT_THAT(ThrownMessage([&] {
                   const torch::Tensor result = Identity::apply(parts);
                   full_tensor(result + 1).sum().backward();
                 }),
@@ -106,7 +106,7 @@ TEST(Activation, ThrowsWhereAFunctionWouldLoseTheGradient) {
     const torch::Tensor local = Identity::apply(to_local(parts));
     full_tensor(from_local(local, tp, {Shard(0)})).sum().backward();
     EXPECT_TRUE(torch::equal(whole.grad(), torch::ones_like(whole)));
-    EXPECT_THAT(ErrorOf([&] { parts.data_ptr(); }), HasSubstr("storage"));
+    EXPECT_THAT(ThrownMessage([&] { parts.data_ptr(); }), HasSubstr("storage"));
   });
 }
 
@@ -119,7 +119,7 @@ TEST(Activation, IsGatheredWithoutARule) {
     EXPECT_TRUE(torch::equal(parts.cumsum(0), Numbers().cumsum(0)));
     EXPECT_EQ(gathered_operators()["aten::cumsum"], 1);
     const StrictLayouts strict;
-    EXPECT_THAT(ErrorOf([&] { parts.cumsum(0); }),
+    EXPECT_THAT(ThrownMessage([&] { parts.cumsum(0); }),
                 HasSubstr("aten::cumsum has no rule for activations that lie "
                           "in parts as [4, 3] shard(0)"));
   });

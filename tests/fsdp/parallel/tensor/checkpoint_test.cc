@@ -27,7 +27,7 @@ struct Trained {
     model = Stack(17);
     parallelize_module(model, tp, StackPlan());
     step.emplace(model->parameters(), 1e-2);
-    model->forward(BatchOf(seed, 17, tp).whole).sum().backward();
+    model->forward(MakeBatch(seed, 17, tp).whole).sum().backward();
     step->step();
   }
   StateDict States(const StateDictOptions& options = {}) {

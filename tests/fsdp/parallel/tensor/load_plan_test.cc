@@ -51,7 +51,7 @@ TEST(LoadPlan, SaysWhichModulesAreEmbeddings) {
       parallelize_module(*model, tp, load_plan(FileWith(text)));
     };
     const auto error = [&apply](const std::string& text) {
-      return ErrorOf([&] { apply(text); });
+      return ThrownMessage([&] { apply(text); });
     };
     apply(
         "'0': embedding_rowwise\n"
@@ -67,9 +67,9 @@ TEST(LoadPlan, SaysWhichModulesAreEmbeddings) {
 }
 
 TEST(LoadPlan, NamesTheProblem) {
-  EXPECT_THAT(ErrorOf([] { load_plan(FileWith("a.b: colwse\n")); }),
+  EXPECT_THAT(ThrownMessage([] { load_plan(FileWith("a.b: colwse\n")); }),
               HasSubstr("a.b is 'colwse'"));
-  EXPECT_THAT(ErrorOf([] { load_plan("/no/such/plan.yaml"); }),
+  EXPECT_THAT(ThrownMessage([] { load_plan("/no/such/plan.yaml"); }),
               HasSubstr("/no/such/plan.yaml"));
 }
 

@@ -69,7 +69,7 @@ inline const ParallelizePlan& StackPlan() {
 struct Batch {
   torch::Tensor mine, whole;
 };
-inline Batch BatchOf(int64_t step, int64_t dim, const DeviceMesh& dp) {
+inline Batch MakeBatch(int64_t step, int64_t dim, const DeviceMesh& dp) {
   const torch::Tensor place = torch::arange(4 * dim, torch::kDouble);
   const torch::Tensor whole =
       torch::sin(0.7 * place * place + static_cast<double>(step))

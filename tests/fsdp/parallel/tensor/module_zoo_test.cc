@@ -54,7 +54,7 @@ struct Zoo {
   }
 };
 
-Tensor GradientOf(const Tensor& parameter) {
+Tensor WholeGradient(const Tensor& parameter) {
   const auto whole = dtensor_of(parameter);
   if (!whole.has_value()) return parameter.grad();
   const auto gradient = whole->grad();
@@ -90,7 +90,7 @@ void ExpectSame(const std::string& name, const Zoo<Layer>& zoo) {
   const auto parameters = whole->named_parameters();
   for (const auto& item : model->named_parameters()) {
     const Tensor& wanted = parameters[item.key()].grad();
-    const Tensor gradient = GradientOf(item.value());
+    const Tensor gradient = WholeGradient(item.value());
     // A lookup gives no gradient to the parameters that compute the indices.
     ASSERT_EQ(gradient.defined(), wanted.defined()) << item.key();
     if (!wanted.defined()) continue;
@@ -100,7 +100,7 @@ void ExpectSame(const std::string& name, const Zoo<Layer>& zoo) {
 
 // A layer that takes and returns one tensor.
 template <typename Layer>
-Tensor CallOf(Layer& layer, const Tensor& x) {
+Tensor CallLayer(Layer& layer, const Tensor& x) {
   return layer(x);
 }
 
@@ -118,7 +118,7 @@ void ExpectLayer(const std::string& name, int64_t in, int64_t out, Layer layer,
                            layer->clone());
                    return Layer(std::move(copy));
                  },
-             .call = CallOf<Layer>,
+             .call = CallLayer<Layer>,
              .sizes = std::move(sizes),
              .every_one_has_rule = every_one_has_rule});
 }
@@ -211,7 +211,7 @@ TEST(ParallelModuleZoo, Attention) {
                          .dropout(dropout),
                      2));
                },
-           .call = CallOf<TransformerEncoder>,
+           .call = CallLayer<TransformerEncoder>,
            .sizes = {4, 3, 6},
            .plan = {{"layer.layers.*.linear1", ColwiseParallel()},
                     {"layer.layers.*.linear2", RowwiseParallel()},

@@ -105,9 +105,9 @@ TEST(ParallelizeModule, TiedWeightsHaveAStyleForEachUse) {
     llama::Llama other = MakeLlama(/*tied=*/true);
     other->register_module("head", torch::nn::Linear(16, kVocab))->weight =
         other->embed_tokens->weight;
-    ParametersOf(*other->children().back())["weight"] =
+    ParameterRegistry(*other->children().back())["weight"] =
         other->embed_tokens->weight;
-    EXPECT_THAT(ErrorOf([&] {
+    EXPECT_THAT(ThrownMessage([&] {
                   parallelize_module(other, tp,
                                      {{"embed_tokens", ColwiseParallel()},
                                       {"head", ColwiseParallel()}});
@@ -125,7 +125,7 @@ TEST(ParallelizeModule, RanksThatDifferAreNamed) {
     // One rank scatters the weight, the other one broadcasts it.
     const ParallelStyle style =
         get_rank() == 0 ? ColwiseParallel() : ReplicateParallel();
-    EXPECT_THAT(ErrorOf([&] {
+    EXPECT_THAT(ThrownMessage([&] {
                   parallelize_module(other, tp, {{"", style}});
                 }),
                 in_step);
@@ -138,7 +138,7 @@ TEST(ParallelizeModule, RanksThatDifferAreNamed) {
     parallelize_module(model, tp, {{"", ColwiseParallel()}});
     const torch::Tensor same = torch::ones({3, 4});
     EXPECT_NO_THROW(model(same));
-    EXPECT_THAT(ErrorOf([&] { model(same * get_rank()); }),
+    EXPECT_THAT(ThrownMessage([&] { model(same * get_rank()); }),
                 HasSubstr("which must be equal on these ranks"));
   });
 }

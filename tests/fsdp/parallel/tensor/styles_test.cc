@@ -120,10 +120,10 @@ TEST(Styles, TiedEmbeddingsHaveOnePadding) {
     torch::nn::Embedding first(options), second(options);
     torch::nn::Sequential model(first, second);
     second->weight = first->weight;
-    ParametersOf(*second)["weight"] = first->weight;
+    ParameterRegistry(*second)["weight"] = first->weight;
     second->options.padding_idx(5);
     EXPECT_THAT(
-        ErrorOf([&] {
+        ThrownMessage([&] {
           parallelize_module(model, tp, {{"*", RowwiseParallel()}});
         }),
         HasSubstr("the Embedding '1' is tied to one with another padding_idx"));
@@ -195,7 +195,7 @@ TEST(Styles, PrepareInputsAndOutputsAtTheBoundary) {
     EXPECT_TRUE(
         torch::allclose(out, torch::linear(whole, model->weight, model->bias)
                                  .narrow(1, 2 * get_rank(), 2)));
-    EXPECT_THAT(ErrorOf([] {
+    EXPECT_THAT(ThrownMessage([] {
                   PrepareModuleInput({.input_layouts = {Shard(0)},
                                       .desired_input_layouts = {}});
                 }),
@@ -213,7 +213,7 @@ TEST(Styles, RefuseOtherModules) {
                                 torch::nn::Linear(4, 4));
     const auto parallelize = [&](const DeviceMesh& on,
                                  const ParallelizePlan& plan) {
-      return ErrorOf([&] { parallelize_module(model, on, plan); });
+      return ThrownMessage([&] { parallelize_module(model, on, plan); });
     };
     EXPECT_THAT(parallelize(tp, {{"0", ColwiseParallel()}}),
                 HasSubstr("'0' is a torch::nn::Conv1dImpl, but "

@@ -65,7 +65,7 @@ void ExpectTrainsAsOne(Stack model, Stack reference, const DeviceMesh& mesh,
   torch::optim::Adam step(model->parameters(), 1e-2);
   torch::optim::Adam reference_step(reference->parameters(), 1e-2);
   for (int64_t i = 0; i < 4; ++i) {
-    const Batch batch = BatchOf(i, dim, mesh["dp"]);
+    const Batch batch = MakeBatch(i, dim, mesh["dp"]);
     step.zero_grad(/*set_to_none=*/i % 2 == 0);
     reference_step.zero_grad();
     model->forward(batch.mine).square().mean().backward();
@@ -131,7 +131,7 @@ TEST(TwoDimensional, ReplicasAreAThirdAxis) {
     EXPECT_EQ(placements_of(model->mlps[0]->out_proj->bias),
               "(Replicate(), Shard(dim=0), Replicate())");
     Stack reference = MakeStack(16);
-    const Batch batch = BatchOf(0, 16, mesh["replicate"]);
+    const Batch batch = MakeBatch(0, 16, mesh["replicate"]);
     model->forward(batch.mine).square().mean().backward();
     reference->forward(batch.whole).square().mean().backward();
     const auto expected = reference->named_parameters();
@@ -175,7 +175,7 @@ const ParallelizePlan& LlamaPlan() {
   return *plan;
 }
 
-torch::Tensor LossOf(llama::Llama& model, const torch::Tensor& tokens) {
+torch::Tensor ComputeLoss(llama::Llama& model, const torch::Tensor& tokens) {
   const int64_t last = tokens.size(1) - 1;
   const torch::Tensor logits = model->forward(tokens.narrow(1, 0, last));
   return torch::nn::functional::cross_entropy(
@@ -222,8 +222,8 @@ TEST(TwoDimensional, TransformersMayBeCutAlongAnyDimension) {
           (place * place + 5 * i).remainder(24).view({4, 9});
       step.zero_grad();
       reference_step.zero_grad();
-      LossOf(model, tokens.narrow(0, first, 2)).backward();
-      LossOf(reference, tokens).backward();
+      ComputeLoss(model, tokens.narrow(0, first, 2)).backward();
+      ComputeLoss(reference, tokens).backward();
       step.step();
       reference_step.step();
     }
@@ -244,7 +244,7 @@ TEST(TwoDimensional, OffloadedShardsCommunicateOnTheTensorAxisAlone) {
     for (int64_t i = 0; i < 3; ++i) {
       counts.Reset();
       const torch::Tensor loss =
-          model->forward(BatchOf(i, 16, mesh["dp"]).mine).square().mean();
+          model->forward(MakeBatch(i, 16, mesh["dp"]).mine).square().mean();
       EXPECT_EQ(counts.ToString(), "all_reduce 3");
       counts.Reset();
       loss.backward();
@@ -270,7 +270,7 @@ TEST(TwoDimensional, GradientNormsMatchOneProcess) {
       Stack model = MakeStack(16);
       Stack reference = MakeStack(16);
       Shard2D(model, mesh);
-      const Batch batch = BatchOf(0, 16, mesh["dp"]);
+      const Batch batch = MakeBatch(0, 16, mesh["dp"]);
       model->forward(batch.mine).square().mean().backward();
       reference->forward(batch.whole).square().mean().backward();
       std::vector<CountingBackend*> counts;
@@ -329,7 +329,7 @@ TEST(TwoDimensional, WholeStateDictsAreSet) {
     Stack trained = MakeStack(17);
     Shard2D(trained, mesh);
     torch::optim::Adam step(trained->parameters(), 1e-2);
-    trained->forward(BatchOf(0, 17, mesh["dp"]).mine).sum().backward();
+    trained->forward(MakeBatch(0, 17, mesh["dp"]).mine).sum().backward();
     step.step();
     const StateDictOptions full{.full_state_dict = true};
     auto states = get_state_dict(*trained, step, full);
@@ -354,7 +354,7 @@ TEST(TwoDimensional, WholeStateDictsAreSet) {
       for (auto [stack, optimizer] :
            {std::pair(&trained, &step), std::pair(&model, &other_step)}) {
         optimizer->zero_grad();
-        (*stack)->forward(BatchOf(1, 17, mesh["dp"]).mine).sum().backward();
+        (*stack)->forward(MakeBatch(1, 17, mesh["dp"]).mine).sum().backward();
         optimizer->step();
       }
     }
@@ -367,13 +367,15 @@ TEST(TwoDimensional, TheOtherOrderIsRefused) {
     const DeviceMesh mesh = init_device_mesh("cpu", {1, 2}, {"dp", "tp"});
     Stack model = MakeStack(16);
     fully_shard(model, {.mesh = mesh["dp"]});
-    EXPECT_THAT(
-        ErrorOf([&] { parallelize_module(model, mesh["tp"], StackPlan()); }),
-        HasSubstr("Parallelize first"));
+    EXPECT_THAT(ThrownMessage([&] {
+                  parallelize_module(model, mesh["tp"], StackPlan());
+                }),
+                HasSubstr("Parallelize first"));
     Stack other = MakeStack(16);
     parallelize_module(other, mesh["tp"], StackPlan());
-    EXPECT_THAT(ErrorOf([&] { fully_shard(other, {.mesh = mesh["tp"]}); }),
-                HasSubstr("overlap"));
+    EXPECT_THAT(
+        ThrownMessage([&] { fully_shard(other, {.mesh = mesh["tp"]}); }),
+        HasSubstr("overlap"));
   });
 }
 

@@ -156,7 +156,7 @@ TEST(ByteCheckpointOpener, RefusesObjectsInTheSameBytes) {
   EditIndex(index, "storage_data", [](ValueArena& arena, const Value& table) {
     std::vector<Value> items(table.items().begin(), table.items().end());
     for (size_t i = 0; i < table.items().size(); i += 2) {
-      const Value fqn = AttributeOf(items[i], "fqn");
+      const Value fqn = ObjectAttribute(items[i], "fqn");
       if (fqn.text() != "param_groups") continue;
       const Value key = arena.New(arena.Global(items[i].callable().module(),
                                                items[i].callable().name()),

@@ -34,14 +34,14 @@ using absl::StatusCode;
 using ::dcp::testing::ArchiveEditor;
 using ::dcp::testing::CopyGolden;
 using ::dcp::testing::Disk;
-using ::dcp::testing::EntryOf;
+using ::dcp::testing::GetEntry;
 using ::dcp::testing::LoadAll;
 using ::dcp::testing::MakeInts;
 using ::dcp::testing::OpenCheckpoint;
 using ::dcp::testing::RankCheckpoint;
 using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
-using ::dcp::testing::WarningOf;
+using ::dcp::testing::WarningText;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -63,14 +63,14 @@ class Copied {
       : path_(CopyGolden(dir_, absl::StrCat("dialects/deepspeed/", name))) {}
 
   const std::string& path() const { return path_; }
-  std::string FileOf(absl::string_view name) const {
+  std::string FilePath(absl::string_view name) const {
     return absl::StrCat(path_, "/global_step1/", name);
   }
   std::string Optim(int rank) const {
-    return FileOf(
+    return FilePath(
         absl::StrCat("zero_pp_rank_", rank, "_mp_rank_00_optim_states.pt"));
   }
-  std::string Model() const { return FileOf("mp_rank_00_model_states.pt"); }
+  std::string Model() const { return FilePath("mp_rank_00_model_states.pt"); }
 
  private:
   TempDir dir_;
@@ -80,7 +80,7 @@ class Copied {
 using Change = std::function<void(const Copied&)>;
 
 // A float32 vector in storage 0, which has at least `length` elements.
-Value VectorOf(ArchiveEditor& editor, int64_t length) {
+Value MakeVector(ArchiveEditor& editor, int64_t length) {
   return MakeTensor(editor.arena(), DType::kFloat32, {length}, false, "0");
 }
 
@@ -110,9 +110,9 @@ TEST(DeepSpeedOpener, ChangedNumbersOfPartitionsAreRefused) {
        StatusCode::kNotFound, "2 of 3 optim files"},
       {"two ranks swapped",
        [](const Copied& c) {
-         std::filesystem::rename(c.Optim(1), c.FileOf("x"));
+         std::filesystem::rename(c.Optim(1), c.FilePath("x"));
          std::filesystem::rename(c.Optim(2), c.Optim(1));
-         std::filesystem::rename(c.FileOf("x"), c.Optim(2));
+         std::filesystem::rename(c.FilePath("x"), c.Optim(2));
        },
        StatusCode::kDataLoss, "rank 1 has"},
       {"partition_count changed",
@@ -140,7 +140,7 @@ TEST(DeepSpeedOpener, ChangedPartitionsAreRefused) {
          ArchiveEditor e(c.Optim(1));
          const Value states = e.At({kState, "base_optimizer_state", "state"});
          e.arena().SetItem(states.items()[1], e.arena().Str("exp_avg"),
-                           VectorOf(e, 1));
+                           MakeVector(e, 1));
          e.Save();
        },
        StatusCode::kDataLoss, "rank 1 has 1"},
@@ -181,7 +181,7 @@ TEST(DeepSpeedOpener, ChangedPartitionsAreRefused) {
       {"a storage that is shorter than its number of elements",
        [](const Copied& c) {
          ArchiveEditor e(c.Optim(0));
-         const Value vector = VectorOf(e, 1'000'000);
+         const Value vector = MakeVector(e, 1'000'000);
          e.Set({kState, "single_partition_of_fp32_groups"},
                e.arena().List({vector, vector}));
          e.Save();
@@ -230,7 +230,7 @@ TEST(DeepSpeedOpener, ChangedPiecesAreRefused) {
   };
   EXPECT_THAT(open([](const Copied& c) {
                 std::filesystem::remove(
-                    c.FileOf("zero_pp_rank_1_mp_rank_00_model_states.pt"));
+                    c.FilePath("zero_pp_rank_1_mp_rank_00_model_states.pt"));
               }),
               StatusIs(StatusCode::kNotFound, HasSubstr("1 of 2 model files")));
   EXPECT_THAT(open([](const Copied& c) {
@@ -242,19 +242,19 @@ TEST(DeepSpeedOpener, ChangedPiecesAreRefused) {
   EXPECT_THAT(
       open([](const Copied& c) {
         ArchiveEditor e(c.Optim(1));
-        const Value vector = VectorOf(e, 1);
+        const Value vector = MakeVector(e, 1);
         e.Set({kState, "fp32_flat_groups"}, e.arena().List({vector, vector}));
         e.Save();
       }),
       StatusIs(StatusCode::kDataLoss, HasSubstr("rank 1 has 2")));
-  EXPECT_THAT(
-      open([](const Copied& c) {
-        ArchiveEditor e(c.FileOf("zero_pp_rank_1_mp_rank_00_model_states.pt"));
-        e.Set({"frozen_param_fragments"}, e.arena().Dict());
-        e.Save();
-      }),
-      StatusIs(StatusCode::kDataLoss,
-               HasSubstr("frozen_param_fragments has no")));
+  EXPECT_THAT(open([](const Copied& c) {
+                ArchiveEditor e(
+                    c.FilePath("zero_pp_rank_1_mp_rank_00_model_states.pt"));
+                e.Set({"frozen_param_fragments"}, e.arena().Dict());
+                e.Save();
+              }),
+              StatusIs(StatusCode::kDataLoss,
+                       HasSubstr("frozen_param_fragments has no")));
   const Copied copied("zero3_ws2");
   EXPECT_THAT(OpenLowPrecision(copied.path()),
               StatusIs(StatusCode::kInvalidArgument,
@@ -308,18 +308,19 @@ TEST(DeepSpeedOpener, TheModulesWeightsCanBeReadInstead) {
       absl::string_view name = entry.fqn;
       if (!absl::ConsumePrefix(&name, "module.")) continue;
       const std::string fqn = absl::StrCat("model.", name);
-      EXPECT_EQ(EntryOf(*checkpoint, fqn).tensor()->dtype,
+      EXPECT_EQ(GetEntry(*checkpoint, fqn).tensor()->dtype,
                 entry.tensor()->dtype);
       EXPECT_EQ(found.at(fqn), wanted.at(entry.fqn));
       ++num_compared;
     }
     EXPECT_GT(num_compared, 10u);
-    EXPECT_EQ(EntryOf(*checkpoint, "model.embed.weight").tensor()->dtype,
+    EXPECT_EQ(GetEntry(*checkpoint, "model.embed.weight").tensor()->dtype,
               DType::kBFloat16);
     EXPECT_EQ(found.contains("optimizer.state.embed.weight.exp_avg"),
               has_names);
-    EXPECT_EQ(absl::StrContains(WarningOf(*checkpoint), "names of parameters"),
-              !has_names);
+    EXPECT_EQ(
+        absl::StrContains(WarningText(*checkpoint), "names of parameters"),
+        !has_names);
   }
 }
 
@@ -332,7 +333,7 @@ TEST(DeepSpeedOpener, TheModelAloneIsReadWithAWarning) {
                        OpenCheckpoint(copied.path()));
   EXPECT_TRUE(checkpoint->Find("model.embed.weight").has_value());
   EXPECT_FALSE(checkpoint->Find("optimizer.param_groups.0.lr").has_value());
-  EXPECT_THAT(WarningOf(*checkpoint), HasSubstr("*_optim_states.pt"));
+  EXPECT_THAT(WarningText(*checkpoint), HasSubstr("*_optim_states.pt"));
 }
 
 // No file is damaged.
@@ -388,7 +389,7 @@ TEST_F(SmallDeepSpeedTest, StageZeroGetsNamesWithOneGroup) {
   ASSERT_OK_AND_ASSIGN(const Bytes found, LoadAll(*checkpoint));
   EXPECT_EQ(found,
             (Bytes{{"model.w", "ab"}, {"optimizer.state.w.exp_avg", "cd"}}));
-  EXPECT_THAT(WarningOf(*checkpoint), IsEmpty());
+  EXPECT_THAT(WarningText(*checkpoint), IsEmpty());
 }
 
 TEST_F(SmallDeepSpeedTest, AnFp16OptimizerIsLeftOut) {
@@ -401,7 +402,7 @@ TEST_F(SmallDeepSpeedTest, AnFp16OptimizerIsLeftOut) {
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                        OpenCheckpoint(files_.Write(dir_)));
   EXPECT_TRUE(checkpoint->Find("model.w").has_value());
-  EXPECT_THAT(WarningOf(*checkpoint), HasSubstr("left out"));
+  EXPECT_THAT(WarningText(*checkpoint), HasSubstr("left out"));
 }
 
 // DeepSpeed 0.4: one dict with shapes, a number for the stage, no paddings.

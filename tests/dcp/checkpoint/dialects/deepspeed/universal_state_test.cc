@@ -25,7 +25,7 @@ using absl::StatusCode;
 using ::dcp::testing::ArchiveEditor;
 using ::dcp::testing::CopyGolden;
 using ::dcp::testing::Disk;
-using ::dcp::testing::EntryOf;
+using ::dcp::testing::GetEntry;
 using ::dcp::testing::OpenCheckpoint;
 using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
@@ -41,7 +41,7 @@ class Universal {
   explicit Universal(absl::string_view name)
       : path_(CopyGolden(dir_, absl::StrCat("dialects/deepspeed/", name))) {}
   const std::string& path() const { return path_; }
-  std::string FileOf(absl::string_view name) const {
+  std::string FilePath(absl::string_view name) const {
     return absl::StrCat(path_, "/global_step1_universal/zero/", name);
   }
 
@@ -52,13 +52,13 @@ class Universal {
 
 TEST(UniversalState, FilesThatDoNotFitAreRefused) {
   const Universal missing("universal_zero2_ws3");
-  std::filesystem::remove(missing.FileOf("norm.bias/fp32.pt"));
+  std::filesystem::remove(missing.FilePath("norm.bias/fp32.pt"));
   EXPECT_THAT(OpenCheckpoint(missing.path()),
               StatusIs(StatusCode::kNotFound,
                        HasSubstr("zero/norm.bias/fp32.pt is missing")));
   const Universal moment("universal_zero2_ws3");
   {
-    ArchiveEditor e(moment.FileOf("norm.bias/exp_avg.pt"));
+    ArchiveEditor e(moment.FilePath("norm.bias/exp_avg.pt"));
     e.Set({"param"}, Five(e));
     e.Save();
   }
@@ -67,7 +67,7 @@ TEST(UniversalState, FilesThatDoNotFitAreRefused) {
       StatusIs(StatusCode::kDataLoss, HasSubstr("norm.bias: exp_avg.pt")));
   const Universal bare("universal_zero3_ws2");
   {
-    ArchiveEditor e(bare.FileOf("embed.weight/fp32.pt"));
+    ArchiveEditor e(bare.FilePath("embed.weight/fp32.pt"));
     e.SetRoot(Five(e));
     e.Save();
   }
@@ -80,7 +80,7 @@ TEST(UniversalState, FilesThatDoNotFitAreRefused) {
 TEST(UniversalState, AParameterMayBeSmaller) {
   const Universal copied("universal_zero2_ws3");
   for (const char* key : {"fp32", "exp_avg", "exp_avg_sq"}) {
-    ArchiveEditor e(copied.FileOf(absl::StrCat("embed.weight/", key, ".pt")));
+    ArchiveEditor e(copied.FilePath(absl::StrCat("embed.weight/", key, ".pt")));
     e.Set({"param"},
           MakeTensor(e.arena(), DType::kFloat32, {11, 6}, false, "0"));
     e.Set({"vocab_tensor"}, Value::Bool(true));
@@ -88,7 +88,7 @@ TEST(UniversalState, AParameterMayBeSmaller) {
   }
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                        OpenCheckpoint(copied.path()));
-  EXPECT_EQ(EntryOf(*checkpoint, "model.embed.weight").tensor()->shape,
+  EXPECT_EQ(GetEntry(*checkpoint, "model.embed.weight").tensor()->shape,
             Dims({11, 6}));
 }
 

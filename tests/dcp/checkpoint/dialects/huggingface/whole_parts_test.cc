@@ -26,14 +26,14 @@ namespace {
 using absl::StatusCode;
 using ::dcp::testing::CopyGolden;
 using ::dcp::testing::Disk;
-using ::dcp::testing::EntryOf;
+using ::dcp::testing::GetEntry;
 using ::dcp::testing::LoadAll;
 using ::dcp::testing::OpenCheckpoint;
 using ::dcp::testing::SafetensorsBytes;
 using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
 using ::dcp::testing::TorchArchiveBytes;
-using ::dcp::testing::WarningOf;
+using ::dcp::testing::WarningText;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -102,7 +102,7 @@ TEST(WholeParts, AccelerateIsReadWhole) {
     EXPECT_TRUE(HasEntry(*checkpoint, name)) << name;
   }
   // Two parameters have the same shape, and safetensors have no order.
-  EXPECT_THAT(WarningOf(*checkpoint),
+  EXPECT_THAT(WarningText(*checkpoint),
               HasSubstr("some of the same shape cannot be told apart"));
 }
 
@@ -121,7 +121,7 @@ TEST(WholeParts, AFileWithTheOrderGivesNames) {
                                           {"norm.weight", "4"}}));
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> named,
                        Checkpoint::Open(Disk(), path, options));
-  EXPECT_THAT(WarningOf(*named), IsEmpty());
+  EXPECT_THAT(WarningText(*named), IsEmpty());
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> plain,
                        OpenCheckpoint(path));
   ASSERT_OK_AND_ASSIGN(const auto with_names, LoadAll(*named));
@@ -167,7 +167,8 @@ TEST(WholeParts, NumbersTheSecondModelAndOptimizer) {
         "extra.scheduler_1.last_epoch"}) {
     EXPECT_TRUE(HasEntry(*checkpoint, name)) << name;
   }
-  EXPECT_THAT(WarningOf(*checkpoint), HasSubstr("which model they belong to"));
+  EXPECT_THAT(WarningText(*checkpoint),
+              HasSubstr("which model they belong to"));
 }
 
 // diffusers' training scripts save each model in a separate folder.
@@ -212,7 +213,7 @@ TEST(WholeParts, FlatWeightsOfAccelerateAreALoss) {
           CopyGolden(dir, "dialects/accelerate/accelerate_fsdp1_local_ws3")));
   ASSERT_FALSE(checkpoint->losses().empty());
   EXPECT_TRUE(checkpoint->losses()[0].needs_consent);
-  EXPECT_THAT(WarningOf(*checkpoint), HasSubstr("flat parameters of FSDP1"));
+  EXPECT_THAT(WarningText(*checkpoint), HasSubstr("flat parameters of FSDP1"));
 }
 
 }  // namespace

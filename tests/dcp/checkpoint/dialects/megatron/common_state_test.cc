@@ -47,7 +47,8 @@ class CommonStateTest : public ::testing::Test {
   CheckpointParts parts_;
 };
 
-std::vector<std::string> NamesOf(const std::vector<CheckpointEntry>& entries) {
+std::vector<std::string> EntryNames(
+    const std::vector<CheckpointEntry>& entries) {
   std::vector<std::string> names;
   for (const CheckpointEntry& entry : entries) names.push_back(entry.fqn);
   return names;
@@ -69,7 +70,7 @@ TEST_F(CommonStateTest, LeavesGetNamesAndPlaces) {
     ASSERT_OK_AND_ASSIGN(const std::vector<CheckpointEntry> entries,
                          Read(archive));
     EXPECT_THAT(
-        NamesOf(entries),
+        EntryNames(entries),
         ElementsAre("common.iteration", "common.optimizer.param_groups.0.step",
                     "common.t"));
     EXPECT_EQ(entries[0].object()->value.int_value(), 7);

@@ -40,7 +40,7 @@ namespace {
 using absl::StatusCode;
 using ::dcp::testing::CopyGolden;
 using ::dcp::testing::Disk;
-using ::dcp::testing::EntryOf;
+using ::dcp::testing::GetEntry;
 using ::dcp::testing::GoldenCase;
 using ::dcp::testing::LoadAll;
 using ::dcp::testing::ReadGoldenCase;
@@ -125,10 +125,10 @@ TEST(MegatronOpener, ObjectsKeepTheirNames) {
   ASSERT_OK(checkpoint->LocateAll());
   EXPECT_EQ(checkpoint->Find("common_state/shard_0_1"), std::nullopt);
   const ObjectEntry& rng =
-      *EntryOf(*checkpoint, "rng_state/shard_1.0_2.2").object();
+      *GetEntry(*checkpoint, "rng_state/shard_1.0_2.2").object();
   EXPECT_TRUE(rng.value.is(Value::Kind::kList)) << ToString(rng.value);
   EXPECT_EQ(rng.tensors.size(), 1u);
-  const ObjectEntry& arguments = *EntryOf(*checkpoint, "common.args").object();
+  const ObjectEntry& arguments = *GetEntry(*checkpoint, "common.args").object();
   EXPECT_OK(arguments.unreadable);
   EXPECT_THAT(ToString(arguments, 60), HasSubstr("argparse.Namespace"));
 }
@@ -156,8 +156,8 @@ TEST(MegatronOpener, NamesOfTorchOptimizers) {
           << fqn;
     }
     const CheckpointEntry& step =
-        EntryOf(*checkpoint,
-                "optimizer.state.decoder.layers.3.mlp.linear_fc2.weight.step");
+        GetEntry(*checkpoint,
+                 "optimizer.state.decoder.layers.3.mlp.linear_fc2.weight.step");
     EXPECT_EQ(step.object()->value.int_value(), 7);
     EXPECT_THAT(step.path,
                 ElementsAre("optimizer", "state",
@@ -215,9 +215,9 @@ TEST(MegatronOpener, DamageIsFoundOnce) {
   ASSERT_OK_AND_ASSIGN(const auto checkpoint, OpenMegatron(path));
   ASSERT_OK(checkpoint->LocateAll());
   const CheckpointEntry& entry =
-      EntryOf(*checkpoint,
-              "optimizer.state.exp_avg.decoder.layers.mlp.linear_fc1."
-              "weight");
+      GetEntry(*checkpoint,
+               "optimizer.state.exp_avg.decoder.layers.mlp.linear_fc1."
+               "weight");
   ASSERT_FALSE(entry.tensor()->parts.empty());
   const ChunkLocation& location = entry.tensor()->locations[0];
   const std::string file =
@@ -291,7 +291,7 @@ TEST(MegatronOpener, ConvertsWithoutLoss) {
     ASSERT_OK(written->LocateAll());
     ASSERT_OK_AND_ASSIGN(const Tensors read, LoadAll(*written));
     EXPECT_EQ(read, stored);
-    EXPECT_EQ(EntryOf(*written, "common.opt_param_scheduler.num_steps")
+    EXPECT_EQ(GetEntry(*written, "common.opt_param_scheduler.num_steps")
                   .object()
                   ->value.int_value(),
               7);
@@ -331,7 +331,7 @@ TEST(MegatronOpener, OpaqueValuesAreNotWritten) {
                                 arena.Str("iteration"), Value::Int(3)}),
                     {}));
   ASSERT_OK_AND_ASSIGN(const auto source, OpenMegatron(path));
-  EXPECT_EQ(ToString(*EntryOf(*source, "common.args").object(), 100),
+  EXPECT_EQ(ToString(*GetEntry(*source, "common.args").object(), 100),
             "<megatron.training.Config>");
   for (const char* to : {"dcp", "one.pt"}) {
     SCOPED_TRACE(to);
@@ -363,7 +363,7 @@ TEST(MegatronOpener, StreamsOfBytesAreCarried) {
   for (const std::string& at : {path, dir.Join("dcp")}) {
     ASSERT_OK_AND_ASSIGN(const auto checkpoint, OpenMegatron(at));
     ASSERT_OK(checkpoint->LocateAll());
-    const ObjectEntry& object = *EntryOf(*checkpoint, kName).object();
+    const ObjectEntry& object = *GetEntry(*checkpoint, kName).object();
     EXPECT_OK(object.unreadable);
     EXPECT_TRUE(DeepEqual(object.value, arena.List({stream})));
   }
@@ -385,7 +385,8 @@ std::function<void(ValueArena&, const Value&)> SetShape(
   return [shape](ValueArena& arena, const Value& root) {
     std::vector<Value> dims;
     for (const int64_t dim : shape) dims.push_back(Value::Int(dim));
-    arena.SetItem(AttributeOf(root, "mcore_data"), arena.Str(kMegatronTensor),
+    arena.SetItem(ObjectAttribute(root, "mcore_data"),
+                  arena.Str(kMegatronTensor),
                   arena.Dict({arena.Str("nd_reformulated_orig_global_shape"),
                               arena.Tuple(dims)}));
   };
@@ -404,7 +405,7 @@ const MegatronCorruption kCorruptions[] = {
      "a shape has an unexpected value"},
     {"no dict",
      [](ValueArena& arena, const Value& root) {
-       arena.SetItem(AttributeOf(root, "mcore_data"),
+       arena.SetItem(ObjectAttribute(root, "mcore_data"),
                      arena.Str(kMegatronTensor), arena.List());
      },
      "mcore_data of"},

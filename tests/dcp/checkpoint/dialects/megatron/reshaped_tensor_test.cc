@@ -49,7 +49,7 @@ void ForEach(const Dims& sizes, Visit visit) {
   }
 }
 
-int64_t IndexOf(const Dims& at, const Dims& strides) {
+int64_t ElementOffset(const Dims& at, const Dims& strides) {
   int64_t index = 0;
   for (size_t d = 0; d < at.size(); ++d) index += at[d] * strides[d];
   return index;
@@ -57,7 +57,7 @@ int64_t IndexOf(const Dims& at, const Dims& strides) {
 
 // Where each element in `tensor` is, in row-major order, once the items are
 // located.
-std::vector<int64_t> PlacesOf(TensorEntry tensor) {
+std::vector<int64_t> ElementPlaces(TensorEntry tensor) {
   std::vector<int64_t> places(static_cast<size_t>(Volume(tensor.shape)), -1);
   const Dims strides = RowMajorStrides(tensor.shape);
   for (size_t c = 0; c < tensor.boxes.size(); ++c) {
@@ -69,10 +69,10 @@ std::vector<int64_t> PlacesOf(TensorEntry tensor) {
     const Dims from = location.strides.empty() ? RowMajorStrides(box.sizes)
                                                : location.strides;
     ForEach(box.sizes, [&](const Dims& at) {
-      const auto to = static_cast<size_t>(IndexOf(box.offsets, strides) +
-                                          IndexOf(at, strides));
-      places[to] =
-          static_cast<int64_t>(location.payload_offset) + IndexOf(at, from);
+      const auto to = static_cast<size_t>(ElementOffset(box.offsets, strides) +
+                                          ElementOffset(at, strides));
+      places[to] = static_cast<int64_t>(location.payload_offset) +
+                   ElementOffset(at, from);
     });
   }
   return places;
@@ -82,7 +82,7 @@ std::vector<int64_t> PlacesOf(TensorEntry tensor) {
 // by element.
 std::vector<int64_t> PlacesInBlocks(const TensorEntry& stored,
                                     const Dims& shape) {
-  const std::vector<int64_t> of_stored = PlacesOf(stored);
+  const std::vector<int64_t> of_stored = ElementPlaces(stored);
   const Dims stored_strides = RowMajorStrides(stored.shape);
   Dims block;
   for (size_t d = 0; d < shape.size(); ++d) {
@@ -99,7 +99,7 @@ std::vector<int64_t> PlacesInBlocks(const TensorEntry& stored,
     }
     where.push_back(element);
     places.push_back(
-        of_stored[static_cast<size_t>(IndexOf(where, stored_strides))]);
+        of_stored[static_cast<size_t>(ElementOffset(where, stored_strides))]);
   });
   return places;
 }
@@ -143,7 +143,7 @@ TEST(FromBlocks, PutsEveryElementInPlace) {
                            FromBlocks(stored, test.shape, budget));
       EXPECT_EQ(tensor.shape, test.shape);
       EXPECT_OK(CheckCoverage(tensor.shape, tensor.boxes));
-      EXPECT_EQ(PlacesOf(tensor), PlacesInBlocks(stored, test.shape));
+      EXPECT_EQ(ElementPlaces(tensor), PlacesInBlocks(stored, test.shape));
     }
   }
 }
@@ -185,7 +185,7 @@ TEST(Unstack, PutsEveryElementInPlace) {
   const TensorEntry stacked = Stored(
       {3, 2, 4},
       {{{0, 0, 0}, {1, 2, 4}}, {{1, 0, 0}, {2, 1, 4}}, {{1, 1, 0}, {2, 1, 4}}});
-  const std::vector<int64_t> whole = PlacesOf(stacked);
+  const std::vector<int64_t> whole = ElementPlaces(stacked);
   CutBudget budget;
   ASSERT_OK_AND_ASSIGN(const std::vector<TensorEntry> layers,
                        Unstack(stacked, budget));
@@ -194,7 +194,7 @@ TEST(Unstack, PutsEveryElementInPlace) {
   for (const TensorEntry& layer : layers) {
     EXPECT_EQ(layer.shape, (Dims{2, 4}));
     EXPECT_OK(CheckCoverage(layer.shape, layer.boxes));
-    const std::vector<int64_t> own = PlacesOf(layer);
+    const std::vector<int64_t> own = ElementPlaces(layer);
     places.insert(places.end(), own.begin(), own.end());
   }
   EXPECT_EQ(places, whole);
@@ -212,10 +212,10 @@ TEST(Unstack, LayersOfBlocks) {
   std::vector<int64_t> places;
   for (const TensorEntry& layer : layers) {
     EXPECT_OK(CheckCoverage(layer.shape, layer.boxes));
-    const std::vector<int64_t> own = PlacesOf(layer);
+    const std::vector<int64_t> own = ElementPlaces(layer);
     places.insert(places.end(), own.begin(), own.end());
   }
-  EXPECT_EQ(places, PlacesOf(tensor));
+  EXPECT_EQ(places, ElementPlaces(tensor));
 }
 
 TEST(Unstack, LayersWithoutElements) {

@@ -34,10 +34,11 @@ TEST(SourceDirectory, FindsNames) {
   EXPECT_FALSE(directory.HasDirectory("file"));
   EXPECT_FALSE(directory.Has("fil"));
   EXPECT_FALSE(directory.Has("folders"));
-  ASSERT_OK_AND_ASSIGN(const auto child, ChildOf(directory, "folder"));
+  ASSERT_OK_AND_ASSIGN(const auto child,
+                       OpenChildDirectory(directory, "folder"));
   ASSERT_TRUE(child.has_value());
   EXPECT_EQ(child->path, JoinPath(dir.path(), "folder"));
-  ASSERT_OK_AND_ASSIGN(const auto none, ChildOf(directory, "file"));
+  ASSERT_OK_AND_ASSIGN(const auto none, OpenChildDirectory(directory, "file"));
   EXPECT_FALSE(none.has_value());
   EXPECT_THAT(ReadText(directory, "file", 4, {}), IsOkAndHolds("text"));
   EXPECT_THAT(ReadText(directory, "file", 3, {}),

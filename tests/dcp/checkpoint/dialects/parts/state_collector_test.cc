@@ -152,11 +152,11 @@ TEST(StateCollector, RefusesRanksAtDifferentSteps) {
 // The matrix has 3 columns and 4-byte elements.
 TEST(StateCollector, APartOfAChunkKeepsItsStrides) {
   const ChunkLocation rows =
-      PartOfChunk(TensorAt({4, 3}, 0, 1000, 1), {{1, 0}, {2, 3}});
+      NarrowToBox(TensorAt({4, 3}, 0, 1000, 1), {{1, 0}, {2, 3}});
   EXPECT_EQ(rows.payload_offset, 1012u);
   EXPECT_TRUE(rows.strides.empty());
   const ChunkLocation columns =
-      PartOfChunk(TensorAt({4, 3}, 0, 1000, 1), {{0, 1}, {4, 2}});
+      NarrowToBox(TensorAt({4, 3}, 0, 1000, 1), {{0, 1}, {4, 2}});
   EXPECT_EQ(columns.payload_offset, 1004u);
   EXPECT_EQ(columns.strides, Dims({3, 1}));
 }

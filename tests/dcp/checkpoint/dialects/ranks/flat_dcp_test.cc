@@ -25,7 +25,7 @@ using ::dcp::testing::OpenCheckpoint;
 using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
 using ::dcp::testing::TensorItem;
-using ::dcp::testing::WarningOf;
+using ::dcp::testing::WarningText;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -77,7 +77,7 @@ TEST(FlatDcp, ChunksAreCutIntoParameters) {
                        {"optimizer.state.l.a.exp_avg", "0123"},
                        {"optimizer.state.l.b.exp_avg", "56"},
                        {"optimizer.state.l.none.exp_avg", ""}}));
-  EXPECT_THAT(WarningOf(*checkpoint), IsEmpty());
+  EXPECT_THAT(WarningText(*checkpoint), IsEmpty());
 }
 
 TEST(FlatDcp, ALayoutOfAnotherCheckpointIsRefused) {
@@ -112,7 +112,7 @@ TEST(FlatDcp, StateOfOneRankIsReported) {
     builder.metadata().has_planner_data = true;
     const auto checkpoint = OpenCheckpoint(builder.Write(dir, "dcp"));
     EXPECT_OK(checkpoint);
-    return checkpoint.ok() ? WarningOf(**checkpoint) : "";
+    return checkpoint.ok() ? WarningText(**checkpoint) : "";
   };
   EXPECT_THAT(warning_of({3}), HasSubstr("all ranks but one is lost"));
   EXPECT_THAT(warning_of({3, 1}), IsEmpty());

@@ -39,7 +39,7 @@ TEST(FlatHints, ALayoutSaysWhereEachParameterIs) {
   EXPECT_EQ(unit->parameters[1].begin, 8);
   EXPECT_EQ(unit->parameters[1].numel, 1);
   EXPECT_OK(hints.Find("layers.0._flat_param", 0));
-  EXPECT_EQ(*hints.ShapeOf("w", 6), Dims({2, 3}));
+  EXPECT_EQ(*hints.FindShape("w", 6), Dims({2, 3}));
 }
 
 TEST(FlatHints, ADifferenceBetweenLayoutAndCheckpointIsNamed) {
@@ -50,9 +50,9 @@ TEST(FlatHints, ADifferenceBetweenLayoutAndCheckpointIsNamed) {
                        AllOf(HasSubstr("9"), HasSubstr("10"))));
   EXPECT_THAT(hints.Find("other", 9),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("other")));
-  EXPECT_THAT(hints.ShapeOf("w", 7),
+  EXPECT_THAT(hints.FindShape("w", 7),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("[2, 3]")));
-  EXPECT_THAT(hints.ShapeOf("x", 7),
+  EXPECT_THAT(hints.FindShape("x", 7),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("x")));
 }
 
@@ -101,10 +101,10 @@ TEST(FlatHints, AFullCheckpointGivesShapes) {
       SafetensorsBytes({{"model.w", DType::kUInt8, {2, 2}, "abcd"}}));
   ASSERT_OK_AND_ASSIGN(const FlatHints hints,
                        ReadFlatHints(Disk(), {.like = path}, {}));
-  EXPECT_EQ(*hints.ShapeOf("w", 4), Dims({2, 2}));
-  EXPECT_EQ(*hints.ShapeOf("model.w", 4), Dims({2, 2}));
-  EXPECT_THAT(hints.ShapeOf("v", 4), StatusIs(StatusCode::kInvalidArgument,
-                                              HasSubstr("the option like")));
+  EXPECT_EQ(*hints.FindShape("w", 4), Dims({2, 2}));
+  EXPECT_EQ(*hints.FindShape("model.w", 4), Dims({2, 2}));
+  EXPECT_THAT(hints.FindShape("v", 4), StatusIs(StatusCode::kInvalidArgument,
+                                                HasSubstr("the option like")));
 }
 
 TEST(FlatHints, ErrorsNameTheFile) {

@@ -39,7 +39,7 @@ using ::dcp::testing::ShardedSpec;
 using ::dcp::testing::SmallTensor;
 using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
-using ::dcp::testing::WarningOf;
+using ::dcp::testing::WarningText;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -97,7 +97,7 @@ TEST(FlatModel, ALayoutNamesTheParameters) {
         const std::unique_ptr<Checkpoint> checkpoint,
         OpenFlatModel(CopyGolden(dir, base),
                       {.layout = layout, .optimizer_in_model_order = true}));
-    EXPECT_THAT(WarningOf(*checkpoint), IsEmpty());
+    EXPECT_THAT(WarningText(*checkpoint), IsEmpty());
     ASSERT_OK(checkpoint->LocateAll());
     ASSERT_OK_AND_ASSIGN(const Bytes whole, LoadAll(*checkpoint));
     ASSERT_OK_AND_ASSIGN(
@@ -121,7 +121,7 @@ TEST(FlatModel, ViewsTakeShapesFromALayoutOrACheckpoint) {
   const std::string path = CopyGolden(dir, base);
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> plain,
                        OpenFlatModel(path, {.optimizer_in_model_order = true}));
-  EXPECT_THAT(WarningOf(*plain), HasSubstr("the option like or"));
+  EXPECT_THAT(WarningText(*plain), HasSubstr("the option like or"));
   ASSERT_OK_AND_ASSIGN(const Bytes wanted, LoadAll(*plain));
   const std::string layout =
       CopyGolden(dir, absl::StrCat(base, ".layout.json"));
@@ -139,7 +139,7 @@ TEST(FlatModel, ViewsTakeShapesFromALayoutOrACheckpoint) {
         DialectOptions{.like = like, .optimizer_in_model_order = true}}) {
     ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                          OpenFlatModel(path, options));
-    EXPECT_THAT(WarningOf(*checkpoint), IsEmpty());
+    EXPECT_THAT(WarningText(*checkpoint), IsEmpty());
     ASSERT_OK_AND_ASSIGN(const Bytes found, LoadAll(*checkpoint));
     EXPECT_EQ(found, wanted);
     for (const char* name :
@@ -159,7 +159,7 @@ TEST(FlatModel, WithoutALayoutTheVectorsStay) {
     ASSERT_OK_AND_ASSIGN(
         const std::unique_ptr<Checkpoint> checkpoint,
         OpenCheckpoint(CopyGolden(dir, absl::StrCat("dialects/fsdp1/", test))));
-    EXPECT_THAT(WarningOf(*checkpoint),
+    EXPECT_THAT(WarningText(*checkpoint),
                 AllOf(HasSubstr("flat parameters of FSDP1"),
                       HasSubstr("the option layout")));
   }

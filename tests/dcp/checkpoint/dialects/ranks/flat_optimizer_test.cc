@@ -29,14 +29,14 @@ namespace {
 using absl::StatusCode;
 using ::dcp::testing::CopyGolden;
 using ::dcp::testing::Disk;
-using ::dcp::testing::EntryOf;
+using ::dcp::testing::GetEntry;
 using ::dcp::testing::LoadAll;
 using ::dcp::testing::MakeDTensor;
 using ::dcp::testing::MakeShard;
 using ::dcp::testing::RankCheckpoint;
 using ::dcp::testing::StatusIs;
 using ::dcp::testing::TempDir;
-using ::dcp::testing::WarningOf;
+using ::dcp::testing::WarningText;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -54,11 +54,11 @@ TEST(FlatOptimizer, UnitsNameTheParameters) {
   const std::string path = CopyGolden(dir, "dialects/verl/verl_fsdp1_ws2");
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> plain,
                        OpenFlatOptimizer(path, ""));
-  EXPECT_THAT(WarningOf(*plain), HasSubstr("the option flat_units"));
+  EXPECT_THAT(WarningText(*plain), HasSubstr("the option flat_units"));
   ASSERT_OK_AND_ASSIGN(const Bytes flat, LoadAll(*plain));
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                        OpenFlatOptimizer(path, "model.layers.*"));
-  EXPECT_THAT(WarningOf(*checkpoint), IsEmpty());
+  EXPECT_THAT(WarningText(*checkpoint), IsEmpty());
   ASSERT_OK_AND_ASSIGN(const Bytes named, LoadAll(*checkpoint));
   // A unit's parameters follow one another in the model's order.
   std::map<int, size_t> at;
@@ -73,7 +73,8 @@ TEST(FlatOptimizer, UnitsNameTheParameters) {
     if (absl::StrContains(name, "layers.1.")) unit = 2;
     const std::string key = absl::StrCat("optimizer.state.", name, ".exp_avg");
     SCOPED_TRACE(key);
-    EXPECT_EQ(EntryOf(*checkpoint, key).tensor()->shape, entry.tensor()->shape);
+    EXPECT_EQ(GetEntry(*checkpoint, key).tensor()->shape,
+              entry.tensor()->shape);
     const std::string& bytes = named.at(key);
     EXPECT_EQ(bytes, flat.at(absl::StrCat("optimizer.state.", unit, ".exp_avg"))
                          .substr(at[unit], bytes.size()));
@@ -139,12 +140,12 @@ TEST_F(FlatOptimizerFilesTest, OriginalParametersAreCutAnywhere) {
   AddRank(1, {{0, 5}});
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                        OpenFlatOptimizer(files_.Write(dir_), ""));
-  EXPECT_THAT(WarningOf(*checkpoint), IsEmpty());
-  EXPECT_EQ(EntryOf(*checkpoint, "optimizer.state.w.exp_avg").tensor()->shape,
+  EXPECT_THAT(WarningText(*checkpoint), IsEmpty());
+  EXPECT_EQ(GetEntry(*checkpoint, "optimizer.state.w.exp_avg").tensor()->shape,
             Dims({3, 2}));
   ASSERT_OK_AND_ASSIGN(const Bytes found, LoadAll(*checkpoint));
   EXPECT_EQ(found.at("optimizer.state.w.exp_avg"), "011111");
-  EXPECT_EQ(EntryOf(*checkpoint, "optimizer.state.w.step")
+  EXPECT_EQ(GetEntry(*checkpoint, "optimizer.state.w.step")
                 .object()
                 ->value.int_value(),
             7);
@@ -157,7 +158,7 @@ TEST_F(FlatOptimizerFilesTest, StateWithoutNamesIsJoined) {
                        OpenFlatOptimizer(files_.Write(dir_), ""));
   ASSERT_OK_AND_ASSIGN(const Bytes found, LoadAll(*checkpoint));
   EXPECT_EQ(found.at("optimizer.state.0.exp_avg"), "00001111");
-  EXPECT_THAT(WarningOf(*checkpoint), HasSubstr("flat_units"));
+  EXPECT_THAT(WarningText(*checkpoint), HasSubstr("flat_units"));
 }
 
 TEST_F(FlatOptimizerFilesTest, TensorsOfOneStateHaveOneLength) {

@@ -32,7 +32,9 @@ TensorEntry VectorAt(uint32_t file, uint64_t offset, int64_t numel) {
   return entry;
 }
 
-StatePath PathOf(const std::string& parameter) { return {"model", parameter}; }
+StatePath ParameterPath(const std::string& parameter) {
+  return {"model", parameter};
+}
 
 TEST(FlatVector, IsCutLikeTorchChunk) {
   FlatVector vector;
@@ -58,7 +60,7 @@ TEST(FlatVector, PiecesBecomeParameters) {
     const int64_t numel = rank == 2 ? 5 : 6;
     ASSERT_OK(AddFlatPiece(vector, rank,
                            VectorAt(static_cast<uint32_t>(rank), 100, numel),
-                           PathOf, collector));
+                           ParameterPath, collector));
   }
   ASSERT_OK_AND_ASSIGN(const std::vector<CheckpointEntry> entries,
                        std::move(collector).Finish());
@@ -86,11 +88,13 @@ TEST(FlatVector, APieceOfAnotherLengthIsRefused) {
   CutEvenly(10, 4, vector);
   vector.parameters = {{"w", {10}, 0, 10}};
   StateCollector collector;
-  EXPECT_THAT(AddFlatPiece(vector, 1, VectorAt(0, 0, 4), PathOf, collector),
-              StatusIs(StatusCode::kDataLoss,
-                       AllOf(HasSubstr("vector of 3 elements"),
-                             HasSubstr("rank 1"), HasSubstr("shape [4]"))));
-  EXPECT_OK(AddFlatPiece(vector, 3, VectorAt(0, 0, 1), PathOf, collector));
+  EXPECT_THAT(
+      AddFlatPiece(vector, 1, VectorAt(0, 0, 4), ParameterPath, collector),
+      StatusIs(StatusCode::kDataLoss,
+               AllOf(HasSubstr("vector of 3 elements"), HasSubstr("rank 1"),
+                     HasSubstr("shape [4]"))));
+  EXPECT_OK(
+      AddFlatPiece(vector, 3, VectorAt(0, 0, 1), ParameterPath, collector));
 }
 
 }  // namespace

@@ -178,9 +178,9 @@ TEST_F(OptimizerNamesTest, ANumberMayStandForSeveralNames) {
 }
 
 TEST_F(OptimizerNamesTest, ReadsNumbersFromTheOnlyGroup) {
-  EXPECT_THAT(*NumbersOf(Optimizer(arena_.Dict(), {{4, 2}})),
+  EXPECT_THAT(*OnlyGroupNumbers(Optimizer(arena_.Dict(), {{4, 2}})),
               ElementsAre(4, 2));
-  EXPECT_FALSE(NumbersOf(Optimizer(arena_.Dict(), {})).has_value());
+  EXPECT_FALSE(OnlyGroupNumbers(Optimizer(arena_.Dict(), {})).has_value());
 }
 
 }  // namespace

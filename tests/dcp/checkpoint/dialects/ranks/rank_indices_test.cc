@@ -25,7 +25,7 @@ namespace {
 using absl::StatusCode;
 using ::dcp::testing::DcpBuilder;
 using ::dcp::testing::Disk;
-using ::dcp::testing::EntryOf;
+using ::dcp::testing::GetEntry;
 using ::dcp::testing::LoadAll;
 using ::dcp::testing::ObjectItem;
 using ::dcp::testing::OpenCheckpoint;
@@ -67,7 +67,7 @@ TEST_F(RankIndicesTest, AreReadTogether) {
       found,
       (Bytes{{"w", "abcd"}, {"replica", "xy"}, {"own", "0"}, {"own@1", "1"}}));
   EXPECT_FALSE(checkpoint->Find("epoch@1").has_value());
-  EXPECT_EQ(EntryOf(*checkpoint, "rank@1").object()->value.int_value(), 1);
+  EXPECT_EQ(GetEntry(*checkpoint, "rank@1").object()->value.int_value(), 1);
   ASSERT_OK_AND_ASSIGN(const VerifyReport report,
                        VerifyCheckpoint(Disk(), path, {}));
   EXPECT_TRUE(report.findings.empty());
@@ -130,10 +130,10 @@ TEST_F(RankIndicesTest, OneRankMayBeChosen) {
 
 TEST_F(RankIndicesTest, IndexNamesAreLikePyTorchs) {
   EXPECT_EQ(RankMetadataName(12), "__12.metadata");
-  EXPECT_EQ(RankOfMetadataName("__12.metadata"), 12);
+  EXPECT_EQ(ParseRankMetadataName("__12.metadata"), 12);
   for (const char* name : {".metadata", "__.metadata", "__01.metadata",
                            "__-1.metadata", "__1.metadata.tmp", "1.metadata"}) {
-    EXPECT_EQ(RankOfMetadataName(name), std::nullopt) << name;
+    EXPECT_EQ(ParseRankMetadataName(name), std::nullopt) << name;
   }
 }
 

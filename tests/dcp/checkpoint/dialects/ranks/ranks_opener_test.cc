@@ -32,7 +32,7 @@ using ::dcp::testing::ArchiveEditor;
 using ::dcp::testing::CopyGolden;
 using ::dcp::testing::Disk;
 using ::dcp::testing::DTensorSpec;
-using ::dcp::testing::EntryOf;
+using ::dcp::testing::GetEntry;
 using ::dcp::testing::LoadAll;
 using ::dcp::testing::MakeDTensor;
 using ::dcp::testing::MakeObject;
@@ -226,7 +226,7 @@ TEST_F(RanksOpenerTest, TensorsThatCannotBeReadAreNamed) {
   for (const auto& [name, value] : odd) {
     SCOPED_TRACE(name);
     const ObjectEntry* const object =
-        EntryOf(*checkpoint, absl::StrCat("model.", name)).object();
+        GetEntry(*checkpoint, absl::StrCat("model.", name)).object();
     ASSERT_NE(object, nullptr);
     EXPECT_THAT(object->unreadable.message(), HasSubstr(value.second));
   }
@@ -254,7 +254,7 @@ TEST_F(RanksOpenerTest, PicklesStayData) {
     AddRank(0, MakeDTensor(arena(), Row(0)));
     AddRank(1, MakeDTensor(arena(), Row(1)), {{"x", value}});
     ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint, Open());
-    EXPECT_THAT(EntryOf(*checkpoint, "model.x").object()->unreadable,
+    EXPECT_THAT(GetEntry(*checkpoint, "model.x").object()->unreadable,
                 StatusIs(StatusCode::kPermissionDenied, HasSubstr("getattr")));
   }
 }
@@ -313,7 +313,7 @@ TEST(RanksOpenerGolden, AShardOutsideOfItsTensorIsRefused) {
     ArchiveEditor e(absl::StrCat(path, "/model_final.rank_1.pth"));
     const Value wrapper = e.At({"model", "embed.weight"});
     const Value shard = wrapper.args().items()[3].items()[0].items()[0];
-    const Value metadata = AttributeOf(shard, "metadata");
+    const Value metadata = ObjectAttribute(shard, "metadata");
     e.arena().SetItem(
         metadata.state().items()[1], e.arena().Str("shard_offsets"),
         e.arena().List({Value::Int(int64_t{1} << 40), Value::Int(0)}));

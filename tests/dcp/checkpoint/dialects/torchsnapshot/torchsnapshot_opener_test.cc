@@ -27,7 +27,7 @@ namespace {
 using absl::StatusCode;
 using ::dcp::testing::BytesOf;
 using ::dcp::testing::CopyGolden;
-using ::dcp::testing::EntryOf;
+using ::dcp::testing::GetEntry;
 using ::dcp::testing::LoadAll;
 using ::dcp::testing::OpenCheckpoint;
 using ::dcp::testing::StatusIs;
@@ -111,10 +111,10 @@ TEST(TorchSnapshotOpener, ValuesOfRanksKeepTheirPlaceInLists) {
                                          InSlab(2, "[16, 32]"));
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                        OpenCheckpoint(Snapshot(dir, lists)));
-  EXPECT_EQ(ToString(*EntryOf(*checkpoint, "m.0").object(), 60), "-7");
-  EXPECT_EQ(ToString(*EntryOf(*checkpoint, "m.0@1").object(), 60),
+  EXPECT_EQ(ToString(*GetEntry(*checkpoint, "m.0").object(), 60), "-7");
+  EXPECT_EQ(ToString(*GetEntry(*checkpoint, "m.0@1").object(), 60),
             "12345678901234567890123");
-  EXPECT_NE(EntryOf(*checkpoint, "m.1@1").tensor(), nullptr);
+  EXPECT_NE(GetEntry(*checkpoint, "m.1@1").tensor(), nullptr);
 }
 
 TEST(TorchSnapshotOpener, ListsOfPlainValuesAreOneValue) {
@@ -128,8 +128,8 @@ TEST(TorchSnapshotOpener, ListsOfPlainValuesAreOneValue) {
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                        OpenCheckpoint(Snapshot(dir, kLists)));
   EXPECT_EQ(checkpoint->entries().size(), 2);
-  EXPECT_EQ(ToString(*EntryOf(*checkpoint, "m.l").object(), 60), "[1]");
-  EXPECT_EQ(ToString(*EntryOf(*checkpoint, "m.l@1").object(), 60), "[2, 'x']");
+  EXPECT_EQ(ToString(*GetEntry(*checkpoint, "m.l").object(), 60), "[1]");
+  EXPECT_EQ(ToString(*GetEntry(*checkpoint, "m.l@1").object(), 60), "[2, 'x']");
 }
 
 TEST(TorchSnapshotOpener, ReplicatedValuesOfEveryRankAreOne) {
@@ -248,7 +248,7 @@ TEST(TorchSnapshotOpener, ReadsArchivesInsideAFile) {
       {{"\"slab\"", "\"both\""}, {"buffer_protocol", "torch_save"}});
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Checkpoint> checkpoint,
                        OpenCheckpoint(Snapshot(dir, entries)));
-  EXPECT_EQ(ToString(*EntryOf(*checkpoint, "o").object(), 60), "[1, 2]");
+  EXPECT_EQ(ToString(*GetEntry(*checkpoint, "o").object(), 60), "[1, 2]");
   ASSERT_OK_AND_ASSIGN(const auto loaded, LoadAll(*checkpoint));
   EXPECT_EQ(loaded.at("w"), BytesOf<float>({1, 2, 3, 4}));
   // A second object in the same bytes.

@@ -45,7 +45,7 @@ at::Tensor MakeInput(const Input& input) {
   return {};
 }
 
-Layouts LayoutsOf(const Input& input) {
+Layouts PossibleLayouts(const Input& input) {
   Layouts found = {Layout::Same()};
   for (size_t d = 0; d < input.sizes.size(); ++d) {
     found.push_back(Layout::Shard(static_cast<int64_t>(d)));
@@ -62,12 +62,12 @@ Layouts LayoutsOf(const Input& input) {
 }
 
 // Every layout combination with something in parts.
-std::vector<Layouts> CombinationsOf(const std::vector<Input>& inputs) {
+std::vector<Layouts> LayoutCombinations(const std::vector<Input>& inputs) {
   std::vector<Layouts> all = {{}};
   for (const Input& input : inputs) {
     std::vector<Layouts> longer;
     for (const Layouts& before : all) {
-      for (const Layout& layout : LayoutsOf(input)) {
+      for (const Layout& layout : PossibleLayouts(input)) {
         longer.push_back(before);
         longer.back().push_back(layout);
       }
@@ -105,7 +105,7 @@ bool MayGather(const OpCase& op_case, const Layouts& layouts) {
 
 // The gradients for `inputs` from a sum over `results` that depends on every
 // element; empty if nothing has a gradient.
-Tensors GradientsOf(const Tensors& results, const Tensors& inputs) {
+Tensors ComputeGradients(const Tensors& results, const Tensors& inputs) {
   at::Tensor sum;
   for (const at::Tensor& result : results) {
     if (!result.requires_grad()) continue;
@@ -147,8 +147,8 @@ class Checker {
     }
     torch::manual_seed(2);
     const Tensors expected = op_case.op(inputs);
-    const Tensors gradients = GradientsOf(expected, inputs);
-    for (const Layouts& layouts : CombinationsOf(op_case.inputs)) {
+    const Tensors gradients = ComputeGradients(expected, inputs);
+    for (const Layouts& layouts : LayoutCombinations(op_case.inputs)) {
       CheckLayouts(op_case, layouts, inputs, expected, gradients);
     }
   }
@@ -180,7 +180,7 @@ class Checker {
     for (at::Tensor& result : results) {
       result = Operand(result, axis_).To(Layout::Same());
     }
-    const Tensors actual_gradients = GradientsOf(results, inputs);
+    const Tensors actual_gradients = ComputeGradients(results, inputs);
     ASSERT_EQ(results.size(), expected.size()) << what;
     for (size_t i = 0; i < expected.size(); ++i) {
       ExpectEqual(results[i], expected[i], what);
@@ -205,7 +205,7 @@ void CheckOnRanks(const std::vector<OpCase>& cases) {
     testing::RunRanks(ranks, [&cases, ranks] {
       testing::StartRankInDouble();
       InstallHandler();
-      Checker checker(AxisOf(init_device_mesh("cpu", {ranks})));
+      Checker checker(InternAxis(init_device_mesh("cpu", {ranks})));
       for (const OpCase& op_case : cases) checker.Check(op_case);
     });
   }

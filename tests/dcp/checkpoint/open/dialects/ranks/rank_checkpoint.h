@@ -46,7 +46,7 @@ class RankCheckpoint {
 };
 
 // The checkpoint's losses, as one text; empty if there are none.
-inline std::string WarningOf(const Checkpoint& checkpoint) {
+inline std::string WarningText(const Checkpoint& checkpoint) {
   return absl::StrJoin(LossTexts(checkpoint.losses()), "; ");
 }
 
