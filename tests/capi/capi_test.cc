@@ -61,12 +61,12 @@ TEST(Tessera, HasTheVersionOfTheLibrary) {
 }
 
 TEST(Tessera, ComputesCrc32c) {
-  // The check value of the CRC catalogue.
+  // The CRC catalogue's check value.
   EXPECT_EQ(tessera_crc32c("123456789", 9), 0xe3069283);
   EXPECT_EQ(tessera_crc32c(nullptr, 0), 0);
 }
 
-TEST(Tessera, OpeningNothingSaysWhere) {
+TEST(Tessera, OpenErrorNamesThePath) {
   tessera_checkpoint* checkpoint = nullptr;
   tessera_error* error =
       tessera_checkpoint_open("/nothing/here", nullptr, &checkpoint);
@@ -107,7 +107,7 @@ class OpenCheckpoint : public ::testing::Test {
   }
   void TearDown() override { tessera_checkpoint_free(checkpoint_); }
 
-  // Reads `sizes` elements of a tensor at `offsets`.
+  // Reads `sizes` elements at `offsets` in a tensor.
   tessera_error* Read(const std::string& name, const char* dtype,
                       std::vector<int64_t> offsets, std::vector<int64_t> sizes,
                       std::string& memory) {
@@ -123,7 +123,7 @@ class OpenCheckpoint : public ::testing::Test {
   tessera_checkpoint* checkpoint_ = nullptr;
 };
 
-TEST_F(OpenCheckpoint, GivesEveryTensor) {
+TEST_F(OpenCheckpoint, ReturnsEveryTensor) {
   ASSERT_FALSE(golden_.tensors.empty());
   for (const auto& [name, tensor] : golden_.tensors) {
     const std::vector<int64_t> sizes(tensor.shape.begin(), tensor.shape.end());
@@ -151,7 +151,7 @@ TEST_F(OpenCheckpoint, IsDescribedAsJson) {
   }
 }
 
-TEST_F(OpenCheckpoint, GivesObjectsAsArchives) {
+TEST_F(OpenCheckpoint, ReturnsObjectsAsArchives) {
   ASSERT_FALSE(golden_.objects.empty());
   for (const auto& [name, value] : golden_.objects) {
     tessera_bytes* archive = nullptr;
@@ -169,7 +169,7 @@ TEST_F(OpenCheckpoint, GivesObjectsAsArchives) {
               HasSubstr("is not an object of"));
 }
 
-TEST_F(OpenCheckpoint, GivesItemsAsTheyAreStored) {
+TEST_F(OpenCheckpoint, ReturnsItemsAsStored) {
   for (const auto& [name, value] : golden_.objects) {
     tessera_bytes* item = nullptr;
     ASSERT_EQ(Told(tessera_checkpoint_item(checkpoint_, name.c_str(), 0,
@@ -200,14 +200,14 @@ TEST_F(OpenCheckpoint, GivesItemsAsTheyAreStored) {
             kNotFound);
 }
 
-TEST(Tessera, ChecksObjectsThatAreDamaged) {
+TEST(Tessera, DetectsDamagedObjects) {
   const std::string text = "no archive";
   EXPECT_EQ(CodeOf(tessera_object_check(
                 reinterpret_cast<const uint8_t*>(text.data()), text.size())),
             kDataLoss);
 }
 
-TEST(Tessera, SaysWhichPathsItServes) {
+TEST(Tessera, ReportsServedPaths) {
   for (const char* path : {"run7/step-1", "/srv/run7", "s3://bucket/run7"}) {
     EXPECT_EQ(Told(tessera_check_served(path)), "") << path;
   }
@@ -217,7 +217,7 @@ TEST(Tessera, SaysWhichPathsItServes) {
   EXPECT_EQ(CodeOf(tessera_check_served("gs://bucket/run7")), kUnimplemented);
 }
 
-TEST_F(OpenCheckpoint, RefusesWhatDoesNotFit) {
+TEST_F(OpenCheckpoint, RefusesMismatchedReads) {
   const auto& [name, tensor] = *golden_.tensors.begin();
   const std::vector<int64_t> sizes(tensor.shape.begin(), tensor.shape.end());
   const std::vector<int64_t> zeros(sizes.size(), 0);
@@ -239,7 +239,7 @@ TEST_F(OpenCheckpoint, RefusesWhatDoesNotFit) {
   EXPECT_EQ(memory, std::string(memory.size(), '?'));
 }
 
-TEST_F(OpenCheckpoint, AStopFromAnotherThreadEndsACall) {
+TEST_F(OpenCheckpoint, StopFromAnotherThreadEndsACall) {
   tessera_stop* stop = tessera_stop_new();
   std::thread([&] { tessera_stop_request(stop); }).join();
   tessera_checkpoint* second = nullptr;
@@ -250,7 +250,7 @@ TEST_F(OpenCheckpoint, AStopFromAnotherThreadEndsACall) {
 
 class Save : public ::testing::Test {
  protected:
-  // Writes a row in the data file `name`, and returns its digests.
+  // Writes a row in the data file `name`, and returns the digests.
   std::string WriteRow(const std::string& name, const std::vector<float>& row) {
     tessera_file* file = nullptr;
     EXPECT_EQ(Told(tessera_file_new(path_.c_str(), &file)), "");
@@ -288,7 +288,7 @@ class Save : public ::testing::Test {
   const std::string path_ = temp_.Join("c");
 };
 
-TEST_F(Save, FilesWithoutACommitAreRemoved) {
+TEST_F(Save, RemovesFilesWithoutACommit) {
   tessera_save* save = nullptr;
   ASSERT_EQ(Told(tessera_save_begin(path_.c_str(), 0, &save)), "");
   EXPECT_EQ(NameFor(save, 0), "__0_0.distcp");
@@ -301,7 +301,7 @@ TEST_F(Save, FilesWithoutACommitAreRemoved) {
   EXPECT_FALSE(Has("__1_7.distcp"));
 }
 
-TEST_F(Save, ACommitMakesItAppear) {
+TEST_F(Save, CommitMakesItVisible) {
   tessera_save* save = nullptr;
   ASSERT_EQ(Told(tessera_save_begin(path_.c_str(), 0, &save)), "");
   const std::string digests = WriteRow(NameFor(save, 0), {1, 2, 3});
@@ -324,7 +324,7 @@ TEST_F(Save, ACommitMakesItAppear) {
   EXPECT_TRUE(Has("__0_0.distcp"));
 }
 
-TEST_F(Save, RefusesWhatIsNotADataFileOrItsDigests) {
+TEST_F(Save, RefusesBadFileNamesAndDigests) {
   tessera_save* save = nullptr;
   ASSERT_EQ(Told(tessera_save_begin(path_.c_str(), 0, &save)), "");
   EXPECT_THAT(Told(tessera_save_adopt(save, "../../etc/passwd")),
@@ -337,7 +337,7 @@ TEST_F(Save, RefusesWhatIsNotADataFileOrItsDigests) {
   EXPECT_FALSE(Has(".metadata"));
 }
 
-TEST_F(Save, RefusesATensorThatCannotBe) {
+TEST_F(Save, RefusesImpossibleTensors) {
   tessera_file* file = nullptr;
   ASSERT_EQ(Told(tessera_file_new(path_.c_str(), &file)), "");
   tessera_range range;
@@ -428,7 +428,7 @@ TEST(Tessera, KeepsTheNewestSteps) {
   EXPECT_TRUE(std::filesystem::exists(run + "/step-4"));
 }
 
-TEST_F(Save, AnObjectMayComeFromAFunction) {
+TEST_F(Save, ObjectMayComeFromAFunction) {
   tessera_file* file = nullptr;
   ASSERT_EQ(Told(tessera_file_new(path_.c_str(), &file)), "");
   tessera_range range;
@@ -461,7 +461,7 @@ TEST_F(Save, AnObjectMayComeFromAFunction) {
   tessera_save_free(save);
 }
 
-TEST_F(Save, ASourceThatFailsFailsTheFile) {
+TEST_F(Save, FailedSourceFailsTheFile) {
   tessera_save* save = nullptr;
   ASSERT_EQ(Told(tessera_save_begin(path_.c_str(), 0, &save)), "");
   const std::string name = NameFor(save, 0);

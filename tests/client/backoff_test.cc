@@ -25,7 +25,7 @@ RetryOptions Quick(int64_t max_retries) {
           .max_retries = max_retries};
 }
 
-TEST(Backoff, OnlyWhatMaySucceedIsTriedAgain) {
+TEST(Backoff, RetriesOnlyTemporaryFailures) {
   EXPECT_TRUE(IsRetryable(kUnavailable));
   EXPECT_TRUE(IsRetryable(absl::InternalError("RST_STREAM")));
   EXPECT_TRUE(
@@ -41,7 +41,7 @@ TEST(Backoff, OnlyWhatMaySucceedIsTriedAgain) {
   }
 }
 
-TEST(Backoff, GivesUpAfterTooManyInARow) {
+TEST(Backoff, GivesUpAfterTooManyFailuresInARow) {
   Backoff backoff(Quick(2), true, absl::InfiniteDuration(), {});
   EXPECT_OK(backoff.Wait(kUnavailable));
   EXPECT_OK(backoff.Wait(kUnavailable));
@@ -52,7 +52,7 @@ TEST(Backoff, GivesUpAfterTooManyInARow) {
   EXPECT_OK(backoff.Wait(kUnavailable));
 }
 
-TEST(Backoff, GivesUpSoonerOnADaemonThatNeverAnswered) {
+TEST(Backoff, GivesUpSoonerIfTheDaemonNeverAnswered) {
   RetryOptions options = Quick(2);
   options.max_first_retries = 1;
   Backoff backoff(options, false, absl::InfiniteDuration(), {});
@@ -63,7 +63,7 @@ TEST(Backoff, GivesUpSoonerOnADaemonThatNeverAnswered) {
   EXPECT_OK(backoff.Wait(kUnavailable));
 }
 
-TEST(Backoff, WithoutRetriesTheFailureStaysAsItIs) {
+TEST(Backoff, ReturnsTheFailureWithoutRetries) {
   EXPECT_EQ(
       Backoff(Quick(0), true, absl::InfiniteDuration(), {}).Wait(kUnavailable),
       kUnavailable);
@@ -77,7 +77,7 @@ TEST(Backoff, DoesNotWaitBeyondTheDeadline) {
   EXPECT_EQ(backoff.Wait(kUnavailable), kUnavailable);
 }
 
-TEST(Backoff, EachWaitIsTwiceTheOneBefore) {
+TEST(Backoff, DoublesEachWait) {
   const RetryOptions options{.first_wait = absl::Milliseconds(1),
                              .max_wait = absl::Hours(1),
                              .max_retries = 60};
@@ -88,14 +88,14 @@ TEST(Backoff, EachWaitIsTwiceTheOneBefore) {
   EXPECT_LT(num_waits, 8);
 }
 
-TEST(Backoff, ObeysAServerThatSaysWhen) {
+TEST(Backoff, ObeysTheServersRetryDelay) {
   const absl::Status later = WithRetryAfter(kUnavailable, 3'600'000);
   Backoff backoff(Quick(9), true, SteadyNow() + absl::Minutes(1), {});
   EXPECT_TRUE(absl::IsUnavailable(backoff.Wait(later)));
   EXPECT_OK(backoff.Wait(kUnavailable));
 }
 
-TEST(Backoff, AStopEndsTheWait) {
+TEST(Backoff, StopEndsTheWait) {
   RetryOptions options;
   options.first_wait = absl::Hours(1);
   options.max_wait = absl::Hours(1);

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 using ::dcp::testing::kInvalid;
 
-// Returns the token as the server receives it.
+// Returns the token that the server receives.
 std::string Shown(const ClientOptions& options, FakeServer& server) {
   absl::StatusOr<std::shared_ptr<Channel>> channel = Channel::Open(options);
   EXPECT_OK(channel);
@@ -29,7 +29,7 @@ std::string Shown(const ClientOptions& options, FakeServer& server) {
   return server.checkpoints.authorization();
 }
 
-TEST(Channel, TheTokenIsOfAFileOrTheEnvironment) {
+TEST(Channel, TakesTheTokenFromAFileOrTheEnvironment) {
   FakeServer server;
   const TempDir dir;
   ClientOptions options{.address = server.address()};
@@ -43,7 +43,7 @@ TEST(Channel, TheTokenIsOfAFileOrTheEnvironment) {
   unsetenv("TESSERA_TEST_TOKEN");
 }
 
-TEST(Channel, MistakesInItsOptionsAreNamed) {
+TEST(Channel, NamesMistakesInOptions) {
   const TempDir dir;
   const ClientOptions right{.address = "127.0.0.1:1"};
   const auto refused = [&](auto change, const std::string& message) {
@@ -66,7 +66,7 @@ TEST(Channel, MistakesInItsOptionsAreNamed) {
       "must be one word");
 }
 
-TEST(Channel, CallsAreMadeAgainWhileTheServerIsNotThere) {
+TEST(Channel, RetriesWhileTheServerIsUnavailable) {
   FakeServer server;
   server.checkpoints.num_failures = 3;
   CheckpointClient client(server.Connect());
@@ -74,7 +74,7 @@ TEST(Channel, CallsAreMadeAgainWhileTheServerIsNotThere) {
   EXPECT_EQ(server.checkpoints.num_calls, 4);
 }
 
-TEST(Channel, OtherFailuresAreNot) {
+TEST(Channel, DoesNotRetryOtherFailures) {
   FakeServer server;
   server.checkpoints.num_failures = 3;
   server.checkpoints.failure = {grpc::StatusCode::NOT_FOUND, "no checkpoint"};
@@ -85,7 +85,7 @@ TEST(Channel, OtherFailuresAreNot) {
   EXPECT_EQ(server.checkpoints.num_calls, 1);
 }
 
-TEST(Channel, AServerThatIsNotThereIsUnavailable) {
+TEST(Channel, MissingServerIsUnavailable) {
   ClientOptions options{.address = "127.0.0.1:1"};
   options.retry.max_retries = 1;
   options.retry.first_wait = absl::ZeroDuration();
@@ -94,7 +94,7 @@ TEST(Channel, AServerThatIsNotThereIsUnavailable) {
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("Inspect")));
 }
 
-TEST(Channel, AStopEndsACall) {
+TEST(Channel, StopEndsACall) {
   FakeServer server;
   CheckpointClient client(server.Connect());
   std::stop_source source;

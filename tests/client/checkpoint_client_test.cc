@@ -25,7 +25,7 @@ class CheckpointClientTest : public ::testing::Test {
   CheckpointClient client_{server_.Connect()};
 };
 
-TEST_F(CheckpointClientTest, PagesBecomeOneAnswer) {
+TEST_F(CheckpointClientTest, MergesPagesIntoOneAnswer) {
   ASSERT_OK_AND_ASSIGN(const v1::InspectResponse all, client_.Inspect({}));
   EXPECT_EQ(all.num_tensors(), 3);
   ASSERT_EQ(all.tensors_size(), 3);
@@ -35,7 +35,7 @@ TEST_F(CheckpointClientTest, PagesBecomeOneAnswer) {
   EXPECT_EQ(all.next_page_token(), "");
 }
 
-TEST_F(CheckpointClientTest, PagesOfARestartedServerBeginAgain) {
+TEST_F(CheckpointClientTest, RereadsPagesAfterARestart) {
   server_.checkpoints.num_refused_tokens = 2;
   ASSERT_OK_AND_ASSIGN(const v1::InspectResponse all, client_.Inspect({}));
   ASSERT_EQ(all.tensors_size(), 3);
@@ -47,7 +47,7 @@ TEST_F(CheckpointClientTest, PagesOfARestartedServerBeginAgain) {
   EXPECT_EQ(BlamedField(status), "page_token");
 }
 
-TEST_F(CheckpointClientTest, AStreamThatBrokeIsReadAgainFromItsBegin) {
+TEST_F(CheckpointClientTest, RereadsABrokenStreamFromTheBeginning) {
   server_.checkpoints.num_failures = 2;
   EXPECT_THAT(client_.GetMetadata({}), IsOkAndHolds("metadata"));
   server_.checkpoints.num_failures = 2;
@@ -56,7 +56,7 @@ TEST_F(CheckpointClientTest, AStreamThatBrokeIsReadAgainFromItsBegin) {
   EXPECT_EQ(objects[1].name(), "b");
 }
 
-TEST_F(CheckpointClientTest, VerifyTellsProgressAndReports) {
+TEST_F(CheckpointClientTest, VerifyReturnsProgressAndAReport) {
   int num_progress = 0;
   ASSERT_OK_AND_ASSIGN(
       const v1::VerifyReport report,
@@ -65,14 +65,14 @@ TEST_F(CheckpointClientTest, VerifyTellsProgressAndReports) {
   EXPECT_EQ(num_progress, 1);
 }
 
-TEST_F(CheckpointClientTest, AReportThatDoesNotComeIsAnError) {
+TEST_F(CheckpointClientTest, MissingReportIsAnError) {
   server_.checkpoints.part_bytes = {1};
   EXPECT_THAT(
       client_.Verify({}, [](const v1::ReadProgress&) {}),
       StatusIs(absl::StatusCode::kDataLoss, HasSubstr("without a report")));
 }
 
-TEST_F(CheckpointClientTest, PartsArriveInTheirMemory) {
+TEST_F(CheckpointClientTest, PartsArriveInTheCallersMemory) {
   server_.checkpoints.part_bytes = {10, 0, 5};
   std::vector<std::vector<uint8_t>> memory = {std::vector<uint8_t>(10),
                                               std::vector<uint8_t>(0),

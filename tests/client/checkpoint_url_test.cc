@@ -56,7 +56,7 @@ TEST(CheckpointUrl, IsKnownByItsScheme) {
   EXPECT_FALSE(IsCheckpointUrl(""));
 }
 
-TEST(CheckpointUrl, SaysWhatIsWrong) {
+TEST(CheckpointUrl, ReportsMistakes) {
   const auto expect = [](const std::string& text, const std::string& what) {
     EXPECT_THAT(ParseCheckpointUrl(text),
                 StatusIs(absl::StatusCode::kInvalidArgument,

@@ -41,7 +41,7 @@ struct Connection {
   bool is_open = true;
 };
 
-// Copies what one end has sent to the other; 0 if that end has left.
+// Copies available bytes from one end to the other; 0 if that end has left.
 uint64_t Forward(int from, int to) {
   std::array<char, 16384> buffer;
   const ssize_t n = read(from, buffer.data(), buffer.size());

@@ -24,7 +24,7 @@
 
 namespace dcp::client {
 
-// The byte at an offset of all parts together.
+// The byte at an offset, counted over all parts.
 inline uint8_t FakeByte(uint64_t offset) {
   return static_cast<uint8_t>(offset * 31 + (offset >> 8) * 7);
 }
@@ -33,8 +33,8 @@ class FakeCheckpoints : public tessera::v1::CheckpointService::Service {
  public:
   using Response = tessera::v1::ReadTensorsResponse;
 
-  // Parts "t0", "t1", .. of these sizes; all have the name `part_name` if it is
-  // set.
+  // Parts "t0", "t1", .. with these sizes; all have the name `part_name` if it
+  // is set.
   std::vector<uint64_t> part_bytes;
   std::string part_name;
   uint64_t chunk_bytes = 1 << 16;
@@ -49,11 +49,11 @@ class FakeCheckpoints : public tessera::v1::CheckpointService::Service {
   std::atomic<int> num_calls = 0;
   // This many calls fail with `failure` before one succeeds.
   std::atomic<int> num_failures = 0;
-  // How many page tokens are refused, as after a restart.
+  // The server refuses this many page tokens, as after a restart.
   std::atomic<int> num_refused_tokens = 0;
   grpc::Status failure = {grpc::StatusCode::UNAVAILABLE, "try again"};
 
-  // The header of the latest call.
+  // The latest call's header.
   std::string authorization() const;
 
  private:
@@ -105,9 +105,9 @@ class FakeJobs : public tessera::v1::JobService::Service {
 
 class FakeOperations : public google::longrunning::Operations::Service {
  public:
-  // How many page tokens are refused, as after a restart.
+  // The server refuses this many page tokens, as after a restart.
   std::atomic<int> num_refused_tokens = 0;
-  // How many waits end before the job does.
+  // This many waits end before the job does.
   std::atomic<int> num_early_waits = 0;
   // Waits do not end before the test notifies this.
   bool hang = false;

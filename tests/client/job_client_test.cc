@@ -25,7 +25,7 @@ class JobClientTest : public ::testing::Test {
   JobClient client_{server_.Connect()};
 };
 
-TEST_F(JobClientTest, RetriesOfASubmitCarryOneRequestId) {
+TEST_F(JobClientTest, SubmitRetriesKeepTheRequestId) {
   server_.jobs.num_failures = 2;
   ASSERT_OK_AND_ASSIGN(const Job job, client_.Reshard({}));
   EXPECT_EQ(job.name, "operations/1");
@@ -37,7 +37,7 @@ TEST_F(JobClientTest, RetriesOfASubmitCarryOneRequestId) {
   EXPECT_THAT(ids, ElementsAre(ids[0], ids[0], ids[0]));
 }
 
-TEST_F(JobClientTest, TheCallersRequestIdIsKept) {
+TEST_F(JobClientTest, KeepsTheCallersRequestId) {
   v1::ReshardRequest request;
   request.mutable_options()->set_request_id("mine");
   EXPECT_OK(client_.Reshard(request));
@@ -54,7 +54,7 @@ TEST_F(JobClientTest, WaitsUntilTheJobIsDone) {
   EXPECT_FALSE(job.verified.has_value());
 }
 
-TEST_F(JobClientTest, AWaitEndsWithItsTimeout) {
+TEST_F(JobClientTest, WaitEndsAtTheTimeout) {
   server_.operations.hang = true;
   EXPECT_THAT(client_.Wait("operations/1", {.timeout = absl::Milliseconds(50)}),
               StatusIs(absl::StatusCode::kDeadlineExceeded,
@@ -62,7 +62,7 @@ TEST_F(JobClientTest, AWaitEndsWithItsTimeout) {
   server_.operations.release.Notify();
 }
 
-TEST_F(JobClientTest, WatchingGoesOnAfterEachBreak) {
+TEST_F(JobClientTest, WatchResumesAfterEachBreak) {
   for (const bool cut : {false, true}) {
     server_.jobs.cut_watches = cut;
     server_.jobs.num_failures = 2;
@@ -78,12 +78,12 @@ TEST_F(JobClientTest, WatchingGoesOnAfterEachBreak) {
   }
 }
 
-TEST_F(JobClientTest, WatchingAJobThatIsNotThereFails) {
+TEST_F(JobClientTest, WatchFailsForAMissingJob) {
   EXPECT_THAT(client_.Watch("operations/2", [](const Job&) { FAIL(); }),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("WatchJob")));
 }
 
-TEST_F(JobClientTest, AFailedJobHasItsStatus) {
+TEST_F(JobClientTest, ReturnsAFailedJobsStatus) {
   ASSERT_OK_AND_ASSIGN(const Job job, client_.Get("operations/failed"));
   EXPECT_TRUE(job.done);
   EXPECT_THAT(job.status,
@@ -91,7 +91,7 @@ TEST_F(JobClientTest, AFailedJobHasItsStatus) {
   EXPECT_FALSE(job.converted.has_value());
 }
 
-TEST_F(JobClientTest, AnOperationThatIsNoJobIsRefused) {
+TEST_F(JobClientTest, RefusesOperationsThatAreNotJobs) {
   EXPECT_THAT(client_.Get("operations/odd"),
               StatusIs(absl::StatusCode::kDataLoss));
 }
@@ -104,7 +104,7 @@ TEST_F(JobClientTest, ListsAllPages) {
   EXPECT_EQ(jobs[1].name, "operations/2");
 }
 
-TEST_F(JobClientTest, AListOfARestartedServerBeginsAgain) {
+TEST_F(JobClientTest, RestartsTheListAfterAServerRestart) {
   server_.operations.num_refused_tokens = 2;
   ASSERT_OK_AND_ASSIGN(const std::vector<Job> jobs, client_.ListAll(""));
   ASSERT_EQ(jobs.size(), 2);

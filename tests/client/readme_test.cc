@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The code of client/README.md.
+// The code in client/README.md.
 
 #include <cstdlib>
 #include <iostream>
@@ -57,14 +57,14 @@ absl::Status ReadRows(const std::shared_ptr<Channel>& channel,
   wanted.part.mutable_box()->add_offsets(0);
   wanted.part.mutable_box()->add_sizes(2);
   wanted.part.mutable_box()->add_sizes(4);
-  wanted.memory = memory;  // exactly its bytes
+  wanted.memory = memory;  // exactly the part's bytes
   return CheckpointClient(channel)
       .ReadTensors(source, {&wanted, 1}, {.num_streams = 4})
       .status();
 }
 // [/read]
 
-TEST(Readme, ItsCodeRuns) {
+TEST(Readme, CodeRuns) {
   FakeServer server;
   ASSERT_OK_AND_ASSIGN(const std::shared_ptr<Channel> channel,
                        Connect(server.address()));

@@ -67,7 +67,7 @@ TEST(ReceivedChunk, FindsTheFieldsWhereverSlicesEnd) {
   }
 }
 
-TEST(ReceivedChunk, LeavesEverythingElseToProtobuf) {
+TEST(ReceivedChunk, LeavesOtherMessagesToProtobuf) {
   const std::string chunk = MessageOf(1, 2, "payload");
   Response header;
   header.mutable_header()->set_etag("e");
@@ -92,7 +92,7 @@ TEST(ReceivedChunk, LeavesEverythingElseToProtobuf) {
   }
 }
 
-TEST(ReceivedChunk, OfAParsedMessageIsTheSame) {
+TEST(ReceivedChunk, ReadsParsedMessages) {
   Response response;
   ASSERT_TRUE(response.ParseFromString(MessageOf(3, 4, "payload")));
   const ReceivedChunk chunk = ReceivedChunk::FromChunk(response.chunk());

@@ -32,7 +32,7 @@ TensorLayout::Header HeaderOf(const std::vector<uint64_t>& sizes,
   return header;
 }
 
-// Of `data`, which must outlive it, in two pieces.
+// A chunk with `data`, in two pieces. `data` must outlive the chunk.
 ReceivedChunk ChunkOf(uint32_t part, uint64_t offset, absl::string_view data) {
   const ByteSpan bytes = AsBytes(data);
   return {.part = part,
@@ -43,7 +43,7 @@ ReceivedChunk ChunkOf(uint32_t part, uint64_t offset, absl::string_view data) {
           .num_bytes = bytes.size()};
 }
 
-// Two parts, of 4 and 3 bytes.
+// Two parts, with 4 and 3 bytes.
 class TensorRangeTest : public ::testing::Test {
  protected:
   TensorRangeTest() : memory_{std::string(4, '.'), std::string(3, '.')} {
@@ -59,7 +59,7 @@ class TensorRangeTest : public ::testing::Test {
   TensorLayout layout_;
 };
 
-TEST(TensorLayout, AHeaderMayComeInPieces) {
+TEST(TensorLayout, HeaderMayComeInPieces) {
   TensorLayout layout;
   TensorLayout::Header header = HeaderOf({4}, 7);
   header.set_more(true);
@@ -71,7 +71,7 @@ TEST(TensorLayout, AHeaderMayComeInPieces) {
   EXPECT_EQ(layout.num_bytes(), 7);
 }
 
-TEST(TensorLayout, HeadersThatContradictAreRefused) {
+TEST(TensorLayout, RefusesContradictoryHeaders) {
   const TensorLayout::Header cases[] = {
       HeaderOf({4, 3}, 6), HeaderOf({4, 3}, 8), HeaderOf({UINT64_MAX, 2}, 1),
       HeaderOf({UINT64_MAX, UINT64_MAX}, UINT64_MAX)};
@@ -100,7 +100,7 @@ TEST_F(TensorRangeTest, ChunksFillTheMemory) {
   EXPECT_EQ(memory_[1], "efg");
 }
 
-TEST_F(TensorRangeTest, ARangeTakesItsOwnBytesOnly) {
+TEST_F(TensorRangeTest, TakesOnlyBytesInTheRange) {
   TensorRange range(1, 5);
   EXPECT_OK(range.Place(ChunkOf(0, 1, "bcd"), layout_));
   EXPECT_OK(range.Place(ChunkOf(1, 0, "efg"), layout_));
@@ -109,7 +109,7 @@ TEST_F(TensorRangeTest, ARangeTakesItsOwnBytesOnly) {
   EXPECT_EQ(memory_[1], "e..");
 }
 
-TEST_F(TensorRangeTest, ChunksThatLieAreRefusedAndNothingIsWritten) {
+TEST_F(TensorRangeTest, RefusesWrongChunksAndWritesNothing) {
   ReceivedChunk flipped = ChunkOf(0, 0, "ab");
   flipped.pieces = {AsBytes("aB")};
   struct Case {

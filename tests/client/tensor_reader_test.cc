@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 namespace v1 = tessera::v1;
 
 using ::dcp::testing::kDataLoss;
-// Equals the reader's own constant: the fewest bytes of a stream.
+// Equals the reader's own constant: a stream has at least this many bytes.
 constexpr uint64_t kRangeBytes = uint64_t{32} << 20;
 
 class TensorReaderTest : public ::testing::Test {
@@ -72,7 +72,7 @@ TEST_F(TensorReaderTest, StreamsShareLargeReads) {
   EXPECT_EQ(FirstWrong(), memory_.size());
 }
 
-TEST_F(TensorReaderTest, WithoutThreadsOneStreamComesAfterTheOther) {
+TEST_F(TensorReaderTest, ReadsOneStreamAtATimeWithoutThreads) {
   server_.checkpoints.part_bytes = {3 * kRangeBytes};
   server_.checkpoints.chunk_bytes = 1 << 20;
   WithoutNewThreads([&] {
@@ -84,7 +84,7 @@ TEST_F(TensorReaderTest, WithoutThreadsOneStreamComesAfterTheOther) {
   EXPECT_EQ(FirstWrong(), memory_.size());
 }
 
-TEST_F(TensorReaderTest, StreamsThatBreakGoOnWhereTheyWere) {
+TEST_F(TensorReaderTest, ResumesBrokenStreams) {
   server_.checkpoints.part_bytes = {kRangeBytes, kRangeBytes};
   server_.checkpoints.chunk_bytes = 1 << 18;
   constexpr int kCuts = 5;
@@ -96,10 +96,10 @@ TEST_F(TensorReaderTest, StreamsThatBreakGoOnWhereTheyWere) {
   EXPECT_EQ(FirstWrong(), memory_.size());
 }
 
-TEST_F(TensorReaderTest, ACheckpointThatIsReplacedMeanwhileIsNotMixed) {
+TEST_F(TensorReaderTest, DoesNotMixAReplacedCheckpoint) {
   server_.checkpoints.part_bytes = {kRangeBytes / 2};
   server_.checkpoints.chunk_bytes = 1 << 18;
-  // Owned by the server too, which may outlive the test's body.
+  // The server also owns it, and may outlive the test's body.
   const auto num_headers = std::make_shared<std::atomic<int>>(0);
   server_.checkpoints.set_tamper([num_headers](v1::ReadTensorsResponse& m) {
     if (m.has_header() && ++*num_headers > 1) {
@@ -113,7 +113,7 @@ TEST_F(TensorReaderTest, ACheckpointThatIsReplacedMeanwhileIsNotMixed) {
                        HasSubstr("ReadTensors: the checkpoint was replaced")));
 }
 
-TEST_F(TensorReaderTest, ReadsTheCheckpointThatWasSeenBefore) {
+TEST_F(TensorReaderTest, ReadsOnlyTheRequestedEtag) {
   server_.checkpoints.part_bytes = {1000, 500};
   ReadTensorsOptions options;
   options.etag = "e1";
@@ -137,7 +137,7 @@ TEST_F(TensorReaderTest, ReadsTheCheckpointThatWasSeenBefore) {
   EXPECT_EQ(bytes_arrived, 1500);
 }
 
-TEST_F(TensorReaderTest, AServerThatLiesIsFoundOut) {
+TEST_F(TensorReaderTest, DetectsWrongAnswers) {
   struct Case {
     const char* name;
     bool (*tamper)(v1::ReadTensorsResponse& message);
@@ -196,7 +196,7 @@ TEST_F(TensorReaderTest, AServerThatLiesIsFoundOut) {
   EXPECT_EQ(FirstWrong(), 1000);
 }
 
-TEST_F(TensorReaderTest, OneStreamThatFailsEndsTheOthers) {
+TEST_F(TensorReaderTest, OneFailedStreamEndsTheOthers) {
   server_.checkpoints.part_bytes = {2 * kRangeBytes};
   server_.checkpoints.chunk_bytes = 1 << 20;
   server_.checkpoints.set_tamper([](v1::ReadTensorsResponse& m) {
@@ -207,7 +207,7 @@ TEST_F(TensorReaderTest, OneStreamThatFailsEndsTheOthers) {
               StatusIs(kDataLoss, HasSubstr("checksum")));
 }
 
-TEST_F(TensorReaderTest, AStopEndsIt) {
+TEST_F(TensorReaderTest, StopEndsTheRead) {
   server_.checkpoints.part_bytes = {kRangeBytes / 8};
   std::stop_source source;
   server_.checkpoints.set_tamper([source](v1::ReadTensorsResponse& m) mutable {
@@ -218,7 +218,7 @@ TEST_F(TensorReaderTest, AStopEndsIt) {
               StatusIs(absl::StatusCode::kCancelled));
 }
 
-TEST_F(TensorReaderTest, ADeadlineEndsIt) {
+TEST_F(TensorReaderTest, DeadlineEndsTheRead) {
   server_.checkpoints.part_bytes = {1};
   server_.checkpoints.num_failures = 1 << 30;
   EXPECT_THAT(

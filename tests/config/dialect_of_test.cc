@@ -27,7 +27,7 @@ TEST(DetectDialect, SyntaxFollowsTheName) {
   EXPECT_EQ(DetectSyntax("b.yml", "[a]"), Syntax::kYaml);
 }
 
-TEST(DetectDialect, WithoutANameSyntaxFollowsTheText) {
+TEST(DetectDialect, SyntaxFollowsTheTextWithoutAName) {
   EXPECT_EQ(DetectSyntax("config", " {\"a\": 1}"), Syntax::kJson);
   EXPECT_EQ(DetectSyntax("config", "{'a': True}"), Syntax::kYaml);
   EXPECT_EQ(DetectSyntax("config", "[model]\nname = 1"), Syntax::kToml);
@@ -35,7 +35,7 @@ TEST(DetectDialect, WithoutANameSyntaxFollowsTheText) {
   EXPECT_EQ(DetectSyntax("config", ""), Syntax::kYaml);
 }
 
-TEST(DetectDialect, KeysTell) {
+TEST(DetectDialect, KeysDecide) {
   const std::vector<std::pair<std::string, Dialect>> cases = {
       {"distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\n",
        Dialect::kAccelerate},
@@ -82,7 +82,7 @@ TEST(DetectDialect, KeysTell) {
   }
 }
 
-TEST(DetectDialect, ASuffixDecidesNothing) {
+TEST(DetectDialect, SuffixDecidesNothing) {
   EXPECT_EQ(Detected("a.toml", ""), std::nullopt);
   EXPECT_EQ(Detected("Cargo.toml",
                      "[package]\nname = 'x'\n[dependencies]\nserde = '1'\n"),
@@ -97,7 +97,7 @@ TEST(DetectDialect, ASuffixDecidesNothing) {
             Dialect::kTorchTitan);
 }
 
-TEST(DetectDialect, AxolotlsKeysAreAmongItsOwn) {
+TEST(DetectDialect, DetectsAxolotl) {
   EXPECT_EQ(Detected("a.yaml",
                      "base_model: m\nmicro_batch_size: 2\n"
                      "output_dir: out\nbf16: auto\n"),
@@ -111,7 +111,7 @@ TEST(DetectDialect, AxolotlsKeysAreAmongItsOwn) {
             std::nullopt);
 }
 
-TEST(DetectDialect, AcceleratesFilesMayLackTheirType) {
+TEST(DetectDialect, AccelerateFilesMayLackTheType) {
   for (const char* text :
        {"mixed_precision: bf16\nfsdp_config: {fsdp_version: 2}\n",
         "fsdp_config: {fsdp_offload_params: true, fsdp_version: 1}\n",
@@ -120,7 +120,7 @@ TEST(DetectDialect, AcceleratesFilesMayLackTheirType) {
   }
 }
 
-TEST(DetectDialect, ParametersOfARunAreTheConfig) {
+TEST(DetectDialect, RunParametersAreTheConfig) {
   EXPECT_EQ(Detected("a.yaml",
                      "name: run\nimage: i\ncompute: {gpus: 8}\n"
                      "command: composer train.py\n"
@@ -129,7 +129,7 @@ TEST(DetectDialect, ParametersOfARunAreTheConfig) {
             Dialect::kComposer);
 }
 
-TEST(DetectDialect, AProgramOfTorchTitanIsToldFromItsConfigs) {
+TEST(DetectDialect, TellsTorchTitanProgramsFromConfigs) {
   EXPECT_TRUE(
       IsTorchTitanProgram("from torchtitan.trainer import Trainer\n\n"
                           "def debug() -> Trainer.Config:\n"
@@ -137,7 +137,7 @@ TEST(DetectDialect, AProgramOfTorchTitanIsToldFromItsConfigs) {
   EXPECT_FALSE(IsTorchTitanProgram("# torchtitan Config.toml\n[training]\n"));
 }
 
-TEST(DetectDialect, OneKeyOfManyProgramsDecidesNothing) {
+TEST(DetectDialect, SharedKeysDecideNothing) {
   for (const char* text :
        {"output_dir: x\n",
         "gradient_checkpointing: true\n",
@@ -166,7 +166,7 @@ TEST(DetectDialect, OneKeyOfManyProgramsDecidesNothing) {
   }
 }
 
-TEST(DetectDialect, OtherFilesAreNone) {
+TEST(DetectDialect, OtherFilesHaveNoDialect) {
   EXPECT_EQ(Detected("a.yaml", "services: {web: {}}\nversion: '3'\n"),
             std::nullopt);
   EXPECT_EQ(Detected("a.yaml", ""), std::nullopt);

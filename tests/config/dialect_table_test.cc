@@ -23,7 +23,7 @@ TEST(DialectTable, DialectsHaveNames) {
   EXPECT_EQ(dialect_named("deepspeed"), std::nullopt);
 }
 
-TEST(DialectTable, DialectsThatAreOnlyReadAreNotWritten) {
+TEST(DialectTable, ReadOnlyDialectsAreNotWritten) {
   for (const Dialect dialect : all_dialects()) {
     Findings findings;
     const std::string text = write_config(TrainConfig(), dialect, findings);

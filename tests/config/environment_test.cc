@@ -35,7 +35,7 @@ std::vector<std::string> Texts(const Findings& findings) {
   return texts;
 }
 
-// The variables that the launcher sets for a file of version 2.
+// The variables that the launcher sets for a version 2 file.
 std::vector<std::string> Launched() {
   return {"PATH=/bin",
           "ACCELERATE_USE_FSDP=true",
@@ -57,7 +57,7 @@ std::vector<std::string> Launched() {
           "FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD=false"};
 }
 
-TEST(Environment, WhatTheLauncherSetsReadsWithoutFindings) {
+TEST(Environment, ReadsLauncherVariablesWithoutFindings) {
   const EnvironmentReading read = ReadVariables(Launched());
   EXPECT_THAT(Texts(read.findings), IsEmpty());
   const TrainConfig& config = read.config;
@@ -71,7 +71,7 @@ TEST(Environment, WhatTheLauncherSetsReadsWithoutFindings) {
   EXPECT_EQ(*config.precision.param_dtype, dcp::DType::kBFloat16);
 }
 
-TEST(Environment, WinsOverTheFile) {
+TEST(Environment, OverridesTheFile) {
   TrainConfig base;
   base.sharding.cpu_offload = false;
   base.loop.seed = std::optional<int64_t>(3);
@@ -83,19 +83,19 @@ TEST(Environment, WinsOverTheFile) {
   EXPECT_EQ(*read.config.loop.seed, 3);
 }
 
-TEST(Environment, ActivationsAreOffloaded) {
+TEST(Environment, OffloadsActivations) {
   EXPECT_TRUE(*ReadVariables({"FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD=true"})
                    .config.sharding.activation_cpu_offload);
 }
 
-TEST(Environment, OtherVariablesArePassedOver) {
+TEST(Environment, IgnoresOtherVariables) {
   const EnvironmentReading read =
       ReadVariables({"HOME=/", "FSDP", "=", "", "ACCELERATE_X=1"});
   EXPECT_THAT(Texts(read.findings), IsEmpty());
   EXPECT_TRUE(same_training(read.config, TrainConfig()));
 }
 
-TEST(Environment, TheStrategyOfVersion1IsInEitherVariable) {
+TEST(Environment, ReadsVersion1StrategyFromEitherVariable) {
   const EnvironmentReading reshard =
       ReadVariables({"FSDP_VERSION=1", "FSDP_SHARDING_STRATEGY=FULL_SHARD",
                      "FSDP_RESHARD_AFTER_FORWARD="
@@ -111,13 +111,13 @@ TEST(Environment, TheStrategyOfVersion1IsInEitherVariable) {
             ReshardSetting(false));
 }
 
-TEST(Environment, FsdpThatIsOffReadsNoOptions) {
+TEST(Environment, DisabledFsdpReadsNoOptions) {
   const EnvironmentReading read =
       ReadVariables({"ACCELERATE_USE_FSDP=false", "FSDP_VERSION=7"});
   EXPECT_THAT(Texts(read.findings), IsEmpty());
 }
 
-TEST(Environment, DegreesAreThoseOfParallelismConfig) {
+TEST(Environment, ReadsDegreesFromParallelismConfig) {
   std::vector<std::string> variables = {
       "PARALLELISM_CONFIG_DP_REPLICATE_SIZE=2",
       "PARALLELISM_CONFIG_DP_SHARD_SIZE=4", "PARALLELISM_CONFIG_CP_SIZE=2",
@@ -133,8 +133,8 @@ TEST(Environment, DegreesAreThoseOfParallelismConfig) {
   EXPECT_EQ(*read.config.mesh.context_parallel_degree, 2);
 }
 
-// As in accelerate's plugin, each version has its own default.
-TEST(Environment, AVersionBringsItsTypeOfStateDict) {
+// As in accelerate's plugin, each version has a different default.
+TEST(Environment, VersionSelectsTheStateDictType) {
   const ReadConfig file =
       read_config_text("f.yaml", "distributed_type: FSDP\n");
   ASSERT_EQ(*file.config.checkpoint.state_dict_type,
@@ -156,7 +156,7 @@ TEST(Environment, AVersionBringsItsTypeOfStateDict) {
             StateDictType::kFullStateDict);
 }
 
-TEST(Environment, ALauncherThatShardsTurnsCopiesIntoShards) {
+TEST(Environment, ShardingLauncherTurnsCopiesIntoShards) {
   const ReadConfig file =
       read_config_text("f.json", R"({"num_train_epochs": 1, "bf16": true})");
   ASSERT_EQ(*file.config.mesh.data_parallel_shard_degree, 1);
@@ -169,7 +169,7 @@ TEST(Environment, ALauncherThatShardsTurnsCopiesIntoShards) {
   EXPECT_EQ(*on.config.precision.reduce_dtype, dcp::DType::kBFloat16);
   EXPECT_EQ(*on.config.checkpoint.state_dict_type,
             StateDictType::kShardedStateDict);
-  // Without the switch, the variables are those of another run.
+  // Without the switch, the variables belong to another run.
   const EnvironmentReading off =
       ReadVariables({"FSDP_OFFLOAD_PARAMS=1"}, file.config);
   EXPECT_EQ(*off.config.mesh.data_parallel_shard_degree, 1);

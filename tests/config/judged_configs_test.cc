@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small configs read as their programs' own code reads them
-// (tests/golden/configs), or are refused where that refuses them.
+// Reads small configs as the programs' own code does (tests/golden/configs),
+// and refuses those that the programs refuse.
 #include <cstdint>
 #include <fstream>
 #include <optional>
@@ -48,7 +48,7 @@ std::string Word(const std::optional<dcp::DType>& type) {
   return type.has_value() ? std::string(dcp::TorchName(*type)) : "none";
 }
 
-// A cast to the type that is there already does not count.
+// A cast to the present type does not count.
 std::string ExpectedWord(const Json& type, const std::string& present) {
   if (type.is_null() || type.get<std::string>() == present) return "none";
   return type.get<std::string>();
@@ -91,7 +91,7 @@ void ExpectLoop(const Json& expected, const LoopConfig& loop) {
   EXPECT_DOUBLE_EQ(**loop.max_norm, expected["max_norm"].get<double>());
   constexpr int64_t kSteps = 100;
   for (const Json& point : expected["factors"]) {
-    // prime-rl's curves end at a factor of 1e-8 in place of 0.
+    // prime-rl's curves end at the factor 1e-8 instead of 0.
     EXPECT_NEAR(learning_rate_factor(**loop.lr_schedule,
                                      point[0].get<int64_t>(), kSteps),
                 point[1].get<double>(), 2e-8)
@@ -99,7 +99,7 @@ void ExpectLoop(const Json& expected, const LoopConfig& loop) {
   }
 }
 
-TEST(JudgedConfigs, MeanWhatTheirProgramsMakeOfThem) {
+TEST(JudgedConfigs, MatchTheirPrograms) {
   ASSERT_GE(Cases().size(), size_t{50});
   for (const Json& item : Cases()) {
     const std::string program = item["program"];
@@ -112,7 +112,7 @@ TEST(JudgedConfigs, MeanWhatTheirProgramsMakeOfThem) {
     const int64_t ranks = item["ranks"];
     const absl::StatusOr<MeshPlan> plan =
         plan_mesh(read.config.mesh, ranks, ranks);
-    // A file that names its ranks is only for those.
+    // A file that gives a rank count is only for that count.
     const int64_t written_for = *read.config.mesh.num_processes;
     const bool fits = written_for == 0 || written_for == ranks;
     if (!item.contains("expected")) {
@@ -127,7 +127,7 @@ TEST(JudgedConfigs, MeanWhatTheirProgramsMakeOfThem) {
   }
 }
 
-TEST(JudgedConfigs, AreOfEveryProgramWithDataclassesOfItsOwn) {
+TEST(JudgedConfigs, CoverEveryProgramWithDataclasses) {
   std::set<std::string> programs;
   for (const Json& item : Cases()) programs.insert(item["program"]);
   EXPECT_EQ(programs, (std::set<std::string>{"automodel", "llama-factory",

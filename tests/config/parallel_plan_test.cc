@@ -26,7 +26,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using Kind = ::dcp::ParallelStyle::Kind;
 
-// The problems of a plan's text, one by one.
+// The problems in a plan's text, one by one.
 std::vector<std::string> ProblemsOf(absl::string_view text) {
   const absl::StatusOr<ParallelPlan> plan =
       parallel_plan_text("plan.yaml", text);
@@ -64,7 +64,7 @@ layers.*.attention.wo:
               (ParallelStyle{.kind = Kind::kSequence, .sequence_dim = 2}));
 }
 
-TEST(ParallelPlanText, JsonSaysTheSame) {
+TEST(ParallelPlanText, JsonMeansTheSame) {
   ASSERT_OK_AND_ASSIGN(const ParallelPlan plan,
                        parallel_plan_text("plan.json", R"({
   "layers.*.self_attn.q_proj": "colwise",
@@ -92,7 +92,7 @@ TEST(ParallelPlanText, EveryProblemHasItsLineAndPattern) {
           HasSubstr("plan.yaml:5: \"\" is 'sequence', not colwise")));
 }
 
-TEST(ParallelPlanText, OptionsAreCheckedAgainstTheirStyle) {
+TEST(ParallelPlanText, ChecksOptionsAgainstTheStyle) {
   EXPECT_THAT(
       ProblemsOf("a: {style: colwise, output_layout: replicate}\n"
                  "b: {style: colwise, sequence_dim: 1}\n"
@@ -116,7 +116,7 @@ TEST(ParallelPlanText, OptionsAreCheckedAgainstTheirStyle) {
                     "replicate")));
 }
 
-TEST(ParallelPlanText, BadPatternsAreRefusedWithTheirLine) {
+TEST(ParallelPlanText, RefusesBadPatternsWithTheLine) {
   EXPECT_THAT(
       ProblemsOf("x: colwise\na..b: colwise\nc.weight: colwise\n"),
       ElementsAre(
@@ -126,7 +126,7 @@ TEST(ParallelPlanText, BadPatternsAreRefusedWithTheirLine) {
               ElementsAre(HasSubstr("plan.yaml:2: a is given twice")));
 }
 
-TEST(ParallelPlanText, ATextThatIsNotAMapIsRefused) {
+TEST(ParallelPlanText, RefusesTextsThatAreNotMaps) {
   EXPECT_THAT(ProblemsOf("- colwise\n"),
               ElementsAre(HasSubstr("is not a map")));
   EXPECT_THAT(ProblemsOf("a: [unclosed\n"), Not(IsEmpty()));
@@ -135,7 +135,7 @@ TEST(ParallelPlanText, ATextThatIsNotAMapIsRefused) {
   EXPECT_THAT(empty.entries(), IsEmpty());
 }
 
-TEST(LoadParallelPlan, AFileThatIsNotThereIsNotFound) {
+TEST(LoadParallelPlan, ReportsMissingFilesAsNotFound) {
   EXPECT_THAT(load_parallel_plan("no-such-plan.yaml").status(),
               StatusIs(absl::StatusCode::kNotFound));
 }

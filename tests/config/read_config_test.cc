@@ -55,7 +55,7 @@ TEST(ReadConfig, ReadsEachDialect) {
 }
 
 // Files in which two keys fit a dialect and one does not.
-TEST(ReadConfig, AFileThatAsksForOtherTrainingIsNotRead) {
+TEST(ReadConfig, RefusesFilesThatAskForOtherTraining) {
   for (const char* base :
        {"output_dir: x\nbf16: true\nper_device_train_batch_size: 1\n",
         "base_model: m\nmicro_batch_size: 1\nsequence_len: 8\n",
@@ -73,7 +73,7 @@ TEST(ReadConfig, AFileThatAsksForOtherTrainingIsNotRead) {
   }
 }
 
-TEST(ReadConfig, ReadsAPythonDict) {
+TEST(ReadConfig, ReadsPythonDicts) {
   const ReadConfig read =
       read_config_text("run.py",
                        "from composer import Trainer\n\n"
@@ -88,7 +88,7 @@ TEST(ReadConfig, ReadsAPythonDict) {
   EXPECT_EQ(read.config.sharding.reshard_after_forward.place()->line, 5);
 }
 
-TEST(ReadConfig, SaysAllProblemsAtOnce) {
+TEST(ReadConfig, ReportsAllProblemsAtOnce) {
   const ReadConfig read = read_config_text("run.yaml",
                                            "distributed_type: FSDP\n"
                                            "fsdp_config:\n"
@@ -102,7 +102,7 @@ TEST(ReadConfig, SaysAllProblemsAtOnce) {
                      HasSubstr("run.yaml:4: "), HasSubstr("run.yaml:5: "))));
 }
 
-TEST(ReadConfig, ATextOfNoDialectIsAProblem) {
+TEST(ReadConfig, RefusesTextWithoutADialect) {
   for (const char* name : {"run.yaml", "run"}) {
     const ReadConfig read = read_config_text(name, "services: {}\n");
     EXPECT_THAT(read.findings.ToStatus(),
@@ -111,7 +111,7 @@ TEST(ReadConfig, ATextOfNoDialectIsAProblem) {
   }
 }
 
-TEST(ReadConfig, ATextThatNobodyKnowsSaysWhatWasLookedFor) {
+TEST(ReadConfig, UnknownTextNamesTheExpectedKeys) {
   const ReadConfig read = read_config_text("Cargo.toml", "");
   EXPECT_THAT(
       read.findings.ToStatus(),
@@ -121,7 +121,7 @@ TEST(ReadConfig, ATextThatNobodyKnowsSaysWhatWasLookedFor) {
               "no key that only one of them has, such as distributed_type")));
 }
 
-TEST(ReadConfig, ParametersOfARunAreRead) {
+TEST(ReadConfig, ReadsRunParameters) {
   const ReadConfig read =
       read_config_text("run.yaml",
                        "name: run\nimage: i\ncommand: composer train.py\n"
@@ -137,7 +137,7 @@ TEST(ReadConfig, ParametersOfARunAreRead) {
             "parameters.fsdp_config.sharding_strategy");
 }
 
-TEST(ReadConfig, AProgramOfTorchTitanSaysWhatToGiveInstead) {
+TEST(ReadConfig, RefusesTorchTitanProgramsWithAdvice) {
   const ReadConfig read = read_config_text(
       "config_registry.py",
       "from torchtitan.config import ParallelismConfig\n\n"
@@ -148,7 +148,7 @@ TEST(ReadConfig, AProgramOfTorchTitanSaysWhatToGiveInstead) {
 }
 
 // The config as 0.3 prints it, under torchrun.
-TEST(ReadConfig, WhatTorchTitanPrintsIsRead) {
+TEST(ReadConfig, ReadsTorchTitansPrintedConfig) {
   const ReadConfig read = read_config_text(
       "train.log",
       "[rank0]:[titan] INFO - Starting\n"
@@ -177,21 +177,21 @@ TEST(ReadConfig, WhatTorchTitanPrintsIsRead) {
   EXPECT_EQ(*config.sharding.activation_checkpointing, 0);
 }
 
-TEST(ReadConfig, ABrokenTextIsOneProblem) {
+TEST(ReadConfig, ReportsBrokenTextOnce) {
   for (const char* name : {"run.yaml", "run.json", "run.toml", "run.py"}) {
     const ReadConfig read = read_config_text(name, "{\"a\": [");
     EXPECT_EQ(read.findings.list().size(), 1) << name;
   }
 }
 
-TEST(ReadConfig, ReadsAFile) {
+TEST(ReadConfig, ReadsFiles) {
   const std::string path = WriteFile("reads_a_file.yaml", kAccelerate);
   ASSERT_OK_AND_ASSIGN(const ReadConfig read, read_config_file(path));
   EXPECT_OK(read.findings.ToStatus());
   EXPECT_EQ(read.config.sharding.reshard_after_forward.place()->file, path);
 }
 
-TEST(ReadConfig, OptionsInAnotherFileAreFollowed) {
+TEST(ReadConfig, ReadsOptionsFromAnotherFile) {
   WriteFile("followed.json", R"({"version": 2, "cpu_offload": true})");
   const std::string path = WriteFile("follows.json",
                                      R"({"output_dir": "x", "fsdp": true,
@@ -210,7 +210,7 @@ TEST(ReadConfig, OptionsInAnotherFileAreFollowed) {
                        HasSubstr("not_there.json does not exist")));
 }
 
-TEST(ReadConfig, LoadSaysWhatIsChangedAndWhatHasNoEffect) {
+TEST(ReadConfig, LoadLogsChangedAndIgnoredSettings) {
   const std::string path =
       WriteFile("load_says.yaml",
                 absl::StrCat(kAccelerate, "  fsdp_use_orig_params: true\n"));
@@ -233,7 +233,7 @@ TEST(ReadConfig, LoadSaysWhatIsChangedAndWhatHasNoEffect) {
                                            HasSubstr("has no effect"))));
 }
 
-TEST(ReadConfig, FilesThatCannotBeReadAreErrors) {
+TEST(ReadConfig, UnreadableFilesAreErrors) {
   EXPECT_THAT(read_config_file(::testing::TempDir() + "/not_there.yaml"),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("not_there")));
   EXPECT_THAT(
@@ -246,13 +246,13 @@ TEST(ReadConfig, FilesThatCannotBeReadAreErrors) {
                        HasSubstr("has more than 1048576 bytes")));
 }
 
-TEST(ReadConfig, AnEndlessFileIsRefused) {
+TEST(ReadConfig, RefusesEndlessFiles) {
   EXPECT_THAT(read_config_file("/dev/zero"),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("has more than 1048576 bytes")));
 }
 
-TEST(ReadConfig, LoadGivesTheConfigOrItsProblems) {
+TEST(ReadConfig, LoadReturnsTheConfigOrTheProblems) {
   const std::string good = WriteFile("load_good.yaml", kAccelerate);
   ASSERT_OK_AND_ASSIGN(const TrainConfig config, load_config(good));
   EXPECT_EQ(*config.sharding.reshard_after_forward, ReshardSetting(false));
@@ -272,7 +272,7 @@ TEST(ReadConfig, LoadAddsTheEnvironment) {
   EXPECT_EQ(*config->sharding.reshard_after_forward, ReshardSetting(true));
 }
 
-TEST(ReadConfig, LoadKeepsTheEnvironmentOfAccelerateFromOthers) {
+TEST(ReadConfig, LoadUsesAcceleratesEnvironmentForItsDialectsOnly) {
   const std::string path =
       WriteFile("load_environment.toml",
                 "[parallelism]\ndata_parallel_shard_degree = 2\n");

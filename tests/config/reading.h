@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading: a config of one dialect and everything that its reader reported
+// Reading: a config in one dialect and everything that the reader reported
 // about it, for tests of readers and writers.
 #ifndef TESTS_CONFIG_READING_H_
 #define TESTS_CONFIG_READING_H_

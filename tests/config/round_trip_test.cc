@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a config of each dialect in each of the four, and reads it back. The
-// result is the same except for what the writers reported that they cannot
-// express: a finding without a cause, or a difference without a finding, fails.
+// Writes a config from each dialect in each of the four, and reads it back. The
+// result must be equal, except where the writers reported that they cannot
+// express a setting. A finding without a cause fails, and so does a difference
+// without a finding.
 #include <algorithm>
 #include <optional>
 #include <ostream>
@@ -247,7 +248,7 @@ class Differences {
   std::vector<std::string> list() const { return list_; }
 
  private:
-  // A finding may be about a setting's part of the config, "loop", too.
+  // A finding may also name a setting's section, "loop".
   bool IsSaid(absl::string_view name, const SourceLocation& place) const {
     const absl::string_view part = name.substr(0, name.find('.'));
     return std::any_of(
@@ -323,8 +324,8 @@ std::vector<std::string> Problems(const Findings& findings) {
   return problems;
 }
 
-// `config` written in the dialect `dialect` and read again; nothing if the
-// dialect cannot express the mesh.
+// `config` written in `dialect` and read again; nothing if the dialect cannot
+// express the mesh.
 std::optional<TrainConfig> Through(const TrainConfig& config, Dialect dialect) {
   Findings said;
   const std::string text = write_config(config, dialect, said);
@@ -348,7 +349,7 @@ std::optional<TrainConfig> Through(const TrainConfig& config, Dialect dialect) {
 
 class RoundTrip : public ::testing::TestWithParam<Source> {};
 
-TEST_P(RoundTrip, EachDialectSaysTheSameOrSaysWhatItCannot) {
+TEST_P(RoundTrip, KeepsEverySettingOrReportsIt) {
   const ReadConfig first =
       read_config_text(FileName(GetParam().dialect), GetParam().text);
   ASSERT_EQ(first.dialect, GetParam().dialect);
@@ -361,7 +362,7 @@ TEST_P(RoundTrip, EachDialectSaysTheSameOrSaysWhatItCannot) {
   }
 }
 
-TEST(RoundTripOfAPlan, LongPatternsAreKeysToo) {
+TEST(RoundTripOfAPlan, KeepsLongPatternsAsKeys) {
   TrainConfig config =
       read_config_text("run.yaml", "precision: fp32\nfsdp2: {}\n").config;
   dcp::ParallelPlan plan;
@@ -375,7 +376,7 @@ TEST(RoundTripOfAPlan, LongPatternsAreKeysToo) {
 }
 
 // A written config stays the same when it is written again.
-TEST_P(RoundTrip, ASecondTimeChangesNothing) {
+TEST_P(RoundTrip, SecondRoundTripChangesNothing) {
   const ReadConfig first =
       read_config_text(FileName(GetParam().dialect), GetParam().text);
   for (const Dialect dialect : kDialects) {

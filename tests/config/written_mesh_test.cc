@@ -45,13 +45,13 @@ std::string MeshText(const MeshConfig& mesh) {
       *mesh.num_processes);
 }
 
-// Meshes with every kind of each degree.
+// Meshes with every kind of every degree.
 std::vector<MeshConfig> AllMeshes() {
   std::vector<MeshConfig> meshes;
   for (const int64_t replicate : {-1, 1, 2}) {
     for (const int64_t shard : {-2, -1, 1, 4}) {
       for (int64_t bits = 0; bits < 32; ++bits) {
-        // Experts that are cut, but not divided, are in no program.
+        // No program cuts experts without dividing them.
         if ((bits & 0x18) == 0x10) continue;
         for (const int64_t ranks : {0, 8, 16}) {
           const auto two_if = [bits](int bit) {
@@ -102,7 +102,7 @@ bool ExpectSameRanksOrProblem(const MeshConfig& mesh, Dialect dialect) {
   return true;
 }
 
-TEST(WrittenMesh, IsOfTheSameRanksOrAProblem) {
+TEST(WrittenMesh, KeepsTheRanksOrReportsAProblem) {
   for (const Dialect dialect : kWritten) {
     int num_written = 0;
     for (const MeshConfig& mesh : AllMeshes()) {
@@ -115,7 +115,7 @@ TEST(WrittenMesh, IsOfTheSameRanksOrAProblem) {
 
 struct RefusedMesh {
   const char* name;
-  const char* text;  // of any dialect
+  const char* text;  // in any dialect
   Dialect to;
   const char* problem;
 
@@ -165,7 +165,7 @@ const RefusedMesh kRefused[] = {
 
 class WrittenMeshRefuses : public ::testing::TestWithParam<RefusedMesh> {};
 
-TEST_P(WrittenMeshRefuses, DegreesThatWouldMeanSomethingElse) {
+TEST_P(WrittenMeshRefuses, DegreesWithAnotherMeaning) {
   const RefusedMesh& row = GetParam();
   const bool is_toml = absl::string_view(row.text)[0] == '[';
   const ReadConfig read =
@@ -183,7 +183,7 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(instance.param.name);
     });
 
-TEST(WrittenMesh, CopiesOnANumberOfRanksAreANumberOfCopies) {
+TEST(WrittenMesh, WritesOneCopyForEachRank) {
   const ReadConfig read = read_config_text(
       "a.yaml",
       "distributed_type: MULTI_GPU\nnum_processes: 4\nmixed_precision: bf16\n");
@@ -194,9 +194,9 @@ TEST(WrittenMesh, CopiesOnANumberOfRanksAreANumberOfCopies) {
                           HasSubstr("data_parallel_shard_degree = 1\n")));
 }
 
-// Composer trains copies if no block says otherwise, and its Trainer looks for
-// a block of no other name than fsdp.
-TEST(WrittenMesh, ComposersBlockIsThereForShardsAlone) {
+// Composer trains copies unless a block says otherwise, and the Trainer looks
+// only for a block named fsdp.
+TEST(WrittenMesh, WritesComposersBlockOnlyForShards) {
   TrainConfig config;
   Findings said;
   EXPECT_THAT(write_config(config, Dialect::kComposer, said),

@@ -20,7 +20,7 @@ namespace {
 using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
 
-TEST(ErrorDetail, TheFirstReasonCounts) {
+TEST(ErrorDetail, KeepsTheFirstReason) {
   const absl::Status status = WithReason(
       Annotate(WithReason(absl::NotFoundError("no"), ErrorReason::JOB_NOT_FOUND,
                           {{"name", "operations/x"}}),
@@ -32,7 +32,7 @@ TEST(ErrorDetail, TheFirstReasonCounts) {
   EXPECT_OK(WithReason(absl::OkStatus(), ErrorReason::JOB_NOT_FOUND));
 }
 
-TEST(ErrorDetail, AFieldIsBlamedForInvalidArgumentsOnly) {
+TEST(ErrorDetail, NamesAFieldOnlyForInvalidArguments) {
   const absl::Status outer = BlameField(InvalidField("a.b", " is empty"), "a");
   EXPECT_THAT(outer,
               StatusIs(absl::StatusCode::kInvalidArgument, "a.b is empty"));
@@ -44,14 +44,14 @@ TEST(ErrorDetail, AFieldIsBlamedForInvalidArgumentsOnly) {
   EXPECT_OK(BlameField(absl::OkStatus(), "a"));
 }
 
-TEST(ErrorDetail, WhatIsNotTextIsReplaced) {
+TEST(ErrorDetail, ReplacesBytesThatAreNotText) {
   const absl::Status status =
       WithReason(absl::NotFoundError("no"), ErrorReason::JOB_NOT_FOUND,
                  {{"name", "\xFF"}});
   EXPECT_EQ(FindReasonMetadata(status, "name"), "\xEF\xBF\xBD");
 }
 
-TEST(ErrorDetail, MalformedPayloadIsNone) {
+TEST(ErrorDetail, IgnoresMalformedPayloads) {
   absl::Status status = absl::NotFoundError("no");
   status.SetPayload("type.googleapis.com/google.rpc.ErrorInfo",
                     absl::Cord("\xFF\xFF"));
@@ -61,8 +61,8 @@ TEST(ErrorDetail, MalformedPayloadIsNone) {
   EXPECT_EQ(BlamedField(status), "");
 }
 
-// Whoever handles a reason looks it up there.
-TEST(ErrorDetail, ThePageOfTheApiListsEveryReason) {
+// Programs that handle a reason look it up there.
+TEST(ErrorDetail, ApiPageListsEveryReason) {
   std::ifstream file("proto/README.md");
   std::ostringstream text;
   text << file.rdbuf();

@@ -72,7 +72,7 @@ TEST(RpcStatus, OkIsOk) {
   EXPECT_OK(FromStatusProto(google::rpc::Status()));
 }
 
-TEST(RpcStatus, EveryCodeArrivesAsItself) {
+TEST(RpcStatus, EveryCodeArrivesUnchanged) {
   for (int code = 1; code <= 16; ++code) {
     const auto absl_code = static_cast<absl::StatusCode>(code);
     EXPECT_THAT(OverTheWire(absl::Status(absl_code, "why")),
@@ -96,7 +96,7 @@ TEST(RpcStatus, PlaceSideAndRetryArrive) {
 }
 
 // DATA_LOSS would say that the checkpoint is damaged.
-TEST(RpcStatus, AMisfitIsNotDamage) {
+TEST(RpcStatus, MisfitIsNotDamage) {
   const absl::Status got = OverTheWire(WithPlace(
       WithMisfit(absl::DataLossError("x.q is missing")), {.path = "/a"}));
   EXPECT_THAT(got, StatusIs(absl::StatusCode::kFailedPrecondition,
@@ -104,14 +104,14 @@ TEST(RpcStatus, AMisfitIsNotDamage) {
   EXPECT_EQ(ErrorReasonName(got), "MAPPING_DOES_NOT_FIT");
   EXPECT_EQ(StatusPlace(got).path, "/a");
   EXPECT_TRUE(IsMisfit(got));
-  // As it is kept in a record of jobs, and sent again.
+  // As a job's record keeps it, and sent again.
   const absl::Status again = FromStatusProto(ToStatusProto(got));
   EXPECT_EQ(ErrorReasonName(again), "MAPPING_DOES_NOT_FIT");
   EXPECT_TRUE(IsMisfit(again));
   EXPECT_FALSE(IsMisfit(OverTheWire(absl::FailedPreconditionError("moved"))));
 }
 
-TEST(RpcStatus, WithoutDetailsThereAreNone) {
+TEST(RpcStatus, PlainErrorsHaveNoDetails) {
   const absl::Status got = OverTheWire(absl::NotFoundError("no"));
   EXPECT_EQ(StatusPlace(got), ErrorPlace());
   EXPECT_EQ(StatusSide(got), ErrorSide::kNone);
@@ -144,8 +144,8 @@ TEST(RpcStatus, ReasonMetadataAndFieldArrive) {
   EXPECT_EQ(BlamedField(invalid), "mesh.axes[1].size");
 }
 
-// For errors of the checkpoint, whose code does not know the API.
-TEST(RpcStatus, AReasonFollowsFromPlaceAndSide) {
+// For errors from checkpoint code, which does not know the API.
+TEST(RpcStatus, DerivesTheReasonFromPlaceAndSide) {
   const auto reason = [](absl::StatusCode code, const ErrorPlace& place,
                          ErrorSide side = ErrorSide::kNone) {
     return ErrorReasonName(FromStatusProto(ToStatusProto(
@@ -168,8 +168,8 @@ TEST(RpcStatus, AReasonFollowsFromPlaceAndSide) {
   EXPECT_EQ(reason(Code::kUnknown, path), "UNKNOWN");
 }
 
-// This code says "try again" by itself; no other does.
-TEST(RpcStatus, UnavailableAlwaysSaysWhen) {
+// Only this code means "try again" by itself.
+TEST(RpcStatus, UnavailableAlwaysHasARetryDelay) {
   for (int code = 1; code <= 16; ++code) {
     const auto absl_code = static_cast<absl::StatusCode>(code);
     const absl::Status got = OverTheWire(absl::Status(absl_code, "why"));
@@ -179,8 +179,8 @@ TEST(RpcStatus, UnavailableAlwaysSaysWhen) {
   }
 }
 
-// Longer trailers would end the call with an error of gRPC's own.
-TEST(RpcStatus, TheLongestErrorFitsIntoTrailers) {
+// gRPC would end a call with longer trailers with an error by itself.
+TEST(RpcStatus, LongestErrorFitsIntoTrailers) {
   for (const char* letter : {"x", "%", "\xE2\x82\xAC", "\xFF", "\n"}) {
     std::string text;
     while (text.size() < 100'000) absl::StrAppend(&text, letter);
@@ -210,7 +210,7 @@ TEST(RpcStatus, ShortMessagesAreNotCut) {
               StatusIs(absl::StatusCode::kDataLoss, "Get: " + text));
 }
 
-TEST(RpcStatus, HostileDetailsAreLeftOut) {
+TEST(RpcStatus, LeavesOutHostileDetails) {
   google::rpc::Status proto;
   proto.set_code(0);
   google::rpc::RetryInfo retry;
@@ -241,7 +241,7 @@ TEST(RpcStatus, RetryAfterIsBounded) {
   EXPECT_OK(WithRetryAfter(absl::OkStatus(), 3));
 }
 
-TEST(RpcStatus, AnOperationsErrorComesBack) {
+TEST(RpcStatus, OperationErrorsComeBack) {
   const absl::Status status =
       WithPlace(absl::DataLossError("torn"), {.tensor = "w"});
   const absl::Status got = FromStatusProto(ToStatusProto(status));

@@ -11,7 +11,7 @@
 namespace dcp {
 namespace {
 
-TEST(Utf8, KeepsWhatIsText) {
+TEST(Utf8, KeepsText) {
   for (const char* text :
        {"", "a", "gr\xC3\xBC\xC3\x9F", "\xE2\x82\xAC", "\xF0\x9F\x98\x80",
         "\xED\x9F\xBF", "\xEE\x80\x80", "\xF4\x8F\xBF\xBF"}) {
@@ -20,7 +20,7 @@ TEST(Utf8, KeepsWhatIsText) {
   }
 }
 
-TEST(Utf8, ReplacesEachByteThatIsNoText) {
+TEST(Utf8, ReplacesEachByteThatIsNotText) {
   const std::string u = "\xEF\xBF\xBD";
   EXPECT_EQ(ToUtf8("a\xFF"
                    "b"),
@@ -33,7 +33,7 @@ TEST(Utf8, ReplacesEachByteThatIsNoText) {
   EXPECT_EQ(ToUtf8("\xF4\x90\x80\x80"), u + u + u + u);
 }
 
-// IsUtf8 accepts exactly what protobuf accepts in a field.
+// IsUtf8 accepts exactly the same strings as a protobuf field.
 TEST(Utf8, AgreesWithProtobuf) {
   std::string text(3, '\0');
   for (const int lead : {0x7F, 0x80, 0xC1, 0xC2, 0xDF, 0xE0, 0xE1, 0xED, 0xEF,
@@ -42,7 +42,7 @@ TEST(Utf8, AgreesWithProtobuf) {
       text[0] = static_cast<char>(lead);
       text[1] = static_cast<char>(second);
       text[2] = '\x80';
-      // Field 2, of three bytes.
+      // Field 2, with three bytes.
       const std::string wire = std::string("\x12\x03", 2) + text;
       google::rpc::Status parsed;
       EXPECT_EQ(parsed.ParseFromString(wire), IsUtf8(text))
@@ -51,7 +51,7 @@ TEST(Utf8, AgreesWithProtobuf) {
   }
 }
 
-TEST(Utf8, PrefixCutsNoCharacter) {
+TEST(Utf8, PrefixDoesNotSplitCharacters) {
   EXPECT_EQ(Utf8Prefix("abc", 3), "abc");
   EXPECT_EQ(Utf8Prefix("abc", 2), "ab");
   EXPECT_EQ(Utf8Prefix("a\xE2\x82\xAC", 3), "a");

@@ -49,7 +49,7 @@ std::vector<std::string> Dumped(absl::string_view text, Syntax syntax) {
   return lines;
 }
 
-// The problems of a text, one per line.
+// The problems in a text, one per line.
 std::string Problems(absl::string_view text, Syntax syntax) {
   Findings findings;
   (void)ParseDocument("run", text, syntax, findings);
@@ -82,7 +82,7 @@ TEST(Document, TomlKnowsPlacesAndKinds) {
                   "5:6 a.b.e[0] string x", "5:11 a.b.e[1] bool true"));
 }
 
-TEST(Document, TomlTakesDatesForStrings) {
+TEST(Document, TomlReadsDatesAsStrings) {
   EXPECT_THAT(Dumped("a = 2024-05-06", Syntax::kToml),
               ElementsAre("1:1  map", "1:5 a string 2024-05-06"));
 }
@@ -95,7 +95,7 @@ TEST(Document, TomlFindsNumbersAfterOtherLetters) {
                           "1:23 a.b real 1.5"));
 }
 
-TEST(Document, PlainScalarsAreThoseOfYaml11) {
+TEST(Document, PlainScalarsFollowYaml11) {
   const std::vector<std::pair<std::string, Node::Kind>> cases = {
       {"yes", Node::Kind::kBool},        {"Off", Node::Kind::kBool},
       {"TRUE", Node::Kind::kBool},       {"yES", Node::Kind::kString},
@@ -129,13 +129,13 @@ TEST(Document, YamlReadsAPythonDict) {
                           "3:7 fsdp.b null None"));
 }
 
-TEST(Document, AnAliasIsACopyAtItsOwnPath) {
+TEST(Document, AliasesAreCopiesAtTheirOwnPath) {
   EXPECT_THAT(Dumped("a: &x {b: 1}\nc: *x\n", Syntax::kYaml),
               ElementsAre("1:1  map", "1:4 a map", "1:11 a.b integer 1",
                           "1:4 c map", "1:11 c.b integer 1"));
 }
 
-TEST(Document, AMergeGivesTheKeysThatAreNotThere) {
+TEST(Document, MergesAddMissingKeys) {
   EXPECT_THAT(
       Dumped("a: &x {b: 1, c: 2}\nd:\n  <<: *x\n  c: 3\n", Syntax::kYaml),
       ElementsAre("1:1  map", "1:4 a map", "1:11 a.b integer 1",
@@ -143,7 +143,7 @@ TEST(Document, AMergeGivesTheKeysThatAreNotThere) {
                   "1:11 d.b integer 1"));
 }
 
-TEST(Document, AMergeOfTwoPrefersTheFirst) {
+TEST(Document, MergesPreferTheFirstOfTwoMaps) {
   EXPECT_THAT(
       Dumped("a: &x {b: 1}\nc: &y {b: 2, e: 3}\nd: {<<: [*x, *y]}\n",
              Syntax::kYaml),
@@ -165,7 +165,7 @@ TEST(Document, EmptyTextsAreEmptyMaps) {
   EXPECT_EQ(Problems("# a comment\n", Syntax::kToml), "");
 }
 
-TEST(Document, ARootThatIsNoMapIsAProblem) {
+TEST(Document, RefusesARootThatIsNotAMap) {
   EXPECT_EQ(Problems("- 1\n", Syntax::kYaml),
             "run:1: is not a map of keys and values");
   EXPECT_EQ(Problems("words", Syntax::kYaml),
@@ -174,7 +174,7 @@ TEST(Document, ARootThatIsNoMapIsAProblem) {
             "run:1: is not a map of keys and values");
 }
 
-TEST(Document, AKeyThatStandsTwiceIsAProblem) {
+TEST(Document, ReportsDuplicateKeys) {
   EXPECT_EQ(Problems("a:\n  b: 1\n  c: 2\n  b: {d: 3}\n", Syntax::kYaml),
             "run:4: a.b is given twice");
   EXPECT_EQ(Problems("{\"a\": {\"b\": 1,\n\"b\": [2]}}", Syntax::kJson),
@@ -183,26 +183,26 @@ TEST(Document, AKeyThatStandsTwiceIsAProblem) {
               HasSubstr("run:3: is not valid TOML: "));
 }
 
-TEST(Document, TheFirstOfTwoValuesCounts) {
+TEST(Document, KeepsTheFirstOfTwoValues) {
   EXPECT_THAT(Dumped("a: 1\na: {b: 2}\nc: 3\n", Syntax::kYaml),
               ElementsAre("1:1  map", "1:4 a integer 1", "3:4 c integer 3",
                           "run:2: a is given twice"));
 }
 
-TEST(Document, ManyKeysThatStandTwiceAreFewProblems) {
+TEST(Document, LimitsProblemsForDuplicateKeys) {
   const std::string problems = Problems(Repeat("a: 1\n", 10000), Syntax::kYaml);
   EXPECT_THAT(problems, HasSubstr("run:21: a is given"));
   EXPECT_THAT(problems, HasSubstr("run:22: repeats many more keys"));
   EXPECT_THAT(problems, ::testing::Not(HasSubstr("run:23:")));
 }
 
-TEST(Document, ATabIsNamedWhereItStands) {
+TEST(Document, ReportsTheLineWithATab) {
   EXPECT_EQ(Problems("a: 1\nb:\n\tc: 2\n", Syntax::kYaml),
             "run:3: is not valid YAML: the line is indented with a tab; write "
             "spaces");
 }
 
-TEST(Document, BrokenJsonSaysWhatAndWhere) {
+TEST(Document, BrokenJsonHasAReasonAndAPlace) {
   Findings findings;
   ParseDocument("run", "{\"a\": 1,\n  \"b\": }\n", Syntax::kJson, findings);
   ASSERT_EQ(findings.list().size(), 1u);
@@ -212,7 +212,7 @@ TEST(Document, BrokenJsonSaysWhatAndWhere) {
               HasSubstr("is not valid JSON: unexpected '}'"));
 }
 
-TEST(Document, BrokenTextsSayTheirLine) {
+TEST(Document, BrokenTextsNameTheLine) {
   const std::vector<std::pair<std::string, Syntax>> cases = {
       {"a: 1\nb: [1, 2\n", Syntax::kYaml},
       {"a: 1\n\tb: 2\n", Syntax::kYaml},
@@ -250,7 +250,7 @@ TEST(Document, BrokenTextsSayTheirLine) {
   }
 }
 
-TEST(Document, BytesThatAreNotTextAreRefused) {
+TEST(Document, RefusesBytesThatAreNotText) {
   const std::vector<std::string> cases = {std::string("a: 1\0", 5),
                                           "a: 1\x04",
                                           "a: \x1b[31m",
@@ -267,12 +267,12 @@ TEST(Document, BytesThatAreNotTextAreRefused) {
   }
 }
 
-TEST(Document, KeysAreShownWithoutControlCharacters) {
+TEST(Document, ShowsKeysWithoutControlCharacters) {
   EXPECT_THAT(Dumped("\"a\\e[31m\": 1\n", Syntax::kYaml),
               ElementsAre("1:1  map", "1:12 a\\x1b[31m integer 1"));
 }
 
-TEST(Document, ABombOfAliasesIsRefused) {
+TEST(Document, RefusesAliasBombs) {
   std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n";
   for (int i = 1; i < 12; ++i) {
     const std::string one = absl::StrCat("*a", i - 1);
@@ -283,7 +283,7 @@ TEST(Document, ABombOfAliasesIsRefused) {
   EXPECT_THAT(Problems(bomb, Syntax::kYaml), HasSubstr("has more than 65536"));
 }
 
-TEST(Document, NestedAnchorsAreCounted) {
+TEST(Document, CountsNestedAnchors) {
   const std::string items = Repeat("x, ", 2000);
   std::string text = "a: ";
   for (int i = 0; i < 60; ++i) absl::StrAppend(&text, "&a", i, " [");
@@ -291,7 +291,7 @@ TEST(Document, NestedAnchorsAreCounted) {
   EXPECT_THAT(Problems(text, Syntax::kYaml), HasSubstr("has more than 65536"));
 }
 
-TEST(Document, DeepNestingIsRefused) {
+TEST(Document, RefusesDeepNesting) {
   for (const int depth : {64, 10000, 100000}) {
     const std::string brackets = Repeat("[", depth);
     EXPECT_NE(Problems(absl::StrCat("a: ", brackets), Syntax::kYaml), "");
@@ -312,7 +312,7 @@ TEST(Document, DeepNestingIsRefused) {
   }
 }
 
-TEST(Document, TheDeepestNestingIsRead) {
+TEST(Document, ReadsTheDeepestAllowedNesting) {
   EXPECT_EQ(Problems(absl::StrCat("a: ", Repeat("[", 63), Repeat("]", 63)),
                      Syntax::kYaml),
             "");
@@ -322,14 +322,14 @@ TEST(Document, TheDeepestNestingIsRead) {
       "");
 }
 
-TEST(Document, AnAliasMayNotNestDeeper) {
+TEST(Document, RefusesAliasesThatNestDeeper) {
   const std::string deep = absl::StrCat(Repeat("[", 60), Repeat("]", 60));
   EXPECT_THAT(Problems(absl::StrCat("a: &a ", deep, "\nb: [[[[*a]]]]\n"),
                        Syntax::kYaml),
               HasSubstr("nested deeper than 64"));
 }
 
-TEST(Document, ManyValuesAreRefused) {
+TEST(Document, RefusesTooManyValues) {
   const std::string many = Repeat("1,", 65600);
   EXPECT_THAT(Problems(absl::StrCat("a: [", many, "]"), Syntax::kYaml),
               HasSubstr("has more than 65536"));
@@ -339,20 +339,20 @@ TEST(Document, ManyValuesAreRefused) {
               HasSubstr("has more than 65536"));
 }
 
-TEST(Document, LongPathsAreRefused) {
+TEST(Document, RefusesLongPaths) {
   const std::string key(600, 'k');
   EXPECT_THAT(Problems(absl::StrCat(key, ": 1"), Syntax::kYaml),
               HasSubstr("has a name of more than 512 bytes"));
 }
 
-TEST(Document, LargeTextsAreRefused) {
+TEST(Document, RefusesLargeTexts) {
   const std::string text(kMaxDocumentBytes + 1, '\n');
   EXPECT_EQ(Problems(text, Syntax::kYaml),
             "run: has 1048577 bytes, more than 1048576");
 }
 
 // Texts that could take a scanner quadratic time.
-TEST(Document, HostileRunsEndSoon) {
+TEST(Document, HostileRunsEndQuickly) {
   const std::vector<std::string> units = {
       "a",     "'",       "\"",      "#",     "\n",    " \n",         "-",
       "- \n",  ": ",      "? ",      "a: \n", "[],",   "{},",         "&a ",

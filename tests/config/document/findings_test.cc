@@ -13,7 +13,7 @@ namespace {
 
 using ::dcp::testing::StatusIs;
 
-TEST(SourceLocation, SaysWhatItHas) {
+TEST(SourceLocation, PrintsTheKnownParts) {
   EXPECT_EQ(to_string(SourceLocation{.file = "run.yaml",
                                      .line = 7,
                                      .column = 3,
@@ -28,7 +28,7 @@ TEST(SourceLocation, SaysWhatItHas) {
   EXPECT_EQ(to_string(SourceLocation{}), "");
 }
 
-TEST(Findings, AFindingIsASentence) {
+TEST(Findings, FindingsPrintAsSentences) {
   const SourceLocation place = {
       .file = "run.yaml", .line = 7, .key = "fsdp_version"};
   EXPECT_EQ(to_string(Finding{Finding::Kind::kProblem, place, "is 3"}),
@@ -40,7 +40,7 @@ TEST(Findings, AFindingIsASentence) {
   EXPECT_EQ(to_string(Finding{Finding::Kind::kProblem, {}, "is 3"}), "is 3");
 }
 
-TEST(Findings, AStatusListsTheProblemsAlone) {
+TEST(Findings, StatusListsOnlyProblems) {
   Findings findings;
   EXPECT_OK(findings.ToStatus());
   findings.Changed({.key = "a"}, "is read as b");

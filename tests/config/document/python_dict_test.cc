@@ -7,12 +7,12 @@
 namespace fsdp::config {
 namespace {
 
-TEST(PythonDict, ALiteralStaysAsItIs) {
+TEST(PythonDict, LiteralsStayUnchanged) {
   constexpr absl::string_view kText = "\n{\n    'fsdp': {'a': True},\n}\n";
   EXPECT_EQ(PythonDictAsYaml(kText), kText);
 }
 
-TEST(PythonDict, AnAssignmentIsAKey) {
+TEST(PythonDict, AssignmentsBecomeKeys) {
   EXPECT_EQ(PythonDictAsYaml("fsdp_config = {'a': 'b=c'}\n"),
             "fsdp_config:  {'a': 'b=c'}\n");
   EXPECT_EQ(PythonDictAsYaml("a: dict[str, int] = {\n}\nprecision = 'x'"),
@@ -20,7 +20,7 @@ TEST(PythonDict, AnAssignmentIsAKey) {
   EXPECT_EQ(PythonDictAsYaml("a={}"), "a: {}");
 }
 
-TEST(PythonDict, ImportsAreBlank) {
+TEST(PythonDict, ImportsBecomeBlank) {
   EXPECT_EQ(PythonDictAsYaml("import torch\nfrom a import b\n# c\na = 1"),
             "#\n#\n# c\na:  1");
 }

@@ -59,7 +59,7 @@ TEST(Section, ReadsBooleans) {
   }
 }
 
-TEST(Section, AMisspeltValueGetsTheNearestOne) {
+TEST(Section, SuggestsTheNearestValue) {
   const auto of = [](absl::string_view value) {
     return FindingsOf(absl::StrCat("a: ", value), [](Section& s) {
       Setting<int> setting;
@@ -75,7 +75,7 @@ TEST(Section, AMisspeltValueGetsTheNearestOne) {
                           "FULL_SHARD"));
 }
 
-TEST(Section, AReferenceThatNothingResolvesIsNamedAsSuch) {
+TEST(Section, NamesUnresolvedReferences) {
   Setting<int64_t> number = 1;
   Setting<std::string> word;
   EXPECT_THAT(
@@ -88,7 +88,7 @@ TEST(Section, AReferenceThatNothingResolvesIsNamedAsSuch) {
                   HasSubstr("b is '${oc.env:HOME}/x', a reference")));
 }
 
-TEST(Section, AbsentAndNullLeaveASettingAsItIs) {
+TEST(Section, AbsentAndNullKeepTheSetting) {
   Setting<bool> flag = true;
   Setting<int64_t> number = 5;
   Setting<std::string> word = std::string("x");
@@ -107,7 +107,7 @@ TEST(Section, AbsentAndNullLeaveASettingAsItIs) {
   EXPECT_EQ(*word, "x");
 }
 
-TEST(Section, WrongValuesAreProblemsAndChangeNothing) {
+TEST(Section, WrongValuesAreReportedAndChangeNothing) {
   Setting<bool> flag = true;
   Setting<int64_t> number = 5;
   Setting<std::optional<double>> real;
@@ -187,7 +187,7 @@ TEST(Section, ReadsOneOfSomeWords) {
   EXPECT_EQ(*c, 9);
 }
 
-TEST(Section, TwoNamesOfOneThingAreAProblem) {
+TEST(Section, ReportsTwoNamesForOneKey) {
   EXPECT_THAT(
       FindingsOf("fsdp_version: 2\nversion: 1\n",
                  [](Section& s) {
@@ -200,7 +200,7 @@ TEST(Section, TwoNamesOfOneThingAreAProblem) {
                   "given as well; keep one of the two"));
 }
 
-TEST(Section, UnknownKeysNameTheNearest) {
+TEST(Section, SuggestsTheNearestKey) {
   EXPECT_THAT(FindingsOf("fsdp_versoin: 2\nzzz: 1\n",
                          [](Section& s) {
                            s.Find("fsdp_version");
@@ -211,7 +211,7 @@ TEST(Section, UnknownKeysNameTheNearest) {
                           "run:2: zzz is not known"));
 }
 
-TEST(Section, ManyUnknownKeysAreFewProblems) {
+TEST(Section, LimitsProblemsForUnknownKeys) {
   std::string yaml;
   for (int i = 0; i < 1000; ++i) absl::StrAppend(&yaml, "k", i, ": 1\n");
   const std::vector<std::string> lines =
@@ -220,7 +220,7 @@ TEST(Section, ManyUnknownKeysAreFewProblems) {
   EXPECT_THAT(lines.back(), HasSubstr("has 980 more keys"));
 }
 
-TEST(Section, LenientlyUnknownKeysAreOneFinding) {
+TEST(Section, LenientModeReportsUnknownKeysOnce) {
   EXPECT_THAT(
       FindingsOf("a1: 1\na2: 1\na3: 1\na4: 1\na5: 1\na6: 1\na7: 1\na8: 1\n",
                  [](Section& s) { s.FinishLenient("they are not ours"); }),
@@ -228,7 +228,7 @@ TEST(Section, LenientlyUnknownKeysAreOneFinding) {
                   "and 2 more): they are not ours"));
 }
 
-TEST(Section, LenientlySlipsOfKnownKeysAreProblems) {
+TEST(Section, LenientModeReportsMisspeltKeys) {
   const auto read = [](Section& s) {
     s.Find("fsdp_config");
     s.Find("max_steps");
@@ -248,7 +248,7 @@ TEST(Section, LenientlySlipsOfKnownKeysAreProblems) {
   }
 }
 
-TEST(Section, LenientlyKeysThatAskForOtherTrainingAreProblems) {
+TEST(Section, LenientModeReportsKeysThatChangeTraining) {
   const auto read = [](Section& s) { s.FinishLenient("of no use"); };
   const auto expect = [&read](const char* key, const char* subject) {
     EXPECT_THAT(FindingsOf(absl::StrCat(key, ": 2"), read),
@@ -267,7 +267,7 @@ TEST(Section, LenientlyKeysThatAskForOtherTrainingAreProblems) {
   for (const char* key : {"lr", "embedding_lr", "learning_rate_of_heads"}) {
     expect(key, "a learning rate");
   }
-  // Values that switch nothing on, and other things of like names.
+  // Values that enable nothing, and keys with similar names.
   for (const char* text :
        {"tp_size: 1", "fsdp: false", "optimizer:", "lr: 0", "optim: {}",
         "dataset_shard_num: 4", "vllm_tensor_parallel_size: 2", "tp_plan: 2",
@@ -278,7 +278,7 @@ TEST(Section, LenientlyKeysThatAskForOtherTrainingAreProblems) {
   }
 }
 
-TEST(Section, IgnoredKeysSayWhy) {
+TEST(Section, IgnoredKeysHaveAReason) {
   EXPECT_THAT(FindingsOf("a: 1\nb:\n",
                          [](Section& s) {
                            s.Ignore("a", "there is one stream");
@@ -288,7 +288,7 @@ TEST(Section, IgnoredKeysSayWhy) {
               ElementsAre("run:1: a has no effect: there is one stream"));
 }
 
-TEST(Section, RefusedKeysMaySayWhatHarmsNot) {
+TEST(Section, RefusedKeysAllowHarmlessValues) {
   const auto read = [](Section& s) {
     s.Refuse("degree", "1", "models are not cut into stages");
     s.Refuse("xla", "false", "there is no XLA");
@@ -309,7 +309,7 @@ TEST(Section, RefusedKeysMaySayWhatHarmsNot) {
                           HasSubstr("xla is a map, which")));
 }
 
-TEST(Section, ANodeThatIsNoMapIsAProblem) {
+TEST(Section, RefusesANodeThatIsNotAMap) {
   Findings findings;
   Node node = Word("x");
   node.place.key = "fsdp_config";
@@ -329,7 +329,7 @@ TEST(Section, NullIsAnEmptyMap) {
   EXPECT_THAT(findings.list(), IsEmpty());
 }
 
-TEST(Section, LongValuesAreCutShort) {
+TEST(Section, ShortensLongValues) {
   Setting<bool> flag;
   std::string yaml = "a: \"\\e[31m";
   for (int i = 0; i < 100; ++i) absl::StrAppend(&yaml, "\xc3\xa4");

@@ -16,7 +16,7 @@ namespace {
 using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
 
-// Two layers of [10, 4] and [4], an embedding and an output of [7, 4].
+// Two layers with [10, 4] and [4], an embedding and an output with [7, 4].
 std::vector<ParameterShape> Model() {
   std::vector<ParameterShape> parameters = {{"embed.weight", {7, 4}}};
   for (const char* layer : {"layers.0", "layers.1"}) {
@@ -38,7 +38,7 @@ Explanation Explain(const TrainConfig& config, int64_t world_size) {
   return result.value_or(Explanation{});
 }
 
-TEST(Explain, CountsTheShardsOfTheRankThatHasMost) {
+TEST(Explain, CountsShardsOnTheFullestRank) {
   const Explanation on4 = Explain({}, 4);
   EXPECT_EQ(on4.num_elements, 144u);
   EXPECT_EQ(on4.zero_stage, 3);
@@ -54,12 +54,12 @@ TEST(Explain, GathersTheRootAndTwoLayersAtOnce) {
   const uint64_t layer = 4 * (3 * 4 + 1), root = 4 * (2 * (2 * 4));
   const Explanation on4 = Explain({}, 4);
   EXPECT_EQ(on4.memory.gathered, (root + 2 * layer) * 4);
-  // In float32: the gradients of the root, which is the largest group here, and
-  // the buffers from which it and a layer are reduced.
+  // In float32: the root's gradients, because the root is the largest group,
+  // and the buffers from which the root and a layer are reduced.
   EXPECT_EQ(on4.memory.unreduced, (2 * root + layer) * 4);
 }
 
-TEST(Explain, LowPrecisionHalvesWhatIsGatheredAndNotTheShards) {
+TEST(Explain, LowPrecisionHalvesGatheredMemoryOnly) {
   TrainConfig config;
   config.precision.param_dtype = dcp::DType::kBFloat16;
   config.precision.reduce_dtype = dcp::DType::kFloat32;
@@ -67,7 +67,7 @@ TEST(Explain, LowPrecisionHalvesWhatIsGatheredAndNotTheShards) {
   const Explanation full = Explain({}, 4);
   EXPECT_EQ(low.memory.parameters, full.memory.parameters);
   EXPECT_EQ(2 * low.memory.gathered, full.memory.gathered);
-  // 64 elements of the root in bfloat16; 64 and a layer's 52 in float32.
+  // 64 elements in the root in bfloat16; 64 and a layer's 52 in float32.
   EXPECT_EQ(low.memory.unreduced, 64u * 2 + (64 + 52) * 4);
 }
 
@@ -79,7 +79,7 @@ TEST(Explain, KeepingParametersIsZero2AndGathersAll) {
   EXPECT_EQ(kept.memory.gathered, 4 * (4 * (2 * 13 + 2 * 8)));
 }
 
-TEST(Explain, ReshardingToANumberKeepsThatPartOfAll) {
+TEST(Explain, ReshardingToANumberKeepsThatShare) {
   TrainConfig config;
   config.sharding.auto_wrap_policy = AutoWrapPolicy::kNoWrap;
   const uint64_t all = Explain(config, 4).memory.gathered;
@@ -87,7 +87,7 @@ TEST(Explain, ReshardingToANumberKeepsThatPartOfAll) {
   EXPECT_EQ(Explain(config, 4).memory.gathered, all + all / 2);
 }
 
-TEST(Explain, CopiesChangeNothingForARankOfTheSameShards) {
+TEST(Explain, CopiesDoNotChangeMemoryForEqualShards) {
   TrainConfig config;
   config.mesh.data_parallel_replicate_degree = 2;
   const Explanation hybrid = Explain(config, 8);
@@ -98,7 +98,7 @@ TEST(Explain, CopiesChangeNothingForARankOfTheSameShards) {
   EXPECT_EQ(Explain(config, 8).zero_stage, 0);
 }
 
-TEST(Explain, RanksThatShareSequencesHaveShardsToo) {
+TEST(Explain, ContextParallelRanksAlsoShard) {
   TrainConfig config;
   config.mesh.context_parallel_degree = 2;
   const Explanation shared = Explain(config, 4);
@@ -116,7 +116,7 @@ TEST(Explain, OneRankGathersNothing) {
   EXPECT_EQ(alone.memory.unreduced, 0u);
 }
 
-TEST(Explain, ActivationsAreThoseOfMatricesNormsAndLogits) {
+TEST(Explain, CountsActivationsOfMatricesNormsAndLogits) {
   // For 6 tokens: a layer keeps 4 + 2 * 10 for the matrix and 2 * 4 for the
   // norm; the root keeps twice the width and twice 7 logits.
   EXPECT_EQ(Explain({}, 1).memory.activations,
@@ -130,7 +130,7 @@ TEST(Explain, ActivationsAreThoseOfMatricesNormsAndLogits) {
             6u * 4 * (4 + 32 + 32 + 2 * 4 + 2 * 7));
 }
 
-TEST(Explain, OffloadedActivationsAreOnTheHostButForOneLayers) {
+TEST(Explain, KeepsOnlyOneLayersActivationsWhenOffloading) {
   TrainConfig config;
   config.sharding.activation_cpu_offload = true;
   const MemoryPlan memory = Explain(config, 1).memory;
@@ -144,7 +144,7 @@ TEST(Explain, OffloadedActivationsAreOnTheHostButForOneLayers) {
   EXPECT_EQ(recomputing.activations_on_host, 6u * 4 * (2 * 4 + 2 * 4 + 2 * 7));
 }
 
-TEST(Explain, TakesTheBatchOfTheConfig) {
+TEST(Explain, TakesTheBatchFromTheConfig) {
   TrainConfig config;
   config.loop.local_batch_size = 5;
   config.loop.seq_len = 7;
@@ -154,7 +154,7 @@ TEST(Explain, TakesTheBatchOfTheConfig) {
   EXPECT_TRUE(result.groups.empty());
 }
 
-TEST(Explain, RefusesWhatDoesNotFit) {
+TEST(Explain, RefusesSettingsThatDoNotFit) {
   TrainConfig config;
   config.mesh.data_parallel_shard_degree = 3;
   EXPECT_THAT(explain(config, {.world_size = 8}),

@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::Pair;
 
-// Name of each group, and how many parameters it has.
+// Each group's name and parameter count.
 std::vector<std::pair<std::string, size_t>> Plan(
     const ShardingConfig& sharding) {
   const std::vector<ParameterShape> parameters = {
@@ -40,12 +40,12 @@ TEST(PlanGroups, LayersAreTheOutermostNumberedModules) {
                           Pair("", 4)));
 }
 
-TEST(PlanGroups, NoWrapHasTheRootAlone) {
+TEST(PlanGroups, NoWrapHasOnlyTheRoot) {
   EXPECT_THAT(Plan({.auto_wrap_policy = AutoWrapPolicy::kNoWrap}),
               ElementsAre(Pair("", 8)));
 }
 
-TEST(PlanGroups, DirectChildrenAreThoseOfTheRoot) {
+TEST(PlanGroups, DirectChildrenMeansTheRootsChildren) {
   EXPECT_THAT(Plan({.auto_wrap_policy = AutoWrapPolicy::kDirectChildren}),
               ElementsAre(Pair("model", 6), Pair("lm_head", 1), Pair("", 1)));
 }
@@ -60,9 +60,9 @@ TEST(PlanGroups, ChildrenOfAListCountAsTheRoots) {
   EXPECT_THAT(names, ElementsAre("layers.0", "layers.1", ""));
 }
 
-TEST(PlanGroups, BySizeGoesFromTheInsideOut) {
-  // The experts have 128 each and layers.0 has 264 in all. Modules below 200
-  // stay with the module around them, and lists are not picked.
+TEST(PlanGroups, BySizeWorksFromTheInsideOut) {
+  // The experts have 128 each and layers.0 has 264 in total. Modules below 200
+  // stay with the enclosing module, and lists are not picked.
   EXPECT_THAT(Plan({.auto_wrap_policy = AutoWrapPolicy::kSizeBasedWrap,
                     .min_num_params = 200}),
               ElementsAre(Pair("model.embed", 1), Pair("model.layers.0", 3),
@@ -72,7 +72,7 @@ TEST(PlanGroups, BySizeGoesFromTheInsideOut) {
               ElementsAre(Pair("", 8)));
 }
 
-TEST(PlanGroups, OfNothingIsTheRoot) {
+TEST(PlanGroups, NoParametersGiveOnlyTheRoot) {
   EXPECT_EQ(plan_groups({}, {}).size(), 1u);
 }
 

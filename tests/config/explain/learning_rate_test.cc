@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares with the packages' own functions: get_scheduler of transformers 5.23
-// (the factors of its LambdaLR), and build_lr_schedulers of TorchTitan 0.2.2.
+// Compares with the packages' functions: transformers 5.23's get_scheduler (its
+// LambdaLR factors), and TorchTitan 0.2.2's build_lr_schedulers.
 #include "config/explain/learning_rate.h"
 
 #include <cstdint>
@@ -29,7 +29,7 @@ void ExpectCurve(const LrSchedule& schedule,
               Pointwise(DoubleNear(1e-11), expected));
 }
 
-TEST(LearningRate, CurvesAreThoseOfTransformers) {
+TEST(LearningRate, CurvesMatchTransformers) {
   ExpectCurve(
       {.decay = LrDecay::kLinear, .warmup_steps = 3},
       {0.0, 0.333333333333, 0.666666666667, 1.0, 0.857142857143, 0.714285714286,
@@ -46,7 +46,7 @@ TEST(LearningRate, CurvesAreThoseOfTransformers) {
               {0.0, 0.25, 0.5, 0.75, 1.0, 1.0});
 }
 
-TEST(LearningRate, AWarmupMayBeginAboveZero) {
+TEST(LearningRate, WarmupMayBeginAboveZero) {
   ExpectCurve({.decay = LrDecay::kLinear,
                .warmup_steps = 4,
                .min_factor = 0.5,
@@ -54,7 +54,7 @@ TEST(LearningRate, AWarmupMayBeginAboveZero) {
               {0.2, 0.4, 0.6, 0.8, 1.0, 0.875, 0.75, 0.625});
 }
 
-TEST(LearningRate, CurvesAreThoseOfTorchTitan) {
+TEST(LearningRate, CurvesMatchTorchTitan) {
   ExpectCurve(
       {.decay = LrDecay::kLinear, .warmup_steps = 2, .counts_from_one = true},
       {0.5, 1.0, 1.0, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125});
@@ -83,7 +83,7 @@ TEST(LearningRate, CurvesAreThoseOfTorchTitan) {
               {0.5, 1.0, 1.0, 0.9, 0.8, 0.7});
 }
 
-TEST(LearningRate, AfterTheLastStepItStaysWhereItEnded) {
+TEST(LearningRate, StaysConstantAfterTheLastStep) {
   EXPECT_EQ(learning_rate_factor({.decay = LrDecay::kLinear, .min_factor = 0.5},
                                  99, 10),
             0.5);

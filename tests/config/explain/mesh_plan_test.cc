@@ -29,11 +29,11 @@ MeshPlan Plan(int64_t replicate, int64_t shard, int64_t tensor) {
   return {.replicate = replicate, .shard = shard, .tensor_parallel = tensor};
 }
 
-TEST(PlanMesh, ShardsOverAllRanksUnlessToldOtherwise) {
+TEST(PlanMesh, ShardsOverAllRanksByDefault) {
   EXPECT_THAT(plan_mesh({}, 6, 6), IsOkAndHolds(Plan(1, 6, 1)));
 }
 
-TEST(PlanMesh, MinusOneIsTheRestOfTheRanks) {
+TEST(PlanMesh, MinusOneMeansTheRest) {
   EXPECT_THAT(plan_mesh(Degrees(2, kShardOverRest), 8, 8),
               IsOkAndHolds(Plan(2, 4, 1)));
   EXPECT_THAT(plan_mesh(Degrees(2, kShardOverRest, 2), 8, 8),
@@ -88,7 +88,7 @@ TEST(PlanMesh, OtherParallelismsTakeTheirRanksFirst) {
                                     .expert_parallel = 4,
                                     .expert_tensor_parallel = 2}));
   EXPECT_EQ((MeshPlan{.shard = 3, .context_parallel = 2}.num_shards()), 6);
-  // The ranks of a machine that share neither layers nor sequences.
+  // The machine's ranks that share neither layers nor sequences.
   mesh = Degrees(1, kShardWithinNode, 2);
   mesh.context_parallel_degree = 2;
   EXPECT_THAT(plan_mesh(mesh, 32, 16),
@@ -98,7 +98,7 @@ TEST(PlanMesh, OtherParallelismsTakeTheirRanksFirst) {
                                     .tensor_parallel = 2}));
 }
 
-TEST(PlanMesh, NamesTheDegreeThatDoesNotFit) {
+TEST(PlanMesh, NamesADegreeThatDoesNotFit) {
   const auto refuses = [](MeshConfig mesh, const std::string& what) {
     EXPECT_THAT(plan_mesh(mesh, 8, 8),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(what)));

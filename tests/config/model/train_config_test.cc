@@ -29,7 +29,7 @@ TEST(TrainConfig, SameTrainingComparesValues) {
   EXPECT_FALSE(same_training(a, TrainConfig{}));
 }
 
-TEST(TrainConfig, SameTrainingPassesOverPlacesAndVersions) {
+TEST(TrainConfig, SameTrainingIgnoresPlacesAndVersions) {
   TrainConfig a;
   a.sharding.fsdp_version = 1;
   a.loop.steps = Setting<std::optional<int64_t>>(

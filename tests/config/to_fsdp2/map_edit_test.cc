@@ -21,11 +21,11 @@ std::string Edited(absl::string_view text,
   return ApplyEdits(text, edit.Edits());
 }
 
-TEST(MapEdit, WithoutChangesTheTextStays) {
+TEST(MapEdit, KeepsTheTextWithoutChanges) {
   EXPECT_EQ(Edited("a: 1 # b\n", [](MapEdit&) {}), "a: 1 # b\n");
 }
 
-TEST(MapEdit, NamesKeepTheirQuotes) {
+TEST(MapEdit, KeepsQuotesAroundNames) {
   const auto change = [](MapEdit& edit) {
     edit.Rename(0, "z");
     edit.SetValue(0, "2");
@@ -36,7 +36,7 @@ TEST(MapEdit, NamesKeepTheirQuotes) {
   EXPECT_EQ(Edited("a:  # b\n", change), "z: 2  # b\n");
 }
 
-TEST(MapEdit, RemovedLinesGoAndTheirCommentsStay) {
+TEST(MapEdit, KeepsCommentsOnRemovedLines) {
   const auto change = [](MapEdit& edit) { edit.Remove(0); };
   EXPECT_EQ(Edited("a: 1\n# of b\nb: 2\n", change), "# of b\nb: 2\n");
   EXPECT_EQ(Edited("a: 1 # c\nb: 2\n", change), "# a: 1 # c\nb: 2\n");
@@ -44,7 +44,7 @@ TEST(MapEdit, RemovedLinesGoAndTheirCommentsStay) {
             "  # a:\n  # - x # c\n  # - y\n  b: 2\n");
 }
 
-TEST(MapEdit, CommasGoWithWhatIsRemoved) {
+TEST(MapEdit, RemovesCommasWithEntries) {
   const auto remove = [](const std::vector<size_t>& entries) {
     return [entries](MapEdit& edit) {
       for (const size_t entry : entries) edit.Remove(entry);
@@ -59,7 +59,7 @@ TEST(MapEdit, CommasGoWithWhatIsRemoved) {
   EXPECT_EQ(Edited(kText, remove({0, 1, 2})), "{}");
 }
 
-TEST(MapEdit, AppendsAfterTheLastThatStays) {
+TEST(MapEdit, AppendsAfterTheLastKeptEntry) {
   const auto change = [](MapEdit& edit) {
     edit.Append("y", "8");
     edit.Append("z", "9");
@@ -72,7 +72,7 @@ TEST(MapEdit, AppendsAfterTheLastThatStays) {
             "{\n  \"a\": 1,\n  \"y\": 8,\n  \"z\": 9\n}\n");
 }
 
-TEST(MapEdit, AppendsWhereNothingStays) {
+TEST(MapEdit, AppendsWithoutKeptEntries) {
   const auto change = [](MapEdit& edit) {
     edit.Remove(0);
     edit.Remove(1);
@@ -85,7 +85,7 @@ TEST(MapEdit, AppendsWhereNothingStays) {
   EXPECT_EQ(Edited("a: 1\nb: 2\n", change), "y: 8\nz: 9\n");
 }
 
-TEST(MapEdit, AppendsBehindALastLineWithoutItsEnd) {
+TEST(MapEdit, AppendsAfterALastLineWithoutNewline) {
   EXPECT_EQ(Edited("a: 1", [](MapEdit& edit) { edit.Append("z", "9"); }),
             "a: 1\nz: 9");
 }

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// "name=value" of each entry.
+// "name=value" for each entry.
 std::vector<std::string> Entries(absl::string_view text,
                                  const std::vector<absl::string_view>& path) {
   const std::optional<MapText> map = FindMapText(text, path);
@@ -27,7 +27,7 @@ std::vector<std::string> Entries(absl::string_view text,
   return entries;
 }
 
-TEST(MapText, EntriesAreFoundByTheirIndent) {
+TEST(MapText, FindsEntriesByIndent) {
   constexpr absl::string_view kText =
       "# c: d\n---\na: 1\nb:\n    # e: f\n    c: x y  # z\n\n"
       "    'd: e': \"f # g\"\n    \"h\" : [1,\n 2] # i\nj: 3\n";
@@ -37,17 +37,17 @@ TEST(MapText, EntriesAreFoundByTheirIndent) {
               ElementsAre("c=x y", "d: e=\"f # g\"", "h=[1,\n 2]"));
 }
 
-TEST(MapText, ItemsMayStandUnderTheirKey) {
+TEST(MapText, ItemsMayAlignWithTheirKey) {
   constexpr absl::string_view kText = "m:\n  a:\n  - 1\n  - b: 2\n  c: 3\n";
   EXPECT_THAT(Entries(kText, {"m"}), ElementsAre("a=  - 1\n  - b: 2", "c=3"));
 }
 
-TEST(MapText, ScalarsOverSeveralLinesAreOneValue) {
+TEST(MapText, ReadsMultilineScalarsAsOneValue) {
   EXPECT_THAT(Entries("a: |\n  b: 1\n\n  c\nd: \"e\n  f: g\"\nh: i\n", {}),
               ElementsAre("a=|\n  b: 1\n\n  c", "d=\"e\n  f: g\"", "h=i"));
 }
 
-TEST(MapText, WholeIsTheLinesOfAnEntryWithoutTheCommentsBelow) {
+TEST(MapText, WholeExcludesCommentsBelowTheEntry) {
   constexpr absl::string_view kText = "a:\n- 1 # x\n# of b\nb: 2";
   const std::optional<MapText> map = FindMapText(kText, {});
   ASSERT_TRUE(map.has_value());
@@ -65,12 +65,12 @@ TEST(MapText, BracesMayNestAndHoldQuotes) {
               ElementsAre("b=don't", "c='it''s'", "d="));
 }
 
-TEST(MapText, CommentsBetweenBracesAreNoticed) {
+TEST(MapText, NoticesCommentsBetweenBraces) {
   EXPECT_TRUE(FindMapText("{a: 1, # b\n c: 2}", {})->has_comments);
   EXPECT_FALSE(FindMapText("{a: '# b'} # c\n", {})->has_comments);
 }
 
-TEST(MapText, WhatIsNoMapThereIsNotFound) {
+TEST(MapText, FindsNothingThatIsNotAMap) {
   for (const absl::string_view text :
        {"a: 1\n", "a: &x\n  b: 1\n", "a: *x\n", "a:\n", "b: {}\n", "", "- a\n",
         "a: {b: 1", "a: {b", "a: \"b", "? a\n: b\n", "a: [", "{", "{,",
@@ -79,7 +79,7 @@ TEST(MapText, WhatIsNoMapThereIsNotFound) {
   }
 }
 
-TEST(MapText, WithoutQuotesTakesPairsAlone) {
+TEST(MapText, WithoutQuotesRemovesOnlyPairs) {
   EXPECT_EQ(WithoutQuotes("'a'"), "a");
   EXPECT_EQ(WithoutQuotes("\"a\""), "a");
   EXPECT_EQ(WithoutQuotes("a'"), "a'");

@@ -106,12 +106,12 @@ TEST(ToFsdp2, KeepsCommentsOrderQuotesAndOtherKeys) {
   EXPECT_EQ(Converted(kBefore), kAfter);
 }
 
-TEST(ToFsdp2, KeepsTheEndsOfLines) {
+TEST(ToFsdp2, KeepsLineEndings) {
   const std::string before = absl::StrReplaceAll(kBefore, {{"\n", "\r\n"}});
   EXPECT_EQ(Converted(before), absl::StrReplaceAll(kAfter, {{"\n", "\r\n"}}));
 }
 
-TEST(ToFsdp2, AFileWithoutAFinalNewlineStaysOne) {
+TEST(ToFsdp2, AddsNoFinalNewline) {
   EXPECT_EQ(Converted("distributed_type: FSDP\nfsdp_config:\n"
                       "  fsdp_state_dict_type: FULL_STATE_DICT"),
             "distributed_type: FSDP\nfsdp_config:\n"
@@ -139,8 +139,8 @@ struct Row {
   absl::string_view after;
 };
 
-// The results of accelerate's to-fsdp2 for the same maps. If ours differs, the
-// row says so, and to_fsdp2.h says why.
+// The results from accelerate's to-fsdp2 for the same maps. If ours differs,
+// the row says so, and to_fsdp2.h explains why.
 const std::vector<Row>& RowsOfAccelerate() {
   static const std::vector<Row>& rows = *new std::vector<Row>{
       {"fsdp_sharding_strategy: FULL_SHARD, fsdp_version: 1",
@@ -201,7 +201,7 @@ const std::vector<Row>& RowsOfAccelerate() {
   return rows;
 }
 
-TEST(ToFsdp2, TheOptionsAreThoseOfAccelerate) {
+TEST(ToFsdp2, OptionsMatchAccelerate) {
   constexpr absl::string_view kFull = "fsdp_state_dict_type: FULL_STATE_DICT";
   constexpr absl::string_view kAround =
       "distributed_type: FSDP\nnum_machines: 1\nnum_processes: 4\n"
@@ -225,14 +225,14 @@ TEST(ToFsdp2, TheOptionsAreThoseOfAccelerate) {
   }
 }
 
-TEST(ToFsdp2, TheStateDictTypeOfVersion1IsWrittenDown) {
+TEST(ToFsdp2, WritesVersion1StateDictType) {
   EXPECT_EQ(Converted("distributed_type: FSDP\nfsdp_config:\n"
                       "  fsdp_version: 1\nnum_processes: 2\n"),
             "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n"
             "  fsdp_state_dict_type: FULL_STATE_DICT\nnum_processes: 2\n");
 }
 
-TEST(ToFsdp2, AFileWithoutOptionsGetsSome) {
+TEST(ToFsdp2, AddsOptionsToAFileWithoutAny) {
   constexpr absl::string_view kOptions =
       "{fsdp_version: 2, fsdp_state_dict_type: FULL_STATE_DICT}";
   EXPECT_EQ(
@@ -246,7 +246,7 @@ TEST(ToFsdp2, AFileWithoutOptionsGetsSome) {
       absl::StrCat("fsdp_config: ", kOptions, "\ndistributed_type: FSDP\n"));
 }
 
-TEST(ToFsdp2, OptionsThatAllGoLeaveTheVersion) {
+TEST(ToFsdp2, KeepsTheVersionWhenAllOptionsGo) {
   EXPECT_EQ(Converted("distributed_type: FSDP\n"
                       "fsdp_config: {fsdp_use_orig_params: true}\n"),
             "distributed_type: FSDP\n"
@@ -254,7 +254,7 @@ TEST(ToFsdp2, OptionsThatAllGoLeaveTheVersion) {
             "fsdp_state_dict_type: FULL_STATE_DICT}\n");
 }
 
-TEST(ToFsdp2, HybridShardOfSeveralMachinesGetsItsDegrees) {
+TEST(ToFsdp2, AddsDegreesForHybridShardOnSeveralMachines) {
   EXPECT_EQ(
       Converted("distributed_type: FSDP\nfsdp_config:\n"
                 "  fsdp_sharding_strategy: HYBRID_SHARD\n"
@@ -268,7 +268,7 @@ TEST(ToFsdp2, HybridShardOfSeveralMachinesGetsItsDegrees) {
       "parallelism_config_dp_shard_size: 8}\n");
 }
 
-TEST(ToFsdp2, WhatFsdp2HasNoWordForIsAProblem) {
+TEST(ToFsdp2, ReportsSettingsThatFsdp2CannotExpress) {
   constexpr absl::string_view kAround = "distributed_type: FSDP\nfsdp_config: ";
   ExpectProblem(absl::StrCat(kAround, "{fsdp_sharding_strategy: NO_SHARD}\n"),
                 "shards nothing");
@@ -281,7 +281,7 @@ TEST(ToFsdp2, WhatFsdp2HasNoWordForIsAProblem) {
       "LOCAL_STATE_DICT");
 }
 
-TEST(ToFsdp2, AFileOfVersion2StaysAsItIs) {
+TEST(ToFsdp2, KeepsVersion2FilesUnchanged) {
   const std::string text =
       "distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\n";
   const ToFsdp2 result = to_fsdp2("f.yaml", text);
@@ -289,7 +289,7 @@ TEST(ToFsdp2, AFileOfVersion2StaysAsItIs) {
   EXPECT_THAT(result.findings.list(), IsEmpty());
 }
 
-TEST(ToFsdp2, WhatVersion1LeftInAFileOfVersion2IsMended) {
+TEST(ToFsdp2, RepairsVersion1OptionsInVersion2Files) {
   const std::string text =
       "distributed_type: FSDP\n"
       "fsdp_config:\n"
@@ -314,20 +314,20 @@ TEST(ToFsdp2, WhatVersion1LeftInAFileOfVersion2IsMended) {
   EXPECT_THAT(again.findings.list(), IsEmpty());
 }
 
-TEST(ToFsdp2, CopiesInAFileOfVersion2AreNotGuessed) {
+TEST(ToFsdp2, DoesNotGuessCopiesInVersion2Files) {
   ExpectProblem(
       "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n"
       "  fsdp_reshard_after_forward: HYBRID_SHARD\n",
       "parallelism_config");
 }
 
-TEST(ToFsdp2, AFileOfCopiesIsNotSharded) {
+TEST(ToFsdp2, DoesNotShardFilesWithCopies) {
   ExpectProblem("distributed_type: MULTI_GPU\n", "shards nothing");
   ExpectProblem("{\"bf16\": true, \"num_train_epochs\": 1}", "shards nothing",
                 "f.json");
 }
 
-TEST(ToFsdp2, AxolotlsOptionsAreThoseOfAccelerate) {
+TEST(ToFsdp2, AxolotlsOptionsMatchAccelerate) {
   EXPECT_EQ(Converted("base_model: m\nmicro_batch_size: 1\n"
                       "fsdp_config:\n"
                       "  fsdp_limit_all_gathers: true\n"
@@ -340,14 +340,14 @@ TEST(ToFsdp2, AxolotlsOptionsAreThoseOfAccelerate) {
             "  fsdp_version: 2\n");
 }
 
-TEST(ToFsdp2, ProblemsOfTheFileAreSaid) {
+TEST(ToFsdp2, ReportsProblemsInTheFile) {
   ExpectProblem("distributed_type: FSDP\nfsdp_config:\n  fsdp_verson: 1\n",
                 "did you mean fsdp_version?");
   ExpectProblem("distributed_type: FSDP\nfsdp_config: {fsdp_version: 1\n", "");
   ExpectProblem("[parallelism]\n", "TorchTitan", "f.toml");
 }
 
-TEST(ToFsdp2, LayoutsThatCannotBeEditedAreRefused) {
+TEST(ToFsdp2, RefusesLayoutsThatCannotBeEdited) {
   ExpectProblem(
       "distributed_type: FSDP\nfsdp_config: {fsdp_version: 1, # one\n"
       "  fsdp_use_orig_params: true}\n",
@@ -356,7 +356,7 @@ TEST(ToFsdp2, LayoutsThatCannotBeEditedAreRefused) {
                 "");
 }
 
-TEST(ToFsdp2, BracesMayTakeSeveralLines) {
+TEST(ToFsdp2, BracesMaySpanSeveralLines) {
   EXPECT_EQ(Converted("distributed_type: FSDP\nfsdp_config: {\n"
                       "  fsdp_use_orig_params: true,\n"
                       "  fsdp_state_dict_type: FULL_STATE_DICT,\n"
@@ -366,7 +366,7 @@ TEST(ToFsdp2, BracesMayTakeSeveralLines) {
             "  fsdp_version: 2\n}\n");
 }
 
-TEST(ToFsdp2, JsonOfAccelerate) {
+TEST(ToFsdp2, ConvertsAccelerateJson) {
   EXPECT_EQ(Converted("{\n  \"distributed_type\": \"FSDP\",\n"
                       "  \"fsdp_config\": {\n"
                       "    \"fsdp_sharding_strategy\": \"SHARD_GRAD_OP\",\n"
@@ -378,7 +378,7 @@ TEST(ToFsdp2, JsonOfAccelerate) {
             "    \"fsdp_state_dict_type\": \"FULL_STATE_DICT\"\n  }\n}\n");
 }
 
-TEST(ToFsdp2, JsonOfTransformers) {
+TEST(ToFsdp2, ConvertsTransformersJson) {
   EXPECT_EQ(Converted("{\"fsdp\": true, \"fsdp_config\": {\"version\": 1, "
                       "\"reshard_after_forward\": \"shard_grad_op\", "
                       "\"limit_all_gathers\": true}, \"bf16\": true}",
@@ -392,7 +392,7 @@ TEST(ToFsdp2, JsonOfTransformers) {
 }
 
 // Composer's Trainer looks for no other name in a map.
-TEST(ToFsdp2, ComposersBlockKeepsItsName) {
+TEST(ToFsdp2, KeepsTheNameOfComposersBlock) {
   EXPECT_EQ(Converted("precision: amp_bf16\nparallelism_config:\n"
                       "  fsdp:  # since May\n"
                       "    sharding_strategy: SHARD_GRAD_OP\n"
@@ -408,7 +408,7 @@ TEST(ToFsdp2, ComposersBlockKeepsItsName) {
             "    state_dict_type: full\n");
 }
 
-TEST(ToFsdp2, ComposersBlockSaysThatItIsForFsdp2) {
+TEST(ToFsdp2, MarksComposersBlockForFsdp2) {
   const ToFsdp2 converted = to_fsdp2(
       "run.yaml",
       "parallelism_config:\n  fsdp: {activation_checkpointing: true}\n");
@@ -420,7 +420,7 @@ TEST(ToFsdp2, ComposersBlockSaysThatItIsForFsdp2) {
                                  "Composer finds FSDP_VERSION=2")));
 }
 
-TEST(ToFsdp2, ProgramsWithoutFsdp1AreRefused) {
+TEST(ToFsdp2, RefusesProgramsWithoutFsdp1) {
   for (const auto& [text, problem] :
        {std::pair("optimizer: {_component_: torch.optim.AdamW, lr: 1e-5}\n",
                   "is a config of torchtune, which has no FSDP1"),
@@ -431,7 +431,7 @@ TEST(ToFsdp2, ProgramsWithoutFsdp1AreRefused) {
   }
 }
 
-TEST(ToFsdp2, ComposersPythonDict) {
+TEST(ToFsdp2, ConvertsComposersPythonDict) {
   EXPECT_EQ(Converted("parallelism_config = {\n    'fsdp': {\n"
                       "        'sharding_strategy': 'FULL_SHARD',\n"
                       "        'cpu_offload': False,\n"

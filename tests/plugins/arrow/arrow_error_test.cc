@@ -13,7 +13,7 @@ namespace {
 
 constexpr char kUrl[] = "gs://bucket/key";
 
-TEST(ArrowError, KnowsWhatGooglesClientSays) {
+TEST(ArrowError, KnowsGooglesErrors) {
   const arrow::Status denied = arrow::Status::IOError(
       "google::cloud::Status(PERMISSION_DENIED: Permanent error, with a last "
       "message of no storage.objects.get access "
@@ -28,7 +28,7 @@ TEST(ArrowError, KnowsWhatGooglesClientSays) {
   EXPECT_EQ(FindCode(unknown), Code::kUnavailable);
 }
 
-TEST(ArrowError, KnowsWhatAzureSays) {
+TEST(ArrowError, KnowsAzuresErrors) {
   const struct {
     const char* code;
     Code expected;
@@ -47,7 +47,7 @@ TEST(ArrowError, KnowsWhatAzureSays) {
   }
 }
 
-TEST(ArrowError, KnowsWhatAzureThrowsWithoutCredentials) {
+TEST(ArrowError, KnowsAzuresMissingCredentials) {
   const arrow::Status status = arrow::Status::IOError(
       "failed: N5Azure4Core11Credentials23AuthenticationExceptionE: Failed to "
       "get token from DefaultAzureCredential.");
@@ -68,7 +68,7 @@ TEST(ArrowError, KeepsSecretsAndLinesOut) {
             "Request");
 }
 
-TEST(ArrowError, KnowsErrnoAndItsOwnCodes) {
+TEST(ArrowError, KnowsErrnoAndArrowCodes) {
   EXPECT_EQ(FindCode(arrow::Status::OK()), Code::kOk);
   EXPECT_EQ(FindCode(arrow::internal::IOErrorFromErrno(ENOENT, "x")),
             Code::kNotFound);
@@ -77,7 +77,7 @@ TEST(ArrowError, KnowsErrnoAndItsOwnCodes) {
   EXPECT_EQ(FindCode(Fail(Code::kDataLoss, "x")), Code::kDataLoss);
 }
 
-TEST(ArrowError, AnExceptionBecomesAnError) {
+TEST(ArrowError, ExceptionsBecomeErrors) {
   const arrow::Status status = Guarded([]() -> arrow::Status {
     return arrow::Status::FromArgs(arrow::StatusCode::IOError,
                                    std::string().at(1));

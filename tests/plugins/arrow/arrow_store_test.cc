@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ArrowStore where a stream shows what is written to it, and an object must be
-// moved to its name: as on Azure and HDFS, of which there is no server here,
-// but on this machine's own file system.
+// ArrowStore on this machine's file system, where a stream shows bytes before
+// it is closed, and an object must be moved to the final name. Azure and HDFS
+// do the same; there is no server for them here.
 #include "plugins/arrow/arrow_store.h"
 
 #include <arrow/filesystem/localfs.h>
@@ -71,7 +71,7 @@ class ArrowStoreTest : public ::testing::Test {
   const std::string folder_;
 };
 
-TEST_F(ArrowStoreTest, AnUploadIsHiddenUntilItIsFinished) {
+TEST_F(ArrowStoreTest, HidesUnfinishedUploads) {
   ArrowStore store = Open();
   const ArrowStore::Upload upload = store.Begin("run/a", "label1").ValueOrDie();
   ASSERT_TRUE(upload.stream->Write("12345", 5).ok());
@@ -87,7 +87,7 @@ TEST_F(ArrowStoreTest, AnUploadIsHiddenUntilItIsFinished) {
   EXPECT_TRUE(Uploads(store, "").empty());
 }
 
-TEST_F(ArrowStoreTest, WhatAKilledWriterLeftIsListedAndRemoved) {
+TEST_F(ArrowStoreTest, ListsAndRemovesUploadsAfterAKilledWriter) {
   ArrowStore store = Open();
   ASSERT_TRUE(Put(store, "run/a", "old").ok());
   std::filesystem::copy(folder_ + "/run/a",
@@ -101,7 +101,7 @@ TEST_F(ArrowStoreTest, WhatAKilledWriterLeftIsListedAndRemoved) {
             std::set<std::string>{"run/a"});
 }
 
-TEST_F(ArrowStoreTest, AnAbortedUploadLeavesNothing) {
+TEST_F(ArrowStoreTest, AbortedUploadLeavesNothing) {
   ArrowStore store = Open();
   const ArrowStore::Upload upload = store.Begin("run/a", "label1").ValueOrDie();
   ASSERT_TRUE(upload.stream->Write("12345", 5).ok());
@@ -110,7 +110,7 @@ TEST_F(ArrowStoreTest, AnAbortedUploadLeavesNothing) {
   EXPECT_TRUE(Keys(store, "", /*by_folder=*/false).empty());
 }
 
-TEST_F(ArrowStoreTest, ReplacesNothingWhereThatTakesTwoSteps) {
+TEST_F(ArrowStoreTest, RefusesReplacementInTwoSteps) {
   ArrowStore store = Open();
   const std::string etag = Put(store, "a", "old").ValueOrDie();
   const arrow::Status put = Put(store, "a", "new").status();
@@ -122,7 +122,7 @@ TEST_F(ArrowStoreTest, ReplacesNothingWhereThatTakesTwoSteps) {
   EXPECT_TRUE(Uploads(store, "").empty());
 }
 
-TEST_F(ArrowStoreTest, FoldsFoldersAndListsAllBelow) {
+TEST_F(ArrowStoreTest, ListsByFolderOrAllBelow) {
   ArrowStore store = Open();
   for (const char* const key : {"x/b/2", "x/a", "x/b/1", "x/c/d/1", "xy"}) {
     ASSERT_TRUE(Put(store, key, "1").ok());
@@ -136,7 +136,7 @@ TEST_F(ArrowStoreTest, FoldsFoldersAndListsAllBelow) {
   EXPECT_TRUE(Keys(store, "z/", /*by_folder=*/true).empty());
 }
 
-TEST_F(ArrowStoreTest, AReaderOfWhatIsReplacedIsTold) {
+TEST_F(ArrowStoreTest, ReaderIsToldAboutAReplacement) {
   ArrowStore store = Open();
   const std::string etag = Put(store, "a", "12345").ValueOrDie();
   char text[5];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plugin with a real server for Google's protocol, and its errors when no
+// The plugin with a real server for Google's protocol, and errors when no
 // server can be reached.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -50,8 +50,8 @@ std::unique_ptr<ObjectStore> OpenGs() {
 
 INSTANTIATE_TEST_SUITE_P(Gs, StoreContract, ::testing::Values(OpenGs));
 
-// Destroying one of Google's streams would finish it.
-TEST(GsStore, WhatIsAbortedNeverAppears) {
+// Destroying a Google stream would finish it.
+TEST(GsStore, AbortedUploadsNeverAppear) {
   const std::string text = PatternedText(kMinObjectPartBytes, 5);
   {
     const std::unique_ptr<ObjectStore> store = OpenGs();
@@ -68,7 +68,7 @@ TEST(GsStore, WhatIsAbortedNeverAppears) {
   EXPECT_THAT(store->Head("left"), StatusIs(kNotFound));
 }
 
-TEST(GsStore, AReaderOfWhatIsReplacedIsToldAlsoAfterItsFirstRead) {
+TEST(GsStore, ReaderIsToldAboutAReplacementBetweenReads) {
   const std::unique_ptr<ObjectStore> store = OpenGs();
   const std::string before = *Put(*store, "replaced", "before");
   EXPECT_THAT(Get(*store, "replaced", before, 0, 3), IsOkAndHolds("bef"));
@@ -81,14 +81,14 @@ TEST(GsStore, AReaderOfWhatIsReplacedIsToldAlsoAfterItsFirstRead) {
               StatusIs(kNotFound, HasSubstr("gs://tessera/replaced: get")));
 }
 
-TEST(GsStore, ABucketThatIsAbsentIsNamed) {
+TEST(GsStore, NamesAMissingBucket) {
   EXPECT_THAT(Open("gs://absent-bucket/a").status(),
               StatusIs(kNotFound, AllOf(HasSubstr("gs://absent-bucket: open"),
                                         HasSubstr("name of the bucket"))));
 }
 
 // A port that nobody listens to; the client tries again for a while.
-TEST(GsStore, AServerThatDoesNotAnswerIsNamedInTheEnd) {
+TEST(GsStore, NamesAServerThatDoesNotAnswer) {
   GsServer::Get();
   const std::string before = getenv("STORAGE_EMULATOR_HOST");
   setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:1", 1);
@@ -102,7 +102,7 @@ TEST(GsStore, AServerThatDoesNotAnswerIsNamedInTheEnd) {
   setenv("STORAGE_EMULATOR_HOST", before.c_str(), 1);
 }
 
-TEST(GsStore, SettingsThatAreWrongAreNamed) {
+TEST(GsStore, NamesWrongSettings) {
   setenv("TESSERA_GS_RETRY_SECONDS", "soon", 1);
   EXPECT_THAT(
       Open("gs://tessera/a").status(),
@@ -110,7 +110,7 @@ TEST(GsStore, SettingsThatAreWrongAreNamed) {
   unsetenv("TESSERA_GS_RETRY_SECONDS");
 }
 
-TEST(AbfsStore, AnAccountIsNeeded) {
+TEST(AbfsStore, RequiresAnAccount) {
   unsetenv("AZURE_STORAGE_ACCOUNT");
   EXPECT_THAT(
       Open("abfs://container/a").status(),
@@ -121,7 +121,7 @@ TEST(AbfsStore, AnAccountIsNeeded) {
       StatusIs(kInvalidArgument, HasSubstr("the name of the container")));
 }
 
-TEST(HdfsStore, HadoopsLibraryIsNeeded) {
+TEST(HdfsStore, RequiresHadoopsLibrary) {
   EXPECT_THAT(
       Open("hdfs://node:8020/a").status(),
       StatusIs(kFailedPrecondition, AllOf(HasSubstr("hdfs://node:8020: open"),

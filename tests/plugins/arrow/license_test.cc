@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What users copy has the licences of Arrow's library with it.
+// The package for users contains the licences of Arrow's library.
 
 #include <string>
 
@@ -10,7 +10,7 @@
 namespace dcp {
 namespace {
 
-TEST(ArrowPlugin, BringsTheLicencesOfItsLibrary) {
+TEST(ArrowPlugin, ContainsTheLibrarysLicences) {
   EXPECT_THAT(testing::ReadFile("plugins/arrow/libarrow.so.2600.LICENSE.txt"),
               ::testing::AllOf(::testing::HasSubstr("Apache License"),
                                ::testing::HasSubstr("3rdparty dependency")));

@@ -30,7 +30,7 @@ CheckpointEntry TensorEntryOf(const std::string& fqn) {
   return {.fqn = fqn, .path = {}, .value = tensor};
 }
 
-TEST(EntryMessages, TensorsSayWhereTheirChunksLie) {
+TEST(EntryMessages, TensorsIncludeChunkPlaces) {
   v1::Tensor proto;
   TensorToProto(TensorEntryOf("w"), {"a", "b"}, proto);
   EXPECT_EQ(proto.ShortDebugString(),
@@ -45,7 +45,7 @@ TEST(EntryMessages, TensorsSayWhereTheirChunksLie) {
   EXPECT_EQ(proto.chunks_size(), 0);
 }
 
-TEST(EntryMessages, ObjectsAreShownWhenTheyWereRead) {
+TEST(EntryMessages, ShowsObjectsThatWereRead) {
   CheckpointEntry entry{.fqn = "lr", .path = {}, .value = ObjectEntry()};
   v1::Object proto;
   ObjectToProto(entry, /*with_text=*/true, proto);
@@ -59,7 +59,7 @@ TEST(EntryMessages, ObjectsAreShownWhenTheyWereRead) {
   EXPECT_EQ(proto.text(), "0.5");
 }
 
-TEST(EntryMessages, TensorsComeBackAsTheyWereSent) {
+TEST(EntryMessages, TensorsComeBackUnchanged) {
   v1::Tensor proto;
   TensorToProto(TensorEntryOf("w"), {"a", "b"}, proto);
   ASSERT_OK_AND_ASSIGN(const TensorEntry tensor,
@@ -76,7 +76,7 @@ TEST(EntryMessages, TensorsComeBackAsTheyWereSent) {
   EXPECT_EQ(tensor.locations[1].item.length, 12u);
 }
 
-TEST(EntryMessages, TensorsThatNoServerSendsAreRefused) {
+TEST(EntryMessages, RefusesImpossibleTensors) {
   const auto refused = [](const v1::Tensor& proto) {
     return TensorFromProto(proto, [](const std::string&) { return 0; })
         .status();

@@ -16,7 +16,7 @@ namespace {
 using ::dcp::testing::StatusIs;
 using ::testing::StartsWith;
 
-TEST(FieldChecks, AnErrorBeginsWithTheField) {
+TEST(FieldChecks, ErrorsBeginWithTheField) {
   const absl::Status status = Invalid(Index("mesh.axes", 2), " is ", 0);
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
                                StartsWith("mesh.axes[2] is 0")));

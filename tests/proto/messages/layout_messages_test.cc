@@ -33,13 +33,13 @@ T LayoutProto(const std::string& text) {
   return proto;
 }
 
-// A message that is refused, and how the error begins.
+// A refused message, and the beginning of the error.
 struct RefusedLayout {
   const char* text;
   const char* error;
 };
 
-TEST(LayoutMessages, BoxesComeAndGo) {
+TEST(LayoutMessages, BoxesConvertBothWays) {
   for (const Box& box : {Box{}, Box{{1, 2}, {3, 0}}}) {
     v1::Box proto;
     BoxToProto(box, proto);
@@ -63,7 +63,7 @@ TEST(LayoutMessages, BoxesAreChecked) {
               StatusIs(kInvalid, StartsWith("box has 65 dimensions")));
 }
 
-TEST(LayoutMessages, MeshesComeAndGo) {
+TEST(LayoutMessages, MeshesConvertBothWays) {
   const Mesh mesh{{{"replicate", 2}, {"shard", 3}}};
   v1::Mesh proto;
   MeshToProto(mesh, proto);
@@ -112,7 +112,7 @@ TEST(LayoutMessages, CoordinatesLieInTheMesh) {
               StatusIs(kInvalid, StartsWith("c[1] is -1")));
 }
 
-TEST(LayoutMessages, PlacementsComeAndGo) {
+TEST(LayoutMessages, PlacementsConvertBothWays) {
   for (const Placement& placement :
        {Placement{}, Placement{Placement::Kind::kShard, 3, 1},
         Placement{Placement::Kind::kStridedShard, 1, 4}}) {
@@ -161,7 +161,7 @@ TEST(LayoutMessages, RulesHaveAPlacementForEachAxis) {
       StatusIs(kInvalid, StartsWith("placements[0].placements has 1")));
 }
 
-TEST(LayoutMessages, RulesComeBackAsTheyWereSent) {
+TEST(LayoutMessages, RulesComeBackUnchanged) {
   const Mesh mesh{{{"a", 2}, {"b", 3}}};
   const PlacementRule rule = {
       .glob = "*.w",
@@ -176,7 +176,7 @@ TEST(LayoutMessages, RulesComeBackAsTheyWereSent) {
   EXPECT_EQ(rules[0].placements, rule.placements);
 }
 
-TEST(LayoutMessages, RulesMayBeForAnotherMesh) {
+TEST(LayoutMessages, RulesMayNameAnotherMesh) {
   const Mesh mesh{{{"fsdp", 4}}};
   const std::vector<NamedMesh> others = {
       {"experts", Mesh{{{"efsdp", 2}, {"ep", 2}}}}};
@@ -196,7 +196,7 @@ TEST(LayoutMessages, RulesMayBeForAnotherMesh) {
               StatusIs(kInvalid, StartsWith("p[0].placements has 2")));
 }
 
-TEST(LayoutMessages, OtherMeshesComeAndGo) {
+TEST(LayoutMessages, OtherMeshesConvertBothWays) {
   v1::ReshardRequest request;
   NamedMeshToProto({"experts", Mesh{{{"efsdp", 2}, {"ep", 2}}}},
                    *request.add_other_meshes());
@@ -217,7 +217,7 @@ TEST(LayoutMessages, OtherMeshesComeAndGo) {
               StatusIs(kInvalid, StartsWith("m has 18 entries")));
 }
 
-TEST(LayoutMessages, PlansComeAndGo) {
+TEST(LayoutMessages, PlansConvertBothWays) {
   TensorParallel parallel;
   parallel.axis = "tensor";
   using Kind = ParallelStyle::Kind;

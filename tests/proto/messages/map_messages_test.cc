@@ -40,7 +40,7 @@ v1::MapSpec Llama() {
   return map;
 }
 
-TEST(MapMessages, AFamilyIsEnough) {
+TEST(MapMessages, FamilyIsEnough) {
   ASSERT_OK(CheckMap(Llama(), "source.map"));
   ASSERT_OK_AND_ASSIGN(const MapSpec spec, MapFromProto(Llama(), "source.map"));
   EXPECT_EQ(spec.mapping.name(), "llama");
@@ -51,7 +51,7 @@ TEST(MapMessages, AFamilyIsEnough) {
   EXPECT_EQ(spec.options.unmatched, MapOptions::Unmatched::kError);
 }
 
-TEST(MapMessages, AMappingArrivesAsItWasSent) {
+TEST(MapMessages, MappingArrivesUnchanged) {
   ASSERT_OK_AND_ASSIGN(Mapping mapping, BuiltinMapping("llama"));
   for (const auto& [parts, unmatched] : {
            std::pair(MapOptions::Parts::kModel, MapOptions::Unmatched::kKeep),
@@ -88,7 +88,7 @@ TEST(MapMessages, AMappingArrivesAsItWasSent) {
 }
 
 // Mistakes that are found before the rules are read.
-TEST(MapMessages, BadFieldsAreNamed) {
+TEST(MapMessages, NamesBadFields) {
   const struct {
     std::function<void(v1::MapSpec&)> change;
     std::string field;
@@ -143,7 +143,7 @@ TEST(MapMessages, BadFieldsAreNamed) {
   }
 }
 
-TEST(MapMessages, BadRulesAreNamedWithLineAndColumn) {
+TEST(MapMessages, NamesBadRulesWithLineAndColumn) {
   v1::MapSpec map = Llama();
   map.clear_builtin();
   map.set_yaml("tessera-mapping: 1\nrulez: 1\n");
@@ -155,7 +155,7 @@ TEST(MapMessages, BadRulesAreNamedWithLineAndColumn) {
               StatusIs(kInvalid, StartsWith("mine.yaml:2:1: ")));
 }
 
-TEST(MapMessages, UnknownFamiliesAndSidesAreNamed) {
+TEST(MapMessages, NamesUnknownFamiliesAndSides) {
   const struct {
     std::function<void(v1::MapSpec&)> change;
     std::string field;

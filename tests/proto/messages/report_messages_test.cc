@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 using ::dcp::testing::kDataLoss;
 
-TEST(ReportMessages, ReportsAreWholeAndBounded) {
+TEST(ReportMessages, ReportsAreCompleteAndBounded) {
   VerifyReport report;
   report.format = Format::kTorch;
   report.num_tensors = 1;
@@ -47,7 +47,7 @@ TEST(ReportMessages, ReportsAreWholeAndBounded) {
   EXPECT_GT(proto.findings_size(), 1000);
 }
 
-TEST(ReportMessages, DifferencesSayHowFar) {
+TEST(ReportMessages, DifferencesIncludeMagnitudes) {
   DiffReport report;
   report.num_tensors_equal = 4;
   DiffFinding& values = report.findings.emplace_back();
@@ -75,7 +75,7 @@ TEST(ReportMessages, DifferencesSayHowFar) {
             "name: \"b\" in_a: \"[1]\" in_b: \"[2]\" } num_findings: 2");
 }
 
-TEST(ReportMessages, PlansAreWholeAndBounded) {
+TEST(ReportMessages, PlansAreCompleteAndBounded) {
   ConvertPlan plan;
   plan.from = Format::kDcp;
   plan.to = Format::kSafetensors;
@@ -101,7 +101,7 @@ TEST(ReportMessages, PlansAreWholeAndBounded) {
   EXPECT_EQ(proto.num_dropped(), 20'000u);
 }
 
-TEST(ReportMessages, ReportsComeBackWhole) {
+TEST(ReportMessages, ReportsComeBackComplete) {
   v1::VerifyReport verify;
   verify.set_format(v1::FORMAT_TORCH);
   verify.set_num_items_checked(4);
@@ -139,7 +139,7 @@ TEST(ReportMessages, ReportsComeBackWhole) {
   EXPECT_FALSE(plan.map.has_value());
 }
 
-TEST(ReportMessages, WhatAMappingDidComesBack) {
+TEST(ReportMessages, MappingResultsComeBack) {
   ConvertPlan plan;
   plan.from = plan.to = Format::kDcp;
   plan.map.emplace();
@@ -203,7 +203,7 @@ TEST(ReportMessages, WhatAMappingDidComesBack) {
   EXPECT_LT(proto.ByteSizeLong(), 2u << 20);
 }
 
-TEST(ReportMessages, WhatNoServerSaysIsRefused) {
+TEST(ReportMessages, RefusesImpossibleReports) {
   EXPECT_THAT(VerifyReportFromProto({}), StatusIs(kDataLoss));
   EXPECT_THAT(ConvertPlanFromProto({}), StatusIs(kDataLoss));
   v1::DiffReport diff;

@@ -38,7 +38,7 @@ T Proto(const std::string& text) {
   return proto;
 }
 
-// A message that is refused, and how the error begins.
+// A refused message, and the beginning of the error.
 struct Refused {
   const char* text;
   const char* error;
@@ -77,7 +77,7 @@ TEST(RequestMessages, SourceIsChecked) {
               StatusIs(kInvalid, StartsWith("a.path has 5000 bytes")));
 }
 
-TEST(RequestMessages, ASourceKeepsItsMapping) {
+TEST(RequestMessages, SourceKeepsTheMapping) {
   const auto source = Proto<v1::Source>(
       "path: '/a' map { builtin: 'llama' from_side: 'hf' to_side: 'meta' }");
   ASSERT_OK_AND_ASSIGN(const SourceSpec spec, SourceFromProto(source, "b"));
@@ -106,7 +106,7 @@ TEST(RequestMessages, EqualMessagesHaveEqualBytes) {
   EXPECT_NE(StableBytes(forwards), StableBytes(backwards));
 }
 
-TEST(RequestMessages, FormatsComeAndGo) {
+TEST(RequestMessages, FormatsConvertBothWays) {
   for (const Format format :
        {Format::kDcp, Format::kSafetensors, Format::kTorch}) {
     EXPECT_THAT(RequestedFormatFromProto(FormatToProto(format), "format"),
@@ -118,7 +118,7 @@ TEST(RequestMessages, FormatsComeAndGo) {
               StatusIs(kInvalid, StartsWith("format is 77")));
 }
 
-TEST(RequestMessages, SelectionsAreTakenAsTheyAre) {
+TEST(RequestMessages, CopiesSelectionsUnchanged) {
   ASSERT_OK_AND_ASSIGN(
       const SelectionOptions options,
       SelectionFromProto(
@@ -153,7 +153,7 @@ TEST(RequestMessages, SelectionsAreBounded) {
               StatusIs(kInvalid, StartsWith("s.include[0] has 1025 bytes")));
 }
 
-TEST(RequestMessages, SamplesAreAShare) {
+TEST(RequestMessages, SamplesArePercentages) {
   EXPECT_THAT(SamplePercentFromProto(0, "p"), IsOkAndHolds(100.0));
   EXPECT_THAT(SamplePercentFromProto(0.5, "p"), IsOkAndHolds(0.5));
   for (const double percent :
@@ -181,7 +181,7 @@ TEST(RequestMessages, TolerancesAreFiniteAndNotNegative) {
   }
 }
 
-TEST(RequestMessages, ComeBackAsTheyWereSent) {
+TEST(RequestMessages, ComeBackUnchanged) {
   v1::Source source;
   SourceToProto("/a", OpenOptions(), source);
   EXPECT_FALSE(source.has_rank());

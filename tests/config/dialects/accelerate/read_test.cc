@@ -84,7 +84,7 @@ tpu_use_sudo: false
 use_cpu: false
 )";
 
-TEST(Accelerate, AShippedFileOfVersion1ReadsWithFewFindings) {
+TEST(Accelerate, ReadsAShippedVersion1FileWithFewFindings) {
   const AccelerateReading read = ReadAccelerateText(kShippedFsdp1);
   EXPECT_THAT(Problems(read), IsEmpty());
   EXPECT_LE(read.findings.list().size(), 6u);
@@ -110,7 +110,7 @@ TEST(Accelerate, ValuesKeepTheirPlaces) {
   EXPECT_EQ(place->key, "fsdp_config.fsdp_reshard_after_forward");
 }
 
-TEST(Accelerate, DefaultsAreThoseOfAccelerateLaunch) {
+TEST(Accelerate, DefaultsMatchAccelerateLaunch) {
   const AccelerateReading read = ReadAccelerateText("distributed_type: FSDP\n");
   EXPECT_THAT(Problems(read), IsEmpty());
   EXPECT_EQ(*read.config.sharding.fsdp_version, 1);
@@ -132,7 +132,7 @@ TEST(Accelerate, OptionsMayLackThePrefix) {
   EXPECT_EQ(*read.config.sharding.reshard_after_forward, ReshardSetting(false));
 }
 
-TEST(Accelerate, AnOptionWithBothNamesIsAProblem) {
+TEST(Accelerate, RefusesAnOptionGivenUnderBothNames) {
   EXPECT_THAT(
       Problems(ReadAccelerateOptions("  fsdp_offload_params: true\n"
                                      "  offload_params: true\n")),
@@ -168,13 +168,13 @@ TEST(Accelerate, ShardingStrategyIsReshardAfterForward) {
   }
 }
 
-TEST(Accelerate, AMisspeltStrategyNamesThoseThereAre) {
+TEST(Accelerate, SuggestsStrategiesForAMisspeltOne) {
   EXPECT_THAT(
       Problems(ReadAccelerateOptions("  fsdp_sharding_strategy: FULL_SHRAD\n")),
       ElementsAre(AllOf(HasSubstr("'FULL_SHRAD'"), HasSubstr("FULL_SHARD"))));
 }
 
-TEST(Accelerate, TwoStrategiesThatDisagreeAreAProblem) {
+TEST(Accelerate, RefusesTwoConflictingStrategies) {
   EXPECT_THAT(Problems(ReadAccelerateOptions(
                   "  fsdp_sharding_strategy: FULL_SHARD\n"
                   "  fsdp_reshard_after_forward: SHARD_GRAD_OP\n")),
@@ -185,7 +185,7 @@ TEST(Accelerate, TwoStrategiesThatDisagreeAreAProblem) {
               IsEmpty());
 }
 
-TEST(Accelerate, AStrategyInVersion2PointsToTheConversion) {
+TEST(Accelerate, RecommendsConversionForAStrategyInVersion2) {
   EXPECT_THAT(
       Problems(ReadAccelerateOptions("  fsdp_version: 2\n"
                                      "  fsdp_reshard_after_forward: FULL_SHARD"
@@ -204,7 +204,7 @@ TEST(Accelerate, HybridShardTakesItsDegreesFromNumMachines) {
   const AccelerateReading one = ReadAccelerateText(
       absl::StrCat(kHybrid, "num_machines: 1\nnum_processes: 8\n"));
   EXPECT_EQ(*one.config.mesh.data_parallel_shard_degree, kShardOverRest);
-  // accelerate's own default is one machine.
+  // The default in accelerate is one machine.
   EXPECT_EQ(*ReadAccelerateText(kHybrid).config.mesh.data_parallel_shard_degree,
             kShardOverRest);
 }
@@ -234,7 +234,7 @@ TEST(Accelerate, LocalStateDictIsRefused) {
               ElementsAre(HasSubstr("SHARDED_STATE_DICT")));
 }
 
-TEST(Accelerate, WrappingIsByTypesBySizeOrNotAtAll) {
+TEST(Accelerate, WrapsByTypeBySizeOrNotAtAll) {
   const AccelerateReading types = ReadAccelerateOptions(
       "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
       "  fsdp_transformer_layer_cls_to_wrap: Block, Embedding\n");
@@ -258,7 +258,7 @@ TEST(Accelerate, CpuRamEfficientLoadingIsKept) {
            .config.checkpoint.cpu_ram_efficient_loading);
 }
 
-TEST(Accelerate, OffloadOfActivationsIsRead) {
+TEST(Accelerate, ReadsActivationOffload) {
   const AccelerateReading read = ReadAccelerateOptions(
       "  fsdp_version: 2\n  fsdp_activation_checkpointing: true\n"
       "  fsdp_activation_checkpointing_offload: true\n");
@@ -267,8 +267,8 @@ TEST(Accelerate, OffloadOfActivationsIsRead) {
   EXPECT_TRUE(*read.config.sharding.activation_cpu_offload);
 }
 
-// accelerate's launcher and its plugin check these.
-TEST(Accelerate, WhatItsLauncherRefusesIsAProblem) {
+// accelerate's launcher and plugin check these.
+TEST(Accelerate, ReportsOptionsThatTheLauncherRefuses) {
   for (const char* options :
        {"  fsdp_version: 2\n  fsdp_activation_checkpointing_offload: true\n",
         "  fsdp_activation_checkpointing: true\n"
@@ -290,7 +290,7 @@ TEST(Accelerate, WhatItsLauncherRefusesIsAProblem) {
               SizeIs(2));
 }
 
-TEST(Accelerate, OptionsOfFsdp1AreIgnoredWithReasons) {
+TEST(Accelerate, IgnoresFsdp1OptionsWithReasons) {
   const AccelerateReading read = ReadAccelerateOptions(
       "  fsdp_use_orig_params: true\n  fsdp_sync_module_states: true\n"
       "  fsdp_forward_prefetch: true\n  fsdp_backward_prefetch: BACKWARD_POST"
@@ -301,7 +301,7 @@ TEST(Accelerate, OptionsOfFsdp1AreIgnoredWithReasons) {
               ElementsAre(HasSubstr("BACKWARD_PRE")));
 }
 
-TEST(Accelerate, MixedPrecisionIsThatOfParametersAndGradients) {
+TEST(Accelerate, MixedPrecisionAppliesToParametersAndGradients) {
   const AccelerateReading half =
       ReadAccelerateText("distributed_type: FSDP\nmixed_precision: FP16\n");
   EXPECT_EQ(*half.config.precision.param_dtype, dcp::DType::kFloat16);
@@ -319,7 +319,7 @@ TEST(Accelerate, MixedPrecisionIsThatOfParametersAndGradients) {
                                 HasSubstr("fsdp::float8_all_gather"))));
 }
 
-TEST(Accelerate, OtherDistributedTypesAreRefusedForAReason) {
+TEST(Accelerate, RefusesOtherDistributedTypesWithReasons) {
   for (const auto& [type, why] :
        {std::pair<const char*, const char*>{"DEEPSPEED", "DeepSpeed"},
         {"MEGATRON_LM", "Megatron-LM"},
@@ -357,7 +357,7 @@ TEST(Accelerate, TypesWithoutShardsAreCopies) {
   }
 }
 
-TEST(Accelerate, OptionsOfFsdpBesideAnotherTypeHaveNoEffect) {
+TEST(Accelerate, FsdpOptionsHaveNoEffectForOtherTypes) {
   const AccelerateReading read = ReadAccelerateText(
       "distributed_type: MULTI_GPU\n"
       "fsdp_config: {fsdp_version: 2, fsdp_offload_params: true}\n");
@@ -386,7 +386,7 @@ TEST(Accelerate, ParallelismConfigGivesTheDegrees) {
   EXPECT_EQ(*read.config.mesh.tensor_parallel_degree, 2);
 }
 
-TEST(Accelerate, SequenceParallelismOfDeepSpeedIsRefused) {
+TEST(Accelerate, RefusesDeepSpeedSequenceParallelism) {
   EXPECT_THAT(
       Problems(
           ReadAccelerateText("distributed_type: FSDP\nparallelism_config:\n"
@@ -407,7 +407,7 @@ TEST(Accelerate, CompilationIsIgnored) {
       IsEmpty());
 }
 
-TEST(Accelerate, UnknownKeysAreProblemsWithTheNearestKey) {
+TEST(Accelerate, SuggestsTheNearestKeyForUnknownKeys) {
   EXPECT_THAT(Problems(ReadAccelerateText("distributed_type: FSDP\n"
                                           "mixed_precison: bf16\n"
                                           "fsdp_config:\n  fsdp_verson: 2\n")),
@@ -416,7 +416,7 @@ TEST(Accelerate, UnknownKeysAreProblemsWithTheNearestKey) {
                   HasSubstr("did you mean fsdp_version?")));
 }
 
-TEST(Accelerate, AllProblemsAreSaidAtOnce) {
+TEST(Accelerate, ReportsAllProblemsAtOnce) {
   EXPECT_EQ(Problems(ReadAccelerateText(
                          "distributed_type: FSDP\nnum_processes: x\n"
                          "mixed_precision: bf17\nfsdp_config:\n"
@@ -426,7 +426,7 @@ TEST(Accelerate, AllProblemsAreSaidAtOnce) {
             5u);
 }
 
-TEST(Accelerate, WhatIsWrittenReadsAsTheSame) {
+TEST(Accelerate, WrittenConfigReadsBackUnchanged) {
   AccelerateReading read = ReadAccelerateText(
       "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 16\n"
       "fsdp_config:\n  fsdp_version: 2\n  fsdp_offload_params: true\n"
@@ -445,7 +445,7 @@ TEST(Accelerate, WhatIsWrittenReadsAsTheSame) {
   EXPECT_TRUE(same_training(read.config, again.config));
 }
 
-TEST(Accelerate, AnOffloadIsWrittenOnlyWithCheckpointing) {
+TEST(Accelerate, WritesActivationOffloadOnlyWithCheckpointing) {
   TrainConfig config;
   config.sharding.reshard_after_forward = ReshardSetting(true);
   config.sharding.activation_cpu_offload = true;
@@ -459,7 +459,7 @@ TEST(Accelerate, AnOffloadIsWrittenOnlyWithCheckpointing) {
   EXPECT_FALSE(*again.config.sharding.activation_cpu_offload);
 }
 
-TEST(Accelerate, WhatItCannotSayIsAFinding) {
+TEST(Accelerate, ReportsSettingsThatAccelerateCannotExpress) {
   TrainConfig config;
   config.checkpoint.folder = std::string("runs");
   config.precision.param_dtype = std::optional(dcp::DType::kBFloat16);

@@ -26,7 +26,7 @@ Reading ReadRecipe(absl::string_view text) {
                    text));
 }
 
-TEST(Automodel, BatchesAndFoldersAreRead) {
+TEST(Automodel, ReadsBatchesAndFolders) {
   const Reading reading = ReadRecipe(
       "seed: 7\nrng: {seed: 1111}\nmodel: {torch_dtype: bf16}\n"
       "step_scheduler: {global_batch_size: 64, local_batch_size: 8, "
@@ -47,7 +47,7 @@ TEST(Automodel, BatchesAndFoldersAreRead) {
   EXPECT_EQ(*config.precision.param_dtype, std::nullopt);
 }
 
-TEST(Automodel, ItsDefaultsCount) {
+TEST(Automodel, UsesAutomodelDefaults) {
   const TrainConfig config =
       ReadRecipe("checkpoint: {model_save_format: safetensors}\n").config;
   EXPECT_EQ(*config.checkpoint.folder, "checkpoints/");
@@ -59,7 +59,7 @@ TEST(Automodel, ItsDefaultsCount) {
       "");
 }
 
-TEST(Automodel, WhatCannotBeReadIsAProblem) {
+TEST(Automodel, ReportsUnsupportedSettings) {
   const auto expect = [](absl::string_view text, const char* problem) {
     EXPECT_THAT(ReadRecipe(text).findings, Contains(HasSubstr(problem)))
         << text;
@@ -82,7 +82,7 @@ TEST(Automodel, WhatCannotBeReadIsAProblem) {
   expect("lr_scheduler: {min_lr: 1}\n", "more than the learning rate");
 }
 
-TEST(Automodel, OptimizersOfItsFilesAreAdamW) {
+TEST(Automodel, ReadsOptimizersAsAdamW) {
   const auto read = [](absl::string_view optimizer) {
     return ReadWith(&ReadAutomodel, "run.yaml", Syntax::kYaml,
                     absl::StrCat("optimizer: {_target_: ", optimizer, "}"));
@@ -102,7 +102,7 @@ TEST(Automodel, OptimizersOfItsFilesAreAdamW) {
               ElementsAre(HasSubstr("but the optimizer here is AdamW")));
 }
 
-TEST(Automodel, WhatMeansSomethingElseIsSaid) {
+TEST(Automodel, ReportsSettingsReadDifferently) {
   EXPECT_THAT(ReadRecipe("distributed: {strategy: ddp}\n").findings,
               ElementsAre(HasSubstr("is ddp, and is read as "
                                     "data_parallel_shard_degree: 1")));

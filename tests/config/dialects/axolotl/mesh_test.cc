@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How axolotl computes its mesh: utils/distributed.py for the axes, and
+// How axolotl computes the mesh: utils/distributed.py for the axes, and
 // integrations/expert_parallel for experts.
 #include <cstdint>
 #include <optional>
@@ -79,7 +79,7 @@ const SizesRow kSizesRows[] = {
 
 class AxolotlMesh : public ::testing::TestWithParam<SizesRow> {};
 
-TEST_P(AxolotlMesh, HasTheRanksOfAxolotl) {
+TEST_P(AxolotlMesh, HasTheSameRanksAsAxolotl) {
   const SizesRow& row = GetParam();
   const Reading reading =
       ReadSizesText(absl::StrCat(row.is_fsdp ? kFsdp : "", row.sizes));
@@ -96,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(instance.param.name);
     });
 
-TEST(AxolotlSizes, ThatAxolotlRefusesAreProblems) {
+TEST(AxolotlSizes, ReportSizesThatAxolotlRefuses) {
   const auto expect = [](bool is_fsdp, const char* sizes, const char* problem) {
     EXPECT_THAT(
         ReadSizesText(absl::StrCat(is_fsdp ? kFsdp : "", sizes)).findings,
@@ -128,7 +128,7 @@ TEST(AxolotlSizes, LeaveFsdpRanksToShardOver) {
   EXPECT_TRUE(plan_mesh(reading.config.mesh, 8, 8).ok());
 }
 
-TEST(AxolotlSizes, TwoVersionsOfFsdpAreAProblem) {
+TEST(AxolotlSizes, ReportTwoFsdpVersions) {
   EXPECT_THAT(ReadSizesText("fsdp_version: 2\nfsdp_config: {fsdp_version: 1, "
                             "reshard_after_forward: true}\n")
                   .findings,

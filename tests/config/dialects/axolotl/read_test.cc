@@ -29,7 +29,7 @@ Reading ReadAxolotlText(absl::string_view text) {
                   absl::StrCat(kModel, text));
 }
 
-TEST(Axolotl, OptionsAreThoseOfAccelerateWithAndWithoutPrefix) {
+TEST(Axolotl, ReadsAccelerateOptionsWithAndWithoutPrefix) {
   for (const absl::string_view prefix : {"", "fsdp_"}) {
     const Reading reading = ReadAxolotlText(
         absl::StrCat("fsdp_version: 2\nbf16: auto\nfsdp_config:\n  ", prefix,
@@ -54,7 +54,7 @@ TEST(Axolotl, OptionsAreThoseOfAccelerateWithAndWithoutPrefix) {
   }
 }
 
-TEST(Axolotl, WithoutAVersionItIs1) {
+TEST(Axolotl, DefaultVersionIs1) {
   const Reading reading = ReadAxolotlText(
       "fsdp: [full_shard, auto_wrap]\n"
       "fsdp_config: {fsdp_sharding_strategy: SHARD_GRAD_OP}\n");
@@ -65,14 +65,14 @@ TEST(Axolotl, WithoutAVersionItIs1) {
             StateDictType::kFullStateDict);
 }
 
-TEST(Axolotl, WithoutOptionsThereAreOnlyCopies) {
+TEST(Axolotl, TrainsCopiesWithoutOptions) {
   const Reading reading = ReadAxolotlText("bf16: true\nmicro_batch_size: 2\n");
   EXPECT_EQ(*reading.config.mesh.data_parallel_shard_degree, 1);
   EXPECT_EQ(*reading.config.precision.reduce_dtype, dcp::DType::kFloat32);
   EXPECT_THAT(reading.findings, Contains(HasSubstr("has no fsdp_config")));
 }
 
-TEST(Axolotl, DegreesAndTheLoopHaveNamesOfTheirOwn) {
+TEST(Axolotl, ReadsDegreesAndLoopSettings) {
   const Reading reading = ReadAxolotlText(
       "dp_shard_size: 4\ndp_replicate_size: 2\ntensor_parallel_size: 2\n"
       "context_parallel_size: 4\n"
@@ -96,7 +96,7 @@ TEST(Axolotl, DegreesAndTheLoopHaveNamesOfTheirOwn) {
   EXPECT_EQ(*config.loop.lr, 2e-5);
   EXPECT_EQ(*config.loop.seed, 7);
   EXPECT_EQ(*config.loop.steps, 90);
-  // TrainingArguments' own.
+  // The default in TrainingArguments.
   EXPECT_EQ(*config.loop.weight_decay, 0.0);
   EXPECT_EQ(*config.loop.max_norm, 1.0);
   EXPECT_EQ(*config.loop.beta2, 0.999);
@@ -111,7 +111,7 @@ Reading ReadActivations(absl::string_view text) {
       "fsdp_version: 2\nfsdp_config: {offload_params: false}\n", text, "\n"));
 }
 
-TEST(Axolotl, ActivationsAreOffloadedByOldAndNewWords) {
+TEST(Axolotl, OffloadsActivationsForOldAndNewOptions) {
   struct Row {
     const char* text;
     int64_t recomputes;
@@ -141,7 +141,7 @@ TEST(Axolotl, ActivationsAreOffloadedByOldAndNewWords) {
   }
 }
 
-TEST(Axolotl, ActivationsThatWouldBeOnADiskAreInMemory) {
+TEST(Axolotl, KeepsDiskActivationsInMemory) {
   for (const char* text :
        {"gradient_checkpointing: offload_disk",
         "gradient_checkpointing: true\nactivation_offloading: disk"}) {
@@ -153,7 +153,7 @@ TEST(Axolotl, ActivationsThatWouldBeOnADiskAreInMemory) {
   }
 }
 
-TEST(Axolotl, OtherWordsForActivationsAreProblems) {
+TEST(Axolotl, RefusesUnknownActivationValues) {
   const Reading reading = ReadActivations(
       "gradient_checkpointing: offlaod\nactivation_offloading: gpu");
   EXPECT_THAT(
@@ -165,14 +165,14 @@ TEST(Axolotl, OtherWordsForActivationsAreProblems) {
   EXPECT_FALSE(*reading.config.sharding.activation_cpu_offload);
 }
 
-TEST(Axolotl, Float8IsRefusedWithWhatToDo) {
+TEST(Axolotl, RefusesFloat8WithAdvice) {
   EXPECT_THAT(ReadAxolotlText("fp8: true\n").findings,
               Contains(AllOf(StartsWith("problem run.yaml:2: fp8 is true"),
                              HasSubstr("write bf16: true"),
                              HasSubstr("fsdp::float8_all_gather"))));
 }
 
-TEST(Axolotl, AdaptersAreTheProgramsAndSaidSo) {
+TEST(Axolotl, ReportsThatAdaptersHaveNoEffect) {
   const Reading reading =
       ReadAxolotlText("adapter: qlora\nload_in_4bit: true\n");
   EXPECT_THAT(reading.findings,
@@ -180,7 +180,7 @@ TEST(Axolotl, AdaptersAreTheProgramsAndSaidSo) {
                     Contains(HasSubstr("load_in_4bit has no effect"))));
 }
 
-TEST(Axolotl, WhatIsNotHereIsRefusedByName) {
+TEST(Axolotl, RefusesUnsupportedSettingsByName) {
   EXPECT_THAT(
       ReadAxolotlText("deepspeed: zero3.json\ncontext_parallel_size: 2\n"
                       "sequence_parallel_degree: 2\noptimizer: lion_8bit\n")

@@ -20,7 +20,7 @@ Reading ReadBlockOfFsdp1(absl::string_view options) {
                   absl::StrCat("precision: fp32\nfsdp_config:\n", options));
 }
 
-TEST(Composer, AListOfSizesIsAMesh) {
+TEST(Composer, ReadsSizeListsAsMeshes) {
   const Reading hybrid = ReadBlockOfFsdp1(
       "  sharding_strategy: HYBRID_SHARD\n  device_mesh: [2, 4]\n");
   EXPECT_EQ(*hybrid.config.mesh.data_parallel_replicate_degree, 2);
@@ -43,7 +43,7 @@ TEST(Composer, AListOfSizesIsAMesh) {
 }
 
 // Composer's Trainer finds no such block; a program may give it FSDP2Config.
-TEST(Composer, ABlockThatTheTrainerPassesOverIsSaid) {
+TEST(Composer, ReportsBlocksThatTheTrainerIgnores) {
   EXPECT_THAT(ReadWith(&ReadComposer, "run.yaml", Syntax::kYaml,
                        "precision: fp32\nparallelism_config:\n"
                        "  fsdp2: {verbose: true}")

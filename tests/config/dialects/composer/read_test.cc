@@ -27,7 +27,7 @@ Reading Read(absl::string_view text) {
   return ReadWith(&ReadComposer, "run.yaml", Syntax::kYaml, text);
 }
 
-// Reads a config with options of an fsdp2 block, one per line.
+// Reads a config with options in an fsdp2 block, one per line.
 Reading ReadFsdp2(absl::string_view options) {
   return Read(
       absl::StrCat("precision: fp32\nfsdp2:\n  verbose: false\n", options));
@@ -37,7 +37,7 @@ Reading ReadFsdp1(absl::string_view options) {
       absl::StrCat("precision: fp32\nfsdp:\n  verbose: false\n", options));
 }
 
-TEST(Composer, ParallelismIsDeclaredInYaml) {
+TEST(Composer, ReadsParallelismFromYaml) {
   const Reading reading = Read(R"(
 precision: amp_bf16
 parallelism_config:
@@ -64,7 +64,7 @@ parallelism_config:
   EXPECT_EQ(config.sharding.reshard_after_forward.place()->line, 5);
 }
 
-TEST(Composer, AMapOfStylesIsAPlan) {
+TEST(Composer, ReadsStyleMapsAsPlans) {
   const Reading reading = Read(R"(
 precision: amp_bf16
 parallelism_config:
@@ -86,7 +86,7 @@ parallelism_config:
   ASSERT_EQ(plan->entries().size(), 3u);
   EXPECT_EQ(plan->entries()[1].pattern, "model.layers.*.mlp.{gate,up}_proj");
   EXPECT_EQ(plan->entries()[0].style.embedding, true);
-  // Where Composer itself has an object of Python, or Foundry a function.
+  // Composer itself has a Python object here, or Foundry a function.
   EXPECT_THAT(Read("precision: fp32\nfsdp2: {verbose: true}\n"
                    "tp: {tensor_parallel_degree: 2, layer_plan: my_plan}\n")
                   .findings,
@@ -99,7 +99,7 @@ parallelism_config:
                                 HasSubstr("write layer_plan"))));
 }
 
-TEST(Composer, APythonDictIsReadAsWell) {
+TEST(Composer, ReadsPythonDicts) {
   const Reading reading = Read(
       "{'precision': 'amp_bf16', 'parallelism_config': {'fsdp': {\n"
       "    'reshard_after_forward': True, 'device_mesh': None}}}");
@@ -109,7 +109,7 @@ TEST(Composer, APythonDictIsReadAsWell) {
   EXPECT_EQ(*reading.config.precision.param_dtype, DType::kBFloat16);
 }
 
-TEST(Composer, AutomaticWrappingIsOfDirectChildren) {
+TEST(Composer, AutoWrapMeansDirectChildren) {
   EXPECT_EQ(*ReadFsdp2("").config.sharding.auto_wrap_policy,
             AutoWrapPolicy::kDirectChildren);
   EXPECT_EQ(*ReadFsdp1("").config.sharding.auto_wrap_policy,
@@ -143,7 +143,7 @@ TEST(Composer, ReshardDegreeIsFlexible) {
   }
 }
 
-TEST(Composer, HybridShardingIsAMeshOfCopiesAndShards) {
+TEST(Composer, HybridShardingMakesCopiesAndShards) {
   for (const Reading& reading :
        {ReadFsdp2("  data_parallel_replicate_degree: 2\n"
                   "  data_parallel_shard_degree: 4\n"),
@@ -188,14 +188,14 @@ TEST(Composer, ShardingStrategyBecomesReshardAfterForward) {
               ElementsAre(StartsWith("problem run.yaml:4: ")));
 }
 
-TEST(Composer, AnFsdpBlockWithReshardAfterForwardIsForFsdp2) {
+TEST(Composer, ReshardAfterForwardSelectsFsdp2) {
   const Reading reading = ReadFsdp1(
       "  reshard_after_forward: true\n  sharding_strategy: FULL_SHARD");
   EXPECT_EQ(*reading.config.sharding.fsdp_version, 2);
   EXPECT_THAT(reading.findings, ElementsAre(StartsWith("ignored ")));
 }
 
-TEST(Composer, ArgumentsThatWereRemovedHaveNoEffect) {
+TEST(Composer, RemovedArgumentsHaveNoEffect) {
   for (const char* option :
        {"backward_prefetch: BACKWARD_PRE", "sync_module_states: true",
         "limit_all_gathers: true", "use_orig_params: true",
@@ -237,13 +237,13 @@ TEST(Composer, MixedPrecisionBecomesAPolicy) {
   }
 }
 
-TEST(Composer, AutocastAloneIsReadAsNoCast) {
+TEST(Composer, ReadsAutocastAsNoCast) {
   EXPECT_THAT(
       Read("precision: amp_bf16\nfsdp2: {mixed_precision: FULL}").findings,
       ElementsAre(AllOf(StartsWith("changed "), HasSubstr("torch.autocast"))));
 }
 
-TEST(Composer, AMissingPrecisionIsSaid) {
+TEST(Composer, ReportsAMissingPrecision) {
   const Reading reading = Read("fsdp2: {verbose: true}");
   EXPECT_EQ(*reading.config.precision.param_dtype, std::nullopt);
   EXPECT_THAT(reading.findings,
@@ -251,7 +251,7 @@ TEST(Composer, AMissingPrecisionIsSaid) {
                                 HasSubstr("write precision: amp_bf16"))));
 }
 
-TEST(Composer, Float8IsRefusedWithWhatToDo) {
+TEST(Composer, RefusesFloat8WithAdvice) {
   EXPECT_THAT(
       Read("precision: amp_fp8\nfsdp2: {verbose: true}").findings,
       ElementsAre(AllOf(StartsWith("problem run.yaml:1: precision is amp_fp8"),
@@ -259,11 +259,11 @@ TEST(Composer, Float8IsRefusedWithWhatToDo) {
                         HasSubstr("fsdp::float8_all_gather"))));
 }
 
-TEST(Composer, CpuOffloadIsRead) {
+TEST(Composer, ReadsCpuOffload) {
   EXPECT_TRUE(*ReadFsdp1("  cpu_offload: true").config.sharding.cpu_offload);
 }
 
-TEST(Composer, OffloadOfActivationsIsRead) {
+TEST(Composer, ReadsActivationOffload) {
   for (const bool value : {false, true}) {
     const Reading reading = ReadFsdp2(
         absl::StrCat("  activation_cpu_offload: ", value ? "true" : "false"));
@@ -272,7 +272,7 @@ TEST(Composer, OffloadOfActivationsIsRead) {
   }
 }
 
-TEST(Composer, UnknownOptionsAreNamedWithTheNearest) {
+TEST(Composer, SuggestsTheNearestKnownOption) {
   EXPECT_THAT(ReadFsdp2("  reshard_after_foward: true\n").findings,
               ElementsAre(AllOf(HasSubstr("run.yaml:4: "),
                                 HasSubstr("mean reshard_after_forward?"))));
@@ -282,7 +282,7 @@ TEST(Composer, UnknownOptionsAreNamedWithTheNearest) {
               ElementsAre(StartsWith("problem run.yaml:3: ")));
 }
 
-TEST(Composer, TwoBlocksAreAProblem) {
+TEST(Composer, RefusesTwoBlocks) {
   EXPECT_THAT(
       Read("precision: fp32\nparallelism_config:\n"
            "  fsdp2: {verbose: true}\n  fsdp: {verbose: true}")
@@ -290,7 +290,7 @@ TEST(Composer, TwoBlocksAreAProblem) {
       Contains(HasSubstr("is given together with parallelism_config.fsdp2")));
 }
 
-TEST(Composer, WithoutABlockThereAreOnlyCopies) {
+TEST(Composer, TrainsCopiesWithoutABlock) {
   const Reading reading = Read("precision: fp32\nparallelism_config: {}");
   EXPECT_EQ(*reading.config.mesh.data_parallel_shard_degree, 1);
   EXPECT_THAT(reading.findings,
@@ -303,7 +303,7 @@ TEST(Composer, CopiesComputeInThePrecision) {
   EXPECT_EQ(*reading.config.precision.reduce_dtype, DType::kFloat32);
 }
 
-TEST(Composer, AMixedInitDeviceIsRank0Loading) {
+TEST(Composer, MixedInitDeviceLoadsOnRank0) {
   const Reading mixed = Read("fsdp_config: {}\nmodel: {init_device: mixed}\n");
   EXPECT_TRUE(*mixed.config.checkpoint.cpu_ram_efficient_loading);
   EXPECT_THAT(mixed.findings,
@@ -320,7 +320,7 @@ TEST(Composer, AMixedInitDeviceIsRank0Loading) {
       ::testing::Contains(HasSubstr("problem run.yaml:2")));
 }
 
-TEST(Composer, KeysAroundTheBlockAreRead) {
+TEST(Composer, ReadsKeysAroundTheBlock) {
   const Reading reading = Read(R"(
 precision: amp_bf16
 max_duration: 1000ba
@@ -356,7 +356,7 @@ parallelism_config: {fsdp: {reshard_after_forward: true}}
   EXPECT_EQ(*loop.max_norm, 1.0);
 }
 
-TEST(Composer, ReadsAFileOfLlmFoundry) {
+TEST(Composer, ReadsLlmFoundryFiles) {
   const Reading reading = Read(R"(
 variables:
   global_seed: 18
@@ -395,7 +395,7 @@ fsdp_config:
               ::testing::Not(Contains(StartsWith("problem "))));
 }
 
-TEST(Composer, ReferencesInACircleStayStrings) {
+TEST(Composer, CircularReferencesStayStrings) {
   EXPECT_THAT(
       Read("precision: fp32\nfsdp2: {verbose: true}\n"
            "seed: ${max_seq_len}\nmax_seq_len: ${seed}")
@@ -403,7 +403,7 @@ TEST(Composer, ReferencesInACircleStayStrings) {
       UnorderedElementsAre(HasSubstr("${max_seq_len}"), HasSubstr("${seed}")));
 }
 
-TEST(Composer, WeightsOfSixteenBitsAreNotCast) {
+TEST(Composer, DoesNotCastSixteenBitWeights) {
   const PrecisionConfig precision =
       Read("model: {master_weights_dtype: bf16}\nfsdp_config: {verbose: true}")
           .config.precision;
@@ -419,7 +419,7 @@ std::string Write(const TrainConfig& config, std::vector<std::string>& said) {
   return text;
 }
 
-TEST(Composer, WhatItWritesReadsBack) {
+TEST(Composer, WrittenConfigReadsBack) {
   for (const char* text :
        {"precision: fp32\nfsdp2: {verbose: true}",
         "precision: amp_fp16\nfsdp2: {mixed_precision: PURE, "
@@ -443,13 +443,14 @@ TEST(Composer, WhatItWritesReadsBack) {
     const std::string written = Write(first.config, said);
     EXPECT_THAT(said, IsEmpty()) << text;
     const Reading again = Read(written);
-    // There is no finding, not even about the section of master_weights_dtype.
+    // There is no finding, not even about the section with
+    // master_weights_dtype.
     EXPECT_THAT(again.findings, IsEmpty()) << written;
     EXPECT_TRUE(same_training(first.config, again.config)) << written;
   }
 }
 
-TEST(Composer, WritingSaysWhatComposerCannot) {
+TEST(Composer, ReportsSettingsThatComposerCannotExpress) {
   TrainConfig config = Read("precision: fp32\nfsdp2: {verbose: true}").config;
   config.mesh.data_parallel_shard_degree = 8;
   config.mesh.num_processes = 8;

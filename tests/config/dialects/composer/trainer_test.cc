@@ -26,7 +26,7 @@ Reading ReadTrainer(absl::string_view text) {
   return ReadWith(&ReadComposer, "run.yaml", Syntax::kYaml, text);
 }
 
-TEST(Composer, AnotherOptimizerIsAProblem) {
+TEST(Composer, RefusesOtherOptimizers) {
   EXPECT_THAT(
       ReadTrainer(
           "fsdp_config: {}\noptimizer: {name: decoupled_lionw, lr: 1e-4}\n")
@@ -39,7 +39,7 @@ TEST(Composer, AnotherOptimizerIsAProblem) {
       IsEmpty());
 }
 
-TEST(Composer, SchedulesBetasAndEpsAreRead) {
+TEST(Composer, ReadsSchedulesBetasAndEps) {
   const Reading reading = ReadTrainer(R"(
 optimizer: {name: decoupled_adamw, lr: 6e-4, betas: [0.9, 0.95], eps: 1e-8}
 scheduler: {name: cosine_with_warmup, t_warmup: 100ba, alpha_f: 0.1}
@@ -48,7 +48,7 @@ fsdp_config: {}
   EXPECT_THAT(reading.findings, IsEmpty());
   EXPECT_EQ(*reading.config.loop.beta2, 0.95);
   EXPECT_EQ(*reading.config.loop.eps, 1e-8);
-  // DecoupledAdamW's default of 1e-5, converted to AdamW's.
+  // DecoupledAdamW's default, 1e-5, converted to AdamW's.
   EXPECT_EQ(*reading.config.loop.weight_decay, 1e-5 / 6e-4);
   EXPECT_EQ(
       **reading.config.loop.lr_schedule,
@@ -63,7 +63,7 @@ fsdp_config: {}
           HasSubstr("optimizer.betas is not a list of two")));
 }
 
-TEST(Composer, WithoutAWordTheOptimizersOwnNumbersCount) {
+TEST(Composer, UsesOptimizerDefaults) {
   const auto loop_of = [](const std::string& name) {
     return ReadTrainer("fsdp_config: {}\noptimizer: {name: " + name +
                        ", lr: 0.5}\n")
@@ -79,7 +79,7 @@ TEST(Composer, WithoutAWordTheOptimizersOwnNumbersCount) {
   EXPECT_EQ(*torchs.weight_decay, 1e-2);
 }
 
-TEST(Composer, DurationsThatAreNotStepsAreSaid) {
+TEST(Composer, ReportsDurationsNotInSteps) {
   const Reading reading = ReadTrainer(
       "precision: fp32\nmax_duration: 2ep\nsave_folder: a\n"
       "save_interval: 1\nfsdp2: {verbose: true}");
@@ -102,7 +102,7 @@ TEST(Composer, DurationsThatAreNotStepsAreSaid) {
   }
 }
 
-TEST(Composer, ASaveFolderWithoutAnIntervalIsSaid) {
+TEST(Composer, ReportsASaveFolderWithoutAnInterval) {
   EXPECT_THAT(
       ReadTrainer("precision: fp32\nfsdp2: {verbose: true}\nsave_folder: a")
           .findings,

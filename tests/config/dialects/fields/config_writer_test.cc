@@ -9,7 +9,7 @@
 namespace fsdp::config {
 namespace {
 
-TEST(Writing, QuotesWhatWouldEndOrBreakAString) {
+TEST(Writing, QuotesCharactersThatEndOrBreakAString) {
   EXPECT_EQ(QuotedText("a b"), "\"a b\"");
   EXPECT_EQ(QuotedText("\"\\\n\x7f"), "\"\\\"\\\\\\u000a\\u007f\"");
   EXPECT_EQ(QuotedText("Grüße"), "\"Grüße\"");
@@ -22,7 +22,7 @@ TEST(Writing, RealsHaveAPointAndReadBack) {
   EXPECT_EQ(RealText(1e300), "1.0e+300");
 }
 
-TEST(Writing, APlaceIsTheUsersOrTheNameOfTheSetting) {
+TEST(Writing, PlaceIsTheUsersOrTheSettingName) {
   EXPECT_EQ(to_string(SettingPlace(Setting<int64_t>(1), "mesh.shard")),
             "mesh.shard");
   EXPECT_EQ(

@@ -35,7 +35,7 @@ TrainConfig Apply(absl::string_view strategy, TrainConfig config = {}) {
   return config;
 }
 
-TEST(Fsdp1, StrategiesAreFoundByNameInAnyCaseAndByNumber) {
+TEST(Fsdp1, FindsStrategiesByNameInAnyCaseAndByNumber) {
   for (const ShardingStrategy& strategy : AllShardingStrategies()) {
     EXPECT_EQ(FindShardingStrategy(strategy.name), &strategy);
     EXPECT_EQ(FindShardingStrategy(std::to_string(strategy.number)), &strategy);
@@ -61,7 +61,7 @@ TEST(Fsdp1, ShardingStrategyIsReshardAfterForward) {
             ReshardSetting(false));
 }
 
-TEST(Fsdp1, HybridStrategiesShardWithinAMachineUnlessDegreesAreGiven) {
+TEST(Fsdp1, HybridStrategiesShardWithinAMachineByDefault) {
   EXPECT_EQ(*Apply("HYBRID_SHARD").mesh.data_parallel_shard_degree,
             kShardWithinNode);
   TrainConfig given;
@@ -74,13 +74,13 @@ TEST(Fsdp1, HybridStrategiesShardWithinAMachineUnlessDegreesAreGiven) {
             kShardOverRest);
 }
 
-TEST(Fsdp1, NoShardIsACopyOnEveryRank) {
+TEST(Fsdp1, NoShardPutsACopyOnEveryRank) {
   const TrainConfig config = Apply("NO_SHARD");
   EXPECT_EQ(*config.mesh.data_parallel_shard_degree, 1);
   EXPECT_EQ(*config.mesh.data_parallel_replicate_degree, kReplicateOverRest);
 }
 
-TEST(Fsdp1, EveryRemovedOptionOfTheMigrationGuideHasAReason) {
+TEST(Fsdp1, EveryRemovedOptionInTheMigrationGuideHasAReason) {
   for (const absl::string_view option :
        {"backward_prefetch", "forward_prefetch", "use_orig_params",
         "sync_module_states", "limit_all_gathers", "param_init_fn", "device_id",
@@ -93,7 +93,7 @@ TEST(Fsdp1, EveryRemovedOptionOfTheMigrationGuideHasAReason) {
   }
 }
 
-TEST(Fsdp1, RemovedOptionsAreIgnoredWithAndWithoutPrefix) {
+TEST(Fsdp1, IgnoresRemovedOptionsWithAndWithoutPrefix) {
   const Findings findings =
       ReadOptions("fsdp_use_orig_params: true\nsync_module_states: true\n");
   ASSERT_EQ(findings.list().size(), 2u);
@@ -102,7 +102,7 @@ TEST(Fsdp1, RemovedOptionsAreIgnoredWithAndWithoutPrefix) {
   }
 }
 
-TEST(Fsdp1, ForwardPrefetchIsIgnoredWithWhatToCallInstead) {
+TEST(Fsdp1, IgnoresForwardPrefetchAndNamesTheCall) {
   const Findings findings = ReadOptions("fsdp_forward_prefetch: true\n");
   ASSERT_EQ(findings.list().size(), 1u);
   EXPECT_EQ(findings.list()[0].kind, Finding::Kind::kIgnored);

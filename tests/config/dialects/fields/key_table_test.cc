@@ -41,7 +41,7 @@ Reading ReadMaps(absl::string_view text) {
   return ReadWith(read, "run.yaml", Syntax::kYaml, text);
 }
 
-TEST(KeyTable, RowsSayWhereValuesGo) {
+TEST(KeyTable, RowsSelectTheSetting) {
   const Reading reading = ReadMaps(
       "steps: 5\nolder_steps: 6\na: {c: 1, b: {shards: 4, dtype: bf16, "
       "frees: true, end: 0.1}}\n");
@@ -53,7 +53,7 @@ TEST(KeyTable, RowsSayWhereValuesGo) {
   EXPECT_DOUBLE_EQ((*reading.config.loop.lr_schedule)->min_factor, 0.2);
 }
 
-TEST(KeyTable, UnknownKeysAreProblemsOrHaveAReason) {
+TEST(KeyTable, ReportsUnknownKeys) {
   EXPECT_THAT(
       ReadMaps("other: 1\nstepz: 2\na: {b: {shard: 1}}\n").findings,
       ElementsAre("problem run.yaml:2: stepz is not known; did you mean steps?",
@@ -63,7 +63,7 @@ TEST(KeyTable, UnknownKeysAreProblemsOrHaveAReason) {
                   "shards?"));
 }
 
-TEST(KeyTable, SwitchesThatAreOffSayNothing) {
+TEST(KeyTable, DisabledSwitchesHaveNoFinding) {
   EXPECT_THAT(ReadMaps("compile: false\npipeline: 1\n").findings, IsEmpty());
   EXPECT_THAT(ReadMaps("compile: null\npipeline: false\n").findings, IsEmpty());
   EXPECT_THAT(ReadMaps("compile: {mode: a}\npipeline: 2\n").findings,
@@ -71,7 +71,7 @@ TEST(KeyTable, SwitchesThatAreOffSayNothing) {
                           HasSubstr("pipeline is 2, which is not supported")));
 }
 
-TEST(KeyTable, BadValuesAreProblems) {
+TEST(KeyTable, ReportsBadValues) {
   EXPECT_THAT(ReadMaps("steps: 0\na: {b: {shards: 0, dtype: int8}}\n").findings,
               ElementsAre(HasSubstr("steps is 0, not a whole number of at "
                                     "least 1"),
@@ -91,7 +91,7 @@ TEST(KeyTable, NullWordsAreNull) {
   EXPECT_EQ(root.Find("b")->items[1].text, "x");
 }
 
-// The text of `key` after its references are resolved.
+// The text at `key` after references are resolved.
 std::string Resolved(absl::string_view text, absl::string_view key) {
   Findings findings;
   return ResolveReferences(
@@ -100,7 +100,7 @@ std::string Resolved(absl::string_view text, absl::string_view key) {
       ->text;
 }
 
-TEST(References, StandWithinTexts) {
+TEST(References, WorkWithinTexts) {
   EXPECT_EQ(
       Resolved("name: n\nsub: {k: 3}\ndir: runs/${name}/${sub.k}/x\n", "dir"),
       "runs/n/3/x");
@@ -110,7 +110,7 @@ TEST(References, StandWithinTexts) {
             "runs/n");
 }
 
-TEST(References, ThatNameNothingStay) {
+TEST(References, StayWithoutATarget) {
   for (const char* text :
        {"a: x/${none}", "a: x/${a", "a: ${oc.select:b,1}/x", "a: y/${a}",
         "a: x/${b}\nb: y/${a}", "a: x/${b}\nb: {c: 1}"}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small files of programs that are not read, in the words of these programs.
-// Many have keys of the dialects that are read as well.
+// Small files for programs that are not read, with keys from these programs.
+// Many also have keys from the dialects that are read.
 #include "config/dialects/fields/known_programs.h"
 
 #include <iterator>
@@ -313,7 +313,7 @@ std::vector<File> AllFiles() {
   return files;
 }
 
-TEST(KnownPrograms, AHundredFilesAreRefusedByName) {
+TEST(KnownPrograms, RefusesAHundredFilesByName) {
   const std::vector<File> files = AllFiles();
   EXPECT_GE(files.size(), size_t{100});
   for (const auto& [program, text] : files) {
@@ -333,8 +333,8 @@ struct ReadFile {
   const char* text;
 };
 
-// The same programs, with the keys of what they train.
-TEST(KnownPrograms, FilesThatTrainAreRead) {
+// The same programs, with the keys for training.
+TEST(KnownPrograms, ReadsTrainingFiles) {
   for (const auto& [dialect, text] : {
            ReadFile{Dialect::kTorchtune,
                     "model: {_component_: a.m}\n"

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// The file of accelerate and that of transformers, with the same sizes.
+// accelerate's file or transformers' file, with the same sizes.
 ReadConfig ReadSized(bool is_fsdp, absl::string_view sizes) {
   return read_config_text(
       "a.yaml",
@@ -55,7 +55,7 @@ void ExpectRefused(bool is_fsdp, absl::string_view sizes,
   }
 }
 
-TEST(MeshSizes, AreThoseOfAccelerate) {
+TEST(MeshSizes, MatchAccelerate) {
   ExpectPlan(true, "", {.shard = 8});
   ExpectPlan(true, "\"dp_shard_size\": 1", {.shard = 8});
   ExpectPlan(true, "\"dp_shard_size\": 8", {.shard = 8});
@@ -71,14 +71,14 @@ TEST(MeshSizes, AreThoseOfAccelerate) {
              {.replicate = 8});
 }
 
-TEST(MeshSizes, ASizeThatIsAbsentBesideOthersIs1) {
+TEST(MeshSizes, AbsentSizesBesideOthersAre1) {
   // Four shards would have been the rest.
   const ReadConfig read =
       ReadSized(true, "dp_replicate_size: 1, dp_shard_size: 2, tp_size: 2");
   EXPECT_FALSE(plan_mesh(read.config.mesh, 8, 8).ok());
 }
 
-TEST(MeshSizes, ThatAccelerateRefusesAreProblems) {
+TEST(MeshSizes, ReportSizesThatAccelerateRefuses) {
   constexpr absl::string_view kNothing = "FSDP has no ranks to shard over";
   ExpectRefused(true, "\"tp_size\": 2", kNothing);
   ExpectRefused(true, "\"tp_size\": 8", kNothing);
@@ -92,7 +92,7 @@ TEST(MeshSizes, ThatAccelerateRefusesAreProblems) {
                 "ep_size is 2, which is not supported: neither accelerate nor");
 }
 
-TEST(MeshSizes, Version1HasNone) {
+TEST(MeshSizes, Version1HasNoSizes) {
   EXPECT_THAT(
       TextsOf(read_config_text("a.yaml",
                                "distributed_type: FSDP\nfsdp_config: "

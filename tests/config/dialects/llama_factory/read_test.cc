@@ -24,7 +24,7 @@ Reading ReadArguments(absl::string_view text) {
                   absl::StrCat("dist_config: {name: fsdp2}\n", text));
 }
 
-TEST(LlamaFactory, BatchesAndFoldersAreRead) {
+TEST(LlamaFactory, ReadsBatchesAndFolders) {
   const Reading reading = ReadWith(
       &ReadLlamaFactory, "run.yaml", Syntax::kYaml,
       "model: a/b\nmodel_class: llm\noutput_dir: o\nmicro_batch_size: 2\n"
@@ -47,7 +47,7 @@ TEST(LlamaFactory, BatchesAndFoldersAreRead) {
   EXPECT_EQ(*config.checkpoint.initial_load_path, "w");
 }
 
-TEST(LlamaFactory, WithoutDistConfigThereAreCopies) {
+TEST(LlamaFactory, TrainsCopiesWithoutDistConfig) {
   const Reading reading =
       ReadWith(&ReadLlamaFactory, "run.yaml", Syntax::kYaml, "cp_size: 2\n");
   EXPECT_THAT(reading.findings,
@@ -58,7 +58,7 @@ TEST(LlamaFactory, WithoutDistConfigThereAreCopies) {
                                   "share sequences only with dist_config")));
 }
 
-TEST(LlamaFactory, WhatCannotBeReadIsAProblem) {
+TEST(LlamaFactory, ReportsUnsupportedSettings) {
   const auto expect = [](absl::string_view text, const char* problem) {
     EXPECT_THAT(ReadArguments(text).findings, Contains(HasSubstr(problem)))
         << text;

@@ -25,7 +25,7 @@ Reading ReadRun(absl::string_view text) {
   return ReadWith(&ReadPrimeRl, "run.toml", Syntax::kToml, text);
 }
 
-TEST(PrimeRl, BatchesAndFoldersAreRead) {
+TEST(PrimeRl, ReadsBatchesAndFolders) {
   const Reading reading = ReadRun(
       "max_steps = 100\noutput_dir = 'runs/a'\n[data]\nbatch_size = 32\n"
       "micro_batch_size = 2\nseq_len = 4096\n[ckpt]\ninterval = 10\n"
@@ -42,13 +42,13 @@ TEST(PrimeRl, BatchesAndFoldersAreRead) {
   EXPECT_THAT(reading.findings, IsEmpty());
 }
 
-TEST(PrimeRl, WithoutCkptNothingIsSaved) {
+TEST(PrimeRl, SavesNothingWithoutCkpt) {
   EXPECT_EQ(*ReadRun("max_steps = 10\n").config.checkpoint.folder, "");
   EXPECT_EQ(*ReadRun("[ckpt]\n").config.checkpoint.folder,
             "outputs/checkpoints");
 }
 
-TEST(PrimeRl, TheTrainerOfAReinforcedRunIsRead) {
+TEST(PrimeRl, ReadsTheTrainerSection) {
   const Reading reading = ReadRun(
       "max_steps = 100\nseq_len = 8192\n[model]\nname = 'm'\n"
       "[trainer.model]\ncp = 2\nep = 8\nac = { freq = 2 }\n"
@@ -68,7 +68,7 @@ TEST(PrimeRl, TheTrainerOfAReinforcedRunIsRead) {
   EXPECT_EQ(**config.loop.lr, 3e-6);
 }
 
-TEST(PrimeRl, WhatCannotBeReadIsAProblem) {
+TEST(PrimeRl, ReportsUnsupportedSettings) {
   const auto expect = [](absl::string_view text, const char* problem) {
     EXPECT_THAT(ReadRun(text).findings, Contains(HasSubstr(problem))) << text;
   };
@@ -87,7 +87,7 @@ TEST(PrimeRl, WhatCannotBeReadIsAProblem) {
       "is 2, which does not divide num_train_nodes, 3");
 }
 
-TEST(PrimeRl, WhatMeansSomethingElseIsSaid) {
+TEST(PrimeRl, ReportsSettingsReadDifferently) {
   EXPECT_THAT(ReadRun("[model]\nep = 'auto'\n").findings,
               ElementsAre(HasSubstr("model.ep is read as 1")));
   EXPECT_THAT(

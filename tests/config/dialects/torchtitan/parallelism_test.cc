@@ -26,7 +26,7 @@ Reading ReadParallelism(absl::string_view text) {
 }
 
 // As the repository's llama3_405b.toml, with more parallelisms.
-TEST(TorchTitan, AllParallelismsAreRead) {
+TEST(TorchTitan, ReadsAllParallelisms) {
   const Reading reading = ReadParallelism(R"(
 [job]
 dump_folder = "./outputs"
@@ -70,8 +70,8 @@ mode = "full"
   EXPECT_EQ(mesh.context_parallel_degree.place()->line, 21);
 }
 
-// Newer versions have keys for details of schedules and FSDP.
-TEST(TorchTitan, DetailsOfParallelismHaveNoFinding) {
+// Newer versions have keys for details in schedules and FSDP.
+TEST(TorchTitan, ParallelismDetailsHaveNoFinding) {
   EXPECT_THAT(ReadParallelism(R"(
 [parallelism]
 fsdp_defer_gradient_reduction = true
@@ -88,7 +88,7 @@ save_parallelism_file = "meshes.json"
               IsEmpty());
 }
 
-TEST(TorchTitan, DegreesArePositive) {
+TEST(TorchTitan, RefusesDegreesBelowOne) {
   for (const char* key : {"tensor_parallel_degree", "pipeline_parallel_degree",
                           "context_parallel_degree", "expert_parallel_degree",
                           "expert_tensor_parallel_degree"}) {
@@ -99,7 +99,7 @@ TEST(TorchTitan, DegreesArePositive) {
 }
 
 // Versions before 0.1 have these sections.
-TEST(TorchTitan, DegreesOfOlderSectionsAreRead) {
+TEST(TorchTitan, ReadsDegreesInOlderSections) {
   const Reading reading = ReadParallelism(R"(
 [training]
 batch_size = 4
@@ -129,8 +129,8 @@ model_weights_only = true
   EXPECT_EQ(*first.config.mesh.data_parallel_shard_degree, 4);
 }
 
-// get_fsdp_reshard_after_forward_policy of TorchTitan.
-TEST(TorchTitan, PipelinesKeepParametersUnlessTheFileSaysOtherwise) {
+// TorchTitan's get_fsdp_reshard_after_forward_policy.
+TEST(TorchTitan, PipelinesKeepParametersByDefault) {
   const auto reshard_with = [](absl::string_view text) {
     return *ReadParallelism(absl::StrCat("[parallelism]\n", text))
                 .config.sharding.reshard_after_forward;
@@ -147,7 +147,7 @@ TEST(TorchTitan, PipelinesKeepParametersUnlessTheFileSaysOtherwise) {
             ReshardSetting(false));
 }
 
-TEST(TorchTitan, OtherDegreesOfOlderSectionsAreRead) {
+TEST(TorchTitan, ReadsOtherDegreesInOlderSections) {
   const Reading reading = ReadParallelism(R"(
 [training]
 tensor_parallel_degree = 2

@@ -27,7 +27,7 @@ Reading ReadTorchTitanText(absl::string_view text) {
   return ReadWith(&ReadTorchTitan, "run.toml", Syntax::kToml, text);
 }
 
-TEST(TorchTitan, AnEmptyFileMeansTorchTitansDefaults) {
+TEST(TorchTitan, EmptyFilesHaveTorchTitansDefaults) {
   const Reading reading = ReadTorchTitanText("");
   EXPECT_THAT(reading.findings, IsEmpty());
   const TrainConfig& config = reading.config;
@@ -46,7 +46,7 @@ TEST(TorchTitan, AnEmptyFileMeansTorchTitansDefaults) {
   EXPECT_EQ(*config.loop.max_norm, 1.0);
 }
 
-TEST(TorchTitan, ShardDegreeIsANumberOrMinusOneForTheRest) {
+TEST(TorchTitan, ShardDegreeMinusOneMeansTheRest) {
   const Reading reading = ReadTorchTitanText(R"(
 [parallelism]
 data_parallel_replicate_degree = 2
@@ -60,21 +60,21 @@ tensor_parallel_degree = 4
   EXPECT_EQ(reading.config.mesh.data_parallel_shard_degree.place()->line, 4);
 }
 
-TEST(TorchTitan, CopiesOfTheOldTypeAreCopies) {
+TEST(TorchTitan, OldDdpTypeTrainsCopies) {
   const Reading reading =
       ReadTorchTitanText("[training]\ndata_parallel_type = 'ddp'\n");
   EXPECT_EQ(*reading.config.mesh.data_parallel_shard_degree, 1);
   EXPECT_THAT(reading.findings, ElementsAre(HasSubstr("the whole model")));
 }
 
-TEST(TorchTitan, AnotherOptimizerIsAProblem) {
+TEST(TorchTitan, RefusesOtherOptimizers) {
   EXPECT_THAT(ReadTorchTitanText("[optimizer]\nname = 'AdamW'\n").findings,
               IsEmpty());
   EXPECT_THAT(ReadTorchTitanText("[optimizer]\nname = 'Muon'\n").findings,
               ElementsAre(HasSubstr("optimizer.name is Muon")));
 }
 
-TEST(TorchTitan, SchedulesBetasAndEpsAreRead) {
+TEST(TorchTitan, ReadsSchedulesBetasAndEps) {
   const Reading bare = ReadTorchTitanText("");
   EXPECT_EQ(**bare.config.loop.lr_schedule,
             (LrSchedule{.decay = LrDecay::kLinear,
@@ -107,7 +107,7 @@ min_lr_factor = 0.1
             9);
 }
 
-TEST(TorchTitan, DegreesThatAreNoneAreProblems) {
+TEST(TorchTitan, RefusesInvalidDegrees) {
   EXPECT_THAT(
       ReadTorchTitanText(R"(
 [parallelism]
@@ -122,7 +122,7 @@ tensor_parallel_degree = "two"
           AllOf(HasSubstr("run.toml:5: "), HasSubstr("is 'two', not"))));
 }
 
-TEST(TorchTitan, ReshardAfterForwardHasThreeWords) {
+TEST(TorchTitan, ReshardAfterForwardHasThreeValues) {
   const auto reshard = [](absl::string_view word) {
     return *ReadTorchTitanText(
                 absl::StrCat("[parallelism]\nfsdp_reshard_after_forward = '",
@@ -155,7 +155,7 @@ TEST(TorchTitan, MixedPrecisionBecomesAPolicy) {
               ElementsAre(HasSubstr("is 'float8', not bfloat16 or float32")));
 }
 
-TEST(TorchTitan, ActivationCheckpointingIsOfSomeLayers) {
+TEST(TorchTitan, ReadsActivationCheckpointingForSomeLayers) {
   const auto every = [](absl::string_view keys) {
     return *ReadTorchTitanText(absl::StrCat("[activation_checkpoint]\n", keys))
                 .config.sharding.activation_checkpointing;
@@ -180,7 +180,7 @@ TEST(TorchTitan, ActivationCheckpointingIsOfSomeLayers) {
       ElementsAre(StartsWith("problem ")));
 }
 
-TEST(TorchTitan, CheckpointsAreInAFolderOfTheDumpFolder) {
+TEST(TorchTitan, CheckpointFolderIsBelowTheDumpFolder) {
   const Reading reading = ReadTorchTitanText(R"(
 [job]
 dump_folder = "runs/a"
@@ -205,7 +205,7 @@ initial_load_path = "base"
   EXPECT_EQ(*checkpoint.state_dict_type, StateDictType::kShardedStateDict);
 }
 
-TEST(TorchTitan, CheckpointsThatAreEnabledHaveTorchTitansDefaults) {
+TEST(TorchTitan, EnabledCheckpointsHaveTorchTitansDefaults) {
   const CheckpointConfig checkpoint =
       ReadTorchTitanText("[checkpoint]\nenable = true").config.checkpoint;
   EXPECT_EQ(*checkpoint.folder, "./outputs/checkpoint");
@@ -214,7 +214,7 @@ TEST(TorchTitan, CheckpointsThatAreEnabledHaveTorchTitansDefaults) {
   EXPECT_TRUE(*checkpoint.last_save_model_only);
 }
 
-TEST(TorchTitan, CheckpointsThatOnlyLoadHaveNoFolder) {
+TEST(TorchTitan, LoadOnlyCheckpointsHaveNoFolder) {
   const CheckpointConfig checkpoint =
       ReadTorchTitanText(
           "[checkpoint]\nenable = true\nload_only = true\n"
@@ -224,7 +224,7 @@ TEST(TorchTitan, CheckpointsThatOnlyLoadHaveNoFolder) {
   EXPECT_EQ(*checkpoint.initial_load_path, "base");
 }
 
-TEST(TorchTitan, ALoadPathHasNoEffectWithoutCheckpoints) {
+TEST(TorchTitan, LoadPathHasNoEffectWithoutCheckpoints) {
   const Reading reading =
       ReadTorchTitanText("[checkpoint]\ninitial_load_path = 'base'");
   EXPECT_EQ(*reading.config.checkpoint.initial_load_path, "");
@@ -233,7 +233,7 @@ TEST(TorchTitan, ALoadPathHasNoEffectWithoutCheckpoints) {
                                 HasSubstr("checkpoint.enable is false"))));
 }
 
-TEST(TorchTitan, OlderSpellingsAreRead) {
+TEST(TorchTitan, ReadsOlderSpellings) {
   const Reading reading = ReadTorchTitanText(R"(
 [training]
 seed = 7
@@ -247,12 +247,12 @@ enabled = false
   EXPECT_EQ(*reading.config.checkpoint.folder, "./outputs/checkpoint");
   EXPECT_FALSE(*reading.config.checkpoint.last_save_model_only);
   EXPECT_EQ(*reading.config.loop.seed, 7);
-  // In that version the last save was a whole one by default.
+  // In that version the last save was complete by default.
   EXPECT_FALSE(*ReadTorchTitanText("[checkpoint]\nenable_checkpoint = true")
                     .config.checkpoint.last_save_model_only);
 }
 
-TEST(TorchTitan, BothSpellingsAreAProblem) {
+TEST(TorchTitan, RefusesBothSpellingsTogether) {
   EXPECT_THAT(ReadTorchTitanText(
                   "[checkpoint]\nenable = true\nenable_checkpoint = true")
                   .findings,
@@ -260,7 +260,7 @@ TEST(TorchTitan, BothSpellingsAreAProblem) {
                                 HasSubstr("is another name of enable"))));
 }
 
-TEST(TorchTitan, Float8IsRefusedWithWhatToDo) {
+TEST(TorchTitan, RefusesFloat8WithAdvice) {
   EXPECT_THAT(
       ReadTorchTitanText("[model]\nconverters = ['quantize.linear.float8']")
           .findings,
@@ -281,7 +281,7 @@ TEST(TorchTitan, Float8IsRefusedWithWhatToDo) {
                         HasSubstr("leave it out"), Not(HasSubstr("float8")))));
 }
 
-TEST(TorchTitan, RefusesWhatWouldTrainOtherwise) {
+TEST(TorchTitan, RefusesSettingsThatChangeTraining) {
   for (const char* text :
        {"[checkpoint]\nload_step = 10", "[checkpoint]\nkeep_latest_k = 1",
         "[checkpoint]\nexclude_from_loading = ['optimizer']",
@@ -295,7 +295,7 @@ TEST(TorchTitan, RefusesWhatWouldTrainOtherwise) {
   }
 }
 
-TEST(TorchTitan, UnknownKeysAreNamedWithTheNearest) {
+TEST(TorchTitan, SuggestsTheNearestKnownKey) {
   EXPECT_THAT(ReadTorchTitanText(R"(
 [parallelism]
 data_parallel_sharding_degree = 2
@@ -313,7 +313,7 @@ frequency = 3
                   AllOf(HasSubstr("run.toml:7: "), HasSubstr("is not known"))));
 }
 
-TEST(TorchTitan, SectionsAboutOtherThingsAreOneFindingEach) {
+TEST(TorchTitan, ReportsEachUnrelatedSectionOnce) {
   EXPECT_THAT(
       ReadTorchTitanText(R"(
 [metrics]
@@ -348,7 +348,7 @@ void ExpectReadsBack(const TrainConfig& config) {
   EXPECT_TRUE(same_training(config, again.config)) << text;
 }
 
-TEST(TorchTitan, WhatItWritesReadsBack) {
+TEST(TorchTitan, WrittenConfigReadsBack) {
   ExpectReadsBack(ReadTorchTitanText("").config);
   ExpectReadsBack(ReadTorchTitanText(R"(
 [job]
@@ -386,7 +386,7 @@ seed = 5
                       .config);
 }
 
-TEST(TorchTitan, FoldersReadBackAsTheyWere) {
+TEST(TorchTitan, FoldersReadBackUnchanged) {
   for (const char* folder : {"a", "/a", "a/b", "./a", "a//b", "a/", "/", "//a",
                              "s3://bucket/a", "\t\"\\"}) {
     TrainConfig config =
@@ -396,7 +396,7 @@ TEST(TorchTitan, FoldersReadBackAsTheyWere) {
   }
 }
 
-TEST(TorchTitan, WritingSaysWhatTorchTitanCannot) {
+TEST(TorchTitan, ReportsSettingsThatTorchTitanCannotExpress) {
   TrainConfig config = ReadTorchTitanText("").config;
   config.mesh.data_parallel_replicate_degree =
       Setting<int64_t>(kReplicateOverRest, {.file = "a.yaml", .key = "b"});

@@ -28,7 +28,7 @@ Reading ReadTune(absl::string_view text) {
                    text));
 }
 
-TEST(Torchtune, BatchesAndFoldersAreRead) {
+TEST(Torchtune, ReadsBatchesAndFolders) {
   const Reading reading = ReadTune(
       "name: tune\noutput_dir: /runs/${name}\nbatch_size: 2\n"
       "gradient_accumulation_steps: 8\nseed: 7\nepochs: 2\n"
@@ -52,7 +52,7 @@ TEST(Torchtune, BatchesAndFoldersAreRead) {
             StateDictType::kShardedStateDict);
 }
 
-TEST(Torchtune, ItsDefaultsCount) {
+TEST(Torchtune, UsesTorchtuneDefaults) {
   const Reading reading = ReadTune("seed: null\nclip_grad_norm: null\n");
   EXPECT_THAT(reading.findings, IsEmpty());
   EXPECT_EQ(*reading.config.checkpoint.state_dict_type,
@@ -61,7 +61,7 @@ TEST(Torchtune, ItsDefaultsCount) {
   EXPECT_EQ(**reading.config.loop.max_norm, 0.0);
 }
 
-TEST(Torchtune, WhatItRefusesIsAProblem) {
+TEST(Torchtune, ReportsSettingsThatTorchtuneRefuses) {
   const auto expect = [](absl::string_view text, const char* problem) {
     EXPECT_THAT(ReadTune(text).findings, Contains(HasSubstr(problem))) << text;
   };
@@ -85,7 +85,7 @@ TEST(Torchtune, WhatItRefusesIsAProblem) {
       "lr_scheduler.num_cycles is not 0.5");
 }
 
-TEST(Torchtune, AnotherOptimizerIsAProblem) {
+TEST(Torchtune, RefusesOtherOptimizers) {
   const auto read = [](absl::string_view optimizer) {
     return ReadWith(&ReadTorchtune, "run.yaml", Syntax::kYaml,
                     absl::StrCat("optimizer: {_component_: ", optimizer, "}"));
@@ -102,7 +102,7 @@ TEST(Torchtune, AnotherOptimizerIsAProblem) {
               ElementsAre(HasSubstr("is torch.optim.Adam with weight decay")));
 }
 
-TEST(Torchtune, SelectiveCheckpointingCountsWithoutTheSwitch) {
+TEST(Torchtune, CheckpointingModeWorksWithoutTheSwitch) {
   const auto every = [](absl::string_view text) {
     return *ReadTune(text).config.sharding.activation_checkpointing;
   };
@@ -117,7 +117,7 @@ TEST(Torchtune, SelectiveCheckpointingCountsWithoutTheSwitch) {
                   "ac_mode computes nothing again, as in torchtune")));
 }
 
-TEST(Torchtune, WhatHasNoEffectHasAReason) {
+TEST(Torchtune, ReportsWhySettingsHaveNoEffect) {
   const Reading reading = ReadTune(
       "model: {_component_: torchtune.models.llama3.lora_llama3_8b}\n"
       "fsdp: {cpu_offload: true}\noptimizer_in_bwd: true\n"

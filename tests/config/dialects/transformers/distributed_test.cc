@@ -25,7 +25,7 @@ ReadConfig ReadDistributed(absl::string_view keys) {
   return read_config_text("a.json", absl::StrCat("{", keys, "}"));
 }
 
-TEST(DistributedConfig, SizesAreNumbersOfRanks) {
+TEST(DistributedConfig, SizesCountRanks) {
   const ReadConfig read = ReadDistributed(
       R"("fsdp_size": 4, "dp_replicate_size": 2, "tp_size": 2, "ep_size": 4)");
   EXPECT_EQ(read.dialect, Dialect::kTransformers);
@@ -38,13 +38,13 @@ TEST(DistributedConfig, SizesAreNumbersOfRanks) {
   EXPECT_FALSE(plan_mesh(read.config.mesh, 32, 8).ok());
 }
 
-TEST(DistributedConfig, AnAbsentSizeIs1) {
+TEST(DistributedConfig, AbsentSizesAre1) {
   const ReadConfig read = ReadDistributed(R"("fsdp_size": null, "tp_size": 8)");
   EXPECT_EQ(*plan_mesh(read.config.mesh, 8, 8),
             (MeshPlan{.tensor_parallel = 8}));
 }
 
-TEST(DistributedConfig, OptionsOfFsdpAreRead) {
+TEST(DistributedConfig, ReadsFsdpOptions) {
   const ReadConfig read = ReadDistributed(
       R"("fsdp_size": 8, "fsdp_cpu_offload": true, "fsdp_mixed_precision": true,
          "fsdp_plan": {"lm_head": "keep_full_weight"})");
@@ -57,13 +57,13 @@ TEST(DistributedConfig, OptionsOfFsdpAreRead) {
   EXPECT_EQ(*read.config.loop.lr, std::nullopt);
 }
 
-TEST(DistributedConfig, TheOldWordForExpertsIsTheTensorSize) {
+TEST(DistributedConfig, OldExpertOptionUsesTheTensorSize) {
   EXPECT_EQ(*ReadDistributed(R"("tp_size": 4, "enable_expert_parallel": true)")
                  .config.mesh.expert_parallel_degree,
             4);
 }
 
-TEST(DistributedConfig, WhatTransformersRefusesIsAProblem) {
+TEST(DistributedConfig, ReportsSettingsThatTransformersRefuses) {
   const auto expect = [](const char* keys, const char* problem) {
     EXPECT_THAT(TextsOf(ReadDistributed(keys).findings),
                 Contains(HasSubstr(problem)))
@@ -81,7 +81,7 @@ TEST(DistributedConfig, WhatTransformersRefusesIsAProblem) {
   expect(R"("fsdp_size": 2, "tp_sise": 2)", "did you mean tp_size?");
 }
 
-TEST(DistributedConfig, StandsBesideTrainingArgumentsToo) {
+TEST(DistributedConfig, WorksTogetherWithTrainingArguments) {
   constexpr absl::string_view kArguments =
       R"("bf16": true, "num_train_epochs": 1, "learning_rate": 1e-4)";
   const ReadConfig read = ReadDistributed(

@@ -101,7 +101,7 @@ TEST(Transformers, FsdpConfigMayBeTheWholeFile) {
   EXPECT_EQ(*read.config.sharding.reshard_after_forward, ReshardSetting(false));
 }
 
-TEST(Transformers, XlaIsRefusedByName) {
+TEST(Transformers, RefusesXlaByName) {
   EXPECT_THAT(
       Problems(ReadTransformersOptions(R"("xla": true, "xla_fsdp_v2": true,
       "xla_fsdp_grad_ckpt": true, "xla_fsdp_settings": {"a": 1})")),
@@ -113,7 +113,7 @@ TEST(Transformers, XlaIsRefusedByName) {
               IsEmpty());
 }
 
-TEST(Transformers, ActivationAndGradientCheckpointingTogetherAreAProblem) {
+TEST(Transformers, RefusesActivationAndGradientCheckpointingTogether) {
   const TransformersReading both =
       ReadTransformersText(R"({"gradient_checkpointing": true,
       "fsdp": true, "fsdp_config": {"activation_checkpointing": true}})");
@@ -129,7 +129,7 @@ TEST(Transformers, ActivationAndGradientCheckpointingTogetherAreAProblem) {
   EXPECT_EQ(*one.config.sharding.activation_checkpointing, 1);
 }
 
-TEST(Transformers, ActivationsAreOffloadedByTrlsWordAlone) {
+TEST(Transformers, OffloadsActivationsOnlyForTrlsOption) {
   for (const bool value : {true, false}) {
     const TransformersReading read = ReadTransformersText(absl::StrCat(
         R"({"output_dir": "x", "fsdp": true, "activation_offloading": )",
@@ -179,13 +179,13 @@ TEST(Transformers, FsdpConfigWithoutFsdpHasNoEffect) {
   }
 }
 
-TEST(Transformers, ShardsWithoutFsdpAreAProblem) {
+TEST(Transformers, RefusesShardsWithoutFsdp) {
   EXPECT_THAT(Problems(ReadTransformersText(R"({"output_dir": "x",
       "parallelism_config": {"dp_shard_size": 4}})")),
               ElementsAre(HasSubstr("fsdp: true")));
 }
 
-TEST(Transformers, AnotherOptimizerIsAProblem) {
+TEST(Transformers, RefusesOtherOptimizers) {
   for (const absl::string_view name :
        {"adamw_torch", "adamw_torch_fused", "paged_adamw_8bit"}) {
     EXPECT_THAT(Problems(ReadTransformersText(absl::StrCat(
@@ -197,7 +197,7 @@ TEST(Transformers, AnotherOptimizerIsAProblem) {
       ElementsAre(HasSubstr("optim is adafactor")));
 }
 
-TEST(Transformers, FsdpMayBeWordsAsBefore) {
+TEST(Transformers, ReadsOlderFsdpWords) {
   for (const absl::string_view words :
        {R"("shard_grad_op auto_wrap offload")",
         R"(["shard_grad_op", "auto_wrap", "offload"])"}) {
@@ -223,7 +223,7 @@ TEST(Transformers, Bf16AndFp16AreMixedPrecision) {
               ElementsAre(HasSubstr("keep one")));
 }
 
-TEST(Transformers, ArgumentsOfTheLoopAndOfCheckpointsAreRead) {
+TEST(Transformers, ReadsLoopAndCheckpointArguments) {
   const TransformersReading read =
       ReadTransformersText(R"({"output_dir": "runs", "max_steps": 100,
       "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2,
@@ -243,8 +243,8 @@ TEST(Transformers, ArgumentsOfTheLoopAndOfCheckpointsAreRead) {
   EXPECT_EQ(*read.config.loop.seed, 42);
 }
 
-// The defaults of TrainingArguments, which a custom loop would not have.
-TEST(Transformers, TheLoopHasTransformersDefaults) {
+// TrainingArguments' defaults, which a custom loop would not have.
+TEST(Transformers, LoopHasTransformersDefaults) {
   const LoopConfig loop = ReadTransformersText(R"({"fsdp": true})").config.loop;
   EXPECT_EQ(*loop.lr, 5e-5);
   EXPECT_EQ(*loop.max_norm, 1.0);
@@ -283,7 +283,7 @@ TEST(Transformers, SchedulesAreRead) {
       ElementsAre(HasSubstr("lr_scheduler_type is 'polynomial', not linear")));
 }
 
-TEST(Transformers, UnknownOptionsAreProblems) {
+TEST(Transformers, ReportsUnknownOptions) {
   EXPECT_THAT(
       Problems(ReadTransformersOptions(R"("reshard_after_foward": true)")),
       ElementsAre(HasSubstr("did you mean")));
@@ -292,14 +292,14 @@ TEST(Transformers, UnknownOptionsAreProblems) {
               ElementsAre(HasSubstr("gradient_accumulation_steps")));
 }
 
-TEST(Transformers, AnotherFileAndDeepSpeedAreRefused) {
+TEST(Transformers, RefusesOtherFilesAndDeepSpeed) {
   EXPECT_THAT(
       Problems(ReadTransformersText(R"({"fsdp": true, "fsdp_config": "f.json",
                                     "deepspeed": "d.json"})")),
       ElementsAre(HasSubstr("another file"), HasSubstr("DeepSpeed")));
 }
 
-TEST(Transformers, WhatIsWrittenReadsAsTheSame) {
+TEST(Transformers, WrittenConfigReadsBackUnchanged) {
   TransformersReading read =
       ReadTransformersText(R"({"output_dir": "a\"b", "save_strategy": "no",
       "max_steps": 9, "learning_rate": 1e-5, "fsdp": true, "fp16": true,

@@ -30,7 +30,7 @@ Reading ReadActor(absl::string_view options) {
       absl::StrCat("actor_rollout_ref: {actor: {", options, "}}\n"));
 }
 
-TEST(Verl, TheActorOfARunIsRead) {
+TEST(Verl, ReadsTheActor) {
   const Reading reading = ReadText(
       "actor_rollout_ref:\n  actor:\n    strategy: fsdp2\n"
       "    ppo_mini_batch_size: 64\n    ppo_micro_batch_size_per_gpu: 4\n"
@@ -66,7 +66,7 @@ TEST(Verl, TheActorOfARunIsRead) {
                                  "effect")));
 }
 
-TEST(Verl, AsManyShardsAsRanksAreAllRanks) {
+TEST(Verl, ShardCountEqualToRanksMeansAllRanks) {
   const Reading reading = ReadText(
       "actor_rollout_ref: {actor: {fsdp_config: {fsdp_size: 8}}}\n"
       "trainer: {n_gpus_per_node: 8}\n");
@@ -74,7 +74,7 @@ TEST(Verl, AsManyShardsAsRanksAreAllRanks) {
   EXPECT_EQ(*reading.config.mesh.data_parallel_replicate_degree, 1);
 }
 
-TEST(Verl, SupervisedTrainingWithoutAnEngineIsRead) {
+TEST(Verl, ReadsSupervisedTrainingWithoutAnEngine) {
   const Reading reading = ReadText(
       "data: {train_batch_size: 256, micro_batch_size_per_gpu: 4, "
       "max_length: 1024}\n"
@@ -92,12 +92,12 @@ TEST(Verl, SupervisedTrainingWithoutAnEngineIsRead) {
   EXPECT_EQ(**config.loop.seq_len, 1024);
   EXPECT_EQ(**config.loop.global_batch_size, 256);
   EXPECT_EQ(*config.checkpoint.interval, 0);
-  // A tenth of all steps, rounded down.
+  // Ten per cent, rounded down.
   EXPECT_EQ((*config.loop.lr_schedule)->decay, LrDecay::kCosine);
   EXPECT_EQ((*config.loop.lr_schedule)->warmup_steps, 9);
 }
 
-TEST(Verl, WhatCannotBeReadIsAProblem) {
+TEST(Verl, ReportsUnsupportedSettings) {
   const auto expect = [](absl::string_view options, const char* problem) {
     EXPECT_THAT(ReadActor(options).findings, Contains(HasSubstr(problem)))
         << options;
@@ -113,7 +113,7 @@ TEST(Verl, WhatCannotBeReadIsAProblem) {
          "a cosine goes from the rate to its minimum");
 }
 
-TEST(Verl, WhatHasNoEffectHasAReason) {
+TEST(Verl, ReportsWhySettingsHaveNoEffect) {
   EXPECT_THAT(
       ReadActor("fsdp_config: {param_offload: true, offload_policy: true, "
                 "use_orig_params: true}")
@@ -128,7 +128,7 @@ TEST(Verl, WhatHasNoEffectHasAReason) {
                                     "generation")));
 }
 
-TEST(Verl, SizesAndLayersAreWrapped) {
+TEST(Verl, ReadsWrapPolicies) {
   const auto read = [](const char* policy) {
     return ReadActor(
         absl::StrCat("fsdp_config: {wrap_policy: {", policy, "}}"));
