@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stored items in raw form: for a caller with unpickling rules of its own.
+// Stored items in raw form, for a caller that has other unpickling rules.
 //
 // Tested by tests/capi/capi_test.cc.
 #include <algorithm>

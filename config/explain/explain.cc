@@ -182,7 +182,7 @@ MemoryPlan PlanMemory(const TrainConfig& config, const MeshPlan& mesh,
     if (&group != &groups.back()) largest = std::max(largest, gathered);
   }
   const uint64_t root = SumGathered(groups.back(), mesh.num_shards());
-  // The largest group's elements, which has gradients in backward; its
+  // The elements of the largest group, which has gradients in backward; this
   // reduction and the previous layer's have buffers.
   const uint64_t reduced = std::max(largest, root);
 

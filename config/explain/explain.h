@@ -60,8 +60,8 @@ struct Explanation {
   int zero_stage = 3;
 };
 
-// Returns InvalidArgument where plan_mesh does, and for parameters whose sizes
-// overflow.
+// Returns InvalidArgument where plan_mesh does, and for parameters with sizes
+// that overflow.
 absl::StatusOr<Explanation> explain(const TrainConfig& config,
                                     const ExplainOptions& options);
 

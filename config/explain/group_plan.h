@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GroupPlan: the parameters that become one group. From the names and shapes
-// that a checkpoint lists, it guesses what fully_shard will find in the
-// modules. Pure; any thread.
+// that a checkpoint lists, it guesses the parameters that fully_shard will find
+// in each module. Pure; any thread.
 #ifndef CONFIG_EXPLAIN_GROUP_PLAN_H_
 #define CONFIG_EXPLAIN_GROUP_PLAN_H_
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists the tensors in a checkpoint of any format, loads each, and prints the
+// Lists the tensors in a checkpoint in any format, loads each, and prints the
 // CRC-32 of the bytes:
 //
 //   list_checkpoint PATH

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What optimizers, torch::load and users do to the shards between two forwards:
-// the next forward computes with the new values, or names what cannot be one.
-// Compared with the same module without fully_shard, in float64.
+// Optimizers, torch::load and users change the shards between two forwards: the
+// next forward computes with the new values, or names a value that is not
+// allowed. Compared with the same module without fully_shard, in float64.
 
 #include <functional>
 #include <memory>
@@ -227,7 +227,7 @@ TEST(ChangesOfShards, OfBroadcastsAndInitialisationsAreSeen) {
   });
 }
 
-// Shards of one group lie in one storage.
+// Shards in one group lie in one storage.
 TEST(ChangesOfShards, MayBeThatTwoOfOneGroupChangePlaces) {
   RunRanks(2, [] {
     StartRankInDouble();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts the collectives of a step for every choice of reshard_after_forward,
-// as PyTorch's tests do.
+// Counts a step's collectives for every choice of reshard_after_forward, as
+// PyTorch's tests do.
 
 #include <cstdint>
 #include <string>

@@ -51,7 +51,7 @@ TinyModel MakeSharded() {
   return model;
 }
 
-// This rank's part of a step's batch, or the whole.
+// This rank's part of a step's batch, or the complete batch.
 Tensor Mine(int step) {
   return TinyBatch(step, 6, kSmall).chunk(get_world_size())[get_rank()];
 }
@@ -106,7 +106,7 @@ struct Fails : torch::autograd::Function<Fails> {
   }
 };
 
-// The model, with a failure before its block `at`.
+// The model, with a failure before the block `at`.
 Tensor LossThatFails(TinyModel& model, int64_t at, bool in_forward) {
   const Tensor tokens = Mine(/*step=*/9).narrow(1, 0, kSmall.length);
   Tensor h =
@@ -183,8 +183,8 @@ constexpr std::chrono::seconds kTimeout(3);
 // machine ranks take their time to start.
 constexpr std::chrono::seconds kBound(180);
 
-// A sharded model that has trained, and whose ranks from now on wait for one
-// another for no longer than kTimeout.
+// A trained, sharded model. From now on the ranks wait no longer than kTimeout
+// for one another.
 TinyModel MakeTrained() {
   StartRank();
   TinyModel model = MakeSharded();
@@ -206,7 +206,7 @@ std::string TrainUntilItFails(TinyModel& model) {
 }
 
 TEST(Failure, ARankThatIsKilled) {
-  // In forward, and between two collectives of backward.
+  // In forward, and between two collectives in backward.
   for (const bool in_forward : {true, false}) {
     RunRanks(3,
              [in_forward] {
@@ -304,7 +304,7 @@ TEST(Lifetime, AGraphWhoseModelIsGoneIsAnError) {
     }
     EXPECT_THAT(ThrownMessage([&] { loss.backward(); }),
                 HasSubstr("is used after its module was destroyed"));
-    // The layer survives, but the rest of its group does not.
+    // The layer survives, but the rest of the group does not.
     torch::nn::Linear layer{nullptr};
     {
       TinyModel model = MakeSharded();
@@ -336,7 +336,7 @@ TEST(Lifetime, ModelsGoInAnyOrderAndInTheMiddleOfAStep) {
       if (i == 2) loss.backward();
     }
     {
-      // A block that is removed from its model.
+      // A block that is removed from the model.
       TinyModel model = MakeSharded();
       std::shared_ptr<torch::nn::Module> block = model->blocks[1];
       model = TinyModel(nullptr);
@@ -352,8 +352,8 @@ TEST(Lifetime, AProcessExitsWithALiveModel) {
   const std::vector<std::string> reports =
       RunRanks(2,
                [] {
-                 // Handlers run in reverse: this one after destructors of what
-                 // follows.
+                 // Handlers run in reverse order: this one runs after the
+                 // destructors of later statics.
                  std::atexit([] { Report("exited"); });
                  StartRank();
                  static TinyModel model = MakeSharded();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests FSDPModule: when gradients are reduced, how they are divided, and what
-// replaces the collectives and their memory.
+// Tests FSDPModule: when gradients are reduced, how they are divided, and the
+// hooks that replace the collectives and their memory.
 
 #include <cstdint>
 #include <string>
@@ -245,7 +245,7 @@ TEST(AllocateFromProcessGroup, IsForTheBackendsOwnCollectives) {
     LossOf(tower, InputOf(get_rank())).backward();
     EXPECT_EQ(backend.num_allocations, 3);  // gathered; gradients; their sum
     ExpectGradients(tower, 0.5, {0, 1});
-    // As in PyTorch, a custom collective may be set afterwards; it replaces its
+    // As in PyTorch, a custom collective may be set afterwards and replaces one
     // half.
     root.set_custom_all_gather(
         [](at::Tensor output, at::Tensor input, c10d::ProcessGroup& group) {
@@ -302,7 +302,7 @@ TEST(AllReduceHook, SeesReducedGradientsOfTheGroup) {
     s.Forward();
     s.Backward();
     ASSERT_EQ(seen.size(), 1U);
-    // Three rows of the weight and three biases of this rank.
+    // Three weight rows and three biases on this rank.
     EXPECT_EQ(seen[0].sizes(), (std::vector<int64_t>{21}));
     const auto want = SummedGradients({0, 1});
     const int64_t begin = 3 * get_rank();
@@ -347,7 +347,7 @@ TEST(AllReduceHook, OfHybridRunsAfterTheAllReduce) {
   });
 }
 
-// As in PyTorch, what is divided after the reduction is divided after the hook.
+// As in PyTorch, a division after the reduction is also after the hook.
 TEST(AllReduceHook, RunsBeforeTheDivision) {
   RunRanks(2, [] {
     InitRank();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests FSDPModule: what gathers and frees parameters, what is passed on to the
-// next step, and what its handles report.
+// Tests FSDPModule: the calls that gather and free parameters, the settings
+// that reach the next step, and the reports from handles.
 
 #include "fsdp/fsdp_module.h"
 

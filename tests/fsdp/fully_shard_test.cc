@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The modules, meshes and options that fully_shard accepts, those that it
-// refuses, and how. Cases of one rank run in this process.
+// refuses, and how. Cases with one rank run in this process.
 
 #include "fsdp/fully_shard.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operators that reach the lazy key without boxes (the kernels of
-// fsdp/engine/lazy/lazy_kernels.cc) give what a module without fully_shard
-// gives: on parameters that they have gathered, on parameters that already are,
-// and where the kernels leave them to the fallback.
+// The operators that reach the lazy key without boxes (the kernels in
+// fsdp/engine/lazy/lazy_kernels.cc) give the same result as in a module without
+// fully_shard: on parameters that they have gathered, on parameters that
+// already are, and where the kernels leave them to the fallback.
 
 #include <functional>
 #include <memory>

@@ -30,8 +30,8 @@ using Dtypes = std::vector<at::ScalarType>;
 
 Dtypes* recorder = nullptr;
 
-// A linear layer that notes in which dtype its inputs come; with `casts`, it
-// casts them itself.
+// A linear layer that records the dtype of the inputs; with `casts`, it casts
+// them itself.
 struct NotingImpl : torch::nn::Module {
   explicit NotingImpl(bool casts_ = false)
       : casts(casts_),

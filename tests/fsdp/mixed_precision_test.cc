@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixed precision by group of parameters: the dtypes of computation and
-// reduction, compared with the same steps written out explicitly. Also CPU
-// offload, and the memory that a step gathers.
+// Mixed precision by parameter group: the dtypes for computation and reduction,
+// compared with the same steps written out explicitly. Also CPU offload, and
+// the memory that a step gathers.
 
 #include <algorithm>
 #include <cmath>
@@ -57,8 +57,8 @@ Tensor Mine(int step) {
 
 // ---- Parity with steps written out -----------------------------------------
 
-// Averages `gradient` over the ranks in its own dtype and in their order.
-// float16 of two ranks is divided before it is summed.
+// Averages `gradient` over the ranks in the gradient's dtype and in rank order.
+// With two ranks, float16 is divided before it is summed.
 Tensor Reduced(const Tensor& gradient) {
   const int64_t world = get_world_size();
   const double before = gradient.scalar_type() == kHalf ? 2 : 1;
@@ -73,8 +73,8 @@ Tensor Reduced(const Tensor& gradient) {
   return sum / (static_cast<double>(world) / before);
 }
 
-// One step of mixed precision, written out: a copy in `compute` of the float32
-// model, whose gradients are reduced in `reduce`.
+// One mixed precision step, written out: a copy of the float32 model in
+// `compute`, with gradients reduced in `reduce`.
 double EmulatedBackward(TinyModel& master, int step, at::ScalarType compute,
                         at::ScalarType reduce) {
   TinyModel copy = MakeModel();
@@ -229,7 +229,7 @@ TEST(MixedPrecision, AccumulatesInTheDtypeOfReduction) {
   });
 }
 
-// Two matrices of which a step may leave one out.
+// Two matrices; a step may leave one out.
 struct TwoImpl : torch::nn::Module {
   TwoImpl()
       : a(register_module("a", torch::nn::Linear(4, 4))),
@@ -277,7 +277,7 @@ TEST(MixedPrecision, HalfWithAGradientScaler) {
                                   want[name] - want[name].grad(), 1e-2, 2e-3))
           << name;
     }
-    // Beyond the range of float16: no step, half the scale.
+    // Beyond float16's range: no step, half the scale.
     optimizer.zero_grad();
     scaler.update(1e7);
     const Tensor weight = weights[0].second.to_local().clone();
@@ -342,7 +342,7 @@ uint64_t GatheredBytes(const torch::nn::Module& module) {
   return num_bytes;
 }
 
-// The most that is gathered at once in a step, its forward and both, in bytes.
+// The most bytes gathered at once: in forward, and in the whole step.
 struct Peaks {
   uint64_t forward, step;
 };
@@ -362,7 +362,7 @@ TEST(Memory, FewGroupsAreGatheredAtOnce) {
   RunRanks(2, [] {
     StartRank();
     for (const bool freeze : {false, true}) {
-      // Even shards: gathered bytes are those of the parameters.
+      // Even shards: gathered bytes equal the parameters' bytes.
       const TinyModelOptions options = {
           .vocabulary = 12, .dim = 8, .num_blocks = 5, .length = 4};
       const auto make = [&](const FullyShardOptions& sharding) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mlp: two layers, and a few steps of their training under fully_shard. For
-// tests of how parameters are moved and kept.
+// Mlp: two layers, and a few training steps under fully_shard. For tests that
+// move and keep parameters.
 #ifndef TESTS_FSDP_MLP_H_
 #define TESTS_FSDP_MLP_H_
 
@@ -19,7 +19,7 @@
 
 namespace fsdp::testing {
 
-// Its numbers of rows are not divisible by any number of ranks.
+// No rank count divides the row counts.
 struct MlpImpl : torch::nn::Module {
   MlpImpl() {
     torch::manual_seed(7);
@@ -31,7 +31,7 @@ struct MlpImpl : torch::nn::Module {
 };
 TORCH_MODULE(Mlp);
 
-// The batch of a step over all ranks.
+// A step's batch over all ranks.
 inline at::Tensor BatchOf(int64_t step) {
   torch::manual_seed(static_cast<uint64_t>(100 + step));
   return at::randn({12, 30});

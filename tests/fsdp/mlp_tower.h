@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small modules for the tests of fully_shard, and what its calls took of them.
+// Small modules for the fully_shard tests, and the parameter names in a group.
 #ifndef TESTS_FSDP_MLP_TOWER_H_
 #define TESTS_FSDP_MLP_TOWER_H_
 

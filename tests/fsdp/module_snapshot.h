@@ -19,8 +19,8 @@
 
 namespace fsdp::testing {
 
-// `call` must end with an Error, not with a derived class, whose message
-// contains all of `says`.
+// `call` must end with an Error, not with a derived class, and the message must
+// contain every string in `says`.
 template <typename Error>
 void ExpectError(const std::function<void()>& call,
                  const std::vector<std::string>& says) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // OperatorCounts: counts the operators that run on this thread while it lives,
-// for tests of what a call costs a device. One at a time on a thread.
+// for tests of a call's cost on a device. One at a time on a thread.
 //
 //   const OperatorCounts counts;
 //   ... train a step ...

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A small module that is cut manually over a tensor-parallel axis: each rank
-// holds its part of two linears, and fully_shard is told about it. For tests.
+// holds a part of two linears, and fully_shard is told about it. For tests.
 #ifndef TESTS_FSDP_PARALLEL_MLP_H_
 #define TESTS_FSDP_PARALLEL_MLP_H_
 
@@ -20,7 +20,7 @@ namespace fsdp::testing {
 
 inline constexpr int64_t kMlpDim = 5;
 
-// The sum over the axis; its gradient is each rank's own.
+// The sum over the axis; backward passes each rank's gradient on unchanged.
 struct SumOverAxis : torch::autograd::Function<SumOverAxis> {
   static torch::Tensor forward(torch::autograd::AutogradContext* /*context*/,
                                const torch::Tensor& x, ProcessGroup group) {
@@ -55,7 +55,7 @@ struct MlpImpl : torch::nn::Module {
 };
 TORCH_MODULE(Mlp);
 
-// The tensor-parallel placement of each parameter.
+// Each parameter's tensor-parallel placement.
 inline Placement PlacementOf(const std::string& name) {
   if (name == "up.weight" || name == "up.bias") return Shard(0);
   if (name == "down.weight") return Shard(1);
@@ -76,7 +76,7 @@ inline Mlp Parallelize(const Mlp& whole, const DeviceMesh& tp) {
   return part;
 }
 
-// Options for fully_shard over `dp` of a part that Parallelize returned.
+// Options for fully_shard over `dp`, for a part that Parallelize returned.
 inline FullyShardOptions ParallelOptions(const Mlp& whole, const DeviceMesh& dp,
                                          const DeviceMesh& tp) {
   FullyShardOptions options{.mesh = dp};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's promise: what a C++ user reaches through a member, the registry
-// or an old handle is the same parameter, or an error. Every way to reach one,
-// in every phase, compared with the same module without fully_shard; in
-// float64, so that nothing hides behind rounding. For what changes the shards
-// see changes_of_shards_test.cc.
+// The engine promises C++ users: a member, the registry and an old handle all
+// reach the same parameter, or an error. Tests every way to reach one, in every
+// phase, against the same module without fully_shard; in float64, so that
+// rounding hides nothing. For changes to the shards see
+// changes_of_shards_test.cc.
 
 #include <functional>
 #include <memory>
@@ -121,7 +121,7 @@ TEST(Freezing, ByMemberOrByRegistryIsSeenByTheNextForward) {
 
 // ---- Forwards that read the registry ----------------------------------------
 
-// How its forward reaches its parameters.
+// How forward reaches the parameters.
 enum class Way { kNamed, kAll, kList };
 
 struct RegistryImpl : Module {
@@ -189,7 +189,7 @@ TEST(Registry, WhatWouldReadAPartInSilenceIsRefused) {
     EXPECT_THAT(ThrownMessage([&] { x.matmul(weight.t()); }),
                 AllOf(HasSubstr("view of this rank's part"),
                       HasSubstr("ForwardScope"), HasSubstr("ShardScope")));
-    // A loss of this rank's part of the weight.
+    // A loss from this rank's part of the weight.
     EXPECT_THAT(ThrownMessage([&] { weight.square().sum().backward(); }),
                 AllOf(HasSubstr("a gradient arrives at this rank's shard"),
                       HasSubstr("'weight'"), HasSubstr("ForwardScope")));
@@ -355,7 +355,7 @@ TEST(Members, RawPointersIntoThemSayWhatToDo) {
 
 // ---- Every way in every phase -----------------------------------------------
 
-// Calls `call` in backward, with the engine in the middle of its own.
+// Calls `call` in backward, while the engine is in the middle of backward.
 struct InBackward : torch::autograd::Function<InBackward> {
   struct Held : torch::CustomClassHolder {
     std::function<void()> call;

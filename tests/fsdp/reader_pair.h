@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pair: a module of two that hold their parameters as members; with it the same
-// module sharded, and what must be equal in both. For tests of how parameters
-// are reached and changed; in float64.
+// Pair: a module with two that hold their parameters as members, the same
+// module sharded, and checks that both are equal. For tests that reach and
+// change parameters; in float64.
 #ifndef TESTS_FSDP_READER_PAIR_H_
 #define TESTS_FSDP_READER_PAIR_H_
 
@@ -55,7 +55,7 @@ inline Both MakeBoth(const FullyShardOptions& options = {}) {
   return {model, reference};
 }
 
-// Equal on every rank, so that averages are what one rank computes.
+// Equal on every rank, so that averages equal one rank's result.
 inline torch::Tensor Input() { return torch::linspace(-1, 1, 18).view({3, 6}); }
 
 inline void ExpectSameGradients(const torch::nn::Module& model,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reports on a sharded module: its tree, the bytes of a step, a trace.
+// The reports on a sharded module: the tree, a step's bytes, a trace.
 
 #include "fsdp/report.h"
 
@@ -154,7 +154,7 @@ TEST(StepReport, OfHybridAndPrefetchedGroups) {
     EXPECT_EQ(report.num_all_gathers, 2);
     EXPECT_EQ(report.num_prefetched, 1);
     EXPECT_EQ(report.num_all_reduces, 2);
-    // The bytes of the half that this rank has after the reduce-scatter.
+    // The bytes in the half that this rank has after the reduce-scatter.
     EXPECT_EQ(report.all_reduced_bytes, (16 * 16 * 4 + kLayerBytes) / 2);
   });
 }

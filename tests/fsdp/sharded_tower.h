@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tower of layers under fully_shard, layer by layer, that records what it
-// computes and counts its collectives; with the gradients that it must have.
-// For the tests of FSDPModule, inside the processes of RunRanks.
+// A tower of layers under fully_shard, layer by layer, that records results and
+// counts collectives; with the gradients that it must have. For the FSDPModule
+// tests, inside the processes that RunRanks starts.
 #ifndef TESTS_FSDP_SHARDED_TOWER_H_
 #define TESTS_FSDP_SHARDED_TOWER_H_
 
@@ -24,8 +24,8 @@ namespace fsdp::testing {
 
 using Log = std::vector<std::string>;
 
-// Layers of one size between two Linears that belong to the root; records what
-// it computes.
+// Equally large layers between two Linears that belong to the root; records the
+// results.
 struct TowerImpl : torch::nn::Module {
   explicit TowerImpl(int64_t num_layers = 3) {
     stem = register_module("stem", torch::nn::Linear(4, 6));
@@ -70,7 +70,7 @@ inline torch::Tensor LossOf(Tower& tower, const torch::Tensor& x) {
   return tower->forward(x).pow(2).sum();
 }
 
-// The gradient of each parameter without sharding, summed over `ranks`.
+// Each parameter's gradient without sharding, summed over `ranks`.
 inline std::map<std::string, torch::Tensor> SummedGradients(
     const std::vector<int64_t>& ranks) {
   Tower reference = MakeTower();

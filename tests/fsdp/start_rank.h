@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a rank of RunRanks begins in the tests of the engine.
+// How a rank in RunRanks begins in the engine's tests.
 #ifndef TESTS_FSDP_START_RANK_H_
 #define TESTS_FSDP_START_RANK_H_
 

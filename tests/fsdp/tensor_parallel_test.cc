@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fully_shard over tensor parallelism: a module that already holds its part of
+// fully_shard over tensor parallelism: a module that already holds a part of
 // two linears is sharded again over the data-parallel axis.
 
 #include <cstdint>

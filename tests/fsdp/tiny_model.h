@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small transformer in plain torch::nn with the difficult cases of sharding
+// A small transformer in plain torch::nn with the difficult cases for sharding
 // (rows that do not divide, a parameter that is read directly, attention, no
-// dropout), and its training, sharded or not. Every rank sees its slice of one
+// dropout), and training for it, sharded or not. Every rank sees a slice of one
 // global batch, so that W ranks and one process compute the same averages.
 #ifndef TESTS_FSDP_TINY_MODEL_H_
 #define TESTS_FSDP_TINY_MODEL_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What C++ programs do with models in addition to one forward and one backward:
+// Habits of C++ programs in addition to one forward and one backward:
 // adversaries, adapters, averages of weights, several optimizers, closures,
 // hooks, errors in the middle of a step. Each is compared with the same model
 // without fully_shard, on the same input on every rank, in float64.
@@ -307,7 +307,7 @@ TEST(TrainingHabits, LbfgsAndClosures) {
   });
 }
 
-// Its dot products would be those of this rank's parts.
+// L-BFGS would compute dot products over only this rank's parts.
 TEST(TrainingHabits, LbfgsOfLibTorchIsRefusedOnShards) {
   RunRanks(2, [] {
     StartRankInDouble();
@@ -327,7 +327,8 @@ TEST(TrainingHabits, LbfgsOfLibTorchIsRefusedOnShards) {
     step(whole);
     EXPECT_THAT(ThrownMessage([&] { step(net); }),
                 AllOf(HasSubstr("Use fsdp::LBFGS"), HasSubstr("weight'")));
-    // A forward may take the shape of a parameter, and a program this rank's.
+    // A forward may take a parameter's shape, and a program may take this
+    // rank's.
     const torch::NoGradGuard no_grad;
     Tensor shard = net->parameters()[0];
     const DTensor parameter = parameters(*net)[0];
@@ -388,7 +389,7 @@ TEST(TrainingHabits, AForwardThatThrowsHalfWay) {
 
 // ---- Memory and communication -----------------------------------------------
 
-// A block that reads a parameter of the root between two of its own.
+// A block that reads a root parameter between two block parameters.
 struct ScaledBlockImpl : Module {
   ScaledBlockImpl()
       : up(register_module("up", Linear(6, 12))),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Setters: functions that store common kinds of options, for the rows in a
-// tool's table. The field is a pointer to a member of the tool's options
+// tool's table. The field is a pointer to a member in the tool's options
 // struct. Pure; any thread.
 #ifndef TOOLS_OPTIONS_OPTION_SETTERS_H_
 #define TOOLS_OPTIONS_OPTION_SETTERS_H_

@@ -163,7 +163,7 @@ absl::StatusOr<std::vector<std::string>> ParseVerbOptions(
   const TakenOptions taken = VerbOptions(tool, verb);
   std::vector<std::string> operands;
   for (OptionWord& word : SplitOptionWords(args, taken.specs, tool.syntax)) {
-    // A prefix of a name stands for the name, but this word may be the whole
+    // A name's prefix stands for the name, but this word may be the complete
     // name of another verb's option, or have a meaning to users of other
     // programs.
     if (word.kind == Kind::kOption &&

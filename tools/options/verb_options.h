@@ -52,7 +52,7 @@ struct OptionRow : VerbOption {
   absl::Status (*apply)(absl::string_view value, Line& line);
 };
 
-// A word that users of other programs type, and our word for it.
+// A word from other programs that users type, and our word for it.
 struct Habit {
   absl::string_view word;  // a verb, or an option without the dashes
   // A verb, "--overwrite", "--progress none", or an operand such as "DST".
@@ -93,8 +93,8 @@ absl::Status UnknownVerb(const VerbTool& tool, absl::string_view word);
 std::vector<absl::string_view> VerbsThatTake(const VerbTool& tool,
                                              const VerbOption& option);
 
-// `args` follow the verb. Calls `apply` with the index in `tool.options` and
-// the value of each option in order, and returns the other words; "-h" is the
+// `args` follow the verb. Calls `apply` with each option's index in
+// `tool.options` and value, in order, and returns the other words; "-h" is the
 // option "help". The error is a UsageError about the first wrong word.
 absl::StatusOr<std::vector<std::string>> ParseVerbOptions(
     const VerbTool& tool, const VerbRow& verb,

@@ -10,9 +10,9 @@
 //                   in it, the .writer.lock of a directory that is replaced
 //   file            .<name>.lock next to it
 //
-// So the lock file lies where the writer makes its files, whatever path and
-// machine the writer uses. Nobody waits: the second writer is told who the
-// first is. The lock is taken with flock and ends with the process. The note on
+// So the lock file lies next to the writer's files, and all writers find it,
+// whatever path or machine they use. Nobody waits: the second writer is told
+// who the first is. The lock is taken with flock and ends with the process. The note on
 // locks in dcp/io/posix_file_system.cc says how the file is removed without a
 // race, and what happens on a file system without flock. The lock need not be
 // durable: after a machine crash there is no writer left. In a save by several
@@ -25,7 +25,7 @@
 // that dead runs left: next to the destination, everything with an id and
 // ".tmp"; in a DCP directory without an index, the data files, digests and
 // temporary indexes, if the lock file says that the dead writer had made all of
-// them. A conversion that can resume later names its file ".partial" and
+// them. A conversion that can resume later names the file ".partial" and
 // removes it itself.
 //
 // A DCP directory:

@@ -16,19 +16,19 @@
 //   5. remove the objects that the replaced index named
 // A crash before step 4 leaves the old index with all objects that it names,
 // and objects that no index names; a crash after it leaves the new index. A
-// writer that loses step 4 to another removes its own objects.
+// writer that loses step 4 to another removes the objects that it put.
 //
 // A file: it stays a hidden upload until the commit. The commit finishes the
 // upload on condition that nothing is there. If files may be replaced, there is
-// no condition, and the last writer to finish has its bytes there.
+// no condition, and the last writer to finish wins.
 //
 // A directory of safetensors, or with folders: all files stay hidden until the
 // commit. It publishes the companions, then the weights, and puts the index
 // last, each on condition that nothing is there: otherwise a reader that has an
 // old index could find new files.
 //
-// A conversion that can resume finds the objects of its DCP directory again and
-// goes on. Uploads that its dead run left under its names are removed, and
+// A conversion that can resume finds the objects in the DCP directory again and
+// goes on. Uploads that the dead run left under these names are removed, and
 // hidden files are written again: their label is the conversion's id, which
 // tells whether they have appeared.
 //

@@ -56,8 +56,8 @@ constexpr absl::string_view kCompanionNames[] = {
 // verl and SkyRL keep them in this folder, next to the ranks' files.
 constexpr absl::string_view kFolder = "huggingface";
 
-// Lists the modules of sentence-transformers: objects, each with the "path" of
-// a folder.
+// Lists a sentence-transformers model's modules: objects, each with a folder's
+// "path".
 constexpr absl::string_view kModulesName = "modules.json";
 constexpr uint64_t kMaxModulesBytes = uint64_t{1} << 20;
 constexpr absl::string_view kWeightSuffixes[] = {".safetensors", ".bin"};
@@ -67,7 +67,7 @@ constexpr absl::string_view kWeightSuffixes[] = {".safetensors", ".bin"};
 constexpr absl::string_view kModelConfigName = "config.json";
 constexpr uint64_t kMaxConfigBytes = kBlockBytes;
 
-// The files of a snapshot lie here in a model hub's cache.
+// A snapshot's files lie here in a model hub's cache.
 constexpr absl::string_view kHubBlobs = "../../blobs";
 
 using FileIds = absl::flat_hash_set<std::pair<uint64_t, uint64_t>>;
@@ -127,7 +127,7 @@ class Belongs {
   std::optional<FileIds> blobs_;
 };
 
-// The directory in which the companion files of `source` are.
+// The directory that contains the companion files for `source`.
 std::string CompanionDirectory(FileSystem& fs, absl::string_view source) {
   if (IsWeightIndexName(source)) return ParentDirectory(source);
   const std::string folder = JoinPath(source, kFolder);
@@ -250,7 +250,7 @@ absl::StatusOr<CompanionFiles> OpenAmong(
   return companions;
 }
 
-// The edits to file `i`, in the order of the text.
+// The edits to file `i`, in text order.
 absl::StatusOr<std::vector<TextEdit>> FindEdits(
     FileSystem& fs, const CompanionFiles& companions, uint32_t i,
     const ConfigEdits& wanted) {
@@ -367,7 +367,7 @@ absl::StatusOr<std::vector<std::string>> AddCompanionFiles(
   for (uint32_t i = 0; i < companions.sizes.size(); ++i) {
     DCP_ASSIGN_OR_RETURN(std::vector<TextEdit> edits,
                          FindEdits(fs, companions, i, wanted));
-    // Only the removal of that key has an empty replacement.
+    // Only that key's removal has an empty replacement.
     for (const TextEdit& edit : edits) {
       if (edit.by.empty()) left_out.emplace_back("quantization_config");
     }

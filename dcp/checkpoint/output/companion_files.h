@@ -22,7 +22,7 @@
 
 namespace dcp {
 
-// The maximum size of one file. The largest tokenizers have about 40 MB.
+// One file's maximum size. The largest tokenizers have about 40 MB.
 inline constexpr uint64_t kMaxCompanionBytes = uint64_t{128} << 20;
 
 struct CompanionFiles {
@@ -52,8 +52,8 @@ bool IsCompanionName(absl::string_view name);
 absl::StatusOr<CompanionFiles> FindCompanionFiles(FileSystem& fs,
                                                   absl::string_view source);
 
-// The companion files of `directory`, as above. NotFound if it has none; also
-// returns errors from reading it.
+// The companion files in `directory`, as above. NotFound if there are none;
+// also returns errors from reading it.
 absl::StatusOr<CompanionFiles> CompanionFilesIn(FileSystem& fs,
                                                 absl::string_view directory);
 

@@ -222,7 +222,7 @@ absl::StatusOr<std::vector<DcpRank>> ChunksForMeshes(
     DCP_RETURN_IF_ERROR(AddChunks(entries, meshes[m], m, layouts, ranks));
   }
   if (meshes.size() == 1) return ranks;
-  // Files are in the order of the entries, whatever mesh they lie on.
+  // Files are in the order of the entries, on any mesh.
   for (DcpRank& rank : ranks) {
     std::sort(rank.begin(), rank.end(),
               [](const DcpChunk& a, const DcpChunk& b) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data files of a DCP checkpoint: each is a sequence of torch.save
-// archives, one per chunk or object, 64-byte aligned. Thread-compatible.
+// A DCP checkpoint's data files: each is a sequence of torch.save archives, one
+// per chunk or object, 64-byte aligned. Thread-compatible.
 #ifndef DCP_CHECKPOINT_OUTPUT_DCP_OUTPUT_H_
 #define DCP_CHECKPOINT_OUTPUT_DCP_OUTPUT_H_
 
@@ -40,7 +40,7 @@ class DcpFileBuilder {
   StorageInfo AddTensor(Payload payload);
   // `pickle` refers to storages "0", "1", ... in the order of `tensors`.
   StorageInfo AddObject(std::string pickle, std::vector<Payload> tensors);
-  // `bytes` are an item of another checkpoint.
+  // `bytes` are an item in another checkpoint.
   StorageInfo AddItemAsStored(Payload bytes);
 
   OutputFile Finish() &&;
@@ -55,7 +55,7 @@ class DcpFileBuilder {
   std::unique_ptr<Items> items_;
 };
 
-// A chunk: one rank writes one box of one entry.
+// A chunk: one rank writes one box from one entry.
 struct DcpChunk {
   uint32_t entry;  // the index among the given entries
   Box box;         // for a tensor
@@ -85,7 +85,7 @@ struct DcpOutputOptions {
   std::string save_id;
 };
 
-// Chooses the name of a rank's next data file.
+// Chooses the name for a rank's next data file.
 using DataFileNames = absl::FunctionRef<std::string(int64_t rank)>;
 
 // All data files and the index.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides whether the files of an output are written side by side.
+// Decides whether an output's files are written side by side.
 //
 // Tested by tests/dcp/checkpoint/convert/convert_test.cc.
 #include "dcp/checkpoint/output/interleaving.h"
@@ -28,8 +28,7 @@ bool IsStriped(const Box& whole, const Box& part) {
   return false;
 }
 
-// Whether one of `payloads`, all from one stored tensor, needs stripes of the
-// stored data.
+// Whether any of `payloads`, all from one stored tensor, needs stripes of it.
 bool TakesStripes(const TensorEntry& stored,
                   absl::Span<const Payload* const> payloads) {
   const ChunkIndex index(stored.boxes);

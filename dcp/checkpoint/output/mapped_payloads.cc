@@ -26,7 +26,7 @@ constexpr uint64_t kMatricesPerBatch = 4;
 // More than any memory, and small enough that products fit 64 bits.
 constexpr uint64_t kMostScatteredBytes = uint64_t{1} << 40;
 
-// Calls `visit` with the runs that make a box of a mapped tensor, as if each
+// Calls `visit` with the runs that make a box in a mapped tensor, as if each
 // source were stored as one row-major chunk.
 void ForEachRun(
     const MappedTensor& mapped, const Box& box,

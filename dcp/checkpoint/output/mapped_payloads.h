@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts that the transfer of an output needs about payloads that are mapped
-// tensors: how much of the source a block may need, and whether files share
-// source bytes. Pure; any thread.
+// Facts that an output's transfer needs about payloads that are mapped tensors:
+// how much of the source a block may need, and whether files share source
+// bytes. Pure; any thread.
 //
 // [Note: scattered] A row in a transposed matrix needs an element from every
-// row of the source. If a batch holds the whole matrix, each byte is read once;
-// otherwise the source is read once per batch, or in stripes. So batches of
+// row in the source. If a batch holds the whole matrix, each byte is read once;
+// otherwise the source is read once per batch, or in stripes. So batches with
 // such tensors are several times as large as a matrix, as far as memory allows:
-// blocks at the ends of a batch hold parts of matrices, which the neighbouring
+// blocks at a batch's ends hold parts of matrices, which the neighbouring
 // batches read again.
 #ifndef DCP_CHECKPOINT_OUTPUT_MAPPED_PAYLOADS_H_
 #define DCP_CHECKPOINT_OUTPUT_MAPPED_PAYLOADS_H_

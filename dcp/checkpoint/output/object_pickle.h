@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pickle of an object, rebuilt so that the tensors in it have their own
-// storages in the new archive. Pure; thread-compatible.
+// An object's pickle, rebuilt so that the tensors in it have their own storages
+// in the new archive. Pure; thread-compatible.
 #ifndef DCP_CHECKPOINT_OUTPUT_OBJECT_PICKLE_H_
 #define DCP_CHECKPOINT_OUTPUT_OBJECT_PICKLE_H_
 

@@ -23,16 +23,16 @@
 
 namespace dcp {
 
-// The row-major elements of a box as they will be in a file. They come from a
-// stored tensor, from one that is assembled from stored tensors (see
-// mapped_tensor.h), or from memory. All pointers must outlive the transfer.
+// A box's row-major elements as they will be in a file. They come from a stored
+// tensor, from one that is assembled from stored tensors (see mapped_tensor.h),
+// or from memory. All pointers must outlive the transfer.
 struct Payload {
   const TensorEntry* stored = nullptr;
   SourceFiles* files = nullptr;    // the files that hold `stored`
   TensorSource* source = nullptr;  // replaces `stored`; gives `dtype`
   Box box;
   DType dtype = DType::kFloat32;  // in the output
-  uint32_t entry = 0;  // the same for all payloads of a tensor, in order
+  uint32_t entry = 0;  // the same for all payloads from a tensor, in order
 
   uint64_t num_bytes() const {
     return static_cast<uint64_t>(Volume(box.sizes)) * ElementSize(dtype);
@@ -41,8 +41,8 @@ struct Payload {
 
 struct OutputFile {
   FileLayout layout;  // the name is relative to the destination
-  // The literal bytes of a part. Called in the order of the parts; `crcs` has
-  // the CRC-32 of each payload before this part.
+  // A part's literal bytes. Called in part order; `crcs` has the CRC-32 of each
+  // payload before this part.
   absl::AnyInvocable<std::string(size_t part, absl::Span<const uint32_t> crcs)>
       literal;
   // Optional. Called when the digests of the file's payloads are known, in

@@ -46,9 +46,8 @@ uint64_t BytesOf(const OutputEntry& entry) {
          ElementSize(entry.dtype);
 }
 
-// `header` with the digests of the tensors, which have the lengths `lengths`.
-// Tensors without bytes are not payloads; `digests` has those of the others, in
-// order.
+// `header` with the tensors' digests, which have the lengths `lengths`. Tensors
+// without bytes are not payloads; `digests` has those of the others, in order.
 std::string HeaderWithDigests(absl::Span<const uint64_t> lengths,
                               absl::Span<const ChunkDigest> digests,
                               std::string header) {

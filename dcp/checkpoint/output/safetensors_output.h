@@ -29,7 +29,7 @@ absl::Status NonTensorsError(absl::Span<const std::string> names,
                              absl::string_view remedy);
 
 // One file named `file_name`; the header has `metadata` unchanged.
-// `with_digests` puts digests of the tensors into the header, which is then
+// `with_digests` puts the tensors' digests into the header, which is then
 // complete only after everything else is written.
 absl::StatusOr<Output> BuildSafetensorsFile(
     absl::Span<const OutputEntry> entries, SourceFiles& files,

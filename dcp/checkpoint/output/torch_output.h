@@ -23,8 +23,7 @@
 
 namespace dcp {
 
-// Numbers the storages of an archive; the same stored bytes get the same
-// number.
+// Numbers an archive's storages; the same stored bytes get the same number.
 class TorchStorages {
  public:
   explicit TorchStorages(SourceFiles& files) : files_(files) {}

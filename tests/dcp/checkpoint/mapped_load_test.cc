@@ -87,7 +87,7 @@ absl::Status LoadRank(FileSystem& fs, Checkpoint& checkpoint, bool along_last,
   for (const ArrayTensor& array : whole) {
     const Dims& shape = array.tensor.shape;
     const Box box = RankShard(shape, along_last, rank, count);
-    // Every other one lets the load write to its memory.
+    // Every second sink lets the load write directly to memory.
     sinks.push_back(std::make_unique<MemorySink>(
         NumBytes(box), /*direct=*/sinks.size() % 2 == 0));
     wanted.push_back({.fqn = array.tensor.name,

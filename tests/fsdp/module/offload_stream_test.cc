@@ -171,7 +171,7 @@ TEST(OffloadStream, RefusesATensorThatWasModifiedWhileItWasHeld) {
   Parcel held(stream, tensor);
   tensor.add_(1);
   ExpectError<c10::Error>([&] { held.Unpack(); }, {"modified in place"});
-  // The copy has ended when the next one takes its place.
+  // The copy has ended when the next one replaces it.
   const at::Tensor next = at::zeros({kElements});
   Parcel freed(stream, next);
   ExpectError<c10::Error>([&] { held.Unpack(); }, {"modified in place"});

@@ -29,7 +29,7 @@ namespace fsdp::testing {
 namespace {
 
 constexpr int kSteps = 5;
-// Steps that may allocate what later ones use again.
+// Steps that may allocate memory for later steps.
 constexpr int kFirstSteps = 2;
 constexpr int64_t kBlocks = 3;
 // So large that Adam does not turn tiny gradients' rounding errors into steps.

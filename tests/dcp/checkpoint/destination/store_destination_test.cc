@@ -299,7 +299,8 @@ TEST(StoreDestination, OfTwoWritersOneCommits) {
         StatusIs(kAlreadyExists, HasSubstr("another program")));
     ExpectSame(*machine.fs, "/new", path);
   }
-  EXPECT_EQ(server.num_objects(), 2u * 3);  // the loser removed its own
+  // the loser removed the objects that it had put
+  EXPECT_EQ(server.num_objects(), 2u * 3);
 }
 
 // Another writer is faster: the first files stay, unless they may be replaced.

@@ -160,7 +160,7 @@ TEST_F(QuantizationTest, ConfigsTellMoreThanNames) {
   EXPECT_THAT(Mark(tensors, "no JSON"), IsEmpty());
 }
 
-// As torchao 0.18 flattens its subclasses' tensors.
+// As torchao 0.18 flattens tensors in subclasses.
 TEST_F(QuantizationTest, ReadsTorchaosHeader) {
   parts_.metadata = {{"tensor_names", R"(["m.weight", "m.bias"])"},
                      {"m.weight", R"({"_type": "Float8Tensor", "_data": {},

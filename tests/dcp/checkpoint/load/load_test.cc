@@ -136,7 +136,7 @@ TEST(Load, WritesDirectlyToASinksMemory) {
         Load(fs, *checkpoint, {Want(tensor, box, direct)}, {.pool = &pool}));
     EXPECT_TRUE(direct.bytes() == expected) << ToString(box);
     EXPECT_EQ(direct.num_placed_bytes(), 0u);
-    // Together with a sink that does not expose its memory.
+    // Together with a sink that does not expose memory.
     ASSERT_OK(Load(fs, *checkpoint,
                    {Want(tensor, box, placed), Want(tensor, box, direct_too)},
                    {.pool = &pool}));

@@ -27,7 +27,7 @@ SaveTensor Rows(int64_t first, int64_t num) {
           .box = {{first, 0}, {num, 2}}};
 }
 
-// The metadata from a rank that writes `tensor` to its own file.
+// The metadata from a rank that writes `tensor` to a separate file.
 Metadata OfRank(const SaveTensor& tensor, const std::string& file) {
   MetadataBuilder builder;
   builder.metadata().files = {file};

@@ -42,7 +42,7 @@ SaveState MakeRankState(int64_t rank) {
   return state;
 }
 
-// Both ranks go through the exchange; returns what each must write.
+// Both ranks go through the exchange; returns the items that each must write.
 struct Outcome {
   bool had_plan[2];
   bool kept_plan[2];

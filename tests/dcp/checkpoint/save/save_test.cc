@@ -302,7 +302,7 @@ TEST(Save, LeavesNoHalfCheckpointAfterADiskFault) {
   }
 }
 
-// Nothing may still be on its way into blocks that are freed.
+// No copy may still be running into blocks that are freed.
 TEST(Save, FlushesSourcesAfterAnError) {
   SimStorage fs;
   SampleState state;

@@ -103,7 +103,7 @@ TEST(UniversalState, TheModulesWeightsCanBeReadInstead) {
       checkpoint->Find("optimizer.state.embed.weight.exp_avg").has_value());
 }
 
-// Each stage in a pipeline knows only its own parameters.
+// Each stage in a pipeline knows only the parameters in that stage.
 TEST(UniversalState, APipelineIsReadOnceItIsUniversal) {
   EXPECT_THAT(
       OpenCheckpoint(Universal("pipe_s2").path()),
