@@ -12,11 +12,12 @@
 //
 // So the lock file lies next to the writer's files, and all writers find it,
 // whatever path or machine they use. Nobody waits: the second writer is told
-// who the first is. The lock is taken with flock and ends with the process. The note on
-// locks in dcp/io/posix_file_system.cc says how the file is removed without a
-// race, and what happens on a file system without flock. The lock need not be
-// durable: after a machine crash there is no writer left. In a save by several
-// ranks only the first rank takes the lock. Readers ignore lock files.
+// who the first is. The lock is taken with flock and ends with the process. The
+// note on locks in dcp/io/posix_file_system.cc says how the file is removed
+// without a race, and what happens on a file system without flock. The lock
+// need not be durable: after a machine crash there is no writer left. In a save
+// by several ranks only the first rank takes the lock. Readers ignore lock
+// files.
 //
 // Names. All files that a run makes have the run's id in their names, so that a
 // run publishes only its own files even if a user removes a lock file. DCP's
