@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // CuttingProxy: forwards loopback connections to a server and cuts each of the
 // first few after a given number of answer bytes. For tests of clients that
-// resume. It has its own thread; a failing system call is a DCP_CHECK.
+// resume. It runs one thread; a failing system call is a DCP_CHECK.
 
 #ifndef TESTS_CLIENT_CUTTING_PROXY_H_
 #define TESTS_CLIENT_CUTTING_PROXY_H_

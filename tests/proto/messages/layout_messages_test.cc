@@ -33,7 +33,7 @@ T LayoutProto(const std::string& text) {
   return proto;
 }
 
-// A refused message, and the beginning of the error.
+// A refused message, and how the error begins.
 struct RefusedLayout {
   const char* text;
   const char* error;

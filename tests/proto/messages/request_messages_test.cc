@@ -38,7 +38,7 @@ T Proto(const std::string& text) {
   return proto;
 }
 
-// A refused message, and the beginning of the error.
+// A refused message, and how the error begins.
 struct Refused {
   const char* text;
   const char* error;
