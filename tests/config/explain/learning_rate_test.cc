@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares with the packages' functions: transformers 5.23's get_scheduler (its
+// Compares with the packages' functions: transformers 5.23's get_scheduler (as
 // LambdaLR factors), and TorchTitan 0.2.2's build_lr_schedulers.
 #include "config/explain/learning_rate.h"
 
