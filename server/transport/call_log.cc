@@ -2,6 +2,7 @@
 
 #include "server/transport/call_log.h"
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -114,6 +115,7 @@ class CallLog::Call : public grpc::experimental::Interceptor {
         id_(absl::StrCat(++log.num_begun_)),
         begin_(SteadyNow()) {
     if (log.gate_ != nullptr) gate_.emplace(*log.gate_, *info.server_context());
+    if (ClientOfCall() != nullptr) counted_ = CountClientCall(peer_);
     ++ProcessCallLoad().num_calls;
     absl::MutexLock lock(&log_.mutex_);
     ++log_.num_calls_;
@@ -218,6 +220,7 @@ class CallLog::Call : public grpc::experimental::Interceptor {
   const std::string id_;
   const absl::Duration begin_;
   std::optional<RequestGate> gate_;
+  std::shared_ptr<void> counted_;  // toward the connection, by the guard
   // Stays when a call ends without a status because the client has left.
   absl::StatusCode code_ = absl::StatusCode::kCancelled;
   std::string message_;

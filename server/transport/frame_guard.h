@@ -43,7 +43,7 @@ inline constexpr TokenBucket::Limits kMaxControlFrames = {.burst = 1000,
                                                           .per_second = 100};
 // New calls on one connection while the server holds more calls than it may:
 // connections that begin many are ended.
-inline constexpr TokenBucket::Limits kMaxCallsUnderLoad = {.burst = 20,
+inline constexpr TokenBucket::Limits kMaxCallsUnderLoad = {.burst = 100,
                                                            .per_second = 10};
 
 class FrameGuard {
@@ -66,6 +66,11 @@ class FrameGuard {
   // Counts one more or one less call among those that anybody may make and keep
   // open.
   void AddPublicCall(int number);
+
+  // Counts one more or one less of the calls whose client has a valid token.
+  // A connection with such calls may begin more under load: the limits of its
+  // client apply.
+  void AddClientCall(int number) { num_client_calls_ += number; }
 
   // Ends the connection for a reason outside its bytes, and forgets the calls.
   // Returns false if it has a complaint already.
@@ -114,6 +119,7 @@ class FrameGuard {
   TokenBucket control_frames_{kMaxControlFrames};
   std::atomic<bool> has_received_ = false;
   std::atomic<int64_t> request_bytes_ = 0;
+  std::atomic<int> num_client_calls_ = 0;
   mutable absl::Mutex mutex_;
   // A client begins with "PRI * HTTP/2.0...", which is not a frame.
   FrameSplitter received_ ABSL_GUARDED_BY(mutex_){24};

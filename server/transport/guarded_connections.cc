@@ -249,6 +249,14 @@ FrameGuard* FindGuard(SSL* ssl) {
   return guard == nullptr ? nullptr : guard->get();
 }
 
+std::shared_ptr<void> CountCall(absl::string_view peer,
+                                void (FrameGuard::*add)(int)) {
+  const GuardPointer guard = Connections::Get().FindPeer(peer);
+  if (guard == nullptr) return nullptr;
+  (*guard.*add)(1);
+  return {nullptr, [guard, add](void*) { (*guard.*add)(-1); }};
+}
+
 }  // namespace
 
 uint64_t SocketCookie(int fd) {
@@ -274,10 +282,11 @@ void CutLateRequests(absl::Duration now) {
 }
 
 std::shared_ptr<void> CountPublicCall(absl::string_view peer) {
-  const GuardPointer guard = Connections::Get().FindPeer(peer);
-  if (guard == nullptr) return nullptr;
-  guard->AddPublicCall(1);
-  return {nullptr, [guard](void*) { guard->AddPublicCall(-1); }};
+  return CountCall(peer, &FrameGuard::AddPublicCall);
+}
+
+std::shared_ptr<void> CountClientCall(absl::string_view peer) {
+  return CountCall(peer, &FrameGuard::AddClientCall);
 }
 
 CallLoad& ProcessCallLoad() { return Connections::Get().load(); }

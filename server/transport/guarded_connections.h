@@ -42,6 +42,8 @@ void CutLateRequests(absl::Duration now);
 // gRPC names it. Null for a unix socket, where clients have no names of their
 // own.
 std::shared_ptr<void> CountPublicCall(absl::string_view peer);
+// The same for a call with a valid token.
+std::shared_ptr<void> CountClientCall(absl::string_view peer);
 
 // The load from all calls in this process.
 CallLoad& ProcessCallLoad();

@@ -219,6 +219,16 @@ TEST_F(FrameGuardTest, LimitsNewCallsUnderLoad) {
   EXPECT_FALSE(other.Receive(Headers(kEndHeaders), kNow));
 }
 
+TEST_F(FrameGuardTest, LetsAClientWithATokenBeginCallsUnderLoad) {
+  load_.max_calls = 1000;
+  load_.num_calls = 1001;
+  const int more = 2 * static_cast<int>(kMaxCallsUnderLoad.burst);
+  guard_.AddClientCall(1);
+  for (int i = 0; i < more; ++i) EXPECT_TRUE(Pass(Headers(kEndHeaders)));
+  guard_.AddClientCall(-1);
+  EXPECT_FALSE(Pass(Headers(kEndHeaders)));
+}
+
 TEST_F(FrameGuardTest, LimitsControlFrames) {
   for (const std::string& frame :
        {Frame(kSettingsFrame, 0, 0, ""), Frame(kPingFrame, 0, 0, "12345678"),
