@@ -28,6 +28,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "dcp/base/log.h"
+#include "dcp/base/mutex_checks.h"
 #include "dcp/base/status.h"
 #include "dcp/base/steady_time.h"
 #include "dcp/base/thread.h"
@@ -251,6 +252,7 @@ int Serve(const dcp::server::ServerOptions& options, const sigset_t& signals,
 }  // namespace
 
 int main(int argc, char** argv) {
+  dcp::DisableMutexChecks();
   RaiseFileLimit();
   const sigset_t signals = BlockSignals();
   const absl::StatusOr<dcp::server::ServerOptions> options =

@@ -21,6 +21,7 @@
 
 #include "absl/strings/string_view.h"
 #include "dcp/base/log.h"
+#include "dcp/base/mutex_checks.h"
 #include "dcp/io/file_system.h"
 #include "dcp/io/file_systems/default_file_system.h"
 #include "tools/dcp_convert/commands/commands.h"
@@ -83,6 +84,7 @@ bool WriteStandardOutput(absl::string_view text) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  dcp::DisableMutexChecks();
   std::set_new_handler(EndWithoutMemory);
   RaiseFileLimit();
   LogToStandardError();
