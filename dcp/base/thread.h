@@ -32,6 +32,10 @@ class Thread {
   // Waits for the thread's end. Does nothing if it has been joined.
   void Join();
 
+  // Gives the processor to threads of the usual priority first, whenever both
+  // need it. For the calling thread, until it ends.
+  static void LowerPriority();
+
   // Valid until it is joined.
   pthread_t native_handle() const { return *handle_; }
 

@@ -63,7 +63,8 @@ JobManager::JobManager(JobJournal& journal, const JobRunner& runner,
       options_(options),
       errands_(runner.access(), {.num_threads = kNumErrandThreads,
                                  .per_client = kErrandThreadsOfAClient,
-                                 .max_waiting = kMaxErrands}),
+                                 .max_waiting = kMaxErrands,
+                                 .low_priority = true}),
       scheduler_(jobs_, journal, runner, watchers_, errands_, budget, metrics,
                  options, log_step_bytes) {}
 

@@ -254,6 +254,8 @@ void JobScheduler::StopRevoked() {
 }
 
 void JobScheduler::RunReady() {
+  // Streams come first: their clients wait.
+  Thread::LowerPriority();
   while (true) {
     JobEntryPtr entry;
     {

@@ -66,6 +66,7 @@ std::optional<TaskQueue::Task> TaskQueue::Take() {
 }
 
 void TaskQueue::Run() {
+  if (limits_.low_priority) Thread::LowerPriority();
   absl::MutexLock lock(&mutex_);
   while (true) {
     std::optional<Task> task = Take();

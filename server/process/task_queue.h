@@ -34,6 +34,9 @@ class TaskQueue {
     // Tasks that wait while all threads are busy. One client may have three
     // quarters of them, so that it does not use up the places of the others.
     size_t max_waiting = 1;
+    // Whether the threads have a low priority: for tasks that calculate for
+    // long, such as plans.
+    bool low_priority = false;
   };
 
   explicit TaskQueue(const Limits& limits);

@@ -2,6 +2,9 @@
 
 #include "dcp/base/thread.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <utility>
 
@@ -27,6 +30,22 @@ TEST(Thread, RunsAndIsJoined) {
     EXPECT_GE(calls, 1);
   }
   EXPECT_EQ(calls, 2);
+}
+
+TEST(Thread, LowersItsOwnPriorityAlone) {
+  const auto nice_value = [] {
+    return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid()));
+  };
+  const int before = nice_value();
+  int lowered = before;
+  {
+    ASSERT_OK_AND_ASSIGN(Thread thread, Thread::Start([&] {
+                           Thread::LowerPriority();
+                           lowered = nice_value();
+                         }));
+  }
+  EXPECT_EQ(nice_value(), before);
+  EXPECT_GE(lowered, 10);
 }
 
 TEST(Thread, AFailedStartIsAnError) {
