@@ -10,7 +10,6 @@
 // must be met, and the fraction of the throughput that must be left afterwards.
 
 #include <signal.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -24,10 +23,12 @@
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -42,6 +43,12 @@
 #include "tests/server/transport/raw_connection.h"
 #include "tests/testing/temp_dir.h"
 
+ABSL_FLAG(
+    std::string, attack, "",
+    "instead of testing, attack in \"all\" ways or by \"idle\" connections");
+ABSL_FLAG(std::string, address, "", "of the server to attack");
+ABSL_FLAG(std::string, path, "", "of a large tensor, for attackers");
+ABSL_FLAG(std::string, names_path, "", "of many names, for attackers");
 ABSL_FLAG(double, seconds, 1, "of attacks");
 ABSL_FLAG(int, descriptors, 256, "of the server");
 ABSL_FLAG(int, connections, 1, "of each kind of attacker");
@@ -60,6 +67,11 @@ namespace v1 = tessera::v1;
 
 constexpr uint64_t kExtraMemory = uint64_t{256} << 20;
 constexpr uint64_t kTensorBytes = uint64_t{16} << 20;
+// A paced stream holds its tensor in the server until its last messages are in
+// the client. All of them fit into the memory that one client may have.
+constexpr uint64_t kPacedBytes = uint64_t{320} << 10;
+constexpr int kPacedMessageBytes = 8 << 10;
+constexpr int kReadAheadBytes = 64 << 10;
 constexpr int kManyNames = 20'000;
 
 // The digests of "two" and "three", the attackers, and of "one", the
@@ -82,12 +94,23 @@ std::string MakeControlGroup(uint64_t limit_bytes) {
   return limit.good() ? path : "";
 }
 
+// A channel that reads ahead a few messages, so that the server holds a stream
+// as long as the client reads it.
+std::shared_ptr<grpc::Channel> NewPacedChannel(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kReadAheadBytes);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+                                   arguments);
+}
+
 // Streams that take a message now and then, as a training job does.
 class PacedStreams {
  public:
   PacedStreams(const std::string& address, const std::string& path) {
     for (int i = 0; i < absl::GetFlag(FLAGS_streams); ++i) {
-      if (i % 100 == 0) channel_ = NewChannel(address);
+      if (i % 100 == 0) channel_ = NewPacedChannel(address);
       threads_.emplace_back([this, channel = channel_, path] {
         while (!ended_.HasBeenNotified()) Read(channel, path);
       });
@@ -101,6 +124,11 @@ class PacedStreams {
     const double wanted = absl::ToDoubleSeconds(after) /
                           absl::GetFlag(FLAGS_pace) *
                           static_cast<double>(threads_.size());
+    absl::MutexLock lock(&mutex_);
+    if (num_failed_ > 0) {
+      std::cout << num_failed_ << " streams failed, the last with: " << failure_
+                << std::endl;
+    }
     return static_cast<double>(num_messages_.load()) / wanted;
   }
 
@@ -108,7 +136,7 @@ class PacedStreams {
   void Read(const std::shared_ptr<grpc::Channel>& channel,
             const std::string& path) {
     v1::ReadTensorsRequest request = MakeReadRequest(path);
-    request.set_max_chunk_bytes(16 << 10);
+    request.set_max_chunk_bytes(kPacedMessageBytes);
     grpc::ClientContext context;
     context.set_wait_for_ready(true);
     SendToken("one", context);
@@ -120,13 +148,20 @@ class PacedStreams {
            reader->Read(&response)) {
       ++num_messages_;
     }
-    context.TryCancel();
-    reader->Finish();
+    if (ended_.HasBeenNotified()) context.TryCancel();
+    const grpc::Status status = reader->Finish();
+    if (status.ok() || ended_.HasBeenNotified()) return;
+    absl::MutexLock lock(&mutex_);
+    ++num_failed_;
+    failure_ = status.error_message();
   }
 
   std::shared_ptr<grpc::Channel> channel_;
   absl::Notification ended_;
   std::atomic<int64_t> num_messages_ = 0;
+  absl::Mutex mutex_;
+  int64_t num_failed_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string failure_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::thread> threads_;
 };
 
@@ -160,6 +195,8 @@ class AttackTest : public ::testing::Test {
   AttackTest() {
     path_ =
         dir_.WriteFile("data/m.safetensors", SafetensorsImage(kTensorBytes));
+    paced_path_ =
+        dir_.WriteFile("data/paced.safetensors", SafetensorsImage(kPacedBytes));
     names_path_ = dir_.WriteFile("data/names.safetensors", ManyNames());
     const std::string tokens = dir_.WriteFile(
         "tokens", absl::StrCat(kAttackers, dir_.Join("data"), "\n",
@@ -186,6 +223,20 @@ class AttackTest : public ::testing::Test {
   ~AttackTest() override {
     process_ = nullptr;
     if (!group_.empty()) rmdir(group_.c_str());
+  }
+
+  // For a process that attacks. Attackers would be other machines, so the
+  // server and the well-behaved clients take the processors first.
+  std::vector<std::string> AttackArguments(absl::string_view attack) const {
+    return {"/usr/bin/nice",
+            "-n19",
+            std::filesystem::read_symlink("/proc/self/exe"),
+            absl::StrCat("--attack=", attack),
+            absl::StrCat("--address=", address_),
+            absl::StrCat("--path=", path_),
+            absl::StrCat("--names_path=", names_path_),
+            absl::StrCat("--connections=", absl::GetFlag(FLAGS_connections)),
+            absl::StrCat("--descriptors=", absl::GetFlag(FLAGS_descriptors))};
   }
 
   // Returns the operations' names.
@@ -255,6 +306,7 @@ class AttackTest : public ::testing::Test {
 
   TempDir dir_;
   std::string path_;
+  std::string paced_path_;
   std::string names_path_;
   std::string address_;
   std::string group_;
@@ -273,39 +325,14 @@ TEST_F(AttackTest, ServerSurvivesAllAttacks) {
   double paced = 0;
   std::vector<std::string> names;
   {
-    PacedStreams streams(address_, path_);
+    PacedStreams streams(address_, paced_path_);
     const absl::Time begin = absl::Now();
-    Attack attack(address_,
-                  static_cast<size_t>(absl::GetFlag(FLAGS_descriptors)), path_,
-                  names_path_);
-    std::vector<std::jthread> threads;
-    const auto start = [&](void (Attack::*method)() const) {
-      for (int i = 0; i < absl::GetFlag(FLAGS_connections); ++i) {
-        threads.emplace_back([&attack, method] {
-          // Attackers would be other machines.
-          setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 19);
-          (attack.*method)();
-        });
-      }
-    };
-    start(&Attack::UnknownMethods);
-    start(&Attack::RapidReset);
-    start(&Attack::EndlessHeaders);
-    start(&Attack::ControlFrames);
-    start(&Attack::CallsWithoutRequests);
-    start(&Attack::UnfinishedRequests);
-    start(&Attack::HealthWatches);
-    start(&Attack::TextThatIsNotUtf8);
-    start(&Attack::UnreadStreams);
-    start(&Attack::CancelledInspects);
-    start(&Attack::RequestsOfEmptyMessages);
-    start(&Attack::RequestsOfManyParts);
-    start(&Attack::PlansForManyRanks);
+    const ServerProcess attackers(AttackArguments("all"));
     // Idle connections may leave none for those that the server cuts.
     EXPECT_TRUE(process_->WaitUntilItSays("event=connection_cut"));
     names = StartJobs(*jobs);
-    threads.emplace_back([&attack] { attack.IdleConnections(); });
-    attack.EndAfter(time);
+    const ServerProcess idle(AttackArguments("idle"));
+    absl::SleepFor(time);
     paced = streams.End(absl::Now() - begin);
   }
   for (const std::string& name : names) ExpectSuccess(*operations, name);
@@ -358,10 +385,33 @@ TEST_F(AttackTest, ConnectionsAndCallsWithoutATokenTakeLittle) {
 }
 
 }  // namespace
+
+// Attacks until this process is killed.
+void RunAttack() {
+  const Attack attack(absl::GetFlag(FLAGS_address),
+                      static_cast<size_t>(absl::GetFlag(FLAGS_descriptors)),
+                      absl::GetFlag(FLAGS_path),
+                      absl::GetFlag(FLAGS_names_path));
+  if (absl::GetFlag(FLAGS_attack) == "idle") return attack.IdleConnections();
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < absl::GetFlag(FLAGS_connections); ++i) {
+    for (const auto method :
+         {&Attack::UnknownMethods, &Attack::RapidReset, &Attack::EndlessHeaders,
+          &Attack::ControlFrames, &Attack::CallsWithoutRequests,
+          &Attack::UnfinishedRequests, &Attack::HealthWatches,
+          &Attack::TextThatIsNotUtf8, &Attack::UnreadStreams,
+          &Attack::CancelledInspects, &Attack::RequestsOfEmptyMessages,
+          &Attack::RequestsOfManyParts, &Attack::PlansForManyRanks}) {
+      threads.emplace_back([&attack, method] { (attack.*method)(); });
+    }
+  }
+}
+
 }  // namespace dcp::server
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   absl::ParseCommandLine(argc, argv);
+  if (!absl::GetFlag(FLAGS_attack).empty()) dcp::server::RunAttack();
   return RUN_ALL_TESTS();
 }

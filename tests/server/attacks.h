@@ -13,7 +13,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "dcp/base/check.h"
@@ -53,6 +52,7 @@ inline uint32_t StreamNumber(int call) {
   return static_cast<uint32_t>(2 * call + 1);
 }
 
+// All methods but the constructor run until the process is killed.
 class Attack {
  public:
   // Returns the bytes to send for calls `begin` to `begin` + kFramesAtOnce.
@@ -73,20 +73,13 @@ class Attack {
         absl::ToChronoTime(absl::Now() + absl::Minutes(1))));
   }
 
-  // Lets the attacks continue for `time`, then ends them.
-  void EndAfter(absl::Duration time) {
-    ended_.WaitForNotificationWithTimeout(time);
-    ended_.Notify();
-  }
-  bool GoesOn() const { return !ended_.HasBeenNotified(); }
-
   // Sends rounds, on a new connection whenever one ends.
   void Flood(const Round& round) const {
-    while (GoesOn()) {
+    while (true) {
       RawConnection connection(address_);
       if (!connection.Send(Preface())) continue;
       int call = 0;
-      while (GoesOn() && connection.Send(round(call)) && connection.Drain()) {
+      while (connection.Send(round(call)) && connection.Drain()) {
         call += kFramesAtOnce;
       }
     }
@@ -209,7 +202,7 @@ class Attack {
     request.mutable_source()->set_path(path_);
     for (int i = 0; i < 2'000'000; ++i) request.add_placements();
     const auto jobs = tessera::v1::JobService::NewStub(channel_);
-    while (GoesOn()) {
+    while (true) {
       grpc::ClientContext context;
       SendToken("two", context);
       google::longrunning::Operation operation;
@@ -225,7 +218,7 @@ class Attack {
     for (int i = 0; i < 500'000; ++i) {
       request.mutable_parts()->add_parts()->set_name("?");
     }
-    while (GoesOn()) {
+    while (true) {
       grpc::ClientContext context;
       SendToken("two", context);
       const auto reader = stub_->ReadTensors(&context, request);
@@ -247,7 +240,7 @@ class Attack {
     axis->set_name("shard");
     axis->set_size(1024);
     const auto jobs = tessera::v1::JobService::NewStub(channel_);
-    while (GoesOn()) {
+    while (true) {
       grpc::ClientContext context;
       SendToken("three", context);
       google::longrunning::Operation operation;
@@ -259,27 +252,27 @@ class Attack {
   void IdleConnections() const {
     std::vector<std::unique_ptr<RawConnection>> connections;
     const size_t num = num_descriptors_ * 2;
-    for (size_t i = 0; GoesOn() && i < num; ++i) {
+    for (size_t i = 0; i < num; ++i) {
       connections.push_back(std::make_unique<RawConnection>(address_));
       if (i % 2 == 0) connections.back()->Send(Preface());
     }
-    ended_.WaitForNotification();
+    while (true) absl::SleepFor(absl::Minutes(1));
   }
 
   // Begins as many streams as the client may have, and more.
   void UnreadStreams() const {
     const tessera::v1::ReadTensorsRequest request = MakeReadRequest(path_);
-    while (GoesOn()) {
+    while (true) {
       std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
       std::vector<
           std::unique_ptr<grpc::ClientReader<tessera::v1::ReadTensorsResponse>>>
           readers;
-      for (size_t i = 0; GoesOn() && i < kUnreadStreams; ++i) {
+      for (size_t i = 0; i < kUnreadStreams; ++i) {
         contexts.push_back(std::make_unique<grpc::ClientContext>());
         SendToken("two", *contexts.back());
         readers.push_back(stub_->ReadTensors(contexts.back().get(), request));
       }
-      ended_.WaitForNotificationWithTimeout(absl::Seconds(2));
+      absl::SleepFor(absl::Seconds(2));
       for (size_t i = 0; i < readers.size(); ++i) {
         contexts[i]->TryCancel();
         readers[i]->Finish();
@@ -293,7 +286,7 @@ class Attack {
     for (int i = 0; i < kManyPatterns; ++i) {
       request.add_names(absl::StrCat("*a*e*l*.*", i % 10, "*.*m*p*", i, "*z"));
     }
-    while (GoesOn()) {
+    while (true) {
       grpc::ClientContext context;
       SendToken("two", context);
       context.set_deadline(
@@ -308,7 +301,6 @@ class Attack {
   const size_t num_descriptors_;
   const std::string path_;
   const std::string names_path_;
-  absl::Notification ended_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<tessera::v1::CheckpointService::Stub> stub_;
 };
