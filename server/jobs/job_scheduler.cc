@@ -254,10 +254,8 @@ void JobScheduler::StopRevoked() {
 }
 
 void JobScheduler::RunReady() {
-  // Streams come first: their clients wait.
-  Thread::LowerPriority();
-  while (true) {
-    JobEntryPtr entry;
+  Thread::LowerPriority();  // streams come first: their clients wait
+  for (JobEntryPtr entry;; entry = nullptr) {
     {
       absl::MutexLock lock(&jobs_.mutex());
       while (!exiting_ && (ready_.empty() || draining_ || held_)) {

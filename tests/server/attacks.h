@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "dcp/base/check.h"
@@ -256,7 +257,7 @@ class Attack {
       connections.push_back(std::make_unique<RawConnection>(address_));
       if (i % 2 == 0) connections.back()->Send(Preface());
     }
-    while (true) absl::SleepFor(absl::Minutes(1));
+    absl::Notification().WaitForNotification();
   }
 
   // Begins as many streams as the client may have, and more.
@@ -272,7 +273,7 @@ class Attack {
         SendToken("two", *contexts.back());
         readers.push_back(stub_->ReadTensors(contexts.back().get(), request));
       }
-      absl::SleepFor(absl::Seconds(2));
+      absl::Notification().WaitForNotificationWithTimeout(absl::Seconds(2));
       for (size_t i = 0; i < readers.size(); ++i) {
         contexts[i]->TryCancel();
         readers[i]->Finish();
