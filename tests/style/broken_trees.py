@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trees that the rules of tidy.py must refuse."""
 
+import english
 import length_rules
 import markdown_rules
 import release_rules
@@ -366,6 +367,21 @@ BROKEN = (
         ),
     ]
     + [
+        (
+            english.comments_are_plain,
+            "relative_clauses",
+            {"dcp/base/box.cc": "// Does what is needed.\n" * 5},
+        ),
+        (
+            english.names_say_the_result,
+            "many",
+            {
+                "dcp/base/box.cc": "".join(
+                    "void %sOf();\n" % letter
+                    for letter in "ABCDEFGHIJKLMNOPQRSTU"
+                )
+            },
+        ),
         (
             tidy.warnings_are_errors_in_ours_alone,
             "everybodys",

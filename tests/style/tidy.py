@@ -9,6 +9,7 @@ tidy_test.py runs each over the project and shows that each can fail.
 import os
 import re
 
+import english
 import length_rules
 import markdown_rules
 import release_rules
@@ -363,6 +364,7 @@ def mutations_apply(tree):
 
 RULES = (
     banned_words,
+    *english.RULES,
     *length_rules.RULES,
     header_guards,
     headers_open_with_comment,
