@@ -142,7 +142,7 @@ Filled Convert(const MappedTensors& mapped, const Filled& sources) {
   for (StridedPiece piece : mapped.pieces) {
     const bool is_zero = piece.src == StridedPiece::kZeros;
     // Bits are compared, so nothing is computed with them.
-    if (!is_zero) piece.src = mapped.FindSource(piece.src);
+    if (!is_zero) piece.src = mapped.OriginalSource(piece.src);
     CopyPiece(piece, FindSource(piece, sources),
               is_zero ? Bytes() : sources.bytes[piece.src],
               made.tensors[piece.dst], made.bytes[piece.dst]);

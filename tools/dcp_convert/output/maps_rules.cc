@@ -36,7 +36,7 @@ class Shower {
       ShownRule row;
       row.line = rule.line;
       if (rule.when.has_value()) {
-        const absl::StatusOr<int64_t> when = sizes_.ValueOf(*rule.when);
+        const absl::StatusOr<int64_t> when = sizes_.FindValue(*rule.when);
         if (when.ok() && *when == 0) {
           shown.idle.push_back(rule.line);
           continue;
@@ -56,7 +56,7 @@ class Shower {
     std::vector<std::string> lines;
     for (const MappingFile::Size& size : file_.config) {
       DCP_ASSIGN_OR_RETURN(const std::optional<uint64_t> value,
-                           sizes_.SizeOf(size.name));
+                           sizes_.FindKnownSize(size.name));
       if (value.has_value()) lines.push_back(sizes_.Explain(size.name, *value));
     }
     return lines;
@@ -90,7 +90,7 @@ class Shower {
       result += word;
       if (length == 0) continue;
       DCP_ASSIGN_OR_RETURN(const std::optional<uint64_t> size,
-                           sizes_.SizeOf(word));
+                           sizes_.FindKnownSize(word));
       if (size.has_value()) absl::StrAppend(&result, "=", *size);
     }
     return result;
@@ -101,8 +101,8 @@ class Shower {
                           ShownRule& row) {
     std::set<std::string> done;
     for (const MappingRule::Range& range : rule.ranges) {
-      const absl::StatusOr<int64_t> first = sizes_.ValueOf(range.first);
-      const absl::StatusOr<int64_t> end = sizes_.ValueOf(range.end);
+      const absl::StatusOr<int64_t> first = sizes_.FindValue(range.first);
+      const absl::StatusOr<int64_t> end = sizes_.FindValue(range.end);
       const bool is_known = first.ok() && end.ok();
       row.notes.push_back(absl::StrCat(
           range.index, " = ",
@@ -117,7 +117,7 @@ class Shower {
         for (const auto& [name, is_index] : term.name->variables()) {
           if (!is_index || !done.insert(name).second) continue;
           DCP_ASSIGN_OR_RETURN(const std::optional<uint64_t> size,
-                               sizes_.SizeOf(name));
+                               sizes_.FindKnownSize(name));
           if (size.has_value()) {
             row.notes.push_back(absl::StrCat(name, " = 0 .. ", *size));
           }
