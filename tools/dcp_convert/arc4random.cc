@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// arc4random for the binary itself. The static libstdc++ of Debian 12 refers
-// to it (for std::random_device, which its string code pulls in), and glibc
-// has it only since 2.36; with this the binary runs from 2.35 on.
-//
+// arc4random for the binary itself. The static libstdc++ of Debian 12 refers to
+// it (for std::random_device, which its string code pulls in), and glibc has it
+// only since 2.36; with this the binary runs from 2.35 on.
 // Tested by tests/tools/dcp_convert/dcp_convert_test.sh.
 
 #include <unistd.h>

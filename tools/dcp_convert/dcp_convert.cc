@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// dcp-convert: limits, signals and streams of the process; the rest is
-// RunCommand.
-//
+// dcp-convert's main: sets up the process's limits, signals and streams.
+// RunCommand does the rest.
 // Tested by tests/tools/dcp_convert/dcp_convert_test.sh.
 
 #include <signal.h>
@@ -30,8 +29,8 @@
 
 namespace {
 
-// A sharded checkpoint has many files, all open at once; the usual soft limit
-// of 1024 exists for programs that use select().
+// A sharded checkpoint has many files, all open at once. The usual soft limit,
+// 1024, exists for programs that use select().
 void RaiseFileLimit() {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -47,8 +46,8 @@ void LogToStandardError() {
   });
 }
 
-// Without memory nothing can be unwound, so this only prints a message. What
-// the run has made is hidden, and the next run removes it.
+// Without memory nothing can be unwound, so this only prints a message. The
+// files that the run has made are hidden, and the next run removes them.
 void EndWithoutMemory() {
   constexpr absl::string_view kLine =
       "dcp-convert: the system has no more memory for this process; an "
@@ -88,14 +87,14 @@ int main(int argc, char** argv) {
   std::set_new_handler(EndWithoutMemory);
   RaiseFileLimit();
   LogToStandardError();
-  // A reader of our output that leaves must not end a conversion halfway.
+  // A reader that stops reading our output must not end a conversion halfway.
   signal(SIGPIPE, SIG_IGN);
-  // Writing beyond the limit of ulimit -f is an error, not the end.
+  // A write beyond ulimit -f becomes an error instead of ending the process.
   signal(SIGXFSZ, SIG_IGN);
   const dcp::tools::SignalStopper stopper;
   const std::vector<std::string> args(argv + (argc > 0 ? 1 : 0), argv + argc);
   const std::unique_ptr<dcp::FileSystem> fs = dcp::NewDefaultFileSystem();
-  // Results are written once, at the end: a table of 100,000 lines is one
+  // Results are written once, at the end: a table with 100,000 lines is one
   // write, and a late error does not follow half a result.
   std::ostringstream results;
   const dcp::tools::Console console{

@@ -59,8 +59,8 @@ void LimitByAddressSpace(const std::string& root, AvailableMemory& available) {
         "the limit of the address space (ulimit -v)");
 }
 
-// Reads control groups, version 2: the process's own group and all its parents.
-// The page cache of a group does not count, because it is reclaimed when memory
+// Reads control groups, version 2: the process's own group and all parents. A
+// group's page cache does not count, because the system reclaims it when memory
 // is needed.
 void LimitByGroups(const std::string& root, AvailableMemory& available) {
   std::string group;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that the system can still give this process: the least of what the
-// limit of its address space, its control groups and the machine leave. The
-// value is a snapshot, because other processes may take the memory. Any thread.
+// The memory that the system can still give this process: the least that the
+// address space limit, the control groups and the machine leave. The value is a
+// snapshot, because other processes may take the memory. Any thread.
 #ifndef TOOLS_DCP_CONVERT_COMMANDS_AVAILABLE_MEMORY_H_
 #define TOOLS_DCP_CONVERT_COMMANDS_AVAILABLE_MEMORY_H_
 
@@ -15,7 +15,7 @@ namespace dcp::tools {
 
 struct AvailableMemory {
   uint64_t bytes = UINT64_MAX;
-  std::string limit;  // which limit it is, for a message
+  std::string limit;  // the limit's name, for a message
 };
 
 // `root` is put in front of /proc and /sys, for tests. A limit that cannot be

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The verb clean: lists or removes files that dead writers left.
 // Tested by tests/tools/dcp_convert/commands/clean_command_test.cc.
 #include <cstdint>
 #include <string>

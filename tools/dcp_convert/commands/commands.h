@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // RunCommand: all of dcp-convert except the process itself. Each verb has a
-// function in its own file; it returns the exit code if the verb did its work
-// and a status if it could not. Errors are printed here.
+// function in a file: it returns the exit code if the verb did the work, and a
+// status if it could not. Errors are printed here.
 #ifndef TOOLS_DCP_CONVERT_COMMANDS_COMMANDS_H_
 #define TOOLS_DCP_CONVERT_COMMANDS_COMMANDS_H_
 
@@ -20,7 +20,7 @@ namespace dcp::tools {
 
 class Daemon;  // tools/dcp_convert/daemon/daemon.h
 
-// What a verb works with; all of it must outlive the verb.
+// A verb's surroundings; all of it must outlive the verb.
 struct Context {
   const CommandLine& line;
   Console console;

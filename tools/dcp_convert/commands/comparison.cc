@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Compares here or lets the daemon do it, and describes each finding.
 // Tested by tests/tools/dcp_convert/check_options_test.cc.
 #include "tools/dcp_convert/commands/comparison.h"
 
@@ -19,7 +20,7 @@
 namespace dcp::tools {
 namespace {
 
-// The text of one finding, after its name.
+// One finding's text, after the name.
 struct Difference {
   std::string what;
   std::string detail;
@@ -37,7 +38,7 @@ std::string DescribeValues(const DiffFinding& finding) {
     absl::StrAppend(&text, ", max ", FormatCount(difference.max_ulp), " ulp");
   }
   absl::StrAppend(&text, ", first at ");
-  // A server of an earlier version does not send the index by dimension.
+  // An earlier server does not send the index by dimension.
   if (finding.first_index.empty() && finding.num_elements > 1) {
     return absl::StrCat(text, FormatCount(difference.first_different));
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares two checkpoints by value: for `diff`, and for --check, after a
-// conversion, its result with its source. Blocking; one thread.
+// Compares two checkpoints by value: A and B for `diff`; for --check, a
+// conversion's result and source. Blocking; one thread.
 #ifndef TOOLS_DCP_CONVERT_COMMANDS_COMPARISON_H_
 #define TOOLS_DCP_CONVERT_COMMANDS_COMPARISON_H_
 
@@ -14,11 +14,11 @@
 
 namespace dcp::tools {
 
-// Compares the two paths of the line, or lets the daemon do it, and shows the
-// progress. Errors are those of DiffCheckpoints.
+// Compares the line's two paths, or lets the daemon do it, and shows the
+// progress. The errors are DiffCheckpoints'.
 absl::StatusOr<Comparison> ComparePaths(const Context& context);
 
-// What was found, for people.
+// The findings, for people.
 std::string RenderComparison(const Comparison& comparison,
                              const std::optional<Tolerance>& tolerance);
 

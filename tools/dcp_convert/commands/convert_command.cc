@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The verbs that write: convert here, on a server, or as a worker; or only
+// plan.
 // Tested by tests/tools/dcp_convert/dcp_convert_test.sh.
 #include <algorithm>
 #include <cstdlib>
@@ -35,10 +37,10 @@ namespace dcp::tools {
 namespace {
 
 constexpr size_t kMaxFilesPlanned = 16;
-// Bytes of memory for the index from which the plan mentions it.
+// The plan mentions the index if it takes at least this many bytes.
 constexpr uint64_t kMinIndexShown = uint64_t{1} << 20;
 
-// Whether the destination is the only file that is written.
+// Whether the destination is the only written file.
 bool IsOneFile(const ConvertPlan& plan, absl::string_view dst) {
   return plan.to == Format::kTorch || dst == "-" ||
          (plan.to == Format::kSafetensors &&
@@ -104,7 +106,7 @@ std::string RenderPlan(const ConvertPlan& plan, const CommandLine& line) {
           ? ""
           : absl::StrCat(" (", FormatMemory(plan.index_bytes),
                          " for the index)"),
-      // A server does not say how many lanes it uses.
+      // A server does not report the lanes that it uses.
       plan.num_lanes == 0
           ? ""
           : absl::StrCat(" in ", FormatPlural(plan.num_lanes, "lane")),
@@ -128,7 +130,7 @@ std::string RenderOutcome(const ConvertPlan& plan, absl::string_view dst,
                           const ConvertOutcome& outcome) {
   const double rate = static_cast<double>(outcome.bytes_written) /
                       std::max(outcome.seconds, 1e-6);
-  // Of several workers, one says what is there.
+  // If several workers share the work, one of them shows the contents.
   const bool tells_all =
       !outcome.share.has_value() || outcome.share->has_committed;
   const std::string files = tells_all ? absl::StrCat(RenderFiles(plan, dst),
@@ -144,7 +146,7 @@ std::string RenderOutcome(const ConvertPlan& plan, absl::string_view dst,
       FormatMemory(outcome.peak_memory_bytes), "\n");
 }
 
-// Discards the bytes, for the plan of a stream.
+// Discards the bytes, to plan a stream.
 absl::Status IgnoreBytes(ByteSpan /*bytes*/) { return absl::OkStatus(); }
 
 absl::StatusOr<ExitCode> PrintPlan(const Context& context) {
@@ -168,7 +170,7 @@ absl::StatusOr<ExitCode> PrintPlan(const Context& context) {
   return kExitDone;
 }
 
-// Does the share of this worker; with --wait, until the checkpoint is there.
+// Does this worker's share; with --wait, until the checkpoint is there.
 absl::StatusOr<ConvertPlan> ConvertTheShare(const Context& context,
                                             const ConvertOptions& parts,
                                             ProgressDisplay& progress,
@@ -193,8 +195,8 @@ absl::StatusOr<ConvertPlan> ConvertTheShare(const Context& context,
     outcome.is_complete = result.is_complete;
     outcome.has_committed = result.has_committed;
     if (result.is_complete || !line.wait) return std::move(result.plan);
-    // If the last of the others dies before it makes the checkpoint appear,
-    // this worker does.
+    // If the last other worker dies before it makes the checkpoint appear, this
+    // worker does.
     DCP_RETURN_IF_ERROR(WaitForWork(context, WorkGoal::kAllPieces,
                                     stopwatch.seconds(),
                                     [](const WorkStatus&) {}));

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The verb diff: compares two checkpoints and prints the findings.
 // Tested by tests/tools/dcp_convert/dcp_convert_test.sh.
 #include "dcp/base/status.h"
 #include "tools/dcp_convert/commands/commands.h"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// One thread for each server works on shares until none is left.
 // Tested by tests/e2e/fleet_test.cc.
 #include "tools/dcp_convert/commands/fleet.h"
 
@@ -76,7 +77,7 @@ class Fleet {
   }
 
  private:
-  // The server's own share, and then those that others have lost.
+  // Does the server's own share, and then shares that others have lost.
   void Work(Daemon& daemon, size_t server) {
     std::optional<uint32_t> share = static_cast<uint32_t>(server);
     while (share.has_value()) {
@@ -147,7 +148,7 @@ class Fleet {
     all.num_pieces_done += done.num_pieces_done;
     all.is_complete |= done.is_complete;
     all.has_committed |= done.has_committed;
-    // The one that made it appear knows what all have found.
+    // The worker that made it appear knows everybody's findings.
     if (!plan_.has_value() || done.has_committed) plan_ = std::move(plan);
   }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ConvertByFleet: lets several dcp-servers, none of which knows the others,
-// share one conversion. Each does one share; the share of a server that does
-// not answer any more goes to another one. Blocking; one thread.
+// share one conversion. Each does one share. If a server no longer answers,
+// another one does that share. Blocking; one thread.
 #ifndef TOOLS_DCP_CONVERT_COMMANDS_FLEET_H_
 #define TOOLS_DCP_CONVERT_COMMANDS_FLEET_H_
 
@@ -13,10 +13,9 @@
 
 namespace dcp::tools {
 
-// The servers are those of the command line, for which IsFleet is true. A stop,
-// or the error of a share, cancels the jobs of all. What was written stays for
-// the next run, which may have other servers. Unavailable when no server is
-// left that answers.
+// The servers are the command line's, for which IsFleet is true. A stop, or a
+// share's error, cancels all jobs. Written pieces stay for the next run, which
+// may have other servers. Unavailable when no server answers any more.
 absl::StatusOr<ConvertPlan> ConvertByFleet(const Context& context,
                                            DaemonProgress progress,
                                            ConvertOutcome& outcome);

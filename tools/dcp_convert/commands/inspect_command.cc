@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The verb inspect: opens a checkpoint, or asks the daemon, and shows the
+// index.
 // Tested by tests/tools/dcp_convert/dcp_convert_test.sh.
 #include <memory>
 #include <utility>
@@ -21,7 +23,7 @@
 namespace dcp::tools {
 namespace {
 
-// Each object's value costs a read, and nobody reads more of them on a screen.
+// Each object's value costs a read, and nobody reads more on a screen.
 constexpr size_t kMaxObjectsRead = 1000;
 
 std::optional<uint64_t> FileSize(FileSystem& fs, SourceFiles& files,
@@ -29,7 +31,7 @@ std::optional<uint64_t> FileSize(FileSystem& fs, SourceFiles& files,
   const absl::StatusOr<FileInfo> info = fs.Stat(files.FullPath(file));
   if (!info.ok()) return std::nullopt;
   if (info->kind == FileKind::kFile) return info->size;
-  // If a checkpoint is a single file, its path may be a link.
+  // If a checkpoint is a single file, the path may be a link.
   const absl::StatusOr<File> opened = files.Get(file);
   if (!opened.ok()) return std::nullopt;
   return opened->size;
@@ -44,7 +46,7 @@ std::vector<Inspection::DataFile> DataFiles(FileSystem& fs,
   return sizes;
 }
 
-// The objects to be shown whose values have not been read.
+// The objects to be shown that have not been read.
 std::vector<uint32_t> UnreadObjects(const Checkpoint& checkpoint,
                                     absl::string_view glob) {
   std::vector<uint32_t> unread;
@@ -132,9 +134,8 @@ absl::StatusOr<ExitCode> RunInspect(const Context& context) {
   inspection.warnings = LossTexts(checkpoint->losses());
   inspection.files = DataFiles(context.fs, checkpoint->files());
   inspection.objects_note = std::move(note);
-  // Everything that could be read is shown even if objects are damaged. With
-  // --json the error is printed instead, because standard output gets only one
-  // object.
+  // Everything readable is shown even if objects are damaged. With --json the
+  // error is printed instead, because standard output gets only one object.
   if (line.json) {
     DCP_RETURN_IF_ERROR(objects);
     context.console.out << InspectJson(inspection, line.chunks);

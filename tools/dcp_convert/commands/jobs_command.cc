@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The verb jobs: lists, awaits or cancels a server's jobs.
 // Tested by tests/tools/dcp_convert/dcp_convert_server_test.sh.
 #include <optional>
 #include <string>
@@ -77,7 +78,7 @@ absl::StatusOr<ExitCode> WaitForJob(const Context& context) {
       {stats, [&](uint64_t bytes) { progress.Start(bytes); }});
   progress.Finish();
   DCP_RETURN_IF_ERROR(job.status());
-  // The command ends as the verb itself would have ended, and says the same.
+  // The command ends, and prints, as the verb itself would have.
   DCP_RETURN_IF_ERROR(job->status);
   JobRow row = RowFrom(*job);
   if (job->converted.has_value()) {

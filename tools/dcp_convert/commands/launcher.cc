@@ -21,12 +21,12 @@ struct Launcher {
   const char* index;
   const char* count;   // null: the user says it
   const char* marker;  // set by this launcher only, or null
-  // It starts processes inside other launchers, whose variables it leaves.
+  // Starts processes inside other launchers, and leaves their variables alone.
   bool is_inner;
 };
 
-// SLURM_NTASKS is set in batch scripts too, which run once for all tasks;
-// SLURM_STEP_NUM_TASKS only by srun. Arrays are added below.
+// SLURM_NTASKS is set in batch scripts too, which run once for all tasks; only
+// srun sets SLURM_STEP_NUM_TASKS. Arrays are added below.
 constexpr Launcher kLaunchers[] = {
     {"torchrun", "RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", true},
     {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", nullptr, true},
@@ -37,7 +37,7 @@ constexpr Launcher kLaunchers[] = {
 };
 
 struct Found {
-  std::string text;  // for people: the variables and their values
+  std::string text;  // for people: the variables and values
   Share share;
 };
 
@@ -54,7 +54,7 @@ absl::StatusOr<std::optional<uint32_t>> Number(Environment environment,
   return number;
 }
 
-// The place of this process in an array of Slurm jobs.
+// This process's place in an array of Slurm jobs.
 absl::StatusOr<std::optional<Found>> FindArray(Environment environment) {
   DCP_ASSIGN_OR_RETURN(const std::optional<uint32_t> task,
                        Number(environment, "SLURM_ARRAY_TASK_ID"));
@@ -82,7 +82,7 @@ absl::StatusOr<std::optional<Found>> FindArray(Environment environment) {
       .share = {.index = (*task - *min) / width, .count = *count}};
 }
 
-// What one launcher says.
+// The share that one launcher gives.
 absl::StatusOr<std::optional<Found>> Find(const Launcher& launcher,
                                           Environment environment,
                                           uint32_t num_workers) {
@@ -113,7 +113,7 @@ absl::StatusOr<std::optional<Found>> Find(const Launcher& launcher,
   return found;
 }
 
-// The tasks of a step in a task of an array are workers too.
+// If a task in an array runs a step, the step's tasks are workers too.
 absl::StatusOr<std::optional<Found>> FindInArray(std::optional<Found> step,
                                                  Environment environment) {
   DCP_ASSIGN_OR_RETURN(std::optional<Found> array, FindArray(environment));

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The verb maps: lists, shows and tries mappings.
 // Tested by tests/tools/dcp_convert/commands/maps_command_test.cc.
 #include <algorithm>
 #include <string>
@@ -51,7 +52,7 @@ bool IsFamily(const std::string& word) {
   return std::find(families.begin(), families.end(), word) != families.end();
 }
 
-// The mapping of a family, or of a rule file.
+// A family's mapping, or a rule file's.
 absl::StatusOr<Mapping> MappingOf(FileSystem& fs, const std::string& word) {
   if (IsFamily(word)) return BuiltinMapping(word);
   absl::StatusOr<Mapping> mapping = ReadMapping(fs, word);
@@ -70,7 +71,7 @@ absl::StatusOr<std::string> ShowText(const Context& context,
                          BuiltinMappingText(word));
     text = std::string(builtin);
   } else {
-    // Says what is wrong with it.
+    // The error says where the rule file is wrong.
     DCP_RETURN_IF_ERROR(MappingOf(context.fs, word).status());
     DCP_ASSIGN_OR_RETURN(text, ReadFile(context.fs, word, kMaxMappingBytes,
                                         /*follow_symlinks=*/true));
@@ -88,7 +89,7 @@ absl::StatusOr<std::string> Show(const Context& context) {
                      .to = line.to_side,
                      .settings = line.map_settings};
   std::string word = line.paths[1];
-  // As --map names it.
+  // The word may also have --map's form.
   if (const absl::StatusOr<MapName> name = ParseMapName(word);
       name.ok() && IsFamily(name->family)) {
     word = name->family;
@@ -110,8 +111,8 @@ absl::StatusOr<std::string> Show(const Context& context) {
   return line.json ? MapRulesJson(shown) : RenderMapping(shown);
 }
 
-// What maps check and maps test try. `warnings` gets what the checkpoint of
-// --shapes lacks.
+// The conversions that maps check and maps test try. `warnings` gets the losses
+// in --shapes' checkpoint.
 absl::StatusOr<std::vector<TriedPair>> Try(const Context& context,
                                            const Mapping& mapping,
                                            bool with_bits,

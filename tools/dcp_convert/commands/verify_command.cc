@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The verb verify: here, on a server, or as a worker.
 // Tested by tests/tools/dcp_convert/dcp_convert_test.sh.
 #include <optional>
 #include <string>
@@ -48,7 +49,7 @@ std::string RenderShare(const ShareOutcome& share, const VerifyReport& report) {
       "\n");
 }
 
-// Does the share of this worker; with --wait, until all is verified.
+// Does this worker's share; with --wait, until all is verified.
 absl::StatusOr<VerifyReport> VerifyTheShare(const Context& context,
                                             ProgressDisplay& progress,
                                             TransferStats& stats,
@@ -124,7 +125,8 @@ absl::StatusOr<ExitCode> RunVerify(const Context& context) {
                                           share.has_value() ? &*share : nullptr)
                                     : RenderOutcome(line.paths[0], *report,
                                                     share, seconds));
-  // Of several workers, only one that knows what all have found says so.
+  // If several workers share the work, only one that knows all findings reports
+  // them.
   if (share.has_value() && !share->is_complete) return kExitDone;
   return CodeOfReport(*report, line.strict);
 }

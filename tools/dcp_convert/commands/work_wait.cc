@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Looks twice a second.
 // Tested by tests/e2e/workers_test.cc.
 #include "tools/dcp_convert/commands/work_wait.h"
 
@@ -54,7 +55,7 @@ absl::Status WaitForWork(const Context& context, WorkGoal goal,
     DCP_ASSIGN_OR_RETURN(const std::optional<WorkStatus> status,
                          FindWork(context.fs, dst));
     if (!status.has_value() && is_verify) {
-      // No worker has begun, and that the directory is there says nothing.
+      // No worker has begun. The directory may be there anyway.
     } else if (!status.has_value()) {
       // Nothing is there before the first worker begins.
       absl::Status there = context.fs.Stat(dst).status();

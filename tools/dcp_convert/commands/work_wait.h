@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// WaitForWork: waits for workers that share a conversion or a verify, by
-// looking at what they leave at the destination, or where --records says.
+// WaitForWork: waits for workers that share a conversion or a verify. It looks
+// at the records that they leave at the destination, or in --records' folder.
 // Blocking; one thread.
 #ifndef TOOLS_DCP_CONVERT_COMMANDS_WORK_WAIT_H_
 #define TOOLS_DCP_CONVERT_COMMANDS_WORK_WAIT_H_
@@ -15,15 +15,14 @@
 namespace dcp::tools {
 
 enum class WorkGoal : uint8_t {
-  // Are written, whether or not the checkpoint is there; or verified.
+  // All are written, whether or not the checkpoint is there; or verified.
   kAllPieces,
   kCheckpoint,  // is there
 };
 
-// Waits at most until the time that --wait-for allows, of which
-// `passed_seconds` have passed already. Calls `show` each time that it has
-// looked and found unfinished work. DeadlineExceeded that says what is missing;
-// Cancelled after a stop.
+// Waits at most as long as --wait-for allows, less `passed_seconds`. Calls
+// `show` each time that it finds unfinished work. DeadlineExceeded names the
+// missing pieces; Cancelled after a stop.
 absl::Status WaitForWork(const Context& context, WorkGoal goal,
                          double passed_seconds,
                          absl::FunctionRef<void(const WorkStatus&)> show);

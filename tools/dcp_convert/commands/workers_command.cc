@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The verb workers: shows, awaits or discards work that several processes
+// share.
 // Tested by tests/e2e/workers_test.cc.
 #include <algorithm>
 #include <map>
@@ -23,7 +25,7 @@
 namespace dcp::tools {
 namespace {
 
-// A worker that wrote a piece this short a time ago may be at work.
+// A worker may still be running if it wrote a piece more recently than this.
 constexpr int64_t kRecentSeconds = 60;
 
 struct HostWork {
@@ -72,8 +74,8 @@ absl::StatusOr<ExitCode> Discard(const Context& context,
                                  const std::string& dst) {
   const absl::StatusOr<std::optional<WorkStatus>> status =
       FindWork(context.fs, dst);
-  // The work of several plans is discarded as well; and at a verify that is
-  // complete nobody works.
+  // Work from several plans is discarded as well. Nobody works on a complete
+  // verify.
   if (status.ok() && status->has_value() &&
       !((*status)->report.has_value() && (*status)->is_complete())) {
     for (const WorkStatus::Done& done : (*status)->done) {
@@ -122,7 +124,7 @@ absl::StatusOr<ExitCode> RunWorkers(const Context& context) {
   if (line.wait) DCP_RETURN_IF_ERROR(Wait(context));
   DCP_ASSIGN_OR_RETURN(const std::optional<WorkStatus> status,
                        FindWork(context.fs, dst));
-  // Where there was no verify, nobody has begun one.
+  // Without --records, a verify shows only in records that exist.
   const bool is_verify = !line.records.empty() ||
                          (status.has_value() && status->report.has_value());
   const bool is_there = context.fs.Stat(dst).ok();

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Sends each verb's request, and follows the progress.
 // Tested by tests/tools/dcp_convert/dcp_convert_server_test.sh.
 #include "tools/dcp_convert/daemon/daemon.h"
 
@@ -17,8 +18,8 @@ namespace v1 = tessera::v1;
 // How long the user waits, after a stop, for the server to cancel the job.
 constexpr absl::Duration kCancelTimeout = absl::Seconds(5);
 
-// Reports the total once, when the server first knows it, and adds what is done
-// to the counters, which several of these may share.
+// Reports the total once, when the server first knows it, and adds finished
+// bytes to the counters, which several of these may share.
 class ProgressTeller {
  public:
   explicit ProgressTeller(DaemonProgress& progress) : progress_(progress) {}
@@ -27,7 +28,7 @@ class ProgressTeller {
     if (total_bytes == 0) return;
     if (!told_) progress_.on_total(total_bytes);
     told_ = true;
-    // It falls when a server that was restarted does some of it again.
+    // It falls when a restarted server does some work again.
     progress_.stats.bytes_read += done_bytes - last_bytes_;
     progress_.stats.bytes_written += done_bytes - last_bytes_;
     last_bytes_ = done_bytes;
@@ -61,7 +62,7 @@ absl::StatusOr<OwnedInspection> Daemon::Inspect(const CommandLine& line) {
   SourceToProto(line.paths[0], SourceOptionsOf(line),
                 *request.mutable_source());
   if (!line.tensors_glob.empty()) request.add_names(line.tensors_glob);
-  // The layout's name is derived from the chunks.
+  // The layout's name follows from the chunks.
   request.set_chunks(true);
   DCP_ASSIGN_OR_RETURN(
       const v1::InspectResponse response,
@@ -113,7 +114,7 @@ absl::StatusOr<ConvertPlan> Daemon::Convert(const CommandLine& line,
   if (!job.done) {
     absl::StatusOr<client::Job> ended = WaitJob(job.name, progress);
     if (absl::IsCancelled(ended.status())) {
-      // The user sees the interruption, not the result of this call.
+      // The user sees the interruption; the result of this call is not shown.
       jobs_.Cancel(job.name, {.timeout = kCancelTimeout}).IgnoreError();
     }
     DCP_RETURN_IF_ERROR(ended.status());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Daemon: lets a dcp-server do the verbs' work instead of this process.
-// Blocking; one thread. A stop ends the call on the server, and cancels a job
-// that this object started.
+// Daemon: lets a dcp-server do a verb's work instead of this process. Blocking;
+// one thread. A stop ends the call on the server, and cancels a job that this
+// object started.
 #ifndef TOOLS_DCP_CONVERT_DAEMON_DAEMON_H_
 #define TOOLS_DCP_CONVERT_DAEMON_DAEMON_H_
 
@@ -32,7 +32,7 @@ struct DaemonProgress {
 
 class Daemon {
  public:
-  // Uses the address, certificates and token of the command line.
+  // Uses the command line's address, certificates and token.
   static absl::StatusOr<std::unique_ptr<Daemon>> Connect(
       const CommandLine& line, std::stop_token stop);
 
@@ -41,7 +41,7 @@ class Daemon {
                                       DaemonProgress progress);
   absl::StatusOr<DiffReport> Diff(const CommandLine& line,
                                   DaemonProgress progress);
-  // All verbs that write; --plan only plans. Sets `outcome` if something was
+  // All writing verbs; --plan only plans. Sets `outcome` if something was
   // written.
   absl::StatusOr<ConvertPlan> Convert(const CommandLine& line,
                                       DaemonProgress progress,

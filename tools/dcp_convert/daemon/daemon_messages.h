@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts between the command line and dcp-server's messages: requests from
-// options, and an inspection from its answer, so that a verb prints the same
-// whether a server or this process did its work; proto/messages converts the
-// parts that the server reads and writes too. An answer is untrusted: DataLoss
-// for one with invalid contents. Pure; any thread.
+// Converts between the command line and dcp-server's messages: options become
+// requests, and an answer becomes an inspection. A verb therefore prints the
+// same, whoever did the work. proto/messages converts the parts that the server
+// reads and writes too. An answer is untrusted: DataLoss if the contents are
+// invalid. Pure; any thread.
 #ifndef TOOLS_DCP_CONVERT_DAEMON_DAEMON_MESSAGES_H_
 #define TOOLS_DCP_CONVERT_DAEMON_DAEMON_MESSAGES_H_
 
@@ -25,11 +25,11 @@ tessera::v1::ConsolidateRequest ConsolidateMessage(const CommandLine& line);
 tessera::v1::VerifyCheckpointRequest VerifyMessage(const CommandLine& line);
 tessera::v1::DiffRequest DiffMessage(const CommandLine& line);
 
-// An inspection and what it points into.
+// An inspection and the data that it points into.
 struct OwnedInspection {
   std::vector<CheckpointEntry> entries;
   Inspection inspection;
-  uint64_t num_entries = 0;  // of the whole checkpoint
+  uint64_t num_entries = 0;  // in the whole checkpoint
 };
 absl::StatusOr<OwnedInspection> InspectionFrom(
     const tessera::v1::InspectResponse& message);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr absl::string_view kConfigName = "config.json";
 
-// The destination's format if the verb decides it.
+// The destination format if the verb decides it.
 std::optional<Format> OutputFormat(const CommandLine& line) {
   switch (*line.verb) {
     case Verb::kReshard:
@@ -29,7 +29,7 @@ std::optional<Format> OutputFormat(const CommandLine& line) {
   }
 }
 
-// Where the config, tokenizer and generation files come from; empty: from the
+// The folder with the config, tokenizer and generation files; empty: the
 // source.
 std::string CompanionsOf(const CommandLine& line) {
   if (!line.assets.empty()) return line.assets;
@@ -60,7 +60,7 @@ SelectionOptions SecondSelectionOf(const CommandLine& line) {
   if (line.verb != Verb::kDiff) return selection;
   selection.parts = line.selection.parts;
   selection.strip_wrappers = line.selection.strip_wrappers;
-  // With renames the patterns are about A's old names, which B does not have.
+  // With renames, the patterns match A's old names, which B does not have.
   if (line.selection.renames.empty()) {
     selection.include = line.selection.include;
     selection.exclude = line.selection.exclude;

@@ -72,9 +72,9 @@ struct CommandLine {
   // As far as options say it; see MakeConvertSpec. The format of `to_dialect`
   // is `to`.
   ConvertSpec spec;
-  // Patterns and placements as written; spec.placements is what they mean.
+  // Patterns and placements as written; spec.placements has their meaning.
   std::vector<std::pair<std::string, std::string>> place;
-  std::string tp_plan;  // a file, which spec.tensor_parallel has; empty: none
+  std::string tp_plan;  // a file, read into spec.tensor_parallel; empty: none
   std::string tp_axis;  // empty: the default
   std::string assets;   // a folder; empty: that of the source, or of `config`
   bool check = false;   // the result is compared with the source
@@ -102,7 +102,7 @@ struct CommandLine {
   std::string map_file;  // empty: none
   std::string from_side;
   std::string to_side;
-  std::string config;  // a file; empty: the one of the source
+  std::string config;  // a file; empty: the source's
   std::string shapes;  // a checkpoint, for maps; empty: made up
   MappingSettings map_settings;
   std::vector<std::pair<std::string, std::string>> map_prefixes;  // by side
@@ -114,7 +114,7 @@ struct CommandLine {
   std::vector<std::string> encode_exclude;  // globs
   std::string adapter;                      // a folder; empty: none
   std::vector<std::string> average;         // with SRC
-  std::shared_ptr<const MapSpec> map_spec;  // what these mean
+  std::shared_ptr<const MapSpec> map_spec;  // made from the others by LoadMap
   // all verbs
   std::string server;  // does the work; empty: this machine does
   bool tls = false;
@@ -126,16 +126,16 @@ struct CommandLine {
   ProgressMode progress = ProgressMode::kAuto;
 };
 
-// How SRC, or A of a comparison, is opened.
+// How to open SRC, or A in a comparison.
 OpenOptions SourceOptionsOf(const CommandLine& line);
-// The same for B, whose dialect is not chosen: options of dialects that it is
-// not are ignored.
+// The same for B. It has no chosen dialect: a dialect ignores the options that
+// belong to others.
 OpenOptions SecondSourceOptionsOf(const CommandLine& line);
 
-// Which of B is compared, if the line asks for a comparison: of the result of a
-// conversion, everything.
+// The part of B to compare, if the line asks for a comparison: all of it after
+// a conversion.
 SelectionOptions SecondSelectionOf(const CommandLine& line);
-// Whether objects are not compared.
+// Whether the comparison leaves objects out.
 inline bool ComparesTensorsOnly(const CommandLine& line) {
   return line.tensors_only || line.verb != Verb::kDiff;
 }
@@ -145,8 +145,7 @@ inline bool IsShared(const CommandLine& line) {
   return line.workers || line.share.has_value();
 }
 
-// Whether several servers share the work: their addresses have commas between
-// them.
+// Whether several servers share the work: commas separate their addresses.
 inline bool IsFleet(const CommandLine& line) {
   return line.server.find(',') != std::string::npos;
 }
@@ -154,7 +153,7 @@ inline bool IsFleet(const CommandLine& line) {
 // Whether the verb writes to standard output instead of a file.
 bool WritesToStandardOutput(const CommandLine& line);
 
-// What a verb that writes shall make.
+// The conversion that a writing verb asks for.
 ConvertSpec MakeConvertSpec(const CommandLine& line);
 
 // Whether the line asks for a mapping.

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds the verb, lets the tables parse the options, and checks that they fit
+// together.
 // Tested by tests/tools/dcp_convert/options/command_line_test.cc.
 #include "tools/dcp_convert/options/command_line_parser.h"
 
@@ -76,7 +78,7 @@ absl::Status CheckServer(const VerbRow& verb, const CommandLine& line) {
   return absl::OkStatus();
 }
 
-// Checks that a conversion which several servers share can be shared.
+// Checks that several servers can share the conversion.
 absl::Status CheckFleet(const VerbRow& verb, const CommandLine& line) {
   if (!IsFleet(line)) return absl::OkStatus();
   const bool writes = line.verb == Verb::kConvert ||
@@ -88,7 +90,7 @@ absl::Status CheckFleet(const VerbRow& verb, const CommandLine& line) {
                 "without --plan, --share and --workers: name one server");
 }
 
-// Checks options of workers that share the work.
+// Checks options for workers that share the work.
 absl::Status CheckWorkers(const VerbRow& verb, const CommandLine& line) {
   if (line.share.has_value() && line.workers) {
     return Refuse(verb,
@@ -133,7 +135,7 @@ absl::Status CheckWorkers(const VerbRow& verb, const CommandLine& line) {
   return absl::OkStatus();
 }
 
-// Checks what can be done when, and before, the result is there.
+// Checks options that are used before the conversion or after it.
 absl::Status CheckAround(const VerbRow& verb, const CommandLine& line) {
   if (!line.assets.empty() && !line.spec.copy_companions) {
     return Refuse(verb,
@@ -166,7 +168,7 @@ absl::Status CheckAround(const VerbRow& verb, const CommandLine& line) {
   return absl::OkStatus();
 }
 
-// Checks a path of "-".
+// Checks a path that is "-".
 absl::Status CheckDash(const VerbRow& verb, const CommandLine& line) {
   if (!WritesToStandardOutput(line)) {
     return Refuse(verb,
@@ -223,7 +225,7 @@ absl::Status CheckMesh(const VerbRow& verb, const CommandLine& line) {
   return absl::OkStatus();
 }
 
-// Checks what each verb requires in addition to its own options.
+// Checks each verb's rules about several options.
 absl::Status CheckCombination(const VerbRow& verb, const CommandLine& line) {
   DCP_RETURN_IF_ERROR(CheckOperands(verb, line));
   DCP_RETURN_IF_ERROR(CheckServer(verb, line));
@@ -274,7 +276,7 @@ absl::StatusOr<CommandLine> ParseCompletion(
 }
 
 // Handles "help", "help VERB", "--help", "--version" and similar words; nullopt
-// if the first word is none of them.
+// for any other first word.
 absl::StatusOr<std::optional<CommandLine>> ParseWithoutVerb(
     absl::Span<const std::string> args) {
   CommandLine line;
@@ -331,7 +333,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> args,
                          return AllOptions()[option].apply(value, line);
                        }));
   if (line.action == CommandLine::Action::kHelp) return line;
-  // A verb without the option does not obey the variable either.
+  // A verb without --server ignores the variable too.
   if (line.server.empty() && line.verb != Verb::kWorkers &&
       line.verb != Verb::kClean && line.verb != Verb::kMaps) {
     line.server = std::string(server);

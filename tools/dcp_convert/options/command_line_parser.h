@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses the command line of dcp-convert, and checks it as far as possible
-// without looking at any file. The verbs and options themselves are tables in
-// option_table.h.
+// Parses dcp-convert's command line, and checks everything that can be checked
+// without looking at a file. Verbs and options are tables in option_table.h.
 #ifndef TOOLS_DCP_CONVERT_OPTIONS_COMMAND_LINE_PARSER_H_
 #define TOOLS_DCP_CONVERT_OPTIONS_COMMAND_LINE_PARSER_H_
 
@@ -14,10 +13,9 @@
 
 namespace dcp::tools {
 
-// `args` do not include the program's name. InvalidArgument is one line that
-// names what is wrong, its value and what is allowed, and says which help to
-// read. `server`, an address or empty, is used if --server is absent. Any
-// thread.
+// `args` do not include the program's name. InvalidArgument is one line with
+// the problem, the value, the allowed values, and the help to read. `server`,
+// an address or empty, is used if --server is absent. Any thread.
 absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> args,
                                              absl::string_view server = "");
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes each shell's script from the tables.
 // Tested by tests/tools/dcp_convert/options/help_test.cc.
 #include "tools/dcp_convert/options/completion.h"
 
@@ -24,7 +25,7 @@ std::vector<absl::string_view> VerbNames() {
   return names;
 }
 
-// "--chunks --depth --json" of one verb.
+// One verb's options: "--chunks --depth --json".
 std::string OptionWords(const VerbRow& verb) {
   std::vector<std::string> words;
   for (const VerbOption& row : Tool().options) {
@@ -33,8 +34,8 @@ std::string OptionWords(const VerbRow& verb) {
   return absl::StrJoin(words, " ");
 }
 
-// For each option that has a value, a line of a case statement that completes
-// the value.
+// A line for each option with a value, in a case statement that completes
+// values.
 std::string ValueCases() {
   std::string text;
   for (const VerbOption& row : Tool().options) {
@@ -50,7 +51,7 @@ std::string ValueCases() {
   return text;
 }
 
-// "list show check test" of one verb.
+// One verb's actions: "list show check test".
 std::string ActionWords(const VerbRow& verb) {
   std::vector<absl::string_view> names;
   for (const Action& action : VerbActions(verb))
@@ -58,8 +59,7 @@ std::string ActionWords(const VerbRow& verb) {
   return absl::StrJoin(names, " ");
 }
 
-// The actions of the verb that take a family of mappings, perhaps instead of a
-// file.
+// The verb's actions that take a mapping family, perhaps instead of a file.
 std::vector<absl::string_view> ActionsWithFamily(const VerbRow& verb) {
   std::vector<absl::string_view> names;
   for (const Action& action : VerbActions(verb)) {
@@ -72,8 +72,8 @@ std::vector<absl::string_view> ActionsWithFamily(const VerbRow& verb) {
   return names;
 }
 
-// A line of a case statement for each verb with actions, which completes them,
-// and behind them the families of mappings next to files.
+// For each verb with actions, lines in a case statement: one completes the
+// actions, the others the mapping families after an action.
 std::string ActionCases() {
   std::string text;
   for (const VerbRow& row : AllVerbs()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion: scripts that make a shell complete verbs, options and their
-// values, from the same tables as the help. Pure; any thread.
+// Completion: scripts that make a shell complete verbs, options and values,
+// from the same tables as the help. Pure; any thread.
 #ifndef TOOLS_DCP_CONVERT_OPTIONS_COMPLETION_H_
 #define TOOLS_DCP_CONVERT_OPTIONS_COMPLETION_H_
 

@@ -10,7 +10,7 @@
 namespace dcp::tools {
 namespace {
 
-// The column at which the explanations of options begin.
+// The column where the option descriptions begin.
 constexpr int kHelpColumn = 26;
 
 }  // namespace

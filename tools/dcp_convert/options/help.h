@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What --help and --version print, made from the tables. Pure; any thread.
+// The texts that --help and --version print, made from the tables. Pure; any
+// thread.
 #ifndef TOOLS_DCP_CONVERT_OPTIONS_HELP_H_
 #define TOOLS_DCP_CONVERT_OPTIONS_HELP_H_
 
@@ -13,7 +14,7 @@ namespace dcp::tools {
 std::string GeneralHelp();
 std::string VerbHelp(Verb verb);
 std::string VersionText();
-// Each exit code on an indented line.
+// One indented line for each exit code.
 absl::string_view ExitCodeHelp();
 
 }  // namespace dcp::tools

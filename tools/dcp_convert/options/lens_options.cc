@@ -13,8 +13,8 @@
 namespace dcp::tools {
 namespace {
 
-// How the names of blocks are spelled where no rule file says it: as in the
-// files of DeepSeek and of gpt-oss.
+// The block names where no rule file gives them: as in DeepSeek's and gpt-oss'
+// files.
 constexpr absl::string_view kFloat8 =
     "fp8-128, weight: \"{x:**}.weight\", codes: \"{x:**}.weight\", "
     "scales: \"{x:**}.weight_scale_inv\"";
@@ -22,8 +22,9 @@ constexpr absl::string_view kMxfp4 =
     "mxfp4, weight: \"{x:**}_proj\", codes: \"{x:**}_proj_blocks\", "
     "scales: \"{x:**}_proj_scales\"";
 
-// What is not encoded, if no rule file says it: what has rows and columns, and
-// yet is not a linear layer in transformers, or one that is not quantized.
+// Tensors that are not encoded unless a rule file says so: they have rows and
+// columns, but in transformers they are not linear layers, or not quantized
+// ones.
 constexpr absl::string_view kEncoded =
     "{blocks: {kind: fp8-128, weight: \"{x:**}.weight\", "
     "codes: \"{x:**}.weight\", scales: \"{x:**}.weight_scale_inv\", "

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options --decode, --adapter, --average and --encode: what is computed
-// with the elements of the source before anything else is done with them, and
-// in the end.
+// The options --decode, --adapter and --average, which compute with the
+// source's elements before anything else happens, and --encode, which computes
+// with the result's.
 #ifndef TOOLS_DCP_CONVERT_OPTIONS_LENS_OPTIONS_H_
 #define TOOLS_DCP_CONVERT_OPTIONS_LENS_OPTIONS_H_
 
@@ -31,7 +31,7 @@ absl::Status CheckLenses(const CommandLine& line);
 // A mapping that leaves every name as it is, for a line without another.
 absl::StatusOr<MapSpec> SpecWithoutRules(const CommandLine& line);
 
-// Puts what the line asks for, except for --decode, into `spec`.
+// Puts these options, except for --decode, into `spec`.
 void AddLenses(const CommandLine& line, MapSpec& spec);
 
 }  // namespace dcp::tools

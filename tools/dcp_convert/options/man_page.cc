@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes the tables as troff.
 // Tested by tests/tools/dcp_convert/options/help_test.cc.
 #include "tools/dcp_convert/options/man_page.h"
 
@@ -16,8 +17,8 @@
 namespace dcp::tools {
 namespace {
 
-// Escapes a line of text for troff: a dash stays an ASCII dash, and a dot or
-// quote at the beginning does not start a request.
+// Escapes a line for troff: a dash stays an ASCII dash, and a dot or quote at
+// the beginning does not start a request.
 std::string Escaped(absl::string_view line) {
   std::string text = absl::StrReplaceAll(line, {{"\\", "\\e"}, {"-", "\\-"}});
   if (absl::StartsWith(text, ".") || absl::StartsWith(text, "'")) {

@@ -7,8 +7,7 @@
 
 namespace dcp::tools {
 
-// In the man macros of troff, as groff and mandoc read them; see
-// groff_man(7).
+// In troff's man macros, as groff and mandoc read them; see groff_man(7).
 std::string ManPage();
 
 }  // namespace dcp::tools

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tries every side on the names in the source.
 // Tested by tests/tools/dcp_convert/options/map_options_test.cc.
 #include "tools/dcp_convert/options/map_detection.h"
 
@@ -21,8 +22,9 @@
 namespace dcp::tools {
 namespace {
 
-// The names as a side has them, without what --at says stands before them. What
-// stands where --at says that states are does not tell another side.
+// The names as `side` would have them, without the prefix that --at gives.
+// Optimizer states below --at's prefix for states are left out, because they do
+// not tell sides apart.
 std::vector<std::string> NamesFor(absl::Span<const MappingTensor> tensors,
                                   const MappingSide& side,
                                   const CommandLine& line) {
@@ -97,7 +99,7 @@ absl::StatusOr<Spelling> FindSpelling(absl::Span<const Mapping> mappings,
           FirstUnknownName(mapping.file(), side.name,
                            NamesFor(tensors, side, line), config,
                            line.map_settings);
-      // Most families do not have the settings that the user gave.
+      // Most families lack the settings that the user gave.
       if (!unknown.ok() && mappings.size() > 1) continue;
       DCP_RETURN_IF_ERROR(unknown.status());
       if (!unknown->has_value()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a checkpoint is spelled: which side of which mapping knows the names of
-// all its tensors.
+// How a checkpoint is spelled: which side of which mapping knows every tensor
+// name.
 #ifndef TOOLS_DCP_CONVERT_OPTIONS_MAP_DETECTION_H_
 #define TOOLS_DCP_CONVERT_OPTIONS_MAP_DETECTION_H_
 
@@ -17,22 +17,21 @@
 
 namespace dcp::tools {
 
-// A mapping, and the side of it that is spelled like a source.
+// A mapping, and the side that is spelled like a source.
 struct Spelling {
   Mapping mapping;
   std::string side;
 };
 
-// The tensors of a checkpoint, without wrappers in their names, and what it
-// lacks.
+// A checkpoint's tensors, without wrappers in their names, and warnings about
+// parts that it lacks.
 struct StoredShapes {
   std::vector<MappingTensor> tensors;
   std::vector<std::string> warnings;
 };
 
-// Those of the checkpoint `path`, which is opened as the line says; nothing
-// else of it is read. Errors are those of Checkpoint::Open, marked as the
-// source's. Blocking.
+// Opens the checkpoint at `path` as the line says, and reads nothing more. The
+// errors are Checkpoint::Open's, marked as the source's. Blocking.
 absl::StatusOr<StoredShapes> ReadShapes(FileSystem& fs, const std::string& path,
                                         const CommandLine& line,
                                         std::stop_token stop);

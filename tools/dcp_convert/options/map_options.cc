@@ -95,7 +95,7 @@ absl::StatusOr<std::vector<Mapping>> CandidatesOf(FileSystem& fs,
   return mappings;
 }
 
-// Sets both sides, one of which the names of the source may tell.
+// Sets both sides. The names in the source may tell one.
 absl::StatusOr<MapSpec> SpecOf(FileSystem& fs, const CommandLine& line,
                                const std::string& config,
                                const std::stop_token& stop) {
@@ -135,7 +135,7 @@ absl::StatusOr<MapSpec> SpecOf(FileSystem& fs, const CommandLine& line,
   return spec;
 }
 
-// The parts of the state that are asked for.
+// The parts of the state that the user asks for.
 absl::StatusOr<MapOptions::Parts> PartsOf(const CommandLine& line) {
   const std::vector<StatePart>& parts = line.selection.parts;
   if (parts.empty()) return MapOptions::Parts::kAll;
@@ -257,7 +257,7 @@ absl::Status LoadMap(FileSystem& fs, CommandLine& line,
     line.map_spec = std::make_shared<const MapSpec>(std::move(spec));
     return absl::OkStatus();
   }
-  // Without --config, a server looks for it next to its source.
+  // Without --config, a server looks for the file next to the source.
   DCP_ASSIGN_OR_RETURN(
       std::string config,
       ReadModelConfig(fs, line, line.server.empty() ? line.paths[0] : ""));

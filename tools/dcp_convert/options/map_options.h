@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The options --map, --map-file and those that belong to them: their values,
-// and the mapping that they mean.
+// and the mapping that they describe.
 #ifndef TOOLS_DCP_CONVERT_OPTIONS_MAP_OPTIONS_H_
 #define TOOLS_DCP_CONVERT_OPTIONS_MAP_OPTIONS_H_
 
@@ -16,13 +16,13 @@
 
 namespace dcp::tools {
 
-// Each stores the value of its option, or returns what is wrong with it.
+// Each stores an option's value, or returns the problem with it.
 absl::Status AddMapSetting(absl::string_view value, CommandLine& line);
 absl::Status AddMapPrefix(absl::string_view value, CommandLine& line);
 absl::Status AddAllowMissing(absl::string_view value, CommandLine& line);
 absl::Status SetUnmatched(absl::string_view value, CommandLine& line);
 
-// What names a mapping: FAMILY-SIDE-to-SIDE.
+// A mapping's name: FAMILY-SIDE-to-SIDE.
 struct MapName {
   std::string family;
   std::string from;
@@ -31,12 +31,12 @@ struct MapName {
 // InvalidArgument for other texts.
 absl::StatusOr<MapName> ParseMapName(absl::string_view text);
 
-// The mapping of a rule file. InvalidArgument names the place in it; other
-// errors are those of reading. Blocking.
+// The mapping in a rule file. InvalidArgument names the place in the file;
+// other errors come from reading it. Blocking.
 absl::StatusOr<Mapping> ReadMapping(FileSystem& fs, const std::string& path);
 
-// The text of the model's config.json: that of the line, or one in or next to
-// `source`; empty if there is none. Blocking.
+// The model's config.json: the line's, or one in or next to `source`; empty if
+// there is none. Blocking.
 absl::StatusOr<std::string> ReadModelConfig(FileSystem& fs,
                                             const CommandLine& line,
                                             const std::string& source);

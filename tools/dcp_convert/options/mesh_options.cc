@@ -28,8 +28,8 @@ bool IsMeshName(absl::string_view text) {
   });
 }
 
-// The mesh that the end of the pattern names, which is then taken off; the
-// first one without it. Names of tensors may contain an @ too.
+// The mesh that the pattern's end names, after taking that end off; without
+// one, the first mesh. Tensor names may contain an @ too.
 const Mesh& TakeMesh(const CommandLine& line, PlacementRule& rule) {
   const size_t at = rule.glob.rfind('@');
   if (at == std::string::npos || at == 0) return *line.spec.mesh;

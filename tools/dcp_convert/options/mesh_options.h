@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The options --mesh, --place and --tp-plan: their values, and how they fit
-// together once all are known, since a placement may name axes and a mesh that
-// come after it on the command line.
+// together once all are known. A placement may name axes and a mesh that come
+// later on the command line.
 #ifndef TOOLS_DCP_CONVERT_OPTIONS_MESH_OPTIONS_H_
 #define TOOLS_DCP_CONVERT_OPTIONS_MESH_OPTIONS_H_
 
@@ -12,8 +12,8 @@
 
 namespace dcp::tools {
 
-// Each stores the value of its option, or returns what is wrong with it.
-// "dp=2,tp=2" is the first mesh, "experts:efsdp=2,ep=2" another one.
+// Each stores an option's value, or returns the problem with it. "dp=2,tp=2" is
+// the first mesh, "experts:efsdp=2,ep=2" another one.
 absl::Status AddMesh(absl::string_view value, CommandLine& line);
 // "GLOB=S(0),R", "GLOB=tp:S(0),dp:S(0)", "GLOB@MESH=S(0),R".
 absl::Status AddPlacement(absl::string_view value, CommandLine& line);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Lists each option with the verbs that take it, the help and the setter.
 // Tested by tests/tools/dcp_convert/options/command_line_test.cc.
 #include "tools/dcp_convert/options/option_table.h"
 
@@ -351,7 +352,7 @@ constexpr OptionRow<CommandLine> kOptions[] = {
      }},
 };
 
-// Words that users of cp, git, restic, huggingface_hub and others try first.
+// Words that users of cp, git, restic or huggingface_hub try first.
 constexpr Habit kHabits[] = {
     {"force", "--overwrite"},
     {"f", "--overwrite"},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbs and options of dcp-convert as tables: parsing, help and the
-// suggestions for misspelt words all use them. Constant data; any thread.
+// dcp-convert's verbs and options as tables. Parsing, help and suggestions for
+// misspelt words all use them. Constant data; any thread.
 #ifndef TOOLS_DCP_CONVERT_OPTIONS_OPTION_TABLE_H_
 #define TOOLS_DCP_CONVERT_OPTIONS_OPTION_TABLE_H_
 
@@ -14,13 +14,13 @@ absl::Span<const VerbRow> AllVerbs();
 const VerbRow& RowOf(Verb verb);
 Verb VerbOf(const VerbRow& row);
 
-// The first word of a verb that has several: an action, and its operand.
+// A verb's first word if it has several: an action, and the operand.
 struct Action {
   const char* name;
   const char* operand;  // null: none
 };
 
-// Those of `verb`; empty if it has paths instead.
+// The verb's actions; empty if it takes paths instead.
 absl::Span<const Action> VerbActions(const VerbRow& verb);
 
 absl::Span<const OptionRow<CommandLine>> AllOptions();

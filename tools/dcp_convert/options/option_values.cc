@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Parses one value in each function.
 // Tested by tests/tools/dcp_convert/options/command_line_test.cc.
 #include "tools/dcp_convert/options/option_values.h"
 
@@ -16,7 +17,7 @@
 namespace dcp::tools {
 namespace {
 
-// The most a user may request; whether it helps depends on the machine.
+// The most that a user may request; the machine decides whether it helps.
 constexpr uint32_t kMaxLanes = 256;
 
 absl::Status AddTo(absl::string_view value, absl::string_view expected,
@@ -38,7 +39,7 @@ absl::Status SetSample(absl::string_view value, CommandLine& line) {
   double percent = 0;
   absl::string_view number = value;
   if (!number.empty() && number.back() == '%') number.remove_suffix(1);
-  // Written so that NaN is refused.
+  // This form refuses NaN too.
   if (!absl::SimpleAtod(number, &percent) || !(percent > 0) ||
       !(percent <= 100)) {
     return IsNot(value, "a percentage above 0 and up to 100");
@@ -159,7 +160,7 @@ absl::Status SetPieceSize(absl::string_view value, CommandLine& line) {
   return absl::OkStatus();
 }
 
-// A number of hours, or one with a unit.
+// A number, which is in hours, or one with a unit.
 absl::Status SetOlderThan(absl::string_view value, CommandLine& line) {
   constexpr std::pair<absl::string_view, absl::Duration> kUnits[] = {
       {"m", absl::Minutes(1)}, {"h", absl::Hours(1)}, {"d", absl::Hours(24)}};

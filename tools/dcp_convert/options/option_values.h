@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The values of the options of dcp-convert that are more than a text, a number
-// or a flag. Each function stores one, or returns what is wrong with it. Pure;
-// any thread.
+// Setters for option values other than a text, a number or a flag. Each stores
+// one value, or returns the problem with it. Pure; any thread.
 #ifndef TOOLS_DCP_CONVERT_OPTIONS_OPTION_VALUES_H_
 #define TOOLS_DCP_CONVERT_OPTIONS_OPTION_VALUES_H_
 
@@ -45,7 +44,7 @@ absl::Status SetProgress(absl::string_view value, CommandLine& line);
 template <double Tolerance::*kField>
 absl::Status SetTolerance(absl::string_view value, CommandLine& line) {
   double number = 0;
-  // Written so that NaN is refused.
+  // This form refuses NaN too.
   if (!absl::SimpleAtod(value, &number) || !(number >= 0) ||
       std::isinf(number)) {
     return IsNot(value, "a number that is not negative");

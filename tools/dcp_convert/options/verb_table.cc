@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Describes each verb for help, with examples.
 // Tested by tests/tools/dcp_convert/options/help_test.cc.
 #include <array>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Puts the lines together that describe a conversion.
 // Tested by tests/tools/dcp_convert/dcp_convert_test.sh.
 #include "tools/dcp_convert/output/convert_text.h"
 

@@ -9,11 +9,11 @@
 
 namespace dcp::tools {
 
-// The present or future contents of the destination, and the values left out.
+// The destination's present or future contents, and the values left out.
 std::string RenderContents(const ConvertPlan& plan);
 
-// Which part of the source was written without a check, and which casts lost
-// more than precision; empty if there is nothing of that.
+// The source's parts that were written without a check, and the casts that lost
+// more than precision; empty if there are none.
 std::string RenderDoubts(const ConvertPlan& plan);
 
 }  // namespace dcp::tools

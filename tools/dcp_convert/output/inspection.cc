@@ -60,7 +60,7 @@ void AppendSummary(const Inspection& inspection, std::string& text) {
   }
   AppendField("objects", FormatCount(inspection.objects.size()), text);
   for (const auto& [label, value] : inspection.properties) {
-    // The metadata of safetensors mostly has a format of its own.
+    // Most safetensors metadata has an entry "format" too.
     const bool is_taken = label == "format" || label == "tensors" ||
                           label == "dtypes" || label == "objects";
     const std::string text_of_value =
@@ -96,8 +96,8 @@ void AppendFiles(const Inspection& inspection, std::string& text) {
   absl::StrAppend(&text, "\n", table.Render());
 }
 
-// Adds the row that stands for everything that `limit` leaves out; its last
-// cells are `rest`.
+// Adds the row that stands for everything beyond `limit`; the last cells are
+// `rest`.
 void AddRestRow(size_t num_left, std::vector<std::string> rest, Table& table) {
   rest.insert(rest.begin(), absl::StrCat("(", FormatCount(num_left), " more)"));
   table.AddRow(std::move(rest));

@@ -21,7 +21,7 @@
 namespace dcp::tools {
 namespace {
 
-// Longer texts of values are cut, as for people; "object" has the whole value.
+// Longer value texts are cut, as for people; "object" has the whole value.
 constexpr size_t kMaxJsonValueBytes = 1000;
 
 Json DimsJson(const Dims& dims) {
@@ -56,8 +56,8 @@ Json TensorJson(const Inspection& inspection, const CheckpointEntry& entry,
   return json;
 }
 
-// One object of the list: its fields, then "object", which nlohmann's type
-// cannot hold, because its integers have any number of digits.
+// One object in the list: the fields, then "object". nlohmann's type cannot
+// hold "object", because integers there have any number of digits.
 std::string ObjectLine(const Inspection& inspection, size_t index,
                        ObjectJsonLimits& left) {
   Json json{{"name", inspection.objects[index]->fqn}, {"value", nullptr}};
@@ -81,7 +81,7 @@ std::string ObjectLine(const Inspection& inspection, size_t index,
   return absl::StrCat(line, ",\"object\":", typed, "}");
 }
 
-// The list as text. All its objects share one limit.
+// The list as text. All objects in it share one limit.
 std::string ObjectsText(const Inspection& inspection) {
   ObjectJsonLimits left;
   std::vector<std::string> objects;
@@ -137,7 +137,7 @@ Json DiffFindingJson(const DiffFinding& finding) {
   return json;
 }
 
-// The present or future contents of the destination, and the values left out.
+// The destination's present or future contents, and the values left out.
 void AddContents(const ConvertPlan& plan, Json& json) {
   json["from"] = JsonText(FormatName(plan.from));
   json["to"] = JsonText(FormatName(plan.to));
@@ -151,7 +151,8 @@ void AddContents(const ConvertPlan& plan, Json& json) {
   json["dropped_config"] = plan.dropped_config;
 }
 
-// How much of the source was checked, and which casts lost more than precision.
+// How much was checked in the source, and the casts that lost more than
+// precision.
 void AddDoubts(const ConvertPlan& plan, Json& json) {
   json["checked"] = plan.check.checked;
   json["num_crcs_checked"] = plan.check.num_crcs_checked;

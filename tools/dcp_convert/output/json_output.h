@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The JSON objects that --json prints, one per verb; map_json.h has those of
-// mappings. tools/README.md documents them; their fields are kept from version
-// to version. Pure; any thread.
+// The JSON objects that --json prints, one per verb; map_json.h has the
+// mappings'. tools/README.md documents them; fields are kept from version to
+// version. Pure; any thread.
 #ifndef TOOLS_DCP_CONVERT_OUTPUT_JSON_OUTPUT_H_
 #define TOOLS_DCP_CONVERT_OUTPUT_JSON_OUTPUT_H_
 
@@ -24,7 +24,7 @@ namespace dcp::tools {
 
 std::string InspectJson(const Inspection& inspection, bool chunks);
 
-// What a comparison found, and how long it took.
+// A comparison's findings, and how long it took.
 struct Comparison {
   DiffReport report;
   double seconds = 0;
@@ -34,11 +34,11 @@ std::string DiffJson(absl::string_view a, absl::string_view b,
                      const Comparison& comparison,
                      const std::optional<Tolerance>& tolerance);
 
-// What one of several workers has done.
+// The work that one worker among several has done.
 struct ShareOutcome {
   Share share;
   std::string plan_id;
-  uint32_t num_pieces = 0;       // of all workers
+  uint32_t num_pieces = 0;       // by all workers
   uint32_t num_pieces_done = 0;  // by this worker
   bool is_complete = false;      // the checkpoint is there, or verified
   bool has_committed = false;    // this worker made it appear
@@ -48,7 +48,7 @@ struct ShareOutcome {
 std::string VerifyJson(absl::string_view path, const VerifyReport& report,
                        double seconds, const ShareOutcome* share);
 
-// The results of a conversion that its plan does not have.
+// Results that a conversion's plan does not have.
 struct ConvertOutcome {
   double seconds = 0;
   uint64_t bytes_read = 0;
@@ -63,7 +63,7 @@ std::string ConvertJson(absl::string_view verb, absl::string_view src,
                         absl::string_view dst, const ConvertPlan& plan,
                         const ConvertOutcome* outcome);
 
-// A job of a server.
+// A server's job.
 struct JobRow {
   std::string name;
   std::string kind;   // "RESHARD"
@@ -73,7 +73,7 @@ struct JobRow {
   uint64_t done_bytes = 0;
   uint64_t total_bytes = 0;
   std::string error;  // empty unless it failed
-  // Its result, if that is asked for.
+  // The result, if the caller asks for it.
   std::optional<ConvertPlan> converted = {};
   std::optional<VerifyReport> verified = {};
 };
@@ -83,8 +83,8 @@ std::string JobsJson(absl::Span<const JobRow> jobs);
 std::string LitterJson(absl::string_view path, const Litter& litter,
                        bool removed);
 
-// `complete` is whether something is at the destination and nobody is at work
-// there, or all pieces of a verify have been checked.
+// `complete` means that something is at the destination and nobody is at work
+// there, or that all pieces in a verify have been checked.
 std::string WorkersJson(absl::string_view dst,
                         const std::optional<WorkStatus>& status, bool complete);
 

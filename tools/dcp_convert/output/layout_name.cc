@@ -13,7 +13,7 @@
 namespace dcp::tools {
 namespace {
 
-// The cuts of one dimension: the distinct offsets of the boxes in it.
+// One dimension's cuts: the boxes' distinct offsets in it.
 std::vector<int64_t> Cuts(absl::Span<const Box> boxes, size_t dim) {
   std::vector<int64_t> offsets;
   offsets.reserve(boxes.size());
@@ -23,7 +23,7 @@ std::vector<int64_t> Cuts(absl::Span<const Box> boxes, size_t dim) {
   return offsets;
 }
 
-// Whether all pieces except the last have one size and the last is not larger.
+// Whether all pieces except the last have one size, and the last is not larger.
 bool IsEven(absl::Span<const int64_t> cuts, int64_t size) {
   const int64_t piece = cuts[1] - cuts[0];
   for (size_t i = 1; i + 1 < cuts.size(); ++i) {
@@ -32,8 +32,8 @@ bool IsEven(absl::Span<const int64_t> cuts, int64_t size) {
   return size - cuts.back() <= piece;
 }
 
-// The number of the chunk that each rank wrote, if ranks 0 to n - 1 wrote one
-// of the n chunks of dimension `dim` each; otherwise empty.
+// The chunk that each rank wrote, if ranks 0 to n - 1 each wrote one of the n
+// chunks in dimension `dim`; otherwise empty.
 std::vector<size_t> ChunkOfEachRank(absl::Span<const Box> boxes, size_t dim,
                                     absl::Span<const int64_t> cuts,
                                     absl::Span<const int64_t> ranks) {
@@ -67,7 +67,7 @@ size_t StrideOf(absl::Span<const size_t> chunks) {
   return 1;
 }
 
-// How `num_cuts` pieces of a dimension lie on the ranks.
+// How a dimension's `num_cuts` pieces lie on the ranks.
 std::string DimName(size_t dim, size_t num_cuts, size_t stride) {
   if (stride == 1) return absl::StrCat(num_cuts, " x Shard(", dim, ")");
   return absl::StrCat(num_cuts / stride, " x StridedShard(", dim, ", ", stride,
@@ -92,8 +92,8 @@ std::string LayoutName(absl::Span<const int64_t> shape,
     absl::StrAppend(&name, name.empty() ? "" : ", ",
                     DimName(dim, cuts.size(), stride));
   }
-  // Disjoint boxes that cover the shape form a grid exactly if their number is
-  // the number of cells in the grid of their cuts.
+  // Disjoint boxes that cover the shape form a grid exactly if there are as
+  // many as cells in the grid that their cuts make.
   if (num_cells != boxes.size()) return absl::StrCat(boxes.size(), " chunks");
   return absl::StrCat(name, even ? "" : " (uneven)");
 }

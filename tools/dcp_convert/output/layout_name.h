@@ -11,17 +11,17 @@
 
 namespace dcp::tools {
 
-// "whole" for one chunk; "4 x Shard(0)" if the chunks are those of torch.chunk,
-// "2 x Shard(0), 3 x Shard(1)" for several dimensions; "4 x Shard(0) (uneven)"
-// if they are a grid of other sizes; otherwise "7 chunks". `boxes` are disjoint
-// and cover `shape`. More ranks than chunks may have held the tensor: a rank
-// that held nothing, or a replica, leaves no chunk.
+// "whole" for one chunk; "4 x Shard(0)" if the chunks are torch.chunk's, "2 x
+// Shard(0), 3 x Shard(1)" for several dimensions; "4 x Shard(0) (uneven)" for a
+// grid with other sizes; otherwise "7 chunks". `boxes` are disjoint and cover
+// `shape`. More ranks than chunks may have held the tensor: a rank that held
+// nothing, or a replica, leaves no chunk.
 //
-// `ranks` are those that wrote the boxes, in the same order; empty if they are
-// not known. If each of the first ranks wrote one chunk, in the order of a mesh
-// whose second axis cut first, as FSDP cuts what tensor or expert parallelism
-// has cut, it is "2 x StridedShard(0, 2), 2 x Shard(0)": rank 1 holds the third
-// of four chunks.
+// `ranks` wrote the boxes, in the same order; empty if they are not known. If
+// each of the first ranks wrote one chunk, in the order of a mesh in which the
+// second axis cut first, it is "2 x StridedShard(0, 2), 2 x Shard(0)": rank 1
+// holds the third of four chunks. FSDP cuts that way after tensor or expert
+// parallelism.
 std::string LayoutName(absl::Span<const int64_t> shape,
                        absl::Span<const Box> boxes,
                        absl::Span<const int64_t> ranks = {});

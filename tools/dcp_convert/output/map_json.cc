@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Converts mappings and trials to JSON.
 // Tested by tests/tools/dcp_convert/output/json_output_test.cc.
 #include "tools/dcp_convert/output/map_json.h"
 

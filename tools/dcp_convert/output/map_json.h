@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The JSON of mappings: the objects that `maps` prints, and "map" in those of
-// conversions. As in json_output.h. Pure; any thread.
+// JSON for mappings: the objects that `maps` prints, and "map" in a
+// conversion's object. As in json_output.h. Pure; any thread.
 #ifndef TOOLS_DCP_CONVERT_OUTPUT_MAP_JSON_H_
 #define TOOLS_DCP_CONVERT_OUTPUT_MAP_JSON_H_
 
@@ -17,13 +17,13 @@
 
 namespace dcp::tools {
 
-// What a mapping does in a conversion.
+// A mapping's effect in a conversion.
 Json PlannedMapJson(const PlannedMap& map);
 
 // "box", "strided" or "arithmetic"; for people too.
 absl::string_view NameOf(RuleClass rule_class);
 
-// A family of mappings, or a rule file.
+// A mapping family, or a rule file.
 struct MapRow {
   std::string name;
   std::vector<std::string> sides;
@@ -33,11 +33,11 @@ struct MapRow {
 };
 std::string MapsJson(absl::Span<const MapRow> maps);
 
-// The rules between two sides of a mapping.
+// The rules between a mapping's two sides.
 std::string MapRulesJson(const ShownMapping& shown);
 
-// Conversions that were tried; `ok` is the result of all of them, and
-// `warnings` says what the checkpoint lacks that they were tried with.
+// Conversions that were tried. `ok` is their common result, and `warnings`
+// names parts that the checkpoint used for it lacks.
 std::string MapTrialJson(absl::string_view name, bool ok,
                          absl::Span<const TriedPair> pairs,
                          absl::Span<const std::string> warnings);

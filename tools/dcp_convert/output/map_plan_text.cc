@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Puts the rules into a table.
 // Tested by tests/tools/dcp_convert/options/map_options_test.cc.
 #include "tools/dcp_convert/output/map_plan_text.h"
 

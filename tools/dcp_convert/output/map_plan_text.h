@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a mapping does in a conversion, for people. Pure; any thread.
+// A mapping's effect in a conversion, for people. Pure; any thread.
 #ifndef TOOLS_DCP_CONVERT_OUTPUT_MAP_PLAN_TEXT_H_
 #define TOOLS_DCP_CONVERT_OUTPUT_MAP_PLAN_TEXT_H_
 
@@ -10,8 +10,8 @@
 
 namespace dcp::tools {
 
-// A table of the rules, what they took from config.json, and which tensors are
-// left out or written twice.
+// A table with the rules, the numbers that they took from config.json, and the
+// tensors that are left out or written twice.
 std::string RenderMapPlan(const PlannedMap& map);
 
 // "a, b, c and 7 more".

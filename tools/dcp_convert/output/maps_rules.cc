@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Fills the numbers of a config into the rules.
 // Tested by tests/tools/dcp_convert/commands/maps_command_test.cc.
 #include "tools/dcp_convert/output/maps_rules.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules between two sides of a mapping, with the sizes that a model's
-// config.json tells, for maps show. Pure; any thread.
+// The rules between a mapping's two sides, with the sizes that a model's
+// config.json gives, for maps show. Pure; any thread.
 #ifndef TOOLS_DCP_CONVERT_OUTPUT_MAPS_RULES_H_
 #define TOOLS_DCP_CONVERT_OUTPUT_MAPS_RULES_H_
 
@@ -23,16 +23,18 @@ struct ShownRule {
   int line = 0;
   std::vector<Term> from;
   std::vector<Term> to;
-  // "if not tied", "i = 0 .. 2", "for states only": what else the rule says.
+  // The rule's other conditions: "if not tied", "i = 0 .. 2", "for states
+  // only".
   std::vector<std::string> notes;
 };
 
-// Between two sides, one of which is the pivot.
+// Between the pivot and another side.
 struct ShownRules {
   std::string from;
   std::string to;
   std::vector<ShownRule> rules;
-  // Lines of rules that this model does not need, because their `when` is 0.
+  // The lines with rules that this model does not need, because their `when` is
+  // 0.
   std::vector<int> idle;
 };
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Converts each model to a side and back.
 // Tested by tests/tools/dcp_convert/commands/maps_command_test.cc.
 #include "tools/dcp_convert/output/maps_trial.h"
 
@@ -29,7 +30,8 @@ class Trier {
   Trier(const Mapping& mapping, const TrialRequest& request)
       : mapping_(mapping), request_(request) {}
 
-  // Tries `sources` and adds to `pair`. Returns whether it went well.
+  // Tries `sources` and adds to `pair`. Returns whether they came back the
+  // same.
   bool Try(absl::Span<const MappingTensor> sources, const MapOptions& options,
            uint32_t seed, TriedPair& pair) const {
     absl::Status status;
@@ -66,7 +68,7 @@ class Trier {
   const TrialRequest& request_;
 };
 
-// "--set heads=4 --set groups=2", so that a failure can be seen again.
+// "--set heads=4 --set groups=2", so that users can repeat a failure.
 std::string SettingsText(const MappingSettings& settings) {
   return absl::StrJoin(settings, " ", [](std::string* out, const auto& entry) {
     absl::StrAppend(out, "--set ", entry.first, "=", entry.second);
@@ -105,8 +107,8 @@ absl::Status TryOne(const Mapping& mapping, const TrialRequest& request,
   return absl::OkStatus();
 }
 
-// Whether a side has no names for some tensors, or needs others: it spells
-// other models than this one.
+// Whether a side has no names for some tensors, or needs others, because it
+// spells other models than this one.
 bool IsOfAnotherModel(const absl::Status& status) {
   return absl::StrContains(status.message(), "has no rule for ") ||
          absl::StrContains(status.message(), "nothing is found for ");
@@ -190,7 +192,7 @@ absl::StatusOr<std::vector<TriedPair>> TryModel(
   }
   for (const auto& [from, sources] : spelled) {
     for (const auto& [to, made] : spelled) {
-      // By pieces, what holds for both halves holds for the whole.
+      // If both halves hold for pieces, the whole does.
       const bool is_half = from == trier.pivot() || to == trier.pivot();
       if (from == to || !trier.IsAsked(from, to) ||
           (!is_half && !request.with_bits)) {

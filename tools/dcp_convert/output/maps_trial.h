@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The conversions of a mapping, tried there and back, for maps check and maps
-// test. Pure; any thread.
+// A mapping's conversions, tried there and back, for maps check and maps test.
+// Pure; any thread.
 #ifndef TOOLS_DCP_CONVERT_OUTPUT_MAPS_TRIAL_H_
 #define TOOLS_DCP_CONVERT_OUTPUT_MAPS_TRIAL_H_
 
@@ -17,25 +17,25 @@
 
 namespace dcp::tools {
 
-// One conversion, there and back, of one or several models.
+// One conversion, there and back, for one or several models.
 struct TriedPair {
   enum class Result : uint8_t {
     kSame,     // everything came back as it was
-    kLeftOut,  // this model is not one that both sides can spell
+    kLeftOut,  // one of the two sides cannot spell this model
     kFailed,
   };
 
   std::string from;
   std::string to;
   size_t num_models = 0;
-  size_t num_tensors = 0;  // of all of them
+  size_t num_tensors = 0;  // in all models
   size_t num_made = 0;     // on the other side
   Result result = Result::kSame;
   std::string why = {};  // unless it is kSame
 };
 
 struct TrialRequest {
-  // Compares bits of random tensors; otherwise shapes and pieces alone.
+  // Compares the bits of random tensors; otherwise only shapes and pieces.
   bool with_bits = false;
   // Only conversions between these; empty: all sides.
   std::string from = {};
@@ -44,15 +44,14 @@ struct TrialRequest {
   MappingSettings settings = {};
 };
 
-// Tries models that are made up, between the pivot and every other side, in
-// both directions. Cancelled if `stop` asks for it; other errors are in the
-// result.
+// Tries invented models between the pivot and every other side, in both
+// directions. Cancelled after a stop; other errors are in the result.
 absl::StatusOr<std::vector<TriedPair>> TryInvented(const Mapping& mapping,
                                                    const TrialRequest& request,
                                                    const std::stop_token& stop);
 
-// Tries a model whose tensors are spelled as `side`, as every side that can
-// spell it. Errors are those of Mapping::Map to the pivot.
+// Tries a model with tensors that are spelled as `side`, on every side that can
+// spell it. The errors are those that Mapping::Map to the pivot returns.
 absl::StatusOr<std::vector<TriedPair>> TryModel(
     const Mapping& mapping, const std::string& side,
     absl::Span<const MappingTensor> tensors, const TrialRequest& request,

@@ -22,7 +22,7 @@ namespace {
 
 using Kind = Value::Kind;
 
-// `text` is valid UTF-8, or text of the writer's own.
+// `text` is valid UTF-8, or text that this writer made.
 std::string Quoted(absl::string_view text) {
   return nlohmann::json(std::string(text)).dump();
 }
@@ -32,7 +32,7 @@ std::string Base64(absl::string_view bytes) {
 }
 
 // Whether a dict can be a JSON object: every key is text and occurs once, and
-// none looks like a key of the writer.
+// none looks like one of this writer's keys.
 bool IsPlain(absl::Span<const Value> items) {
   absl::flat_hash_set<absl::string_view> keys;
   for (size_t i = 0; i + 1 < items.size(); i += 2) {

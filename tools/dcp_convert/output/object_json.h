@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// ObjectJson: an object of a checkpoint as JSON, complete and with its types,
-// which JSON does not have. Python's None, bool, int, float, str, list, and
-// dict with text keys become null, true, number, string, array and object;
-// integers are exact, however large. Everything else is an object whose "$type"
-// names its type:
+// ObjectJson: a checkpoint's object as JSON, complete and with Python's types,
+// which JSON does not have. None, bool, int, float, str, list, and dict with
+// text keys become null, true, number, string, array and object; integers are
+// exact, however large. Everything else is an object that names the type in
+// "$type":
 //
 //   float      "value" is "nan", "inf" or "-inf"
-//   str        text that is not UTF-8: its bytes in "base64"
+//   str        text that is not UTF-8: the bytes in "base64"
 //   bytes      in "base64"
 //   tuple, set, frozenset   "items"
 //   dict       with other keys, or one that begins with "$": "items", of pairs
 //   global     a class or function: "module", "name"
 //   tensor     "dtype", "shape"
 //   storage    "dtype", "num_bytes"
-//   enclosing  an object that this one is a part of: "class"
+//   enclosing  an object that contains this one: "class"
 //   persistent "id"
-//   cut        what a limit left out: "limit" ("max_bytes", "max_depth"), and
-//              in "num_left" how many items or bytes
+//   cut        left out because of "limit" ("max_bytes", "max_depth");
+//   "num_left"
+//              is how many items or bytes
 //
-// An object of a class has the class, "collections.OrderedDict", and those of
+// A class's object has the class, "collections.OrderedDict", and those of
 // "args", "items" (pairs), "elements" and "state" that are not empty. In an
-// object that stands for a dict, "$cut" says what a limit left out. Pure; any
-// thread.
+// object that stands for a dict, "$cut" names the limit that left items out.
+// Pure; any thread.
 #ifndef TOOLS_DCP_CONVERT_OUTPUT_OBJECT_JSON_H_
 #define TOOLS_DCP_CONVERT_OUTPUT_OBJECT_JSON_H_
 

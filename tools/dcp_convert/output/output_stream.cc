@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A write to a pipe blocks until all of it is in the pipe, and no signal
+// A write to a pipe blocks until all bytes are in the pipe, and no signal
 // interrupts it, because a separate thread takes the signals. To notice a stop
 // while the reader is slow, the writer first waits for room, and then writes no
 // more than a pipe with room accepts at once. The descriptor is not made

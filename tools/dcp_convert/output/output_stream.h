@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// OutputStream: a descriptor, usually standard output, as the end of a stream.
-// It may be a pipe, a socket or a file of the shell, but not a terminal.
+// OutputStream: a descriptor, usually standard output, as a stream's end. It
+// may be a pipe, a socket or a file that the shell opened, but not a terminal.
 #ifndef TOOLS_DCP_CONVERT_OUTPUT_OUTPUT_STREAM_H_
 #define TOOLS_DCP_CONVERT_OUTPUT_OUTPUT_STREAM_H_
 
@@ -11,9 +11,9 @@
 
 namespace dcp::tools {
 
-// Writes to `descriptor`, which the caller keeps, and waits for a slow reader
-// as long as it takes, unless stopped. InvalidArgument if it is a terminal or
-// not open. The stream fails with Aborted when its reader is gone, and with
+// Writes to `descriptor`, which the caller keeps. Waits as long as a slow
+// reader takes, unless stopped. InvalidArgument if it is a terminal or not
+// open. The stream fails with Aborted when the reader is gone, and with
 // Cancelled after a stop. SIGPIPE must be ignored.
 absl::StatusOr<ByteStream> OpenOutputStream(int descriptor,
                                             std::stop_token stop);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Counts in one pass, with a row for each beginning.
 // Tested by tests/tools/dcp_convert/output/inspection_test.cc.
 #include "tools/dcp_convert/output/prefix_totals.h"
 
@@ -18,7 +19,7 @@ namespace {
 // Names that differ only beyond this many components are counted together.
 constexpr size_t kMaxDepth = 16;
 
-// The first `depth` components of `name`, without the dot after them.
+// `name`'s first `depth` components, without the dot after them.
 absl::string_view Beginning(absl::string_view name, size_t depth) {
   size_t end = name.find('.');
   for (; depth > 1 && end != absl::string_view::npos; --depth) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PrefixTotals: tensors counted by the beginning of their names, for
-// checkpoints that have more tensors than anyone reads line by line. Pure; any
+// PrefixTotals: tensors counted by the beginnings of their names, for
+// checkpoints with more tensors than anyone reads line by line. Pure; any
 // thread.
 #ifndef TOOLS_DCP_CONVERT_OUTPUT_PREFIX_TOTALS_H_
 #define TOOLS_DCP_CONVERT_OUTPUT_PREFIX_TOTALS_H_
@@ -16,8 +16,8 @@
 namespace dcp::tools {
 
 struct PrefixTotal {
-  // "model.layers.0.*": the first components of a name, which are separated by
-  // dots, and a star for the rest. A name without a rest is shown as it is.
+  // "model.layers.0.*": a name's first components, separated by dots, and a
+  // star for the rest. A name without a rest is shown as it is.
   std::string prefix;
   uint64_t num_tensors = 0;
   // These saturate.
@@ -25,8 +25,8 @@ struct PrefixTotal {
   uint64_t num_bytes = 0;
 };
 
-// One total for each beginning of `depth` components (at least one), in the
-// order in which the beginnings first appear. All entries must be tensors.
+// One total for each beginning that has `depth` components (at least one), in
+// the order in which the beginnings first appear. All entries must be tensors.
 std::vector<PrefixTotal> TotalsByPrefix(
     absl::Span<const CheckpointEntry* const> tensors, size_t depth);
 

@@ -54,7 +54,7 @@ std::string RetriedText(int64_t num_retried) {
       " to a store ", num_retried == 1 ? "is" : "are", " tried again");
 }
 
-// The name of the phase in JSON.
+// The phase's name in JSON.
 absl::string_view PhaseName(const PreparationView& view) {
   if (view.on_server) return "server";
   if (view.num_items == 0) return "index";
@@ -235,7 +235,7 @@ std::string ProgressPrinter::Finish(double seconds, uint64_t done_bytes) {
   const bool wanted = options_.mode == ProgressMode::kPlain ||
                       options_.mode == ProgressMode::kJson;
   if (!wanted) return "";
-  // The last line has the average rate of the whole transfer.
+  // The last line has the whole transfer's average rate.
   const double rate =
       seconds > 0 ? static_cast<double>(done_bytes) / seconds : 0;
   return Render({.label = options_.label,
@@ -262,7 +262,7 @@ ProgressDisplay::ProgressDisplay(Console console, std::string label,
   if (mode_ == ProgressMode::kNone) return;
   absl::StatusOr<Thread> thread =
       Thread::Start([this] { Run(stop_.get_token()); });
-  // The work needs no display.
+  // The work goes on without a display if no thread can start.
   if (thread.ok()) thread_ = *std::move(thread);
 }
 

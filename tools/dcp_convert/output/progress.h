@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Progress of a long transfer: a bar on a terminal, otherwise a line from time
-// to time. ProgressPrinter decides what to print when, from times that it is
-// given; ProgressDisplay is the thread that runs it during the transfer.
+// Shows a long transfer's progress: a bar on a terminal, otherwise a line from
+// time to time. ProgressPrinter decides what to print at a given time;
+// ProgressDisplay is the thread that runs it during the transfer.
 #ifndef TOOLS_DCP_CONVERT_OUTPUT_PROGRESS_H_
 #define TOOLS_DCP_CONVERT_OUTPUT_PROGRESS_H_
 
@@ -42,7 +42,7 @@ class RateMeter {
   Sample latest_;
 };
 
-// The state of the transfer at one moment.
+// The transfer's state at one moment.
 struct ProgressView {
   std::string label;
   uint64_t done_bytes = 0;
@@ -58,22 +58,23 @@ struct ProgressView {
 // The phase before payload moves: the index is read and each item is located,
 // which takes a while if there are a million chunks.
 struct PreparationView {
-  bool on_server = false;  // which does not report this phase
+  bool on_server = false;  // a server does not report this phase
   uint64_t num_items = 0;  // 0 while the index is read
   uint64_t num_items_located = 0;
   int64_t num_retried = 0;  // as in ProgressView
 };
 
-// "waiting for the server", "reading the index", "looking into 1,280,000
-// items: 45%" or "planning"; then, if so, ", 3 requests to a store are tried
-// again".
+// "waiting for the server", "reading the index", "looking into 1,280,000 items:
+// 45%" or "planning"; with retries, ", 3 requests to a store are tried again"
+// follows.
 std::string PhaseText(const PreparationView& view);
 
 // "convert [=====>    ]  45%  0.92/2.05 GB  1.10 GB/s  ETA 0:01", in at most
 // `width` columns and without a newline.
 std::string RenderBar(const ProgressView& view, int width);
-// "convert: 45%, 920 MB of 2.05 GB, 1.10 GB/s, 1.02 s left\n"; before its end,
-// if so, ", 3 requests to a store are tried again". A bar has "3 retried".
+// "convert: 45%, 920 MB of 2.05 GB, 1.10 GB/s, 1.02 s left\n"; with retries, ",
+// 3 requests to a store are tried again" stands before the newline. A bar has
+// "3 retried".
 std::string RenderLine(const ProgressView& view);
 // One JSON object and a newline.
 std::string RenderJson(const ProgressView& view);
@@ -90,8 +91,8 @@ class ProgressPrinter {
 
   explicit ProgressPrinter(Options options);
 
-  // Before Begin: what to print while the transfer is prepared. Prints nothing
-  // in the first second.
+  // Before Begin: the text for the preparation. Prints nothing in the first
+  // second.
   std::string Prepare(double seconds, const PreparationView& view);
   // The transfer begins.
   void Begin(uint64_t total_bytes);
@@ -115,16 +116,16 @@ class ProgressPrinter {
   bool printed_ = false;
 };
 
-// Prints to the console's err from its own thread, which wakes about ten times
-// a second. One thread makes, starts and finishes it.
+// Prints to the console's err from a thread that wakes about ten times a
+// second. One thread makes, starts and finishes it.
 class ProgressDisplay {
  public:
   enum class Counting : uint8_t { kReads, kWrites };
 
-  // Shows the progress of the preparation until Start; `opening` is null if a
-  // server prepares. `stats`, `opening` and the console's streams must outlive
-  // it. Time counts from here on, because a server reports the total only after
-  // some of the work is done.
+  // Shows the preparation's progress until Start; `opening` is null if a server
+  // prepares. `stats`, `opening` and the console's streams must outlive it.
+  // Time counts from here on, because a server reports the total only after
+  // some work is done.
   ProgressDisplay(Console console, std::string label, ProgressMode mode,
                   Counting counting, const TransferStats& stats,
                   const OpenProgress* opening);
@@ -134,7 +135,7 @@ class ProgressDisplay {
 
   // The transfer begins; a second call does nothing.
   void Start(uint64_t total_bytes);
-  // Ends, and leaves the cursor at the start of an empty line.
+  // Stops printing, and leaves the cursor at the start of an empty line.
   void Finish();
 
  private:

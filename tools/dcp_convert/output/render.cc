@@ -41,8 +41,8 @@ size_t SequenceLength(absl::string_view text) {
   return length;
 }
 
-// Code points that are invisible or change the order of their neighbours, so
-// that a name could look like another one.
+// Code points that are invisible or change their neighbours' order, so that a
+// name could look like another one.
 struct CodePoints {
   uint32_t first;
   uint32_t last;
@@ -71,7 +71,7 @@ bool IsInvisible(uint32_t code) {
                      });
 }
 
-// A wider cell shifts only the rest of its own line.
+// A wider cell shifts only the rest of that line.
 constexpr size_t kMaxAlignedWidth = 60;
 
 bool IsPlainAscii(absl::string_view text) {

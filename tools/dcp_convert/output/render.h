@@ -15,23 +15,23 @@
 namespace dcp::tools {
 
 // `text` with control characters, DEL and invalid UTF-8 shown as \xNN, and
-// characters that are invisible or turn the direction of text as \uNNNN.
+// characters that are invisible or change the text direction as \uNNNN.
 std::string Printable(absl::string_view text);
 
-// The number of terminal columns that `text` takes: its code points.
+// The terminal columns that `text` takes, one for each code point.
 size_t DisplayWidth(absl::string_view text);
 
 // `text` cut to `width` columns, with "..." at the end when cut.
 std::string Shorten(absl::string_view text, size_t width);
 
-// A line for each loss of a checkpoint, with its path; empty for none.
+// A line for each of a checkpoint's losses, with the path; empty for none.
 std::string RenderWarnings(absl::string_view path,
                            absl::Span<const std::string> warnings);
 
 enum class Align { kLeft, kRight };
 
 // A table with one line of titles. Cells go through Printable and are never
-// cut; a column is as wide as its widest cell, up to a limit.
+// cut; a column is as wide as the widest cell, up to a limit.
 class Table {
  public:
   struct Column {

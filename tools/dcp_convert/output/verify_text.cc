@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Puts a verify's findings into a table.
 // Tested by tests/tools/dcp_convert/dcp_convert_test.sh.
 #include "tools/dcp_convert/output/verify_text.h"
 
