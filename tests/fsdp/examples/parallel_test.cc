@@ -150,7 +150,7 @@ TEST(Parallel, AConfigMayReplaceFlags) {
   flags.emplace_back("--sp");
   EXPECT_THAT(ParseFlags(flags).status(),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("the file of --plan or --config")));
+                       HasSubstr("--sp belongs to the built-in plan")));
 }
 
 TEST(Parallel, WarnsAboutHeadsThatDoNotDivide) {
