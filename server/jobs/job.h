@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Job: a task that a client requested and that outlives the call, and its
-// states with the transitions between them, as a table. Plain data.
+// Job: a task that a client requested and that outlives the call; the states,
+// and a table of the transitions between them. Plain data.
 #ifndef SERVER_JOBS_JOB_H_
 #define SERVER_JOBS_JOB_H_
 
@@ -17,7 +17,7 @@ using JobKind = tessera::v1::JobMetadata::Kind;
 using JobState = tessera::v1::JobMetadata::State;
 using tessera::v1::JobMetadata;
 
-// What the client asked for.
+// A client's request.
 struct JobRequest {
   JobKind kind = JobMetadata::KIND_UNSPECIFIED;
   std::string request_id;  // may be empty
@@ -25,7 +25,7 @@ struct JobRequest {
   // process: not in the journal.
   std::string call = {};
   std::string bytes;   // the serialized message of `kind`
-  std::string source;  // path as it is to be opened
+  std::string source;  // path as the server opens it
   std::string destination;
   uint64_t memory_bytes = 0;
 };
@@ -34,7 +34,7 @@ struct Job {
   int64_t number = 0;  // in the order of creation; never reused
   std::string id;      // as in "operations/<id>"
   std::string client;
-  JobRequest request;  // its bytes are loaded only where they are needed
+  JobRequest request;  // the bytes are loaded only where they are needed
   JobState state = JobMetadata::PENDING;
   absl::Time create_time;
   absl::Time start_time = absl::InfinitePast();  // as long as it is pending
@@ -56,8 +56,8 @@ bool MayBecome(JobState from, JobState to);
 // The transition must be allowed.
 void SetState(Job& job, JobState state);
 
-// " call=17" for a log line of the job; empty if its call is not known, because
-// an earlier process took it.
+// " call=17" for a log line about the job; empty if the call is not known,
+// because an earlier process took it.
 std::string CallField(const JobRequest& request);
 
 // "convert", "running", etc.; for logs and metrics.

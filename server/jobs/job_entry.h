@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// JobEntry: a job as the running server knows it: what the journal keeps, where
-// the job is on its way to its end, and what it holds there. Plain data;
+// JobEntry: a job as the running server knows it: the job in the journal, the
+// stage that it has reached, and the resources that it holds. Plain data;
 // JobTable says which lock guards it.
 #ifndef SERVER_JOBS_JOB_ENTRY_H_
 #define SERVER_JOBS_JOB_ENTRY_H_
@@ -17,7 +17,7 @@
 
 namespace dcp::server {
 
-// Where a job is on its way.
+// The stages on the way to a job's end.
 enum class JobStage : uint8_t {
   kQueued,     // in the queue, or nowhere once the server drains
   kAdmitting,  // waits for memory
@@ -31,14 +31,14 @@ struct JobEntry {
   // The number, the id, the client and the request never change.
   Job job;
   JobStage stage = JobStage::kQueued;
-  uint64_t ticket = 0;       // of the memory budget; 0: not known yet
+  uint64_t ticket = 0;       // in the memory budget; 0: not known yet
   bool refused = false;      // by the memory budget
-  bool keeps_files = false;  // the run stopped, and left its files to the next
+  bool keeps_files = false;  // the run stopped, and left the files to the next
   Reservation memory;
   std::stop_source stop;
-  // Those of the current or the last run. Owners: this and that run.
+  // For the current or the last run. Owners: this and that run.
   std::shared_ptr<JobControls> controls;
-  // When the run began, a time of SteadyNow.
+  // When the run began, by SteadyNow.
   std::optional<absl::Duration> runs_since;
   JobSize size;
   JobProgress progress;

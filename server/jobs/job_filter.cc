@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The grammar; each rule is a function of the parser:
+// Parses a filter for jobs, and matches jobs with it. The grammar, in which
+// each rule is a function of the parser:
 //
 //   expression  factor { AND factor }
 //   factor      term { OR term }
@@ -28,13 +29,13 @@
 namespace dcp::server {
 namespace {
 
-// The most of the text that an error shows.
+// An error shows at most this much of the text.
 constexpr size_t kMaxShownBytes = 100;
 
 struct Token {
   enum class Kind : uint8_t { kEnd, kWord, kString, kSymbol };
   Kind kind = Kind::kEnd;
-  std::string text;  // without its quotes if it is a string
+  std::string text;  // without quotes if it is a string
   size_t column = 1;
 
   bool IsSymbol(absl::string_view symbol) const {
@@ -88,7 +89,7 @@ class Lexer {
                                  "' is not allowed outside quotes"));
     }
     token.kind = Token::Kind::kWord;
-    // A minus at the beginning is a token of its own; inside a word it is a
+    // A minus at the beginning is a separate token; inside a word it is a
     // letter.
     while (at_ < text_.size() && IsWordCharacter(text_[at_])) {
       token.text += text_[at_++];

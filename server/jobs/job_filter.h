@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// JobFilter: which jobs a client asks ListOperations for, in the subset of
+// JobFilter: the jobs that a client asks ListOperations for, in the subset of
 // https://google.aip.dev/160 that tessera/v1/job_service.proto describes. The
-// text is hostile: its length, its comparisons, its depth and the time of a
-// match are bounded. Immutable; any thread.
+// text is hostile: length, comparisons, depth and the time of a match are
+// bounded. Immutable; any thread.
 #ifndef SERVER_JOBS_JOB_FILTER_H_
 #define SERVER_JOBS_JOB_FILTER_H_
 
@@ -18,8 +18,7 @@
 
 namespace dcp::server {
 
-// Enough for what a person or a small program writes. Each comparison is made
-// for each job.
+// Enough for a person or a small program. Each comparison is made for each job.
 inline constexpr size_t kMaxFilterBytes = 1000;
 inline constexpr size_t kMaxFilterComparisons = 50;
 inline constexpr size_t kMaxFilterDepth = 20;
@@ -29,8 +28,8 @@ class JobFilter {
   // Matches every job.
   JobFilter() = default;
 
-  // InvalidArgument (INVALID_FILTER) names the column, counted from 1, and what
-  // is allowed there. An empty text matches every job.
+  // InvalidArgument (INVALID_FILTER) names the column, counted from 1, and the
+  // tokens that are allowed there. An empty text matches every job.
   static absl::StatusOr<JobFilter> Parse(absl::string_view text);
 
   bool Matches(const Job& job) const;
@@ -74,8 +73,8 @@ class JobFilter {
     bool open_begin = false;
     bool open_end = false;
   };
-  // The filter in postfix form: a comparison pushes its result, the operators
-  // replace what is on top of the stack.
+  // The filter in postfix form: a comparison pushes a result, and operators
+  // replace the results on top of the stack.
   struct Step {
     enum class Kind : uint8_t { kCompare, kNot, kAnd, kOr };
     Kind kind = Kind::kCompare;

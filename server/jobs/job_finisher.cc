@@ -54,8 +54,8 @@ bool JobFinisher::Finish(const JobEntryPtr& entry,
     cancel_requested = entry->job.cancel_requested;
   }
   const JobState state = StateAfter(response.status(), cancel_requested);
-  // Written to the journal first, so that a job that a client has seen ended
-  // stays ended.
+  // The journal comes first, so that a job that a client has seen ended stays
+  // ended.
   const absl::Status kept =
       journal_.End(entry->job.number, state, now, OutcomeOf(response));
   if (!kept.ok()) {

@@ -36,7 +36,7 @@ constexpr int kLastDigits = 20;
 int OpenPrivate(const std::string& path) {
   const int fd =
       open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  // Older servers created the file readable by others.
+  // Another program may have created the file readable by others.
   if (fd >= 0) fchmod(fd, 0600);
   return fd;
 }
@@ -61,7 +61,7 @@ absl::StatusOr<std::unique_ptr<JobJournal>> JobJournal::Open(
       new JobJournal(absl::StrCat(state_dir, "/jobs.db"),
                      absl::StrCat(state_dir, "/jobs.last")));
   absl::MutexLock lock(&journal->mutex_);
-  // Creates the file here because SQLite gives its other files the mode of the
+  // Creates the file here because SQLite gives other files the mode of the
   // database. This must happen before SQLite opens it, because closing the file
   // later would release SQLite's lock.
   const int file = OpenPrivate(journal->path_);
@@ -189,15 +189,23 @@ absl::Status JobJournal::Prepare() {
         "journal ", path_, " has version ", version,
         ", written by a newer server; this one knows ", kJournalVersion));
   }
+  if (version > 0 && version < kJournalVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "journal ", path_, " has version ", version,
+        ", written by an older build; this server reads version ",
+        kJournalVersion, ": let that build end its jobs, then remove ", path_,
+        " and ", last_path_));
+  }
   DCP_RETURN_IF_ERROR(
       Execute("PRAGMA journal_mode=WAL; BEGIN EXCLUSIVE; COMMIT"));
-  if (version > 0) DCP_RETURN_IF_ERROR(CheckPages());
-  if (version >= kDigestsVersion) DCP_RETURN_IF_ERROR(CheckDigests());
-  return version < kJournalVersion ? Upgrade(version) : CheckTotals();
+  if (version == 0) return MakeTables();
+  DCP_RETURN_IF_ERROR(CheckPages());
+  DCP_RETURN_IF_ERROR(CheckDigests());
+  return CheckTotals();
 }
 
-absl::Status JobJournal::Upgrade(int64_t version) {
-  absl::Status status = Execute(JournalUpgradeSql(version).c_str());
+absl::Status JobJournal::MakeTables() {
+  absl::Status status = Execute(NewJournalSql().c_str());
   // An error inside the transaction leaves it open.
   if (!status.ok()) Execute("ROLLBACK").IgnoreError();
   return status;
@@ -297,7 +305,7 @@ absl::Status JobJournal::Add(Job& job) {
           .Bind(job.create_time)
           .Run());
   job.number = sqlite3_last_insert_rowid(database_);
-  // The job is recorded even if this fails; only its loss would then go
+  // The job is recorded even if this fails; only a loss of it would then go
   // unnoticed.
   const absl::Status written = WriteLast(job.number);
   if (!written.ok()) {

@@ -3,9 +3,9 @@
 // in an SQLite database, "jobs.db" in the server's state directory, which it
 // locks. SQLite silently drops the end of a damaged write-ahead log, and
 // accepts an empty database as valid. The file "jobs.last" next to it therefore
-// holds the number of the newest job, and each row has a digest of its values.
-// What a method has written when it returns survives a kill and a power
-// failure. Thread-safe; methods block for a write to the disk, some
+// holds the number of the newest job, and each row has a digest of the values.
+// Everything that a method has written when it returns survives a kill and a
+// power failure. Thread-safe; methods block for a write to the disk, some
 // milliseconds.
 #ifndef SERVER_JOBS_JOB_JOURNAL_H_
 #define SERVER_JOBS_JOB_JOURNAL_H_
@@ -28,26 +28,26 @@ struct sqlite3;
 
 namespace dcp::server {
 
-// With less space on its disk, no job is accepted or begun: SQLite needs some
+// With less space on the disk, no job is accepted or begun: SQLite needs some
 // pages for each.
 inline constexpr uint64_t kMinJournalBytes = uint64_t{1} << 20;
 
 class JobJournal {
  public:
   // Creates the directory and the database if they are missing, accessible only
-  // for this user. FailedPrecondition for a journal that a newer server has
-  // written, Unavailable for one that another server uses, DataLoss for one
-  // that is damaged or lacks jobs that were added to it.
+  // for this user. FailedPrecondition for a journal with another version,
+  // Unavailable for one that another server uses, DataLoss for one that is
+  // damaged or lacks jobs that were added to it.
   static absl::StatusOr<std::unique_ptr<JobJournal>> Open(
       const std::string& state_dir);
   ~JobJournal();
   JobJournal(const JobJournal&) = delete;
   JobJournal& operator=(const JobJournal&) = delete;
 
-  // The free bytes of the disk that holds the database. Unavailable if the
-  // database is not at its path any more, because somebody removed it or its
-  // directory: what is written then is lost with the process. Does not wait for
-  // a method that writes.
+  // The free bytes on the database's disk. Unavailable if the database is no
+  // longer at its path, because somebody removed it or the directory: data
+  // written then is lost with the process. Does not wait for a method that
+  // writes.
   absl::StatusOr<uint64_t> FreeBytes() const;
 
   // OK if jobs can be recorded: the error of FreeBytes, or ResourceExhausted
@@ -72,8 +72,7 @@ class JobJournal {
   absl::StatusOr<std::string> RequestBytes(int64_t number);
   absl::StatusOr<JobOutcome> Outcome(int64_t number);
 
-  // Records that a job leaves for its next run: see
-  // dcp/checkpoint/convert/convert_journal.h.
+  // Records for a job's next run; see dcp/checkpoint/convert/convert_journal.h.
   absl::Status AppendRecord(int64_t number, absl::string_view record);
   absl::StatusOr<std::vector<std::string>> Records(int64_t number);
 
@@ -83,13 +82,13 @@ class JobJournal {
   JobJournal(std::string path, std::string last_path)
       : path_(std::move(path)), last_path_(std::move(last_path)) {}
 
-  // Opens or creates "jobs.last" and compares its number with the newest job.
+  // Opens or creates "jobs.last" and compares the number there with the newest
+  // job.
   absl::Status CheckLast() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WriteLast(int64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Status Prepare() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Upgrades from an older version; 0 is an empty database.
-  absl::Status Upgrade(int64_t version) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status MakeTables() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // All read the whole database.
   absl::Status CheckPages() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckDigests() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

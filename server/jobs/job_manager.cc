@@ -20,14 +20,14 @@
 namespace dcp::server {
 namespace {
 
-// Threads per root for plans, each of which may take a minute, and for what
-// cancelled jobs leave.
+// Threads per root for plans, each of which may take a minute, and for cleaning
+// up after cancelled jobs.
 constexpr size_t kNumErrandThreads = 2;
 constexpr size_t kErrandThreadsOfAClient = 1;
-// No limit is needed: plans have their own, and each job occurs at most once.
+// No limit is needed: plans have another limit, and each job occurs at most
+// once.
 constexpr size_t kMaxErrands = SIZE_MAX;
-// Of kMaxWaitingPlans, so that one client does not use up the places of the
-// others.
+// A part of kMaxWaitingPlans, so that one client does not use up all places.
 constexpr size_t kMaxWaitingPlansOfAClient = kMaxWaitingPlans / 4 * 3;
 
 // The error names the other job only to the client that submitted it.

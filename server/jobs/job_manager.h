@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// JobManager: what clients may do with jobs: submit, plan, get, list, cancel,
-// delete and watch them. Every change that a client may rely on is written to
-// the journal first; JobScheduler decides when each job runs. Thread-safe; only
-// Drain and the destructor wait for jobs. A client, unless it is an admin, sees
-// only its own jobs: other jobs are NotFound.
+// JobManager: the operations of clients on jobs: submit, plan, get, list,
+// cancel, delete and watch. Every change that a client may rely on is written
+// to the journal first; JobScheduler decides when each job runs. Thread-safe;
+// only Drain and the destructor wait for jobs. Only an admin sees the jobs of
+// other clients; for others they are NotFound.
 #ifndef SERVER_JOBS_JOB_MANAGER_H_
 #define SERVER_JOBS_JOB_MANAGER_H_
 
@@ -41,7 +41,7 @@
 
 namespace dcp::server {
 
-// Plans that may wait for a thread: each may read a large index, and its caller
+// Plans that may wait for a thread: each may read a large index, and the caller
 // waits for it.
 inline constexpr size_t kMaxWaitingPlans = 64;
 // Operations on one page, and the bytes they may take in a message (gRPC's
@@ -78,9 +78,9 @@ class JobManager {
   // retry-after.
   absl::StatusOr<Operation> Submit(const Client& client, JobRequest request);
 
-  // What the job would do, as a completed operation without a name. `planned`
-  // is called once, by another thread, unless this fails: with Cancelled soon
-  // after a stop is requested.
+  // The work that the job would do, as a completed operation without a name.
+  // `planned` is called once, by another thread, unless this fails: with
+  // Cancelled soon after a stop is requested.
   absl::Status Plan(const Client& client, JobRequest request,
                     std::stop_token stop, Planned planned);
 
@@ -97,8 +97,8 @@ class JobManager {
   absl::Status Delete(const Client& client, absl::string_view name);
 
   // Calls `changed` after every change, every second while the job runs, and
-  // perhaps once more after Unwatch, so `changed` must keep what it uses alive.
-  // ResourceExhausted beyond kMaxWatchers.
+  // perhaps once more after Unwatch, so `changed` must keep everything that it
+  // uses alive. ResourceExhausted beyond kMaxWatchers.
   absl::StatusOr<uint64_t> Watch(const Client& client, absl::string_view name,
                                  JobWatchers::Changed changed);
   void Unwatch(uint64_t watcher) { watchers_.Remove(watcher); }
@@ -110,8 +110,8 @@ class JobManager {
   // them at `end`, a time of SteadyNow: they continue after the next start. May
   // be called by several threads: the earliest end counts.
   void Drain(absl::Duration end) { scheduler_.Drain(end); }
-  // Stops running jobs that their clients may no longer do; they fail. Looks at
-  // the disk.
+  // Stops running jobs that their clients have lost the right to do; they fail.
+  // Looks at the disk.
   void StopRevoked() { scheduler_.StopRevoked(); }
   bool draining() const { return scheduler_.draining(); }
 

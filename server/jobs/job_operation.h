@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A job as clients see it: a google.longrunning.Operation named
-// "operations/<id>", with its metadata and, once it has ended, its outcome.
-// Pure; any thread.
+// "operations/<id>", with metadata and, once it has ended, the outcome. Pure;
+// any thread.
 #ifndef SERVER_JOBS_JOB_OPERATION_H_
 #define SERVER_JOBS_JOB_OPERATION_H_
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// JobProgress: the rate of a job and its remaining time, computed from byte
-// counts at several times of SteadyNow. Thread-compatible.
+// JobProgress: a job's rate and remaining time, computed from byte counts at
+// several times of SteadyNow. Thread-compatible.
 #ifndef SERVER_JOBS_JOB_PROGRESS_H_
 #define SERVER_JOBS_JOB_PROGRESS_H_
 

@@ -5,7 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -14,8 +13,6 @@
 #include "dcp/base/status.h"
 #include "dcp/base/steady_time.h"
 #include "dcp/checkpoint/convert/convert.h"
-#include "dcp/checkpoint/destination/destination_lock.h"
-#include "dcp/checkpoint/formats/dcp_opener.h"
 #include "dcp/checkpoint/lens/model_config.h"
 #include "dcp/checkpoint/share/share_convert.h"
 #include "dcp/checkpoint/verify/verify.h"
@@ -39,36 +36,6 @@ std::string Pack(const google::protobuf::Message& message) {
   return any.SerializeAsString();
 }
 
-void AppendVersion(RootedFileSystem& fs, const std::string& path,
-                   std::string& version) {
-  const absl::StatusOr<FileInfo> info = fs.StatTarget(path);
-  if (!info.ok()) return;
-  absl::StrAppend(&version, BaseName(path), " ",
-                  FileVersion(*info, /*inode=*/true), "\n");
-}
-
-// Describes the state of the source. For a DCP checkpoint this is the index,
-// which every save renames into place, because a conversion in place may add
-// and remove data files next to it. For other formats it is every file.
-std::string SourceVersion(RootedFileSystem& fs, const std::string& path) {
-  std::string version;
-  AppendVersion(fs, path, version);
-  const absl::StatusOr<std::vector<DirectoryEntry>> entries = fs.List(path);
-  if (!entries.ok()) return version;
-  version.clear();  // the directory's own time changes with every file
-  for (const DirectoryEntry& entry : *entries) {
-    if (absl::EndsWith(entry.name, kDcpMetadataName)) {
-      AppendVersion(fs, JoinPath(path, entry.name), version);
-    }
-  }
-  if (!version.empty()) return version;
-  for (const DirectoryEntry& entry : *entries) {
-    if (entry.name == kLockName) continue;  // belongs to a writer
-    AppendVersion(fs, JoinPath(path, entry.name), version);
-  }
-  return version;
-}
-
 // Adds the path to an error.
 absl::Status WithPath(const absl::Status& status, const JobSpec& spec) {
   const bool written = StatusSide(status) == ErrorSide::kDestination;
@@ -80,8 +47,8 @@ google::protobuf::Duration Since(absl::Duration begin) {
       absl::ToInt64Nanoseconds(SteadyNow() - begin));
 }
 
-// Has no journal: the records at the destination say what is done, whichever
-// server did it.
+// Has no journal: the records at the destination have all that is done, by any
+// server.
 absl::StatusOr<std::string> RunShare(RootedFileSystem& fs, JobSpec spec,
                                      JobControls& controls) {
   const absl::Duration begin = SteadyNow();
@@ -123,7 +90,6 @@ absl::StatusOr<std::string> RunConvert(RootedFileSystem& fs, JobSpec spec,
                       .bytes_kept = plan.bytes_kept});
   };
   options.on_commit = [&] { controls.on_finishing(); };
-  controls.log.source_version = SourceVersion(fs, spec.source);
   options.journal = &controls.log;
   absl::StatusOr<ConvertPlan> plan =
       ConvertCheckpoint(fs, spec.source, spec.destination, std::move(options));
@@ -185,9 +151,9 @@ absl::Status RemovedError(const std::string& client) {
                     ErrorReason::CLIENT_REMOVED, {{"client", client}});
 }
 
-// Ends a job that may not continue because of `why`: removes what its runs
-// left, with the server's own rights. Returns the result instead if the job had
-// completed.
+// Ends a job that may not continue because of `why`: removes the files of
+// earlier runs, with the server's rights. Returns the result instead if the job
+// had completed.
 absl::StatusOr<std::string> GiveUp(FileSystem& fs, const Client& server,
                                    const JobRequest& request,
                                    const absl::Status& why,
@@ -289,7 +255,7 @@ absl::StatusOr<std::string> JobRunner::Run(const JobRequest& request,
     result = RunConvert(fs, *std::move(spec), controls);
   }
   if (result.ok()) return result;
-  // An error of a job that has lost its rights says so.
+  // If a job has lost the right to run, the error says so.
   const absl::Status rights = CheckRights(request, client_name);
   if (rights.ok()) return result;
   return GiveUp(fs_, access_.server(), request, rights, controls);

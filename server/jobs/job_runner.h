@@ -36,8 +36,7 @@ struct JobSize {
 struct JobControls {
   std::stop_token stop;
   TransferStats stats;
-  // Records of the job's runs, and whether to keep what is written after a
-  // stop.
+  // Records of the job's runs, and whether the written files stay after a stop.
   ConvertJournal log;
   // Called on the thread of the run; never empty.
   std::function<void(const JobSize&)> on_plan;
@@ -52,13 +51,13 @@ class JobRunner {
 
   const Access& access() const { return access_; }
 
-  // `bytes` are the StableBytes of the request of a method of JobService.
-  // InvalidArgument names the field, PermissionDenied the path.
+  // `bytes` are the StableBytes of a request to JobService. InvalidArgument
+  // names the field, PermissionDenied the path.
   absl::StatusOr<JobRequest> Check(JobKind kind, std::string bytes,
                                    const Client& client) const;
 
-  // What the job would do, as a serialized Any of a ConvertResult. Reads the
-  // index of the source.
+  // The work that the job would do, as a serialized Any of a ConvertResult.
+  // Reads the source's index.
   absl::StatusOr<std::string> Plan(const JobRequest& request,
                                    const Client& client,
                                    std::stop_token stop) const;
@@ -68,11 +67,11 @@ class JobRunner {
   absl::Status CheckRights(const JobRequest& request,
                            const std::string& client) const;
 
-  // Runs a job of that client to completion and returns a serialized Any of its
-  // result. Cancelled after a stop. If `controls.stop` is requested from the
-  // beginning, or the client no longer has the right, it only removes what
-  // earlier runs left, unless they had completed. A client that loses the right
-  // while it runs can no longer publish the result.
+  // Runs a job of that client to completion and returns the result as a
+  // serialized Any. Cancelled after a stop. If `controls.stop` is requested
+  // from the beginning, or the client no longer has the right, it only removes
+  // the files of earlier runs, unless they had completed. A client that loses
+  // the right while the job runs can no longer publish the result.
   absl::StatusOr<std::string> Run(const JobRequest& request,
                                   const std::string& client,
                                   JobControls& controls) const;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job waits in the queue until a thread is free for it, then for memory, and
-// then runs. The lock of the table is never held while the disk, the memory
-// budget or a watcher is used. In particular no Reservation may be destroyed
-// with it held, because the budget then grants memory to others on the same
-// thread.
+// Runs jobs: a job waits in the queue until a thread is free for it, then for
+// memory, and then runs. The table's lock is never held while the disk, the
+// memory budget or a watcher is used. In particular no Reservation may be
+// destroyed with it held, because the budget then grants memory to others on
+// the same thread.
 #include "server/jobs/job_scheduler.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@
 namespace dcp::server {
 namespace {
 
-// How often watchers are told of a running job and its rate is sampled.
+// How often watchers hear about a running job, and the rate is sampled.
 constexpr absl::Duration kTickPeriod = absl::Seconds(1);
 
 // How often ended jobs are checked for old ones when no job ends.
@@ -69,8 +69,8 @@ absl::Status JobScheduler::Recover(const Job& job) {
   const bool may_run =
       job.state == JobMetadata::PENDING || job.num_restarts < kMaxRestarts;
   if (!ended) {
-    // A full disk does not keep the server from its other work: the job waits
-    // until there is space, and this restart does not count.
+    // A full disk does not keep the server from other work: the job waits until
+    // there is space, and this restart does not count.
     const absl::Status counted = journal_.CountRestart(job.number);
     if (!counted.ok() && !absl::IsResourceExhausted(counted)) return counted;
     ++entry->job.num_restarts;
@@ -89,8 +89,8 @@ absl::Status JobScheduler::Recover(const Job& job) {
   if (job.cancel_requested) {
     Settle(entry);
   } else if (!may_run) {
-    // The job is not run or cleaned up again, because that may be what ends the
-    // server.
+    // The job is not run or cleaned up again, because that may be the reason
+    // why the server ends.
     Finish(entry,
            WithReason(absl::ResourceExhaustedError(absl::StrCat(
                           "the server has ended ", entry->job.num_restarts,
@@ -297,8 +297,8 @@ void JobScheduler::Execute(const JobEntryPtr& entry) {
   if (!goes_on) Finish(entry, response);
 }
 
-// Whether the run kept its files for the next start of the server, and the job
-// was cancelled after that. Another run, which has to stop, removes them.
+// Whether the run kept files for the next start of the server, and the job was
+// cancelled after that. Another run, which has to stop, removes them.
 bool JobScheduler::KeepsFilesInVain(JobEntry& entry) {
   absl::MutexLock lock(&jobs_.mutex());
   if (!std::exchange(entry.keeps_files, false) || !entry.job.cancel_requested) {

@@ -59,13 +59,13 @@ class JobScheduler {
   void Add(const JobEntryPtr& entry) ABSL_LOCKS_EXCLUDED(jobs_.mutex());
   // Gives work to free threads.
   void Dispatch() ABSL_LOCKS_EXCLUDED(jobs_.mutex());
-  // Ends the job soon. The journal knows that its client has requested this.
+  // Ends the job soon. The journal knows that the client has requested this.
   void Cancel(const JobEntryPtr& entry) ABSL_LOCKS_EXCLUDED(jobs_.mutex());
 
   // While `held`, no job begins; those that run go on.
   void Hold(bool held) ABSL_LOCKS_EXCLUDED(jobs_.mutex());
-  // Stops running jobs that their clients may no longer do; they fail. Looks at
-  // the disk.
+  // Stops running jobs that their clients have lost the right to do; they fail.
+  // Looks at the disk.
   void StopRevoked() ABSL_LOCKS_EXCLUDED(jobs_.mutex());
 
   // Starts no more jobs, waits for the running ones, and stops them at
@@ -89,7 +89,7 @@ class JobScheduler {
   void Admit(const JobEntryPtr& entry) ABSL_LOCKS_EXCLUDED(jobs_.mutex());
   void Granted(const JobEntryPtr& entry, Reservation memory)
       ABSL_LOCKS_EXCLUDED(jobs_.mutex());
-  // Takes the job out of the queue, or withdraws its request for memory.
+  // Takes the job out of the queue, or withdraws the request for memory.
   // Returns false if it has proceeded further.
   bool Withdraw(const JobEntryPtr& entry) ABSL_LOCKS_EXCLUDED(jobs_.mutex());
 

@@ -33,7 +33,7 @@ constexpr absl::Duration kMinWatchPeriod = absl::Milliseconds(900);
 constexpr TaskQueue::Limits kCheckers = {
     .num_threads = 3, .per_client = 2, .max_waiting = 1000};
 
-// The destination of a request; for a verification, its source.
+// A request's destination; for a verification, the source.
 template <typename Request>
 const std::string& DestinationOf(const Request& request) {
   if constexpr (requires { request.destination(); }) {
@@ -182,7 +182,7 @@ void JobService::CheckSource(const std::shared_ptr<const Asked>& asked) {
       *checkers_.QueueFor(*asked->client, asked->destination);
   const auto post = [asked](TaskQueue& threads, auto task) {
     const absl::Status posted = threads.Post(asked->caller, [asked, task] {
-      // Nobody waits for the plan. A job is started all the same: its client
+      // Nobody waits for the plan. A job is started all the same: the client
       // finds it by the id of the request.
       if (asked->validate_only && asked->gone.stop_requested()) {
         asked->answer->Give(absl::CancelledError("the caller is gone"));

@@ -26,8 +26,8 @@ namespace dcp::server {
 
 class JobService final : public tessera::v1::JobService::CallbackService {
  public:
-  // All references outlive this. This outlives the server. A call whose file
-  // system does not answer within `disk_timeout` ends as Unavailable.
+  // All references outlive this. This outlives the server. A call ends as
+  // Unavailable if the file system does not answer within `disk_timeout`.
   JobService(JobManager& manager, const JobRunner& runner, Admission& admission,
              absl::Duration disk_timeout);
 
@@ -57,13 +57,13 @@ class JobService final : public tessera::v1::JobService::CallbackService {
 
  private:
   using Answer = TimedAnswer<absl::StatusOr<google::longrunning::Operation>>;
-  // A client's request. It may outlive the call, whose timeout has then
-  // answered. Owners: the threads that check it, one after the other.
+  // A client's request. It may outlive the call if the timeout has answered.
+  // Owners: the threads that check it, one after the other.
   struct Asked {
     JobKind kind;
     const Client* client;
-    std::string caller;   // as whom it takes turns with others
-    std::string request;  // its StableBytes
+    std::string caller;   // takes turns with others under this name
+    std::string request;  // as StableBytes
     std::string call;     // the number of the call
     bool validate_only;
     std::stop_token gone;     // stop is requested when the caller is gone
@@ -83,7 +83,7 @@ class JobService final : public tessera::v1::JobService::CallbackService {
   const JobRunner& runner_;
   Admission& admission_;
   const absl::Duration disk_timeout_;
-  RootThreads checkers_;  // last: their tasks use the rest
+  RootThreads checkers_;  // last: these tasks use the rest
 };
 
 }  // namespace dcp::server

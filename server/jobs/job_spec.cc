@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads and checks the requests for jobs.
 // Tested by tests/server/jobs/job_runner_test.cc.
 #include "server/jobs/job_spec.h"
 
@@ -36,8 +37,8 @@ absl::Status CheckRequestId(const v1::JobOptions& options) {
                                 "f47ac10b-58cc-4372-a567-0e02b2c3d479"));
 }
 
-// The memory of the plan of a conversion onto many ranks, which is a part of
-// that of the job. Plans for a few are small beside the rest.
+// The memory for the plan of a conversion onto many ranks, which is a part of
+// the job's memory. Plans for a few ranks are small compared with the rest.
 uint64_t PlanBytes(const JobSpec& spec) {
   constexpr int64_t kFewRanks = 1024;
   constexpr uint64_t kBytesPerRank = 1024;
@@ -134,8 +135,8 @@ absl::Status Read(const v1::VerifyRequest& request, const Client& client,
   return absl::OkStatus();
 }
 
-// Restores what was decided when the job was submitted: where links led then,
-// and how much memory the server gave it.
+// Restores the decisions from the time when the job was submitted: where links
+// led then, and how much memory the server gave it.
 template <typename Request>
 void KeepDecisions(const JobRequest& submitted, Request& request) {
   request.mutable_source()->set_path(submitted.source);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// JobSpec: what a job is asked to do, read from its request. All checks of a
-// request are made here, when it is submitted and again when the job begins: a
-// request is hostile, and rights and links may have changed since. Any thread.
+// JobSpec: the work that a job's request asks for. All checks of a request are
+// made here, when it is submitted and again when the job begins: a request is
+// hostile, and rights and links may have changed since. Any thread.
 #ifndef SERVER_JOBS_JOB_SPEC_H_
 #define SERVER_JOBS_JOB_SPEC_H_
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// JobTable: the jobs that the server knows, and its indices of them: by name,
-// by the client's request_id, by the destination of those that have not ended,
-// and by the end of those that have. It knows who may see a job, and decides
-// nothing else. Its lock guards the table and all entries; callers hold it
-// where a method says so, and never while they block or call out.
+// JobTable: the jobs that the server knows, and indices of them: by name, by
+// the client's request_id, by the destination if they have not ended, and by
+// the end if they have. It knows who may see a job, and decides nothing else.
+// The lock guards the table and all entries; callers hold it where a method
+// says so, and never while they block or call out.
 #ifndef SERVER_JOBS_JOB_TABLE_H_
 #define SERVER_JOBS_JOB_TABLE_H_
 
@@ -34,7 +34,7 @@ class JobTable {
   absl::Mutex& mutex() const ABSL_LOCK_RETURNED(mutex_) { return mutex_; }
 
   void Insert(const JobEntryPtr& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Moves a job whose state and end_time are set to those that have ended.
+  // Moves a job to those that have ended. state and end_time are set.
   void End(JobEntry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Removes a job that has ended; a second time is harmless.
   void Forget(const JobEntry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -61,20 +61,19 @@ class JobTable {
   int64_t num_live(const std::string& client) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The job to delete next: one that ended before `oldest`, or, if more than
-  // `max_ended` have ended, the oldest of the client that has the most; null if
-  // there is none.
+  // `max_ended` have ended, the oldest job of the client that has the most;
+  // null if there is none.
   JobEntryPtr NextToForget(absl::Time oldest, int64_t max_ended) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Those that wait for memory, or have it and wait for a thread.
-  // When the oldest of the jobs that have not begun was submitted;
-  // InfiniteFuture if there are none.
+  // When the oldest job that has not begun was submitted; InfiniteFuture if
+  // there is none.
   absl::Time OldestWaiting() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<JobEntryPtr> Waiting() const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsAnyAdmitting() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // The matching jobs that the client may see and whose numbers are above
-  // `after`, in the order of creation; at most `most`.
+  // The matching jobs that the client may see, with numbers above `after`, in
+  // the order of creation; at most `most`.
   std::vector<JobEntryPtr> Choose(const Client& client, const JobFilter& filter,
                                   int64_t after, size_t most) const
       ABSL_LOCKS_EXCLUDED(mutex_);

@@ -36,13 +36,12 @@ class JobWatch {
                             std::shared_ptr<JobWatch>& watch);
 
   // Ends a look. If another was requested during it, that follows at once. A
-  // call that has given its last answer does not call this.
+  // call that has given the last answer does not call this.
   void Continue();
   // Requests a look.
   void Wake();
   void Cancel();
-  // Starts no further look, though one may be in progress. Releases what `look`
-  // holds.
+  // Starts no further look, though one may be in progress. Destroys `look`.
   void End();
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// JobWatchers: who is told when a job changes. Thread-safe; calls watchers
+// JobWatchers: tells watchers when a job changes. Thread-safe; calls watchers
 // without holding a lock.
 #ifndef SERVER_JOBS_JOB_WATCHERS_H_
 #define SERVER_JOBS_JOB_WATCHERS_H_
@@ -22,7 +22,7 @@ inline constexpr size_t kMaxWatchers = 100;
 class JobWatchers {
  public:
   // Called by any thread without a lock held; must not block. May be called
-  // once more after Remove, so it must keep what it uses alive.
+  // once more after Remove, so it must keep everything that it uses alive.
   using Changed = std::function<void()>;
 
   // Returns a number for Remove. ResourceExhausted beyond kMaxWatchers.
@@ -35,7 +35,7 @@ class JobWatchers {
 
  private:
   absl::Mutex mutex_;
-  // For each watched job, by number: its watchers.
+  // The watchers of each watched job, by number.
   std::map<int64_t, std::map<uint64_t, Changed>> by_job_
       ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, int64_t> job_of_ ABSL_GUARDED_BY(mutex_);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Makes the tables of the journal, and finds damage in them.
 // Tested by tests/server/jobs/job_journal_test.cc.
 #include "server/jobs/journal_schema.h"
 
@@ -6,6 +7,24 @@
 
 namespace dcp::server {
 namespace {
+
+// Each row for a job or a record has a digest of the values, which triggers
+// update. A digest in a row does not show that a row is gone, so the table of
+// totals has the row counts of both tables, with a digest. Other programs
+// cannot add or remove rows: they do not have row_digest.
+#define DIGEST_OF_JOB                                                 \
+  "row_digest(number, id, client, request_id, kind, request, source," \
+  " destination, memory_bytes, state, create_ns, start_ns, end_ns,"   \
+  " cancel_requested, num_restarts, response, error)"
+#define DIGEST_OF_RECORD "row_digest(rowid, job, record)"
+#define DIGEST_OF_TOTALS "row_digest(num_jobs, num_records)"
+#define SET_DIGEST_OF_JOB                          \
+  " BEGIN UPDATE jobs SET digest = " DIGEST_OF_JOB \
+  " WHERE number = NEW.number; END;"
+#define COUNT_ROWS(name, event, column, change)                             \
+  "CREATE TRIGGER " name " AFTER " event " BEGIN UPDATE totals SET " column \
+  " = " column " " change "; UPDATE totals SET digest = " DIGEST_OF_TOTALS  \
+  "; END;"
 
 constexpr char kTables[] = R"(
   CREATE TABLE jobs (
@@ -25,59 +44,37 @@ constexpr char kTables[] = R"(
     cancel_requested INTEGER NOT NULL DEFAULT 0,
     num_restarts INTEGER NOT NULL DEFAULT 0,
     response BLOB,
-    error BLOB
+    error BLOB,
+    digest INTEGER
   );
   CREATE TABLE records (
     job INTEGER NOT NULL,
-    record BLOB NOT NULL
+    record BLOB NOT NULL,
+    digest INTEGER
   );
   CREATE INDEX records_of_job ON records (job);
+  CREATE TABLE totals (
+    num_jobs INTEGER NOT NULL,
+    num_records INTEGER NOT NULL,
+    digest INTEGER
+  );
+  INSERT INTO totals (num_jobs, num_records) VALUES (0, 0);
 )";
 
-// Version 2 added a digest of the values of each row, which triggers update.
-#define DIGEST_OF_JOB                                                 \
-  "row_digest(number, id, client, request_id, kind, request, source," \
-  " destination, memory_bytes, state, create_ns, start_ns, end_ns,"   \
-  " cancel_requested, num_restarts, response, error)"
-#define DIGEST_OF_RECORD "row_digest(rowid, job, record)"
-#define SET_DIGEST_OF_JOB                          \
-  " BEGIN UPDATE jobs SET digest = " DIGEST_OF_JOB \
-  " WHERE number = NEW.number; END;"
-
-constexpr char kDigests[] =
-    "ALTER TABLE jobs ADD COLUMN digest INTEGER;"
-    "UPDATE jobs SET digest = " DIGEST_OF_JOB
+constexpr char kTriggers[] =
+    "UPDATE totals SET digest = " DIGEST_OF_TOTALS
     ";"
     "CREATE TRIGGER job_added AFTER INSERT ON jobs" SET_DIGEST_OF_JOB
     "CREATE TRIGGER job_changed AFTER UPDATE ON jobs"
     " WHEN NEW.digest IS OLD.digest" SET_DIGEST_OF_JOB
-    "ALTER TABLE records ADD COLUMN digest INTEGER;"
-    "UPDATE records SET digest = " DIGEST_OF_RECORD
-    ";"
     "CREATE TRIGGER record_added AFTER INSERT ON records BEGIN"
     " UPDATE records SET digest = " DIGEST_OF_RECORD
-    " WHERE rowid = NEW.rowid; END;";
-
-// Version 3 added the number of rows of each table, with a digest, because a
-// digest in a row does not show that a row is gone. Other programs cannot add
-// or remove rows: they do not have row_digest.
-#define DIGEST_OF_TOTALS "row_digest(num_jobs, num_records)"
-#define COUNT_ROWS(name, event, column, change)                             \
-  "CREATE TRIGGER " name " AFTER " event " BEGIN UPDATE totals SET " column \
-  " = " column " " change "; UPDATE totals SET digest = " DIGEST_OF_TOTALS  \
-  "; END;"
-
-constexpr char kTotals[] =
-    "CREATE TABLE totals (num_jobs INTEGER NOT NULL,"
-    " num_records INTEGER NOT NULL, digest INTEGER);"
-    "INSERT INTO totals (num_jobs, num_records)"
-    " SELECT (SELECT COUNT(*) FROM jobs), (SELECT COUNT(*) FROM records);"
-    "UPDATE totals SET digest = " DIGEST_OF_TOTALS
-    ";" COUNT_ROWS("job_counted", "INSERT ON jobs", "num_jobs", "+ 1")
-        COUNT_ROWS("job_removed", "DELETE ON jobs", "num_jobs", "- 1")
-            COUNT_ROWS("record_counted", "INSERT ON records", "num_records",
-                       "+ 1") COUNT_ROWS("record_removed", "DELETE ON records",
-                                         "num_records", "- 1");
+    " WHERE rowid = NEW.rowid; END;" COUNT_ROWS(
+        "job_counted", "INSERT ON jobs", "num_jobs",
+        "+ 1") COUNT_ROWS("job_removed", "DELETE ON jobs", "num_jobs", "- 1")
+        COUNT_ROWS("record_counted", "INSERT ON records", "num_records", "+ 1")
+            COUNT_ROWS("record_removed", "DELETE ON records", "num_records",
+                       "- 1");
 
 }  // namespace
 
@@ -98,9 +95,8 @@ const char* const kFindDamageSql =
 #undef DIGEST_OF_RECORD
 #undef DIGEST_OF_JOB
 
-std::string JournalUpgradeSql(int64_t version) {
-  return absl::StrCat("BEGIN;", version < 1 ? kTables : "",
-                      version < kDigestsVersion ? kDigests : "", kTotals,
+std::string NewJournalSql() {
+  return absl::StrCat("BEGIN;", kTables, kTriggers,
                       "PRAGMA application_id=", kJournalApplicationId,
                       "; PRAGMA user_version=", kJournalVersion, "; COMMIT");
 }

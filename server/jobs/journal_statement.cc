@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Turns SQLite's errors into statuses, and counts them.
 // Tested by tests/server/jobs/job_journal_test.cc.
 #include "server/jobs/journal_statement.h"
 
@@ -29,8 +30,8 @@ absl::Status ErrorOf(int code, const std::string& text) {
     case SQLITE_PROTOCOL:
       return absl::UnavailableError(
           absl::StrCat(text, "; does another server use it?"));
-    // A fault of the server; PERMISSION_DENIED would tell clients that they
-    // lack a right.
+    // The server's fault; PERMISSION_DENIED would tell clients that they lack a
+    // right.
     case SQLITE_PERM:
     case SQLITE_READONLY:
     case SQLITE_CANTOPEN:

@@ -25,7 +25,7 @@ uint64_t NumJournalErrors();
 
 class JournalStatement {
  public:
-  // `path` is that of the database, for errors. Both outlive this.
+  // `path` is the database's, for errors. Both outlive this.
   JournalStatement(sqlite3* database, const std::string& path, const char* sql)
       : database_(database), path_(path) {
     code_ = sqlite3_prepare_v2(database_, sql, -1, &statement_, nullptr);

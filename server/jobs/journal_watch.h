@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // JournalWatch: looks every few seconds whether jobs can be recorded: whether
-// the journal's file is still at its path, and whether the disk has space. So a
-// state directory that was removed, or a full disk, is known before a job
+// the journal's file is still at the path, and whether the disk has space. So
+// the server knows about a removed state directory or a full disk before a job
 // fails. Thread-safe.
 #ifndef SERVER_JOBS_JOURNAL_WATCH_H_
 #define SERVER_JOBS_JOURNAL_WATCH_H_
@@ -24,8 +24,8 @@ namespace dcp::server {
 class JournalWatch {
  public:
   // Looks once, and then at each `interval` on a thread of this object. Calls
-  // `changed`, on the thread that looks, with what is wrong or OK: at the first
-  // look, and when that begins or ends. `journal` must outlive this.
+  // `changed`, on the thread that looks, with the error or OK: at the first
+  // look, and when an error begins or ends. `journal` must outlive this.
   static absl::StatusOr<std::unique_ptr<JournalWatch>> Start(
       const JobJournal& journal, absl::Duration interval,
       std::function<void(const absl::Status&)> changed);

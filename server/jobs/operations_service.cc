@@ -34,8 +34,8 @@ using google::longrunning::Operation;
 // Longer waits are cut to this; nobody keeps a call open for so long.
 constexpr absl::Duration kMaxWait = absl::Hours(24 * 30);
 
-// The timeout of a request. It comes as a google.protobuf.Duration, whose
-// fields may have any values.
+// A request's timeout. It comes as a google.protobuf.Duration, and the fields
+// may have any values.
 absl::StatusOr<std::optional<absl::Duration>> TimeoutOf(
     const google::longrunning::WaitOperationRequest& request) {
   if (!request.has_timeout()) return std::optional<absl::Duration>();
@@ -104,8 +104,8 @@ class WaitReactor final : public grpc::ServerUnaryReactor {
   Operation* const response_;
   std::shared_ptr<JobWatch> watch_;
   absl::Duration end_ = absl::InfiniteDuration();
-  // The alarm has fired; its clock may differ from absl::Now. Owners: this and
-  // the alarm.
+  // The alarm has fired; alarms may use another clock than absl::Now. Owners:
+  // this and the alarm.
   const std::shared_ptr<std::atomic<bool>> over_ =
       std::make_shared<std::atomic<bool>>(false);
   grpc::Alarm alarm_;

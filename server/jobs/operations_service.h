@@ -43,7 +43,7 @@ class OperationsService final
       grpc::CallbackServerContext* context,
       const google::longrunning::CancelOperationRequest* request,
       google::protobuf::Empty* response) override;
-  // Answers when the job has ended, or with its current state when the timeout
+  // Answers when the job has ended, or with the current state when the timeout
   // expires or the server drains. Without a timeout, the call's deadline
   // applies.
   grpc::ServerUnaryReactor* WaitOperation(
@@ -61,7 +61,7 @@ class OperationsService final
 
   JobManager& manager_;
   Admission& admission_;
-  TaskQueue tasks_;  // last: its tasks use the rest
+  TaskQueue tasks_;  // last: these tasks use the rest
 };
 
 }  // namespace dcp::server

@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/check.h"
-#include "dcp/checkpoint/share/work_records.h"
+#include "dcp/checkpoint/records/work_record.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view text = dcp::AsText(dcp::ByteSpan(data, size));
@@ -18,9 +18,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     DCP_CHECK(again.ok(), again.status().message());
     DCP_CHECK(*again == *plan);
   }
-  if (const auto piece = dcp::ParsePieceRecord(text, "file"); piece.ok()) {
+  const dcp::WorkPlan plan{.files = {"a", "b"}, .pieces = {{0}, {1}}};
+  if (const auto piece = dcp::ParsePieceRecord(text, plan); piece.ok()) {
     const std::string written = dcp::WritePieceRecord(*piece);
-    const auto again = dcp::ParsePieceRecord(written, "file");
+    const auto again = dcp::ParsePieceRecord(written, plan);
     DCP_CHECK(again.ok(), again.status().message());
     DCP_CHECK(dcp::WritePieceRecord(*again) == written);
   }

@@ -41,7 +41,7 @@ const std::string& RootOf(const OutputEntry& entry) {
   return std::get<std::string>(entry.path[0]);
 }
 
-// The entries as StateParts looks at them.
+// The entries in the form that StateParts reads.
 std::vector<CheckpointEntry> NamesOf(absl::Span<const OutputEntry> entries) {
   std::vector<CheckpointEntry> names(entries.size());
   for (size_t i = 0; i < entries.size(); ++i) {
@@ -52,7 +52,7 @@ std::vector<CheckpointEntry> NamesOf(absl::Span<const OutputEntry> entries) {
   return names;
 }
 
-// Whether the path is that of state by number: optimizer.state.0.exp_avg.
+// Whether the path leads to numbered state: optimizer.state.0.exp_avg.
 bool IsNumberedState(const StatePath& path) {
   for (size_t i = 0; i + 1 < path.size(); ++i) {
     if (path[i] != PathElement("state")) continue;
@@ -63,7 +63,7 @@ bool IsNumberedState(const StatePath& path) {
   return false;
 }
 
-// The chunks of the entries of one folder, with their numbers there.
+// The chunks of one folder's entries, with their numbers there.
 std::vector<DcpRank> RanksIn(absl::Span<const DcpRank> ranks,
                              const std::vector<uint32_t>& numbers) {
   std::vector<DcpRank> some(ranks.size());
@@ -76,7 +76,7 @@ std::vector<DcpRank> RanksIn(absl::Span<const DcpRank> ranks,
   return some;
 }
 
-// A file of text.
+// A text file.
 OutputFile TextFile(std::string name, std::string text) {
   FileLayout layout(std::move(name));
   layout.Append(text.size(), 0, 0);
@@ -85,9 +85,9 @@ OutputFile TextFile(std::string name, std::string text) {
                          size_t, absl::Span<const uint32_t>) { return text; }};
 }
 
-// Appends a DCP output, whose files go to `folder`. Its index and the digest of
-// that are ordinary files there, because a directory has only one index that is
-// written last.
+// Appends a DCP output with files in `folder`. The index and the digest of it
+// are ordinary files there, because only one index of a directory is written
+// last.
 void Join(Output from, absl::string_view folder, uint32_t first_entry,
           Output& to) {
   const auto first_payload = static_cast<uint32_t>(to.payloads.size());
@@ -128,7 +128,7 @@ absl::Status NameForAccelerate(const ConvertOptions& options,
           "leaves the optimizer out"));
     }
   }
-  // All names of a single part are its own.
+  // A single part owns all names.
   if (chosen.size() != 1) DCP_RETURN_IF_ERROR(parts.Check());
   std::vector<OutputEntry> kept;
   bool has_model = false;
@@ -156,7 +156,7 @@ absl::Status NameForAccelerate(const ConvertOptions& options,
     kept.push_back(std::move(entry));
   }
   entries = std::move(kept);
-  // The option parts takes the root from the names of a single part.
+  // The option parts takes the root away from the names in a single part.
   const bool is_optimizer_alone =
       chosen.size() == 1 && chosen[0] != StatePart::kModel;
   if (has_model && !is_optimizer_alone) return absl::OkStatus();
@@ -179,14 +179,14 @@ absl::StatusOr<Output> BuildAccelerateOutput(std::vector<OutputEntry> entries,
     for (size_t i = 0; i < entries.size(); ++i) {
       if (RootOf(entries[i]) != root) continue;
       numbers[i] = static_cast<uint32_t>(some.size());
-      // In its folder, the second model is called "model", too.
+      // In that folder, the second model is called "model", too.
       some.push_back(entries[i]);
       some.back().path[0] =
           std::string(absl::StartsWith(root, "model") ? "model" : "optimizer");
       some.back().fqn = PathToName(some.back().path);
     }
     const auto num_entries = static_cast<uint32_t>(some.size());
-    std::map<int64_t, uint64_t> used;  // names, by rank
+    std::map<int64_t, uint64_t> used;  // used names, by rank
     DCP_ASSIGN_OR_RETURN(
         Output one,
         BuildDcpOutput(std::move(some), files, RanksIn(ranks, numbers), options,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversion: everything that is known before payload moves: source,
-// destination, output and plan. Plain data.
+// Conversion: source, destination, output and plan, as known before payload
+// moves. Plain data.
 #ifndef DCP_CHECKPOINT_CONVERT_CONVERSION_H_
 #define DCP_CHECKPOINT_CONVERT_CONVERSION_H_
 
@@ -23,14 +23,14 @@ namespace dcp {
 struct Conversion {
   std::unique_ptr<Checkpoint> source;
   std::vector<SelectedEntry> selected;
-  CompanionFiles companions;  // the source's, to be copied
+  CompanionFiles companions;  // of the source, to be copied
   ConvertTarget target;
   std::unique_ptr<Destination> destination;  // null for a stream or a share
   Output output;
-  OutputBlocks blocks;                 // with which it is written
+  OutputBlocks blocks;                 // used to write it
   std::unique_ptr<SourceCheck> check;  // optional
-  // Elements that casts found beyond the range, by payload; includes those of
-  // the files that an earlier run has written.
+  // Elements that casts found beyond the range, by payload. Includes those in
+  // files that an earlier run wrote.
   std::vector<uint64_t> num_beyond;
   ConvertPlan plan;
   OwnFiles own;  // without a journal only the id counts

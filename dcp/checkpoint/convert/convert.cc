@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// In the order of time:
+// Converts in this order:
+//
 //   1. prepare_conversion.cc plans everything; with a journal, resumption.cc
-//   finds what
-//      an earlier run has done
+//      finds the files that an earlier run has completed
 //   2. the payload moves: into the files of the destination, or into a stream
-//   3. the source is checked: its checksums, and that nobody wrote to it
-//   4. the commit; for a stream, its last bytes
+//   3. the source is checked: the checksums, and that nobody wrote to it
+//   4. the commit; for a stream, the last bytes
 #include "dcp/checkpoint/convert/convert.h"
 
 #include <memory>
@@ -18,8 +18,8 @@
 #include "absl/status/status.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/convert/cast_losses.h"
 #include "dcp/checkpoint/convert/held_back_stream.h"
+#include "dcp/checkpoint/convert/moved_payload.h"
 #include "dcp/checkpoint/convert/prepare_conversion.h"
 #include "dcp/checkpoint/convert/resumption.h"
 #include "dcp/checkpoint/destination/destination.h"
@@ -64,9 +64,10 @@ class Converter {
         WithSide(conversion_.destination->Begin(
                      KeptNames(steps.kept), OutputFolders(conversion_.output)),
                  ErrorSide::kDestination));
+    ImageTransferOptions how = HowToMove();
+    if (run_ != nullptr) how.steps = &steps;
     absl::StatusOr<std::vector<ChunkDigest>> more = TransferImages(
-        fs_, conversion_.output, *conversion_.destination,
-        TransferOptions(run_ != nullptr ? &steps : nullptr), stats_);
+        fs_, conversion_.output, *conversion_.destination, how, stats_);
     DCP_RETURN_IF_ERROR(CheckWhatMoved(more.status()));
     digests_.insert(digests_.end(), more->begin(), more->end());
     return Commit();
@@ -75,15 +76,15 @@ class Converter {
   absl::Status IntoStream() {
     HeldBackStream held(options_.stream, conversion_.plan.bytes_to_write);
     ByteStream into = [&held](ByteSpan bytes) { return held.Take(bytes); };
-    DCP_RETURN_IF_ERROR(CheckWhatMoved(StreamImage(
-        fs_, conversion_.output, into, TransferOptions(nullptr), stats_)));
+    DCP_RETURN_IF_ERROR(CheckWhatMoved(
+        StreamImage(fs_, conversion_.output, into, HowToMove(), stats_)));
     if (options_.stop.stop_requested()) {
       return absl::CancelledError("stopped before the end of the stream");
     }
     return WithSide(held.Finish(), ErrorSide::kDestination);
   }
 
-  // The names of the files that an earlier run has completed.
+  // Names the files that an earlier run has completed.
   absl::flat_hash_set<std::string> KeptNames(
       const std::vector<bool>& kept) const {
     absl::flat_hash_set<std::string> names;
@@ -93,48 +94,18 @@ class Converter {
     return names;
   }
 
-  ImageTransferOptions TransferOptions(TransferSteps* steps) {
-    return {.direct = options_.direct,
-            .num_lanes = conversion_.plan.num_lanes,
-            .memory_bytes = conversion_.plan.memory_bytes,
-            .blocks = conversion_.blocks,
-            .stop = options_.stop,
-            .steps = steps,
-            .check = conversion_.check.get(),
-            .num_beyond = &conversion_.num_beyond,
-            .strict_cast = options_.strict_cast};
+  ImageTransferOptions HowToMove() {
+    ImageTransferOptions how = TransferOptions(options_, conversion_);
+    how.check = conversion_.check.get();
+    return how;
   }
 
-  // The bytes have moved, or the transfer has failed with `moved`.
   absl::Status CheckWhatMoved(const absl::Status& moved) {
-    conversion_.plan.cast_losses = CastLosses(conversion_);
-    if (options_.strict_cast && !conversion_.plan.cast_losses.empty()) {
-      return StrictCastError(conversion_.plan.cast_losses);
-    }
-    const absl::Status checked = moved.ok() ? CheckSums() : moved;
-    // If the bytes mix two states of a file, they must not get valid checksums;
-    // and if the file contradicts its own checksums, the mix is the reason.
-    if (checked.ok() || absl::IsDataLoss(checked)) {
-      DCP_RETURN_IF_ERROR(conversion_.source->CheckUnchanged());
-      if (conversion_.companions.files != nullptr) {
-        DCP_RETURN_IF_ERROR(
-            WithSide(conversion_.companions.files->CheckUnchanged(),
-                     ErrorSide::kSource));
-      }
-    }
-    return checked;
-  }
-
-  absl::Status CheckSums() {
-    if (conversion_.check == nullptr) return absl::OkStatus();
-    const absl::Status checked = conversion_.check->Finish(
-        {.memory_bytes = conversion_.plan.memory_bytes,
-         .stop = options_.stop,
-         .stats = &stats_},
-        conversion_.plan.num_files_kept > 0 ? SourceCheck::Missing::kMovedBytes
-                                            : SourceCheck::Missing::kLittle);
-    conversion_.plan.check = conversion_.check->report();
-    return checked;
+    return CheckMoved(moved, options_, conversion_.check.get(),
+                      conversion_.plan.num_files_kept > 0
+                          ? SourceCheck::Missing::kMovedBytes
+                          : SourceCheck::Missing::kLittle,
+                      stats_, conversion_);
   }
 
   absl::Status Commit() {
@@ -165,7 +136,7 @@ class Converter {
   ResumableRun* const run_;
   TransferStats own_stats_;
   TransferStats& stats_;
-  std::vector<ChunkDigest> digests_;  // of all files, those of earlier runs too
+  std::vector<ChunkDigest> digests_;  // for all files, also from earlier runs
 };
 
 absl::StatusOr<ConvertPlan> ConvertResumably(FileSystem& fs,

@@ -22,11 +22,11 @@ absl::StatusOr<ConvertPlan> PlanConvert(FileSystem& fs, absl::string_view src,
                                         ConvertOptions options);
 
 // AlreadyExists when `dst` exists and overwrite is off. FailedPrecondition when
-// overwriting would destroy files that are not part of a checkpoint, when a
+// overwriting would destroy files that do not belong to a checkpoint, when a
 // safetensors file cannot hold some values of the source (the error names
-// them), when the source cannot give back something that it has
+// them), when the source cannot give back all that it has
 // (ConvertOptions::allow_losses), or when a strict cast meets a value beyond
-// the range. DataLoss when the source contradicts its own CRCs or digests.
+// the range. DataLoss when the source contradicts the recorded CRCs or digests.
 // ResourceExhausted when the disk cannot hold all files together, or when the
 // memory is too small. Cancelled after a stop. Otherwise the errors of
 // Checkpoint::Open. StatusSide (dcp/base/error_side.h) tells whether the source

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Chooses the values that an output holds, and names those that it leaves out.
 // Tested by tests/dcp/checkpoint/convert/torch_rewrite_test.cc.
 #include "dcp/checkpoint/convert/convert_entries.h"
 
@@ -19,8 +20,8 @@
 namespace dcp {
 namespace {
 
-// Nobody needs an output without tensors, except perhaps one of objects alone,
-// if the format holds them.
+// Nobody needs an output without tensors, except perhaps one with objects
+// alone, if the format holds them.
 absl::StatusOr<std::vector<OutputEntry>> CheckNotEmpty(
     std::vector<OutputEntry> entries, bool tensors_only,
     const Checkpoint& source, const ConvertPlan& plan) {
@@ -32,12 +33,12 @@ absl::StatusOr<std::vector<OutputEntry>> CheckNotEmpty(
       " entries of the source is selected and a tensor"));
 }
 
-// Why the destination cannot hold an object that was not read: OK if its bytes
-// can be copied as they are.
+// OK if the destination can hold an object that was not read, because the bytes
+// can be copied as they are. Otherwise the reason.
 absl::Status CheckCarried(const Checkpoint& source, Format to,
                           const ObjectEntry& object) {
   if (object.unreadable.ok()) return absl::OkStatus();
-  // What is only a part of an item or of a torch.save file has no length.
+  // A part of an item or of a torch.save file has no length.
   if (to == Format::kDcp && source.format() == Format::kDcp &&
       object.item.length > 0) {
     return absl::OkStatus();
@@ -49,8 +50,8 @@ absl::Status CheckCarried(const Checkpoint& source, Format to,
   return object.unreadable;
 }
 
-// Whether an object that cannot be read is one of those that frameworks keep
-// next to the state that training needs, such as their options.
+// Whether an unreadable object is one that frameworks keep next to the state
+// that training needs, such as their options.
 bool MayBeLost(const Checkpoint& source, const CheckpointEntry& entry) {
   if (source.dialect() <= Dialect::kTorch || entry.path.empty()) return false;
   const auto* const root = std::get_if<std::string>(&entry.path[0]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ConvertEntries: which of the selected values of a source the output of a
-// conversion holds, and which it cannot hold. Pure; any thread.
+// ConvertEntries: the selected values of a source that the output holds, and
+// those that it cannot hold. Pure; any thread.
 #ifndef DCP_CHECKPOINT_CONVERT_CONVERT_ENTRIES_H_
 #define DCP_CHECKPOINT_CONVERT_CONVERT_ENTRIES_H_
 
@@ -17,16 +17,16 @@
 
 namespace dcp {
 
-// The entries of the source, by index, that must be located to convert
-// `selected` to the format `to`.
+// The source's entries, by index, that must be located to convert `selected` to
+// the format `to`.
 std::vector<uint32_t> EntriesToLocate(const Checkpoint& source,
                                       absl::Span<const SelectedEntry> selected,
                                       Format to);
 
-// The values for an output in the format plan.to. They are located. Counts them
-// in `plan`, and names there what is left out. FailedPrecondition when the
-// options do not allow leaving it out, or when no tensor is left; for an object
-// that could not be read, its own error.
+// The values for an output in the format plan.to, which are located. Counts
+// them in `plan`, and names there the values that are left out.
+// FailedPrecondition when the options do not allow leaving one out, or when no
+// tensor is left; for an object that could not be read, that error.
 absl::StatusOr<std::vector<OutputEntry>> ConvertEntries(
     const Checkpoint& source, absl::Span<const SelectedEntry> selected,
     const ConvertOptions& options, ConvertPlan& plan);

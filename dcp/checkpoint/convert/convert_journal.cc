@@ -1,272 +1,99 @@
 // SPDX-License-Identifier: Apache-2.0
-// A record consists of lines. The first word of the first line says which
-// record it is:
-//
-//   plan 1 <fingerprint> <kind> <made directory> <id> <digest of the index>
-//   name <name of a data file>
-//   ...
-//
-//   file <number>
-//   <offset> <length> <digest>
-//   ...
-//   beyond <payload> <number of elements>
-//   ...
-//
-//   commit <digest> <from> <to> <tensors> <objects> <to read> <to write>
-//       <memory> <lanes> <files kept> <bytes kept>        (in the same line)
-//   file <bytes> <name>
-//   ...
-//   dropped <name>
-//   ...
-//   dropped_metadata <key>
-//   ...
-//   dropped_config <key>
-//   ...
-//   not_copied <file>
-//   ...
-//   warning <text>
-//   ...
-//   checked <CRCs> <digests> <bytes> <items unchecked> <bytes of them>
-//   loss <dtype> <number of elements> <name>
-//   ...
-//
-// "checked" is present if the source was checked. Older records lack the lines
-// "beyond" and those from "dropped_metadata" on. Numbers are decimal,
-// fingerprints and digests hexadecimal, names escaped.
+// Describes the text of commits (see records/record_text.h), puts the records
+// of a run together, and finds out whether the checkpoint has appeared.
 #include "dcp/checkpoint/convert/convert_journal.h"
 
 #include <utility>
 
-#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/checksum.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/convert/record_words.h"
 #include "dcp/checkpoint/destination/store_destination.h"
 #include "dcp/checkpoint/formats/dcp_opener.h"
-#include "dcp/format/file/relative_path.h"
+#include "dcp/checkpoint/records/record_text.h"
 
 namespace dcp {
 namespace {
-
-constexpr absl::string_view kVersion = "1";
 
 std::string Hex(uint64_t number) {
   return absl::StrCat(absl::Hex(number, absl::kZeroPad16));
 }
 
-using Lines = absl::Span<const absl::string_view>;
-
-absl::StatusOr<JournaledRun> ParsePlan(Lines lines) {
-  JournaledRun run;
-  run.own.ran_before = true;
-  RecordWords words(lines[0]);
-  uint32_t kind = 0;
-  uint32_t made = 0;
-  words.Expect(words.Next() == "plan");
-  words.Expect(words.Next() == kVersion);
-  words.HexNumber(run.fingerprint);
-  words.Number(kind);
-  words.Number(made);
-  run.own.id = std::string(words.Next());
-  run.index_before = std::string(words.Next());
-  words.Expect(kind <= static_cast<uint32_t>(Destination::Kind::kFolders) &&
-               made <= 1 && !run.own.id.empty());
-  DCP_RETURN_IF_ERROR(words.status());
-  run.kind = static_cast<Destination::Kind>(kind);
-  run.own.made_directory = made == 1;
-  for (const absl::string_view line : lines.subspan(1)) {
-    RecordWords name(line);
-    name.Expect(name.Next() == "name");
-    name.Name(run.own.names.emplace_back());
-    // The name is used to find, and remove, a file in the destination.
-    name.Expect(CheckRelativePath(run.own.names.back()).ok());
-    DCP_RETURN_IF_ERROR(name.status());
-  }
-  return run;
+template <typename Text, typename Commit>
+void DescribeCommit(Text& text, Commit& commit) {
+  auto& plan = commit.plan;
+  text.Digest(commit.digest);
+  text.Enum(plan.from, Format::kTorch);
+  text.Enum(plan.to, Format::kTorch);
+  text.Number(plan.num_tensors);
+  text.Number(plan.num_objects);
+  text.Number(plan.bytes_to_read);
+  text.Number(plan.bytes_to_write);
+  text.Number(plan.memory_bytes);
+  text.Number(plan.num_lanes);
+  text.Number(plan.num_files_kept);
+  text.Number(plan.bytes_kept);
+  EachLine(text, "file", plan.files, [&text](auto& file) {
+    text.Number(file.bytes);
+    text.Name(file.name);
+  });
+  NameLines(text, "dropped", plan.dropped);
+  NameLines(text, "dropped_metadata", plan.dropped_metadata);
+  NameLines(text, "code_left_out", plan.code_left_out);
+  NameLines(text, "dropped_config", plan.dropped_config);
+  NameLines(text, "not_copied", plan.not_copied);
+  NameLines(text, "warning", plan.warnings);
+  CheckLine(text, plan.check);
+  EachLine(text, "loss", plan.cast_losses, [&text](auto& loss) {
+    text.Type(loss.dtype);
+    text.Number(loss.num_beyond);
+    text.Name(loss.name);
+  });
 }
 
-absl::Status ParseFile(Lines lines, JournaledRun& run) {
-  RecordWords words(lines[0]);
-  uint32_t file = 0;
-  words.Expect(words.Next() == "file");
-  words.Number(file);
-  words.Expect(file < run.own.names.size());
-  DCP_RETURN_IF_ERROR(words.status());
-  WrittenFile& written = run.files[file];
-  written = WrittenFile();
-  for (const absl::string_view line : lines.subspan(1)) {
-    RecordWords numbers(line);
-    if (absl::StartsWith(line, "beyond ")) {
-      numbers.Next();
-      NumBeyond& beyond = written.num_beyond.emplace_back();
-      numbers.Number(beyond.payload);
-      numbers.Number(beyond.count);
-      DCP_RETURN_IF_ERROR(numbers.status());
-      continue;
-    }
-    ChunkDigest& digest = written.digests.emplace_back();
-    digest.file = run.own.names[file];
-    numbers.Number(digest.offset);
-    numbers.Number(digest.length);
-    numbers.HexNumber(digest.digest);
-    DCP_RETURN_IF_ERROR(numbers.status());
-  }
-  return absl::OkStatus();
-}
-
-// Parses a line of a commit after the first.
-absl::Status ParseResult(absl::string_view line, ConvertPlan& plan) {
-  RecordWords words(line);
-  const absl::string_view what = words.Next();
-  if (what == "file") {
-    words.Number(plan.files.emplace_back().bytes);
-    words.Name(plan.files.back().name);
-  } else if (what == "dropped") {
-    words.Name(plan.dropped.emplace_back());
-  } else if (what == "dropped_metadata") {
-    words.Name(plan.dropped_metadata.emplace_back());
-  } else if (what == "code_left_out") {
-    words.Name(plan.code_left_out.emplace_back());
-  } else if (what == "dropped_config") {
-    words.Name(plan.dropped_config.emplace_back());
-  } else if (what == "not_copied") {
-    words.Name(plan.not_copied.emplace_back());
-  } else if (what == "warning") {
-    words.Name(plan.warnings.emplace_back());
-  } else if (what == "checked") {
-    SourceCheckReport& check = plan.check;
-    check.checked = true;
-    words.Number(check.num_crcs_checked);
-    words.Number(check.num_digests_checked);
-    words.Number(check.bytes_checked);
-    words.Number(check.num_items_unchecked);
-    words.Number(check.bytes_unchecked);
-  } else {
-    words.Expect(what == "loss");
-    CastLoss& loss = plan.cast_losses.emplace_back();
-    words.Type(loss.dtype);
-    words.Number(loss.num_beyond);
-    words.Name(loss.name);
-  }
-  return words.status();
-}
-
-absl::StatusOr<JournaledRun::Committed> ParseCommit(Lines lines) {
-  JournaledRun::Committed commit;
-  ConvertPlan& plan = commit.plan;
-  RecordWords words(lines[0]);
-  words.Expect(words.Next() == "commit");
-  words.HexNumber(commit.digest);
-  const absl::StatusOr<Format> from = ParseFormat(words.Next());
-  const absl::StatusOr<Format> to = ParseFormat(words.Next());
-  words.Expect(from.ok() && to.ok());
-  words.Number(plan.num_tensors);
-  words.Number(plan.num_objects);
-  words.Number(plan.bytes_to_read);
-  words.Number(plan.bytes_to_write);
-  words.Number(plan.memory_bytes);
-  words.Number(plan.num_lanes);
-  words.Number(plan.num_files_kept);
-  words.Number(plan.bytes_kept);
-  DCP_RETURN_IF_ERROR(words.status());
-  plan.from = *from;
-  plan.to = *to;
-  for (const absl::string_view line : lines.subspan(1)) {
-    DCP_RETURN_IF_ERROR(ParseResult(line, plan));
-  }
+absl::StatusOr<JournaledRun::Committed> ParseCommit(absl::string_view text) {
+  DCP_ASSIGN_OR_RETURN(RecordReader reader, RecordReader::Open(text, "commit"));
+  JournaledRun::Committed commit{};
+  DescribeCommit(reader, commit);
+  DCP_RETURN_IF_ERROR(reader.status());
   return commit;
 }
 
 }  // namespace
 
-std::string PlanRecord(const JournaledRun& run) {
-  std::string record = absl::StrCat(
-      "plan ", kVersion, " ", Hex(run.fingerprint), " ",
-      static_cast<uint32_t>(run.kind), " ", run.own.made_directory ? 1 : 0, " ",
-      run.own.id, " ", run.index_before, "\n");
-  for (const std::string& name : run.own.names) {
-    absl::StrAppend(&record, "name ", absl::CEscape(name), "\n");
-  }
-  return record;
+OwnFiles JournaledRun::own() const {
+  return {.id = plan.id,
+          .ran_before = true,
+          .made_directory = plan.journaled->made_directory,
+          .names = plan.files};
 }
 
-std::string FileRecord(uint32_t number, const WrittenFile& file) {
-  std::string record = absl::StrCat("file ", number, "\n");
-  for (const ChunkDigest& digest : file.digests) {
-    absl::StrAppend(&record, digest.offset, " ", digest.length, " ",
-                    Hex(digest.digest), "\n");
-  }
-  for (const NumBeyond& beyond : file.num_beyond) {
-    absl::StrAppend(&record, "beyond ", beyond.payload, " ", beyond.count,
-                    "\n");
-  }
-  return record;
-}
-
-// A line "what name" for each.
-void AppendNames(absl::string_view what, const std::vector<std::string>& names,
-                 std::string& record) {
-  for (const std::string& name : names) {
-    absl::StrAppend(&record, what, " ", absl::CEscape(name), "\n");
-  }
-}
-
-std::string CommitRecord(const JournaledRun::Committed& commit) {
-  const ConvertPlan& plan = commit.plan;
-  std::string record = absl::StrCat("commit ", Hex(commit.digest));
-  absl::StrAppend(&record, " ", FormatName(plan.from), " ",
-                  FormatName(plan.to));
-  for (const uint64_t number :
-       {plan.num_tensors, plan.num_objects, plan.bytes_to_read,
-        plan.bytes_to_write, plan.memory_bytes, uint64_t{plan.num_lanes},
-        plan.num_files_kept, plan.bytes_kept}) {
-    absl::StrAppend(&record, " ", number);
-  }
-  record += '\n';
-  for (const ConvertPlan::OutputFile& file : plan.files) {
-    absl::StrAppend(&record, "file ", file.bytes, " ", absl::CEscape(file.name),
-                    "\n");
-  }
-  AppendNames("dropped", plan.dropped, record);
-  AppendNames("dropped_metadata", plan.dropped_metadata, record);
-  AppendNames("code_left_out", plan.code_left_out, record);
-  AppendNames("dropped_config", plan.dropped_config, record);
-  AppendNames("not_copied", plan.not_copied, record);
-  AppendNames("warning", plan.warnings, record);
-  const SourceCheckReport& check = plan.check;
-  if (check.checked) {
-    absl::StrAppend(&record, "checked ", check.num_crcs_checked, " ",
-                    check.num_digests_checked, " ", check.bytes_checked, " ",
-                    check.num_items_unchecked, " ");
-    absl::StrAppend(&record, check.bytes_unchecked, "\n");
-  }
-  for (const CastLoss& loss : plan.cast_losses) {
-    absl::StrAppend(&record, "loss ", TorchName(loss.dtype), " ",
-                    loss.num_beyond, " ", absl::CEscape(loss.name), "\n");
-  }
-  return record;
+std::string WriteCommitRecord(const JournaledRun::Committed& commit) {
+  RecordWriter writer("commit");
+  DescribeCommit(writer, commit);
+  return writer.text();
 }
 
 absl::StatusOr<std::optional<JournaledRun>> ParseConvertRecords(
     absl::Span<const std::string> records) {
   std::optional<JournaledRun> run;
   for (const std::string& record : records) {
-    absl::string_view text = record;
-    if (!absl::ConsumeSuffix(&text, "\n")) return MalformedRecord(text);
-    const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
-    if (absl::StartsWith(text, "plan ")) {
-      DCP_ASSIGN_OR_RETURN(run, ParsePlan(lines));
-    } else if (!run.has_value()) {
-      return MalformedRecord(text);
-    } else if (absl::StartsWith(text, "commit ")) {
-      DCP_ASSIGN_OR_RETURN(run->commit, ParseCommit(lines));
+    const auto is_of = [&record](absl::string_view kind) {
+      return absl::StartsWith(record, absl::StrCat(kRecordMagic, kind, " "));
+    };
+    if (is_of("plan") || !run.has_value()) {
+      run.emplace();
+      DCP_ASSIGN_OR_RETURN(run->plan, ParsePlanRecord(record));
+      if (!run->plan.journaled.has_value()) return MalformedRecord(record);
+    } else if (is_of("commit")) {
+      DCP_ASSIGN_OR_RETURN(run->commit, ParseCommit(record));
     } else {
-      DCP_RETURN_IF_ERROR(ParseFile(lines, *run));
+      DCP_ASSIGN_OR_RETURN(PieceRecord file,
+                           ParsePieceRecord(record, run->plan));
+      run->files[file.number] = std::move(file);
     }
   }
   return run;
@@ -287,26 +114,26 @@ absl::StatusOr<bool> WasCommitted(FileSystem& fs, absl::string_view dst,
   const absl::Status there = fs.Stat(dst).status();
   if (absl::IsNotFound(there)) return false;
   DCP_RETURN_IF_ERROR(there);
-  if (run.kind == Destination::Kind::kDcpDirectory) {
+  if (run.plan.kind == Destination::Kind::kDcpDirectory) {
     DCP_ASSIGN_OR_RETURN(const std::string now, IndexDigest(fs, dst));
     return now == Hex(run.commit->digest);
   }
   if (!fs.TraitsAt(dst).has_rename) {
-    return StoreDestination::HasAppeared(fs, dst, run.kind, run.own);
+    return StoreDestination::HasAppeared(fs, dst, run.plan.kind, run.own());
   }
   const absl::StatusOr<FileInfo> staging =
-      fs.Stat(Destination::StagingPath(dst, run.kind, run.own.id));
+      fs.Stat(Destination::StagingPath(dst, run.plan.kind, run.plan.id));
   if (absl::IsNotFound(staging.status())) return true;
   DCP_RETURN_IF_ERROR(staging.status());
-  if (run.kind == Destination::Kind::kFile) return false;
-  if (run.kind == Destination::Kind::kFolders) {
-    // Exchanged with the empty directory that it replaced.
+  if (run.plan.kind == Destination::Kind::kFile) return false;
+  if (run.plan.kind == Destination::Kind::kFolders) {
+    // The empty directory that was replaced: they were exchanged.
     const absl::StatusOr<std::vector<DirectoryEntry>> left =
-        fs.List(Destination::StagingPath(dst, run.kind, run.own.id));
+        fs.List(Destination::StagingPath(dst, run.plan.kind, run.plan.id));
     return left.ok() && left->empty();
   }
-  // The directories may have been exchanged: the digests at the destination are
-  // then those of this run.
+  // If the directories were exchanged, the digests at the destination are those
+  // of this run.
   const absl::StatusOr<std::string> digests =
       ReadFile(fs, JoinPath(dst, DigestsName("")), kMaxMetadataBytes,
                /*follow_symlinks=*/true);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ConvertOptions: what a conversion makes (ConvertSpec), and how it works
-// (ConvertRun). Plain data.
+// ConvertOptions: the result that a conversion makes (ConvertSpec), and how it
+// works (ConvertRun). Plain data.
 #ifndef DCP_CHECKPOINT_CONVERT_CONVERT_OPTIONS_H_
 #define DCP_CHECKPOINT_CONVERT_CONVERT_OPTIONS_H_
 
@@ -30,31 +30,31 @@ struct ConvertPlan;     // dcp/checkpoint/convert/convert_plan.h
 
 struct PlacementRule {
   std::string glob;
-  Placements placements;  // one per axis of the mesh
+  Placements placements;  // one for each axis of the mesh
   std::string mesh = {};  // one of other_meshes; empty: ConvertSpec::mesh
 };
 
-// Another arrangement of the same ranks, such as that of experts.
+// Another arrangement of the same ranks, such as one for experts.
 struct NamedMesh {
   std::string name;  // a word
   Mesh mesh;         // with as many ranks as ConvertSpec::mesh
 };
 
-// A plan that parameters and the optimizer's state of them lie by.
+// A plan for parameters and for the optimizer's state.
 struct TensorParallel {
   ParallelPlan plan;
   std::string axis = "tp";  // of ConvertSpec::mesh
 };
 
-// What a conversion makes of its source.
+// The result that a conversion makes.
 struct ConvertSpec {
   OpenOptions open;
-  // If absent, it follows from the destination's name (FormatFromSuffix); for
-  // other names it is a directory in the source's format, or DCP for a .pt
-  // source.
+  // If absent, it follows from the destination's name (FormatFromSuffix). For
+  // other names the result is a directory in the source's format, or DCP for a
+  // .pt source.
   std::optional<Format> to;
-  // Lays the output out as that framework does: kAccelerate, whose format is
-  // DCP. The format's own layout if absent.
+  // Lays the output out as that framework does: kAccelerate, in the format DCP.
+  // If absent: the layout of the format.
   std::optional<Dialect> to_dialect;
   // For DCP output. If absent, chunks stay as they are in a DCP source; other
   // sources become one rank.
@@ -71,32 +71,32 @@ struct ConvertSpec {
   // be read (ObjectEntry::unreadable), instead of failing. drop_non_tensors
   // implies it.
   bool drop_unreadable = false;
-  // Converts a source without what Checkpoint::losses() say it has and cannot
-  // give back, such as the shapes of weights, instead of failing.
+  // Converts a source although it cannot give back all that it has, such as the
+  // shapes of weights (Checkpoint::losses()), instead of failing.
   bool allow_losses = false;
   bool overwrite = false;
-  // Compares what is read with the CRCs and digests that the source records.
+  // Compares the bytes with the CRCs and digests that the source records.
   bool verify = true;
-  // Refuses a cast when a value is beyond the range of the new type.
+  // Refuses a cast when a value is beyond the new type's range.
   bool strict_cast = false;
-  // For safetensors output: drop_metadata leaves out the source's own
-  // __metadata__; `metadata` adds values or replaces the source's.
+  // For safetensors output: drop_metadata leaves out the source's __metadata__;
+  // `metadata` adds values, or replaces those of the source.
   bool drop_metadata = false;
   std::vector<std::pair<std::string, std::string>> metadata;
-  // Copies config, tokenizer and generation files of a source directory into a
+  // Copies the source's config, tokenizer and generation files into a
   // safetensors directory.
   bool copy_companions = true;
-  // Copies those of this directory instead; NotFound if it has none. Empty: the
-  // source's. Ignored for other outputs.
+  // Copies those in this directory instead; NotFound if it has none. Empty:
+  // those next to the source. Ignored for other outputs.
   std::string companions_from = {};
-  // Compares what a mapping leaves out because it is padding with zero, and
-  // refuses to lose anything else. Not done by PlanConvert.
+  // Compares the padding that a mapping leaves out with zero, and refuses to
+  // lose anything else. Not done by PlanConvert.
   bool check_padding = false;
 };
 
 // How a conversion works, and who watches it.
 struct ConvertRun {
-  // Who writes; shown to others that try to write to the destination at the
+  // Names this writer to others that try to write to the destination at the
   // same time.
   std::string writer = "a conversion";
   DirectMode direct = DirectMode::kAuto;  // for the destination
@@ -104,9 +104,9 @@ struct ConvertRun {
   uint64_t memory_bytes = kDefaultMemoryBytes;
   std::stop_token stop;
   TransferStats* stats = nullptr;  // watched by a progress display; optional
-  // Called once before payload moves, with what will be moved; optional.
+  // Called once with the plan before payload moves; optional.
   absl::AnyInvocable<void(const ConvertPlan&)> on_plan;
-  // Called once before payload moves, by PlanConvert too, with the plan; if it
+  // Called once with the plan before payload moves, by PlanConvert too. If it
   // returns an error, nothing is done and the error is returned. For memory
   // limits that the caller knows. Optional.
   std::function<absl::Status(const ConvertPlan&)> admit;
@@ -115,11 +115,10 @@ struct ConvertRun {
   absl::AnyInvocable<void()> on_commit;
   // Resumes where an earlier run was killed; optional.
   ConvertJournal* journal = nullptr;
-  // Replaces the destination, which is then only a name: gets the bytes of the
-  // only file that is made (safetensors, or torch.save's if `to` says so), in
-  // order. The last bytes come after everything has been checked, so that
-  // readers never take an unchecked file for complete. Optional; not with a
-  // journal.
+  // Replaces the destination, which is then only a name. Gets, in order, the
+  // bytes of the only file (safetensors, or torch.save's if `to` says so). The
+  // last bytes come after everything has been checked, so that readers never
+  // take an unchecked file for complete. Optional; not with a journal.
   ByteStream stream;
 };
 

@@ -30,7 +30,7 @@
 namespace dcp {
 namespace {
 
-// Without a mesh, the chunks of a checkpoint that has any are kept.
+// Without a mesh, the chunks that a checkpoint has are kept.
 bool KeepsChunks(const Checkpoint& source) {
   if (source.format() == Format::kDcp) return true;
   for (const CheckpointEntry& entry : source.entries()) {
@@ -80,7 +80,7 @@ absl::StatusOr<Output> BuildDcp(const ConvertOutputParts& parts,
       });
 }
 
-// The type of all floating-point tensors of the output; nullopt without a cast,
+// The type of all floating-point tensors in the output; nullopt without a cast,
 // or if they differ.
 std::optional<DType> TypeAfterCast(absl::Span<const OutputEntry> entries,
                                    const ConvertOptions& options) {
@@ -102,8 +102,8 @@ bool HasDecoded(const MappedEntries& mapped) {
   });
 }
 
-// What transformers' FineGrainedFP8Config says of a model whose tensors are
-// encoded; empty if they are not.
+// The text that transformers' FineGrainedFP8Config has for a model with encoded
+// tensors; empty if none is encoded.
 std::string QuantizationOf(const Checkpoint& source) {
   if (source.mapped() == nullptr || !source.mapped()->has_encoded()) return "";
   const std::string names =
@@ -119,9 +119,9 @@ std::string QuantizationOf(const Checkpoint& source) {
       "[128, 128]}");
 }
 
-// Whether a config is wrong that says that the model is quantized. A mapping
-// decodes, and writes what was decoded earlier; the config that comes along may
-// still be that of the codes.
+// Whether a config that calls the model quantized is wrong. A mapping decodes,
+// or writes tensors that were decoded earlier, and the config may still
+// describe the codes.
 bool IsUnquantized(const Checkpoint& source,
                    absl::Span<const OutputEntry> entries) {
   if (source.mapped() == nullptr) return false;
@@ -134,8 +134,8 @@ bool IsUnquantized(const Checkpoint& source,
                       });
 }
 
-// How the files of a model are called: as those of the source, if a library
-// looks for them under that name.
+// The stem of a model's file names: that of the source, if a library looks for
+// files with that name.
 absl::string_view FileStem(const Checkpoint& source) {
   constexpr absl::string_view kModel = "model";
   if (source.dialect() != Dialect::kSafetensors &&
@@ -209,7 +209,7 @@ std::vector<std::string> DroppedMetadata(const Checkpoint& source, Format to,
 absl::StatusOr<Output> BuildConvertOutput(const ConvertOutputParts& parts,
                                           std::vector<OutputEntry> entries,
                                           const ConvertOptions& options) {
-  // torch.save's name for a file that has no name.
+  // The name that torch.save gives a file without a name.
   const absl::string_view name =
       options.stream != nullptr ? "archive" : BaseName(parts.dst);
   switch (parts.target.format) {

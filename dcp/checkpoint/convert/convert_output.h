@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// BuildConvertOutput: lays out the files that a conversion writes, in whatever
+// BuildConvertOutput: lays out the files that a conversion writes, in any
 // format. Any thread.
 #ifndef DCP_CHECKPOINT_CONVERT_CONVERT_OUTPUT_H_
 #define DCP_CHECKPOINT_CONVERT_CONVERT_OUTPUT_H_
@@ -20,19 +20,18 @@
 
 namespace dcp {
 
-// What an output is built from. The references and pointers must outlive the
-// output.
+// The input for an output. The references and pointers must outlive the output.
 struct ConvertOutputParts {
   FileSystem& fs;
   Checkpoint& source;
-  CompanionFiles& companions;  // for a directory of safetensors
+  CompanionFiles& companions;  // for a safetensors directory
   // Chooses the names of DCP data files. Null for a stream, and for workers
   // that share a conversion: then the names follow from the save id.
   Destination* destination;
   ConvertTarget target;
   absl::string_view dst;
   std::string save_id;
-  // Gets the keys that are left out of a config.json that is copied.
+  // Gets the keys that are left out of a copied config.json.
   std::vector<std::string>& dropped_config;
 };
 
@@ -41,12 +40,12 @@ absl::StatusOr<Output> BuildConvertOutput(const ConvertOutputParts& parts,
                                           std::vector<OutputEntry> entries,
                                           const ConvertOptions& options);
 
-// The __metadata__ of the output: the source's, then the requested values.
+// The output's __metadata__: the source's, then the requested values.
 SafetensorsMetadata MetadataFor(const Checkpoint& source,
                                 const ConvertOptions& options);
 
-// The keys of the source's metadata that the output cannot hold. Every other
-// format implies that it was written for PyTorch.
+// The source's metadata keys that the output cannot hold. Every other format
+// implies that it was written for PyTorch.
 std::vector<std::string> DroppedMetadata(const Checkpoint& source, Format to,
                                          const ConvertOptions& options);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ConvertPlan: what a conversion will do, or did. Plain data.
+// ConvertPlan: the work that a conversion will do, or has done. Plain data.
 #ifndef DCP_CHECKPOINT_CONVERT_CONVERT_PLAN_H_
 #define DCP_CHECKPOINT_CONVERT_CONVERT_PLAN_H_
 
@@ -20,12 +20,12 @@ namespace dcp {
 struct CastLoss {
   std::string name;
   DType dtype = DType::kFloat32;  // in the output
-  // Elements beyond its range, including those in files that an earlier run
+  // Elements beyond the range, including those in files that an earlier run
   // wrote.
   uint64_t num_beyond = 0;
 };
 
-// What a rule of a mapping does.
+// The work of one rule in a mapping.
 struct PlannedRule {
   std::string file = {};
   int line = 0;
@@ -38,32 +38,32 @@ struct PlannedRule {
   uint64_t num_bytes = 0;  // of the destinations
   RuleClass rule_class = RuleClass::kBox;
   // How often the stored tensors that it takes are read. Absent when
-  // converting, for a rule that takes what another one makes, and if they are
-  // read only when the result is encoded.
+  // converting, for a rule that takes the result of another rule, and if they
+  // are read only when the result is encoded.
   std::optional<double> read_ratio = {};
 };
 
-// What a mapping makes of the names and shapes.
+// How a mapping changes the names and shapes.
 struct PlannedMap {
   std::string name;
   std::string from;  // sides
   std::string to;
-  std::string digest = {};  // of the text of the rules, in hexadecimal
-  // The numbers of config.json that the rules used, by key.
+  std::string digest = {};  // of the rules' text, in hexadecimal
+  // The numbers in config.json that the rules used, by key.
   std::map<std::string, int64_t> config = {};
   std::vector<PlannedRule> rules;
   // Tensors that the rules require, and that were allowed to be missing.
   std::vector<std::string> missing = {};
-  std::vector<std::string> dropped;  // tensors of the source, by name
+  std::vector<std::string> dropped;  // source tensors, by name
   std::vector<std::string> copied;   // tensors that equal another, by name
 };
 
-// What a conversion will do, or did.
+// The work that a conversion will do, or has done.
 struct ConvertPlan {
   Format from;
   Format to;
   struct OutputFile {
-    std::string name;  // in the destination, or the destination's own
+    std::string name;  // in the destination, or the name of the destination
     uint64_t bytes;
   };
   std::vector<OutputFile> files;
@@ -77,7 +77,7 @@ struct ConvertPlan {
   uint64_t memory_bytes = 0;    // payload blocks in use
   uint64_t index_bytes = 0;  // estimated maximum, in addition to memory_bytes
   uint32_t num_lanes = 0;
-  // The losses of the source in the parts that are converted; see SourceLoss.
+  // The source's losses in the parts that are converted; see SourceLoss.
   std::vector<std::string> warnings;
   std::vector<std::string> dropped;  // names of objects left out
   // Code next to the source that is not copied together with config and
@@ -86,14 +86,14 @@ struct ConvertPlan {
   // Files and folders (with a slash at the end) next to the source that are not
   // copied together with config and tokenizer.
   std::vector<std::string> not_copied;
-  // Keys of the source's metadata that the output cannot hold.
+  // Keys in the source's metadata that the output cannot hold.
   std::vector<std::string> dropped_metadata;
-  // Keys that are left out of a config.json that is copied, because they do not
-  // hold for the output.
+  // Keys that are left out of a copied config.json, because they do not hold
+  // for the output.
   std::vector<std::string> dropped_config;
   std::optional<PlannedMap> map;
-  // What an earlier run has done: the number of complete files, and the bytes
-  // read and written for them.
+  // From an earlier run: complete files, and the bytes read and written for
+  // them.
   uint64_t num_files_kept = 0;
   uint64_t bytes_kept = 0;
   SourceCheckReport check;            // of the source; empty in a plan

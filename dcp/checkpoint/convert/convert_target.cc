@@ -39,8 +39,8 @@ Destination::Kind KindOf(absl::string_view dst, Format to,
              : Destination::Kind::kDirectory;
 }
 
-// The suffix of a file's name, such as "gguf"; empty for names that directories
-// have, such as "llama-3.1-8b", "run.5" or "model.v2".
+// The suffix of a file name, such as "gguf"; empty for directory names, such as
+// "llama-3.1-8b", "run.5" or "model.v2".
 absl::string_view FileSuffix(absl::string_view path) {
   const absl::string_view name = BaseName(path);
   const size_t dot = name.rfind('.');
@@ -55,7 +55,7 @@ absl::string_view FileSuffix(absl::string_view path) {
   return is_version ? "" : suffix;
 }
 
-// Refuses to use the name of another kind of file for a directory.
+// Refuses a directory with the name that another kind of file would have.
 absl::Status CheckSuffix(FileSystem& fs, absl::string_view dst,
                          const ConvertOptions& options) {
   if (options.to.has_value() || options.to_dialect.has_value() ||

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ConvertTarget: what a conversion writes, from its options and the name of its
-// destination, and whether the options fit together. Any thread.
+// ConvertTarget: the format and kind of the output, from the options and the
+// destination's name, and whether the options fit together. Any thread.
 #ifndef DCP_CHECKPOINT_CONVERT_CONVERT_TARGET_H_
 #define DCP_CHECKPOINT_CONVERT_CONVERT_TARGET_H_
 
@@ -22,8 +22,8 @@ struct ConvertTarget {
 };
 
 // The target at `dst` for a source in the format `from`. InvalidArgument for
-// options that contradict it or each other, and for a `dst` with the suffix of
-// another kind of file if only that tells the format. Looks at what is there.
+// options that contradict it or each other, and for a `dst` with another file
+// kind's suffix if only that tells the format. Looks at the disk.
 absl::StatusOr<ConvertTarget> ChooseTarget(FileSystem& fs,
                                            absl::string_view dst, Format from,
                                            const ConvertOptions& options);

@@ -21,8 +21,8 @@
 namespace dcp {
 namespace {
 
-// Whether `dst` is the file `name` of the source, which is at `path`, or one of
-// the folders that `name` goes through.
+// Whether `dst` is the source's file `name`, which is at `path`, or one of the
+// folders that `name` goes through.
 bool Holds(FileSystem& fs, absl::string_view dst, std::string path,
            absl::string_view name) {
   const auto num_folders = std::count(name.begin(), name.end(), '/');
@@ -57,8 +57,8 @@ bool IsDcpName(absl::string_view name) {
          IsTemporaryIndexName(name);
 }
 
-// Whether the file `name` of the checkpoint in `directory`, which has others,
-// belongs to them. Files of models that only lie in one folder do not.
+// Whether the file `name` belongs to the checkpoint of several files in
+// `directory`. Models that only lie in one folder do not belong together.
 bool IsOneOfSeveral(FileSystem& fs, const std::string& directory,
                     const std::string& name, Dialect dialect) {
   if (dialect != Dialect::kSafetensors && dialect != Dialect::kTorch) {
@@ -93,7 +93,7 @@ absl::Status CheckPlace(FileSystem& fs, absl::string_view dst,
   }
   if (!info.ok()) return absl::OkStatus();
   const std::string parent = ParentDirectory(path);
-  // What cannot be opened is not a checkpoint that could be damaged.
+  // A path that cannot be opened is not a checkpoint that could be damaged.
   const absl::StatusOr<CheckpointParts> around =
       OpenDirectory(fs, parent, {}, stop);
   if (!around.ok()) return absl::OkStatus();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a conversion may not write: over a part of its source, or over one file
-// of another checkpoint, which would be damaged while the conversion succeeds.
-// Looks, but changes nothing. Any thread.
+// Refuses destinations that are a part of the source, or one file of another
+// checkpoint, which would be damaged while the conversion succeeds. Looks, but
+// changes nothing. Any thread.
 #ifndef DCP_CHECKPOINT_CONVERT_DESTINATION_PLACE_H_
 #define DCP_CHECKPOINT_CONVERT_DESTINATION_PLACE_H_
 
@@ -15,9 +15,9 @@
 
 namespace dcp {
 
-// FailedPrecondition, with the name of the checkpoint, if `dst`
+// FailedPrecondition, with the checkpoint's name, if `dst`
 //   - is a file or a directory inside `source`, and files of `source` are there
-//   - has the name of a data file or an index of DCP
+//   - has the name of a DCP data file or index
 //   - is one file of a checkpoint that has several, or of a DCP checkpoint.
 // A destination that takes the place of the whole source is allowed.
 absl::Status CheckPlace(FileSystem& fs, absl::string_view dst,

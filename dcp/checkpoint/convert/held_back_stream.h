@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// HeldBackStream: passes on a stream of known length, except for its last
+// HeldBackStream: passes on a stream of known length, except for the last
 // bytes, which follow when Finish is called. A reader that has only the bytes
-// before them knows that the stream is not complete, because both formats that
+// before them knows that the stream is incomplete, because both formats that
 // can be streamed say where they end. One thread at a time.
 #ifndef DCP_CHECKPOINT_CONVERT_HELD_BACK_STREAM_H_
 #define DCP_CHECKPOINT_CONVERT_HELD_BACK_STREAM_H_

@@ -17,13 +17,13 @@
 namespace dcp {
 namespace {
 
-// The stored tensor that a source is, or whose elements it is computed from.
-// The tables of that are not read by the schedule of a transfer.
+// The stored tensor that a source is, or that it is computed from. The schedule
+// of a transfer does not read the tables for the computation.
 const TensorEntry& StoredOf(const TensorEntry& source) {
   return source.lensed != nullptr ? source.lensed->values() : source;
 }
 
-// The elements from the first of a chunk to its last, in its file.
+// The elements from a chunk's first to its last, in the file.
 uint64_t ExtentOf(const Box& box, const Dims& strides) {
   uint64_t extent = 1;
   for (size_t d = 0; d < box.sizes.size(); ++d) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the plan of a conversion says of its mapping, rule by rule. One thread;
+// Describes the mapping in the plan of a conversion, rule by rule. One thread;
 // nothing is read.
 #ifndef DCP_CHECKPOINT_CONVERT_MAP_PLAN_H_
 #define DCP_CHECKPOINT_CONVERT_MAP_PLAN_H_
@@ -19,33 +19,32 @@
 
 namespace dcp {
 
-// What the mapping of `spec` reported when a checkpoint was opened through it.
+// The report of `spec`'s mapping when a checkpoint was opened through it.
 PlannedMap PlanMap(const MapSpec& spec, const MappedTensors& report);
 
-// How often the tensors that the rules take are read, according to the schedule
-// of a transfer.
+// How often the tensors that the rules take are read, according to a transfer's
+// schedule.
 class RuleReads {
  public:
-  // For the sources of `mapped` that are located, in `files`; both must outlive
-  // this. Errors are those of opening a file.
+  // For the located sources of `mapped`, in `files`; both must outlive this.
+  // Errors are those of opening a file.
   static absl::StatusOr<RuleReads> Make(const MappedEntries& mapped,
                                         SourceFiles& files);
 
   void Add(const PlannedRead& read);
 
-  // Sets the ratios of the rules of `map`, which was planned from the same
-  // entries.
+  // Sets the ratios in `map`, which was planned from the same entries.
   void SetRatios(PlannedMap& map) const;
 
  private:
-  // A chunk of a source in a file.
+  // A source's chunk in a file.
   struct Stretch {
     uint64_t begin = 0;
     uint64_t end = 0;
-    uint64_t reach = 0;  // the last end of all stretches up to this one
+    uint64_t reach = 0;  // the last end among all stretches up to this one
     size_t source = 0;
   };
-  // How many bytes a source has, and how many of them are read.
+  // A source's bytes, stored and read.
   struct Count {
     uint64_t num_stored = 0;
     uint64_t num_read = 0;
@@ -59,7 +58,7 @@ class RuleReads {
 
   const MappedEntries* mapped_;
   std::vector<Count> counts_;  // by source
-  // By their begin.
+  // Sorted by begin.
   absl::flat_hash_map<FileHandle, std::vector<Stretch>> stretches_;
 };
 

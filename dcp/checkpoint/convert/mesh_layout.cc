@@ -19,12 +19,11 @@
 namespace dcp {
 namespace {
 
-// Axes of tensor, context, expert, expert tensor and pipeline parallelism, by
-// the names that TorchTitan gives them (torchtitan/distributed/parallel_dims.py
-// of 0.2).
+// Axes for tensor, context, expert, expert tensor and pipeline parallelism,
+// with TorchTitan's names (torchtitan/distributed/parallel_dims.py of 0.2).
 struct ParallelAxis {
   absl::string_view name;
-  absl::string_view advice;  // what to do about an axis without placements
+  absl::string_view advice;  // advice for an axis without placements
 };
 
 constexpr absl::string_view kTensorAdvice =
@@ -55,8 +54,7 @@ const ParallelAxis* FindParallelAxis(absl::string_view name) {
   return nullptr;
 }
 
-// Returns the index of the mesh in the result of MeshesOf, or nullopt if it is
-// not in there.
+// The mesh's index in the result of MeshesOf, or nullopt if it is not in there.
 std::optional<size_t> MeshIndex(const ConvertOptions& options,
                                 absl::string_view name) {
   if (name.empty()) return 0;
@@ -147,7 +145,7 @@ Placements PlacementsWithoutRule(const Mesh& mesh, const Dims& shape) {
   return placements;
 }
 
-// Applies the plan and counts what it matches.
+// Applies the plan and counts the matches.
 class PlanReader {
  public:
   explicit PlanReader(const ConvertOptions& options)
@@ -155,7 +153,7 @@ class PlanReader {
         parallel_(*options.tensor_parallel),
         used_(parallel_.plan.entries().size()) {}
 
-  // The placements of a tensor that no rule matches.
+  // The placements for a tensor that no rule matches.
   absl::StatusOr<Placements> Place(absl::string_view name, const Dims& shape) {
     DCP_ASSIGN_OR_RETURN(const PlannedTensor planned,
                          FindPlanned(parallel_.plan, name, shape.size()));
@@ -245,7 +243,8 @@ absl::StatusOr<std::vector<EntryLayout>> LayoutEntries(
       if (AppliesTo(rule, entry)) chosen = &rule;
     }
     if (plan.has_value()) {
-      // Also for what a rule places, so that the plan's entries count as used.
+      // Also for tensors that a rule places, so that the plan's entries count
+      // as used.
       absl::StatusOr<Placements> planned = plan->Place(entry.fqn, shape);
       if (chosen == nullptr && !planned.ok()) return planned.status();
       if (planned.ok()) layout.placements = *std::move(planned);

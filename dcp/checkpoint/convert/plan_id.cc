@@ -20,8 +20,8 @@
 namespace dcp {
 namespace {
 
-// Changes with every version of this program that plans other files, or other
-// pieces, or writes other bytes for the same plan.
+// Changes with every version of this program that plans other files or pieces,
+// or writes other bytes for the same plan.
 constexpr absl::string_view kPlanners = "planners 2";
 
 void AppendOpened(const SourceFiles& files, SourceView view,
@@ -65,7 +65,7 @@ void AppendChunks(const TensorEntry& stored, std::string& text) {
   }
 }
 
-// Where the index of the source says that the payloads lie.
+// The places of the payloads according to the source's index.
 void AppendLocations(const Output& output, std::string& text) {
   absl::flat_hash_set<const TensorEntry*> seen;
   const auto append = [&](const TensorEntry* stored) {
@@ -81,8 +81,8 @@ void AppendLocations(const Output& output, std::string& text) {
   }
 }
 
-// What the mapping was told. Whether it takes the same elements for equal does
-// not follow from which it puts where.
+// The mapping's input. The elements that it expects to be equal do not follow
+// from the places where it puts them.
 void AppendMapSpec(const MapSpec& spec, std::string& text) {
   const MapOptions& options = spec.options;
   absl::StrAppend(&text, Xxh3Digest(AsBytes(spec.mapping.text())), " ",
@@ -110,7 +110,7 @@ void AppendMapSpec(const MapSpec& spec, std::string& text) {
   absl::StrAppend(&text, "\n");
 }
 
-// Which elements a mapping puts where.
+// The places where a mapping puts elements.
 void AppendMapped(const MappedEntries& mapped, std::string& text) {
   absl::flat_hash_map<const TensorEntry*, uint32_t> entries;
   for (size_t i = 0; i < mapped.sources.size(); ++i) {
@@ -143,7 +143,7 @@ std::string PlanText(const Conversion& conversion,
   AppendSelected(conversion, text);
   if (conversion.source->mapped() != nullptr) {
     AppendMapSpec(*options.open.map, text);
-    // A worker that does not look would make the check of the others void.
+    // A worker that does not look would make the others' check void.
     if (options.check_padding) text += "padding is zero\n";
     AppendMapped(*conversion.source->mapped(), text);
   }
@@ -153,17 +153,36 @@ std::string PlanText(const Conversion& conversion,
     AppendOpened(*conversion.companions.files, view, text);
   }
   AppendLayouts(conversion.output, text);
+  AppendLocations(conversion.output, text);
   return text;
 }
 
 std::string PlanId(const Conversion& conversion, const ConvertOptions& options,
                    uint64_t piece_bytes) {
-  std::string text =
+  return IdOfText(
       absl::StrCat(kPlanners, " ", piece_bytes, " ",
                    static_cast<int>(conversion.target.kind), "\n",
-                   PlanText(conversion, options, SourceView::kAnyMachine));
-  AppendLocations(conversion.output, text);
-  return IdOfText(std::move(text));
+                   PlanText(conversion, options, SourceView::kAnyMachine)));
+}
+
+std::vector<FileToCut> FilesToCut(const Output& output, bool cuts) {
+  std::vector<FileToCut> files;
+  for (const OutputFile& file : output.files) {
+    files.push_back(
+        {.layout = &file.layout, .head_is_last = cuts && file.head != nullptr});
+  }
+  return files;
+}
+
+WorkPlan MakeWorkPlan(const Conversion& conversion, bool cuts_files,
+                      uint64_t piece_bytes) {
+  WorkPlan plan{.id = conversion.own.id, .kind = conversion.target.kind};
+  for (const OutputFile& file : conversion.output.files) {
+    plan.files.push_back(file.layout.name());
+  }
+  plan.pieces = CutIntoPieces(FilesToCut(conversion.output, cuts_files),
+                              cuts_files ? piece_bytes : UINT64_MAX);
+  return plan;
 }
 
 std::string IdOfText(std::string text) {

@@ -23,8 +23,8 @@ bool IsParameterName(absl::string_view word) {
   return word == "weight" || word == "bias";
 }
 
-// The number of leading words after which a module's path may begin, from the
-// fewest; 0 is always one of them.
+// Word counts after which a module's path may begin, from the fewest; 0 is
+// always among them.
 std::vector<size_t> BeginsOf(const Words& words, size_t end) {
   std::vector<size_t> begins = {0};
   size_t i = 0;

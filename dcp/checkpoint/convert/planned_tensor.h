@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// PlannedTensor: which entry of a plan of tensor parallelism is about a tensor
-// of a checkpoint, which is a parameter or what an optimizer keeps for one.
-// Pure; any thread.
+// PlannedTensor: the entry in a tensor parallelism plan for a checkpoint's
+// tensor, which is a parameter or an optimizer's state for one. Pure; any
+// thread.
 #ifndef DCP_CHECKPOINT_CONVERT_PLANNED_TENSOR_H_
 #define DCP_CHECKPOINT_CONVERT_PLANNED_TENSOR_H_
 
@@ -19,18 +19,17 @@ struct PlannedTensor {
   Placement placement;                         // on the plan's axis
 };
 
-// Names are those of torch.distributed.checkpoint, which flattens
-// {"model": ..., "optimizer": ...}: the last word of a parameter's name is
-// weight or bias ("model.layers.0.wq.weight"), and an entry of the optimizer
-// has its own word after it ("optimizer.state.layers.0.wq.weight.exp_avg").
-// Other names are not in the plan. The leading words app, model, module, state,
-// optim, optimizer and optimizers (with the word after it, an optimizer's name)
-// may be a part of the module's path or not, so the plan's patterns may begin
-// after any of them; the longest path that matches counts.
+// Names are those of torch.distributed.checkpoint, which flattens {"model":
+// ..., "optimizer": ...}: the last word of a parameter's name is weight or bias
+// ("model.layers.0.wq.weight"), and an optimizer's entry has one more word
+// after it ("optimizer.state.layers.0.wq.weight.exp_avg"). Other names are not
+// in the plan. The leading words app, model, module, state, optim, optimizer
+// and optimizers (with the word after it, an optimizer's name) may belong to
+// the module's path or not, so the plan's patterns may begin after each of
+// them; the longest path that matches counts.
 //
-// What an optimizer keeps in another number of dimensions than the parameter
-// has, such as `step`, is Replicate. InvalidArgument as for ParallelPlan::Find
-// and ParameterPlacement.
+// State with another dimension count than the parameter, such as `step`, is
+// Replicate. InvalidArgument as for ParallelPlan::Find and ParameterPlacement.
 absl::StatusOr<PlannedTensor> FindPlanned(const ParallelPlan& plan,
                                           absl::string_view name,
                                           size_t num_dims);

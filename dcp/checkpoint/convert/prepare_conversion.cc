@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// In the order of time: the source's index; the target; which entries; the
-// lock of the destination; where the payload of the entries lies; the files of
-// the output; memory and lanes; room on the disk.
+// Prepares a conversion in this order: the source's index; the target; the
+// selected entries; the destination's lock; the places of the entries' payload;
+// the output files; memory and lanes; room on the disk.
 #include "dcp/checkpoint/convert/prepare_conversion.h"
 
 #include <algorithm>
@@ -50,9 +50,9 @@ uint64_t IndexMemory(const Checkpoint& source, const Output& output) {
                       output.payloads.size() * kOutputBytesPerChunk);
 }
 
-// The part of the budget that is left for payload. The index of a checkpoint
-// with very many chunks takes memory too; up to kFreeIndexBytes of it are
-// covered by what a process may use in addition to its budget.
+// The part of the budget that is left for payload. A checkpoint's index takes
+// memory too if it has very many chunks; up to kFreeIndexBytes are covered by
+// the memory that a process may use in addition to the budget.
 uint64_t PayloadMemory(uint64_t index_bytes, uint64_t least, uint64_t budget) {
   const uint64_t excess = index_bytes - std::min(index_bytes, kFreeIndexBytes);
   return std::max(least, budget - std::min(budget, excess));
@@ -104,7 +104,8 @@ void CompletePlan(Conversion& conversion, const ConvertOptions& options) {
                                       block_bytes)));
 }
 
-// Sets what will really be read; the check cannot be used afterwards.
+// Sets the bytes that would really be read; the check cannot be used
+// afterwards.
 absl::Status PlanReads(const ConvertOptions& options, Conversion& conversion) {
   ConvertPlan& plan = conversion.plan;
   std::optional<RuleReads> reads;
@@ -169,8 +170,8 @@ absl::Status CheckLosses(const Checkpoint& source,
   return absl::OkStatus();
 }
 
-// The files next to a model that are neither its own nor copied. Next to the
-// files of a training state, others are to be expected.
+// The files next to a model that neither belong to it nor are copied. Other
+// files next to a training state are expected.
 std::vector<std::string> NotCopied(const Conversion& conversion) {
   const Checkpoint& source = *conversion.source;
   std::vector<std::string> names = conversion.companions.others;
@@ -186,7 +187,7 @@ std::vector<std::string> NotCopied(const Conversion& conversion) {
   return names;
 }
 
-// Finds the files to be copied; those that are not go into the plan.
+// Finds the files to be copied. The others go into the plan.
 absl::Status FindCompanions(FileSystem& fs, absl::string_view src,
                             const ConvertOptions& options,
                             Conversion& conversion) {
@@ -224,7 +225,7 @@ absl::Status FindDestination(FileSystem& fs, absl::string_view dst,
 
 // How a conversion is prepared.
 struct Preparation {
-  const JournaledRun* before = nullptr;
+  const OwnFiles* before = nullptr;
   bool only_looks = false;
   uint64_t piece_bytes = 0;  // for a share, otherwise 0
 };
@@ -233,7 +234,7 @@ struct Preparation {
 absl::Status FindBothSides(FileSystem& fs, absl::string_view src,
                            absl::string_view dst, const ConvertOptions& options,
                            const Preparation& how, Conversion& conversion) {
-  const JournaledRun* const before = how.before;
+  const OwnFiles* const before = how.before;
   DCP_RETURN_IF_ERROR(OpenSource(fs, src, options, conversion));
   const Checkpoint& source = *conversion.source;
   ConvertPlan& plan = conversion.plan;
@@ -258,11 +259,10 @@ absl::Status FindBothSides(FileSystem& fs, absl::string_view src,
   DCP_ASSIGN_OR_RETURN(
       conversion.selected,
       Select(source.entries(), options.selection, options.stop));
-  conversion.own.id = before != nullptr ? before->own.id : NewSaveId();
-  conversion.own.made_directory =
-      before != nullptr && before->own.made_directory;
+  conversion.own.id = before != nullptr ? before->id : NewSaveId();
+  conversion.own.made_directory = before != nullptr && before->made_directory;
   OwnFiles own;
-  if (options.journal != nullptr) own = before ? before->own : conversion.own;
+  if (options.journal != nullptr) own = before ? *before : conversion.own;
   if (conversion.target.kind == Destination::Kind::kDirectory &&
       options.copy_companions) {
     DCP_RETURN_IF_ERROR(FindCompanions(fs, src, options, conversion));
@@ -276,8 +276,8 @@ absl::Status FindBothSides(FileSystem& fs, absl::string_view src,
   return FindDestination(fs, dst, own, options, how.only_looks, conversion);
 }
 
-// Lays out the files. Those of a share are named after the id of the plan, so
-// the plan is first made without it.
+// Lays out the files. A share's file names have the plan's id, so the plan is
+// first made without it.
 absl::Status BuildOutput(FileSystem& fs, absl::string_view dst,
                          std::vector<OutputEntry> entries,
                          const ConvertOptions& options, uint64_t piece_bytes,
@@ -310,11 +310,10 @@ absl::Status BuildOutput(FileSystem& fs, absl::string_view dst,
   return absl::OkStatus();
 }
 
-// A worker looks into the items of the tensors that it moves, and no others,
-// when it has its share. But the values of objects are part of the plan, and so
-// are the sizes and times of the files that a conversion needs, so each worker
-// opens all of those. And which tensors of a .pt file share a storage follows
-// from where their payload lies.
+// With a share, a worker later looks into the items of the tensors that it
+// moves, and no others. But object values belong to the plan, and so do sizes
+// and times of the needed files, so each worker opens them all. And the places
+// of the payload tell which tensors in a .pt file share a storage.
 absl::Status LocateForPlan(Checkpoint& source, Format to,
                            absl::Span<const uint32_t> wanted,
                            const std::stop_token& stop) {
@@ -353,7 +352,7 @@ absl::StatusOr<Conversion> Prepare(FileSystem& fs, absl::string_view src,
                    ? LocateForPlan(source, plan.to, wanted, options.stop)
                    : source.Locate(wanted, options.stop),
                ErrorSide::kSource));
-  // A worker compares the parts of its pieces, when it has its share.
+  // A worker compares the parts for the pieces of a share, later.
   if (!how.only_looks && how.piece_bytes == 0) {
     DCP_RETURN_IF_ERROR(CheckTies(fs, source,
                                   {.memory_bytes = options.memory_bytes,
@@ -393,7 +392,7 @@ absl::StatusOr<Conversion> PrepareConversion(FileSystem& fs,
                                              absl::string_view src,
                                              absl::string_view dst,
                                              const ConvertOptions& options,
-                                             const JournaledRun* before) {
+                                             const OwnFiles* before) {
   return Prepare(fs, src, dst, options, {.before = before});
 }
 

@@ -9,23 +9,24 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "dcp/checkpoint/convert/conversion.h"
-#include "dcp/checkpoint/convert/convert_journal.h"
 #include "dcp/checkpoint/convert/convert_options.h"
 #include "dcp/checkpoint/convert/convert_plan.h"
+#include "dcp/checkpoint/destination/destination.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {
 
-// Opens the source, locks the destination and plans everything. `before` is the
-// run that this one may resume, or null. Errors are those of ConvertCheckpoint.
+// Opens the source, locks the destination and plans everything. `before` has
+// the files of the run that this one may resume, or is null. Errors as
+// ConvertCheckpoint.
 absl::StatusOr<Conversion> PrepareConversion(FileSystem& fs,
                                              absl::string_view src,
                                              absl::string_view dst,
                                              const ConvertOptions& options,
-                                             const JournaledRun* before);
+                                             const OwnFiles* before);
 
 // The same for a worker that shares the conversion with others: without a
-// destination, lock and check of the source; own.id is its PlanId.
+// destination, a lock and a check of the source; own.id is the PlanId.
 absl::StatusOr<Conversion> PrepareShare(FileSystem& fs, absl::string_view src,
                                         absl::string_view dst,
                                         const ConvertOptions& options,

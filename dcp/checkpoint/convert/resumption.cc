@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// [Note: taking back] Records must not outlive the files that they describe: a
+// Finds, takes over or removes the work of an earlier run, from the journal.
+//
+// [Note: taking back] Records must not outlive the files that they describe. A
 // file that is recorded, lost and partly written again would count as complete,
 // and a recorded commit without its sibling as done. So before anything
 // recorded is removed or written again, the plan is recorded once more, which
@@ -19,32 +21,24 @@
 #include "dcp/base/error_side.h"
 #include "dcp/base/log.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/convert/moved_payload.h"
 #include "dcp/checkpoint/convert/plan_id.h"
 #include "dcp/checkpoint/convert/prepare_conversion.h"
 #include "dcp/checkpoint/destination/destination.h"
 #include "dcp/checkpoint/destination/plan_destination.h"
+#include "dcp/checkpoint/records/work_records.h"
 
 namespace dcp {
 namespace {
 
-// The fingerprint of everything that decides which bytes go where.
+// Identifies everything that decides which bytes go where.
 uint64_t Fingerprint(const Conversion& conversion, absl::string_view src,
                      const ConvertOptions& options) {
-  return Xxh3Digest(AsBytes(
-      absl::StrCat(src, "\n", options.journal->source_version, "\n",
-                   PlanText(conversion, options, SourceView::kThisMachine))));
+  return Xxh3Digest(AsBytes(absl::StrCat(
+      src, "\n", PlanText(conversion, options, SourceView::kThisMachine))));
 }
 
-// Whether the record of a file can be true: its payloads are among those of
-// this run, whose plan is the same.
-bool Fits(const WrittenFile& file, const Output& output) {
-  return std::all_of(file.num_beyond.begin(), file.num_beyond.end(),
-                     [&](const NumBeyond& beyond) {
-                       return beyond.payload < output.payloads.size();
-                     });
-}
-
-// What was read and written for a file.
+// The bytes read and written for a file.
 uint64_t BytesOf(const FileLayout& layout, const Output& output) {
   uint64_t num_bytes = layout.size();
   for (const LayoutPart& part : layout.parts()) {
@@ -73,15 +67,15 @@ bool ResumableRun::Keeps(const absl::Status& status) const {
 }
 
 // See [Note: taking back].
-absl::Status ResumableRun::TakeBack(const JournaledRun& run) {
-  return journal_.append(PlanRecord(run));
+absl::Status ResumableRun::TakeBack(const WorkPlan& plan) {
+  return journal_.append(WritePlanRecord(plan));
 }
 
-// Removes what the run wrote.
+// Removes the files that the run wrote.
 absl::Status ResumableRun::Discard(const JournaledRun& run) {
-  DCP_RETURN_IF_ERROR(TakeBack(run));
+  DCP_RETURN_IF_ERROR(TakeBack(run.plan));
   absl::StatusOr<std::unique_ptr<Destination>> destination =
-      PlanDestination(fs_, dst_, run.kind, /*overwrite=*/true, run.own);
+      PlanDestination(fs_, dst_, run.plan.kind, /*overwrite=*/true, run.own());
   if (destination.ok()) (*destination)->Discard();
   return absl::OkStatus();
 }
@@ -90,12 +84,12 @@ absl::Status ResumableRun::ReadRecords() {
   DCP_ASSIGN_OR_RETURN(before_, ParseConvertRecords(journal_.before));
   if (!before_.has_value()) return absl::OkStatus();
   DCP_ASSIGN_OR_RETURN(committed_, WasCommitted(fs_, dst_, *before_));
-  if (committed_ || before_->kind != Destination::Kind::kDcpDirectory) {
+  if (committed_ || before_->plan.kind != Destination::Kind::kDcpDirectory) {
     return absl::OkStatus();
   }
   DCP_ASSIGN_OR_RETURN(const std::string index, IndexDigest(fs_, dst_));
-  if (index == before_->index_before) return absl::OkStatus();
-  // Another checkpoint has appeared, on a disk perhaps with files of the same
+  if (index == before_->plan.journaled->index_before) return absl::OkStatus();
+  // Another checkpoint has appeared, on a disk perhaps with the same file
   // names.
   if (!fs_.TraitsAt(dst_).has_rename) DCP_RETURN_IF_ERROR(Discard(*before_));
   before_.reset();
@@ -105,11 +99,12 @@ absl::Status ResumableRun::ReadRecords() {
 absl::StatusOr<std::optional<ConvertPlan>> ResumableRun::FinishEarlier() {
   DCP_RETURN_IF_ERROR(ReadRecords());
   if (!committed_) return std::nullopt;
-  // The run that made the checkpoint was killed before it said so.
-  before_->own.has_committed = true;
+  // The run that made the checkpoint was killed before it returned.
+  OwnFiles own = before_->own();
+  own.has_committed = true;
   DCP_ASSIGN_OR_RETURN(const std::unique_ptr<Destination> destination,
-                       PlanDestination(fs_, dst_, before_->kind,
-                                       /*overwrite=*/true, before_->own));
+                       PlanDestination(fs_, dst_, before_->plan.kind,
+                                       /*overwrite=*/true, own));
   DCP_RETURN_IF_ERROR(
       WithSide(destination->FinishCommit(), ErrorSide::kDestination));
   return std::move(before_->commit->plan);
@@ -126,10 +121,11 @@ absl::StatusOr<Conversion> ResumableRun::Prepare() {
   }
   if (!before_.has_value()) return PrepareAndDescribe(nullptr);
   absl::StatusOr<Conversion> conversion = PrepareAndDescribe(&*before_);
-  if (conversion.ok() && run_.fingerprint == before_->fingerprint) {
+  if (conversion.ok() &&
+      plan_.journaled->fingerprint == before_->plan.journaled->fingerprint) {
     return conversion;
   }
-  // And the lock, for Discard.
+  // Releases the lock, for Discard.
   if (conversion.ok()) conversion->destination.reset();
   if (conversion.ok() || !Keeps(conversion.status())) {
     DCP_RETURN_IF_ERROR(Discard(*before_));
@@ -142,28 +138,27 @@ absl::StatusOr<Conversion> ResumableRun::Prepare() {
 
 absl::StatusOr<Conversion> ResumableRun::PrepareAndDescribe(
     const JournaledRun* before) {
+  OwnFiles own;
+  if (before != nullptr) own = before->own();
   DCP_ASSIGN_OR_RETURN(Conversion conversion,
-                       PrepareConversion(fs_, src_, dst_, options_, before));
+                       PrepareConversion(fs_, src_, dst_, options_,
+                                         before != nullptr ? &own : nullptr));
   DCP_RETURN_IF_ERROR(WithSide(Describe(conversion), ErrorSide::kDestination));
   return conversion;
 }
 
-// Fills in what the first record of this run says.
+// Makes the first record of this run.
 absl::Status ResumableRun::Describe(const Conversion& conversion) {
-  run_ = JournaledRun();
-  run_.fingerprint = Fingerprint(conversion, src_, options_);
-  run_.kind = conversion.target.kind;
-  run_.own = conversion.own;
-  // Also true if an earlier run made it, whose identity this run has taken
-  // over.
-  run_.own.made_directory |= !conversion.destination->exists();
-  for (const OutputFile& file : conversion.output.files) {
-    run_.own.names.push_back(file.layout.name());
-  }
+  plan_ = MakeWorkPlan(conversion, /*cuts_files=*/false);
+  JournaledPlan& journaled = plan_.journaled.emplace();
+  journaled.fingerprint = Fingerprint(conversion, src_, options_);
+  // Also if an earlier run made it: this run continues that one.
+  journaled.made_directory =
+      conversion.own.made_directory || !conversion.destination->exists();
   // Assigning a string literal makes g++ 12 warn of an impossible overlap.
-  run_.index_before.assign(1, '-');
-  if (run_.kind == Destination::Kind::kDcpDirectory) {
-    DCP_ASSIGN_OR_RETURN(run_.index_before, IndexDigest(fs_, dst_));
+  journaled.index_before.assign(1, '-');
+  if (plan_.kind == Destination::Kind::kDcpDirectory) {
+    DCP_ASSIGN_OR_RETURN(journaled.index_before, IndexDigest(fs_, dst_));
   }
   return absl::OkStatus();
 }
@@ -177,7 +172,11 @@ absl::Status ResumableRun::TakeOver(Conversion& conversion,
   journal_.num_files = conversion.plan.num_files_kept;
   steps.step_bytes = journal_.step_bytes;
   steps.on_file = [this](uint32_t number, const WrittenFile& file) {
-    DCP_RETURN_IF_ERROR(journal_.append(FileRecord(number, file)));
+    DCP_RETURN_IF_ERROR(
+        journal_.append(WritePieceRecord({.number = number,
+                                          .written = file,
+                                          .bytes = plan_.pieces[number].length,
+                                          .host = HostName()})));
     ++journal_.num_files;
     return absl::OkStatus();
   };
@@ -190,23 +189,22 @@ absl::Status ResumableRun::FindKept(Conversion& conversion,
   const Output& output = conversion.output;
   ConvertPlan& plan = conversion.plan;
   kept.resize(output.files.size());
-  // In an object store the others were hidden, and ended with their process.
-  const bool have_names = before_->kind == Destination::Kind::kDcpDirectory ||
-                          fs_.TraitsAt(dst_).has_rename;
+  // In an object store, other files were hidden, and ended with their process.
+  const bool have_names =
+      before_->plan.kind == Destination::Kind::kDcpDirectory ||
+      fs_.TraitsAt(dst_).has_rename;
   for (const auto& [index, file] : before_->files) {
     if (!have_names) break;
     const FileLayout& layout = output.files[index].layout;
     const absl::StatusOr<FileInfo> info =
         fs_.Stat(conversion.destination->FilePath(layout.name()));
     if (!info.ok() || info->kind != FileKind::kFile ||
-        info->size != layout.size() || !Fits(file, output)) {
+        info->size != layout.size() || !AddBeyond(file.written, conversion)) {
       continue;
     }
     kept[index] = true;
-    digests.insert(digests.end(), file.digests.begin(), file.digests.end());
-    for (const NumBeyond& beyond : file.num_beyond) {
-      conversion.num_beyond[beyond.payload] += beyond.count;
-    }
+    digests.insert(digests.end(), file.written.digests.begin(),
+                   file.written.digests.end());
     ++plan.num_files_kept;
     plan.bytes_kept += BytesOf(layout, output);
   }
@@ -214,28 +212,27 @@ absl::Status ResumableRun::FindKept(Conversion& conversion,
       !before_->commit.has_value()) {
     return absl::OkStatus();
   }
-  DCP_RETURN_IF_ERROR(TakeBack(*before_));
+  DCP_RETURN_IF_ERROR(TakeBack(before_->plan));
   for (const auto& [index, file] : before_->files) {
     if (kept[index]) {
-      DCP_RETURN_IF_ERROR(journal_.append(FileRecord(index, file)));
+      DCP_RETURN_IF_ERROR(journal_.append(WritePieceRecord(file)));
     }
   }
   return absl::OkStatus();
 }
 
 absl::Status ResumableRun::RecordPlan() {
-  return before_.has_value() ? absl::OkStatus()
-                             : journal_.append(PlanRecord(run_));
+  return before_.has_value() ? absl::OkStatus() : TakeBack(plan_);
 }
 
 absl::Status ResumableRun::RecordCommit(absl::string_view mark,
                                         const ConvertPlan& plan) {
   return journal_.append(
-      CommitRecord({.digest = Xxh3Digest(AsBytes(mark)), .plan = plan}));
+      WriteCommitRecord({.digest = Xxh3Digest(AsBytes(mark)), .plan = plan}));
 }
 
 void ResumableRun::End(const absl::Status& status, Conversion& conversion) {
-  if (Keeps(status) || !TakeBack(run_).ok()) conversion.destination->Keep();
+  if (Keeps(status) || !TakeBack(plan_).ok()) conversion.destination->Keep();
 }
 
 }  // namespace dcp

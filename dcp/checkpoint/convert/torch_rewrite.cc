@@ -76,7 +76,7 @@ class TorchRewriter {
   }
 
  private:
-  // What happens to a leaf.
+  // The treatment of a leaf.
   struct Fate {
     bool kept = false;
     std::string fqn;
@@ -85,8 +85,8 @@ class TorchRewriter {
     DType dtype = DType::kFloat32;
   };
 
-  // Pairs leaves with entries: the checkpoint's entries are the leaves other
-  // than empty containers, in the same order.
+  // Pairs leaves with entries: the checkpoint's entries are the leaves, except
+  // for empty containers, in the same order.
   void Match(absl::Span<const OutputEntry> entries,
              absl::Span<const FlatValue> leaves) {
     absl::flat_hash_map<const void*, const OutputEntry*> taken;
@@ -139,7 +139,7 @@ class TorchRewriter {
     return stored;
   }
 
-  // An empty container is treated like a value with its name.
+  // An empty container is treated like a value with the same name.
   absl::Status MatchEmpty(SelectionOptions selection,
                           absl::Span<const FlatValue> leaves) {
     selection.allow_unmatched = true;
@@ -225,9 +225,10 @@ class TorchRewriter {
   ValueArena arena_;
   TorchStorages storages_;
   std::vector<Fate> fates_;  // parallel to the leaves
-  // The tensors of the source by the identity of their Value.
+  // The source's tensors by the identity of their Value.
   absl::flat_hash_map<const void*, const TensorEntry*> tensors_;
-  absl::flat_hash_set<absl::string_view> split_;  // keys of storages
+  // keys of storages that are not copied whole
+  absl::flat_hash_set<absl::string_view> split_;
   absl::flat_hash_map<std::pair<const void*, DType>, Value> casts_;
   std::list<TensorEntry> whole_;  // storages as tensors; they do not move
   absl::flat_hash_map<absl::string_view, size_t> numbers_;  // of those, by key

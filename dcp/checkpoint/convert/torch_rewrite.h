@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds a .pt file from another one: the pickle keeps its containers, keys,
-// attributes and shared parts, except for what a selection leaves out, renames
-// or casts. Pure.
+// Builds a .pt file from another one. The pickle keeps the containers, keys,
+// attributes and shared parts, except for those that a selection leaves out,
+// renames or casts. Pure.
 #ifndef DCP_CHECKPOINT_CONVERT_TORCH_REWRITE_H_
 #define DCP_CHECKPOINT_CONVERT_TORCH_REWRITE_H_
 
@@ -15,10 +15,10 @@
 namespace dcp {
 
 // `source` is a .pt file and must outlive the transfer. `entries` are taken
-// from it; `selection` decides which of its empty containers are. A storage
-// whose tensors are all taken unchanged is copied whole, with everything that
-// views it; in other cases, each tensor gets its own elements. Unimplemented
-// when an object refers to one that is left out.
+// from it; `selection` decides which empty containers are. If all tensors in a
+// storage are taken unchanged, it is copied whole, with everything that views
+// it; otherwise each tensor gets a copy of the elements. Unimplemented when an
+// object refers to one that is left out.
 absl::StatusOr<Output> RewriteTorchFile(Checkpoint& source,
                                         absl::Span<const OutputEntry> entries,
                                         const SelectionOptions& selection,

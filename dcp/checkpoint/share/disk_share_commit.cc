@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+// Commits a shared conversion on a disk: one worker at a time, by a rename.
 // Tested by tests/dcp/checkpoint/share/share_commit_test.cc.
 //
-// [Note: marks] The index of a DCP checkpoint has the id of its plan, so a
-// worker that comes late can tell that its work is done. Other formats have no
-// place for an id. For them, the file .<name>.<id>.done next to the destination
-// says which file, or directory, is the result: it is written before the rename
-// that makes the result appear, and stays until another result replaces it.
+// [Note: marks] The index of a DCP checkpoint has the plan's id, so a late
+// worker can tell that the work is done. Other formats have no place for an id.
+// For them, the file .<name>.<id>.done next to the destination identifies the
+// result. It is written before the rename that makes the result appear, and
+// stays until another result replaces it.
 #include "dcp/checkpoint/share/disk_share_commit.h"
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include "dcp/base/error_side.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/convert/plan_id.h"
 #include "dcp/checkpoint/destination/destination_lock.h"
 #include "dcp/checkpoint/destination/destination_names.h"
 #include "dcp/checkpoint/destination/plan_destination.h"
@@ -27,10 +29,10 @@ namespace dcp {
 namespace {
 
 constexpr absl::string_view kMarkSuffix = "done";
-// The lock file, among the records, of the worker that commits.
+// The lock file of the committing worker, next to the records.
 constexpr absl::string_view kTurnName = "commit.lock";
 
-// How often one worker removes what others, that come late, have left.
+// How often one worker removes the leftovers of late workers.
 constexpr int kMaxCleanings = 100;
 
 }  // namespace
@@ -39,8 +41,8 @@ std::string DiskShareCommit::MarkPath(absl::string_view id) const {
   return SiblingPath(dst_, id, kMarkSuffix);
 }
 
-// A line that no other file, or directory, at the same path has. A directory is
-// written to after it has appeared, so it is known by its digests.
+// A line that no other file or directory at the same path has. Files are still
+// written to a directory that has appeared, so the digests identify it.
 absl::StatusOr<std::string> DiskShareCommit::MarkOf(absl::string_view path,
                                                     uint64_t digest) {
   DCP_ASSIGN_OR_RETURN(const FileInfo info, fs_.Stat(path));
@@ -70,7 +72,7 @@ absl::Status DiskShareCommit::Announce(
       MarkOf(Destination::StagingPath(dst_, plan_.kind, plan_.id),
              has_digests ? Xxh3Digest(AsBytes(WriteDigests(digests))) : 0));
   DCP_RETURN_IF_ERROR(records_.Publish(MarkPath(plan_.id), mark));
-  // Those of results that this one replaces.
+  // Removes the marks of replaced results.
   const std::string parent = ParentDirectory(dst_);
   DCP_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
                        fs_.List(parent));
@@ -98,8 +100,8 @@ absl::StatusOr<bool> DiskShareCommit::IsThere() {
   return *mark == *now;
 }
 
-// Whoever has the lock cleans up. It looks again after it has let the lock go:
-// workers that came late and could not take it rely on that.
+// The worker with the lock cleans up, and looks again after it has released the
+// lock. Late workers that could not take the lock rely on that.
 void DiskShareCommit::Clean() {
   for (int i = 0; i < kMaxCleanings && IsAnythingLeft(); ++i) {
     absl::StatusOr<std::unique_ptr<Destination>> destination = PlanDestination(
@@ -130,8 +132,8 @@ void DiskShareCommit::RemoveWhatIsLeft(Destination& destination) {
 }
 
 absl::StatusOr<ShareCommit::Outcome> DiskShareCommit::Commit() {
-  // Workers of one plan must not take each other for strangers, who are refused
-  // by the lock of the destination.
+  // The destination's lock refuses strangers. Workers with one plan must not
+  // take each other for strangers.
   DCP_ASSIGN_OR_RETURN(
       std::unique_ptr<DestinationLock> turn,
       DestinationLock::TryTake(fs_, JoinPath(records_.directory(), kTurnName),
@@ -146,7 +148,7 @@ absl::StatusOr<ShareCommit::Outcome> DiskShareCommit::Commit() {
         WithSide(destination.status(), ErrorSide::kDestination));
     DCP_RETURN_IF_ERROR(MakeAppear(**destination));
   }
-  // Both end before what they are in is removed.
+  // Both end before the directories around them are removed.
   turn.reset();
   if (destination.ok()) destination->reset();
   Clean();
@@ -155,7 +157,7 @@ absl::StatusOr<ShareCommit::Outcome> DiskShareCommit::Commit() {
 
 absl::Status DiskShareCommit::Complete(const std::vector<PieceRecord>& records,
                                        Destination& destination) {
-  // A run that this one knows nothing of may have removed files.
+  // Another run, which this one knows nothing about, may have removed files.
   for (uint32_t i = 0; i < plan_.files.size(); ++i) {
     const std::string path = destination.FilePath(plan_.files[i]);
     const uint64_t size = conversion_.output.files[i].layout.size();

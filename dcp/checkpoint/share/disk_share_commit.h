@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// DiskShareCommit: ShareCommit where files can be renamed and locked. Several
-// workers may write one file, and the committing one adds the literals that
-// need the checksums of several pieces.
+// DiskShareCommit: a ShareCommit where files can be renamed and locked. Several
+// workers may write one file. The committing worker adds the literals that need
+// the checksums of several pieces.
 #ifndef DCP_CHECKPOINT_SHARE_DISK_SHARE_COMMIT_H_
 #define DCP_CHECKPOINT_SHARE_DISK_SHARE_COMMIT_H_
 

@@ -29,8 +29,8 @@ PieceChunks::PieceChunks(const Checkpoint& source,
   ChooseOwners();
 }
 
-// Any of several pieces may own a chunk. The choice is as good as random, so
-// that the work for chunks does not fall to one piece.
+// Any piece that needs a chunk may own it. The choice is as good as random, so
+// the work for the chunks does not fall to one piece.
 void PieceChunks::ChooseOwners() {
   absl::btree_map<EntryChunk, uint32_t> left;  // until the owner comes
   for (uint32_t i = 0; i < pieces_.size(); ++i) {
@@ -108,7 +108,7 @@ void PieceChunks::ForEachChunkOfPiece(uint32_t number, Visitor visit) const {
 void PieceChunks::ForEachChunkOf(const Payload& payload, Visitor visit) const {
   const auto visit_overlaps = [&](const TensorEntry& tensor, const Box& box) {
     const auto found = stored_.find(&tensor);
-    if (found == stored_.end()) return;  // not of the checkpoint
+    if (found == stored_.end()) return;  // not in the checkpoint
     const Stored& stored = found->second;
     if (stored.chunks == nullptr) {
       visit({stored.entry, 0});

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PieceChunks: which stored chunks of the source the pieces of a shared
-// conversion are made of, so that a worker looks into no others. Pure; any
-// thread.
+// PieceChunks: the stored chunks of the source that the pieces of a shared
+// conversion need. A worker locates no other chunks. Pure; any thread.
 #ifndef DCP_CHECKPOINT_SHARE_PIECE_CHUNKS_H_
 #define DCP_CHECKPOINT_SHARE_PIECE_CHUNKS_H_
 
@@ -24,25 +23,25 @@ namespace dcp {
 class PieceChunks {
  public:
   // `entries` of `source` become `output`, which is cut into `pieces`. All
-  // outlive this, except for `entries`.
+  // except for `entries` must outlive this.
   PieceChunks(const Checkpoint& source, absl::Span<const uint32_t> entries,
               const Output& output, absl::Span<const FilePiece> pieces);
 
-  // The chunks that the pieces with these numbers are made of, sorted; through
-  // a mapping, those of the stored tensors, and perhaps a few of which no
-  // element is needed. The first piece has those of the entries without a
-  // payload, too.
+  // The chunks that the pieces with these numbers need, sorted. Through a
+  // mapping, these are chunks of stored tensors, perhaps with a few that are
+  // not needed. The first piece also has the chunks of the entries without
+  // payload.
   std::vector<EntryChunk> Needed(absl::Span<const uint32_t> numbers) const;
 
-  // Those of Needed that belong to these pieces: each chunk belongs to one of
-  // the pieces that need it, and the chunks are spread over these.
+  // The chunks in Needed that belong to these pieces. Each chunk belongs to one
+  // piece that needs it, and the chunks are spread over these pieces.
   std::vector<EntryChunk> Owned(absl::Span<const uint32_t> numbers) const;
 
  private:
-  // A tensor of the source, or of one of its objects.
+  // A source tensor, also inside an object.
   struct Stored {
-    uint32_t entry = 0;  // among the stored ones
-    // Null for a tensor of an object, which is located as one chunk.
+    uint32_t entry = 0;  // number among the stored entries
+    // Null for a tensor in an object, which is located as one chunk.
     std::unique_ptr<ChunkIndex> chunks = nullptr;
   };
   using Visitor = absl::FunctionRef<void(EntryChunk chunk)>;
@@ -57,13 +56,13 @@ class PieceChunks {
   const Checkpoint& source_;
   const Output& output_;
   const absl::Span<const FilePiece> pieces_;
-  // The tensors that the entries consist of, or are made of.
+  // The tensors that the entries consist of.
   absl::flat_hash_map<const TensorEntry*, Stored> stored_;
-  // The tensors of the stored entries, if the source is mapped.
+  // Tensors in stored entries, if the source is mapped.
   absl::flat_hash_map<const TensorEntry*, uint32_t> entry_of_source_;
   // The piece that a chunk belongs to.
   absl::btree_map<EntryChunk, uint32_t> owner_;
-  std::vector<EntryChunk> without_payload_;  // chunks of such entries
+  std::vector<EntryChunk> without_payload_;  // chunks in such entries
 };
 
 }  // namespace dcp

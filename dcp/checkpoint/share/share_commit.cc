@@ -11,32 +11,10 @@
 #include "dcp/base/log.h"
 #include "dcp/base/parallel_for.h"
 #include "dcp/base/status.h"
-#include "dcp/checkpoint/convert/cast_losses.h"
+#include "dcp/checkpoint/convert/moved_payload.h"
 #include "dcp/checkpoint/destination/destination_names.h"
 
 namespace dcp {
-
-std::vector<FileToCut> FilesToCut(const Output& output, bool cuts) {
-  std::vector<FileToCut> files;
-  for (const OutputFile& file : output.files) {
-    files.push_back(
-        {.layout = &file.layout, .head_is_last = cuts && file.head != nullptr});
-  }
-  return files;
-}
-
-WorkPlan MakeWorkPlan(FileSystem& fs, absl::string_view dst,
-                      const Conversion& conversion, uint64_t piece_bytes) {
-  WorkPlan plan{.id = conversion.own.id, .kind = conversion.target.kind};
-  const Output& output = conversion.output;
-  for (const OutputFile& file : output.files) {
-    plan.files.push_back(file.layout.name());
-  }
-  const bool cuts = fs.TraitsAt(dst).has_rename;
-  plan.pieces =
-      CutIntoPieces(FilesToCut(output, cuts), cuts ? piece_bytes : UINT64_MAX);
-  return plan;
-}
 
 ShareCommit::ShareCommit(FileSystem& fs, absl::string_view dst,
                          Conversion& conversion, WorkRecords& records,
@@ -94,8 +72,8 @@ absl::Status ShareCommit::ForgetFile(uint32_t file, absl::string_view path) {
 }
 
 void ShareCommit::RemoveRecords(absl::Status status) {
-  // The records tell the next run that something may be left to remove, so they
-  // are the last.
+  // The records go last: they tell the next run that something may be left to
+  // remove.
   if (status.ok()) status = records_.Remove();
   if (!status.ok()) {
     DCP_LOG(kWarning) << "event=records_of_workers_left path="
@@ -111,21 +89,15 @@ absl::StatusOr<std::vector<PieceRecord>> ShareCommit::ReadRecords() {
   DCP_RETURN_IF_ERROR(ParallelFor(
       records.size(), kRecordsAtOnce, [&](size_t i) -> absl::Status {
         DCP_ASSIGN_OR_RETURN(records[i],
-                             records_.Read(static_cast<uint32_t>(i),
-                                           plan_.files[plan_.pieces[i].file]));
+                             records_.Read(static_cast<uint32_t>(i), plan_));
         return absl::OkStatus();
       }));
   for (size_t i = 0; i < records.size(); ++i) {
-    const PieceRecord& record = records[i];
-    plan.check.Add(record.check);
-    for (const NumBeyond& beyond : record.written.num_beyond) {
-      if (beyond.payload >= conversion_.num_beyond.size()) {
-        return absl::DataLossError(
-            absl::StrCat(records_.directory(), "/", i, " speaks of payload ",
-                         beyond.payload, ", which the plan does not have"));
-      }
-      conversion_.num_beyond[beyond.payload] += beyond.count;
-    }
+    plan.check.Add(records[i].check);
+    if (AddBeyond(records[i].written, conversion_)) continue;
+    return absl::DataLossError(
+        absl::StrCat(records_.directory(), "/", i,
+                     " counts elements of a payload that the plan lacks"));
   }
   plan.cast_losses = CastLosses(conversion_);
   return records;

@@ -1,50 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 // The protocol of a worker, step by step. "Synced" means that a crash after the
-// step cannot undo it. D is the destination; its data files and the directory W
-// of records lie where their names say: for a DCP directory in D, otherwise
-// next to it, in .<name>.<id>.partial and .<name>.<id>.work.
+// step cannot undo it. D is the destination, W the records' directory. For a
+// DCP directory, W and the data files are in D. Otherwise they are next to D,
+// in .<name>.<id>.work and .<name>.<id>.partial.
 //
-//   1. Plan: everything follows from the source, the options and the version of
-//      the planners, so all workers have the same plan, and its id is in the
-//      name of W. If D holds the result of this plan, nothing is left to do.
-//   2. Refuse D if something else is there, or the work of another plan. Make
-//   W,
-//      and the directory of the data files. Write W/plan, unless it is there;
-//      it must be the same.
-//   3. Compare what a mapping takes for equal: as much of it as the pieces of
-//      the share that have no record are of all pieces, so that all of it has
-//      been compared when all pieces have records. Move these pieces: open the
-//      file, which others may write at the same time; write the piece; sync the
-//      file; check
-//      the source; sync the directory; then write W/<piece>, synced.
-//   4. If a piece has no record, end: its worker, or a later one, goes on.
+//   1. Plan. Everything follows from the source, the options and the planners'
+//      version, so all workers have the same plan. The name of W has its
+//      id. If D holds the result of this plan, nothing is left to do.
+//   2. Refuse D if something else is there, or the work of another plan. Make W
+//      and the directory of the data files. Write W/plan unless it is there; it
+//      must be the same.
+//   3. Take the pieces of the share without a record. Compare a part of the
+//      values that a mapping expects to be equal: as large a part as these
+//      pieces are of all, so that all values have been compared when all pieces
+//      have records. Then move these pieces: open the file, which others may
+//      write at the same time; write the piece; sync the file; check the
+//      source; sync the directory; write W/<piece>, synced.
+//   4. If a piece has no record, end. Another worker, or a later one, goes on.
 //   5. Otherwise take the lock of D, which only steps 5 and 6 need. If another
-//      worker of this plan has it, end. If D holds the result now, go to 6.
-//      Several workers may have read parts of one item of the source: put
-//      the parts in the records together, and compare them with the checksum of
-//      the item; if it is wrong, remove the records of those who read it, and
-//      end. Check that all files are there. Write the literals that need the
-//      checksums of several pieces, and sync them. Make the checkpoint appear
-//      as renamed_destination.cc describes.
+//      worker with this plan has the lock, end. If D holds the result now, go
+//      to
+//      6. Several workers may have read parts of one item of the source: put
+//      the parts in the records together, and compare them with the item's
+//      checksum. If it differs, remove the records of the workers that read the
+//      item, and end. Check that all files are there. Write the literals that
+//      need several pieces' checksums, and sync them. Make the checkpoint
+//      appear as renamed_destination.cc describes.
 //   6. Remove W.
 //
 // An object store has no renames and no locks, and a file there has one writer.
 // So a piece is a whole file, and records are put. In step 3 a DCP file appears
-// when it is complete; it is named after the plan, and no index names it yet.
+// when it is complete; the name has the plan's id, and no index names it yet.
 // Other files stay hidden, and W/<piece> says how to publish them. In step 5
-// several workers may do the same at the same time: publish the hidden files,
-// of which each can be published once, and put the same index, which replaces
-// only what was seen before. Step 6 also ends uploads of workers that died.
+// several workers may do the same at the same time: they publish the hidden
+// files, each of which can be published once, and put the same index, which
+// replaces only the index that was seen before. Step 6 also ends the uploads of
+// dead workers.
 //
-// Why this is safe. A record is there only after the bytes that it speaks of
-// are synced. Two workers on one piece, such as one that was thought dead and
-// its successor, write the same bytes to the same place, and nothing but these
-// bytes, even when the checkpoint has appeared in the meantime. Who writes the
-// last record sees all others, so that at least one worker goes on to step 5;
-// if it dies there, the next run does. W is removed only when the checkpoint is
-// durable; a worker that then misses W finds the checkpoint.
+// Why this is safe. A record is there only after the bytes that it describes
+// are synced. Two workers on one piece, such as one that seemed dead and a new
+// one, write the same bytes to the same place and nothing else, even after the
+// checkpoint has appeared. The worker that writes the last record sees all
+// others, so at least one worker goes on to step 5; if it dies there, the next
+// run does. W is removed only when the checkpoint is durable. A worker that
+// then misses W finds the checkpoint.
 //
-// A worker that fails removes nothing: its files are those of others too.
+// A worker that fails removes nothing, because other workers use the files too.
 #include "dcp/checkpoint/share/share_convert.h"
 
 #include <algorithm>
@@ -59,19 +60,20 @@
 #include "dcp/base/error_side.h"
 #include "dcp/base/status.h"
 #include "dcp/base/steady_time.h"
-#include "dcp/checkpoint/convert/cast_losses.h"
 #include "dcp/checkpoint/convert/convert_entries.h"
+#include "dcp/checkpoint/convert/moved_payload.h"
+#include "dcp/checkpoint/convert/plan_id.h"
 #include "dcp/checkpoint/convert/prepare_conversion.h"
 #include "dcp/checkpoint/destination/destination.h"
 #include "dcp/checkpoint/destination/plan_destination.h"
 #include "dcp/checkpoint/output/interleaving.h"
 #include "dcp/checkpoint/read/source_check.h"
 #include "dcp/checkpoint/read/tie_check.h"
+#include "dcp/checkpoint/records/work_records.h"
 #include "dcp/checkpoint/share/disk_share_commit.h"
 #include "dcp/checkpoint/share/piece_chunks.h"
 #include "dcp/checkpoint/share/share_commit.h"
 #include "dcp/checkpoint/share/store_share_commit.h"
-#include "dcp/checkpoint/share/work_records.h"
 #include "dcp/checkpoint/write/image_transfer.h"
 
 namespace dcp {
@@ -98,7 +100,7 @@ class ShareWorker {
         options_(options),
         share_(share),
         cuts_files_(fs.TraitsAt(dst).has_rename),
-        plan_(MakeWorkPlan(fs, dst, conversion, share.piece_bytes)),
+        plan_(MakeWorkPlan(conversion, cuts_files_, share.piece_bytes)),
         records_(fs, WorkRecords::DirectoryOf(dst, plan_.kind, plan_.id)),
         commit_(MakeShareCommit(fs, dst, conversion, records_, plan_, options)),
         stats_(options.stats != nullptr ? *options.stats : own_stats_) {
@@ -129,8 +131,8 @@ class ShareWorker {
     DCP_ASSIGN_OR_RETURN(bool is_there, commit_->IsThere());
     if (!is_there) {
       DCP_RETURN_IF_ERROR(WithSide(Enter(), ErrorSide::kDestination));
-      // Between the two looks others may have ended the work, and what was made
-      // here would be left.
+      // Others may have ended the work since the first look. Everything that
+      // Enter made would then stay.
       DCP_ASSIGN_OR_RETURN(is_there, commit_->IsThere());
     }
     if (is_there) {
@@ -152,8 +154,7 @@ class ShareWorker {
     commit_->Clean();
   }
 
-  // Those that came after the records of another worker were read; nobody will
-  // publish them.
+  // Uploads of files that another worker has recorded: nobody publishes them.
   void RemoveOwnUploads() {
     for (const HiddenFile& file : released_) {
       fs_.RemoveHidden(file).IgnoreError();
@@ -212,8 +213,8 @@ class ShareWorker {
     return absl::OkStatus();
   }
 
-  // What a mapping takes for equal is cut into as many parts as there are
-  // pieces.
+  // The values that a mapping expects to be equal are cut into as many parts as
+  // there are pieces.
   absl::Status CheckTiesOf(absl::Span<const uint32_t> pieces) {
     for (size_t i = 0; i < pieces.size();) {
       const uint32_t first = pieces[i];
@@ -240,21 +241,19 @@ class ShareWorker {
     }
     std::vector<PieceRecord> records(group.size());
     TransferSteps steps = StepsOf(group, records);
+    ImageTransferOptions how = TransferOptions(options_, conversion_);
+    how.kept_lanes = &lanes_;
+    how.steps = &steps;
+    how.check = check.get();
     const absl::Status moved =
-        TransferImages(fs_, conversion_.output, *destination_,
-                       {.direct = options_.direct,
-                        .num_lanes = conversion_.plan.num_lanes,
-                        .memory_bytes = conversion_.plan.memory_bytes,
-                        .blocks = conversion_.blocks,
-                        .kept_lanes = &lanes_,
-                        .stop = options_.stop,
-                        .steps = &steps,
-                        .check = check.get(),
-                        .num_beyond = &conversion_.num_beyond,
-                        .strict_cast = options_.strict_cast},
-                       stats_)
+        TransferImages(fs_, conversion_.output, *destination_, how, stats_)
             .status();
-    DCP_RETURN_IF_ERROR(CheckWhatMoved(moved, check.get()));
+    // Parts of one item that several workers move are put together before the
+    // commit. If all workers need a stripe of every item, none has whole cells.
+    DCP_RETURN_IF_ERROR(CheckMoved(
+        moved, options_, check.get(),
+        at_once_ ? SourceCheck::Missing::kLittle : SourceCheck::Missing::kCells,
+        stats_, conversion_));
     DCP_RETURN_IF_ERROR(
         WithSide(fs_.SyncDirectory(DataDirectory()), ErrorSide::kDestination));
     const auto milliseconds =
@@ -269,15 +268,14 @@ class ShareWorker {
         if (!at_once_) record.parts = check->parts();
         record.moved_with.assign(group.begin() + 1, group.end());
       }
-      DCP_RETURN_IF_ERROR(
-          WithSide(records_.Write(group[i], record), ErrorSide::kDestination));
+      DCP_RETURN_IF_ERROR(WithSide(records_.Write(group[i], std::move(record)),
+                                   ErrorSide::kDestination));
       ++result_.num_written;
     }
     return absl::OkStatus();
   }
 
-  // What moves the pieces of `group` and no others, and puts into `records`
-  // what was written.
+  // Steps that move the pieces of `group` and no others, and fill `records`.
   TransferSteps StepsOf(absl::Span<const uint32_t> group,
                         std::vector<PieceRecord>& records) {
     TransferSteps steps;
@@ -318,38 +316,6 @@ class ShareWorker {
                                                 : staging;
   }
 
-  // The parts of an item that workers move are put together before the commit.
-  // If all workers need a stripe of every item, nobody has whole cells of it.
-  SourceCheck::Missing WhatToCheck() const {
-    return at_once_ ? SourceCheck::Missing::kLittle
-                    : SourceCheck::Missing::kCells;
-  }
-
-  // As in convert.cc: the bytes have moved, or failed to with `moved`.
-  absl::Status CheckWhatMoved(const absl::Status& moved, SourceCheck* check) {
-    conversion_.plan.cast_losses = CastLosses(conversion_);
-    if (options_.strict_cast && !conversion_.plan.cast_losses.empty()) {
-      return StrictCastError(conversion_.plan.cast_losses);
-    }
-    absl::Status checked = moved;
-    if (moved.ok() && check != nullptr) {
-      checked = check->Finish({.memory_bytes = conversion_.plan.memory_bytes,
-                               .stop = options_.stop,
-                               .stats = &stats_},
-                              WhatToCheck());
-      conversion_.plan.check.Add(check->report());
-    }
-    if (checked.ok() || absl::IsDataLoss(checked)) {
-      DCP_RETURN_IF_ERROR(conversion_.source->CheckUnchanged());
-      if (conversion_.companions.files != nullptr) {
-        DCP_RETURN_IF_ERROR(
-            WithSide(conversion_.companions.files->CheckUnchanged(),
-                     ErrorSide::kSource));
-      }
-    }
-    return checked;
-  }
-
   FileSystem& fs_;
   const std::string dst_;
   Conversion& conversion_;
@@ -359,7 +325,7 @@ class ShareWorker {
   const WorkPlan plan_;
   WorkRecords records_;
   const std::unique_ptr<ShareCommit> commit_;
-  std::unique_ptr<Destination> destination_;  // only names its files
+  std::unique_ptr<Destination> destination_;  // only names files
   std::optional<PieceChunks> chunks_;
   KeptLanes lanes_;                   // from one group to the next
   bool at_once_ = false;              // the pieces move in one group

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ConvertShare: one worker of several that share a conversion. Each makes the
-// same plan, writes the pieces of its share that have no record yet, and leaves
-// a record of each; whoever finds all records makes the checkpoint appear. The
+// ConvertShare: one of several workers that share a conversion. Each makes the
+// same plan, writes the pieces of a share that have no record yet, and records
+// each. A worker that finds all records makes the checkpoint appear. The
 // workers never speak to each other: they may run at different times, die, and
 // be started again, also in another number. share_convert.cc describes the
 // protocol. Blocking; any thread.
@@ -32,21 +32,22 @@ struct ShareOptions {
 };
 
 struct ShareResult {
-  // Of the whole conversion. What was found in the source and by casts is that
-  // of all workers if this one made the checkpoint appear, otherwise its own.
+  // The plan of the whole conversion. The check of the source and the cast
+  // losses are those of all workers if this one made the checkpoint appear,
+  // otherwise only this worker's.
   ConvertPlan plan;
-  std::string id;  // of the plan
+  std::string id;  // the plan's
   uint32_t num_pieces = 0;
   uint32_t num_written = 0;    // by this worker, now
   bool is_complete = false;    // the checkpoint is there
   bool has_committed = false;  // this worker made it appear
 };
 
-// Does one share. The errors are those of ConvertCheckpoint; also
-// FailedPrecondition when workers with another plan are at work at `dst`, and
-// InvalidArgument for a stream, a journal, or a layout with folders, and
-// Unimplemented for a store whose files are written in order. After an
-// error nothing is removed, because the files are those of other workers too.
+// Does one share. Errors as ConvertCheckpoint, and: FailedPrecondition when
+// workers with another plan are at work at `dst`; InvalidArgument for a stream,
+// a journal, or a layout with folders; Unimplemented for a store that writes
+// files in order. After an error nothing is removed, because other workers use
+// the files too.
 absl::StatusOr<ShareResult> ConvertShare(FileSystem& fs, absl::string_view src,
                                          absl::string_view dst,
                                          ConvertOptions options,

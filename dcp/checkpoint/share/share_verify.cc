@@ -18,7 +18,7 @@
 #include "dcp/checkpoint/convert/plan_id.h"
 #include "dcp/checkpoint/destination/destination_names.h"
 #include "dcp/checkpoint/open/checkpoint.h"
-#include "dcp/checkpoint/share/work_records.h"
+#include "dcp/checkpoint/records/work_records.h"
 #include "dcp/checkpoint/share/work_status.h"
 
 namespace dcp {
@@ -32,8 +32,8 @@ void AppendItem(const StorageInfo& item, std::string& text) {
   absl::StrAppend(&text, " ", item.file, ":", item.offset, "+", item.length);
 }
 
-// What determines the report, and into which pieces it is cut. A file that is
-// missing is a finding.
+// Identifies everything that determines the report and the pieces. A missing
+// file is a finding.
 absl::StatusOr<std::string> VerifyId(FileSystem& fs,
                                      const Checkpoint& checkpoint,
                                      double sample_percent,
@@ -138,25 +138,17 @@ class VerifyWorker {
 
   absl::Status Record(uint32_t piece, const VerifyReport& found) {
     const absl::Duration now = SteadyNow();
-    PieceRecord record{
-        .written = {},
-        .check = {.checked = true,
-                  .num_crcs_checked = found.num_crcs_checked,
-                  .num_digests_checked = found.num_digests_checked,
-                  .bytes_checked = found.bytes_checked,
-                  .num_items_unchecked = found.num_items_unchecked},
-        .bytes = plan_.pieces[piece].length,
-        .milliseconds =
-            static_cast<uint64_t>(absl::ToInt64Milliseconds(now - last_)),
-        .host = HostName(),
-        .num_items_missed = found.num_items_missed,
-        .findings = found.findings};
+    PieceRecord record{.bytes = plan_.pieces[piece].length,
+                       .milliseconds = static_cast<uint64_t>(
+                           absl::ToInt64Milliseconds(now - last_)),
+                       .host = HostName(),
+                       .verified = found};
     last_ = now;
     ++result_.num_checked;
-    return records_->Write(piece, record);
+    return records_->Write(piece, std::move(record));
   }
 
-  // Reads what the others have found, if all of them are done.
+  // Reads all findings, if all workers are done.
   absl::Status Merge() {
     DCP_ASSIGN_OR_RETURN(const bool has_all,
                          records_->HasAll(result_.num_pieces));
@@ -168,7 +160,7 @@ class VerifyWorker {
           absl::StrCat(records_->directory(),
                        " was removed while workers were using it; run again"));
     }
-    // The records do not have the warnings of this worker's source.
+    // The records do not have the warnings about the source.
     std::vector<std::string> warnings = std::move(result_.report.warnings);
     result_.report = *std::move(status->report);
     result_.report.warnings = std::move(warnings);
@@ -179,11 +171,11 @@ class VerifyWorker {
   FileSystem& fs_;
   const double sample_percent_;
   const ShareVerifyOptions& share_;
-  const std::string directory_;  // that holds the one of the records
+  const std::string directory_;  // the parent of the records' directory
   VerifyPieces pieces_;
   WorkPlan plan_;
   std::optional<WorkRecords> records_;
-  absl::Duration last_;  // when the piece before was recorded
+  absl::Duration last_;  // when the previous piece was recorded
   ShareVerifyResult result_;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// ShareVerify: one worker of several that share a verify. Each checks the
-// pieces of its share that have no record yet, and leaves a record of what it
-// found in each; whoever finds all records has the whole report. As in
-// share_convert.h, the workers never speak to each other. Blocking; any thread.
+// ShareVerify: one of several workers that share a verify. Each checks the
+// pieces of a share that have no record yet, and records the findings. A worker
+// that finds all records has the whole report. As in share_convert.h, the
+// workers never speak to each other. Blocking; any thread.
 #ifndef DCP_CHECKPOINT_SHARE_SHARE_VERIFY_H_
 #define DCP_CHECKPOINT_SHARE_SHARE_VERIFY_H_
 
@@ -27,17 +27,17 @@ struct ShareVerifyOptions {
 };
 
 struct ShareVerifyResult {
-  VerifyReport report;  // of all workers if complete, otherwise of this one
-  std::string id;       // of the plan
+  VerifyReport report;  // by all workers if complete, otherwise by this one
+  std::string id;       // the plan's
   uint32_t num_pieces = 0;
   uint32_t num_checked = 0;  // by this worker, now
   bool is_complete = false;  // all pieces have been checked
 };
 
-// Does one share. The errors are those of VerifyCheckpoint; also
-// FailedPrecondition when `records` has those of another source or of other
-// options. The records stay, so that FindWork finds the report and a worker
-// that comes late has nothing to do, until DiscardWork removes them.
+// Does one share. Errors as VerifyCheckpoint; also FailedPrecondition when
+// `records` belongs to another source or to other options. The records stay
+// until DiscardWork removes them: FindWork finds the report, and a late worker
+// has nothing to do.
 absl::StatusOr<ShareVerifyResult> ShareVerify(FileSystem& fs,
                                               absl::string_view src,
                                               VerifyOptions options,

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Commits a shared conversion in an object store, where each put takes effect
+// once.
 // Tested by tests/dcp/checkpoint/convert/share_store_test.cc.
 #include "dcp/checkpoint/share/store_share_commit.h"
 
@@ -12,11 +14,11 @@
 #include "dcp/checkpoint/destination/destination_names.h"
 #include "dcp/checkpoint/destination/plan_destination.h"
 #include "dcp/checkpoint/destination/store_destination.h"
-#include "dcp/checkpoint/share/work_uploads.h"
+#include "dcp/checkpoint/share/work_status.h"
 
 namespace dcp {
 
-// The file without which the others are not a checkpoint.
+// Without this file, the others are not a checkpoint.
 std::string StoreShareCommit::LastFile() const {
   const std::string& index = conversion_.output.index_name;
   if (!index.empty()) return JoinPath(dst_, index);
@@ -27,8 +29,8 @@ std::string StoreShareCommit::LastFile() const {
 }
 
 absl::StatusOr<bool> StoreShareCommit::IsThere() {
-  // Its index has the id of the plan. That of safetensors files may be the same
-  // for another model.
+  // A DCP index has the plan's id. The index of safetensors files may be the
+  // same for another model.
   if (plan_.kind == DestinationKind::kDcpDirectory) return HasIndex();
   return StoreDestination::HasAppeared(fs_, dst_, plan_.kind,
                                        {.id = plan_.id, .names = plan_.files});
@@ -37,7 +39,7 @@ absl::StatusOr<bool> StoreShareCommit::IsThere() {
 void StoreShareCommit::Clean() {
   if (!fs_.Stat(records_.directory()).ok()) return;
   const absl::StatusOr<FileInfo> info = fs_.Stat(LastFile());
-  // Uploads that began later are those of the next writer.
+  // Uploads that began later belong to the next writer.
   absl::Status status = info.status();
   if (status.ok()) status = RemoveUploads(fs_, dst_, plan_, info->modified_ns);
   RemoveRecords(status);

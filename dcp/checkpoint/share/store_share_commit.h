@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// StoreShareCommit: ShareCommit in an object store, where nothing is renamed or
-// locked, and every file has one writer. Files of other formats than DCP are
-// hidden until whichever worker commits publishes them; they have the id of the
-// plan as their label. Workers that commit at the same time do the same.
+// StoreShareCommit: a ShareCommit in an object store, where nothing is renamed
+// or locked, and every file has one writer. Except for DCP, files are hidden
+// until a committing worker publishes them, and have the plan's id as their
+// label. Workers that commit at the same time do the same.
 #ifndef DCP_CHECKPOINT_SHARE_STORE_SHARE_COMMIT_H_
 #define DCP_CHECKPOINT_SHARE_STORE_SHARE_COMMIT_H_
 

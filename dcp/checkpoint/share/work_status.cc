@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -19,8 +20,7 @@
 #include "dcp/checkpoint/destination/destination_names.h"
 #include "dcp/checkpoint/destination/folders.h"
 #include "dcp/checkpoint/files/digests.h"
-#include "dcp/checkpoint/share/work_records.h"
-#include "dcp/checkpoint/share/work_uploads.h"
+#include "dcp/checkpoint/records/work_records.h"
 
 namespace dcp {
 namespace {
@@ -30,7 +30,7 @@ absl::Status RemoveIfThere(FileSystem& fs, absl::string_view path) {
   return absl::IsNotFound(removed) ? absl::OkStatus() : removed;
 }
 
-// Removes the data files of a plan whose records are gone.
+// Removes a plan's data files. The records are gone.
 absl::Status RemoveFiles(FileSystem& fs, absl::string_view dst,
                          const WorkPlan& plan) {
   const std::string staging = Destination::StagingPath(dst, plan.kind, plan.id);
@@ -64,32 +64,36 @@ absl::Status Discard(FileSystem& fs, absl::string_view dst,
                                                 : absl::OkStatus();
 }
 
-// A piece that is durable.
-struct Done {
-  PieceRecord record;
-  int64_t written_ns = 0;
-};
-
-// The record of each piece; nullopt for a piece that is not done.
-absl::StatusOr<std::vector<std::optional<Done>>> DoneIn(FileSystem& fs,
-                                                        WorkRecords& records,
-                                                        const WorkPlan& plan) {
-  std::vector<std::optional<Done>> done(plan.pieces.size());
+// Adds the pieces that have records.
+absl::Status AddDone(FileSystem& fs, WorkRecords& records, const WorkPlan& plan,
+                     WorkStatus& status) {
+  std::vector<std::optional<PieceRecord>> found(plan.pieces.size());
+  std::vector<int64_t> written_ns(found.size());
   DCP_RETURN_IF_ERROR(
-      ParallelFor(done.size(), kRecordsAtOnce, [&](size_t i) -> absl::Status {
-        const auto piece = static_cast<uint32_t>(i);
-        absl::StatusOr<PieceRecord> record = records.Read(
-            piece, plan.verify.has_value() ? absl::string_view()
-                                           : plan.files[plan.pieces[i].file]);
+      ParallelFor(found.size(), kRecordsAtOnce, [&](size_t i) -> absl::Status {
+        absl::StatusOr<PieceRecord> record =
+            records.Read(static_cast<uint32_t>(i), plan);
         if (absl::IsNotFound(record.status())) return absl::OkStatus();
         DCP_RETURN_IF_ERROR(record.status());
+        found[i] = *std::move(record);
         const absl::StatusOr<FileInfo> info =
-            fs.Stat(JoinPath(records.directory(), absl::StrCat(piece)));
-        done[i] = {.record = *std::move(record),
-                   .written_ns = info.ok() ? info->modified_ns : 0};
+            fs.Stat(JoinPath(records.directory(), absl::StrCat(i)));
+        if (info.ok()) written_ns[i] = info->modified_ns;
         return absl::OkStatus();
       }));
-  return done;
+  for (uint32_t i = 0; i < found.size(); ++i) {
+    status.num_bytes += plan.pieces[i].length;
+    if (!found[i].has_value()) continue;
+    status.done.push_back({.piece = i,
+                           .bytes = found[i]->bytes,
+                           .milliseconds = found[i]->milliseconds,
+                           .written_ns = written_ns[i],
+                           .host = found[i]->host});
+    if (status.report.has_value() && found[i]->verified.has_value()) {
+      status.report->Add(*found[i]->verified);
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -112,27 +116,27 @@ absl::StatusOr<std::optional<WorkStatus>> FindWork(FileSystem& fs,
   WorkStatus status{.id = plan->id,
                     .num_pieces = static_cast<uint32_t>(plan->pieces.size()),
                     .report = plan->verify};
-  DCP_ASSIGN_OR_RETURN(const std::vector<std::optional<Done>> done,
-                       DoneIn(fs, records, *plan));
-  for (uint32_t i = 0; i < done.size(); ++i) {
-    status.num_bytes += plan->pieces[i].length;
-    if (!done[i].has_value()) continue;
-    const PieceRecord* const record = &done[i]->record;
-    status.done.push_back({.piece = i,
-                           .bytes = record->bytes,
-                           .milliseconds = record->milliseconds,
-                           .written_ns = done[i]->written_ns,
-                           .host = record->host});
-    if (!status.report.has_value()) continue;
-    status.report->Add(
-        {.num_crcs_checked = record->check.num_crcs_checked,
-         .num_digests_checked = record->check.num_digests_checked,
-         .num_items_unchecked = record->check.num_items_unchecked,
-         .num_items_missed = record->num_items_missed,
-         .bytes_checked = record->check.bytes_checked,
-         .findings = record->findings});
-  }
+  DCP_RETURN_IF_ERROR(AddDone(fs, records, *plan, status));
   return status;
+}
+
+absl::Status RemoveUploads(FileSystem& fs, absl::string_view dst,
+                           const WorkPlan& plan, int64_t before_ns) {
+  const bool is_file = plan.kind == DestinationKind::kFile;
+  const std::string path = WithoutTrailingSlashes(dst);
+  absl::flat_hash_set<std::string> files;
+  if (is_file) files.insert(path);
+  for (const std::string& name : plan.files) {
+    if (!is_file) files.insert(JoinPath(path, name));
+  }
+  DCP_ASSIGN_OR_RETURN(const std::vector<HiddenFile> hidden,
+                       fs.ListHidden(is_file ? ParentDirectory(path) : path));
+  for (const HiddenFile& file : hidden) {
+    if (file.begun_ns >= before_ns || !files.contains(file.path)) continue;
+    const absl::Status removed = fs.RemoveHidden(file);
+    if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<size_t> DiscardWork(FileSystem& fs, absl::string_view dst) {

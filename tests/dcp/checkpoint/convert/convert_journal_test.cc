@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
 #include "dcp/checkpoint/convert/convert_plan.h"
 #include "dcp/checkpoint/files/digests.h"
 #include "gmock/gmock.h"
@@ -19,23 +21,21 @@ namespace {
 using ::dcp::testing::StatusIs;
 using ::testing::HasSubstr;
 
-JournaledRun SampleRun() {
-  JournaledRun run;
-  run.fingerprint = 0xfedcba9876543210;
-  run.kind = Destination::Kind::kDirectory;
-  run.own = {.id = "an-id",
-             .ran_before = true,
-             .made_directory = true,
-             .names = {"plain", "a name\nof two lines"}};
-  run.index_before = "-";
-  return run;
+WorkPlan JournaledSample() {
+  return {.id = "01234567-89ab",
+          .kind = Destination::Kind::kDirectory,
+          .files = {"plain", "a name\nof two lines"},
+          .pieces = {{.file = 0}, {.file = 1}},
+          .journaled = JournaledPlan{.fingerprint = 0xfedcba9876543210,
+                                     .made_directory = true,
+                                     .index_before = "-"}};
 }
 
 TEST(ConvertJournal, RecordsAreReadAsTheyWereWritten) {
-  const JournaledRun run = SampleRun();
+  const WorkPlan work = JournaledSample();
   const std::vector<ChunkDigest> digests = {
-      {.file = run.own.names[1], .offset = 64, .length = 5, .digest = 7},
-      {.file = run.own.names[1], .offset = 128, .length = 0, .digest = ~0ull}};
+      {.file = work.files[1], .offset = 64, .length = 5, .digest = 7},
+      {.file = work.files[1], .offset = 128, .length = 0, .digest = ~0ull}};
   ConvertPlan plan;
   plan.from = Format::kTorch;
   plan.to = Format::kSafetensors;
@@ -56,19 +56,18 @@ TEST(ConvertJournal, RecordsAreReadAsTheyWereWritten) {
       {.name = "a b", .dtype = DType::kFloat16, .num_beyond = 12}};
   const std::vector<NumBeyond> num_beyond = {{.payload = 3, .count = 12}};
   const auto read = ParseConvertRecords(
-      {PlanRecord(SampleRun()), FileRecord(0, {}), PlanRecord(run),
-       FileRecord(1, {.digests = digests, .num_beyond = num_beyond}),
-       CommitRecord({.digest = 99, .plan = plan})});
+      {WritePlanRecord(work), WritePieceRecord({}), WritePlanRecord(work),
+       WritePieceRecord(
+           {.number = 1,
+            .written = {.digests = digests, .num_beyond = num_beyond}}),
+       WriteCommitRecord({.digest = 99, .plan = plan})});
   ASSERT_OK(read);
   ASSERT_TRUE(read->has_value());
-  EXPECT_EQ((*read)->fingerprint, run.fingerprint);
-  EXPECT_EQ((*read)->kind, run.kind);
-  EXPECT_EQ((*read)->own.id, run.own.id);
-  EXPECT_EQ((*read)->own.names, run.own.names);
-  EXPECT_TRUE((*read)->own.made_directory);
+  EXPECT_EQ((*read)->plan, work);
+  EXPECT_TRUE((*read)->own().made_directory);
   ASSERT_EQ((*read)->files.size(), 1u);
-  EXPECT_EQ((*read)->files.at(1).digests, digests);
-  EXPECT_EQ((*read)->files.at(1).num_beyond, num_beyond);
+  EXPECT_EQ((*read)->files.at(1).written.digests, digests);
+  EXPECT_EQ((*read)->files.at(1).written.num_beyond, num_beyond);
   ASSERT_TRUE((*read)->commit.has_value());
   EXPECT_EQ((*read)->commit->digest, 99u);
   const ConvertPlan& got = (*read)->commit->plan;
@@ -101,8 +100,9 @@ TEST(ConvertJournal, KeepsTheNamesThatWereLeftOut) {
   plan.dropped_config = {"quantization_config"};
   plan.not_copied = {"2_Dense/", "read me"};
   plan.warnings = {"no optimizer, and\nmore"};
-  const auto read = ParseConvertRecords(
-      {PlanRecord(SampleRun()), CommitRecord({.digest = 1, .plan = plan})});
+  const auto read =
+      ParseConvertRecords({WritePlanRecord(JournaledSample()),
+                           WriteCommitRecord({.digest = 1, .plan = plan})});
   ASSERT_OK(read);
   const ConvertPlan& got = (*read)->commit->plan;
   EXPECT_EQ(got.dropped, plan.dropped);
@@ -113,18 +113,6 @@ TEST(ConvertJournal, KeepsTheNamesThatWereLeftOut) {
   EXPECT_EQ(got.warnings, plan.warnings);
 }
 
-TEST(ConvertJournal, ReadsRecordsOfEarlierVersions) {
-  const auto read = ParseConvertRecords(
-      {"plan 1 0 2 0 id -\nname x.pt\n", "file 0\n64 5 00000000000000ff\n",
-       "commit ff dcp pt 1 2 3 4 5 6 0 0\nfile 12 x.pt\ndropped step\n"});
-  ASSERT_OK(read);
-  ASSERT_TRUE(read->has_value() && (*read)->commit.has_value());
-  EXPECT_EQ((*read)->files.at(0).digests.size(), 1u);
-  EXPECT_TRUE((*read)->files.at(0).num_beyond.empty());
-  EXPECT_FALSE((*read)->commit->plan.check.checked);
-  EXPECT_TRUE((*read)->commit->plan.cast_losses.empty());
-}
-
 TEST(ConvertJournal, NoRecordsAreNoRun) {
   const auto run = ParseConvertRecords({});
   ASSERT_OK(run);
@@ -132,27 +120,31 @@ TEST(ConvertJournal, NoRecordsAreNoRun) {
 }
 
 TEST(ConvertJournal, RefusesOtherText) {
-  const std::string plan = PlanRecord(SampleRun());
+  const std::string plan = WritePlanRecord(JournaledSample());
+  const std::string file = WritePieceRecord({});
+  const std::string commit = WriteCommitRecord({});
+  const auto changed = [](absl::string_view text, absl::string_view from,
+                          absl::string_view to) {
+    return absl::StrReplaceAll(text, {{from, to}});
+  };
+  WorkPlan shared = JournaledSample();
+  shared.journaled.reset();
   const std::vector<std::pair<std::string, std::vector<std::string>>> cases = {
       {"empty", {""}},
       {"without an end", {plan.substr(0, plan.size() - 1)}},
-      {"a file of no plan", {FileRecord(0, {})}},
-      {"a commit of no plan", {CommitRecord({})}},
-      {"a file that is not there", {plan, FileRecord(2, {})}},
-      {"a version of the future", {"plan 2" + plan.substr(6)}},
-      {"a word too many", {"plan 1 0 0 0 id - more\n"}},
-      {"a kind that is none", {"plan 1 0 4 0 id -\n"}},
-      {"no id", {"plan 1 0 1 0  -\n"}},
-      {"a name that leads out", {"plan 1 0 1 0 id -\nname ../x\n"}},
-      {"the directory above", {"plan 1 0 1 0 id -\nname ..\n"}},
-      {"a digest that is none", {plan, "file 0\n1 2 xyz\n"}},
-      {"a format that is none", {plan, "commit 0 dcp word 0 0 0 0 0 0 0 0\n"}},
-      {"too few numbers", {plan, "commit 0 dcp dcp 0 0\n"}},
-      {"a file's number that is none", {plan, "file 0\nbeyond 1 x\n"}},
-      {"a type that is none",
-       {plan, "commit 0 dcp dcp 0 0 0 0 0 0 0 0\nloss word 1 x\n"}},
-      {"an unknown line",
-       {plan, "commit 0 dcp dcp 0 0 0 0 0 0 0 0\nother 1\n"}},
+      {"a file of no plan", {file}},
+      {"a commit of no plan", {commit}},
+      {"the plan of workers", {WritePlanRecord(shared)}},
+      {"a file that is not there", {plan, WritePieceRecord({.number = 2})}},
+      {"a record of an older build", {"plan 1 0 1 0 id -\n"}},
+      {"a word too many", {changed(plan, "3210 -", "3210 - more")}},
+      {"no digest of the index",
+       {plan, changed(commit, "commit ", "commit x")}},
+      {"a format that is not there", {plan, changed(commit, "0 0", "0 9")}},
+      {"too few numbers", {plan, changed(commit, " 0 0 0", "")}},
+      {"a type that is not one",
+       {plan, changed(commit, "\nend", "\nloss word 1 x\nend")}},
+      {"an unknown line", {plan, changed(commit, "\nend", "\nother 1\nend")}},
   };
   for (const auto& [name, records] : cases) {
     EXPECT_THAT(ParseConvertRecords(records).status(),

@@ -5,7 +5,6 @@
 #include "dcp/checkpoint/convert/resumption.h"
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,72 +15,40 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "dcp/base/bytes.h"
-#include "dcp/base/checksum.h"
-#include "dcp/base/limits.h"
 #include "dcp/base/log.h"
 #include "dcp/checkpoint/convert/convert.h"
 #include "dcp/checkpoint/convert/convert_journal.h"
 #include "dcp/checkpoint/diff/diff.h"
 #include "dcp/checkpoint/open/checkpoint.h"
-#include "dcp/checkpoint/save/coordinator.h"
-#include "dcp/checkpoint/save/save.h"
-#include "dcp/checkpoint/verify/verify.h"
 #include "dcp/io/file_system.h"
-#include "dcp/tensor/placement.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/dcp/checkpoint/convert/share_fixture.h"
 #include "tests/dcp/checkpoint/mapped_pair.h"
-#include "tests/testing/sample_state.h"
 #include "tests/testing/sim_storage.h"
 #include "tests/testing/status_matchers.h"
 
 namespace dcp {
 namespace {
 
+using ::dcp::testing::ExpectSame;
+using ::dcp::testing::kModel;
+using ::dcp::testing::kOther;
 using ::dcp::testing::kPairRules;
+using ::dcp::testing::kPlace;
 using ::dcp::testing::MappedPair;
-using ::dcp::testing::SampleState;
-using ::dcp::testing::SampleTensor;
+using ::dcp::testing::OptionsOf;
+using ::dcp::testing::Place;
+using ::dcp::testing::Prepare;
+using ::dcp::testing::SaveModel;
+using ::dcp::testing::Scenario;
 using ::dcp::testing::SimStorage;
 using ::dcp::testing::StatusIs;
-
-constexpr absl::string_view kModel = "/model";
-constexpr absl::string_view kOther = "/other";
-constexpr absl::string_view kPlace = "/place";  // of the destination
-
-absl::Status SaveModel(FileSystem& fs, absl::string_view path, uint64_t seed) {
-  SampleState state;
-  state.Add(SampleTensor("a.weight", DType::kFloat32, {7, 5}, seed));
-  state.Add(SampleTensor("b.weight", DType::kBFloat16, {40, 30}, seed));
-  state.Add(SampleTensor("scalar", DType::kInt64, {}, seed));
-  SingleProcessCoordinator coordinator;
-  return Save(fs, path, state.state(), coordinator,
-              {.memory_bytes = kMinMemoryBytes});
-}
-
-struct Scenario {
-  std::string name;
-  std::string dst;  // in kPlace
-  bool overwrite = false;
-  std::optional<Format> to = std::nullopt;
-  std::string mesh = "";
-  uint64_t max_shard_bytes = 0;
-  std::vector<std::string> casts = {};
-  std::optional<Dialect> to_dialect = std::nullopt;
-  std::shared_ptr<const MapSpec> map = nullptr;
-
-  std::string path() const { return absl::StrCat(kPlace, "/", dst); }
-};
-
-void PrintTo(const Scenario& scenario, std::ostream* os) {
-  *os << scenario.name;
-}
+using ::dcp::testing::Tree;
 
 // Keeps the records.
 struct Keeper {
   std::vector<std::string> records;
-  std::string source_version = "1";
   bool keeps = true;
   std::stop_source stop;
   size_t stop_after = SIZE_MAX;  // records
@@ -97,7 +64,6 @@ absl::StatusOr<ConvertPlan> Convert(FileSystem& fs, const Scenario& scenario,
                                     absl::string_view src = kModel) {
   ConvertJournal journal;
   journal.before = keeper.records;
-  journal.source_version = keeper.source_version;
   journal.append = [&](std::string record) {
     if (!keeper.failure.ok()) return keeper.failure;
     if (keeper.machine != nullptr && keeper.machine->crashed()) {
@@ -109,73 +75,38 @@ absl::StatusOr<ConvertPlan> Convert(FileSystem& fs, const Scenario& scenario,
   };
   journal.keeps = [&] { return keeper.keeps; };
   journal.step_bytes = 1;
-  ConvertOptions options;
-  options.open.map = scenario.map;
-  options.to = scenario.to;
-  options.to_dialect = scenario.to_dialect;
-  options.max_shard_bytes = scenario.max_shard_bytes;
-  options.selection.casts = scenario.casts;
-  options.overwrite = scenario.overwrite;
-  options.num_lanes = 1;
-  options.memory_bytes = kMinMemoryBytes;
+  ConvertOptions options = OptionsOf(scenario);
   options.stop = keeper.stop.get_token();
   options.stats = &keeper.stats;
   options.on_plan = [&](const ConvertPlan& plan) { keeper.plan = plan; };
   options.journal = &journal;
-  if (!scenario.mesh.empty()) options.mesh = *ParseMesh(scenario.mesh);
   return ConvertCheckpoint(fs, src, scenario.path(), std::move(options));
 }
 
-void Prepare(FileSystem& fs, const Scenario& scenario) {
-  ASSERT_OK(SaveModel(fs, kModel, 1));
-  ASSERT_OK(SaveModel(fs, kOther, 2));
-  ASSERT_OK(fs.MakeDirectory(kPlace));
-  ASSERT_OK(fs.SyncDirectory("/"));
-  if (!scenario.overwrite) return;
-  Keeper keeper;
-  ASSERT_OK(Convert(fs, scenario, keeper, kOther));
-}
-
-void ReadTree(FileSystem& fs, const std::string& path,
-              std::map<std::string, std::string>& files) {
-  const auto entries = fs.List(path);
-  ASSERT_OK(entries);
-  for (const DirectoryEntry& entry : *entries) {
-    const std::string child = JoinPath(path, entry.name);
-    if (entry.kind == FileKind::kDirectory) {
-      files[child] = "";
-      ReadTree(fs, child, files);
-    } else {
-      const std::string bytes = *ReadFile(fs, child, 1 << 20, false);
-      files[child] = absl::StrCat(Xxh3Digest(AsBytes(bytes)));
-    }
-  }
-}
-
-// The paths below kPlace and digests of their bytes.
-std::map<std::string, std::string> Tree(FileSystem& fs) {
-  std::map<std::string, std::string> files;
-  ReadTree(fs, std::string(kPlace), files);
-  return files;
+// Puts another model in the place of the source.
+void ReplaceModel(FileSystem& fs) {
+  ASSERT_OK(fs.Rename(kModel, "/gone"));
+  ASSERT_OK(fs.Rename(kOther, kModel));
 }
 
 // What an undisturbed run makes, as the last run of `kept`.
-std::map<std::string, std::string> Undisturbed(const Scenario& scenario,
-                                               const Keeper& kept) {
+Tree Undisturbed(const Scenario& scenario, const Keeper& kept,
+                 bool is_replaced = false) {
   SimStorage fs;
-  Prepare(fs, scenario);
+  Prepare(scenario, fs);
+  if (is_replaced) ReplaceModel(fs);
   Keeper keeper;
-  keeper.source_version = kept.source_version;
   // The old checkpoint has another identity on this disk.
   auto run = ParseConvertRecords(kept.records);
   EXPECT_OK(run);
-  if ((*run)->kind == Destination::Kind::kDcpDirectory) {
-    (*run)->index_before = *IndexDigest(fs, scenario.path());
+  WorkPlan& plan = (*run)->plan;
+  if (plan.kind == Destination::Kind::kDcpDirectory) {
+    plan.journaled->index_before = *IndexDigest(fs, scenario.path());
   }
-  keeper.records = {PlanRecord(**run)};
+  keeper.records = {WritePlanRecord(plan)};
   EXPECT_OK(Convert(fs, scenario, keeper));
   EXPECT_EQ(keeper.plan->num_files_kept, 0u);
-  return Tree(fs);
+  return Place(fs);
 }
 
 class Resume : public ::testing::TestWithParam<Scenario> {
@@ -194,7 +125,7 @@ TEST_P(Resume, AfterACrashAnywhereGivesTheSameBytes) {
     const uint64_t n = run / 4;  // with four seeds each
     SCOPED_TRACE(absl::StrCat("run ", run, ", crash after ", n));
     SimStorage fs({.seed = run + 1, .percent_short = 20});
-    Prepare(fs, scenario);
+    Prepare(scenario, fs);
     Keeper keeper;
     keeper.machine = &fs;
     fs.CrashAfter(n);
@@ -215,8 +146,8 @@ TEST_P(Resume, AfterACrashAnywhereGivesTheSameBytes) {
     } else {
       committed = true;
     }
-    EXPECT_EQ(plan->num_tensors, 3u);
-    EXPECT_EQ(Tree(fs), Undisturbed(scenario, keeper));
+    EXPECT_EQ(plan->num_tensors, 5u);
+    ExpectSame(fs, Undisturbed(scenario, keeper));
     EXPECT_EQ(fs.num_open_files(), 0u);
     if (HasFailure()) return;
   }
@@ -227,7 +158,7 @@ TEST_P(Resume, AfterACrashAnywhereGivesTheSameBytes) {
 TEST_P(Resume, AfterAStopNeitherReadsNorWritesWhatIsThere) {
   const Scenario& scenario = GetParam();
   SimStorage fs;
-  Prepare(fs, scenario);
+  Prepare(scenario, fs);
   Keeper first;
   first.stop_after = 2;  // the plan and a file
   EXPECT_THAT(Convert(fs, scenario, first).status(),
@@ -238,30 +169,30 @@ TEST_P(Resume, AfterAStopNeitherReadsNorWritesWhatIsThere) {
   EXPECT_EQ(second.plan->num_files_kept, 1u);
   EXPECT_EQ(second.stats.bytes_written + first.stats.bytes_written,
             second.plan->bytes_to_write);
-  EXPECT_EQ(Tree(fs), Undisturbed(scenario, second));
+  ExpectSame(fs, Undisturbed(scenario, second));
 }
 
 TEST_P(Resume, LeavesNothingWhenItIsStoppedForGood) {
   const Scenario& scenario = GetParam();
   SimStorage fs;
-  Prepare(fs, scenario);
-  const auto before = Tree(fs);
+  Prepare(scenario, fs);
+  const Tree before = Place(fs);
   Keeper keeper;
   keeper.stop_after = 2;
   EXPECT_THAT(Convert(fs, scenario, keeper).status(),
               StatusIs(absl::StatusCode::kCancelled));
-  EXPECT_NE(Tree(fs), before);
+  EXPECT_TRUE(Place(fs) != before);
   keeper.keeps = false;
   EXPECT_THAT(Convert(fs, scenario, keeper).status(),
               StatusIs(absl::StatusCode::kCancelled));
-  EXPECT_EQ(Tree(fs), before);
+  ExpectSame(fs, before);
 }
 
 TEST_P(Resume, LeavesNothingWhenTheSourceIsGone) {
   const Scenario& scenario = GetParam();
   SimStorage fs;
-  Prepare(fs, scenario);
-  const auto before = Tree(fs);
+  Prepare(scenario, fs);
+  const Tree before = Place(fs);
   Keeper keeper;
   keeper.stop_after = 2;
   EXPECT_FALSE(Convert(fs, scenario, keeper).ok());
@@ -270,34 +201,34 @@ TEST_P(Resume, LeavesNothingWhenTheSourceIsGone) {
   again.records = keeper.records;
   EXPECT_THAT(Convert(fs, scenario, again).status(),
               StatusIs(absl::StatusCode::kNotFound));
-  EXPECT_EQ(Tree(fs), before);
+  ExpectSame(fs, before);
 }
 
-TEST_P(Resume, BeginsAnewWhenTheSourceHasChanged) {
+TEST_P(Resume, BeginsAgainWhenTheSourceHasChanged) {
   const Scenario& scenario = GetParam();
   SimStorage fs;
-  Prepare(fs, scenario);
+  Prepare(scenario, fs);
   Keeper keeper;
   keeper.stop_after = 2;
   EXPECT_FALSE(Convert(fs, scenario, keeper).ok());
   Keeper again;
   again.records = keeper.records;
-  again.source_version = "2";
+  ReplaceModel(fs);
   ASSERT_OK(Convert(fs, scenario, again));
   EXPECT_EQ(again.plan->num_files_kept, 0u);
-  EXPECT_EQ(Tree(fs), Undisturbed(scenario, again));
+  ExpectSame(fs, Undisturbed(scenario, again, /*is_replaced=*/true));
 }
 
 TEST_P(Resume, FailsWithItsKeeper) {
   const Scenario& scenario = GetParam();
   SimStorage fs;
-  Prepare(fs, scenario);
-  const auto before = Tree(fs);
+  Prepare(scenario, fs);
+  const Tree before = Place(fs);
   Keeper keeper;
   keeper.failure = absl::ResourceExhaustedError("the journal is full");
   EXPECT_THAT(Convert(fs, scenario, keeper).status(),
               StatusIs(absl::StatusCode::kResourceExhausted));
-  EXPECT_EQ(Tree(fs), before);
+  ExpectSame(fs, before);
 }
 
 std::vector<Scenario> Scenarios() {
@@ -335,7 +266,7 @@ INSTANTIATE_TEST_SUITE_P(All, Resume, ::testing::ValuesIn(Scenarios()),
 TEST(Resumption, SparesACheckpointThatCameMeanwhile) {
   const Scenario scenario{.name = "", .dst = "dcp", .mesh = "shard=2"};
   SimStorage fs;
-  Prepare(fs, scenario);
+  Prepare(scenario, fs);
   Keeper keeper;
   keeper.stop_after = 2;
   EXPECT_FALSE(Convert(fs, scenario, keeper).ok());
@@ -343,12 +274,12 @@ TEST(Resumption, SparesACheckpointThatCameMeanwhile) {
   Scenario over = scenario;
   over.overwrite = true;
   ASSERT_OK(Convert(fs, over, someone, kOther));
-  const auto theirs = Tree(fs);
+  const Tree theirs = Place(fs);
   Keeper again;
   again.records = keeper.records;
   EXPECT_THAT(Convert(fs, scenario, again).status(),
               StatusIs(absl::StatusCode::kAlreadyExists));
-  EXPECT_EQ(Tree(fs), theirs);
+  ExpectSame(fs, theirs);
 }
 
 // The rules of a run are part of what it does.
@@ -375,7 +306,7 @@ TEST(Resumption, GoesOnInPlace) {
   const Scenario scenario{
       .name = "", .dst = "dcp", .overwrite = true, .mesh = "shard=2"};
   SimStorage fs;
-  Prepare(fs, scenario);
+  Prepare(scenario, fs);
   ASSERT_OK(SaveModel(fs, "/expected", 2));
   Keeper keeper;
   keeper.stop_after = 2;
@@ -412,11 +343,11 @@ Losses PlanLosses(const ConvertPlan& plan) {
 TEST(Resumption, TellsAfterItsCommitWhatItFound) {
   const Scenario scenario = CastInShards();
   SimStorage fs;
-  Prepare(fs, scenario);
+  Prepare(scenario, fs);
   Keeper keeper;
   const auto told = Convert(fs, scenario, keeper);
   ASSERT_OK(told);
-  ASSERT_EQ(told->cast_losses.size(), 2u);
+  ASSERT_EQ(told->cast_losses.size(), 3u);
   // As if the process had been killed before anyone was told.
   const auto again = Convert(fs, scenario, keeper);
   ASSERT_OK(again);
@@ -430,12 +361,12 @@ TEST(Resumption, TellsAfterItsCommitWhatItFound) {
 TEST(Resumption, CountsCastsOfFilesThatAnEarlierRunWrote) {
   const Scenario scenario = CastInShards();
   SimStorage undisturbed;
-  Prepare(undisturbed, scenario);
+  Prepare(scenario, undisturbed);
   Keeper nobody;
   const auto expected = Convert(undisturbed, scenario, nobody);
   ASSERT_OK(expected);
   SimStorage fs;
-  Prepare(fs, scenario);
+  Prepare(scenario, fs);
   Keeper first;
   first.stop_after = 2;  // the plan and a file
   EXPECT_FALSE(Convert(fs, scenario, first).ok());

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <set>
@@ -62,6 +63,8 @@ struct Scenario {
   int column = -1;  // the dimension that the mesh cuts, unless it is 0
   uint64_t piece_bytes = 700;
   std::string root = "";  // what all paths begin with
+  std::optional<Dialect> to_dialect = std::nullopt;
+  std::shared_ptr<const MapSpec> map = nullptr;
 
   std::string path() const { return absl::StrCat(root, kPlace, "/", dst); }
 };
@@ -72,7 +75,9 @@ inline void PrintTo(const Scenario& scenario, std::ostream* os) {
 
 inline ConvertOptions OptionsOf(const Scenario& scenario) {
   ConvertOptions options;
+  options.open.map = scenario.map;
   options.to = scenario.to;
+  options.to_dialect = scenario.to_dialect;
   options.overwrite = scenario.overwrite;
   options.max_shard_bytes = scenario.max_shard_bytes;
   options.selection.casts = scenario.casts;

@@ -76,7 +76,6 @@ absl::Status ConvertStore(FileSystem& fs, absl::string_view src,
   std::stop_source stop;
   ConvertJournal journal;
   journal.before = keeper.records;
-  journal.source_version = "1";
   journal.append = [&](std::string record) {
     // A dead machine records nothing.
     const absl::Status alive = fs.Stat("s3://bucket/none").status();

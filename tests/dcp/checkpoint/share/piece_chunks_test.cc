@@ -13,10 +13,10 @@
 #include "dcp/base/limits.h"
 #include "dcp/checkpoint/convert/convert.h"
 #include "dcp/checkpoint/convert/convert_entries.h"
+#include "dcp/checkpoint/convert/plan_id.h"
 #include "dcp/checkpoint/convert/prepare_conversion.h"
 #include "dcp/checkpoint/save/coordinator.h"
 #include "dcp/checkpoint/save/save.h"
-#include "dcp/checkpoint/share/share_commit.h"
 #include "dcp/tensor/box.h"
 #include "dcp/tensor/placement.h"
 #include "gmock/gmock.h"
@@ -52,7 +52,7 @@ class PieceChunksTest : public ::testing::Test {
     ASSERT_OK_AND_ASSIGN(
         conversion_,
         PrepareShare(fs_, "/source", "/out", Options("shard=3"), kSmallPiece));
-    plan_ = MakeWorkPlan(fs_, "/out", conversion_, kSmallPiece);
+    plan_ = MakeWorkPlan(conversion_, /*cuts_files=*/true, kSmallPiece);
     all_.resize(plan_.pieces.size());
     std::iota(all_.begin(), all_.end(), 0);
     ASSERT_GE(all_.size(), 5u);
@@ -158,7 +158,7 @@ TEST(PieceChunksOfMapping, APieceNeedsTheStoredChunks) {
   options.memory_bytes = kMinMemoryBytes;
   ASSERT_OK_AND_ASSIGN(const Conversion conversion,
                        PrepareShare(fs, "/source", "/out", options, 100));
-  const WorkPlan plan = MakeWorkPlan(fs, "/out", conversion, 100);
+  const WorkPlan plan = MakeWorkPlan(conversion, /*cuts_files=*/true, 100);
   const Checkpoint& source = *conversion.source;
   const PieceChunks chunks(
       source, EntriesToLocate(source, conversion.selected, conversion.plan.to),

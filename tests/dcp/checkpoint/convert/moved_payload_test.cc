@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include "dcp/checkpoint/convert/cast_losses.h"
+#include "dcp/checkpoint/convert/moved_payload.h"
 
 #include <cstring>
 #include <limits>

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// WorkRecords: what workers that share a conversion or a verify leave for each
-// other on the disk, and all that they know of each other: the plan that all of
-// them have, and a record of each piece that is durable. Text in files of one
-// directory, which share_convert.h makes and removes, and share_verify.h makes.
+// WorkRecords: keeps the records of workers that share a conversion or a verify
+// in the files of one directory. Workers know nothing else of each other.
+// share_convert.h makes the directory and removes it; share_verify.h makes it.
 // Blocking; any thread.
-#ifndef DCP_CHECKPOINT_SHARE_WORK_RECORDS_H_
-#define DCP_CHECKPOINT_SHARE_WORK_RECORDS_H_
+#ifndef DCP_CHECKPOINT_RECORDS_WORK_RECORDS_H_
+#define DCP_CHECKPOINT_RECORDS_WORK_RECORDS_H_
 
 #include <cstdint>
 #include <string>
@@ -17,12 +16,12 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "dcp/checkpoint/destination/replaceable.h"
-#include "dcp/checkpoint/share/work_record.h"
+#include "dcp/checkpoint/records/work_record.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {
 
-// The name of this machine, for records.
+// This machine's name, for records.
 std::string HostName();
 
 // How many records are read, looked for or removed at the same time.
@@ -48,23 +47,23 @@ class WorkRecords {
 
   const std::string& directory() const { return directory_; }
 
-  // Makes the directory, whose parent exists, unless it is there, and records
+  // Makes the directory unless it is there; the parent exists. Records
   // the plan durably, unless another worker has. FailedPrecondition if that is
   // not the same plan.
   absl::Status Begin(const WorkPlan& plan);
   absl::StatusOr<WorkPlan> ReadPlan();
 
-  // Those of the pieces that have no record, in their order. Looks at the
-  // records themselves, because a list of the directory may be old.
+  // The pieces without a record, in the same order. Looks at the records
+  // themselves, because a list of the directory may be old.
   absl::StatusOr<std::vector<uint32_t>> Without(std::vector<uint32_t> pieces);
   // Records the piece durably. NotFound without the directory. In an object
   // store, a record that another worker has put stays.
-  absl::Status Write(uint32_t piece, const PieceRecord& record);
-  // NotFound if the piece has no record.
-  absl::StatusOr<PieceRecord> Read(uint32_t piece, absl::string_view file);
+  absl::Status Write(uint32_t piece, PieceRecord record);
+  // The record of a piece of `plan`; NotFound if there is none.
+  absl::StatusOr<PieceRecord> Read(uint32_t piece, const WorkPlan& plan);
   // Whether all pieces have records. NotFound if the work has ended.
   absl::StatusOr<bool> HasAll(uint32_t num_pieces);
-  // After this the piece is to be written again.
+  // After this the piece has to be written again.
   absl::Status Forget(uint32_t piece);
   // Not for object stores: makes a file with these bytes appear at `path`, on
   // the same file system, whole and durable; replaces what is there.
@@ -86,4 +85,4 @@ class WorkRecords {
 
 }  // namespace dcp
 
-#endif  // DCP_CHECKPOINT_SHARE_WORK_RECORDS_H_
+#endif  // DCP_CHECKPOINT_RECORDS_WORK_RECORDS_H_

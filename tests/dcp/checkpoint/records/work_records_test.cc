@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include "dcp/checkpoint/share/work_records.h"
+#include "dcp/checkpoint/records/work_records.h"
 
 #include <cstdint>
 #include <numeric>
@@ -35,7 +35,8 @@ WorkPlan SamplePlan() {
 }
 
 PieceRecord SampleRecord() {
-  return {.written = {.digests = {{"b", 5, 7, 0xdeadbeef}, {"b", 12, 1, 0}},
+  return {.number = 1,
+          .written = {.digests = {{"b", 5, 7, 0xdeadbeef}, {"b", 12, 1, 0}},
                       .num_beyond = {{3, 14}},
                       .crcs = {0, UINT32_MAX}},
           .check = {true, 1, 2, 3, 4, 5},
@@ -50,8 +51,9 @@ TEST(WorkRecords, APlanIsReadAsItWasWritten) {
 }
 
 TEST(WorkRecords, ARecordIsReadAsItWasWritten) {
-  ASSERT_OK_AND_ASSIGN(const PieceRecord read,
-                       ParsePieceRecord(WritePieceRecord(SampleRecord()), "b"));
+  ASSERT_OK_AND_ASSIGN(
+      const PieceRecord read,
+      ParsePieceRecord(WritePieceRecord(SampleRecord()), SamplePlan()));
   const PieceRecord sample = SampleRecord();
   EXPECT_EQ(read.written.digests, sample.written.digests);
   EXPECT_EQ(read.written.num_beyond, sample.written.num_beyond);
@@ -61,7 +63,8 @@ TEST(WorkRecords, ARecordIsReadAsItWasWritten) {
   EXPECT_EQ(read.bytes, 20u);
   EXPECT_EQ(read.milliseconds, 1500u);
   EXPECT_EQ(read.host, "node 7");
-  EXPECT_FALSE(ParsePieceRecord(WritePieceRecord({}), "b")->check.checked);
+  EXPECT_FALSE(
+      ParsePieceRecord(WritePieceRecord({}), SamplePlan())->check.checked);
 }
 
 TEST(WorkRecords, PartsOfStretchesAreReadAsTheyWereWritten) {
@@ -80,13 +83,15 @@ TEST(WorkRecords, PartsOfStretchesAreReadAsTheyWereWritten) {
                    .cells = {}}};
   record.moved_with = {4, 7};
   const std::string text = WritePieceRecord(record);
-  ASSERT_OK_AND_ASSIGN(const PieceRecord read, ParsePieceRecord(text, "b"));
+  ASSERT_OK_AND_ASSIGN(const PieceRecord read,
+                       ParsePieceRecord(text, SamplePlan()));
   EXPECT_EQ(read.parts, record.parts);
   EXPECT_EQ(read.moved_with, record.moved_with);
   // A cell beyond the stretch.
-  EXPECT_THAT(ParsePieceRecord(
-                  absl::StrReplaceAll(text, {{"\ncell 2", "\ncell 3"}}), "b"),
-              StatusIs(kDataLoss));
+  EXPECT_THAT(
+      ParsePieceRecord(absl::StrReplaceAll(text, {{"\ncell 2", "\ncell 3"}}),
+                       SamplePlan()),
+      StatusIs(kDataLoss));
 }
 
 TEST(WorkRecords, ThoseOfAVerifyAreReadAsTheyWereWritten) {
@@ -103,20 +108,19 @@ TEST(WorkRecords, ThoseOfAVerifyAreReadAsTheyWereWritten) {
   const std::vector<VerifyFinding> findings = {
       {.name = "a b\n", .file = "file 1", .offset = 9, .problem = "two words"},
       {.name = "", .file = "", .offset = 0, .problem = "of \\ all"}};
-  PieceRecord record = SampleRecord();
-  record.findings = findings;
-  record.num_items_missed = 2;
+  const PieceRecord record{.verified = VerifyReport{.num_crcs_checked = 1,
+                                                    .num_items_missed = 2,
+                                                    .findings = findings}};
   ASSERT_OK_AND_ASSIGN(const PieceRecord read,
-                       ParsePieceRecord(WritePieceRecord(record), "b"));
-  EXPECT_EQ(read.findings, findings);
-  EXPECT_EQ(read.num_items_missed, 2u);
+                       ParsePieceRecord(WritePieceRecord(record), plan));
+  EXPECT_EQ(read.verified, record.verified);
   // A plan is of one kind, and a name belongs to a finding.
   const std::string both = absl::StrReplaceAll(
       WritePlanRecord(plan), {{"\npiece", "\nplan 01 0\npiece"}});
   EXPECT_THAT(ParsePlanRecord(both), StatusIs(kDataLoss));
   const std::string lone = absl::StrReplaceAll(WritePieceRecord(record),
                                                {{"finding 9 file 1\n", ""}});
-  EXPECT_THAT(ParsePieceRecord(lone, "b"), StatusIs(kDataLoss));
+  EXPECT_THAT(ParsePieceRecord(lone, plan), StatusIs(kDataLoss));
 }
 
 TEST(WorkRecords, DamagedRecordsAreRefused) {
@@ -126,7 +130,7 @@ TEST(WorkRecords, DamagedRecordsAreRefused) {
     EXPECT_THAT(ParsePlanRecord(plan.substr(0, length)), StatusIs(kDataLoss));
   }
   for (size_t length = 0; length < piece.size(); ++length) {
-    EXPECT_THAT(ParsePieceRecord(piece.substr(0, length), "b"),
+    EXPECT_THAT(ParsePieceRecord(piece.substr(0, length), SamplePlan()),
                 StatusIs(kDataLoss));
   }
   for (const auto& [from, to] :
@@ -150,15 +154,18 @@ TEST(WorkRecords, DamagedRecordsAreRefused) {
            {"crc 0", "crc x"},
            {"digest 5", "digest"},
            {"beyond 3 14", "beyond 3"},
+           {"piece 1", "piece 2"},
+           {"piece 1", "plan 1"},
            {"checked", "unchecked"}}) {
-    EXPECT_THAT(ParsePieceRecord(absl::StrReplaceAll(piece, {{from, to}}), "b"),
+    EXPECT_THAT(ParsePieceRecord(absl::StrReplaceAll(piece, {{from, to}}),
+                                 SamplePlan()),
                 StatusIs(kDataLoss))
         << from << " -> " << to;
   }
 }
 
 TEST(WorkRecords, AnotherVersionIsNamed) {
-  EXPECT_THAT(ParsePlanRecord("tessera-work 2\nend\n"),
+  EXPECT_THAT(ParsePlanRecord("tessera-work 1\nplan 01 0\nend\n"),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("another version")));
 }
@@ -189,7 +196,7 @@ TEST(WorkRecords, ARecordThatIsThereSurvivesACrash) {
     ASSERT_OK_AND_ASSIGN(const std::vector<uint32_t> missing,
                          records.Without({1}));
     const bool has = missing.empty();
-    if (has) EXPECT_OK(records.Read(1, "b").status());
+    if (has) EXPECT_OK(records.Read(1, SamplePlan()).status());
     if (!written) continue;
     EXPECT_TRUE(has);
     break;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The directory has a file named plan and, for each piece that is durable, one
-// named by its number, in the form of work_record.cc. A file is written
-// under a name that no other worker uses, synced, and renamed, so that a record
-// that is there is whole; in an object store it is put.
-#include "dcp/checkpoint/share/work_records.h"
+// The directory has a file named plan, and for each durable piece one named by
+// the number, in the form of work_record.cc. A file is written under a name
+// that no other worker uses, synced, and renamed, so that a record that is
+// there is whole; in an object store it is put.
+#include "dcp/checkpoint/records/work_records.h"
 
 #include <limits.h>
 #include <unistd.h>
@@ -20,6 +20,7 @@
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/destination/destination_names.h"
 #include "dcp/checkpoint/destination/save_id.h"
+#include "dcp/checkpoint/records/record_text.h"
 
 namespace dcp {
 namespace {
@@ -60,7 +61,7 @@ absl::StatusOr<std::vector<std::string>> WorkRecords::Find(
   const std::string parent = ParentDirectory(plain);
   const absl::StatusOr<std::vector<DirectoryEntry>> beside = fs.List(parent);
   if (absl::IsNotFound(beside.status()) && !fs.TraitsAt(path).has_rename) {
-    return found;  // folders of a store need not be made
+    return found;  // folders in a store need not be made
   }
   DCP_RETURN_IF_ERROR(beside.status());
   for (const DirectoryEntry& entry : *beside) {
@@ -159,16 +160,18 @@ absl::Status WorkRecords::Put(const std::string& path,
   return absl::IsAlreadyExists(put) ? absl::OkStatus() : put;
 }
 
-absl::Status WorkRecords::Write(uint32_t piece, const PieceRecord& record) {
+absl::Status WorkRecords::Write(uint32_t piece, PieceRecord record) {
+  record.number = piece;
   return Put(PathOf(piece), WritePieceRecord(record));
 }
 
 absl::StatusOr<PieceRecord> WorkRecords::Read(uint32_t piece,
-                                              absl::string_view file) {
+                                              const WorkPlan& plan) {
   DCP_ASSIGN_OR_RETURN(const std::string text,
                        ReadFile(fs_, PathOf(piece), kMaxMetadataBytes,
                                 /*follow_symlinks=*/false));
-  absl::StatusOr<PieceRecord> record = ParsePieceRecord(text, file);
+  absl::StatusOr<PieceRecord> record = ParsePieceRecord(text, plan);
+  if (record.ok() && record->number != piece) record = MalformedRecord(text);
   if (!record.ok()) return Annotate(record.status(), PathOf(piece));
   return record;
 }
@@ -176,7 +179,7 @@ absl::StatusOr<PieceRecord> WorkRecords::Read(uint32_t piece,
 absl::StatusOr<bool> WorkRecords::HasAll(uint32_t num_pieces) {
   std::atomic<bool> has_all = true;
   if (fs_.TraitsAt(directory_).has_rename) {
-    // A list of a shared file system may be old.
+    // A shared file system may give an old list.
     DCP_RETURN_IF_ERROR(
         ParallelFor(num_pieces, kRecordsAtOnce, [&](size_t i) -> absl::Status {
           if (!has_all) return absl::OkStatus();
