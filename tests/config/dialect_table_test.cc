@@ -33,8 +33,8 @@ TEST(DialectTable, ReadOnlyDialectsAreNotWritten) {
   Findings findings;
   (void)write_config(TrainConfig(), Dialect::kVerl, findings);
   EXPECT_EQ(findings.list().back().text,
-            "configs of verl can be read, but not written: most of what they "
-            "need is about models and data");
+            "configs of verl can be read, but not written: most of their keys "
+            "are about models and data");
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ TEST(AxolotlSizes, ReportSizesThatAxolotlRefuses) {
   expect(false, "dp_shard_size: 2\n",
          "dp_shard_size is 2, which axolotl refuses without fsdp_config");
   expect(false, "dp_replicate_size: 2\ncontext_parallel_size: 2\n",
-         "dp_replicate_size is 2, which axolotl refuses beside");
+         "dp_replicate_size is 2, which axolotl refuses together with");
   expect(true, "expert_parallel_size: 9223372036854775807\ndp_shard_size: 3\n",
          "which makes too many ranks");
 }
@@ -133,7 +133,7 @@ TEST(AxolotlSizes, ReportTwoFsdpVersions) {
                             "reshard_after_forward: true}\n")
                   .findings,
               Contains("problem run.yaml:4: fsdp_config.fsdp_version is 1, but "
-                       "fsdp_version beside fsdp_config is 2; keep one of the "
+                       "fsdp_version next to fsdp_config is 2; keep one of the "
                        "two"));
   for (const char* text : {"fsdp_version: 2\nfsdp_config: {fsdp_version: 2}\n",
                            "fsdp_config: {version: 2}\n"}) {

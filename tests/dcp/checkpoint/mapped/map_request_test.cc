@@ -71,7 +71,7 @@ TEST_F(MapRequestTest, TheConfigIsAFileATextOrTheSources) {
   ASSERT_OK_AND_ASSIGN(spec, Find(request));
   EXPECT_EQ(spec->options.config, "other");
   request.config = "text";
-  ExpectRefused(request, absl::StatusCode::kInvalidArgument, "say one");
+  ExpectRefused(request, absl::StatusCode::kInvalidArgument, "give only one");
   request.config_file.clear();
   ASSERT_OK_AND_ASSIGN(spec, Find(request));
   EXPECT_EQ(spec->options.config, "text");
