@@ -68,8 +68,8 @@ namespace v1 = tessera::v1;
 
 constexpr uint64_t kExtraMemory = uint64_t{256} << 20;
 constexpr uint64_t kTensorBytes = uint64_t{16} << 20;
-// A paced stream holds its tensor in the server until its last messages are in
-// the client. All of them fit into the memory that one client may have.
+// The server holds the tensor of a paced stream until the client has the last
+// messages. All of them fit into the memory that one client may have.
 constexpr uint64_t kPacedBytes = uint64_t{320} << 10;
 constexpr int kPacedMessageBytes = 8 << 10;
 constexpr int kReadAheadBytes = 64 << 10;

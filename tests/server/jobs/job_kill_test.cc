@@ -49,7 +49,7 @@ using ::dcp::testing::TempDir;
 
 constexpr int64_t kNumFiles = 12;
 constexpr uint64_t kNumBytes = uint64_t{24} << 20;
-// A server prints this on its standard output or error when it listens.
+// A server prints this when it listens.
 constexpr absl::string_view kStarted = "event=start ";
 
 // Runs until standard input ends, or until a signal.
@@ -74,7 +74,7 @@ std::string RequestId(const std::string& text) {
 // A job that is submitted until it is accepted.
 struct Submission {
   JobKind kind;
-  std::string output;  // its name below data(); empty for VERIFY
+  std::string output;  // the name below data(); empty for VERIFY
   bool cancel;
   std::function<grpc::Status(grpc::ClientContext&, Operation&)> submit;
 };

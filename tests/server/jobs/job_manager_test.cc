@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What clients may do with jobs, and its limits. Over a real socket: see
+// What clients may do with jobs, and the limits. Over a real socket: see
 // job_server.h.
 #include "server/jobs/job_manager.h"
 

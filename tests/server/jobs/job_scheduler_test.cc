@@ -350,7 +350,7 @@ TEST_F(JobSchedulerTest, ADrainWaitsForWhatRuns) {
 }
 
 // The cancellation comes when the run has stopped for the drain, and has left
-// its files to the next start.
+// the files to the next start.
 TEST_F(JobSchedulerTest, AJobThatIsCancelledWhileItStopsLeavesNothing) {
   JobState state = JobMetadata::SUCCEEDED;
   // The job may also end before it is stopped.

@@ -44,7 +44,7 @@ absl::Status CompareCheckpoints(const std::string& a, const std::string& b);
 // The names of all files below `path`, sorted, one a line.
 std::string ListFiles(const std::string& path);
 
-// Calls a server of jobs and waits for its answers.
+// Calls a server of jobs and waits for the answers.
 class JobClient {
  public:
   // `directory` is the server's directory.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of conversions share: small sources, and checks that two
-// checkpoints hold the same. A failure counts for the test that calls.
+// Small sources for the tests of conversions, and checks that two checkpoints
+// hold the same. A failure counts for the test that calls.
 #ifndef TESTS_DCP_CHECKPOINT_CONVERT_CONVERT_FIXTURES_H_
 #define TESTS_DCP_CHECKPOINT_CONVERT_CONVERT_FIXTURES_H_
 

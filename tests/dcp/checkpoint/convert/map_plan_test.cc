@@ -94,7 +94,7 @@ TEST(MapPlan, EachByteOfASourceCountsAsOftenAsItIsRead) {
     reads.Add({file, 0, file.size});
   }
   EXPECT_THAT(ratios(), ElementsAre(2, 2, 2));
-  // What is not a file of the sources.
+  // Not a file of the sources.
   reads.Add({File{.handle = 12345, .size = 10}, 0, 10});
   EXPECT_THAT(ratios(), ElementsAre(2, 2, 2));
 }

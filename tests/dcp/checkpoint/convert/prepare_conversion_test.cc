@@ -47,7 +47,7 @@ TEST(Conversion, ReportsADiskThatIsTooSmall) {
   EXPECT_THAT(fs.Stat("/b"), StatusIs(absl::StatusCode::kNotFound));
 }
 
-// Each file alone would fit; what is replaced does not make room.
+// Each file alone would fit; replaced files do not make room.
 TEST(Conversion, WhatDoesNotFitIsRefusedBeforeItBegins) {
   for (const bool overwrite : {false, true}) {
     SimStorage fs({.capacity_bytes = 900'000});

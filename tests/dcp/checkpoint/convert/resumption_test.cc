@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conversions that are interrupted and continue: a machine that dies at each
-// operation, stops that keep what is written, and sources that change between
-// the runs.
+// operation, stops that keep written files, and sources that change between the
+// runs.
 #include "dcp/checkpoint/convert/resumption.h"
 
 #include <cstdint>
@@ -89,7 +89,7 @@ void ReplaceModel(FileSystem& fs) {
   ASSERT_OK(fs.Rename(kOther, kModel));
 }
 
-// What an undisturbed run makes, as the last run of `kept`.
+// The files that an undisturbed run makes, as the last run of `kept`.
 Tree Undisturbed(const Scenario& scenario, const Keeper& kept,
                  bool is_replaced = false) {
   SimStorage fs;
@@ -282,7 +282,7 @@ TEST(Resumption, SparesACheckpointThatCameMeanwhile) {
   ExpectSame(fs, theirs);
 }
 
-// The rules of a run are part of what it does.
+// A run with other rules is other work.
 TEST(Resumption, GoesOnOnlyWithTheSameRuleFile) {
   Scenario scenario{.name = "", .dst = "dcp", .mesh = "shard=2"};
   scenario.map = MappedPair::Map();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of workers that share a conversion need: a model on a simulated
-// disk, conversions of it, workers, and what they leave. Used by one thread at
-// a time, except for Work.
+// For tests of workers that share a conversion: a model on a simulated disk,
+// conversions of it, workers, and the files that they leave. Used by one thread
+// at a time, except for Work.
 #ifndef TESTS_DCP_CHECKPOINT_CONVERT_SHARE_FIXTURE_H_
 #define TESTS_DCP_CHECKPOINT_CONVERT_SHARE_FIXTURE_H_
 
@@ -62,7 +62,7 @@ struct Scenario {
   std::vector<std::string> casts = {};
   int column = -1;  // the dimension that the mesh cuts, unless it is 0
   uint64_t piece_bytes = 700;
-  std::string root = "";  // what all paths begin with
+  std::string root = "";  // the beginning of all paths
   std::optional<Dialect> to_dialect = std::nullopt;
   std::shared_ptr<const MapSpec> map = nullptr;
 
@@ -94,7 +94,7 @@ inline ConvertOptions OptionsOf(const Scenario& scenario) {
   return options;
 }
 
-// A disk with the model, and with what the destination held before.
+// A disk with the model, and with the destination's earlier content.
 inline void Prepare(const Scenario& scenario, FileSystem& fs) {
   const std::string other = absl::StrCat(scenario.root, kOther);
   ASSERT_OK(SaveModel(fs, absl::StrCat(scenario.root, kModel), 1));
@@ -174,7 +174,7 @@ inline void RemoveLocks(FileSystem& fs, const Scenario& scenario) {
   }
 }
 
-// What one worker makes of the scenario.
+// The files that one worker makes of the scenario.
 inline Tree Expected(const Scenario& scenario) {
   SimStorage fs;
   Prepare(scenario, fs);

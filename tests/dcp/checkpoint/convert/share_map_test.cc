@@ -109,8 +109,8 @@ INSTANTIATE_TEST_SUITE_P(Formats, ShareMap,
                            return name;
                          });
 
-// What makes the same tensors of other rules, another config.json or other
-// settings is other work.
+// Other rules, another config.json or other settings are other work, even for
+// the same tensors.
 TEST(ShareMapPlan, AWorkerWithOtherRulesConfigOrSettingsIsRefused) {
   SimStorage fs;
   PrepareShared(fs, MappedPair());

@@ -57,7 +57,7 @@ ObjectFileSystem NewProcess(SimObjectServer& server) {
   return ObjectFileSystem(server.Opener());
 }
 
-// What one worker makes of the scenario.
+// The objects that one worker makes of the scenario.
 Tree ExpectedInStore(const Scenario& scenario) {
   SimObjectServer server;
   ObjectFileSystem fs = NewProcess(server);
@@ -85,8 +85,8 @@ void ExpectResult(SimObjectServer& server, const Scenario& scenario,
   EXPECT_EQ(server.num_uploads(), 0);
 }
 
-// Removes what a worker has left that died after its checkpoint had appeared:
-// the files that it replaces.
+// Removes the replaced files that a worker left because it died after the
+// checkpoint had appeared.
 void RemoveReplaced(SimObjectServer& server, const Scenario& scenario) {
   ObjectFileSystem fs = NewProcess(server);
   ASSERT_OK_AND_ASSIGN(const Litter litter,

@@ -161,7 +161,7 @@ TEST_P(StoreResumption, AfterADeathAtAnyCallTheNextRunEndsTheWork) {
     if (HasFailure()) return;
   }
   EXPECT_GE(num_runs, 10u);
-  // What is hidden ends with its process.
+  // Hidden objects end with their process.
   const bool is_dcp = absl::string_view(scenario.path) == kScenarios[0].path;
   EXPECT_EQ(num_kept > 0, is_dcp);
 }

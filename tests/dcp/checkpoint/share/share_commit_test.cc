@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What workers that share a conversion refuse, report and repair.
+// Refusals, reports and repairs of workers that share a conversion.
 #include "dcp/checkpoint/share/share_commit.h"
 
 #include <cstdint>

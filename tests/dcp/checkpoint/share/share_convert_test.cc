@@ -149,7 +149,7 @@ TEST_P(ShareConvert, AWorkerThatComesLateFindsItsWorkDone) {
   ExpectSame(fs, before);
 }
 
-// What others write would be removed or replaced by the workers, or remove
+// Files of other writers would be removed or replaced by the workers, or remove
 // their work.
 TEST_P(ShareConvert, KeepsOtherWritersOut) {
   SimStorage fs;
@@ -187,8 +187,9 @@ std::multiset<uint64_t> DataIn(FileSystem& fs, const std::string& path) {
   return DataOf(tree);
 }
 
-// What pieces have of blocks that others write too is not among their direct
-// transfers, which this disk refuses unless they are of whole blocks.
+// The parts of pieces in blocks that others write too are not among their
+// direct transfers. This disk refuses direct transfers unless they are of whole
+// blocks.
 TEST(ShareConvertDirect, WritesWhatOneProcessWrites) {
   SimStorage fs;
   SampleState state;

@@ -2,7 +2,8 @@
 // Workers that share a verify: in any number, of damaged checkpoints of each
 // format, on a machine that dies at each operation, as processes that die
 // there, with another worker that does all of its work between two operations,
-// and with records in an object store. What they find is what one process does.
+// and with records in an object store. Together they report the same findings
+// as one process.
 #include "dcp/checkpoint/share/share_verify.h"
 
 #include <cstdint>
@@ -65,7 +66,7 @@ absl::StatusOr<ShareVerifyResult> Check(FileSystem& fs,
                       .records = std::string(records)});
 }
 
-// What all workers find together, one after the other.
+// The findings of all workers together, one after the other.
 VerifyReport CheckAll(FileSystem& fs, const Scenario& scenario, uint32_t count,
                       absl::string_view records = kRecords,
                       double sample_percent = 100) {
