@@ -57,7 +57,7 @@ bool JobFinisher::Finish(const JobEntryPtr& entry,
   // The journal comes first, so that a job that a client has seen ended stays
   // ended.
   const absl::Status kept =
-      journal_.End(entry->job.number, state, now, OutcomeOf(response));
+      journal_.End(entry->job.number, state, now, MakeOutcome(response));
   if (!kept.ok()) {
     DCP_LOG(kError) << "event=journal_failed id=" << entry->job.id
                     << CallField(entry->job.request)

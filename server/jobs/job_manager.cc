@@ -195,7 +195,7 @@ absl::Status JobManager::Plan(const Client& client, JobRequest request,
         if (!plan.ok()) return planned(plan.status());
         Operation operation;
         operation.set_done(true);
-        const absl::Status added = AddOutcome(OutcomeOf(plan), operation);
+        const absl::Status added = AddOutcome(MakeOutcome(plan), operation);
         DCP_CHECK(added.ok(), added.message());
         planned(std::move(operation));
       });

@@ -78,7 +78,7 @@ Operation DescribeJob(const JobEntry& entry) {
   return operation;
 }
 
-JobOutcome OutcomeOf(const absl::StatusOr<std::string>& response) {
+JobOutcome MakeOutcome(const absl::StatusOr<std::string>& response) {
   if (response.ok()) return {.response = *response, .error = ""};
   return {.response = "",
           .error = ToStatusProto(response.status()).SerializeAsString()};

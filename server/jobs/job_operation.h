@@ -27,7 +27,7 @@ absl::Status NoSuchJob(absl::string_view name);
 google::longrunning::Operation DescribeJob(const JobEntry& entry);
 
 // `response` is a serialized google.protobuf.Any.
-JobOutcome OutcomeOf(const absl::StatusOr<std::string>& response);
+JobOutcome MakeOutcome(const absl::StatusOr<std::string>& response);
 // DataLoss if the outcome, which comes from the journal, is malformed.
 absl::Status AddOutcome(const JobOutcome& outcome,
                         google::longrunning::Operation& operation);

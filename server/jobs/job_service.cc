@@ -35,7 +35,7 @@ constexpr TaskQueue::Limits kCheckers = {
 
 // A request's destination; for a verification, the source.
 template <typename Request>
-const std::string& DestinationOf(const Request& request) {
+const std::string& DestinationPath(const Request& request) {
   if constexpr (requires { request.destination(); }) {
     return request.destination().path();
   } else {
@@ -167,7 +167,7 @@ grpc::ServerUnaryReactor* JobService::Start(
       .validate_only = request.options().validate_only(),
       .gone = reactor->stop(),
       .source = source,
-      .destination = DestinationOf(request),
+      .destination = DestinationPath(request),
       .answer = Answer::Start(disk_timeout_,
                               DiskTimeoutError(client, source, disk_timeout_),
                               finish)}));

@@ -13,7 +13,7 @@ namespace {
 
 std::atomic<uint64_t> num_errors = 0;
 
-absl::Status ErrorOf(int code, const std::string& text) {
+absl::Status SqliteError(int code, const std::string& text) {
   switch (code & 0xff) {
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
@@ -54,7 +54,7 @@ absl::Status JournalError(const std::string& path, int code,
                           absl::string_view message) {
   ++num_errors;
   const std::string text = absl::StrCat("journal ", path, ": ", message);
-  return WithReason(ErrorOf(code, text), ErrorReason::JOURNAL_FAILED);
+  return WithReason(SqliteError(code, text), ErrorReason::JOURNAL_FAILED);
 }
 
 }  // namespace dcp::server

@@ -36,7 +36,7 @@ constexpr absl::Duration kMaxWait = absl::Hours(24 * 30);
 
 // A request's timeout. It comes as a google.protobuf.Duration, and the fields
 // may have any values.
-absl::StatusOr<std::optional<absl::Duration>> TimeoutOf(
+absl::StatusOr<std::optional<absl::Duration>> WaitTimeout(
     const google::longrunning::WaitOperationRequest& request) {
   if (!request.has_timeout()) return std::optional<absl::Duration>();
   const absl::Duration timeout = absl::Seconds(request.timeout().seconds()) +
@@ -195,7 +195,7 @@ grpc::ServerUnaryReactor* OperationsService::WaitOperation(
   CompressIfAsked(*context);
   const absl::StatusOr<Admission::Caller> caller = admission_.Admit(*context);
   const absl::StatusOr<std::optional<absl::Duration>> timeout =
-      TimeoutOf(*request);
+      WaitTimeout(*request);
   if (!caller.ok() || !timeout.ok()) {
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
     reactor->Finish(

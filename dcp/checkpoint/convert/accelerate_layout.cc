@@ -28,7 +28,7 @@ namespace dcp {
 namespace {
 
 // "pytorch_model_fsdp_0" for the root "model", "optimizer_1" for "optimizer_1".
-std::string FolderOf(absl::string_view root) {
+std::string RootFolder(absl::string_view root) {
   const absl::string_view part =
       absl::StartsWith(root, "model") ? "model" : "optimizer";
   absl::string_view number = absl::StripPrefix(root, part);
@@ -37,12 +37,13 @@ std::string FolderOf(absl::string_view root) {
                       number);
 }
 
-const std::string& RootOf(const OutputEntry& entry) {
+const std::string& RootName(const OutputEntry& entry) {
   return std::get<std::string>(entry.path[0]);
 }
 
 // The entries in the form that StateParts reads.
-std::vector<CheckpointEntry> NamesOf(absl::Span<const OutputEntry> entries) {
+std::vector<CheckpointEntry> EntriesWithNames(
+    absl::Span<const OutputEntry> entries) {
   std::vector<CheckpointEntry> names(entries.size());
   for (size_t i = 0; i < entries.size(); ++i) {
     names[i].fqn = entries[i].fqn;
@@ -115,7 +116,7 @@ absl::Status NameForAccelerate(const ConvertOptions& options,
                                std::vector<OutputEntry>& entries,
                                ConvertPlan& plan) {
   const std::vector<StatePart>& chosen = options.selection.parts;
-  const std::vector<CheckpointEntry> names = NamesOf(entries);
+  const std::vector<CheckpointEntry> names = EntriesWithNames(entries);
   const StateParts parts(names);
   // The optimizer's numbers mean nothing to FSDP.
   for (const CheckpointEntry& entry : names) {
@@ -172,12 +173,12 @@ absl::StatusOr<Output> BuildAccelerateOutput(std::vector<OutputEntry> entries,
   output.needs_crcs = true;
   uint32_t first_entry = 0;
   std::set<std::string> roots;
-  for (const OutputEntry& entry : entries) roots.insert(RootOf(entry));
+  for (const OutputEntry& entry : entries) roots.insert(RootName(entry));
   for (const std::string& root : roots) {
     std::vector<OutputEntry> some;
     std::vector<uint32_t> numbers(entries.size(), UINT32_MAX);
     for (size_t i = 0; i < entries.size(); ++i) {
-      if (RootOf(entries[i]) != root) continue;
+      if (RootName(entries[i]) != root) continue;
       numbers[i] = static_cast<uint32_t>(some.size());
       // In that folder, the second model is called "model", too.
       some.push_back(entries[i]);
@@ -193,7 +194,7 @@ absl::StatusOr<Output> BuildAccelerateOutput(std::vector<OutputEntry> entries,
                        [&used](int64_t rank) {
                          return DataFileName(rank, used[rank]++);
                        }));
-    Join(std::move(one), FolderOf(root), first_entry, output);
+    Join(std::move(one), RootFolder(root), first_entry, output);
     first_entry += num_entries;
   }
   return output;

@@ -41,13 +41,13 @@ bool KeepsChunks(const Checkpoint& source) {
   return false;
 }
 
-absl::StatusOr<std::vector<DcpRank>> RanksOf(
+absl::StatusOr<std::vector<DcpRank>> PlanRanks(
     Checkpoint& source, absl::Span<const OutputEntry> entries,
     const ConvertOptions& options) {
   if (options.mesh.has_value()) {
     DCP_ASSIGN_OR_RETURN(const std::vector<EntryLayout> layouts,
                          LayoutEntries(entries, options));
-    return ChunksForMeshes(entries, MeshesOf(options), layouts);
+    return ChunksForMeshes(entries, DestinationMeshes(options), layouts);
   }
   if (KeepsChunks(source) && !options.consolidate) {
     return ChunksAsStored(entries, source.files());
@@ -62,7 +62,7 @@ absl::StatusOr<Output> BuildDcp(const ConvertOutputParts& parts,
                                 std::vector<OutputEntry> entries,
                                 const ConvertOptions& options) {
   DCP_ASSIGN_OR_RETURN(const std::vector<DcpRank> ranks,
-                       RanksOf(parts.source, entries, options));
+                       PlanRanks(parts.source, entries, options));
   DcpOutputOptions dcp = {.max_file_bytes = options.max_shard_bytes,
                           .flattened = parts.source.flattened(),
                           .save_id = parts.save_id};
@@ -104,7 +104,7 @@ bool HasDecoded(const MappedEntries& mapped) {
 
 // The text that transformers' FineGrainedFP8Config has for a model with encoded
 // tensors; empty if none is encoded.
-std::string QuantizationOf(const Checkpoint& source) {
+std::string QuantizationConfig(const Checkpoint& source) {
   if (source.mapped() == nullptr || !source.mapped()->has_encoded()) return "";
   const std::string names =
       absl::StrJoin(source.mapped()->not_encoded, ", ",
@@ -170,7 +170,7 @@ absl::StatusOr<Output> BuildSafetensors(const ConvertOutputParts& parts,
       parts.fs, parts.companions,
       {.tensor_type = TypeAfterCast(entries, options),
        .drops_quantization = IsUnquantized(parts.source, entries),
-       .quantization = QuantizationOf(parts.source)},
+       .quantization = QuantizationConfig(parts.source)},
       output);
   if (!dropped.ok()) return WithSide(dropped.status(), ErrorSide::kSource);
   parts.dropped_config = *std::move(dropped);

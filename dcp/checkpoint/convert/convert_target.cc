@@ -17,8 +17,8 @@
 namespace dcp {
 namespace {
 
-Format FormatOf(absl::string_view dst, Format from,
-                const ConvertOptions& options) {
+Format ChooseFormat(absl::string_view dst, Format from,
+                    const ConvertOptions& options) {
   if (options.to_dialect.has_value()) return Format::kDcp;
   if (options.to.has_value()) return *options.to;
   if (options.stream != nullptr) return Format::kSafetensors;
@@ -27,8 +27,8 @@ Format FormatOf(absl::string_view dst, Format from,
                                                                : from);
 }
 
-Destination::Kind KindOf(absl::string_view dst, Format to,
-                         const ConvertOptions& options) {
+Destination::Kind ChooseKind(absl::string_view dst, Format to,
+                             const ConvertOptions& options) {
   if (options.to_dialect.has_value()) return Destination::Kind::kFolders;
   if (to == Format::kDcp) return Destination::Kind::kDcpDirectory;
   if (to == Format::kTorch || options.stream != nullptr) {
@@ -149,8 +149,8 @@ absl::StatusOr<ConvertTarget> ChooseTarget(FileSystem& fs,
                                            const ConvertOptions& options) {
   DCP_RETURN_IF_ERROR(CheckSuffix(fs, dst, options));
   ConvertTarget target;
-  target.format = FormatOf(dst, from, options);
-  target.kind = KindOf(dst, target.format, options);
+  target.format = ChooseFormat(dst, from, options);
+  target.kind = ChooseKind(dst, target.format, options);
   target.dialect = options.to_dialect;
   DCP_RETURN_IF_ERROR(CheckOptions(dst, target, options));
   return target;

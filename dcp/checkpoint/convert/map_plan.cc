@@ -19,12 +19,12 @@ namespace {
 
 // The stored tensor that a source is, or that it is computed from. The schedule
 // of a transfer does not read the tables for the computation.
-const TensorEntry& StoredOf(const TensorEntry& source) {
+const TensorEntry& StoredEntry(const TensorEntry& source) {
   return source.lensed != nullptr ? source.lensed->values() : source;
 }
 
 // The elements from a chunk's first to its last, in the file.
-uint64_t ExtentOf(const Box& box, const Dims& strides) {
+uint64_t BoxExtent(const Box& box, const Dims& strides) {
   uint64_t extent = 1;
   for (size_t d = 0; d < box.sizes.size(); ++d) {
     if (box.sizes[d] == 0) return 0;
@@ -73,7 +73,7 @@ absl::StatusOr<RuleReads> RuleReads::Make(const MappedEntries& mapped,
 }
 
 absl::Status RuleReads::AddSource(size_t source, SourceFiles& files) {
-  const TensorEntry& stored = StoredOf(*mapped_->sources[source]);
+  const TensorEntry& stored = StoredEntry(*mapped_->sources[source]);
   counts_[source].num_stored = stored.num_bytes();
   for (size_t i = 0; i < stored.boxes.size(); ++i) {
     const ChunkLocation& location = stored.locations[i];
@@ -81,8 +81,8 @@ absl::Status RuleReads::AddSource(size_t source, SourceFiles& files) {
     DCP_ASSIGN_OR_RETURN(const File file, files.Get(location.item.file));
     const Box& box = stored.boxes[i];
     const uint64_t extent =
-        ExtentOf(box, location.strides.empty() ? RowMajorStrides(box.sizes)
-                                               : location.strides);
+        BoxExtent(box, location.strides.empty() ? RowMajorStrides(box.sizes)
+                                                : location.strides);
     stretches_[file.handle].push_back(
         {.begin = location.payload_offset,
          .end = location.payload_offset + extent * ElementSize(stored.dtype),

@@ -54,7 +54,8 @@ const ParallelAxis* FindParallelAxis(absl::string_view name) {
   return nullptr;
 }
 
-// The mesh's index in the result of MeshesOf, or nullopt if it is not in there.
+// The mesh's index in the result of DestinationMeshes, or nullopt if it is not
+// in there.
 std::optional<size_t> MeshIndex(const ConvertOptions& options,
                                 absl::string_view name) {
   if (name.empty()) return 0;
@@ -111,7 +112,7 @@ absl::Status CheckOtherMeshes(const ConvertOptions& options) {
 }
 
 absl::Status CheckRules(const ConvertOptions& options) {
-  const std::vector<Mesh> meshes = MeshesOf(options);
+  const std::vector<Mesh> meshes = DestinationMeshes(options);
   for (const PlacementRule& rule : options.placements) {
     const std::optional<size_t> index = MeshIndex(options, rule.mesh);
     if (!index.has_value()) {
@@ -216,7 +217,7 @@ absl::Status CheckMeshes(const ConvertOptions& options) {
   return CheckOtherMeshes(options);
 }
 
-std::vector<Mesh> MeshesOf(const ConvertOptions& options) {
+std::vector<Mesh> DestinationMeshes(const ConvertOptions& options) {
   std::vector<Mesh> meshes = {*options.mesh};
   for (const NamedMesh& other : options.other_meshes) {
     meshes.push_back(other.mesh);

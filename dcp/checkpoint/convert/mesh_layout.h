@@ -30,10 +30,10 @@ namespace dcp {
 absl::Status CheckMeshes(const ConvertOptions& options);
 
 // The meshes; the first is ConvertOptions::mesh, which must be there.
-std::vector<Mesh> MeshesOf(const ConvertOptions& options);
+std::vector<Mesh> DestinationMeshes(const ConvertOptions& options);
 
-// One layout for each entry, on one of MeshesOf. The plan's cut comes before
-// the cuts on all other axes, as fully_shard cuts tensors that tensor
+// One layout for each entry, on one of DestinationMeshes. The plan's cut comes
+// before the cuts on all other axes, as fully_shard cuts tensors that tensor
 // parallelism has cut. InvalidArgument for a rule, or a colwise or rowwise
 // entry in the plan, that matches no tensor, and for a plan that does not fit a
 // tensor. The options have passed CheckMeshes.

@@ -25,7 +25,7 @@ bool IsParameterName(absl::string_view word) {
 
 // Word counts after which a module's path may begin, from the fewest; 0 is
 // always among them.
-std::vector<size_t> BeginsOf(const Words& words, size_t end) {
+std::vector<size_t> FindBegins(const Words& words, size_t end) {
   std::vector<size_t> begins = {0};
   size_t i = 0;
   while (i < end) {
@@ -54,7 +54,7 @@ absl::StatusOr<PlannedTensor> FindPlanned(const ParallelPlan& plan,
   if (!is_parameter && !is_state) return PlannedTensor{};
   const size_t end = words.size() - (is_parameter ? 1 : 2);
   const absl::string_view parameter = words[end];
-  for (const size_t begin : BeginsOf(words, end)) {
+  for (const size_t begin : FindBegins(words, end)) {
     const std::string module =
         absl::StrJoin(words.begin() + static_cast<std::ptrdiff_t>(begin),
                       words.begin() + static_cast<std::ptrdiff_t>(end), ".");

@@ -39,7 +39,7 @@ uint64_t Fingerprint(const Conversion& conversion, absl::string_view src,
 }
 
 // The bytes read and written for a file.
-uint64_t BytesOf(const FileLayout& layout, const Output& output) {
+uint64_t OutputBytes(const FileLayout& layout, const Output& output) {
   uint64_t num_bytes = layout.size();
   for (const LayoutPart& part : layout.parts()) {
     if (part.payload_length == 0) continue;
@@ -206,7 +206,7 @@ absl::Status ResumableRun::FindKept(Conversion& conversion,
     digests.insert(digests.end(), file.written.digests.begin(),
                    file.written.digests.end());
     ++plan.num_files_kept;
-    plan.bytes_kept += BytesOf(layout, output);
+    plan.bytes_kept += OutputBytes(layout, output);
   }
   if (plan.num_files_kept == before_->files.size() &&
       !before_->commit.has_value()) {

@@ -27,12 +27,12 @@
 namespace dcp {
 namespace {
 
-const void* SourceOf(const CheckpointEntry& entry) {
+const void* SourceIdentity(const CheckpointEntry& entry) {
   if (entry.tensor() != nullptr) return entry.tensor();
   return entry.object();
 }
 
-const void* SourceOf(const OutputEntry& entry) {
+const void* SourceIdentity(const OutputEntry& entry) {
   if (entry.tensor != nullptr) return entry.tensor;
   return entry.object;
 }
@@ -90,7 +90,8 @@ class TorchRewriter {
   void Match(absl::Span<const OutputEntry> entries,
              absl::Span<const FlatValue> leaves) {
     absl::flat_hash_map<const void*, const OutputEntry*> taken;
-    for (const OutputEntry& entry : entries) taken[SourceOf(entry)] = &entry;
+    for (const OutputEntry& entry : entries)
+      taken[SourceIdentity(entry)] = &entry;
     fates_.resize(leaves.size());
     std::vector<Value> split;
     size_t next = 0;
@@ -104,7 +105,7 @@ class TorchRewriter {
       if (from.tensor() != nullptr) {
         tensors_.emplace(leaves[i].value.identity(), from.tensor());
       }
-      const auto it = taken.find(SourceOf(from));
+      const auto it = taken.find(SourceIdentity(from));
       if (it == taken.end()) {
         split.push_back(leaves[i].value);
         continue;

@@ -41,7 +41,7 @@ absl::Status CheckEntries(absl::Span<const OutputEntry> entries) {
   return absl::OkStatus();
 }
 
-uint64_t BytesOf(const OutputEntry& entry) {
+uint64_t EntryBytes(const OutputEntry& entry) {
   return static_cast<uint64_t>(Volume(entry.tensor->shape)) *
          ElementSize(entry.dtype);
 }
@@ -78,7 +78,7 @@ absl::Status AddFile(std::vector<const OutputEntry*> entries,
   uint64_t end = 0;
   for (const OutputEntry* entry : entries) {
     const uint64_t begin = end;
-    end += BytesOf(*entry);
+    end += EntryBytes(*entry);
     tensors.push_back({.name = entry->fqn,
                        .dtype = entry->dtype,
                        .shape = entry->tensor->shape,
@@ -94,7 +94,7 @@ absl::Status AddFile(std::vector<const OutputEntry*> entries,
   }
   FileLayout layout(std::move(name));
   for (size_t i = 0; i < entries.size(); ++i) {
-    layout.Append(i == 0 ? header.size() : 0, BytesOf(*entries[i]),
+    layout.Append(i == 0 ? header.size() : 0, EntryBytes(*entries[i]),
                   static_cast<uint32_t>(output.payloads.size()));
     output.payloads.push_back(
         WholePayload(*entries[i]->tensor, &files, entries[i]->dtype));
@@ -104,7 +104,8 @@ absl::Status AddFile(std::vector<const OutputEntry*> entries,
       OutputFile{.layout = std::move(layout), .literal = {}, .head = {}});
   if (with_digests) {
     std::vector<uint64_t> lengths;
-    for (const OutputEntry* entry : entries) lengths.push_back(BytesOf(*entry));
+    for (const OutputEntry* entry : entries)
+      lengths.push_back(EntryBytes(*entry));
     file.head = [header, lengths = std::move(lengths)](
                     absl::Span<const ChunkDigest> digests) {
       return HeaderWithDigests(lengths, digests, header);
@@ -164,7 +165,7 @@ absl::StatusOr<Output> BuildSafetensorsDirectory(
   uint64_t total = 0;
   uint64_t in_shard = 0;
   for (const OutputEntry& entry : entries) {
-    const uint64_t bytes = BytesOf(entry);
+    const uint64_t bytes = EntryBytes(entry);
     if (max_shard_bytes != 0 && !shards.back().empty() &&
         in_shard + bytes > max_shard_bytes) {
       shards.emplace_back();

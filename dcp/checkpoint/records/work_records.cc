@@ -37,9 +37,9 @@ std::string HostName() {
   return host;
 }
 
-std::string WorkRecords::DirectoryOf(absl::string_view path,
-                                     DestinationKind kind,
-                                     absl::string_view id) {
+std::string WorkRecords::RecordsDirectory(absl::string_view path,
+                                          DestinationKind kind,
+                                          absl::string_view id) {
   const std::string plain = WithoutTrailingSlashes(path);
   return kind == DestinationKind::kDcpDirectory
              ? JoinPath(plain, WorkRecordsName(id))

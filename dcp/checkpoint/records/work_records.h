@@ -35,8 +35,9 @@ class WorkRecords {
 
   // The directory for the plan `id` at the destination `path`: inside a DCP
   // directory, next to another destination.
-  static std::string DirectoryOf(absl::string_view path, DestinationKind kind,
-                                 absl::string_view id);
+  static std::string RecordsDirectory(absl::string_view path,
+                                      DestinationKind kind,
+                                      absl::string_view id);
   // The directories at the destination `path`, whatever their plans and kinds.
   static absl::StatusOr<std::vector<std::string>> Find(FileSystem& fs,
                                                        absl::string_view path);

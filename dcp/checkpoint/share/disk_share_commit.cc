@@ -43,8 +43,8 @@ std::string DiskShareCommit::MarkPath(absl::string_view id) const {
 
 // A line that no other file or directory at the same path has. Files are still
 // written to a directory that has appeared, so the digests identify it.
-absl::StatusOr<std::string> DiskShareCommit::MarkOf(absl::string_view path,
-                                                    uint64_t digest) {
+absl::StatusOr<std::string> DiskShareCommit::FindMark(absl::string_view path,
+                                                      uint64_t digest) {
   DCP_ASSIGN_OR_RETURN(const FileInfo info, fs_.Stat(path));
   const bool is_file = plan_.kind == DestinationKind::kFile;
   return absl::StrCat(
@@ -53,13 +53,13 @@ absl::StatusOr<std::string> DiskShareCommit::MarkOf(absl::string_view path,
 }
 
 absl::StatusOr<std::string> DiskShareCommit::MarkOfDestination() {
-  if (plan_.kind == DestinationKind::kFile) return MarkOf(dst_, 0);
+  if (plan_.kind == DestinationKind::kFile) return FindMark(dst_, 0);
   const absl::StatusOr<std::string> digests =
       ReadFile(fs_, JoinPath(dst_, conversion_.output.digests_name),
                kMaxMetadataBytes, /*follow_symlinks=*/false);
-  if (absl::IsNotFound(digests.status())) return MarkOf(dst_, 0);
+  if (absl::IsNotFound(digests.status())) return FindMark(dst_, 0);
   DCP_RETURN_IF_ERROR(digests.status());
-  return MarkOf(dst_, Xxh3Digest(AsBytes(*digests)));
+  return FindMark(dst_, Xxh3Digest(AsBytes(*digests)));
 }
 
 absl::Status DiskShareCommit::Announce(
@@ -69,8 +69,8 @@ absl::Status DiskShareCommit::Announce(
   if (plan_.kind == DestinationKind::kDcpDirectory) return absl::OkStatus();
   DCP_ASSIGN_OR_RETURN(
       const std::string mark,
-      MarkOf(Destination::StagingPath(dst_, plan_.kind, plan_.id),
-             has_digests ? Xxh3Digest(AsBytes(WriteDigests(digests))) : 0));
+      FindMark(Destination::StagingPath(dst_, plan_.kind, plan_.id),
+               has_digests ? Xxh3Digest(AsBytes(WriteDigests(digests))) : 0));
   DCP_RETURN_IF_ERROR(records_.Publish(MarkPath(plan_.id), mark));
   // Removes the marks of replaced results.
   const std::string parent = ParentDirectory(dst_);

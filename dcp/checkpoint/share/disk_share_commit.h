@@ -29,7 +29,7 @@ class DiskShareCommit final : public ShareCommit {
 
  private:
   std::string MarkPath(absl::string_view id) const;
-  absl::StatusOr<std::string> MarkOf(absl::string_view path, uint64_t digest);
+  absl::StatusOr<std::string> FindMark(absl::string_view path, uint64_t digest);
   absl::StatusOr<std::string> MarkOfDestination();
   bool IsAnythingLeft();
   bool HasStaging();

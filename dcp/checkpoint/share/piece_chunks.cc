@@ -99,13 +99,14 @@ void PieceChunks::ForEachChunkOfPiece(uint32_t number, Visitor visit) const {
   for (uint32_t i = piece.first_part; i < piece.end_part; ++i) {
     const LayoutPart& part = layout.parts()[i];
     if (part.payload_length == 0) continue;
-    ForEachChunkOf(output_.payloads[part.payload], visit);
+    ForEachPayloadChunk(output_.payloads[part.payload], visit);
   }
   if (number != 0) return;
   for (const EntryChunk& chunk : without_payload_) visit(chunk);
 }
 
-void PieceChunks::ForEachChunkOf(const Payload& payload, Visitor visit) const {
+void PieceChunks::ForEachPayloadChunk(const Payload& payload,
+                                      Visitor visit) const {
   const auto visit_overlaps = [&](const TensorEntry& tensor, const Box& box) {
     const auto found = stored_.find(&tensor);
     if (found == stored_.end()) return;  // not in the checkpoint

@@ -51,7 +51,7 @@ class PieceChunks {
   void FindThoseWithoutPayload(absl::Span<const uint32_t> entries);
   void ChooseOwners();
   void ForEachChunkOfPiece(uint32_t number, Visitor visit) const;
-  void ForEachChunkOf(const Payload& payload, Visitor visit) const;
+  void ForEachPayloadChunk(const Payload& payload, Visitor visit) const;
 
   const Checkpoint& source_;
   const Output& output_;

@@ -101,7 +101,7 @@ class ShareWorker {
         share_(share),
         cuts_files_(fs.TraitsAt(dst).has_rename),
         plan_(MakeWorkPlan(conversion, cuts_files_, share.piece_bytes)),
-        records_(fs, WorkRecords::DirectoryOf(dst, plan_.kind, plan_.id)),
+        records_(fs, WorkRecords::RecordsDirectory(dst, plan_.kind, plan_.id)),
         commit_(MakeShareCommit(fs, dst, conversion, records_, plan_, options)),
         stats_(options.stats != nullptr ? *options.stats : own_stats_) {
     result_.id = plan_.id;
@@ -195,7 +195,7 @@ class ShareWorker {
         conversion_.source->LocateChunks(chunks_->Needed(todo), options_.stop),
         ErrorSide::kSource));
     if (share_.on_begin != nullptr) share_.on_begin(num_bytes);
-    DCP_RETURN_IF_ERROR(CheckTiesOf(todo));
+    DCP_RETURN_IF_ERROR(CheckPieceTies(todo));
     // Files that are written side by side would otherwise read the same bytes
     // again; see interleaving.h.
     at_once_ = NeedsInterleaving(conversion_.output);
@@ -215,7 +215,7 @@ class ShareWorker {
 
   // The values that a mapping expects to be equal are cut into as many parts as
   // there are pieces.
-  absl::Status CheckTiesOf(absl::Span<const uint32_t> pieces) {
+  absl::Status CheckPieceTies(absl::Span<const uint32_t> pieces) {
     for (size_t i = 0; i < pieces.size();) {
       const uint32_t first = pieces[i];
       uint32_t end = first;

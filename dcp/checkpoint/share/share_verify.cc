@@ -121,8 +121,8 @@ class VerifyWorker {
     const absl::Status made = fs_.MakeDirectory(directory_);
     if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
     DCP_RETURN_IF_ERROR(fs_.SyncDirectory(ParentDirectory(directory_)));
-    records_.emplace(fs_,
-                     WorkRecords::DirectoryOf(directory_, plan.kind, plan.id));
+    records_.emplace(
+        fs_, WorkRecords::RecordsDirectory(directory_, plan.kind, plan.id));
     DCP_RETURN_IF_ERROR(records_->CheckNoOthers(directory_));
     DCP_RETURN_IF_ERROR(records_->Begin(plan));
     DCP_ASSIGN_OR_RETURN(const std::vector<uint32_t> todo,

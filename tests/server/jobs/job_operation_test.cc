@@ -61,7 +61,8 @@ TEST(JobOperation, DescribesAJobThatHasEnded) {
 
 TEST(JobOperation, AnOutcomeComesBack) {
   Operation failed;
-  ASSERT_OK(AddOutcome(OutcomeOf(absl::NotFoundError("no such file")), failed));
+  ASSERT_OK(
+      AddOutcome(MakeOutcome(absl::NotFoundError("no such file")), failed));
   EXPECT_EQ(failed.error().message(), "no such file");
   Operation malformed;
   const absl::Status status =

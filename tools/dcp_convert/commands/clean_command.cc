@@ -17,7 +17,7 @@
 namespace dcp::tools {
 namespace {
 
-std::string DateOf(int64_t ns) {
+std::string DateText(int64_t ns) {
   return absl::FormatTime("%Y-%m-%d %H:%M", absl::FromUnixNanos(ns),
                           absl::UTCTimeZone());
 }
@@ -26,11 +26,11 @@ std::string Render(const Litter& litter) {
   Table table({{"WRITTEN (UTC)"}, {"SIZE", Align::kRight}, {"WHAT"}});
   for (const HiddenFile& upload : litter.uploads) {
     table.AddRow(
-        {DateOf(upload.begun_ns), "",
+        {DateText(upload.begun_ns), "",
          absl::StrCat(Printable(upload.path), " (unfinished upload)")});
   }
   for (const StoredFile& file : litter.files) {
-    table.AddRow({DateOf(file.modified_ns), FormatBytes(file.size),
+    table.AddRow({DateText(file.modified_ns), FormatBytes(file.size),
                   Printable(file.path)});
   }
   std::string text = table.Render();

@@ -71,7 +71,7 @@ absl::Status CheckMatches(const CommandLine& line, const Inspection& inspection,
                    FormatPlural(num_entries, "name")));
 }
 
-InspectionView ViewOf(const CommandLine& line) {
+InspectionView ChosenView(const CommandLine& line) {
   return {.chunks = line.chunks,
           .all = line.all,
           .depth = line.depth,
@@ -85,7 +85,7 @@ absl::StatusOr<ExitCode> InspectThere(const Context& context) {
   DCP_RETURN_IF_ERROR(CheckMatches(line, owned.inspection, owned.num_entries));
   context.console.out << (line.json ? InspectJson(owned.inspection, line.chunks)
                                     : RenderInspection(owned.inspection,
-                                                       ViewOf(line)));
+                                                       ChosenView(line)));
   return kExitDone;
 }
 
@@ -141,7 +141,7 @@ absl::StatusOr<ExitCode> RunInspect(const Context& context) {
     context.console.out << InspectJson(inspection, line.chunks);
     return kExitDone;
   }
-  context.console.out << RenderInspection(inspection, ViewOf(line));
+  context.console.out << RenderInspection(inspection, ChosenView(line));
   DCP_RETURN_IF_ERROR(objects);
   return kExitDone;
 }

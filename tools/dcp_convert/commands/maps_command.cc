@@ -53,7 +53,7 @@ bool IsFamily(const std::string& word) {
 }
 
 // A family's mapping, or a rule file's.
-absl::StatusOr<Mapping> MappingOf(FileSystem& fs, const std::string& word) {
+absl::StatusOr<Mapping> FindMapping(FileSystem& fs, const std::string& word) {
   if (IsFamily(word)) return BuiltinMapping(word);
   absl::StatusOr<Mapping> mapping = ReadMapping(fs, word);
   if (!absl::IsNotFound(mapping.status())) return mapping;
@@ -72,12 +72,12 @@ absl::StatusOr<std::string> ShowText(const Context& context,
     text = std::string(builtin);
   } else {
     // The error says where the rule file is wrong.
-    DCP_RETURN_IF_ERROR(MappingOf(context.fs, word).status());
+    DCP_RETURN_IF_ERROR(FindMapping(context.fs, word).status());
     DCP_ASSIGN_OR_RETURN(text, ReadFile(context.fs, word, kMaxMappingBytes,
                                         /*follow_symlinks=*/true));
   }
   if (!context.line.json) return text;
-  DCP_ASSIGN_OR_RETURN(const Mapping mapping, MappingOf(context.fs, word));
+  DCP_ASSIGN_OR_RETURN(const Mapping mapping, FindMapping(context.fs, word));
   MapRow row = RowOf(mapping);
   row.text = std::move(text);
   return MapsJson({row});
@@ -99,7 +99,7 @@ absl::StatusOr<std::string> Show(const Context& context) {
   if (options.from.empty() && options.to.empty() && line.config.empty()) {
     return ShowText(context, word);
   }
-  DCP_ASSIGN_OR_RETURN(const Mapping mapping, MappingOf(context.fs, word));
+  DCP_ASSIGN_OR_RETURN(const Mapping mapping, FindMapping(context.fs, word));
   if (options.from.empty() || options.to.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("give both --from-side and --to-side; ", mapping.name(),
@@ -145,7 +145,7 @@ absl::StatusOr<std::vector<TriedPair>> Try(const Context& context,
 
 absl::StatusOr<ExitCode> CheckOrTest(const Context& context, bool with_bits) {
   DCP_ASSIGN_OR_RETURN(const Mapping mapping,
-                       MappingOf(context.fs, context.line.paths[1]));
+                       FindMapping(context.fs, context.line.paths[1]));
   std::vector<std::string> warnings;
   DCP_ASSIGN_OR_RETURN(const std::vector<TriedPair> pairs,
                        Try(context, mapping, with_bits, warnings));

@@ -31,7 +31,7 @@ std::optional<Format> OutputFormat(const CommandLine& line) {
 
 // The folder with the config, tokenizer and generation files; empty: the
 // source.
-std::string CompanionsOf(const CommandLine& line) {
+std::string CompanionOptions(const CommandLine& line) {
   if (!line.assets.empty()) return line.assets;
   return BaseName(line.config) == kConfigName ? ParentDirectory(line.config)
                                               : "";
@@ -74,7 +74,7 @@ ConvertSpec MakeConvertSpec(const CommandLine& line) {
   spec.to = OutputFormat(line);
   spec.consolidate = line.verb == Verb::kConsolidate;
   spec.selection = line.selection;
-  spec.companions_from = CompanionsOf(line);
+  spec.companions_from = CompanionOptions(line);
   return spec;
 }
 

@@ -68,9 +68,8 @@ absl::Status CheckAlone(const CommandLine& line) {
 }
 
 // The mappings that the line may mean.
-absl::StatusOr<std::vector<Mapping>> CandidatesOf(FileSystem& fs,
-                                                  const CommandLine& line,
-                                                  const std::string& config) {
+absl::StatusOr<std::vector<Mapping>> CandidateMappings(
+    FileSystem& fs, const CommandLine& line, const std::string& config) {
   std::vector<Mapping> mappings;
   if (!line.map_file.empty()) {
     DCP_ASSIGN_OR_RETURN(Mapping mapping, ReadMapping(fs, line.map_file));
@@ -108,7 +107,7 @@ absl::StatusOr<MapSpec> SpecOf(FileSystem& fs, const CommandLine& line,
     return spec;
   }
   DCP_ASSIGN_OR_RETURN(std::vector<Mapping> mappings,
-                       CandidatesOf(fs, line, config));
+                       CandidateMappings(fs, line, config));
   if (line.to_side.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         line.map.empty() ? "--map-file" : "--map ", line.map,

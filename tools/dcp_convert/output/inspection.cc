@@ -122,7 +122,7 @@ void AppendTensors(const Inspection& inspection, size_t limit,
     }
     table.AddRow({entry.fqn, std::string(TorchName(tensor.dtype)),
                   ShapeToString(tensor.shape), FormatBytes(tensor.num_bytes()),
-                  LayoutOf(inspection, tensor)});
+                  LayoutText(inspection, tensor)});
   }
   const size_t num_left = inspection.tensors.size() - num_listed;
   if (num_left > 0) {
@@ -254,7 +254,8 @@ bool IsProblem(absl::string_view label) {
   return label == "damaged" || label == "unreadable";
 }
 
-std::string LayoutOf(const Inspection& inspection, const TensorEntry& tensor) {
+std::string LayoutText(const Inspection& inspection,
+                       const TensorEntry& tensor) {
   std::vector<int64_t> ranks;
   for (const ChunkLocation& location : tensor.locations) {
     const std::optional<int64_t> rank =

@@ -62,7 +62,7 @@ std::optional<std::string> ObjectText(const Inspection& inspection,
                                       size_t index, size_t max_bytes);
 
 // How a tensor in the inspection is cut, in words; see layout_name.h.
-std::string LayoutOf(const Inspection& inspection, const TensorEntry& tensor);
+std::string LayoutText(const Inspection& inspection, const TensorEntry& tensor);
 
 // How much to list.
 struct InspectionView {

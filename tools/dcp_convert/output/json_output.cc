@@ -51,7 +51,7 @@ Json TensorJson(const Inspection& inspection, const CheckpointEntry& entry,
             {"shape", DimsJson(tensor.shape)},
             {"num_bytes", tensor.num_bytes()},
             {"num_chunks", tensor.boxes.size()},
-            {"layout", LayoutOf(inspection, tensor)}};
+            {"layout", LayoutText(inspection, tensor)}};
   if (chunks) json["chunks"] = ChunksJson(inspection, tensor);
   return json;
 }

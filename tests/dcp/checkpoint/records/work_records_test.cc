@@ -250,10 +250,10 @@ TEST(WorkRecords, FindsThemInsideAndNextToADestination) {
   ASSERT_OK(fs.MakeDirectory("/out"));
   EXPECT_THAT(WorkRecords::Find(fs, "/out"), IsOkAndHolds(IsEmpty()));
   const std::string id = SamplePlan().id;
-  const std::string inside =
-      WorkRecords::DirectoryOf("/out/", DestinationKind::kDcpDirectory, id);
+  const std::string inside = WorkRecords::RecordsDirectory(
+      "/out/", DestinationKind::kDcpDirectory, id);
   const std::string beside =
-      WorkRecords::DirectoryOf("/out/", DestinationKind::kFile, id);
+      WorkRecords::RecordsDirectory("/out/", DestinationKind::kFile, id);
   EXPECT_EQ(inside, absl::StrCat("/out/.work-", id));
   EXPECT_EQ(beside, "/.out.0123456789abc.work");
   ASSERT_OK(fs.MakeDirectory(inside));
