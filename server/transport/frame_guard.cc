@@ -118,7 +118,7 @@ void FrameGuard::BeginCall(const FrameHead& frame, absl::Duration now) {
   ++load_.num_open;
   Add(call, kCallBytes);
   const bool few = calls_under_load_.Take(now);
-  if (!few && num_client_calls_ == 0 && load_.HasTooManyCalls()) {
+  if (!few && !has_client_call() && load_.HasTooManyCalls()) {
     complaint_ =
         absl::StrCat("the server holds more than ", load_.max_calls.load(),
                      " calls, and this connection begins more than ",

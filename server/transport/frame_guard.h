@@ -71,6 +71,7 @@ class FrameGuard {
   // A connection with such calls may begin more under load: the limits of its
   // client apply.
   void AddClientCall(int number) { num_client_calls_ += number; }
+  bool has_client_call() const { return num_client_calls_ > 0; }
 
   // Ends the connection for a reason outside its bytes, and forgets the calls.
   // Returns false if it has a complaint already.

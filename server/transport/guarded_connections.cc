@@ -164,25 +164,28 @@ class Connections {
     std::string peer;  // empty for a unix socket
   };
 
-  // Ends the connection that takes the most memory for requests. Returns false
-  // if there is none.
+  // Ends the connection that takes the most memory for requests, if possible
+  // one without a call that has a valid token. Returns false if there is none.
   bool CutLargest() {
     absl::MutexLock lock(&mutex_);
-    const auto largest =
-        std::max_element(connections_.begin(), connections_.end(),
-                         [](const auto& a, const auto& b) {
-                           return a.second.guard->request_bytes() <
-                                  b.second.guard->request_bytes();
-                         });
+    const auto weight = [](const FrameGuard& guard) {
+      const int64_t bytes = guard.request_bytes();
+      return std::pair(bytes > 0 && !guard.has_client_call(), bytes);
+    };
+    const auto largest = std::max_element(
+        connections_.begin(), connections_.end(),
+        [&weight](const auto& a, const auto& b) {
+          return weight(*a.second.guard) < weight(*b.second.guard);
+        });
     if (largest == connections_.end()) return false;
-    const int64_t bytes = largest->second.guard->request_bytes();
+    const auto [has_no_token, bytes] = weight(*largest->second.guard);
     return bytes > 0 &&
            Cut(largest->first, largest->second,
                absl::StrCat("the requests that are incomplete or not answered "
                             "take ",
-                            bytes,
-                            " bytes, the most of all connections, and "
-                            "all together more than ",
+                            bytes, " bytes, the most of all connections",
+                            has_no_token ? " without a token" : "",
+                            ", and all together more than ",
                             load_.max_request_bytes.load()));
   }
 
