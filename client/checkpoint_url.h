@@ -26,7 +26,8 @@ bool IsCheckpointUrl(absl::string_view text);
 // elsewhere, "tessera:///srv/..". After the address there may be a name in an
 // object store that the daemon serves,
 // "tessera://host:7420/s3://bucket/run/step-12". The path is taken literally,
-// without escapes. InvalidArgument says what is wrong.
+// without escapes. Returns InvalidArgument with the reason for other
+// texts.
 absl::StatusOr<CheckpointUrl> ParseCheckpointUrl(absl::string_view text);
 
 }  // namespace dcp::client

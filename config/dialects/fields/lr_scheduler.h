@@ -11,8 +11,8 @@
 namespace fsdp::config {
 
 // `name_key` is the key with the schedule's name. Settings that the file lacks
-// stay unchanged in `loop`. A schedule that is not implemented here is a
-// problem, because another one would train something else.
+// stay unchanged in `loop`. An unknown schedule is a problem, because another
+// one would train something else.
 void ReadLrScheduler(absl::string_view name_key, Section& section,
                      LoopConfig& loop);
 

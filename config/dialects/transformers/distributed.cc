@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// As of transformers 5.23. All sizes are rank counts; there is no word for the
-// rest.
+// As of transformers 5.23. Each size is a number of ranks; none of them may
+// stand for "all remaining ranks".
 //
 // Tested by tests/config/dialects/transformers/distributed_test.cc.
 #include "config/dialects/transformers/distributed.h"

@@ -25,7 +25,7 @@ namespace dcp {
 struct OwnFiles {
   std::string id;  // the save id; a part of the sibling's name
   // Earlier runs of the conversion may have made files under these names. Such
-  // files are no obstacle.
+  // files do not prevent this run.
   bool ran_before = false;
   // Other workers use them at the same time: nothing is removed after an error.
   bool is_shared = false;

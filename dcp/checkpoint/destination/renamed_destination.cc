@@ -15,9 +15,9 @@
 // who the first is. The lock is taken with flock and ends with the process. The
 // note on locks in dcp/io/posix_file_system.cc says how the file is removed
 // without a race, and what happens on a file system without flock. The lock
-// need not be durable: after a machine crash there is no writer left. In a save
-// by several ranks only the first rank takes the lock. Readers ignore lock
-// files.
+// need not be durable, because a crash of the machine also ends the writer. In
+// a save by several ranks only the first rank takes the lock. Readers ignore
+// lock files.
 //
 // Names. All files that a run makes have the run's id in their names, so that a
 // run publishes only its own files even if a user removes a lock file. DCP's

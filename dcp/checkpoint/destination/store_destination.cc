@@ -179,7 +179,7 @@ absl::Status StoreDestination::InspectDirectory(
 }
 
 // Objects that no index names belong to other writers, running or dead: they
-// are no obstacle, and we must not remove them.
+// do not prevent this write, and it must not remove them.
 absl::Status StoreDestination::InspectDcp(
     bool overwrite, absl::Span<const DirectoryEntry> entries) {
   const bool only_unnamed = std::all_of(

@@ -18,8 +18,8 @@ class TensorSink {
 
   // The whole payload's memory, row-major, if a load may write to it directly:
   // every byte is then written there once, from the block that received it, and
-  // neither Place nor Flush is called. Empty if there is no such memory, as for
-  // a GPU or a tensor with strides.
+  // neither Place nor Flush is called. Empty if a load may not write there, as
+  // on a GPU or for a tensor with strides.
   virtual MutableByteSpan DirectSpan() { return {}; }
 
   // Starts copying `src` to bytes [offset, offset + src.size()) in the

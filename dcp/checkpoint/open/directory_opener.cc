@@ -142,7 +142,7 @@ MaybeParts TryOpenListed(const SourceDirectory& directory,
   return std::nullopt;
 }
 
-// Why there is no checkpoint.
+// An error that explains why the directory is not a checkpoint.
 absl::Status NoCheckpoint(const SourceDirectory& directory,
                           const OpenOptions& options,
                           const std::stop_token& stop) {

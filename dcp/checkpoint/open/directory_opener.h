@@ -14,8 +14,9 @@
 namespace dcp {
 
 // The dialect is the one in `options`; without one, the first that has signs
-// among the names in the directory. NotFound if there are no signs, with advice
-// if something else is recognised. Cancelled once `stop` is requested.
+// among the names in the directory. NotFound if no dialect has signs there,
+// with advice if something else is recognised. Cancelled once `stop` is
+// requested.
 absl::StatusOr<CheckpointParts> OpenDirectory(FileSystem& fs,
                                               absl::string_view path,
                                               const OpenOptions& options,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why there is no readable checkpoint where one was expected: reports the
-// contents found instead, and advice. Looks at names, and into one small file
+// Explains that a path has no readable checkpoint: reports the contents found
+// instead, and advice. Looks at names, and into one small file
 // if the user needs facts from it. Any thread.
 #ifndef DCP_CHECKPOINT_OPEN_NO_CHECKPOINT_H_
 #define DCP_CHECKPOINT_OPEN_NO_CHECKPOINT_H_

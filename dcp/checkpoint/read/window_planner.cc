@@ -27,7 +27,7 @@ namespace dcp {
 namespace {
 
 // The most indices that are kept. Output moves through the tensors in order, so
-// earlier tensors' indices are no longer useful.
+// it does not need the indices of earlier tensors again.
 constexpr size_t kMaxIndices = 256;
 
 // The most chunks that may be compared with each part of a mapped tensor.

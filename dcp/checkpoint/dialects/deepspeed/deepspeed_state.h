@@ -58,8 +58,8 @@ struct DeepSpeedState {
 
 // Parses the files in `state`, which were read as torch.save files, and fills
 // in the other fields. DataLoss when files contradict each other,
-// Unimplemented, with advice, for unsupported features. Without parameter names
-// (DeepSpeed before 0.4), there are no groups if `names_optional`.
+// Unimplemented, with advice, for unsupported features. DeepSpeed before
+// 0.4 stored no parameter names: such files give no groups if `names_optional`.
 absl::Status ParseDeepSpeed(bool names_optional, DeepSpeedState& state);
 
 // The value for `key` in a dict; DataLoss if there is none.

@@ -128,7 +128,8 @@ class ManifestParser {
   absl::Status HandlePieceField(const JsonEvent& event);
   absl::Status FinishEntry();
   absl::Status FinishPiece();
-  // Sets rank and path; all path elements are keys for now.
+  // Sets rank and path. Every path element is a key here; SetIndices replaces
+  // the positions in lists.
   absl::Status ParsePath(absl::string_view path, SnapshotEntry& entry) const;
   absl::Status FillEntry(SnapshotEntry& entry);
   // Turns the keys after lists in a path into indices.
