@@ -4,16 +4,20 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/types/optional.h"
 #include "dcp/base/error_misfit.h"
 #include "dcp/base/error_side.h"
+#include "dcp/base/option_name.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "proto/error_detail.h"
+#include "proto/request_field.h"
 #include "proto/utf8.h"
 
 namespace dcp {
@@ -33,6 +37,8 @@ constexpr size_t kMaxPlaceBytes = 256;
 // limit for the number of metadata texts.
 constexpr size_t kMaxDetailBytes = 128;
 constexpr int kMaxDetails = 3;
+// The key of OptionFields.
+constexpr char kOptionsKey[] = "options";
 
 // The delay if nobody says when to try again.
 constexpr int64_t kRetryAfterMs = 1000;
@@ -111,6 +117,20 @@ std::string ImpliedReason(const absl::Status& status) {
   return absl::StatusCodeToString(status.code());
 }
 
+// The fields that set the options which the error names, separated by spaces;
+// as many as fit.
+std::string OptionFields(const absl::Status& status) {
+  std::string fields;
+  for (const std::string& option : NamedOptions(status)) {
+    const std::string field = RequestField(option);
+    if (field.empty() || fields.size() + field.size() >= kMaxDetailBytes) {
+      continue;
+    }
+    absl::StrAppend(&fields, fields.empty() ? "" : " ", field);
+  }
+  return fields;
+}
+
 google::rpc::ErrorInfo MakeErrorInfo(const absl::Status& status) {
   const google::rpc::ErrorInfo given = GetErrorInfo(status);
   google::rpc::ErrorInfo info;
@@ -132,7 +152,18 @@ google::rpc::ErrorInfo MakeErrorInfo(const absl::Status& status) {
   if (side != ErrorSide::kNone) {
     metadata["side"] = side == ErrorSide::kSource ? "source" : "destination";
   }
+  const std::string options = OptionFields(status);
+  if (!options.empty()) metadata[kOptionsKey] = options;
   return info;
+}
+
+absl::Status WithOptionFields(absl::Status status, absl::string_view fields) {
+  std::vector<std::string> options;
+  for (absl::string_view field :
+       absl::StrSplit(fields, ' ', absl::SkipEmpty())) {
+    options.push_back(RequestOption(field));
+  }
+  return WithOptions(std::move(status), options);
 }
 
 // Empty if no field is to blame.
@@ -157,6 +188,9 @@ absl::Status WithErrorInfo(absl::Status status,
   for (const auto& [key, text] : info.metadata()) {
     for (const PlaceField& field : kPlaceFields) {
       if (key == field.key) place.*field.text = text;
+    }
+    if (key == kOptionsKey) {
+      status = WithOptionFields(std::move(status), text);
     }
     if (key != "side") continue;
     status =

@@ -3,7 +3,8 @@
 // Codes have the same numbers, and gRPC's INTERNAL is kept, except that a
 // misfit (dcp/base/error_misfit.h) is FAILED_PRECONDITION. google.rpc's details
 // are carried along: an ErrorInfo with the reason (error_detail.h), the error's
-// place (dcp/base/error_place.h) and side (error_side.h), a BadRequest, and a
+// place (dcp/base/error_place.h), side (error_side.h) and the options that the
+// message names (option_name.h), a BadRequest, and a
 // RetryInfo. Pure; any thread.
 #ifndef PROTO_RPC_STATUS_H_
 #define PROTO_RPC_STATUS_H_
@@ -30,14 +31,15 @@ int64_t RetryAfterMs(const absl::Status& status);
 
 // For a handler to return: shortens the message until it fits into HTTP/2
 // trailers. The details are an ErrorInfo with the place (metadata "path",
-// "file", "tensor", "offset", "side"); the BadRequest if there is one; and a
-// RetryInfo, which Unavailable always has. If no reason was given, it is
-// derived from code, place and side.
+// "file", "tensor", "offset", "side") and the fields of the options (metadata
+// "options"); the BadRequest if there is one; and a RetryInfo, which
+// Unavailable always has. If no reason was given, it is derived from code,
+// place and side.
 grpc::Status ToRpcStatus(const absl::Status& status);
 
 // For a client: converts a received status. `call` ("ReadTensors") is put in
-// front of the message. The reason, the place, the retry delay and the misfit
-// mark are restored.
+// front of the message. The reason, the place, the options, the retry delay and
+// the misfit mark are restored.
 absl::Status FromRpcStatus(const grpc::Status& status, absl::string_view call);
 
 // The same for an error inside a message, such as an operation's.

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "dcp/base/limits.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/base/thread.h"
 #include "dcp/io/posix_error.h"
@@ -62,11 +63,14 @@ absl::Status CheckAvailable(uint64_t num_bytes) {
   void* const probe = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (probe == MAP_FAILED) {
-    return PosixError(
-        errno, absl::StrCat("the system does not provide the ", num_bytes,
-                            " bytes of memory that a lane needs for blocks; "
-                            "lower the option memory_bytes, or raise the limit "
-                            "of the process"));
+    return WithOptions(
+        PosixError(errno,
+                   absl::StrCat("the system does not provide the ", num_bytes,
+                                " bytes of memory that a lane needs for "
+                                "blocks; lower ",
+                                ToText({"memory_bytes"}),
+                                ", or raise the limit of the process")),
+        {"memory_bytes"});
   }
   munmap(probe, num_bytes);
   return absl::OkStatus();

@@ -89,7 +89,7 @@ template <typename Request>
 void MetadataFromProto(const Request& request, ConvertSpec& spec) {
   spec.drop_non_tensors = request.drop_non_tensors();
   spec.drop_metadata = request.drop_metadata();
-  spec.copy_companions = !request.no_copy_config();
+  spec.copy_config = !request.no_copy_config();
   for (const auto& [key, value] : request.metadata()) {
     spec.metadata.emplace_back(key, value);
   }
@@ -123,7 +123,7 @@ void ConvertSpecToProto(const ConvertSpec& spec, Request& request) {
   if constexpr (HasMetadata<Request>) {
     request.set_drop_non_tensors(spec.drop_non_tensors);
     request.set_drop_metadata(spec.drop_metadata);
-    request.set_no_copy_config(!spec.copy_companions);
+    request.set_no_copy_config(!spec.copy_config);
     for (const auto& [key, value] : spec.metadata) {
       (*request.mutable_metadata())[key] = value;
     }

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/error_misfit.h"
 #include "dcp/base/error_side.h"
+#include "dcp/base/option_name.h"
 #include "google/longrunning/operations_proto.grpc.pb.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -26,7 +27,9 @@ using ::dcp::testing::StatusIs;
 using ::google::longrunning::GetOperationRequest;
 using ::google::longrunning::Operation;
 using ::google::longrunning::Operations;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
 // Answers every call with one status, over a socket.
@@ -144,6 +147,19 @@ TEST(RpcStatus, ReasonMetadataAndFieldArrive) {
   EXPECT_EQ(BlamedField(invalid), "mesh.axes[1].size");
 }
 
+TEST(RpcStatus, SendsOptionsAsRequestFields) {
+  const absl::Status status = OptionError(
+      absl::StatusCode::kAlreadyExists, "/x exists; ", OptionName{"overwrite"},
+      " replaces it, ", OptionName{"decode"}, " does not, and ",
+      OptionName{"copy_config", "false"}, " helps");
+  const absl::Status got = OverTheWire(status);
+  EXPECT_EQ(got.message(), absl::StrCat("Get: ", status.message()));
+  EXPECT_EQ(FindReasonMetadata(got, "options"),
+            "destination.overwrite no_copy_config");
+  EXPECT_THAT(NamedOptions(got), ElementsAre("overwrite", "copy_config"));
+  EXPECT_THAT(NamedOptions(OverTheWire(absl::NotFoundError("no"))), IsEmpty());
+}
+
 // For errors from checkpoint code, which does not know the API.
 TEST(RpcStatus, DerivesTheReasonFromPlaceAndSide) {
   const auto reason = [](absl::StatusCode code, const ErrorPlace& place,
@@ -189,6 +205,9 @@ TEST(RpcStatus, LongestErrorFitsIntoTrailers) {
                               absl::InvalidArgumentError(text), text)));
     status = WithReason(status, ErrorReason::JOB_RESTARTED_TOO_OFTEN,
                         {{"limit", text}, {"value", text}, {"name", text}});
+    status = WithOptions(status,
+                         {"optimizer_in_model_order", "low_precision_weights",
+                          "allow_missing", "parts", "to", "overwrite"});
     status = WithRetryAfter(
         WithPlace(status,
                   {.path = text, .file = text, .tensor = text, .offset = text}),

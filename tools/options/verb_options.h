@@ -50,6 +50,11 @@ template <typename Line>
 struct OptionRow : VerbOption {
   // Stores `value`, or returns an error that explains the mistake.
   absl::Status (*apply)(absl::string_view value, Line& line);
+  // The fields that it sets, for a program whose library names them in messages
+  // (dcp/base/option_name.h): "field", or "field=value" if one value sets it;
+  // separated by spaces. Null: the field is called as the option; or the option
+  // is "no-FIELD", and clears it.
+  const char* fields = nullptr;
 };
 
 // A word from other programs that users type, and our word for it.

@@ -15,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/destination/destination_names.h"
 #include "dcp/checkpoint/dialects/parts/join_parts.h"
@@ -122,11 +123,11 @@ absl::Status NameForAccelerate(const ConvertOptions& options,
   for (const CheckpointEntry& entry : names) {
     if (parts.EntryPlace(entry).part == StatePart::kOptimizer &&
         IsNumberedState(entry.path)) {
-      return absl::FailedPreconditionError(absl::StrCat(
+      return OptionError(
+          absl::StatusCode::kFailedPrecondition,
           "accelerate requires names in the optimizer's state, but there is ",
-          entry.fqn,
-          "; the option optimizer_in_model_order gives names, the option parts "
-          "leaves the optimizer out"));
+          entry.fqn, "; ", OptionName{"optimizer_in_model_order"},
+          " gives names, ", OptionName{"parts"}, " leaves the optimizer out");
     }
   }
   // A single part owns all names.

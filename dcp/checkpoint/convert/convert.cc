@@ -141,9 +141,9 @@ class Converter {
 
 absl::StatusOr<ConvertPlan> ConvertResumably(FileSystem& fs,
                                              absl::string_view src,
-                                             absl::string_view dst,
+                                             const DestinationPath& dst,
                                              ConvertOptions& options) {
-  ResumableRun run(fs, src, dst, options);
+  ResumableRun run(fs, src, dst.text(), options);
   DCP_ASSIGN_OR_RETURN(std::optional<ConvertPlan> finished,
                        run.FinishEarlier());
   if (finished.has_value()) return *std::move(finished);
@@ -155,14 +155,14 @@ absl::StatusOr<ConvertPlan> ConvertResumably(FileSystem& fs,
 }  // namespace
 
 absl::StatusOr<ConvertPlan> PlanConvert(FileSystem& fs, absl::string_view src,
-                                        absl::string_view dst,
+                                        const DestinationPath& dst,
                                         ConvertOptions options) {
   return PlanConversion(fs, src, dst, options);
 }
 
 absl::StatusOr<ConvertPlan> ConvertCheckpoint(FileSystem& fs,
                                               absl::string_view src,
-                                              absl::string_view dst,
+                                              const DestinationPath& dst,
                                               ConvertOptions options) {
   if (options.journal != nullptr) {
     return ConvertResumably(fs, src, dst, options);

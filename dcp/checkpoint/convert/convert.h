@@ -11,6 +11,7 @@
 #include "dcp/base/error_side.h"
 #include "dcp/checkpoint/convert/convert_options.h"
 #include "dcp/checkpoint/convert/convert_plan.h"
+#include "dcp/checkpoint/destination/destination_path.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {
@@ -18,7 +19,7 @@ namespace dcp {
 // Only plans; writes nothing. Errors are those of ConvertCheckpoint that need
 // no payload to detect.
 absl::StatusOr<ConvertPlan> PlanConvert(FileSystem& fs, absl::string_view src,
-                                        absl::string_view dst,
+                                        const DestinationPath& dst,
                                         ConvertOptions options);
 
 // AlreadyExists when `dst` exists and overwrite is off. FailedPrecondition when
@@ -33,7 +34,7 @@ absl::StatusOr<ConvertPlan> PlanConvert(FileSystem& fs, absl::string_view src,
 // or the destination failed.
 absl::StatusOr<ConvertPlan> ConvertCheckpoint(FileSystem& fs,
                                               absl::string_view src,
-                                              absl::string_view dst,
+                                              const DestinationPath& dst,
                                               ConvertOptions options);
 
 }  // namespace dcp

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "dcp/base/error_side.h"
 #include "dcp/base/limits.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/output/safetensors_output.h"
 #include "dcp/format/pickle/inert_value.h"
@@ -73,13 +74,11 @@ struct Unreadable {
 
   absl::Status ToStatus() const {
     if (count == 0) return absl::OkStatus();
-    return absl::Status(
-        code,
-        absl::StrCat(count == 1 ? "1 value" : absl::StrCat(count, " values"),
-                     " cannot be read: ", absl::StrJoin(some, "; "),
-                     count > some.size() ? "; ..." : "",
-                     "; the option drop_unreadable leaves out what "
-                     "cannot be read"));
+    return OptionError(
+        code, count == 1 ? "1 value" : absl::StrCat(count, " values"),
+        " cannot be read: ", absl::StrJoin(some, "; "),
+        count > some.size() ? "; ..." : "", "; ", OptionName{"drop_unreadable"},
+        " leaves out what cannot be read");
   }
 };
 
@@ -135,8 +134,11 @@ absl::StatusOr<std::vector<OutputEntry>> ConvertEntries(
     return WithSide(Annotate(unreadable.ToStatus(), source.path()),
                     ErrorSide::kSource);
   }
-  return NonTensorsError(plan.dropped,
-                         "the option drop_non_tensors leaves them out");
+  constexpr OptionName kDrops = {"drop_non_tensors"};
+  return WithOptions(
+      NonTensorsError(plan.dropped,
+                      absl::StrCat(ToText(kDrops), " leaves them out")),
+      {std::string(kDrops.field)});
 }
 
 }  // namespace dcp

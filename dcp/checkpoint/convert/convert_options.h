@@ -85,10 +85,10 @@ struct ConvertSpec {
   std::vector<std::pair<std::string, std::string>> metadata;
   // Copies the source's config, tokenizer and generation files into a
   // safetensors directory.
-  bool copy_companions = true;
+  bool copy_config = true;
   // Copies those in this directory instead; NotFound if it has none. Empty:
   // those next to the source. Ignored for other outputs.
-  std::string companions_from = {};
+  std::string assets = {};
   // Compares the padding that a mapping leaves out with zero, and refuses to
   // lose anything else. Not done by PlanConvert.
   bool check_padding = false;

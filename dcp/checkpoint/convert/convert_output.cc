@@ -210,8 +210,9 @@ absl::StatusOr<Output> BuildConvertOutput(const ConvertOutputParts& parts,
                                           std::vector<OutputEntry> entries,
                                           const ConvertOptions& options) {
   // The name that torch.save gives a file without a name.
-  const absl::string_view name =
-      options.stream != nullptr ? "archive" : BaseName(parts.dst);
+  const absl::string_view name = options.stream != nullptr
+                                     ? "archive"
+                                     : absl::string_view(parts.dst.name());
   switch (parts.target.format) {
     case Format::kDcp:
       return BuildDcp(parts, std::move(entries), options);

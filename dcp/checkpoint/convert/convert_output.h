@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "dcp/checkpoint/convert/convert_options.h"
 #include "dcp/checkpoint/convert/convert_target.h"
 #include "dcp/checkpoint/destination/destination.h"
+#include "dcp/checkpoint/destination/destination_path.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/output/companion_files.h"
 #include "dcp/checkpoint/output/output.h"
@@ -29,7 +29,7 @@ struct ConvertOutputParts {
   // that share a conversion: then the names follow from the save id.
   Destination* destination;
   ConvertTarget target;
-  absl::string_view dst;
+  const DestinationPath& dst;
   std::string save_id;
   // Gets the keys that are left out of a copied config.json.
   std::vector<std::string>& dropped_config;

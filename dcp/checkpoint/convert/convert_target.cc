@@ -2,14 +2,10 @@
 
 #include "dcp/checkpoint/convert/convert_target.h"
 
-#include <algorithm>
-#include <cstddef>
-
 #include "absl/status/status.h"
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/limits.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert/mesh_layout.h"
 #include "dcp/format/safetensors/safetensors.h"
@@ -17,65 +13,45 @@
 namespace dcp {
 namespace {
 
-Format ChooseFormat(absl::string_view dst, Format from,
+Format ChooseFormat(const DestinationPath& dst, Format from,
                     const ConvertOptions& options) {
   if (options.to_dialect.has_value()) return Format::kDcp;
   if (options.to.has_value()) return *options.to;
   if (options.stream != nullptr) return Format::kSafetensors;
   if (options.mesh.has_value()) return Format::kDcp;
-  return FormatFromSuffix(dst).value_or(from == Format::kTorch ? Format::kDcp
-                                                               : from);
+  return dst.format().value_or(from == Format::kTorch ? Format::kDcp : from);
 }
 
-Destination::Kind ChooseKind(absl::string_view dst, Format to,
+Destination::Kind ChooseKind(const DestinationPath& dst, Format to,
                              const ConvertOptions& options) {
   if (options.to_dialect.has_value()) return Destination::Kind::kFolders;
   if (to == Format::kDcp) return Destination::Kind::kDcpDirectory;
   if (to == Format::kTorch || options.stream != nullptr) {
     return Destination::Kind::kFile;
   }
-  return FormatFromSuffix(dst) == Format::kSafetensors
-             ? Destination::Kind::kFile
-             : Destination::Kind::kDirectory;
-}
-
-// The suffix of a file name, such as "gguf"; empty for directory names, such as
-// "llama-3.1-8b", "run.5" or "model.v2".
-absl::string_view FileSuffix(absl::string_view path) {
-  const absl::string_view name = BaseName(path);
-  const size_t dot = name.rfind('.');
-  if (dot == absl::string_view::npos || dot == 0) return "";
-  const absl::string_view suffix = name.substr(dot + 1);
-  const bool is_plain =
-      std::all_of(suffix.begin(), suffix.end(), absl::ascii_isalnum);
-  if (!is_plain || suffix.empty() || !absl::ascii_isalpha(suffix[0])) return "";
-  const bool is_version =
-      suffix[0] == 'v' && suffix.size() > 1 &&
-      std::all_of(suffix.begin() + 1, suffix.end(), absl::ascii_isdigit);
-  return is_version ? "" : suffix;
+  return dst.format() == Format::kSafetensors ? Destination::Kind::kFile
+                                              : Destination::Kind::kDirectory;
 }
 
 // Refuses a directory with the name that another kind of file would have.
-absl::Status CheckSuffix(FileSystem& fs, absl::string_view dst,
+absl::Status CheckSuffix(FileSystem& fs, const DestinationPath& dst,
                          const ConvertOptions& options) {
   if (options.to.has_value() || options.to_dialect.has_value() ||
       options.mesh.has_value()) {
     return absl::OkStatus();
   }
-  const absl::string_view suffix = FileSuffix(dst);
+  const absl::string_view suffix = dst.suffix();
   if (suffix.empty() || suffix == FormatName(Format::kDcp) ||
-      suffix == FormatName(Format::kSafetensors) ||
-      FormatFromSuffix(dst).has_value()) {
+      suffix == FormatName(Format::kSafetensors) || dst.format().has_value()) {
     return absl::OkStatus();
   }
-  const absl::StatusOr<FileInfo> info = fs.Stat(dst);
+  const absl::StatusOr<FileInfo> info = fs.Stat(dst.path());
   if (info.ok() && info->kind != FileKind::kFile) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      dst, " ends in .", suffix,
+  return OptionError(
+      absl::StatusCode::kInvalidArgument, dst.text(), " ends in .", suffix,
       ", which is not the suffix of a format; names of files end in ",
-      kFileSuffixes,
-      ", names of directories have no suffix; with the option to, any name is "
-      "accepted"));
+      kFileSuffixes, ", names of directories have no suffix; with ",
+      OptionName{"to"}, ", any name is accepted");
 }
 
 absl::Status CheckMesh(Format to, const ConvertOptions& options) {
@@ -119,7 +95,8 @@ absl::Status CheckDialect(const ConvertOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status CheckOptions(absl::string_view dst, const ConvertTarget& target,
+absl::Status CheckOptions(const DestinationPath& dst,
+                          const ConvertTarget& target,
                           const ConvertOptions& options) {
   DCP_RETURN_IF_ERROR(CheckDialect(options));
   DCP_RETURN_IF_ERROR(CheckMesh(target.format, options));
@@ -130,8 +107,8 @@ absl::Status CheckOptions(absl::string_view dst, const ConvertTarget& target,
   }
   if (options.max_shard_bytes != 0 && target.kind == Destination::Kind::kFile) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "a maximum shard size requires a directory as destination, but ", dst,
-        " is one file"));
+        "a maximum shard size requires a directory as destination, but ",
+        dst.text(), " is one file"));
   }
   DCP_RETURN_IF_ERROR(CheckMetadata(target.format, options));
   if (options.memory_bytes < kMinMemoryBytes) {
@@ -145,7 +122,8 @@ absl::Status CheckOptions(absl::string_view dst, const ConvertTarget& target,
 }  // namespace
 
 absl::StatusOr<ConvertTarget> ChooseTarget(FileSystem& fs,
-                                           absl::string_view dst, Format from,
+                                           const DestinationPath& dst,
+                                           Format from,
                                            const ConvertOptions& options) {
   DCP_RETURN_IF_ERROR(CheckSuffix(fs, dst, options));
   ConvertTarget target;

@@ -7,9 +7,9 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "dcp/checkpoint/convert/convert_options.h"
 #include "dcp/checkpoint/destination/destination.h"
+#include "dcp/checkpoint/destination/destination_path.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/io/file_system.h"
 
@@ -25,7 +25,8 @@ struct ConvertTarget {
 // options that contradict it or each other, and for a `dst` with another file
 // kind's suffix if only that tells the format. Looks at the disk.
 absl::StatusOr<ConvertTarget> ChooseTarget(FileSystem& fs,
-                                           absl::string_view dst, Format from,
+                                           const DestinationPath& dst,
+                                           Format from,
                                            const ConvertOptions& options);
 
 }  // namespace dcp

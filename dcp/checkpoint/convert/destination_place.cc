@@ -33,19 +33,19 @@ bool Holds(FileSystem& fs, absl::string_view dst, std::string path,
   return false;
 }
 
-absl::Status CheckIsNoPartOfSource(FileSystem& fs, absl::string_view dst,
+absl::Status CheckIsNoPartOfSource(FileSystem& fs, const DestinationPath& dst,
                                    const Checkpoint& source) {
-  if (LeadToSame(fs, source.path(), dst)) return absl::OkStatus();
+  if (LeadToSame(fs, source.path(), dst.path())) return absl::OkStatus();
   const SourceFiles& files = source.files();
   absl::flat_hash_set<std::string> seen_folders;
   for (uint32_t file = 0; file < files.names().size(); ++file) {
     const std::string& name = files.names()[file];
     const std::string path = files.FullPath(file);
     const bool is_seen = !seen_folders.insert(ParentDirectory(path)).second;
-    if (is_seen && BaseName(path) != BaseName(dst)) continue;
-    if (!Holds(fs, dst, path, name)) continue;
+    if (is_seen && BaseName(path) != dst.name()) continue;
+    if (!Holds(fs, dst.path(), path, name)) continue;
     return absl::FailedPreconditionError(absl::StrCat(
-        dst, " is a part of the source ", source.path(), " (", name,
+        dst.path(), " is a part of the source ", source.path(), " (", name,
         "), which the output would replace; choose another destination"));
   }
   return absl::OkStatus();
@@ -75,24 +75,24 @@ bool IsOneOfSeveral(FileSystem& fs, const std::string& directory,
 
 }  // namespace
 
-absl::Status CheckPlace(FileSystem& fs, absl::string_view dst,
+absl::Status CheckPlace(FileSystem& fs, const DestinationPath& dst,
                         Destination::Kind kind, const Checkpoint& source,
                         const std::stop_token& stop) {
-  const std::string path = WithoutTrailingSlashes(dst);
+  const std::string& path = dst.path();
   const absl::StatusOr<FileInfo> info = fs.Stat(path);
   if (info.ok()) {
-    const absl::Status checked = CheckIsNoPartOfSource(fs, path, source);
+    const absl::Status checked = CheckIsNoPartOfSource(fs, dst, source);
     if (!checked.ok()) return checked;
   }
   if (kind != Destination::Kind::kFile) return absl::OkStatus();
-  const std::string name(BaseName(path));
+  const std::string& name = dst.name();
   if (IsDcpName(name)) {
     return absl::FailedPreconditionError(absl::StrCat(
         path, ": ", name,
         " is the name of a file inside a DCP checkpoint; choose another name"));
   }
   if (!info.ok()) return absl::OkStatus();
-  const std::string parent = ParentDirectory(path);
+  const std::string& parent = dst.parent();
   // A path that cannot be opened is not a checkpoint that could be damaged.
   const absl::StatusOr<CheckpointParts> around =
       OpenDirectory(fs, parent, {}, stop);

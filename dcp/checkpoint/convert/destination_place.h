@@ -8,8 +8,8 @@
 #include <stop_token>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "dcp/checkpoint/destination/destination.h"
+#include "dcp/checkpoint/destination/destination_path.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/io/file_system.h"
 
@@ -20,7 +20,7 @@ namespace dcp {
 //   - has the name of a DCP data file or index
 //   - is one file of a checkpoint that has several, or of a DCP checkpoint.
 // A destination that takes the place of the whole source is allowed.
-absl::Status CheckPlace(FileSystem& fs, absl::string_view dst,
+absl::Status CheckPlace(FileSystem& fs, const DestinationPath& dst,
                         Destination::Kind kind, const Checkpoint& source,
                         const std::stop_token& stop);
 

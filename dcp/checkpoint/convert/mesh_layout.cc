@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "dcp/base/glob_set.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert/planned_tensor.h"
 #include "dcp/tensor/axis_cuts.h"
@@ -79,9 +80,11 @@ absl::Status CheckAxes(const Mesh& mesh, const ConvertOptions& options) {
     const bool is_planned = options.tensor_parallel.has_value() &&
                             options.tensor_parallel->axis == axis.name;
     if (parallel == nullptr || axis.size == 1 || is_planned) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "nothing says which tensors the axis ", axis.name, " of the mesh ",
-        ToString(mesh), " cuts: ", parallel->advice));
+    return WithOptions(
+        absl::InvalidArgumentError(absl::StrCat(
+            "nothing says which tensors the axis ", axis.name, " of the mesh ",
+            ToString(mesh), " cuts: ", parallel->advice)),
+        NamedOptions(parallel->advice));
   }
   return absl::OkStatus();
 }
@@ -102,10 +105,10 @@ absl::Status CheckOtherMeshes(const ConvertOptions& options) {
           "; both are arrangements of the same ranks"));
     }
     if (!HasRules(options, other.name)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "no tensor lies on the mesh ", other.name,
-          ": give a rule with the option placements, such as '*.experts.*@",
-          other.name, "=S(0),R'"));
+      return OptionError(absl::StatusCode::kInvalidArgument,
+                         "no tensor lies on the mesh ", other.name,
+                         ": give a rule with ", OptionName{"placements"},
+                         ", such as '*.experts.*@", other.name, "=S(0),R'");
     }
   }
   return absl::OkStatus();

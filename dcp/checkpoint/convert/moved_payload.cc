@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "dcp/base/error_side.h"
 #include "dcp/base/limits.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/output/output.h"
@@ -97,12 +98,13 @@ absl::Status StrictCastError(absl::Span<const CastLoss> losses) {
     some.push_back(absl::StrCat(loss.name, " (", loss.num_beyond, " beyond ",
                                 TorchName(loss.dtype), ")"));
   }
-  return absl::FailedPreconditionError(absl::StrCat(
+  return OptionError(
+      absl::StatusCode::kFailedPrecondition,
       "a strict cast would change values beyond the range of the "
       "new type: ",
       absl::StrJoin(some, ", "), losses.size() > some.size() ? ", ..." : "",
-      "; cast these tensors to a wider type, or leave out the option "
-      "strict_cast"));
+      "; cast these tensors to a wider type, or leave out ",
+      OptionName{"strict_cast"});
 }
 
 }  // namespace dcp

@@ -4,16 +4,13 @@
 
 #include <cstddef>
 #include <optional>
-#include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/checksum.h"
-#include "dcp/checkpoint/convert/convert_output.h"
-#include "dcp/checkpoint/files/map_spec.h"
+#include "dcp/checkpoint/convert/spec_text.h"
 #include "dcp/checkpoint/files/source_files.h"
 #include "dcp/checkpoint/mapped/mapped_tensor.h"
 
@@ -22,7 +19,7 @@ namespace {
 
 // Changes with every version of this program that plans other files or pieces,
 // or writes other bytes for the same plan.
-constexpr absl::string_view kPlanners = "planners 2";
+constexpr absl::string_view kPlanners = "planners 3";
 
 void AppendOpened(const SourceFiles& files, SourceView view,
                   std::string& text) {
@@ -81,72 +78,13 @@ void AppendLocations(const Output& output, std::string& text) {
   }
 }
 
-// The mapping's input. The elements that it expects to be equal do not follow
-// from the places where it puts them.
-void AppendMapSpec(const MapSpec& spec, std::string& text) {
-  const MapOptions& options = spec.options;
-  absl::StrAppend(&text, Xxh3Digest(AsBytes(spec.mapping.text())), " ",
-                  Xxh3Digest(AsBytes(options.config)), " ", options.from, " ",
-                  options.to);
-  absl::StrAppend(&text, " ", static_cast<int>(options.parts), " ",
-                  static_cast<int>(options.unmatched), " ",
-                  options.force_family);
-  for (const std::string& place :
-       {spec.model_from, spec.model_to, spec.states_from, spec.states_to}) {
-    absl::StrAppend(&text, " ", place.size(), place);
-  }
-  absl::StrAppend(&text, " ", spec.adapter.size(), spec.adapter, " ",
-                  spec.encode);
-  for (const auto* names :
-       {&spec.average, &spec.encode_exclude, &options.allow_missing}) {
-    absl::StrAppend(&text, " ", names->size());
-    for (const std::string& name : *names) {
-      absl::StrAppend(&text, " ", name.size(), name);
-    }
-  }
-  for (const auto& [name, value] : options.settings) {
-    absl::StrAppend(&text, " ", name, "=", value);
-  }
-  absl::StrAppend(&text, "\n");
-}
-
-// The places where a mapping puts elements.
-void AppendMapped(const MappedEntries& mapped, std::string& text) {
-  absl::flat_hash_map<const TensorEntry*, uint32_t> entries;
-  for (size_t i = 0; i < mapped.sources.size(); ++i) {
-    entries[mapped.sources[i]] = mapped.entry_of_source[i];
-  }
-  for (const auto& tensor : mapped.tensors) {
-    for (const StridedPiece& piece : tensor->pieces()) {
-      const TensorEntry* const source = tensor->PieceSource(piece);
-      absl::StrAppend(&text, source == nullptr ? UINT32_MAX : entries[source],
-                      " ", absl::StrJoin(piece.src_base, ","), " ",
-                      absl::StrJoin(piece.dst_base, ","));
-      for (const StridedLoop& loop : piece.loops) {
-        absl::StrAppend(&text, " ", loop.count, ":", loop.src_dim, ",",
-                        loop.src_step, ":", loop.dst_dim);
-        absl::StrAppend(&text, ",", loop.dst_step);
-      }
-      absl::StrAppend(&text, "\n");
-    }
-  }
-}
-
 }  // namespace
 
 std::string PlanText(const Conversion& conversion,
                      const ConvertOptions& options, SourceView view) {
-  std::string text = absl::StrCat(FormatName(conversion.plan.to), "\n");
-  for (const auto& [key, value] : MetadataFor(*conversion.source, options)) {
-    absl::StrAppend(&text, key.size(), key, value.size(), value, "\n");
-  }
+  std::string text =
+      absl::StrCat(FormatName(conversion.plan.to), "\n", SpecText(options));
   AppendSelected(conversion, text);
-  if (conversion.source->mapped() != nullptr) {
-    AppendMapSpec(*options.open.map, text);
-    // A worker that does not look would make the others' check void.
-    if (options.check_padding) text += "padding is zero\n";
-    AppendMapped(*conversion.source->mapped(), text);
-  }
   // Only the files that the conversion needs have been opened.
   AppendOpened(conversion.source->files(), view, text);
   if (conversion.companions.files != nullptr) {

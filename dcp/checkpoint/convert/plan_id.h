@@ -27,10 +27,9 @@ enum class SourceView : uint8_t {
   kAnyMachine,
 };
 
-// The format, the metadata and the selected values; the mapping's rule file,
-// config.json, settings and result; the open files of the source, with sizes
-// and times; the output's layouts with their payloads, and the places of these
-// in the source.
+// The format, the options that decide bytes (see SpecText) and the selected
+// values; the open files of the source, with sizes and times; the output's
+// layouts with their payloads, and the places of these in the source.
 std::string PlanText(const Conversion& conversion,
                      const ConvertOptions& options, SourceView view);
 

@@ -14,6 +14,7 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/error_side.h"
 #include "dcp/base/limits.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert/accelerate_layout.h"
 #include "dcp/checkpoint/convert/convert_entries.h"
@@ -60,9 +61,10 @@ uint64_t PayloadMemory(uint64_t index_bytes, uint64_t least, uint64_t budget) {
 
 // The blocks that suit both ends.
 absl::StatusOr<OutputBlocks> BlocksFor(FileSystem& fs, absl::string_view src,
-                                       absl::string_view dst,
+                                       const DestinationPath& dst,
                                        const Output& output) {
-  DCP_ASSIGN_OR_RETURN(OutputBlocks blocks, OutputBlocksFor(fs, dst, output));
+  DCP_ASSIGN_OR_RETURN(OutputBlocks blocks,
+                       OutputBlocksFor(fs, dst.path(), output));
   blocks.block_bytes =
       std::max(blocks.block_bytes, fs.TraitsAt(src).block_bytes);
   return blocks;
@@ -162,10 +164,13 @@ absl::Status CheckLosses(const Checkpoint& source,
   if (options.allow_losses || is_copy) return absl::OkStatus();
   for (const SourceLoss& loss : losses) {
     if (!loss.needs_consent) continue;
-    return WithSide(absl::FailedPreconditionError(absl::StrCat(
-                        source.path(), ": ", loss.text,
-                        "; the option allow_losses converts it all the same")),
-                    ErrorSide::kSource);
+    return WithSide(
+        WithOptions(
+            OptionError(absl::StatusCode::kFailedPrecondition, source.path(),
+                        ": ", loss.text, "; ", OptionName{"allow_losses"},
+                        " converts it all the same"),
+            NamedOptions(loss.text)),
+        ErrorSide::kSource);
   }
   return absl::OkStatus();
 }
@@ -192,9 +197,8 @@ absl::Status FindCompanions(FileSystem& fs, absl::string_view src,
                             const ConvertOptions& options,
                             Conversion& conversion) {
   absl::StatusOr<CompanionFiles> companions =
-      options.companions_from.empty()
-          ? FindCompanionFiles(fs, src)
-          : CompanionFilesIn(fs, options.companions_from);
+      options.assets.empty() ? FindCompanionFiles(fs, src)
+                             : CompanionFilesIn(fs, options.assets);
   if (!companions.ok()) {
     return WithSide(companions.status(), ErrorSide::kSource);
   }
@@ -208,7 +212,7 @@ absl::Status FindCompanions(FileSystem& fs, absl::string_view src,
   return absl::OkStatus();
 }
 
-absl::Status FindDestination(FileSystem& fs, absl::string_view dst,
+absl::Status FindDestination(FileSystem& fs, const DestinationPath& dst,
                              const OwnFiles& own, const ConvertOptions& options,
                              bool only_looks, Conversion& conversion) {
   const Destination::Kind kind = conversion.target.kind;
@@ -232,7 +236,8 @@ struct Preparation {
 
 // Everything up to the lock of the destination.
 absl::Status FindBothSides(FileSystem& fs, absl::string_view src,
-                           absl::string_view dst, const ConvertOptions& options,
+                           const DestinationPath& dst,
+                           const ConvertOptions& options,
                            const Preparation& how, Conversion& conversion) {
   const OwnFiles* const before = how.before;
   DCP_RETURN_IF_ERROR(OpenSource(fs, src, options, conversion));
@@ -264,7 +269,7 @@ absl::Status FindBothSides(FileSystem& fs, absl::string_view src,
   OwnFiles own;
   if (options.journal != nullptr) own = before ? *before : conversion.own;
   if (conversion.target.kind == Destination::Kind::kDirectory &&
-      options.copy_companions) {
+      options.copy_config) {
     DCP_RETURN_IF_ERROR(FindCompanions(fs, src, options, conversion));
     if (conversion.companions.files != nullptr) {
       own.companions = conversion.companions.files->names();
@@ -278,7 +283,7 @@ absl::Status FindBothSides(FileSystem& fs, absl::string_view src,
 
 // Lays out the files. A share's file names have the plan's id, so the plan is
 // first made without it.
-absl::Status BuildOutput(FileSystem& fs, absl::string_view dst,
+absl::Status BuildOutput(FileSystem& fs, const DestinationPath& dst,
                          std::vector<OutputEntry> entries,
                          const ConvertOptions& options, uint64_t piece_bytes,
                          Conversion& conversion) {
@@ -338,7 +343,7 @@ absl::Status LocateForPlan(Checkpoint& source, Format to,
 }
 
 absl::StatusOr<Conversion> Prepare(FileSystem& fs, absl::string_view src,
-                                   absl::string_view dst,
+                                   const DestinationPath& dst,
                                    const ConvertOptions& options,
                                    const Preparation& how) {
   Conversion conversion;
@@ -390,14 +395,14 @@ absl::StatusOr<Conversion> Prepare(FileSystem& fs, absl::string_view src,
 
 absl::StatusOr<Conversion> PrepareConversion(FileSystem& fs,
                                              absl::string_view src,
-                                             absl::string_view dst,
+                                             const DestinationPath& dst,
                                              const ConvertOptions& options,
                                              const OwnFiles* before) {
   return Prepare(fs, src, dst, options, {.before = before});
 }
 
 absl::StatusOr<Conversion> PrepareShare(FileSystem& fs, absl::string_view src,
-                                        absl::string_view dst,
+                                        const DestinationPath& dst,
                                         const ConvertOptions& options,
                                         uint64_t piece_bytes) {
   return Prepare(fs, src, dst, options, {.piece_bytes = piece_bytes});
@@ -405,7 +410,7 @@ absl::StatusOr<Conversion> PrepareShare(FileSystem& fs, absl::string_view src,
 
 absl::StatusOr<ConvertPlan> PlanConversion(FileSystem& fs,
                                            absl::string_view src,
-                                           absl::string_view dst,
+                                           const DestinationPath& dst,
                                            const ConvertOptions& options) {
   DCP_ASSIGN_OR_RETURN(Conversion conversion,
                        Prepare(fs, src, dst, options, {.only_looks = true}));

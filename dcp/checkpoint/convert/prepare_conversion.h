@@ -12,6 +12,7 @@
 #include "dcp/checkpoint/convert/convert_options.h"
 #include "dcp/checkpoint/convert/convert_plan.h"
 #include "dcp/checkpoint/destination/destination.h"
+#include "dcp/checkpoint/destination/destination_path.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {
@@ -21,14 +22,14 @@ namespace dcp {
 // ConvertCheckpoint.
 absl::StatusOr<Conversion> PrepareConversion(FileSystem& fs,
                                              absl::string_view src,
-                                             absl::string_view dst,
+                                             const DestinationPath& dst,
                                              const ConvertOptions& options,
                                              const OwnFiles* before);
 
 // The same for a worker that shares the conversion with others: without a
 // destination, a lock and a check of the source; own.id is the PlanId.
 absl::StatusOr<Conversion> PrepareShare(FileSystem& fs, absl::string_view src,
-                                        absl::string_view dst,
+                                        const DestinationPath& dst,
                                         const ConvertOptions& options,
                                         uint64_t piece_bytes);
 
@@ -36,7 +37,7 @@ absl::StatusOr<Conversion> PrepareShare(FileSystem& fs, absl::string_view src,
 // changes nothing.
 absl::StatusOr<ConvertPlan> PlanConversion(FileSystem& fs,
                                            absl::string_view src,
-                                           absl::string_view dst,
+                                           const DestinationPath& dst,
                                            const ConvertOptions& options);
 
 }  // namespace dcp

@@ -10,14 +10,14 @@
 namespace dcp {
 namespace {
 
-bool HasRename(FileSystem& fs, absl::string_view path) {
-  return fs.TraitsAt(path).has_rename;
+bool HasRename(FileSystem& fs, const DestinationPath& path) {
+  return fs.TraitsAt(path.path()).has_rename;
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Destination>> PlanDestination(
-    FileSystem& fs, absl::string_view path, Destination::Kind kind,
+    FileSystem& fs, const DestinationPath& path, Destination::Kind kind,
     bool overwrite, const OwnFiles& own, absl::string_view writer) {
   return HasRename(fs, path)
              ? RenamedDestination::Plan(fs, path, kind, overwrite, own, writer)
@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<Destination>> PlanDestination(
 }
 
 absl::StatusOr<std::unique_ptr<Destination>> LookAtDestination(
-    FileSystem& fs, absl::string_view path, Destination::Kind kind,
+    FileSystem& fs, const DestinationPath& path, Destination::Kind kind,
     bool overwrite, const OwnFiles& own) {
   return HasRename(fs, path)
              ? RenamedDestination::Look(fs, path, kind, overwrite, own)
@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<Destination>> LookAtDestination(
 }
 
 std::unique_ptr<Destination> AttachToDestination(FileSystem& fs,
-                                                 absl::string_view path) {
+                                                 const DestinationPath& path) {
   return HasRename(fs, path) ? RenamedDestination::Attach(fs, path)
                              : StoreDestination::Attach(fs, path);
 }

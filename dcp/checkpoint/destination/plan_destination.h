@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "dcp/checkpoint/destination/destination.h"
+#include "dcp/checkpoint/destination/destination_path.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {
@@ -26,21 +27,21 @@ namespace dcp {
 //   directory with anything in it.
 // - NotFound without the parent directory.
 absl::StatusOr<std::unique_ptr<Destination>> PlanDestination(
-    FileSystem& fs, absl::string_view path, Destination::Kind kind,
+    FileSystem& fs, const DestinationPath& path, Destination::Kind kind,
     bool overwrite, const OwnFiles& own = {},
     absl::string_view writer = "a writer");
 
 // The same as PlanDestination, but takes no lock and changes nothing; Begin
 // must not follow. If `own` ran before, FilePath names that run's files.
 absl::StatusOr<std::unique_ptr<Destination>> LookAtDestination(
-    FileSystem& fs, absl::string_view path, Destination::Kind kind,
+    FileSystem& fs, const DestinationPath& path, Destination::Kind kind,
     bool overwrite, const OwnFiles& own = {});
 
 // For the ranks of a save that do not plan and commit. Data files go to the DCP
 // directory `path`. The committing rank calls Created for them too, and removes
 // them if necessary, because only it knows whether they became a checkpoint.
 std::unique_ptr<Destination> AttachToDestination(FileSystem& fs,
-                                                 absl::string_view path);
+                                                 const DestinationPath& path);
 
 }  // namespace dcp
 

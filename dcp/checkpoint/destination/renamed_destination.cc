@@ -63,6 +63,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "dcp/base/log.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/destination/dead_writer.h"
 #include "dcp/checkpoint/destination/destination_names.h"
@@ -73,9 +74,9 @@
 namespace dcp {
 namespace {
 
-absl::Status NoParent(absl::string_view path) {
+absl::Status NoParent(const DestinationPath& path) {
   return absl::NotFoundError(absl::StrCat("there is no directory ",
-                                          ParentDirectory(path), " for ", path,
+                                          path.parent(), " for ", path.text(),
                                           "; make it first"));
 }
 
@@ -85,15 +86,16 @@ constexpr int kMaxAttempts = 100;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RenamedDestination>> RenamedDestination::New(
-    FileSystem& fs, absl::string_view path, Kind kind, const OwnFiles& own) {
-  if (path.empty()) {
+    FileSystem& fs, const DestinationPath& path, Kind kind,
+    const OwnFiles& own) {
+  if (path.text().empty()) {
     return absl::InvalidArgumentError("the destination has no name");
   }
   std::unique_ptr<RenamedDestination> destination(
-      new RenamedDestination(fs, WithoutTrailingSlashes(path), kind));
+      new RenamedDestination(fs, path, kind));
   destination->own_ = own;
   destination->id_ = own.id.empty() ? NewSaveId() : own.id;
-  destination->staging_ = StagingPath(path, kind, own.id);
+  destination->staging_ = StagingPath(path.path(), kind, own.id);
   if (own.id.empty() && kind != Kind::kDcpDirectory) {
     destination->staging_ =
         SiblingPath(destination->path_, destination->id_, "tmp");
@@ -109,7 +111,7 @@ absl::StatusOr<std::unique_ptr<RenamedDestination>> RenamedDestination::New(
 }
 
 absl::StatusOr<std::unique_ptr<Destination>> RenamedDestination::Plan(
-    FileSystem& fs, absl::string_view path, Kind kind, bool overwrite,
+    FileSystem& fs, const DestinationPath& path, Kind kind, bool overwrite,
     const OwnFiles& own, absl::string_view writer) {
   DCP_ASSIGN_OR_RETURN(std::unique_ptr<RenamedDestination> destination,
                        New(fs, path, kind, own));
@@ -122,14 +124,13 @@ absl::StatusOr<std::unique_ptr<Destination>> RenamedDestination::Plan(
 }
 
 absl::StatusOr<std::unique_ptr<Destination>> RenamedDestination::Look(
-    FileSystem& fs, absl::string_view path, Kind kind, bool overwrite,
+    FileSystem& fs, const DestinationPath& path, Kind kind, bool overwrite,
     const OwnFiles& own) {
   OwnFiles copied = own.ran_before ? own : OwnFiles();
   copied.companions = own.companions;
   DCP_ASSIGN_OR_RETURN(std::unique_ptr<RenamedDestination> destination,
                        New(fs, path, kind, copied));
-  if (absl::IsNotFound(fs.Stat(ParentDirectory(path)).status()))
-    return NoParent(path);
+  if (absl::IsNotFound(fs.Stat(path.parent()).status())) return NoParent(path);
   DCP_RETURN_IF_ERROR(destination->InspectExisting(overwrite));
   destination->committed_ = true;  // the destructor has nothing to remove
   return destination;
@@ -138,7 +139,7 @@ absl::StatusOr<std::unique_ptr<Destination>> RenamedDestination::Look(
 absl::Status RenamedDestination::CheckSpace(uint64_t num_bytes) {
   const bool inside =
       kind_ == Kind::kDcpDirectory && (exists_ || made_directory_);
-  const std::string directory = inside ? path_ : ParentDirectory(path_);
+  const std::string directory = inside ? path_ : parent_;
   DCP_ASSIGN_OR_RETURN(const uint64_t free, fs_.FreeBytes(directory));
   if (num_bytes <= free) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
@@ -151,9 +152,9 @@ absl::Status RenamedDestination::CheckSpace(uint64_t num_bytes) {
 }
 
 std::unique_ptr<Destination> RenamedDestination::Attach(
-    FileSystem& fs, absl::string_view path) {
-  std::unique_ptr<RenamedDestination> destination(new RenamedDestination(
-      fs, WithoutTrailingSlashes(path), Kind::kDcpDirectory));
+    FileSystem& fs, const DestinationPath& path) {
+  std::unique_ptr<RenamedDestination> destination(
+      new RenamedDestination(fs, path, Kind::kDcpDirectory));
   destination->staging_ = destination->path_;
   destination->exists_ = true;
   destination->committed_ = true;  // the destructor has nothing to remove
@@ -240,8 +241,8 @@ absl::Status RenamedDestination::InspectExisting(bool overwrite) {
   exists_ = !made_directory_;
   if (kind_ != Kind::kFile) return InspectDirectory(overwrite);
   if (!overwrite) {
-    return absl::AlreadyExistsError(
-        absl::StrCat(path_, " exists; the option overwrite replaces it"));
+    return OptionError(absl::StatusCode::kAlreadyExists, path_, " exists; ",
+                       OptionName{"overwrite"}, " replaces it");
   }
   return CheckReplaceableFile(fs_, path_, *info);
 }
@@ -273,10 +274,9 @@ absl::Status RenamedDestination::InspectDirectory(bool overwrite) {
         "remove the files there, or choose another destination"));
   }
   if (!overwrite) {
-    return absl::AlreadyExistsError(
-        absl::StrCat(path_,
-                     " exists and is not empty; the option overwrite replaces "
-                     "the checkpoint in it"));
+    return OptionError(absl::StatusCode::kAlreadyExists, path_,
+                       " exists and is not empty; ", OptionName{"overwrite"},
+                       " replaces the checkpoint in it");
   }
   if (kind_ == Kind::kDcpDirectory) {
     for (const DirectoryEntry& entry : entries) taken_.insert(entry.name);
@@ -315,8 +315,7 @@ absl::Status RenamedDestination::BeginDcp(
     const absl::flat_hash_set<std::string>& kept) {
   made_directory_ = made_directory_ || own_.made_directory;
   if (own_.ran_before) DCP_RETURN_IF_ERROR(RemoveStaging(kept));
-  return made_directory_ ? fs_.SyncDirectory(ParentDirectory(path_))
-                         : absl::OkStatus();
+  return made_directory_ ? fs_.SyncDirectory(parent_) : absl::OkStatus();
 }
 
 // Removes the files that earlier runs of this conversion left, except for
@@ -410,18 +409,17 @@ absl::Status RenamedDestination::CommitDirectory() {
     DCP_RETURN_IF_ERROR(fs_.SyncDirectory(folder));
   }
   DCP_RETURN_IF_ERROR(fs_.SyncDirectory(staging_));
-  const std::string parent = ParentDirectory(path_);
   if (!exists_) {
     DCP_RETURN_IF_ERROR(fs_.RenameExclusive(staging_, path_));
     committed_ = true;
-    return SyncNamesIn(parent);
+    return SyncNamesIn(parent_);
   }
   DCP_RETURN_IF_ERROR(fs_.Exchange(staging_, path_));
   committed_ = true;
   if (lock_inside_ != nullptr) {
     lock_inside_->MovedTo(DestinationLock::PathInside(staging_));
   }
-  DCP_RETURN_IF_ERROR(SyncNamesIn(parent));
+  DCP_RETURN_IF_ERROR(SyncNamesIn(parent_));
   RemoveStale();
   return absl::OkStatus();
 }
@@ -430,7 +428,7 @@ absl::Status RenamedDestination::CommitFile() {
   DCP_RETURN_IF_ERROR(exists_ ? fs_.Rename(staging_, path_)
                               : fs_.RenameExclusive(staging_, path_));
   committed_ = true;
-  return SyncNamesIn(ParentDirectory(path_));
+  return SyncNamesIn(parent_);
 }
 
 absl::Status RenamedDestination::SyncNamesIn(absl::string_view directory) {
@@ -446,7 +444,7 @@ absl::Status RenamedDestination::SyncStaging() {
 absl::Status RenamedDestination::FinishCommit() {
   committed_ = true;
   const bool is_dcp = kind_ == Kind::kDcpDirectory;
-  DCP_RETURN_IF_ERROR(SyncNamesIn(is_dcp ? path_ : ParentDirectory(path_)));
+  DCP_RETURN_IF_ERROR(SyncNamesIn(is_dcp ? path_ : parent_));
   if (is_dcp) {
     RemoveStale();
     return absl::OkStatus();

@@ -29,6 +29,7 @@
 #include "absl/strings/string_view.h"
 #include "dcp/checkpoint/destination/destination.h"
 #include "dcp/checkpoint/destination/destination_lock.h"
+#include "dcp/checkpoint/destination/destination_path.h"
 #include "dcp/checkpoint/destination/replaceable.h"
 #include "dcp/checkpoint/files/digests.h"
 #include "dcp/io/file_system.h"
@@ -41,13 +42,13 @@ class RenamedDestination final : public Destination {
   // creating a DCP directory if there is none, and removes the files that dead
   // writers left.
   static absl::StatusOr<std::unique_ptr<Destination>> Plan(
-      FileSystem& fs, absl::string_view path, Kind kind, bool overwrite,
+      FileSystem& fs, const DestinationPath& path, Kind kind, bool overwrite,
       const OwnFiles& own, absl::string_view writer);
   static absl::StatusOr<std::unique_ptr<Destination>> Look(
-      FileSystem& fs, absl::string_view path, Kind kind, bool overwrite,
+      FileSystem& fs, const DestinationPath& path, Kind kind, bool overwrite,
       const OwnFiles& own);
   static std::unique_ptr<Destination> Attach(FileSystem& fs,
-                                             absl::string_view path);
+                                             const DestinationPath& path);
 
   ~RenamedDestination() override;
 
@@ -69,11 +70,12 @@ class RenamedDestination final : public Destination {
   void Keep() override { committed_ = true; }
 
  private:
-  RenamedDestination(FileSystem& fs, std::string path, Kind kind)
-      : fs_(fs), path_(std::move(path)), kind_(kind) {}
+  RenamedDestination(FileSystem& fs, const DestinationPath& path, Kind kind)
+      : fs_(fs), path_(path.path()), parent_(path.parent()), kind_(kind) {}
 
   static absl::StatusOr<std::unique_ptr<RenamedDestination>> New(
-      FileSystem& fs, absl::string_view path, Kind kind, const OwnFiles& own);
+      FileSystem& fs, const DestinationPath& path, Kind kind,
+      const OwnFiles& own);
   absl::Status TakeLocks(absl::string_view writer);
   absl::Status EnterDcp(absl::string_view writer);
   absl::Status LockInside(absl::string_view writer);
@@ -96,6 +98,7 @@ class RenamedDestination final : public Destination {
 
   FileSystem& fs_;
   const std::string path_;
+  const std::string parent_;  // the directory that it is in
   const Kind kind_;
   OwnFiles own_;
   std::string id_;  // from this run, or from the resumed conversion

@@ -42,6 +42,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "dcp/base/log.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/destination/destination_names.h"
 #include "dcp/checkpoint/destination/replaceable.h"
@@ -71,13 +72,13 @@ bool IsJsonIndex(absl::string_view name) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Destination>> StoreDestination::Plan(
-    FileSystem& fs, absl::string_view path, Kind kind, bool overwrite,
+    FileSystem& fs, const DestinationPath& path, Kind kind, bool overwrite,
     const OwnFiles& own) {
-  if (path.empty()) {
+  if (path.text().empty()) {
     return absl::InvalidArgumentError("the destination has no name");
   }
   std::unique_ptr<StoreDestination> destination(
-      new StoreDestination(fs, WithoutTrailingSlashes(path), kind));
+      new StoreDestination(fs, path, kind));
   destination->replaces_ = overwrite && kind == Kind::kFile;
   destination->own_ = own;
   destination->id_ = own.id.empty() ? NewSaveId() : own.id;
@@ -86,10 +87,10 @@ absl::StatusOr<std::unique_ptr<Destination>> StoreDestination::Plan(
   return destination;
 }
 
-std::unique_ptr<Destination> StoreDestination::Attach(FileSystem& fs,
-                                                      absl::string_view path) {
-  std::unique_ptr<StoreDestination> destination(new StoreDestination(
-      fs, WithoutTrailingSlashes(path), Kind::kDcpDirectory));
+std::unique_ptr<Destination> StoreDestination::Attach(
+    FileSystem& fs, const DestinationPath& path) {
+  std::unique_ptr<StoreDestination> destination(
+      new StoreDestination(fs, path, Kind::kDcpDirectory));
   destination->committed_ = true;  // the destructor has nothing to remove
   return destination;
 }
@@ -151,8 +152,8 @@ absl::Status StoreDestination::Inspect(bool overwrite) {
   if (kind_ == Kind::kFile) {
     seen_ = info;
     if (overwrite) return CheckReplaceableFile(fs_, path_, *info);
-    return absl::AlreadyExistsError(
-        absl::StrCat(path_, " exists; the option overwrite replaces it"));
+    return OptionError(absl::StatusCode::kAlreadyExists, path_, " exists; ",
+                       OptionName{"overwrite"}, " replaces it");
   }
   absl::StatusOr<std::vector<DirectoryEntry>> entries = fs_.List(path_);
   if (absl::IsNotFound(entries.status())) return absl::OkStatus();
@@ -189,10 +190,9 @@ absl::Status StoreDestination::InspectDcp(
       });
   if (only_unnamed) return absl::OkStatus();
   if (!overwrite) {
-    return absl::AlreadyExistsError(
-        absl::StrCat(path_,
-                     " exists and is not empty; the option overwrite replaces "
-                     "the checkpoint in it"));
+    return OptionError(absl::StatusCode::kAlreadyExists, path_,
+                       " exists and is not empty; ", OptionName{"overwrite"},
+                       " replaces the checkpoint in it");
   }
   const absl::StatusOr<FileInfo> index =
       fs_.Stat(JoinPath(path_, kDcpMetadataName));
@@ -222,9 +222,8 @@ absl::Status StoreDestination::Begin(
 // `dcp-convert clean` does.
 absl::Status StoreDestination::CheckAccepts() {
   if (replaces_) return absl::OkStatus();
-  const std::string path =
-      JoinPath(kind_ == Kind::kFile ? ParentDirectory(path_) : path_,
-               DigestsName(absl::StrCat("probe-", id_)));
+  const std::string path = JoinPath(kind_ == Kind::kFile ? parent_ : path_,
+                                    DigestsName(absl::StrCat("probe-", id_)));
   const absl::Status put = fs_.Replace(path, "", std::nullopt);
   if (put.ok()) WarnIfLeft(fs_.Remove(path));
   return Annotate(put, path_, " would not be accepted");
@@ -245,9 +244,8 @@ absl::Status StoreDestination::RemoveEarlier(
     DCP_ASSIGN_OR_RETURN(const bool is_own, IsOwn(name));
     if (is_own) DCP_RETURN_IF_ERROR(fs_.Remove(FilePath(name)));
   }
-  DCP_ASSIGN_OR_RETURN(
-      const std::vector<HiddenFile> uploads,
-      fs_.ListHidden(kind_ == Kind::kFile ? ParentDirectory(path_) : path_));
+  DCP_ASSIGN_OR_RETURN(const std::vector<HiddenFile> uploads,
+                       fs_.ListHidden(kind_ == Kind::kFile ? parent_ : path_));
   for (const HiddenFile& upload : uploads) {
     if (!paths.contains(upload.path)) continue;
     DCP_RETURN_IF_ERROR(fs_.RemoveHidden(upload));
@@ -357,8 +355,8 @@ absl::Status StoreDestination::PublishAll() {
     if (kind_ != Kind::kFile || !absl::IsAlreadyExists(published)) {
       return published;
     }
-    return absl::AlreadyExistsError(absl::StrCat(
-        published.message(), "; the option overwrite replaces it"));
+    return OptionError(absl::StatusCode::kAlreadyExists, published.message(),
+                       "; ", OptionName{"overwrite"}, " replaces it");
   }
   return absl::OkStatus();
 }

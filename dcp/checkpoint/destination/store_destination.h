@@ -20,6 +20,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "dcp/checkpoint/destination/destination.h"
+#include "dcp/checkpoint/destination/destination_path.h"
 #include "dcp/checkpoint/files/digests.h"
 #include "dcp/io/file_system.h"
 
@@ -30,10 +31,10 @@ class StoreDestination final : public Destination {
   // As in Destination. Nothing is changed, so this also serves as Look. A
   // directory of safetensors replaces nothing.
   static absl::StatusOr<std::unique_ptr<Destination>> Plan(
-      FileSystem& fs, absl::string_view path, Kind kind, bool overwrite,
+      FileSystem& fs, const DestinationPath& path, Kind kind, bool overwrite,
       const OwnFiles& own);
   static std::unique_ptr<Destination> Attach(FileSystem& fs,
-                                             absl::string_view path);
+                                             const DestinationPath& path);
   // Whether the commit of the conversion `own` was complete. Not for DCP
   // directories.
   static absl::StatusOr<bool> HasAppeared(FileSystem& fs,
@@ -62,8 +63,8 @@ class StoreDestination final : public Destination {
   void Keep() override { committed_ = committed_ || is_dcp(); }
 
  private:
-  StoreDestination(FileSystem& fs, std::string path, Kind kind)
-      : fs_(fs), path_(std::move(path)), kind_(kind) {}
+  StoreDestination(FileSystem& fs, const DestinationPath& path, Kind kind)
+      : fs_(fs), path_(path.path()), parent_(path.parent()), kind_(kind) {}
 
   absl::Status Inspect(bool overwrite);
   absl::Status InspectDcp(bool overwrite,
@@ -82,6 +83,7 @@ class StoreDestination final : public Destination {
 
   FileSystem& fs_;
   const std::string path_;
+  const std::string parent_;  // the directory that it is in
   const Kind kind_;
   // Whether a file that has appeared in the meantime may be replaced.
   bool replaces_ = false;

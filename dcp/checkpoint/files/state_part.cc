@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "dcp/base/option_name.h"
 #include "dcp/checkpoint/files/megatron_names.h"
 
 namespace dcp {
@@ -156,12 +157,13 @@ absl::Status StateParts::Check() const {
   std::sort(keys.begin(), keys.end());
   const size_t count = keys.size();
   keys.resize(std::min(count, kMaxKeysShown));
-  return absl::InvalidArgumentError(absl::StrCat(
+  return OptionError(
+      absl::StatusCode::kInvalidArgument,
       "it is not known which part of the state is the model: there are the "
       "keys ",
       absl::StrJoin(keys, ", "), count > kMaxKeysShown ? ", ..." : "",
-      "; choose names with the option include, and take keys away with the "
-      "option renames"));
+      "; choose names with ", OptionName{"include"},
+      ", and take keys away with ", OptionName{"renames"});
 }
 
 absl::string_view StateParts::EntryRoot(const CheckpointEntry& entry) const {

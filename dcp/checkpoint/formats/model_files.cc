@@ -15,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/limits.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/files/open_options.h"
 #include "dcp/checkpoint/files/source_files.h"
@@ -292,10 +293,10 @@ absl::Status IndexedTensors::CheckAll() const {
 
 absl::Status InTwoFilesError(absl::string_view name, absl::string_view file,
                              absl::string_view other_file) {
-  return absl::DataLossError(absl::StrCat(
-      name, " is in ", file, " and in ", other_file,
-      ", and no index says which of them counts: the option exclude leaves the "
-      "name out"));
+  return OptionError(absl::StatusCode::kDataLoss, name, " is in ", file,
+                     " and in ", other_file,
+                     ", and no index says which of them counts: ",
+                     OptionName{"exclude"}, " leaves the name out");
 }
 
 SourceLoss SurplusLoss(absl::Span<const std::string> surplus) {

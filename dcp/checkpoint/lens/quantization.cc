@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/lens/model_config.h"
 #include "dcp/format/json/json_value.h"
@@ -285,7 +286,7 @@ std::string ConversionAdvice(const Quantization& quantization) {
   return quantization.decode.empty()
              ? "this scheme cannot be decoded here: decode it with the program "
                "that wrote it, or leave such tensors unchanged"
-             : absl::StrCat("the option decode ", quantization.decode,
+             : absl::StrCat(ToText({"decode"}), " ", quantization.decode,
                             " makes numbers of it first");
 }
 
@@ -323,10 +324,12 @@ absl::Status CheckNotQuantized(absl::string_view name,
                                const TensorEntry& tensor,
                                absl::string_view action) {
   if (tensor.quantization == nullptr) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(name, " is a part of a quantized tensor (",
-                   tensor.quantization->scheme, "), so it cannot be ", action,
-                   "; ", ConversionAdvice(*tensor.quantization)));
+  const std::string way_out = ConversionAdvice(*tensor.quantization);
+  return WithOptions(absl::FailedPreconditionError(absl::StrCat(
+                         name, " is a part of a quantized tensor (",
+                         tensor.quantization->scheme, "), so it cannot be ",
+                         action, "; ", way_out)),
+                     NamedOptions(way_out));
 }
 
 std::string WhyNotCast(const TensorEntry& tensor, DType to) {

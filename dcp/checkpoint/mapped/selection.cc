@@ -18,6 +18,7 @@
 #include "absl/strings/strip.h"
 #include "dcp/base/glob_set.h"
 #include "dcp/base/limits.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
 #include "dcp/checkpoint/files/wrapper_names.h"
@@ -164,12 +165,14 @@ class Casts {
     const std::string problem = WhyNotCast(*entry.tensor(), to);
     if (problem.empty()) return to;
     const bool is_possible = CanConvert(from, to);
-    return absl::Status(
-        is_possible ? absl::StatusCode::kFailedPrecondition
-                    : absl::StatusCode::kInvalidArgument,
-        absl::StrCat(
-            "cannot cast ", entry.fqn, ", which ", problem,
-            is_possible ? "; GLOB=TYPE casts other tensors alone" : ""));
+    return WithOptions(
+        absl::Status(
+            is_possible ? absl::StatusCode::kFailedPrecondition
+                        : absl::StatusCode::kInvalidArgument,
+            absl::StrCat(
+                "cannot cast ", entry.fqn, ", which ", problem,
+                is_possible ? "; GLOB=TYPE casts other tensors alone" : "")),
+        NamedOptions(problem));
   }
 
   absl::Status CheckUsed() const {
@@ -298,8 +301,9 @@ absl::StatusOr<std::vector<SelectedEntry>> Select(
     }
   }
   if (selected.empty() && !options.parts.empty() && !options.allow_unmatched) {
-    return absl::InvalidArgumentError(
-        "the source has nothing of the parts that the option parts names");
+    return OptionError(absl::StatusCode::kInvalidArgument,
+                       "the source has nothing of the parts that ",
+                       OptionName{"parts"}, " names");
   }
   for (const Rename& rename : renames) {
     if (!rename.used() && !options.allow_unmatched) {

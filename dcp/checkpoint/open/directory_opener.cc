@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/dialects/bytecheckpoint/bytecheckpoint_opener.h"
 #include "dcp/checkpoint/dialects/deepspeed/deepspeed_opener.h"
@@ -110,9 +111,9 @@ absl::Status CheckFound(const SourceDirectory& directory,
     for (const DirectoryEntry& entry : directory.entries) {
       if (!absl::EndsWith(entry.name, ".safetensors")) continue;
       parts.properties.emplace_back(
-          "also here", absl::StrCat(entry.name,
-                                    "; the option from = safetensors reads the "
-                                    "model of safetensors instead"));
+          "also here",
+          absl::StrCat(entry.name, "; ", ToText({"from", "safetensors"}),
+                       " reads the model of safetensors instead"));
       break;
     }
   }

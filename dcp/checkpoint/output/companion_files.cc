@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/limits.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/files/file_reader.h"
 #include "dcp/checkpoint/files/hub_folder.h"
@@ -139,10 +140,10 @@ std::string CompanionDirectory(FileSystem& fs, absl::string_view source) {
 }
 
 absl::Status Refuse(absl::string_view path, absl::string_view why) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      path, " ", why,
-      ", so it cannot be copied; the option copy_companions = false "
-      "leaves config and tokenizer files out"));
+  return OptionError(absl::StatusCode::kFailedPrecondition, path, " ", why,
+                     ", so it cannot be copied; ",
+                     OptionName{"copy_config", "false"},
+                     " leaves config and tokenizer files out");
 }
 
 absl::Status Open(CompanionFiles& companions, Belongs& belongs) {

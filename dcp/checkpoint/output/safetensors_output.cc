@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "dcp/base/checksum.h"
 #include "dcp/base/limits.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/files/digests.h"
 #include "dcp/checkpoint/output/object_pickle.h"
@@ -27,15 +28,17 @@ namespace {
 absl::Status CheckEntries(absl::Span<const OutputEntry> entries) {
   for (const OutputEntry& entry : entries) {
     if (SafetensorsName(entry.dtype).empty()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(entry.fqn, " is ", TorchName(entry.dtype),
-                       ", which safetensors cannot hold; leave it out with "
-                       "the option exclude"));
+      return OptionError(absl::StatusCode::kFailedPrecondition, entry.fqn,
+                         " is ", TorchName(entry.dtype),
+                         ", which safetensors cannot hold; leave it out with ",
+                         OptionName{"exclude"});
     }
     if (entry.fqn == "__metadata__") {
-      return absl::FailedPreconditionError(
+      return OptionError(
+          absl::StatusCode::kFailedPrecondition,
           "a tensor named __metadata__ cannot be stored as safetensors; give "
-          "it another name with the option renames");
+          "it another name with ",
+          OptionName{"renames"});
     }
   }
   return absl::OkStatus();
@@ -87,10 +90,11 @@ absl::Status AddFile(std::vector<const OutputEntry*> entries,
   }
   std::string header = WriteSafetensorsHeader(tensors, metadata, with_digests);
   if (header.size() - 8 > kMaxSafetensorsHeaderBytes) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the header of ", name, " would have ", header.size() - 8,
+    return OptionError(
+        absl::StatusCode::kFailedPrecondition, "the header of ", name,
+        " would have ", header.size() - 8,
         " bytes, but readers accept at most ", kMaxSafetensorsHeaderBytes,
-        "; choose a smaller value for the option max_shard_bytes"));
+        "; choose a smaller value for ", OptionName{"max_shard_bytes"});
   }
   FileLayout layout(std::move(name));
   for (size_t i = 0; i < entries.size(); ++i) {

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/format/json/json.h"
 
@@ -53,11 +54,12 @@ absl::Status CheckModelType(absl::string_view mapping,
                                    })) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "config.json says that the type of the model is ",
-      absl::StrJoin(types, " or "), ", and the mapping ", mapping, " is for ",
-      absl::StrJoin(model_types, ", "),
-      "; if they are alike all the same, the option force_family says so"));
+  return OptionError(absl::StatusCode::kInvalidArgument,
+                     "config.json says that the type of the model is ",
+                     absl::StrJoin(types, " or "), ", and the mapping ",
+                     mapping, " is for ", absl::StrJoin(model_types, ", "),
+                     "; if they are alike all the same, ",
+                     OptionName{"force_family"}, " says so");
 }
 
 absl::StatusOr<std::vector<std::string>> ModelTypesIn(

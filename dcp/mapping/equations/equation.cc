@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "dcp/base/glob_set.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/mapping/equations/instance_pieces.h"
 #include "dcp/mapping/equations/instance_sizes.h"
@@ -308,12 +309,13 @@ absl::Status Equation::AllowMissing(const LackingInstance& lacking) {
     missing.insert(missing.end(), lacking.names.begin(), lacking.names.end());
     return absl::OkStatus();
   }
-  return absl::DataLossError(absl::StrCat(
+  return OptionError(
+      absl::StatusCode::kDataLoss,
       instances_.empty()
           ? absl::StrCat("nothing is found for ", TermsText(sides_.src))
           : absl::StrCat(TermsText(sides_.src), " lacks ", lacking.values),
       "; there is no ", absl::StrJoin(lacking.names, ", "),
-      "; to map the rest without it, name it in the option allow_missing"));
+      "; to map the rest without it, name it in ", OptionName{"allow_missing"});
 }
 
 // The ranges of stacked indices: from the model, or else up to the largest

@@ -28,7 +28,7 @@ std::string Contents(const std::string& path) {
 }
 
 // The number after `label` at the beginning of a line; 0 if there is none.
-uint64_t FindNumber(absl::string_view text, absl::string_view label) {
+uint64_t NumberAfter(absl::string_view text, absl::string_view label) {
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     if (!absl::ConsumePrefix(&line, label)) continue;
     const std::vector<absl::string_view> words =
@@ -75,8 +75,8 @@ void LimitByGroups(const std::string& root, AvailableMemory& available) {
     if (absl::SimpleAtoi(absl::StripAsciiWhitespace(text), &most)) {
       const std::string stat = Contents(directory + "/memory.stat");
       Limit(available, most,
-            FindNumber(stat, "anon ") + FindNumber(stat, "shmem ") +
-                FindNumber(stat, "slab_unreclaimable "),
+            NumberAfter(stat, "anon ") + NumberAfter(stat, "shmem ") +
+                NumberAfter(stat, "slab_unreclaimable "),
             absl::StrCat("memory.max of control group /", group));
     }
     if (group.empty()) return;
@@ -88,7 +88,7 @@ void LimitByGroups(const std::string& root, AvailableMemory& available) {
 void LimitByMachine(const std::string& root, AvailableMemory& available) {
   const std::string text = Contents(root + "/proc/meminfo");
   const uint64_t kib =
-      FindNumber(text, "MemAvailable:") + FindNumber(text, "SwapFree:");
+      NumberAfter(text, "MemAvailable:") + NumberAfter(text, "SwapFree:");
   if (kib > 0) Limit(available, kib << 10, 0, "what the machine has left");
 }
 

@@ -45,22 +45,22 @@ std::string Render(const Litter& litter) {
 absl::StatusOr<ExitCode> RunClean(const Context& context) {
   const CommandLine& line = context.line;
   const std::string& path = line.paths[0];
-  const absl::Time before = absl::Now() - line.older_than;
+  const absl::Time before = absl::Now() - line.clean.older_than;
   DCP_ASSIGN_OR_RETURN(
       const Litter litter,
       FindLitter(context.fs, path, absl::ToUnixNanos(before), context.stop));
   const size_t num = litter.uploads.size() + litter.files.size();
-  if (line.yes) {
+  if (line.clean.yes) {
     DCP_RETURN_IF_ERROR(RemoveLitter(context.fs, litter, context.stop));
   }
   if (line.json) {
-    context.console.out << LitterJson(path, litter, line.yes);
+    context.console.out << LitterJson(path, litter, line.clean.yes);
     return kExitDone;
   }
   if (num + litter.unclear.size() > 0) context.console.out << Render(litter);
   if (num == 0) {
     context.console.out << Printable(path) << ": nothing to remove\n";
-  } else if (line.yes) {
+  } else if (line.clean.yes) {
     context.console.out << "removed " << FormatCount(num) << "\n";
   } else {
     context.console.out << FormatCount(num)

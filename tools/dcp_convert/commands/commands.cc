@@ -13,11 +13,11 @@
 #include "tools/dcp_convert/daemon/daemon.h"
 #include "tools/dcp_convert/options/command_line_parser.h"
 #include "tools/dcp_convert/options/completion.h"
+#include "tools/dcp_convert/options/flag_names.h"
 #include "tools/dcp_convert/options/help.h"
 #include "tools/dcp_convert/options/man_page.h"
 #include "tools/dcp_convert/options/map_options.h"
 #include "tools/dcp_convert/options/mesh_options.h"
-#include "tools/dcp_convert/options/option_flags.h"
 #include "tools/dcp_convert/options/option_table.h"
 #include "tools/dcp_convert/output/json_output.h"
 #include "tools/dcp_convert/output/render.h"
@@ -52,21 +52,20 @@ absl::StatusOr<ExitCode> RunVerb(const Context& context) {
 }
 
 void PrintError(const Console& console, absl::string_view message) {
-  console.err << absl::StrCat("dcp-convert: ", Printable(WithFlags(message)),
-                              "\n")
+  console.err << absl::StrCat("dcp-convert: ", Printable(message), "\n")
               << std::flush;
 }
 
 ExitCode ReportFailure(const Context& context, const absl::Status& status) {
   const ExitCode code = ExitCodeFor(status);
-  const char* verb = RowOf(*context.line.verb).name;
+  const char* verb = RowForVerb(*context.line.verb).name;
   const absl::string_view side = SideName(status);
   // The path already names a file; the side says which one if either could be
   // meant. A daemon's reason is shown so that users can look it up.
   const std::string reason = ErrorReasonName(status);
   PrintError(context.console,
              absl::StrCat(verb, ": ", side, side.empty() ? "" : ": ",
-                          status.message(), reason.empty() ? "" : " (", reason,
+                          WithFlags(status), reason.empty() ? "" : " (", reason,
                           reason.empty() ? "" : ")"));
   if (context.line.json) {
     context.console.out << ErrorJson(verb, status, code);
@@ -81,7 +80,7 @@ ExitCode RunCommand(absl::Span<const std::string> args, Console console,
                     absl::string_view server) {
   absl::StatusOr<CommandLine> line = ParseCommandLine(args, server);
   if (!line.ok()) {
-    PrintError(console, line.status().message());
+    PrintError(console, WithFlags(line.status()));
     return kExitUsage;
   }
   switch (line->action) {
@@ -107,17 +106,18 @@ ExitCode RunCommand(absl::Span<const std::string> args, Console console,
   absl::Status loaded = LoadTpPlan(fs, *line);
   if (loaded.ok()) loaded = LoadMap(fs, *line, stop);
   if (!loaded.ok()) {
-    for (absl::string_view text : absl::StrSplit(loaded.message(), '\n')) {
+    const std::string message = WithFlags(loaded);
+    for (absl::string_view text : absl::StrSplit(message, '\n')) {
       PrintError(console, text);
     }
     return SideName(loaded).empty() ? kExitUsage : ExitCodeFor(loaded);
   }
   std::unique_ptr<Daemon> daemon;
-  if (!line->server.empty() && !IsFleet(*line)) {
+  if (!line->server.address.empty() && !IsFleet(*line)) {
     absl::StatusOr<std::unique_ptr<Daemon>> connected =
         Daemon::Connect(*line, stop);
     if (!connected.ok()) {
-      PrintError(console, connected.status().message());
+      PrintError(console, WithFlags(connected.status()));
       return kExitUsage;
     }
     daemon = *std::move(connected);

@@ -78,12 +78,12 @@ std::string DescribeTolerance(const std::optional<Tolerance>& tolerance) {
 
 DiffOptions MakeDiffOptions(const CommandLine& line) {
   DiffOptions options;
-  options.open = SourceOptionsOf(line);
-  options.open_b = SecondSourceOptionsOf(line);
+  options.open = SourceOpenOptions(line);
+  options.open_b = SecondSourceOpenOptions(line);
   options.selection_a = line.selection;
-  options.selection_b = SecondSelectionOf(line);
+  options.selection_b = SecondSelection(line);
   options.tensors_only = ComparesTensorsOnly(line);
-  options.tolerance = line.tolerance;
+  options.tolerance = line.diff.tolerance;
   options.memory_bytes = line.memory_bytes;
   return options;
 }

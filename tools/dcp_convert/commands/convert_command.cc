@@ -14,6 +14,7 @@
 #include "dcp/base/peak_memory.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/convert/convert.h"
+#include "dcp/checkpoint/destination/destination_path.h"
 #include "dcp/checkpoint/files/format.h"
 #include "dcp/checkpoint/share/share_convert.h"
 #include "tools/dcp_convert/commands/available_memory.h"
@@ -41,20 +42,20 @@ constexpr size_t kMaxFilesPlanned = 16;
 constexpr uint64_t kMinIndexShown = uint64_t{1} << 20;
 
 // Whether the destination is the only written file.
-bool IsOneFile(const ConvertPlan& plan, absl::string_view dst) {
-  return plan.to == Format::kTorch || dst == "-" ||
+bool IsOneFile(const ConvertPlan& plan, const DestinationPath& dst) {
+  return plan.to == Format::kTorch || dst.text() == "-" ||
          (plan.to == Format::kSafetensors &&
-          FormatFromSuffix(dst) == Format::kSafetensors);
+          dst.format() == Format::kSafetensors);
 }
 
 absl::Status CheckAssets(const ConvertPlan& plan, const CommandLine& line) {
-  if (line.assets.empty() ||
-      (plan.to == Format::kSafetensors && !IsOneFile(plan, line.paths[1]))) {
+  if (line.write.spec.assets.empty() ||
+      (plan.to == Format::kSafetensors && !IsOneFile(plan, line.write.dst))) {
     return absl::OkStatus();
   }
   return WithSide(absl::InvalidArgumentError(absl::StrCat(
                       "--assets requires a directory of safetensors, but ",
-                      line.paths[1], " becomes ", FormatName(plan.to),
+                      line.write.dst.text(), " becomes ", FormatName(plan.to),
                       plan.to == Format::kSafetensors ? " in one file" : "")),
                   ErrorSide::kDestination);
 }
@@ -63,9 +64,9 @@ ConvertOptions MakeConvertOptions(const Context& context) {
   const CommandLine& line = context.line;
   ConvertOptions options;
   static_cast<ConvertSpec&>(options) = MakeConvertSpec(line);
-  options.writer = absl::StrCat("dcp-convert ", RowOf(*line.verb).name);
-  options.direct = line.direct;
-  options.num_lanes = line.num_lanes;
+  options.writer = absl::StrCat("dcp-convert ", RowForVerb(*line.verb).name);
+  options.direct = line.source.direct;
+  options.num_lanes = line.write.num_lanes;
   options.memory_bytes = line.memory_bytes;
   options.stop = context.stop;
   options.admit = [&line](const ConvertPlan& plan) {
@@ -76,13 +77,13 @@ ConvertOptions MakeConvertOptions(const Context& context) {
   return options;
 }
 
-std::string RenderFiles(const ConvertPlan& plan, absl::string_view dst) {
+std::string RenderFiles(const ConvertPlan& plan, const DestinationPath& dst) {
   Table table({{"FILE"}, {"SIZE", Align::kRight}});
   uint64_t rest_bytes = 0;
   for (const ConvertPlan::OutputFile& file : plan.files) {
     if (table.num_rows() < kMaxFilesPlanned) {
       table.AddRow(
-          {IsOneFile(plan, dst) ? std::string(dst) : JoinPath(dst, file.name),
+          {IsOneFile(plan, dst) ? dst.text() : JoinPath(dst.text(), file.name),
            FormatBytes(file.bytes)});
     } else {
       rest_bytes += file.bytes;
@@ -97,7 +98,6 @@ std::string RenderFiles(const ConvertPlan& plan, absl::string_view dst) {
 }
 
 std::string RenderPlan(const ConvertPlan& plan, const CommandLine& line) {
-  const std::string& dst = line.paths[1];
   return absl::StrCat(
       RenderContents(plan), "would read ", FormatCount(plan.bytes_to_read),
       " bytes, write ", FormatCount(plan.bytes_to_write), " bytes, using ",
@@ -110,8 +110,8 @@ std::string RenderPlan(const ConvertPlan& plan, const CommandLine& line) {
       plan.num_lanes == 0
           ? ""
           : absl::StrCat(" in ", FormatPlural(plan.num_lanes, "lane")),
-      line.check ? ", and then read both again to compare them" : "", "\n\n",
-      RenderFiles(plan, dst),
+      line.write.check ? ", and then read both again to compare them" : "",
+      "\n\n", RenderFiles(plan, line.write.dst),
       plan.map.has_value() ? RenderMapPlan(*plan.map) : "");
 }
 
@@ -126,7 +126,7 @@ std::string RenderShare(const ShareOutcome& share) {
                       "\n");
 }
 
-std::string RenderOutcome(const ConvertPlan& plan, absl::string_view dst,
+std::string RenderOutcome(const ConvertPlan& plan, const DestinationPath& dst,
                           const ConvertOutcome& outcome) {
   const double rate = static_cast<double>(outcome.bytes_written) /
                       std::max(outcome.seconds, 1e-6);
@@ -159,14 +159,14 @@ absl::StatusOr<ExitCode> PrintPlan(const Context& context) {
       const ConvertPlan plan,
       context.daemon != nullptr
           ? context.daemon->Convert(line, {stats, [](uint64_t) {}}, outcome)
-          : PlanConvert(context.fs, line.paths[0], line.paths[1],
+          : PlanConvert(context.fs, line.paths[0], line.write.dst,
                         std::move(options)));
   context.console.err << RenderWarnings(line.paths[0], plan.warnings);
-  context.console.out << (line.json
-                              ? ConvertJson(RowOf(*line.verb).name,
-                                            line.paths[0], line.paths[1], plan,
-                                            /*outcome=*/nullptr)
-                              : RenderPlan(plan, line));
+  context.console.out << (line.json ? ConvertJson(RowForVerb(*line.verb).name,
+                                                  line.paths[0],
+                                                  line.write.dst.text(), plan,
+                                                  /*outcome=*/nullptr)
+                                    : RenderPlan(plan, line));
   return kExitDone;
 }
 
@@ -176,25 +176,26 @@ absl::StatusOr<ConvertPlan> ConvertTheShare(const Context& context,
                                             ProgressDisplay& progress,
                                             ShareOutcome& outcome) {
   const CommandLine& line = context.line;
-  DCP_ASSIGN_OR_RETURN(outcome.share, ShareOf(line));
+  DCP_ASSIGN_OR_RETURN(outcome.share, RequestedShare(line));
   const Stopwatch stopwatch;
   while (true) {
     ConvertOptions options = MakeConvertOptions(context);
     options.stats = parts.stats;
     options.open.progress = parts.open.progress;
-    DCP_ASSIGN_OR_RETURN(
-        ShareResult result,
-        ConvertShare(
-            context.fs, line.paths[0], line.paths[1], std::move(options),
-            {.share = outcome.share,
-             .piece_bytes = line.piece_bytes,
-             .on_begin = [&](uint64_t bytes) { progress.Start(bytes); }}));
+    DCP_ASSIGN_OR_RETURN(ShareResult result,
+                         ConvertShare(context.fs, line.paths[0],
+                                      line.write.dst.text(), std::move(options),
+                                      {.share = outcome.share,
+                                       .piece_bytes = line.work.piece_bytes,
+                                       .on_begin = [&](uint64_t bytes) {
+                                         progress.Start(bytes);
+                                       }}));
     outcome.plan_id = result.id;
     outcome.num_pieces = result.num_pieces;
     outcome.num_pieces_done += result.num_written;
     outcome.is_complete = result.is_complete;
     outcome.has_committed = result.has_committed;
-    if (result.is_complete || !line.wait) return std::move(result.plan);
+    if (result.is_complete || !line.work.wait) return std::move(result.plan);
     // If the last other worker dies before it makes the checkpoint appear, this
     // worker does.
     DCP_RETURN_IF_ERROR(WaitForWork(context, WorkGoal::kAllPieces,
@@ -234,7 +235,7 @@ absl::StatusOr<ConvertPlan> Convert(const Context& context,
   absl::StatusOr<ConvertPlan> plan =
       IsShared(line) ? ConvertTheShare(context, options, progress, *share)
                      : ConvertCheckpoint(context.fs, line.paths[0],
-                                         line.paths[1], std::move(options));
+                                         line.write.dst, std::move(options));
   outcome = {.seconds = stopwatch.seconds(),
              .bytes_read = stats.bytes_read,
              .bytes_written = stats.bytes_written,
@@ -245,17 +246,18 @@ absl::StatusOr<ConvertPlan> Convert(const Context& context,
 
 absl::Status CheckIsComparable(const Context& context) {
   const CommandLine& line = context.line;
-  if (!line.check || !LeadToSame(context.fs, line.paths[0], line.paths[1])) {
+  if (!line.write.check ||
+      !LeadToSame(context.fs, line.paths[0], line.write.dst.text())) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "--check compares ", line.paths[1],
+      "--check compares ", line.write.dst.text(),
       " with the source, which it replaces: name another destination"));
 }
 
 // Compares the result with the source, and says so if they differ.
 absl::StatusOr<Comparison> CheckResult(const Context& context) {
-  const std::string& dst = context.line.paths[1];
+  const std::string& dst = context.line.write.dst.text();
   absl::StatusOr<Comparison> comparison = ComparePaths(context);
   if (!comparison.ok()) {
     return Annotate(comparison.status(), dst,
@@ -279,8 +281,8 @@ absl::StatusOr<Comparison> CheckResult(const Context& context) {
 absl::StatusOr<ExitCode> RunConvert(const Context& context) {
   const CommandLine& line = context.line;
   DCP_RETURN_IF_ERROR(CheckIsComparable(context));
-  if (line.plan) return PrintPlan(context);
-  const char* verb = RowOf(*line.verb).name;
+  if (line.write.plan) return PrintPlan(context);
+  const char* verb = RowForVerb(*line.verb).name;
   TransferStats stats;
   OpenProgress opening;
   ConvertOutcome outcome;
@@ -295,14 +297,15 @@ absl::StatusOr<ExitCode> RunConvert(const Context& context) {
   std::ostream& out =
       WritesToStandardOutput(line) ? context.console.err : context.console.out;
   if (!line.json) {
-    out << RenderOutcome(*plan, line.paths[1], outcome) << std::flush;
+    out << RenderOutcome(*plan, line.write.dst, outcome) << std::flush;
   }
-  if (line.check) {
+  if (line.write.check) {
     DCP_ASSIGN_OR_RETURN(outcome.comparison, CheckResult(context));
     if (!line.json) out << RenderComparison(*outcome.comparison, {});
   }
   if (line.json) {
-    out << ConvertJson(verb, line.paths[0], line.paths[1], *plan, &outcome);
+    out << ConvertJson(verb, line.paths[0], line.write.dst.text(), *plan,
+                       &outcome);
   }
   return outcome.comparison.has_value() &&
                  !outcome.comparison->report.findings.empty()

@@ -13,10 +13,10 @@ absl::StatusOr<ExitCode> RunDiff(const Context& context) {
   const CommandLine& line = context.line;
   DCP_ASSIGN_OR_RETURN(const Comparison comparison, ComparePaths(context));
   context.console.err << RenderWarnings("", comparison.report.warnings);
-  context.console.out << (line.json
-                              ? DiffJson(line.paths[0], line.paths[1],
-                                         comparison, line.tolerance)
-                              : RenderComparison(comparison, line.tolerance));
+  context.console.out << (line.json ? DiffJson(line.paths[0], line.paths[1],
+                                               comparison, line.diff.tolerance)
+                                    : RenderComparison(comparison,
+                                                       line.diff.tolerance));
   return comparison.report.findings.empty() ? kExitDone : kExitFound;
 }
 

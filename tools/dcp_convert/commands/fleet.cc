@@ -33,7 +33,7 @@ class Fleet {
       : line_(context.line),
         err_(context.console.err),
         progress_(progress),
-        addresses_(absl::StrSplit(context.line.server, ',')),
+        addresses_(absl::StrSplit(context.line.server.address, ',')),
         num_running_(addresses_.size()),
         forward_(context.stop, [this] { stop_.request_stop(); }) {}
 
@@ -41,7 +41,7 @@ class Fleet {
     std::vector<std::unique_ptr<Daemon>> daemons;
     for (const std::string& address : addresses_) {
       CommandLine line = line_;
-      line.server = address;
+      line.server.address = address;
       DCP_ASSIGN_OR_RETURN(daemons.emplace_back(),
                            Daemon::Connect(line, stop_.get_token()));
     }
@@ -82,9 +82,9 @@ class Fleet {
     std::optional<uint32_t> share = static_cast<uint32_t>(server);
     while (share.has_value()) {
       CommandLine line = line_;
-      line.server = addresses_[server];
-      line.share = Share{.index = *share,
-                         .count = static_cast<uint32_t>(addresses_.size())};
+      line.server.address = addresses_[server];
+      line.work.share = Share{
+          .index = *share, .count = static_cast<uint32_t>(addresses_.size())};
       ConvertOutcome outcome;
       absl::StatusOr<ConvertPlan> plan = daemon.Convert(
           line, {progress_.stats, [this](uint64_t bytes) { AddTotal(bytes); }},

@@ -62,20 +62,20 @@ std::vector<uint32_t> UnreadObjects(const Checkpoint& checkpoint,
 // InvalidArgument if a pattern was given and matches nothing.
 absl::Status CheckMatches(const CommandLine& line, const Inspection& inspection,
                           size_t num_entries) {
-  if (line.tensors_glob.empty() || !inspection.tensors.empty() ||
+  if (line.inspect.tensors_glob.empty() || !inspection.tensors.empty() ||
       !inspection.objects.empty()) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("--tensors '", line.tensors_glob, "' matches none of ",
-                   FormatPlural(num_entries, "name")));
+      absl::StrCat("--tensors '", line.inspect.tensors_glob,
+                   "' matches none of ", FormatPlural(num_entries, "name")));
 }
 
-InspectionView ChosenView(const CommandLine& line) {
-  return {.chunks = line.chunks,
-          .all = line.all,
-          .depth = line.depth,
-          .limit = line.limit};
+InspectionView RequestedView(const CommandLine& line) {
+  return {.chunks = line.inspect.chunks,
+          .all = line.inspect.all,
+          .depth = line.inspect.depth,
+          .limit = line.inspect.limit};
 }
 
 absl::StatusOr<ExitCode> InspectThere(const Context& context) {
@@ -83,9 +83,10 @@ absl::StatusOr<ExitCode> InspectThere(const Context& context) {
   DCP_ASSIGN_OR_RETURN(OwnedInspection owned, context.daemon->Inspect(line));
   owned.inspection.path = line.paths[0];
   DCP_RETURN_IF_ERROR(CheckMatches(line, owned.inspection, owned.num_entries));
-  context.console.out << (line.json ? InspectJson(owned.inspection, line.chunks)
+  context.console.out << (line.json ? InspectJson(owned.inspection,
+                                                  line.inspect.chunks)
                                     : RenderInspection(owned.inspection,
-                                                       ChosenView(line)));
+                                                       RequestedView(line)));
   return kExitDone;
 }
 
@@ -98,7 +99,7 @@ absl::StatusOr<ExitCode> RunInspect(const Context& context) {
   static OpenProgress opening;  // lives as long as the checkpoint
   ProgressDisplay progress(context.console, "inspect", line.progress,
                            ProgressDisplay::Counting::kReads, stats, &opening);
-  OpenOptions options = SourceOptionsOf(line);
+  OpenOptions options = SourceOpenOptions(line);
   options.direct = DirectMode::kOff;
   options.check_index = false;  // shows damaged ones, too
   options.progress = &opening;
@@ -110,7 +111,7 @@ absl::StatusOr<ExitCode> RunInspect(const Context& context) {
   static Checkpoint* checkpoint;
   checkpoint = opened->release();
   const std::vector<uint32_t> unread =
-      UnreadObjects(*checkpoint, line.tensors_glob);
+      UnreadObjects(*checkpoint, line.inspect.tensors_glob);
   absl::Status objects;
   std::string note;
   if (unread.size() > kMaxObjectsRead) {
@@ -124,7 +125,7 @@ absl::StatusOr<ExitCode> RunInspect(const Context& context) {
     if (!objects.ok()) note = "Objects could not be read.";
   }
   Inspection inspection =
-      InspectEntries(checkpoint->entries(), line.tensors_glob);
+      InspectEntries(checkpoint->entries(), line.inspect.tensors_glob);
   DCP_RETURN_IF_ERROR(
       CheckMatches(line, inspection, checkpoint->entries().size()));
   progress.Finish();
@@ -138,10 +139,10 @@ absl::StatusOr<ExitCode> RunInspect(const Context& context) {
   // error is printed instead, because standard output gets only one object.
   if (line.json) {
     DCP_RETURN_IF_ERROR(objects);
-    context.console.out << InspectJson(inspection, line.chunks);
+    context.console.out << InspectJson(inspection, line.inspect.chunks);
     return kExitDone;
   }
-  context.console.out << RenderInspection(inspection, ChosenView(line));
+  context.console.out << RenderInspection(inspection, RequestedView(line));
   DCP_RETURN_IF_ERROR(objects);
   return kExitDone;
 }

@@ -177,9 +177,9 @@ absl::StatusOr<Share> ShareFromLauncher(Environment environment,
   return found.share;
 }
 
-absl::StatusOr<Share> ShareOf(const CommandLine& line) {
-  if (!line.workers) return *line.share;
-  return ShareFromLauncher(getenv, line.num_workers);
+absl::StatusOr<Share> RequestedShare(const CommandLine& line) {
+  if (!line.work.by_launcher) return *line.work.share;
+  return ShareFromLauncher(getenv, line.work.num_workers);
 }
 
 }  // namespace dcp::tools

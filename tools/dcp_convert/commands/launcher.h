@@ -27,7 +27,7 @@ absl::StatusOr<Share> ShareFromLauncher(Environment environment,
 
 // The share that `line`, for which IsShared is true, asks for. With --workers,
 // this process's environment decides.
-absl::StatusOr<Share> ShareOf(const CommandLine& line);
+absl::StatusOr<Share> RequestedShare(const CommandLine& line);
 
 }  // namespace dcp::tools
 

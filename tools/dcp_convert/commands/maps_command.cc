@@ -25,7 +25,7 @@
 namespace dcp::tools {
 namespace {
 
-MapRow RowOf(const Mapping& mapping) {
+MapRow MakeMapRow(const Mapping& mapping) {
   return {.name = mapping.name(),
           .sides = mapping.sides(),
           .model_types = mapping.model_types(),
@@ -36,7 +36,7 @@ absl::StatusOr<std::string> List(bool json) {
   std::vector<MapRow> rows;
   for (const std::string& family : BuiltinMappings()) {
     DCP_ASSIGN_OR_RETURN(const Mapping mapping, BuiltinMapping(family));
-    rows.push_back(RowOf(mapping));
+    rows.push_back(MakeMapRow(mapping));
   }
   if (json) return MapsJson(rows);
   Table table({{"FAMILY"}, {"MODEL TYPES"}, {"SIDES"}});
@@ -78,16 +78,16 @@ absl::StatusOr<std::string> ShowText(const Context& context,
   }
   if (!context.line.json) return text;
   DCP_ASSIGN_OR_RETURN(const Mapping mapping, FindMapping(context.fs, word));
-  MapRow row = RowOf(mapping);
+  MapRow row = MakeMapRow(mapping);
   row.text = std::move(text);
   return MapsJson({row});
 }
 
 absl::StatusOr<std::string> Show(const Context& context) {
   const CommandLine& line = context.line;
-  MapOptions options{.from = line.from_side,
-                     .to = line.to_side,
-                     .settings = line.map_settings};
+  MapOptions options{.from = line.map.from_side,
+                     .to = line.map.to_side,
+                     .settings = line.map.settings};
   std::string word = line.paths[1];
   // The word may also have --map's form.
   if (const absl::StatusOr<MapName> name = ParseMapName(word);
@@ -96,7 +96,7 @@ absl::StatusOr<std::string> Show(const Context& context) {
     options.from = name->from;
     options.to = name->to;
   }
-  if (options.from.empty() && options.to.empty() && line.config.empty()) {
+  if (options.from.empty() && options.to.empty() && line.map.config.empty()) {
     return ShowText(context, word);
   }
   DCP_ASSIGN_OR_RETURN(const Mapping mapping, FindMapping(context.fs, word));
@@ -106,7 +106,7 @@ absl::StatusOr<std::string> Show(const Context& context) {
                      " has the sides ", absl::StrJoin(mapping.sides(), ", ")));
   }
   DCP_ASSIGN_OR_RETURN(options.config,
-                       ReadModelConfig(context.fs, line, line.shapes));
+                       ReadModelConfig(context.fs, line, line.maps.shapes));
   DCP_ASSIGN_OR_RETURN(const ShownMapping shown, ShowMapping(mapping, options));
   return line.json ? MapRulesJson(shown) : RenderMapping(shown);
 }
@@ -119,9 +119,9 @@ absl::StatusOr<std::vector<TriedPair>> Try(const Context& context,
                                            std::vector<std::string>& warnings) {
   const CommandLine& line = context.line;
   TrialRequest request{.with_bits = with_bits,
-                       .from = line.from_side,
-                       .to = line.to_side,
-                       .settings = line.map_settings};
+                       .from = line.map.from_side,
+                       .to = line.map.to_side,
+                       .settings = line.map.settings};
   for (const std::string& side : {request.from, request.to}) {
     if (side.empty() || mapping.file().FindSide(side) != nullptr) continue;
     return absl::InvalidArgumentError(
@@ -129,13 +129,15 @@ absl::StatusOr<std::vector<TriedPair>> Try(const Context& context,
                      "'; it has ", absl::StrJoin(mapping.sides(), ", ")));
   }
   DCP_ASSIGN_OR_RETURN(request.config,
-                       ReadModelConfig(context.fs, line, line.shapes));
-  if (line.shapes.empty()) return TryInvented(mapping, request, context.stop);
-  DCP_ASSIGN_OR_RETURN(StoredShapes shapes,
-                       ReadShapes(context.fs, line.shapes, line, context.stop));
+                       ReadModelConfig(context.fs, line, line.maps.shapes));
+  if (line.maps.shapes.empty())
+    return TryInvented(mapping, request, context.stop);
+  DCP_ASSIGN_OR_RETURN(
+      StoredShapes shapes,
+      ReadShapes(context.fs, line.maps.shapes, line, context.stop));
   warnings = std::move(shapes.warnings);
   CommandLine any_side = line;
-  any_side.from_side.clear();
+  any_side.map.from_side.clear();
   DCP_ASSIGN_OR_RETURN(
       const Spelling spelling,
       FindSpelling({mapping}, shapes.tensors, request.config, any_side));
@@ -149,13 +151,13 @@ absl::StatusOr<ExitCode> CheckOrTest(const Context& context, bool with_bits) {
   std::vector<std::string> warnings;
   DCP_ASSIGN_OR_RETURN(const std::vector<TriedPair> pairs,
                        Try(context, mapping, with_bits, warnings));
-  context.console.err << RenderWarnings(context.line.shapes, warnings);
+  context.console.err << RenderWarnings(context.line.maps.shapes, warnings);
   const bool is_proven = IsProven(pairs);
   if (context.line.json) {
     context.console.out << MapTrialJson(mapping.name(), is_proven, pairs,
                                         warnings);
   } else {
-    const MapRow row = RowOf(mapping);
+    const MapRow row = MakeMapRow(mapping);
     context.console.out << absl::StrCat(
         Printable(row.name), ": ", FormatPlural(row.num_rules, "rule"),
         " between ", Printable(absl::StrJoin(row.sides, ", ")), "\n\n",

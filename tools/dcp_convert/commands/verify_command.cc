@@ -29,8 +29,8 @@ VerifyOptions MakeVerifyOptions(const Context& context,
                                 OpenProgress& opening) {
   const CommandLine& line = context.line;
   VerifyOptions options;
-  options.open = SourceOptionsOf(line);
-  options.sample_percent = line.sample_percent;
+  options.open = SourceOpenOptions(line);
+  options.sample_percent = line.verify.sample_percent;
   options.memory_bytes = line.memory_bytes;
   options.stop = context.stop;
   options.stats = &stats;
@@ -56,7 +56,7 @@ absl::StatusOr<VerifyReport> VerifyTheShare(const Context& context,
                                             OpenProgress& opening,
                                             ShareOutcome& outcome) {
   const CommandLine& line = context.line;
-  DCP_ASSIGN_OR_RETURN(outcome.share, ShareOf(line));
+  DCP_ASSIGN_OR_RETURN(outcome.share, RequestedShare(line));
   const Stopwatch stopwatch;
   while (true) {
     DCP_ASSIGN_OR_RETURN(
@@ -64,13 +64,13 @@ absl::StatusOr<VerifyReport> VerifyTheShare(const Context& context,
         ShareVerify(context.fs, line.paths[0],
                     MakeVerifyOptions(context, progress, stats, opening),
                     {.share = outcome.share,
-                     .piece_bytes = line.piece_bytes,
-                     .records = line.records}));
+                     .piece_bytes = line.work.piece_bytes,
+                     .records = line.work.records}));
     outcome.plan_id = result.id;
     outcome.num_pieces = result.num_pieces;
     outcome.num_pieces_done += result.num_checked;
     outcome.is_complete = result.is_complete;
-    if (result.is_complete || !line.wait) return std::move(result.report);
+    if (result.is_complete || !line.work.wait) return std::move(result.report);
     DCP_RETURN_IF_ERROR(WaitForWork(context, WorkGoal::kAllPieces,
                                     stopwatch.seconds(),
                                     [](const WorkStatus&) {}));
@@ -128,7 +128,7 @@ absl::StatusOr<ExitCode> RunVerify(const Context& context) {
   // If several workers share the work, only one that knows all findings reports
   // them.
   if (share.has_value() && !share->is_complete) return kExitDone;
-  return CodeOfReport(*report, line.strict);
+  return CodeOfReport(*report, line.verify.strict);
 }
 
 }  // namespace dcp::tools

@@ -46,10 +46,11 @@ std::string Missing(const std::optional<WorkStatus>& status) {
 absl::Status WaitForWork(const Context& context, WorkGoal goal,
                          double passed_seconds,
                          absl::FunctionRef<void(const WorkStatus&)> show) {
-  const bool is_verify = !context.line.records.empty();
+  const bool is_verify = !context.line.work.records.empty();
   const std::string& dst =
-      is_verify ? context.line.records : context.line.paths.back();
-  const double limit_seconds = static_cast<double>(context.line.wait_seconds);
+      is_verify ? context.line.work.records : context.line.paths.back();
+  const double limit_seconds =
+      static_cast<double>(context.line.work.wait_seconds);
   const Stopwatch stopwatch;
   while (true) {
     DCP_ASSIGN_OR_RETURN(const std::optional<WorkStatus> status,
@@ -76,7 +77,7 @@ absl::Status WaitForWork(const Context& context, WorkGoal goal,
           absl::DeadlineExceededError(absl::StrCat(
               dst,
               is_verify ? " is not complete after " : " is not there after ",
-              context.line.wait_seconds, " s: ", Missing(status))),
+              context.line.work.wait_seconds, " s: ", Missing(status))),
           ErrorSide::kDestination);
     }
     Pause(context.stop);

@@ -101,8 +101,8 @@ absl::Status Wait(const Context& context) {
                            /*opening=*/nullptr);
   const absl::Status waited =
       WaitForWork(context,
-                  context.line.records.empty() ? WorkGoal::kCheckpoint
-                                               : WorkGoal::kAllPieces,
+                  context.line.work.records.empty() ? WorkGoal::kCheckpoint
+                                                    : WorkGoal::kAllPieces,
                   /*passed_seconds=*/0, [&](const WorkStatus& status) {
                     uint64_t num_bytes = 0;
                     for (const WorkStatus::Done& done : status.done) {
@@ -120,12 +120,12 @@ absl::Status Wait(const Context& context) {
 absl::StatusOr<ExitCode> RunWorkers(const Context& context) {
   const CommandLine& line = context.line;
   const std::string& dst = line.paths[0];
-  if (line.discard) return Discard(context, dst);
-  if (line.wait) DCP_RETURN_IF_ERROR(Wait(context));
+  if (line.workers.discard) return Discard(context, dst);
+  if (line.work.wait) DCP_RETURN_IF_ERROR(Wait(context));
   DCP_ASSIGN_OR_RETURN(const std::optional<WorkStatus> status,
                        FindWork(context.fs, dst));
   // Without --records, a verify shows only in records that exist.
-  const bool is_verify = !line.records.empty() ||
+  const bool is_verify = !line.work.records.empty() ||
                          (status.has_value() && status->report.has_value());
   const bool is_there = context.fs.Stat(dst).ok();
   const bool complete = is_verify ? status.has_value() && status->is_complete()

@@ -45,12 +45,12 @@ class ProgressTeller {
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Connect(const CommandLine& line,
                                                         std::stop_token stop) {
   client::ClientOptions options;
-  options.address = line.server;
-  options.tls = line.tls;
-  options.ca_file = line.tls_ca;
-  options.cert_file = line.tls_cert;
-  options.key_file = line.tls_key;
-  options.token_file = line.token_file;
+  options.address = line.server.address;
+  options.tls = line.server.tls;
+  options.ca_file = line.server.ca_file;
+  options.cert_file = line.server.cert_file;
+  options.key_file = line.server.key_file;
+  options.token_file = line.server.token_file;
   DCP_ASSIGN_OR_RETURN(std::shared_ptr<client::Channel> channel,
                        client::Channel::Open(options));
   return std::unique_ptr<Daemon>(
@@ -59,9 +59,10 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Connect(const CommandLine& line,
 
 absl::StatusOr<OwnedInspection> Daemon::Inspect(const CommandLine& line) {
   v1::InspectRequest request;
-  SourceToProto(line.paths[0], SourceOptionsOf(line),
+  SourceToProto(line.paths[0], SourceOpenOptions(line),
                 *request.mutable_source());
-  if (!line.tensors_glob.empty()) request.add_names(line.tensors_glob);
+  if (!line.inspect.tensors_glob.empty())
+    request.add_names(line.inspect.tensors_glob);
   // The layout's name follows from the chunks.
   request.set_chunks(true);
   DCP_ASSIGN_OR_RETURN(
@@ -134,7 +135,7 @@ absl::StatusOr<ConvertPlan> Daemon::Convert(const CommandLine& line,
     const v1::ConvertResult::ShareResult& share = result.share();
     outcome.bytes_read = share.bytes_read();
     outcome.bytes_written = share.bytes_written();
-    outcome.share = {.share = line.share.value_or(Share()),
+    outcome.share = {.share = line.work.share.value_or(Share()),
                      .plan_id = share.plan_id(),
                      .num_pieces = share.num_pieces(),
                      .num_pieces_done = share.num_pieces_written(),

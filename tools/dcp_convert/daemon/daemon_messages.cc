@@ -24,17 +24,17 @@ template <typename Request>
 Request WritingMessage(const CommandLine& line) {
   Request request;
   ConvertSpecToProto(MakeConvertSpec(line), request);
-  SourceToProto(line.paths[0], SourceOptionsOf(line),
+  SourceToProto(line.paths[0], SourceOpenOptions(line),
                 *request.mutable_source());
-  request.mutable_destination()->set_path(line.paths[1]);
-  request.mutable_options()->set_validate_only(line.plan);
+  request.mutable_destination()->set_path(line.write.dst.text());
+  request.mutable_options()->set_validate_only(line.write.plan);
   // The server has its own default.
   if (line.memory_bytes != kDefaultMemoryBytes) {
     request.mutable_options()->set_memory_bytes(line.memory_bytes);
   }
-  if (line.share.has_value()) {
-    request.mutable_share()->set_index(line.share->index);
-    request.mutable_share()->set_count(line.share->count);
+  if (line.work.share.has_value()) {
+    request.mutable_share()->set_index(line.work.share->index);
+    request.mutable_share()->set_count(line.work.share->count);
   }
   return request;
 }
@@ -75,22 +75,22 @@ v1::ConsolidateRequest ConsolidateMessage(const CommandLine& line) {
 
 v1::VerifyCheckpointRequest VerifyMessage(const CommandLine& line) {
   v1::VerifyCheckpointRequest request;
-  SourceToProto(line.paths[0], SourceOptionsOf(line),
+  SourceToProto(line.paths[0], SourceOpenOptions(line),
                 *request.mutable_source());
-  request.set_sample_percent(line.sample_percent);
+  request.set_sample_percent(line.verify.sample_percent);
   return request;
 }
 
 v1::DiffRequest DiffMessage(const CommandLine& line) {
   v1::DiffRequest request;
-  SourceToProto(line.paths[0], SourceOptionsOf(line), *request.mutable_a());
-  SourceToProto(line.paths[1], SecondSourceOptionsOf(line),
+  SourceToProto(line.paths[0], SourceOpenOptions(line), *request.mutable_a());
+  SourceToProto(line.paths[1], SecondSourceOpenOptions(line),
                 *request.mutable_b());
   SelectionToProto(line.selection, *request.mutable_selection_a());
-  SelectionToProto(SecondSelectionOf(line), *request.mutable_selection_b());
+  SelectionToProto(SecondSelection(line), *request.mutable_selection_b());
   request.set_tensors_only(ComparesTensorsOnly(line));
-  if (line.tolerance.has_value()) {
-    ToleranceToProto(*line.tolerance, *request.mutable_tolerance());
+  if (line.diff.tolerance.has_value()) {
+    ToleranceToProto(*line.diff.tolerance, *request.mutable_tolerance());
   }
   return request;
 }

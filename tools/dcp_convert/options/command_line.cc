@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "absl/strings/string_view.h"
-#include "dcp/checkpoint/files/format.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp::tools {
@@ -22,40 +21,41 @@ std::optional<Format> OutputFormat(const CommandLine& line) {
     case Verb::kDcpToTorch:
       return Format::kTorch;
     case Verb::kConsolidate:
-      return line.spec.to.has_value() ? line.spec.to
-                                      : FormatFromSuffix(line.paths[1]);
+      return line.write.spec.to.has_value() ? line.write.spec.to
+                                            : line.write.dst.format();
     default:
-      return line.spec.to;
+      return line.write.spec.to;
   }
 }
 
 // The folder with the config, tokenizer and generation files; empty: the
 // source.
-std::string CompanionOptions(const CommandLine& line) {
-  if (!line.assets.empty()) return line.assets;
-  return BaseName(line.config) == kConfigName ? ParentDirectory(line.config)
-                                              : "";
+std::string AssetsFolder(const CommandLine& line) {
+  if (!line.write.spec.assets.empty()) return line.write.spec.assets;
+  return BaseName(line.map.config) == kConfigName
+             ? ParentDirectory(line.map.config)
+             : "";
 }
 
 }  // namespace
 
-OpenOptions SourceOptionsOf(const CommandLine& line) {
+OpenOptions SourceOpenOptions(const CommandLine& line) {
   OpenOptions options;
-  options.direct = line.direct;
-  options.rank = line.rank;
-  options.dialect = line.dialect;
-  options.map = line.map_spec;
+  options.direct = line.source.direct;
+  options.rank = line.source.rank;
+  options.dialect = line.source.dialect;
+  options.map = line.map.spec;
   return options;
 }
 
-OpenOptions SecondSourceOptionsOf(const CommandLine& line) {
-  OpenOptions options = SourceOptionsOf(line);
+OpenOptions SecondSourceOpenOptions(const CommandLine& line) {
+  OpenOptions options = SourceOpenOptions(line);
   options.dialect.from = std::nullopt;
   options.map = nullptr;
   return options;
 }
 
-SelectionOptions SecondSelectionOf(const CommandLine& line) {
+SelectionOptions SecondSelection(const CommandLine& line) {
   SelectionOptions selection;
   if (line.verb != Verb::kDiff) return selection;
   selection.parts = line.selection.parts;
@@ -69,19 +69,19 @@ SelectionOptions SecondSelectionOf(const CommandLine& line) {
 }
 
 ConvertSpec MakeConvertSpec(const CommandLine& line) {
-  ConvertSpec spec = line.spec;
-  spec.open = SourceOptionsOf(line);
+  ConvertSpec spec = line.write.spec;
+  spec.open = SourceOpenOptions(line);
   spec.to = OutputFormat(line);
   spec.consolidate = line.verb == Verb::kConsolidate;
   spec.selection = line.selection;
-  spec.companions_from = CompanionOptions(line);
+  spec.assets = AssetsFolder(line);
   return spec;
 }
 
 bool WritesToStandardOutput(const CommandLine& line) {
   return (line.verb == Verb::kConvert || line.verb == Verb::kConsolidate ||
           line.verb == Verb::kDcpToTorch) &&
-         line.paths.size() == 2 && line.paths[1] == "-";
+         line.write.dst.text() == "-";
 }
 
 }  // namespace dcp::tools

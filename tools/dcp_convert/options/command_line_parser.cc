@@ -23,6 +23,9 @@
 namespace dcp::tools {
 namespace {
 
+// The operands of the verbs that write.
+constexpr absl::string_view kSourceAndDestination = "SRC DST";
+
 absl::Status Refuse(const VerbRow& verb, absl::string_view message) {
   return UsageError(Tool(), &verb, message);
 }
@@ -59,8 +62,8 @@ absl::Status CheckAction(const VerbRow& verb, const CommandLine& line,
 
 // Checks options that only this machine, or only a server, supports.
 absl::Status CheckServer(const VerbRow& verb, const CommandLine& line) {
-  if (!line.server.empty()) {
-    if (line.direct == DirectMode::kAuto && line.num_lanes == 0) {
+  if (!line.server.address.empty()) {
+    if (line.source.direct == DirectMode::kAuto && line.write.num_lanes == 0) {
       return absl::OkStatus();
     }
     return Refuse(
@@ -69,8 +72,9 @@ absl::Status CheckServer(const VerbRow& verb, const CommandLine& line) {
   if (line.verb == Verb::kJobs) {
     return Refuse(verb, "jobs requires --server, or TESSERA_SERVER");
   }
-  if (line.tls || !line.tls_ca.empty() || !line.tls_cert.empty() ||
-      !line.tls_key.empty() || !line.token_file.empty()) {
+  if (line.server.tls || !line.server.ca_file.empty() ||
+      !line.server.cert_file.empty() || !line.server.key_file.empty() ||
+      !line.server.token_file.empty()) {
     return Refuse(verb,
                   "--tls, --tls-ca, --tls-cert, --tls-key and --token-file "
                   "require --server");
@@ -84,7 +88,7 @@ absl::Status CheckFleet(const VerbRow& verb, const CommandLine& line) {
   const bool writes = line.verb == Verb::kConvert ||
                       line.verb == Verb::kReshard ||
                       line.verb == Verb::kConsolidate;
-  if (writes && !IsShared(line) && !line.plan) return absl::OkStatus();
+  if (writes && !IsShared(line) && !line.write.plan) return absl::OkStatus();
   return Refuse(verb,
                 "several servers share a convert, a reshard or a consolidate, "
                 "without --plan, --share and --workers: name one server");
@@ -92,30 +96,30 @@ absl::Status CheckFleet(const VerbRow& verb, const CommandLine& line) {
 
 // Checks options for workers that share the work.
 absl::Status CheckWorkers(const VerbRow& verb, const CommandLine& line) {
-  if (line.share.has_value() && line.workers) {
+  if (line.work.share.has_value() && line.work.by_launcher) {
     return Refuse(verb,
                   "--share and --workers both say the share of this worker: "
                   "give only one of the two");
   }
-  if (line.num_workers != 0 && !line.workers) {
+  if (line.work.num_workers != 0 && !line.work.by_launcher) {
     return Refuse(verb, "--num-workers requires --workers");
   }
-  if (line.wait_seconds != 0 && !line.wait) {
+  if (line.work.wait_seconds != 0 && !line.work.wait) {
     return Refuse(verb, "--wait-for requires --wait");
   }
   if (line.verb == Verb::kWorkers) {
-    return line.wait && line.discard
+    return line.work.wait && line.workers.discard
                ? Refuse(verb, "--wait and --discard: give only one of the two")
                : absl::OkStatus();
   }
   if (!IsShared(line)) {
-    return line.wait || !line.records.empty()
+    return line.work.wait || !line.work.records.empty()
                ? Refuse(verb,
                         "--wait and --records require --workers or --share")
                : absl::OkStatus();
   }
   if (line.verb == Verb::kVerify &&
-      (line.records.empty() || !line.server.empty())) {
+      (line.work.records.empty() || !line.server.address.empty())) {
     return Refuse(verb,
                   "workers that share a verify are processes, which leave what "
                   "they find where all of them see it: give --records, and "
@@ -126,8 +130,9 @@ absl::Status CheckWorkers(const VerbRow& verb, const CommandLine& line) {
                   "workers write files that all of them see: name a "
                   "destination that is not '-'");
   }
-  if (!line.server.empty() &&
-      (line.workers || line.wait || line.piece_bytes != kPieceBytes)) {
+  if (!line.server.address.empty() &&
+      (line.work.by_launcher || line.work.wait ||
+       line.work.piece_bytes != kPieceBytes)) {
     return Refuse(verb,
                   "--workers, --wait and --piece-size are for workers that "
                   "are processes: a server does the share of --share");
@@ -137,18 +142,18 @@ absl::Status CheckWorkers(const VerbRow& verb, const CommandLine& line) {
 
 // Checks options that are used before the conversion or after it.
 absl::Status CheckAround(const VerbRow& verb, const CommandLine& line) {
-  if (!line.assets.empty() && !line.spec.copy_companions) {
+  if (!line.write.spec.assets.empty() && !line.write.spec.copy_config) {
     return Refuse(verb,
                   "--assets names files to copy, and --no-copy-config copies "
                   "none: give only one of the two");
   }
-  if (!line.assets.empty() && !line.server.empty()) {
+  if (!line.write.spec.assets.empty() && !line.server.address.empty()) {
     return Refuse(verb,
                   "--assets names a folder of this machine, and a server "
                   "copies only what is next to its source: leave out --server, "
                   "or copy the files into the result");
   }
-  if (!line.check) return absl::OkStatus();
+  if (!line.write.check) return absl::OkStatus();
   if (WritesToStandardOutput(line)) {
     return Refuse(verb,
                   "--check reads what was written, but standard output cannot "
@@ -159,10 +164,10 @@ absl::Status CheckAround(const VerbRow& verb, const CommandLine& line) {
                   "--check reads the whole result, but each worker knows only "
                   "its share: run dcp-convert diff when all are done");
   }
-  if (line.spec.to_dialect.has_value()) {
+  if (line.write.spec.to_dialect.has_value()) {
     return Refuse(verb,
                   absl::StrCat("--check compares tensors by name, but ",
-                               DialectName(*line.spec.to_dialect),
+                               DialectName(*line.write.spec.to_dialect),
                                " gives them others: convert without --check"));
   }
   return absl::OkStatus();
@@ -181,16 +186,16 @@ absl::Status CheckDash(const VerbRow& verb, const CommandLine& line) {
                   "a checkpoint is read at random offsets, not from standard "
                   "input: name a file; './-' is a file called '-'");
   }
-  if (line.spec.to == Format::kDcp || line.spec.mesh.has_value()) {
+  if (line.write.spec.to == Format::kDcp || line.write.spec.mesh.has_value()) {
     return Refuse(
         verb, "DCP is a directory, but '-' is one stream: name a directory");
   }
-  if (!line.server.empty()) {
+  if (!line.server.address.empty()) {
     return Refuse(verb,
                   "a server cannot write to this standard output: "
                   "leave out --server, or name a file");
   }
-  if (line.json && !line.plan) {
+  if (line.json && !line.write.plan) {
     return Refuse(verb,
                   "with '-' the checkpoint goes to standard output, so "
                   "--json cannot be used");
@@ -214,9 +219,10 @@ absl::Status CheckOperands(const VerbRow& verb, const CommandLine& line) {
 }
 
 absl::Status CheckMesh(const VerbRow& verb, const CommandLine& line) {
-  if (!line.spec.mesh.has_value()) return absl::OkStatus();
-  const std::optional<Format> to =
-      line.spec.to.has_value() ? line.spec.to : FormatFromSuffix(line.paths[1]);
+  if (!line.write.spec.mesh.has_value()) return absl::OkStatus();
+  const std::optional<Format> to = line.write.spec.to.has_value()
+                                       ? line.write.spec.to
+                                       : line.write.dst.format();
   if (line.verb == Verb::kConvert && to.has_value() && *to != Format::kDcp) {
     return Refuse(verb, absl::StrCat("--mesh requires DCP output, but the "
                                      "output is ",
@@ -233,27 +239,26 @@ absl::Status CheckCombination(const VerbRow& verb, const CommandLine& line) {
   DCP_RETURN_IF_ERROR(CheckFleet(verb, line));
   DCP_RETURN_IF_ERROR(CheckWorkers(verb, line));
   DCP_RETURN_IF_ERROR(CheckAround(verb, line));
-  if (line.all && line.depth != 0) {
+  if (line.inspect.all && line.inspect.depth != 0) {
     return Refuse(verb,
                   "--all lists every tensor, and --depth groups them: "
                   "give only one of the two");
   }
   if (line.verb == Verb::kReshard) {
-    if (!line.spec.mesh.has_value()) {
+    if (!line.write.spec.mesh.has_value()) {
       return Refuse(verb, "reshard requires --mesh, such as --mesh shard=4");
     }
-    if (FormatFromSuffix(line.paths[1]).has_value()) {
+    if (line.write.dst.format().has_value()) {
       return Refuse(verb,
                     absl::StrCat("reshard writes a DCP directory; to write '",
-                                 line.paths[1], "', use consolidate"));
+                                 line.write.dst.text(), "', use consolidate"));
     }
   }
-  if (line.verb == Verb::kConsolidate && !line.spec.to.has_value() &&
-      !WritesToStandardOutput(line) &&
-      !FormatFromSuffix(line.paths[1]).has_value()) {
+  if (line.verb == Verb::kConsolidate && !line.write.spec.to.has_value() &&
+      !WritesToStandardOutput(line) && !line.write.dst.format().has_value()) {
     return Refuse(
         verb,
-        absl::StrCat("the name '", line.paths[1],
+        absl::StrCat("the name '", line.write.dst.text(),
                      "' does not tell the format: use a name that ends in "
                      ".pt or .safetensors, or give --to"));
   }
@@ -294,7 +299,7 @@ absl::StatusOr<std::optional<CommandLine>> ParseWithoutVerb(
     if (args.size() == 1) return line;
     const VerbRow* row = FindVerb(Tool(), args[1]);
     if (row == nullptr) return UnknownVerb(Tool(), args[1]);
-    line.verb = VerbOf(*row);
+    line.verb = VerbForRow(*row);
     return line;
   }
   if (first == "man") {
@@ -325,7 +330,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> args,
   const VerbRow* verb = FindVerb(Tool(), args[0]);
   if (verb == nullptr) return UnknownVerb(Tool(), args[0]);
   CommandLine line;
-  line.verb = VerbOf(*verb);
+  line.verb = VerbForRow(*verb);
   DCP_ASSIGN_OR_RETURN(
       line.paths,
       ParseVerbOptions(Tool(), *verb, args.subspan(1),
@@ -333,13 +338,16 @@ absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> args,
                          return AllOptions()[option].apply(value, line);
                        }));
   if (line.action == CommandLine::Action::kHelp) return line;
-  // A verb without --server ignores the variable too.
-  if (line.server.empty() && line.verb != Verb::kWorkers &&
-      line.verb != Verb::kClean && line.verb != Verb::kMaps) {
-    line.server = std::string(server);
+  if (verb->operands == kSourceAndDestination && line.paths.size() == 2) {
+    line.write.dst = line.paths[1];
   }
-  if (line.verb == Verb::kWorkers && !line.records.empty()) {
-    line.paths.push_back(line.records);
+  // A verb without --server ignores the variable too.
+  if (line.server.address.empty() && line.verb != Verb::kWorkers &&
+      line.verb != Verb::kClean && line.verb != Verb::kMaps) {
+    line.server.address = std::string(server);
+  }
+  if (line.verb == Verb::kWorkers && !line.work.records.empty()) {
+    line.paths.push_back(line.work.records);
   }
   if (const absl::Status resolved = ResolveMeshOptions(line); !resolved.ok()) {
     return Refuse(*verb, resolved.message());

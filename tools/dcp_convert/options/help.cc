@@ -50,7 +50,7 @@ std::string GeneralHelp() {
 }
 
 std::string VerbHelp(Verb verb) {
-  const VerbRow& row = RowOf(verb);
+  const VerbRow& row = RowForVerb(verb);
   std::string text = absl::StrCat(
       "Usage: dcp-convert ", row.name, " [OPTION]... ", row.operands, "\n\n",
       row.description, "\nOptions ('...': may be given several times):\n");

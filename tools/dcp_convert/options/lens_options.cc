@@ -41,59 +41,60 @@ absl::Status SetDecode(absl::string_view value, CommandLine& line) {
   if (value != "fp8-128" && value != "mxfp4") {
     return IsNot(value, "fp8-128 or mxfp4");
   }
-  line.decode = std::string(value);
+  line.map.decode = std::string(value);
   return absl::OkStatus();
 }
 
 absl::Status SetEncode(absl::string_view value, CommandLine& line) {
   if (value != "fp8-128") return IsNot(value, "fp8-128");
-  line.encode = true;
+  line.map.encode = true;
   return absl::OkStatus();
 }
 
 absl::Status AddEncodeExclude(absl::string_view value, CommandLine& line) {
-  line.encode_exclude.emplace_back(value);
+  line.map.encode_exclude.emplace_back(value);
   return absl::OkStatus();
 }
 
 absl::Status SetAdapter(absl::string_view value, CommandLine& line) {
-  if (!line.adapter.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--adapter is given twice, as ", line.adapter, " and as ",
-                     value, ": merge one, and then the other into the result"));
+  if (!line.map.adapter.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--adapter is given twice, as ", line.map.adapter, " and as ", value,
+        ": merge one, and then the other into the result"));
   }
-  line.adapter = std::string(value);
+  line.map.adapter = std::string(value);
   return absl::OkStatus();
 }
 
 absl::Status AddAverage(absl::string_view value, CommandLine& line) {
-  line.average.emplace_back(value);
+  line.map.average.emplace_back(value);
   return absl::OkStatus();
 }
 
 absl::Status CheckLenses(const CommandLine& line) {
-  if (!line.average.empty() &&
-      (IsMapped(line) || !line.adapter.empty() || !line.decode.empty())) {
+  if (!line.map.average.empty() &&
+      (IsMapped(line) || !line.map.adapter.empty() ||
+       !line.map.decode.empty())) {
     return absl::InvalidArgumentError(
         "--average excludes --map, --map-file, --adapter and --decode: take "
         "the mean first, and convert the result");
   }
-  if (!line.decode.empty() && IsMapped(line)) {
+  if (!line.map.decode.empty() && IsMapped(line)) {
     return absl::InvalidArgumentError(
         "--decode belongs to conversions without a mapping; with --map, the "
         "blocks of the source's side are decoded");
   }
-  if (!line.decode.empty() && !line.adapter.empty()) {
+  if (!line.map.decode.empty() && !line.map.adapter.empty()) {
     return absl::InvalidArgumentError(
         "--decode and --adapter exclude each other: decode first, and merge "
         "the adapter into the result");
   }
-  if (!line.encode_exclude.empty() && !line.encode) {
+  if (!line.map.encode_exclude.empty() && !line.map.encode) {
     return absl::InvalidArgumentError(
         "--encode-exclude says what --encode leaves as it is, which is not "
         "given");
   }
-  if (line.encode && !line.selection.casts.empty()) {
+  if (line.map.encode && !line.selection.casts.empty()) {
     return absl::InvalidArgumentError(
         "--encode and --cast exclude each other: cast first, and encode the "
         "result");
@@ -103,10 +104,10 @@ absl::Status CheckLenses(const CommandLine& line) {
 
 absl::StatusOr<MapSpec> SpecWithoutRules(const CommandLine& line) {
   const std::string blocks =
-      line.decode.empty()
+      line.map.decode.empty()
           ? ""
           : absl::StrCat("{blocks: {kind: ",
-                         line.decode == "mxfp4" ? kMxfp4 : kFloat8, "}}");
+                         line.map.decode == "mxfp4" ? kMxfp4 : kFloat8, "}}");
   DCP_ASSIGN_OR_RETURN(
       Mapping mapping,
       ParseMapping(absl::StrCat("tessera-mapping: 1\nname: computed\n"
@@ -125,10 +126,10 @@ absl::StatusOr<MapSpec> SpecWithoutRules(const CommandLine& line) {
 }
 
 void AddLenses(const CommandLine& line, MapSpec& spec) {
-  spec.adapter = line.adapter;
-  spec.average = line.average;
-  spec.encode = line.encode;
-  spec.encode_exclude = line.encode_exclude;
+  spec.adapter = line.map.adapter;
+  spec.average = line.map.average;
+  spec.encode = line.map.encode;
+  spec.encode_exclude = line.map.encode_exclude;
 }
 
 }  // namespace dcp::tools

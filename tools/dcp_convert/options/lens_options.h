@@ -21,8 +21,8 @@ absl::Status AddAverage(absl::string_view value, CommandLine& line);
 
 // Whether the line asks for any of this.
 inline bool HasLens(const CommandLine& line) {
-  return !line.decode.empty() || !line.adapter.empty() ||
-         !line.average.empty() || line.encode;
+  return !line.map.decode.empty() || !line.map.adapter.empty() ||
+         !line.map.average.empty() || line.map.encode;
 }
 
 // InvalidArgument for options that exclude each other.

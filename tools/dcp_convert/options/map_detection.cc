@@ -30,7 +30,7 @@ std::vector<std::string> NamesFor(absl::Span<const MappingTensor> tensors,
                                   const CommandLine& line) {
   std::string model_prefix;
   std::string states_prefix;
-  for (const auto& [place, text] : line.map_prefixes) {
+  for (const auto& [place, text] : line.map.prefixes) {
     if (place == side.name) model_prefix = text;
     if (place == absl::StrCat(side.name, ".states")) states_prefix = text;
   }
@@ -67,7 +67,7 @@ absl::Status Ambiguous(absl::Span<const Spelling> found, bool is_one_family) {
 absl::StatusOr<StoredShapes> ReadShapes(FileSystem& fs, const std::string& path,
                                         const CommandLine& line,
                                         std::stop_token stop) {
-  OpenOptions options = SourceOptionsOf(line);
+  OpenOptions options = SourceOpenOptions(line);
   options.map = nullptr;
   const absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint =
       Checkpoint::Open(fs, path, options, std::move(stop));
@@ -94,11 +94,12 @@ absl::StatusOr<Spelling> FindSpelling(absl::Span<const Mapping> mappings,
   std::vector<std::string> lacking;
   for (const Mapping& mapping : mappings) {
     for (const MappingSide& side : mapping.file().sides) {
-      if (!line.from_side.empty() && line.from_side != side.name) continue;
+      if (!line.map.from_side.empty() && line.map.from_side != side.name)
+        continue;
       const absl::StatusOr<std::optional<std::string>> unknown =
           FirstUnknownName(mapping.file(), side.name,
                            NamesFor(tensors, side, line), config,
-                           line.map_settings);
+                           line.map.settings);
       // Most families lack the settings that the user gave.
       if (!unknown.ok() && mappings.size() > 1) continue;
       DCP_RETURN_IF_ERROR(unknown.status());

@@ -36,10 +36,10 @@ absl::StatusOr<StoredShapes> ReadShapes(FileSystem& fs, const std::string& path,
                                         const CommandLine& line,
                                         std::stop_token stop);
 
-// The only side of one of `mappings` that knows all names; only sides called
-// line.from_side if that is given. InvalidArgument, with the candidates, if
-// there are several; DataLoss, marked as the source's, with names that sides do
-// not know, if there is none.
+// The only side in `mappings` that knows all names. With line.map.from_side,
+// only sides with that name count. InvalidArgument, with the candidates, if
+// there are several; DataLoss, marked as the source's, with names that no side
+// knows, if there is none.
 absl::StatusOr<Spelling> FindSpelling(absl::Span<const Mapping> mappings,
                                       absl::Span<const MappingTensor> tensors,
                                       const std::string& config,

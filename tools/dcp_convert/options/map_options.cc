@@ -36,30 +36,30 @@ bool NamesSides(absl::string_view map) {
 
 absl::Status CheckAlone(const CommandLine& line) {
   const bool is_mapped = IsMapped(line);
-  if (!line.map.empty() && !line.map_file.empty()) {
+  if (!line.map.name.empty() && !line.map.file.empty()) {
     return absl::InvalidArgumentError(
         "--map and --map-file exclude each other: one names a family that is "
         "known, the other a rule file");
   }
   for (const auto& [name, is_there] : {
-           std::pair("--from-side", !line.from_side.empty()),
-           std::pair("--to-side", !line.to_side.empty()),
-           std::pair("--config", !line.config.empty()),
-           std::pair("--set", !line.map_settings.empty()),
-           std::pair("--at", !line.map_prefixes.empty()),
-           std::pair("--check-padding", line.spec.check_padding),
-           std::pair("--allow-missing", !line.allow_missing.empty()),
-           std::pair("--force-family", line.force_family),
+           std::pair("--from-side", !line.map.from_side.empty()),
+           std::pair("--to-side", !line.map.to_side.empty()),
+           std::pair("--config", !line.map.config.empty()),
+           std::pair("--set", !line.map.settings.empty()),
+           std::pair("--at", !line.map.prefixes.empty()),
+           std::pair("--check-padding", line.write.spec.check_padding),
+           std::pair("--allow-missing", !line.map.allow_missing.empty()),
+           std::pair("--force-family", line.map.force_family),
            std::pair("--unmatched",
-                     line.unmatched != MapOptions::Unmatched::kError),
+                     line.map.unmatched != MapOptions::Unmatched::kError),
        }) {
     if (is_there && !is_mapped) {
       return absl::InvalidArgumentError(
           absl::StrCat(name, " requires --map or --map-file"));
     }
   }
-  if (NamesSides(line.map) &&
-      (!line.from_side.empty() || !line.to_side.empty())) {
+  if (NamesSides(line.map.name) &&
+      (!line.map.from_side.empty() || !line.map.to_side.empty())) {
     return absl::InvalidArgumentError(
         "--map names both sides; --from-side and --to-side belong to "
         "--map auto, --map FAMILY and --map-file");
@@ -71,20 +71,20 @@ absl::Status CheckAlone(const CommandLine& line) {
 absl::StatusOr<std::vector<Mapping>> CandidateMappings(
     FileSystem& fs, const CommandLine& line, const std::string& config) {
   std::vector<Mapping> mappings;
-  if (!line.map_file.empty()) {
-    DCP_ASSIGN_OR_RETURN(Mapping mapping, ReadMapping(fs, line.map_file));
+  if (!line.map.file.empty()) {
+    DCP_ASSIGN_OR_RETURN(Mapping mapping, ReadMapping(fs, line.map.file));
     mappings.push_back(std::move(mapping));
     return mappings;
   }
-  std::vector<std::string> families = {line.map};
-  if (line.map == kAuto) {
+  std::vector<std::string> families = {line.map.name};
+  if (line.map.name == kAuto) {
     DCP_ASSIGN_OR_RETURN(families, FamiliesFor(config));
   }
   for (const std::string& family : families) {
     const absl::StatusOr<Mapping> mapping = BuiltinMapping(family);
     if (!mapping.ok()) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "--map '", line.map,
+          "--map '", line.map.name,
           "' is not auto, FAMILY-SIDE-to-SIDE, such as llama-hf-to-torchtitan, "
           "or FAMILY with --to-side; the families are ",
           absl::StrJoin(BuiltinMappings(), ", ")));
@@ -95,11 +95,11 @@ absl::StatusOr<std::vector<Mapping>> CandidateMappings(
 }
 
 // Sets both sides. The names in the source may tell one.
-absl::StatusOr<MapSpec> SpecOf(FileSystem& fs, const CommandLine& line,
-                               const std::string& config,
-                               const std::stop_token& stop) {
-  if (NamesSides(line.map)) {
-    DCP_ASSIGN_OR_RETURN(const MapName name, ParseMapName(line.map));
+absl::StatusOr<MapSpec> ChosenMapSpec(FileSystem& fs, const CommandLine& line,
+                                      const std::string& config,
+                                      const std::stop_token& stop) {
+  if (NamesSides(line.map.name)) {
+    DCP_ASSIGN_OR_RETURN(const MapName name, ParseMapName(line.map.name));
     DCP_ASSIGN_OR_RETURN(Mapping mapping, BuiltinMapping(name.family));
     MapSpec spec{.mapping = std::move(mapping), .options = {}};
     spec.options.from = name.from;
@@ -108,15 +108,15 @@ absl::StatusOr<MapSpec> SpecOf(FileSystem& fs, const CommandLine& line,
   }
   DCP_ASSIGN_OR_RETURN(std::vector<Mapping> mappings,
                        CandidateMappings(fs, line, config));
-  if (line.to_side.empty()) {
+  if (line.map.to_side.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        line.map.empty() ? "--map-file" : "--map ", line.map,
+        line.map.name.empty() ? "--map-file" : "--map ", line.map.name,
         " requires --to-side; ", mappings[0].name(), " has the sides ",
         absl::StrJoin(mappings[0].sides(), ", ")));
   }
-  std::string from = line.from_side;
+  std::string from = line.map.from_side;
   if (from.empty() || mappings.size() > 1) {
-    if (!line.server.empty()) {
+    if (!line.server.address.empty()) {
       return absl::InvalidArgumentError(
           "the names of a server's files are not seen here: say --from-side, "
           "or --map FAMILY-SIDE-to-SIDE");
@@ -130,12 +130,12 @@ absl::StatusOr<MapSpec> SpecOf(FileSystem& fs, const CommandLine& line,
   }
   MapSpec spec{.mapping = std::move(mappings[0]), .options = {}};
   spec.options.from = std::move(from);
-  spec.options.to = line.to_side;
+  spec.options.to = line.map.to_side;
   return spec;
 }
 
 // The parts of the state that the user asks for.
-absl::StatusOr<MapOptions::Parts> PartsOf(const CommandLine& line) {
+absl::StatusOr<MapOptions::Parts> RequestedParts(const CommandLine& line) {
   const std::vector<StatePart>& parts = line.selection.parts;
   if (parts.empty()) return MapOptions::Parts::kAll;
   if (parts == std::vector{StatePart::kModel}) return MapOptions::Parts::kModel;
@@ -147,7 +147,7 @@ absl::StatusOr<MapOptions::Parts> PartsOf(const CommandLine& line) {
 }
 
 absl::Status SetPrefixes(const CommandLine& line, MapSpec& spec) {
-  for (const auto& [place, prefix] : line.map_prefixes) {
+  for (const auto& [place, prefix] : line.map.prefixes) {
     absl::string_view side = place;
     const bool is_of_states = absl::ConsumeSuffix(&side, kStatesSuffix);
     if (side == spec.options.from) {
@@ -172,7 +172,7 @@ absl::Status AddMapSetting(absl::string_view value, CommandLine& line) {
       !absl::SimpleAtoi(value.substr(equals + 1), &number)) {
     return IsNot(value, "NAME=N with a whole number N");
   }
-  line.map_settings[std::string(value.substr(0, equals))] = number;
+  line.map.settings[std::string(value.substr(0, equals))] = number;
   return absl::OkStatus();
 }
 
@@ -183,23 +183,23 @@ absl::Status AddMapPrefix(absl::string_view value, CommandLine& line) {
                  "SIDE=PREFIX or SIDE.states=PREFIX, such as "
                  "torchtitan=model.");
   }
-  line.map_prefixes.emplace_back(value.substr(0, equals),
+  line.map.prefixes.emplace_back(value.substr(0, equals),
                                  value.substr(equals + 1));
   return absl::OkStatus();
 }
 
 absl::Status AddAllowMissing(absl::string_view value, CommandLine& line) {
-  line.allow_missing.emplace_back(value);
+  line.map.allow_missing.emplace_back(value);
   return absl::OkStatus();
 }
 
 absl::Status SetUnmatched(absl::string_view value, CommandLine& line) {
   if (value == "error") {
-    line.unmatched = MapOptions::Unmatched::kError;
+    line.map.unmatched = MapOptions::Unmatched::kError;
   } else if (value == "keep") {
-    line.unmatched = MapOptions::Unmatched::kKeep;
+    line.map.unmatched = MapOptions::Unmatched::kKeep;
   } else if (value == "drop") {
-    line.unmatched = MapOptions::Unmatched::kDrop;
+    line.map.unmatched = MapOptions::Unmatched::kDrop;
   } else {
     return IsNot(value, "error, keep or drop");
   }
@@ -231,8 +231,8 @@ absl::StatusOr<Mapping> ReadMapping(FileSystem& fs, const std::string& path) {
 absl::StatusOr<std::string> ReadModelConfig(FileSystem& fs,
                                             const CommandLine& line,
                                             const std::string& source) {
-  if (!line.config.empty()) {
-    return ReadFile(fs, line.config, kMaxModelConfigBytes,
+  if (!line.map.config.empty()) {
+    return ReadFile(fs, line.map.config, kMaxModelConfigBytes,
                     /*follow_symlinks=*/true);
   }
   if (source.empty()) return std::string();
@@ -245,7 +245,7 @@ absl::Status LoadMap(FileSystem& fs, CommandLine& line,
   DCP_RETURN_IF_ERROR(CheckAlone(line));
   DCP_RETURN_IF_ERROR(CheckLenses(line));
   if (!IsMapped(line) && !HasLens(line)) return absl::OkStatus();
-  if (!line.server.empty() && HasLens(line)) {
+  if (!line.server.address.empty() && HasLens(line)) {
     return absl::UnimplementedError(
         "--decode, --encode, --adapter and --average do not work on a server; "
         "leave out --server, or TESSERA_SERVER");
@@ -253,25 +253,26 @@ absl::Status LoadMap(FileSystem& fs, CommandLine& line,
   if (!IsMapped(line)) {
     DCP_ASSIGN_OR_RETURN(MapSpec spec, SpecWithoutRules(line));
     AddLenses(line, spec);
-    line.map_spec = std::make_shared<const MapSpec>(std::move(spec));
+    line.map.spec = std::make_shared<const MapSpec>(std::move(spec));
     return absl::OkStatus();
   }
   // Without --config, a server looks for the file next to the source.
   DCP_ASSIGN_OR_RETURN(
       std::string config,
-      ReadModelConfig(fs, line, line.server.empty() ? line.paths[0] : ""));
-  DCP_ASSIGN_OR_RETURN(MapSpec spec, SpecOf(fs, line, config, stop));
+      ReadModelConfig(fs, line,
+                      line.server.address.empty() ? line.paths[0] : ""));
+  DCP_ASSIGN_OR_RETURN(MapSpec spec, ChosenMapSpec(fs, line, config, stop));
   AddLenses(line, spec);
   DCP_RETURN_IF_ERROR(SetPrefixes(line, spec));
   DCP_RETURN_IF_ERROR(CheckSides(spec));
-  DCP_ASSIGN_OR_RETURN(spec.options.parts, PartsOf(line));
+  DCP_ASSIGN_OR_RETURN(spec.options.parts, RequestedParts(line));
   line.selection.parts.clear();
-  spec.options.settings = line.map_settings;
-  spec.options.unmatched = line.unmatched;
-  spec.options.allow_missing = line.allow_missing;
-  spec.options.force_family = line.force_family;
+  spec.options.settings = line.map.settings;
+  spec.options.unmatched = line.map.unmatched;
+  spec.options.allow_missing = line.map.allow_missing;
+  spec.options.force_family = line.map.force_family;
   spec.options.config = std::move(config);
-  line.map_spec = std::make_shared<const MapSpec>(std::move(spec));
+  line.map.spec = std::make_shared<const MapSpec>(std::move(spec));
   return absl::OkStatus();
 }
 

@@ -41,11 +41,11 @@ absl::StatusOr<std::string> ReadModelConfig(FileSystem& fs,
                                             const CommandLine& line,
                                             const std::string& source);
 
-// Reads the rule file and config.json, if the line asks for a mapping, into
-// line.map_spec; and the names of the source, if they tell how it is spelled.
-// InvalidArgument names the option, or the place in the rule file; errors that
-// are marked as the source's are those of opening it; others are those of
-// reading. Blocking.
+// If the line asks for a mapping, reads the rule file and config.json into
+// line.map.spec. Reads the source's names too if they tell the side.
+// InvalidArgument names the option, or the place in the rule file. An error
+// that is marked as the source's comes from opening it; other errors come from
+// reading files. Blocking.
 absl::Status LoadMap(FileSystem& fs, CommandLine& line,
                      const std::stop_token& stop);
 

@@ -32,14 +32,14 @@ bool IsMeshName(absl::string_view text) {
 // one, the first mesh. Tensor names may contain an @ too.
 const Mesh& TakeMesh(const CommandLine& line, PlacementRule& rule) {
   const size_t at = rule.glob.rfind('@');
-  if (at == std::string::npos || at == 0) return *line.spec.mesh;
-  for (const NamedMesh& other : line.spec.other_meshes) {
+  if (at == std::string::npos || at == 0) return *line.write.spec.mesh;
+  for (const NamedMesh& other : line.write.spec.other_meshes) {
     if (other.name != absl::string_view(rule.glob).substr(at + 1)) continue;
     rule.mesh = other.name;
     rule.glob.resize(at);
     return other.mesh;
   }
-  return *line.spec.mesh;
+  return *line.write.spec.mesh;
 }
 
 absl::StatusOr<Placements> PlacementsOn(const Mesh& mesh,
@@ -60,12 +60,12 @@ absl::StatusOr<Placements> PlacementsOn(const Mesh& mesh,
 absl::Status AddMesh(absl::string_view value, CommandLine& line) {
   const size_t colon = value.find(':');
   if (colon == absl::string_view::npos) {
-    if (line.spec.mesh.has_value()) {
+    if (line.write.spec.mesh.has_value()) {
       return IsNot(value,
                    "the only mesh without a name; write NAME:SPEC for another "
                    "one, such as experts:efsdp=2,ep=2");
     }
-    DCP_ASSIGN_OR_RETURN(line.spec.mesh, ParseMesh(value));
+    DCP_ASSIGN_OR_RETURN(line.write.spec.mesh, ParseMesh(value));
     return absl::OkStatus();
   }
   const absl::string_view name = value.substr(0, colon);
@@ -73,7 +73,7 @@ absl::Status AddMesh(absl::string_view value, CommandLine& line) {
     return IsNot(value, "NAME:SPEC, such as experts:efsdp=2,ep=2");
   }
   DCP_ASSIGN_OR_RETURN(Mesh mesh, ParseMesh(value.substr(colon + 1)));
-  line.spec.other_meshes.push_back(
+  line.write.spec.other_meshes.push_back(
       {.name = std::string(name), .mesh = std::move(mesh)});
   return absl::OkStatus();
 }
@@ -90,26 +90,27 @@ absl::Status AddPlacement(absl::string_view value, CommandLine& line) {
   DCP_RETURN_IF_ERROR(NamesAxes(placements)
                           ? ParseAxisCuts(placements).status()
                           : ParsePlacements(placements).status());
-  line.place.emplace_back(value.substr(0, equals), placements);
+  line.write.place.emplace_back(value.substr(0, equals), placements);
   return absl::OkStatus();
 }
 
 absl::Status ResolveMeshOptions(CommandLine& line) {
-  if (!line.tp_axis.empty() && line.tp_plan.empty()) {
+  if (!line.write.tp_axis.empty() && line.write.tp_plan.empty()) {
     return absl::InvalidArgumentError("--tp-axis requires --tp-plan");
   }
-  if (!line.spec.mesh.has_value()) {
-    if (line.place.empty() && line.tp_plan.empty() &&
-        line.spec.other_meshes.empty()) {
+  if (!line.write.spec.mesh.has_value()) {
+    if (line.write.place.empty() && line.write.tp_plan.empty() &&
+        line.write.spec.other_meshes.empty()) {
       return absl::OkStatus();
     }
     return absl::InvalidArgumentError(
-        !line.place.empty()     ? "--place requires --mesh"
-        : !line.tp_plan.empty() ? "--tp-plan requires --mesh"
-                                : "a mesh with a name requires one without, "
-                                  "such as --mesh fsdp=4");
+        !line.write.place.empty() ? "--place requires --mesh"
+        : !line.write.tp_plan.empty()
+            ? "--tp-plan requires --mesh"
+            : "a mesh with a name requires one without, "
+              "such as --mesh fsdp=4");
   }
-  for (const auto& [glob, placements] : line.place) {
+  for (const auto& [glob, placements] : line.write.place) {
     PlacementRule rule;
     rule.glob = glob;
     const Mesh& mesh = TakeMesh(line, rule);
@@ -117,21 +118,21 @@ absl::Status ResolveMeshOptions(CommandLine& line) {
     DCP_RETURN_IF_ERROR(
         Annotate(resolved.status(), "--place '", glob, "=", placements, "'"));
     rule.placements = *std::move(resolved);
-    line.spec.placements.push_back(std::move(rule));
+    line.write.spec.placements.push_back(std::move(rule));
   }
   return absl::OkStatus();
 }
 
 absl::Status LoadTpPlan(FileSystem& fs, CommandLine& line) {
-  if (line.tp_plan.empty()) return absl::OkStatus();
+  if (line.write.tp_plan.empty()) return absl::OkStatus();
   DCP_ASSIGN_OR_RETURN(
       const std::string text,
-      ReadFile(fs, line.tp_plan, fsdp::config::kMaxDocumentBytes,
+      ReadFile(fs, line.write.tp_plan, fsdp::config::kMaxDocumentBytes,
                /*follow_symlinks=*/true));
-  TensorParallel& parallel = line.spec.tensor_parallel.emplace();
+  TensorParallel& parallel = line.write.spec.tensor_parallel.emplace();
   DCP_ASSIGN_OR_RETURN(parallel.plan,
-                       fsdp::parallel_plan_text(line.tp_plan, text));
-  if (!line.tp_axis.empty()) parallel.axis = line.tp_axis;
+                       fsdp::parallel_plan_text(line.write.tp_plan, text));
+  if (!line.write.tp_axis.empty()) parallel.axis = line.write.tp_axis;
   return absl::OkStatus();
 }
 

@@ -18,12 +18,13 @@ absl::Status AddMesh(absl::string_view value, CommandLine& line);
 // "GLOB=S(0),R", "GLOB=tp:S(0),dp:S(0)", "GLOB@MESH=S(0),R".
 absl::Status AddPlacement(absl::string_view value, CommandLine& line);
 
-// Fills in line.spec.placements. InvalidArgument names the option. Pure; any
-// thread.
+// Fills in line.write.spec.placements. InvalidArgument names the option. Pure;
+// any thread.
 absl::Status ResolveMeshOptions(CommandLine& line);
 
-// Reads the file of --tp-plan, if there is one, into line.spec.tensor_parallel.
-// An InvalidArgument has a line for each problem of the file. Blocking.
+// Reads --tp-plan's file, if there is one, into
+// line.write.spec.tensor_parallel. An InvalidArgument has a line for each
+// problem in the file. Blocking.
 absl::Status LoadTpPlan(FileSystem& fs, CommandLine& line);
 
 }  // namespace dcp::tools

@@ -3,8 +3,15 @@
 // Tested by tests/tools/dcp_convert/options/command_line_test.cc.
 #include "tools/dcp_convert/options/option_table.h"
 
+#include <string>
+#include <vector>
+
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "dcp/checkpoint/files/dialect.h"
 #include "tools/dcp_convert/options/lens_options.h"
 #include "tools/dcp_convert/options/map_options.h"
 #include "tools/dcp_convert/options/mesh_options.h"
@@ -37,31 +44,34 @@ constexpr uint32_t kMaps = VerbBit(Verb::kMaps);
 constexpr uint32_t kRemote = kLocal | kJobs;
 constexpr uint32_t kAll = kRemote | kWorkers | kClean | kMaps;
 
+// The longest line in a help text.
+constexpr size_t kHelpColumns = 52;
+
 constexpr OptionRow<CommandLine> kOptions[] = {
     {{"tensors", "GLOB", kInspect,
       "list only names that match; * also matches dots"},
      SetTensors},
     {{"chunks", nullptr, kInspect,
       "list every chunk: its box, file, offset, length"},
-     SetFlag<&CommandLine::chunks>},
+     SetFlagIn<&InspectFlags::chunks>},
     {{"all", nullptr, kInspect,
       "list every tensor; without it more than 200 are\n"
       "grouped by the beginnings of their names"},
-     SetFlag<&CommandLine::all>},
+     SetFlagIn<&InspectFlags::all>},
     {{"depth", "N", kInspect,
       "group tensors by the first N components of their\nnames"},
-     SetPositive<&CommandLine::depth>},
+     SetPositiveIn<&InspectFlags::depth>},
     {{"limit", "N", kInspect, "list at most N lines in each table"},
-     SetPositive<&CommandLine::limit>},
+     SetPositiveIn<&InspectFlags::limit>},
     {{"sample", "PERCENT", kVerify,
       "check this share of the payloads; the structure is\nalways checked "
       "completely"},
      SetSample},
     {{"strict", nullptr, kVerify,
       "the exit code is 1 also if a part has no checksum to\ncompare it with"},
-     SetFlag<&CommandLine::strict>},
+     SetFlagIn<&VerifyFlags::strict>},
     {{"tensors-only", nullptr, kDiff, "do not compare objects"},
-     SetFlag<&CommandLine::tensors_only>},
+     SetFlagIn<&DiffFlags::tensors_only>},
     {{"atol", "NUMBER", kDiff,
       "elements are equal if |A - B| is at most\n"
       "atol + rtol * |B|, as in torch.allclose; one that is\n"
@@ -82,30 +92,34 @@ constexpr OptionRow<CommandLine> kOptions[] = {
       "another mesh of the same ranks has a name:\n"
       "experts:efsdp=2,ep=2",
       true},
-     AddMesh},
+     AddMesh,
+     "mesh other_meshes"},
     {{"place", "GLOB[@MESH]=PLACEMENTS", kPlacing,
       "how tensors lie on the mesh, one placement per\n"
       "axis: S(dim), R, SS(dim,factor); or by the names of\n"
       "axes, the first to cut first: tp:S(0),dp:S(0); last\n"
       "match wins",
       true},
-     AddPlacement},
+     AddPlacement,
+     "placements"},
     {{"tp-plan", "FILE", kPlacing,
       "the plan of tensor parallelism, YAML or JSON, by\n"
       "which parameters and their optimizer state lie that\n"
       "no --place matches"},
-     SetText<&CommandLine::tp_plan>},
+     SetTextIn<&WriteFlags::tp_plan>,
+     "tensor_parallel"},
     {{"tp-axis", "AXIS", kPlacing, "the axis of --tp-plan; default: tp"},
-     SetText<&CommandLine::tp_axis>},
+     SetTextIn<&WriteFlags::tp_axis>},
     {{"part", "PART", kDiff | kWriting,
       "take only the model, the optimizer or extra; if it\nis given once, "
       "names lose its name: model.w is w",
       true, "model optimizer extra"},
-     AddPart},
+     AddPart,
+     "parts"},
     {{"strip-wrappers", nullptr, kDiff | kWriting,
       "leave _fsdp_wrapped_module, _orig_mod,\n_checkpoint_wrapped_module and "
       "a leading module out of\nnames, before they are renamed"},
-     SetFlagOf<&CommandLine::selection, &SelectionOptions::strip_wrappers>},
+     SetFlagIn<&SelectionOptions::strip_wrappers>},
     {{"include", "GLOB", kDiff | kWriting,
       "take only these names; * also matches dots", true},
      AddInclude},
@@ -113,18 +127,21 @@ constexpr OptionRow<CommandLine> kOptions[] = {
      AddExclude},
     {{"rename", "s/OLD/NEW/", kDiff | kWriting,
       "rewrite names (RE2 syntax, \\1 for groups, flag g)", true},
-     AddRename},
+     AddRename,
+     "renames"},
     {{"cast", "[GLOB=]DTYPE", kDiff | kWriting,
       "convert floating tensors: bf16, fp16, fp32, ...;\nlast match wins",
       true},
-     AddCast},
+     AddCast,
+     "casts"},
     {{"max-shard-size", "SIZE", kWriting,
       "split output into files of at most this size: 5GB"},
-     SetMaxShardSize},
+     SetMaxShardSize,
+     "max_shard_bytes"},
     {{"drop-non-tensors", nullptr, kWriting,
       "leave out values that safetensors cannot hold\ninstead of refusing "
       "them"},
-     SetFlagOf<&CommandLine::spec, &ConvertSpec::drop_non_tensors>},
+     SetFlagIn<&ConvertSpec::drop_non_tensors>},
     {{"metadata", "KEY=VALUE", kWholeTensors,
       "set a value of safetensors' __metadata__; those of\nthe source are "
       "kept",
@@ -132,50 +149,50 @@ constexpr OptionRow<CommandLine> kOptions[] = {
      AddMetadata},
     {{"drop-metadata", nullptr, kWholeTensors,
       "leave out the __metadata__ of the source"},
-     SetFlagOf<&CommandLine::spec, &ConvertSpec::drop_metadata>},
+     SetFlagIn<&ConvertSpec::drop_metadata>},
     {{"no-copy-config", nullptr, kWholeTensors,
       "do not copy config, tokenizer and generation files\nof SRC into a "
       "directory of safetensors"},
-     ClearFlagOf<&CommandLine::spec, &ConvertSpec::copy_companions>},
+     ClearFlagIn<&ConvertSpec::copy_config>},
     {{"assets", "DIR", kWholeTensors,
       "copy those files from this folder; default: next to\n"
       "the config.json of --config, else from SRC"},
-     SetText<&CommandLine::assets>},
+     SetTextIn<&ConvertSpec::assets>},
     {{"strict-cast", nullptr, kWriting,
       "refuse a cast if a value is beyond the range of the\nnew type"},
-     SetFlagOf<&CommandLine::spec, &ConvertSpec::strict_cast>},
+     SetFlagIn<&ConvertSpec::strict_cast>},
     {{"no-verify", nullptr, kWriting,
       "do not check what is read against the CRCs and\ndigests that SRC has "
       "of it"},
-     ClearFlagOf<&CommandLine::spec, &ConvertSpec::verify>},
+     ClearFlagIn<&ConvertSpec::verify>},
     {{"drop-unreadable", nullptr, kWriting,
       "leave out objects of unknown classes, which only DCP\nto DCP can carry"},
-     SetFlagOf<&CommandLine::spec, &ConvertSpec::drop_unreadable>},
+     SetFlagIn<&ConvertSpec::drop_unreadable>},
     {{"allow-losses", nullptr, kWriting,
       "convert SRC without what it has and cannot give back,\nsuch as the "
       "shapes of weights, instead of refusing it"},
-     SetFlagOf<&CommandLine::spec, &ConvertSpec::allow_losses>},
+     SetFlagIn<&ConvertSpec::allow_losses>},
     {{"check", nullptr, kWriting,
       "when DST is there, read it and SRC again, and compare\n"
       "every tensor bit by bit, through --map and as --cast\n"
       "makes it; this doubles the reading; if one differs,\n"
       "DST stays, and the exit code is 1"},
-     SetFlag<&CommandLine::check>},
+     SetFlagIn<&WriteFlags::check>},
     {{"overwrite", nullptr, kWriting,
       "replace DST if it is a checkpoint; it stays until\nthe new one is "
       "complete"},
-     SetFlagOf<&CommandLine::spec, &ConvertSpec::overwrite>},
+     SetFlagIn<&ConvertSpec::overwrite>},
     {{"plan", nullptr, kWriting,
       "write nothing; print the files, the bytes to read\nand write, and the "
       "memory"},
-     SetFlag<&CommandLine::plan>},
+     SetFlagIn<&WriteFlags::plan>},
     {{"workers", nullptr, kSharing,
       "do the share of this worker, as its launcher says:\nsrun, an array of "
       "sbatch, mpirun, torchrun or an\nindexed job of Kubernetes"},
-     SetFlag<&CommandLine::workers>},
+     SetFlagIn<&WorkFlags::by_launcher>},
     {{"num-workers", "N", kSharing,
       "with --workers: how many there are, if the launcher\ndoes not say"},
-     SetPositive<&CommandLine::num_workers>},
+     SetPositiveIn<&WorkFlags::num_workers>},
     {{"share", "K/N", kSharing,
       "do share K, from 0, of the N into which N workers\ndivide the work, "
       "whatever starts them"},
@@ -186,26 +203,28 @@ constexpr OptionRow<CommandLine> kOptions[] = {
      SetPieceSize},
     {{"records", "DIR", kVerify | kWorkers,
       "a folder of what workers find that share a verify"},
-     SetText<&CommandLine::records>},
+     SetTextIn<&WorkFlags::records>},
     {{"wait", nullptr, kSharing | kWorkers,
       "wait until all workers are done and DST is there"},
-     SetFlag<&CommandLine::wait>},
+     SetFlagIn<&WorkFlags::wait>},
     {{"wait-for", "SECONDS", kSharing | kWorkers,
       "with --wait: fail after this time"},
-     SetPositive<&CommandLine::wait_seconds>},
+     SetPositiveIn<&WorkFlags::wait_seconds>},
     {{"discard", nullptr, kWorkers,
       "remove what workers left that will not start again"},
-     SetFlag<&CommandLine::discard>},
+     SetFlagIn<&WorkersFlags::discard>},
     {{"older-than", "TIME", kClean,
       "only what is older: 30m, 12h, 7d; default 7d"},
      SetOlderThan},
-    {{"yes", nullptr, kClean, "remove it"}, SetFlag<&CommandLine::yes>},
+    {{"yes", nullptr, kClean, "remove it"}, SetFlagIn<&CleanFlags::yes>},
     {{"max-memory", "SIZE", kVerify | kDiff | kWriting,
       "memory for payload; default 256MiB, minimum 16MiB"},
-     SetMaxMemory},
+     SetMaxMemory,
+     "memory_bytes"},
     {{"lanes", "N", kWriting,
       "threads that move bytes; default: for the machine"},
-     SetLanes},
+     SetLanes,
+     "num_lanes"},
     {{"direct", "MODE", kVerify | kDiff | kWriting, "O_DIRECT: auto, on or off",
       false, "auto on off"},
      SetDirect},
@@ -213,62 +232,58 @@ constexpr OptionRow<CommandLine> kOptions[] = {
       "the rank whose index alone to read, if the checkpoint\n"
       "has one per rank (use_collectives=False)"},
      SetRank},
-    {{"from", "NAME", kLocal,
-      "read SRC as this, whatever it looks like: dcp,\nsafetensors, pt, "
-      "ranks (verl, FSDP1), deepspeed,\naccelerate, transformers, megatron, "
-      "torchsnapshot or\nbytecheckpoint",
-      false,
-      "dcp safetensors pt ranks deepspeed accelerate transformers megatron "
-      "torchsnapshot bytecheckpoint"},
-     SetFrom},
+    // Tool() fills in the help and the choices.
+    {{"from", "NAME", kLocal, ""}, SetFrom},
     {{"rank-files", "PATTERN", kLocal,
       "the files of SRC, one for each rank: w.{rank}.pth"},
-     SetDialectText<&DialectOptions::rank_files>},
+     SetTextIn<&DialectOptions::rank_files>},
     {{"layout", "FILE", kLocal,
       "which parameters FSDP1's flat ones consist of; JSON"},
-     SetDialectText<&DialectOptions::layout>},
+     SetTextIn<&DialectOptions::layout>},
     {{"like", "FILE", kLocal,
       "a file with the shapes of parameters of which SRC\nhas only flat ones"},
-     SetDialectText<&DialectOptions::like>},
+     SetTextIn<&DialectOptions::like>},
     {{"flat-units", "GLOB", kLocal,
       "the modules that FSDP1 wrapped, for the state of its\nflat optimizer: "
       "model.layers.*"},
-     SetDialectText<&DialectOptions::flat_units>},
+     SetTextIn<&DialectOptions::flat_units>},
     {{"weights", "WHICH", kLocal,
       "DeepSpeed: master, the optimizer's in float32, or\nlow, the model's in "
       "16 bits; default: master",
       false, "master low"},
-     SetWeights},
+     SetWeights,
+     "low_precision_weights=low"},
     {{"unstack-layers", nullptr, kLocal,
       "Megatron: each layer as tensors of its own"},
-     SetFlagOf<&CommandLine::dialect, &DialectOptions::unstack_layers>},
+     SetFlagIn<&DialectOptions::unstack_layers>},
     {{"optimizer-names", "WHICH", kLocal,
       "Megatron: stored, or torch, as PyTorch names an\noptimizer's state; "
       "others: stored, or order, if the\noptimizer got its parameters in the "
       "order of the\nmodel; default: stored",
       false, "stored torch order"},
-     SetOptimizerNames},
+     SetOptimizerNames,
+     "torch_optimizer_names=torch optimizer_in_model_order=order"},
     {{"map", "NAME", kMapping,
       "give the tensors the names and shapes of another\n"
       "program: FAMILY-SIDE-to-SIDE, such as\n"
       "llama-hf-to-torchtitan, or auto: as config.json and\n"
       "names say, to --to-side; see dcp-convert maps"},
-     SetText<&CommandLine::map>},
+     SetTextIn<&MapFlags::name>},
     {{"map-file", "FILE", kMapping,
       "the same with a rule file of your own, and --to-side"},
-     SetText<&CommandLine::map_file>},
+     SetTextIn<&MapFlags::file>},
     {{"from-side", "SIDE", kMapping | kMaps,
       "how SRC spells the model; default: as its names say"},
-     SetText<&CommandLine::from_side>},
+     SetTextIn<&MapFlags::from_side>},
     {{"to-side", "SIDE", kMapping | kMaps, "how the result spells the model"},
-     SetText<&CommandLine::to_side>},
+     SetTextIn<&MapFlags::to_side>},
     {{"config", "FILE", kMapping | kMaps,
       "the model's config.json; default: the one in SRC, or\nnext to it"},
-     SetText<&CommandLine::config>},
+     SetTextIn<&MapFlags::config>},
     {{"shapes", "PATH", kMaps,
       "try the tensors of this checkpoint, of which only\n"
       "names and shapes are read; default: made up"},
-     SetText<&CommandLine::shapes>},
+     SetTextIn<&MapsFlags::shapes>},
     {{"set", "NAME=N", kMapping | kMaps,
       "a number of the mapping or of config.json, such as\n"
       "vocab_multiple=128; repeatable",
@@ -292,11 +307,11 @@ constexpr OptionRow<CommandLine> kOptions[] = {
     {{"force-family", nullptr, kMapping,
       "map a model whose config.json names another type than\n"
       "the mapping is for"},
-     SetFlag<&CommandLine::force_family>},
+     SetFlagIn<&MapFlags::force_family>},
     {{"check-padding", nullptr, kWriting,
       "refuse to leave out padding that is not zero; default:\n"
       "padding is left out unseen"},
-     SetFlagOf<&CommandLine::spec, &ConvertSpec::check_padding>},
+     SetFlagIn<&ConvertSpec::check_padding>},
     {{"decode", "KIND", kMapping,
       "compute bfloat16 of codes and scales: fp8-128, as\n"
       "DeepSeek's, or mxfp4, as gpt-oss'; with --map, the\n"
@@ -324,21 +339,21 @@ constexpr OptionRow<CommandLine> kOptions[] = {
       "let a dcp-server do it, with its paths: host:7420,\n"
       "unix:/run/dcp-server.sock, or a:7420,b:7420, which\n"
       "share a conversion; default: TESSERA_SERVER, if set"},
-     SetText<&CommandLine::server>},
+     SetTextIn<&ServerFlags::address>},
     {{"tls", nullptr, kRemote,
       "use TLS; the system's authorities check the server"},
-     SetFlag<&CommandLine::tls>},
+     SetFlagIn<&ServerFlags::tls>},
     {{"tls-ca", "FILE", kRemote,
       "use TLS; this authority checks the server; PEM"},
-     SetText<&CommandLine::tls_ca>},
+     SetTextIn<&ServerFlags::ca_file>},
     {{"tls-cert", "FILE", kRemote,
       "the client's certificate, with --tls-key; PEM"},
-     SetText<&CommandLine::tls_cert>},
+     SetTextIn<&ServerFlags::cert_file>},
     {{"tls-key", "FILE", kRemote, "the private key of --tls-cert; PEM"},
-     SetText<&CommandLine::tls_key>},
+     SetTextIn<&ServerFlags::key_file>},
     {{"token-file", "FILE", kRemote,
       "the token for the server; default: TESSERA_TOKEN"},
-     SetText<&CommandLine::token_file>},
+     SetTextIn<&ServerFlags::token_file>},
     {{"json", nullptr, kAll, "print one JSON object on standard output"},
      SetFlag<&CommandLine::json>},
     {{"progress", "MODE", kAll, "auto, plain, json or none; on standard error",
@@ -380,6 +395,36 @@ constexpr Habit kHabits[] = {
     {"merge", "consolidate"},
 };
 
+// --from's help, in lines.
+std::string DialectHelp() {
+  const std::string text = absl::StrCat(
+      "read SRC as this, whatever it looks like: ",
+      absl::StrReplaceAll(DialectNames(), {{"ranks", "ranks (verl, FSDP1)"}}));
+  std::string help;
+  size_t length = 0;  // in the last line
+  for (absl::string_view word : absl::StrSplit(text, ' ')) {
+    const bool begins = help.empty();
+    const bool fits = length + 1 + word.size() <= kHelpColumns;
+    absl::StrAppend(&help, begins ? "" : fits ? " " : "\n", word);
+    length = begins || !fits ? word.size() : length + 1 + word.size();
+  }
+  return help;
+}
+
+// The table, with the dialect names, which the library knows.
+std::vector<VerbOption> OptionsWithDialects() {
+  static const std::string kHelp = DialectHelp();
+  static const std::string kChoices =
+      absl::StrReplaceAll(DialectNames(), {{" or ", " "}, {",", ""}});
+  std::vector<VerbOption> options = ToolOptions(AllOptions());
+  for (VerbOption& option : options) {
+    if (option.name != absl::string_view("from")) continue;
+    option.help = kHelp.c_str();
+    option.choices = kChoices.c_str();
+  }
+  return options;
+}
+
 }  // namespace
 
 const VerbTool& Tool() {
@@ -388,7 +433,7 @@ const VerbTool& Tool() {
       .verbs = AllVerbs(),
       .other_words = {"help", "man", "completion"},
       .habits = kHabits,
-      .options = ToolOptions(AllOptions()),
+      .options = OptionsWithDialects(),
       .syntax = {.abbreviations = true},
   };
   return kTool;

@@ -11,8 +11,8 @@
 namespace dcp::tools {
 
 absl::Span<const VerbRow> AllVerbs();
-const VerbRow& RowOf(Verb verb);
-Verb VerbOf(const VerbRow& row);
+const VerbRow& RowForVerb(Verb verb);
+Verb VerbForRow(const VerbRow& row);
 
 // A verb's first word if it has several: an action, and the operand.
 struct Action {

@@ -31,7 +31,7 @@ absl::Status AddTo(absl::string_view value, absl::string_view expected,
 
 absl::Status SetTensors(absl::string_view value, CommandLine& line) {
   if (value.empty()) return IsNot(value, "a pattern of names");
-  line.tensors_glob = std::string(value);
+  line.inspect.tensors_glob = std::string(value);
   return absl::OkStatus();
 }
 
@@ -44,32 +44,32 @@ absl::Status SetSample(absl::string_view value, CommandLine& line) {
       !(percent <= 100)) {
     return IsNot(value, "a percentage above 0 and up to 100");
   }
-  line.sample_percent = percent;
+  line.verify.sample_percent = percent;
   return absl::OkStatus();
 }
 
-Tolerance& ToleranceOf(CommandLine& line) {
-  if (!line.tolerance.has_value()) line.tolerance.emplace();
-  return *line.tolerance;
+Tolerance& MutableTolerance(CommandLine& line) {
+  if (!line.diff.tolerance.has_value()) line.diff.tolerance.emplace();
+  return *line.diff.tolerance;
 }
 
 absl::Status SetNoEqualNan(absl::string_view, CommandLine& line) {
-  ToleranceOf(line).equal_nan = false;
+  MutableTolerance(line).equal_nan = false;
   return absl::OkStatus();
 }
 
 absl::Status SetTo(absl::string_view value, CommandLine& line) {
-  line.spec.to_dialect = std::nullopt;
+  line.write.spec.to_dialect = std::nullopt;
   if (value == DialectName(Dialect::kAccelerate)) {
-    line.spec.to = Format::kDcp;
-    line.spec.to_dialect = Dialect::kAccelerate;
+    line.write.spec.to = Format::kDcp;
+    line.write.spec.to_dialect = Dialect::kAccelerate;
     return absl::OkStatus();
   }
   const absl::StatusOr<Format> format = ParseFormat(value);
   if (!format.ok()) {
     return IsNot(value, "dcp, safetensors, pt or accelerate");
   }
-  line.spec.to = *format;
+  line.write.spec.to = *format;
   return absl::OkStatus();
 }
 
@@ -98,8 +98,8 @@ absl::Status AddMetadata(absl::string_view value, CommandLine& line) {
   if (equals == absl::string_view::npos || equals == 0) {
     return IsNot(value, "KEY=VALUE");
   }
-  line.spec.metadata.emplace_back(value.substr(0, equals),
-                                  value.substr(equals + 1));
+  line.write.spec.metadata.emplace_back(value.substr(0, equals),
+                                        value.substr(equals + 1));
   return absl::OkStatus();
 }
 
@@ -114,18 +114,19 @@ absl::Status SetMaxMemory(absl::string_view value, CommandLine& line) {
 }
 
 absl::Status SetMaxShardSize(absl::string_view value, CommandLine& line) {
-  DCP_ASSIGN_OR_RETURN(line.spec.max_shard_bytes, ParseSize(value));
-  if (line.spec.max_shard_bytes == 0) return IsNot(value, "1 byte or more");
+  DCP_ASSIGN_OR_RETURN(line.write.spec.max_shard_bytes, ParseSize(value));
+  if (line.write.spec.max_shard_bytes == 0)
+    return IsNot(value, "1 byte or more");
   return absl::OkStatus();
 }
 
 absl::Status SetDirect(absl::string_view value, CommandLine& line) {
   if (value == "auto") {
-    line.direct = DirectMode::kAuto;
+    line.source.direct = DirectMode::kAuto;
   } else if (value == "on") {
-    line.direct = DirectMode::kOn;
+    line.source.direct = DirectMode::kOn;
   } else if (value == "off") {
-    line.direct = DirectMode::kOff;
+    line.source.direct = DirectMode::kOff;
   } else {
     return IsNot(value, "auto, on or off");
   }
@@ -137,7 +138,7 @@ absl::Status SetLanes(absl::string_view value, CommandLine& line) {
   if (!absl::SimpleAtoi(value, &lanes) || lanes < 1 || lanes > kMaxLanes) {
     return IsNot(value, absl::StrCat("a number from 1 to ", kMaxLanes));
   }
-  line.num_lanes = lanes;
+  line.write.num_lanes = lanes;
   return absl::OkStatus();
 }
 
@@ -150,13 +151,13 @@ absl::Status SetShare(absl::string_view value, CommandLine& line) {
       share.index >= share.count) {
     return IsNot(value, "K/N with K from 0 to N - 1");
   }
-  line.share = share;
+  line.work.share = share;
   return absl::OkStatus();
 }
 
 absl::Status SetPieceSize(absl::string_view value, CommandLine& line) {
-  DCP_ASSIGN_OR_RETURN(line.piece_bytes, ParseSize(value));
-  if (line.piece_bytes == 0) return IsNot(value, "1 byte or more");
+  DCP_ASSIGN_OR_RETURN(line.work.piece_bytes, ParseSize(value));
+  if (line.work.piece_bytes == 0) return IsNot(value, "1 byte or more");
   return absl::OkStatus();
 }
 
@@ -173,7 +174,7 @@ absl::Status SetOlderThan(absl::string_view value, CommandLine& line) {
   if (!absl::SimpleAtoi(number, &count)) {
     return IsNot(value, "a time, such as 30m, 12h or 7d");
   }
-  line.older_than = count * unit;
+  line.clean.older_than = count * unit;
   return absl::OkStatus();
 }
 
@@ -182,14 +183,14 @@ absl::Status SetRank(absl::string_view value, CommandLine& line) {
   if (!absl::SimpleAtoi(value, &rank) || rank < 0) {
     return IsNot(value, "a rank: 0 or more");
   }
-  line.rank = rank;
+  line.source.rank = rank;
   return absl::OkStatus();
 }
 
 absl::Status SetFrom(absl::string_view value, CommandLine& line) {
   const absl::StatusOr<Dialect> from = ParseDialect(value);
   if (!from.ok()) return IsNot(value, DialectNames());
-  line.dialect.from = *from;
+  line.source.dialect.from = *from;
   return absl::OkStatus();
 }
 
@@ -197,7 +198,7 @@ absl::Status SetWeights(absl::string_view value, CommandLine& line) {
   if (value != "master" && value != "low") {
     return IsNot(value, "master or low");
   }
-  line.dialect.low_precision_weights = value == "low";
+  line.source.dialect.low_precision_weights = value == "low";
   return absl::OkStatus();
 }
 
@@ -205,8 +206,8 @@ absl::Status SetOptimizerNames(absl::string_view value, CommandLine& line) {
   if (value != "stored" && value != "torch" && value != "order") {
     return IsNot(value, "stored, torch or order");
   }
-  line.dialect.torch_optimizer_names = value == "torch";
-  line.dialect.optimizer_in_model_order = value == "order";
+  line.source.dialect.torch_optimizer_names = value == "torch";
+  line.source.dialect.optimizer_in_model_order = value == "order";
   return absl::OkStatus();
 }
 

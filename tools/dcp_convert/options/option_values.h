@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <string>
+#include <tuple>
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
@@ -19,7 +20,7 @@ namespace dcp::tools {
 
 absl::Status SetTensors(absl::string_view value, CommandLine& line);
 absl::Status SetSample(absl::string_view value, CommandLine& line);
-Tolerance& ToleranceOf(CommandLine& line);
+Tolerance& MutableTolerance(CommandLine& line);
 absl::Status SetNoEqualNan(absl::string_view, CommandLine& line);
 absl::Status SetTo(absl::string_view value, CommandLine& line);
 absl::Status AddInclude(absl::string_view value, CommandLine& line);
@@ -49,27 +50,42 @@ absl::Status SetTolerance(absl::string_view value, CommandLine& line) {
       std::isinf(number)) {
     return IsNot(value, "a number that is not negative");
   }
-  ToleranceOf(line).*kField = number;
+  MutableTolerance(line).*kField = number;
   return absl::OkStatus();
 }
 
-template <std::string DialectOptions::*kField>
-absl::Status SetDialectText(absl::string_view value, CommandLine& line) {
-  if (value.empty()) return IsNot(value, "a name");
-  line.dialect.*kField = std::string(value);
-  return absl::OkStatus();
+// The line's struct with that type.
+template <typename Flags>
+Flags& FlagsIn(CommandLine& line) {
+  return std::get<Flags&>(
+      std::tie(line.inspect, line.verify, line.diff, line.write,
+               line.write.spec, line.work, line.workers, line.clean, line.maps,
+               line.source.dialect, line.map, line.server, line.selection));
 }
 
-// A bool of a struct in the line, which a flag sets or clears.
-template <auto kGroup, auto kField>
-absl::Status SetFlagOf(absl::string_view, CommandLine& line) {
-  (line.*kGroup).*kField = true;
+// The struct that has the field.
+template <typename Flags, typename Value>
+Flags FieldOwner(Value Flags::*field);
+template <auto kField>
+using Owner = decltype(FieldOwner(kField));
+
+// The setters in option_setters.h, for a field in such a struct.
+template <auto kField>
+absl::Status SetFlagIn(absl::string_view value, CommandLine& line) {
+  return SetFlag<kField>(value, FlagsIn<Owner<kField>>(line));
+}
+template <auto kField>
+absl::Status ClearFlagIn(absl::string_view /*value*/, CommandLine& line) {
+  FlagsIn<Owner<kField>>(line).*kField = false;
   return absl::OkStatus();
 }
-template <auto kGroup, auto kField>
-absl::Status ClearFlagOf(absl::string_view, CommandLine& line) {
-  (line.*kGroup).*kField = false;
-  return absl::OkStatus();
+template <auto kField>
+absl::Status SetTextIn(absl::string_view value, CommandLine& line) {
+  return SetText<kField>(value, FlagsIn<Owner<kField>>(line));
+}
+template <auto kField>
+absl::Status SetPositiveIn(absl::string_view value, CommandLine& line) {
+  return SetPositive<kField>(value, FlagsIn<Owner<kField>>(line));
 }
 
 }  // namespace dcp::tools

@@ -159,7 +159,7 @@ constexpr Action kMapActions[] = {
 absl::Span<const VerbRow> AllVerbs() { return kVerbs; }
 
 absl::Span<const Action> VerbActions(const VerbRow& verb) {
-  switch (VerbOf(verb)) {
+  switch (VerbForRow(verb)) {
     case Verb::kJobs:
       return kJobActions;
     case Verb::kMaps:
@@ -169,13 +169,13 @@ absl::Span<const Action> VerbActions(const VerbRow& verb) {
   }
 }
 
-const VerbRow& RowOf(Verb verb) {
+const VerbRow& RowForVerb(Verb verb) {
   const VerbRow& row = kVerbs[static_cast<size_t>(verb)];
   DCP_CHECK(row.bit == VerbBit(verb), "the table is not in the order of Verb");
   return row;
 }
 
-Verb VerbOf(const VerbRow& row) {
+Verb VerbForRow(const VerbRow& row) {
   return static_cast<Verb>(&row - kVerbs.data());
 }
 

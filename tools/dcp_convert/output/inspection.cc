@@ -15,7 +15,7 @@
 #include "dcp/checkpoint/output/dcp_output.h"
 #include "dcp/format/value/value.h"
 #include "dcp/tensor/box.h"
-#include "tools/dcp_convert/options/option_flags.h"
+#include "tools/dcp_convert/options/flag_names.h"
 #include "tools/dcp_convert/output/layout_name.h"
 #include "tools/dcp_convert/output/prefix_totals.h"
 #include "tools/dcp_convert/output/render.h"

@@ -3,7 +3,7 @@
 // Tested by tests/tools/dcp_convert/output/json_output_test.cc.
 #include "tools/dcp_convert/output/json_object.h"
 
-#include "tools/dcp_convert/options/option_flags.h"
+#include "tools/dcp_convert/options/flag_names.h"
 
 namespace dcp::tools {
 

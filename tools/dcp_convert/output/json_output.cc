@@ -12,7 +12,7 @@
 #include "dcp/format/value/value.h"
 #include "dcp/tensor/box.h"
 #include "proto/error_detail.h"
-#include "tools/dcp_convert/options/option_flags.h"
+#include "tools/dcp_convert/options/flag_names.h"
 #include "tools/dcp_convert/output/json_object.h"
 #include "tools/dcp_convert/output/map_json.h"
 #include "tools/dcp_convert/output/object_json.h"
@@ -404,7 +404,7 @@ std::string ErrorJson(absl::string_view verb, const absl::Status& status,
   Json& error = json["error"] =
       Json{{"code", absl::StatusCodeToString(status.code())},
            {"side", JsonText(SideName(status))},
-           {"message", JsonText(WithFlags(status.message()))}};
+           {"message", JsonText(WithFlags(status))}};
   const std::string reason = ErrorReasonName(status);
   if (!reason.empty()) error["reason"] = reason;
   const std::string field = BlamedField(status);

@@ -53,7 +53,7 @@ std::vector<size_t> ChunkOfEachRank(absl::Span<const Box> boxes, size_t dim,
 
 // The size of the mesh's second axis, if that axis cut first; otherwise 1. Rank
 // i * size + j then has chunk j * (n / size) + i.
-size_t CommonStride(absl::Span<const size_t> chunks) {
+size_t ChunkStride(absl::Span<const size_t> chunks) {
   const size_t num_chunks = chunks.size();
   for (size_t size = 2; size <= num_chunks / 2; ++size) {
     if (num_chunks % size != 0) continue;
@@ -88,8 +88,7 @@ std::string LayoutName(absl::Span<const int64_t> shape,
     if (cuts.size() <= 1) continue;
     even = even && IsEven(cuts, shape[dim]);
     num_cells = CheckedMul(num_cells, cuts.size()).value_or(0);
-    const size_t stride =
-        CommonStride(ChunkOfEachRank(boxes, dim, cuts, ranks));
+    const size_t stride = ChunkStride(ChunkOfEachRank(boxes, dim, cuts, ranks));
     absl::StrAppend(&name, name.empty() ? "" : ", ",
                     DimName(dim, cuts.size(), stride));
   }

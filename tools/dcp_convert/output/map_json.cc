@@ -5,7 +5,7 @@
 
 namespace dcp::tools {
 
-absl::string_view NameOf(RuleClass rule_class) {
+absl::string_view RuleClassName(RuleClass rule_class) {
   switch (rule_class) {
     case RuleClass::kBox:
       return "box";
@@ -24,16 +24,16 @@ Json PlannedMapJson(const PlannedMap& map) {
   for (const auto& [key, number] : map.config) config[key] = number;
   Json& rules = json["rules"] = Json::array();
   for (const PlannedRule& rule : map.rules) {
-    Json& row =
-        rules.emplace_back(Json{{"line", rule.line},
-                                {"rule", JsonText(rule.text)},
-                                {"shapes", rule.shapes},
-                                {"num_instances", rule.num_instances},
-                                {"num_sources", rule.num_sources},
-                                {"num_destinations", rule.num_destinations},
-                                {"num_bytes", rule.num_bytes},
-                                {"class", JsonText(NameOf(rule.rule_class))},
-                                {"read_ratio", nullptr}});
+    Json& row = rules.emplace_back(
+        Json{{"line", rule.line},
+             {"rule", JsonText(rule.text)},
+             {"shapes", rule.shapes},
+             {"num_instances", rule.num_instances},
+             {"num_sources", rule.num_sources},
+             {"num_destinations", rule.num_destinations},
+             {"num_bytes", rule.num_bytes},
+             {"class", JsonText(RuleClassName(rule.rule_class))},
+             {"read_ratio", nullptr}});
     if (rule.read_ratio.has_value()) row["read_ratio"] = *rule.read_ratio;
   }
   json["missing"] = map.missing;

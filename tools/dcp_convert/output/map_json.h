@@ -21,7 +21,7 @@ namespace dcp::tools {
 Json PlannedMapJson(const PlannedMap& map);
 
 // "box", "strided" or "arithmetic"; for people too.
-absl::string_view NameOf(RuleClass rule_class);
+absl::string_view RuleClassName(RuleClass rule_class);
 
 // A mapping family, or a rule file.
 struct MapRow {

@@ -29,14 +29,15 @@ std::string RenderRules(const std::vector<PlannedRule>& rules) {
                {"SHAPES"},
                {"RULE"}});
   for (const PlannedRule& rule : rules) {
-    table.AddRow(
-        {absl::StrCat(rule.line),
-         absl::StrCat(FormatCount(rule.num_sources), " -> ",
-                      FormatCount(rule.num_destinations)),
-         FormatBytes(rule.num_bytes), std::string(NameOf(rule.rule_class)),
-         rule.read_ratio.has_value() ? absl::StrFormat("%.2f", *rule.read_ratio)
-                                     : "",
-         rule.shapes, rule.text});
+    table.AddRow({absl::StrCat(rule.line),
+                  absl::StrCat(FormatCount(rule.num_sources), " -> ",
+                               FormatCount(rule.num_destinations)),
+                  FormatBytes(rule.num_bytes),
+                  std::string(RuleClassName(rule.rule_class)),
+                  rule.read_ratio.has_value()
+                      ? absl::StrFormat("%.2f", *rule.read_ratio)
+                      : "",
+                  rule.shapes, rule.text});
   }
   return table.Render();
 }

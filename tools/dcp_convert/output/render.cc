@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "dcp/base/check.h"
-#include "tools/dcp_convert/options/option_flags.h"
+#include "tools/dcp_convert/options/flag_names.h"
 
 namespace dcp::tools {
 namespace {

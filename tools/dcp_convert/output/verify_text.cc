@@ -4,7 +4,7 @@
 #include "tools/dcp_convert/output/verify_text.h"
 
 #include "absl/strings/str_cat.h"
-#include "tools/dcp_convert/options/option_flags.h"
+#include "tools/dcp_convert/options/flag_names.h"
 #include "tools/dcp_convert/output/render.h"
 #include "tools/terminal/quantity.h"
 

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
 #include "dcp/checkpoint/dialects/deepspeed/deepspeed_files.h"
@@ -182,9 +183,10 @@ absl::Status DeepSpeedReader::CheckPrecision() {
         "ZeRO-3 keeps the weights in *_optim_states.pt, which are missing");
   }
   if (options_.dialect.low_precision_weights) {
-    return absl::InvalidArgumentError(
-        "ZeRO-3 saves the weights in the optimizer's precision only; leave out "
-        "the option low_precision_weights");
+    return OptionError(absl::StatusCode::kInvalidArgument,
+                       "ZeRO-3 saves the weights in the optimizer's precision "
+                       "only; leave out ",
+                       OptionName{"low_precision_weights"});
   }
   return absl::OkStatus();
 }
@@ -208,10 +210,11 @@ absl::StatusOr<Value> DeepSpeedReader::Module() {
         absl::StrCat("module is not a state dict: ", ToString(module, 60)));
   }
   if (options_.dialect.low_precision_weights) {
-    return absl::InvalidArgumentError(
+    return OptionError(
+        absl::StatusCode::kInvalidArgument,
         "a universal checkpoint of a pipeline has the weights in the "
-        "optimizer's precision only; leave out the option "
-        "low_precision_weights");
+        "optimizer's precision only; leave out ",
+        OptionName{"low_precision_weights"});
   }
   std::vector<const DeepSpeedPickle*> models = {&state_.models[0]};
   for (const DeepSpeedPickle& other : state_.parallel_models) {

@@ -9,6 +9,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/format/torch/torch_tensor.h"
 #include "dcp/format/value/value_lookup.h"
@@ -168,11 +169,11 @@ absl::Status ParseNames(const Value& model, bool may_lack_names,
   if (!shapes.has_value() || shapes->is_none()) {
     if (may_lack_names) return absl::OkStatus();
     const Value version = FindKey(model, "ds_version").value_or(Value());
-    return absl::UnimplementedError(absl::StrCat(
-        "it was written by DeepSpeed ",
+    return OptionError(
+        absl::StatusCode::kUnimplemented, "it was written by DeepSpeed ",
         version.is(Kind::kStr) ? version.text() : "before 0.4",
-        ", which records no names of parameters in param_shapes; the option "
-        "low_precision_weights reads the weights alone"));
+        ", which records no names of parameters in param_shapes; ",
+        OptionName{"low_precision_weights"}, " reads the weights alone");
   }
   absl::StatusOr<std::vector<std::vector<DeepSpeedParameter>>> groups =
       ParseGroups(*shapes);

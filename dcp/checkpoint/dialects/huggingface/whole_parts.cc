@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/dialects/ranks/optimizer_names.h"
 #include "dcp/checkpoint/dialects/ranks/rank_files.h"
@@ -170,9 +171,9 @@ absl::StatusOr<Parameters> OrderedLike(FileSystem& fs, const std::string& like,
     left.erase(found);
   }
   if (left.empty()) return ordered;
-  return absl::InvalidArgumentError(
-      absl::StrCat(like, ": the model has ", left.begin()->first,
-                   ", which is not in this file of the option like"));
+  return OptionError(absl::StatusCode::kInvalidArgument, like,
+                     ": the model has ", left.begin()->first,
+                     ", which is not in this file of ", OptionName{"like"});
 }
 
 // The known facts about a model's parameters, by their names in an optimizer's

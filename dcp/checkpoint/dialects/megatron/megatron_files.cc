@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/files/file_reader.h"
 #include "dcp/checkpoint/formats/dcp_opener.h"
@@ -89,10 +90,11 @@ absl::Status CheckConfig(const SourceDirectory& directory,
 }
 
 absl::Status Unfinished(absl::string_view path) {
-  return absl::NotFoundError(absl::StrCat(
-      path, ": the save did not finish: Megatron-core writes ", kConfigFile,
-      " last, and it is missing; the option from, megatron or dcp, reads what "
-      "is there"));
+  return OptionError(absl::StatusCode::kNotFound, path,
+                     ": the save did not finish: Megatron-core writes ",
+                     kConfigFile, " last, and it is missing; ",
+                     OptionName{"from"},
+                     ", megatron or dcp, reads what is there");
 }
 
 // Refuses the format that has a file for each tensor- and pipeline-parallel

@@ -11,6 +11,7 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/check.h"
 #include "dcp/base/error_place.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/format/torch/state_path.h"
 #include "dcp/io/file_system.h"
@@ -78,7 +79,8 @@ class Joiner {
     }
     for (const absl::Status& damage : from.damages) {
       whole_.damages.push_back(
-          WithPlace(absl::Status(damage.code(), damage.message()),
+          WithPlace(WithOptions(absl::Status(damage.code(), damage.message()),
+                                NamedOptions(damage)),
                     {.file = JoinPath(part.folder, StatusPlace(damage).file)}));
     }
     for (const DigestFile& file : from.digest_files) {

@@ -14,6 +14,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/dialects/parts/state_collector.h"
 #include "dcp/checkpoint/dialects/ranks/flat_hints.h"
@@ -124,8 +125,9 @@ absl::Status ResolveFlatParameters(FileSystem& fs, const OpenOptions& options,
     parts.losses.push_back(
         {.part = places.EntryPlace(parts.entries[flats[0]]).part,
          .needs_consent = true,
-         .text = "flat parameters of FSDP1 instead of weights: the option "
-                 "layout names the parameters in them"});
+         .text = absl::StrCat("flat parameters of FSDP1 instead of weights: ",
+                              ToText({"layout"}),
+                              " names the parameters in them")});
     return absl::OkStatus();
   }
   DCP_ASSIGN_OR_RETURN(const FlatHints hints,

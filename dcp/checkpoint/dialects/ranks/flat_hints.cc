@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "dcp/base/bytes.h"
 #include "dcp/base/limits.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/formats/model_files.h"
 #include "dcp/checkpoint/formats/model_opener.h"
@@ -173,32 +174,33 @@ absl::StatusOr<const FlatUnit*> FlatHints::Find(absl::string_view flat,
                                                 int64_t numel) const {
   const auto found = units.find(flat);
   if (found == units.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the option layout does not say what the flat parameter ",
-                     flat, " consists of"));
+    return OptionError(absl::StatusCode::kInvalidArgument, OptionName{"layout"},
+                       " does not say what the flat parameter ", flat,
+                       " consists of");
   }
   if (found->second.numel != numel) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "according to the option layout, ", flat, " has ", found->second.numel,
-        " elements, but the checkpoint has ", numel));
+    return OptionError(absl::StatusCode::kInvalidArgument, "according to ",
+                       OptionName{"layout"}, ", ", flat, " has ",
+                       found->second.numel,
+                       " elements, but the checkpoint has ", numel);
   }
   return &found->second;
 }
 
 absl::StatusOr<Dims> FlatHints::FindShape(absl::string_view name,
                                           int64_t numel) const {
-  const absl::string_view option = has_layout ? "layout" : "like";
+  const OptionName option = {has_layout ? "layout" : "like"};
   const auto found = shapes.find(name);
   if (found == shapes.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the option ", option, " does not have ", name));
+    return OptionError(absl::StatusCode::kInvalidArgument, option,
+                       " does not have ", name);
   }
   const std::optional<int64_t> volume = CheckedVolume(found->second);
   if (volume != numel) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("according to the option ", option, ", ", name,
-                     " has shape ", ShapeToString(found->second),
-                     ", but the checkpoint has ", numel, " elements of it"));
+    return OptionError(absl::StatusCode::kInvalidArgument, "according to ",
+                       option, ", ", name, " has shape ",
+                       ShapeToString(found->second),
+                       ", but the checkpoint has ", numel, " elements of it");
   }
   return found->second;
 }

@@ -13,6 +13,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/dialects/ranks/flat_optimizer.h"
 #include "dcp/checkpoint/dialects/ranks/flat_vector.h"
@@ -59,10 +60,13 @@ class FlatModel {
   std::string Advice() const {
     if (hints_.has_layout || (hints_.has_like && !views_.empty())) return "";
     return views_.empty()
-               ? "flat parameters of FSDP1 instead of weights: the option "
-                 "layout names the parameters in them"
-               : "flat parameters of FSDP1: the weights lack their shapes, "
-                 "which the option like or the option layout gives";
+               ? absl::StrCat("flat parameters of FSDP1 instead of weights: ",
+                              ToText({"layout"}),
+                              " names the parameters in them")
+               : absl::StrCat(
+                     "flat parameters of FSDP1: the weights lack their shapes, "
+                     "which ",
+                     ToText({"like"}), " or ", ToText({"layout"}), " gives");
   }
 
  private:
@@ -218,9 +222,11 @@ absl::Status FlatModel::MakeViews() {
 
 absl::Status FlatModel::MakeUnits() {
   if (hints_.has_like && !hints_.has_layout) {
-    return absl::InvalidArgumentError(
-        "the option like gives shapes, but the checkpoint does not record the "
-        "names of the parameters; use the option layout");
+    return OptionError(
+        absl::StatusCode::kInvalidArgument, OptionName{"like"},
+        " gives shapes, but the checkpoint does not record the names of the "
+        "parameters; use ",
+        OptionName{"layout"});
   }
   for (size_t i = 0; i < flats_.size(); ++i) {
     FlatVector& vector = vectors_.emplace_back();

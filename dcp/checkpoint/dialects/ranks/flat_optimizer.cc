@@ -11,6 +11,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "dcp/base/glob_set.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/dialects/ranks/optimizer_names.h"
 #include "dcp/checkpoint/formats/torch_opener.h"
@@ -119,9 +120,10 @@ absl::Status UseUnits(const Parameters& parameters,
   DCP_ASSIGN_OR_RETURN(std::vector<FlatVector> units,
                        GroupIntoUnits(parameters, unit_glob));
   if (units.size() != numbers.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the option flat_units '", unit_glob, "' gives ", units.size(),
-        " units, but the optimizer has ", numbers.size(), " parameters"));
+    return OptionError(absl::StatusCode::kInvalidArgument,
+                       OptionName{"flat_units"}, " '", unit_glob, "' gives ",
+                       units.size(), " units, but the optimizer has ",
+                       numbers.size(), " parameters");
   }
   FlatVectors named = vectors;
   for (size_t i = 0; i < units.size(); ++i) {
@@ -132,11 +134,12 @@ absl::Status UseUnits(const Parameters& parameters,
               unit);
     for (const int64_t size : found->second.sizes) {
       if (size == unit.sizes[0]) continue;
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the option flat_units '", unit_glob, "' gives unit ", i, " (",
+      return OptionError(
+          absl::StatusCode::kInvalidArgument, OptionName{"flat_units"}, " '",
+          unit_glob, "' gives unit ", i, " (",
           unit.name.empty() ? "outside of all modules" : unit.name, ") ",
           unit.numel, " elements, ", unit.sizes[0],
-          " on each rank, but the optimizer has ", size));
+          " on each rank, but the optimizer has ", size);
     }
     found->second = std::move(unit);
   }

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "dcp/base/option_name.h"
 #include "dcp/format/torch/rank_tensor.h"
 #include "dcp/format/torch/torch_tensor.h"
 #include "dcp/format/value/value_lookup.h"
@@ -239,10 +240,12 @@ SourceLoss NumberedOptimizer(bool has_order) {
               "the optimizer numbers the parameters, and some of the same "
               "shape cannot be told apart: the state keeps the numbers",
               has_order ? "; if the optimizer got the parameters in the order "
-                          "of the model, the option optimizer_in_model_order "
-                          "gives names"
-                        : "; the option optimizer_in_model_order gives names "
-                          "with a file of the order by the option like")};
+                          "of the model, "
+                        : "; ",
+              ToText({"optimizer_in_model_order"}), " gives names",
+              has_order ? ""
+                        : absl::StrCat(" with a file of the order by ",
+                                       ToText({"like"})))};
 }
 
 Parameters SavedParameters(const Value& model) {

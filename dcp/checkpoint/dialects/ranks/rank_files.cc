@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "dcp/base/limits.h"
+#include "dcp/base/option_name.h"
 
 namespace dcp {
 namespace {
@@ -125,9 +126,10 @@ absl::StatusOr<std::vector<RankFiles>> CompleteAll(
   for (auto& [pattern, found] : all) {
     const auto [it, is_new] = patterns.emplace(found.part, pattern);
     if (!is_new) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "there are files ", it->second, " and ", pattern,
-          " of the same ranks; choose some with the option rank_files"));
+      return OptionError(absl::StatusCode::kFailedPrecondition,
+                         "there are files ", it->second, " and ", pattern,
+                         " of the same ranks; choose some with ",
+                         OptionName{"rank_files"});
     }
     absl::StatusOr<RankFiles> files = Complete(pattern, std::move(found));
     if (!files.ok()) return files.status();

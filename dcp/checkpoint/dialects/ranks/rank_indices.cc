@@ -17,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "dcp/base/limits.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/dialects/parts/state_collector.h"
 #include "dcp/checkpoint/formats/dcp_opener.h"
@@ -231,10 +232,11 @@ absl::StatusOr<CheckpointParts> OpenRankIndices(FileSystem& fs,
     absl::StatusOr<CheckpointParts> parts =
         OpenDcp(fs, directory, name, options, stop);
     if (parts.ok() || !absl::IsDataLoss(parts.status())) return parts;
-    return Annotate(
-        parts.status(),
-        "one rank's index may have only a part of a tensor; without "
-        "the option rank, all ranks' indices are read together");
+    return WithOptions(
+        Annotate(parts.status(),
+                 "one rank's index may have only a part of a tensor; without ",
+                 ToText({"rank"}), ", all ranks' indices are read together"),
+        {"rank"});
   }
   DCP_ASSIGN_OR_RETURN(const int64_t num_ranks, CountRanks(fs, directory));
   // With one rank, there is nothing to join.

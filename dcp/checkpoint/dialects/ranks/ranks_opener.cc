@@ -14,6 +14,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
 #include "dcp/checkpoint/dialects/parts/state_collector.h"
@@ -217,10 +218,12 @@ absl::Status RanksReader::NameByModel(const RankState& optimizer) {
   if (!names.empty()) return GiveNames(optimizer, names);
   if (!needs_order) return absl::OkStatus();
   if (is_asked && !model_->has_order) {
-    return absl::InvalidArgumentError(
-        "safetensors do not record the order of the model's parameters, which "
-        "the option optimizer_in_model_order asks for: give a file of "
-        "torch.save(model.state_dict()) by the option like");
+    return OptionError(
+        absl::StatusCode::kInvalidArgument,
+        "safetensors do not record the order of the model's parameters, which ",
+        OptionName{"optimizer_in_model_order"},
+        " asks for: give a file of torch.save(model.state_dict()) by ",
+        OptionName{"like"});
   }
   parts_.losses.push_back(NumberedOptimizer(model_->has_order));
   return absl::OkStatus();
@@ -251,10 +254,12 @@ absl::Status RanksReader::NameOptimizer(const RankState& model,
   if (!named) {
     parts_.losses.push_back(
         {.part = StatePart::kOptimizer,
-         .text = "flat optimizer of FSDP1: its state has neither names nor "
-                 "shapes; the option flat_units gives them, or "
-                 "the option optimizer_in_model_order if each number is one "
-                 "parameter"});
+         .text = absl::StrCat(
+             "flat optimizer of FSDP1: its state has neither names nor "
+             "shapes; ",
+             ToText({"flat_units"}), " gives them, or ",
+             ToText({"optimizer_in_model_order"}),
+             " if each number is one parameter")});
   }
   return TakeFlatOptimizer(optimizer, vectors, parts_.arena, collector_);
 }

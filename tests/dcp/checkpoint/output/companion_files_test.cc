@@ -150,7 +150,7 @@ TEST(CompanionFiles, AreNotCopiedWhenSwitchedOff) {
   const TempDir dir;
   WriteModel(dir);
   ConvertOptions without = ToSafetensors();
-  without.copy_companions = false;
+  without.copy_config = false;
   ASSERT_OK(ConvertCheckpoint(Disk(), dir.Join("m"), dir.Join("plain"),
                               std::move(without)));
   EXPECT_THAT(NamesIn(dir.Join("plain")),
@@ -187,7 +187,7 @@ TEST(CompanionFiles, AreCopiedFromANamedDirectory) {
   dir.WriteFile("base/config.json", "{\"base\": 1}");
   const auto from = [&](const std::string& name) {
     ConvertOptions options = ToSafetensors();
-    options.companions_from = dir.Join(name);
+    options.assets = dir.Join(name);
     return options;
   };
   ASSERT_OK(
@@ -230,7 +230,7 @@ TEST(CompanionFiles, ALinkThatLeadsElsewhereIsRefused) {
                              ToSafetensors());
   };
   EXPECT_THAT(convert(), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                  HasSubstr("copy_companions = false")));
+                                  HasSubstr("copy_config = false")));
   EXPECT_THAT(Disk().Stat(dir.Join("out")),
               StatusIs(absl::StatusCode::kNotFound));
   // Nor may a link lead out through a directory called blobs.

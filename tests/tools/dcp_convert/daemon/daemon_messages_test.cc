@@ -66,8 +66,8 @@ TEST(DaemonMessages, SendsMeshesAndThePlan) {
   CommandLine line = Line(
       "reshard /s /d --mesh dp=2,tp=2 --mesh experts:efsdp=2,ep=2 --place "
       "*.experts.*@experts=ep:S(0),efsdp:S(0) --tp-plan p --tp-axis tp");
-  line.spec.tensor_parallel.emplace();
-  ASSERT_OK(line.spec.tensor_parallel->plan.Add(
+  line.write.spec.tensor_parallel.emplace();
+  ASSERT_OK(line.write.spec.tensor_parallel->plan.Add(
       {.pattern = "embed",
        .style = {.kind = ParallelStyle::Kind::kRowwise, .embedding = true}}));
   const v1::ReshardRequest request = ReshardMessage(line);
@@ -95,7 +95,7 @@ TEST(DaemonMessages, MappingAppliesToTheFirstSource) {
   MapSpec spec{.mapping = *std::move(mapping), .options = {}};
   spec.options.from = "x";
   spec.options.to = "y";
-  line.map_spec = std::make_shared<const MapSpec>(std::move(spec));
+  line.map.spec = std::make_shared<const MapSpec>(std::move(spec));
   const v1::DiffRequest request = DiffMessage(line);
   EXPECT_THAT(request.a().map().yaml(), HasSubstr("rules: [{x: a, y: b}]"));
   EXPECT_EQ(request.a().map().yaml_name(), "m.yaml");

@@ -39,24 +39,24 @@ TEST(CommandLine, OptionsMayFollowTheVerbAnywhere) {
       const CommandLine line,
       Parse("inspect --json path --tensors *.w --chunks --rank=3"));
   EXPECT_TRUE(line.json);
-  EXPECT_TRUE(line.chunks);
-  EXPECT_EQ(line.tensors_glob, "*.w");
-  EXPECT_EQ(line.rank, 3);
+  EXPECT_TRUE(line.inspect.chunks);
+  EXPECT_EQ(line.inspect.tensors_glob, "*.w");
+  EXPECT_EQ(line.source.rank, 3);
   EXPECT_THAT(line.paths, ElementsAre("path"));
 }
 
 TEST(CommandLine, ParsesATolerance) {
   ASSERT_OK_AND_ASSIGN(const CommandLine bits, Parse("diff a b"));
-  EXPECT_FALSE(bits.tolerance.has_value());
+  EXPECT_FALSE(bits.diff.tolerance.has_value());
   ASSERT_OK_AND_ASSIGN(const CommandLine line,
                        Parse("diff a b --rtol 1e-5 --atol=1e-8"));
-  ASSERT_TRUE(line.tolerance.has_value());
-  EXPECT_EQ(line.tolerance->atol, 1e-8);
-  EXPECT_EQ(line.tolerance->rtol, 1e-5);
-  EXPECT_TRUE(line.tolerance->equal_nan);
+  ASSERT_TRUE(line.diff.tolerance.has_value());
+  EXPECT_EQ(line.diff.tolerance->atol, 1e-8);
+  EXPECT_EQ(line.diff.tolerance->rtol, 1e-5);
+  EXPECT_TRUE(line.diff.tolerance->equal_nan);
   ASSERT_OK_AND_ASSIGN(const CommandLine nan, Parse("diff a b --no-equal-nan"));
-  ASSERT_TRUE(nan.tolerance.has_value());
-  EXPECT_FALSE(nan.tolerance->equal_nan);
+  ASSERT_TRUE(nan.diff.tolerance.has_value());
+  EXPECT_FALSE(nan.diff.tolerance->equal_nan);
   for (const char* wrong : {"-1", "nan", "inf", "x", ""}) {
     EXPECT_THAT(Parse(absl::StrCat("diff a b --atol=", wrong)),
                 StatusIs(absl::StatusCode::kInvalidArgument,
@@ -78,24 +78,24 @@ TEST(CommandLine, ParsesEveryWriteOption) {
             "--rename s/x/y/ --cast bf16 --cast *.n=float32 "
             "--max-shard-size 5GB --drop-non-tensors --overwrite --plan "
             "--max-memory 64MiB --lanes 4 --direct off --progress json"));
-  EXPECT_EQ(line.spec.to, Format::kDcp);
-  ASSERT_TRUE(line.spec.mesh.has_value());
-  EXPECT_EQ(ToString(*line.spec.mesh), "dp=2,tp=2");
-  ASSERT_EQ(line.spec.placements.size(), 2u);
-  EXPECT_EQ(line.spec.placements[0].glob, "*");
-  EXPECT_EQ(ToString(line.spec.placements[0].placements), "S(0),R");
-  EXPECT_EQ(line.spec.placements[1].glob, "a=b");
+  EXPECT_EQ(line.write.spec.to, Format::kDcp);
+  ASSERT_TRUE(line.write.spec.mesh.has_value());
+  EXPECT_EQ(ToString(*line.write.spec.mesh), "dp=2,tp=2");
+  ASSERT_EQ(line.write.spec.placements.size(), 2u);
+  EXPECT_EQ(line.write.spec.placements[0].glob, "*");
+  EXPECT_EQ(ToString(line.write.spec.placements[0].placements), "S(0),R");
+  EXPECT_EQ(line.write.spec.placements[1].glob, "a=b");
   EXPECT_THAT(line.selection.include, ElementsAre("a*", "b*"));
   EXPECT_THAT(line.selection.exclude, ElementsAre("c"));
   EXPECT_THAT(line.selection.renames, ElementsAre("s/x/y/"));
   EXPECT_THAT(line.selection.casts, ElementsAre("bf16", "*.n=float32"));
-  EXPECT_EQ(line.spec.max_shard_bytes, 5'000'000'000u);
-  EXPECT_TRUE(line.spec.drop_non_tensors);
-  EXPECT_TRUE(line.spec.overwrite);
-  EXPECT_TRUE(line.plan);
+  EXPECT_EQ(line.write.spec.max_shard_bytes, 5'000'000'000u);
+  EXPECT_TRUE(line.write.spec.drop_non_tensors);
+  EXPECT_TRUE(line.write.spec.overwrite);
+  EXPECT_TRUE(line.write.plan);
   EXPECT_EQ(line.memory_bytes, uint64_t{64} << 20);
-  EXPECT_EQ(line.num_lanes, 4u);
-  EXPECT_EQ(line.direct, DirectMode::kOff);
+  EXPECT_EQ(line.write.num_lanes, 4u);
+  EXPECT_EQ(line.source.direct, DirectMode::kOff);
   EXPECT_EQ(line.progress, ProgressMode::kJson);
 }
 
@@ -114,8 +114,8 @@ TEST(CommandLine, ParsesEveryDialectOption) {
                                    .low_precision_weights = true,
                                    .unstack_layers = true,
                                    .torch_optimizer_names = true};
-  EXPECT_EQ(SourceOptionsOf(line).dialect, expected);
-  EXPECT_FALSE(SecondSourceOptionsOf(line).dialect.from.has_value());
+  EXPECT_EQ(SourceOpenOptions(line).dialect, expected);
+  EXPECT_FALSE(SecondSourceOpenOptions(line).dialect.from.has_value());
   EXPECT_THAT(line.selection.parts,
               ElementsAre(StatePart::kModel, StatePart::kExtra));
   EXPECT_TRUE(line.selection.strip_wrappers);
@@ -138,7 +138,7 @@ TEST(CommandLine, VerifyWorkersHaveRecords) {
   ASSERT_OK_AND_ASSIGN(CommandLine line,
                        Parse("verify a --share 1/3 --records d --wait"));
   EXPECT_TRUE(IsShared(line));
-  EXPECT_EQ(line.records, "d");
+  EXPECT_EQ(line.work.records, "d");
   EXPECT_THAT(line.paths, ElementsAre("a"));
   ASSERT_OK_AND_ASSIGN(line, Parse("workers --records d --wait"));
   EXPECT_THAT(line.paths, ElementsAre("d"));
@@ -179,9 +179,9 @@ TEST(CommandLine, KnowsHelpAndVersion) {
 TEST(CommandLine, ParsesHowMuchToList) {
   ASSERT_OK_AND_ASSIGN(const CommandLine line,
                        Parse("inspect x --depth 3 --limit 20"));
-  EXPECT_EQ(line.depth, 3u);
-  EXPECT_EQ(line.limit, 20u);
-  EXPECT_FALSE(line.all);
+  EXPECT_EQ(line.inspect.depth, 3u);
+  EXPECT_EQ(line.inspect.limit, 20u);
+  EXPECT_FALSE(line.inspect.all);
 }
 
 struct Refusal {
@@ -301,7 +301,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(CommandLine, SampleTakesAPercentSign) {
   ASSERT_OK_AND_ASSIGN(const CommandLine line, Parse("verify a --sample 2.5%"));
-  EXPECT_EQ(line.sample_percent, 2.5);
+  EXPECT_EQ(line.verify.sample_percent, 2.5);
 }
 
 TEST(CommandLine, ParsesEveryServerOption) {
@@ -309,21 +309,21 @@ TEST(CommandLine, ParsesEveryServerOption) {
       const CommandLine line,
       Parse("verify a --server h:1 --tls --tls-ca ca --tls-cert c --tls-key k "
             "--token-file t"));
-  EXPECT_EQ(line.server, "h:1");
-  EXPECT_TRUE(line.tls);
-  EXPECT_EQ(line.tls_ca, "ca");
-  EXPECT_EQ(line.tls_cert, "c");
-  EXPECT_EQ(line.tls_key, "k");
-  EXPECT_EQ(line.token_file, "t");
+  EXPECT_EQ(line.server.address, "h:1");
+  EXPECT_TRUE(line.server.tls);
+  EXPECT_EQ(line.server.ca_file, "ca");
+  EXPECT_EQ(line.server.cert_file, "c");
+  EXPECT_EQ(line.server.key_file, "k");
+  EXPECT_EQ(line.server.token_file, "t");
 }
 
 TEST(CommandLine, ServerDefaultsToTheEnvironment) {
   ASSERT_OK_AND_ASSIGN(CommandLine line,
                        ParseCommandLine({"verify", "a"}, "env:1"));
-  EXPECT_EQ(line.server, "env:1");
+  EXPECT_EQ(line.server.address, "env:1");
   ASSERT_OK_AND_ASSIGN(
       line, ParseCommandLine({"verify", "a", "--server", "h:1"}, "env:1"));
-  EXPECT_EQ(line.server, "h:1");
+  EXPECT_EQ(line.server.address, "h:1");
 }
 
 TEST(CommandLine, JobsRequireAServer) {

@@ -41,7 +41,7 @@ TEST(Help, NamesEveryVerb) {
 
 TEST(Help, OfAVerbHasOptionsExamplesAndExitCodes) {
   for (const VerbRow& row : AllVerbs()) {
-    const std::string help = VerbHelp(VerbOf(row));
+    const std::string help = VerbHelp(VerbForRow(row));
     EXPECT_THAT(help, AllOf(HasSubstr("Examples:"), HasSubstr("Exit codes:"),
                             HasSubstr(row.operands)));
     for (const auto& option : AllOptions()) {

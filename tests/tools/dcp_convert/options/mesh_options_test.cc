@@ -33,7 +33,7 @@ std::vector<std::string> Rules(absl::string_view options) {
   const absl::StatusOr<CommandLine> line = Reshard(options);
   if (!line.ok()) return {std::string(line.status().message())};
   std::vector<std::string> rules;
-  for (const PlacementRule& rule : line->spec.placements) {
+  for (const PlacementRule& rule : line->write.spec.placements) {
     rules.push_back(absl::StrCat(rule.glob, rule.mesh.empty() ? "" : "@",
                                  rule.mesh, " ", ToString(rule.placements)));
   }
@@ -58,10 +58,10 @@ TEST(MeshOptions, PatternsMayNameAMesh) {
   ASSERT_OK_AND_ASSIGN(
       const CommandLine line,
       Reshard("--mesh e:efsdp=2,ep=2 --mesh fsdp=4 --place *@e=S(0),R"));
-  EXPECT_EQ(ToString(*line.spec.mesh), "fsdp=4");
-  ASSERT_EQ(line.spec.other_meshes.size(), 1u);
-  EXPECT_EQ(line.spec.other_meshes[0].name, "e");
-  EXPECT_EQ(ToString(line.spec.other_meshes[0].mesh), "efsdp=2,ep=2");
+  EXPECT_EQ(ToString(*line.write.spec.mesh), "fsdp=4");
+  ASSERT_EQ(line.write.spec.other_meshes.size(), 1u);
+  EXPECT_EQ(line.write.spec.other_meshes[0].name, "e");
+  EXPECT_EQ(ToString(line.write.spec.other_meshes[0].mesh), "efsdp=2,ep=2");
 }
 
 TEST(MeshOptions, NamesMistakes) {
@@ -89,17 +89,17 @@ TEST(LoadTpPlan, ReadsThePlanAndTheAxis) {
   ASSERT_OK_AND_ASSIGN(CommandLine line,
                        Reshard("--mesh dp=2,tp=2 --tp-plan /plan.yaml"));
   ASSERT_OK(LoadTpPlan(fs, line));
-  EXPECT_EQ(line.spec.tensor_parallel->axis, "tp");
-  ASSERT_EQ(line.spec.tensor_parallel->plan.entries().size(), 1u);
-  EXPECT_EQ(line.spec.tensor_parallel->plan.entries()[0].pattern,
+  EXPECT_EQ(line.write.spec.tensor_parallel->axis, "tp");
+  ASSERT_EQ(line.write.spec.tensor_parallel->plan.entries().size(), 1u);
+  EXPECT_EQ(line.write.spec.tensor_parallel->plan.entries()[0].pattern,
             "layers.*.w1");
   ASSERT_OK_AND_ASSIGN(
       line, Reshard("--mesh dp=2,t=2 --tp-plan /plan.yaml --tp-axis t"));
   ASSERT_OK(LoadTpPlan(fs, line));
-  EXPECT_EQ(line.spec.tensor_parallel->axis, "t");
+  EXPECT_EQ(line.write.spec.tensor_parallel->axis, "t");
   ASSERT_OK_AND_ASSIGN(line, Reshard("--mesh dp=2"));
   ASSERT_OK(LoadTpPlan(fs, line));
-  EXPECT_FALSE(line.spec.tensor_parallel.has_value());
+  EXPECT_FALSE(line.write.spec.tensor_parallel.has_value());
 }
 
 TEST(LoadTpPlan, NamesTheLineOfProblems) {
@@ -111,7 +111,7 @@ TEST(LoadTpPlan, NamesTheLineOfProblems) {
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("/plan.yaml:1: a is 'colwse'"),
                              HasSubstr("\n/plan.yaml:2: b is neither"))));
-  line.tp_plan = "/none.yaml";
+  line.write.tp_plan = "/none.yaml";
   EXPECT_THAT(LoadTpPlan(fs, line),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("/none.yaml")));
 }
