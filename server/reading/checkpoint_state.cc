@@ -13,7 +13,6 @@
 #include "dcp/base/checksum.h"
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
-#include "dcp/checkpoint/dialects/ranks/rank_indices.h"
 #include "dcp/checkpoint/files/hub_folder.h"
 #include "dcp/checkpoint/formats/dcp_opener.h"
 #include "dcp/checkpoint/lens/model_config.h"

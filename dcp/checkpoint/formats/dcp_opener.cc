@@ -4,7 +4,9 @@
 
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "dcp/base/limits.h"
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
@@ -29,6 +31,21 @@ absl::StatusOr<TensorEntry> MakeTensorEntry(TensorStorageMetadata tensor) {
 }
 
 }  // namespace
+
+std::string RankMetadataName(int64_t rank) {
+  return absl::StrCat("__", rank, kDcpMetadataName);
+}
+
+std::optional<int64_t> ParseRankMetadataName(absl::string_view name) {
+  int64_t rank = 0;
+  if (!absl::ConsumePrefix(&name, "__") ||
+      !absl::ConsumeSuffix(&name, kDcpMetadataName) ||
+      !absl::SimpleAtoi(name, &rank) || rank < 0 || rank >= kMaxRanks ||
+      name != absl::StrCat(rank)) {
+    return std::nullopt;
+  }
+  return rank;
+}
 
 absl::StatusOr<CheckpointEntry> MakeIndexEntry(MetadataEntry& from) {
   CheckpointEntry entry;

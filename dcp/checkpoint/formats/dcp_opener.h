@@ -5,7 +5,10 @@
 #ifndef DCP_CHECKPOINT_FORMATS_DCP_OPENER_H_
 #define DCP_CHECKPOINT_FORMATS_DCP_OPENER_H_
 
+#include <cstdint>
+#include <optional>
 #include <stop_token>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -17,6 +20,12 @@
 namespace dcp {
 
 inline constexpr absl::string_view kDcpMetadataName = ".metadata";
+
+// "__3.metadata": the index of one rank's own items.
+std::string RankMetadataName(int64_t rank);
+
+// The rank that has an index with this name; nullopt for other names.
+std::optional<int64_t> ParseRankMetadataName(absl::string_view name);
 
 // Reads the index at `path`.
 absl::StatusOr<Metadata> ReadDcpIndex(FileSystem& fs, absl::string_view path,

@@ -17,10 +17,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "dcp/base/bytes.h"
 #include "dcp/base/status.h"
+#include "dcp/checkpoint/dialects/parts/dialect_opener.h"
 #include "dcp/checkpoint/dialects/parts/foreign_directory.h"
-#include "dcp/checkpoint/dialects/torchsnapshot/torchsnapshot_opener.h"
 #include "dcp/checkpoint/files/file_reader.h"
 #include "dcp/checkpoint/files/format.h"
 #include "dcp/checkpoint/formats/dcp_opener.h"
@@ -33,10 +32,6 @@ namespace {
 constexpr absl::string_view kSymlink = ".symlink";
 constexpr uint64_t kMaxSymlinkBytes = 4096;
 constexpr size_t kMaxFoldersShown = 10;
-// The index of torch_checkpointing, with a key near the beginning.
-constexpr absl::string_view kItemsIndex = "metadata.pkl";
-constexpr absl::string_view kItemsIndexKey = "nested_path_to_metadata";
-constexpr uint64_t kItemsIndexHeadBytes = 4096;
 
 // Lists the models in a diffusers pipeline.
 constexpr absl::string_view kPipelineIndex = "model_index.json";
@@ -101,8 +96,7 @@ std::string Unfinished(const SourceDirectory& directory) {
 }
 
 // Why data files without an index are not a checkpoint; OK if there are none.
-absl::Status CheckIndices(const SourceDirectory& directory,
-                          const std::stop_token& stop) {
+absl::Status CheckIndices(const SourceDirectory& directory) {
   const std::string unfinished = Unfinished(directory);
   if (!unfinished.empty()) {
     return absl::NotFoundError(
@@ -116,22 +110,17 @@ absl::Status CheckIndices(const SourceDirectory& directory,
         ", which rank 0 writes last: the save did not finish, or each machine "
         "wrote to its own disk; then copy the files together"));
   }
-  for (const absl::string_view name : {"batched", "replicated", "sharded"}) {
-    if (!directory.HasDirectory(name)) continue;
-    return absl::NotFoundError(
-        absl::StrCat(directory.path, ": there is the folder ", name,
-                     " of TorchSnapshot but "
-                     "no ",
-                     kSnapshotMetadataName,
-                     ", which is written last: the save did not "
-                     "finish"));
+  return absl::OkStatus();
+}
+
+// Why the remains of a dialect are not a checkpoint; OK if there are none.
+absl::Status CheckRemains(const SourceDirectory& directory,
+                          const std::stop_token& stop) {
+  for (const DialectOpener& opener : DialectOpeners()) {
+    if (opener.check_remains == nullptr) continue;
+    DCP_RETURN_IF_ERROR(opener.check_remains(directory, stop));
   }
-  DCP_ASSIGN_OR_RETURN(const bool has_items, HasItemsIndex(directory, stop));
-  if (!has_items) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat(
-      directory.path,
-      ": metadata.pkl is that of torch_checkpointing, but there are no files "
-      "ITEM_RANK.pt: custom layouts of that library are not supported"));
+  return absl::OkStatus();
 }
 
 // The error for a folder with several checkpoints; OK for other folders.
@@ -193,7 +182,8 @@ absl::Status CheckPipeline(const SourceDirectory& directory,
 absl::Status WhyNoCheckpoint(const SourceDirectory& directory,
                              const std::stop_token& stop) {
   DCP_RETURN_IF_ERROR(CheckForeignDirectory(directory));
-  DCP_RETURN_IF_ERROR(CheckIndices(directory, stop));
+  DCP_RETURN_IF_ERROR(CheckIndices(directory));
+  DCP_RETURN_IF_ERROR(CheckRemains(directory, stop));
   DCP_RETURN_IF_ERROR(CheckPipeline(directory, stop));
   DCP_RETURN_IF_ERROR(CheckSteps(directory));
   for (const DirectoryEntry& entry : directory.entries) {
@@ -205,21 +195,6 @@ absl::Status WhyNoCheckpoint(const SourceDirectory& directory,
       directory.path,
       ": not a checkpoint: the directory has neither .metadata (which a save "
       "writes last) nor .safetensors or .bin files of a model"));
-}
-
-absl::StatusOr<bool> HasItemsIndex(const SourceDirectory& directory,
-                                   const std::stop_token& stop) {
-  if (!directory.HasFile(kItemsIndex)) return false;
-  const std::string path = directory.FullPath(kItemsIndex);
-  DCP_ASSIGN_OR_RETURN(const File file,
-                       directory.fs->OpenForRead(path, DirectMode::kOff,
-                                                 /*follow_symlinks=*/false));
-  FileReader reader(*directory.fs, file, 0, file.size, stop);
-  const absl::StatusOr<ByteSpan> head =
-      reader.Read(0, std::min(kItemsIndexHeadBytes, file.size));
-  DCP_RETURN_IF_ERROR(directory.fs->Close(file));
-  if (!head.ok()) return Annotate(head.status(), path);
-  return absl::StrContains(AsText(*head), kItemsIndexKey);
 }
 
 absl::Status CheckFileName(FileSystem& fs, absl::string_view path,

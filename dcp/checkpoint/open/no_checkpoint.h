@@ -8,7 +8,6 @@
 #include <stop_token>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "dcp/checkpoint/dialects/parts/source_directory.h"
 #include "dcp/io/file_system.h"
@@ -20,11 +19,6 @@ namespace dcp {
 // several checkpoints; Unimplemented for a checkpoint of another kind.
 absl::Status WhyNoCheckpoint(const SourceDirectory& directory,
                              const std::stop_token& stop);
-
-// Whether metadata.pkl is the index of torch_checkpointing, so that weights
-// next to it may be the ranks' parts.
-absl::StatusOr<bool> HasItemsIndex(const SourceDirectory& directory,
-                                   const std::stop_token& stop);
 
 // OK unless the file name at `path` belongs to a file that contains a
 // checkpoint or leads to one, but is not one: a .nemo archive, or Composer's

@@ -14,6 +14,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
@@ -454,6 +455,14 @@ absl::StatusOr<std::optional<CheckpointParts>> TryOpenDeepSpeed(
     parts.properties.emplace_back(
         "followed",
         absl::StrCat(files->pointer, " to ", BaseName(files->directory)));
+  }
+  for (const DirectoryEntry& entry : directory.entries) {
+    if (!absl::EndsWith(entry.name, ".safetensors")) continue;
+    parts.properties.emplace_back(
+        "also here",
+        absl::StrCat(entry.name, "; ", ToText({"from", "safetensors"}),
+                     " reads the model of safetensors instead"));
+    break;
   }
   return parts;
 }

@@ -6,17 +6,15 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
-#include "dcp/base/limits.h"
 #include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/checkpoint/dialects/parts/state_collector.h"
@@ -204,21 +202,6 @@ class RankIndices {
 
 }  // namespace
 
-std::string RankMetadataName(int64_t rank) {
-  return absl::StrCat("__", rank, kDcpMetadataName);
-}
-
-std::optional<int64_t> ParseRankMetadataName(absl::string_view name) {
-  int64_t rank = 0;
-  if (!absl::ConsumePrefix(&name, "__") ||
-      !absl::ConsumeSuffix(&name, kDcpMetadataName) ||
-      !absl::SimpleAtoi(name, &rank) || rank < 0 || rank >= kMaxRanks ||
-      name != absl::StrCat(rank)) {
-    return std::nullopt;
-  }
-  return rank;
-}
-
 absl::StatusOr<CheckpointParts> OpenRankIndices(FileSystem& fs,
                                                 absl::string_view directory,
                                                 const OpenOptions& options,
@@ -244,6 +227,18 @@ absl::StatusOr<CheckpointParts> OpenRankIndices(FileSystem& fs,
     return OpenDcp(fs, directory, RankMetadataName(0), options, stop);
   }
   return RankIndices(fs, directory, options, stop).Run(num_ranks);
+}
+
+MaybeParts TryOpenRankIndices(const SourceDirectory& directory,
+                              const OpenOptions& options,
+                              const std::stop_token& stop) {
+  const bool has_indices =
+      std::any_of(directory.entries.begin(), directory.entries.end(),
+                  [](const DirectoryEntry& entry) {
+                    return ParseRankMetadataName(entry.name).has_value();
+                  });
+  if (!has_indices) return std::nullopt;
+  return OpenRankIndices(*directory.fs, directory.path, options, stop);
 }
 
 }  // namespace dcp

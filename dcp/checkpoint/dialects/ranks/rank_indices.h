@@ -7,24 +7,17 @@
 #ifndef DCP_CHECKPOINT_DIALECTS_RANKS_RANK_INDICES_H_
 #define DCP_CHECKPOINT_DIALECTS_RANKS_RANK_INDICES_H_
 
-#include <cstdint>
-#include <optional>
 #include <stop_token>
-#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "dcp/checkpoint/dialects/parts/dialect_opener.h"
+#include "dcp/checkpoint/dialects/parts/source_directory.h"
 #include "dcp/checkpoint/files/checkpoint_parts.h"
 #include "dcp/checkpoint/files/open_options.h"
 #include "dcp/io/file_system.h"
 
 namespace dcp {
-
-// "__3.metadata": the index of one rank's own items.
-std::string RankMetadataName(int64_t rank);
-
-// The rank that has an index with this name; nullopt for other names.
-std::optional<int64_t> ParseRankMetadataName(absl::string_view name);
 
 // Opens one rank's checkpoint, if `options` choose one, or all together. Then
 // shards are joined, and values that ranks have whole are kept once; where they
@@ -36,6 +29,11 @@ absl::StatusOr<CheckpointParts> OpenRankIndices(FileSystem& fs,
                                                 absl::string_view directory,
                                                 const OpenOptions& options,
                                                 const std::stop_token& stop);
+
+// The same; nullopt if no rank has an index in the directory.
+MaybeParts TryOpenRankIndices(const SourceDirectory& directory,
+                              const OpenOptions& options,
+                              const std::stop_token& stop);
 
 }  // namespace dcp
 

@@ -17,6 +17,7 @@
 #include "dcp/base/option_name.h"
 #include "dcp/base/status.h"
 #include "dcp/base/stop.h"
+#include "dcp/checkpoint/dialects/parts/items_index.h"
 #include "dcp/checkpoint/dialects/parts/state_collector.h"
 #include "dcp/checkpoint/dialects/ranks/flat_hints.h"
 #include "dcp/checkpoint/dialects/ranks/flat_model.h"
@@ -34,6 +35,9 @@ namespace dcp {
 namespace {
 
 using Kind = Value::Kind;
+
+// torch_checkpointing renames the directory at the end of a save.
+constexpr absl::string_view kUnfinishedPrefix = "tmp_";
 
 // The most boxes that the sharded tensors in all files have together: this many
 // per tensor on average, after some free ones. Uneven strided shards have a few
@@ -359,7 +363,26 @@ absl::StatusOr<std::optional<CheckpointParts>> TryOpenRanks(
           : FindRankFiles(directory.entries, options.dialect.rank_files);
   if (!families.ok()) return Annotate(families.status(), directory.path);
   if (families->empty()) return std::nullopt;
-  return OpenRankFiles(directory, *families, options, stop);
+  DCP_ASSIGN_OR_RETURN(CheckpointParts parts,
+                       OpenRankFiles(directory, *families, options, stop));
+  if (!options.dialect.from.has_value() &&
+      absl::StartsWith(BaseName(directory.path), kUnfinishedPrefix)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        directory.path,
+        ": torch_checkpointing uses this name until its save has finished; "
+        "if the directory is complete, rename it"));
+  }
+  return parts;
+}
+
+absl::Status CheckNoItemsIndex(const SourceDirectory& directory,
+                               const std::stop_token& stop) {
+  DCP_ASSIGN_OR_RETURN(const bool has_items, HasItemsIndex(directory, stop));
+  if (!has_items) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      directory.path,
+      ": metadata.pkl is that of torch_checkpointing, but there are no files "
+      "ITEM_RANK.pt: custom layouts of that library are not supported"));
 }
 
 }  // namespace dcp

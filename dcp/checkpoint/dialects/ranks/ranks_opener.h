@@ -9,6 +9,7 @@
 #include <stop_token>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "dcp/checkpoint/dialects/parts/source_directory.h"
 #include "dcp/checkpoint/dialects/ranks/optimizer_names.h"
@@ -21,11 +22,17 @@ namespace dcp {
 // All ranks' files as one checkpoint; nullopt if the directory has no such
 // files. DataLoss, with the file and the name, when a rank's part does not fit
 // its place, when the ranks disagree, or when their parts do not cover a
-// tensor. Cancelled once `stop` is requested, but parsing a pickle is not
-// interrupted.
+// tensor; FailedPrecondition for a save of torch_checkpointing that may not
+// have finished, unless `options` name the dialect. Cancelled once `stop` is
+// requested, but parsing a pickle is not interrupted.
 absl::StatusOr<std::optional<CheckpointParts>> TryOpenRanks(
     const SourceDirectory& directory, const OpenOptions& options,
     const std::stop_token& stop = {});
+
+// Unimplemented if the directory has the index of torch_checkpointing, for
+// which TryOpenRanks found no files.
+absl::Status CheckNoItemsIndex(const SourceDirectory& directory,
+                               const std::stop_token& stop);
 
 // A model's parameters.
 struct ModelParameters {

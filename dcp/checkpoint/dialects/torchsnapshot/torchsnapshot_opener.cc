@@ -35,6 +35,9 @@
 namespace dcp {
 namespace {
 
+// TorchSnapshot writes this file last.
+constexpr absl::string_view kSnapshotMetadataName = ".snapshot_metadata";
+
 using EntryKind = SnapshotEntry::Kind;
 
 absl::Status BadText(absl::string_view kind, absl::string_view text) {
@@ -479,6 +482,18 @@ absl::StatusOr<std::optional<CheckpointParts>> TryOpenTorchSnapshot(
   DCP_ASSIGN_OR_RETURN(CheckpointParts parts,
                        SnapshotReader(directory, options, stop).Run());
   return parts;
+}
+
+absl::Status CheckSnapshotFinished(const SourceDirectory& directory,
+                                   const std::stop_token& /*stop*/) {
+  for (const absl::string_view name : {"batched", "replicated", "sharded"}) {
+    if (!directory.HasDirectory(name)) continue;
+    return absl::NotFoundError(
+        absl::StrCat(directory.path, ": there is the folder ", name,
+                     " of TorchSnapshot but no ", kSnapshotMetadataName,
+                     ", which is written last: the save did not finish"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace dcp

@@ -8,16 +8,13 @@
 #include <optional>
 #include <stop_token>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "dcp/checkpoint/dialects/parts/source_directory.h"
 #include "dcp/checkpoint/files/checkpoint_parts.h"
 #include "dcp/checkpoint/files/open_options.h"
 
 namespace dcp {
-
-// TorchSnapshot writes this file last.
-inline constexpr absl::string_view kSnapshotMetadataName = ".snapshot_metadata";
 
 // All ranks' values as one checkpoint, under their names in the app state; a
 // value that is neither sharded nor replicated and differs from an earlier
@@ -29,6 +26,11 @@ inline constexpr absl::string_view kSnapshotMetadataName = ".snapshot_metadata";
 absl::StatusOr<std::optional<CheckpointParts>> TryOpenTorchSnapshot(
     const SourceDirectory& directory, const OpenOptions& options,
     const std::stop_token& stop = {});
+
+// NotFound if the directory has TorchSnapshot's folders but not the file that
+// is written last.
+absl::Status CheckSnapshotFinished(const SourceDirectory& directory,
+                                   const std::stop_token& stop);
 
 }  // namespace dcp
 
