@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The dialects of a program that reads all of them: a new dialect is added
 // here.
+// Tested by tests/dcp/checkpoint/open/directory_opener_test.cc.
 
 #include <optional>
 #include <stop_token>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tries the openers of the formats.
+// Tested by tests/dcp/checkpoint/open/directory_opener_test.cc.
 
 #include "dcp/checkpoint/dialects/formats/format_openers.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Looks for a key near the beginning of metadata.pkl.
-// Tested by tests/dcp/checkpoint/open/dialects/ranks_opening_test.cc.
+// Tested by tests/dcp/checkpoint/open/no_checkpoint_test.cc.
 
 #include "dcp/checkpoint/dialects/parts/items_index.h"
 
