@@ -2,13 +2,16 @@
 
 #include "server/transport/guarded_connections.h"
 
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <memory>
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "dcp/base/steady_time.h"
 #include "gtest/gtest.h"
@@ -58,6 +61,26 @@ class GuardedConnectionsTest : public ::testing::Test {
 
   int fds_[2];
 };
+
+// Makes the two ends of a TCP connection, and the name that gRPC gives to the
+// client.
+void ConnectOverTcp(int (&fds)[2], std::string& peer) {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  fds[1] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(listener, generic, size), 0);
+  ASSERT_EQ(listen(listener, 1), 0);
+  ASSERT_EQ(getsockname(listener, generic, &size), 0);
+  ASSERT_EQ(connect(fds[1], generic, size), 0);
+  fds[0] = accept4(listener, generic, &size, SOCK_CLOEXEC);
+  ASSERT_GE(fds[0], 0);
+  peer = absl::StrCat("ipv4:127.0.0.1:", ntohs(address.sin_port));
+  close(listener);
+}
 
 TEST_F(GuardedConnectionsTest, PassesValidConnections) {
   Guard();
@@ -144,6 +167,35 @@ TEST_F(GuardedConnectionsTest, EndsTheLargestConnectionUnderLoad) {
   EXPECT_EQ(recv(fds_[1], &byte, 1, MSG_DONTWAIT), -1) << "this one is open";
   close(others[0]);
   close(others[1]);
+}
+
+// A client with a valid token has the larger requests.
+TEST_F(GuardedConnectionsTest, EndsStrangersBeforeClientsUnderLoad) {
+  int clients[2];
+  std::string peer;
+  ConnectOverTcp(clients, peer);
+  GuardConnection(clients[0], Encryption::kNone, [] {});
+  const std::shared_ptr<void> counted = CountClientCall(peer);
+  ASSERT_NE(counted, nullptr);
+  std::swap(fds_, clients);
+  const auto call = [](uint32_t stream) {
+    return Frame(kHeadersFrame, kEndHeaders, stream, "x");
+  };
+  const std::string two = Preface() + call(1) + call(3);
+  EXPECT_EQ(Transfer(two), static_cast<ssize_t>(two.size()));
+  std::swap(fds_, clients);
+  Guard();
+  CallLoad& load = ProcessCallLoad();
+  load.max_request_bytes = load.request_bytes + kCallBytes / 2;
+  const std::string one = Preface() + call(1);
+  EXPECT_EQ(Transfer(one), -1);
+  load.max_request_bytes = kMaxRequestMemory;
+  char byte;
+  EXPECT_EQ(recv(fds_[1], &byte, 1, 0), 0) << "the stranger's has ended";
+  EXPECT_EQ(recv(clients[1], &byte, 1, MSG_DONTWAIT), -1)
+      << "the client's is open";
+  close(clients[0]);
+  close(clients[1]);
 }
 
 TEST_F(GuardedConnectionsTest, CookiesAreUnique) {
