@@ -74,7 +74,8 @@ struct Batch {
   uint64_t num_bytes_read = 0;
 };
 
-// Counters that other threads may watch while a transfer runs.
+// Counters that other threads may watch while a transfer runs. Relaxed: a count
+// says nothing about other memory.
 struct TransferStats {
   std::atomic<uint64_t> bytes_read{0};
   std::atomic<uint64_t> bytes_written{0};

@@ -11,7 +11,8 @@
 namespace fsdp {
 namespace {
 
-// The only thing that the signal handler touches.
+// The only thing that the signal handler touches. Relaxed: it says nothing
+// about other memory.
 std::atomic<bool> signal_came{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 

@@ -10,6 +10,8 @@
 namespace fsdp {
 namespace {
 
+// Release and acquire: a thread that sees the splitter sees everything that was
+// written before SetActivationSplitter.
 std::atomic<ActivationSplitter> activation_splitter{nullptr};
 
 // Replaces activations with their parts.

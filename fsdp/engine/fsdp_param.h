@@ -216,6 +216,8 @@ class FsdpParam {
     return (epoch_.load(std::memory_order_acquire) << 2) | phase.bits();
   }
 
+  // Release and acquire: a thread that sees a new epoch sees the change that
+  // made every stamp stale.
   static std::atomic<uint64_t> epoch_;
 
   FsdpParamGroup* const group_;
@@ -247,6 +249,8 @@ class FsdpParam {
   std::optional<AllGatherExtension> extension_;
   std::shared_ptr<const ParallelParam> parallel_;
   Marks marks_;
+  // Release and acquire: autograd's threads that see the stamp see the members
+  // and the gathered parameter as MarkCurrent's thread left them.
   std::atomic<uint64_t> stamp_{0};
 };
 

@@ -49,6 +49,7 @@ class ManagedStorage final : public c10::StorageImpl {
   // an error that says how to gather.
   void RefusePointers(bool refuse);
 
+  // Release and acquire: a thread that sees null sees the module's last writes.
   std::atomic<FsdpParam*> owner_;
   const Holds holds_;
 };
@@ -72,7 +73,7 @@ class ShardStorage final : public c10::StorageImpl {
   bool in_container() const { return in_container_; }
 
  private:
-  std::atomic<FsdpParamGroup*> group_;
+  std::atomic<FsdpParamGroup*> group_;  // ordered as owner_ above
   const bool in_container_;
 };
 

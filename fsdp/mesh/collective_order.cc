@@ -184,7 +184,8 @@ void FinishSending(const ProcessGroup& ranks, Channel& channel, size_t num_left,
 }
 
 // Whether the message can be read without a wait. Gloo cannot tell, so this
-// looks at the memory in which the message arrives.
+// looks at the memory in which the message arrives. It is a hint: Compare waits
+// for gloo, which orders the message's bytes.
 bool HasArrived(const Unread& unread) {
   auto* const message = static_cast<Message*>(unread.message.data_ptr());
   return std::atomic_ref<uint64_t>(message->has_arrived).load() != 0;

@@ -79,11 +79,12 @@ class SharedWindow {
   static constexpr uint64_t kCrcBytes = uint64_t{1} << 20;
 
   const WindowKey key;
+  // Release and acquire: a thread that sees it set sees status and bytes.
   std::atomic<bool> ready_{false};
   absl::Status status_;
   std::unique_ptr<uint8_t[]> data_;
   // CRC of the piece at kCrcBytes * i, with the bit kKnown; 0 if it is not
-  // known.
+  // known. Relaxed: the number alone is the message.
   static constexpr uint64_t kKnown = uint64_t{1} << 32;
   mutable std::array<std::atomic<uint64_t>, kWindowBytes / kCrcBytes> crcs_{};
 

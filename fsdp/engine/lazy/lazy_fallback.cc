@@ -23,6 +23,8 @@ namespace {
 
 using Stack = torch::jit::Stack;
 
+// Release and acquire: a thread that sees the hook sees everything that was
+// written before SetOperatorHook.
 std::atomic<OperatorHook> operator_hook{nullptr};
 
 bool DoneByHook(const c10::OperatorHandle& op, Stack* stack) {
