@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// CRC-32C with the crc32 instruction in SSE 4.2. The instruction can start on 8
-// bytes in every cycle but takes three cycles to return a result, so three
-// neighbouring stretches are processed at once and then joined. Appending n
-// zero bytes to the covered bytes is a linear map on the CRC's 32 bits, which
-// four tables of 256 entries hold for one n (Mark Adler's method).
+// CRC-32C with the crc32 instruction of SSE 4.2 or ARMv8. The instruction can
+// start on 8 bytes in every cycle but takes up to three cycles to return a
+// result, so three neighbouring stretches are processed at once and then
+// joined. Appending n zero bytes to the covered bytes is a linear map on the
+// CRC's 32 bits, which four tables of 256 entries hold for one n (Mark Adler's
+// method).
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +14,11 @@
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>
+#define DCP_WITH_CRC32C __attribute__((target("sse4.2")))
+#elif defined(__aarch64__)
+#include <arm_acle.h>
+#include <sys/auxv.h>
+#define DCP_WITH_CRC32C __attribute__((target("crc")))
 #endif
 
 namespace dcp {
@@ -45,7 +51,34 @@ uint32_t UpdatePortable(uint32_t crc, const uint8_t* data, size_t size) {
   return crc;
 }
 
+#if defined(DCP_WITH_CRC32C)
+
 #if defined(__x86_64__)
+
+bool HasInstruction() { return __builtin_cpu_supports("sse4.2") != 0; }
+
+DCP_WITH_CRC32C uint64_t Update8(uint64_t crc, const uint8_t* data) {
+  return _mm_crc32_u64(crc, LoadLittleEndian<uint64_t>(data));
+}
+
+DCP_WITH_CRC32C uint32_t Update1(uint32_t crc, uint8_t byte) {
+  return _mm_crc32_u8(crc, byte);
+}
+
+#else
+
+bool HasInstruction() { return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0; }
+
+DCP_WITH_CRC32C uint64_t Update8(uint64_t crc, const uint8_t* data) {
+  return __crc32cd(static_cast<uint32_t>(crc),
+                   LoadLittleEndian<uint64_t>(data));
+}
+
+DCP_WITH_CRC32C uint32_t Update1(uint32_t crc, uint8_t byte) {
+  return __crc32cb(crc, byte);
+}
+
+#endif
 
 // Long stretches amortise the joining; short ones do the same for smaller
 // inputs.
@@ -78,19 +111,16 @@ struct ZerosAppended {
 };
 
 template <size_t kBytes>
-__attribute__((target("sse4.2"))) uint64_t UpdateStretches(uint64_t crc,
-                                                           const uint8_t*& data,
-                                                           size_t& size) {
+DCP_WITH_CRC32C uint64_t UpdateStretches(uint64_t crc, const uint8_t*& data,
+                                         size_t& size) {
   static const ZerosAppended<kBytes> shift;
   while (size >= 3 * kBytes) {
     uint64_t second = 0;
     uint64_t third = 0;
     for (size_t i = 0; i < kBytes; i += 8) {
-      crc = _mm_crc32_u64(crc, LoadLittleEndian<uint64_t>(data + i));
-      second =
-          _mm_crc32_u64(second, LoadLittleEndian<uint64_t>(data + kBytes + i));
-      third = _mm_crc32_u64(third,
-                            LoadLittleEndian<uint64_t>(data + 2 * kBytes + i));
+      crc = Update8(crc, data + i);
+      second = Update8(second, data + kBytes + i);
+      third = Update8(third, data + 2 * kBytes + i);
     }
     crc = shift(static_cast<uint32_t>(crc)) ^ second;
     crc = shift(static_cast<uint32_t>(crc)) ^ third;
@@ -100,16 +130,13 @@ __attribute__((target("sse4.2"))) uint64_t UpdateStretches(uint64_t crc,
   return crc;
 }
 
-__attribute__((target("sse4.2"))) uint32_t UpdateHardware(uint32_t begin,
-                                                          const uint8_t* data,
-                                                          size_t size) {
+DCP_WITH_CRC32C uint32_t UpdateHardware(uint32_t begin, const uint8_t* data,
+                                        size_t size) {
   uint64_t crc = UpdateStretches<kLongBytes>(begin, data, size);
   crc = UpdateStretches<kShortBytes>(crc, data, size);
-  for (; size >= 8; data += 8, size -= 8) {
-    crc = _mm_crc32_u64(crc, LoadLittleEndian<uint64_t>(data));
-  }
+  for (; size >= 8; data += 8, size -= 8) crc = Update8(crc, data);
   auto last = static_cast<uint32_t>(crc);
-  for (; size > 0; ++data, --size) last = _mm_crc32_u8(last, *data);
+  for (; size > 0; ++data, --size) last = Update1(last, *data);
   return last;
 }
 
@@ -122,8 +149,8 @@ uint32_t ExtendCrc32cPortable(uint32_t crc, ByteSpan bytes) {
 }
 
 uint32_t ExtendCrc32c(uint32_t crc, ByteSpan bytes) {
-#if defined(__x86_64__)
-  static const bool has_instruction = __builtin_cpu_supports("sse4.2") != 0;
+#if defined(DCP_WITH_CRC32C)
+  static const bool has_instruction = HasInstruction();
   if (has_instruction) {
     return ~UpdateHardware(~crc, bytes.data(), bytes.size());
   }
