@@ -49,7 +49,8 @@ class FleetTest : public ::testing::Test {
   void StartDaemon(size_t i) {
     const std::string& address = addresses_[i];
     daemons_[i] = std::make_unique<ServerProcess>(std::vector<std::string>{
-        "server/dcp-server", absl::StrCat("--root=", dir_.Join("data")),
+        "tests/testing/programs/dcp-server",
+        absl::StrCat("--root=", dir_.Join("data")),
         absl::StrCat("--state-dir=", dir_.Join(absl::StrCat("state", i))),
         absl::StrCat("--listen=", address.empty() ? "127.0.0.1:0" : address)});
     if (daemons_[i]->WaitUntilItSays("tokens=no")) {
@@ -61,8 +62,8 @@ class FleetTest : public ::testing::Test {
 
   std::unique_ptr<ServerProcess> Reshard() {
     return std::make_unique<ServerProcess>(std::vector<std::string>{
-        "tools/dcp_convert/dcp-convert", "reshard", source_, dst_, "--mesh",
-        "shard=6", "--progress", "none", "--server",
+        "tests/testing/programs/dcp-convert", "reshard", source_, dst_,
+        "--mesh", "shard=6", "--progress", "none", "--server",
         absl::StrJoin(addresses_, ",")});
   }
 

@@ -58,7 +58,7 @@ class GsConvertTest : public ::testing::Test {
 
   // Runs the program, and returns the output.
   static std::string Run(std::vector<std::string> words, int code = 0) {
-    words.insert(words.begin(), "tools/dcp_convert/dcp-convert");
+    words.insert(words.begin(), "tests/testing/programs/dcp-convert");
     ServerProcess process(words);
     EXPECT_EQ(process.Wait(), code) << process.said();
     return process.said();

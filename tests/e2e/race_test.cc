@@ -149,7 +149,8 @@ class RaceTest : public ::testing::Test {
       EXPECT_OK(SaveModel(Source(model), model + 1, false));
     }
     daemon_ = std::make_unique<ServerProcess>(std::vector<std::string>{
-        "server/dcp-server", absl::StrCat("--root=", dir_.Join("data")),
+        "tests/testing/programs/dcp-server",
+        absl::StrCat("--root=", dir_.Join("data")),
         absl::StrCat("--state-dir=", dir_.Join("state")),
         absl::StrCat("--listen=", listen_)});
     EXPECT_TRUE(daemon_->WaitUntilItSays("event=start "));
@@ -171,7 +172,7 @@ class RaceTest : public ::testing::Test {
           absl::StrCat("--model=", model + 1),
           absl::StrCat("--overwrite=", overwrite ? "true" : "false")});
     }
-    std::vector<std::string> arguments = {"tools/dcp_convert/dcp-convert"};
+    std::vector<std::string> arguments = {"tests/testing/programs/dcp-convert"};
     arguments.insert(arguments.end(), way.verb.begin(), way.verb.end());
     arguments.push_back(Source(model));
     arguments.push_back(path);

@@ -50,7 +50,8 @@ class StoreDaemonTest : public ::testing::Test {
   // At the same address each time.
   std::unique_ptr<ServerProcess> StartDaemon() {
     auto daemon = std::make_unique<ServerProcess>(std::vector<std::string>{
-        "server/dcp-server", absl::StrCat("--root=", dir_.Join("data")),
+        "tests/testing/programs/dcp-server",
+        absl::StrCat("--root=", dir_.Join("data")),
         absl::StrCat("--root=", kRoot),
         absl::StrCat("--state-dir=", dir_.Join("state")),
         absl::StrCat("--listen=", address_.empty() ? "127.0.0.1:0" : address_),
@@ -65,7 +66,7 @@ class StoreDaemonTest : public ::testing::Test {
 
   // Runs dcp-convert at the daemon.
   std::unique_ptr<ServerProcess> Start(std::vector<std::string> words) const {
-    words.insert(words.begin(), "tools/dcp_convert/dcp-convert");
+    words.insert(words.begin(), "tests/testing/programs/dcp-convert");
     words.insert(words.end(), {"--server", address_});
     return std::make_unique<ServerProcess>(std::move(words));
   }

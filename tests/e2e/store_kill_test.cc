@@ -67,7 +67,7 @@ class StoreKillTest : public ::testing::Test {
 
   static std::vector<std::string> Words(const std::string& src,
                                         const std::string& dst) {
-    return {"tools/dcp_convert/dcp-convert",
+    return {"tests/testing/programs/dcp-convert",
             "convert",
             src,
             dst,

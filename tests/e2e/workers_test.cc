@@ -82,7 +82,7 @@ class WorkersTest : public ::testing::Test {
 
   std::vector<std::string> Words(const Kind& kind, const std::string& place,
                                  int index, int count) const {
-    std::vector<std::string> words = {"tools/dcp_convert/dcp-convert",
+    std::vector<std::string> words = {"tests/testing/programs/dcp-convert",
                                       "convert", src_,
                                       JoinPath(place, kind.name)};
     words.insert(words.end(), kind.options.begin(), kind.options.end());
@@ -179,7 +179,7 @@ void ExpectEnd(std::vector<std::string> words, int code,
 }
 
 std::vector<std::string> Tool(std::vector<std::string> words) {
-  words.insert(words.begin(), "tools/dcp_convert/dcp-convert");
+  words.insert(words.begin(), "tests/testing/programs/dcp-convert");
   return words;
 }
 
@@ -214,8 +214,8 @@ TEST_F(WorkersTest, WaitEndsWhenTheLastWorkerDoes) {
   const Kind kind = Kinds()[1];
   const std::string place = Place("wait");
   const std::string dst = JoinPath(place, kind.name);
-  ServerProcess watch(
-      {"tools/dcp_convert/dcp-convert", "workers", dst, "--wait", "--json"});
+  ServerProcess watch({"tests/testing/programs/dcp-convert", "workers", dst,
+                       "--wait", "--json"});
   std::vector<std::string> words = Words(kind, place, 0, 2);
   words.push_back("--wait");
   ServerProcess first(words);
@@ -232,7 +232,7 @@ TEST_F(WorkersTest, TheLauncherSetsTheShare) {
   const std::vector<std::string> words = {"/usr/bin/env",
                                           "-i",
                                           "JOB_COMPLETION_INDEX=0",
-                                          "tools/dcp_convert/dcp-convert",
+                                          "tests/testing/programs/dcp-convert",
                                           "convert",
                                           src_,
                                           dst,

@@ -210,7 +210,7 @@ class AttackTest : public ::testing::Test {
         group_.empty() ? "/dev/null" : group_ + "/cgroup.procs",
         "/usr/bin/prlimit",
         absl::StrCat("--nofile=", descriptors, ":", descriptors),
-        "server/dcp-server", "--listen=127.0.0.1:0",
+        "tests/testing/programs/dcp-server", "--listen=127.0.0.1:0",
         absl::StrCat("--root=", dir_.Join("data")),
         absl::StrCat("--state-dir=", dir_.Join("state")),
         absl::StrCat("--tokens-file=", tokens),

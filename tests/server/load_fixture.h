@@ -237,7 +237,8 @@ class LoadFixture : public ::testing::Test {
       tokens.replace(at, 2, one_.data(""));
     }
     server_ = std::make_unique<ServerProcess>(std::vector<std::string>{
-        "server/dcp-server", absl::StrCat("--root=", one_.data("")),
+        "tests/testing/programs/dcp-server",
+        absl::StrCat("--root=", one_.data("")),
         absl::StrCat("--state-dir=", dir_.Join("state")),
         absl::StrCat("--tokens-file=", dir_.WriteFile("tokens", tokens)),
         "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0",

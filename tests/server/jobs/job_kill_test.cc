@@ -94,7 +94,7 @@ class JobKillTest : public ::testing::Test {
     std::vector<std::string> arguments = {
         "/proc/self/exe", absl::StrCat("--serve=", dir_.path())};
     if (random_() % 2 == 0) {
-      arguments = {"server/dcp-server",
+      arguments = {"tests/testing/programs/dcp-server",
                    absl::StrCat("--root=", client_.data("")),
                    absl::StrCat("--state-dir=", dir_.Join("state"))};
       ++num_daemons_;
