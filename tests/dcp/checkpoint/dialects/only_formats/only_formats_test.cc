@@ -26,8 +26,8 @@ TEST(OnlyFormatsTest, OpensFormatsAndRefusesOtherDialectsByName) {
   DcpBuilder builder;
   builder.AddTensor("w", DType::kFloat32, {2}, BytesOf<float>({1, 2}));
   builder.Write(dir, "c");
-  EXPECT_OK(Checkpoint::Open(Disk(), dir.Join("c")).status());
   OpenOptions options;
+  EXPECT_OK(Checkpoint::Open(Disk(), dir.Join("c"), options).status());
   options.dialect.from = Dialect::kMegatron;
   EXPECT_THAT(Checkpoint::Open(Disk(), dir.Join("c"), options).status(),
               StatusIs(absl::StatusCode::kUnimplemented,
