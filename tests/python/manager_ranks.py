@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ranks that manager_test.py starts: manager_ranks.py save|resume DIR"""
 
-import atexit
 import os
 import pathlib
 import signal
@@ -13,6 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import distribute_tensor
 from torch.distributed.tensor import Shard
 
+import rank_end
 import tessera
 from tessera.torch import CheckpointManager
 
@@ -70,7 +70,4 @@ call(
 )
 dist.barrier()
 dist.destroy_process_group()
-# PyTorch's threads may still drop tensors. They need the GIL for it, and abort
-# the process if Python ends meanwhile.
-atexit._run_exitfuncs()
-os._exit(0)
+rank_end.end()

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank in the tests with several: torchrun ranks.py CASE FOLDER."""
 
-import multiprocessing
-import os
 import pathlib
 import sys
 
@@ -15,6 +13,7 @@ from torch.distributed.checkpoint.state_dict import set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP1
 
+import rank_end
 import tessera
 import tessera.torch
 
@@ -249,12 +248,7 @@ def main():
     else:
         there_and_back(case, folder)
     dist.barrier()
-    # Gloo's threads may still free tensors, which would abort an interpreter
-    # that is being finalized. Nothing else ends PyTorch's processes then.
-    for child in multiprocessing.active_children():
-        child.kill()
-    sys.stdout.flush()
-    os._exit(0)
+    rank_end.end()
 
 
 if __name__ == "__main__":

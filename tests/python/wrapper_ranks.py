@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor import Replicate
 from torch.distributed.tensor import Shard
 
+import rank_end
 import tessera.torch
 from wrappers import Wrapper
 
@@ -51,3 +52,4 @@ def main(folder):
 
 
 main(pathlib.Path(sys.argv[1]))
+rank_end.end()
