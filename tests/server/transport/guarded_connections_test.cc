@@ -176,7 +176,7 @@ TEST_F(GuardedConnectionsTest, EndsStrangersBeforeClientsUnderLoad) {
   ConnectOverTcp(clients, peer);
   GuardConnection(clients[0], Encryption::kNone, [] {});
   const std::shared_ptr<void> counted = CountClientCall(peer);
-  ASSERT_NE(counted, nullptr);
+  ASSERT_EQ(counted.use_count(), 1) << "no connection of " << peer;
   std::swap(fds_, clients);
   const auto call = [](uint32_t stream) {
     return Frame(kHeadersFrame, kEndHeaders, stream, "x");
