@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "dcp/checkpoint/open/checkpoint.h"
@@ -116,6 +117,15 @@ TEST(DcpOpener, RefusesAnIndexCutShort) {
     EXPECT_THAT(OpenCheckpoint(path),
                 StatusIs(absl::StatusCode::kDataLoss, HasSubstr(".metadata")))
         << length;
+  }
+}
+
+TEST(DcpOpener, IndexNamesOfRanksAreLikePyTorchs) {
+  EXPECT_EQ(RankMetadataName(12), "__12.metadata");
+  EXPECT_EQ(ParseRankMetadataName("__12.metadata"), 12);
+  for (const char* name : {".metadata", "__.metadata", "__01.metadata",
+                           "__-1.metadata", "__1.metadata.tmp", "1.metadata"}) {
+    EXPECT_EQ(ParseRankMetadataName(name), std::nullopt) << name;
   }
 }
 

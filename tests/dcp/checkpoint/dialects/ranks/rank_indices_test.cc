@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "dcp/checkpoint/convert/convert.h"
+#include "dcp/checkpoint/formats/dcp_opener.h"
 #include "dcp/checkpoint/open/checkpoint.h"
 #include "dcp/checkpoint/verify/verify.h"
 #include "gmock/gmock.h"
@@ -126,15 +127,6 @@ TEST_F(RankIndicesTest, OneRankMayBeChosen) {
   EXPECT_THAT(
       Checkpoint::Open(Disk(), path, {.rank = 0}),
       StatusIs(StatusCode::kDataLoss, HasSubstr("without the option rank")));
-}
-
-TEST_F(RankIndicesTest, IndexNamesAreLikePyTorchs) {
-  EXPECT_EQ(RankMetadataName(12), "__12.metadata");
-  EXPECT_EQ(ParseRankMetadataName("__12.metadata"), 12);
-  for (const char* name : {".metadata", "__.metadata", "__01.metadata",
-                           "__-1.metadata", "__1.metadata.tmp", "1.metadata"}) {
-    EXPECT_EQ(ParseRankMetadataName(name), std::nullopt) << name;
-  }
 }
 
 }  // namespace
