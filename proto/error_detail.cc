@@ -51,13 +51,6 @@ std::string ErrorReasonName(const absl::Status& status) {
   return GetErrorInfo(status).reason();
 }
 
-std::string FindReasonMetadata(const absl::Status& status,
-                               absl::string_view key) {
-  const google::rpc::ErrorInfo info = GetErrorInfo(status);
-  const auto found = info.metadata().find(std::string(key));
-  return found == info.metadata().end() ? "" : found->second;
-}
-
 absl::Status InvalidField(absl::string_view field, absl::string_view problem) {
   return BlameField(absl::InvalidArgumentError(absl::StrCat(field, problem)),
                     field);

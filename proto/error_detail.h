@@ -40,9 +40,6 @@ absl::Status WithReason(absl::Status status, ErrorReason reason,
 // The name of the reason, from ErrorReason or from a newer server; empty if
 // there is none.
 std::string ErrorReasonName(const absl::Status& status);
-// Empty if there is none.
-std::string FindReasonMetadata(const absl::Status& status,
-                               absl::string_view key);
 
 // INVALID_ARGUMENT with the reason INVALID_FIELD. The message is the field's
 // name followed by `problem`, such as " is 0: must be 1 or more".
@@ -54,7 +51,7 @@ absl::Status BlameField(absl::Status status, absl::string_view field,
 // The field that is to blame; empty if there is none.
 std::string BlamedField(const absl::Status& status);
 
-// The complete messages, for rpc_status.cc. Empty if there are none.
+// The complete messages. Empty if there are none.
 google::rpc::ErrorInfo GetErrorInfo(const absl::Status& status);
 google::rpc::BadRequest GetBadRequest(const absl::Status& status);
 void SetErrorInfo(absl::Status& status, const google::rpc::ErrorInfo& info);

@@ -273,11 +273,6 @@ void WindowReaders::DropIdle() {
   TakeIdle(absl::InfiniteDuration(), 0, taken);
 }
 
-uint64_t WindowReaders::num_idle_bytes() const {
-  absl::MutexLock lock(&mutex_);
-  return num_idle_bytes_;
-}
-
 void WindowReaders::RunReader() {
   BlockPool pool(options_.blocks_per_reader);
   Lane lane{.index = 0, .pool = pool, .queue = nullptr};

@@ -155,8 +155,6 @@ class WindowReaders {
   // Releases the windows that no stream uses, and their memory.
   void DropIdle();
 
-  uint64_t num_idle_bytes() const;
-
  private:
   friend class WindowUser;
   using WindowPtr = std::shared_ptr<SharedWindow>;
@@ -195,7 +193,7 @@ class WindowReaders {
   const WindowReadersOptions options_;
   const Reservation blocks_;
 
-  mutable absl::Mutex mutex_;
+  absl::Mutex mutex_;
   SteadyCondVar changed_;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   // Requested, being read, ready, or idle windows.

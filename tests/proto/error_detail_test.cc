@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "dcp/base/status.h"
 #include "gmock/gmock.h"
+#include "google/rpc/error_details.pb.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
 
@@ -27,8 +28,8 @@ TEST(ErrorDetail, KeepsTheFirstReason) {
                "get"),
       ErrorReason::CHECKPOINT_NOT_FOUND, {{"name", "other"}});
   EXPECT_EQ(ErrorReasonName(status), "JOB_NOT_FOUND");
-  EXPECT_EQ(FindReasonMetadata(status, "name"), "operations/x");
-  EXPECT_EQ(FindReasonMetadata(status, "path"), "");
+  EXPECT_EQ(GetErrorInfo(status).metadata().at("name"), "operations/x");
+  EXPECT_FALSE(GetErrorInfo(status).metadata().contains("path"));
   EXPECT_OK(WithReason(absl::OkStatus(), ErrorReason::JOB_NOT_FOUND));
 }
 
@@ -37,7 +38,7 @@ TEST(ErrorDetail, NamesAFieldOnlyForInvalidArguments) {
   EXPECT_THAT(outer,
               StatusIs(absl::StatusCode::kInvalidArgument, "a.b is empty"));
   EXPECT_EQ(BlamedField(outer), "a.b");
-  EXPECT_EQ(FindReasonMetadata(outer, "field"), "a.b");
+  EXPECT_EQ(GetErrorInfo(outer).metadata().at("field"), "a.b");
   const absl::Status missing = BlameField(absl::NotFoundError("no"), "a");
   EXPECT_EQ(BlamedField(missing), "");
   EXPECT_EQ(ErrorReasonName(missing), "");
@@ -48,7 +49,7 @@ TEST(ErrorDetail, ReplacesBytesThatAreNotText) {
   const absl::Status status =
       WithReason(absl::NotFoundError("no"), ErrorReason::JOB_NOT_FOUND,
                  {{"name", "\xFF"}});
-  EXPECT_EQ(FindReasonMetadata(status, "name"), "\xEF\xBF\xBD");
+  EXPECT_EQ(GetErrorInfo(status).metadata().at("name"), "\xEF\xBF\xBD");
 }
 
 TEST(ErrorDetail, IgnoresMalformedPayloads) {

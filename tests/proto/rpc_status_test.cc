@@ -136,8 +136,8 @@ TEST(RpcStatus, ReasonMetadataAndFieldArrive) {
       {{"limit", "max-streams"}, {"value", "7"}});
   const absl::Status got = OverTheWire(status);
   EXPECT_EQ(ErrorReasonName(got), "LIMIT_REACHED");
-  EXPECT_EQ(FindReasonMetadata(got, "limit"), "max-streams");
-  EXPECT_EQ(FindReasonMetadata(got, "value"), "7");
+  EXPECT_EQ(GetErrorInfo(got).metadata().at("limit"), "max-streams");
+  EXPECT_EQ(GetErrorInfo(got).metadata().at("value"), "7");
   EXPECT_EQ(BlamedField(got), "");
   const absl::Status invalid =
       OverTheWire(InvalidField("mesh.axes[1].size", " is 0: must be 1"));
@@ -154,7 +154,7 @@ TEST(RpcStatus, SendsOptionsAsRequestFields) {
       OptionName{"copy_config", "false"}, " helps");
   const absl::Status got = OverTheWire(status);
   EXPECT_EQ(got.message(), absl::StrCat("Get: ", status.message()));
-  EXPECT_EQ(FindReasonMetadata(got, "options"),
+  EXPECT_EQ(GetErrorInfo(got).metadata().at("options"),
             "destination.overwrite no_copy_config");
   EXPECT_THAT(NamedOptions(got), ElementsAre("overwrite", "copy_config"));
   EXPECT_THAT(NamedOptions(OverTheWire(absl::NotFoundError("no"))), IsEmpty());
@@ -218,7 +218,7 @@ TEST(RpcStatus, LongestErrorFitsIntoTrailers) {
     EXPECT_GT(got.message().size(), 500) << letter;
     EXPECT_EQ(RetryAfterMs(got), 86'399'999);
     EXPECT_GE(StatusPlace(got).tensor.size(), 250);
-    EXPECT_GE(FindReasonMetadata(got, "limit").size(), 120);
+    EXPECT_GE(GetErrorInfo(got).metadata().at("limit").size(), 120);
     EXPECT_GE(BlamedField(got).size(), 120);
   }
 }

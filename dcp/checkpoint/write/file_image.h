@@ -39,7 +39,6 @@ class FileImage {
   // Planning: where the next block to plan begins.
   uint64_t next_offset() const { return next_offset_; }
   bool planned() const { return next_offset_ >= end_offset_; }
-  uint64_t end_offset() const { return end_offset_; }
   void Advance(uint64_t num_bytes);
   // How far planning is in the sequence of tensors: the tensor, and the planned
   // share of it. See [Note: interleaving].

@@ -167,7 +167,6 @@ class ValueArena {
   // argument must have a kind that the argument's name mentions: kList, kDict
   // or kCall.
   void Append(Value list_or_call, Value element);
-  void SetItem(Value dict_or_call, Value key, Value value);
   void SetState(Value call, Value state);
   // Add several at once, without reserving room for more.
   void Extend(Value list_or_call, absl::Span<const Value> elements);

@@ -153,11 +153,6 @@ void ValueArena::Append(Value list_or_call, Value element) {
   Extend(list_or_call, absl::MakeConstSpan(&element, 1));
 }
 
-void ValueArena::SetItem(Value dict_or_call, Value key, Value value) {
-  const Value item[] = {key, value};
-  Update(dict_or_call, item);
-}
-
 void ValueArena::SetState(Value call, Value state) {
   DCP_CHECK(call.is(Kind::kCall), "it is ", KindName(call.kind()));
   call.call_->state = state;

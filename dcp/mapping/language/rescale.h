@@ -14,8 +14,6 @@ struct Rescale {
   float scale = 1;
   float add = 0;
 
-  bool is_identity() const { return scale == 1 && add == 0; }
-
   friend bool operator==(const Rescale&, const Rescale&) = default;
 };
 

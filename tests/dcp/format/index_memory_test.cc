@@ -107,8 +107,9 @@ std::string IndexWithPlans(const std::string& bytes) {
     items.push_back(make("TensorWriteData", "properties",
                          arena.List({Value::Int(1), arena.Str("x")})));
   }
-  arena.SetItem(root.state(), arena.Str("all_local_plans"),
-                arena.List({make("SavePlan", "items", arena.List(items))}));
+  arena.Update(root.state(),
+               {arena.Str("all_local_plans"),
+                arena.List({make("SavePlan", "items", arena.List(items))})});
   return WritePickle(root);
 }
 

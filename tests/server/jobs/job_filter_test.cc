@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
+#include "google/rpc/error_details.pb.h"
 #include "gtest/gtest.h"
 #include "proto/error_detail.h"
 #include "tests/testing/status_matchers.h"
@@ -175,7 +176,7 @@ TEST(JobFilter, RefusesTheRestWithTheColumn) {
         << refused.text;
     EXPECT_EQ(ErrorReasonName(status), "INVALID_FILTER");
     EXPECT_EQ(BlamedField(status), "filter");
-    EXPECT_EQ(FindReasonMetadata(status, "column"),
+    EXPECT_EQ(GetErrorInfo(status).metadata().at("column"),
               absl::StrCat(refused.column));
   }
 }

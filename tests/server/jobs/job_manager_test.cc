@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "dcp/base/error_place.h"
 #include "gmock/gmock.h"
+#include "google/rpc/error_details.pb.h"
 #include "gtest/gtest.h"
 #include "proto/error_detail.h"
 #include "proto/rpc_status.h"
@@ -92,7 +93,7 @@ TEST_F(JobManagerTest, TwoJobsDoNotWriteToOnePlace) {
   EXPECT_THAT(in_use, StatusIs(absl::StatusCode::kFailedPrecondition,
                                HasSubstr("another job")));
   EXPECT_EQ(ErrorReasonName(in_use), "DESTINATION_IN_USE");
-  EXPECT_EQ(FindReasonMetadata(in_use, "name"), first);
+  EXPECT_EQ(GetErrorInfo(in_use).metadata().at("name"), first);
   EXPECT_EQ(StatusPlace(in_use).path, server_->data("out"));
   gate.Open();
   ASSERT_OK(server_->Wait(first));

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "dcp/base/log.h"
 #include "gmock/gmock.h"
+#include "google/rpc/error_details.pb.h"
 #include "gtest/gtest.h"
 #include "proto/error_detail.h"
 #include "proto/rpc_status.h"
@@ -208,7 +209,7 @@ TEST_F(OperationsServiceTest, RefusesListsThatMakeNoSense) {
                                HasSubstr("column 9")));
   EXPECT_EQ(ErrorReasonName(filter), "INVALID_FILTER");
   EXPECT_EQ(BlamedField(filter), "filter");
-  EXPECT_EQ(FindReasonMetadata(filter, "column"), "9");
+  EXPECT_EQ(GetErrorInfo(filter).metadata().at("column"), "9");
   const absl::Status token = server_->List("", 0, "x").status();
   EXPECT_THAT(token, StatusIs(absl::StatusCode::kInvalidArgument));
   EXPECT_EQ(ErrorReasonName(token), "INVALID_PAGE_TOKEN");
@@ -233,7 +234,7 @@ TEST_F(OperationsServiceTest, WhatIsNotThereIsNotFound) {
         server_->Cancel(kNoJob), server_->Delete(kNoJob)}) {
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound));
     EXPECT_EQ(ErrorReasonName(status), "JOB_NOT_FOUND");
-    EXPECT_EQ(FindReasonMetadata(status, "name"), kNoJob);
+    EXPECT_EQ(GetErrorInfo(status).metadata().at("name"), kNoJob);
     EXPECT_EQ(RetryAfterMs(status), -1);
   }
 }

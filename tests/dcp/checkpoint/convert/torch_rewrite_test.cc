@@ -116,14 +116,13 @@ class TorchRewriteTest : public ::testing::Test {
 
 TEST_F(TorchRewriteTest, TheStructureStaysToTheLetter) {
   const Value model = OrderedDict();
-  arena_.SetItem(
-      model, Str("w"),
-      Parameter(MakeTensor(arena_, DType::kFloat32, {4}, false, "0")));
+  arena_.Update(model, {Str("w"), Parameter(MakeTensor(arena_, DType::kFloat32,
+                                                       {4}, false, "0"))});
   arena_.SetState(model, arena_.Dict({Str("_metadata"), OrderedDict()}));
   const Value counts =
       arena_.Call(arena_.Global("collections", "defaultdict"),
                   arena_.Tuple({arena_.Global("builtins", "int")}));
-  arena_.SetItem(counts, arena_.Tuple({Value::Int(1), Str("x")}), Value());
+  arena_.Update(counts, {arena_.Tuple({Value::Int(1), Str("x")}), Value()});
   const Value root = arena_.Dict({
       Str("model"),
       model,

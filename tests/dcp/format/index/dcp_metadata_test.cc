@@ -42,7 +42,7 @@ struct Index {
         arena.Call(arena.Global(module, name), arena.Tuple({}));
     const Value state = arena.Dict();
     for (const auto& [key, value] : fields) {
-      arena.SetItem(state, arena.Str(key), value);
+      arena.Update(state, {arena.Str(key), value});
     }
     arena.SetState(object, state);
     return object;
@@ -120,24 +120,25 @@ struct Index {
 
   std::string Pickle() {
     const Value state = arena.Dict();
-    arena.SetItem(
-        state, arena.Str("step"),
-        arena.Call(arena.Global(kMetadataModule, "BytesStorageMetadata"),
-                   arena.Tuple({})));
-    arena.SetItem(state, arena.Str("w"),
-                  Object(kMetadataModule, "TensorStorageMetadata",
-                         {{"properties", Properties()},
-                          {"size", size},
-                          {"chunks", arena.List(chunks)}}));
+    arena.Update(
+        state,
+        {arena.Str("step"),
+         arena.Call(arena.Global(kMetadataModule, "BytesStorageMetadata"),
+                    arena.Tuple({}))});
+    arena.Update(
+        state, {arena.Str("w"), Object(kMetadataModule, "TensorStorageMetadata",
+                                       {{"properties", Properties()},
+                                        {"size", size},
+                                        {"chunks", arena.List(chunks)}})});
     for (const auto& [key, value] : more_state) {
-      arena.SetItem(state, key, value);
+      arena.Update(state, {key, value});
     }
     const Value planner = arena.Dict();
-    arena.SetItem(planner, arena.Str("step"), path_of_step);
-    arena.SetItem(planner, arena.Str("w"), path_of_w);
+    arena.Update(planner, {arena.Str("step"), path_of_step});
+    arena.Update(planner, {arena.Str("w"), path_of_w});
     const Value storage_data = arena.Dict();
     for (const auto& [key, value] : storage) {
-      arena.SetItem(storage_data, key, value.is_none() ? Info() : value);
+      arena.Update(storage_data, {key, value.is_none() ? Info() : value});
     }
     const Value meta =
         Object(kMetadataModule, "StorageMeta",

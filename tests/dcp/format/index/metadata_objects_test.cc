@@ -36,7 +36,7 @@ class MetadataObjectsTest : public ::testing::Test {
         arena_.New(arena_.Global(module, name), arena_.Tuple({}));
     const Value state = arena_.Dict();
     for (const auto& [key, value] : fields) {
-      arena_.SetItem(state, arena_.Str(key), value);
+      arena_.Update(state, {arena_.Str(key), value});
     }
     arena_.SetState(object, state);
     return object;

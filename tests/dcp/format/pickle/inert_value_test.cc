@@ -34,7 +34,7 @@ TEST(InertValue, EveryGlobalMustBeKnown) {
   arena.SetState(holder, arena.Dict({arena.Str("c"), config}));
   refused(holder);
   const Value items = New(arena, "collections", "OrderedDict");
-  arena.SetItem(items, config, Value());
+  arena.Update(items, {config, Value()});
   refused(items);
   const Value elements = New(arena, "collections", "deque");
   arena.Append(elements, config);

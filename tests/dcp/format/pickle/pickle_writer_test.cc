@@ -73,7 +73,7 @@ TEST(PickleWriter, EveryKindComesBack) {
   ValueArena arena;
   const Value call =
       arena.Call(arena.Global("collections", "OrderedDict"), arena.Tuple({}));
-  arena.SetItem(call, arena.Str("k"), arena.Bytes("\xff\x01"));
+  arena.Update(call, {arena.Str("k"), arena.Bytes("\xff\x01")});
   arena.SetState(call, arena.Dict({arena.Str("_metadata"), Value()}));
   const Value set = arena.Call(arena.Global("builtins", "set"),
                                arena.Tuple({arena.List({Value::Int(1)})}));
@@ -115,7 +115,7 @@ TEST(PickleWriter, NewObjectsAndEnclosedOnesComeBack) {
       arena.Call(arena.Global("collections", "OrderedDict"), arena.Tuple({}));
   arena.SetState(child,
                  arena.Dict({arena.Str("parent"), arena.Enclosing(made)}));
-  arena.SetItem(made, arena.Str("child"), child);
+  arena.Update(made, {arena.Str("child"), child});
   ASSERT_OK_AND_ASSIGN(
       const PickleResult result,
       ReadPickle(WritePickle(arena.List({made, child})), arena));

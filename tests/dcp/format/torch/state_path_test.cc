@@ -49,8 +49,8 @@ class FlattenTest : public ::testing::Test {
 TEST_F(FlattenTest, MappingsAreDescendedIntoInTheirOrder) {
   const Value model = arena_.Call(arena_.Global("collections", "OrderedDict"),
                                   arena_.Tuple({}));
-  arena_.SetItem(model, Str("blocks.0.w"), Tensor());
-  arena_.SetItem(model, Str("a"), Tensor());
+  arena_.Update(model, {Str("blocks.0.w"), Tensor()});
+  arena_.Update(model, {Str("a"), Tensor()});
   const Value root =
       arena_.Dict({Str("step"), Value::Int(3), Str("model"), model});
   EXPECT_THAT(Names(root), ElementsAre("step", "model.blocks.0.w", "model.a"));

@@ -124,9 +124,9 @@ TEST_F(UnflattenLikeTest, RestoresContainersAndKeys) {
   const Value counts =
       arena_.Call(arena_.Global("collections", "defaultdict"),
                   arena_.Tuple({arena_.Global("builtins", "int")}));
-  arena_.SetItem(counts, arena_.Tuple({Value::Int(1), Str("x")}),
-                 Value::Int(2));
-  arena_.SetItem(counts, Value(), Value::Int(3));
+  arena_.Update(counts,
+                {arena_.Tuple({Value::Int(1), Str("x")}), Value::Int(2)});
+  arena_.Update(counts, {Value(), Value::Int(3)});
   const Value root = arena_.Dict({
       Str("model"),
       model,

@@ -281,7 +281,7 @@ TEST(TorchTensor, RefusesBackwardHooksAndOtherValues) {
   ValueArena arena;
   std::vector<Value> args = Args(arena, {});
   args[5] = OrderedDict(arena);
-  arena.SetItem(args[5], Value::Int(1), arena.Global("torch", "Tensor"));
+  arena.Update(args[5], {Value::Int(1), arena.Global("torch", "Tensor")});
   EXPECT_THAT(
       ParseTensor(arena.Call(arena.Global("torch._utils", "_rebuild_tensor_v2"),
                              arena.Tuple(args))),

@@ -21,7 +21,7 @@ Value TensorNamed(ValueArena& arena, absl::string_view key) {
 Value Everything(ValueArena& arena) {
   const Value call =
       arena.Call(arena.Global("collections", "OrderedDict"), arena.Tuple({}));
-  arena.SetItem(call, arena.Str("key"), Value::Int(1));
+  arena.Update(call, {arena.Str("key"), Value::Int(1)});
   arena.Append(call, Value::Bool(true));
   arena.SetState(call, arena.Dict({arena.Str("a"), Value::Float(0.5)}));
   return arena.Tuple({Value(), Value::Bool(false), Value::Int(-5),
@@ -90,7 +90,7 @@ TEST(ValueCopy, VisitsEachTensorOnceInOrder) {
   const Value second = TensorNamed(arena, "second");
   const Value call =
       arena.Call(arena.Global("collections", "OrderedDict"), arena.Tuple({}));
-  arena.SetItem(call, arena.Str("w"), second);
+  arena.Update(call, {arena.Str("w"), second});
   const Value root =
       arena.Dict({arena.Str("a"), arena.Tuple({first, Value::Int(1)}),
                   arena.Str("b"), call, arena.Str("c"), first});

@@ -23,7 +23,7 @@ using Kind = Value::Kind;
 Value OneOfEach(ValueArena& arena) {
   const Value shared = arena.List({arena.Str("in both")});
   const Value call = OrderedDict(arena);
-  arena.SetItem(call, arena.Str("key"), shared);
+  arena.Update(call, {arena.Str("key"), shared});
   arena.Append(call, arena.Global("torch", "float32"));
   arena.SetState(call, arena.Tuple({shared, Value::Float(0.5)}));
   const Value made =

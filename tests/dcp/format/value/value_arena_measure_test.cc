@@ -32,7 +32,7 @@ TEST(Measure, CountsSharedPartsEachTime) {
 TEST(Measure, LooksIntoEveryPartOfACall) {
   ValueArena arena;
   const Value call = OrderedDict(arena);
-  arena.SetItem(call, Value::Int(1), Value::Int(2));
+  arena.Update(call, {Value::Int(1), Value::Int(2)});
   arena.Append(call, Value::Int(3));
   arena.SetState(call, arena.Tuple({Value::Int(4)}));
   // The call, the empty arguments, 2 items, 1 element, state with 1.

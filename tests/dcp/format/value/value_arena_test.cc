@@ -26,7 +26,7 @@ TEST(ValueArena, ListsAndDictsGrowAndKeepTheirIdentity) {
   const Value same = list;
   for (int i = 0; i < 10000; ++i) {
     arena.Append(list, Value::Int(i));
-    arena.SetItem(dict, Value::Int(i), Value::Int(-i));
+    arena.Update(dict, {Value::Int(i), Value::Int(-i)});
   }
   ASSERT_EQ(same.items().size(), 10000u);
   EXPECT_EQ(same.items()[9999].int_value(), 9999);
@@ -42,7 +42,7 @@ TEST(ValueArena, CallsTakeItemsElementsAndState) {
   EXPECT_TRUE(call.items().empty());
   EXPECT_TRUE(call.elements().empty());
   EXPECT_TRUE(call.state().is_none());
-  arena.SetItem(call, arena.Str("k"), Value::Int(1));
+  arena.Update(call, {arena.Str("k"), Value::Int(1)});
   arena.Append(call, Value::Int(2));
   arena.SetState(call, arena.Dict());
   EXPECT_EQ(call.items()[0].text(), "k");

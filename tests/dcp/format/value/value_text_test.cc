@@ -61,7 +61,7 @@ TEST(ValueText, ObjectsShowTheirCallAndContent) {
                                 arena.Tuple({arena.Tuple({Value::Int(2)})}));
   EXPECT_EQ(ToString(size), "torch.Size((2,))");
   const Value call = arena.Call(arena.Global("a", "b"), arena.Tuple({}));
-  arena.SetItem(call, Value::Int(1), Value::Int(2));
+  arena.Update(call, {Value::Int(1), Value::Int(2)});
   arena.Append(call, Value::Int(3));
   EXPECT_EQ(ToString(call), "a.b({1: 2}, [3])");
   EXPECT_EQ(ToString(arena.Persistent(Value::Int(4))), "persistent(4)");

@@ -92,7 +92,7 @@ TEST_F(ObjectJsonTest, DictsWithOtherKeysAreListsOfPairs) {
 
 TEST_F(ObjectJsonTest, ObjectsNameTheirClassAndContents) {
   const Value dict = MakeCall("collections", "OrderedDict");
-  arena_.SetItem(dict, Value::Int(1), arena_.Tuple({}));
+  arena_.Update(dict, {Value::Int(1), arena_.Tuple({})});
   EXPECT_EQ(JsonText(dict), R"({"$type":"collections.OrderedDict",)"
                             R"("items":[[1,{"$type":"tuple","items":[]}]]})");
   const Value object = MakeCall("my.module", "Config", {Value::Int(3)});

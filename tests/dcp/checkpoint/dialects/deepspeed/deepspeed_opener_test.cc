@@ -139,8 +139,8 @@ TEST(DeepSpeedOpener, ChangedPartitionsAreRefused) {
        [](const Copied& c) {
          ArchiveEditor e(c.Optim(1));
          const Value states = e.At({kState, "base_optimizer_state", "state"});
-         e.arena().SetItem(states.items()[1], e.arena().Str("exp_avg"),
-                           MakeVector(e, 1));
+         e.arena().Update(states.items()[1],
+                          {e.arena().Str("exp_avg"), MakeVector(e, 1)});
          e.Save();
        },
        StatusCode::kDataLoss, "rank 1 has 1"},
@@ -210,10 +210,11 @@ TEST(DeepSpeedOpener, ShapesThatCannotBeAreRefused) {
     ArchiveEditor e(copied.Model());
     const Value group = e.arena().Dict();
     for (const Dims& shape : test.shapes) {
-      e.arena().SetItem(
-          group, e.arena().Str(absl::StrCat("w", group.items().size())),
-          e.arena().Call(e.arena().Global("torch", "Size"),
-                         e.arena().Tuple({MakeInts(e.arena(), shape)})));
+      e.arena().Update(
+          group,
+          {e.arena().Str(absl::StrCat("w", group.items().size())),
+           e.arena().Call(e.arena().Global("torch", "Size"),
+                          e.arena().Tuple({MakeInts(e.arena(), shape)}))});
     }
     e.Set({"param_shapes"}, e.arena().List({group, group}));
     e.Save();

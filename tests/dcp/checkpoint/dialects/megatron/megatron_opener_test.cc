@@ -385,10 +385,10 @@ std::function<void(ValueArena&, const Value&)> SetShape(
   return [shape](ValueArena& arena, const Value& root) {
     std::vector<Value> dims;
     for (const int64_t dim : shape) dims.push_back(Value::Int(dim));
-    arena.SetItem(ObjectAttribute(root, "mcore_data"),
-                  arena.Str(kMegatronTensor),
+    arena.Update(ObjectAttribute(root, "mcore_data"),
+                 {arena.Str(kMegatronTensor),
                   arena.Dict({arena.Str("nd_reformulated_orig_global_shape"),
-                              arena.Tuple(dims)}));
+                              arena.Tuple(dims)})});
   };
 }
 
@@ -405,8 +405,8 @@ const MegatronCorruption kCorruptions[] = {
      "a shape has an unexpected value"},
     {"no dict",
      [](ValueArena& arena, const Value& root) {
-       arena.SetItem(ObjectAttribute(root, "mcore_data"),
-                     arena.Str(kMegatronTensor), arena.List());
+       arena.Update(ObjectAttribute(root, "mcore_data"),
+                    {arena.Str(kMegatronTensor), arena.List()});
      },
      "mcore_data of"},
 };

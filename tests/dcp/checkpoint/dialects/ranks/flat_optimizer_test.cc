@@ -115,11 +115,12 @@ class FlatOptimizerFilesTest : public ::testing::Test {
       const std::string key = absl::StrCat(storages.size());
       storages.push_back(std::string(static_cast<size_t>(length),
                                      static_cast<char>('0' + rank)));
-      arena.SetItem(
-          state, Value::Int(number),
-          arena.Dict({arena.Str("exp_avg"),
-                      MakeTensor(arena, DType::kUInt8, {length}, false, key),
-                      arena.Str("step"), Value::Int(7)}));
+      arena.Update(
+          state,
+          {Value::Int(number),
+           arena.Dict({arena.Str("exp_avg"),
+                       MakeTensor(arena, DType::kUInt8, {length}, false, key),
+                       arena.Str("step"), Value::Int(7)})});
     }
     const Value group =
         arena.Dict({arena.Str("params"), arena.List({Value::Int(0)})});

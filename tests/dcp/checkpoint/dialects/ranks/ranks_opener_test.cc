@@ -68,7 +68,7 @@ class RanksOpenerTest : public ::testing::Test {
                const std::vector<std::pair<std::string, Value>>& others = {}) {
     const Value root = arena().Dict({arena().Str("w"), w});
     for (const auto& [name, value] : others) {
-      arena().SetItem(root, arena().Str(name), value);
+      arena().Update(root, {arena().Str(name), value});
     }
     files_.Add(absl::StrCat("model_world_size_2_rank_", rank, ".pt"), root,
                {rank == 0 ? "abcabc" : "defdef"});
@@ -272,8 +272,8 @@ TEST_F(RanksOpenerTest, TheNumberOfBoxesIsLimited) {
       .placements = {MakeStridedShard(arena(), 0, kNumPieces)}};
   const Value root = arena().Dict();
   for (int i = 0; i < 3; ++i) {
-    arena().SetItem(root, arena().Str(absl::StrCat("w", i)),
-                    MakeDTensor(arena(), spec));
+    arena().Update(
+        root, {arena().Str(absl::StrCat("w", i)), MakeDTensor(arena(), spec)});
   }
   files_.Add("model_world_size_1_rank_0.pt", root, {elements});
   EXPECT_THAT(Open(), StatusIs(StatusCode::kResourceExhausted,
@@ -314,9 +314,10 @@ TEST(RanksOpenerGolden, AShardOutsideOfItsTensorIsRefused) {
     const Value wrapper = e.At({"model", "embed.weight"});
     const Value shard = wrapper.args().items()[3].items()[0].items()[0];
     const Value metadata = ObjectAttribute(shard, "metadata");
-    e.arena().SetItem(
-        metadata.state().items()[1], e.arena().Str("shard_offsets"),
-        e.arena().List({Value::Int(int64_t{1} << 40), Value::Int(0)}));
+    e.arena().Update(
+        metadata.state().items()[1],
+        {e.arena().Str("shard_offsets"),
+         e.arena().List({Value::Int(int64_t{1} << 40), Value::Int(0)})});
     e.Save();
   }
   EXPECT_THAT(

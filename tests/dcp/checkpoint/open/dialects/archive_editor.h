@@ -49,7 +49,7 @@ class ArchiveEditor {
   void Set(std::vector<std::string> keys, Value value) {
     const std::string last = keys.back();
     keys.pop_back();
-    arena().SetItem(At(keys), arena().Str(last), value);
+    arena().Update(At(keys), {arena().Str(last), value});
   }
   void SetRoot(Value root) { archive_.root = root; }
 
