@@ -18,27 +18,26 @@
 #include "dcp/base/log.h"
 #include "dcp/base/steady_time.h"
 #include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
 #include "grpc/grpc.h"
 #include "grpcpp/server_context.h"
 #include "proto/rpc_status.h"
 #include "server/process/log_text.h"
 #include "server/transport/guarded_connections.h"
+#include "server/transport/service_health.h"
 #include "tessera/v1/checkpoint_service.pb.h"
 
 namespace dcp::server {
 namespace {
 
+using google::protobuf::FieldDescriptor;
 using grpc::experimental::InterceptionHookPoints;
 using grpc::experimental::ServerRpcInfo;
 
-constexpr absl::string_view kLoggedServices[] = {
-    "tessera.v1.CheckpointService", "tessera.v1.JobService",
-    "google.longrunning.Operations"};
+constexpr const char* kLoggedServices[] = {kCheckpointServiceName,
+                                           kJobServiceName, kOperationsName};
 
 constexpr char kCallIdKey[] = "tessera-call-id";
-
-// The name of all methods that do not exist.
-constexpr char kUnknown[] = "unknown";
 
 // gRPC's own services, which anybody may call.
 bool IsHealthOrReflection(absl::string_view method) {
@@ -46,37 +45,39 @@ bool IsHealthOrReflection(absl::string_view method) {
          absl::StartsWith(method, "/grpc.reflection.");
 }
 
-std::string PathField(const tessera::v1::Source& source) {
-  return absl::StrCat(" path=", LogText(source.path()));
+// The fields of a method's request that name checkpoints for the log line. None
+// for tensor streams and jobs, which write log lines themselves.
+std::vector<const FieldDescriptor*> SourceFields(
+    const google::protobuf::MethodDescriptor& method) {
+  const google::protobuf::Descriptor& request = *method.input_type();
+  std::vector<const FieldDescriptor*> fields;
+  if (method.service()->full_name() != kCheckpointServiceName ||
+      &request == tessera::v1::ReadTensorsRequest::descriptor()) {
+    return fields;
+  }
+  for (int i = 0; i < request.field_count(); ++i) {
+    if (request.field(i)->message_type() == tessera::v1::Source::descriptor()) {
+      fields.push_back(request.field(i));
+    }
+  }
+  return fields;
 }
 
-// The checkpoints of a call, as text for the log line. Empty for tensor streams
-// and jobs, which write log lines themselves. `message` is the request, with
-// the type that gRPC parses for `method`.
-std::string PathFields(absl::string_view method, const void* message) {
-  namespace v1 = tessera::v1;
-  if (message == nullptr) return "";
-  if (method == "CheckpointService.Inspect") {
-    return PathField(static_cast<const v1::InspectRequest*>(message)->source());
+// " path=/a", and " path_b=/b" for a second field `b`. If there are fields,
+// `request` is the message that has them, or null.
+std::string PathsText(const std::vector<const FieldDescriptor*>& fields,
+                      const void* request) {
+  if (fields.empty() || request == nullptr) return "";
+  const auto& message = *static_cast<const google::protobuf::Message*>(request);
+  std::string text;
+  for (const FieldDescriptor* field : fields) {
+    const auto& source = static_cast<const tessera::v1::Source&>(
+        message.GetReflection()->GetMessage(message, field));
+    absl::StrAppend(&text, " path",
+                    text.empty() ? "" : absl::StrCat("_", field->name()), "=",
+                    LogText(source.path()));
   }
-  if (method == "CheckpointService.GetMetadata") {
-    return PathField(
-        static_cast<const v1::GetMetadataRequest*>(message)->source());
-  }
-  if (method == "CheckpointService.ReadObjects") {
-    return PathField(
-        static_cast<const v1::ReadObjectsRequest*>(message)->source());
-  }
-  if (method == "CheckpointService.Verify") {
-    return PathField(
-        static_cast<const v1::VerifyCheckpointRequest*>(message)->source());
-  }
-  if (method == "CheckpointService.Diff") {
-    const auto& diff = *static_cast<const v1::DiffRequest*>(message);
-    return absl::StrCat(PathField(diff.a()),
-                        " path_b=", LogText(diff.b().path()));
-  }
-  return "";
+  return text;
 }
 
 // Errors that a client can cause at no cost.
@@ -109,7 +110,7 @@ class CallLog::Call : public grpc::experimental::Interceptor {
  public:
   Call(CallLog& log, ServerRpcInfo& info)
       : log_(log),
-        method_(log.ShortName(info.method())),
+        method_(log.FindMethod(info.method())),
         core_(info.server_context()->c_call()),
         peer_(info.server_context()->peer()),
         id_(absl::StrCat(++log.num_begun_)),
@@ -133,11 +134,11 @@ class CallLog::Call : public grpc::experimental::Interceptor {
 
   ~Call() override {
     const std::string code = absl::StatusCodeToString(code_);
-    log_.metrics_.CountRequest(method_, code);
+    log_.metrics_.CountRequest(method_.name, code);
     if (const Client* const client = ClientOfCall()) {
       log_.metrics_.CountClientRequest(client->name(), code);
     }
-    log_.metrics_.ObserveRequest(method_, SteadyNow() - begin_);
+    log_.metrics_.ObserveRequest(method_.name, SteadyNow() - begin_);
     if (!IsRefused(code_) || log_.refused_log_.Allow()) WriteLine(code);
     --ProcessCallLoad().num_calls;
     absl::MutexLock lock(&log_.mutex_);
@@ -160,7 +161,7 @@ class CallLog::Call : public grpc::experimental::Interceptor {
     }
     if (methods->QueryInterceptionHookPoint(
             InterceptionHookPoints::POST_RECV_MESSAGE)) {
-      paths_ = PathFields(method_, methods->GetRecvMessage());
+      paths_ = PathsText(method_.source_fields, methods->GetRecvMessage());
     }
     if (methods->QueryInterceptionHookPoint(
             InterceptionHookPoints::PRE_SEND_STATUS)) {
@@ -182,7 +183,7 @@ class CallLog::Call : public grpc::experimental::Interceptor {
   // When gRPC 1.51 cannot parse the request of an existing method, it answers
   // UNIMPLEMENTED without a message; our services never do.
   bool WasNotParsed(const grpc::Status& status) const {
-    return method_ != kUnknown &&
+    return method_.exists &&
            status.error_code() == grpc::StatusCode::UNIMPLEMENTED &&
            status.error_message().empty();
   }
@@ -202,7 +203,7 @@ class CallLog::Call : public grpc::experimental::Interceptor {
 
   void WriteLine(absl::string_view code) const {
     const Client* const client = ClientOfCall();
-    DCP_LOG(kInfo) << "event=call call=" << id_ << " method=" << method_
+    DCP_LOG(kInfo) << "event=call call=" << id_ << " method=" << method_.name
                    << " code=" << code << " seconds="
                    << absl::StrFormat(
                           "%.3f", absl::ToDoubleSeconds(SteadyNow() - begin_))
@@ -214,7 +215,7 @@ class CallLog::Call : public grpc::experimental::Interceptor {
   }
 
   CallLog& log_;
-  const std::string& method_;
+  const Method& method_;
   grpc_call* const core_;
   const std::string peer_;
   const std::string id_;
@@ -265,23 +266,25 @@ class CallLog::Factory
 // because the pool also remembers the names that it did not find.
 CallLog::CallLog(Metrics& metrics, const RequestGateContext* gate)
     : metrics_(metrics), gate_(gate) {
-  for (absl::string_view name : kLoggedServices) {
+  for (const char* name : kLoggedServices) {
     const google::protobuf::ServiceDescriptor* const service =
         google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
-            std::string(name));
+            name);
     DCP_CHECK(service != nullptr, name, " is not linked");
     for (int i = 0; i < service->method_count(); ++i) {
-      const std::string& method = service->method(i)->name();
-      short_names_[absl::StrCat("/", name, "/", method)] =
-          absl::StrCat(service->name(), ".", method);
+      const google::protobuf::MethodDescriptor& method = *service->method(i);
+      methods_[absl::StrCat("/", name, "/", method.name())] = {
+          .name = absl::StrCat(service->name(), ".", method.name()),
+          .exists = true,
+          .source_fields = SourceFields(method)};
     }
   }
 }
 
-const std::string& CallLog::ShortName(const std::string& method) const {
-  static const std::string& unknown = *new std::string(kUnknown);
-  const auto found = short_names_.find(method);
-  return found == short_names_.end() ? unknown : found->second;
+const CallLog::Method& CallLog::FindMethod(const std::string& name) const {
+  static const Method& unknown = *new Method();
+  const auto found = methods_.find(name);
+  return found == methods_.end() ? unknown : found->second;
 }
 
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
@@ -24,6 +25,10 @@
 #include "server/process/log_limiter.h"
 #include "server/process/metrics.h"
 #include "server/transport/request_gate.h"
+
+namespace google::protobuf {
+class FieldDescriptor;
+}  // namespace google::protobuf
 
 namespace dcp::server {
 
@@ -59,14 +64,22 @@ class CallLog {
   class Call;
   class Weight;
 
-  // "CheckpointService.Inspect" for "/tessera.v1.CheckpointService/Inspect".
-  // The service is kept because some method names occur in several services.
-  const std::string& ShortName(const std::string& method) const;
+  // One for all methods that do not exist.
+  struct Method {
+    // "CheckpointService.Inspect": some names occur in several services.
+    std::string name = "unknown";
+    bool exists = false;
+    // The fields of the request that name the checkpoints.
+    std::vector<const google::protobuf::FieldDescriptor*> source_fields;
+  };
+
+  // By the full name, "/tessera.v1.CheckpointService/Inspect".
+  const Method& FindMethod(const std::string& name) const;
 
   Metrics& metrics_;
   const RequestGateContext* const gate_;
   // All methods of our services, by their full names.
-  absl::flat_hash_map<std::string, std::string> short_names_;
+  absl::flat_hash_map<std::string, Method> methods_;
   LogLimiter refused_log_{"call"};
   std::atomic<uint64_t> num_begun_ = 0;
   mutable absl::Mutex mutex_;

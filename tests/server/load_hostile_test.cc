@@ -18,10 +18,12 @@
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "google/longrunning/operations_proto.grpc.pb.h"
+#include "google/protobuf/descriptor.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "gtest/gtest.h"
 #include "tessera/v1/checkpoint_service.grpc.pb.h"
+#include "tessera/v1/job_service.grpc.pb.h"
 #include "tests/server/jobs/job_server.h"
 #include "tests/server/load_fixture.h"
 #include "tests/server/server_process.h"
@@ -36,24 +38,17 @@ namespace v1 = tessera::v1;
 
 using HostileLoadTest = LoadFixture;
 
-constexpr const char* kCheckpointMethods[] = {
-    "Inspect", "GetMetadata", "ReadTensors", "ReadObjects", "Verify", "Diff"};
-constexpr const char* kJobMethods[] = {"Convert", "Reshard", "Consolidate",
-                                       "Verify", "WatchJob"};
-constexpr const char* kOperationsMethods[] = {
-    "ListOperations", "GetOperation", "DeleteOperation", "CancelOperation",
-    "WaitOperation"};
-
-std::vector<std::string> AllMethods() {
+// The full names of all methods of these services.
+std::vector<std::string> MethodNames(const std::vector<std::string>& services) {
   std::vector<std::string> methods;
-  for (const char* name : kCheckpointMethods) {
-    methods.push_back(absl::StrCat("/tessera.v1.CheckpointService/", name));
-  }
-  for (const char* name : kJobMethods) {
-    methods.push_back(absl::StrCat("/tessera.v1.JobService/", name));
-  }
-  for (const char* name : kOperationsMethods) {
-    methods.push_back(absl::StrCat("/google.longrunning.Operations/", name));
+  for (const std::string& name : services) {
+    const google::protobuf::ServiceDescriptor& service =
+        *google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
+            name);
+    for (int i = 0; i < service.method_count(); ++i) {
+      methods.push_back(
+          absl::StrCat("/", name, "/", service.method(i)->name()));
+    }
   }
   return methods;
 }
@@ -95,8 +90,10 @@ grpc::Status CallRaw(const std::shared_ptr<grpc::Channel>& channel,
 TEST_F(HostileLoadTest, EveryMethodRefusesHostileMessages) {
   const std::string before = Files();
   const auto channel = NewChannel(address_);
-  const std::vector<std::string> methods = AllMethods();
-  for (const std::string& method : methods) {
+  for (const std::string& method :
+       MethodNames({v1::CheckpointService::service_full_name(),
+                    v1::JobService::service_full_name(),
+                    google::longrunning::Operations::service_full_name()})) {
     SCOPED_TRACE(method);
     // No tag, a length beyond the end, text that is not UTF-8, a group without
     // an end.
@@ -164,17 +161,13 @@ TEST_F(HostileLoadTest, EveryMethodRefusesPathsOutsideRoots) {
   };
   for (const auto& [path, code] : escapes) {
     SCOPED_TRACE(path.substr(0, 200));
-    for (const char* name : kCheckpointMethods) {
-      std::string bytes = SourceBytes(path);
-      if (std::string(name) == "ReadTensors") {
-        bytes = MakeReadRequest(path).SerializeAsString();
-      }
-      EXPECT_EQ(
-          CallRaw(channel, absl::StrCat("/tessera.v1.CheckpointService/", name),
-                  bytes, "one")
-              .error_code(),
-          code)
-          << name;
+    for (const std::string& method :
+         MethodNames({v1::CheckpointService::service_full_name()})) {
+      const std::string bytes = absl::EndsWith(method, "/ReadTensors")
+                                    ? MakeReadRequest(path).SerializeAsString()
+                                    : SourceBytes(path);
+      EXPECT_EQ(CallRaw(channel, method, bytes, "one").error_code(), code)
+          << method;
     }
     for (const bool dry : {false, true}) {
       v1::ConvertRequest request = one_.Request("new");
