@@ -365,17 +365,17 @@ const Node& ConfigRoot(const Node& root) {
   return is_run ? *parameters : root;
 }
 
-std::optional<Dialect> DetectDialect(const Node& root) {
+std::optional<ConfigDialect> DetectDialect(const Node& root) {
   const KnownProgram known = FindKnownProgram(root);
   if (!known.name.empty()) return known.dialect;
-  if (IsAxolotl(root)) return Dialect::kAxolotl;
-  if (IsAccelerate(root)) return Dialect::kAccelerate;
-  if (IsTrainingArguments(root)) return Dialect::kTransformers;
-  if (IsComposer(root)) return Dialect::kComposer;
+  if (IsAxolotl(root)) return ConfigDialect::kAxolotl;
+  if (IsAccelerate(root)) return ConfigDialect::kAccelerate;
+  if (IsTrainingArguments(root)) return ConfigDialect::kTransformers;
+  if (IsComposer(root)) return ConfigDialect::kComposer;
   if (IsFsdpOptions(root) || IsDistributedConfig(root)) {
-    return Dialect::kTransformers;
+    return ConfigDialect::kTransformers;
   }
-  if (IsTorchTitan(root)) return Dialect::kTorchTitan;
+  if (IsTorchTitan(root)) return ConfigDialect::kTorchTitan;
   return std::nullopt;
 }
 

@@ -22,7 +22,7 @@ const Node& ConfigRoot(const Node& root);
 // `root` is from ConfigRoot. One key that no other program has decides, or two
 // keys that are typical of a program. A file that known_programs.h refuses has
 // no dialect.
-std::optional<Dialect> DetectDialect(const Node& root);
+std::optional<ConfigDialect> DetectDialect(const Node& root);
 
 // Whether a text is a program that makes TorchTitan's config, such as
 // config_registry.py of version 0.3.

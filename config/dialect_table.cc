@@ -24,28 +24,30 @@ namespace config {
 namespace {
 
 constexpr DialectRow kDialects[] = {
-    {Dialect::kAccelerate, "accelerate", "accelerate", ReadAccelerate,
+    {ConfigDialect::kAccelerate, "accelerate", "accelerate", ReadAccelerate,
      WriteAccelerate},
-    {Dialect::kTransformers, "transformers", "transformers", ReadTransformers,
-     WriteTransformers},
-    {Dialect::kComposer, "composer", "Composer", ReadComposer, WriteComposer},
-    {Dialect::kTorchTitan, "torchtitan", "TorchTitan", ReadTorchTitan,
+    {ConfigDialect::kTransformers, "transformers", "transformers",
+     ReadTransformers, WriteTransformers},
+    {ConfigDialect::kComposer, "composer", "Composer", ReadComposer,
+     WriteComposer},
+    {ConfigDialect::kTorchTitan, "torchtitan", "TorchTitan", ReadTorchTitan,
      WriteTorchTitan},
-    {Dialect::kAxolotl, "axolotl", "axolotl", ReadAxolotl, nullptr},
-    {Dialect::kTorchtune, "torchtune", "torchtune", ReadTorchtune, nullptr},
-    {Dialect::kVerl, "verl", "verl", ReadVerl, nullptr},
-    {Dialect::kAutomodel, "automodel", "NeMo Automodel", ReadAutomodel,
+    {ConfigDialect::kAxolotl, "axolotl", "axolotl", ReadAxolotl, nullptr},
+    {ConfigDialect::kTorchtune, "torchtune", "torchtune", ReadTorchtune,
      nullptr},
-    {Dialect::kPrimeRl, "prime-rl", "prime-rl", ReadPrimeRl, nullptr},
-    {Dialect::kLlamaFactory, "llama-factory", "LLaMA-Factory", ReadLlamaFactory,
+    {ConfigDialect::kVerl, "verl", "verl", ReadVerl, nullptr},
+    {ConfigDialect::kAutomodel, "automodel", "NeMo Automodel", ReadAutomodel,
      nullptr},
+    {ConfigDialect::kPrimeRl, "prime-rl", "prime-rl", ReadPrimeRl, nullptr},
+    {ConfigDialect::kLlamaFactory, "llama-factory", "LLaMA-Factory",
+     ReadLlamaFactory, nullptr},
 };
 
 }  // namespace
 
 absl::Span<const DialectRow> DialectTable() { return kDialects; }
 
-const DialectRow& GetRow(Dialect dialect) {
+const DialectRow& GetRow(ConfigDialect dialect) {
   const auto row = std::find_if(
       std::begin(kDialects), std::end(kDialects),
       [dialect](const DialectRow& known) { return known.dialect == dialect; });
@@ -55,26 +57,26 @@ const DialectRow& GetRow(Dialect dialect) {
 
 }  // namespace config
 
-std::vector<Dialect> all_dialects() {
-  std::vector<Dialect> dialects;
+std::vector<ConfigDialect> all_dialects() {
+  std::vector<ConfigDialect> dialects;
   for (const config::DialectRow& row : config::DialectTable()) {
     dialects.push_back(row.dialect);
   }
   return dialects;
 }
 
-absl::string_view dialect_name(Dialect dialect) {
+absl::string_view dialect_name(ConfigDialect dialect) {
   return config::GetRow(dialect).name;
 }
 
-std::optional<Dialect> dialect_named(absl::string_view name) {
+std::optional<ConfigDialect> dialect_named(absl::string_view name) {
   for (const config::DialectRow& row : config::DialectTable()) {
     if (row.name == name) return row.dialect;
   }
   return std::nullopt;
 }
 
-absl::string_view dialect_program(Dialect dialect) {
+absl::string_view dialect_program(ConfigDialect dialect) {
   return config::GetRow(dialect).program;
 }
 

@@ -17,7 +17,7 @@ namespace fsdp {
 namespace config {
 
 struct DialectRow {
-  Dialect dialect;
+  ConfigDialect dialect;
   absl::string_view name;     // as options spell it
   absl::string_view program;  // as the program's authors spell it
   void (*read)(const Node& root, TrainConfig& config, Findings& findings);
@@ -26,17 +26,17 @@ struct DialectRow {
 };
 
 absl::Span<const DialectRow> DialectTable();
-const DialectRow& GetRow(Dialect dialect);
+const DialectRow& GetRow(ConfigDialect dialect);
 
 }  // namespace config
 
 // Every dialect, in the order in which users see them.
-std::vector<Dialect> all_dialects();
+std::vector<ConfigDialect> all_dialects();
 // As options spell it: "accelerate", "torchtitan", "prime-rl".
-absl::string_view dialect_name(Dialect dialect);
-std::optional<Dialect> dialect_named(absl::string_view name);
+absl::string_view dialect_name(ConfigDialect dialect);
+std::optional<ConfigDialect> dialect_named(absl::string_view name);
 // As the program's authors spell it: "TorchTitan", "NeMo Automodel".
-absl::string_view dialect_program(Dialect dialect);
+absl::string_view dialect_program(ConfigDialect dialect);
 
 }  // namespace fsdp
 

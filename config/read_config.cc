@@ -49,7 +49,7 @@ Node ParseText(absl::string_view name, absl::string_view text,
 // "A, B or C".
 std::string ProgramsText() {
   std::vector<absl::string_view> programs;
-  for (const Dialect dialect : all_dialects()) {
+  for (const ConfigDialect dialect : all_dialects()) {
     programs.push_back(dialect_program(dialect));
   }
   return config::Alternatives(programs);
@@ -118,7 +118,7 @@ ReadConfig Read(absl::string_view name, absl::string_view text,
     SayUnknown(root, read.findings);
     return read;
   }
-  if (*read.dialect == Dialect::kTransformers && read_text != nullptr &&
+  if (*read.dialect == ConfigDialect::kTransformers && read_text != nullptr &&
       config::AsksForFsdp(document.Find("fsdp"))) {
     FollowOptionsFile(read_text, document, read.findings);
   }
@@ -192,8 +192,8 @@ void SayFindings(const Findings& findings) {
 absl::StatusOr<TrainConfig> load_config(const std::string& path) {
   absl::StatusOr<ReadConfig> read = read_config_file(path);
   if (!read.ok()) return read.status();
-  if (read->dialect == Dialect::kAccelerate ||
-      read->dialect == Dialect::kTransformers) {
+  if (read->dialect == ConfigDialect::kAccelerate ||
+      read->dialect == ConfigDialect::kTransformers) {
     std::vector<std::string> variables;
     for (char** variable = environ; *variable != nullptr; ++variable) {
       variables.emplace_back(*variable);

@@ -16,7 +16,7 @@
 namespace fsdp {
 
 struct ReadConfig {
-  std::optional<Dialect> dialect = {};  // absent: none was recognized
+  std::optional<ConfigDialect> dialect = {};  // absent: none was recognized
   // If findings has problems, only the settings that could be read.
   TrainConfig config;
   Findings findings;

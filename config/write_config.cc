@@ -11,7 +11,7 @@
 
 namespace fsdp {
 
-bool can_write(Dialect dialect) {
+bool can_write(ConfigDialect dialect) {
   return config::GetRow(dialect).write != nullptr;
 }
 
@@ -23,7 +23,7 @@ std::vector<absl::string_view> written_dialects() {
   return names;
 }
 
-std::string write_config(const TrainConfig& config, Dialect dialect,
+std::string write_config(const TrainConfig& config, ConfigDialect dialect,
                          Findings& findings) {
   Findings written;
   std::string text;

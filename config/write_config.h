@@ -13,7 +13,7 @@
 namespace fsdp {
 
 // Whether configs in the dialect are written; others are only read.
-bool can_write(Dialect dialect);
+bool can_write(ConfigDialect dialect);
 // Their names, as options spell them.
 std::vector<absl::string_view> written_dialects();
 
@@ -21,7 +21,7 @@ std::vector<absl::string_view> written_dialects();
 // cannot express are changed findings; the rest reads back as the same
 // training. A mesh degree that it cannot express, or only with other ranks, is
 // a problem, and so is a dialect that is only read; the text is then empty.
-std::string write_config(const TrainConfig& config, Dialect dialect,
+std::string write_config(const TrainConfig& config, ConfigDialect dialect,
                          Findings& findings);
 
 }  // namespace fsdp

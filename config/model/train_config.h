@@ -17,7 +17,7 @@
 
 namespace fsdp {
 
-enum class Dialect : uint8_t {
+enum class ConfigDialect : uint8_t {
   kAccelerate,    // YAML or JSON, and environment variables
   kTransformers,  // JSON: TrainingArguments, or only an fsdp_config
   kComposer,      // YAML, or a Python dict: parallelism_config

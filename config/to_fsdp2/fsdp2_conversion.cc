@@ -73,10 +73,10 @@ class Conversion {
   }
 
  private:
-  bool is_composer() const { return read_.dialect == Dialect::kComposer; }
+  bool is_composer() const { return read_.dialect == ConfigDialect::kComposer; }
   bool is_accelerate() const {
-    return read_.dialect == Dialect::kAccelerate ||
-           read_.dialect == Dialect::kAxolotl;
+    return read_.dialect == ConfigDialect::kAccelerate ||
+           read_.dialect == ConfigDialect::kAxolotl;
   }
 
   std::string Bool(bool value) const {

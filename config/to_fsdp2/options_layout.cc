@@ -15,14 +15,14 @@ namespace {
 using Path = std::vector<absl::string_view>;
 
 // The paths at which each dialect may have the options.
-std::vector<Path> OptionPaths(Dialect dialect) {
+std::vector<Path> OptionPaths(ConfigDialect dialect) {
   switch (dialect) {
-    case Dialect::kAccelerate:
-    case Dialect::kAxolotl:
+    case ConfigDialect::kAccelerate:
+    case ConfigDialect::kAxolotl:
       return {{"fsdp_config"}};
-    case Dialect::kTransformers:
+    case ConfigDialect::kTransformers:
       return {{"fsdp_config"}, {}};
-    case Dialect::kComposer:
+    case ConfigDialect::kComposer:
       return {{"parallelism_config", "fsdp"},
               {"fsdp"},
               {"fsdp_config"},
@@ -91,15 +91,17 @@ bool IsEmptyText(absl::string_view value) {
          value == "None";
 }
 
-bool HasFsdp1Options(Dialect dialect) { return !OptionPaths(dialect).empty(); }
+bool HasFsdp1Options(ConfigDialect dialect) {
+  return !OptionPaths(dialect).empty();
+}
 
 std::optional<OptionsLayout> FindOptions(absl::string_view text,
-                                         Dialect dialect) {
+                                         ConfigDialect dialect) {
   for (const Path& path : OptionPaths(dialect)) {
     std::optional<OptionsLayout> layout = At(text, path);
     if (layout.has_value()) return layout;
   }
-  if (dialect == Dialect::kAccelerate) return LayoutWithoutOptions(text);
+  if (dialect == ConfigDialect::kAccelerate) return LayoutWithoutOptions(text);
   return std::nullopt;
 }
 

@@ -23,12 +23,12 @@ struct OptionsLayout {
 };
 
 // Whether the dialect's files have FSDP1 options that can be converted.
-bool HasFsdp1Options(Dialect dialect);
+bool HasFsdp1Options(ConfigDialect dialect);
 
 // Returns nothing if the layout cannot be edited. `text` must outlive the
 // result.
 std::optional<OptionsLayout> FindOptions(absl::string_view text,
-                                         Dialect dialect);
+                                         ConfigDialect dialect);
 
 // Whether a value is missing, null or an empty map.
 bool IsEmptyText(absl::string_view value);

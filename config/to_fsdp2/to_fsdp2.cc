@@ -41,7 +41,7 @@ bool CanExpressMesh(absl::string_view name, const ReadConfig& read,
   }
   if (*mesh.data_parallel_shard_degree == kShardWithinNode) {
     findings.Problem(
-        place, read.dialect == Dialect::kAccelerate
+        place, read.dialect == ConfigDialect::kAccelerate
                    ? "needs num_machines and num_processes as well, because "
                      "FSDP2 requires numbers of ranks"
                    : "needs numbers of ranks that share and copy the model, "
@@ -94,7 +94,7 @@ ToFsdp2 to_fsdp2(absl::string_view name, absl::string_view text) {
     result.findings.Problem(
         {.file = std::string(name)},
         absl::StrCat("is a config of ", dialect_program(*read.dialect),
-                     read.dialect == Dialect::kVerl
+                     read.dialect == ConfigDialect::kVerl
                          ? "; write strategy: fsdp2 where it has fsdp"
                          : ", which has no FSDP1"));
     return result;

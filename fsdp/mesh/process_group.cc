@@ -38,7 +38,7 @@ namespace {
 
 using Store = c10::intrusive_ptr<c10d::Store>;
 
-struct Job {
+struct TrainingJob {
   Launch launch;
   std::chrono::milliseconds timeout;
   std::vector<const BackendKind*> backends;
@@ -51,12 +51,12 @@ struct Job {
 
 // Null before init_process_group. Not destroyed with the process, because a
 // group with a hanging collective would keep the process from ending.
-std::unique_ptr<Job>& CurrentJob() {
-  static auto* const job = new std::unique_ptr<Job>();
+std::unique_ptr<TrainingJob>& CurrentJob() {
+  static auto* const job = new std::unique_ptr<TrainingJob>();
   return *job;
 }
 
-Job& RequireJob(const char* what) {
+TrainingJob& RequireJob(const char* what) {
   TORCH_CHECK(is_initialized(), what,
               ": the default process group does not exist; call "
               "init_process_group first");
@@ -135,7 +135,7 @@ void WaitForMembers(c10d::Store& store, int size) {
 }
 
 // Steps 3 and 4 in the head comment. Null on ranks that are not members.
-ProcessGroup MakeGroup(Job& job, const std::string& key,
+ProcessGroup MakeGroup(TrainingJob& job, const std::string& key,
                        const std::vector<int64_t>& ranks,
                        const std::string& name) {
   const auto self = std::find(ranks.begin(), ranks.end(), job.launch.rank);
@@ -175,12 +175,12 @@ ProcessGroup MakeGroup(Job& job, const std::string& key,
 }
 
 // The same for the next group that every rank makes.
-ProcessGroup MakeNextGroup(Job& job, const std::vector<int64_t>& ranks,
+ProcessGroup MakeNextGroup(TrainingJob& job, const std::vector<int64_t>& ranks,
                            const std::string& name) {
   return MakeGroup(job, absl::StrCat("group/", job.num_groups++), ranks, name);
 }
 
-void CheckRanks(const Job& job, const std::vector<int64_t>& ranks,
+void CheckRanks(const TrainingJob& job, const std::vector<int64_t>& ranks,
                 const std::string& name, std::set<int64_t>* seen) {
   TORCH_CHECK_VALUE(!ranks.empty(), "group \"", name, "\" has no ranks");
   for (const int64_t rank : ranks) {
@@ -217,7 +217,7 @@ void init_process_group(const InitProcessGroupOptions& options) {
                     options.timeout.count(), " ms is not positive");
   if (FindBackend("gloo") == nullptr) RegisterBackend(GlooBackend());
   SurviveBrokenPipes();
-  auto job = std::make_unique<Job>();
+  auto job = std::make_unique<TrainingJob>();
   job->launch = ReadLaunch(GetEnvironment);
   job->timeout = options.timeout;
   job->backends = ParseBackends(options.backend);
@@ -256,14 +256,14 @@ c10::intrusive_ptr<c10d::Store> job_store() {
 
 ProcessGroup new_group(const std::vector<int64_t>& ranks,
                        const std::string& name) {
-  Job& job = RequireJob("new_group");
+  TrainingJob& job = RequireJob("new_group");
   std::set<int64_t> seen;
   CheckRanks(job, ranks, name, &seen);
   return MakeNextGroup(job, ranks, name);
 }
 
 ProcessGroup self_group() {
-  Job& job = RequireJob("self_group");
+  TrainingJob& job = RequireJob("self_group");
   if (!job.self) {
     job.self = MakeGroup(job, absl::StrCat("self/", job.launch.rank),
                          {job.launch.rank}, "self");
@@ -272,7 +272,7 @@ ProcessGroup self_group() {
 }
 
 ProcessGroup second_group(const ProcessGroup& group) {
-  Job& job = RequireJob("second_group");
+  TrainingJob& job = RequireJob("second_group");
   ProcessGroup& second = job.second[key_of(group)];
   if (!second) {
     second = MakeGroup(job, absl::StrCat("second/", key_of(group)),
@@ -283,7 +283,7 @@ ProcessGroup second_group(const ProcessGroup& group) {
 
 ProcessGroup new_subgroups(const std::vector<std::vector<int64_t>>& ranks,
                            const std::string& name) {
-  Job& job = RequireJob("new_subgroups");
+  TrainingJob& job = RequireJob("new_subgroups");
   std::set<int64_t> seen;
   for (const std::vector<int64_t>& members : ranks) {
     CheckRanks(job, members, name, &seen);

@@ -11,8 +11,8 @@
 namespace fsdp::config {
 namespace {
 
-std::optional<Dialect> Detected(absl::string_view name,
-                                absl::string_view text) {
+std::optional<ConfigDialect> Detected(absl::string_view name,
+                                      absl::string_view text) {
   Findings findings;
   const Node root =
       ParseDocument(name, text, DetectSyntax(name, text), findings);
@@ -36,46 +36,48 @@ TEST(DetectDialect, SyntaxFollowsTheTextWithoutAName) {
 }
 
 TEST(DetectDialect, KeysDecide) {
-  const std::vector<std::pair<std::string, Dialect>> cases = {
+  const std::vector<std::pair<std::string, ConfigDialect>> cases = {
       {"distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\n",
-       Dialect::kAccelerate},
+       ConfigDialect::kAccelerate},
       {"compute_environment: LOCAL_MACHINE\nuse_cpu: false\n",
-       Dialect::kAccelerate},
-      {"{\"distributed_type\": \"FSDP\"}", Dialect::kAccelerate},
+       ConfigDialect::kAccelerate},
+      {"{\"distributed_type\": \"FSDP\"}", ConfigDialect::kAccelerate},
       {"distributed_type: FSDP\nparallelism_config: {}\n",
-       Dialect::kAccelerate},
-      {"{\"fsdp\": \"full_shard auto_wrap\"}", Dialect::kTransformers},
+       ConfigDialect::kAccelerate},
+      {"{\"fsdp\": \"full_shard auto_wrap\"}", ConfigDialect::kTransformers},
       {"{\"fsdp\": [\"full_shard\"], \"fsdp_config\": {}}",
-       Dialect::kTransformers},
+       ConfigDialect::kTransformers},
       {"{\"fsdp\": true, \"fsdp_config\": {\"version\": 2}}",
-       Dialect::kTransformers},
+       ConfigDialect::kTransformers},
       {"{\"fsdp\": true, \"fsdp_config\": \"other.json\"}",
-       Dialect::kTransformers},
+       ConfigDialect::kTransformers},
       {"{\"fsdp_config\": {\"activation_checkpointing\": true}}",
-       Dialect::kTransformers},
+       ConfigDialect::kTransformers},
       {"{\"fsdp\": true, \"parallelism_config\": {\"dp_shard_size\": 2}}",
-       Dialect::kTransformers},
+       ConfigDialect::kTransformers},
       {"{\"bf16\": true, \"fsdp_config\": {}, "
        "\"parallelism_config\": {\"tp_size\": 2}}",
-       Dialect::kTransformers},
+       ConfigDialect::kTransformers},
       {"{\"version\": 2, \"reshard_after_forward\": true}",
-       Dialect::kTransformers},
+       ConfigDialect::kTransformers},
       {"{\"output_dir\": \"x\", \"per_device_train_batch_size\": 2, "
        "\"fsdp_config\": {\"version\": 1, "
        "\"sharding_strategy\": \"SHARD_GRAD_OP\"}}",
-       Dialect::kTransformers},
+       ConfigDialect::kTransformers},
       {"{\"fsdp_transformer_layer_cls_to_wrap\": [\"A\"]}",
-       Dialect::kTransformers},
-      {"parallelism_config:\n  fsdp2: {}\n", Dialect::kComposer},
-      {"{'fsdp2': {'reshard_after_forward': True}}", Dialect::kComposer},
-      {"{'fsdp': {}}", Dialect::kComposer},
-      {"fsdp_config:\n  sharding_strategy: FULL_SHARD\n", Dialect::kComposer},
-      {"fsdp_config:\n  mixed_precision: PURE\n", Dialect::kComposer},
+       ConfigDialect::kTransformers},
+      {"parallelism_config:\n  fsdp2: {}\n", ConfigDialect::kComposer},
+      {"{'fsdp2': {'reshard_after_forward': True}}", ConfigDialect::kComposer},
+      {"{'fsdp': {}}", ConfigDialect::kComposer},
+      {"fsdp_config:\n  sharding_strategy: FULL_SHARD\n",
+       ConfigDialect::kComposer},
+      {"fsdp_config:\n  mixed_precision: PURE\n", ConfigDialect::kComposer},
       {"max_duration: 10ba\nfsdp_config: {activation_checkpointing: true}\n",
-       Dialect::kComposer},
+       ConfigDialect::kComposer},
       {"[parallelism]\ndata_parallel_shard_degree = -1\n",
-       Dialect::kTorchTitan},
-      {"{\"training\": {\"steps\": 3, \"seq_len\": 8}}", Dialect::kTorchTitan},
+       ConfigDialect::kTorchTitan},
+      {"{\"training\": {\"steps\": 3, \"seq_len\": 8}}",
+       ConfigDialect::kTorchTitan},
   };
   for (const auto& [text, dialect] : cases) {
     EXPECT_EQ(Detected("config", text), dialect) << text;
@@ -94,19 +96,19 @@ TEST(DetectDialect, SuffixDecidesNothing) {
   EXPECT_EQ(Detected("a.json",
                      "{\"parallelism\": {"
                      "\"tensor_parallel_degree\": 2}}"),
-            Dialect::kTorchTitan);
+            ConfigDialect::kTorchTitan);
 }
 
 TEST(DetectDialect, DetectsAxolotl) {
   EXPECT_EQ(Detected("a.yaml",
                      "base_model: m\nmicro_batch_size: 2\n"
                      "output_dir: out\nbf16: auto\n"),
-            Dialect::kAxolotl);
+            ConfigDialect::kAxolotl);
   EXPECT_EQ(Detected("a.yaml",
                      "base_model: m\ndatasets: [{path: p, type: alpaca}]\n"
                      "fsdp: [full_shard, auto_wrap]\n"
                      "fsdp_config: {fsdp_offload_params: true}\n"),
-            Dialect::kAxolotl);
+            ConfigDialect::kAxolotl);
   EXPECT_EQ(Detected("a.yaml", "base_model: {type: m}\nadapter: lora\n"),
             std::nullopt);
 }
@@ -116,7 +118,7 @@ TEST(DetectDialect, AccelerateFilesMayLackTheType) {
        {"mixed_precision: bf16\nfsdp_config: {fsdp_version: 2}\n",
         "fsdp_config: {fsdp_offload_params: true, fsdp_version: 1}\n",
         "rdzv_backend: static\nuse_cpu: false\n"}) {
-    EXPECT_EQ(Detected("a.yaml", text), Dialect::kAccelerate) << text;
+    EXPECT_EQ(Detected("a.yaml", text), ConfigDialect::kAccelerate) << text;
   }
 }
 
@@ -126,7 +128,7 @@ TEST(DetectDialect, RunParametersAreTheConfig) {
                      "command: composer train.py\n"
                      "parameters:\n  max_duration: 10ba\n"
                      "  fsdp_config: {sharding_strategy: FULL_SHARD}\n"),
-            Dialect::kComposer);
+            ConfigDialect::kComposer);
 }
 
 TEST(DetectDialect, TellsTorchTitanProgramsFromConfigs) {

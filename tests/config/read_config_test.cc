@@ -36,11 +36,11 @@ constexpr absl::string_view kAccelerate =
     "  fsdp_reshard_after_forward: false\n";
 
 TEST(ReadConfig, ReadsEachDialect) {
-  const std::vector<std::pair<std::string, Dialect>> names = {
-      {"a.yaml", Dialect::kAccelerate},
-      {"a.json", Dialect::kTransformers},
-      {"a.yaml", Dialect::kComposer},
-      {"a.toml", Dialect::kTorchTitan}};
+  const std::vector<std::pair<std::string, ConfigDialect>> names = {
+      {"a.yaml", ConfigDialect::kAccelerate},
+      {"a.json", ConfigDialect::kTransformers},
+      {"a.yaml", ConfigDialect::kComposer},
+      {"a.toml", ConfigDialect::kTorchTitan}};
   for (const auto& [name, dialect] : names) {
     TrainConfig config;
     config.sharding.reshard_after_forward = ReshardSetting(false);
@@ -83,7 +83,7 @@ TEST(ReadConfig, ReadsPythonDicts) {
                        "    },\n"
                        "}\n");
   EXPECT_OK(read.findings.ToStatus());
-  EXPECT_EQ(read.dialect, Dialect::kComposer);
+  EXPECT_EQ(read.dialect, ConfigDialect::kComposer);
   EXPECT_EQ(*read.config.sharding.reshard_after_forward, ReshardSetting(false));
   EXPECT_EQ(read.config.sharding.reshard_after_forward.place()->line, 5);
 }
@@ -166,7 +166,7 @@ TEST(ReadConfig, ReadsTorchTitansPrintedConfig) {
       "[rank0]:}\n"
       "[rank0]:[titan] INFO - Building\n");
   EXPECT_OK(read.findings.ToStatus());
-  EXPECT_EQ(read.dialect, Dialect::kTorchTitan);
+  EXPECT_EQ(read.dialect, ConfigDialect::kTorchTitan);
   const TrainConfig& config = read.config;
   EXPECT_EQ(*config.mesh.tensor_parallel_degree, 4);
   EXPECT_EQ(config.mesh.tensor_parallel_degree.place()->line, 10);

@@ -28,14 +28,15 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr Dialect kDialects[] = {Dialect::kAccelerate, Dialect::kTransformers,
-                                 Dialect::kComposer, Dialect::kTorchTitan};
+constexpr ConfigDialect kDialects[] = {
+    ConfigDialect::kAccelerate, ConfigDialect::kTransformers,
+    ConfigDialect::kComposer, ConfigDialect::kTorchTitan};
 
-absl::string_view FileName(Dialect dialect) {
+absl::string_view FileName(ConfigDialect dialect) {
   switch (dialect) {
-    case Dialect::kTransformers:
+    case ConfigDialect::kTransformers:
       return "run.json";
-    case Dialect::kTorchTitan:
+    case ConfigDialect::kTorchTitan:
       return "run.toml";
     default:
       return "run.yaml";
@@ -44,7 +45,7 @@ absl::string_view FileName(Dialect dialect) {
 
 struct Source {
   const char* name;
-  Dialect dialect;
+  ConfigDialect dialect;
   const char* text;
 
   friend std::ostream& operator<<(std::ostream& out, const Source& source) {
@@ -53,7 +54,7 @@ struct Source {
 };
 
 const Source kSources[] = {
-    {"AccelerateFsdp2", Dialect::kAccelerate, R"(
+    {"AccelerateFsdp2", ConfigDialect::kAccelerate, R"(
 compute_environment: LOCAL_MACHINE
 distributed_type: FSDP
 mixed_precision: bf16
@@ -69,7 +70,7 @@ fsdp_config:
   fsdp_activation_checkpointing: true
   fsdp_activation_checkpointing_offload: true
 )"},
-    {"AccelerateFsdp1", Dialect::kAccelerate, R"(
+    {"AccelerateFsdp1", ConfigDialect::kAccelerate, R"(
 distributed_type: FSDP
 mixed_precision: 'no'
 fsdp_config:
@@ -79,7 +80,7 @@ fsdp_config:
   fsdp_backward_prefetch: BACKWARD_PRE
   fsdp_sync_module_states: true
 )"},
-    {"AccelerateMesh", Dialect::kAccelerate, R"(
+    {"AccelerateMesh", ConfigDialect::kAccelerate, R"(
 distributed_type: FSDP
 mixed_precision: fp16
 fsdp_config:
@@ -90,7 +91,7 @@ parallelism_config:
   parallelism_config_dp_shard_size: 4
   parallelism_config_tp_size: 2
 )"},
-    {"AccelerateSequences", Dialect::kAccelerate, R"(
+    {"AccelerateSequences", ConfigDialect::kAccelerate, R"(
 distributed_type: FSDP
 mixed_precision: bf16
 num_processes: 16
@@ -105,7 +106,7 @@ parallelism_config:
   parallelism_config_cp_size: 4
   parallelism_config_cp_comm_strategy: allgather
 )"},
-    {"Transformers", Dialect::kTransformers, R"({
+    {"Transformers", ConfigDialect::kTransformers, R"({
   "output_dir": "steps",
   "bf16": true,
   "max_steps": 100,
@@ -132,14 +133,14 @@ parallelism_config:
     "activation_checkpointing": true
   }
 })"},
-    {"TransformersBare", Dialect::kTransformers,
+    {"TransformersBare", ConfigDialect::kTransformers,
      R"({"fsdp": true, "fsdp_config": {"version": 2}})"},
-    {"TransformersCopies", Dialect::kTransformers,
+    {"TransformersCopies", ConfigDialect::kTransformers,
      R"({"output_dir": "steps", "bf16": true, "gradient_checkpointing": true,
          "activation_offloading": true})"},
-    {"AccelerateCopies", Dialect::kAccelerate,
+    {"AccelerateCopies", ConfigDialect::kAccelerate,
      "distributed_type: MULTI_GPU\nnum_processes: 4\nmixed_precision: bf16\n"},
-    {"Composer", Dialect::kComposer, R"(
+    {"Composer", ConfigDialect::kComposer, R"(
 precision: amp_bf16
 max_duration: 200ba
 save_folder: steps
@@ -163,7 +164,7 @@ parallelism_config:
   tp:
     tensor_parallel_degree: 2
 )"},
-    {"ComposerPlan", Dialect::kComposer, R"(
+    {"ComposerPlan", ConfigDialect::kComposer, R"(
 precision: amp_bf16
 parallelism_config:
   fsdp2: {}
@@ -176,19 +177,19 @@ parallelism_config:
       layers.*.*_layernorm: {style: sequence_parallel, sequence_dim: 1}
       lm_head: {style: colwise_rep, use_local_output: true}
 )"},
-    {"ComposerOptimizerWithoutName", Dialect::kComposer, R"(
+    {"ComposerOptimizerWithoutName", ConfigDialect::kComposer, R"(
 precision: amp_bf16
 optimizer: {lr: 3.0e-4, weight_decay: 1.0e-8}
 parallelism_config:
   fsdp2: {}
 )"},
-    {"ComposerFsdp1", Dialect::kComposer, R"(
+    {"ComposerFsdp1", ConfigDialect::kComposer, R"(
 precision: fp32
 fsdp:
   sharding_strategy: NO_SHARD
   state_dict_type: sharded
 )"},
-    {"TorchTitan", Dialect::kTorchTitan, R"(
+    {"TorchTitan", ConfigDialect::kTorchTitan, R"(
 [job]
 dump_folder = "runs"
 [optimizer]
@@ -219,7 +220,7 @@ selective_ac_option = "2"
 [debug]
 seed = 1
 )"},
-    {"TorchTitanExperts", Dialect::kTorchTitan, R"(
+    {"TorchTitanExperts", ConfigDialect::kTorchTitan, R"(
 [training]
 steps = 1000
 [parallelism]
@@ -230,7 +231,7 @@ context_parallel_degree = 2
 expert_parallel_degree = 8
 expert_tensor_parallel_degree = 2
 )"},
-    {"TorchTitanBare", Dialect::kTorchTitan,
+    {"TorchTitanBare", ConfigDialect::kTorchTitan,
      "[parallelism]\ndata_parallel_shard_degree = -1\n"},
 };
 
@@ -326,7 +327,8 @@ std::vector<std::string> Problems(const Findings& findings) {
 
 // `config` written in `dialect` and read again; nothing if the dialect cannot
 // express the mesh.
-std::optional<TrainConfig> Through(const TrainConfig& config, Dialect dialect) {
+std::optional<TrainConfig> Through(const TrainConfig& config,
+                                   ConfigDialect dialect) {
   Findings said;
   const std::string text = write_config(config, dialect, said);
   if (said.has_problems()) {
@@ -354,7 +356,7 @@ TEST_P(RoundTrip, KeepsEverySettingOrReportsIt) {
       read_config_text(FileName(GetParam().dialect), GetParam().text);
   ASSERT_EQ(first.dialect, GetParam().dialect);
   ASSERT_THAT(Problems(first.findings), IsEmpty());
-  for (const Dialect dialect : kDialects) {
+  for (const ConfigDialect dialect : kDialects) {
     SCOPED_TRACE(dialect_name(dialect));
     const std::optional<TrainConfig> there = Through(first.config, dialect);
     if (there.has_value()) Through(*there, GetParam().dialect);
@@ -370,7 +372,8 @@ TEST(RoundTripOfAPlan, KeepsLongPatternsAsKeys) {
   EXPECT_TRUE(plan.Add({.pattern = std::string(200, '\n')}).ok());
   EXPECT_TRUE(plan.Add({.pattern = "b\nc\""}).ok());
   config.mesh.parallelize_plan = plan;
-  const std::optional<TrainConfig> read = Through(config, Dialect::kComposer);
+  const std::optional<TrainConfig> read =
+      Through(config, ConfigDialect::kComposer);
   ASSERT_TRUE(read.has_value());
   EXPECT_TRUE(same_training(config, *read));
 }
@@ -379,7 +382,7 @@ TEST(RoundTripOfAPlan, KeepsLongPatternsAsKeys) {
 TEST_P(RoundTrip, SecondRoundTripChangesNothing) {
   const ReadConfig first =
       read_config_text(FileName(GetParam().dialect), GetParam().text);
-  for (const Dialect dialect : kDialects) {
+  for (const ConfigDialect dialect : kDialects) {
     SCOPED_TRACE(dialect_name(dialect));
     const std::optional<TrainConfig> once = Through(first.config, dialect);
     if (!once.has_value()) continue;

@@ -26,13 +26,14 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-constexpr Dialect kWritten[] = {Dialect::kAccelerate, Dialect::kTransformers,
-                                Dialect::kComposer, Dialect::kTorchTitan};
+constexpr ConfigDialect kWritten[] = {
+    ConfigDialect::kAccelerate, ConfigDialect::kTransformers,
+    ConfigDialect::kComposer, ConfigDialect::kTorchTitan};
 
-absl::string_view WrittenName(Dialect dialect) {
-  return dialect == Dialect::kTorchTitan     ? "run.toml"
-         : dialect == Dialect::kTransformers ? "run.json"
-                                             : "run.yaml";
+absl::string_view WrittenName(ConfigDialect dialect) {
+  return dialect == ConfigDialect::kTorchTitan     ? "run.toml"
+         : dialect == ConfigDialect::kTransformers ? "run.json"
+                                                   : "run.yaml";
 }
 
 std::string MeshText(const MeshConfig& mesh) {
@@ -74,7 +75,7 @@ std::vector<MeshConfig> AllMeshes() {
 }
 
 // Returns whether the dialect wrote it.
-bool ExpectSameRanksOrProblem(const MeshConfig& mesh, Dialect dialect) {
+bool ExpectSameRanksOrProblem(const MeshConfig& mesh, ConfigDialect dialect) {
   constexpr int64_t kRanksOfMachine = 4;
   TrainConfig config;
   config.mesh = mesh;
@@ -103,7 +104,7 @@ bool ExpectSameRanksOrProblem(const MeshConfig& mesh, Dialect dialect) {
 }
 
 TEST(WrittenMesh, KeepsTheRanksOrReportsAProblem) {
-  for (const Dialect dialect : kWritten) {
+  for (const ConfigDialect dialect : kWritten) {
     int num_written = 0;
     for (const MeshConfig& mesh : AllMeshes()) {
       num_written += ExpectSameRanksOrProblem(mesh, dialect) ? 1 : 0;
@@ -116,7 +117,7 @@ TEST(WrittenMesh, KeepsTheRanksOrReportsAProblem) {
 struct RefusedMesh {
   const char* name;
   const char* text;  // in any dialect
-  Dialect to;
+  ConfigDialect to;
   const char* problem;
 
   friend std::ostream& operator<<(std::ostream& out, const RefusedMesh& row) {
@@ -139,27 +140,27 @@ constexpr char kHybrid[] =
     "data_parallel_shard_degree = -1\n";
 
 const RefusedMesh kRefused[] = {
-    {"CopiesToTorchTitan", kCopies, Dialect::kTorchTitan,
+    {"CopiesToTorchTitan", kCopies, ConfigDialect::kTorchTitan,
      "is the rest of the ranks, but TorchTitan requires a number here"},
-    {"PipelinesToAccelerate", kPipelines, Dialect::kAccelerate,
+    {"PipelinesToAccelerate", kPipelines, ConfigDialect::kAccelerate,
      "pipeline_parallel_degree is 4, but accelerate has no option"},
-    {"ExpertsToAccelerate", kPipelines, Dialect::kAccelerate,
+    {"ExpertsToAccelerate", kPipelines, ConfigDialect::kAccelerate,
      "expert_parallel_degree is 8, but accelerate has no option"},
-    {"PipelinesToTransformers", kPipelines, Dialect::kTransformers,
+    {"PipelinesToTransformers", kPipelines, ConfigDialect::kTransformers,
      "pipeline_parallel_degree is 4, but transformers has no option"},
-    {"PipelinesToComposer", kPipelines, Dialect::kComposer,
+    {"PipelinesToComposer", kPipelines, ConfigDialect::kComposer,
      "pipeline_parallel_degree is 4, but Composer has no option"},
-    {"SequencesToComposer", kSequences, Dialect::kComposer,
+    {"SequencesToComposer", kSequences, ConfigDialect::kComposer,
      "cp_size is 8, but Composer has no option"},
-    {"MachinesToTorchTitan", kMachines, Dialect::kTorchTitan,
+    {"MachinesToTorchTitan", kMachines, ConfigDialect::kTorchTitan,
      "is the ranks of one machine, which TorchTitan cannot express"},
-    {"MachinesToAccelerate", kMachines, Dialect::kAccelerate,
+    {"MachinesToAccelerate", kMachines, ConfigDialect::kAccelerate,
      "is the ranks of one machine, which accelerate cannot express"},
-    {"MachinesToComposer", kMachines, Dialect::kComposer,
+    {"MachinesToComposer", kMachines, ConfigDialect::kComposer,
      "is the ranks of one machine, which Composer cannot express"},
-    {"HybridToComposer", kHybrid, Dialect::kComposer,
+    {"HybridToComposer", kHybrid, ConfigDialect::kComposer,
      "data_parallel_replicate_degree is 2, but Composer has no option"},
-    {"HybridToAccelerate", kHybrid, Dialect::kAccelerate,
+    {"HybridToAccelerate", kHybrid, ConfigDialect::kAccelerate,
      "is the rest of the ranks, but accelerate requires a number here"},
 };
 
@@ -189,7 +190,7 @@ TEST(WrittenMesh, WritesOneCopyForEachRank) {
       "distributed_type: MULTI_GPU\nnum_processes: 4\nmixed_precision: bf16\n");
   Findings said;
   const std::string text =
-      write_config(read.config, Dialect::kTorchTitan, said);
+      write_config(read.config, ConfigDialect::kTorchTitan, said);
   EXPECT_THAT(text, AllOf(HasSubstr("data_parallel_replicate_degree = 4\n"),
                           HasSubstr("data_parallel_shard_degree = 1\n")));
 }
@@ -199,12 +200,12 @@ TEST(WrittenMesh, WritesOneCopyForEachRank) {
 TEST(WrittenMesh, WritesComposersBlockOnlyForShards) {
   TrainConfig config;
   Findings said;
-  EXPECT_THAT(write_config(config, Dialect::kComposer, said),
+  EXPECT_THAT(write_config(config, ConfigDialect::kComposer, said),
               HasSubstr("parallelism_config:\n  # With FSDP_VERSION=2 in the "
                         "environment this is FSDP2.\n  fsdp:\n"));
   config.mesh.data_parallel_replicate_degree = kReplicateOverRest;
   config.mesh.data_parallel_shard_degree = int64_t{1};
-  EXPECT_THAT(write_config(config, Dialect::kComposer, said),
+  EXPECT_THAT(write_config(config, ConfigDialect::kComposer, said),
               HasSubstr("parallelism_config:\n  fsdp: null\n"));
 }
 

@@ -13,7 +13,7 @@
 #include "dcp/base/bytes.h"
 #include "dcp/base/check.h"
 #include "dcp/format/json/json.h"
-#include "dcp/format/json/model_config.h"
+#include "dcp/format/json/model_config_edits.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string json(dcp::AsText(dcp::ByteSpan(data, size)));

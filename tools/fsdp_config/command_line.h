@@ -36,7 +36,7 @@ struct CommandLine {
   // to-fsdp2, convert and init
   std::string output_file;  // empty: standard output, or the file itself
   bool overwrite = false;
-  std::optional<Dialect> to;
+  std::optional<ConfigDialect> to;
 };
 
 }  // namespace fsdp::tools

@@ -117,7 +117,7 @@ std::string GeneralHelp() {
     absl::StrAppendFormat(&text, "  %-10s%s\n", row.name, row.summary);
   }
   absl::StrAppend(&text, "\nConfigs of these programs are read:\n");
-  for (const Dialect dialect : all_dialects()) {
+  for (const ConfigDialect dialect : all_dialects()) {
     absl::StrAppendFormat(
         &text, "  %-15s%s\n", dialect_program(dialect),
         can_write(dialect)

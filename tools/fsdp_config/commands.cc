@@ -96,7 +96,7 @@ bool AreTooMany(const Context& context, const Findings& findings) {
 }
 
 // Ends a verb that has no result.
-ExitCode Refuse(const Context& context, std::optional<Dialect> dialect,
+ExitCode Refuse(const Context& context, std::optional<ConfigDialect> dialect,
                 const Findings& findings, const Sources& sources) {
   if (context.line.json) {
     context.console.out << FindingsJson(dialect, findings);
@@ -148,7 +148,7 @@ absl::Status WriteFile(dcp::FileSystem& fs, const std::string& path,
 
 // A new config, and the texts that the findings refer to.
 struct Made {
-  std::optional<Dialect> dialect;
+  std::optional<ConfigDialect> dialect;
   std::string text;
   const Findings& findings;
   Sources sources;
@@ -349,7 +349,7 @@ ExitCode RunToFsdp2(const Context& context) {
     return Fail(context, text.status(), dcp::tools::kExitSource);
   }
   const ToFsdp2 result = to_fsdp2(DisplayName(file), *text);
-  const std::optional<Dialect> dialect =
+  const std::optional<ConfigDialect> dialect =
       read_config_text(DisplayName(file), *text).dialect;
   const Sources sources = {{DisplayName(file), *std::move(text)}};
   if (AreTooMany(context, result.findings)) {

@@ -96,7 +96,7 @@ class Questions {
 };
 
 absl::Status AskForDialect(Questions& questions,
-                           std::optional<Dialect>& dialect) {
+                           std::optional<ConfigDialect>& dialect) {
   if (dialect.has_value()) return absl::OkStatus();
   std::string name;
   DCP_RETURN_IF_ERROR(questions.AskWord("For which program is the config?",
@@ -119,22 +119,22 @@ absl::Status AskForPrecision(Questions& questions, bool is_sharded,
   return absl::OkStatus();
 }
 
-absl::Status AskForMesh(Questions& questions, Dialect dialect, bool is_sharded,
-                        MeshConfig& mesh) {
+absl::Status AskForMesh(Questions& questions, ConfigDialect dialect,
+                        bool is_sharded, MeshConfig& mesh) {
   int64_t ranks = 0;
   DCP_RETURN_IF_ERROR(
       questions.AskCount("How many ranks are there?", 8, 0, ranks));
   // The other programs get it from their launchers.
-  if (dialect == Dialect::kAccelerate) mesh.num_processes = ranks;
+  if (dialect == ConfigDialect::kAccelerate) mesh.num_processes = ranks;
   if (!is_sharded) {
     // TorchTitan has no word for as many as there are.
     mesh.data_parallel_replicate_degree =
-        dialect == Dialect::kTorchTitan ? ranks : kReplicateOverRest;
+        dialect == ConfigDialect::kTorchTitan ? ranks : kReplicateOverRest;
     mesh.data_parallel_shard_degree = int64_t{1};
     return absl::OkStatus();
   }
   // Composer's files cannot combine copies and shards.
-  if (dialect == Dialect::kComposer) return absl::OkStatus();
+  if (dialect == ConfigDialect::kComposer) return absl::OkStatus();
   int64_t copies = 1;
   DCP_RETURN_IF_ERROR(questions.AskCount(
       "How many copies of the model (more than 1 is HSDP)?", 1, ranks, copies));
@@ -182,7 +182,7 @@ absl::Status AskForSharding(Questions& questions, TrainConfig& config) {
 
 }  // namespace
 
-absl::StatusOr<Answers> AskForConfig(std::optional<Dialect> dialect,
+absl::StatusOr<Answers> AskForConfig(std::optional<ConfigDialect> dialect,
                                      std::istream& in, std::ostream& out) {
   Questions questions(in, out);
   DCP_RETURN_IF_ERROR(AskForDialect(questions, dialect));

@@ -14,7 +14,7 @@
 namespace fsdp::tools {
 
 struct Answers {
-  Dialect dialect;
+  ConfigDialect dialect;
   TrainConfig config;
 };
 
@@ -22,7 +22,7 @@ struct Answers {
 // one answer a line from `in`. An empty answer means the default; after an
 // invalid one the question is repeated. The dialect is asked for if it is not
 // given. InvalidArgument: the answers end before the questions do.
-absl::StatusOr<Answers> AskForConfig(std::optional<Dialect> dialect,
+absl::StatusOr<Answers> AskForConfig(std::optional<ConfigDialect> dialect,
                                      std::istream& in, std::ostream& out);
 
 }  // namespace fsdp::tools

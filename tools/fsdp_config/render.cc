@@ -228,7 +228,7 @@ std::string GroupsText(const std::vector<GroupPlan>& groups) {
   return text;
 }
 
-Json NameJson(std::optional<Dialect> dialect) {
+Json NameJson(std::optional<ConfigDialect> dialect) {
   if (!dialect.has_value()) return nullptr;
   return std::string(dialect_name(*dialect));
 }
@@ -415,13 +415,13 @@ std::string RenderCounts(const Findings& findings) {
   return parts.empty() ? "nothing to report" : absl::StrJoin(parts, ", ");
 }
 
-std::string FindingsJson(std::optional<Dialect> dialect,
+std::string FindingsJson(std::optional<ConfigDialect> dialect,
                          const Findings& findings) {
   return Dump(
       {{"dialect", NameJson(dialect)}, {"findings", ListJson(findings)}});
 }
 
-std::string WrittenJson(std::optional<Dialect> dialect,
+std::string WrittenJson(std::optional<ConfigDialect> dialect,
                         const Findings& findings, absl::string_view text,
                         absl::string_view output_file) {
   Json json = {{"dialect", NameJson(dialect)},
@@ -450,7 +450,7 @@ std::string RenderExplanation(const TrainConfig& config,
   return text;
 }
 
-std::string ExplanationJson(Dialect dialect, const TrainConfig& config,
+std::string ExplanationJson(ConfigDialect dialect, const TrainConfig& config,
                             const Explanation& explanation,
                             const Findings& findings) {
   const MeshPlan& mesh = explanation.mesh;

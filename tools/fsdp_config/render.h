@@ -25,19 +25,19 @@ std::string RenderFindings(const Findings& findings,
 std::string RenderCounts(const Findings& findings);
 // {"dialect": ... or null, "findings": [{"kind", "file", "line", "column",
 // "key", "text"}]}, on one line.
-std::string FindingsJson(std::optional<Dialect> dialect,
+std::string FindingsJson(std::optional<ConfigDialect> dialect,
                          const Findings& findings);
 
 // Several paragraphs.
 std::string RenderExplanation(const TrainConfig& config,
                               const Explanation& explanation);
-std::string ExplanationJson(Dialect dialect, const TrainConfig& config,
+std::string ExplanationJson(ConfigDialect dialect, const TrainConfig& config,
                             const Explanation& explanation,
                             const Findings& findings);
 
 // The result of to-fsdp2 and convert: {"dialect", "findings", "text"}, or
 // "output_file" instead of "text" if a file name is given.
-std::string WrittenJson(std::optional<Dialect> dialect,
+std::string WrittenJson(std::optional<ConfigDialect> dialect,
                         const Findings& findings, absl::string_view text,
                         absl::string_view output_file);
 

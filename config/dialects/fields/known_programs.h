@@ -14,8 +14,8 @@
 namespace fsdp::config {
 
 struct KnownProgram {
-  absl::string_view name = "";          // "DeepSpeed", "Cargo"; empty: unknown
-  std::optional<Dialect> dialect = {};  // if such a file is read here
+  absl::string_view name = "";  // "DeepSpeed", "Cargo"; empty: unknown
+  std::optional<ConfigDialect> dialect = {};  // if such a file is read here
 
   // Whether a file is refused by the program's name.
   bool is_refused() const { return !name.empty() && !dialect.has_value(); }

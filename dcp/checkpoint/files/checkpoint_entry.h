@@ -72,12 +72,15 @@ struct TensorEntry {
   // two files hold different ones. Locate returns this status. The boxes may
   // then overlap or leave gaps.
   absl::Status problem = {};
-  // Set for a tensor that is made from other tensors, and has no chunks.
+  // Set for a tensor that is made from other tensors, and has no chunks. Owner:
+  // the checkpoint's MappedEntries, in `tensors`.
   const MappedTensor* mapped = nullptr;
   // Set for a tensor with computed elements. It has no chunks, and is only a
-  // source for mapped tensors.
+  // source for mapped tensors. Owner: the checkpoint's MappedEntries, in
+  // `lensed` or `computed`.
   const LensedTensor* lensed = nullptr;
   // Set for a part of a quantized tensor: alone, these numbers mean nothing.
+  // Owner: the checkpoint's CheckpointParts.
   const Quantization* quantization = nullptr;
 
   uint64_t num_bytes() const;

@@ -20,7 +20,7 @@
 #include "dcp/checkpoint/output/object_pickle.h"
 #include "dcp/format/file/relative_path.h"
 #include "dcp/format/json/json_value.h"
-#include "dcp/format/json/model_config.h"
+#include "dcp/format/json/model_config_edits.h"
 #include "dcp/format/value/value_lookup.h"
 
 namespace dcp {

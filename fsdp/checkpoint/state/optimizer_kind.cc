@@ -35,7 +35,7 @@ using torch::optim::SGD;
 
 // An options class's accessors; only those that a table names are instantiated.
 template <typename T>
-struct Of {
+struct OptionsField {
   static T& Cast(OptimizerOptions& o) { return static_cast<T&>(o); }
   static double& lr(OptimizerOptions& o) { return Cast(o).lr(); }
   static double& eps(OptimizerOptions& o) { return Cast(o).eps(); }
@@ -64,7 +64,7 @@ struct Of {
 
 // The same for a state class.
 template <typename T>
-struct In {
+struct StateField {
   static T& Cast(ParamState& s) { return static_cast<T&>(s); }
   static int64_t& step_number(ParamState& s) { return Cast(s).step(); }
   static at::Tensor& step_tensor(ParamState& s) { return Cast(s).step(); }
@@ -101,8 +101,8 @@ template <typename Options, typename State>
 OptimizerKind AdamKind(decltype(Hyperparameter::access) maximize,
                        decltype(Hyperparameter::access) decoupled,
                        Ignored fused) {
-  using O = Of<Options>;
-  using S = In<State>;
+  using O = OptionsField<Options>;
+  using S = StateField<State>;
   OptimizerKind kind;
   kind.hyperparameters = {{"lr", &O::lr},
                           {"betas", &O::betas},
@@ -124,8 +124,8 @@ OptimizerKind AdamKind(decltype(Hyperparameter::access) maximize,
 
 template <typename State>
 void CountInNumber(OptimizerKind& kind) {
-  kind.step_number = &In<State>::step_number;
-  kind.make_state = &In<State>::MakeCounted;
+  kind.step_number = &StateField<State>::step_number;
+  kind.make_state = &StateField<State>::MakeCounted;
 }
 
 OptimizerKind MakeAdam() {
@@ -145,16 +145,16 @@ OptimizerKind MakeAdamW() {
 }
 
 OptimizerKind MakeFusedAdamW() {
-  using O = Of<FusedAdamWOptions>;
+  using O = OptionsField<FusedAdamWOptions>;
   OptimizerKind kind = AdamKind<FusedAdamWOptions, FusedAdamWParamState>(
       &O::maximize, &O::decoupled, {StateValue(true)});
-  kind.step_tensor = &In<FusedAdamWParamState>::step_tensor;
+  kind.step_tensor = &StateField<FusedAdamWParamState>::step_tensor;
   return kind;
 }
 
 OptimizerKind MakeSgd() {
-  using O = Of<torch::optim::SGDOptions>;
-  using S = In<torch::optim::SGDParamState>;
+  using O = OptionsField<torch::optim::SGDOptions>;
+  using S = StateField<torch::optim::SGDParamState>;
   OptimizerKind kind;
   kind.hyperparameters = {{"lr", &O::lr},
                           {"momentum", &O::momentum},
@@ -171,8 +171,8 @@ OptimizerKind MakeSgd() {
 }
 
 OptimizerKind MakeRmsprop() {
-  using O = Of<torch::optim::RMSpropOptions>;
-  using S = In<torch::optim::RMSpropParamState>;
+  using O = OptionsField<torch::optim::RMSpropOptions>;
+  using S = StateField<torch::optim::RMSpropParamState>;
   OptimizerKind kind;
   kind.hyperparameters = {{"lr", &O::lr},
                           {"momentum", &O::momentum},
@@ -192,8 +192,8 @@ OptimizerKind MakeRmsprop() {
 }
 
 OptimizerKind MakeAdagrad() {
-  using O = Of<torch::optim::AdagradOptions>;
-  using S = In<torch::optim::AdagradParamState>;
+  using O = OptionsField<torch::optim::AdagradOptions>;
+  using S = StateField<torch::optim::AdagradParamState>;
   OptimizerKind kind;
   kind.hyperparameters = {{"lr", &O::lr},
                           {"lr_decay", &O::lr_decay},

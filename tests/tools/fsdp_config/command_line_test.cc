@@ -54,7 +54,7 @@ TEST(FsdpConfigCommandLine, ParsesEveryOption) {
   ASSERT_OK_AND_ASSIGN(
       const CommandLine convert,
       Parse("convert --to torchtitan --output-file b --overwrite -- --odd"));
-  EXPECT_EQ(convert.to, Dialect::kTorchTitan);
+  EXPECT_EQ(convert.to, ConfigDialect::kTorchTitan);
   EXPECT_EQ(convert.output_file, "b");
   EXPECT_TRUE(convert.overwrite);
   EXPECT_EQ(convert.file, "--odd");
@@ -106,7 +106,7 @@ TEST(FsdpConfigCommandLine, NamesMistakes) {
   EXPECT_THAT(Parse("convert a"), IsUsageError("--to DIALECT", "convert"));
   EXPECT_THAT(Parse("convert a --to deepspeed"),
               IsUsageError("'deepspeed' is not accelerate", "convert"));
-  for (const Dialect dialect : all_dialects()) {
+  for (const ConfigDialect dialect : all_dialects()) {
     const std::string words =
         absl::StrCat("convert a --to ", dialect_name(dialect));
     if (can_write(dialect)) {
@@ -152,7 +152,7 @@ TEST(FsdpConfigHelp, DescribesEveryVerbInEightyColumns) {
   EXPECT_THAT(GeneralHelp(),
               AllOf(HasSubstr("check"), HasSubstr("explain"),
                     HasSubstr("to-fsdp2"), HasSubstr("convert")));
-  for (const Dialect dialect : all_dialects()) {
+  for (const ConfigDialect dialect : all_dialects()) {
     EXPECT_THAT(GeneralHelp(),
                 HasSubstr(absl::StrCat("\n  ", dialect_program(dialect), " ")));
   }

@@ -61,8 +61,8 @@ TEST(FsdpConfigRender, FollowsTheLines) {
 }
 
 TEST(FsdpConfigRender, JsonHasEveryPlace) {
-  const auto json =
-      nlohmann::json::parse(FindingsJson(Dialect::kComposer, SomeFindings()));
+  const auto json = nlohmann::json::parse(
+      FindingsJson(ConfigDialect::kComposer, SomeFindings()));
   EXPECT_EQ(json["dialect"], "composer");
   ASSERT_EQ(json["findings"].size(), 2u);
   EXPECT_EQ(json["findings"][1]["kind"], "problem");
@@ -74,7 +74,7 @@ TEST(FsdpConfigRender, JsonHasEveryPlace) {
 TEST(FsdpConfigRender, JsonAcceptsAnyBytes) {
   Findings findings;
   findings.Problem({.file = "\xff"}, "is \xc3(");
-  const std::string json = FindingsJson(Dialect::kComposer, findings);
+  const std::string json = FindingsJson(ConfigDialect::kComposer, findings);
   EXPECT_TRUE(nlohmann::json::accept(json)) << json;
 }
 
@@ -130,7 +130,7 @@ TEST(FsdpConfigRender, ExplainsEachParallelism) {
             HasSubstr("Layers: cut by the plan of the config, 1 pattern\n"),
             HasSubstr("are not taken into account")));
   const auto json = nlohmann::json::parse(
-      ExplanationJson(Dialect::kComposer, config, explanation, {}));
+      ExplanationJson(ConfigDialect::kComposer, config, explanation, {}));
   EXPECT_EQ(json["mesh"]["context_parallel"], 2);
   EXPECT_EQ(json["mesh"]["pipeline_parallel"], 2);
   EXPECT_EQ(json["mesh"]["expert_parallel"], 4);
@@ -152,7 +152,7 @@ TEST(FsdpConfigRender, ExplainsWhereActivationsAre) {
                     HasSubstr("all on the device, at most"),
                     HasSubstr("all on the host, at most")));
   const auto json = nlohmann::json::parse(
-      ExplanationJson(Dialect::kComposer, config, explanation, {}));
+      ExplanationJson(ConfigDialect::kComposer, config, explanation, {}));
   EXPECT_EQ(json["activation_cpu_offload"], true);
   EXPECT_EQ(json["memory_bytes"]["activations_on_host"],
             explanation.memory.activations_on_host);
@@ -170,7 +170,7 @@ TEST(FsdpConfigRender, WithoutAModelExplainsHowToSeeMemory) {
 TEST(FsdpConfigRender, JsonHasTheNumbers) {
   const TrainConfig config;
   const auto json = nlohmann::json::parse(
-      ExplanationJson(Dialect::kTorchTitan, config,
+      ExplanationJson(ConfigDialect::kTorchTitan, config,
                       Explain(config, 4, /*with_model=*/true), {}));
   EXPECT_EQ(json["mesh"]["shard"], 4);
   EXPECT_EQ(json["zero_stage"], 3);

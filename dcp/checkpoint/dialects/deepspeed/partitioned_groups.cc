@@ -141,13 +141,16 @@ class PartitionedGroup {
     for (int64_t rank = first; rank <= last; ++rank) {
       const int64_t begin = std::max(start, rank * size_);
       const int64_t stop = std::min(end, (rank + 1) * size_);
-      const int64_t count = std::max<int64_t>(0, stop - begin);
+      ZeroVector::Range range;
+      if (stop > begin) {
+        range = {.begin = begin - rank * size_,
+                 .count = stop - begin,
+                 .parameter_begin = begin - start};
+      }
       for (const auto& [key, vector] : ranks_[static_cast<size_t>(rank)]) {
         if (key == kMasterKey && !with_masters_) continue;
-        DCP_RETURN_IF_ERROR(
-            vector.AddTo(collector, ZeroPath(parameter, key), rank,
-                         count == 0 ? 0 : begin - rank * size_, count,
-                         parameter.shape, count == 0 ? 0 : begin - start));
+        DCP_RETURN_IF_ERROR(vector.AddTo(collector, ZeroPath(parameter, key),
+                                         rank, range, parameter.shape));
       }
     }
     for (size_t r = 0; r < ranks_.size(); ++r) {

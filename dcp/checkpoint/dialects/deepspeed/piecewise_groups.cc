@@ -79,11 +79,13 @@ class PiecewiseGroups {
     for (size_t d = 0; d < ranks_.size(); ++d) {
       const int64_t rank = static_cast<int64_t>(d);
       const int64_t begin = std::min(rank * piece, parameter.numel);
-      const int64_t count = std::min(piece, parameter.numel - begin);
+      const ZeroVector::Range range = {
+          .begin = at,
+          .count = std::min(piece, parameter.numel - begin),
+          .parameter_begin = begin};
       for (const auto& [key, vector] : ranks_[d]) {
         DCP_RETURN_IF_ERROR(vector.AddTo(collector, ZeroPath(parameter, key),
-                                         rank, at, count, parameter.shape,
-                                         begin));
+                                         rank, range, parameter.shape));
       }
     }
     return absl::OkStatus();

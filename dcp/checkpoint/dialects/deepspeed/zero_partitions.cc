@@ -37,10 +37,13 @@ absl::Status AddFragment(const DeepSpeedPickle& model, const Value& fragment,
   }
   const int64_t piece = (parameter.numel + num_ranks - 1) / num_ranks;
   const int64_t begin = std::min(rank * piece, parameter.numel);
-  const int64_t count = std::min(piece, parameter.numel - begin);
   ZeroVector vector;
   DCP_RETURN_IF_ERROR(vector.Append(std::move(tensor)));
-  return vector.AddTo(collector, path, rank, 0, count, parameter.shape, begin);
+  return vector.AddTo(collector, path, rank,
+                      {.begin = 0,
+                       .count = std::min(piece, parameter.numel - begin),
+                       .parameter_begin = begin},
+                      parameter.shape);
 }
 
 }  // namespace

@@ -21,11 +21,9 @@ absl::Status ZeroVector::Append(TensorEntry tensor) {
                      ShapeToString(tensor.shape)));
   }
   if (!tensors_.empty() && tensor.dtype != tensors_[0].dtype) {
-    return absl::DataLossError(absl::StrCat("expected ",
-                                            TorchName(tensors_[0].dtype),
-                                            " as in the groups before, "
-                                            "found ",
-                                            TorchName(tensor.dtype)));
+    return absl::DataLossError(absl::StrCat(
+        "expected ", TorchName(tensors_[0].dtype),
+        " as in the groups before, found ", TorchName(tensor.dtype)));
   }
   begins_.push_back(size_);
   size_ += tensor.shape[0];
@@ -34,32 +32,33 @@ absl::Status ZeroVector::Append(TensorEntry tensor) {
 }
 
 absl::Status ZeroVector::AddTo(StateCollector& collector, const StatePath& path,
-                               int64_t rank, int64_t at, int64_t count,
-                               const Dims& shape, int64_t begin) const {
-  if (at < 0 || count < 0 || at > size_ || count > size_ - at) {
-    return absl::DataLossError(absl::StrCat("elements ", at, " to ", at + count,
-                                            " are needed, but "
-                                            "rank ",
-                                            rank, " has ", size_));
+                               int64_t rank, Range range,
+                               const Dims& shape) const {
+  auto& [begin, count, parameter_begin] = range;
+  if (begin < 0 || count < 0 || begin > size_ || count > size_ - begin) {
+    return absl::DataLossError(
+        absl::StrCat("elements ", begin, " to ", begin + count,
+                     " are needed, but rank ", rank, " has ", size_));
   }
   StateCollector::Part part;
   part.dtype = tensors_.empty() ? DType::kFloat32 : tensors_[0].dtype;
   part.shape = shape;
-  // The last tensor that begins at or before `at`.
+  // The last tensor that begins at or before the range.
   size_t i = static_cast<size_t>(
-      std::upper_bound(begins_.begin(), begins_.end(), at) - begins_.begin());
+      std::upper_bound(begins_.begin(), begins_.end(), begin) -
+      begins_.begin());
   if (i > 0) --i;
   while (count > 0) {
-    const int64_t inside = at - begins_[i];
+    const int64_t inside = begin - begins_[i];
     const int64_t size = std::min(count, tensors_[i].shape[0] - inside);
     StateCollector::Part piece =
-        FlatPart(tensors_[i], inside, size, shape, begin);
+        FlatPart(tensors_[i], inside, size, shape, parameter_begin);
     std::move(piece.boxes.begin(), piece.boxes.end(),
               std::back_inserter(part.boxes));
     std::move(piece.locations.begin(), piece.locations.end(),
               std::back_inserter(part.locations));
-    at += size;
     begin += size;
+    parameter_begin += size;
     count -= size;
     ++i;
   }

@@ -25,12 +25,18 @@ class ZeroVector {
   int64_t size() const { return size_; }
   bool empty() const { return tensors_.empty(); }
 
-  // Adds the elements [at, at + count) of this vector to the tensor at `path`,
-  // as rank `rank`'s part: in a tensor with `shape`, the row-major elements
-  // from `begin` on. DataLoss when the vector is too short.
+  // The elements [begin, begin + count) of a vector, which are a parameter's
+  // row-major elements from `parameter_begin` on.
+  struct Range {
+    int64_t begin = 0;
+    int64_t count = 0;
+    int64_t parameter_begin = 0;
+  };
+
+  // Adds the range to the tensor at `path`, which has `shape`, as rank `rank`'s
+  // part. DataLoss when the vector is too short.
   absl::Status AddTo(StateCollector& collector, const StatePath& path,
-                     int64_t rank, int64_t at, int64_t count, const Dims& shape,
-                     int64_t begin) const;
+                     int64_t rank, Range range, const Dims& shape) const;
 
  private:
   std::vector<TensorEntry> tensors_;

@@ -329,35 +329,35 @@ TEST(KnownPrograms, RefusesAHundredFilesByName) {
 }
 
 struct ReadFile {
-  Dialect dialect;
+  ConfigDialect dialect;
   const char* text;
 };
 
 // The same programs, with the keys for training.
 TEST(KnownPrograms, ReadsTrainingFiles) {
   for (const auto& [dialect, text] : {
-           ReadFile{Dialect::kTorchtune,
+           ReadFile{ConfigDialect::kTorchtune,
                     "model: {_component_: a.m}\n"
                     "optimizer: {_component_: torch.optim.AdamW}\n"},
-           ReadFile{Dialect::kVerl, "actor_rollout_ref: {actor: {}}\n"},
-           ReadFile{Dialect::kVerl,
+           ReadFile{ConfigDialect::kVerl, "actor_rollout_ref: {actor: {}}\n"},
+           ReadFile{ConfigDialect::kVerl,
                     "data: {micro_batch_size_per_gpu: 4}\ntrainer: {}\n"},
-           ReadFile{Dialect::kVerl,
+           ReadFile{ConfigDialect::kVerl,
                     "model: {fsdp_config: {}}\noptim: {lr: 1e-5}\n"},
-           ReadFile{Dialect::kAutomodel,
+           ReadFile{ConfigDialect::kAutomodel,
                     "recipe: TrainFinetuneRecipe\ndistributed: {}\n"},
-           ReadFile{Dialect::kAutomodel,
+           ReadFile{ConfigDialect::kAutomodel,
                     "distributed: {strategy: fsdp2}\n"
                     "optimizer: {_target_: torch.optim.AdamW}\n"},
-           ReadFile{Dialect::kAutomodel,
+           ReadFile{ConfigDialect::kAutomodel,
                     "step_scheduler: {max_steps: 10}\ndist_env: {}\n"},
-           ReadFile{Dialect::kPrimeRl,
+           ReadFile{ConfigDialect::kPrimeRl,
                     "max_steps = 10\n[model]\nname = 'm'\n[optim]\n"
                     "lr = 1e-5\n"},
-           ReadFile{Dialect::kPrimeRl,
+           ReadFile{ConfigDialect::kPrimeRl,
                     "[trainer.optim]\nlr = 1e-5\n[orchestrator]\n"
                     "batch_size = 8\n"},
-           ReadFile{Dialect::kLlamaFactory,
+           ReadFile{ConfigDialect::kLlamaFactory,
                     "model_class: llm\ntrain_dataset: d.yaml\n"
                     "dist_config: {name: fsdp2}\n"},
        }) {

@@ -28,7 +28,7 @@ ReadConfig ReadDistributed(absl::string_view keys) {
 TEST(DistributedConfig, SizesCountRanks) {
   const ReadConfig read = ReadDistributed(
       R"("fsdp_size": 4, "dp_replicate_size": 2, "tp_size": 2, "ep_size": 4)");
-  EXPECT_EQ(read.dialect, Dialect::kTransformers);
+  EXPECT_EQ(read.dialect, ConfigDialect::kTransformers);
   EXPECT_THAT(TextsOf(read.findings), Each(Not(StartsWith("problem"))));
   EXPECT_EQ(*plan_mesh(read.config.mesh, 16, 8),
             (MeshPlan{.replicate = 2,

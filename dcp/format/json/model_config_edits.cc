@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include "dcp/format/json/model_config.h"
+#include "dcp/format/json/model_config_edits.h"
 
 #include <optional>
 

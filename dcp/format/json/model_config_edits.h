@@ -2,8 +2,8 @@
 // Finds the parts of a Hugging Face model's config.json that a conversion
 // changes, so that they can be replaced while every other byte stays. Pure; any
 // thread.
-#ifndef DCP_FORMAT_JSON_MODEL_CONFIG_H_
-#define DCP_FORMAT_JSON_MODEL_CONFIG_H_
+#ifndef DCP_FORMAT_JSON_MODEL_CONFIG_EDITS_H_
+#define DCP_FORMAT_JSON_MODEL_CONFIG_EDITS_H_
 
 #include <cstdint>
 #include <optional>
@@ -43,4 +43,4 @@ std::optional<TextEdit> SetQuantization(absl::string_view json,
 
 }  // namespace dcp
 
-#endif  // DCP_FORMAT_JSON_MODEL_CONFIG_H_
+#endif  // DCP_FORMAT_JSON_MODEL_CONFIG_EDITS_H_
